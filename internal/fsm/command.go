@@ -1,0 +1,186 @@
+package fsm
+
+import (
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// A Command is one change of the replicated state. The set is closed: Put,
+// DeleteRange, Txn, Compact, Grant, Revoke, Expire, Checkpoint, SetAlarm and
+// SetMember. A Command is immutable from the moment it is proposed.
+type Command interface {
+	// kind is the command's tag in the log.
+	kind() kind
+}
+
+// Put sets a key. With IgnoreValue (IgnoreLease) the key keeps its value
+// (lease) and must exist, else the result is ErrKeyNotFound.
+type Put struct {
+	Key   string
+	Value []byte
+	Lease lease.ID
+	// PrevKV asks for the replaced pair in the result.
+	PrevKV      bool
+	IgnoreValue bool
+	IgnoreLease bool
+}
+
+// DeleteRange deletes the keys of [Key, End), by etcd's convention for End:
+// "" is the one key, "\x00" is everything from Key on.
+type DeleteRange struct {
+	Key, End string
+	// PrevKV asks for the deleted pairs in the result.
+	PrevKV bool
+}
+
+// Range reads the keys of [Key, End) within a transaction.
+type Range struct {
+	Key, End string
+	Options  mvcc.RangeOptions
+}
+
+// Op is one operation of a transaction; exactly one field is set.
+type Op struct {
+	Put    *Put
+	Delete *DeleteRange
+	Range  *Range
+	Txn    *Txn
+}
+
+// Target is what a Compare looks at.
+type Target uint8
+
+// The targets, numbered as in the etcd API.
+const (
+	TargetVersion Target = iota
+	TargetCreate
+	TargetMod
+	TargetValue
+	TargetLease
+)
+
+// Relation is how a Compare relates what it finds to its operand.
+type Relation uint8
+
+// The relations, numbered as in the etcd API.
+const (
+	Equal Relation = iota
+	Greater
+	Less
+	NotEqual
+)
+
+// Compare is a condition on every key of [Key, End). A key that does not
+// exist compares as one whose numbers are all zero, and never by value.
+type Compare struct {
+	Key, End string
+	Target   Target
+	Relation Relation
+	// Number is the operand for every target but TargetValue.
+	Number int64
+	Value  []byte
+}
+
+// Txn evaluates Compare (and those of nested transactions) against the state
+// before it, then runs Then or Else; all its changes are one revision.
+type Txn struct {
+	Compare []Compare
+	Then    []Op
+	Else    []Op
+}
+
+// Compact makes revisions below Revision unreadable.
+type Compact struct{ Revision int64 }
+
+// Grant creates a lease. Terms.ID is chosen by the proposer if the client
+// did not: apply draws no random numbers.
+type Grant struct{ Terms lease.Terms }
+
+// Revoke ends a lease and deletes its keys in one revision.
+type Revoke struct{ ID lease.ID }
+
+// Expire ends leases that the leader of Term found past their expiry. It is
+// dropped unless Term is the term of the entry that carries it (T1), and a
+// lease that changed since the decision is left alone.
+type Expire struct {
+	Term   uint64
+	Leases []lease.Due
+}
+
+// Checkpoint replicates the remaining time of silent leases, or clears it
+// for leases that were renewed. Like Expire it is its own leader's only.
+type Checkpoint struct {
+	Term   uint64
+	Leases []lease.Checkpoint
+}
+
+// AlarmKind says what an alarm is about, numbered as in the etcd API.
+type AlarmKind uint8
+
+// The kinds of alarm.
+const (
+	NoSpace AlarmKind = 1
+	Corrupt AlarmKind = 2
+)
+
+// Alarm is one raised alarm.
+type Alarm struct {
+	Member uint64
+	Kind   AlarmKind
+}
+
+// SetAlarm raises an alarm, or lowers it when Off.
+type SetAlarm struct {
+	Alarm Alarm
+	Off   bool
+}
+
+// Member is what the cluster knows of one of its members.
+type Member struct {
+	ID         uint64
+	Name       string
+	PeerURLs   []string
+	ClientURLs []string
+	Learner    bool
+}
+
+// SetMember updates a known member's name and addresses.
+type SetMember struct{ Member Member }
+
+// kind tags a command in the log. The numbers are on disk: never reuse one.
+type kind uint8
+
+const (
+	kindPut kind = iota + 1
+	kindDeleteRange
+	kindTxn
+	kindCompact
+	kindGrant
+	kindRevoke
+	kindExpire
+	kindCheckpoint
+	kindSetAlarm
+	kindSetMember
+)
+
+func (*Put) kind() kind         { return kindPut }
+func (*DeleteRange) kind() kind { return kindDeleteRange }
+func (*Txn) kind() kind         { return kindTxn }
+func (*Compact) kind() kind     { return kindCompact }
+func (*Grant) kind() kind       { return kindGrant }
+func (*Revoke) kind() kind      { return kindRevoke }
+func (*Expire) kind() kind      { return kindExpire }
+func (*Checkpoint) kind() kind  { return kindCheckpoint }
+func (*SetAlarm) kind() kind    { return kindSetAlarm }
+func (*SetMember) kind() kind   { return kindSetMember }
+
+// Internal reports whether c may be proposed by the leader's own timers
+// only, never on behalf of a client or of another member.
+func Internal(c Command) bool {
+	switch c.kind() {
+	case kindExpire, kindCheckpoint:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,52 @@
+package fsm
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/mvcc"
+)
+
+// These errors are outcomes of a command, next to those of the lease and
+// mvcc packages.
+var (
+	// ErrKeyNotFound means that IgnoreValue or IgnoreLease named a key that does not exist.
+	ErrKeyNotFound = errors.New("fsm: key not found")
+	// ErrNoSpace means that the NoSpace alarm is raised, so nothing may grow.
+	ErrNoSpace = errors.New("fsm: no space alarm is raised")
+	// ErrMemberNotFound means that the command names a member that is not in the cluster.
+	ErrMemberNotFound = errors.New("fsm: member not found")
+	// ErrStale means that an internal command was proposed in another term.
+	ErrStale = errors.New("fsm: command of another term")
+)
+
+// Result is the outcome of one command.
+type Result struct {
+	// Revision is the store's revision after the command.
+	Revision int64
+	// Err is nil, or why the command changed nothing.
+	Err error
+	// Value depends on the command: *PutResult, *DeleteResult, *TxnResult,
+	// *lease.Info for Grant, []Alarm for SetAlarm (the alarms it changed), nil for
+	// the others.
+	Value any
+}
+
+// PutResult is the outcome of a Put.
+type PutResult struct {
+	// Prev is the replaced pair, if asked for and there was one.
+	Prev *mvcc.KeyValue
+}
+
+// DeleteResult is the outcome of a DeleteRange.
+type DeleteResult struct {
+	Deleted int64
+	// Prev holds the deleted pairs, if asked for, in key order.
+	Prev []*mvcc.KeyValue
+}
+
+// TxnResult is the outcome of a Txn: one response an executed operation, each
+// a *PutResult, *DeleteResult, *mvcc.RangeResult or *TxnResult.
+type TxnResult struct {
+	Succeeded bool
+	Responses []any
+}
