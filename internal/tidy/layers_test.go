@@ -1,0 +1,231 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"strconv"
+	"strings"
+)
+
+// house lists the rooms, a row a line, from the roof to the ground. A package
+// may import packages of lower rows, and packages inside its own directory; it
+// may not import upwards, nor its neighbours in the row. A package in none of
+// the rooms is a finding: give it a row here, on purpose.
+var house = [][]string{
+	{"cmd/leasehold", "internal/bench/compare", "test", "internal/tidy"},
+	{"internal/cli", "internal/serve", "internal/bench"},
+	{"server"},
+	{"internal/api/etcd", "internal/api/native", "internal/api/web"},
+	{"internal/api"},
+	{"client/coord"},
+	{"client"},
+	{"internal/sim"},
+	{"internal/transport"},
+	{"internal/replica"},
+	{"internal/fsm"},
+	{"internal/directory"},
+	{"lease", "internal/mvcc", "internal/watch"},
+	{"internal/wheel", "internal/storage"},
+	{"plan", "internal/listen"},
+	{"internal/version", "internal/invariant"},
+}
+
+// strangers lists what a package must not know although the row is lower. The
+// key and the values are directories, with what is below them.
+var strangers = map[string][]string{
+	"client": {
+		"internal/sim", "internal/transport", "internal/replica", "internal/fsm",
+		"internal/directory", "internal/mvcc", "internal/watch", "internal/wheel",
+		"internal/storage",
+	},
+	"internal/cli":      {"server", "internal/replica", "internal/storage", "internal/fsm"},
+	"internal/bench":    {"server", "internal/replica", "internal/storage", "internal/fsm"},
+	"internal/watch":    {"internal/storage", "internal/wheel"},
+	"internal/mvcc":     {"internal/storage", "internal/wheel"},
+	"lease":             {"internal/storage"},
+	"internal/fsm":      {"internal/storage"},
+	"internal/api/etcd": {"internal/sim", "internal/transport", "internal/storage", "client"},
+	"internal/api/web":  {"internal/sim", "internal/transport", "internal/storage"},
+	"test":              {"internal"},
+}
+
+// wireless packages know nothing of wire formats: the packages of the API and
+// the clients translate.
+var wireless = []string{
+	"internal/replica", "internal/fsm", "internal/directory", "lease", "internal/mvcc",
+	"internal/watch", "internal/wheel", "internal/storage", "plan",
+}
+
+// pure packages are functions of their arguments. The values are the modules
+// besides the standard library that each may import.
+var pure = map[string][]string{
+	"lease":              nil,
+	"internal/wheel":     nil,
+	"internal/mvcc":      {"github.com/tidwall/btree"},
+	"internal/fsm":       nil,
+	"internal/directory": nil,
+	"plan":               nil,
+}
+
+// banned is what a pure package must not import directly, and what it does
+// instead. (Only directly: a tree it stands on may well use a lock inside.)
+var banned = map[string]string{
+	"time":         "take an Instant or a TTL as an argument",
+	"os":           "do I/O in storage or transport",
+	"sync":         "one goroutine owns the state",
+	"sync/atomic":  "one goroutine owns the state",
+	"net":          "do I/O in transport",
+	"net/http":     "do I/O in transport",
+	"math/rand":    "take random numbers as arguments",
+	"math/rand/v2": "take random numbers as arguments",
+	"crypto/rand":  "take random numbers as arguments",
+	"context":      "a pure call neither waits nor is cancelled",
+}
+
+// tolerated lifts a ban for one package.
+var tolerated = map[string]string{
+	// Readers take the current tree with one atomic load.
+	"internal/mvcc": "sync/atomic",
+}
+
+// within says whether dir is top or below it.
+func within(dir, top string) bool {
+	return dir == top || strings.HasPrefix(dir, top+"/")
+}
+
+// room finds the room of a directory: the longest entry of the house that it
+// is within. Row 0 is the roof; ok is false for a directory without a room.
+func room(dir string) (name string, row int, ok bool) {
+	for i, names := range house {
+		for _, n := range names {
+			if within(dir, n) && len(n) > len(name) {
+				name, row, ok = n, i, true
+			}
+		}
+	}
+	return name, row, ok
+}
+
+// isMessages says whether a directory holds only generated messages. Anybody
+// who may see wire formats may import those, from any row.
+func isMessages(dir string) bool { return strings.HasSuffix(dir, "pb") }
+
+// mayImport says why dir from must not import dir to, or "".
+func mayImport(from, to string) string {
+	if isMessages(to) || within(to, from) {
+		return ""
+	}
+	fromRoom, fromRow, ok := room(from)
+	if !ok {
+		return from + " has no room in the house: give it a row in internal/tidy"
+	}
+	toRoom, toRow, ok := room(to)
+	if !ok {
+		return to + " has no room in the house: give it a row in internal/tidy"
+	}
+	if fromRoom != toRoom && fromRow == toRow {
+		return fmt.Sprintf("%s and %s are siblings and do not know each other", fromRoom, toRoom)
+	}
+	if toRow < fromRow {
+		return fmt.Sprintf("arrows point downwards, and %s is above %s", toRoom, fromRoom)
+	}
+	for owner, list := range strangers {
+		for _, s := range list {
+			if within(from, owner) && within(to, s) {
+				return fmt.Sprintf("%s knows nothing of %s", owner, s)
+			}
+		}
+	}
+	return ""
+}
+
+// checkLayers keeps the order of the house.
+func checkLayers(s *source) []finding {
+	var out []finding
+	if _, _, ok := room(s.dir()); !ok && s.dir() != "." {
+		out = append(out, s.report("layers", s.ast.Package, "",
+			"%s has no room in the house: give it a row in internal/tidy", s.dir()))
+	}
+	if s.isTest() && !within(s.dir(), "test") {
+		return out // a test may look wherever it needs to
+	}
+	for _, imp := range imports(s) {
+		to, ours := strings.CutPrefix(imp.path, module+"/")
+		why := ""
+		switch {
+		case ours:
+			why = mayImport(s.dir(), to)
+		case isWire(imp.path) && oneOf(s.dir(), wireless):
+			why = "wire formats are for the packages of the API"
+		}
+		if why != "" {
+			out = append(out, s.report("layers", imp.spec.Pos(), imp.path,
+				"%s imports %s: %s", s.dir(), imp.path, why))
+		}
+	}
+	return out
+}
+
+// checkPure keeps clocks, I/O, locks, chance and goroutines out of the pure
+// packages.
+func checkPure(s *source) []finding {
+	allowed, isPure := pure[s.dir()]
+	if !isPure || s.isTest() {
+		return nil
+	}
+	var out []finding
+	for _, imp := range imports(s) {
+		why := banned[imp.path]
+		if tolerated[s.dir()] == imp.path {
+			why = ""
+		}
+		first, _, _ := strings.Cut(imp.path, "/")
+		if strings.Contains(first, ".") && first != module && !oneOf(imp.path, allowed) {
+			why = "a pure package stands on the standard library alone"
+		}
+		if why != "" {
+			out = append(out, s.report("pure", imp.spec.Pos(), imp.path,
+				"%s is pure and imports %s: %s", s.dir(), imp.path, why))
+		}
+	}
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		if g, ok := n.(*ast.GoStmt); ok {
+			out = append(out, s.report("pure", g.Pos(), "go",
+				"%s is pure and starts a goroutine", s.dir()))
+		}
+		return true
+	})
+	return out
+}
+
+// isWire says whether an import path is about wire formats of the API.
+func isWire(p string) bool {
+	return within(p, "google.golang.org/grpc") || within(p, "go.etcd.io/etcd") ||
+		p == "net/http"
+}
+
+func oneOf(dir string, tops []string) bool {
+	for _, t := range tops {
+		if within(dir, t) {
+			return true
+		}
+	}
+	return false
+}
+
+type importSpec struct {
+	spec *ast.ImportSpec
+	path string
+}
+
+func imports(s *source) []importSpec {
+	out := make([]importSpec, 0, len(s.ast.Imports))
+	for _, spec := range s.ast.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // the parser has refused it before
+		}
+		out = append(out, importSpec{spec, p})
+	}
+	return out
+}

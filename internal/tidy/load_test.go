@@ -1,0 +1,163 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the path under which the packages of this repository are imported.
+const module = "leasehold.dev"
+
+// A source is one Go file of the repository.
+type source struct {
+	path      string // relative to the root, with slashes
+	text      []byte
+	fset      *token.FileSet
+	ast       *ast.File
+	generated bool
+}
+
+// dir is the package's path below the module, "." for the root.
+func (s *source) dir() string { return path.Dir(s.path) }
+
+func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+func (s *source) line(p token.Pos) int { return s.fset.Position(p).Line }
+
+// lines is the number of lines from the first of n to its last.
+func (s *source) lines(n ast.Node) int { return s.line(n.End()) - s.line(n.Pos()) + 1 }
+
+// A finding is one place that breaks a rule.
+type finding struct {
+	rule string
+	file string
+	line int
+	// at names the place for the list of exceptions: a file, a file and a name
+	// in it, or an import. It must not change when lines move.
+	at  string
+	msg string
+}
+
+func (f finding) String() string {
+	return fmt.Sprintf("%s:%d: %s [%s at %q]", f.file, f.line, f.msg, f.rule, f.at)
+}
+
+// report makes a finding about a named thing in s.
+func (s *source) report(rule string, pos token.Pos, name, format string, args ...any) finding {
+	at := s.path
+	if name != "" {
+		at += " " + name
+	}
+	msg := fmt.Sprintf(format, args...)
+	return finding{rule: rule, file: s.path, line: s.line(pos), at: at, msg: msg}
+}
+
+// parse makes a source of text.
+func parse(name string, text []byte) (*source, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	generated := ast.IsGenerated(f) || strings.HasSuffix(name, ".pb.go")
+	return &source{path: name, text: text, fset: fset, ast: f, generated: generated}, nil
+}
+
+// root finds the directory of the module's go.mod.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil {
+			if strings.HasPrefix(string(text), "module "+module+"\n") {
+				return dir
+			}
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatalf("no go.mod of %s above the working directory", module)
+		}
+		dir = parent
+	}
+}
+
+// load reads every Go file of the repository that a person wrote. Modules
+// inside it (tools) and testdata are left out.
+func load(t *testing.T) []*source {
+	t.Helper()
+	top := root(t)
+	var out []*source
+	err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if p != top && skipDir(p, d.Name()) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, p)
+		if err != nil {
+			return err
+		}
+		s, err := parse(filepath.ToSlash(rel), text)
+		if err != nil {
+			t.Errorf("%v", err)
+			return nil
+		}
+		if !s.generated {
+			out = append(out, s)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) == 0 {
+		t.Fatal("no Go files found")
+	}
+	return out
+}
+
+func skipDir(p, name string) bool {
+	if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") ||
+		strings.HasPrefix(name, "_") {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(p, "go.mod"))
+	return err == nil
+}
+
+// byPackage groups files by directory, in order of path.
+func byPackage(files []*source) [][]*source {
+	groups := map[string][]*source{}
+	for _, s := range files {
+		groups[s.dir()] = append(groups[s.dir()], s)
+	}
+	out := make([][]*source, 0, len(groups))
+	for _, g := range groups {
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b []*source) int { return strings.Compare(a[0].path, b[0].path) })
+	return out
+}

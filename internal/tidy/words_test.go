@@ -1,0 +1,153 @@
+package tidy
+
+import (
+	"go/ast"
+	"go/token"
+	"regexp"
+	"strings"
+)
+
+// unfinished are the words that put work off. Work that is not done belongs to
+// the list of issues, where it is seen.
+var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+
+// checkUnfinished finds work put off in comments.
+func checkUnfinished(s *source) []finding {
+	var out []finding
+	for _, g := range s.ast.Comments {
+		for _, c := range g.List {
+			if w := unfinished.FindString(c.Text); w != "" {
+				out = append(out, s.report("unfinished", c.Pos(), "",
+					"%s in a comment: do it, or open an issue", w))
+			}
+		}
+	}
+	return out
+}
+
+// checkPackageComment asks for a package comment in every package. A package
+// of nothing but tests may carry it in one of them.
+func checkPackageComment(files []*source) []finding {
+	onlyTests := true
+	for _, s := range files {
+		onlyTests = onlyTests && s.isTest()
+	}
+	for _, s := range files {
+		if s.ast.Doc != nil && (onlyTests || !s.isTest()) {
+			return nil
+		}
+	}
+	s := files[0]
+	return []finding{{
+		"package comment", s.path, s.line(s.ast.Package), s.dir(),
+		"package " + s.ast.Name.Name + " has no package comment",
+	}}
+}
+
+// checkDocs asks for a comment on every exported name. A group of constants,
+// variables or types may share one; the methods of unexported types need none.
+func checkDocs(s *source) []finding {
+	if s.isTest() {
+		return nil
+	}
+	var out []finding
+	miss := func(pos token.Pos, name string) {
+		out = append(out, s.report("documented names", pos, name,
+			"%s is exported and has no comment", name))
+	}
+	for _, d := range s.ast.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			r := receiver(d)
+			hidden := r != "" && !ast.IsExported(r)
+			if d.Name.IsExported() && !hidden && d.Doc == nil {
+				miss(d.Pos(), funcName(d))
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if name := undocumented(d, spec); name != nil {
+					miss(name.Pos(), name.Name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// undocumented is the first exported name of spec if nothing documents it.
+func undocumented(d *ast.GenDecl, spec ast.Spec) *ast.Ident {
+	var names []*ast.Ident
+	var doc, comment *ast.CommentGroup
+	switch spec := spec.(type) {
+	case *ast.TypeSpec:
+		names, doc, comment = []*ast.Ident{spec.Name}, spec.Doc, spec.Comment
+	case *ast.ValueSpec:
+		names, doc, comment = spec.Names, spec.Doc, spec.Comment
+	}
+	if d.Doc != nil || doc != nil || comment != nil {
+		return nil
+	}
+	for _, n := range names {
+		if n.IsExported() {
+			return n
+		}
+	}
+	return nil
+}
+
+// checkSleep finds tests that wait by sleeping. Inside a bubble of
+// testing/synctest time is not real, and a sleep costs nothing; elsewhere a
+// test waits for what it waits for.
+func checkSleep(s *source) []finding {
+	if !s.isTest() {
+		return nil
+	}
+	var out []finding
+	for _, d := range s.ast.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			switch selector(call.Fun) {
+			case "synctest.Test", "synctest.Run":
+				return false
+			case "time.Sleep":
+				out = append(out, s.report("sleep", call.Pos(), funcName(f),
+					"%s sleeps in real time: use testing/synctest, or wait for the event",
+					funcName(f)))
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// selector spells an expression of the form package.Name, or "".
+func selector(e ast.Expr) string {
+	sel, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	x, ok := sel.X.(*ast.Ident)
+	if !ok {
+		return ""
+	}
+	return x.Name + "." + sel.Sel.Name
+}
+
+// subject is the form of a commit's first line: the package, what changes in
+// lower-case words, no full stop.
+var subject = regexp.MustCompile(`^[a-z0-9/.,{} _-]+: .+[^.]$`)
+
+// checkSubject says what is wrong with the first line of a commit, or "".
+func checkSubject(line string) string {
+	if subject.MatchString(line) || strings.HasPrefix(line, "Merge ") {
+		return ""
+	}
+	return "write a subject as \"package: what changes\", without a full stop"
+}
