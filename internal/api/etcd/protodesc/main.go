@@ -1,0 +1,75 @@
+// Command protodesc writes the descriptors of the etcd API, as they are linked
+// into this module, to the file it is given, for protoc's --descriptor_set_in:
+// so the generated services import exactly the messages that we link.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	_ "go.etcd.io/etcd/api/v3/etcdserverpb" // registers rpc.proto
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// linked maps the paths under which etcd's files import each other to those
+// under which they are registered.
+var linked = map[string]string{
+	"etcd/api/mvccpb/kv.proto":         "kv.proto",
+	"etcd/api/authpb/auth.proto":       "auth.proto",
+	"etcd/api/versionpb/version.proto": "version.proto",
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "protodesc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want one argument, the file to write, got %d", len(args))
+	}
+	set := &descriptorpb.FileDescriptorSet{}
+	if err := add(set, "rpc.proto", make(map[string]bool)); err != nil {
+		return err
+	}
+	b, err := proto.Marshal(set)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(args[0], b, 0o644)
+}
+
+// add appends the file and, before it, what it imports.
+func add(set *descriptorpb.FileDescriptorSet, path string, seen map[string]bool) error {
+	if seen[path] {
+		return nil
+	}
+	seen[path] = true
+	d, err := protoregistry.GlobalFiles.FindFileByPath(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return addFile(set, d, seen)
+}
+
+func addFile(
+	set *descriptorpb.FileDescriptorSet, d protoreflect.FileDescriptor, seen map[string]bool,
+) error {
+	f := protodesc.ToFileDescriptorProto(d)
+	for i, dep := range f.Dependency {
+		if to, ok := linked[dep]; ok {
+			f.Dependency[i] = to
+		}
+		if err := add(set, f.Dependency[i], seen); err != nil {
+			return err
+		}
+	}
+	set.File = append(set.File, f)
+	return nil
+}
