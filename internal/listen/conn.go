@@ -1,0 +1,117 @@
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// queue is the inner half of a listener: connections handed over by a Mux.
+type queue struct {
+	conns chan net.Conn
+	done  <-chan struct{}
+	addr  addr
+}
+
+// front is a net.Listener over a queue.
+type front struct {
+	*queue
+	mux *Mux
+}
+
+// Accept implements net.Listener.
+func (f *front) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (f *front) Close() error { return f.mux.Close() }
+
+// Addr implements net.Listener. It names the protocol: the ports are those of
+// the listeners that were given to the Mux.
+func (f *front) Addr() net.Addr { return f.addr }
+
+type addr string
+
+// Network implements net.Addr.
+func (a addr) Network() string { return "mux" }
+
+// String implements net.Addr.
+func (a addr) String() string { return string(a) }
+
+// replay is a connection whose first bytes were already read.
+type replay struct {
+	net.Conn
+	head []byte
+}
+
+// Read implements net.Conn. It is called by one goroutine at a time, as both
+// servers do.
+func (r *replay) Read(p []byte) (int, error) {
+	if len(r.head) == 0 {
+		return r.Conn.Read(p)
+	}
+	n := copy(p, r.head)
+	r.head = r.head[n:]
+	if len(r.head) == 0 {
+		r.head = nil
+	}
+	return n, nil
+}
+
+// secured is a TLS connection whose handshake is done.
+type secured struct {
+	net.Conn
+	state tls.ConnectionState
+}
+
+// Credentials returns the transport credentials for a grpc.Server behind a Mux.
+// The handshake was made by the Mux; they pass its outcome on, as
+// [credentials.TLSInfo], so that interceptors see client certificates. A plain
+// connection, and one from inside the process, has no security and says so.
+func Credentials() credentials.TransportCredentials { return passOn{} }
+
+type passOn struct{}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	s, ok := c.(*secured)
+	if !ok {
+		return c, plain{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+	}
+	return s.Conn, credentials.TLSInfo{
+		State:          s.state,
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}, nil
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (passOn) ClientHandshake(
+	context.Context, string, net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("listen: these credentials are for servers only")
+}
+
+// Info implements credentials.TransportCredentials.
+func (passOn) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (passOn) Clone() credentials.TransportCredentials { return passOn{} }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (passOn) OverrideServerName(string) error { return nil }
+
+type plain struct{ credentials.CommonAuthInfo }
+
+// AuthType implements credentials.AuthInfo.
+func (plain) AuthType() string { return "insecure" }

@@ -1,0 +1,278 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// preface is how an HTTP/2 connection with prior knowledge begins; no HTTP/1
+// request can begin so, because PRI is a reserved method (RFC 9113, 3.4).
+var preface = []byte("PRI * HTTP/2.0")
+
+// DefaultSniffTimeout is how long a new connection may take to show which
+// protocol it speaks, TLS handshake included.
+const DefaultSniffTimeout = 10 * time.Second
+
+// MuxOptions is what [NewMux] takes. The zero value is usable.
+type MuxOptions struct {
+	// SniffTimeout bounds the time from accept to a known protocol. A connection
+	// that takes longer is closed, so half-open ones cannot pile up. Default
+	// [DefaultSniffTimeout].
+	SniffTimeout time.Duration
+	// Logger is told, at debug level, why a connection was closed. Default: none.
+	Logger *slog.Logger
+}
+
+// Mux splits the connections of any number of listeners into two: gRPC and
+// HTTP. Methods may be called from several goroutines.
+//
+// Goroutines: one for each Serve call (the caller's), and one for each accepted
+// connection, which ends when the connection is handed over, closed, or
+// SniffTimeout has passed.
+type Mux struct {
+	opts MuxOptions
+	grpc *queue
+	http *queue
+	done chan struct{}
+	wg   sync.WaitGroup // connections being sniffed
+
+	mu      sync.Mutex
+	closed  bool
+	sources map[net.Listener]struct{}
+	pending map[net.Conn]struct{}
+}
+
+// NewMux returns a Mux without sources; see [Mux.Serve].
+func NewMux(opts MuxOptions) *Mux {
+	if opts.SniffTimeout <= 0 {
+		opts.SniffTimeout = DefaultSniffTimeout
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Mux{
+		opts:    opts,
+		done:    make(chan struct{}),
+		sources: make(map[net.Listener]struct{}),
+		pending: make(map[net.Conn]struct{}),
+	}
+	m.grpc = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("grpc")}
+	m.http = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("http")}
+	return m
+}
+
+// GRPC is the listener of gRPC connections, for a grpc.Server that was built
+// with [Credentials]. Closing it stops the whole Mux.
+func (m *Mux) GRPC() net.Listener { return &front{queue: m.grpc, mux: m} }
+
+// HTTP is the listener of all other connections, for an http.Server. Those that
+// were encrypted are *tls.Conn, so that server recognises HTTP/2. Closing it
+// stops the whole Mux.
+func (m *Mux) HTTP() net.Listener { return &front{queue: m.http, mux: m} }
+
+// Serve accepts from l until Close or until l fails for good. With a non-nil
+// conf every connection is TLS. It returns nil after Close, and closes l.
+func (m *Mux) Serve(l net.Listener, conf *tls.Config) error {
+	if conf == nil {
+		return m.serve(l, m.route)
+	}
+	conf = withALPN(conf)
+	return m.serve(l, func(c net.Conn) { m.routeTLS(c, conf) })
+}
+
+// ServeHTTP is Serve for a port that carries HTTP only.
+func (m *Mux) ServeHTTP(l net.Listener, conf *tls.Config) error {
+	if conf == nil {
+		return m.serve(l, func(c net.Conn) { m.give(m.http, c, c) })
+	}
+	conf = withALPN(conf)
+	return m.serve(l, func(c net.Conn) {
+		if t, ok := m.handshake(c, conf); ok {
+			m.give(m.http, c, t)
+		}
+	})
+}
+
+func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
+	defer l.Close()
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.sources[l] = struct{}{}
+	m.mu.Unlock()
+	var delay time.Duration
+	for {
+		c, err := l.Accept()
+		if err == nil {
+			delay = 0
+			m.start(c, route)
+			continue
+		}
+		select {
+		case <-m.done:
+			return nil
+		default:
+		}
+		if errors.Is(err, net.ErrClosed) || !isTemporary(err) {
+			return err
+		}
+		// Out of file descriptors, or the peer went away: neither is a reason to
+		// stop serving. Wait, so that the loop does not burn the processor.
+		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+		m.opts.Logger.Warn("accept failed", "error", err, "retry-in", delay)
+		select {
+		case <-m.done:
+			return nil
+		case <-time.After(delay):
+		}
+	}
+}
+
+// isTemporary reports whether an accept error will pass. net.Error's Temporary
+// is deprecated for everything but this (net/http asks it here, too).
+func isTemporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary()
+}
+
+// start routes c in its own goroutine, with a deadline.
+func (m *Mux) start(c net.Conn, route func(net.Conn)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		_ = c.Close()
+		return
+	}
+	m.pending[c] = struct{}{}
+	_ = c.SetDeadline(time.Now().Add(m.opts.SniffTimeout))
+	m.wg.Go(func() {
+		route(c)
+		m.mu.Lock()
+		delete(m.pending, c)
+		m.mu.Unlock()
+	})
+}
+
+// route finds out what c speaks and gives it to that listener.
+func (m *Mux) route(c net.Conn) {
+	head, isHTTP2, err := sniff(c)
+	if err != nil {
+		m.drop(c, "the connection said nothing that tells its protocol", err)
+		return
+	}
+	q := m.http
+	if isHTTP2 {
+		q = m.grpc
+	}
+	m.give(q, c, &replay{Conn: c, head: head})
+}
+
+// routeTLS decides by what the client offers in its hello. gRPC libraries offer
+// h2 alone and get grpc-go's own, fast HTTP/2. A client that offers http/1.1
+// too (curl, browsers, Go's http.Client) gets h2 from net/http, which serves
+// JSON, and hands gRPC requests to grpc.Server.ServeHTTP: slower, but right for
+// the few gRPC clients that offer both.
+func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
+	o := &offer{Conn: c}
+	t, ok := m.handshake(o, conf)
+	if !ok {
+		return
+	}
+	if o.onlyH2 {
+		m.give(m.grpc, c, &secured{Conn: t, state: t.ConnectionState()})
+		return
+	}
+	m.give(m.http, c, t)
+}
+
+// offer is a connection under a TLS handshake, and what its client offered.
+type offer struct {
+	net.Conn
+	onlyH2 bool
+}
+
+// withALPN returns a copy of conf that takes h2 and http/1.1 and notes what a
+// client offered. The copy is made once a listener, not once a connection,
+// because it holds the keys of the session tickets.
+func withALPN(conf *tls.Config) *tls.Config {
+	conf = conf.Clone()
+	conf.NextProtos = []string{"h2", "http/1.1"}
+	conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if o, ok := hello.Conn.(*offer); ok {
+			o.onlyH2 = slices.Contains(hello.SupportedProtos, "h2") &&
+				!slices.Contains(hello.SupportedProtos, "http/1.1")
+		}
+		return nil, nil
+	}
+	return conf
+}
+
+func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
+	t := tls.Server(c, conf)
+	if err := t.HandshakeContext(context.Background()); err != nil { // c has a deadline
+		m.drop(c, "TLS handshake failed", err)
+		return nil, false
+	}
+	return t, true
+}
+
+// give hands conn, which wraps raw, to q, without the deadline.
+func (m *Mux) give(q *queue, raw, conn net.Conn) {
+	_ = raw.SetDeadline(time.Time{})
+	select {
+	case q.conns <- conn:
+	case <-m.done:
+		_ = raw.Close()
+	}
+}
+
+func (m *Mux) drop(c net.Conn, why string, err error) {
+	_ = c.Close()
+	m.opts.Logger.Debug(why, "remote", c.RemoteAddr().String(), "error", err)
+}
+
+// Close closes the sources and every connection that was not handed over yet,
+// and waits for the goroutines of those. Connections handed over belong to the
+// servers that took them. It may be called again.
+func (m *Mux) Close() error {
+	m.mu.Lock()
+	if !m.closed {
+		m.closed = true
+		close(m.done)
+		for l := range m.sources {
+			_ = l.Close()
+		}
+		for c := range m.pending {
+			_ = c.SetDeadline(time.Unix(1, 0)) // in the past: wakes the sniffer
+		}
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}
+
+// sniff reads until it is known whether c begins with the HTTP/2 preface, and
+// returns what it read.
+func sniff(c net.Conn) (head []byte, isHTTP2 bool, err error) {
+	buf := make([]byte, 0, len(preface))
+	for len(buf) < len(preface) {
+		n, err := c.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if !bytes.HasPrefix(preface, buf) {
+			return buf, false, nil
+		}
+		if err != nil && len(buf) < len(preface) {
+			return nil, false, err
+		}
+	}
+	return buf, true, nil
+}

@@ -1,0 +1,228 @@
+package listen
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// ErrTLS is wrapped by every complaint about TLS files and settings.
+var ErrTLS = errors.New("listen: bad TLS configuration")
+
+// TLS says how a listener proves who it is and whom it lets in. The zero value
+// means no TLS.
+type TLS struct {
+	// CertFile and KeyFile are PEM files. Both are read again at every
+	// handshake, so certificates can be replaced without a restart.
+	CertFile string
+	KeyFile  string
+	// TrustedCAFile is a PEM bundle. When set, or when ClientCertAuth is, a
+	// client must show a certificate that the bundle (else the system's) vouches for.
+	TrustedCAFile  string
+	ClientCertAuth bool
+	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
+	CRLFile string
+	// AllowedHostnames and AllowedCNs, when not empty, narrow who is let in: a
+	// client certificate must match one of the host names (SAN), and bear one of
+	// the common names.
+	AllowedHostnames []string
+	AllowedCNs       []string
+	// Auto makes a self-signed certificate when CertFile and KeyFile are empty.
+	Auto bool
+	// CipherSuites are names as in RFC 8446 and package tls. They do not apply to
+	// TLS 1.3. Default: Go's choice.
+	CipherSuites []string
+	// MinVersion and MaxVersion are "TLS1.2" or "TLS1.3". Defaults: TLS1.2, and
+	// the newest.
+	MinVersion string
+	MaxVersion string
+	// SelfSignedYears is the life of a certificate made by Auto. Default 1.
+	SelfSignedYears int
+}
+
+// Enabled reports whether t asks for TLS at all.
+func (t TLS) Enabled() bool { return t.CertFile != "" || t.KeyFile != "" || t.Auto }
+
+// Validate reports the first setting that contradicts another or is unknown. It
+// reads no file.
+func (t TLS) Validate() error {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return fmt.Errorf("%w: a certificate file needs a key file, and the other way round "+
+			"(certificate %q, key %q)", ErrTLS, t.CertFile, t.KeyFile)
+	}
+	_, err := t.base()
+	return err
+}
+
+// base is the part of the configuration that needs no file.
+func (t TLS) base() (*tls.Config, error) {
+	low, err := version(t.MinVersion)
+	if err != nil {
+		return nil, err
+	}
+	low = max(low, tls.VersionTLS12)
+	high, err := version(t.MaxVersion)
+	if err != nil {
+		return nil, err
+	}
+	if high != 0 && low > high {
+		return nil, fmt.Errorf("%w: lowest version %s is above highest %s",
+			ErrTLS, t.MinVersion, t.MaxVersion)
+	}
+	suites, err := cipherSuites(t.CipherSuites)
+	if err != nil {
+		return nil, err
+	}
+	if low == tls.VersionTLS13 && len(suites) > 0 {
+		return nil, fmt.Errorf("%w: cipher suites cannot be chosen when only TLS1.3 is allowed",
+			ErrTLS)
+	}
+	return &tls.Config{MinVersion: low, MaxVersion: high, CipherSuites: suites}, nil
+}
+
+// Server returns the configuration of a listener. All files are read once, so
+// that a wrong path is told at the start and not at the first connection.
+func (t TLS) Server() (*tls.Config, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	conf, err := t.base()
+	if err != nil {
+		return nil, err
+	}
+	if t.CertFile == "" {
+		return nil, fmt.Errorf("%w: no certificate; give a certificate and a key file, "+
+			"or ask for a self-signed one", ErrTLS)
+	}
+	if _, err := t.keyPair(); err != nil {
+		return nil, err
+	}
+	conf.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return t.keyPair()
+	}
+	if t.TrustedCAFile == "" && !t.ClientCertAuth {
+		return conf, nil
+	}
+	conf.ClientAuth = tls.RequireAndVerifyClientCert
+	if t.TrustedCAFile != "" {
+		if conf.ClientCAs, err = readPool(t.TrustedCAFile); err != nil {
+			return nil, err
+		}
+	}
+	if t.CRLFile != "" {
+		if _, err := readCRL(t.CRLFile); err != nil {
+			return nil, err
+		}
+	}
+	conf.VerifyConnection = t.verify
+	return conf, nil
+}
+
+func (t TLS) keyPair() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: certificate %s with key %s: %w",
+			ErrTLS, t.CertFile, t.KeyFile, err)
+	}
+	return &pair, nil
+}
+
+// verify runs after the chain was verified, and, unlike VerifyPeerCertificate,
+// for resumed sessions too: a certificate revoked meanwhile must not resume.
+func (t TLS) verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	leaf := state.PeerCertificates[0]
+	if t.CRLFile != "" {
+		revoked, err := readCRL(t.CRLFile)
+		if err != nil {
+			return err
+		}
+		for _, cert := range state.PeerCertificates {
+			if _, bad := revoked[cert.SerialNumber.String()]; bad {
+				return fmt.Errorf("listen: certificate %s is revoked", cert.SerialNumber)
+			}
+		}
+	}
+	if len(t.AllowedCNs) > 0 && !slices.Contains(t.AllowedCNs, leaf.Subject.CommonName) {
+		return fmt.Errorf("listen: common name %q is not allowed", leaf.Subject.CommonName)
+	}
+	matches := func(host string) bool { return leaf.VerifyHostname(host) == nil }
+	if len(t.AllowedHostnames) > 0 && !slices.ContainsFunc(t.AllowedHostnames, matches) {
+		return fmt.Errorf("listen: certificate of %q names no allowed host", leaf.Subject.CommonName)
+	}
+	return nil
+}
+
+func readPool(file string) (*x509.CertPool, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: trusted CA: %w", ErrTLS, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%w: trusted CA: %s holds no PEM certificate", ErrTLS, file)
+	}
+	return pool, nil
+}
+
+// readCRL returns the serial numbers revoked in file.
+func readCRL(file string) (map[string]struct{}, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: revocation list: %w", ErrTLS, err)
+	}
+	if block, _ := pem.Decode(data); block != nil {
+		data = block.Bytes
+	}
+	list, err := x509.ParseRevocationList(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: revocation list %s: %w", ErrTLS, file, err)
+	}
+	revoked := make(map[string]struct{}, len(list.RevokedCertificateEntries))
+	for _, e := range list.RevokedCertificateEntries {
+		revoked[e.SerialNumber.String()] = struct{}{}
+	}
+	return revoked, nil
+}
+
+// version reads "TLS1.2" and its like; empty is 0, Go's choice.
+func version(s string) (uint16, error) {
+	switch s {
+	case "":
+		return 0, nil
+	case "TLS1.2":
+		return tls.VersionTLS12, nil
+	case "TLS1.3":
+		return tls.VersionTLS13, nil
+	}
+	return 0, fmt.Errorf("%w: version %q is not one of TLS1.2, TLS1.3", ErrTLS, s)
+}
+
+func cipherSuites(names []string) ([]uint16, error) {
+	known := make(map[string]uint16)
+	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		known[s.Name] = s.ID
+		// The short names of the CHACHA20 suites are what Go, and so etcd, called
+		// them at first.
+		if short, ok := strings.CutSuffix(s.Name, "_POLY1305_SHA256"); ok {
+			known[short+"_POLY1305"] = s.ID
+		}
+	}
+	var ids []uint16
+	for _, name := range names {
+		id, ok := known[name]
+		if !ok {
+			return nil, fmt.Errorf("%w: unknown cipher suite %q; names look like %s",
+				ErrTLS, name, tls.CipherSuites()[0].Name)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}

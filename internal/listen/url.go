@@ -1,0 +1,164 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ErrURL is wrapped by every complaint about a URL.
+var ErrURL = errors.New("listen: bad URL")
+
+// ParseURLs reads a comma-separated list of URLs. As in etcd the result is
+// sorted and holds no URL twice, so that two members given the same list in
+// another order agree. An empty string gives no URLs.
+func ParseURLs(s string) ([]url.URL, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	var urls []url.URL
+	for part := range strings.SplitSeq(s, ",") {
+		u, err := ParseURL(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		urls = append(urls, u)
+	}
+	slices.SortFunc(urls, func(a, b url.URL) int { return strings.Compare(a.String(), b.String()) })
+	return slices.CompactFunc(urls, func(a, b url.URL) bool { return a.String() == b.String() }), nil
+}
+
+// ParseURL reads one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or
+// unixs://PATH. For a unix URL the host is the first element of the path, so
+// unix://localhost:1 is the file "localhost:1" in the working directory.
+func ParseURL(s string) (url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return url.URL{}, fmt.Errorf("%w: %q: %w", ErrURL, s, err)
+	}
+	switch u.Scheme {
+	case "http", "https":
+		err = checkHostPort(u)
+	case "unix", "unixs":
+		if _, addr := Address(*u); addr == "" {
+			err = errors.New("a unix URL needs a path, as in unix:///run/leasehold.sock")
+		}
+	case "":
+		err = errors.New("it has no scheme; write http:// or https:// before it")
+	default:
+		err = fmt.Errorf("scheme %q is not one of http, https, unix, unixs", u.Scheme)
+	}
+	if err != nil {
+		return url.URL{}, fmt.Errorf("%w: %q: %w", ErrURL, s, err)
+	}
+	return *u, nil
+}
+
+func checkHostPort(u *url.URL) error {
+	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("nothing may follow the port")
+	}
+	if u.User != nil {
+		return errors.New("it must not hold a user name")
+	}
+	_, port, err := net.SplitHostPort(u.Host)
+	if err != nil {
+		return errors.New("it needs a host and a port, as in http://127.0.0.1:2379")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n > 65535 {
+		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+// CheckBind reports why a member cannot listen on u. Host names other than
+// localhost are refused, as in etcd: a name may resolve to another machine's
+// address, or to a different one tomorrow.
+func CheckBind(u url.URL) error {
+	if u.Scheme == "unix" || u.Scheme == "unixs" {
+		return nil
+	}
+	host := u.Hostname()
+	if host == "" || host == "localhost" {
+		return nil
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		return fmt.Errorf("%w: %q: listen on an IP address (0.0.0.0 for all) or localhost, "+
+			"not on the name %q", ErrURL, u.String(), host)
+	}
+	return nil
+}
+
+// CheckAdvertise reports why other processes could not use u to reach a member.
+func CheckAdvertise(u url.URL) error {
+	if u.Scheme != "unix" && u.Scheme != "unixs" && u.Hostname() == "" {
+		return fmt.Errorf("%w: %q: an advertised URL needs a host that others can reach",
+			ErrURL, u.String())
+	}
+	return nil
+}
+
+// IsTLS reports whether connections to u are encrypted.
+func IsTLS(u url.URL) bool { return u.Scheme == "https" || u.Scheme == "unixs" }
+
+// Address returns the network ("tcp" or "unix") and the address of u in the
+// form that [net.Listen] and [net.Dial] take.
+func Address(u url.URL) (network, address string) {
+	if u.Scheme == "unix" || u.Scheme == "unixs" {
+		return "unix", u.Host + u.Path + u.Opaque
+	}
+	return "tcp", u.Host
+}
+
+// Listen opens u. A unix socket's file that nobody answers on, left by a
+// process that was killed, is removed first; one that is answered on is an
+// error, as is a file that is not a socket.
+func Listen(ctx context.Context, u url.URL) (net.Listener, error) {
+	network, addr := Address(u)
+	if network == "unix" {
+		if err := removeStale(ctx, addr); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", u.String(), err)
+		}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on %s: %w; another process, perhaps another member, "+
+			"has this port", u.String(), err)
+	case err != nil:
+		return nil, fmt.Errorf("listen on %s: %w", u.String(), err)
+	}
+	return l, nil
+}
+
+// removeStale removes the socket file at path unless a process answers on it.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("the file exists and is not a socket")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return syscall.EADDRINUSE
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}

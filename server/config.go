@@ -1,0 +1,454 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/internal/listen"
+)
+
+// ErrConfig is wrapped by every complaint of [Config.Validate].
+var ErrConfig = errors.New("server: bad configuration")
+
+// Config is everything a member is told. It is complete and is not changed
+// after [New] got it; begin with [DefaultConfig] and set what differs. All
+// parts are values or are only read, so a Config may be shared.
+type Config struct {
+	// Name is the member's name, for people. Default "default".
+	Name string
+	// DataDir is the directory of the log and the snapshots; it is created if
+	// need be. One process may use it at a time. Default "NAME.leasehold".
+	DataDir string
+	// URLs is where the member listens, and what it tells others.
+	URLs URLs
+	// Cluster says which cluster this is. It matters at the first start only.
+	Cluster Cluster
+	// ClientTLS and PeerTLS are used by https and unixs URLs. Default: none.
+	ClientTLS TLS
+	PeerTLS   TLS
+	// Limits bounds what clients may ask for.
+	Limits Limits
+	// GRPC tunes the gRPC connections.
+	GRPC GRPC
+	// Raft tunes elections and snapshots.
+	Raft Raft
+	// Lease tunes leases.
+	Lease Lease
+	// Compaction says when old revisions are dropped. Default: never.
+	Compaction Compaction
+	// WatchProgressInterval is how often a quiet watch that asked for it is told
+	// the current revision. Default 10 minutes.
+	WatchProgressInterval time.Duration
+	// HTTP tunes the pages and the JSON gateway.
+	HTTP HTTP
+	// FeatureGates are etcd's, by name. They are accepted and kept, and change
+	// nothing: what they switch on in etcd is always on here or does not apply.
+	FeatureGates map[string]bool
+	// Logger takes the member's log. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// URLs is where a member listens, and what it tells others. Every list is
+// sorted and free of duplicates when it comes from the command line.
+type URLs struct {
+	// ListenClient is for gRPC and HTTP. Schemes http, https, unix, unixs; hosts
+	// are IP addresses or localhost. Default http://localhost:2379.
+	ListenClient []url.URL
+	// ListenClientHTTP, when not empty, is for HTTP only. ListenClient goes on to
+	// serve both. Default empty.
+	ListenClientHTTP []url.URL
+	// AdvertiseClient is how clients reach this member. Default
+	// http://localhost:2379.
+	AdvertiseClient []url.URL
+	// ListenPeer is for other members. Default http://localhost:2380.
+	ListenPeer []url.URL
+	// AdvertisePeer is how other members reach this one. Default
+	// http://localhost:2380.
+	AdvertisePeer []url.URL
+	// ListenMetrics is for /metrics and the health pages only. Default empty:
+	// they are on ListenClient, where they always are, alone.
+	ListenMetrics []url.URL
+}
+
+// ClusterState says whether a member founds a cluster or joins one.
+type ClusterState string
+
+// The cluster states.
+const (
+	NewCluster      ClusterState = "new"
+	ExistingCluster ClusterState = "existing"
+)
+
+// Cluster says which cluster a member belongs to, at its first start. Later
+// starts read it from DataDir.
+type Cluster struct {
+	// Initial maps the name of each member to its peer URLs. Default nil: this
+	// member alone; see [Config.InitialMembers].
+	Initial map[string][]url.URL
+	// Token goes into the cluster's id, so that members of two clusters that were
+	// given the same URLs do not mix. Default "etcd-cluster", as in etcd.
+	Token string
+	// State is NewCluster or ExistingCluster. Default NewCluster.
+	State ClusterState
+	// StrictReconfigCheck refuses membership changes that would lose the quorum.
+	// Default true.
+	StrictReconfigCheck bool
+}
+
+// TLS says how a member proves who it is and whom it lets in. The zero value
+// means no TLS.
+type TLS struct {
+	// CertFile and KeyFile are PEM files, read again at every handshake.
+	CertFile string
+	KeyFile  string
+	// TrustedCAFile is a PEM bundle. When set, or when ClientCertAuth is, a client
+	// must show a certificate that the bundle (else the system's) vouches for.
+	TrustedCAFile  string
+	ClientCertAuth bool
+	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
+	CRLFile string
+	// AllowedHostnames and AllowedCNs, when not empty, narrow who is let in.
+	AllowedHostnames []string
+	AllowedCNs       []string
+	// Auto makes a self-signed certificate, kept in DataDir, when CertFile and
+	// KeyFile are empty.
+	Auto bool
+	// CipherSuites are names as in package crypto/tls. Default: Go's choice.
+	CipherSuites []string
+	// MinVersion and MaxVersion are "TLS1.2" or "TLS1.3". Defaults: TLS1.2, and
+	// the newest.
+	MinVersion string
+	MaxVersion string
+	// SelfSignedYears is the life of a certificate made by Auto, in years.
+	// Default 1.
+	SelfSignedYears int
+}
+
+// Limits bounds what clients may ask for.
+type Limits struct {
+	// MaxRequestBytes is the largest request, in bytes. Default 1.5 MiB.
+	MaxRequestBytes int64
+	// MaxTxnOps is how many operations a branch of a transaction may have.
+	// Default 128.
+	MaxTxnOps int
+	// QuotaBackendBytes is how large the state may grow before the NOSPACE alarm
+	// refuses writes, in bytes. Negative: no limit. Default 2 GiB.
+	QuotaBackendBytes int64
+}
+
+// GRPC tunes the gRPC connections.
+type GRPC struct {
+	// MaxConcurrentStreams is for one connection. Default math.MaxUint32.
+	MaxConcurrentStreams uint32
+	// KeepAliveMinTime is how long a client must wait between pings; one that
+	// pings more often is disconnected. Default 5 s.
+	KeepAliveMinTime time.Duration
+	// KeepAliveInterval is how long a connection may be silent before the server
+	// pings it. 0: never. Default 2 h.
+	KeepAliveInterval time.Duration
+	// KeepAliveTimeout is how long a ping may stay unanswered before the
+	// connection is closed. 0: gRPC's own. Default 20 s.
+	KeepAliveTimeout time.Duration
+}
+
+// Raft tunes elections and snapshots.
+type Raft struct {
+	// Heartbeat is how often a leader shows itself, and the length of a tick.
+	// Default 100 ms.
+	Heartbeat time.Duration
+	// ElectionTimeout is how long a follower waits for a leader; at least five
+	// heartbeats, at most 50 s. Default 1 s.
+	ElectionTimeout time.Duration
+	// SnapshotCount is how many log entries are applied between two snapshots.
+	// Default 10,000.
+	SnapshotCount uint64
+	// SnapshotCatchUpEntries is how many entries before a snapshot are kept for
+	// members that lag. Default 5,000.
+	SnapshotCatchUpEntries uint64
+	// PreVote asks before it elects, so that a member that was cut off does not
+	// disturb the others when it is back. Default true.
+	PreVote bool
+}
+
+// Lease tunes leases.
+type Lease struct {
+	// MinTTL is the shortest lifetime granted; what asks for less gets this.
+	// Default 100 ms.
+	MinTTL time.Duration
+	// CheckpointInterval is how long a lease may go unrenewed, at most, before the
+	// leader replicates its remaining time. 0: never. Default 60 s.
+	CheckpointInterval time.Duration
+	// MaxKeys is how many keys leasehold.v1 attaches to one lease. The etcd API
+	// has no such limit. Default 10,000.
+	MaxKeys int
+}
+
+// CompactionMode says how [Compaction] counts.
+type CompactionMode string
+
+// The compaction modes.
+const (
+	PeriodicCompaction CompactionMode = "periodic"
+	RevisionCompaction CompactionMode = "revision"
+)
+
+// Compaction says how much history is kept. The field that belongs to the mode
+// counts; 0 there means that nothing is compacted.
+type Compaction struct {
+	// Mode is PeriodicCompaction or RevisionCompaction. Default periodic.
+	Mode CompactionMode
+	// Period is the age up to which revisions are kept. Default 0.
+	Period time.Duration
+	// Revisions is how many revisions are kept. Default 0.
+	Revisions int64
+}
+
+// HTTP tunes the pages and the JSON gateway.
+type HTTP struct {
+	// Gateway serves the JSON gateway under /v3/. Default true.
+	Gateway bool
+	// Pprof serves /debug/pprof/. Default false.
+	Pprof bool
+	// CORS lists the origins that browsers may call from; "*" is all. Default
+	// "*".
+	CORS []string
+	// HostWhitelist lists the host names that plain HTTP requests may name, which
+	// stops DNS rebinding; "*" is all. Default "*".
+	HostWhitelist []string
+}
+
+// maxElectionTimeout is etcd's: beyond it a dead leader goes unnoticed for so
+// long that a mistaken unit is the likelier reason.
+const maxElectionTimeout = 50 * time.Second
+
+// DefaultConfig returns the configuration of a member alone on this machine.
+func DefaultConfig() Config {
+	client := []url.URL{{Scheme: "http", Host: "localhost:2379"}}
+	peer := []url.URL{{Scheme: "http", Host: "localhost:2380"}}
+	return Config{
+		Name:    "default",
+		DataDir: "default.leasehold",
+		URLs: URLs{
+			ListenClient: client, AdvertiseClient: slices.Clone(client),
+			ListenPeer: peer, AdvertisePeer: slices.Clone(peer),
+		},
+		Cluster: Cluster{Token: "etcd-cluster", State: NewCluster, StrictReconfigCheck: true},
+		Limits: Limits{
+			MaxRequestBytes:   3 << 19,
+			MaxTxnOps:         128,
+			QuotaBackendBytes: 2 << 30,
+		},
+		GRPC: GRPC{
+			MaxConcurrentStreams: math.MaxUint32,
+			KeepAliveMinTime:     5 * time.Second,
+			KeepAliveInterval:    2 * time.Hour,
+			KeepAliveTimeout:     20 * time.Second,
+		},
+		Raft: Raft{
+			Heartbeat:              100 * time.Millisecond,
+			ElectionTimeout:        time.Second,
+			SnapshotCount:          10_000,
+			SnapshotCatchUpEntries: 5_000,
+			PreVote:                true,
+		},
+		Lease: Lease{
+			MinTTL:             100 * time.Millisecond,
+			CheckpointInterval: time.Minute,
+			MaxKeys:            10_000,
+		},
+		Compaction:            Compaction{Mode: PeriodicCompaction},
+		WatchProgressInterval: 10 * time.Minute,
+		HTTP:                  HTTP{Gateway: true, CORS: []string{"*"}, HostWhitelist: []string{"*"}},
+		Logger:                slog.New(slog.DiscardHandler),
+	}
+}
+
+// InitialMembers returns Cluster.Initial, or, if that is empty, this member
+// with the URLs it advertises to peers.
+func (c Config) InitialMembers() map[string][]url.URL {
+	if len(c.Cluster.Initial) > 0 {
+		return c.Cluster.Initial
+	}
+	return map[string][]url.URL{c.Name: c.URLs.AdvertisePeer}
+}
+
+// ClientAutoTLSDir and PeerAutoTLSDir are where self-signed certificates are
+// kept.
+func (c Config) ClientAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "client") }
+
+// PeerAutoTLSDir is ClientAutoTLSDir for the peer listener.
+func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "peer") }
+
+// Validate reports the first thing that is wrong, and what to do about it. It
+// does no I/O: missing files and busy ports are found by [New] and Run.
+func (c Config) Validate() error {
+	for _, check := range []func() error{
+		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.checkCompaction,
+	} {
+		if err := check(); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	return nil
+}
+
+func (c Config) checkNames() error {
+	if c.Name == "" {
+		return errors.New("the name is empty; set --name")
+	}
+	if strings.ContainsAny(c.Name, ",=") {
+		return fmt.Errorf("name %q holds ',' or '=', which separate members in "+
+			"--initial-cluster; choose another --name", c.Name)
+	}
+	if c.DataDir == "" {
+		return errors.New("the data directory is empty; set --data-dir")
+	}
+	if s := c.Cluster.State; s != NewCluster && s != ExistingCluster {
+		return fmt.Errorf("cluster state %q is not one of new, existing; set "+
+			"--initial-cluster-state", s)
+	}
+	return nil
+}
+
+func (c Config) checkURLs() error {
+	if len(c.URLs.ListenClient) == 0 {
+		return errors.New("no client URL to listen on; set --listen-client-urls")
+	}
+	if len(c.URLs.AdvertiseClient) == 0 {
+		return errors.New("no client URL to advertise; set --advertise-client-urls")
+	}
+	if len(c.URLs.AdvertisePeer) == 0 {
+		return errors.New("no peer URL to advertise; set --initial-advertise-peer-urls")
+	}
+	for _, l := range []struct {
+		flag  string
+		urls  []url.URL
+		check func(url.URL) error
+	}{
+		{"--listen-client-urls", c.URLs.ListenClient, listen.CheckBind},
+		{"--listen-client-http-urls", c.URLs.ListenClientHTTP, listen.CheckBind},
+		{"--listen-peer-urls", c.URLs.ListenPeer, listen.CheckBind},
+		{"--listen-metrics-urls", c.URLs.ListenMetrics, listen.CheckBind},
+		{"--advertise-client-urls", c.URLs.AdvertiseClient, listen.CheckAdvertise},
+		{"--initial-advertise-peer-urls", c.URLs.AdvertisePeer, listen.CheckAdvertise},
+	} {
+		for _, u := range l.urls {
+			if err := l.check(u); err != nil {
+				return fmt.Errorf("%s: %w", l.flag, err)
+			}
+		}
+	}
+	return nil
+}
+
+// CheckBootstrap reports why this member cannot be started for the first time:
+// it must find itself in the initial cluster. It is no part of Validate because
+// a member that has data ignores the initial cluster, which may be out of date.
+func (c Config) CheckBootstrap() error {
+	members := c.InitialMembers()
+	urls, ok := members[c.Name]
+	if !ok {
+		return fmt.Errorf("%w: --initial-cluster names no member %q; add %s=%s or correct --name",
+			ErrConfig, c.Name, c.Name, urlList(c.URLs.AdvertisePeer))
+	}
+	want, got := portsOf(c.URLs.AdvertisePeer), portsOf(urls)
+	if !slices.Equal(want, got) {
+		return fmt.Errorf("%w: --initial-cluster says %s=%s, but --initial-advertise-peer-urls is %s; "+
+			"make them the same", ErrConfig, c.Name, urlList(urls), urlList(c.URLs.AdvertisePeer))
+	}
+	return nil
+}
+
+// portsOf is what two lists of URLs for one member must agree in. Host names
+// are left out, because one may be an alias or the address of the other.
+func portsOf(urls []url.URL) []string {
+	var ports []string
+	for _, u := range urls {
+		ports = append(ports, u.Scheme+":"+u.Port())
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+func urlList(urls []url.URL) string {
+	var s []string
+	for _, u := range urls {
+		s = append(s, u.String())
+	}
+	return strings.Join(s, ",")
+}
+
+func (c Config) checkTLS() error {
+	for _, side := range []struct {
+		name, certFlag string
+		tls            TLS
+		urls           []url.URL
+	}{
+		{"client", "--cert-file and --key-file, or --auto-tls", c.ClientTLS,
+			slices.Concat(c.URLs.ListenClient, c.URLs.ListenClientHTTP, c.URLs.ListenMetrics)},
+		{"peer", "--peer-cert-file and --peer-key-file, or --peer-auto-tls", c.PeerTLS,
+			c.URLs.ListenPeer},
+	} {
+		options := listen.TLS(side.tls)
+		if err := options.Validate(); err != nil {
+			return fmt.Errorf("%s TLS: %w", side.name, err)
+		}
+		for _, u := range side.urls {
+			if listen.IsTLS(u) && !options.Enabled() {
+				return fmt.Errorf("%s URL %s needs a certificate; set %s",
+					side.name, u.String(), side.certFlag)
+			}
+		}
+	}
+	return nil
+}
+
+func (c Config) checkNumbers() error {
+	r := c.Raft
+	for _, n := range []struct {
+		bad  bool
+		text string
+	}{
+		{r.Heartbeat < time.Millisecond, "--heartbeat-interval must be at least 1 ms"},
+		{r.ElectionTimeout < 5*r.Heartbeat, fmt.Sprintf("--election-timeout (%s) must be at least "+
+			"five times --heartbeat-interval (%s)", r.ElectionTimeout, r.Heartbeat)},
+		{r.ElectionTimeout > maxElectionTimeout, fmt.Sprintf("--election-timeout (%s) must be at "+
+			"most %s; the unit of a bare number is milliseconds", r.ElectionTimeout, maxElectionTimeout)},
+		{r.SnapshotCount == 0, "--snapshot-count must be at least 1"},
+		{c.Limits.MaxRequestBytes < 1, "--max-request-bytes must be at least 1"},
+		{c.Limits.MaxRequestBytes > math.MaxInt32/2, "--max-request-bytes must be at most 1 GiB"},
+		{c.Limits.MaxTxnOps < 1, "--max-txn-ops must be at least 1"},
+		{c.GRPC.MaxConcurrentStreams == 0, "--max-concurrent-streams must be at least 1"},
+		{c.GRPC.KeepAliveMinTime < 0, "--grpc-keepalive-min-time must not be negative"},
+		{c.GRPC.KeepAliveInterval < 0, "--grpc-keepalive-interval must not be negative"},
+		{c.GRPC.KeepAliveTimeout < 0, "--grpc-keepalive-timeout must not be negative"},
+		{c.Lease.MinTTL < time.Millisecond, "--lease-min-ttl must be at least 1 ms"},
+		{c.Lease.CheckpointInterval < 0, "--lease-checkpoint-interval must not be negative"},
+		{c.Lease.MaxKeys < 1, "--lease-max-keys must be at least 1"},
+		{c.WatchProgressInterval <= 0, "--watch-progress-notify-interval must be above 0"},
+	} {
+		if n.bad {
+			return errors.New(n.text)
+		}
+	}
+	return nil
+}
+
+func (c Config) checkCompaction() error {
+	a := c.Compaction
+	if a.Mode != PeriodicCompaction && a.Mode != RevisionCompaction {
+		return fmt.Errorf("compaction mode %q is not one of periodic, revision; set "+
+			"--auto-compaction-mode", a.Mode)
+	}
+	if a.Period < 0 || a.Revisions < 0 {
+		return errors.New("--auto-compaction-retention must not be negative")
+	}
+	return nil
+}
