@@ -1,0 +1,57 @@
+package storage
+
+import "errors"
+
+// These errors can be returned by Open; their text says what to do.
+var (
+	// ErrLocked means that another process, or another Disk of this process,
+	// has the data directory open.
+	ErrLocked = errors.New("storage: data directory is in use")
+
+	// ErrCorrupt means that something on disk is not what was written. It can
+	// be returned by every method that reads.
+	ErrCorrupt = errors.New("storage: corrupt data")
+
+	// ErrVersion means that the data was written by a newer release.
+	ErrVersion = errors.New("storage: data was written by a newer version")
+
+	// ErrForeign means that the directory holds the data of another program.
+	ErrForeign = errors.New("storage: not a leasehold data directory")
+)
+
+// These errors can be returned by every method that writes.
+var (
+	// ErrNoSpace means that the disk is full. Unless the error is ErrFailed too,
+	// nothing was written, and the same call can be repeated when there is room.
+	ErrNoSpace = errors.New("storage: no space left on disk")
+
+	// ErrFailed means that a write failed for good: whether it is on disk is
+	// unknown. Every later call returns ErrFailed; the only ways on are Close
+	// and a new Open, which finds everything that was acknowledged.
+	ErrFailed = errors.New("storage: disk failed")
+)
+
+// These errors report calls that do not fit the state of the Disk.
+var (
+	// ErrClosed means that the Disk is closed.
+	ErrClosed = errors.New("storage: closed")
+
+	// ErrBootstrapped means that the directory already has an identity.
+	ErrBootstrapped = errors.New("storage: already bootstrapped")
+
+	// ErrNotBootstrapped means that the directory has no identity yet.
+	ErrNotBootstrapped = errors.New("storage: not bootstrapped")
+
+	// ErrNoSnapshot means that no snapshot has been committed yet.
+	ErrNoSnapshot = errors.New("storage: no snapshot")
+
+	// ErrOutOfDate means that a snapshot at this index or a later one exists.
+	ErrOutOfDate = errors.New("storage: snapshot is out of date")
+
+	// ErrGap means that entries do not follow the log, or that an index to
+	// compact is not covered by a snapshot.
+	ErrGap = errors.New("storage: gap in the log")
+
+	// ErrBusy means that another snapshot is being written.
+	ErrBusy = errors.New("storage: a snapshot is being written")
+)
