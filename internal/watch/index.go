@@ -1,0 +1,166 @@
+package watch
+
+import "slices"
+
+// filter is the set of kinds of event that a watcher does not want.
+type filter uint8
+
+const (
+	noPut filter = 1 << iota
+	noDelete
+	filters = 4 // number of combinations
+)
+
+func (f filter) passes(isDelete bool) bool {
+	if isDelete {
+		return f&noDelete == 0
+	}
+	return f&noPut == 0
+}
+
+// group is the watchers with the same range and the same filter. They get the
+// same events, so matching and collecting is done once for all of them.
+type group[E Event] struct {
+	filter   filter
+	watchers []*watcher[E] // watchers[i].slot == i
+
+	// staged is what matched in the distribution under way, and is shared by
+	// the queues of all watchers afterwards, so nobody may append in place.
+	staged []E
+	bytes  int
+	first  int  // while shared: staged == events[first:first+len(staged)]
+	shared bool // staged is still a part of the backlog's slice
+}
+
+// stage collects events[i]. As long as the matches lie side by side it takes
+// a part of the slice and copies nothing.
+func (g *group[E]) stage(events []E, i int) {
+	n := len(g.staged)
+	switch {
+	case n == 0:
+		g.first, g.shared, g.bytes = i, true, 0
+		g.staged = events[i : i+1 : i+1]
+	case g.shared && g.first+n == i:
+		g.staged = events[g.first : i+1 : i+1]
+	default:
+		g.shared = false
+		g.staged = append(g.staged, events[i])
+	}
+	g.bytes += events[i].Size()
+}
+
+// flush offers what was staged to every watcher, up to what a queue may hold;
+// the rest they read from history. total is the length of the slice that was
+// distributed: a small part of a large slice is copied, or a slow watcher
+// would hold all of it in memory.
+func (g *group[E]) flush(total int, limit Limit) {
+	evs, lost := g.staged, int64(0)
+	if limit.exceeded(len(evs), g.bytes) {
+		if n := whole(evs, limit); n < len(evs) {
+			lost = evs[n].Revision()
+			evs, g.bytes = evs[:n], size(evs[:n])
+		}
+	}
+	if g.shared && len(evs)*4 < total {
+		evs = slices.Clone(evs)
+	}
+	evs = slices.Clip(evs)
+	for _, w := range g.watchers {
+		w.stream.offer(w, evs, g.bytes, lost)
+	}
+	g.staged = nil
+}
+
+// place is the groups of one range, by filter.
+type place[E Event] struct {
+	groups [filters]*group[E]
+}
+
+// index finds the groups that want a key. Single keys, by far the most, are in
+// a map; ranges in a tree.
+type index[E Event] struct {
+	points   map[string]*place[E]
+	ranges   tree[*place[E]]
+	watchers int
+}
+
+func (x *index[E]) init() { x.points = make(map[string]*place[E]) }
+
+// at appends the places that contain key to buf.
+func (x *index[E]) at(key string, buf []*place[E]) []*place[E] {
+	if p := x.points[key]; p != nil {
+		buf = append(buf, p)
+	}
+	return x.ranges.stab(key, buf)
+}
+
+func (x *index[E]) find(s span) (*place[E], bool) {
+	if s.end == "" {
+		p, ok := x.points[s.key]
+		return p, ok
+	}
+	return x.ranges.get(s)
+}
+
+func (x *index[E]) add(w *watcher[E]) {
+	p, ok := x.find(w.span)
+	if !ok {
+		p = new(place[E])
+		if w.span.end == "" {
+			x.points[w.span.key] = p
+		} else {
+			x.ranges.put(w.span, p)
+		}
+	}
+	g := p.groups[w.filter]
+	if g == nil {
+		g = &group[E]{filter: w.filter}
+		p.groups[w.filter] = g
+	}
+	w.slot = len(g.watchers)
+	g.watchers = append(g.watchers, w)
+	x.watchers++
+}
+
+func (x *index[E]) remove(w *watcher[E]) {
+	p, ok := x.find(w.span)
+	if !ok || p.groups[w.filter] == nil || p.groups[w.filter].watchers[w.slot] != w {
+		panic("watch: watcher is not in the index")
+	}
+	g := p.groups[w.filter]
+	last := len(g.watchers) - 1
+	g.watchers[w.slot] = g.watchers[last]
+	g.watchers[w.slot].slot = w.slot
+	g.watchers[last] = nil
+	g.watchers = g.watchers[:last]
+	x.watchers--
+	if last > 0 {
+		return
+	}
+	p.groups[w.filter] = nil
+	if p.groups != [filters]*group[E]{} {
+		return
+	}
+	if w.span.end == "" {
+		delete(x.points, w.span.key)
+	} else {
+		x.ranges.remove(w.span)
+	}
+}
+
+// each calls f for every watcher. The order only decides who is woken first.
+func (x *index[E]) each(f func(*watcher[E])) {
+	visit := func(p *place[E]) {
+		for _, g := range p.groups {
+			if g != nil {
+				for _, w := range g.watchers {
+					f(w)
+				}
+			}
+		}
+	}
+	for _, p := range x.points {
+		visit(p)
+	}
+	x.ranges.each(visit)
+}

@@ -1,0 +1,176 @@
+package watch
+
+import "slices"
+
+// This file is what goes on behind a stream's methods: the hub's side puts
+// entries on the agenda, Poll's side works them off.
+
+// offer gives live events to a watcher of the stream. If lost is not 0, what
+// came from that revision on will not be offered.
+func (s *Stream[E]) offer(w *watcher[E], evs []E, bytes int, lost int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.accept(evs, bytes, s.h.opts.Queue)
+	if lost != 0 {
+		w.lose(lost)
+	}
+	s.listLocked(w)
+}
+
+// post puts an entry on the agenda.
+func (s *Stream[E]) post(n notice[E]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pushLocked(n)
+}
+
+func (s *Stream[E]) pushLocked(n notice[E]) {
+	if s.closed {
+		return
+	}
+	s.agenda.push(n)
+	if s.agenda.len() == 1 {
+		s.signal()
+	}
+}
+
+func (s *Stream[E]) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // a wake-up is due already
+	}
+}
+
+// listLocked puts a watcher on the agenda if it is due and not there.
+func (s *Stream[E]) listLocked(w *watcher[E]) {
+	if w.dead || w.listed || !w.due() {
+		return
+	}
+	w.listed = true
+	s.pushLocked(notice[E]{kind: Changed, w: w})
+}
+
+// dropLocked ends a watcher as far as the stream is concerned. The caller
+// also takes it out of the hub.
+func (s *Stream[E]) dropLocked(w *watcher[E]) {
+	delete(s.watchers, w.id)
+	w.dead, w.queue = true, nil
+}
+
+// serveLocked hands out one batch of a watcher that is due; not ok if it
+// turns out that there are no events. It lets go of mu while it reads.
+func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
+	if w.dead {
+		return Batch[E]{}, false
+	}
+	b := Batch[E]{Kind: Changed, ID: w.id, Tag: w.tag}
+	if w.next > w.goal && len(w.queue) == 0 && w.lost != 0 {
+		// The same seam as in Watch.
+		w.resync(s.h.current().Revision())
+	}
+	switch {
+	case w.next <= w.goal:
+		view, from, to := s.h.current(), w.next, w.goal
+		s.mu.Unlock()
+		evs, next, err := read(view, w, from, to, s.h.opts.Batch)
+		s.mu.Lock()
+		if w.dead {
+			return Batch[E]{}, false
+		}
+		if err != nil {
+			s.failLocked(w)
+			b.Kind, b.Err = Cancelled, err
+			b.Revision, b.Compacted = view.Revision(), view.Compacted()
+			return b, true
+		}
+		b.Events, w.next = evs, next
+	case len(w.queue) > 0:
+		b.Events = w.take(s.h.opts.Batch)
+	}
+	w.listed = false
+	s.listLocked(w)
+	b.Revision = w.sent(s.h.live.Load())
+	return b, len(b.Events) > 0
+}
+
+// failLocked ends a watcher that history failed. It lets go of mu, which
+// comes after the hub's.
+func (s *Stream[E]) failLocked(w *watcher[E]) {
+	s.dropLocked(w)
+	s.mu.Unlock()
+	s.h.mu.Lock()
+	s.h.forgetLocked(w)
+	s.h.mu.Unlock()
+	s.mu.Lock()
+}
+
+// progressLocked answers a progress request, puts it off, or, if the watcher
+// it was about has ended, drops it.
+func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
+	live := s.h.live.Load()
+	b := Batch[E]{Kind: Progress, ID: n.id, Revision: live}
+	need := n.rev // no watcher concerned may have been told more than we say
+	if n.id != AllWatchers {
+		w, ok := s.watchers[n.id]
+		if !ok {
+			s.asked--
+			return Batch[E]{}, false
+		}
+		b.Tag, b.Revision = w.tag, w.sent(live)
+		need = max(need, w.next-1)
+	} else {
+		for _, w := range s.watchers {
+			b.Revision = min(b.Revision, w.sent(live))
+			need = max(need, w.next-1)
+		}
+	}
+	switch {
+	case b.Revision >= need:
+		s.asked--
+		return b, true
+	case need > live:
+		n.rev = need
+		s.mu.Unlock()
+		s.h.await(s, n)
+		s.mu.Lock()
+	default:
+		// Some watcher is due, so it is on the agenda before us.
+		if s.agenda.len() == 0 {
+			panic("watch: a watcher is due and not listed")
+		}
+		s.pushLocked(n)
+	}
+	return Batch[E]{}, false
+}
+
+// await posts a progress request when live has reached its revision, which
+// for a new one is the revision current now.
+func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.isClosed() {
+		return
+	}
+	h.interest.Add(1) // before the look at current: see Hub.interest
+	if n.rev == 0 {
+		n.rev = h.current().Revision()
+	}
+	h.waits = append(h.waits, wait[E]{s, n})
+	h.answerWaitsLocked()
+	if len(h.waits) > 0 {
+		h.signal() // Publish may not have done so while nobody was interested
+	}
+}
+
+// forgetLocked takes a watcher out of the index.
+func (h *Hub[E]) forgetLocked(w *watcher[E]) {
+	h.index.remove(w)
+	h.interest.Add(-1)
+}
+
+// leaveLocked drops the progress requests of a stream that closes.
+func (h *Hub[E]) leaveLocked(s *Stream[E]) {
+	n := len(h.waits)
+	h.waits = slices.DeleteFunc(h.waits, func(w wait[E]) bool { return w.stream == s })
+	h.interest.Add(int64(len(h.waits) - n))
+}

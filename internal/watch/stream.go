@@ -1,0 +1,287 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// These errors answer a request that a stream cannot serve.
+var (
+	// ErrClosed means the stream was closed.
+	ErrClosed = errors.New("watch: stream is closed")
+	// ErrDuplicate means the stream has a watcher with the requested id.
+	ErrDuplicate = errors.New("watch: id is in use")
+	// ErrEmptyRange means no key can lie in the requested range.
+	ErrEmptyRange = errors.New("watch: range is empty")
+	// ErrNotFound means the stream has no watcher with that id.
+	ErrNotFound = errors.New("watch: no such watcher")
+	// ErrRevision means a negative revision was asked for.
+	ErrRevision = errors.New("watch: negative revision")
+)
+
+// AllWatchers stands for no watcher in particular: it is the id of a refused
+// watch, and of progress that holds for all watchers of the stream.
+const AllWatchers int64 = -1
+
+// maxAsked bounds the unanswered progress requests of one stream.
+const maxAsked = 64
+
+// Request says what a watcher wants.
+type Request struct {
+	// ID names the watcher in its stream; 0 lets the stream choose.
+	ID int64
+	// Key and End are the range [Key, End). An empty End means the key Key
+	// alone, the End "\x00" every key from Key on.
+	Key, End string
+	// From is the first revision of interest, which may lie in the future;
+	// 0 means the one after the current.
+	From int64
+	// NoPut and NoDelete leave out events of that kind.
+	NoPut, NoDelete bool
+	// Tag comes back in every batch of the watcher.
+	Tag any
+}
+
+// Kind tells what a batch says.
+type Kind uint8
+
+// The kinds of batch.
+const (
+	// Changed carries events.
+	Changed Kind = iota
+	// Created answers a Watch, before anything else of that watcher, or with
+	// Err a Reject.
+	Created
+	// Cancelled is the last word of a watcher: the answer to Cancel, or, with
+	// Err, that history does not reach back to where the watcher is.
+	Cancelled
+	// Progress says that everything up to Revision was handed out.
+	Progress
+)
+
+// Batch is what a stream has to tell its client next.
+type Batch[E Event] struct {
+	Kind Kind
+	ID   int64 // the watcher, or AllWatchers
+	Tag  any   // of the watcher's Request
+	// Events are in order, and whole revisions. The slice is shared: read only.
+	Events []E
+	// Revision: in Changed and Progress, every event of the watcher up to it
+	// was handed out with this batch or before. In Created, the store's
+	// revision when the watcher began; with From 0, its events are above it.
+	// Otherwise the store's current revision.
+	Revision int64
+	// Err is why a watch was refused or cancelled.
+	Err error
+	// Compacted is the store's compaction revision when history gave Err.
+	Compacted int64
+}
+
+// Stream is the watchers of one client, and what is to be told to it, in
+// order. Poll and Next belong to one goroutine at a time; the other methods
+// are safe for concurrent use.
+type Stream[E Event] struct {
+	h    *Hub[E]
+	wake chan struct{} // capacity 1: the agenda is no longer empty
+
+	mu       sync.Mutex // guards what follows
+	watchers map[int64]*watcher[E]
+	agenda   fifo[notice[E]]
+	nextID   int64
+	asked    int // progress requests not yet answered
+	closed   bool
+}
+
+// notice is an entry of the agenda: for Changed, that watcher w is due;
+// otherwise the batch to be, where rev in Progress is the revision at least
+// to be reached.
+type notice[E Event] struct {
+	kind Kind
+	w    *watcher[E]
+	id   int64
+	rev  int64
+	err  error
+}
+
+// NewStream returns a stream without watchers. It must be closed.
+func (h *Hub[E]) NewStream() *Stream[E] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams++
+	return &Stream[E]{
+		h:        h,
+		wake:     make(chan struct{}, 1),
+		watchers: make(map[int64]*watcher[E]),
+	}
+}
+
+// Watch adds a watcher and returns its id. A Created batch will say the same.
+func (s *Stream[E]) Watch(r Request) (int64, error) {
+	switch {
+	case r.End != "" && r.End != toInfinity && r.End <= r.Key:
+		return AllWatchers, ErrEmptyRange
+	case r.From < 0:
+		return AllWatchers, ErrRevision
+	}
+	w := &watcher[E]{stream: s, tag: r.Tag, span: span{r.Key, r.End}}
+	if r.NoPut {
+		w.filter |= noPut
+	}
+	if r.NoDelete {
+		w.filter |= noDelete
+	}
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return AllWatchers, ErrClosed
+	}
+	var ok bool
+	if w.id, ok = s.chooseLocked(r.ID); !ok {
+		return AllWatchers, ErrDuplicate
+	}
+	s.h.interest.Add(1)
+	s.h.index.add(w)
+	s.watchers[w.id] = w
+	// Nothing can be offered before mu is free, and what is published after
+	// this line will be offered: so this is the seam of history and live.
+	w.goal = s.h.current().Revision()
+	w.next = r.From
+	if r.From == 0 {
+		w.next = w.goal + 1
+	}
+	s.pushLocked(notice[E]{kind: Created, w: w, id: w.id, rev: w.goal})
+	s.listLocked(w)
+	return w.id, nil
+}
+
+// chooseLocked returns the id for a new watcher; not ok if it is in use.
+func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
+	if id != 0 {
+		_, used := s.watchers[id]
+		return id, !used
+	}
+	for s.watchers[s.nextID] != nil {
+		s.nextID++
+	}
+	s.nextID++
+	return s.nextID - 1, true
+}
+
+// Cancel ends a watcher. After the Cancelled batch that answers it, nothing
+// more comes from it.
+func (s *Stream[E]) Cancel(id int64) error {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, ok := s.watchers[id]
+	if !ok {
+		return ErrNotFound
+	}
+	s.dropLocked(w)
+	s.h.forgetLocked(w)
+	rev := s.h.current().Revision()
+	s.pushLocked(notice[E]{kind: Cancelled, w: w, id: id, rev: rev})
+	return nil
+}
+
+// Reject makes the stream tell its client that a watch was refused, in its
+// turn: a Created batch with err.
+func (s *Stream[E]) Reject(err error) {
+	rev := s.h.current().Revision()
+	s.post(notice[E]{kind: Created, id: AllWatchers, rev: rev, err: err})
+}
+
+// RequestProgress asks for a Progress batch about a watcher, or AllWatchers.
+// It comes when everything up to the revision current now has been handed
+// out; never while a watcher concerned waits for a revision of the future,
+// since a client might take it as the place to resume from. It is not
+// answered if the watcher ends, or if 64 other requests are unanswered.
+func (s *Stream[E]) RequestProgress(id int64) {
+	s.mu.Lock()
+	ok := s.asked < maxAsked
+	if ok {
+		s.asked++
+	}
+	s.mu.Unlock()
+	if ok {
+		s.h.await(s, notice[E]{kind: Progress, id: id})
+	}
+}
+
+// Ready returns the channel that receives when Poll has something after it
+// had nothing.
+func (s *Stream[E]) Ready() <-chan struct{} { return s.wake }
+
+// Next waits until the stream has something to tell and returns it. It fails
+// with ErrClosed, or the cause of ctx.
+func (s *Stream[E]) Next(ctx context.Context) (Batch[E], error) {
+	for {
+		if b, ok := s.Poll(); ok {
+			return b, nil
+		}
+		if s.isClosed() {
+			return Batch[E]{}, ErrClosed
+		}
+		select {
+		case <-ctx.Done():
+			return Batch[E]{}, context.Cause(ctx)
+		case <-s.wake:
+		}
+	}
+}
+
+// Poll returns what the stream has to tell next; not ok if that is nothing
+// yet. History is read here.
+func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !ok {
+		n, more := s.agenda.pop()
+		if !more || s.closed {
+			return Batch[E]{}, false
+		}
+		switch n.kind {
+		case Changed:
+			b, ok = s.serveLocked(n.w)
+		case Progress:
+			b, ok = s.progressLocked(n)
+		default:
+			b = Batch[E]{Kind: n.kind, ID: n.id, Revision: n.rev, Err: n.err}
+			if n.w != nil {
+				b.Tag = n.w.tag
+			}
+			ok = true
+		}
+	}
+	return b, ok
+}
+
+// Close ends the stream and all its watchers.
+func (s *Stream[E]) Close() {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	for _, w := range s.watchers {
+		s.dropLocked(w)
+		s.h.forgetLocked(w)
+	}
+	s.agenda = fifo[notice[E]]{}
+	s.h.streams--
+	s.h.leaveLocked(s)
+	s.signal()
+}
+
+func (s *Stream[E]) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}

@@ -1,0 +1,159 @@
+package watch
+
+import "math"
+
+// watcher is one watch of one stream. id, tag, span, filter and stream never
+// change; slot belongs to Hub.mu, the rest to Stream.mu.
+//
+// What it still has to hand out comes from three places, in this order:
+// history for the revisions next..goal; then the queue; then, if lost is not
+// 0, history again from lost on. Whatever is offered below next, or not above
+// goal, has been handed out already or will be read from history.
+type watcher[E Event] struct {
+	stream *Stream[E]
+	id     int64
+	tag    any
+	span   span
+	filter filter
+	slot   int // position in its group
+
+	// next is the first revision not yet taken from history; it is beyond
+	// goal+1 only while the watcher waits for a revision of the future.
+	next int64
+	// goal is the last revision that comes from history or was handed out.
+	goal int64
+	// queue are live events above goal, whole revisions. Shared: see group.
+	queue []E
+	bytes int
+	// lost is the first revision that was dropped because the queue was full;
+	// 0 if none. While it is set, everything offered is dropped.
+	lost int64
+
+	listed bool // the stream's agenda has an entry for it
+	dead   bool // cancelled, or its stream is closed
+}
+
+// due reports whether the watcher has anything to hand out or to look up.
+// Invariant: a live watcher that is due is listed.
+func (w *watcher[E]) due() bool {
+	return w.next <= w.goal || len(w.queue) > 0 || w.lost != 0
+}
+
+// accept queues live events, which must be whole revisions, or drops them
+// and notes from where.
+func (w *watcher[E]) accept(evs []E, bytes int, limit Limit) {
+	if w.lost != 0 {
+		return
+	}
+	from := max(w.next, w.goal+1)
+	for len(evs) > 0 && evs[0].Revision() < from {
+		bytes -= evs[0].Size()
+		evs = evs[1:]
+	}
+	switch {
+	case len(evs) == 0: // all of it was below from
+	case len(w.queue) == 0:
+		w.queue, w.bytes = evs, bytes
+	case limit.exceeded(len(w.queue)+len(evs), w.bytes+bytes):
+		w.lost = evs[0].Revision()
+	default:
+		w.queue = append(w.queue, evs...)
+		w.bytes += bytes
+	}
+}
+
+// lose notes that events from revision gap on never reached the queue.
+func (w *watcher[E]) lose(gap int64) {
+	if w.lost == 0 {
+		w.lost = max(gap, w.goal+1)
+	}
+}
+
+// resync sends an unsynced watcher with an empty queue back to history up to
+// revision current, and lets it queue what comes after.
+func (w *watcher[E]) resync(current int64) {
+	w.next = max(w.next, w.lost)
+	w.goal = max(w.goal, current)
+	w.lost = 0
+}
+
+// take removes at most one batch from the queue.
+func (w *watcher[E]) take(limit Limit) []E {
+	n := whole(w.queue, limit)
+	evs := w.queue[:n:n]
+	w.queue = w.queue[n:]
+	if len(w.queue) == 0 {
+		w.queue, w.bytes = nil, 0
+	} else {
+		w.bytes -= size(evs)
+	}
+	w.goal = evs[n-1].Revision()
+	w.next = w.goal + 1
+	return evs
+}
+
+// sent is the revision up to which every event of the watcher was handed out,
+// given that all up to live were offered.
+func (w *watcher[E]) sent(live int64) int64 {
+	switch {
+	case w.next <= w.goal:
+		return w.next - 1
+	case len(w.queue) > 0:
+		return w.queue[0].Revision() - 1
+	case w.lost != 0:
+		return w.lost - 1
+	}
+	return max(live, w.goal)
+}
+
+// read takes at most one batch of the revisions from..to out of history, and
+// returns the revision to go on from.
+func read[E Event](v History[E], w *watcher[E], from, to int64, limit Limit) ([]E, int64, error) {
+	evs, next, err := v.Events(w.span.key, w.span.end, from, limit.Events)
+	if err != nil {
+		return nil, 0, err
+	}
+	if next <= from {
+		panic("watch: history does not move on")
+	}
+	next = min(next, to+1)
+	for len(evs) > 0 && evs[len(evs)-1].Revision() > to {
+		evs = evs[:len(evs)-1]
+	}
+	kept := evs[:0]
+	for _, e := range evs {
+		if w.filter.passes(e.IsDelete()) {
+			kept = append(kept, e)
+		}
+	}
+	// History has bounded the number already, and knows no sizes.
+	if n := whole(kept, Limit{Events: math.MaxInt, Bytes: limit.Bytes}); n < len(kept) {
+		next = kept[n].Revision()
+		kept = kept[:n]
+	}
+	return kept, next, nil
+}
+
+// whole is the number of leading events that are whole revisions within the
+// limit, but at least one revision.
+func whole[E Event](evs []E, limit Limit) int {
+	bytes, boundary := 0, 0
+	for i, e := range evs {
+		if i > 0 && e.Revision() != evs[i-1].Revision() {
+			boundary = i
+		}
+		bytes += e.Size()
+		if boundary > 0 && limit.exceeded(i+1, bytes) {
+			return boundary
+		}
+	}
+	return len(evs)
+}
+
+// size is the sum of the events' sizes, in bytes.
+func size[E Event](evs []E) (n int) {
+	for _, e := range evs {
+		n += e.Size()
+	}
+	return n
+}
