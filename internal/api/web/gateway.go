@@ -1,0 +1,167 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// RegisterFunc adds the gateway handlers of one gRPC service. Those that
+// protoc-gen-grpc-gateway makes have this type.
+type RegisterFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error
+
+// errTooLarge ends a request whose JSON is longer than allowed.
+var errTooLarge = errors.New("web: request body is too large")
+
+// newGateway returns the JSON gateway. Field names, numbers as strings and the
+// shape of errors and streams are etcd's.
+func newGateway(ctx context.Context, o Options) (http.Handler, error) {
+	mux := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
+			Marshaler: &marshaler{runtime.JSONPb{
+				MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+				UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+			}},
+		}),
+		runtime.WithErrorHandler(replyError),
+		runtime.WithStreamErrorHandler(func(ctx context.Context, err error) *status.Status {
+			return status.Convert(cause(ctx, err))
+		}),
+	)
+	for _, register := range append([]RegisterFunc{
+		gw.RegisterKVHandler,
+		gw.RegisterWatchHandler,
+		gw.RegisterLeaseHandler,
+		gw.RegisterClusterHandler,
+		gw.RegisterMaintenanceHandler,
+		gw.RegisterAuthHandler,
+	}, o.Register...) {
+		if err := register(ctx, mux, o.Conn); err != nil {
+			return nil, fmt.Errorf("web: gateway: %w", err)
+		}
+	}
+	return &gateway{mux: mux, limit: 2*o.MaxRequestBytes + 64<<10}, nil
+}
+
+// gateway gives each request a body that is bounded and tells why it is bad.
+type gateway struct {
+	mux   *runtime.ServeMux
+	limit int64 // bytes of JSON in one message
+}
+
+// ServeHTTP implements http.Handler.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if isDuplex(r.URL.Path) {
+		// Answers flow while the client still sends, as on HTTP/2. An error means
+		// that the connection can do so anyway.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	} else if r.ContentLength > g.limit {
+		writeJSON(w, http.StatusRequestEntityTooLarge,
+			failure{Code: int(codes.ResourceExhausted), Message: errTooLarge.Error()})
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	r = r.WithContext(ctx)
+	r.Body = &body{ReadCloser: r.Body, limit: g.limit, left: g.limit, fail: cancel}
+	g.mux.ServeHTTP(w, r)
+}
+
+// isDuplex reports whether a client may send messages one after the other.
+func isDuplex(path string) bool {
+	return path == "/v3/watch" || strings.HasSuffix(path, "/lease/keepalive")
+}
+
+// body is a request body. Each message in it may have limit bytes: a watch's
+// body has many and no end, so a limit on the whole would break it.
+type body struct {
+	io.ReadCloser
+	limit, left int64
+	fail        context.CancelCauseFunc
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLarge
+	}
+	p = p[:min(int64(len(p)), b.left)]
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
+}
+
+// marshaler is the gateway's JSON, with two differences. protojson puts spaces
+// between tokens or does not, differently from build to build; here they never
+// are. And a decoder reports what is wrong with a message to the request's
+// body, because the gateway drops the errors it meets in a stream.
+type marshaler struct{ runtime.JSONPb }
+
+// Marshal implements runtime.Marshaler.
+func (m *marshaler) Marshal(v any) ([]byte, error) {
+	data, err := m.JSONPb.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	out.Grow(len(data))
+	if err := json.Compact(&out, data); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// NewDecoder implements runtime.Marshaler.
+func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	dec := m.JSONPb.NewDecoder(r)
+	b, ok := r.(*body)
+	if !ok {
+		return dec
+	}
+	return runtime.DecoderFunc(func(v any) error {
+		b.left = b.limit
+		err := dec.Decode(v)
+		if err == nil || errors.Is(err, io.EOF) {
+			return err
+		}
+		if !errors.Is(err, errTooLarge) {
+			err = fmt.Errorf("malformed JSON in request: %w", err)
+		}
+		b.fail(err)
+		return err
+	})
+}
+
+// cause returns, for a request that its decoder gave up, the decoder's error as
+// a gRPC status, and err otherwise.
+func cause(ctx context.Context, err error) error {
+	why := context.Cause(ctx)
+	switch {
+	case why == nil, errors.Is(why, context.Canceled), errors.Is(why, context.DeadlineExceeded):
+		return err
+	case errors.Is(why, errTooLarge):
+		return &runtime.HTTPStatusError{
+			HTTPStatus: http.StatusRequestEntityTooLarge,
+			Err:        status.Error(codes.ResourceExhausted, why.Error()),
+		}
+	}
+	return status.Error(codes.InvalidArgument, why.Error())
+}
+
+func replyError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler,
+	w http.ResponseWriter, r *http.Request, err error,
+) {
+	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, cause(r.Context(), err))
+}

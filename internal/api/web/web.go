@@ -1,0 +1,215 @@
+// Package web is the HTTP side of a client port: the JSON gateway under /v3/,
+// /version, /health, /livez, /readyz, /metrics, and, if asked for,
+// /debug/pprof. What it answers, and how, is etcd's, so that etcd's probes,
+// dashboards and HTTP clients work unchanged.
+//
+// The package knows the wire and nothing behind it: it calls the member's gRPC
+// services through an in-process connection ([Loopback]), and learns its state
+// through the small interfaces declared here.
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+)
+
+// Health is what the health pages ask of a member. Its methods are called from
+// many goroutines.
+type Health interface {
+	// HasLeader reports whether this member knows who leads.
+	HasLeader() bool
+	// Learner reports whether this member has no vote yet.
+	Learner() bool
+	// Alarms returns the names of the alarms that are raised, as in etcd:
+	// "NOSPACE", "CORRUPT".
+	Alarms() []string
+	// Read reads a key, with a confirm round or, if serializable, from this
+	// member alone, and returns why it could not.
+	Read(ctx context.Context, serializable bool) error
+}
+
+// Versions is the answer of /version.
+type Versions struct {
+	Server  string `json:"etcdserver"`
+	Cluster string `json:"etcdcluster"`
+	Storage string `json:"storage"`
+}
+
+// Options is what [New] takes. A part whose field is nil is not served.
+type Options struct {
+	// Health answers the health pages.
+	Health Health
+	// Versions answers /version. It is a function because the cluster's version
+	// is not known at once.
+	Versions func() Versions
+	// Gatherer is where /metrics gets its numbers.
+	Gatherer prometheus.Gatherer
+	// Conn leads to the member's own gRPC server; see [Loopback]. Nil switches the
+	// gateway off.
+	Conn *grpc.ClientConn
+	// Register adds gateway handlers to those of etcd's six services: lock and
+	// election.
+	Register []RegisterFunc
+	// MaxRequestBytes is the largest gRPC request, in bytes. One JSON message may
+	// be twice that, because base64 and names make it longer. Default 1.5 MiB.
+	MaxRequestBytes int64
+	// GRPC takes the gRPC requests of TLS clients that offer HTTP/1.1 as well as
+	// HTTP/2, for which the connection went to the HTTP server. It is the
+	// *grpc.Server.
+	GRPC http.Handler
+	// Page answers "/" and everything below it that nothing else answers.
+	Page http.Handler
+	// Pprof serves /debug/pprof/.
+	Pprof bool
+	// CORS lists the origins that browsers may call from. Empty, or one "*": all.
+	CORS []string
+	// HostWhitelist lists the hosts that unencrypted requests may name. Empty, or
+	// one "*": all.
+	HostWhitelist []string
+	// Logger is told of failed checks. Default: none.
+	Logger *slog.Logger
+}
+
+// probeTimeout bounds the reads behind a health page. It is above etcd's
+// election timeout, so that an election alone does not fail a linearizable one.
+const probeTimeout = 5 * time.Second
+
+// New returns the handler of a client port. The gateway works until ctx ends.
+func New(ctx context.Context, o Options) (http.Handler, error) {
+	o = o.withDefaults()
+	mux := http.NewServeMux()
+	o.addStatus(mux)
+	if o.Conn != nil {
+		g, err := newGateway(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("/v3/", g)
+	}
+	if o.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	if o.Page != nil {
+		mux.Handle("/", o.Page)
+	} else {
+		mux.HandleFunc("/", notFound)
+	}
+	return o.dispatch(o.guard(mux)), nil
+}
+
+// NewStatus returns the handler of a metrics port: /metrics, /version and the
+// health pages only.
+func NewStatus(o Options) http.Handler {
+	o = o.withDefaults()
+	mux := http.NewServeMux()
+	o.addStatus(mux)
+	mux.HandleFunc("/", notFound)
+	return mux
+}
+
+// NewServer returns an http.Server for h with time limits that keep slow or
+// silent clients from piling up. Requests, endless streams too, end with ctx:
+// cancel it before Shutdown, or Shutdown waits for them.
+func NewServer(ctx context.Context, h http.Handler, lg *slog.Logger) *http.Server {
+	if lg == nil {
+		lg = slog.New(slog.DiscardHandler)
+	}
+	s := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(lg.Handler(), slog.LevelDebug),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 16},
+	}
+	s.BaseContext = baseContext(ctx)
+	return s
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxRequestBytes <= 0 {
+		o.MaxRequestBytes = 3 << 19
+	}
+	return o
+}
+
+// addStatus adds the pages that tell how the member is.
+func (o Options) addStatus(mux *http.ServeMux) {
+	if o.Health != nil {
+		p := &probes{health: o.Health, lg: o.Logger}
+		p.add(mux)
+	}
+	if o.Versions != nil {
+		mux.HandleFunc("/version", onlyGet(func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, http.StatusOK, o.Versions())
+		}))
+	}
+	if o.Gatherer != nil {
+		mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
+	}
+}
+
+// dispatch sends gRPC requests to o.GRPC and all others to next. A TLS client
+// that offers both HTTP versions is served by net/http (see listen.Mux); this
+// is where its gRPC requests leave it.
+func (o Options) dispatch(next http.Handler) http.Handler {
+	if o.GRPC == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			o.GRPC.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyGet answers every other method as etcd does.
+func onlyGet(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// failure is an error body, in the shape of the gateway's. Code is a gRPC code.
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusNotFound, failure{Code: 5, Message: "Not Found"})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil { // only structs of strings and numbers come here
+		panic(errors.Join(errors.New("web: cannot marshal an answer"), err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the client may be gone; nobody is left to tell
+}
