@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+)
+
+// A Process is what a command may touch of the process it runs in.
+type Process struct {
+	Args   []string // without the program's name
+	Env    []string // as "NAME=value"; of two equal names the last counts
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// OS is the process that this program runs as.
+func OS() Process {
+	return Process{
+		Args:   os.Args[1:],
+		Env:    os.Environ(),
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+	}
+}
+
+// getenv returns the value of an environment variable, empty if it is unset.
+func (p *Process) getenv(name string) string {
+	for i := len(p.Env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(p.Env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// app is one run of the command line.
+//
+// Its methods may be called by several goroutines once a client is open.
+type app struct {
+	Process
+	flags   globalFlags
+	printer printer // chosen by prepare
+
+	mu sync.Mutex // guards Stdout and Stderr, so that answers do not mix
+}
+
+// The groups of the help text.
+const (
+	groupServe       = "serve"
+	groupLeases      = "leases"
+	groupKeys        = "keys"
+	groupWatch       = "watch"
+	groupLocks       = "locks"
+	groupCluster     = "cluster"
+	groupMaintenance = "maintenance"
+)
+
+// Main runs the command that p.Args names and returns the exit code of the
+// process. The commands in more, such as serve, are provided by other packages
+// and do not take the flags of the client commands.
+func Main(p Process, more ...*cobra.Command) int {
+	// Shortened commands ("compact", "lease time") are in the fingers of etcdctl's users.
+	cobra.EnablePrefixMatching = true
+	a := &app{Process: p}
+	root := a.root(more)
+	root.SetArgs(p.Args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	var e *exitError
+	if !errors.As(err, &e) || e.err != nil {
+		a.complain("Error: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+// complain writes a message for the user to the standard error.
+func (a *app) complain(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	fmt.Fprintf(a.Stderr, format, args...)
+}
+
+// say writes plain text that no --write-out changes.
+func (a *app) say(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	fmt.Fprintf(a.Stdout, format, args...)
+}
+
+// show prints an answer in the format the user asked for.
+func (a *app) show(ans answer) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.printer.print(a.Stdout, ans)
+}
+
+func (a *app) root(more []*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "leasehold",
+		Short: "A lease service that speaks the etcd v3 API",
+		Long: "Leasehold grants time-bound leases, keeps the keys attached to them, and tells\n" +
+			"everybody who watches when a lease ends. It speaks the etcd v3 API: the client\n" +
+			"commands below are etcdctl's, and work against an etcd server too.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          unknownCommand,
+	}
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SetUsageFunc(writeUsage)
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.HiddenDefaultCmd = false
+	for _, g := range []cobra.Group{
+		{ID: groupServe, Title: "Server:"},
+		{ID: groupLeases, Title: "Leases:"},
+		{ID: groupKeys, Title: "Keys:"},
+		{ID: groupWatch, Title: "Watch:"},
+		{ID: groupLocks, Title: "Locks and elections:"},
+		{ID: groupCluster, Title: "Cluster:"},
+		{ID: groupMaintenance, Title: "Maintenance:"},
+	} {
+		root.AddGroup(&g)
+	}
+	a.flags.register(root)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if isOneOf(cmd, more) {
+			return refuseClientFlags(cmd)
+		}
+		return a.flags.fromEnv(root.PersistentFlags(), a.getenv)
+	}
+	a.addCommands(root)
+	for _, m := range more {
+		if m.GroupID == "" {
+			m.GroupID = groupServe
+		}
+		root.AddCommand(m)
+	}
+	return root
+}
+
+// isOneOf reports whether cmd is one of, or lies below one of, the commands of.
+func isOneOf(cmd *cobra.Command, of []*cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		for _, o := range of {
+			if cmd == o {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (a *app) addCommands(root *cobra.Command) {
+	for id, cmds := range map[string][]*cobra.Command{
+		groupLeases: {a.leaseCommand()},
+		groupKeys:   {a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand()},
+		groupWatch:  {a.watchCommand()},
+		groupLocks:  {a.lockCommand(), a.electCommand()},
+		groupCluster: {
+			a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
+			a.authCommand(), a.userCommand(), a.roleCommand(),
+		},
+		groupMaintenance: {
+			a.compactionCommand(), a.defragCommand(), a.alarmCommand(), a.snapshotCommand(),
+		},
+		"": {a.versionCommand()},
+	} {
+		for _, c := range cmds {
+			c.GroupID = id
+			root.AddCommand(c)
+		}
+	}
+}
+
+// family makes a command that only holds others.
+func family(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use + " <subcommand>",
+		Short: short,
+		Args:  cobra.ArbitraryArgs,
+		RunE:  unknownCommand,
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}

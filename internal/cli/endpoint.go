@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func (a *app) endpointCommand() *cobra.Command {
+	var cluster bool
+	cmd := family("endpoint", "Ask single members for their health, status or hash",
+		a.endpointHealth(&cluster), a.endpointStatus(&cluster), a.endpointHashKV(&cluster))
+	cmd.PersistentFlags().BoolVar(&cluster, "cluster", false,
+		"use all endpoints from the cluster member list")
+	return cmd
+}
+
+// health is what is known of one endpoint.
+type health struct {
+	Endpoint string `json:"endpoint"`
+	Health   bool   `json:"health"`
+	Took     string `json:"took"`
+	Error    string `json:"error,omitempty"`
+}
+
+func (a *app) endpointHealth(cluster *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "health",
+		Short: "Checks the healthiness of endpoints specified in `--endpoints` flag",
+		RunE: func(*cobra.Command, []string) error {
+			spec, err := a.prepare()
+			if err != nil {
+				return err
+			}
+			eps, err := a.everyEndpoint(spec, *cluster)
+			if err != nil {
+				return err
+			}
+			list := a.checkAll(spec, eps)
+			if err := a.show(showHealth(list)); err != nil {
+				return err
+			}
+			bad := false
+			for _, h := range list {
+				if h.Error != "" {
+					bad = true
+					if _, ok := a.printer.(*simplePrinter); ok {
+						a.complain("%s is unhealthy: failed to commit proposal: %v\n",
+							h.Endpoint, h.Error)
+					}
+				}
+			}
+			if bad {
+				return errors.New("unhealthy cluster")
+			}
+			return nil
+		},
+	}
+}
+
+// checkAll asks all endpoints at once. The results are in the order of the
+// endpoints (etcdctl's are in the order of the answers).
+func (a *app) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
+	list := make([]health, len(eps))
+	var wg sync.WaitGroup
+	for i, ep := range eps {
+		wg.Go(func() {
+			list[i] = a.check(spec, ep)
+		})
+	}
+	wg.Wait()
+	return list
+}
+
+// check finds out whether an endpoint can read what a quorum agrees on, and
+// has no alarm.
+func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
+	h := health{Endpoint: ep}
+	c, err := dialOne(spec, ep)
+	if err != nil {
+		h.Error = err.Error()
+		return h
+	}
+	defer c.Close()
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	start := time.Now()
+	_, err = c.Get(ctx, "health")
+	h.Took = time.Since(start).String()
+	// A refusal has gone through the cluster too.
+	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		h.Error = err.Error()
+		return h
+	}
+	h.Error = alarmsOf(ctx, c)
+	h.Health = h.Error == ""
+	return h
+}
+
+// alarmsOf says which alarms there are, or nothing.
+func alarmsOf(ctx context.Context, c *clientv3.Client) string {
+	resp, err := c.AlarmList(ctx)
+	switch {
+	case err != nil:
+		return "Unable to fetch the alarm list"
+	case len(resp.Alarms) == 0:
+		return ""
+	}
+	text := "Active Alarm(s): "
+	for _, m := range resp.Alarms {
+		switch m.GetAlarm() {
+		case pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT:
+			text += m.GetAlarm().String() + " "
+		default:
+			text += "UNKNOWN "
+		}
+	}
+	return text
+}
+
+// eachEndpoint asks one endpoint after the other, and tells the user which of
+// them did not answer. It returns the last failure.
+func (a *app) eachEndpoint(
+	cluster bool, what string, do func(context.Context, *clientv3.Client, string) error,
+) (failure, err error) {
+	spec, err := a.prepare()
+	if err != nil {
+		return nil, err
+	}
+	eps, err := a.everyEndpoint(spec, cluster)
+	if err != nil {
+		return nil, err
+	}
+	one := func(ep string) error {
+		c, err := dialOne(spec, ep)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := a.commandContext()
+		defer cancel()
+		return do(ctx, c, ep)
+	}
+	for _, ep := range eps {
+		if err := one(ep); err != nil {
+			failure = err
+			a.complain("Failed to get the %s of endpoint %s (%v)\n", what, ep, err)
+		}
+	}
+	return failure, nil
+}
+
+// status is what one endpoint says about itself.
+type status struct {
+	Endpoint string                   `json:"Endpoint"`
+	Resp     *clientv3.StatusResponse `json:"Status"`
+}
+
+func (a *app) endpointStatus(cluster *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Prints out the status of endpoints specified in `--endpoints` flag",
+		Long: `Prints out the status of endpoints specified in the --endpoints flag.
+
+With --write-out simple the items of a line are ` + strings.Join(statusHead, ", ") + ".",
+		RunE: func(*cobra.Command, []string) error {
+			var list []status
+			failure, err := a.eachEndpoint(*cluster, "status",
+				func(ctx context.Context, c *clientv3.Client, ep string) error {
+					resp, err := c.Status(ctx, ep)
+					if err == nil {
+						list = append(list, status{ep, resp})
+					}
+					return err
+				})
+			if err != nil {
+				return err
+			}
+			if err := a.show(showStatus(list)); err != nil {
+				return err
+			}
+			if failure != nil {
+				return &exitError{exitFailure, nil}
+			}
+			return nil
+		},
+	}
+}
+
+// hashKV is the hash of one endpoint's keys.
+type hashKV struct {
+	Endpoint string                   `json:"Endpoint"`
+	Resp     *clientv3.HashKVResponse `json:"HashKV"`
+}
+
+func (a *app) endpointHashKV(cluster *bool) *cobra.Command {
+	var rev int64
+	cmd := &cobra.Command{
+		Use:   "hashkv",
+		Short: "Prints the KV history hash for each endpoint in --endpoints",
+		RunE: func(*cobra.Command, []string) error {
+			var list []hashKV
+			failure, err := a.eachEndpoint(*cluster, "hash",
+				func(ctx context.Context, c *clientv3.Client, ep string) error {
+					resp, err := c.HashKV(ctx, ep, rev)
+					if err == nil {
+						list = append(list, hashKV{ep, resp})
+					}
+					return err
+				})
+			if err != nil {
+				return err
+			}
+			if err := a.show(showHashKV(list)); err != nil {
+				return err
+			}
+			return failure
+		},
+	}
+	cmd.PersistentFlags().Int64Var(&rev, "rev", 0,
+		"maximum revision to hash (default: latest revision)")
+	return cmd
+}

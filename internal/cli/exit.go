@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The exit codes of etcdctl, which scripts test for.
+const (
+	exitFailure     = 1   // the server refused, or anything without a code of its own
+	exitConnection  = 2   // no client could be made, or a lease call failed
+	exitInput       = 3   // bad line on the standard input of txn or watch
+	exitFeature     = 4   // a known flag with a value that is not supported
+	exitInterrupted = 5   // a watch or a snapshot ended before its time
+	exitBadArgs     = 128 // wrong arguments
+)
+
+// exitError is an error with the exit code that goes with it. A nil err means
+// that the command has already told the user what went wrong.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return "reported"
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// withCode gives err an exit code, and leaves nil alone.
+func withCode(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code, err}
+}
+
+// badArgs is a complaint about the arguments of a command.
+func badArgs(format string, args ...any) error {
+	return &exitError{exitBadArgs, fmt.Errorf(format, args...)}
+}
+
+// badFeature is a complaint about the value of a flag.
+func badFeature(format string, args ...any) error {
+	return &exitError{exitFeature, fmt.Errorf(format, args...)}
+}
+
+// badInput is a complaint about a line of the standard input.
+func badInput(format string, args ...any) error {
+	return &exitError{exitInput, fmt.Errorf(format, args...)}
+}
+
+// exitCode tells which code the process ends with after err.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var e *exitError
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return exitFailure
+}

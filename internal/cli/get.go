@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+type getFlags struct {
+	consistency          string
+	order, sortBy        string
+	limit, rev           int64
+	prefix, fromKey      bool
+	keysOnly, countOnly  bool
+	valueOnly            bool
+	minCreate, maxCreate int64
+	minMod, maxMod       int64
+	stream               bool
+}
+
+func (f *getFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.consistency, "consistency", "l", "Linearizable(l) or Serializable(s)")
+	fs.StringVar(&f.order, "order", "", "Order of results; ASCEND or DESCEND (ASCEND by default)")
+	fs.StringVar(&f.sortBy, "sort-by", "", "Sort target; CREATE, KEY, MODIFY, VALUE, or VERSION")
+	fs.Int64Var(&f.limit, "limit", 0, "Maximum number of results")
+	fs.BoolVar(&f.prefix, "prefix", false, "Get keys with matching prefix")
+	fs.BoolVar(&f.fromKey, "from-key", false,
+		"Get keys that are greater than or equal to the given key using byte compare")
+	fs.Int64Var(&f.rev, "rev", 0, "Specify the kv revision")
+	fs.BoolVar(&f.keysOnly, "keys-only", false, "Get only the keys")
+	fs.BoolVar(&f.countOnly, "count-only", false, "Get only the count")
+	fs.BoolVar(&f.valueOnly, "print-value-only", false,
+		`Only write values when using the "simple" output format`)
+	fs.Int64Var(&f.minCreate, "min-create-rev", 0, "Minimum create revision")
+	fs.Int64Var(&f.maxCreate, "max-create-rev", 0, "Maximum create revision")
+	fs.Int64Var(&f.minMod, "min-mod-rev", 0, "Minimum modification revision")
+	fs.Int64Var(&f.maxMod, "max-mod-rev", 0, "Maximum modification revision")
+	fs.BoolVar(&f.stream, "stream", false, "Use the RangeStream RPC")
+}
+
+var sortOrders = map[string]clientv3.SortOrder{
+	"":        clientv3.SortNone,
+	"ASCEND":  clientv3.SortAscend,
+	"DESCEND": clientv3.SortDescend,
+}
+
+var sortTargets = map[string]clientv3.SortTarget{
+	"":        clientv3.SortByKey,
+	"CREATE":  clientv3.SortByCreateRevision,
+	"KEY":     clientv3.SortByKey,
+	"MODIFY":  clientv3.SortByModRevision,
+	"VALUE":   clientv3.SortByValue,
+	"VERSION": clientv3.SortByVersion,
+}
+
+// options returns the key and the options that args and the flags ask for.
+func (f *getFlags) options(args []string) (string, []clientv3.OpOption, error) {
+	if len(args) == 0 {
+		return "", nil, badArgs("get command needs one argument as key " +
+			"and an optional argument as range_end")
+	}
+	key, opts, err := rangeOf(args, f.prefix, f.fromKey)
+	if err != nil {
+		return "", nil, err
+	}
+	if f.keysOnly && f.countOnly {
+		return "", nil, badArgs("`--keys-only` and `--count-only` cannot be set " +
+			"at the same time, choose one")
+	}
+	serializable, err := isSerializable(f.consistency)
+	if err != nil {
+		return "", nil, err
+	}
+	if serializable {
+		opts = append(opts, clientv3.WithSerializable())
+	}
+	opts = append(opts, clientv3.WithLimit(f.limit))
+	if f.rev > 0 {
+		opts = append(opts, clientv3.WithRev(f.rev))
+	}
+	order, ok := sortOrders[strings.ToUpper(f.order)]
+	if !ok {
+		return "", nil, badFeature("bad sort order %v", f.order)
+	}
+	target, ok := sortTargets[strings.ToUpper(f.sortBy)]
+	if !ok {
+		return "", nil, badFeature("bad sort target %v", f.sortBy)
+	}
+	opts = append(opts, clientv3.WithSort(target, order))
+	if f.keysOnly {
+		opts = append(opts, clientv3.WithKeysOnly())
+	}
+	if f.countOnly {
+		opts = append(opts, clientv3.WithCountOnly())
+	}
+	revs, err := f.revisions()
+	return key, append(opts, revs...), err
+}
+
+// revisions returns the options that choose keys by their revisions.
+func (f *getFlags) revisions() ([]clientv3.OpOption, error) {
+	var opts []clientv3.OpOption
+	if f.minCreate > 0 {
+		opts = append(opts, clientv3.WithMinCreateRev(f.minCreate))
+	}
+	if f.maxCreate > 0 {
+		if f.minCreate > f.maxCreate {
+			return nil, badFeature("getMinCreateRev(=%v) > getMaxCreateRev(=%v)",
+				f.minCreate, f.maxCreate)
+		}
+		opts = append(opts, clientv3.WithMaxCreateRev(f.maxCreate))
+	}
+	if f.minMod > 0 {
+		opts = append(opts, clientv3.WithMinModRev(f.minMod))
+	}
+	if f.maxMod > 0 {
+		if f.minMod > f.maxMod {
+			return nil, badFeature("getMinModRev(=%v) > getMaxModRev(=%v)", f.minMod, f.maxMod)
+		}
+		opts = append(opts, clientv3.WithMaxModRev(f.maxMod))
+	}
+	return opts, nil
+}
+
+// isSerializable reads the value of a --consistency flag.
+func isSerializable(consistency string) (bool, error) {
+	switch consistency {
+	case "s":
+		return true, nil
+	case "l":
+		return false, nil
+	}
+	return false, badFeature("unknown consistency flag %q", consistency)
+}
+
+// fetch reads the keys, over the stream if the user wants it.
+func (f *getFlags) fetch(
+	ctx context.Context, c *clientv3.Client, key string, opts []clientv3.OpOption,
+) (*clientv3.GetResponse, error) {
+	if !f.stream {
+		return c.Get(ctx, key, opts...)
+	}
+	parts, err := c.GetStream(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return clientv3.GetStreamToGetResponse(parts)
+}
+
+// fitPrinter applies the flags that only one output format understands.
+func (f *getFlags) fitPrinter(p printer) error {
+	if _, ok := p.(fieldsPrinter); f.countOnly && !ok {
+		return badArgs("--count-only is only for `--write-out=fields`")
+	}
+	if f.valueOnly {
+		s, ok := p.(*simplePrinter)
+		if !ok {
+			return badArgs("print-value-only is only for `--write-out=simple`")
+		}
+		s.valueOnly = true
+	}
+	return nil
+}
+
+func (a *app) getCommand() *cobra.Command {
+	var f getFlags
+	cmd := &cobra.Command{
+		Use:   "get [options] <key> [range_end]",
+		Short: "Gets the key or a range of keys",
+		RunE: func(_ *cobra.Command, args []string) error {
+			key, opts, err := f.options(args)
+			if err != nil {
+				return err
+			}
+			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				resp, err := f.fetch(ctx, c, key, opts)
+				if err != nil {
+					return answer{}, err
+				}
+				return showGet(resp), f.fitPrinter(a.printer)
+			})
+		},
+	}
+	f.register(cmd.Flags())
+	completeFlag(cmd, "consistency", "l", "s")
+	completeFlag(cmd, "order", "ASCEND", "DESCEND")
+	completeFlag(cmd, "sort-by", "CREATE", "KEY", "MODIFY", "VALUE", "VERSION")
+	return cmd
+}
+
+// completeFlag tells the shell which values a flag takes.
+func completeFlag(cmd *cobra.Command, flag string, values ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic("cli: completion of a flag that does not exist: " + flag)
+	}
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// maxTypos is how many letters a name may be away from what was typed and
+// still be offered as a hint.
+const maxTypos = 2
+
+// unknownCommand is what a command that only holds others runs: its help, or a
+// complaint about the name that matched none of them.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	problem := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	return withHint(cmd, problem, nearest(args[0], names))
+}
+
+// flagError adds a hint to a complaint about a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return withHint(cmd, err.Error(), "")
+	}
+	hint := nearest(unknown.GetSpecifiedName(), flagNames(cmd))
+	if hint != "" {
+		hint = "--" + hint
+	}
+	return withHint(cmd, err.Error(), hint)
+}
+
+// refuseClientFlags lets a command of another package reject the flags of the
+// client commands, which it inherits but has no use for.
+func refuseClientFlags(cmd *cobra.Command) error {
+	var err error
+	cmd.InheritedFlags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Changed {
+			err = withHint(cmd, "unknown flag: --"+f.Name, "")
+		}
+	})
+	return err
+}
+
+func flagNames(cmd *cobra.Command) []string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}
+
+func withHint(cmd *cobra.Command, problem, hint string) error {
+	if hint != "" {
+		problem += fmt.Sprintf("\nDid you mean %q?", hint)
+	}
+	return fmt.Errorf("%s\nRun '%s --help' for usage", problem, cmd.CommandPath())
+}
+
+// nearest returns the name that was most likely meant by typed, or nothing.
+func nearest(typed string, names []string) string {
+	best, distance := "", maxTypos+1
+	slices.Sort(names)
+	for _, n := range names {
+		d := editDistance(strings.ToLower(typed), strings.ToLower(n))
+		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
+			d = 1
+		}
+		// A name of two letters is two typos away from anything.
+		if d < distance && d < len(n) {
+			best, distance = n, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the letters to insert, delete or replace to make b of a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := diagonal
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			diagonal = row[j]
+			row[j] = min(replace, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// askPassword prompts for a password and reads a line, without an echo if the
+// standard input is a terminal.
+func (a *app) askPassword(prompt string) (string, error) {
+	a.say("%s", prompt)
+	defer a.say("\n")
+	if f, ok := a.Stdin.(*os.File); ok {
+		restore := silence(f)
+		defer restore()
+	}
+	line, err := readLine(a.Stdin)
+	if err != nil {
+		return "", fmt.Errorf("failed during password entry: %w", err)
+	}
+	return strings.TrimSpace(line), nil
+}
+
+// readLine reads a line and not a byte more: what follows belongs to whoever
+// reads next.
+func readLine(r io.Reader) (string, error) {
+	var line strings.Builder
+	b := make([]byte, 1)
+	for {
+		n, err := r.Read(b)
+		switch {
+		case n == 1 && b[0] == '\n', errors.Is(err, io.EOF):
+			return line.String(), nil
+		case err != nil:
+			return "", err
+		case n == 1:
+			line.WriteByte(b[0])
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	return family("snapshot", "Save a snapshot of a member", a.snapshotSave())
+}
+
+func (a *app) snapshotSave() *cobra.Command {
+	return &cobra.Command{
+		Use:   "save <filename>",
+		Short: "Stores a snapshot of a member's state in a file",
+		Example: `  # Save snapshot to a given file
+  leasehold snapshot save /backup/leasehold.db
+
+  # Get snapshot from given address and save it to file
+  leasehold snapshot save --endpoints=127.0.0.1:3000 /backup/leasehold.db`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("snapshot save expects one argument <filename>")
+			}
+			version, err := a.saveSnapshot(args[0])
+			if err != nil {
+				return err
+			}
+			a.say("Snapshot saved at %s\n", args[0])
+			if version != "" {
+				a.say("Server version %s\n", version)
+			}
+			return nil
+		},
+	}
+}
+
+// saveSnapshot fetches the state of one member into a file, which appears under
+// its name only when it is complete and on disk.
+func (a *app) saveSnapshot(path string) (version string, err error) {
+	spec, err := a.prepare()
+	if err != nil {
+		return "", err
+	}
+	c, err := dial(spec)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	defer func() { err = withCode(exitInterrupted, err) }()
+	if len(spec.Endpoints) != 1 {
+		return "", fmt.Errorf("snapshot must be requested to one selected node, not multiple %v",
+			spec.Endpoints)
+	}
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("could not open %s (%w)", part, err)
+	}
+	defer os.Remove(part) // gone already if all went well
+	defer f.Close()
+	ctx, cancel := a.patientContext()
+	defer cancel()
+	version, err = fetchSnapshot(ctx, c, f)
+	if err != nil {
+		return "", err
+	}
+	if err := f.Sync(); err != nil {
+		return "", fmt.Errorf("could not fsync snapshot: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return "", fmt.Errorf("could not close file descriptor: %w", err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return "", fmt.Errorf("could not rename %s to %s (%w)", part, path, err)
+	}
+	return version, nil
+}
+
+// fetchSnapshot copies a member's snapshot to w and returns the version of the
+// server that made it.
+func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string, error) {
+	resp, err := c.SnapshotWithVersion(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Snapshot.Close()
+	check := &trailingSum{}
+	size, err := io.Copy(io.MultiWriter(w, check), resp.Snapshot)
+	if err != nil {
+		return "", fmt.Errorf("could not write snapshot: %w", err)
+	}
+	// A server that sends no checksum sends whole disk sectors.
+	if size%512 != sha256.Size {
+		return "", fmt.Errorf("sha256 checksum not found [bytes: %d]", size)
+	}
+	if !check.ok() {
+		return "", errors.New("sha256 checksum does not match the snapshot")
+	}
+	return resp.Version, nil
+}
+
+// trailingSum checks that the last bytes of a stream are the SHA-256 of what
+// came before them. (etcdctl only checks that there is room for them.)
+type trailingSum struct {
+	body bytes.Buffer // what may still turn out to be the sum: never much more than a write
+	sum  interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+}
+
+func (t *trailingSum) Write(p []byte) (int, error) {
+	if t.sum == nil {
+		t.sum = sha256.New()
+	}
+	t.body.Write(p)
+	if n := t.body.Len() - sha256.Size; n > 0 {
+		t.sum.Write(t.body.Next(n))
+	}
+	return len(p), nil
+}
+
+func (t *trailingSum) ok() bool {
+	return t.sum != nil && bytes.Equal(t.sum.Sum(nil), t.body.Bytes())
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	var f watchFlags
+	cmd := &cobra.Command{
+		Use: "watch [options] [key or prefix] [range_end] " +
+			"[--] [exec-command arg1 arg2 ...]",
+		Short: "Watches events stream on keys or prefixes",
+		Long: `Watches events stream on keys or prefixes.
+
+The key and range_end may also come from the variables LEASEHOLD_WATCH_KEY and
+LEASEHOLD_WATCH_RANGE_END (or ETCDCTL_...). A command after '--' runs once for
+each event, with ETCD_WATCH_REVISION, ETCD_WATCH_EVENT_TYPE, ETCD_WATCH_KEY and
+ETCD_WATCH_VALUE in its environment.
+
+With -i each line of standard input starts a watch ("watch [options] key ...")
+or asks how far the watches have come ("progress").`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, err := a.watchKeysFromEnv()
+			if err != nil {
+				return err
+			}
+			if f.interactive {
+				return a.watchInteractive(keys)
+			}
+			w, err := splitWatchArgs(args, cmd.ArgsLenAtDash(), keys)
+			if err != nil {
+				return withCode(exitBadArgs, err)
+			}
+			return a.watch(f, w)
+		},
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+// watchKeysFromEnv returns the key and the end of the range that the
+// environment names, or nothing.
+func (a *app) watchKeysFromEnv() ([]string, error) {
+	key, keyName := a.env("WATCH_KEY")
+	end, endName := a.env("WATCH_RANGE_END")
+	switch {
+	case key == "" && end == "":
+		return nil, nil
+	case key == "":
+		return nil, badArgs("%s is empty but got %s=%q", keyName, endName, end)
+	case end == "":
+		return []string{key}, nil
+	}
+	return []string{key, end}, nil
+}
+
+// watch runs one watch until the server or the user ends it.
+func (a *app) watch(f watchFlags, w watchArgs) error {
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	opts, err := f.options(w)
+	if err != nil {
+		return withCode(exitBadArgs, err)
+	}
+	ctx := clientv3.WithRequireLeader(context.Background())
+	if err := a.follow(c, c.Watch(ctx, w.keys[0], opts...), w.exec); err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return withCode(exitConnection, err)
+	}
+	return &exitError{exitInterrupted, errors.New("watch is canceled by the server")}
+}
+
+// follow prints what a watch sees, and runs the user's command for each event.
+func (a *app) follow(c *clientv3.Client, ch clientv3.WatchChan, command []string) error {
+	for resp := range ch {
+		if resp.Canceled {
+			a.complain("watch was canceled (%v)\n", resp.Err())
+		}
+		if resp.IsProgressNotify() {
+			a.say("progress notify: %d\n", resp.Header.GetRevision())
+		}
+		if err := a.show(showWatch(&resp)); err != nil {
+			return err
+		}
+		if len(command) == 0 {
+			continue
+		}
+		for _, ev := range resp.Events {
+			env := []string{
+				fmt.Sprintf("ETCD_WATCH_REVISION=%d", resp.Header.GetRevision()),
+				fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.Type),
+				fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.Kv.Key),
+				fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.Kv.Value),
+			}
+			if err := a.runForEvent(c.Ctx(), command, env); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) runForEvent(ctx context.Context, command, env []string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = slices.Concat(a.Env, env)
+	cmd.Stdout, cmd.Stderr = a.Stdout, a.Stderr
+	if err := cmd.Run(); err != nil {
+		a.complain("command %q error (%v)\n", command, err)
+		return &exitError{exitFailure, nil}
+	}
+	return nil
+}
+
+// watchInteractive starts a watch for every line of the standard input.
+func (a *app) watchInteractive(envKeys []string) error {
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	lines, failed := make(chan string), make(chan error)
+	go func() {
+		in := bufio.NewReader(a.Stdin)
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				failed <- badInput("error reading watch request line: %w", err)
+				return
+			}
+			lines <- strings.TrimSuffix(line, "\n")
+		}
+	}()
+	for {
+		select {
+		case err := <-failed: // of the reader, or of any watch
+			return err
+		case line := <-lines:
+			if err := a.watchLine(c, line, envKeys, failed); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// watchLine obeys one line of an interactive watch. What the watch that it
+// starts fails with later is sent to failed.
+func (a *app) watchLine(c *clientv3.Client, line string, envKeys []string, failed chan<- error) error {
+	words, err := splitWords(line)
+	if err != nil {
+		return err
+	}
+	if len(words) == 0 {
+		a.complain("Invalid command: %s (watch and progress supported)\n", line)
+		return nil
+	}
+	ctx := clientv3.WithRequireLeader(context.Background())
+	switch words[0] {
+	case "progress":
+		return c.RequestProgress(ctx)
+	case "watch":
+	default:
+		a.complain("Invalid command %s (only support watch)\n", line)
+		return nil
+	}
+	if len(words) < 2 && len(envKeys) == 0 {
+		a.complain("Invalid command %s (command type or key is not provided)\n", line)
+		return nil
+	}
+	f, w, err := parseWatchLine(words[1:], envKeys)
+	if err != nil {
+		return withCode(exitBadArgs, err)
+	}
+	opts, err := f.options(w)
+	if err != nil {
+		a.complain("Invalid command %s (%v)\n", line, err)
+		return nil
+	}
+	ch := c.Watch(ctx, w.keys[0], opts...)
+	go func() {
+		if err := a.follow(c, ch, w.exec); err != nil {
+			failed <- err
+		}
+	}()
+	return nil
+}
