@@ -1,0 +1,28 @@
+// Package mvcc is a multi-version key-value store in memory, with etcd's data model: every
+// change has a revision, and the store can be read as it was at any revision since the last
+// compaction.
+//
+// A [Store] belongs to one goroutine. What it gives to others is a [View], an immutable value
+// that costs O(1) to take: readers, watchers and the snapshot writer work on one for as long
+// as they like, while the owner goes on writing. Nothing that happens to the store later, not
+// even a compaction, changes what a View says.
+//
+// How it is done. Every version of a key is an immutable record. Two structures find them:
+//
+//   - The history holds all records in the order of their revisions, in chunks that are
+//     only ever appended to, or replaced as a whole. Events, hashes and snapshots read it.
+//   - Two copy-on-write B-trees hold an entry for each key, one for the keys that live and
+//     one for those that were deleted since the compaction, so that a range of the present
+//     never steps over deleted keys. An entry has the newest record and the older ones.
+//
+// A view of revision r takes from each entry the newest record at or before r, so an
+// overwrite changes no tree: it appends a record to its entry, which older views pass over.
+// Only the creation and the deletion of a key copy a path of a tree.
+//
+// Compaction is logical and immediate: it moves one number, which every read checks. The
+// memory is freed by Scrub in small steps whenever the owner is idle. Scrub never takes a
+// record out of an entry or a chunk that a view may see: it puts new ones in their place, and
+// the old ones go when the last view goes.
+//
+// The package knows no disk, no network and no clock, and starts no goroutine.
+package mvcc

@@ -1,0 +1,168 @@
+package mvcc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Events returns what was changed from a revision on, in order: at most maxEvents (0 or less
+// for no limit) but never a part of a revision (W1), so at least one revision even if it is
+// larger. To go on, ask from next; it is above the view's revision when nothing is left. It
+// returns ErrCompacted if from is before the compacted revision.
+//
+// At the compacted revision itself the changes are still there, but without Prev.
+func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, err error) {
+	return v.EventsIn("", "\x00", from, maxEvents)
+}
+
+// EventsIn is Events for the keys of a range, given as for Range. A range with few keys costs
+// no more than they have changed. Events are only missing when there are no more.
+func (v *View) EventsIn(
+	key, end string, from int64, maxEvents int,
+) (events []Event, next int64, err error) {
+	if from < v.compacted {
+		return nil, 0, fmt.Errorf("events from %d, compacted %d: %w",
+			from, v.compacted, ErrCompacted)
+	}
+	if from > v.revision {
+		return nil, from, nil
+	}
+	b := &batch{v: v, limit: maxEvents, next: v.revision + 1}
+	sp := spanOf(key, end)
+	if entries, few := v.entriesIn(sp, from); few {
+		b.byKey(entries, from)
+	} else {
+		b.byHistory(sp, from)
+	}
+	return b.events, b.next, nil
+}
+
+// entriesIn returns the entries of a span, if they are few against the history to be read.
+func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
+	most := v.log.countFrom(Revision{Main: from}) / 8
+	if sp.open {
+		return nil, false // most likely all keys
+	}
+	few = true
+	for _, t := range []*tree{v.live, v.dead} {
+		ascend(t, sp, func(it item) bool {
+			entries = append(entries, it.e)
+			few = len(entries) <= most
+			return few
+		})
+	}
+	return entries, few
+}
+
+// batch collects the events of whole revisions.
+type batch struct {
+	v      *View
+	limit  int
+	events []Event
+	next   int64
+}
+
+// add takes the event, or says that the batch is full.
+func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
+	if n := len(b.events); b.limit > 0 && n >= b.limit {
+		last := b.events[n-1].KV.ModRevision
+		if r.ModRevision != last {
+			b.next = r.ModRevision
+			return false
+		}
+		// The limit falls inside a revision: it waits for the next batch, unless it is
+		// the only one.
+		if b.events[0].KV.ModRevision != last {
+			for b.events[n-1].KV.ModRevision == last {
+				n--
+			}
+			clear(b.events[n:])
+			b.events = b.events[:n]
+			b.next = last
+			return false
+		}
+	}
+	b.events = append(b.events, r.event(prev))
+	return true
+}
+
+// byHistory goes through all changes.
+func (b *batch) byHistory(sp span, from int64) {
+	for r := range b.v.log.from(Revision{Main: from}) {
+		if r.Key < sp.lo || sp.past(r.Key) {
+			continue
+		}
+		if !b.add(r, b.v.prevOf(r)) {
+			return
+		}
+	}
+}
+
+// prevOf returns the version before, nil if there was none or it has been compacted, which
+// is so for all before the compacted revision, wherever Scrub is.
+func (v *View) prevOf(r *record) *KeyValue {
+	rev, ok := r.prev()
+	if !ok || r.ModRevision <= v.compacted {
+		return nil
+	}
+	p := v.log.find(rev)
+	if p == nil {
+		panic("mvcc: a version that is not compacted is missing")
+	}
+	return p.kv()
+}
+
+// byKey goes through the versions of the keys.
+func (b *batch) byKey(entries []*entry, from int64) {
+	var changes []change
+	for _, e := range entries {
+		changes = b.changesOf(e, from, changes)
+	}
+	slices.SortFunc(changes, func(x, y change) int {
+		return cmp.Or(cmp.Compare(x.r.ModRevision, y.r.ModRevision),
+			cmp.Compare(x.r.sub, y.r.sub))
+	})
+	for _, c := range changes {
+		if !b.add(c.r, c.prev) {
+			break
+		}
+	}
+	if len(b.events) == 0 {
+		return
+	}
+	// What comes next may be something that changesOf cut off.
+	last := b.events[len(b.events)-1].KV.ModRevision
+	for _, e := range entries {
+		c := e.chain()
+		if i := c.since(last + 1); i < c.len() {
+			b.next = min(b.next, c.at(i).ModRevision)
+		}
+	}
+}
+
+type change struct {
+	r    *record
+	prev *KeyValue
+}
+
+// changesOf appends the changes of one key from a revision on. The oldest are enough, as many
+// as the batch can have and no part of a revision: any others are behind these.
+func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
+	c := e.chain()
+	first := c.since(from)
+	for i := first; i < c.len(); i++ {
+		r := c.at(i)
+		enough := b.limit > 0 && i-first >= b.limit
+		if r.ModRevision > b.v.revision ||
+			enough && r.ModRevision != c.at(i-1).ModRevision {
+			break
+		}
+		ch := change{r: r}
+		if i > 0 && r.ModRevision > b.v.compacted {
+			ch.prev = c.at(i - 1).kv()
+		}
+		changes = append(changes, ch)
+	}
+	return changes
+}

@@ -1,0 +1,115 @@
+package mvcc
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/crc32"
+	"iter"
+	"slices"
+)
+
+// Record is one change as it goes into a snapshot of the store.
+type Record struct {
+	// KeyValue is what was put. Of a tombstone it has Key and ModRevision only.
+	KeyValue
+
+	// Sub is the place of the change among those of its revision, ModRevision.
+	Sub int64
+
+	// Tombstone says that the change deleted the key.
+	Tombstone bool
+}
+
+// Revision returns the place of the record in the history.
+func (r *Record) Revision() Revision { return Revision{r.ModRevision, r.Sub} }
+
+// Records yields everything that a compaction has not forgotten, in the order of the
+// revisions: what Restore makes the same store of. How far Scrub has come makes no difference.
+func (v *View) Records() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for r := range v.kept() {
+			rec := Record{KeyValue: r.KeyValue, Sub: int64(r.sub), Tombstone: r.tombstone()}
+			if !yield(rec) {
+				return
+			}
+		}
+	}
+}
+
+// kept yields the records that are there for good. It passes over those that Scrub has yet to
+// drop.
+func (v *View) kept() iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		gone := v.unswept()
+		for r := range v.log.from(Revision{}) {
+			rev := r.rev()
+			if rev.Main < v.compacted && r.tombstone() {
+				continue
+			}
+			for len(gone) > 0 && gone[0].Less(rev) {
+				gone = gone[1:]
+			}
+			if len(gone) > 0 && gone[0] == rev {
+				continue
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// unswept returns the revisions of the versions, in order, that the compaction has made
+// superfluous and Scrub may not have dropped. Tombstones are not among them.
+func (v *View) unswept() []Revision {
+	if v.swept == v.compacted {
+		return nil
+	}
+	var gone []Revision
+	for r := range v.log.from(v.cursor) {
+		if r.ModRevision > v.compacted {
+			break
+		}
+		if rev, ok := r.prev(); ok && rev.Main < v.compacted {
+			gone = append(gone, rev)
+		}
+	}
+	slices.SortFunc(gone, func(a, b Revision) int {
+		return cmp.Or(cmp.Compare(a.Main, b.Main), cmp.Compare(a.Sub, b.Sub))
+	})
+	return gone
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Hash returns a CRC-32C of all changes up to the revision, 0 for the view's own, and the
+// compacted revision. Two stores with the same history, compacted at the same revision, have
+// the same hash, however far Scrub has come in each. It returns ErrCompacted or
+// ErrFutureRevision. It reads the whole history: 1,000,000 records take about 0.2 s.
+func (v *View) Hash(rev int64) (hash uint32, compactRev int64, err error) {
+	at, err := v.resolve(rev)
+	if err != nil {
+		return 0, 0, err
+	}
+	var buf []byte
+	for r := range v.kept() {
+		if r.ModRevision > at {
+			break
+		}
+		buf = r.encode(buf[:0])
+		hash = crc32.Update(hash, castagnoli, buf)
+		hash = crc32.Update(hash, castagnoli, r.Value)
+	}
+	return hash, v.compacted, nil
+}
+
+// encode appends all of the record but the value, in a form that no two records share.
+func (r *record) encode(buf []byte) []byte {
+	for _, n := range [...]int64{
+		r.ModRevision, int64(r.sub), r.CreateRevision, r.Version, r.Lease,
+		int64(len(r.Key)), int64(len(r.Value)),
+	} {
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(n))
+	}
+	return append(buf, r.Key...)
+}

@@ -1,0 +1,241 @@
+package mvcc
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// SortBy says what a range is sorted by.
+type SortBy int
+
+// None is the order of the keys, like ByKey, but does not look at Descend. Where two keys are
+// equal in what they are sorted by, the smaller key comes first.
+const (
+	None SortBy = iota
+	ByKey
+	ByVersion
+	ByCreate
+	ByMod
+	ByValue
+)
+
+// RangeOptions say which keys of a range are wanted, and in which order.
+type RangeOptions struct {
+	// Revision is the revision to read at, 0 (or less) for the latest.
+	Revision int64
+
+	// Limit is the most keys to return, 0 (or less) for all. It is applied last: after
+	// the filters and the sorting.
+	Limit int64
+
+	// The filters keep the keys with revisions from Min to Max, both included; 0 is no
+	// bound.
+	MinModRevision, MaxModRevision       int64
+	MinCreateRevision, MaxCreateRevision int64
+
+	SortBy  SortBy
+	Descend bool
+
+	// CountOnly asks for Count and nothing else; Limit, filters and order do not matter.
+	CountOnly bool
+}
+
+// RangeResult is what a range found.
+type RangeResult struct {
+	KVs []*KeyValue
+
+	// Count is the number of keys in the range at that revision, whatever the filters and
+	// the limit left out.
+	Count int64
+
+	// More says that the limit cut something off.
+	More bool
+
+	// Revision is the latest revision of the store, not the one that was read.
+	Revision int64
+}
+
+func (o *RangeOptions) filters() bool {
+	return o.MinModRevision != 0 || o.MaxModRevision != 0 ||
+		o.MinCreateRevision != 0 || o.MaxCreateRevision != 0
+}
+
+func (o *RangeOptions) wants(kv *KeyValue) bool {
+	return kv.ModRevision >= o.MinModRevision &&
+		(o.MaxModRevision == 0 || kv.ModRevision <= o.MaxModRevision) &&
+		kv.CreateRevision >= o.MinCreateRevision &&
+		(o.MaxCreateRevision == 0 || kv.CreateRevision <= o.MaxCreateRevision)
+}
+
+// order sorts the pairs, which come in the order of their keys.
+func (o *RangeOptions) order(kvs []*KeyValue) {
+	var by func(a, b *KeyValue) int
+	switch o.SortBy {
+	case ByKey:
+		if o.Descend {
+			slices.Reverse(kvs)
+		}
+		return
+	case ByVersion:
+		by = func(a, b *KeyValue) int { return cmp.Compare(a.Version, b.Version) }
+	case ByCreate:
+		by = func(a, b *KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+	case ByMod:
+		by = func(a, b *KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
+	case ByValue:
+		by = func(a, b *KeyValue) int { return bytes.Compare(a.Value, b.Value) }
+	default:
+		return
+	}
+	if o.Descend {
+		up := by
+		by = func(a, b *KeyValue) int { return up(b, a) }
+	}
+	slices.SortStableFunc(kvs, by)
+}
+
+// state is what reads need: what a store has now, and a view for ever.
+type state struct {
+	revision  int64
+	compacted int64
+
+	// live has the keys that exist at revision, dead those that were deleted at or after
+	// the revision of the last sweep.
+	live, dead *tree
+
+	log history
+
+	// swept is the compacted revision that Scrub has finished with. While it is behind
+	// compacted, cursor is the first record that Scrub has not looked at for it.
+	swept  int64
+	cursor Revision
+
+	size int64
+}
+
+// resolve returns the revision that a read with this argument is at.
+func (s *state) resolve(rev int64) (int64, error) {
+	switch {
+	case rev <= 0:
+		return s.revision, nil
+	case rev > s.revision:
+		return 0, fmt.Errorf("read at %d, revision %d: %w", rev, s.revision, ErrFutureRevision)
+	case rev < s.compacted:
+		return 0, fmt.Errorf("read at %d, compacted %d: %w", rev, s.compacted, ErrCompacted)
+	}
+	return rev, nil
+}
+
+// scan calls fn for the keys that lived at the revision, in order, until it returns false.
+func (s *state) scan(sp span, rev int64, fn func(*KeyValue) bool) {
+	visit := func(it item) bool {
+		if kv := it.e.at(rev).kv(); kv != nil {
+			return fn(kv)
+		}
+		return true
+	}
+	if rev == s.revision {
+		ascend(s.live, sp, visit)
+		return
+	}
+	ascendBoth(s.live, s.dead, sp, visit)
+}
+
+// getAt returns the version of the key at the revision, nil if it did not live.
+func (s *state) getAt(key string, rev int64) *KeyValue {
+	it, ok := s.live.Get(item{key: key})
+	if !ok && rev < s.revision {
+		it, ok = s.dead.Get(item{key: key})
+	}
+	if !ok {
+		return nil
+	}
+	return it.e.at(rev).kv()
+}
+
+func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) {
+	rev, err := s.resolve(o.Revision)
+	if err != nil {
+		return RangeResult{}, err
+	}
+	res := RangeResult{Revision: s.revision}
+	switch {
+	case end == "":
+		s.rangeOne(&res, key, rev, &o)
+	case o.CountOnly:
+		res.Count = s.countAt(spanOf(key, end), rev)
+	case o.Limit > 0 && !o.filters() && (o.SortBy <= ByKey):
+		s.rangeFirst(&res, spanOf(key, end), rev, &o)
+	default:
+		s.rangeAll(&res, spanOf(key, end), rev, &o)
+	}
+	return res, nil
+}
+
+func (s *state) rangeOne(res *RangeResult, key string, rev int64, o *RangeOptions) {
+	kv := s.getAt(key, rev)
+	if kv == nil {
+		return
+	}
+	res.Count = 1
+	if !o.CountOnly && o.wants(kv) {
+		res.KVs = []*KeyValue{kv}
+	}
+}
+
+// rangeFirst reads no more keys than the limit asks for.
+func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions) {
+	down := o.SortBy == ByKey && o.Descend
+	if down && rev != s.revision {
+		s.rangeAll(res, sp, rev, o)
+		return
+	}
+	take := func(kv *KeyValue) bool {
+		if int64(len(res.KVs)) == o.Limit {
+			res.More = true
+			return false
+		}
+		res.KVs = append(res.KVs, kv)
+		return true
+	}
+	if down {
+		descend(s.live, sp, func(it item) bool { return take(it.e.at(rev).kv()) })
+	} else {
+		s.scan(sp, rev, take)
+	}
+	res.Count = int64(len(res.KVs))
+	if res.More {
+		res.Count = s.countAt(sp, rev)
+	}
+}
+
+func (s *state) rangeAll(res *RangeResult, sp span, rev int64, o *RangeOptions) {
+	filters := o.filters()
+	s.scan(sp, rev, func(kv *KeyValue) bool {
+		res.Count++
+		if !filters || o.wants(kv) {
+			res.KVs = append(res.KVs, kv)
+		}
+		return true
+	})
+	o.order(res.KVs)
+	if o.Limit > 0 && int64(len(res.KVs)) > o.Limit {
+		// A new slice, so that a small answer does not hold on to a large array.
+		res.KVs = slices.Clone(res.KVs[:o.Limit])
+		res.More = true
+	}
+}
+
+func (s *state) countAt(sp span, rev int64) int64 {
+	if rev == s.revision {
+		return int64(count(s.live, sp))
+	}
+	n := int64(0)
+	s.scan(sp, rev, func(*KeyValue) bool {
+		n++
+		return true
+	})
+	return n
+}

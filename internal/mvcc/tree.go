@@ -1,0 +1,120 @@
+package mvcc
+
+import (
+	"sort"
+
+	"github.com/tidwall/btree"
+)
+
+// treeDegree bounds a node to 31 items. Smaller nodes cost less to copy when a key comes or
+// goes, larger ones make look-ups no faster.
+const treeDegree = 16
+
+// item is what the trees hold. The key is in the node, so that a search touches no entry.
+type item struct {
+	key string
+	e   *entry
+}
+
+type tree = btree.BTreeG[item]
+
+func newTree() *tree {
+	less := func(a, b item) bool { return a.key < b.key }
+	return btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true})
+}
+
+// span is a range of keys: the keys from lo on, below hi or without an end.
+type span struct {
+	lo, hi string
+	open   bool
+}
+
+// spanOf reads etcd's convention for ranges: no end means the key alone, "\x00" means every
+// key from there on.
+func spanOf(key, end string) span {
+	switch end {
+	case "":
+		return span{lo: key, hi: key + "\x00"}
+	case "\x00":
+		return span{lo: key, open: true}
+	}
+	return span{lo: key, hi: end}
+}
+
+// past reports whether the key lies behind the span.
+func (sp span) past(key string) bool { return !sp.open && key >= sp.hi }
+
+// ascend calls fn for the items in the span, in order, until it returns false.
+func ascend(t *tree, sp span, fn func(item) bool) {
+	t.Ascend(item{key: sp.lo}, func(it item) bool {
+		return !sp.past(it.key) && fn(it)
+	})
+}
+
+// descend calls fn for the items in the span, last first, until it returns false.
+func descend(t *tree, sp span, fn func(item) bool) {
+	visit := func(it item) bool {
+		if sp.past(it.key) {
+			return true // the end itself, which is not in the span
+		}
+		return it.key >= sp.lo && fn(it)
+	}
+	if sp.open {
+		t.Reverse(visit)
+		return
+	}
+	t.Descend(item{key: sp.hi}, visit)
+}
+
+// ascendBoth is ascend over two trees that have no key in common.
+func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
+	if b.Len() == 0 {
+		ascend(a, sp, fn)
+		return
+	}
+	ia, ib := a.Iter(), b.Iter()
+	defer ia.Release()
+	defer ib.Release()
+	okA, okB := ia.Seek(item{key: sp.lo}), ib.Seek(item{key: sp.lo})
+	for okA || okB {
+		var it item
+		if okA && (!okB || ia.Item().key < ib.Item().key) {
+			it = ia.Item()
+			okA = ia.Next()
+		} else {
+			it = ib.Item()
+			okB = ib.Next()
+		}
+		if sp.past(it.key) || !fn(it) {
+			return
+		}
+	}
+}
+
+// countByStep is how many items count steps over before it takes the way through ranks.
+const countByStep = 256
+
+// count returns the number of items in the span. It costs O(log² n) however many they are.
+func count(t *tree, sp span) int {
+	n := 0
+	ascend(t, sp, func(item) bool {
+		n++
+		return n <= countByStep
+	})
+	if n <= countByStep {
+		return n
+	}
+	hi := t.Len()
+	if !sp.open {
+		hi = rank(t, sp.hi)
+	}
+	return hi - rank(t, sp.lo)
+}
+
+// rank returns the number of items before the key.
+func rank(t *tree, key string) int {
+	return sort.Search(t.Len(), func(i int) bool {
+		it, _ := t.GetAt(i)
+		return it.key >= key
+	})
+}

@@ -1,0 +1,157 @@
+package mvcc
+
+// What a record and a key take in memory besides the bytes of key and value: the record and
+// its places in the history and its entry; the entry and its places in tree and map.
+const (
+	recordCost = 112
+	keyCost    = 96
+)
+
+// Txn is a write transaction. All its changes share one revision, the next one; they can be
+// seen by its own reads at once, and in Views after End. There is no way back: the caller
+// checks what can fail before it changes anything.
+type Txn struct {
+	s       *Store
+	changed bool
+	sub     int32
+	events  []Event
+}
+
+// Begin opens a transaction, which must be ended by End. It panics if one is open.
+func (s *Store) Begin() *Txn {
+	if s.open {
+		panic("mvcc: Begin during a transaction")
+	}
+	s.open = true
+	s.txn = Txn{s: s}
+	return &s.txn
+}
+
+// End closes the transaction and returns the revision of the store and what was changed, in
+// order. Without changes the revision is the one before. The events belong to the caller.
+func (t *Txn) End() (rev int64, events []Event) {
+	t.check()
+	s := t.s
+	s.open = false
+	events = t.events
+	s.txn = Txn{}
+	return s.revision, events
+}
+
+func (t *Txn) check() {
+	if t.s == nil || !t.s.open {
+		panic("mvcc: use of a transaction that has ended")
+	}
+}
+
+// Get returns the latest version of the key as the transaction sees it, nil if there is none.
+func (t *Txn) Get(key string) *KeyValue {
+	t.check()
+	return t.s.Get(key)
+}
+
+// Range reads a range of keys as View.Range does, and sees what the transaction has changed.
+func (t *Txn) Range(key, end string, o RangeOptions) (RangeResult, error) {
+	t.check()
+	return t.s.state.rangeKeys(key, end, o)
+}
+
+// next gives a new record its revision, and begins a revision if it is the first.
+func (t *Txn) next() *record {
+	t.check()
+	s := t.s
+	if !t.changed {
+		t.changed = true
+		s.revision++
+		s.view = nil
+	}
+	r := &record{sub: t.sub}
+	r.ModRevision = s.revision
+	t.sub++
+	return r
+}
+
+// Put sets the value of the key and attaches it to the lease, 0 for none, instead of the one
+// it was attached to. It returns the version before, nil if there was none. The store keeps
+// the value: the caller must not change it any more.
+func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
+	r := t.next()
+	s := t.s
+	r.Key, r.Value, r.Lease = key, value, lease
+	r.CreateRevision, r.Version = r.ModRevision, 1
+
+	e := s.entries[key]
+	switch {
+	case e == nil:
+		e = new(entry)
+		s.entries[key] = e
+		s.changeLive().Set(item{key, e})
+		s.size += keyCost + int64(len(key))
+	default:
+		last := e.newest.Load()
+		r.Key = last.Key // the same bytes for all versions
+		if prev = last.kv(); prev != nil {
+			r.CreateRevision, r.Version = prev.CreateRevision, prev.Version+1
+			r.prevMain, r.prevSub = last.ModRevision, last.sub
+			break
+		}
+		s.changeDead().Delete(item{key: key})
+		s.changeLive().Set(item{r.Key, e})
+	}
+	t.add(e, r, prev)
+	return prev
+}
+
+// add stores the record as the newest version of its key.
+func (t *Txn) add(e *entry, r *record, prev *KeyValue) {
+	e.push(r)
+	t.s.log.append(r)
+	t.s.size += r.cost()
+	t.events = append(t.events, r.event(prev))
+}
+
+func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
+
+func (r *record) event(prev *KeyValue) Event {
+	return Event{Delete: r.tombstone(), KV: &r.KeyValue, Prev: prev, Sub: int64(r.sub)}
+}
+
+// remove deletes a key, which must be there.
+func (t *Txn) remove(key string, e *entry) *KeyValue {
+	last := e.newest.Load()
+	r := t.next()
+	r.Key = last.Key
+	r.prevMain, r.prevSub = last.ModRevision, last.sub
+	t.s.changeLive().Delete(item{key: key})
+	t.s.changeDead().Set(item{r.Key, e})
+	t.add(e, r, &last.KeyValue)
+	return &last.KeyValue
+}
+
+// DeleteRange deletes the keys in the range and returns what they were, in order of the keys.
+// The range is given as for View.Range.
+func (t *Txn) DeleteRange(key, end string) []*KeyValue {
+	t.check()
+	if end == "" {
+		return t.DeleteKeys([]string{key})
+	}
+	var keys []string
+	ascend(t.s.live, spanOf(key, end), func(it item) bool {
+		keys = append(keys, it.key)
+		return true
+	})
+	return t.DeleteKeys(keys)
+}
+
+// DeleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
+// not exist are passed over.
+func (t *Txn) DeleteKeys(keys []string) []*KeyValue {
+	t.check()
+	var kvs []*KeyValue
+	for _, key := range keys {
+		if e := t.s.entries[key]; e != nil && !e.newest.Load().tombstone() {
+			kvs = append(kvs, t.remove(key, e))
+		}
+	}
+	return kvs
+}

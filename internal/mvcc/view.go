@@ -1,0 +1,50 @@
+package mvcc
+
+import "iter"
+
+// View is the store as it was at one revision, with all the history that it had then. It
+// never changes, whatever the store does, and any number of goroutines may use it.
+type View struct{ state }
+
+// Revision returns the latest revision in the view.
+func (v *View) Revision() int64 { return v.revision }
+
+// Compacted returns the oldest revision that can be read in the view, 0 if nothing was ever
+// compacted.
+func (v *View) Compacted() int64 { return v.compacted }
+
+// Size returns about how many bytes of memory the data took when the view was made.
+func (v *View) Size() int64 { return v.size }
+
+// Len returns the number of live keys.
+func (v *View) Len() int { return v.live.Len() }
+
+// Get returns the latest version of the key, nil if there is none.
+func (v *View) Get(key string) *KeyValue { return v.getAt(key, v.revision) }
+
+// Range reads a range of keys. An empty end means the key alone, "\x00" every key from key
+// on, anything else the keys from key on and below end. It returns ErrCompacted or
+// ErrFutureRevision.
+func (v *View) Range(key, end string, o RangeOptions) (RangeResult, error) {
+	return v.rangeKeys(key, end, o)
+}
+
+// Check returns the error that a read at this revision would: ErrCompacted, ErrFutureRevision
+// or nil. 0 is the view's own revision, which can always be read.
+func (v *View) Check(rev int64) error {
+	_, err := v.resolve(rev)
+	return err
+}
+
+// Ascend yields the keys of a range that lived at the revision, in order, for answers that
+// are too large to be held at once. 0 is the view's own revision. It panics where Check
+// returns an error.
+func (v *View) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
+	at, err := v.resolve(rev)
+	if err != nil {
+		panic(err)
+	}
+	return func(yield func(*KeyValue) bool) {
+		v.scan(spanOf(key, end), at, yield)
+	}
+}
