@@ -1,6 +1,9 @@
 package watch
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // This file is what goes on behind a stream's methods: the hub's side puts
 // entries on the agenda, Poll's side works them off.
@@ -90,7 +93,11 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	w.listed = false
 	s.listLocked(w)
 	b.Revision = w.sent(s.h.live.Load())
-	return b, len(b.Events) > 0
+	if len(b.Events) == 0 {
+		return b, false
+	}
+	w.told = b.Revision
+	return b, true
 }
 
 // failLocked ends a watcher that history failed. It lets go of mu, which
@@ -107,26 +114,32 @@ func (s *Stream[E]) failLocked(w *watcher[E]) {
 // progressLocked answers a progress request, puts it off, or, if the watcher
 // it was about has ended, drops it.
 func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
-	live := s.h.live.Load()
-	b := Batch[E]{Kind: Progress, ID: n.id, Revision: live}
-	need := n.rev // no watcher concerned may have been told more than we say
-	if n.id != AllWatchers {
-		w, ok := s.watchers[n.id]
-		if !ok {
+	concerned := s.watchers
+	if n.w != nil {
+		if n.w.dead {
 			s.asked--
 			return Batch[E]{}, false
 		}
-		b.Tag, b.Revision = w.tag, w.sent(live)
-		need = max(need, w.next-1)
-	} else {
-		for _, w := range s.watchers {
-			b.Revision = min(b.Revision, w.sent(live))
-			need = max(need, w.next-1)
-		}
+		concerned = map[int64]*watcher[E]{n.id: n.w}
+	}
+	live, sent, need := s.h.live.Load(), int64(math.MaxInt64), n.rev
+	for _, w := range concerned {
+		sent = min(sent, w.sent(live))
+		need = max(need, w.need())
+	}
+	if len(concerned) == 0 {
+		sent = live
 	}
 	switch {
-	case b.Revision >= need:
+	case sent >= need:
 		s.asked--
+		b := Batch[E]{Kind: Progress, ID: n.id, Revision: sent}
+		for _, w := range concerned {
+			w.told = sent
+		}
+		if n.w != nil {
+			b.Tag = n.w.tag
+		}
 		return b, true
 	case need > live:
 		n.rev = need

@@ -10,7 +10,8 @@ import (
 var (
 	// ErrClosed means the stream was closed.
 	ErrClosed = errors.New("watch: stream is closed")
-	// ErrDuplicate means the stream has a watcher with the requested id.
+	// ErrDuplicate means the stream has a watcher with the requested id, or
+	// the id is AllWatchers.
 	ErrDuplicate = errors.New("watch: id is in use")
 	// ErrEmptyRange means no key can lie in the requested range.
 	ErrEmptyRange = errors.New("watch: range is empty")
@@ -98,7 +99,7 @@ type Stream[E Event] struct {
 // to be reached.
 type notice[E Event] struct {
 	kind Kind
-	w    *watcher[E]
+	w    *watcher[E] // nil if id is AllWatchers
 	id   int64
 	rev  int64
 	err  error
@@ -161,7 +162,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
 	if id != 0 {
 		_, used := s.watchers[id]
-		return id, !used
+		return id, !used && id != AllWatchers
 	}
 	for s.watchers[s.nextID] != nil {
 		s.nextID++
@@ -202,13 +203,14 @@ func (s *Stream[E]) Reject(err error) {
 // answered if the watcher ends, or if 64 other requests are unanswered.
 func (s *Stream[E]) RequestProgress(id int64) {
 	s.mu.Lock()
-	ok := s.asked < maxAsked
+	w := s.watchers[id]
+	ok := s.asked < maxAsked && (w != nil || id == AllWatchers)
 	if ok {
 		s.asked++
 	}
 	s.mu.Unlock()
 	if ok {
-		s.h.await(s, notice[E]{kind: Progress, id: id})
+		s.h.await(s, notice[E]{kind: Progress, w: w, id: id})
 	}
 }
 

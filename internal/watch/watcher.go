@@ -28,6 +28,9 @@ type watcher[E Event] struct {
 	// lost is the first revision that was dropped because the queue was full;
 	// 0 if none. While it is set, everything offered is dropped.
 	lost int64
+	// told is the latest revision a batch has claimed to be complete, which a
+	// client may take for the place to resume from.
+	told int64
 
 	listed bool // the stream's agenda has an entry for it
 	dead   bool // cancelled, or its stream is closed
@@ -105,6 +108,10 @@ func (w *watcher[E]) sent(live int64) int64 {
 	}
 	return max(live, w.goal)
 }
+
+// need is the least revision that progress may name: below it lies what the
+// client has seen, or has not asked for.
+func (w *watcher[E]) need() int64 { return max(w.told, w.next-1) }
 
 // read takes at most one batch of the revisions from..to out of history, and
 // returns the revision to go on from.
