@@ -1,0 +1,61 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+)
+
+// These errors are facts about a lease. Test for them with [errors.Is].
+var (
+	// ErrNotFound means that the lease was never granted, has expired, or was
+	// revoked.
+	ErrNotFound = errors.New("lease: not found")
+
+	// ErrExists means that a live lease has the ID already.
+	ErrExists = errors.New("lease: already exists")
+
+	// ErrBadID means an ID that is not above zero.
+	ErrBadID = errors.New("lease: bad id")
+
+	// ErrExpiring means that the lease's end has been decided and its outcome
+	// is not known yet. The lease may still return to alive, so a caller that
+	// can wait may try again once the outcome is known.
+	ErrExpiring = errors.New("lease: expiring")
+
+	// ErrNotPrimary means that this member does not time leases.
+	ErrNotPrimary = errors.New("lease: not primary")
+
+	// ErrCorrupt means that a State to recover from contradicts itself.
+	ErrCorrupt = errors.New("lease: corrupt state")
+)
+
+// A TTLError reports a TTL outside [Min, Max].
+type TTLError struct{ Got, Min, Max TTL }
+
+// Error says which bound was missed.
+func (e *TTLError) Error() string {
+	return fmt.Sprintf("lease: ttl %d ms is not within %d and %d ms", e.Got, e.Min, e.Max)
+}
+
+// A NameError reports that a live lease holds the name asked for.
+type NameError struct {
+	Name   string
+	Holder Info
+}
+
+// Error says who holds the name.
+func (e *NameError) Error() string {
+	return fmt.Sprintf("lease: name %q is held by lease %d of owner %q",
+		e.Name, e.Holder.ID, e.Holder.Owner)
+}
+
+// A KeyLimitError reports that a lease has as many keys as it may.
+type KeyLimitError struct {
+	ID    ID
+	Limit int
+}
+
+// Error says which lease is full.
+func (e *KeyLimitError) Error() string {
+	return fmt.Sprintf("lease: lease %d has %d keys attached, the most it may", e.ID, e.Limit)
+}

@@ -1,0 +1,129 @@
+package lease
+
+import "math"
+
+// ID names a lease. A live lease's ID is above zero.
+type ID int64
+
+// TTL is a lifetime in milliseconds.
+type TTL int64
+
+// Instant is a point on the engine's clock: milliseconds since some fixed
+// beginning, rounded down, never negative. It is not wall time.
+type Instant int64
+
+// Token is a fencing token: larger than that of every earlier grant, never
+// used twice. Its high 16 bits are the generation (see [State]).
+type Token uint64
+
+// Terms are what a grant asks for.
+type Terms struct {
+	// ID of the lease, chosen by whoever proposes the grant; above zero.
+	ID ID
+	// TTL is how long the lease lives after a grant or renewal.
+	TTL TTL
+	// Name, if not empty, is held by at most one live lease.
+	Name string
+	// Owner is the principal that the lease belongs to.
+	Owner string
+	// RequestID, if not empty, tells a repeated request from a second one (T3).
+	RequestID string
+	// Labels are free for the owner's use.
+	Labels map[string]string
+}
+
+// Info is a copy of a lease's replicated record.
+type Info struct {
+	Terms
+	// Token is the fencing token of this grant.
+	Token Token
+	// Remaining is the time left as last checkpointed; 0 means that the lease
+	// is not checkpointed. It does not count down: see [Lessor.Remaining].
+	Remaining TTL
+	// Stamp is raised by every replicated change of the lease other than
+	// setting a checkpoint.
+	Stamp uint64
+}
+
+// Due is the decision to expire one lease as it was when decided. A lease that
+// has changed since has another Token or Stamp.
+type Due struct {
+	ID    ID
+	Token Token
+	Stamp uint64
+}
+
+// Checkpoint replicates the remaining time of a silent lease. Remaining 0
+// clears the checkpoint, because the holder has been heard again.
+type Checkpoint struct {
+	ID        ID
+	Token     Token
+	Remaining TTL
+}
+
+// Renewal is the outcome of a successful Renew.
+type Renewal struct {
+	// TTL runs anew from the instant of the renewal.
+	TTL TTL
+	// Clear says that the lease is checkpointed, or will be once a proposed
+	// checkpoint is applied. Another primary would then end it by the old
+	// countdown, so the renewal may be acknowledged only after a clearing
+	// Checkpoint has been applied.
+	Clear bool
+}
+
+// Config is what a Lessor needs to know. TTL bounds and MaxKeys are checked
+// when a command is applied, so every member must have the same.
+type Config struct {
+	// MinTTL and MaxTTL bound the TTL of a grant. Zero means 1 ms and
+	// 9,000,000,000 s.
+	MinTTL, MaxTTL TTL
+	// CheckpointInterval is the longest silence that is not checkpointed, and
+	// the time from one checkpoint of a silent lease to the next. Zero means
+	// 5 minutes.
+	CheckpointInterval TTL
+	// MaxKeys caps the keys attached to one lease. Zero means no cap.
+	MaxKeys int
+	// SpreadRate is how many leases may newly end within any one second after a
+	// promotion: a pile-up is spread, always to later. Zero means 100,000.
+	SpreadRate int
+}
+
+// The defaults of Config.
+const (
+	defaultMinTTL             TTL = 1
+	defaultMaxTTL             TTL = 9_000_000_000 * 1000
+	defaultCheckpointInterval TTL = 5 * 60 * 1000
+	defaultSpreadRate             = 100_000
+)
+
+func (c Config) withDefaults() Config {
+	if c.MinTTL <= 0 {
+		c.MinTTL = defaultMinTTL
+	}
+	if c.MaxTTL <= 0 {
+		c.MaxTTL = defaultMaxTTL
+	}
+	if c.CheckpointInterval <= 0 {
+		c.CheckpointInterval = defaultCheckpointInterval
+	}
+	if c.SpreadRate <= 0 {
+		c.SpreadRate = defaultSpreadRate
+	}
+	return c
+}
+
+// silence is how long a lease of this TTL may go unrenewed before it is
+// checkpointed. A holder that renews every third of its TTL never is.
+func (c *Config) silence(ttl TTL) TTL {
+	return min(max(ttl/2, 1), c.CheckpointInterval)
+}
+
+// after is the first instant by which at least ttl has passed since some
+// moment within t. It stops at the end of time instead of wrapping (T24).
+func (t Instant) after(ttl TTL) Instant {
+	if ttl >= TTL(math.MaxInt64-int64(t)) {
+		return math.MaxInt64
+	}
+	return t + Instant(ttl) + 1
+}
