@@ -1,0 +1,157 @@
+// Compare measures leasehold, etcd and the bare gRPC ceiling side by side, in
+// one run on one machine:
+//
+//	go run ./internal/bench/compare -etcd /path/to/etcd
+//
+// Without -leasehold it builds ./cmd/leasehold first. A target without a binary
+// is left out; the ceiling is this program itself.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"leasehold.dev/internal/bench"
+)
+
+type options struct {
+	leasehold, leaseholdArgs string
+	etcd, etcdArgs           string
+	only, match, format      string
+	list                     bool
+	ceiling                  string
+	plan                     bench.Plan
+}
+
+func parse() *options {
+	o := &options{}
+	flag.StringVar(&o.leasehold, "leasehold", "", "leasehold `binary` (default: built now)")
+	flag.StringVar(&o.leaseholdArgs, "leasehold-args", "serve", "`arguments` before the flags")
+	flag.StringVar(&o.etcd, "etcd", "", "etcd `binary`")
+	flag.StringVar(&o.etcdArgs, "etcd-args", "", "`arguments` before the flags")
+	flag.StringVar(&o.only, "targets", "leasehold,etcd,ceiling", "which servers, in this order")
+	flag.StringVar(&o.match, "run", "", "only workloads that match this `regexp`")
+	flag.StringVar(&o.format, "o", "table", "output: table or json")
+	flag.BoolVar(&o.list, "list", false, "list the workloads and stop")
+	flag.StringVar(&o.ceiling, "serve-ceiling", "", "serve the ceiling on this `address` (internal)")
+	p := &o.plan
+	flag.DurationVar(&p.Duration, "t", 5*time.Second, "measured `time` of an open-ended workload")
+	flag.IntVar(&p.Rounds, "rounds", 3, "rounds of each workload")
+	flag.IntVar(&p.OnceRounds, "long-rounds", 1, "rounds of the longest workloads")
+	flag.IntVar(&p.Conns, "conns", 8, "connections of the load generator")
+	flag.IntVar(&p.Leases, "leases", 1_000_000, "leases in the memory and restart workloads")
+	flag.DurationVar(&p.DrainCap, "cap", 40*time.Second, "longest wait for expired leases to go")
+	flag.Parse()
+	return o
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, parse()); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o *options) error {
+	if o.ceiling != "" {
+		return bench.ServeCeiling(ctx, o.ceiling)
+	}
+	match, err := regexp.Compile(o.match)
+	if err != nil {
+		return err
+	}
+	for _, w := range bench.Workloads() {
+		if match.MatchString(w.Name) {
+			o.plan.Workloads = append(o.plan.Workloads, w)
+		}
+	}
+	if o.list {
+		return list(o.plan.Workloads)
+	}
+	if o.format != "table" && o.format != "json" {
+		return fmt.Errorf("unknown output %q", o.format)
+	}
+	dir, err := os.MkdirTemp("", "leasehold-compare-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := o.targets(ctx, dir); err != nil {
+		return err
+	}
+	info, err := os.Stderr.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	o.plan.Progress = bench.ProgressBar(os.Stderr, terminal)
+	series, err := bench.Compare(ctx, o.plan)
+	if o.format == "json" {
+		return errors.Join(err, bench.WriteJSON(os.Stdout, o.plan, series))
+	}
+	return errors.Join(err, bench.WriteTable(os.Stdout, series))
+}
+
+func list(workloads []bench.Workload) error {
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, w := range workloads {
+		fmt.Fprintf(t, "%s\t%s\n", w.Name, w.Doc)
+	}
+	return t.Flush()
+}
+
+// targets fills the plan with the servers that were asked for and exist.
+func (o *options) targets(ctx context.Context, dir string) error {
+	for name := range strings.SplitSeq(o.only, ",") {
+		t := bench.Target{Name: name}
+		switch name {
+		case "leasehold":
+			path, err := o.build(ctx, dir)
+			if err != nil {
+				return err
+			}
+			t.Path, t.Args = path, strings.Fields(o.leaseholdArgs)
+		case "etcd":
+			if o.etcd == "" {
+				fmt.Fprintln(os.Stderr, "compare: no -etcd binary: leaving etcd out")
+				continue
+			}
+			t.Path, t.Args = o.etcd, strings.Fields(o.etcdArgs)
+		case "ceiling":
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			t.Path, t.Ceiling = self, true
+		default:
+			return fmt.Errorf("unknown target %q", name)
+		}
+		o.plan.Targets = append(o.plan.Targets, t)
+	}
+	return nil
+}
+
+// build returns the leasehold binary, made now unless one was given.
+func (o *options) build(ctx context.Context, dir string) (string, error) {
+	if o.leasehold != "" {
+		return o.leasehold, nil
+	}
+	path := filepath.Join(dir, "leasehold")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "leasehold.dev/cmd/leasehold")
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("build leasehold: %w", err)
+	}
+	return path, nil
+}

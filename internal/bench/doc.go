@@ -1,0 +1,15 @@
+// Package bench puts the same load on different servers of the etcd v3 API and
+// measures what each makes of it.
+//
+// A Workload talks to one server through an Env: raw gRPC stubs over a few
+// connections, because the load generator shares the machine with the server
+// and must be light. It returns a Result: a rate, latencies, and what the
+// server's process spent. A Target is a way to start a server: a leasehold
+// binary, an etcd binary, or the ceiling, which is a bare gRPC server of the
+// same messages that stores nothing and answers at once. Compare runs workloads
+// against targets in turn, round by round, each server alone on the machine
+// with a fresh directory, so that a slow hour of the machine meets all alike.
+//
+// Only ratios within one run mean anything; absolute figures move with the
+// machine.
+package bench

@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+)
+
+// An entry is a Series as the JSON report shows it.
+type entry struct {
+	Series
+	Rate   Spread            `json:"rate"`
+	Median Result            `json:"median"`
+	Ratio  map[string]Spread `json:"ratio"`
+}
+
+// WriteJSON writes every round, with medians and ratios of rates.
+func WriteJSON(w io.Writer, p Plan, series []*Series) error {
+	report := struct {
+		CPUs    int     `json:"cpus"`
+		Seconds float64 `json:"seconds"`
+		Conns   int     `json:"conns"`
+		Leases  int     `json:"leases"`
+		Results []entry `json:"results"`
+	}{
+		CPUs: runtime.NumCPU(), Seconds: p.Duration.Seconds(), Conns: p.Conns, Leases: p.Leases,
+	}
+	for _, s := range series {
+		e := entry{Series: *s, Rate: s.rate(), Median: s.Median(), Ratio: map[string]Spread{}}
+		for _, o := range series {
+			if o.Workload == s.Workload && o.Target != s.Target {
+				e.Ratio[o.Target] = s.ratio(o)
+			}
+		}
+		report.Results = append(report.Results, e)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(report)
+}
+
+func (s *Series) rate() Spread { return s.spread(func(r Result) float64 { return r.Rate }) }
+
+// WriteTable writes a line for each workload and target: medians, with the
+// least and the greatest of rates and of ratios in brackets.
+func WriteTable(w io.Writer, series []*Series) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "workload\tserver\trate/s\tp50/p99 ms\tcpu us\trss MiB\tx etcd\tx ceiling\tmore")
+	last := ""
+	for _, s := range series {
+		if len(s.Rounds) == 0 {
+			continue
+		}
+		name := s.Workload
+		if name == last {
+			name = ""
+		}
+		last = s.Workload
+		m := s.Median()
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f/%.2f\t%.1f\t%.0f\t%s\t%s\t%s\n",
+			name, s.Target, s.rate().text("%.0f"), m.P50, m.P99, m.CPU, m.RSS,
+			ratioText(s, "etcd", series), ratioText(s, "ceiling", series), more(m.More))
+	}
+	return t.Flush()
+}
+
+// ratioText compares s with a target of the same workload, "-" if there is
+// none.
+func ratioText(s *Series, target string, series []*Series) string {
+	for _, o := range series {
+		if o.Workload == s.Workload && o.Target == target && o.Target != s.Target &&
+			len(o.Rounds) > 0 {
+			return s.ratio(o).text("%.2f")
+		}
+	}
+	return "-"
+}
+
+// text is the median, and the spread when there is one.
+func (s Spread) text(format string) string {
+	out := fmt.Sprintf(format, s.Median)
+	if s.Min == s.Max {
+		return out
+	}
+	return out + fmt.Sprintf(" ["+format+".."+format+"]", s.Min, s.Max)
+}
+
+func more(list []Metric) string {
+	parts := make([]string, 0, len(list))
+	for _, m := range list {
+		parts = append(parts, fmt.Sprintf("%s %.4g %s", m.Name, m.Value, m.Unit))
+	}
+	return strings.Join(parts, ", ")
+}

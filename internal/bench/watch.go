@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// openWatch starts a watch of [key, end) and returns when it is in place.
+func openWatch(
+	ctx context.Context, c pb.WatchClient, key, end []byte,
+) (pb.Watch_WatchClient, error) {
+	stream, err := c.Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	create := &pb.WatchCreateRequest{Key: key, RangeEnd: end}
+	err = stream.Send(&pb.WatchRequest{
+		RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if !r.Created || r.Canceled {
+		return nil, fmt.Errorf("bench: watch not created: %s", r.CancelReason)
+	}
+	return stream, nil
+}
+
+// A fanout is a writer of one key and many watchers of it.
+type fanout struct {
+	env  *Env
+	base time.Time
+
+	wrote   atomic.Int64 // when the current put was sent, since base
+	pending atomic.Int64 // deliveries of the current put still to come
+	all     chan struct{}
+	seen    []Histogram
+}
+
+// runWatch puts one key again and again, each time when all watchers have seen
+// the put before.
+func runWatch(ctx context.Context, e *Env) (Result, error) {
+	const watchers = 1000
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := &fanout{
+		env: e, base: time.Now(), all: make(chan struct{}, 1), seen: make([]Histogram, watchers),
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	err := spread(ctx, 64, watchers, func(_ context.Context, _, i int) error {
+		stream, err := openWatch(ctx, e.Client.Watch(i), []byte("fanout"), nil)
+		if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			if err := f.follow(stream, &f.seen[i]); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+		return nil
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	var m measure
+	var puts Histogram
+	err = m.during(e.Server, func() error { return f.write(ctx, &puts) })
+	if err != nil {
+		return Result{}, err
+	}
+	cancel(nil)
+	wg.Wait()
+	for i := range f.seen {
+		m.hist.Merge(&f.seen[i])
+	}
+	r := m.result()
+	r.More = []Metric{{"put p99", ms(puts.Quantile(0.99)), "ms"}}
+	return r, nil
+}
+
+// write puts until the time is up, and waits for every watcher after each put.
+func (f *fanout) write(ctx context.Context, puts *Histogram) error {
+	value := make([]byte, valueSize)
+	for time.Since(f.base) < f.env.Duration+time.Second {
+		f.pending.Store(int64(len(f.seen)))
+		began := time.Now()
+		f.wrote.Store(int64(began.Sub(f.base)))
+		if err := f.env.put(ctx, 0, &pb.PutRequest{Key: []byte("fanout"), Value: value}); err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		puts.Add(time.Since(began))
+		select {
+		case <-f.all:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// follow counts deliveries on one stream until it ends.
+func (f *fanout) follow(stream pb.Watch_WatchClient, seen *Histogram) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if r.Canceled {
+			return fmt.Errorf("bench: watch cancelled: %s", r.CancelReason)
+		}
+		for range r.Events {
+			seen.Add(time.Since(f.base) - time.Duration(f.wrote.Load()))
+			if f.pending.Add(-1) == 0 {
+				f.all <- struct{}{}
+			}
+		}
+	}
+}
+
+// isDelete says whether an event tells of a deleted key.
+func isDelete(ev *mvccpb.Event) bool { return ev.Type == mvccpb.Event_DELETE }
