@@ -1,0 +1,273 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Config is what a Machine needs to know from the start. Every member of a
+// cluster must have the same, since apply depends on it.
+type Config struct {
+	Lease lease.Config
+}
+
+// Machine is the replicated state. It is not safe for concurrent use.
+//
+// Invariant: a live key's lease is L if and only if the lessor has the key
+// attached to L.
+type Machine struct {
+	lessor  *lease.Lessor
+	store   *mvcc.Store
+	members map[uint64]Member
+	alarms  map[Alarm]struct{}
+	index   uint64
+	term    uint64
+	changes []Change
+	stats   Stats
+	view    *View
+	// metaChanged says that members or alarms differ from those in view.
+	metaChanged bool
+}
+
+// Stats counts what Apply has done since the Machine was made. It is no part
+// of the replicated state.
+type Stats struct{ Granted, Revoked, Expired uint64 }
+
+// Change is the events of one revision, in order.
+type Change struct {
+	Revision int64
+	Events   []mvcc.Event
+}
+
+// New returns the empty state: no leases, no keys, revision 1, no members.
+func New(c Config) *Machine {
+	return &Machine{
+		lessor:      lease.New(c.Lease),
+		store:       mvcc.New(),
+		members:     make(map[uint64]Member),
+		alarms:      make(map[Alarm]struct{}),
+		metaChanged: true,
+	}
+}
+
+// Lessor returns the lease engine, for the replica to promote, advance and
+// ask for due leases. Its replicated operations belong to Apply alone.
+func (m *Machine) Lessor() *lease.Lessor { return m.lessor }
+
+// Index returns the index of the last applied entry.
+func (m *Machine) Index() uint64 { return m.index }
+
+// Stats returns what Apply has done so far.
+func (m *Machine) Stats() Stats { return m.stats }
+
+// Size returns about how many bytes the keys and their history take.
+func (m *Machine) Size() int64 { return m.store.Size() }
+
+// Scrub does a bounded piece of the cleaning that compaction left to do, and
+// reports whether there is more.
+func (m *Machine) Scrub(budget int) bool { return m.store.Scrub(budget) }
+
+// View returns the state as of the last applied entry.
+func (m *Machine) View() *View {
+	kv := m.store.View()
+	if old := m.view; old != nil && !m.metaChanged {
+		if old.KV == kv && old.Index == m.index && old.Term == m.term {
+			return old
+		}
+		m.view = &View{
+			KV: kv, Index: m.index, Term: m.term, Members: old.Members, Alarms: old.Alarms,
+		}
+		return m.view
+	}
+	m.view = &View{
+		KV: kv, Index: m.index, Term: m.term,
+		Members: sortedMembers(m.members), Alarms: sortedAlarms(m.alarms),
+	}
+	m.metaChanged = false
+	return m.view
+}
+
+// TakeChanges returns the changes of the store since the last call, in order.
+func (m *Machine) TakeChanges() []Change {
+	c := m.changes
+	m.changes = nil
+	return c
+}
+
+// Begin says that the entry (index, term) is applied next, or was, if it
+// carries no commands. Entries at or below Index are refused with false: apply
+// is idempotent by index (T11).
+func (m *Machine) Begin(index, term uint64) bool {
+	if index <= m.index {
+		return false
+	}
+	m.index, m.term = index, term
+	return true
+}
+
+// Apply applies one command of the entry that Begin named.
+func (m *Machine) Apply(c Command) Result {
+	r := m.apply(c)
+	r.Revision = m.store.Revision()
+	return r
+}
+
+func (m *Machine) apply(c Command) Result {
+	switch c := c.(type) {
+	case *Put:
+		return m.applyPut(c)
+	case *DeleteRange:
+		return m.applyDelete(c)
+	case *Txn:
+		return m.applyTxn(c)
+	case *Compact:
+		return Result{Err: m.store.Compact(c.Revision)}
+	case *Grant:
+		return m.applyGrant(c)
+	case *Revoke:
+		return m.applyRevoke(c)
+	case *Expire:
+		return m.applyExpire(c)
+	case *Checkpoint:
+		if c.Term != m.term {
+			return Result{Err: ErrStale}
+		}
+		m.lessor.Checkpoint(c.Leases)
+		return Result{}
+	case *SetAlarm:
+		return m.applyAlarm(c)
+	case *SetMember:
+		return m.applyMember(c)
+	default:
+		panic("fsm: command of unknown type")
+	}
+}
+
+func (m *Machine) applyGrant(c *Grant) Result {
+	if m.full() {
+		return Result{Err: ErrNoSpace}
+	}
+	info, err := m.lessor.Grant(c.Terms)
+	if err != nil {
+		return Result{Err: err}
+	}
+	m.stats.Granted++
+	return Result{Value: &info}
+}
+
+func (m *Machine) applyRevoke(c *Revoke) Result {
+	keys, err := m.lessor.Revoke(c.ID)
+	if err != nil {
+		return Result{Err: err}
+	}
+	m.stats.Revoked++
+	m.deleteKeys(keys)
+	return Result{}
+}
+
+// applyExpire ends the leases of one decision. The term fence makes the
+// decision its own leader's (T1); the lessor drops those that have changed.
+func (m *Machine) applyExpire(c *Expire) Result {
+	if c.Term != m.term {
+		return Result{Err: ErrStale}
+	}
+	for _, due := range c.Leases {
+		if keys, ok := m.lessor.Expire(due); ok {
+			m.stats.Expired++
+			m.deleteKeys(keys)
+		}
+	}
+	return Result{}
+}
+
+// deleteKeys deletes the keys of a lease that is gone, in one revision (L6).
+func (m *Machine) deleteKeys(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	t := m.store.Begin()
+	t.DeleteKeys(keys)
+	m.end(t)
+}
+
+// end closes a write transaction and keeps its events for the watchers.
+func (m *Machine) end(t *mvcc.Txn) {
+	if rev, events := t.End(); len(events) > 0 {
+		m.changes = append(m.changes, Change{Revision: rev, Events: events})
+	}
+}
+
+// full reports whether nothing may grow. The alarm is replicated, so every
+// member refuses the same commands.
+func (m *Machine) full() bool {
+	for a := range m.alarms {
+		if a.Kind == NoSpace {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Machine) applyAlarm(c *SetAlarm) Result {
+	_, raised := m.alarms[c.Alarm]
+	switch {
+	case c.Off && raised:
+		delete(m.alarms, c.Alarm)
+	case !c.Off && !raised:
+		m.alarms[c.Alarm] = struct{}{}
+	case c.Off:
+		return Result{Value: []Alarm(nil)}
+	}
+	m.metaChanged = true
+	return Result{Value: []Alarm{c.Alarm}}
+}
+
+func (m *Machine) applyMember(c *SetMember) Result {
+	if _, ok := m.members[c.Member.ID]; !ok {
+		return Result{Err: ErrMemberNotFound}
+	}
+	m.AddMember(c.Member)
+	return Result{}
+}
+
+// AddMember records a member that a membership change brought in, or what
+// is now known of it.
+func (m *Machine) AddMember(n Member) {
+	m.members[n.ID] = n
+	m.metaChanged = true
+}
+
+// RemoveMember forgets a member that a membership change took out, and the
+// alarms it raised.
+func (m *Machine) RemoveMember(id uint64) {
+	delete(m.members, id)
+	for a := range m.alarms {
+		if a.Member == id {
+			delete(m.alarms, a)
+		}
+	}
+	m.metaChanged = true
+}
+
+func sortedMembers(in map[uint64]Member) []Member {
+	out := make([]Member, 0, len(in))
+	for _, n := range in {
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+func sortedAlarms(in map[Alarm]struct{}) []Alarm {
+	out := make([]Alarm, 0, len(in))
+	for a := range in {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b Alarm) int {
+		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Kind, b.Kind))
+	})
+	return out
+}

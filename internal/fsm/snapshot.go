@@ -1,0 +1,298 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"iter"
+	"slices"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// snapshotVersion is the version of the snapshot's encoding, in its header.
+const snapshotVersion = 1
+
+// chunkSize is about how large the pieces are that a snapshot is written in.
+const chunkSize = 1 << 20
+
+// Section tags in a snapshot. A snapshot is a sequence of chunks, each of
+// whole records, each record led by its tag: one header first, then members,
+// alarms, leases and key records, then one trailer that counts them.
+const (
+	tagHeader byte = iota + 1
+	tagMember
+	tagAlarm
+	tagLease
+	tagRecord
+	tagTrailer
+)
+
+// Image is an immutable picture of the whole state, leases included, from
+// which a snapshot is written while the Machine goes on. It may be used from
+// any goroutine.
+type Image struct {
+	View   *View
+	leases lease.View
+}
+
+// Image returns the state as of the last applied entry.
+func (m *Machine) Image() *Image {
+	return &Image{View: m.View(), leases: m.lessor.View()}
+}
+
+// Encode gives the snapshot to write, in chunks of about a mebibyte. The
+// chunk is reused after write returns.
+func (im *Image) Encode(write func(chunk []byte) error) error {
+	e := &encoder{write: write, b: make([]byte, 0, chunkSize+chunkSize/4)}
+	v, state := im.View, im.leases.State()
+	e.record(tagHeader, func(b []byte) []byte {
+		b = append(b, snapshotVersion)
+		b = binary.AppendUvarint(b, v.Index)
+		b = binary.AppendUvarint(b, v.Term)
+		b = binary.AppendVarint(b, v.KV.Revision())
+		b = binary.AppendVarint(b, v.KV.Compacted())
+		b = binary.AppendUvarint(b, state.LastToken)
+		return binary.AppendUvarint(b, state.Generation)
+	})
+	for _, n := range v.Members {
+		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
+	}
+	for _, a := range v.Alarms {
+		e.record(tagAlarm, func(b []byte) []byte {
+			return append(binary.AppendUvarint(b, a.Member), byte(a.Kind))
+		})
+	}
+	for info := range im.leases.All() {
+		e.record(tagLease, func(b []byte) []byte { return appendInfo(b, &info) })
+	}
+	for r := range v.KV.Records() {
+		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r) })
+	}
+	total := e.records
+	e.record(tagTrailer, func(b []byte) []byte { return binary.AppendUvarint(b, total) })
+	return e.flush()
+}
+
+// encoder gathers records into chunks. The first error sticks.
+type encoder struct {
+	write   func([]byte) error
+	b       []byte
+	records uint64
+	err     error
+}
+
+func (e *encoder) record(tag byte, body func([]byte) []byte) {
+	if e.err != nil {
+		return
+	}
+	e.b = body(append(e.b, tag))
+	e.records++
+	if len(e.b) >= chunkSize {
+		e.err = e.flush()
+	}
+}
+
+func (e *encoder) flush() error {
+	if e.err == nil && len(e.b) > 0 {
+		e.err = e.write(e.b)
+		e.b = e.b[:0]
+	}
+	return e.err
+}
+
+func appendInfo(b []byte, l *lease.Info) []byte {
+	b = appendTerms(b, l.Terms)
+	b = binary.AppendUvarint(b, uint64(l.Token))
+	b = binary.AppendVarint(b, int64(l.Remaining))
+	return binary.AppendUvarint(b, l.Stamp)
+}
+
+func (d *decoder) info() lease.Info {
+	return lease.Info{
+		Terms: d.terms(), Token: lease.Token(d.uvarint()),
+		Remaining: lease.TTL(d.varint()), Stamp: d.uvarint(),
+	}
+}
+
+func appendRecord(b []byte, r *mvcc.Record) []byte {
+	b = appendBools(b, r.Tombstone)
+	b = binary.AppendVarint(b, r.ModRevision)
+	b = binary.AppendVarint(b, r.Sub)
+	b = appendString(b, r.Key)
+	if r.Tombstone {
+		return b
+	}
+	b = appendBytes(b, r.Value)
+	b = binary.AppendVarint(b, r.Lease)
+	b = binary.AppendVarint(b, r.CreateRevision)
+	return binary.AppendVarint(b, r.Version)
+}
+
+func (d *decoder) record() mvcc.Record {
+	r := mvcc.Record{Tombstone: d.byte()&1 != 0}
+	r.ModRevision, r.Sub = d.varint(), d.varint()
+	r.Key = d.string()
+	if r.Tombstone {
+		return r
+	}
+	r.Value, r.Lease = d.bytes(), d.varint()
+	r.CreateRevision, r.Version = d.varint(), d.varint()
+	return r
+}
+
+// Restore builds a Machine from the chunks that Encode wrote; next returns
+// them in order and ok=false after the last.
+func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
+	m := New(c)
+	r := &restorer{m: m, next: next}
+	state, err := r.head()
+	if err != nil {
+		return nil, err
+	}
+	m.store, err = mvcc.Restore(r.revision, r.compacted, r.all())
+	if r.err == nil && r.d.err != nil {
+		r.err = r.d.err
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if !r.done {
+		return nil, fmt.Errorf("%w: snapshot ends early", ErrCorrupt)
+	}
+	if err := m.lessor.Recover(state); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return m, m.reattach()
+}
+
+// reattach rebuilds the attachments, which a snapshot does not hold: a key
+// is attached to the lease in its newest record.
+func (m *Machine) reattach() error {
+	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
+		if kv.Lease == 0 {
+			continue
+		}
+		if err := m.lessor.Attach(lease.ID(kv.Lease), kv.Key); err != nil {
+			return fmt.Errorf("%w: key %q names lease %d: %w", ErrCorrupt, kv.Key, kv.Lease, err)
+		}
+	}
+	return nil
+}
+
+// restorer reads a snapshot's records. head reads up to the first key record;
+// all yields the key records and consumes the trailer.
+type restorer struct {
+	m         *Machine
+	next      func() ([]byte, bool, error)
+	d         decoder
+	err       error
+	records   uint64
+	revision  int64
+	compacted int64
+	pending   byte // tag that head has read and all must handle
+	done      bool
+}
+
+// tag returns the next record's tag, fetching chunks as needed; 0 at the end.
+func (r *restorer) tag() byte {
+	for len(r.d.b) == 0 {
+		if r.d.err != nil || r.err != nil {
+			return 0
+		}
+		chunk, ok, err := r.next()
+		if err != nil || !ok {
+			r.err = err
+			return 0
+		}
+		r.d.b = chunk
+	}
+	r.records++
+	return r.d.byte()
+}
+
+func (r *restorer) head() (lease.State, error) {
+	var state lease.State
+	if t := r.tag(); t != tagHeader {
+		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
+	}
+	if v := r.d.byte(); v != snapshotVersion {
+		return state, fmt.Errorf("%w: snapshot of version %d, want %d", ErrCorrupt, v, snapshotVersion)
+	}
+	r.m.index, r.m.term = r.d.uvarint(), r.d.uvarint()
+	r.revision, r.compacted = r.d.varint(), r.d.varint()
+	state.LastToken, state.Generation = r.d.uvarint(), r.d.uvarint()
+	for {
+		switch t := r.tag(); t {
+		case tagMember:
+			r.m.AddMember(r.d.member())
+		case tagAlarm:
+			a := Alarm{Member: r.d.uvarint(), Kind: AlarmKind(r.d.byte())}
+			r.m.alarms[a] = struct{}{}
+		case tagLease:
+			state.Leases = append(state.Leases, r.d.info())
+		default:
+			r.pending = t
+			if r.err == nil {
+				r.err = r.d.err
+			}
+			return state, r.err
+		}
+	}
+}
+
+func (r *restorer) all() iter.Seq[mvcc.Record] {
+	return func(yield func(mvcc.Record) bool) {
+		for t := r.pending; ; t = r.tag() {
+			switch t {
+			case tagRecord:
+				rec := r.d.record()
+				if r.d.err != nil || !yield(rec) {
+					return
+				}
+			case tagTrailer:
+				r.done = r.d.uvarint() == r.records-1 && len(r.d.b) == 0
+				return
+			default:
+				return
+			}
+		}
+	}
+}
+
+// Hash returns a hash of the whole replicated state. Members that applied the
+// same entries have the same (S3). It walks everything, so it is for tests
+// and for checks that a person asks for.
+func (im *Image) Hash() (uint32, error) {
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	kv, compacted, err := im.View.KV.Hash(0)
+	if err != nil {
+		return 0, err
+	}
+	var b []byte
+	b = binary.AppendUvarint(b, uint64(kv))
+	b = binary.AppendVarint(b, compacted)
+	b = binary.AppendVarint(b, im.View.KV.Revision())
+	for _, n := range im.View.Members {
+		b = appendMember(b, n)
+	}
+	for _, a := range im.View.Alarms {
+		b = append(binary.AppendUvarint(b, a.Member), byte(a.Kind))
+	}
+	for _, info := range slices.SortedFunc(im.leases.All(), func(a, b lease.Info) int {
+		return cmp.Compare(a.ID, b.ID)
+	}) {
+		b = appendInfo(b, &info)
+		if len(b) >= chunkSize {
+			sum.Write(b)
+			b = b[:0]
+		}
+	}
+	sum.Write(b)
+	return sum.Sum32(), nil
+}

@@ -1,0 +1,130 @@
+package replica
+
+import (
+	"encoding/binary"
+
+	"go.etcd.io/raft/v3"
+
+	"leasehold.dev/lease"
+)
+
+// Read waits for a confirm round. Take returns it once, when the state that
+// can then be read is at least as new as any that was acknowledged before the
+// Read was given, or with Err.
+type Read struct {
+	// Inspect, if not nil, is called with the lessor when the round is done,
+	// before Take returns. It must be quick and must copy what it keeps.
+	Inspect func(*lease.Lessor)
+	Err     error
+	// Owner is the caller's, to find who waits.
+	Owner any
+}
+
+// Read asks for a confirm round that begins after this call.
+func (r *Replica) Read(q *Read) {
+	if !r.leading {
+		q.Err = ErrNoLeader
+		r.out.Reads = append(r.out.Reads, q)
+		return
+	}
+	r.reads.next.reads = append(r.reads.next.reads, q)
+}
+
+// round is what one confirm round serves.
+type round struct {
+	id       uint64
+	index    uint64 // the round is done when this is applied
+	reads    []*Read
+	renewals []Renewal
+}
+
+func (b *round) empty() bool { return len(b.reads) == 0 && len(b.renewals) == 0 }
+
+// confirmQueue runs one confirm round at a time. Who comes while a round is
+// under way waits for the next, since a promise is confirmed only by a round
+// that began after it was made (DESIGN 2.4).
+type confirmQueue struct {
+	next    round   // gathers who waits for a round to begin
+	current *round  // asked, not yet confirmed
+	done    []round // confirmed, until their index is applied
+	last    uint64  // id of the last round begun
+	idle    int     // ticks since current was asked
+}
+
+// begin starts a round if anybody waits and none is under way.
+func (q *confirmQueue) begin(r *Replica) {
+	if q.current != nil || q.next.empty() || !r.primary {
+		return
+	}
+	q.last++
+	b := q.next
+	b.id = q.last
+	q.next = round{}
+	q.current, q.idle = &b, 0
+	q.ask(r)
+}
+
+func (q *confirmQueue) ask(r *Replica) {
+	r.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, q.current.id))
+}
+
+// tick asks again when the round's messages seem lost.
+func (q *confirmQueue) tick(r *Replica) {
+	if q.current == nil {
+		return
+	}
+	if q.idle++; q.idle >= r.cfg.HeartbeatTicks*2 {
+		q.idle = 0
+		q.ask(r)
+	}
+}
+
+// confirmed takes Raft's word that a round is done.
+func (q *confirmQueue) confirmed(s raft.ReadState) {
+	if q.current == nil || binary.BigEndian.Uint64(s.RequestCtx) != q.current.id {
+		return
+	}
+	q.current.index = s.Index
+	q.done = append(q.done, *q.current)
+	q.current = nil
+}
+
+// release answers the rounds whose index has been applied.
+func (q *confirmQueue) release(r *Replica) {
+	for len(q.done) > 0 && q.done[0].index <= r.machine.Index() {
+		b := q.done[0]
+		q.done = q.done[1:]
+		for _, read := range b.reads {
+			if read.Inspect != nil {
+				read.Inspect(r.lessor)
+			}
+		}
+		r.out.Reads = append(r.out.Reads, b.reads...)
+		for i := range b.renewals {
+			r.settle(b.renewals[i])
+		}
+	}
+}
+
+// fail answers everything that waits with err.
+func (q *confirmQueue) fail(r *Replica, err error) {
+	all := append(q.done, q.next)
+	if q.current != nil {
+		all = append(all, *q.current)
+	}
+	q.done, q.next, q.current = nil, round{}, nil
+	for _, b := range all {
+		for _, read := range b.reads {
+			read.Err = err
+		}
+		r.out.Reads = append(r.out.Reads, b.reads...)
+		for i := range b.renewals {
+			r.refuseRenewal(b.renewals[i], err)
+		}
+	}
+	parked := r.parked
+	r.parked = nil
+	for i := range parked {
+		r.refuseRenewal(parked[i], err)
+	}
+}

@@ -1,0 +1,23 @@
+// Package replica is one member's part in the consensus: it drives the Raft
+// library and applies its log to the state machine.
+//
+// A Replica is a machine of inputs and outputs. Clock readings, ticks,
+// messages, proposals, reads and renewals go in; what to save, what to send,
+// what was answered and what changed comes out of Take. It starts no
+// goroutine, reads no clock and does no I/O, so that the same code runs under
+// a real member's loop and, in virtual time, under a simulator.
+//
+// # What leaves, and when
+//
+// A proposal is answered when its entry has been applied here. Everything
+// that is said without an entry (a read, a renewal) leaves only after a
+// confirm round: a quorum has confirmed, after the promise was made, that this
+// member still leads, and the state is as new as that round. One round serves
+// all that wait. A sole voter is its own quorum, by the same path.
+//
+// # Leases
+//
+// The leader's tracker runs from the moment the leader has applied an entry
+// of its own term (promotion) until it stops leading. Expiry is a command like
+// any other, fenced by the term (fsm.Expire).
+package replica

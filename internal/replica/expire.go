@@ -1,0 +1,56 @@
+package replica
+
+import (
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// expire proposes what the tracker finds due: leases past their expiry, and
+// the remaining time of silent ones. One entry of each kind is under way at a
+// time, and the next is cut when it has been applied, so that however many
+// leases end together, foreground commands wait for one batch at most.
+func (r *Replica) expire() {
+	if !r.primary {
+		return
+	}
+	if !r.expiry.busy {
+		if due := r.lessor.Due(r.cfg.MaxExpire); len(due) > 0 {
+			r.expiry.busy = true
+			c := &fsm.Expire{Term: r.term, Leases: due}
+			r.proposeInternal(c, func(applied bool) { r.expired(due, applied) })
+		}
+	}
+	if !r.silence.busy {
+		if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 0 {
+			r.silence.busy = true
+			c := &fsm.Checkpoint{Term: r.term, Leases: silent}
+			r.proposeInternal(c, func(applied bool) { r.checkpointed(silent, applied) })
+		}
+	}
+}
+
+// expired learns the outcome of an expiry. A proposal that Raft did not take
+// is certain to have no effect, so its leases are alive again and due again;
+// never on a timeout, which would leave the outcome open (T5, T12).
+func (r *Replica) expired(due []lease.Due, applied bool) {
+	r.expiry.busy = false
+	if !applied && r.primary {
+		r.lessor.Reinstate(ids(due, func(d lease.Due) lease.ID { return d.ID }))
+	}
+	r.unpark()
+}
+
+func (r *Replica) checkpointed(silent []lease.Checkpoint, applied bool) {
+	r.silence.busy = false
+	if !applied && r.primary {
+		r.lessor.Reinstate(ids(silent, func(c lease.Checkpoint) lease.ID { return c.ID }))
+	}
+}
+
+func ids[T any](in []T, id func(T) lease.ID) []lease.ID {
+	out := make([]lease.ID, len(in))
+	for i := range in {
+		out[i] = id(in[i])
+	}
+	return out
+}
