@@ -91,7 +91,18 @@ func (s Spread) text(format string) string {
 func more(list []Metric) string {
 	parts := make([]string, 0, len(list))
 	for _, m := range list {
-		parts = append(parts, fmt.Sprintf("%s %.4g %s", m.Name, m.Value, m.Unit))
+		parts = append(parts, fmt.Sprintf("%s %s %s", m.Name, figure(m.Value), m.Unit))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// figure prints three digits or so, and never an exponent.
+func figure(v float64) string {
+	switch {
+	case v >= 100 || v == float64(int64(v)):
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }

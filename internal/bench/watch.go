@@ -66,7 +66,7 @@ func runWatch(ctx context.Context, e *Env) (Result, error) {
 			return err
 		}
 		wg.Go(func() {
-			if err := f.follow(stream, &f.seen[i]); err != nil && ctx.Err() == nil {
+			if err := f.follow(stream, &f.seen[i]); ctx.Err() == nil {
 				cancel(err)
 			}
 		})
@@ -111,7 +111,7 @@ func (f *fanout) write(ctx context.Context, puts *Histogram) error {
 	return nil
 }
 
-// follow counts deliveries on one stream until it ends.
+// follow counts deliveries on one stream until it ends, and says how.
 func (f *fanout) follow(stream pb.Watch_WatchClient, seen *Histogram) error {
 	for {
 		r, err := stream.Recv()

@@ -1,0 +1,284 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary stand as the ceiling, as compare does.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "-serve-ceiling" {
+		fmt.Fprintln(os.Stderr, ServeCeiling(context.Background(), os.Args[2]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestHistogram holds quantiles against a sorted slice: never below the true
+// one, and at most 1/128 above.
+func TestHistogram(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var h, part Histogram
+	var all []time.Duration
+	for i := range 20_000 {
+		d := time.Duration(rng.ExpFloat64() * float64(rng.IntN(int(10*time.Millisecond))))
+		all = append(all, d)
+		if i%2 == 0 {
+			h.Add(d)
+		} else {
+			part.Add(d)
+		}
+	}
+	h.Merge(&part)
+	slices.Sort(all)
+	if h.Count() != uint64(len(all)) || h.Max() != all[len(all)-1] {
+		t.Fatalf("count %d, max %v", h.Count(), h.Max())
+	}
+	for _, q := range []float64{0, 0.01, 0.5, 0.9, 0.99, 0.999, 1} {
+		want := all[min(int(q*float64(len(all))), len(all)-1)]
+		got := h.Quantile(q)
+		if got < want || got > want+want/128 {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+}
+
+// TestSlots checks that slots follow each other without a gap, up to the
+// largest duration.
+func TestSlots(t *testing.T) {
+	for i := range slot(1<<63 - 1) {
+		top := slotTop(i)
+		if slot(top) != i || slot(top+1) != i+1 {
+			t.Fatalf("slot %d ends at %d, which is in %d, and the next in %d",
+				i, top, slot(top), slot(top+1))
+		}
+	}
+}
+
+func TestEmptyHistogram(t *testing.T) {
+	var h Histogram
+	if h.Quantile(0.5) != 0 || h.Max() != 0 {
+		t.Error("an empty histogram has quantiles")
+	}
+	h.Add(-time.Second)
+	if h.Quantile(1) != 0 || h.Count() != 1 {
+		t.Error("a negative duration does not count as zero")
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	line := "42 (a) b) S 1 2 3 4 5 6 7 8 9 10 300 45 0 0 20 0 9 0 100 5000 77 1\n"
+	got, err := parseStat([]byte(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Usage{CPU: 3450 * time.Millisecond, RSS: 77 * int64(os.Getpagesize())}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for _, bad := range []string{"", "42 (a) S 1 2", strings.Replace(line, "300", "x", 1)} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q is taken for a stat line", bad)
+		}
+	}
+}
+
+// TestOwnUsage checks that the fields are the right ones: this process has run
+// for a moment and holds some megabytes.
+func TestOwnUsage(t *testing.T) {
+	for x, began := 0, time.Now(); time.Since(began) < 60*time.Millisecond; x++ {
+		_ = x * x
+	}
+	u, err := readUsage(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.CPU < 20*time.Millisecond || u.RSS < 1<<20 || u.RSS > 1<<34 {
+		t.Errorf("%+v", u)
+	}
+}
+
+// TestOrder checks that targets take turns within a workload.
+func TestOrder(t *testing.T) {
+	p := Plan{
+		Targets:   []Target{{Name: "a"}, {Name: "b"}, {Name: "c", Ceiling: true}},
+		Workloads: []Workload{{Name: "x", Ceiling: true}, {Name: "y", Once: true}},
+		Rounds:    2, OnceRounds: 1,
+	}
+	list, series := p.runs()
+	var got []string
+	for _, r := range list {
+		got = append(got, fmt.Sprintf("%s%s%d", r.w.Name, r.t.Name, r.round))
+		if s := series[r.series]; s.Workload != r.w.Name || s.Target != r.t.Name {
+			t.Errorf("%v goes to the series of %s on %s", r, s.Workload, s.Target)
+		}
+	}
+	const want = "xa1 xb1 xc1 xa2 xb2 xc2 ya1 yb1"
+	if s := strings.Join(got, " "); s != want {
+		t.Errorf("order %s, want %s", s, want)
+	}
+}
+
+func series(name string, rates ...float64) *Series {
+	s := &Series{Workload: "w", Target: name}
+	for _, r := range rates {
+		s.Rounds = append(s.Rounds, Result{Rate: r, More: []Metric{{"late", r / 2, "ms"}}})
+	}
+	return s
+}
+
+func TestMedianAndRatio(t *testing.T) {
+	a, b := series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)
+	if m := a.Median(); m.Rate != 20 || m.More[0].Value != 10 {
+		t.Errorf("median %+v", m)
+	}
+	if got := a.ratio(b); got != (Spread{3, 1, 4}) {
+		t.Errorf("ratio %+v", got)
+	}
+	if got := spreadOf([]float64{4, 1}); got.Median != 2.5 {
+		t.Errorf("median of two is %v", got)
+	}
+	if got := series("x").ratio(a); got != (Spread{}) {
+		t.Errorf("ratio of nothing is %v", got)
+	}
+}
+
+func TestReports(t *testing.T) {
+	list := []*Series{series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)}
+	var table bytes.Buffer
+	if err := WriteTable(&table, list); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^w +leasehold +20 \[10\.\.30\] .* 3\.00 \[1\.00\.\.4\.00\] +- +late 10 ms$`,
+		`(?m)^ +etcd +10 \[5\.\.10\] `,
+	} {
+		if !regexp.MustCompile(want).Match(table.Bytes()) {
+			t.Errorf("no line like %s in\n%s", want, table.String())
+		}
+	}
+	var text bytes.Buffer
+	if err := WriteJSON(&text, Plan{}, list); err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Results []struct {
+			Target string
+			Rounds []Result
+			Ratio  map[string]Spread
+		}
+	}
+	if err := json.Unmarshal(text.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	if r := report.Results[0]; r.Ratio["etcd"].Median != 3 || len(r.Rounds) != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	show := ProgressBar(&out, false)
+	show(Step{0, 2, "grant/1", "etcd", 1})
+	show(Step{1, 2, "grant/1", "ceiling", 1})
+	show(Step{Done: 2, Total: 2})
+	got := out.String()
+	if strings.Count(got, "\n") != 3 || !strings.Contains(got, "2/2 grant/1 on ceiling, round 1") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestOpenLoop checks that a slow operation is felt by those that were due
+// while it ran: latency counts from the due time.
+func TestOpenLoop(t *testing.T) {
+	var h Histogram
+	err := openLoop(t.Context(), 20, time.Millisecond, &h,
+		func(context.Context, int, int) error { return nil })
+	if err != nil || h.Count() != 20 {
+		t.Errorf("%d operations, error %v", h.Count(), err)
+	}
+	boom := errors.New("boom")
+	err = openLoop(t.Context(), 3, time.Microsecond, &h,
+		func(context.Context, int, int) error { return boom })
+	if !errors.Is(err, boom) {
+		t.Errorf("error %v", err)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	var none Histogram
+	err = openLoop(done, 1000, time.Hour, &none,
+		func(context.Context, int, int) error { return nil })
+	if err != nil || none.Count() > 1 {
+		t.Errorf("%d operations after the end, error %v", none.Count(), err)
+	}
+}
+
+// TestSpread checks that every number is done once, and that an error ends it.
+func TestSpread(t *testing.T) {
+	hits := make([]int, 1000)
+	err := spread(t.Context(), 8, len(hits), func(_ context.Context, _, i int) error {
+		hits[i]++
+		return nil
+	})
+	if err != nil || slices.ContainsFunc(hits, func(n int) bool { return n != 1 }) {
+		t.Errorf("hits %v, error %v", hits, err)
+	}
+	boom := errors.New("boom")
+	err = spread(t.Context(), 4, 1<<40, func(_ context.Context, _, i int) error { return boom })
+	if !errors.Is(err, boom) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestAgainstCeiling runs every workload that needs no store against the real
+// ceiling process, briefly.
+func TestAgainstCeiling(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Plan{
+		Params: Params{Duration: 50 * time.Millisecond, Conns: 2},
+		Targets: []Target{{
+			Name: "ceiling", Path: self, Ceiling: true,
+		}},
+		Rounds: 1, OnceRounds: 1,
+	}
+	for _, w := range Workloads() {
+		if w.Ceiling && w.Name != "keepalive/8" && w.Name != "grant/512" { // those take seconds
+			p.Workloads = append(p.Workloads, w)
+		}
+	}
+	list, err := Compare(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		m := s.Median()
+		if m.Rate < 10 || m.P99 <= 0 || m.RSS < 1 {
+			t.Errorf("%s: %+v", s.Workload, m)
+		}
+	}
+}
+
+// TestServerThatEnds reports a target that does not come up, with its words.
+func TestServerThatEnds(t *testing.T) {
+	target := Target{Name: "cat", Path: "/bin/cat", Args: []string{"/no/such/file"}}
+	_, err := target.Start(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "/no/such/file") {
+		t.Errorf("error %v", err)
+	}
+}
