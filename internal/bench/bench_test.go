@@ -276,9 +276,9 @@ func TestAgainstCeiling(t *testing.T) {
 
 // TestServerThatEnds reports a target that does not come up, with its words.
 func TestServerThatEnds(t *testing.T) {
-	target := Target{Name: "cat", Path: "/bin/cat", Args: []string{"/no/such/file"}}
+	target := Target{Name: "sh", Path: "/bin/sh", Args: []string{"-c", "echo no luck >&2; exit 3"}}
 	_, err := target.Start(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "/no/such/file") {
+	if err == nil || !strings.Contains(err.Error(), "no luck") {
 		t.Errorf("error %v", err)
 	}
 }
