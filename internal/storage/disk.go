@@ -1,88 +1,341 @@
 package storage
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
-// Disk is one member's storage.
-type Disk struct{}
+// Disk is one member's storage. It is safe for concurrent use.
+type Disk struct {
+	cfg      Config
+	fs       vfs.FS // the real one; Pebble has guard
+	dir      string // of Pebble
+	incoming string
+	logger   *slog.Logger
+	lock     io.Closer
+	guard    *guard
+	space    *space
+	db       *pebble.DB
+
+	// life is held for reading by every call, for writing by Close.
+	life   sync.RWMutex
+	closed bool
+
+	// write is held by one writer of the log at a time, over its I/O, and comes
+	// before mu.
+	write sync.Mutex
+
+	// mu guards memory, which is never held over I/O.
+	mu sync.RWMutex
+	memory
+}
+
+// memory is what a Disk knows without reading.
+type memory struct {
+	bootstrapped bool
+	identity     Identity
+	conf         *raftpb.ConfState // of Bootstrap
+	hard         *raftpb.HardState // nil until one was written; never changed in place
+	snap         manifest          // index 0: none
+	log          memlog            //
+	cuts         uint64            // number of times entries were taken from the log
+	writing      bool              // a SnapshotWriter is open
+	readers      map[*SnapshotReader]struct{}
+}
 
 var _ raft.Storage = (*Disk)(nil)
 
-// Open opens the data directory.
-func Open(cfg Config) (*Disk, error) { panic("not yet") }
-
-// Identity returns the member's identity, and false before Bootstrap.
-func (d *Disk) Identity() (Identity, bool) { panic("not yet") }
-
-// Bootstrap makes an empty directory a member's.
-func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error { panic("not yet") }
-
-// InitialState implements raft.Storage.
-func (d *Disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) { panic("not yet") }
-
-// Entries implements raft.Storage.
-func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) { panic("not yet") }
-
-// Term implements raft.Storage.
-func (d *Disk) Term(i uint64) (uint64, error) { panic("not yet") }
-
-// LastIndex implements raft.Storage.
-func (d *Disk) LastIndex() (uint64, error) { panic("not yet") }
-
-// FirstIndex implements raft.Storage.
-func (d *Disk) FirstIndex() (uint64, error) { panic("not yet") }
-
-// Snapshot implements raft.Storage; Data is empty.
-func (d *Disk) Snapshot() (*raftpb.Snapshot, error) { panic("not yet") }
-
-// Append writes entries and hard state.
-func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) error {
-	panic("not yet")
+// run calls f, which may block for ever in a write that failed, and returns its
+// error or, if it does not return, that of the guard.
+//
+// The price is a goroutine, about a microsecond. Without it, a failed write
+// would take the log writer with it.
+func (d *Disk) run(f func() error) error {
+	if err := d.guard.err(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return classify(err)
+	case <-d.guard.failed:
+		return d.guard.err()
+	}
 }
 
-// Compact drops the log up to and including index.
-func (d *Disk) Compact(index uint64) error { panic("not yet") }
+// classify makes one of this package's errors out of any.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	known := []error{
+		ErrCorrupt, ErrVersion, ErrNoSpace, ErrFailed, ErrClosed, ErrGap,
+		raft.ErrCompacted, raft.ErrUnavailable,
+	}
+	for _, k := range known {
+		if errors.Is(err, k) {
+			return err
+		}
+	}
+	switch {
+	case pebble.IsCorruptionError(err):
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case isFull(err):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return fmt.Errorf("%w: %w", ErrFailed, err)
+}
 
-// Usage returns what the Disk uses.
-func (d *Disk) Usage() Usage { panic("not yet") }
+// enter begins a call. If it returns nil, the caller must release d.life.
+func (d *Disk) enter() error {
+	d.life.RLock()
+	if d.closed {
+		d.life.RUnlock()
+		return ErrClosed
+	}
+	if err := d.guard.err(); err != nil {
+		d.life.RUnlock()
+		return err
+	}
+	return nil
+}
 
-// Flush makes everything appended so far durable.
-func (d *Disk) Flush() error { panic("not yet") }
+// Identity returns the member's identity, and false before Bootstrap.
+func (d *Disk) Identity() (Identity, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.identity, d.bootstrapped
+}
 
-// Checkpoint writes a copy of the database into dir, which must not exist.
-func (d *Disk) Checkpoint(dir string) error { panic("not yet") }
+// InitialState implements raft.Storage. The membership is that of the newest
+// snapshot, or of Bootstrap if there is none.
+func (d *Disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	conf := d.confLocked()
+	if d.hard == nil {
+		return nil, conf, nil
+	}
+	return proto.CloneOf(d.hard), conf, nil
+}
 
-// Close closes the Disk.
-func (d *Disk) Close() error { panic("not yet") }
+func (d *Disk) confLocked() *raftpb.ConfState {
+	conf := d.conf
+	if d.snap.index > 0 {
+		conf = d.snap.conf
+	}
+	if conf == nil {
+		return raftpb.EnsureConfState(nil)
+	}
+	return raftpb.EnsureConfState(proto.CloneOf(conf))
+}
 
-// SnapshotWriter writes one snapshot.
-type SnapshotWriter struct{}
+// Term implements raft.Storage. It never reads the disk.
+func (d *Disk) Term(i uint64) (uint64, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.log.term(i)
+}
 
-// NewSnapshot starts a snapshot.
-func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) { panic("not yet") }
+// LastIndex implements raft.Storage.
+func (d *Disk) LastIndex() (uint64, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.log.last, nil
+}
 
-// Write appends one chunk.
-func (w *SnapshotWriter) Write(chunk []byte) error { panic("not yet") }
+// FirstIndex implements raft.Storage.
+func (d *Disk) FirstIndex() (uint64, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.log.first(), nil
+}
 
-// Commit makes the snapshot the newest one, atomically and durably.
-func (w *SnapshotWriter) Commit() error { panic("not yet") }
+// Snapshot implements raft.Storage. It returns where the newest snapshot stands,
+// with empty Data: the state itself is streamed from OpenSnapshot.
+func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		ConfState: d.confLocked(), Index: new(d.snap.index), Term: new(d.snap.term),
+	}}, nil
+}
 
-// Abort drops the snapshot. After Commit it does nothing.
-func (w *SnapshotWriter) Abort() { panic("not yet") }
+// Entries implements raft.Storage. Entries that are no longer in memory are read
+// from disk; the error then may be ErrCorrupt or ErrFailed.
+func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	d.mu.RLock()
+	first, last, tailFirst := d.log.first(), d.log.last, d.log.tailFirst
+	switch {
+	case lo < first:
+		d.mu.RUnlock()
+		return nil, raft.ErrCompacted
+	case hi > last+1 || lo >= hi:
+		d.mu.RUnlock()
+		return nil, raft.ErrUnavailable
+	case lo >= tailFirst:
+		entries := d.log.cached(lo, hi, maxSize)
+		d.mu.RUnlock()
+		return entries, nil
+	}
+	cuts := d.cuts
+	d.mu.RUnlock()
 
-// SnapshotReader reads the newest snapshot.
-type SnapshotReader struct{}
+	// What the tail holds of the range is left for the next call: Raft asks
+	// again, and a member that lags so far is sent one message at a time.
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.life.RUnlock()
+	var entries []*raftpb.Entry
+	err := d.run(func() error {
+		read, err := d.readEntries(lo, min(hi, tailFirst), maxSize)
+		if err == nil {
+			entries = read
+		}
+		return err
+	})
+	if errors.Is(err, errMissing) {
+		err = d.missing(lo, cuts, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
 
-// OpenSnapshot opens the newest snapshot, or returns ErrNoSnapshot.
-func (d *Disk) OpenSnapshot() (*SnapshotReader, error) { panic("not yet") }
+// errMissing means that an entry which should be on disk is not.
+var errMissing = fmt.Errorf("%w: entry is missing from the log", ErrCorrupt)
 
-// Meta returns the snapshot's position and size.
-func (r *SnapshotReader) Meta() SnapshotInfo { panic("not yet") }
+// missing says why an entry was not there: taken away during the read, or lost.
+func (d *Disk) missing(lo, cuts uint64, err error) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	switch {
+	case lo < d.log.first():
+		return raft.ErrCompacted
+	case d.cuts != cuts:
+		return raft.ErrUnavailable
+	}
+	return fmt.Errorf("entries from %d: %w", lo, err)
+}
 
-// Next returns the next chunk, valid until the next call, or io.EOF.
-func (r *SnapshotReader) Next() ([]byte, error) { panic("not yet") }
+// readEntries reads [lo, hi) from Pebble, one entry at least.
+func (d *Disk) readEntries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	it, err := d.db.NewIter(&pebble.IterOptions{
+		LowerBound: entryKey(lo), UpperBound: entryKey(hi),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer ignoreClose(it)
+	var entries []*raftpb.Entry
+	var size uint64
+	next := lo
+	for it.First(); it.Valid(); it.Next() {
+		e, err := decodeEntry(it.Value(), it.Key())
+		if err != nil {
+			return nil, err
+		}
+		if e.GetIndex() != next {
+			return nil, errMissing
+		}
+		size += uint64(entrySize(e))
+		if size > maxSize && len(entries) > 0 {
+			return entries, nil
+		}
+		entries = append(entries, e)
+		next++
+	}
+	if err := it.Error(); err != nil {
+		return nil, err
+	}
+	if next != hi {
+		return nil, errMissing
+	}
+	return entries, nil
+}
 
-// Close releases the snapshot.
-func (r *SnapshotReader) Close() error { panic("not yet") }
+// Usage returns what the Disk uses. DiskBytes is zero after a failure.
+func (d *Disk) Usage() Usage {
+	d.mu.RLock()
+	u := Usage{
+		FreeBytes: d.space.free.Load(), LogBytes: d.log.bytesAfter(d.snap.index),
+		FirstIndex: d.log.first(), LastIndex: d.log.last,
+		SnapshotIndex: d.snap.index, Full: d.space.full.Load(),
+	}
+	d.mu.RUnlock()
+	if err := d.enter(); err != nil {
+		return u
+	}
+	defer d.life.RUnlock()
+	var bytes uint64
+	err := d.run(func() error {
+		bytes = d.db.Metrics().DiskSpaceUsage()
+		return nil
+	})
+	if err == nil {
+		u.DiskBytes = bytes
+	}
+	return u
+}
+
+// Checkpoint writes a copy of everything as it is now into dir, which must not
+// exist and is made a data directory. Table files are shared by hard links
+// where the file system has them.
+func (d *Disk) Checkpoint(dir string) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.life.RUnlock()
+	if _, err := d.fs.Stat(dir); err == nil {
+		return fmt.Errorf("storage: checkpoint: %s exists", dir)
+	}
+	err := mkdirDurable(d.fs, dir)
+	if err == nil {
+		err = d.run(func() error {
+			return d.db.Checkpoint(d.fs.PathJoin(dir, "db"), pebble.WithFlushedWAL())
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", dir, classify(err))
+	}
+	return nil
+}
+
+// Close makes everything appended durable and closes the Disk. An open
+// SnapshotReader or SnapshotWriter becomes useless. After a failure it returns
+// that failure, having released the directory.
+func (d *Disk) Close() error {
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	for r := range d.readers {
+		r.release()
+	}
+	return d.drop()
+}
+
+// drop closes Pebble, or lets go of it if it failed. Afterwards the directory
+// can be opened again.
+func (d *Disk) drop() error {
+	err := d.guard.err()
+	if err == nil && d.db != nil {
+		err = d.run(d.db.Close)
+	}
+	d.guard.abandon()
+	return errors.Join(err, d.lock.Close())
+}

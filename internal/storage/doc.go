@@ -1,4 +1,77 @@
 // Package storage keeps what one member has on disk: the Raft log, the hard
 // state, the member's identity and the newest snapshot of the state, in one
 // Pebble database in the member's data directory.
+//
+// # Contract
+//
+// A Disk implements raft.Storage and is made for Raft's asynchronous storage
+// writes: the core goroutine calls the raft.Storage methods, one log-writer
+// goroutine calls Append, one snapshot goroutine writes snapshots and compacts.
+// All methods are safe for concurrent use; what runs at once only decides what
+// waits. Recent entries are kept in memory, so that Raft reads the disk only for
+// members that lag.
+//
+// A snapshot that was received from the leader must be committed between the
+// Appends that come before and after it in Raft's order, by the log writer or
+// while the log writer waits. A snapshot of the member's own state can be
+// committed at any time.
+//
+// Nothing here knows what an entry or a snapshot chunk means.
+//
+// # Files
+//
+//	db/         the Pebble database; db/LOCK keeps a second process out
+//	incoming/   table files of a snapshot that is being written
+//	ballast     bytes that mean nothing, given up when the disk is full
+//
+// # Records
+//
+// Every value in the database is a record:
+//
+//	byte 0      version of the payload's format
+//	bytes 1-4   CRC-32C of version, key and payload, little-endian
+//	bytes 5-    payload
+//
+// The key is part of the checksum, so a record that turns up under another key
+// is as corrupt as a changed one. Unsigned numbers are varints unless said
+// otherwise, byte strings have a varint length before them. A version above the
+// one this package writes is ErrVersion, never guessed at.
+//
+//	key                          version  payload
+//	'b'                          1        bootstrap: ConfState, as protobuf
+//	'c'                          1        compaction mark: index, term; the log
+//	                                      begins after it
+//	'h'                          1        hard state: term, vote, commit
+//	'i'                          1        identity: cluster, member, generation,
+//	                                      created (signed), name
+//	'l' index (8, big-endian)    1        entry: type (1 byte), term, data (the
+//	                                      rest, without length)
+//	's' index (8) number (4)     1        snapshot chunk, as it was written
+//	't'                          1        snapshot manifest: index, term, chunks,
+//	                                      bytes, CRC-32C of all chunks (4 bytes,
+//	                                      little-endian), ConfState (protobuf,
+//	                                      the rest)
+//
+// # Atomicity
+//
+// An Append is one batch: entries, hard state and the removal of a conflicting
+// suffix are on disk together or not at all. A snapshot is written into table
+// files beside the database; Commit ingests them together with the manifest and
+// cuts out the old snapshot in one step of Pebble's. If the new snapshot is not
+// a prefix of the log (it came from the leader), the log is dropped in a second
+// step, which Open repeats if a crash comes between.
+//
+// # Failure
+//
+// Pebble panics, or ends the process, when its log cannot be written, because
+// whether the bytes arrived can no longer be known. Here every write of Pebble
+// goes through a guard instead (see guard.go): when one fails, the guard holds
+// Pebble still for ever, and every call returns ErrFailed. Close then drops the
+// database without writing, and a new Open finds what was acknowledged, as after
+// a crash.
+//
+// A full disk is seen coming: Append looks at the free space now and then, and
+// refuses with ErrNoSpace while there is still enough for Pebble's own work. If
+// the disk fills faster than that, the ballast is removed and the write finished.
+// Only when that does not help either is the failure final.
 package storage

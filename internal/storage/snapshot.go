@@ -1,0 +1,400 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// tableBytes is the size at which the next table file of a snapshot is
+	// begun.
+	tableBytes = 64 << 20
+
+	// Snapshots go to the disk in pieces of this size, so that no sync of the
+	// log waits behind a large one.
+	snapshotBytesPerSync = 1 << 20
+)
+
+// A SnapshotWriter writes one snapshot beside the database. It is not safe for
+// concurrent use, but any other method of Disk may run meanwhile. It must be
+// ended by Commit or Abort.
+type SnapshotWriter struct {
+	d        *Disk
+	manifest manifest
+	err      error // of an earlier call; nothing goes on after it
+	done     bool
+
+	paths []string
+	table *sstable.Writer // nil: the next chunk begins a table
+	size  int64           // of the chunks in table
+	buf   []byte
+}
+
+// NewSnapshot starts a snapshot. meta.Index must be later than that of the
+// newest one, or it returns ErrOutOfDate; ErrBusy means that another one is
+// being written.
+func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.life.RUnlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !d.bootstrapped:
+		return nil, ErrNotBootstrapped
+	case meta.Index <= d.snap.index:
+		return nil, fmt.Errorf("%w: %d, newest is %d", ErrOutOfDate, meta.Index, d.snap.index)
+	case d.writing:
+		return nil, ErrBusy
+	}
+	if err := d.fs.MkdirAll(d.incoming, 0o700); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", classify(err))
+	}
+	d.writing = true
+	w := &SnapshotWriter{d: d}
+	w.manifest.position = position{index: meta.Index, term: meta.Term}
+	if meta.ConfState != nil {
+		w.manifest.conf = proto.CloneOf(meta.ConfState)
+	}
+	return w, nil
+}
+
+// Write appends one chunk, which may have any length but should not exceed about
+// 1 MiB, because chunks are read as a whole. The chunk is not kept. After an
+// error, only Abort is left.
+func (w *SnapshotWriter) Write(chunk []byte) error {
+	if err := w.enter(); err != nil {
+		return err
+	}
+	defer w.d.life.RUnlock()
+	if w.manifest.chunks == math.MaxUint32 {
+		return w.fail(errors.New("storage: snapshot has too many chunks"))
+	}
+	if !w.d.space.admit(len(chunk)) {
+		return w.fail(ErrNoSpace)
+	}
+	if w.table != nil && w.size >= tableBytes {
+		if err := w.finishTable(); err != nil {
+			return w.fail(err)
+		}
+	}
+	key := chunkKey(w.manifest.index, uint32(w.manifest.chunks))
+	w.buf = append(append(w.buf[:0], make([]byte, headerLen)...), chunk...)
+	seal(w.buf, chunkVersion, key)
+	if err := w.set(key, w.buf); err != nil {
+		return w.fail(err)
+	}
+	w.manifest.chunks++
+	w.manifest.bytes += uint64(len(chunk))
+	w.manifest.sum = crc32.Update(w.manifest.sum, castagnoli, chunk)
+	w.size += int64(len(chunk))
+	return nil
+}
+
+// enter is Disk.enter for a writer that is still of use.
+func (w *SnapshotWriter) enter() error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.done {
+		return ErrClosed
+	}
+	return w.d.enter()
+}
+
+func (w *SnapshotWriter) fail(err error) error {
+	w.err = fmt.Errorf("snapshot at %d: %w", w.manifest.index, classify(err))
+	return w.err
+}
+
+// set adds a pair to the open table, beginning one if there is none.
+func (w *SnapshotWriter) set(key, value []byte) error {
+	if w.table == nil {
+		name := fmt.Sprintf("%020d-%04d.sst", w.manifest.index, len(w.paths))
+		path := w.d.fs.PathJoin(w.d.incoming, name)
+		f, err := w.d.fs.Create(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		w.paths = append(w.paths, path)
+		f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: snapshotBytesPerSync})
+		w.table = sstable.NewWriter(objstorageprovider.NewFileWritable(f), tableOptions())
+		w.size = 0
+	}
+	return w.table.Set(key, value)
+}
+
+// tableOptions are those of the tables that Pebble itself would write to the
+// last level.
+func tableOptions() sstable.WriterOptions {
+	const bottom = 6
+	o := &pebble.Options{}
+	compress(o)
+	o.EnsureDefaults()
+	return o.MakeWriterOptions(bottom, formatMajor.MaxTableFormat())
+}
+
+// finishTable completes and syncs the open table.
+func (w *SnapshotWriter) finishTable() error {
+	t := w.table
+	w.table = nil
+	return t.Close()
+}
+
+// Commit makes the snapshot the newest one, atomically and durably, and removes
+// the one before. If the log does not contain the snapshot's last entry, which
+// is so if the snapshot came from the leader, the log is dropped and begins
+// after the snapshot. After an error, the newest snapshot is still the old one,
+// unless the error is ErrFailed; then it is one of the two.
+func (w *SnapshotWriter) Commit() error {
+	if err := w.enter(); err != nil {
+		return err
+	}
+	defer w.d.life.RUnlock()
+	if err := w.finish(); err != nil {
+		return w.fail(err)
+	}
+	span := pebble.KeyRange{Start: keyChunks, End: keyChunksEnd}
+	err := w.d.run(func() error {
+		_, err := w.d.db.IngestAndExcise(context.Background(), w.paths, nil, nil, span)
+		return err
+	})
+	if err != nil {
+		return w.fail(err)
+	}
+	if err := w.d.adopt(w.manifest); err != nil {
+		return w.fail(err)
+	}
+	w.end()
+	return nil
+}
+
+// finish writes the manifest as the last key of the last table.
+func (w *SnapshotWriter) finish() error {
+	rec, err := encodeManifest(w.manifest)
+	if err != nil {
+		return err
+	}
+	if err := w.set(keyManifest, rec); err != nil {
+		return err
+	}
+	return w.finishTable()
+}
+
+// adopt takes note of a snapshot that is on disk.
+func (d *Disk) adopt(m manifest) error {
+	d.mu.Lock()
+	d.snap = m
+	keep := d.log.has(m.position)
+	d.mu.Unlock()
+	if keep {
+		return nil
+	}
+	d.write.Lock()
+	defer d.write.Unlock()
+	return d.dropLog(m.position)
+}
+
+// Abort drops the snapshot. After Commit it does nothing, so that it can be
+// deferred.
+func (w *SnapshotWriter) Abort() {
+	if w.done {
+		return
+	}
+	if w.table != nil {
+		_ = w.finishTable()
+	}
+	// Without the lock on the directory, the files may be another Disk's.
+	if w.d.enter() == nil {
+		for _, p := range w.paths {
+			_ = w.d.fs.Remove(p) // what stays is removed by the next Open
+		}
+		w.d.life.RUnlock()
+	}
+	w.end()
+}
+
+func (w *SnapshotWriter) end() {
+	w.done = true
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	w.d.writing = false
+}
+
+// A SnapshotReader reads a snapshot from beginning to end. It goes on reading the
+// same one when a newer one is committed, and keeps its space on disk until
+// Close. It is safe for concurrent use.
+type SnapshotReader struct {
+	d        *Disk
+	manifest manifest
+
+	mu    sync.Mutex // guards what follows
+	it    *pebble.Iterator
+	count uint64
+	bytes uint64
+	sum   uint32
+	err   error
+}
+
+// OpenSnapshot opens the newest snapshot, or returns ErrNoSnapshot.
+func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.life.RUnlock()
+	var r *SnapshotReader
+	err := d.run(func() error {
+		it, err := d.db.NewIter(&pebble.IterOptions{
+			LowerBound: keyChunks, UpperBound: keyChunksEnd,
+		})
+		if err != nil {
+			return err
+		}
+		m, err := newest(it)
+		if err != nil {
+			ignoreClose(it)
+			return err
+		}
+		r = &SnapshotReader{d: d, it: it, manifest: m}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.readers[r] = struct{}{}
+	return r, nil
+}
+
+// newest reads the manifest through the iterator that will read the chunks, so
+// that they belong together, and stands the iterator on the first chunk.
+func newest(it *pebble.Iterator) (manifest, error) {
+	if !it.SeekGE(keyManifest) {
+		if err := it.Error(); err != nil {
+			return manifest{}, err
+		}
+		return manifest{}, ErrNoSnapshot
+	}
+	m, err := decodeManifest(it.Value())
+	if err == nil {
+		it.First()
+	}
+	return m, err
+}
+
+// Meta returns the snapshot's position and size.
+func (r *SnapshotReader) Meta() SnapshotInfo {
+	m := r.manifest
+	info := SnapshotInfo{
+		SnapshotMeta: SnapshotMeta{Index: m.index, Term: m.term},
+		Chunks:       m.chunks, Bytes: m.bytes,
+	}
+	if m.conf != nil {
+		info.ConfState = proto.CloneOf(m.conf)
+	}
+	return info
+}
+
+// Next returns the next chunk, valid until the next call, or io.EOF after the
+// last one, when number, length and checksum of all of them agree with the
+// manifest. Until then the reader may not use what it has read.
+func (r *SnapshotReader) Next() ([]byte, error) {
+	if err := r.d.enter(); err != nil {
+		return nil, err
+	}
+	defer r.d.life.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return nil, r.err
+	}
+	chunk, err := r.nextLocked()
+	if err != nil {
+		r.err = err
+	}
+	return chunk, err
+}
+
+func (r *SnapshotReader) nextLocked() ([]byte, error) {
+	if r.it == nil {
+		return nil, ErrClosed
+	}
+	if r.count == r.manifest.chunks {
+		return nil, r.finishLocked()
+	}
+	if r.count > 0 {
+		r.it.Next() // not earlier: the chunk returned last lies in its memory
+	}
+	key := chunkKey(r.manifest.index, uint32(r.count))
+	if !r.it.Valid() || !slices.Equal(r.it.Key(), key) {
+		if err := r.it.Error(); err != nil {
+			return nil, classify(err)
+		}
+		return nil, r.corruptLocked("chunk %d is missing", r.count)
+	}
+	value, err := r.it.ValueAndErr()
+	if err != nil {
+		return nil, classify(err)
+	}
+	chunk, err := open(value, chunkVersion, key)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot at %d: %w", r.manifest.index, err)
+	}
+	r.count++
+	r.bytes += uint64(len(chunk))
+	r.sum = crc32.Update(r.sum, castagnoli, chunk)
+	return chunk, nil
+}
+
+// finishLocked returns io.EOF if what was read is what the manifest says.
+func (r *SnapshotReader) finishLocked() error {
+	m := r.manifest
+	switch {
+	case r.bytes != m.bytes:
+		return r.corruptLocked("%d bytes instead of %d", r.bytes, m.bytes)
+	case r.sum != m.sum:
+		return r.corruptLocked("checksum of all chunks is wrong")
+	}
+	return io.EOF
+}
+
+func (r *SnapshotReader) corruptLocked(format string, args ...any) error {
+	return fmt.Errorf("%w: snapshot at %d: %s",
+		ErrCorrupt, r.manifest.index, fmt.Sprintf(format, args...))
+}
+
+// Close releases the snapshot. It may be called more than once.
+func (r *SnapshotReader) Close() error {
+	r.d.life.RLock()
+	defer r.d.life.RUnlock()
+	r.d.mu.Lock()
+	delete(r.d.readers, r)
+	r.d.mu.Unlock()
+	return r.release()
+}
+
+// release lets go of Pebble. The caller holds d.life.
+func (r *SnapshotReader) release() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.it == nil {
+		return nil
+	}
+	it := r.it
+	r.it, r.err = nil, ErrClosed
+	return r.d.run(it.Close)
+}

@@ -1,0 +1,196 @@
+package storage
+
+import (
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	// The free space is looked at again after this long, or this many bytes.
+	// The bytes are few against the reserve, the time against what other
+	// programs can write in it.
+	spaceInterval = 100 * time.Millisecond
+	spaceBytes    = 4 << 20
+
+	minReserveBytes  = 16 << 20
+	minBallastBytes  = 1 << 20
+	minMemTableBytes = 4 << 20
+)
+
+// A space watches how much room the disk has, and keeps the ballast. It uses the
+// file system behind the guard.
+type space struct {
+	fs      vfs.FS
+	dir     string
+	ballast string // path
+	log     *slog.Logger
+
+	reserve      int64 // <= 0: not watched
+	ballastBytes int64 // <= 0: none
+
+	free atomic.Uint64
+	full atomic.Bool
+
+	mu      sync.Mutex // guards what follows
+	checked time.Time
+	pending int64 // bytes written since checked
+	heavy   bool  // the ballast is there
+}
+
+// newSpace sets the sizes that cfg leaves open by the size of the disk.
+func newSpace(cfg *Config) *space {
+	s := &space{
+		fs: cfg.FS, dir: cfg.Dir, ballast: cfg.FS.PathJoin(cfg.Dir, "ballast"),
+		log: cfg.Logger,
+	}
+	s.free.Store(math.MaxUint64)
+	total := int64(math.MaxInt64)
+	usage, err := cfg.FS.GetDiskUsage(cfg.Dir)
+	if err == nil {
+		total = int64(min(usage.TotalBytes, math.MaxInt64))
+	}
+	if cfg.ReserveBytes == 0 {
+		cfg.ReserveBytes = min(max(total/20, minReserveBytes), DefaultReserveBytes)
+	}
+	if cfg.BallastBytes == 0 {
+		cfg.BallastBytes = min(max(total/100, minBallastBytes), DefaultBallastBytes)
+	}
+	if cfg.MemTableBytes == 0 {
+		cfg.MemTableBytes = min(max(total/80, minMemTableBytes), defaultMemTableBytes)
+	}
+	s.reserve, s.ballastBytes = cfg.ReserveBytes, cfg.BallastBytes
+	if err != nil {
+		s.reserve = 0 // a file system that cannot tell is not asked again
+	}
+	return s
+}
+
+// open looks at the disk for the first time, and makes the ballast, or gives it
+// up if there is little room: opening needs some.
+func (s *space) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.fs.Stat(s.ballast)
+	s.heavy = err == nil
+	s.measureLocked(time.Now())
+	if s.full.Load() {
+		s.dropLocked()
+	} else {
+		s.makeLocked()
+	}
+}
+
+// admit reports whether n more bytes may be written. It asks the file system
+// only now and then.
+func (s *space) admit(n int) bool {
+	if s.reserve <= 0 && !s.full.Load() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending += int64(n)
+	now := time.Now()
+	if s.pending >= spaceBytes || now.Sub(s.checked) >= spaceInterval {
+		s.measureLocked(now)
+	}
+	if s.full.Load() {
+		s.pending -= int64(n)
+		return false
+	}
+	return true
+}
+
+// measureLocked asks the file system, and enters or leaves the full state. It is
+// left only with an eighth more than the reserve, and the ballast in its place,
+// so that it does not flap.
+func (s *space) measureLocked(now time.Time) {
+	s.checked, s.pending = now, 0
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil {
+		// Without an answer, the ballast is what is left to go by.
+		if s.full.Load() {
+			s.full.Store(!s.makeLocked())
+		}
+		return
+	}
+	s.free.Store(usage.AvailBytes)
+	free := int64(min(usage.AvailBytes, math.MaxInt64))
+	switch was := s.full.Load(); {
+	case !was && free < s.reserve:
+		s.full.Store(true)
+		s.log.Error("disk is almost full: writes are refused",
+			"dir", s.dir, "free_bytes", free, "reserve_bytes", s.reserve)
+	case was:
+		if !s.heavy {
+			free -= s.ballastBytes
+		}
+		if free >= s.reserve+s.reserve/8 && s.makeLocked() {
+			s.full.Store(false)
+			s.log.Info("disk has room again: writes are accepted", "dir", s.dir)
+		}
+	}
+}
+
+// relieve is the guard's answer to a full disk: the ballast goes, and writes are
+// refused until there is room.
+func (s *space) relieve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full.Store(true)
+	s.checked = time.Now()
+	return s.dropLocked()
+}
+
+// dropLocked removes the ballast, and reports whether there was one.
+func (s *space) dropLocked() bool {
+	if !s.heavy {
+		return false
+	}
+	s.heavy = false
+	if err := s.fs.Remove(s.ballast); err != nil {
+		s.log.Error("ballast cannot be removed", "path", s.ballast, "error", err)
+		return false
+	}
+	s.log.Warn("disk is full: ballast removed", "path", s.ballast)
+	return true
+}
+
+// makeLocked makes the ballast if there is none, and reports whether it is
+// there, or need not be.
+func (s *space) makeLocked() bool {
+	if s.heavy || s.ballastBytes <= 0 {
+		return true
+	}
+	if err := s.writeBallast(); err != nil {
+		_ = s.fs.Remove(s.ballast)
+		s.log.Warn("ballast cannot be made", "path", s.ballast, "error", err)
+		return !isFull(err)
+	}
+	s.heavy = true
+	return true
+}
+
+// writeBallast really writes: some file systems keep no promise made by
+// fallocate.
+func (s *space) writeBallast() error {
+	f, err := s.fs.Create(s.ballast, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	zeros := make([]byte, 1<<20)
+	for left := s.ballastBytes; left > 0 && err == nil; left -= int64(len(zeros)) {
+		_, err = f.Write(zeros[:min(left, int64(len(zeros)))])
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err2 := f.Close(); err == nil {
+		err = err2
+	}
+	return err
+}
