@@ -40,10 +40,12 @@ func (v *View) EventsIn(
 
 // entriesIn returns the entries of a span, if they are few against the history to be read.
 func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
-	most := v.log.countFrom(Revision{Main: from}) / 8
 	if sp.open {
 		return nil, false // most likely all keys
 	}
+	// To find an entry costs about as much as to pass over this many records.
+	const worth = 8
+	most := v.log.countFrom(Revision{Main: from}, 8192) / worth
 	few = true
 	for _, t := range []*tree{v.live, v.dead} {
 		ascend(t, sp, func(it item) bool {

@@ -4,43 +4,76 @@ import (
 	"iter"
 	"slices"
 	"sort"
+
+	"github.com/tidwall/btree"
 )
 
 // chunkSize is how many records a chunk of the history has when it is new.
 const chunkSize = 256
 
-// history is the list of all records, in the order of their revisions.
-//
-// A copy of the struct is a snapshot: the owner only appends behind the ends that the copy
-// knows, or replaces what it has shared.
+// history is the list of all records, in the order of their revisions: chunks that are found
+// through a tree, and the tail. What snapshot gave away never changes: the owner only appends
+// behind the end of the tail that was given away, and replaces chunks by others.
 type history struct {
-	dir  []chunkRef
+	dir  *directory
 	tail []*record // after dir, fewer than chunkSize
 
-	// generation counts the calls of share; what carries the present one has not been
-	// shared and may be changed in place.
-	generation    uint64
-	dirGeneration uint64
+	// generation counts the snapshots. A chunk that carries the present one has not been
+	// given away and may be changed in place.
+	generation uint64
+
+	// frozen is a copy of dir, nil after dir changed.
+	frozen *directory
 }
 
-// chunkRef is a chunk in the directory. No record of an earlier chunk is at or after first,
-// no record of this one before it; the record at first itself may have been dropped.
-type chunkRef struct {
-	first Revision
-	c     *chunk
-}
-
+// chunk is a part of the history. Its records are at or after first, and before the first of
+// the next chunk; the record at first itself may have been dropped.
 type chunk struct {
+	first      Revision
 	generation uint64
 	recs       []*record
 }
 
-func newHistory() history {
-	return history{tail: make([]*record, 0, chunkSize)}
+// given is the generation of a chunk that has always to be copied.
+const given = ^uint64(0)
+
+// chunkRef has first beside the chunk, so that a search touches no chunk.
+type chunkRef struct {
+	first Revision
+	*chunk
 }
 
-// share says that the present contents have been given away.
-func (h *history) share() { h.generation++ }
+type directory = btree.BTreeG[chunkRef]
+
+func newHistory() history {
+	less := func(a, b chunkRef) bool { return a.first.Less(b.first) }
+	return history{
+		dir:  btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true}),
+		tail: make([]*record, 0, chunkSize),
+	}
+}
+
+// snapshot returns the present contents as a value that does not change any more.
+func (h *history) snapshot() history {
+	if h.frozen == nil {
+		h.frozen = h.dir.Copy()
+	}
+	h.generation++
+	return history{dir: h.frozen, tail: h.tail}
+}
+
+// change gives the directory to be changed.
+func (h *history) change() *directory {
+	h.frozen = nil
+	return h.dir
+}
+
+// set puts a chunk of this generation with these records in its place.
+func (h *history) set(first Revision, recs []*record) *chunk {
+	c := &chunk{first: first, generation: h.generation, recs: recs}
+	h.change().Set(chunkRef{first, c})
+	return c
+}
 
 // append adds a record that is after all others.
 func (h *history) append(r *record) {
@@ -50,35 +83,40 @@ func (h *history) append(r *record) {
 	}
 }
 
-// seal moves the tail into the directory.
+// seal moves the tail into the directory. A snapshot may have its array, so that goes over
+// only if nobody will change it in place.
 func (h *history) seal() {
 	if len(h.tail) == 0 {
 		return
 	}
-	// A view may share the array of the tail, so the chunk is not ours to change.
-	c := &chunk{recs: h.tail}
-	if len(h.tail) < chunkSize {
-		c = &chunk{recs: slices.Clone(h.tail), generation: h.generation}
+	first := h.tail[0].rev()
+	last, ok := h.dir.Max()
+	switch {
+	case ok && len(last.recs)+len(h.tail) <= chunkSize*3/4:
+		h.set(last.first, slices.Concat(last.recs, h.tail))
+	case len(h.tail) < chunkSize:
+		h.set(first, slices.Clone(h.tail))
+	default:
+		h.set(first, h.tail).generation = given
 	}
-	h.dir = append(h.dir, chunkRef{first: h.tail[0].rev(), c: c})
 	h.tail = make([]*record, 0, chunkSize)
 }
 
-// chunkOf returns the index in the directory of the only chunk that can have the revision,
-// len(dir) for the tail, and -1 if all records are later.
-func (h *history) chunkOf(rev Revision) int {
-	if len(h.tail) > 0 && !rev.Less(h.tail[0].rev()) {
-		return len(h.dir)
+// chunkOf returns the only chunk of the directory that can have the revision, nil if there is
+// none: it is in the tail, or before all chunks.
+func (h *history) chunkOf(rev Revision) (c *chunk) {
+	if h.inTail(rev) {
+		return nil
 	}
-	return sort.Search(len(h.dir), func(i int) bool { return rev.Less(h.dir[i].first) }) - 1
+	h.dir.Descend(chunkRef{first: rev}, func(ref chunkRef) bool {
+		c = ref.chunk
+		return false
+	})
+	return c
 }
 
-// chunk returns the records of the chunk at index i, as chunkOf counts.
-func (h *history) chunk(i int) []*record {
-	if i == len(h.dir) {
-		return h.tail
-	}
-	return h.dir[i].c.recs
+func (h *history) inTail(rev Revision) bool {
+	return len(h.tail) > 0 && !rev.Less(h.tail[0].rev())
 }
 
 // place returns the index of the first record of recs at or after rev.
@@ -96,96 +134,112 @@ func place(recs []*record, rev Revision) int {
 
 // find returns the record of that revision, nil if there is none.
 func (h *history) find(rev Revision) *record {
-	i := h.chunkOf(rev)
-	if i < 0 {
-		return nil
+	recs := h.tail
+	if !h.inTail(rev) {
+		c := h.chunkOf(rev)
+		if c == nil {
+			return nil
+		}
+		recs = c.recs
 	}
-	recs := h.chunk(i)
 	if k := place(recs, rev); k < len(recs) && recs[k].rev() == rev {
 		return recs[k]
 	}
 	return nil
 }
 
+// chunks yields the records at or after rev, in order, in slices that are not to be changed.
+func (h *history) chunks(rev Revision) iter.Seq[[]*record] {
+	return func(yield func([]*record) bool) {
+		if !h.inTail(rev) {
+			start := Revision{}
+			if c := h.chunkOf(rev); c != nil {
+				start = c.first
+			}
+			done := false
+			h.dir.Ascend(chunkRef{first: start}, func(ref chunkRef) bool {
+				recs := ref.recs
+				if ref.first == start {
+					recs = recs[place(recs, rev):]
+				}
+				done = !yield(recs)
+				return !done
+			})
+			if done {
+				return
+			}
+		}
+		yield(h.tail[place(h.tail, rev):])
+	}
+}
+
 // from yields the records at or after rev, in order.
 func (h *history) from(rev Revision) iter.Seq[*record] {
 	return func(yield func(*record) bool) {
-		i := max(h.chunkOf(rev), 0)
-		recs := h.chunk(i)
-		recs = recs[place(recs, rev):]
-		for {
+		for recs := range h.chunks(rev) {
 			for _, r := range recs {
 				if !yield(r) {
 					return
 				}
 			}
-			if i++; i > len(h.dir) {
-				return
-			}
-			recs = h.chunk(i)
 		}
 	}
 }
 
-// countFrom returns about how many records there are at or after rev, never too few.
-func (h *history) countFrom(rev Revision) int {
-	i := max(h.chunkOf(rev), 0)
-	return (len(h.dir)-i)*chunkSize + len(h.tail)
+// countFrom returns how many records there are at or after rev, or most if they are more.
+func (h *history) countFrom(rev Revision, most int) int {
+	n := 0
+	for recs := range h.chunks(rev) {
+		n += len(recs)
+		if n >= most {
+			return most
+		}
+	}
+	return n
 }
 
 // drop removes the record of that revision, which must not be in the tail. It reports whether
 // there was one.
 func (h *history) drop(rev Revision) bool {
-	i := h.chunkOf(rev)
-	if i < 0 {
-		return false
-	}
-	if i == len(h.dir) {
+	if h.inTail(rev) {
 		panic("mvcc: drop from the tail of the history")
 	}
-	c := h.dir[i].c
+	c := h.chunkOf(rev)
+	if c == nil {
+		return false
+	}
 	k := place(c.recs, rev)
 	if k == len(c.recs) || c.recs[k].rev() != rev {
 		return false
 	}
-	if c.generation == h.generation {
+	if c.generation != h.generation {
+		c = h.set(c.first, slices.Concat(c.recs[:k], c.recs[k+1:]))
+	} else {
 		c.recs = slices.Delete(c.recs, k, k+1)
-		return true
 	}
-	recs := make([]*record, 0, len(c.recs)-1)
-	recs = append(append(recs, c.recs[:k]...), c.recs[k+1:]...)
-	h.ownDir()
-	h.dir[i].c = &chunk{recs: recs, generation: h.generation}
+	if n := len(c.recs); n == 0 || n == chunkSize/4 {
+		h.merge(c.first)
+	}
 	return true
 }
 
-// ownDir makes sure that no view sees a change of the directory.
-func (h *history) ownDir() {
-	if h.dirGeneration != h.generation {
-		h.dir = slices.Clone(h.dir)
-		h.dirGeneration = h.generation
+// merge joins a chunk that has become small with the next one, if that is small, too, and
+// drops it if it is empty.
+func (h *history) merge(first Revision) {
+	var refs [2]chunkRef
+	n := 0
+	h.dir.Ascend(chunkRef{first: first}, func(ref chunkRef) bool {
+		refs[n] = ref
+		n++
+		return n < len(refs)
+	})
+	a, b := refs[0], refs[1]
+	if len(a.recs) == 0 {
+		h.change().Delete(a)
+		return
 	}
-}
-
-// merge joins neighbouring chunks that have become small, and forgets empty ones.
-func (h *history) merge() {
-	out := make([]chunkRef, 0, len(h.dir)+1)
-	for _, ref := range h.dir {
-		n := len(ref.c.recs)
-		if n == 0 {
-			continue
-		}
-		if len(out) == 0 || len(out[len(out)-1].c.recs)+n > chunkSize*3/4 {
-			out = append(out, ref)
-			continue
-		}
-		last := &out[len(out)-1]
-		if last.c.generation != h.generation {
-			recs := append(make([]*record, 0, chunkSize*3/4), last.c.recs...)
-			last.c = &chunk{recs: recs, generation: h.generation}
-		}
-		last.c.recs = append(last.c.recs, ref.c.recs...)
+	if n == 2 && len(a.recs)+len(b.recs) <= chunkSize/2 {
+		h.change().Delete(b)
+		h.set(a.first, slices.Concat(a.recs, b.recs))
 	}
-	h.dir = out
-	h.dirGeneration = h.generation
 }

@@ -89,7 +89,7 @@ func (s *Store) valid(r, before *record, tombstone bool) error {
 				r.Version, r.CreateRevision)
 		}
 	case r.Version < 1 || r.CreateRevision < 1 || r.CreateRevision > r.ModRevision ||
-		(r.Version == 1) != (r.CreateRevision == r.ModRevision):
+		(r.Version == 1 && r.CreateRevision != r.ModRevision):
 		return fmt.Errorf("version %d, created %d", r.Version, r.CreateRevision)
 	}
 	return nil

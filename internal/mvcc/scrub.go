@@ -1,5 +1,8 @@
 package mvcc
 
+// scrubStep is how many records Scrub takes from the history at a time.
+const scrubStep = 256
+
 // Scrub frees memory that the last compaction has made superfluous. The budget is about how
 // many records it looks at or drops; more says that there is something left to do. What the
 // store and its views answer is not changed by it, except for Size.
@@ -10,28 +13,37 @@ func (s *Store) Scrub(budget int) (more bool) {
 	if s.swept == s.compacted {
 		return false
 	}
+	s.view = nil
 	if len(s.log.tail) > 0 && s.log.tail[0].ModRevision <= s.compacted {
 		s.log.seal()
 	}
-	s.view = nil
-	end := Revision{Main: s.compacted + 1}
-	h := s.log // a copy, as the sweep puts other chunks into the store's
-	h.dir = h.dir[:len(h.dir):len(h.dir)]
-	s.log.share()
-	for r := range h.from(s.cursor) {
-		if !r.rev().Less(end) {
+	for budget > 0 {
+		recs := s.unlooked(min(budget, scrubStep))
+		if len(recs) == 0 {
+			s.cursor = Revision{Main: s.compacted}
+			s.swept = s.compacted
+			return false
+		}
+		for _, r := range recs {
+			budget -= 1 + s.clean(r.Key)
+		}
+		last := recs[len(recs)-1].rev()
+		s.cursor = Revision{last.Main, last.Sub + 1}
+	}
+	return true
+}
+
+// unlooked returns the next records for Scrub to look at, at most n. It is a list of its own,
+// as cleaning changes the history.
+func (s *Store) unlooked(n int) []*record {
+	recs := make([]*record, 0, n)
+	for r := range s.log.from(s.cursor) {
+		if r.ModRevision > s.compacted || len(recs) == n {
 			break
 		}
-		if budget <= 0 {
-			s.cursor = r.rev()
-			return true
-		}
-		budget -= 1 + s.clean(r.Key)
+		recs = append(recs, r)
 	}
-	s.log.merge()
-	s.cursor = Revision{Main: s.compacted}
-	s.swept = s.compacted
-	return false
+	return recs
 }
 
 // clean drops the versions of a key that no read can ask for any more, and returns how much

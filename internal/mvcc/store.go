@@ -124,7 +124,7 @@ func (s *Store) View() *View {
 	}
 	v := &View{s.state}
 	v.live, v.dead = s.frozen.live, s.frozen.dead
-	s.log.share()
+	v.log = s.log.snapshot()
 	s.view = v
 	return v
 }

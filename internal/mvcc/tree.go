@@ -92,7 +92,7 @@ func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 }
 
 // countByStep is how many items count steps over before it takes the way through ranks.
-const countByStep = 256
+const countByStep = 64
 
 // count returns the number of items in the span. It costs O(log² n) however many they are.
 func count(t *tree, sp span) int {
