@@ -1,0 +1,274 @@
+package etcd
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// The commands below keep the byte slices of the request: gRPC decodes every
+// request into memory of its own, and nobody changes it afterwards.
+
+func putCommand(r *pb.PutRequest) *fsm.Put {
+	return &fsm.Put{
+		Key:         string(r.Key),
+		Value:       r.Value,
+		Lease:       lease.ID(r.Lease),
+		PrevKV:      r.PrevKv,
+		IgnoreValue: r.IgnoreValue,
+		IgnoreLease: r.IgnoreLease,
+	}
+}
+
+func deleteCommand(r *pb.DeleteRangeRequest) *fsm.DeleteRange {
+	return &fsm.DeleteRange{Key: string(r.Key), End: string(r.RangeEnd), PrevKV: r.PrevKv}
+}
+
+// txnCommand converts a transaction that checkTxn has passed.
+func txnCommand(r *pb.TxnRequest) *fsm.Txn {
+	t := &fsm.Txn{Then: opCommands(r.Success), Else: opCommands(r.Failure)}
+	if len(r.Compare) > 0 {
+		t.Compare = make([]fsm.Compare, len(r.Compare))
+	}
+	for i, c := range r.Compare {
+		t.Compare[i] = fsm.Compare{
+			Key:      string(c.Key),
+			End:      string(c.RangeEnd),
+			Target:   fsm.Target(c.Target),
+			Relation: fsm.Relation(c.Result),
+			Number:   number(c),
+		}
+		if c.Target == pb.Compare_VALUE {
+			t.Compare[i].Value = c.GetValue()
+		}
+	}
+	return t
+}
+
+// number is the operand of a condition. One of another kind than the target
+// counts as zero.
+func number(c *pb.Compare) int64 {
+	switch c.Target {
+	case pb.Compare_VERSION:
+		return c.GetVersion()
+	case pb.Compare_CREATE:
+		return c.GetCreateRevision()
+	case pb.Compare_MOD:
+		return c.GetModRevision()
+	case pb.Compare_LEASE:
+		return c.GetLease()
+	default:
+		return 0
+	}
+}
+
+func opCommands(ops []*pb.RequestOp) []fsm.Op {
+	if len(ops) == 0 {
+		return nil
+	}
+	out := make([]fsm.Op, len(ops))
+	for i, op := range ops {
+		switch r := op.Request.(type) {
+		case *pb.RequestOp_RequestPut:
+			out[i].Put = putCommand(r.RequestPut)
+		case *pb.RequestOp_RequestDeleteRange:
+			out[i].Delete = deleteCommand(r.RequestDeleteRange)
+		case *pb.RequestOp_RequestRange:
+			out[i].Range = &fsm.Range{
+				Key:     string(r.RequestRange.Key),
+				End:     string(r.RequestRange.RangeEnd),
+				Options: rangeOptions(r.RequestRange),
+			}
+		case *pb.RequestOp_RequestTxn:
+			out[i].Txn = txnCommand(r.RequestTxn)
+		}
+	}
+	return out
+}
+
+func rangeOptions(r *pb.RangeRequest) mvcc.RangeOptions {
+	return mvcc.RangeOptions{
+		Revision:          r.Revision,
+		Limit:             r.Limit,
+		MinModRevision:    r.MinModRevision,
+		MaxModRevision:    r.MaxModRevision,
+		MinCreateRevision: r.MinCreateRevision,
+		MaxCreateRevision: r.MaxCreateRevision,
+		SortBy:            sortBy(r),
+		Descend:           r.SortOrder == pb.RangeRequest_DESCEND,
+		CountOnly:         r.CountOnly,
+	}
+}
+
+// sortBy is what to sort by: the API's targets in the order of the store's,
+// with the order of keys in no particular direction as the default.
+func sortBy(r *pb.RangeRequest) mvcc.SortBy {
+	switch r.SortTarget {
+	case pb.RangeRequest_VERSION:
+		return mvcc.ByVersion
+	case pb.RangeRequest_CREATE:
+		return mvcc.ByCreate
+	case pb.RangeRequest_MOD:
+		return mvcc.ByMod
+	case pb.RangeRequest_VALUE:
+		return mvcc.ByValue
+	default:
+		return mvcc.ByKey
+	}
+}
+
+// rangeResponse converts the result of a range, but for the header.
+func rangeResponse(r *pb.RangeRequest, res *mvcc.RangeResult) *pb.RangeResponse {
+	return &pb.RangeResponse{
+		Kvs:   pairs(res.KVs, r.KeysOnly),
+		More:  res.More,
+		Count: res.Count,
+	}
+}
+
+// serializable reports whether a transaction may be answered without a
+// confirm round. One without operations answers by its conditions alone, and
+// is not excused.
+func serializable(r *pb.TxnRequest) bool {
+	n := 0
+	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			g := op.GetRequestRange()
+			if g == nil || !g.Serializable {
+				return false
+			}
+			n++
+		}
+	}
+	return n > 0
+}
+
+// txnResponse converts the result of a transaction, but for the header.
+// revision is the store's after it.
+func txnResponse(r *pb.TxnRequest, res *fsm.TxnResult, revision int64) *pb.TxnResponse {
+	c := converter{final: revision, before: revision}
+	if changed(res) {
+		c.before--
+	}
+	return c.txn(r, res)
+}
+
+// changed reports whether a transaction changed anything, and so has a revision
+// of its own.
+func changed(res *fsm.TxnResult) bool {
+	for _, x := range res.Responses {
+		switch x := x.(type) {
+		case *fsm.PutResult:
+			return true
+		case *fsm.DeleteResult:
+			if x.Deleted > 0 {
+				return true
+			}
+		case *fsm.TxnResult:
+			if changed(x) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// converter walks a transaction in the order in which it ran, since the
+// header of each response says the revision as of that operation.
+type converter struct {
+	before, final int64
+	wrote         bool
+}
+
+func (c *converter) header() *pb.ResponseHeader {
+	if c.wrote {
+		return &pb.ResponseHeader{Revision: c.final}
+	}
+	return &pb.ResponseHeader{Revision: c.before}
+}
+
+func (c *converter) txn(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnResponse {
+	ops := r.Failure
+	if res.Succeeded {
+		ops = r.Success
+	}
+	out := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: res.Succeeded}
+	if len(res.Responses) > 0 {
+		out.Responses = make([]*pb.ResponseOp, len(res.Responses))
+	}
+	for i, x := range res.Responses {
+		out.Responses[i] = c.op(ops[i], x)
+	}
+	return out
+}
+
+func (c *converter) op(r *pb.RequestOp, res any) *pb.ResponseOp {
+	switch x := res.(type) {
+	case *fsm.PutResult:
+		c.wrote = true
+		p := &pb.PutResponse{Header: c.header()}
+		if x.Prev != nil {
+			p.PrevKv = pair(x.Prev)
+		}
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: p}}
+	case *fsm.DeleteResult:
+		c.wrote = c.wrote || x.Deleted > 0
+		d := &pb.DeleteRangeResponse{
+			Header: c.header(), Deleted: x.Deleted, PrevKvs: pairs(x.Prev, false),
+		}
+		return &pb.ResponseOp{
+			Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: d},
+		}
+	case *mvcc.RangeResult:
+		g := rangeResponse(r.GetRequestRange(), x)
+		g.Header = c.header()
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: g}}
+	case *fsm.TxnResult:
+		t := c.txn(r.GetRequestTxn(), x)
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: t}}
+	default:
+		panic("etcd: result of unknown type")
+	}
+}
+
+// pair converts one pair.
+func pair(kv *mvcc.KeyValue) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{
+		Key:            []byte(kv.Key),
+		CreateRevision: kv.CreateRevision,
+		ModRevision:    kv.ModRevision,
+		Version:        kv.Version,
+		Value:          kv.Value,
+		Lease:          kv.Lease,
+	}
+}
+
+// pairs converts pairs in three allocations, however many they are.
+func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	size := 0
+	for _, kv := range kvs {
+		size += len(kv.Key)
+	}
+	keys := make([]byte, 0, size)
+	slab := make([]mvccpb.KeyValue, len(kvs))
+	out := make([]*mvccpb.KeyValue, len(kvs))
+	for i, kv := range kvs {
+		start := len(keys)
+		keys = append(keys, kv.Key...)
+		p := &slab[i]
+		p.Key = keys[start:len(keys):len(keys)]
+		p.CreateRevision, p.ModRevision = kv.CreateRevision, kv.ModRevision
+		p.Version, p.Lease = kv.Version, kv.Lease
+		if !keysOnly {
+			p.Value = kv.Value
+		}
+		out[i] = p
+	}
+	return out
+}

@@ -1,0 +1,16 @@
+// Package etcd serves the etcd v3 gRPC API: the services KV, Lease, Watch,
+// Maintenance, Cluster, Auth, v3lock and v3election, with the messages, error
+// texts and orderings that etcd's clients rely on.
+//
+// The services check and translate. They hold no state of their own except
+// that of open streams, and know the member only through the small interfaces
+// in node.go: commands go to Propose, reads to a View after Confirm, renewals
+// to Renew, watches to the hub.
+//
+// Goroutines: gRPC's own, and one more for each open keep-alive, watch or
+// observe stream, which ends with the stream; one that looks whether there is
+// a leader, for as long as any stream asked for one.
+//
+// Users and roles are not served: Auth answers as an etcd whose authentication
+// was never enabled.
+package etcd

@@ -1,0 +1,223 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/mem"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/lease"
+)
+
+// maxRenewals bounds the renewals of one stream that were received and are not
+// yet answered, and so its memory: a client that does not read its answers
+// finds that its requests are not read either.
+const maxRenewals = 4096
+
+// LeaseKeepAlive implements pb.LeaseServer.
+//
+// One goroutine receives and submits, this one sends outcomes as they come, in
+// any order: clients tell them apart by the lease. So a lease whose renewal
+// takes long, such as one that is about to expire, holds up no other (T15).
+func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	k := &keepAlive{
+		service: s,
+		stream:  stream,
+		wake:    make(chan struct{}, 1),
+		room:    make(chan struct{}, 1),
+	}
+	go k.receive(stream.Context())
+	return k.send(stream.Context())
+}
+
+// keepAlive is one open stream.
+type keepAlive struct {
+	service *leaseService
+	stream  pb.Lease_LeaseKeepAliveServer
+	wake    chan struct{} // capacity 1: there is something for send
+	room    chan struct{} // capacity 1: open was lowered
+
+	mu   sync.Mutex // guards what follows
+	done []*renewal // outcomes to be sent
+	free []*renewal
+	// open counts the renewals that are neither free nor new.
+	// Invariant: open <= maxRenewals.
+	open int
+	end  error // why nothing more is received; io.EOF if the client is through
+}
+
+// renewal is one renewal of a stream, from its receipt to its answer.
+type renewal struct {
+	owner *keepAlive
+	// revision and term are those from before the renewal was submitted: whoever
+	// sees a lease revoked at a revision must not see it renewed at a later one.
+	revision int64
+	term     uint64
+	id       lease.ID
+	ttl      lease.TTL
+	err      error
+}
+
+// Renewed implements Renewed.
+func (r *renewal) Renewed(id lease.ID, ttl lease.TTL, err error) {
+	k := r.owner
+	r.id, r.ttl, r.err = id, ttl, err
+	k.mu.Lock()
+	k.done = append(k.done, r)
+	first := len(k.done) == 1
+	k.mu.Unlock()
+	if first {
+		signal(k.wake)
+	}
+}
+
+// receive submits renewals until the client, or the stream, ends.
+func (k *keepAlive) receive(ctx context.Context) {
+	var req pb.LeaseKeepAliveRequest
+	for {
+		if err := k.stream.RecvMsg(&req); err != nil {
+			k.finish(err)
+			return
+		}
+		r := k.take(ctx)
+		if r == nil {
+			return // send has returned, or will
+		}
+		v := k.service.node.View()
+		r.revision, r.term = v.KV.Revision(), v.Term
+		if err := k.service.node.Renew(lease.ID(req.ID), r); err != nil {
+			r.Renewed(lease.ID(req.ID), 0, err)
+		}
+	}
+}
+
+// take returns a renewal to be used, as soon as fewer than maxRenewals are
+// open, or nil if ctx ends first.
+func (k *keepAlive) take(ctx context.Context) *renewal {
+	for {
+		k.mu.Lock()
+		if k.open < maxRenewals {
+			k.open++
+			n := len(k.free)
+			if n == 0 {
+				k.mu.Unlock()
+				return &renewal{owner: k}
+			}
+			r := k.free[n-1]
+			k.free = k.free[:n-1]
+			k.mu.Unlock()
+			return r
+		}
+		k.mu.Unlock()
+		select {
+		case <-k.room:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// finish says that nothing more is received.
+func (k *keepAlive) finish(err error) {
+	k.mu.Lock()
+	k.end = err
+	k.mu.Unlock()
+	signal(k.wake)
+}
+
+// send answers renewals until the stream ends. A client that has closed its
+// side still gets the answers to what it sent.
+func (k *keepAlive) send(ctx context.Context) error {
+	msg := &renewedFrame{identity: k.service.identity}
+	var batch []*renewal
+	for {
+		select {
+		case <-k.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-k.service.stop.Done():
+			return api.Error(context.Cause(k.service.stop))
+		}
+		k.mu.Lock()
+		batch, k.done = k.done, batch[:0]
+		k.mu.Unlock()
+		for _, r := range batch {
+			if r.err != nil && !gone(r.err) {
+				return api.Error(r.err)
+			}
+			msg.set(r)
+			if err := k.stream.SendMsg(msg); err != nil {
+				return err
+			}
+		}
+		if over, err := k.release(batch); over {
+			return err
+		}
+	}
+}
+
+// release frees renewals that were answered. It reports whether the stream is
+// over, and with which error.
+func (k *keepAlive) release(batch []*renewal) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	full := k.open == maxRenewals
+	k.open -= len(batch)
+	k.free = append(k.free, batch...)
+	clear(batch)
+	if full && len(batch) > 0 {
+		signal(k.room)
+	}
+	switch {
+	case k.end == nil:
+		return false, nil
+	case errors.Is(k.end, io.EOF):
+		return k.open == 0, nil
+	default:
+		return true, k.end
+	}
+}
+
+// gone reports whether a refused renewal means that the lease has ended, or
+// must be taken to have.
+func gone(err error) bool {
+	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)
+}
+
+// signal puts a token into a channel of capacity 1 that may have one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// renewedFrame is a pb.LeaseKeepAliveResponse.
+type renewedFrame struct {
+	identity
+	revision int64
+	term     uint64
+	id, ttl  int64
+}
+
+func (f *renewedFrame) set(r *renewal) {
+	f.revision, f.term = r.revision, r.term
+	f.id, f.ttl = int64(r.id), 0
+	if r.err == nil {
+		f.ttl = wholeSeconds(r.ttl)
+	}
+}
+
+// buffers implements frame.
+func (f *renewedFrame) buffers() mem.BufferSlice {
+	h := stamp{f.identity, f.revision, f.term}
+	n := blockSize(h.size()) + fieldSize(uint64(f.id)) + fieldSize(uint64(f.ttl))
+	b := h.append(make([]byte, 0, n))
+	b = appendField(b, varint2, uint64(f.id))
+	b = appendField(b, varint3, uint64(f.ttl))
+	return mem.BufferSlice{mem.SliceBuffer(b)}
+}

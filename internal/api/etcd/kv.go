@@ -1,0 +1,170 @@
+package etcd
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+)
+
+// kvNode is what the KV service needs of the member.
+type kvNode interface {
+	Proposer
+	Reader
+}
+
+// kvService serves etcdserverpb.KV.
+type kvService struct {
+	pb.UnsafeKVServer
+	identity
+	node     kvNode
+	maxOps   int
+	maxBytes int
+}
+
+// Range implements pb.KVServer.
+func (s *kvService) Range(
+	ctx context.Context, r *pb.RangeRequest,
+) (*pb.RangeResponse, error) {
+	if err := checkRange(r); err != nil {
+		return nil, err
+	}
+	if !r.Serializable {
+		if err := s.node.Confirm(ctx); err != nil {
+			return nil, api.Error(err)
+		}
+	}
+	v := s.node.View()
+	res, err := v.KV.Range(string(r.Key), string(r.RangeEnd), rangeOptions(r))
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	resp := rangeResponse(r, &res)
+	resp.Header = s.headerAt(v, v.KV.Revision())
+	return resp, nil
+}
+
+// Put implements pb.KVServer.
+func (s *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := checkPut(r); err != nil {
+		return nil, err
+	}
+	if err := s.checkSize(len(r.Key)+len(r.Value), r); err != nil {
+		return nil, err
+	}
+	res, err := propose(ctx, s.node, putCommand(r))
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.PutResponse{Header: s.headerAt(s.node.View(), res.Revision)}
+	if p := res.Value.(*fsm.PutResult); p.Prev != nil {
+		resp.PrevKv = pair(p.Prev)
+	}
+	return resp, nil
+}
+
+// DeleteRange implements pb.KVServer.
+func (s *kvService) DeleteRange(
+	ctx context.Context, r *pb.DeleteRangeRequest,
+) (*pb.DeleteRangeResponse, error) {
+	if err := checkDelete(r); err != nil {
+		return nil, err
+	}
+	if err := s.checkSize(len(r.Key)+len(r.RangeEnd), r); err != nil {
+		return nil, err
+	}
+	res, err := propose(ctx, s.node, deleteCommand(r))
+	if err != nil {
+		return nil, err
+	}
+	d := res.Value.(*fsm.DeleteResult)
+	return &pb.DeleteRangeResponse{
+		Header:  s.headerAt(s.node.View(), res.Revision),
+		Deleted: d.Deleted,
+		PrevKvs: pairs(d.Prev, false),
+	}, nil
+}
+
+// Txn implements pb.KVServer.
+func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if err := checkTxn(r, s.maxOps); err != nil {
+		return nil, err
+	}
+	if err := checkOverlaps(r); err != nil {
+		return nil, err
+	}
+	if n := proto.Size(r); n > s.maxBytes {
+		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	t := txnCommand(r)
+	if t.ReadOnly() {
+		return s.readTxn(ctx, r, t)
+	}
+	res, err := propose(ctx, s.node, t)
+	if err != nil {
+		return nil, err
+	}
+	resp := txnResponse(r, res.Value.(*fsm.TxnResult), res.Revision)
+	resp.Header = s.headerAt(s.node.View(), res.Revision)
+	return resp, nil
+}
+
+// readTxn answers a transaction that writes nothing from a view.
+func (s *kvService) readTxn(
+	ctx context.Context, r *pb.TxnRequest, t *fsm.Txn,
+) (*pb.TxnResponse, error) {
+	if !serializable(r) {
+		if err := s.node.Confirm(ctx); err != nil {
+			return nil, api.Error(err)
+		}
+	}
+	v := s.node.View()
+	res, err := fsm.ReadTxn(t, v.KV)
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	rev := v.KV.Revision()
+	resp := txnResponse(r, res, rev)
+	resp.Header = s.headerAt(v, rev)
+	return resp, nil
+}
+
+// Compact implements pb.KVServer. It returns once the compaction is applied:
+// what it drops is unreadable from then on, so a physical compaction has
+// nothing more to wait for.
+func (s *kvService) Compact(
+	ctx context.Context, r *pb.CompactionRequest,
+) (*pb.CompactionResponse, error) {
+	res, err := propose(ctx, s.node, &fsm.Compact{Revision: r.Revision})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CompactionResponse{Header: s.headerAt(s.node.View(), res.Revision)}, nil
+}
+
+// checkSize refuses what would not fit into one entry. The exact size is
+// worked out only when the parts that clients make large come near the limit.
+func (s *kvService) checkSize(parts int, m proto.Message) error {
+	const numbers = 256 // more than the other fields can take
+	if parts+numbers > s.maxBytes && proto.Size(m) > s.maxBytes {
+		return rpctypes.ErrGRPCRequestTooLarge
+	}
+	return nil
+}
+
+// propose returns the result of a command that was done, and else what the
+// client is told.
+func propose(ctx context.Context, n Proposer, c fsm.Command) (fsm.Result, error) {
+	res, err := n.Propose(ctx, c)
+	if err != nil {
+		return res, api.ProposalError(err)
+	}
+	if res.Err != nil {
+		return res, api.Error(res.Err)
+	}
+	return res, nil
+}

@@ -1,0 +1,157 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// leaderPatience is how many looks in a row must find no leader before the
+// streams that want one are ended: to connect again costs a client more than
+// to wait for an election.
+const leaderPatience = 3
+
+// leaderGuard refuses and ends calls that want a leader (etcd's "hasleader"
+// metadata) when there is none. It is safe for concurrent use.
+type leaderGuard struct {
+	node     Reporter
+	interval time.Duration // between looks
+
+	mu      sync.Mutex // guards what follows
+	streams map[*guardedStream]struct{}
+	looking bool // a goroutine looks; it ends when there are no streams
+}
+
+// wanted reports whether the call wants a leader. Only the one value is read,
+// since copying all metadata for each call is dear.
+func wanted(ctx context.Context) bool {
+	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
+	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
+}
+
+func (g *leaderGuard) leaderless() bool { return g.node.Status().Leader == 0 }
+
+// guard returns the service with the guard before each of its methods, but
+// after the interceptors, which so see what is refused. To do it here costs a
+// call that does not want a leader one look into its metadata.
+func (g *leaderGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		d.Methods[i].Handler = g.unary(d.Methods[i].Handler)
+	}
+	d.Streams = slices.Clone(d.Streams)
+	for i := range d.Streams {
+		d.Streams[i].Handler = g.stream(d.Streams[i].Handler)
+	}
+	return &d
+}
+
+func (g *leaderGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
+	return func(
+		srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor,
+	) (any, error) {
+		if wanted(ctx) && g.leaderless() {
+			i = refuse(i)
+		}
+		return next(srv, ctx, dec, i)
+	}
+}
+
+// refuse returns an interceptor that has the outer one, if any, see the call
+// fail for want of a leader.
+func refuse(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler,
+	) (any, error) {
+		if outer == nil {
+			return nil, rpctypes.ErrGRPCNoLeader
+		}
+		return outer(ctx, req, info, func(context.Context, any) (any, error) {
+			return nil, rpctypes.ErrGRPCNoLeader
+		})
+	}
+}
+
+func (g *leaderGuard) stream(next grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, s grpc.ServerStream) error {
+		if !wanted(s.Context()) {
+			return next(srv, s)
+		}
+		if g.leaderless() {
+			return rpctypes.ErrGRPCNoLeader
+		}
+		ctx, cancel := context.WithCancelCause(s.Context())
+		defer cancel(nil)
+		guarded := &guardedStream{ServerStream: s, ctx: ctx, cancel: cancel}
+		g.add(guarded)
+		defer g.remove(guarded)
+		return next(srv, guarded)
+	}
+}
+
+func (g *leaderGuard) add(s *guardedStream) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.streams == nil {
+		g.streams = make(map[*guardedStream]struct{})
+	}
+	g.streams[s] = struct{}{}
+	if !g.looking {
+		g.looking = true
+		go g.look()
+	}
+}
+
+func (g *leaderGuard) remove(s *guardedStream) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.streams, s)
+}
+
+// look ends the streams when there has been no leader for a while, and itself
+// when there are no streams.
+func (g *leaderGuard) look() {
+	t := time.NewTicker(g.interval)
+	defer t.Stop()
+	missed := 0
+	for range t.C {
+		if g.leaderless() {
+			missed++
+		} else {
+			missed = 0
+		}
+		if !g.check(missed >= leaderPatience) {
+			return
+		}
+	}
+}
+
+// check ends the streams if lost, and reports whether to go on.
+func (g *leaderGuard) check(lost bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if lost {
+		for s := range g.streams {
+			s.cancel(rpctypes.ErrGRPCNoLeader)
+		}
+		clear(g.streams)
+	}
+	g.looking = len(g.streams) > 0
+	return g.looking
+}
+
+// guardedStream ends when there is no leader: its context's cause is then
+// ErrGRPCNoLeader.
+type guardedStream struct {
+	grpc.ServerStream
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// Context implements grpc.ServerStream.
+func (s *guardedStream) Context() context.Context { return s.ctx }

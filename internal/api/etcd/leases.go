@@ -1,0 +1,150 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+const (
+	// maxTTL and minTTL are bounds of a lease's TTL in seconds. More than maxTTL
+	// is refused; less than minTTL, even nothing and less, is raised, as etcd does
+	// (its own minimum follows from its election timeout, and is 2 by default).
+	maxTTL = 9_000_000_000
+	minTTL = 1
+
+	second = 1000 // of lease.TTL
+)
+
+var errLeaseID = status.Error(codes.InvalidArgument, "etcdserver: lease ID is negative")
+
+// leaseNode is what the Lease service needs of the member.
+type leaseNode interface {
+	Proposer
+	Reader
+	Inspector
+	Renewer
+}
+
+// leaseService serves etcdserverpb.Lease.
+type leaseService struct {
+	pb.UnsafeLeaseServer
+	identity
+	node leaseNode
+	stop context.Context // ends when the service does
+}
+
+// LeaseGrant implements pb.LeaseServer.
+func (s *leaseService) LeaseGrant(
+	ctx context.Context, r *pb.LeaseGrantRequest,
+) (*pb.LeaseGrantResponse, error) {
+	switch {
+	case r.ID < 0:
+		return nil, errLeaseID
+	case r.TTL > maxTTL:
+		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
+	}
+	terms := lease.Terms{ID: lease.ID(r.ID), TTL: lease.TTL(max(r.TTL, minTTL) * second)}
+	info, rev, err := grant(ctx, s.node, terms)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseGrantResponse{
+		Header: s.headerAt(s.node.View(), rev),
+		ID:     int64(info.ID),
+		TTL:    wholeSeconds(info.TTL),
+	}, nil
+}
+
+// grant grants a lease. Without an ID it makes one, and another one in the
+// unlikely case that it is in use: apply draws no random numbers.
+func grant(ctx context.Context, n Proposer, t lease.Terms) (*lease.Info, int64, error) {
+	chosen := t.ID == 0
+	for {
+		if chosen {
+			t.ID = lease.ID(1 + rand.Int64N(1<<63-1))
+		}
+		res, err := n.Propose(ctx, &fsm.Grant{Terms: t})
+		switch {
+		case err != nil:
+			return nil, 0, api.ProposalError(err)
+		case chosen && errors.Is(res.Err, lease.ErrExists):
+			continue
+		case res.Err != nil:
+			return nil, 0, api.Error(res.Err)
+		}
+		return res.Value.(*lease.Info), res.Revision, nil
+	}
+}
+
+// LeaseRevoke implements pb.LeaseServer.
+func (s *leaseService) LeaseRevoke(
+	ctx context.Context, r *pb.LeaseRevokeRequest,
+) (*pb.LeaseRevokeResponse, error) {
+	res, err := propose(ctx, s.node, &fsm.Revoke{ID: lease.ID(r.ID)})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseRevokeResponse{Header: s.headerAt(s.node.View(), res.Revision)}, nil
+}
+
+// LeaseTimeToLive implements pb.LeaseServer.
+func (s *leaseService) LeaseTimeToLive(
+	ctx context.Context, r *pb.LeaseTimeToLiveRequest,
+) (*pb.LeaseTimeToLiveResponse, error) {
+	resp := &pb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}
+	var keys []string
+	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
+		info, ok := l.Lookup(lease.ID(r.ID))
+		if !ok {
+			return
+		}
+		left, _ := l.Remaining(lease.ID(r.ID))
+		resp.GrantedTTL = wholeSeconds(info.TTL)
+		// Rounded down, and never -1, which means that there is no lease.
+		resp.TTL = max(0, int64(left/second))
+		if r.Keys {
+			keys = l.Keys(lease.ID(r.ID))
+		}
+	})
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		resp.Keys = append(resp.Keys, []byte(k))
+	}
+	resp.Header = s.header(s.node.View())
+	return resp, nil
+}
+
+// LeaseLeases implements pb.LeaseServer. The leases are in the order of their
+// IDs.
+func (s *leaseService) LeaseLeases(
+	ctx context.Context, _ *pb.LeaseLeasesRequest,
+) (*pb.LeaseLeasesResponse, error) {
+	var view lease.View
+	err := s.node.Inspect(ctx, func(l *lease.Lessor) { view = l.View() })
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	resp := &pb.LeaseLeasesResponse{Header: s.header(s.node.View())}
+	for info := range view.All() {
+		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(info.ID)})
+	}
+	return resp, nil
+}
+
+// wholeSeconds is a TTL in seconds, rounded down, but never the 0 that tells a
+// holder that its lease is gone.
+func wholeSeconds(t lease.TTL) int64 { return max(1, int64(t/second)) }

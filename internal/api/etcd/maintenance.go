@@ -1,0 +1,241 @@
+package etcd
+
+import (
+	"context"
+	"crypto/sha256"
+	"hash"
+	"regexp"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
+)
+
+// maintenanceNode is what the Maintenance service needs of the member.
+type maintenanceNode interface {
+	Proposer
+	Reader
+	Reporter
+	Maintainer
+}
+
+// maintenanceService serves etcdserverpb.Maintenance.
+type maintenanceService struct {
+	pb.UnsafeMaintenanceServer
+	identity
+	node maintenanceNode
+}
+
+// Alarm implements pb.MaintenanceServer.
+func (s *maintenanceService) Alarm(
+	ctx context.Context, r *pb.AlarmRequest,
+) (*pb.AlarmResponse, error) {
+	if r.Action == pb.AlarmRequest_GET {
+		return s.alarms(ctx, r)
+	}
+	off := r.Action == pb.AlarmRequest_DEACTIVATE
+	if !off && r.Action != pb.AlarmRequest_ACTIVATE || r.Alarm == pb.AlarmType_NONE {
+		// etcd does nothing, successfully.
+		return &pb.AlarmResponse{Header: s.header(s.node.View())}, nil
+	}
+	alarm := fsm.Alarm{Member: r.MemberID, Kind: fsm.AlarmKind(r.Alarm)}
+	res, err := propose(ctx, s.node, &fsm.SetAlarm{Alarm: alarm, Off: off})
+	if err != nil {
+		return nil, err
+	}
+	changed, _ := res.Value.([]fsm.Alarm)
+	return &pb.AlarmResponse{
+		Header: s.headerAt(s.node.View(), res.Revision),
+		Alarms: alarmMembers(changed, pb.AlarmType_NONE),
+	}, nil
+}
+
+// alarms lists the raised alarms of the kind asked for.
+func (s *maintenanceService) alarms(
+	ctx context.Context, r *pb.AlarmRequest,
+) (*pb.AlarmResponse, error) {
+	if err := s.node.Confirm(ctx); err != nil {
+		return nil, api.Error(err)
+	}
+	v := s.node.View()
+	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(v.Alarms, r.Alarm)}, nil
+}
+
+// alarmMembers converts the alarms of one kind, or all for NONE.
+func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
+	var out []*pb.AlarmMember
+	for _, a := range alarms {
+		if t := pb.AlarmType(a.Kind); kind == pb.AlarmType_NONE || kind == t {
+			out = append(out, &pb.AlarmMember{MemberID: a.Member, Alarm: t})
+		}
+	}
+	return out
+}
+
+// Status implements pb.MaintenanceServer.
+func (s *maintenanceService) Status(
+	context.Context, *pb.StatusRequest,
+) (*pb.StatusResponse, error) {
+	st, v := s.node.Status(), s.node.View()
+	resp := &pb.StatusResponse{
+		Header:           s.header(v),
+		Version:          version.EtcdVersion,
+		StorageVersion:   st.StorageVersion,
+		Leader:           st.Leader,
+		RaftTerm:         st.Term,
+		RaftIndex:        st.Index,
+		RaftAppliedIndex: st.Applied,
+		DbSize:           st.DBSize,
+		DbSizeInUse:      st.DBSizeInUse,
+		DbSizeQuota:      st.Quota,
+		IsLearner:        st.Learner,
+		DowngradeInfo:    &pb.DowngradeInfo{},
+	}
+	if st.Leader == 0 {
+		resp.Errors = append(resp.Errors, rpctypes.ErrNoLeader.Error())
+	}
+	for _, a := range alarmMembers(v.Alarms, pb.AlarmType_NONE) {
+		resp.Errors = append(resp.Errors, a.String())
+	}
+	resp.Errors = append(resp.Errors, st.Errors...)
+	return resp, nil
+}
+
+// Defragment implements pb.MaintenanceServer.
+func (s *maintenanceService) Defragment(
+	ctx context.Context, _ *pb.DefragmentRequest,
+) (*pb.DefragmentResponse, error) {
+	if err := s.node.Defragment(ctx); err != nil {
+		return nil, api.Error(err)
+	}
+	return &pb.DefragmentResponse{Header: s.header(s.node.View())}, nil
+}
+
+// Hash implements pb.MaintenanceServer.
+func (s *maintenanceService) Hash(
+	context.Context, *pb.HashRequest,
+) (*pb.HashResponse, error) {
+	v := s.node.View()
+	h, _, err := v.KV.Hash(0)
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	return &pb.HashResponse{Header: s.header(v), Hash: h}, nil
+}
+
+// HashKV implements pb.MaintenanceServer.
+func (s *maintenanceService) HashKV(
+	_ context.Context, r *pb.HashKVRequest,
+) (*pb.HashKVResponse, error) {
+	v := s.node.View()
+	h, compacted, err := v.KV.Hash(r.Revision)
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	rev := r.Revision
+	if rev <= 0 {
+		rev = v.KV.Revision()
+	}
+	return &pb.HashKVResponse{
+		Header: s.header(v), Hash: h, CompactRevision: compacted, HashRevision: rev,
+	}, nil
+}
+
+// MoveLeader implements pb.MaintenanceServer. There is nobody to move to.
+func (s *maintenanceService) MoveLeader(
+	context.Context, *pb.MoveLeaderRequest,
+) (*pb.MoveLeaderResponse, error) {
+	if st := s.node.Status(); st.Leader != s.member {
+		return nil, rpctypes.ErrGRPCNotLeader
+	}
+	return nil, rpctypes.ErrGRPCBadLeaderTransferee
+}
+
+// release is what a version to downgrade to looks like.
+var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9A-Za-z.-]+)?$`)
+
+// Downgrade implements pb.MaintenanceServer. There is no etcd that could take
+// over our data, so every version is an invalid target, and a cancel finds
+// nothing under way.
+func (s *maintenanceService) Downgrade(
+	_ context.Context, r *pb.DowngradeRequest,
+) (*pb.DowngradeResponse, error) {
+	if r.Action == pb.DowngradeRequest_CANCEL {
+		return &pb.DowngradeResponse{
+			Header: s.header(s.node.View()), Version: version.EtcdAPIVersion + ".0",
+		}, nil
+	}
+	if !release.MatchString(r.Version) {
+		return nil, rpctypes.ErrGRPCWrongDowngradeVersionFormat
+	}
+	return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
+}
+
+// snapshotChunk is how much of a snapshot goes into one message.
+const snapshotChunk = 64 << 10
+
+// Snapshot implements pb.MaintenanceServer. The last message is the SHA-256 of
+// all before it.
+func (s *maintenanceService) Snapshot(
+	_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer,
+) error {
+	st := s.node.Status()
+	w := &snapshotWriter{
+		stream: stream, sum: sha256.New(), version: st.StorageVersion, estimate: st.DBSizeInUse,
+	}
+	if err := s.node.SnapshotTo(stream.Context(), w); err != nil {
+		return api.Error(err)
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return stream.Send(&pb.SnapshotResponse{Blob: w.sum.Sum(nil), Version: w.version})
+}
+
+// snapshotWriter cuts what is written to it into messages.
+type snapshotWriter struct {
+	stream  pb.Maintenance_SnapshotServer
+	sum     hash.Hash
+	version string
+	chunk   []byte
+	// estimate is about how much is still to come. A snapshot is written while it
+	// is made, so its size is known only at the end.
+	estimate int64
+}
+
+// Write implements io.Writer.
+func (w *snapshotWriter) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 {
+		if w.chunk == nil {
+			// New for each message: gRPC may hold on to the last one.
+			w.chunk = make([]byte, 0, snapshotChunk)
+		}
+		n := min(len(p), cap(w.chunk)-len(w.chunk))
+		w.chunk = append(w.chunk, p[:n]...)
+		p = p[n:]
+		if len(w.chunk) == cap(w.chunk) {
+			if err := w.flush(); err != nil {
+				return total - len(p), err
+			}
+		}
+	}
+	return total, nil
+}
+
+// flush sends what was written since the last message.
+func (w *snapshotWriter) flush() error {
+	if len(w.chunk) == 0 {
+		return nil
+	}
+	w.sum.Write(w.chunk)
+	w.estimate = max(w.estimate-int64(len(w.chunk)), 1)
+	resp := &pb.SnapshotResponse{
+		RemainingBytes: uint64(w.estimate), Blob: w.chunk, Version: w.version,
+	}
+	w.chunk = nil
+	return w.stream.Send(resp)
+}

@@ -1,0 +1,99 @@
+package etcd
+
+import (
+	"context"
+	"io"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// Proposer replicates commands.
+type Proposer interface {
+	// Propose returns once c is applied, or will not be, or its outcome is not
+	// known: then the error is one of package api's or the context's. The result's
+	// own Err is the command's refusal.
+	Propose(ctx context.Context, c fsm.Command) (fsm.Result, error)
+}
+
+// Reader reads the keys and what is known of the cluster.
+type Reader interface {
+	// Confirm returns once a View taken afterwards is no older than any write
+	// that was acknowledged before the call.
+	Confirm(ctx context.Context) error
+	// View returns the newest applied state.
+	View() *fsm.View
+}
+
+// Inspector reads leases, linearizably.
+type Inspector interface {
+	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
+	// must not block, and must copy what it takes out.
+	Inspect(ctx context.Context, f func(*lease.Lessor)) error
+}
+
+// Renewed receives the outcome of a renewal. It is called on the core's
+// goroutine and must not block.
+type Renewed interface {
+	Renewed(id lease.ID, ttl lease.TTL, err error)
+}
+
+// Renewer renews leases.
+type Renewer interface {
+	// Renew returns at once, and to is called exactly once, possibly before
+	// Renew returns. An error of Renew means that to is never called.
+	Renew(id lease.ID, to Renewed) error
+}
+
+// Watchable has a hub of events.
+type Watchable interface {
+	// Watches returns the hub; always the same one.
+	Watches() *watch.Hub[*Event]
+}
+
+// Reporter tells how the member is.
+type Reporter interface {
+	// Status is cheap enough for every connection, not for every request.
+	Status() Status
+}
+
+// Maintainer looks after what is on disk.
+type Maintainer interface {
+	// SnapshotTo writes a snapshot of the applied state.
+	SnapshotTo(ctx context.Context, w io.Writer) error
+	// Defragment gives space back to the file system.
+	Defragment(ctx context.Context) error
+}
+
+// Node is the member that the services speak for. It is safe for concurrent
+// use.
+type Node interface {
+	Proposer
+	Reader
+	Inspector
+	Renewer
+	Watchable
+	Reporter
+	Maintainer
+}
+
+// Status is how a member sees itself and its cluster.
+type Status struct {
+	// MemberID and ClusterID never change while the member runs.
+	MemberID, ClusterID uint64
+	// Leader is the leader's member ID, 0 if none is known.
+	Leader uint64
+	// Term is the Raft term; Index the committed and Applied the applied index.
+	Term, Index, Applied uint64
+	// DBSize is what the data takes, DBSizeInUse what of it is live, Quota what it
+	// may grow to, all in bytes.
+	DBSize, DBSizeInUse, Quota int64
+	// StorageVersion is the version of the data that clients are told.
+	StorageVersion string
+	// Learner says that the member does not vote.
+	Learner bool
+	// Errors are the reasons why the member is not well, but for alarms and the
+	// want of a leader, which are seen elsewhere.
+	Errors []string
+}

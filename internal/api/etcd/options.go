@@ -1,0 +1,119 @@
+package etcd
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"leasehold.dev/internal/api"
+)
+
+// Options say how the services are served. What is zero has the default named
+// here, which is etcd's.
+type Options struct {
+	// MaxRequestBytes bounds a request: 1.5 MiB.
+	MaxRequestBytes int
+	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
+	// transaction: 128.
+	MaxTxnOps int
+	// MaxConcurrentStreams bounds the calls under way on one connection: no bound.
+	MaxConcurrentStreams uint32
+	// ProgressInterval is the time between the progress notifications of a watch
+	// on which nothing happens: 10 minutes, at least 100 ms.
+	ProgressInterval time.Duration
+	// LeaderInterval is how often streams that want a leader look whether there is
+	// one: 1 s, an election timeout.
+	LeaderInterval time.Duration
+	// MinPingInterval is the shortest time between a client's pings that is not
+	// held to be abuse: 5 s.
+	MinPingInterval time.Duration
+	// PingInterval is how often a client that says nothing is asked whether it is
+	// there: 2 hours. PingTimeout is how long it may take to answer: 20 s.
+	PingInterval, PingTimeout time.Duration
+	// Unary and Stream are called before the services, outermost first: metrics
+	// are counted there.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+	// Stop, when it is closed, ends all streams and waits, and turns the health
+	// service to "not serving". Nil never ends them.
+	Stop <-chan struct{}
+}
+
+const (
+	// requestOverhead is what a message may be longer than MaxRequestBytes before
+	// gRPC itself refuses it, so that most are refused with a better text.
+	requestOverhead = 512 << 10
+
+	minProgressInterval = 100 * time.Millisecond
+)
+
+func or[T int | uint32 | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxRequestBytes = or(o.MaxRequestBytes, 3<<19)
+	o.MaxTxnOps = or(o.MaxTxnOps, 128)
+	o.MaxConcurrentStreams = or(o.MaxConcurrentStreams, math.MaxUint32)
+	o.ProgressInterval = max(or(o.ProgressInterval, 10*time.Minute), minProgressInterval)
+	o.LeaderInterval = or(o.LeaderInterval, time.Second)
+	o.MinPingInterval = or(o.MinPingInterval, 5*time.Second)
+	o.PingInterval = or(o.PingInterval, 2*time.Hour)
+	o.PingTimeout = or(o.PingTimeout, 20*time.Second)
+	return o
+}
+
+// ServerOptions returns the options that the gRPC server of these services
+// must be made with, for messages of the size of ours and many small calls.
+func ServerOptions(o Options) []grpc.ServerOption {
+	o = o.withDefaults()
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(o.MaxRequestBytes + requestOverhead),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(o.MaxConcurrentStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPingInterval}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: o.PingInterval, Timeout: o.PingTimeout,
+		}),
+		grpc.NumStreamWorkers(streamWorkers()),
+		grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(128 << 10),
+		grpc.ReadBufferSize(128 << 10),
+		grpc.InitialWindowSize(1 << 20),
+		grpc.InitialConnWindowSize(1 << 20),
+		grpc.ChainUnaryInterceptor(o.Unary...),
+		grpc.ChainStreamInterceptor(o.Stream...),
+	}
+}
+
+// until returns a context that ends with ctx or, with its cause, with stop.
+func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(stop, func() { cancel(context.Cause(stop)) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+	}
+}
+
+// stopping returns a context that ends, with api.ErrStopped, when c is closed;
+// then is called after that.
+func stopping(c <-chan struct{}, then func()) context.Context {
+	if c == nil {
+		return context.Background()
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		<-c
+		cancel(api.ErrStopped)
+		then()
+	}()
+	return ctx
+}

@@ -1,0 +1,138 @@
+package etcd
+
+import (
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// writes is what one list of operations, with all that is nested in it, puts
+// and deletes.
+type writes struct {
+	puts map[string]struct{}
+	dels spans
+}
+
+// checkOverlaps refuses a transaction that may write one key twice. The rules
+// are etcd's: a key is put once; it is not both put and deleted, at one level
+// or between a level and what is nested before it; the two branches of a nested
+// transaction may write the same keys, since only one of them runs.
+func checkOverlaps(r *pb.TxnRequest) error {
+	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
+		if single(ops) {
+			continue
+		}
+		if _, err := overlaps(ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// single reports whether ops are too few to overlap.
+func single(ops []*pb.RequestOp) bool {
+	return len(ops) == 0 || len(ops) == 1 && ops[0].GetRequestTxn() == nil
+}
+
+func overlaps(ops []*pb.RequestOp) (writes, error) {
+	w := writes{puts: make(map[string]struct{})}
+	for _, op := range ops {
+		if d := op.GetRequestDeleteRange(); d != nil {
+			w.dels = append(w.dels, deleted(d))
+		}
+	}
+	w.dels = merged(w.dels)
+	for _, op := range ops {
+		if t := op.GetRequestTxn(); t != nil {
+			if err := w.nest(t); err != nil {
+				return w, err
+			}
+		}
+	}
+	for _, op := range ops {
+		if p := op.GetRequestPut(); p != nil {
+			if err := w.put(string(p.Key)); err != nil {
+				return w, err
+			}
+		}
+	}
+	return w, nil
+}
+
+func (w *writes) put(key string) error {
+	if _, ok := w.puts[key]; ok || w.dels.contain(key) {
+		return rpctypes.ErrGRPCDuplicateKey
+	}
+	w.puts[key] = struct{}{}
+	return nil
+}
+
+// nest adds the writes of a nested transaction.
+func (w *writes) nest(t *pb.TxnRequest) error {
+	then, err := overlaps(t.Success)
+	if err != nil {
+		return err
+	}
+	other, err := overlaps(t.Failure)
+	if err != nil {
+		return err
+	}
+	for key := range then.puts {
+		if err := w.put(key); err != nil {
+			return err
+		}
+	}
+	for key := range other.puts {
+		if _, ok := then.puts[key]; ok {
+			continue // of the other branch, and checked with it
+		}
+		if err := w.put(key); err != nil {
+			return err
+		}
+	}
+	if len(then.dels)+len(other.dels) > 0 {
+		w.dels = merged(slices.Concat(w.dels, then.dels, other.dels))
+	}
+	return nil
+}
+
+// span is the keys of [begin, end).
+type span struct{ begin, end string }
+
+// spans are disjoint and in order.
+type spans []span
+
+// deleted is the span of a delete. One to the end of all keys is, as in etcd,
+// no obstacle to a put in the same transaction: its end, "\x00", is before
+// its beginning.
+func deleted(d *pb.DeleteRangeRequest) span {
+	if len(d.RangeEnd) == 0 {
+		return span{string(d.Key), string(d.Key) + "\x00"}
+	}
+	return span{string(d.Key), string(d.RangeEnd)}
+}
+
+// contain reports whether a span contains key.
+func (s spans) contain(key string) bool {
+	i, ok := slices.BinarySearchFunc(s, key, func(x span, key string) int {
+		return strings.Compare(x.begin, key)
+	})
+	return ok || i > 0 && key < s[i-1].end
+}
+
+// merged puts spans into the form that contain needs. It changes s.
+func merged(s spans) spans {
+	s = slices.DeleteFunc(s, func(x span) bool { return x.end <= x.begin })
+	slices.SortFunc(s, func(a, b span) int { return strings.Compare(a.begin, b.begin) })
+	out := s[:0]
+	for _, x := range s {
+		if n := len(out); n > 0 && x.begin <= out[n-1].end {
+			out[n-1].end = max(out[n-1].end, x.end)
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}

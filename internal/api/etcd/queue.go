@@ -1,0 +1,252 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// sessionTTL is the TTL of the lease that a caller without one gets. As in
+// etcd nobody renews it, so what hangs on it ends a minute later whatever the
+// holder does (T18): callers should bring a lease and keep it alive.
+const sessionTTL = 60 * second
+
+// cleanUpTime bounds the removal of what a caller that left has in the queue.
+const cleanUpTime = 10 * time.Second
+
+// queueNode is what locks and elections need of the member.
+type queueNode interface {
+	Proposer
+	Reader
+	Watchable
+}
+
+// queue is the waiting line that locks and elections are made of: below a
+// prefix, each lease has one key, and the oldest key, by create revision, is at
+// the head. The keys are those of etcd's concurrency package, so that programs
+// which use that and programs which use the services exclude each other.
+type queue struct {
+	identity
+	node queueNode
+	stop context.Context // ends when the service does
+}
+
+// ticket is a place in a queue.
+type ticket struct {
+	prefix, key string
+	lease       lease.ID
+	revision    int64 // create revision of the key
+	// granted says that the lease was made for this call, entered that the key was.
+	granted, entered bool
+}
+
+// queuePrefix is the prefix of the keys of a lock or an election.
+func queuePrefix(name []byte) string { return string(name) + "/" }
+
+// prefixEnd is the end of the range of a prefix, which ends in a slash.
+func prefixEnd(prefix string) string { return prefix[:len(prefix)-1] + "0" }
+
+// enter takes the lease's place in the queue, or finds it there with the value
+// it was entered with. Without a lease it grants one.
+func (q *queue) enter(
+	ctx context.Context, name, value []byte, id lease.ID,
+) (*ticket, *mvcc.KeyValue, error) {
+	t := &ticket{prefix: queuePrefix(name), lease: id}
+	if id == 0 {
+		info, _, err := grant(ctx, q.node, lease.Terms{TTL: sessionTTL})
+		if err != nil {
+			return nil, nil, err
+		}
+		t.lease, t.granted = info.ID, true
+	}
+	t.key = fmt.Sprintf("%s%x", t.prefix, int64(t.lease))
+	res, err := q.node.Propose(ctx, &fsm.Txn{
+		Compare: []fsm.Compare{{Key: t.key, Target: fsm.TargetCreate}},
+		Then:    []fsm.Op{{Put: &fsm.Put{Key: t.key, Value: value, Lease: t.lease}}},
+		Else:    []fsm.Op{{Range: &fsm.Range{Key: t.key}}},
+	})
+	switch {
+	case err != nil:
+		t.entered = true // for all we know
+		q.leave(ctx, t)
+		return nil, nil, api.ProposalError(err)
+	case res.Err != nil:
+		return nil, nil, api.Error(res.Err)
+	}
+	r := res.Value.(*fsm.TxnResult)
+	if r.Succeeded {
+		t.revision, t.entered = res.Revision, true
+		return t, nil, nil
+	}
+	old := r.Responses[0].(*mvcc.RangeResult).KVs[0]
+	t.revision = old.CreateRevision
+	return t, old, nil
+}
+
+// head waits until the ticket is at the head of its queue and returns the
+// header of the moment in which it was seen there. If the ticket's key goes
+// meanwhile, as it does with its lease, it returns errExpired at once (T16). On
+// an error it takes the ticket out of the queue.
+func (q *queue) head(ctx context.Context, t *ticket) (*pb.ResponseHeader, error) {
+	h, err := q.wait(ctx, t)
+	if err != nil {
+		q.leave(ctx, t)
+		return nil, err
+	}
+	return h, nil
+}
+
+var errExpired = status.Error(codes.Unknown, "mutex: session is expired")
+
+func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error) {
+	v := q.node.View()
+	ahead, err := q.ahead(v, t)
+	if err != nil {
+		return nil, err
+	}
+	if ahead != nil {
+		w := &waiter{queue: q, ticket: t, stream: q.node.Watches().NewStream()}
+		defer w.stream.Close()
+		ctx, cancel := until(ctx, q.stop)
+		defer cancel()
+		if err := w.wait(ctx, v, ahead); err != nil {
+			return nil, err
+		}
+	}
+	// What was seen may be a moment ago. The caller is told that it holds only if
+	// key and lease are there now, by a confirmed read of both at once (T16, T17).
+	if err := q.node.Confirm(ctx); err != nil {
+		return nil, api.Error(err)
+	}
+	v = q.node.View()
+	if _, err := q.ahead(v, t); err != nil {
+		return nil, err
+	}
+	return q.header(v), nil
+}
+
+// ahead returns the youngest of the keys that are older than the ticket's, nil
+// if it is at the head, errExpired if it is not in the queue any more. Waiting
+// for the youngest alone, not for the head, wakes one waiter at a time.
+func (q *queue) ahead(v *fsm.View, t *ticket) (*mvcc.KeyValue, error) {
+	own := v.KV.Get(t.key)
+	if own == nil || own.CreateRevision != t.revision || own.Lease != int64(t.lease) {
+		return nil, errExpired
+	}
+	var before *mvcc.KeyValue
+	for kv := range v.KV.Ascend(t.prefix, prefixEnd(t.prefix), 0) {
+		if kv.CreateRevision < t.revision &&
+			(before == nil || kv.CreateRevision > before.CreateRevision) {
+			before = kv
+		}
+	}
+	return before, nil
+}
+
+// leave takes the ticket out of the queue, if this call has put it in, even if
+// the caller is gone: a place that nobody waits for would block the queue for as
+// long as the lease lives.
+func (q *queue) leave(ctx context.Context, t *ticket) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+	defer cancel()
+	// Nothing can be done about an error here; the lease's end tidies up.
+	switch {
+	case t.granted:
+		_, _ = q.node.Propose(ctx, &fsm.Revoke{ID: t.lease})
+	case t.entered:
+		_, _ = q.node.Propose(ctx, t.removal())
+	}
+}
+
+// removal deletes the ticket's key if it is still the ticket's. A ticket whose
+// revision is not known goes by its lease.
+func (t *ticket) removal() *fsm.Txn {
+	own := fsm.Compare{Key: t.key, Target: fsm.TargetCreate, Number: t.revision}
+	if t.revision == 0 {
+		own = fsm.Compare{Key: t.key, Target: fsm.TargetLease, Number: int64(t.lease)}
+	}
+	return &fsm.Txn{
+		Compare: []fsm.Compare{own},
+		Then:    []fsm.Op{{Delete: &fsm.DeleteRange{Key: t.key}}},
+	}
+}
+
+// waiter waits for the keys ahead of a ticket to go, one after the other.
+type waiter struct {
+	*queue
+	ticket *ticket
+	stream *watch.Stream[*Event]
+}
+
+// IDs of the watches of a waiter.
+const (
+	watchOwn   = 1
+	watchAhead = 2
+)
+
+// wait returns when nothing is ahead of the ticket; v and ahead are where it
+// stands now.
+func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) error {
+	if err := w.watch(watchOwn, w.ticket.key, v); err != nil {
+		return err
+	}
+	for ahead != nil {
+		if err := w.watch(watchAhead, ahead.Key, v); err != nil {
+			return err
+		}
+		if err := w.gone(ctx); err != nil {
+			return err
+		}
+		if err := w.stream.Cancel(watchAhead); err != nil {
+			return api.Error(err)
+		}
+		var err error
+		v = w.node.View()
+		if ahead, err = w.ahead(v, w.ticket); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch asks for the deletions of a key after view v.
+func (w *waiter) watch(id int64, key string, v *fsm.View) error {
+	_, err := w.stream.Watch(watch.Request{
+		ID: id, Key: key, From: v.KV.Revision() + 1, NoPut: true,
+	})
+	return api.Error(err)
+}
+
+// gone returns when the key that is waited for was deleted, or with errExpired
+// if the ticket's own was.
+func (w *waiter) gone(ctx context.Context) error {
+	for {
+		b, err := w.stream.Next(ctx)
+		switch {
+		case err != nil:
+			return api.Error(err)
+		case b.Err != nil:
+			// Compacted away under us: the view tells whether the key is still there.
+			if b.ID == watchOwn {
+				return w.watch(watchOwn, w.ticket.key, w.node.View())
+			}
+			return nil
+		case b.Kind != watch.Changed:
+			continue
+		case b.ID == watchOwn:
+			return errExpired
+		case b.ID == watchAhead:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package etcd
+
+import (
+	"iter"
+	"math"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/mvcc"
+)
+
+var (
+	errStreamSort = status.Error(codes.Unimplemented,
+		"RangeStream does not support custom sort orders")
+	errStreamFilter = status.Error(codes.Unimplemented,
+		"RangeStream does not support revision filters")
+)
+
+// streamChunk is the size in bytes that the parts of a range stream come to.
+const streamChunk = 512 << 10
+
+func checkRangeStream(r *pb.RangeRequest) error {
+	if err := checkRange(r); err != nil {
+		return err
+	}
+	byKey := r.SortTarget == pb.RangeRequest_KEY && r.SortOrder == pb.RangeRequest_ASCEND
+	if r.SortOrder != pb.RangeRequest_NONE && !byKey {
+		return errStreamSort
+	}
+	if r.MinModRevision != 0 || r.MaxModRevision != 0 ||
+		r.MinCreateRevision != 0 || r.MaxCreateRevision != 0 {
+		return errStreamFilter
+	}
+	return nil
+}
+
+// RangeStream implements pb.KVServer. All parts come from one view, so they
+// fit together whatever is written meanwhile; the last has header and count.
+func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
+	if err := checkRangeStream(r); err != nil {
+		return err
+	}
+	if !r.Serializable {
+		if err := s.node.Confirm(stream.Context()); err != nil {
+			return api.Error(err)
+		}
+	}
+	v := s.node.View()
+	if err := v.KV.Check(r.Revision); err != nil {
+		return api.Error(err)
+	}
+	last := &pb.RangeResponse{Header: s.header(v)}
+	if r.CountOnly {
+		res, err := v.KV.Range(string(r.Key), string(r.RangeEnd), rangeOptions(r))
+		if err != nil {
+			return api.Error(err)
+		}
+		last.Count = res.Count
+	} else {
+		pairs := v.KV.Ascend(string(r.Key), string(r.RangeEnd), r.Revision)
+		if err := sendParts(r, stream, pairs, last); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&pb.RangeStreamResponse{RangeResponse: last})
+}
+
+// sendParts sends all parts but the last, and fills that one.
+func sendParts(
+	r *pb.RangeRequest, stream pb.KV_RangeStreamServer, kvs iter.Seq[*mvcc.KeyValue],
+	last *pb.RangeResponse,
+) error {
+	limit := r.Limit
+	if limit <= 0 {
+		limit = math.MaxInt64
+	}
+	var part []*mvcc.KeyValue
+	size := 0
+	for kv := range kvs {
+		last.Count++
+		if last.Count > limit {
+			last.More = true
+			continue // only counted
+		}
+		if size >= streamChunk {
+			out := &pb.RangeResponse{Kvs: pairs(part, r.KeysOnly)}
+			if err := stream.Send(&pb.RangeStreamResponse{RangeResponse: out}); err != nil {
+				return err
+			}
+			part, size = part[:0], 0
+		}
+		part = append(part, kv)
+		size += len(kv.Key)
+		if !r.KeysOnly {
+			size += len(kv.Value)
+		}
+	}
+	last.Kvs = pairs(part, r.KeysOnly)
+	return nil
+}

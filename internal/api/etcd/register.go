@@ -1,0 +1,54 @@
+package etcd
+
+import (
+	"runtime"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
+)
+
+// Register adds all services, server reflection and the health service to a
+// server that was made with ServerOptions of the same options. n must know by
+// then who it is.
+func Register(s *grpc.Server, n Node, o Options) {
+	o = o.withDefaults()
+	st := n.Status()
+	id := identity{cluster: st.ClusterID, member: st.MemberID}
+	hs := health.NewServer()
+	stop := stopping(o.Stop, hs.Shutdown)
+	q := queue{identity: id, node: n, stop: stop}
+	g := &leaderGuard{node: n, interval: o.LeaderInterval}
+
+	for _, svc := range []struct {
+		desc *grpc.ServiceDesc
+		impl any
+	}{
+		{&etcdserverpb.KV_ServiceDesc, &kvService{
+			identity: id, node: n, maxOps: o.MaxTxnOps, maxBytes: o.MaxRequestBytes,
+		}},
+		{&etcdserverpb.Lease_ServiceDesc, &leaseService{identity: id, node: n, stop: stop}},
+		{&etcdserverpb.Watch_ServiceDesc, &watchService{
+			identity: id, node: n, maxBytes: o.MaxRequestBytes + requestOverhead,
+			interval: o.ProgressInterval, stop: stop,
+		}},
+		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{identity: id, node: n}},
+		{&etcdserverpb.Cluster_ServiceDesc, &clusterService{identity: id, node: n}},
+		{&etcdserverpb.Auth_ServiceDesc, &authService{identity: id, node: n}},
+		{&v3lockpb.Lock_ServiceDesc, &lockService{queue: q}},
+		{&v3electionpb.Election_ServiceDesc, &electionService{queue: q}},
+	} {
+		s.RegisterService(g.guard(*svc.desc), svc.impl)
+	}
+	grpc_health_v1.RegisterHealthServer(s, hs)
+	registerReflection(s)
+}
+
+// streamWorkers is how many goroutines gRPC keeps for calls: one that was used
+// before has a stack of the right size. More calls at a time than that get a
+// goroutine each.
+func streamWorkers() uint32 { return uint32(32 * runtime.GOMAXPROCS(0)) }

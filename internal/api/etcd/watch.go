@@ -1,0 +1,294 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/watch"
+)
+
+// watchNode is what the Watch service needs of the member.
+type watchNode interface {
+	Reader
+	Watchable
+}
+
+// watchService serves etcdserverpb.Watch.
+type watchService struct {
+	pb.UnsafeWatchServer
+	identity
+	node     watchNode
+	maxBytes int           // of one fragment
+	interval time.Duration // between progress notifications
+	stop     context.Context
+}
+
+// watcher is what a stream knows of one of its watchers. It is made by the
+// goroutine that receives, and then belongs to the one that sends.
+type watcher struct {
+	prev     bool // events come with the previous pair
+	fragment bool // large responses are split
+	progress bool // progress is reported while nothing happens
+	quiet    bool // nothing was sent since the last tick
+}
+
+// Watch implements pb.WatchServer. One goroutine receives and passes what the
+// client wants to the hub, this one sends what the hub has for the stream.
+func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
+	w := &watchStream{
+		service: s,
+		stream:  stream,
+		hub:     s.node.Watches().NewStream(),
+		ended:   make(chan error, 1),
+		quiet:   make(map[int64]*watcher),
+	}
+	defer w.close()
+	go w.receive()
+	return w.send(stream.Context())
+}
+
+// watchStream is one open stream.
+type watchStream struct {
+	service *watchService
+	stream  pb.Watch_WatchServer
+	hub     *watch.Stream[*Event]
+	ended   chan error // receives once, when receive returns
+
+	// What follows belongs to send.
+	watchers int                // that the client knows of
+	quiet    map[int64]*watcher // those that want progress reported
+	ticker   *time.Ticker       // runs while quiet is not empty
+	due      []int64            // watchers whose progress is yet to be asked for
+	asked    int                // and those for which it was
+	frame    watchFrame
+}
+
+func (w *watchStream) close() {
+	w.hub.Close()
+	if w.ticker != nil {
+		w.ticker.Stop()
+	}
+}
+
+// receive passes on what the client wants until it, or the stream, ends.
+func (w *watchStream) receive() {
+	for {
+		req, err := w.stream.Recv()
+		if err != nil {
+			w.ended <- err
+			return
+		}
+		switch r := req.RequestUnion.(type) {
+		case *pb.WatchRequest_CreateRequest:
+			w.create(r.CreateRequest)
+		case *pb.WatchRequest_CancelRequest:
+			// An unknown watcher gets no answer.
+			_ = w.hub.Cancel(r.CancelRequest.GetWatchId())
+		case *pb.WatchRequest_ProgressRequest:
+			w.hub.RequestProgress(watch.AllWatchers)
+		}
+	}
+}
+
+// create adds a watcher, or tells the client, in its turn, why not.
+func (w *watchStream) create(r *pb.WatchCreateRequest) {
+	if r == nil {
+		return
+	}
+	req := watch.Request{
+		ID:   r.WatchId,
+		Key:  string(r.Key),
+		End:  string(r.RangeEnd),
+		From: r.StartRevision,
+		Tag:  &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify},
+	}
+	if req.Key == "" {
+		req.Key = "\x00" // the smallest key there is
+	}
+	for _, f := range r.Filters {
+		req.NoPut = req.NoPut || f == pb.WatchCreateRequest_NOPUT
+		req.NoDelete = req.NoDelete || f == pb.WatchCreateRequest_NODELETE
+	}
+	if r.WatchId < 0 {
+		w.hub.Reject(errWatchID)
+		return
+	}
+	if _, err := w.hub.Watch(req); err != nil {
+		w.hub.Reject(err)
+	}
+}
+
+// errWatchID refuses ids that mean something else in responses.
+var errWatchID = errors.New("etcdserver: watch ID is negative")
+
+// reason is the text that tells a client why a watch was refused.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, watch.ErrRevision):
+		return rpctypes.ErrCompacted.Error()
+	case errors.Is(err, watch.ErrEmptyRange):
+		return "mvcc: watcher range is empty"
+	case errors.Is(err, watch.ErrDuplicate):
+		return "mvcc: duplicate watch ID provided on the WatchStream"
+	default:
+		return err.Error()
+	}
+}
+
+// send sends until the stream ends.
+func (w *watchStream) send(ctx context.Context) error {
+	for {
+		for b, ok := w.hub.Poll(); ok; b, ok = w.hub.Poll() {
+			if err := w.answer(&b); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-w.hub.Ready():
+		case <-w.ticks():
+			w.tick()
+		case err := <-w.ended:
+			return watchEnd(err)
+		case <-ctx.Done():
+			return watchEnd(context.Cause(ctx))
+		case <-w.service.stop.Done():
+			return api.Error(context.Cause(w.service.stop))
+		}
+	}
+}
+
+// watchEnd is how a stream ends if receiving did with err.
+func watchEnd(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.Is(err, context.Canceled):
+		return rpctypes.ErrGRPCWatchCanceled
+	default:
+		return err
+	}
+}
+
+// answer sends one batch of the hub's.
+func (w *watchStream) answer(b *watch.Batch[*Event]) error {
+	switch b.Kind {
+	case watch.Changed:
+		t := b.Tag.(*watcher)
+		t.quiet = false
+		return w.sendEvents(b, t)
+	case watch.Progress:
+		if b.ID != watch.AllWatchers {
+			w.asked--
+			w.askProgress()
+		} else if w.watchers == 0 {
+			return nil // nobody to tell, as in etcd
+		}
+	case watch.Created:
+		if b.Err == nil {
+			w.began(b)
+		}
+	case watch.Cancelled:
+		w.watchers--
+		delete(w.quiet, b.ID)
+	default:
+		panic(fmt.Sprintf("etcd: batch of unknown kind %d", b.Kind))
+	}
+	return w.stream.Send(w.control(b))
+}
+
+// control is the response for a batch without events.
+func (w *watchStream) control(b *watch.Batch[*Event]) *pb.WatchResponse {
+	resp := &pb.WatchResponse{
+		Header:          w.service.headerAt(w.service.node.View(), b.Revision),
+		WatchId:         b.ID,
+		Created:         b.Kind == watch.Created,
+		Canceled:        b.Kind == watch.Cancelled || b.Err != nil,
+		CompactRevision: b.Compacted,
+	}
+	if b.Kind == watch.Created && b.Err != nil {
+		resp.CancelReason = reason(b.Err)
+	}
+	return resp
+}
+
+// began notes a watcher that the client is about to hear of.
+func (w *watchStream) began(b *watch.Batch[*Event]) {
+	w.watchers++
+	t := b.Tag.(*watcher)
+	if !t.progress {
+		return
+	}
+	// As in etcd, the first tick after its creation reports a watcher's progress.
+	t.quiet = true
+	w.quiet[b.ID] = t
+	if w.ticker == nil {
+		// Spread, so that the streams of a client that restarted do not tick together.
+		d := w.service.interval
+		w.ticker = time.NewTicker(d + rand.N(d/10+1))
+	}
+}
+
+// ticks is the ticker's channel, if it runs.
+func (w *watchStream) ticks() <-chan time.Time {
+	if w.ticker == nil {
+		return nil
+	}
+	return w.ticker.C
+}
+
+// maxAsked bounds the progress requests at the hub, which drops those above
+// its own bound.
+const maxAsked = 32
+
+// tick reports the progress of the watchers that have had nothing to send.
+func (w *watchStream) tick() {
+	w.due, w.asked = w.due[:0], 0 // what is not answered by now will not be
+	for id, t := range w.quiet {
+		if t.quiet {
+			w.due = append(w.due, id)
+		}
+		t.quiet = true
+	}
+	w.askProgress()
+}
+
+func (w *watchStream) askProgress() {
+	for w.asked < maxAsked && len(w.due) > 0 {
+		id := w.due[len(w.due)-1]
+		w.due = w.due[:len(w.due)-1]
+		w.asked++
+		w.hub.RequestProgress(id)
+	}
+}
+
+// sendEvents sends the events of one batch, in fragments if the watcher wants
+// them and the response would be too large. Until the last of them the client
+// does not have a whole revision, and does not resume after it (W1, T14): that
+// is why only the last is without the flag.
+func (w *watchStream) sendEvents(b *watch.Batch[*Event], t *watcher) error {
+	f := &w.frame
+	f.stamp = stamp{w.service.identity, b.Revision, w.service.node.View().Term}
+	f.id, f.prev, f.events = b.ID, t.prev, b.Events
+	f.fragment = false
+	defer func() { f.events = nil }()
+	if !t.fragment || len(b.Events) < 2 || f.size() < w.service.maxBytes {
+		return w.stream.SendMsg(f)
+	}
+	for rest := b.Events; len(rest) > 0; {
+		n := f.fits(rest, w.service.maxBytes)
+		f.events, rest = rest[:n], rest[n:]
+		f.fragment = len(rest) > 0
+		if err := w.stream.SendMsg(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

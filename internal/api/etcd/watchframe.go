@@ -1,0 +1,81 @@
+package etcd
+
+import "google.golang.org/grpc/mem"
+
+// shareAbove is the size in bytes from which an event is sent from where it
+// lies. Copying a smaller one costs less than one more buffer does.
+const shareAbove = 4 << 10
+
+// watchFrame is a pb.WatchResponse with events.
+type watchFrame struct {
+	stamp
+	id       int64
+	prev     bool
+	fragment bool
+	events   []*Event
+}
+
+// headSize is the length of everything but the events.
+func (f *watchFrame) headSize() int {
+	n := blockSize(f.stamp.size()) + fieldSize(uint64(f.id))
+	if f.fragment {
+		n += fieldSize(1)
+	}
+	return n
+}
+
+// size is the length of the message.
+func (f *watchFrame) size() int {
+	n := f.headSize()
+	for _, e := range f.events {
+		n += len(e.encoded(f.prev).bytes)
+	}
+	return n
+}
+
+// fits is how many of the events, at least one, make a fragment of less than
+// limit bytes.
+func (f *watchFrame) fits(events []*Event, limit int) int {
+	f.fragment = true
+	size := f.headSize()
+	for i, e := range events {
+		size += len(e.encoded(f.prev).bytes)
+		if i > 0 && size >= limit {
+			return i
+		}
+	}
+	return len(events)
+}
+
+// buffers implements frame. Small events are copied behind the head or the
+// large event before them; large ones are shared by all responses.
+func (f *watchFrame) buffers() mem.BufferSlice {
+	room, large := f.headSize(), 0
+	for _, e := range f.events {
+		if n := len(e.encoded(f.prev).bytes); n < shareAbove {
+			room += n
+		} else {
+			large++
+		}
+	}
+	out := make(mem.BufferSlice, 0, 1+2*large)
+	b := f.stamp.append(make([]byte, 0, room))
+	b = appendField(b, varint2, uint64(f.id))
+	b = appendBool(b, varint7, f.fragment)
+	for _, e := range f.events {
+		enc := e.encoded(f.prev)
+		if len(enc.bytes) < shareAbove {
+			b = append(b, enc.bytes...)
+			continue
+		}
+		if len(b) > 0 {
+			out = append(out, mem.SliceBuffer(b))
+			b = b[len(b):]
+		}
+		out = append(out, enc.buffer)
+	}
+	if len(b) > 0 {
+		out = append(out, mem.SliceBuffer(b))
+	}
+	return out
+}
