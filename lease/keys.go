@@ -1,0 +1,153 @@
+package lease
+
+import "slices"
+
+// attachment is one key on one lease, linked to the lease's other keys.
+type attachment struct {
+	key        string
+	slot       uint32
+	prev, next uint32 // 0: none
+}
+
+// keyList is a lease's keys.
+type keyList struct {
+	first uint32 // 0: none
+	count uint32
+}
+
+// attachments says which key is attached to which lease. A lease without keys
+// costs eight bytes here, a key 32 and its place in the map.
+//
+// Invariants: owner[k] == e if and only if entries[e] is in use with key k, and
+// e is then in the list of entries[e].slot, and in no other; a list's count is
+// its length.
+type attachments struct {
+	owner   map[string]uint32
+	entries paged[attachment] // numbered from 1
+	lists   paged[keyList]    // by slot of the lease
+	free    uint32            // first unused entry, linked by next
+	top     uint32            // entries ever used
+}
+
+func newAttachments() *attachments {
+	return &attachments{owner: make(map[string]uint32)}
+}
+
+// attach links a key that is attached to no lease.
+func (a *attachments) attach(slot uint32, key string) {
+	n := a.free
+	if n != 0 {
+		a.free = a.entries.at(n).next
+	} else {
+		a.top++
+		n = a.top
+		a.entries.grow(n)
+	}
+	list := a.lists.grow(slot)
+	*a.entries.at(n) = attachment{key: key, slot: slot, next: list.first}
+	if list.first != 0 {
+		a.entries.at(list.first).prev = n
+	}
+	list.first = n
+	list.count++
+	a.owner[key] = n
+}
+
+// detach unlinks a key, if it is attached.
+func (a *attachments) detach(key string) {
+	n, ok := a.owner[key]
+	if !ok {
+		return
+	}
+	delete(a.owner, key)
+	e := a.entries.at(n)
+	list := a.lists.at(e.slot)
+	list.count--
+	if e.next != 0 {
+		a.entries.at(e.next).prev = e.prev
+	}
+	if e.prev != 0 {
+		a.entries.at(e.prev).next = e.next
+	} else {
+		list.first = e.next
+	}
+	a.release(n)
+}
+
+// release gives entry n up.
+func (a *attachments) release(n uint32) {
+	*a.entries.at(n) = attachment{next: a.free}
+	a.free = n
+}
+
+// keys returns the keys of the lease in a slot, sorted.
+func (a *attachments) keys(slot uint32) []string {
+	list := a.lists.get(slot)
+	if list.count == 0 {
+		return nil
+	}
+	out := make([]string, 0, list.count)
+	for n := list.first; n != 0; n = a.entries.at(n).next {
+		out = append(out, a.entries.at(n).key)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// detachAll unlinks the keys of the lease in a slot and returns them, sorted.
+func (a *attachments) detachAll(slot uint32) []string {
+	out := a.keys(slot)
+	for n := a.lists.get(slot).first; n != 0; {
+		next := a.entries.at(n).next
+		delete(a.owner, a.entries.at(n).key)
+		a.release(n)
+		n = next
+	}
+	a.lists.clear(slot)
+	return out
+}
+
+// Attach attaches a key to a lease; a key that is attached to another moves. It
+// returns ErrNotFound or a *KeyLimitError.
+//
+// A lease whose end is decided takes keys still: the log orders the two, and
+// either the key goes with the lease or the lease is not found (T21).
+func (l *Lessor) Attach(id ID, key string) error {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return ErrNotFound
+	}
+	if n, ok := l.keys.owner[key]; ok && l.keys.entries.at(n).slot == slot {
+		return nil
+	}
+	if limit := l.cfg.MaxKeys; limit > 0 && int(l.keys.lists.get(slot).count) >= limit {
+		return &KeyLimitError{ID: id, Limit: limit}
+	}
+	l.keys.detach(key)
+	l.keys.attach(slot, key)
+	return nil
+}
+
+// Detach undoes Attach. A key that is not attached stays so.
+func (l *Lessor) Detach(key string) { l.keys.detach(key) }
+
+// LeaseOf returns the lease that a key is attached to, 0 if there is none.
+func (l *Lessor) LeaseOf(key string) ID {
+	n, ok := l.keys.owner[key]
+	if !ok {
+		return 0
+	}
+	return l.table.record(l.keys.entries.at(n).slot).id
+}
+
+// Keys returns the keys attached to a lease, sorted.
+func (l *Lessor) Keys(id ID) []string {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return nil
+	}
+	return l.keys.keys(slot)
+}
+
+// Attached returns the number of attached keys.
+func (l *Lessor) Attached() int { return len(l.keys.owner) }

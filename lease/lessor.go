@@ -1,0 +1,204 @@
+package lease
+
+import (
+	"fmt"
+	"iter"
+)
+
+// Lessor holds every lease and the keys attached to it.
+//
+// Lessor never reads a clock, starts a goroutine or does I/O. It is not safe
+// for concurrent use.
+type Lessor struct {
+	cfg Config
+	// now is the instant that Advance last told.
+	now   Instant
+	table *table
+	keys  *attachments
+	// countdown says, for a checkpointed lease, from which instant of this
+	// member's own clock on it may end; 0 means that this member has recovered
+	// the lease and has not begun to count.
+	countdown paged[Instant]
+	// tracker times the leases. It is nil unless this member is primary.
+	tracker    *tracker
+	lastToken  Token
+	generation uint64
+}
+
+// New returns an empty Lessor, not primary, whose clock shows 0.
+func New(c Config) *Lessor {
+	return &Lessor{cfg: c.withDefaults(), table: newTable(0), keys: newAttachments()}
+}
+
+// Grant creates a lease and, on a primary, starts its countdown. It returns
+// ErrBadID, a *TTLError, ErrExists, or a *NameError.
+//
+// A repeated request (a live lease of that ID or name has the same RequestID
+// and Owner) returns the lease that the first one created, whose countdown goes
+// on: see Remaining (T3).
+func (l *Lessor) Grant(t Terms) (Info, error) {
+	if t.ID <= 0 {
+		return Info{}, ErrBadID
+	}
+	if t.TTL < l.cfg.MinTTL || t.TTL > l.cfg.MaxTTL {
+		return Info{}, &TTLError{Got: t.TTL, Min: l.cfg.MinTTL, Max: l.cfg.MaxTTL}
+	}
+	if slot, ok := l.table.index[t.ID]; ok {
+		if held := l.table.info(slot); t.repeats(&held) {
+			return held, nil
+		}
+		return Info{}, ErrExists
+	}
+	if slot, ok := l.table.names[t.Name]; ok {
+		holder := l.table.info(slot)
+		if t.repeats(&holder) {
+			return holder, nil
+		}
+		return Info{}, &NameError{Name: t.Name, Holder: holder}
+	}
+	slot := l.table.insert(Info{Terms: t, Token: l.nextToken(), Stamp: 1})
+	if l.tracker != nil {
+		l.tracker.start(slot)
+	}
+	return l.table.info(slot), nil
+}
+
+// repeats says whether t is the request that created the lease held.
+func (t *Terms) repeats(held *Info) bool {
+	return t.RequestID != "" && t.RequestID == held.RequestID && t.Owner == held.Owner &&
+		t.Name == held.Name
+}
+
+// nextToken never repeats itself, nor reaches into the next generation.
+func (l *Lessor) nextToken() Token {
+	l.lastToken++
+	if g := uint64(l.lastToken >> generationShift); g != l.generation {
+		panic(fmt.Sprintf("lease: the tokens of generation %d are used up", l.generation))
+	}
+	return l.lastToken
+}
+
+// Revoke ends a lease and returns the keys that were attached to it, sorted.
+// It returns ErrNotFound.
+func (l *Lessor) Revoke(id ID) ([]string, error) {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return nil, ErrNotFound
+	}
+	return l.end(slot), nil
+}
+
+// Expire ends a lease as Due decided, and returns the keys that were attached
+// to it, sorted. It does nothing, and returns ok=false, if the lease is not the
+// one that was decided about: gone, granted again (T28), or changed since. On a
+// primary a lease that has changed is then alive again.
+func (l *Lessor) Expire(d Due) (keys []string, ok bool) {
+	slot, ok := l.table.index[d.ID]
+	if !ok {
+		return nil, false
+	}
+	r := l.table.record(slot)
+	if r.token != d.Token {
+		// Another life of the ID. If its end has been decided too, that is
+		// another decision, whose outcome is still open.
+		return nil, false
+	}
+	if r.stamp != d.Stamp {
+		if l.tracker != nil {
+			l.tracker.reinstate(slot, isExpiring)
+		}
+		return nil, false
+	}
+	return l.end(slot), true
+}
+
+// end removes a lease with its keys in one step (T5).
+func (l *Lessor) end(slot uint32) []string {
+	if l.tracker != nil {
+		l.tracker.forget(slot)
+	}
+	l.countdown.clear(slot)
+	l.table.remove(slot)
+	return l.keys.detachAll(slot)
+}
+
+// Checkpoint sets or clears the checkpoints of leases, and skips those that are
+// not there or have another token. A set one starts this member's own
+// countdown at its current instant.
+func (l *Lessor) Checkpoint(list []Checkpoint) {
+	for _, c := range list {
+		slot, ok := l.table.index[c.ID]
+		if !ok || c.Remaining < 0 || l.table.record(slot).token != c.Token {
+			continue
+		}
+		if c.Remaining > 0 {
+			l.table.change(slot).remaining = c.Remaining
+			*l.countdown.grow(slot) = l.now.after(c.Remaining)
+		} else if r := l.table.record(slot); r.remaining != 0 {
+			r = l.table.change(slot)
+			r.remaining = 0
+			r.stamp++
+			l.countdown.clear(slot)
+		}
+		if l.tracker != nil {
+			l.tracker.checkpointed(slot)
+		}
+	}
+}
+
+// Lookup returns a copy of a lease.
+func (l *Lessor) Lookup(id ID) (Info, bool) {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return Info{}, false
+	}
+	return l.table.info(slot), true
+}
+
+// ByName returns a copy of the lease that holds a name.
+func (l *Lessor) ByName(name string) (Info, bool) {
+	slot, ok := l.table.names[name]
+	if !ok {
+		return Info{}, false
+	}
+	return l.table.info(slot), true
+}
+
+// Remaining returns how long a lease will certainly live if it is not renewed
+// or revoked, rounded down and never negative (T24); ok=false means that there
+// is no such lease. A lease whose end is decided has 0. Only a primary really
+// knows: a follower tells its own countdown of a checkpointed lease, and the
+// full TTL of any other.
+func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return 0, false
+	}
+	r := l.table.record(slot)
+	expiry := l.countdown.get(slot)
+	switch {
+	case l.tracker != nil:
+		expiry = l.tracker.expiry(slot)
+	case r.remaining == 0:
+		return r.ttl, true
+	case expiry == 0:
+		return r.remaining, true
+	}
+	return max(0, TTL(expiry-1-l.now)), true
+}
+
+// Leases yields a copy of every lease, in ID order. Those that end while the
+// caller iterates are left out, if their turn has not come.
+func (l *Lessor) Leases() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		for _, p := range inOrder(l.table.pages, l.Len()) {
+			slot, ok := l.table.index[p.id]
+			if ok && !yield(l.table.info(slot)) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns the number of leases.
+func (l *Lessor) Len() int { return len(l.table.index) }

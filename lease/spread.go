@@ -1,0 +1,53 @@
+package lease
+
+// spreader thins out the expiries that a promotion gives, so that no second
+// has more than its share to end. It never makes one earlier, and needs no
+// order: every lease takes the first place that is free at or after its own
+// expiry.
+type spreader struct {
+	rate int64
+	now  Instant
+	// seconds tells of each second after the promotion how many places are
+	// taken, or, once it is full, from which later second to look on.
+	seconds map[int64]second
+}
+
+type second struct {
+	taken int64
+	next  int64 // when full
+}
+
+func newSpreader(rate int, now Instant) *spreader {
+	return &spreader{rate: int64(rate), now: now, seconds: make(map[int64]second)}
+}
+
+// spread returns the instant at which a lease with this expiry may end.
+func (s *spreader) spread(expiry Instant) Instant {
+	own := max(0, int64(expiry-s.now)/1000)
+	n := s.free(own)
+	place := s.seconds[n].taken
+	s.seconds[n] = second{taken: place + 1, next: n + 1}
+	if n == own {
+		return expiry
+	}
+	// Evenly over the second that it was moved to.
+	at := s.now + Instant(n*1000+place*1000/s.rate)
+	return max(expiry, at)
+}
+
+// free returns the first second from n on that is not full. Full ones are
+// skipped in one step the next time, so that a pile-up stays linear.
+func (s *spreader) free(n int64) int64 {
+	to := n
+	for s.seconds[to].taken >= s.rate {
+		to = s.seconds[to].next
+	}
+	for n != to {
+		f := s.seconds[n]
+		next := f.next
+		f.next = to
+		s.seconds[n] = f
+		n = next
+	}
+	return to
+}

@@ -1,0 +1,166 @@
+package lease
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// record is the part of a lease that every lease has. It holds no pointer, so
+// the garbage collector never looks into a page of records.
+type record struct {
+	id        ID // 0: the slot is free
+	ttl       TTL
+	token     Token
+	remaining TTL // as checkpointed; 0: not checkpointed
+	stamp     uint64
+}
+
+// extra is what only some leases have. It is never changed after the grant, so
+// a View may share it.
+type extra struct {
+	name, owner, requestID string
+	labels                 map[string]string
+}
+
+// page holds pageSize leases. extras is nil until one of them has any.
+type page struct {
+	records *[pageSize]record
+	extras  *[pageSize]*extra
+	// epoch is the table's when the page was made or copied. If it is older, a
+	// View may hold the page, and it is copied before it is written.
+	epoch uint64
+}
+
+// table is the replicated part of the engine: leases in slots.
+//
+// Invariants: index[id] == s if and only if slot s holds the lease id; names
+// likewise for the leases with a name; every slot below top is in index or in
+// free, not in both.
+type table struct {
+	pages []*page
+	epoch uint64
+	index map[ID]uint32
+	names map[string]uint32
+	free  []uint32
+	top   uint32
+}
+
+func newTable(size int) *table {
+	return &table{index: make(map[ID]uint32, size), names: make(map[string]uint32)}
+}
+
+// record returns the record in a slot, to be read.
+func (t *table) record(slot uint32) *record {
+	return &t.pages[slot>>pageBits].records[slot&(pageSize-1)]
+}
+
+// mutable returns the page of a slot, to be written: a copy, if a View may hold
+// the one there was.
+func (t *table) mutable(slot uint32) *page {
+	p := &t.pages[slot>>pageBits]
+	if (*p).epoch != t.epoch {
+		c := &page{epoch: t.epoch, records: new([pageSize]record)}
+		*c.records = *(*p).records
+		if (*p).extras != nil {
+			c.extras = new([pageSize]*extra)
+			*c.extras = *(*p).extras
+		}
+		*p = c
+	}
+	return *p
+}
+
+// change returns the record in a slot, to be written.
+func (t *table) change(slot uint32) *record {
+	return &t.mutable(slot).records[slot&(pageSize-1)]
+}
+
+// extra returns what only some leases have, nil for the others.
+func (p *page) extra(slot uint32) *extra {
+	if p.extras == nil {
+		return nil
+	}
+	return p.extras[slot&(pageSize-1)]
+}
+
+// info returns a copy of the lease in a slot.
+func (p *page) info(slot uint32) Info {
+	r := &p.records[slot&(pageSize-1)]
+	i := Info{
+		Terms: Terms{ID: r.id, TTL: r.ttl},
+		Token: r.token, Remaining: r.remaining, Stamp: r.stamp,
+	}
+	if x := p.extra(slot); x != nil {
+		i.Name, i.Owner, i.RequestID = x.name, x.owner, x.requestID
+		i.Labels = maps.Clone(x.labels)
+	}
+	return i
+}
+
+func (t *table) info(slot uint32) Info { return t.pages[slot>>pageBits].info(slot) }
+
+// insert puts a lease into a free slot. Its ID and name must not be there yet.
+func (t *table) insert(i Info) uint32 {
+	slot := t.top
+	if n := len(t.free); n > 0 {
+		slot = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		t.top++
+		if int(slot>>pageBits) == len(t.pages) {
+			t.pages = append(t.pages, &page{epoch: t.epoch, records: new([pageSize]record)})
+		}
+	}
+	p := t.mutable(slot)
+	p.records[slot&(pageSize-1)] = record{
+		id: i.ID, ttl: i.TTL, token: i.Token, remaining: i.Remaining, stamp: i.Stamp,
+	}
+	if i.Name != "" || i.Owner != "" || i.RequestID != "" || len(i.Labels) > 0 {
+		if p.extras == nil {
+			p.extras = new([pageSize]*extra)
+		}
+		p.extras[slot&(pageSize-1)] = &extra{
+			name: i.Name, owner: i.Owner, requestID: i.RequestID, labels: maps.Clone(i.Labels),
+		}
+	}
+	t.index[i.ID] = slot
+	if i.Name != "" {
+		t.names[i.Name] = slot
+	}
+	return slot
+}
+
+// remove frees a slot.
+func (t *table) remove(slot uint32) {
+	p := t.mutable(slot)
+	delete(t.index, p.records[slot&(pageSize-1)].id)
+	if x := p.extra(slot); x != nil {
+		if x.name != "" {
+			delete(t.names, x.name)
+		}
+		p.extras[slot&(pageSize-1)] = nil
+	}
+	p.records[slot&(pageSize-1)] = record{}
+	t.free = append(t.free, slot)
+}
+
+// placed is a lease's ID and where it is.
+type placed struct {
+	id   ID
+	slot uint32
+}
+
+// inOrder returns the leases in pages, of which there are n, by ID.
+func inOrder(pages []*page, n int) []placed {
+	out := make([]placed, 0, n)
+	for i, p := range pages {
+		for j := range p.records {
+			if id := p.records[j].id; id != 0 {
+				out = append(out, placed{id, uint32(i<<pageBits | j)})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b placed) int { return cmp.Compare(a.id, b.id) })
+	return out
+}

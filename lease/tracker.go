@@ -1,0 +1,238 @@
+package lease
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/internal/wheel"
+)
+
+// flags are where a lease is on its way from alive to gone. A lease with none
+// is simply alive.
+type flags uint8
+
+const (
+	isDue      flags = 1 << iota // past its expiry, not yet decided about
+	isExpiring                   // its end is decided, the outcome is not known
+	isSilent                     // to be checkpointed, not yet proposed
+	isPending                    // a checkpoint is proposed, the outcome is not known
+	isHeld                       // pending and past its expiry: the outcome is awaited first
+)
+
+// timing is what the primary alone knows of a lease.
+type timing struct {
+	// expiry is the first instant at which the lease may end.
+	expiry Instant
+	// quiet is the instant from which on the lease is silent.
+	quiet Instant
+	state flags
+}
+
+// tracker times the leases of a primary.
+//
+// A renewal only changes the two instants of a lease. Its entry in the wheel
+// stays and fires at the old time, when place looks at the instants again: so a
+// lease that is renewed costs the wheel one move in half its TTL, however often
+// it is renewed.
+//
+// Invariants: a live lease is in exactly one of the wheel, isDue, isExpiring
+// and isHeld; at most one proposal of the tracker about a lease is under way,
+// so isExpiring excludes isPending; the wheel's instant is not after expiry,
+// and without flags not after quiet.
+type tracker struct {
+	cfg     *Config
+	table   *table // read only
+	now     Instant
+	timings paged[timing] // by slot
+	wheel   *wheel.Wheel
+	due     dueQueue
+	silent  []uint32 // slots, oldest first; one without isSilent is stale
+	dues    int      // leases with isDue
+	silents int      // leases with isSilent
+}
+
+func newTracker(cfg *Config, t *table, now Instant) *tracker {
+	return &tracker{cfg: cfg, table: t, now: now, wheel: wheel.New(int64(now))}
+}
+
+// advance moves the clock.
+func (t *tracker) advance(now Instant) {
+	t.now = now
+	t.wheel.Advance(int64(now), t.place)
+}
+
+// start begins to time a lease that was just granted.
+func (t *tracker) start(slot uint32) {
+	ttl := t.table.record(slot).ttl
+	t.resume(slot, t.now.after(ttl), t.now.after(t.cfg.silence(ttl)))
+}
+
+// resume begins to time a lease that was there before this member was primary.
+func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
+	*t.timings.grow(slot) = timing{expiry: expiry, quiet: quiet}
+	t.place(slot)
+}
+
+// expiry returns the first instant at which a lease may end: one whose end is
+// decided, at once.
+func (t *tracker) expiry(slot uint32) Instant {
+	k := t.timings.at(slot)
+	if k.state&isExpiring != 0 {
+		return 0
+	}
+	return k.expiry
+}
+
+// forget stops timing a lease.
+func (t *tracker) forget(slot uint32) {
+	t.unset(slot, isDue|isSilent)
+	t.wheel.Remove(slot)
+	t.timings.clear(slot)
+}
+
+// place puts a lease where its instants and flags say: among the due or the
+// silent, or into the wheel until there is something to do about it.
+func (t *tracker) place(slot uint32) {
+	k := t.timings.at(slot)
+	switch {
+	case k.state&(isDue|isExpiring) != 0:
+	case k.expiry <= t.now && k.state&isPending != 0:
+		// Deciding now would leave two proposals under way, and nobody could
+		// tell which of them was dropped if one is.
+		k.state |= isHeld
+		t.wheel.Remove(slot)
+	case k.expiry <= t.now:
+		t.unset(slot, isSilent)
+		k.state |= isDue
+		t.dues++
+		t.due.push(dueEntry{k.expiry, t.table.record(slot).id, slot})
+		t.wheel.Remove(slot)
+	case k.state&(isSilent|isPending) != 0:
+		t.wheel.Add(slot, int64(k.expiry))
+	case k.quiet <= t.now:
+		k.state |= isSilent
+		t.silents++
+		t.silent = append(t.silent, slot)
+		t.wheel.Add(slot, int64(k.expiry))
+	default:
+		t.wheel.Add(slot, int64(min(k.expiry, k.quiet)))
+	}
+}
+
+// unset takes flags off a lease and keeps the queues in step.
+func (t *tracker) unset(slot uint32, f flags) {
+	k := t.timings.at(slot)
+	f &= k.state
+	k.state &^= f
+	if f&isDue != 0 {
+		t.dues--
+		if t.dues == 0 {
+			t.due = reuse(t.due)
+		}
+	}
+	if f&isSilent != 0 {
+		t.silents--
+		if t.silents == 0 {
+			t.silent = reuse(t.silent)
+		}
+	}
+}
+
+// reuse empties a queue of which nothing is left but stale entries. The room
+// of a large one, which a pile-up took, is given back.
+func reuse[Q ~[]E, E any](q Q) Q {
+	if cap(q) > 4096 {
+		return nil
+	}
+	return q[:0]
+}
+
+// renew starts a lease's TTL anew. ok is false if its end is decided.
+func (t *tracker) renew(slot uint32) (_ Renewal, ok bool) {
+	k, r := t.timings.at(slot), t.table.record(slot)
+	if k.state&isExpiring != 0 {
+		return Renewal{}, false
+	}
+	// A promotion may have given more than a TTL; a renewal takes nothing back.
+	k.expiry = max(k.expiry, t.now.after(r.ttl))
+	k.quiet = t.now.after(t.cfg.silence(r.ttl))
+	n := Renewal{TTL: r.ttl}
+	if k.state != 0 || r.remaining != 0 {
+		// Rare: the entry in the wheel may be too late for the new instants, or
+		// not be there. What is checkpointed stays so until that is cleared.
+		n.Clear = k.state&isPending != 0 || r.remaining != 0
+		t.unset(slot, isDue|isSilent|isHeld)
+		t.place(slot)
+	}
+	return n, true
+}
+
+// reinstate takes back the proposal about a lease, if there is one of the kinds
+// in f: it was dropped, or the lease has changed since it was made.
+func (t *tracker) reinstate(slot uint32, f flags) {
+	if t.timings.at(slot).state&f == 0 {
+		return
+	}
+	t.unset(slot, f|isHeld)
+	t.place(slot)
+}
+
+// checkpointed learns that a checkpoint of a lease was set or cleared. The
+// primary goes on counting to the true expiry.
+func (t *tracker) checkpointed(slot uint32) {
+	k, r := t.timings.at(slot), t.table.record(slot)
+	if r.remaining != 0 {
+		t.unset(slot, isPending|isHeld|isSilent)
+		k.quiet = t.now.after(t.cfg.CheckpointInterval)
+	} else {
+		// What was set before this is gone; a proposal that is under way will
+		// be applied after this, and stays pending.
+		k.quiet = min(k.quiet, t.now.after(t.cfg.silence(r.ttl)))
+	}
+	t.place(slot)
+}
+
+// decide takes up to most leases past their expiry, in order, and marks them.
+func (t *tracker) decide(most int) []Due {
+	var out []Due
+	for t.dues > 0 && len(out) < most {
+		e := t.due.pop()
+		k, r := t.timings.at(e.slot), t.table.record(e.slot)
+		if k.state&isDue == 0 || r.id != e.id || k.expiry != e.expiry {
+			continue // renewed or gone since
+		}
+		t.unset(e.slot, isDue)
+		k.state |= isExpiring
+		out = append(out, Due{ID: r.id, Token: r.token, Stamp: r.stamp})
+	}
+	return out
+}
+
+// report takes up to most silent leases and marks them.
+func (t *tracker) report(most int) []Checkpoint {
+	var out []Checkpoint
+	for t.silents > 0 && len(out) < most {
+		slot := t.silent[0]
+		t.silent = t.silent[1:]
+		k, r := t.timings.at(slot), t.table.record(slot)
+		if k.state&isSilent == 0 {
+			continue // renewed, due or gone since
+		}
+		t.unset(slot, isSilent)
+		k.state |= isPending
+		// At least 1: a lease at its expiry is due, and not silent any more.
+		remaining := TTL(k.expiry - t.now)
+		out = append(out, Checkpoint{ID: r.id, Token: r.token, Remaining: remaining})
+	}
+	slices.SortFunc(out, func(a, b Checkpoint) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// next returns an instant before which decide and report have nothing new.
+func (t *tracker) next() (Instant, bool) {
+	if t.dues > 0 || t.silents > 0 {
+		return t.now, true
+	}
+	at, ok := t.wheel.Next()
+	return Instant(at), ok
+}
