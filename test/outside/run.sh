@@ -1,0 +1,131 @@
+#!/bin/bash
+# Runs suites that others wrote against the leasehold binary in etcd's place.
+# See README.md beside this file.
+set -euo pipefail
+
+version=v3.7.3 # of etcd's etcdctl, etcdutl and tests
+here=$(cd "$(dirname "$0")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+
+usage() {
+  cat <<END
+usage: $0 [flags]
+  -suite common|e2e|gateway|all   which suite (default all)
+  -server PATH      binary to put in etcd's place (default: built from this repo)
+  -run REGEXP       other tests than the suite's one-member selection
+  -exclusions FILE  tests that may fail, and are not run (default exclusions.txt)
+  -all              run the excluded tests, too
+  -timeout D        limit for each suite (default 30m)
+  -v                print what the tests print, while they run
+END
+  exit 2
+}
+
+suite=all server= selection= exclusions=$here/exclusions.txt all= timeout=30m verbose=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -suite) suite=$2; shift ;;
+    -server) server=$2; shift ;;
+    -run) selection=$2; shift ;;
+    -exclusions) exclusions=$2; shift ;;
+    -timeout) timeout=$2; shift ;;
+    -all) all=1 ;;
+    -v) verbose=1 ;;
+    *) usage ;;
+  esac
+  shift
+done
+case $suite in common|e2e|gateway|all) ;; *) usage ;; esac
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/leasehold-outside/$version
+mkdir -p "$cache"
+# The suites use fixed ports, so there is one run at a time.
+exec 9>"$cache/lock"
+flock 9
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+say() { echo "outside: $*" >&2; }
+
+# build fills the cache with etcd's own client and test binaries. They come from
+# a module of their own, since etcd's server must not be among our dependencies.
+build() {
+  [ -e "$cache/complete" ] && return
+  say "building etcdctl, etcdutl and the tests of etcd $version in $cache"
+  (
+    cd "$cache"
+    [ -e go.mod ] || go mod init outside
+    go get go.etcd.io/etcd/{etcdctl,etcdutl,tests}/v3@$version
+    go build -mod=mod -o bin/etcdctl go.etcd.io/etcd/etcdctl/v3
+    go build -mod=mod -o bin/etcdutl go.etcd.io/etcd/etcdutl/v3
+    go test -mod=mod -tags e2e -c -o common.test go.etcd.io/etcd/tests/v3/common
+    go test -mod=mod -c -o e2e.test go.etcd.io/etcd/tests/v3/e2e
+    go list -mod=mod -m -f '{{.Dir}}' go.etcd.io/etcd/tests/v3 > source
+    touch complete
+  ) >&2
+}
+
+place_server() {
+  mkdir -p "$work/bin"
+  if [ -n "$server" ]; then
+    cp "$server" "$work/bin/etcd"
+  else
+    say "building leasehold"
+    (cd "$repo" && go build -o "$work/bin/etcd" ./cmd/leasehold)
+  fi
+  (cd "$repo" && go build -o "$work/verdict" ./test/outside/verdict)
+}
+
+# run_go_suite NAME DEFAULT-SELECTION
+run_go_suite() {
+  local name=$1 run=${selection:-$2} skip=
+  [ -n "$all" ] || skip=$("$work/verdict" -skip -suite "$name" -exclusions "$exclusions")
+  local args=(-test.v -test.timeout "$timeout" -test.run "$run" -bin-dir "$work/bin")
+  [ -z "$skip" ] || args+=(-test.skip "$skip")
+  say "suite $name: $name.test -test.run '$run'"
+  # What the binary exits with adds nothing: a failure is in its lines, and a
+  # crash leaves a test that did not end.
+  (
+    cd "$(cat "$cache/source")/$name"
+    E2E_TEST_MINIMAL=true TMPDIR=$work "$cache/$name.test" "${args[@]}" 2>&1 || true
+  ) | tee "$work/$name.log" | if [ -n "$verbose" ]; then cat; else progress; fi
+  judge "$name"
+}
+
+# progress shows each top-level result as it comes.
+progress() { grep --line-buffered -oE '^--- (PASS|FAIL|SKIP): .*' || true; }
+
+judge() {
+  local log=$work/$1.log
+  if "$work/verdict" -suite "$1" -exclusions "$exclusions" < "$log" > "$work/$1.verdict"; then
+    cat "$work/$1.verdict"
+    return
+  fi
+  cp "$log" "$cache/$1.failed.log"
+  cat "$work/$1.verdict"
+  grep -q '^=== RUN' "$log" || tail -n 20 "$log"
+  say "the whole log is in $cache/$1.failed.log"
+  failed=1
+}
+
+failed=
+place_server
+if [ "$suite" != gateway ]; then
+  build
+  cp "$cache/bin/etcdctl" "$cache/bin/etcdutl" "$work/bin/"
+fi
+# NoTLS is the one-member kind of cluster in tests/common; [^P] leaves out the
+# kinds whose names begin with PeerTLS or PeerAutoTLS, of three members.
+if [ "$suite" = common ] || [ "$suite" = all ]; then
+  run_go_suite common '.*/^(NoTLS|[^P].*)$'
+fi
+if [ "$suite" = e2e ] || [ "$suite" = all ]; then
+  run_go_suite e2e 'Lease|Lock|Elect|CurlV3|V3Curl|CtlV3Watch'
+fi
+if [ "$suite" = gateway ] || [ "$suite" = all ]; then
+  say "suite gateway: Debian's python3-etcd3gw"
+  { "$here/gateway.sh" "$work/bin/etcd" 2>&1 || true; } | tee "$work/gateway.log" |
+    if [ -n "$verbose" ]; then cat; else progress; fi
+  judge gateway
+fi
+[ -z "$failed" ] || exit 1

@@ -1,0 +1,69 @@
+// Verdict reads what a verbose Go test binary printed, and judges it by a list
+// of tests that may fail:
+//
+//	verdict -suite common -exclusions exclusions.txt < log
+//
+// It prints the tests that failed and one closing line, and ends with 1 if a
+// test failed that is not on the list, if a test never ended, or if nothing ran
+// at all. With -skip it prints instead the pattern that keeps a test binary
+// from running the excluded tests.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	suite := flag.String("suite", "", "`name` of the suite, the first word of exclusions")
+	list := flag.String("exclusions", "", "`file` of tests that may fail, with reasons")
+	skip := flag.Bool("skip", false, "print a -test.skip pattern and stop")
+	flag.Parse()
+	ok, err := run(*suite, *list, *skip)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "verdict:", err)
+	}
+	if !ok || err != nil {
+		os.Exit(1)
+	}
+}
+
+func run(suite, list string, skip bool) (ok bool, err error) {
+	f, err := os.Open(list)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	ex, err := readExclusions(f, suite)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", list, err)
+	}
+	if skip {
+		fmt.Println(ex.pattern())
+		return true, nil
+	}
+	r, err := readLog(os.Stdin)
+	if err != nil {
+		return false, err
+	}
+	out := bufio.NewWriter(os.Stdout)
+	ok = r.judge(ex).write(out, suite)
+	return ok, out.Flush()
+}
+
+// write prints the verdict, and returns whether the suite passes.
+func (v verdict) write(w io.Writer, suite string) bool {
+	for _, line := range v.lines {
+		fmt.Fprintln(w, line)
+	}
+	word := "PASS"
+	if !v.ok() {
+		word = "FAIL"
+	}
+	fmt.Fprintf(w, "%s: outside suite %s: %d passed, %d skipped, %d excluded, %d failed\n",
+		word, suite, v.passed, v.skipped, v.excluded, v.failed)
+	return v.ok()
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// exclusions are the tests that may fail, with reasons. A name covers its
+// subtests.
+type exclusions map[string]string
+
+// readExclusions reads lines of "suite test reason" and keeps one suite's.
+// Empty lines and lines that begin with # are for people.
+func readExclusions(r io.Reader, suite string) (exclusions, error) {
+	ex := exclusions{}
+	in := bufio.NewScanner(r)
+	for n := 1; in.Scan(); n++ {
+		line := strings.TrimSpace(in.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		f := strings.SplitN(line, " ", 3)
+		if len(f) < 3 || strings.TrimSpace(f[2]) == "" {
+			return nil, fmt.Errorf("line %d: want \"suite test reason\", got %q", n, line)
+		}
+		if f[0] == suite {
+			ex[f[1]] = strings.TrimSpace(f[2])
+		}
+	}
+	return ex, in.Err()
+}
+
+// covers returns the reason for a test or for what it is part of.
+func (ex exclusions) covers(name string) (string, bool) {
+	for {
+		if why, ok := ex[name]; ok {
+			return why, true
+		}
+		i := strings.LastIndexByte(name, '/')
+		if i < 0 {
+			return "", false
+		}
+		name = name[:i]
+	}
+}
+
+// pattern matches exactly the excluded tests, in the language of -test.skip:
+// alternatives of elements, each matched apart.
+func (ex exclusions) pattern() string {
+	var alternatives []string
+	for name := range ex {
+		elements := strings.Split(name, "/")
+		for i, e := range elements {
+			elements[i] = "^" + regexp.QuoteMeta(e) + "$"
+		}
+		alternatives = append(alternatives, strings.Join(elements, "/"))
+	}
+	slices.Sort(alternatives)
+	return strings.Join(alternatives, "|")
+}
+
+// An outcome is how a test ended; a test that began and never ended has "".
+type outcome struct {
+	word    string // PASS, FAIL, SKIP
+	seconds string
+}
+
+// A runLog holds the outcomes of one run, in the order in which tests began.
+type runLog struct {
+	order []string
+	by    map[string]outcome
+}
+
+var (
+	began = regexp.MustCompile(`^=== RUN +(\S+)`)
+	// Some tests print without a newline, so the end of a test may stand in the
+	// middle of a line.
+	ended = regexp.MustCompile(`--- (PASS|FAIL|SKIP): (\S+) \(([0-9.]+)s\)`)
+)
+
+func readLog(r io.Reader) (runLog, error) {
+	l := runLog{by: map[string]outcome{}}
+	note := func(name string, o outcome) {
+		if _, ok := l.by[name]; !ok {
+			l.order = append(l.order, name)
+		}
+		l.by[name] = o
+	}
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 64<<20) // servers log long lines
+	for in.Scan() {
+		if m := began.FindStringSubmatch(in.Text()); m != nil {
+			note(m[1], outcome{})
+		} else if m := ended.FindStringSubmatch(in.Text()); m != nil {
+			note(m[2], outcome{m[1], m[3]})
+		}
+	}
+	return l, in.Err()
+}
+
+// A verdict is what a run amounts to. Its lines are about tests of which there
+// is something to say; those that simply pass were seen when they ran.
+type verdict struct {
+	lines                             []string
+	passed, skipped, excluded, failed int
+}
+
+// ok: nothing failed, and something was tested.
+func (v verdict) ok() bool { return v.failed == 0 && v.passed > 0 }
+
+// judge holds every top-level test against the list.
+func (l runLog) judge(ex exclusions) verdict {
+	var v verdict
+	for _, name := range l.order {
+		if strings.Contains(name, "/") {
+			continue
+		}
+		o := l.by[name]
+		say := func(word, tail string) {
+			v.lines = append(v.lines, fmt.Sprintf("%-8s %s (%ss)%s", word, name, o.seconds, tail))
+		}
+		guilty := l.guilty(name, ex)
+		switch {
+		case o.word == "PASS":
+			v.passed++
+			if _, ok := ex.covers(name); ok {
+				say("PASS", ", although it is on the list of exclusions")
+			}
+		case o.word == "SKIP":
+			v.skipped++
+		case len(guilty) == 0:
+			v.excluded++
+			say("EXCLUDED", "")
+		default:
+			v.failed++
+			say("FAIL", "")
+			for _, g := range guilty {
+				v.lines = append(v.lines, "         "+g)
+			}
+		}
+	}
+	return v
+}
+
+// guilty lists what failed of a top-level test for no excused reason. A test
+// fails with its subtests, so it is guilty itself only when none of them
+// failed.
+func (l runLog) guilty(top string, ex exclusions) []string {
+	var out []string
+	for _, name := range l.order {
+		o := l.by[name]
+		if name != top && !strings.HasPrefix(name, top+"/") || o.word == "PASS" || o.word == "SKIP" {
+			continue
+		}
+		if _, ok := ex.covers(name); ok || l.failedBelow(name) {
+			continue
+		}
+		if o.word == "" {
+			name += " (did not end)"
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func (l runLog) failedBelow(name string) bool {
+	for _, n := range l.order {
+		w := l.by[n].word
+		if strings.HasPrefix(n, name+"/") && w != "PASS" && w != "SKIP" {
+			return true
+		}
+	}
+	return false
+}
