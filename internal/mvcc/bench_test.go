@@ -44,7 +44,9 @@ func forget(s *Store, i int) {
 			panic(err)
 		}
 	}
-	s.Scrub(4)
+	if i%1000 == 0 {
+		s.Scrub(5000)
+	}
 }
 
 func BenchmarkStore(b *testing.B) {
@@ -187,9 +189,14 @@ func BenchmarkHotKey(b *testing.B) {
 
 func BenchmarkScrub(b *testing.B) {
 	const n, changes = 1_000_000, 100_000
-	s := filled(benchKeys(n))
-	r := rand.New(rand.NewSource(3))
 	keys := benchKeys(n)
+	s := filled(keys)
+	r := rand.New(rand.NewSource(3))
+	if err := s.Compact(s.Revision()); err != nil {
+		b.Fatal(err)
+	}
+	for s.Scrub(1000) {
+	}
 	for b.Loop() {
 		b.StopTimer()
 		for range changes {

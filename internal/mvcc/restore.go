@@ -1,6 +1,8 @@
 package mvcc
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"slices"
@@ -17,6 +19,7 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 	s := New()
 	s.revision, s.compacted = revision, compacted
 	s.swept, s.cursor = compacted, Revision{Main: compacted}
+	keys := 0 // how many there are at most, so that the map need not grow
 	var last Revision
 	for rec := range records {
 		rev := rec.Revision()
@@ -24,51 +27,62 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 			return nil, fmt.Errorf("mvcc: restore: record at %v after %v, revision %d",
 				rev, last, revision)
 		}
-		last = rev
-		if err := s.load(&rec); err != nil {
-			return nil, fmt.Errorf("mvcc: restore: record at %v: %w", rev, err)
+		if rec.Tombstone != (rec.Version == 0) {
+			return nil, fmt.Errorf("mvcc: restore: record at %v: version %d, tombstone %v",
+				rev, rec.Version, rec.Tombstone)
 		}
+		if rec.ModRevision <= compacted || rec.Version == 1 {
+			keys++
+		}
+		last = rev
+		s.log.append(&record{KeyValue: rec.KeyValue, sub: int32(rec.Sub)})
 	}
-	s.plant()
+	if err := s.index(keys); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
-// load adds a record to the history and to its entry.
-func (s *Store) load(rec *Record) error {
-	r := &record{KeyValue: rec.KeyValue, sub: int32(rec.Sub)}
-	e := s.entries[rec.Key]
-	var before *record
-	if e != nil {
-		before = e.newest.Load()
-		r.Key = before.Key
+// index makes the entries and the trees for the records in the history.
+func (s *Store) index(keys int) error {
+	s.entries = make(map[string]*entry, keys)
+	made := make([]*entry, 0, keys)
+	for r := range s.log.from(Revision{}) {
+		var before *record
+		e := s.entries[r.Key]
+		if e != nil {
+			before = e.newest.Load()
+			r.Key = before.Key
+		}
+		if err := s.valid(r, before); err != nil {
+			return fmt.Errorf("mvcc: restore: record at %v: %w", r.rev(), err)
+		}
+		if before.kv() != nil {
+			r.prevMain, r.prevSub = before.ModRevision, before.sub
+		}
+		if e == nil {
+			e = new(entry)
+			made = append(made, e)
+			s.entries[r.Key] = e
+			s.size += keyCost + int64(len(r.Key))
+		}
+		e.push(r)
+		s.size += r.cost()
 	}
-	if err := s.valid(r, before, rec.Tombstone); err != nil {
-		return err
-	}
-	if before.kv() != nil {
-		r.prevMain, r.prevSub = before.ModRevision, before.sub
-	}
-	if e == nil {
-		e = new(entry)
-		s.entries[r.Key] = e
-		s.size += keyCost + int64(len(r.Key))
-	}
-	e.push(r)
-	s.log.append(r)
-	s.size += r.cost()
+	s.plant(made)
 	return nil
 }
 
 // valid says what is wrong with a record that comes after another one of its key, or after
 // none that is kept.
-func (s *Store) valid(r, before *record, tombstone bool) error {
+func (s *Store) valid(r, before *record) error {
 	if before != nil && before.ModRevision < s.compacted && r.ModRevision <= s.compacted {
 		return fmt.Errorf("the version before should be compacted")
 	}
 	prev := before.kv()
-	if tombstone {
+	if r.tombstone() {
 		switch {
-		case r.Version != 0 || r.CreateRevision != 0 || r.Lease != 0 || len(r.Value) != 0:
+		case r.CreateRevision != 0 || r.Lease != 0 || len(r.Value) != 0:
 			return fmt.Errorf("a tombstone with a value")
 		case r.ModRevision < s.compacted:
 			return fmt.Errorf("a tombstone that should be compacted")
@@ -95,64 +109,63 @@ func (s *Store) valid(r, before *record, tombstone bool) error {
 	return nil
 }
 
-// plant builds the trees from the entries.
-func (s *Store) plant() {
-	items := make([]item, 0, len(s.entries))
-	for _, e := range s.entries {
-		items = append(items, item{e.newest.Load().Key, e})
+// plant builds the trees from the entries, which come in the order in which they were made:
+// in that order they lie in memory.
+func (s *Store) plant(entries []*entry) {
+	keys := make([]planted, len(entries))
+	for i, e := range entries {
+		r := e.newest.Load()
+		keys[i] = planted{item: item{r.Key, e}, dead: r.tombstone()}
 	}
-	sortByKey(items)
-	for _, it := range items {
-		if it.e.newest.Load().tombstone() {
-			s.dead.Load(it)
+	sortByKey(keys, 0)
+	for i := range keys {
+		if keys[i].dead {
+			s.dead.Load(keys[i].item)
 		} else {
-			s.live.Load(it)
+			s.live.Load(keys[i].item)
 		}
 	}
 }
 
-// sortByKey sorts by the eight bytes after the common prefix of all keys first, which makes
-// nearly all comparisons one of integers: comparing a million strings all over the memory is
-// what would take the longest in Restore.
-func sortByKey(items []item) {
-	if len(items) == 0 {
+// planted is a key on its way into a tree.
+type planted struct {
+	prefix uint64 // eight bytes of the key, see sortByKey
+	item
+	dead bool
+}
+
+// sortByKey sorts keys that agree in the first known bytes. It compares eight bytes at a time,
+// as a number beside the key: to compare a million strings all over the memory, twenty times
+// each, is what would take the longest in Restore.
+func sortByKey(keys []planted, known int) {
+	if len(keys) < 2 {
 		return
 	}
-	common := items[0].key
-	for _, it := range items {
-		n := 0
-		for n < len(common) && n < len(it.key) && common[n] == it.key[n] {
+	common, shortest := keys[0].key, len(keys[0].key)
+	for i := range keys {
+		n, key := known, keys[i].key
+		for n < len(common) && n < len(key) && common[n] == key[n] {
 			n++
 		}
 		common = common[:n]
+		shortest = min(shortest, len(key))
 	}
-	type prefixed struct {
-		prefix uint64
-		item
+	known = len(common)
+	if shortest < known+8 {
+		// The bytes that a short key lacks cannot be told from zeros.
+		slices.SortFunc(keys, func(a, b planted) int { return strings.Compare(a.key, b.key) })
+		return
 	}
-	sorted := make([]prefixed, len(items))
-	for i, it := range items {
-		sorted[i] = prefixed{prefix64(it.key[len(common):]), it}
+	for i := range keys {
+		keys[i].prefix = binary.BigEndian.Uint64([]byte(keys[i].key[known:][:8]))
 	}
-	slices.SortFunc(sorted, func(a, b prefixed) int {
-		switch {
-		case a.prefix < b.prefix:
-			return -1
-		case a.prefix > b.prefix:
-			return 1
+	slices.SortFunc(keys, func(a, b planted) int { return cmp.Compare(a.prefix, b.prefix) })
+	for len(keys) > 0 {
+		n := 1
+		for n < len(keys) && keys[n].prefix == keys[0].prefix {
+			n++
 		}
-		return strings.Compare(a.key, b.key)
-	})
-	for i := range sorted {
-		items[i] = sorted[i].item
+		sortByKey(keys[:n], known+8)
+		keys = keys[n:]
 	}
-}
-
-// prefix64 returns the first eight bytes as a number that sorts like them.
-func prefix64(s string) uint64 {
-	var n uint64
-	for i := range min(len(s), 8) {
-		n |= uint64(s[i]) << (56 - 8*i)
-	}
-	return n
 }

@@ -25,7 +25,10 @@ func (s *Store) Scrub(budget int) (more bool) {
 			return false
 		}
 		for _, r := range recs {
-			budget -= 1 + s.clean(r.Key)
+			budget--
+			if _, replaces := r.prev(); replaces || r.tombstone() {
+				budget -= s.clean(r.Key)
+			}
 		}
 		last := recs[len(recs)-1].rev()
 		s.cursor = Revision{last.Main, last.Sub + 1}
