@@ -203,7 +203,8 @@ func (t *tracker) decide(most int) []Due {
 		}
 		t.unset(e.slot, isDue)
 		k.state |= isExpiring
-		out = append(out, Due{ID: r.id, Token: r.token, Stamp: r.stamp})
+		late := TTL(t.now - k.expiry)
+		out = append(out, Due{ID: r.id, Token: r.token, Stamp: r.stamp, Late: late})
 	}
 	return out
 }

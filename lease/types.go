@@ -51,6 +51,9 @@ type Due struct {
 	ID    ID
 	Token Token
 	Stamp uint64
+	// Late is how long before the decision the expiry was. It is for
+	// measurement: Expire does not look at it, and it need not be replicated.
+	Late TTL
 }
 
 // Checkpoint replicates the remaining time of a silent lease. Remaining 0
