@@ -112,38 +112,41 @@ func (s *Store) valid(r, before *record) error {
 // plant builds the trees from the entries, which come in the order in which they were made:
 // in that order they lie in memory.
 func (s *Store) plant(entries []*entry) {
-	keys := make([]planted, len(entries))
+	items := make([]item, len(entries))
+	dead := make([]bool, len(entries))
+	order := make([]place8, len(entries))
 	for i, e := range entries {
 		r := e.newest.Load()
-		keys[i] = planted{item: item{r.Key, e}, dead: r.tombstone()}
+		items[i], dead[i], order[i].i = item{r.Key, e}, r.tombstone(), i
 	}
-	sortByKey(keys, 0)
-	for i := range keys {
-		if keys[i].dead {
-			s.dead.Load(keys[i].item)
+	sortByKey(items, order, 0)
+	for _, o := range order {
+		if dead[o.i] {
+			s.dead.Load(items[o.i])
 		} else {
-			s.live.Load(keys[i].item)
+			s.live.Load(items[o.i])
 		}
 	}
 }
 
-// planted is a key on its way into a tree.
-type planted struct {
-	prefix uint64 // eight bytes of the key, see sortByKey
-	item
-	dead bool
+// place8 stands for an item while it is sorted: its index, and eight bytes of its key as a
+// number. It has no pointers, so that moving it about is nothing to the garbage collector.
+type place8 struct {
+	prefix uint64
+	i      int
 }
 
-// sortByKey sorts keys that agree in the first known bytes. It compares eight bytes at a time,
-// as a number beside the key: to compare a million strings all over the memory, twenty times
-// each, is what would take the longest in Restore.
-func sortByKey(keys []planted, known int) {
-	if len(keys) < 2 {
+// sortByKey sorts items whose keys agree in the first known bytes, eight bytes at a time: to
+// compare a million strings all over the memory, twenty times each, is what would take the
+// longest in Restore.
+func sortByKey(items []item, order []place8, known int) {
+	if len(order) < 2 {
 		return
 	}
-	common, shortest := keys[0].key, len(keys[0].key)
-	for i := range keys {
-		n, key := known, keys[i].key
+	common := items[order[0].i].key
+	shortest := len(common)
+	for _, o := range order {
+		n, key := known, items[o.i].key
 		for n < len(common) && n < len(key) && common[n] == key[n] {
 			n++
 		}
@@ -153,19 +156,22 @@ func sortByKey(keys []planted, known int) {
 	known = len(common)
 	if shortest < known+8 {
 		// The bytes that a short key lacks cannot be told from zeros.
-		slices.SortFunc(keys, func(a, b planted) int { return strings.Compare(a.key, b.key) })
+		slices.SortFunc(order, func(a, b place8) int {
+			return strings.Compare(items[a.i].key, items[b.i].key)
+		})
 		return
 	}
-	for i := range keys {
-		keys[i].prefix = binary.BigEndian.Uint64([]byte(keys[i].key[known:][:8]))
+	for k := range order {
+		key := items[order[k].i].key[known : known+8]
+		order[k].prefix = binary.BigEndian.Uint64([]byte(key))
 	}
-	slices.SortFunc(keys, func(a, b planted) int { return cmp.Compare(a.prefix, b.prefix) })
-	for len(keys) > 0 {
+	slices.SortFunc(order, func(a, b place8) int { return cmp.Compare(a.prefix, b.prefix) })
+	for len(order) > 0 {
 		n := 1
-		for n < len(keys) && keys[n].prefix == keys[0].prefix {
+		for n < len(order) && order[n].prefix == order[0].prefix {
 			n++
 		}
-		sortByKey(keys[:n], known+8)
-		keys = keys[n:]
+		sortByKey(items, order[:n], known+8)
+		order = order[n:]
 	}
 }
