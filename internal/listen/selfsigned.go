@@ -14,12 +14,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
-// SelfSigned returns t with a self-signed certificate for hosts, if t asks for
-// one and names no file. The certificate is kept in dir, so that clients that
-// pinned it survive a restart; it is made anew when it has expired.
+// SelfSigned returns t with a self-signed certificate for hosts, which may carry
+// ports, and for localhost, if t asks for one and names no file. The certificate
+// is kept in dir, so that clients that pinned it survive a restart; it is made
+// anew when it has expired.
 func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	if !t.Auto || t.CertFile != "" || t.KeyFile != "" {
 		return t, nil
@@ -68,16 +70,24 @@ func makeCert(t TLS, hosts []string) error {
 	}
 	now := time.Now()
 	cert := x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{Organization: []string{"leasehold"}},
-		NotBefore:             now.Add(-time.Hour), // clients' clocks may be behind
-		NotAfter:              now.AddDate(max(t.SelfSignedYears, 1), 0, 0),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: serial,
+		Subject:      pkix.Name{Organization: []string{"leasehold"}},
+		NotBefore:    now.Add(-time.Hour), // clients' clocks may be behind
+		NotAfter:     now.AddDate(max(t.SelfSignedYears, 1), 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{
+			x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth,
+		},
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	for _, h := range hosts {
+	for _, h := range slices.Concat(hosts, []string{"localhost", "127.0.0.1", "::1"}) {
+		if host, _, err := net.SplitHostPort(h); err == nil {
+			h = host
+		}
+		if h == "" || slices.Contains(cert.DNSNames, h) {
+			continue
+		}
 		if ip := net.ParseIP(h); ip != nil {
 			cert.IPAddresses = append(cert.IPAddresses, ip)
 		} else {

@@ -55,6 +55,12 @@ func (t TLS) Validate() error {
 		return fmt.Errorf("%w: a certificate file needs a key file, and the other way round "+
 			"(certificate %q, key %q)", ErrTLS, t.CertFile, t.KeyFile)
 	}
+	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
+	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {
+		// Nobody would be asked for the certificate that is to be checked.
+		return fmt.Errorf("%w: allowed names and revocation lists need client certificates; "+
+			"set a trusted CA file", ErrTLS)
+	}
 	_, err := t.base()
 	return err
 }

@@ -1,0 +1,286 @@
+package listen
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener that hands out what is sent to it: connections, or
+// errors.
+type pipes struct {
+	next   chan any
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes {
+	return &pipes{next: make(chan any), closed: make(chan struct{})}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case v := <-p.next:
+		if err, bad := v.(error); bad {
+			return nil, err
+		}
+		return v.(net.Conn), nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return addr("pipes") }
+
+// dial connects to whoever accepts.
+func (p *pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p.next <- server
+	return client
+}
+
+// muxed starts a Mux over pipes; everything ends with the test.
+func muxed(t *testing.T, opts MuxOptions) (*Mux, *pipes) {
+	t.Helper()
+	m, l := NewMux(opts), newPipes()
+	served := make(chan error, 1)
+	go func() { served <- m.Serve(l, nil) }()
+	t.Cleanup(func() {
+		_ = m.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return m, l
+}
+
+const http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// Goal: the first bytes decide, however they are cut, and none is lost. Method:
+// each beginning whole and byte by byte, through a pipe; what the chosen
+// listener's connection reads is compared.
+func TestMuxRoutes(t *testing.T) {
+	for _, c := range []struct {
+		send string
+		grpc bool
+	}{
+		{http2Hello + "frames", true},
+		{"GET / HTTP/1.1\r\n\r\n", false},
+		{"POST /v3/kv/put HTTP/1.1\r\n", false},
+		{"P", false}, // with the end of the stream after it: see below
+		{"PRI * HTTP/1.1\r\n\r\n", false},
+		{"PUT /", false},
+		{"\x16\x03\x01", false}, // TLS on a plain port: net/http answers it
+	} {
+		for _, size := range []int{len(c.send), 1} {
+			synctest.Test(t, func(t *testing.T) {
+				m, l := muxed(t, MuxOptions{})
+				from := m.HTTP()
+				if c.grpc {
+					from = m.GRPC()
+				}
+				client := l.dial()
+				go func() {
+					defer client.Close()
+					for _, part := range chunks(c.send, size) {
+						if _, err := io.WriteString(client, part); err != nil {
+							return
+						}
+					}
+				}()
+				if c.send == "P" {
+					synctest.Wait() // dropped: nothing comes out, nothing is left
+					return
+				}
+				conn, err := from.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(conn)
+				if err != nil || string(got) != c.send {
+					t.Errorf("%q in pieces of %d: read %q, %v", c.send, size, got, err)
+				}
+			})
+		}
+	}
+}
+
+func chunks(s string, n int) (parts []string) {
+	for len(s) > 0 {
+		k := min(n, len(s))
+		parts, s = append(parts, s[:k]), s[k:]
+	}
+	return parts
+}
+
+// Goal: half-open connections do not pile up: one that says nothing, or stops in
+// the middle of the preface, is closed at the deadline and its goroutine ends; a
+// known one has no deadline any more. Method: fake time; synctest fails the test
+// if a goroutine is left.
+func TestMuxDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, l := muxed(t, MuxOptions{SniffTimeout: 3 * time.Second})
+		silent, slow, good := l.dial(), l.dial(), l.dial()
+		defer good.Close()
+		if _, err := io.WriteString(slow, "PRI * "); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.WriteString(good, "GET") }()
+		conn, err := m.HTTP().Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for _, c := range []net.Conn{silent, slow} {
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("read of a half-open connection: %v, want EOF", err)
+			}
+		}
+		if d := time.Since(start); d != 3*time.Second {
+			t.Errorf("closed after %s, want 3s", d)
+		}
+		time.Sleep(time.Hour) // fake
+		go func() { _, _ = io.WriteString(good, "more") }()
+		if _, err := io.ReadFull(conn, make([]byte, 4)); err != nil {
+			t.Errorf("a known connection after an hour: %v", err)
+		}
+	})
+}
+
+// Goal: Close ends what is pending, at once, whether it waits for bytes or for
+// a server to take it, and Accept then says so. Method: one of each; synctest
+// fails the test if a goroutine is left.
+func TestMuxClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, l := muxed(t, MuxOptions{})
+		silent, untaken := l.dial(), l.dial()
+		go func() { _, _ = io.WriteString(untaken, "GET ") }()
+		synctest.Wait()
+		start := time.Now()
+		if err := m.GRPC().Close(); err != nil { // as a grpc.Server does
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Close took %s", d)
+		}
+		for _, c := range []net.Conn{silent, untaken} {
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("read after Close: %v", err)
+			}
+		}
+		if _, err := m.HTTP().Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept after Close: %v", err)
+		}
+		if err := m.Serve(newPipes(), nil); err != nil {
+			t.Errorf("Serve after Close: %v", err)
+		}
+	})
+}
+
+// Goal: running out of file descriptors does not stop the member, nor spin; a
+// listener that is broken does stop it. Method: errors from a fake listener,
+// fake time.
+func TestMuxAcceptErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, l := NewMux(MuxOptions{}), newPipes()
+		served := make(chan error, 1)
+		go func() { served <- m.Serve(l, nil) }()
+		start := time.Now()
+		for range 10 {
+			l.next <- &net.OpError{Op: "accept", Err: syscall.EMFILE}
+		}
+		client := l.dial()
+		if d := time.Since(start); d < time.Second || d > 10*time.Second {
+			t.Errorf("ten failures took %s: no back-off, or too much", d)
+		}
+		go func() { _, _ = io.WriteString(client, "GET") }()
+		if _, err := m.HTTP().Accept(); err != nil {
+			t.Fatalf("after the failures: %v", err)
+		}
+		broken := errors.New("broken")
+		l.next <- broken
+		if err := <-served; !errors.Is(err, broken) {
+			t.Errorf("Serve of a broken listener: %v", err)
+		}
+		_ = m.Close()
+		_ = client.Close()
+	})
+}
+
+// Goal: a thousand half-open connections cost a goroutine each at most, and
+// nothing after the deadline.
+func TestMuxManyHalfOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := muxed(t, MuxOptions{})
+		before := runtime.NumGoroutine()
+		for range 1000 {
+			l.dial()
+		}
+		synctest.Wait()
+		if n := runtime.NumGoroutine() - before; n > 1000 {
+			t.Errorf("%d goroutines for 1000 connections", n)
+		}
+		time.Sleep(DefaultSniffTimeout) // fake
+		synctest.Wait()
+		if n := runtime.NumGoroutine() - before; n > 0 {
+			t.Errorf("%d goroutines left", n)
+		}
+	})
+}
+
+// Goal: whatever a client sends first, in whatever pieces, the server reads
+// exactly that, and only the preface makes it HTTP/2.
+func FuzzSniff(f *testing.F) {
+	f.Add([]byte(http2Hello), byte(3))
+	f.Add([]byte("GET / HTTP/1.1\r\n"), byte(1))
+	f.Add([]byte("PRI * HTTP/2.1"), byte(5))
+	f.Fuzz(func(t *testing.T, data []byte, size byte) {
+		r := &pieces{data: data, size: max(int(size), 1)}
+		head, isHTTP2, err := sniff(r)
+		if want := bytes.HasPrefix(data, preface); isHTTP2 != want {
+			t.Fatalf("%q: HTTP/2 %t, want %t", data, isHTTP2, want)
+		}
+		if err != nil {
+			if !strings.HasPrefix(string(preface), string(data)) {
+				t.Fatalf("%q: %v", data, err)
+			}
+			return
+		}
+		rest, _ := io.ReadAll(&replay{Conn: r, head: head})
+		if !bytes.Equal(rest, data) {
+			t.Fatalf("%q: the server reads %q", data, rest)
+		}
+	})
+}
+
+// pieces is a connection that gives data in pieces of a size.
+type pieces struct {
+	net.Conn
+	data []byte
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.data[:min(p.size, len(p.data))])
+	p.data = p.data[n:]
+	return n, nil
+}

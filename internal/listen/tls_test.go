@@ -1,0 +1,468 @@
+package listen
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	pb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+)
+
+// authority signs certificates for tests.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	next int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir(), key: newKey(t), next: 1}
+	tmpl := a.template("ca")
+	tmpl.IsCA, tmpl.BasicConstraintsValid = true, true
+	tmpl.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.write("ca.pem", "CERTIFICATE", der)
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (a *authority) template(cn string) *x509.Certificate {
+	a.next++
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: cn},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    []string{"localhost", cn + ".example"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+}
+
+// issue writes NAME.pem and NAME.key, and returns the pair.
+func (a *authority) issue(name, cn string) tls.Certificate {
+	key := newKey(a.t)
+	der, err := x509.CreateCertificate(rand.Reader, a.template(cn), a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.write(name+".pem", "CERTIFICATE", der)
+	a.write(name+".key", "EC PRIVATE KEY", keyDER)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// revoke writes crl.pem with the certificate in it.
+func (a *authority) revoke(c tls.Certificate) string {
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
+		Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
+		RevokedCertificateEntries: []x509.RevocationListEntry{
+			{SerialNumber: leaf.SerialNumber, RevocationTime: time.Now()},
+		},
+	}, a.cert, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write("crl.pem", "X509 CRL", der)
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	path := filepath.Join(a.dir, name)
+	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+// server returns the options of a server that a signed.
+func (a *authority) server() TLS {
+	a.issue("server", "server")
+	return TLS{CertFile: a.path("server.pem"), KeyFile: a.path("server.key")}
+}
+
+// client returns the configuration of a client that trusts a.
+func (a *authority) client(certs ...tls.Certificate) *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &tls.Config{RootCAs: pool, Certificates: certs}
+}
+
+// port is a served port: gRPC health checks and an HTTP page that tells its
+// protocol.
+type port struct {
+	addr string
+	cn   chan string // common name of each gRPC caller's certificate, or "plain"
+}
+
+func open(t *testing.T, conf *tls.Config) *port {
+	t.Helper()
+	p := &port{cn: make(chan string, 16)}
+	gs := grpc.NewServer(grpc.Creds(Credentials()), grpc.UnaryInterceptor(p.note))
+	pb.RegisterHealthServer(gs, health.NewServer())
+	hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			w.Header().Set("X-Way", "net/http")
+			gs.ServeHTTP(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, r.Proto)
+	})}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.addr = l.Addr().String()
+	m := NewMux(MuxOptions{})
+	done := make(chan error, 3)
+	go func() { done <- m.Serve(l, conf) }()
+	go func() { done <- gs.Serve(m.GRPC()) }()
+	go func() { done <- hs.Serve(m.HTTP()) }()
+	t.Cleanup(func() {
+		gs.Stop()
+		_ = hs.Close()
+		_ = m.Close()
+		for range cap(done) {
+			if err := <-done; err != nil && !errors.Is(err, http.ErrServerClosed) &&
+				!errors.Is(err, net.ErrClosed) {
+				t.Errorf("server: %v", err)
+			}
+		}
+	})
+	return p
+}
+
+func (p *port) note(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	who := "plain"
+	if from, ok := peer.FromContext(ctx); ok {
+		if info, ok := from.AuthInfo.(credentials.TLSInfo); ok {
+			who = "nobody"
+			if certs := info.State.PeerCertificates; len(certs) > 0 {
+				who = certs[0].Subject.CommonName
+			}
+		}
+	}
+	p.cn <- who
+	return next(ctx, req)
+}
+
+// call makes a gRPC call and returns who the server took the caller for.
+func (p *port) call(t *testing.T, creds credentials.TransportCredentials) (string, error) {
+	t.Helper()
+	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := pb.NewHealthClient(conn).Check(t.Context(), &pb.HealthCheckRequest{}); err != nil {
+		return "", err
+	}
+	return <-p.cn, nil
+}
+
+// get fetches the page and returns the protocol it came by.
+func (p *port) get(t *testing.T, scheme string, tr *http.Transport) (string, error) {
+	t.Helper()
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Get(scheme + "://" + p.addr + "/")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// Goal: one plain port serves gRPC and HTTP/1.1.
+func TestPlainPort(t *testing.T) {
+	p := open(t, nil)
+	if who, err := p.call(t, insecure.NewCredentials()); err != nil || who != "plain" {
+		t.Errorf("gRPC: %q, %v", who, err)
+	}
+	if proto, err := p.get(t, "http", &http.Transport{}); err != nil || proto != "HTTP/1.1" {
+		t.Errorf("HTTP: %q, %v", proto, err)
+	}
+}
+
+// Goal: one TLS port serves gRPC clients, those too that offer HTTP/1.1, and
+// HTTP clients of both versions; interceptors see client certificates on both
+// ways. Method: real clients of every kind against one port with mutual TLS.
+func TestTLSPort(t *testing.T) {
+	a := newAuthority(t)
+	opts := a.server()
+	opts.TrustedCAFile = a.path("ca.pem")
+	conf, err := opts.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, conf)
+	alice := a.issue("alice", "alice")
+
+	if who, err := p.call(t, credentials.NewTLS(a.client(alice))); err != nil || who != "alice" {
+		t.Errorf("gRPC that offers h2: %q, %v", who, err)
+	}
+	both := a.client(alice)
+	both.NextProtos = []string{"h2", "http/1.1"}
+	if who, err := p.call(t, credentials.NewTLS(both)); err != nil || who != "alice" {
+		t.Errorf("gRPC that offers h2 and http/1.1: %q, %v", who, err)
+	}
+	for want, tr := range map[string]*http.Transport{
+		"HTTP/2.0": {TLSClientConfig: a.client(alice), ForceAttemptHTTP2: true},
+		"HTTP/1.1": {TLSClientConfig: a.client(alice)},
+	} {
+		if proto, err := p.get(t, "https", tr); err != nil || proto != want {
+			t.Errorf("page: %q, %v, want %s", proto, err, want)
+		}
+	}
+	if _, err := p.call(t, credentials.NewTLS(a.client())); err == nil {
+		t.Error("a client without a certificate was let in")
+	}
+	if _, err := p.call(t, insecure.NewCredentials()); err == nil {
+		t.Error("a plain client was let in")
+	}
+}
+
+// Goal: who is let in follows the files and lists. Method: one handshake for
+// each row.
+func TestClientCertificates(t *testing.T) {
+	a := newAuthority(t)
+	base := a.server()
+	alice, bob := a.issue("alice", "alice"), a.issue("bob", "bob")
+	other := newAuthority(t)
+	mallory := other.issue("mallory", "alice")
+	ca := a.path("ca.pem")
+	crl := a.revoke(bob)
+	onlyAlice, bobsHost := []string{"x", "alice"}, []string{"bob.example"}
+	for name, c := range map[string]struct {
+		opts TLS
+		cert *tls.Certificate
+		ok   bool
+	}{
+		"nobody asks":         {TLS{}, nil, true},
+		"CA alone asks":       {TLS{TrustedCAFile: ca}, nil, false},
+		"signed":              {TLS{TrustedCAFile: ca}, &alice, true},
+		"signed by another":   {TLS{TrustedCAFile: ca}, &mallory, false},
+		"auth without CA":     {TLS{ClientCertAuth: true}, &alice, false},
+		"not revoked":         {TLS{TrustedCAFile: ca, CRLFile: crl}, &alice, true},
+		"revoked":             {TLS{TrustedCAFile: ca, CRLFile: crl}, &bob, false},
+		"allowed common name": {TLS{TrustedCAFile: ca, AllowedCNs: onlyAlice}, &alice, true},
+		"other common name":   {TLS{TrustedCAFile: ca, AllowedCNs: onlyAlice}, &bob, false},
+		"allowed host":        {TLS{TrustedCAFile: ca, AllowedHostnames: bobsHost}, &bob, true},
+		"other host":          {TLS{TrustedCAFile: ca, AllowedHostnames: bobsHost}, &alice, false},
+		"allowed, unsigned":   {TLS{TrustedCAFile: ca, AllowedCNs: onlyAlice}, &mallory, false},
+	} {
+		c.opts.CertFile, c.opts.KeyFile = base.CertFile, base.KeyFile
+		conf, err := c.opts.Server()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		client := a.client()
+		if c.cert != nil {
+			client.Certificates = []tls.Certificate{*c.cert}
+		}
+		if _, err := handshake(t, conf, client); (err == nil) != c.ok {
+			t.Errorf("%s: %v, want ok %t", name, err, c.ok)
+		}
+	}
+}
+
+// handshake returns the server's certificate, and the server's error.
+func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, error) {
+	t.Helper()
+	client = client.Clone()
+	client.ServerName = "localhost"
+	cc, sc := net.Pipe()
+	defer cc.Close()
+	defer sc.Close()
+	tc := tls.Client(cc, client)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = tc.Read(make([]byte, 1)) // makes the handshake, and takes its alerts
+	}()
+	ts := tls.Server(sc, server)
+	err := ts.HandshakeContext(t.Context())
+	_ = ts.Close()
+	_ = sc.Close()
+	<-done
+	certs := tc.ConnectionState().PeerCertificates
+	if len(certs) == 0 {
+		return nil, err
+	}
+	return certs[0], err
+}
+
+// Goal: a certificate is replaced without a restart.
+func TestCertificateRotation(t *testing.T) {
+	a := newAuthority(t)
+	conf, err := a.server().Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := handshake(t, conf, a.client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.issue("server", "renewed")
+	after, err := handshake(t, conf, a.client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Subject.CommonName != "server" || after.Subject.CommonName != "renewed" {
+		t.Errorf("before %q, after %q", before.Subject.CommonName, after.Subject.CommonName)
+	}
+}
+
+// Goal: --auto-tls works, keeps its certificate over a restart, and replaces
+// one that has expired.
+func TestSelfSigned(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "fixtures")
+	make1 := func() *x509.Certificate {
+		opts, err := TLS{Auto: true}.SelfSigned(dir, []string{"10.1.2.3:2379", "host.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf, err := opts.Server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := handshake(t, conf, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	first := make1()
+	for _, host := range []string{"10.1.2.3", "host.example", "localhost", "127.0.0.1", "::1"} {
+		if err := first.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	if again := make1(); again.SerialNumber.Cmp(first.SerialNumber) != 0 {
+		t.Error("a restart made another certificate")
+	}
+	expired := newAuthority(t)
+	expired.dir = dir
+	tmpl := expired.template("old")
+	tmpl.NotAfter = time.Now().Add(-time.Minute)
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &expired.key.PublicKey, expired.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired.write("cert.pem", "CERTIFICATE", der)
+	if again := make1(); again.Subject.CommonName == "old" || !time.Now().Before(again.NotAfter) {
+		t.Error("the expired certificate was kept")
+	}
+	info, err := os.Stat(filepath.Join(dir, "key.pem"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("key file: %v, %v", info, err)
+	}
+}
+
+// Goal: a wrong setting or file is told at the start, and says which it is.
+func TestTLSErrors(t *testing.T) {
+	a := newAuthority(t)
+	good := a.server()
+	with := func(change func(*TLS)) TLS {
+		c := good
+		change(&c)
+		return c
+	}
+	empty := a.write("empty.pem", "NOTHING", nil)
+	for want, opts := range map[string]TLS{
+		"no certificate":         {},
+		"needs a key file":       with(func(c *TLS) { c.KeyFile = "" }),
+		"other way round":        with(func(c *TLS) { c.CertFile = "" }),
+		"missing.pem":            with(func(c *TLS) { c.CertFile = a.path("missing.pem") }),
+		"private key does not":   with(func(c *TLS) { a.issue("x", "x"); c.KeyFile = a.path("x.key") }),
+		"missing-ca.pem":         with(func(c *TLS) { c.TrustedCAFile = a.path("missing-ca.pem") }),
+		"holds no PEM":           with(func(c *TLS) { c.TrustedCAFile = empty }),
+		"missing-crl":            with(func(c *TLS) { c.ClientCertAuth = true; c.CRLFile = "missing-crl" }),
+		"revocation list":        with(func(c *TLS) { c.ClientCertAuth = true; c.CRLFile = empty }),
+		"unknown cipher suite":   with(func(c *TLS) { c.CipherSuites = []string{"ROT13"} }),
+		`"TLS1.4" is not one of`: with(func(c *TLS) { c.MaxVersion = "TLS1.4" }),
+		"is above highest": with(func(c *TLS) {
+			c.MinVersion, c.MaxVersion = "TLS1.3", "TLS1.2"
+		}),
+		"need client certificates": with(func(c *TLS) { c.AllowedCNs = []string{"x"} }),
+		"only TLS1.3": with(func(c *TLS) {
+			c.MinVersion, c.CipherSuites = "TLS1.3", []string{tls.CipherSuites()[0].Name}
+		}),
+	} {
+		_, err := opts.Server()
+		if !errors.Is(err, ErrTLS) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// Goal: versions and suites, etcd's old names among them, reach the handshake.
+func TestTLSVersions(t *testing.T) {
+	a := newAuthority(t)
+	opts := a.server()
+	opts.MaxVersion = "TLS1.2"
+	opts.CipherSuites = []string{
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+	}
+	conf, err := opts.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conf.CipherSuites[0] != tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 {
+		t.Errorf("suites %x", conf.CipherSuites)
+	}
+	client := a.client()
+	client.MinVersion = tls.VersionTLS13
+	if _, err := handshake(t, conf, client); err == nil {
+		t.Error("a TLS 1.3 client was let in")
+	}
+	client.MinVersion = tls.VersionTLS12
+	if _, err := handshake(t, conf, client); err != nil {
+		t.Error(err)
+	}
+}
