@@ -60,7 +60,7 @@ func (d *Disk) commit(sync bool, fill func(b *pebble.Batch) error) error {
 	if sync {
 		opts = pebble.Sync
 	}
-	err := d.run(func() error { return b.Commit(opts) })
+	err := d.hand(func() error { return b.Commit(opts) })
 	if err == nil {
 		ignoreClose(b) // else Pebble may still be using it
 	}
@@ -96,7 +96,7 @@ func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) 
 		if !sync {
 			return nil
 		}
-		return d.run(d.syncLog)
+		return d.hand(d.syncLog)
 	}
 	err = d.commit(sync, func(b *pebble.Batch) error { return fill(b, entries, hs, last) })
 	if err != nil {

@@ -32,7 +32,9 @@ type Disk struct {
 
 	// write is held by one writer of the log at a time, over its I/O, and comes
 	// before mu.
-	write sync.Mutex
+	write   sync.Mutex
+	jobs    chan func() error
+	results chan error // buffered: after a failure, nobody takes the result
 
 	// mu guards memory, which is never held over I/O.
 	mu sync.RWMutex
@@ -55,10 +57,8 @@ type memory struct {
 var _ raft.Storage = (*Disk)(nil)
 
 // run calls f, which may block for ever in a write that failed, and returns its
-// error or, if it does not return, that of the guard.
-//
-// The price is a goroutine, about a microsecond. Without it, a failed write
-// would take the log writer with it.
+// error or, if it does not return, that of the guard. Without the goroutine, a
+// failed write would take the caller with it.
 func (d *Disk) run(f func() error) error {
 	if err := d.guard.err(); err != nil {
 		return err
@@ -70,6 +70,34 @@ func (d *Disk) run(f func() error) error {
 		return classify(err)
 	case <-d.guard.failed:
 		return d.guard.err()
+	}
+}
+
+// hand is run with a goroutine that is already there, whose stack has grown to
+// what Pebble needs: that saves a quarter of an append. The caller holds d.write.
+func (d *Disk) hand(f func() error) error {
+	select {
+	case d.jobs <- f:
+	case <-d.guard.failed:
+		return d.guard.err()
+	}
+	select {
+	case err := <-d.results:
+		return classify(err)
+	case <-d.guard.failed:
+		return d.guard.err()
+	}
+}
+
+// work runs what hand gives it. Every end of a Disk closes failed.
+func (d *Disk) work() {
+	for {
+		select {
+		case f := <-d.jobs:
+			d.results <- f()
+		case <-d.guard.failed:
+			return
+		}
 	}
 }
 

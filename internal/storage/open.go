@@ -101,6 +101,8 @@ func prepare(cfg Config) (*Disk, error) {
 	d.space.open()
 	d.guard = newGuard(cfg.FS, d.space.relieve)
 	d.cfg = cfg
+	d.jobs, d.results = make(chan func() error), make(chan error, 1)
+	go d.work()
 	return d, nil
 }
 
