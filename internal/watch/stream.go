@@ -61,6 +61,11 @@ const (
 	Progress
 )
 
+// String returns the kind's name in lower case.
+func (k Kind) String() string {
+	return [...]string{"changed", "created", "cancelled", "progress"}[k]
+}
+
 // Batch is what a stream has to tell its client next.
 type Batch[E Event] struct {
 	Kind Kind

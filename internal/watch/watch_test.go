@@ -1,0 +1,407 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// drain takes all events of the next batches, and the last revision told.
+func drain(t *testing.T, s *Stream[*event]) (evs []*event, rev int64) {
+	t.Helper()
+	for {
+		b, ok := s.Poll()
+		if !ok {
+			return evs, rev
+		}
+		if b.Err != nil {
+			t.Fatal(b.Err)
+		}
+		if b.Kind == Changed {
+			evs, rev = append(evs, b.Events...), b.Revision
+		}
+	}
+}
+
+func mustWatch(t testing.TB, s *Stream[*event], r Request) int64 {
+	t.Helper()
+	id, err := s.Watch(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestResume (W1, T14): a client that goes away after every single batch and
+// comes back with the revision after the one it was told, on a new stream, has
+// in the end seen every event once. Bounds are such that revisions are larger
+// than batches and queues.
+func TestResume(t *testing.T) {
+	st := newStore(tight)
+	var seen []*event
+	from := int64(1)
+	for round := range 200 {
+		s := st.hub.NewStream()
+		mustWatch(t, s, Request{Key: "a", End: "c", From: from})
+		for i := range round % 4 {
+			evs := make([]*event, 1+round%9)
+			for j := range evs {
+				evs[j] = put(fmt.Sprintf("%c%d", "abc"[(i+j)%3], j))
+			}
+			st.write(evs...)
+			if i%2 == 0 {
+				st.hub.Distribute()
+			}
+		}
+		for {
+			b, ok := s.Poll()
+			if !ok {
+				break
+			}
+			if b.Kind == Changed {
+				seen, from = append(seen, b.Events...), b.Revision+1
+				break
+			}
+		}
+		s.Close()
+	}
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "a", End: "c", From: from})
+	evs, _ := drain(t, s)
+	seen = append(seen, evs...)
+	v := st.cur.Load()
+	if want := v.truth(Request{Key: "a", End: "c"}, 1, v.rev); !slices.Equal(seen, want) {
+		t.Errorf("saw %d events, want %d", len(seen), len(want))
+	}
+}
+
+// TestHugeRevision (T14): a lease with 10,000 keys ends: one revision, far
+// above every bound. It reaches a watcher in one batch, whether it comes live,
+// from history, or after the watcher was slow.
+func TestHugeRevision(t *testing.T) {
+	st := newStore(tight)
+	s := st.hub.NewStream()
+	live := mustWatch(t, s, Request{Key: "/", End: "0"})
+	huge := make([]*event, 10000)
+	for i := range huge {
+		huge[i] = del(fmt.Sprintf("/%05d", i))
+	}
+	rev := st.write(huge...)
+	st.hub.Distribute()
+	st.write(put("/x"))
+	st.hub.Distribute() // the queue is above its bound: lost
+	past := mustWatch(t, s, Request{Key: "/", End: "0", From: rev})
+	slow := mustWatch(t, s, Request{Key: "/", End: "0", From: 2})
+	got := map[int64][]int{}
+	for {
+		b, ok := s.Poll()
+		if !ok {
+			break
+		}
+		if b.Kind == Changed {
+			got[b.ID] = append(got[b.ID], len(b.Events))
+		}
+	}
+	for _, id := range []int64{live, past, slow} {
+		if !slices.Equal(got[id], []int{10000, 1}) {
+			t.Errorf("watcher %d got batches of %v", id, got[id])
+		}
+	}
+}
+
+// TestNobodyWaits: with nobody distributing and nobody reading, Publish goes
+// on, and what is held is bounded; afterwards nothing is missing (W1).
+func TestNobodyWaits(t *testing.T) {
+	st := newStore(Options{
+		Backlog: Limit{Events: 100}, Queue: Limit{Events: 50}, Batch: Limit{Events: 20},
+	})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	for range 10000 {
+		st.write(put("k"))
+	}
+	if n := st.hub.Stats().Backlog; n != 100 {
+		t.Errorf("backlog of %d, want 100", n)
+	}
+	for range 10 {
+		st.hub.Distribute()
+		st.write(put("k"))
+	}
+	if n := len(s.watchers[0].queue); n != 50 {
+		t.Errorf("queue of %d, want 50", n)
+	}
+	if evs, rev := drain(t, s); len(evs) != 10010 || rev != st.cur.Load().rev {
+		t.Errorf("%d events up to %d", len(evs), rev)
+	}
+}
+
+// TestBytes: queue and batch are bounded by bytes as well.
+func TestBytes(t *testing.T) {
+	st := newStore(Options{Queue: Limit{Bytes: 100}, Batch: Limit{Bytes: 35}})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	for range 50 {
+		st.write(put("k")) // 10 bytes each
+		st.hub.Distribute()
+	}
+	if n := len(s.watchers[0].queue); n != 10 {
+		t.Errorf("queue of %d, want 10", n)
+	}
+	var lens []int
+	for {
+		b, ok := s.Poll()
+		if !ok {
+			break
+		}
+		if b.Kind == Changed {
+			lens = append(lens, len(b.Events))
+		}
+	}
+	// 10 from the queue, 40 from history, at most 3 at a time.
+	want := slices.Concat([]int{3, 3, 3, 1}, slices.Repeat([]int{3}, 13), []int{1})
+	if !slices.Equal(lens, want) {
+		t.Errorf("batches of %v, want %v", lens, want)
+	}
+}
+
+// TestShared: one event reaches all watchers as one pointer, and equal
+// watchers share one slice, so that an API can encode once for all.
+func TestShared(t *testing.T) {
+	st := newStore(Options{})
+	a, b := st.hub.NewStream(), st.hub.NewStream()
+	for _, s := range []*Stream[*event]{a, b} {
+		mustWatch(t, s, Request{Key: "k", End: "l"})
+		s.Poll() // created
+	}
+	for range 4 {
+		st.write(put("k"), put("x"))
+		st.write(put("k1"))
+	}
+	st.hub.Distribute()
+	x, _ := a.Poll()
+	y, _ := b.Poll()
+	if len(x.Events) != 8 || &x.Events[0] != &y.Events[0] {
+		t.Errorf("got %v and %v, want 8 and shared", x.Events, y.Events)
+	}
+	// What is shared is not written to when more comes.
+	st.write(put("k"))
+	st.hub.Distribute()
+	if z, _ := a.Poll(); len(z.Events) != 1 || len(y.Events) != 8 {
+		t.Errorf("then %v; %v", z.Events, y.Events)
+	}
+}
+
+// TestSmallPart: a slow watcher of little does not hold a large part of the
+// backlog in memory.
+func TestSmallPart(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	evs := make([]*event, 1000)
+	for i := range evs {
+		evs[i] = put("other")
+	}
+	evs[500] = put("k")
+	st.write(evs...)
+	st.hub.back.mu.Lock()
+	base := &st.hub.back.events[500]
+	st.hub.back.mu.Unlock()
+	st.hub.Distribute()
+	if q := s.watchers[0].queue; len(q) != 1 || &q[0] == base {
+		t.Errorf("queue %v is a part of the backlog", q)
+	}
+}
+
+// TestDisinterest: without watchers nothing is kept, and a watcher that comes
+// between Publish and Distribute sees exactly what came after it.
+func TestDisinterest(t *testing.T) {
+	st := newStore(Options{})
+	st.write(put("k"))
+	if n := st.hub.Stats().Backlog; n != 0 {
+		t.Errorf("backlog of %d without watchers", n)
+	}
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	rev := st.write(put("k"))
+	st.hub.Distribute()
+	if evs, _ := drain(t, s); len(evs) != 1 || evs[0].rev != rev {
+		t.Errorf("got %v, want revision %d", evs, rev)
+	}
+}
+
+// TestRefused: each bad request has its error, and changes nothing.
+func TestRefused(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{ID: 7, Key: "k"})
+	for _, c := range []struct {
+		r    Request
+		want error
+	}{
+		{Request{Key: "b", End: "a"}, ErrEmptyRange},
+		{Request{Key: "b", End: "b"}, ErrEmptyRange},
+		{Request{Key: "b", From: -1}, ErrRevision},
+		{Request{Key: "b", ID: 7}, ErrDuplicate},
+		{Request{Key: "b", ID: AllWatchers}, ErrDuplicate},
+	} {
+		if id, err := s.Watch(c.r); err != c.want || id != AllWatchers {
+			t.Errorf("%+v: %d, %v; want %v", c.r, id, err, c.want)
+		}
+	}
+	if err := s.Cancel(8); err != ErrNotFound {
+		t.Errorf("cancel: %v", err)
+	}
+	if n := st.hub.Stats(); n != (Stats{Streams: 1, Watchers: 1}) {
+		t.Errorf("stats %+v", n)
+	}
+	s.Close()
+	s.Close()
+	if _, err := s.Watch(Request{Key: "k"}); err != ErrClosed {
+		t.Errorf("watch after close: %v", err)
+	}
+	s.RequestProgress(AllWatchers)
+	s.Reject(ErrRevision)
+	if b, ok := s.Poll(); ok {
+		t.Errorf("closed stream says %+v", b)
+	}
+	if n := st.hub.interest.Load(); n != 0 {
+		t.Errorf("interest %d", n)
+	}
+}
+
+// TestIDs: chosen ids are kept, others are the next free ones from 0 on.
+func TestIDs(t *testing.T) {
+	s := newStore(Options{}).hub.NewStream()
+	var got []int64
+	for _, id := range []int64{0, 2, 0, 0, 9, 0} {
+		got = append(got, mustWatch(t, s, Request{ID: id, Key: "k"}))
+	}
+	if want := []int64{0, 2, 1, 3, 9, 4}; !slices.Equal(got, want) {
+		t.Errorf("ids %v, want %v", got, want)
+	}
+}
+
+// TestProgressFlood: a client that asks and does not read holds 64 requests.
+func TestProgressFlood(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	for range 1000 {
+		s.RequestProgress(AllWatchers)
+	}
+	for round := range 2 {
+		n := 0
+		for {
+			b, ok := s.Poll()
+			if !ok {
+				break
+			}
+			if b.Kind != Progress || b.Revision != 1 {
+				t.Fatalf("got %+v", b)
+			}
+			n++
+		}
+		if want := []int{64, 1}[round]; n != want {
+			t.Errorf("%d answers, want %d", n, want)
+		}
+		s.RequestProgress(AllWatchers)
+	}
+}
+
+// TestBroken: a writer that repeats itself, and a history that does not move,
+// are faults of the program.
+func TestBroken(t *testing.T) {
+	st := newStore(Options{})
+	st.write(put("k"))
+	mustPanic(t, "watch: revision 2 published after 2", func() { st.hub.Publish(2, nil) })
+	w := &watcher[*event]{span: span{"k", ""}}
+	mustPanic(t, "watch: history does not move on", func() {
+		_, _, _ = read[*event](stuck{st.cur.Load()}, w, 1, 2, tight.Batch)
+	})
+	mustPanic(t, "watch: watcher is not in the index", func() { st.hub.index.remove(w) })
+}
+
+type stuck struct{ *view }
+
+func (stuck) Events(_, _ string, from int64, _ int) ([]*event, int64, error) {
+	return nil, from, nil
+}
+
+func mustPanic(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		if got := recover(); got != want {
+			t.Errorf("panic %v, want %q", got, want)
+		}
+	}()
+	f()
+}
+
+// TestRun, in fake time: Next waits for what is published, is served from
+// history without any delay (etcd makes contended locks wait 100 ms for it),
+// and everything ends when it is told to.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStore(Options{})
+		errStop := errors.New("stop")
+		ctx, stop := context.WithCancelCause(t.Context())
+		ended := make(chan error)
+		go func() { ended <- st.hub.Run(ctx) }()
+		s := st.hub.NewStream()
+		start := time.Now()
+		old := st.write(put("k"))
+		mustWatch(t, s, Request{Key: "k", From: old})
+		for _, want := range []Kind{Created, Changed} {
+			if b, err := s.Next(ctx); err != nil || b.Kind != want || time.Since(start) != 0 {
+				t.Fatalf("%+v, %v after %v", b, err, time.Since(start))
+			}
+		}
+		time.AfterFunc(time.Second, func() { st.write(put("k")) })
+		b, err := s.Next(ctx)
+		if err != nil || b.Revision != old+1 || time.Since(start) != time.Second {
+			t.Fatalf("%+v, %v after %v", b, err, time.Since(start))
+		}
+		s.RequestProgress(AllWatchers)
+		if b, err := s.Next(ctx); err != nil || b.Kind != Progress || b.Revision != old+1 {
+			t.Fatalf("%+v, %v", b, err)
+		}
+		time.AfterFunc(time.Second, s.Close)
+		if _, err := s.Next(ctx); err != ErrClosed {
+			t.Fatalf("after close: %v", err)
+		}
+		s = st.hub.NewStream()
+		time.AfterFunc(time.Second, func() { stop(errStop) })
+		if _, err := s.Next(ctx); err != errStop {
+			t.Fatalf("after stop: %v", err)
+		}
+		if err := <-ended; err != errStop {
+			t.Fatalf("run ended with %v", err)
+		}
+	})
+}
+
+// TestProgressAwaits, in fake time: progress asked for after a revision was
+// shown and before it was published waits for it, though nobody watches.
+func TestProgressAwaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStore(Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = st.hub.Run(ctx) }()
+		s := st.hub.NewStream()
+		rev := st.commit(put("k"))
+		s.RequestProgress(AllWatchers)
+		synctest.Wait()
+		if b, ok := s.Poll(); ok {
+			t.Fatalf("said %+v too early", b)
+		}
+		st.hub.Publish(rev, nil)
+		synctest.Wait()
+		if b, ok := s.Poll(); !ok || b.Revision != rev {
+			t.Fatalf("said %+v, want revision %d", b, rev)
+		}
+	})
+}
