@@ -6,8 +6,11 @@ import (
 	"os"
 
 	"leasehold.dev/internal/cli"
+	"leasehold.dev/internal/serve"
 )
 
 func main() {
-	os.Exit(cli.Main(cli.OS()))
+	p := cli.OS()
+	p.Args = serve.Args(os.Args)
+	os.Exit(cli.Main(p, serve.Command()))
 }

@@ -17,7 +17,8 @@ func (r *Replica) expire() {
 		if due := r.lessor.Due(r.cfg.MaxExpire); len(due) > 0 {
 			r.expiry.busy = true
 			c := &fsm.Expire{Term: r.term, Leases: due}
-			r.proposeInternal(c, func(applied bool) { r.expired(due, applied) })
+			decided := r.now
+			r.proposeInternal(c, func(applied bool) { r.expired(due, decided, applied) })
 		}
 	}
 	if !r.silence.busy {
@@ -32,8 +33,13 @@ func (r *Replica) expire() {
 // expired learns the outcome of an expiry. A proposal that Raft did not take
 // is certain to have no effect, so its leases are alive again and due again;
 // never on a timeout, which would leave the outcome open (T5, T12).
-func (r *Replica) expired(due []lease.Due, applied bool) {
+func (r *Replica) expired(due []lease.Due, decided lease.Instant, applied bool) {
 	r.expiry.busy = false
+	for i := range due {
+		if applied {
+			r.out.Late = append(r.out.Late, due[i].Late+lease.TTL(r.now-decided))
+		}
+	}
 	if !applied && r.primary {
 		r.lessor.Reinstate(ids(due, func(d lease.Due) lease.ID { return d.ID }))
 	}

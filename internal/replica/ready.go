@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
 )
 
 // Output is what a step brought about. The order in which its parts are
@@ -27,6 +28,9 @@ type Output struct {
 	Proposals []*Proposal
 	Reads     []*Read
 	Renewals  []Renewal
+	// Late says, for each lease that ended by expiry, how long after its expiry
+	// that was applied.
+	Late []lease.TTL
 }
 
 // Take does all work that the inputs since the last call gave, and returns

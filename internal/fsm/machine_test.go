@@ -1,0 +1,440 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// checkInvariants panics unless the lessor's attachments are exactly what the
+// newest records of the keys say.
+func (m *Machine) checkInvariants() {
+	attached := 0
+	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
+		if got := m.lessor.LeaseOf(kv.Key); got != lease.ID(kv.Lease) {
+			panic(fmt.Sprintf("key %q: record says lease %d, lessor %d", kv.Key, kv.Lease, got))
+		}
+		if kv.Lease != 0 {
+			attached++
+		}
+	}
+	if n := m.lessor.Attached(); n != attached {
+		panic(fmt.Sprintf("lessor has %d keys attached, the store %d", n, attached))
+	}
+}
+
+func apply(t testing.TB, m *Machine, c Command) Result {
+	t.Helper()
+	m.Begin(m.Index()+1, 1)
+	r := m.Apply(c)
+	m.checkInvariants()
+	return r
+}
+
+func mustApply(t testing.TB, m *Machine, c Command) any {
+	t.Helper()
+	r := apply(t, m, c)
+	if r.Err != nil {
+		t.Fatalf("%#v: %v", c, r.Err)
+	}
+	return r.Value
+}
+
+func grant(t testing.TB, m *Machine, id lease.ID) lease.Token {
+	t.Helper()
+	return mustApply(t, m, &Grant{Terms: lease.Terms{ID: id, TTL: 5000}}).(*lease.Info).Token
+}
+
+func value(m *Machine, key string) string {
+	if kv := m.View().KV.Get(key); kv != nil {
+		return string(kv.Value)
+	}
+	return "none"
+}
+
+// A put on an unknown lease changes nothing; on a live one the key goes with
+// the lease, in one revision, and only keys that are attached then (T21, L6).
+func TestRevokeDeletesAttachedKeys(t *testing.T) {
+	m := New(Config{})
+	if r := apply(t, m, &Put{Key: "a", Lease: 1}); !errors.Is(r.Err, lease.ErrNotFound) || r.Revision != 1 {
+		t.Fatalf("put on no lease: %+v", r)
+	}
+	grant(t, m, 1)
+	grant(t, m, 2)
+	for _, k := range []string{"c", "a", "b"} {
+		mustApply(t, m, &Put{Key: k, Value: []byte(k), Lease: 1})
+	}
+	mustApply(t, m, &Put{Key: "b", Value: []byte("moved"), Lease: 2})
+	mustApply(t, m, &Put{Key: "d", Value: []byte("free")})
+	m.TakeChanges()
+	r := apply(t, m, &Revoke{ID: 1})
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	changes := m.TakeChanges()
+	if len(changes) != 1 || changes[0].Revision != r.Revision {
+		t.Fatalf("changes %+v, want one revision %d", changes, r.Revision)
+	}
+	var deleted []string
+	for _, e := range changes[0].Events {
+		if !e.Delete || e.Prev == nil {
+			t.Errorf("event %+v", e)
+		}
+		deleted = append(deleted, e.KV.Key)
+	}
+	if !slices.Equal(deleted, []string{"a", "c"}) {
+		t.Errorf("deleted %q, want a and c in key order", deleted)
+	}
+	if value(m, "b") != "moved" || value(m, "d") != "free" {
+		t.Errorf("b=%s d=%s", value(m, "b"), value(m, "d"))
+	}
+	if r := apply(t, m, &Revoke{ID: 1}); !errors.Is(r.Err, lease.ErrNotFound) {
+		t.Errorf("second revoke: %v", r.Err)
+	}
+}
+
+// T1: the decision to expire is void in any entry that is not of the term in
+// which it was made. T28: it is void for a lease granted again under its id.
+func TestExpireIsFenced(t *testing.T) {
+	m := New(Config{})
+	old := grant(t, m, 1)
+	mustApply(t, m, &Put{Key: "k", Lease: 1})
+	info, _ := m.lessor.Lookup(1)
+	due := lease.Due{ID: 1, Token: old, Stamp: info.Stamp}
+
+	m.Begin(m.Index()+1, 2)
+	if r := m.Apply(&Expire{Term: 1, Leases: []lease.Due{due}}); !errors.Is(r.Err, ErrStale) {
+		t.Errorf("expiry of term 1 in an entry of term 2: %v", r.Err)
+	}
+	if value(m, "k") == "none" {
+		t.Fatal("a deposed leader's expiry took effect")
+	}
+	m.Apply(&Revoke{ID: 1})
+	m.Apply(&Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
+	m.Apply(&Put{Key: "k", Lease: 1})
+	m.Apply(&Expire{Term: 2, Leases: []lease.Due{due}})
+	if value(m, "k") == "none" {
+		t.Fatal("the expiry of an earlier life of the lease ended the new one")
+	}
+	info, _ = m.lessor.Lookup(1)
+	m.Apply(&Expire{Term: 2, Leases: []lease.Due{{ID: 1, Token: info.Token, Stamp: info.Stamp}}})
+	if value(m, "k") != "none" || m.lessor.Len() != 0 {
+		t.Error("a valid expiry had no effect")
+	}
+	if s := m.Stats(); s.Granted != 2 || s.Expired != 1 || s.Revoked != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// T11: an entry that was applied is not applied again.
+func TestBeginIsIdempotent(t *testing.T) {
+	m := New(Config{})
+	if !m.Begin(5, 1) || m.Begin(5, 1) || m.Begin(4, 2) || !m.Begin(6, 1) {
+		t.Error("entries are applied once, in order")
+	}
+}
+
+// The branches of nested transactions are chosen by the state before the
+// first operation, all changes are one revision, and what cannot be done
+// wholly is not done at all.
+func TestTxn(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, &Put{Key: "a", Value: []byte("1")})
+	exists := func(key string) Compare {
+		return Compare{Key: key, Target: TargetCreate, Relation: Greater}
+	}
+	r := mustApply(t, m, &Txn{
+		Compare: []Compare{exists("a")},
+		Then: []Op{
+			{Put: &Put{Key: "b", Value: []byte("2")}},
+			{Txn: &Txn{
+				Compare: []Compare{exists("b")}, // not before the transaction
+				Then:    []Op{{Put: &Put{Key: "c", Value: []byte("then")}}},
+				Else:    []Op{{Put: &Put{Key: "c", Value: []byte("else")}}},
+			}},
+			{Range: &Range{Key: "a", End: "z"}},
+			{Delete: &DeleteRange{Key: "a", PrevKV: true}},
+		},
+		Else: []Op{{Put: &Put{Key: "never"}}},
+	}).(*TxnResult)
+	if !r.Succeeded || value(m, "c") != "else" || value(m, "a") != "none" {
+		t.Fatalf("succeeded %v, c=%s, a=%s", r.Succeeded, value(m, "c"), value(m, "a"))
+	}
+	if rr := r.Responses[2].(*mvcc.RangeResult); len(rr.KVs) != 3 {
+		t.Errorf("the range saw %d keys, want the transaction's own writes too", len(rr.KVs))
+	}
+	if d := r.Responses[3].(*DeleteResult); d.Deleted != 1 || string(d.Prev[0].Value) != "1" {
+		t.Errorf("delete %+v", d)
+	}
+	if n := r.Responses[1].(*TxnResult); n.Succeeded {
+		t.Error("the nested condition saw the outer transaction's write")
+	}
+	if kv := m.View().KV.Get("c"); kv.ModRevision != 3 {
+		t.Errorf("c at revision %d, want the transaction's one revision 3", kv.ModRevision)
+	}
+	before := m.View().KV.Revision()
+	for name, bad := range map[string]struct {
+		op   Op
+		want error
+	}{
+		"unknown lease": {Op{Put: &Put{Key: "y", Lease: 99}}, lease.ErrNotFound},
+		"ignore value":  {Op{Put: &Put{Key: "y", IgnoreValue: true}}, ErrKeyNotFound},
+		"future":        {Op{Range: &Range{Key: "y", Options: mvcc.RangeOptions{Revision: 99}}}, mvcc.ErrFutureRevision},
+	} {
+		r := apply(t, m, &Txn{Then: []Op{{Put: &Put{Key: "x"}}, {Txn: &Txn{Then: []Op{bad.op}}}}})
+		if !errors.Is(r.Err, bad.want) || r.Revision != before || value(m, "x") != "none" {
+			t.Errorf("%s: error %v, revision %d", name, r.Err, r.Revision)
+		}
+	}
+}
+
+// Conditions over a range hold for all its keys; over no key they are
+// evaluated for zeroes, but never by value: etcd's rules.
+func TestCompare(t *testing.T) {
+	m := New(Config{})
+	grant(t, m, 3)
+	mustApply(t, m, &Put{Key: "a", Value: []byte("m"), Lease: 3}) // revision 2
+	mustApply(t, m, &Put{Key: "b", Value: []byte("n")})           // 3
+	mustApply(t, m, &Put{Key: "b", Value: []byte("o")})           // 4
+	for _, c := range []struct {
+		Compare
+		want bool
+	}{
+		{Compare{Key: "a", Target: TargetValue, Relation: Equal, Value: []byte("m")}, true},
+		{Compare{Key: "a", Target: TargetValue, Relation: Greater, Value: []byte("m")}, false},
+		{Compare{Key: "a", Target: TargetLease, Relation: Equal, Number: 3}, true},
+		{Compare{Key: "b", Target: TargetVersion, Relation: Equal, Number: 2}, true},
+		{Compare{Key: "b", Target: TargetMod, Relation: Less, Number: 4}, false},
+		{Compare{Key: "b", Target: TargetCreate, Relation: NotEqual, Number: 4}, true},
+		{Compare{Key: "a", End: "c", Target: TargetMod, Relation: Greater, Number: 1}, true},
+		{Compare{Key: "a", End: "c", Target: TargetMod, Relation: Greater, Number: 2}, false},
+		{Compare{Key: "x", Target: TargetVersion, Relation: Equal}, true},
+		{Compare{Key: "x", Target: TargetValue, Relation: NotEqual, Value: []byte("q")}, false},
+		{Compare{Key: "x", End: "z", Target: TargetCreate, Relation: Equal}, true},
+		{Compare{Key: "x", End: "z", Target: TargetValue, Relation: Equal}, false},
+	} {
+		r, err := ReadTxn(&Txn{Compare: []Compare{c.Compare}}, m.View().KV)
+		if err != nil || r.Succeeded != c.want {
+			t.Errorf("%+v: %v, %v; want %v", c.Compare, r.Succeeded, err, c.want)
+		}
+		if w := mustApply(t, m, &Txn{Compare: []Compare{c.Compare}}).(*TxnResult); w.Succeeded != c.want {
+			t.Errorf("%+v: applied gives %v, want %v", c.Compare, w.Succeeded, c.want)
+		}
+	}
+}
+
+// ignore_value and ignore_lease keep what is there.
+func TestPutIgnore(t *testing.T) {
+	m := New(Config{})
+	grant(t, m, 1)
+	mustApply(t, m, &Put{Key: "k", Value: []byte("v"), Lease: 1})
+	mustApply(t, m, &Put{Key: "k", Value: []byte("w"), IgnoreLease: true})
+	if kv := m.View().KV.Get("k"); kv.Lease != 1 || string(kv.Value) != "w" {
+		t.Errorf("ignore lease: %+v", kv)
+	}
+	r := mustApply(t, m, &Put{Key: "k", IgnoreValue: true, PrevKV: true}).(*PutResult)
+	if kv := m.View().KV.Get("k"); kv.Lease != 0 || string(kv.Value) != "w" || r.Prev.Lease != 1 {
+		t.Errorf("ignore value: %+v, before %+v", kv, r.Prev)
+	}
+}
+
+// The NOSPACE alarm refuses what grows and lets go what frees.
+func TestAlarm(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, &Put{Key: "k"})
+	a := Alarm{Member: 7, Kind: NoSpace}
+	if got := mustApply(t, m, &SetAlarm{Alarm: a}).([]Alarm); !slices.Equal(got, []Alarm{a}) {
+		t.Errorf("raised %v", got)
+	}
+	put := Op{Put: &Put{Key: "x"}}
+	for _, c := range []Command{
+		put.Put, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, &Txn{Then: []Op{put}},
+		&Txn{Then: []Op{{Txn: &Txn{Then: []Op{put}}}}},
+	} {
+		if r := apply(t, m, c); !errors.Is(r.Err, ErrNoSpace) {
+			t.Errorf("%T: %v", c, r.Err)
+		}
+	}
+	mustApply(t, m, &Txn{Then: []Op{{Delete: &DeleteRange{Key: "k"}}}})
+	mustApply(t, m, &Compact{Revision: 2})
+	if v := m.View().Alarms; !slices.Equal(v, []Alarm{a}) {
+		t.Errorf("alarms %v", v)
+	}
+	mustApply(t, m, &SetAlarm{Alarm: a, Off: true})
+	if got := mustApply(t, m, &SetAlarm{Alarm: a, Off: true}).([]Alarm); len(got) != 0 {
+		t.Errorf("lowered twice: %v", got)
+	}
+	mustApply(t, m, put.Put)
+}
+
+// Members come and go with the membership; their alarms go with them.
+func TestMembers(t *testing.T) {
+	m := New(Config{})
+	if r := apply(t, m, &SetMember{Member: Member{ID: 1}}); !errors.Is(r.Err, ErrMemberNotFound) {
+		t.Errorf("unknown member: %v", r.Err)
+	}
+	m.AddMember(Member{ID: 2})
+	m.AddMember(Member{ID: 1})
+	mustApply(t, m, &SetMember{Member: Member{ID: 1, Name: "one"}})
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
+	if v := m.View(); len(v.Members) != 2 || v.Members[0].Name != "one" || len(v.Alarms) != 1 {
+		t.Errorf("view %+v", v)
+	}
+	m.RemoveMember(2)
+	if v := m.View(); len(v.Members) != 1 || len(v.Alarms) != 0 {
+		t.Errorf("view after removal %+v", v)
+	}
+}
+
+// randomCommand draws a command over few keys and leases, so that they meet.
+func randomCommand(rng *rand.Rand) Command {
+	key := func() string { return string(rune('a' + rng.IntN(8))) }
+	id := func() lease.ID { return lease.ID(rng.IntN(5)) }
+	put := func() *Put {
+		return &Put{
+			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
+			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
+		}
+	}
+	op := func() Op {
+		switch rng.IntN(3) {
+		case 0:
+			return Op{Put: put()}
+		case 1:
+			return Op{Delete: &DeleteRange{Key: key()}}
+		default:
+			return Op{Range: &Range{Key: key(), End: "\x00"}}
+		}
+	}
+	switch rng.IntN(12) {
+	case 0:
+		return &DeleteRange{Key: key(), End: key(), PrevKV: true}
+	case 1, 2:
+		return &Grant{Terms: lease.Terms{ID: id(), TTL: lease.TTL(1 + rng.IntN(9999)), Name: key()[:rng.IntN(2)]}}
+	case 3:
+		return &Revoke{ID: id()}
+	case 4:
+		return &Expire{Term: uint64(rng.IntN(2)) + 1, Leases: []lease.Due{{
+			ID: id(), Token: lease.Token(rng.IntN(60)), Stamp: uint64(rng.IntN(60)),
+		}}}
+	case 5:
+		return &Checkpoint{Term: 1, Leases: []lease.Checkpoint{{
+			ID: id(), Token: lease.Token(rng.IntN(60)), Remaining: lease.TTL(rng.IntN(3000)),
+		}}}
+	case 6:
+		return &Compact{Revision: int64(rng.IntN(60))}
+	case 7:
+		c := Compare{Key: key(), Target: Target(rng.IntN(5)), Relation: Relation(rng.IntN(4)), Number: 1}
+		return &Txn{Compare: []Compare{c}, Then: []Op{op(), op()}, Else: []Op{op()}}
+	default:
+		return put()
+	}
+}
+
+// S3: two machines given the same commands have the same hash after each,
+// also when one is restored from the other's snapshot in the middle, scrubs at
+// other times, and times leases, which the other does not.
+func TestSameCommandsSameState(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		a, b := New(Config{}), New(Config{})
+		a.Lessor().Promote(0, 0)
+		for i := range 300 {
+			c := randomCommand(rng)
+			a.Lessor().Advance(lease.Instant(i * 100))
+			ra, rb := apply(t, a, c), apply(t, b, c)
+			if fmt.Sprint(ra.Err) != fmt.Sprint(rb.Err) || ra.Revision != rb.Revision {
+				t.Fatalf("seed %d: %#v: %+v and %+v", seed, c, ra, rb)
+			}
+			if rng.IntN(20) == 0 {
+				a.Scrub(1 + rng.IntN(5))
+			}
+			if rng.IntN(50) == 0 {
+				b = restored(t, b)
+			}
+			if ha, hb := hash(t, a), hash(t, b); ha != hb {
+				t.Fatalf("seed %d, step %d: hashes %x and %x after %#v", seed, i, ha, hb, c)
+			}
+		}
+	}
+}
+
+func hash(t testing.TB, m *Machine) uint32 {
+	t.Helper()
+	h, err := m.Image().Hash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// restored returns what a restart would make of m.
+func restored(t testing.TB, m *Machine) *Machine {
+	t.Helper()
+	var chunks [][]byte
+	err := m.Image().Encode(func(b []byte) error {
+		chunks = append(chunks, slices.Clone(b))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Restore(Config{}, func() ([]byte, bool, error) {
+		if len(chunks) == 0 {
+			return nil, false, nil
+		}
+		c := chunks[0]
+		chunks = chunks[1:]
+		return c, true, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.checkInvariants()
+	if r.Index() != m.Index() {
+		t.Fatalf("restored index %d, want %d", r.Index(), m.Index())
+	}
+	return r
+}
+
+// A snapshot that breaks off, loses a chunk or whose source fails is refused:
+// the trailer counts what came before it.
+func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
+	m := New(Config{})
+	grant(t, m, 1)
+	for i := range 5000 {
+		mustPut := &Put{Key: fmt.Sprintf("key-%05d", i), Value: make([]byte, 1000)}
+		m.Begin(m.Index()+1, 1)
+		m.Apply(mustPut)
+	}
+	var chunks [][]byte
+	if err := m.Image().Encode(func(b []byte) error {
+		chunks = append(chunks, slices.Clone(b))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(chunks) < 4 {
+		t.Fatalf("%d chunks; the test needs some", len(chunks))
+	}
+	failing := errors.New("disk")
+	for name, give := range map[string]func(i int) ([]byte, bool, error){
+		"cut": func(i int) ([]byte, bool, error) { return chunks[i], i < len(chunks)-1, nil },
+		"skipped": func(i int) ([]byte, bool, error) {
+			i += min(i, 1)
+			return chunks[min(i, len(chunks)-1)], i < len(chunks), nil
+		},
+		"failing": func(i int) ([]byte, bool, error) { return chunks[i], true, map[bool]error{true: failing}[i == 2] },
+	} {
+		i := -1
+		_, err := Restore(Config{}, func() ([]byte, bool, error) { i++; return give(i) })
+		if err == nil || name == "failing" && !errors.Is(err, failing) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}

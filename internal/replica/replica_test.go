@@ -1,0 +1,543 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// member runs one replica in virtual time over a log in memory. Appends become
+// durable when persist is called, so that a test decides how long a sync takes.
+type member struct {
+	t       testing.TB
+	r       *Replica
+	log     *raft.MemoryStorage
+	m       *fsm.Machine
+	now     lease.Instant
+	appends []*raftpb.Message
+
+	proposals []*Proposal
+	reads     []*Read
+	renewals  map[lease.ID][]Renewal
+	entries   int // with data
+}
+
+const self = 1
+
+// start returns a sole voter, not yet elected.
+func start(t testing.TB, voters ...uint64) *member {
+	t.Helper()
+	log := raft.NewMemoryStorage()
+	snap := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(uint64(1)), Term: new(uint64(1)),
+		ConfState: &raftpb.ConfState{Voters: append([]uint64{self}, voters...)},
+	}}
+	if err := log.ApplySnapshot(snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.SetHardState(&raftpb.HardState{
+		Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(1)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := fsm.New(fsm.Config{})
+	f.Begin(1, 1)
+	m := &member{t: t, log: log, m: f, renewals: make(map[lease.ID][]Renewal)}
+	var err error
+	m.r, err = New(Config{
+		ID: self, Log: log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
+		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// lead returns a sole voter that leads and has applied its first entry.
+func lead(t testing.TB) *member {
+	t.Helper()
+	m := start(t)
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	if s := m.r.Status(); !s.Primary || s.Leader != self {
+		t.Fatalf("a sole voter that campaigned has status %+v", s)
+	}
+	return m
+}
+
+// take collects what a step brought about, without syncing the log.
+func (m *member) take() {
+	m.t.Helper()
+	out := m.r.Take()
+	m.appends = append(m.appends, out.Append...)
+	m.proposals = append(m.proposals, out.Proposals...)
+	m.reads = append(m.reads, out.Reads...)
+	for _, n := range out.Renewals {
+		m.renewals[n.ID] = append(m.renewals[n.ID], n)
+	}
+}
+
+// persist makes durable what waits to be.
+func (m *member) persist() {
+	m.t.Helper()
+	batch := m.appends
+	m.appends = nil
+	for _, a := range batch {
+		for _, e := range a.GetEntries() {
+			if len(e.GetData()) > 0 {
+				m.entries++
+			}
+		}
+		if err := m.log.Append(a.GetEntries()); err != nil {
+			m.t.Fatal(err)
+		}
+		m.r.Persisted(a)
+	}
+}
+
+// settle runs until nothing is left to do at this instant.
+func (m *member) settle() {
+	m.t.Helper()
+	for range 1000 {
+		m.take()
+		if len(m.appends) == 0 {
+			return
+		}
+		m.persist()
+	}
+	m.t.Fatal("does not come to rest")
+}
+
+// pass lets time pass, waking the replica when it asks to be.
+func (m *member) pass(d lease.Instant) {
+	m.t.Helper()
+	end := m.now + d
+	for m.now < end {
+		next := end
+		if at, ok := m.r.Next(); ok {
+			next = min(max(at, m.now+1), end)
+		}
+		m.now = next
+		m.r.Advance(m.now)
+		m.settle()
+	}
+}
+
+func (m *member) do(c fsm.Command) fsm.Result {
+	m.t.Helper()
+	p := &Proposal{Command: c}
+	m.r.Propose(p)
+	m.settle()
+	if p.Err != nil {
+		m.t.Fatalf("%T: %v", c, p.Err)
+	}
+	return p.Result
+}
+
+func (m *member) grant(id lease.ID, ttl lease.TTL) {
+	m.t.Helper()
+	if r := m.do(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: ttl}}); r.Err != nil {
+		m.t.Fatal(r.Err)
+	}
+}
+
+// renew returns the outcome of a renewal, which must be there at once.
+func (m *member) renew(id lease.ID) Renewal {
+	m.t.Helper()
+	n := len(m.renewals[id])
+	m.r.Renew(Renewal{ID: id})
+	m.settle()
+	if len(m.renewals[id]) != n+1 {
+		m.t.Fatalf("renewal of %d: %d outcomes", id, len(m.renewals[id])-n)
+	}
+	return m.renewals[id][n]
+}
+
+func (m *member) alive(id lease.ID) bool {
+	_, ok := m.m.Lessor().Lookup(id)
+	return ok
+}
+
+// Everything that is proposed while the log syncs shares the next entry.
+func TestGroupCommit(t *testing.T) {
+	m := lead(t)
+	before := m.entries
+	put := func(i int) *Proposal {
+		p := &Proposal{Command: &fsm.Put{Key: fmt.Sprint(i)}}
+		m.r.Propose(p)
+		m.take()
+		return p
+	}
+	put(0) // its sync is under way
+	for i := 1; i < 100; i++ {
+		put(i)
+	}
+	m.settle()
+	if got := m.entries - before; got != 2 {
+		t.Errorf("%d entries for 100 puts, of which 99 came during the first's sync", got)
+	}
+	if len(m.proposals) != 100 {
+		t.Errorf("%d answers", len(m.proposals))
+	}
+	if n := m.m.View().KV.Len(); n != 100 {
+		t.Errorf("%d keys", n)
+	}
+}
+
+// S2: nobody is answered before the entry is durable.
+func TestAnswerWaitsForSync(t *testing.T) {
+	m := lead(t)
+	p := &Proposal{Command: &fsm.Put{Key: "k"}}
+	m.r.Propose(p)
+	m.take()
+	m.take()
+	if len(m.proposals) > 0 || m.m.View().KV.Get("k") != nil {
+		t.Fatal("answered or applied before the sync")
+	}
+	m.settle()
+	if len(m.proposals) != 1 || m.proposals[0] != p || p.Err != nil {
+		t.Errorf("answers %v", m.proposals)
+	}
+}
+
+// T1: commands of the leader's timers are refused from outside; and nothing
+// is proposed by a member that does not lead.
+func TestAdmission(t *testing.T) {
+	m := lead(t)
+	for _, c := range []fsm.Command{&fsm.Expire{Term: 2}, &fsm.Checkpoint{Term: 2}} {
+		p := &Proposal{Command: c}
+		m.r.Propose(p)
+		m.settle()
+		if !errors.Is(p.Err, ErrInternal) {
+			t.Errorf("%T from a client: %v", c, p.Err)
+		}
+	}
+	idle := start(t)
+	p, q := &Proposal{Command: &fsm.Put{Key: "k"}}, &Read{}
+	idle.r.Propose(p)
+	idle.r.Read(q)
+	idle.r.Renew(Renewal{ID: 1})
+	idle.settle()
+	if !errors.Is(p.Err, ErrNoLeader) || !errors.Is(q.Err, ErrNoLeader) ||
+		!errors.Is(idle.renewals[1][0].Err, ErrNoLeader) {
+		t.Errorf("without a leader: %v, %v, %v", p.Err, q.Err, idle.renewals[1])
+	}
+}
+
+// A read is answered from a state that holds everything acknowledged before;
+// its Inspect runs then.
+func TestReadConfirms(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 5000)
+	seen := false
+	q := &Read{Inspect: func(l *lease.Lessor) { _, seen = l.Lookup(1) }}
+	m.r.Read(q)
+	m.settle()
+	if len(m.reads) != 1 || q.Err != nil || !seen {
+		t.Errorf("reads %d, error %v, saw the lease %v", len(m.reads), q.Err, seen)
+	}
+}
+
+// A lease that is renewed lives; one that is not goes with its keys, and not
+// before its TTL has passed since the last renewal was received (L1, L2).
+func TestExpiry(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 5000)
+	m.grant(2, 5000)
+	m.do(&fsm.Put{Key: "foo", Lease: 1})
+	for range 4 {
+		m.pass(2000)
+		if n := m.renew(2); n.Err != nil || n.TTL != 5000 {
+			t.Fatalf("renewal: %+v", n)
+		}
+		if m.now < 5000 && !m.alive(1) {
+			t.Fatalf("lease 1 is gone at %d", m.now)
+		}
+	}
+	if m.alive(1) || m.m.View().KV.Get("foo") != nil {
+		t.Error("an unrenewed lease lives on")
+	}
+	last := m.now
+	m.pass(5000)
+	if !m.alive(2) {
+		t.Errorf("lease 2 is gone at %d, renewed at %d", m.now, last)
+	}
+	m.pass(50)
+	if m.alive(2) {
+		t.Errorf("lease 2 is alive at %d, renewed at %d", m.now, last)
+	}
+	if n := m.renew(2); !errors.Is(n.Err, lease.ErrNotFound) {
+		t.Errorf("renewal of a lease that is gone: %+v", n)
+	}
+}
+
+// T13: many leases that end together leave a few to an entry, and what
+// clients propose meanwhile goes between.
+func TestExpiryLeavesRoomForOthers(t *testing.T) {
+	m := lead(t)
+	for id := lease.ID(1); id <= 100; id++ {
+		m.grant(id, 1000)
+	}
+	m.now += 2000
+	m.r.Advance(m.now)
+	for i := range 3 {
+		p := &Proposal{Command: &fsm.Put{Key: fmt.Sprint(i)}}
+		m.r.Propose(p)
+		for range 2 { // the entry under way, and then its own
+			m.take()
+			m.persist()
+		}
+		m.take()
+		if len(m.proposals) == 0 || m.proposals[len(m.proposals)-1] != p {
+			t.Fatalf("put %d waits behind expiry", i)
+		}
+	}
+	if n := m.m.Lessor().Len(); n < 60 {
+		t.Errorf("%d leases left after a few entries of four", n)
+	}
+	m.pass(1000)
+	if n := m.m.Lessor().Len(); n != 0 {
+		t.Errorf("%d leases left", n)
+	}
+}
+
+// T5: from the moment the leader decides, a renewal waits for the outcome and
+// does not succeed with the keys on their way out. T15: others do not wait.
+func TestRenewWhileExpiring(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.grant(2, 9000)
+	m.do(&fsm.Put{Key: "k", Lease: 1})
+	m.now += 1500
+	m.r.Advance(m.now)
+	m.take() // the expiry is proposed; its sync is under way
+	m.r.Renew(Renewal{ID: 1})
+	m.r.Renew(Renewal{ID: 2})
+	m.take()
+	if len(m.renewals[1]) != 0 {
+		t.Fatalf("a renewal of an expiring lease was answered: %+v", m.renewals[1])
+	}
+	if len(m.renewals[2]) != 1 || m.renewals[2][0].Err != nil {
+		t.Fatalf("another lease waits for it: %+v", m.renewals[2])
+	}
+	m.settle()
+	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
+		t.Errorf("outcome %+v, want not found", n)
+	}
+}
+
+// T6, L3: a renewal that comes while a revoke is in the log looks again when
+// its round is done, and does not succeed after the revoke was acknowledged.
+func TestRenewDuringRevoke(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 5000)
+	p := &Proposal{Command: &fsm.Revoke{ID: 1}}
+	m.r.Propose(p)
+	m.take()
+	batch := m.appends
+	m.appends = nil
+	for _, a := range batch {
+		if err := m.log.Append(a.GetEntries()); err != nil {
+			t.Fatal(err)
+		}
+		m.r.Persisted(a) // committed, and applied in the next step, with the renewal
+	}
+	m.r.Renew(Renewal{ID: 1})
+	m.settle()
+	if p.Err != nil || p.Result.Err != nil {
+		t.Fatal(p.Err, p.Result.Err)
+	}
+	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
+		t.Errorf("renewal %+v after the revoke was acknowledged", n)
+	}
+}
+
+// DESIGN 2.6: a silent lease is checkpointed once; its renewal is answered
+// after an entry that clears the checkpoint; healthy leases cost no entry.
+func TestSilenceIsCheckpointed(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 9000)
+	m.grant(2, 9000)
+	before := m.entries
+	m.pass(3000)
+	m.renew(2)
+	m.pass(2000)
+	m.renew(2)
+	if info, _ := m.m.Lessor().Lookup(1); info.Remaining <= 0 || info.Remaining > 4600 {
+		t.Fatalf("silent for 5 s of 9: remaining %d", info.Remaining)
+	}
+	if info, _ := m.m.Lessor().Lookup(2); info.Remaining != 0 {
+		t.Errorf("a renewed lease was checkpointed: %+v", info)
+	}
+	if got := m.entries - before; got != 1 {
+		t.Errorf("%d entries, want the one checkpoint", got)
+	}
+	m.r.Renew(Renewal{ID: 1})
+	m.take()
+	if len(m.renewals[1]) != 0 {
+		t.Fatal("acknowledged before the clearing entry was durable")
+	}
+	m.settle()
+	if n := m.renewals[1]; len(n) != 1 || n[0].Err != nil || n[0].TTL != 9000 {
+		t.Fatalf("renewal %+v", n)
+	}
+	if info, _ := m.m.Lessor().Lookup(1); info.Remaining != 0 {
+		t.Errorf("still checkpointed: %+v", info)
+	}
+	m.pass(8900)
+	if !m.alive(1) {
+		t.Error("expired by the old countdown")
+	}
+}
+
+// T10: after a jump of the clock every lease gets its full time again, and
+// nothing expires on the reading that jumped.
+func TestRefresh(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.now += 3600_000
+	m.r.Advance(m.now)
+	m.r.Refresh()
+	m.settle()
+	if !m.alive(1) {
+		t.Fatal("expired by a clock that jumped")
+	}
+	m.pass(900)
+	if !m.alive(1) {
+		t.Error("did not get its full time")
+	}
+	m.pass(200)
+	if m.alive(1) {
+		t.Error("lives on")
+	}
+}
+
+// A restart replays the log to the same state, and leases that were not
+// checkpointed get their full time from promotion (DESIGN 2.5).
+func TestRestart(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 4000)
+	m.do(&fsm.Put{Key: "k", Value: []byte("v"), Lease: 1})
+	m.pass(1000)
+	old, err := m.m.Image().Hash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fsm.New(fsm.Config{})
+	f.Begin(1, 1)
+	again := &member{t: t, log: m.log, m: f, renewals: make(map[lease.ID][]Renewal)}
+	again.r, err = New(Config{
+		ID: self, Log: m.log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
+		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	again.settle()
+	if h, err := f.Image().Hash(); err != nil || h != old {
+		t.Errorf("hash %x, %v; want %x", h, err, old)
+	}
+	again.pass(3900)
+	if !again.alive(1) {
+		t.Error("the lease did not get its full time after the restart")
+	}
+	again.pass(200)
+	if again.alive(1) {
+		t.Error("the lease lives on")
+	}
+}
+
+// With a voter that does not answer nothing is committed and nothing is
+// confirmed: reads and renewals stay unanswered, and are refused when the
+// leader notices (T4, T32).
+func TestNoQuorumNoAnswer(t *testing.T) {
+	m := start(t, 2)
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	vote := func(typ raftpb.MessageType, term uint64) {
+		err := m.r.Step(&raftpb.Message{
+			Type: typ.Enum(), From: new(uint64(2)), To: new(uint64(self)), Term: new(term),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.settle()
+	}
+	m.settle()
+	vote(raftpb.MsgPreVoteResp, 2)
+	vote(raftpb.MsgVoteResp, 2)
+	last, err := m.log.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.r.Step(&raftpb.Message{
+		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+		Term: new(uint64(2)), Index: new(last),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	if s := m.r.Status(); !s.Primary {
+		t.Fatalf("not primary with both voters: %+v", s)
+	}
+	p, q := &Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}}, &Read{}
+	m.r.Propose(p)
+	m.r.Read(q)
+	m.r.Renew(Renewal{ID: 7})
+	m.settle()
+	if len(m.proposals)+len(m.reads)+len(m.renewals) > 0 {
+		t.Fatal("answered without a quorum")
+	}
+	for range 25 { // check-quorum deposes the leader
+		m.r.Tick()
+		m.settle()
+	}
+	if s := m.r.Status(); s.Leading || s.Primary {
+		t.Errorf("still leads: %+v", s)
+	}
+	if len(m.reads) != 1 || !errors.Is(q.Err, ErrLeaderChanged) ||
+		!errors.Is(m.renewals[7][0].Err, ErrLeaderChanged) {
+		t.Errorf("read %v, renewal %v", q.Err, m.renewals[7])
+	}
+	if len(m.proposals) != 0 {
+		t.Error("a command whose outcome is open was answered")
+	}
+}
+
+// Messages that belong to this member's own disk are refused from outside.
+func TestStepRefusesLocalMessages(t *testing.T) {
+	m := lead(t)
+	if err := m.r.Step(&raftpb.Message{Type: raftpb.MsgHup.Enum()}); err == nil {
+		t.Error("a local message was taken from outside")
+	}
+}
+
+// discard is a raft.Logger that says nothing but panics.
+type discard struct{}
+
+func (discard) Debug(...any)              {}
+func (discard) Debugf(string, ...any)     {}
+func (discard) Info(...any)               {}
+func (discard) Infof(string, ...any)      {}
+func (discard) Warning(...any)            {}
+func (discard) Warningf(string, ...any)   {}
+func (discard) Error(...any)              {}
+func (discard) Errorf(string, ...any)     {}
+func (discard) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discard) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+func (discard) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discard) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }

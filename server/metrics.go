@@ -1,0 +1,128 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// metrics are what a member measures of itself. Counters that the state
+// machine keeps are read when they are scraped, so they cost nothing before.
+type metrics struct {
+	registry *prometheus.Registry
+	sync     prometheus.Histogram
+	apply    prometheus.Histogram
+	snapshot prometheus.Histogram
+	ttl      prometheus.Histogram
+	lateness prometheus.Histogram
+	renewals *prometheus.CounterVec
+
+	renewedOK, renewedGone, renewedFailed prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	hist := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "leasehold", Name: name, Help: help, Buckets: buckets,
+		})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		sync: hist("log_sync_duration_seconds", "Time to make log entries durable.",
+			prometheus.ExponentialBuckets(0.00002, 2, 18)),
+		apply: hist("apply_duration_seconds", "Time the core takes to apply what was committed together.",
+			prometheus.ExponentialBuckets(0.000002, 2, 20)),
+		snapshot: hist("snapshot_duration_seconds", "Time to write a snapshot, in the background.",
+			prometheus.ExponentialBuckets(0.001, 2, 18)),
+		ttl: hist("lease_ttl_seconds", "TTLs of granted leases.",
+			prometheus.ExponentialBuckets(0.1, 2, 24)),
+		lateness: hist("lease_expiry_lateness_seconds",
+			"Time from a lease's expiry to the moment its end was applied.",
+			prometheus.ExponentialBuckets(0.0005, 2, 20)),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "leasehold", Name: "lease_renewals_total", Help: "Renewals by outcome.",
+		}, []string{"outcome"}),
+	}
+	m.renewedOK = m.renewals.WithLabelValues("renewed")
+	m.renewedGone = m.renewals.WithLabelValues("not_found")
+	m.renewedFailed = m.renewals.WithLabelValues("failed")
+	m.registry.MustRegister(
+		m.sync, m.apply, m.snapshot, m.ttl, m.lateness, m.renewals,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// observe counts what a step of the core answered and ended.
+func (m *metrics) observe(out replica.Output) {
+	for _, p := range out.Proposals {
+		if g, ok := p.Command.(*fsm.Grant); ok && p.Err == nil && p.Result.Err == nil {
+			m.ttl.Observe(float64(g.Terms.TTL) / 1000)
+		}
+	}
+	for _, late := range out.Late {
+		m.lateness.Observe(float64(late) / 1000)
+	}
+	var ok, gone, failed int
+	for i := range out.Renewals {
+		switch err := out.Renewals[i].Err; {
+		case err == nil:
+			ok++
+		case errors.Is(err, lease.ErrNotFound):
+			gone++
+		default:
+			failed++
+		}
+	}
+	m.renewedOK.Add(float64(ok))
+	m.renewedGone.Add(float64(gone))
+	m.renewedFailed.Add(float64(failed))
+}
+
+// watchState registers what is read from the member when it is scraped.
+func (m *metrics) watchState(n *node) {
+	gauge := func(name, help string, f func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "leasehold", Name: name, Help: help,
+		}, f))
+	}
+	counter := func(name, help string, f func(fsm.Stats) uint64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "leasehold", Name: name, Help: help,
+		}, func() float64 { return float64(f(n.stats.Load().Stats)) }))
+	}
+	counter("leases_granted_total", "Leases granted, since start.",
+		func(s fsm.Stats) uint64 { return s.Granted })
+	counter("leases_revoked_total", "Leases revoked by clients, since start.",
+		func(s fsm.Stats) uint64 { return s.Revoked })
+	counter("leases_expired_total", "Leases that ended by expiry, since start.",
+		func(s fsm.Stats) uint64 { return s.Expired })
+	gauge("leases", "Live leases.", func() float64 { return float64(n.stats.Load().Leases) })
+	gauge("lease_attached_keys", "Keys attached to leases.",
+		func() float64 { return float64(n.stats.Load().Attached) })
+	gauge("store_revision", "The store's revision.",
+		func() float64 { return float64(n.View().KV.Revision()) })
+	gauge("store_bytes", "Approximate size of the keys and their history.",
+		func() float64 { return float64(n.View().KV.Size()) })
+	gauge("disk_bytes", "Size of the data directory.",
+		func() float64 { return float64(n.disk.Usage().DiskBytes) })
+	gauge("log_bytes", "Size of the log since the last snapshot.",
+		func() float64 { return float64(n.disk.Usage().LogBytes) })
+	gauge("raft_term", "The Raft term.", func() float64 { return float64(n.status.Load().Term) })
+	gauge("raft_applied_index", "The last applied log index.",
+		func() float64 { return float64(n.View().Index) })
+	gauge("is_leader", "1 on the member that leads.", func() float64 {
+		if n.status.Load().Primary {
+			return 1
+		}
+		return 0
+	})
+	gauge("watchers", "Watchers of all streams.",
+		func() float64 { return float64(n.hub.Stats().Watchers) })
+}

@@ -1,0 +1,245 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// requestTimeout is how long a request may wait for the log or for a confirm
+// round when its client set no earlier deadline: etcd's five seconds plus two
+// election timeouts.
+const requestTimeout = 7 * time.Second
+
+// node is the member as the API services see it. It is safe for concurrent
+// use: everything passes through the core's inbox or is an immutable view.
+type node struct {
+	*core
+	cluster, member uint64
+	quota           int64
+	stopped         <-chan struct{} // closed when the core has stopped
+}
+
+var _ etcd.Node = (*node)(nil)
+
+// call is one request that waits for the core. It is used again unless its
+// caller gave up on it, for then the core still holds it.
+type call struct {
+	proposal replica.Proposal
+	read     replica.Read
+	done     chan struct{} // capacity 1
+	timer    *time.Timer
+}
+
+var calls = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &call{done: make(chan struct{}, 1), timer: t}
+}}
+
+// wait returns when the core has answered, or the context, the request's time
+// or the member has ended. Only in the first case may the call be recycled.
+func (n *node) wait(ctx context.Context, c *call) error {
+	c.timer.Reset(requestTimeout)
+	defer c.timer.Stop()
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.timer.C:
+		return api.ErrTimeout
+	case <-n.stopped:
+		return api.ErrStopped
+	}
+}
+
+func (c *call) recycle() {
+	c.proposal, c.read = replica.Proposal{}, replica.Read{}
+	calls.Put(c)
+}
+
+// Propose implements etcd.Proposer.
+func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
+	if err := n.admit(cmd); err != nil {
+		return fsm.Result{}, err
+	}
+	if n.overQuota(cmd) {
+		return n.raiseNoSpace(ctx)
+	}
+	return n.propose(ctx, cmd)
+}
+
+func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
+	c := calls.Get().(*call)
+	c.proposal = replica.Proposal{Command: cmd, Owner: c}
+	full := false
+	ok := n.inbox.put(func(m *mail) {
+		if full = len(m.proposals) >= maxQueued; !full {
+			m.proposals = append(m.proposals, &c.proposal)
+		}
+	})
+	switch {
+	case !ok:
+		return fsm.Result{}, api.ErrStopped
+	case full:
+		c.recycle()
+		return fsm.Result{}, api.ErrTooManyRequests
+	}
+	if err := n.wait(ctx, c); err != nil {
+		return fsm.Result{}, err
+	}
+	defer c.recycle()
+	return c.proposal.Result, c.proposal.Err
+}
+
+// admit refuses what cannot be done now and would only wait.
+func (n *node) admit(fsm.Command) error {
+	if n.writer.full.Load() {
+		return fmt.Errorf("%w: the disk of member %x is full", fsm.ErrNoSpace, n.member)
+	}
+	return nil
+}
+
+// overQuota reports whether cmd would grow the state past its quota.
+func (n *node) overQuota(cmd fsm.Command) bool {
+	if n.quota <= 0 {
+		return false
+	}
+	switch cmd.(type) {
+	case *fsm.Put, *fsm.Grant, *fsm.Txn:
+		return n.view.Load().KV.Size()+fsm.Cost(cmd) > n.quota
+	default:
+		return false
+	}
+}
+
+// raiseNoSpace replicates the alarm, so that every member refuses to grow,
+// and refuses the request that would have.
+func (n *node) raiseNoSpace(ctx context.Context) (fsm.Result, error) {
+	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
+	for _, a := range n.view.Load().Alarms {
+		if a == alarm {
+			return fsm.Result{}, fsm.ErrNoSpace
+		}
+	}
+	n.log.Warn("the state has reached its quota: raising the alarm",
+		"alarm", "NOSPACE", "quota-bytes", n.quota, "size-bytes", n.view.Load().KV.Size())
+	if _, err := n.propose(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
+		return fsm.Result{}, err
+	}
+	return fsm.Result{}, fsm.ErrNoSpace
+}
+
+// Confirm implements etcd.Reader.
+func (n *node) Confirm(ctx context.Context) error { return n.Inspect(ctx, nil) }
+
+// Inspect implements etcd.Inspector.
+func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
+	c := calls.Get().(*call)
+	c.read = replica.Read{Inspect: f, Owner: c}
+	full := false
+	ok := n.inbox.put(func(m *mail) {
+		if full = len(m.reads) >= maxQueued; !full {
+			m.reads = append(m.reads, &c.read)
+		}
+	})
+	switch {
+	case !ok:
+		return api.ErrStopped
+	case full:
+		c.recycle()
+		return api.ErrTooManyRequests
+	}
+	if err := n.wait(ctx, c); err != nil {
+		return err
+	}
+	defer c.recycle()
+	return c.read.Err
+}
+
+// View implements etcd.Reader.
+func (n *node) View() *fsm.View { return n.view.Load() }
+
+// Renew implements etcd.Renewer.
+func (n *node) Renew(id lease.ID, to etcd.Renewed) error {
+	full := false
+	ok := n.inbox.put(func(m *mail) {
+		if full = len(m.renewals) >= maxQueued; !full {
+			m.renewals = append(m.renewals, replica.Renewal{ID: id, Owner: to})
+		}
+	})
+	switch {
+	case !ok:
+		return api.ErrStopped
+	case full:
+		return api.ErrTooManyRequests
+	default:
+		return nil
+	}
+}
+
+// Watches implements etcd.Watchable.
+func (n *node) Watches() *watch.Hub[*etcd.Event] { return n.hub }
+
+// Status implements etcd.Reporter.
+func (n *node) Status() etcd.Status {
+	s, usage, v := n.status.Load(), n.disk.Usage(), n.view.Load()
+	out := etcd.Status{
+		MemberID: n.member, ClusterID: n.cluster,
+		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
+		DBSize: int64(usage.DiskBytes), DBSizeInUse: v.KV.Size(), Quota: n.quota,
+		StorageVersion: storageVersion,
+	}
+	if n.writer.full.Load() {
+		out.Errors = append(out.Errors, "the disk is full: writes are refused until there is room")
+	}
+	return out
+}
+
+// SnapshotTo implements etcd.Maintainer: what is written can be restored with
+// "leasehold snapshot restore".
+func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
+	image, err := n.image(ctx)
+	if err != nil {
+		return err
+	}
+	return writeBackup(ctx, w, image)
+}
+
+// image returns a picture of the applied state, leases included.
+func (n *node) image(ctx context.Context) (*fsm.Image, error) {
+	got := make(chan *fsm.Image, 1)
+	if !n.inbox.put(func(m *mail) {
+		m.tasks = append(m.tasks, func() { got <- n.machine.Image() })
+	}) {
+		return nil, api.ErrStopped
+	}
+	select {
+	case im := <-got:
+		return im, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-n.stopped:
+		return nil, api.ErrStopped
+	}
+}
+
+// Defragment implements etcd.Maintainer. The state lives in memory and its
+// snapshots are written whole, so what there is to give back is the log:
+// a snapshot makes it obsolete.
+func (n *node) Defragment(ctx context.Context) error {
+	if _, err := n.image(ctx); err != nil {
+		return err
+	}
+	return n.disk.Flush()
+}

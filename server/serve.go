@@ -1,0 +1,288 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/api/web"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/version"
+)
+
+// stopTimeout is how long a graceful stop waits for requests and streams
+// that are under way before it cuts them off.
+const stopTimeout = 3 * time.Second
+
+// frontend is everything that listens.
+type frontend struct {
+	mux     *listen.Mux
+	grpc    *grpc.Server
+	http    *http.Server
+	metrics *http.Server // on its own listeners; nil if there are none
+	conn    *grpc.ClientConn
+	group   group
+	end     context.CancelFunc // ends the HTTP requests under way
+	stop    chan struct{}      // closed when streams are to end
+}
+
+// serve listens, waits until the member is ready, says so, and serves until
+// ctx ends. It has stopped all that it started when it returns.
+func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	f, err := s.listen(ctx, fail)
+	if err != nil {
+		return err
+	}
+	defer f.shutdown()
+	if err := s.publish(ctx); err != nil {
+		return fmt.Errorf("publish this member's addresses: %w", err)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	compactor := &compactor{node: s.node, log: s.cfg.Logger, cfg: s.cfg.Compaction}
+	f.group.start(fail, func() error { compactor.run(ctx); return nil })
+	s.cfg.Logger.Info("ready to serve client requests",
+		"name", s.cfg.Name, "version", version.Version,
+		"listen-client-urls", urlStrings(s.cfg.URLs.ListenClient),
+		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member))
+	<-ctx.Done()
+	s.cfg.Logger.Info("stopping")
+	return nil
+}
+
+// listen opens every listener before it serves on any, so that a port that is
+// taken is found before a client is let in.
+func (s *Server) listen(ctx context.Context, fail context.CancelCauseFunc) (*frontend, error) {
+	opened, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	loop, conn, err := web.Loopback()
+	if err != nil {
+		return nil, errors.Join(err, closeAll(opened))
+	}
+	httpCtx, end := context.WithCancel(context.WithoutCancel(ctx))
+	f := &frontend{
+		mux:  listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger}),
+		conn: conn, end: end, stop: make(chan struct{}),
+	}
+	options := s.apiOptions(f.stop)
+	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options), grpc.Creds(listen.Credentials()))...)
+	etcd.Register(f.grpc, s.node, options)
+	pages := s.webOptions(f)
+	handler, err := web.New(httpCtx, pages)
+	if err != nil {
+		end()
+		return nil, errors.Join(err, conn.Close(), closeAll(opened))
+	}
+	f.http = web.NewServer(httpCtx, handler, s.cfg.Logger)
+	f.metrics = web.NewServer(httpCtx, web.NewStatus(pages), s.cfg.Logger)
+
+	f.group.start(fail, func() error { return f.grpc.Serve(loop) })
+	f.group.start(fail, func() error { return closedIsFine(f.grpc.Serve(f.mux.GRPC())) })
+	f.group.start(fail, func() error { return closedIsFine(f.http.Serve(f.mux.HTTP())) })
+	for _, o := range opened {
+		f.group.start(fail, func() error { return closedIsFine(f.accept(o)) })
+	}
+	return f, nil
+}
+
+// opened is a listener and what it is for.
+type opened struct {
+	net.Listener
+	tls *tls.Config
+	use use
+}
+
+type use uint8
+
+const (
+	useClients use = iota
+	useHTTP
+	useMetrics
+)
+
+func (f *frontend) accept(o opened) error {
+	switch o.use {
+	case useMetrics:
+		l := o.Listener
+		if o.tls != nil {
+			l = tls.NewListener(l, o.tls)
+		}
+		return f.metrics.Serve(l)
+	case useHTTP:
+		return f.mux.ServeHTTP(o.Listener, o.tls)
+	default:
+		return f.mux.Serve(o.Listener, o.tls)
+	}
+}
+
+// open opens the client and metrics listeners, all or none.
+func (s *Server) open(ctx context.Context) ([]opened, error) {
+	conf, err := s.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	var all []opened
+	for _, group := range []struct {
+		urls []url.URL
+		use  use
+	}{
+		{s.cfg.URLs.ListenClient, useClients},
+		{s.cfg.URLs.ListenClientHTTP, useHTTP},
+		{s.cfg.URLs.ListenMetrics, useMetrics},
+	} {
+		for _, u := range group.urls {
+			l, err := listen.Listen(ctx, u)
+			if err != nil {
+				return nil, errors.Join(err, closeAll(all))
+			}
+			o := opened{Listener: l, use: group.use}
+			if listen.IsTLS(u) {
+				o.tls = conf
+			}
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+func closeAll(all []opened) error {
+	var err error
+	for _, o := range all {
+		err = errors.Join(err, o.Close())
+	}
+	return err
+}
+
+// tlsConfig returns the clients' TLS configuration, nil if there is none.
+func (s *Server) tlsConfig() (*tls.Config, error) {
+	t := listen.TLS(s.cfg.ClientTLS)
+	if !t.Enabled() {
+		return nil, nil
+	}
+	if t.Auto && t.CertFile == "" {
+		var hosts []string
+		for _, u := range s.cfg.URLs.ListenClient {
+			hosts = append(hosts, u.Host)
+		}
+		var err error
+		if t, err = t.SelfSigned(s.cfg.ClientAutoTLSDir(), hosts); err != nil {
+			return nil, err
+		}
+	}
+	return t.Server()
+}
+
+func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
+	return etcd.Options{
+		MaxRequestBytes:      int(s.cfg.Limits.MaxRequestBytes),
+		MaxTxnOps:            s.cfg.Limits.MaxTxnOps,
+		MaxConcurrentStreams: s.cfg.GRPC.MaxConcurrentStreams,
+		ProgressInterval:     s.cfg.WatchProgressInterval,
+		LeaderInterval:       s.cfg.Raft.ElectionTimeout,
+		MinPingInterval:      s.cfg.GRPC.KeepAliveMinTime,
+		PingInterval:         s.cfg.GRPC.KeepAliveInterval,
+		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
+		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.UnaryServerInterceptor()},
+		Stream:               []grpc.StreamServerInterceptor{s.rpcs.StreamServerInterceptor()},
+		Stop:                 stop,
+	}
+}
+
+func (s *Server) webOptions(f *frontend) web.Options {
+	o := web.Options{
+		Health: health{s.node},
+		Versions: func() web.Versions {
+			return web.Versions{
+				Server: version.EtcdVersion, Cluster: storageVersion, Storage: storageVersion,
+			}
+		},
+		Gatherer:        s.core.metrics.registry,
+		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
+		GRPC:            f.grpc,
+		Pprof:           s.cfg.HTTP.Pprof,
+		CORS:            s.cfg.HTTP.CORS,
+		HostWhitelist:   s.cfg.HTTP.HostWhitelist,
+		Logger:          s.cfg.Logger,
+	}
+	if s.cfg.HTTP.Gateway {
+		o.Conn = f.conn
+		o.Register = []web.RegisterFunc{
+			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
+		}
+	}
+	return o
+}
+
+// shutdown stops letting clients in, ends the streams, waits for what is under
+// way, and cuts off what takes too long.
+func (f *frontend) shutdown() {
+	close(f.stop)
+	timer := time.AfterFunc(stopTimeout, f.grpc.Stop)
+	defer timer.Stop()
+	f.end()
+	httpCtx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for _, h := range []*http.Server{f.http, f.metrics} {
+		if err := h.Shutdown(httpCtx); err != nil {
+			_ = h.Close() // the time is up: cut off what is left
+		}
+	}
+	_ = f.conn.Close()
+	f.grpc.GracefulStop()
+	_ = f.mux.Close()
+	f.group.wg.Wait()
+}
+
+func closedIsFine(err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) ||
+		errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// health answers the health pages.
+type health struct{ n *node }
+
+var _ web.Health = health{}
+
+func (h health) HasLeader() bool { return h.n.status.Load().Leader != 0 }
+
+func (h health) Learner() bool { return false }
+
+func (h health) Alarms() []string {
+	var names []string
+	for _, a := range h.n.View().Alarms {
+		switch a.Kind {
+		case fsm.NoSpace:
+			names = append(names, "NOSPACE")
+		case fsm.Corrupt:
+			names = append(names, "CORRUPT")
+		}
+	}
+	return names
+}
+
+func (h health) Read(ctx context.Context, serializable bool) error {
+	if serializable {
+		return ctx.Err()
+	}
+	return h.n.Confirm(ctx)
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
+)
+
+// A snapshot is taken when the log since the last one is both long and, as
+// the state grows, not small beside it: writing a large state for a short
+// log would cost more disk than it saves at a restart.
+const (
+	snapshotLogBytes   = 64 << 20 // at this length, if the last snapshot was smaller
+	snapshotLogPart    = 4        // at SnapshotCount entries, if the log is this part of the last
+	snapshotCheckEvery = 256      // entries between two looks
+)
+
+// snapshotter writes snapshots on a goroutine of its own, one at a time, from
+// an immutable image; the core goes on meanwhile.
+type snapshotter struct {
+	disk    *storage.Disk
+	log     *slog.Logger
+	metrics *metrics
+	count   uint64 // entries between two snapshots
+	tail    uint64 // entries kept before the snapshot, for members that lag
+	failed  func(error)
+
+	// These belong to the core's goroutine.
+	last, looked uint64 // index of the last snapshot, and of the last look
+	lastBytes    uint64
+	writing      bool
+	wg           sync.WaitGroup
+}
+
+// applied is called by the core when the state has moved on.
+func (s *snapshotter) applied(c *core) {
+	index := c.machine.Index()
+	if s.writing || index-s.looked < min(snapshotCheckEvery, s.count) {
+		return
+	}
+	s.looked = index
+	log := s.disk.Usage().LogBytes
+	many := index-s.last >= s.count && log >= s.lastBytes/snapshotLogPart
+	if many || log >= max(snapshotLogBytes, s.lastBytes) {
+		s.begin(c, func(error) {})
+	}
+}
+
+// begin starts to write a snapshot of the present state; done is called on
+// the core's goroutine when that has ended.
+func (s *snapshotter) begin(c *core, done func(error)) {
+	s.writing = true
+	image, conf := c.machine.Image(), c.replica.ConfState()
+	s.wg.Go(func() {
+		bytes, err := s.write(image, conf)
+		c.inbox.put(func(m *mail) {
+			m.tasks = append(m.tasks, func() {
+				s.writing = false
+				if err == nil {
+					s.last, s.lastBytes = image.View.Index, bytes
+				}
+				done(err)
+			})
+		})
+	})
+}
+
+func (s *snapshotter) write(image *fsm.Image, conf *raftpb.ConfState) (uint64, error) {
+	begin, index := time.Now(), image.View.Index
+	if err := writeSnapshot(s.disk, image, conf); err != nil {
+		s.log.Error("could not write a snapshot; the log is kept", "index", index, "error", err)
+		return 0, err
+	}
+	if index > s.tail {
+		if err := s.disk.Compact(index - s.tail); err != nil {
+			s.log.Error("could not compact the log", "index", index, "error", err)
+		}
+	}
+	r, err := s.disk.OpenSnapshot()
+	if err != nil {
+		return 0, err
+	}
+	bytes := r.Meta().Bytes
+	took := time.Since(begin)
+	s.metrics.snapshot.Observe(took.Seconds())
+	s.log.Info("wrote a snapshot", "index", index, "bytes", bytes, "took", took)
+	return bytes, r.Close()
+}
+
+// writeSnapshot makes image the newest snapshot on disk, whole or not at all.
+func writeSnapshot(disk *storage.Disk, image *fsm.Image, conf *raftpb.ConfState) error {
+	w, err := disk.NewSnapshot(storage.SnapshotMeta{
+		Index: image.View.Index, Term: image.View.Term, ConfState: conf,
+	})
+	if err != nil {
+		return err
+	}
+	if err := image.Encode(w.Write); err != nil {
+		w.Abort()
+		return err
+	}
+	return w.Commit()
+}
