@@ -1,0 +1,475 @@
+package wheel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/quick"
+)
+
+// twin is a wheel that is slow and obviously right: a sorted slice.
+type twin struct {
+	now  int64
+	list []twinEntry // by instant, then handle
+}
+
+type twinEntry struct {
+	at     int64
+	handle uint32
+}
+
+func (t *twin) find(handle uint32) int {
+	return slices.IndexFunc(t.list, func(e twinEntry) bool { return e.handle == handle })
+}
+
+func (t *twin) add(handle uint32, at int64) {
+	t.remove(handle)
+	i := 0
+	for i < len(t.list) && (t.list[i].at < at || t.list[i].at == at && t.list[i].handle < handle) {
+		i++
+	}
+	t.list = slices.Insert(t.list, i, twinEntry{at, handle})
+}
+
+func (t *twin) remove(handle uint32) bool {
+	i := t.find(handle)
+	if i >= 0 {
+		t.list = slices.Delete(t.list, i, i+1)
+	}
+	return i >= 0
+}
+
+// due returns the handles that an Advance to now fires, sorted.
+func (t *twin) due(now int64) []uint32 {
+	var out []uint32
+	for _, e := range t.list {
+		if e.at <= now {
+			out = append(out, e.handle)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// checkInvariants walks the whole wheel and compares it with what the fields
+// promise.
+func (w *Wheel) checkInvariants() error {
+	linked := 0
+	for list := range uint32(lists) {
+		prev := headFlag | list
+		for h := w.heads[list]; h != nobody; h = w.entry(h).next {
+			e := w.entry(h)
+			linked++
+			if e.prev != prev {
+				return fmt.Errorf("handle %d in list %d: prev is %#x, want %#x", h, list, e.prev, prev)
+			}
+			prev = h
+			switch {
+			case list == overdue:
+				if e.at > w.now {
+					return fmt.Errorf("handle %d at %d is overdue at %d", h, e.at, w.now)
+				}
+			case list == firing:
+				return fmt.Errorf("handle %d was left to fire", h)
+			default:
+				if err := w.checkPlace(e.at, int(list)); err != nil {
+					return fmt.Errorf("handle %d: %w", h, err)
+				}
+			}
+		}
+		if list < overdue {
+			marked := w.occupied[list/slots]&(1<<(list%slots)) != 0
+			if marked != (w.heads[list] != nobody) {
+				return fmt.Errorf("list %d: occupied is %v", list, marked)
+			}
+		}
+	}
+	in := 0
+	for _, p := range w.pages {
+		for i := range p {
+			if p[i].prev != absent {
+				in++
+			}
+		}
+	}
+	if linked != w.count || in != w.count {
+		return fmt.Errorf("count is %d, %d linked, %d marked as in", w.count, linked, in)
+	}
+	if w.elapsed != w.now {
+		return fmt.Errorf("elapsed %d is not now %d", w.elapsed, w.now)
+	}
+	return nil
+}
+
+func (w *Wheel) checkPlace(at int64, list int) error {
+	level, slot := list/slots, list%slots
+	shift := uint(level * levelBits)
+	if at <= w.elapsed {
+		return fmt.Errorf("at %d is not after %d", at, w.elapsed)
+	}
+	if above := shift + levelBits; above < 64 && at>>above != w.elapsed>>above {
+		return fmt.Errorf("at %d differs from %d above level %d", at, w.elapsed, level)
+	}
+	if digit := int(at>>shift) & (slots - 1); digit != slot {
+		return fmt.Errorf("at %d is in slot %d of level %d, want %d", at, slot, level, digit)
+	}
+	if now := int(w.elapsed>>shift) & (slots - 1); now >= slot {
+		return fmt.Errorf("slot %d of level %d is not after %d", slot, level, now)
+	}
+	return nil
+}
+
+// pair is a wheel and its twin, given the same operations.
+type pair struct {
+	w *Wheel
+	t *twin
+}
+
+func newPair(now int64) *pair { return &pair{New(now), &twin{now: now}} }
+
+func (p *pair) add(handle uint32, at int64) {
+	p.w.Add(handle, at)
+	p.t.add(handle, at)
+}
+
+func (p *pair) remove(handle uint32) error {
+	if got, want := p.w.Remove(handle), p.t.remove(handle); got != want {
+		return fmt.Errorf("remove %d: %v, want %v", handle, got, want)
+	}
+	return nil
+}
+
+// advance moves both on. again says what a fired handle does: the new instant
+// it adds itself for, if ok.
+func (p *pair) advance(now int64, again func(handle uint32) (int64, bool)) error {
+	want := p.t.due(now)
+	p.t.now = now
+	for _, h := range want {
+		p.t.remove(h)
+	}
+	var got []uint32
+	p.w.Advance(now, func(h uint32) {
+		got = append(got, h)
+		if _, in := p.w.At(h); in {
+			got = append(got, nobody) // must be out before it fires
+		}
+		if at, ok := again(h); ok {
+			p.add(h, at)
+		}
+	})
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("advance to %d fired %v, want %v", now, got, want)
+	}
+	return nil
+}
+
+func never(uint32) (int64, bool) { return 0, false }
+
+// check compares everything that can be asked.
+func (p *pair) check(handles uint32) error {
+	if err := p.w.checkInvariants(); err != nil {
+		return err
+	}
+	if got, want := p.w.Len(), len(p.t.list); got != want {
+		return fmt.Errorf("len %d, want %d", got, want)
+	}
+	for h := range handles {
+		at, ok := p.w.At(h)
+		i := p.t.find(h)
+		if ok != (i >= 0) || ok && at != p.t.list[i].at {
+			return fmt.Errorf("handle %d: at %d, %v", h, at, ok)
+		}
+	}
+	next, ok := p.w.Next()
+	if ok != (len(p.t.list) > 0) {
+		return fmt.Errorf("next says %v with %d entries", ok, len(p.t.list))
+	}
+	if ok && next > max(p.t.list[0].at, p.t.now) {
+		return fmt.Errorf("next is %d, after the first entry at %d", next, p.t.list[0].at)
+	}
+	// Where an entry is yet to come, the next look is too: nobody spins.
+	if ok && p.t.list[0].at > p.t.now && next <= p.t.now {
+		return fmt.Errorf("next is %d at %d, but the first entry is at %d",
+			next, p.t.now, p.t.list[0].at)
+	}
+	return nil
+}
+
+// far draws a distance whose magnitude is uniform, from 0 to centuries.
+func far(r *rand.Rand) int64 {
+	return r.Int64N(1 << r.IntN(45))
+}
+
+// TestTwin compares the wheel with a sorted slice over random operations, whose
+// instants and steps range from milliseconds to centuries.
+func TestTwin(t *testing.T) {
+	const handles = 40
+	run := func(seed uint64) error {
+		r := rand.New(rand.NewPCG(seed, 1))
+		now := far(r)
+		p := newPair(now)
+		for step := range 300 {
+			h := uint32(r.IntN(handles))
+			var err error
+			switch r.IntN(8) {
+			case 0, 1, 2, 3:
+				p.add(h, now+far(r)-far(r)/8) // some have passed
+			case 4:
+				err = p.remove(h)
+			default:
+				now += far(r)
+				err = p.advance(now, func(uint32) (int64, bool) {
+					return now + far(r) - far(r)/4, r.IntN(3) == 0
+				})
+			}
+			if err == nil {
+				err = p.check(handles)
+			}
+			if err != nil {
+				return fmt.Errorf("seed %d, step %d: %w", seed, step, err)
+			}
+		}
+		return nil
+	}
+	err := quick.Check(func(seed uint64) bool {
+		err := run(seed)
+		if err != nil {
+			t.Error(err)
+		}
+		return err == nil
+	}, &quick.Config{MaxCount: 300})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzTwin reads operations from the bytes: the first two bits say which, the
+// others the handle, and the next byte the distance as mantissa and exponent.
+func FuzzTwin(f *testing.F) {
+	f.Add([]byte{0x01, 0x35, 0x42, 0x88, 0xc0, 0x99})
+	f.Add([]byte{0x01, 0xff, 0x02, 0xfe, 0x03, 0x00, 0xc0, 0xf7, 0x81, 0x00, 0xc0, 0xff})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		p := newPair(0)
+		var now int64
+		for len(ops) >= 2 && len(ops) <= 400 {
+			h, d := uint32(ops[0]&0x3f), int64(ops[1]>>4)<<((ops[1]&15)*3)
+			var err error
+			switch ops[0] >> 6 {
+			case 0, 1:
+				p.add(h, now+d)
+			case 2:
+				err = p.remove(h)
+			case 3:
+				now += d
+				err = p.advance(now, func(h uint32) (int64, bool) { return now + d/2, h%2 == 0 })
+			}
+			if err == nil {
+				err = p.check(64)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops = ops[2:]
+		}
+	})
+}
+
+// TestEveryStep advances a millisecond at a time over a range that crosses
+// slots and levels: every entry fires in exactly its own millisecond.
+func TestEveryStep(t *testing.T) {
+	const start, length = 64*64*3 - 100, 64 * 64 * 2
+	w := New(start)
+	for h := range uint32(length) {
+		w.Add(h, start+1+int64(h))
+	}
+	for now := int64(start); now <= start+length; now++ {
+		w.Advance(now, func(h uint32) {
+			if want := start + 1 + int64(h); want != now {
+				t.Fatalf("handle %d for %d fired at %d", h, want, now)
+			}
+		})
+	}
+	if w.Len() != 0 {
+		t.Errorf("%d did not fire", w.Len())
+	}
+}
+
+// TestFollowingNext sleeps until Next, as callers do: each entry still fires in
+// its own millisecond, and the number of looks in vain is small.
+func TestFollowingNext(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	w := New(0)
+	want := map[uint32]int64{}
+	for h := range uint32(500) {
+		want[h] = 1 + far(r)
+		w.Add(h, want[h])
+	}
+	looks := 0
+	for {
+		now, ok := w.Next()
+		if !ok {
+			break
+		}
+		looks++
+		w.Advance(now, func(h uint32) {
+			if want[h] != now {
+				t.Errorf("handle %d for %d fired at %d", h, want[h], now)
+			}
+			delete(want, h)
+		})
+	}
+	if len(want) != 0 {
+		t.Errorf("%d did not fire", len(want))
+	}
+	if most := 500 * levels; looks > most {
+		t.Errorf("%d looks, want at most %d: one a level and entry", looks, most)
+	}
+}
+
+// TestEnds tries the ends of the range.
+func TestEnds(t *testing.T) {
+	w := New(0)
+	w.Add(0, math.MaxInt64)
+	w.Add(1, math.MinInt64)
+	w.Add(MaxHandle>>16, 1)
+	fired := map[uint32]bool{}
+	fire := func(h uint32) { fired[h] = true }
+	if at, ok := w.Next(); at != 0 || !ok {
+		t.Errorf("next is %d, %v; an entry is overdue", at, ok)
+	}
+	w.Advance(0, fire)
+	if len(fired) != 1 || !fired[1] {
+		t.Errorf("at 0 fired %v, want 1", fired)
+	}
+	w.Advance(math.MaxInt64-1, fire)
+	if len(fired) != 2 || fired[0] {
+		t.Errorf("just before the end fired %v", fired)
+	}
+	w.Advance(math.MaxInt64, fire)
+	if !fired[0] {
+		t.Error("the last instant never fired")
+	}
+	if err := w.checkInvariants(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChangesWhileFiring removes and moves entries of the very list that is
+// firing.
+func TestChangesWhileFiring(t *testing.T) {
+	w := New(0)
+	for h := range uint32(10) {
+		w.Add(h, 100) // one list; fires in some order
+	}
+	var got []uint32
+	w.Advance(100, func(h uint32) {
+		got = append(got, h)
+		if len(got) != 1 {
+			return
+		}
+		for o := range uint32(10) {
+			switch {
+			case o == h:
+			case o%3 == 0:
+				w.Remove(o)
+			case o%3 == 1:
+				w.Add(o, 200)
+			}
+		}
+		w.Add(h, 50) // has passed: with the next Advance, not this one
+	})
+	for _, h := range got[1:] {
+		if h%3 != 2 {
+			t.Errorf("handle %d fired though it was removed or moved", h)
+		}
+	}
+	first := got[0]
+	if at, ok := w.At(first); !ok || at != 50 {
+		t.Errorf("handle %d is at %d, %v, want 50", first, at, ok)
+	}
+	if err := w.checkInvariants(); err != nil {
+		t.Fatal(err)
+	}
+	got = nil
+	w.Advance(100, func(h uint32) { got = append(got, h) })
+	if !slices.Equal(got, []uint32{first}) {
+		t.Errorf("the next advance fired %v, want %d", got, first)
+	}
+}
+
+// TestMisuse panics: a wheel whose clock goes back is broken.
+func TestMisuse(t *testing.T) {
+	for name, f := range map[string]func(){
+		"clock goes back":  func() { New(10).Advance(9, func(uint32) {}) },
+		"negative start":   func() { New(-1) },
+		"handle too large": func() { New(0).Add(MaxHandle+1, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			f()
+		})
+	}
+}
+
+// TestSteady holds adding, moving and firing to no allocation at all.
+func TestSteady(t *testing.T) {
+	w := New(0)
+	now := int64(0)
+	for h := range uint32(5000) {
+		w.Add(h, int64(h))
+	}
+	allocs := testing.AllocsPerRun(100, func() {
+		now += 137
+		w.Remove(4000)
+		w.Add(4000, now+77)
+		w.Advance(now, func(h uint32) { w.Add(h, now+int64(h)) })
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations a round, want none", allocs)
+	}
+}
+
+// BenchmarkTurn is the steady life of n entries that are added again when they
+// fire. The cost of one does not depend on how many there are.
+func BenchmarkTurn(b *testing.B) {
+	for _, n := range []uint32{10_000, 1_000_000} {
+		b.Run(fmt.Sprintf("entries=%d", n), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(1, 1))
+			w := New(0)
+			for h := range n {
+				w.Add(h, 1+r.Int64N(30_000))
+			}
+			now, fired := int64(0), 0
+			for b.Loop() {
+				// A loop iteration is one firing, whatever that takes.
+				for fired <= 0 {
+					now++
+					w.Advance(now, func(h uint32) {
+						w.Add(h, now+15_000+int64(h%15_000))
+						fired++
+					})
+				}
+				fired--
+			}
+		})
+	}
+}
+
+// BenchmarkAddRemove is an entry that is cancelled, as most timers are.
+func BenchmarkAddRemove(b *testing.B) {
+	w := New(0)
+	w.Add(1023, 1)
+	h := uint32(0)
+	for b.Loop() {
+		w.Add(h&1023, 1<<20+int64(h))
+		w.Remove(h & 1023)
+		h++
+	}
+}
