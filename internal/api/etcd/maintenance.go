@@ -111,7 +111,7 @@ func (s *maintenanceService) Defragment(
 	if err := s.node.Defragment(ctx); err != nil {
 		return nil, api.Error(err)
 	}
-	return &pb.DefragmentResponse{Header: s.header(s.node.View())}, nil
+	return &pb.DefragmentResponse{}, nil // without a header, as in etcd
 }
 
 // Hash implements pb.MaintenanceServer.
@@ -134,6 +134,9 @@ func (s *maintenanceService) HashKV(
 	h, compacted, err := v.KV.Hash(r.Revision)
 	if err != nil {
 		return nil, api.Error(err)
+	}
+	if compacted == 0 {
+		compacted = -1 // as in etcd: never
 	}
 	rev := r.Revision
 	if rev <= 0 {
@@ -165,7 +168,7 @@ func (s *maintenanceService) Downgrade(
 ) (*pb.DowngradeResponse, error) {
 	if r.Action == pb.DowngradeRequest_CANCEL {
 		return &pb.DowngradeResponse{
-			Header: s.header(s.node.View()), Version: version.EtcdAPIVersion + ".0",
+			Header: s.header(s.node.View()), Version: version.EtcdAPIVersion,
 		}, nil
 	}
 	if !release.MatchString(r.Version) {

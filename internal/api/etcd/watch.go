@@ -206,8 +206,12 @@ func (w *watchStream) answer(b *watch.Batch[*Event]) error {
 
 // control is the response for a batch without events.
 func (w *watchStream) control(b *watch.Batch[*Event]) *pb.WatchResponse {
+	rev := b.Revision
+	if b.Compacted != 0 {
+		rev = 0 // as in etcd: nothing is known to have been handed out
+	}
 	resp := &pb.WatchResponse{
-		Header:          w.service.headerAt(w.service.node.View(), b.Revision),
+		Header:          w.service.headerAt(w.service.node.View(), rev),
 		WatchId:         b.ID,
 		Created:         b.Kind == watch.Created,
 		Canceled:        b.Kind == watch.Cancelled || b.Err != nil,

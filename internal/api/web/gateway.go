@@ -89,6 +89,7 @@ func isDuplex(path string) bool {
 type body struct {
 	io.ReadCloser
 	limit, left int64
+	broken      error // of the connection
 	fail        context.CancelCauseFunc
 }
 
@@ -100,6 +101,9 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.left)]
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken = err
+	}
 	return n, err
 }
 
@@ -133,7 +137,7 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		b.left = b.limit
 		err := dec.Decode(v)
-		if err == nil || errors.Is(err, io.EOF) {
+		if err == nil || errors.Is(err, io.EOF) || b.broken != nil {
 			return err
 		}
 		if !errors.Is(err, errTooLarge) {

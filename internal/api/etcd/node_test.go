@@ -1,0 +1,297 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+const (
+	testCluster = 0xc1
+	testMember  = 0xa1
+)
+
+// fakeNode is a member without a log: the real state machine behind a mutex.
+// What its tests want to go wrong is set in its fields before the server runs,
+// or under mu.
+type fakeNode struct {
+	hub  *watch.Hub[*Event]
+	view atomic.Pointer[fsm.View]
+
+	mu       sync.Mutex // guards what follows
+	machine  *fsm.Machine
+	now      lease.Instant
+	status   Status
+	propose  func(fsm.Command) error // called before a command is applied
+	renew    func(lease.ID) error    // called before a renewal
+	held     map[lease.ID][]Renewed  // renewals of these leases are kept here
+	confirm  error                   // of every confirm round
+	snapshot []byte                  // what SnapshotTo writes
+	commands []fsm.Command           // all that were proposed
+	seen     func(renewals int)      // told how many renewals came
+	renewals int
+}
+
+// newNode returns a node that times leases from instant 1 on.
+func newNode(t testing.TB) *fakeNode {
+	t.Helper()
+	n := &fakeNode{
+		machine: fsm.New(fsm.Config{}),
+		held:    make(map[lease.ID][]Renewed),
+		status: Status{
+			MemberID: testMember, ClusterID: testCluster, Leader: testMember, Term: 2,
+			StorageVersion: "3.7.0",
+		},
+	}
+	n.machine.AddMember(fsm.Member{
+		ID: testMember, Name: "one", PeerURLs: []string{"http://127.0.0.1:2380"},
+		ClientURLs: []string{"http://127.0.0.1:2379"},
+	})
+	n.machine.Begin(1, 2)
+	n.now = 1
+	n.machine.Lessor().Advance(n.now)
+	n.machine.Lessor().Promote(n.now, 0)
+	n.view.Store(n.machine.View())
+	n.hub = watch.New(func() watch.History[*Event] { return NewHistory(n.view.Load().KV) },
+		watch.Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = n.hub.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return n
+}
+
+func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return fsm.Result{}, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.commands = append(n.commands, c)
+	if n.propose != nil {
+		if err := n.propose(c); err != nil {
+			return fsm.Result{}, err
+		}
+	}
+	return n.applyLocked(c), nil
+}
+
+func (n *fakeNode) applyLocked(c fsm.Command) fsm.Result {
+	n.machine.Begin(n.machine.Index()+1, n.status.Term)
+	r := n.machine.Apply(c)
+	n.view.Store(n.machine.View())
+	for _, change := range n.machine.TakeChanges() {
+		events := make([]*Event, len(change.Events))
+		for i := range change.Events {
+			events[i] = NewEvent(&change.Events[i])
+		}
+		n.hub.Publish(change.Revision, events)
+	}
+	return r
+}
+
+// advance lets time pass, and the leases that are due with it expire.
+func (n *fakeNode) advance(by lease.TTL) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now += lease.Instant(by)
+	n.machine.Lessor().Advance(n.now)
+	if due := n.machine.Lessor().Due(1 << 20); len(due) > 0 {
+		n.applyLocked(&fsm.Expire{Term: n.status.Term, Leases: due})
+	}
+}
+
+func (n *fakeNode) Confirm(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.confirm != nil {
+		return n.confirm
+	}
+	return ctx.Err()
+}
+
+func (n *fakeNode) View() *fsm.View { return n.view.Load() }
+
+func (n *fakeNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
+	if err := n.Confirm(ctx); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n.machine.Lessor())
+	return nil
+}
+
+func (n *fakeNode) Renew(id lease.ID, to Renewed) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.renewals++
+	if n.seen != nil {
+		n.seen(n.renewals)
+	}
+	if n.renew != nil {
+		if err := n.renew(id); err != nil {
+			return err
+		}
+	}
+	if h, ok := n.held[id]; ok {
+		n.held[id] = append(h, to)
+		return nil
+	}
+	r, err := n.machine.Lessor().Renew(id)
+	to.Renewed(id, r.TTL, err)
+	return nil
+}
+
+// hold keeps the outcomes of the renewals of a lease back.
+func (n *fakeNode) hold(id lease.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.held[id] = nil
+}
+
+// let releases what hold has kept, as if the lease had not been found.
+func (n *fakeNode) let(id lease.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, to := range n.held[id] {
+		to.Renewed(id, 0, lease.ErrNotFound)
+	}
+	delete(n.held, id)
+}
+
+func (n *fakeNode) Watches() *watch.Hub[*Event] { return n.hub }
+
+func (n *fakeNode) Status() Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.status
+}
+
+func (n *fakeNode) setLeader(id uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.status.Leader = id
+}
+
+var errDisk = errors.New("disk: broken")
+
+func (n *fakeNode) SnapshotTo(_ context.Context, w io.Writer) error {
+	if n.snapshot == nil {
+		return errDisk
+	}
+	_, err := w.Write(n.snapshot)
+	return err
+}
+
+func (n *fakeNode) Defragment(context.Context) error { return nil }
+
+// put writes a key past the API.
+func (n *fakeNode) put(t testing.TB, key, value string) int64 {
+	t.Helper()
+	r, err := n.Propose(t.Context(), &fsm.Put{Key: key, Value: []byte(value)})
+	if err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+	return r.Revision
+}
+
+// grant grants a lease past the API.
+func (n *fakeNode) grant(t testing.TB, id lease.ID, ttl lease.TTL) {
+	t.Helper()
+	r, err := n.Propose(t.Context(), &fsm.Grant{Terms: lease.Terms{ID: id, TTL: ttl}})
+	if err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+}
+
+// clients are all services of one server as a client sees them.
+type clients struct {
+	conn *grpc.ClientConn
+	pb.KVClient
+	pb.LeaseClient
+	pb.MaintenanceClient
+	pb.ClusterClient
+	pb.AuthClient
+	watch    pb.WatchClient
+	lock     v3lockpb.LockClient
+	election v3electionpb.ElectionClient
+}
+
+// serve runs the services on a connection in memory.
+func serve(t testing.TB, n Node, o Options) *clients {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	s := grpc.NewServer(ServerOptions(o)...)
+	Register(s, n, o)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l)
+	}()
+	conn, err := grpc.NewClient("passthrough:///memory",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.DialContext(ctx)
+		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		s.Stop()
+		<-done
+	})
+	return &clients{
+		conn:              conn,
+		KVClient:          pb.NewKVClient(conn),
+		LeaseClient:       pb.NewLeaseClient(conn),
+		MaintenanceClient: pb.NewMaintenanceClient(conn),
+		ClusterClient:     pb.NewClusterClient(conn),
+		AuthClient:        pb.NewAuthClient(conn),
+		watch:             pb.NewWatchClient(conn),
+		lock:              v3lockpb.NewLockClient(conn),
+		election:          v3electionpb.NewElectionClient(conn),
+	}
+}
+
+// wantStatus checks that an error is the same status as another.
+func wantStatus(t testing.TB, got, want error) {
+	t.Helper()
+	g, w := status.Convert(got), status.Convert(want)
+	if g.Code() != w.Code() || g.Message() != w.Message() {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// ctx10 is a context that ends long after any test should have.
+func ctx10(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

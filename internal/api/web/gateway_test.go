@@ -1,0 +1,211 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+const jsonHeader = `"header":{"cluster_id":"9223372036854775808","member_id":"7",` +
+	`"revision":"3","raft_term":"2"}`
+
+// Goal: requests and answers have etcd's shape: original names, bytes in base64,
+// 64-bit numbers as strings out and either way in, absent values left out,
+// errors with code and message. Method: a table of calls to a fake member.
+func TestGateway(t *testing.T) {
+	s := start(t, nil)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{
+			"POST", "/v3/kv/put", `{"key":"Zm9v","value":"YmFy","lease":"9007199254740993"}`, 200,
+			`{` + jsonHeader + `,"prev_kv":{"key":"Zm9v","mod_revision":"9223372036854775807",` +
+				`"value":"YmFy","lease":"9007199254740993"}}`,
+		},
+		{
+			"POST", "/v3/kv/put", `{"key":"Zm9v","lease":5,"unknown":{"a":[1]}}`, 200,
+			`{` + jsonHeader + `,"prev_kv":{"key":"Zm9v","mod_revision":"9223372036854775807",` +
+				`"lease":"5"}}`,
+		},
+		{"POST", "/v3beta/kv/put", `{"key":""}`, 400, `"message":"etcdserver: key is not provided"`},
+		{"POST", "/v3/kv/put", ``, 400, `{"code":3,"message":"etcdserver: key is not provided"}`},
+		{"POST", "/v3/kv/put", `{"key":"Zm9`, 400, `"message":"malformed JSON in request: unexpected EOF"`},
+		{"POST", "/v3/kv/put", `hello`, 400, `"message":"malformed JSON in request: invalid character`},
+		{"POST", "/v3/kv/put", `[]`, 400, `"message":"malformed JSON in request: `},
+		{"POST", "/v3/kv/put", `{"key":5}`, 400, `invalid value for bytes field key`},
+		{"POST", "/v3/kv/put", `{"key":"*"}`, 400, `invalid value for bytes field key`},
+		{"POST", "/v3/kv/put", `{"lease":"x"}`, 400, `invalid value for int64`},
+		{"POST", "/v3/kv/put", `{"lease":99999999999999999999}`, 400, `invalid value for int64`},
+		{"POST", "/v3/kv/range", `{}`, 501, `"code":12`},
+		{"GET", "/v3/kv/put", ``, 501, `{"code":12,"message":"Method Not Allowed"}`},
+		{"POST", "/v3/nothing", `{}`, 404, `{"code":5,"message":"Not Found"}`},
+		{"GET", "/nothing", ``, 404, `{"code":5,"message":"Not Found"}`},
+		{"GET", "/", ``, 404, `{"code":5,"message":"Not Found"}`},
+		{"POST", "/v3/lease/keepalive", `{"ID":"7"} {"ID":8}`, 200,
+			`{"result":{` + jsonHeader + `,"ID":"7","TTL":"9"}}` + "\n" +
+				`{"result":{` + jsonHeader + `,"ID":"8","TTL":"9"}}` + "\n"},
+		{"POST", "/v3/lease/keepalive", `{"ID":`, 400, `malformed JSON in request: unexpected EOF`},
+		{"POST", "/v3/watch", `{"create_request":{"key":"ZmFpbA=="}}`, 200,
+			`{"error":{"code":11,"message":"etcdserver: mvcc: required revision has been compacted"}}`},
+	} {
+		got := s.ask(t, c.method, c.path, c.body)
+		text := strings.ReplaceAll(got.body, "\u00a0", " ") // protojson's, at random
+		if got.status != c.status || got.kind != "application/json" || !strings.Contains(text, c.want) {
+			t.Errorf("%s %s %s:\n got %d %s %s\nwant %d with %s",
+				c.method, c.path, c.body, got.status, got.kind, got.body, c.status, c.want)
+		}
+	}
+}
+
+// Goal: a token reaches the member the way auth reads it.
+func TestGatewayToken(t *testing.T) {
+	s := start(t, nil)
+	got := s.ask(t, "POST", "/v3/kv/put", `{"key":"dG9rZW4="}`, "Authorization", "secret")
+	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, `"message":"secret"`) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// Goal: a request that is too large is refused early, whether its length is
+// told or not, and the largest that gRPC may carry is not.
+func TestGatewayTooLarge(t *testing.T) {
+	s := start(t, nil)
+	ok := `{"key":"YQ==","value":"` + base64.StdEncoding.EncodeToString(make([]byte, 1<<20)) + `"}`
+	if got := s.ask(t, "POST", "/v3/kv/put", ok); got.status != http.StatusOK {
+		t.Errorf("1 MiB: %d %.200s", got.status, got.body)
+	}
+	long := `{"key":"` + strings.Repeat("A", 3<<20) + `"}`
+	unknownLength := io.MultiReader(strings.NewReader(long))
+	for name, body := range map[string]io.Reader{
+		"told": strings.NewReader(long), "chunked": unknownLength,
+	} {
+		resp, err := http.Post(s.url+"/v3/kv/put", "application/json", body)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge ||
+			!strings.Contains(string(text), `{"code":8,"message":"web: request body is too large"}`) {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
+		}
+	}
+}
+
+// duplex is a watch over JSON whose requests are sent one by one.
+type duplex struct {
+	t    *testing.T
+	send *io.PipeWriter
+	out  *bufio.Reader
+	body io.Closer
+}
+
+func watch(t *testing.T, s *site) *duplex {
+	t.Helper()
+	in, send := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v3/watch", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(send, `{"create_request":{"key":"YQ=="}}`)
+		first <- err
+	}()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	d := &duplex{t, send, bufio.NewReader(resp.Body), resp.Body}
+	t.Cleanup(func() { _ = send.Close(); _ = resp.Body.Close() })
+	d.expect(`"key":"YQ=="`)
+	return d
+}
+
+func (d *duplex) expect(part string) {
+	d.t.Helper()
+	line, err := d.out.ReadString('\n')
+	if err != nil || !strings.Contains(line, part) {
+		d.t.Fatalf("line %q, %v, want one with %s", line, err, part)
+	}
+}
+
+// Goal: a stream's answers are flushed one by one, while the client goes on to
+// send; each message has its own limit, so a long life is not too large; and a
+// client that goes away ends the stream behind.
+func TestGatewayDuplex(t *testing.T) {
+	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 }) // 64 KiB of JSON
+	d := watch(t, s)
+	key := strings.Repeat("Yg==", 1) + `"` // "b"
+	filler := `,"range_end":"` + strings.Repeat("A", 60<<10) + `"`
+	for range 4 { // 240 KiB in all
+		if _, err := io.WriteString(d.send, `{"create_request":{"key":"`+key+filler+`}}`); err != nil {
+			t.Fatal(err)
+		}
+		d.expect(`"key":"Yg=="`)
+	}
+	_ = d.body.Close()
+	_ = d.send.Close()
+	if err := <-s.fake.ended; err == nil {
+		t.Error("the watch did not end")
+	}
+}
+
+// Goal: a bad message in the middle of a stream is told in the stream.
+func TestGatewayBadMessageLater(t *testing.T) {
+	s := start(t, nil)
+	d := watch(t, s)
+	if _, err := io.WriteString(d.send, `{"create_request":nonsense}`); err != nil {
+		t.Fatal(err)
+	}
+	d.expect(`{"error":{"code":3,"message":"malformed JSON in request: invalid character`)
+}
+
+// Goal: a stop ends streams that would never end by themselves.
+func TestGatewayStop(t *testing.T) {
+	s := start(t, nil)
+	d := watch(t, s)
+	s.stop()
+	if rest, _ := io.ReadAll(d.out); bytes.Contains(rest, []byte(`"result"`)) {
+		t.Errorf("after the stop: %s", rest)
+	}
+}
+
+// Goal: no bytes make a decoder panic or take more than its limit, and what it
+// refuses is marked on the request. Method: fuzz a unary message.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"key":"Zm9v","lease":"5","prev_kv":true}`))
+	f.Add([]byte(`{"key":5}`))
+	f.Add([]byte(`{} {}`))
+	m := &marshaler{runtime.JSONPb{UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true}}}
+	const limit = 1 << 10
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var failed error
+		b := &body{
+			ReadCloser: io.NopCloser(bytes.NewReader(data)), limit: limit,
+			fail: func(err error) { failed = err },
+		}
+		err := m.NewDecoder(b).Decode(new(pb.PutRequest))
+		if err != nil && err != io.EOF && failed == nil {
+			t.Fatalf("%q: %v was not marked", data, err)
+		}
+		if b.left < 0 {
+			t.Fatalf("%q: read beyond the limit", data)
+		}
+	})
+}

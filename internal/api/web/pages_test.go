@@ -1,0 +1,167 @@
+package web
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// Goal: probes get etcd's answers, to the letter where they compare them.
+// Method: a table of states and requests; the wanted texts are etcd 3.7's.
+func TestHealth(t *testing.T) {
+	noQuorum := &state{quorum: errors.New("no quorum")}
+	corrupt := &state{alarms: []string{"CORRUPT"}}
+	full := &state{alarms: []string{"NOSPACE"}}
+	for _, c := range []struct {
+		state  *state
+		path   string
+		status int
+		body   string
+	}{
+		{&state{}, "/health", 200, `{"health":"true","reason":""}`},
+		{full, "/health", 503, `{"health":"false","reason":"ALARM NOSPACE"}` + "\n"},
+		{full, "/health?exclude=NOSPACE", 200, `{"health":"true","reason":""}`},
+		{corrupt, "/health?exclude=NOSPACE", 503, `{"health":"false","reason":"ALARM CORRUPT"}` + "\n"},
+		{&state{noLeader: true}, "/health", 503, `{"health":"false","reason":"RAFT NO LEADER"}` + "\n"},
+		{&state{noLeader: true}, "/health?serializable=true", 200, `{"health":"true","reason":""}`},
+		{noQuorum, "/health", 503, `{"health":"false","reason":"RANGE ERROR:no quorum"}` + "\n"},
+		{&state{quorum: errors.New(`a "b"`)}, "/health", 503,
+			`{"health":"false","reason":"RANGE ERROR:a \"b\""}` + "\n"},
+		{noQuorum, "/health?serializable=true", 200, `{"health":"true","reason":""}`},
+
+		{&state{}, "/livez", 200, "ok\n"},
+		{&state{}, "/livez?verbose", 200, "[+]serializable_read ok\nok\n"},
+		{&state{}, "/livez/serializable_read", 200, "ok\n"},
+		{noQuorum, "/livez", 200, "ok\n"},
+		{&state{local: errors.New("gone")}, "/livez", 503, "[-]serializable_read failed: gone\n\n"},
+
+		{&state{}, "/readyz", 200, "ok\n"},
+		{&state{}, "/readyz?verbose", 200, "[+]data_corruption ok\n[+]serializable_read ok\n" +
+			"[+]linearizable_read ok\n[+]non_learner ok\nok\n"},
+		{noQuorum, "/readyz", 503, "[+]data_corruption ok\n[+]serializable_read ok\n" +
+			"[-]linearizable_read failed: no quorum\n[+]non_learner ok\n\n"},
+		{noQuorum, "/readyz?exclude=linearizable_read&exclude=nonsense", 200, "ok\n"},
+		{noQuorum, "/readyz/serializable_read", 200, "ok\n"},
+		{corrupt, "/readyz/data_corruption", 503,
+			"[-]data_corruption failed: alarm activated: CORRUPT\n\n"},
+		{full, "/readyz", 200, "ok\n"},
+		{&state{learner: true}, "/readyz/non_learner", 503,
+			"[-]non_learner failed: not supported for learner\n\n"},
+		{&state{}, "/readyz/nonsense", 404, `{"code":5,"message":"Not Found"}`},
+	} {
+		h := NewStatus(Options{Health: c.state})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", c.path, nil))
+		if w.Code != c.status || w.Body.String() != c.body {
+			t.Errorf("%+v %s: %d %q, want %d %q", *c.state, c.path, w.Code, w.Body, c.status, c.body)
+		}
+	}
+}
+
+// Goal: the other pages, and methods they do not have.
+func TestPages(t *testing.T) {
+	s := start(t, nil)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind, body   string
+	}{
+		{"GET", "/version", 200, "application/json",
+			`{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"}`},
+		{"GET", "/metrics", 200, "text/plain", "leases 42\n"},
+		{"POST", "/health", 405, "text/plain", "Method Not Allowed\n"},
+		{"POST", "/version", 405, "text/plain", "Method Not Allowed\n"},
+		{"OPTIONS", "/v3/kv/put", 200, "", ""},
+		{"GET", "/debug/pprof/", 404, "application/json", "Not Found"},
+	} {
+		got := s.ask(t, c.method, c.path, "")
+		if got.status != c.status || !strings.HasPrefix(got.kind, c.kind) ||
+			!strings.Contains(got.body, c.body) {
+			t.Errorf("%s %s: %d %s %q", c.method, c.path, got.status, got.kind, got.body)
+		}
+	}
+}
+
+// Goal: what is off is not served, what is on is, and a page for people has
+// its place.
+func TestOptions(t *testing.T) {
+	s := start(t, func(o *Options) {
+		_ = o.Conn.Close() // nobody calls it
+		o.Conn, o.Gatherer, o.Health, o.Versions = nil, nil, nil, nil
+		o.Pprof = true
+		o.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "page "+r.URL.Path)
+		})
+	})
+	for path, want := range map[string]string{
+		"/": "page /", "/x": "page /x", "/v3/kv/put": "page /v3/kv/put", "/health": "page /health",
+		"/metrics": "page /metrics", "/debug/pprof/": "goroutine",
+	} {
+		if got := s.ask(t, "GET", path, ""); !strings.Contains(got.body, want) {
+			t.Errorf("%s: %q", path, got.body)
+		}
+	}
+}
+
+// Goal: browsers are told what they may do, and a page of another site whose
+// name points here (DNS rebinding) is refused.
+func TestAccess(t *testing.T) {
+	for _, c := range []struct {
+		cors, hosts  []string
+		origin, host string
+		status       int
+		allowed      string
+	}{
+		{nil, nil, "https://a", "evil.example", 200, "*"},
+		{[]string{"*"}, []string{"*"}, "https://a", "evil.example", 200, "*"},
+		{[]string{"https://a"}, nil, "https://a", "h", 200, "https://a"},
+		{[]string{"https://a"}, nil, "https://b", "h", 200, ""},
+		{[]string{"https://a"}, nil, "", "h", 200, ""},
+		{nil, []string{"h"}, "", "h", 200, "*"},
+		{nil, []string{"h"}, "", "h:2379", 200, "*"},
+		{nil, []string{"::1"}, "", "[::1]:2379", 200, "*"},
+		{nil, []string{"::1"}, "", "[::1]", 200, "*"},
+		{nil, []string{"h"}, "", "evil.example", 421, ""},
+	} {
+		s := start(t, func(o *Options) { o.CORS, o.HostWhitelist = c.cors, c.hosts })
+		got := s.ask(t, "GET", "/version", "", "Origin", c.origin, "Host", c.host)
+		allowed := got.header.Get("Access-Control-Allow-Origin")
+		if got.status != c.status || allowed != c.allowed {
+			t.Errorf("%+v: %d, allowed %q", c, got.status, allowed)
+		}
+	}
+}
+
+// Goal: gRPC requests of clients that were given to the HTTP server go to the
+// gRPC server, and nothing else does.
+func TestDispatch(t *testing.T) {
+	o := Options{GRPC: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	})}
+	h, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		major  int
+		kind   string
+		status int
+	}{
+		{2, "application/grpc", http.StatusTeapot},
+		{2, "application/grpc+proto", http.StatusTeapot},
+		{2, "application/json", http.StatusNotFound},
+		{1, "application/grpc", http.StatusNotFound},
+	} {
+		r := httptest.NewRequest("POST", "/x", nil)
+		r.ProtoMajor = c.major
+		r.Header.Set("Content-Type", c.kind)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("HTTP/%d %s: %d, want %d", c.major, c.kind, w.Code, c.status)
+		}
+	}
+}
