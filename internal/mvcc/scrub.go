@@ -27,11 +27,18 @@ func (s *Store) Scrub(budget int) (more bool) {
 		for _, r := range recs {
 			budget--
 			if _, replaces := r.prev(); replaces || r.tombstone() {
-				budget -= s.clean(r.Key)
+				work, done := s.clean(r.Key, max(budget, 1))
+				budget -= work
+				if !done {
+					s.cursor = r.rev()
+					return true
+				}
+			}
+			s.cursor = Revision{r.ModRevision, int64(r.sub) + 1}
+			if budget <= 0 {
+				break
 			}
 		}
-		last := recs[len(recs)-1].rev()
-		s.cursor = Revision{last.Main, last.Sub + 1}
 	}
 	return true
 }
@@ -49,35 +56,49 @@ func (s *Store) unlooked(n int) []*record {
 	return recs
 }
 
-// clean drops the versions of a key that no read can ask for any more, and returns how much
-// work that was. All of them go at once, so that a key is copied only once in a sweep.
-func (s *Store) clean(key string) (work int) {
+// clean drops versions of a key that no read can ask for any more, at most limit. It takes
+// all that it can, not only the one that led here, so that a key is seldom copied twice.
+func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
-		return 0 // deleted, and cleaned before
+		return 0, true // deleted, and cleaned before
 	}
 	c := e.chain()
-	drop := 0
-	for ; drop < c.len(); drop++ {
-		r := c.at(drop)
-		if r.ModRevision >= s.compacted {
-			break // the changes at the compacted revision can be watched
+	n := 0
+	for n < c.len() && s.superfluous(&c, n) {
+		if n == limit {
+			// A key with very many versions is done in parts, and copied with the last.
+			s.replace(e.without(n))
+			return n, false
 		}
-		replaced := drop+1 < c.len() && c.at(drop+1).ModRevision <= s.compacted
-		if !replaced && !r.tombstone() {
-			break
-		}
-		s.forget(r)
+		s.forget(c.at(n))
+		n++
 	}
-	if drop == 0 {
-		return 0
+	if n == 0 {
+		return 0, true
 	}
-	recs := make([]*record, 0, c.len()-drop)
-	for i := drop; i < c.len(); i++ {
+	recs := make([]*record, 0, c.len()-n)
+	for i := n; i < c.len(); i++ {
 		recs = append(recs, c.at(i))
 	}
-	s.replace(key, recs)
-	return drop + len(recs)/16
+	if len(recs) == 0 {
+		delete(s.entries, key)
+		s.changeDead().Delete(item{key: key})
+		s.size -= keyCost + int64(len(key))
+	} else {
+		s.replace(newEntry(recs))
+	}
+	return n + len(recs)/16, true
+}
+
+// superfluous reports whether the version at i of a key is of no use to a read or a watch
+// from the compacted revision on. The changes at that revision can still be watched.
+func (s *Store) superfluous(c *chain, i int) bool {
+	r := c.at(i)
+	if r.ModRevision >= s.compacted {
+		return false
+	}
+	return r.tombstone() || i+1 < c.len() && c.at(i+1).ModRevision <= s.compacted
 }
 
 // forget drops a record from the history.
@@ -88,17 +109,9 @@ func (s *Store) forget(r *record) {
 	s.size -= r.cost()
 }
 
-// replace puts a new entry with these versions in the place of the key's, which views go on
-// reading, or none if there are no versions.
-func (s *Store) replace(key string, recs []*record) {
-	if len(recs) == 0 {
-		delete(s.entries, key)
-		s.changeDead().Delete(item{key: key})
-		s.size -= keyCost + int64(len(key))
-		return
-	}
-	e := newEntry(recs)
-	last := recs[len(recs)-1]
+// replace puts a new entry in the place of the key's, which views go on reading.
+func (s *Store) replace(e *entry) {
+	last := e.newest.Load()
 	s.entries[last.Key] = e
 	if last.tombstone() {
 		s.changeDead().Set(item{last.Key, e})
@@ -119,4 +132,16 @@ func newEntry(recs []*record) *entry {
 		e.older.Store(v)
 	}
 	return e
+}
+
+// without returns an entry without the first n versions, which must not be all. It shares
+// the list with e, from which nobody may write to it after this.
+func (e *entry) without(n int) *entry {
+	old := e.older.Load()
+	v := &versions{recs: old.recs[n:]}
+	v.n.Store(old.n.Load() - int64(n))
+	rest := new(entry)
+	rest.newest.Store(e.newest.Load())
+	rest.older.Store(v)
+	return rest
 }

@@ -1,0 +1,318 @@
+package mvcc
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Goal: many goroutines read views, old and new, while the owner writes, compacts and scrubs,
+// without a race, and every view says the same each time. Method: readers take the hash of a
+// view, which covers all of its history, again and again; run with -race.
+func TestConcurrentReaders(t *testing.T) {
+	s := New()
+	for i := range 2000 {
+		put(s, fmt.Sprintf("key-%03d", i%500), []byte("0"))
+	}
+	var latest atomic.Pointer[View]
+	latest.Store(s.View())
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for id := range 3 {
+		readers.Go(func() {
+			r := rand.New(rand.NewSource(int64(id)))
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := readAll(latest.Load(), r); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	r := rand.New(rand.NewSource(9))
+	for i := range 6000 {
+		tx := s.Begin()
+		key := fmt.Sprintf("key-%03d", r.Intn(500))
+		if r.Intn(3) == 0 {
+			tx.DeleteRange(key, "")
+		} else {
+			tx.Put(key, fmt.Append(nil, i), 0)
+		}
+		tx.End()
+		if i%100 == 0 {
+			if err := s.Compact(s.Revision() - 20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Scrub(20)
+		latest.Store(s.View())
+	}
+	close(done)
+	readers.Wait()
+}
+
+// readAll reads a view in every way, twice, and compares.
+func readAll(v *View, r *rand.Rand) error {
+	type answers struct {
+		hash   uint32
+		kvs    []*KeyValue
+		past   []*KeyValue
+		events []Event
+	}
+	rev := v.Compacted() + r.Int63n(v.Revision()-v.Compacted()+1)
+	key := fmt.Sprintf("key-%03d", r.Intn(500))
+	read := func() (a answers, err error) {
+		if a.hash, _, err = v.Hash(rev); err != nil {
+			return a, err
+		}
+		a.kvs = slices.Collect(v.Ascend("", "\x00", 0))
+		res, err := v.Range("", "\x00", RangeOptions{Revision: rev})
+		if err != nil {
+			return a, err
+		}
+		a.past = res.KVs
+		a.events, _, err = v.EventsIn(key, "", rev, 0)
+		return a, err
+	}
+	a, err := read()
+	if err != nil {
+		return err
+	}
+	b, err := read()
+	if err != nil {
+		return err
+	}
+	if a.hash != b.hash || !slices.Equal(a.kvs, b.kvs) || !slices.Equal(a.past, b.past) ||
+		!slices.EqualFunc(a.events, b.events, sameEvent) {
+		return fmt.Errorf("view at %d changed", v.Revision())
+	}
+	if len(a.kvs) != v.Len() {
+		return fmt.Errorf("view at %d: %d keys, want %d", v.Revision(), len(a.kvs), v.Len())
+	}
+	return nil
+}
+
+// Goal: a view costs nothing when nothing changed, and is a new one when something did,
+// whatever it was.
+func TestViewIsCached(t *testing.T) {
+	s := New()
+	change := map[string]func(){
+		"put":     func() { put(s, "a", nil) },
+		"delete":  func() { tx := s.Begin(); tx.DeleteRange("a", ""); tx.End() },
+		"compact": func() { must(t, s.Compact(s.Revision())) },
+		"scrub":   func() { s.Scrub(1000) },
+	}
+	for _, name := range []string{"put", "put", "delete", "put", "compact", "scrub", "put"} {
+		before := s.View()
+		if s.View() != before {
+			t.Fatal("another view of the same state")
+		}
+		change[name]()
+		if s.View() == before {
+			t.Fatalf("%s: the same view of another state", name)
+		}
+	}
+	before := s.View()
+	tx := s.Begin()
+	tx.DeleteKeys([]string{"nothing"})
+	if rev, events := tx.End(); rev != before.Revision() || len(events) != 0 {
+		t.Fatalf("revision %d, %v", rev, events)
+	}
+	if s.Scrub(10) || s.View() != before {
+		t.Fatal("another view though nothing changed")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Goal: overwriting keys copies no trees, so a put with a view costs the same however many
+// keys there are. Method: the trees of both views must be the same.
+func TestOverwriteCopiesNoTree(t *testing.T) {
+	s := New()
+	put(s, "a", []byte("1"))
+	before := s.View()
+	put(s, "a", []byte("2"))
+	after := s.View()
+	if before.live != after.live || before.dead != after.dead {
+		t.Fatal("an overwrite copied a tree")
+	}
+	if string(before.Get("a").Value) != "1" || string(after.Get("a").Value) != "2" {
+		t.Fatalf("before %s, after %s", before.Get("a").Value, after.Get("a").Value)
+	}
+}
+
+// Goal: values and keys are shared, not copied: a version in an event, a view and the store
+// is the same memory, and all versions of a key share its bytes.
+func TestSharing(t *testing.T) {
+	s := New()
+	value := []byte("value")
+	tx := s.Begin()
+	tx.Put("a", value, 0)
+	_, events := tx.End()
+	kv := s.View().Get("a")
+	if kv != s.Get("a") || kv != events[0].KV || &kv.Value[0] != &value[0] {
+		t.Fatal("a copy was made")
+	}
+	if n := testing.AllocsPerRun(100, func() { s.View().Get("a") }); n != 0 {
+		t.Fatalf("%v allocations in Get", n)
+	}
+}
+
+// Goal: what a caller does wrong with a transaction is found at once, not by corruption.
+func TestMisuse(t *testing.T) {
+	for name, fn := range map[string]func(s *Store){
+		"begin twice":     func(s *Store) { s.Begin(); s.Begin() },
+		"view inside":     func(s *Store) { s.Begin(); s.View() },
+		"compact inside":  func(s *Store) { s.Begin(); _ = s.Compact(1) },
+		"scrub inside":    func(s *Store) { s.Begin(); s.Scrub(1) },
+		"put after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.Put("a", nil, 0) },
+		"end twice":       func(s *Store) { tx := s.Begin(); tx.End(); tx.End() },
+		"get after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.Get("a") },
+		"del after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.DeleteKeys(nil) },
+		"range after end": func(s *Store) { tx := s.Begin(); tx.End(); tx.DeleteRange("a", "b") },
+		"read after end": func(s *Store) {
+			tx := s.Begin()
+			tx.End()
+			_, _ = tx.Range("a", "b", RangeOptions{})
+		},
+		"ascend in the future": func(s *Store) {
+			for range s.View().Ascend("a", "b", 99) {
+				return
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Fatal("no panic")
+				}
+			}()
+			fn(New())
+		})
+	}
+}
+
+// Goal: reads outside of what is kept say so, each in its own way, and Check says it first.
+func TestBounds(t *testing.T) {
+	s := New()
+	for range 9 {
+		put(s, "a", nil)
+	}
+	must(t, s.Compact(5))
+	v := s.View()
+	for _, c := range []struct {
+		rev         int64
+		read, watch error
+	}{
+		{-1, nil, ErrCompacted},
+		{0, nil, ErrCompacted},
+		{1, ErrCompacted, ErrCompacted},
+		{4, ErrCompacted, ErrCompacted},
+		{5, nil, nil},
+		{10, nil, nil},
+		{11, ErrFutureRevision, nil},
+	} {
+		_, rangeErr := v.Range("a", "", RangeOptions{Revision: c.rev})
+		_, _, hashErr := v.Hash(c.rev)
+		for name, err := range map[string]error{
+			"range": rangeErr, "hash": hashErr, "check": v.Check(c.rev),
+		} {
+			if !errors.Is(err, c.read) {
+				t.Errorf("%s at %d: %v, want %v", name, c.rev, err, c.read)
+			}
+		}
+		_, _, err := v.Events(c.rev, 0)
+		_, _, errIn := v.EventsIn("a", "", c.rev, 0)
+		if !errors.Is(err, c.watch) || !errors.Is(errIn, c.watch) {
+			t.Errorf("events from %d: %v, %v, want %v", c.rev, err, errIn, c.watch)
+		}
+	}
+}
+
+// Goal: watchers that resume after each batch see everything once (W1), for one key, some and
+// all, with batches smaller and larger than the revisions. Method: batches put together must
+// be what one large batch says. The keys are few and have long histories, so that the way
+// along the keys is taken.
+func TestEventsResume(t *testing.T) {
+	s := New()
+	r := rand.New(rand.NewSource(4))
+	for range 800 {
+		tx := s.Begin()
+		for range 1 + r.Intn(5) {
+			tx.Put(string(rune('a'+r.Intn(20))), nil, 0)
+		}
+		tx.DeleteRange(string(rune('a'+r.Intn(20))), "")
+		tx.End()
+	}
+	v := s.View()
+	all, _, err := v.Events(2, 0)
+	must(t, err)
+	for _, span := range [][2]string{{"a", "\x00"}, {"c", ""}, {"c", "f"}, {"x", "z"}} {
+		for _, limit := range []int{1, 2, 3, 7, 100} {
+			var want []Event
+			for _, ev := range all {
+				if inRange(ev.KV.Key, span[0], span[1]) {
+					want = append(want, ev)
+				}
+			}
+			got := drain(t, v, span, limit)
+			if !slices.EqualFunc(got, want, sameEvent) {
+				t.Fatalf("[%q, %q) by %d: %d events, want %d",
+					span[0], span[1], limit, len(got), len(want))
+			}
+		}
+	}
+}
+
+// drain asks for events until there are no more, and checks each batch by itself.
+func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
+	t.Helper()
+	for from := int64(2); from <= v.Revision(); {
+		events, next, err := v.EventsIn(span[0], span[1], from, limit)
+		must(t, err)
+		if next <= from {
+			t.Fatalf("next %d after %d", next, from)
+		}
+		if len(events) == 0 && next <= v.Revision() {
+			t.Fatalf("no events from %d, but next is %d", from, next)
+		}
+		if n := len(events); n > limit && events[0].KV.ModRevision != events[n-1].KV.ModRevision {
+			t.Fatalf("%d events of several revisions, limit %d", n, limit)
+		}
+		all = append(all, events...)
+		from = next
+	}
+	return all
+}
+
+// Goal: what one key cut off by the limit is not lost behind another key's later change.
+// Method: one key with many changes, one with a late one, and history enough around them.
+func TestEventsInCutOff(t *testing.T) {
+	s := New()
+	for range 3 {
+		put(s, "a", nil) // 2, 3, 4
+	}
+	put(s, "b", nil) // 5
+	for range 200 {
+		put(s, "z", nil)
+	}
+	events, next, err := s.View().EventsIn("a", "c", 2, 2)
+	must(t, err)
+	if len(events) != 2 || events[1].KV.ModRevision != 3 || next != 4 {
+		t.Fatalf("%v, next %d", events, next)
+	}
+}
