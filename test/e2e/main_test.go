@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -51,11 +52,32 @@ func run(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "leasehold")
-	out, err := exec.Command("go", "build", "-o", binary, "leasehold.dev/cmd/leasehold").CombinedOutput()
+	if err := dependOnSources(); err != nil {
+		return 0, err
+	}
+	build := exec.Command("go", "build", "-o", binary, "leasehold.dev/cmd/leasehold")
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return m.Run(), nil
+}
+
+// dependOnSources looks at every source file of the repository, because go test
+// reuses a result until a file that the test looked at has changed, and it does
+// not see what the build below reads.
+func dependOnSources() error {
+	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == ".git":
+			return fs.SkipDir
+		case filepath.Ext(path) == ".go" || d.Name() == "go.mod":
+			_, err = os.Stat(path)
+		}
+		return err
+	})
 }
 
 // ours skips a test when the binary is somebody else's.
