@@ -40,8 +40,10 @@ func TestGateway(t *testing.T) {
 		},
 		{"POST", "/v3beta/kv/put", `{"key":""}`, 400, `"message":"etcdserver: key is not provided"`},
 		{"POST", "/v3/kv/put", ``, 400, `{"code":3,"message":"etcdserver: key is not provided"}`},
-		{"POST", "/v3/kv/put", `{"key":"Zm9`, 400, `"message":"malformed JSON in request: unexpected EOF"`},
-		{"POST", "/v3/kv/put", `hello`, 400, `"message":"malformed JSON in request: invalid character`},
+		{"POST", "/v3/kv/put", `{"key":"Zm9`, 400,
+			`"message":"malformed JSON in request: unexpected EOF"`},
+		{"POST", "/v3/kv/put", `hello`, 400,
+			`"message":"malformed JSON in request: invalid character`},
 		{"POST", "/v3/kv/put", `[]`, 400, `"message":"malformed JSON in request: `},
 		{"POST", "/v3/kv/put", `{"key":5}`, 400, `invalid value for bytes field key`},
 		{"POST", "/v3/kv/put", `{"key":"*"}`, 400, `invalid value for bytes field key`},
@@ -192,7 +194,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"key":"Zm9v","lease":"5","prev_kv":true}`))
 	f.Add([]byte(`{"key":5}`))
 	f.Add([]byte(`{} {}`))
-	m := &marshaler{runtime.JSONPb{UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true}}}
+	m := &marshaler{runtime.JSONPb{
+		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+	}}
 	const limit = 1 << 10
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var failed error
