@@ -9,7 +9,6 @@ import (
 	"time"
 
 	grpcmetrics "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
-	"go.etcd.io/raft/v3"
 
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/fsm"
@@ -212,34 +211,3 @@ func pause(ctx context.Context, d time.Duration) bool {
 // Endpoint returns the URL under which clients on this machine reach the
 // member, for programs that embed it.
 func (s *Server) Endpoint() url.URL { return s.cfg.URLs.AdvertiseClient[0] }
-
-// raftLogger hands the Raft library's log on. What it calls info is for us
-// debugging material, but for elections.
-type raftLogger struct {
-	log interface {
-		Debug(string, ...any)
-		Warn(string, ...any)
-		Error(string, ...any)
-	}
-}
-
-var _ raft.Logger = raftLogger{}
-
-func (l raftLogger) Debug(v ...any) { l.log.Debug("raft: " + fmt.Sprint(v...)) }
-func (l raftLogger) Debugf(format string, v ...any) {
-	l.log.Debug("raft: " + fmt.Sprintf(format, v...))
-}
-func (l raftLogger) Info(v ...any)                 { l.log.Debug("raft: " + fmt.Sprint(v...)) }
-func (l raftLogger) Infof(format string, v ...any) { l.log.Debug("raft: " + fmt.Sprintf(format, v...)) }
-func (l raftLogger) Warning(v ...any)              { l.log.Warn("raft: " + fmt.Sprint(v...)) }
-func (l raftLogger) Warningf(format string, v ...any) {
-	l.log.Warn("raft: " + fmt.Sprintf(format, v...))
-}
-func (l raftLogger) Error(v ...any) { l.log.Error("raft: " + fmt.Sprint(v...)) }
-func (l raftLogger) Errorf(format string, v ...any) {
-	l.log.Error("raft: " + fmt.Sprintf(format, v...))
-}
-func (l raftLogger) Fatal(v ...any)                 { panic("raft: " + fmt.Sprint(v...)) }
-func (l raftLogger) Fatalf(format string, v ...any) { panic("raft: " + fmt.Sprintf(format, v...)) }
-func (l raftLogger) Panic(v ...any)                 { panic("raft: " + fmt.Sprint(v...)) }
-func (l raftLogger) Panicf(format string, v ...any) { panic("raft: " + fmt.Sprintf(format, v...)) }

@@ -61,7 +61,8 @@ func value(m *Machine, key string) string {
 // the lease, in one revision, and only keys that are attached then (T21, L6).
 func TestRevokeDeletesAttachedKeys(t *testing.T) {
 	m := New(Config{})
-	if r := apply(t, m, &Put{Key: "a", Lease: 1}); !errors.Is(r.Err, lease.ErrNotFound) || r.Revision != 1 {
+	r := apply(t, m, &Put{Key: "a", Lease: 1})
+	if !errors.Is(r.Err, lease.ErrNotFound) || r.Revision != 1 {
 		t.Fatalf("put on no lease: %+v", r)
 	}
 	grant(t, m, 1)
@@ -72,7 +73,7 @@ func TestRevokeDeletesAttachedKeys(t *testing.T) {
 	mustApply(t, m, &Put{Key: "b", Value: []byte("moved"), Lease: 2})
 	mustApply(t, m, &Put{Key: "d", Value: []byte("free")})
 	m.TakeChanges()
-	r := apply(t, m, &Revoke{ID: 1})
+	r = apply(t, m, &Revoke{ID: 1})
 	if r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -184,7 +185,10 @@ func TestTxn(t *testing.T) {
 	}{
 		"unknown lease": {Op{Put: &Put{Key: "y", Lease: 99}}, lease.ErrNotFound},
 		"ignore value":  {Op{Put: &Put{Key: "y", IgnoreValue: true}}, ErrKeyNotFound},
-		"future":        {Op{Range: &Range{Key: "y", Options: mvcc.RangeOptions{Revision: 99}}}, mvcc.ErrFutureRevision},
+		"future": {
+			Op{Range: &Range{Key: "y", Options: mvcc.RangeOptions{Revision: 99}}},
+			mvcc.ErrFutureRevision,
+		},
 	} {
 		r := apply(t, m, &Txn{Then: []Op{{Put: &Put{Key: "x"}}, {Txn: &Txn{Then: []Op{bad.op}}}}})
 		if !errors.Is(r.Err, bad.want) || r.Revision != before || value(m, "x") != "none" {
@@ -222,7 +226,8 @@ func TestCompare(t *testing.T) {
 		if err != nil || r.Succeeded != c.want {
 			t.Errorf("%+v: %v, %v; want %v", c.Compare, r.Succeeded, err, c.want)
 		}
-		if w := mustApply(t, m, &Txn{Compare: []Compare{c.Compare}}).(*TxnResult); w.Succeeded != c.want {
+		w := mustApply(t, m, &Txn{Compare: []Compare{c.Compare}}).(*TxnResult)
+		if w.Succeeded != c.want {
 			t.Errorf("%+v: applied gives %v, want %v", c.Compare, w.Succeeded, c.want)
 		}
 	}
@@ -315,7 +320,8 @@ func randomCommand(rng *rand.Rand) Command {
 	case 0:
 		return &DeleteRange{Key: key(), End: key(), PrevKV: true}
 	case 1, 2:
-		return &Grant{Terms: lease.Terms{ID: id(), TTL: lease.TTL(1 + rng.IntN(9999)), Name: key()[:rng.IntN(2)]}}
+		ttl, name := lease.TTL(1+rng.IntN(9999)), key()[:rng.IntN(2)]
+		return &Grant{Terms: lease.Terms{ID: id(), TTL: ttl, Name: name}}
 	case 3:
 		return &Revoke{ID: id()}
 	case 4:
@@ -329,7 +335,8 @@ func randomCommand(rng *rand.Rand) Command {
 	case 6:
 		return &Compact{Revision: int64(rng.IntN(60))}
 	case 7:
-		c := Compare{Key: key(), Target: Target(rng.IntN(5)), Relation: Relation(rng.IntN(4)), Number: 1}
+		c := Compare{Key: key(), Number: 1}
+		c.Target, c.Relation = Target(rng.IntN(5)), Relation(rng.IntN(4))
 		return &Txn{Compare: []Compare{c}, Then: []Op{op(), op()}, Else: []Op{op()}}
 	default:
 		return put()
@@ -373,17 +380,24 @@ func hash(t testing.TB, m *Machine) uint32 {
 	return h
 }
 
-// restored returns what a restart would make of m.
-func restored(t testing.TB, m *Machine) *Machine {
+// chunks returns a snapshot of m.
+func chunks(t testing.TB, m *Machine) [][]byte {
 	t.Helper()
-	var chunks [][]byte
+	var all [][]byte
 	err := m.Image().Encode(func(b []byte) error {
-		chunks = append(chunks, slices.Clone(b))
+		all = append(all, slices.Clone(b))
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return all
+}
+
+// restored returns what a restart would make of m.
+func restored(t testing.TB, m *Machine) *Machine {
+	t.Helper()
+	chunks := chunks(t, m)
 	r, err := Restore(Config{}, func() ([]byte, bool, error) {
 		if len(chunks) == 0 {
 			return nil, false, nil
@@ -412,13 +426,7 @@ func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 		m.Begin(m.Index()+1, 1)
 		m.Apply(mustPut)
 	}
-	var chunks [][]byte
-	if err := m.Image().Encode(func(b []byte) error {
-		chunks = append(chunks, slices.Clone(b))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	chunks := chunks(t, m)
 	if len(chunks) < 4 {
 		t.Fatalf("%d chunks; the test needs some", len(chunks))
 	}

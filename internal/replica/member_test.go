@@ -1,0 +1,183 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// member runs one replica in virtual time over a log in memory. Appends become
+// durable when persist is called, so that a test decides how long a sync takes.
+type member struct {
+	t       testing.TB
+	r       *Replica
+	log     *raft.MemoryStorage
+	m       *fsm.Machine
+	now     lease.Instant
+	appends []*raftpb.Message
+
+	proposals []*Proposal
+	reads     []*Read
+	renewals  map[lease.ID][]Renewal
+	entries   int // with data
+}
+
+const self = 1
+
+// start returns a sole voter, not yet elected.
+func start(t testing.TB, voters ...uint64) *member {
+	t.Helper()
+	log := raft.NewMemoryStorage()
+	snap := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(uint64(1)), Term: new(uint64(1)),
+		ConfState: &raftpb.ConfState{Voters: append([]uint64{self}, voters...)},
+	}}
+	if err := log.ApplySnapshot(snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.SetHardState(&raftpb.HardState{
+		Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(1)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := fsm.New(fsm.Config{})
+	f.Begin(1, 1)
+	m := &member{t: t, log: log, m: f, renewals: make(map[lease.ID][]Renewal)}
+	var err error
+	m.r, err = New(Config{
+		ID: self, Log: log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
+		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// lead returns a sole voter that leads and has applied its first entry.
+func lead(t testing.TB) *member {
+	t.Helper()
+	m := start(t)
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	if s := m.r.Status(); !s.Primary || s.Leader != self {
+		t.Fatalf("a sole voter that campaigned has status %+v", s)
+	}
+	return m
+}
+
+// take collects what a step brought about, without syncing the log.
+func (m *member) take() {
+	m.t.Helper()
+	out := m.r.Take()
+	m.appends = append(m.appends, out.Append...)
+	m.proposals = append(m.proposals, out.Proposals...)
+	m.reads = append(m.reads, out.Reads...)
+	for _, n := range out.Renewals {
+		m.renewals[n.ID] = append(m.renewals[n.ID], n)
+	}
+}
+
+// persist makes durable what waits to be.
+func (m *member) persist() {
+	m.t.Helper()
+	batch := m.appends
+	m.appends = nil
+	for _, a := range batch {
+		for _, e := range a.GetEntries() {
+			if len(e.GetData()) > 0 {
+				m.entries++
+			}
+		}
+		if err := m.log.Append(a.GetEntries()); err != nil {
+			m.t.Fatal(err)
+		}
+		m.r.Persisted(a)
+	}
+}
+
+// settle runs until nothing is left to do at this instant.
+func (m *member) settle() {
+	m.t.Helper()
+	for range 1000 {
+		m.take()
+		if len(m.appends) == 0 {
+			return
+		}
+		m.persist()
+	}
+	m.t.Fatal("does not come to rest")
+}
+
+// pass lets time pass, waking the replica when it asks to be.
+func (m *member) pass(d lease.Instant) {
+	m.t.Helper()
+	end := m.now + d
+	for m.now < end {
+		next := end
+		if at, ok := m.r.Next(); ok {
+			next = min(max(at, m.now+1), end)
+		}
+		m.now = next
+		m.r.Advance(m.now)
+		m.settle()
+	}
+}
+
+func (m *member) do(c fsm.Command) fsm.Result {
+	m.t.Helper()
+	p := &Proposal{Command: c}
+	m.r.Propose(p)
+	m.settle()
+	if p.Err != nil {
+		m.t.Fatalf("%T: %v", c, p.Err)
+	}
+	return p.Result
+}
+
+func (m *member) grant(id lease.ID, ttl lease.TTL) {
+	m.t.Helper()
+	if r := m.do(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: ttl}}); r.Err != nil {
+		m.t.Fatal(r.Err)
+	}
+}
+
+// renew returns the outcome of a renewal, which must be there at once.
+func (m *member) renew(id lease.ID) Renewal {
+	m.t.Helper()
+	n := len(m.renewals[id])
+	m.r.Renew(Renewal{ID: id})
+	m.settle()
+	if len(m.renewals[id]) != n+1 {
+		m.t.Fatalf("renewal of %d: %d outcomes", id, len(m.renewals[id])-n)
+	}
+	return m.renewals[id][n]
+}
+
+func (m *member) alive(id lease.ID) bool {
+	_, ok := m.m.Lessor().Lookup(id)
+	return ok
+}
+
+// discard is a raft.Logger that says nothing but panics.
+type discard struct{}
+
+func (discard) Debug(...any)              {}
+func (discard) Debugf(string, ...any)     {}
+func (discard) Info(...any)               {}
+func (discard) Infof(string, ...any)      {}
+func (discard) Warning(...any)            {}
+func (discard) Warningf(string, ...any)   {}
+func (discard) Error(...any)              {}
+func (discard) Errorf(string, ...any)     {}
+func (discard) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discard) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+func (discard) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discard) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
