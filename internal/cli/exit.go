@@ -54,14 +54,18 @@ func badInput(format string, args ...any) error {
 	return &exitError{exitInput, fmt.Errorf(format, args...)}
 }
 
-// exitCode tells which code the process ends with after err.
+// ExitCode is the exit code that goes with the error.
+func (e *exitError) ExitCode() int { return e.code }
+
+// exitCode tells which code the process ends with after err. Commands of other
+// packages say theirs with a method ExitCode.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	var e *exitError
+	var e interface{ ExitCode() int }
 	if errors.As(err, &e) {
-		return e.code
+		return e.ExitCode()
 	}
 	return exitFailure
 }

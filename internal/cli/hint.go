@@ -47,7 +47,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // client commands, which it inherits but has no use for.
 func refuseClientFlags(cmd *cobra.Command) error {
 	var err error
-	cmd.InheritedFlags().Visit(func(f *pflag.Flag) {
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
 		if err == nil && f.Changed {
 			err = withHint(cmd, "unknown flag: --"+f.Name, "")
 		}

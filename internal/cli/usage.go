@@ -67,7 +67,7 @@ func writeFlags(w io.Writer, cmd *cobra.Command) {
 	if own.HasAvailableFlags() {
 		fmt.Fprintf(w, "\nFlags:\n%s", own.FlagUsages())
 	}
-	if cmd.GroupID != groupServe {
+	if !cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\nRun '%s --help' for the flags of every client command.\n", cmd.Root().Name())
 	}
 }

@@ -1,0 +1,378 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// The scripts in testdata/script run against a server of their own each. Their
+// transcripts were recorded with the real etcdctl 3.7.3 and etcd 3.7.3:
+//
+//	go test ./internal/cli -run TestScripts -server=etcd -client=etcdctl -update
+//
+// Scripts named own_* show what leasehold does differently, on purpose.
+var (
+	serverFlag = flag.String("server", "", "etcd-compatible server binary (default: leasehold)")
+	clientFlag = flag.String("client", "", "client to run instead of leasehold, e.g. etcdctl")
+	updateFlag = flag.Bool("update", false, "write what the client prints into the scripts")
+)
+
+const scriptDir = "testdata/script"
+
+// patience is how long a command of a script, or a server, may take.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"leasehold": func() { os.Exit(Main(OS())) },
+	})
+}
+
+// Goal: every command prints what etcdctl prints, byte for byte, and exits with
+// the same code. Method: transcripts of whole sessions, recorded with etcdctl.
+func TestScripts(t *testing.T) {
+	server := serverBinary(t)
+	client := "leasehold"
+	if *clientFlag != "" {
+		client = *clientFlag
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 scriptDir,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			addr, peer, err := startServer(env, server)
+			if err != nil {
+				return err
+			}
+			env.Setenv("CTL", client)
+			env.Setenv("ADDR", addr)
+			env.Setenv("PEER", peer)
+			env.Setenv("ETCDCTL_ENDPOINTS", addr)
+			env.Values[sessionKey{}] = &session{}
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			return cond == "leasehold" && *clientFlag == "", nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"ctl":        cmdCtl,
+			"grab":       cmdGrab,
+			"transcript": cmdTranscript,
+		},
+	})
+}
+
+var buildServer = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "leasehold-server")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "leasehold")
+	out, err := exec.Command("go", "build", "-o", bin, "leasehold.dev/cmd/leasehold").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+// serverBinary returns the server to test against. A binary of ours needs the
+// word "serve" before its flags.
+func serverBinary(t *testing.T) []string {
+	if *serverFlag != "" {
+		return []string{*serverFlag}
+	}
+	bin, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(bin)) })
+	if err := exec.Command(bin, "serve", "--help").Run(); err != nil {
+		t.Skip("this build of leasehold has no serve command: give a server with -server=PATH")
+	}
+	return []string{bin, "serve"}
+}
+
+// startServer starts a server for one script and waits until it serves.
+func startServer(env *testscript.Env, binary []string) (addr, peer string, err error) {
+	addr, peer = freeAddr(), freeAddr()
+	args := append(binary[1:len(binary):len(binary)],
+		"--name=m1", "--data-dir="+filepath.Join(env.WorkDir, "data"),
+		"--listen-client-urls=http://"+addr, "--advertise-client-urls=http://"+addr,
+		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer,
+		"--initial-cluster=m1=http://"+peer)
+	cmd := exec.Command(binary[0], args...)
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		return "", "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", "", err
+	}
+	env.Defer(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	deadline := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer deadline.Stop()
+	var said bytes.Buffer
+	lines := bufio.NewScanner(io.TeeReader(log, &said))
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "ready to serve client requests") {
+			go io.Copy(io.Discard, log)
+			return addr, peer, nil
+		}
+	}
+	return "", "", fmt.Errorf("the server did not start:\n%s", said.String())
+}
+
+func freeAddr() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// session is what a script has seen so far.
+type session struct {
+	text    strings.Builder   // the transcript
+	last    string            // standard output of the last command
+	grabbed map[string]string // what differs from run to run, and its name
+}
+
+type sessionKey struct{}
+
+func sessionOf(ts *testscript.TestScript) *session {
+	return ts.Value(sessionKey{}).(*session)
+}
+
+// cmdCtl runs the client and adds what it prints to the transcript.
+//
+//	ctl [-in file] [-hold] [-until regexp] args...
+//
+// -in feeds a file of the script to the standard input, -hold leaves that open
+// at its end, -until interrupts the client once its output matches.
+func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("the transcript tells the exit code; do not negate ctl")
+	}
+	fs := flag.NewFlagSet("ctl", flag.ContinueOnError)
+	in := fs.String("in", "", "")
+	hold := fs.Bool("hold", false, "")
+	until := fs.String("until", "", "")
+	ts.Check(fs.Parse(args))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	path := ts.Getenv("CTL")
+	if !strings.Contains(path, "/") {
+		var err error
+		path, err = lookPath(ts.Getenv("PATH"), path)
+		ts.Check(err)
+	}
+	cmd := exec.CommandContext(ctx, path, fs.Args()...)
+	cmd.Dir = ts.Getenv("WORK")
+	cmd.Env = scriptEnv(ts)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if *until != "" {
+		cmd.Stdout = &trigger{to: &stdout, on: regexp.MustCompile(*until), do: func() {
+			_ = cmd.Process.Signal(os.Interrupt)
+		}}
+	}
+	input := ""
+	if *in != "" {
+		input = ts.ReadFile(*in)
+	}
+	stdin, err := cmd.StdinPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	_, _ = io.WriteString(stdin, input) // a client that does not read it is fine
+	if !*hold {
+		stdin.Close()
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		ts.Fatalf("%q did not end; it printed\n%s%s", fs.Args(), stdout.String(), stderr.String())
+	}
+	s := sessionOf(ts)
+	s.last = stdout.String()
+	fmt.Fprintf(&s.text, "$ %s\n%s", strings.Join(quoteAll(fs.Args()), " "), stdout.String())
+	for line := range strings.Lines(stderr.String()) {
+		if !strings.HasPrefix(line, `{"level":`) { // the client library's log
+			fmt.Fprintf(&s.text, "2> %s", line)
+		}
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		fmt.Fprintf(&s.text, "[%s]\n", exit)
+	} else {
+		ts.Check(err)
+	}
+}
+
+// scriptEnv returns the variables of the script that clients look at.
+func scriptEnv(ts *testscript.TestScript) []string {
+	env := []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME")}
+	for _, name := range []string{
+		"ENDPOINTS", "WRITE_OUT", "HEX", "COMMAND_TIMEOUT", "WATCH_KEY", "WATCH_RANGE_END",
+	} {
+		for _, prefix := range envPrefixes {
+			if v := ts.Getenv(prefix + name); v != "" {
+				env = append(env, prefix+name+"="+v)
+			}
+		}
+	}
+	return env
+}
+
+func lookPath(path, name string) (string, error) {
+	for _, dir := range filepath.SplitList(path) {
+		if p := filepath.Join(dir, name); exec.Command(p).Path != "" {
+			if st, err := os.Stat(p); err == nil && !st.IsDir() {
+				return p, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s is not in %s", name, path)
+}
+
+func quoteAll(args []string) []string {
+	var out []string
+	for _, a := range args {
+		if a == "" || strings.ContainsAny(a, " '\"$") {
+			a = "'" + strings.ReplaceAll(a, "'", "''") + "'"
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// trigger is a buffer that does something once when it matches.
+type trigger struct {
+	to   *bytes.Buffer // not embedded: io.Copy would bypass Write by its ReadFrom
+	on   *regexp.Regexp
+	do   func()
+	done bool
+}
+
+func (t *trigger) Write(p []byte) (int, error) {
+	n, err := t.to.Write(p)
+	if !t.done && t.on.Match(t.to.Bytes()) {
+		t.done = true
+		t.do()
+	}
+	return n, err
+}
+
+// cmdGrab takes something that differs from run to run out of the last output,
+// into a variable of the script and out of the transcript.
+//
+//	grab NAME regexp-with-one-group
+func cmdGrab(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: grab NAME regexp")
+	}
+	s := sessionOf(ts)
+	m := regexp.MustCompile(args[1]).FindStringSubmatch(s.last)
+	if m == nil {
+		ts.Fatalf("%s does not match %q", args[1], s.last)
+	}
+	if s.grabbed == nil {
+		s.grabbed = map[string]string{}
+	}
+	ts.Setenv(args[0], m[1])
+	s.grabbed[m[1]] = "<" + args[0] + ">"
+	// JSON and fields have the same number in decimal.
+	if id, err := strconv.ParseUint(m[1], 16, 64); err == nil && len(m[1]) > 10 {
+		s.grabbed[strconv.FormatUint(id, 10)] = "<" + args[0] + ">"
+	}
+}
+
+// cmdTranscript compares the transcript so far with a file of the script.
+func cmdTranscript(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: transcript file")
+	}
+	s := sessionOf(ts)
+	got := s.text.String()
+	for value, name := range s.grabbed {
+		got = strings.ReplaceAll(got, value, name)
+	}
+	got = normalize(got, ts.Getenv("ADDR"), ts.Getenv("PEER"), ts.Getenv("WORK"))
+	if *updateFlag {
+		ts.Check(rewrite(filepath.Join(scriptDir, ts.Name()+".txtar"), args[0], got))
+		return
+	}
+	if want := ts.ReadFile(args[0]); got != want {
+		ts.Check(os.WriteFile(ts.MkAbs("got"), []byte(got), 0o600))
+		ts.Check(ts.Exec("diff", "-u", ts.MkAbs(args[0]), ts.MkAbs("got")))
+	}
+}
+
+// varying is what no two runs, and no two kinds of server, have in common.
+var varying = []struct{ re, with string }{
+	{`"cluster_id":("?)[0-9a-f]+"?`, `"cluster_id":${1}CLUSTER$1`},
+	{`"member_id":("?)[0-9a-f]+"?`, `"member_id":${1}MEMBER$1`},
+	{`"(ClusterID|MemberID)" : [0-9a-f]+`, `"$1" : ID`},
+	{`("raft_term":|"RaftTerm" : |"raftTerm":)\d+`, `${1}TERM`},
+	{`("raft\w*[iI]ndex":|"Raft\w*Index" : )\d+`, `${1}INDEX`},
+	{`("dbSize\w*":|"DBSize\w*" : )\d+`, `${1}SIZE`},
+	{`("hash":|"Hash" : )\d+`, `${1}HASH`},
+	{`("Leader" : |"leader":)\d+`, `${1}MEMBER`},
+	{`[\d.]+ [kMG]?B\b`, `SIZE`},
+	{`\b\d+%`, `N%`},
+	{`(true|false)([,│ ]+)(true|false)([,│ ]+)\d+([,│ ]+)\d+([,│ ]+)\d+`, `$1$2$3${4}TERM${5}INDEX${6}INDEX`},
+	{`(took[ =":]+|"Took" : )[\d.]+[nµm]?s`, `${1}TIME`},
+	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},
+	{`("[sS]torageVersion"[ :]+)"[\d.]*"`, `${1}"STORAGE"`},
+	{`\b3\.\d+\.\d+, 3\.\d+\.\d+`, `VERSION, STORAGE`},
+	{`─+`, `─`},
+	{` +│`, ` │`},
+	{`│ +`, `│ `},
+}
+
+func normalize(text, addr, peer, work string) string {
+	text = strings.ReplaceAll(text, "http://"+addr, "http://<ADDR>")
+	text = strings.ReplaceAll(text, addr, "<ADDR>")
+	text = strings.ReplaceAll(text, peer, "<PEER>")
+	text = strings.ReplaceAll(text, work, "<WORK>")
+	for _, v := range varying {
+		text = regexp.MustCompile(v.re).ReplaceAllString(text, v.with)
+	}
+	return text
+}
+
+// rewrite replaces one file of a script.
+func rewrite(script, file, text string) error {
+	b, err := os.ReadFile(script)
+	if err != nil {
+		return err
+	}
+	a := txtar.Parse(b)
+	for i := range a.Files {
+		if a.Files[i].Name == file {
+			a.Files[i].Data = []byte(text)
+			return os.WriteFile(script, txtar.Format(a), 0o600)
+		}
+	}
+	return fmt.Errorf("%s has no file %s", script, file)
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"strconv"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestParseLeaseID(t *testing.T) {
+	for s, want := range map[string]clientv3.LeaseID{
+		"0": 0, "2e": 46, "2E": 46, "326963a02758b52d": 0x326963a02758b52d, "-1": -1,
+		"7fffffffffffffff": 1<<63 - 1,
+	} {
+		if got, err := parseLeaseID(s); err != nil || got != want {
+			t.Errorf("parseLeaseID(%q) = %d, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "zz", "0x2e", " 1", "8000000000000000", "1.5"} {
+		if _, err := parseLeaseID(s); exitCode(err) != exitBadArgs {
+			t.Errorf("parseLeaseID(%q): %v", s, err)
+		}
+	}
+}
+
+// FuzzParseLeaseID checks that an id read is the id printed.
+func FuzzParseLeaseID(f *testing.F) {
+	f.Add("326963a02758b52d")
+	f.Add("-1")
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := parseLeaseID(s)
+		if err != nil {
+			return
+		}
+		again, err := parseLeaseID(strconv.FormatInt(int64(id), 16))
+		if err != nil || again != id {
+			t.Errorf("%q is %d, but then %d, %v", s, id, again, err)
+		}
+	})
+}
+
+// Goal: sizes as etcdctl writes them. Method: table around each change of
+// unit and of decimals.
+func TestSIBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 9: "9 B", 10: "10 B", 999: "999 B", 1000: "1.0 kB", 1049: "1.0 kB",
+		1050: "1.1 kB", 9949: "9.9 kB", 9950: "10 kB", 20480: "20 kB", 999400: "999 kB", 999500: "1000 kB",
+		999999: "1000 kB", 1000000: "1.0 MB", 2147483648: "2.1 GB", 8589934592: "8.6 GB",
+		1 << 62: "4.6 EB",
+	} {
+		if got := siBytes(n); got != want {
+			t.Errorf("siBytes(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestPercentFree(t *testing.T) {
+	for _, tc := range []struct{ size, used, want int64 }{
+		{0, 0, 0}, {100, 100, 0}, {100, 0, 100}, {25000, 20480, 19}, {3, 1, 67},
+	} {
+		if got := percentFree(tc.size, tc.used); got != tc.want {
+			t.Errorf("percentFree(%d, %d) = %d, want %d", tc.size, tc.used, got, tc.want)
+		}
+	}
+}
+
+func TestHexBytes(t *testing.T) {
+	if got := hexBytes("a\x00\xff"); got != `\x61\x00\xff` {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Goal: a snapshot whose last bytes are not the checksum of the rest is
+// refused, however it was cut into writes. Method: all cuts of a small stream,
+// whole and with one byte changed.
+func TestTrailingSum(t *testing.T) {
+	body := "what a member had to say"
+	sum := sha256.Sum256([]byte(body))
+	good := body + string(sum[:])
+	for cut := range len(good) {
+		if !sumOf(good[:cut], good[cut:]) {
+			t.Errorf("cut at %d: refused", cut)
+		}
+		bad := []byte(good)
+		bad[cut] ^= 1
+		if sumOf(string(bad)) {
+			t.Errorf("byte %d changed: accepted", cut)
+		}
+	}
+	if sumOf() || sumOf("short") || sumOf(body) {
+		t.Error("accepted a stream without a checksum")
+	}
+}
+
+func sumOf(writes ...string) bool {
+	var s trailingSum
+	for _, w := range writes {
+		if n, err := s.Write([]byte(w)); n != len(w) || err != nil {
+			return false
+		}
+	}
+	return s.ok()
+}
+
+// Goal: hints for small slips only. Method: the distance against its recursive
+// definition, and a table of hints.
+func TestEditDistance(t *testing.T) {
+	words := []string{"", "a", "get", "gte", "put", "watch", "wacth", "lease", "release"}
+	for _, a := range words {
+		for _, b := range words {
+			if got, want := editDistance(a, b), slowDistance(a, b); got != want {
+				t.Errorf("editDistance(%q, %q) = %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+func slowDistance(a, b string) int {
+	switch {
+	case a == "":
+		return len(b)
+	case b == "":
+		return len(a)
+	case a[0] == b[0]:
+		return slowDistance(a[1:], b[1:])
+	}
+	return 1 + min(slowDistance(a[1:], b), slowDistance(a, b[1:]), slowDistance(a[1:], b[1:]))
+}
+
+func TestNearest(t *testing.T) {
+	names := strings.Fields("alarm compaction defrag del elect endpoint get lease lock put w")
+	for typed, want := range map[string]string{
+		"gett": "get", "GET": "get", "leese": "lease", "compactoin": "compaction",
+		"nosuch": "", "x": "", "endpoints": "endpoint", "comp": "compaction",
+	} {
+		if got := nearest(typed, names); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", typed, got, want)
+		}
+	}
+}
+
+func TestPermissionKeys(t *testing.T) {
+	for _, tc := range []struct {
+		flags    permFlags
+		args     []string
+		key, end string
+		bad      bool
+	}{
+		{permFlags{}, []string{"a"}, "a", "", false},
+		{permFlags{}, []string{"a", "b"}, "a", "b", false},
+		{permFlags{prefix: true}, []string{"a"}, "a", "b", false},
+		{permFlags{fromKey: true}, []string{"a"}, "a", "\x00", false},
+		{permFlags{}, []string{""}, "\x00", "", false},
+		{permFlags{prefix: true}, []string{""}, "\x00", "\x00", false},
+		{permFlags{fromKey: true}, []string{""}, "\x00", "\x00", false},
+		{permFlags{prefix: true}, []string{"a", "b"}, "", "", true},
+		{permFlags{fromKey: true}, []string{"a", "b"}, "", "", true},
+		{permFlags{true, true}, []string{"a"}, "", "", true},
+	} {
+		key, end, err := tc.flags.keys(tc.args)
+		if key != tc.key || end != tc.end || (err != nil) != tc.bad {
+			t.Errorf("%+v %q: %q, %q, %v", tc.flags, tc.args, key, end, err)
+		}
+	}
+}
