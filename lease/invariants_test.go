@@ -1,0 +1,179 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+)
+
+// checkInvariants walks everything and compares it with what the fields
+// promise. It is slow, and called after every step of the scenarios and models.
+func (l *Lessor) checkInvariants() error {
+	if err := l.table.checkInvariants(); err != nil {
+		return err
+	}
+	if err := l.keys.checkInvariants(l.table); err != nil {
+		return err
+	}
+	for slot := range l.table.top {
+		r := l.table.record(slot)
+		if c := l.countdown.get(slot); c != 0 && r.remaining == 0 {
+			return fmt.Errorf("lease %d counts down to %d without a checkpoint", r.id, c)
+		}
+		if r.token > l.lastToken {
+			return fmt.Errorf("lease %d has token %d, the last is %d", r.id, r.token, l.lastToken)
+		}
+		if r.id != 0 && (r.ttl <= 0 || r.token == 0 || r.stamp == 0 || r.remaining < 0) {
+			return fmt.Errorf("implausible record %+v", *r)
+		}
+	}
+	if l.tracker == nil {
+		return nil
+	}
+	if l.tracker.table != l.table || l.tracker.now != l.now {
+		return fmt.Errorf("the tracker has another table, or another clock")
+	}
+	return l.tracker.checkInvariants()
+}
+
+func (t *table) checkInvariants() error {
+	named := 0
+	live := 0
+	free := map[uint32]bool{}
+	for _, slot := range t.free {
+		if free[slot] {
+			return fmt.Errorf("slot %d is free twice, or above %d", slot, t.top)
+		}
+		free[slot] = true
+	}
+	for slot := range t.top {
+		r, x := t.record(slot), t.pages[slot>>pageBits].extra(slot)
+		if r.id == 0 {
+			if *r != (record{}) || x != nil || !free[slot] {
+				return fmt.Errorf("free slot %d: %+v, %+v, listed %v", slot, *r, x, free[slot])
+			}
+			continue
+		}
+		live++
+		if at, ok := t.index[r.id]; !ok || at != slot || free[slot] {
+			return fmt.Errorf("lease %d in slot %d is indexed at %d, %v", r.id, slot, at, ok)
+		}
+		if x != nil && x.name != "" {
+			named++
+			if at, ok := t.names[x.name]; !ok || at != slot {
+				return fmt.Errorf("name %q in slot %d is indexed at %d, %v", x.name, slot, at, ok)
+			}
+		}
+	}
+	if live != len(t.index) || named != len(t.names) {
+		return fmt.Errorf("%d leases, %d names; indexed %d, %d",
+			live, named, len(t.index), len(t.names))
+	}
+	for _, p := range t.pages {
+		if p.epoch > t.epoch {
+			return fmt.Errorf("a page of epoch %d in a table of %d", p.epoch, t.epoch)
+		}
+	}
+	return nil
+}
+
+func (a *attachments) checkInvariants(t *table) error {
+	linked := 0
+	for slot := range t.top {
+		list := a.lists.get(slot)
+		if list.count > 0 && t.record(slot).id == 0 {
+			return fmt.Errorf("free slot %d has %d keys", slot, list.count)
+		}
+		n, prev := uint32(0), uint32(0)
+		for i := list.first; i != 0; i = a.entries.at(i).next {
+			e := a.entries.at(i)
+			if e.slot != slot || e.prev != prev || a.owner[e.key] != i {
+				return fmt.Errorf("entry %d %+v in the list of slot %d, after %d", i, *e, slot, prev)
+			}
+			prev = i
+			n++
+		}
+		if n != list.count {
+			return fmt.Errorf("slot %d has %d keys, counted %d", slot, n, list.count)
+		}
+		linked += int(n)
+	}
+	unused := 0
+	for i := a.free; i != 0; i = a.entries.at(i).next {
+		unused++
+	}
+	if linked != len(a.owner) || linked+unused != int(a.top) {
+		return fmt.Errorf("%d keys, %d of them linked, %d unused, %d in all",
+			len(a.owner), linked, unused, a.top)
+	}
+	return nil
+}
+
+func (t *tracker) checkInvariants() error {
+	var dues, silents, inWheel int
+	for slot := range t.table.top {
+		at, in := t.wheel.At(slot)
+		r, k := t.table.record(slot), t.timings.get(slot)
+		if r.id == 0 {
+			if in || k != (timing{}) {
+				return fmt.Errorf("free slot %d is timed: %+v, in wheel %v", slot, k, in)
+			}
+			continue
+		}
+		places := 0
+		for _, here := range []bool{in, k.state&isDue != 0, k.state&isExpiring != 0, k.state&isHeld != 0} {
+			if here {
+				places++
+			}
+		}
+		fail := ""
+		switch {
+		case places != 1:
+			fail = "not in exactly one place"
+		case in && Instant(at) > k.expiry:
+			fail = "wakes after its expiry"
+		case in && Instant(at) <= t.now:
+			fail = "should have fired"
+		case in && k.state == 0 && Instant(at) > k.quiet:
+			fail = "wakes after it has fallen silent"
+		case k.state&isExpiring != 0 && k.state != isExpiring:
+			fail = "expiring and something else"
+		case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
+			fail = "held without reason"
+		case k.state&isDue != 0 && (k.expiry > t.now || k.state != isDue):
+			fail = "due without reason"
+		case k.state&isSilent != 0 && k.state&isPending != 0:
+			fail = "silent and pending"
+		case k.state == 0 && r.remaining == 0 && k.quiet > t.now.after(t.cfg.silence(r.ttl)):
+			fail = "a renewal would bring silence forward"
+		}
+		if fail != "" {
+			return fmt.Errorf("lease %d at %d: %s: %+v, in wheel %v at %d", r.id, t.now, fail, k, in, at)
+		}
+		if k.state&isDue != 0 {
+			dues++
+			want := dueEntry{k.expiry, r.id, slot}
+			if !slices.Contains(t.due, want) {
+				return fmt.Errorf("lease %d is due and not in the queue", r.id)
+			}
+		}
+		if k.state&isSilent != 0 {
+			silents++
+			if !slices.Contains(t.silent, slot) {
+				return fmt.Errorf("lease %d is silent and not in the queue", r.id)
+			}
+		}
+		if in {
+			inWheel++
+		}
+	}
+	for i := range t.due {
+		if i > 0 && t.due[i].before(&t.due[(i-1)/dueFan]) {
+			return fmt.Errorf("due entry %d is before its parent", i)
+		}
+	}
+	if dues != t.dues || silents != t.silents || inWheel != t.wheel.Len() {
+		return fmt.Errorf("%d due, %d silent, %d in the wheel; counted %d, %d, %d",
+			dues, silents, inWheel, t.dues, t.silents, t.wheel.Len())
+	}
+	return nil
+}
