@@ -241,6 +241,13 @@ func (m *model) check() error {
 	interest := len(h.waits)
 	for _, c := range m.clients {
 		interest += len(c.s.watchers)
+		seen := map[*watcher[*event]]bool{}
+		for _, n := range c.s.agenda.items[c.s.agenda.head:] {
+			if n.kind == Changed && seen[n.w] {
+				return fmt.Errorf("watcher %d is listed twice", n.w.id)
+			}
+			seen[n.w] = seen[n.w] || n.kind == Changed
+		}
 		for id, w := range c.s.watchers {
 			if w.due() && !w.listed {
 				return fmt.Errorf("watcher %d is due and not listed", id)

@@ -75,7 +75,7 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	case w.next <= w.goal:
 		view, from, to := s.h.current(), w.next, w.goal
 		s.mu.Unlock()
-		evs, next, err := read(view, w, from, to, s.h.opts.Batch)
+		evs, next, err := w.read(view, from, to, s.h.opts.Batch)
 		s.mu.Lock()
 		if w.dead {
 			return Batch[E]{}, false
@@ -164,7 +164,7 @@ func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
 	if s.isClosed() {
 		return
 	}
-	h.interest.Add(1) // before the look at current: see Hub.interest
+	h.interest.Add(1)
 	if n.rev == 0 {
 		n.rev = h.current().Revision()
 	}

@@ -37,12 +37,16 @@ var errCompacted = errors.New("toy: compacted")
 type view struct {
 	events         []*event
 	rev, compacted int64
+	reading        func() // if set, is called in Events
 }
 
 func (v *view) Revision() int64  { return v.rev }
 func (v *view) Compacted() int64 { return v.compacted }
 
 func (v *view) Events(key, end string, from int64, limit int) ([]*event, int64, error) {
+	if v.reading != nil {
+		v.reading()
+	}
 	if from <= v.compacted {
 		return nil, 0, errCompacted
 	}
@@ -91,12 +95,22 @@ type store struct {
 	mu  sync.Mutex
 	cur atomic.Pointer[view]
 	hub *Hub[*event]
+	// shown, if set, is called once, when a view was taken and before it is
+	// used: what a writer does meanwhile.
+	shown func()
 }
 
 func newStore(o Options) *store {
 	s := new(store)
 	s.cur.Store(&view{rev: 1}) // as etcd's: an empty store is at revision 1
-	s.hub = New(func() History[*event] { return s.cur.Load() }, o)
+	s.hub = New(func() History[*event] {
+		v := s.cur.Load()
+		if f := s.shown; f != nil {
+			s.shown = nil
+			f()
+		}
+		return v
+	}, o)
 	return s
 }
 

@@ -187,11 +187,12 @@ func TestShared(t *testing.T) {
 	if len(x.Events) != 8 || &x.Events[0] != &y.Events[0] {
 		t.Errorf("got %v and %v, want 8 and shared", x.Events, y.Events)
 	}
-	// What is shared is not written to when more comes.
-	st.write(put("k"))
+	// What is shared is not appended to in place when more comes.
+	st.write(put("k"), put("x"), put("k"), put("x"), put("k"))
 	st.hub.Distribute()
-	if z, _ := a.Poll(); len(z.Events) != 1 || len(y.Events) != 8 {
-		t.Errorf("then %v; %v", z.Events, y.Events)
+	if q, r := a.watchers[0].queue, b.watchers[0].queue; len(q) != 3 || cap(q) != 3 ||
+		&q[0] != &r[0] {
+		t.Errorf("then %v and %v, room for %d", q, r, cap(q))
 	}
 }
 
@@ -230,6 +231,87 @@ func TestDisinterest(t *testing.T) {
 	st.hub.Distribute()
 	if evs, _ := drain(t, s); len(evs) != 1 || evs[0].rev != rev {
 		t.Errorf("got %v, want revision %d", evs, rev)
+	}
+}
+
+// TestSeam (W1): a writer comes exactly between the look at the current view
+// and its use, wherever the hub looks: nothing is lost, nothing comes twice.
+func TestSeam(t *testing.T) {
+	between := func(st *store) { st.shown = func() { st.write(put("k")) } }
+	t.Run("watch", func(t *testing.T) {
+		st := newStore(Options{})
+		s := st.hub.NewStream()
+		between(st)
+		mustWatch(t, s, Request{Key: "k"})
+		st.hub.Distribute()
+		if evs, rev := drain(t, s); len(evs) != 1 || rev != 2 {
+			t.Errorf("got %v up to %d", evs, rev)
+		}
+	})
+	t.Run("resync", func(t *testing.T) {
+		st := newStore(tight)
+		s := st.hub.NewStream()
+		mustWatch(t, s, Request{Key: "k"})
+		for range 10 {
+			st.write(put("k"))
+			st.hub.Distribute()
+		}
+		for len(s.watchers[0].queue) > 0 {
+			s.Poll()
+		}
+		from := s.watchers[0].lost
+		between(st)
+		evs, _ := drain(t, s)
+		st.hub.Distribute()
+		more, _ := drain(t, s)
+		evs = append(evs, more...)
+		v := st.cur.Load()
+		if want := v.truth(Request{Key: "k"}, from, v.rev); from == 0 || !slices.Equal(evs, want) {
+			t.Errorf("got %v, want %v", evs, want)
+		}
+	})
+	t.Run("progress", func(t *testing.T) {
+		st := newStore(Options{})
+		s := st.hub.NewStream()
+		st.shown = func() { st.hub.Publish(st.commit(), nil) }
+		st.commit()
+		s.RequestProgress(AllWatchers)
+		select {
+		case <-st.hub.kick:
+			st.hub.Distribute()
+		default:
+		}
+		if b, ok := s.Poll(); !ok || b.Revision != 3 {
+			t.Errorf("said %+v, %v", b, ok)
+		}
+	})
+}
+
+// TestGoneWhileReading: a watcher is cancelled, or its stream closed, while
+// its history is read and found compacted: it ends once.
+func TestGoneWhileReading(t *testing.T) {
+	for name, f := range map[string]func(*Stream[*event]){
+		"cancel": func(s *Stream[*event]) { _ = s.Cancel(0) },
+		"close":  (*Stream[*event]).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := newStore(Options{})
+			s := st.hub.NewStream()
+			mustWatch(t, s, Request{Key: "k", From: 1})
+			s.Poll() // created
+			v := &view{rev: 5, compacted: 4, reading: func() { f(s) }}
+			st.cur.Store(v)
+			b, ok := s.Poll()
+			if ok != (name == "cancel") || ok && (b.Kind != Cancelled || b.Err != nil) {
+				t.Errorf("said %+v, %v", b, ok)
+			}
+			if b, ok := s.Poll(); ok {
+				t.Errorf("then said %+v", b)
+			}
+			if n := st.hub.interest.Load(); n != 0 {
+				t.Errorf("interest %d", n)
+			}
+		})
 	}
 }
 
@@ -319,7 +401,7 @@ func TestBroken(t *testing.T) {
 	mustPanic(t, "watch: revision 2 published after 2", func() { st.hub.Publish(2, nil) })
 	w := &watcher[*event]{span: span{"k", ""}}
 	mustPanic(t, "watch: history does not move on", func() {
-		_, _, _ = read[*event](stuck{st.cur.Load()}, w, 1, 2, tight.Batch)
+		_, _, _ = w.read(stuck{st.cur.Load()}, 1, 2, tight.Batch)
 	})
 	mustPanic(t, "watch: watcher is not in the index", func() { st.hub.index.remove(w) })
 }

@@ -114,8 +114,9 @@ func (w *watcher[E]) sent(live int64) int64 {
 func (w *watcher[E]) need() int64 { return max(w.told, w.next-1) }
 
 // read takes at most one batch of the revisions from..to out of history, and
-// returns the revision to go on from.
-func read[E Event](v History[E], w *watcher[E], from, to int64, limit Limit) ([]E, int64, error) {
+// returns the revision to go on from. It looks only at what never changes in
+// w, so it needs no lock.
+func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64, error) {
 	evs, next, err := v.Events(w.span.key, w.span.end, from, limit.Events)
 	if err != nil {
 		return nil, 0, err
