@@ -295,3 +295,8 @@ func ctx10(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// watchAll asks for everything from a revision on.
+func watchAll(from int64) watch.Request {
+	return watch.Request{Key: "\x00", End: "\x00", From: from}
+}

@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// known are the exported errors of the packages whose errors reach the API, by
+// name. TestWireComplete holds it against the source.
+var known = map[string]error{
+	"lease.ErrNotFound":        lease.ErrNotFound,
+	"lease.ErrExists":          lease.ErrExists,
+	"lease.ErrBadID":           lease.ErrBadID,
+	"lease.ErrExpiring":        lease.ErrExpiring,
+	"lease.ErrNotPrimary":      lease.ErrNotPrimary,
+	"lease.ErrCorrupt":         lease.ErrCorrupt,
+	"lease.TTLError":           &lease.TTLError{Got: 2, Max: 1},
+	"lease.NameError":          &lease.NameError{Name: "n"},
+	"lease.KeyLimitError":      &lease.KeyLimitError{ID: 1, Limit: 1},
+	"mvcc.ErrCompacted":        mvcc.ErrCompacted,
+	"mvcc.ErrFutureRevision":   mvcc.ErrFutureRevision,
+	"fsm.ErrKeyNotFound":       fsm.ErrKeyNotFound,
+	"fsm.ErrNoSpace":           fsm.ErrNoSpace,
+	"fsm.ErrMemberNotFound":    fsm.ErrMemberNotFound,
+	"fsm.ErrStale":             fsm.ErrStale,
+	"replica.ErrNoLeader":      replica.ErrNoLeader,
+	"replica.ErrLeaderChanged": replica.ErrLeaderChanged,
+	"replica.ErrOverloaded":    replica.ErrOverloaded,
+	"replica.ErrInternal":      replica.ErrInternal,
+	"api.ErrNoLeader":          ErrNoLeader,
+	"api.ErrLeaderChanged":     ErrLeaderChanged,
+	"api.ErrTooManyRequests":   ErrTooManyRequests,
+	"api.ErrStopped":           ErrStopped,
+	"api.ErrTimeout":           ErrTimeout,
+}
+
+// startup are errors that occur before there is an API to answer on.
+var startup = map[string]bool{"fsm.ErrCorrupt": true}
+
+// TestWireComplete finds every exported error, variable or type, of the
+// packages below the API in their source, and wants an entry for each: an error
+// that nobody thought of would reach clients as Unknown.
+func TestWireComplete(t *testing.T) {
+	for name, dir := range map[string]string{
+		"lease": "../../lease", "mvcc": "../mvcc", "fsm": "../fsm", "replica": "../replica",
+		"api": ".",
+	} {
+		for _, e := range exported(t, dir) {
+			full := name + "." + e
+			if startup[full] {
+				continue
+			}
+			err, ok := known[full]
+			if !ok {
+				t.Errorf("%s: not in the table", full)
+				continue
+			}
+			for _, err := range []error{err, fmt.Errorf("while testing: %w", err)} {
+				if code := status.Code(Error(err)); code == codes.Unknown || code == codes.OK {
+					t.Errorf("%s: code %v", full, code)
+				}
+			}
+		}
+	}
+}
+
+// exported lists the exported errors in the Go files of a directory.
+func exported(t *testing.T, dir string) []string {
+	t.Helper()
+	noTests := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
+	pkgs, err := parser.ParseDir(token.NewFileSet(), dir, noTests, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, p := range pkgs {
+		ast.Inspect(p, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return false
+			case *ast.ValueSpec:
+				for _, id := range n.Names {
+					if strings.HasPrefix(id.Name, "Err") {
+						out = append(out, id.Name)
+					}
+				}
+			case *ast.TypeSpec:
+				if n.Name.IsExported() && strings.HasSuffix(n.Name.Name, "Error") {
+					out = append(out, n.Name.Name)
+				}
+			}
+			return true
+		})
+	}
+	if len(out) == 0 {
+		t.Fatalf("no errors in %s", dir)
+	}
+	return out
+}
+
+func TestError(t *testing.T) {
+	other := status.Error(codes.DataLoss, "as it is")
+	for _, tt := range []struct{ err, want error }{
+		{nil, nil},
+		{lease.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound},
+		{lease.ErrExists, rpctypes.ErrGRPCLeaseExist},
+		{lease.ErrExpiring, rpctypes.ErrGRPCLeaseNotFound},
+		{&lease.TTLError{Got: 3, Min: 1, Max: 2}, rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{fmt.Errorf("read: %w", mvcc.ErrCompacted), rpctypes.ErrGRPCCompacted},
+		{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
+		{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+		{fmt.Errorf("%w: disk", fsm.ErrNoSpace), rpctypes.ErrGRPCNoSpace},
+		{ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{ErrTimeout, rpctypes.ErrGRPCTimeout},
+		{ErrStopped, rpctypes.ErrGRPCStopped},
+		{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
+		{context.Canceled, rpctypes.ErrGRPCCanceled},
+		{context.DeadlineExceeded, rpctypes.ErrGRPCDeadlineExceeded},
+		{other, other},
+		{errors.New("x: unheard of"), status.Error(codes.Unknown, "x: unheard of")},
+		{
+			&lease.TTLError{Got: 1, Min: 5, Max: 9},
+			status.Error(codes.InvalidArgument, (&lease.TTLError{Got: 1, Min: 5, Max: 9}).Error()),
+		},
+	} {
+		got := Error(tt.err)
+		if status.Code(got) != status.Code(tt.want) ||
+			status.Convert(got).Message() != status.Convert(tt.want).Message() {
+			t.Errorf("Error(%v) = %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestProposalDeadline: the outcome of a command whose time ran out is open,
+// and the client is told what etcd tells it.
+func TestProposalDeadline(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
+		{fmt.Errorf("put: %w", context.DeadlineExceeded), rpctypes.ErrGRPCTimeout},
+		{context.Canceled, rpctypes.ErrGRPCCanceled},
+		{ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+	} {
+		if got := ProposalError(tt.err); status.Convert(got).Message() !=
+			status.Convert(tt.want).Message() {
+			t.Errorf("ProposalError(%v) = %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestClientsRecognise: the etcd client finds its own errors in ours.
+func TestClientsRecognise(t *testing.T) {
+	for _, w := range wire {
+		s := status.Convert(w.to)
+		// What is above Unknown but has no constant of etcd's begins with another word.
+		if _, ok := rpctypes.Error(w.to).(rpctypes.EtcdError); ok {
+			continue
+		}
+		switch {
+		case w.from == context.Canceled, w.from == context.DeadlineExceeded, //nolint:errorlint
+			w.from == lease.ErrBadID: //nolint:errorlint
+		default:
+			t.Errorf("%v: clients do not know %q", w.from, s.Message())
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
+)
+
+func TestStatus(t *testing.T) {
+	n := newNode(t)
+	n.status.Index, n.status.Applied = 12, 11
+	n.status.DBSize, n.status.DBSizeInUse, n.status.Quota = 300, 200, 1000
+	n.status.Errors = []string{"not well"}
+	c := serve(t, n, Options{})
+	for _, a := range []pb.AlarmType{pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT} {
+		_, err := c.Alarm(ctx10(t), &pb.AlarmRequest{
+			Action: pb.AlarmRequest_ACTIVATE, MemberID: testMember, Alarm: a,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.setLeader(0)
+	got, err := c.Status(ctx10(t), &pb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Header = nil
+	nospace := &pb.AlarmMember{MemberID: testMember, Alarm: pb.AlarmType_NOSPACE}
+	corrupt := &pb.AlarmMember{MemberID: testMember, Alarm: pb.AlarmType_CORRUPT}
+	want := &pb.StatusResponse{
+		Version: version.EtcdVersion, StorageVersion: "3.7.0", RaftTerm: 2, RaftIndex: 12,
+		RaftAppliedIndex: 11, DbSize: 300, DbSizeInUse: 200, DbSizeQuota: 1000,
+		Errors: []string{
+			"etcdserver: no leader", nospace.String(), corrupt.String(), "not well",
+		},
+		DowngradeInfo: &pb.DowngradeInfo{},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("status %v, want %v", got, want)
+	}
+}
+
+// TestSnapshot: the parts are what the member wrote, the last is their digest,
+// and what remains goes down to 0.
+func TestSnapshot(t *testing.T) {
+	for _, size := range []int{1, snapshotChunk, snapshotChunk + 1, 10*snapshotChunk + 7} {
+		n := newNode(t)
+		n.status.DBSizeInUse = int64(size)
+		n.snapshot = bytes.Repeat([]byte("0123456"), size/7+1)[:size]
+		s, err := serve(t, n, Options{}).Snapshot(ctx10(t), &pb.SnapshotRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, sum []byte
+		for last := uint64(1 << 62); ; {
+			r, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.RemainingBytes > last || r.Version != "3.7.0" {
+				t.Errorf("%d bytes remain, version %q", r.RemainingBytes, r.Version)
+			}
+			last = r.RemainingBytes
+			got = append(got, sum...)
+			sum = r.Blob
+			if len(r.Blob) > snapshotChunk {
+				t.Errorf("a part of %d bytes", len(r.Blob))
+			}
+		}
+		want := sha256.Sum256(n.snapshot)
+		if !bytes.Equal(got, n.snapshot) || !bytes.Equal(sum, want[:]) {
+			t.Errorf("%d bytes came as %d, digest %x", size, len(got), sum)
+		}
+	}
+}
+
+func TestSnapshotFails(t *testing.T) {
+	s, err := serve(t, newNode(t), Options{}).Snapshot(ctx10(t), &pb.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Recv()
+	wantStatus(t, err, status.Error(codes.Unknown, errDisk.Error()))
+}
+
+// TestCluster: what is asked of the only member.
+func TestCluster(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	ctx := ctx10(t)
+	list, err := c.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
+	if err != nil || len(list.Members) != 1 || list.Members[0].Name != "one" {
+		t.Fatal(list, err)
+	}
+	urls := []string{"http://10.0.0.1:2380", "https://[::1]:2380"}
+	up, err := c.MemberUpdate(ctx, &pb.MemberUpdateRequest{ID: testMember, PeerURLs: urls})
+	if err != nil || !slices.Equal(up.Members[0].PeerURLs, urls) || up.Members[0].Name != "one" {
+		t.Fatal(up, err)
+	}
+	_, err = c.MemberUpdate(ctx, &pb.MemberUpdateRequest{ID: testMember, PeerURLs: []string{"x"}})
+	wantStatus(t, err, rpctypes.ErrGRPCMemberBadURLs)
+	_, err = c.MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: urls[:1]})
+	wantStatus(t, err, rpctypes.ErrGRPCPeerURLExist)
+	_, err = c.MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: []string{"http://10.0.0.2:2380"}})
+	wantStatus(t, err, errOneMember)
+	_, err = c.MemberRemove(ctx, &pb.MemberRemoveRequest{ID: testMember})
+	wantStatus(t, err, errOneMember)
+	_, err = c.MemberPromote(ctx, &pb.MemberPromoteRequest{ID: testMember})
+	wantStatus(t, err, rpctypes.ErrGRPCMemberNotLearner)
+	n.mu.Lock()
+	n.applyLocked(&fsm.SetMember{Member: fsm.Member{ID: testMember, Learner: true}})
+	n.mu.Unlock()
+	_, err = c.MemberPromote(ctx, &pb.MemberPromoteRequest{ID: testMember})
+	wantStatus(t, err, errOneMember)
+}
+
+func TestValidURLs(t *testing.T) {
+	for url, want := range map[string]bool{
+		"http://127.0.0.1:1": true, "https://host:99": true, " http://a:1": true,
+		"unix://a": true, "unixs://localhost:1": true, "http://[::1]:1": true,
+		"http://127.0.0.1": false, "http://a:1/path": false, "ftp://a:1": false,
+		"a:1": false, "": false, "http://\x7f": false,
+	} {
+		if validURLs([]string{url}) != want {
+			t.Errorf("%q: %v", url, !want)
+		}
+	}
+	if validURLs(nil) {
+		t.Error("no address is valid")
+	}
+}
+
+// TestAuthNotThere: the one thing that differs from an etcd without users is
+// said plainly.
+func TestAuthNotThere(t *testing.T) {
+	c := serve(t, newNode(t), Options{})
+	_, err := c.UserAdd(ctx10(t), &pb.AuthUserAddRequest{Name: "root", Password: "x"})
+	wantStatus(t, err, errNoUsers)
+	_, err = c.RoleAdd(ctx10(t), &pb.AuthRoleAddRequest{Name: "root"})
+	wantStatus(t, err, errNoUsers)
+}
+
+// TestRequireLeader: calls that want a leader are refused without one, and
+// streams end when it stays away; those that do not want one go on. The
+// interceptors see what is refused.
+func TestRequireLeader(t *testing.T) {
+	n := newNode(t)
+	var seen []codes.Code
+	c := serve(t, n, Options{
+		LeaderInterval: time.Millisecond,
+		Unary: []grpc.UnaryServerInterceptor{func(
+			ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+		) (any, error) {
+			resp, err := next(ctx, req)
+			seen = append(seen, status.Code(err))
+			return resp, err
+		}},
+	})
+	want := metadata.AppendToOutgoingContext(ctx10(t),
+		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
+	if _, err := c.Put(want, &pb.PutRequest{Key: []byte("a")}); err != nil {
+		t.Fatal(err)
+	}
+	plain := openWatch(t, c)
+	plain.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	plain.recv()
+	s, err := c.watch.Watch(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded := &watchClient{t, s}
+	guarded.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	guarded.recv()
+	alive, err := c.LeaseKeepAlive(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, alive, 1)
+	wantKept(t, alive, 1, 0)
+
+	n.setLeader(0)
+	_, err = s.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+	_, err = alive.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+	_, err = c.Put(want, &pb.PutRequest{Key: []byte("a")})
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+	if _, err := c.Put(ctx10(t), &pb.PutRequest{Key: []byte("a")}); err != nil {
+		t.Error(err)
+	}
+	if r := plain.recv(); len(r.Events) != 1 {
+		t.Errorf("received %v", r)
+	}
+	if refused, err := c.watch.Watch(want); err == nil {
+		_, err = refused.Recv()
+		wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+	}
+	if !slices.Equal(seen, []codes.Code{codes.OK, codes.Unavailable, codes.OK}) {
+		t.Errorf("the interceptor saw %v", seen)
+	}
+	n.setLeader(testMember)
+	if again, err := c.watch.Watch(want); err == nil {
+		w := &watchClient{t, again}
+		w.create(&pb.WatchCreateRequest{Key: []byte("a")})
+		w.recv()
+	}
+}
+
+func TestHealth(t *testing.T) {
+	stop := make(chan struct{})
+	c := grpc_health_v1.NewHealthClient(serve(t, newNode(t), Options{Stop: stop}).conn)
+	w, err := c.Watch(ctx10(t), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []grpc_health_v1.HealthCheckResponse_ServingStatus{
+		grpc_health_v1.HealthCheckResponse_SERVING,
+		grpc_health_v1.HealthCheckResponse_NOT_SERVING,
+	} {
+		r, err := w.Recv()
+		if err != nil || r.Status != want {
+			t.Fatal(r, err)
+		}
+		if want == grpc_health_v1.HealthCheckResponse_SERVING {
+			close(stop)
+		}
+	}
+}
+
+// TestReflection: a tool that knows nothing but the address can list the
+// services and build every message, imports included.
+func TestReflection(t *testing.T) {
+	c := grpc_reflection_v1.NewServerReflectionClient(serve(t, newNode(t), Options{}).conn)
+	s, err := c.ServerReflectionInfo(ctx10(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(r *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+		t.Helper()
+		if err := s.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	list := ask(&grpc_reflection_v1.ServerReflectionRequest{
+		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+	})
+	var names []string
+	set := &descriptorpb.FileDescriptorSet{}
+	have := map[string]bool{}
+	for _, svc := range list.GetListServicesResponse().GetService() {
+		names = append(names, svc.Name)
+		files := ask(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{
+				FileContainingSymbol: svc.Name,
+			},
+		})
+		for _, b := range files.GetFileDescriptorResponse().GetFileDescriptorProto() {
+			var f descriptorpb.FileDescriptorProto
+			if err := proto.Unmarshal(b, &f); err != nil {
+				t.Fatal(err)
+			}
+			if !have[f.GetName()] {
+				have[f.GetName()] = true
+				set.File = append(set.File, &f)
+			}
+		}
+	}
+	for _, want := range []string{
+		"etcdserverpb.KV", "etcdserverpb.Watch", "etcdserverpb.Lease", "etcdserverpb.Cluster",
+		"etcdserverpb.Maintenance", "etcdserverpb.Auth", "v3lockpb.Lock", "v3electionpb.Election",
+		"grpc.health.v1.Health",
+	} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not listed", want)
+		}
+	}
+	files, err := protodesc.NewFiles(set)
+	if err != nil {
+		t.Fatalf("the descriptors do not fit together: %v", err)
+	}
+	if _, err := files.FindDescriptorByName("mvccpb.KeyValue"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,314 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+)
+
+// TestHeaders: every answer says which cluster, member and term it is from, and
+// as of which revision.
+func TestHeaders(t *testing.T) {
+	n := newNode(t)
+	n.grant(t, 1, 10_000)
+	c := serve(t, n, Options{})
+	ctx := ctx10(t)
+	check := func(name string, h *pb.ResponseHeader, err error, rev int64) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := &pb.ResponseHeader{
+			ClusterId: testCluster, MemberId: testMember, RaftTerm: 2, Revision: rev,
+		}
+		if !proto.Equal(h, want) {
+			t.Errorf("%s: header %v, want %v", name, h, want)
+		}
+	}
+	put, err := c.Put(ctx, &pb.PutRequest{Key: []byte("a")})
+	check("put", put.GetHeader(), err, 2)
+	get, err := c.Range(ctx, &pb.RangeRequest{Key: []byte("a")})
+	check("range", get.GetHeader(), err, 2)
+	txn, err := c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{putOp("b")}})
+	check("txn", txn.GetHeader(), err, 3)
+	txn, err = c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{getOp("b", "")}})
+	check("read-only txn", txn.GetHeader(), err, 3)
+	del, err := c.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte("a")})
+	check("delete", del.GetHeader(), err, 4)
+	compact, err := c.Compact(ctx, &pb.CompactionRequest{Revision: 2})
+	check("compact", compact.GetHeader(), err, 4)
+	ttl, err := c.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 1})
+	check("time to live", ttl.GetHeader(), err, 4)
+	leases, err := c.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+	check("leases", leases.GetHeader(), err, 4)
+	revoke, err := c.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: 1})
+	check("revoke", revoke.GetHeader(), err, 4)
+	st, err := c.Status(ctx, &pb.StatusRequest{})
+	check("status", st.GetHeader(), err, 4)
+	list, err := c.MemberList(ctx, &pb.MemberListRequest{})
+	check("member list", list.GetHeader(), err, 0)
+	auth, err := c.AuthStatus(ctx, &pb.AuthStatusRequest{})
+	check("auth status", auth.GetHeader(), err, 4)
+}
+
+// TestS1Confirm: what is linearizable asks for a confirm round, and fails with
+// it; what is serializable is answered by a member that is cut off.
+func TestS1Confirm(t *testing.T) {
+	n := newNode(t)
+	n.put(t, "a", "1")
+	n.confirm = api.ErrNoLeader
+	c := serve(t, n, Options{})
+	ctx := ctx10(t)
+	weak := getOp("a", "")
+	weak.GetRequestRange().Serializable = true
+	for _, tt := range []struct {
+		name string
+		call func() error
+		want error
+	}{
+		{"range", func() error {
+			_, err := c.Range(ctx, &pb.RangeRequest{Key: []byte("a")})
+			return err
+		}, rpctypes.ErrGRPCNoLeader},
+		{"serializable range", func() error {
+			_, err := c.Range(ctx, &pb.RangeRequest{Key: []byte("a"), Serializable: true})
+			return err
+		}, nil},
+		{"txn", func() error {
+			_, err := c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{getOp("a", "")}})
+			return err
+		}, rpctypes.ErrGRPCNoLeader},
+		{"serializable txn", func() error {
+			_, err := c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{weak}})
+			return err
+		}, nil},
+		{"range stream", func() error {
+			s, err := c.RangeStream(ctx, &pb.RangeRequest{Key: []byte("a")})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		}, rpctypes.ErrGRPCNoLeader},
+		{"serializable range stream", func() error {
+			s, err := c.RangeStream(ctx, &pb.RangeRequest{Key: []byte("a"), Serializable: true})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			return err
+		}, nil},
+		{"member list", func() error {
+			_, err := c.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
+			return err
+		}, rpctypes.ErrGRPCNoLeader},
+		{"member list, any", func() error {
+			_, err := c.MemberList(ctx, &pb.MemberListRequest{})
+			return err
+		}, nil},
+		{"status", func() error {
+			_, err := c.Status(ctx, &pb.StatusRequest{})
+			return err
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) { wantStatus(t, tt.call(), tt.want) })
+	}
+}
+
+// TestProposalErrors: what becomes of a command without an outcome.
+func TestProposalErrors(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{api.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{api.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+		{api.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
+		{api.ErrTimeout, rpctypes.ErrGRPCTimeout},
+		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
+		{fmt.Errorf("%w: the disk is full", fsm.ErrNoSpace), rpctypes.ErrGRPCNoSpace},
+	} {
+		n := newNode(t)
+		n.propose = func(fsm.Command) error { return tt.err }
+		c := serve(t, n, Options{})
+		_, err := c.Put(ctx10(t), &pb.PutRequest{Key: []byte("a")})
+		wantStatus(t, err, tt.want)
+		_, err = c.LeaseGrant(ctx10(t), &pb.LeaseGrantRequest{TTL: 1})
+		wantStatus(t, err, tt.want)
+	}
+}
+
+// TestRequestSize: a request above the limit is refused with etcd's text, as
+// long as it is not so large that gRPC does not read it.
+func TestRequestSize(t *testing.T) {
+	c := serve(t, newNode(t), Options{MaxRequestBytes: 1000})
+	ctx := ctx10(t)
+	put := func(n int) error {
+		_, err := c.Put(ctx, &pb.PutRequest{Key: []byte("a"), Value: make([]byte, n)})
+		return err
+	}
+	wantStatus(t, put(900), nil)
+	wantStatus(t, put(994), nil) // 3 bytes of key, 3 of the value's tag and length
+	wantStatus(t, put(995), rpctypes.ErrGRPCRequestTooLarge)
+	wantStatus(t, put(100_000), rpctypes.ErrGRPCRequestTooLarge)
+	if err := put(1000 + requestOverhead); err == nil {
+		t.Error("a huge request was taken")
+	}
+	_, err := c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+		{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{
+			Key: []byte("a"), Value: make([]byte, 1000),
+		}}},
+	}})
+	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
+	_, err = c.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: make([]byte, 1000)})
+	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
+}
+
+// TestRangeStream: a large range comes in parts that together are the range,
+// all of one moment, with header and count in the last.
+func TestRangeStream(t *testing.T) {
+	n := newNode(t)
+	const keys = 200
+	value := bytes.Repeat([]byte("v"), 10<<10)
+	for i := range keys {
+		n.put(t, fmt.Sprintf("k%03d", i), string(value))
+	}
+	c := serve(t, n, Options{})
+	for _, tt := range []struct {
+		req         *pb.RangeRequest
+		kvs         int
+		more        bool
+		parts       int // at least
+		count       int64
+		valueLength int
+	}{
+		{&pb.RangeRequest{}, keys, false, 4, keys, len(value)},
+		{&pb.RangeRequest{Limit: 150}, 150, true, 3, keys, len(value)},
+		{&pb.RangeRequest{Limit: keys}, keys, false, 4, keys, len(value)},
+		{&pb.RangeRequest{Revision: 11}, 10, false, 1, 10, len(value)},
+		{&pb.RangeRequest{KeysOnly: true}, keys, false, 1, keys, 0},
+		{&pb.RangeRequest{CountOnly: true}, 0, false, 1, keys, 0},
+	} {
+		tt.req.Key, tt.req.RangeEnd = []byte("k"), []byte("l")
+		s, err := c.RangeStream(ctx10(t), tt.req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := &pb.RangeResponse{}
+		parts := 0
+		for {
+			r, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if whole.Header != nil {
+				t.Errorf("%v: a part after the last", tt.req)
+			}
+			proto.Merge(whole, r.RangeResponse)
+			parts++
+			n.put(t, fmt.Sprintf("k%03d", keys-1), string(value)) // does not show
+		}
+		if len(whole.Kvs) != tt.kvs || whole.More != tt.more || whole.Count != tt.count ||
+			parts < tt.parts {
+			t.Errorf("%v: %d pairs of %d in %d parts, more %v",
+				tt.req, len(whole.Kvs), whole.Count, parts, whole.More)
+		}
+		for i, kv := range whole.Kvs {
+			if string(kv.Key) != fmt.Sprintf("k%03d", i) || len(kv.Value) != tt.valueLength {
+				t.Fatalf("%v: pair %d is %s of %d bytes", tt.req, i, kv.Key, len(kv.Value))
+			}
+		}
+	}
+}
+
+// TestPairsSlab: pairs share their memory by the slab, and must not write
+// into each other's.
+func TestPairsSlab(t *testing.T) {
+	n := newNode(t)
+	for _, k := range []string{"a", "bb", "ccc"} {
+		n.put(t, k, k)
+	}
+	r, err := serve(t, n, Options{}).Range(ctx10(t), &pb.RangeRequest{
+		Key: []byte("a"), RangeEnd: []byte("z"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"a", "bb", "ccc"} {
+		if kv := r.Kvs[i]; string(kv.Key) != want || string(kv.Value) != want {
+			t.Errorf("pair %d is %v", i, kv)
+		}
+	}
+}
+
+// BenchmarkHandler is what our handlers cost without gRPC and the core.
+func BenchmarkHandler(b *testing.B) {
+	n := newNode(b)
+	n.put(b, "key", "value")
+	s := &kvService{identity: identity{1, 2}, node: n, maxOps: 128, maxBytes: 3 << 19}
+	ctx := b.Context()
+	b.Run("put", func(b *testing.B) {
+		still := &still{fakeNode: n}
+		s := *s
+		s.node = still
+		r := &pb.PutRequest{Key: []byte("key"), Value: make([]byte, 128), Lease: 1}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Put(ctx, r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("range", func(b *testing.B) {
+		r := &pb.RangeRequest{Key: []byte("key")}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Range(ctx, r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("txn", func(b *testing.B) {
+		r := &pb.TxnRequest{
+			Compare: []*pb.Compare{{Key: []byte("key"), Target: pb.Compare_CREATE}},
+			Success: []*pb.RequestOp{getOp("key", "")}, Failure: []*pb.RequestOp{getOp("key", "")},
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Txn(ctx, r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// still is a node that answers proposals without doing anything.
+type still struct{ *fakeNode }
+
+func (still) Propose(context.Context, fsm.Command) (fsm.Result, error) {
+	return fsm.Result{Revision: 2, Value: &fsm.PutResult{}}, nil
+}
+
+// BenchmarkPut is a put through gRPC, connection in memory and real state
+// machine.
+func BenchmarkPut(b *testing.B) {
+	c := serve(b, newNode(b), Options{})
+	b.SetParallelism(32)
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			_, err := c.Put(b.Context(), &pb.PutRequest{Key: []byte("k"), Value: make([]byte, 128)})
+			if err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,355 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+func TestLeaseGrant(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		req  *pb.LeaseGrantRequest
+		ttl  int64
+		want error
+	}{
+		{"chosen id", &pb.LeaseGrantRequest{ID: 5, TTL: 10}, 10, nil},
+		{"made id", &pb.LeaseGrantRequest{TTL: 10}, 10, nil},
+		{"no ttl is raised", &pb.LeaseGrantRequest{ID: 5}, minTTL, nil},
+		{"a negative one too", &pb.LeaseGrantRequest{ID: 5, TTL: -3}, minTTL, nil},
+		{"longest", &pb.LeaseGrantRequest{ID: 5, TTL: maxTTL}, maxTTL, nil},
+		{"too long", &pb.LeaseGrantRequest{ID: 5, TTL: maxTTL + 1}, 0,
+			rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{"T24 overflow", &pb.LeaseGrantRequest{ID: 5, TTL: 1<<63 - 1}, 0,
+			rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{"T11 negative id", &pb.LeaseGrantRequest{ID: -1, TTL: 10}, 0, errLeaseID},
+		{"taken", &pb.LeaseGrantRequest{ID: 77, TTL: 10}, 0, rpctypes.ErrGRPCLeaseExist},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			n.grant(t, 77, 1000)
+			resp, err := serve(t, n, Options{}).LeaseGrant(ctx10(t), tt.req)
+			wantStatus(t, err, tt.want)
+			if err != nil {
+				return
+			}
+			if resp.TTL != tt.ttl || resp.ID <= 0 || tt.req.ID != 0 && resp.ID != tt.req.ID {
+				t.Errorf("granted %v", resp)
+			}
+			h := resp.Header
+			if h.ClusterId != testCluster || h.MemberId != testMember || h.RaftTerm != 2 ||
+				h.Revision != 1 {
+				t.Errorf("header %v", h)
+			}
+		})
+	}
+}
+
+// TestGrantAgain: an id that we made and that is in use is not the client's
+// fault: another one is made.
+func TestGrantAgain(t *testing.T) {
+	n := newNode(t)
+	tries := 0
+	n.propose = func(c fsm.Command) error {
+		if tries++; tries == 1 {
+			// Somebody else was granted the same id a moment ago.
+			n.applyLocked(&fsm.Grant{Terms: lease.Terms{ID: c.(*fsm.Grant).Terms.ID, TTL: 1000}})
+		}
+		return nil
+	}
+	if _, err := serve(t, n, Options{}).LeaseGrant(ctx10(t), &pb.LeaseGrantRequest{TTL: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if tries != 2 {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+// TestTimeToLive: T24: what remains is rounded down, and -1 means only that
+// there is no such lease.
+func TestTimeToLive(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	n.grant(t, 5, 10_000)
+	for _, k := range []string{"b", "a"} {
+		if _, err := c.Put(ctx10(t), &pb.PutRequest{Key: []byte(k), Lease: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(ttl, granted int64, keys ...string) {
+		t.Helper()
+		resp, err := c.LeaseTimeToLive(ctx10(t), &pb.LeaseTimeToLiveRequest{ID: 5, Keys: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.TTL != ttl || resp.GrantedTTL != granted || len(resp.Keys) != len(keys) {
+			t.Fatalf("%v, want %d of %d", resp, ttl, granted)
+		}
+		for i, k := range keys {
+			if string(resp.Keys[i]) != k {
+				t.Errorf("key %d is %q, want %q", i, resp.Keys[i], k)
+			}
+		}
+	}
+	want(10, 10, "a", "b")
+	n.advance(1)
+	want(9, 10, "a", "b")
+	n.advance(9_500)
+	want(0, 10, "a", "b")
+	n.advance(1_000)
+	want(-1, 0)
+	n.grant(t, 5, 100)
+	want(0, 1)
+}
+
+func TestLeaseLeases(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	for _, id := range []lease.ID{9, 3, 7} {
+		n.grant(t, id, 1000)
+	}
+	resp, err := c.LeaseLeases(ctx10(t), &pb.LeaseLeasesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []int64
+	for _, l := range resp.Leases {
+		ids = append(ids, l.ID)
+	}
+	if len(ids) != 3 || ids[0] != 3 || ids[1] != 7 || ids[2] != 9 {
+		t.Errorf("leases %v", ids)
+	}
+	n.mu.Lock()
+	n.confirm = api.ErrNoLeader
+	n.mu.Unlock()
+	_, err = c.LeaseLeases(ctx10(t), &pb.LeaseLeasesRequest{})
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+	_, err = c.LeaseTimeToLive(ctx10(t), &pb.LeaseTimeToLiveRequest{ID: 3})
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+}
+
+// keepAliveStream opens a keep-alive stream.
+func keepAliveStream(t *testing.T, c *clients) pb.Lease_LeaseKeepAliveClient {
+	t.Helper()
+	s, err := c.LeaseKeepAlive(ctx10(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func keep(t *testing.T, s pb.Lease_LeaseKeepAliveClient, ids ...int64) {
+	t.Helper()
+	for _, id := range ids {
+		if err := s.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantKept(t *testing.T, s pb.Lease_LeaseKeepAliveClient, id, ttl int64) {
+	t.Helper()
+	resp, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.ID != id || resp.TTL != ttl {
+		t.Errorf("lease %d has %d s, want %d with %d", resp.ID, resp.TTL, id, ttl)
+	}
+	if resp.Header.GetMemberId() != testMember || resp.Header.GetRevision() == 0 {
+		t.Errorf("header %v", resp.Header)
+	}
+}
+
+// TestKeepAlive: a renewed lease has its TTL, an unknown one 0, and what was
+// asked before the client closed its side is answered.
+func TestKeepAlive(t *testing.T) {
+	n := newNode(t)
+	n.grant(t, 5, 3_000)
+	n.grant(t, 6, 100)
+	s := keepAliveStream(t, serve(t, n, Options{}))
+	keep(t, s, 5, 99, 6)
+	wantKept(t, s, 5, 3)
+	wantKept(t, s, 99, 0)
+	wantKept(t, s, 6, 1)
+	n.advance(2_900)
+	keep(t, s, 5, 6)
+	wantKept(t, s, 5, 3)
+	wantKept(t, s, 6, 0)
+	n.advance(2_900)
+	n.hold(5)
+	keep(t, s, 5)
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	go n.letWhen(5, 1)
+	wantKept(t, s, 5, 0)
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+// letWhen releases held renewals once there are count of them.
+func (n *fakeNode) letWhen(id lease.ID, count int) {
+	for {
+		n.mu.Lock()
+		ok := len(n.held[id]) >= count
+		n.mu.Unlock()
+		if ok {
+			n.let(id)
+			return
+		}
+	}
+}
+
+// TestT15KeepAliveOverlaps: a lease whose renewal has no outcome yet holds up
+// no other lease of the stream, and is answered when it has one.
+func TestT15KeepAliveOverlaps(t *testing.T) {
+	n := newNode(t)
+	n.grant(t, 1, 10_000)
+	n.grant(t, 2, 10_000)
+	n.hold(1)
+	s := keepAliveStream(t, serve(t, n, Options{}))
+	for range 100 {
+		keep(t, s, 1, 2)
+		wantKept(t, s, 2, 10)
+	}
+	n.let(1)
+	for range 100 {
+		wantKept(t, s, 1, 0)
+	}
+}
+
+// TestKeepAliveBackPressure: a client whose renewals are not answered finds
+// that no more than a bounded number of them are taken in.
+func TestKeepAliveBackPressure(t *testing.T) {
+	n := newNode(t)
+	n.hold(1)
+	full, more := make(chan struct{}), make(chan struct{})
+	n.seen = func(renewals int) {
+		switch renewals {
+		case maxRenewals:
+			close(full)
+		case maxRenewals + 1:
+			close(more)
+		}
+	}
+	s := keepAliveStream(t, serve(t, n, Options{}))
+	go func() {
+		for range maxRenewals + 10 {
+			if s.Send(&pb.LeaseKeepAliveRequest{ID: 1}) != nil {
+				return
+			}
+		}
+	}()
+	<-full
+	select {
+	case <-more:
+		t.Error("took in more than it may")
+	default:
+	}
+	n.let(1)
+	for range maxRenewals + 10 {
+		wantKept(t, s, 1, 0)
+	}
+}
+
+// TestKeepAliveErrors: what is not the lease's end ends the stream.
+func TestKeepAliveErrors(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{api.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{api.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+		{api.ErrStopped, rpctypes.ErrGRPCStopped},
+	} {
+		n := newNode(t)
+		n.renew = func(lease.ID) error { return tt.err }
+		s := keepAliveStream(t, serve(t, n, Options{}))
+		keep(t, s, 1)
+		_, err := s.Recv()
+		wantStatus(t, err, tt.want)
+	}
+}
+
+// TestKeepAliveExpiring: a lease whose end is decided is reported as gone.
+func TestKeepAliveExpiring(t *testing.T) {
+	n := newNode(t)
+	n.grant(t, 1, 1000)
+	n.renew = func(lease.ID) error { return lease.ErrExpiring }
+	s := keepAliveStream(t, serve(t, n, Options{}))
+	keep(t, s, 1)
+	wantKept(t, s, 1, 0)
+}
+
+// TestStopEndsStreams: when the service stops, its streams do, with an error
+// after which clients try another member.
+func TestStopEndsStreams(t *testing.T) {
+	stop := make(chan struct{})
+	n := newNode(t)
+	c := serve(t, n, Options{Stop: stop})
+	s := keepAliveStream(t, c)
+	keep(t, s, 1)
+	wantKept(t, s, 1, 0)
+	w := openWatch(t, c)
+	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	w.recv()
+	o := observe(t, c, "e")
+	close(stop)
+	_, err := s.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCStopped)
+	_, err = w.stream.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCStopped)
+	_, err = o.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCStopped)
+}
+
+// TestKeepAliveCancel: a client that goes takes its stream with it.
+func TestKeepAliveCancel(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	ctx, cancel := context.WithCancel(ctx10(t))
+	s, err := c.LeaseKeepAlive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, 1)
+	wantKept(t, s, 1, 0)
+	cancel()
+	_, err = s.Recv()
+	if status.Code(err) != codes.Canceled {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// BenchmarkKeepAlive is the cost of a renewal on one stream, client and
+// connection in memory included.
+func BenchmarkKeepAlive(b *testing.B) {
+	n := newNode(b)
+	n.grant(b, 1, 1<<40)
+	s, err := serve(b, n, Options{}).LeaseKeepAlive(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	go func() {
+		for range b.N {
+			if s.Send(&pb.LeaseKeepAliveRequest{ID: 1}) != nil {
+				return
+			}
+		}
+	}()
+	for range b.N {
+		if _, err := s.Recv(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// watchClient is one watch stream of a test.
+type watchClient struct {
+	t      testing.TB
+	stream pb.Watch_WatchClient
+}
+
+func openWatch(t testing.TB, c *clients) *watchClient {
+	t.Helper()
+	s, err := c.watch.Watch(ctx10(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &watchClient{t, s}
+}
+
+func (w *watchClient) send(r *pb.WatchRequest) {
+	w.t.Helper()
+	if err := w.stream.Send(r); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *watchClient) create(r *pb.WatchCreateRequest) {
+	w.t.Helper()
+	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}})
+}
+
+func (w *watchClient) progress() {
+	w.t.Helper()
+	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
+		ProgressRequest: &pb.WatchProgressRequest{},
+	}})
+}
+
+func (w *watchClient) recv() *pb.WatchResponse {
+	w.t.Helper()
+	r, err := w.stream.Recv()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// events receives until it has n events.
+func (w *watchClient) events(n int) []*mvccpb.Event {
+	w.t.Helper()
+	var out []*mvccpb.Event
+	for len(out) < n {
+		out = append(out, w.recv().Events...)
+	}
+	return out
+}
+
+// TestWatchNegativeID: -1 means all watches in responses, so a client may not
+// choose it for one.
+func TestWatchNegativeID(t *testing.T) {
+	w := openWatch(t, serve(t, newNode(t), Options{}))
+	w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: -1})
+	if r := w.recv(); !r.Created || !r.Canceled || r.WatchId != -1 || r.CancelReason == "" {
+		t.Errorf("answered %v", r)
+	}
+}
+
+// TestWatchW1: a watch from the past gets every event once and in order, history
+// and live, across the seam, with a writer that does not wait.
+func TestWatchW1(t *testing.T) {
+	n := newNode(t)
+	const total = 3000
+	go func() {
+		for i := range total {
+			_, _ = n.Propose(context.Background(), &fsm.Put{Key: "k", Value: fmt.Append(nil, i)})
+		}
+	}()
+	c := serve(t, n, Options{})
+	for range 3 {
+		w := openWatch(t, c)
+		w.create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
+		for i, e := range w.events(total) {
+			if e.Kv.ModRevision != int64(i+2) || string(e.Kv.Value) != fmt.Sprint(i) {
+				t.Fatalf("event %d is %v", i, e)
+			}
+		}
+	}
+}
+
+// TestWatchPrevKV: what a client decodes from our frames is complete.
+func TestWatchPrevKV(t *testing.T) {
+	n := newNode(t)
+	w := openWatch(t, serve(t, n, Options{}))
+	w.create(&pb.WatchCreateRequest{Key: []byte("a"), PrevKv: true, WatchId: 1})
+	w.recv()
+	w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 2})
+	w.recv()
+	n.put(t, "a", "1")
+	n.put(t, "a", "2")
+	got := map[int64][]*mvccpb.Event{}
+	for len(got[1]) < 2 || len(got[2]) < 2 {
+		r := w.recv()
+		if r.Header.MemberId != testMember || r.Header.RaftTerm != 2 || r.Header.Revision < 2 {
+			t.Errorf("header %v", r.Header)
+		}
+		got[r.WatchId] = append(got[r.WatchId], r.Events...)
+	}
+	first := &mvccpb.KeyValue{
+		Key: []byte("a"), Value: []byte("1"), CreateRevision: 2, ModRevision: 2, Version: 1,
+	}
+	if e := got[1]; e[0].PrevKv != nil || !proto.Equal(e[0].Kv, first) ||
+		!proto.Equal(e[1].PrevKv, first) {
+		t.Errorf("with previous pairs: %v", e)
+	}
+	if e := got[2]; e[0].PrevKv != nil || e[1].PrevKv != nil {
+		t.Errorf("without previous pairs: %v", e)
+	}
+}
+
+// TestT14Fragments: a revision that is larger than a message comes in parts,
+// all but the last of them flagged, and every part in the header's revision;
+// a watch that did not ask gets it whole.
+func TestT14Fragments(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{MaxRequestBytes: 1 << 10})
+	limit := 1<<10 + requestOverhead
+	w := openWatch(t, c)
+	w.create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), Fragment: true})
+	whole := openWatch(t, c)
+	whole.create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l")})
+	w.recv()
+	whole.recv()
+	txn := &fsm.Txn{}
+	for i := range 20 {
+		txn.Then = append(txn.Then, fsm.Op{Put: &fsm.Put{
+			Key: fmt.Sprintf("k%02d", i), Value: make([]byte, 100<<10),
+		}})
+	}
+	if r, err := n.Propose(t.Context(), txn); err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+	if r := whole.recv(); r.Fragment || len(r.Events) != 20 {
+		t.Errorf("unasked: fragment %v, %d events", r.Fragment, len(r.Events))
+	}
+	var events []*mvccpb.Event
+	parts := 0
+	for more := true; more; parts++ {
+		r := w.recv()
+		if proto.Size(r) >= limit {
+			t.Errorf("a part of %d bytes", proto.Size(r))
+		}
+		if r.Header.Revision != 2 || r.WatchId != 0 {
+			t.Errorf("revision %d of watch %d", r.Header.Revision, r.WatchId)
+		}
+		events = append(events, r.Events...)
+		more = r.Fragment
+	}
+	if parts < 3 || len(events) != 20 {
+		t.Errorf("%d parts with %d events", parts, len(events))
+	}
+	for i, e := range events {
+		if want := fmt.Sprintf("k%02d", i); string(e.Kv.Key) != want {
+			t.Errorf("event %d is of %s", i, e.Kv.Key)
+		}
+	}
+}
+
+// TestProgressInterval: a quiet watch that asked for it is told how far it is,
+// a busy one and one that did not ask are not.
+func TestProgressInterval(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{ProgressInterval: minProgressInterval})
+	w := openWatch(t, c)
+	const watches = 3 * maxAsked // more than the hub would take at once
+	for i := range watches {
+		w.create(&pb.WatchCreateRequest{
+			Key: fmt.Appendf(nil, "k%d", i), ProgressNotify: true, WatchId: int64(i + 1),
+		})
+		w.recv()
+	}
+	w.create(&pb.WatchCreateRequest{Key: []byte("other"), WatchId: 9999})
+	w.recv()
+	rev := n.put(t, "unrelated", "1")
+	told := map[int64]bool{}
+	for len(told) < watches {
+		r := w.recv()
+		if r.WatchId == 9999 {
+			t.Fatal("told one that did not ask")
+		}
+		if len(r.Events) > 0 || r.Created || r.Canceled {
+			t.Fatalf("received %v", r)
+		}
+		if r.Header.Revision == rev {
+			told[r.WatchId] = true
+		}
+	}
+}
+
+// TestProgressNoWatch: with no watch on the stream there is no progress to
+// tell; the stream goes on.
+func TestProgressNoWatch(t *testing.T) {
+	w := openWatch(t, serve(t, newNode(t), Options{}))
+	w.progress()
+	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	if r := w.recv(); !r.Created {
+		t.Errorf("received %v", r)
+	}
+	w.progress()
+	if r := w.recv(); r.WatchId != -1 || r.Header.Revision != 1 {
+		t.Errorf("received %v", r)
+	}
+}
+
+// TestWatchCompacted: a watch that falls behind a compaction is told where it
+// may go on.
+func TestWatchCompacted(t *testing.T) {
+	n := newNode(t)
+	for i := range 5 {
+		n.put(t, "a", fmt.Sprint(i))
+	}
+	if r, _ := n.Propose(t.Context(), &fsm.Compact{Revision: 4}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	w := openWatch(t, serve(t, n, Options{}))
+	w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 2})
+	if r := w.recv(); !r.Created || r.Canceled {
+		t.Errorf("first %v", r)
+	}
+	if r := w.recv(); !r.Canceled || r.CompactRevision != 4 {
+		t.Errorf("then %v", r)
+	}
+}
+
+// TestWatchClose: a client that closes its side ends the stream without an
+// error, as in etcd.
+func TestWatchClose(t *testing.T) {
+	n := newNode(t)
+	w := openWatch(t, serve(t, n, Options{}))
+	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	w.recv()
+	if err := w.stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("ended with %v", err)
+	}
+	if st := n.hub.Stats(); st.Streams != 0 || st.Watchers != 0 {
+		t.Errorf("left behind %+v", st)
+	}
+}
+
+// TestWatchEmptyRequest: a request that says nothing is ignored.
+func TestWatchEmptyRequest(t *testing.T) {
+	w := openWatch(t, serve(t, newNode(t), Options{}))
+	w.send(&pb.WatchRequest{})
+	w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
+	if r := w.recv(); r.WatchId != 3 || !r.Created {
+		t.Errorf("received %v", r)
+	}
+}
+
+// TestWatchLargeShared: a large event reaches many streams unharmed, though
+// its bytes are sent from one place.
+func TestWatchLargeShared(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	var streams []*watchClient
+	for range 8 {
+		w := openWatch(t, c)
+		w.create(&pb.WatchCreateRequest{Key: []byte("big"), PrevKv: true})
+		w.recv()
+		streams = append(streams, w)
+	}
+	for i := range 5 {
+		value := strings.Repeat(fmt.Sprint(i), 300<<10)
+		n.put(t, "big", value)
+		for _, w := range streams {
+			e := w.events(1)[0]
+			if !bytes.Equal(e.Kv.Value, []byte(value)) || (i > 0) != (e.PrevKv != nil) {
+				t.Fatalf("round %d: a value of %d bytes, previous %v", i, len(e.Kv.Value), e.PrevKv != nil)
+			}
+		}
+	}
+}
+
+// BenchmarkWatchFanOut is one event to all watchers, per delivery, each on a
+// stream of its own.
+func BenchmarkWatchFanOut(b *testing.B) {
+	const streams = 200
+	n := newNode(b)
+	c := serve(b, n, Options{})
+	got := make(chan struct{}, streams)
+	for range streams {
+		s, err := c.watch.Watch(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		w := &watchClient{b, s}
+		w.create(&pb.WatchCreateRequest{Key: []byte("k")})
+		w.recv()
+		go func() {
+			for {
+				r, err := w.stream.Recv()
+				if err != nil {
+					return
+				}
+				for range r.Events {
+					got <- struct{}{}
+				}
+			}
+		}()
+	}
+	b.ReportAllocs()
+	start := time.Now()
+	for b.Loop() {
+		_, _ = n.Propose(b.Context(), &fsm.Put{Key: "k", Value: make([]byte, 128)})
+		for range streams {
+			<-got
+		}
+	}
+	b.ReportMetric(float64(b.N*streams)/time.Since(start).Seconds(), "deliveries/s")
+}

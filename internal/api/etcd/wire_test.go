@@ -1,0 +1,220 @@
+package etcd
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// marshal is the encoding that every frame is held against.
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (f *watchFrame) message() *pb.WatchResponse {
+	resp := &pb.WatchResponse{
+		Header: &pb.ResponseHeader{
+			ClusterId: f.cluster, MemberId: f.member, Revision: f.revision, RaftTerm: f.term,
+		},
+		WatchId:  f.id,
+		Fragment: f.fragment,
+	}
+	for _, e := range f.events {
+		m := &mvccpb.Event{Kv: pair(e.event.KV)}
+		if e.IsDelete() {
+			m.Type = mvccpb.Event_DELETE
+		}
+		if f.prev && e.event.Prev != nil {
+			m.PrevKv = pair(e.event.Prev)
+		}
+		resp.Events = append(resp.Events, m)
+	}
+	return resp
+}
+
+// someEvents are events of all shapes, small and large.
+func someEvents() []*Event {
+	large := bytes.Repeat([]byte("x"), shareAbove)
+	kvs := []*mvcc.KeyValue{
+		{Key: "a", ModRevision: 2},
+		{Key: "b", Value: []byte("v"), CreateRevision: 1, ModRevision: 2, Version: 3, Lease: 4},
+		{Key: "c", Value: large, CreateRevision: math.MaxInt64, ModRevision: 5, Version: 128},
+		{Key: strings.Repeat("k", 127), Value: make([]byte, 200), Lease: -1, ModRevision: 6},
+		{Key: "", Value: []byte{}, ModRevision: -7},
+		{Key: strings.Repeat("k", 128), Value: large[:shareAbove-200], ModRevision: 1 << 14},
+	}
+	var out []*Event
+	for i, kv := range kvs {
+		out = append(out,
+			NewEvent(&mvcc.Event{KV: kv}),
+			NewEvent(&mvcc.Event{KV: kv, Prev: kvs[(i+1)%len(kvs)]}),
+			NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{Key: kv.Key, ModRevision: 9}, Prev: kv, Delete: true}))
+	}
+	return out
+}
+
+// TestWatchFrame: the bytes of a watch response are those of proto.Marshal.
+func TestWatchFrame(t *testing.T) {
+	events := someEvents()
+	for n := range len(events) {
+		for _, prev := range []bool{false, true} {
+			f := &watchFrame{
+				stamp: stamp{identity{1 << 63, math.MaxUint64}, int64(n), 7},
+				id:    int64(n % 3), prev: prev, fragment: n%2 == 1, events: events[:n],
+			}
+			want := marshal(t, f.message())
+			got := f.buffers()
+			if !bytes.Equal(got.Materialize(), want) {
+				t.Fatalf("%d events, prev %v: differs from proto.Marshal", n, prev)
+			}
+			if f.size() != len(want) {
+				t.Errorf("%d events, prev %v: size %d, want %d", n, prev, f.size(), len(want))
+			}
+		}
+	}
+}
+
+// TestEventShared: an event is encoded once for all who watch with the same
+// options, and one without a previous pair once for all.
+func TestEventShared(t *testing.T) {
+	for i, e := range someEvents() {
+		plain, full := e.encoded(false), e.encoded(true)
+		if e.encoded(false) != plain || e.encoded(true) != full {
+			t.Errorf("event %d was encoded again", i)
+		}
+		if (plain == full) != (e.event.Prev == nil) {
+			t.Errorf("event %d: plain and full share their bytes: %v", i, plain == full)
+		}
+	}
+	large := someEvents()[6]
+	f := &watchFrame{events: []*Event{large}}
+	a, b := f.buffers(), f.buffers()
+	if &a[1].ReadOnlyData()[0] != &b[1].ReadOnlyData()[0] {
+		t.Error("a large event was copied")
+	}
+}
+
+// TestFits: fragments are as large as they may be, smaller than the limit
+// unless a single event is not, and none is empty.
+func TestFits(t *testing.T) {
+	events := someEvents()
+	for _, limit := range []int{1, 50, 300, 4500, 10000, 1 << 20} {
+		f := &watchFrame{stamp: stamp{revision: 1}, prev: true}
+		for rest := events; len(rest) > 0; {
+			n := f.fits(rest, limit)
+			if n < 1 {
+				t.Fatal("an empty fragment")
+			}
+			f.events, f.fragment = rest[:n], true
+			if n > 1 && f.size() >= limit {
+				t.Errorf("limit %d: a fragment of %d events has %d bytes", limit, n, f.size())
+			}
+			if n < len(rest) {
+				f.events = rest[:n+1]
+				if f.size() < limit {
+					t.Errorf("limit %d: one more event would have fitted", limit)
+				}
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// TestRenewedFrame: the bytes of a keep-alive response are proto.Marshal's.
+func TestRenewedFrame(t *testing.T) {
+	for _, r := range []renewal{
+		{id: 1, ttl: 5000},
+		{id: math.MaxInt64, ttl: 9_000_000_000_000, revision: 1 << 40, term: 3},
+		{id: 7, err: lease.ErrNotFound},
+		{id: 7, ttl: 100, revision: 1},
+		{},
+	} {
+		f := &renewedFrame{identity: identity{5, 1 << 63}}
+		f.set(&r)
+		want := marshal(t, &pb.LeaseKeepAliveResponse{
+			Header: &pb.ResponseHeader{
+				ClusterId: 5, MemberId: 1 << 63, Revision: r.revision, RaftTerm: r.term,
+			},
+			ID: int64(r.id), TTL: f.ttl,
+		})
+		got := f.buffers()
+		if !bytes.Equal(got.Materialize(), want) {
+			t.Errorf("%+v differs from proto.Marshal", r)
+		}
+	}
+}
+
+// TestCodecFallsThrough: what is not a frame is gRPC's own codec's business.
+func TestCodecFallsThrough(t *testing.T) {
+	c := newCodec()
+	m := &pb.PutRequest{Key: []byte("k"), Value: []byte("v")}
+	b, err := c.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back pb.PutRequest
+	if err := c.Unmarshal(b, &back); err != nil || !proto.Equal(m, &back) {
+		t.Errorf("came back as %v, %v", &back, err)
+	}
+	if _, err := c.Marshal("not a message"); err == nil {
+		t.Error("marshalled a string")
+	}
+	if c.Name() != "proto" {
+		t.Errorf("the name is %q", c.Name())
+	}
+}
+
+// TestWholeSeconds: T24: TTLs are rounded down, and 0 means gone.
+func TestWholeSeconds(t *testing.T) {
+	for ttl, want := range map[lease.TTL]int64{
+		1: 1, 999: 1, 1000: 1, 1999: 1, 2000: 2, 9_000_000_000_000: 9_000_000_000,
+	} {
+		if got := wholeSeconds(ttl); got != want {
+			t.Errorf("%d ms are %d s, want %d", ttl, got, want)
+		}
+	}
+}
+
+// BenchmarkWatchFrame compares the frame with what gRPC would do, for one small
+// event to many streams.
+func BenchmarkWatchFrame(b *testing.B) {
+	for _, size := range []int{100, 16 << 10} {
+		e := NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{
+			Key: "some/key", Value: make([]byte, size), CreateRevision: 2, ModRevision: 3, Version: 2,
+		}})
+		f := &watchFrame{stamp: stamp{identity{1 << 62, 1 << 61}, 3, 2}, id: 1, events: []*Event{e}}
+		b.Run(fmt.Sprintf("frame/%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s := f.buffers()
+				s.Free()
+			}
+		})
+		b.Run(fmt.Sprintf("proto/%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			c := newCodec()
+			for b.Loop() {
+				// As etcd does it: a message for each stream, of a shared event.
+				s, err := c.Marshal(f.message())
+				if err != nil {
+					b.Fatal(err)
+				}
+				s.Free()
+			}
+		})
+	}
+}
