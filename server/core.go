@@ -99,6 +99,7 @@ func (c *core) step(m *mail) time.Duration {
 		if c.dirty = c.machine.Scrub(scrubBudget); c.dirty {
 			return 0
 		}
+		c.view.Store(c.machine.View()) // the same but for the size
 	}
 	wait := c.nextTick - now
 	if next, ok := c.replica.Next(); ok {

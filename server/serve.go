@@ -43,17 +43,20 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if ctx.Err() != nil {
 		return nil
 	}
-	f, err := s.listen(ctx, fail)
+	// All ports are opened before any is served, so that one that is taken is
+	// found before a client is let in; and served only once the member can answer.
+	ports, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
+	if err := s.publish(ctx); err != nil || ctx.Err() != nil {
+		return errors.Join(err, closeAll(ports))
+	}
+	f, err := s.listen(ctx, ports, fail)
+	if err != nil {
+		return errors.Join(err, closeAll(ports))
+	}
 	defer f.shutdown()
-	if err := s.publish(ctx); err != nil {
-		return fmt.Errorf("publish this member's addresses: %w", err)
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
 	compactor := &compactor{node: s.node, log: s.cfg.Logger, cfg: s.cfg.Compaction}
 	f.group.start(fail, func() error { compactor.run(ctx); return nil })
 	s.cfg.Logger.Info("ready to serve client requests",
@@ -65,16 +68,13 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	return nil
 }
 
-// listen opens every listener before it serves on any, so that a port that is
-// taken is found before a client is let in.
-func (s *Server) listen(ctx context.Context, fail context.CancelCauseFunc) (*frontend, error) {
-	opened, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
+// listen serves on ports.
+func (s *Server) listen(
+	ctx context.Context, ports []port, fail context.CancelCauseFunc,
+) (*frontend, error) {
 	loop, conn, err := web.Loopback()
 	if err != nil {
-		return nil, errors.Join(err, closeAll(opened))
+		return nil, err
 	}
 	httpCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	f := &frontend{
@@ -88,7 +88,7 @@ func (s *Server) listen(ctx context.Context, fail context.CancelCauseFunc) (*fro
 	handler, err := web.New(httpCtx, pages)
 	if err != nil {
 		end()
-		return nil, errors.Join(err, conn.Close(), closeAll(opened))
+		return nil, errors.Join(err, conn.Close())
 	}
 	f.http = web.NewServer(httpCtx, handler, s.cfg.Logger)
 	f.metrics = web.NewServer(httpCtx, web.NewStatus(pages), s.cfg.Logger)
@@ -96,14 +96,14 @@ func (s *Server) listen(ctx context.Context, fail context.CancelCauseFunc) (*fro
 	f.group.start(fail, func() error { return f.grpc.Serve(loop) })
 	f.group.start(fail, func() error { return closedIsFine(f.grpc.Serve(f.mux.GRPC())) })
 	f.group.start(fail, func() error { return closedIsFine(f.http.Serve(f.mux.HTTP())) })
-	for _, o := range opened {
-		f.group.start(fail, func() error { return closedIsFine(f.accept(o)) })
+	for _, p := range ports {
+		f.group.start(fail, func() error { return closedIsFine(f.accept(p)) })
 	}
 	return f, nil
 }
 
-// opened is a listener and what it is for.
-type opened struct {
+// port is an open listener and what it is for.
+type port struct {
 	net.Listener
 	tls *tls.Config
 	use use
@@ -117,7 +117,7 @@ const (
 	useMetrics
 )
 
-func (f *frontend) accept(o opened) error {
+func (f *frontend) accept(o port) error {
 	switch o.use {
 	case useMetrics:
 		l := o.Listener
@@ -133,12 +133,12 @@ func (f *frontend) accept(o opened) error {
 }
 
 // open opens the client and metrics listeners, all or none.
-func (s *Server) open(ctx context.Context) ([]opened, error) {
+func (s *Server) open(ctx context.Context) ([]port, error) {
 	conf, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
-	var all []opened
+	var all []port
 	for _, group := range []struct {
 		urls []url.URL
 		use  use
@@ -152,7 +152,7 @@ func (s *Server) open(ctx context.Context) ([]opened, error) {
 			if err != nil {
 				return nil, errors.Join(err, closeAll(all))
 			}
-			o := opened{Listener: l, use: group.use}
+			o := port{Listener: l, use: group.use}
 			if listen.IsTLS(u) {
 				o.tls = conf
 			}
@@ -162,7 +162,7 @@ func (s *Server) open(ctx context.Context) ([]opened, error) {
 	return all, nil
 }
 
-func closeAll(all []opened) error {
+func closeAll(all []port) error {
 	var err error
 	for _, o := range all {
 		err = errors.Join(err, o.Close())

@@ -177,8 +177,8 @@ func (s *Server) publish(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			s.cfg.Logger.Warn("not ready yet", "error", err)
-			if !pause(ctx, 100*time.Millisecond) {
+			s.cfg.Logger.Debug("not ready yet", "error", err)
+			if !pause(ctx, 10*time.Millisecond) {
 				return nil
 			}
 			continue

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Goal: the defaults are a member that can start, and Validate changes nothing.
+func TestDefaultConfig(t *testing.T) {
+	c := DefaultConfig()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CheckBootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if other := DefaultConfig(); !reflect.DeepEqual(withoutLogger(c), withoutLogger(other)) {
+		t.Error("two defaults differ")
+	}
+	if got := c.InitialMembers(); len(got) != 1 || got["default"][0].String() !=
+		"http://localhost:2380" {
+		t.Errorf("members %v", got)
+	}
+}
+
+func withoutLogger(c Config) Config {
+	c.Logger = nil
+	return c
+}
+
+// Goal: a default that one caller changed is not another's: nothing is shared.
+func TestDefaultConfigIsFresh(t *testing.T) {
+	c := DefaultConfig()
+	c.URLs.ListenClient[0].Host = "changed"
+	c.URLs.AdvertisePeer[0].Host = "changed"
+	c.HTTP.CORS[0] = "changed"
+	d := DefaultConfig()
+	for _, u := range []url.URL{
+		c.URLs.AdvertiseClient[0], c.URLs.ListenPeer[0], d.URLs.ListenClient[0], d.URLs.AdvertisePeer[0],
+	} {
+		if u.Host == "changed" {
+			t.Errorf("%s is shared", u.String())
+		}
+	}
+	if d.HTTP.CORS[0] != "*" {
+		t.Error("CORS is shared")
+	}
+}
+
+// Goal: every mistake is refused with what to do about it. Method: one change
+// to the defaults for each row.
+func TestValidate(t *testing.T) {
+	parse := func(s string) []url.URL {
+		u, err := url.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []url.URL{*u}
+	}
+	for _, c := range []struct {
+		want   string // "" is good
+		change func(*Config)
+	}{
+		{"set --name", func(c *Config) { c.Name = "" }},
+		{"choose another --name", func(c *Config) { c.Name = "a=b" }},
+		{"choose another --name", func(c *Config) { c.Name = "a,b" }},
+		{"set --data-dir", func(c *Config) { c.DataDir = "" }},
+		{"set --initial-cluster-state", func(c *Config) { c.Cluster.State = "" }},
+		{"", func(c *Config) { c.Cluster.State = ExistingCluster }},
+		{"set --listen-client-urls", func(c *Config) { c.URLs.ListenClient = nil }},
+		{"set --advertise-client-urls", func(c *Config) { c.URLs.AdvertiseClient = nil }},
+		{"set --initial-advertise-peer-urls", func(c *Config) { c.URLs.AdvertisePeer = nil }},
+		{"", func(c *Config) { c.URLs.ListenPeer = nil }},
+		{"--listen-client-urls: listen", func(c *Config) { c.URLs.ListenClient = parse("http://a.b:1") }},
+		{"--listen-client-http-urls: listen", func(c *Config) {
+			c.URLs.ListenClientHTTP = parse("http://a.b:1")
+		}},
+		{"--listen-peer-urls: listen", func(c *Config) { c.URLs.ListenPeer = parse("http://a.b:1") }},
+		{"--listen-metrics-urls: listen", func(c *Config) { c.URLs.ListenMetrics = parse("http://a.b:1") }},
+		{"others can reach", func(c *Config) { c.URLs.AdvertiseClient = parse("http://:1") }},
+		{"", func(c *Config) { c.URLs.ListenClient = parse("unix:///tmp/x") }},
+		{"client URL unixs:///tmp/x needs a certificate", func(c *Config) {
+			c.URLs.ListenClient = parse("unixs:///tmp/x")
+		}},
+		{"set --cert-file and --key-file", func(c *Config) {
+			c.URLs.ListenMetrics = parse("https://127.0.0.1:1")
+		}},
+		{"set --peer-cert-file", func(c *Config) { c.URLs.ListenPeer = parse("https://127.0.0.1:1") }},
+		{"", func(c *Config) {
+			c.URLs.ListenClient, c.ClientTLS.Auto = parse("https://127.0.0.1:1"), true
+		}},
+		{"client TLS: ", func(c *Config) { c.ClientTLS.CertFile = "x" }},
+		{"peer TLS: ", func(c *Config) { c.PeerTLS.MinVersion = "SSL" }},
+		{"--heartbeat-interval", func(c *Config) { c.Raft.Heartbeat = 0 }},
+		{"five times", func(c *Config) { c.Raft.ElectionTimeout = 499 * time.Millisecond }},
+		{"", func(c *Config) { c.Raft.ElectionTimeout = 500 * time.Millisecond }},
+		{"at most 50s", func(c *Config) { c.Raft.ElectionTimeout = 51 * time.Second }},
+		{"--snapshot-count", func(c *Config) { c.Raft.SnapshotCount = 0 }},
+		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 0 }},
+		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = math.MaxInt64 }},
+		{"--max-txn-ops", func(c *Config) { c.Limits.MaxTxnOps = 0 }},
+		{"", func(c *Config) { c.Limits.QuotaBackendBytes = -1 }},
+		{"--max-concurrent-streams", func(c *Config) { c.GRPC.MaxConcurrentStreams = 0 }},
+		{"--grpc-keepalive-min-time", func(c *Config) { c.GRPC.KeepAliveMinTime = -1 }},
+		{"--grpc-keepalive-interval", func(c *Config) { c.GRPC.KeepAliveInterval = -1 }},
+		{"--grpc-keepalive-timeout", func(c *Config) { c.GRPC.KeepAliveTimeout = -1 }},
+		{"", func(c *Config) { c.GRPC.KeepAliveInterval, c.GRPC.KeepAliveTimeout = 0, 0 }},
+		{"--lease-min-ttl", func(c *Config) { c.Lease.MinTTL = 0 }},
+		{"--lease-checkpoint-interval", func(c *Config) { c.Lease.CheckpointInterval = -1 }},
+		{"", func(c *Config) { c.Lease.CheckpointInterval = 0 }},
+		{"--lease-max-keys", func(c *Config) { c.Lease.MaxKeys = 0 }},
+		{"--watch-progress-notify-interval", func(c *Config) { c.WatchProgressInterval = 0 }},
+		{"--auto-compaction-mode", func(c *Config) { c.Compaction.Mode = "" }},
+		{"--auto-compaction-retention", func(c *Config) { c.Compaction.Period = -1 }},
+		{"--auto-compaction-retention", func(c *Config) { c.Compaction.Revisions = -1 }},
+	} {
+		conf := DefaultConfig()
+		c.change(&conf)
+		err := conf.Validate()
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("refused: %v", err)
+		case c.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("error %v, want one with %q", err, c.want)
+		}
+	}
+}
+
+// Goal: a member that is not in its own cluster is told at its first start; an
+// alias for its own host is no mistake.
+func TestCheckBootstrap(t *testing.T) {
+	at := func(s string) []url.URL { return []url.URL{{Scheme: "http", Host: s}} }
+	for _, c := range []struct {
+		initial   map[string][]url.URL
+		advertise []url.URL
+		want      string
+	}{
+		{nil, at("localhost:2380"), ""},
+		{map[string][]url.URL{"default": at("localhost:1")}, at("localhost:1"), ""},
+		{map[string][]url.URL{"default": at("127.0.0.1:1"), "b": at("b:1")}, at("localhost:1"), ""},
+		{map[string][]url.URL{"b": at("b:1")}, at("a:1"), "add default=http://a:1"},
+		{map[string][]url.URL{"default": at("a:1")}, at("a:2"), "make them the same"},
+	} {
+		conf := DefaultConfig()
+		conf.Cluster.Initial, conf.URLs.AdvertisePeer = c.initial, c.advertise
+		err := conf.CheckBootstrap()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, %v: %v", c.initial, c.advertise, err)
+		}
+	}
+}
+
+// Goal: no struct of the configuration outgrows its reader (STYLE, 20 fields),
+// and the two TLS structs stay convertible, which the compiler checks.
+func TestConfigSizes(t *testing.T) {
+	conf := reflect.TypeFor[Config]()
+	types := []reflect.Type{conf}
+	for i := range conf.NumField() {
+		if f := conf.Field(i).Type; f.Kind() == reflect.Struct {
+			types = append(types, f)
+		}
+	}
+	for _, s := range types {
+		if s.NumField() > 20 {
+			t.Errorf("%s has %d fields", s, s.NumField())
+		}
+	}
+}
