@@ -153,3 +153,48 @@ func TestHistory(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a tail that was given away is not changed in place once it is full and sealed.
+func TestHistorySealShares(t *testing.T) {
+	h := newHistory()
+	add := func(rev int64) {
+		h.append(&record{KeyValue: KeyValue{ModRevision: rev}})
+	}
+	for rev := range int64(chunkSize - 1) {
+		add(rev + 2)
+	}
+	given := h.snapshot()
+	add(chunkSize + 1) // seals
+	if len(h.tail) != 0 || !h.drop(Revision{Main: 2}) {
+		t.Fatal("not sealed, or not dropped")
+	}
+	want := int64(2)
+	for r := range given.from(Revision{}) {
+		if r == nil || r.ModRevision != want {
+			t.Fatalf("%v, want revision %d", r, want)
+		}
+		want++
+	}
+	if want != chunkSize+1 {
+		t.Fatalf("%d records", want-2)
+	}
+}
+
+// Goal: a reader that comes between the two steps of push sees each version once.
+func TestChainDuringPush(t *testing.T) {
+	e := new(entry)
+	for rev := range int64(10) {
+		r := &record{KeyValue: KeyValue{Key: "a", ModRevision: rev + 2, Version: rev + 1}}
+		e.push(r)
+		e.demote(r) // the first step of the next push
+		c := e.chain()
+		if c.len() != int(rev)+1 || c.at(c.len()-1) != r {
+			t.Fatalf("%d versions, want %d", c.len(), rev+1)
+		}
+		if e.at(rev+2) != r || e.at(1) != nil || e.at(rev+9) != r {
+			t.Fatalf("wrong version at %d", rev+2)
+		}
+		v := e.older.Load() // and back
+		v.n.Store(v.n.Load() - 1)
+	}
+}

@@ -1,0 +1,350 @@
+package mvcc
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"testing"
+)
+
+// modelKeys are few, so that they meet often, and awkward: prefixes of each other, the ends
+// of the order, bytes that are not text.
+var modelKeys = []string{"\x00", "a", "a\x00", "a\x00b", "ab", "b", "ba", "c\xff", "d", "\xff\xff"}
+
+// source gives the choices of a run: random ones, or those of the fuzzer.
+type source interface{ Intn(n int) int }
+
+type bytesSource struct{ data []byte }
+
+func (b *bytesSource) Intn(n int) int {
+	if len(b.data) == 0 {
+		return 0
+	}
+	x := int(b.data[0])
+	b.data = b.data[1:]
+	return x % n
+}
+
+// twins are a store and its model, and views that were taken on the way.
+type twins struct {
+	t     testing.TB
+	src   source
+	s     *Store
+	m     *model
+	views []pair
+}
+
+type pair struct {
+	v *View
+	m *model
+}
+
+func (w *twins) key() string { return modelKeys[w.src.Intn(len(modelKeys))] }
+
+func (w *twins) end() string {
+	switch w.src.Intn(4) {
+	case 0:
+		return ""
+	case 1:
+		return "\x00"
+	}
+	return w.key()
+}
+
+func (w *twins) options() RangeOptions {
+	rev := func() int64 { return int64(w.src.Intn(int(w.m.revision()) + 3)) }
+	o := RangeOptions{
+		SortBy: SortBy(w.src.Intn(6)), Descend: w.src.Intn(2) == 0,
+		Limit: int64(w.src.Intn(5)), CountOnly: w.src.Intn(8) == 0,
+	}
+	if w.src.Intn(2) == 0 {
+		o.Revision = rev()
+	}
+	if w.src.Intn(4) == 0 {
+		o.MinModRevision = rev()
+	}
+	if w.src.Intn(4) == 0 {
+		o.MaxModRevision = rev()
+	}
+	if w.src.Intn(8) == 0 {
+		o.MinCreateRevision = rev()
+	}
+	if w.src.Intn(8) == 0 {
+		o.MaxCreateRevision = rev()
+	}
+	return o
+}
+
+// step does one thing to both.
+func (w *twins) step(n int) {
+	switch w.src.Intn(12) {
+	case 0:
+		rev := int64(w.src.Intn(int(w.m.revision()) + 2))
+		if w.src.Intn(2) == 0 { // more often a sensible one
+			rev = w.m.compacted + 1 + int64(w.src.Intn(4))
+		}
+		w.compact(rev)
+	case 1, 2:
+		w.scrub(1 + w.src.Intn(8))
+	case 3:
+		w.views = append(w.views, pair{w.s.View(), w.m.clone()})
+		if len(w.views) > 8 {
+			w.views = slices.Delete(w.views, 0, 1)
+		}
+	default:
+		w.txn(n)
+	}
+}
+
+func (w *twins) compact(rev int64) {
+	err := w.s.Compact(rev)
+	switch {
+	case rev <= w.m.compacted:
+		if !errors.Is(err, ErrCompacted) {
+			w.t.Fatalf("compact %d: %v", rev, err)
+		}
+	case rev > w.m.revision():
+		if !errors.Is(err, ErrFutureRevision) {
+			w.t.Fatalf("compact %d: %v", rev, err)
+		}
+	case err != nil:
+		w.t.Fatalf("compact %d: %v", rev, err)
+	default:
+		w.m.compacted = rev
+	}
+}
+
+func (w *twins) scrub(budget int) {
+	if !w.s.Scrub(budget) {
+		// Everything that is not needed is really gone.
+		if got, want := w.s.records(), len(w.m.records()); got != want {
+			w.t.Fatalf("%d records after a full sweep, want %d", got, want)
+		}
+	}
+}
+
+func (s *Store) records() (n int) {
+	for range s.log.from(Revision{}) {
+		n++
+	}
+	return n
+}
+
+func (w *twins) txn(n int) {
+	tx, mtx := w.s.Begin(), w.m.begin()
+	for i := range w.src.Intn(5) {
+		key := w.key()
+		switch w.src.Intn(5) {
+		case 0:
+			w.delete(tx, mtx, key, w.end())
+		case 1:
+			w.readInside(tx, mtx)
+		default:
+			value := fmt.Appendf(nil, "%d.%d", n%7, i)
+			lease := int64(w.src.Intn(3))
+			got, want := tx.Put(key, value, lease), mtx.put(key, value, lease)
+			if !sameKV(got, want) {
+				w.t.Fatalf("put %q: prev %v, want %v", key, got, want)
+			}
+		}
+	}
+	want := mtx.end()
+	rev, got := tx.End()
+	if rev != w.m.revision() || !slices.EqualFunc(got, want, sameEvent) {
+		w.t.Fatalf("end: revision %d events %v, want %d %v", rev, got, w.m.revision(), want)
+	}
+}
+
+func (w *twins) delete(tx *Txn, mtx *modelTxn, key, end string) {
+	var got, want []*KeyValue
+	if w.src.Intn(2) == 0 {
+		got = tx.DeleteRange(key, end)
+		for _, k := range slices.Sorted(maps.Keys(mtx.now)) {
+			if inRange(k, key, end) {
+				want = append(want, mtx.del(k))
+			}
+		}
+	} else {
+		keys := []string{key, end, w.key()}
+		got = tx.DeleteKeys(keys)
+		for _, k := range keys {
+			if kv := mtx.del(k); kv != nil {
+				want = append(want, kv)
+			}
+		}
+	}
+	if !slices.EqualFunc(got, want, sameKV) {
+		w.t.Fatalf("delete [%q, %q): %v, want %v", key, end, show(got), show(want))
+	}
+}
+
+// readInside compares reads in a transaction that has perhaps changed something.
+func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
+	seen := *w.m
+	if len(mtx.events) > 0 {
+		seen.states = append(slices.Clone(w.m.states), maps.Clone(mtx.now))
+	}
+	key, end, o := w.key(), w.end(), w.options()
+	got, err := tx.Range(key, end, o)
+	want, wantErr := seen.rangeKeys(key, end, o)
+	if !errors.Is(err, wantErr) || !sameResult(got, want) {
+		w.t.Fatalf("txn range [%q, %q) %+v:\n got %+v %v %v\nwant %+v %v %v",
+			key, end, o, got, show(got.KVs), err, want, show(want.KVs), wantErr)
+	}
+	if got, want := tx.Get(key), mtx.now[key]; !sameKV(got, want) {
+		w.t.Fatalf("txn get %q: %v, want %v", key, got, want)
+	}
+}
+
+// compare reads a view and its model in some random ways.
+func (w *twins) compare(p pair) {
+	key, end, o := w.key(), w.end(), w.options()
+	got, err := p.v.Range(key, end, o)
+	want, wantErr := p.m.rangeKeys(key, end, o)
+	if !errors.Is(err, wantErr) || !sameResult(got, want) {
+		w.t.Fatalf("range [%q, %q) %+v:\n got %+v %v %v\nwant %+v %v %v",
+			key, end, o, got, show(got.KVs), err, want, show(want.KVs), wantErr)
+	}
+	if got, want := p.v.Get(key), p.m.get(key, p.m.revision()); !sameKV(got, want) {
+		w.t.Fatalf("get %q: %v, want %v", key, got, want)
+	}
+	from := int64(w.src.Intn(int(p.m.revision()) + 3))
+	limit := w.src.Intn(6)
+	evs, next, err := p.v.EventsIn(key, end, from, limit)
+	wantEvs, wantNext, wantErr := p.m.events(key, end, from, limit)
+	if !errors.Is(err, wantErr) || next != wantNext || !slices.EqualFunc(evs, wantEvs, sameEvent) {
+		w.t.Fatalf("events [%q, %q) from %d max %d:\n got %v next %d %v\nwant %v next %d %v",
+			key, end, from, limit, evs, next, err, wantEvs, wantNext, wantErr)
+	}
+	w.compareAll(p, key, end, o.Revision)
+}
+
+func (w *twins) compareAll(p pair, key, end string, rev int64) {
+	if p.v.Revision() != p.m.revision() || p.v.Compacted() != p.m.compacted ||
+		p.v.Len() != len(p.m.states[p.m.revision()]) {
+		w.t.Fatalf("view at %d, compacted %d; want %d, %d",
+			p.v.Revision(), p.v.Compacted(), p.m.revision(), p.m.compacted)
+	}
+	if err := p.v.Check(rev); err == nil {
+		got := slices.Collect(p.v.Ascend(key, end, rev))
+		want, _ := p.m.rangeKeys(key, end, RangeOptions{Revision: rev})
+		if !slices.EqualFunc(got, want.KVs, sameKV) {
+			w.t.Fatalf("ascend: %v, want %v", show(got), show(want.KVs))
+		}
+	}
+	if got, want := slices.Collect(p.v.Records()), p.m.records(); !slices.EqualFunc(
+		got, want, sameRecord) {
+		w.t.Fatalf("records:\n got %v\nwant %v", got, want)
+	}
+	h, c, err := p.v.Hash(rev)
+	wantH, wantC, wantErr := p.m.hash(rev)
+	if h != wantH || c != wantC || !errors.Is(err, wantErr) {
+		w.t.Fatalf("hash at %d: %x %d %v, want %x %d %v", rev, h, c, err, wantH, wantC, wantErr)
+	}
+}
+
+func (w *twins) run(steps int) {
+	for n := range steps {
+		w.step(n)
+		w.s.checkInvariants(w.t)
+		w.compare(pair{w.s.View(), w.m})
+		for _, p := range w.views {
+			w.compare(p)
+		}
+		if n%50 == 49 {
+			w.restore()
+		}
+	}
+}
+
+// restore goes on with a store that was made of the records.
+func (w *twins) restore() {
+	v := w.s.View()
+	s, err := Restore(v.Revision(), v.Compacted(), v.Records())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for w.s.Scrub(100) {
+	}
+	if s.Size() != w.s.Size() {
+		w.t.Fatalf("size %d after restore, want %d", s.Size(), w.s.Size())
+	}
+	w.s = s
+}
+
+// checkInvariants checks what is written on the fields.
+func (s *Store) checkInvariants(t testing.TB) {
+	t.Helper()
+	versions, size := 0, int64(0)
+	for key, e := range s.entries {
+		_, live := s.live.Get(item{key: key})
+		_, dead := s.dead.Get(item{key: key})
+		if live == dead || dead != e.newest.Load().tombstone() {
+			t.Fatalf("key %q: live %v, dead %v", key, live, dead)
+		}
+		size += keyCost + int64(len(key))
+		c := e.chain()
+		for i := range c.len() {
+			r := c.at(i)
+			versions++
+			size += r.cost()
+			if s.log.find(r.rev()) != r || r.Key != key {
+				t.Fatalf("key %q: version %v is not in the history", key, r.rev())
+			}
+			if i > 0 && !c.at(i-1).rev().Less(r.rev()) {
+				t.Fatalf("key %q: version %v after %v", key, r.rev(), c.at(i-1).rev())
+			}
+		}
+	}
+	if n := s.records(); n != versions {
+		t.Fatalf("%d records in the history, %d in the entries", n, versions)
+	}
+	if n := s.live.Len() + s.dead.Len(); n != len(s.entries) {
+		t.Fatalf("%d keys in the trees, %d entries", n, len(s.entries))
+	}
+	if size != s.size {
+		t.Fatalf("size %d, want %d", s.size, size)
+	}
+}
+
+// Goal: the store does what the contract says, in any order of operations, and its views
+// never change. Method: random operations on the store and on the model; after each, random
+// reads of the newest view and of views taken long ago must agree.
+func TestModel(t *testing.T) {
+	seeds, steps := 24, 400
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			w := &twins{t: t, src: rand.New(rand.NewSource(int64(seed))), s: New(), m: newModel()}
+			w.run(steps)
+		})
+	}
+}
+
+// FuzzModel is TestModel with the choices made by the fuzzer.
+func FuzzModel(f *testing.F) {
+	r := rand.New(rand.NewSource(1))
+	for range 4 {
+		seed := make([]byte, 300)
+		r.Read(seed)
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = data[:min(len(data), 2000)]
+		src := &bytesSource{data: data}
+		w := &twins{t: t, src: src, s: New(), m: newModel()}
+		for n := 0; len(src.data) > 0; n++ {
+			w.step(n)
+			w.compare(pair{w.s.View(), w.m})
+			for _, p := range w.views {
+				w.compare(p)
+			}
+		}
+		w.s.checkInvariants(t)
+		w.restore()
+	})
+}
