@@ -81,7 +81,9 @@ func TestValidate(t *testing.T) {
 			c.URLs.ListenClientHTTP = parse("http://a.b:1")
 		}},
 		{"--listen-peer-urls: listen", func(c *Config) { c.URLs.ListenPeer = parse("http://a.b:1") }},
-		{"--listen-metrics-urls: listen", func(c *Config) { c.URLs.ListenMetrics = parse("http://a.b:1") }},
+		{"--listen-metrics-urls: listen", func(c *Config) {
+			c.URLs.ListenMetrics = parse("http://a.b:1")
+		}},
 		{"others can reach", func(c *Config) { c.URLs.AdvertiseClient = parse("http://:1") }},
 		{"", func(c *Config) { c.URLs.ListenClient = parse("unix:///tmp/x") }},
 		{"client URL unixs:///tmp/x needs a certificate", func(c *Config) {

@@ -1,0 +1,179 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/grpclog"
+
+	"leasehold.dev/internal/version"
+	"leasehold.dev/server"
+)
+
+// Command returns "leasehold serve". Errors that are mistakes of the user are a
+// [UsageError]; the program should end with its exit code.
+func Command() *cobra.Command {
+	return command(process{
+		env:      os.Environ,
+		hostname: hostname,
+		run:      runMember,
+	})
+}
+
+// process is what the command does to the process it runs in.
+type process struct {
+	env      func() []string
+	hostname func() string
+	run      func(context.Context, server.Config) error
+}
+
+func command(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Run one member",
+		// Not parsed by cobra: etcd's -name is not its syntax, and the flags of the
+		// client commands, which it would hand down, are none of serve's.
+		DisableFlagParsing: true,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		ValidArgsFunction:  complete,
+		RunE: func(c *cobra.Command, args []string) error {
+			return p.serve(c, args)
+		},
+	}
+	c.SetHelpFunc(func(c *cobra.Command, _ []string) { newFlags().help(c.OutOrStdout()) })
+	return c
+}
+
+// serve reads the flags and runs the member.
+func (p process) serve(c *cobra.Command, args []string) error {
+	f := newFlags()
+	switch err := f.parse(args); {
+	case errors.Is(err, errHelp):
+		f.help(c.OutOrStdout())
+		return nil
+	case err != nil:
+		return err
+	}
+	if f.version {
+		printVersion(c.OutOrStdout())
+		return nil
+	}
+	warnings, err := f.readEnv(p.env())
+	if err != nil {
+		return err
+	}
+	cfg, guesses, err := f.config(p.hostname())
+	if err != nil {
+		return err
+	}
+	lg, closeLog, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer closeLog() //nolint:errcheck // the process ends; there is nowhere left to say so
+	warnAll(lg, warnings)
+	warnAll(lg, f.warnings())
+	warnAll(lg, guesses)
+	cfg.Logger = lg
+	if err := cfg.Validate(); err != nil {
+		return &UsageError{err.Error()}
+	}
+	ctx := c.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return p.run(ctx, cfg)
+}
+
+// runMember runs a member until a signal ends it, with the settings that are
+// right for a process of its own and would be rude in a library.
+func runMember(ctx context.Context, cfg server.Config) error {
+	tuneGC()
+	quietGRPC()
+	ctx, stop := untilSignal(ctx, cfg.Logger)
+	defer stop()
+	s, err := server.New(cfg)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
+// second ends the process at once: a stop that hangs must not need kill -9.
+func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-signals:
+				if ctx.Err() != nil {
+					lg.Error("stopped by a second signal, without waiting", "signal", s.String())
+					os.Exit(1)
+				}
+				lg.Info("stopping on a signal", "signal", s.String())
+				cancel()
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel()
+	}
+}
+
+// quietGRPC keeps gRPC's own log, unstructured lines that any client can cause,
+// off the standard error, unless its variable asks for it.
+func quietGRPC() {
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+	}
+}
+
+// printVersion begins as etcd does, because programs that start an etcd read
+// that line.
+func printVersion(w io.Writer) {
+	fmt.Fprintf(w, "etcd Version: %s\nLeasehold Version: %s\nGo Version: %s\nGo OS/Arch: %s/%s\n",
+		version.EtcdVersion, version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// complete offers the flags that begin with what was typed.
+func complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if !strings.HasPrefix(typed, "-") {
+		return nil, cobra.ShellCompDirectiveDefault // the value of a flag: a file, perhaps
+	}
+	f := newFlags()
+	var offers []string
+	for _, s := range f.sections {
+		for _, name := range s.names {
+			if strings.HasPrefix("--"+name, typed) {
+				offers = append(offers, "--"+name+"\t"+f.fs.Lookup(name).Usage)
+			}
+		}
+	}
+	return offers, cobra.ShellCompDirectiveNoFileComp
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "localhost"
+	}
+	return name
+}

@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+
+	"leasehold.dev/server"
+)
+
+// config returns the configuration that the flags amount to, and warnings about
+// values that were chosen for want of a flag. It does not validate.
+func (f *flags) config(hostname string) (server.Config, []string, error) {
+	c := f.cfg
+	if f.configFile != "" {
+		return c, nil, usageError("--config-file is not supported; give its settings as flags " +
+			"or as LEASEHOLD_... variables")
+	}
+	if c.DataDir == "" {
+		c.DataDir = c.Name + ".leasehold"
+	}
+	c.Cluster.State = server.ClusterState(f.state)
+	var err error
+	if c.Compaction, err = parseCompaction(f.mode, f.retention); err != nil {
+		return c, nil, &UsageError{err.Error()}
+	}
+	defaults := server.DefaultConfig()
+	if c.Limits.QuotaBackendBytes == 0 {
+		c.Limits.QuotaBackendBytes = defaults.Limits.QuotaBackendBytes
+	}
+	if c.Raft.SnapshotCount == 0 { // etcd: "the default"
+		c.Raft.SnapshotCount = defaults.Raft.SnapshotCount
+	}
+	// One set of versions and suites serves both sides, as in etcd.
+	c.PeerTLS.CipherSuites = c.ClientTLS.CipherSuites
+	c.PeerTLS.MinVersion, c.PeerTLS.MaxVersion = c.ClientTLS.MinVersion, c.ClientTLS.MaxVersion
+	c.PeerTLS.SelfSignedYears = c.ClientTLS.SelfSignedYears
+
+	var warnings []string
+	u := &c.URLs
+	for _, a := range []struct {
+		name      string
+		advertise *[]url.URL
+		listen    []url.URL
+		listening string
+	}{
+		{"advertise-client-urls", &u.AdvertiseClient, u.ListenClient, "listen-client-urls"},
+		{"initial-advertise-peer-urls", &u.AdvertisePeer, u.ListenPeer, "listen-peer-urls"},
+	} {
+		if f.given[a.name] || !f.given[a.listening] {
+			continue
+		}
+		var guessed bool
+		*a.advertise, guessed = reachable(a.listen, hostname)
+		if guessed {
+			warnings = append(warnings, fmt.Sprintf("--%s is not set; advertising %s",
+				a.name, joinURLs(*a.advertise)))
+		}
+	}
+	return c, warnings, nil
+}
+
+// reachable returns how others reach a member that listens on us: the same
+// URLs, with hostname in the place of "every address of this machine", which
+// means something else elsewhere.
+func reachable(us []url.URL, hostname string) (out []url.URL, guessed bool) {
+	for _, u := range us {
+		ip := net.ParseIP(u.Hostname())
+		network := u.Scheme == "http" || u.Scheme == "https"
+		if network && (u.Hostname() == "" || ip != nil && ip.IsUnspecified()) {
+			u.Host = net.JoinHostPort(hostname, u.Port())
+			guessed = true
+		}
+		out = append(out, u)
+	}
+	same := func(a, b url.URL) bool { return a.String() == b.String() }
+	return slices.CompactFunc(out, same), guessed
+}

@@ -1,0 +1,11 @@
+// Package serve is the command "leasehold serve": it turns flags and
+// environment variables, named as etcd's where they mean the same, into a
+// [server.Config], and runs one member until a signal ends it.
+//
+// It is made to stand in etcd's place. [Args] makes the binary behave as etcd
+// when it is called so; a flag of etcd's that means nothing here is accepted
+// with a warning; one that etcd does not know either is an error with a hint.
+//
+// The package holds no logic of a member, and reads the process's environment
+// only where [Command] wires it.
+package serve

@@ -1,0 +1,51 @@
+package serve
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The prefixes of the variables that stand for flags, most important first.
+var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
+
+// readEnv sets the flags that the command line left alone from env, which holds
+// NAME=value as [os.Environ] does. It returns a warning for each variable that
+// looks like ours and names no flag. An empty variable counts as unset, as in
+// etcd.
+func (f *flags) readEnv(env []string) (warnings []string, err error) {
+	values := make(map[string]string)
+	for _, kv := range env {
+		if name, value, ok := strings.Cut(kv, "="); ok && value != "" {
+			values[name] = value
+		}
+	}
+	f.fs.VisitAll(func(x *flag.Flag) {
+		for _, prefix := range envPrefixes {
+			name := envName(prefix, x.Name)
+			value, ok := values[name]
+			delete(values, name)
+			// What is more important came first: the command line, then the other
+			// prefix.
+			if !ok || f.given[x.Name] || err != nil {
+				continue
+			}
+			err = f.set(x, value, name)
+		}
+	})
+	for name := range values {
+		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "LEASEHOLD_") {
+			warnings = append(warnings,
+				fmt.Sprintf("variable %s names no flag of serve and is ignored", name))
+		}
+	}
+	slices.Sort(warnings)
+	return warnings, err
+}
+
+// envName returns the variable that stands for a flag: LEASEHOLD_DATA_DIR for
+// data-dir.
+func envName(prefix, flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}

@@ -1,0 +1,132 @@
+package serve
+
+import "strconv"
+
+// ignoredFlag is a flag of etcd 3.7 that means nothing here.
+type ignoredFlag struct {
+	name   string
+	def    string // etcd's default; giving it is not worth a warning
+	isBool bool
+	hidden bool // etcd accepts it and does not document it
+	why    string
+}
+
+// Reasons that several flags share.
+const (
+	noDiscovery = "members are named by --initial-cluster; there is no discovery"
+	noBolt      = "there is no bbolt database"
+	noAuth      = "users and roles are not served yet"
+	noTracing   = "there is no distributed tracing"
+	noRotation  = "the log is not rotated; give it to a program that does"
+	inProcess   = "the gateway calls the member in the same process and needs no certificate"
+	noOldFlag   = "etcd ignores it, too"
+)
+
+// ignored lists etcd's flags that mean nothing here, and why. Flags that would
+// weaken a promise when ignored (revocation lists, allowed names) are not here:
+// they work.
+var ignored = []ignoredFlag{
+	{name: "wal-dir", why: "the log is in --data-dir"},
+	{name: "initial-election-tick-advance", def: "true", isBool: true,
+		why: "a member alone elects itself at once"},
+	{name: "max-snapshots", def: "5", why: "one snapshot is kept"},
+	{name: "max-wals", def: "5", why: "the log is cut after every snapshot"},
+	{name: "memory-mlock", def: "false", isBool: true, why: "the state is in memory; switch swap off"},
+	{name: "backend-bbolt-freelist-type", def: "map", why: noBolt},
+	{name: "backend-batch-interval", why: noBolt},
+	{name: "backend-batch-limit", def: "0", why: noBolt},
+	{name: "bootstrap-defrag-threshold-megabytes", def: "0", why: noBolt},
+	{name: "socket-reuse-port", def: "false", isBool: true, why: "one process has a port"},
+	{name: "socket-reuse-address", def: "false", isBool: true, why: "it is always on"},
+	{name: "raft-read-timeout", def: "5s", why: "connections between members watch themselves"},
+	{name: "raft-write-timeout", def: "5s", why: "connections between members watch themselves"},
+	{name: "discovery", why: noDiscovery},
+	{name: "discovery-token", why: noDiscovery},
+	{name: "discovery-endpoints", why: noDiscovery},
+	{name: "discovery-dial-timeout", def: "2s", why: noDiscovery},
+	{name: "discovery-request-timeout", def: "5s", why: noDiscovery},
+	{name: "discovery-keepalive-time", def: "2s", why: noDiscovery},
+	{name: "discovery-keepalive-timeout", def: "6s", why: noDiscovery},
+	{name: "discovery-insecure-transport", def: "true", isBool: true, why: noDiscovery},
+	{name: "discovery-insecure-skip-tls-verify", def: "false", isBool: true, why: noDiscovery},
+	{name: "discovery-cert", why: noDiscovery},
+	{name: "discovery-key", why: noDiscovery},
+	{name: "discovery-cacert", why: noDiscovery},
+	{name: "discovery-user", why: noDiscovery},
+	{name: "discovery-password", why: noDiscovery},
+	{name: "discovery-fallback", def: "exit", why: noDiscovery},
+	{name: "discovery-proxy", why: noDiscovery},
+	{name: "discovery-srv", why: noDiscovery},
+	{name: "discovery-srv-name", why: noDiscovery},
+	{name: "v2-deprecation", def: "write-only", why: "there is no v2 store"},
+	{name: "client-cert-file", why: inProcess},
+	{name: "client-key-file", why: inProcess},
+	{name: "peer-client-cert-file", why: "members show --peer-cert-file to each other"},
+	{name: "peer-client-key-file", why: "members show --peer-cert-file to each other"},
+	{name: "peer-skip-client-san-verification", def: "false", isBool: true,
+		why: "host names in members' certificates are checked only against --peer-cert-allowed-hostname"},
+	{name: "auth-token", def: "simple", why: noAuth},
+	{name: "bcrypt-cost", def: "10", why: noAuth},
+	{name: "auth-token-ttl", def: "300", why: noAuth},
+	{name: "metrics", def: "basic", why: "all metrics are always served"},
+	{name: "logger", def: "zap", why: "there is one logger"},
+	{name: "enable-log-rotation", def: "false", isBool: true, why: noRotation},
+	{name: "log-rotation-config-json", why: noRotation},
+	{name: "warning-unary-request-duration", def: "300ms", why: "the latency metrics show it"},
+	{name: "warning-apply-duration", def: "100ms", why: "the latency metrics show it"},
+	{name: "enable-distributed-tracing", def: "false", isBool: true, why: noTracing},
+	{name: "distributed-tracing-address", def: "localhost:4317", why: noTracing},
+	{name: "distributed-tracing-service-name", def: "etcd", why: noTracing},
+	{name: "distributed-tracing-instance-id", why: noTracing},
+	{name: "distributed-tracing-sampling-rate", def: "0", why: noTracing},
+	{name: "corrupt-check-time", def: "0s", why: "state hashes are compared by other means"},
+	{name: "compact-hash-check-time", def: "1m", why: "state hashes are compared by other means"},
+	{name: "compaction-batch-limit", def: "1000", why: "compaction does not hold up writers"},
+	{name: "compaction-sleep-interval", why: "compaction does not hold up writers"},
+	{name: "max-learners", def: "1", why: "the number of learners is not limited"},
+	{name: "downgrade-check-time", why: "there is no older version to go back to"},
+	{name: "force-new-cluster", def: "false", isBool: true,
+		why: "restore a snapshot to make a new cluster"},
+	{name: "unsafe-no-fsync", def: "false", isBool: true, why: "what is acknowledged is synced"},
+	{name: "cluster-active-size", hidden: true, why: noOldFlag},
+	{name: "cluster-remove-delay", hidden: true, why: noOldFlag},
+	{name: "cluster-sync-interval", hidden: true, why: noOldFlag},
+	{name: "config", hidden: true, why: noOldFlag},
+	{name: "force", hidden: true, why: noOldFlag},
+	{name: "max-result-buffer", hidden: true, why: noOldFlag},
+	{name: "max-retry-attempts", hidden: true, why: noOldFlag},
+	{name: "peer-heartbeat-interval", hidden: true, why: noOldFlag},
+	{name: "peer-election-timeout", hidden: true, why: noOldFlag},
+	{name: "retry-interval", hidden: true, why: noOldFlag},
+	{name: "snapshot", hidden: true, why: noOldFlag},
+	{name: "v", hidden: true, why: noOldFlag},
+	{name: "vv", hidden: true, why: noOldFlag},
+	{name: "test.coverprofile", hidden: true, why: noOldFlag},
+	{name: "test.outputdir", hidden: true, why: noOldFlag},
+}
+
+// ignoredValue takes any value, except that a boolean must be one.
+type ignoredValue struct {
+	flag ignoredFlag
+	text string
+}
+
+// String implements flag.Value.
+func (v *ignoredValue) String() string { return v.flag.def }
+
+// Set implements flag.Value.
+func (v *ignoredValue) Set(s string) error {
+	if v.flag.isBool && !v.flag.hidden {
+		on, err := strconv.ParseBool(s)
+		if err != nil {
+			return err
+		}
+		s = strconv.FormatBool(on)
+	}
+	v.text = s
+	return nil
+}
+
+// IsBoolFlag reports whether the flag may stand without a value. Those that etcd
+// ignores itself may, all of them.
+func (v *ignoredValue) IsBoolFlag() bool { return v.flag.isBool || v.flag.hidden }

@@ -1,0 +1,152 @@
+package serve
+
+import (
+	"math"
+	"strconv"
+)
+
+func (f *flags) addMember() {
+	c, fs := &f.cfg, f.fs
+	fs.StringVar(&c.Name, "name", c.Name, "The member's name, for people.")
+	c.DataDir = ""
+	fs.StringVar(&c.DataDir, "data-dir", "", "The directory of the log and the snapshots. "+
+		"Default: NAME.leasehold.")
+	fs.Var(urls{&c.URLs.ListenClient}, "listen-client-urls",
+		"Where to listen for clients, gRPC and HTTP.")
+	fs.Var(urls{&c.URLs.ListenClientHTTP}, "listen-client-http-urls",
+		"Where to listen for clients that speak HTTP only.")
+	fs.Var(urls{&c.URLs.ListenPeer}, "listen-peer-urls", "Where to listen for other members.")
+	fs.Uint64Var(&c.Raft.SnapshotCount, "snapshot-count", c.Raft.SnapshotCount,
+		"How many entries are applied between two snapshots.")
+	fs.Uint64Var(&c.Raft.SnapshotCatchUpEntries, "snapshot-catchup-entries",
+		c.Raft.SnapshotCatchUpEntries,
+		"How many entries before a snapshot are kept for members that lag.")
+	fs.Var(millis{&c.Raft.Heartbeat}, "heartbeat-interval",
+		"How often a leader shows itself (in milliseconds).")
+	fs.Var(millis{&c.Raft.ElectionTimeout}, "election-timeout",
+		"How long a follower waits for a leader (in milliseconds).")
+	fs.BoolVar(&c.Raft.PreVote, "pre-vote", c.Raft.PreVote,
+		"Ask before an election, so that a member that was cut off disturbs nobody.")
+}
+
+func (f *flags) addCluster() {
+	c, fs := &f.cfg, f.fs
+	fs.Var(urls{&c.URLs.AdvertiseClient}, "advertise-client-urls",
+		"How clients reach this member. Default: what it listens on.")
+	fs.Var(urls{&c.URLs.AdvertisePeer}, "initial-advertise-peer-urls",
+		"How other members reach this one. Default: what it listens on.")
+	fs.Var(members{&c.Cluster.Initial}, "initial-cluster",
+		"The members of a new cluster: NAME=URL,NAME=URL,... Default: this member alone.")
+	f.state = string(c.Cluster.State)
+	fs.StringVar(&f.state, "initial-cluster-state", f.state,
+		"'new' to found a cluster, 'existing' to join one. Later starts ignore it.")
+	fs.StringVar(&c.Cluster.Token, "initial-cluster-token", c.Cluster.Token,
+		"Keeps clusters apart that were given the same URLs.")
+	fs.BoolVar(&c.Cluster.StrictReconfigCheck, "strict-reconfig-check",
+		c.Cluster.StrictReconfigCheck, "Refuse membership changes that would lose the quorum.")
+}
+
+func (f *flags) addLease() {
+	l, fs := &f.cfg.Lease, f.fs
+	fs.DurationVar(&l.MinTTL, "lease-min-ttl", l.MinTTL,
+		"The shortest lifetime granted; who asks for less gets this.")
+	fs.DurationVar(&l.CheckpointInterval, "lease-checkpoint-interval", l.CheckpointInterval,
+		"How long a lease may go unrenewed before its remaining time is replicated (0: never).")
+	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,
+		"How many keys leasehold.v1 attaches to one lease. The etcd API has no such limit.")
+}
+
+func (f *flags) addLimits() {
+	c, fs := &f.cfg, f.fs
+	fs.Int64Var(&c.Limits.MaxRequestBytes, "max-request-bytes", c.Limits.MaxRequestBytes,
+		"The largest request, in bytes.")
+	fs.IntVar(&c.Limits.MaxTxnOps, "max-txn-ops", c.Limits.MaxTxnOps,
+		"How many operations a branch of a transaction may have.")
+	fs.Int64Var(&c.Limits.QuotaBackendBytes, "quota-backend-bytes", 0,
+		"How large the state may grow before writes are refused, in bytes. "+
+			"0 is 2 GiB, a negative number is no limit.")
+	f.mode, f.retention = string(c.Compaction.Mode), "0"
+	fs.StringVar(&f.mode, "auto-compaction-mode", f.mode,
+		"'periodic' to keep history by age, 'revision' to keep a number of revisions.")
+	fs.StringVar(&f.retention, "auto-compaction-retention", f.retention,
+		"How much history is kept: hours or a duration such as 90m, or revisions. 0: all.")
+	fs.Var(streams{&c.GRPC.MaxConcurrentStreams}, "max-concurrent-streams",
+		"How many streams one connection may have, at most "+
+			strconv.FormatUint(math.MaxUint32, 10)+".")
+	fs.DurationVar(&c.GRPC.KeepAliveMinTime, "grpc-keepalive-min-time", c.GRPC.KeepAliveMinTime,
+		"How long a client must wait between pings.")
+	fs.DurationVar(&c.GRPC.KeepAliveInterval, "grpc-keepalive-interval", c.GRPC.KeepAliveInterval,
+		"How long a connection may be silent before it is pinged (0: never).")
+	fs.DurationVar(&c.GRPC.KeepAliveTimeout, "grpc-keepalive-timeout", c.GRPC.KeepAliveTimeout,
+		"How long a ping may stay unanswered before the connection is closed.")
+	fs.DurationVar(&c.WatchProgressInterval, "watch-progress-notify-interval",
+		c.WatchProgressInterval, "How often a quiet watch that asked for it is told the revision.")
+}
+
+func (f *flags) addClientSecurity() {
+	t, fs := &f.cfg.ClientTLS, f.fs
+	fs.StringVar(&t.CertFile, "cert-file", "", "The certificate shown to clients (PEM).")
+	fs.StringVar(&t.KeyFile, "key-file", "", "The certificate's key (PEM).")
+	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
+		"Clients must show a certificate that one of these vouches for (PEM).")
+	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Clients must show a certificate.")
+	fs.StringVar(&t.CRLFile, "client-crl-file", "", "Client certificates that were revoked.")
+	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
+		"A client certificate must be for one of these hosts.")
+	fs.BoolVar(&t.Auto, "auto-tls", false,
+		"Make a self-signed certificate for clients; it is kept in the data directory.")
+	fs.Var(list{&t.CipherSuites}, "cipher-suites", "The cipher suites of TLS 1.2. Default: Go's.")
+	t.MinVersion = "TLS1.2"
+	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'.")
+	fs.StringVar(&t.MaxVersion, "tls-max-version", "",
+		"'TLS1.2' or 'TLS1.3'. Default: the newest.")
+	fs.IntVar(&t.SelfSignedYears, "self-signed-cert-validity", 1,
+		"The life of self-signed certificates, in years.")
+}
+
+func (f *flags) addPeerSecurity() {
+	t, fs := &f.cfg.PeerTLS, f.fs
+	fs.StringVar(&t.CertFile, "peer-cert-file", "", "The certificate shown to members (PEM).")
+	fs.StringVar(&t.KeyFile, "peer-key-file", "", "The certificate's key (PEM).")
+	fs.StringVar(&t.TrustedCAFile, "peer-trusted-ca-file", "",
+		"Members must show a certificate that one of these vouches for (PEM).")
+	fs.BoolVar(&t.ClientCertAuth, "peer-client-cert-auth", false,
+		"Members must show a certificate.")
+	fs.StringVar(&t.CRLFile, "peer-crl-file", "", "Member certificates that were revoked.")
+	fs.Var(list{&t.AllowedCNs}, "peer-cert-allowed-cn",
+		"A member's certificate must bear one of these common names.")
+	fs.Var(list{&t.AllowedHostnames}, "peer-cert-allowed-hostname",
+		"A member's certificate must be for one of these hosts.")
+	fs.BoolVar(&t.Auto, "peer-auto-tls", false,
+		"Make a self-signed certificate for members; it is kept in the data directory.")
+}
+
+func (f *flags) addHTTP() {
+	c, fs := &f.cfg, f.fs
+	fs.Var(urls{&c.URLs.ListenMetrics}, "listen-metrics-urls",
+		"Where to serve /metrics and the health pages, besides the client URLs.")
+	fs.BoolVar(&c.HTTP.Gateway, "enable-grpc-gateway", c.HTTP.Gateway, "Serve JSON under /v3/.")
+	fs.BoolVar(&c.HTTP.Pprof, "enable-pprof", c.HTTP.Pprof, "Serve profiles under /debug/pprof/.")
+	fs.Var(list{&c.HTTP.CORS}, "cors", "Origins that browsers may call from ('*': all).")
+	fs.Var(list{&c.HTTP.HostWhitelist}, "host-whitelist",
+		"Hosts that unencrypted HTTP requests may name ('*': all).")
+}
+
+func (f *flags) addLogging() {
+	fs := f.fs
+	fs.StringVar(&f.log.level, "log-level", "info",
+		"debug, info, warn or error (panic and fatal are taken for error).")
+	fs.StringVar(&f.log.format, "log-format", "json", "json or console.")
+	f.log.outputs = []string{"default"}
+	fs.Var(list{&f.log.outputs}, "log-outputs",
+		"stderr, stdout, or files to append to. default is stderr.")
+}
+
+func (f *flags) addOther() {
+	fs := f.fs
+	fs.Var(gates{&f.cfg.FeatureGates}, "feature-gates",
+		"NAME=true,... as in etcd. Accepted; what they switch on is always on or does not apply.")
+	fs.StringVar(&f.configFile, "config-file", "",
+		"Not supported: give flags or variables. It is refused, so that nothing is lost silently.")
+	fs.BoolVar(&f.version, "version", false, "Print the version and exit.")
+}

@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"leasehold.dev/server"
+)
+
+// role is the variable that makes the test binary be the program under test.
+const role = "LEASEHOLD_TEST_ROLE"
+
+// TestMain runs the command instead of the tests in a process that a test
+// started: "member" is the real thing, "stuck" a member that does not stop.
+func TestMain(m *testing.M) {
+	p := process{env: os.Environ, hostname: hostname, run: runMember}
+	switch os.Getenv(role) {
+	case "":
+		os.Exit(m.Run())
+	case "stuck":
+		p.run = func(ctx context.Context, cfg server.Config) error {
+			ctx, stop := untilSignal(ctx, cfg.Logger)
+			defer stop()
+			cfg.Logger.Info("ready to serve client requests")
+			<-ctx.Done()
+			cfg.Logger.Info("hangs")
+			select {}
+		}
+	}
+	c := command(p)
+	c.SetArgs(os.Args[1:])
+	if err := c.Execute(); err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// program is a process of the command, and its log.
+type program struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	log *bufio.Scanner
+}
+
+func run(t *testing.T, as string, args ...string) *program {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), role+"="+as)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return &program{t, cmd, bufio.NewScanner(stderr)}
+}
+
+// until reads the log to the first line with text.
+func (p *program) until(text string) {
+	p.t.Helper()
+	var seen []string
+	for p.log.Scan() {
+		seen = append(seen, p.log.Text())
+		if strings.Contains(p.log.Text(), text) {
+			return
+		}
+	}
+	p.t.Fatalf("no line with %q in:\n%s", text, strings.Join(seen, "\n"))
+}
+
+func (p *program) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exit reads the rest of the log and returns the exit code.
+func (p *program) exit() int {
+	for p.log.Scan() {
+		continue
+	}
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		p.t.Error(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Goal: the member says when it serves, does so, ends in good order with
+// SIGTERM or SIGINT, and starts again on its data. Method: a real process.
+func TestServeAndStop(t *testing.T) {
+	dir := t.TempDir()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		addr := freeAddr(t)
+		p := run(t, "member", "--data-dir", dir, "--listen-client-urls", "http://"+addr,
+			"--listen-peer-urls", "http://"+freeAddr(t))
+		p.until("ready to serve client requests")
+		resp, err := http.Get("http://" + addr + "/version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if !strings.Contains(string(body), `"etcdserver":"3.7.3"`) {
+			t.Errorf("version %s", body)
+		}
+		p.signal(s)
+		p.until("stopping on a signal")
+		if code := p.exit(); code != 0 {
+			t.Errorf("after %v: exit code %d", s, code)
+		}
+	}
+}
+
+// Goal: a stop that hangs needs no kill -9: the second signal ends it.
+func TestSecondSignal(t *testing.T) {
+	p := run(t, "stuck")
+	p.until("ready")
+	p.signal(syscall.SIGTERM)
+	p.until("hangs")
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+}

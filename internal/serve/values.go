@@ -1,0 +1,236 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/server"
+)
+
+// urls is a flag that holds a comma-separated list of URLs.
+type urls struct{ to *[]url.URL }
+
+// String implements flag.Value.
+func (v urls) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return joinURLs(*v.to)
+}
+
+// Set implements flag.Value. The last of several counts, as in etcd.
+func (v urls) Set(s string) (err error) {
+	*v.to, err = listen.ParseURLs(s)
+	return err
+}
+
+func joinURLs(us []url.URL) string {
+	var s []string
+	for _, u := range us {
+		s = append(s, u.String())
+	}
+	return strings.Join(s, ",")
+}
+
+// list is a flag that holds a comma-separated list of words.
+type list struct{ to *[]string }
+
+// String implements flag.Value.
+func (v list) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return strings.Join(*v.to, ",")
+}
+
+// Set implements flag.Value.
+func (v list) Set(s string) error {
+	*v.to = nil
+	for word := range strings.SplitSeq(s, ",") {
+		if word = strings.TrimSpace(word); word != "" && !slices.Contains(*v.to, word) {
+			*v.to = append(*v.to, word)
+		}
+	}
+	return nil
+}
+
+// millis is a flag that holds a number of milliseconds, as etcd's, or a
+// duration with a unit.
+type millis struct{ to *time.Duration }
+
+// String implements flag.Value.
+func (v millis) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return strconv.FormatInt(v.to.Milliseconds(), 10)
+}
+
+// Set implements flag.Value.
+func (v millis) Set(s string) error {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if n < 0 || n > math.MaxInt64/int64(time.Millisecond) {
+			return errors.New("it is out of range")
+		}
+		*v.to = time.Duration(n) * time.Millisecond
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("it is neither a number of milliseconds nor a duration such as 150ms")
+	}
+	*v.to = d
+	return nil
+}
+
+// streams is a flag that holds a uint32; the largest is shown by name.
+type streams struct{ to *uint32 }
+
+// String implements flag.Value.
+func (v streams) String() string {
+	if v.to == nil || *v.to == math.MaxUint32 {
+		return "math.MaxUint32"
+	}
+	return strconv.FormatUint(uint64(*v.to), 10)
+}
+
+// Set implements flag.Value.
+func (v streams) Set(s string) error {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return errors.New("it is not a number from 0 to 4294967295")
+	}
+	*v.to = uint32(n)
+	return nil
+}
+
+// members is the flag --initial-cluster.
+type members struct{ to *map[string][]url.URL }
+
+// String implements flag.Value.
+func (v members) String() string {
+	if v.to == nil {
+		return ""
+	}
+	var s []string
+	for _, name := range slices.Sorted(maps.Keys(*v.to)) {
+		for _, u := range (*v.to)[name] {
+			s = append(s, name+"="+u.String())
+		}
+	}
+	return strings.Join(s, ",")
+}
+
+// Set implements flag.Value.
+func (v members) Set(s string) (err error) {
+	*v.to, err = parseCluster(s)
+	return err
+}
+
+// parseCluster reads NAME=URL,NAME=URL,...; a name may come several times, for
+// a member with several URLs.
+func parseCluster(s string) (map[string][]url.URL, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	texts := make(map[string][]string)
+	for part := range strings.SplitSeq(s, ",") {
+		name, u, ok := strings.Cut(part, "=")
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || strings.TrimSpace(u) == "" {
+			return nil, fmt.Errorf("%q is not NAME=URL", part)
+		}
+		texts[name] = append(texts[name], u)
+	}
+	cluster := make(map[string][]url.URL, len(texts))
+	owner := make(map[string]string) // of a URL
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		us, err := listen.ParseURLs(strings.Join(texts[name], ","))
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range us {
+			if other, taken := owner[u.String()]; taken {
+				return nil, fmt.Errorf("members %s and %s have the same URL %s", other, name, u.String())
+			}
+			owner[u.String()] = name
+		}
+		cluster[name] = us
+	}
+	return cluster, nil
+}
+
+// gates is the flag --feature-gates.
+type gates struct{ to *map[string]bool }
+
+// String implements flag.Value.
+func (v gates) String() string {
+	if v.to == nil {
+		return ""
+	}
+	var s []string
+	for _, name := range slices.Sorted(maps.Keys(*v.to)) {
+		s = append(s, fmt.Sprintf("%s=%t", name, (*v.to)[name]))
+	}
+	return strings.Join(s, ",")
+}
+
+// Set implements flag.Value.
+func (v gates) Set(s string) error {
+	all := make(map[string]bool)
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(part, "=")
+		on, err := strconv.ParseBool(value)
+		if !ok || name == "" || err != nil {
+			return fmt.Errorf("%q is not NAME=true or NAME=false", part)
+		}
+		all[name] = on
+	}
+	*v.to = all
+	return nil
+}
+
+// parseCompaction reads --auto-compaction-retention for a mode, by etcd's
+// rules: a bare number is hours, or revisions. Unlike etcd it refuses a
+// duration for the revision mode, which etcd takes for a number of nanoseconds.
+func parseCompaction(mode, retention string) (server.Compaction, error) {
+	c := server.Compaction{Mode: server.CompactionMode(mode)}
+	n, err := strconv.ParseInt(retention, 10, 64)
+	bare := err == nil
+	bad := func(why string) (server.Compaction, error) {
+		return server.Compaction{}, fmt.Errorf("invalid value %q for --auto-compaction-retention: %s",
+			retention, why)
+	}
+	switch {
+	case c.Mode == server.RevisionCompaction && bare && n >= 0:
+		c.Revisions = n
+	case c.Mode == server.RevisionCompaction:
+		return bad("with --auto-compaction-mode=revision it is a number of revisions")
+	case c.Mode != server.PeriodicCompaction:
+		return server.Compaction{}, fmt.Errorf("invalid value %q for --auto-compaction-mode: "+
+			"it is not one of periodic, revision", mode)
+	case bare && n > int64(math.MaxInt64/time.Hour):
+		return bad("that many hours are out of range")
+	case bare:
+		c.Period = time.Duration(n) * time.Hour
+	default:
+		if c.Period, err = time.ParseDuration(retention); err != nil {
+			return bad("it is neither a number of hours nor a duration such as 90m")
+		}
+	}
+	if c.Period < 0 {
+		return bad("it must not be negative")
+	}
+	return c, nil
+}

@@ -1,0 +1,124 @@
+package serve
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold.dev/server"
+)
+
+// Goal: --initial-cluster as in etcd, several URLs for a member among it.
+func TestParseCluster(t *testing.T) {
+	for _, c := range []struct{ in, want, err string }{
+		{"", "", ""},
+		{"a=http://a:1", "a=http://a:1", ""},
+		{"b=http://b:1,a=http://a:1", "a=http://a:1,b=http://b:1", ""},
+		{"a=http://z:1,a=http://b:1,a=http://z:1", "a=http://b:1,a=http://z:1", ""},
+		{"a=unix://localhost:123456", "a=unix://localhost:123456", ""},
+		{"a", "", "not NAME=URL"},
+		{"=http://a:1", "", "not NAME=URL"},
+		{"a=", "", "not NAME=URL"},
+		{"a=http://a:1,", "", "not NAME=URL"},
+		{"a=a:1", "", "scheme"},
+		{"a=http://a:1,b=http://a:1", "", "members a and b have the same URL http://a:1"},
+	} {
+		got, err := parseCluster(c.in)
+		if text := (members{&got}).String(); (err == nil) != (c.err == "") || text != c.want ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%q: %q, %v", c.in, text, err)
+		}
+	}
+}
+
+// Goal: no text makes the parser panic, and what it takes it takes again.
+func FuzzParseCluster(f *testing.F) {
+	f.Add("a=http://a:1,a=http://b:1,b=unix:///x")
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := parseCluster(s)
+		if err != nil {
+			return
+		}
+		text := members{&got}.String()
+		again, err := parseCluster(text)
+		if err != nil || !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(again))) {
+			t.Fatalf("%q is shown as %q, which parses to %v, %v", s, text, again, err)
+		}
+	})
+}
+
+// Goal: etcd's rules for retention: a bare number is hours or revisions.
+func TestParseCompaction(t *testing.T) {
+	const max = math.MaxInt64
+	for _, c := range []struct {
+		mode, retention string
+		want            server.Compaction
+		err             string
+	}{
+		{"periodic", "0", server.Compaction{Mode: "periodic"}, ""},
+		{"periodic", "1", server.Compaction{Mode: "periodic", Period: time.Hour}, ""},
+		{"periodic", "90m", server.Compaction{Mode: "periodic", Period: 90 * time.Minute}, ""},
+		{"periodic", "5s", server.Compaction{Mode: "periodic", Period: 5 * time.Second}, ""},
+		{"periodic", "2562047", server.Compaction{Mode: "periodic", Period: 2562047 * time.Hour}, ""},
+		{"revision", "0", server.Compaction{Mode: "revision"}, ""},
+		{"revision", "1000", server.Compaction{Mode: "revision", Revisions: 1000}, ""},
+		{"revision", "9223372036854775807", server.Compaction{Mode: "revision", Revisions: max}, ""},
+		{"periodic", "2562048", server.Compaction{}, "out of range"}, // T24
+		{"periodic", "-1", server.Compaction{}, "negative"},
+		{"periodic", "-5m", server.Compaction{}, "negative"},
+		{"periodic", "", server.Compaction{}, "neither"},
+		{"periodic", "1d", server.Compaction{}, "neither"},
+		{"revision", "5m", server.Compaction{}, "number of revisions"},
+		{"revision", "-1", server.Compaction{}, "number of revisions"},
+		{"", "1", server.Compaction{}, "not one of"},
+	} {
+		got, err := parseCompaction(c.mode, c.retention)
+		if got != c.want || (err == nil) != (c.err == "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s %q: %+v, %v", c.mode, c.retention, got, err)
+		}
+	}
+}
+
+// Goal: retention never comes out negative or unchecked, whatever is typed.
+func FuzzParseCompaction(f *testing.F) {
+	f.Add("periodic", "5m")
+	f.Add("revision", "100")
+	f.Fuzz(func(t *testing.T, mode, retention string) {
+		c, err := parseCompaction(mode, retention)
+		if err == nil && (c.Period < 0 || c.Revisions < 0) {
+			t.Fatalf("%s %q: %+v", mode, retention, c)
+		}
+	})
+}
+
+// Goal: a hint is near, and there is none for what is far from everything.
+func TestNearest(t *testing.T) {
+	names := newFlags().names()
+	for typed, want := range map[string]string{
+		"nam": "name", "data_dir": "data-dir", "listenclienturls": "listen-client-urls",
+		"zzz": "", "x": "", "nmae": "name", "frobnicate-everything": "",
+	} {
+		if got := nearest(typed, names); got != want {
+			t.Errorf("%s: %q, want %q", typed, got, want)
+		}
+	}
+}
+
+// Goal: the collector waits for a useful amount of garbage when little lives,
+// and for half of what lives when much does.
+func TestGCPercent(t *testing.T) {
+	for live, want := range map[uint64]int{
+		0: 6400, 1 << 20: 6400, 64 << 20: 100, 128 << 20: 50, 1 << 40: 50,
+	} {
+		if got := gcPercent(live); got != want {
+			t.Errorf("%d bytes: %d%%, want %d%%", live, got, want)
+		}
+	}
+	if differs(50, 50) || differs(54, 50) || !differs(60, 50) || !differs(40, 50) {
+		t.Error("differs is wrong")
+	}
+}
