@@ -107,8 +107,8 @@ type Usage struct {
 	// math.MaxUint64 if the file system cannot tell.
 	FreeBytes uint64
 
-	// LogBytes is the encoded size of the entries after the newest snapshot. It
-	// is exact to within 64 KiB.
+	// LogBytes is the encoded size of the entries after the newest snapshot,
+	// give or take 64 KiB.
 	LogBytes uint64
 
 	// FirstIndex and LastIndex delimit the log; it is empty when LastIndex is

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -92,31 +96,349 @@ func readSnapshot(d *Disk) (SnapshotInfo, []string, error) {
 	}
 }
 
-func TestSmoke(t *testing.T) {
+// TestBootstrap: an empty directory becomes a member's once, and stays so.
+func TestBootstrap(t *testing.T) {
 	cfg := testConfig(vfs.NewCrashableMem())
+	d := mustOpen(t, cfg)
+	if _, done := d.Identity(); done {
+		t.Error("an empty directory has an identity")
+	}
+	if err := d.Append(entries(1, 2, 1), nil, true); !errors.Is(err, ErrNotBootstrapped) {
+		t.Errorf("append: %v", err)
+	}
+	if _, err := d.NewSnapshot(SnapshotMeta{Index: 1}); !errors.Is(err, ErrNotBootstrapped) {
+		t.Errorf("snapshot: %v", err)
+	}
+	if _, err := d.OpenSnapshot(); !errors.Is(err, ErrNoSnapshot) {
+		t.Errorf("open snapshot: %v", err)
+	}
+	id := Identity{Cluster: 1, Member: 2, Name: "m", Generation: 3, CreatedUnixMilli: 4}
+	if err := d.Bootstrap(id, voters(2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	// Not closed: Bootstrap is durable by itself.
+	cfg.FS = cfg.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+	again := mustOpen(t, cfg)
+	if got, done := again.Identity(); !done || got != id {
+		t.Errorf("got %+v, want %+v", got, id)
+	}
+	hs, conf, err := again.InitialState()
+	if err != nil || hs != nil || conf.Equivalent(voters(2, 3)) != nil {
+		t.Errorf("initial state: %v %v %v", hs, conf, err)
+	}
+	if err := again.Bootstrap(id, nil); !errors.Is(err, ErrBootstrapped) {
+		t.Errorf("second bootstrap: %v", err)
+	}
+	mustClose(t, d)
+	mustClose(t, again)
+}
+
+func mustClose(t testing.TB, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAppend: what Append accepts, what it refuses, and what it leaves out.
+func TestAppend(t *testing.T) {
+	d := mustBootstrap(t, testConfig(vfs.NewMem()))
+	defer mustClose(t, d)
+	appendOK := func(es []*raftpb.Entry, hs *raftpb.HardState, sync bool) {
+		t.Helper()
+		if err := d.Append(es, hs, sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	appendOK(nil, nil, false)
+	appendOK(nil, nil, true)
+	appendOK(nil, &raftpb.HardState{}, true)
+	appendOK(entries(1, 20, 1), hardState(1, 1, 10), false)
+	if err := d.Append(entries(21, 22, 1), nil, true); !errors.Is(err, ErrGap) {
+		t.Errorf("gap before: %v", err)
+	}
+	hole := []*raftpb.Entry{entry(20, 1, ""), entry(22, 1, "")}
+	if err := d.Append(hole, nil, true); !errors.Is(err, ErrGap) {
+		t.Errorf("gap inside: %v", err)
+	}
+	appendOK(entries(15, 17, 2), nil, true)
+	if last, _ := d.LastIndex(); last != 16 {
+		t.Errorf("last index %d after a suffix was replaced, want 16", last)
+	}
+	if _, err := d.Entries(10, 18, 1<<20); !errors.Is(err, raft.ErrUnavailable) {
+		t.Errorf("entries beyond the log: %v", err)
+	}
+	if err := writeSnapshot(d, 10, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Compact(11); !errors.Is(err, ErrGap) {
+		t.Errorf("compact beyond the snapshot: %v", err)
+	}
+	for range 2 { // the second does nothing
+		if err := d.Compact(10); err != nil {
+			t.Error(err)
+		}
+	}
+	appendOK(entries(8, 14, 1), nil, true) // 8 to 10 are compacted
+	if term, err := d.Term(10); term != 1 || err != nil {
+		t.Errorf("term before the log: %d, %v", term, err)
+	}
+	if _, err := d.Entries(10, 11, 1); !errors.Is(err, raft.ErrCompacted) {
+		t.Errorf("compacted: %v", err)
+	}
+	u := d.Usage()
+	if u.FirstIndex != 11 || u.LastIndex != 13 || u.SnapshotIndex != 10 || u.DiskBytes == 0 {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+// TestColdEntries: entries that left memory come from disk, in pieces of the size
+// that was asked for, one at least.
+func TestColdEntries(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	cfg.TailBytes = 1
 	d := mustBootstrap(t, cfg)
-	if err := d.Append(entries(1, 100, 1), hardState(1, 1, 50), true); err != nil {
+	defer mustClose(t, d)
+	if err := d.Append(entries(1, 101, 1), nil, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeSnapshot(d, 50, 1, "a", "b", "c"); err != nil {
+	for _, max := range []uint64{0, 1, 40, 1 << 30} {
+		for next := uint64(1); next <= 100; {
+			es, err := d.Entries(next, 101, max)
+			if err != nil || len(es) == 0 {
+				t.Fatalf("from %d: %d entries, %v", next, len(es), err)
+			}
+			size := 0
+			for _, e := range es {
+				size += entrySize(e)
+				if e.GetIndex() != next || string(e.GetData()) != fmt.Sprintf("%d@1", next) {
+					t.Fatalf("entry %d: %v", next, e)
+				}
+				next++
+			}
+			if len(es) > 1 && uint64(size) > max {
+				t.Fatalf("%d entries of %d bytes, asked for %d", len(es), size, max)
+			}
+		}
+	}
+}
+
+// TestSnapshot: one at a time, always newer, and what is aborted leaves nothing.
+func TestSnapshot(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	d := mustBootstrap(t, cfg)
+	defer mustClose(t, d)
+	if err := d.Append(entries(1, 20, 1), hardState(1, 1, 19), true); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Compact(40); err != nil {
+	w, err := d.NewSnapshot(SnapshotMeta{Index: 5, Term: 1, ConfState: voters(1)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Close(); err != nil {
+	if err := w.Write([]byte("half")); err != nil {
 		t.Fatal(err)
 	}
-	d = mustOpen(t, cfg)
+	if _, err := d.NewSnapshot(SnapshotMeta{Index: 6, Term: 1}); !errors.Is(err, ErrBusy) {
+		t.Errorf("second writer: %v", err)
+	}
+	w.Abort()
+	w.Abort()
+	if err := w.Commit(); !errors.Is(err, ErrClosed) {
+		t.Errorf("commit after abort: %v", err)
+	}
+	if names, err := cfg.FS.List("data/incoming"); err != nil || len(names) > 0 {
+		t.Errorf("left over: %v, %v", names, err)
+	}
+	if err := writeSnapshot(d, 5, 1, "a", "", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSnapshot(d, 5, 1); !errors.Is(err, ErrOutOfDate) {
+		t.Errorf("same index: %v", err)
+	}
 	info, chunks, err := readSnapshot(d)
-	t.Log(info, chunks, err)
-	es, err := d.Entries(41, 100, 1<<30)
-	t.Log(len(es), err)
-	t.Logf("%+v", d.Usage())
-	if _, err := d.Entries(40, 50, 1); !errors.Is(err, raft.ErrCompacted) {
+	if err != nil || !slices.Equal(chunks, []string{"a", "", "b"}) {
+		t.Errorf("got %q, %v", chunks, err)
+	}
+	if info.Index != 5 || info.Term != 1 || info.Chunks != 3 || info.Bytes != 2 ||
+		info.ConfState.Equivalent(voters(1, 5)) != nil {
+		t.Errorf("meta %+v", info)
+	}
+	s, err := d.Snapshot()
+	if err != nil || s.GetMetadata().GetIndex() != 5 || len(s.GetData()) > 0 {
+		t.Errorf("raft's view: %v, %v", s, err)
+	}
+	if first, _ := d.FirstIndex(); first != 1 {
+		t.Errorf("a snapshot of the member's own state cut the log: first is %d", first)
+	}
+}
+
+// TestReaderOutlivesSnapshot: a reader that is at work when a newer snapshot comes
+// goes on with the old one, and Close of the Disk ends it.
+func TestReaderOutlivesSnapshot(t *testing.T) {
+	cfg := testConfig(nil)
+	cfg.Dir = t.TempDir()
+	d := mustBootstrap(t, cfg)
+	if err := d.Append(entries(1, 20, 1), hardState(1, 1, 19), true); err != nil {
 		t.Fatal(err)
+	}
+	if err := writeSnapshot(d, 5, 1, "a", "b", "c"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.OpenSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.Next(); string(c) != "a" || err != nil {
+		t.Fatalf("%q, %v", c, err)
+	}
+	if err := writeSnapshot(d, 9, 1, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.Next(); string(c) != "b" || err != nil {
+		t.Fatalf("%q, %v", c, err)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := r.Next(); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	mustClose(t, r)
+	d = mustOpen(t, cfg)
+	defer mustClose(t, d)
+	if info, chunks, err := readSnapshot(d); err != nil || info.Index != 9 ||
+		!slices.Equal(chunks, []string{"x"}) {
+		t.Errorf("%+v %q, %v", info, chunks, err)
+	}
+}
+
+// TestInstall: a snapshot from the leader replaces a log that does not contain it,
+// and only such a log (Raft paper, section 7).
+func TestInstall(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		index, term uint64
+		first, last uint64
+	}{
+		{"ahead of the log", 50, 3, 51, 50},
+		{"conflicting", 10, 3, 11, 10},
+		{"a prefix", 10, 1, 1, 19},
+		{"the whole log", 19, 1, 1, 19},
+	} {
+		cfg := testConfig(vfs.NewMem())
+		d := mustBootstrap(t, cfg)
+		if err := d.Append(entries(1, 20, 1), hardState(1, 1, 5), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeSnapshot(d, c.index, c.term, "state"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			first, _ := d.FirstIndex()
+			last, _ := d.LastIndex()
+			term, err := d.Term(c.index)
+			if first != c.first || last != c.last || term != c.term || err != nil {
+				t.Errorf("%s: log [%d, %d], term %d (%v)", c.name, first, last, term, err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			d = mustOpen(t, cfg)
+		}
+		if err := d.Append(entries(c.last+1, c.last+3, 4), nil, true); err != nil {
+			t.Errorf("%s: append after: %v", c.name, err)
+		}
+		mustClose(t, d)
+	}
+}
+
+// TestCheckpoint: the copy is a data directory with the same contents.
+func TestCheckpoint(t *testing.T) {
+	cfg := testConfig(nil)
+	cfg.Dir = t.TempDir()
+	d := mustBootstrap(t, cfg)
+	if err := d.Append(entries(1, 20, 1), hardState(1, 1, 19), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSnapshot(d, 5, 1, "a"); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := d.Checkpoint(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Checkpoint(dir); err == nil {
+		t.Error("a checkpoint went over another")
+	}
+	defer mustClose(t, d)
+	want, wantSnap, err := observe(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Dir = dir
+	c := mustOpen(t, cfg)
+	defer mustClose(t, c)
+	got, gotSnap, err := observe(c)
+	if err != nil || !equalLog(got, want) || !slices.Equal(gotSnap.chunks, wantSnap.chunks) {
+		t.Errorf("got %v %v (%v), want %v %v", got, gotSnap, err, want, wantSnap)
+	}
+}
+
+// TestConcurrent lets everything that may run at once run at once, for the race
+// detector, and for locks that would wait for each other.
+func TestConcurrent(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	d := mustBootstrap(t, cfg)
+	const n = 400
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := uint64(1); i <= n; i++ {
+			if err := d.Append(entries(i, i+1, 1), hardState(1, 1, i), i%4 == 0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for done := uint64(0); done < n; {
+			last, _ := d.LastIndex()
+			if last == done {
+				runtime.Gosched()
+				continue
+			}
+			done = last
+			if err := writeSnapshot(d, last, 1, "state", "more"); err != nil {
+				t.Error(err)
+			}
+			if err := d.Compact(last - min(last, 10)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for {
+			first, _ := d.FirstIndex()
+			last, _ := d.LastIndex()
+			_, err := d.Entries(first, last+1, 1<<20)
+			if err != nil && !errors.Is(err, raft.ErrCompacted) && last >= first {
+				t.Error(err)
+			}
+			if _, _, err := readSnapshot(d); err != nil && !errors.Is(err, ErrNoSnapshot) {
+				t.Error(err)
+			}
+			_ = d.Usage()
+			if last == n {
+				return
+			}
+		}
+	})
+	wg.Wait()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := d.Append(entries(n+1, n+2, 1), nil, true); !errors.Is(err, ErrClosed) {
+		t.Errorf("append after close: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("second close: %v", err)
 	}
 }

@@ -93,16 +93,24 @@ func (l *memlog) truncate(index uint64) {
 	} else {
 		l.tail, l.head, l.tailBytes, l.tailFirst = nil, 0, 0, index
 	}
-	l.last = index - 1
 	for l.terms[len(l.terms)-1].index >= index {
 		l.terms = l.terms[:len(l.terms)-1]
 	}
+	end := sizeMark{index: l.last, bytes: l.bytes}
 	for l.marks[len(l.marks)-1].index >= index {
+		end = l.marks[len(l.marks)-1]
 		l.marks = l.marks[:len(l.marks)-1]
 	}
 	if !measured {
-		l.bytes = l.marks[len(l.marks)-1].bytes
+		l.bytes = between(l.marks[len(l.marks)-1], end, index-1)
 	}
+	l.last = index - 1
+}
+
+// between guesses the size up to index from the marks on both sides of it.
+func between(a, b sizeMark, index uint64) uint64 {
+	return a.bytes + uint64(float64(b.bytes-a.bytes)*
+		float64(index-a.index)/float64(b.index-a.index))
 }
 
 // evict drops entries from the front of the tail until it is small enough.
@@ -196,7 +204,8 @@ func (l *memlog) has(p position) bool {
 }
 
 // bytesAfter returns the size of the entries after index, too large by at most
-// one markBytes and an entry.
+// one markBytes and an entry; less exactly after entries that are not in memory
+// were replaced.
 func (l *memlog) bytesAfter(index uint64) uint64 {
 	if index >= l.last {
 		return 0

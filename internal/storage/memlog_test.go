@@ -1,0 +1,129 @@
+package storage
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// TestMemlogTwin drives a memlog and raft.MemoryStorage, which keeps everything,
+// through the same random changes and asks both the same questions.
+func TestMemlogTwin(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		l := memlog{tailMax: int64(rng.IntN(20000))}
+		l.reset(position{})
+		twin := raft.NewMemoryStorage()
+		term := uint64(1)
+		for range 300 {
+			last, _ := twin.LastIndex()
+			first, _ := twin.FirstIndex()
+			switch n := rng.IntN(10); {
+			case n < 7:
+				at := last + 1
+				if rng.IntN(3) == 0 && last >= first {
+					at = first + rng.Uint64N(last-first+1)
+					term++
+				}
+				var es []*raftpb.Entry
+				for range 1 + rng.IntN(6) {
+					es = append(es, entry(at, term, strings.Repeat("x", rng.IntN(4000))))
+					at++
+				}
+				l.append(es)
+				if err := twin.Append(es); err != nil {
+					t.Fatal(err)
+				}
+			case n < 8 && last >= first:
+				i := first + rng.Uint64N(last-first+1)
+				pt, _ := twin.Term(i)
+				l.compact(position{i, pt})
+				if err := twin.Compact(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compareTwin(t, &l, twin, rng)
+		}
+	}
+}
+
+func compareTwin(t *testing.T, l *memlog, twin *raft.MemoryStorage, rng *rand.Rand) {
+	t.Helper()
+	first, _ := twin.FirstIndex()
+	last, _ := twin.LastIndex()
+	if l.first() != first || l.last != last {
+		t.Fatalf("[%d, %d], want [%d, %d]", l.first(), l.last, first, last)
+	}
+	if l.tailFirst < first || l.tailFirst > last+1 ||
+		uint64(len(l.tail)-l.head) != last+1-l.tailFirst {
+		t.Fatalf("tail from %d holds %d, log is [%d, %d]",
+			l.tailFirst, len(l.tail)-l.head, first, last)
+	}
+	for i := max(first, 2) - 2; i <= last+2; i++ {
+		got, err := l.term(i)
+		want, wantErr := twin.Term(i)
+		if got != want || err != wantErr {
+			t.Fatalf("term of %d: %d (%v), want %d (%v)", i, got, err, want, wantErr)
+		}
+	}
+	if last < first {
+		return
+	}
+	all, err := twin.Entries(first, last+1, 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tail int64
+	var after uint64
+	from := first - 1 + rng.Uint64N(last-first+2)
+	for _, e := range all {
+		if e.GetIndex() >= l.tailFirst {
+			tail += int64(entrySize(e))
+		}
+		if e.GetIndex() > from {
+			after += uint64(entrySize(e))
+		}
+	}
+	if tail != l.tailBytes || tail > l.tailMax && l.tailFirst < last {
+		t.Fatalf("tail is %d bytes, counted as %d, limit %d", tail, l.tailBytes, l.tailMax)
+	}
+	const slack = 2*markBytes + 8000
+	if got := l.bytesAfter(from); got+slack < after || got > after+slack {
+		t.Fatalf("%d bytes after %d, really %d", got, from, after)
+	}
+	lo := l.tailFirst
+	if lo > last {
+		return
+	}
+	size := rng.Uint64N(20000)
+	want, err := twin.Entries(lo, last+1, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.cached(lo, last+1, size); !slices.Equal(got, want) {
+		t.Fatalf("entries from %d, at most %d bytes: %d, want %d", lo, size, len(got), len(want))
+	}
+}
+
+// TestMemlogLetsGo: what left the tail is not kept alive by its array, and a slice
+// handed out does not change when the log does.
+func TestMemlogLetsGo(t *testing.T) {
+	l := memlog{tailMax: 100}
+	l.reset(position{})
+	l.append(entries(1, 5, 1))
+	out := l.cached(l.tailFirst, 5, 1<<20)
+	before := slices.Clone(out)
+	l.append(entries(3, 50, 2))
+	if !slices.Equal(out, before) {
+		t.Error("a slice handed out was changed")
+	}
+	for i, e := range l.tail[:cap(l.tail)] {
+		if (e != nil) != (i >= l.head && i < len(l.tail)) {
+			t.Errorf("slot %d: %v", i, e)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package storage
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// TestSizes: what is left open follows the size of the disk.
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		total                      uint64
+		reserve, ballast, memtable int64
+	}{
+		{100 << 20, 16 << 20, 1 << 20, 4 << 20},
+		{1 << 30, 1 << 30 / 20, 1 << 30 / 100, 1 << 30 / 80},
+		{1 << 40, 256 << 20, 16 << 20, 64 << 20},
+		{math.MaxUint64, 256 << 20, 16 << 20, 64 << 20},
+	} {
+		mem := vfs.NewMem()
+		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: c.total, AvailBytes: c.total})
+		cfg := Config{FS: mem, Dir: "data"}
+		s := newSpace(&cfg)
+		if s.reserve != c.reserve || s.ballastBytes != c.ballast ||
+			cfg.MemTableBytes != c.memtable {
+			t.Errorf("disk of %d: %d, %d, %d", c.total, s.reserve, s.ballastBytes,
+				cfg.MemTableBytes)
+		}
+		if need := 5 * cfg.MemTableBytes / 2; cfg.ReserveBytes < need {
+			t.Errorf("disk of %d: reserve %d is less than a log file and a flush (%d)",
+				c.total, cfg.ReserveBytes, need)
+		}
+	}
+}
+
+// TestRefusesEarly: with little space left, entries are refused and nothing is
+// written, votes are not, and there is no failure; with room, all goes on.
+func TestRefusesEarly(t *testing.T) {
+	mem := vfs.NewMem()
+	room := func(free uint64) {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{
+			TotalBytes: 1 << 30, AvailBytes: free, UsedBytes: 1<<30 - free,
+		})
+	}
+	room(1 << 30)
+	cfg := testConfig(mem)
+	cfg.ReserveBytes = 1 << 20
+	d := mustBootstrap(t, cfg)
+	if err := d.Append(entries(1, 3, 1), hardState(1, 1, 1), true); err != nil {
+		t.Fatal(err)
+	}
+	room(1<<20 - 1)
+	d.space.look()
+	err := d.Append(entries(3, 5, 1), nil, true)
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+		t.Errorf("got %v, want ErrNoSpace alone", err)
+	}
+	if last, _ := d.LastIndex(); last != 2 || !d.Usage().Full {
+		t.Errorf("last index %d, usage %+v", last, d.Usage())
+	}
+	if err := d.Append(nil, hardState(2, 1, 1), true); err != nil {
+		t.Errorf("a vote was refused: %v", err)
+	}
+	w, err := d.NewSnapshot(SnapshotMeta{Index: 1, Term: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write([]byte("x")); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+		t.Errorf("snapshot: got %v, want ErrNoSpace alone", err)
+	}
+	w.Abort()
+	room(1<<20 + 1) // not enough more: it must not flap
+	d.space.look()
+	if err := d.Append(entries(3, 5, 1), nil, true); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrNoSpace", err)
+	}
+	room(1 << 30)
+	d.space.look()
+	if err := d.Append(entries(3, 5, 1), nil, true); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	mustClose(t, d)
+
+	// Opened on a full disk: it reads, and gives up the ballast to do so.
+	room(1000)
+	d = mustOpen(t, cfg)
+	if _, err := mem.Stat("data/ballast"); err == nil {
+		t.Error("the ballast is still there")
+	}
+	if es, err := d.Entries(1, 5, 1<<20); err != nil || len(es) != 4 {
+		t.Errorf("%d entries, %v", len(es), err)
+	}
+	if err := d.Append(entries(5, 6, 1), nil, true); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrNoSpace", err)
+	}
+	room(1 << 30)
+	d.space.look()
+	if err := d.Append(entries(5, 6, 1), nil, true); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if _, err := mem.Stat("data/ballast"); err != nil {
+		t.Errorf("the ballast is not back: %v", err)
+	}
+	mustClose(t, d)
+}
+
+// TestBallast: when the disk is found full in the middle of a write, giving up
+// the ballast lets that write end well; the next are refused until there is
+// room.
+func TestBallast(t *testing.T) {
+	mem := vfs.NewMem()
+	var full atomic.Bool
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate) {
+			if _, err := mem.Stat("data/ballast"); err == nil ||
+				strings.HasSuffix(op.Path, "ballast") {
+				return syscall.ENOSPC
+			}
+		}
+		return nil
+	})
+	d := mustBootstrap(t, testConfig(errorfs.Wrap(mem, inject)))
+	full.Store(true)
+	if err := d.Append(entries(1, 10, 1), hardState(1, 1, 1), true); err != nil {
+		t.Errorf("the ballast did not help: %v", err)
+	}
+	for range 2 {
+		err := d.Append(entries(10, 11, 1), nil, true)
+		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+			t.Errorf("got %v, want ErrNoSpace alone", err)
+		}
+	}
+	full.Store(false)
+	d.space.look()
+	if err := d.Append(entries(10, 11, 1), nil, true); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if info, err := mem.Stat("data/ballast"); err != nil || info.Size() != 64<<10 {
+		t.Errorf("the ballast is not back: %v", err)
+	}
+	mustClose(t, d)
+}
+
+// TestFailed: after a write that failed for good every call says so at once, with
+// the cause, reads from memory still answer, and Close frees the directory.
+func TestFailed(t *testing.T) {
+	mem := vfs.NewMem()
+	var broken atomic.Bool
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind == errorfs.OpFileSyncData {
+			return syscall.EIO
+		}
+		return nil
+	})
+	cfg := testConfig(errorfs.Wrap(mem, inject))
+	d := mustBootstrap(t, cfg)
+	if err := d.Append(entries(1, 5, 1), hardState(1, 1, 1), true); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	err := d.Append(entries(5, 7, 1), nil, true)
+	if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) || errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrFailed for EIO", err)
+	}
+	if last, _ := d.LastIndex(); last != 4 {
+		t.Errorf("last index %d: the failed entries are visible", last)
+	}
+	broken.Store(false) // the disk works again, but what it holds is not known
+	for name, f := range map[string]func() error{
+		"append":     func() error { return d.Append(entries(5, 6, 1), nil, false) },
+		"flush":      d.Flush,
+		"compact":    func() error { return d.Compact(1) },
+		"checkpoint": func() error { return d.Checkpoint("copy") },
+		"snapshot":   func() error { return writeSnapshot(d, 2, 1) },
+		"read":       func() error { _, _, err := readSnapshot(d); return err },
+	} {
+		if err := f(); !errors.Is(err, ErrFailed) {
+			t.Errorf("%s: got %v, want ErrFailed", name, err)
+		}
+	}
+	if err := d.Close(); !errors.Is(err, ErrFailed) {
+		t.Errorf("close: %v", err)
+	}
+	d = mustOpen(t, cfg)
+	if last, _ := d.LastIndex(); last != 4 && last != 6 {
+		t.Errorf("last index %d after reopening, want 4 or 6", last)
+	}
+	mustClose(t, d)
+}
