@@ -259,7 +259,8 @@ func TestReflection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(r *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+	type request = grpc_reflection_v1.ServerReflectionRequest
+	ask := func(r *request) *grpc_reflection_v1.ServerReflectionResponse {
 		t.Helper()
 		if err := s.Send(r); err != nil {
 			t.Fatal(err)
@@ -270,7 +271,7 @@ func TestReflection(t *testing.T) {
 		}
 		return resp
 	}
-	list := ask(&grpc_reflection_v1.ServerReflectionRequest{
+	list := ask(&request{
 		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
 	})
 	var names []string
@@ -278,7 +279,7 @@ func TestReflection(t *testing.T) {
 	have := map[string]bool{}
 	for _, svc := range list.GetListServicesResponse().GetService() {
 		names = append(names, svc.Name)
-		files := ask(&grpc_reflection_v1.ServerReflectionRequest{
+		files := ask(&request{
 			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{
 				FileContainingSymbol: svc.Name,
 			},

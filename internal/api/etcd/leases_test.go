@@ -67,7 +67,8 @@ func TestGrantAgain(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := serve(t, n, Options{}).LeaseGrant(ctx10(t), &pb.LeaseGrantRequest{TTL: 5}); err != nil {
+	c := serve(t, n, Options{})
+	if _, err := c.LeaseGrant(ctx10(t), &pb.LeaseGrantRequest{TTL: 5}); err != nil {
 		t.Fatal(err)
 	}
 	if tries != 2 {

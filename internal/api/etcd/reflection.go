@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"path"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -20,13 +22,15 @@ func registerReflection(s *grpc.Server) {
 	v1alpha.RegisterServerReflectionServer(s, reflection.NewServer(o))
 }
 
-// registered maps the paths by which etcd's .proto files import each other to
-// those under which the generated code is registered. Without it a tool finds
-// the services, but not the messages that they import.
-var registered = map[string]string{
-	"etcd/api/mvccpb/kv.proto":         "kv.proto",
-	"etcd/api/authpb/auth.proto":       "auth.proto",
-	"etcd/api/versionpb/version.proto": "version.proto",
+// registered returns the path under which a file is registered that etcd's
+// .proto files import as path. They name their directory, the generated code
+// does not: without this a tool finds the services, but not the messages that
+// they import.
+func registered(file string) string {
+	if strings.HasPrefix(file, "etcd/api/") {
+		return path.Base(file)
+	}
+	return file
 }
 
 // descriptors resolves the files of this program with their imports mended. It
@@ -42,9 +46,7 @@ func (d *descriptors) load() *protoregistry.Files {
 		protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
 			p := protodesc.ToFileDescriptorProto(f)
 			for i, dep := range p.Dependency {
-				if to, ok := registered[dep]; ok {
-					p.Dependency[i] = to
-				}
+				p.Dependency[i] = registered(dep)
 			}
 			set.File = append(set.File, p)
 			return true

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
@@ -22,8 +24,13 @@ import (
 // protoc-gen-grpc-gateway makes have this type.
 type RegisterFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error
 
-// errTooLarge ends a request whose JSON is longer than allowed.
-var errTooLarge = errors.New("web: request body is too large")
+// These errors end a request before it reaches the member.
+var (
+	// errTooLarge means that its JSON is longer than allowed.
+	errTooLarge = errors.New("web: request body is too large")
+	// errTooSlow means that its JSON did not arrive in time.
+	errTooSlow = errors.New("web: request body did not arrive in time")
+)
 
 // newGateway returns the JSON gateway. Field names, numbers as strings and the
 // shape of errors and streams are etcd's.
@@ -52,21 +59,22 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 			return nil, fmt.Errorf("web: gateway: %w", err)
 		}
 	}
-	return &gateway{mux: mux, limit: 2*o.MaxRequestBytes + 64<<10}, nil
+	return &gateway{mux: mux, limit: 2*o.MaxRequestBytes + 64<<10, patience: o.bodyTimeout}, nil
 }
 
 // gateway gives each request a body that is bounded and tells why it is bad.
 type gateway struct {
-	mux   *runtime.ServeMux
-	limit int64 // bytes of JSON in one message
+	mux      *runtime.ServeMux
+	limit    int64         // bytes of JSON in one message
+	patience time.Duration // until the first message is there
 }
 
 // ServeHTTP implements http.Handler.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Errors of the controller mean that the connection needs no such help.
+	control := http.NewResponseController(w)
 	if isDuplex(r.URL.Path) {
-		// Answers flow while the client still sends, as on HTTP/2. An error means
-		// that the connection can do so anyway.
-		_ = http.NewResponseController(w).EnableFullDuplex()
+		_ = control.EnableFullDuplex() // answers flow while the client still sends
 	} else if r.ContentLength > g.limit {
 		writeJSON(w, http.StatusRequestEntityTooLarge,
 			failure{Code: int(codes.ResourceExhausted), Message: errTooLarge.Error()})
@@ -75,7 +83,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	r = r.WithContext(ctx)
-	r.Body = &body{ReadCloser: r.Body, limit: g.limit, left: g.limit, fail: cancel}
+	r.Body = &body{
+		ReadCloser: r.Body, limit: g.limit, left: g.limit, fail: cancel,
+		arrived: func() { _ = control.SetReadDeadline(time.Time{}) },
+	}
+	_ = control.SetReadDeadline(time.Now().Add(g.patience))
 	g.mux.ServeHTTP(w, r)
 }
 
@@ -91,6 +103,7 @@ type body struct {
 	limit, left int64
 	broken      error // of the connection
 	fail        context.CancelCauseFunc
+	arrived     func() // lifts the deadline: what follows may take its time
 }
 
 // Read implements io.Reader.
@@ -137,10 +150,15 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		b.left = b.limit
 		err := dec.Decode(v)
-		if err == nil || errors.Is(err, io.EOF) || b.broken != nil {
+		b.arrived()
+		switch {
+		case err == nil || errors.Is(err, io.EOF):
 			return err
-		}
-		if !errors.Is(err, errTooLarge) {
+		case errors.Is(b.broken, os.ErrDeadlineExceeded):
+			err = errTooSlow
+		case b.broken != nil:
+			return err
+		case !errors.Is(err, errTooLarge):
 			err = fmt.Errorf("malformed JSON in request: %w", err)
 		}
 		b.fail(err)
@@ -159,6 +177,11 @@ func cause(ctx context.Context, err error) error {
 		return &runtime.HTTPStatusError{
 			HTTPStatus: http.StatusRequestEntityTooLarge,
 			Err:        status.Error(codes.ResourceExhausted, why.Error()),
+		}
+	case errors.Is(why, errTooSlow):
+		return &runtime.HTTPStatusError{
+			HTTPStatus: http.StatusRequestTimeout,
+			Err:        status.Error(codes.DeadlineExceeded, why.Error()),
 		}
 	}
 	return status.Error(codes.InvalidArgument, why.Error())

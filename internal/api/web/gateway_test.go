@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -106,6 +108,39 @@ func TestGatewayTooLarge(t *testing.T) {
 	}
 }
 
+// Goal: a client that promises a body and sends none, or half of it, holds
+// nothing for ever; one that sent it may wait as long as the member takes.
+func TestGatewayHalfOpen(t *testing.T) {
+	s := start(t, func(o *Options) { o.bodyTimeout = 50 * time.Millisecond })
+	for _, path := range []string{"/v3/kv/put", "/v3/watch"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: h\r\n"+
+			"Content-Length: 99\r\n\r\n{")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(got.Body)
+		_ = conn.Close()
+		if got.StatusCode != http.StatusRequestTimeout ||
+			!strings.Contains(string(text), `{"code":4,"message":"web: request body did not`) {
+			t.Errorf("%s: %d %s", path, got.StatusCode, text)
+		}
+	}
+	d := watch(t, s)
+	<-time.After(100 * time.Millisecond) // twice the limit: it must be lifted
+	if _, err := io.WriteString(d.send, `{"create_request":{"key":"Yg=="}}`); err != nil {
+		t.Fatal(err)
+	}
+	d.expect(`"key":"Yg=="`)
+}
+
 // duplex is a watch over JSON whose requests are sent one by one.
 type duplex struct {
 	t    *testing.T
@@ -201,6 +236,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var failed error
 		b := &body{
+			arrived:    func() {},
 			ReadCloser: io.NopCloser(bytes.NewReader(data)), limit: limit,
 			fail: func(err error) { failed = err },
 		}

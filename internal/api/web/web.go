@@ -78,6 +78,8 @@ type Options struct {
 	HostWhitelist []string
 	// Logger is told of failed checks. Default: none.
 	Logger *slog.Logger
+
+	bodyTimeout time.Duration // until a request's first message is there
 }
 
 // probeTimeout bounds the reads behind a health page. It is above etcd's
@@ -146,6 +148,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxRequestBytes <= 0 {
 		o.MaxRequestBytes = 3 << 19
+	}
+	if o.bodyTimeout <= 0 {
+		o.bodyTimeout = time.Minute
 	}
 	return o
 }

@@ -6,6 +6,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"path"
+	"strings"
 
 	_ "go.etcd.io/etcd/api/v3/etcdserverpb" // registers rpc.proto
 	"google.golang.org/protobuf/proto"
@@ -14,14 +16,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 )
-
-// linked maps the paths under which etcd's files import each other to those
-// under which they are registered.
-var linked = map[string]string{
-	"etcd/api/mvccpb/kv.proto":         "kv.proto",
-	"etcd/api/authpb/auth.proto":       "auth.proto",
-	"etcd/api/versionpb/version.proto": "version.proto",
-}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -63,8 +57,9 @@ func addFile(
 ) error {
 	f := protodesc.ToFileDescriptorProto(d)
 	for i, dep := range f.Dependency {
-		if to, ok := linked[dep]; ok {
-			f.Dependency[i] = to
+		// The files import each other with their directory, and are linked without.
+		if strings.HasPrefix(dep, "etcd/api/") {
+			f.Dependency[i] = path.Base(dep)
 		}
 		if err := add(set, f.Dependency[i], seen); err != nil {
 			return err
