@@ -24,7 +24,9 @@ func try(p Process, more ...*cobra.Command) (code int, stdout, stderr string) {
 // Goal: the help shows every group, in the order of a day's work. Method: the
 // positions of the titles.
 func TestHelpGroups(t *testing.T) {
-	serve := &cobra.Command{Use: "serve", Short: "Run a member", Run: func(*cobra.Command, []string) {}}
+	serve := &cobra.Command{
+		Use: "serve", Short: "Run a member", Run: func(*cobra.Command, []string) {},
+	}
 	code, out, _ := try(Process{Args: []string{"--help"}}, serve)
 	if code != 0 {
 		t.Fatalf("exit code %d", code)

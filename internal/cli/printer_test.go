@@ -139,3 +139,39 @@ func TestHealth(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// Goal: what a new member must be started with, and ids in hexadecimal. Method:
+// the answer to adding a second member.
+func TestMemberAdd(t *testing.T) {
+	m2 := &pb.Member{ID: 0xabc, PeerURLs: []string{"http://b:1", "http://b:2"}}
+	r := &pb.MemberAddResponse{
+		Header: &pb.ResponseHeader{ClusterId: 0x1234567890abcdef, MemberId: 1, RaftTerm: 2},
+		Member: m2,
+		Members: []*pb.Member{
+			{ID: 1, Name: "m1", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2"}},
+			m2,
+		},
+	}
+	a := showMemberAdd((*clientv3.MemberAddResponse)(r), "m2", "http://b:1,http://b:2")
+	want := `Member              abc added to cluster 1234567890abcdef
+
+ETCD_NAME="m2"
+ETCD_INITIAL_CLUSTER="m1=http://a:1,m2=http://b:1,m2=http://b:2"
+ETCD_INITIAL_ADVERTISE_PEER_URLS="http://b:1,http://b:2"
+ETCD_INITIAL_CLUSTER_STATE="existing"
+`
+	if got := printed(t, "simple", false, a); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	want = `{"header":{"cluster_id":"1234567890abcdef","member_id":"1","raft_term":2},` +
+		`"member":{"ID":"abc","peerURLs":["http://b:1","http://b:2"]},` +
+		`"members":[{"ID":"1","name":"m1","peerURLs":["http://a:1"],"clientURLs":["http://a:2"]},` +
+		`{"ID":"abc","peerURLs":["http://b:1","http://b:2"]}]}` + "\n"
+	if got := printed(t, "json", true, a); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	m2.IsLearner = true
+	if got := printed(t, "simple", false, a); !strings.Contains(got, "abc added as learner to ") {
+		t.Errorf("got %s", got)
+	}
+}

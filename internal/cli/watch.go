@@ -157,7 +157,9 @@ func (a *app) watchInteractive(envKeys []string) error {
 
 // watchLine obeys one line of an interactive watch. What the watch that it
 // starts fails with later is sent to failed.
-func (a *app) watchLine(c *clientv3.Client, line string, envKeys []string, failed chan<- error) error {
+func (a *app) watchLine(
+	c *clientv3.Client, line string, envKeys []string, failed chan<- error,
+) error {
 	words, err := splitWords(line)
 	if err != nil {
 		return err
