@@ -37,6 +37,15 @@ func filled(keys []string) *Store {
 	return s
 }
 
+// sweep leaves nothing to be cleaned of what went before.
+func sweep(s *Store) {
+	if err := s.Compact(s.Revision()); err != nil {
+		panic(err)
+	}
+	for s.Scrub(1 << 20) {
+	}
+}
+
 // forget compacts from time to time, so that a benchmark measures a steady state.
 func forget(s *Store, i int) {
 	if i%10_000 == 9_999 {
@@ -73,6 +82,7 @@ func BenchmarkStore(b *testing.B) {
 			}
 		})
 		run("PutViewScrub", func(b *testing.B) {
+			sweep(s)
 			for i := 0; b.Loop(); i++ {
 				put(s, key(), benchValue)
 				s.View()
@@ -89,6 +99,7 @@ func benchCreate(run func(string, func(*testing.B)), s *Store) {
 	n := 0
 	for _, batch := range []int{1, 64} {
 		run(fmt.Sprintf("CreateDeleteView/batch=%d", batch), func(b *testing.B) {
+			sweep(s)
 			for b.Loop() {
 				n++
 				k := fmt.Sprintf("/service/%04d/new-%d", n%1000, n)
@@ -192,11 +203,7 @@ func BenchmarkScrub(b *testing.B) {
 	keys := benchKeys(n)
 	s := filled(keys)
 	r := rand.New(rand.NewSource(3))
-	if err := s.Compact(s.Revision()); err != nil {
-		b.Fatal(err)
-	}
-	for s.Scrub(1000) {
-	}
+	sweep(s)
 	for b.Loop() {
 		b.StopTimer()
 		for range changes {
