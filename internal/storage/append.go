@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -141,8 +142,8 @@ func (d *Disk) admit(entries []*raftpb.Entry) ([]*raftpb.Entry, uint64, error) {
 		size += entryKeyLen + headerLen + entryPayloadLen(e)
 	}
 	if !d.space.admit(size) {
-		return nil, 0, fmt.Errorf("append: %w: %d bytes free, %d are kept in reserve",
-			ErrNoSpace, d.space.free.Load(), d.space.reserve)
+		return nil, 0, fmt.Errorf("append: %w: %d bytes are free in %s",
+			ErrNoSpace, d.space.free.Load(), d.cfg.Dir)
 	}
 	return entries, last, nil
 }
@@ -185,15 +186,25 @@ func (d *Disk) Flush() error {
 
 // Compact drops the log up to and including index. It returns ErrGap if no
 // snapshot reaches index, and does nothing if the log begins later already. It
-// is not synced: after a crash the log may begin earlier again.
+// is not synced: after a crash the log may begin earlier again. While the disk is
+// full, it takes the time to hand the space back.
 func (d *Disk) Compact(index uint64) error {
 	if err := d.enter(); err != nil {
 		return err
 	}
 	defer d.life.RUnlock()
+	if err := d.compact(index); err != nil {
+		return fmt.Errorf("compact to %d: %w", index, err)
+	}
+	if d.space.full.Load() {
+		d.reclaim()
+	}
+	return nil
+}
+
+func (d *Disk) compact(index uint64) error {
 	d.write.Lock()
 	defer d.write.Unlock()
-
 	d.mu.RLock()
 	first, snap := d.log.first(), d.snap.index
 	term, err := d.log.term(index)
@@ -202,9 +213,9 @@ func (d *Disk) Compact(index uint64) error {
 	case index < first:
 		return nil
 	case index > snap:
-		return fmt.Errorf("compact to %d: %w: the snapshot ends at %d", index, ErrGap, snap)
+		return fmt.Errorf("%w: the snapshot ends at %d", ErrGap, snap)
 	case err != nil:
-		return fmt.Errorf("compact to %d: %w", index, err)
+		return err
 	}
 	mark := position{index: index, term: term}
 	err = d.commit(false, func(b *pebble.Batch) error {
@@ -214,13 +225,24 @@ func (d *Disk) Compact(index uint64) error {
 		return b.Set(keyMark, encodeMark(mark), nil)
 	})
 	if err != nil {
-		return fmt.Errorf("compact to %d: %w", index, err)
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cuts++
 	d.log.compact(mark)
 	return nil
+}
+
+// reclaim makes Pebble drop deleted entries from its files now. Left alone it
+// does that when the memtable is full, which on a full disk is never.
+func (d *Disk) reclaim() {
+	err := d.run(func() error {
+		return d.db.Compact(context.Background(), keyEntries, keyEntriesEnd, false)
+	})
+	if err != nil {
+		d.logger.Warn("storage: space could not be reclaimed", "error", err.Error())
+	}
 }
 
 // dropLog makes the log empty, beginning after p, durably. The caller holds

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -50,9 +51,9 @@ type guard struct {
 	files map[*guardFile]struct{}
 }
 
-func newGuard(fs vfs.FS, relieve func() bool) *guard {
+func newGuard(inner vfs.FS, relieve func() bool) *guard {
 	return &guard{
-		FS: fs, relieve: relieve,
+		FS: inner, relieve: relieve,
 		failed: make(chan struct{}), files: map[*guardFile]struct{}{},
 	}
 }
@@ -117,7 +118,10 @@ func (g *guard) do(op, name string, retry bool, f func() error) error {
 		time.Sleep(spaceInterval) // Pebble tries again at once
 		return err
 	}
-	g.fail(fmt.Errorf("%s %s: %w", op, name, err))
+	if path := (*fs.PathError)(nil); !errors.As(err, &path) {
+		err = fmt.Errorf("%s %s: %w", op, name, err)
+	}
+	g.fail(err)
 	g.writing.RUnlock()
 	park()
 	return nil

@@ -221,11 +221,11 @@ func compress(o *pebble.Options) {
 func (d *Disk) events() *pebble.EventListener {
 	l := &pebble.EventListener{
 		BackgroundError: func(err error) {
-			d.logger.Warn("storage: background work failed", "error", err)
+			d.logger.Warn("storage: background work failed", "error", err.Error())
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			d.logger.Error("storage: corrupt table file", "path", info.Path,
-				"error", info.Details)
+				"error", info.Details.Error())
 		},
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
 			d.logger.Warn("storage: writes are stalled", "reason", info.Reason)

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// The free space is looked at again after this long, or this many bytes.
-	// The bytes are few against the reserve, the time against what other
-	// programs can write in it.
+	// The free space is looked at again after this long, or this many bytes (or
+	// an eighth of the reserve): few against the reserve, as the time is against
+	// what other programs can write in it.
 	spaceInterval = 100 * time.Millisecond
 	spaceBytes    = 4 << 20
 
@@ -85,24 +85,42 @@ func (s *space) open() {
 	}
 }
 
-// admit reports whether n more bytes may be written. It asks the file system
-// only now and then.
+// admit reports whether n more bytes may be written to the log. It asks the file
+// system only now and then.
 func (s *space) admit(n int) bool {
 	if s.reserve <= 0 && !s.full.Load() {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending += int64(n)
-	now := time.Now()
-	if s.pending >= spaceBytes || now.Sub(s.checked) >= spaceInterval {
-		s.measureLocked(now)
-	}
+	s.refreshLocked(n)
 	if s.full.Load() {
 		s.pending -= int64(n)
 		return false
 	}
 	return true
+}
+
+// admitSnapshot is admit for n bytes of a snapshot, which may use half of the
+// reserve: it is what lets the log be compacted when the log filled the disk.
+func (s *space) admitSnapshot(n int) bool {
+	if s.reserve <= 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refreshLocked(n)
+	left := s.free.Load() - min(uint64(s.pending), s.free.Load())
+	return left >= uint64(s.reserve)/2
+}
+
+// refreshLocked counts n bytes, and measures if it is time.
+func (s *space) refreshLocked(n int) {
+	s.pending += int64(n)
+	now := time.Now()
+	if s.pending >= min(spaceBytes, s.reserve/8) || now.Sub(s.checked) >= spaceInterval {
+		s.measureLocked(now)
+	}
 }
 
 // measureLocked asks the file system, and enters or leaves the full state. It is
@@ -143,6 +161,9 @@ func (s *space) relieve() bool {
 	defer s.mu.Unlock()
 	s.full.Store(true)
 	s.checked = time.Now()
+	if usage, err := s.fs.GetDiskUsage(s.dir); err == nil {
+		s.free.Store(usage.AvailBytes)
+	}
 	return s.dropLocked()
 }
 

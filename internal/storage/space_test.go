@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
@@ -58,7 +60,7 @@ func TestRefusesEarly(t *testing.T) {
 	if err := d.Append(entries(1, 3, 1), hardState(1, 1, 1), true); err != nil {
 		t.Fatal(err)
 	}
-	room(1<<20 - 1)
+	room(1<<19 - 1)
 	d.space.look()
 	err := d.Append(entries(3, 5, 1), nil, true)
 	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
@@ -111,6 +113,93 @@ func TestRefusesEarly(t *testing.T) {
 		t.Errorf("the ballast is not back: %v", err)
 	}
 	mustClose(t, d)
+}
+
+// A boundedFS says that the disk holds as many bytes as capacity, and uses what
+// its files add up to.
+type boundedFS struct {
+	vfs.FS
+	capacity uint64
+}
+
+func (b boundedFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	used := min(b.size("data"), b.capacity)
+	return vfs.DiskUsage{
+		TotalBytes: b.capacity, UsedBytes: used, AvailBytes: b.capacity - used,
+	}, nil
+}
+
+func (b boundedFS) size(path string) (sum uint64) {
+	info, err := b.Stat(path)
+	if err != nil {
+		return 0
+	}
+	if !info.IsDir() {
+		return uint64(info.Size())
+	}
+	names, _ := b.List(path)
+	for _, n := range names {
+		sum += b.size(b.PathJoin(path, n))
+	}
+	return sum
+}
+
+// eventually repeats f until Pebble's background work has made it true.
+func eventually(t *testing.T, f func() bool) {
+	t.Helper()
+	for range 100_000 {
+		if f() {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Fatal("never came true")
+}
+
+// TestOwnLogFillsDisk: a member whose own log filled the disk gets out of it by
+// itself, with a snapshot and a compaction.
+func TestOwnLogFillsDisk(t *testing.T) {
+	cfg := testConfig(boundedFS{vfs.NewMem(), 16 << 20})
+	cfg.ReserveBytes = 2 << 20
+	d := mustBootstrap(t, cfg)
+	defer mustClose(t, d)
+	next := uint64(1)
+	fill := func() {
+		t.Helper()
+		for range 10_000 {
+			err := d.Append([]*raftpb.Entry{
+				entry(next, 1, strings.Repeat("x", 10_000)),
+			}, hardState(1, 1, next), true)
+			if errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFailed) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			next++
+		}
+		t.Fatal("the disk is never full")
+	}
+	for range 3 {
+		fill()
+		before := next
+		// Pebble's own work may hold some of the reserve for a moment.
+		eventually(t, func() bool {
+			d.space.look()
+			return writeSnapshot(d, next-1, 1, "state") == nil
+		})
+		if err := d.Compact(next - 1); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool {
+			d.space.look()
+			return d.space.admit(0)
+		})
+		fill()
+		if next < before+100 {
+			t.Fatalf("only %d more entries fit", next-before)
+		}
+	}
 }
 
 // TestBallast: when the disk is found full in the middle of a write, giving up
