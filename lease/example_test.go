@@ -1,0 +1,112 @@
+package lease_test
+
+import (
+	"fmt"
+
+	"leasehold.dev/lease"
+)
+
+// The classical lessor test: a lease of 5 s with the key "foo" is not renewed,
+// and the key goes with it.
+func Example() {
+	l := lease.New(lease.Config{})
+	l.Promote(0, 0) // alone, this member is the primary
+
+	info, err := l.Grant(lease.Terms{ID: 1, TTL: 5000})
+	if err != nil {
+		panic(err)
+	}
+	if err := l.Attach(info.ID, "foo"); err != nil {
+		panic(err)
+	}
+	fmt.Println("foo is attached to lease", l.LeaseOf("foo"))
+
+	// The program owns the clock: it waits until there may be something to do,
+	// asks, and feeds the decisions back.
+	for l.Len() > 0 {
+		now, _ := l.Next() // a program would sleep until then
+		l.Advance(now)
+		for _, due := range l.Due(100) {
+			keys, ok := l.Expire(due)
+			fmt.Printf("at %d ms lease %d is gone (%v) with %v\n", now, due.ID, ok, keys)
+		}
+		for _, c := range l.Silent(100) {
+			fmt.Printf("at %d ms lease %d is silent, %d ms remain\n", now, c.ID, c.Remaining)
+			l.Checkpoint([]lease.Checkpoint{c})
+		}
+	}
+	fmt.Println("foo is attached to lease", l.LeaseOf("foo"))
+
+	// Output:
+	// foo is attached to lease 1
+	// at 2501 ms lease 1 is silent, 2500 ms remain
+	// at 5001 ms lease 1 is gone (true) with [foo]
+	// foo is attached to lease 0
+}
+
+// A renewal gives the full TTL anew, until the end of the lease is decided.
+func ExampleLessor_Renew() {
+	l := lease.New(lease.Config{})
+	l.Promote(0, 0)
+	l.Grant(lease.Terms{ID: 1, TTL: 1000})
+
+	l.Advance(400)
+	renewal, err := l.Renew(1)
+	fmt.Println(renewal.TTL, err)
+
+	l.Advance(1401)
+	due := l.Due(100)
+	_, err = l.Renew(1)
+	fmt.Println(err)
+
+	l.Expire(due[0])
+	_, err = l.Renew(1)
+	fmt.Println(err)
+
+	// Output:
+	// 1000 <nil>
+	// lease: expiring
+	// lease: not found
+}
+
+// A name is held by one lease at most, and its token fences off former holders.
+func ExampleLessor_Grant() {
+	l := lease.New(lease.Config{})
+	first, _ := l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "server1", Owner: "alice"})
+
+	_, err := l.Grant(lease.Terms{ID: 2, TTL: 1000, Name: "server1", Owner: "bob"})
+	fmt.Println(err)
+
+	l.Revoke(1)
+	second, err := l.Grant(lease.Terms{ID: 2, TTL: 1000, Name: "server1", Owner: "bob"})
+	fmt.Println(second.Token > first.Token, err)
+
+	// Output:
+	// lease: name "server1" is held by lease 1 of owner "alice"
+	// true <nil>
+}
+
+// A View is read at leisure while the Lessor goes on, and another Lessor can
+// recover from it.
+func ExampleView() {
+	l := lease.New(lease.Config{})
+	l.Grant(lease.Terms{ID: 2, TTL: 2000})
+	l.Grant(lease.Terms{ID: 1, TTL: 1000})
+	view := l.View()
+	l.Revoke(1)
+
+	state := view.State()
+	for info := range view.All() {
+		fmt.Println(info.ID, info.TTL)
+		state.Leases = append(state.Leases, info)
+	}
+
+	other := lease.New(lease.Config{})
+	err := other.Recover(state)
+	fmt.Println(l.Len(), other.Len(), err)
+
+	// Output:
+	// 1 1000
+	// 2 2000
+	// 1 2 <nil>
+}
