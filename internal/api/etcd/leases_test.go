@@ -189,27 +189,16 @@ func TestKeepAlive(t *testing.T) {
 	wantKept(t, s, 6, 0)
 	n.advance(2_900)
 	n.hold(5)
+	held := n.onRenewal(n.renewals + 1)
 	keep(t, s, 5)
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	go n.letWhen(5, 1)
+	<-held
+	n.let(5)
 	wantKept(t, s, 5, 0)
 	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ended with %v", err)
-	}
-}
-
-// letWhen releases held renewals once there are count of them.
-func (n *fakeNode) letWhen(id lease.ID, count int) {
-	for {
-		n.mu.Lock()
-		ok := len(n.held[id]) >= count
-		n.mu.Unlock()
-		if ok {
-			n.let(id)
-			return
-		}
 	}
 }
 
@@ -236,15 +225,7 @@ func TestT15KeepAliveOverlaps(t *testing.T) {
 func TestKeepAliveBackPressure(t *testing.T) {
 	n := newNode(t)
 	n.hold(1)
-	full, more := make(chan struct{}), make(chan struct{})
-	n.seen = func(renewals int) {
-		switch renewals {
-		case maxRenewals:
-			close(full)
-		case maxRenewals + 1:
-			close(more)
-		}
-	}
+	full, more := n.onRenewal(maxRenewals), n.onRenewal(maxRenewals+1)
 	s := keepAliveStream(t, serve(t, n, Options{}))
 	go func() {
 		for range maxRenewals + 10 {

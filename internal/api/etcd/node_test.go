@@ -45,7 +45,7 @@ type fakeNode struct {
 	confirm  error                   // of every confirm round
 	snapshot []byte                  // what SnapshotTo writes
 	commands []fsm.Command           // all that were proposed
-	seen     func(renewals int)      // told how many renewals came
+	counted  map[int]chan struct{}   // closed after that many renewals
 	renewals int
 }
 
@@ -149,8 +149,8 @@ func (n *fakeNode) Renew(id lease.ID, to Renewed) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.renewals++
-	if n.seen != nil {
-		n.seen(n.renewals)
+	if c := n.counted[n.renewals]; c != nil {
+		defer close(c)
 	}
 	if n.renew != nil {
 		if err := n.renew(id); err != nil {
@@ -164,6 +164,18 @@ func (n *fakeNode) Renew(id lease.ID, to Renewed) error {
 	r, err := n.machine.Lessor().Renew(id)
 	to.Renewed(id, r.TTL, err)
 	return nil
+}
+
+// onRenewal returns a channel that is closed after the renewal of that number.
+func (n *fakeNode) onRenewal(number int) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := make(chan struct{})
+	if n.counted == nil {
+		n.counted = make(map[int]chan struct{})
+	}
+	n.counted[number] = c
+	return c
 }
 
 // hold keeps the outcomes of the renewals of a lease back.

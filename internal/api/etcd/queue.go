@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -207,7 +208,8 @@ func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) er
 		if err := w.gone(ctx); err != nil {
 			return err
 		}
-		if err := w.stream.Cancel(watchAhead); err != nil {
+		// Not there if it has ended by itself.
+		if err := w.stream.Cancel(watchAhead); err != nil && !errors.Is(err, watch.ErrNotFound) {
 			return api.Error(err)
 		}
 		var err error
@@ -236,7 +238,8 @@ func (w *waiter) gone(ctx context.Context) error {
 		case err != nil:
 			return api.Error(err)
 		case b.Err != nil:
-			// Compacted away under us: the view tells whether the key is still there.
+			// Compacted before it was read: the view that the caller looks at next
+			// tells whether the key is still there.
 			if b.ID == watchOwn {
 				return w.watch(watchOwn, w.ticket.key, w.node.View())
 			}

@@ -50,5 +50,6 @@ func Register(s *grpc.Server, n Node, o Options) {
 
 // streamWorkers is how many goroutines gRPC keeps for calls: one that was used
 // before has a stack of the right size. More calls at a time than that get a
-// goroutine each.
-func streamWorkers() uint32 { return uint32(32 * runtime.GOMAXPROCS(0)) }
+// goroutine each. Measured on two processors, 64 puts at a time, client included:
+// without workers a put costs 36 us of CPU, with 64 to 256 of them 30.
+func streamWorkers() uint32 { return uint32(64 * runtime.GOMAXPROCS(0)) }

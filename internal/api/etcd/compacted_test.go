@@ -1,0 +1,131 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/fsm"
+)
+
+// compact forgets everything before now.
+func (n *fakeNode) compact(t *testing.T) {
+	t.Helper()
+	rev := n.View().KV.Revision()
+	if r, err := n.Propose(t.Context(), &fsm.Compact{Revision: rev}); err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+}
+
+// TestWaiterCompacted: a waiter whose watches fell behind a compaction looks at
+// the state instead: whoever was ahead may be gone, or the waiter itself.
+func TestWaiterCompacted(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then []string // deleted before the compaction
+		want error
+	}{
+		{"ahead gone", []string{"l/1"}, nil},
+		{"self gone", []string{"l/2"}, errExpired},
+		{"both gone", []string{"l/1", "l/2"}, errExpired},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			n.put(t, "l/1", "")
+			rev := n.put(t, "l/2", "")
+			old := n.View()
+			q := &queue{node: n, stop: context.Background()}
+			ticket := &ticket{prefix: "l/", key: "l/2", revision: rev}
+			ahead, err := q.ahead(old, ticket)
+			if err != nil || ahead.Key != "l/1" {
+				t.Fatal(ahead, err)
+			}
+			for _, key := range tt.then {
+				_, _ = n.Propose(t.Context(), &fsm.DeleteRange{Key: key})
+			}
+			for range 3 {
+				n.put(t, "other", "x")
+			}
+			n.compact(t)
+			w := &waiter{queue: q, ticket: ticket, stream: n.hub.NewStream()}
+			defer w.stream.Close()
+			wantStatus(t, w.wait(ctx10(t), old, ahead), tt.want)
+		})
+	}
+}
+
+// observed is an observer's stream that keeps what is sent.
+type observed struct {
+	grpc.ServerStream
+	ctx  context.Context
+	sent []string
+	end  func(string) // called with each value
+}
+
+func (o *observed) Context() context.Context { return o.ctx }
+
+func (o *observed) Send(r *v3electionpb.LeaderResponse) error {
+	o.sent = append(o.sent, string(r.Kv.Value))
+	o.end(string(r.Kv.Value))
+	return nil
+}
+
+// TestT17ObserveCompacted: an observer that fell behind a compaction goes on
+// with the leader of now, and repeats nobody.
+func TestT17ObserveCompacted(t *testing.T) {
+	n := newNode(t)
+	n.put(t, "e/1", "one")
+	old := n.View()
+	_, _ = n.Propose(t.Context(), &fsm.DeleteRange{Key: "e/1"})
+	n.put(t, "e/2", "missed")
+	n.put(t, "e/2", "two")
+	n.put(t, "other", "x")
+	n.compact(t)
+	ctx, cancel := context.WithCancel(ctx10(t))
+	defer cancel()
+	s := &observed{ctx: ctx, end: func(v string) {
+		if v == "two" {
+			cancel()
+		}
+	}}
+	svc := &electionService{queue: queue{node: n, stop: context.Background()}}
+	o := &observer{service: svc, stream: s, prefix: "e/"}
+	if again, err := o.follow(ctx, old); !again || err != nil {
+		t.Fatal(again, err)
+	}
+	if again, err := o.follow(ctx, n.View()); again || err == nil {
+		t.Fatal(again, err)
+	}
+	if !slices.Equal(s.sent, []string{"one", "two"}) {
+		t.Errorf("sent %v", s.sent)
+	}
+}
+
+// TestHash: the deprecated whole hash changes with the keys, and is that of the
+// newest revision.
+func TestHash(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	n.put(t, "a", "1")
+	one, err := c.Hash(ctx10(t), &pb.HashRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := c.HashKV(ctx10(t), &pb.HashKVRequest{})
+	if err != nil || kv.Hash != one.Hash || kv.HashRevision != 2 {
+		t.Errorf("%v and %v, %v", one, kv, err)
+	}
+	n.put(t, "a", "2")
+	two, err := c.Hash(ctx10(t), &pb.HashRequest{})
+	if err != nil || two.Hash == one.Hash {
+		t.Errorf("%v and %v, %v", one, two, err)
+	}
+	past, err := c.HashKV(ctx10(t), &pb.HashKVRequest{Revision: 2})
+	if err != nil || past.Hash != one.Hash {
+		t.Errorf("of the past %v, %v", past, err)
+	}
+}
