@@ -199,8 +199,8 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		MinPingInterval:      s.cfg.GRPC.KeepAliveMinTime,
 		PingInterval:         s.cfg.GRPC.KeepAliveInterval,
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
-		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.UnaryServerInterceptor()},
-		Stream:               []grpc.StreamServerInterceptor{s.rpcs.StreamServerInterceptor()},
+		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.unary},
+		Stream:               []grpc.StreamServerInterceptor{s.rpcs.stream},
 		Stop:                 stop,
 	}
 }

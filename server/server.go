@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	grpcmetrics "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
-
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -28,7 +26,7 @@ type Server struct {
 	cfg     Config
 	core    *core
 	node    *node
-	rpcs    *grpcmetrics.ServerMetrics
+	rpcs    *rpcMetrics
 	stopped chan struct{}
 	once    sync.Once
 }
@@ -45,7 +43,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, stopped: make(chan struct{}), rpcs: grpcmetrics.NewServerMetrics()}
+	s := &Server{cfg: cfg, stopped: make(chan struct{}), rpcs: new(rpcMetrics)}
 	if s.core, err = newCore(cfg, disk, machine); err != nil {
 		return nil, errors.Join(err, disk.Close())
 	}

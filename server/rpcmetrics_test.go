@@ -1,0 +1,79 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"net"
+	"net/url"
+)
+
+// The pages of the same port answer, and its metrics count calls under the
+// names that etcd's dashboards use.
+func TestMetricsPage(t *testing.T) {
+	c := testConfig(t.TempDir())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := url.URL{Scheme: "http", Host: l.Addr().String()}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.URLs.ListenClient, c.URLs.AdvertiseClient = []url.URL{u}, []url.URL{u}
+	r := run(t, c)
+	lease, err := r.client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.put(t, "k", "v", clientv3.WithLease(lease.ID))
+	if _, err := r.client.KeepAliveOnce(t.Context(), lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Put(t.Context(), "", "v"); err == nil {
+		t.Fatal("an empty key was accepted")
+	}
+	page := func() string {
+		resp, err := http.Get(u.String() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	want := []string{
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="Put",` +
+			`grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`grpc_server_handled_total{grpc_code="InvalidArgument",grpc_method="Put",` +
+			`grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`grpc_server_msg_received_total{grpc_method="LeaseKeepAlive",` +
+			`grpc_service="etcdserverpb.Lease",grpc_type="bidi_stream"} 1`,
+		`leasehold_lease_renewals_total{outcome="renewed"} 1`,
+		`leasehold_lease_ttl_seconds_count 1`,
+		`leasehold_is_leader 1`,
+		"go_goroutines", "process_resident_memory_bytes", "leasehold_log_sync_duration_seconds_count",
+		"leasehold_apply_duration_seconds_count", "leasehold_lease_expiry_lateness_seconds_count 0",
+	}
+	got := page()
+	for _, line := range want {
+		if !strings.Contains(got, line) {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+	for !strings.Contains(got, "leasehold_leases 1\n") ||
+		!strings.Contains(got, "leasehold_lease_attached_keys 1\n") ||
+		!strings.Contains(got, "leasehold_leases_granted_total 1\n") {
+		if t.Context().Err() != nil {
+			t.Fatal("the gauges of leases never come")
+		}
+		got = page() // they are published once a tick
+	}
+}
