@@ -73,7 +73,7 @@ func encodeEvent(e *mvcc.Event, prev bool) *encodedEvent {
 		size += blockSize(pairSize(e.Prev))
 	}
 	b := make([]byte, 0, blockSize(size))
-	b = binary.AppendUvarint(append(b, bytesEleven), uint64(size))
+	b = binary.AppendUvarint(append(b, bytes11), uint64(size))
 	if e.Delete {
 		b = appendField(b, varint1, 1)
 	}

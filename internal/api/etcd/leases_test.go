@@ -28,10 +28,14 @@ func TestLeaseGrant(t *testing.T) {
 		{"no ttl is raised", &pb.LeaseGrantRequest{ID: 5}, minTTL, nil},
 		{"a negative one too", &pb.LeaseGrantRequest{ID: 5, TTL: -3}, minTTL, nil},
 		{"longest", &pb.LeaseGrantRequest{ID: 5, TTL: maxTTL}, maxTTL, nil},
-		{"too long", &pb.LeaseGrantRequest{ID: 5, TTL: maxTTL + 1}, 0,
-			rpctypes.ErrGRPCLeaseTTLTooLarge},
-		{"T24 overflow", &pb.LeaseGrantRequest{ID: 5, TTL: 1<<63 - 1}, 0,
-			rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{
+			"too long", &pb.LeaseGrantRequest{ID: 5, TTL: maxTTL + 1}, 0,
+			rpctypes.ErrGRPCLeaseTTLTooLarge,
+		},
+		{
+			"T24 overflow", &pb.LeaseGrantRequest{ID: 5, TTL: 1<<63 - 1}, 0,
+			rpctypes.ErrGRPCLeaseTTLTooLarge,
+		},
 		{"T11 negative id", &pb.LeaseGrantRequest{ID: -1, TTL: 10}, 0, errLeaseID},
 		{"taken", &pb.LeaseGrantRequest{ID: 77, TTL: 10}, 0, rpctypes.ErrGRPCLeaseExist},
 	} {

@@ -83,7 +83,6 @@ func ServerOptions(o Options) []grpc.ServerOption {
 			Time: o.PingInterval, Timeout: o.PingTimeout,
 		}),
 		grpc.NumStreamWorkers(streamWorkers()),
-		grpc.SharedWriteBuffer(true),
 		grpc.WriteBufferSize(128 << 10),
 		grpc.ReadBufferSize(128 << 10),
 		grpc.InitialWindowSize(1 << 20),

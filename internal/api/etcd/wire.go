@@ -11,14 +11,21 @@ import (
 // times: without reflection, and where a part is common to many, once. A test
 // holds every encoding against proto.Marshal.
 
-// Keys of the fields, as (number << 3 | type).
+// Keys of the fields: the number times eight, and the type, which is 0 for a
+// varint and 2 for bytes.
 const (
-	varint1, varint2, varint3   = 1<<3 | 0, 2<<3 | 0, 3<<3 | 0
-	varint4, varint5, varint6   = 4<<3 | 0, 5<<3 | 0, 6<<3 | 0
-	varint7                     = 7<<3 | 0
-	bytes1, bytes2, bytes3      = 1<<3 | 2, 2<<3 | 2, 3<<3 | 2
-	bytes5, bytes6, bytesEleven = 5<<3 | 2, 6<<3 | 2, 11<<3 | 2
-	maxHeaderSize               = 4 * (1 + binary.MaxVarintLen64)
+	varint1 = 1 << 3
+	varint2 = 2 << 3
+	varint3 = 3 << 3
+	varint4 = 4 << 3
+	varint6 = 6 << 3
+	varint7 = 7 << 3
+
+	bytes1  = 1<<3 | 2
+	bytes2  = 2<<3 | 2
+	bytes3  = 3<<3 | 2
+	bytes5  = 5<<3 | 2
+	bytes11 = 11<<3 | 2
 )
 
 // varintSize is the length of v as a varint.
@@ -74,7 +81,7 @@ func (s stamp) size() int {
 
 // append appends the header as field 1 of a response.
 func (s stamp) append(b []byte) []byte {
-	b = append(b, bytes1, byte(s.size())) // at most maxHeaderSize, so one byte of length
+	b = append(b, bytes1, byte(s.size())) // at most 44, so one byte of length
 	b = appendField(b, varint1, s.cluster)
 	b = appendField(b, varint2, s.member)
 	b = appendField(b, varint3, uint64(s.revision))
