@@ -151,8 +151,8 @@ func (t *tracker) checkInvariants() error {
 		}
 		if k.state&isDue != 0 {
 			dues++
-			want := dueEntry{k.expiry, r.id, slot}
-			if !slices.Contains(t.due, want) {
+			list := t.due.lists[k.expiry]
+			if list == nil || !slices.Contains(list.leases, placed{r.id, slot}) {
 				return fmt.Errorf("lease %d is due and not in the queue", r.id)
 			}
 		}
@@ -166,14 +166,31 @@ func (t *tracker) checkInvariants() error {
 			inWheel++
 		}
 	}
-	for i := range t.due {
-		if i > 0 && t.due[i].before(&t.due[(i-1)/dueFan]) {
-			return fmt.Errorf("due entry %d is before its parent", i)
-		}
+	if err := t.due.checkInvariants(); err != nil {
+		return err
 	}
 	if dues != t.dues || silents != t.silents || inWheel != t.wheel.Len() {
 		return fmt.Errorf("%d due, %d silent, %d in the wheel; counted %d, %d, %d",
 			dues, silents, inWheel, t.dues, t.silents, t.wheel.Len())
+	}
+	return nil
+}
+
+func (q *dueQueue) checkInvariants() error {
+	for i, at := range q.instants {
+		if at < q.instants[max(0, i-1)/2] {
+			return fmt.Errorf("instant %d is before its parent", at)
+		}
+		list := q.lists[at]
+		if list == nil || len(list.leases) == 0 {
+			return fmt.Errorf("no lease is due since %d", at)
+		}
+		if list.sorted && !slices.IsSortedFunc(list.leases, descending) {
+			return fmt.Errorf("the leases due since %d are not in order", at)
+		}
+	}
+	if len(q.instants) != len(q.lists) {
+		return fmt.Errorf("%d instants, %d lists", len(q.instants), len(q.lists))
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (t *tracker) place(slot uint32) {
 		t.unset(slot, isSilent)
 		k.state |= isDue
 		t.dues++
-		t.due.push(dueEntry{k.expiry, t.table.record(slot).id, slot})
+		t.due.push(k.expiry, placed{t.table.record(slot).id, slot})
 		t.wheel.Remove(slot)
 	case k.state&(isSilent|isPending) != 0:
 		t.wheel.Add(slot, int64(k.expiry))
@@ -127,24 +127,15 @@ func (t *tracker) unset(slot uint32, f flags) {
 	if f&isDue != 0 {
 		t.dues--
 		if t.dues == 0 {
-			t.due = reuse(t.due)
+			t.due = dueQueue{} // but for stale entries it was empty
 		}
 	}
 	if f&isSilent != 0 {
 		t.silents--
 		if t.silents == 0 {
-			t.silent = reuse(t.silent)
+			t.silent = nil
 		}
 	}
-}
-
-// reuse empties a queue of which nothing is left but stale entries. The room
-// of a large one, which a pile-up took, is given back.
-func reuse[Q ~[]E, E any](q Q) Q {
-	if cap(q) > 4096 {
-		return nil
-	}
-	return q[:0]
 }
 
 // renew starts a lease's TTL anew. ok is false if its end is decided.
@@ -196,12 +187,12 @@ func (t *tracker) checkpointed(slot uint32) {
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for t.dues > 0 && len(out) < most {
-		e := t.due.pop()
-		k, r := t.timings.at(e.slot), t.table.record(e.slot)
-		if k.state&isDue == 0 || r.id != e.id || k.expiry != e.expiry {
+		expiry, p := t.due.pop()
+		k, r := t.timings.at(p.slot), t.table.record(p.slot)
+		if k.state&isDue == 0 || r.id != p.id || k.expiry != expiry {
 			continue // renewed or gone since
 		}
-		t.unset(e.slot, isDue)
+		t.unset(p.slot, isDue)
 		k.state |= isExpiring
 		late := TTL(t.now - k.expiry)
 		out = append(out, Due{ID: r.id, Token: r.token, Stamp: r.stamp, Late: late})

@@ -1,0 +1,199 @@
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+)
+
+// sizes are between which the cost of an operation should not change.
+var sizes = []int{10_000, 1_000_000}
+
+func eachSize(b *testing.B, f func(b *testing.B, n int)) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) { f(b, n) })
+	}
+}
+
+// filled returns a primary with n plain leases, of IDs as a server makes them,
+// granted evenly over half a TTL.
+func filled(tb testing.TB, n int) (*Lessor, []ID) {
+	r := rand.New(rand.NewPCG(1, 6))
+	l := New(Config{})
+	l.Promote(0, 0)
+	ids := make([]ID, n)
+	for i := range ids {
+		ids[i] = ID(r.Int64()) | 1
+		l.Advance(Instant(i * 30_000 / n))
+		mustGrant(tb, l, Terms{ID: ids[i], TTL: 60_000})
+	}
+	return l, ids
+}
+
+// heap is the live heap, with everything that is garbage collected.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkMemory reports the live heap of a plain lease, on a primary and on a
+// follower, and with a key that is 16 bytes long.
+func BenchmarkMemory(b *testing.B) {
+	const n = 1_000_000
+	for b.Loop() {
+		before := heap()
+		l, ids := filled(b, n)
+		idsSize := uint64(8 * n)
+		primary := heap() - before - idsSize
+		l.Demote()
+		follower := heap() - before - idsSize
+		for i, id := range ids {
+			if err := l.Attach(id, fmt.Sprintf("%016d", i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		keys := heap() - before - idsSize
+		b.ReportMetric(float64(primary)/n, "B/lease")
+		b.ReportMetric(float64(follower)/n, "B/follower-lease")
+		b.ReportMetric(float64(keys-follower)/n, "B/key")
+		runtime.KeepAlive(l)
+		runtime.KeepAlive(ids)
+	}
+}
+
+// TestMemory keeps a plain lease small.
+func TestMemory(t *testing.T) {
+	const n, most = 200_000, 135
+	before := heap()
+	l, ids := filled(t, n)
+	got := float64(heap()-before)/n - 8
+	if got > most {
+		t.Errorf("a lease takes %.0f bytes, more than %d", got, most)
+	}
+	t.Logf("%.0f bytes a lease", got)
+	runtime.KeepAlive(l)
+	runtime.KeepAlive(ids)
+}
+
+// BenchmarkRenew renews leases in random order while time passes, so that what
+// the wheel does for them is counted.
+func BenchmarkRenew(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		l, ids := filled(b, n)
+		now := l.now
+		r := rand.New(rand.NewPCG(2, 6))
+		r.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		i := 0
+		b.ReportAllocs()
+		for b.Loop() {
+			if i++; i%max(1, n/20_000) == 0 { // each lease every 20 s
+				now++
+				l.Advance(now)
+			}
+			if _, err := l.Renew(ids[i%n]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkGrant grants a lease and revokes another, so that the number stays.
+func BenchmarkGrant(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		l, ids := filled(b, n)
+		r := rand.New(rand.NewPCG(3, 6))
+		i := 0
+		b.ReportAllocs()
+		for b.Loop() {
+			at := r.IntN(n)
+			if _, err := l.Revoke(ids[at]); err != nil {
+				b.Fatal(err)
+			}
+			i++
+			ids[at] = ID(r.Int64()) | 1
+			mustGrant(b, l, Terms{ID: ids[at], TTL: 60_000})
+		}
+	})
+}
+
+// BenchmarkDue lets leases expire and be granted again, one by one, among n. A
+// thousand are decided about at once.
+func BenchmarkDue(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		const batch = 1000
+		l, _ := filled(b, n)
+		now := l.now
+		turn := func() []Due {
+			now += max(1, Instant(60_000*batch/n))
+			l.Advance(now)
+			for silent := l.Silent(batch); len(silent) > 0; silent = l.Silent(batch) {
+				l.Checkpoint(silent)
+			}
+			return l.Due(batch)
+		}
+		due := turn()
+		for len(due) == 0 {
+			due = turn() // until the first have grown old
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			for len(due) == 0 {
+				due = turn()
+			}
+			d := due[0]
+			due = due[1:]
+			if _, ok := l.Expire(d); !ok {
+				b.Fatal("not the one")
+			}
+			mustGrant(b, l, Terms{ID: d.ID, TTL: 60_000})
+		}
+	})
+}
+
+// BenchmarkDrain lets all leases end at once, and reports the time for each.
+func BenchmarkDrain(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		for b.Loop() {
+			b.StopTimer()
+			l, _ := filled(b, n)
+			b.StartTimer()
+			l.Advance(l.now + 100_000)
+			for due := l.Due(1000); len(due) > 0; due = l.Due(1000) {
+				for _, d := range due {
+					l.Expire(d)
+				}
+			}
+			if l.Len() > 0 {
+				b.Fatal("not drained")
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
+	})
+}
+
+// BenchmarkPromote reports the time for each lease.
+func BenchmarkPromote(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		l, _ := filled(b, n)
+		for b.Loop() {
+			l.Promote(l.now, 0)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
+	})
+}
+
+// BenchmarkView takes a picture; what it costs to change a lease after it is
+// the copy of one page.
+func BenchmarkView(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		l, _ := filled(b, n)
+		b.ReportAllocs()
+		for b.Loop() {
+			l.View()
+			l.table.change(0).stamp++
+		}
+	})
+}
