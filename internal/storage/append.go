@@ -75,9 +75,9 @@ func (d *Disk) commit(sync bool, fill func(b *pebble.Batch) error) error {
 // durable after the next call with sync, in order. Disk keeps the entries, so
 // the caller must not change them later.
 //
-// ErrNoSpace without ErrFailed means that nothing was written and the call can
-// be repeated. It is returned only if there are entries: a vote is small enough
-// for the reserve, and should not wait.
+// ErrNoSpace means that nothing was written and the call can be repeated. It is
+// returned only if there are entries: a vote is small enough for the reserve,
+// and should not wait.
 func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) error {
 	if err := d.enter(); err != nil {
 		return err

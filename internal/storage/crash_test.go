@@ -195,7 +195,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 			if !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFailed) {
 				fatal("open: %v", err)
 			}
-			if errors.Is(f.err, syscall.ENOSPC) != errors.Is(err, ErrNoSpace) {
+			if d == nil && errors.Is(f.err, syscall.ENOSPC) != errors.Is(err, ErrNoSpace) {
 				fatal("open: wrong kind of error: %v", err)
 			}
 			if d != nil {
@@ -214,7 +214,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 		if !errors.Is(err, ErrFailed) {
 			fatal("step: %v", err)
 		}
-		if errors.Is(f.err, syscall.ENOSPC) != errors.Is(err, ErrNoSpace) {
+		if !errors.Is(err, f.err) || errors.Is(err, ErrNoSpace) {
 			fatal("step: wrong kind of error: %v", err)
 		}
 		f.healed.Store(true)

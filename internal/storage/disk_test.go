@@ -337,6 +337,10 @@ func TestInstall(t *testing.T) {
 			first, _ := d.FirstIndex()
 			last, _ := d.LastIndex()
 			term, err := d.Term(c.index)
+			hs, _, _ := d.InitialState()
+			if hs.GetCommit() != c.index || hs.GetTerm() != c.term {
+				t.Errorf("%s: hard state %v", c.name, hs)
+			}
 			if first != c.first || last != c.last || term != c.term || err != nil {
 				t.Errorf("%s: log [%d, %d], term %d (%v)", c.name, first, last, term, err)
 			}

@@ -21,13 +21,15 @@ var (
 
 // These errors can be returned by every method that writes.
 var (
-	// ErrNoSpace means that the disk is full. Unless the error is ErrFailed too,
-	// nothing was written, and the same call can be repeated when there is room.
+	// ErrNoSpace means that the disk is full: nothing was written, and the same
+	// call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space left on disk")
 
-	// ErrFailed means that a write failed for good: whether it is on disk is
-	// unknown. Every later call returns ErrFailed; the only ways on are Close
-	// and a new Open, which finds everything that was acknowledged.
+	// ErrFailed means that a write failed for good, and whether it is on disk is
+	// unknown, or that a read failed. After a write, every later call returns
+	// ErrFailed; the only ways on are Close and a new Open, which finds
+	// everything that was acknowledged. It is never ErrNoSpace at the same time:
+	// a disk that filled up under a write shows as syscall.ENOSPC in the chain.
 	ErrFailed = errors.New("storage: disk failed")
 )
 

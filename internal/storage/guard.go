@@ -74,9 +74,6 @@ func (g *guard) err() error {
 	default:
 		return nil
 	}
-	if isFull(g.cause) {
-		return fmt.Errorf("%w: %w: %w", ErrFailed, ErrNoSpace, g.cause)
-	}
 	return fmt.Errorf("%w: %w", ErrFailed, g.cause)
 }
 

@@ -103,23 +103,29 @@ func (d *Disk) loadLog() error {
 	return it.Error()
 }
 
-// normalize makes the hard state agree with the log and the snapshot.
+// raised returns the hard state of a member that has a snapshot at s.
 //
-// A crash between the commit of a received snapshot and the hard state that
-// follows it leaves a hard state from before. Everything in a snapshot is
-// committed, and a member that has it has seen its term; having stored no vote
-// of that term, it has cast none.
+// A received snapshot is on disk before the hard state that goes with it, and a
+// crash may come between. Everything in a snapshot is committed, and a member
+// that has it has seen its term; having stored no vote of that term, it has cast
+// none.
+func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
+	if s.index == 0 || hs.GetCommit() >= s.index {
+		return hs
+	}
+	up := &raftpb.HardState{
+		Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(s.index),
+	}
+	if up.GetTerm() < s.term {
+		up.Term, up.Vote = new(s.term), new(uint64(0))
+	}
+	return up
+}
+
+// normalize makes the hard state agree with the log and the snapshot.
 func (d *Disk) normalize() error {
 	s := d.snap.position
-	if s.index > 0 && (d.hard == nil || d.hard.GetCommit() < s.index) {
-		hs := &raftpb.HardState{
-			Term: new(d.hard.GetTerm()), Vote: new(d.hard.GetVote()), Commit: new(s.index),
-		}
-		if hs.GetTerm() < s.term {
-			hs.Term, hs.Vote = new(s.term), new(uint64(0))
-		}
-		d.hard = hs
-	}
+	d.hard = raised(d.hard, s)
 	if d.log.prev.index > s.index {
 		return fmt.Errorf("%w: the log begins after entry %d, but the snapshot ends at %d",
 			ErrCorrupt, d.log.prev.index, s.index)

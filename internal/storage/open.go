@@ -43,6 +43,11 @@ func Open(cfg Config) (*Disk, error) {
 
 // explain adds the directory, and what a person can do.
 func explain(dir string, err error) error {
+	if errors.Is(err, ErrFailed) && isFull(err) {
+		// Nothing was acknowledged yet, so here it is final for nobody.
+		err = fmt.Errorf("%w: %s", ErrNoSpace,
+			strings.TrimPrefix(err.Error(), ErrFailed.Error()+": "))
+	}
 	hint := ""
 	switch {
 	case errors.Is(err, ErrLocked):

@@ -157,9 +157,18 @@ func (w *SnapshotWriter) finishTable() error {
 // Commit makes the snapshot the newest one, atomically and durably, and removes
 // the one before. If the log does not contain the snapshot's last entry, which
 // is so if the snapshot came from the leader, the log is dropped and begins
-// after the snapshot. After an error, the newest snapshot is still the old one,
+// after the snapshot, and the hard state's commit and term rise to it. After an
+// error the writer is aborted and the newest snapshot is still the old one,
 // unless the error is ErrFailed; then it is one of the two.
 func (w *SnapshotWriter) Commit() error {
+	err := w.commit()
+	if err != nil {
+		w.Abort()
+	}
+	return err
+}
+
+func (w *SnapshotWriter) commit() error {
 	if err := w.enter(); err != nil {
 		return err
 	}
@@ -198,6 +207,7 @@ func (w *SnapshotWriter) finish() error {
 func (d *Disk) adopt(m manifest) error {
 	d.mu.Lock()
 	d.snap = m
+	d.hard = raised(d.hard, m.position)
 	keep := d.log.has(m.position)
 	d.mu.Unlock()
 	if keep {
