@@ -3,6 +3,7 @@ package etcd
 import (
 	"iter"
 	"math"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
@@ -60,12 +61,28 @@ func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 		}
 		last.Count = res.Count
 	} else {
-		pairs := v.KV.Ascend(string(r.Key), string(r.RangeEnd), r.Revision)
+		pairs, err := streamed(r, v.KV)
+		if err != nil {
+			return api.Error(err)
+		}
 		if err := sendParts(r, stream, pairs, last); err != nil {
 			return err
 		}
 	}
 	return stream.Send(&pb.RangeStreamResponse{RangeResponse: last})
+}
+
+// streamed returns what a stream is made of. Only the order of keys can be
+// streamed as it is; etcd takes any other target without an order, too, and
+// that is gathered and sorted first.
+func streamed(r *pb.RangeRequest, v *mvcc.View) (iter.Seq[*mvcc.KeyValue], error) {
+	if r.SortTarget == pb.RangeRequest_KEY {
+		return v.Ascend(string(r.Key), string(r.RangeEnd), r.Revision), nil
+	}
+	o := rangeOptions(r)
+	o.Limit = 0 // sendParts counts and cuts
+	res, err := v.Range(string(r.Key), string(r.RangeEnd), o)
+	return slices.Values(res.KVs), err
 }
 
 // sendParts sends all parts but the last, and fills that one.
