@@ -57,7 +57,7 @@ func crashes(t *testing.T, seed uint64, steps, every int) (*history, []crash) {
 		if err := w.step(); err != nil {
 			t.Fatalf("seed %d step %d: %v", seed, i, err)
 		}
-		if i == steps/2 { // through a clean stop, and the flush of Open
+		if i%(steps/6) == 0 { // through a clean stop, and the flush of Open
 			if err := w.d.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func crashes(t *testing.T, seed uint64, steps, every int) (*history, []crash) {
 // the old one or the new one. The opened clone then works on and is cut again.
 func TestCrash(t *testing.T) {
 	total := 0
-	for seed := range uint64(8 * *rounds) {
+	for seed := range uint64(6 * *rounds) {
 		h, all := crashes(t, seed, 120, 12)
 		total += len(all)
 		for i, c := range all {

@@ -165,6 +165,9 @@ func (g *guard) opening(op, name string, f func() (vfs.File, error)) (vfs.File, 
 
 // Create implements vfs.FS.
 func (g *guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := g.settle(name); err != nil {
+		return nil, err
+	}
 	return g.opening("create", name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
@@ -222,12 +225,32 @@ func (g *guard) Link(oldname, newname string) error {
 // Remove implements vfs.FS. Its errors go back: a file that should be gone is
 // removed by the next Open.
 func (g *guard) Remove(name string) error {
+	if err := g.settle(name); err != nil {
+		return err
+	}
 	return g.harmless(func() error { return g.FS.Remove(name) })
 }
 
 // RemoveAll implements vfs.FS.
 func (g *guard) RemoveAll(name string) error {
 	return g.harmless(func() error { return g.FS.RemoveAll(name) })
+}
+
+// settle syncs the directory before a marker in it is made or removed. A marker
+// is a file whose name says which manifest is the current one. Pebble v2.1.7
+// makes the manifest and its marker, removes the old marker, and syncs the
+// directory once, at the end: a power cut before that may leave a marker without
+// its manifest (cockroachdb/pebble#5825), or no marker at all, which reads as a
+// new database.
+func (g *guard) settle(name string) error {
+	if !strings.HasPrefix(g.PathBase(name), "marker.") {
+		return nil
+	}
+	dir, err := g.OpenDir(g.PathDir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Lock implements vfs.FS. It locks nothing: Disk holds the lock itself, so that

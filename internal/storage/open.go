@@ -167,7 +167,32 @@ func (d *Disk) takeLock() error {
 	}
 }
 
+// checkMarker refuses a database whose files are there, but not the marker that
+// says which manifest is current: Pebble would begin a new one among them.
+func (d *Disk) checkMarker() error {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return err
+	}
+	data := ""
+	for _, n := range names {
+		if strings.HasPrefix(n, "marker.manifest.") {
+			return nil
+		}
+		if strings.HasSuffix(n, ".log") || strings.HasSuffix(n, ".sst") {
+			data = n
+		}
+	}
+	if data != "" {
+		return fmt.Errorf("%w: there is %s, but no marker.manifest file", ErrCorrupt, data)
+	}
+	return nil
+}
+
 func (d *Disk) openPebble() error {
+	if err := d.checkMarker(); err != nil {
+		return err
+	}
 	cache := pebble.NewCache(d.cfg.CacheBytes)
 	defer cache.Unref()
 	db, err := pebble.Open(d.dir, d.options(cache))

@@ -73,21 +73,34 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// TestNewerPebble: a format of Pebble's own that is not known yet.
-func TestNewerPebble(t *testing.T) {
+// TestNoMarker: a database without its marker is not taken for a new one.
+func TestNoMarker(t *testing.T) {
 	fs := vfs.NewMem()
 	mustClose(t, mustBootstrap(t, testConfig(fs)))
+	removeMarker(t, fs, "marker.manifest.")
+	wantOpen(t, testConfig(fs), ErrCorrupt, "marker.manifest", "keep a copy")
+}
+
+func removeMarker(t *testing.T, fs vfs.FS, prefix string) {
+	t.Helper()
 	names, err := fs.List("data/db")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range names {
-		if strings.HasPrefix(n, "marker.format-version.") {
+		if strings.HasPrefix(n, prefix) {
 			if err := fs.Remove("data/db/" + n); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+}
+
+// TestNewerPebble: a format of Pebble's own that is not known yet.
+func TestNewerPebble(t *testing.T) {
+	fs := vfs.NewMem()
+	mustClose(t, mustBootstrap(t, testConfig(fs)))
+	removeMarker(t, fs, "marker.format-version.")
 	f, err := fs.Create("data/db/marker.format-version.000099.999", "")
 	if err != nil {
 		t.Fatal(err)
