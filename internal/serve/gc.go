@@ -12,6 +12,9 @@ import (
 const (
 	usualPercent  = 50
 	smallestSlack = 64 << 20
+	// smallestHeap is the heap that Go starts from. To go below it here would
+	// raise Go's own minimum, which is as many percent of it.
+	smallestHeap = 4 << 20
 )
 
 // tuneGC sets how often the collector runs, unless the user did by GOGC.
@@ -47,7 +50,7 @@ func watchCycle(f func(int)) {
 
 // gcPercent returns the percentage for a heap of live bytes.
 func gcPercent(live uint64) int {
-	return int(max(usualPercent, smallestSlack*100/max(live, 1<<20)))
+	return int(max(usualPercent, smallestSlack*100/max(live, smallestHeap)))
 }
 
 // differs reports whether going from b to a is worth stopping the world for.

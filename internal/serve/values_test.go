@@ -112,7 +112,7 @@ func TestNearest(t *testing.T) {
 // and for half of what lives when much does.
 func TestGCPercent(t *testing.T) {
 	for live, want := range map[uint64]int{
-		0: 6400, 1 << 20: 6400, 64 << 20: 100, 128 << 20: 50, 1 << 40: 50,
+		0: 1600, 1 << 20: 1600, 8 << 20: 800, 64 << 20: 100, 128 << 20: 50, 1 << 40: 50,
 	} {
 		if got := gcPercent(live); got != want {
 			t.Errorf("%d bytes: %d%%, want %d%%", live, got, want)

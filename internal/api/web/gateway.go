@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -82,12 +81,18 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
+	// Not a deadline of the connection alone: net/http would then cancel the
+	// request without the reason.
+	late := time.AfterFunc(g.patience, func() {
+		cancel(errTooSlow)
+		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
+	})
+	defer late.Stop()
 	r = r.WithContext(ctx)
 	r.Body = &body{
 		ReadCloser: r.Body, limit: g.limit, left: g.limit, fail: cancel,
-		arrived: func() { _ = control.SetReadDeadline(time.Time{}) },
+		duplex: isDuplex(r.URL.Path), arrived: func() { late.Stop() },
 	}
-	_ = control.SetReadDeadline(time.Now().Add(g.patience))
 	g.mux.ServeHTTP(w, r)
 }
 
@@ -101,9 +106,10 @@ func isDuplex(path string) bool {
 type body struct {
 	io.ReadCloser
 	limit, left int64
-	broken      error // of the connection
+	broken      bool // the connection failed
 	fail        context.CancelCauseFunc
-	arrived     func() // lifts the deadline: what follows may take its time
+	duplex      bool   // more messages may follow, at any time
+	arrived     func() // ends the wait for the message
 }
 
 // Read implements io.Reader.
@@ -114,8 +120,12 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.left)]
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
-	if err != nil && !errors.Is(err, io.EOF) {
-		b.broken = err
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		b.arrived()
+	default:
+		b.broken = true
 	}
 	return n, err
 }
@@ -150,13 +160,16 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		b.left = b.limit
 		err := dec.Decode(v)
-		b.arrived()
 		switch {
-		case err == nil || errors.Is(err, io.EOF):
-			return err
-		case errors.Is(b.broken, os.ErrDeadlineExceeded):
-			err = errTooSlow
-		case b.broken != nil:
+		case err == nil && b.duplex:
+			b.arrived()
+			return nil
+		case err == nil:
+			// To its end, which not every call of the gateway looks for, and while
+			// the wait is still bounded.
+			_, _ = io.Copy(io.Discard, b)
+			return nil
+		case errors.Is(err, io.EOF) || b.broken:
 			return err
 		case !errors.Is(err, errTooLarge):
 			err = fmt.Errorf("malformed JSON in request: %w", err)
@@ -177,11 +190,6 @@ func cause(ctx context.Context, err error) error {
 		return &runtime.HTTPStatusError{
 			HTTPStatus: http.StatusRequestEntityTooLarge,
 			Err:        status.Error(codes.ResourceExhausted, why.Error()),
-		}
-	case errors.Is(why, errTooSlow):
-		return &runtime.HTTPStatusError{
-			HTTPStatus: http.StatusRequestTimeout,
-			Err:        status.Error(codes.DeadlineExceeded, why.Error()),
 		}
 	}
 	return status.Error(codes.InvalidArgument, why.Error())

@@ -112,13 +112,15 @@ func TestGatewayTooLarge(t *testing.T) {
 // nothing for ever; one that sent it may wait as long as the member takes.
 func TestGatewayHalfOpen(t *testing.T) {
 	s := start(t, func(o *Options) { o.bodyTimeout = 50 * time.Millisecond })
-	for _, path := range []string{"/v3/kv/put", "/v3/watch"} {
+	for _, c := range []struct{ path, part string }{
+		{"/v3/kv/put", ""}, {"/v3/kv/put", "{"}, {"/v3/kv/put", `{"key":"YQ=="}`}, {"/v3/watch", "{"},
+	} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: h\r\n"+
-			"Content-Length: 99\r\n\r\n{")
+		_, err = io.WriteString(conn, "POST "+c.path+" HTTP/1.1\r\nHost: h\r\n"+
+			"Content-Length: 99\r\n\r\n"+c.part)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +130,9 @@ func TestGatewayHalfOpen(t *testing.T) {
 		}
 		text, _ := io.ReadAll(got.Body)
 		_ = conn.Close()
-		if got.StatusCode != http.StatusRequestTimeout ||
-			!strings.Contains(string(text), `{"code":4,"message":"web: request body did not`) {
-			t.Errorf("%s: %d %s", path, got.StatusCode, text)
+		if got.StatusCode != http.StatusBadRequest ||
+			!strings.Contains(string(text), `{"code":3,"message":"web: request body did not`) {
+			t.Errorf("%v: %d %s", c, got.StatusCode, text)
 		}
 	}
 	d := watch(t, s)
