@@ -1,21 +1,23 @@
 #!/bin/bash
 # Runs the live tests of Debian's python3-etcd3gw against a server that stands
-# in etcd's place: gateway.sh PATH. They want it on port 2379. Prints results in
-# the form of Go tests.
+# in etcd's place: gateway.sh install, then gateway.sh PATH. They want it on port
+# 2379. Prints results in the form of Go tests.
 set -euo pipefail
 
-server=$1
 here=$(cd "$(dirname "$0")" && pwd)
 packages=(python3-etcd3gw python3-testtools python3-oslotest)
 
-if ! dpkg -s "${packages[@]}" >/dev/null 2>&1; then
+if [ "$1" = install ]; then
+  dpkg -s "${packages[@]}" >/dev/null 2>&1 && exit
   sudo=
   [ "$(id -u)" = 0 ] || sudo=sudo
-  $sudo apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends \
-    "${packages[@]}" >&2
+  $sudo apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    "${packages[@]}"
+  exit
 fi
 
+server=$1
 if (exec 3<>/dev/tcp/127.0.0.1/2379) 2>/dev/null; then
   echo "gateway: something else listens on port 2379" >&2
   exit 1

@@ -39,7 +39,7 @@ case $suite in common|e2e|gateway|all) ;; *) usage ;; esac
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/leasehold-outside/$version
 mkdir -p "$cache"
-# The suites use fixed ports, so there is one run at a time.
+# One run at a time: the suites may share ports, and they wait with time limits.
 exec 9>"$cache/lock"
 flock 9
 
@@ -76,6 +76,19 @@ place_server() {
   (cd "$repo" && go build -o "$work/verdict" ./test/outside/verdict)
 }
 
+# isolated runs a command in a network of its own, where only loopback exists and
+# every port is free: the suites use fixed ports, which another process may hold.
+# Where the kernel does not allow that, it runs it in ours.
+isolated() {
+  if unshare -n ip link set lo up 2>/dev/null; then
+    unshare -n sh -c 'ip link set lo up && exec "$@"' isolated "$@"
+  elif unshare -rn ip link set lo up 2>/dev/null; then
+    unshare -rn sh -c 'ip link set lo up && exec "$@"' isolated "$@"
+  else
+    "$@"
+  fi
+}
+
 # run_go_suite NAME DEFAULT-SELECTION
 run_go_suite() {
   local name=$1 run=${selection:-$2} skip=
@@ -87,7 +100,8 @@ run_go_suite() {
   # crash leaves a test that did not end.
   (
     cd "$(cat "$cache/source")/$name"
-    E2E_TEST_MINIMAL=true TMPDIR=$work "$cache/$name.test" "${args[@]}" 2>&1 || true
+    export E2E_TEST_MINIMAL=true TMPDIR=$work
+    isolated "$cache/$name.test" "${args[@]}" 2>&1 || true
   ) | tee "$work/$name.log" | if [ -n "$verbose" ]; then cat; else progress; fi
   judge "$name"
 }
@@ -124,7 +138,8 @@ if [ "$suite" = e2e ] || [ "$suite" = all ]; then
 fi
 if [ "$suite" = gateway ] || [ "$suite" = all ]; then
   say "suite gateway: Debian's python3-etcd3gw"
-  { "$here/gateway.sh" "$work/bin/etcd" 2>&1 || true; } | tee "$work/gateway.log" |
+  "$here/gateway.sh" install >&2
+  { isolated "$here/gateway.sh" "$work/bin/etcd" 2>&1 || true; } | tee "$work/gateway.log" |
     if [ -n "$verbose" ]; then cat; else progress; fi
   judge gateway
 fi
