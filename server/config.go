@@ -391,10 +391,14 @@ func (c Config) checkTLS() error {
 		tls            TLS
 		urls           []url.URL
 	}{
-		{"client", "--cert-file and --key-file, or --auto-tls", c.ClientTLS,
-			slices.Concat(c.URLs.ListenClient, c.URLs.ListenClientHTTP, c.URLs.ListenMetrics)},
-		{"peer", "--peer-cert-file and --peer-key-file, or --peer-auto-tls", c.PeerTLS,
-			c.URLs.ListenPeer},
+		{
+			"client", "--cert-file and --key-file, or --auto-tls", c.ClientTLS,
+			slices.Concat(c.URLs.ListenClient, c.URLs.ListenClientHTTP, c.URLs.ListenMetrics),
+		},
+		{
+			"peer", "--peer-cert-file and --peer-key-file, or --peer-auto-tls", c.PeerTLS,
+			c.URLs.ListenPeer,
+		},
 	} {
 		options := listen.TLS(side.tls)
 		if err := options.Validate(); err != nil {

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	pb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 )
 
@@ -145,7 +146,7 @@ func open(t *testing.T, conf *tls.Config) *port {
 	pb.RegisterHealthServer(gs, health.NewServer())
 	hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			w.Header().Set("X-Way", "net/http")
+			w.Header().Set("X-Way", " by net/http")
 			gs.ServeHTTP(w, r)
 			return
 		}
@@ -190,7 +191,8 @@ func (p *port) note(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next 
 	return next(ctx, req)
 }
 
-// call makes a gRPC call and returns who the server took the caller for.
+// call makes a gRPC call and returns who the server took the caller for, and
+// the way it took if that was not gRPC's own.
 func (p *port) call(t *testing.T, creds credentials.TransportCredentials) (string, error) {
 	t.Helper()
 	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(creds))
@@ -198,10 +200,13 @@ func (p *port) call(t *testing.T, creds credentials.TransportCredentials) (strin
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := pb.NewHealthClient(conn).Check(t.Context(), &pb.HealthCheckRequest{}); err != nil {
+	var header metadata.MD
+	_, err = pb.NewHealthClient(conn).Check(t.Context(), &pb.HealthCheckRequest{},
+		grpc.Header(&header))
+	if err != nil {
 		return "", err
 	}
-	return <-p.cn, nil
+	return <-p.cn + strings.Join(header.Get("x-way"), ""), nil
 }
 
 // get fetches the page and returns the protocol it came by.
@@ -247,7 +252,7 @@ func TestTLSPort(t *testing.T) {
 	}
 	both := a.client(alice)
 	both.NextProtos = []string{"h2", "http/1.1"}
-	if who, err := p.call(t, credentials.NewTLS(both)); err != nil || who != "alice" {
+	if who, err := p.call(t, credentials.NewTLS(both)); err != nil || who != "alice by net/http" {
 		t.Errorf("gRPC that offers h2 and http/1.1: %q, %v", who, err)
 	}
 	for want, tr := range map[string]*http.Transport{
@@ -415,15 +420,20 @@ func TestTLSErrors(t *testing.T) {
 	}
 	empty := a.write("empty.pem", "NOTHING", nil)
 	for want, opts := range map[string]TLS{
-		"no certificate":         {},
-		"needs a key file":       with(func(c *TLS) { c.KeyFile = "" }),
-		"other way round":        with(func(c *TLS) { c.CertFile = "" }),
-		"missing.pem":            with(func(c *TLS) { c.CertFile = a.path("missing.pem") }),
-		"private key does not":   with(func(c *TLS) { a.issue("x", "x"); c.KeyFile = a.path("x.key") }),
-		"missing-ca.pem":         with(func(c *TLS) { c.TrustedCAFile = a.path("missing-ca.pem") }),
-		"holds no PEM":           with(func(c *TLS) { c.TrustedCAFile = empty }),
-		"missing-crl":            with(func(c *TLS) { c.ClientCertAuth = true; c.CRLFile = "missing-crl" }),
-		"revocation list":        with(func(c *TLS) { c.ClientCertAuth = true; c.CRLFile = empty }),
+		"no certificate":   {},
+		"needs a key file": with(func(c *TLS) { c.KeyFile = "" }),
+		"other way round":  with(func(c *TLS) { c.CertFile = "" }),
+		"missing.pem":      with(func(c *TLS) { c.CertFile = a.path("missing.pem") }),
+		"private key does not": with(func(c *TLS) {
+			a.issue("x", "x")
+			c.KeyFile = a.path("x.key")
+		}),
+		"missing-ca.pem": with(func(c *TLS) { c.TrustedCAFile = a.path("missing-ca.pem") }),
+		"holds no PEM":   with(func(c *TLS) { c.TrustedCAFile = empty }),
+		"missing-crl": with(func(c *TLS) {
+			c.ClientCertAuth, c.CRLFile = true, "missing-crl"
+		}),
+		"revocation list":        with(func(c *TLS) { c.ClientCertAuth, c.CRLFile = true, empty }),
 		"unknown cipher suite":   with(func(c *TLS) { c.CipherSuites = []string{"ROT13"} }),
 		`"TLS1.4" is not one of`: with(func(c *TLS) { c.MaxVersion = "TLS1.4" }),
 		"is above highest": with(func(c *TLS) {

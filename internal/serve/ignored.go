@@ -27,8 +27,10 @@ const (
 // they work.
 var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
-	{name: "initial-election-tick-advance", def: "true", isBool: true,
-		why: "a member alone elects itself at once"},
+	{
+		name: "initial-election-tick-advance", def: "true", isBool: true,
+		why: "a member alone elects itself at once",
+	},
 	{name: "max-snapshots", def: "5", why: "one snapshot is kept"},
 	{name: "max-wals", def: "5", why: "the log is cut after every snapshot"},
 	{name: "memory-mlock", def: "false", isBool: true, why: "the state is in memory; switch swap off"},
@@ -63,8 +65,10 @@ var ignored = []ignoredFlag{
 	{name: "client-key-file", why: inProcess},
 	{name: "peer-client-cert-file", why: "members show --peer-cert-file to each other"},
 	{name: "peer-client-key-file", why: "members show --peer-cert-file to each other"},
-	{name: "peer-skip-client-san-verification", def: "false", isBool: true,
-		why: "host names in members' certificates are checked only against --peer-cert-allowed-hostname"},
+	{
+		name: "peer-skip-client-san-verification", def: "false", isBool: true,
+		why: "host names in members' certificates are checked only against --peer-cert-allowed-hostname",
+	},
 	{name: "auth-token", def: "simple", why: noAuth},
 	{name: "bcrypt-cost", def: "10", why: noAuth},
 	{name: "auth-token-ttl", def: "300", why: noAuth},
@@ -85,8 +89,10 @@ var ignored = []ignoredFlag{
 	{name: "compaction-sleep-interval", why: "compaction does not hold up writers"},
 	{name: "max-learners", def: "1", why: "the number of learners is not limited"},
 	{name: "downgrade-check-time", why: "there is no older version to go back to"},
-	{name: "force-new-cluster", def: "false", isBool: true,
-		why: "restore a snapshot to make a new cluster"},
+	{
+		name: "force-new-cluster", def: "false", isBool: true,
+		why: "restore a snapshot to make a new cluster",
+	},
 	{name: "unsafe-no-fsync", def: "false", isBool: true, why: "what is acknowledged is synced"},
 	{name: "cluster-active-size", hidden: true, why: noOldFlag},
 	{name: "cluster-remove-delay", hidden: true, why: noOldFlag},

@@ -138,8 +138,10 @@ func TestSyntax(t *testing.T) {
 		{"--quota-backend-bytes=-1", quota, int64(-1)},
 		{"--quota-backend-bytes=1000", quota, int64(1000)},
 		{"--auto-compaction-retention 3", retained, 3 * time.Hour},
-		{"--snapshot-count=0", func(c server.Config) any { return c.Raft.SnapshotCount },
-			uint64(10_000)},
+		{
+			"--snapshot-count=0", func(c server.Config) any { return c.Raft.SnapshotCount },
+			uint64(10_000),
+		},
 		{"--max-concurrent-streams 5", func(c server.Config) any {
 			return c.GRPC.MaxConcurrentStreams
 		}, uint32(5)},
@@ -150,10 +152,14 @@ func TestSyntax(t *testing.T) {
 		{"--host-whitelist a,b,a", func(c server.Config) any {
 			return strings.Join(c.HTTP.HostWhitelist, "+")
 		}, "a+b"},
-		{"--initial-cluster-state existing", func(c server.Config) any { return c.Cluster.State },
-			server.ExistingCluster},
-		{"--tls-min-version TLS1.3", func(c server.Config) any { return c.PeerTLS.MinVersion },
-			"TLS1.3"},
+		{
+			"--initial-cluster-state existing", func(c server.Config) any { return c.Cluster.State },
+			server.ExistingCluster,
+		},
+		{
+			"--tls-min-version TLS1.3", func(c server.Config) any { return c.PeerTLS.MinVersion },
+			"TLS1.3",
+		},
 	} {
 		o := try(t, nil, strings.Fields(c.line)...)
 		if o.err != nil {
@@ -259,11 +265,15 @@ func TestAdvertised(t *testing.T) {
 		{"", "http://localhost:2379", "http://localhost:2380"},
 		{"--listen-client-urls http://127.0.0.1:9", "http://127.0.0.1:9", "http://localhost:2380"},
 		{"--listen-peer-urls http://0.0.0.0:9", "http://localhost:2379", "http://myhost:9"},
-		{"--listen-client-urls http://[::]:9,http://0.0.0.0:9,http://:9", "http://myhost:9",
-			"http://localhost:2380"},
+		{
+			"--listen-client-urls http://[::]:9,http://0.0.0.0:9,http://:9", "http://myhost:9",
+			"http://localhost:2380",
+		},
 		{"--listen-client-urls unix://a:1", "unix://a:1", "http://localhost:2380"},
-		{"--listen-client-urls http://0.0.0.0:9 --advertise-client-urls http://x:9", "http://x:9",
-			"http://localhost:2380"},
+		{
+			"--listen-client-urls http://0.0.0.0:9 --advertise-client-urls http://x:9", "http://x:9",
+			"http://localhost:2380",
+		},
 	} {
 		o := try(t, nil, strings.Fields(c.line)...)
 		if o.err != nil {

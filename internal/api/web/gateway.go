@@ -41,7 +41,11 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 				UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
 			}},
 		}),
-		runtime.WithErrorHandler(replyError),
+		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
+			m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error,
+		) {
+			runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, cause(r.Context(), err))
+		}),
 		runtime.WithStreamErrorHandler(func(ctx context.Context, err error) *status.Status {
 			return status.Convert(cause(ctx, err))
 		}),
@@ -193,10 +197,4 @@ func cause(ctx context.Context, err error) error {
 		}
 	}
 	return status.Error(codes.InvalidArgument, why.Error())
-}
-
-func replyError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler,
-	w http.ResponseWriter, r *http.Request, err error,
-) {
-	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, cause(r.Context(), err))
 }

@@ -42,10 +42,14 @@ func TestGateway(t *testing.T) {
 		},
 		{"POST", "/v3beta/kv/put", `{"key":""}`, 400, `"message":"etcdserver: key is not provided"`},
 		{"POST", "/v3/kv/put", ``, 400, `{"code":3,"message":"etcdserver: key is not provided"}`},
-		{"POST", "/v3/kv/put", `{"key":"Zm9`, 400,
-			`"message":"malformed JSON in request: unexpected EOF"`},
-		{"POST", "/v3/kv/put", `hello`, 400,
-			`"message":"malformed JSON in request: invalid character`},
+		{
+			"POST", "/v3/kv/put", `{"key":"Zm9`, 400,
+			`"message":"malformed JSON in request: unexpected EOF"`,
+		},
+		{
+			"POST", "/v3/kv/put", `hello`, 400,
+			`"message":"malformed JSON in request: invalid character`,
+		},
 		{"POST", "/v3/kv/put", `[]`, 400, `"message":"malformed JSON in request: `},
 		{"POST", "/v3/kv/put", `{"key":5}`, 400, `invalid value for bytes field key`},
 		{"POST", "/v3/kv/put", `{"key":"*"}`, 400, `invalid value for bytes field key`},
@@ -56,12 +60,16 @@ func TestGateway(t *testing.T) {
 		{"POST", "/v3/nothing", `{}`, 404, `{"code":5,"message":"Not Found"}`},
 		{"GET", "/nothing", ``, 404, `{"code":5,"message":"Not Found"}`},
 		{"GET", "/", ``, 404, `{"code":5,"message":"Not Found"}`},
-		{"POST", "/v3/lease/keepalive", `{"ID":"7"} {"ID":8}`, 200,
+		{
+			"POST", "/v3/lease/keepalive", `{"ID":"7"} {"ID":8}`, 200,
 			`{"result":{` + jsonHeader + `,"ID":"7","TTL":"9"}}` + "\n" +
-				`{"result":{` + jsonHeader + `,"ID":"8","TTL":"9"}}` + "\n"},
+				`{"result":{` + jsonHeader + `,"ID":"8","TTL":"9"}}` + "\n",
+		},
 		{"POST", "/v3/lease/keepalive", `{"ID":`, 400, `malformed JSON in request: unexpected EOF`},
-		{"POST", "/v3/watch", `{"create_request":{"key":"ZmFpbA=="}}`, 200,
-			`{"error":{"code":11,"message":"etcdserver: mvcc: required revision has been compacted"}}`},
+		{
+			"POST", "/v3/watch", `{"create_request":{"key":"ZmFpbA=="}}`, 200,
+			`{"error":{"code":11,"message":"etcdserver: mvcc: required revision has been compacted"}}`,
+		},
 	} {
 		got := s.ask(t, c.method, c.path, c.body)
 		text := strings.ReplaceAll(got.body, "\u00a0", " ") // protojson's, at random

@@ -28,8 +28,10 @@ func TestHealth(t *testing.T) {
 		{&state{noLeader: true}, "/health", 503, `{"health":"false","reason":"RAFT NO LEADER"}` + "\n"},
 		{&state{noLeader: true}, "/health?serializable=true", 200, `{"health":"true","reason":""}`},
 		{noQuorum, "/health", 503, `{"health":"false","reason":"RANGE ERROR:no quorum"}` + "\n"},
-		{&state{quorum: errors.New(`a "b"`)}, "/health", 503,
-			`{"health":"false","reason":"RANGE ERROR:a \"b\""}` + "\n"},
+		{
+			&state{quorum: errors.New(`a "b"`)}, "/health", 503,
+			`{"health":"false","reason":"RANGE ERROR:a \"b\""}` + "\n",
+		},
 		{noQuorum, "/health?serializable=true", 200, `{"health":"true","reason":""}`},
 
 		{&state{}, "/livez", 200, "ok\n"},
@@ -45,11 +47,15 @@ func TestHealth(t *testing.T) {
 			"[-]linearizable_read failed: no quorum\n[+]non_learner ok\n\n"},
 		{noQuorum, "/readyz?exclude=linearizable_read&exclude=nonsense", 200, "ok\n"},
 		{noQuorum, "/readyz/serializable_read", 200, "ok\n"},
-		{corrupt, "/readyz/data_corruption", 503,
-			"[-]data_corruption failed: alarm activated: CORRUPT\n\n"},
+		{
+			corrupt, "/readyz/data_corruption", 503,
+			"[-]data_corruption failed: alarm activated: CORRUPT\n\n",
+		},
 		{full, "/readyz", 200, "ok\n"},
-		{&state{learner: true}, "/readyz/non_learner", 503,
-			"[-]non_learner failed: not supported for learner\n\n"},
+		{
+			&state{learner: true}, "/readyz/non_learner", 503,
+			"[-]non_learner failed: not supported for learner\n\n",
+		},
 		{&state{}, "/readyz/nonsense", 404, `{"code":5,"message":"Not Found"}`},
 	} {
 		h := NewStatus(Options{Health: c.state})
@@ -69,8 +75,10 @@ func TestPages(t *testing.T) {
 		status       int
 		kind, body   string
 	}{
-		{"GET", "/version", 200, "application/json",
-			`{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"}`},
+		{
+			"GET", "/version", 200, "application/json",
+			`{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"}`,
+		},
 		{"GET", "/metrics", 200, "text/plain", "leases 42\n"},
 		{"POST", "/health", 405, "text/plain", "Method Not Allowed\n"},
 		{"POST", "/version", 405, "text/plain", "Method Not Allowed\n"},
