@@ -31,6 +31,9 @@ const firstIndex = 1
 // boot opens the data directory, founding the cluster if it is empty, and
 // loads the state from the newest snapshot.
 func boot(c Config) (*storage.Disk, *fsm.Machine, error) {
+	if err := refuseHalfRestored(c.DataDir); err != nil {
+		return nil, nil, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
+	}
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, Logger: c.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
@@ -108,13 +111,7 @@ func writeFirst(disk *storage.Disk, members []fsm.Member, c fsm.Config) error {
 	for _, n := range members {
 		m.AddMember(n)
 	}
-	// The hard state goes first: with it alone the next start comes here again.
-	err := disk.Append(nil, &raftpb.HardState{
-		Term: new(uint64(firstIndex)), Vote: new(uint64(0)), Commit: new(uint64(firstIndex)),
-	}, true)
-	if err != nil {
-		return err
-	}
+	// Committing the snapshot sets the hard state to its index and term, in the same step.
 	return writeSnapshot(disk, m.Image(), confState(members))
 }
 
