@@ -46,27 +46,18 @@ func boot(c Config) (*storage.Disk, *fsm.Machine, error) {
 }
 
 func load(disk *storage.Disk, c Config) (*fsm.Machine, error) {
-	members, err := founders(c)
-	if err != nil {
-		return nil, err
-	}
-	id, ok := disk.Identity()
-	if !ok {
-		if id, err = found(disk, c, members); err != nil {
-			return nil, fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
-		}
-	}
+	_, founded := disk.Identity()
 	snap, err := disk.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	if raft.IsEmptySnap(snap) {
-		// A crash between the identity and the first snapshot.
-		if err := writeFirst(disk, members, machineConfig(c)); err != nil {
-			return nil, fmt.Errorf("write the first snapshot: %w", err)
+	// Identity without snapshot is what a crash in the middle leaves.
+	if !founded || raft.IsEmptySnap(snap) {
+		if err := found(disk, c, founded); err != nil {
+			return nil, fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
 		}
 	}
-	return restore(disk, machineConfig(c), id)
+	return restore(disk, machineConfig(c))
 }
 
 // founders returns the members that found the cluster, in ID order.
@@ -85,24 +76,35 @@ func founders(c Config) ([]fsm.Member, error) {
 	return members, nil
 }
 
-// found gives an empty data directory its identity and its first snapshot.
-func found(disk *storage.Disk, c Config, members []fsm.Member) (storage.Identity, error) {
-	if c.Cluster.State == ExistingCluster {
-		return storage.Identity{}, fmt.Errorf("%w: the data directory is empty and "+
-			"--initial-cluster-state is existing; this release cannot join a cluster", ErrConfig)
+// found gives an empty data directory its identity, unless it got that far
+// before, and its first snapshot.
+func found(disk *storage.Disk, c Config, identified bool) error {
+	if err := c.CheckBootstrap(); err != nil {
+		return err
 	}
-	id := storage.Identity{
+	if c.Cluster.State == ExistingCluster {
+		return fmt.Errorf("%w: the data directory is empty and --initial-cluster-state is "+
+			"existing; this release cannot join a cluster", ErrConfig)
+	}
+	members, err := founders(c)
+	if err != nil {
+		return err
+	}
+	if !identified {
+		if err := identify(disk, c, members); err != nil {
+			return err
+		}
+	}
+	return writeFirst(disk, members, machineConfig(c))
+}
+
+// identify makes disk this member's, among the founders of a cluster.
+func identify(disk *storage.Disk, c Config, members []fsm.Member) error {
+	return disk.Bootstrap(storage.Identity{
 		Cluster: clusterID(members), Name: c.Name,
 		Member:           memberID(c.InitialMembers()[c.Name], c.Cluster.Token),
 		CreatedUnixMilli: time.Now().UnixMilli(),
-	}
-	if !slices.ContainsFunc(members, func(m fsm.Member) bool { return m.ID == id.Member }) {
-		return id, fmt.Errorf("%w: --initial-cluster does not name this member, %q", ErrConfig, c.Name)
-	}
-	if err := disk.Bootstrap(id, confState(members)); err != nil {
-		return id, err
-	}
-	return id, nil
+	}, confState(members))
 }
 
 func writeFirst(disk *storage.Disk, members []fsm.Member, c fsm.Config) error {
@@ -115,7 +117,7 @@ func writeFirst(disk *storage.Disk, members []fsm.Member, c fsm.Config) error {
 	return writeSnapshot(disk, m.Image(), confState(members))
 }
 
-func restore(disk *storage.Disk, c fsm.Config, id storage.Identity) (*fsm.Machine, error) {
+func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 	r, err := disk.OpenSnapshot()
 	if err != nil {
 		return nil, fmt.Errorf("open the snapshot: %w", err)

@@ -18,8 +18,10 @@ func TestFoundingIsRepeatable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := found(disk, c, members)
-	if err != nil {
+	id := storage.Identity{
+		Cluster: clusterID(members), Member: members[0].ID, Name: c.Name,
+	}
+	if err := disk.Bootstrap(id, confState(members)); err != nil {
 		t.Fatal(err)
 	}
 	if err := disk.Close(); err != nil { // as far as it got

@@ -25,6 +25,10 @@ import (
 // that are under way before it cuts them off.
 const stopTimeout = 3 * time.Second
 
+// handshakeTimeout is how long a client may take, after the first bytes of an
+// HTTP/2 connection, for the rest of its handshake.
+const handshakeTimeout = 10 * time.Second
+
 // frontend is everything that listens.
 type frontend struct {
 	mux     *listen.Mux
@@ -63,6 +67,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		"name", s.cfg.Name, "version", version.Version,
 		"listen-client-urls", urlStrings(s.cfg.URLs.ListenClient),
 		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member))
+	close(s.ready)
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
 	return nil
@@ -82,7 +87,8 @@ func (s *Server) listen(
 		conn: conn, end: end, stop: make(chan struct{}),
 	}
 	options := s.apiOptions(f.stop)
-	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options), grpc.Creds(listen.Credentials()))...)
+	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
+		grpc.Creds(listen.Credentials()), grpc.ConnectionTimeout(handshakeTimeout))...)
 	etcd.Register(f.grpc, s.node, options)
 	pages := s.webOptions(f)
 	handler, err := web.New(httpCtx, pages)

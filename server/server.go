@@ -27,6 +27,7 @@ type Server struct {
 	core    *core
 	node    *node
 	rpcs    *rpcMetrics
+	ready   chan struct{}
 	stopped chan struct{}
 	once    sync.Once
 }
@@ -43,7 +44,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, stopped: make(chan struct{}), rpcs: new(rpcMetrics)}
+	s := &Server{cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), rpcs: new(rpcMetrics)}
 	if s.core, err = newCore(cfg, disk, machine); err != nil {
 		return nil, errors.Join(err, disk.Close())
 	}
@@ -100,6 +101,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.once.Do(func() { err = s.run(ctx) })
 	return err
 }
+
+// Ready returns a channel that is closed when the member begins to serve.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Close lets go of the data directory of a Server that was never run.
 func (s *Server) Close() error {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/grpclog"
 
@@ -106,7 +107,20 @@ func runMember(ctx context.Context, cfg server.Config) error {
 	if err != nil {
 		return err
 	}
+	go notify(ctx, s.Ready())
 	return s.Run(ctx)
+}
+
+// notify tells systemd, if it started us, that the member serves and that it
+// stops: for units of Type=notify, which Debian's of etcd is.
+func notify(ctx context.Context, ready <-chan struct{}) {
+	select {
+	case <-ready:
+		_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+		<-ctx.Done()
+		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	case <-ctx.Done():
+	}
 }
 
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
