@@ -146,10 +146,21 @@ func (d *decoder) record() mvcc.Record {
 // Restore builds a Machine from the chunks that Encode wrote; next returns
 // them in order and ok=false after the last.
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
+	return rebuild(c, next, func(*restorer, *lease.State) error { return nil })
+}
+
+// rebuild is Restore with a chance to change the header's numbers before
+// anything is built on them.
+func rebuild(
+	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
+) (*Machine, error) {
 	m := New(c)
 	r := &restorer{m: m, next: next}
 	state, err := r.head()
 	if err != nil {
+		return nil, err
+	}
+	if err := change(r, &state); err != nil {
 		return nil, err
 	}
 	m.store, err = mvcc.Restore(r.revision, r.compacted, r.all())

@@ -1,0 +1,85 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"leasehold.dev/lease"
+)
+
+// ErrRevision means that a revision cannot be raised as far as was asked.
+var ErrRevision = errors.New("fsm: revision out of range")
+
+// tokenGenerationShift is where in a token its generation begins.
+const tokenGenerationShift = 48
+
+// Refounding says how the state of one cluster becomes the first state of
+// another.
+type Refounding struct {
+	// Members are the founders of the new cluster, in place of the old members.
+	Members []Member
+	// Above is a token that every later one is to exceed. If it is not above
+	// the tokens given out before, the next generation begins instead.
+	Above lease.Token
+	// BumpRevision is added to the revision, so that clients who saw revisions
+	// after the backup was taken do not see them again with other contents.
+	BumpRevision int64
+	// MarkCompacted compacts at the new revision, so that those clients are told
+	// to read anew instead of waiting for events that never come.
+	MarkCompacted bool
+}
+
+// Refound builds a Machine from a snapshot of another cluster, as [Restore]
+// does: the same keys, leases and history, with other members and with tokens
+// that never repeat one of the past (T27). The alarms of the old members are
+// gone. Index and term go on from the snapshot's.
+func Refound(
+	c Config, f Refounding, next func() (chunk []byte, ok bool, err error),
+) (*Machine, error) {
+	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
+		if f.BumpRevision < 0 || r.revision > math.MaxInt64-f.BumpRevision {
+			return fmt.Errorf("%w: %d raised by %d", ErrRevision, r.revision, f.BumpRevision)
+		}
+		r.revision += f.BumpRevision
+		return f.raise(s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	clear(m.members)
+	clear(m.alarms)
+	for _, n := range f.Members {
+		m.AddMember(n)
+	}
+	if rev := m.store.Revision(); f.MarkCompacted && m.store.Compacted() < rev {
+		if err := m.store.Compact(rev); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// raise moves the tokens up.
+//
+// The generation alone, counted, would not do: two restores of one backup
+// would both get the next, and give out the same tokens to two lives of the
+// cluster. So the caller names a token that grows with time.
+func (f *Refounding) raise(s *lease.State) error {
+	for i := range s.Leases {
+		if t := s.Leases[i].Token; uint64(t) > s.LastToken {
+			return fmt.Errorf("%w: lease %d has token %#x, the last is %#x",
+				ErrCorrupt, s.Leases[i].ID, t, s.LastToken)
+		}
+	}
+	if uint64(f.Above) > s.LastToken {
+		s.LastToken, s.Generation = uint64(f.Above), uint64(f.Above>>tokenGenerationShift)
+		return nil
+	}
+	if s.Generation >= math.MaxUint64>>tokenGenerationShift {
+		return fmt.Errorf("%w: generation %d is the last", ErrCorrupt, s.Generation)
+	}
+	s.Generation++
+	s.LastToken = s.Generation << tokenGenerationShift
+	return nil
+}

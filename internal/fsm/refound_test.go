@@ -1,0 +1,216 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// refounded returns what f makes of a snapshot of m.
+func refounded(t testing.TB, m *Machine, f Refounding) (*Machine, error) {
+	t.Helper()
+	all := chunks(t, m)
+	r, err := Refound(Config{}, f, func() ([]byte, bool, error) {
+		if len(all) == 0 {
+			return nil, false, nil
+		}
+		c := all[0]
+		all = all[1:]
+		return c, true, nil
+	})
+	if err == nil {
+		r.checkInvariants()
+	}
+	return r, err
+}
+
+func mustRefound(t testing.TB, m *Machine, f Refounding) *Machine {
+	t.Helper()
+	r, err := refounded(t, m, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// full returns a machine with something of everything.
+func full(t testing.TB) *Machine {
+	t.Helper()
+	m := New(Config{})
+	m.AddMember(Member{ID: 1, Name: "old", PeerURLs: []string{"http://old:1"}})
+	for i := range 5 {
+		grant(t, m, lease.ID(i+1))
+		mustApply(t, m, &Put{Key: fmt.Sprint("k", i), Value: []byte("v"), Lease: lease.ID(i + 1)})
+	}
+	mustApply(t, m, &Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 2, Token: 2, Remaining: 1500}}})
+	mustApply(t, m, &DeleteRange{Key: "k4"})
+	mustApply(t, m, &Compact{Revision: 3})
+	return m
+}
+
+// Keys, history and leases come over as they are; members are the new ones, and
+// the alarms of the old ones are gone.
+func TestRefoundKeepsTheState(t *testing.T) {
+	m := full(t)
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
+	r := mustRefound(t, m, Refounding{Members: []Member{{ID: 7, Name: "new"}}})
+	if r.Index() != m.Index() || r.View().Term != m.View().Term {
+		t.Errorf("index %d term %d, want %d and %d",
+			r.Index(), r.View().Term, m.Index(), m.View().Term)
+	}
+	want, _, err := m.View().KV.Hash(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := r.View().KV.Hash(0); err != nil || got != want {
+		t.Errorf("hash of the keys %x, %v; want %x", got, err, want)
+	}
+	equal := func(a, b lease.Info) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	if a, b := slices.Collect(m.Lessor().Leases()), slices.Collect(r.Lessor().Leases()); !slices.EqualFunc(a, b, equal) {
+		t.Errorf("leases %v\nwant %v", b, a)
+	}
+	if l, _ := r.Lessor().Lookup(2); l.Remaining != 1500 || l.TTL != 5000 {
+		t.Errorf("the checkpointed lease is %+v", l)
+	}
+	if v := r.View(); len(v.Members) != 1 || v.Members[0].Name != "new" || len(v.Alarms) != 0 {
+		t.Errorf("members %v, alarms %v", v.Members, v.Alarms)
+	}
+	if got, want := r.View().KV.Compacted(), m.View().KV.Compacted(); got != want {
+		t.Errorf("compacted %d, want %d", got, want)
+	}
+	mustApply(t, r, &Put{Key: "next"})
+	if got, want := r.View().KV.Revision(), m.View().KV.Revision()+1; got != want {
+		t.Errorf("the next revision is %d, want %d", got, want)
+	}
+}
+
+// T27, L5: whatever token the caller names, even none, later tokens are above all
+// that the snapshot knows of, and above the one named.
+func TestRefoundRaisesTokens(t *testing.T) {
+	m := full(t)
+	last := grant(t, m, 100)
+	for _, c := range []struct {
+		name        string
+		above, want lease.Token
+	}{
+		{"none", 0, 1<<48 + 1},
+		{"one below the last", last - 1, 1<<48 + 1},
+		{"the last", last, 1<<48 + 1},
+		{"one above the last", last + 1, last + 2},
+		{"a generation", 9 << 48, 9<<48 + 1},
+		{"inside a generation", 9<<48 + 77, 9<<48 + 78},
+		{"the last generation", 1<<64 - 1<<20, 1<<64 - 1<<20 + 1},
+	} {
+		r := mustRefound(t, m, Refounding{Above: c.above})
+		if got := grant(t, r, 200); got != c.want || got <= last || got <= c.above {
+			t.Errorf("%s: the next token is %#x, want %#x", c.name, got, c.want)
+		}
+		if l, ok := r.Lessor().Lookup(100); !ok || l.Token != last {
+			t.Errorf("%s: a lease of the snapshot got another token: %+v", c.name, l)
+		}
+	}
+}
+
+// Lives that begin with one snapshot do not share tokens, nor do their children.
+func TestTokensNeverRepeatAcrossRefounding(t *testing.T) {
+	seen := make(map[lease.Token]string)
+	id := lease.ID(1000)
+	live := func(name string, m *Machine) *Machine {
+		for range 20 {
+			id++
+			token := grant(t, m, id)
+			if other := seen[token]; other != "" {
+				t.Errorf("T27: token %#x in life %s and in %s", token, other, name)
+			}
+			seen[token] = name
+		}
+		return m
+	}
+	first := full(t)
+	backup := mustRefound(t, first, Refounding{}) // any copy of it
+	backup = restored(t, backup)
+	live("first", first)
+	b := live("second", mustRefound(t, backup, Refounding{Above: 5<<48 + 1<<20}))
+	live("third", mustRefound(t, backup, Refounding{Above: 5<<48 + 2<<20}))
+	live("child of the second", mustRefound(t, b, Refounding{Above: 5<<48 + 3<<20}))
+	live("with a clock behind", mustRefound(t, b, Refounding{Above: 1}))
+	live("a day later", mustRefound(t, backup, Refounding{Above: 7 << 48}))
+}
+
+// The last generation cannot be raised: an error, not tokens from the start.
+func TestRefoundAtTheLastGeneration(t *testing.T) {
+	m := mustRefound(t, full(t), Refounding{Above: math.MaxUint64 - 1})
+	if _, err := refounded(t, m, Refounding{Above: 1}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A raised revision leaves the data as it is, and what comes next is above;
+// marking it compacted makes the past unreadable.
+func TestRefoundBumpsTheRevision(t *testing.T) {
+	m := full(t)
+	before := m.View().KV.Revision()
+	r := mustRefound(t, m, Refounding{BumpRevision: 1_000_000})
+	if got := r.View().KV.Revision(); got != before+1_000_000 {
+		t.Errorf("revision %d", got)
+	}
+	if kv := r.View().KV.Get("k1"); kv == nil || kv.ModRevision > before {
+		t.Errorf("k1 is %+v", kv)
+	}
+	mustApply(t, r, &Put{Key: "next"})
+	if kv := r.View().KV.Get("next"); kv.ModRevision != before+1_000_001 {
+		t.Errorf("the next put is revision %d", kv.ModRevision)
+	}
+
+	r = mustRefound(t, m, Refounding{BumpRevision: 10, MarkCompacted: true})
+	if got := r.View().KV.Compacted(); got != before+10 {
+		t.Errorf("compacted %d, want %d", got, before+10)
+	}
+	if err := r.View().KV.Check(before); err == nil {
+		t.Error("the revision before can be read")
+	}
+	if value(r, "k1") != "v" {
+		t.Error("compaction took a live key")
+	}
+	again := restored(t, r) // and it is a state like any other
+	if hash(t, again) != hash(t, r) {
+		t.Error("restored to another state")
+	}
+	// Compacting where it is compacted already is no error.
+	if got := mustRefound(t, r, Refounding{MarkCompacted: true}).View().KV.Compacted(); got != before+10 {
+		t.Errorf("compacted %d, want %d", got, before+10)
+	}
+
+	for _, bump := range []int64{-1, math.MaxInt64} {
+		if _, err := refounded(t, m, Refounding{BumpRevision: bump}); !errors.Is(err, ErrRevision) {
+			t.Errorf("raised by %d: error %v", bump, err)
+		}
+	}
+}
+
+// Raising the tokens must not hide that a lease has one that was never given out.
+func TestRefoundRefusesTokensFromTheFuture(t *testing.T) {
+	s := lease.State{LastToken: 5, Leases: []lease.Info{{Token: 6}}}
+	if err := (&Refounding{Above: 1 << 50}).raise(&s); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A snapshot that ends early is refused here too.
+func TestRefoundRefusesPartOfASnapshot(t *testing.T) {
+	all := chunks(t, full(t))
+	all[0] = all[0][:len(all[0])-3]
+	given := false
+	_, err := Refound(Config{}, Refounding{}, func() ([]byte, bool, error) {
+		first := !given
+		given = true
+		return all[0], first, nil
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,190 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/lease"
+)
+
+// ErrNotEmpty means that a backup was to be restored into a directory that
+// holds something.
+var ErrNotEmpty = errors.New("server: the data directory is not empty")
+
+// errHalfRestored means that a restore was cut off.
+var errHalfRestored = errors.New("server: a restore into this data directory was cut off; " +
+	"remove the directory and restore again")
+
+// restoring is the name of a file that lies in a data directory while a
+// backup is restored into it. What a killed restore leaves behind must not be
+// taken for a new member and served.
+const restoring = "RESTORING"
+
+// RestoreOptions change how a backup is restored.
+type RestoreOptions struct {
+	// SkipHash accepts a backup whose SHA-256 is missing or wrong. Its chunks
+	// have checksums of their own, which are checked all the same.
+	SkipHash bool
+	// BumpRevision is added to the revision of the backup, so that clients who
+	// saw later revisions never see them again with other contents.
+	BumpRevision int64
+	// MarkCompacted compacts at the newest revision, so that watches of before are
+	// told to begin anew.
+	MarkCompacted bool
+}
+
+// Restore makes a new data directory, c.DataDir, from a backup. The directory
+// must not exist or must be empty, else the error is [ErrNotEmpty]; what is not
+// a whole backup is an [ErrBackup], and leaves nothing behind.
+//
+// The member is the founder of a new cluster, with ids made from c as at any
+// first start. Keys, history and leases are those of the backup; a lease begins
+// its full TTL, or what was left of it when last checkpointed, when the member
+// starts to serve. Revisions go on from the backup's. Fencing tokens go on above
+// all that can have been given out before, whatever was done with the backup
+// (T27), as long as the wall clock is not behind that of earlier restores.
+func Restore(r io.Reader, c Config, o RestoreOptions) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	members, err := founders(c)
+	if err != nil {
+		return err
+	}
+	existed, err := checkEmpty(c.DataDir)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	m, err := readBackup(r, c, o, fsm.Refounding{
+		Members: members, Above: tokenAt(now),
+		BumpRevision: o.BumpRevision, MarkCompacted: o.MarkCompacted,
+	})
+	if err != nil {
+		return err
+	}
+	if err := refound(m, c, members); err != nil {
+		err = fmt.Errorf("restore into %q: %w", c.DataDir, err)
+		return errors.Join(err, undo(c.DataDir, existed))
+	}
+	return nil
+}
+
+// tokenAt is a token that no cluster has reached by the time t, if it began
+// with tokens made here or with 1: the generation is the day, and the counter
+// begins with the millisecond of the day, with room for a million grants in each.
+// So two restores of one backup do not give out the same tokens either, which
+// a count of restores would not prevent: both would be the backup's next.
+func tokenAt(t time.Time) lease.Token {
+	const day = 24 * 60 * 60 * 1000
+	ms := max(t.UnixMilli(), 0)
+	return lease.Token(min(ms/day, 1<<16-1)<<48 | ms%day<<20)
+}
+
+// checkEmpty refuses a directory that holds something. (A file in its place is
+// an error too.)
+func checkEmpty(dir string) (existed bool, err error) {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	for _, e := range entries {
+		if e.Name() == restoring {
+			return true, fmt.Errorf("%w: %s", errHalfRestored, dir)
+		}
+	}
+	if len(entries) > 0 {
+		return true, fmt.Errorf("%w: %s", ErrNotEmpty, dir)
+	}
+	return true, nil
+}
+
+// readBackup reads and checks all of a backup before anything is written.
+func readBackup(r io.Reader, c Config, o RestoreOptions, f fsm.Refounding) (*fsm.Machine, error) {
+	b, err := newBackupReader(r)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fsm.Refound(machineConfig(c), f, b.next)
+	if err != nil {
+		return nil, asBackupError(err)
+	}
+	return m, b.finish(!o.SkipHash)
+}
+
+// refound writes m as the first state of a new cluster.
+func refound(m *fsm.Machine, c Config, members []fsm.Member) (err error) {
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return err
+	}
+	marker := filepath.Join(c.DataDir, restoring)
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		return err
+	}
+	// The directory itself may be new too, and a crash must not lose its name.
+	for _, dir := range []string{c.DataDir, filepath.Dir(c.DataDir)} {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	disk, err := storage.Open(storage.Config{Dir: c.DataDir, Logger: c.Logger})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeRefounded(disk, m, c, members), disk.Close()); err != nil {
+		return err
+	}
+	if err := os.Remove(marker); err != nil {
+		return err
+	}
+	return syncDir(c.DataDir)
+}
+
+func writeRefounded(disk *storage.Disk, m *fsm.Machine, c Config, members []fsm.Member) error {
+	if err := identify(disk, c, members); err != nil {
+		return err
+	}
+	// Term and index go on from the backup's: clients see both in every answer.
+	// Committing the snapshot sets the hard state to them.
+	image := m.Image()
+	return writeSnapshot(disk, image, confState(members))
+}
+
+// undo takes away what a failed restore has made.
+func undo(dir string, existed bool) error {
+	if !existed {
+		return os.RemoveAll(dir)
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// refuseHalfRestored keeps a member from starting on what a restore that was
+// killed has left.
+func refuseHalfRestored(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, restoring)); err == nil {
+		return errHalfRestored
+	}
+	return nil
+}
