@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,6 +26,9 @@ import (
 // that are under way before it cuts them off.
 const stopTimeout = 3 * time.Second
 
+// cutOff is what the log says when a graceful stop had to.
+const cutOff = "cutting off calls that did not end in time"
+
 // handshakeTimeout is how long a client may take, after the first bytes of an
 // HTTP/2 connection, for the rest of its handshake.
 const handshakeTimeout = 10 * time.Second
@@ -39,6 +43,7 @@ type frontend struct {
 	group   group
 	end     context.CancelFunc // ends the HTTP requests under way
 	stop    chan struct{}      // closed when streams are to end
+	log     *slog.Logger
 }
 
 // serve listens, waits until the member is ready, says so, and serves until
@@ -84,7 +89,7 @@ func (s *Server) listen(
 	httpCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	f := &frontend{
 		mux:  listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger}),
-		conn: conn, end: end, stop: make(chan struct{}),
+		conn: conn, end: end, stop: make(chan struct{}), log: s.cfg.Logger,
 	}
 	options := s.apiOptions(f.stop)
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
@@ -240,7 +245,10 @@ func (s *Server) webOptions(f *frontend) web.Options {
 // way, and cuts off what takes too long.
 func (f *frontend) shutdown() {
 	close(f.stop)
-	timer := time.AfterFunc(stopTimeout, f.grpc.Stop)
+	timer := time.AfterFunc(stopTimeout, func() {
+		f.log.Warn(cutOff, "after", stopTimeout)
+		f.grpc.Stop()
+	})
 	defer timer.Stop()
 	f.end()
 	httpCtx, cancel := context.WithTimeout(context.Background(), stopTimeout)
