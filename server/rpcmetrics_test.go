@@ -2,14 +2,13 @@ package server
 
 import (
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"net"
-	"net/url"
 )
 
 // The pages of the same port answer, and its metrics count calls under the

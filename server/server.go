@@ -44,7 +44,10 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), rpcs: new(rpcMetrics)}
+	s := &Server{
+		cfg: cfg, rpcs: new(rpcMetrics),
+		ready: make(chan struct{}), stopped: make(chan struct{}),
+	}
 	if s.core, err = newCore(cfg, disk, machine); err != nil {
 		return nil, errors.Join(err, disk.Close())
 	}

@@ -28,7 +28,6 @@ type snapshotter struct {
 	metrics *metrics
 	count   uint64 // entries between two snapshots
 	tail    uint64 // entries kept before the snapshot, for members that lag
-	failed  func(error)
 
 	// These belong to the core's goroutine.
 	last, looked uint64 // index of the last snapshot, and of the last look

@@ -16,14 +16,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors are the member's own: they say why a request has no outcome,
-// or that its outcome is not known. All of them may be retried.
+// These errors are the member's own, next to those of package replica: they say
+// why a request has no outcome, or that its outcome is not known. All of them
+// may be retried.
 var (
-	// ErrNoLeader means that no leader is known; nothing was done.
-	ErrNoLeader = errors.New("member: no leader")
-	// ErrLeaderChanged means that leadership was lost with the request under way; it
-	// may or may not take effect.
-	ErrLeaderChanged = errors.New("member: leader changed")
 	// ErrTooManyRequests means that the queue is full; nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
 	// ErrStopped means that the member is stopping.
@@ -57,8 +53,6 @@ var wire = []struct{ from, to error }{
 	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests},
 	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied},
 
-	{ErrNoLeader, rpctypes.ErrGRPCNoLeader},
-	{ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
 	{ErrStopped, rpctypes.ErrGRPCStopped},
 	{ErrTimeout, rpctypes.ErrGRPCTimeout},

@@ -43,8 +43,6 @@ var known = map[string]error{
 	"replica.ErrLeaderChanged": replica.ErrLeaderChanged,
 	"replica.ErrOverloaded":    replica.ErrOverloaded,
 	"replica.ErrInternal":      replica.ErrInternal,
-	"api.ErrNoLeader":          ErrNoLeader,
-	"api.ErrLeaderChanged":     ErrLeaderChanged,
 	"api.ErrTooManyRequests":   ErrTooManyRequests,
 	"api.ErrStopped":           ErrStopped,
 	"api.ErrTimeout":           ErrTimeout,
@@ -132,7 +130,7 @@ func TestError(t *testing.T) {
 		{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
 		{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
 		{fmt.Errorf("%w: disk", fsm.ErrNoSpace), rpctypes.ErrGRPCNoSpace},
-		{ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 		{ErrTimeout, rpctypes.ErrGRPCTimeout},
 		{ErrStopped, rpctypes.ErrGRPCStopped},
 		{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
@@ -160,7 +158,7 @@ func TestProposalDeadline(t *testing.T) {
 		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
 		{fmt.Errorf("put: %w", context.DeadlineExceeded), rpctypes.ErrGRPCTimeout},
 		{context.Canceled, rpctypes.ErrGRPCCanceled},
-		{ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 	} {
 		if got := ProposalError(tt.err); status.Convert(got).Message() !=
 			status.Convert(tt.want).Message() {

@@ -437,7 +437,12 @@ func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 			i += min(i, 1)
 			return chunks[min(i, len(chunks)-1)], i < len(chunks), nil
 		},
-		"failing": func(i int) ([]byte, bool, error) { return chunks[i], true, map[bool]error{true: failing}[i == 2] },
+		"failing": func(i int) ([]byte, bool, error) {
+			if i == 2 {
+				return nil, false, failing
+			}
+			return chunks[i], true, nil
+		},
 	} {
 		i := -1
 		_, err := Restore(Config{}, func() ([]byte, bool, error) { i++; return give(i) })

@@ -50,7 +50,6 @@ type Replica struct {
 	primary bool   // and has applied an entry of term: its tracker runs
 
 	waiting   []*Proposal // not yet proposed to Raft
-	size      int         // about their encoded bytes
 	pending   []batch     // proposed, by index
 	appending int         // appends of entries that are not yet durable
 

@@ -166,8 +166,6 @@ func (p *pair) advance(now int64, again func(handle uint32) (int64, bool)) error
 	return nil
 }
 
-func never(uint32) (int64, bool) { return 0, false }
-
 // check compares everything that can be asked.
 func (p *pair) check(handles uint32) error {
 	if err := p.w.checkInvariants(); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 )
 
 // TestHeaders: every answer says which cluster, member and term it is from, and
@@ -66,7 +67,7 @@ func TestHeaders(t *testing.T) {
 func TestS1Confirm(t *testing.T) {
 	n := newNode(t)
 	n.put(t, "a", "1")
-	n.confirm = api.ErrNoLeader
+	n.confirm = replica.ErrNoLeader
 	c := serve(t, n, Options{})
 	ctx := ctx10(t)
 	weak := getOp("a", "")
@@ -126,8 +127,8 @@ func TestS1Confirm(t *testing.T) {
 // TestProposalErrors: what becomes of a command without an outcome.
 func TestProposalErrors(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
-		{api.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
-		{api.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 		{api.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
 		{api.ErrTimeout, rpctypes.ErrGRPCTimeout},
 		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},

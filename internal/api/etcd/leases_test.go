@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
 
@@ -135,7 +136,7 @@ func TestLeaseLeases(t *testing.T) {
 		t.Errorf("leases %v", ids)
 	}
 	n.mu.Lock()
-	n.confirm = api.ErrNoLeader
+	n.confirm = replica.ErrNoLeader
 	n.mu.Unlock()
 	_, err = c.LeaseLeases(ctx10(t), &pb.LeaseLeasesRequest{})
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
@@ -253,8 +254,8 @@ func TestKeepAliveBackPressure(t *testing.T) {
 // TestKeepAliveErrors: what is not the lease's end ends the stream.
 func TestKeepAliveErrors(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
-		{api.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
-		{api.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 		{api.ErrStopped, rpctypes.ErrGRPCStopped},
 	} {
 		n := newNode(t)
