@@ -54,6 +54,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	if err := c.CheckBootstrap(); err != nil {
+		return err
+	}
 	members, err := founders(c)
 	if err != nil {
 		return err
@@ -62,9 +65,8 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
 	m, err := readBackup(r, c, o, fsm.Refounding{
-		Members: members, Above: tokenAt(now),
+		Members: members, Above: tokenAt(time.Now()),
 		BumpRevision: o.BumpRevision, MarkCompacted: o.MarkCompacted,
 	})
 	if err != nil {

@@ -229,7 +229,9 @@ func (r *restorer) tag() byte {
 
 func (r *restorer) head() (lease.State, error) {
 	var state lease.State
-	if t := r.tag(); t != tagHeader {
+	if t := r.tag(); r.err != nil {
+		return state, r.err
+	} else if t != tagHeader {
 		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
 	}
 	if v := r.d.byte(); v != snapshotVersion {

@@ -1,0 +1,287 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// machineWith returns a state with leases, keys and n values of 100 kB.
+func machineWith(t testing.TB, n int) *fsm.Machine {
+	t.Helper()
+	m := fsm.New(machineConfig(DefaultConfig()))
+	m.Begin(1, 1)
+	m.AddMember(fsm.Member{ID: 1, Name: "old"})
+	do := func(c fsm.Command) {
+		t.Helper()
+		if r := m.Apply(c); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	for i := range 3 {
+		do(&fsm.Grant{Terms: lease.Terms{ID: lease.ID(i + 1), TTL: 60_000}})
+		do(&fsm.Put{Key: fmt.Sprint("k", i), Value: []byte("v"), Lease: lease.ID(i + 1)})
+	}
+	do(&fsm.DeleteRange{Key: "k2"})
+	for i := range n {
+		do(&fsm.Put{Key: fmt.Sprint("large", i), Value: make([]byte, 100<<10)})
+	}
+	return m
+}
+
+// backupOf returns a backup as the API sends it.
+func backupOf(t testing.TB, m *fsm.Machine) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := writeBackup(t.Context(), &b, m.Image()); err != nil {
+		t.Fatal(err)
+	}
+	return sealed(b.Bytes())
+}
+
+// sealed returns body with its SHA-256.
+func sealed(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return append(slices.Clip(body), sum[:]...)
+}
+
+// read reads a backup as Restore does.
+func read(b []byte, o RestoreOptions) error {
+	_, err := readBackup(bytes.NewReader(b), DefaultConfig(), o, fsm.Refounding{})
+	return err
+}
+
+// The length is what clients of etcd tell a whole snapshot by.
+func TestBackupIsWholeSectors(t *testing.T) {
+	for n := range 3 {
+		if b := backupOf(t, machineWith(t, n)); len(b)%512 != sha256.Size {
+			t.Errorf("%d large values: %d bytes, %d over whole sectors", n, len(b), len(b)%512)
+		}
+	}
+	for size, want := range map[int64]int64{0: 0, 1: 511, 511: 1, 512: 0, 513: 511} {
+		if got := padding(size); got != want {
+			t.Errorf("padding(%d) = %d, want %d", size, got, want)
+		}
+	}
+}
+
+// Every byte counts: whichever is changed, the backup is refused; even if the
+// SHA-256 is made to match, or is not looked at.
+func TestChangedBackupIsRefused(t *testing.T) {
+	good := backupOf(t, machineWith(t, 0))
+	if err := read(good, RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := BackupStatus(bytes.NewReader(good)); err != nil {
+		t.Fatal(err)
+	}
+	body := len(good) - sha256.Size
+	for i := range good {
+		bad := slices.Clone(good)
+		bad[i] ^= 1 << (i % 8)
+		if err := read(bad, RestoreOptions{}); !errors.Is(err, ErrBackup) {
+			t.Errorf("byte %d changed: error %v", i, err)
+		}
+		err := read(bad, RestoreOptions{SkipHash: true})
+		if i < body && !errors.Is(err, ErrBackup) || i >= body && err != nil {
+			t.Errorf("byte %d changed, hash skipped: error %v", i, err)
+		}
+		if i >= body {
+			continue
+		}
+		if err := read(sealed(bad[:body]), RestoreOptions{}); !errors.Is(err, ErrBackup) {
+			t.Errorf("byte %d changed, SHA-256 made anew: error %v", i, err)
+		}
+		if _, err := BackupStatus(bytes.NewReader(bad)); !errors.Is(err, ErrBackup) {
+			t.Errorf("byte %d changed: status says %v", i, err)
+		}
+	}
+}
+
+// borders are the offsets at which the chunks of a backup begin, and the end.
+func borders(b []byte) []int {
+	at := []int{0, len(backupMagic)}
+	for i := len(backupMagic); ; {
+		n := int(binary.BigEndian.Uint32(b[i:]))
+		if n == 0 {
+			return append(at, i+4)
+		}
+		i += 8 + n
+		at = append(at, i)
+	}
+}
+
+// A backup that ends early is refused wherever it ends, at a chunk's border or
+// beside one, with the SHA-256 of what is left or without.
+func TestCutBackupIsRefused(t *testing.T) {
+	good := backupOf(t, machineWith(t, 40))
+	all := borders(good)
+	if len(all) < 6 {
+		t.Fatalf("%d borders; the test needs several chunks", len(all))
+	}
+	all = append(all, len(good)-sha256.Size, len(good)-1)
+	for _, border := range all {
+		for _, at := range []int{border - 1, border, border + 1, border + 4, border + 8} {
+			if at < 0 || at >= len(good) {
+				continue
+			}
+			cut := good[:at]
+			if err := read(cut, RestoreOptions{}); !errors.Is(err, ErrBackup) {
+				t.Errorf("cut at %d: error %v", at, err)
+			}
+			if at == len(good)-sha256.Size {
+				continue // sealed again it is whole
+			}
+			if err := read(sealed(cut), RestoreOptions{}); !errors.Is(err, ErrBackup) {
+				t.Errorf("cut at %d and sealed: error %v", at, err)
+			}
+			whole := at > len(good)-sha256.Size // but for the SHA-256
+			err := read(cut, RestoreOptions{SkipHash: true})
+			if whole && err != nil || !whole && !errors.Is(err, ErrBackup) {
+				t.Errorf("cut at %d, hash skipped: error %v", at, err)
+			}
+		}
+	}
+	// A chunk that is missing, doubled or out of its place is noticed as well,
+	// although each of them has its checksum.
+	all = borders(good)
+	end := all[len(all)-1]
+	for i := 1; i+2 < len(all); i++ {
+		before, chunk, after := good[:all[i]], good[all[i]:all[i+1]], good[all[i+1]:end]
+		for name, body := range map[string][]byte{
+			"missing": slices.Concat(before, after),
+			"doubled": slices.Concat(before, chunk, chunk, after),
+			"later":   slices.Concat(before, after[:len(after)-4], chunk, after[len(after)-4:]),
+		} {
+			if name == "later" && i+3 == len(all) {
+				continue // the last chunk is in its place
+			}
+			body = append(body, make([]byte, padding(int64(len(body))))...)
+			if err := read(sealed(body), RestoreOptions{}); !errors.Is(err, ErrBackup) {
+				t.Errorf("chunk %d %s: error %v", i, name, err)
+			}
+		}
+	}
+}
+
+// What cannot be read is not the backup's fault, and said to be neither.
+func TestBackupThatCannotBeRead(t *testing.T) {
+	good := backupOf(t, machineWith(t, 0))
+	failing := errors.New("input/output error")
+	for _, at := range []int{0, 5, len(backupMagic), 100, len(good) - 100, len(good) - 5} {
+		r := &failAfter{bytes.NewReader(good[:at]), failing}
+		_, err := readBackup(r, DefaultConfig(), RestoreOptions{}, fsm.Refounding{})
+		if !errors.Is(err, failing) || errors.Is(err, ErrBackup) {
+			t.Errorf("failing at %d: %v", at, err)
+		}
+	}
+	slow := iotest.OneByteReader(bytes.NewReader(good))
+	if _, err := BackupStatus(slow); err != nil {
+		t.Errorf("read byte by byte: %v", err)
+	}
+}
+
+// failAfter gives an error in the place of the end.
+type failAfter struct {
+	r   *bytes.Reader
+	err error
+}
+
+func (f *failAfter) Read(p []byte) (int, error) {
+	if f.r.Len() == 0 {
+		return 0, f.err
+	}
+	return f.r.Read(p)
+}
+
+// The words for what is no backup at all lead on.
+func TestNoBackup(t *testing.T) {
+	bolt := make([]byte, 4096)
+	copy(bolt[16:], "\xed\xda\x0c\xed")
+	huge := binary.BigEndian.AppendUint32([]byte(backupMagic), 1<<31)
+	cut := binary.BigEndian.AppendUint32([]byte(backupMagic), maxBackupChunk)
+	cut = append(cut, 1, 2, 3, 4, 5)
+	good := backupOf(t, machineWith(t, 0))
+	for _, c := range []struct {
+		name string
+		b    []byte
+		want string
+	}{
+		{"etcd's", bolt, "etcdctl make-mirror"},
+		{"nothing", nil, "does not begin with"},
+		{"text", []byte("hello"), "does not begin with"},
+		{"another version", []byte("leasehold backup 2\n\x00\x00\x00\x00"), "does not begin with"},
+		{"a huge chunk", huge, "a chunk of 2147483648 bytes at byte 19"},
+		{"a chunk that is not there", cut, "ends early, after 28 bytes"},
+		{"more after the end", append(slices.Clip(good), 0), "more bytes follow"},
+		{"no SHA-256", good[:len(good)-sha256.Size], "SHA-256 at its end is missing"},
+		{"no chunks", sealed(make512(backupMagic)), "snapshot has no header"},
+	} {
+		err := read(c.b, RestoreOptions{})
+		if !errors.Is(err, ErrBackup) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// make512 returns a sector that begins with s.
+func make512(s string) []byte { return append([]byte(s), make([]byte, 512-len(s))...) }
+
+// FuzzBackupReader: no input makes the reader fail in another way than with an
+// ErrBackup, or take what is not whole.
+func FuzzBackupReader(f *testing.F) {
+	good := backupOf(f, machineWith(f, 0))
+	f.Add(good)
+	f.Add(good[:len(good)-32])
+	f.Add([]byte(backupMagic))
+	f.Add(make512(backupMagic))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// With the checksums made right, what is behind them is reached.
+		for _, body := range [][]byte{b, resummed(b)} {
+			r, err := newBackupReader(bytes.NewReader(body))
+			if err == nil {
+				var m *fsm.Machine
+				if m, err = fsm.Restore(fsm.Config{}, r.next); err == nil {
+					err = r.finish(false)
+				} else if !errors.Is(err, fsm.ErrCorrupt) && !errors.Is(err, ErrBackup) {
+					t.Fatalf("error of another kind: %v", err)
+				} else {
+					continue
+				}
+				if err == nil { // then it is a state that can be saved again
+					if serr := read(backupOf(t, m), RestoreOptions{}); serr != nil {
+						t.Fatalf("restored, but not again: %v", serr)
+					}
+				}
+			}
+			if err != nil && !errors.Is(err, ErrBackup) {
+				t.Fatalf("error of another kind: %v", err)
+			}
+		}
+	})
+}
+
+// resummed returns b with the checksums of its chunks corrected.
+func resummed(b []byte) []byte {
+	b = slices.Clone(b)
+	for i := len(backupMagic); i+8 <= len(b); {
+		n := int(binary.BigEndian.Uint32(b[i:]))
+		if n == 0 || n > len(b)-i-8 {
+			break
+		}
+		binary.BigEndian.PutUint32(b[i+4:], crc32.Checksum(b[i+8:i+8+n], castagnoli))
+		i += 8 + n
+	}
+	return b
+}
