@@ -149,5 +149,15 @@ func (l *Lessor) Keys(id ID) []string {
 	return l.keys.keys(slot)
 }
 
+// KeyCount returns how many keys are attached to a lease, 0 if there is no such
+// lease. It costs O(1), so that a batch of expiries can be bounded by it.
+func (l *Lessor) KeyCount(id ID) int {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return 0
+	}
+	return int(l.keys.lists.get(slot).count)
+}
+
 // Attached returns the number of attached keys.
 func (l *Lessor) Attached() int { return len(l.keys.owner) }

@@ -14,7 +14,7 @@ func (r *Replica) expire() {
 		return
 	}
 	if !r.expiry.busy {
-		if due := r.lessor.Due(r.cfg.MaxExpire); len(due) > 0 {
+		if due := r.due(); len(due) > 0 {
 			r.expiry.busy = true
 			c := &fsm.Expire{Term: r.term, Leases: due}
 			decided := r.now
@@ -28,6 +28,22 @@ func (r *Replica) expire() {
 			r.proposeInternal(c, func(applied bool) { r.checkpointed(silent, applied) })
 		}
 	}
+}
+
+// due returns the leases that the next entry expires: at most MaxExpire, and
+// so few that they have at most twice as many keys, unless one alone has more
+// (T14). The others stay due.
+func (r *Replica) due() []lease.Due {
+	due := r.lessor.Due(r.cfg.MaxExpire)
+	keys := 0
+	for i, d := range due {
+		keys += r.lessor.KeyCount(d.ID)
+		if i > 0 && keys > 2*r.cfg.MaxExpire {
+			r.lessor.Reinstate(ids(due[i:], func(d lease.Due) lease.ID { return d.ID }))
+			return due[:i:i]
+		}
+	}
+	return due
 }
 
 // expired learns the outcome of an expiry. A proposal that Raft did not take

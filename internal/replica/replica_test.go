@@ -154,6 +154,30 @@ func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
+// T14: leases with many keys leave fewer to an entry; one with more than fit
+// goes alone, and whole.
+func TestExpiryIsBoundedByKeys(t *testing.T) {
+	m := lead(t) // MaxExpire is 4, so 8 keys
+	for id := lease.ID(1); id <= 4; id++ {
+		m.grant(id, 1000)
+		for k := range 5 {
+			m.do(&fsm.Put{Key: fmt.Sprint(id, "/", k), Lease: id})
+		}
+	}
+	m.grant(5, 1000)
+	for k := range 20 {
+		m.do(&fsm.Put{Key: fmt.Sprint("5/", k), Lease: 5})
+	}
+	before := m.entries
+	m.pass(3000)
+	if n := m.m.Lessor().Len(); n != 0 || m.m.View().KV.Len() != 0 {
+		t.Errorf("%d leases and %d keys left", n, m.m.View().KV.Len())
+	}
+	if got := m.entries - before; got < 5 {
+		t.Errorf("%d entries for 40 keys, of which 8 fit into one", got)
+	}
+}
+
 // T5: from the moment the leader decides, a renewal waits for the outcome and
 // does not succeed with the keys on their way out. T15: others do not wait.
 func TestRenewWhileExpiring(t *testing.T) {

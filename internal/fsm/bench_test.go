@@ -1,0 +1,85 @@
+package fsm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// filled returns a machine with n leases of random ids, each with a key.
+func filled(n int) *Machine {
+	m := New(Config{})
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range n {
+		id := lease.ID(rng.Int64())
+		m.Begin(uint64(i+1), 1)
+		m.Apply(&Grant{Terms: lease.Terms{ID: id, TTL: 60_000}})
+		m.Apply(&Put{Key: fmt.Sprintf("key/%016x", rng.Uint64()), Value: make([]byte, 64), Lease: id})
+		m.TakeChanges()
+	}
+	return m
+}
+
+// BenchmarkApplyPut is one put on a lease, decoded from an entry as the log
+// gives it, with a million other keys.
+func BenchmarkApplyPut(b *testing.B) {
+	for _, n := range []int{10_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := filled(n)
+			entry := encode(&Put{Key: "key/x", Value: make([]byte, 128)})
+			index := m.Index()
+			b.ReportAllocs()
+			for b.Loop() {
+				index++
+				m.Begin(index, 1)
+				commands, err := DecodeEntry(entry)
+				if err != nil {
+					b.Fatal(err)
+				}
+				m.Apply(commands[0])
+				m.TakeChanges()
+			}
+		})
+	}
+}
+
+// BenchmarkExpire is the end of leases with a key each, 512 to an entry.
+func BenchmarkExpire(b *testing.B) {
+	m := filled(b.N)
+	var due []lease.Due
+	for info := range m.lessor.Leases() {
+		due = append(due, lease.Due{ID: info.ID, Token: info.Token, Stamp: info.Stamp})
+	}
+	b.ResetTimer()
+	for len(due) > 0 {
+		n := min(512, len(due))
+		m.Begin(m.Index()+1, 1)
+		m.Apply(&Expire{Term: 1, Leases: due[:n]})
+		m.View()
+		m.TakeChanges()
+		due = due[n:]
+	}
+}
+
+// BenchmarkRestore is a restart: a million leases, each with a key.
+func BenchmarkRestore(b *testing.B) {
+	m := filled(1_000_000)
+	all := chunks(b, m)
+	m = nil
+	runtime.GC()
+	for b.Loop() {
+		i := -1
+		_, err := Restore(Config{}, func() ([]byte, bool, error) {
+			if i++; i == len(all) {
+				return nil, false, nil
+			}
+			return all[i], true, nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
