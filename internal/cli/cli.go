@@ -65,7 +65,8 @@ const (
 
 // Main runs the command that p.Args names and returns the exit code of the
 // process. The commands in more, such as serve, are provided by other packages
-// and do not take the flags of the client commands.
+// and do not take the flags of the client commands. One that has the name of a
+// family of ours, such as snapshot, adds its subcommands to that family.
 func Main(p Process, more ...*cobra.Command) int {
 	// Shortened commands ("compact", "lease time") are in the fingers of etcdctl's users.
 	cobra.EnablePrefixMatching = true
@@ -134,20 +135,38 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		root.AddGroup(&g)
 	}
 	a.flags.register(root)
+	a.addCommands(root)
+	more = addMore(root, more)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
 			return refuseClientFlags(cmd)
 		}
 		return a.flags.fromEnv(root.PersistentFlags(), a.getenv)
 	}
-	a.addCommands(root)
+	return root
+}
+
+// addMore adds commands of other packages, and returns those that are theirs.
+func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Command) {
+	families := make(map[string]*cobra.Command)
+	for _, c := range root.Commands() {
+		families[c.Name()] = c
+	}
 	for _, m := range more {
+		if family := families[m.Name()]; family != nil {
+			subs := m.Commands()
+			m.RemoveCommand(subs...)
+			family.AddCommand(subs...)
+			theirs = append(theirs, subs...)
+			continue
+		}
 		if m.GroupID == "" {
 			m.GroupID = groupServe
 		}
 		root.AddCommand(m)
+		theirs = append(theirs, m)
 	}
-	return root
+	return theirs
 }
 
 // isOneOf reports whether cmd is one of, or lies below one of, the commands of.

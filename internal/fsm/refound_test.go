@@ -46,7 +46,8 @@ func full(t testing.TB) *Machine {
 		grant(t, m, lease.ID(i+1))
 		mustApply(t, m, &Put{Key: fmt.Sprint("k", i), Value: []byte("v"), Lease: lease.ID(i + 1)})
 	}
-	mustApply(t, m, &Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 2, Token: 2, Remaining: 1500}}})
+	silent := []lease.Checkpoint{{ID: 2, Token: 2, Remaining: 1500}}
+	mustApply(t, m, &Checkpoint{Term: 1, Leases: silent})
 	mustApply(t, m, &DeleteRange{Key: "k4"})
 	mustApply(t, m, &Compact{Revision: 3})
 	return m
@@ -70,7 +71,8 @@ func TestRefoundKeepsTheState(t *testing.T) {
 		t.Errorf("hash of the keys %x, %v; want %x", got, err, want)
 	}
 	equal := func(a, b lease.Info) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-	if a, b := slices.Collect(m.Lessor().Leases()), slices.Collect(r.Lessor().Leases()); !slices.EqualFunc(a, b, equal) {
+	a, b := slices.Collect(m.Lessor().Leases()), slices.Collect(r.Lessor().Leases())
+	if !slices.EqualFunc(a, b, equal) {
 		t.Errorf("leases %v\nwant %v", b, a)
 	}
 	if l, _ := r.Lessor().Lookup(2); l.Remaining != 1500 || l.TTL != 5000 {
@@ -181,7 +183,8 @@ func TestRefoundBumpsTheRevision(t *testing.T) {
 		t.Error("restored to another state")
 	}
 	// Compacting where it is compacted already is no error.
-	if got := mustRefound(t, r, Refounding{MarkCompacted: true}).View().KV.Compacted(); got != before+10 {
+	r = mustRefound(t, r, Refounding{MarkCompacted: true})
+	if got := r.View().KV.Compacted(); got != before+10 {
 		t.Errorf("compacted %d, want %d", got, before+10)
 	}
 

@@ -1,0 +1,221 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/tw"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"leasehold.dev/server"
+)
+
+// SnapshotCommand returns the commands on the files that "leasehold snapshot
+// save" writes: restore and status, as etcdutl has them. They need no server.
+func SnapshotCommand() *cobra.Command {
+	c := &cobra.Command{Use: "snapshot <subcommand>", Short: "Restore and inspect snapshots"}
+	c.AddCommand(restoreCommand(), statusCommand())
+	return c
+}
+
+// wrongArgs is a mistake in the arguments of a command on snapshots. It has
+// the exit code of etcdutl.
+type wrongArgs struct {
+	text string
+	code int
+}
+
+// Error implements error.
+func (e *wrongArgs) Error() string { return e.text }
+
+// ExitCode is the exit code that goes with the error.
+func (e *wrongArgs) ExitCode() int { return e.code }
+
+// The exit codes of etcdutl.
+const (
+	exitBadFormat = 4
+	exitBadArgs   = 128
+)
+
+func restoreCommand() *cobra.Command {
+	cfg := server.DefaultConfig()
+	cfg.DataDir = ""
+	var o server.RestoreOptions
+	var bump uint64
+	c := &cobra.Command{
+		Use:   "restore <filename> --data-dir {output dir} [options]",
+		Short: "Restores a snapshot to a new data directory",
+		Long: "Restores a snapshot to a new data directory, from which \"leasehold serve\" starts the " +
+			"first\nmember of a new cluster. The file is one that \"leasehold snapshot save\" has " +
+			"written.",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &wrongArgs{"snapshot restore requires exactly one argument", exitBadArgs}
+			}
+			if bump > math.MaxInt64 {
+				return &wrongArgs{"--bump-revision is out of range", exitBadArgs}
+			}
+			if o.MarkCompacted != (bump > 0) {
+				return &wrongArgs{"--mark-compacted is required with --bump-revision, " +
+					"and goes with it only", exitBadArgs}
+			}
+			o.BumpRevision = int64(bump)
+			if cfg.DataDir == "" {
+				cfg.DataDir = cfg.Name + ".leasehold"
+			}
+			if err := restoreFile(args[0], cfg, o); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "restored %s to %s\n", args[0], cfg.DataDir)
+			return nil
+		},
+	}
+	fs := c.Flags()
+	fs.StringVar(&cfg.DataDir, "data-dir", "", "path to the output data directory "+
+		"(default NAME.leasehold)")
+	fs.StringVar(&cfg.Name, "name", cfg.Name, "human-readable name for this member")
+	addValue(fs, members{&cfg.Cluster.Initial}, "initial-cluster",
+		"members of the new cluster, NAME=URL (default this member alone)")
+	addValue(fs, urls{&cfg.URLs.AdvertisePeer}, "initial-advertise-peer-urls",
+		"this member's peer URLs, to advertise to the rest of the cluster")
+	fs.StringVar(&cfg.Cluster.Token, "initial-cluster-token", cfg.Cluster.Token,
+		"token of the new cluster")
+	fs.BoolVar(&o.SkipHash, "skip-hash-check", false,
+		"accept a snapshot whose SHA-256 is missing or wrong")
+	fs.Uint64Var(&bump, "bump-revision", 0, "how much to increase the latest revision")
+	fs.BoolVar(&o.MarkCompacted, "mark-compacted", false,
+		"compact at the increased revision, so that watches begin anew "+
+			"(with --bump-revision only, and required there)")
+	for _, name := range []string{"wal-dir", "initial-memory-map-size"} {
+		fs.String(name, "", "")
+		// Only a pflag without the name fails here.
+		_ = fs.MarkHidden(name)
+		_ = fs.MarkDeprecated(name, "it has no meaning for leasehold and is ignored")
+	}
+	return c
+}
+
+// pflagValue makes a value of package flag one of pflag's.
+type pflagValue struct {
+	value interface {
+		String() string
+		Set(string) error
+	}
+}
+
+func (v pflagValue) String() string     { return v.value.String() }
+func (v pflagValue) Set(s string) error { return v.value.Set(s) }
+func (v pflagValue) Type() string       { return "string" }
+
+func addValue(fs *pflag.FlagSet, v interface {
+	String() string
+	Set(string) error
+}, name, usage string,
+) {
+	fs.Var(pflagValue{v}, name, usage)
+}
+
+func restoreFile(path string, cfg server.Config, o server.RestoreOptions) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = server.Restore(f, cfg, o)
+	switch {
+	case errors.Is(err, server.ErrBackup):
+		return fmt.Errorf("%s: %w", path, err)
+	case errors.Is(err, server.ErrNotEmpty):
+		return fmt.Errorf("data-dir %q not empty or could not be read", cfg.DataDir)
+	}
+	return err
+}
+
+func statusCommand() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "status <filename>",
+		Short: "Gets the status of a snapshot file",
+		Long: `Gets the status of a snapshot file, after a check of every byte but the SHA-256 at its end.
+
+With --write-out simple the items are hash, revision, keys, size, version, leases. The hash is of
+the whole state: snapshots with equal hashes hold the same. The keys are those that exist, without
+their history.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &wrongArgs{"snapshot status requires exactly one argument", exitBadArgs}
+			}
+			show, ok := statusFormats[format]
+			if !ok {
+				return &wrongArgs{
+					fmt.Sprintf("%s not supported as output format", format), exitBadFormat,
+				}
+			}
+			f, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			info, err := server.BackupStatus(f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return show(c.OutOrStdout(), info)
+		},
+	}
+	c.Flags().StringVarP(&format, "write-out", "w", "simple",
+		"set the output format (fields, json, simple, table)")
+	return c
+}
+
+// statusFormats are the values of --write-out for status.
+var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
+	"simple": func(w io.Writer, i server.BackupInfo) error {
+		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d\n",
+			i.Hash, i.Revision, i.Keys, sizeText(i.Bytes), i.Version, i.Leases)
+		return err
+	},
+	"fields": func(w io.Writer, i server.BackupInfo) error {
+		_, err := fmt.Fprintf(w, "\"Hash\" : %d\n\"Revision\" : %d\n\"Keys\" : %d\n\"Size\" : %d\n"+
+			"\"Version\" : %s\n\"Leases\" : %d\n",
+			i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases)
+		return err
+	},
+	"json": func(w io.Writer, i server.BackupInfo) error {
+		return json.NewEncoder(w).Encode(struct {
+			Hash        uint32 `json:"hash"`
+			Revision    int64  `json:"revision"`
+			TotalKey    int    `json:"totalKey"`
+			TotalSize   int64  `json:"totalSize"`
+			Version     string `json:"version"`
+			TotalLeases int    `json:"totalLeases"`
+		}{i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases})
+	},
+	"table": func(w io.Writer, i server.BackupInfo) error {
+		cfg := tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()
+		t := tablewriter.NewTable(w, tablewriter.WithConfig(cfg))
+		t.Header("hash", "revision", "total keys", "total size", "version", "total leases")
+		err := t.Append(fmt.Sprintf("%x", i.Hash), fmt.Sprint(i.Revision), fmt.Sprint(i.Keys),
+			sizeText(i.Bytes), i.Version, fmt.Sprint(i.Leases))
+		return errors.Join(err, t.Render())
+	},
+}
+
+// sizeText writes a size as etcdutl does: powers of 1000, two digits at least.
+func sizeText(n int64) string {
+	size, unit := float64(n), 0
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
+	for size >= 1000 && unit < len(units)-1 {
+		size, unit = size/1000, unit+1
+	}
+	if size < 10 && unit > 0 {
+		return fmt.Sprintf("%.1f %s", size, units[unit])
+	}
+	return fmt.Sprintf("%.0f %s", size, units[unit])
+}

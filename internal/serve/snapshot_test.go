@@ -1,0 +1,140 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"leasehold.dev/server"
+)
+
+// snapshotRun runs a command on snapshots and returns what it printed.
+func snapshotRun(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	c := SnapshotCommand()
+	var out bytes.Buffer
+	c.SetOut(&out)
+	c.SetErr(&out)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	for _, sub := range c.Commands() {
+		sub.SilenceErrors, sub.SilenceUsage = true, true
+	}
+	c.SetArgs(args)
+	err := c.Execute()
+	return out.String(), err
+}
+
+// Mistakes end with the exit codes of etcdutl, in words that lead on. (What goes
+// well is tested with the whole program, in test/e2e.)
+func TestSnapshotMistakes(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "data")
+	for _, c := range []struct {
+		args string
+		want string
+		code int
+	}{
+		{"restore", "requires exactly one argument", 128},
+		{"restore a b", "requires exactly one argument", 128},
+		{"status", "requires exactly one argument", 128},
+		{"status -w protobuf " + text, "protobuf not supported as output format", 4},
+		{"status " + text, text + ": server: not a whole backup", 1},
+		{"status " + dir + "/none", "no such file", 1},
+		{"restore --data-dir " + data + " " + text, text + ": server: not a whole backup", 1},
+		{"restore --data-dir " + data + " " + dir + "/none", "no such file", 1},
+		{"restore --data-dir " + dir + " " + text, "not empty or could not be read", 1},
+		{"restore --bump-revision 5 " + text, "--mark-compacted is required", 128},
+		{"restore --mark-compacted " + text, "--mark-compacted is required", 128},
+		{"restore --bump-revision 9223372036854775808 --mark-compacted " + text, "range", 128},
+		{"restore --bump-revision -1 " + text, "invalid argument", 1},
+		{"restore --initial-cluster a " + text, `"a" is not NAME=URL`, 1},
+		{"restore --initial-advertise-peer-urls x " + text, "no scheme", 1},
+		{
+			"restore --initial-cluster b=http://h:1 --data-dir " + data + " " + text,
+			`no member "default"`, 1,
+		},
+		{"restore --name= --data-dir " + data + " " + text, "name is empty", 1},
+	} {
+		out, err := snapshotRun(t, strings.Fields(c.args)...)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
+		}
+		code := 1
+		var e interface{ ExitCode() int }
+		if errors.As(err, &e) {
+			code = e.ExitCode()
+		}
+		if code != c.code {
+			t.Errorf("%s: exit code %d, want %d", c.args, code, c.code)
+		}
+		if out != "" {
+			t.Errorf("%s: it printed %q", c.args, out)
+		}
+	}
+	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory was left behind: %v", err)
+	}
+}
+
+// The formats of status, field by field.
+func TestStatusFormats(t *testing.T) {
+	info := server.BackupInfo{
+		Hash: 0xb10c1776, Revision: 12, Keys: 3, Bytes: 20480, Version: "leasehold 1", Leases: 2,
+	}
+	for format, want := range map[string]string{
+		"simple": "b10c1776, 12, 3, 20 kB, leasehold 1, 2\n",
+		"json": `{"hash":2970359670,"revision":12,"totalKey":3,"totalSize":20480,` +
+			`"version":"leasehold 1","totalLeases":2}` + "\n",
+		"fields": "\"Hash\" : 2970359670\n\"Revision\" : 12\n\"Keys\" : 3\n\"Size\" : 20480\n" +
+			"\"Version\" : leasehold 1\n\"Leases\" : 2\n",
+		"table": `
+┌──────────┬──────────┬────────────┬────────────┬─────────────┬──────────────┐
+│   HASH   │ REVISION │ TOTAL KEYS │ TOTAL SIZE │   VERSION   │ TOTAL LEASES │
+├──────────┼──────────┼────────────┼────────────┼─────────────┼──────────────┤
+│ b10c1776 │       12 │          3 │      20 kB │ leasehold 1 │            2 │
+└──────────┴──────────┴────────────┴────────────┴─────────────┴──────────────┘
+`[1:],
+	} {
+		var out bytes.Buffer
+		if err := statusFormats[format](&out, info); err != nil || out.String() != want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", format, err, out.String(), want)
+		}
+	}
+}
+
+func TestSizeText(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 999: "999 B", 1000: "1.0 kB", 1536: "1.5 kB", 20480: "20 kB",
+		2 << 30: "2.1 GB", 5e18: "5.0 EB",
+	} {
+		if got := sizeText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// The help of restore names every flag of etcdutl that means something here.
+func TestRestoreHelp(t *testing.T) {
+	out, err := snapshotRun(t, "restore", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{
+		"bump-revision", "data-dir", "initial-advertise-peer-urls", "initial-cluster ",
+		"initial-cluster-token", "mark-compacted", "name", "skip-hash-check",
+	} {
+		if !strings.Contains(out, "--"+flag) {
+			t.Errorf("no --%s in\n%s", flag, out)
+		}
+	}
+	if strings.Contains(out, "wal-dir") {
+		t.Error("a flag without a meaning is shown")
+	}
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// command runs a command of the binary on the member, and returns what it said.
+func (m *member) command(args ...string) (string, error) {
+	m.t.Helper()
+	cmd := exec.CommandContext(m.t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), "LEASEHOLD_ENDPOINTS="+m.url)
+	cmd.Dir = m.t.TempDir()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestBackup saves, looks at and restores a backup with the command line, and runs
+// a member on what was restored.
+func TestBackup(t *testing.T) {
+	ours(t)
+	m := startMember(t)
+	ctx, c := t.Context(), m.client()
+	lease, err := c.Grant(ctx, 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if _, err := c.Put(ctx, fmt.Sprint("b/", i), "v", clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "backup.db")
+	if out, err := m.command("snapshot", "save", file); err != nil {
+		t.Fatalf("save: %v\n%s", err, out)
+	}
+	out, err := m.command("snapshot", "status", file)
+	if want := regexp.MustCompile(`^[0-9a-f]+, 21, 20, \S+ k?B, leasehold 1, 1\n$`); err != nil ||
+		!want.MatchString(out) {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	if _, err := c.Put(ctx, "after", "v"); err != nil {
+		t.Fatal(err)
+	}
+
+	copied := newMember(t)
+	if out, err := m.command("snapshot", "restore", file, "--data-dir", copied.data); err != nil {
+		t.Fatalf("restore: %v\n%s", err, out)
+	}
+	if out, err := m.command("snapshot", "restore", file, "--data-dir", copied.data); err == nil ||
+		!strings.Contains(out, "not empty") {
+		t.Errorf("restore over data: %v\n%s", err, out)
+	}
+	copied.start()
+	c = copied.client()
+	got, err := c.Get(ctx, "b/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || got.Count != 20 || got.Header.Revision != 21 {
+		t.Errorf("restored %v, %v", got, err)
+	}
+	ttl, err := c.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys())
+	if err != nil || ttl.GrantedTTL != 600 || ttl.TTL < 590 || len(ttl.Keys) != 20 {
+		t.Errorf("restored lease %+v, %v", ttl, err)
+	}
+	if p, err := c.Put(ctx, "after", "w"); err != nil || p.Header.Revision != 22 {
+		t.Errorf("put %v, %v", p, err)
+	}
+}
+
+// TestBackupRefusals: what is no whole backup is refused in words, and without a
+// directory that could be taken for a restored one.
+func TestBackupRefusals(t *testing.T) {
+	ours(t)
+	m := startMember(t)
+	if _, err := m.client().Put(t.Context(), "k", strings.Repeat("v", 5000)); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "backup.db")
+	if out, err := m.command("snapshot", "save", file); err != nil {
+		t.Fatalf("save: %v\n%s", err, out)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := good[:len(good)-sha256.Size]
+	bolt := make([]byte, 8192)
+	copy(bolt[16:], "\xed\xda\x0c\xed")
+	for _, c := range []struct {
+		name string
+		b    []byte
+		flag string
+		want string
+	}{
+		{"cut", good[:len(good)/2], "", "ends early"},
+		{"without its hash", bare, "", "SHA-256 at its end is missing"},
+		{"without its hash, skipped", bare, "--skip-hash-check", ""},
+		{"changed", append([]byte{'L'}, good[1:]...), "", "not a whole backup"},
+		{"of etcd", bolt, "--skip-hash-check", "snapshot of etcd.*make-mirror"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file, data := filepath.Join(t.TempDir(), "f"), filepath.Join(t.TempDir(), "d")
+			if err := os.WriteFile(file, c.b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"snapshot", "restore", file, "--data-dir", data}
+			if c.flag != "" {
+				args = append(args, c.flag)
+			}
+			out, err := m.command(args...)
+			_, exists := os.Stat(data)
+			if c.want == "" {
+				if err != nil || exists != nil {
+					t.Errorf("%v, %v\n%s", err, exists, out)
+				}
+				return
+			}
+			if err == nil || !regexp.MustCompile(c.want).MatchString(out) {
+				t.Errorf("%v\n%s\nwant %q", err, out, c.want)
+			}
+			if exists == nil {
+				t.Error("a directory is left behind")
+			}
+		})
+	}
+}
