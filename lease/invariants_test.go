@@ -120,10 +120,13 @@ func (t *tracker) checkInvariants() error {
 			continue
 		}
 		places := 0
-		for _, here := range []bool{in, k.state&isDue != 0, k.state&isExpiring != 0, k.state&isHeld != 0} {
-			if here {
+		for _, f := range []flags{isDue, isExpiring, isHeld} {
+			if k.state&f != 0 {
 				places++
 			}
+		}
+		if in {
+			places++
 		}
 		fail := ""
 		switch {
@@ -147,7 +150,8 @@ func (t *tracker) checkInvariants() error {
 			fail = "a renewal would bring silence forward"
 		}
 		if fail != "" {
-			return fmt.Errorf("lease %d at %d: %s: %+v, in wheel %v at %d", r.id, t.now, fail, k, in, at)
+			return fmt.Errorf("lease %d at %d: %s: %+v, in wheel %v at %d",
+				r.id, t.now, fail, k, in, at)
 		}
 		if k.state&isDue != 0 {
 			dues++

@@ -352,7 +352,8 @@ func (l *Lessor) show(id ID) string {
 
 func showInfo(i Info) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lease %d: ttl %s, token %s, stamp %d", i.ID, i.TTL.show(), i.Token.show(), i.Stamp)
+	fmt.Fprintf(&b, "lease %d: ttl %s, token %s, stamp %d",
+		i.ID, i.TTL.show(), i.Token.show(), i.Stamp)
 	if i.Name != "" {
 		fmt.Fprintf(&b, ", name %s", i.Name)
 	}

@@ -1,0 +1,375 @@
+package lease
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/quick"
+)
+
+// model runs a primary, a follower and the twin on the same commands. The
+// follower's clock is ahead by a fixed difference.
+type model struct {
+	choose   func(n int) int // 0 to n-1
+	primary  *Lessor
+	follower *Lessor
+	twin     *twin
+	inFlight []any // []Due and []Checkpoint, oldest first
+	err      error
+}
+
+const modelSkew = 12_345
+
+func newModel(choose func(int) int) *model {
+	cfg := Config{
+		MinTTL: 2, MaxTTL: 1 << 20, MaxKeys: 4,
+		CheckpointInterval: []TTL{3, 50, 1000, 1 << 30}[choose(4)],
+	}
+	m := &model{choose: choose, primary: New(cfg), follower: New(cfg)}
+	m.twin = &twin{cfg: cfg.withDefaults(), leases: map[ID]*twinLease{}, owner: map[string]ID{}}
+	m.follower.Advance(modelSkew)
+	return m
+}
+
+func (m *model) failf(format string, args ...any) {
+	if m.err == nil {
+		m.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (m *model) same(what string, a, b any) {
+	if x, y := fmt.Sprintf("%v", a), fmt.Sprintf("%v", b); x != y {
+		m.failf("%s: %s, want %s", what, x, y)
+	}
+}
+
+// sameErr compares the kinds of errors.
+func (m *model) sameErr(what string, a, b error) {
+	var x, y *NameError
+	switch {
+	case errors.As(a, &x) && errors.As(b, &y):
+		m.same(what, x, y)
+	case errors.Is(a, b):
+	default:
+		m.same(what, fmt.Sprintf("%T", a), fmt.Sprintf("%T", b))
+	}
+}
+
+func (m *model) id() ID { return ID(1 + m.choose(12)) }
+
+func (m *model) key() string { return string(rune('a' + m.choose(16))) }
+
+// span chooses a length of time whose magnitude is uniform.
+func (m *model) span() int64 { return int64(m.choose(1 << m.choose(14))) }
+
+// both applies a replicated command on both members.
+func both[T any](m *model, f func(l *Lessor) T) T {
+	out := f(m.primary)
+	m.same("follower", f(m.follower), out)
+	return out
+}
+
+type result struct {
+	keys []string
+	info Info
+	err  error
+	ok   bool
+}
+
+// String spells the error out, which is a pointer often.
+func (r result) String() string {
+	return fmt.Sprintf("%v %+v %v %v", r.keys, r.info, r.err, r.ok)
+}
+
+// step does one random thing.
+func (m *model) step() {
+	switch m.choose(20) {
+	case 0, 1, 2:
+		terms := Terms{ID: m.id() - ID(m.choose(2)), TTL: TTL(m.span())}
+		if m.choose(3) == 0 {
+			terms.Name = []string{"", "x", "y"}[m.choose(3)]
+			terms.Owner = []string{"", "o", "p"}[m.choose(3)]
+			terms.RequestID = []string{"", "r", "s"}[m.choose(3)]
+			terms.Labels = map[string]string{"l": terms.Owner}
+		}
+		info, err := m.twin.grant(terms)
+		r := both(m, func(l *Lessor) result {
+			i, err := l.Grant(terms)
+			return result{info: i, err: err}
+		})
+		m.sameErr("grant", r.err, err)
+		m.same("grant", r.info, info)
+	case 3:
+		id := m.id()
+		keys, err := m.twin.revoke(id)
+		m.same("revoke", both(m, func(l *Lessor) result {
+			k, err := l.Revoke(id)
+			return result{keys: k, err: err}
+		}), result{keys: keys, err: err})
+	case 4, 5:
+		id, key := m.id(), m.key()
+		err := m.twin.attach(id, key)
+		r := both(m, func(l *Lessor) result { return result{err: l.Attach(id, key)} })
+		m.sameErr("attach", r.err, err)
+	case 6:
+		key := m.key()
+		delete(m.twin.owner, key)
+		both(m, func(l *Lessor) bool { l.Detach(key); return true })
+	case 7, 8, 9:
+		m.advance(m.span())
+	case 10, 11:
+		id := m.id()
+		want, err := m.twin.renew(id)
+		got, err2 := m.primary.Renew(id)
+		m.sameErr("renew", err2, err)
+		m.same("renew", got, want)
+	case 12:
+		m.clear(m.id())
+	case 13:
+		m.lead()
+	case 14, 15:
+		m.decide()
+	case 16:
+		m.report()
+	case 17, 18:
+		m.outcome(m.choose(6) > 0)
+	case 19:
+		m.restore()
+	}
+}
+
+// advance moves all clocks, sometimes exactly to where something happens.
+func (m *model) advance(by int64) {
+	if next, ok := m.twin.next(); ok && m.choose(2) == 0 {
+		by = int64(next - m.twin.now)
+	}
+	m.twin.now += Instant(by)
+	m.primary.Advance(m.twin.now)
+	m.follower.Advance(m.twin.now + modelSkew)
+}
+
+func (m *model) clear(id ID) {
+	if l := m.twin.leases[id]; l != nil {
+		m.apply([]Checkpoint{{ID: id, Token: l.Token}})
+	}
+}
+
+// lead promotes or demotes. What is under way is dropped by the term fence.
+func (m *model) lead() {
+	m.inFlight = nil
+	if m.choose(4) == 0 {
+		m.twin.primary = false
+		m.primary.Demote()
+		return
+	}
+	extend := TTL(m.span() * int64(m.choose(2)))
+	m.twin.promote(extend)
+	m.primary.Promote(m.twin.now, extend)
+}
+
+func (m *model) decide() {
+	want := m.twin.due()
+	want = want[:min(len(want), m.choose(8))]
+	got := m.primary.Due(len(want))
+	if len(got) > 0 || len(want) > 0 {
+		m.same("due", got, want)
+		m.inFlight = append(m.inFlight, got)
+	}
+	for _, d := range got {
+		if l := m.twin.leases[d.ID]; l != nil {
+			l.expiring = true
+		}
+	}
+}
+
+// report compares with the twin's set: which of it come first is not said.
+func (m *model) report() {
+	want := m.twin.silent()
+	most := m.choose(8)
+	got := m.primary.Silent(most)
+	m.same("number of silent leases", len(got), min(len(want), most))
+	for _, c := range got {
+		m.same("silent", c, want[c.ID])
+		if l := m.twin.leases[c.ID]; l != nil {
+			l.pending = true
+		}
+	}
+	if !slices.IsSortedFunc(got, func(a, b Checkpoint) int { return cmp.Compare(a.ID, b.ID) }) {
+		m.failf("silent %v is not in order", got)
+	}
+	if len(got) > 0 {
+		m.inFlight = append(m.inFlight, got)
+	}
+}
+
+// outcome brings the oldest proposal to its end.
+func (m *model) outcome(applied bool) {
+	if len(m.inFlight) == 0 {
+		return
+	}
+	first := m.inFlight[0]
+	m.inFlight = m.inFlight[1:]
+	if applied {
+		m.apply(first)
+		return
+	}
+	var ids []ID
+	switch list := first.(type) {
+	case []Due:
+		for _, d := range list {
+			// The twin forgets only what is about this life; so does a caller
+			// who learns of a drop before anything else is applied.
+			if l := m.twin.leases[d.ID]; l != nil && l.Token == d.Token {
+				l.expiring = false
+				ids = append(ids, d.ID)
+			}
+		}
+	case []Checkpoint:
+		for _, c := range list {
+			if l := m.twin.leases[c.ID]; l != nil && l.Token == c.Token {
+				l.pending = false
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	m.primary.Reinstate(ids)
+}
+
+func (m *model) apply(command any) {
+	switch list := command.(type) {
+	case []Due:
+		for _, d := range list {
+			keys, ok := m.twin.expire(d)
+			m.same("expire", both(m, func(l *Lessor) result {
+				k, ok := l.Expire(d)
+				return result{keys: k, ok: ok}
+			}), result{keys: keys, ok: ok})
+		}
+	case []Checkpoint:
+		m.twin.checkpoint(list)
+		both(m, func(l *Lessor) bool { l.Checkpoint(list); return true })
+	}
+}
+
+// restore replaces the follower by one that recovers from the primary's state.
+func (m *model) restore() {
+	v := m.primary.View()
+	state := v.State()
+	state.Leases = slices.Collect(v.All())
+	f := New(m.primary.cfg)
+	if err := f.Recover(state); err != nil {
+		m.failf("recover: %w", err)
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.twin.owner)) {
+		if err := f.Attach(m.twin.owner[k], k); err != nil {
+			m.failf("attach after recovery: %w", err)
+		}
+	}
+	f.Advance(m.follower.now)
+	m.follower = f
+}
+
+// check compares everything that can be asked.
+func (m *model) check() error {
+	for _, l := range []*Lessor{m.primary, m.follower} {
+		if err := l.checkInvariants(); err != nil {
+			m.failf("invariant: %w", err)
+		}
+	}
+	if err := sameState(m.primary, m.follower); err != nil {
+		m.failf("S3: %w", err)
+	}
+	all := slices.Collect(m.primary.Leases())
+	m.same("len", m.primary.Len(), len(m.twin.leases))
+	m.same("all", len(all), len(m.twin.leases))
+	m.same("attached", m.primary.Attached(), len(m.twin.owner))
+	for i, info := range all {
+		l := m.twin.leases[info.ID]
+		if l == nil || i > 0 && all[i-1].ID >= info.ID {
+			m.failf("lease %d: not there, or out of order", info.ID)
+			break
+		}
+		if !equalInfo(info, l.Info) {
+			m.failf("lease %+v, want %+v", info, l.Info)
+		}
+		m.same("keys", m.primary.Keys(info.ID), m.twin.keys(info.ID))
+		if named, ok := m.primary.ByName(info.Name); info.Name != "" && (!ok || named.ID != info.ID) {
+			m.failf("name %q finds %d", info.Name, named.ID)
+		}
+	}
+	for id := range ID(13) {
+		got, ok := m.primary.Remaining(id)
+		want, ok2 := m.twin.remaining(id)
+		m.same("remaining", []any{got, ok}, []any{want, ok2})
+	}
+	for k, id := range m.twin.owner {
+		m.same("lease of "+k, m.primary.LeaseOf(k), id)
+	}
+	m.checkNext()
+	return m.err
+}
+
+func (m *model) checkNext() {
+	at, ok := m.primary.Next()
+	want, expected := m.twin.next()
+	switch {
+	case expected && (!ok || at > want):
+		m.failf("next is %d, %v; there is something at %d", at, ok, want)
+	case ok && at <= m.twin.now && (!expected || want > m.twin.now):
+		m.failf("next is %d at %d, and there is nothing: the caller would spin", at, m.twin.now)
+	}
+}
+
+func runModel(choose func(int) int, steps int) error {
+	m := newModel(choose)
+	for n := range steps {
+		m.step()
+		if err := m.check(); err != nil {
+			return fmt.Errorf("step %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// TestTwin compares a primary and its follower with the slow twin over random
+// sequences of everything that can be done, and the two with each other (S3).
+func TestTwin(t *testing.T) {
+	err := quick.Check(func(seed uint64) bool {
+		r := rand.New(rand.NewPCG(seed, 2))
+		if err := runModel(r.IntN, 400); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+			return false
+		}
+		return true
+	}, &quick.Config{MaxCount: 100})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzTwin is TestTwin with the choices taken from the bytes.
+func FuzzTwin(f *testing.F) {
+	f.Add([]byte("\x00\x0d\x01\x00\x00\x01\x05\x09\x07\x09\x00\x0e\x03\x11\x02"))
+	f.Add([]byte("a lease is a promise by the issuer to the holder, good for a bounded time"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		choose := func(n int) int {
+			var v int
+			for size := 1; size < n && len(in) > 0; size <<= 8 {
+				v = v<<8 | int(in[0])
+				in = in[1:]
+			}
+			return v % n
+		}
+		m := newModel(choose)
+		for n := 0; len(in) > 0 && n < 300; n++ {
+			m.step()
+			if err := m.check(); err != nil {
+				t.Fatalf("step %d: %v", n, err)
+			}
+		}
+	})
+}
