@@ -297,6 +297,7 @@ func (m *model) check() error {
 			m.failf("lease %+v, want %+v", info, l.Info)
 		}
 		m.same("keys", m.primary.Keys(info.ID), m.twin.keys(info.ID))
+		m.same("key count", m.primary.KeyCount(info.ID), len(m.twin.keys(info.ID)))
 		if named, ok := m.primary.ByName(info.Name); info.Name != "" && (!ok || named.ID != info.ID) {
 			m.failf("name %q finds %d", info.Name, named.ID)
 		}
