@@ -60,7 +60,7 @@ type watchStream struct {
 	service *watchService
 	stream  pb.Watch_WatchServer
 	hub     *watch.Stream[*Event]
-	ended   chan error // receives once, when receive returns
+	ended   chan error // receives once, if receiving fails
 
 	// What follows belongs to send.
 	watchers int                // that the client knows of
@@ -78,10 +78,15 @@ func (w *watchStream) close() {
 	}
 }
 
-// receive passes on what the client wants until it, or the stream, ends.
+// receive passes on what the client wants until it has said all it will, or
+// the stream ends. A client that has said all still wants the events, as in
+// etcd: one over HTTP has closed its side as soon as its request is sent.
 func (w *watchStream) receive() {
 	for {
 		req, err := w.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return
+		}
 		if err != nil {
 			w.ended <- err
 			return
@@ -167,14 +172,10 @@ func (w *watchStream) send(ctx context.Context) error {
 
 // watchEnd is how a stream ends if receiving did with err.
 func watchEnd(err error) error {
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case errors.Is(err, context.Canceled):
+	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled
-	default:
-		return err
 	}
+	return err
 }
 
 // answer sends one batch of the hub's.

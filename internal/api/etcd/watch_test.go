@@ -3,9 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -246,21 +244,41 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// TestWatchClose: a client that closes its side ends the stream without an
-// error, as in etcd.
-func TestWatchClose(t *testing.T) {
+// TestWatchHalfClose: a client that closes its side still gets events, as in
+// etcd; the stream ends with its context, and leaves nothing behind.
+func TestWatchHalfClose(t *testing.T) {
 	n := newNode(t)
-	w := openWatch(t, serve(t, n, Options{}))
-	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
-	w.recv()
-	if err := w.stream.CloseSend(); err != nil {
+	c := serve(t, n, Options{})
+	ctx, cancel := context.WithCancel(ctx10(t))
+	defer cancel()
+	s, err := c.watch.Watch(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.stream.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("ended with %v", err)
+	w := &watchClient{t, s}
+	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
 	}
-	if st := n.hub.Stats(); st.Streams != 0 || st.Watchers != 0 {
-		t.Errorf("left behind %+v", st)
+	if r := w.recv(); !r.Created {
+		t.Errorf("received %v", r)
+	}
+	for _, value := range []string{"1", "2"} {
+		n.put(t, "a", value)
+		if e := w.events(1)[0]; string(e.Kv.Value) != value {
+			t.Errorf("received %v", e)
+		}
+	}
+	cancel()
+	for end := ctx10(t); ; {
+		if st := n.hub.Stats(); st.Streams == 0 && st.Watchers == 0 {
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-end.Done():
+			t.Fatalf("left behind %+v", n.hub.Stats())
+		}
 	}
 }
 
