@@ -61,6 +61,20 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestMoveLeader: the one member can hand over to itself, and to nobody else.
+func TestMoveLeader(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	move := func(to uint64) error {
+		_, err := c.MoveLeader(ctx10(t), &pb.MoveLeaderRequest{TargetID: to})
+		return err
+	}
+	wantStatus(t, move(testMember), nil)
+	wantStatus(t, move(testMember+1), rpctypes.ErrGRPCBadLeaderTransferee)
+	n.setLeader(0)
+	wantStatus(t, move(testMember), rpctypes.ErrGRPCNotLeader)
+}
+
 // TestSnapshot: the parts are what the member wrote, the last is their digest,
 // and what remains goes down to 0.
 func TestSnapshot(t *testing.T) {

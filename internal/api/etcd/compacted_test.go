@@ -129,3 +129,23 @@ func TestHash(t *testing.T) {
 		t.Errorf("of the past %v, %v", past, err)
 	}
 }
+
+// TestEmptyStore: an empty store has sizes and hashes other than 0, which the
+// gateway's JSON would leave out; the hash was recorded from etcd.
+func TestEmptyStore(t *testing.T) {
+	n := newNode(t)
+	n.status.DBSize, n.status.DBSizeInUse = 0, 0
+	c := serve(t, n, Options{})
+	st, err := c.Status(ctx10(t), &pb.StatusRequest{})
+	if err != nil || st.DbSize == 0 || st.DbSizeInUse == 0 {
+		t.Errorf("status %v, %v", st, err)
+	}
+	h, err := c.Hash(ctx10(t), &pb.HashRequest{})
+	if err != nil || h.Hash == 0 {
+		t.Errorf("hash %v, %v", h, err)
+	}
+	kv, err := c.HashKV(ctx10(t), &pb.HashKVRequest{})
+	if err != nil || kv.Hash != 1084519789 {
+		t.Errorf("hash of the keys %v, %v", kv, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"hash"
+	"hash/crc32"
 	"regexp"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -75,7 +76,8 @@ func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
 	return out
 }
 
-// Status implements pb.MaintenanceServer.
+// Status implements pb.MaintenanceServer. Sizes are never 0, as in etcd, where
+// an empty file has pages, too: JSON would leave them out.
 func (s *maintenanceService) Status(
 	context.Context, *pb.StatusRequest,
 ) (*pb.StatusResponse, error) {
@@ -88,8 +90,8 @@ func (s *maintenanceService) Status(
 		RaftTerm:         st.Term,
 		RaftIndex:        st.Index,
 		RaftAppliedIndex: st.Applied,
-		DbSize:           st.DBSize,
-		DbSizeInUse:      st.DBSizeInUse,
+		DbSize:           max(st.DBSize, 1),
+		DbSizeInUse:      max(st.DBSizeInUse, 1),
 		DbSizeQuota:      st.Quota,
 		IsLearner:        st.Learner,
 		DowngradeInfo:    &pb.DowngradeInfo{},
@@ -114,6 +116,11 @@ func (s *maintenanceService) Defragment(
 	return &pb.DefragmentResponse{}, nil // without a header, as in etcd
 }
 
+// emptyHash is what clients are told for an empty store, whose own hash is 0,
+// which JSON would leave out. It is etcd's: there a hash begins with the name of
+// a table.
+var emptyHash = crc32.Checksum([]byte("key"), crc32.MakeTable(crc32.Castagnoli))
+
 // Hash implements pb.MaintenanceServer.
 func (s *maintenanceService) Hash(
 	context.Context, *pb.HashRequest,
@@ -123,7 +130,7 @@ func (s *maintenanceService) Hash(
 	if err != nil {
 		return nil, api.Error(err)
 	}
-	return &pb.HashResponse{Header: s.header(v), Hash: h}, nil
+	return &pb.HashResponse{Header: s.header(v), Hash: h ^ emptyHash}, nil
 }
 
 // HashKV implements pb.MaintenanceServer.
@@ -143,18 +150,22 @@ func (s *maintenanceService) HashKV(
 		rev = v.KV.Revision()
 	}
 	return &pb.HashKVResponse{
-		Header: s.header(v), Hash: h, CompactRevision: compacted, HashRevision: rev,
+		Header: s.header(v), Hash: h ^ emptyHash, CompactRevision: compacted, HashRevision: rev,
 	}, nil
 }
 
-// MoveLeader implements pb.MaintenanceServer. There is nobody to move to.
+// MoveLeader implements pb.MaintenanceServer. The leader is the only member: to
+// move to it is done already, and there is no other to move to.
 func (s *maintenanceService) MoveLeader(
-	context.Context, *pb.MoveLeaderRequest,
+	_ context.Context, r *pb.MoveLeaderRequest,
 ) (*pb.MoveLeaderResponse, error) {
 	if st := s.node.Status(); st.Leader != s.member {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
-	return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	if r.TargetID != s.member {
+		return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	}
+	return &pb.MoveLeaderResponse{}, nil // without a header, as in etcd
 }
 
 // release is what a version to downgrade to looks like.
