@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,6 +59,13 @@ func TestMetricsPage(t *testing.T) {
 		`leasehold_lease_renewals_total{outcome="renewed"} 1`,
 		`leasehold_lease_ttl_seconds_count 1`,
 		`leasehold_is_leader 1`,
+		"etcd_server_version{server_version=\"3.7.3\"} 1\n",
+		"etcd_cluster_version{cluster_version=\"3.7\"} 1\n",
+		"etcd_server_id{server_id=\"" + memberID(t, r.client) + "\"} 1\n",
+		"etcd_server_has_leader 1\n", "etcd_server_is_leader 1\n", "etcd_server_is_learner 0\n",
+		"etcd_debugging_mvcc_keys_total 1\n", "etcd_debugging_mvcc_current_revision 2\n",
+		"etcd_mvcc_db_total_size_in_bytes ", "etcd_mvcc_db_total_size_in_use_in_bytes ",
+		"etcd_server_quota_backend_bytes ",
 		"go_goroutines", "process_resident_memory_bytes", "leasehold_log_sync_duration_seconds_count",
 		"leasehold_apply_duration_seconds_count", "leasehold_lease_expiry_lateness_seconds_count 0",
 	}
@@ -75,4 +83,14 @@ func TestMetricsPage(t *testing.T) {
 		}
 		got = page() // they are published once a tick
 	}
+}
+
+// memberID is the only member's id as etcd's tools print it.
+func memberID(t *testing.T, c *clientv3.Client) string {
+	t.Helper()
+	r, err := c.MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.FormatUint(r.Members[0].ID, 16)
 }

@@ -57,6 +57,7 @@ func New(cfg Config) (*Server, error) {
 		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped,
 	}
 	s.core.metrics.watchState(s.node)
+	s.core.metrics.watchEtcdState(s.node)
 	s.core.metrics.registry.MustRegister(s.rpcs)
 	return s, nil
 }
