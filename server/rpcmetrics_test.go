@@ -61,7 +61,7 @@ func TestMetricsPage(t *testing.T) {
 		`leasehold_is_leader 1`,
 		"etcd_server_version{server_version=\"3.7.3\"} 1\n",
 		"etcd_cluster_version{cluster_version=\"3.7\"} 1\n",
-		"etcd_server_id{server_id=\"" + memberID(t, r.client) + "\"} 1\n",
+		"etcd_server_id{server_id=\"" + onlyMember(t, r.client) + "\"} 1\n",
 		"etcd_server_has_leader 1\n", "etcd_server_is_leader 1\n", "etcd_server_is_learner 0\n",
 		"etcd_debugging_mvcc_keys_total 1\n", "etcd_debugging_mvcc_current_revision 2\n",
 		"etcd_mvcc_db_total_size_in_bytes ", "etcd_mvcc_db_total_size_in_use_in_bytes ",
@@ -85,8 +85,8 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// memberID is the only member's id as etcd's tools print it.
-func memberID(t *testing.T, c *clientv3.Client) string {
+// onlyMember is the only member's id as etcd's tools print it.
+func onlyMember(t *testing.T, c *clientv3.Client) string {
 	t.Helper()
 	r, err := c.MemberList(t.Context())
 	if err != nil {
