@@ -48,8 +48,8 @@ var known = map[string]error{
 	"api.ErrTimeout":           ErrTimeout,
 }
 
-// startup are errors that occur before there is an API to answer on.
-var startup = map[string]bool{"fsm.ErrCorrupt": true}
+// startup are errors that occur before there is an API to answer on, or in a restore.
+var startup = map[string]bool{"fsm.ErrCorrupt": true, "fsm.ErrRevision": true}
 
 // TestWireComplete finds every exported error, variable or type, of the
 // packages below the API in their source, and wants an entry for each: an error
