@@ -48,6 +48,8 @@ func (w *writer) put(messages []*raftpb.Message) {
 // error when the disk fails in another way than for want of room: what it
 // holds is then not known, and only a restart finds out.
 func (w *writer) run(ctx context.Context) error {
+	retry := time.NewTicker(diskRetry)
+	defer retry.Stop()
 	var lazy *raftpb.HardState // a hard state that may wait for the next sync
 	for stopping := false; ; {
 		w.mu.Lock()
@@ -67,10 +69,12 @@ func (w *writer) run(ctx context.Context) error {
 		default:
 			select {
 			case <-w.wake:
+			case <-retry.C:
 			case <-ctx.Done():
 				stopping = true
 			}
 		}
+		w.look()
 	}
 }
 
@@ -89,24 +93,44 @@ func (w *writer) write(
 	}
 	begin := time.Now()
 	err := w.disk.Append(m.GetEntries(), state, true)
-	for errors.Is(err, storage.ErrNoSpace) {
-		if !w.full.Swap(true) {
-			w.log.Error("the disk is full: writes wait until there is room", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(diskRetry):
-		}
-		err = w.disk.Append(m.GetEntries(), state, true)
+	if errors.Is(err, storage.ErrNoSpace) {
+		err = w.writeReserved(ctx, m, state)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if w.full.Swap(false) {
-		w.log.Info("the disk has room again: writes go on")
-	}
 	w.metrics.sync.Observe(time.Since(begin).Seconds())
 	w.persist(m)
 	return nil, nil
+}
+
+// writeReserved writes a message on a disk that is full. From now on clients'
+// commands are refused before they are proposed; what is in the log already, and
+// what the leader itself must write so that leases are kept and end (T32), goes
+// into the space that the disk keeps back for it.
+func (w *writer) writeReserved(
+	ctx context.Context, m *raftpb.Message, state *raftpb.HardState,
+) error {
+	if !w.full.Swap(true) {
+		w.log.Error("the disk is full: writes of clients are refused until there is room")
+	}
+	for {
+		err := w.disk.AppendReserved(m.GetEntries(), state)
+		if !errors.Is(err, storage.ErrNoSpace) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(diskRetry):
+		}
+	}
+}
+
+// look finds out whether a disk that was full has room again.
+func (w *writer) look() {
+	if w.full.Load() && w.disk.HasRoom() {
+		w.full.Store(false)
+		w.log.Info("the disk has room again: writes go on")
+	}
 }

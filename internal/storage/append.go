@@ -79,6 +79,22 @@ func (d *Disk) commit(sync bool, fill func(b *pebble.Batch) error) error {
 // returned only if there are entries: a vote is small enough for the reserve,
 // and should not wait.
 func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) error {
+	return d.append(entries, hs, sync, d.space.admit)
+}
+
+// AppendReserved is Append, synced, of entries that may use half of the reserve:
+// for what must go on when the disk is full, since it frees or keeps promises
+// rather than grows, such as the expiry of leases.
+func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) error {
+	return d.append(entries, hs, true, d.space.admitReserved)
+}
+
+// HasRoom reports whether Append would take entries.
+func (d *Disk) HasRoom() bool { return d.space.admit(0) }
+
+func (d *Disk) append(
+	entries []*raftpb.Entry, hs *raftpb.HardState, sync bool, room func(int) bool,
+) error {
 	if err := d.enter(); err != nil {
 		return err
 	}
@@ -86,7 +102,7 @@ func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) 
 	d.write.Lock()
 	defer d.write.Unlock()
 
-	entries, last, err := d.admit(entries)
+	entries, last, err := d.admit(entries, room)
 	if err != nil {
 		return err
 	}
@@ -117,7 +133,9 @@ func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) 
 
 // admit checks entries against the log and the free space. It returns those that
 // are not compacted yet, and the last index of the log before them.
-func (d *Disk) admit(entries []*raftpb.Entry) ([]*raftpb.Entry, uint64, error) {
+func (d *Disk) admit(
+	entries []*raftpb.Entry, room func(int) bool,
+) ([]*raftpb.Entry, uint64, error) {
 	d.mu.RLock()
 	bootstrapped, first, last := d.bootstrapped, d.log.first(), d.log.last
 	d.mu.RUnlock()
@@ -141,7 +159,7 @@ func (d *Disk) admit(entries []*raftpb.Entry) ([]*raftpb.Entry, uint64, error) {
 		}
 		size += entryKeyLen + headerLen + entryPayloadLen(e)
 	}
-	if !d.space.admit(size) {
+	if !room(size) {
 		return nil, 0, fmt.Errorf("append: %w: %d bytes are free in %s",
 			ErrNoSpace, d.space.free.Load(), d.cfg.Dir)
 	}

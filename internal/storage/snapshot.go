@@ -83,7 +83,7 @@ func (w *SnapshotWriter) Write(chunk []byte) error {
 	if w.manifest.chunks == math.MaxUint32 {
 		return w.fail(errors.New("storage: snapshot has too many chunks"))
 	}
-	if !w.d.space.admitSnapshot(len(chunk)) {
+	if !w.d.space.admitReserved(len(chunk)) {
 		return w.fail(ErrNoSpace)
 	}
 	if w.table != nil && w.size >= tableBytes {

@@ -101,9 +101,10 @@ func (s *space) admit(n int) bool {
 	return true
 }
 
-// admitSnapshot is admit for n bytes of a snapshot, which may use half of the
-// reserve: it is what lets the log be compacted when the log filled the disk.
-func (s *space) admitSnapshot(n int) bool {
+// admitReserved is admit for n bytes that may use half of the reserve: of a
+// snapshot, which lets the log be compacted when the log filled the disk, and of
+// what cannot wait for room.
+func (s *space) admitReserved(n int) bool {
 	if s.reserve <= 0 {
 		return true
 	}
