@@ -363,6 +363,10 @@ var varying = []struct{ re, with string }{
 	{`("dbSize\w*":|"DBSize\w*" : )\d+`, `${1}SIZE`},
 	{`("hash":|"Hash" : )\d+`, `${1}HASH`},
 	{`("Leader" : |"leader":)\d+`, `${1}MEMBER`},
+	// What is left of 100 s depends on how fast the machine is.
+	{`remaining\(\d+s\)`, `remaining(LEFT)`},
+	{`"ttl":\d+,"granted-ttl":100`, `"ttl":LEFT,"granted-ttl":100`},
+	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
 	{`[\d.]+ [kMG]?B\b`, `SIZE`},
 	{`\b\d+%`, `N%`},
 	{
