@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// smallDisk mounts a file system of so many bytes for the time of the test.
+func smallDisk(t *testing.T, bytes int) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root may mount a small disk")
+	}
+	dir := t.TempDir()
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
+	if err != nil {
+		t.Skipf("cannot mount a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// fillUp takes all the room that is left on a disk but rest bytes.
+func fillUp(t *testing.T, path string, rest uint64) {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {
+		t.Fatal(err)
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	if free <= rest {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(free-rest)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// diskWriter puts large values and remembers which were acknowledged.
+type diskWriter struct {
+	t     *testing.T
+	c     *clientv3.Client
+	acked []string
+	// unknown are those whose outcome the client was not told.
+	unknown []string
+}
+
+// put puts one more value of 64 KiB.
+func (w *diskWriter) put() error {
+	key := fmt.Sprintf("disk/%05d", len(w.acked)+len(w.unknown))
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := w.c.Put(ctx, key, strings.Repeat("x", 64<<10)); err != nil {
+		w.unknown = append(w.unknown, key)
+		return err
+	}
+	w.acked = append(w.acked, key)
+	return nil
+}
+
+// untilRefused puts until an error says that there is no room.
+func (w *diskWriter) untilRefused() (err error) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if err = w.put(); err != nil && noRoom.MatchString(err.Error()) {
+			return err
+		}
+	}
+	w.t.Fatalf("%d puts of 64 KiB, and no refusal; the last error is %v", len(w.acked), err)
+	return nil
+}
+
+var noRoom = regexp.MustCompile(`(?i)no space|space exceeded|disk.*full`)
+
+// check compares what is there with what was acknowledged (S2).
+func (w *diskWriter) check(c *clientv3.Client) {
+	w.t.Helper()
+	r, err := c.Get(w.t.Context(), "disk/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	there := make(map[string]bool)
+	for _, kv := range r.Kvs {
+		there[string(kv.Key)] = true
+	}
+	for _, key := range w.acked {
+		if !there[key] {
+			w.t.Errorf("S2: the acknowledged %s is lost", key)
+		}
+		delete(there, key)
+	}
+	for _, key := range w.unknown {
+		delete(there, key)
+	}
+	for key := range there {
+		w.t.Errorf("%s came from nowhere", key)
+	}
+}
+
+// TestFullDisk fills the disk under a member. Writes are refused in words; reads,
+// pages and renewals go on; room brings the writes back; and a kill in the middle
+// of it loses nothing.
+func TestFullDisk(t *testing.T) {
+	ours(t)
+	disk := smallDisk(t, 96<<20)
+	filler := filepath.Join(disk, "filler")
+	m := newMember(t)
+	m.data = filepath.Join(disk, "data")
+	m.listen()
+	m.start()
+	c := m.client()
+	const ttl = 3 * time.Second
+	lease, err := c.Grant(t.Context(), int64(ttl.Seconds()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Put(t.Context(), "alive", "v", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	renewals, err := c.KeepAlive(t.Context(), lease.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &diskWriter{t: t, c: c}
+	fillUp(t, filler, 24<<20)
+	t.Logf("the refusal: %v", w.untilRefused())
+	t.Logf("%d puts before it", len(w.acked))
+
+	m.worksWhileFull(renewals, 2*ttl)
+	w.check(c)
+	if got := get(t, c, "alive"); string(got.Value) != "v" {
+		t.Errorf("the renewed lease's key: %v", got)
+	}
+	if err := w.put(); err == nil {
+		t.Error("a write went through on a full disk")
+	}
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "writes go on once there is room", w.put)
+	if _, err := c.KeepAliveOnce(t.Context(), lease.ID); err != nil {
+		t.Errorf("the lease after it all: %v", err)
+	}
+	w.check(c)
+
+	m.fillAtOnce(w, filler)
+	m.startWhileFull(w, filler)
+}
+
+// fillAtOnce lets another program take the last byte faster than the member can
+// look. It refuses writes until it is killed; or, when the log itself could not be
+// written, it has ended with a reason.
+func (m *member) fillAtOnce(w *diskWriter, filler string) {
+	m.t.Helper()
+	fillUp(m.t, filler, 0)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		err := w.put()
+		if err != nil && noRoom.MatchString(err.Error()) {
+			m.t.Logf("the refusal, with no byte left: %v", err)
+			m.kill()
+			return
+		}
+		select {
+		case <-m.done:
+			out := m.output()
+			if !noRoom.MatchString(out) || strings.Contains(out, "goroutine ") {
+				m.t.Errorf("it ends and does not say why, or panics:\n%s", out)
+			}
+			m.t.Logf("it ends with no byte left: %v", m.exit)
+			return
+		default:
+		}
+	}
+	m.t.Fatal("with no byte left, writes are neither made nor refused")
+}
+
+// worksWhileFull asks for what a full disk must not prevent, for d.
+func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse, d time.Duration) {
+	m.t.Helper()
+	end := time.After(d)
+	for n := 0; ; n++ {
+		for _, path := range []string{"/livez", "/readyz", "/health", "/metrics", "/version"} {
+			if status, body := fetch(m.t, http.MethodGet, m.url+path, ""); status != http.StatusOK {
+				m.t.Errorf("%s on a full disk: %d %s", path, status, body)
+			}
+		}
+		receive(m.t, "a renewal on a full disk", renewals)
+		select {
+		case <-end:
+			m.t.Logf("%d renewals on a full disk", n+1)
+			return
+		default:
+		}
+	}
+}
+
+// startWhileFull starts the killed member: it serves what was acknowledged, or it
+// says what it lacks and does so once it has it.
+func (m *member) startWhileFull(w *diskWriter, filler string) {
+	m.t.Helper()
+	m.launch()
+	served := false
+	c := http.Client{Timeout: time.Second}
+	eventually(m.t, "it serves, or ends with a reason", func() error {
+		select {
+		case <-m.done:
+			return nil
+		default:
+		}
+		r, err := c.Get(m.url + "/readyz")
+		if err != nil {
+			return err
+		}
+		served = r.StatusCode == http.StatusOK
+		return r.Body.Close()
+	})
+	if served {
+		m.t.Log("it starts on a full disk")
+		w.check(m.client())
+		if err := os.Remove(filler); err != nil {
+			m.t.Fatal(err)
+		}
+	} else {
+		out := m.output()
+		m.t.Logf("it does not start on a full disk:\n%s", out)
+		if !noRoom.MatchString(out) || strings.Contains(out, "goroutine ") {
+			m.t.Error("it does not say why, or panics")
+		}
+		if err := os.Remove(filler); err != nil {
+			m.t.Fatal(err)
+		}
+		m.start()
+		w.check(m.client())
+	}
+	w.c = m.client()
+	eventually(m.t, "writes go on after the restart", w.put)
+}

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// TestManyLeasesOfOneClient: one client has very many leases on one connection,
+// renews them all over one stream, and dies. The others are served while they
+// all end, and none is left.
+func TestManyLeasesOfOneClient(t *testing.T) {
+	leases, ttl := 20_000, 5*time.Second
+	if *longFlag {
+		leases, ttl = 200_000, 30*time.Second
+	}
+	m := startMember(t)
+	holder := m.client()
+	began := time.Now()
+	ids := grantMany(t, holder, leases, ttl)
+	t.Logf("%d grants took %v", leases, time.Since(began).Round(time.Millisecond))
+
+	stream, err := pb.NewLeaseClient(holder.ActiveConnection()).LeaseKeepAlive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		began = time.Now()
+		renewAll(t, stream, ids, ttl)
+		t.Logf("%d renewals took %v", leases, time.Since(began).Round(time.Millisecond))
+	}
+	c := m.client()
+	if got := count(t, c); got != leases {
+		t.Errorf("%d leases, want %d", got, leases)
+	}
+	died := time.Now()
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	puts := putWhile(t, c, func() bool { return count(t, c) > 0 })
+	took := time.Since(died)
+	t.Logf("all ended after %v; meanwhile %d puts, the slowest %v",
+		took.Round(time.Millisecond), puts.n, puts.slowest.Round(time.Millisecond))
+	if puts.slowest > time.Second {
+		t.Errorf("a put took %v", puts.slowest)
+	}
+	if rate := float64(puts.n) / took.Seconds(); rate < 100 {
+		t.Errorf("%.0f puts a second while the leases ended", rate)
+	}
+	if bound := ttl + ttl/2 + 10*time.Second; took > bound {
+		t.Errorf("the leases took %v to end, more than %v", took, bound)
+	}
+}
+
+// grantMany grants leases over one connection.
+func grantMany(t *testing.T, c *clientv3.Client, n int, ttl time.Duration) []int64 {
+	t.Helper()
+	ids := make([]int64, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 256 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				r, err := c.Grant(t.Context(), int64(ttl.Seconds()))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ids[i] = int64(r.ID)
+			}
+		})
+	}
+	wg.Wait()
+	return ids
+}
+
+// renewAll renews every lease once, without waiting for each answer.
+func renewAll(
+	t *testing.T, stream pb.Lease_LeaseKeepAliveClient, ids []int64, ttl time.Duration,
+) {
+	t.Helper()
+	sent := make(chan error, 1)
+	go func() {
+		for _, id := range ids {
+			if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	missing := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		missing[id] = true
+	}
+	for range ids {
+		r, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.TTL != int64(ttl.Seconds()) || !missing[r.ID] {
+			t.Fatalf("renewal of %x: %d s; awaited: %v", r.ID, r.TTL, missing[r.ID])
+		}
+		delete(missing, r.ID)
+	}
+	if err := receive(t, "the last request", sent); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(t *testing.T, c *clientv3.Client) int {
+	t.Helper()
+	r, err := c.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(r.Leases)
+}
+
+// traffic is what a client saw of the server.
+type traffic struct {
+	n       int
+	slowest time.Duration
+}
+
+// putWhile puts, one after the other, as long as busy says so; busy is asked a few
+// times a second.
+func putWhile(t *testing.T, c *clientv3.Client, busy func() bool) traffic {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var seen traffic
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			_, err := c.Put(ctx, fmt.Sprint("meanwhile/", seen.n%100), "v")
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			seen.n++
+			seen.slowest = max(seen.slowest, time.Since(began))
+		}
+	})
+	end := time.After(4 * patience)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for busy() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Error("it does not end")
+			busy = func() bool { return false }
+		}
+	}
+	stop()
+	wg.Wait()
+	return seen
+}
