@@ -38,10 +38,8 @@ var (
 // notYet are the conditions of scripts, and whether our own server lacks what
 // they stand for. A server given by -server has it all.
 var notYet = map[string]bool{
-	"users":       true,
-	"membership":  true,
-	"snapshot":    true,
-	"move-leader": true,
+	"users":      true,
+	"membership": true,
 }
 
 const scriptDir = "testdata/script"
