@@ -91,18 +91,20 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 		return err
 	}
 	if !identified {
-		if err := identify(disk, c, members); err != nil {
+		if err := identify(disk, c, members, 0); err != nil {
 			return err
 		}
 	}
 	return writeFirst(disk, members, machineConfig(c))
 }
 
-// identify makes disk this member's, among the founders of a cluster.
-func identify(disk *storage.Disk, c Config, members []fsm.Member) error {
+// identify makes disk this member's, among the founders of a cluster whose
+// fencing tokens are of the given generation or a later one.
+func identify(disk *storage.Disk, c Config, members []fsm.Member, generation uint64) error {
 	return disk.Bootstrap(storage.Identity{
 		Cluster: clusterID(members), Name: c.Name,
 		Member:           memberID(c.InitialMembers()[c.Name], c.Cluster.Token),
+		Generation:       generation,
 		CreatedUnixMilli: time.Now().UnixMilli(),
 	}, confState(members))
 }

@@ -153,7 +153,8 @@ func refound(m *fsm.Machine, c Config, members []fsm.Member) (err error) {
 }
 
 func writeRefounded(disk *storage.Disk, m *fsm.Machine, c Config, members []fsm.Member) error {
-	if err := identify(disk, c, members); err != nil {
+	generation := m.Lessor().View().State().Generation
+	if err := identify(disk, c, members, generation); err != nil {
 		return err
 	}
 	// Term and index go on from the backup's: clients see both in every answer.

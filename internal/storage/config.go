@@ -73,7 +73,7 @@ type Identity struct {
 	// Name is the member's name for people.
 	Name string
 
-	// Generation is the number of restores from backup this data has seen. It
+	// Generation is raised by every restore from a backup. It
 	// is the high bits of every fencing token.
 	Generation uint64
 
