@@ -99,7 +99,6 @@ func (p process) serve(c *cobra.Command, args []string) error {
 // runMember runs a member until a signal ends it, with the settings that are
 // right for a process of its own and would be rude in a library.
 func runMember(ctx context.Context, cfg server.Config) error {
-	tuneGC()
 	quietGRPC()
 	ctx, stop := untilSignal(ctx, cfg.Logger)
 	defer stop()
@@ -107,6 +106,7 @@ func runMember(ctx context.Context, cfg server.Config) error {
 	if err != nil {
 		return err
 	}
+	tuneGC() // not before the state is loaded: that is all growth and no garbage
 	go notify(ctx, s.Ready())
 	return s.Run(ctx)
 }
