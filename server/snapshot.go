@@ -46,13 +46,12 @@ func (s *snapshotter) applied(c *core) {
 	log := s.disk.Usage().LogBytes
 	many := index-s.last >= s.count && log >= s.lastBytes/snapshotLogPart
 	if many || log >= max(snapshotLogBytes, s.lastBytes) {
-		s.begin(c, func(error) {})
+		s.begin(c)
 	}
 }
 
-// begin starts to write a snapshot of the present state; done is called on
-// the core's goroutine when that has ended.
-func (s *snapshotter) begin(c *core, done func(error)) {
+// begin starts to write a snapshot of the present state.
+func (s *snapshotter) begin(c *core) {
 	s.writing = true
 	image, conf := c.machine.Image(), c.replica.ConfState()
 	s.wg.Go(func() {
@@ -63,7 +62,6 @@ func (s *snapshotter) begin(c *core, done func(error)) {
 				if err == nil {
 					s.last, s.lastBytes = image.View.Index, bytes
 				}
-				done(err)
 			})
 		})
 	})
