@@ -39,7 +39,7 @@ func Example() {
 
 	// Output:
 	// foo is attached to lease 1
-	// at 2501 ms lease 1 is silent, 2500 ms remain
+	// at 2001 ms lease 1 is silent, 3000 ms remain
 	// at 5001 ms lease 1 is gone (true) with [foo]
 	// foo is attached to lease 0
 }

@@ -28,6 +28,7 @@ func newModel(choose func(int) int) *model {
 	cfg := Config{
 		MinTTL: 2, MaxTTL: 1 << 20, MaxKeys: 4,
 		CheckpointInterval: []TTL{3, 50, 1000, 1 << 30}[choose(4)],
+		Untended:           []TTL{0, 2, 300}[choose(3)],
 	}
 	m := &model{choose: choose, primary: New(cfg), follower: New(cfg)}
 	m.twin = &twin{cfg: cfg.withDefaults(), leases: map[ID]*twinLease{}, owner: map[string]ID{}}
@@ -87,7 +88,7 @@ func (r result) String() string {
 
 // step does one random thing.
 func (m *model) step() {
-	switch m.choose(20) {
+	switch m.choose(21) {
 	case 0, 1, 2:
 		terms := Terms{ID: m.id() - ID(m.choose(2)), TTL: TTL(m.span())}
 		if m.choose(3) == 0 {
@@ -139,6 +140,10 @@ func (m *model) step() {
 		m.outcome(m.choose(6) > 0)
 	case 19:
 		m.restore()
+	case 20:
+		id := m.id()
+		m.twin.abandon(id)
+		m.primary.Abandon(id)
 	}
 }
 

@@ -18,20 +18,26 @@ func (l *Lessor) Advance(now Instant) {
 // lease is given its full TTL, and extend in addition, because renewals were
 // not replicated. A checkpointed lease alone ends by this member's own
 // countdown, so that a silent lease ends however often the primary changes
-// (T9, L7). Where more than Config.SpreadRate leases would end within a second
+// (T9, L7). Nobody tends the others yet, so those that are not renewed soon are
+// silent (see Config.Untended): several changes in a row add up to no more than
+// one. Where more than Config.SpreadRate leases would end within a second
 // the rest end later. It panics if now is before the previous Advance.
 func (l *Lessor) Promote(now Instant, extend TTL) {
 	l.Demote()
 	l.Advance(now)
 	t := newTracker(&l.cfg, l.table, now)
 	s := newSpreader(l.cfg.SpreadRate, now)
+	silence := l.cfg.untended
+	if l.Len() > maxUntended {
+		silence = l.cfg.silence
+	}
 	for slot := range l.table.top {
 		r := l.table.record(slot)
 		if r.id == 0 {
 			continue
 		}
 		expiry := now.after(r.ttl.plus(max(0, extend)))
-		quiet := now.after(l.cfg.silence(r.ttl))
+		quiet := now.after(silence(r.ttl))
 		if r.remaining != 0 {
 			c := l.countdown.grow(slot)
 			if *c == 0 {
@@ -67,6 +73,24 @@ func (l *Lessor) Renew(id ID) (Renewal, error) {
 	return n, nil
 }
 
+// maxUntended is how many leases a new primary checkpoints early, at most. More
+// of them would keep the log busy when everybody waits for it.
+const maxUntended = 100_000
+
+// Abandon says that nobody tends a lease any more: the connection over which it
+// was kept alive has ended, say. It goes on living, but unless it is renewed
+// soon (Config.Untended) its remaining time is replicated, so that it ends on
+// time even if the primary changes. It does nothing on a follower, or if there is
+// no such lease.
+func (l *Lessor) Abandon(id ID) {
+	if l.tracker == nil {
+		return
+	}
+	if slot, ok := l.table.index[id]; ok {
+		l.tracker.abandon(slot)
+	}
+}
+
 // Due decides to expire up to most leases that are past their expiry, ordered
 // by expiry and then ID. From now on they are expiring: see Expire and
 // Reinstate for how that ends. It returns nothing on a follower.
@@ -78,8 +102,9 @@ func (l *Lessor) Due(most int) []Due {
 }
 
 // Silent returns the remaining time of up to most leases that have not been
-// renewed for min(TTL/2, Config.CheckpointInterval), ordered by ID, so that it
-// can be replicated. A lease that stays silent is returned again every
+// renewed for 2/5 of their TTL, or Config.CheckpointInterval if that is shorter,
+// or Config.Untended if nobody tends them, ordered by ID, so that it can be
+// replicated. A lease that stays silent is returned again every
 // CheckpointInterval. It returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {

@@ -131,7 +131,7 @@ var commands = map[string]func(s *scenario, a args) string{
 	"new": func(s *scenario, a args) string {
 		s.cfg = Config{
 			MinTTL: a.ttl("min"), MaxTTL: a.ttl("max"), CheckpointInterval: a.ttl("interval"),
-			MaxKeys: a.int("max-keys", 0), SpreadRate: a.int("rate", 0),
+			MaxKeys: a.int("max-keys", 0), SpreadRate: a.int("rate", 0), Untended: a.ttl("untended"),
 		}
 		s.members, s.decided, s.silent = nil, nil, nil
 		for range a.int("members", 1) {
@@ -201,6 +201,10 @@ var commands = map[string]func(s *scenario, a args) string{
 			out += ", to be cleared first"
 		}
 		return orError(out, err)
+	},
+	"abandon": func(s *scenario, a args) string {
+		a.on(s).Abandon(a.id())
+		return "ok"
 	},
 	"due": func(s *scenario, a args) string {
 		due := a.on(s).Due(a.int("max", 100))

@@ -64,7 +64,7 @@ func (t *tracker) advance(now Instant) {
 // start begins to time a lease that was just granted.
 func (t *tracker) start(slot uint32) {
 	ttl := t.table.record(slot).ttl
-	t.resume(slot, t.now.after(ttl), t.now.after(t.cfg.silence(ttl)))
+	t.resume(slot, t.now.after(ttl), t.now.after(t.cfg.untended(ttl)))
 }
 
 // resume begins to time a lease that was there before this member was primary.
@@ -156,6 +156,17 @@ func (t *tracker) renew(slot uint32) (_ Renewal, ok bool) {
 		t.place(slot)
 	}
 	return n, true
+}
+
+// abandon makes a lease silent soon unless it is renewed.
+func (t *tracker) abandon(slot uint32) {
+	k, r := t.timings.at(slot), t.table.record(slot)
+	quiet := t.now.after(t.cfg.untended(r.ttl))
+	if k.state != 0 || r.remaining != 0 || k.quiet <= quiet {
+		return // on its way already, or known to be silent
+	}
+	k.quiet = quiet
+	t.place(slot)
 }
 
 // reinstate takes back the proposal about a lease, if there is one of the kinds

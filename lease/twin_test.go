@@ -54,12 +54,28 @@ func (t *twin) grant(terms Terms) (Info, error) {
 	l := &twinLease{Info: Info{Terms: terms, Token: t.tokens, Stamp: 1}}
 	t.leases[terms.ID] = l
 	l.heard(t)
+	l.untended(t)
 	return l.Info, nil
+}
+
+func (l *twinLease) untended(t *twin) {
+	if t.cfg.Untended > 0 {
+		l.quiet = min(l.quiet, t.now+Instant(t.cfg.Untended)+1)
+	}
+}
+
+func (t *twin) abandon(id ID) {
+	l := t.leases[id]
+	if t.primary && l != nil && !l.expiring && !l.pending && l.Remaining == 0 && l.expiry > t.now {
+		silence := min(max(l.TTL/5*2, 1), t.cfg.CheckpointInterval)
+		l.quiet = min(l.quiet, t.now+Instant(silence)+1)
+		l.untended(t)
+	}
 }
 
 func (l *twinLease) heard(t *twin) {
 	l.expiry = max(l.expiry, t.now+Instant(l.TTL)+1)
-	l.quiet = t.now + Instant(min(max(l.TTL/2, 1), t.cfg.CheckpointInterval)) + 1
+	l.quiet = t.now + Instant(min(max(l.TTL/5*2, 1), t.cfg.CheckpointInterval)) + 1
 }
 
 func (t *twin) keys(id ID) []string {
@@ -127,7 +143,7 @@ func (t *twin) checkpoint(list []Checkpoint) {
 				l.Stamp++
 			}
 			l.Remaining, l.countdown = 0, 0
-			silence := min(max(l.TTL/2, 1), t.cfg.CheckpointInterval)
+			silence := min(max(l.TTL/5*2, 1), t.cfg.CheckpointInterval)
 			l.quiet = min(l.quiet, t.now+Instant(silence)+1)
 		}
 	}
@@ -138,6 +154,7 @@ func (t *twin) promote(extend TTL) {
 	for _, l := range t.leases {
 		l.expiring, l.pending, l.expiry = false, false, 0
 		l.heard(t)
+		l.untended(t)
 		l.expiry += Instant(extend)
 		if l.Remaining != 0 {
 			l.expiry, l.quiet = l.countdown, t.now+Instant(t.cfg.CheckpointInterval)+1

@@ -85,6 +85,10 @@ type Config struct {
 	// the time from one checkpoint of a silent lease to the next. Zero means
 	// 5 minutes.
 	CheckpointInterval TTL
+	// Untended is how long a lease may go unrenewed, before that is checkpointed,
+	// while nobody tends it: after its grant, after Lessor.Abandon, and after a
+	// promotion. A renewal shows that somebody does. Zero means as long as any other.
+	Untended TTL
 	// MaxKeys caps the keys attached to one lease. Zero means no cap.
 	MaxKeys int
 	// SpreadRate is how many leases may newly end within any one second after a
@@ -119,7 +123,15 @@ func (c Config) withDefaults() Config {
 // silence is how long a lease of this TTL may go unrenewed before it is
 // checkpointed. A holder that renews every third of its TTL never is.
 func (c *Config) silence(ttl TTL) TTL {
-	return min(max(ttl/2, 1), c.CheckpointInterval)
+	return min(max(ttl/5*2, 1), c.CheckpointInterval)
+}
+
+// untended is silence for a lease that nobody tends.
+func (c *Config) untended(ttl TTL) TTL {
+	if c.Untended <= 0 {
+		return c.silence(ttl)
+	}
+	return min(c.silence(ttl), c.Untended)
 }
 
 // after is the first instant by which at least ttl has passed since some
