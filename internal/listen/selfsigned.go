@@ -28,6 +28,7 @@ func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	}
 	t.CertFile = filepath.Join(dir, "cert.pem")
 	t.KeyFile = filepath.Join(dir, "key.pem")
+	t.selfSigned = true
 	usable, err := stillValid(t.CertFile)
 	if err != nil || usable {
 		return t, err

@@ -14,22 +14,28 @@ import (
 // ErrTLS is wrapped by every complaint about TLS files and settings.
 var ErrTLS = errors.New("listen: bad TLS configuration")
 
-// TLS says how a listener proves who it is and whom it lets in. The zero value
-// means no TLS.
+// TLS says how one end of a connection proves who it is, and whom it believes:
+// [TLS.Server] a listener, [TLS.Client] a member that dials another. The zero
+// value means no TLS.
 type TLS struct {
 	// CertFile and KeyFile are PEM files. Both are read again at every
 	// handshake, so certificates can be replaced without a restart.
 	CertFile string
 	KeyFile  string
+	// ClientCertFile and ClientKeyFile, when set, are shown in their place by a
+	// member that dials, for a CA that signs one certificate for each purpose.
+	ClientCertFile string
+	ClientKeyFile  string
 	// TrustedCAFile is a PEM bundle. When set, or when ClientCertAuth is, a
 	// client must show a certificate that the bundle (else the system's) vouches for.
+	// A listener that is dialed is held to the same bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
 	CRLFile string
 	// AllowedHostnames and AllowedCNs, when not empty, narrow who is let in: a
 	// client certificate must match one of the host names (SAN), and bear one of
-	// the common names.
+	// the common names. Between members a listener's certificate must do so, too.
 	AllowedHostnames []string
 	AllowedCNs       []string
 	// Auto makes a self-signed certificate when CertFile and KeyFile are empty.
@@ -43,6 +49,9 @@ type TLS struct {
 	MaxVersion string
 	// SelfSignedYears is the life of a certificate made by Auto. Default 1.
 	SelfSignedYears int
+
+	// selfSigned notes that SelfSigned made CertFile, so that nobody vouches for it.
+	selfSigned bool
 }
 
 // Enabled reports whether t asks for TLS at all.
@@ -54,6 +63,10 @@ func (t TLS) Validate() error {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		return fmt.Errorf("%w: a certificate file needs a key file, and the other way round "+
 			"(certificate %q, key %q)", ErrTLS, t.CertFile, t.KeyFile)
+	}
+	if (t.ClientCertFile == "") != (t.ClientKeyFile == "") {
+		return fmt.Errorf("%w: a client certificate file needs a client key file, and the other "+
+			"way round (certificate %q, key %q)", ErrTLS, t.ClientCertFile, t.ClientKeyFile)
 	}
 	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
 	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {
@@ -105,11 +118,11 @@ func (t TLS) Server() (*tls.Config, error) {
 		return nil, fmt.Errorf("%w: no certificate; give a certificate and a key file, "+
 			"or ask for a self-signed one", ErrTLS)
 	}
-	if _, err := t.keyPair(); err != nil {
+	if _, err := keyPair(t.CertFile, t.KeyFile); err != nil {
 		return nil, err
 	}
 	conf.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return t.keyPair()
+		return keyPair(t.CertFile, t.KeyFile)
 	}
 	if t.TrustedCAFile == "" && !t.ClientCertAuth {
 		return conf, nil
@@ -129,11 +142,10 @@ func (t TLS) Server() (*tls.Config, error) {
 	return conf, nil
 }
 
-func (t TLS) keyPair() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+func keyPair(cert, key string) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("%w: certificate %s with key %s: %w",
-			ErrTLS, t.CertFile, t.KeyFile, err)
+		return nil, fmt.Errorf("%w: certificate %s with key %s: %w", ErrTLS, cert, key, err)
 	}
 	return &pair, nil
 }

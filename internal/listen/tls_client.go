@@ -1,0 +1,61 @@
+package listen
+
+import "crypto/tls"
+
+// Client returns the configuration with which a member dials another. It shows
+// ClientCertFile, else CertFile, both read again at every handshake; it believes
+// a listener whose certificate the trusted CA file (else the system) vouches for,
+// that names the host dialed, and that AllowedCNs, AllowedHostnames and CRLFile
+// do not refuse. All files are read once, so that a wrong path is told at the
+// start.
+//
+// When [TLS.SelfSigned] made the certificate, the listener's is not verified:
+// each member has signed its own, so there is nobody to vouch for it. Then the
+// connection is encrypted, but whoever can stand in between can read it; etcd's
+// --peer-auto-tls is the same.
+func (t TLS) Client() (*tls.Config, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	conf, err := t.base()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.showCertificate(conf); err != nil {
+		return nil, err
+	}
+	if t.TrustedCAFile != "" {
+		if conf.RootCAs, err = readPool(t.TrustedCAFile); err != nil {
+			return nil, err
+		}
+	}
+	if t.CRLFile != "" {
+		if _, err := readCRL(t.CRLFile); err != nil {
+			return nil, err
+		}
+	}
+	conf.InsecureSkipVerify = t.selfSigned
+	conf.VerifyConnection = t.verify
+	return conf, nil
+}
+
+// showCertificate makes conf show the certificate, if there is one.
+func (t TLS) showCertificate(conf *tls.Config) error {
+	cert, key := t.CertFile, t.KeyFile
+	if t.ClientCertFile != "" {
+		cert, key = t.ClientCertFile, t.ClientKeyFile
+	}
+	if cert == "" {
+		return nil
+	}
+	if _, err := keyPair(cert, key); err != nil {
+		return err
+	}
+	// Unlike Certificates, this shows the certificate also to a listener that asks
+	// for one of other authorities: it then says what it has against it, instead
+	// of that there is none.
+	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return keyPair(cert, key)
+	}
+	return nil
+}

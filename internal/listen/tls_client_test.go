@@ -1,0 +1,206 @@
+package listen
+
+import (
+	"crypto/tls"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// dial makes a handshake of two ends at host and returns the common names that
+// each saw, and the dialer's error or else the listener's.
+func dial(t *testing.T, host string, server, client TLS) (names [2]string, err error) {
+	t.Helper()
+	sc, err := server.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := client.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := meet(t, sc, cc, host)
+	if err = errors.Join(p.client, p.server); err != nil {
+		return names, err
+	}
+	return p.names, nil
+}
+
+// Goal: both ends of a connection between members are held to the same files and
+// lists. Method: one handshake for each row; the listener has the options too.
+func TestClientVerifies(t *testing.T) {
+	a, stranger := newAuthority(t), newAuthority(t)
+	ca := a.path("ca.pem")
+	one := a.server() // server.pem, common name "server"
+	one.TrustedCAFile = ca
+	a.issue("dialer", "dialer")
+	revoked := a.revoke(a.issue("gone", "gone"))
+	gone := TLS{CertFile: a.path("gone.pem"), KeyFile: a.path("gone.key"), TrustedCAFile: ca}
+	liar := stranger.server()
+	liar.TrustedCAFile = ca
+	with := func(change func(*TLS)) TLS {
+		c := one
+		change(&c)
+		return c
+	}
+	for name, c := range map[string]struct {
+		host           string
+		server, client TLS
+		want           string // in the error; "" is none
+		seen           string // by the listener
+	}{
+		"same certificate": {"localhost", one, one, "", "server"},
+		"own certificate to dial with": {"localhost", one, with(func(c *TLS) {
+			c.ClientCertFile, c.ClientKeyFile = a.path("dialer.pem"), a.path("dialer.key")
+		}), "", "dialer"},
+		"by address":             {"127.0.0.1", one, one, "", "server"},
+		"another host":           {"elsewhere.example", one, one, "not elsewhere.example", ""},
+		"another address":        {"127.0.0.2", one, one, "127.0.0.2", ""},
+		"listener of a stranger": {"localhost", liar, one, "unknown authority", ""},
+		"dialer of a stranger":   {"localhost", one, liar, "unknown authority", ""},
+		"system's authorities": {"localhost", one, with(func(c *TLS) {
+			c.TrustedCAFile = ""
+		}), "unknown authority", ""},
+		"allowed name": {"localhost", one, with(func(c *TLS) {
+			c.AllowedCNs = []string{"x", "server"}
+		}), "", "server"},
+		"other name": {"localhost", one, with(func(c *TLS) {
+			c.AllowedCNs = []string{"x"}
+		}), `common name "server" is not allowed`, ""},
+		"other host name": {"localhost", one, with(func(c *TLS) {
+			c.AllowedHostnames = []string{"x.example"}
+		}), "names no allowed host", ""},
+		"revoked listener": {"localhost", gone, with(func(c *TLS) {
+			c.CRLFile = revoked
+		}), "is revoked", ""},
+		"no certificate to show": {"localhost", one, TLS{TrustedCAFile: ca}, "certificate", ""},
+	} {
+		names, err := dial(t, c.host, c.server, c.client)
+		if c.want == "" && (err != nil || names[0] != c.seen) {
+			t.Errorf("%s: the listener saw %q, %v, want %q", name, names[0], err, c.seen)
+		}
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
+		}
+	}
+}
+
+// Goal: with self-signed certificates members reach each other, although nobody
+// vouches for anybody; but certificates that somebody named are verified, whatever
+// Auto says.
+func TestClientSelfSigned(t *testing.T) {
+	made := func(t *testing.T) TLS {
+		opts, err := TLS{Auto: true}.SelfSigned(filepath.Join(t.TempDir(), "f"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return opts
+	}
+	one, two := made(t), made(t)
+	if _, err := dial(t, "10.0.0.1", one, two); err != nil {
+		t.Error(err)
+	}
+	named := newAuthority(t).server()
+	named.Auto = true
+	named, err := named.SelfSigned(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(t, "localhost", one, named); err == nil {
+		t.Error("a self-signed listener was believed by one with a real certificate")
+	}
+}
+
+// Goal: a dialer's certificate is replaced without a restart.
+func TestClientRotation(t *testing.T) {
+	a := newAuthority(t)
+	opts := a.server()
+	opts.TrustedCAFile = a.path("ca.pem")
+	sc, err := opts.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := opts.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := meet(t, sc, cc, "localhost"); got.names != [2]string{"server", "server"} {
+		t.Errorf("before: %+v", got)
+	}
+	a.issue("server", "renewed")
+	if got := meet(t, sc, cc, "localhost"); got.names != [2]string{"renewed", "renewed"} {
+		t.Errorf("after: %+v", got)
+	}
+}
+
+// Goal: a wrong setting or file of a dialer is told at the start.
+func TestClientErrors(t *testing.T) {
+	a := newAuthority(t)
+	good := a.server()
+	for want, change := range map[string]func(*TLS){
+		"needs a client key file": func(c *TLS) { c.ClientCertFile = c.CertFile },
+		"missing.pem": func(c *TLS) {
+			c.ClientCertFile, c.ClientKeyFile = a.path("missing.pem"), c.KeyFile
+		},
+		"missing-ca.pem": func(c *TLS) { c.TrustedCAFile = a.path("missing-ca.pem") },
+		"missing-crl": func(c *TLS) {
+			c.ClientCertAuth, c.CRLFile = true, "missing-crl"
+		},
+		"unknown cipher suite": func(c *TLS) { c.CipherSuites = []string{"ROT13"} },
+	} {
+		c := good
+		change(&c)
+		if _, err := c.Client(); !errors.Is(err, ErrTLS) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+	if conf, err := (TLS{}).Client(); err != nil || conf.GetClientCertificate != nil {
+		t.Errorf("nothing to show: %v", err)
+	}
+}
+
+// ends is the outcome of a handshake.
+type ends struct {
+	client, server error
+	names          [2]string // that the listener saw, that the dialer saw
+}
+
+// meet makes a handshake over a connection of loopback, and one round trip,
+// because in TLS 1.3 the dialer learns only then what the listener thinks of it.
+func meet(t *testing.T, server, client *tls.Config, host string) (e ends) {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			e.server = err
+			return
+		}
+		defer conn.Close()
+		if e.server = conn.(*tls.Conn).Handshake(); e.server != nil {
+			return
+		}
+		if certs := conn.(*tls.Conn).ConnectionState().PeerCertificates; len(certs) > 0 {
+			e.names[0] = certs[0].Subject.CommonName
+		}
+		_, e.server = conn.Write([]byte{1})
+	}()
+	client = client.Clone()
+	client.ServerName = host
+	conn, err := tls.Dial("tcp", l.Addr().String(), client)
+	if err == nil {
+		_, err = conn.Read(make([]byte, 1))
+		e.names[1] = conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+		_ = conn.Close()
+	}
+	<-done
+	e.client = err
+	return e
+}
