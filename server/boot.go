@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,45 +24,79 @@ import (
 // the etcd whose API is served.
 const storageVersion = "3.7.0"
 
+// untendedAfter is how long a lease that nobody tends goes unrenewed before its
+// remaining time is replicated: long enough for who was granted one to begin to
+// keep it alive.
+const untendedAfter = 250 * lease.TTL(1)
+
 // firstIndex is the index and the term of the snapshot that every founding
 // member begins with. All founders write the same, so no entry is needed to
 // tell them of each other.
 const firstIndex = 1
 
-// boot opens the data directory, founding the cluster if it is empty, and
-// loads the state from the newest snapshot.
-func boot(c Config) (*storage.Disk, *fsm.Machine, error) {
+// booted is a member that is ready to start.
+type booted struct {
+	disk    *storage.Disk
+	machine *fsm.Machine
+	// known are the members that another one told of, when this one has no state yet.
+	known []fsm.Member
+}
+
+// boot opens the data directory, and loads the state from the newest snapshot.
+// An empty directory becomes a founder's, or that of a member that joins;
+// dial is how to reach the others.
+func boot(c Config, dial *tls.Config) (booted, error) {
 	if err := refuseHalfRestored(c.DataDir); err != nil {
-		return nil, nil, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
+		return booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
 	}
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, Logger: c.Logger})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
+		return booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
 	}
-	machine, err := load(disk, c)
-	if err != nil {
-		return nil, nil, errors.Join(err, disk.Close())
+	b := booted{disk: disk}
+	if err := b.load(c, dial); err != nil {
+		return booted{}, errors.Join(err, disk.Close())
 	}
-	return disk, machine, nil
+	return b, nil
 }
 
-func load(disk *storage.Disk, c Config) (*fsm.Machine, error) {
-	_, founded := disk.Identity()
-	snap, err := disk.Snapshot()
+func (b *booted) load(c Config, dial *tls.Config) error {
+	id, founded := b.disk.Identity()
+	snap, err := b.disk.Snapshot()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// Identity without snapshot is what a crash in the middle leaves.
-	if !founded || raft.IsEmptySnap(snap) {
-		if err := found(disk, c, founded); err != nil {
-			return nil, fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
+	if raft.IsEmptySnap(snap) {
+		// Identity without snapshot is what a crash in the middle of founding leaves, and
+		// what a member has that joined and was not sent the state yet.
+		joins := c.Cluster.State == ExistingCluster
+		if founded {
+			_, conf, err := b.disk.InitialState()
+			if err != nil {
+				return err
+			}
+			joins = len(conf.GetVoters()) == 0
+		}
+		if joins {
+			return b.join(c, dial, id)
+		}
+		if err := found(b.disk, c, founded); err != nil {
+			return fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
 		}
 	}
-	return restore(disk, machineConfig(c))
+	if b.machine, err = restore(b.disk, machineConfig(c)); err != nil {
+		return err
+	}
+	// What founders begin with is in no entry. A member that joins must get it as a
+	// snapshot, which Raft sends only when the log begins later.
+	if err := b.disk.Compact(firstIndex); err != nil {
+		return fmt.Errorf("compact the log: %w", err)
+	}
+	return nil
 }
 
 // founders returns the members that found the cluster, in ID order.
-func founders(c Config) ([]fsm.Member, error) {
+func founders(c Config) []fsm.Member {
 	var members []fsm.Member
 	for name, urls := range c.InitialMembers() {
 		members = append(members, fsm.Member{
@@ -69,11 +104,7 @@ func founders(c Config) ([]fsm.Member, error) {
 		})
 	}
 	slices.SortFunc(members, func(a, b fsm.Member) int { return cmp.Compare(a.ID, b.ID) })
-	if len(members) > 1 {
-		return nil, fmt.Errorf("%w: %d members in --initial-cluster, but this release runs "+
-			"clusters of one member; leave --initial-cluster out", ErrConfig, len(members))
-	}
-	return members, nil
+	return members
 }
 
 // found gives an empty data directory its identity, unless it got that far
@@ -82,14 +113,7 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
 	}
-	if c.Cluster.State == ExistingCluster {
-		return fmt.Errorf("%w: the data directory is empty and --initial-cluster-state is "+
-			"existing; this release cannot join a cluster", ErrConfig)
-	}
-	members, err := founders(c)
-	if err != nil {
-		return err
-	}
+	members := founders(c)
 	if !identified {
 		if err := identify(disk, c, members, 0); err != nil {
 			return err
@@ -146,6 +170,7 @@ func machineConfig(c Config) fsm.Config {
 	return fsm.Config{Lease: lease.Config{
 		MinTTL:             lease.TTL(c.Lease.MinTTL.Milliseconds()),
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
+		Untended:           untendedAfter,
 	}}
 }
 

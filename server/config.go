@@ -100,6 +100,9 @@ type Cluster struct {
 	// StrictReconfigCheck refuses membership changes that would lose the quorum.
 	// Default true.
 	StrictReconfigCheck bool
+	// MaxLearners is how many learners a cluster may have at a time; 0: any number.
+	// It is asked of the leader when one is added. Default 1.
+	MaxLearners int
 }
 
 // TLS says how a member proves who it is and whom it lets in. The zero value
@@ -108,6 +111,10 @@ type TLS struct {
 	// CertFile and KeyFile are PEM files, read again at every handshake.
 	CertFile string
 	KeyFile  string
+	// ClientCertFile and ClientKeyFile, when set, are shown instead to members that
+	// this one dials. They matter for PeerTLS only.
+	ClientCertFile string
+	ClientKeyFile  string
 	// TrustedCAFile is a PEM bundle. When set, or when ClientCertAuth is, a client
 	// must show a certificate that the bundle (else the system's) vouches for.
 	TrustedCAFile  string
@@ -129,6 +136,18 @@ type TLS struct {
 	// SelfSignedYears is the life of a certificate made by Auto, in years.
 	// Default 1.
 	SelfSignedYears int
+}
+
+// listen returns t as package listen knows it.
+func (t TLS) listen() listen.TLS {
+	return listen.TLS{
+		CertFile: t.CertFile, KeyFile: t.KeyFile,
+		ClientCertFile: t.ClientCertFile, ClientKeyFile: t.ClientKeyFile,
+		TrustedCAFile: t.TrustedCAFile, ClientCertAuth: t.ClientCertAuth, CRLFile: t.CRLFile,
+		AllowedHostnames: t.AllowedHostnames, AllowedCNs: t.AllowedCNs,
+		Auto: t.Auto, CipherSuites: t.CipherSuites,
+		MinVersion: t.MinVersion, MaxVersion: t.MaxVersion, SelfSignedYears: t.SelfSignedYears,
+	}
 }
 
 // Limits bounds what clients may ask for.
@@ -239,7 +258,9 @@ func DefaultConfig() Config {
 			ListenClient: client, AdvertiseClient: slices.Clone(client),
 			ListenPeer: peer, AdvertisePeer: slices.Clone(peer),
 		},
-		Cluster: Cluster{Token: "etcd-cluster", State: NewCluster, StrictReconfigCheck: true},
+		Cluster: Cluster{
+			Token: "etcd-cluster", State: NewCluster, StrictReconfigCheck: true, MaxLearners: 1,
+		},
 		Limits: Limits{
 			MaxRequestBytes:   3 << 19,
 			MaxTxnOps:         128,
@@ -400,7 +421,7 @@ func (c Config) checkTLS() error {
 			c.URLs.ListenPeer,
 		},
 	} {
-		options := listen.TLS(side.tls)
+		options := side.tls.listen()
 		if err := options.Validate(); err != nil {
 			return fmt.Errorf("%s TLS: %w", side.name, err)
 		}
@@ -425,6 +446,7 @@ func (c Config) checkNumbers() error {
 			"five times --heartbeat-interval (%s)", r.ElectionTimeout, r.Heartbeat)},
 		{r.ElectionTimeout > maxElectionTimeout, fmt.Sprintf("--election-timeout (%s) must be at "+
 			"most %s; the unit of a bare number is milliseconds", r.ElectionTimeout, maxElectionTimeout)},
+		{c.Cluster.MaxLearners < 0, "--max-learners must not be negative"},
 		{r.SnapshotCount == 0, "--snapshot-count must be at least 1"},
 		{c.Limits.MaxRequestBytes < 1, "--max-request-bytes must be at least 1"},
 		{c.Limits.MaxRequestBytes > math.MaxInt32/2, "--max-request-bytes must be at most 1 GiB"},

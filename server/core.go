@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,8 @@ const scrubBudget = 256
 // goroutines reach the replica through its inbox.
 type core struct {
 	replica *replica.Replica
-	machine *fsm.Machine
 	disk    *storage.Disk
+	peers   *peers
 	inbox   *inbox
 	writer  *writer
 	hub     *watch.Hub[*etcd.Event]
@@ -35,9 +36,11 @@ type core struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	tick     time.Duration // of Raft
-	nextTick lease.Instant
-	dirty    bool // the store may hold records that compaction has freed
+	machineConfig fsm.Config
+	voters        []uint64 // as of the snapshot that the member started from
+	pace          pace
+	dirty         bool // the store may hold records that compaction has freed
+	removed       bool // this member is no longer in the cluster
 
 	view   atomic.Pointer[fsm.View]
 	status atomic.Pointer[replica.Status]
@@ -52,11 +55,13 @@ type stateStats struct {
 }
 
 func (c *core) publishStats() {
-	l := c.machine.Lessor()
-	c.stats.Store(&stateStats{Stats: c.machine.Stats(), Leases: l.Len(), Attached: l.Attached()})
+	m := c.replica.Machine()
+	l := m.Lessor()
+	c.stats.Store(&stateStats{Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached()})
 }
 
-// run is the core's loop. It returns when ctx ends.
+// run is the core's loop. It returns nil when ctx ends, and errRemoved when the
+// member is no longer in the cluster.
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -70,7 +75,12 @@ func (c *core) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		m = c.inbox.take(m)
-		timer.Reset(c.step(&m))
+		wait := c.step(&m)
+		if c.removed {
+			c.stop()
+			return errRemoved
+		}
+		timer.Reset(wait)
 	}
 }
 
@@ -78,15 +88,17 @@ func (c *core) run(ctx context.Context) error {
 func (c *core) step(m *mail) time.Duration {
 	now, jumped := c.clock.read() // after the mail was taken: nothing in it is newer
 	c.replica.Advance(now)
-	if jumped {
-		c.log.Warn("the clock jumped, so every lease gets its full time again")
+	if stalled := c.pace.stalled(now); jumped || stalled {
+		c.log.Warn("time has passed without this member, so every lease it leads gets its "+
+			"full time again", "clock-jumped", jumped, "stalled", stalled)
 		c.replica.Refresh()
 	}
-	if now >= c.nextTick {
+	if c.pace.tick(now) {
 		c.replica.Tick()
+		c.peers.connected(now)
 		c.publishStats()
+		c.yield(now)
 		c.dirty = true
-		c.nextTick = now + lease.Instant(c.tick.Milliseconds())
 	}
 	c.feed(m)
 	begin := time.Now()
@@ -96,12 +108,12 @@ func (c *core) step(m *mail) time.Duration {
 	}
 	c.carry(out)
 	if c.dirty {
-		if c.dirty = c.machine.Scrub(scrubBudget); c.dirty {
+		if c.dirty = c.replica.Machine().Scrub(scrubBudget); c.dirty {
 			return 0
 		}
-		c.view.Store(c.machine.View()) // the same but for the size
+		c.view.Store(c.replica.Machine().View()) // the same but for the size
 	}
-	wait := c.nextTick - now
+	wait := c.pace.next - now
 	if next, ok := c.replica.Next(); ok {
 		wait = min(wait, next-now)
 	}
@@ -116,9 +128,15 @@ func (c *core) feed(m *mail) {
 	for _, p := range m.persisted {
 		c.replica.Persisted(p)
 	}
+	for _, msg := range m.messages {
+		if err := c.replica.Step(msg); err != nil {
+			c.log.Debug("a message was refused", "from", msg.From, "error", err)
+		}
+	}
 	for _, n := range m.renewals {
 		c.replica.Renew(n)
 	}
+	c.replica.Abandon(m.abandoned)
 	for _, q := range m.reads {
 		c.replica.Read(q)
 	}
@@ -130,13 +148,15 @@ func (c *core) feed(m *mail) {
 // carry carries out what came of a step. The order matters: nobody is
 // answered before the state he may then read is published.
 func (c *core) carry(out replica.Output) {
+	c.peers.send(out.Send)
 	c.writer.put(out.Append)
 	if out.Applied {
-		c.view.Store(c.machine.View())
-		c.snap.applied(c)
+		c.applied(out)
 	}
-	if s := c.replica.Status(); *c.status.Load() != s {
+	c.removed = c.removed || out.Removed
+	if s, old := c.replica.Status(), c.status.Load(); *old != s {
 		c.status.Store(&s)
+		c.metrics.follow(old, &s)
 	}
 	for _, change := range out.Changes {
 		c.publish(change)
@@ -151,6 +171,73 @@ func (c *core) carry(out replica.Output) {
 	for _, n := range out.Renewals {
 		n.Owner.(etcd.Renewed).Renewed(n.ID, n.TTL, n.Err)
 	}
+}
+
+// applied makes the new state readable.
+func (c *core) applied(out replica.Output) {
+	old, v := c.view.Load(), c.replica.Machine().View()
+	c.view.Store(v)
+	if !slices.EqualFunc(old.Members, v.Members, sameAddress) ||
+		len(old.Removed) != len(v.Removed) {
+		c.peers.update(v.Members)
+	}
+	if out.Restored {
+		c.hub.Restore(v.KV.Revision())
+		c.snap.restored(v.Index)
+	}
+	c.snap.applied(c)
+}
+
+func sameAddress(a, b fsm.Member) bool {
+	return a.ID == b.ID && slices.Equal(a.PeerURLs, b.PeerURLs)
+}
+
+// yield hands the leadership over when this member's disk takes no log entries:
+// a leader applies nothing that its own disk does not have, so it would keep
+// everybody waiting (T1). If nobody else can lead, it stays.
+func (c *core) yield(now lease.Instant) {
+	if !c.status.Load().Leading || now < c.pace.mayYield {
+		return
+	}
+	stuck, full := c.writer.stuck(c.pace.election), c.writer.full.Load()
+	if !stuck && !full {
+		return
+	}
+	c.pace.mayYield = now + yieldEvery*lease.Instant(c.pace.election.Milliseconds())
+	if c.replica.Yield() {
+		c.log.Warn("the disk takes no log entries: handing the leadership over",
+			"stuck", stuck, "full", full)
+	}
+}
+
+// yieldEvery is how many election timeouts pass, at least, from one attempt to
+// hand over to the next: if every disk is full, nobody gains by more.
+const yieldEvery = 10
+
+// pace is when the core does what it does at intervals.
+type pace struct {
+	heartbeat, election time.Duration
+	next                lease.Instant // of Raft's ticks
+	last                lease.Instant // the step before
+	mayYield            lease.Instant
+}
+
+// tick reports whether it is time for one.
+func (p *pace) tick(now lease.Instant) bool {
+	if now < p.next {
+		return false
+	}
+	p.next = now + lease.Instant(p.heartbeat.Milliseconds())
+	return true
+}
+
+// stalled reports whether the core stood still for as long as it takes the
+// others to elect a new leader: the process was stopped, or starved. Holders
+// could not renew meanwhile, through no fault of theirs (T1).
+func (p *pace) stalled(now lease.Instant) bool {
+	gap := now - p.last
+	p.last = now
+	return gap > lease.Instant(p.election.Milliseconds())
 }
 
 func (c *core) publish(change fsm.Change) {

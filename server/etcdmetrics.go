@@ -37,6 +37,10 @@ func (m *metrics) watchEtcdState(n *node) {
 		func() bool { return n.status.Load().Primary })
 	is("server_is_learner", "1 on a member that does not vote.",
 		func() bool { return n.Status().Learner })
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "etcd", Name: "server_leader_changes_seen_total",
+		Help: "Changes of the leader that this member saw.",
+	}, func() float64 { return float64(m.leaders.Load()) }))
 	gauge("mvcc_db_total_size_in_bytes", "Size of the data directory.", nil,
 		func() float64 { return float64(n.Status().DBSize) })
 	gauge("mvcc_db_total_size_in_use_in_bytes",

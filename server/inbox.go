@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
 )
 
 // maxQueued is how many requests of clients may wait for the core's next
@@ -21,18 +22,48 @@ type inbox struct {
 	mu sync.Mutex
 	mail
 	closed bool
+	room   *sync.Cond // messages were taken, or the inbox was closed
 }
+
+// maxMessages is how many messages of other members may wait for the core's next
+// step. Beyond it they wait on their connections, which slows the senders.
+const maxMessages = 1 << 12
 
 // mail is what an inbox holds.
 type mail struct {
+	messages  []*replica.Message
 	proposals []*replica.Proposal
 	reads     []*replica.Read
 	renewals  []replica.Renewal
+	abandoned []lease.ID
 	persisted []*raftpb.Message
 	tasks     []func()
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox {
+	b := &inbox{wake: make(chan struct{}, 1)}
+	b.room = sync.NewCond(&b.mu)
+	return b
+}
+
+// task leaves a function for the core to call. It reports false if the core has
+// stopped.
+func (b *inbox) task(f func()) bool {
+	return b.put(func(m *mail) { m.tasks = append(m.tasks, f) })
+}
+
+// putMessage leaves a message of another member, when there is room.
+func (b *inbox) putMessage(m *replica.Message) {
+	b.mu.Lock()
+	for !b.closed && len(b.messages) >= maxMessages {
+		b.room.Wait()
+	}
+	if !b.closed {
+		b.messages = append(b.messages, m)
+	}
+	b.mu.Unlock()
+	b.signal()
+}
 
 // put leaves work, by add. It reports false if the core has stopped; a full
 // inbox is the caller's to check with full, since not all work may be refused.
@@ -57,6 +88,7 @@ func (b *inbox) signal() {
 
 // take returns everything that waits, and gives spare's memory to what comes.
 func (b *inbox) take(spare mail) mail {
+	clear(spare.messages)
 	clear(spare.proposals)
 	clear(spare.reads)
 	clear(spare.renewals)
@@ -65,9 +97,11 @@ func (b *inbox) take(spare mail) mail {
 	b.mu.Lock()
 	m := b.mail
 	b.mail = mail{
+		messages:  spare.messages[:0],
 		proposals: spare.proposals[:0], reads: spare.reads[:0], renewals: spare.renewals[:0],
 		persisted: spare.persisted[:0], tasks: spare.tasks[:0],
 	}
+	b.room.Broadcast()
 	b.mu.Unlock()
 	return m
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,6 +22,10 @@ type metrics struct {
 	ttl      prometheus.Histogram
 	lateness prometheus.Histogram
 	renewals *prometheus.CounterVec
+
+	leaders    atomic.Uint64 // stands under two names
+	promotions prometheus.Counter
+	installed  prometheus.Counter
 
 	renewedOK, renewedGone, renewedFailed prometheus.Counter
 }
@@ -48,6 +53,19 @@ func newMetrics() *metrics {
 			Namespace: "leasehold", Name: "lease_renewals_total", Help: "Renewals by outcome.",
 		}, []string{"outcome"}),
 	}
+	count := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "leasehold", Name: name, Help: help,
+		})
+		m.registry.MustRegister(c)
+		return c
+	}
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "leader_changes_total",
+		Help: "Changes of the leader that this member saw.",
+	}, func() float64 { return float64(m.leaders.Load()) }))
+	m.promotions = count("promotions_total", "Times this member began to time leases.")
+	m.installed = count("snapshots_installed_total", "Snapshots received from other members.")
 	m.renewedOK = m.renewals.WithLabelValues("renewed")
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
@@ -59,12 +77,25 @@ func newMetrics() *metrics {
 	return m
 }
 
+// follow counts changes of the leader.
+func (m *metrics) follow(old, s *replica.Status) {
+	if s.Leader != 0 && s.Leader != old.Leader || s.Leader != 0 && s.Term != old.Term {
+		m.leaders.Add(1)
+	}
+	if s.Primary && !old.Primary {
+		m.promotions.Inc()
+	}
+}
+
 // observe counts what a step of the core answered and ended.
 func (m *metrics) observe(out replica.Output) {
 	for _, p := range out.Proposals {
 		if g, ok := p.Command.(*fsm.Grant); ok && p.Err == nil && p.Result.Err == nil {
 			m.ttl.Observe(float64(g.Terms.TTL) / 1000)
 		}
+	}
+	if out.Restored {
+		m.installed.Inc()
 	}
 	for _, late := range out.Late {
 		m.lateness.Observe(float64(late) / 1000)
@@ -106,6 +137,9 @@ func (m *metrics) watchState(n *node) {
 	gauge("leases", "Live leases.", func() float64 { return float64(n.stats.Load().Leases) })
 	gauge("lease_attached_keys", "Keys attached to leases.",
 		func() float64 { return float64(n.stats.Load().Attached) })
+	gauge("lease_overdue_seconds", "How long the lease that waits longest to be expired has "+
+		"been past its expiry; alert on this.",
+		func() float64 { return float64(n.status.Load().Overdue) / 1000 })
 	gauge("store_revision", "The store's revision.",
 		func() float64 { return float64(n.View().KV.Revision()) })
 	gauge("store_bytes", "Approximate size of the keys and their history.",

@@ -59,7 +59,12 @@ func (n *node) wait(ctx context.Context, c *call) error {
 	case <-c.timer.C:
 		return api.ErrTimeout
 	case <-n.stopped:
-		return api.ErrStopped
+		select {
+		case <-c.done: // the core's last answers, that this member is removed, for one
+			return nil
+		default:
+			return api.ErrStopped
+		}
 	}
 }
 
@@ -147,6 +152,22 @@ func (n *node) Confirm(ctx context.Context) error { return n.Inspect(ctx, nil) }
 func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	c := calls.Get().(*call)
 	c.read = replica.Read{Inspect: f, Owner: c}
+	return n.read(ctx, c)
+}
+
+// InspectLease implements etcd.Inspector.
+func (n *node) InspectLease(
+	ctx context.Context, id lease.ID, f func(*lease.Lessor, lease.TTL, bool),
+) error {
+	c := calls.Get().(*call)
+	c.read = replica.Read{Lease: id, Owner: c, Inspect: func(l *lease.Lessor) {
+		f(l, c.read.Remaining, c.read.Found)
+	}}
+	return n.read(ctx, c)
+}
+
+// read waits for the read of c.
+func (n *node) read(ctx context.Context, c *call) error {
 	full := false
 	ok := n.inbox.put(func(m *mail) {
 		if full = len(m.reads) >= maxQueued; !full {
@@ -188,6 +209,45 @@ func (n *node) Renew(id lease.ID, to etcd.Renewed) error {
 	}
 }
 
+// transferPoll is how often MoveLeader looks who leads.
+const transferPoll = 5 * time.Millisecond
+
+// MoveLeader implements etcd.Transferrer. Raft itself gives a transfer up after
+// an election timeout, without a word; so this waits for what came of it.
+func (n *node) MoveLeader(ctx context.Context, target uint64) error {
+	begun := make(chan error, 1)
+	if !n.inbox.put(func(m *mail) {
+		m.tasks = append(m.tasks, func() { begun <- n.replica.Transfer(target) })
+	}) {
+		return api.ErrStopped
+	}
+	select {
+	case err := <-begun:
+		if err != nil {
+			return err
+		}
+	case <-n.stopped:
+		return api.ErrStopped
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, api.ErrTimeout)
+	defer cancel()
+	for n.status.Load().Leader != target {
+		if !pause(ctx, transferPoll) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Abandon implements etcd.Renewer.
+func (n *node) Abandon(ids []lease.ID) {
+	n.inbox.put(func(m *mail) {
+		if len(m.abandoned) < maxQueued {
+			m.abandoned = append(m.abandoned, ids...)
+		}
+	})
+}
+
 // Watches implements etcd.Watchable.
 func (n *node) Watches() *watch.Hub[*etcd.Event] { return n.hub }
 
@@ -198,12 +258,23 @@ func (n *node) Status() etcd.Status {
 		MemberID: n.member, ClusterID: n.cluster,
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
 		DBSize: int64(usage.DiskBytes), DBSizeInUse: v.KV.Size(), Quota: n.quota,
-		StorageVersion: storageVersion,
+		StorageVersion: storageVersion, Learner: n.learner(),
 	}
 	if n.writer.full.Load() {
 		out.Errors = append(out.Errors, "the disk is full: writes are refused until there is room")
 	}
 	return out
+}
+
+// learner reports whether this member has no vote. One that has no state yet
+// will be none of the voters either.
+func (n *node) learner() bool {
+	for _, m := range n.View().Members {
+		if m.ID == n.member {
+			return m.Learner
+		}
+	}
+	return true
 }
 
 // SnapshotTo implements etcd.Maintainer: what is written can be restored with
@@ -220,7 +291,7 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 func (n *node) image(ctx context.Context) (*fsm.Image, error) {
 	got := make(chan *fsm.Image, 1)
 	if !n.inbox.put(func(m *mail) {
-		m.tasks = append(m.tasks, func() { got <- n.machine.Image() })
+		m.tasks = append(m.tasks, func() { got <- n.replica.Machine().Image() })
 	}) {
 		return nil, api.ErrStopped
 	}

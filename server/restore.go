@@ -57,9 +57,11 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
 	}
-	members, err := founders(c)
-	if err != nil {
-		return err
+	members := founders(c)
+	if len(members) > 1 {
+		return fmt.Errorf("%w: %d members in --initial-cluster, but a backup is restored into one "+
+			"member, whose fencing tokens no other restore may share; leave --initial-cluster out, "+
+			"start that member, and let the others join it with --join", ErrConfig, len(members))
 	}
 	existed, err := checkEmpty(c.DataDir)
 	if err != nil {

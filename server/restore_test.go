@@ -155,14 +155,14 @@ func TestTokensAfterRestore(t *testing.T) {
 		if err := Restore(bytes.NewReader(backup), c, RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		disk, m, err := boot(c)
+		b, err := boot(c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := disk.Close(); err != nil {
+		if err := b.disk.Close(); err != nil {
 			t.Fatal(err)
 		}
-		return m
+		return b.machine
 	}
 	first := machineWith(t, 0)
 	a := backupOf(t, first)

@@ -58,7 +58,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if err != nil {
 		return err
 	}
-	if err := s.publish(ctx); err != nil || ctx.Err() != nil {
+	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return errors.Join(err, closeAll(ports))
 	}
 	f, err := s.listen(ctx, ports, fail)
@@ -183,7 +183,7 @@ func closeAll(all []port) error {
 
 // tlsConfig returns the clients' TLS configuration, nil if there is none.
 func (s *Server) tlsConfig() (*tls.Config, error) {
-	t := listen.TLS(s.cfg.ClientTLS)
+	t := s.cfg.ClientTLS.listen()
 	if !t.Enabled() {
 		return nil, nil
 	}
@@ -279,7 +279,7 @@ var _ web.Health = health{}
 
 func (h health) HasLeader() bool { return h.n.status.Load().Leader != 0 }
 
-func (h health) Learner() bool { return false }
+func (h health) Learner() bool { return h.n.learner() }
 
 func (h health) Alarms() []string {
 	var names []string

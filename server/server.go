@@ -2,16 +2,21 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"math/rand/v2"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
 )
 
 // Raft is ticked once a heartbeat; entries and expiries are cut to sizes that
@@ -21,11 +26,22 @@ const (
 	maxExpireBatch = 512
 )
 
+const (
+	// stableAfter is etcd's: for how long every voter must have been connected before
+	// a member is added.
+	stableAfter = 5000 * lease.TTL(1)
+	// maxLearnerLag is how many entries a learner may lag behind to be promoted.
+	maxLearnerLag = 1000
+)
+
 // Server is one member. New makes it, Run runs it, once.
 type Server struct {
 	cfg     Config
 	core    *core
 	node    *node
+	peers   *peers
+	peerTLS *tls.Config // of the peer listeners; nil for none
+	peerMux *listen.Mux
 	rpcs    *rpcMetrics
 	ready   chan struct{}
 	stopped chan struct{}
@@ -40,15 +56,20 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	disk, machine, err := boot(cfg)
+	accept, dial, err := peerTLS(cfg)
 	if err != nil {
 		return nil, err
 	}
+	b, err := boot(cfg, dial)
+	if err != nil {
+		return nil, err
+	}
+	disk := b.disk
 	s := &Server{
-		cfg: cfg, rpcs: new(rpcMetrics),
+		cfg: cfg, rpcs: new(rpcMetrics), peerTLS: accept,
 		ready: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	if s.core, err = newCore(cfg, disk, machine); err != nil {
+	if s.core, err = newCore(cfg, disk, b.machine); err != nil {
 		return nil, errors.Join(err, disk.Close())
 	}
 	id, _ := disk.Identity()
@@ -56,6 +77,8 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped,
 	}
+	s.peers = newPeers(s, dial, b.known)
+	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
 	s.core.metrics.watchEtcdState(s.node)
 	s.core.metrics.registry.MustRegister(s.rpcs)
@@ -65,19 +88,25 @@ func New(cfg Config) (*Server, error) {
 func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error) {
 	id, _ := disk.Identity()
 	r, err := replica.New(replica.Config{
-		ID: id.Member, Log: disk, Machine: machine,
+		ID: id.Member, FirstSeq: rand.Uint64() >> 1, Log: disk, Machine: machine,
 		HeartbeatTicks: 1,
 		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
+		NoPreVote:      !cfg.Raft.PreVote,
 		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch,
+		Membership: replica.Membership{
+			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
+			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,
+		},
 		Logger: raftLogger{cfg.Logger},
 	})
 	if err != nil {
 		return nil, err
 	}
 	c := &core{
-		replica: r, machine: machine, disk: disk,
+		replica: r, machineConfig: machineConfig(cfg), disk: disk,
 		inbox: newInbox(), clock: newClock(), log: cfg.Logger, metrics: newMetrics(),
-		tick: cfg.Raft.Heartbeat,
+		voters: r.ConfState().GetVoters(),
+		pace:   pace{heartbeat: cfg.Raft.Heartbeat, election: cfg.Raft.ElectionTimeout},
 	}
 	c.view.Store(machine.View())
 	c.status.Store(new(r.Status()))
@@ -112,7 +141,10 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Close lets go of the data directory of a Server that was never run.
 func (s *Server) Close() error {
 	var err error
-	s.once.Do(func() { err = s.core.disk.Close() })
+	s.once.Do(func() {
+		s.peers.close()
+		err = s.core.disk.Close()
+	})
 	return err
 }
 
@@ -121,6 +153,8 @@ func (s *Server) Close() error {
 func (s *Server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	s.peers.removed = fail
+	s.peers.update(s.node.View().Members)
 	var g group
 	coreCtx, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCore()
@@ -130,17 +164,30 @@ func (s *Server) run(ctx context.Context) error {
 	g.start(fail, func() error { return s.core.writer.run(writerCtx) })
 	g.start(fail, func() error { defer close(s.stopped); return s.core.run(coreCtx) })
 	g.start(fail, func() error { _ = s.core.hub.Run(coreCtx); return nil })
-	if err := s.lead(); err != nil {
-		fail(err)
+	err := s.listenPeers(ctx, &g, fail)
+	if err == nil {
+		err = s.lead()
 	}
-	err := s.serve(ctx, fail)
+	if err == nil {
+		err = s.serve(ctx, fail)
+	}
+	s.handOver(ctx)
 
 	stopCore()
 	<-s.stopped
+	if s.peerMux != nil {
+		_ = s.peerMux.Close()
+	}
+	s.peers.close()
 	s.core.snap.wg.Wait()
 	stopWriter()
 	g.wg.Wait()
-	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errRemoved) {
+		s.cfg.Logger.Warn("this member was removed from the cluster and will not serve again; "+
+			"its data directory is of no use any more", "data-dir", s.cfg.DataDir)
+	}
+	if err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, errRemoved) {
 		err = cause
 	}
 	return errors.Join(err, s.core.disk.Close())
@@ -148,7 +195,7 @@ func (s *Server) run(ctx context.Context) error {
 
 // lead makes a sole voter elect itself at once instead of after a timeout.
 func (s *Server) lead() error {
-	voters := s.core.replica.ConfState().GetVoters()
+	voters := s.core.voters
 	if len(voters) != 1 || voters[0] != s.node.member {
 		return nil
 	}
@@ -157,6 +204,27 @@ func (s *Server) lead() error {
 		m.tasks = append(m.tasks, func() { failed <- s.core.replica.Campaign() })
 	})
 	return <-failed
+}
+
+// handOver gives the leadership away before this member stops, so that the
+// others need not find out.
+func (s *Server) handOver(ctx context.Context) {
+	if errors.Is(context.Cause(ctx), errRemoved) || !s.node.status.Load().Leading {
+		return
+	}
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Raft.ElectionTimeout)
+	defer cancel()
+	yielded := make(chan bool, 1)
+	if !s.core.inbox.task(func() { yielded <- s.core.replica.Yield() }) {
+		return
+	}
+	select {
+	case ok := <-yielded:
+		for ok && s.node.status.Load().Leading && pause(wait, time.Millisecond) {
+		}
+	case <-wait.Done():
+	case <-s.stopped:
+	}
 }
 
 // group runs goroutines that the member cannot do without: when one fails,
@@ -171,32 +239,51 @@ func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 	})
 }
 
-// publish replicates this member's name and addresses, which may have changed
-// since the last start.
+// publishFirst waits until this member can serve. A new one must have told the
+// cluster who it is. One that is back serves what it can after a while, even
+// without a leader: who looks for the reason must be able to ask it.
+func (s *Server) publishFirst(ctx context.Context) error {
+	if !s.published() {
+		return s.publish(ctx)
+	}
+	wait, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.ElectionTimeout)
+	defer cancel()
+	if err := s.node.Confirm(wait); err == nil || ctx.Err() != nil {
+		return nil
+	}
+	s.cfg.Logger.Warn("no leader yet: serving what needs none")
+	return nil
+}
+
+// published reports whether the cluster knows this member's name and addresses
+// as they are now.
+func (s *Server) published() bool {
+	for _, m := range s.node.View().Members {
+		if m.ID == s.node.member {
+			return m.Name == s.cfg.Name &&
+				slices.Equal(m.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
+		}
+	}
+	return false
+}
+
+// publish replicates this member's name and addresses.
 func (s *Server) publish(ctx context.Context) error {
-	want := fsm.Member{
+	self := &fsm.SetMember{Member: fsm.Member{
 		ID: s.node.member, Name: s.cfg.Name,
 		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient),
-	}
+	}}
 	for {
-		if err := s.node.Confirm(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			s.cfg.Logger.Debug("not ready yet", "error", err)
-			if !pause(ctx, 10*time.Millisecond) {
-				return nil
-			}
-			continue
-		}
-		for _, m := range s.node.View().Members {
-			if m.ID == want.ID {
-				want.PeerURLs, want.Learner = m.PeerURLs, m.Learner
-			}
-		}
-		r, err := s.node.propose(ctx, &fsm.SetMember{Member: want})
-		if err == nil {
+		r, err := s.node.propose(ctx, self)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
 			return r.Err
+		}
+		s.cfg.Logger.Warn("waiting for a leader", "error", err)
+		if !pause(ctx, 10*time.Millisecond) {
+			return nil
 		}
 	}
 }

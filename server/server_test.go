@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +24,7 @@ type running struct {
 	*Server
 	client *clientv3.Client
 	stop   func() error
+	done   chan error // holds what Run returned
 }
 
 func testConfig(dir string) Config {
@@ -32,45 +32,15 @@ func testConfig(dir string) Config {
 	c.DataDir = filepath.Join(dir, "data")
 	socket := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "s")}}
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket, socket
+	peer := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "p")}}
+	c.URLs.ListenPeer, c.URLs.AdvertisePeer = peer, peer
 	return c
 }
 
-// run starts a member and waits until it answers.
+// run starts a member and waits until it serves.
 func run(t testing.TB, c Config) *running {
 	t.Helper()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	u := c.URLs.ListenClient[0]
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{u.String()}, DialTimeout: 10 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &running{Server: s, client: client}
-	stopped := false
-	r.stop = func() error {
-		if stopped {
-			return nil
-		}
-		stopped = true
-		cancel()
-		return errors.Join(<-done, client.Close())
-	}
-	t.Cleanup(func() {
-		if err := r.stop(); err != nil {
-			t.Errorf("stop: %v", err)
-		}
-	})
-	if _, err := client.Get(t.Context(), "ready"); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return begin(t, c).await(t)
 }
 
 func (r *running) put(t testing.TB, key, value string, o ...clientv3.OpOption) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,12 +34,34 @@ type snapshotter struct {
 	last, looked uint64 // index of the last snapshot, and of the last look
 	lastBytes    uint64
 	writing      bool
+	sending      map[uint64]uint64 // index of the state that is sent to a member
 	wg           sync.WaitGroup
+}
+
+// hold keeps the log after index until release, because a member that is being
+// sent the state at index will need it.
+func (s *snapshotter) hold(member, index uint64) {
+	if s.sending == nil {
+		s.sending = make(map[uint64]uint64)
+	}
+	s.sending[member] = index
+}
+
+func (s *snapshotter) release(member uint64) { delete(s.sending, member) }
+
+// keepFrom returns the index before which the log may be dropped once there is a
+// snapshot at index.
+func (s *snapshotter) keepFrom(index uint64) uint64 {
+	keep := index - min(index, s.tail)
+	for _, sent := range s.sending {
+		keep = min(keep, sent)
+	}
+	return keep
 }
 
 // applied is called by the core when the state has moved on.
 func (s *snapshotter) applied(c *core) {
-	index := c.machine.Index()
+	index := c.replica.Machine().Index()
 	if s.writing || index-s.looked < min(snapshotCheckEvery, s.count) {
 		return
 	}
@@ -50,12 +73,17 @@ func (s *snapshotter) applied(c *core) {
 	}
 }
 
+// restored is called by the core when a snapshot from another member is the
+// newest.
+func (s *snapshotter) restored(index uint64) { s.last, s.looked = index, index }
+
 // begin starts to write a snapshot of the present state.
 func (s *snapshotter) begin(c *core) {
 	s.writing = true
-	image, conf := c.machine.Image(), c.replica.ConfState()
+	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
+	keep := s.keepFrom(image.View.Index)
 	s.wg.Go(func() {
-		bytes, err := s.write(image, conf)
+		bytes, err := s.write(image, conf, keep)
 		c.inbox.put(func(m *mail) {
 			m.tasks = append(m.tasks, func() {
 				s.writing = false
@@ -67,14 +95,21 @@ func (s *snapshotter) begin(c *core) {
 	})
 }
 
-func (s *snapshotter) write(image *fsm.Image, conf *raftpb.ConfState) (uint64, error) {
+// write writes a snapshot and drops the log up to keep.
+func (s *snapshotter) write(
+	image *fsm.Image, conf *raftpb.ConfState, keep uint64,
+) (uint64, error) {
 	begin, index := time.Now(), image.View.Index
-	if err := writeSnapshot(s.disk, image, conf); err != nil {
+	switch err := writeSnapshot(s.disk, image, conf); {
+	case errors.Is(err, storage.ErrBusy), errors.Is(err, storage.ErrOutOfDate):
+		s.log.Debug("a snapshot from another member came first", "index", index)
+		return 0, err
+	case err != nil:
 		s.log.Error("could not write a snapshot; the log is kept", "index", index, "error", err)
 		return 0, err
 	}
-	if index > s.tail {
-		if err := s.disk.Compact(index - s.tail); err != nil {
+	if keep > 0 {
+		if err := s.disk.Compact(keep); err != nil {
 			s.log.Error("could not compact the log", "index", index, "error", err)
 		}
 	}

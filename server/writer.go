@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -27,8 +28,32 @@ type writer struct {
 	full    atomic.Bool           // the disk has no room; nothing is being written
 	wake    chan struct{}
 
+	// began is when the write under way began, in milliseconds of boot time; 0 if
+	// none is.
+	began atomic.Int64
+
+	// These belong to the writer's own goroutine.
+	lazy     *raftpb.HardState // a hard state that may wait for the next sync
+	written  []*raftpb.Message // not yet said to be durable
+	unsynced bool              // something was appended since the last sync
+
 	mu    sync.Mutex
 	queue []*raftpb.Message
+	// arrival is the snapshot from another member that a message will ask for.
+	arrival *arrival
+}
+
+// expect says which snapshot the next message with one means.
+func (w *writer) expect(a *arrival) {
+	w.mu.Lock()
+	w.arrival = a
+	w.mu.Unlock()
+}
+
+// stuck reports whether a write has taken longer than limit.
+func (w *writer) stuck(limit time.Duration) bool {
+	began := w.began.Load()
+	return began != 0 && int64(bootMillis())-began > limit.Milliseconds()
 }
 
 func (w *writer) put(messages []*raftpb.Message) {
@@ -50,22 +75,18 @@ func (w *writer) put(messages []*raftpb.Message) {
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
-	var lazy *raftpb.HardState // a hard state that may wait for the next sync
 	for stopping := false; ; {
 		w.mu.Lock()
 		batch := w.queue
 		w.queue = nil
 		w.mu.Unlock()
-		for _, m := range batch {
-			var err error
-			if lazy, err = w.write(ctx, m, lazy); err != nil {
-				return err
-			}
+		if err := w.writeAll(ctx, batch); err != nil {
+			return err
 		}
 		switch {
 		case len(batch) > 0:
 		case stopping:
-			return w.disk.Append(nil, lazy, true)
+			return w.disk.Append(nil, w.lazy, true)
 		default:
 			select {
 			case <-w.wake:
@@ -78,30 +99,96 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// write saves one message. A message that asks for no response carries a
-// commit index only; losing it costs nothing, so it waits for the next sync.
-func (w *writer) write(
-	ctx context.Context, m *raftpb.Message, lazy *raftpb.HardState,
-) (*raftpb.HardState, error) {
-	state := lazy
+// writeAll saves what has gathered, in order, with one sync at the end. A follower
+// that was sent many small messages while its disk was busy catches up so.
+func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	w.began.Store(int64(bootMillis()))
+	defer w.began.Store(0)
+	for i, m := range batch {
+		if err := w.write(ctx, m, i == len(batch)-1); err != nil {
+			return err
+		}
+	}
+	return w.settle()
+}
+
+// write saves one message; last says that none follows at once. A message that
+// asks for no response carries a commit index only; losing it costs nothing, so
+// it waits for the next sync.
+func (w *writer) write(ctx context.Context, m *raftpb.Message, last bool) error {
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		state = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+		w.lazy = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 	}
 	if len(m.GetEntries()) == 0 && len(m.GetResponses()) == 0 {
-		w.persist(m)
-		return state, nil
+		w.written = append(w.written, m)
+		return nil
 	}
-	begin := time.Now()
-	err := w.disk.Append(m.GetEntries(), state, true)
+	if m.GetSnapshot().GetMetadata().GetIndex() != 0 {
+		if err := w.settle(); err != nil {
+			return err
+		}
+		if err := w.install(m); err != nil {
+			return fmt.Errorf("server: install a snapshot: %w", err)
+		}
+	}
+	begin, state := time.Now(), w.lazy
+	err := w.disk.Append(m.GetEntries(), state, last)
+	w.unsynced = !last
 	if errors.Is(err, storage.ErrNoSpace) {
-		err = w.writeReserved(ctx, m, state)
+		err, w.unsynced = w.writeReserved(ctx, m, state), false
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	w.metrics.sync.Observe(time.Since(begin).Seconds())
-	w.persist(m)
-	return nil, nil
+	if last {
+		w.metrics.sync.Observe(time.Since(begin).Seconds())
+	}
+	w.lazy = nil
+	w.written = append(w.written, m)
+	return nil
+}
+
+// settle syncs what was written and is not synced, and says so.
+func (w *writer) settle() error {
+	if w.unsynced {
+		begin := time.Now()
+		if err := w.disk.Append(nil, w.lazy, true); err != nil {
+			return err
+		}
+		w.metrics.sync.Observe(time.Since(begin).Seconds())
+		w.lazy, w.unsynced = nil, false
+	}
+	for _, m := range w.written {
+		w.persist(m)
+	}
+	clear(w.written)
+	w.written = w.written[:0]
+	return nil
+}
+
+// install makes the snapshot that a message carries the newest on disk. It has
+// its place in the order of messages: the log goes on after it.
+func (w *writer) install(m *raftpb.Message) error {
+	meta := m.GetSnapshot().GetMetadata()
+	if meta.GetIndex() == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	a := w.arrival
+	w.arrival = nil
+	w.mu.Unlock()
+	if a == nil {
+		return fmt.Errorf("server: no snapshot at index %d has arrived", meta.GetIndex())
+	}
+	err := a.writer.Commit()
+	if err == nil {
+		w.log.Info("installed a snapshot from another member", "index", meta.GetIndex())
+	}
+	a.done <- err
+	return err
 }
 
 // writeReserved writes a message on a disk that is full. From now on clients'

@@ -46,12 +46,21 @@ var wire = []struct{ from, to error }{
 	{fsm.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
 	{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
 	{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
+	{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
+	{fsm.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
+	{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner},
+	// Without it no member would be left that is started.
+	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged},
 
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests},
 	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied},
+	{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy},
+	{replica.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
+	{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady},
+	{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee},
 
 	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
 	{ErrStopped, rpctypes.ErrGRPCStopped},
@@ -110,9 +119,22 @@ func refusal(err error) codes.Code {
 
 // ProposalError is Error for a command that was proposed. A deadline that ends
 // while the outcome is open is a timeout of the service, as with etcd: clients
-// then know that the command may have taken effect.
+// then know that the command may have taken effect. That no leader was found in
+// time is one too, because to etcd's clients that is what a write without a
+// quorum looks like.
 func ProposalError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
+		return rpctypes.ErrGRPCTimeout
+	}
+	return ReadError(err)
+}
+
+// ReadError is Error for a read of keys or members that waited for a confirm
+// round. As with etcd, who waits for a leader in vain is told of a timeout; only
+// renewals and queries of leases, and calls that said that they want a leader,
+// are told that there is none.
+func ReadError(err error) error {
+	if errors.Is(err, replica.ErrNoLeader) {
 		return rpctypes.ErrGRPCTimeout
 	}
 	return Error(err)

@@ -24,32 +24,43 @@ import (
 // known are the exported errors of the packages whose errors reach the API, by
 // name. TestWireComplete holds it against the source.
 var known = map[string]error{
-	"lease.ErrNotFound":        lease.ErrNotFound,
-	"lease.ErrExists":          lease.ErrExists,
-	"lease.ErrBadID":           lease.ErrBadID,
-	"lease.ErrExpiring":        lease.ErrExpiring,
-	"lease.ErrNotPrimary":      lease.ErrNotPrimary,
-	"lease.ErrCorrupt":         lease.ErrCorrupt,
-	"lease.TTLError":           &lease.TTLError{Got: 2, Max: 1},
-	"lease.NameError":          &lease.NameError{Name: "n"},
-	"lease.KeyLimitError":      &lease.KeyLimitError{ID: 1, Limit: 1},
-	"mvcc.ErrCompacted":        mvcc.ErrCompacted,
-	"mvcc.ErrFutureRevision":   mvcc.ErrFutureRevision,
-	"fsm.ErrKeyNotFound":       fsm.ErrKeyNotFound,
-	"fsm.ErrNoSpace":           fsm.ErrNoSpace,
-	"fsm.ErrMemberNotFound":    fsm.ErrMemberNotFound,
-	"fsm.ErrStale":             fsm.ErrStale,
-	"replica.ErrNoLeader":      replica.ErrNoLeader,
-	"replica.ErrLeaderChanged": replica.ErrLeaderChanged,
-	"replica.ErrOverloaded":    replica.ErrOverloaded,
-	"replica.ErrInternal":      replica.ErrInternal,
-	"api.ErrTooManyRequests":   ErrTooManyRequests,
-	"api.ErrStopped":           ErrStopped,
-	"api.ErrTimeout":           ErrTimeout,
+	"lease.ErrNotFound":          lease.ErrNotFound,
+	"lease.ErrExists":            lease.ErrExists,
+	"lease.ErrBadID":             lease.ErrBadID,
+	"lease.ErrExpiring":          lease.ErrExpiring,
+	"lease.ErrNotPrimary":        lease.ErrNotPrimary,
+	"lease.ErrCorrupt":           lease.ErrCorrupt,
+	"lease.TTLError":             &lease.TTLError{Got: 2, Max: 1},
+	"lease.NameError":            &lease.NameError{Name: "n"},
+	"lease.KeyLimitError":        &lease.KeyLimitError{ID: 1, Limit: 1},
+	"mvcc.ErrCompacted":          mvcc.ErrCompacted,
+	"mvcc.ErrFutureRevision":     mvcc.ErrFutureRevision,
+	"fsm.ErrKeyNotFound":         fsm.ErrKeyNotFound,
+	"fsm.ErrNoSpace":             fsm.ErrNoSpace,
+	"fsm.ErrMemberNotFound":      fsm.ErrMemberNotFound,
+	"fsm.ErrStale":               fsm.ErrStale,
+	"fsm.ErrMemberExists":        fsm.ErrMemberExists,
+	"fsm.ErrPeerURLExists":       fsm.ErrPeerURLExists,
+	"fsm.ErrNotLearner":          fsm.ErrNotLearner,
+	"fsm.ErrLastVoter":           fsm.ErrLastVoter,
+	"replica.ErrNoLeader":        replica.ErrNoLeader,
+	"replica.ErrLeaderChanged":   replica.ErrLeaderChanged,
+	"replica.ErrOverloaded":      replica.ErrOverloaded,
+	"replica.ErrInternal":        replica.ErrInternal,
+	"replica.ErrUnhealthy":       replica.ErrUnhealthy,
+	"replica.ErrTooManyLearners": replica.ErrTooManyLearners,
+	"replica.ErrLearnerNotReady": replica.ErrLearnerNotReady,
+	"replica.ErrBadTransferee":   replica.ErrBadTransferee,
+	"api.ErrTooManyRequests":     ErrTooManyRequests,
+	"api.ErrStopped":             ErrStopped,
+	"api.ErrTimeout":             ErrTimeout,
 }
 
-// startup are errors that occur before there is an API to answer on, or in a restore.
-var startup = map[string]bool{"fsm.ErrCorrupt": true, "fsm.ErrRevision": true}
+// inside are errors that no call of the API can end with: they occur before there is an
+// API to answer on, in a restore, or in what other members send.
+var inside = map[string]bool{
+	"fsm.ErrCorrupt": true, "fsm.ErrRevision": true, "replica.ErrMessage": true,
+}
 
 // TestWireComplete finds every exported error, variable or type, of the
 // packages below the API in their source, and wants an entry for each: an error
@@ -61,7 +72,7 @@ func TestWireComplete(t *testing.T) {
 	} {
 		for _, e := range exported(t, dir) {
 			full := name + "." + e
-			if startup[full] {
+			if inside[full] {
 				continue
 			}
 			err, ok := known[full]
@@ -131,6 +142,15 @@ func TestError(t *testing.T) {
 		{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
 		{fmt.Errorf("%w: disk", fsm.ErrNoSpace), rpctypes.ErrGRPCNoSpace},
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
+		{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
+		{fsm.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
+		{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner},
+		{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted},
+		{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy},
+		{replica.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
+		{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady},
+		{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee},
 		{ErrTimeout, rpctypes.ErrGRPCTimeout},
 		{ErrStopped, rpctypes.ErrGRPCStopped},
 		{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
@@ -159,10 +179,27 @@ func TestProposalDeadline(t *testing.T) {
 		{fmt.Errorf("put: %w", context.DeadlineExceeded), rpctypes.ErrGRPCTimeout},
 		{context.Canceled, rpctypes.ErrGRPCCanceled},
 		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+		{replica.ErrNoLeader, rpctypes.ErrGRPCTimeout},
 	} {
 		if got := ProposalError(tt.err); status.Convert(got).Message() !=
 			status.Convert(tt.want).Message() {
 			t.Errorf("ProposalError(%v) = %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestReadWithoutLeader: a read that found no leader in time is told what etcd
+// tells it, and one whose own time ran out is not told more than that.
+func TestReadWithoutLeader(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{nil, nil},
+		{replica.ErrNoLeader, rpctypes.ErrGRPCTimeout},
+		{context.DeadlineExceeded, rpctypes.ErrGRPCDeadlineExceeded},
+		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+	} {
+		if got := ReadError(tt.err); status.Convert(got).Message() !=
+			status.Convert(tt.want).Message() {
+			t.Errorf("ReadError(%v) = %v, want %v", tt.err, got, tt.want)
 		}
 	}
 }

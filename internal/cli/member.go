@@ -33,6 +33,10 @@ func (a *app) memberAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add <memberName> [options]",
 		Short: "Adds a member into the cluster",
+		Long: `Adds a member into the cluster.
+
+What is printed are the variables with which that member is to be started, by
+leasehold serve or by etcd. leasehold serve --join does both in one command.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkMemberAdd(args, peerURLs); err != nil {
 				return err

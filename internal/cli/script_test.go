@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -23,8 +24,9 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// The scripts in testdata/script run against a server of their own each. Their
-// transcripts were recorded with the real etcdctl 3.7.3 and etcd 3.7.3:
+// The scripts in testdata/script run against a server of their own each, and those
+// named three_* against a cluster of three. Their transcripts were recorded with
+// the real etcdctl 3.7.3 and etcd 3.7.3:
 //
 //	go test ./internal/cli -run TestScripts -server=etcd -client=etcdctl -update
 //
@@ -37,10 +39,7 @@ var (
 
 // notYet are the conditions of scripts, and whether our own server lacks what
 // they stand for. A server given by -server has it all.
-var notYet = map[string]bool{
-	"users":      true,
-	"membership": true,
-}
+var notYet = map[string]bool{"users": true}
 
 const scriptDir = "testdata/script"
 
@@ -68,20 +67,33 @@ func TestScripts(t *testing.T) {
 		Dir:                 scriptDir,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			addr, peer, err := startServer(env, server)
-			if err != nil {
+			members := newMembers(env)
+			if err := startAll(env, server, members); err != nil {
 				return err
 			}
+			var all []string
+			said := &session{grabbed: map[string]string{}}
+			for i, m := range members {
+				name := fmt.Sprintf("ADDR%d", i+1)
+				env.Setenv(name, m.client)
+				all = append(all, m.client)
+				if i > 0 {
+					said.grabbed[m.client] = "<" + name + ">"
+				}
+			}
 			env.Setenv("CTL", client)
-			env.Setenv("ADDR", addr)
-			env.Setenv("PEER", peer)
-			env.Setenv("ETCDCTL_ENDPOINTS", addr)
-			env.Values[sessionKey{}] = &session{}
+			env.Setenv("ADDR", members[0].client)
+			env.Setenv("PEER", members[0].peer)
+			env.Setenv("ETCDCTL_ENDPOINTS", strings.Join(all, ","))
+			env.Values[sessionKey{}] = said
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "leasehold" {
+			switch cond {
+			case "leasehold":
 				return *clientFlag == "", nil
+			case "etcd":
+				return *serverFlag != "", nil
 			}
 			lacking, known := notYet[cond]
 			if !known {
@@ -127,26 +139,58 @@ func serverBinary(t *testing.T) []string {
 	return []string{bin, "serve"}
 }
 
-// startServer starts a server for one script and waits until it serves.
-func startServer(env *testscript.Env, binary []string) (addr, peer string, err error) {
-	addr, peer = freeAddr(), freeAddr()
-	args := append(binary[1:len(binary):len(binary)],
-		"--name=m1", "--data-dir="+filepath.Join(env.WorkDir, "data"),
-		"--listen-client-urls=http://"+addr, "--advertise-client-urls=http://"+addr,
-		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer,
-		"--initial-cluster=m1=http://"+peer)
-	cmd := exec.Command(binary[0], args...)
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		return "", "", err
+// member is one server of a script.
+type member struct{ name, client, peer string }
+
+// newMembers returns the servers that a script wants.
+func newMembers(env *testscript.Env) []member {
+	n := 1
+	if strings.HasPrefix(filepath.Base(env.WorkDir), "script-three_") {
+		n = 3
 	}
-	if err := cmd.Start(); err != nil {
-		return "", "", err
+	var all []member
+	for i := range n {
+		all = append(all, member{fmt.Sprintf("m%d", i+1), freeAddr(), freeAddr()})
 	}
-	env.Defer(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	return all
+}
+
+// startAll starts the servers of one script, and waits until they serve.
+func startAll(env *testscript.Env, binary []string, all []member) error {
+	var cluster []string
+	for _, m := range all {
+		cluster = append(cluster, m.name+"=http://"+m.peer)
+	}
+	failed := make(chan error, len(all))
+	for _, m := range all {
+		args := append(binary[1:len(binary):len(binary)],
+			"--name="+m.name, "--data-dir="+filepath.Join(env.WorkDir, m.name),
+			"--listen-client-urls=http://"+m.client, "--advertise-client-urls=http://"+m.client,
+			"--listen-peer-urls=http://"+m.peer, "--initial-advertise-peer-urls=http://"+m.peer,
+			"--initial-cluster="+strings.Join(cluster, ","))
+		cmd := exec.Command(binary[0], args...)
+		log, err := cmd.StderrPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		env.Defer(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		go func() { failed <- untilReady(cmd, log) }()
+	}
+	for range all {
+		if err := <-failed; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func untilReady(cmd *exec.Cmd, log io.Reader) error {
 	deadline := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer deadline.Stop()
 	var said bytes.Buffer
@@ -154,19 +198,22 @@ func startServer(env *testscript.Env, binary []string) (addr, peer string, err e
 	for lines.Scan() {
 		if strings.Contains(lines.Text(), "ready to serve client requests") {
 			go io.Copy(io.Discard, log)
-			return addr, peer, nil
+			return nil
 		}
 	}
-	return "", "", fmt.Errorf("the server did not start:\n%s", said.String())
+	return fmt.Errorf("the server did not start:\n%s", said.String())
 }
 
 func freeAddr() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
+	// Below the ports that the kernel gives to outgoing connections, so that none
+	// takes it before the server starts.
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // session is what a script has seen so far.
@@ -318,9 +365,6 @@ func cmdGrab(ts *testscript.TestScript, neg bool, args []string) {
 	m := regexp.MustCompile(args[1]).FindStringSubmatch(s.last)
 	if m == nil {
 		ts.Fatalf("%s does not match %q", args[1], s.last)
-	}
-	if s.grabbed == nil {
-		s.grabbed = map[string]string{}
 	}
 	ts.Setenv(args[0], m[1])
 	s.grabbed[m[1]] = "<" + args[0] + ">"

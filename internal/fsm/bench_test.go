@@ -35,11 +35,11 @@ func BenchmarkApplyPut(b *testing.B) {
 			for b.Loop() {
 				index++
 				m.Begin(index, 1)
-				commands, err := DecodeEntry(entry)
+				groups, err := DecodeEntry(entry)
 				if err != nil {
 					b.Fatal(err)
 				}
-				m.Apply(commands[0])
+				m.Apply(groups[0].Commands[0])
 				m.TakeChanges()
 			}
 		})

@@ -9,7 +9,8 @@ import (
 )
 
 // logVersion is the version of the encoding of log entries, their first byte.
-const logVersion = 1
+// Version 1 had no origins, and is still read.
+const logVersion = 2
 
 // maxTxnDepth bounds the nesting of transactions, so that a hostile entry
 // cannot exhaust the stack. The API refuses deeper ones before they are
@@ -17,23 +18,87 @@ const logVersion = 1
 const maxTxnDepth = 32
 
 // An entry of the log is the version byte followed by the commands that were
-// proposed together. AppendEntry begins one, AppendCommand adds to it.
+// proposed together. AppendEntry begins one, AppendCommand adds to it. Commands
+// that came through another member than the one that proposed them stand
+// behind an AppendOrigin.
+
+// Origin says through which member commands came, so that this member knows
+// the outcome as its own when it applies them.
+type Origin struct {
+	// Member is the member's ID, 0 for the one that proposed the entry.
+	Member uint64
+	// Seq is the member's number for the first of the commands; the others follow.
+	Seq uint64
+}
+
+// Group is commands of one entry that have one origin.
+type Group struct {
+	Origin   Origin
+	Commands []Command
+}
+
+// originMark stands where a command's kind would, before an origin.
+const originMark = 0xff
 
 // AppendEntry begins the encoding of a log entry.
 func AppendEntry(b []byte) []byte { return append(b, logVersion) }
 
+// AppendOrigin says that the n commands that follow in the entry came from o.
+func AppendOrigin(b []byte, o Origin, n int) []byte {
+	b = append(b, originMark)
+	b = binary.BigEndian.AppendUint64(b, o.Member)
+	b = binary.BigEndian.AppendUint64(b, o.Seq)
+	return binary.AppendUvarint(b, uint64(n))
+}
+
 // DecodeEntry decodes a log entry. It keeps no part of data.
-func DecodeEntry(data []byte) ([]Command, error) {
+func DecodeEntry(data []byte) ([]Group, error) {
 	d := &decoder{b: data}
-	if v := d.byte(); d.err == nil && v != logVersion {
-		return nil, fmt.Errorf("%w: log entry of version %d, want %d", ErrCorrupt, v, logVersion)
+	if v := d.byte(); d.err == nil && (v == 0 || v > logVersion) {
+		return nil, fmt.Errorf("%w: log entry of version %d, this release reads up to %d",
+			ErrCorrupt, v, logVersion)
 	}
-	var commands []Command
+	var groups []Group
 	for len(d.b) > 0 {
-		commands = append(commands, d.command())
+		groups = append(groups, d.group())
 	}
 	if d.err != nil {
 		return nil, d.err
+	}
+	return groups, nil
+}
+
+// group decodes commands up to where the origin changes.
+func (d *decoder) group() Group {
+	var g Group
+	if d.b[0] != originMark {
+		for len(d.b) > 0 && d.b[0] != originMark {
+			g.Commands = append(g.Commands, d.command())
+		}
+		return g
+	}
+	d.byte()
+	g.Origin = Origin{Member: d.uint64(), Seq: d.uint64()}
+	n := d.count()
+	g.Commands = make([]Command, 0, n)
+	for range n {
+		g.Commands = append(g.Commands, d.command())
+	}
+	return g
+}
+
+// DecodeCommands decodes n commands, one AppendCommand after another, of which
+// nothing is known yet: they came from outside. It keeps no part of data.
+func DecodeCommands(data []byte, n int) ([]Command, error) {
+	d := &decoder{b: data}
+	var commands []Command
+	for range n {
+		if commands = append(commands, d.command()); d.err != nil {
+			return nil, d.err
+		}
+	}
+	if len(d.b) > 0 {
+		return nil, fmt.Errorf("%w: bytes follow %d commands", ErrCorrupt, n)
 	}
 	return commands, nil
 }
@@ -64,6 +129,12 @@ func AppendCommand(b []byte, c Command) []byte {
 		return append(b, byte(c.Alarm.Kind))
 	case *SetMember:
 		return appendMember(b, c.Member)
+	case *AddMember:
+		return appendMember(b, c.Member)
+	case *RemoveMember:
+		return binary.AppendUvarint(b, c.ID)
+	case *PromoteMember:
+		return binary.AppendUvarint(b, c.ID)
 	default:
 		panic(fmt.Sprintf("fsm: no encoding for %T", c))
 	}
@@ -92,6 +163,12 @@ func (d *decoder) command() Command {
 		return &SetAlarm{Off: off, Alarm: Alarm{Member: d.uvarint(), Kind: AlarmKind(d.byte())}}
 	case kindSetMember:
 		return &SetMember{Member: d.member()}
+	case kindAddMember:
+		return &AddMember{Member: d.member()}
+	case kindRemoveMember:
+		return &RemoveMember{ID: d.uvarint()}
+	case kindPromoteMember:
+		return &PromoteMember{ID: d.uvarint()}
 	default:
 		d.fail(fmt.Sprintf("command of unknown kind %d", k))
 		return nil
@@ -323,16 +400,6 @@ func (d *decoder) member() Member {
 	m := Member{ID: d.uvarint(), Learner: d.byte()&1 != 0, Name: d.string()}
 	m.PeerURLs, m.ClientURLs = d.strings(), d.strings()
 	return m
-}
-
-// EncodeMember encodes a member for the context of a membership change.
-func EncodeMember(m Member) []byte { return appendMember(nil, m) }
-
-// DecodeMember decodes what EncodeMember wrote.
-func DecodeMember(data []byte) (Member, error) {
-	d := &decoder{b: data}
-	m := d.member()
-	return m, d.err
 }
 
 // Cost returns about how many bytes a command may add to the state.

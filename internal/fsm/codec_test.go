@@ -41,6 +41,9 @@ func samples() []Command {
 		&SetMember{Member: Member{
 			ID: 1, Name: "m", PeerURLs: []string{"p"}, ClientURLs: []string{"c", "d"}, Learner: true,
 		}},
+		&AddMember{Member: Member{ID: math.MaxUint64, PeerURLs: []string{"p"}, Learner: true}},
+		&RemoveMember{ID: math.MaxUint64},
+		&PromoteMember{ID: 7},
 	}
 }
 
@@ -59,15 +62,60 @@ func TestEntryRoundTrip(t *testing.T) {
 	for _, c := range want {
 		kinds[c.kind()] = true
 	}
-	if len(kinds) != int(kindSetMember) {
-		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindSetMember)
+	if len(kinds) != int(kindPromoteMember) {
+		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindPromoteMember)
 	}
 	got, err := DecodeEntry(encode(want...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(got, want) {
+	if len(got) != 1 || !reflect.DeepEqual(got[0], Group{Commands: want}) {
 		t.Errorf("got  %#v\nwant %#v", got, want)
+	}
+}
+
+// Commands that came through several members keep their order and origins.
+func TestEntryOrigins(t *testing.T) {
+	put := func(key string) Command { return &Put{Key: key} }
+	from := func(seq uint64) Origin { return Origin{Member: math.MaxUint64, Seq: seq} }
+	b := AppendCommand(AppendEntry(nil), put("own 1"))
+	b = AppendCommand(AppendCommand(AppendOrigin(b, from(7), 2), put("7")), put("8"))
+	b = AppendCommand(AppendOrigin(b, from(1), 1), put("1"))
+	b = AppendCommand(b, put("own 2"))
+	got, err := DecodeEntry(b)
+	want := []Group{
+		{Commands: []Command{put("own 1")}},
+		{Origin: from(7), Commands: []Command{put("7"), put("8")}},
+		{Origin: from(1), Commands: []Command{put("1")}},
+		{Commands: []Command{put("own 2")}},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %#v, %v\nwant %#v", got, err, want)
+	}
+	if _, err := DecodeEntry(AppendOrigin(AppendEntry(nil), from(1), 1)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("an origin without its command: %v", err)
+	}
+}
+
+// A log that the version before wrote is still read: an upgrade loses nothing.
+func TestEntryVersion1(t *testing.T) {
+	b := AppendCommand([]byte{1}, &Revoke{ID: 3})
+	got, err := DecodeEntry(b)
+	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Commands, []Command{&Revoke{ID: 3}}) {
+		t.Errorf("got %#v, %v", got, err)
+	}
+}
+
+// Commands from another member are taken whole or not at all.
+func TestDecodeCommands(t *testing.T) {
+	b := AppendCommand(AppendCommand(nil, &Revoke{ID: 3}), &Put{Key: "k"})
+	if got, err := DecodeCommands(b, 2); err != nil || len(got) != 2 {
+		t.Errorf("got %#v, %v", got, err)
+	}
+	for _, n := range []int{1, 3} {
+		if _, err := DecodeCommands(b, n); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%d of 2 commands: %v", n, err)
+		}
 	}
 }
 
@@ -128,7 +176,7 @@ func TestDecodeCopies(t *testing.T) {
 	for i := range b {
 		b[i] = 0xff
 	}
-	if p := got[0].(*Put); p.Key != "key" || string(p.Value) != "value" {
+	if p := got[0].Commands[0].(*Put); p.Key != "key" || string(p.Value) != "value" {
 		t.Errorf("the command changed with the entry's bytes: %q=%q", p.Key, p.Value)
 	}
 }
@@ -140,19 +188,40 @@ func FuzzDecodeEntry(f *testing.F) {
 		f.Add(encode(c))
 	}
 	f.Add(encode(samples()...))
+	f.Add(AppendCommand(AppendOrigin(encode(samples()...), Origin{1, 2}, 1), &Revoke{}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		commands, err := DecodeEntry(data)
+		groups, err := DecodeEntry(data)
 		if err != nil {
 			return
 		}
-		again, err := DecodeEntry(encode(commands...))
+		own := AppendEntry(nil)
+		for _, g := range groups {
+			if own = AppendOrigin(own, g.Origin, len(g.Commands)); len(g.Commands) == 0 {
+				continue
+			}
+			for _, c := range g.Commands {
+				own = AppendCommand(own, c)
+			}
+		}
+		again, err := DecodeEntry(own)
 		if err != nil {
 			t.Fatalf("own encoding does not decode: %v", err)
 		}
-		if len(commands) != len(again) || len(again) > 0 && !reflect.DeepEqual(commands, again) {
-			t.Fatalf("decoded %#v, then %#v", commands, again)
+		if len(groups) != len(again) ||
+			len(again) > 0 && !reflect.DeepEqual(nonNil(groups), nonNil(again)) {
+			t.Fatalf("decoded %#v, then %#v", groups, again)
 		}
 	})
+}
+
+// nonNil makes groups comparable: no commands may be nil or empty.
+func nonNil(groups []Group) []Group {
+	for i := range groups {
+		if len(groups[i].Commands) == 0 {
+			groups[i].Commands = []Command{}
+		}
+	}
+	return groups
 }
 
 // FuzzRestore feeds a damaged snapshot: an error, never a panic.

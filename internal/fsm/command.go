@@ -6,8 +6,9 @@ import (
 )
 
 // A Command is one change of the replicated state. The set is closed: Put,
-// DeleteRange, Txn, Compact, Grant, Revoke, Expire, Checkpoint, SetAlarm and
-// SetMember. A Command is immutable from the moment it is proposed.
+// DeleteRange, Txn, Compact, Grant, Revoke, Expire, Checkpoint, SetAlarm,
+// SetMember, AddMember, RemoveMember and PromoteMember. A Command is immutable
+// from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -144,8 +145,20 @@ type Member struct {
 	Learner    bool
 }
 
-// SetMember updates a known member's name and addresses.
+// SetMember updates a known member's name and addresses. Fields that are empty
+// keep what is known, and whether it votes is not changed, so that two updates
+// that cross undo nothing of each other.
 type SetMember struct{ Member Member }
+
+// AddMember takes a new member in, as a voter or a learner. It, RemoveMember and
+// PromoteMember are the commands that change the Raft group too (see Membership).
+type AddMember struct{ Member Member }
+
+// RemoveMember takes a member out, for ever: its ID is never used again.
+type RemoveMember struct{ ID uint64 }
+
+// PromoteMember makes a learner a voter.
+type PromoteMember struct{ ID uint64 }
 
 // kind tags a command in the log. The numbers are on disk: never reuse one.
 type kind uint8
@@ -161,6 +174,9 @@ const (
 	kindCheckpoint
 	kindSetAlarm
 	kindSetMember
+	kindAddMember
+	kindRemoveMember
+	kindPromoteMember
 )
 
 func (*Put) kind() kind         { return kindPut }
@@ -174,11 +190,26 @@ func (*Checkpoint) kind() kind  { return kindCheckpoint }
 func (*SetAlarm) kind() kind    { return kindSetAlarm }
 func (*SetMember) kind() kind   { return kindSetMember }
 
+func (*AddMember) kind() kind     { return kindAddMember }
+func (*RemoveMember) kind() kind  { return kindRemoveMember }
+func (*PromoteMember) kind() kind { return kindPromoteMember }
+
 // Internal reports whether c may be proposed by the leader's own timers
 // only, never on behalf of a client or of another member.
 func Internal(c Command) bool {
 	switch c.kind() {
 	case kindExpire, kindCheckpoint:
+		return true
+	default:
+		return false
+	}
+}
+
+// Membership reports whether c changes who is in the Raft group. Such a command
+// is proposed alone, as a change of Raft's configuration.
+func Membership(c Command) bool {
+	switch c.kind() {
+	case kindAddMember, kindRemoveMember, kindPromoteMember:
 		return true
 	default:
 		return false

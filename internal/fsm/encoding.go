@@ -85,6 +85,16 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
+func (d *decoder) uint64() uint64 {
+	if len(d.b) < 8 {
+		d.fail("number")
+		return 0
+	}
+	v := binary.BigEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
 func (d *decoder) byte() byte {
 	if len(d.b) == 0 {
 		d.fail("byte")

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"leasehold.dev/internal/mvcc"
@@ -22,6 +23,8 @@ type Machine struct {
 	lessor  *lease.Lessor
 	store   *mvcc.Store
 	members map[uint64]Member
+	// removed holds the IDs of members that were. Invariant: none is in members.
+	removed map[uint64]struct{}
 	alarms  map[Alarm]struct{}
 	index   uint64
 	term    uint64
@@ -48,6 +51,7 @@ func New(c Config) *Machine {
 		lessor:      lease.New(c.Lease),
 		store:       mvcc.New(),
 		members:     make(map[uint64]Member),
+		removed:     make(map[uint64]struct{}),
 		alarms:      make(map[Alarm]struct{}),
 		metaChanged: true,
 	}
@@ -78,13 +82,15 @@ func (m *Machine) View() *View {
 			return old
 		}
 		m.view = &View{
-			KV: kv, Index: m.index, Term: m.term, Members: old.Members, Alarms: old.Alarms,
+			KV: kv, Index: m.index, Term: m.term,
+			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms,
 		}
 		return m.view
 	}
 	m.view = &View{
 		KV: kv, Index: m.index, Term: m.term,
-		Members: sortedMembers(m.members), Alarms: sortedAlarms(m.alarms),
+		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
+		Alarms: sortedAlarms(m.alarms),
 	}
 	m.metaChanged = false
 	return m.view
@@ -139,8 +145,8 @@ func (m *Machine) apply(c Command) Result {
 		return Result{}
 	case *SetAlarm:
 		return m.applyAlarm(c)
-	case *SetMember:
-		return m.applyMember(c)
+	case *SetMember, *AddMember, *RemoveMember, *PromoteMember:
+		return Result{Err: m.applyMember(c)}
 	default:
 		panic("fsm: command of unknown type")
 	}
@@ -223,33 +229,6 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	}
 	m.metaChanged = true
 	return Result{Value: []Alarm{c.Alarm}}
-}
-
-func (m *Machine) applyMember(c *SetMember) Result {
-	if _, ok := m.members[c.Member.ID]; !ok {
-		return Result{Err: ErrMemberNotFound}
-	}
-	m.AddMember(c.Member)
-	return Result{}
-}
-
-// AddMember records a member that a membership change brought in, or what
-// is now known of it.
-func (m *Machine) AddMember(n Member) {
-	m.members[n.ID] = n
-	m.metaChanged = true
-}
-
-// RemoveMember forgets a member that a membership change took out, and the
-// alarms it raised.
-func (m *Machine) RemoveMember(id uint64) {
-	delete(m.members, id)
-	for a := range m.alarms {
-		if a.Member == id {
-			delete(m.alarms, a)
-		}
-	}
-	m.metaChanged = true
 }
 
 func sortedMembers(in map[uint64]Member) []Member {

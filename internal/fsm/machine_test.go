@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -290,9 +291,53 @@ func TestMembers(t *testing.T) {
 	if v := m.View(); len(v.Members) != 2 || v.Members[0].Name != "one" || len(v.Alarms) != 1 {
 		t.Errorf("view %+v", v)
 	}
-	m.RemoveMember(2)
-	if v := m.View(); len(v.Members) != 1 || len(v.Alarms) != 0 {
+	mustApply(t, m, &RemoveMember{ID: 2})
+	if v := m.View(); len(v.Members) != 1 || len(v.Alarms) != 0 ||
+		!slices.Equal(v.Removed, []uint64{2}) {
 		t.Errorf("view after removal %+v", v)
+	}
+}
+
+// What every member must refuse alike, whoever proposed it.
+func TestMembershipRefusals(t *testing.T) {
+	m := New(Config{})
+	m.AddMember(Member{ID: 1, PeerURLs: []string{"a"}})
+	mustApply(t, m, &AddMember{Member: Member{ID: 2, PeerURLs: []string{"b"}, Learner: true}})
+	mustApply(t, m, &AddMember{Member: Member{ID: 3, PeerURLs: []string{"c"}, Learner: true}})
+	mustApply(t, m, &RemoveMember{ID: 3})
+	for _, c := range []struct {
+		command Command
+		want    error
+	}{
+		{&AddMember{Member: Member{ID: 2}}, ErrMemberExists},
+		{&AddMember{Member: Member{ID: 3}}, ErrMemberExists},
+		{&AddMember{Member: Member{ID: 4, PeerURLs: []string{"x", "a"}}}, ErrPeerURLExists},
+		{&SetMember{Member: Member{ID: 1, PeerURLs: []string{"b"}}}, ErrPeerURLExists},
+		{&RemoveMember{ID: 3}, ErrMemberNotFound},
+		{&RemoveMember{ID: 1}, ErrLastVoter},
+		{&PromoteMember{ID: 3}, ErrMemberNotFound},
+		{&PromoteMember{ID: 1}, ErrNotLearner},
+	} {
+		if r := apply(t, m, c.command); !errors.Is(r.Err, c.want) {
+			t.Errorf("%#v: %v, want %v", c.command, r.Err, c.want)
+		}
+	}
+	mustApply(t, m, &PromoteMember{ID: 2})
+	mustApply(t, m, &RemoveMember{ID: 1})
+	if v := m.View(); len(v.Members) != 1 || v.Members[0].Learner {
+		t.Errorf("view %+v", v)
+	}
+}
+
+// An update of a member's addresses undoes neither its promotion nor what the
+// update does not speak of.
+func TestSetMemberKeeps(t *testing.T) {
+	m := New(Config{})
+	m.AddMember(Member{ID: 1, Name: "one", PeerURLs: []string{"p"}})
+	mustApply(t, m, &SetMember{Member: Member{ID: 1, ClientURLs: []string{"c"}, Learner: true}})
+	want := Member{ID: 1, Name: "one", PeerURLs: []string{"p"}, ClientURLs: []string{"c"}}
+	if got := m.View().Members[0]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
 	}
 }
 

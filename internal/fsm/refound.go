@@ -48,6 +48,7 @@ func Refound(
 		return nil, err
 	}
 	clear(m.members)
+	clear(m.removed)
 	clear(m.alarms)
 	for _, n := range f.Members {
 		m.AddMember(n)

@@ -15,6 +15,15 @@ var (
 	ErrNoSpace = errors.New("fsm: no space alarm is raised")
 	// ErrMemberNotFound means that the command names a member that is not in the cluster.
 	ErrMemberNotFound = errors.New("fsm: member not found")
+	// ErrMemberExists means that a member to add has the ID of one that is, or ever was, in
+	// the cluster.
+	ErrMemberExists = errors.New("fsm: member exists")
+	// ErrPeerURLExists means that a member has the peer URL already.
+	ErrPeerURLExists = errors.New("fsm: peer URL exists")
+	// ErrNotLearner means that the member to promote votes already.
+	ErrNotLearner = errors.New("fsm: member is not a learner")
+	// ErrLastVoter means that the only voter cannot be removed.
+	ErrLastVoter = errors.New("fsm: the only voter cannot be removed")
 	// ErrStale means that an internal command was proposed in another term.
 	ErrStale = errors.New("fsm: command of another term")
 )

@@ -13,7 +13,8 @@ import (
 )
 
 // snapshotVersion is the version of the snapshot's encoding, in its header.
-const snapshotVersion = 1
+// Version 1 had no removed members, and is still read.
+const snapshotVersion = 2
 
 // chunkSize is about how large the pieces are that a snapshot is written in.
 const chunkSize = 1 << 20
@@ -28,6 +29,7 @@ const (
 	tagLease
 	tagRecord
 	tagTrailer
+	tagRemoved // among the members
 )
 
 // Image is an immutable picture of the whole state, leases included, from
@@ -59,6 +61,9 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	})
 	for _, n := range v.Members {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
+	}
+	for _, id := range v.Removed {
+		e.record(tagRemoved, func(b []byte) []byte { return binary.AppendUvarint(b, id) })
 	}
 	for _, a := range v.Alarms {
 		e.record(tagAlarm, func(b []byte) []byte {
@@ -234,8 +239,9 @@ func (r *restorer) head() (lease.State, error) {
 	} else if t != tagHeader {
 		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
 	}
-	if v := r.d.byte(); v != snapshotVersion {
-		return state, fmt.Errorf("%w: snapshot of version %d, want %d", ErrCorrupt, v, snapshotVersion)
+	if v := r.d.byte(); v == 0 || v > snapshotVersion {
+		return state, fmt.Errorf("%w: snapshot of version %d, this release reads up to %d",
+			ErrCorrupt, v, snapshotVersion)
 	}
 	r.m.index, r.m.term = r.d.uvarint(), r.d.uvarint()
 	r.revision, r.compacted = r.d.varint(), r.d.varint()
@@ -244,6 +250,8 @@ func (r *restorer) head() (lease.State, error) {
 		switch t := r.tag(); t {
 		case tagMember:
 			r.m.AddMember(r.d.member())
+		case tagRemoved:
+			r.m.removed[r.d.uvarint()] = struct{}{}
 		case tagAlarm:
 			a := Alarm{Member: r.d.uvarint(), Kind: AlarmKind(r.d.byte())}
 			r.m.alarms[a] = struct{}{}
@@ -293,6 +301,9 @@ func (im *Image) Hash() (uint32, error) {
 	b = binary.AppendVarint(b, im.View.KV.Revision())
 	for _, n := range im.View.Members {
 		b = appendMember(b, n)
+	}
+	for _, id := range im.View.Removed {
+		b = binary.AppendUvarint(b, id)
 	}
 	for _, a := range im.View.Alarms {
 		b = append(binary.AppendUvarint(b, a.Member), byte(a.Kind))

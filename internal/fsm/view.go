@@ -11,6 +11,8 @@ type View struct {
 	Index, Term uint64
 	// Members are the cluster's members, in ID order.
 	Members []Member
+	// Removed are the IDs of the members that were removed, in order.
+	Removed []uint64
 	// Alarms are the raised alarms, in order of member and kind.
 	Alarms []Alarm
 }

@@ -15,19 +15,35 @@ type Read struct {
 	// Inspect, if not nil, is called with the lessor when the round is done,
 	// before Take returns. It must be quick and must copy what it keeps.
 	Inspect func(*lease.Lessor)
-	Err     error
+	// Lease, if not 0, asks the leader how long that lease will certainly live.
+	// Found tells whether there is such a lease, and Remaining how long; both are
+	// set before Inspect is called.
+	Lease     lease.ID
+	Remaining lease.TTL
+	Found     bool
+	Err       error
 	// Owner is the caller's, to find who waits.
 	Owner any
+
+	born uint64 // the tick at which it came
+	// from is the member that asked for the round with the number, and about the
+	// queries; 0 if it was a client of this one.
+	from, round uint64
+	queries     []lease.ID
 }
 
 // Read asks for a confirm round that begins after this call.
 func (r *Replica) Read(q *Read) {
-	if !r.leading {
-		q.Err = ErrNoLeader
+	q.born = r.ticks
+	switch {
+	case r.leading:
+		r.reads.next.reads = append(r.reads.next.reads, q)
+	case r.asks.full():
+		q.Err = ErrOverloaded
 		r.out.Reads = append(r.out.Reads, q)
-		return
+	default:
+		r.asks.reads = append(r.asks.reads, q)
 	}
-	r.reads.next.reads = append(r.reads.next.reads, q)
 }
 
 // round is what one confirm round serves.
@@ -95,36 +111,49 @@ func (q *confirmQueue) release(r *Replica) {
 		b := q.done[0]
 		q.done = q.done[1:]
 		for _, read := range b.reads {
-			if read.Inspect != nil {
-				read.Inspect(r.lessor)
+			if read.from != 0 {
+				r.finishRemote(read, b.index)
+				continue
 			}
+			if read.Lease != 0 {
+				read.Remaining, read.Found = r.lessor.Remaining(read.Lease)
+			}
+			r.finish(read)
 		}
-		r.out.Reads = append(r.out.Reads, b.reads...)
 		for i := range b.renewals {
 			r.settle(b.renewals[i])
 		}
 	}
 }
 
-// fail answers everything that waits with err.
-func (q *confirmQueue) fail(r *Replica, err error) {
-	all := append(q.done, q.next)
+// hand takes everything that waits out of the queue, because this member no
+// longer leads: what its own clients asked is asked of the next leader.
+// Promises that were made and not yet released are forgotten.
+func (q *confirmQueue) hand(r *Replica) {
+	all := q.done
 	if q.current != nil {
 		all = append(all, *q.current)
 	}
+	all = append(all, q.next)
 	q.done, q.next, q.current = nil, round{}, nil
 	for _, b := range all {
 		for _, read := range b.reads {
-			read.Err = err
+			if read.from == 0 {
+				r.asks.reads = append(r.asks.reads, read)
+			}
 		}
-		r.out.Reads = append(r.out.Reads, b.reads...)
-		for i := range b.renewals {
-			r.refuseRenewal(b.renewals[i], err)
-		}
+		r.handRenewals(b.renewals)
 	}
 	parked := r.parked
 	r.parked = nil
-	for i := range parked {
-		r.refuseRenewal(parked[i], err)
+	r.handRenewals(parked)
+}
+
+func (r *Replica) handRenewals(renewals []Renewal) {
+	for i := range renewals {
+		if n := renewals[i]; n.from == 0 {
+			n.TTL, n.token = 0, 0
+			r.asks.renewals = append(r.asks.renewals, n)
+		}
 	}
 }

@@ -5,12 +5,29 @@ import "errors"
 // These errors say why a request has no outcome. All of them may be retried;
 // ErrLeaderChanged alone may come for a command that takes effect later.
 var (
-	// ErrNoLeader means that this member does not lead and knows nobody who does; nothing was done.
+	// ErrNoLeader means that no leader was found in time; nothing was done.
 	ErrNoLeader = errors.New("replica: no leader")
-	// ErrLeaderChanged means that leadership was lost with the request under way.
+	// ErrLeaderChanged means that the request was under way to a leader, and whether it was
+	// done is not known.
 	ErrLeaderChanged = errors.New("replica: leader changed")
 	// ErrOverloaded means that too much is proposed and not yet committed; nothing was done.
 	ErrOverloaded = errors.New("replica: too many requests")
 	// ErrInternal means that a client sent a command that only the leader's timers may propose.
 	ErrInternal = errors.New("replica: internal command from outside")
+	// ErrMessage means that bytes from another member are no message.
+	ErrMessage = errors.New("replica: not a message")
+)
+
+// These errors refuse a change of the membership that the cluster cannot afford
+// now; nothing was done.
+var (
+	// ErrUnhealthy means that the change could cost the quorum: too few of the voters
+	// are connected, or not for long enough.
+	ErrUnhealthy = errors.New("replica: too few members are healthy")
+	// ErrTooManyLearners means that the cluster has as many learners as it may.
+	ErrTooManyLearners = errors.New("replica: too many learners")
+	// ErrLearnerNotReady means that the learner to promote lags.
+	ErrLearnerNotReady = errors.New("replica: learner is not in sync with the leader")
+	// ErrBadTransferee means that leadership cannot go to the member named.
+	ErrBadTransferee = errors.New("replica: member cannot lead")
 )

@@ -5,28 +5,49 @@ import (
 	"leasehold.dev/lease"
 )
 
+// checkpointEvery is how long silent leases gather for one entry, in
+// milliseconds, unless there are more than one entry holds. Nobody waits for it,
+// but a leader that dies meanwhile makes them last that much longer.
+const checkpointEvery = 100
+
 // expire proposes what the tracker finds due: leases past their expiry, and
 // the remaining time of silent ones. One entry of each kind is under way at a
 // time, and the next is cut when it has been applied, so that however many
 // leases end together, foreground commands wait for one batch at most.
 func (r *Replica) expire() {
-	if !r.primary {
+	if !r.primary || r.timers.refresh {
 		return
 	}
-	if !r.expiry.busy {
+	if !r.timers.expiring {
 		if due := r.due(); len(due) > 0 {
-			r.expiry.busy = true
+			r.timers.expiring = true
+			r.timers.oldest = r.now - lease.Instant(due[0].Late)
 			c := &fsm.Expire{Term: r.term, Leases: due}
 			decided := r.now
 			r.proposeInternal(c, func(applied bool) { r.expired(due, decided, applied) })
 		}
 	}
-	if !r.silence.busy {
+	if !r.timers.checkpointing && r.now >= r.timers.silence {
 		if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 0 {
-			r.silence.busy = true
+			r.timers.checkpointing = true
+			if len(silent) < r.cfg.MaxExpire {
+				r.timers.silence = r.now + checkpointEvery
+			}
 			c := &fsm.Checkpoint{Term: r.term, Leases: silent}
 			r.proposeInternal(c, func(applied bool) { r.checkpointed(silent, applied) })
 		}
+	}
+}
+
+// refresh does what Refresh asked for when nothing that was decided before is in
+// the log any more: a lease that is alive again while its Expire is under way
+// could be renewed and expire all the same (T5), and one whose clearing entry is
+// under way would end by the checkpoint although its holder was heard.
+func (r *Replica) refresh() {
+	if t := r.timers; r.primary && t.refresh && !t.expiring && !t.checkpointing &&
+		t.clearing == 0 {
+		r.demote()
+		r.promote()
 	}
 }
 
@@ -50,7 +71,7 @@ func (r *Replica) due() []lease.Due {
 // is certain to have no effect, so its leases are alive again and due again;
 // never on a timeout, which would leave the outcome open (T5, T12).
 func (r *Replica) expired(due []lease.Due, decided lease.Instant, applied bool) {
-	r.expiry.busy = false
+	r.timers.expiring = false
 	for i := range due {
 		if applied {
 			r.out.Late = append(r.out.Late, due[i].Late+lease.TTL(r.now-decided))
@@ -59,14 +80,16 @@ func (r *Replica) expired(due []lease.Due, decided lease.Instant, applied bool) 
 	if !applied && r.primary {
 		r.lessor.Reinstate(ids(due, func(d lease.Due) lease.ID { return d.ID }))
 	}
+	r.refresh()
 	r.unpark()
 }
 
 func (r *Replica) checkpointed(silent []lease.Checkpoint, applied bool) {
-	r.silence.busy = false
+	r.timers.checkpointing = false
 	if !applied && r.primary {
 		r.lessor.Reinstate(ids(silent, func(c lease.Checkpoint) lease.ID { return c.ID }))
 	}
+	r.refresh()
 }
 
 func ids[T any](in []T, id func(T) lease.ID) []lease.ID {

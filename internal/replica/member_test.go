@@ -32,6 +32,11 @@ const self = 1
 // start returns a sole voter, not yet elected.
 func start(t testing.TB, voters ...uint64) *member {
 	t.Helper()
+	return startWith(t, fsm.Config{}, voters...)
+}
+
+func startWith(t testing.TB, c fsm.Config, voters ...uint64) *member {
+	t.Helper()
 	log := raft.NewMemoryStorage()
 	snap := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
 		Index: new(uint64(1)), Term: new(uint64(1)),
@@ -45,7 +50,7 @@ func start(t testing.TB, voters ...uint64) *member {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f := fsm.New(fsm.Config{})
+	f := fsm.New(c)
 	f.Begin(1, 1)
 	m := &member{t: t, log: log, m: f, renewals: make(map[lease.ID][]Renewal)}
 	var err error
@@ -164,6 +169,10 @@ func (m *member) renew(id lease.ID) Renewal {
 func (m *member) alive(id lease.ID) bool {
 	_, ok := m.m.Lessor().Lookup(id)
 	return ok
+}
+
+func raftMessage(m *raftpb.Message) *Message {
+	return &Message{From: m.GetFrom(), To: m.GetTo(), Raft: m}
 }
 
 // discard is a raft.Logger that says nothing but panics.

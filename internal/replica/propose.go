@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 
@@ -19,19 +20,36 @@ type Proposal struct {
 	Owner any
 	// internal marks the leader's own commands, which nobody waits for.
 	internal func(applied bool)
+	// origin is the member that forwarded the command, and its number there.
+	origin fsm.Origin
+	born   uint64 // the tick at which it came
 }
 
-// Propose takes a command from a client. The command is admitted here, at
-// the leader: internal ones are refused whoever sent them (T1).
+// Propose takes a command from a client of this member. It is answered when
+// its entry is applied here, so that who is answered reads his own write, and
+// whoever leads: a command that is certain to have been lost with its leader is
+// proposed again. Internal commands are refused whoever sent them (T1).
 func (r *Replica) Propose(p *Proposal) {
+	p.born = r.ticks
 	switch {
+	case r.leading:
+		r.admit(p)
 	case fsm.Internal(p.Command):
 		r.refuse(p, ErrInternal)
-	case !r.leading:
-		r.refuse(p, ErrNoLeader)
+	case r.forward.full():
+		r.refuse(p, ErrOverloaded)
 	default:
-		r.enqueue(p)
+		r.forward.queue = append(r.forward.queue, p)
 	}
+}
+
+// admit takes a command into this leader's log, from a client of any member.
+func (r *Replica) admit(p *Proposal) {
+	if fsm.Internal(p.Command) {
+		r.refuse(p, ErrInternal)
+		return
+	}
+	r.enqueue(p)
 }
 
 // proposeInternal takes a command of the leader's timers; done learns
@@ -41,6 +59,10 @@ func (r *Replica) proposeInternal(c fsm.Command, done func(applied bool)) {
 }
 
 func (r *Replica) enqueue(p *Proposal) {
+	if fsm.Membership(p.Command) {
+		r.changes.waiting = append(r.changes.waiting, p)
+		return
+	}
 	r.waiting = append(r.waiting, p)
 }
 
@@ -52,18 +74,17 @@ func (r *Replica) flush() {
 		return
 	}
 	for len(r.waiting) > 0 {
-		data := fsm.AppendEntry(make([]byte, 0, 256*min(len(r.waiting), 64)))
-		n := 0
-		for n < len(r.waiting) && len(data) < r.cfg.MaxBatch {
-			data = fsm.AppendCommand(data, r.waiting[n].Command)
-			n++
-		}
+		data, n := r.encode()
 		group := r.waiting[:n:n]
-		r.waiting = r.waiting[n:]
 		if err := r.raft.Propose(data); err != nil {
+			if r.transferring() {
+				return // and try again when it is known who leads
+			}
+			r.waiting = r.waiting[n:]
 			r.refuseAll(group, r.refusal(err))
 			continue
 		}
+		r.waiting = r.waiting[n:]
 		// Nothing else was proposed since the last Ready, so the entry
 		// that it shows next is this one, and tells its index.
 		r.pending = append(r.pending, batch{term: r.term, proposals: group})
@@ -72,9 +93,35 @@ func (r *Replica) flush() {
 	r.waiting = nil
 }
 
+// encode returns an entry of the first n commands that wait.
+func (r *Replica) encode() (data []byte, n int) {
+	data = fsm.AppendEntry(make([]byte, 0, 256*min(len(r.waiting), 64)))
+	for n < len(r.waiting) && len(data) < r.cfg.MaxBatch {
+		run := 1
+		if from := r.waiting[n].origin; from.Member != 0 {
+			for n+run < len(r.waiting) && run < groupMax && r.waiting[n+run].origin ==
+				(fsm.Origin{Member: from.Member, Seq: from.Seq + uint64(run)}) {
+				run++
+			}
+			data = fsm.AppendOrigin(data, from, run)
+		}
+		for range run {
+			data = fsm.AppendCommand(data, r.waiting[n].Command)
+			n++
+		}
+	}
+	return data, n
+}
+
 // groupMax is how many commands may wait for one sync. Beyond it the next
 // entry is proposed at once; the disk is behind and pipelining helps.
 const groupMax = 4096
+
+// transferring reports whether this leader is handing over, and so takes
+// nothing in.
+func (r *Replica) transferring() bool {
+	return r.leading && r.raft.BasicStatus().LeadTransferee != raft.None
+}
 
 // refusal translates why Raft took no proposal.
 func (r *Replica) refusal(err error) error {
@@ -85,12 +132,15 @@ func (r *Replica) refusal(err error) error {
 }
 
 func (r *Replica) refuse(p *Proposal, err error) {
-	if p.internal != nil {
+	switch {
+	case p.internal != nil:
 		p.internal(false)
-		return
+	case p.origin.Member != 0:
+		r.remote(p.origin.Member).refuse(p.origin.Seq, err)
+	default:
+		p.Err = err
+		r.out.Proposals = append(r.out.Proposals, p)
 	}
-	p.Err = err
-	r.out.Proposals = append(r.out.Proposals, p)
 }
 
 func (r *Replica) refuseAll(ps []*Proposal, err error) {
@@ -99,29 +149,55 @@ func (r *Replica) refuseAll(ps []*Proposal, err error) {
 	}
 }
 
+// again takes proposals that are certain to have been lost with a term. This
+// member's own are proposed anew; another member finds that out by itself.
+func (r *Replica) again(ps []*Proposal) {
+	var own []*Proposal
+	for _, p := range ps {
+		switch {
+		case p.internal != nil:
+			p.internal(false)
+		case p.origin.Member == 0:
+			own = append(own, p)
+		}
+	}
+	if len(own) > 0 {
+		r.forward.queue = slices.Concat(own, r.forward.queue)
+	}
+}
+
 // answer gives the proposals of an applied entry their results.
 func (r *Replica) answer(ps []*Proposal, results []fsm.Result) {
 	for i, p := range ps {
-		if p.internal != nil {
+		switch {
+		case p.internal != nil:
 			p.internal(true)
-			continue
+		case p.origin.Member == 0:
+			p.Result = results[i]
+			r.out.Proposals = append(r.out.Proposals, p)
 		}
-		p.Result = results[i]
-		r.out.Proposals = append(r.out.Proposals, p)
 	}
 }
 
 // takePending returns the proposals of the entry (index, term), if it is
-// this member's. Batches that the log has passed by were overwritten by
-// another leader's entries and are gone for certain.
-func (r *Replica) takePending(index, term uint64) []*Proposal {
-	for len(r.pending) > 0 && r.pending[0].index != 0 && r.pending[0].index <= index {
-		b := r.pending[0]
-		r.pending = r.pending[1:]
+// this member's, because that entry is applied. Batches that the log has passed by,
+// and all of earlier terms, wherever they stood, were overwritten by another leader's
+// entries and are gone for certain: the terms in a log do not fall.
+func (r *Replica) takePending(index, term uint64) (found []*Proposal) {
+	var lost []*Proposal
+	n := 0
+	for ; n < len(r.pending) && found == nil; n++ {
+		b := &r.pending[n]
 		if b.index == index && b.term == term {
-			return b.proposals
+			found = b.proposals
+			continue
 		}
-		r.refuseAll(b.proposals, ErrLeaderChanged)
+		if b.term >= term && (b.index == 0 || b.index > index) {
+			break
+		}
+		lost = append(lost, b.proposals...)
 	}
-	return nil
+	r.pending = r.pending[n:]
+	r.again(lost)
+	return found
 }

@@ -5,7 +5,6 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -18,8 +17,15 @@ type Output struct {
 	// Append is to be saved, in order; Persisted is called for each message
 	// once it is. A message without Responses need not be durable.
 	Append []*raftpb.Message
-	// Send is for other members.
-	Send []*raftpb.Message
+	// Send is for other members. For a snapshot's message (raftpb.MsgSnap) the shell
+	// streams the present state (the one on disk may be older than the membership that
+	// the receiver is part of), and tells SnapshotSent how that ended.
+	Send []*Message
+	// Restored says that a snapshot has taken the place of the state: what Machine
+	// returned before is of no use any more. Changes are those after it.
+	Restored bool
+	// Removed says that this member is no longer in the cluster, and is to stop.
+	Removed bool
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
 	// Applied says that the state moved on, so that a new view is to be published.
@@ -38,26 +44,36 @@ type Output struct {
 func (r *Replica) Take() Output {
 	r.drain()
 	r.expire()
+	r.campaign()
 	for {
 		r.flush()
+		r.flushChange()
+		r.dispatch()
 		r.reads.begin(r)
 		r.drain()
 		r.reads.release(r)
+		r.asks.release(r)
 		if !r.restless() {
 			break
 		}
 	}
+	r.reply()
 	r.out.Changes = r.machine.TakeChanges()
 	out := r.out
 	r.out = Output{}
 	return out
 }
 
+func (r *Replica) send(m *Message) {
+	m.From = r.cfg.ID
+	r.out.Send = append(r.out.Send, m)
+}
+
 // restless reports whether answering has brought up new work that could go on
 // at once, a renewal that is tried again, say.
 func (r *Replica) restless() bool {
 	return r.primary && r.reads.current == nil && !r.reads.next.empty() ||
-		len(r.waiting) > 0 && r.appending == 0
+		len(r.waiting) > 0 && r.appending == 0 && !r.transferring()
 }
 
 // drain works through what Raft has ready.
@@ -78,7 +94,7 @@ func (r *Replica) drain() {
 
 // observe follows the changes of term and leadership.
 func (r *Replica) observe(rd raft.Ready) {
-	led, term := r.leading, r.term
+	was := r.role
 	if rd.HardState != nil {
 		r.term = rd.HardState.GetTerm()
 	}
@@ -86,19 +102,31 @@ func (r *Replica) observe(rd raft.Ready) {
 		r.leader = rd.SoftState.Lead
 		r.leading = rd.SoftState.RaftState == raft.StateLeader
 	}
-	if led && (!r.leading || r.term != term) {
+	if was.leading && (!r.leading || r.term != was.term) {
 		r.demote()
 		r.lose()
 	}
+	r.failover.observe(r, was)
 }
 
-// lose refuses what has not been proposed and can no longer be. What is in
-// the log may still be committed; its proposers wait for that.
+// lose takes back what has not been proposed and can no longer be: what this
+// member's own clients asked goes to the next leader. What is in the log
+// may still be committed; its proposers wait for that. Only the timers' own
+// commands are of no interest any more, and a renewal that waits for one of them
+// asks the next leader rather than to wait for this one's log.
 func (r *Replica) lose() {
-	waiting := r.waiting
-	r.waiting = nil
-	r.refuseAll(waiting, ErrLeaderChanged)
-	r.reads.fail(r, ErrLeaderChanged)
+	for _, b := range r.pending {
+		for _, p := range b.proposals {
+			if done := p.internal; done != nil {
+				p.internal = func(bool) {}
+				done(false)
+			}
+		}
+	}
+	waiting := append(r.waiting, r.changes.waiting...)
+	r.waiting, r.changes = nil, memberQueue{}
+	r.again(waiting)
+	r.reads.hand(r)
 }
 
 // route carries one of Raft's messages to where it belongs.
@@ -110,6 +138,7 @@ func (r *Replica) route(m *raftpb.Message) {
 		if len(m.GetEntries()) > 0 {
 			r.appending++
 		}
+		r.incomingTaken(m)
 	case raft.LocalApplyThread:
 		for _, e := range m.GetEntries() {
 			r.apply(e)
@@ -122,7 +151,7 @@ func (r *Replica) route(m *raftpb.Message) {
 			panic(fmt.Sprintf("replica: raft refused its own %s: %v", m.GetType(), err))
 		}
 	default:
-		r.out.Send = append(r.out.Send, m)
+		r.send(&Message{To: m.GetTo(), Raft: m})
 	}
 }
 
@@ -133,7 +162,7 @@ func (r *Replica) assign(entries []*raftpb.Entry) {
 		return
 	}
 	for _, e := range entries {
-		if len(e.GetData()) == 0 || e.GetType() != raftpb.EntryNormal || e.GetTerm() != r.term {
+		if len(e.GetData()) == 0 || e.GetTerm() != r.term {
 			continue
 		}
 		if last := len(r.pending) - 1; last >= 0 && r.pending[last].index == 0 {
@@ -148,60 +177,52 @@ func (r *Replica) apply(e *raftpb.Entry) {
 		return
 	}
 	r.out.Applied = true
+	r.forward.bury(e.GetTerm())
 	switch e.GetType() {
 	case raftpb.EntryConfChange, raftpb.EntryConfChangeV2:
-		r.applyConfChange(e)
+		r.applyChange(e)
 	default:
-		r.applyNormal(e)
+		r.applyCommands(e, e.GetData())
 	}
 	if r.leading && !r.primary && e.GetTerm() == r.term {
 		r.promote()
 	}
 }
 
-func (r *Replica) applyNormal(e *raftpb.Entry) {
+// applyCommands applies the commands of an entry, and answers those that came
+// through this member. It returns the last one's result.
+func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) {
 	proposals := r.takePending(e.GetIndex(), e.GetTerm())
-	if len(e.GetData()) == 0 {
-		return
+	if len(data) == 0 {
+		return fsm.Result{}
 	}
-	commands, err := fsm.DecodeEntry(e.GetData())
+	groups, err := fsm.DecodeEntry(data)
 	if err != nil {
 		panic(fmt.Sprintf("replica: entry %d: %v", e.GetIndex(), err))
 	}
-	results := make([]fsm.Result, len(commands))
-	for i, c := range commands {
-		results[i] = r.machine.Apply(c)
+	for _, g := range groups {
+		results := make([]fsm.Result, len(g.Commands))
+		for i, c := range g.Commands {
+			results[i] = r.machine.Apply(c)
+			last = results[i]
+		}
+		switch {
+		case proposals != nil:
+			n := min(len(results), len(proposals))
+			r.answer(proposals[:n], results)
+			proposals = proposals[n:]
+		case g.Origin.Member == r.cfg.ID:
+			r.forward.applied(r, e.GetTerm(), g, results)
+		}
 	}
-	r.answer(proposals, results)
-}
-
-func (r *Replica) applyConfChange(e *raftpb.Entry) {
-	var change raftpb.ConfChangeI
-	if e.GetType() == raftpb.EntryConfChange {
-		v1 := &raftpb.ConfChange{}
-		mustUnmarshal(e, v1)
-		change = v1
-	} else {
-		v2 := &raftpb.ConfChangeV2{}
-		mustUnmarshal(e, v2)
-		change = v2
-	}
-	r.conf = r.raft.ApplyConfChange(change)
-}
-
-// mustUnmarshal decodes an entry's data. The log's checksums have passed, so
-// bytes that do not decode were never what a member proposed.
-func mustUnmarshal(e *raftpb.Entry, m proto.Message) {
-	if err := proto.Unmarshal(e.GetData(), m); err != nil {
-		panic(fmt.Sprintf("replica: entry %d: %v", e.GetIndex(), err))
-	}
+	return last
 }
 
 // promote starts this member's tracker: it leads, and has applied an entry
 // of its own term, so it knows every lease that any leader granted before.
 func (r *Replica) promote() {
 	r.primary = true
-	r.expiry, r.silence = inflight{}, inflight{}
+	r.timers = timers{began: r.ticks}
 	r.lessor.Promote(r.now, 0)
 	r.unpark()
 }

@@ -19,21 +19,34 @@ type Renewal struct {
 	Owner any
 
 	token lease.Token // of the lease that was renewed; 0 if none was found
+	born  uint64      // the tick at which it came
+	// from is the member that relayed it, and seq its number there; 0 if it came
+	// from a client of this one.
+	from, seq uint64
 }
 
 // Renew promises to keep a lease, and answers when the promise is confirmed.
 // Nothing waits inside: an expiring lease holds up nobody but those who renew
 // it (T15).
 func (r *Replica) Renew(n Renewal) {
-	if !r.primary {
-		err := ErrNoLeader
-		if r.leading { // an entry of this term is about to be applied
-			r.parked = append(r.parked, n)
-			return
-		}
-		r.refuseRenewal(n, err)
-		return
+	if n.born == 0 {
+		n.born = r.ticks
 	}
+	switch {
+	case r.primary:
+		r.renew(n)
+	case r.leading: // an entry of this term is about to be applied
+		r.parked = append(r.parked, n)
+	case n.from != 0: // the member that relayed it will ask who leads next
+	case r.asks.full():
+		r.refuseRenewal(n, ErrOverloaded)
+	default:
+		r.asks.renewals = append(r.asks.renewals, n)
+	}
+}
+
+// renew is Renew at the primary.
+func (r *Replica) renew(n Renewal) {
 	renewed, err := r.lessor.Renew(n.ID)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
@@ -67,12 +80,20 @@ func (r *Replica) clear(n Renewal) {
 		Term:   r.term,
 		Leases: []lease.Checkpoint{{ID: n.ID, Token: info.Token}},
 	}
+	r.timers.clearing++
 	r.proposeInternal(c, func(applied bool) {
-		if !applied {
-			r.refuseRenewal(n, ErrLeaderChanged)
-			return
+		if r.primary && r.term == c.Term {
+			r.timers.clearing--
+			r.refresh()
 		}
-		r.settle(n)
+		switch {
+		case applied:
+			r.settle(n)
+		case r.primary:
+			r.refuseRenewal(n, ErrOverloaded)
+		default:
+			r.Renew(n) // by whoever leads now
+		}
 	})
 }
 
@@ -88,6 +109,14 @@ func (r *Replica) settle(n Renewal) {
 	default:
 		n.TTL, n.Err = 0, lease.ErrNotFound
 	}
+	r.answerRenewal(n)
+}
+
+func (r *Replica) answerRenewal(n Renewal) {
+	if n.from != 0 {
+		r.renewedRemote(n)
+		return
+	}
 	r.out.Renewals = append(r.out.Renewals, n)
 }
 
@@ -102,5 +131,21 @@ func (r *Replica) unpark() {
 
 func (r *Replica) refuseRenewal(n Renewal, err error) {
 	n.TTL, n.Err = 0, err
-	r.out.Renewals = append(r.out.Renewals, n)
+	r.answerRenewal(n)
+}
+
+// Abandon says that leases are not kept alive any more by whom a client of this
+// member was: his connection has ended. The leader then replicates soon how
+// long they have left, unless they are renewed (lease.Lessor.Abandon), so that a
+// dead holder's lease ends on time even if the leader dies next. It is a hint: if
+// it is lost on the way, that happens somewhat later.
+func (r *Replica) Abandon(ids []lease.ID) {
+	switch {
+	case r.leading:
+		for _, id := range ids {
+			r.lessor.Abandon(id)
+		}
+	case r.leader != 0 && len(r.asks.abandoned) < maxForwarded:
+		r.asks.abandoned = append(r.asks.abandoned, ids...)
+	}
 }

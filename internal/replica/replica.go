@@ -14,6 +14,10 @@ import (
 type Config struct {
 	// ID is the member's, never 0.
 	ID uint64
+	// FirstSeq is where this member's numbers of forwarded commands, reads and renewals
+	// begin. It must be such that no earlier life of the member used the same numbers: a
+	// random one. Else what the leader answers to that life would be taken for an answer.
+	FirstSeq uint64
 	// Log is what is on disk. Append messages that Take returned become
 	// visible through it before Persisted is called for them.
 	Log raft.Storage
@@ -21,43 +25,78 @@ type Config struct {
 	Machine *fsm.Machine
 	// ElectionTicks and HeartbeatTicks count calls of Tick.
 	ElectionTicks, HeartbeatTicks int
+	// NoPreVote lets a member raise the term before it knows that it could win.
+	NoPreVote bool
 	// MaxBatch is about how many bytes one entry carries, at most.
 	MaxBatch int
 	// MaxExpire is how many leases one entry expires, at most: a bound on how
 	// long applying it holds up the others.
 	MaxExpire int
+	// Membership says which changes of the membership are refused.
+	Membership Membership
 	// Logger receives the Raft library's log.
 	Logger raft.Logger
+}
+
+// Membership says which changes of the membership are refused.
+type Membership struct {
+	// Strict refuses changes that the voters which are connected now could not carry.
+	Strict bool
+	// Stable is for how long a voter must have been heard to count as connected
+	// when a member is added.
+	Stable lease.TTL
+	// MaxLearners bounds the learners; 0 means no bound.
+	MaxLearners int
+	// MaxLag is how many entries a learner may lag behind when it is promoted.
+	MaxLag uint64
 }
 
 // maxUncommitted bounds the bytes of entries that are proposed and not yet
 // committed. Beyond it proposals are refused, not queued.
 const maxUncommitted = 256 << 20
 
+// maxInflightBytes bounds what is sent to one member and not yet acknowledged.
+const maxInflightBytes = 32 << 20
+
 // Replica is one member of the Raft group. It is not safe for concurrent
 // use: one goroutine owns it.
 type Replica struct {
-	cfg     Config
-	raft    *raft.RawNode
-	machine *fsm.Machine
-	lessor  *lease.Lessor
-	conf    *raftpb.ConfState
-	now     lease.Instant
+	cfg  Config
+	raft *raft.RawNode
+	state
+	conf  *raftpb.ConfState
+	now   lease.Instant
+	ticks uint64
+	role
 
+	waiting   []*Proposal // not yet proposed to Raft
+	changes   memberQueue // changes of the membership, likewise
+	pending   []batch     // proposed, by index
+	appending int         // appends of entries that are not yet durable
+
+	reads    confirmQueue
+	parked   []Renewal // of expiring leases, until the outcome is known
+	timers   timers
+	forward  forwarder // commands for another leader
+	asks     relay     // reads and renewals for another leader
+	remotes  []*remote // who forwards to this leader, in ID order
+	failover failover
+	out      Output
+}
+
+// state is what this member has applied.
+type state struct {
+	machine  *fsm.Machine
+	lessor   *lease.Lessor // the machine's
+	incoming *fsm.Machine  // what a snapshot brings, until it is on disk
+}
+
+// role is the part that this member plays.
+type role struct {
 	term    uint64
 	leader  uint64 // the known leader's ID, 0 for none
 	leading bool   // this member is the leader of term
 	primary bool   // and has applied an entry of term: its tracker runs
-
-	waiting   []*Proposal // not yet proposed to Raft
-	pending   []batch     // proposed, by index
-	appending int         // appends of entries that are not yet durable
-
-	reads   confirmQueue
-	parked  []Renewal // of expiring leases, until the outcome is known
-	expiry  inflight
-	silence inflight
-	out     Output
 }
 
 // batch is an entry of this member's that is in the log and not yet applied.
@@ -66,9 +105,18 @@ type batch struct {
 	proposals   []*Proposal
 }
 
-// inflight limits an internal command to one entry at a time, so that expiry
+// timers limits each internal command to one entry at a time, so that expiry
 // takes its share of the log and no more (T13).
-type inflight struct{ busy bool }
+type timers struct {
+	began                   uint64 // tick of the promotion
+	expiring, checkpointing bool
+	silence                 lease.Instant // before which no other checkpoint is proposed
+	clearing                int           // entries under way that clear a checkpoint
+	oldest                  lease.Instant // expiry of the first lease in the entry that expires
+	// refresh says that the clock is not to be trusted until every lease has got its
+	// full TTL again.
+	refresh bool
+}
 
 // New returns a replica that goes on from what Config.Log and
 // Config.Machine hold.
@@ -88,8 +136,9 @@ func New(c Config) (*Replica, error) {
 		MaxCommittedSizePerReady:  4 << 20,
 		MaxUncommittedEntriesSize: maxUncommitted,
 		MaxInflightMsgs:           256,
+		MaxInflightBytes:          maxInflightBytes,
 		CheckQuorum:               true,
-		PreVote:                   true,
+		PreVote:                   !c.NoPreVote,
 		ReadOnlyOption:            raft.ReadOnlySafe,
 		DisableProposalForwarding: true,
 		StepDownOnRemoval:         true,
@@ -98,11 +147,19 @@ func New(c Config) (*Replica, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replica: start raft: %w", err)
 	}
+	first := max(c.FirstSeq, 1) // 0 means none
 	return &Replica{
-		cfg: c, raft: rn, machine: c.Machine, lessor: c.Machine.Lessor(), conf: conf,
-		term: rn.BasicStatus().HardState.GetTerm(),
+		cfg: c, raft: rn, conf: conf,
+		state:   state{machine: c.Machine, lessor: c.Machine.Lessor()},
+		role:    role{term: rn.BasicStatus().HardState.GetTerm()},
+		forward: forwarder{next: first},
+		asks:    relay{last: first},
 	}, nil
 }
+
+// Machine returns the state. It is another one after a snapshot was received
+// (see [Output.Restored]).
+func (r *Replica) Machine() *fsm.Machine { return r.machine }
 
 // Campaign asks to be elected now rather than after the election timeout. A
 // sole voter calls it at start, since it has nobody to wait for.
@@ -124,16 +181,31 @@ func (r *Replica) Advance(now lease.Instant) {
 
 // Tick advances Raft's logical clock by one.
 func (r *Replica) Tick() {
+	r.ticks++
 	r.raft.Tick()
 	r.reads.tick(r)
+	r.forward.tick(r)
+	r.asks.tick(r)
 }
 
 // Step takes a message from another member.
-func (r *Replica) Step(m *raftpb.Message) error {
-	if raft.IsLocalMsg(m.GetType()) {
-		return fmt.Errorf("replica: %s from outside", m.GetType())
+func (r *Replica) Step(m *Message) error {
+	r.failover.heard(r, m.From)
+	switch {
+	case m.Forward != nil:
+		r.stepForward(m.From, m.Forward)
+		return nil
+	case m.Reply != nil:
+		r.stepReply(m.From, m.Reply)
+		return nil
 	}
-	if err := r.raft.Step(m); err != nil {
+	switch t := m.Raft.GetType(); {
+	case raft.IsLocalMsg(t),
+		t == raftpb.MsgProp, // a command comes as a Forward and is admitted (T1)
+		t == raftpb.MsgSnap: // see Restore
+		return fmt.Errorf("replica: %s from outside", t)
+	}
+	if err := r.raft.Step(m.Raft); err != nil {
 		return fmt.Errorf("replica: step: %w", err)
 	}
 	return nil
@@ -145,6 +217,9 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 	if len(m.GetEntries()) > 0 {
 		r.appending--
 	}
+	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
+		r.install(s)
+	}
 	for _, resp := range m.GetResponses() {
 		r.route(resp)
 	}
@@ -154,19 +229,26 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 // member's loop calls it when the clock cannot be trusted to have measured the
 // time since the last Advance, after the machine was suspended, say (T10).
 func (r *Replica) Refresh() {
-	if r.primary {
-		r.demote()
-		r.promote()
-	}
+	r.timers.refresh = r.primary
+	r.refresh()
 }
 
-// Next returns the earliest instant at which Take may have an expiry or a
-// checkpoint to propose, and false if there is none in sight.
+// Next returns the earliest instant at which Take may have something to do
+// that no input brought, and false if there is none in sight.
 func (r *Replica) Next() (lease.Instant, bool) {
-	if !r.primary || r.expiry.busy {
+	if at := r.failover.at; at != 0 {
+		return at, true
+	}
+	if !r.primary || r.timers.expiring || r.timers.refresh {
 		return 0, false
 	}
-	return r.lessor.Next()
+	at, ok := r.lessor.Next()
+	if r.timers.checkpointing || r.now < r.timers.silence {
+		// What is silent now waits; what falls due meanwhile does not. So look
+		// again, but do not spin.
+		at = max(at, r.now+1)
+	}
+	return at, ok
 }
 
 // Status is what a replica knows of the group.
@@ -175,17 +257,24 @@ type Status struct {
 	Index, Applied   uint64
 	Leading, Primary bool
 	Pending          int
+	// Overdue is for how long the lease that waits longest to be expired has been
+	// past its expiry; 0 if none does (T12).
+	Overdue lease.TTL
 }
 
 // Status returns the replica's present state.
 func (r *Replica) Status() Status {
 	s := r.raft.BasicStatus()
-	return Status{
+	out := Status{
 		Term: s.HardState.GetTerm(), Leader: r.leader,
 		Index: s.HardState.GetCommit(), Applied: r.machine.Index(),
 		Leading: r.leading, Primary: r.primary,
-		Pending: len(r.waiting) + len(r.pending),
+		Pending: len(r.waiting) + len(r.pending) + len(r.forward.sent),
 	}
+	if r.primary && r.timers.expiring {
+		out.Overdue = lease.TTL(r.now - r.timers.oldest)
+	}
+	return out
 }
 
 // ConfState returns the group's configuration as of the last applied entry.

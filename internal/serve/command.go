@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -34,7 +35,8 @@ func Command() *cobra.Command {
 type process struct {
 	env      func() []string
 	hostname func() string
-	run      func(context.Context, server.Config) error
+	// run runs a member; the joiner is nil unless it joins a running cluster.
+	run func(context.Context, server.Config, *joiner) error
 }
 
 func command(p process) *cobra.Command {
@@ -89,26 +91,51 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	if err := cfg.Validate(); err != nil {
 		return &UsageError{err.Error()}
 	}
+	j, err := f.joiner(lg)
+	if err != nil {
+		return err
+	}
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return p.run(ctx, cfg)
+	return p.run(ctx, cfg, j)
 }
 
-// runMember runs a member until a signal ends it, with the settings that are
-// right for a process of its own and would be rude in a library.
-func runMember(ctx context.Context, cfg server.Config) error {
+// runMember runs a member until a signal ends it, or the cluster removes it, with
+// the settings that are right for a process of its own and would be rude in a
+// library.
+func runMember(ctx context.Context, cfg server.Config, j *joiner) error {
 	quietGRPC()
 	ctx, stop := untilSignal(ctx, cfg.Logger)
 	defer stop()
+	if j != nil {
+		defer j.release()
+		var err error
+		if cfg, err = j.prepare(ctx, cfg); err != nil {
+			if ctx.Err() != nil {
+				return nil // stopped while it waited
+			}
+			return err
+		}
+	}
 	s, err := server.New(cfg)
 	if err != nil {
 		return err
 	}
 	tuneGC() // not before the state is loaded: that is all growth and no garbage
 	go notify(ctx, s.Ready())
-	return s.Run(ctx)
+	if j != nil {
+		joining := make(chan struct{})
+		go func() { defer close(joining); j.finish(ctx, s.Ready()) }()
+		defer func() { stop(); <-joining }()
+	}
+	err = s.Run(ctx)
+	if err == nil && ctx.Err() == nil {
+		cfg.Logger.Info("removed from the cluster; the data directory is of no more use",
+			"data-dir", cfg.DataDir)
+	}
+	return err
 }
 
 // notify tells systemd, if it started us, that the member serves and that it
@@ -145,11 +172,11 @@ func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func())
 			}
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() {
 		signal.Stop(signals)
 		close(done)
 		cancel()
-	}
+	})
 }
 
 // quietGRPC keeps gRPC's own log, unstructured lines that any client can cause,

@@ -6,6 +6,10 @@
 // when it is called so; a flag of etcd's that means nothing here is accepted
 // with a warning; one that etcd does not know either is an error with a hint.
 //
+// With --join a member enters a running cluster in one command: the joiner has
+// the cluster know it, starts it, and has it promoted. [DevCommand] runs a whole
+// cluster in one process, for trying things.
+//
 // The package holds no logic of a member, and reads the process's environment
 // only where [Command] wires it.
 package serve

@@ -37,6 +37,7 @@ type flags struct {
 
 	cfg        server.Config
 	log        logFlags
+	join       joinFlags
 	mode       string // of compaction
 	retention  string
 	state      string

@@ -18,7 +18,6 @@ const (
 	noAuth      = "users and roles are not served yet"
 	noTracing   = "there is no distributed tracing"
 	noRotation  = "the log is not rotated; give it to a program that does"
-	inProcess   = "the gateway calls the member in the same process and needs no certificate"
 	noOldFlag   = "etcd ignores it, too"
 )
 
@@ -29,7 +28,7 @@ var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
 	{
 		name: "initial-election-tick-advance", def: "true", isBool: true,
-		why: "a member alone elects itself at once",
+		why: "a member that starts hears of a leader before it would elect one",
 	},
 	{name: "max-snapshots", def: "5", why: "one snapshot is kept"},
 	{name: "max-wals", def: "5", why: "the log is cut after every snapshot"},
@@ -61,10 +60,6 @@ var ignored = []ignoredFlag{
 	{name: "discovery-srv", why: noDiscovery},
 	{name: "discovery-srv-name", why: noDiscovery},
 	{name: "v2-deprecation", def: "write-only", why: "there is no v2 store"},
-	{name: "client-cert-file", why: inProcess},
-	{name: "client-key-file", why: inProcess},
-	{name: "peer-client-cert-file", why: "members show --peer-cert-file to each other"},
-	{name: "peer-client-key-file", why: "members show --peer-cert-file to each other"},
 	{
 		name: "peer-skip-client-san-verification", def: "false", isBool: true,
 		why: "host names in members' certificates are checked only against --peer-cert-allowed-hostname",
@@ -87,7 +82,6 @@ var ignored = []ignoredFlag{
 	{name: "compact-hash-check-time", def: "1m", why: "state hashes are compared by other means"},
 	{name: "compaction-batch-limit", def: "1000", why: "compaction does not hold up writers"},
 	{name: "compaction-sleep-interval", why: "compaction does not hold up writers"},
-	{name: "max-learners", def: "1", why: "the number of learners is not limited"},
 	{name: "downgrade-check-time", why: "there is no older version to go back to"},
 	{
 		name: "force-new-cluster", def: "false", isBool: true,

@@ -44,6 +44,14 @@ func (f *flags) addCluster() {
 		"Keeps clusters apart that were given the same URLs.")
 	fs.BoolVar(&c.Cluster.StrictReconfigCheck, "strict-reconfig-check",
 		c.Cluster.StrictReconfigCheck, "Refuse membership changes that would lose the quorum.")
+	fs.IntVar(&c.Cluster.MaxLearners, "max-learners", c.Cluster.MaxLearners,
+		"How many members may be learners at a time (0: any number).")
+	fs.Var(list{&f.join.endpoints}, "join",
+		"Join the running cluster that has members at these client addresses: HOST:PORT,... "+
+			"The member adds itself, catches up and becomes a voter. Without any flag for an "+
+			"address it chooses its own. Ignored once the data directory belongs to a cluster.")
+	fs.BoolVar(&f.join.replace, "replace", false,
+		"With --join: take the place of a member with the same peer URLs whose data are lost.")
 }
 
 func (f *flags) addLease() {
@@ -95,6 +103,9 @@ func (f *flags) addClientSecurity() {
 		"A client certificate must be for one of these hosts.")
 	fs.BoolVar(&t.Auto, "auto-tls", false,
 		"Make a self-signed certificate for clients; it is kept in the data directory.")
+	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
+		"The certificate shown by this member to the one it joins (PEM). Default: --cert-file.")
+	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "That certificate's key (PEM).")
 	fs.Var(list{&t.CipherSuites}, "cipher-suites", "The cipher suites of TLS 1.2. Default: Go's.")
 	t.MinVersion = "TLS1.2"
 	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'.")
@@ -108,6 +119,9 @@ func (f *flags) addPeerSecurity() {
 	t, fs := &f.cfg.PeerTLS, f.fs
 	fs.StringVar(&t.CertFile, "peer-cert-file", "", "The certificate shown to members (PEM).")
 	fs.StringVar(&t.KeyFile, "peer-key-file", "", "The certificate's key (PEM).")
+	fs.StringVar(&t.ClientCertFile, "peer-client-cert-file", "",
+		"The certificate shown when this member dials another (PEM). Default: --peer-cert-file.")
+	fs.StringVar(&t.ClientKeyFile, "peer-client-key-file", "", "That certificate's key (PEM).")
 	fs.StringVar(&t.TrustedCAFile, "peer-trusted-ca-file", "",
 		"Members must show a certificate that one of these vouches for (PEM).")
 	fs.BoolVar(&t.ClientCertAuth, "peer-client-cert-auth", false,

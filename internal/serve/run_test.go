@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "stuck":
-		p.run = func(ctx context.Context, cfg server.Config) error {
+		p.run = func(ctx context.Context, cfg server.Config, _ *joiner) error {
 			ctx, stop := untilSignal(ctx, cfg.Logger)
 			defer stop()
 			cfg.Logger.Info("ready to serve client requests")
@@ -101,12 +103,15 @@ func (p *program) exit() int {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	// Below the ports that the kernel gives to outgoing connections, so that none
+	// takes it before the server starts.
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // Goal: the member says when it serves, does so, ends in good order with

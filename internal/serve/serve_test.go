@@ -31,7 +31,7 @@ func try(t *testing.T, env []string, args ...string) outcome {
 	c := command(process{
 		env:      func() []string { return env },
 		hostname: func() string { return "myhost" },
-		run: func(_ context.Context, cfg server.Config) error {
+		run: func(_ context.Context, cfg server.Config, _ *joiner) error {
 			o.cfg, o.ran = cfg, true
 			cfg.Logger.Info("ran", "n", 1)
 			return nil

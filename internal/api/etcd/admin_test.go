@@ -22,7 +22,6 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/version"
 )
 
@@ -59,20 +58,6 @@ func TestStatus(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Errorf("status %v, want %v", got, want)
 	}
-}
-
-// TestMoveLeader: the one member can hand over to itself, and to nobody else.
-func TestMoveLeader(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	move := func(to uint64) error {
-		_, err := c.MoveLeader(ctx10(t), &pb.MoveLeaderRequest{TargetID: to})
-		return err
-	}
-	wantStatus(t, move(testMember), nil)
-	wantStatus(t, move(testMember+1), rpctypes.ErrGRPCBadLeaderTransferee)
-	n.setLeader(0)
-	wantStatus(t, move(testMember), rpctypes.ErrGRPCNotLeader)
 }
 
 // TestSnapshot: the parts are what the member wrote, the last is their digest,
@@ -119,53 +104,6 @@ func TestSnapshotFails(t *testing.T) {
 	}
 	_, err = s.Recv()
 	wantStatus(t, err, status.Error(codes.Unknown, errDisk.Error()))
-}
-
-// TestCluster: what is asked of the only member.
-func TestCluster(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	ctx := ctx10(t)
-	list, err := c.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
-	if err != nil || len(list.Members) != 1 || list.Members[0].Name != "one" {
-		t.Fatal(list, err)
-	}
-	urls := []string{"http://10.0.0.1:2380", "https://[::1]:2380"}
-	up, err := c.MemberUpdate(ctx, &pb.MemberUpdateRequest{ID: testMember, PeerURLs: urls})
-	if err != nil || !slices.Equal(up.Members[0].PeerURLs, urls) || up.Members[0].Name != "one" {
-		t.Fatal(up, err)
-	}
-	_, err = c.MemberUpdate(ctx, &pb.MemberUpdateRequest{ID: testMember, PeerURLs: []string{"x"}})
-	wantStatus(t, err, rpctypes.ErrGRPCMemberBadURLs)
-	_, err = c.MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: urls[:1]})
-	wantStatus(t, err, rpctypes.ErrGRPCPeerURLExist)
-	_, err = c.MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: []string{"http://10.0.0.2:2380"}})
-	wantStatus(t, err, errOneMember)
-	_, err = c.MemberRemove(ctx, &pb.MemberRemoveRequest{ID: testMember})
-	wantStatus(t, err, errOneMember)
-	_, err = c.MemberPromote(ctx, &pb.MemberPromoteRequest{ID: testMember})
-	wantStatus(t, err, rpctypes.ErrGRPCMemberNotLearner)
-	n.mu.Lock()
-	n.applyLocked(&fsm.SetMember{Member: fsm.Member{ID: testMember, Learner: true}})
-	n.mu.Unlock()
-	_, err = c.MemberPromote(ctx, &pb.MemberPromoteRequest{ID: testMember})
-	wantStatus(t, err, errOneMember)
-}
-
-func TestValidURLs(t *testing.T) {
-	for url, want := range map[string]bool{
-		"http://127.0.0.1:1": true, "https://host:99": true, " http://a:1": true,
-		"unix://a": true, "unixs://localhost:1": true, "http://[::1]:1": true,
-		"http://127.0.0.1": false, "http://a:1/path": false, "ftp://a:1": false,
-		"a:1": false, "": false, "http://\x7f": false,
-	} {
-		if validURLs([]string{url}) != want {
-			t.Errorf("%q: %v", url, !want)
-		}
-	}
-	if validURLs(nil) {
-		t.Error("no address is valid")
-	}
 }
 
 // TestAuthNotThere: the one thing that differs from an etcd without users is

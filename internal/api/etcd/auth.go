@@ -50,7 +50,7 @@ func (s *authService) Authenticate(
 	ctx context.Context, _ *pb.AuthenticateRequest,
 ) (*pb.AuthenticateResponse, error) {
 	if err := s.node.Confirm(ctx); err != nil {
-		return nil, api.Error(err)
+		return nil, api.ReadError(err)
 	}
 	return nil, rpctypes.ErrGRPCAuthNotEnabled
 }

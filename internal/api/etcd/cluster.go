@@ -2,6 +2,9 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -9,16 +12,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 )
-
-// errOneMember answers what would change who is in the cluster.
-var errOneMember = status.Error(codes.Unimplemented,
-	"leasehold: a cluster has one member yet, and its membership cannot be changed")
 
 // clusterNode is what the Cluster service needs of the member.
 type clusterNode interface {
@@ -42,72 +39,119 @@ func (s *clusterService) MemberList(
 ) (*pb.MemberListResponse, error) {
 	if r.Linearizable {
 		if err := s.node.Confirm(ctx); err != nil {
-			return nil, api.Error(err)
+			return nil, api.ReadError(err)
 		}
 	}
 	v := s.node.View()
 	return &pb.MemberListResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// MemberUpdate implements pb.ClusterServer.
-func (s *clusterService) MemberUpdate(
-	ctx context.Context, r *pb.MemberUpdateRequest,
-) (*pb.MemberUpdateResponse, error) {
-	m, ok := find(s.node.View(), r.ID)
-	if !ok {
-		return nil, rpctypes.ErrGRPCMemberNotFound
-	}
+// MemberAdd implements pb.ClusterServer. The ID is drawn here, since apply draws
+// no random numbers; another one if it was ever in use, which is unlikely.
+func (s *clusterService) MemberAdd(
+	ctx context.Context, r *pb.MemberAddRequest,
+) (*pb.MemberAddResponse, error) {
 	if !validURLs(r.PeerURLs) {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}
-	m.PeerURLs = slices.Clone(r.PeerURLs)
-	if _, err := propose(ctx, s.node, &fsm.SetMember{Member: m}); err != nil {
+	m := fsm.Member{PeerURLs: cleanURLs(r.PeerURLs), Learner: r.IsLearner}
+	for {
+		m.ID = 1 + rand.Uint64N(math.MaxUint64)
+		err := s.change(ctx, &fsm.AddMember{Member: m})
+		if errors.Is(err, rpctypes.ErrGRPCMemberExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		v := s.node.View()
+		return &pb.MemberAddResponse{
+			Header: s.header(v), Members: members(v),
+			Member: &pb.Member{ID: m.ID, PeerURLs: m.PeerURLs, IsLearner: m.Learner},
+		}, nil
+	}
+}
+
+// MemberRemove implements pb.ClusterServer.
+func (s *clusterService) MemberRemove(
+	ctx context.Context, r *pb.MemberRemoveRequest,
+) (*pb.MemberRemoveResponse, error) {
+	if err := s.change(ctx, &fsm.RemoveMember{ID: r.ID}); err != nil {
+		return nil, err
+	}
+	v := s.node.View()
+	return &pb.MemberRemoveResponse{Header: s.header(v), Members: members(v)}, nil
+}
+
+// MemberUpdate implements pb.ClusterServer. Only what is to be changed is
+// proposed: the rest is what the member says of itself at its start.
+func (s *clusterService) MemberUpdate(
+	ctx context.Context, r *pb.MemberUpdateRequest,
+) (*pb.MemberUpdateResponse, error) {
+	if _, ok := find(s.node.View(), r.ID); ok && !validURLs(r.PeerURLs) {
+		return nil, rpctypes.ErrGRPCMemberBadURLs
+	}
+	m := fsm.Member{ID: r.ID, PeerURLs: cleanURLs(r.PeerURLs)}
+	if err := s.change(ctx, &fsm.SetMember{Member: m}); err != nil {
 		return nil, err
 	}
 	v := s.node.View()
 	return &pb.MemberUpdateResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// MemberAdd implements pb.ClusterServer.
-func (s *clusterService) MemberAdd(
-	_ context.Context, r *pb.MemberAddRequest,
-) (*pb.MemberAddResponse, error) {
-	if !validURLs(r.PeerURLs) {
-		return nil, rpctypes.ErrGRPCMemberBadURLs
+// MemberPromote implements pb.ClusterServer.
+func (s *clusterService) MemberPromote(
+	ctx context.Context, r *pb.MemberPromoteRequest,
+) (*pb.MemberPromoteResponse, error) {
+	if err := s.change(ctx, &fsm.PromoteMember{ID: r.ID}); err != nil {
+		return nil, err
 	}
-	for _, m := range s.node.View().Members {
-		for _, u := range r.PeerURLs {
-			if slices.Contains(m.PeerURLs, u) {
-				return nil, rpctypes.ErrGRPCPeerURLExist
+	v := s.node.View()
+	return &pb.MemberPromoteResponse{Header: s.header(v), Members: members(v)}, nil
+}
+
+// change proposes a command about a member. That members were added and never
+// started is told apart from other reasons why the cluster cannot afford a
+// change, by etcd's rules, because it is cured in another way.
+func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
+	_, err := propose(ctx, s.node, c)
+	if errors.Is(err, rpctypes.ErrGRPCUnhealthy) && fewStarted(s.node.View(), c) {
+		return rpctypes.ErrGRPCMemberNotEnoughStarted
+	}
+	return err
+}
+
+// fewStarted reports whether, after the change c, too few voters for a quorum
+// would be ones that were ever started: those have told their name.
+func fewStarted(v *fsm.View, c fsm.Command) bool {
+	var voters, started int
+	count := func(without uint64) {
+		for i := range v.Members {
+			if m := &v.Members[i]; !m.Learner && m.ID != without {
+				voters++
+				if m.Name != "" {
+					started++
+				}
 			}
 		}
 	}
-	return nil, errOneMember
-}
-
-// MemberRemove implements pb.ClusterServer.
-func (s *clusterService) MemberRemove(
-	_ context.Context, r *pb.MemberRemoveRequest,
-) (*pb.MemberRemoveResponse, error) {
-	if _, ok := find(s.node.View(), r.ID); !ok {
-		return nil, rpctypes.ErrGRPCMemberNotFound
-	}
-	return nil, errOneMember
-}
-
-// MemberPromote implements pb.ClusterServer.
-func (s *clusterService) MemberPromote(
-	_ context.Context, r *pb.MemberPromoteRequest,
-) (*pb.MemberPromoteResponse, error) {
-	m, ok := find(s.node.View(), r.ID)
-	switch {
-	case !ok:
-		return nil, rpctypes.ErrGRPCMemberNotFound
-	case !m.Learner:
-		return nil, rpctypes.ErrGRPCMemberNotLearner
+	switch c := c.(type) {
+	case *fsm.AddMember:
+		count(0)
+		if c.Member.Learner || voters == 1 && started == 1 {
+			return false
+		}
+		voters++
+	case *fsm.RemoveMember:
+		count(c.ID)
+	case *fsm.PromoteMember:
+		count(c.ID)
+		voters++
+		started++ // it was: it is in sync
 	default:
-		return nil, errOneMember
+		return false
 	}
+	return started < voters/2+1
 }
 
 func find(v *fsm.View, id uint64) (fsm.Member, bool) {
@@ -149,4 +193,14 @@ func validURLs(urls []string) bool {
 		}
 	}
 	return len(urls) > 0
+}
+
+// cleanURLs returns URLs as validURLs has read them.
+func cleanURLs(urls []string) []string {
+	out := make([]string, len(urls))
+	for i, s := range urls {
+		out[i] = strings.TrimSpace(s)
+	}
+	slices.Sort(out)
+	return out
 }

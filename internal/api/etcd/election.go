@@ -97,7 +97,7 @@ func (s *electionService) Leader(
 	ctx context.Context, r *pb.LeaderRequest,
 ) (*pb.LeaderResponse, error) {
 	if err := s.node.Confirm(ctx); err != nil {
-		return nil, api.Error(err)
+		return nil, api.ReadError(err)
 	}
 	v := s.node.View()
 	var first *mvcc.KeyValue

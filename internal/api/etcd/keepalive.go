@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,6 +19,10 @@ import (
 // yet answered, and so its memory: a client that does not read its answers
 // finds that its requests are not read either.
 const maxRenewals = 4096
+
+// maxTended bounds the leases that a stream remembers, to say at its end that
+// nobody tends them any more. Of the others the leader finds out by their silence.
+const maxTended = 4096
 
 // LeaseKeepAlive implements pb.LeaseServer.
 //
@@ -78,6 +84,12 @@ func (r *renewal) Renewed(id lease.ID, ttl lease.TTL, err error) {
 // receive submits renewals until the client, or the stream, ends.
 func (k *keepAlive) receive(ctx context.Context) {
 	var req pb.LeaseKeepAliveRequest
+	tended := make(map[lease.ID]struct{})
+	defer func() {
+		if len(tended) > 0 {
+			k.service.node.Abandon(slices.Sorted(maps.Keys(tended)))
+		}
+	}()
 	for {
 		if err := k.stream.RecvMsg(&req); err != nil {
 			k.finish(err)
@@ -86,6 +98,9 @@ func (k *keepAlive) receive(ctx context.Context) {
 		r := k.take(ctx)
 		if r == nil {
 			return // send has returned, or will
+		}
+		if len(tended) < maxTended {
+			tended[lease.ID(req.ID)] = struct{}{}
 		}
 		v := k.service.node.View()
 		r.revision, r.term = v.KV.Revision(), v.Term

@@ -35,7 +35,7 @@ func (s *kvService) Range(
 	}
 	if !r.Serializable {
 		if err := s.node.Confirm(ctx); err != nil {
-			return nil, api.Error(err)
+			return nil, api.ReadError(err)
 		}
 	}
 	v := s.node.View()
@@ -119,7 +119,7 @@ func (s *kvService) readTxn(
 ) (*pb.TxnResponse, error) {
 	if !serializable(r) {
 		if err := s.node.Confirm(ctx); err != nil {
-			return nil, api.Error(err)
+			return nil, api.ReadError(err)
 		}
 	}
 	v := s.node.View()

@@ -80,7 +80,7 @@ func TestS1Confirm(t *testing.T) {
 		{"range", func() error {
 			_, err := c.Range(ctx, &pb.RangeRequest{Key: []byte("a")})
 			return err
-		}, rpctypes.ErrGRPCNoLeader},
+		}, rpctypes.ErrGRPCTimeout},
 		{"serializable range", func() error {
 			_, err := c.Range(ctx, &pb.RangeRequest{Key: []byte("a"), Serializable: true})
 			return err
@@ -88,7 +88,7 @@ func TestS1Confirm(t *testing.T) {
 		{"txn", func() error {
 			_, err := c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{getOp("a", "")}})
 			return err
-		}, rpctypes.ErrGRPCNoLeader},
+		}, rpctypes.ErrGRPCTimeout},
 		{"serializable txn", func() error {
 			_, err := c.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{weak}})
 			return err
@@ -99,7 +99,7 @@ func TestS1Confirm(t *testing.T) {
 				_, err = s.Recv()
 			}
 			return err
-		}, rpctypes.ErrGRPCNoLeader},
+		}, rpctypes.ErrGRPCTimeout},
 		{"serializable range stream", func() error {
 			s, err := c.RangeStream(ctx, &pb.RangeRequest{Key: []byte("a"), Serializable: true})
 			if err == nil {
@@ -110,7 +110,7 @@ func TestS1Confirm(t *testing.T) {
 		{"member list", func() error {
 			_, err := c.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
 			return err
-		}, rpctypes.ErrGRPCNoLeader},
+		}, rpctypes.ErrGRPCTimeout},
 		{"member list, any", func() error {
 			_, err := c.MemberList(ctx, &pb.MemberListRequest{})
 			return err
@@ -127,7 +127,7 @@ func TestS1Confirm(t *testing.T) {
 // TestProposalErrors: what becomes of a command without an outcome.
 func TestProposalErrors(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
-		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{replica.ErrNoLeader, rpctypes.ErrGRPCTimeout},
 		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 		{api.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
 		{api.ErrTimeout, rpctypes.ErrGRPCTimeout},

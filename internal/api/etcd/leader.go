@@ -65,14 +65,24 @@ func (g *leaderGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
 // refuse returns an interceptor that has the outer one, if any, see the call
 // fail for want of a leader.
 func refuse(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	return func(
-		ctx context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler,
+	return within(outer, func(
+		context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler,
 	) (any, error) {
-		if outer == nil {
-			return nil, rpctypes.ErrGRPCNoLeader
-		}
-		return outer(ctx, req, info, func(context.Context, any) (any, error) {
-			return nil, rpctypes.ErrGRPCNoLeader
+		return nil, rpctypes.ErrGRPCNoLeader
+	})
+}
+
+// within returns the interceptor inner inside the interceptor outer, which may be
+// nil.
+func within(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	if outer == nil {
+		return inner
+	}
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+			return inner(ctx, req, info, next)
 		})
 	}
 }

@@ -104,17 +104,17 @@ func (s *leaseService) LeaseTimeToLive(
 ) (*pb.LeaseTimeToLiveResponse, error) {
 	resp := &pb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}
 	var keys []string
-	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
-		info, ok := l.Lookup(lease.ID(r.ID))
-		if !ok {
-			return
+	id := lease.ID(r.ID)
+	err := s.node.InspectLease(ctx, id, func(l *lease.Lessor, left lease.TTL, ok bool) {
+		info, here := l.Lookup(id)
+		if !ok || !here {
+			return // a lease that has ended since the leader answered is gone, too
 		}
-		left, _ := l.Remaining(lease.ID(r.ID))
 		resp.GrantedTTL = wholeSeconds(info.TTL)
 		// Rounded down, and never -1, which means that there is no lease.
 		resp.TTL = max(0, int64(left/second))
 		if r.Keys {
-			keys = l.Keys(lease.ID(r.ID))
+			keys = l.Keys(id)
 		}
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -314,6 +315,34 @@ func TestKeepAliveCancel(t *testing.T) {
 	_, err = s.Recv()
 	if status.Code(err) != codes.Canceled {
 		t.Errorf("ended with %v", err)
+	}
+}
+
+// TestKeepAliveAbandons: when a stream ends, in whatever way, the member learns
+// which leases it kept alive, each once.
+func TestKeepAliveAbandons(t *testing.T) {
+	n := newNode(t)
+	n.abandoned = make(chan []lease.ID, 1)
+	n.grant(t, 1, 1000)
+	n.grant(t, 2, 1000)
+	c := serve(t, n, Options{})
+	ctx, cancel := context.WithCancel(ctx10(t))
+	s, err := c.LeaseKeepAlive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []int64{2, 1, 2} {
+		keep(t, s, id)
+		wantKept(t, s, id, 1)
+	}
+	select {
+	case ids := <-n.abandoned:
+		t.Fatalf("abandoned %v with the stream open", ids)
+	default:
+	}
+	cancel()
+	if ids := <-n.abandoned; !slices.Equal(ids, []lease.ID{1, 2}) {
+		t.Errorf("abandoned %v", ids)
 	}
 }
 

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"hash"
 	"hash/crc32"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/version"
 )
 
@@ -21,6 +23,7 @@ type maintenanceNode interface {
 	Reader
 	Reporter
 	Maintainer
+	Transferrer
 }
 
 // maintenanceService serves etcdserverpb.Maintenance.
@@ -59,7 +62,7 @@ func (s *maintenanceService) alarms(
 	ctx context.Context, r *pb.AlarmRequest,
 ) (*pb.AlarmResponse, error) {
 	if err := s.node.Confirm(ctx); err != nil {
-		return nil, api.Error(err)
+		return nil, api.ReadError(err)
 	}
 	v := s.node.View()
 	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(v.Alarms, r.Alarm)}, nil
@@ -154,16 +157,16 @@ func (s *maintenanceService) HashKV(
 	}, nil
 }
 
-// MoveLeader implements pb.MaintenanceServer. The leader is the only member: to
-// move to it is done already, and there is no other to move to.
+// MoveLeader implements pb.MaintenanceServer. Only the leader can give its role
+// away; clients look for it.
 func (s *maintenanceService) MoveLeader(
-	_ context.Context, r *pb.MoveLeaderRequest,
+	ctx context.Context, r *pb.MoveLeaderRequest,
 ) (*pb.MoveLeaderResponse, error) {
-	if st := s.node.Status(); st.Leader != s.member {
+	switch err := s.node.MoveLeader(ctx, r.TargetID); {
+	case errors.Is(err, replica.ErrNoLeader):
 		return nil, rpctypes.ErrGRPCNotLeader
-	}
-	if r.TargetID != s.member {
-		return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	case err != nil:
+		return nil, api.Error(err)
 	}
 	return &pb.MoveLeaderResponse{}, nil // without a header, as in etcd
 }

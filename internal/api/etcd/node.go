@@ -31,6 +31,12 @@ type Inspector interface {
 	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
 	// must not block, and must copy what it takes out.
 	Inspect(ctx context.Context, f func(*lease.Lessor)) error
+	// InspectLease is Inspect with what the leader says of one lease: how long it
+	// will certainly live on, and whether it is there at all. Only the leader knows
+	// that. What f sees of the rest is this member's state, which is as new or newer.
+	InspectLease(
+		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
+	) error
 }
 
 // Renewed receives the outcome of a renewal. It is called on the core's
@@ -44,6 +50,8 @@ type Renewer interface {
 	// Renew returns at once, and to is called exactly once, possibly before
 	// Renew returns. An error of Renew means that to is never called.
 	Renew(id lease.ID, to Renewed) error
+	// Abandon says that whoever renewed these leases is gone: his stream has ended.
+	Abandon(ids []lease.ID)
 }
 
 // Watchable has a hub of events.
@@ -66,6 +74,13 @@ type Maintainer interface {
 	Defragment(ctx context.Context) error
 }
 
+// Transferrer hands over the leadership.
+type Transferrer interface {
+	// MoveLeader returns when the member target leads. It is for the leader alone,
+	// on any other member the error is replica.ErrNoLeader.
+	MoveLeader(ctx context.Context, target uint64) error
+}
+
 // Node is the member that the services speak for. It is safe for concurrent
 // use.
 type Node interface {
@@ -76,6 +91,7 @@ type Node interface {
 	Watchable
 	Reporter
 	Maintainer
+	Transferrer
 }
 
 // Status is how a member sees itself and its cluster.

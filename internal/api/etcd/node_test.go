@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -43,10 +44,15 @@ type fakeNode struct {
 	renew    func(lease.ID) error    // called before a renewal
 	held     map[lease.ID][]Renewed  // renewals of these leases are kept here
 	confirm  error                   // of every confirm round
-	snapshot []byte                  // what SnapshotTo writes
-	commands []fsm.Command           // all that were proposed
-	counted  map[int]chan struct{}   // closed after that many renewals
+	transfer error                   // of every move of the leadership
+	// left is what the leader says of a lease, if that is another member.
+	left     func(lease.ID) (lease.TTL, bool)
+	snapshot []byte                // what SnapshotTo writes
+	commands []fsm.Command         // all that were proposed
+	counted  map[int]chan struct{} // closed after that many renewals
 	renewals int
+	// abandoned gets the leases of each stream that ends.
+	abandoned chan []lease.ID
 }
 
 // newNode returns a node that times leases from instant 1 on.
@@ -143,6 +149,41 @@ func (n *fakeNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	defer n.mu.Unlock()
 	f(n.machine.Lessor())
 	return nil
+}
+
+func (n *fakeNode) InspectLease(
+	ctx context.Context, id lease.ID, f func(*lease.Lessor, lease.TTL, bool),
+) error {
+	return n.Inspect(ctx, func(l *lease.Lessor) {
+		left, ok := l.Remaining(id)
+		if n.left != nil {
+			left, ok = n.left(id)
+		}
+		f(l, left, ok)
+	})
+}
+
+// MoveLeader refuses what a replica refuses, and moves at once.
+func (n *fakeNode) MoveLeader(_ context.Context, target uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, ok := find(n.view.Load(), target)
+	switch {
+	case n.status.Leader != testMember:
+		return replica.ErrNoLeader
+	case !ok || m.Learner:
+		return replica.ErrBadTransferee
+	case n.transfer != nil:
+		return n.transfer
+	}
+	n.status.Leader = target
+	return nil
+}
+
+func (n *fakeNode) Abandon(ids []lease.ID) {
+	if n.abandoned != nil {
+		n.abandoned <- ids
+	}
 }
 
 func (n *fakeNode) Renew(id lease.ID, to Renewed) error {

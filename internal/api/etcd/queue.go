@@ -127,7 +127,7 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 	// What was seen may be a moment ago. The caller is told that it holds only if
 	// key and lease are there now, by a confirmed read of both at once (T16, T17).
 	if err := q.node.Confirm(ctx); err != nil {
-		return nil, api.Error(err)
+		return nil, api.ReadError(err)
 	}
 	v = q.node.View()
 	if _, err := q.ahead(v, t); err != nil {

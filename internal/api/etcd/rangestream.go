@@ -46,7 +46,7 @@ func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 	}
 	if !r.Serializable {
 		if err := s.node.Confirm(stream.Context()); err != nil {
-			return api.Error(err)
+			return api.ReadError(err)
 		}
 	}
 	v := s.node.View()

@@ -23,6 +23,7 @@ func Register(s *grpc.Server, n Node, o Options) {
 	stop := stopping(o.Stop, hs.Shutdown)
 	q := queue{identity: id, node: n, stop: stop}
 	g := &leaderGuard{node: n, interval: o.LeaderInterval}
+	learner := learnerGuard{identity: id, node: n}
 
 	for _, svc := range []struct {
 		desc *grpc.ServiceDesc
@@ -42,7 +43,7 @@ func Register(s *grpc.Server, n Node, o Options) {
 		{&v3lockpb.Lock_ServiceDesc, &lockService{queue: q}},
 		{&v3electionpb.Election_ServiceDesc, &electionService{queue: q}},
 	} {
-		s.RegisterService(g.guard(*svc.desc), svc.impl)
+		s.RegisterService(learner.guard(*g.guard(*svc.desc)), svc.impl)
 	}
 	grpc_health_v1.RegisterHealthServer(s, hs)
 	registerReflection(s)

@@ -1,0 +1,83 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+)
+
+// learnerGuard refuses what etcd's learners do not serve. A learner of ours
+// could serve everything; but clients, and programs that wait for a member to
+// become a voter, know by the refusal that it is not one yet.
+type learnerGuard struct {
+	identity
+	node Reader
+}
+
+// learning reports whether this member is a learner. One that does not find
+// itself among the members is not told apart from a voter, as in etcd.
+func (g learnerGuard) learning() bool {
+	members := g.node.View().Members
+	for i := range members {
+		if members[i].ID == g.member {
+			return members[i].Learner
+		}
+	}
+	return false
+}
+
+// guard returns the service with the guard before each of its methods, but
+// after the interceptors.
+func (g learnerGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		d.Methods[i].Handler = g.unary(d.Methods[i].Handler)
+	}
+	d.Streams = slices.Clone(d.Streams)
+	for i, s := range d.Streams {
+		// A snapshot is the one stream that a learner serves.
+		if d.ServiceName != pb.Maintenance_ServiceDesc.ServiceName || s.StreamName != "Snapshot" {
+			d.Streams[i].Handler = g.stream(s.Handler)
+		}
+	}
+	return &d
+}
+
+func (g learnerGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
+	return func(
+		srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor,
+	) (any, error) {
+		if g.learning() {
+			i = within(i, voterOnly)
+		}
+		return next(srv, ctx, dec, i)
+	}
+}
+
+// voterOnly is an interceptor that lets pass what a learner serves.
+func voterOnly(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	switch r := req.(type) {
+	case *pb.StatusRequest:
+	case *pb.RangeRequest:
+		if !r.Serializable {
+			return nil, rpctypes.ErrGRPCNotSupportedForLearner
+		}
+	default:
+		return nil, rpctypes.ErrGRPCNotSupportedForLearner
+	}
+	return next(ctx, req)
+}
+
+func (g learnerGuard) stream(next grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, s grpc.ServerStream) error {
+		if g.learning() {
+			return rpctypes.ErrGRPCNotSupportedForLearner
+		}
+		return next(srv, s)
+	}
+}

@@ -1,0 +1,116 @@
+package fsm
+
+import "slices"
+
+// applyMember applies a command about a member. Who may propose it, and
+// whether the cluster can afford it, was asked before (the replica's admission);
+// here stands only what every member must see alike.
+func (m *Machine) applyMember(c Command) error {
+	switch c := c.(type) {
+	case *SetMember:
+		return m.updateMember(c.Member)
+	case *AddMember:
+		return m.admitMember(c.Member)
+	case *RemoveMember:
+		return m.expelMember(c.ID)
+	case *PromoteMember:
+		return m.promoteMember(c.ID)
+	default:
+		panic("fsm: not a command about a member")
+	}
+}
+
+func (m *Machine) updateMember(n Member) error {
+	old, ok := m.members[n.ID]
+	if !ok {
+		return ErrMemberNotFound
+	}
+	if m.peerURLTaken(n) {
+		return ErrPeerURLExists
+	}
+	if n.Name != "" {
+		old.Name = n.Name
+	}
+	if len(n.PeerURLs) > 0 {
+		old.PeerURLs = n.PeerURLs
+	}
+	if len(n.ClientURLs) > 0 {
+		old.ClientURLs = n.ClientURLs
+	}
+	m.AddMember(old)
+	return nil
+}
+
+func (m *Machine) admitMember(n Member) error {
+	_, member := m.members[n.ID]
+	_, removed := m.removed[n.ID]
+	switch {
+	case member || removed:
+		return ErrMemberExists
+	case m.peerURLTaken(n):
+		return ErrPeerURLExists
+	}
+	m.AddMember(n)
+	return nil
+}
+
+// peerURLTaken reports whether another member has one of n's peer URLs.
+func (m *Machine) peerURLTaken(n Member) bool {
+	for id, other := range m.members {
+		for _, u := range n.PeerURLs {
+			if id != n.ID && slices.Contains(other.PeerURLs, u) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// expelMember forgets a member and the alarms that it raised, but not its ID.
+func (m *Machine) expelMember(id uint64) error {
+	n, ok := m.members[id]
+	if !ok {
+		return ErrMemberNotFound
+	}
+	if !n.Learner && m.voters() == 1 {
+		return ErrLastVoter
+	}
+	delete(m.members, id)
+	for a := range m.alarms {
+		if a.Member == id {
+			delete(m.alarms, a)
+		}
+	}
+	m.removed[id] = struct{}{}
+	m.metaChanged = true
+	return nil
+}
+
+func (m *Machine) promoteMember(id uint64) error {
+	n, ok := m.members[id]
+	switch {
+	case !ok:
+		return ErrMemberNotFound
+	case !n.Learner:
+		return ErrNotLearner
+	}
+	n.Learner = false
+	m.AddMember(n)
+	return nil
+}
+
+func (m *Machine) voters() (n int) {
+	for _, member := range m.members {
+		if !member.Learner {
+			n++
+		}
+	}
+	return n
+}
+
+// AddMember records a member without a command: a founder, or one that a
+// snapshot names.
+func (m *Machine) AddMember(n Member) {
+	m.members[n.ID] = n
+	m.metaChanged = true
+}

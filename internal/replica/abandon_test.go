@@ -1,0 +1,103 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// The end of a stream on another member reaches the leader, which replicates
+// soon how long the leases have left (T9, L7).
+func TestAbandonedElsewhere(t *testing.T) {
+	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	m.grant(1, 60_000)
+	m.grant(2, 60_000)
+	m.renew(1)
+	m.renew(2)
+	m.pass(5000)
+	sent := &Message{From: 2, To: self, Forward: &Forward{
+		Term: m.r.Status().Term, First: 1, Base: 1, Abandoned: []lease.ID{1, 9},
+	}}
+	got, err := DecodeMessage(2, self, sent.AppendTo(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.r.Step(got); err != nil {
+		t.Fatal(err)
+	}
+	m.pass(300)
+	one, _ := m.m.Lessor().Lookup(1)
+	two, _ := m.m.Lessor().Lookup(2)
+	if want := lease.TTL(60_000 - 5000 - 250); one.Remaining == 0 || one.Remaining > want {
+		t.Errorf("the abandoned lease is checkpointed with %d, want at most %d", one.Remaining, want)
+	}
+	if two.Remaining != 0 {
+		t.Errorf("the other is checkpointed with %d", two.Remaining)
+	}
+	if n := m.renew(1); n.Err != nil || n.TTL != 60_000 {
+		t.Errorf("renewed by somebody else: %+v", n)
+	}
+}
+
+// A follower tells the leader with its next message; once, and no other leader.
+func TestAbandonHere(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	p := c.members[2]
+	tell := func() (ids []lease.ID) {
+		for _, m := range p.r.Take().Send {
+			if m.Forward != nil {
+				ids = append(ids, m.Forward.Abandoned...)
+			}
+		}
+		return ids
+	}
+	p.r.Abandon([]lease.ID{7, 8})
+	if ids := tell(); !slices.Equal(ids, []lease.ID{7, 8}) {
+		t.Errorf("told of %v", ids)
+	}
+	if ids := tell(); len(ids) != 0 {
+		t.Errorf("told again of %v", ids)
+	}
+	p.r.Abandon([]lease.ID{7})
+	p.r.asks.rewind() // as when the leader changes
+	if ids := tell(); len(ids) != 0 {
+		t.Errorf("told another leader of %v", ids)
+	}
+}
+
+// While a checkpoint is under way, others that have become silent are no reason to
+// wake up at once, over and over.
+func TestNoSpinWhileCheckpointing(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.now += 1
+	m.r.Advance(m.now)
+	m.grant(2, 1000)
+	m.now += 400
+	m.r.Advance(m.now)
+	m.take() // lease 1 is silent; its checkpoint is not synced yet
+	m.now++
+	m.r.Advance(m.now)
+	m.take() // lease 2 is, too, and waits
+	if at, ok := m.r.Next(); !ok || at <= m.now {
+		t.Errorf("wakes up at %d, %v; it is %d", at, ok, m.now)
+	}
+	m.settle()
+	if two, _ := m.m.Lessor().Lookup(2); two.Remaining != 0 {
+		t.Error("an entry for each lease, though nobody waits for it")
+	}
+	m.pass(checkpointEvery)
+	for _, id := range []lease.ID{1, 2} {
+		if info, _ := m.m.Lessor().Lookup(id); info.Remaining == 0 {
+			t.Errorf("lease %d is not checkpointed", id)
+		}
+	}
+}

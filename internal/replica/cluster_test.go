@@ -1,0 +1,473 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// cluster runs several members in one goroutine and in virtual time. After
+// each input everything runs to rest, but for what the test holds back: messages on
+// a link, the syncs of a member. Every message passes through its encoding.
+type cluster struct {
+	t       testing.TB
+	members map[uint64]*peer
+	now     lease.Instant
+	cut     map[link2]bool       // messages on these links are lost
+	held    map[link2][]*Message // and on these they wait
+	twice   map[link2]bool       // and on these they come twice
+	late    []*Message           // taken off their links, to arrive much later
+	asks    map[string]string    // the outcome of what clients asked, by name
+	open    []string             // names of those without an outcome
+	events  []string             // what happened since the last look
+	sent    map[string]int       // messages by kind
+}
+
+type link2 struct{ from, to uint64 }
+
+// peer is one member of a cluster.
+type peer struct {
+	id      uint64
+	r       *Replica
+	log     *raft.MemoryStorage
+	disk    image // the newest snapshot
+	appends []*raftpb.Message
+	inbox   []*Message
+	life    uint64
+	began   lease.Instant
+	entries int // with data, appended
+	down    bool
+	stuck   bool // syncs do not end
+	removed bool
+	was     role
+}
+
+// image is a snapshot on disk.
+type image struct {
+	meta   *raftpb.SnapshotMetadata
+	chunks [][]byte
+}
+
+func newCluster(t testing.TB, voters ...uint64) *cluster {
+	c := &cluster{
+		t: t, members: make(map[uint64]*peer), now: 1000, cut: make(map[link2]bool),
+		held: make(map[link2][]*Message), asks: make(map[string]string),
+		sent: make(map[string]int), twice: make(map[link2]bool),
+	}
+	m := fsm.New(fsm.Config{})
+	m.Begin(1, 1)
+	for _, id := range voters {
+		m.AddMember(fsm.Member{ID: id, Name: fmt.Sprint(id), PeerURLs: []string{url(id)}})
+	}
+	founding := encodeImage(t, m, &raftpb.ConfState{Voters: voters})
+	for _, id := range voters {
+		p := &peer{id: id, log: raft.NewMemoryStorage(), disk: founding}
+		c.check(p.log.ApplySnapshot(&raftpb.Snapshot{Metadata: founding.meta}))
+		c.check(p.log.SetHardState(&raftpb.HardState{
+			Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(1)),
+		}))
+		c.members[id] = p
+		c.start(p)
+	}
+	return c
+}
+
+func url(id uint64) string { return fmt.Sprintf("http://%d", id) }
+
+func (c *cluster) check(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// join adds the process of a member that has nothing yet.
+func (c *cluster) join(id uint64) {
+	p := &peer{id: id, log: raft.NewMemoryStorage()}
+	c.members[id] = p
+	c.start(p)
+}
+
+// start begins a life of a member with what its disk has.
+func (c *cluster) start(p *peer) {
+	c.t.Helper()
+	m := fsm.New(fsm.Config{})
+	if p.disk.meta != nil {
+		m = p.disk.decode(c.t)
+	}
+	p.life++
+	p.began = c.now
+	r, err := New(Config{
+		ID: p.id, FirstSeq: p.id*1_000_000 + p.life*10_000, Log: p.log, Machine: m,
+		ElectionTicks: 10, HeartbeatTicks: 1, MaxBatch: 1 << 20, MaxExpire: 4,
+		Membership: Membership{Strict: true, Stable: 500, MaxLearners: 1, MaxLag: 5},
+		Logger:     discard{},
+	})
+	c.check(err)
+	p.r, p.down, p.was = r, false, role{}
+	p.r.Advance(c.now)
+}
+
+// kill ends a member's life: what was not synced is lost.
+func (c *cluster) kill(p *peer) {
+	p.down, p.appends, p.inbox, p.stuck = true, nil, nil, false
+	c.open = slices.DeleteFunc(c.open, func(name string) bool {
+		return strings.HasPrefix(name, fmt.Sprint(p.id, ":"))
+	})
+}
+
+func encodeImage(t testing.TB, m *fsm.Machine, conf *raftpb.ConfState) image {
+	t.Helper()
+	v := m.View()
+	im := image{meta: &raftpb.SnapshotMetadata{
+		Index: new(v.Index), Term: new(v.Term), ConfState: conf,
+	}}
+	if err := m.Image().Encode(func(b []byte) error {
+		im.chunks = append(im.chunks, slices.Clone(b))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return im
+}
+
+func (im image) decode(t testing.TB) *fsm.Machine {
+	t.Helper()
+	chunks := im.chunks
+	m, err := fsm.Restore(fsm.Config{}, func() ([]byte, bool, error) {
+		if len(chunks) == 0 {
+			return nil, false, nil
+		}
+		b := chunks[0]
+		chunks = chunks[1:]
+		return b, true, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// snapshot writes a member's state to its disk and drops the log before it.
+func (c *cluster) snapshot(p *peer) {
+	c.t.Helper()
+	p.disk = encodeImage(c.t, p.r.Machine(), p.r.ConfState())
+	_, err := p.log.CreateSnapshot(p.disk.meta.GetIndex(), p.disk.meta.GetConfState(), nil)
+	c.check(err)
+	c.check(p.log.Compact(p.disk.meta.GetIndex()))
+}
+
+func (c *cluster) ids() []uint64 { return slices.Sorted(maps.Keys(c.members)) }
+
+// run lets everything happen that can happen now.
+func (c *cluster) run() {
+	c.t.Helper()
+	for range 10_000 {
+		busy := false
+		for _, id := range c.ids() {
+			busy = c.step(c.members[id]) || busy
+		}
+		if !busy {
+			return
+		}
+	}
+	c.t.Fatal("does not come to rest")
+}
+
+// step does one round of a member's work, as the shell would.
+func (c *cluster) step(p *peer) (busy bool) {
+	c.t.Helper()
+	if p.down {
+		return false
+	}
+	p.r.Advance(c.now)
+	if !p.stuck {
+		busy = len(p.appends) > 0
+		c.persist(p)
+	}
+	in := p.inbox
+	p.inbox = nil
+	for _, m := range in {
+		busy = true
+		c.deliver(p, m)
+	}
+	out := p.r.Take()
+	c.carry(p, out)
+	return busy || len(out.Send)+len(out.Append) > 0 || out.Applied
+}
+
+func (c *cluster) deliver(p *peer, m *Message) {
+	c.t.Helper()
+	if m.Raft.GetType() != raftpb.MsgSnap {
+		if err := p.r.Step(m); !errors.Is(err, raft.ErrStepPeerNotFound) { // removed meanwhile
+			c.check(err)
+		}
+		return
+	}
+	from := c.members[m.From]
+	im := encodeImage(c.t, from.r.Machine(), from.r.ConfState())
+	raw := &raftpb.Message{
+		Type: m.Raft.Type, From: m.Raft.From, To: m.Raft.To, Term: m.Raft.Term,
+		Snapshot: &raftpb.Snapshot{Metadata: im.meta},
+	}
+	taken, err := p.r.Restore(raw, im.decode(c.t))
+	c.check(err)
+	c.note("%d: snapshot from %d at %d, taken %v", p.id, from.id, im.meta.GetIndex(), taken)
+	if !taken {
+		from.r.SnapshotSent(p.id, false)
+	}
+}
+
+// persist makes durable what waits to be.
+func (c *cluster) persist(p *peer) {
+	c.t.Helper()
+	batch := p.appends
+	p.appends = nil
+	for _, a := range batch {
+		if s := a.GetSnapshot(); !raft.IsEmptySnap(s) {
+			p.disk = encodeImage(c.t, p.r.incoming, s.GetMetadata().GetConfState())
+			c.check(p.log.ApplySnapshot(s))
+			for _, id := range c.ids() { // the stream has ended well
+				if o := c.members[id]; !o.down && o.r.Status().Leading {
+					o.r.SnapshotSent(p.id, true)
+				}
+			}
+		}
+		for _, e := range a.GetEntries() {
+			if len(e.GetData()) > 0 {
+				p.entries++
+			}
+		}
+		c.check(p.log.Append(a.GetEntries()))
+		if a.Term != nil || a.Vote != nil || a.Commit != nil {
+			c.check(p.log.SetHardState(&raftpb.HardState{
+				Term: a.Term, Vote: a.Vote, Commit: a.Commit,
+			}))
+		}
+		p.r.Persisted(a)
+	}
+}
+
+// carry takes what a step brought about.
+func (c *cluster) carry(p *peer, out Output) {
+	c.t.Helper()
+	p.appends = append(p.appends, out.Append...)
+	for _, m := range out.Send {
+		c.send(m)
+	}
+	if out.Restored {
+		c.note("%d: restored at %d", p.id, p.r.Machine().Index())
+	}
+	for _, q := range out.Proposals {
+		c.answer(q.Owner.(string), outcome(q))
+	}
+	for _, q := range out.Reads {
+		text := "ok"
+		if q.Err != nil {
+			text = q.Err.Error()
+		} else if q.Lease != 0 {
+			text = fmt.Sprintf("found %v, remaining %d", q.Found, q.Remaining)
+		}
+		c.answer(q.Owner.(string), text)
+	}
+	for i := range out.Renewals {
+		n := &out.Renewals[i]
+		text := fmt.Sprintf("ttl %d", n.TTL)
+		if n.Err != nil {
+			text = n.Err.Error()
+		}
+		c.answer(n.Owner.(string), text)
+	}
+	if now := p.r.role; now.primary && !p.was.primary {
+		c.note("%d: primary in term %d", p.id, now.term)
+	} else if p.was.leading && !now.leading {
+		c.note("%d: leads no more", p.id)
+	}
+	p.was = p.r.role
+	if out.Removed && !p.removed {
+		p.removed = true
+		c.note("%d: removed", p.id)
+	}
+}
+
+func outcome(q *Proposal) string {
+	switch {
+	case q.Err != nil:
+		return q.Err.Error()
+	case q.Result.Err != nil:
+		return q.Result.Err.Error()
+	default:
+		return fmt.Sprintf("revision %d", q.Result.Revision)
+	}
+}
+
+// send puts a message on its link, by way of its encoding.
+func (c *cluster) send(m *Message) {
+	c.t.Helper()
+	data := m.AppendTo(nil)
+	if m.Raft.GetType() != raftpb.MsgSnap && len(data) > m.Size()+256 {
+		c.t.Errorf("%d bytes where Size says %d", len(data), m.Size())
+	}
+	d, err := DecodeMessage(m.From, m.To, data)
+	clear(data)
+	c.check(err)
+	c.sent[kind(m)]++
+	on := link2{m.From, m.To}
+	if c.cut[on] {
+		return
+	}
+	if _, ok := c.held[on]; ok {
+		c.held[on] = append(c.held[on], d)
+		return
+	}
+	c.arrive(d)
+	if c.twice[on] {
+		c.arrive(d)
+	}
+}
+
+func kind(m *Message) string {
+	switch {
+	case m.Forward != nil:
+		return "forward"
+	case m.Reply != nil:
+		return "reply"
+	default:
+		return m.Raft.GetType().String()
+	}
+}
+
+func (c *cluster) arrive(m *Message) {
+	if p := c.members[m.To]; p != nil && !p.down {
+		p.inbox = append(p.inbox, m)
+	}
+}
+
+func (c *cluster) note(format string, args ...any) {
+	c.events = append(c.events, fmt.Sprintf(format, args...))
+}
+
+// answer notes the outcome of what was asked under a name. There is one for
+// each, and no second.
+func (c *cluster) answer(name, text string) {
+	c.t.Helper()
+	if old, ok := c.asks[name]; ok {
+		c.t.Errorf("%s was answered %q and then %q", name, old, text)
+	}
+	c.asks[name] = text
+	c.open = slices.DeleteFunc(c.open, func(o string) bool { return o == name })
+	c.note("%s -> %s", name, text)
+}
+
+// ask opens a name for what a client asks of a member.
+func (c *cluster) ask(p *peer, words ...string) string {
+	name := fmt.Sprintf("%d: %s", p.id, strings.Join(words, " "))
+	for n := 2; c.asks[name] != "" || slices.Contains(c.open, name); n++ {
+		name = fmt.Sprintf("%d: %s (%d)", p.id, strings.Join(words, " "), n)
+	}
+	c.open = append(c.open, name)
+	return name
+}
+
+func (c *cluster) propose(p *peer, cmd fsm.Command, words ...string) {
+	p.r.Advance(c.now)
+	p.r.Propose(&Proposal{Command: cmd, Owner: c.ask(p, words...)})
+}
+
+func (c *cluster) renew(p *peer, id lease.ID) {
+	p.r.Advance(c.now)
+	p.r.Renew(Renewal{ID: id, Owner: c.ask(p, "renew", fmt.Sprint(id))})
+}
+
+func (c *cluster) read(p *peer, id lease.ID) {
+	p.r.Advance(c.now)
+	words := []string{"read"}
+	if id != 0 {
+		words = []string{"remaining", fmt.Sprint(id)}
+	}
+	p.r.Read(&Read{Lease: id, Owner: c.ask(p, words...)})
+}
+
+// pass lets time pass, with a tick each 100 ms, on all members that run.
+func (c *cluster) pass(d lease.Instant) {
+	c.t.Helper()
+	for end := c.now + d; c.now < end; {
+		next := min(end, (c.now/100+1)*100)
+		for _, id := range c.ids() {
+			if p := c.members[id]; !p.down {
+				if at, ok := p.r.Next(); ok {
+					next = min(next, max(at, c.now+1))
+				}
+			}
+		}
+		c.now = next
+		for _, id := range c.ids() {
+			p := c.members[id]
+			if p.down {
+				continue
+			}
+			p.r.Advance(c.now)
+			if c.now%100 == 0 {
+				p.r.Tick()
+				c.connect(p)
+			}
+		}
+		c.run()
+	}
+}
+
+// connect tells a member how long its connections stand, as the shell does.
+func (c *cluster) connect(p *peer) {
+	for _, id := range c.ids() {
+		o := c.members[id]
+		if id != p.id && !o.down && !c.cut[link2{p.id, id}] && !c.cut[link2{id, p.id}] {
+			p.r.Connected(id, max(p.began, o.began))
+		}
+	}
+}
+
+// state describes every member's keys and leases, and checks that equal
+// indexes have equal states (S3).
+func (c *cluster) state() string {
+	c.t.Helper()
+	hashes := make(map[uint64]uint32) // by index
+	var b strings.Builder
+	for _, id := range c.ids() {
+		p := c.members[id]
+		if p.down {
+			fmt.Fprintf(&b, "%d: down\n", id)
+			continue
+		}
+		m := p.r.Machine()
+		h, err := m.Image().Hash()
+		c.check(err)
+		if old, ok := hashes[m.Index()]; ok && old != h {
+			c.t.Errorf("members differ at index %d", m.Index())
+		}
+		hashes[m.Index()] = h
+		fmt.Fprintf(&b, "%d:", id)
+		for kv := range m.View().KV.Ascend("", "\x00", 0) {
+			fmt.Fprintf(&b, " %s=%s", kv.Key, kv.Value)
+			if kv.Version > 1 {
+				fmt.Fprintf(&b, " (version %d)", kv.Version)
+			}
+		}
+		for l := range m.Lessor().Leases() {
+			fmt.Fprintf(&b, " lease %d", l.ID)
+			if l.Remaining != 0 {
+				fmt.Fprintf(&b, " (checkpointed)")
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,224 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// patience is how many election timeouts a command waits, at most, for a
+// leader that takes it; asks (reads and renewals) wait less long, so that
+// a holder still has time to turn to another member.
+const (
+	patience     = 5
+	patienceAsks = 3
+)
+
+// maxForwarded is how many commands, and how many asks, may wait for another
+// member.
+const maxForwarded = 1 << 16
+
+// forwarder brings the commands of this member's clients to another leader,
+// and finds their outcome in the log.
+//
+// Commands are numbered as they are sent. The leader of a term takes each
+// number once and in order, so sending again is harmless; and since a command
+// that is sent in a term enters the log in that term or never, those that
+// are not applied when an entry of a later term is are lost for certain, and are
+// sent again to the new leader. So a client never has to guess what became of
+// his command because a leader died.
+type forwarder struct {
+	queue []*Proposal // not sent, or certain to have been lost
+	sent  []sent      // by number; terms do not fall
+	next  uint64      // the number of the next command
+
+	term     uint64 // in which the last was sent
+	base     uint64 // the first number of term
+	received uint64 // the leader of term has all numbers below
+	idle     int    // ticks since the leader told of progress
+}
+
+// sent is a command on its way. The proposal is nil once its client was answered.
+type sent struct {
+	seq, term uint64
+	command   fsm.Command
+	proposal  *Proposal
+}
+
+func (f *forwarder) full() bool { return len(f.queue)+len(f.sent) >= maxForwarded }
+
+// dispatch hands what waits to the leader, if one is known.
+func (r *Replica) dispatch() {
+	if r.leading {
+		r.adopt()
+		return
+	}
+	if r.leader == 0 {
+		return
+	}
+	if f := &r.forward; f.term != r.term {
+		f.term, f.base, f.received, f.idle = r.term, f.next, f.next, 0
+		r.asks.rewind()
+	}
+	for {
+		m := &Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
+		r.forward.fill(m, r.cfg.MaxBatch)
+		r.asks.fill(m, r.ticks)
+		if len(m.Commands) == 0 && m.Round == 0 && len(m.Abandoned) == 0 {
+			return
+		}
+		r.send(&Message{To: r.leader, Forward: m})
+	}
+}
+
+// adopt takes what waits for a leader, now that it is this member.
+func (r *Replica) adopt() {
+	queue := r.forward.queue
+	r.forward.queue = nil
+	for _, p := range queue {
+		r.enqueue(p)
+	}
+	r.asks.rewind()
+	reads, renewals := r.asks.reads, r.asks.renewals
+	r.asks.reads, r.asks.renewals = nil, nil
+	r.reads.next.reads = append(r.reads.next.reads, reads...)
+	for i := range renewals {
+		r.Renew(renewals[i])
+	}
+}
+
+// fill moves commands from the queue into m. While the leader has not told
+// that it has the ones before, it holds back, so that what arrives meanwhile
+// shares the next message.
+func (f *forwarder) fill(m *Forward, maxBytes int) {
+	if f.received < f.next && len(f.queue) < groupMax {
+		return
+	}
+	bytes, n := 0, 0
+	for n < len(f.queue) && n < groupMax && bytes < maxBytes {
+		p := f.queue[n]
+		m.Commands = append(m.Commands, p.Command)
+		f.sent = append(f.sent, sent{f.next, f.term, p.Command, p})
+		bytes += int(fsm.Cost(p.Command))
+		f.next++
+		n++
+	}
+	f.queue = f.queue[n:]
+}
+
+// tick gives up on what has waited too long, and sends again what the leader
+// seems not to have received.
+func (f *forwarder) tick(r *Replica) {
+	limit := uint64(patience * r.cfg.ElectionTicks)
+	for len(f.queue) > 0 && f.queue[0].born+limit <= r.ticks {
+		p := f.queue[0]
+		f.queue = f.queue[1:]
+		r.refuse(p, ErrNoLeader)
+	}
+	f.abandon(r, func(s *sent) bool { return s.proposal.born+limit <= r.ticks })
+	if r.leading || r.leader == 0 || f.term != r.term || f.received == f.next {
+		return
+	}
+	if f.idle++; f.idle >= 2*r.cfg.HeartbeatTicks {
+		f.idle = 0
+		f.resend(r)
+	}
+}
+
+func (f *forwarder) resend(r *Replica) {
+	m := &Forward{Term: f.term, First: f.received, Base: f.base}
+	i, _ := f.find(f.received)
+	bytes := 0
+	for ; i < len(f.sent) && bytes < r.cfg.MaxBatch; i++ {
+		m.Commands = append(m.Commands, f.sent[i].command)
+		bytes += int(fsm.Cost(f.sent[i].command))
+	}
+	if len(m.Commands) == 0 {
+		f.received = f.next
+		return
+	}
+	r.send(&Message{To: r.leader, Forward: m})
+}
+
+func (f *forwarder) find(seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(f.sent, seq, func(s sent, seq uint64) int {
+		return cmp.Compare(s.seq, seq)
+	})
+}
+
+// reached notes that the leader of term has all numbers below next.
+func (f *forwarder) reached(term, next uint64) {
+	if term == f.term && next > f.received && next <= f.next {
+		f.received, f.idle = next, 0
+	}
+}
+
+// take removes the command with a number and returns its proposal, nil if
+// nobody waits for it.
+func (f *forwarder) take(seq uint64) *Proposal {
+	i, ok := f.find(seq)
+	if !ok {
+		return nil
+	}
+	p := f.sent[i].proposal
+	f.sent = slices.Delete(f.sent, i, i+1)
+	return p
+}
+
+// applied answers the commands of one group of an entry, which came through
+// this member.
+func (f *forwarder) applied(r *Replica, term uint64, g fsm.Group, results []fsm.Result) {
+	first, end := g.Origin.Seq, g.Origin.Seq+uint64(len(g.Commands))
+	i, _ := f.find(first)
+	k := i // some may be missing: those of an earlier life, and those nobody waits for
+	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
+		if p := f.sent[k].proposal; p != nil {
+			p.Result = results[f.sent[k].seq-first]
+			r.out.Proposals = append(r.out.Proposals, p)
+		}
+	}
+	if k > i {
+		f.sent = slices.Delete(f.sent, i, k)
+		f.reached(term, end)
+	}
+}
+
+// bury finds what is lost for certain because an entry of term is applied.
+func (f *forwarder) bury(term uint64) {
+	n := 0
+	var again []*Proposal
+	for ; n < len(f.sent) && f.sent[n].term < term; n++ {
+		if p := f.sent[n].proposal; p != nil {
+			again = append(again, p)
+		}
+	}
+	if n > 0 {
+		f.sent = slices.Clone(f.sent[n:])
+		f.queue = slices.Concat(again, f.queue)
+	}
+}
+
+// forget answers what was sent in term or before: a snapshot has taken the place
+// of the entries, so what became of it is not known.
+func (f *forwarder) forget(r *Replica, term uint64) {
+	f.abandon(r, func(s *sent) bool { return s.term <= term })
+}
+
+// abandon answers those whom late picks that the outcome is not known. A command
+// for which nobody waits is kept until the leader has it, because that takes no number
+// before those below.
+func (f *forwarder) abandon(r *Replica, late func(*sent) bool) {
+	kept := f.sent[:0]
+	for _, s := range f.sent {
+		if s.proposal != nil && late(&s) {
+			r.refuse(s.proposal, ErrLeaderChanged)
+			s.proposal = nil
+		}
+		if s.proposal != nil || s.term == f.term && s.seq >= f.received {
+			kept = append(kept, s)
+		}
+	}
+	clear(f.sent[len(kept):])
+	f.sent = kept
+}

@@ -1,0 +1,232 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// memberQueue holds changes of the membership that wait for their turn: Raft
+// takes one at a time, and the next must see the members that the one
+// before has made.
+type memberQueue struct {
+	waiting []*Proposal
+	busy    bool // one is in the log and not yet applied
+}
+
+// flushChange proposes the next change of the membership.
+func (r *Replica) flushChange() {
+	for r.primary && !r.changes.busy && len(r.changes.waiting) > 0 {
+		p := r.changes.waiting[0]
+		if r.transferring() || r.leavesFirst(p.Command) {
+			return
+		}
+		err := r.affordable(p.Command)
+		if errors.Is(err, ErrUnhealthy) && r.ticks < r.timers.began+uint64(r.cfg.ElectionTicks) {
+			return // a new leader has not heard of everybody yet
+		}
+		r.changes.waiting = r.changes.waiting[1:]
+		if err != nil {
+			r.refuse(p, err)
+			continue
+		}
+		if err := r.raft.ProposeConfChange(confChange(p)); err != nil {
+			r.refuse(p, r.refusal(err))
+			continue
+		}
+		r.pending = append(r.pending, batch{term: r.term, proposals: []*Proposal{p}})
+		r.changes.busy = true
+		r.drain()
+	}
+}
+
+// leavesFirst hands the leadership over if c removes this leader, so that its
+// successor removes it. A leader that applied its own removal and stopped could
+// leave behind a member that does not know that the entry is committed, and that
+// cannot win an election among the two of them.
+func (r *Replica) leavesFirst(c fsm.Command) bool {
+	remove, ok := c.(*fsm.RemoveMember)
+	return ok && remove.ID == r.cfg.ID && r.Yield()
+}
+
+// confChange is the change of Raft's configuration that p asks for, with p
+// itself as its context.
+func confChange(p *Proposal) *raftpb.ConfChangeV2 {
+	data := fsm.AppendEntry(nil)
+	if p.origin.Member != 0 {
+		data = fsm.AppendOrigin(data, p.origin, 1)
+	}
+	data = fsm.AppendCommand(data, p.Command)
+	single := &raftpb.ConfChangeSingle{}
+	switch c := p.Command.(type) {
+	case *fsm.AddMember:
+		single.NodeId = &c.Member.ID
+		single.Type = raftpb.ConfChangeAddNode.Enum()
+		if c.Member.Learner {
+			single.Type = raftpb.ConfChangeAddLearnerNode.Enum()
+		}
+	case *fsm.RemoveMember:
+		single.NodeId, single.Type = &c.ID, raftpb.ConfChangeRemoveNode.Enum()
+	case *fsm.PromoteMember:
+		single.NodeId, single.Type = &c.ID, raftpb.ConfChangeAddNode.Enum()
+	default:
+		panic(fmt.Sprintf("replica: %T changes no membership", c))
+	}
+	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
+}
+
+// applyChange applies a change of the membership to the state, and, if that
+// took it, to Raft.
+func (r *Replica) applyChange(e *raftpb.Entry) {
+	change := &raftpb.ConfChangeV2{}
+	if e.GetType() == raftpb.EntryConfChangeV2 {
+		mustUnmarshal(e, change)
+	} else {
+		v1 := &raftpb.ConfChange{}
+		mustUnmarshal(e, v1)
+		change = v1.AsV2()
+	}
+	r.changes.busy = false
+	if result := r.applyCommands(e, change.GetContext()); result.Err != nil {
+		return // and Raft must not be told of a change that came to nothing
+	}
+	r.conf = r.raft.ApplyConfChange(change)
+	for _, c := range change.GetChanges() {
+		if c.GetNodeId() == r.cfg.ID && c.GetType() == raftpb.ConfChangeRemoveNode {
+			r.out.Removed = true
+		}
+	}
+}
+
+// mustUnmarshal decodes an entry's data. The log's checksums have passed, so
+// bytes that do not decode were never what a member proposed.
+func mustUnmarshal(e *raftpb.Entry, m proto.Message) {
+	if err := proto.Unmarshal(e.GetData(), m); err != nil {
+		panic(fmt.Sprintf("replica: entry %d: %v", e.GetIndex(), err))
+	}
+}
+
+// affordable reports why the cluster cannot afford a change now. Only the
+// leader can tell, since it alone knows who is connected.
+func (r *Replica) affordable(c fsm.Command) error {
+	switch c := c.(type) {
+	case *fsm.AddMember:
+		return r.affordAdd(c.Member.Learner)
+	case *fsm.RemoveMember:
+		return r.affordRemove(c.ID)
+	case *fsm.PromoteMember:
+		return r.affordPromote(c.ID)
+	default:
+		return nil
+	}
+}
+
+// affordAdd wants so many voters to have been connected for a while that they
+// have a majority although the new member counts and is not there yet (etcd's
+// rule). A learner does not count, but soon will, and the leader sends it
+// everything: that is not wise with a cluster that limps either.
+func (r *Replica) affordAdd(learner bool) error {
+	learners, voters, connected := 0, 0, 0
+	for _, n := range r.machine.View().Members {
+		switch {
+		case n.Learner:
+			learners++
+		default:
+			voters++
+			if r.failover.stable(r, n.ID) {
+				connected++
+			}
+		}
+	}
+	if limit := r.cfg.Membership.MaxLearners; learner && limit > 0 && learners >= limit {
+		return ErrTooManyLearners
+	}
+	if r.cfg.Membership.Strict && voters > 1 && connected < (voters+1)/2+1 {
+		return ErrUnhealthy
+	}
+	return nil
+}
+
+// affordRemove wants a quorum of those who stay to be connected: for a while, if
+// a member is removed that takes part itself (etcd's rule).
+func (r *Replica) affordRemove(id uint64) error {
+	if !r.cfg.Membership.Strict || !r.voter(id) {
+		return nil
+	}
+	counts := r.active
+	if r.active(id) {
+		counts = func(n uint64) bool { return r.failover.stable(r, n) }
+	}
+	voters, connected := 0, 0
+	for _, n := range r.machine.View().Members {
+		if n.Learner || n.ID == id {
+			continue
+		}
+		voters++
+		if counts(n.ID) {
+			connected++
+		}
+	}
+	if voters > 0 && connected < voters/2+1 {
+		return ErrUnhealthy
+	}
+	return nil
+}
+
+// affordPromote wants a learner that has what the leader has, but for a few
+// entries: else the cluster might wait for it to catch up.
+func (r *Replica) affordPromote(id uint64) error {
+	if r.voter(id) || !r.known(id) {
+		return nil // apply says what is wrong
+	}
+	var match uint64
+	replicating := false
+	r.raft.WithProgress(func(n uint64, _ raft.ProgressType, p tracker.Progress) {
+		if n == id {
+			match, replicating = p.Match, p.RecentActive && p.State == tracker.StateReplicate
+		}
+	})
+	if !replicating || match+r.cfg.Membership.MaxLag < r.machine.Index() {
+		return ErrLearnerNotReady
+	}
+	return nil
+}
+
+func (r *Replica) voter(id uint64) bool {
+	for _, n := range r.machine.View().Members {
+		if n.ID == id {
+			return !n.Learner
+		}
+	}
+	return false
+}
+
+func (r *Replica) known(id uint64) bool {
+	for _, n := range r.machine.View().Members {
+		if n.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// active reports whether this leader has heard a member lately, and does not
+// know that its process has ended since.
+func (r *Replica) active(id uint64) bool {
+	active := id == r.cfg.ID
+	if _, ok := r.failover.links[id]; !ok {
+		return active
+	}
+	r.raft.WithProgress(func(n uint64, _ raft.ProgressType, p tracker.Progress) {
+		if n == id && p.RecentActive {
+			active = true
+		}
+	})
+	return active
+}

@@ -1,0 +1,64 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// T10: after a jump of the clock every lease gets its full time again, and
+// nothing expires on the reading that jumped.
+func TestRefresh(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.now += 3600_000
+	m.r.Advance(m.now)
+	m.r.Refresh()
+	m.settle()
+	if !m.alive(1) {
+		t.Fatal("expired by a clock that jumped")
+	}
+	m.pass(900)
+	if !m.alive(1) {
+		t.Error("did not get its full time")
+	}
+	m.pass(200)
+	if m.alive(1) {
+		t.Error("lives on")
+	}
+}
+
+// L1, T10: the clock jumps while an expiry is in the log. That lease's fate is decided, so a
+// renewal waits for the outcome; all others get their full time when it is known, and
+// nothing is decided by the reading that jumped before.
+func TestRefreshWhileExpiring(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.grant(2, 9000)
+	m.now += 1500
+	m.r.Advance(m.now)
+	m.take() // the expiry is proposed; its sync is under way
+	m.now += 3600_000
+	m.r.Advance(m.now)
+	m.r.Refresh()
+	m.r.Renew(Renewal{ID: 1})
+	m.r.Renew(Renewal{ID: 2})
+	m.take()
+	if len(m.renewals[1]) != 0 {
+		t.Fatalf("a renewal of an expiring lease was answered: %+v", m.renewals[1])
+	}
+	if n := m.renewals[2]; len(n) != 1 || n[0].Err != nil {
+		t.Fatalf("another lease waits for it: %+v", n)
+	}
+	m.settle()
+	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
+		t.Errorf("outcome %+v, want not found", n)
+	}
+	m.pass(8900)
+	if info, ok := m.m.Lessor().Lookup(2); !ok {
+		t.Error("another lease did not get its full time")
+	} else if info.Remaining > 5450 {
+		t.Errorf("checkpointed by the clock that jumped: %+v", info)
+	}
+}

@@ -1,0 +1,223 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/server"
+)
+
+// DevCommand returns "leasehold dev": a whole cluster in this process, for trying
+// things and for tests of programs.
+func DevCommand() *cobra.Command {
+	d := &dev{}
+	c := &cobra.Command{
+		Use:   "dev [flags]",
+		Short: "Run a cluster of three members on this machine, for trying things",
+		Long: "Runs a cluster on this machine, all of it in one process, until Ctrl-C. Its data\n" +
+			"are in a temporary directory that is removed at the end, unless --data-dir is given.\n" +
+			"It is for trying things: one process that dies takes all members with it.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := d.check(); err != nil {
+				return err
+			}
+			ctx := c.Context()
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			return d.run(ctx, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	fs := c.Flags()
+	fs.IntVar(&d.members, "members", 3, "how many members: 1, 3, 5 or 7")
+	fs.IntVar(&d.port, "port", clientPorts[0],
+		"where the first member serves clients. With the default the others are on 22379, 32379,\n"+
+			"..., as in etcd's examples; with another one on the tenth port after it, and so on;\n"+
+			"with 0 all are on ports that are free. Members talk to each other on the next port")
+	fs.StringVar(&d.dir, "data-dir", "", "where to keep the data (default: nowhere)")
+	fs.StringVar(&d.level, "log-level", "error", "debug, info, warn or error")
+	return c
+}
+
+// dev runs a cluster in one process.
+type dev struct {
+	members, port int
+	dir, level    string
+}
+
+func (d *dev) check() error {
+	switch {
+	case d.members != 1 && d.members != 3 && d.members != 5 && d.members != 7:
+		return usageError("--members must be 1, 3, 5 or 7")
+	case d.port < 0 || d.port > 1<<16-2:
+		return usageError("--port must be from 0 to 65534")
+	case d.port == 0 && d.dir != "":
+		return usageError("with --port 0 the addresses would change with every start, and the " +
+			"data in --data-dir name them; give a --port")
+	}
+	return nil
+}
+
+// run runs the cluster until a signal, ctx, or the failure of a member ends it.
+func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
+	lg, _, err := logFlags{
+		level: d.level, format: "console", outputs: []string{"default"},
+	}.open(stdout, stderr)
+	if err != nil {
+		return err
+	}
+	quietGRPC()
+	ctx, stop := untilSignal(ctx, lg)
+	defer stop()
+	dir := d.dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "leasehold-dev-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // it is temporary
+	}
+	configs, err := d.configs(dir, lg)
+	if err != nil {
+		return err
+	}
+	ready := make(chan struct{})
+	go func() {
+		select {
+		case <-ready:
+			d.explain(stdout, dir, configs)
+		case <-ctx.Done():
+		}
+	}()
+	return runAll(ctx, configs, ready)
+}
+
+// runAll runs members until ctx ends or one of them fails. It closes ready when
+// all of them serve. A member that the cluster removes leaves the others running.
+func runAll(ctx context.Context, configs []server.Config, ready chan<- struct{}) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var serving, running sync.WaitGroup
+	for _, cfg := range configs {
+		s, err := server.New(cfg)
+		if err != nil {
+			fail(nil)
+			running.Wait()
+			return fmt.Errorf("member %s: %w", cfg.Name, err)
+		}
+		running.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				fail(fmt.Errorf("member %s: %w", cfg.Name, err))
+			}
+		})
+		serving.Go(func() {
+			select {
+			case <-s.Ready():
+			case <-ctx.Done():
+			}
+		})
+	}
+	serving.Wait()
+	if ctx.Err() == nil {
+		close(ready)
+	}
+	running.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// configs returns the configuration of each member.
+func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
+	var all []server.Config
+	initial := make(map[string][]url.URL)
+	for i := range d.members {
+		c := server.DefaultConfig()
+		c.Name = "m" + strconv.Itoa(i+1)
+		c.DataDir = filepath.Join(dir, c.Name)
+		c.Logger = lg.With("name", c.Name)
+		client, peer, err := d.addresses(i)
+		if err != nil {
+			return nil, err
+		}
+		c.URLs.ListenClient, c.URLs.AdvertiseClient = []url.URL{client}, []url.URL{client}
+		c.URLs.ListenPeer, c.URLs.AdvertisePeer = []url.URL{peer}, []url.URL{peer}
+		initial[c.Name] = []url.URL{peer}
+		all = append(all, c)
+	}
+	for i := range all {
+		all[i].Cluster.Initial = initial
+		if err := all[i].Validate(); err != nil {
+			return nil, &UsageError{err.Error()}
+		}
+	}
+	return all, nil
+}
+
+// addresses returns where member i serves clients and members.
+func (d *dev) addresses(i int) (client, peer url.URL, err error) {
+	port := d.port + 10*i
+	switch d.port {
+	case clientPorts[0]:
+		port = clientPorts[i]
+	case 0:
+		if client, err = freeURL(); err == nil {
+			peer, err = freeURL()
+		}
+		return client, peer, err
+	}
+	if port+1 >= 1<<16 {
+		return client, peer, usageError("--port %d leaves no room for %d members", d.port, d.members)
+	}
+	return loopbackURL(port), loopbackURL(port + 1), nil
+}
+
+func loopbackURL(port int) url.URL {
+	return url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+}
+
+// freeURL returns an address that is free now. Another process might take it
+// before the member does, which then says so.
+func freeURL() (url.URL, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return url.URL{}, err
+	}
+	defer l.Close() //nolint:errcheck // nothing was written
+	return loopbackURL(l.Addr().(*net.TCPAddr).Port), nil
+}
+
+// explain says what runs where, and what to do with it.
+func (d *dev) explain(w io.Writer, dir string, configs []server.Config) {
+	var endpoints []string
+	for _, c := range configs {
+		endpoints = append(endpoints, c.URLs.ListenClient[0].Host)
+	}
+	kept := "kept"
+	if d.dir == "" {
+		kept = "removed at the end"
+	}
+	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).
+
+In another terminal:
+
+  export LEASEHOLD_ENDPOINTS=%s
+  leasehold endpoint status -w table
+  leasehold lease grant 10
+  leasehold put greeting hello --lease=ID
+  leasehold watch greeting
+`, len(configs), dir, kept, strings.Join(endpoints, ","))
+}

@@ -1,0 +1,147 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// devPatience is how long a cluster may take to start, or a client to be answered.
+const devPatience = 30 * time.Second
+
+// dialTest returns a client of some members.
+func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Context) {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), devPatience)
+	t.Cleanup(cancel)
+	return c, ctx
+}
+
+// Goal: the cluster is one, says where it is, every member serves, and nothing
+// is left of it. Method: a write through each member is read through the next.
+func TestDev(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	d := &dev{members: 3, port: 0, level: "error"}
+	ctx, stop := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	var stderr bytes.Buffer
+	done := make(chan error, 1)
+	go func() { done <- d.run(ctx, w, &stderr) }()
+	timer := time.AfterFunc(devPatience, func() { r.CloseWithError(errors.New("too late")) })
+	defer timer.Stop()
+	said := make([]byte, 1<<10)
+	n, err := r.Read(said)
+	if err != nil {
+		t.Fatalf("%v; %s", err, &stderr)
+	}
+	_, list, ok := strings.Cut(string(said[:n]), "LEASEHOLD_ENDPOINTS=")
+	list, _, _ = strings.Cut(list, "\n")
+	endpoints := strings.Split(list, ",")
+	if !ok || len(endpoints) != 3 {
+		t.Fatalf("said %s", said[:n])
+	}
+	for i, e := range endpoints {
+		writer, ctx := dialTest(t, e)
+		if _, err := writer.Put(ctx, "key", e); err != nil {
+			t.Fatal(err)
+		}
+		reader, ctx := dialTest(t, endpoints[(i+1)%3])
+		got, err := reader.Get(ctx, "key")
+		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != e {
+			t.Fatalf("wrote %s, read %v, %v", e, got, err)
+		}
+		members, err := reader.MemberList(ctx)
+		if err != nil || len(members.Members) != 3 {
+			t.Fatal(members, err)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("%v; %s", err, &stderr)
+	}
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// Goal: with the default port the addresses are those of etcd's examples; with
+// another they are near it; nothing overlaps; mistakes are told.
+func TestDevAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		port, members int
+		want          string // client ports
+	}{
+		{2379, 3, "2379 22379 32379"},
+		{2379, 7, "2379 22379 32379 42379 52379 62379 12379"},
+		{7000, 3, "7000 7010 7020"},
+		{7000, 1, "7000"},
+	} {
+		d := &dev{members: tt.members, port: tt.port}
+		all, err := d.configs("dir", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range all {
+			got = append(got, c.URLs.ListenClient[0].Port())
+			if len(c.Cluster.Initial) != tt.members || c.CheckBootstrap() != nil {
+				t.Errorf("%s: %v", c.Name, c.Cluster.Initial)
+			}
+		}
+		if s := strings.Join(got, " "); s != tt.want {
+			t.Errorf("%d from %d: %s, want %s", tt.members, tt.port, s, tt.want)
+		}
+	}
+	for line, want := range map[string]string{
+		"--members=2":            "must be 1, 3, 5 or 7",
+		"--port=-1":              "--port must be",
+		"--port=65534":           "leaves no room",
+		"--port=0 --data-dir=d":  "would change",
+		"--log-level=loud":       "not one of debug",
+		"--port=7000 everything": "unknown command",
+	} {
+		c := DevCommand()
+		c.SetOut(io.Discard)
+		c.SetErr(io.Discard)
+		c.SetArgs(strings.Fields(line))
+		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+// Goal: when one member cannot run, the others do not stay behind.
+func TestDevFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster")
+	}
+	d := &dev{members: 3, port: 0}
+	all, err := d.configs(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all[2].URLs.ListenClient = all[1].URLs.ListenClient
+	ctx, cancel := context.WithTimeout(t.Context(), devPatience)
+	defer cancel()
+	err = runAll(ctx, all, make(chan struct{}))
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("ended with %v", err)
+	}
+}

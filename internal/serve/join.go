@@ -1,0 +1,268 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/server"
+)
+
+// joinFlags are the flags that bring a member into a running cluster.
+type joinFlags struct {
+	endpoints []string // client addresses of the cluster's members
+	replace   bool
+}
+
+// joiner brings a member into a running cluster, in one command: it adds the
+// member as a learner before it starts, and has it promoted when it has caught
+// up. It may be stopped and started again at any point, and goes on from there.
+type joiner struct {
+	joinFlags
+	// named, housed and addressed say which of the name, the data directory and the
+	// addresses were given. The others are chosen here.
+	named, housed, addressed bool
+
+	log  *slog.Logger
+	dial func(endpoints []string, cfg server.Config) (cluster, error)
+
+	claimed io.Closer // keeps others from choosing the same addresses
+	cluster cluster
+	member  uint64 // the ID that the cluster knows this member by
+	reason  string // why it waits, as last told
+}
+
+// cluster is what a joiner asks of the members of the cluster.
+type cluster interface {
+	MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error)
+	MemberAddAsLearner(context.Context, []string) (*clientv3.MemberAddResponse, error)
+	MemberRemove(context.Context, uint64) (*clientv3.MemberRemoveResponse, error)
+	MemberPromote(context.Context, uint64) (*clientv3.MemberPromoteResponse, error)
+	Close() error
+}
+
+// joinCall is how long one call may take before the next member is asked.
+const joinCall = 10 * time.Second
+
+// joiner returns nil if no cluster is to be joined.
+func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
+	if len(f.join.endpoints) == 0 {
+		if f.join.replace {
+			return nil, usageError("--replace goes with --join only")
+		}
+		return nil, nil
+	}
+	if f.given["initial-cluster"] {
+		return nil, usageError("--join asks the cluster who its members are; " +
+			"leave --initial-cluster out")
+	}
+	j := &joiner{
+		joinFlags: f.join, log: lg, dial: dialCluster,
+		named: f.given["name"], housed: f.given["data-dir"],
+	}
+	for _, name := range []string{
+		"listen-client-urls", "advertise-client-urls", "listen-peer-urls",
+		"initial-advertise-peer-urls",
+	} {
+		j.addressed = j.addressed || f.given[name]
+	}
+	return j, nil
+}
+
+// prepare returns the configuration with which the member is to start. It waits
+// until the cluster has taken the member in, however long that takes: it is for
+// a server, that somebody stops if he loses patience.
+func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
+	cfg, err := j.settle(cfg)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Cluster.State = server.ExistingCluster
+	have, err := look(cfg.DataDir)
+	if err != nil {
+		return cfg, err
+	}
+	if j.cluster, err = j.dial(j.endpoints, cfg); err != nil {
+		return cfg, err
+	}
+	if j.member = have.Member; have.stated {
+		j.log.Info("the data directory belongs to a cluster already, --join is ignored",
+			"data-dir", cfg.DataDir, "cluster", fmt.Sprintf("%x", have.Cluster),
+			"member", fmt.Sprintf("%x", have.Member))
+		return cfg, nil
+	}
+	var all []*etcdserverpb.Member
+	err = j.persist(ctx, "waiting to join the cluster", func(ctx context.Context) error {
+		all, err = j.admit(ctx, cfg, have)
+		return err
+	})
+	if err != nil {
+		return cfg, errors.Join(fmt.Errorf("join the cluster: %w", err), j.cluster.Close())
+	}
+	cfg.Cluster.Initial, err = j.initial(cfg, all)
+	return cfg, err
+}
+
+// admit has the cluster know this member, and returns all members.
+func (j *joiner) admit(
+	ctx context.Context, cfg server.Config, have possession,
+) ([]*etcdserverpb.Member, error) {
+	list, err := j.cluster.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if have.Member != 0 {
+		return list.Members, have.check(cfg, list)
+	}
+	urls := texts(cfg.URLs.AdvertisePeer)
+	m := at(list.Members, urls)
+	started := m.GetName() != ""
+	switch {
+	case m == nil:
+		return j.add(ctx, urls)
+	case !started:
+		j.log.Info("the cluster expects this member already", "member", fmt.Sprintf("%x", m.ID))
+		j.member = m.ID
+		return list.Members, nil
+	case !m.IsLearner && !j.replace:
+		return nil, fmt.Errorf("member %x (%s) has the peer URLs %s, and a vote, but its data are "+
+			"not in %s: with an empty directory it would deny what it has acknowledged; start it "+
+			"with its data, or give --replace to remove it and join as a new member",
+			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
+	}
+	// A learner has no vote that could be missed.
+	j.log.Warn("removing a member whose data are lost, to join as a new one in its place",
+		"member", fmt.Sprintf("%x", m.ID), "name", m.Name)
+	_, err = j.cluster.MemberRemove(ctx, m.ID)
+	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+		return nil, err
+	}
+	return j.add(ctx, urls)
+}
+
+func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member, error) {
+	resp, err := j.cluster.MemberAddAsLearner(ctx, urls)
+	switch {
+	case err == nil:
+		j.member = resp.Member.GetID()
+		j.log.Info("added to the cluster as a learner", "member", fmt.Sprintf("%x", j.member),
+			"peer-urls", urls)
+		return resp.Members, nil
+	case !errors.Is(err, rpctypes.ErrPeerURLExist):
+		return nil, err
+	}
+	// Perhaps an earlier attempt, of which no answer came, has been successful.
+	list, lerr := j.cluster.MemberList(ctx)
+	if lerr != nil {
+		return nil, lerr
+	}
+	if m := at(list.Members, urls); m != nil {
+		j.member = m.ID
+		return list.Members, nil
+	}
+	return nil, fmt.Errorf("another member has one of the peer URLs %s; give "+
+		"--initial-advertise-peer-urls that are this member's alone: %w",
+		strings.Join(urls, ","), err)
+}
+
+// initial returns what --initial-cluster would say.
+func (j *joiner) initial(
+	cfg server.Config, all []*etcdserverpb.Member,
+) (map[string][]url.URL, error) {
+	initial := map[string][]url.URL{cfg.Name: cfg.URLs.AdvertisePeer}
+	remote := !slices.ContainsFunc(cfg.URLs.AdvertisePeer, isLoopback)
+	for _, m := range all {
+		if m.ID == j.member {
+			continue
+		}
+		us, err := listen.ParseURLs(strings.Join(m.PeerURLs, ","))
+		if err != nil {
+			return nil, fmt.Errorf("join the cluster: member %x: %w", m.ID, err)
+		}
+		if remote && !slices.ContainsFunc(us, func(u url.URL) bool { return !isLoopback(u) }) {
+			j.log.Warn("a member tells an address that other machines cannot reach; start it "+
+				"with --initial-advertise-peer-urls, or change it with leasehold member update",
+				"member", fmt.Sprintf("%x", m.ID), "peer-urls", m.PeerURLs)
+		}
+		name := m.Name
+		if _, taken := initial[name]; taken || name == "" {
+			name = fmt.Sprintf("%x", m.ID) // names need not be unique, or known yet
+		}
+		initial[name] = us
+	}
+	return initial, nil
+}
+
+// finish has the member promoted once it serves. Until then it lags for certain.
+func (j *joiner) finish(ctx context.Context, ready <-chan struct{}) {
+	defer j.cluster.Close() //nolint:errcheck // nothing is lost
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		return
+	}
+	err := j.persist(ctx, "waiting to become a voter", func(ctx context.Context) error {
+		_, err := j.cluster.MemberPromote(ctx, j.member)
+		return err
+	})
+	switch {
+	case err == nil:
+		j.log.Info("became a voter", "member", fmt.Sprintf("%x", j.member))
+	case ctx.Err() != nil, errors.Is(err, rpctypes.ErrMemberNotLearner):
+	default:
+		j.log.Error("the member stays a learner", "member", fmt.Sprintf("%x", j.member), "error", err)
+	}
+}
+
+// find returns the member with an ID, or nil.
+func find(all []*etcdserverpb.Member, id uint64) *etcdserverpb.Member {
+	for _, m := range all {
+		if m.ID == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// at returns the member with just these peer URLs, or nil.
+func at(all []*etcdserverpb.Member, urls []string) *etcdserverpb.Member {
+	set := func(urls []string) map[string]bool {
+		s := make(map[string]bool)
+		for _, u := range urls {
+			s[u] = true
+		}
+		return s
+	}
+	for _, m := range all {
+		if maps.Equal(set(m.PeerURLs), set(urls)) {
+			return m
+		}
+	}
+	return nil
+}
+
+func texts(us []url.URL) (out []string) {
+	for _, u := range us {
+		out = append(out, u.String())
+	}
+	return out
+}
+
+func isLoopback(u url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() ||
+		u.Scheme == "unix" || u.Scheme == "unixs"
+}

@@ -1,0 +1,410 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/server"
+)
+
+// fakeCluster is a cluster as a joiner sees it. A call fails with the first of
+// errs, as long as there are any; then it is carried out.
+type fakeCluster struct {
+	members []*pb.Member
+	errs    []error
+	lose    bool // one answer of MemberAddAsLearner
+	calls   []string
+	ended   bool
+}
+
+func (f *fakeCluster) enter(call string) error {
+	f.calls = append(f.calls, call)
+	if len(f.errs) == 0 || call == "list" {
+		return nil
+	}
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return err
+}
+
+func (f *fakeCluster) header() *pb.ResponseHeader { return &pb.ResponseHeader{ClusterId: 0xc} }
+
+func (f *fakeCluster) MemberList(
+	context.Context, ...clientv3.OpOption,
+) (*clientv3.MemberListResponse, error) {
+	err := f.enter("list")
+	return &clientv3.MemberListResponse{Header: f.header(), Members: f.members}, err
+}
+
+func (f *fakeCluster) MemberAddAsLearner(
+	_ context.Context, urls []string,
+) (*clientv3.MemberAddResponse, error) {
+	if err := f.enter("add"); err != nil {
+		return nil, err
+	}
+	for _, m := range f.members {
+		for _, u := range urls {
+			if slices.Contains(m.PeerURLs, u) {
+				return nil, rpctypes.ErrPeerURLExist
+			}
+		}
+	}
+	m := &pb.Member{ID: uint64(100 + len(f.calls)), PeerURLs: urls, IsLearner: true}
+	f.members = append(slices.Clone(f.members), m)
+	if f.lose {
+		f.lose = false
+		return nil, rpctypes.ErrTimeout
+	}
+	return &clientv3.MemberAddResponse{Header: f.header(), Member: m, Members: f.members}, nil
+}
+
+func (f *fakeCluster) MemberRemove(
+	_ context.Context, id uint64,
+) (*clientv3.MemberRemoveResponse, error) {
+	if err := f.enter("remove"); err != nil {
+		return nil, err
+	}
+	f.members = slices.DeleteFunc(slices.Clone(f.members), func(m *pb.Member) bool {
+		return m.ID == id
+	})
+	return &clientv3.MemberRemoveResponse{Members: f.members}, nil
+}
+
+func (f *fakeCluster) MemberPromote(
+	_ context.Context, id uint64,
+) (*clientv3.MemberPromoteResponse, error) {
+	if err := f.enter("promote"); err != nil {
+		return nil, err
+	}
+	find(f.members, id).IsLearner = false
+	return &clientv3.MemberPromoteResponse{}, nil
+}
+
+func (f *fakeCluster) Close() error { f.ended = true; return nil }
+
+// attempt is a joiner of a fake cluster, and its log.
+type attempt struct {
+	*joiner
+	cluster *fakeCluster
+	cfg     server.Config
+	log     bytes.Buffer
+}
+
+// newAttempt returns one that was given these flags besides --join.
+func newAttempt(t *testing.T, c *fakeCluster, args ...string) *attempt {
+	t.Helper()
+	f := newFlags()
+	dir := filepath.Join(t.TempDir(), "data")
+	args = append([]string{
+		"--join=127.0.0.1:2379", "--data-dir=" + dir, "--name=new",
+		"--listen-peer-urls=http://127.0.0.1:9",
+	}, args...)
+	if err := f.parse(args); err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{cluster: c}
+	var err error
+	if a.cfg, _, err = f.config("myhost"); err != nil {
+		t.Fatal(err)
+	}
+	a.joiner, err = f.joiner(slog.New(slog.NewTextHandler(&a.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.dial = func([]string, server.Config) (cluster, error) { return c, nil }
+	return a
+}
+
+const newURL = "http://127.0.0.1:9"
+
+func founder() *pb.Member {
+	return &pb.Member{ID: 1, Name: "one", PeerURLs: []string{"http://127.0.0.1:1"}}
+}
+
+// Goal: one command adds a member, tells it who the others are, and makes it a
+// voter once it serves.
+func TestJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &fakeCluster{members: []*pb.Member{
+			founder(),
+			{ID: 2, Name: "one", PeerURLs: []string{"http://127.0.0.1:2"}}, // the name again
+			{ID: 3, PeerURLs: []string{"http://127.0.0.1:3"}},              // never started
+			{ID: 4, Name: "new", PeerURLs: []string{"http://127.0.0.1:4", "http://127.0.0.1:5"}},
+		}}
+		a := newAttempt(t, c)
+		cfg, err := a.prepare(t.Context(), a.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cfg.Validate(); err != nil {
+			t.Error(err)
+		}
+		if err := cfg.CheckBootstrap(); err != nil {
+			t.Error(err)
+		}
+		want := "2=http://127.0.0.1:2,3=http://127.0.0.1:3,4=http://127.0.0.1:4," +
+			"4=http://127.0.0.1:5,new=" + newURL + ",one=http://127.0.0.1:1"
+		if got := (members{&cfg.Cluster.Initial}).String(); got != want ||
+			cfg.Cluster.State != server.ExistingCluster {
+			t.Errorf("%s: %s, want %s", cfg.Cluster.State, got, want)
+		}
+		ready := make(chan struct{})
+		c.errs = []error{rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrMemberLearnerNotReady}
+		done := make(chan struct{})
+		go func() { defer close(done); a.finish(t.Context(), ready) }()
+		synctest.Wait()
+		if slices.Contains(c.calls, "promote") {
+			t.Error("asked to be promoted before it served")
+		}
+		close(ready)
+		<-done
+		if find(c.members, a.member).IsLearner || !c.ended {
+			t.Error("not promoted")
+		}
+		if log := a.log.String(); strings.Count(log, "waiting to become a voter") != 1 {
+			t.Errorf("each reason once: %s", log)
+		}
+	})
+}
+
+// Goal: what stands in the way for a while is waited for, and told once; the
+// pauses grow and end.
+func TestJoinWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs []error
+		for range 100 {
+			errs = append(errs, rpctypes.ErrTooManyLearners)
+		}
+		errs = append(errs, rpctypes.ErrUnhealthy, rpctypes.ErrTimeout, rpctypes.ErrTooManyRequests,
+			context.DeadlineExceeded)
+		a := newAttempt(t, &fakeCluster{members: []*pb.Member{founder()}, errs: errs})
+		begin := time.Now()
+		if _, err := a.prepare(t.Context(), a.cfg); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(begin)
+		if took < 100*lastPause/3 || took > 110*lastPause*3/2 {
+			t.Errorf("took %s", took)
+		}
+		if n := strings.Count(a.log.String(), "waiting to join"); n != 5 {
+			t.Errorf("%d lines: %s", n, a.log.String())
+		}
+	})
+}
+
+// Goal: nothing but the end of the process ends the wait.
+func TestJoinStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs []error
+		for range 1 << 12 {
+			errs = append(errs, rpctypes.ErrTooManyLearners)
+		}
+		a := newAttempt(t, &fakeCluster{members: []*pb.Member{founder()}, errs: errs})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := a.prepare(ctx, a.cfg); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// Goal: a member that stopped in the middle goes on with what the cluster knows
+// of it. Method: every state that a stop can leave.
+func TestJoinAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		known *pb.Member // besides the founder
+		lose  bool
+		flags []string
+		want  string // calls
+		fails string
+		same  bool // the ID stays
+	}{
+		{name: "unknown", want: "list add"},
+		{
+			name: "added, never started", want: "list", same: true,
+			known: &pb.Member{ID: 7, PeerURLs: []string{newURL}, IsLearner: true},
+		},
+		{
+			name: "added as a voter, never started", want: "list", same: true,
+			known: &pb.Member{ID: 7, PeerURLs: []string{newURL}},
+		},
+		{
+			name: "a learner without its data", want: "list remove add",
+			known: &pb.Member{ID: 7, Name: "new", PeerURLs: []string{newURL}, IsLearner: true},
+		},
+		{
+			name: "a voter without its data", want: "list", fails: "give --replace",
+			known: &pb.Member{ID: 7, Name: "new", PeerURLs: []string{newURL}},
+		},
+		{
+			name: "a voter that is to be replaced", want: "list remove add",
+			flags: []string{"--replace"},
+			known: &pb.Member{ID: 7, Name: "new", PeerURLs: []string{newURL}},
+		},
+		{name: "the answer was lost", lose: true, want: "list add list"},
+		{
+			name: "one of the URLs is another's", want: "list add list", fails: "another member has one",
+			known: &pb.Member{ID: 7, Name: "x", PeerURLs: []string{newURL, "http://127.0.0.1:10"}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &fakeCluster{members: []*pb.Member{founder()}, lose: tt.lose}
+				if tt.known != nil {
+					c.members = append(c.members, tt.known)
+				}
+				a := newAttempt(t, c, tt.flags...)
+				_, err := a.prepare(t.Context(), a.cfg)
+				if got := strings.Join(c.calls, " "); got != tt.want {
+					t.Errorf("calls %q, want %q", got, tt.want)
+				}
+				if tt.fails != "" {
+					if err == nil || !strings.Contains(err.Error(), tt.fails) || !c.ended {
+						t.Errorf("%v, want %q", err, tt.fails)
+					}
+					return
+				}
+				if err != nil || a.member == 0 || (a.member == 7) != tt.same {
+					t.Errorf("member %d: %v", a.member, err)
+				}
+			})
+		})
+	}
+}
+
+// Goal: a data directory that has an identity keeps it, and one of another
+// cluster, or of a member that was removed, is refused.
+func TestJoinWithIdentity(t *testing.T) {
+	for _, tt := range []struct {
+		cluster, member uint64
+		fails           string
+	}{
+		{0xc, 7, ""},
+		{0xd, 7, "belongs to cluster d, but this is cluster c"},
+		{0xc, 8, "which the cluster has removed"},
+	} {
+		c := &fakeCluster{members: []*pb.Member{
+			founder(), {ID: 7, PeerURLs: []string{newURL}, IsLearner: true},
+		}}
+		a := newAttempt(t, c)
+		disk, err := storage.Open(storage.Config{Dir: a.cfg.DataDir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = disk.Bootstrap(storage.Identity{Cluster: tt.cluster, Member: tt.member}, nil)
+		if err := errors.Join(err, disk.Close()); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := a.prepare(t.Context(), a.cfg)
+		switch {
+		case tt.fails != "":
+			if err == nil || !strings.Contains(err.Error(), tt.fails) {
+				t.Errorf("%v, want %q", err, tt.fails)
+			}
+		case err != nil || a.member != 7 || len(cfg.Cluster.Initial) != 2:
+			t.Errorf("member %d, %v: %v", a.member, cfg.Cluster.Initial, err)
+		}
+	}
+}
+
+// Goal: addresses are chosen when none are given, each member on a machine gets
+// its own, and a restart chooses the same.
+func TestJoinChooses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	hold := true // until the end, as a process does
+	choose := func(args ...string) server.Config {
+		t.Helper()
+		f := newFlags()
+		if err := f.parse(append(args, "--join=http://127.0.0.1:2379")); err != nil {
+			t.Fatal(err)
+		}
+		cfg, _, err := f.config("myhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := f.joiner(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg, err = j.settle(cfg); err != nil {
+			t.Skip("no free ports here: ", err)
+		}
+		if !hold {
+			j.release()
+		}
+		if err := cfg.Validate(); err != nil {
+			t.Error(err)
+		}
+		return cfg
+	}
+	first, second := choose(), choose()
+	if first.Name == second.Name {
+		t.Errorf("two members that start together chose %q", first.Name)
+	}
+	hold = false
+	first = choose()
+	if first.DataDir != first.Name+".leasehold" || !strings.HasPrefix(first.Name, "127.0.0.1-") {
+		t.Errorf("name %q, data in %q", first.Name, first.DataDir)
+	}
+	if err := os.MkdirAll(first.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if again := choose(); again.Name != first.Name {
+		t.Errorf("first %q, then %q", first.Name, again.Name)
+	}
+	housed := choose("--data-dir=d")
+	if joinURLs(housed.URLs.ListenPeer) != joinURLs(housed.URLs.AdvertisePeer) {
+		t.Error("listens elsewhere than it tells")
+	}
+	data, err := os.ReadFile("d/" + chosenFile)
+	if err != nil || !strings.Contains(string(data), joinURLs(housed.URLs.ListenClient)) {
+		t.Errorf("kept %q, %v", data, err)
+	}
+	if err := os.WriteFile("d/"+chosenFile,
+		[]byte(`{"client":"http://127.0.0.1:3","peer":"http://127.0.0.1:4"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again := choose("--data-dir=d"); joinURLs(again.URLs.ListenPeer) != "http://127.0.0.1:4" ||
+		again.Name != "127.0.0.1-4" || again.DataDir != "d" {
+		t.Errorf("%s on %s in %s", again.Name, joinURLs(again.URLs.ListenPeer), again.DataDir)
+	}
+	if secure := choose("--auto-tls", "--peer-auto-tls"); secure.URLs.ListenPeer[0].Scheme+
+		secure.URLs.ListenClient[0].Scheme != "httpshttps" {
+		t.Errorf("with TLS it listens on %v", secure.URLs)
+	}
+	given := choose("--listen-peer-urls=http://127.0.0.1:77")
+	if given.Name != "127.0.0.1-77" || given.DataDir != "127.0.0.1-77.leasehold" {
+		t.Errorf("name %q, data in %q", given.Name, given.DataDir)
+	}
+}
+
+// Goal: flags that contradict --join are refused.
+func TestJoinMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"--replace": "--replace goes with --join only",
+		"--join a:1 --initial-cluster default=http://localhost:2380": "leave --initial-cluster out",
+		"--max-learners=-1":         "--max-learners must not be negative",
+		"--peer-client-cert-file=a": "client key file",
+	} {
+		o := try(t, nil, strings.Fields(line)...)
+		var usage *UsageError
+		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, o.err, want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package serve
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// joining is a member that joins by one command, started again and again.
+type joining struct {
+	t    *testing.T
+	args []string
+	dir  string
+	peer string
+}
+
+func newJoining(t *testing.T, to string) *joining {
+	t.Helper()
+	j := &joining{t: t, dir: filepath.Join(t.TempDir(), "data"), peer: "http://" + freeAddr(t)}
+	j.args = []string{
+		"--join", to, "--data-dir", j.dir, "--listen-client-urls", "http://" + freeAddr(t),
+		"--listen-peer-urls", j.peer,
+	}
+	return j
+}
+
+func (j *joining) start(more ...string) *program {
+	j.t.Helper()
+	return run(j.t, "member", append(more, j.args...)...)
+}
+
+// ids returns the IDs of the voters by their peer URLs, and how many learners
+// there are.
+func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint64, int) {
+	t.Helper()
+	list, err := c.MemberList(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	voters, learners := make(map[string]uint64), 0
+	for _, m := range list.Members {
+		if m.IsLearner {
+			learners++
+			continue
+		}
+		voters[m.PeerURLs[0]] = m.ID
+	}
+	return voters, learners
+}
+
+// Goal: a cluster of three is three commands; what is stopped in the middle of
+// joining goes on; a disk that is lost is replaced by one command, when it is told
+// to; who is removed ends in good order. Method: real processes.
+func TestJoinProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("members must have been connected for seconds before another is added")
+	}
+	addr := freeAddr(t)
+	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
+		"--listen-peer-urls", "http://"+freeAddr(t)).until("ready to serve")
+	c, _ := dialTest(t, addr)
+	ctx := t.Context()
+	one, two := newJoining(t, addr), newJoining(t, addr)
+	one.start().until("became a voter")
+
+	// In the middle: it is known, and has perhaps been sent the state.
+	p := two.start()
+	p.until("added to the cluster as a learner")
+	p.signal(syscall.SIGKILL)
+	p.exit()
+	p = two.start()
+	p.until("became a voter")
+	voters, learners := ids(ctx, t, c)
+	if len(voters) != 3 || learners != 0 || voters[two.peer] == 0 || voters[one.peer] == 0 {
+		t.Fatalf("voters %v, %d learners", voters, learners)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	p = two.start()
+	p.until("--join is ignored")
+	p.until("ready to serve")
+
+	// Its disk is lost.
+	p.signal(syscall.SIGKILL)
+	p.exit()
+	if err := os.RemoveAll(two.dir); err != nil {
+		t.Fatal(err)
+	}
+	p = two.start()
+	p.until("give --replace")
+	if code := p.exit(); code == 0 {
+		t.Error("a voter without its data was started")
+	}
+	p = two.start("--replace")
+	p.until("became a voter")
+	old := voters[two.peer]
+	voters, learners = ids(ctx, t, c)
+	if len(voters) != 3 || learners != 0 || voters[two.peer] == old || voters[two.peer] == 0 {
+		t.Fatalf("voters %v, %d learners", voters, learners)
+	}
+
+	if _, err := c.MemberRemove(ctx, voters[two.peer]); err != nil {
+		t.Fatal(err)
+	}
+	p.until("removed from the cluster")
+	if code := p.exit(); code != 0 {
+		t.Errorf("a member that was removed ended with %d", code)
+	}
+}
+
+// Goal: nothing but the cluster's address is needed. Method: a member that
+// chooses its addresses is found under them.
+func TestJoinWithoutAddresses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster")
+	}
+	addr := freeAddr(t)
+	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
+		"--listen-peer-urls", "http://"+freeAddr(t)).until("ready to serve")
+	p := run(t, "member", "--join", addr, "--data-dir", t.TempDir())
+	p.until("became a voter")
+	c, ctx := dialTest(t, addr)
+	list, err := c.MemberList(ctx)
+	if err != nil || len(list.Members) != 2 {
+		t.Fatal(list, err)
+	}
+	for _, m := range list.Members {
+		if m.ClientURLs[0] == "http://"+addr {
+			continue
+		}
+		c, ctx := dialTest(t, m.ClientURLs...)
+		if _, err := c.Put(ctx, "key", "value"); err != nil {
+			t.Error(err)
+		}
+		if !strings.HasPrefix(m.Name, "127.0.0.1-") {
+			t.Errorf("its name is %q", m.Name)
+		}
+	}
+}
+
+// Goal: a cluster whose members and clients speak TLS is joined by the same
+// command. Method: certificates that the members make themselves.
+func TestJoinTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster")
+	}
+	addr := freeAddr(t)
+	secure := []string{"--auto-tls", "--peer-auto-tls"}
+	run(t, "member", append(secure, "--data-dir", t.TempDir(),
+		"--listen-client-urls", "https://"+addr,
+		"--listen-peer-urls", "https://"+freeAddr(t))...).until("ready to serve")
+	run(t, "member", append(secure, "--join", addr,
+		"--data-dir", t.TempDir())...).until("became a voter")
+}

@@ -1,0 +1,161 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/raft/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/server"
+)
+
+// The pauses between attempts to join, which are drawn from half to one and a
+// half times their length: members that are started together must not ask in step.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// persist does what may fail for a while until it succeeds, fails for good, or
+// ctx ends. It logs each reason to wait once.
+func (j *joiner) persist(
+	ctx context.Context, what string, do func(context.Context) error,
+) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		one, cancel := context.WithTimeout(ctx, joinCall)
+		err := do(one)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !passing(err):
+			return err
+		}
+		if reason := err.Error(); reason != j.reason {
+			j.reason = reason
+			j.log.Info(what, "reason", reason, "asking", strings.Join(j.endpoints, ","))
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// passing reports whether a refusal may be over in a while by itself.
+func passing(err error) bool {
+	for _, e := range []error{
+		rpctypes.ErrTooManyLearners, rpctypes.ErrMemberLearnerNotReady,
+		rpctypes.ErrMemberNotEnoughStarted, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	code := status.Code(err)
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	return slices.Contains([]codes.Code{
+		codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted,
+	}, code)
+}
+
+// possession is what a data directory holds.
+type possession struct {
+	storage.Identity
+	stated bool // and a state: the member has taken part
+}
+
+// look finds out what is in a data directory. The member that is started next
+// opens it again.
+func look(dir string) (p possession, err error) {
+	if _, err := os.Stat(filepath.Join(dir, "db")); errors.Is(err, os.ErrNotExist) {
+		return p, nil
+	}
+	disk, err := storage.Open(storage.Config{Dir: dir})
+	if err != nil {
+		return p, err
+	}
+	p.Identity, _ = disk.Identity()
+	snap, err := disk.Snapshot()
+	p.stated = err == nil && !raft.IsEmptySnap(snap)
+	return p, errors.Join(err, disk.Close())
+}
+
+// check reports why the cluster is not the one in which this member was.
+func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) error {
+	switch c := list.Header.GetClusterId(); {
+	case c != p.Cluster:
+		return fmt.Errorf("the data directory %s belongs to cluster %x, but this is cluster %x; "+
+			"give another --data-dir, or another address to --join", cfg.DataDir, p.Cluster, c)
+	case find(list.Members, p.Member) == nil:
+		return fmt.Errorf("the data directory %s belongs to member %x, which the cluster has "+
+			"removed; give an empty --data-dir to join as a new member", cfg.DataDir, p.Member)
+	default:
+		return nil
+	}
+}
+
+// dialCluster returns a client of the members at endpoints. It shows what this
+// member would show to clients, and believes whom it believes.
+func dialCluster(endpoints []string, cfg server.Config) (cluster, error) {
+	t := cfg.ClientTLS
+	secure := t.Auto || t.CertFile != "" || t.ClientCertFile != "" || t.TrustedCAFile != ""
+	conf := clientv3.Config{Logger: zap.NewNop()}
+	for _, e := range endpoints {
+		if !strings.Contains(e, "://") && secure {
+			e = "https://" + e
+		}
+		conf.Endpoints = append(conf.Endpoints, e)
+	}
+	encrypted := func(e string) bool {
+		return strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
+	}
+	if slices.ContainsFunc(conf.Endpoints, encrypted) {
+		var err error
+		if conf.TLS, err = clientTLS(t); err != nil {
+			return nil, fmt.Errorf("--join: %w", err)
+		}
+	}
+	c, err := clientv3.New(conf)
+	if err != nil {
+		return nil, fmt.Errorf("--join: %w", err)
+	}
+	return c, nil
+}
+
+// clientTLS returns how to call the clients' side of another member. What says
+// whom this member lets in does not apply to the one that is called.
+func clientTLS(t server.TLS) (*tls.Config, error) {
+	conf, err := listen.TLS{
+		CertFile: t.CertFile, KeyFile: t.KeyFile, TrustedCAFile: t.TrustedCAFile,
+		ClientCertFile: t.ClientCertFile, ClientKeyFile: t.ClientKeyFile,
+		MinVersion: t.MinVersion, MaxVersion: t.MaxVersion, CipherSuites: t.CipherSuites,
+	}.Client()
+	if err == nil && t.Auto && t.CertFile == "" {
+		conf.InsecureSkipVerify = true // nobody vouches for what members have made themselves
+	}
+	return conf, err
+}

@@ -1,0 +1,137 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"leasehold.dev/internal/listen"
+)
+
+const (
+	// dialTimeout bounds the TCP handshake, helloTimeout all until a stream is
+	// accepted. A stopped process accepts the one and never the other.
+	dialTimeout  = time.Second
+	helloTimeout = 3 * time.Second
+
+	bufferSize = 128 << 10
+	windowSize = 4 << 20
+)
+
+// session is one connection, with gRPC on it.
+type session struct {
+	*grpc.ClientConn
+	conn net.Conn
+}
+
+func (s session) close() {
+	_ = s.ClientConn.Close()
+	_ = s.conn.Close() // if gRPC never came to take it
+}
+
+// connect opens a connection to u. The dialing is ours and not gRPC's, because
+// we must know exactly how it failed, and must try again sooner than gRPC would.
+func connect(ctx context.Context, u url.URL, conf *tls.Config) (session, error) {
+	creds := insecure.NewCredentials()
+	if listen.IsTLS(u) {
+		if conf == nil {
+			return session{}, fmt.Errorf("transport: %s needs a TLS configuration", u.String())
+		}
+		creds = credentials.NewTLS(conf)
+	}
+	network, addr := listen.Address(u)
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
+	if err != nil {
+		return session{}, err
+	}
+	var taken atomic.Bool
+	options := append(clientOptions,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			if taken.Swap(true) {
+				return nil, errors.New("transport: the connection broke")
+			}
+			return conn, nil
+		}))
+	if conf == nil || conf.ServerName == "" {
+		host := "localhost" // a socket file has no host, but its certificate has
+		if network == "tcp" {
+			host = addr
+		}
+		options = append(options, grpc.WithAuthority(host))
+	}
+	cc, err := grpc.NewClient("passthrough:///member", options...)
+	if err != nil {
+		_ = conn.Close()
+		return session{}, err
+	}
+	return session{cc, conn}, nil
+}
+
+// clientOptions has no room to grow in place: connect appends to a copy.
+var clientOptions = func() []grpc.DialOption {
+	o := []grpc.DialOption{
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithDisableRetry(), // else gRPC keeps what it sent
+		grpc.WithIdleTimeout(0),
+		grpc.WithReadBufferSize(bufferSize),
+		grpc.WithWriteBufferSize(bufferSize),
+		grpc.WithStaticStreamWindowSize(windowSize),
+		grpc.WithStaticConnWindowSize(windowSize),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.DefaultConfig, MinConnectTimeout: helloTimeout,
+		}),
+		// For snapshots; a stream of messages notices earlier, by its "alive".
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: 10 * time.Second, Timeout: 5 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec{}),
+			grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(math.MaxInt32),
+		),
+	}
+	return o[:len(o):len(o)]
+}()
+
+// serverOptions are those of the server in Serve.
+func serverOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(listen.Credentials()),
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.MaxRecvMsgSize(maxFrame),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.ReadBufferSize(bufferSize),
+		grpc.WriteBufferSize(bufferSize),
+		grpc.StaticStreamWindowSize(windowSize),
+		grpc.StaticConnWindowSize(windowSize),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 5 * time.Second, Timeout: 5 * time.Second,
+		}),
+		grpc.WaitForHandlers(true),
+	}
+}
+
+// isRefused reports whether nobody listens there. Over TCP it is the other
+// kernel that says so, at once.
+func isRefused(err error, u url.URL) bool {
+	network, _ := listen.Address(u)
+	return errors.Is(err, syscall.ECONNREFUSED) ||
+		network == "unix" && errors.Is(err, fs.ErrNotExist)
+}

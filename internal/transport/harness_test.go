@@ -1,0 +1,248 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"leasehold.dev/internal/listen"
+)
+
+// patience bounds every wait of the tests. It is no claim about speed.
+const patience = 30 * time.Second
+
+// recorder is a Handler that notes what it is told.
+type recorder struct {
+	got         chan string // messages
+	unreachable chan uint64
+	gone        chan uint64
+	removed     chan uint64
+
+	admit    atomic.Pointer[error]
+	hold     atomic.Pointer[chan struct{}] // Receive waits for it
+	echo     atomic.Pointer[Transport]     // Receive sends back through it
+	snapshot func(
+		ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
+	) error
+}
+
+func newRecorder() *recorder {
+	return &recorder{
+		got:         make(chan string, 1<<17),
+		unreachable: make(chan uint64, 1<<10),
+		gone:        make(chan uint64, 1<<10),
+		removed:     make(chan uint64, 1<<10),
+	}
+}
+
+func (r *recorder) Admit(uint64) error {
+	if err := r.admit.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (r *recorder) Receive(from uint64, data []byte) {
+	if t := r.echo.Load(); t != nil {
+		t.Send(from, bytesMessage(data))
+		return
+	}
+	if hold := r.hold.Load(); hold != nil {
+		<-*hold
+	}
+	r.got <- string(data)
+}
+
+func (r *recorder) Unreachable(m uint64) { r.unreachable <- m }
+func (r *recorder) Gone(m uint64)        { r.gone <- m }
+func (r *recorder) Removed(m uint64)     { r.removed <- m }
+func (r *recorder) Describe() []byte     { return []byte("we are three") }
+
+func (r *recorder) Snapshot(
+	ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
+) error {
+	return r.snapshot(ctx, from, header, next)
+}
+
+// member is a transport with its door.
+type member struct {
+	*Transport
+	*recorder
+	tb   testing.TB
+	mux  *listen.Mux
+	url  url.URL
+	log  *lines
+	once sync.Once
+}
+
+// options are for the few tests that need others.
+type options struct {
+	cluster        uint64
+	url            url.URL
+	server, client *tls.Config
+}
+
+var processes atomic.Uint64
+
+// start starts a member that ends with the test.
+func start(tb testing.TB, id uint64, o options) *member {
+	tb.Helper()
+	if o.url.Scheme == "" {
+		o.url = url.URL{Scheme: "http", Host: "127.0.0.1:0"}
+	}
+	l, err := listen.Listen(context.Background(), o.url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if o.url.Scheme == "http" || o.url.Scheme == "https" {
+		o.url.Host = l.Addr().String()
+	}
+	m := &member{recorder: newRecorder(), tb: tb, url: o.url, log: new(lines)}
+	m.Transport = New(Config{
+		Cluster: max(o.cluster, 1), Self: id, Process: processes.Add(1), TLS: o.client,
+		Handler: m.recorder, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
+	})
+	m.open(l, o.server)
+	tb.Cleanup(m.stop)
+	return m
+}
+
+// open serves the member on l.
+func (m *member) open(l net.Listener, conf *tls.Config) {
+	mux := listen.NewMux(listen.MuxOptions{})
+	m.mux = mux
+	served := make(chan error, 2)
+	go func() { served <- mux.Serve(l, conf) }()
+	go func() { served <- m.Serve(mux.GRPC()) }()
+	m.tb.Cleanup(func() {
+		m.stop()
+		for range 2 {
+			if err := <-served; err != nil {
+				m.tb.Errorf("serve: %v", err)
+			}
+		}
+	})
+}
+
+func (m *member) stop() {
+	m.once.Do(func() {
+		_ = m.mux.Close()
+		if err := m.Close(); err != nil {
+			m.tb.Errorf("close: %v", err)
+		}
+	})
+}
+
+func (m *member) peer(id uint64) Peer { return Peer{ID: id, URLs: []url.URL{m.url}} }
+
+// pair starts members 1 and 2 that know each other, and waits for both
+// connections.
+func pair(tb testing.TB, o options) (a, b *member) {
+	tb.Helper()
+	a, b = start(tb, 1, o), start(tb, 2, o)
+	a.Update([]Peer{a.peer(1), b.peer(2)})
+	b.Update([]Peer{a.peer(1), b.peer(2)})
+	a.meet(b, "hello")
+	b.meet(a, "hello")
+	return a, b
+}
+
+// meet sends a message to b and waits for it.
+func (m *member) meet(b *member, text string) {
+	m.tb.Helper()
+	m.Send(b.cfg.Self, bytesMessage(text))
+	if got := want(m.tb, b.got); got != text {
+		m.tb.Fatalf("received %q, want %q", got, text)
+	}
+}
+
+// want waits for the next value.
+func want[T any](tb testing.TB, c <-chan T) T {
+	tb.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		tb.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+// never fails if there is a value.
+func never[T any](tb testing.TB, what string, c <-chan T) {
+	tb.Helper()
+	select {
+	case v := <-c:
+		tb.Errorf("%s: %v", what, v)
+	default:
+	}
+}
+
+// until polls a condition that nothing announces.
+func until(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.After(patience)
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			tb.Fatalf("still not: %s", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// pause lets d pass, for tests that show that something does not happen.
+func pause(d time.Duration) { <-time.After(d) }
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), word)
+}
+
+// noLeaks checks, after everything else of the test, that no goroutine is left.
+func noLeaks(tb testing.TB) {
+	before := goleak.IgnoreCurrent()
+	tb.Cleanup(func() {
+		if err := goleak.Find(before); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+// chunks is a source of n chunks for SendSnapshot.
+func chunks(n, size int) func() ([]byte, error) {
+	i := 0
+	return func() ([]byte, error) {
+		if i == n {
+			return nil, io.EOF
+		}
+		i++
+		return bytes.Repeat([]byte{byte(i)}, size), nil
+	}
+}

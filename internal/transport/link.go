@@ -1,0 +1,345 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+const (
+	// After a connection has broken the next dialing is at once; after a failure, or
+	// if connections break again and again before they are steadyAfter old, it
+	// is after a pause that doubles between the bounds. The least is short: a
+	// connection to a process that is being killed may be accepted in its last
+	// moment, and only the next one is refused.
+	minPause    = 2 * time.Millisecond
+	maxPause    = 500 * time.Millisecond
+	steadyAfter = time.Second
+
+	// A receiver says "alive" once an aliveInterval. When none has come in
+	// maxMisses of them, the connection was cut silently.
+	aliveInterval = time.Second
+	maxMisses     = 5
+)
+
+// errSilent means that a connection is there and its other end is not.
+var errSilent = errors.New("transport: the member has not answered for seconds")
+
+// errReplaced ends a stream in favor of a newer one of the same member.
+var errReplaced = errors.New("transport: the member has opened a newer stream")
+
+// A link is the way to one other member at fixed URLs: its queue, its
+// connection, and what is known of its process.
+type link struct {
+	t      *Transport
+	id     uint64
+	urls   []url.URL
+	ctx    context.Context
+	cancel context.CancelFunc
+	filled chan struct{} // the queue has something; room for one
+	lost   chan struct{} // Unreachable is due; room for one
+	redial chan struct{} // do not wait any longer; room for one
+	first  int           // the URL that was good last; of run
+
+	mu    sync.Mutex
+	queue queue
+	since time.Time // of the connection; zero: none
+	// process answered last, previous before it; 0: none. gone: Gone was reported
+	// of process. reached: these URLs have led to the member, so that a refusal
+	// there means something.
+	process, previous uint64
+	gone, reached     bool
+	told              map[string]bool // kinds of failures in the log since the connection broke
+}
+
+// newLink makes a link; old, which may be nil, is what it replaces.
+func newLink(t *Transport, p Peer, old *link) *link {
+	l := &link{
+		t: t, id: p.ID, urls: p.URLs,
+		filled: make(chan struct{}, 1),
+		lost:   make(chan struct{}, 1),
+		redial: make(chan struct{}, 1),
+		told:   make(map[string]bool),
+	}
+	l.ctx, l.cancel = context.WithCancel(t.ctx)
+	if old != nil {
+		old.mu.Lock()
+		l.process, l.previous, l.gone = old.process, old.previous, old.gone
+		old.mu.Unlock()
+	}
+	return l
+}
+
+func (l *link) start() {
+	if l.process != 0 {
+		wake(l.lost) // with the queue of the link before
+	}
+	l.t.wg.Go(l.run)
+	l.t.wg.Go(l.report)
+}
+
+// wake makes a channel with room for one readable.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) send(m Message) {
+	l.mu.Lock()
+	kept := l.queue.push(m, connectedLimits)
+	if l.since.IsZero() && l.queue.trim(idleLimits) {
+		kept = false
+	}
+	l.mu.Unlock()
+	if !kept {
+		wake(l.lost)
+	}
+	wake(l.filled)
+}
+
+// report tells the handler of losses, so that Send and the writer do not wait
+// for it.
+func (l *link) report() {
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-l.lost:
+			l.t.cfg.Handler.Unreachable(l.id)
+		}
+	}
+}
+
+// run keeps the member connected.
+func (l *link) run() {
+	var pause time.Duration
+	short := 0 // connections in a row that lived shortly
+	for l.ctx.Err() == nil {
+		c, err := l.connect()
+		if err == nil {
+			began := time.Now()
+			err = l.carry(c)
+			if pause = 0; time.Since(began) > steadyAfter {
+				short = 0
+			} else if short++; short > 1 {
+				pause = minPause << min(short, 8)
+			}
+		}
+		l.failed(err)
+		if errors.Is(err, ErrRemoved) {
+			pause = maxPause
+		}
+		l.wait(pause)
+		pause = min(max(2*pause, minPause), maxPause)
+	}
+}
+
+// wait sleeps for about d, not if there is news.
+func (l *link) wait(d time.Duration) {
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-l.ctx.Done():
+	case <-l.redial:
+	case <-timer.C:
+	}
+}
+
+// outbound is one connection that carries messages to the member.
+type outbound struct {
+	session session
+	stream  grpc.ClientStream
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+}
+
+// errRefused means that nobody listens at any URL of the member.
+type errRefused struct{ error }
+
+// connect tries each URL once.
+func (l *link) connect() (*outbound, error) {
+	var firstErr error
+	refused := len(l.urls) > 0
+	for i := range l.urls {
+		at := (l.first + i) % len(l.urls)
+		c, err := l.try(l.urls[at])
+		if err == nil {
+			l.first = at
+			return c, nil
+		}
+		refused = refused && isRefused(err, l.urls[at])
+		if firstErr == nil || errors.Is(err, ErrRemoved) {
+			firstErr = err
+		}
+		if l.ctx.Err() != nil {
+			break
+		}
+	}
+	if firstErr == nil {
+		firstErr = errors.New("transport: the member has no URL")
+	}
+	if refused {
+		firstErr = errRefused{firstErr}
+	}
+	return nil, firstErr
+}
+
+// try connects to u and opens the stream.
+func (l *link) try(u url.URL) (*outbound, error) {
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	timer := time.AfterFunc(helloTimeout, func() { cancel(errSilent) })
+	defer timer.Stop()
+	s, err := connect(ctx, u, l.t.cfg.TLS)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	stream, process, err := l.t.greet(ctx, s, l.id, &messagesDesc)
+	if !timer.Stop() {
+		err = errSilent
+	}
+	if err != nil {
+		cancel(nil)
+		s.close()
+		return nil, err
+	}
+	if l.saw(process) {
+		cancel(nil)
+		s.close()
+		return nil, errors.New("transport: an earlier process answers")
+	}
+	return &outbound{session: s, stream: stream, ctx: ctx, cancel: cancel}, nil
+}
+
+// greet opens a stream to a member and returns the process that accepted it.
+func (t *Transport) greet(
+	ctx context.Context, s session, to uint64, desc *grpc.StreamDesc,
+) (grpc.ClientStream, uint64, error) {
+	h := hello{cluster: t.cfg.Cluster, from: t.cfg.Self, to: to, process: t.cfg.Process}
+	stream, err := s.NewStream(h.context(ctx), desc, "/"+serviceName+"/"+desc.StreamName)
+	if err != nil {
+		return nil, 0, err
+	}
+	md, err := stream.Header()
+	if err == nil {
+		if process, ok := readAnswer(md); ok {
+			return stream, process, nil
+		}
+	}
+	if err := stream.RecvMsg(new(blob)); err != nil {
+		return nil, 0, heard(err, stream.Trailer())
+	}
+	return nil, 0, errors.New("transport: the answer does not name a process")
+}
+
+// carry moves messages from the queue to c until that breaks, and says why.
+func (l *link) carry(c *outbound) error {
+	defer c.session.close()
+	defer c.cancel(nil)
+	l.connected()
+	defer l.disconnected()
+
+	misses := new(atomic.Int32)
+	broken := make(chan error, 1)
+	l.t.wg.Go(func() { broken <- c.listen(misses) })
+	l.t.wg.Go(func() { c.watch(misses) })
+
+	var batch []Message
+	for {
+		select {
+		case err := <-broken:
+			return err
+		case <-l.filled:
+		}
+		for {
+			batch = l.take(batch[:0])
+			if len(batch) == 0 {
+				break
+			}
+			if err := l.write(c, batch); err != nil {
+				if !errors.Is(err, io.EOF) {
+					c.cancel(err)
+				}
+				// The reader knows more: what the other side said, or why we gave up.
+				return <-broken
+			}
+		}
+	}
+}
+
+// watch gives c up when nothing has come for too long. It counts beats of its own
+// and does not compare times: after this process itself was stopped, the first
+// beat must not condemn a member whose answers wait to be read.
+func (c *outbound) watch(misses *atomic.Int32) {
+	ticker := time.NewTicker(aliveInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-ticker.C:
+			if misses.Add(1) > maxMisses {
+				c.cancel(errSilent)
+				return
+			}
+		}
+	}
+}
+
+// listen waits for the end of the stream and notes each "alive".
+func (c *outbound) listen(misses *atomic.Int32) error {
+	for {
+		if err := c.stream.RecvMsg(new(blob)); err != nil {
+			if cause := context.Cause(c.ctx); cause != nil {
+				return cause
+			}
+			return heard(err, c.stream.Trailer())
+		}
+		misses.Store(0)
+	}
+}
+
+func (l *link) take(dst []Message) []Message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.take(dst, frameTarget)
+}
+
+// write sends batch in one frame, or in more if the messages are larger than
+// they said.
+func (l *link) write(c *outbound, batch []Message) error {
+	defer clear(batch)
+	for len(batch) > 0 {
+		size := 0
+		for _, m := range batch {
+			size += m.Size() + lengthSize
+		}
+		frame := newFrame(size)
+		for len(batch) > 0 && !frame.full() {
+			if size, ok := frame.add(batch[0]); !ok {
+				l.t.log.Error("message dropped", "member", l.name(), "error", tooLarge(size))
+				wake(l.lost)
+			}
+			batch = batch[1:]
+		}
+		if frame.empty() {
+			continue
+		}
+		if err := c.stream.SendMsg(frame.seal()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package transport
+
+// limits bounds a queue.
+type limits struct{ count, bytes int }
+
+// Bounds of the queue to one member. Raft has a bound of its own on what it
+// sends without an answer; these are for when that fails, and for other traffic.
+// While there is no connection only the newest are kept, for the first moment of
+// the next one: a vote that waits for the dialing, but no old heartbeats.
+var (
+	connectedLimits = limits{count: 1 << 14, bytes: 64 << 20}
+	idleLimits      = limits{count: 64, bytes: 1 << 20}
+)
+
+// A queue holds messages in the order of pushing. It is not safe for concurrent
+// use.
+type queue struct {
+	items []queued // from head on
+	head  int
+	bytes int
+}
+
+type queued struct {
+	m    Message
+	size int
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }
+
+// push appends m and reports true, if the queue stays within lim; one message
+// has room in an empty queue whatever its size.
+func (q *queue) push(m Message, lim limits) bool {
+	size := m.Size()
+	if n := q.len(); n > 0 && (n >= lim.count || q.bytes+size > lim.bytes) {
+		return false
+	}
+	q.items = append(q.items, queued{m, size})
+	q.bytes += size
+	return true
+}
+
+// pop takes the first message. The queue must not be empty.
+func (q *queue) pop() Message {
+	first := q.items[q.head]
+	q.items[q.head] = queued{}
+	q.head++
+	q.bytes -= first.size
+	switch {
+	case q.head == len(q.items):
+		q.items, q.head = q.items[:0], 0
+	case q.head >= 256 && q.head > len(q.items)/2:
+		// A queue that never runs empty must not grow without end.
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	return first.m
+}
+
+// take moves messages of about size bytes, at least one, to dst.
+func (q *queue) take(dst []Message, size int) []Message {
+	for left := size; q.len() > 0; {
+		next := q.items[q.head].size + lengthSize
+		if next > left && left < size {
+			break
+		}
+		left -= next
+		dst = append(dst, q.pop())
+	}
+	return dst
+}
+
+// trim drops the oldest until the queue is within lim, and reports whether there
+// were any. One message may stay whatever its size.
+func (q *queue) trim(lim limits) bool {
+	before := q.len()
+	for q.len() > 1 && (q.len() > lim.count || q.bytes > lim.bytes) {
+		q.pop()
+	}
+	return q.len() < before
+}

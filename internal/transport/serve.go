@@ -1,0 +1,183 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// serviceName is the first part of each method's path.
+const serviceName = "leasehold.transport.v1"
+
+var (
+	messagesDesc = grpc.StreamDesc{
+		StreamName: "Messages", ClientStreams: true, ServerStreams: true,
+		Handler: func(srv any, stream grpc.ServerStream) error {
+			return srv.(*Transport).serveMessages(stream)
+		},
+	}
+	snapshotDesc = grpc.StreamDesc{
+		StreamName: "Snapshot", ClientStreams: true,
+		Handler: func(srv any, stream grpc.ServerStream) error {
+			return srv.(*Transport).serveSnapshot(stream)
+		},
+	}
+	describeDesc = grpc.MethodDesc{MethodName: "Describe", Handler: serveDescribe}
+
+	service = grpc.ServiceDesc{
+		ServiceName: serviceName,
+		HandlerType: (*any)(nil),
+		Methods:     []grpc.MethodDesc{describeDesc},
+		Streams:     []grpc.StreamDesc{messagesDesc, snapshotDesc},
+	}
+)
+
+// An inbound is one stream of another member's messages.
+type inbound struct {
+	from, process uint64
+	stream        grpc.ServerStream
+	done          chan struct{} // no more messages come of it
+
+	once  sync.Once
+	ended chan struct{}
+	why   error // set before ended is closed
+}
+
+// end ends the stream; the other side gets the first err.
+func (in *inbound) end(err error) {
+	in.once.Do(func() {
+		in.why = err
+		close(in.ended)
+	})
+}
+
+// welcome checks who opens a stream, and whether it may.
+func (t *Transport) welcome(ctx context.Context) (hello, error) {
+	h, err := readHello(ctx)
+	switch {
+	case err != nil:
+		return h, err
+	case h.cluster != t.cfg.Cluster:
+		return h, fmt.Errorf("the stream is of cluster %x, this member of cluster %x",
+			h.cluster, t.cfg.Cluster)
+	case h.to != t.cfg.Self:
+		return h, fmt.Errorf("the stream is for member %x, this is member %x; "+
+			"the peer URL leads to the wrong one", h.to, t.cfg.Self)
+	case h.from == t.cfg.Self:
+		return h, fmt.Errorf("member %x talks to itself; two processes have one identity", h.from)
+	}
+	return h, t.cfg.Handler.Admit(h.from)
+}
+
+// serveMessages is one stream of Messages: the peer sends frames, we answer with
+// our process and then with an empty message once an aliveInterval.
+func (t *Transport) serveMessages(stream grpc.ServerStream) error {
+	h, err := t.welcome(stream.Context())
+	if err != nil {
+		t.log.Debug("stream refused", "member", memberName(h.from), "error", err)
+		return say(stream, err)
+	}
+	in := &inbound{
+		from: h.from, process: h.process, stream: stream,
+		done: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if err := t.enter(in); err != nil {
+		return say(stream, err)
+	}
+	broken := make(chan error, 1)
+	t.wg.Go(func() {
+		defer close(in.done)
+		broken <- t.receive(in)
+	})
+	err = in.keepAlive(t.cfg.Process, broken)
+	t.leave(in)
+	return err
+}
+
+// keepAlive answers until the stream ends.
+func (in *inbound) keepAlive(process uint64, broken <-chan error) error {
+	if err := in.stream.SendHeader(answer(process)); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(aliveInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-broken:
+			return err
+		case <-in.ended:
+			return say(in.stream, in.why)
+		case <-ticker.C:
+			if err := in.stream.SendMsg(new(blob)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// enter makes in the stream of its member, after the one before it has ended.
+func (t *Transport) enter(in *inbound) error {
+	t.mu.Lock()
+	before := t.inbound[in.from]
+	t.inbound[in.from] = in
+	l := t.links[in.from]
+	t.mu.Unlock()
+	if before != nil {
+		before.end(errReplaced)
+		<-before.done
+	}
+	var err error
+	if l != nil {
+		if l.saw(in.process) {
+			err = fmt.Errorf("process %x of member %x has ended", in.process, in.from)
+		}
+		wake(l.redial) // whoever dials also listens
+	}
+	// Update may have asked whom to let in before it could see this stream.
+	if err == nil {
+		err = t.cfg.Handler.Admit(in.from)
+	}
+	if err != nil {
+		close(in.done)
+		t.leave(in)
+	}
+	return err
+}
+
+// leave forgets in. If its member is waited for, now is the time to look
+// whether it is still there.
+func (t *Transport) leave(in *inbound) {
+	t.mu.Lock()
+	if t.inbound[in.from] == in {
+		delete(t.inbound, in.from)
+	}
+	l := t.links[in.from]
+	t.mu.Unlock()
+	if l != nil {
+		wake(l.redial)
+	}
+}
+
+// receive hands over messages until the stream ends.
+func (t *Transport) receive(in *inbound) error {
+	for {
+		var frame blob
+		if err := in.stream.RecvMsg(&frame); err != nil {
+			return err
+		}
+		rest, err := open(frame.data)
+		for err == nil && len(rest) > 0 {
+			var message []byte
+			if message, rest, err = cut(rest); err == nil {
+				t.cfg.Handler.Receive(in.from, message)
+			}
+		}
+		if err != nil {
+			t.log.Error("stream ended", "member", memberName(in.from), "error", err)
+			return say(in.stream, err)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"google.golang.org/grpc"
+)
+
+// maxHeader bounds the header of a snapshot.
+const maxHeader = 1 << 20
+
+// SendSnapshot sends header, of at most 1 MiB, and the chunks that next yields
+// until io.EOF, on a connection of its own. It returns nil when the other side's
+// handler has said that it has all, a *RemoteError when that says otherwise, and
+// next's own error when next fails (the other side sees a break). A chunk is used
+// until the next call of next; 256 KiB to 1 MiB is a good size.
+func (t *Transport) SendSnapshot(
+	ctx context.Context, to uint64, header []byte, next func() ([]byte, error),
+) error {
+	l := t.link(to)
+	if l == nil {
+		return ErrUnknown
+	}
+	if len(header) > maxHeader {
+		return tooLarge(len(header))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	unhook := context.AfterFunc(l.ctx, func() {
+		if t.ctx.Err() != nil {
+			cancel(ErrClosed)
+		} else {
+			cancel(ErrUnknown)
+		}
+	})
+	defer unhook()
+	s, stream, err := l.openSnapshot(ctx)
+	if err == nil {
+		defer s.close()
+		err = pour(stream, header, next)
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// openSnapshot opens a stream at the first URL that works.
+func (l *link) openSnapshot(ctx context.Context) (s session, stream grpc.ClientStream, err error) {
+	err = fmt.Errorf("transport: member %s has no URL", l.name())
+	for _, u := range l.urls {
+		if s, err = connect(ctx, u, l.t.cfg.TLS); err != nil {
+			continue
+		}
+		if stream, _, err = l.t.greet(ctx, s, l.id, &snapshotDesc); err == nil {
+			return s, stream, nil
+		}
+		s.close()
+	}
+	return s, nil, err
+}
+
+// pour sends all and waits for the verdict.
+func pour(stream grpc.ClientStream, header []byte, next func() ([]byte, error)) error {
+	for chunk, err := header, error(nil); ; chunk, err = next() {
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err // the caller's cancel breaks the stream
+		}
+		frame, err := single(chunk)
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(frame); errors.Is(err, io.EOF) {
+			break // it has ended, and RecvMsg knows why
+		} else if err != nil {
+			return err
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if err := stream.RecvMsg(new(blob)); err != nil {
+		return heard(err, stream.Trailer())
+	}
+	return nil
+}
+
+// serveSnapshot is one stream of Snapshot.
+func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
+	h, err := t.welcome(stream.Context())
+	if err != nil {
+		return say(stream, err)
+	}
+	if err := stream.SendHeader(answer(t.cfg.Process)); err != nil {
+		return err
+	}
+	next := func() ([]byte, error) {
+		var frame blob
+		if err := stream.RecvMsg(&frame); err != nil {
+			return nil, err // io.EOF only when the sender has said that it is the end
+		}
+		return unwrap(frame.data)
+	}
+	header, err := next()
+	if err == nil {
+		err = t.cfg.Handler.Snapshot(stream.Context(), h.from, header, next)
+	}
+	if err != nil {
+		return say(stream, err)
+	}
+	return stream.SendMsg(new(blob))
+}
+
+// Describe asks the member that listens at u who the members are, without being
+// one: see [Handler.Describe]. conf is as in Config.TLS.
+func Describe(ctx context.Context, u url.URL, conf *tls.Config) ([]byte, error) {
+	s, err := connect(ctx, u, conf)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	reply := new(blob)
+	err = s.Invoke(ctx, "/"+serviceName+"/"+describeDesc.MethodName, new(blob), reply)
+	return reply.data, err
+}
+
+func serveDescribe(
+	srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+) (any, error) {
+	if err := decode(new(blob)); err != nil {
+		return nil, err
+	}
+	return &blob{data: srv.(*Transport).cfg.Handler.Describe()}, nil
+}

@@ -1,0 +1,182 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+)
+
+// result is what the receiving handler saw.
+type result struct {
+	from   uint64
+	header string
+	bytes  int
+	sum    []byte
+	err    error
+}
+
+// collect makes m receive snapshots and returns what came.
+func collect(m *member, verdict error) <-chan result {
+	results := make(chan result, 1)
+	m.snapshot = func(
+		_ context.Context, from uint64, header []byte, next func() ([]byte, error),
+	) error {
+		r := result{from: from, header: string(header)}
+		for r.err == nil {
+			var chunk []byte
+			chunk, r.err = next()
+			r.sum = append(r.sum, chunk...)
+		}
+		r.bytes = len(r.sum)
+		results <- r
+		if errors.Is(r.err, io.EOF) {
+			return verdict
+		}
+		return r.err
+	}
+	return results
+}
+
+// Goal: a snapshot of many chunks, of one, and of none arrives whole, with its
+// header, while messages pass it. Method: compare with the source read again.
+func TestSnapshot(t *testing.T) {
+	noLeaks(t)
+	a, b := pair(t, options{})
+	results := collect(b, nil)
+	for _, n := range []int{0, 1, 64} {
+		if err := a.SendSnapshot(t.Context(), 2, []byte("header"), chunks(n, 256<<10)); err != nil {
+			t.Fatal(err)
+		}
+		r := want(t, results)
+		if r.from != 1 || r.header != "header" || !errors.Is(r.err, io.EOF) {
+			t.Errorf("from %d, header %q, end %v", r.from, r.header, r.err)
+		}
+		var all []byte
+		next := chunks(n, 256<<10)
+		for chunk, err := next(); err == nil; chunk, err = next() {
+			all = append(all, chunk...)
+		}
+		if !bytes.Equal(all, r.sum) {
+			t.Errorf("%d chunks: %d bytes, want the %d that were sent", n, len(r.sum), len(all))
+		}
+	}
+	a.meet(b, "after")
+}
+
+// Goal: the receiver's error reaches the sender, in words, whether it comes at
+// the end or in the middle; and the sender does not go on with what nobody wants.
+func TestSnapshotRefused(t *testing.T) {
+	a, b := pair(t, options{})
+	collect(b, errors.New("the disk is full"))
+	err := a.SendSnapshot(t.Context(), 2, nil, chunks(3, 10))
+	if remote := new(RemoteError); !errors.As(err, &remote) || remote.Text != "the disk is full" {
+		t.Errorf("at the end: %v", err)
+	}
+	b.snapshot = func(
+		_ context.Context, _ uint64, _ []byte, next func() ([]byte, error),
+	) error {
+		if _, err := next(); err != nil {
+			return err
+		}
+		return errors.New("too old")
+	}
+	endless := func() ([]byte, error) { return make([]byte, 1<<20), nil }
+	err = a.SendSnapshot(t.Context(), 2, nil, endless)
+	if remote := new(RemoteError); !errors.As(err, &remote) || remote.Text != "too old" {
+		t.Errorf("in the middle: %v", err)
+	}
+}
+
+// Goal: a break in the middle is an error at both ends, and never looks like an
+// end. Method: break by each who can: the source fails, the caller gives up, the
+// connection is cut, the member leaves, either side closes.
+func TestSnapshotBreaks(t *testing.T) {
+	stop := errors.New("cannot read the disk")
+	for _, c := range []struct {
+		name string
+		act  func(a, b *member, f *forwarder, cancel func()) error
+		want error
+	}{
+		{"source", func(*member, *member, *forwarder, func()) error { return stop }, stop},
+		{"caller", func(_, _ *member, _ *forwarder, cancel func()) error {
+			cancel()
+			return nil
+		}, context.Canceled},
+		{"cut", func(_, _ *member, f *forwarder, _ func()) error {
+			f.cut()
+			return nil
+		}, nil},
+		{"left", func(a, _ *member, _ *forwarder, _ func()) error {
+			a.Update(nil)
+			return nil
+		}, ErrUnknown},
+		{"closed", func(a, _ *member, _ *forwarder, _ func()) error {
+			a.cancel()
+			return nil
+		}, ErrClosed},
+		{"receiver", func(_, b *member, _ *forwarder, _ func()) error {
+			b.server.Stop()
+			return nil
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			noLeaks(t)
+			a, b := start(t, 1, options{}), start(t, 2, options{})
+			f := forward(t, b.url.Host)
+			a.Update([]Peer{{ID: 2, URLs: f.urls()}})
+			results := collect(b, nil)
+			inner, started := b.snapshot, make(chan struct{})
+			b.snapshot = func(
+				ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
+			) error {
+				close(started)
+				return inner(ctx, from, header, next)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			n := 0
+			err := a.SendSnapshot(ctx, 2, []byte("h"), func() ([]byte, error) {
+				if n++; n == 3 {
+					want(t, started)
+					if err := c.act(a, b, f, cancel); err != nil {
+						return nil, err
+					}
+				}
+				return make([]byte, 1<<10), nil // without end, but for the break
+			})
+			if err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("the sender got %v, want %v", err, c.want)
+			}
+			if remote := new(RemoteError); errors.As(err, &remote) {
+				t.Errorf("a break is taken for an answer: %v", err)
+			}
+			if r := want(t, results); r.err == nil || errors.Is(r.err, io.EOF) {
+				t.Errorf("the receiver got %v", r.err)
+			}
+		})
+	}
+}
+
+// Goal: what cannot be sent is told without sending; a chunk may be as large as a
+// message.
+func TestSnapshotSizes(t *testing.T) {
+	a, b := pair(t, options{})
+	results := collect(b, nil)
+	if err := a.SendSnapshot(t.Context(), 2, make([]byte, maxHeader+1), chunks(0, 0)); err == nil {
+		t.Error("a header above the limit was sent")
+	}
+	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, MaxMessage)); err != nil {
+		t.Error(err)
+	}
+	if r := want(t, results); r.bytes != MaxMessage {
+		t.Errorf("%d bytes arrived", r.bytes)
+	}
+	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, MaxMessage+1)); err == nil {
+		t.Error("a chunk above the limit was sent")
+	}
+	if r := want(t, results); errors.Is(r.err, io.EOF) {
+		t.Error("the receiver took the break for the end")
+	}
+}

@@ -1,0 +1,94 @@
+package transport
+
+import (
+	"net/url"
+	"testing"
+
+	"leasehold.dev/internal/listen"
+)
+
+// secrets are the two configurations of a member with a certificate of its own
+// that believes only what trusted names; "" is itself, "nobody" is no check.
+func secrets(t *testing.T, trusted string) (o options, file string) {
+	t.Helper()
+	made, err := listen.TLS{Auto: true}.SelfSigned(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := made
+	if trusted != "nobody" {
+		if trusted == "" {
+			trusted = made.CertFile // it is its own authority
+		}
+		conf = listen.TLS{CertFile: made.CertFile, KeyFile: made.KeyFile, TrustedCAFile: trusted}
+	}
+	if o.server, err = conf.Server(); err != nil {
+		t.Fatal(err)
+	}
+	if o.client, err = conf.Client(); err != nil {
+		t.Fatal(err)
+	}
+	o.url = url.URL{Scheme: "https", Host: "127.0.0.1:0"}
+	return o, made.CertFile
+}
+
+// Goal: members that trust the same authority, or that agreed to trust nobody,
+// reach each other, with messages, snapshots and questions; a death is noticed
+// as it is without TLS.
+func TestTLS(t *testing.T) {
+	for _, trusted := range []string{"", "nobody"} {
+		noLeaks(t)
+		o, _ := secrets(t, trusted)
+		a, b := pair(t, o)
+		results := collect(b, nil)
+		if err := a.SendSnapshot(t.Context(), 2, nil, chunks(3, 1<<20)); err != nil {
+			t.Error(err)
+		}
+		if r := want(t, results); r.bytes != 3<<20 {
+			t.Errorf("%d bytes", r.bytes)
+		}
+		if got, err := Describe(t.Context(), b.url, o.client); err != nil || len(got) == 0 {
+			t.Errorf("%q, %v", got, err)
+		}
+		b.stop()
+		if want(t, a.gone) != 2 {
+			t.Error("wrong member")
+		}
+	}
+}
+
+// Goal: one that the listener does not trust gets nothing through, nor does one
+// that does not trust the listener, that speaks plain text, or that asks for TLS
+// without having any; each is told in the log, none takes it for a death.
+func TestTLSRefused(t *testing.T) {
+	ours, file := secrets(t, "")
+	theirs, _ := secrets(t, "")
+	believer, _ := secrets(t, file) // trusts us; we do not know it
+	b := start(t, 2, ours)
+	plain := b.peer(2)
+	plain.URLs[0].Scheme = "http"
+	for name, c := range map[string]struct {
+		o    options
+		to   Peer
+		word string
+	}{
+		"listener not trusted": {theirs, b.peer(2), "certificate"},
+		"dialer not trusted":   {believer, b.peer(2), "no connection"}, // or only a reset
+		"plain":                {options{}, plain, "no connection"},
+		"no configuration":     {options{}, b.peer(2), "needs a TLS configuration"},
+	} {
+		a := start(t, 1, c.o)
+		a.Update([]Peer{c.to})
+		a.Send(2, bytesMessage("x"))
+		until(t, name, func() bool { return a.log.count(c.word) > 0 })
+		if _, err := Describe(t.Context(), c.to.URLs[0], c.o.client); err == nil {
+			t.Errorf("%s: got an answer", name)
+		}
+		if _, ok := a.Since(2); ok {
+			t.Errorf("%s: connected", name)
+		}
+		never(t, name, a.gone)
+		never(t, name, b.got)
+		a.stop()
+	}
+}

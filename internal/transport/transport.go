@@ -1,0 +1,264 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// These errors can be returned by several calls.
+var (
+	// ErrRemoved means that a member is no longer part of the cluster. Handler.Admit
+	// returns it to keep a member out for good, and SendSnapshot, when the other
+	// side says so of this member.
+	ErrRemoved = errors.New("transport: the member was removed from the cluster")
+	// ErrUnknown means that the last Update did not name the member.
+	ErrUnknown = errors.New("transport: no such member")
+	// ErrClosed means that Close was called.
+	ErrClosed = errors.New("transport: closed")
+)
+
+// A RemoteError is what the other side answered; the connection was good.
+type RemoteError struct{ Text string }
+
+// Error implements error.
+func (e *RemoteError) Error() string { return "transport: the other member says: " + e.Text }
+
+// MaxMessage is the largest message, and the largest chunk of a snapshot, in
+// bytes. A larger one is dropped, with a line in the log.
+const MaxMessage = 64 << 20
+
+// A Message is anything that can be encoded. The transport encodes it on a
+// goroutine of its own, perhaps several times if it goes to several members, so
+// it must not change after Send.
+type Message interface {
+	// Size is about how many bytes AppendTo will append. Queues are bounded by
+	// it. It should be cheap: it is called by Send.
+	Size() int
+	// AppendTo appends the encoding to b and returns the result.
+	AppendTo(b []byte) []byte
+}
+
+// A Peer is another member and where it listens.
+type Peer struct {
+	ID   uint64
+	URLs []url.URL
+}
+
+// A Handler is told what arrives. Its methods are called from several
+// goroutines at once, never from inside a call to the transport. A method that
+// blocks holds up only what its comment says, and Close, which waits for all.
+type Handler interface {
+	// Admit says whether a member may send: nil, or ErrRemoved, or why not now
+	// (the other side will ask again). A member may be unknown here because it
+	// joined a moment ago. Asked when a stream begins and after each Update that
+	// changed something.
+	Admit(member uint64) error
+	// Receive gets one message. For each sender the calls are one after another,
+	// in the order of sending. To block is back-pressure: the sender's queue fills,
+	// then it drops. The handler may keep data.
+	Receive(from uint64, data []byte)
+	// Unreachable says that messages to member may have been lost: its connection
+	// broke, or its queue ran over. One call may stand for many messages.
+	Unreachable(member uint64)
+	// Gone says that the process that member was has ended for certain: a
+	// connection to or from it broke and a new one was refused at each of its URLs,
+	// or another process answers under its ID. Once for each process. Messages that
+	// the dead process sent before may still be received after it; those of a new
+	// process come later.
+	Gone(member uint64)
+	// Removed says that another member holds that this member was removed from
+	// the cluster (its Admit said ErrRemoved). Once for each connection that was
+	// refused or ended so; dialing goes on, slowly.
+	Removed(by uint64)
+	// Snapshot receives one snapshot: header is the sender's, and next yields the
+	// chunks, which the handler may keep, until io.EOF; any other error means that
+	// the rest will not come. The error returned goes to the sender as RemoteError;
+	// nil tells it that the snapshot is safe here. ctx ends with the connection
+	// and with Close.
+	Snapshot(ctx context.Context, from uint64, header []byte, next func() ([]byte, error)) error
+	// Describe answers, to one that perhaps is no member yet, who the members are.
+	Describe() []byte
+}
+
+// Config is what New takes. Cluster, Self, Process and Handler are required.
+type Config struct {
+	// Cluster and Self are the IDs of the cluster and of this member. A stream
+	// from another cluster, or one meant for another member, is refused with words.
+	Cluster, Self uint64
+	// Process is a random number, not 0, that tells this process from an earlier
+	// one of the same member.
+	Process uint64
+	// TLS is how to connect to https and unixs URLs (listen.TLS.Client makes it).
+	// The listener's side is the business of whoever calls Serve.
+	TLS     *tls.Config
+	Handler Handler
+	// Logger is told when a member's connection comes and goes. Default: none.
+	Logger *slog.Logger
+}
+
+// Transport is one member's end. Its methods may be called from several
+// goroutines.
+type Transport struct {
+	cfg    Config
+	log    *slog.Logger
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	server *grpc.Server
+	wg     sync.WaitGroup // goroutines that are not gRPC's
+
+	mu     sync.RWMutex
+	closed bool
+	links  map[uint64]*link
+	// inbound has the newest stream of each member that sends to us, whether it has
+	// a link or not.
+	inbound map[uint64]*inbound
+}
+
+// New returns a transport that knows no members yet, see [Transport.Update], and
+// receives nothing, see [Transport.Serve]. It panics if a required field of the
+// configuration is missing.
+func New(cfg Config) *Transport {
+	if cfg.Cluster == 0 || cfg.Self == 0 || cfg.Process == 0 || cfg.Handler == nil {
+		panic("transport: Cluster, Self, Process and Handler are required")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &Transport{
+		cfg: cfg, log: cfg.Logger,
+		links:   make(map[uint64]*link),
+		inbound: make(map[uint64]*inbound),
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.server = grpc.NewServer(serverOptions()...)
+	t.server.RegisterService(&service, t)
+	return t
+}
+
+// Update replaces the set of other members. It is cheap when nothing has
+// changed; Self may be among them and is passed over. Connections to members
+// that left, or whose URLs changed, are closed, and those that serve members
+// whom Admit no longer lets in. It does not wait for any of that.
+func (t *Transport) Update(peers []Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.isSameLocked(peers) {
+		return
+	}
+	next := make(map[uint64]*link, len(peers))
+	for _, p := range peers {
+		if p.ID == t.cfg.Self || next[p.ID] != nil {
+			continue
+		}
+		old := t.links[p.ID]
+		if old != nil && slices.Equal(old.urls, p.URLs) {
+			next[p.ID] = old
+			continue
+		}
+		next[p.ID] = newLink(t, Peer{ID: p.ID, URLs: slices.Clone(p.URLs)}, old)
+	}
+	for id, l := range t.links {
+		if next[id] != l {
+			l.cancel()
+		}
+	}
+	for id, l := range next {
+		if t.links[id] != l {
+			l.start()
+		}
+	}
+	t.links = next
+	t.wg.Go(t.admitAgain)
+}
+
+func (t *Transport) isSameLocked(peers []Peer) bool {
+	n := 0
+	for _, p := range peers {
+		if p.ID == t.cfg.Self {
+			continue
+		}
+		l := t.links[p.ID]
+		if l == nil || !slices.Equal(l.urls, p.URLs) {
+			return false
+		}
+		n++
+	}
+	return n == len(t.links)
+}
+
+// admitAgain ends the streams of those who may no longer send.
+func (t *Transport) admitAgain() {
+	t.mu.RLock()
+	streams := make([]*inbound, 0, len(t.inbound))
+	for _, in := range t.inbound {
+		streams = append(streams, in)
+	}
+	t.mu.RUnlock()
+	for _, in := range streams {
+		if err := t.cfg.Handler.Admit(in.from); err != nil {
+			in.end(err)
+		}
+	}
+}
+
+func (t *Transport) link(member uint64) *link {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.links[member]
+}
+
+// Send leaves m in the queue of a member and never blocks. If the queue is full,
+// m is dropped and Unreachable reported. While the member is not connected, only
+// the newest few messages are kept. What is sent to an unknown member is dropped.
+func (t *Transport) Send(to uint64, m Message) {
+	if l := t.link(to); l != nil {
+		l.send(m)
+	}
+}
+
+// Serve receives on l until Close, or until l is closed, then returns nil, or
+// until l fails. l yields connections whose TLS handshake is done, as
+// listen.Mux.GRPC does, or plain ones. Serve may be called for several listeners.
+func (t *Transport) Serve(l net.Listener) error {
+	err := t.server.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Since says since when this member has had a connection to another; ok is false
+// if it has none now.
+func (t *Transport) Since(member uint64) (since time.Time, ok bool) {
+	l := t.link(member)
+	if l == nil {
+		return time.Time{}, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.since, !l.since.IsZero()
+}
+
+// Close ends all connections, closes the listeners, and waits until every
+// goroutine has ended and no method of the handler runs any more: a handler that
+// blocks in Receive must let go when its owner stops. What is still queued is
+// dropped. It may be called again.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	t.closed = true
+	t.links = make(map[uint64]*link)
+	t.mu.Unlock()
+	t.cancel()
+	t.server.Stop()
+	t.wg.Wait()
+	return nil
+}

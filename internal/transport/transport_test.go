@@ -1,0 +1,456 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/listen"
+)
+
+// Goal: what is sent arrives in the order of sending, whole, from small to large,
+// and in far fewer frames than messages when many are sent at once. Method: send
+// numbered messages of several sizes both ways.
+func TestOrder(t *testing.T) {
+	noLeaks(t)
+	a, b := pair(t, options{})
+	const n = 5000
+	for i := range n {
+		a.Send(2, bytesMessage(fmt.Sprintf("%d %s", i, strings.Repeat("x", i%300))))
+		b.Send(1, bytesMessage(fmt.Sprint(i)))
+	}
+	for i := range n {
+		if got := want(t, b.got); got != fmt.Sprintf("%d %s", i, strings.Repeat("x", i%300)) {
+			t.Fatalf("message %d is %.20q", i, got)
+		}
+		if got := want(t, a.got); got != fmt.Sprint(i) {
+			t.Fatalf("message %d is %.20q", i, got)
+		}
+	}
+	never(t, "lost", a.unreachable)
+	if _, ok := a.Since(2); !ok {
+		t.Error("not connected")
+	}
+	if _, ok := a.Since(3); ok {
+		t.Error("connected to nobody")
+	}
+}
+
+// Goal: a message far above the size of a frame arrives, in its place; one above
+// the limit is dropped with a line in the log, and the next ones arrive; an empty
+// one is a message too.
+func TestLarge(t *testing.T) {
+	a, b := pair(t, options{})
+	large := bytes.Repeat([]byte("large"), 5<<20)
+	a.Send(2, bytesMessage("before"))
+	a.Send(2, bytesMessage(large))
+	a.Send(2, modest(make([]byte, MaxMessage+1)))
+	a.Send(2, bytesMessage(nil))
+	a.Send(2, bytesMessage("after"))
+	for _, text := range []string{"before", string(large), "", "after"} {
+		if got := want(t, b.got); got != text {
+			t.Fatalf("received %.20q of %d bytes, want %.20q", got, len(got), text)
+		}
+	}
+	if want(t, a.unreachable) != 2 || a.log.count("more than the largest") != 1 {
+		t.Error("the loss was not told")
+	}
+}
+
+// modest says that it is small.
+type modest []byte
+
+func (m modest) Size() int                { return 0 }
+func (m modest) AppendTo(b []byte) []byte { return append(b, m...) }
+
+// Goal: messages sent before there is a connection are kept, the newest few of
+// them, and the loss of the others is told.
+func TestIdle(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	a.Send(2, bytesMessage("to a stranger"))
+	nowhere := closedURL(t)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{nowhere}}})
+	for i := range idleLimits.count + 1 {
+		a.Send(2, bytesMessage(fmt.Sprint(i)))
+	}
+	if want(t, a.unreachable) != 2 {
+		t.Fatal("wrong member")
+	}
+	// The queue goes with the link when the URLs change, so the listener comes to
+	// the URL instead.
+	_ = b.mux.Close()
+	l, err := listen.Listen(t.Context(), nowhere)
+	if err != nil {
+		t.Skipf("the port was taken meanwhile: %v", err)
+	}
+	b.open(l, nil)
+	for i := range idleLimits.count {
+		if got := want(t, b.got); got != fmt.Sprint(i+1) {
+			t.Fatalf("received %q, want %d", got, i+1)
+		}
+	}
+	never(t, "gone before it was there", a.gone)
+}
+
+// closedURL is one that refuses.
+func closedURL(t *testing.T) url.URL {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	return url.URL{Scheme: "http", Host: l.Addr().String()}
+}
+
+// Goal: a member that stops is found gone, once, both through TCP and through a
+// socket file; when a new process of it starts, messages flow again, and that it
+// came is not told as another end. Method: stop and start at the same URL.
+func TestGoneAndBack(t *testing.T) {
+	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket's name
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for _, u := range []url.URL{
+		{Scheme: "http", Host: "127.0.0.1:0"},
+		{Scheme: "unix", Path: filepath.Join(dir, "b")},
+	} {
+		t.Run(u.Scheme, func(t *testing.T) {
+			noLeaks(t)
+			a, b := start(t, 1, options{}), start(t, 2, options{url: u})
+			a.Update([]Peer{b.peer(2)})
+			a.meet(b, "one")
+			b.stop()
+			if want(t, a.gone) != 2 || want(t, a.unreachable) != 2 {
+				t.Fatal("wrong member")
+			}
+			if _, ok := a.Since(2); ok {
+				t.Error("connected to the dead")
+			}
+			again := start(t, 2, options{url: b.url})
+			again.Update([]Peer{a.peer(1)})
+			a.meet(again, "two")
+			again.meet(a, "three")
+			never(t, "gone again", a.gone)
+			if n := a.log.count("no connection"); n > 4 {
+				t.Errorf("%d lines in the log for one break", n)
+			}
+			again.stop()
+			if want(t, a.gone) != 2 {
+				t.Fatal("wrong member")
+			}
+		})
+	}
+}
+
+// Goal: a new process under the ID of an old one means that the old one is gone,
+// even if nobody saw it go, and is told before its first message. Method: the new
+// one listens elsewhere and dials us while the old one's connections stand.
+func TestGoneByNewProcess(t *testing.T) {
+	a, _ := pair(t, options{})
+	again := start(t, 2, options{})
+	again.Update([]Peer{a.peer(1)})
+	again.meet(a, "anew")
+	select {
+	case <-a.gone:
+	default:
+		t.Error("not told before the first message")
+	}
+	never(t, "told twice", a.gone)
+}
+
+// Goal: a broken connection to a process that lives is mended and is no death.
+// Method: a forwarder in between, whose connections are cut.
+func TestBreakIsNotGone(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	f := forward(t, b.url.Host)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
+	for i := range 5 {
+		a.meet(b, fmt.Sprint(i))
+		f.cut()
+		if want(t, a.unreachable) != 2 {
+			t.Fatal("wrong member")
+		}
+	}
+	a.meet(b, "last")
+	never(t, "gone", a.gone)
+}
+
+// Goal: a member that accepts connections and does not answer is unreachable, not
+// gone. Method: the forwarder stops forwarding; the connection is given up by the
+// silence of the other end, and new ones by the hello's timeout.
+func TestSilenceIsNotGone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
+	noLeaks(t)
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	f := forward(t, b.url.Host)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
+	a.meet(b, "one")
+	f.stall()
+	if want(t, a.unreachable) != 2 {
+		t.Fatal("wrong member")
+	}
+	until(t, "the silence is in the log", func() bool { return a.log.count("not answered") == 1 })
+	never(t, "gone", a.gone)
+	f.resume()
+	a.meet(b, "two")
+	never(t, "gone", a.gone)
+}
+
+// Goal: of several URLs one that works is enough, and one that refuses is not a
+// death while another may lead there.
+func TestSeveralURLs(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	f := forward(t, b.url.Host)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t), f.url}}})
+	a.meet(b, "one")
+	f.stall()
+	f.cut()
+	if want(t, a.unreachable) != 2 {
+		t.Fatal("wrong member")
+	}
+	until(t, "it was dialed again", func() bool { return a.log.count("no connection") >= 1 })
+	f.resume()
+	a.meet(b, "two")
+	never(t, "gone", a.gone)
+}
+
+// Goal: one that was removed learns it, both when it connects and when it is
+// connected; it may not send.
+func TestRemoved(t *testing.T) {
+	a, b := pair(t, options{})
+	out := fmt.Errorf("out: %w", ErrRemoved)
+	b.admit.Store(&out)
+	b.Update(nil)
+	if want(t, a.removed) != 2 {
+		t.Fatal("wrong member")
+	}
+	if want(t, a.removed) != 2 { // at the next attempt
+		t.Fatal("wrong member")
+	}
+	err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, 1))
+	if !errors.Is(err, ErrRemoved) {
+		t.Errorf("snapshot: %v", err)
+	}
+	if want(t, a.unreachable) != 2 {
+		t.Error("wrong member")
+	}
+	never(t, "gone", a.gone)
+	never(t, "received", b.got)
+	if _, ok := b.Since(1); ok {
+		t.Error("still connected to one that is no member")
+	}
+	b.admit.Store(nil)
+	a.meet(b, "let in again")
+}
+
+// Goal: strangers are told why they are refused, and nothing of theirs arrives.
+func TestRefused(t *testing.T) {
+	b := start(t, 2, options{})
+	busy := errors.New("not now")
+	for _, c := range []struct {
+		name, words string
+		o           options
+		self, to    uint64
+		admit       *error
+	}{
+		{"cluster", "of cluster 7, this member of cluster 1", options{cluster: 7}, 1, 2, nil},
+		{"member", "for member 3, this is member 2", options{}, 1, 3, nil},
+		{"itself", "two processes have one identity", options{}, 2, 2, nil},
+		{"admit", "not now", options{}, 1, 2, &busy},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b.admit.Store(c.admit)
+			a := start(t, c.self, c.o)
+			if c.self == c.to { // Update passes over itself
+				l := newLink(a.Transport, b.peer(c.to), nil)
+				_, err := l.try(b.url)
+				var remote *RemoteError
+				if !errors.As(err, &remote) || !strings.Contains(remote.Text, c.words) {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			a.Update([]Peer{b.peer(c.to)})
+			a.Send(c.to, bytesMessage("x"))
+			until(t, c.words, func() bool { return a.log.count(c.words) == 1 })
+			never(t, "gone", a.gone)
+			never(t, "removed", a.removed)
+			never(t, "received", b.got)
+		})
+	}
+}
+
+// Goal: a damaged frame ends its stream with words on both sides; what came
+// before it counts, nothing of it does, and the next stream is as good as any.
+func TestCorrupt(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	a.Update([]Peer{b.peer(2)})
+	a.meet(b, "good")
+	s, err := connect(t.Context(), b.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	// Under an ID of its own: a's link would open a newer stream at once.
+	damaged := start(t, 3, options{})
+	stream, _, err := damaged.greet(t.Context(), s, 2, &messagesDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"before", "damaged"} {
+		frame, err := single([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text == "damaged" {
+			frame.data[len(frame.data)-1]++
+		}
+		if err := stream.SendMsg(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := want(t, b.got); got != "before" {
+		t.Errorf("received %q", got)
+	}
+	for err == nil {
+		err = stream.RecvMsg(new(blob))
+	}
+	var remote *RemoteError
+	if err := heard(err, stream.Trailer()); !errors.As(err, &remote) ||
+		!strings.Contains(remote.Text, "corrupt frame") {
+		t.Errorf("the sender got %v", err)
+	}
+	if b.log.count("corrupt frame") != 1 {
+		t.Error("not in the log")
+	}
+	a.meet(b, "after")
+}
+
+// Goal: Send never blocks: when the receiver takes nothing, the queue stays
+// within its bounds, the loss is told, and what arrives later has its order.
+func TestOverflow(t *testing.T) {
+	a, b := pair(t, options{})
+	hold := make(chan struct{})
+	b.hold.Store(&hold)
+	message := strings.Repeat("x", 1<<20)
+	n := 2 * connectedLimits.bytes / len(message)
+	for i := range n {
+		a.Send(2, bytesMessage(fmt.Sprintf("%d %s", i, message)))
+	}
+	if want(t, a.unreachable) != 2 {
+		t.Fatal("wrong member")
+	}
+	l := a.link(2)
+	l.mu.Lock()
+	if l.queue.bytes > connectedLimits.bytes {
+		t.Errorf("%d bytes in the queue", l.queue.bytes)
+	}
+	l.mu.Unlock()
+	b.hold.Store(nil)
+	close(hold)
+	until(t, "the queue is empty", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.queue.len() == 0
+	})
+	a.Send(2, bytesMessage("last"))
+	last, count := -1, 0
+	for {
+		text := want(t, b.got)
+		if text == "last" {
+			break
+		}
+		var i int
+		if _, err := fmt.Sscan(text, &i); err != nil || i <= last {
+			t.Fatalf("message %d after %d, %v", i, last, err)
+		}
+		last, count = i, count+1
+	}
+	if count >= n || count == 0 {
+		t.Errorf("%d of %d arrived", count, n)
+	}
+}
+
+// Goal: Update without a change keeps the connections; with new URLs it leaves
+// the old ones; a member that left is told nothing any more.
+func TestUpdate(t *testing.T) {
+	a, b := pair(t, options{})
+	since, _ := a.Since(2)
+	a.Update([]Peer{b.peer(2), a.peer(1)})
+	if now, ok := a.Since(2); !ok || !now.Equal(since) {
+		t.Error("the connection did not survive an update that changed nothing")
+	}
+	f := forward(t, b.url.Host)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
+	a.meet(b, "through the forwarder")
+	if f.count() == 0 {
+		t.Error("the old URL is in use")
+	}
+	a.Update(nil)
+	a.Send(2, bytesMessage("no"))
+	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(0, 0)); !errors.Is(err, ErrUnknown) {
+		t.Errorf("snapshot to one that left: %v", err)
+	}
+	until(t, "the connection is closed", func() bool { return f.count() == 0 })
+	never(t, "gone", a.gone)
+	never(t, "received", b.got)
+}
+
+// Goal: anybody may ask who the members are, and is told if nobody is there.
+func TestDescribe(t *testing.T) {
+	b := start(t, 2, options{})
+	got, err := Describe(t.Context(), b.url, nil)
+	if err != nil || string(got) != "we are three" {
+		t.Errorf("%q, %v", got, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	f := forward(t, b.url.Host)
+	f.stall()
+	if _, err := Describe(ctx, f.url, nil); err == nil {
+		t.Error("an answer from nowhere")
+	}
+	if _, err := Describe(t.Context(), closedURL(t), nil); err == nil {
+		t.Error("an answer from a closed port")
+	}
+}
+
+// Goal: Close ends all that runs, whatever it is doing, and may be repeated;
+// afterwards calls do nothing.
+func TestClose(t *testing.T) {
+	noLeaks(t)
+	a, b := pair(t, options{})
+	a.Update([]Peer{b.peer(2), {ID: 3, URLs: []url.URL{closedURL(t)}}})
+	for range 100 {
+		a.Send(2, bytesMessage("x"))
+		a.Send(3, bytesMessage("x"))
+	}
+	a.stop()
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	a.Update([]Peer{b.peer(2)})
+	a.Send(2, bytesMessage("x"))
+	if _, ok := a.Since(2); ok {
+		t.Error("connected after Close")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Serve(l); err != nil {
+		t.Errorf("serve after Close: %v", err)
+	}
+}

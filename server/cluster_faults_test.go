@@ -1,0 +1,313 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	"leasehold.dev/internal/replica"
+)
+
+// quiet is a logger for clients whose members come and go.
+func quiet() *zap.Logger { return zap.NewNop() }
+
+// snapshotHeader is what a member sends before a snapshot.
+func snapshotHeader(from, to, index uint64) []byte {
+	m := replica.Message{From: from, To: to, Raft: &raftpb.Message{
+		Type: raftpb.MsgSnap.Enum(), From: &from, To: &to, Term: new(uint64(1)),
+		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			Index: &index, Term: new(uint64(1)),
+			ConfState: &raftpb.ConfState{Voters: []uint64{from, to}},
+		}},
+	}}
+	return m.AppendTo(nil)
+}
+
+// lockedBuffer is a log that a test reads while members write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) contains(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), text)
+}
+
+// Two of three members are a cluster; the third may come later.
+func TestOneMemberDownAtStart(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	members := runAll(t, configs[:2]...)
+	members[0].put(t, "k", "v")
+	third := begin(t, configs[2]).await(t)
+	if got := third.get(t, "k"); got != "v" {
+		t.Errorf("through the one that came later: %q", got)
+	}
+}
+
+// All stop and start again, and everything is there.
+func TestRestartOfAll(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	members := runAll(t, configs...)
+	l, err := members[0].client.Grant(t.Context(), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members[1].put(t, "k", "v")
+	for _, m := range members {
+		if err := m.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	members = runAll(t, configs...)
+	for _, m := range members {
+		if got := m.get(t, "k"); got != "v" {
+			t.Errorf("%s: %q", m.cfg.Name, got)
+		}
+		if a, err := m.client.KeepAliveOnce(t.Context(), l.ID); err != nil || a.TTL != 600 {
+			t.Errorf("%s: %v, %v", m.cfg.Name, a, err)
+		}
+	}
+}
+
+// A leader that is stopped hands the leadership over before it goes: the others never are
+// without one for an election timeout, which is long here.
+func TestStopHandsOver(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	for i := range configs {
+		configs[i].Raft.Heartbeat = 100 * time.Millisecond
+		configs[i].Raft.ElectionTimeout = 20 * time.Second
+	}
+	s := begin(t, configs[0])
+	others := []*running{begin(t, configs[1]), begin(t, configs[2])}
+	eventually(t, "one leads without waiting for the election timeout", func() bool {
+		s.core.inbox.task(func() { _ = s.core.replica.Campaign() })
+		return s.node.status.Load().Leading
+	})
+	members := []*running{s.await(t), others[0].await(t), others[1].await(t)}
+	first, others := leader(t, members)
+	others[0].put(t, "k", "v")
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	if _, err := others[1].client.Put(ctx, "k", "w"); err != nil {
+		t.Errorf("after the leader has stopped: %v", err)
+	}
+}
+
+// The data of a member of another cluster, under the addresses of one of this: the others do
+// not take it for that one, and it does not serve.
+func TestForeignDataDirectory(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	other := clusterConfigs(t, 3)
+	for i := range other {
+		other[i].Cluster.Token = "another"
+	}
+	strangers := runAll(t, other...)
+	strangers[2].put(t, "foreign", "v")
+	for _, m := range strangers {
+		if err := m.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(other[2].DataDir, configs[2].DataDir); err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
+	stranger := begin(t, configs[2])
+	members := runAll(t, configs[:2]...)
+	members[0].put(t, "k", "v")
+	if got := members[1].get(t, "foreign"); got != "none" {
+		t.Errorf("the other cluster's key is here: %q", got)
+	}
+	eventually(t, "the log of a member says what is wrong", func() bool {
+		return log.contains("cluster")
+	})
+	if stranger.has("k") != "none" {
+		t.Error("it took entries of this cluster")
+	}
+}
+
+// Members speak TLS with certificates that they make themselves.
+func TestPeerAutoTLS(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	for i := range configs {
+		configs[i].PeerTLS.Auto = true
+		configs[i].URLs.ListenPeer[0].Scheme = "unixs"
+		configs[i].URLs.AdvertisePeer[0].Scheme = "unixs"
+		for _, urls := range configs[i].Cluster.Initial {
+			urls[0].Scheme = "unixs"
+		}
+	}
+	members := runAll(t, configs...)
+	members[0].put(t, "k", "v")
+	for _, m := range members[1:] {
+		if got := m.get(t, "k"); got != "v" {
+			t.Errorf("%s: %q", m.cfg.Name, got)
+		}
+	}
+}
+
+// Members speak TLS with certificates from files, and let nobody in who shows none that their
+// authority has signed.
+func TestPeerTLSFiles(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	ca, foreign := newAuthority(t), newAuthority(t)
+	for i := range configs {
+		configs[i].PeerTLS = ca.issue(t, shortDir(t))
+		configs[i].PeerTLS.ClientCertAuth = true
+		configs[i].URLs.ListenPeer[0].Scheme = "unixs"
+		configs[i].URLs.AdvertisePeer[0].Scheme = "unixs"
+		for _, urls := range configs[i].Cluster.Initial {
+			urls[0].Scheme = "unixs"
+		}
+	}
+	var log lockedBuffer
+	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
+	configs[2].PeerTLS = foreign.issue(t, shortDir(t))
+	stranger := begin(t, configs[2])
+	members := runAll(t, configs[:2]...)
+	members[0].put(t, "k", "v")
+	if got := members[1].get(t, "k"); got != "v" {
+		t.Error(got)
+	}
+	eventually(t, "the log says why the third is kept out", func() bool {
+		return log.contains("certificate")
+	})
+	if stranger.has("k") != "none" {
+		t.Error("it took entries")
+	}
+	if err := stranger.stop(); err != nil {
+		t.Fatal(err)
+	}
+	configs[2].PeerTLS = ca.issue(t, shortDir(t))
+	third := begin(t, configs[2]).await(t)
+	if got := third.get(t, "k"); got != "v" {
+		t.Errorf("with the right certificate: %q", got)
+	}
+}
+
+// A peer URL that leads nowhere does not keep the others from serving, and once it is put
+// right, that member is reached.
+func TestWrongPeerURL(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	right := configs[2].URLs.AdvertisePeer
+	wrong := []url.URL{{Scheme: "unix", Path: right[0].Path + "-nobody"}}
+	configs[2].URLs.AdvertisePeer = wrong
+	for i := range configs {
+		configs[i].Cluster.Initial["m3"] = wrong
+	}
+	third := begin(t, configs[2])
+	members := runAll(t, configs[:2]...)
+	members[0].put(t, "k", "v")
+	if _, err := members[0].client.MemberUpdate(
+		t.Context(), third.node.member, []string{right[0].String()}); err != nil {
+		t.Fatal(err)
+	}
+	third.await(t)
+	if got := third.get(t, "k"); got != "v" {
+		t.Errorf("through the member that was not reached: %q", got)
+	}
+}
+
+// authority signs certificates for peers.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return &authority{cert, key, text}
+}
+
+// issue writes a certificate, its key and the authority's certificate into dir.
+func (a *authority) issue(t testing.TB, dir string) TLS {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := TLS{
+		CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key"),
+		TrustedCAFile: filepath.Join(dir, "ca"),
+	}
+	for name, text := range map[string][]byte{
+		conf.CertFile:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		conf.KeyFile:       pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}),
+		conf.TrustedCAFile: a.pem,
+	} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return conf
+}

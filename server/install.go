@@ -1,0 +1,168 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/transport"
+)
+
+// errNotTaken tells the sender of a snapshot that it is of no use here any more.
+var errNotTaken = errors.New("server: the snapshot is older than what this member has")
+
+// sendSnapshot streams the state to a member that lags too far behind for the log.
+// The core calls it; an immutable image of the present state is what is sent,
+// on a goroutine of its own, rather than the newest snapshot on disk: that may be
+// older than the membership which the other member is part of. Until the stream
+// has ended, the log after the image is kept.
+func (p *peers) sendSnapshot(m *replica.Message) {
+	c := p.core
+	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
+	index := image.View.Index
+	c.snap.hold(m.To, index)
+	p.wg.Go(func() {
+		begin, to := time.Now(), fmt.Sprintf("%x", m.To)
+		bytes, err := p.stream(m, image, conf)
+		switch {
+		case errors.Is(err, transport.ErrClosed):
+		case err != nil:
+			p.log.Warn("could not send a snapshot; it is tried again", "to", to, "error", err)
+		default:
+			p.log.Info("sent a snapshot", "to", to, "index", index, "bytes", bytes,
+				"took", time.Since(begin))
+		}
+		c.inbox.task(func() {
+			c.snap.release(m.To)
+			c.replica.SnapshotSent(m.To, err == nil)
+		})
+	})
+}
+
+// stream sends an image in the place of the snapshot that Raft's message names.
+func (p *peers) stream(
+	m *replica.Message, image *fsm.Image, conf *raftpb.ConfState,
+) (bytes int, err error) {
+	header := *m
+	header.Raft = &raftpb.Message{
+		Type: m.Raft.Type, From: m.Raft.From, To: m.Raft.To, Term: m.Raft.Term,
+		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			Index: &image.View.Index, Term: &image.View.Term, ConfState: conf,
+		}},
+	}
+	next, stop := iter.Pull2(func(yield func([]byte, error) bool) {
+		err := image.Encode(func(chunk []byte) error {
+			bytes += len(chunk)
+			if !yield(chunk, nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(nil, err)
+		}
+	})
+	defer stop()
+	err = p.SendSnapshot(context.Background(), m.To, header.AppendTo(nil), func() ([]byte, error) {
+		chunk, err, ok := next()
+		if !ok {
+			return nil, io.EOF
+		}
+		return chunk, err
+	})
+	return bytes, err
+}
+
+// Snapshot implements transport.Handler: it receives a snapshot into memory and,
+// beside the database, onto the disk, offers it to the core, and returns when
+// it is the newest on disk and the state. Until then the old ones stand.
+func (p *peers) Snapshot(
+	ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
+) error {
+	m, err := replica.DecodeMessage(from, p.member, header)
+	if err != nil {
+		return err
+	}
+	meta := m.Raft.GetSnapshot().GetMetadata()
+	if meta.GetIndex() <= p.core.view.Load().Index {
+		return errNotTaken
+	}
+	w, err := p.core.disk.NewSnapshot(storage.SnapshotMeta{
+		Index: meta.GetIndex(), Term: meta.GetTerm(), ConfState: meta.GetConfState(),
+	})
+	if err != nil {
+		return err
+	}
+	machine, err := receive(p.core.machineConfig, w, next)
+	if err != nil {
+		w.Abort()
+		return err
+	}
+	return p.offer(ctx, m.Raft, &arrival{writer: w, machine: machine, done: make(chan error, 1)})
+}
+
+// receive reads a snapshot to its end, writing it as it builds the state.
+func receive(
+	c fsm.Config, w *storage.SnapshotWriter, next func() ([]byte, error),
+) (*fsm.Machine, error) {
+	machine, err := fsm.Restore(c, func() ([]byte, bool, error) {
+		chunk, err := next()
+		if errors.Is(err, io.EOF) {
+			return nil, false, nil
+		}
+		if err == nil {
+			err = w.Write(chunk)
+		}
+		return chunk, err == nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := next(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: more follows its end (%v)", fsm.ErrCorrupt, err)
+	}
+	return machine, nil
+}
+
+// arrival is a snapshot that is here and not yet the newest.
+type arrival struct {
+	writer  *storage.SnapshotWriter
+	machine *fsm.Machine
+	done    chan error // capacity 1: it is on disk, or is not wanted
+}
+
+// offer gives an arrival to the core and waits for what becomes of it.
+func (p *peers) offer(ctx context.Context, m *raftpb.Message, a *arrival) error {
+	ok := p.core.inbox.task(func() {
+		// The writer must have it before the message that Restore brings about.
+		p.core.writer.expect(a)
+		if taken, err := p.core.replica.Restore(m, a.machine); err != nil || !taken {
+			p.core.writer.expect(nil)
+			p.wg.Go(func() {
+				a.writer.Abort()
+				a.done <- errors.Join(err, errNotTaken)
+			})
+		}
+	})
+	if !ok {
+		a.writer.Abort()
+		return errStopped
+	}
+	select {
+	case err := <-a.done:
+		return err
+	case <-ctx.Done():
+		// The core or the disk still has it; only the sender is not told.
+		return ctx.Err()
+	}
+}
+
+var errStopped = errors.New("server: the member is stopping")
