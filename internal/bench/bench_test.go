@@ -11,8 +11,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestMain lets the test binary stand as the ceiling, as compare does.
@@ -96,8 +101,13 @@ func TestParseStat(t *testing.T) {
 // TestOwnUsage checks that the fields are the right ones: this process has run
 // for a moment and holds some megabytes.
 func TestOwnUsage(t *testing.T) {
-	for x, began := 0, time.Now(); time.Since(began) < 60*time.Millisecond; x++ {
-		_ = x * x
+	// Wall time would not do: a busy machine may give this process none of it.
+	for used := time.Duration(0); used < 60*time.Millisecond; {
+		var r syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+			t.Fatal(err)
+		}
+		used = time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	}
 	u, err := readUsage(os.Getpid())
 	if err != nil {
@@ -113,7 +123,7 @@ func TestOrder(t *testing.T) {
 	p := Plan{
 		Targets:   []Target{{Name: "a"}, {Name: "b"}, {Name: "c", Ceiling: true}},
 		Workloads: []Workload{{Name: "x", Ceiling: true}, {Name: "y", Once: true}},
-		Rounds:    2, OnceRounds: 1,
+		Rounds:    2, OnceRounds: 1, Params: Params{Members: 1},
 	}
 	list, series := p.runs()
 	var got []string
@@ -156,7 +166,7 @@ func TestMedianAndRatio(t *testing.T) {
 func TestReports(t *testing.T) {
 	list := []*Series{series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)}
 	var table bytes.Buffer
-	if err := WriteTable(&table, list); err != nil {
+	if err := WriteTable(&table, Plan{}, list); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -251,7 +261,7 @@ func TestAgainstCeiling(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := Plan{
-		Params: Params{Duration: 50 * time.Millisecond, Conns: 2},
+		Params: Params{Duration: 50 * time.Millisecond, Conns: 2, Members: 1},
 		Targets: []Target{{
 			Name: "ceiling", Path: self, Ceiling: true,
 		}},
@@ -277,8 +287,27 @@ func TestAgainstCeiling(t *testing.T) {
 // TestServerThatEnds reports a target that does not come up, with its words.
 func TestServerThatEnds(t *testing.T) {
 	target := Target{Name: "sh", Path: "/bin/sh", Args: []string{"-c", "echo no luck >&2; exit 3"}}
-	_, err := target.Start(t.Context())
+	_, err := target.Start(t.Context(), 1)
 	if err == nil || !strings.Contains(err.Error(), "no luck") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestOverloaded tells a refusal, as etcd sends it and as it should be, from
+// other errors.
+func TestOverloaded(t *testing.T) {
+	for err, want := range map[error]bool{
+		rpctypes.ErrGRPCRequestTooManyRequests:                             true,
+		status.Error(codes.Unknown, "etcdserver: too many requests"):       true,
+		status.Error(codes.ResourceExhausted, "message larger than limit"): true,
+		status.Error(codes.Unavailable, "etcdserver: no leader"):           false,
+		errors.New("boom"): false,
+	} {
+		if overloaded(err) != want {
+			t.Errorf("%v: %v", err, !want)
+		}
+	}
+	if overloaded(nil) {
+		t.Error("success is taken for a refusal")
 	}
 }

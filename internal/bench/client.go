@@ -12,16 +12,18 @@ import (
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 )
 
-// A Client is a few connections to one server. It is safe for concurrent use.
+// A Client is a few connections to the members of one server. It is safe for
+// concurrent use.
 type Client struct {
 	conns []*grpc.ClientConn
 }
 
-// Dial makes a client of n connections. They connect on first use.
-func Dial(endpoint string, n int) (*Client, error) {
+// Dial makes a client of at least n connections, as many to each endpoint. They
+// connect on first use.
+func Dial(endpoints []string, n int) (*Client, error) {
 	c := &Client{}
-	for range n {
-		conn, err := grpc.NewClient("passthrough:///"+endpoint,
+	for i := 0; i < n || i%len(endpoints) != 0; i++ {
+		conn, err := grpc.NewClient("passthrough:///"+endpoints[i%len(endpoints)],
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)),
 			// A server that comes back is to be found at once.
@@ -63,6 +65,11 @@ func (c *Client) Watch(caller int) pb.WatchClient { return pb.NewWatchClient(c.c
 // Lock is like KV, for locks.
 func (c *Client) Lock(caller int) v3lockpb.LockClient {
 	return v3lockpb.NewLockClient(c.conn(caller))
+}
+
+// Maintenance is like KV, for questions about the member.
+func (c *Client) Maintenance(caller int) pb.MaintenanceClient {
+	return pb.NewMaintenanceClient(c.conn(caller))
 }
 
 // waitForReady makes a call wait for a connection instead of failing.

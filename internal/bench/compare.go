@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -10,6 +12,8 @@ type Plan struct {
 	Params
 	Targets   []Target
 	Workloads []Workload
+	// Through replaces each workload's own choice of members, if there is any.
+	Through []Through
 	// Rounds is how often each workload meets each target; OnceRounds is the
 	// same for those marked Once.
 	Rounds, OnceRounds int
@@ -27,39 +31,96 @@ type Step struct {
 
 // A Series holds the rounds of one workload on one target.
 type Series struct {
-	Workload string   `json:"workload"`
-	Target   string   `json:"target"`
-	Rounds   []Result `json:"rounds"`
+	Workload string `json:"workload"`
+	Target   string `json:"target"`
+	// Through is "" with one member, and where a workload finds its own way.
+	Through Through  `json:"through,omitempty"`
+	Rounds  []Result `json:"rounds"`
+	// Sheet marks rounds that have no rate, only figures of their own.
+	Sheet bool `json:"sheet,omitempty"`
+}
+
+// label names what was measured, as reports show it.
+func (s *Series) label() string { return label(s.Workload, s.Through) }
+
+func label(workload string, by Through) string {
+	if by == "" {
+		return workload
+	}
+	return workload + " through " + string(by)
 }
 
 type run struct {
-	w      Workload
-	t      Target
-	round  int
-	series int // index of its Series
+	w       Workload
+	t       Target
+	through Through
+	round   int
+	series  int // index of its Series
+}
+
+// Check says what is wrong with the plan.
+func (p Plan) Check() error {
+	switch {
+	case p.Members != 1 && (p.Members < 3 || p.Members > 7):
+		return fmt.Errorf("bench: a server has one member, or three to seven, not %d", p.Members)
+	case p.Members == 1 && len(p.Through) > 0:
+		return errors.New("bench: with one member there is one way through")
+	case p.Kills < 1:
+		return fmt.Errorf("bench: %d kills", p.Kills)
+	}
+	if list, _ := p.runs(); len(list) == 0 {
+		return errors.New("bench: nothing to run: no such workload, " +
+			"or one for a cluster with one member")
+	}
+	return nil
+}
+
+// ways lists the members that w is measured through.
+func (p Plan) ways(w Workload) []Through {
+	switch {
+	case p.Members == 1 || w.Cluster:
+		return []Through{""}
+	case len(p.Through) > 0:
+		return p.Through
+	case len(w.Through) > 0:
+		return w.Through
+	}
+	return []Through{ThroughAll}
 }
 
 // runs lists every run in order: for each workload the targets in turn, again
 // and again, so that neighbours in time are what is compared.
 func (p Plan) runs() (list []run, series []*Series) {
 	for _, w := range p.Workloads {
-		base := len(series)
-		var targets []Target
-		for _, t := range p.Targets {
-			if t.Ceiling && !w.Ceiling {
-				continue
-			}
-			targets = append(targets, t)
-			series = append(series, &Series{Workload: w.Name, Target: t.Name})
+		if w.Cluster && p.Members == 1 {
+			continue
 		}
-		rounds := p.Rounds
-		if w.Once {
-			rounds = p.OnceRounds
+		for _, by := range p.ways(w) {
+			l, s := p.turns(w, by, len(series))
+			list, series = append(list, l...), append(series, s...)
 		}
-		for r := range rounds {
-			for i, t := range targets {
-				list = append(list, run{w, t, r + 1, base + i})
-			}
+	}
+	return list, series
+}
+
+// turns lists the runs of one workload; base is the index of its first Series.
+func (p Plan) turns(w Workload, by Through, base int) (list []run, series []*Series) {
+	var targets []Target
+	for _, t := range p.Targets {
+		if t.Ceiling && !w.Ceiling {
+			continue
+		}
+		targets = append(targets, t)
+		series = append(series,
+			&Series{Workload: w.Name, Target: t.Name, Through: by, Sheet: w.Cluster})
+	}
+	rounds := p.Rounds
+	if w.Once {
+		rounds = p.OnceRounds
+	}
+	for r := range rounds {
+		for i, t := range targets {
+			list = append(list, run{w: w, t: t, through: by, round: r + 1, series: base + i})
 		}
 	}
 	return list, series
@@ -73,8 +134,8 @@ func Compare(ctx context.Context, p Plan) ([]*Series, error) {
 		progress = func(Step) {}
 	}
 	for i, r := range list {
-		progress(Step{i, len(list), r.w.Name, r.t.Name, r.round})
-		res, err := r.w.Run(ctx, r.t, p.Params)
+		progress(Step{i, len(list), label(r.w.Name, r.through), r.t.Name, r.round})
+		res, err := r.w.Run(ctx, r.t, p.Params, r.through)
 		if err != nil {
 			return series, err
 		}
@@ -95,6 +156,9 @@ func (s *Series) Median() Result {
 		P99:  pick(func(r Result) float64 { return r.P99 }),
 		CPU:  pick(func(r Result) float64 { return r.CPU }),
 		RSS:  pick(func(r Result) float64 { return r.RSS }),
+	}
+	for _, r := range s.Rounds {
+		m.Terms += r.Terms // not a figure to be in the middle of: any is worth a word
 	}
 	if len(s.Rounds) == 0 {
 		return m

@@ -10,6 +10,12 @@
 // against targets in turn, round by round, each server alone on the machine
 // with a fresh directory, so that a slow hour of the machine meets all alike.
 //
+// A server may be a cluster of members on loopback; then a workload is measured
+// through its leader, its followers or all, and what the server spent is the sum
+// of its members. Workloads about failover kill members, and look at the service
+// twice: with probes that nothing delays, which show what the service does, and
+// with the Go client, which shows what a program sees.
+//
 // Only ratios within one run mean anything; absolute figures move with the
 // machine.
 package bench

@@ -30,10 +30,10 @@ func graveKey(i int) []byte {
 }
 
 // newGraveyard starts the watch; follow must run then.
-func newGraveyard(ctx context.Context, e *Env, n int) (*graveyard, error) {
+func newGraveyard(ctx context.Context, c pb.WatchClient, n int) (*graveyard, error) {
 	end := append([]byte{}, graves...)
 	end[len(end)-1]++
-	stream, err := openWatch(ctx, e.Client.Watch(0), graves, end)
+	stream, err := openWatch(ctx, c, graves, end)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func runTrickle(ctx context.Context, e *Env) (Result, error) {
 	n := int(e.Duration.Seconds() * perSecond)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, err := newGraveyard(ctx, e, n)
+	g, err := newGraveyard(ctx, e.Client.Watch(0), n)
 	if err != nil {
 		return Result{}, err
 	}

@@ -41,7 +41,7 @@ func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
 		}
 		r := m.result()
 		r.More = []Metric{
-			{"per lease", float64(after.RSS-before.RSS) / float64(e.Leases), "bytes"},
+			{"per lease", float64(after.RSS-before.RSS) / float64(e.Leases*len(e.Server.members)), "bytes"},
 			{"restart", took.Seconds(), "s"},
 		}
 		return r, nil

@@ -21,17 +21,19 @@ type entry struct {
 func WriteJSON(w io.Writer, p Plan, series []*Series) error {
 	report := struct {
 		CPUs    int     `json:"cpus"`
+		Members int     `json:"members"`
 		Seconds float64 `json:"seconds"`
 		Conns   int     `json:"conns"`
 		Leases  int     `json:"leases"`
 		Results []entry `json:"results"`
 	}{
-		CPUs: runtime.NumCPU(), Seconds: p.Duration.Seconds(), Conns: p.Conns, Leases: p.Leases,
+		CPUs: runtime.NumCPU(), Members: p.Members, Seconds: p.Duration.Seconds(),
+		Conns: p.Conns, Leases: p.Leases,
 	}
 	for _, s := range series {
 		e := entry{Series: *s, Rate: s.rate(), Median: s.Median(), Ratio: map[string]Spread{}}
 		for _, o := range series {
-			if o.Workload == s.Workload && o.Target != s.Target {
+			if !s.Sheet && o.label() == s.label() && o.Target != s.Target {
 				e.Ratio[o.Target] = s.ratio(o)
 			}
 		}
@@ -45,21 +47,53 @@ func WriteJSON(w io.Writer, p Plan, series []*Series) error {
 func (s *Series) rate() Spread { return s.spread(func(r Result) float64 { return r.Rate }) }
 
 // WriteTable writes a line for each workload and target: medians, with the
-// least and the greatest of rates and of ratios in brackets.
-func WriteTable(w io.Writer, series []*Series) error {
+// least and the greatest of rates and of ratios in brackets. Workloads without
+// a rate follow, a sheet each.
+func WriteTable(w io.Writer, p Plan, series []*Series) error {
+	fmt.Fprintf(w, "members: %d\n", p.Members)
+	var rates, sheets []*Series
+	for _, s := range series {
+		switch {
+		case len(s.Rounds) == 0:
+		case s.Sheet:
+			sheets = append(sheets, s)
+		default:
+			rates = append(rates, s)
+		}
+	}
+	if err := writeRates(w, rates); err != nil {
+		return err
+	}
+	for len(sheets) > 0 {
+		n := 1
+		for n < len(sheets) && sheets[n].label() == sheets[0].label() {
+			n++
+		}
+		if err := writeSheet(w, sheets[:n]); err != nil {
+			return err
+		}
+		sheets = sheets[n:]
+	}
+	return nil
+}
+
+func writeRates(w io.Writer, series []*Series) error {
+	if len(series) == 0 {
+		return nil
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "workload\tserver\trate/s\tp50/p99 ms\tcpu us\trss MiB\tx etcd\tx ceiling\tmore")
 	last := ""
 	for _, s := range series {
-		if len(s.Rounds) == 0 {
-			continue
-		}
-		name := s.Workload
+		name := s.label()
 		if name == last {
 			name = ""
 		}
-		last = s.Workload
+		last = s.label()
 		m := s.Median()
+		if m.Terms > 0 {
+			m.More = append(m.More, Metric{"new", float64(m.Terms), "terms"})
+		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f/%.2f\t%.1f\t%.0f\t%s\t%s\t%s\n",
 			name, s.Target, s.rate().text("%.0f"), m.P50, m.P99, m.CPU, m.RSS,
 			ratioText(s, "etcd", series), ratioText(s, "ceiling", series), more(m.More))
@@ -67,11 +101,34 @@ func WriteTable(w io.Writer, series []*Series) error {
 	return t.Flush()
 }
 
+// writeSheet writes a line for each figure and a column for each target. All
+// series are of one workload, so they have the same figures.
+func writeSheet(w io.Writer, series []*Series) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\n%s", series[0].label())
+	for _, s := range series {
+		fmt.Fprintf(t, "\t%s", s.Target)
+	}
+	line := func(name string, f func(Result) float64) {
+		fmt.Fprintf(t, "\n%s", name)
+		for _, s := range series {
+			fmt.Fprintf(t, "\t%s", s.spread(f).figures())
+		}
+	}
+	for i, m := range series[0].Rounds[0].More {
+		line(m.Name+", "+m.Unit, func(r Result) float64 { return r.More[i].Value })
+	}
+	// More terms than faults tell of elections that nobody won.
+	line("terms begun", func(r Result) float64 { return float64(r.Terms) })
+	fmt.Fprintln(t)
+	return t.Flush()
+}
+
 // ratioText compares s with a target of the same workload, "-" if there is
 // none.
 func ratioText(s *Series, target string, series []*Series) string {
 	for _, o := range series {
-		if o.Workload == s.Workload && o.Target == target && o.Target != s.Target &&
+		if o.label() == s.label() && o.Target == target && o.Target != s.Target &&
 			len(o.Rounds) > 0 {
 			return s.ratio(o).text("%.2f")
 		}
@@ -86,6 +143,14 @@ func (s Spread) text(format string) string {
 		return out
 	}
 	return out + fmt.Sprintf(" ["+format+".."+format+"]", s.Min, s.Max)
+}
+
+// figures is like text, for figures of any size.
+func (s Spread) figures() string {
+	if s.Min == s.Max {
+		return figure(s.Median)
+	}
+	return fmt.Sprintf("%s [%s..%s]", figure(s.Median), figure(s.Min), figure(s.Max))
 }
 
 func more(list []Metric) string {

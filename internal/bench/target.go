@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"time"
 )
 
@@ -19,131 +18,103 @@ type Target struct {
 	// Path is the binary, Args what stands before the flags that Start adds.
 	Path string
 	Args []string
-	// Ceiling marks the server that stores nothing. It takes one flag, and
-	// workloads that need a store leave it out.
+	// Ceiling marks the server that stores nothing. It takes one flag, is one
+	// process whatever the number of members, and workloads that need a store
+	// leave it out.
 	Ceiling bool
 }
 
-// A Server is a started target. Its methods are for one goroutine.
+// A Server is a started target: one member, or a cluster of several. Its
+// methods are for one goroutine.
 type Server struct {
 	Target Target
-	// Endpoint is the host:port of the API.
-	Endpoint string
 
-	args []string
-	dir  string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
+	members []*member
+	dir     string
 }
 
-// Start runs the target on free loopback ports and an empty directory, and
-// returns when it answers a linearizable read.
-func (t Target) Start(ctx context.Context) (*Server, error) {
+// Start runs the target with so many members on free loopback ports and empty
+// directories, and returns when each answers a linearizable read.
+func (t Target) Start(ctx context.Context, members int) (*Server, error) {
+	if t.Ceiling {
+		members = 1
+	}
 	dir, err := os.MkdirTemp("", "leasehold-bench-")
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(2)
+	ports, err := freePorts(2 * members)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s := &Server{Target: t, Endpoint: ports[0], dir: dir}
-	s.args = append(append([]string{}, t.Args...), t.flags(dir, ports)...)
+	s := &Server{Target: t, dir: dir}
+	for i := range members {
+		m := &member{
+			target:   t.Name,
+			path:     t.Path,
+			args:     append(append([]string{}, t.Args...), t.flags(dir, ports, i)...),
+			log:      filepath.Join(dir, memberName(i)+".log"),
+			endpoint: ports[i],
+		}
+		if m.control, err = Dial([]string{m.endpoint}, 1); err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+		s.members = append(s.members, m)
+	}
 	if _, err := s.run(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
 
-func (t Target) flags(dir string, ports []string) []string {
+func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
+
+// flags are those of member i. The first half of the addresses is for clients,
+// the second for the other members.
+func (t Target) flags(dir string, ports []string, i int) []string {
 	if t.Ceiling {
-		return []string{"-serve-ceiling", ports[0]}
+		return []string{"-serve-ceiling", ports[i]}
 	}
-	client, peer := "http://"+ports[0], "http://"+ports[1]
+	n := len(ports) / 2
+	all := make([]string, n)
+	for k := range all {
+		all[k] = memberName(k) + "=http://" + ports[n+k]
+	}
+	client, peer := "http://"+ports[i], "http://"+ports[n+i]
 	return []string{
-		"--name", "default",
-		"--data-dir", filepath.Join(dir, "data"),
+		"--name", memberName(i),
+		"--data-dir", filepath.Join(dir, memberName(i)),
 		"--listen-client-urls", client,
 		"--advertise-client-urls", client,
 		"--listen-peer-urls", peer,
 		"--initial-advertise-peer-urls", peer,
-		"--initial-cluster", "default=" + peer,
+		"--initial-cluster", strings.Join(all, ","),
+		"--initial-cluster-state", "new",
 		"--quota-backend-bytes", fmt.Sprint(8 << 30),
 		"--log-level", "error",
 	}
 }
 
-// run starts the process and waits until it serves. It returns how long that
+// run starts every process and waits until all serve. It returns how long that
 // took.
 func (s *Server) run(ctx context.Context) (time.Duration, error) {
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	defer log.Close()
-	cmd := exec.Command(s.Target.Path, s.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	// The server must not outlive an interrupted comparison.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return 0, err
+	for _, m := range s.members {
+		if err := m.start(); err != nil {
+			return 0, err
+		}
 	}
-	done := make(chan struct{})
-	s.cmd, s.done = cmd, done
-	go func() {
-		_ = cmd.Wait() // how it ended is told by who waits for done
-		close(done)
-	}()
-	if err := s.waitReady(ctx); err != nil {
-		return 0, fmt.Errorf("%s: %w\n%s", s.Target.Name, err, s.logTail())
+	for _, m := range s.members {
+		if err := m.waitReady(ctx); err != nil {
+			return 0, err
+		}
 	}
 	return time.Since(began), nil
 }
 
-// waitReady polls with the quickest thing that can fail: a connection, then a
-// linearizable read.
-func (s *Server) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if s.answers(ctx) == nil {
-			return nil
-		}
-		select {
-		case <-s.done:
-			return errors.New("bench: the server ended before it served")
-		case <-ctx.Done():
-			return errors.New("bench: the server does not come up")
-		case <-tick.C:
-		}
-	}
-}
-
-func (s *Server) answers(ctx context.Context) error {
-	conn, err := net.DialTimeout("tcp", s.Endpoint, time.Second)
-	if err != nil {
-		return err
-	}
-	if err := conn.Close(); err != nil {
-		return err
-	}
-	c, err := Dial(s.Endpoint, 1)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_, err = c.KV(0).Range(ctx, rangeRequest([]byte("ready"), false))
-	return err
-}
-
-// Restart kills the server as a power cut would, starts it again on the same
-// data, and returns how long it took from the start of the process to the
-// first answer of a linearizable read.
+// Restart kills every member as a power cut would, starts them again on the
+// same data, and returns how long it took from the start of the first process
+// until all had answered a linearizable read.
 func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 	if err := s.kill(); err != nil {
 		return 0, err
@@ -151,33 +122,40 @@ func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 	return s.run(ctx)
 }
 
-// Usage reads what the process has used so far.
-func (s *Server) Usage() (Usage, error) { return readUsage(s.cmd.Process.Pid) }
+// Usage reads what the members' processes have used so far, all together.
+func (s *Server) Usage() (Usage, error) {
+	var sum Usage
+	for _, m := range s.members {
+		u, err := readUsage(m.cmd.Process.Pid)
+		if err != nil {
+			return Usage{}, err
+		}
+		sum.CPU += u.CPU
+		sum.RSS += u.RSS
+	}
+	return sum, nil
+}
 
-// Stop ends the process and removes its directory.
+// Stop ends the processes and removes their directories.
 func (s *Server) Stop() error {
-	return errors.Join(s.kill(), os.RemoveAll(s.dir))
+	errs := []error{s.kill()}
+	for _, m := range s.members {
+		errs = append(errs, m.control.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
+// kill ends all before it waits for any: a cluster that loses its power loses
+// it at once.
 func (s *Server) kill() error {
-	if s.cmd == nil {
-		return nil
+	var errs []error
+	for _, m := range s.members {
+		errs = append(errs, m.kill())
 	}
-	err := s.cmd.Process.Kill()
-	if errors.Is(err, os.ErrProcessDone) {
-		err = nil
+	for _, m := range s.members {
+		m.wait()
 	}
-	<-s.done
-	return err
-}
-
-// logTail is the end of what the server wrote.
-func (s *Server) logTail() []byte {
-	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return text[max(0, len(text)-2000):]
+	return errors.Join(errs...)
 }
 
 // freePorts finds n loopback addresses that are free at the moment.

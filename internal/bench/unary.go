@@ -67,6 +67,9 @@ func getOp(serializable bool) unaryOp {
 		err := spread(ctx, 64, keys, func(ctx context.Context, caller, i int) error {
 			return e.put(ctx, caller, &pb.PutRequest{Key: name(i), Value: value})
 		})
+		if err == nil {
+			err = e.everywhere(ctx)
+		}
 		return func(ctx context.Context, caller, i int) error {
 			r, err := e.Client.KV(caller).Range(ctx, rangeRequest(name(caller+i), serializable))
 			if err == nil && len(r.Kvs) != 1 {
@@ -103,6 +106,17 @@ func runRevoke(ctx context.Context, e *Env) (Result, error) {
 		}
 	}
 	return m.result(), nil
+}
+
+// everywhere returns when each member that the client is connected to has
+// applied what was acknowledged before: a serializable read finds it then.
+func (e *Env) everywhere(ctx context.Context) error {
+	for i := range e.Client.conns {
+		if _, err := e.Client.KV(i).Range(ctx, rangeRequest([]byte("ready"), false)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // grant makes a lease with a TTL in seconds.

@@ -20,6 +20,12 @@ type Workload struct {
 	Ceiling bool
 	// Once marks long workloads that run one round unless told otherwise.
 	Once bool
+	// Cluster marks workloads that make no sense with one member. What they
+	// measure is a sheet of figures and no rate.
+	Cluster bool
+	// Through is which members of a cluster it is measured through, one after
+	// the other. None means all of them.
+	Through []Through
 
 	run func(context.Context, *Env) (Result, error)
 }
@@ -34,6 +40,10 @@ type Params struct {
 	Conns int
 	// DrainCap ends the wait for leases that should all be gone.
 	DrainCap time.Duration
+	// Members is how many members a server has.
+	Members int
+	// Kills is how often the leader is killed in a failover workload.
+	Kills int
 }
 
 // An Env is what a workload runs in: one server and the way to it.
@@ -52,8 +62,12 @@ type Result struct {
 	P99 float64 `json:"p99_ms"`
 	// CPU is the server's time for an operation, in microseconds.
 	CPU float64 `json:"cpu_us"`
-	// RSS is the server's resident memory at the end, in MiB.
+	// RSS is the server's resident memory at the end, in MiB. Of a cluster it
+	// is that of all members together, as is CPU.
 	RSS float64 `json:"rss_mib"`
+	// Terms is how many terms began meanwhile: with 0 the leader was the same
+	// all the time.
+	Terms uint64 `json:"terms,omitempty"`
 	// More holds what only this workload measures, in a fixed order.
 	More []Metric `json:"more,omitempty"`
 }
@@ -71,13 +85,14 @@ func Workloads() []Workload {
 	for _, callers := range []int{1, 64, 512} {
 		list = append(list, unary(fmt.Sprintf("grant/%d", callers), callers, grantOp))
 	}
-	return append(list,
+	list = append(list,
 		unary("put/64", 64, putOp),
 		unary("get-linearizable/64", 64, getOp(false)),
 		unary("get-serializable/64", 64, getOp(true)),
 		Workload{
 			Name: "keepalive/8", Ceiling: true, run: runKeepAlive,
-			Doc: "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
+			Through: []Through{ThroughLeader, ThroughFollowers},
+			Doc:     "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
 		},
 		Workload{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
 		Workload{
@@ -117,11 +132,27 @@ func Workloads() []Workload {
 			Doc: "the same, with a key on each lease",
 		},
 	)
+	return append(list, clusterWorkloads()...)
 }
 
-// Run starts a fresh server of target t, runs w against it and stops it.
-func (w Workload) Run(ctx context.Context, t Target, p Params) (r Result, err error) {
-	s, err := t.Start(ctx)
+// clusterWorkloads are those about changes of the leader.
+func clusterWorkloads() []Workload {
+	return []Workload{
+		{
+			Name: "failover", run: runFailover, Once: true, Cluster: true,
+			Doc: "kill -9 of the leader (-kills times) to the first acknowledged write and renewal",
+		},
+		{
+			Name: "deadholder", run: runDeadHolder, Once: true, Cluster: true,
+			Doc: "when leases of a silent holder end while the leader is killed, or changes 5 times",
+		},
+	}
+}
+
+// Run starts a fresh server of target t, runs w against it through the members
+// that were asked for, and stops it.
+func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Result, err error) {
+	s, err := t.Start(ctx, p.Members)
 	if err != nil {
 		return Result{}, err
 	}
@@ -130,19 +161,32 @@ func (w Workload) Run(ctx context.Context, t Target, p Params) (r Result, err er
 			err = stopErr
 		}
 	}()
-	c, err := Dial(s.Endpoint, p.Conns)
+	endpoints, err := s.endpoints(ctx, by)
+	if err != nil {
+		return Result{}, err
+	}
+	c, err := Dial(endpoints, p.Conns)
 	if err != nil {
 		return Result{}, err
 	}
 	defer c.Close()
+	before, err := s.term(ctx)
+	if err != nil {
+		return Result{}, err
+	}
 	r, err = w.run(ctx, &Env{Params: p, Server: s, Client: c})
 	if err != nil {
 		return Result{}, fmt.Errorf("%s on %s: %w", w.Name, t.Name, err)
+	}
+	after, err := s.term(ctx)
+	if err != nil {
+		return Result{}, err
 	}
 	u, err := s.Usage()
 	if err != nil {
 		return Result{}, err
 	}
 	r.RSS = float64(u.RSS) / (1 << 20)
+	r.Terms = after - before
 	return r, nil
 }

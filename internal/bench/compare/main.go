@@ -4,7 +4,11 @@
 //	go run ./internal/bench/compare -etcd /path/to/etcd
 //
 // Without -leasehold it builds ./cmd/leasehold first. A target without a binary
-// is left out; the ceiling is this program itself.
+// is left out; the ceiling is this program itself. Clusters are compared with
+//
+//	go run ./internal/bench/compare -etcd /path/to/etcd -members 3
+//
+// where the ceiling stays one process: it has nothing to replicate.
 package main
 
 import (
@@ -29,6 +33,7 @@ type options struct {
 	leasehold, leaseholdArgs string
 	etcd, etcdArgs           string
 	only, match, format      string
+	through                  string
 	list                     bool
 	ceiling                  string
 	plan                     bench.Plan
@@ -52,6 +57,11 @@ func parse() *options {
 	flag.IntVar(&p.Conns, "conns", 8, "connections of the load generator")
 	flag.IntVar(&p.Leases, "leases", 1_000_000, "leases in the memory and restart workloads")
 	flag.DurationVar(&p.DrainCap, "cap", 40*time.Second, "longest wait for expired leases to go")
+	flag.IntVar(&p.Members, "members", 1, "members of each server: 1, or 3 to 7")
+	flag.StringVar(&o.through, "through", "",
+		"`members` to connect to: all, leader, followers, or several of these\n"+
+			"(default: all, and for keepalive leader,followers)")
+	flag.IntVar(&p.Kills, "kills", 20, "kills of the leader in the failover workload")
 	flag.Parse()
 	return o
 }
@@ -85,12 +95,24 @@ func run(ctx context.Context, o *options) error {
 	if o.format != "table" && o.format != "json" {
 		return fmt.Errorf("unknown output %q", o.format)
 	}
+	if o.through != "" {
+		for word := range strings.SplitSeq(o.through, ",") {
+			t, err := bench.ParseThrough(word)
+			if err != nil {
+				return err
+			}
+			o.plan.Through = append(o.plan.Through, t)
+		}
+	}
 	dir, err := os.MkdirTemp("", "leasehold-compare-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	if err := o.targets(ctx, dir); err != nil {
+		return err
+	}
+	if err := o.plan.Check(); err != nil {
 		return err
 	}
 	info, err := os.Stderr.Stat()
@@ -100,7 +122,7 @@ func run(ctx context.Context, o *options) error {
 	if o.format == "json" {
 		return errors.Join(err, bench.WriteJSON(os.Stdout, o.plan, series))
 	}
-	return errors.Join(err, bench.WriteTable(os.Stdout, series))
+	return errors.Join(err, bench.WriteTable(os.Stdout, o.plan, series))
 }
 
 func list(workloads []bench.Workload) error {
