@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/lease"
+)
+
+// Trial is a run with what the checkers say of it.
+type Trial struct {
+	*Result
+	*Report
+}
+
+// Try runs a seed and checks what happened.
+func Try(o Options) *Trial {
+	r := Run(o)
+	return &Trial{Result: r, Report: Check(r.History, r.Profile.Limits())}
+}
+
+// Limits are the bounds that a run of this profile is held to.
+func (p *Profile) Limits() Limits {
+	election := p.Tick * Time(p.ElectionTicks)
+	return Limits{
+		Lateness: Second + 4*p.Tick + 20*p.Sync + 20*p.Delay,
+		Recovery: 10*election + 2*Second,
+		Linger:   p.Timeout + 10*election,
+		Silence:  lease.TTL(p.CheckpointInterval),
+		Search:   2000,
+	}
+}
+
+// Failed reports whether a promise was broken.
+func (o *Trial) Failed() bool { return len(o.Violations) > 0 }
+
+// String tells what is wrong, and how to see it again.
+func (o *Trial) String() string {
+	var b strings.Builder
+	for _, v := range o.Violations {
+		fmt.Fprintf(&b, "%v %s: %s\n", v.At, v.ID, v.What)
+	}
+	fmt.Fprintf(&b, "reproduce: go test ./internal/sim -run 'TestSim$' -seed=%d\n", o.Seed)
+	return b.String()
+}
+
+// Story is the timeline of a run, a line each, with the violations in their places.
+func (o *Trial) Story() string {
+	return strings.Join(o.Timeline, "\n")
+}
+
+// Campaign adds up runs.
+type Campaign struct {
+	Runs      int            `json:"runs"`
+	Simulated Time           `json:"simulated"`
+	Real      time.Duration  `json:"real"`
+	Ops       int            `json:"ops"`
+	Entries   int            `json:"entries"`
+	Events    uint64         `json:"events"`
+	Searched  int            `json:"searched"`
+	Undecided int            `json:"undecided"`
+	Seen      map[string]int `json:"seen"`
+	Failed    []uint64       `json:"failed"`
+}
+
+// Add counts a run that took so long.
+func (c *Campaign) Add(o *Trial, took time.Duration) {
+	if c.Seen == nil {
+		c.Seen = make(map[string]int)
+	}
+	c.Runs++
+	c.Simulated += o.History.End
+	c.Real += took
+	c.Ops += len(o.Ops)
+	c.Entries += len(o.Log)
+	c.Events += o.Events
+	c.Searched += o.Searched
+	c.Undecided += o.Undecided
+	for _, f := range o.Faults {
+		c.Seen[string(f.Kind)]++
+	}
+	for what, n := range o.Coverage {
+		if !slices.Contains(faultKinds, FaultKind(what)) {
+			c.Seen[what] += n
+		}
+	}
+	for what, n := range o.Seen {
+		c.Seen[what] += n
+	}
+	if o.Failed() {
+		c.Failed = append(c.Failed, o.Seed)
+	}
+}
+
+// Merge adds another campaign, which ran beside this one.
+func (c *Campaign) Merge(o *Campaign) {
+	if c.Seen == nil {
+		c.Seen = make(map[string]int)
+	}
+	c.Runs += o.Runs
+	c.Simulated += o.Simulated
+	c.Real = max(c.Real, o.Real)
+	c.Ops += o.Ops
+	c.Entries += o.Entries
+	c.Events += o.Events
+	c.Searched += o.Searched
+	c.Undecided += o.Undecided
+	for what, n := range o.Seen {
+		c.Seen[what] += n
+	}
+	c.Failed = append(c.Failed, o.Failed...)
+}
+
+// enough is how many runs see all that a campaign must see. Smaller ones may miss
+// what is rare.
+const enough = 400
+
+// rare are the events that less than one in ten runs sees.
+var rare = []string{
+	"clearing entry lost with its leader",
+	"expiry lost with its leader", "member learned of its removal",
+	"checkpoint lost with its leader", "crash while a snapshot was written", "RemoveMember",
+	string(FaultRemove), "expiry in flight at a leader change",
+}
+
+// Unseen lists what a campaign must see and this one has not.
+func (c *Campaign) Unseen() []string {
+	var out []string
+	for _, what := range Required() {
+		if c.Seen[what] == 0 && (c.Runs >= enough || !slices.Contains(rare, what)) {
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
+// Required lists the faults and events that a campaign must have seen.
+func Required() []string {
+	var out []string
+	for _, k := range faultKinds {
+		out = append(out, string(k))
+	}
+	return append(append(out, Interesting...), worldly...)
+}
+
+// worldly are the events that the world itself counts and a campaign must see.
+var worldly = []string{
+	"AddMember", "RemoveMember", "PromoteMember", "checkpoint lost with its leader",
+	"checkpointed lease renewed", "clearing entry in flight at a leader change",
+	"clearing entry lost with its leader", "command in flight at a leader change",
+	"command lost with its leader", "compaction", "crash in the middle of an output",
+	"crash while a snapshot was written", "expiry dropped by stamp or token",
+	"expiry in flight at a leader change", "expiry lost with its leader", "leader elected",
+	"member learned of its removal", "primary stopped",
+	"refresh after a stall", "snapshot installed in a new member",
+	"snapshot installed over a state", "snapshot written",
+}
+
+// String sums a campaign up.
+func (c *Campaign) String() string {
+	var b strings.Builder
+	rate := float64(c.Simulated) / float64(Minute) / max(c.Real.Minutes(), 1e-9)
+	fmt.Fprintf(&b, "%d runs, %.1f simulated minutes in %.1f s: %.0f simulated minutes a minute; "+
+		"%d operations, %d entries, %d events; %d searches for a linearization, %d undecided",
+		c.Runs, float64(c.Simulated)/float64(Minute), c.Real.Seconds(), rate, c.Ops, c.Entries,
+		c.Events, c.Searched, c.Undecided)
+	return b.String()
+}
+
+// Coverage lists how often each fault and event was seen, the rarest first.
+func (c *Campaign) Coverage() string {
+	names := slices.SortedFunc(maps.Keys(c.Seen), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.Seen[a], c.Seen[b]), cmp.Compare(a, b))
+	})
+	var b strings.Builder
+	for _, n := range names {
+		fmt.Fprintf(&b, "%8d %s\n", c.Seen[n], n)
+	}
+	return b.String()
+}

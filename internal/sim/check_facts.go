@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// Limits are the bounds that checkers hold a run to.
+type Limits struct {
+	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and a
+	// watcher may be told.
+	Lateness Time
+	// Recovery is how long after the last fault is healed a cluster may take until it
+	// commits again.
+	Recovery Time
+	// Linger is how long after its start a renewal without an answer may still
+	// reach a leader.
+	Linger Time
+	// Silence is how long a lease may be silent before it is checkpointed, if half of
+	// its TTL is not less; 0 leaves that unchecked.
+	Silence lease.TTL
+	// Search bounds the search for a linearization in real time; 0 leaves it out.
+	Search int64 // milliseconds
+}
+
+// Report is what the checkers found in a history.
+type Report struct {
+	Violations []Violation
+	// Searched says how many histories were searched for a linearization (0 or 1),
+	// Undecided how many of them took too long.
+	Searched, Undecided int
+	// Seen counts events of interest, by name.
+	Seen map[string]int
+}
+
+// Check holds a history against every invariant.
+func Check(h *History, l Limits) *Report {
+	f := newFacts(h, l)
+	f.report.Violations = append(f.report.Violations, h.Broken...)
+	f.replayLog()
+	f.matchOps()
+	f.checkExpiry()
+	f.checkLateness()
+	f.checkEnds()
+	f.checkBeliefs()
+	f.checkTokens()
+	f.checkOps()
+	f.checkHashes()
+	f.checkWatches()
+	if l.Search > 0 && len(f.report.Violations) == 0 {
+		f.checkLinearizable()
+	}
+	f.look()
+	slices.SortStableFunc(f.report.Violations, func(a, b Violation) int {
+		return cmp.Compare(a.At, b.At)
+	})
+	return f.report
+}
+
+// facts are what several checkers need to know of a history.
+type facts struct {
+	h      *History
+	l      Limits
+	report *Report
+	// outcomes[i] is what the model says of h.Log[i], a result a command; revisions[i]
+	// is its revision after it.
+	outcomes  [][]modelResult
+	revisions []int64
+	events    []modelEvent // all, in order
+	compacted []compaction
+	// history has every version of every key, oldest first.
+	history map[string][]modelVersion
+	keys    []string // of history, in order
+	lives   []*life  // of leases, by grant
+	byID    map[lease.ID][]*life
+	// entryOf says in which place of the log the command of an operation is.
+	entryOf map[int]place
+	// renewals are those of each lease, by start.
+	renewals map[lease.ID][]*Op
+}
+
+type place struct{ entry, command int }
+
+type compaction struct {
+	at       Time
+	revision int64
+}
+
+type modelVersion struct {
+	modelKey
+	deleted bool
+}
+
+// life is one lease from its grant to its end.
+type life struct {
+	modelLease
+	granted      int // place in the log
+	ended        int // likewise, or the log's length
+	from, until  Time
+	expired      bool
+	checkpointed []checkpointed
+}
+
+// checkpointed is a checkpoint that was set; remaining 0 is one that was cleared.
+type checkpointed struct {
+	entry     int
+	at        Time
+	remaining lease.TTL
+}
+
+func newFacts(h *History, l Limits) *facts {
+	f := &facts{
+		h: h, l: l, report: &Report{Seen: make(map[string]int)},
+		history:  make(map[string][]modelVersion),
+		byID:     make(map[lease.ID][]*life),
+		entryOf:  make(map[int]place),
+		renewals: make(map[lease.ID][]*Op),
+	}
+	for _, op := range h.Ops {
+		if op.Kind == OpRenew {
+			f.renewals[op.Lease] = append(f.renewals[op.Lease], op)
+		}
+	}
+	return f
+}
+
+func (f *facts) violate(at Time, id, format string, args ...any) {
+	const enough = 20 // the first ones tell the story
+	if len(f.report.Violations) < enough {
+		f.report.Violations = append(f.report.Violations,
+			Violation{At: at, ID: id, What: fmt.Sprintf(format, args...)})
+	}
+}
+
+// replayLog applies the log to the model, and compares what the state machine
+// said.
+func (f *facts) replayLog() {
+	m := newModel()
+	for i, e := range f.h.Log {
+		results := make([]modelResult, len(e.Commands))
+		for k, c := range e.Commands {
+			results[k] = m.apply(e.Term, c)
+			if k < len(e.Results) {
+				f.compare(e, c, &e.Results[k], &results[k])
+			}
+			f.note(i, c, &results[k])
+		}
+		f.outcomes = append(f.outcomes, results)
+		f.revisions = append(f.revisions, m.revision)
+		f.compareEntry(e, results, m)
+	}
+	f.keys = slices.Sorted(maps.Keys(f.history))
+}
+
+// note gathers what a command did.
+func (f *facts) note(i int, c fsm.Command, r *modelResult) {
+	at := f.h.Log[i].At
+	for _, ev := range r.events {
+		f.events = append(f.events, ev)
+		v := modelVersion{deleted: ev.deleted}
+		v.key, v.value, v.lease, v.mod = ev.key, ev.value, ev.lease, ev.revision
+		v.create, v.version = ev.revision, 1
+		if old := f.history[ev.key]; len(old) > 0 && !old[len(old)-1].deleted {
+			v.create, v.version = old[len(old)-1].create, old[len(old)-1].version+1
+		}
+		f.history[ev.key] = append(f.history[ev.key], v)
+	}
+	switch c := c.(type) {
+	case *fsm.Grant:
+		if r.lease != nil && f.lifeAt(r.lease.id, i) == nil {
+			l := &life{
+				modelLease: *r.lease, granted: i, ended: len(f.h.Log), from: at, until: Never,
+			}
+			f.lives = append(f.lives, l)
+			f.byID[l.id] = append(f.byID[l.id], l)
+		}
+	case *fsm.Compact:
+		if r.err == nil {
+			f.compacted = append(f.compacted, compaction{at, c.Revision})
+		}
+	case *fsm.Checkpoint:
+		for _, p := range c.Leases {
+			if l := f.lifeAt(p.ID, i); r.err == nil && l != nil && l.token == p.Token {
+				l.checkpointed = append(l.checkpointed, checkpointed{i, at, p.Remaining})
+			}
+		}
+	}
+	_, expired := c.(*fsm.Expire)
+	for k := range r.ended {
+		if l := f.lifeAt(r.ended[k].id, i); l != nil {
+			l.ended, l.until, l.expired = i, at, expired
+		}
+	}
+}
+
+// lifeAt returns the life of a lease after the entry in a place of the log, as
+// far as is known.
+func (f *facts) lifeAt(id lease.ID, entry int) *life {
+	for _, l := range f.byID[id] {
+		if l.granted <= entry && entry < l.ended {
+			return l
+		}
+	}
+	return nil
+}
+
+// seenAt returns the number of entries that some member had applied by t.
+// Whatever is linearizable and starts later sees them.
+func (f *facts) seenAt(t Time) int {
+	return sort.Search(len(f.h.Log), func(i int) bool { return f.h.Log[i].At > t })
+}
+
+// revisionOf is the store's revision after the first n entries.
+func (f *facts) revisionOf(n int) int64 {
+	if n == 0 {
+		return 1
+	}
+	return f.revisions[n-1]
+}
+
+// at returns the version of a key at a revision, ok=false if there was none.
+func (f *facts) at(key string, revision int64) (modelKey, bool) {
+	versions := f.history[key]
+	i := sort.Search(len(versions), func(i int) bool { return versions[i].mod > revision })
+	// Of two versions of one revision the last one counts.
+	if i == 0 || versions[i-1].deleted {
+		return modelKey{}, false
+	}
+	return versions[i-1].modelKey, true
+}
+
+// span is how long a lease's TTL is in true time at least and at most, by
+// clocks that keep to the bound: each is off by half of it at most.
+func (f *facts) span(ttl lease.TTL) (least, most Time) {
+	t, off := float64(ttl)*float64(Millisecond), f.h.Drift/2
+	return Time(t / (1 + off)), Time(t/(1-off)) + Millisecond
+}
+
+// healthy returns the healthy stretch that an instant is in.
+func (f *facts) healthy(at Time) (Stretch, bool) {
+	for _, s := range f.h.Healthy {
+		if s.From <= at && at <= s.To {
+			return s, true
+		}
+	}
+	return Stretch{}, false
+}

@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// checkBeliefs is L4: no two holders are sure to hold the same thing at one time.
+func (f *facts) checkBeliefs() {
+	if !f.h.InBound {
+		return
+	}
+	for _, pair := range f.conflicts() {
+		a, b := pair[0], pair[1]
+		f.violate(b.From, "L4", "%s is held by client %d (lease %d, token %d) from %v until %v, and by "+
+			"client %d (lease %d, token %d) from %v until %v", a.name(), a.Client, a.Lease, a.Token,
+			a.From, a.Until, b.Client, b.Lease, b.Token, b.From, b.Until)
+	}
+}
+
+// conflicts returns the pairs of beliefs in one thing that overlap, the earlier
+// one first.
+func (f *facts) conflicts() [][2]*Belief {
+	type thing struct {
+		kind BeliefKind
+		what string
+	}
+	things := make(map[thing][]*Belief)
+	var order []thing
+	for _, b := range f.h.Beliefs {
+		if b.From >= b.Until {
+			continue
+		}
+		t := thing{b.Kind, b.What}
+		if things[t] == nil {
+			order = append(order, t)
+		}
+		things[t] = append(things[t], b)
+	}
+	var out [][2]*Belief
+	for _, t := range order {
+		beliefs := things[t]
+		slices.SortStableFunc(beliefs, func(a, b *Belief) int { return cmp.Compare(a.From, b.From) })
+		last := beliefs[0]
+		for _, b := range beliefs[1:] {
+			same := b.Client == last.Client && b.Token == last.Token
+			if b.From < last.Until && !same {
+				out = append(out, [2]*Belief{last, b})
+			}
+			if b.Until > last.Until {
+				last = b
+			}
+		}
+	}
+	return out
+}
+
+// checkTokens is L5: in the log tokens rise with every grant, and no client is told
+// a token that is not above those that were told before he asked.
+func (f *facts) checkTokens() {
+	last := lease.Token(0)
+	seen := make(map[lease.Token]lease.ID)
+	for _, e := range f.h.Log {
+		for i := range e.Granted {
+			g := &e.Granted[i]
+			if seen[g.Token] == g.ID {
+				continue // the grant was repeated (T3)
+			}
+			seen[g.Token] = g.ID
+			if g.Token <= last {
+				f.violate(e.At, "L5", "entry %d grants lease %d with token %d, after token %d",
+					e.Index, g.ID, g.Token, last)
+			}
+			last = max(last, g.Token)
+		}
+	}
+	f.checkToldTokens()
+	f.checkNames()
+}
+
+// checkToldTokens looks at the tokens as clients were told them.
+func (f *facts) checkToldTokens() {
+	type told struct {
+		at    Time
+		token lease.Token
+		id    lease.ID
+	}
+	var all []told
+	byToken := make(map[lease.Token]lease.ID)
+	for _, op := range f.h.Ops {
+		g, ok := op.Command.(*fsm.Grant)
+		info, granted := op.Fsm.Value.(*lease.Info)
+		if !ok || !granted || op.Outcome != Done || op.Fsm.Err != nil {
+			continue
+		}
+		if g.Terms.RequestID == "" || info.ID == g.Terms.ID {
+			all = append(all, told{op.End, info.Token, info.ID})
+		}
+		if id, twice := byToken[info.Token]; twice && id != info.ID {
+			f.violate(op.End, "L5", "leases %d and %d have one token %d", id, info.ID, info.Token)
+		}
+		byToken[info.Token] = info.ID
+	}
+	slices.SortStableFunc(all, func(a, b told) int { return cmp.Compare(a.at, b.at) })
+	highest := make([]lease.Token, len(all)+1)
+	for i := range all {
+		highest[i+1] = max(highest[i], all[i].token)
+	}
+	for _, op := range f.h.Ops {
+		info, granted := op.Fsm.Value.(*lease.Info)
+		if !granted || op.Outcome != Done || op.Fsm.Err != nil {
+			continue
+		}
+		if l := f.byToken(info.ID, info.Token); l == nil || l.from < op.Start {
+			continue // a retry, which has the token of the first request
+		}
+		n, _ := slices.BinarySearchFunc(all, op.Start, func(t told, at Time) int {
+			return cmp.Compare(t.at, at)
+		})
+		if info.Token <= highest[n] {
+			f.violate(op.End, "L5", "lease %d was granted to client %d with token %d, and before the "+
+				"request was sent at %v token %d had been told", info.ID, op.Client, info.Token,
+				op.Start, highest[n])
+		}
+	}
+}
+
+func (f *facts) byToken(id lease.ID, token lease.Token) *life {
+	for _, l := range f.byID[id] {
+		if l.token == token {
+			return l
+		}
+	}
+	return nil
+}
+
+// checkNames looks for two live leases of one name in the log.
+func (f *facts) checkNames() {
+	held := make(map[string]lease.Info)
+	end := func(e *Entry) {
+		for i := range e.Ended {
+			l := &e.Ended[i]
+			if h, ok := held[l.Name]; ok && h.ID == l.ID && h.Token == l.Token {
+				delete(held, l.Name)
+			}
+		}
+	}
+	for _, e := range f.h.Log {
+		end(e)
+		for i := range e.Granted {
+			g := &e.Granted[i]
+			if g.Name == "" {
+				continue
+			}
+			if h, ok := held[g.Name]; ok && h.ID != g.ID && !f.endedWithin(e, h.ID) {
+				f.violate(e.At, "L4", "entry %d grants the name %q to lease %d, and lease %d has it",
+					e.Index, g.Name, g.ID, h.ID)
+			}
+			held[g.Name] = *g
+		}
+		end(e) // what was granted and ended in one entry
+	}
+}
+
+func (f *facts) endedWithin(e *Entry, id lease.ID) bool {
+	return slices.ContainsFunc(e.Ended, func(d Ended) bool { return d.ID == id })
+}
+
+// checkEnds is L6 once more, from the keys' side: no key outlives the lease that it
+// is attached to.
+func (f *facts) checkEnds() {
+	for _, key := range f.keys {
+		versions := f.history[key]
+		for i, v := range versions {
+			if v.deleted || v.lease == 0 {
+				continue
+			}
+			if i+1 < len(versions) {
+				continue
+			}
+			if f.lifeAt(v.lease, len(f.h.Log)-1) == nil {
+				f.violate(f.h.End, "L6", "key %s of revision %d is attached to lease %d, which is gone%s",
+					key, v.mod, v.lease, f.fate(v.lease))
+			}
+		}
+	}
+}

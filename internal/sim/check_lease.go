@@ -1,0 +1,251 @@
+package sim
+
+import "fmt"
+
+// String tells of a life in a violation.
+func (l *life) String() string {
+	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was granted at %v",
+		l.id, l.token, l.ttl, l.from)
+	switch {
+	case l.until == Never:
+	case l.expired:
+		out += fmt.Sprintf(" and expired at %v", l.until)
+	default:
+		out += fmt.Sprintf(" and was revoked at %v", l.until)
+	}
+	return out
+}
+
+// checkExpiry is L1: no lease expires before a TTL has passed since the
+// grant or the last acknowledged renewal was sent, by any clock within the bound;
+// and every holder has stopped to believe by then.
+func (f *facts) checkExpiry() {
+	if !f.h.InBound {
+		return
+	}
+	for _, l := range f.lives {
+		if !l.expired {
+			continue
+		}
+		least, _ := f.span(l.ttl)
+		if l.until < l.from+least {
+			f.violate(l.until, "L1", "%v, %v after its grant", l, l.until-l.from)
+		}
+		for _, op := range f.renewals[l.id] {
+			if op.Outcome != Done || op.Err != nil || !l.has(op) {
+				continue
+			}
+			if op.Start+least > l.until {
+				f.violate(l.until, "L1", "%v, %v after client %d began the renewal (operation %d) "+
+					"that member %d acknowledged at %v", l, l.until-op.Start, op.Client, op.ID,
+					op.Member, op.Answered)
+			}
+		}
+	}
+	f.checkValid()
+}
+
+// has reports whether a renewal is certain to be of this life, and of no other
+// one with the same ID.
+func (l *life) has(op *Op) bool { return op.Start >= l.from && op.Start <= l.until }
+
+// checkValid holds the beliefs of holders against the ends of their leases.
+func (f *facts) checkValid() {
+	for _, b := range f.h.Beliefs {
+		for _, l := range f.byID[b.Lease] {
+			if l.token == b.Token && l.expired && l.until < b.Until && b.From < b.Until {
+				f.violate(l.until, "L1", "%v, while client %d held %s until %v",
+					l, b.Client, b.name(), b.Until)
+			}
+		}
+	}
+}
+
+// name says what is believed to be held.
+func (b *Belief) name() string {
+	kinds := [...]string{"lease ", "name ", "lock ", "role "}
+	return kinds[b.Kind] + b.What
+}
+
+// touched is the last instant of a healthy stretch at which a renewal of a lease
+// may have reached a leader. One that nobody answered may have been held up by a
+// fault until the stretch began.
+func (f *facts) touched(l *life, s Stretch) Time {
+	last := l.from
+	for _, op := range f.renewals[l.id] {
+		if op.Start >= s.To {
+			break
+		}
+		at := op.End
+		if op.Outcome != Done {
+			at = max(op.Start, s.From) + f.l.Linger
+		}
+		last = max(last, min(at, s.To))
+	}
+	return last
+}
+
+// reign is a stretch in which one member times leases without a break.
+type reign struct {
+	member   uint64
+	from, to Time
+}
+
+// reigns are the stretches in which one member is primary, each ended by a crash,
+// a loss of leadership, a jump of the clock, or the end of the run.
+func (f *facts) reigns() []reign {
+	var out []reign
+	open := make(map[uint64]int)
+	end := func(member uint64, at Time) {
+		if i, ok := open[member]; ok {
+			out[i].to = at
+			delete(open, member)
+		}
+	}
+	life := f.h.Lives
+	for _, r := range f.h.Roles {
+		for len(life) > 0 && life[0].At <= r.At {
+			end(life[0].Member, life[0].At)
+			life = life[1:]
+		}
+		_, was := open[r.Member]
+		if was && (!r.Primary || r.Refresh || r.Promoted) {
+			end(r.Member, r.At)
+			was = false
+		}
+		if r.Primary && !was {
+			open[r.Member] = len(out)
+			out = append(out, reign{member: r.Member, from: r.At, to: f.h.End})
+		}
+	}
+	for ; len(life) > 0; life = life[1:] {
+		end(life[0].Member, life[0].At)
+	}
+	return out
+}
+
+// checkLateness is L2 and L7. In a healthy stretch a primary ends each lease by
+// its expiry and a bound: its TTL after it was last renewed, or after the member was
+// promoted; and what was checkpointed and is silent since by the remaining time
+// after the member applied that, promoted or not.
+func (f *facts) checkLateness() {
+	for _, r := range f.reigns() {
+		for _, s := range f.h.Healthy {
+			from := max(s.From+f.l.Recovery, r.from)
+			to := min(s.To, r.to)
+			if from >= to {
+				continue
+			}
+			for _, l := range f.lives {
+				if l.from < to && l.until > from {
+					f.checkLate(l, r, Stretch{from, to})
+				}
+			}
+		}
+	}
+}
+
+// checkLate checks one lease in one healthy stretch of one reign.
+func (f *facts) checkLate(l *life, r reign, s Stretch) {
+	until := min(l.until, s.To)
+	touch := f.touched(l, Stretch{s.From, until})
+	_, most := f.span(l.ttl)
+	due := max(touch+most, r.from+most, s.From) + f.l.Lateness
+	if due < until {
+		f.violate(due, "L2", "%v: not renewed since %v, and still there under member %d, primary "+
+			"since %v, at %v", l, touch, r.member, r.from, until)
+		return
+	}
+	f.checkSilent(l, r, Stretch{s.From, until})
+	c, at, ok := f.counted(l, r)
+	if !ok || touch > l.checkpointed[c].at {
+		return
+	}
+	_, most = f.span(l.checkpointed[c].remaining)
+	due = max(at+most, r.from, s.From) + f.l.Lateness
+	if due < until {
+		f.violate(due, "L7", "%v: checkpointed with %d ms at %v, not renewed since %v, and still there "+
+			"under member %d, which counted from %v and is primary since %v, at %v",
+			l, l.checkpointed[c].remaining, l.checkpointed[c].at, touch, r.member, at, r.from, until)
+	}
+}
+
+// checkSilent: a lease that is silent is checkpointed, or L7 would promise nothing.
+func (f *facts) checkSilent(l *life, r reign, s Stretch) {
+	if f.l.Silence == 0 {
+		return
+	}
+	_, silence := f.span(min(l.ttl/2, f.l.Silence))
+	touch := f.touched(l, s)
+	due := max(touch+silence, r.from+silence, s.From) + f.l.Lateness
+	if due >= s.To {
+		return
+	}
+	set := false
+	for _, c := range l.checkpointed {
+		if c.at <= due {
+			set = c.remaining > 0
+		}
+	}
+	if !set {
+		f.violate(due, "L7", "%v: not renewed since %v, and not checkpointed under member %d, primary "+
+			"since %v, by %v", l, touch, r.member, r.from, due)
+	}
+}
+
+// counted finds the last checkpoint of a lease that the member of a reign had
+// when that began, and from when on it counted: from when it applied it, or, if it
+// recovered it, from its promotion.
+func (f *facts) counted(l *life, r reign) (checkpoint int, at Time, ok bool) {
+	applied, started := f.appliedAt(r)
+	for c := len(l.checkpointed) - 1; c >= 0; c-- {
+		p := l.checkpointed[c]
+		t, had := applied(p.entry)
+		if !had || t > r.from {
+			continue // it was not yet there
+		}
+		if p.remaining == 0 {
+			return 0, 0, false
+		}
+		if t <= started {
+			t = r.from
+		}
+		return c, t, true
+	}
+	return 0, 0, false
+}
+
+// appliedAt returns when the member of a reign had applied an entry, in the life
+// of its process that the reign is in; what it had from a snapshot it had when it
+// started.
+func (f *facts) appliedAt(r reign) (applied func(entry int) (Time, bool), started Time) {
+	for _, l := range f.h.Lives {
+		if l.Member == r.member && l.Up && l.At <= r.from {
+			started = l.At
+		}
+	}
+	var steps []Applied
+	for _, a := range f.h.Applied {
+		if a.Member == r.member && a.At >= started && a.At <= r.from {
+			if a.Snapshot {
+				started, steps = a.At, nil
+			}
+			steps = append(steps, a)
+		}
+	}
+	return func(entry int) (Time, bool) {
+		index := uint64(entry + FirstIndex)
+		for _, a := range steps {
+			if a.From >= index {
+				return started, true
+			}
+			if a.To >= index {
+				if a.Snapshot {
+					return started, true
+				}
+				return a.At, true
+			}
+		}
+		return 0, false
+	}, started
+}

@@ -1,0 +1,435 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// model is what the service promises, said as simply as it can be: leases with
+// their keys in plain sorted slices, and no clock at all. When a lease ends is the
+// checkers' business; here expiry is an operation like any other.
+//
+// It shares no code with fsm, lease and mvcc, only the types of commands, so that
+// a mistake there is not repeated here. A model is small and is copied whole:
+// linearizability is searched for with it.
+type model struct {
+	revision  int64
+	compacted int64
+	lastToken lease.Token
+	keys      []modelKey   // by key
+	leases    []modelLease // by ID
+	alarms    []fsm.Alarm  // that nothing may grow
+}
+
+type modelKey struct {
+	key, value           string
+	lease                lease.ID
+	create, mod, version int64
+}
+
+type modelLease struct {
+	id        lease.ID
+	ttl       lease.TTL
+	token     lease.Token
+	name      string
+	owner     string
+	request   string
+	remaining lease.TTL
+	stamp     uint64
+}
+
+// modelEvent is one change of one key, as a watcher sees it.
+type modelEvent struct {
+	revision int64
+	deleted  bool
+	key      string
+	value    string
+	lease    lease.ID
+}
+
+// modelResult is the outcome of a command.
+type modelResult struct {
+	revision int64
+	err      error
+	lease    *modelLease // of a grant
+	ended    []modelLease
+	endedAt  []int64 // the revision after each end
+	events   []modelEvent
+	txn      *modelTxn
+}
+
+// modelTxn is the outcome of a transaction: the branch taken, and what its ranges
+// found, in order.
+type modelTxn struct {
+	succeeded bool
+	ranges    [][]modelKey
+	deleted   []int64
+	prev      []*modelKey // of each put
+}
+
+func newModel() *model { return &model{revision: 1} }
+
+func (m *model) clone() *model {
+	c := *m
+	c.keys, c.leases = slices.Clone(m.keys), slices.Clone(m.leases)
+	return &c
+}
+
+// equal says whether two models cannot be told apart by any later operation.
+func (m *model) equal(o *model) bool {
+	return m.revision == o.revision && m.compacted == o.compacted &&
+		m.lastToken == o.lastToken && slices.Equal(m.alarms, o.alarms) &&
+		slices.Equal(m.keys, o.keys) && slices.Equal(m.leases, o.leases)
+}
+
+// hash agrees with equal.
+func (m *model) hash() uint64 {
+	h := uint64(m.revision)*0x9e3779b97f4a7c15 ^ uint64(m.lastToken)
+	for i := range m.leases {
+		h = h*31 + uint64(m.leases[i].id)
+	}
+	for i := range m.keys {
+		h = h*31 + uint64(m.keys[i].mod)
+	}
+	return h
+}
+
+func (m *model) key(key string) (int, bool) {
+	return slices.BinarySearchFunc(m.keys, key, func(k modelKey, key string) int {
+		return cmp.Compare(k.key, key)
+	})
+}
+
+func (m *model) lease(id lease.ID) (int, bool) {
+	return slices.BinarySearchFunc(m.leases, id, func(l modelLease, id lease.ID) int {
+		return cmp.Compare(l.id, id)
+	})
+}
+
+func (m *model) alive(id lease.ID) bool {
+	_, ok := m.lease(id)
+	return ok
+}
+
+// between says whether a key is in [from, end), by etcd's convention for end.
+func between(key, from, end string) bool {
+	switch end {
+	case "":
+		return key == from
+	case "\x00":
+		return key >= from
+	default:
+		return key >= from && key < end
+	}
+}
+
+// scan returns the pairs of [from, end).
+func (m *model) scan(from, end string) []modelKey {
+	var out []modelKey
+	for i := range m.keys {
+		if between(m.keys[i].key, from, end) {
+			out = append(out, m.keys[i])
+		}
+	}
+	return out
+}
+
+// apply does what one command of an entry of term asks.
+func (m *model) apply(term uint64, c fsm.Command) modelResult {
+	var r modelResult
+	switch c := c.(type) {
+	case *fsm.Put:
+		if len(m.alarms) > 0 {
+			r.err = fsm.ErrNoSpace
+		} else {
+			m.change(&r, &fsm.Txn{Then: []fsm.Op{{Put: c}}})
+		}
+	case *fsm.DeleteRange:
+		m.change(&r, &fsm.Txn{Then: []fsm.Op{{Delete: c}}})
+	case *fsm.Txn:
+		m.change(&r, c)
+	case *fsm.Grant:
+		m.grant(&r, c.Terms)
+	case *fsm.Revoke:
+		m.end(&r, c.ID)
+	case *fsm.Expire:
+		m.expire(&r, term, c)
+	case *fsm.Checkpoint:
+		m.checkpoint(&r, term, c)
+	case *fsm.Compact:
+		m.compact(&r, c.Revision)
+	case *fsm.SetAlarm:
+		m.alarms = slices.DeleteFunc(slices.Clone(m.alarms), func(a fsm.Alarm) bool {
+			return a == c.Alarm
+		})
+		if !c.Off && c.Alarm.Kind == fsm.NoSpace {
+			m.alarms = append(m.alarms, c.Alarm)
+		}
+	}
+	r.revision = m.revision
+	return r
+}
+
+func (m *model) grant(r *modelResult, t lease.Terms) {
+	repeats := func(l *modelLease) bool {
+		return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner && l.name == t.Name
+	}
+	i, there := m.lease(t.ID)
+	named := slices.IndexFunc(m.leases, func(l modelLease) bool {
+		return t.Name != "" && l.name == t.Name
+	})
+	switch {
+	case len(m.alarms) > 0:
+		r.err = fsm.ErrNoSpace
+	case t.ID <= 0:
+		r.err = lease.ErrBadID
+	case t.TTL <= 0:
+		r.err = &lease.TTLError{}
+	case there && repeats(&m.leases[i]):
+		r.lease = &m.leases[i]
+	case there:
+		r.err = lease.ErrExists
+	case named >= 0 && repeats(&m.leases[named]):
+		r.lease = &m.leases[named]
+	case named >= 0:
+		r.err = &lease.NameError{Name: t.Name}
+	default:
+		m.lastToken++
+		m.leases = slices.Insert(m.leases, i, modelLease{
+			id: t.ID, ttl: t.TTL, token: m.lastToken,
+			name: t.Name, owner: t.Owner, request: t.RequestID, stamp: 1,
+		})
+		r.lease = &m.leases[i]
+	}
+	if r.lease != nil {
+		l := *r.lease
+		r.lease = &l
+	}
+}
+
+// end takes a lease away with its keys: one revision, or none if it has no key.
+func (m *model) end(r *modelResult, id lease.ID) {
+	i, ok := m.lease(id)
+	if !ok {
+		r.err = lease.ErrNotFound
+		return
+	}
+	r.ended = append(r.ended, m.leases[i])
+	m.leases = slices.Delete(m.leases, i, i+1)
+	before := len(r.events)
+	m.keys = slices.DeleteFunc(m.keys, func(k modelKey) bool {
+		if k.lease == id {
+			r.events = append(r.events,
+				modelEvent{revision: m.revision + 1, deleted: true, key: k.key})
+		}
+		return k.lease == id
+	})
+	if len(r.events) > before {
+		m.revision++
+	}
+	r.endedAt = append(r.endedAt, m.revision)
+}
+
+func (m *model) expire(r *modelResult, term uint64, c *fsm.Expire) {
+	if c.Term != term {
+		r.err = fsm.ErrStale
+		return
+	}
+	for _, d := range c.Leases {
+		i, ok := m.lease(d.ID)
+		if ok && m.leases[i].token == d.Token && m.leases[i].stamp == d.Stamp {
+			m.end(r, d.ID)
+		}
+	}
+}
+
+func (m *model) checkpoint(r *modelResult, term uint64, c *fsm.Checkpoint) {
+	if c.Term != term {
+		r.err = fsm.ErrStale
+		return
+	}
+	for _, p := range c.Leases {
+		i, ok := m.lease(p.ID)
+		if !ok || m.leases[i].token != p.Token || p.Remaining < 0 {
+			continue
+		}
+		if p.Remaining == 0 && m.leases[i].remaining != 0 {
+			m.leases[i].stamp++
+		}
+		m.leases[i].remaining = p.Remaining
+	}
+}
+
+func (m *model) compact(r *modelResult, revision int64) {
+	switch {
+	case revision <= m.compacted:
+		r.err = mvcc.ErrCompacted
+	case revision > m.revision:
+		r.err = mvcc.ErrFutureRevision
+	default:
+		m.compacted = revision
+	}
+}
+
+// change runs a transaction; all that it changes is one revision, and one that
+// cannot be carried out as a whole changes nothing.
+func (m *model) change(r *modelResult, c *fsm.Txn) {
+	ops, succeeded := m.branch(c)
+	r.txn = &modelTxn{succeeded: succeeded}
+	for _, op := range ops {
+		if op.Put != nil && len(m.alarms) > 0 {
+			r.err = fsm.ErrNoSpace
+			return
+		}
+		if op.Put != nil && op.Put.Lease != 0 && !m.alive(op.Put.Lease) {
+			r.err = lease.ErrNotFound
+		} else if op.Put != nil && (op.Put.IgnoreValue || op.Put.IgnoreLease) {
+			if _, ok := m.key(op.Put.Key); !ok {
+				r.err = fsm.ErrKeyNotFound
+			}
+		}
+		if r.err != nil {
+			return
+		}
+	}
+	for _, op := range ops {
+		m.run(r, op)
+	}
+	if len(r.events) > 0 {
+		m.revision++
+	}
+}
+
+// branch evaluates a transaction's conditions, those of nested ones too, against
+// the state before it, and returns the operations that will run, flat.
+func (m *model) branch(c *fsm.Txn) (ops []fsm.Op, succeeded bool) {
+	succeeded = true
+	for i := range c.Compare {
+		succeeded = succeeded && m.holds(&c.Compare[i])
+	}
+	list := c.Else
+	if succeeded {
+		list = c.Then
+	}
+	for _, op := range list {
+		if op.Txn != nil {
+			nested, _ := m.branch(op.Txn)
+			ops = append(ops, nested...)
+		} else {
+			ops = append(ops, op)
+		}
+	}
+	return ops, succeeded
+}
+
+func (m *model) run(r *modelResult, op fsm.Op) {
+	switch {
+	case op.Range != nil:
+		r.txn.ranges = append(r.txn.ranges, m.scan(op.Range.Key, op.Range.End))
+	case op.Delete != nil:
+		n := int64(0)
+		m.keys = slices.DeleteFunc(m.keys, func(k modelKey) bool {
+			if !between(k.key, op.Delete.Key, op.Delete.End) {
+				return false
+			}
+			n++
+			r.events = append(r.events,
+				modelEvent{revision: m.revision + 1, deleted: true, key: k.key})
+			return true
+		})
+		r.txn.deleted = append(r.txn.deleted, n)
+	case op.Put != nil:
+		r.txn.prev = append(r.txn.prev, m.put(r, op.Put))
+	}
+}
+
+func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
+	k := modelKey{
+		key: c.Key, value: string(c.Value), lease: c.Lease,
+		create: m.revision + 1, mod: m.revision + 1, version: 1,
+	}
+	i, ok := m.key(c.Key)
+	if ok {
+		old := m.keys[i]
+		prev = &old
+		k.create, k.version = old.create, old.version+1
+		if c.IgnoreValue {
+			k.value = old.value
+		}
+		if c.IgnoreLease {
+			k.lease = old.lease
+		}
+		m.keys[i] = k
+	} else {
+		m.keys = slices.Insert(m.keys, i, k)
+	}
+	r.events = append(r.events,
+		modelEvent{revision: k.mod, key: k.key, value: k.value, lease: k.lease})
+	return prev
+}
+
+// holds evaluates one condition by etcd's rules: over every key of a range, and
+// over a pair of zeros if there is none, except by value.
+func (m *model) holds(c *fsm.Compare) bool {
+	keys := m.scan(c.Key, c.End)
+	if len(keys) == 0 {
+		if c.Target == fsm.TargetValue {
+			return false
+		}
+		keys = []modelKey{{}}
+	}
+	for i := range keys {
+		if !related(c.Relation, order(c, &keys[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func order(c *fsm.Compare, k *modelKey) int {
+	switch c.Target {
+	case fsm.TargetVersion:
+		return cmp.Compare(k.version, c.Number)
+	case fsm.TargetCreate:
+		return cmp.Compare(k.create, c.Number)
+	case fsm.TargetMod:
+		return cmp.Compare(k.mod, c.Number)
+	case fsm.TargetLease:
+		return cmp.Compare(int64(k.lease), c.Number)
+	default:
+		return bytes.Compare([]byte(k.value), c.Value)
+	}
+}
+
+func related(r fsm.Relation, order int) bool {
+	switch r {
+	case fsm.Equal:
+		return order == 0
+	case fsm.Greater:
+		return order > 0
+	case fsm.Less:
+		return order < 0
+	default:
+		return order != 0
+	}
+}
+
+// String shows the model for the report of a violation.
+func (m *model) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "revision %d", m.revision)
+	for i := range m.leases {
+		fmt.Fprintf(&b, ", lease %d", m.leases[i].id)
+	}
+	for i := range m.keys {
+		fmt.Fprintf(&b, ", %s=%s", m.keys[i].key, m.keys[i].value)
+	}
+	return b.String()
+}

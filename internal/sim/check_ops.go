@@ -1,0 +1,300 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// matchOps finds, for every command that a client sent, the entry that carries it.
+// A command that is certain to have failed is in none (S1), one that was
+// acknowledged in one (S2), one of unknown outcome in one at most; and the log has
+// nothing that nobody asked for.
+func (f *facts) matchOps() {
+	type class struct {
+		ops    []*Op
+		places []place
+	}
+	classes := make(map[string]*class)
+	of := func(c fsm.Command) *class {
+		key := string(fsm.AppendCommand(nil, c))
+		if classes[key] == nil {
+			classes[key] = &class{}
+		}
+		return classes[key]
+	}
+	for i, e := range f.h.Log {
+		for k, c := range e.Commands {
+			if !fsm.Internal(c) && !operators(c) {
+				of(c).places = append(of(c).places, place{i, k})
+			}
+		}
+	}
+	var order []*class
+	for _, op := range f.h.Ops {
+		if op.Kind != OpCommand || operators(op.Command) {
+			continue
+		}
+		c := of(op.Command)
+		if len(c.ops) == 0 {
+			order = append(order, c)
+		}
+		c.ops = append(c.ops, op)
+	}
+	for _, c := range order {
+		f.match(c.ops, c.places)
+		for _, op := range c.ops {
+			delete(classes, string(fsm.AppendCommand(nil, op.Command)))
+		}
+	}
+	for _, c := range classes {
+		for _, p := range c.places {
+			e := f.h.Log[p.entry]
+			f.violate(e.At, "S1", "entry %d carries %s, which no client sent",
+				e.Index, show(e.Commands[p.command]))
+		}
+	}
+}
+
+// operators reports whether a command comes from operators or members rather
+// than from clients.
+func operators(c fsm.Command) bool {
+	switch c.(type) {
+	case *fsm.SetMember, *fsm.SetAlarm, *fsm.Compact:
+		return true
+	default:
+		return fsm.Membership(c)
+	}
+}
+
+// match assigns equal commands in the log to the operations that may have sent
+// them. Of the acknowledged ones that fit a place the one that was answered first
+// takes it, so that as many as possible find one; the others take what is left.
+func (f *facts) match(ops []*Op, places []place) {
+	var left []place
+	for _, p := range places {
+		if op := f.first(ops, p, Done); op != nil {
+			f.entryOf[op.ID] = p
+		} else {
+			left = append(left, p)
+		}
+	}
+	for _, op := range ops {
+		if _, ok := f.entryOf[op.ID]; !ok && op.Outcome == Done {
+			f.violate(op.End, "S2", "client %d was told at %v that %s (operation %d, revision %d) is "+
+				"done, and the log does not have it", op.Client, op.End, show(op.Command), op.ID,
+				op.Fsm.Revision)
+		}
+	}
+	for _, p := range left {
+		if op := f.first(ops, p, Unknown); op != nil {
+			f.entryOf[op.ID] = p
+			continue
+		}
+		e := f.h.Log[p.entry]
+		f.violate(e.At, "S1", "entry %d carries %s, which was sent %d times at most and stands %d "+
+			"times in the log, or had been answered as failed (operation %d of client %d)",
+			e.Index, show(e.Commands[p.command]), len(ops), len(places), ops[0].ID, ops[0].Client)
+	}
+}
+
+// first returns the operation with an outcome, and without a place, that fits a
+// place and ended first.
+func (f *facts) first(ops []*Op, p place, outcome Ending) *Op {
+	var best *Op
+	for _, op := range ops {
+		if _, ok := f.entryOf[op.ID]; ok || op.Outcome != outcome || !f.fits(op, p) {
+			continue
+		}
+		if best == nil || op.End < best.End {
+			best = op
+		}
+	}
+	return best
+}
+
+// fits reports whether an operation's command may be the one in a place of the
+// log: it came after the start, before the answer, and gave that answer.
+func (f *facts) fits(op *Op, p place) bool {
+	e := f.h.Log[p.entry]
+	if e.At < op.Start {
+		return false
+	}
+	if op.Outcome != Done {
+		return true
+	}
+	return e.At <= op.End && differs(&op.Fsm, &f.outcomes[p.entry][p.command]) == ""
+}
+
+// checkOps is the witness of S1: every linearizable operation takes effect, in the
+// order of the log, between its start and its answer. What some member had applied
+// when it started it sees; what nobody had applied when it was answered it
+// cannot have seen.
+func (f *facts) checkOps() {
+	for _, op := range f.h.Ops {
+		if op.Outcome != Done {
+			continue
+		}
+		from, to := f.seenAt(op.Start-1), f.seenAt(op.End)
+		if op.Answered > 0 {
+			to = f.seenAt(op.Answered)
+		}
+		switch op.Kind {
+		case OpCommand:
+			if p, ok := f.entryOf[op.ID]; ok && p.entry < from {
+				f.violate(op.End, "S1", "operation %d of client %d (%s) took effect in entry %d, before "+
+					"it was sent", op.ID, op.Client, show(op.Command), f.h.Log[p.entry].Index)
+			}
+		case OpRange:
+			f.checkRange(op, from, to)
+		case OpRenew:
+			f.checkRenew(op, from, to)
+		case OpTTL:
+			f.checkTTL(op, from, to)
+		}
+	}
+}
+
+// checkRange checks one read: of a state that was the newest at some time while it
+// was under way, or, if it is serializable, at some time before. Either way it is
+// the whole state of one revision.
+func (f *facts) checkRange(op *Op, from, to int) {
+	if op.Err != nil {
+		f.checkRangeError(op, to)
+		return
+	}
+	got, c := op.Answer.Range, op.Request.Range
+	least, most := f.revisionOf(from), f.revisionOf(to)
+	if op.Serializable {
+		least = 1
+	}
+	if got.Revision < least || got.Revision > most {
+		f.violate(op.End, "S1", "operation %d of client %d read [%s,%s) at member %d at revision %d, "+
+			"not within %d and %d", op.ID, op.Client, c.Key, c.End, op.Member, got.Revision, least, most)
+		return
+	}
+	revision := got.Revision
+	if c.Options.Revision > 0 {
+		revision = c.Options.Revision
+	}
+	want := wanted(f.scanAt(c.Key, c.End, revision), &c.Options)
+	if c.Options.CountOnly || c.Options.SortBy != mvcc.None {
+		return
+	}
+	if why := differsRange(got.KVs, want); why != "" {
+		f.violate(op.End, "S1", "operation %d of client %d read [%s,%s) at revision %d: %s",
+			op.ID, op.Client, c.Key, c.End, revision, why)
+	}
+}
+
+// checkRangeError: a read is refused only if it asks for what was compacted, or is
+// not there yet.
+func (f *facts) checkRangeError(op *Op, to int) {
+	revision := op.Request.Range.Options.Revision
+	ok := true
+	switch {
+	case errors.Is(op.Err, mvcc.ErrCompacted):
+		ok = slices.ContainsFunc(f.compacted, func(c compaction) bool {
+			return c.revision > revision && c.at <= op.End
+		})
+	case errors.Is(op.Err, mvcc.ErrFutureRevision):
+		ok = op.Serializable || revision > f.revisionOf(f.seenAt(op.Start-1)) || to == 0
+	}
+	if !ok || revision == 0 {
+		f.violate(op.End, "S1", "operation %d of client %d read at revision %d: %v",
+			op.ID, op.Client, revision, op.Err)
+	}
+}
+
+// wanted applies the filters and the limit of a read.
+func wanted(keys []modelKey, o *mvcc.RangeOptions) []modelKey {
+	in := func(at, least, most int64) bool { return at >= least && (most == 0 || at <= most) }
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k modelKey) bool {
+		return !in(k.mod, o.MinModRevision, o.MaxModRevision) ||
+			!in(k.create, o.MinCreateRevision, o.MaxCreateRevision)
+	})
+	if o.Limit > 0 && int64(len(keys)) > o.Limit {
+		keys = keys[:o.Limit]
+	}
+	return keys
+}
+
+// scanAt returns the pairs of [from, end) at a revision.
+func (f *facts) scanAt(from, end string, revision int64) []modelKey {
+	keys := []string{from}
+	if end != "" {
+		keys = f.keys
+	}
+	var out []modelKey
+	for _, key := range keys {
+		if !between(key, from, end) {
+			continue
+		}
+		if k, ok := f.at(key, revision); ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// alive reports whether a lease was there, and whether it was not, at some time
+// between the first from and the first to entries.
+func (f *facts) alive(id lease.ID, from, to int) (was, wasNot bool) {
+	covered := from
+	for _, l := range f.byID[id] {
+		// It is there after the first n entries for n in (granted, ended].
+		lo, hi := max(l.granted+1, from), min(l.ended, to)
+		if lo > hi {
+			continue
+		}
+		was = true
+		if lo > covered {
+			wasNot = true
+		}
+		covered = hi + 1
+	}
+	return was, wasNot || covered <= to
+}
+
+// checkRenew is L3: once a lease has ended anywhere no renewal that starts
+// later succeeds; and "not found" is said of no lease that was there all the
+// time (T7).
+func (f *facts) checkRenew(op *Op, from, to int) {
+	was, wasNot := f.alive(op.Lease, from, to)
+	switch {
+	case op.Err == nil && !was:
+		f.violate(op.End, "L3", "operation %d of client %d: the renewal of lease %d that began at %v "+
+			"succeeded at member %d, and the lease was not there any more%s",
+			op.ID, op.Client, op.Lease, op.Start, op.Member, f.fate(op.Lease))
+	case errors.Is(op.Err, lease.ErrNotFound) && !wasNot:
+		f.violate(op.End, "S1", "operation %d of client %d: lease %d was not found at member %d by a "+
+			"renewal that began at %v, and was there all the time%s",
+			op.ID, op.Client, op.Lease, op.Member, op.Start, f.fate(op.Lease))
+	}
+}
+
+func (f *facts) checkTTL(op *Op, from, to int) {
+	was, wasNot := f.alive(op.Lease, from, to)
+	if op.Found && !was || !op.Found && !wasNot {
+		f.violate(op.End, "S1", "operation %d of client %d asked member %d from %v for lease %d: "+
+			"found %t%s", op.ID, op.Client, op.Member, op.Start, op.Lease, op.Found, f.fate(op.Lease))
+		return
+	}
+	l := f.lifeAt(op.Lease, to-1)
+	if op.Found && l != nil && op.TTL > l.ttl+lease.TTL(f.l.Linger/Millisecond) {
+		f.violate(op.End, "L2", "operation %d of client %d: lease %d has %d ms left of %d",
+			op.ID, op.Client, op.Lease, op.TTL, l.ttl)
+	}
+}
+
+// fate tells of the lives of a lease.
+func (f *facts) fate(id lease.ID) string {
+	out := ""
+	for _, l := range f.byID[id] {
+		out += "; " + l.String()
+	}
+	return out
+}

@@ -1,0 +1,231 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// compare holds the state machine's result of one command against the model's.
+func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelResult) {
+	if fsm.Membership(c) {
+		return // the model knows of no members
+	}
+	if _, ok := c.(*fsm.SetMember); ok {
+		return
+	}
+	if why := differs(got, want); why != "" {
+		f.violate(e.At, idOf(c), "entry %d (term %d): %s: %s", e.Index, e.Term, show(c), why)
+	}
+}
+
+// idOf is the invariant that a wrong outcome of a command breaks first.
+func idOf(c fsm.Command) string {
+	switch c.(type) {
+	case *fsm.Expire:
+		return "L6"
+	case *fsm.Grant:
+		return "L5"
+	default:
+		return "S1"
+	}
+}
+
+// differs says how a result is not what the model says.
+func differs(got *fsm.Result, want *modelResult) string {
+	if (got.Err == nil) != (want.err == nil) {
+		return fmt.Sprintf("the result is error %v, not %v", got.Err, want.err)
+	}
+	if got.Revision != want.revision {
+		return fmt.Sprintf("the revision is %d, not %d", got.Revision, want.revision)
+	}
+	if want.err != nil {
+		if !sameError(got.Err, want.err) {
+			return fmt.Sprintf("the error is %v, not %v", got.Err, want.err)
+		}
+		return ""
+	}
+	switch v := got.Value.(type) {
+	case *lease.Info:
+		if want.lease == nil || v.ID != want.lease.id || v.Token != want.lease.token {
+			return fmt.Sprintf("lease %d has token %d, the model says %+v", v.ID, v.Token, want.lease)
+		}
+	case *fsm.PutResult:
+		if v.Prev != nil && !samePair(v.Prev, want.txn.prev[0]) {
+			return fmt.Sprintf("the replaced pair is %v, not %v", v.Prev, want.txn.prev[0])
+		}
+	case *fsm.DeleteResult:
+		if v.Deleted != want.txn.deleted[0] {
+			return fmt.Sprintf("%d keys were deleted, not %d", v.Deleted, want.txn.deleted[0])
+		}
+	case *fsm.TxnResult:
+		return differsTxn(v, want.txn)
+	}
+	return ""
+}
+
+func sameError(a, b error) bool {
+	var an, bn *lease.NameError
+	var at, bt *lease.TTLError
+	if errors.As(a, &an) || errors.As(b, &bn) {
+		return errors.As(a, &an) && errors.As(b, &bn)
+	}
+	if errors.As(a, &at) || errors.As(b, &bt) {
+		return errors.As(a, &at) && errors.As(b, &bt)
+	}
+	return errors.Is(a, b)
+}
+
+func differsTxn(got *fsm.TxnResult, want *modelTxn) string {
+	if got.Succeeded != want.succeeded {
+		return fmt.Sprintf("it succeeded: %t, the model says %t", got.Succeeded, want.succeeded)
+	}
+	ranges, deletes, puts := 0, 0, 0
+	var walk func(r *fsm.TxnResult) string
+	walk = func(r *fsm.TxnResult) string {
+		for _, resp := range r.Responses {
+			why := ""
+			switch v := resp.(type) {
+			case *mvcc.RangeResult:
+				why = differsRange(v.KVs, want.ranges[ranges])
+				ranges++
+			case *fsm.DeleteResult:
+				if v.Deleted != want.deleted[deletes] {
+					why = fmt.Sprintf("%d keys were deleted, not %d", v.Deleted, want.deleted[deletes])
+				}
+				deletes++
+			case *fsm.PutResult:
+				if v.Prev != nil && !samePair(v.Prev, want.prev[puts]) {
+					why = fmt.Sprintf("the replaced pair is %v, not %v", v.Prev, want.prev[puts])
+				}
+				puts++
+			case *fsm.TxnResult:
+				why = walk(v)
+			}
+			if why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+	return walk(got)
+}
+
+func differsRange(got []*mvcc.KeyValue, want []modelKey) string {
+	if len(got) != len(want) {
+		return fmt.Sprintf("%d keys were read, not %d", len(got), len(want))
+	}
+	for i := range got {
+		if !samePair(got[i], &want[i]) {
+			return fmt.Sprintf("read %v, not %+v", got[i], want[i])
+		}
+	}
+	return ""
+}
+
+func samePair(a *mvcc.KeyValue, b *modelKey) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Key == b.key && string(a.Value) == b.value && lease.ID(a.Lease) == b.lease &&
+		a.ModRevision == b.mod && a.CreateRevision == b.create && a.Version == b.version
+}
+
+// compareEntry holds the events and ends of a whole entry against the model's (L6).
+func (f *facts) compareEntry(e *Entry, results []modelResult, m *model) {
+	var want []modelEvent
+	var ended []modelLease
+	for i := range results {
+		want = append(want, results[i].events...)
+		ended = append(ended, results[i].ended...)
+	}
+	var got []modelEvent
+	for _, c := range e.Changes {
+		for _, ev := range c.Events {
+			got = append(got, eventOf(&ev, c.Revision))
+		}
+	}
+	if !slices.Equal(got, want) {
+		f.violate(e.At, "L6", "entry %d (term %d): the events are %v, not %v",
+			e.Index, e.Term, got, want)
+	}
+	if e.Revision != m.revision {
+		f.violate(e.At, "S1", "entry %d: the revision is %d, not %d", e.Index, e.Revision, m.revision)
+	}
+	if len(e.Ended) != len(ended) {
+		f.violate(e.At, "L6", "entry %d (term %d) ended %d leases, not %d: %v",
+			e.Index, e.Term, len(e.Ended), len(ended), ended)
+		return
+	}
+	for i := range ended {
+		f.compareEnd(e, &e.Ended[i], ended[i], want)
+	}
+}
+
+func (f *facts) compareEnd(e *Entry, got *Ended, want modelLease, events []modelEvent) {
+	if got.ID != want.id || got.Token != want.token {
+		f.violate(e.At, "L6", "entry %d ended lease %d (token %d), not %d (token %d)",
+			e.Index, got.ID, got.Token, want.id, want.token)
+		return
+	}
+	for _, key := range got.Keys {
+		if !slices.ContainsFunc(events, func(ev modelEvent) bool {
+			return ev.deleted && ev.key == key && ev.revision == got.Revision
+		}) {
+			f.violate(e.At, "L6", "entry %d: lease %d ended with key %s, which was not deleted at %d",
+				e.Index, got.ID, key, got.Revision)
+		}
+	}
+}
+
+func eventOf(ev *mvcc.Event, revision int64) modelEvent {
+	out := modelEvent{revision: revision, deleted: ev.Delete, key: ev.KV.Key}
+	if !ev.Delete {
+		out.value, out.lease = string(ev.KV.Value), lease.ID(ev.KV.Lease)
+	}
+	return out
+}
+
+// checkHashes is S3: equal index, equal state.
+func (f *facts) checkHashes() {
+	first := make(map[uint64]Hash)
+	for _, h := range f.h.Hashes {
+		was, ok := first[h.Index]
+		if !ok {
+			first[h.Index] = h
+			continue
+		}
+		if was.Sum != h.Sum {
+			f.violate(h.At, "S3", "at index %d member %d has state %08x, member %d had %08x at %v",
+				h.Index, h.Member, h.Sum, was.Member, was.Sum, was.At)
+		}
+	}
+}
+
+// show describes a command in a line.
+func show(c fsm.Command) string {
+	switch c := c.(type) {
+	case *fsm.Put:
+		return fmt.Sprintf("put %s=%s lease %d", c.Key, c.Value, c.Lease)
+	case *fsm.DeleteRange:
+		return fmt.Sprintf("delete [%s,%s)", c.Key, c.End)
+	case *fsm.Txn:
+		return fmt.Sprintf("txn of %d compares, then %d, else %d operations",
+			len(c.Compare), len(c.Then), len(c.Else))
+	case *fsm.Grant:
+		return fmt.Sprintf("grant %d ttl %d name %q request %q",
+			c.Terms.ID, c.Terms.TTL, c.Terms.Name, c.Terms.RequestID)
+	case *fsm.Revoke:
+		return fmt.Sprintf("revoke %d", c.ID)
+	case *fsm.Expire:
+		return fmt.Sprintf("expire of term %d %v", c.Term, c.Leases)
+	case *fsm.Checkpoint:
+		return fmt.Sprintf("checkpoint of term %d %v", c.Term, c.Leases)
+	default:
+		return fmt.Sprintf("%T", c)
+	}
+}

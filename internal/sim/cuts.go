@@ -1,0 +1,98 @@
+package sim
+
+// This file has the faults of the network between members.
+
+// partition cuts the members into two groups.
+func (n *nemesis) partition() bool {
+	w := n.w
+	side := make([]bool, len(w.members)+1)
+	for i := range side {
+		side[i] = w.chance(2)
+	}
+	if leader := n.victim(); leader != nil && w.chance(2) {
+		for i := range side {
+			side[i] = uint64(i) == leader.id
+		}
+	}
+	n.note(Fault{Kind: FaultPartition})
+	n.cutAll(func(a, b uint64) bool { return side[a] != side[b] }, n.length())
+	return true
+}
+
+// cutAll cuts the links for which f holds.
+func (n *nemesis) cutAll(f func(from, to uint64) bool, d Time) {
+	size := uint64(len(n.w.members))
+	type ends struct{ from, to uint64 }
+	var all []ends
+	for a := uint64(1); a <= size; a++ {
+		for b := uint64(1); b <= size; b++ {
+			if a != b && f(a, b) && !n.w.link(a, b).cut {
+				n.w.link(a, b).cut = true
+				all = append(all, ends{a, b})
+			}
+		}
+	}
+	n.lasting(d, func() {
+		for _, e := range all {
+			n.w.link(e.from, e.to).cut = false
+		}
+	})
+}
+
+func (n *nemesis) cut(kind FaultKind) bool {
+	m := n.victim()
+	if m == nil {
+		return false
+	}
+	other := n.w.members[n.w.rng.IntN(len(n.w.members))]
+	if other == m {
+		return false
+	}
+	from, to := m.id, other.id
+	if n.w.chance(2) {
+		from, to = to, from
+	}
+	n.note(Fault{Kind: kind, Member: from, Other: to})
+	n.cutAll(func(a, b uint64) bool {
+		return a == from && b == to || kind == FaultPartial && a == to && b == from
+	}, n.length())
+	return true
+}
+
+func (n *nemesis) clog() bool {
+	w := n.w
+	m := n.victim()
+	if m == nil {
+		return false
+	}
+	until := w.now + n.length()
+	n.note(Fault{Kind: FaultClog, Member: m.id, Until: until})
+	in := w.chance(2)
+	for _, other := range w.members {
+		l := w.link(m.id, other.id)
+		if in {
+			l = w.link(other.id, m.id)
+		}
+		if w.chance(2) {
+			l.clog = until
+			n.lasting(until-w.now, func() { l.clog = 0 })
+		}
+	}
+	return true
+}
+
+func (n *nemesis) lossy() bool {
+	w := n.w
+	d := n.length()
+	n.note(Fault{Kind: FaultLossy, Until: w.now + d})
+	loss, delay := w.rng.IntN(400000), w.between(Millisecond, Second)
+	for a := 1; a <= len(w.members); a++ {
+		for b := 1; b <= len(w.members); b++ {
+			if l := w.link(uint64(a), uint64(b)); w.chance(2) {
+				l.loss, l.delay = loss, delay
+				n.lasting(d, func() { l.loss, l.delay = 0, 0 })
+			}
+		}
+	}
+	return true
+}

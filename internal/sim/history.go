@@ -1,0 +1,312 @@
+package sim
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Time is an instant of the world's true time, in microseconds since the run
+// began. No member and no client ever sees it: each has a clock of its own, whose
+// readings are of this type too where they are named local.
+type Time int64
+
+// The units of Time.
+const (
+	Millisecond Time = 1000
+	Second           = 1000 * Millisecond
+	Minute           = 60 * Second
+)
+
+// Never is later than every instant of a run.
+const Never Time = 1<<63 - 1
+
+// String formats t as in a timeline: minutes, seconds and microseconds.
+func (t Time) String() string {
+	return fmt.Sprintf("%02d:%02d.%06d", t/Minute, t%Minute/Second, t%Second)
+}
+
+// History is all that happened in a run, for the checkers. It is written by
+// the world, in order of true time, and read when the run has ended.
+//
+// Each slice is ordered by the time at which its elements were recorded: Ops by
+// Start, the others by At.
+type History struct {
+	// Seed is the run's, and End when it ended.
+	Seed uint64
+	End  Time
+	// Drift bounds how far a clock's rate may be from that of true time, in parts
+	// of one, and Margin is what a holder gives away on top of it. InBound says that all
+	// clocks of the run kept to the bound: beyond it L1 and L4 are not promised.
+	Drift   float64
+	Margin  Time
+	InBound bool
+
+	// Ops are all operations of clients.
+	Ops []*Op
+	// Log is the replicated log as far as any member has applied it: Log[i] is the
+	// entry at index FirstIndex+i. It is the same for all members, or the run has
+	// found a violation (see Broken).
+	Log []*Entry
+	// Applied tells which member applied what, and when.
+	Applied []Applied
+	// Roles tells who led, and when.
+	Roles []Role
+	// Lives tells when members started and stopped.
+	Lives []Life
+	// Hashes are hashes of members' states (S3).
+	Hashes []Hash
+	// Beliefs are what holders were sure to hold, and how long (L1, L4).
+	Beliefs []*Belief
+	// Watches are the watchers of clients, and Deliveries what they were told (W1).
+	Watches    []*Watch
+	Deliveries []Delivery
+	// Faults are those that were injected.
+	Faults []Fault
+	// Healthy are the stretches without faults (L2, L7), in order. A stretch begins
+	// when the last fault is healed: the cluster may still need to elect a leader.
+	Healthy []Stretch
+	// Broken are violations that the world itself saw, as they happened.
+	Broken []Violation
+}
+
+// FirstIndex is the index of Log's first entry: founders begin with a snapshot
+// at index 1.
+const FirstIndex = 2
+
+// OpKind says what a client asked.
+type OpKind uint8
+
+// The kinds of operation.
+const (
+	// OpCommand is an fsm.Command through the log: Request.Command, Answer.Fsm.
+	OpCommand OpKind = iota
+	// OpRange is a range of keys: Request.Range, Answer.Range.
+	OpRange
+	// OpRenew renews a lease: Request.Lease, Answer.TTL; Err lease.ErrNotFound is an
+	// answer, not a failure.
+	OpRenew
+	// OpTTL asks how long a lease has left: Request.Lease, Answer.TTL and Answer.Found.
+	OpTTL
+)
+
+// Request is what an operation asked. Commands must not be changed.
+type Request struct {
+	Command fsm.Command
+	Range   *fsm.Range
+	Lease   lease.ID
+	// Serializable reads take what the member has, without a confirm round.
+	Serializable bool
+}
+
+// Answer is the answer to an operation.
+type Answer struct {
+	Fsm   fsm.Result
+	Range *mvcc.RangeResult
+	TTL   lease.TTL
+	Found bool
+}
+
+// Op is one operation of a client.
+//
+// Its outcome is one of three. Done: Answer is the answer (for a command, an
+// error of the state machine's is in Answer.Fsm.Err and is an answer too). Failed:
+// Err says why, and it is certain that nothing was or will be done. Unknown: the
+// client has no answer, and what he asked may take effect at any time after
+// Start, even after End, or never.
+type Op struct {
+	// ID is the operation's place in History.Ops.
+	ID     int
+	Client int
+	// Member is whom the client asked.
+	Member uint64
+	Kind   OpKind
+	Request
+	Answer
+	Outcome Ending
+	Err     error
+	// Start is when the client sent, End when he had the answer or gave up (Never if
+	// the run ended first); Answered is when the member gave the answer, on the
+	// way to the client, or 0.
+	Start, End, Answered Time
+	// LocalStart and LocalEnd are the same by the client's own clock.
+	LocalStart, LocalEnd Time
+}
+
+// Ending says how an operation ended.
+type Ending uint8
+
+// The endings.
+const (
+	Unknown Ending = iota
+	Done
+	Failed
+)
+
+// Entry is one entry of the replicated log, with what came of it. The world
+// applies the log once more, to a state machine of its own, as members apply it;
+// Results and all else are what that one said.
+type Entry struct {
+	Index, Term uint64
+	// At is when a member applied it first, and Member which.
+	At     Time
+	Member uint64
+	// Commands are those of all groups, in order, and Results their outcomes;
+	// Origins says through which member each came (zero for the leader itself).
+	Commands []fsm.Command
+	Results  []fsm.Result
+	Origins  []fsm.Origin
+	// Changes are the changes of the store, one a revision.
+	Changes []fsm.Change
+	// Granted are the leases that the entry made, Ended those that it ended.
+	Granted []lease.Info
+	Ended   []Ended
+	// Revision is the store's after the entry.
+	Revision int64
+}
+
+// Ended is the end of one lease.
+type Ended struct {
+	lease.Info
+	// Expired tells an expiry from a revocation.
+	Expired bool
+	// Keys were attached to it then, sorted; Revision deleted them, 0 if there were
+	// none.
+	Keys     []string
+	Revision int64
+}
+
+// Applied says that a member applied the entries up to and including To; it
+// had applied those up to From. If Snapshot, it did not: a snapshot at To took
+// the place of its state.
+type Applied struct {
+	At       Time
+	Member   uint64
+	From, To uint64
+	Snapshot bool
+}
+
+// Role says what part a member plays from At on.
+type Role struct {
+	At       Time
+	Member   uint64
+	Term     uint64
+	Leader   uint64 // whom it takes for the leader, 0 for none
+	Leading  bool
+	Primary  bool   // it times leases
+	Index    uint64 // it had applied
+	Refresh  bool   // it gave all leases their full TTL again, because its clock jumped
+	Local    lease.Instant
+	Removed  bool // it learned that it is no longer in the cluster
+	Promoted bool // it has just become primary
+}
+
+// Life says that a member started or stopped.
+type Life struct {
+	At     Time
+	Member uint64
+	Up     bool
+	// Crash tells a crash, which loses what was not synced, from a clean stop.
+	Crash bool
+	// Fresh says that the member started with an empty disk: a joiner.
+	Fresh bool
+	// Index is what it has (on disk at a start, applied at a stop).
+	Index uint64
+}
+
+// Hash is the hash of a member's whole state at an index. Member 0 is the
+// world's own state machine.
+type Hash struct {
+	At     Time
+	Member uint64
+	Index  uint64
+	Sum    uint32
+}
+
+// BeliefKind says what a holder believes to hold.
+type BeliefKind uint8
+
+// The kinds of belief.
+const (
+	// BeliefLease is a lease: What is its ID in decimal. Several clients never share one.
+	BeliefLease BeliefKind = iota
+	// BeliefName is the unique name of a lease.
+	BeliefName
+	// BeliefLock is a lock by the recipe of etcd's concurrency package: What is its prefix.
+	BeliefLock
+	// BeliefRole is an election won, by the same: What is its prefix.
+	BeliefRole
+)
+
+// Belief says that a client was sure to hold something from From until Until. At is
+// when it began.
+//
+// Until is where the client stopped, or had to stop: the instant at which its own
+// clock showed valid until = t_send + TTL*(1-drift) - margin of the last acknowledged
+// renewal, or before it, when the client gave the thing up: then Released is set. A
+// client that was stopped or cut off goes on believing until then.
+type Belief struct {
+	At          Time
+	Client      int
+	Kind        BeliefKind
+	What        string
+	Lease       lease.ID
+	Token       lease.Token
+	From, Until Time
+	Released    bool
+	// Forgotten says that the client's process ended, and its belief with it.
+	Forgotten bool
+	// CreateRevision is that of the lock's or role's key.
+	CreateRevision int64
+}
+
+// Watch is one watcher of one client at one member. A client that resumes
+// makes a new one.
+type Watch struct {
+	// ID is the place in History.Watches.
+	ID       int
+	Client   int
+	Member   uint64
+	At       Time
+	Key, End string
+	// From is the first revision asked for, never 0; Resumes is the ID of the
+	// watch that this one goes on from, -1 for none.
+	From    int64
+	Resumes int
+	// Closed is when it ended, Never if it did not; Err is why, if the member said
+	// so: mvcc.ErrCompacted, say, at the revision Compacted.
+	Closed    Time
+	Err       error
+	Compacted int64
+}
+
+// Delivery is one batch of events that a client has received.
+type Delivery struct {
+	At       Time
+	Watch    int
+	Revision int64 // all events up to it were delivered with this batch or before
+	Events   []mvcc.Event
+	Progress bool // the batch says no more than that
+}
+
+// Fault is one fault that was injected.
+type Fault struct {
+	At   Time
+	Kind FaultKind
+	// Member and Other are whom it struck, 0 for none; a client's number is in Client.
+	Member, Other uint64
+	Client        int
+	Until         Time // when it ends by itself, if known
+}
+
+// Stretch is a stretch of time.
+type Stretch struct{ From, To Time }
+
+// Violation is a broken invariant: its ID in docs/design.md, and what was seen.
+type Violation struct {
+	At   Time
+	ID   string
+	What string
+}

@@ -1,0 +1,181 @@
+package sim
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// This file has the programs of clients that take locks and campaign, by the
+// recipes that etcd's users have.
+
+// locker takes a lock that is one key: who creates it has it.
+func (t *thread) locker() {
+	w := t.c.w
+	for {
+		s := t.grant("", w.ttl())
+		if s == nil {
+			continue
+		}
+		s.keep()
+		for n := 1 + w.rng.IntN(4); n > 0 && s.alive(); n-- {
+			t.lockKey(s, fmt.Sprintf("lock%d", w.rng.IntN(2)))
+			t.think()
+		}
+		if w.chance(2) {
+			t.revoke(s)
+		}
+		s.quiet = true
+	}
+}
+
+// lockKey tries to take the lock, and holds it for a while.
+func (t *thread) lockKey(s *session, key string) {
+	w := t.c.w
+	mine := w.value()
+	for s.alive() {
+		op := t.command(&fsm.Txn{
+			Compare: []fsm.Compare{{Key: key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
+			Then:    []fsm.Op{{Put: &fsm.Put{Key: key, Value: mine, Lease: s.terms.ID}}},
+		})
+		if create := t.owns(s, key, string(mine)); create != 0 {
+			t.hold(s, claim{BeliefLock, key, key, create})
+			return
+		}
+		if op.Outcome == Done && w.chance(4) {
+			return
+		}
+		t.sleep(w.exp(w.p.Think))
+	}
+}
+
+// owns looks whether a key is there with a value and the lease of the session, and
+// returns its create revision. After an answer that was lost or late nothing else
+// tells (T16).
+func (t *thread) owns(s *session, key, value string) int64 {
+	op := t.get(key, "", mvcc.RangeOptions{}, false)
+	if op.Outcome != Done || op.Err != nil || len(op.Answer.Range.KVs) == 0 {
+		return 0
+	}
+	kv := op.Answer.Range.KVs[0]
+	if string(kv.Value) != value || lease.ID(kv.Lease) != s.terms.ID {
+		return 0
+	}
+	return kv.CreateRevision
+}
+
+// claim is a lock or a role with its key.
+type claim struct {
+	kind      BeliefKind
+	what, key string
+	create    int64 // the key's create revision
+}
+
+// hold holds a lock or a role for a while, and gives it back.
+func (t *thread) hold(s *session, claim claim) {
+	w := t.c.w
+	if s.believe(claim.kind, claim.what, claim.create) == nil {
+		return
+	}
+	w.cover["lock or role held"]++
+	t.sleep(w.exp(4 * w.p.Think))
+	if w.chance(4) {
+		return // and leaves the rest to the lease
+	}
+	s.release(claim.kind, claim.what)
+	if w.opt.Plant == PlantUnlockByKey && claim.kind == BeliefLock {
+		t.command(&fsm.DeleteRange{Key: claim.key})
+		return
+	}
+	for range 5 {
+		op := t.command(&fsm.Txn{
+			Compare: []fsm.Compare{{
+				Key: claim.key, Target: fsm.TargetCreate, Relation: fsm.Equal, Number: claim.create,
+			}},
+			Then: []fsm.Op{{Delete: &fsm.DeleteRange{Key: claim.key}}},
+		})
+		if op.Outcome == Done {
+			return
+		}
+	}
+}
+
+// candidate campaigns for a role: each candidate has a key, the oldest leads.
+func (t *thread) candidate() {
+	w := t.c.w
+	for {
+		s := t.grant("", w.ttl())
+		if s == nil {
+			continue
+		}
+		s.keep()
+		for n := 1 + w.rng.IntN(4); n > 0 && s.alive(); n-- {
+			t.campaign(s, fmt.Sprintf("role%d/", w.rng.IntN(2)))
+			t.think()
+		}
+		if w.chance(2) {
+			t.revoke(s)
+		}
+		s.quiet = true
+	}
+}
+
+// campaign waits until all older keys are gone, and leads for a while.
+func (t *thread) campaign(s *session, prefix string) {
+	w := t.c.w
+	key, end := fmt.Sprintf("%s%x", prefix, s.terms.ID), prefix[:len(prefix)-1]+"0"
+	create := t.enrol(s, key)
+	for create != 0 && (s.alive() || w.opt.Plant == PlantNoRecheck) {
+		op := t.get(prefix, end, mvcc.RangeOptions{MaxCreateRevision: create - 1, Limit: 1}, false)
+		switch {
+		case op.Outcome != Done:
+		case len(op.Answer.Range.KVs) > 0:
+			t.sleep(w.exp(w.p.Think))
+			continue
+		case w.opt.Plant != PlantNoRecheck && t.created(s, key) != create:
+			w.cover["lost the lease while waiting"]++
+			return
+		default:
+			t.hold(s, claim{BeliefRole, prefix, key, create})
+			return
+		}
+	}
+}
+
+// enrol makes the candidate's key, and returns its create revision.
+func (t *thread) enrol(s *session, key string) int64 {
+	for s.alive() {
+		op := t.command(&fsm.Txn{
+			Compare: []fsm.Compare{{Key: key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
+			Then:    []fsm.Op{{Put: &fsm.Put{Key: key, Value: t.c.w.value(), Lease: s.terms.ID}}},
+			Else:    []fsm.Op{{Range: &fsm.Range{Key: key}}},
+		})
+		if op.Outcome != Done {
+			continue
+		}
+		if op.Fsm.Err != nil {
+			return 0
+		}
+		if create := t.created(s, key); create != 0 {
+			return create
+		}
+	}
+	return 0
+}
+
+// created returns the create revision of a key of the session's, 0 if it is gone.
+func (t *thread) created(s *session, key string) int64 {
+	for s.alive() {
+		op := t.get(key, "", mvcc.RangeOptions{}, false)
+		if op.Outcome != Done {
+			continue
+		}
+		if kvs := op.Answer.Range.KVs; len(kvs) > 0 && lease.ID(kvs[0].Lease) == s.terms.ID {
+			return kvs[0].CreateRevision
+		}
+		return 0
+	}
+	return 0
+}

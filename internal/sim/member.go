@@ -1,0 +1,500 @@
+package sim
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// member is one machine of the cluster with its disk and its clock. Its process
+// comes and goes.
+type member struct {
+	w     *world
+	id    uint64
+	clock clock
+	disk  *disk
+	proc  *process // nil while it is down
+	// gone says that it was removed, or its disk lost: it never comes back.
+	gone bool
+	// fresh says that it has never started.
+	fresh bool
+}
+
+// mail is what came in since the last step.
+type mail struct {
+	tasks     []func()
+	persisted []*raftpb.Message
+	messages  []*replica.Message
+	calls     []*call
+}
+
+// empty returns m without what was in it.
+func (m *mail) empty() mail {
+	clear(m.tasks)
+	clear(m.persisted)
+	clear(m.messages)
+	clear(m.calls)
+	return mail{m.tasks[:0], m.persisted[:0], m.messages[:0], m.calls[:0]}
+}
+
+// process is a member's process: what server/core.go does, in virtual time.
+type process struct {
+	w    *world
+	m    *member
+	r    *replica.Replica
+	dead bool
+
+	mail   mail
+	spare  mail // memory to use again
+	wakeAt Time // when the next step is; Never for none
+	frozen Time // it stands still until then
+	slept  bool // the machine was suspended since the last step
+
+	pace pace
+	doom int // crash before this part of an output is carried out; 0 for no
+
+	view     *fsm.View
+	hub      *watch.Hub[*watched]
+	watchers []*watcher
+	snaps    snaps
+
+	role      replica.Status
+	forwarded forwarded
+}
+
+// pace is when a process does what it does at intervals, by its clock.
+type pace struct {
+	born     lease.Instant // the clock's reading at the start
+	next     lease.Instant // of Raft's ticks
+	last     lease.Instant // the step before
+	mayYield lease.Instant
+}
+
+// snaps is what a process does with snapshots.
+type snaps struct {
+	writing bool     // one of its own state
+	last    uint64   // index of that or of the one before
+	sending []uint64 // indexes of the states that are streamed to others
+	arrival *snapshot
+	arrived func(bool)
+	open    []func(bool) // the streams to it, each to be told how it ended
+}
+
+// addMember makes a member, whose process does not run yet.
+func (w *world) addMember(id uint64, d *disk) *member {
+	m := &member{w: w, id: id, disk: d, clock: w.clock(), fresh: true}
+	w.members = append(w.members, m)
+	w.growLinks()
+	return m
+}
+
+// clock draws a clock. Each is off by half of the drift at most, since the bound is
+// on the difference between two.
+func (w *world) clock() clock {
+	e := (w.rng.Float64() - 0.5) * w.p.RealDrift
+	if w.chance(3) { // at the bound
+		e = w.p.RealDrift / 2
+		if w.chance(2) {
+			e = -e
+		}
+	}
+	return clock{rate: 1 + e, offset: Time(w.rng.Int64N(int64(1000 * Second)))}
+}
+
+// start starts the member's process.
+func (m *member) start() {
+	w := m.w
+	p := &process{w: w, m: m, wakeAt: Never}
+	m.disk.normalize()
+	machine := m.disk.restore(w.machine)
+	c := replica.Config{
+		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
+		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
+		MaxBatch: 1 << 16, MaxExpire: 8, Logger: quiet{},
+		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
+	}
+	if w.opt.Tamper != nil {
+		w.opt.Tamper(&c)
+	}
+	var err error
+	if p.r, err = replica.New(c); err != nil {
+		panic(err)
+	}
+	p.view = machine.View()
+	p.snaps.last = machine.Index()
+	p.forwarded.now = make(map[fsm.Command]bool)
+	p.hub = watch.New(func() watch.History[*watched] { return past{p.view.KV} }, watch.Options{
+		Queue: watch.Limit{Events: 8}, Batch: watch.Limit{Events: 4}, Backlog: watch.Limit{Events: 64},
+	})
+	p.pace.born = m.clock.instant(w.now)
+	m.proc = p
+	w.h.Lives = append(w.h.Lives, Life{
+		At: w.now, Member: m.id, Up: true, Fresh: m.fresh, Index: machine.Index(),
+	})
+	m.fresh = false
+	w.tracef("member %d starts at index %d, log to %d", m.id, machine.Index(), m.disk.last())
+	p.wake(w.now + w.exp(10*Millisecond))
+}
+
+// stop ends the member's process. A crash loses what is not synced.
+func (m *member) stop(crash, silent bool) {
+	w, p := m.w, m.proc
+	if p == nil {
+		return
+	}
+	p.dead, m.proc = true, nil
+	if crash {
+		m.disk.crash()
+	} else {
+		m.disk.flush()
+	}
+	if p.role.Primary {
+		w.cover["primary stopped"]++
+	}
+	w.h.Lives = append(w.h.Lives, Life{
+		At: w.now, Member: m.id, Crash: crash, Index: p.view.Index,
+	})
+	w.tracef("member %d stops, crash %v, silent %v; log to %d", m.id, crash, silent, m.disk.last())
+	for _, x := range p.watchers {
+		x.broken(silent)
+	}
+	for _, c := range w.clients {
+		c.lostMember(p, silent)
+	}
+	for _, ended := range p.snaps.open {
+		ended(false) // its connection breaks, or times out
+	}
+	if silent {
+		return
+	}
+	for _, other := range w.members {
+		if other != m && !w.link(m.id, other.id).cut {
+			w.after(w.between(Millisecond/2, 20*Millisecond), func() {
+				if q := other.proc; q != nil {
+					q.deliver(func() { q.r.Gone(m.id) })
+				}
+			})
+		}
+	}
+}
+
+// deliver leaves a task for the process's next step.
+func (p *process) deliver(task func()) {
+	p.mail.tasks = append(p.mail.tasks, task)
+	p.wake(p.w.now)
+}
+
+// wake makes the process work, a little after t so that what arrives together
+// is taken together.
+func (p *process) wake(t Time) {
+	t = max(t, p.frozen)
+	if t <= p.w.now {
+		t = p.w.now + 20
+	}
+	if p.dead || t >= p.wakeAt {
+		return
+	}
+	p.wakeAt = t
+	p.w.at(t, func() {
+		switch {
+		case p.dead || p.wakeAt != t:
+		case p.frozen > p.w.now:
+			p.wakeAt = Never
+			p.wake(p.frozen)
+		default:
+			p.wakeAt = Never
+			p.step()
+		}
+	})
+}
+
+// instant reads the clock.
+func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - p.pace.born }
+
+// step is core.step of the server.
+func (p *process) step() {
+	now := p.instant()
+	p.r.Advance(now)
+	election := lease.Instant(Time(p.w.p.ElectionTicks) * p.w.p.Tick / Millisecond)
+	if stalled := now-p.pace.last > election; p.slept || stalled {
+		p.r.Refresh()
+		p.refreshed()
+	}
+	p.pace.last, p.slept = now, false
+	if now >= p.pace.next {
+		p.r.Tick()
+		p.r.Machine().Scrub(256)
+		p.yield(now, election)
+		p.pace.next = now + lease.Instant(p.w.p.Tick/Millisecond)
+	}
+	p.feed()
+	p.carry(p.r.Take())
+	if p.dead {
+		return
+	}
+	wait := p.pace.next
+	if at, ok := p.r.Next(); ok {
+		wait = min(wait, max(at, now+1))
+	}
+	p.wake(p.m.clock.after(wait + p.pace.born))
+}
+
+// refreshed notes that all leases got their full TTL again.
+func (p *process) refreshed() {
+	s := p.r.Status()
+	if !s.Primary {
+		return
+	}
+	p.w.cover["refresh after a stall"]++
+	p.w.h.Roles = append(p.w.h.Roles, Role{
+		At: p.w.now, Member: p.m.id, Term: s.Term, Leader: s.Leader, Leading: s.Leading,
+		Primary: true, Index: s.Applied, Local: p.instant(), Refresh: true,
+	})
+	p.w.tracef("member %d stood still, and gives all leases their full TTL again", p.m.id)
+}
+
+// yield is core.yield of the server.
+func (p *process) yield(now, election lease.Instant) {
+	if !p.role.Leading || now < p.pace.mayYield ||
+		p.m.disk.stall() < Time(election)*Millisecond {
+		return
+	}
+	p.pace.mayYield = now + 10*election
+	if p.r.Yield() {
+		p.w.nemesis.note(Fault{Kind: FaultYield, Member: p.m.id})
+	}
+}
+
+// feed is core.feed of the server.
+func (p *process) feed() {
+	mail := p.mail
+	p.mail = p.spare.empty() // what is fed may bring more
+	p.thaw(&mail)
+	for _, f := range mail.tasks {
+		f()
+	}
+	for _, m := range mail.persisted {
+		p.r.Persisted(m)
+	}
+	for _, m := range mail.messages {
+		if err := p.r.Step(m); err != nil {
+			p.w.cover["message refused"]++
+		}
+	}
+	for _, c := range mail.calls {
+		c.arrive(p)
+	}
+	p.spare = mail
+}
+
+// carry is core.carry of the server. A process that is doomed dies between two
+// parts.
+func (p *process) carry(out replica.Output) {
+	parts := [...]func(*replica.Output){
+		(*process)(p).send, p.save, p.applied, p.publish, p.answer,
+	}
+	for i, part := range parts {
+		if p.doom > 0 && len(out.Append)+len(out.Send) > 0 {
+			if p.doom--; p.doom == 0 {
+				p.w.cover["crash in the middle of an output"]++
+				p.w.tracef("member %d dies before part %d of its output", p.m.id, i)
+				p.m.stop(true, p.w.chance(2))
+				return
+			}
+		}
+		part(&out)
+	}
+	if out.Removed {
+		p.w.tracef("member %d learns that it was removed", p.m.id)
+		p.w.cover["member learned of its removal"]++
+		p.m.gone = true
+		p.m.stop(false, false)
+	}
+}
+
+func (p *process) send(out *replica.Output) {
+	for _, m := range out.Send {
+		p.w.send(p, m)
+	}
+}
+
+func (p *process) save(out *replica.Output) {
+	for _, m := range out.Append {
+		x := write{m: m}
+		if m.GetSnapshot().GetMetadata().GetIndex() != 0 {
+			x.snap = p.snaps.arrival
+			if p.snaps.arrival.index() != m.GetSnapshot().GetMetadata().GetIndex() {
+				panic("sim: another snapshot was to be installed than has arrived")
+			}
+			p.snaps.arrival = nil
+		}
+		ended := p.snaps.arrived
+		x.done = func() {
+			if p.dead {
+				return
+			}
+			if x.snap != nil {
+				ended(true)
+			}
+			p.mail.persisted = append(p.mail.persisted, m)
+			p.wake(p.w.now)
+		}
+		p.m.disk.put(x)
+	}
+}
+
+// applied tells the oracle what was applied, and publishes the new state.
+func (p *process) applied(out *replica.Output) {
+	p.observe()
+	if !out.Applied {
+		return
+	}
+	w, machine := p.w, p.r.Machine()
+	from, to := p.view.Index, machine.Index()
+	if out.Restored {
+		at := p.m.disk.snap.index()
+		w.h.Applied = append(w.h.Applied, Applied{w.now, p.m.id, from, at, true})
+		if from > 1 {
+			w.cover["snapshot installed over a state"]++
+		} else {
+			w.cover["snapshot installed in a new member"]++
+		}
+		w.tracef("member %d has installed a snapshot at %d, over %d", p.m.id, at, from)
+		from = at
+	}
+	for i := from + 1; i <= to; i++ {
+		w.oracle.applied(p.m.id, p.m.disk.entries[i-p.m.disk.first])
+	}
+	if to > from {
+		w.h.Applied = append(w.h.Applied, Applied{w.now, p.m.id, from, to, false})
+	}
+	p.view = machine.View()
+	if to%hashEvery == 0 || out.Restored {
+		w.hash(p.m.id, machine)
+	}
+	if out.Restored {
+		p.hub.Restore(p.view.KV.Revision())
+		p.snaps.last = max(p.snaps.last, p.m.disk.snap.index())
+	}
+	if !p.snaps.writing && to-p.snaps.last >= w.p.SnapshotCount {
+		p.snap()
+	}
+}
+
+// snap begins to write a snapshot of the state.
+func (p *process) snap() {
+	p.snaps.writing = true
+	image, conf := p.r.Machine().Image(), p.r.ConfState()
+	keep := image.View.Index - min(image.View.Index, p.w.p.Tail)
+	for _, sent := range p.snaps.sending {
+		keep = min(keep, sent)
+	}
+	p.w.after(p.w.between(Millisecond, Second), func() {
+		if p.dead {
+			p.w.cover["crash while a snapshot was written"]++
+			return
+		}
+		p.deliver(func() {
+			p.snaps.writing, p.snaps.last = false, max(p.snaps.last, image.View.Index)
+		})
+		p.m.disk.commit(picture(image, conf), keep)
+		p.w.cover["snapshot written"]++
+	})
+}
+
+// observe records changes of the role.
+func (p *process) observe() {
+	s := p.r.Status()
+	was := p.role
+	p.role = s
+	if s.Term == was.Term && s.Leader == was.Leader && s.Leading == was.Leading &&
+		s.Primary == was.Primary {
+		return
+	}
+	w := p.w
+	w.h.Roles = append(w.h.Roles, Role{
+		At: w.now, Member: p.m.id, Term: s.Term, Leader: s.Leader, Leading: s.Leading,
+		Primary: s.Primary, Index: s.Applied, Local: p.instant(),
+		Promoted: s.Primary && (!was.Primary || was.Term != s.Term),
+	})
+	if s.Leading && s.Term > w.oracle.term {
+		w.oracle.term, w.oracle.changed = s.Term, w.now
+		w.cover["leader elected"]++
+	}
+	w.tracef("member %d: term %d, leader %d, leading %v, primary %v, applied %d", p.m.id, s.Term,
+		s.Leader, s.Leading, s.Primary, s.Applied)
+}
+
+func (p *process) publish(out *replica.Output) {
+	for i := range out.Changes {
+		c := &out.Changes[i]
+		p.w.oracle.published(p.m.id, c)
+		events := make([]*watched, len(c.Events))
+		for k := range c.Events {
+			events[k] = &watched{c.Events[k]}
+		}
+		p.hub.Publish(c.Revision, events)
+	}
+	if len(out.Changes) > 0 || out.Restored {
+		p.hub.Distribute()
+		p.poll()
+	}
+}
+
+func (p *process) answer(out *replica.Output) {
+	for _, q := range out.Proposals {
+		q.Owner.(*call).proposed(p, q)
+	}
+	for _, q := range out.Reads {
+		q.Owner.(*call).read(p, q)
+	}
+	for i := range out.Renewals {
+		n := &out.Renewals[i]
+		n.Owner.(*call).renewed(p, n)
+	}
+}
+
+// watched is an event as the hub takes it.
+type watched struct{ mvcc.Event }
+
+func (e *watched) Key() string     { return e.KV.Key }
+func (e *watched) Revision() int64 { return e.KV.ModRevision }
+func (e *watched) IsDelete() bool  { return e.Delete }
+func (e *watched) Size() int       { return 1 }
+
+// past is the history of a view, for the hub.
+type past struct{ *mvcc.View }
+
+func (h past) Events(key, end string, from int64, most int) ([]*watched, int64, error) {
+	changes, next, err := h.EventsIn(key, end, from, most)
+	if err != nil {
+		return nil, 0, err
+	}
+	events := make([]*watched, len(changes))
+	for i := range changes {
+		events[i] = &watched{changes[i]}
+	}
+	return events, next, nil
+}
+
+// quiet is a raft.Logger that says nothing but panics.
+type quiet struct{}
+
+func (quiet) Debug(...any)              {}
+func (quiet) Debugf(string, ...any)     {}
+func (quiet) Info(...any)               {}
+func (quiet) Infof(string, ...any)      {}
+func (quiet) Warning(...any)            {}
+func (quiet) Warningf(string, ...any)   {}
+func (quiet) Error(...any)              {}
+func (quiet) Errorf(string, ...any)     {}
+func (quiet) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
+func (quiet) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+func (quiet) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
+func (quiet) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }

@@ -1,0 +1,413 @@
+package sim
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// nemesis injects the faults.
+type nemesis struct {
+	w    *world
+	calm bool
+	// active are the faults that are not healed yet: how to heal each.
+	active   []active
+	operator *client // who changes the membership
+	orders   []errand
+}
+
+// active is a fault that goes on until heal is called.
+type active struct {
+	id   int
+	heal func()
+}
+
+// fault is one kind: inject does it, and returns false if it is not possible now.
+type fault struct {
+	kind   FaultKind
+	inject func(*nemesis) bool
+}
+
+// faults lists the kinds in the order of Profile.Weights.
+var faults = [...]fault{
+	{FaultCrash, func(n *nemesis) bool { return n.crash(FaultCrash, false) }},
+	{FaultPowerLoss, func(n *nemesis) bool { return n.crash(FaultPowerLoss, true) }},
+	{FaultCrashAll, (*nemesis).crashAll},
+	{FaultStop, (*nemesis).stop},
+	{FaultPause, func(n *nemesis) bool { return n.freeze(FaultPause) }},
+	{FaultSuspend, func(n *nemesis) bool { return n.freeze(FaultSuspend) }},
+	{FaultPartition, (*nemesis).partition},
+	{FaultOneWay, func(n *nemesis) bool { return n.cut(FaultOneWay) }},
+	{FaultPartial, func(n *nemesis) bool { return n.cut(FaultPartial) }},
+	{FaultClog, (*nemesis).clog},
+	{FaultLossy, (*nemesis).lossy},
+	{FaultSlowDisk, (*nemesis).slowDisk},
+	{FaultStuckDisk, (*nemesis).stuckDisk},
+	{FaultFullDisk, (*nemesis).fullDisk},
+	{FaultLostDisk, (*nemesis).replace},
+	{FaultAddMember, (*nemesis).add},
+	{FaultRemove, (*nemesis).remove},
+	{FaultTransfer, (*nemesis).transfer},
+	{FaultForged, (*nemesis).forge},
+	{FaultClientCut, (*nemesis).cutClient},
+	{FaultClientHalt, (*nemesis).haltClient},
+	{FaultClientNew, (*nemesis).restartClient},
+}
+
+func (n *nemesis) start(w *world) {
+	n.w = w
+	n.operator = &client{w: w, id: len(w.clients), clock: w.clock(), at: 1}
+	w.clients = append(w.clients, n.operator)
+	n.operator.spawn((*thread).operate)
+	if w.p.Faults == 0 {
+		n.calm = true
+		w.h.Healthy = append(w.h.Healthy, Stretch{0, Never})
+		return
+	}
+	n.next()
+	w.at(w.end-w.p.Calm, n.heal)
+}
+
+// next schedules the next fault.
+func (n *nemesis) next() {
+	n.w.after(n.w.exp(n.w.p.Faults), func() {
+		if n.calm {
+			return
+		}
+		n.strike()
+		n.next()
+	})
+}
+
+// strike injects one fault, chosen by weight.
+func (n *nemesis) strike() {
+	w := n.w
+	total := 0
+	for _, x := range w.p.Weights {
+		total += x
+	}
+	if total == 0 {
+		return
+	}
+	for range 5 {
+		at := w.rng.IntN(total)
+		for i := range faults {
+			if at -= w.p.Weights[i]; at < 0 {
+				if faults[i].inject(n) {
+					w.cover[string(faults[i].kind)]++
+					return
+				}
+				break
+			}
+		}
+	}
+}
+
+// note records a fault.
+func (n *nemesis) note(f Fault) {
+	f.At = n.w.now
+	n.w.h.Faults = append(n.w.h.Faults, f)
+	n.w.tracef("FAULT %s: member %d, other %d, client %d, until %s", f.Kind, f.Member, f.Other,
+		f.Client, f.Until)
+}
+
+// lasting makes a fault end after d, or when all is healed.
+func (n *nemesis) lasting(d Time, heal func()) {
+	n.w.seq++
+	id := int(n.w.seq)
+	n.active = append(n.active, active{id, heal})
+	n.w.after(d, func() {
+		for i, a := range n.active {
+			if a.id == id {
+				n.active = slices.Delete(n.active, i, i+1)
+				heal()
+				return
+			}
+		}
+	})
+}
+
+// heal ends all faults, for good.
+func (n *nemesis) heal() {
+	w := n.w
+	n.calm = true
+	all := n.active
+	n.active = nil
+	for _, a := range all {
+		a.heal()
+	}
+	for _, m := range w.members {
+		if m.proc == nil && !m.gone && !m.fresh {
+			m.start()
+		}
+		if m.proc != nil {
+			m.proc.doom = 0
+		}
+	}
+	w.tracef("HEALED")
+	w.h.Healthy = append(w.h.Healthy, Stretch{w.now, Never})
+}
+
+// victim returns a member whose process runs; the leader more often than chance.
+func (n *nemesis) victim() *member {
+	w := n.w
+	var up []*member
+	for _, m := range w.members {
+		if m.proc != nil {
+			up = append(up, m)
+			if m.proc.role.Leading {
+				up = append(up, m, m)
+			}
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[w.rng.IntN(len(up))]
+}
+
+// length draws how long a fault lasts: not into the stretch that is to be healthy.
+func (n *nemesis) length() Time {
+	left := n.w.end - n.w.p.Calm - n.w.now
+	return max(1, min(n.w.between(50*Millisecond, 20*Second), left))
+}
+
+func (n *nemesis) crash(kind FaultKind, silent bool) bool {
+	m, d := n.victim(), n.length()
+	if m == nil {
+		return false
+	}
+	n.note(Fault{Kind: kind, Member: m.id, Until: n.w.now + d})
+	if n.w.chance(2) {
+		m.proc.doom = 1 + n.w.rng.IntN(10)
+	} else {
+		m.stop(true, silent)
+	}
+	n.restart(m, d)
+	return true
+}
+
+// restart starts a member again after d, if it is down then.
+func (n *nemesis) restart(m *member, d Time) {
+	n.w.after(d, func() {
+		if m.proc == nil && !m.gone && !m.fresh {
+			m.start()
+		}
+	})
+}
+
+func (n *nemesis) crashAll() bool {
+	n.note(Fault{Kind: FaultCrashAll})
+	for _, m := range n.w.members {
+		if m.proc != nil {
+			m.stop(true, n.w.chance(2))
+			n.restart(m, n.length()/4)
+		}
+	}
+	return true
+}
+
+func (n *nemesis) stop() bool {
+	m, d := n.victim(), n.length()
+	if m == nil {
+		return false
+	}
+	n.note(Fault{Kind: FaultStop, Member: m.id, Until: n.w.now + d})
+	if n.w.chance(2) {
+		p := m.proc
+		p.deliver(func() { p.r.Yield() })
+		n.w.after(Time(n.w.rng.IntN(int(Second))), func() {
+			if m.proc == p && !n.calm {
+				m.stop(false, false)
+				n.restart(m, n.length())
+			}
+		})
+		return true
+	}
+	m.stop(false, false)
+	n.restart(m, d)
+	return true
+}
+
+// freeze lets a process or a machine stand still.
+func (n *nemesis) freeze(kind FaultKind) bool {
+	m, d := n.victim(), n.length()
+	if m == nil || m.proc.frozen > n.w.now {
+		return false
+	}
+	p := m.proc
+	n.note(Fault{Kind: kind, Member: m.id, Until: n.w.now + d})
+	p.frozen = n.w.now + d
+	p.wakeAt = Never
+	if kind == FaultSuspend {
+		m.disk.stuck = max(m.disk.stuck, p.frozen)
+		p.slept = d > 250*Millisecond
+		if n.w.opt.Plant == PlantClockStops {
+			p.slept = false
+			m.clock.lost += d // as if it had stood still from now on
+		}
+	}
+	p.wake(p.frozen)
+	n.lasting(d, func() {
+		if !p.dead {
+			p.frozen, p.wakeAt = n.w.now, Never
+			p.wake(n.w.now)
+		}
+	})
+	return true
+}
+
+func (n *nemesis) slowDisk() bool {
+	m, d := n.victim(), n.length()
+	if m == nil {
+		return false
+	}
+	n.note(Fault{Kind: FaultSlowDisk, Member: m.id, Until: n.w.now + d})
+	m.disk.slow = n.w.between(10*Millisecond, Second)
+	n.lasting(d, func() { m.disk.slow = 0 })
+	return true
+}
+
+func (n *nemesis) stuckDisk() bool {
+	m, d := n.victim(), n.length()
+	if m == nil {
+		return false
+	}
+	n.note(Fault{Kind: FaultStuckDisk, Member: m.id, Until: n.w.now + d})
+	m.disk.stuck = max(m.disk.stuck, n.w.now+d)
+	return true
+}
+
+func (n *nemesis) fullDisk() bool {
+	m, d := n.victim(), n.length()
+	if m == nil {
+		return false
+	}
+	n.note(Fault{Kind: FaultFullDisk, Member: m.id, Until: n.w.now + d})
+	m.disk.full = true
+	n.lasting(d, func() {
+		m.disk.full = false
+		m.disk.next()
+	})
+	return true
+}
+
+// replace loses a member's disk: the operator removes it and adds a new one.
+func (n *nemesis) replace() bool {
+	m := n.victim()
+	if m == nil || len(n.orders) > 0 || len(n.w.members) > 12 || !n.spare() {
+		return false
+	}
+	n.note(Fault{Kind: FaultLostDisk, Member: m.id})
+	m.stop(true, n.w.chance(2))
+	m.gone = true
+	n.send(errand{remove: m.id, add: n.newcomer()})
+	return true
+}
+
+// spare reports whether the cluster can lose one member for ever.
+func (n *nemesis) spare() bool {
+	voters, healthy := 0, 0
+	for _, v := range n.w.oracle.machine.View().Members {
+		if v.Learner {
+			continue
+		}
+		voters++
+		if !n.w.members[v.ID-1].gone {
+			healthy++
+		}
+	}
+	return voters >= 3 && healthy-1 > voters/2
+}
+
+func (n *nemesis) add() bool {
+	if len(n.orders) > 0 || len(n.w.members) > 12 || len(n.w.oracle.machine.View().Members) >= 5 {
+		return false
+	}
+	id := n.newcomer()
+	n.note(Fault{Kind: FaultAddMember, Member: id})
+	n.send(errand{add: id})
+	return true
+}
+
+// newcomer makes a member with an empty disk, which does not run yet.
+func (n *nemesis) newcomer() uint64 {
+	return n.w.addMember(uint64(len(n.w.members)+1), &disk{w: n.w, content: content{first: 1}}).id
+}
+
+func (n *nemesis) remove() bool {
+	m := n.victim()
+	if m == nil || len(n.orders) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare() {
+		return false
+	}
+	n.note(Fault{Kind: FaultRemove, Member: m.id})
+	n.send(errand{remove: m.id})
+	return true
+}
+
+func (n *nemesis) send(o errand) { n.orders = append(n.orders, o) }
+
+func (n *nemesis) transfer() bool {
+	m := n.victim()
+	if m == nil {
+		return false
+	}
+	to := n.w.members[n.w.rng.IntN(len(n.w.members))].id
+	n.note(Fault{Kind: FaultTransfer, Member: m.id, Other: to})
+	p := m.proc
+	p.deliver(func() { _ = p.r.Transfer(to) })
+	return true
+}
+
+// forge makes a member forward to the leader what only the leader's timers may
+// decide, as one would that led before, woke up and found everything expired.
+func (n *nemesis) forge() bool {
+	w, m := n.w, n.victim()
+	if m == nil || m.proc.role.Leading || m.proc.role.Leader == 0 {
+		return false
+	}
+	s := m.proc.role
+	expire, checkpoint := &fsm.Expire{Term: s.Term}, &fsm.Checkpoint{Term: s.Term}
+	for info := range m.proc.r.Machine().Lessor().Leases() {
+		expire.Leases = append(expire.Leases,
+			lease.Due{ID: info.ID, Token: info.Token, Stamp: info.Stamp})
+		checkpoint.Leases = append(checkpoint.Leases,
+			lease.Checkpoint{ID: info.ID, Token: info.Token, Remaining: 1})
+	}
+	if len(expire.Leases) == 0 {
+		return false
+	}
+	n.note(Fault{Kind: FaultForged, Member: m.id, Other: s.Leader})
+	base := w.rng.Uint64() | 1<<63 // above all numbers that the member itself uses
+	w.send(m.proc, &replica.Message{From: m.id, To: s.Leader, Forward: &replica.Forward{
+		Term: s.Term, First: base, Base: base, Commands: []fsm.Command{expire, checkpoint},
+	}})
+	return true
+}
+
+func (n *nemesis) client() *client { return n.w.clients[n.w.rng.IntN(n.w.p.Clients)] }
+
+func (n *nemesis) cutClient() bool {
+	c, d := n.client(), n.length()
+	n.note(Fault{Kind: FaultClientCut, Client: c.id, Until: n.w.now + d})
+	c.cut = true
+	n.lasting(d, func() { c.cut = false })
+	return true
+}
+
+func (n *nemesis) haltClient() bool {
+	c, d := n.client(), n.length()
+	n.note(Fault{Kind: FaultClientHalt, Client: c.id, Until: n.w.now + d})
+	c.paused = max(c.paused, n.w.now+d)
+	return true
+}
+
+func (n *nemesis) restartClient() bool {
+	c := n.client()
+	n.note(Fault{Kind: FaultClientNew, Client: c.id})
+	c.kill()
+	n.w.after(n.length()/10, c.boot)
+	return true
+}

@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+)
+
+// link is the way from one member to another.
+type link struct {
+	cut   bool
+	clog  Time // nothing arrives before
+	delay Time // mean, on top of the profile's
+	loss  int  // of a million, on top of the profile's
+}
+
+// link returns the way between two members.
+func (w *world) link(from, to uint64) *link { return &w.links[from][to] }
+
+// growLinks makes room for one more member.
+func (w *world) growLinks() {
+	n := len(w.members) + 1
+	for i := range w.links {
+		w.links[i] = append(w.links[i], make([]link, n-len(w.links[i]))...)
+	}
+	for len(w.links) < n {
+		w.links = append(w.links, make([]link, n))
+	}
+}
+
+// delay draws how long a message takes.
+func (l *link) arrival(w *world) Time {
+	return max(w.now+w.p.Delay/4+w.exp(w.p.Delay+l.delay), l.clog)
+}
+
+// send brings a message from one process to another member's.
+func (w *world) send(p *process, m *replica.Message) {
+	if m.Raft.GetType() == raftpb.MsgSnap {
+		w.stream(p, m)
+		return
+	}
+	if m.To > uint64(len(w.members)) {
+		return
+	}
+	p.watchForward(m)
+	l := w.link(m.From, m.To)
+	if l.cut || w.rng.IntN(1e6) < w.p.Loss+l.loss {
+		w.cover["message lost"]++
+		if w.chance(4) {
+			p.deliver(func() { p.r.Unreachable(m.To) })
+		}
+		return
+	}
+	repeat := w.rng.IntN(1e6) < w.p.Repeat+l.loss
+	if w.p.Codec || repeat {
+		data := m.AppendTo(nil)
+		if repeat {
+			w.cover["message repeated"]++
+			w.carry(l, m.From, m.To, data)
+		}
+		w.carry(l, m.From, m.To, data)
+		return
+	}
+	w.at(l.arrival(w), func() { w.receive(m) })
+}
+
+// carry brings an encoded message.
+func (w *world) carry(l *link, from, to uint64, data []byte) {
+	w.at(l.arrival(w), func() {
+		m, err := replica.DecodeMessage(from, to, data)
+		if err != nil {
+			panic(err)
+		}
+		w.receive(m)
+	})
+}
+
+func (w *world) receive(m *replica.Message) {
+	if p := w.members[m.To-1].proc; p != nil && !w.link(m.From, m.To).cut {
+		p.mail.messages = append(p.mail.messages, m)
+		p.wake(w.now)
+	}
+}
+
+// stream brings the present state of a member to another. It takes a while, and
+// ends in nothing if the link is cut or one of the two stops on the way. Until it has
+// ended, the log after that state is kept.
+func (w *world) stream(p *process, m *replica.Message) {
+	image, conf := p.r.Machine().Image(), p.r.ConfState()
+	from, to, index := m.From, m.To, image.View.Index
+	p.snaps.sending = append(p.snaps.sending, index)
+	over := false
+	ended := func(ok bool) {
+		if over {
+			return
+		}
+		over = true
+		w.after(w.exp(w.p.Delay), func() {
+			p.deliver(func() {
+				at := slices.Index(p.snaps.sending, index)
+				p.snaps.sending = slices.Delete(p.snaps.sending, at, at+1)
+				p.r.SnapshotSent(to, ok)
+			})
+		})
+	}
+	w.tracef("member %d streams a snapshot at %d to %d", from, index, to)
+	receiver := w.members[to-1].proc
+	breaks := w.chance(4) && !w.nemesis.calm
+	w.after(w.between(5*Millisecond, 500*Millisecond), func() {
+		if receiver == nil || receiver.dead || p.dead || breaks || w.link(from, to).cut {
+			w.nemesis.note(Fault{Kind: FaultSnapBreak, Member: from, Other: to})
+			ended(false)
+			return
+		}
+		receiver.snaps.open = append(receiver.snaps.open, ended)
+		snap := picture(image, conf)
+		header := &raftpb.Message{
+			Type: m.Raft.Type, From: m.Raft.From, To: m.Raft.To, Term: m.Raft.Term,
+			Snapshot: &raftpb.Snapshot{Metadata: snap.meta},
+		}
+		receiver.deliver(func() { receiver.install(header, &snap, ended) })
+	})
+}
+
+// install offers a snapshot that has arrived to the replica.
+func (p *process) install(header *raftpb.Message, snap *snapshot, ended func(bool)) {
+	if snap.index() <= p.view.Index {
+		p.w.cover["snapshot too old when it arrived"]++
+		ended(false)
+		return
+	}
+	before, told := p.snaps.arrival, p.snaps.arrived
+	p.snaps.arrival, p.snaps.arrived = snap, ended
+	taken, err := p.r.Restore(header, snap.restore(p.w.machine))
+	if err != nil || !taken {
+		p.snaps.arrival, p.snaps.arrived = before, told
+		p.w.cover["snapshot not taken"]++
+		ended(false)
+	}
+}
+
+// watchForward counts what forwarding does.
+func (p *process) watchForward(m *replica.Message) {
+	cover := p.w.cover
+	if r := m.Reply; r != nil && len(r.Refused) > 0 {
+		cover["forwarded command refused"]++
+	}
+	f := m.Forward
+	if f == nil {
+		return
+	}
+	if len(f.Renewals) > 0 {
+		cover["renewal forwarded"]++
+	}
+	if len(f.Commands) == 0 || f.Base >= 1<<63 { // forged
+		return
+	}
+	cover["command forwarded"]++
+	if f.First < p.forwarded.next {
+		cover["forwarded command sent again"]++
+	}
+	p.forwarded.next = f.First + uint64(len(f.Commands))
+	if f.Term != p.forwarded.term {
+		for _, c := range f.Commands {
+			if p.forwarded.before[c] {
+				cover["forwarded command sent to the next leader"]++
+			}
+		}
+		p.forwarded.before, p.forwarded.term = p.forwarded.now, f.Term
+		p.forwarded.now = make(map[fsm.Command]bool)
+	}
+	for _, c := range f.Commands {
+		p.forwarded.now[c] = true
+	}
+}
+
+// forwarded is what a process has forwarded to the present and the last leader.
+type forwarded struct {
+	next, term  uint64
+	now, before map[fsm.Command]bool
+}

@@ -1,0 +1,58 @@
+package sim
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// errand is a change of the membership that the operator is to make.
+type errand struct {
+	remove, add uint64
+}
+
+// operate carries out the operator's orders, each until it is done.
+func (t *thread) operate() {
+	n := &t.c.w.nemesis
+	for {
+		t.sleep(200 * Millisecond)
+		if len(n.orders) == 0 {
+			continue
+		}
+		o := n.orders[0]
+		if o.remove != 0 {
+			t.insist(&fsm.RemoveMember{ID: o.remove}, func(v *fsm.View) bool {
+				return !slices.ContainsFunc(v.Members, func(m fsm.Member) bool { return m.ID == o.remove })
+			})
+		}
+		if o.add != 0 {
+			t.join(o.add)
+		}
+		n.orders = n.orders[1:]
+	}
+}
+
+// insist repeats a command until the world can see that it is done.
+func (t *thread) insist(c fsm.Command, done func(*fsm.View) bool) {
+	for !done(t.c.w.oracle.machine.View()) {
+		t.command(c)
+		t.sleep(200 * Millisecond)
+	}
+}
+
+// join adds a learner, starts it, and makes it a voter when it has caught up.
+func (t *thread) join(id uint64) {
+	w := t.c.w
+	n := named(id)
+	n.Learner = true
+	t.insist(&fsm.AddMember{Member: n}, func(v *fsm.View) bool {
+		return slices.ContainsFunc(v.Members, func(m fsm.Member) bool { return m.ID == id })
+	})
+	if m := w.members[id-1]; m.proc == nil && m.fresh {
+		m.start()
+	}
+	t.insist(&fsm.PromoteMember{ID: id}, func(v *fsm.View) bool {
+		return !slices.ContainsFunc(v.Members, func(m fsm.Member) bool { return m.ID == id && m.Learner })
+	})
+	w.cover["joiner promoted"]++
+}

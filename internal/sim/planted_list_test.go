@@ -1,0 +1,385 @@
+package sim
+
+// edit replaces one text, which occurs once in its file, by another.
+type edit struct{ file, old, new string }
+
+// planted is one fault that is put into the code of production, or into the world's
+// own clients and shells. The campaign must find it: that is how we know that the
+// checkers can fail.
+//
+// Some promises are kept by several walls, one behind the other, and with one
+// wall gone nothing happens. Such a fault takes all walls but those of others away.
+type planted struct {
+	name string
+	// breaks is the promise or the trap that it brings back.
+	breaks string
+	plant  Plant // of the world's own
+	edits  []edit
+}
+
+const (
+	lessorGo   = "lease/lessor.go"
+	primaryGo  = "lease/primary.go"
+	trackerGo  = "lease/tracker.go"
+	machineGo  = "internal/fsm/machine.go"
+	fsmTxnGo   = "internal/fsm/txn.go"
+	fsmSnapGo  = "internal/fsm/snapshot.go"
+	confirmGo  = "internal/replica/confirm.go"
+	renewGo    = "internal/replica/renew.go"
+	expireGo   = "internal/replica/expire.go"
+	proposeGo  = "internal/replica/propose.go"
+	forwardGo  = "internal/replica/forward.go"
+	relayGo    = "internal/replica/relay.go"
+	readyGo    = "internal/replica/ready.go"
+	installGo  = "internal/replica/install.go"
+	replicaGo  = "internal/replica/replica.go"
+	watcherGo  = "internal/watch/watcher.go"
+	hubGo      = "internal/watch/hub.go"
+	mvccEvents = "internal/mvcc/events.go"
+)
+
+// oldLeadersExpiry are the walls before the fence of terms: a leader that loses
+// forgets its own commands, and no leader admits those of another (T1).
+var oldLeadersExpiry = []edit{
+	{
+		proposeGo,
+		"\t\tcase p.internal != nil:\n\t\t\tp.internal(false)\n" +
+			"\t\tcase p.origin.Member == 0:\n\t\t\town",
+		"\t\tcase p.origin.Member == 0:\n\t\t\town",
+	},
+	{
+		proposeGo,
+		"\tif fsm.Internal(p.Command) {\n\t\tr.refuse(p, ErrInternal)",
+		"\tif false {\n\t\tr.refuse(p, ErrInternal)",
+	},
+}
+
+// plantedList is everything that is planted.
+var plantedList = []planted{
+	// Rule 2 and 1: clocks.
+	{"holder counts from receipt", "T2", PlantCountFromReceipt, nil},
+	{"member's clock stops in suspend", "T10", PlantClockStops, nil},
+	{"a lease expires two percent early", "L1", "", []edit{
+		{"lease/types.go", "return t + Instant(ttl) + 1", "return t + Instant(ttl) - Instant(ttl)/50"},
+	}},
+
+	// Rule 4: confirm rounds.
+	{"renewal released without a confirm round", "rule 4", "", []edit{
+		{
+			renewGo, "n.token = info.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
+			"n.token = info.Token\n\t\tr.answerRenewal(n)",
+		},
+	}},
+	{"confirm round from before the promise", "rule 4", "", []edit{
+		{
+			renewGo, "n.token = info.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
+			"n.token = info.Token\n\t\tif q := r.reads.current; q != nil {\n" +
+				"\t\t\tq.renewals = append(q.renewals, n)\n" +
+				"\t\t} else {\n\t\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)\n\t\t}",
+		},
+	}},
+	{"confirm round from before the read was asked", "rule 4", "", []edit{
+		{
+			relayGo,
+			"\t\tr.reads.next.reads = append(r.reads.next.reads,\n\t\t\t&Read{from",
+			"\t\tq := &r.reads.next\n\t\tif r.reads.current != nil {\n" +
+				"\t\t\tq = r.reads.current\n\t\t}\n" +
+				"\t\tq.reads = append(q.reads,\n\t\t\t&Read{from",
+		},
+	}},
+	{"confirm rounds by the leader's clock", "rule 4", "", []edit{
+		{replicaGo, "raft.ReadOnlySafe", "raft.ReadOnlyLeaseBased"},
+	}},
+	{"not found is said without a confirm round", "T7", "", []edit{
+		{
+			renewGo, "n.token = 0\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
+			"r.refuseRenewal(n, lease.ErrNotFound)",
+		},
+	}},
+	{"a lost leader answers what waits", "rule 4", "", []edit{
+		{
+			confirmGo,
+			"\t\tr.handRenewals(b.renewals)\n",
+			"\t\tfor i := range b.renewals {\n\t\t\tr.answerRenewal(b.renewals[i])\n\t\t}\n",
+		},
+	}},
+	{"a lost leader goes on timing", "rule 3", "", []edit{
+		{readyGo, "\t\tr.demote()\n\t\tr.lose()", "\t\tr.lose()"},
+	}},
+
+	// Rule 5: promotion.
+	{"no full TTL at promotion", "rule 5", "", []edit{
+		{primaryGo, "expiry := now.after(r.ttl.plus(max(0, extend)))", "expiry := now.after(r.ttl / 2)"},
+	}},
+	{"promoted before an entry of the own term", "rule 5, T6", "", []edit{
+		{
+			readyGo,
+			"if r.leading && !r.primary && e.GetTerm() == r.term {",
+			"if r.leading && !r.primary {",
+		},
+	}},
+
+	// Rule 6: checkpoints.
+	{"renewal of a checkpointed lease without clearing", "rule 6", "", []edit{
+		{trackerGo, "n.Clear = k.state&isPending != 0 || r.remaining != 0", "n.Clear = false"},
+	}},
+	{"renewal of a lease with a checkpoint on its way without clearing", "rule 6", "", []edit{
+		{trackerGo, "n.Clear = k.state&isPending != 0 || r.remaining != 0", "n.Clear = r.remaining != 0"},
+	}},
+	{"checkpoint counted from before it was applied", "rule 6", "", []edit{
+		{
+			lessorGo, "*l.countdown.grow(slot) = l.now.after(c.Remaining)",
+			"*l.countdown.grow(slot) = l.now.after(c.Remaining / 2)",
+		},
+	}},
+	{"checkpoint ignored at promotion", "T9, L7", "", []edit{
+		{
+			primaryGo, "expiry, quiet = *c, now.after(l.cfg.CheckpointInterval)",
+			"quiet = now.after(l.cfg.CheckpointInterval)",
+		},
+	}},
+	{"silence is never checkpointed", "T9, L7", "", []edit{
+		{
+			expireGo, "if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 0 {",
+			"if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 1000 {",
+		},
+	}},
+	{"clearing a checkpoint keeps the countdown", "rule 6", "", []edit{
+		{lessorGo, "\t\t\tr.remaining = 0\n", "\t\t\tr.remaining = min(r.remaining, 500)\n"},
+	}},
+	{"checkpoint without a fence of terms", "rule 6, T1", "", append([]edit{
+		{
+			machineGo,
+			"\t\tif c.Term != m.term {\n\t\t\treturn Result{Err: ErrStale}\n\t\t}\n" +
+				"\t\tm.lessor.Checkpoint",
+			"\t\tm.lessor.Checkpoint",
+		},
+	}, oldLeadersExpiry...)},
+
+	// Rule 7: expiry.
+	{"expiry without a fence of terms", "rule 7, T1", "", append([]edit{
+		{
+			machineGo,
+			"\tif c.Term != m.term {\n\t\treturn Result{Err: ErrStale}\n\t}\n\tfor _, due",
+			"\tfor _, due",
+		},
+	}, oldLeadersExpiry...)},
+	{"internal commands admitted from outside", "T1", "", oldLeadersExpiry[1:]},
+	{"expiry ignores the stamp", "rule 7", "", []edit{
+		{lessorGo, "if r.stamp != d.Stamp {", "if false {"},
+	}},
+	{"expiry ignores the token", "T28", "", []edit{
+		{lessorGo, "if r.token != d.Token {", "if false {"},
+	}},
+	{"renewal of an expiring lease", "T5", "", []edit{
+		{
+			trackerGo,
+			"\tif k.state&isExpiring != 0 {\n\t\treturn Renewal{}, false",
+			"\tif false {\n\t\treturn Renewal{}, false",
+		},
+	}},
+	{"alive again before the outcome is known", "T5", "", []edit{
+		{expireGo, "\t\t\tdecided := r.now\n", "\t\t\tdecided := r.now\n" +
+			"\t\t\tdefer r.lessor.Reinstate(ids(due, func(d lease.Due) lease.ID { return d.ID }))\n"},
+	}},
+	{"an expiry that was lost is not decided again", "T12", "", []edit{
+		{
+			expireGo, "if !applied && r.primary {\n\t\tr.lessor.Reinstate(ids(due,",
+			"if false {\n\t\tr.lessor.Reinstate(ids(due,",
+		},
+		{expireGo, "\tr.timers.expiring = false\n", "\tr.timers.expiring = !applied\n"},
+	}},
+
+	// The end of a lease.
+	{"revoke leaves the keys", "L6, T5", "", []edit{
+		{
+			machineGo,
+			"\tm.stats.Revoked++\n\tm.deleteKeys(keys)",
+			"\tm.stats.Revoked++\n\tm.deleteKeys(keys[:0])",
+		},
+	}},
+	{"expiry leaves a key", "L6", "", []edit{
+		{machineGo, "\t\t\tm.deleteKeys(keys)", "\t\t\tm.deleteKeys(keys[min(1, len(keys)):])"},
+	}},
+	{"keys deleted in two revisions", "L6, T14", "", []edit{
+		{
+			machineGo,
+			"\tt := m.store.Begin()\n\tt.DeleteKeys(keys)",
+			"\tif len(keys) > 1 {\n\t\tm.deleteKeys(keys[:1])\n" +
+				"\t\tkeys = keys[1:]\n\t}\n\tt := m.store.Begin()\n\tt.DeleteKeys(keys)",
+		},
+	}},
+	{"a put does not attach", "L6", "", []edit{
+		{
+			fsmTxnGo,
+			"if id != 0 && (prev == nil || prev.Lease != int64(id)) {",
+			"if id != 0 && prev == nil {",
+		},
+	}},
+	{"a put without a lease does not detach", "L6", "", []edit{
+		{fsmTxnGo, "if prev != nil && prev.Lease != int64(id) && prev.Lease != 0 {", "if false {"},
+	}},
+	{"a delete does not detach", "L6", "", []edit{
+		{
+			fsmTxnGo,
+			"\t\tif kv.Lease != 0 {\n\t\t\tm.lessor.Detach(kv.Key)",
+			"\t\tif false {\n\t\t\tm.lessor.Detach(kv.Key)",
+		},
+	}},
+	{"a put on a lease that is gone", "T21", "", []edit{
+		{
+			fsmTxnGo,
+			"if _, ok := m.lessor.Lookup(c.Lease); !ok {",
+			"if _, ok := m.lessor.Lookup(c.Lease); !ok && c.Lease < 0 {",
+		},
+		{
+			fsmTxnGo,
+			"if err := m.lessor.Attach(id, c.Key); err != nil {",
+			"if err := m.lessor.Attach(id, c.Key); false {",
+		},
+	}},
+
+	// Grants.
+	{"tokens are not raised", "L5", "", []edit{
+		{lessorGo, "\tl.lastToken++\n", "\tl.lastToken |= 1\n"},
+	}},
+	{"a name is granted twice", "L4", "", []edit{
+		{
+			lessorGo,
+			"if slot, ok := l.table.names[t.Name]; ok {",
+			"if slot, ok := l.table.names[t.Name]; ok && t.ID < 0 {",
+		},
+	}},
+	{"the request id is ignored", "T3", "", []edit{
+		{
+			lessorGo,
+			"return t.RequestID != \"\" && t.RequestID == held.RequestID && ",
+			"return t.RequestID == \"none\" && ",
+		},
+	}},
+	{"a repeated grant counts anew from receipt", "T3, T24", "", []edit{
+		{
+			lessorGo,
+			"\tif t.ID <= 0 {\n\t\treturn Info{}, ErrBadID\n\t}\n",
+			"\tif slot, ok := l.table.index[t.ID]; ok && t.RequestID != \"\" {\n" +
+				"\t\tl.end(slot)\n\t}\n",
+		},
+	}},
+
+	// Clients.
+	{"unlock without token compare", "T16", PlantUnlockByKey, nil},
+	{"lock taken without a second look", "T16, T17", PlantNoRecheck, nil},
+
+	// Reads.
+	{"read released before its index is applied", "S1", "", []edit{
+		{
+			confirmGo,
+			"for len(q.done) > 0 && q.done[0].index <= r.machine.Index() {",
+			"for len(q.done) > 0 {",
+		},
+	}},
+	{"read at a follower released before its index is applied", "S1", "", []edit{
+		{relayGo, "n < len(a.done) && a.done[n].index <= r.machine.Index()", "n < len(a.done)"},
+	}},
+	{"follower answers reads without asking", "S1", "", []edit{
+		{
+			confirmGo,
+			"\tdefault:\n\t\tr.asks.reads = append(r.asks.reads, q)",
+			"\tdefault:\n\t\tr.finish(q)",
+		},
+	}},
+	{"leader answers reads without a confirm round", "S1", "", []edit{
+		{confirmGo, "\t\tr.reads.next.reads = append(r.reads.next.reads, q)", "\t\tr.finish(q)"},
+	}},
+
+	// Commands.
+	{"forwarded command taken twice", "S1", "", []edit{
+		{
+			relayGo,
+			"if seq := f.First + uint64(i); seq == l.next {",
+			"if seq := f.First + uint64(i); true {",
+		},
+	}},
+	{"command taken for lost too early", "S1", "", []edit{
+		{forwardGo, "f.sent[n].term < term", "f.sent[n].term <= term"},
+	}},
+	{"unknown outcome told as failed", "S1", "", []edit{
+		{
+			forwardGo,
+			"\t\tr.refuse(s.proposal, ErrLeaderChanged)",
+			"\t\tr.refuse(s.proposal, ErrNoLeader)",
+		},
+	}},
+	{"what a snapshot swallowed is sent again", "S1", "", []edit{
+		{
+			installGo,
+			"r.forward.forget(r, s.GetMetadata().GetTerm())",
+			"r.forward.bury(s.GetMetadata().GetTerm() + 1)",
+		},
+	}},
+	{"results of another leader's entry", "S1", "", []edit{
+		{proposeGo, "if b.index == index && b.term == term {", "if b.index == index {"},
+	}},
+	{"numbers of an earlier life", "S1", "", []edit{
+		{replicaGo, "first := max(c.FirstSeq, 1)", "first := min(c.FirstSeq, 1)"},
+	}},
+	{"results in the wrong order", "S1", "", []edit{
+		{forwardGo, "results[f.sent[k].seq-first]", "results[end-1-f.sent[k].seq]"},
+	}},
+
+	// Disks, snapshots, determinism.
+	{"acknowledge before sync", "S2", PlantAckBeforeSync, nil},
+	{"snapshot restore drops attachments", "L6, S3", "", []edit{
+		{fsmSnapGo, "\t\tif kv.Lease == 0 {\n", "\t\tif true {\n"},
+	}},
+	{"snapshot restore drops checkpoints", "L7, S3", "", []edit{
+		{
+			fsmSnapGo,
+			"Remaining: lease.TTL(d.varint()), Stamp",
+			"Remaining: 0 * lease.TTL(d.varint()), Stamp",
+		},
+	}},
+	{"snapshot restore rewinds tokens", "L5, T27", "", []edit{
+		{
+			fsmSnapGo, "state.LastToken, state.Generation = r.d.uvarint(), r.d.uvarint()",
+			"state.LastToken, state.Generation = r.d.uvarint()-1, r.d.uvarint()",
+		},
+	}},
+	{"snapshot installed as a mix", "S3", "", []edit{
+		{installGo, "r.machine, r.lessor = m, m.Lessor()", "r.machine = m"},
+	}},
+	{"map order in apply", "S3, T11", "", []edit{
+		{
+			machineGo,
+			"\tt.DeleteKeys(keys)",
+			"\tset := make(map[string]bool)\n\tfor _, k := range keys {\n\t\tset[k] = true\n\t}\n" +
+				"\tt.DeleteKeys(slices.Collect(maps.Keys(set)))",
+		},
+	}},
+	{"entries applied again after a restart", "S3, T11", "", []edit{
+		{machineGo, "\tif index <= m.index {\n\t\treturn false\n\t}\n", ""},
+		{
+			replicaGo,
+			"Applied:                   c.Machine.Index(),",
+			"Applied:                   c.Machine.Index() - min(c.Machine.Index(), 1),",
+		},
+	}},
+
+	// Watches.
+	{"watch resumes inside a revision", "W1, T14", PlantSplitResume, nil},
+	{"watch begins one revision late", "W1", "", []edit{
+		{watcherGo, "from := max(w.next, w.goal+1)", "from := max(w.next, w.goal+2)"},
+	}},
+	{"watcher that lagged skips a revision", "W1", "", []edit{
+		{watcherGo, "w.lost = evs[0].Revision()", "w.lost = evs[0].Revision() + 1"},
+	}},
+	{"watch does not go back to history after a snapshot", "W1", "", []edit{
+		{hubGo, "\th.back.jump(rev)\n", "\th.back.add(rev, nil)\n"},
+	}},
+	{"a batch claims too much", "W1", "", []edit{
+		{watcherGo, "return max(live, w.goal)", "return max(live, w.goal) + 1"},
+	}},
+	{"a batch splits a revision", "W1, T14", "", []edit{
+		{mvccEvents, "if r.ModRevision != last {\n\t\t\tb.next", "if true {\n\t\t\tb.next"},
+	}},
+}

@@ -1,0 +1,194 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// The witness of checkOps believes the log. The search for a linearization does
+// not: it knows what clients asked and were answered, and when, and that a lease
+// may end by itself. It takes two hints from the log, and both can only make it
+// find more: that a command without an answer never took effect if the log does
+// not have it, and which revision or token the effect of such a command or of an
+// expiry has.
+
+// step is one operation of the history that is searched.
+type step struct {
+	op *Op // nil for an expiry
+	// expire is the lease that ends, and token its life, or that of a grant without
+	// an answer.
+	expire lease.ID
+	token  lease.Token
+	// revision is the store's after the step; 0 for a step that leaves it alone.
+	revision int64
+	answered bool
+}
+
+// checkLinearizable is S1, searched for: the operations of clients on the store,
+// with leases and expiry, happened one after the other, each between its start
+// and its answer.
+func (f *facts) checkLinearizable() {
+	history := f.steps()
+	if len(history) == 0 {
+		return
+	}
+	f.report.Searched++
+	limit := time.Duration(f.l.Search) * time.Millisecond
+	switch porcupine.CheckOperationsTimeout(storeModel(), history, limit) {
+	case porcupine.Unknown:
+		f.report.Undecided++
+	case porcupine.Illegal:
+		f.violate(f.h.End, "S1", "no order of the %d operations explains their answers", len(history))
+	}
+}
+
+// steps makes the history to search.
+func (f *facts) steps() []porcupine.Operation {
+	var out []porcupine.Operation
+	add := func(s *step, client int, from, to Time) {
+		out = append(out, porcupine.Operation{
+			ClientId: client, Input: s, Call: int64(from), Output: s, Return: int64(to),
+		})
+	}
+	for _, op := range f.h.Ops {
+		s := &step{op: op, answered: op.Outcome == Done, revision: op.Fsm.Revision}
+		p, logged := f.entryOf[op.ID]
+		switch {
+		case op.Outcome == Done && (op.Kind != OpRange || f.searchable(op)):
+			add(s, op.Client, op.Start, op.End)
+		case op.Outcome == Unknown && op.Kind == OpCommand && logged:
+			r := &f.outcomes[p.entry][p.command]
+			if r.lease == nil && len(r.ended)+len(r.events) == 0 {
+				continue // it changed nothing and told nobody
+			}
+			s.revision = r.revision
+			if r.lease != nil {
+				s.token = r.lease.token
+			}
+			add(s, op.Client, op.Start, Never)
+		}
+	}
+	for _, l := range f.lives {
+		if l.expired {
+			s := &step{expire: l.id, token: l.token, answered: true, revision: f.endRevision(l)}
+			add(s, len(f.h.Ops), f.earliest(l), l.until)
+		}
+	}
+	return out
+}
+
+// endRevision is the store's revision after a lease has ended.
+func (f *facts) endRevision(l *life) int64 {
+	for _, r := range f.outcomes[l.ended] {
+		for i := range r.ended {
+			if r.ended[i].token == l.token {
+				return r.endedAt[i]
+			}
+		}
+	}
+	return 0
+}
+
+// searchable reports whether a read is one of the newest state, in full.
+func (f *facts) searchable(op *Op) bool {
+	o := op.Request.Range.Options
+	return !op.Serializable && o.Revision == 0 && !o.CountOnly && o.SortBy == mvcc.None &&
+		op.Err == nil
+}
+
+// earliest is the first instant at which a lease may expire: a TTL after the last
+// acknowledged renewal of this life was sent (L1).
+func (f *facts) earliest(l *life) Time {
+	least, _ := f.span(l.ttl)
+	at := l.from + least
+	for _, op := range f.renewals[l.id] {
+		if op.Outcome == Done && op.Err == nil && l.has(op) {
+			at = max(at, op.Start+least)
+		}
+	}
+	if !f.h.InBound || at > l.until {
+		return l.from
+	}
+	return at
+}
+
+// storeModel is the model as the search wants it.
+func storeModel() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return newModel() },
+		Step: func(state, input, _ any) (bool, any) {
+			next, ok := input.(*step).take(state.(*model))
+			return ok, next
+		},
+		Equal: func(a, b any) bool { return a.(*model).equal(b.(*model)) },
+		Hash:  func(a any) uint64 { return a.(*model).hash() },
+		DescribeOperation: func(input, _ any) string {
+			s := input.(*step)
+			if s.op == nil {
+				return fmt.Sprintf("expire %d", s.expire)
+			}
+			return fmt.Sprintf("operation %d", s.op.ID)
+		},
+	}
+}
+
+// take tries a step in a state. The state is not changed.
+func (s *step) take(m *model) (*model, bool) {
+	if s.op == nil {
+		i, ok := m.lease(s.expire)
+		if !ok || m.leases[i].token != s.token || s.far(m) {
+			return m, false
+		}
+		next, r := m.clone(), modelResult{}
+		next.end(&r, s.expire)
+		return next, next.revision == s.revision
+	}
+	switch s.op.Kind {
+	case OpCommand:
+		return s.takeCommand(m)
+	case OpRange:
+		got := s.op.Answer.Range
+		c := s.op.Request.Range
+		want := wanted(m.scan(c.Key, c.End), &c.Options)
+		return m, got.Revision == m.revision && differsRange(got.KVs, want) == ""
+	case OpRenew:
+		if s.op.Err != nil {
+			return m, !errors.Is(s.op.Err, lease.ErrNotFound) || !m.alive(s.op.Lease)
+		}
+		return m, m.alive(s.op.Lease)
+	default:
+		return m, m.alive(s.op.Lease) == s.op.Found
+	}
+}
+
+// far reports whether the revision after the step is not one that it could lead to
+// from here, so that there is no need to try.
+func (s *step) far(m *model) bool {
+	return s.revision != m.revision && s.revision != m.revision+1
+}
+
+func (s *step) takeCommand(m *model) (*model, bool) {
+	if operators(s.op.Command) {
+		return m, true
+	}
+	if s.far(m) {
+		return m, false
+	}
+	next := m.clone()
+	r := next.apply(0, s.op.Command)
+	if !s.answered {
+		return next, s.revision == r.revision && (r.lease == nil || r.lease.token == s.token)
+	}
+	if _, grant := s.op.Command.(*fsm.Grant); grant && r.lease != nil {
+		info, ok := s.op.Fsm.Value.(*lease.Info)
+		return next, ok && info.Token == r.lease.token && s.op.Fsm.Revision == r.revision
+	}
+	return next, differs(&s.op.Fsm, &r) == ""
+}

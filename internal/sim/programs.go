@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// This file has the programs of clients that work on keys and leases. Each
+// thread runs one for ever.
+
+// command performs a command once.
+func (t *thread) command(c fsm.Command) *Op {
+	return t.do(&Op{Kind: OpCommand, Request: Request{Command: c}})
+}
+
+// get reads a range.
+func (t *thread) get(key, end string, o mvcc.RangeOptions, serializable bool) *Op {
+	return t.do(&Op{Kind: OpRange, Request: Request{
+		Range: &fsm.Range{Key: key, End: end, Options: o}, Serializable: serializable,
+	}})
+}
+
+// value returns a value that no other operation writes.
+func (w *world) value() []byte { return fmt.Appendf(nil, "v%d", len(w.h.Ops)) }
+
+// registers reads and writes a few keys.
+func (t *thread) registers() {
+	w := t.c.w
+	for {
+		t.think()
+		key := fmt.Sprintf("r%d", w.rng.IntN(4))
+		switch w.rng.IntN(10) {
+		case 0, 1, 2:
+			t.command(&fsm.Put{Key: key, Value: w.value(), PrevKV: w.chance(2)})
+		case 3:
+			t.command(&fsm.DeleteRange{Key: key, PrevKV: w.chance(2)})
+		case 4:
+			// The end is of no effect, and tells this deletion from all others.
+			t.command(&fsm.DeleteRange{Key: "r1", End: "r2~" + string(w.value())})
+		case 5:
+			t.swap(key)
+		case 6:
+			t.get("r", "s", mvcc.RangeOptions{}, false)
+		case 7:
+			t.get(key, "", mvcc.RangeOptions{}, true)
+		default:
+			t.get(key, "", mvcc.RangeOptions{}, false)
+		}
+	}
+}
+
+// swap writes a key if it is as it was read.
+func (t *thread) swap(key string) {
+	op := t.get(key, "", mvcc.RangeOptions{}, t.c.w.chance(4))
+	if op.Outcome != Done || op.Err != nil {
+		return
+	}
+	var mod int64
+	if len(op.Answer.Range.KVs) > 0 {
+		mod = op.Answer.Range.KVs[0].ModRevision
+	}
+	t.command(&fsm.Txn{
+		Compare: []fsm.Compare{{Key: key, Target: fsm.TargetMod, Relation: fsm.Equal, Number: mod}},
+		Then: []fsm.Op{
+			{Put: &fsm.Put{Key: key, Value: t.c.w.value()}},
+			{Put: &fsm.Put{Key: key + "x", Value: t.c.w.value()}},
+		},
+		Else: []fsm.Op{{Range: &fsm.Range{Key: key}}},
+	})
+}
+
+// ttl draws a lifetime.
+func (w *world) ttl() lease.TTL {
+	return lease.TTL(w.between(500*Millisecond, 20*Second) / Millisecond)
+}
+
+// holder keeps leases alive, and attaches, moves and detaches keys.
+func (t *thread) holder() {
+	w := t.c.w
+	for {
+		s := t.grant("", w.ttl())
+		if s == nil {
+			continue
+		}
+		s.keep()
+		for n := w.rng.IntN(20); n > 0 && !s.ended; n-- {
+			t.think()
+			key := fmt.Sprintf("k%d", w.rng.IntN(8))
+			switch w.rng.IntN(6) {
+			case 0:
+				t.command(&fsm.Put{Key: key, Value: w.value()}) // detach
+			case 1:
+				t.command(&fsm.DeleteRange{Key: key})
+			case 2:
+				t.ask()
+			default:
+				t.command(&fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})
+			}
+		}
+		if w.chance(2) {
+			t.revoke(s)
+		} else {
+			s.quiet = true // until it ends
+			t.renewLate(s)
+		}
+	}
+}
+
+// renewLate sometimes renews a lease that has been silent, perhaps for so long that it
+// is checkpointed or about to end.
+func (t *thread) renewLate(s *session) {
+	w := t.c.w
+	for w.chance(2) && !s.ended {
+		t.sleep(Time(float64(Time(s.terms.TTL)*Millisecond) * (0.3 + w.rng.Float64())))
+		t.renew(s)
+	}
+}
+
+// ask asks how long some lease has left.
+func (t *thread) ask() {
+	w := t.c.w
+	if n := len(w.leases); n > 0 {
+		id := w.leases[n-1-w.rng.IntN(min(n, 10))]
+		t.do(&Op{Kind: OpTTL, Request: Request{Lease: id}})
+	}
+}
+
+// namer competes for a name, as of a server that registers.
+func (t *thread) namer() {
+	w := t.c.w
+	for {
+		s := t.grant(fmt.Sprintf("n%d", w.rng.IntN(2)), w.ttl())
+		if s == nil {
+			t.think()
+			continue
+		}
+		if w.chance(2) {
+			s.keep()
+		}
+		for range w.rng.IntN(5) {
+			t.think()
+		}
+		switch w.rng.IntN(3) {
+		case 0:
+			t.revoke(s)
+		case 1:
+			s.quiet = true
+			t.renewLate(s)
+		default: // it is renewed now and then
+			for !s.ended && !w.chance(6) {
+				t.sleep(w.exp(Time(s.terms.TTL) * Millisecond / 2))
+				t.renew(s)
+			}
+			s.quiet = true
+		}
+	}
+}
+
+// leaver grants leases with keys and forgets them.
+func (t *thread) leaver() {
+	w := t.c.w
+	for {
+		t.think()
+		s := t.grant("", w.ttl())
+		if s == nil {
+			continue
+		}
+		for range w.rng.IntN(4) {
+			t.command(&fsm.Put{
+				Key: fmt.Sprintf("k%d", w.rng.IntN(8)), Value: w.value(), Lease: s.terms.ID,
+			})
+		}
+		t.renewLate(s)
+		t.ask()
+	}
+}
+
+// compactor forgets the past now and then, and reads it.
+func (t *thread) compactor() {
+	w := t.c.w
+	for {
+		t.sleep(w.exp(20 * w.p.Think))
+		op := t.get("r0", "", mvcc.RangeOptions{}, false)
+		if op.Outcome != Done {
+			continue
+		}
+		rev := op.Answer.Range.Revision
+		if back := w.rng.Int64N(20); rev > back+1 {
+			t.command(&fsm.Compact{Revision: rev - back})
+		}
+		t.get("r", "s", mvcc.RangeOptions{Revision: t.c.old()}, w.chance(2))
+	}
+}

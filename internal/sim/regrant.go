@@ -1,0 +1,31 @@
+package sim
+
+import (
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// regranter lives one life of a lease after the other under one ID, and ends each
+// about when it expires: so a decision to expire one life may be applied when the
+// next has begun (T28).
+func (t *thread) regranter() {
+	c, w := t.c, t.c.w
+	const ttl = 600
+	id := lease.ID(1<<41 + c.id)
+	var ends Time // of the present life, by the client's clock
+	near := func(p *thread) {
+		p.sleep(max(ends-c.local(), 0) + w.exp(w.p.Delay+w.p.Sync))
+	}
+	c.spawn(func(p *thread) {
+		for {
+			near(p)
+			p.command(&fsm.Revoke{ID: id})
+			p.think()
+		}
+	})
+	for {
+		ends = c.local() + ttl*Millisecond - 2*w.exp(w.p.Delay+w.p.Sync)
+		t.command(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: ttl}})
+		near(t)
+	}
+}

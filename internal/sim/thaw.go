@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/replica"
+)
+
+// thaw leaves part of the mail for later if the process has stood still: its sockets
+// are drained in any order then, and a request may well be looked at before the news
+// that somebody else leads.
+func (p *process) thaw(mail *mail) {
+	if p.frozen == 0 || p.frozen > p.w.now {
+		return
+	}
+	if p.frozen < p.w.now-20*Millisecond {
+		p.frozen = 0 // all of it has been read
+		return
+	}
+	later := func() bool { return p.w.chance(2) }
+	mail.messages = slices.DeleteFunc(mail.messages, func(m *replica.Message) bool {
+		if !later() {
+			return false
+		}
+		p.mail.messages = append(p.mail.messages, m)
+		return true
+	})
+	mail.calls = slices.DeleteFunc(mail.calls, func(c *call) bool {
+		if !later() {
+			return false
+		}
+		p.mail.calls = append(p.mail.calls, c)
+		return true
+	})
+	p.wake(p.w.now + p.w.exp(2*Millisecond))
+}

@@ -1,0 +1,220 @@
+package sim
+
+import (
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+)
+
+// watcher is one watch of a client at a process: the stream at the member's side,
+// and what is on the way to the client. What is sent arrives in order, or the
+// connection breaks.
+type watcher struct {
+	p      *process
+	t      *thread
+	rec    *Watch
+	stream *watch.Stream[*watched]
+	last   Time // when the last batch arrives
+	ended  bool // nothing more is sent
+	next   int64
+	// inbox is what has arrived and the client has not looked at.
+	inbox  []watch.Batch[*watched]
+	closed bool // the client knows that it ended
+}
+
+// watch opens a watch at the client's member. It returns nil if it cannot.
+func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
+	c, w := t.c, t.c.w
+	x := &watcher{t: t, next: from, rec: &Watch{
+		ID: len(w.h.Watches), Client: c.id, Member: c.at, At: w.now, Key: key, End: end,
+		From: from, Resumes: resumes, Closed: Never,
+	}}
+	w.h.Watches = append(w.h.Watches, x.rec)
+	t.watching = x
+	w.tracef("client %d: watch %d of [%s, %s) from %d at member %d", c.id, x.rec.ID, key, end, from,
+		c.at)
+	if c.cut {
+		x.breakOff(w.now + w.p.Timeout)
+		return x
+	}
+	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() {
+		p := w.members[x.rec.Member-1].proc
+		if p == nil {
+			x.breakOff(w.now)
+			return
+		}
+		p.deliver(func() {
+			x.p, x.stream = p, p.hub.NewStream()
+			if _, err := x.stream.Watch(watch.Request{Key: key, End: end, From: from}); err != nil {
+				panic(err)
+			}
+			p.watchers = append(p.watchers, x)
+			p.poll()
+		})
+	})
+	return x
+}
+
+// poll sends what streams have to tell.
+func (p *process) poll() {
+	live := p.watchers[:0]
+	for _, x := range p.watchers {
+		for !x.ended {
+			b, ok := x.stream.Poll()
+			if !ok {
+				break
+			}
+			x.send(b)
+		}
+		if x.ended {
+			x.stream.Close()
+			continue
+		}
+		live = append(live, x)
+	}
+	clear(p.watchers[len(live):])
+	p.watchers = live
+}
+
+// send brings a batch to the client.
+func (x *watcher) send(b watch.Batch[*watched]) {
+	w := x.t.c.w
+	if x.t.dead {
+		x.ended = true
+		return
+	}
+	if x.t.c.cut || x.closed {
+		x.breakOff(w.now + w.exp(w.p.Timeout))
+		return
+	}
+	x.last = max(x.last, w.now+w.p.Delay/4+w.exp(w.p.Delay))
+	w.at(x.last, func() {
+		if x.closed || x.t.dead {
+			return
+		}
+		if x.t.c.cut {
+			x.breakOff(w.now + w.exp(w.p.Timeout))
+			return
+		}
+		x.inbox = append(x.inbox, b)
+		x.t.wake(x.t.token)
+	})
+}
+
+// breakOff ends the watch; the client notices at an instant.
+func (x *watcher) breakOff(at Time) {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.t.c.w.at(at, func() {
+		if !x.closed && !x.t.dead {
+			x.close()
+			x.t.wake(x.t.token)
+		}
+	})
+}
+
+// broken is when the member's process has ended.
+func (x *watcher) broken(silent bool) {
+	w := x.t.c.w
+	at := w.now + w.exp(w.p.Delay)
+	if silent {
+		at += w.p.Timeout
+	}
+	x.breakOff(max(at, x.last+1))
+}
+
+// close is when the client knows that the watch has ended, or gives it up.
+func (x *watcher) close() {
+	x.closed, x.ended = true, true
+	x.rec.Closed = x.t.c.w.now
+}
+
+// receive waits for what comes next until a deadline of true time, and notes it in the
+// history.
+func (x *watcher) receive(deadline Time) {
+	t, w := x.t, x.t.c.w
+	for len(x.inbox) == 0 && !x.closed && w.now < deadline {
+		token := t.token
+		w.at(deadline, func() { t.wake(token) })
+		t.park()
+	}
+	inbox := x.inbox
+	x.inbox = nil
+	for _, b := range inbox {
+		x.take(b)
+	}
+}
+
+func (x *watcher) take(b watch.Batch[*watched]) {
+	w := x.t.c.w
+	switch b.Kind {
+	case watch.Changed, watch.Progress:
+		d := Delivery{At: w.now, Watch: x.rec.ID, Revision: b.Revision}
+		d.Progress = b.Kind == watch.Progress
+		for _, e := range b.Events {
+			d.Events = append(d.Events, e.Event)
+		}
+		x.next = b.Revision + 1
+		if w.opt.Plant == PlantSplitResume && splits(d.Events) && w.chance(2) {
+			d.Events = d.Events[:len(d.Events)-1]
+			x.breakOff(w.now)
+		}
+		w.h.Deliveries = append(w.h.Deliveries, d)
+	case watch.Cancelled:
+		x.rec.Compacted = b.Compacted
+		x.close()
+		x.rec.Err = b.Err
+	}
+}
+
+// splits reports whether the last two events are of one revision.
+func splits(events []mvcc.Event) bool {
+	n := len(events)
+	return n > 1 && events[n-1].KV.ModRevision == events[n-2].KV.ModRevision
+}
+
+// observer watches a range for ever, across breaks and compactions.
+func (t *thread) observer() {
+	c, w := t.c, t.c.w
+	key, end := "", "\x00"
+	switch w.rng.IntN(4) {
+	case 0:
+		key, end = "r", "s"
+	case 1:
+		key, end = "k", "l"
+	case 2:
+		key, end = "r0", ""
+	default:
+		key, end = "\x00", "\x00"
+	}
+	from, resumes := int64(1), -1
+	for {
+		if from < 1 {
+			from = 1
+		}
+		x := t.watch(key, end, from, resumes)
+		until := w.now + w.exp(20*w.p.Think)
+		for !x.closed && w.now < until {
+			x.receive(until)
+		}
+		if !x.closed {
+			x.close()
+			w.cover["watch closed"]++
+		}
+		from, resumes = x.next, x.rec.ID
+		switch {
+		case x.rec.Err == mvcc.ErrCompacted:
+			w.cover["watch compacted"]++
+			from, resumes = x.rec.Compacted, -1
+		case w.chance(8):
+			from, resumes = c.old(), -1
+		case x.next > x.rec.From:
+			w.cover["watch resumed"]++
+		}
+		t.move()
+	}
+}
+
+// old returns a revision of the past, perhaps one that has been compacted.
+func (c *client) old() int64 { return 1 + c.w.rng.Int64N(c.w.oracle.machine.View().KV.Revision()) }

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// world is one run: everything in it happens in one goroutine, in the order of
+// its queue. (Clients' programs are coroutines, which run one at a time.)
+type world struct {
+	opt Options
+	p   Profile
+	rng *rand.Rand
+
+	now    Time
+	queue  queue
+	seq    uint64
+	events uint64
+	end    Time
+
+	h        *History
+	cover    map[string]int
+	timeline []string
+
+	machine fsm.Config
+	members []*member // all that ever were, in ID order: ID i is at i-1
+	links   [][]link  // [from][to], by ID
+	clients []*client
+	oracle  oracle
+	nemesis nemesis
+	leases  []lease.ID // that clients were granted, newest last
+}
+
+// Run runs a cluster, its clients and its faults. The same options give the same
+// result if the global random source is the same: see testing/cryptotest.
+func Run(o Options) *Result {
+	// A run makes much garbage and keeps little.
+	defer debug.SetGCPercent(debug.SetGCPercent(1000))
+	w := newWorld(o)
+	func() {
+		defer w.caught()
+		w.start()
+		for len(w.queue) > 0 && w.queue[0].at <= w.end && len(w.h.Broken) == 0 {
+			w.step()
+		}
+		w.finish()
+	}()
+	for _, c := range w.clients {
+		c.kill()
+	}
+	return &Result{
+		History: w.h, Profile: w.p, Coverage: w.cover, Timeline: w.timeline, Events: w.events,
+	}
+}
+
+// caught makes a panic of anybody's a violation.
+func (w *world) caught() {
+	if r := recover(); r != nil {
+		w.broken("panic", fmt.Sprintf("%v\n%s", r, debug.Stack()))
+	}
+}
+
+func newWorld(o Options) *world {
+	if o.Duration == 0 {
+		o.Duration = Minute
+	}
+	if o.Timeline == 0 {
+		o.Timeline = 400
+	}
+	w := &world{
+		opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0x1ea5e)), end: o.Duration,
+		h: &History{Seed: o.Seed}, cover: make(map[string]int),
+	}
+	if o.Profile != nil {
+		w.p = *o.Profile
+	} else {
+		w.p = w.draw()
+	}
+	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
+	w.h.InBound = w.p.RealDrift <= w.p.Drift
+	w.machine = fsm.Config{Lease: lease.Config{
+		CheckpointInterval: lease.TTL(w.p.CheckpointInterval),
+		Untended:           250,
+	}}
+	return w
+}
+
+func (w *world) step() {
+	e := w.queue.pop()
+	w.now = e.at
+	w.events++
+	e.run()
+}
+
+// at schedules run.
+func (w *world) at(t Time, run func()) {
+	w.seq++
+	w.queue.push(event{max(t, w.now), w.seq, run})
+}
+
+func (w *world) after(d Time, run func()) { w.at(w.now+d, run) }
+
+// chance is true once in n.
+func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
+
+// exp draws from the exponential distribution with a mean, cut at ten times it.
+func (w *world) exp(mean Time) Time {
+	if mean <= 0 {
+		return 0
+	}
+	return Time(min(w.rng.ExpFloat64(), 10) * float64(mean))
+}
+
+// between draws evenly from [a, b], by the magnitude: as often between 1 and 10 as
+// between 10 and 100.
+func (w *world) between(a, b Time) Time {
+	lo, hi := math.Log(float64(a)), math.Log(float64(b))
+	return Time(math.Exp(lo + w.rng.Float64()*(hi-lo)))
+}
+
+// start founds the cluster.
+func (w *world) start() {
+	var founders []fsm.Member
+	conf := &raftpb.ConfState{}
+	for id := uint64(1); id <= uint64(w.p.Members); id++ {
+		founders = append(founders, named(id))
+		conf.Voters = append(conf.Voters, id)
+	}
+	w.oracle.init(w, founders)
+	first := picture(w.oracle.machine.Image(), conf)
+	for _, n := range founders {
+		w.addMember(n.ID, founded(w, first))
+	}
+	for _, m := range w.members {
+		m.start()
+	}
+	for i := range w.p.Clients {
+		w.addClient(i)
+	}
+	w.nemesis.start(w)
+}
+
+func named(id uint64) fsm.Member {
+	return fsm.Member{ID: id, Name: fmt.Sprintf("m%d", id), PeerURLs: []string{fmt.Sprintf("p%d", id)}}
+}
+
+// finish looks at the state in which the run ended.
+func (w *world) finish() {
+	w.now = max(w.now, w.end)
+	w.h.End = w.now
+	for _, op := range w.h.Ops {
+		if op.End == 0 {
+			op.End, op.Outcome, op.Answer = Never, Unknown, Answer{}
+		}
+	}
+	for i := range w.h.Healthy {
+		w.h.Healthy[i].To = min(w.h.Healthy[i].To, w.now)
+	}
+	if len(w.h.Broken) > 0 {
+		return
+	}
+	w.alive()
+	w.hash(0, w.oracle.machine)
+	for _, m := range w.members {
+		if m.proc != nil {
+			w.hash(m.id, m.proc.r.Machine())
+		}
+	}
+}
+
+// alive checks that a cluster in which nothing has been wrong for long enough has one
+// leader, and that nobody lags.
+func (w *world) alive() {
+	n := len(w.h.Healthy)
+	if n == 0 || w.now-w.h.Healthy[n-1].From < 10*Second+10*w.p.Tick*Time(w.p.ElectionTicks) {
+		return
+	}
+	primaries := 0
+	for _, v := range w.oracle.machine.View().Members {
+		p := w.members[v.ID-1].proc
+		if p == nil {
+			continue // its disk is lost, or it has not been started yet
+		}
+		if p.role.Primary {
+			primaries++
+		}
+		if last := w.oracle.machine.Index(); p.view.Index+200 < last {
+			w.broken("liveness", fmt.Sprintf("member %d has applied %d of %d entries",
+				v.ID, p.view.Index, last))
+		}
+	}
+	if primaries != 1 {
+		w.broken("liveness", fmt.Sprintf("%d members time leases", primaries))
+	}
+}
+
+// hash records the hash of a state (S3), and compares it with the world's own.
+func (w *world) hash(member uint64, machine *fsm.Machine) {
+	sum, err := machine.Image().Hash()
+	if err != nil {
+		w.broken("S3", fmt.Sprintf("hash of member %d at %d: %v", member, machine.Index(), err))
+		return
+	}
+	w.h.Hashes = append(w.h.Hashes, Hash{At: w.now, Member: member, Index: machine.Index(), Sum: sum})
+}
+
+// broken records a violation, which ends the run.
+func (w *world) broken(id, what string) {
+	w.h.Broken = append(w.h.Broken, Violation{At: w.now, ID: id, What: what})
+	w.tracef("VIOLATION of %s: %s", id, what)
+}
+
+// tracing reports whether a timeline is kept. Whoever finds a violation runs the
+// seed again with one, so that the others need not pay for it.
+func (w *world) tracing() bool { return w.opt.Timeline > 0 }
+
+func (w *world) tracef(format string, args ...any) {
+	if !w.tracing() {
+		return
+	}
+	if n := len(w.timeline); n >= 2*w.opt.Timeline {
+		w.timeline = append(w.timeline[:0], w.timeline[n-w.opt.Timeline:]...)
+	}
+	w.timeline = append(w.timeline, w.now.String()+" "+fmt.Sprintf(format, args...))
+}
