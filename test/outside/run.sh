@@ -12,7 +12,8 @@ usage() {
 usage: $0 [flags]
   -suite common|e2e|gateway|all   which suite (default all)
   -server PATH      binary to put in etcd's place (default: built from this repo)
-  -run REGEXP       other tests than the suite's one-member selection
+  -run REGEXP       other tests than the suite's selection
+  -long             the tests that take long, too
   -exclusions FILE  tests that may fail, and are not run (default exclusions.txt)
   -all              run the excluded tests, too
   -timeout D        limit for each suite (default 30m)
@@ -21,7 +22,7 @@ END
   exit 2
 }
 
-suite=all server= selection= exclusions=$here/exclusions.txt all= timeout=30m verbose=
+suite=all server= selection= exclusions=$here/exclusions.txt all= timeout=30m verbose= long=
 while [ $# -gt 0 ]; do
   case $1 in
     -suite) suite=$2; shift ;;
@@ -30,6 +31,7 @@ while [ $# -gt 0 ]; do
     -exclusions) exclusions=$2; shift ;;
     -timeout) timeout=$2; shift ;;
     -all) all=1 ;;
+    -long) long=1 ;;
     -v) verbose=1 ;;
     *) usage ;;
   esac
@@ -47,22 +49,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 say() { echo "outside: $*" >&2; }
 
-# one_member FILE FUNCTION makes the default size of a test cluster, which is
-# three in etcd's own runs, one: so a test that does not care runs with us.
-one_member() {
-  cp "$1" "$1.three"
-  sed -E "/^func $2\\(\\)/,/^}/s/^([[:space:]]*ClusterSize:[[:space:]]*)3,\$/\\11,/" "$1.three" > "$1"
-  if [ "$(diff "$1.three" "$1" | grep -c '^>')" != 1 ]; then
-    say "no cluster size of 3 in $2 of $1"
-    exit 1
-  fi
-  rm "$1.three"
-}
-
 # build fills the cache with etcd's own client and test binaries. They come from
 # a module of their own, since etcd's server must not be among our dependencies.
 build() {
-  [ -e "$cache/complete-one" ] && return
+  [ -e "$cache/complete-as-is" ] && return
   say "building etcdctl, etcdutl and the tests of etcd $version in $cache"
   (
     cd "$cache"
@@ -70,15 +60,12 @@ build() {
     go mod init outside
     go get go.etcd.io/etcd/{etcdctl,etcdutl,tests}/v3@$version
     cp -r "$(go list -mod=mod -m -f '{{.Dir}}' go.etcd.io/etcd/tests/v3)" tests
-    chmod -R u+w tests
-    one_member tests/framework/config/cluster.go DefaultClusterConfig
-    one_member tests/framework/e2e/cluster.go DefaultConfig
-    go mod edit -replace go.etcd.io/etcd/tests/v3=./tests
+    chmod -R u+w tests # a copy to run in: they leave files there
     go build -mod=mod -o bin/etcdctl go.etcd.io/etcd/etcdctl/v3
     go build -mod=mod -o bin/etcdutl go.etcd.io/etcd/etcdutl/v3
     go test -mod=mod -tags e2e -c -o common.test go.etcd.io/etcd/tests/v3/common
     go test -mod=mod -c -o e2e.test go.etcd.io/etcd/tests/v3/e2e
-    touch complete-one
+    touch complete-as-is
   ) >&2
 }
 
@@ -106,10 +93,11 @@ isolated() {
   fi
 }
 
-# run_go_suite NAME DEFAULT-SELECTION
+# run_go_suite NAME DEFAULT-SELECTION LONG-TESTS
 run_go_suite() {
   local name=$1 run=${selection:-$2} skip=
   [ -n "$all" ] || skip=$("$work/verdict" -skip -suite "$name" -exclusions "$exclusions")
+  [ -n "$long$selection" ] || skip=${skip:+$skip|}^\($3\)$
   local args=(-test.v -test.timeout "$timeout" -test.run "$run" -bin-dir "$work/bin")
   [ -z "$skip" ] || args+=(-test.skip "$skip")
   say "suite $name: $name.test -test.run '$run'"
@@ -145,13 +133,27 @@ if [ "$suite" != gateway ]; then
   build
   cp "$cache/bin/etcdctl" "$cache/bin/etcdutl" "$work/bin/"
 fi
-# NoTLS is the one-member kind of cluster in tests/common; [^P] leaves out the
-# kinds whose names begin with PeerTLS or PeerAutoTLS, of three members.
+# In tests/common each test runs with one member without TLS and with three that
+# use TLS between them and to clients.
 if [ "$suite" = common ] || [ "$suite" = all ]; then
-  run_go_suite common '.*/^(NoTLS|[^P].*)$'
+  run_go_suite common . 'TestMemberAdd'
 fi
+# What is left out: what takes etcd's own files, logs, flags or releases to pieces.
+e2e=(
+  Lease Lock Elect CurlV3 V3Curl 'CtlV3(Watch|Member|ConsistentMemberList|MoveLeader)'
+  MemberReplace RemoveNonExistingMember Reproduce20340 RuntimeReconfig ForceNewCluster
+  'EtcdMultiPeer|EtcdUnixPeers|EtcdPeer|EtcdTLSVersion|ConnectionMultiplexing'
+  'GracefulShutdown|HTTPHealth|HTTPLivez|V3Metrics|V3Learner'
+  'TxnRangeConsistency|DeleteEventDrop|StartWatcherFromCompacted'
+)
+e2e_long=(
+  TestCtlV3MemberAddAsLearnerWithOneMemberDown TestRuntimeReconfigGrowClusterSize
+  TestForceNewCluster TestForceNewCluster_AddLearner_MemberCount
+  'TestCurlV3_MaxStreams.*_(Medium|Large|TLS_.*)'
+)
+join() (IFS='|' && echo "$*")
 if [ "$suite" = e2e ] || [ "$suite" = all ]; then
-  run_go_suite e2e 'Lease|Lock|Elect|CurlV3|V3Curl|CtlV3Watch'
+  run_go_suite e2e "$(join "${e2e[@]}")" "$(join "${e2e_long[@]}")"
 fi
 if [ "$suite" = gateway ] || [ "$suite" = all ]; then
   say "suite gateway: Debian's python3-etcd3gw"

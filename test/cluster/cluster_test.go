@@ -1,0 +1,158 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// A cluster is the members of one cluster.
+type cluster struct {
+	t       *testing.T
+	token   string
+	members []*member
+	links   *links // nil on loopback
+}
+
+// newCluster starts n members on loopback and waits until each serves.
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	servers(t)
+	list := make([]*member, n)
+	for i := range list {
+		list[i] = newMember(t, fmt.Sprintf("m%d", i+1))
+	}
+	return startCluster(t, list)
+}
+
+// startCluster starts these members as a new cluster.
+func startCluster(t *testing.T, list []*member) *cluster {
+	t.Helper()
+	c := &cluster{t: t, token: strings.ReplaceAll(t.Name(), "/", "-"), members: list}
+	for _, m := range list {
+		m.configure(c.initial(), "new", c.token)
+		m.admin = client(t, m)
+		t.Cleanup(m.cleanup)
+		m.launch()
+	}
+	c.serves()
+	return c
+}
+
+// initial is the value of --initial-cluster.
+func (c *cluster) initial() string {
+	var parts []string
+	for _, m := range c.members {
+		parts = append(parts, m.name+"="+m.peer)
+	}
+	return strings.Join(parts, ",")
+}
+
+// serves waits until every member serves.
+func (c *cluster) serves() {
+	c.t.Helper()
+	for _, m := range c.members {
+		m.serves()
+	}
+}
+
+// wait lets time pass: faults have to last.
+func (c *cluster) wait(d time.Duration) {
+	c.t.Helper()
+	select {
+	case <-time.After(d):
+	case <-c.t.Context().Done():
+	}
+}
+
+// leader returns the leader, as it says itself: a member that was cut off may
+// take another for it. Of two that say so, the one of the later term is it.
+func (c *cluster) leader() *member {
+	c.t.Helper()
+	var leader *member
+	eventually(c.t, "a member leads", func() error {
+		var term uint64
+		var failed error
+		for _, m := range c.members {
+			s, err := m.status()
+			if err != nil {
+				failed = errors.Join(failed, err)
+			} else if s.Leader == s.Header.MemberId && s.RaftTerm > term {
+				leader, term = m, s.RaftTerm
+			}
+		}
+		if leader == nil {
+			return fmt.Errorf("none says so: %w", failed)
+		}
+		return nil
+	})
+	return leader
+}
+
+// status asks a member for its own view, and does not wait for long.
+func (m *member) status() (*pb.StatusResponse, error) {
+	if m.ended() {
+		return nil, errors.New(m.name + " has ended")
+	}
+	ctx, cancel := context.WithTimeout(m.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	return pb.NewMaintenanceClient(m.admin.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+}
+
+// followers returns the members that do not lead.
+func (c *cluster) followers() []*member {
+	c.t.Helper()
+	leader := c.leader()
+	return slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool { return m == leader })
+}
+
+// moveLeader makes another member the leader.
+func (c *cluster) moveLeader() {
+	c.t.Helper()
+	eventually(c.t, "the leader hands over", func() error {
+		leader := c.leader()
+		for _, m := range c.members {
+			s, err := m.status()
+			if m == leader || err != nil {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+			_, err = leader.admin.MoveLeader(ctx, s.Header.MemberId)
+			cancel()
+			return err
+		}
+		return errors.New("nobody to hand over to")
+	})
+}
+
+// writes waits until a write through one of the members is acknowledged, and
+// returns how long that took.
+func (c *cluster) writes(through ...*member) time.Duration {
+	c.t.Helper()
+	began := now()
+	eventually(c.t, "a write is acknowledged", func() error {
+		var last error
+		for _, m := range through {
+			ctx, cancel := context.WithTimeout(c.t.Context(), 500*time.Millisecond)
+			_, err := m.admin.Put(ctx, "probe", "")
+			cancel()
+			if err == nil {
+				return nil
+			}
+			last = err
+		}
+		return last
+	})
+	return now() - began
+}
+
+// others returns the members that are not m.
+func (c *cluster) others(m *member) []*member {
+	return slices.DeleteFunc(slices.Clone(c.members), func(o *member) bool { return o == m })
+}

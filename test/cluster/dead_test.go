@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	deadTTL = 5 * time.Second
+
+	// lateness is how long after its TTL a dead holder's lease may stay, beside
+	// the time without a leader.
+	lateness = 500 * time.Millisecond
+
+	// scheduling is what a busy machine may add: it is no promise of the service.
+	// What was measured is logged.
+	scheduling = time.Second
+)
+
+// A dead lease is one whose holder sent its last renewal and is gone.
+type deadLease struct {
+	key         string
+	sent, acked time.Duration // of the last renewal
+}
+
+// leaveLeases grants n leases with a key each and renews each once more through
+// another member than that which granted it; nobody will renew them again.
+func leaveLeases(t *testing.T, c *cluster, n int) []deadLease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var list []deadLease
+	for i := range n {
+		a, b := c.members[i%len(c.members)].admin, c.members[(i+1)%len(c.members)].admin
+		g, err := a.Grant(ctx, int64(deadTTL/time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := deadLease{key: fmt.Sprintf("dead/%x", g.ID)}
+		if _, err := a.Put(ctx, d.key, "dead", clientv3.WithLease(g.ID)); err != nil {
+			t.Fatal(err)
+		}
+		d.sent = now()
+		if _, err := b.KeepAliveOnce(ctx, g.ID); err != nil {
+			t.Fatal(err)
+		}
+		d.acked = now()
+		list = append(list, d)
+	}
+	return list
+}
+
+// buried waits until the keys of all are gone and returns how late the last of
+// them was, beside the earliest instant at which any may be. It fails the test
+// if one is gone before the service may end it (L1).
+func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
+	t.Helper()
+	for _, d := range list {
+		var last time.Duration // when the key was last asked for and there
+		eventually(t, d.key+" is gone", func() error {
+			for _, m := range c.members {
+				if m.ended() {
+					continue
+				}
+				asked := now()
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				r, err := m.admin.Get(ctx, d.key)
+				cancel()
+				switch {
+				case err != nil:
+					continue
+				case len(r.Kvs) > 0:
+					last = asked
+					return fmt.Errorf("it is there at %v, renewed at %v", last, d.sent)
+				}
+				if at := now(); at < d.sent+deadTTL {
+					t.Errorf("%s is gone at %v (L1), renewed at %v", d.key, at, d.sent)
+				}
+				return nil
+			}
+			return fmt.Errorf("no member answers")
+		})
+		late = max(late, last-d.acked-deadTTL)
+	}
+	return late
+}
+
+// TestDead (L2, L7, T9) leaves leases whose holders are dead, changes the leader
+// meanwhile, and looks when the leases are gone: within TTL + 0.5 s + the time
+// without a leader.
+func TestDead(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, x := range []struct {
+		name    string
+		quiet   bool
+		disturb func(t *testing.T, c *cluster) (leaderless time.Duration)
+	}{
+		{"undisturbed", true, func(*testing.T, *cluster) time.Duration { return 0 }},
+		{"leader killed in the middle", false, killInTheMiddle},
+		{"five leader changes in a row", false, changeFiveTimes},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			if x.quiet && !*longFlag {
+				t.Skip("the others say more in the same time: -long")
+			}
+			within := *c
+			within.t = t
+			list := leaveLeases(t, &within, 6)
+			leaderless := x.disturb(t, &within)
+			late := buried(t, &within, list)
+			t.Logf("the last is %v late; %v without a leader",
+				late.Round(time.Millisecond), leaderless.Round(time.Millisecond))
+			if limit := lateness + leaderless + scheduling; late > limit && !*foreignFlag {
+				t.Errorf("%v late, want at most %v (L7)", late, limit)
+			}
+			for _, m := range c.members {
+				if m.ended() {
+					m.launch()
+				}
+			}
+			within.serves()
+		})
+	}
+}
+
+// killInTheMiddle kills the leader when the leases have been silent for long
+// enough that this is checkpointed.
+func killInTheMiddle(_ *testing.T, c *cluster) time.Duration {
+	c.wait(deadTTL * 6 / 10)
+	leader := c.leader()
+	leader.kill()
+	return c.writes(c.others(leader)...)
+}
+
+// changeFiveTimes hands the leadership over five times, from when the silence is
+// checkpointed until the leases should end.
+func changeFiveTimes(_ *testing.T, c *cluster) (leaderless time.Duration) {
+	c.wait(deadTTL * 6 / 10)
+	for range 5 {
+		began := now()
+		c.moveLeader()
+		c.writes(c.members...)
+		leaderless += now() - began
+		c.wait(200 * time.Millisecond)
+	}
+	return leaderless
+}
+
+// TestKills kills the leader again and again: no lease that is kept alive may be
+// lost. The time to the first write is logged; how fast it must be is for the
+// benchmarks.
+func TestKills(t *testing.T) {
+	c := newCluster(t, 3)
+	stop := []func(){keep(t, c, 3, keeperTTL)}
+	if !*foreignFlag {
+		// A shorter one than this is not sure to outlive an election timeout.
+		stop = append(stop, keep(t, c, 3, 2*time.Second))
+	}
+	for i := range *killsFlag {
+		leader := c.leader()
+		leader.kill()
+		took := c.writes(c.others(leader)...)
+		t.Logf("kill %d: a write is acknowledged after %v", i+1, took.Round(time.Millisecond))
+		leader.launch()
+		c.serves()
+	}
+	for _, f := range stop {
+		f()
+	}
+}

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A fault disturbs the cluster for a while and sets it right again. No fault
+// here takes a majority away for long, so that what was kept alive must live.
+type fault struct {
+	name string
+	run  func(c *cluster, rng *rand.Rand)
+}
+
+// processFaults happen to processes.
+var processFaults = []fault{
+	{"the leader is killed", func(c *cluster, rng *rand.Rand) {
+		c.kill(c.leader(), between(rng, 500, 1500))
+	}},
+	{"a follower is killed", func(c *cluster, rng *rand.Rand) {
+		c.kill(c.followers()[rng.IntN(2)], between(rng, 100, 1500))
+	}},
+	{"the leader is stopped", func(c *cluster, rng *rand.Rand) { c.stop(c.leader(), pause(rng)) }},
+	{"a follower is stopped", func(c *cluster, rng *rand.Rand) {
+		c.stop(c.followers()[rng.IntN(2)], pause(rng))
+	}},
+	{"the leader hands over", func(c *cluster, _ *rand.Rand) { c.moveLeader() }},
+	{"all are killed", func(c *cluster, _ *rand.Rand) {
+		for _, m := range c.members {
+			m.kill()
+		}
+		for _, m := range c.members {
+			m.launch()
+		}
+	}},
+}
+
+// linkFaults happen to the cables between members, and to the clients' with
+// the last.
+var linkFaults = []fault{
+	{"the leader is cut off", func(c *cluster, rng *rand.Rand) {
+		c.partition(pause(rng), c.around(c.leader(), true, true))
+	}},
+	{"nobody hears the leader", func(c *cluster, rng *rand.Rand) {
+		c.partition(pause(rng), c.around(c.leader(), true, false))
+	}},
+	{"the leader hears nobody", func(c *cluster, rng *rand.Rand) {
+		c.partition(pause(rng), c.around(c.leader(), false, true))
+	}},
+	{"a follower is cut off", func(c *cluster, rng *rand.Rand) {
+		c.partition(pause(rng), c.around(c.followers()[rng.IntN(2)], true, true))
+	}},
+	{"leader and follower are apart", func(c *cluster, rng *rand.Rand) {
+		a, b := c.index(c.leader()), c.index(c.followers()[rng.IntN(2)])
+		c.partition(pause(rng), [][2]int{{a, b}, {b, a}})
+	}},
+	{"the leader's cable is out", func(c *cluster, rng *rand.Rand) {
+		i := c.index(c.leader())
+		c.links.unplug(i)
+		c.wait(pause(rng))
+		c.links.replug(i)
+	}},
+}
+
+func between(rng *rand.Rand, low, high int) time.Duration {
+	return time.Duration(low+rng.IntN(high-low)) * time.Millisecond
+}
+
+// TestLongStop stops the leader for a minute: longer than any lease lives that
+// it knew. When it goes on it must not end a lease by its own clock (T1, T4).
+func TestLongStop(t *testing.T) {
+	if !*longFlag {
+		t.Skip("takes more than a minute: -long")
+	}
+	c := newCluster(t, 3)
+	stop := keep(t, c, 3, keeperTTL)
+	leader := c.leader()
+	c.stop(leader, time.Minute)
+	c.serves()
+	c.wait(2 * time.Second)
+	stop()
+}
+
+// pause is how long something is away: longer than an election takes.
+func pause(rng *rand.Rand) time.Duration {
+	if *longFlag {
+		return between(rng, 1000, 10_000)
+	}
+	return between(rng, 1000, 3000)
+}
+
+func (c *cluster) kill(m *member, away time.Duration) {
+	c.t.Helper()
+	m.kill()
+	c.wait(away)
+	m.launch()
+}
+
+func (c *cluster) stop(m *member, away time.Duration) {
+	c.t.Helper()
+	m.pause()
+	defer m.resume()
+	c.wait(away)
+}
+
+func (c *cluster) index(m *member) int { return slices.Index(c.members, m) }
+
+// around lists the directions from and to a member.
+func (c *cluster) around(m *member, from, to bool) (list [][2]int) {
+	at := c.index(m)
+	for i := range c.members {
+		if i != at && from {
+			list = append(list, [2]int{at, i})
+		}
+		if i != at && to {
+			list = append(list, [2]int{i, at})
+		}
+	}
+	return list
+}
+
+// partition cuts these directions for a while.
+func (c *cluster) partition(away time.Duration, directions [][2]int) {
+	c.t.Helper()
+	for _, d := range directions {
+		c.links.cut(d[0], d[1])
+	}
+	c.wait(away)
+	for _, d := range directions {
+		c.links.join(d[0], d[1])
+	}
+}
+
+// TestFaults has clients at work while processes are killed and stopped, and
+// judges all that they saw: S1, S2, L1, L3, L4, L6, W1.
+func TestFaults(t *testing.T) {
+	underFaults(t, newCluster(t, 3), processFaults)
+}
+
+// TestPartitions does so while links are cut, in both directions or in one.
+func TestPartitions(t *testing.T) {
+	underFaults(t, newNetCluster(t, 3), linkFaults)
+}
+
+func underFaults(t *testing.T, c *cluster, faults []fault) {
+	t.Helper()
+	rng := choices(t)
+	first := c.revision()
+	stopWatches := watchAll(t, c, first+1)
+	h := &history{}
+	stopWork := work(t, c, rng, h)
+	stopKeepers := keep(t, c, 3, keeperTTL)
+	stopContenders := contend(t, c, rng)
+	order := rng.Perm(len(faults))
+	for i := range *roundsFlag {
+		f := faults[order[i%len(order)]]
+		began := now()
+		f.run(c, rng)
+		c.serves()
+		t.Logf("round %d: %s; all serve after %v", i+1, f.name, (now() - began).Round(time.Millisecond))
+		c.wait(500 * time.Millisecond)
+	}
+	stopContenders()
+	stopKeepers()
+	stopWork()
+	last := c.revision()
+	logs := stopWatches(last)
+	j, err := agree(logs, first+1)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, m := range c.members {
+		sameStore(t, m, j, last)
+	}
+	judge(t, h, j)
+	sameHash(t, c)
+}
+
+// revision returns the store's revision now.
+func (c *cluster) revision() (revision int64) {
+	c.t.Helper()
+	eventually(c.t, "a read", func() error {
+		r, err := c.members[0].admin.Get(c.t.Context(), "none")
+		if err == nil {
+			revision = r.Header.Revision
+		}
+		return err
+	})
+	return revision
+}

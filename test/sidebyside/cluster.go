@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// A kind is one of the servers that are compared.
+type kind struct {
+	name string
+	path string
+	args []string // before the flags
+	ours bool
+}
+
+// A cluster is a few members of one kind. Its methods are for one goroutine; the
+// clients are for any.
+type cluster struct {
+	members []*member
+}
+
+// A member is a server process, and a client that knows no other.
+type member struct {
+	name   string
+	client *clientv3.Client
+
+	url, peer string
+	dir       string
+	cmd       *exec.Cmd
+	done      chan struct{} // closed when cmd has ended
+}
+
+// start runs n members with empty directories below dir, and returns when each
+// answers a linearizable read.
+func start(ctx context.Context, k kind, dir string, n int) (*cluster, error) {
+	addrs, err := freeAddrs(2 * n)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{}
+	var initial []string
+	for i := range n {
+		m := &member{
+			name: fmt.Sprintf("m%d", i), dir: filepath.Join(dir, fmt.Sprintf("m%d", i)),
+			url: "http://" + addrs[2*i], peer: "http://" + addrs[2*i+1],
+		}
+		c.members = append(c.members, m)
+		initial = append(initial, m.name+"="+m.peer)
+	}
+	for _, m := range c.members {
+		if err := m.launch(k, strings.Join(initial, ",")); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	for _, m := range c.members {
+		if err := m.ready(ctx); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	return c, nil
+}
+
+func (m *member) launch(k kind, initial string) error {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(m.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	m.cmd = exec.Command(k.path, append(k.args,
+		"--name", m.name, "--data-dir", filepath.Join(m.dir, "data"),
+		"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
+		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+		"--initial-cluster", initial, "--initial-cluster-token", filepath.Base(filepath.Dir(m.dir)),
+		"--log-level", "warn")...)
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	// No server outlives an interrupted comparison.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		return err
+	}
+	m.done = make(chan struct{})
+	go func() {
+		_ = m.cmd.Wait() // who waits for done knows why it ended
+		close(m.done)
+	}()
+	m.client, err = clientv3.New(clientv3.Config{
+		Endpoints: []string{m.url}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
+	return err
+}
+
+func (m *member) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := m.client.Get(try, "ready")
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-m.done:
+			return fmt.Errorf("%s ended: %s", m.name, m.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not serve: %w\n%s", m.name, err, m.logTail())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (m *member) logTail() string {
+	text, err := os.ReadFile(filepath.Join(m.dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-2000):])
+}
+
+// signal sends the process a signal: SIGSTOP and SIGCONT freeze and thaw it.
+func (m *member) signal(s syscall.Signal) error { return m.cmd.Process.Signal(s) }
+
+// metric returns what a counter of the member stands at, NaN if it cannot be read.
+func (m *member) metric(ctx context.Context, name string) float64 {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/metrics", nil)
+	if err != nil {
+		return math.NaN()
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return math.NaN()
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return math.NaN()
+			}
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+// close ends the processes as a power cut would.
+func (c *cluster) close() error {
+	var errs []error
+	for _, m := range c.members {
+		if m.client != nil {
+			errs = append(errs, m.client.Close())
+		}
+		if m.done == nil {
+			continue
+		}
+		if err := m.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+		<-m.done
+	}
+	return errors.Join(errs...)
+}
+
+// leader returns the member that leads, and the others, once there is a leader.
+func (c *cluster) leader(ctx context.Context) (*member, []*member, error) {
+	for {
+		for i, m := range c.members {
+			try, cancel := context.WithTimeout(ctx, time.Second)
+			s, err := m.client.Status(try, m.url)
+			cancel()
+			if err == nil && s.Leader == s.Header.MemberId {
+				return m, append(append([]*member{}, c.members[:i]...), c.members[i+1:]...), nil
+			}
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, nil, errors.Join(errors.New("nobody leads"), err)
+		}
+	}
+}
+
+// freeAddrs returns loopback addresses that nobody listens on now.
+func freeAddrs(n int) ([]string, error) {
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all are held until all are found
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}

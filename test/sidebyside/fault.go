@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+)
+
+// A fault is one that can be provoked.
+type fault struct {
+	id      string // of the row in the list of traps
+	title   string
+	members int // that it needs
+	// byDesign marks what etcd's API means by itself: leasehold does the same
+	// there, and says so in its documents.
+	byDesign bool
+	provoke  func(context.Context, *cluster, trial) (result, error)
+}
+
+// faults are listed in the order of the report: quick ones first.
+var faults = []fault{
+	{
+		id: "T15", title: "one ending lease stops a keep-alive stream",
+		members: 1, provoke: stuckStream,
+	},
+	{
+		id: "T16", title: "a waiter for a lock outlives its lease",
+		members: 1, provoke: deadWaiter,
+	},
+	{
+		id: "T17a", title: "a campaign is won without a lease",
+		members: 1, provoke: deadWinner,
+	},
+	{
+		id: "T17b", title: "an observer never hears of nobody",
+		members: 1, byDesign: true, provoke: deafObserver,
+	},
+	{
+		id: "T18", title: "a lock without a lease has two holders",
+		members: 1, byDesign: true, provoke: borrowedLease,
+	},
+	{
+		id: "T5", title: "a renewal succeeds when the keys are gone",
+		members: 3, provoke: renewedWithoutKeys,
+	},
+	{
+		id: "T6", title: "a renewal succeeds after the revoke",
+		members: 3, provoke: renewedAfterRevoke,
+	},
+	{
+		id: "T9", title: "a dead lease lives on through leader changes",
+		members: 3, provoke: immortalLease,
+	},
+	{
+		id: "T1", title: "a leader that was stuck ends live leases",
+		members: 3, provoke: wokenLeader,
+	},
+}
+
+// A trial is how a fault is to be tried.
+type trial struct {
+	dir   string
+	tries int
+	say   func(format string, args ...any)
+}
+
+// A result is what a server did when a fault was provoked.
+type result struct {
+	shown  bool
+	failed bool   // it could not be tried
+	seen   string // one line, with numbers, or why it failed
+}
+
+func (r result) verdict() string {
+	switch {
+	case r.failed:
+		return "FAILED"
+	case r.shown:
+		return "SHOWN"
+	}
+	return "not shown"
+}
+
+// try provokes the fault on new servers of the kind.
+func (f fault) try(ctx context.Context, k kind, t trial) (r result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	t.say("%s on %s: %s", f.id, k.name, f.title)
+	c, err := start(ctx, k, filepath.Join(t.dir, f.id+"-"+k.name), f.members)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	return f.provoke(ctx, c, t)
+}
+
+// pause waits for d, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

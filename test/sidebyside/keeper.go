@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A keeper keeps many leases alive, as their holders would: it counts their validity
+// from before it sent the renewal that was acknowledged, and goes to another member
+// when one does not answer. Its methods are safe for concurrent use.
+type keeper struct {
+	ttl time.Duration
+
+	mu     sync.Mutex
+	leases map[clientv3.LeaseID]*held
+	ended  int       // too early
+	first  time.Time // when the first of them was told
+}
+
+type held struct {
+	sent  time.Time // the renewal that has no answer yet, if any
+	until time.Time // valid until
+}
+
+func newKeeper(ids []clientv3.LeaseID, ttl time.Duration) *keeper {
+	k := &keeper{ttl: ttl, leases: make(map[clientv3.LeaseID]*held)}
+	for _, id := range ids {
+		k.leases[id] = &held{}
+	}
+	return k
+}
+
+// early returns how many leases ended while their holder was valid, and when the
+// first such holder was told.
+func (k *keeper) early() (n int, first time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ended, k.first
+}
+
+// valid returns how many holders are valid now.
+func (k *keeper) valid() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, now := 0, time.Now()
+	for _, h := range k.leases {
+		if now.Before(h.until) {
+			n++
+		}
+	}
+	return n
+}
+
+// run renews through one of the members after another until ctx is done.
+func (k *keeper) run(ctx context.Context, members []*member) error {
+	for i := 0; ctx.Err() == nil; i++ {
+		// What ends a stream is what makes a holder try the next member.
+		_ = k.through(ctx, members[i%len(members)].client)
+		_ = pause(ctx, 50*time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+// through renews every lease twice a second on one stream, until that fails or
+// something has gone unanswered for a second and a half.
+func (k *keeper) through(ctx context.Context, c *clientv3.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	k.forget()
+	s, err := stream(ctx, c)
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer cancel()
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return
+			}
+			k.answered(clientv3.LeaseID(r.ID), r.TTL)
+		}
+	}()
+	for ctx.Err() == nil {
+		due, oldest := k.due()
+		if oldest > 1500*time.Millisecond {
+			return context.DeadlineExceeded
+		}
+		for _, id := range due {
+			if err := s.Send(renewal(id)); err != nil {
+				return err
+			}
+		}
+		if err := pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// forget gives up what was sent on the last stream.
+func (k *keeper) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.leases {
+		h.sent = time.Time{}
+	}
+}
+
+// due marks what is to be sent now, and says how long the oldest renewal without
+// an answer has been waiting.
+func (k *keeper) due() (ids []clientv3.LeaseID, oldest time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	for id, h := range k.leases {
+		if h.sent.IsZero() {
+			h.sent = now
+			ids = append(ids, id)
+		}
+		oldest = max(oldest, now.Sub(h.sent))
+	}
+	return ids, oldest
+}
+
+func (k *keeper) answered(id clientv3.LeaseID, ttl int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.leases[id]
+	if h == nil || h.sent.IsZero() {
+		return
+	}
+	if ttl <= 0 {
+		if now := time.Now(); now.Before(h.until) {
+			if k.ended++; k.ended == 1 {
+				k.first = now
+			}
+		}
+		delete(k.leases, id)
+		return
+	}
+	h.until, h.sent = h.sent.Add(k.ttl), time.Time{}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// immortalLease (T9): a lease of 8 seconds is granted and never renewed, while the
+// lead is moved every 6 seconds. When does it end?
+func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
+	const ttl, every, limit = 8, 6 * time.Second, 40 * time.Second
+	_, others, err := c.leader(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	l, err := others[0].client.Grant(ctx, ttl)
+	if err != nil {
+		return result{}, err
+	}
+	granted, moves := time.Now(), 0
+	for move := granted.Add(every); time.Since(granted) < limit; {
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return result{}, err
+		}
+		if there, err := exists(ctx, others[0].client, l.ID); err == nil && !there {
+			break
+		} // an error: between two leaders, so ask again
+		if time.Now().Before(move) {
+			continue
+		}
+		lead, others, err := c.leader(ctx)
+		if err != nil {
+			return result{}, err
+		}
+		s, err := others[0].client.Status(ctx, others[0].url)
+		if err != nil {
+			return result{}, err
+		}
+		if _, err := lead.client.MoveLeader(ctx, s.Header.MemberId); err != nil {
+			return result{}, err
+		}
+		moves++
+		move = move.Add(every)
+		t.say("moved the lead from %s to %s", lead.name, others[0].name)
+	}
+	lived := time.Since(granted).Round(100 * time.Millisecond)
+	if lived >= limit {
+		seen := fmt.Sprintf("a lease of %d s is alive after %v and %d moves of the lead",
+			ttl, limit, moves)
+		return result{shown: true, seen: seen}, nil
+	}
+	// A second for the change that may be going on, and one to find it.
+	seen := fmt.Sprintf("a lease of %d s ended after %v and %d moves of the lead",
+		ttl, lived, moves)
+	return result{shown: lived > (ttl+2)*time.Second, seen: seen}, nil
+}
+
+// wokenLeader (T1): 500 leases of 5 seconds are kept alive through the followers. The
+// leader's process is stopped for 9 seconds, as a disk that does not sync or a pause
+// of the machine would stop it; another member leads. Then it goes on. Does it end
+// leases that were renewed meanwhile?
+func wokenLeader(ctx context.Context, c *cluster, t trial) (result, error) {
+	lost, roundsLost := 0, 0
+	for i := range t.tries {
+		n, err := lostToStuckLeader(ctx, c, t)
+		if err != nil {
+			return result{}, fmt.Errorf("round %d: %w", i, err)
+		}
+		t.say("round %d: %d leases lost", i, n)
+		lost += n
+		if n > 0 {
+			roundsLost++
+		}
+	}
+	seen := fmt.Sprintf("%d of %d leases ended while their holders were valid, in %d of %d rounds",
+		lost, t.tries*crowd, roundsLost, t.tries)
+	return result{shown: lost > 0, seen: seen}, nil
+}
+
+const crowd, crowdTTL = 500, 5
+
+// expiredTotal counts the leases that a member of etcd has expired itself.
+const expiredTotal = "etcd_debugging_server_lease_expired_total"
+
+// lostToStuckLeader is one round: it returns how many leases ended too early.
+func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
+	lead, others, err := c.leader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ids, err := grantMany(ctx, others[0].client, crowd, crowdTTL)
+	if err != nil {
+		return 0, err
+	}
+	k := newKeeper(ids, crowdTTL*time.Second)
+	keeping, stop := context.WithCancel(ctx)
+	kept := async(func() error { return k.run(keeping, others) })
+	defer func() {
+		stop()
+		<-kept
+	}()
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return 0, err
+	}
+	expired := lead.metric(ctx, expiredTotal)
+	if err := lead.signal(syscall.SIGSTOP); err != nil {
+		return 0, err
+	}
+	t.say("stopped %s", lead.name)
+	err = pause(ctx, 9*time.Second)
+	if err := lead.signal(syscall.SIGCONT); err != nil {
+		return 0, err
+	}
+	if err != nil {
+		return 0, err
+	}
+	woken := time.Now()
+	t.say("%s goes on; %d of %d holders are valid", lead.name, k.valid(), crowd)
+	// What etcd's woken leader proposes may wait 7 s for its outcome, and only then
+	// are the next leases on its list tried.
+	if err := pause(ctx, 11*time.Second); err != nil {
+		return 0, err
+	}
+	n, first := k.early()
+	if n > 0 {
+		t.say("the first was told %v after the stop; %s counts %v leases that it expired meanwhile",
+			first.Sub(woken), lead.name, lead.metric(ctx, expiredTotal)-expired)
+	}
+	return n, nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// stuckStream (T15): 6,000 leases end together. A client renews one lease of theirs
+// in that moment, and every second, on the same stream, a live lease of its own,
+// whose TTL is no shorter. How long does the live one wait, and does it survive?
+func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
+	const crowd, ttl = 6000, 5
+	client := c.members[0].client
+	began := time.Now()
+	ids, err := grantMany(ctx, client, crowd, ttl)
+	if err != nil {
+		return result{}, err
+	}
+	granted := time.Now()
+	t.say("%d leases granted in %v", crowd, granted.Sub(began))
+	live, err := client.Grant(ctx, ttl)
+	if err != nil {
+		return result{}, err
+	}
+	r := &renewer{id: live.ID, dying: ids[crowd-1]}
+	r.dies = granted.Add(ttl*time.Second + 50*time.Millisecond)
+	r.ends = granted.Add((ttl + 15) * time.Second)
+	if err := r.run(ctx, client); err != nil {
+		return result{}, err
+	}
+	seen := fmt.Sprintf("renewals of the live lease waited up to %v",
+		r.longest.Round(time.Millisecond))
+	if r.lost {
+		seen += fmt.Sprintf("; it ended, %d s TTL and renewed every second", ttl)
+	} else {
+		seen += "; it lives"
+	}
+	return result{shown: r.lost || r.longest > time.Second, seen: seen}, nil
+}
+
+// A renewer renews a live lease every second, and once a dying one before it, on
+// one stream, and notes what becomes of it.
+type renewer struct {
+	id, dying clientv3.LeaseID
+	dies      time.Time // when to renew the dying lease
+	ends      time.Time // when to stop
+
+	longest time.Duration // from a renewal to its answer, or to the end without one
+	lost    bool
+}
+
+// run renews until the end, or until the lease is lost.
+func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := stream(ctx, c)
+	if err != nil {
+		return err
+	}
+	answers := make(chan int64)
+	var broken error // set when answers is closed
+	go func() {
+		defer close(answers)
+		for {
+			a, err := s.Recv()
+			if err != nil {
+				broken = err
+				return
+			}
+			if a.ID != int64(r.id) {
+				continue
+			}
+			select {
+			case answers <- a.TTL:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	once := time.NewTimer(time.Until(r.dies))
+	defer once.Stop()
+	end := time.NewTimer(time.Until(r.ends))
+	defer end.Stop()
+	var sent []time.Time
+	for {
+		select {
+		case <-end.C:
+			if len(sent) > 0 {
+				r.longest = max(r.longest, time.Since(sent[0]))
+			}
+			return nil
+		case <-once.C:
+			_ = s.Send(renewal(r.dying)) // Recv tells what broke the stream
+		case <-every.C:
+			sent = append(sent, time.Now())
+			_ = s.Send(renewal(r.id))
+		case ttl, ok := <-answers:
+			if !ok {
+				return fmt.Errorf("the stream broke: %w", broken)
+			}
+			r.longest = max(r.longest, time.Since(sent[0]))
+			sent = sent[1:]
+			if r.lost = ttl <= 0; r.lost {
+				return nil
+			}
+		}
+	}
+}
