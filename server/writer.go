@@ -172,20 +172,17 @@ func (w *writer) settle() error {
 // install makes the snapshot that a message carries the newest on disk. It has
 // its place in the order of messages: the log goes on after it.
 func (w *writer) install(m *raftpb.Message) error {
-	meta := m.GetSnapshot().GetMetadata()
-	if meta.GetIndex() == 0 {
-		return nil
-	}
+	index := m.GetSnapshot().GetMetadata().GetIndex()
 	w.mu.Lock()
 	a := w.arrival
 	w.arrival = nil
 	w.mu.Unlock()
 	if a == nil {
-		return fmt.Errorf("server: no snapshot at index %d has arrived", meta.GetIndex())
+		return fmt.Errorf("server: no snapshot at index %d has arrived", index)
 	}
 	err := a.writer.Commit()
 	if err == nil {
-		w.log.Info("installed a snapshot from another member", "index", meta.GetIndex())
+		w.log.Info("installed a snapshot from another member", "index", index)
 	}
 	a.done <- err
 	return err
