@@ -79,7 +79,7 @@ func newMetrics() *metrics {
 
 // follow counts changes of the leader.
 func (m *metrics) follow(old, s *replica.Status) {
-	if s.Leader != 0 && s.Leader != old.Leader || s.Leader != 0 && s.Term != old.Term {
+	if s.Leader != 0 && (s.Leader != old.Leader || s.Term != old.Term) {
 		m.leaders.Add(1)
 	}
 	if s.Primary && !old.Primary {
