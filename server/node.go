@@ -269,12 +269,8 @@ func (n *node) Status() etcd.Status {
 // learner reports whether this member has no vote. One that has no state yet
 // will be none of the voters either.
 func (n *node) learner() bool {
-	for _, m := range n.View().Members {
-		if m.ID == n.member {
-			return m.Learner
-		}
-	}
-	return true
+	self, ok := n.View().Member(n.member)
+	return !ok || self.Learner
 }
 
 // SnapshotTo implements etcd.Maintainer: what is written can be restored with

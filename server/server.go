@@ -258,13 +258,9 @@ func (s *Server) publishFirst(ctx context.Context) error {
 // published reports whether the cluster knows this member's name and addresses
 // as they are now.
 func (s *Server) published() bool {
-	for _, m := range s.node.View().Members {
-		if m.ID == s.node.member {
-			return m.Name == s.cfg.Name &&
-				slices.Equal(m.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
-		}
-	}
-	return false
+	self, ok := s.node.View().Member(s.node.member)
+	return ok && self.Name == s.cfg.Name &&
+		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
 }
 
 // publish replicates this member's name and addresses.
