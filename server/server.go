@@ -193,17 +193,21 @@ func (s *Server) run(ctx context.Context) error {
 	return errors.Join(err, s.core.disk.Close())
 }
 
-// lead makes a sole voter elect itself at once instead of after a timeout.
+// lead makes a sole voter elect itself at once instead of after a timeout. A core
+// that stops meanwhile has said why.
 func (s *Server) lead() error {
 	voters := s.core.voters
 	if len(voters) != 1 || voters[0] != s.node.member {
 		return nil
 	}
 	failed := make(chan error, 1)
-	s.core.inbox.put(func(m *mail) {
-		m.tasks = append(m.tasks, func() { failed <- s.core.replica.Campaign() })
-	})
-	return <-failed
+	s.core.inbox.task(func() { failed <- s.core.replica.Campaign() })
+	select {
+	case err := <-failed:
+		return err
+	case <-s.stopped:
+		return nil
+	}
 }
 
 // handOver gives the leadership away before this member stops, so that the
