@@ -331,6 +331,7 @@ func TestJoin(t *testing.T) {
 		_, err := members[2].client.MemberPromote(t.Context(), added.Member.ID)
 		return err == nil
 	})
+	eventually(t, "it knows", func() bool { return !learner.node.learner() })
 	learner.put(t, "k", "w")
 	if err := learner.stop(); err != nil {
 		t.Fatal(err)

@@ -216,9 +216,7 @@ const transferPoll = 5 * time.Millisecond
 // an election timeout, without a word; so this waits for what came of it.
 func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	begun := make(chan error, 1)
-	if !n.inbox.put(func(m *mail) {
-		m.tasks = append(m.tasks, func() { begun <- n.replica.Transfer(target) })
-	}) {
+	if !n.inbox.task(func() { begun <- n.replica.Transfer(target) }) {
 		return api.ErrStopped
 	}
 	select {
@@ -269,12 +267,8 @@ func (n *node) Status() etcd.Status {
 // learner reports whether this member has no vote. One that has no state yet
 // will be none of the voters either.
 func (n *node) learner() bool {
-	for _, m := range n.View().Members {
-		if m.ID == n.member {
-			return m.Learner
-		}
-	}
-	return true
+	self, ok := n.View().Member(n.member)
+	return !ok || self.Learner
 }
 
 // SnapshotTo implements etcd.Maintainer: what is written can be restored with
@@ -290,9 +284,7 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 // image returns a picture of the applied state, leases included.
 func (n *node) image(ctx context.Context) (*fsm.Image, error) {
 	got := make(chan *fsm.Image, 1)
-	if !n.inbox.put(func(m *mail) {
-		m.tasks = append(m.tasks, func() { got <- n.replica.Machine().Image() })
-	}) {
+	if !n.inbox.task(func() { got <- n.replica.Machine().Image() }) {
 		return nil, api.ErrStopped
 	}
 	select {

@@ -182,6 +182,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.core.snap.wg.Wait()
 	stopWriter()
 	g.wg.Wait()
+	s.core.writer.abandon()
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errRemoved) {
 		s.cfg.Logger.Warn("this member was removed from the cluster and will not serve again; "+
@@ -193,17 +194,21 @@ func (s *Server) run(ctx context.Context) error {
 	return errors.Join(err, s.core.disk.Close())
 }
 
-// lead makes a sole voter elect itself at once instead of after a timeout.
+// lead makes a sole voter elect itself at once instead of after a timeout. A core
+// that stops meanwhile has said why.
 func (s *Server) lead() error {
 	voters := s.core.voters
 	if len(voters) != 1 || voters[0] != s.node.member {
 		return nil
 	}
 	failed := make(chan error, 1)
-	s.core.inbox.put(func(m *mail) {
-		m.tasks = append(m.tasks, func() { failed <- s.core.replica.Campaign() })
-	})
-	return <-failed
+	s.core.inbox.task(func() { failed <- s.core.replica.Campaign() })
+	select {
+	case err := <-failed:
+		return err
+	case <-s.stopped:
+		return nil
+	}
 }
 
 // handOver gives the leadership away before this member stops, so that the
@@ -258,13 +263,9 @@ func (s *Server) publishFirst(ctx context.Context) error {
 // published reports whether the cluster knows this member's name and addresses
 // as they are now.
 func (s *Server) published() bool {
-	for _, m := range s.node.View().Members {
-		if m.ID == s.node.member {
-			return m.Name == s.cfg.Name &&
-				slices.Equal(m.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
-		}
-	}
-	return false
+	self, ok := s.node.View().Member(s.node.member)
+	return ok && self.Name == s.cfg.Name &&
+		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
 }
 
 // publish replicates this member's name and addresses.

@@ -84,13 +84,11 @@ func (s *snapshotter) begin(c *core) {
 	keep := s.keepFrom(image.View.Index)
 	s.wg.Go(func() {
 		bytes, err := s.write(image, conf, keep)
-		c.inbox.put(func(m *mail) {
-			m.tasks = append(m.tasks, func() {
-				s.writing = false
-				if err == nil {
-					s.last, s.lastBytes = image.View.Index, bytes
-				}
-			})
+		c.inbox.task(func() {
+			s.writing = false
+			if err == nil {
+				s.last, s.lastBytes = image.View.Index, bytes
+			}
 		})
 	})
 }

@@ -16,3 +16,14 @@ type View struct {
 	// Alarms are the raised alarms, in order of member and kind.
 	Alarms []Alarm
 }
+
+// Member returns the member with an ID, and whether there is one. What its URLs
+// stand in is the view's: the caller must not change it.
+func (v *View) Member(id uint64) (m Member, ok bool) {
+	for i := range v.Members {
+		if v.Members[i].ID == id {
+			return v.Members[i], true
+		}
+	}
+	return Member{}, false
+}

@@ -182,7 +182,7 @@ func (r *Replica) affordRemove(id uint64) error {
 // affordPromote wants a learner that has what the leader has, but for a few
 // entries: else the cluster might wait for it to catch up.
 func (r *Replica) affordPromote(id uint64) error {
-	if r.voter(id) || !r.known(id) {
+	if n, ok := r.machine.View().Member(id); !ok || !n.Learner {
 		return nil // apply says what is wrong
 	}
 	var match uint64
@@ -199,21 +199,8 @@ func (r *Replica) affordPromote(id uint64) error {
 }
 
 func (r *Replica) voter(id uint64) bool {
-	for _, n := range r.machine.View().Members {
-		if n.ID == id {
-			return !n.Learner
-		}
-	}
-	return false
-}
-
-func (r *Replica) known(id uint64) bool {
-	for _, n := range r.machine.View().Members {
-		if n.ID == id {
-			return true
-		}
-	}
-	return false
+	n, ok := r.machine.View().Member(id)
+	return ok && !n.Learner
 }
 
 // active reports whether this leader has heard a member lately, and does not

@@ -69,13 +69,13 @@ func (n *nemesis) clog() bool {
 	n.note(Fault{Kind: FaultClog, Member: m.id, Until: until})
 	in := w.chance(2)
 	for _, other := range w.members {
-		l := w.link(m.id, other.id)
+		from, to := m.id, other.id
 		if in {
-			l = w.link(other.id, m.id)
+			from, to = to, from
 		}
 		if w.chance(2) {
-			l.clog = until
-			n.lasting(until-w.now, func() { l.clog = 0 })
+			w.link(from, to).clog = until
+			n.lasting(until-w.now, func() { w.link(from, to).clog = 0 })
 		}
 	}
 	return true
@@ -86,11 +86,15 @@ func (n *nemesis) lossy() bool {
 	d := n.length()
 	n.note(Fault{Kind: FaultLossy, Until: w.now + d})
 	loss, delay := w.rng.IntN(400000), w.between(Millisecond, Second)
-	for a := 1; a <= len(w.members); a++ {
-		for b := 1; b <= len(w.members); b++ {
-			if l := w.link(uint64(a), uint64(b)); w.chance(2) {
-				l.loss, l.delay = loss, delay
-				n.lasting(d, func() { l.loss, l.delay = 0, 0 })
+	set := func(from, to uint64, loss int, delay Time) {
+		l := w.link(from, to)
+		l.loss, l.delay = loss, delay
+	}
+	for a := range uint64(len(w.members)) {
+		for b := range uint64(len(w.members)) {
+			if w.chance(2) {
+				set(a+1, b+1, loss, delay)
+				n.lasting(d, func() { set(a+1, b+1, 0, 0) })
 			}
 		}
 	}

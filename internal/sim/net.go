@@ -17,7 +17,8 @@ type link struct {
 	loss  int  // of a million, on top of the profile's
 }
 
-// link returns the way between two members.
+// link returns the way between two members. It is good until another member is made:
+// growLinks moves the links.
 func (w *world) link(from, to uint64) *link { return &w.links[from][to] }
 
 // growLinks makes room for one more member.

@@ -15,11 +15,9 @@ type session struct {
 	token lease.Token
 	// valid is valid until, by the client's clock (DESIGN 2.1).
 	valid   Time
-	ended   bool // given up, revoked, or known to be gone
+	ended   bool // given up, revoked, past valid until, or known to be gone
 	quiet   bool // it is not kept alive any more
 	beliefs []*Belief
-	// repeated says that the grant was sent more than once.
-	repeated bool
 }
 
 // grant gets a lease, with retries that the first try's request ID ties together.
@@ -43,13 +41,13 @@ func (t *thread) grant(name string, ttl lease.TTL) *session {
 		if !ok {
 			return nil
 		}
-		if s.repeated = try > 0; s.repeated {
+		if try > 0 {
 			w.cover["grant retried"]++
 		}
 		s.token = info.Token
 		w.leases = append(w.leases, s.terms.ID)
 		t.c.sessions = append(t.c.sessions, s)
-		s.extend(sent, op.LocalEnd)
+		s.valid = s.until(sent, op.LocalEnd)
 		s.believe(BeliefLease, fmt.Sprint(s.terms.ID), 0)
 		if name != "" {
 			s.believe(BeliefName, name, 0)
@@ -59,50 +57,32 @@ func (t *thread) grant(name string, ttl lease.TTL) *session {
 	return nil
 }
 
-// extend notes that a promise of the full TTL was acknowledged, that was asked for
-// at sent by the client's clock, and received at got.
-func (s *session) extend(sent, got Time) {
+// until is how long the client may rely on a promise of the full TTL that it asked
+// for at sent by its clock, and received at got.
+func (s *session) until(sent, got Time) Time {
 	w := s.c.w
-	from := sent
 	if w.opt.Plant == PlantCountFromReceipt {
-		from = got
+		sent = got
 	}
 	ttl := float64(Time(s.terms.TTL) * Millisecond)
-	valid := from + Time(ttl*(1-w.p.Drift)) - w.p.Margin
-	if valid <= s.valid {
-		return
-	}
-	lapsed := !s.alive()
-	s.valid = valid
-	until := s.c.clock.world(valid)
-	if lapsed {
-		s.resume(until)
-		return
-	}
-	for _, b := range s.beliefs {
-		b.Until = until
-	}
+	return sent + Time(ttl*(1-w.p.Drift)) - w.p.Margin
 }
 
-// resume is extend for one who had to stop. The lease was there all the time, as it
-// turns out, but what he did because of it has ended. After a repeated grant not
-// even that is certain: the lease may have ended, and the request that was on its
-// way for so long have made another of the same ID (T28).
-func (s *session) resume(until Time) {
-	w := s.c.w
-	if until <= w.now {
-		return // the answer came too late to be of use
+// extend notes that a promise of the full TTL was acknowledged, that was asked for
+// at sent by the client's clock, and received at got. A session that is past its valid
+// until has ended for ever, whatever is said later: the lease may have ended, and a
+// try of the grant that was on its way for so long have made another of the same ID,
+// which is the one that was renewed (T28). The program goes on with a new session.
+func (s *session) extend(sent, got Time) {
+	if !s.alive() {
+		s.c.w.cover["renewed too late"]++
+		s.end()
+		return
 	}
-	old := s.beliefs
-	s.beliefs = nil
-	for _, b := range old {
-		if s.repeated || b.Kind != BeliefLease && b.Kind != BeliefName {
-			continue
-		}
-		again := *b
-		again.At, again.From, again.Until = w.now, w.now, until
-		s.beliefs = append(s.beliefs, &again)
-		w.h.Beliefs = append(w.h.Beliefs, &again)
+	s.valid = max(s.valid, s.until(sent, got))
+	until := s.c.clock.world(s.valid)
+	for _, b := range s.beliefs {
+		b.Until = until
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *clusterService) MemberRemove(
 func (s *clusterService) MemberUpdate(
 	ctx context.Context, r *pb.MemberUpdateRequest,
 ) (*pb.MemberUpdateResponse, error) {
-	if _, ok := find(s.node.View(), r.ID); ok && !validURLs(r.PeerURLs) {
+	if _, ok := s.node.View().Member(r.ID); ok && !validURLs(r.PeerURLs) {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}
 	m := fsm.Member{ID: r.ID, PeerURLs: cleanURLs(r.PeerURLs)}
@@ -152,15 +152,6 @@ func fewStarted(v *fsm.View, c fsm.Command) bool {
 		return false
 	}
 	return started < voters/2+1
-}
-
-func find(v *fsm.View, id uint64) (fsm.Member, bool) {
-	for _, m := range v.Members {
-		if m.ID == id {
-			return m, true
-		}
-	}
-	return fsm.Member{}, false
 }
 
 func members(v *fsm.View) []*pb.Member {

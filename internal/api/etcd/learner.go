@@ -20,13 +20,8 @@ type learnerGuard struct {
 // learning reports whether this member is a learner. One that does not find
 // itself among the members is not told apart from a voter, as in etcd.
 func (g learnerGuard) learning() bool {
-	members := g.node.View().Members
-	for i := range members {
-		if members[i].ID == g.member {
-			return members[i].Learner
-		}
-	}
-	return false
+	self, _ := g.node.View().Member(g.member)
+	return self.Learner
 }
 
 // guard returns the service with the guard before each of its methods, but

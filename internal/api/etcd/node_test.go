@@ -167,7 +167,7 @@ func (n *fakeNode) InspectLease(
 func (n *fakeNode) MoveLeader(_ context.Context, target uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m, ok := find(n.view.Load(), target)
+	m, ok := n.view.Load().Member(target)
 	switch {
 	case n.status.Leader != testMember:
 		return replica.ErrNoLeader
