@@ -11,6 +11,9 @@ import (
 // it once, with TTL or Err set.
 type Renewal struct {
 	ID lease.ID
+	// Token is the one that the holder has, 0 if he does not say: with another than
+	// the lease's it is another life of the ID that he means, and that is over (T28).
+	Token lease.Token
 	// TTL is the lease's, from the instant the renewal was given.
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or why there is no outcome.
@@ -47,7 +50,10 @@ func (r *Replica) Renew(n Renewal) {
 
 // renew is Renew at the primary.
 func (r *Replica) renew(n Renewal) {
-	renewed, err := r.lessor.Renew(n.ID)
+	renewed, err := lease.Renewal{}, lease.ErrNotFound
+	if info, ok := r.lessor.Lookup(n.ID); !ok || n.means(&info) {
+		renewed, err = r.lessor.Renew(n.ID)
+	}
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
 		// The decision to expire is in the log. Only its outcome says whether
@@ -103,7 +109,7 @@ func (r *Replica) settle(n Renewal) {
 	info, ok := r.lessor.Lookup(n.ID)
 	switch {
 	case ok && info.Token == n.token:
-	case ok && n.token == 0:
+	case ok && n.token == 0 && n.means(&info):
 		r.Renew(n)
 		return
 	default:
@@ -111,6 +117,9 @@ func (r *Replica) settle(n Renewal) {
 	}
 	r.answerRenewal(n)
 }
+
+// means says whether the holder means this life of the lease.
+func (n *Renewal) means(i *lease.Info) bool { return n.Token == 0 || n.Token == i.Token }
 
 func (r *Replica) answerRenewal(n Renewal) {
 	if n.from != 0 {
