@@ -116,7 +116,7 @@ func (q *confirmQueue) release(r *Replica) {
 				continue
 			}
 			if read.Lease != 0 {
-				read.Remaining, read.Found = r.lessor.Remaining(read.Lease)
+				read.Remaining, read.Found = r.left(read.Lease)
 			}
 			r.finish(read)
 		}
@@ -124,6 +124,15 @@ func (q *confirmQueue) release(r *Replica) {
 			r.settle(b.renewals[i])
 		}
 	}
+}
+
+// left returns how long a lease has left, and false for one whose lock delay
+// runs: it is over.
+func (r *Replica) left(id lease.ID) (lease.TTL, bool) {
+	if info, ok := r.lessor.Lookup(id); !ok || info.Delayed {
+		return 0, false
+	}
+	return r.lessor.Remaining(id)
 }
 
 // hand takes everything that waits out of the queue, because this member no

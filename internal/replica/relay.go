@@ -344,7 +344,7 @@ func (r *Replica) finishRemote(q *Read, index uint64) {
 	a.Round, a.Index = q.round, index
 	a.Left = make([]Left, len(q.queries))
 	for i, id := range q.queries {
-		a.Left[i].TTL, a.Left[i].Found = r.lessor.Remaining(id)
+		a.Left[i].TTL, a.Left[i].Found = r.left(id)
 	}
 }
 
