@@ -128,7 +128,10 @@ func (r *Replica) left(ids []lease.ID) []Left {
 	}
 	out := make([]Left, len(ids))
 	for i, id := range ids {
-		out[i].TTL, out[i].Found = r.lessor.Remaining(id)
+		if info, ok := r.lessor.Lookup(id); ok {
+			out[i].TTL, _ = r.lessor.Remaining(id)
+			out[i].Found = !info.Delayed
+		}
 	}
 	return out
 }

@@ -75,7 +75,8 @@ type Refusal struct {
 	Code Code
 }
 
-// Left is what a lease has left to live.
+// Left is what a lease has left to live. One that is not found may have a TTL: it is over,
+// and its lock delay runs for so long.
 type Left struct {
 	TTL   lease.TTL
 	Found bool

@@ -50,10 +50,7 @@ func (r *Replica) Renew(n Renewal) {
 
 // renew is Renew at the primary.
 func (r *Replica) renew(n Renewal) {
-	renewed, err := lease.Renewal{}, lease.ErrNotFound
-	if info, ok := r.lessor.Lookup(n.ID); !ok || n.means(&info) {
-		renewed, err = r.lessor.Renew(n.ID)
-	}
+	renewed, err := r.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
 		// The decision to expire is in the log. Only its outcome says whether
@@ -66,12 +63,10 @@ func (r *Replica) renew(n Renewal) {
 	case err != nil:
 		r.refuseRenewal(n, err)
 	case renewed.Clear:
-		n.TTL = renewed.TTL
+		n.TTL, n.token = renewed.TTL, renewed.Token
 		r.clear(n)
 	default:
-		n.TTL = renewed.TTL
-		info, _ := r.lessor.Lookup(n.ID)
-		n.token = info.Token
+		n.TTL, n.token = renewed.TTL, renewed.Token
 		r.reads.next.renewals = append(r.reads.next.renewals, n)
 	}
 }
@@ -80,11 +75,9 @@ func (r *Replica) renew(n Renewal) {
 // that clears the checkpoint is applied, or a later leader would count from
 // the checkpoint (DESIGN 2.6). The entry's commit confirms the promise.
 func (r *Replica) clear(n Renewal) {
-	info, _ := r.lessor.Lookup(n.ID)
-	n.token = info.Token
 	c := &fsm.Checkpoint{
 		Term:   r.term,
-		Leases: []lease.Checkpoint{{ID: n.ID, Token: info.Token}},
+		Leases: []lease.Checkpoint{{ID: n.ID, Token: n.token}},
 	}
 	r.timers.clearing++
 	r.proposeInternal(c, func(applied bool) {
@@ -107,6 +100,7 @@ func (r *Replica) clear(n Renewal) {
 // the lease may have ended through the log since (T6), or have appeared.
 func (r *Replica) settle(n Renewal) {
 	info, ok := r.lessor.Lookup(n.ID)
+	ok = ok && !info.Delayed
 	switch {
 	case ok && info.Token == n.token:
 	case ok && n.token == 0 && n.means(&info):
