@@ -65,7 +65,11 @@ func (e *Event) encoded(prev bool) *encodedEvent {
 }
 
 func encodeEvent(e *mvcc.Event, prev bool) *encodedEvent {
-	size := blockSize(pairSize(e.KV))
+	kv := e.KV
+	if e.Delete { // the cause is not for clients of etcd
+		kv = &mvcc.KeyValue{Key: kv.Key, ModRevision: kv.ModRevision}
+	}
+	size := blockSize(pairSize(kv))
 	if e.Delete {
 		size += fieldSize(1)
 	}
@@ -77,7 +81,7 @@ func encodeEvent(e *mvcc.Event, prev bool) *encodedEvent {
 	if e.Delete {
 		b = appendField(b, varint1, 1)
 	}
-	b = appendPair(b, bytes2, e.KV)
+	b = appendPair(b, bytes2, kv)
 	if prev {
 		b = appendPair(b, bytes3, e.Prev)
 	}
