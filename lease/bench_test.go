@@ -66,7 +66,7 @@ func BenchmarkMemory(b *testing.B) {
 
 // TestMemory keeps a plain lease small.
 func TestMemory(t *testing.T) {
-	const n, most = 200_000, 135
+	const n, most = 200_000, 105
 	before := heap()
 	l, ids := filled(t, n)
 	got := float64(heap()-before)/n - 8

@@ -58,7 +58,7 @@ func (t *table) checkInvariants() error {
 			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
 		}
 		live++
-		if at, ok := t.index[r.id]; !ok || at != slot || free[slot] {
+		if at, ok := t.find(r.id); !ok || at != slot || free[slot] {
 			return fmt.Errorf("lease %d in slot %d is indexed at %d, %v", r.id, slot, at, ok)
 		}
 		if x != nil && x.name != "" {
@@ -68,9 +68,12 @@ func (t *table) checkInvariants() error {
 			}
 		}
 	}
-	if live != len(t.index) || named != t.names.len {
+	if live != t.index.len || named != t.names.len {
 		return fmt.Errorf("%d leases, %d names; indexed %d, %d",
-			live, named, len(t.index), t.names.len)
+			live, named, t.index.len, t.names.len)
+	}
+	if err := t.index.checkInvariants(); err != nil {
+		return err
 	}
 	if err := t.names.checkInvariants(t.epoch); err != nil {
 		return err
@@ -79,6 +82,33 @@ func (t *table) checkInvariants() error {
 		if p.epoch > t.epoch {
 			return fmt.Errorf("a page of epoch %d in a table of %d", p.epoch, t.epoch)
 		}
+	}
+	return nil
+}
+
+func (x *index) checkInvariants() error {
+	entries := 0
+	for i, b := range x.directory {
+		places := 1 << (x.depth - b.depth)
+		if x.directory[i&^(places-1)] != b {
+			return fmt.Errorf("the bucket at %d, of depth %d, is not where it begins", i, b.depth)
+		}
+		if i&(places-1) != 0 {
+			continue // seen
+		}
+		used := 0
+		for at := range b.slots {
+			if b.slots[at] != 0 {
+				used++
+			}
+		}
+		if used != int(b.used) || used > bucketFull {
+			return fmt.Errorf("a bucket has %d entries, counted %d", used, b.used)
+		}
+		entries += used
+	}
+	if entries != x.len || len(x.directory) != 1<<x.depth {
+		return fmt.Errorf("%d entries, counted %d; %d places", entries, x.len, len(x.directory))
 	}
 	return nil
 }

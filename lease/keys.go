@@ -116,7 +116,7 @@ func (l *Lessor) Attach(id ID, key string) error {
 	if err := l.CheckAttach(id, key); err != nil {
 		return err
 	}
-	if slot := l.table.index[id]; !l.keys.attachedTo(slot, key) {
+	if slot, _ := l.table.find(id); !l.keys.attachedTo(slot, key) {
 		l.keys.detach(key)
 		l.keys.attach(slot, key)
 	}
@@ -140,7 +140,7 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 // it takes keys of delayed leases, and knows no limit: what was promised under
 // another limit is kept. It returns ErrNotFound.
 func (l *Lessor) Reattach(id ID, key string) error {
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return ErrNotFound
 	}
@@ -170,7 +170,7 @@ func (l *Lessor) LeaseOf(key string) ID {
 
 // Keys returns the keys attached to a lease, sorted.
 func (l *Lessor) Keys(id ID) []string {
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (l *Lessor) Keys(id ID) []string {
 // KeyCount returns how many keys are attached to a lease, 0 if there is no such
 // lease. It costs O(1), so that a batch of expiries can be bounded by it.
 func (l *Lessor) KeyCount(id ID) int {
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return 0
 	}

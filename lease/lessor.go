@@ -41,7 +41,7 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	if err := l.CheckTerms(&t); err != nil {
 		return Info{}, err
 	}
-	if slot, ok := l.table.index[t.ID]; ok {
+	if slot, ok := l.table.find(t.ID); ok {
 		if held := l.table.info(slot); t.Repeats(&held) {
 			return held, nil
 		}
@@ -101,7 +101,7 @@ func (l *Lessor) nextToken() Token {
 // Revoke ends a lease at once, delayed or not, and its keys with it. It returns
 // ErrNotFound.
 func (l *Lessor) Revoke(id ID) (Ended, error) {
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return Ended{}, ErrNotFound
 	}
@@ -115,7 +115,7 @@ func (l *Lessor) Revoke(id ID) (Ended, error) {
 // A lease with a lock delay is only over, then: it is Delayed, and a second
 // Expire, decided after the delay, ends it.
 func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
-	slot, ok := l.table.index[d.ID]
+	slot, ok := l.table.find(d.ID)
 	if !ok {
 		return Ended{}, false
 	}
@@ -176,7 +176,7 @@ func (l *Lessor) end(slot uint32) Ended {
 
 // alive finds a lease that is not delayed.
 func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
-	slot, ok = l.table.index[id]
+	slot, ok = l.table.find(id)
 	return slot, ok && !l.table.delayed(slot)
 }
 
@@ -186,7 +186,7 @@ func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
 // current instant.
 func (l *Lessor) Checkpoint(list []Checkpoint) {
 	for i := range list {
-		if slot, ok := l.table.index[list[i].ID]; ok {
+		if slot, ok := l.table.find(list[i].ID); ok {
 			l.checkpoint(slot, &list[i])
 		}
 	}
@@ -221,7 +221,7 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 
 // Lookup returns a copy of a lease, which may be Delayed.
 func (l *Lessor) Lookup(id ID) (Info, bool) {
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return Info{}, false
 	}
@@ -262,7 +262,7 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 // knows: a follower tells its own countdown of a checkpointed lease, and the
 // full TTL of any other.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return 0, false
 	}
@@ -284,7 +284,7 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 func (l *Lessor) Leases() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(l.table.pages, l.Len()) {
-			slot, ok := l.table.index[p.id]
+			slot, ok := l.table.find(p.id)
 			if ok && !yield(l.table.info(slot)) {
 				return
 			}
@@ -296,4 +296,4 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.
-func (l *Lessor) Len() int { return len(l.table.index) }
+func (l *Lessor) Len() int { return l.table.index.len }

@@ -63,7 +63,7 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
 		return Renewal{}, ErrNotPrimary
 	}
-	slot, ok := l.table.index[id]
+	slot, ok := l.table.find(id)
 	if !ok {
 		return Renewal{}, ErrNotFound
 	}
@@ -83,7 +83,7 @@ func (l *Lessor) Abandon(id ID) {
 	if l.tracker == nil {
 		return
 	}
-	if slot, ok := l.table.index[id]; ok {
+	if slot, ok := l.table.find(id); ok {
 		l.tracker.abandon(slot)
 	}
 }
@@ -120,7 +120,7 @@ func (l *Lessor) Reinstate(ids []ID) {
 		return
 	}
 	for _, id := range ids {
-		if slot, ok := l.table.index[id]; ok {
+		if slot, ok := l.table.find(id); ok {
 			l.tracker.reinstate(slot, isExpiring|isPending)
 		}
 	}

@@ -53,20 +53,20 @@ type page struct {
 
 // table is the replicated part of the engine: leases in slots.
 //
-// Invariants: index[id] == s if and only if slot s holds the lease id; names
+// Invariants: find(id) is s if and only if slot s holds the lease id; names
 // likewise for the leases with a name; every slot below top is in index or in
 // free, not in both.
 type table struct {
 	pages []*page
 	epoch uint64
-	index map[ID]uint32
+	index index
 	names names
 	free  []uint32
 	top   uint32
 }
 
 func newTable(size int) *table {
-	return &table{index: make(map[ID]uint32, size)}
+	return &table{index: newIndex(size)}
 }
 
 // record returns the record in a slot, to be read.
@@ -174,7 +174,7 @@ func (t *table) insert(i Info) uint32 {
 		x.labels = maps.Clone(i.Labels)
 		x.setRare(y)
 	}
-	t.index[i.ID] = slot
+	t.enter(i.ID, slot)
 	if i.Name != "" {
 		t.names.add(i.Name, slot, t.epoch)
 	}
@@ -191,7 +191,7 @@ func (x *extra) setRare(y rare) {
 // remove frees a slot.
 func (t *table) remove(slot uint32) {
 	p := t.mutable(slot)
-	delete(t.index, p.records[slot&(pageSize-1)].id)
+	t.leave(p.records[slot&(pageSize-1)].id)
 	if x := p.extra(slot); x != nil {
 		if x.name != "" {
 			t.names.remove(x.name, t.epoch)

@@ -38,7 +38,7 @@ func (l *Lessor) View() View {
 	v := View{
 		pages: slices.Clone(l.table.pages),
 		names: l.table.names.snapshot(),
-		len:   len(l.table.index),
+		len:   l.table.index.len,
 		state: State{LastToken: uint64(l.lastToken), Generation: l.generation},
 	}
 	l.table.epoch++
@@ -130,7 +130,7 @@ func (t *table) plausible(i *Info, last Token) error {
 		return fmt.Errorf("%w: lease %d has token %#x, the last is %#x",
 			ErrCorrupt, i.ID, i.Token, last)
 	}
-	if _, ok := t.index[i.ID]; ok {
+	if _, ok := t.find(i.ID); ok {
 		return fmt.Errorf("%w: two leases %d", ErrCorrupt, i.ID)
 	}
 	if _, ok := t.names.find(i.Name); ok {

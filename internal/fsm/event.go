@@ -56,46 +56,72 @@ const defaultLeaseEvents = 16_384
 // only the number of the last one is: after a restart a member has those that
 // it applied since its snapshot.
 //
-// Invariants: kept is only appended to, so that parts of it can be handed out,
-// and replaced by a copy of its last part now and then; the last of kept, if
-// there is one, has the number last, and those before it the numbers before.
+// Invariants: chunks are full but for the last, and are only appended to, so that
+// parts of them can be handed out; together they have the last kept events, of
+// which the newest has the number last.
 type leaseEvents struct {
-	kept  []LeaseEvent
-	last  uint64
-	taken uint64 // number of the last that was taken
-	most  int
+	chunks [][]LeaseEvent
+	kept   int
+	last   uint64
+	taken  uint64 // number of the last that was taken
+	most   int
 }
+
+// chunkLen is how many events a chunk holds, and are kept in excess at most.
+func (l *leaseEvents) chunkLen() int { return max(1, min(512, l.most/8)) }
+
+// start goes on from a number, with no events.
+func (l *leaseEvents) start(last uint64) { *l = leaseEvents{last: last, taken: last, most: l.most} }
 
 // happened notes an event.
 func (m *Machine) happened(e LeaseEvent) {
 	l := &m.events
-	l.last++
-	e.Seq, e.Revision = l.last, m.store.Revision()
-	if len(l.kept) >= 2*l.most {
-		l.kept = append(make([]LeaseEvent, 0, 2*l.most), l.kept[len(l.kept)-l.most:]...)
+	size := l.chunkLen()
+	if n := len(l.chunks); n == 0 || len(l.chunks[n-1]) == size {
+		if l.kept >= l.most+size {
+			l.chunks[0] = nil
+			l.chunks = l.chunks[1:]
+			l.kept -= size
+		}
+		l.chunks = append(l.chunks, make([]LeaseEvent, 0, size))
 	}
-	l.kept = append(l.kept, e)
+	l.last++
+	l.kept++
+	e.Seq, e.Revision = l.last, m.store.Revision()
+	chunk := &l.chunks[len(l.chunks)-1]
+	*chunk = append(*chunk, e)
 }
-
-// start goes on from a number, with no events.
-func (l *leaseEvents) start(last uint64) { l.kept, l.last, l.taken = nil, last, last }
 
 // at sets the revision of the last n events, none of which was taken yet: that
 // of the transaction which they were part of.
 func (l *leaseEvents) at(revision int64, n uint64) {
-	list := l.since(l.last - n)
-	for i := range list {
-		list[i].Revision = revision
+	for c := len(l.chunks) - 1; c >= 0; c-- {
+		chunk := l.chunks[c]
+		for i := len(chunk) - 1; i >= 0 && chunk[i].Seq > l.last-n; i-- {
+			chunk[i].Revision = revision
+		}
+		if chunk[0].Seq <= l.last-n {
+			return
+		}
 	}
 }
 
-// since returns the events after number seq, as far as they are kept.
+// since returns the events after number seq, as far as they are kept. It copies
+// them only if they are in several chunks.
 func (l *leaseEvents) since(seq uint64) []LeaseEvent {
-	n := min(l.last-seq, uint64(len(l.kept)))
-	if n == 0 {
+	left := int(min(l.last-seq, uint64(l.kept)))
+	if left == 0 {
 		return nil
 	}
-	return slices.Clip(l.kept[uint64(len(l.kept))-n:])
+	c := len(l.chunks) - 1
+	if chunk := l.chunks[c]; left <= len(chunk) {
+		return slices.Clip(chunk[len(chunk)-left:])
+	}
+	for n := len(l.chunks[c]); n < left; n += len(l.chunks[c]) {
+		c--
+	}
+	all := slices.Concat(l.chunks[c:]...)
+	return all[len(all)-left:]
 }
 
 // TakeLeaseEvents returns the events of leases since the last call, in order.
@@ -112,11 +138,12 @@ func (m *Machine) TakeLeaseEvents() []LeaseEvent {
 // restart or a snapshot it has only what came since. The caller must not change
 // them; they stay as they are.
 func (m *Machine) LeaseEvents(seq uint64) ([]LeaseEvent, error) {
-	if seq > m.events.last || m.events.last-seq > uint64(len(m.events.kept)) {
+	l := &m.events
+	if seq > l.last || l.last-seq > uint64(l.kept) {
 		return nil, fmt.Errorf("%w: after %d, there are %d up to %d",
-			ErrEventsCompacted, seq, len(m.events.kept), m.events.last)
+			ErrEventsCompacted, seq, l.kept, l.last)
 	}
-	return m.events.since(seq), nil
+	return l.since(seq), nil
 }
 
 // LastLeaseEvent returns the number of the last event: together with Leases it

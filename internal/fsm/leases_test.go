@@ -292,13 +292,20 @@ func TestLeaseEvents(t *testing.T) {
 
 // Only the last events are kept, and who was handed some keeps them as they were.
 func TestLeaseEventsKept(t *testing.T) {
-	m := New(Config{LeaseEvents: 4})
+	for _, most := range []int{4, 20} { // in chunks of one, and of two
+		testKept(t, most)
+	}
+}
+
+func testKept(t *testing.T, most int) {
+	m := New(Config{LeaseEvents: most})
 	var all []LeaseEvent
 	for i := range 30 {
 		grant(t, m, lease.ID(i+1))
 		all = append(all, m.TakeLeaseEvents()...)
-		got, err := m.LeaseEvents(uint64(max(0, i-3)))
-		if err != nil || !slices.Equal(show(got), show(all[max(0, i-3):])) {
+		from := max(0, i+1-most)
+		got, err := m.LeaseEvents(uint64(from))
+		if err != nil || !slices.Equal(show(got), show(all[from:])) {
 			t.Fatalf("after %d grants: %v, %v", i+1, show(got), err)
 		}
 	}
@@ -313,7 +320,7 @@ func TestLeaseEventsKept(t *testing.T) {
 	for i := range 20 {
 		mustApply(t, m, &Revoke{ID: lease.ID(i + 1)})
 	}
-	if got := m.TakeLeaseEvents(); len(got) < 4 || got[len(got)-1].Seq != 50 {
+	if got := m.TakeLeaseEvents(); len(got) != min(20, max(most+most/8, most+1)) || got[len(got)-1].Seq != 50 {
 		t.Errorf("late: %v", show(got))
 	}
 }

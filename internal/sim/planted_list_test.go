@@ -265,7 +265,7 @@ var plantedList = []planted{
 		{
 			lessorGo,
 			"\tif err := l.CheckTerms(&t); err != nil {\n\t\treturn Info{}, err\n\t}\n",
-			"\tif slot, ok := l.table.index[t.ID]; ok && t.RequestID != \"\" {\n" +
+			"\tif slot, ok := l.table.find(t.ID); ok && t.RequestID != \"\" {\n" +
 				"\t\tl.end(slot)\n\t}\n",
 		},
 	}},
