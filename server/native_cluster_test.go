@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// everyCall makes each call of the service once, about a lease with an ID and a token.
+func everyCall(n nativeTest, l *pb.LeaseRef) map[string]func(context.Context) error {
+	key := [][]byte{[]byte("k")}
+	return map[string]func(context.Context) error{
+		"grant": func(ctx context.Context) error {
+			_, err := n.Grant(ctx, &pb.GrantRequest{TtlMs: 5000})
+			return err
+		},
+		"describe": func(ctx context.Context) error {
+			_, err := n.Describe(ctx, &pb.DescribeRequest{Id: l.Id})
+			return err
+		},
+		"list": func(ctx context.Context) error {
+			_, err := n.List(ctx, &pb.ListRequest{})
+			return err
+		},
+		"token": func(ctx context.Context) error {
+			_, err := n.CheckToken(ctx, &pb.CheckTokenRequest{Id: l.Id, Token: l.Token})
+			return err
+		},
+		"ttl": func(ctx context.Context) error {
+			_, err := n.ChangeTTL(ctx, &pb.ChangeTTLRequest{Lease: l, TtlMs: 5000})
+			return err
+		},
+		"hand over": func(ctx context.Context) error {
+			_, err := n.HandOver(ctx, &pb.HandOverRequest{Lease: l})
+			return err
+		},
+		"resume": func(ctx context.Context) error {
+			_, err := n.Resume(ctx, &pb.ResumeRequest{Id: l.Id, Secret: make([]byte, 32)})
+			return err
+		},
+		"attach": func(ctx context.Context) error {
+			_, err := n.Attach(ctx, &pb.AttachRequest{Lease: l, Keys: key})
+			return err
+		},
+		"detach": func(ctx context.Context) error {
+			_, err := n.Detach(ctx, &pb.DetachRequest{Keys: key})
+			return err
+		},
+	}
+}
+
+// Without a leader each call ends with the word to try elsewhere, at once if the client
+// wants a leader; of a renewal nothing is known, and it is never "not found" (T7).
+func TestNativeWithoutLeader(t *testing.T) {
+	t.Parallel()
+	members := runAll(t, clusterConfigs(t, 3)...)
+	first, others := leader(t, members)
+	m := others[0]
+	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
+	l := ref(n.grant(&pb.GrantRequest{TtlMs: 600_000}).Lease)
+	for _, other := range []*running{first, others[1]} {
+		if err := other.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it knows of no leader", func() bool { return m.node.status.Load().Leader == 0 })
+	calls := everyCall(n, l)
+	wants := clientv3.WithRequireLeader(t.Context())
+	calls["renew"] = func(ctx context.Context) error {
+		_, err := n.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{l}})
+		return err
+	}
+	for name, call := range calls {
+		if d := n.is(call(wants), pb.Reason_REASON_UNAVAILABLE); d.Message != "etcdserver: no leader" {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+	delete(calls, "renew")
+	type failed struct {
+		name string
+		err  error
+	}
+	ended := make(chan failed)
+	for name, call := range calls {
+		go func() { ended <- failed{name, call(t.Context())} }()
+	}
+	for range calls {
+		f := <-ended
+		if f.err == nil {
+			t.Errorf("%s: done", f.name)
+			continue
+		}
+		n.is(f.err, pb.Reason_REASON_UNAVAILABLE)
+	}
+	r := n.renew(l)
+	revoked, err := n.Revoke(t.Context(), &pb.RevokeRequest{Leases: []*pb.LeaseRef{l}})
+	if err != nil || r[0].Reason != pb.Reason_REASON_UNAVAILABLE ||
+		revoked.Results[0].Reason != pb.Reason_REASON_UNAVAILABLE {
+		t.Errorf("renewed: %v; revoked: %v, %v", r, revoked, err)
+	}
+}
+
+// A learner serves none of the calls, and says so.
+func TestNativeOnLearner(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 1)
+	first := runAll(t, configs...)[0]
+	joins := testConfig(filepath.Join(shortDir(t), "l"))
+	if err := os.Mkdir(filepath.Dir(joins.DataDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	joins.Name = "learner"
+	peer := joins.URLs.AdvertisePeer[0]
+	_, err := first.client.MemberAddAsLearner(t.Context(), []string{peer.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	joins.Cluster.State = ExistingCluster
+	joins.Cluster.Initial = map[string][]url.URL{
+		configs[0].Name: configs[0].URLs.AdvertisePeer, joins.Name: {peer},
+	}
+	m := begin(t, joins).await(t)
+	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
+	for name, call := range everyCall(n, &pb.LeaseRef{Id: 1, Token: 1}) {
+		d := n.is(call(t.Context()), pb.Reason_REASON_UNAVAILABLE)
+		if d.Message != "etcdserver: rpc not supported for learner" {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+}
+
+// A lease whose holder renews over this API through a follower outlives the leader, which
+// is killed, and keeps its token; a page of leases tells what the next leader gives it.
+func TestNativeOverFailover(t *testing.T) {
+	t.Parallel()
+	members := runAll(t, clusterConfigs(t, 3)...)
+	first, others := leader(t, members)
+	m := others[0]
+	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
+	held := n.grant(&pb.GrantRequest{
+		TtlMs: 30_000, Name: "held", Owner: "o", Resumable: true, LockDelayMs: 1000,
+	})
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		r, err := n.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{ref(held.Lease)}})
+		if err != nil {
+			t.Fatal(errors.Join(err, ctx.Err()))
+		}
+		if r.Results[0].Reason == 0 {
+			break
+		}
+		if r.Results[0].Reason == pb.Reason_REASON_LEASE_NOT_FOUND {
+			t.Fatalf("renewed: %v (T7)", r)
+		}
+	}
+	list := n.pages(&pb.ListRequest{NamePrefix: "h"}, nil)
+	if len(list) != 1 || list[0].Token != held.Lease.Token || list[0].LockDelayMs != 1000 ||
+		list[0].RemainingMs <= 0 {
+		t.Errorf("listed %v, granted %v", list, held)
+	}
+	resp, err := n.Resume(ctx, &pb.ResumeRequest{Name: "held", Secret: held.Secret})
+	if err != nil || resp.Lease.Token <= held.Lease.Token {
+		t.Errorf("resumed: %v, %v", resp, err)
+	}
+}
