@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -46,8 +47,9 @@ type Forward struct {
 
 // Ask is one renewal in a Forward.
 type Ask struct {
-	Seq uint64
-	ID  lease.ID
+	Seq   uint64
+	ID    lease.ID
+	Token lease.Token // see [Renewal]
 }
 
 // Reply is the leader's answer to a member's Forwards: whatever is ready.
@@ -118,6 +120,9 @@ const (
 	wireRaft byte = iota + 1
 	wireForward
 	wireReply
+	// wireForwardTokens is a Forward with the tokens of its renewals, which the
+	// first releases did not know: only if there are any.
+	wireForwardTokens
 )
 
 // AppendTo appends the encoding of m, without From and To, which the
@@ -131,7 +136,10 @@ func (m *Message) AppendTo(b []byte) []byte {
 		}
 		return out
 	case m.Forward != nil:
-		return m.Forward.append(append(b, wireForward))
+		if slices.ContainsFunc(m.Forward.Renewals, func(a Ask) bool { return a.Token != 0 }) {
+			return m.Forward.append(append(b, wireForwardTokens), true)
+		}
+		return m.Forward.append(append(b, wireForward), false)
 	default:
 		return m.Reply.append(append(b, wireReply))
 	}
@@ -146,7 +154,7 @@ func (m *Message) Size() int {
 			size += 32 + len(e.GetData())
 		}
 	case m.Forward != nil:
-		size += 16*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
+		size += 24*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
 		for _, c := range m.Forward.Commands {
 			size += 64 + int(fsm.Cost(c))
 		}
@@ -174,8 +182,8 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 				ErrMessage, m.Raft.GetFrom(), m.Raft.GetTo(), from, to)
 		}
 		return m, nil
-	case wireForward:
-		m.Forward = d.forward()
+	case wireForward, wireForwardTokens:
+		m.Forward = d.forward(data[0] == wireForwardTokens)
 	case wireReply:
 		m.Reply = d.reply()
 	default:
@@ -187,7 +195,7 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	return m, d.err
 }
 
-func (f *Forward) append(b []byte) []byte {
+func (f *Forward) append(b []byte, tokens bool) []byte {
 	b = binary.AppendUvarint(b, f.Term)
 	b = binary.AppendUvarint(b, f.First)
 	b = binary.AppendUvarint(b, f.Base)
@@ -196,6 +204,9 @@ func (f *Forward) append(b []byte) []byte {
 	for _, a := range f.Renewals {
 		b = binary.AppendUvarint(b, a.Seq)
 		b = binary.AppendVarint(b, int64(a.ID))
+		if tokens {
+			b = binary.AppendUvarint(b, uint64(a.Token))
+		}
 	}
 	b = appendIDs(appendIDs(b, f.Queries), f.Abandoned)
 	b = binary.AppendUvarint(b, uint64(len(f.Commands)))
@@ -221,11 +232,14 @@ func (d *decoder) ids() []lease.ID {
 	return ids
 }
 
-func (d *decoder) forward() *Forward {
+func (d *decoder) forward(tokens bool) *Forward {
 	f := &Forward{Term: d.uvarint(), First: d.uvarint(), Base: d.uvarint(), Round: d.uvarint()}
 	f.Renewals = make([]Ask, d.count())
 	for i := range f.Renewals {
 		f.Renewals[i] = Ask{Seq: d.uvarint(), ID: lease.ID(d.varint())}
+		if tokens {
+			f.Renewals[i].Token = lease.Token(d.uvarint())
+		}
 	}
 	f.Queries, f.Abandoned = d.ids(), d.ids()
 	n := d.count()

@@ -69,7 +69,7 @@ func (a *relay) fill(m *Forward, now uint64) {
 	for _, n := range a.renewals {
 		a.last++
 		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
-		m.Renewals = append(m.Renewals, Ask{a.last, n.ID})
+		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 	}
 	a.reads, a.renewals = nil, nil
 	a.current, a.idle = q, 0
@@ -119,7 +119,7 @@ func (a *relay) tick(r *Replica) {
 	for i := range a.open {
 		if o := &a.open[i]; r.ticks-o.at >= uint64(r.cfg.ElectionTicks) {
 			o.at = r.ticks
-			m.Renewals = append(m.Renewals, Ask{o.seq, o.renewal.ID})
+			m.Renewals = append(m.Renewals, Ask{o.seq, o.renewal.ID, o.renewal.Token})
 		}
 	}
 	if m.Round != 0 || len(m.Renewals) > 0 {
@@ -306,7 +306,7 @@ func (r *Replica) stepForward(from uint64, f *Forward) {
 		m.answer()
 	}
 	for _, a := range f.Renewals {
-		r.Renew(Renewal{ID: a.ID, from: from, seq: a.Seq})
+		r.Renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq})
 	}
 	r.Abandon(f.Abandoned)
 	if f.Round != 0 {

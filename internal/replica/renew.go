@@ -11,6 +11,9 @@ import (
 // it once, with TTL or Err set.
 type Renewal struct {
 	ID lease.ID
+	// Token is that of the lease as its holder knows it, 0 for any: with another
+	// the lease is not found (T28).
+	Token lease.Token
 	// TTL is the lease's, from the instant the renewal was given.
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or why there is no outcome.
@@ -18,7 +21,7 @@ type Renewal struct {
 	// Owner is the caller's, to find who waits.
 	Owner any
 
-	token lease.Token // of the lease that was renewed; 0 if none was found
+	token lease.Token // of the lease that was renewed; 0 if it was not found
 	born  uint64      // the tick at which it came
 	// from is the member that relayed it, and seq its number there; 0 if it came
 	// from a client of this one.
@@ -47,7 +50,7 @@ func (r *Replica) Renew(n Renewal) {
 
 // renew is Renew at the primary.
 func (r *Replica) renew(n Renewal) {
-	renewed, err := r.lessor.Renew(n.ID, 0)
+	renewed, err := r.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
 		// The decision to expire is in the log. Only its outcome says whether
@@ -100,7 +103,7 @@ func (r *Replica) settle(n Renewal) {
 	ok = ok && !info.Delayed
 	switch {
 	case ok && info.Token == n.token:
-	case ok && n.token == 0:
+	case ok && n.token == 0 && (n.Token == 0 || n.Token == info.Token):
 		r.Renew(n)
 		return
 	default:
