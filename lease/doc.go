@@ -3,7 +3,8 @@
 //
 // A [Lessor] is one of two things at a time. Every member of a cluster holds
 // one and feeds it the same replicated commands ([Lessor.Grant],
-// [Lessor.Revoke], [Lessor.Expire], [Lessor.Attach], [Lessor.Detach],
+// [Lessor.Revoke], [Lessor.Expire], [Lessor.ChangeTTL], [Lessor.Touch],
+// [Lessor.HandOver], [Lessor.Resume], [Lessor.Attach], [Lessor.Detach],
 // [Lessor.Checkpoint], [Lessor.Recover]); what they do depends on nothing but
 // the commands, so that all tables stay equal. One of them, the primary,
 // moreover times the leases: between [Lessor.Promote] and [Lessor.Demote] it
@@ -33,7 +34,7 @@
 //
 // # What it does not do
 //
-// It reads no clock, starts no goroutine, takes no lock and does no I/O. It
+// It reads no clock, draws nothing, starts no goroutine, takes no lock and does no I/O. It
 // does not store keys or values, tell anybody who watches, confirm that this
 // member still leads before an answer is released, or check who may renew
 // what.

@@ -110,3 +110,48 @@ func ExampleView() {
 	// 2 2000
 	// 1 2 <nil>
 }
+
+// A holder that means to stop hands its lease to the next: the name is never
+// free in between, and only the new token counts from then on.
+func ExampleLessor_HandOver() {
+	l := lease.New(lease.Config{})
+	l.Promote(0, 0)
+	old, _ := l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "primary", Owner: "a"})
+
+	info, err := l.HandOver(1, old.Token, "b", lease.Secret{})
+	fmt.Println(info.Name, "belongs to", info.Owner, info.Token > old.Token, err)
+
+	_, err = l.Renew(1, old.Token)
+	fmt.Println(err)
+	renewal, err := l.Renew(1, info.Token)
+	fmt.Println(renewal.TTL, err)
+
+	// Output:
+	// primary belongs to b true <nil>
+	// lease: not found
+	// 1000 <nil>
+}
+
+// With a lock delay, the name of a lease that is lost by expiry stays taken for
+// a while.
+func ExampleTerms_lockDelay() {
+	l := lease.New(lease.Config{})
+	l.Promote(0, 0)
+	l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "disk", LockDelay: 500})
+
+	for _, now := range []lease.Instant{1001, 1502} {
+		l.Advance(now)
+		for _, due := range l.Due(100) {
+			ended, _ := l.Expire(due)
+			fmt.Printf("at %d ms lease %d is gone: %v\n", now, due.ID, ended.Gone)
+		}
+		_, err := l.Grant(lease.Terms{ID: 2, TTL: 1000, Name: "disk"})
+		fmt.Println(err)
+	}
+
+	// Output:
+	// at 1001 ms lease 1 is gone: false
+	// lease: name "disk" is held by lease 1 of owner ""
+	// at 1502 ms lease 1 is gone: true
+	// <nil>
+}

@@ -56,16 +56,21 @@ func TestViewStays(t *testing.T) {
 			if r.IntN(3) == 0 {
 				terms.Owner, terms.Name = "o", fmt.Sprint("n", next)
 				terms.Labels = map[string]string{"k": "v"}
+				terms.Secret, terms.LockDelay = Secret{1}, 1000
 			}
 			mustGrant(t, l, terms)
 			next++
 		}
 		want := slices.Collect(l.Leases())
+		named := slices.Collect(l.Named("n"))
 		view := l.View()
 		wg.Go(func() {
 			got := slices.Collect(view.All())
 			if !slices.EqualFunc(got, want, equalInfo) || view.Len() != len(want) {
 				t.Errorf("a view of %d leases does not show the %d there were", len(got), len(want))
+			}
+			if got := slices.Collect(view.Named("n")); !slices.EqualFunc(got, named, equalInfo) {
+				t.Errorf("a view of %d names does not show the %d there were", len(got), len(named))
 			}
 			if s := view.State(); s.LastToken < uint64(len(want)) || s.Leases != nil {
 				t.Errorf("the state of a view is %+v", s)
@@ -80,6 +85,10 @@ func TestViewStays(t *testing.T) {
 				if _, err := l.Revoke(id); err != nil {
 					t.Error(err)
 				}
+			case r.IntN(2) == 0:
+				l.HandOver(id, info.Token, "p", Secret{2})
+			case r.IntN(2) == 0:
+				l.Expire(Due{ID: id, Token: info.Token, Stamp: info.Stamp})
 			default:
 				l.Checkpoint([]Checkpoint{{ID: id, Token: info.Token, Remaining: TTL(r.IntN(2) * 500)}})
 			}
@@ -125,6 +134,8 @@ func TestRecoverRefuses(t *testing.T) {
 		"id zero":            func(s *State) { s.Leases[0].ID = 0 },
 		"negative id":        func(s *State) { s.Leases[0].ID = -1 },
 		"ttl zero":           func(s *State) { s.Leases[0].TTL = 0 },
+		"negative delay":     func(s *State) { s.Leases[0].LockDelay = -1 },
+		"no delay runs":      func(s *State) { s.Leases[0].Delayed = true },
 		"negative remaining": func(s *State) { s.Leases[1].Remaining = -1 },
 		"no token":           func(s *State) { s.Leases[1].Token = 0 },
 		"token to come":      func(s *State) { s.Leases[1].Token = 3 },

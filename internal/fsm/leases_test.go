@@ -320,7 +320,8 @@ func testKept(t *testing.T, most int) {
 	for i := range 20 {
 		mustApply(t, m, &Revoke{ID: lease.ID(i + 1)})
 	}
-	if got := m.TakeLeaseEvents(); len(got) != min(20, max(most+most/8, most+1)) || got[len(got)-1].Seq != 50 {
+	got := m.TakeLeaseEvents()
+	if len(got) != min(20, max(most+most/8, most+1)) || got[len(got)-1].Seq != 50 {
 		t.Errorf("late: %v", show(got))
 	}
 }

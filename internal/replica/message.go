@@ -45,11 +45,11 @@ type Forward struct {
 	Abandoned []lease.ID
 }
 
-// Ask is one renewal in a Forward. Token is 0 if the holder did not say his.
+// Ask is one renewal in a Forward.
 type Ask struct {
 	Seq   uint64
 	ID    lease.ID
-	Token lease.Token
+	Token lease.Token // see [Renewal]
 }
 
 // Reply is the leader's answer to a member's Forwards: whatever is ready.
@@ -121,9 +121,9 @@ const (
 	wireRaft byte = iota + 1
 	wireForward
 	wireReply
-	// wireTokens is a Forward whose renewals have tokens. One without any is sent as
-	// wireForward.
-	wireTokens
+	// wireForwardTokens is a Forward with the tokens of its renewals, which the
+	// first releases did not know: only if there are any.
+	wireForwardTokens
 )
 
 // AppendTo appends the encoding of m, without From and To, which the
@@ -137,8 +137,10 @@ func (m *Message) AppendTo(b []byte) []byte {
 		}
 		return out
 	case m.Forward != nil:
-		kind := m.Forward.kind()
-		return m.Forward.append(append(b, kind), kind == wireTokens)
+		if slices.ContainsFunc(m.Forward.Renewals, func(a Ask) bool { return a.Token != 0 }) {
+			return m.Forward.append(append(b, wireForwardTokens), true)
+		}
+		return m.Forward.append(append(b, wireForward), false)
 	default:
 		return m.Reply.append(append(b, wireReply))
 	}
@@ -181,8 +183,8 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 				ErrMessage, m.Raft.GetFrom(), m.Raft.GetTo(), from, to)
 		}
 		return m, nil
-	case wireForward, wireTokens:
-		m.Forward = d.forward(data[0] == wireTokens)
+	case wireForward, wireForwardTokens:
+		m.Forward = d.forward(data[0] == wireForwardTokens)
 	case wireReply:
 		m.Reply = d.reply()
 	default:
@@ -192,14 +194,6 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 		d.fail()
 	}
 	return m, d.err
-}
-
-// kind is the one that the message is sent as.
-func (f *Forward) kind() byte {
-	if slices.ContainsFunc(f.Renewals, func(a Ask) bool { return a.Token != 0 }) {
-		return wireTokens
-	}
-	return wireForward
 }
 
 func (f *Forward) append(b []byte, tokens bool) []byte {

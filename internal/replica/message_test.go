@@ -26,15 +26,11 @@ func messages() []*Message {
 				&fsm.Grant{Terms: lease.Terms{ID: -1, TTL: 1000}},
 				&fsm.Expire{Term: 2, Leases: []lease.Due{{ID: 5, Token: 6}}},
 			},
-			Renewals: []Ask{{Seq: 1, ID: -9}, {Seq: 1 << 63, ID: 9}},
+			Renewals: []Ask{{Seq: 1, ID: -9}, {Seq: 1 << 63, ID: 9, Token: 1 << 63}},
 			Queries:  []lease.ID{1, -2, 1 << 62},
 		}},
 		{From: 1, To: 2, Forward: &Forward{
-			Term: 1, Commands: []fsm.Command{},
-			Renewals: []Ask{{Seq: 1, ID: 9, Token: 1<<48 + 7}, {Seq: 2, ID: 10}},
-		}},
-		{From: 1, To: 2, Forward: &Forward{
-			Commands: []fsm.Command{}, Renewals: []Ask{}, Queries: []lease.ID{},
+			Commands: []fsm.Command{}, Renewals: []Ask{{Seq: 1, ID: -9}}, Queries: []lease.ID{},
 		}},
 		{From: 1, To: 2, Reply: &Reply{
 			Term: 1, Next: 2, Round: 3, Index: 4,

@@ -11,8 +11,8 @@ import (
 // it once, with TTL or Err set.
 type Renewal struct {
 	ID lease.ID
-	// Token is the one that the holder has, 0 if he does not say: with another than
-	// the lease's it is another life of the ID that he means, and that is over (T28).
+	// Token is that of the lease as its holder knows it, 0 for any: with another
+	// the lease is not found (T28).
 	Token lease.Token
 	// TTL is the lease's, from the instant the renewal was given.
 	TTL lease.TTL
@@ -21,7 +21,7 @@ type Renewal struct {
 	// Owner is the caller's, to find who waits.
 	Owner any
 
-	token lease.Token // of the lease that was renewed; 0 if none was found
+	token lease.Token // of the lease that was renewed; 0 if it was not found
 	born  uint64      // the tick at which it came
 	// from is the member that relayed it, and seq its number there; 0 if it came
 	// from a client of this one.
@@ -103,7 +103,7 @@ func (r *Replica) settle(n Renewal) {
 	ok = ok && !info.Delayed
 	switch {
 	case ok && info.Token == n.token:
-	case ok && n.token == 0 && n.means(&info):
+	case ok && n.token == 0 && (n.Token == 0 || n.Token == info.Token):
 		r.Renew(n)
 		return
 	default:
@@ -111,9 +111,6 @@ func (r *Replica) settle(n Renewal) {
 	}
 	r.answerRenewal(n)
 }
-
-// means says whether the holder means this life of the lease.
-func (n *Renewal) means(i *lease.Info) bool { return n.Token == 0 || n.Token == i.Token }
 
 func (r *Replica) answerRenewal(n Renewal) {
 	if n.from != 0 {
