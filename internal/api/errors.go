@@ -52,6 +52,7 @@ var wire = []struct{ from, to error }{
 	// Without it no member would be left that is started.
 	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged},
+	{fsm.ErrEventsCompacted, status.Error(codes.OutOfRange, "leasehold: lease events compacted")},
 
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
