@@ -40,7 +40,6 @@ var known = map[string]error{
 	"fsm.ErrEventsCompacted":     fsm.ErrEventsCompacted,
 	"fsm.ErrMemberNotFound":      fsm.ErrMemberNotFound,
 	"fsm.ErrStale":               fsm.ErrStale,
-	"fsm.ErrEventsCompacted":     fsm.ErrEventsCompacted,
 	"fsm.ErrMemberExists":        fsm.ErrMemberExists,
 	"fsm.ErrPeerURLExists":       fsm.ErrPeerURLExists,
 	"fsm.ErrNotLearner":          fsm.ErrNotLearner,
@@ -221,7 +220,7 @@ func TestClientsRecognise(t *testing.T) {
 		}
 		switch {
 		case w.from == context.Canceled, w.from == context.DeadlineExceeded, //nolint:errorlint
-			w.from == lease.ErrBadID, w.from == fsm.ErrEventsCompacted: //nolint:errorlint
+			w.from == lease.ErrBadID: //nolint:errorlint
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())
 		}
