@@ -163,7 +163,7 @@ func (w *walk) begun(i int, info Info, sent int64) {
 		w.leases[info.ID] = p
 	}
 	if i == w.leader && p != nil && p.token == info.Token {
-		p.until = max(p.until, sent+int64(info.TTL)*1000)
+		p.until = max(p.until, sent+min(int64(info.TTL)*1000, p.most))
 	}
 }
 
@@ -306,8 +306,9 @@ func (w *walk) lead() {
 		w.propose(silent)
 	}
 	for id, bound := range m.bound {
-		if p := w.leases[id]; p != nil && len(p.waiting) > 0 {
-			continue // heard again, and about to be cleared
+		p := w.leases[id]
+		if info, ok := m.Lookup(id); p != nil && (len(p.waiting) > 0 || ok && info.Token != p.token) {
+			continue // heard again, or another's, and about to be cleared
 		}
 		// Two milliseconds because two clocks were rounded, and one to look.
 		if ttl, _ := m.Remaining(id); ttl > 0 && w.now > bound+3000 {
