@@ -421,7 +421,7 @@ func TestPromises(t *testing.T) {
 		refused += w.refused
 		changes += w.changes
 		return true
-	}, &quick.Config{MaxCount: 200})
+	}, &quick.Config{MaxCount: 60})
 	if err != nil {
 		t.Error(err)
 	}
