@@ -72,6 +72,7 @@ type promise struct {
 // waiting is something that is acknowledged when an entry has been applied.
 type waiting struct {
 	entry int
+	token Token
 	sent  int64
 	most  int64
 	what  string
@@ -159,6 +160,7 @@ func (w *walk) begun(i int, info Info, sent int64) {
 		p = &promise{token: info.Token, most: math.MaxInt64, alive: true}
 		if before != nil {
 			p.until = before.until
+			p.waiting = before.waiting // the leader may have yet to apply them
 		}
 		w.leases[info.ID] = p
 	}
@@ -199,7 +201,7 @@ func (w *walk) acknowledge(m *walker) {
 		for len(p.waiting) > 0 && p.waiting[0].entry <= m.applied {
 			a := p.waiting[0]
 			p.waiting = p.waiting[1:]
-			if !ok || info.Token != p.token || info.Delayed {
+			if !ok || info.Token != a.token || info.Token != p.token || info.Delayed {
 				continue
 			}
 			p.until = max(p.until, a.sent+min(int64(info.TTL)*1000, a.most))
@@ -334,7 +336,7 @@ func (w *walk) renew(id ID, p *promise) {
 }
 
 func (w *walk) wait(p *promise, what string, entry any) {
-	p.waiting = append(p.waiting, waiting{w.propose(entry), w.now, p.most, what})
+	p.waiting = append(p.waiting, waiting{w.propose(entry), p.token, w.now, p.most, what})
 }
 
 // ask has a holder, or who is to be the next, ask for a change.
