@@ -260,6 +260,8 @@ type Status struct {
 	// Overdue is for how long the lease that waits longest to be expired has been
 	// past its expiry; 0 if none does (T12).
 	Overdue lease.TTL
+	// Refreshing says that Refresh was called, and waits for what was decided before.
+	Refreshing bool
 }
 
 // Status returns the replica's present state.
@@ -271,6 +273,7 @@ func (r *Replica) Status() Status {
 		Leading: r.leading, Primary: r.primary,
 		Pending: len(r.waiting) + len(r.pending) + len(r.forward.sent),
 	}
+	out.Refreshing = r.primary && r.timers.refresh
 	if r.primary && r.timers.expiring {
 		out.Overdue = lease.TTL(r.now - r.timers.oldest)
 	}

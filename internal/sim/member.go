@@ -224,6 +224,7 @@ func (p *process) step() {
 	election := lease.Instant(Time(p.w.p.ElectionTicks) * p.w.p.Tick / Millisecond)
 	if stalled := now-p.pace.last > election; p.slept || stalled {
 		p.r.Refresh()
+		p.role.Refreshing = p.r.Status().Primary
 		p.refreshed()
 	}
 	p.pace.last, p.slept = now, false
@@ -245,10 +246,16 @@ func (p *process) step() {
 	p.wake(p.m.clock.after(wait + p.pace.born))
 }
 
-// refreshed notes that all leases got their full TTL again.
+// refreshed notes that all leases got their full TTL again, if that was asked for and is
+// done. What was decided before comes first: a checkpoint on its way, say, from which
+// the refreshed leases count.
 func (p *process) refreshed() {
 	s := p.r.Status()
-	if !s.Primary {
+	if !p.role.Refreshing || s.Refreshing {
+		return
+	}
+	p.role.Refreshing = false
+	if !s.Primary || s.Term != p.role.Term {
 		return
 	}
 	p.w.cover["refresh after a stall"]++
@@ -410,6 +417,7 @@ func (p *process) snap() {
 
 // observe records changes of the role.
 func (p *process) observe() {
+	p.refreshed()
 	s := p.r.Status()
 	was := p.role
 	p.role = s
