@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
 
 	"go.etcd.io/raft/v3"
@@ -32,6 +33,9 @@ type Config struct {
 	// MaxExpire is how many leases one entry expires, at most: a bound on how
 	// long applying it holds up the others.
 	MaxExpire int
+	// MaxUncommitted is how many bytes of entries may be proposed and not yet committed.
+	// Beyond it commands are refused with ErrOverloaded, not queued. 0 means 256 MiB.
+	MaxUncommitted uint64
 	// Membership says which changes of the membership are refused.
 	Membership Membership
 	// Logger receives the Raft library's log.
@@ -51,8 +55,7 @@ type Membership struct {
 	MaxLag uint64
 }
 
-// maxUncommitted bounds the bytes of entries that are proposed and not yet
-// committed. Beyond it proposals are refused, not queued.
+// maxUncommitted is what Config.MaxUncommitted is if nobody says.
 const maxUncommitted = 256 << 20
 
 // maxInflightBytes bounds what is sent to one member and not yet acknowledged.
@@ -134,7 +137,7 @@ func New(c Config) (*Replica, error) {
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             1 << 20,
 		MaxCommittedSizePerReady:  4 << 20,
-		MaxUncommittedEntriesSize: maxUncommitted,
+		MaxUncommittedEntriesSize: cmp.Or(c.MaxUncommitted, maxUncommitted),
 		MaxInflightMsgs:           256,
 		MaxInflightBytes:          maxInflightBytes,
 		CheckQuorum:               true,
