@@ -323,7 +323,9 @@ func (d *decoder) op(depth int) Op {
 func appendTerms(b []byte, t lease.Terms) []byte {
 	b = binary.AppendVarint(b, int64(t.ID))
 	b = binary.AppendVarint(b, int64(t.TTL))
-	b = encoding.AppendBytes(encoding.AppendBytes(encoding.AppendBytes(b, t.Name), t.Owner), t.RequestID)
+	for _, s := range [...]string{t.Name, t.Owner, t.RequestID} {
+		b = encoding.AppendBytes(b, s)
+	}
 	return encoding.AppendMap(b, t.Labels)
 }
 
