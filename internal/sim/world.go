@@ -41,8 +41,6 @@ type world struct {
 // Run runs a cluster, its clients and its faults. The same options give the same
 // result if the global random source is the same: see testing/cryptotest.
 func Run(o Options) *Result {
-	// A run makes much garbage and keeps little.
-	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	w := newWorld(o)
 	func() {
 		defer w.caught()
