@@ -246,12 +246,16 @@ func (r *Replica) Next() (lease.Instant, bool) {
 		return 0, false
 	}
 	at, ok := r.lessor.Next()
-	if r.timers.checkpointing || r.now < r.timers.silence {
-		// What is silent now waits; what falls due meanwhile does not. So look
-		// again, but do not spin.
-		at = max(at, r.now+1)
+	if !ok || at > r.now || !r.timers.checkpointing && r.now >= r.timers.silence {
+		return at, ok
 	}
-	return at, ok
+	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until
+	// others have gathered. What falls due meanwhile does not wait.
+	due, ok := r.lessor.NextDue()
+	if silence := r.timers.silence; !r.timers.checkpointing && (!ok || silence < due) {
+		due, ok = silence, true
+	}
+	return max(due, r.now+1), ok
 }
 
 // Status is what a replica knows of the group.
