@@ -53,6 +53,7 @@ type process struct {
 	mail   mail
 	spare  mail // memory to use again
 	wakeAt Time // when the next step is; Never for none
+	alarms alarms
 	frozen Time // it stands still until then
 	slept  bool // the machine was suspended since the last step
 
@@ -111,6 +112,7 @@ func (w *world) clock() clock {
 func (m *member) start() {
 	w := m.w
 	p := &process{w: w, m: m, wakeAt: Never}
+	p.alarms.ring = p.alarm
 	m.disk.normalize()
 	machine := m.disk.restore(w.machine)
 	c := replica.Config{
@@ -182,36 +184,6 @@ func (m *member) stop(crash, silent bool) {
 			})
 		}
 	}
-}
-
-// deliver leaves a task for the process's next step.
-func (p *process) deliver(task func()) {
-	p.mail.tasks = append(p.mail.tasks, task)
-	p.wake(p.w.now)
-}
-
-// wake makes the process work, a little after t so that what arrives together
-// is taken together.
-func (p *process) wake(t Time) {
-	t = max(t, p.frozen)
-	if t <= p.w.now {
-		t = p.w.now + 20
-	}
-	if p.dead || t >= p.wakeAt {
-		return
-	}
-	p.wakeAt = t
-	p.w.at(t, func() {
-		switch {
-		case p.dead || p.wakeAt != t:
-		case p.frozen > p.w.now:
-			p.wakeAt = Never
-			p.wake(p.frozen)
-		default:
-			p.wakeAt = Never
-			p.step()
-		}
-	})
 }
 
 // instant reads the clock.
