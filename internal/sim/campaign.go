@@ -158,6 +158,7 @@ var worldly = []string{
 	"member learned of its removal", "primary stopped",
 	"refresh after a stall", "snapshot installed in a new member",
 	"snapshot installed over a state", "snapshot written",
+	"all machines slept", "leader deposed", "watch stood still",
 }
 
 // String sums a campaign up.

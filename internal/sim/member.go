@@ -118,7 +118,7 @@ func (m *member) start() {
 	c := replica.Config{
 		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
 		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
-		MaxBatch: 1 << 16, MaxExpire: 8, Logger: quiet{},
+		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, Logger: quiet{},
 		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
 	}
 	if w.opt.Tamper != nil {

@@ -36,8 +36,8 @@ var faults = [...]fault{
 	{FaultPowerLoss, func(n *nemesis) bool { return n.crash(FaultPowerLoss, true) }},
 	{FaultCrashAll, (*nemesis).crashAll},
 	{FaultStop, (*nemesis).stop},
-	{FaultPause, func(n *nemesis) bool { return n.freeze(FaultPause) }},
-	{FaultSuspend, func(n *nemesis) bool { return n.freeze(FaultSuspend) }},
+	{FaultPause, (*nemesis).pause},
+	{FaultSuspend, (*nemesis).suspend},
 	{FaultPartition, (*nemesis).partition},
 	{FaultOneWay, func(n *nemesis) bool { return n.cut(FaultOneWay) }},
 	{FaultPartial, func(n *nemesis) bool { return n.cut(FaultPartial) }},
@@ -67,6 +67,8 @@ func (n *nemesis) start(w *world) {
 		return
 	}
 	n.next()
+	n.deposeOften()
+	n.dozeLast()
 	w.at(w.end-w.p.Calm, n.heal)
 }
 
@@ -231,10 +233,14 @@ func (n *nemesis) stop() bool {
 	return true
 }
 
-// freeze lets a process or a machine stand still.
-func (n *nemesis) freeze(kind FaultKind) bool {
+func (n *nemesis) pause() bool {
 	m, d := n.victim(), n.length()
-	if m == nil || m.proc.frozen > n.w.now {
+	return m != nil && n.freeze(m, FaultPause, d)
+}
+
+// freeze lets a process or a machine stand still.
+func (n *nemesis) freeze(m *member, kind FaultKind, d Time) bool {
+	if m.proc.frozen > n.w.now {
 		return false
 	}
 	p := m.proc
