@@ -49,7 +49,7 @@ func (m *Machine) Image() *Image {
 // Encode gives the snapshot to write, in chunks of about a mebibyte. The
 // chunk is reused after write returns.
 func (im *Image) Encode(write func(chunk []byte) error) error {
-	e := &encoder{write: write, b: make([]byte, 0, chunkSize+chunkSize/4)}
+	e := &encoder{write: write} // its buffer grows, since most states are small
 	v, state := im.View, im.leases.State()
 	e.record(tagHeader, func(b []byte) []byte {
 		b = append(b, snapshotVersion)

@@ -71,6 +71,7 @@ type Replica struct {
 	now   lease.Instant
 	ticks uint64
 	role
+	committed uint64 // index of the last entry that is known to be
 
 	waiting   []*Proposal // not yet proposed to Raft
 	changes   memberQueue // changes of the membership, likewise
@@ -151,10 +152,11 @@ func New(c Config) (*Replica, error) {
 		return nil, fmt.Errorf("replica: start raft: %w", err)
 	}
 	first := max(c.FirstSeq, 1) // 0 means none
+	hard := rn.BasicStatus().HardState
 	return &Replica{
 		cfg: c, raft: rn, conf: conf,
 		state:   state{machine: c.Machine, lessor: c.Machine.Lessor()},
-		role:    role{term: rn.BasicStatus().HardState.GetTerm()},
+		role:    role{term: hard.GetTerm()}, committed: hard.GetCommit(),
 		forward: forwarder{next: first},
 		asks:    relay{last: first},
 	}, nil
@@ -271,12 +273,10 @@ type Status struct {
 	Refreshing bool
 }
 
-// Status returns the replica's present state.
+// Status returns the replica's state as of the last call of Take.
 func (r *Replica) Status() Status {
-	s := r.raft.BasicStatus()
 	out := Status{
-		Term: s.HardState.GetTerm(), Leader: r.leader,
-		Index: s.HardState.GetCommit(), Applied: r.machine.Index(),
+		Term: r.term, Leader: r.leader, Index: r.committed, Applied: r.machine.Index(),
 		Leading: r.leading, Primary: r.primary,
 		Pending: len(r.waiting) + len(r.pending) + len(r.forward.sent),
 	}
