@@ -58,6 +58,12 @@ type write struct {
 	before content
 }
 
+// lazy reports whether an append need not be durable, and nobody waits for it: most
+// commit indexes are.
+func (x *write) lazy() bool {
+	return len(x.m.GetEntries())+len(x.m.GetResponses()) == 0 && x.snap == nil && !x.early
+}
+
 // founded returns the disk of a founding member.
 func founded(w *world, first snapshot) *disk {
 	one := uint64(1)
@@ -75,6 +81,10 @@ func (d *disk) put(x write) {
 		d.write(&x)
 		x.done()
 		x.done = func() {}
+	}
+	if len(d.queue) == 0 && !d.full && d.stuck <= d.w.now && x.lazy() {
+		d.write(&x)
+		return
 	}
 	d.queue = append(d.queue, x)
 	d.next()
@@ -95,7 +105,7 @@ func (d *disk) next() {
 			break
 		}
 		d.group++
-		if len(x.m.GetEntries())+len(x.m.GetResponses()) > 0 && end == w.now {
+		if !x.lazy() && end == w.now {
 			end = w.now + 50 + w.exp(w.p.Sync) + d.slow
 		}
 		if x.snap != nil {

@@ -52,6 +52,7 @@ type process struct {
 
 	mail   mail
 	spare  mail // memory to use again
+	out    replica.Output
 	wakeAt Time // when the next step is; Never for none
 	alarms alarms
 	frozen Time // it stands still until then
@@ -207,7 +208,9 @@ func (p *process) step() {
 		p.pace.next = now + lease.Instant(p.w.p.Tick/Millisecond)
 	}
 	p.feed()
-	p.carry(p.r.Take())
+	p.out = p.r.Take()
+	p.carry()
+	p.out = replica.Output{}
 	if p.dead {
 		return
 	}
@@ -272,13 +275,16 @@ func (p *process) feed() {
 	p.spare = mail
 }
 
+// parts are what is done with an output, in order.
+var parts = [...]func(*process, *replica.Output){
+	(*process).send, (*process).save, (*process).applied, (*process).publish, (*process).answer,
+}
+
 // carry is core.carry of the server. A process that is doomed dies between two
 // parts.
-func (p *process) carry(out replica.Output) {
-	parts := [...]func(*replica.Output){
-		(*process)(p).send, p.save, p.applied, p.publish, p.answer,
-	}
-	for i, part := range parts {
+func (p *process) carry() {
+	out := &p.out
+	for i, part := range &parts {
 		if p.doom > 0 && len(out.Append)+len(out.Send) > 0 {
 			if p.doom--; p.doom == 0 {
 				p.w.cover["crash in the middle of an output"]++
@@ -287,7 +293,7 @@ func (p *process) carry(out replica.Output) {
 				return
 			}
 		}
-		part(&out)
+		part(p, out)
 	}
 	if out.Removed {
 		p.w.tracef("member %d learns that it was removed", p.m.id)
@@ -321,8 +327,10 @@ func (p *process) save(out *replica.Output) {
 			if x.snap != nil {
 				ended(true)
 			}
-			p.mail.persisted = append(p.mail.persisted, m)
-			p.wake(p.w.now)
+			if !x.lazy() {
+				p.mail.persisted = append(p.mail.persisted, m)
+				p.wake(p.w.now)
+			}
 		}
 		p.m.disk.put(x)
 	}
