@@ -155,8 +155,8 @@ func New(c Config) (*Replica, error) {
 	hard := rn.BasicStatus().HardState
 	return &Replica{
 		cfg: c, raft: rn, conf: conf,
-		state:   state{machine: c.Machine, lessor: c.Machine.Lessor()},
-		role:    role{term: hard.GetTerm()}, committed: hard.GetCommit(),
+		state: state{machine: c.Machine, lessor: c.Machine.Lessor()},
+		role:  role{term: hard.GetTerm()}, committed: hard.GetCommit(),
 		forward: forwarder{next: first},
 		asks:    relay{last: first},
 	}, nil
