@@ -1,0 +1,7 @@
+//go:build !linux
+
+package process
+
+import "syscall"
+
+func endWithUs() *syscall.SysProcAttr { return nil }
