@@ -97,7 +97,7 @@ func (c *cluster) leader() *member {
 
 // status asks a member for its own view, and does not wait for long.
 func (m *member) status() (*pb.StatusResponse, error) {
-	if m.ended() {
+	if m.Ended() {
 		return nil, errors.New(m.name + " has ended")
 	}
 	ctx, cancel := context.WithTimeout(m.t.Context(), 300*time.Millisecond)

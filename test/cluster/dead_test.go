@@ -63,7 +63,7 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 		var last time.Duration // when the key was last asked for and there
 		eventually(t, d.key+" is gone", func() error {
 			for _, m := range c.members {
-				if m.ended() {
+				if m.Ended() {
 					continue
 				}
 				asked := now()
@@ -118,7 +118,7 @@ func TestDead(t *testing.T) {
 				t.Errorf("%v late, want at most %v (L7)", late, limit)
 			}
 			for _, m := range c.members {
-				if m.ended() {
+				if m.Ended() {
 					m.launch()
 				}
 			}

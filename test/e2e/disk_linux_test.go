@@ -181,12 +181,12 @@ func (m *member) fillAtOnce(w *diskWriter, filler string) {
 			return
 		}
 		select {
-		case <-m.done:
-			out := m.output()
+		case <-m.Done():
+			out := m.Tail()
 			if !noRoom.MatchString(out) || strings.Contains(out, "goroutine ") {
 				m.t.Errorf("it ends and does not say why, or panics:\n%s", out)
 			}
-			m.t.Logf("it ends with no byte left: %v", m.exit)
+			m.t.Logf("it ends with no byte left: %v", m.Wait())
 			return
 		default:
 		}
@@ -223,7 +223,7 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 	c := http.Client{Timeout: time.Second}
 	eventually(m.t, "it serves, or ends with a reason", func() error {
 		select {
-		case <-m.done:
+		case <-m.Done():
 			return nil
 		default:
 		}
@@ -241,7 +241,7 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 			m.t.Fatal(err)
 		}
 	} else {
-		out := m.output()
+		out := m.Tail()
 		m.t.Logf("it does not start on a full disk:\n%s", out)
 		if !noRoom.MatchString(out) || strings.Contains(out, "goroutine ") {
 			m.t.Error("it does not say why, or panics")
