@@ -140,6 +140,13 @@ func TestJoinWithoutAddresses(t *testing.T) {
 			continue
 		}
 		c, ctx := dialTest(t, m.ClientURLs...)
+		for learner := true; learner; { // until it has applied what the leader told it
+			s, err := c.Status(ctx, m.ClientURLs[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			learner = s.IsLearner
+		}
 		if _, err := c.Put(ctx, "key", "value"); err != nil {
 			t.Error(err)
 		}
