@@ -55,6 +55,7 @@ func TestSim(t *testing.T) {
 
 // campaign runs seeds until there are enough.
 func campaign(t *testing.T) *Campaign {
+	spareGarbage(t)
 	c := &Campaign{}
 	seeds := *seedsFlag
 	if seeds == 0 && *minutesFlag == 0 {
@@ -79,7 +80,7 @@ func campaign(t *testing.T) *Campaign {
 func trySeed(t *testing.T, c *Campaign, seed uint64) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
-		defer spareGarbage()()
+		defer runtime.GC() // see spareGarbage
 		start := time.Now()
 		o := Try(Options{Seed: seed})
 		c.Add(o, time.Since(start))
@@ -92,18 +93,17 @@ func trySeed(t *testing.T, c *Campaign, seed uint64) {
 	})
 }
 
-// spareGarbage keeps the garbage collector from running until the function that it returns is
-// called, which runs it once. A run makes tens of megabytes of garbage, and all that it keeps
-// is what it made: there is nothing to gain while it goes on, and next to nothing to mark
-// when it has ended. One that needs more than the limit is collected on the way.
-func spareGarbage() (collect func()) {
+// spareGarbage leaves it to trySeed when the garbage collector runs, until the test has ended.
+// A run makes tens of megabytes of garbage, and keeps little else until its end: there is not
+// much to gain while it goes on, and next to nothing to mark when it has ended. One that needs
+// more than the limit is collected on the way.
+func spareGarbage(t *testing.T) {
 	limit := debug.SetMemoryLimit(512 << 20)
 	percent := debug.SetGCPercent(-1)
-	return func() {
-		runtime.GC()
+	t.Cleanup(func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
-	}
+	})
 }
 
 // judge says what a whole campaign saw, and what it did not.

@@ -37,6 +37,7 @@ type disk struct {
 	content
 	w     *world
 	queue []write
+	spare []write // memory to use again
 	busy  bool
 	group int // how many of the queue share the sync under way
 	life  int // of the process that writes
@@ -55,7 +56,7 @@ type write struct {
 	// early says that it was acknowledged before it is durable (PlantAckBeforeSync);
 	// before is what was on the disk then.
 	early  bool
-	before content
+	before *content
 }
 
 // lazy reports whether an append need not be durable, and nobody waits for it: most
@@ -77,7 +78,8 @@ func founded(w *world, first snapshot) *disk {
 func (d *disk) put(x write) {
 	snaps := x.snap != nil || slices.ContainsFunc(d.queue, func(q write) bool { return q.snap != nil })
 	if d.w.opt.Plant == PlantAckBeforeSync && !snaps {
-		x.early, x.before = true, d.content
+		before := d.content
+		x.early, x.before = true, &before
 		d.write(&x)
 		x.done()
 		x.done = func() {}
@@ -125,14 +127,16 @@ func (d *disk) finish(at Time, life int) {
 			return
 		}
 		group := d.queue[:d.group:d.group]
-		d.queue = d.queue[d.group:]
-		d.busy = false
+		d.queue = append(d.spare, d.queue[d.group:]...)
+		d.spare, d.busy = nil, false
 		for i := range group {
 			if !group[i].early {
 				d.write(&group[i])
 			}
 			group[i].done()
 		}
+		clear(group)
+		d.spare = group[:0]
 		d.next()
 	})
 }
@@ -242,7 +246,7 @@ func (d *disk) crash() {
 	d.life++
 	d.busy = false
 	if len(d.queue) > 0 && d.queue[0].early {
-		d.content = d.queue[0].before
+		d.content = *d.queue[0].before
 		d.w.cover["crash after an early acknowledgement"]++
 	}
 	for i := range d.queue {

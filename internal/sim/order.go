@@ -44,7 +44,7 @@ func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
 		switch {
 		case s.op == nil:
 			x.place, x.sub, ok = f.endOf(s)
-		case s.op.Kind != OpCommand || operators(s.op.Command):
+		case s.reads():
 			o.free = append(o.free, x)
 			continue
 		default:
@@ -107,13 +107,11 @@ func (o *ordering) bound() int64 {
 	return o.byEnd[0].Return
 }
 
-// take takes a step if the model does.
+// take takes a step if the model does. If it refuses one that changes something, that
+// is the end.
 func (o *ordering) take(x *placed) bool {
-	next, ok := x.Input.(*step).take(o.m)
-	if ok {
-		o.m, x.taken = next, true
-	}
-	return ok
+	x.taken = x.Input.(*step).takeIn(o.m)
+	return x.taken
 }
 
 // takeFree takes all steps that change nothing and fit in here. It takes nothing

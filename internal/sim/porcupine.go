@@ -151,31 +151,19 @@ func storeModel() porcupine.Model {
 
 // take tries a step in a state. The state is not changed.
 func (s *step) take(m *model) (*model, bool) {
-	if s.op == nil {
-		i, ok := m.lease(s.expire)
-		if !ok || m.leases[i].token != s.token || s.far(m) {
-			return m, false
-		}
-		next, r := m.clone(), modelResult{}
-		next.end(&r, s.expire)
-		return next, next.revision == s.revision
+	if s.reads() {
+		return m, s.takeIn(m)
 	}
-	switch s.op.Kind {
-	case OpCommand:
-		return s.takeCommand(m)
-	case OpRange:
-		got := s.op.Answer.Range
-		c := s.op.Request.Range
-		want := wanted(m.scan(c.Key, c.End), &c.Options)
-		return m, got.Revision == m.revision && differsRange(got.KVs, want) == ""
-	case OpRenew:
-		if s.op.Err != nil {
-			return m, !errors.Is(s.op.Err, lease.ErrNotFound) || !m.alive(s.op.Lease)
-		}
-		return m, m.alive(s.op.Lease)
-	default:
-		return m, m.alive(s.op.Lease) == s.op.Found
+	if s.far(m) {
+		return m, false
 	}
+	next := m.clone()
+	return next, s.takeIn(next)
+}
+
+// reads reports whether the step changes nothing that the search knows of.
+func (s *step) reads() bool {
+	return s.op != nil && (s.op.Kind != OpCommand || operators(s.op.Command))
 }
 
 // far reports whether the revision after the step is not one that it could lead to
@@ -184,21 +172,49 @@ func (s *step) far(m *model) bool {
 	return s.revision != m.revision && s.revision != m.revision+1
 }
 
-func (s *step) takeCommand(m *model) (*model, bool) {
+// takeIn takes a step in a state, which it changes. The state is of no use any more if
+// one that changes something is refused.
+func (s *step) takeIn(m *model) bool {
+	if s.op == nil {
+		i, ok := m.lease(s.expire)
+		if !ok || m.leases[i].token != s.token {
+			return false
+		}
+		var r modelResult
+		m.end(&r, s.expire)
+		return m.revision == s.revision
+	}
+	switch s.op.Kind {
+	case OpCommand:
+		return s.command(m)
+	case OpRange:
+		got := s.op.Answer.Range
+		if got.Revision != m.revision {
+			return false
+		}
+		c := s.op.Request.Range
+		return differsRange(got.KVs, wanted(m.scan(c.Key, c.End), &c.Options)) == ""
+	case OpRenew:
+		if s.op.Err != nil {
+			return !errors.Is(s.op.Err, lease.ErrNotFound) || !m.alive(s.op.Lease)
+		}
+		return m.alive(s.op.Lease)
+	default:
+		return m.alive(s.op.Lease) == s.op.Found
+	}
+}
+
+func (s *step) command(m *model) bool {
 	if operators(s.op.Command) {
-		return m, true
+		return true
 	}
-	if s.far(m) {
-		return m, false
-	}
-	next := m.clone()
-	r := next.apply(0, s.op.Command)
+	r := m.apply(0, s.op.Command)
 	if !s.answered {
-		return next, s.revision == r.revision && (r.lease == nil || r.lease.token == s.token)
+		return s.revision == r.revision && (r.lease == nil || r.lease.token == s.token)
 	}
 	if _, grant := s.op.Command.(*fsm.Grant); grant && r.lease != nil {
 		info, ok := s.op.Fsm.Value.(*lease.Info)
-		return next, ok && info.Token == r.lease.token && s.op.Fsm.Revision == r.revision
+		return ok && info.Token == r.lease.token && s.op.Fsm.Revision == r.revision
 	}
-	return next, differs(&s.op.Fsm, &r) == ""
+	return differs(&s.op.Fsm, &r) == ""
 }
