@@ -16,6 +16,7 @@ type nemesis struct {
 	active   []active
 	operator *client // who changes the membership
 	orders   []errand
+	callers  []func() // of clients that wait to be called
 }
 
 // active is a fault that goes on until heal is called.
@@ -61,6 +62,7 @@ func (n *nemesis) start(w *world) {
 	n.operator = &client{w: w, id: len(w.clients), clock: w.clock(), at: 1}
 	w.clients = append(w.clients, n.operator)
 	n.operator.spawn((*thread).operate)
+	w.enlist()
 	if w.p.Faults == 0 {
 		n.calm = true
 		w.h.Healthy = append(w.h.Healthy, Stretch{0, Never})
@@ -69,6 +71,7 @@ func (n *nemesis) start(w *world) {
 	n.next()
 	n.deposeOften()
 	n.dozeLast()
+	n.conspire()
 	w.at(w.end-w.p.Calm, n.heal)
 }
 

@@ -168,6 +168,7 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 			return
 		}
 		cover["checkpointed lease renewed"]++
+		o.w.nemesis.ambush(out.Member)
 		if late {
 			cover["clearing entry in flight at a leader change"]++
 		}

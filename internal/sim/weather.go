@@ -18,6 +18,8 @@ type Weather struct {
 	// Doze is for how long all machines sleep at the end of the faults, as those of one host do
 	// (T10). 0 for not at all.
 	Doze Time
+	// Plot has leaders that are replaced and do not know it, and clients that turn to them.
+	Plot Plot
 }
 
 // weather draws one for a profile, and fits that to it.

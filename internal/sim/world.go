@@ -80,6 +80,7 @@ func newWorld(o Options) *world {
 		w.p = *o.Profile
 	} else {
 		w.p = w.draw()
+		w.plan()
 	}
 	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
 	w.h.InBound = w.p.RealDrift <= w.p.Drift
@@ -104,6 +105,9 @@ func (w *world) at(t Time, run func()) {
 }
 
 func (w *world) after(d Time, run func()) { w.at(w.now+d, run) }
+
+// source returns one of its own for something that is drawn in part of the runs.
+func (w *world) source(what uint64) *rand.Rand { return rand.New(rand.NewPCG(w.opt.Seed, what)) }
 
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
