@@ -119,7 +119,7 @@ func (f *facts) earliest(l *life) Time {
 	least, _ := f.span(l.ttl)
 	at := l.from + least
 	for _, op := range f.renewals[l.id] {
-		if op.Outcome == Done && op.Err == nil && l.has(op) {
+		if op.Outcome == Done && op.Err == nil && f.certain(l, op) {
 			at = max(at, op.Start+least)
 		}
 	}
