@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 const (
@@ -61,7 +63,7 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 	t.Helper()
 	for _, d := range list {
 		var last time.Duration // when the key was last asked for and there
-		eventually(t, d.key+" is gone", func() error {
+		harness.Eventually(t, d.key+" is gone", func() error {
 			for _, m := range c.members {
 				if m.Ended() {
 					continue

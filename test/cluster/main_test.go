@@ -2,13 +2,12 @@ package cluster
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
 
-	"leasehold.dev/test/process"
+	"leasehold.dev/test/harness"
 )
 
 var (
@@ -22,29 +21,10 @@ var (
 
 // server is what is tested. It is built when the first test asks for it, so that
 // the tests of the checkers need none.
-var server process.Binary
+var server harness.Binary
 
 // TestMain removes what the tests share.
-func TestMain(m *testing.M) {
-	flag.Var(&server, "server", "`binary` to test (default: built now)")
-	flag.Parse()
-	code := m.Run()
-	if err := server.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, "cluster:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// binary returns the path of what is tested.
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := server.Path()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
 
 // servers skips a test that starts processes when only the quick ones are asked
 // for.
@@ -67,26 +47,7 @@ func choices(t *testing.T) *rand.Rand {
 }
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 30 * time.Second
-
-// eventually tries f until it returns nil, and fails with its last error.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	timeout := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
-		}
-	}
-}
+const patience = harness.Patience
 
 // start is when the tests began. All instants are counted from it by the
 // monotonic clock, which holders and checkers share: they are one process.

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
 )
 
@@ -62,10 +63,10 @@ func (m *member) configure(cluster, state, token string) {
 // launch starts the process and does not wait for anything.
 func (m *member) launch() {
 	m.t.Helper()
-	cmd := exec.Command(binary(m.t), m.args...)
+	cmd := exec.Command(server.Path(m.t), m.args...)
 	if m.ns != "" {
 		// ip replaces itself by the program, so the process id is the member's.
-		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, binary(m.t)}, m.args...)...)
+		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, server.Path(m.t)}, m.args...)...)
 	}
 	p, err := process.Start(cmd, m.log, fmt.Sprintf("--- launched at %v", now()))
 	if err != nil {
@@ -77,7 +78,7 @@ func (m *member) launch() {
 // serves waits until a linearizable read through the member succeeds.
 func (m *member) serves() {
 	m.t.Helper()
-	eventually(m.t, m.name+" serves", func() error {
+	harness.Eventually(m.t, m.name+" serves", func() error {
 		if m.Ended() {
 			m.t.Fatalf("%s ended at its start: %v\n%s", m.name, m.Wait(), m.Tail())
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 // smallDisk mounts a file system of so many bytes for the time of the test.
@@ -157,7 +159,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "writes go on once there is room", w.put)
+	harness.Eventually(t, "writes go on once there is room", w.put)
 	if _, err := c.KeepAliveOnce(t.Context(), lease.ID); err != nil {
 		t.Errorf("the lease after it all: %v", err)
 	}
@@ -221,7 +223,7 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.launch()
 	served := false
 	c := http.Client{Timeout: time.Second}
-	eventually(m.t, "it serves, or ends with a reason", func() error {
+	harness.Eventually(m.t, "it serves, or ends with a reason", func() error {
 		select {
 		case <-m.Done():
 			return nil
@@ -253,5 +255,5 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 		w.check(m.client())
 	}
 	w.c = m.client()
-	eventually(m.t, "writes go on after the restart", w.put)
+	harness.Eventually(m.t, "writes go on after the restart", w.put)
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
 )
 
@@ -27,29 +27,10 @@ var (
 )
 
 // server is what is tested.
-var server process.Binary
+var server harness.Binary
 
 // TestMain removes what the tests share.
-func TestMain(m *testing.M) {
-	flag.Var(&server, "server", "`binary` to test (default: built now)")
-	flag.Parse()
-	code := m.Run()
-	if err := server.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// binary returns the path of what is tested.
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := server.Path()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
 
 // ours skips a test when the binary is somebody else's.
 func ours(t *testing.T) {
@@ -60,7 +41,7 @@ func ours(t *testing.T) {
 }
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 30 * time.Second
+const patience = harness.Patience
 
 // A member is a server process and what it keeps.
 type member struct {
@@ -106,7 +87,7 @@ func startMember(t *testing.T, extra ...string) *member {
 // launch starts the process and does not wait for anything.
 func (m *member) launch() {
 	m.t.Helper()
-	p, err := process.Start(exec.Command(binary(m.t), m.args...), m.log, "")
+	p, err := process.Start(exec.Command(server.Path(m.t), m.args...), m.log, "")
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -118,7 +99,7 @@ func (m *member) start() {
 	m.t.Helper()
 	m.launch()
 	c := http.Client{Timeout: time.Second}
-	eventually(m.t, "the member serves", func() error {
+	harness.Eventually(m.t, "the member serves", func() error {
 		if m.Ended() {
 			m.t.Fatalf("the member ended at its start: %v\n%s", m.Wait(), m.Tail())
 		}
@@ -179,25 +160,6 @@ func (m *member) client() *clientv3.Client {
 	}
 	m.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
 	return c
-}
-
-// eventually tries f until it returns nil, and fails with its last error.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	timeout := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
-		}
-	}
 }
 
 // receive takes a value from a channel, within reason.

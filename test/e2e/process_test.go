@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			args := append(strings.Fields(*serveFlag), c.args...)
-			cmd := exec.CommandContext(ctx, binary(t), args...)
+			cmd := exec.CommandContext(ctx, server.Path(t), args...)
 			cmd.Dir = t.TempDir() // a default data directory must not end up in the sources
 			out, err := cmd.CombinedOutput()
 			if err == nil || ctx.Err() != nil {
@@ -139,7 +139,7 @@ func TestRefusals(t *testing.T) {
 // TestVersion: scripts that look for etcd's version find it.
 func TestVersion(t *testing.T) {
 	args := append(strings.Fields(*serveFlag), "--version")
-	out, err := exec.CommandContext(t.Context(), binary(t), args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), server.Path(t), args...).CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?m)^etcd Version: 3\.7\.\d+`).Match(out) {
 		t.Errorf("--version: %v\n%s", err, out)
 	}

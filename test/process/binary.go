@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 )
 
 // Build makes a leasehold binary in dir, from the module that the working
@@ -45,51 +44,4 @@ func DependOnSources() error {
 		}
 		return err
 	})
-}
-
-// Binary is the server that tests run: the one that a flag names, else our own,
-// built when it is first asked for. The zero value is ready; it is a flag.Value.
-type Binary struct {
-	given string
-
-	once sync.Once
-	dir  string // of what was built
-	path string
-	err  error
-}
-
-// Set implements flag.Value.
-func (b *Binary) Set(path string) error {
-	b.given = path
-	return nil
-}
-
-// String implements flag.Value.
-func (b *Binary) String() string { return b.given }
-
-// Path returns the path of the binary.
-func (b *Binary) Path() (string, error) {
-	if b.given != "" {
-		return b.given, nil
-	}
-	b.once.Do(func() { b.path, b.err = b.build() })
-	return b.path, b.err
-}
-
-func (b *Binary) build() (path string, err error) {
-	if b.dir, err = os.MkdirTemp("", "leasehold-test-"); err != nil {
-		return "", err
-	}
-	if err := DependOnSources(); err != nil {
-		return "", err
-	}
-	return Build(context.Background(), b.dir)
-}
-
-// Remove removes what was built. Nothing may ask for the path any more.
-func (b *Binary) Remove() error {
-	if b.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(b.dir)
 }

@@ -110,18 +110,8 @@ func TestMustFreeAddr(t *testing.T) {
 	_ = l.Close()
 }
 
-// A binary that was named is not built, nor removed.
-func TestBinaryGiven(t *testing.T) {
-	var b Binary
-	if err := b.Set("/somewhere"); err != nil || b.String() != "/somewhere" {
-		t.Errorf("%q, %v", b.String(), err)
-	}
-	if path, err := b.Path(); err != nil || path != "/somewhere" {
-		t.Errorf("%q, %v", path, err)
-	}
-	if err := b.Remove(); err != nil {
-		t.Error(err)
-	}
+// What go test must see is found from the directory of a package.
+func TestDependOnSources(t *testing.T) {
 	if err := DependOnSources(); err != nil {
 		t.Error(err)
 	}
