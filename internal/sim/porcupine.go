@@ -44,16 +44,21 @@ func (f *facts) checkLinearizable() {
 	if len(history) == 0 {
 		return
 	}
-	f.report.Searched++
-	if !searched(f.h.Seed) {
-		if o, ok := f.newOrder(history); ok && o.explains() {
+	limit := time.Duration(f.l.Search) * time.Millisecond
+	explained := false
+	if o, ok := f.newOrder(history); ok && o.explains() {
+		f.report.Explained++
+		if !searched(f.h.Seed) {
 			return
 		}
+		explained, limit = true, limit/8
 	}
-	limit := time.Duration(f.l.Search) * time.Millisecond
+	f.report.Searched++
 	switch porcupine.CheckOperationsTimeout(storeModel(), history, limit) {
 	case porcupine.Unknown:
-		f.report.Undecided++
+		if !explained {
+			f.report.Undecided++
+		}
 	case porcupine.Illegal:
 		f.violate(f.h.End, "S1", "no order of the %d operations explains their answers", len(history))
 	}
