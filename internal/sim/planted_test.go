@@ -31,8 +31,10 @@ const huntSeeds = 1000
 // must say. A panic of any other fault, or with another text, is not a find: it may
 // be the hunt that is broken.
 var panics = map[string]string{
-	"acknowledge before sync":         "Was the raft log corrupted, truncated, or lost?",
-	"snapshot restore rewinds tokens": "lease: corrupt state: last token",
+	"acknowledge before sync":               "Was the raft log corrupted, truncated, or lost?",
+	"snapshot restore rewinds tokens":       "lease: corrupt state: last token",
+	"entries applied again after a restart": "is out of range [prevApplied(",
+	"a batch splits a revision":             "watch: history does not move on",
 }
 
 // found is what a hunt brought home.
