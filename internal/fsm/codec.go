@@ -2,11 +2,21 @@ package fsm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
+
+// ErrCorrupt means that bytes from the log or a snapshot do not decode.
+var ErrCorrupt = errors.New("fsm: corrupt encoding")
+
+// decoder takes commands and what is in them.
+type decoder struct{ encoding.Decoder }
+
+func newDecoder(b []byte) *decoder { return &decoder{encoding.NewDecoder(b, ErrCorrupt)} }
 
 // logVersion is the version of the encoding of log entries, their first byte.
 // Version 1 had no origins, and is still read.
@@ -53,17 +63,17 @@ func AppendOrigin(b []byte, o Origin, n int) []byte {
 
 // DecodeEntry decodes a log entry. It keeps no part of data.
 func DecodeEntry(data []byte) ([]Group, error) {
-	d := &decoder{b: data}
-	if v := d.byte(); d.err == nil && (v == 0 || v > logVersion) {
+	d := newDecoder(data)
+	if v := d.Byte(); d.Err() == nil && (v == 0 || v > logVersion) {
 		return nil, fmt.Errorf("%w: log entry of version %d, this release reads up to %d",
 			ErrCorrupt, v, logVersion)
 	}
 	var groups []Group
-	for len(d.b) > 0 {
+	for d.Len() > 0 {
 		groups = append(groups, d.group())
 	}
-	if d.err != nil {
-		return nil, d.err
+	if err := d.Err(); err != nil {
+		return nil, err
 	}
 	return groups, nil
 }
@@ -71,15 +81,15 @@ func DecodeEntry(data []byte) ([]Group, error) {
 // group decodes commands up to where the origin changes.
 func (d *decoder) group() Group {
 	var g Group
-	if d.b[0] != originMark {
-		for len(d.b) > 0 && d.b[0] != originMark {
+	if d.Peek() != originMark {
+		for d.Len() > 0 && d.Peek() != originMark {
 			g.Commands = append(g.Commands, d.command())
 		}
 		return g
 	}
-	d.byte()
-	g.Origin = Origin{Member: d.uint64(), Seq: d.uint64()}
-	n := d.count()
+	d.Byte()
+	g.Origin = Origin{Member: d.Uint64(), Seq: d.Uint64()}
+	n := d.Count()
 	g.Commands = make([]Command, 0, n)
 	for range n {
 		g.Commands = append(g.Commands, d.command())
@@ -90,15 +100,15 @@ func (d *decoder) group() Group {
 // DecodeCommands decodes n commands, one AppendCommand after another, of which
 // nothing is known yet: they came from outside. It keeps no part of data.
 func DecodeCommands(data []byte, n int) ([]Command, error) {
-	d := &decoder{b: data}
+	d := newDecoder(data)
 	var commands []Command
 	for range n {
-		if commands = append(commands, d.command()); d.err != nil {
-			return nil, d.err
+		if commands = append(commands, d.command()); d.Err() != nil {
+			break
 		}
 	}
-	if len(d.b) > 0 {
-		return nil, fmt.Errorf("%w: bytes follow %d commands", ErrCorrupt, n)
+	if err := d.End(); err != nil {
+		return nil, err
 	}
 	return commands, nil
 }
@@ -129,7 +139,7 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *ChangeTTL:
 		return binary.AppendVarint(appendToken(b, c.ID, c.Token), int64(c.TTL))
 	case *HandOver:
-		b = appendString(appendToken(b, c.ID, c.Token), c.Owner)
+		b = encoding.AppendBytes(appendToken(b, c.ID, c.Token), c.Owner)
 		return append(b, c.Secret[:]...)
 	case *Resume:
 		return append(binary.AppendVarint(b, int64(c.ID)), c.Secret[:]...)
@@ -138,7 +148,7 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *Checkpoint:
 		return appendCheckpoint(b, c, k == kindCheckpointMore)
 	case *SetAlarm:
-		b = appendBools(b, c.Off)
+		b = encoding.AppendBools(b, c.Off)
 		b = binary.AppendUvarint(b, c.Alarm.Member)
 		return append(b, byte(c.Alarm.Kind))
 	case *SetMember:
@@ -155,7 +165,7 @@ func AppendCommand(b []byte, c Command) []byte {
 }
 
 func (d *decoder) command() Command {
-	switch k := kind(d.byte()); k {
+	switch k := kind(d.Byte()); k {
 	case kindPut:
 		return d.put()
 	case kindDeleteRange:
@@ -163,26 +173,26 @@ func (d *decoder) command() Command {
 	case kindTxn:
 		return d.txn(0)
 	case kindCompact:
-		return &Compact{Revision: d.varint()}
+		return &Compact{Revision: d.Varint()}
 	case kindGrant:
 		return &Grant{Terms: d.terms()}
 	case kindRevoke:
-		return &Revoke{ID: lease.ID(d.varint())}
+		return &Revoke{ID: lease.ID(d.Varint())}
 	case kindExpire:
 		return d.expire()
 	case kindCheckpoint, kindCheckpointMore:
 		return d.checkpoint(k == kindCheckpointMore)
 	case kindSetAlarm:
-		off := d.byte()&1 != 0
-		return &SetAlarm{Off: off, Alarm: Alarm{Member: d.uvarint(), Kind: AlarmKind(d.byte())}}
+		off := d.Byte()&1 != 0
+		return &SetAlarm{Off: off, Alarm: Alarm{Member: d.Uvarint(), Kind: AlarmKind(d.Byte())}}
 	case kindSetMember:
 		return &SetMember{Member: d.member()}
 	case kindAddMember:
 		return &AddMember{Member: d.member()}
 	case kindRemoveMember:
-		return &RemoveMember{ID: d.uvarint()}
+		return &RemoveMember{ID: d.Uvarint()}
 	case kindPromoteMember:
-		return &PromoteMember{ID: d.uvarint()}
+		return &PromoteMember{ID: d.Uvarint()}
 	default:
 		return d.later(k)
 	}
@@ -198,51 +208,51 @@ func (d *decoder) later(k kind) Command {
 	case kindChangeTTL:
 		c := &ChangeTTL{}
 		c.ID, c.Token = d.token()
-		c.TTL = lease.TTL(d.varint())
+		c.TTL = lease.TTL(d.Varint())
 		return c
 	case kindHandOver:
 		c := &HandOver{}
 		c.ID, c.Token = d.token()
-		c.Owner, c.Secret = d.string(), d.secret()
+		c.Owner, c.Secret = d.Text(), d.secret()
 		return c
 	case kindResume:
-		return &Resume{ID: lease.ID(d.varint()), Secret: d.secret()}
+		return &Resume{ID: lease.ID(d.Varint()), Secret: d.secret()}
 	default:
-		d.fail(fmt.Sprintf("command of unknown kind %d", k))
+		d.Fail(fmt.Sprintf("command of unknown kind %d", k))
 		return nil
 	}
 }
 
 func appendPut(b []byte, c *Put) []byte {
-	b = appendBools(b, c.PrevKV, c.IgnoreValue, c.IgnoreLease)
-	b = appendString(b, c.Key)
-	b = appendBytes(b, c.Value)
+	b = encoding.AppendBools(b, c.PrevKV, c.IgnoreValue, c.IgnoreLease)
+	b = encoding.AppendBytes(b, c.Key)
+	b = encoding.AppendBytes(b, c.Value)
 	return binary.AppendVarint(b, int64(c.Lease))
 }
 
 func (d *decoder) put() *Put {
-	f := d.byte()
+	f := d.Byte()
 	return &Put{
 		PrevKV: f&1 != 0, IgnoreValue: f&2 != 0, IgnoreLease: f&4 != 0,
-		Key: d.string(), Value: d.bytes(), Lease: lease.ID(d.varint()),
+		Key: d.Text(), Value: d.Bytes(), Lease: lease.ID(d.Varint()),
 	}
 }
 
 func appendDelete(b []byte, c *DeleteRange) []byte {
-	b = appendBools(b, c.PrevKV)
-	return appendString(appendString(b, c.Key), c.End)
+	b = encoding.AppendBools(b, c.PrevKV)
+	return encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
 }
 
 func (d *decoder) deleteRange() *DeleteRange {
-	f := d.byte()
-	return &DeleteRange{PrevKV: f&1 != 0, Key: d.string(), End: d.string()}
+	f := d.Byte()
+	return &DeleteRange{PrevKV: f&1 != 0, Key: d.Text(), End: d.Text()}
 }
 
 func appendRange(b []byte, c *Range) []byte {
 	o := &c.Options
-	b = appendBools(b, o.Descend, o.CountOnly)
+	b = encoding.AppendBools(b, o.Descend, o.CountOnly)
 	b = append(b, byte(o.SortBy))
-	b = appendString(appendString(b, c.Key), c.End)
+	b = encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
 	for _, v := range [...]int64{
 		o.Revision, o.Limit, o.MinModRevision, o.MaxModRevision,
 		o.MinCreateRevision, o.MaxCreateRevision,
@@ -253,16 +263,16 @@ func appendRange(b []byte, c *Range) []byte {
 }
 
 func (d *decoder) rangeOp() *Range {
-	f := d.byte()
+	f := d.Byte()
 	r := &Range{Options: mvcc.RangeOptions{Descend: f&1 != 0, CountOnly: f&2 != 0}}
 	o := &r.Options
-	o.SortBy = mvcc.SortBy(d.byte())
-	r.Key, r.End = d.string(), d.string()
+	o.SortBy = mvcc.SortBy(d.Byte())
+	r.Key, r.End = d.Text(), d.Text()
 	for _, v := range [...]*int64{
 		&o.Revision, &o.Limit, &o.MinModRevision, &o.MaxModRevision,
 		&o.MinCreateRevision, &o.MaxCreateRevision,
 	} {
-		*v = d.varint()
+		*v = d.Varint()
 	}
 	return r
 }
@@ -272,27 +282,24 @@ func appendToken(b []byte, id lease.ID, t lease.Token) []byte {
 }
 
 func (d *decoder) token() (lease.ID, lease.Token) {
-	return lease.ID(d.varint()), lease.Token(d.uvarint())
+	return lease.ID(d.Varint()), lease.Token(d.Uvarint())
 }
 
 func (d *decoder) secret() (s lease.Secret) {
-	if len(d.b) < len(s) {
-		d.fail("secret")
-		return s
+	for i := 0; i < len(s); i += 8 {
+		binary.BigEndian.PutUint64(s[i:], d.Uint64())
 	}
-	n := copy(s[:], d.b)
-	d.b = d.b[n:]
 	return s
 }
 
 func appendRevoke(b []byte, c *Revoke) []byte {
-	return appendString(appendToken(b, c.ID, c.Token), c.By)
+	return encoding.AppendBytes(appendToken(b, c.ID, c.Token), c.By)
 }
 
 func (d *decoder) revoke() *Revoke {
 	c := &Revoke{}
 	c.ID, c.Token = d.token()
-	c.By = d.string()
+	c.By = d.Text()
 	return c
 }
 
@@ -304,7 +311,7 @@ func (d *decoder) grant() *Grant {
 
 // appendMore appends what appendTerms does not know.
 func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
-	b = appendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, delayed)
+	b = encoding.AppendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, delayed)
 	b = binary.AppendVarint(b, int64(t.LockDelay))
 	if t.Secret != (lease.Secret{}) {
 		b = append(b, t.Secret[:]...)
@@ -313,8 +320,8 @@ func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
 }
 
 func (d *decoder) more(t *lease.Terms) (delayed bool) {
-	f := d.byte()
-	t.KeepKeys, t.LockDelay = f&1 != 0, lease.TTL(d.varint())
+	f := d.Byte()
+	t.KeepKeys, t.LockDelay = f&1 != 0, lease.TTL(d.Varint())
 	if f&2 != 0 {
 		t.Secret = d.secret()
 	}
@@ -324,78 +331,77 @@ func (d *decoder) more(t *lease.Terms) (delayed bool) {
 func appendTerms(b []byte, t *lease.Terms) []byte {
 	b = binary.AppendVarint(b, int64(t.ID))
 	b = binary.AppendVarint(b, int64(t.TTL))
-	b = appendString(appendString(appendString(b, t.Name), t.Owner), t.RequestID)
-	return appendMap(b, t.Labels)
+	for _, s := range [...]string{t.Name, t.Owner, t.RequestID} {
+		b = encoding.AppendBytes(b, s)
+	}
+	return encoding.AppendMap(b, t.Labels)
 }
 
 func (d *decoder) terms() lease.Terms {
 	return lease.Terms{
-		ID: lease.ID(d.varint()), TTL: lease.TTL(d.varint()),
-		Name: d.string(), Owner: d.string(), RequestID: d.string(),
-		Labels: d.stringMap(),
+		ID: lease.ID(d.Varint()), TTL: lease.TTL(d.Varint()),
+		Name: d.Text(), Owner: d.Text(), RequestID: d.Text(),
+		Labels: d.Map(),
 	}
 }
 
 func appendExpire(b []byte, c *Expire) []byte {
 	b = binary.AppendUvarint(b, c.Term)
-	b = binary.AppendUvarint(b, uint64(len(c.Leases)))
-	for _, l := range c.Leases {
+	return encoding.AppendList(b, c.Leases, func(b []byte, l lease.Due) []byte {
 		b = binary.AppendVarint(b, int64(l.ID))
 		b = binary.AppendUvarint(b, uint64(l.Token))
-		b = binary.AppendUvarint(b, l.Stamp)
-	}
-	return b
+		return binary.AppendUvarint(b, l.Stamp)
+	})
 }
 
 func (d *decoder) expire() *Expire {
-	c := &Expire{Term: d.uvarint()}
-	c.Leases = make([]lease.Due, d.count())
-	for i := range c.Leases {
-		c.Leases[i] = lease.Due{
-			ID: lease.ID(d.varint()), Token: lease.Token(d.uvarint()), Stamp: d.uvarint(),
+	one := func() lease.Due {
+		return lease.Due{
+			ID: lease.ID(d.Varint()), Token: lease.Token(d.Uvarint()), Stamp: d.Uvarint(),
 		}
 	}
-	return c
+	return &Expire{Term: d.Uvarint(), Leases: encoding.List(&d.Decoder, one)}
 }
 
 func appendCheckpoint(b []byte, c *Checkpoint, stamped bool) []byte {
 	b = binary.AppendUvarint(b, c.Term)
-	b = binary.AppendUvarint(b, uint64(len(c.Leases)))
-	for _, l := range c.Leases {
+	return encoding.AppendList(b, c.Leases, func(b []byte, l lease.Checkpoint) []byte {
 		b = binary.AppendVarint(b, int64(l.ID))
 		b = binary.AppendUvarint(b, uint64(l.Token))
 		b = binary.AppendVarint(b, int64(l.Remaining))
 		if stamped {
 			b = binary.AppendUvarint(b, l.Stamp)
 		}
-	}
-	return b
+		return b
+	})
 }
 
 func (d *decoder) checkpoint(stamped bool) *Checkpoint {
-	c := &Checkpoint{Term: d.uvarint()}
-	c.Leases = make([]lease.Checkpoint, d.count())
-	for i := range c.Leases {
-		c.Leases[i] = lease.Checkpoint{
-			ID: lease.ID(d.varint()), Token: lease.Token(d.uvarint()),
-			Remaining: lease.TTL(d.varint()),
+	one := func() lease.Checkpoint {
+		c := lease.Checkpoint{
+			ID: lease.ID(d.Varint()), Token: lease.Token(d.Uvarint()),
+			Remaining: lease.TTL(d.Varint()),
 		}
 		if stamped {
-			c.Leases[i].Stamp = d.uvarint()
+			c.Stamp = d.Uvarint()
 		}
+		return c
 	}
-	return c
+	return &Checkpoint{Term: d.Uvarint(), Leases: encoding.List(&d.Decoder, one)}
 }
 
 func appendMember(b []byte, m Member) []byte {
 	b = binary.AppendUvarint(b, m.ID)
-	b = appendBools(b, m.Learner)
-	b = appendString(b, m.Name)
-	return appendStrings(appendStrings(b, m.PeerURLs), m.ClientURLs)
+	b = encoding.AppendBools(b, m.Learner)
+	b = encoding.AppendBytes(b, m.Name)
+	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
+	return encoding.AppendList(b, m.ClientURLs, encoding.AppendBytes[string])
 }
 
 func (d *decoder) member() Member {
-	m := Member{ID: d.uvarint(), Learner: d.byte()&1 != 0, Name: d.string()}
-	m.PeerURLs, m.ClientURLs = d.strings(), d.strings()
-	return m
+	return Member{
+		ID: d.Uvarint(), Learner: d.Byte()&1 != 0, Name: d.Text(),
+		PeerURLs:   encoding.List(&d.Decoder, d.Text),
+		ClientURLs: encoding.List(&d.Decoder, d.Text),
+	}
 }

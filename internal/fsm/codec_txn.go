@@ -1,50 +1,49 @@
 package fsm
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"leasehold.dev/internal/encoding"
+)
 
 func appendTxn(b []byte, c *Txn) []byte {
-	b = binary.AppendUvarint(b, uint64(len(c.Compare)))
-	for i := range c.Compare {
-		b = appendCompare(b, &c.Compare[i])
-	}
-	return appendOps(appendOps(b, c.Then), c.Else)
+	b = encoding.AppendList(b, c.Compare, appendCompare)
+	b = encoding.AppendList(b, c.Then, appendOp)
+	return encoding.AppendList(b, c.Else, appendOp)
 }
 
 func (d *decoder) txn(depth int) *Txn {
 	if depth > maxTxnDepth {
-		d.fail("transaction nested too deeply")
+		d.Fail("transaction nested too deeply")
 		return &Txn{}
 	}
-	t := &Txn{}
-	if n := d.count(); n > 0 {
-		t.Compare = make([]Compare, n)
-		for i := range t.Compare {
-			t.Compare[i] = d.compare()
-		}
+	op := func() Op { return d.op(depth) }
+	return &Txn{
+		Compare: encoding.List(&d.Decoder, d.compare),
+		Then:    encoding.List(&d.Decoder, op),
+		Else:    encoding.List(&d.Decoder, op),
 	}
-	t.Then, t.Else = d.ops(depth), d.ops(depth)
-	return t
 }
 
-func appendCompare(b []byte, c *Compare) []byte {
+func appendCompare(b []byte, c Compare) []byte {
 	b = append(b, byte(c.Target), byte(c.Relation))
-	b = appendString(appendString(b, c.Key), c.End)
+	b = encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
 	if c.Target == TargetValue {
-		return appendBytes(b, c.Value)
+		return encoding.AppendBytes(b, c.Value)
 	}
 	return binary.AppendVarint(b, c.Number)
 }
 
 func (d *decoder) compare() Compare {
-	c := Compare{Target: Target(d.byte()), Relation: Relation(d.byte())}
+	c := Compare{Target: Target(d.Byte()), Relation: Relation(d.Byte())}
 	if !c.Target.known() || c.Relation > NotEqual {
-		d.fail("compare")
+		d.Fail("compare")
 	}
-	c.Key, c.End = d.string(), d.string()
+	c.Key, c.End = d.Text(), d.Text()
 	if c.Target == TargetValue {
-		c.Value = d.bytes()
+		c.Value = d.Bytes()
 	} else {
-		c.Number = d.varint()
+		c.Number = d.Varint()
 	}
 	return c
 }
@@ -60,63 +59,49 @@ const (
 	opTouch
 )
 
-func appendOps(b []byte, ops []Op) []byte {
-	b = binary.AppendUvarint(b, uint64(len(ops)))
-	for i := range ops {
-		switch op := &ops[i]; {
-		case op.Put != nil:
-			b = appendPut(append(b, opPut), op.Put)
-		case op.Delete != nil:
-			b = appendDelete(append(b, opDelete), op.Delete)
-		case op.Range != nil:
-			b = appendRange(append(b, opRange), op.Range)
-		case op.Txn != nil:
-			b = appendTxn(append(b, opTxn), op.Txn)
-		case op.Grant != nil:
-			b = appendTerms(append(b, opGrant), &op.Grant.Terms)
-			b = appendMore(b, &op.Grant.Terms, false)
-		case op.Revoke != nil:
-			b = appendRevoke(append(b, opRevoke), op.Revoke)
-		case op.Touch != nil:
-			b = appendToken(append(b, opTouch), op.Touch.ID, op.Touch.Token)
-		default:
-			panic("fsm: empty operation in a transaction")
-		}
+func appendOp(b []byte, op Op) []byte {
+	switch {
+	case op.Put != nil:
+		return appendPut(append(b, opPut), op.Put)
+	case op.Delete != nil:
+		return appendDelete(append(b, opDelete), op.Delete)
+	case op.Range != nil:
+		return appendRange(append(b, opRange), op.Range)
+	case op.Txn != nil:
+		return appendTxn(append(b, opTxn), op.Txn)
+	case op.Grant != nil:
+		b = appendTerms(append(b, opGrant), &op.Grant.Terms)
+		return appendMore(b, &op.Grant.Terms, false)
+	case op.Revoke != nil:
+		return appendRevoke(append(b, opRevoke), op.Revoke)
+	case op.Touch != nil:
+		return appendToken(append(b, opTouch), op.Touch.ID, op.Touch.Token)
+	default:
+		panic("fsm: empty operation in a transaction")
 	}
-	return b
 }
 
-func (d *decoder) ops(depth int) []Op {
-	n := d.count()
-	if n == 0 {
-		return nil
+func (d *decoder) op(depth int) Op {
+	switch d.Byte() {
+	case opPut:
+		return Op{Put: d.put()}
+	case opDelete:
+		return Op{Delete: d.deleteRange()}
+	case opRange:
+		return Op{Range: d.rangeOp()}
+	case opTxn:
+		return Op{Txn: d.txn(depth + 1)}
+	case opGrant:
+		return Op{Grant: d.grant()}
+	case opRevoke:
+		return Op{Revoke: d.revoke()}
+	case opTouch:
+		id, token := d.token()
+		return Op{Touch: &Touch{ID: id, Token: token}}
+	default:
+		d.Fail("operation of unknown kind")
+		return Op{}
 	}
-	ops := make([]Op, n)
-	for i := range ops {
-		switch k := d.byte(); k {
-		case opPut:
-			ops[i].Put = d.put()
-		case opDelete:
-			ops[i].Delete = d.deleteRange()
-		case opRange:
-			ops[i].Range = d.rangeOp()
-		case opTxn:
-			ops[i].Txn = d.txn(depth + 1)
-		case opGrant:
-			ops[i].Grant = d.grant()
-		case opRevoke:
-			ops[i].Revoke = d.revoke()
-		case opTouch:
-			ops[i].Touch = &Touch{}
-			ops[i].Touch.ID, ops[i].Touch.Token = d.token()
-		default:
-			d.fail("operation of unknown kind")
-		}
-		if d.err != nil {
-			return nil
-		}
-	}
-	return ops
 }
 
 // Cost returns about how many bytes a command may add to the state.
