@@ -23,7 +23,7 @@ var house = [][]string{
 	{"internal/transport"},
 	{"internal/replica"},
 	{"internal/fsm"},
-	{"internal/directory"},
+	{"internal/directory", "internal/holder"},
 	{"lease", "internal/mvcc", "internal/watch"},
 	{"internal/wheel", "internal/storage"},
 	{"plan", "internal/listen"},
@@ -64,6 +64,7 @@ var pure = map[string][]string{
 	"internal/mvcc":      {"github.com/tidwall/btree"},
 	"internal/fsm":       nil,
 	"internal/directory": nil,
+	"internal/holder":    nil,
 	"plan":               nil,
 }
 
