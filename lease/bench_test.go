@@ -93,7 +93,7 @@ func BenchmarkRenew(b *testing.B) {
 				now++
 				l.Advance(now)
 			}
-			if _, err := l.Renew(ids[i%n]); err != nil {
+			if _, err := l.Renew(ids[i%n], 0); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -8,10 +8,10 @@ import (
 // These errors are facts about a lease. Test for them with [errors.Is].
 var (
 	// ErrNotFound means that the lease was never granted, has expired, or was
-	// revoked.
+	// revoked; or that it is another's now: the token, or the secret, is not its.
 	ErrNotFound = errors.New("lease: not found")
 
-	// ErrExists means that a live lease has the ID already.
+	// ErrExists means that a lease, live or delayed, has the ID already.
 	ErrExists = errors.New("lease: already exists")
 
 	// ErrBadID means an ID that is not above zero.
@@ -37,7 +37,7 @@ func (e *TTLError) Error() string {
 	return fmt.Sprintf("lease: ttl %d ms is not within %d and %d ms", e.Got, e.Min, e.Max)
 }
 
-// A NameError reports that a live lease holds the name asked for.
+// A NameError reports that a lease, live or delayed, holds the name asked for.
 type NameError struct {
 	Name   string
 	Holder Info

@@ -27,8 +27,8 @@ func Example() {
 		now, _ := l.Next() // a program would sleep until then
 		l.Advance(now)
 		for _, due := range l.Due(100) {
-			keys, ok := l.Expire(due)
-			fmt.Printf("at %d ms lease %d is gone (%v) with %v\n", now, due.ID, ok, keys)
+			ended, ok := l.Expire(due)
+			fmt.Printf("at %d ms lease %d is gone (%v) with %v\n", now, due.ID, ok, ended.Keys)
 		}
 		for _, c := range l.Silent(100) {
 			fmt.Printf("at %d ms lease %d is silent, %d ms remain\n", now, c.ID, c.Remaining)
@@ -51,16 +51,16 @@ func ExampleLessor_Renew() {
 	l.Grant(lease.Terms{ID: 1, TTL: 1000})
 
 	l.Advance(400)
-	renewal, err := l.Renew(1)
+	renewal, err := l.Renew(1, 0)
 	fmt.Println(renewal.TTL, err)
 
 	l.Advance(1401)
 	due := l.Due(100)
-	_, err = l.Renew(1)
+	_, err = l.Renew(1, 0)
 	fmt.Println(err)
 
 	l.Expire(due[0])
-	_, err = l.Renew(1)
+	_, err = l.Renew(1, 0)
 	fmt.Println(err)
 
 	// Output:

@@ -53,25 +53,52 @@ func (t *table) checkInvariants() error {
 			}
 			continue
 		}
+		if y := x.some(); y.outlived < 0 || y.lockDelay < 0 ||
+			y.outlived > 0 && (y.lockDelay == 0 || r.ttl != y.lockDelay) {
+			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
+		}
 		live++
 		if at, ok := t.index[r.id]; !ok || at != slot || free[slot] {
 			return fmt.Errorf("lease %d in slot %d is indexed at %d, %v", r.id, slot, at, ok)
 		}
 		if x != nil && x.name != "" {
 			named++
-			if at, ok := t.names[x.name]; !ok || at != slot {
+			if at, ok := t.names.find(x.name); !ok || at != slot {
 				return fmt.Errorf("name %q in slot %d is indexed at %d, %v", x.name, slot, at, ok)
 			}
 		}
 	}
-	if live != len(t.index) || named != len(t.names) {
+	if live != len(t.index) || named != t.names.len {
 		return fmt.Errorf("%d leases, %d names; indexed %d, %d",
-			live, named, len(t.index), len(t.names))
+			live, named, len(t.index), t.names.len)
+	}
+	if err := t.names.checkInvariants(t.epoch); err != nil {
+		return err
 	}
 	for _, p := range t.pages {
 		if p.epoch > t.epoch {
 			return fmt.Errorf("a page of epoch %d in a table of %d", p.epoch, t.epoch)
 		}
+	}
+	return nil
+}
+
+func (n *names) checkInvariants(epoch uint64) error {
+	before, count := "", 0
+	for _, p := range n.pages {
+		if len(p.entries) == 0 || len(p.entries) > maxNames || p.epoch > epoch {
+			return fmt.Errorf("a page of %d names, of epoch %d", len(p.entries), p.epoch)
+		}
+		for _, e := range p.entries {
+			if e.name <= before {
+				return fmt.Errorf("name %q after %q", e.name, before)
+			}
+			before = e.name
+			count++
+		}
+	}
+	if count != n.len {
+		return fmt.Errorf("%d names, counted %d", count, n.len)
 	}
 	return nil
 }
@@ -146,6 +173,8 @@ func (t *tracker) checkInvariants() error {
 			fail = "due without reason"
 		case k.state&isSilent != 0 && k.state&isPending != 0:
 			fail = "silent and pending"
+		case k.delayed != t.table.delayed(slot):
+			fail = "delayed, or not"
 		case k.state == 0 && r.remaining == 0 && k.quiet > t.now.after(t.cfg.silence(r.ttl)):
 			fail = "a renewal would bring silence forward"
 		}

@@ -108,16 +108,16 @@ func (a *attachments) detachAll(slot uint32) []string {
 }
 
 // Attach attaches a key to a lease; a key that is attached to another moves. It
-// returns ErrNotFound or a *KeyLimitError.
+// returns ErrNotFound, also for a delayed lease, or a *KeyLimitError.
 //
 // A lease whose end is decided takes keys still: the log orders the two, and
 // either the key goes with the lease or the lease is not found (T21).
 func (l *Lessor) Attach(id ID, key string) error {
-	slot, ok := l.table.index[id]
+	slot, ok := l.alive(id)
 	if !ok {
 		return ErrNotFound
 	}
-	if n, ok := l.keys.owner[key]; ok && l.keys.entries.at(n).slot == slot {
+	if l.keys.attachedTo(slot, key) {
 		return nil
 	}
 	if limit := l.cfg.MaxKeys; limit > 0 && int(l.keys.lists.get(slot).count) >= limit {
@@ -126,6 +126,26 @@ func (l *Lessor) Attach(id ID, key string) error {
 	l.keys.detach(key)
 	l.keys.attach(slot, key)
 	return nil
+}
+
+// Reattach attaches a key that was attached before a Recover. Other than Attach
+// it takes keys of delayed leases, and knows no limit: what was promised under
+// another limit is kept. It returns ErrNotFound.
+func (l *Lessor) Reattach(id ID, key string) error {
+	slot, ok := l.table.index[id]
+	if !ok {
+		return ErrNotFound
+	}
+	if !l.keys.attachedTo(slot, key) {
+		l.keys.detach(key)
+		l.keys.attach(slot, key)
+	}
+	return nil
+}
+
+func (a *attachments) attachedTo(slot uint32, key string) bool {
+	n, ok := a.owner[key]
+	return ok && a.entries.at(n).slot == slot
 }
 
 // Detach undoes Attach. A key that is not attached stays so.

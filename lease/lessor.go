@@ -31,7 +31,8 @@ func New(c Config) *Lessor {
 }
 
 // Grant creates a lease and, on a primary, starts its countdown. It returns
-// ErrBadID, a *TTLError, ErrExists, or a *NameError.
+// ErrBadID, a *TTLError (also for a bad lock delay), ErrExists, or a *NameError.
+// A delayed lease keeps its ID and its name from others.
 //
 // A repeated request (a live lease of that ID or name has the same RequestID
 // and Owner) returns the lease that the first one created, whose countdown goes
@@ -40,8 +41,11 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	if t.ID <= 0 {
 		return Info{}, ErrBadID
 	}
-	if t.TTL < l.cfg.MinTTL || t.TTL > l.cfg.MaxTTL {
-		return Info{}, &TTLError{Got: t.TTL, Min: l.cfg.MinTTL, Max: l.cfg.MaxTTL}
+	if err := l.checkTTL(t.TTL); err != nil {
+		return Info{}, err
+	}
+	if t.LockDelay < 0 || t.LockDelay > l.cfg.MaxTTL {
+		return Info{}, &TTLError{Got: t.LockDelay, Max: l.cfg.MaxTTL}
 	}
 	if slot, ok := l.table.index[t.ID]; ok {
 		if held := l.table.info(slot); t.repeats(&held) {
@@ -49,7 +53,7 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 		}
 		return Info{}, ErrExists
 	}
-	if slot, ok := l.table.names[t.Name]; ok {
+	if slot, ok := l.table.names.find(t.Name); ok {
 		holder := l.table.info(slot)
 		if t.repeats(&holder) {
 			return holder, nil
@@ -63,8 +67,18 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	return l.table.info(slot), nil
 }
 
+func (l *Lessor) checkTTL(ttl TTL) error {
+	if ttl < l.cfg.MinTTL || ttl > l.cfg.MaxTTL {
+		return &TTLError{Got: ttl, Min: l.cfg.MinTTL, Max: l.cfg.MaxTTL}
+	}
+	return nil
+}
+
 // repeats says whether t is the request that created the lease held.
 func (t *Terms) repeats(held *Info) bool {
+	if held.Delayed {
+		return false // it is over
+	}
 	return t.RequestID != "" && t.RequestID == held.RequestID && t.Owner == held.Owner &&
 		t.Name == held.Name
 }
@@ -78,75 +92,128 @@ func (l *Lessor) nextToken() Token {
 	return l.lastToken
 }
 
-// Revoke ends a lease and returns the keys that were attached to it, sorted.
-// It returns ErrNotFound.
-func (l *Lessor) Revoke(id ID) ([]string, error) {
+// Revoke ends a lease at once, delayed or not, and its keys with it. It returns
+// ErrNotFound.
+func (l *Lessor) Revoke(id ID) (Ended, error) {
 	slot, ok := l.table.index[id]
 	if !ok {
-		return nil, ErrNotFound
+		return Ended{}, ErrNotFound
 	}
 	return l.end(slot), nil
 }
 
-// Expire ends a lease as Due decided, and returns the keys that were attached
-// to it, sorted. It does nothing, and returns ok=false, if the lease is not the
-// one that was decided about: gone, granted again (T28), or changed since. On a
-// primary a lease that has changed is then alive again.
-func (l *Lessor) Expire(d Due) (keys []string, ok bool) {
+// Expire ends a lease as Due decided. It does nothing, and returns ok=false, if
+// the lease is not the one that was decided about: gone, granted again (T28), or
+// changed since. On a primary a lease that has changed is then alive again.
+//
+// A lease with a lock delay is only over, then: it is Delayed, and a second
+// Expire, decided after the delay, ends it.
+func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	slot, ok := l.table.index[d.ID]
 	if !ok {
-		return nil, false
+		return Ended{}, false
 	}
 	r := l.table.record(slot)
 	if r.token != d.Token {
 		// Another life of the ID. If its end has been decided too, that is
 		// another decision, whose outcome is still open.
-		return nil, false
+		return Ended{}, false
 	}
 	if r.stamp != d.Stamp {
 		if l.tracker != nil {
 			l.tracker.reinstate(slot, isExpiring)
 		}
-		return nil, false
+		return Ended{}, false
 	}
-	return l.end(slot), true
+	x := l.table.extra(slot).some()
+	if x.lockDelay > 0 && x.outlived == 0 {
+		return l.delay(slot), true
+	}
+	e := l.end(slot)
+	e.Keep = x.keepKeys
+	return e, true
+}
+
+// delay begins the lock delay of a lease that has expired. It runs like the TTL
+// of another lease, of which nobody can do anything but revoke it.
+func (l *Lessor) delay(slot uint32) Ended {
+	x, r := l.table.amend(slot), l.table.change(slot)
+	y := x.some()
+	y.outlived, r.ttl = r.ttl, y.lockDelay
+	x.setRare(y)
+	l.anew(slot)
+	if l.tracker != nil {
+		l.tracker.restart(slot, true)
+	}
+	return Ended{Info: l.table.info(slot)}
+}
+
+// anew is what every replicated change that lets a lease's time run anew has in
+// common: a checkpoint, and a decision that is under way, are void.
+func (l *Lessor) anew(slot uint32) {
+	r := l.table.change(slot)
+	r.stamp++
+	r.remaining = 0
+	l.countdown.clear(slot)
 }
 
 // end removes a lease with its keys in one step (T5).
-func (l *Lessor) end(slot uint32) []string {
+func (l *Lessor) end(slot uint32) Ended {
+	e := Ended{Info: l.table.info(slot), Keys: l.keys.detachAll(slot), Gone: true}
 	if l.tracker != nil {
 		l.tracker.forget(slot)
 	}
 	l.countdown.clear(slot)
 	l.table.remove(slot)
-	return l.keys.detachAll(slot)
+	return e
+}
+
+// alive finds a lease that is not delayed.
+func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
+	slot, ok = l.table.index[id]
+	return slot, ok && !l.table.delayed(slot)
 }
 
 // Checkpoint sets or clears the checkpoints of leases, and skips those that are
-// not there or have another token. A set one starts this member's own
-// countdown at its current instant.
+// not there or have another token, and to set one those that have changed since
+// they were found silent. A set one starts this member's own countdown at its
+// current instant.
 func (l *Lessor) Checkpoint(list []Checkpoint) {
-	for _, c := range list {
-		slot, ok := l.table.index[c.ID]
-		if !ok || c.Remaining < 0 || l.table.record(slot).token != c.Token {
-			continue
-		}
-		if c.Remaining > 0 {
-			l.table.change(slot).remaining = c.Remaining
-			*l.countdown.grow(slot) = l.now.after(c.Remaining)
-		} else if r := l.table.record(slot); r.remaining != 0 {
-			r = l.table.change(slot)
-			r.remaining = 0
-			r.stamp++
-			l.countdown.clear(slot)
-		}
-		if l.tracker != nil {
-			l.tracker.checkpointed(slot)
+	for i := range list {
+		if slot, ok := l.table.index[list[i].ID]; ok {
+			l.checkpoint(slot, &list[i])
 		}
 	}
 }
 
-// Lookup returns a copy of a lease.
+func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
+	r := l.table.record(slot)
+	switch {
+	case c.Remaining < 0 || r.token != c.Token:
+		return
+	case c.Remaining > 0 && c.Stamp != 0 && r.stamp != c.Stamp:
+		// Its time runs anew since: what remained then says nothing.
+		if l.tracker != nil {
+			l.tracker.reinstate(slot, isPending)
+		}
+		return
+	case c.Remaining > 0:
+		l.table.change(slot).remaining = c.Remaining
+		*l.countdown.grow(slot) = l.now.after(c.Remaining)
+	case l.table.delayed(slot):
+		return // a renewal that came too late
+	case r.remaining != 0:
+		r = l.table.change(slot)
+		r.remaining = 0
+		r.stamp++
+		l.countdown.clear(slot)
+	}
+	if l.tracker != nil {
+		l.tracker.checkpointed(slot)
+	}
+}
+
+// Lookup returns a copy of a lease, which may be Delayed.
 func (l *Lessor) Lookup(id ID) (Info, bool) {
 	slot, ok := l.table.index[id]
 	if !ok {
@@ -157,16 +224,35 @@ func (l *Lessor) Lookup(id ID) (Info, bool) {
 
 // ByName returns a copy of the lease that holds a name.
 func (l *Lessor) ByName(name string) (Info, bool) {
-	slot, ok := l.table.names[name]
+	slot, ok := l.table.names.find(name)
 	if !ok {
 		return Info{}, false
 	}
 	return l.table.info(slot), true
 }
 
+// Named yields a copy of every lease whose name begins with the prefix, in the
+// order of the names. Those that end while the caller iterates are left out, if
+// their turn has not come. It costs a binary search and then only what it finds.
+func (l *Lessor) Named(prefix string) iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		var found []nameEntry
+		l.table.names.within(prefix, func(e nameEntry) bool {
+			found = append(found, e)
+			return true
+		})
+		for _, e := range found {
+			if slot, ok := l.table.names.find(e.name); ok && !yield(l.table.info(slot)) {
+				return
+			}
+		}
+	}
+}
+
 // Remaining returns how long a lease will certainly live if it is not renewed
 // or revoked, rounded down and never negative (T24); ok=false means that there
-// is no such lease. A lease whose end is decided has 0. Only a primary really
+// is no such lease. A lease whose end is decided has 0. For a delayed one it is
+// how long its name and keys will certainly stay. Only a primary really
 // knows: a follower tells its own countdown of a checkpointed lease, and the
 // full TTL of any other.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {

@@ -244,7 +244,7 @@ func TestT24(t *testing.T) {
 		if ttl, _ := l.Remaining(id); ttl != 9 {
 			t.Errorf("lease %d has %d ms until the end of time, want 9", id, ttl)
 		}
-		if n, err := l.Renew(id); err != nil || n.TTL != math.MaxInt64 {
+		if n, err := l.Renew(id, 0); err != nil || n.TTL != math.MaxInt64 {
 			t.Errorf("renewal: %+v, %v", n, err)
 		}
 	}
@@ -333,7 +333,7 @@ func TestSteady(t *testing.T) {
 		now += 400
 		l.Advance(now)
 		for i := range ID(10_000) {
-			if _, err := l.Renew(i + 1); err != nil {
+			if _, err := l.Renew(i+1, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -75,20 +76,20 @@ func both[T any](m *model, f func(l *Lessor) T) T {
 }
 
 type result struct {
-	keys []string
-	info Info
-	err  error
-	ok   bool
+	ended Ended
+	info  Info
+	err   error
+	ok    bool
 }
 
 // String spells the error out, which is a pointer often.
 func (r result) String() string {
-	return fmt.Sprintf("%v %+v %v %v", r.keys, r.info, r.err, r.ok)
+	return fmt.Sprintf("%+v %+v %v %v", r.ended, r.info, r.err, r.ok)
 }
 
 // step does one random thing.
 func (m *model) step() {
-	switch m.choose(21) {
+	switch m.choose(25) {
 	case 0, 1, 2:
 		terms := Terms{ID: m.id() - ID(m.choose(2)), TTL: TTL(m.span())}
 		if m.choose(3) == 0 {
@@ -96,6 +97,9 @@ func (m *model) step() {
 			terms.Owner = []string{"", "o", "p"}[m.choose(3)]
 			terms.RequestID = []string{"", "r", "s"}[m.choose(3)]
 			terms.Labels = map[string]string{"l": terms.Owner}
+			terms.LockDelay = TTL(m.span()-4) * TTL(m.choose(2))
+			terms.KeepKeys = m.choose(2) == 0
+			terms.Secret = m.secret()
 		}
 		info, err := m.twin.grant(terms)
 		r := both(m, func(l *Lessor) result {
@@ -106,11 +110,11 @@ func (m *model) step() {
 		m.same("grant", r.info, info)
 	case 3:
 		id := m.id()
-		keys, err := m.twin.revoke(id)
+		e, err := m.twin.revoke(id)
 		m.same("revoke", both(m, func(l *Lessor) result {
-			k, err := l.Revoke(id)
-			return result{keys: k, err: err}
-		}), result{keys: keys, err: err})
+			e, err := l.Revoke(id)
+			return result{ended: e, err: err}
+		}), result{ended: e, err: err})
 	case 4, 5:
 		id, key := m.id(), m.key()
 		err := m.twin.attach(id, key)
@@ -123,9 +127,9 @@ func (m *model) step() {
 	case 7, 8, 9:
 		m.advance(m.span())
 	case 10, 11:
-		id := m.id()
-		want, err := m.twin.renew(id)
-		got, err2 := m.primary.Renew(id)
+		id, token := m.held()
+		want, err := m.twin.renew(id, token)
+		got, err2 := m.primary.Renew(id, token)
 		m.sameErr("renew", err2, err)
 		m.same("renew", got, want)
 	case 12:
@@ -144,7 +148,58 @@ func (m *model) step() {
 		id := m.id()
 		m.twin.abandon(id)
 		m.primary.Abandon(id)
+	default:
+		m.change()
 	}
+}
+
+func (m *model) secret() (s Secret) {
+	s[0] = byte(m.choose(3))
+	return s
+}
+
+// held chooses an ID and a token, which often go together.
+func (m *model) held() (ID, Token) {
+	id := m.id()
+	if l := m.twin.leases[id]; l != nil && m.choose(4) > 0 {
+		return id, l.Token
+	}
+	return id, Token(m.choose(3))
+}
+
+// change applies one of the commands by which a live lease changes.
+func (m *model) change() {
+	id, token := m.held()
+	ttl, s := TTL(m.span()), m.secret()
+	owner := []string{"", "o", "p"}[m.choose(3)]
+	kind := m.choose(4)
+	var info Info
+	var err error
+	switch kind {
+	case 0:
+		info, err = m.twin.changeTTL(id, token, ttl)
+	case 1:
+		info, err = m.twin.touch(id, token)
+	case 2:
+		info, err = m.twin.handOver(id, token, owner, s)
+	case 3:
+		info, err = m.twin.resume(id, s)
+	}
+	r := both(m, func(l *Lessor) (r result) {
+		switch kind {
+		case 0:
+			r.info, r.err = l.ChangeTTL(id, token, ttl)
+		case 1:
+			r.info, r.err = l.Touch(id, token)
+		case 2:
+			r.info, r.err = l.HandOver(id, token, owner, s)
+		case 3:
+			r.info, r.err = l.Resume(id, s)
+		}
+		return r
+	})
+	m.sameErr("change", r.err, err)
+	m.same("change", r.info, info)
 }
 
 // advance moves all clocks, sometimes exactly to where something happens.
@@ -248,11 +303,11 @@ func (m *model) apply(command any) {
 	switch list := command.(type) {
 	case []Due:
 		for _, d := range list {
-			keys, ok := m.twin.expire(d)
+			e, ok := m.twin.expire(d)
 			m.same("expire", both(m, func(l *Lessor) result {
-				k, ok := l.Expire(d)
-				return result{keys: k, ok: ok}
-			}), result{keys: keys, ok: ok})
+				e, ok := l.Expire(d)
+				return result{ended: e, ok: ok}
+			}), result{ended: e, ok: ok})
 		}
 	case []Checkpoint:
 		m.twin.checkpoint(list)
@@ -270,7 +325,7 @@ func (m *model) restore() {
 		m.failf("recover: %w", err)
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.twin.owner)) {
-		if err := f.Attach(m.twin.owner[k], k); err != nil {
+		if err := f.Reattach(m.twin.owner[k], k); err != nil {
 			m.failf("attach after recovery: %w", err)
 		}
 	}
@@ -315,8 +370,34 @@ func (m *model) check() error {
 	for k, id := range m.twin.owner {
 		m.same("lease of "+k, m.primary.LeaseOf(k), id)
 	}
+	m.checkNamed()
 	m.checkNext()
 	return m.err
+}
+
+// checkNamed compares the index of names with a look at all leases.
+func (m *model) checkNamed() {
+	var want []ID
+	for _, name := range []string{"x", "y"} {
+		for _, l := range m.twin.leases {
+			if l.Name == name {
+				want = append(want, l.ID)
+			}
+		}
+	}
+	ids := func(seq iter.Seq[Info]) (out []ID) {
+		for info := range seq {
+			out = append(out, info.ID)
+		}
+		return out
+	}
+	v := m.follower.View()
+	m.same("named", ids(m.primary.Named("")), want)
+	m.same("named in a view", ids(v.Named("")), want)
+	if len(want) > 0 {
+		info, ok := v.ByName(m.twin.leases[want[0]].Name)
+		m.same("by name in a view", []any{info.ID, ok}, []any{want[0], true})
+	}
 }
 
 func (m *model) checkNext() {

@@ -56,9 +56,10 @@ func (l *Lessor) Demote() { l.tracker = nil }
 
 // Renew gives a lease its full TTL anew from the current instant. The promise
 // may be told to the holder once a quorum has confirmed that this member still
-// leads, and see Renewal.Clear. It returns ErrNotPrimary, ErrNotFound, or
-// ErrExpiring (T5).
-func (l *Lessor) Renew(id ID) (Renewal, error) {
+// leads, and see Renewal.Clear. The token is the one that the holder has, or 0
+// for any: a renewal of an earlier life of the ID renews nothing (T28). It returns
+// ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring (T5).
+func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
 		return Renewal{}, ErrNotPrimary
 	}
@@ -66,11 +67,7 @@ func (l *Lessor) Renew(id ID) (Renewal, error) {
 	if !ok {
 		return Renewal{}, ErrNotFound
 	}
-	n, ok := l.tracker.renew(slot)
-	if !ok {
-		return Renewal{}, ErrExpiring
-	}
-	return n, nil
+	return l.tracker.renew(slot, token)
 }
 
 // maxUntended is how many leases a new primary checkpoints early, at most. More

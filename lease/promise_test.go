@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"testing/quick"
@@ -19,11 +20,13 @@ type walk struct {
 	r       *rand.Rand
 	now     int64 // µs
 	members [3]*walker
-	log     []any // Terms, expiry, []Checkpoint
+	log     []any // Terms, expiry, []Checkpoint, change
 	leader  int   // -1: nobody
 	term    int
 	leases  map[ID]*promise
+	delays  map[Token]int64 // until when the lock delay of a lease runs
 	newest  Token
+	changes int
 	err     error
 	ended   int
 	refused int
@@ -44,14 +47,43 @@ type expiry struct {
 	due  []Due
 }
 
-// promise is what a holder may count on.
+// change is a command by which a live lease changes.
+type change struct {
+	kind  string
+	id    ID
+	token Token
+	ttl   TTL
+	sent  int64
+}
+
+// promise is what a holder may count on. Its own clock would tell it so too: it
+// counts from when it sends, and the leader receives at once here.
 type promise struct {
-	token   Token
-	ttl     int64 // µs
-	acked   int64 // when the last acknowledged renewal was received
-	alive   bool  // the holder renews now and then
-	waiting int   // a renewal received at waitingAt waits for this entry to be applied
-	at      int64
+	token Token
+	until int64 // µs
+	alive bool  // the holder renews now and then
+	// most is the smallest TTL in µs that the holder has asked for without
+	// knowing the outcome: it counts by that, if the lease's is longer.
+	most    int64
+	unknown bool // it never learned the outcome
+	waiting []waiting
+}
+
+// waiting is something that is acknowledged when an entry has been applied.
+type waiting struct {
+	entry int
+	sent  int64
+	most  int64
+	what  string
+}
+
+// shorten binds the holder before it asks for another TTL.
+func (p *promise) shorten(now, ttl int64) {
+	p.until = min(p.until, now+ttl)
+	p.most = min(p.most, ttl)
+	for i := range p.waiting {
+		p.waiting[i].most = min(p.waiting[i].most, ttl)
+	}
 }
 
 func (w *walk) failf(format string, args ...any) {
@@ -62,6 +94,7 @@ func (w *walk) failf(format string, args ...any) {
 
 func newWalk(seed uint64) *walk {
 	w := &walk{r: rand.New(rand.NewPCG(seed, 3)), leader: -1, leases: map[ID]*promise{}}
+	w.delays = map[Token]int64{}
 	w.now = 1_000_000
 	for i := range w.members {
 		w.members[i] = &walker{
@@ -91,47 +124,115 @@ func (w *walk) apply(i int) {
 	m.applied++
 	switch e := entry.(type) {
 	case Terms:
-		info, err := m.Grant(e)
-		p := w.leases[e.ID]
-		if err == nil && w.newest < info.Token { // the first member to apply it
-			w.newest = info.Token
-			p = &promise{token: info.Token, ttl: int64(e.TTL) * 1000, acked: w.now, alive: true}
-			w.leases[e.ID] = p
-		}
-		if err == nil && i == w.leader && p != nil && p.token == info.Token {
-			p.acked = w.now // the leader counts from its own apply, and answers then
+		if info, err := m.Grant(e); err == nil {
+			w.begun(i, info, w.now) // the leader counts from its own apply
 		}
 	case expiry:
 		w.expire(i, e)
 	case []Checkpoint:
 		m.Checkpoint(e)
 		for _, c := range e {
-			delete(m.bound, c.ID)
-			if c.Remaining > 0 {
+			info, ok := m.Lookup(c.ID)
+			switch {
+			case !ok || info.Token != c.Token || info.Remaining != c.Remaining:
+			case c.Remaining == 0:
+				delete(m.bound, c.ID)
+			default:
 				m.bound[c.ID] = w.now + int64(c.Remaining)*1000
 			}
 		}
+	case change:
+		w.change(i, e)
 	}
-	// Whoever waited for this entry of the present leader is acknowledged.
-	for _, p := range w.leases {
-		if i == w.leader && p.waiting != 0 && p.waiting <= m.applied {
-			p.acked, p.waiting = max(p.acked, p.at), 0
+	if i == w.leader {
+		w.acknowledge(m)
+	}
+}
+
+// begun notes that a life of a lease has begun, with a promise if this is the
+// leader. What the holder before may still count on is kept.
+func (w *walk) begun(i int, info Info, sent int64) {
+	p := w.leases[info.ID]
+	if w.newest < info.Token { // the first member to apply it
+		w.newest = info.Token
+		before := p
+		p = &promise{token: info.Token, most: math.MaxInt64, alive: true}
+		if before != nil {
+			p.until = before.until
+		}
+		w.leases[info.ID] = p
+	}
+	if i == w.leader && p != nil && p.token == info.Token {
+		p.until = max(p.until, sent+int64(info.TTL)*1000)
+	}
+}
+
+func (w *walk) change(i int, e change) {
+	m := w.members[i]
+	var info Info
+	var err error
+	switch e.kind {
+	case "change TTL":
+		info, err = m.ChangeTTL(e.id, e.token, e.ttl)
+	case "touch":
+		info, err = m.Touch(e.id, e.token)
+	case "hand over":
+		info, err = m.HandOver(e.id, e.token, "other", Secret{1})
+	case "resume":
+		info, err = m.Resume(e.id, Secret{1})
+	}
+	if err != nil {
+		return
+	}
+	w.changes++
+	delete(m.bound, e.id)
+	if e.kind == "hand over" || e.kind == "resume" {
+		w.begun(i, info, e.sent)
+	}
+}
+
+// acknowledge tells those who waited for what the present leader has applied.
+// Who holds the lease no longer is told so.
+func (w *walk) acknowledge(m *walker) {
+	for id, p := range w.leases {
+		info, ok := m.Lookup(id)
+		for len(p.waiting) > 0 && p.waiting[0].entry <= m.applied {
+			a := p.waiting[0]
+			p.waiting = p.waiting[1:]
+			if !ok || info.Token != p.token || info.Delayed {
+				continue
+			}
+			p.until = max(p.until, a.sent+min(int64(info.TTL)*1000, a.most))
+			if a.what == "change TTL" && !p.unknown {
+				p.most = math.MaxInt64
+			}
 		}
 	}
 }
 
 func (w *walk) expire(i int, e expiry) {
 	for _, d := range e.due {
-		delete(w.members[i].bound, d.ID)
-		_, ok := w.members[i].Expire(d)
-		p := w.leases[d.ID]
-		if !ok || p == nil || p.token != d.Token {
-			continue // only the first member to apply it needs looking at
+		e, ok := w.members[i].Expire(d)
+		if !ok {
+			continue
 		}
-		w.ended++
-		delete(w.leases, d.ID)
-		if w.now < p.acked+p.ttl {
-			w.failf("L1: lease %d ended, promised at %d for %d µs", d.ID, p.acked, p.ttl)
+		delete(w.members[i].bound, d.ID)
+		// Only the first member to apply it needs looking at.
+		if p := w.leases[d.ID]; p != nil && p.token == d.Token {
+			w.ended++
+			delete(w.leases, d.ID)
+			if w.now < p.until {
+				w.failf("L1: lease %d ended, promised until %d", d.ID, p.until)
+			}
+			if !e.Gone {
+				w.delays[d.Token] = w.now + int64(e.LockDelay)*1000
+			}
+		}
+		if until := w.delays[d.Token]; e.Gone && until != 0 {
+			delete(w.delays, d.Token)
+			if w.now < until {
+				w.failf("lease %d is gone, its lock delay runs until %d", d.ID, until)
+			}
 		}
 	}
 }
@@ -150,7 +251,10 @@ func (w *walk) elect() {
 	w.log = w.log[:committed+w.r.IntN(len(w.log)-committed+1)]
 	w.leader = -1
 	for _, p := range w.leases {
-		p.waiting = 0 // the holder never hears of it
+		for _, a := range p.waiting { // the holder never hears of it
+			p.unknown = p.unknown || a.what == "change TTL"
+		}
+		p.waiting = nil
 	}
 	next := w.r.IntN(3)
 	for w.members[next].applied < len(w.log) {
@@ -202,7 +306,7 @@ func (w *walk) lead() {
 		w.propose(silent)
 	}
 	for id, bound := range m.bound {
-		if p := w.leases[id]; p != nil && p.waiting != 0 {
+		if p := w.leases[id]; p != nil && len(p.waiting) > 0 {
 			continue // heard again, and about to be cleared
 		}
 		// Two milliseconds because two clocks were rounded, and one to look.
@@ -217,16 +321,39 @@ func (w *walk) lead() {
 func (w *walk) renew(id ID, p *promise) {
 	m := w.members[w.leader]
 	m.tell(w.now)
-	n, err := m.Renew(id)
+	n, err := m.Renew(id, p.token)
 	switch {
 	case err != nil:
 		w.refused++
 	case !n.Clear:
-		p.acked = w.now
+		p.until = max(p.until, w.now+min(int64(n.TTL)*1000, p.most))
 	default:
-		info, _ := m.Lookup(id)
-		p.at = w.now
-		p.waiting = w.propose([]Checkpoint{{ID: id, Token: info.Token}})
+		w.wait(p, "renew", []Checkpoint{{ID: id, Token: n.Token}})
+	}
+}
+
+func (w *walk) wait(p *promise, what string, entry any) {
+	p.waiting = append(p.waiting, waiting{w.propose(entry), w.now, p.most, what})
+}
+
+// ask has a holder, or who is to be the next, ask for a change.
+func (w *walk) ask(id ID, p *promise) {
+	e := change{id: id, token: p.token, sent: w.now}
+	switch w.r.IntN(4) {
+	case 0:
+		e.kind, e.ttl = "change TTL", TTL(20+w.r.IntN(150))
+		p.shorten(w.now, int64(e.ttl)*1000)
+		w.wait(p, e.kind, e)
+	case 1:
+		e.kind = "touch"
+		w.wait(p, e.kind, e)
+	case 2:
+		e.kind = "hand over"
+		p.until, p.alive = min(p.until, w.now), false // it stops before it asks
+		w.propose(e)
+	case 3:
+		e.kind = "resume"
+		w.propose(e)
 	}
 }
 
@@ -246,13 +373,19 @@ func (w *walk) step() {
 	case 0:
 		id := ID(1 + w.r.IntN(4))
 		if _, ok := w.members[w.leader].Lookup(id); !ok && w.leases[id] == nil {
-			w.propose(Terms{ID: id, TTL: TTL(20 + w.r.IntN(150))})
+			w.propose(Terms{
+				ID: id, TTL: TTL(20 + w.r.IntN(150)), Secret: Secret{1},
+				LockDelay: TTL(w.r.IntN(50)) * TTL(w.r.IntN(2)),
+			})
 		}
 	case 1:
 		for id := range ID(5) {
 			if p := w.leases[id]; p != nil && p.alive && w.r.IntN(8) == 0 {
 				w.renew(id, p)
 				p.alive = w.r.IntN(12) > 0 // and then dies
+			}
+			if p := w.leases[id]; p != nil && w.r.IntN(40) == 0 {
+				w.ask(id, p)
 			}
 		}
 	}
@@ -269,9 +402,10 @@ func (w *walk) step() {
 }
 
 // TestPromises walks, and checks L1 and L7 on the way (T9: with elections every
-// few renewals, silent leases end nevertheless).
+// few renewals, silent leases end nevertheless), also of holders who change the
+// TTL, hand over, or resume.
 func TestPromises(t *testing.T) {
-	ended, refused := 0, 0
+	ended, refused, changes := 0, 0, 0
 	err := quick.Check(func(seed uint64) bool {
 		w := newWalk(seed)
 		for range 1500 {
@@ -282,13 +416,15 @@ func TestPromises(t *testing.T) {
 		}
 		ended += w.ended
 		refused += w.refused
+		changes += w.changes
 		return true
 	}, &quick.Config{MaxCount: 60})
 	if err != nil {
 		t.Error(err)
 	}
-	if ended < 1000 || refused < 10 {
-		t.Errorf("%d leases ended and %d renewals were refused: the walk proves little", ended, refused)
+	if ended < 1000 || refused < 10 || changes < 1000 {
+		t.Errorf("%d leases ended, %d renewals refused, %d changes: the walk proves little",
+			ended, refused, changes)
 	}
-	t.Logf("%d leases ended, %d renewals refused", ended, refused)
+	t.Logf("%d leases ended, %d renewals refused, %d changes applied", ended, refused, changes)
 }

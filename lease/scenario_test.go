@@ -82,6 +82,11 @@ func (a args) int(name string, otherwise int) int {
 
 func (a args) id() ID { return ID(a.int("id", 0)) }
 
+func (a args) secret() (s Secret) {
+	copy(s[:], a.string("secret"))
+	return s
+}
+
 func (a args) ttl(name string) TTL {
 	s := a.string(name)
 	if s == "" {
@@ -148,6 +153,8 @@ var commands = map[string]func(s *scenario, a args) string{
 			k, v, _ := strings.Cut(label, ":")
 			terms.Labels = map[string]string{k: v}
 		}
+		terms.LockDelay, terms.KeepKeys = a.ttl("delay"), a.has("keep-keys")
+		terms.Secret = a.secret()
 		return s.all(a, func(l *Lessor) string {
 			info, err := l.Grant(terms)
 			return orError(showInfo(info), err)
@@ -155,8 +162,33 @@ var commands = map[string]func(s *scenario, a args) string{
 	},
 	"revoke": func(s *scenario, a args) string {
 		return s.all(a, func(l *Lessor) string {
-			keys, err := l.Revoke(a.id())
-			return orError(showKeys(keys), err)
+			e, err := l.Revoke(a.id())
+			return orError(showKeys(e.Keys), err)
+		})
+	},
+	"change-ttl": func(s *scenario, a args) string {
+		return s.all(a, func(l *Lessor) string {
+			info, err := l.ChangeTTL(a.id(), Token(a.int("token", 0)), a.ttl("ttl"))
+			return orError(showInfo(info), err)
+		})
+	},
+	"touch": func(s *scenario, a args) string {
+		return s.all(a, func(l *Lessor) string {
+			info, err := l.Touch(a.id(), Token(a.int("token", 0)))
+			return orError(showInfo(info), err)
+		})
+	},
+	"hand-over": func(s *scenario, a args) string {
+		return s.all(a, func(l *Lessor) string {
+			token := Token(a.int("token", 0))
+			info, err := l.HandOver(a.id(), token, a.string("owner"), a.secret())
+			return orError(showInfo(info), err)
+		})
+	},
+	"resume": func(s *scenario, a args) string {
+		return s.all(a, func(l *Lessor) string {
+			info, err := l.Resume(a.id(), a.secret())
+			return orError(showInfo(info), err)
 		})
 	},
 	"attach": func(s *scenario, a args) string {
@@ -195,7 +227,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		return "ok"
 	},
 	"renew": func(s *scenario, a args) string {
-		n, err := a.on(s).Renew(a.id())
+		n, err := a.on(s).Renew(a.id(), Token(a.int("token", 0)))
 		out := "ttl " + n.TTL.show()
 		if n.Clear {
 			out += ", to be cleared first"
@@ -228,11 +260,16 @@ var commands = map[string]func(s *scenario, a args) string{
 		return s.all(a, func(l *Lessor) string {
 			var out []string
 			for _, d := range s.decided {
-				keys, ok := l.Expire(d)
-				if ok {
-					out = append(out, fmt.Sprintf("lease %d is gone, with %s", d.ID, showKeys(keys)))
-				} else {
+				e, ok := l.Expire(d)
+				switch {
+				case !ok:
 					out = append(out, fmt.Sprintf("lease %d is not the one", d.ID))
+				case !e.Gone:
+					out = append(out, fmt.Sprintf("lease %d is over, and delayed", d.ID))
+				case e.Keep:
+					out = append(out, fmt.Sprintf("lease %d is gone, without %s", d.ID, showKeys(e.Keys)))
+				default:
+					out = append(out, fmt.Sprintf("lease %d is gone, with %s", d.ID, showKeys(e.Keys)))
 				}
 			}
 			return strings.Join(out, "\n")
@@ -256,6 +293,7 @@ var commands = map[string]func(s *scenario, a args) string{
 			info, _ := s.members[0].Lookup(a.id())
 			s.silent = []Checkpoint{{
 				ID: a.id(), Token: Token(a.int("token", int(info.Token))), Remaining: a.ttl("remaining"),
+				Stamp: uint64(a.int("stamp", 0)),
 			}}
 		}
 		return s.all(a, func(l *Lessor) string {
@@ -304,6 +342,13 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		return strings.Join(out, "\n")
 	},
+	"named": func(s *scenario, a args) string {
+		out := []string{"in order of name"}
+		for info := range a.on(s).Named(a.string("prefix")) {
+			out = append(out, showInfo(info))
+		}
+		return strings.Join(out, "\n")
+	},
 	// recover replaces a member by one that starts from another's state, at
 	// clock zero, and attaches the keys as the store would.
 	"recover": func(s *scenario, a args) string {
@@ -318,7 +363,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		for info := range from.Leases() {
 			for _, k := range from.Keys(info.ID) {
-				if err := l.Attach(info.ID, k); err != nil {
+				if err := l.Reattach(info.ID, k); err != nil {
 					a.d.Fatalf(a.t, "attach %s: %v", k, err)
 				}
 			}
@@ -367,8 +412,20 @@ func showInfo(i Info) string {
 	if len(i.Labels) > 0 {
 		fmt.Fprintf(&b, ", %v", i.Labels)
 	}
+	if i.LockDelay != 0 {
+		fmt.Fprintf(&b, ", lock delay %s", i.LockDelay.show())
+	}
+	if i.KeepKeys {
+		b.WriteString(", keeps keys")
+	}
+	if i.Secret != (Secret{}) {
+		fmt.Fprintf(&b, ", secret %s", strings.TrimRight(string(i.Secret[:]), "\x00"))
+	}
 	if i.Remaining != 0 {
 		fmt.Fprintf(&b, ", checkpointed with %s", i.Remaining.show())
+	}
+	if i.Delayed {
+		b.WriteString(", delayed")
 	}
 	return b.String()
 }
@@ -413,5 +470,6 @@ func sameState(a, b *Lessor) error {
 func equalInfo(a, b Info) bool {
 	return a.ID == b.ID && a.TTL == b.TTL && a.Name == b.Name && a.Owner == b.Owner &&
 		a.RequestID == b.RequestID && maps.Equal(a.Labels, b.Labels) && a.Token == b.Token &&
-		a.Remaining == b.Remaining && a.Stamp == b.Stamp
+		a.Remaining == b.Remaining && a.Stamp == b.Stamp && a.Delayed == b.Delayed &&
+		a.LockDelay == b.LockDelay && a.KeepKeys == b.KeepKeys && a.Secret == b.Secret
 }

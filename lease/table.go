@@ -16,11 +16,30 @@ type record struct {
 	stamp     uint64
 }
 
-// extra is what only some leases have. It is never changed after the grant, so
-// a View may share it.
+// extra is what only some leases have. It is never changed, only replaced (see
+// table.amend), so a View may share it.
 type extra struct {
 	name, owner, requestID string
 	labels                 map[string]string
+	rare                   *rare // nil: all zero
+}
+
+// rare is what few of them have. It is never changed either.
+type rare struct {
+	lockDelay TTL
+	// outlived is the TTL of a lease that is delayed: the ttl in its record is
+	// that of the delay, which runs as any other. 0 means that it is not delayed.
+	outlived TTL
+	secret   Secret
+	keepKeys bool
+}
+
+// some returns what is rare about a lease that may have nothing of it.
+func (x *extra) some() rare {
+	if x == nil || x.rare == nil {
+		return rare{}
+	}
+	return *x.rare
 }
 
 // page holds pageSize leases. extras is nil until one of them has any.
@@ -41,13 +60,13 @@ type table struct {
 	pages []*page
 	epoch uint64
 	index map[ID]uint32
-	names map[string]uint32
+	names names
 	free  []uint32
 	top   uint32
 }
 
 func newTable(size int) *table {
-	return &table{index: make(map[ID]uint32, size), names: make(map[string]uint32)}
+	return &table{index: make(map[ID]uint32, size)}
 }
 
 // record returns the record in a slot, to be read.
@@ -76,6 +95,29 @@ func (t *table) change(slot uint32) *record {
 	return &t.mutable(slot).records[slot&(pageSize-1)]
 }
 
+// amend returns a copy of what only some leases have, to be written, that
+// replaces the one in a slot.
+func (t *table) amend(slot uint32) *extra {
+	p := t.mutable(slot)
+	if p.extras == nil {
+		p.extras = new([pageSize]*extra)
+	}
+	x := &p.extras[slot&(pageSize-1)]
+	c := &extra{}
+	if *x != nil {
+		*c = **x
+	}
+	*x = c
+	return c
+}
+
+// delayed says whether the lease in a slot has expired, and its lock delay runs.
+func (t *table) delayed(slot uint32) bool {
+	return t.extra(slot).some().outlived != 0
+}
+
+func (t *table) extra(slot uint32) *extra { return t.pages[slot>>pageBits].extra(slot) }
+
 // extra returns what only some leases have, nil for the others.
 func (p *page) extra(slot uint32) *extra {
 	if p.extras == nil {
@@ -94,6 +136,12 @@ func (p *page) info(slot uint32) Info {
 	if x := p.extra(slot); x != nil {
 		i.Name, i.Owner, i.RequestID = x.name, x.owner, x.requestID
 		i.Labels = maps.Clone(x.labels)
+		if y := x.rare; y != nil {
+			i.LockDelay, i.KeepKeys, i.Secret = y.lockDelay, y.keepKeys, y.secret
+			if i.Delayed = y.outlived != 0; i.Delayed {
+				i.TTL = y.outlived
+			}
+		}
 	}
 	return i
 }
@@ -112,23 +160,32 @@ func (t *table) insert(i Info) uint32 {
 			t.pages = append(t.pages, &page{epoch: t.epoch, records: new([pageSize]record)})
 		}
 	}
-	p := t.mutable(slot)
-	p.records[slot&(pageSize-1)] = record{
+	r := &t.mutable(slot).records[slot&(pageSize-1)]
+	*r = record{
 		id: i.ID, ttl: i.TTL, token: i.Token, remaining: i.Remaining, stamp: i.Stamp,
 	}
-	if i.Name != "" || i.Owner != "" || i.RequestID != "" || len(i.Labels) > 0 {
-		if p.extras == nil {
-			p.extras = new([pageSize]*extra)
-		}
-		p.extras[slot&(pageSize-1)] = &extra{
-			name: i.Name, owner: i.Owner, requestID: i.RequestID, labels: maps.Clone(i.Labels),
-		}
+	y := rare{lockDelay: i.LockDelay, secret: i.Secret, keepKeys: i.KeepKeys}
+	if i.Delayed {
+		r.ttl, y.outlived = i.LockDelay, i.TTL
+	}
+	if y != (rare{}) || i.Name != "" || i.Owner != "" || i.RequestID != "" || len(i.Labels) > 0 {
+		x := t.amend(slot)
+		x.name, x.owner, x.requestID = i.Name, i.Owner, i.RequestID
+		x.labels = maps.Clone(i.Labels)
+		x.setRare(y)
 	}
 	t.index[i.ID] = slot
 	if i.Name != "" {
-		t.names[i.Name] = slot
+		t.names.add(i.Name, slot, t.epoch)
 	}
 	return slot
+}
+
+func (x *extra) setRare(y rare) {
+	x.rare = nil
+	if y != (rare{}) {
+		x.rare = &y
+	}
 }
 
 // remove frees a slot.
@@ -137,7 +194,7 @@ func (t *table) remove(slot uint32) {
 	delete(t.index, p.records[slot&(pageSize-1)].id)
 	if x := p.extra(slot); x != nil {
 		if x.name != "" {
-			delete(t.names, x.name)
+			t.names.remove(x.name, t.epoch)
 		}
 		p.extras[slot&(pageSize-1)] = nil
 	}

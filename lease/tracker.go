@@ -26,6 +26,9 @@ type timing struct {
 	// quiet is the instant from which on the lease is silent.
 	quiet Instant
 	state flags
+	// delayed says that what ends at expiry is the lock delay of a lease that
+	// is over. It never goes back.
+	delayed bool
 }
 
 // tracker times the leases of a primary.
@@ -69,7 +72,21 @@ func (t *tracker) start(slot uint32) {
 
 // resume begins to time a lease that was there before this member was primary.
 func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
-	*t.timings.grow(slot) = timing{expiry: expiry, quiet: quiet}
+	*t.timings.grow(slot) = timing{expiry: expiry, quiet: quiet, delayed: t.table.delayed(slot)}
+	t.place(slot)
+}
+
+// restart begins to time the next life of a lease, or its lock delay. What was
+// proposed about it before is void. Without a delay a promise to the holder
+// before may still run, and nothing is taken back from it.
+func (t *tracker) restart(slot uint32, delayed bool) {
+	t.unset(slot, isDue|isSilent)
+	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
+	expiry := t.now.after(ttl)
+	if !delayed {
+		expiry = max(k.expiry, expiry)
+	}
+	*k = timing{expiry: expiry, quiet: t.now.after(t.cfg.untended(ttl)), delayed: delayed}
 	t.place(slot)
 }
 
@@ -138,16 +155,19 @@ func (t *tracker) unset(slot uint32, f flags) {
 	}
 }
 
-// renew starts a lease's TTL anew. ok is false if its end is decided.
-func (t *tracker) renew(slot uint32) (_ Renewal, ok bool) {
+// renew starts a lease's TTL anew, if the token is its own, or 0.
+func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	k, r := t.timings.at(slot), t.table.record(slot)
+	if k.delayed || token != 0 && token != r.token {
+		return Renewal{}, ErrNotFound
+	}
 	if k.state&isExpiring != 0 {
-		return Renewal{}, false
+		return Renewal{}, ErrExpiring
 	}
 	// A promotion may have given more than a TTL; a renewal takes nothing back.
 	k.expiry = max(k.expiry, t.now.after(r.ttl))
 	k.quiet = t.now.after(t.cfg.silence(r.ttl))
-	n := Renewal{TTL: r.ttl}
+	n := Renewal{TTL: r.ttl, Token: r.token}
 	if k.state != 0 || r.remaining != 0 {
 		// Rare: the entry in the wheel may be too late for the new instants, or
 		// not be there. What is checkpointed stays so until that is cleared.
@@ -155,7 +175,17 @@ func (t *tracker) renew(slot uint32) (_ Renewal, ok bool) {
 		t.unset(slot, isDue|isSilent|isHeld)
 		t.place(slot)
 	}
-	return n, true
+	return n, nil
+}
+
+// touch starts a lease's TTL anew, because a command says so. What was proposed
+// about it before is void, but it is still under way.
+func (t *tracker) touch(slot uint32) {
+	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
+	k.expiry = max(k.expiry, t.now.after(ttl))
+	k.quiet = t.now.after(t.cfg.silence(ttl))
+	t.unset(slot, isDue|isSilent|isHeld)
+	t.place(slot)
 }
 
 // abandon makes a lease silent soon unless it is renewed.
@@ -225,7 +255,9 @@ func (t *tracker) report(most int) []Checkpoint {
 		k.state |= isPending
 		// At least 1: a lease at its expiry is due, and not silent any more.
 		remaining := TTL(k.expiry - t.now)
-		out = append(out, Checkpoint{ID: r.id, Token: r.token, Remaining: remaining})
+		out = append(out, Checkpoint{
+			ID: r.id, Token: r.token, Remaining: remaining, Stamp: r.stamp,
+		})
 	}
 	slices.SortFunc(out, func(a, b Checkpoint) int { return cmp.Compare(a.ID, b.ID) })
 	return out

@@ -25,16 +25,38 @@ type twinLease struct {
 	expiring, pending bool
 }
 
+// span is what runs: the TTL, or the lock delay.
+func (l *twinLease) span() TTL {
+	if l.Delayed {
+		return l.LockDelay
+	}
+	return l.TTL
+}
+
+func (l *twinLease) silence(t *twin) Instant {
+	return Instant(min(max(l.span()/5*2, 1), t.cfg.CheckpointInterval)) + 1
+}
+
+// held finds a lease that is alive; token 0 means any.
+func (t *twin) held(id ID, token Token) *twinLease {
+	l := t.leases[id]
+	if l == nil || l.Delayed || token != 0 && l.Token != token {
+		return nil
+	}
+	return l
+}
+
 func (t *twin) grant(terms Terms) (Info, error) {
 	if terms.ID <= 0 {
 		return Info{}, ErrBadID
 	}
-	if terms.TTL < t.cfg.MinTTL || terms.TTL > t.cfg.MaxTTL {
+	if terms.TTL < t.cfg.MinTTL || terms.TTL > t.cfg.MaxTTL ||
+		terms.LockDelay < 0 || terms.LockDelay > t.cfg.MaxTTL {
 		return Info{}, &TTLError{}
 	}
 	same := func(l *twinLease) bool {
-		return terms.RequestID != "" && l.RequestID == terms.RequestID && l.Owner == terms.Owner &&
-			l.Name == terms.Name
+		return !l.Delayed && terms.RequestID != "" && l.RequestID == terms.RequestID &&
+			l.Owner == terms.Owner && l.Name == terms.Name
 	}
 	if l := t.leases[terms.ID]; l != nil {
 		if same(l) {
@@ -67,15 +89,70 @@ func (l *twinLease) untended(t *twin) {
 func (t *twin) abandon(id ID) {
 	l := t.leases[id]
 	if t.primary && l != nil && !l.expiring && !l.pending && l.Remaining == 0 && l.expiry > t.now {
-		silence := min(max(l.TTL/5*2, 1), t.cfg.CheckpointInterval)
-		l.quiet = min(l.quiet, t.now+Instant(silence)+1)
+		l.quiet = min(l.quiet, t.now+l.silence(t))
 		l.untended(t)
 	}
 }
 
 func (l *twinLease) heard(t *twin) {
-	l.expiry = max(l.expiry, t.now+Instant(l.TTL)+1)
-	l.quiet = t.now + Instant(min(max(l.TTL/5*2, 1), t.cfg.CheckpointInterval)) + 1
+	l.expiry = max(l.expiry, t.now+Instant(l.span())+1)
+	l.quiet = t.now + l.silence(t)
+}
+
+// anew makes void what was decided before.
+func (l *twinLease) anew(t *twin) {
+	l.Stamp++
+	l.Remaining, l.countdown = 0, 0
+	l.heard(t)
+}
+
+func (t *twin) changeTTL(id ID, token Token, ttl TTL) (Info, error) {
+	if ttl < t.cfg.MinTTL || ttl > t.cfg.MaxTTL {
+		return Info{}, &TTLError{}
+	}
+	l := t.held(id, token)
+	if l == nil || token == 0 {
+		return Info{}, ErrNotFound
+	}
+	l.TTL = ttl
+	l.anew(t)
+	return l.Info, nil
+}
+
+func (t *twin) touch(id ID, token Token) (Info, error) {
+	l := t.held(id, token)
+	if l == nil {
+		return Info{}, ErrNotFound
+	}
+	l.anew(t)
+	return l.Info, nil
+}
+
+func (t *twin) handOver(id ID, token Token, owner string, s Secret) (Info, error) {
+	l := t.held(id, token)
+	if l == nil || token == 0 {
+		return Info{}, ErrNotFound
+	}
+	l.Owner, l.Secret = owner, s
+	return l.succeed(t), nil
+}
+
+func (t *twin) resume(id ID, s Secret) (Info, error) {
+	l := t.held(id, 0)
+	if l == nil || s == (Secret{}) || l.Secret != s {
+		return Info{}, ErrNotFound
+	}
+	return l.succeed(t), nil
+}
+
+func (l *twinLease) succeed(t *twin) Info {
+	l.RequestID = ""
+	t.tokens++
+	l.Token = t.tokens
+	l.expiring, l.pending = false, false
+	l.anew(t)
+	l.untended(t)
+	return l.Info
 }
 
 func (t *twin) keys(id ID) []string {
@@ -89,36 +166,44 @@ func (t *twin) keys(id ID) []string {
 	return out
 }
 
-func (t *twin) end(id ID) []string {
-	keys := t.keys(id)
-	for _, k := range keys {
+func (t *twin) end(id ID) Ended {
+	e := Ended{Info: t.leases[id].Info, Keys: t.keys(id), Gone: true}
+	for _, k := range e.Keys {
 		delete(t.owner, k)
 	}
 	delete(t.leases, id)
-	return keys
+	return e
 }
 
-func (t *twin) revoke(id ID) ([]string, error) {
+func (t *twin) revoke(id ID) (Ended, error) {
 	if t.leases[id] == nil {
-		return nil, ErrNotFound
+		return Ended{}, ErrNotFound
 	}
 	return t.end(id), nil
 }
 
-func (t *twin) expire(d Due) ([]string, bool) {
+func (t *twin) expire(d Due) (Ended, bool) {
 	l := t.leases[d.ID]
 	if l == nil || l.Token != d.Token {
-		return nil, false
+		return Ended{}, false
 	}
 	if l.Stamp != d.Stamp {
 		l.expiring = false
-		return nil, false
+		return Ended{}, false
 	}
-	return t.end(d.ID), true
+	if l.LockDelay > 0 && !l.Delayed {
+		l.Delayed, l.expiring, l.pending, l.expiry = true, false, false, 0
+		l.anew(t)
+		l.untended(t)
+		return Ended{Info: l.Info}, true
+	}
+	e := t.end(d.ID)
+	e.Keep = l.KeepKeys
+	return e, true
 }
 
 func (t *twin) attach(id ID, key string) error {
-	if t.leases[id] == nil {
+	if t.held(id, 0) == nil {
 		return ErrNotFound
 	}
 	if t.owner[key] != id && t.cfg.MaxKeys > 0 && len(t.keys(id)) >= t.cfg.MaxKeys {
@@ -133,6 +218,9 @@ func (t *twin) checkpoint(list []Checkpoint) {
 		l := t.leases[c.ID]
 		switch {
 		case l == nil || l.Token != c.Token:
+		case c.Remaining > 0 && c.Stamp != 0 && c.Stamp != l.Stamp:
+			l.pending = false
+		case c.Remaining == 0 && l.Delayed:
 		case c.Remaining > 0:
 			l.Remaining = c.Remaining
 			l.countdown = t.now + Instant(c.Remaining) + 1
@@ -143,8 +231,7 @@ func (t *twin) checkpoint(list []Checkpoint) {
 				l.Stamp++
 			}
 			l.Remaining, l.countdown = 0, 0
-			silence := min(max(l.TTL/5*2, 1), t.cfg.CheckpointInterval)
-			l.quiet = min(l.quiet, t.now+Instant(silence)+1)
+			l.quiet = min(l.quiet, t.now+l.silence(t))
 		}
 	}
 }
@@ -162,8 +249,8 @@ func (t *twin) promote(extend TTL) {
 	}
 }
 
-func (t *twin) renew(id ID) (Renewal, error) {
-	l := t.leases[id]
+func (t *twin) renew(id ID, token Token) (Renewal, error) {
+	l := t.held(id, token)
 	switch {
 	case !t.primary:
 		return Renewal{}, ErrNotPrimary
@@ -173,7 +260,7 @@ func (t *twin) renew(id ID) (Renewal, error) {
 		return Renewal{}, ErrExpiring
 	}
 	l.heard(t)
-	return Renewal{TTL: l.TTL, Clear: l.Remaining != 0 || l.pending}, nil
+	return Renewal{TTL: l.TTL, Token: l.Token, Clear: l.Remaining != 0 || l.pending}, nil
 }
 
 func (t *twin) due() []Due {
@@ -197,7 +284,7 @@ func (t *twin) silent() map[ID]Checkpoint {
 	out := map[ID]Checkpoint{}
 	for _, l := range t.leases {
 		if t.primary && l.quiet <= t.now && t.now < l.expiry && !l.expiring && !l.pending {
-			out[l.ID] = Checkpoint{l.ID, l.Token, TTL(l.expiry - t.now)}
+			out[l.ID] = Checkpoint{l.ID, l.Token, TTL(l.expiry - t.now), l.Stamp}
 		}
 	}
 	return out
@@ -233,5 +320,5 @@ func (t *twin) remaining(id ID) (TTL, bool) {
 	case l.Remaining != 0:
 		return max(0, TTL(l.countdown-t.now)-1), true
 	}
-	return l.TTL, true
+	return l.span(), true
 }

@@ -30,7 +30,21 @@ type Terms struct {
 	RequestID string
 	// Labels are free for the owner's use.
 	Labels map[string]string
+	// LockDelay is how long, after the lease ended by expiry, its name and its keys
+	// stay as if it were there, so that work of the holder that is still on its
+	// way cannot meet that of the next. 0 means not at all.
+	LockDelay TTL
+	// KeepKeys says that the keys are detached when the lease expires, and
+	// stay. A revoke deletes them all the same.
+	KeepKeys bool
+	// Secret, if not zero, is what Lessor.Resume must show.
+	Secret Secret
 }
+
+// Secret is the hash of what a process must know to take up a lease that was
+// granted to another. Zero means that nobody can. The engine draws and hashes
+// nothing: it compares what it is given.
+type Secret [32]byte
 
 // Info is a copy of a lease's replicated record.
 type Info struct {
@@ -43,6 +57,25 @@ type Info struct {
 	// Stamp is raised by every replicated change of the lease other than
 	// setting a checkpoint.
 	Stamp uint64
+	// Delayed says that the lease has expired and its lock delay runs: it is
+	// over, and only its name and its keys are still there. Remaining is then
+	// of the delay.
+	Delayed bool
+}
+
+// Ended is what the end of a lease leaves to do.
+type Ended struct {
+	// Info is the lease as it is now or, if it is gone, as it was last.
+	Info
+	// Gone says that the lease is there no more. Otherwise its lock delay has
+	// begun, and there is nothing to do yet.
+	Gone bool
+	// Keys are those that were attached, sorted. They are detached now, and the
+	// caller deletes them, unless Keep is set.
+	Keys []string
+	// Keep says that the keys stay (see Terms.KeepKeys). Without Keys it says
+	// nothing.
+	Keep bool
 }
 
 // Due is the decision to expire one lease as it was when decided. A lease that
@@ -62,12 +95,18 @@ type Checkpoint struct {
 	ID        ID
 	Token     Token
 	Remaining TTL
+	// Stamp is the lease's when it was found silent: a checkpoint is not set if
+	// the lease has changed since, because its TTL may run anew. 0 means any;
+	// clearing does not look at it.
+	Stamp uint64
 }
 
 // Renewal is the outcome of a successful Renew.
 type Renewal struct {
 	// TTL runs anew from the instant of the renewal.
 	TTL TTL
+	// Token is that of the lease that was renewed.
+	Token Token
 	// Clear says that the lease is checkpointed, or will be once a proposed
 	// checkpoint is applied. Another primary would then end it by the old
 	// countdown, so the renewal may be acknowledged only after a clearing

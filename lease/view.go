@@ -11,6 +11,7 @@ import (
 // leases that change while it is held.
 type View struct {
 	pages []*page
+	names names
 	len   int
 	state State
 }
@@ -36,6 +37,7 @@ const generationShift = 48
 func (l *Lessor) View() View {
 	v := View{
 		pages: slices.Clone(l.table.pages),
+		names: l.table.names.snapshot(),
 		len:   len(l.table.index),
 		state: State{LastToken: uint64(l.lastToken), Generation: l.generation},
 	}
@@ -55,15 +57,40 @@ func (v View) State() State { return v.state }
 func (v View) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(v.pages, v.len) {
-			if !yield(v.pages[p.slot>>pageBits].info(p.slot)) {
+			if !yield(v.info(p.slot)) {
 				return
 			}
 		}
 	}
 }
 
+// info returns a copy of the lease in a slot.
+func (v View) info(slot uint32) Info { return v.pages[slot>>pageBits].info(slot) }
+
+// ByName returns a copy of the lease that holds a name. It costs a binary
+// search. There is no such thing for an ID: finding those in O(1) is the work
+// of a hash table, and a picture of that would be a copy of it.
+func (v View) ByName(name string) (Info, bool) {
+	slot, ok := v.names.find(name)
+	if !ok {
+		return Info{}, false
+	}
+	return v.info(slot), true
+}
+
+// Named yields a copy of every lease whose name begins with the prefix, in the
+// order of the names. It costs a binary search
+// and then only what it yields.
+func (v View) Named(prefix string) iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		v.names.within(prefix, func(e nameEntry) bool {
+			return yield(v.info(e.slot))
+		})
+	}
+}
+
 // Recover replaces everything but the clock by a saved state. The keys are
-// not part of it: attach them anew. A checkpointed lease counts from the next
+// not part of it: see Reattach. A checkpointed lease counts from the next
 // promotion. It returns an error, and changes nothing, if the state contradicts
 // itself, and panics on a primary.
 func (l *Lessor) Recover(s State) error {
@@ -96,6 +123,9 @@ func (t *table) plausible(i *Info, last Token) error {
 	case i.TTL <= 0 || i.Remaining < 0:
 		return fmt.Errorf("%w: lease %d has ttl %d and %d remaining",
 			ErrCorrupt, i.ID, i.TTL, i.Remaining)
+	case i.LockDelay < 0 || i.Delayed && i.LockDelay == 0:
+		return fmt.Errorf("%w: lease %d has a lock delay of %d, delayed %v",
+			ErrCorrupt, i.ID, i.LockDelay, i.Delayed)
 	case i.Token == 0 || i.Token > last:
 		return fmt.Errorf("%w: lease %d has token %#x, the last is %#x",
 			ErrCorrupt, i.ID, i.Token, last)
@@ -103,7 +133,7 @@ func (t *table) plausible(i *Info, last Token) error {
 	if _, ok := t.index[i.ID]; ok {
 		return fmt.Errorf("%w: two leases %d", ErrCorrupt, i.ID)
 	}
-	if _, ok := t.names[i.Name]; ok {
+	if _, ok := t.names.find(i.Name); ok {
 		return fmt.Errorf("%w: two leases named %q", ErrCorrupt, i.Name)
 	}
 	return nil

@@ -10,6 +10,10 @@
 //
 // Times are milliseconds and end in _ms. A request that fails has changed nothing,
 // unless its error says that its outcome is not known (REASON_UNKNOWN_OUTCOME).
+//
+// Names, owners and request IDs have at most 1,024 bytes; labels are at most 64, of
+// together 16 KiB; a batch has at most 10,000 leases; a call names at most 10,000 keys,
+// each once.
 
 package leaseholdpb
 
@@ -36,7 +40,8 @@ const (
 	Reason_REASON_UNSPECIFIED Reason = 0
 	// The request makes no sense as it is; the message says what to change.
 	Reason_REASON_INVALID Reason = 1
-	// There is no such lease, or the token is not its token any more.
+	// There is no such lease; or the token is not its token any more, or the secret not its
+	// secret. A lease that is delayed counts as gone for all but Describe, List and Revoke.
 	Reason_REASON_LEASE_NOT_FOUND Reason = 2
 	// A live lease has the name.
 	Reason_REASON_NAME_TAKEN Reason = 3
@@ -307,8 +312,8 @@ type Lease struct {
 	// The fencing token: it rises with every grant, hand-over and resume.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	TtlMs int64  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// For how long the lease will certainly live on, rounded down. Describe and List
-	// tell it; it is 0 in the answers to other calls.
+	// For how long the lease will certainly live on, rounded down; if it is delayed, for
+	// how long its name and its keys will stay. It is 0 in errors.
 	RemainingMs int64 `protobuf:"varint,4,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
 	// At most one live lease has it; empty for none.
 	Name        string            `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
@@ -321,7 +326,7 @@ type Lease struct {
 	Delayed bool `protobuf:"varint,10,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	// The keys that are attached, in order, if they were asked for.
 	Keys [][]byte `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
-	// How many keys are attached. Describe and List tell it.
+	// How many keys are attached. Describe and List tell it; it is 0 elsewhere.
 	KeyCount      int64 `protobuf:"varint,12,opt,name=key_count,json=keyCount,proto3" json:"key_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -503,15 +508,19 @@ type GrantRequest struct {
 	Name   string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Owner  string            `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A request that is sent again with the same ID returns the lease that it made the
-	// first time, with the time that is left of it.
+	// A request that is sent again with the same request ID and owner returns the lease
+	// that it made the first time, while that lives, with the time that is left of it,
+	// and puts no keys again.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// For how long the lease's name and keys stay after it has expired.
+	// For how long the lease's name and keys stay after it has expired. After a revoke
+	// they do not.
 	LockDelayMs int64    `protobuf:"varint,7,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry `protobuf:"varint,8,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
 	// Keys to put, attached to the lease.
 	Keys []*Pair `protobuf:"bytes,9,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Asks for a secret, by which another process may resume the lease.
+	// Asks for a secret, by which another process may resume the lease. It is told once:
+	// to who repeats a request whose answer was lost, it is not. He can have another by
+	// handing the lease over to himself.
 	Resumable     bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -673,10 +682,11 @@ func (x *Pair) GetValue() []byte {
 type GrantResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// With remaining_ms: less than ttl_ms if the request was a repeated one.
-	Lease *Lease `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease  *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Set if the lease is resumable, and this request made it.
-	Secret        []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
+	Secret []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
+	// An earlier request with the same request ID made the lease.
+	Existed       bool `protobuf:"varint,4,opt,name=existed,proto3" json:"existed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -730,6 +740,13 @@ func (x *GrantResponse) GetSecret() []byte {
 		return x.Secret
 	}
 	return nil
+}
+
+func (x *GrantResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
 }
 
 type RenewRequest struct {
@@ -835,7 +852,8 @@ type RenewResult struct {
 	// REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: it has ended, or its end
 	// is decided. Any other: not known, try again.
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
-	// The TTL, which runs from before the server received the request.
+	// If it was renewed, its TTL: for so long it lives on, counted from when the server
+	// received the request, and so from when the holder sent it.
 	TtlMs         int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -939,9 +957,8 @@ func (x *RevokeRequest) GetLeases() []*LeaseRef {
 type RevokeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each lease of the request, in its order: REASON_UNSPECIFIED if it was
-	// revoked, REASON_LEASE_NOT_FOUND if there was none.
-	Results       []Reason `protobuf:"varint,2,rep,packed,name=results,proto3,enum=leasehold.v1.Reason" json:"results,omitempty"`
+	// One for each lease of the request, in its order.
+	Results       []*RevokeResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -983,11 +1000,65 @@ func (x *RevokeResponse) GetHeader() *Header {
 	return nil
 }
 
-func (x *RevokeResponse) GetResults() []Reason {
+func (x *RevokeResponse) GetResults() []*RevokeResult {
 	if x != nil {
 		return x.Results
 	}
 	return nil
+}
+
+type RevokeResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: there was none.
+	// REASON_UNKNOWN_OUTCOME: not known. Any other: not revoked, try again.
+	Reason        Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeResult) Reset() {
+	*x = RevokeResult{}
+	mi := &file_leasehold_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeResult) ProtoMessage() {}
+
+func (x *RevokeResult) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeResult.ProtoReflect.Descriptor instead.
+func (*RevokeResult) Descriptor() ([]byte, []int) {
+	return file_leasehold_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RevokeResult) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RevokeResult) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
 }
 
 type DescribeRequest struct {
@@ -1003,7 +1074,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_proto_msgTypes[12]
+	mi := &file_leasehold_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1086,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[12]
+	mi := &file_leasehold_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1099,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DescribeRequest) GetId() int64 {
@@ -1062,7 +1133,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_proto_msgTypes[13]
+	mi := &file_leasehold_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1145,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[13]
+	mi := &file_leasehold_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1158,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DescribeResponse) GetHeader() *Header {
@@ -1125,7 +1196,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_leasehold_proto_msgTypes[14]
+	mi := &file_leasehold_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1208,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[14]
+	mi := &file_leasehold_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1221,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListRequest) GetNamePrefix() string {
@@ -1207,7 +1278,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_leasehold_proto_msgTypes[15]
+	mi := &file_leasehold_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1290,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[15]
+	mi := &file_leasehold_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1303,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{15}
+	return file_leasehold_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListResponse) GetHeader() *Header {
@@ -1257,16 +1328,17 @@ func (x *ListResponse) GetNextPageToken() string {
 }
 
 type ChangeTTLRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lease         *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	TtlMs         int64                  `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The token must be given.
+	Lease         *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	TtlMs         int64     `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChangeTTLRequest) Reset() {
 	*x = ChangeTTLRequest{}
-	mi := &file_leasehold_proto_msgTypes[16]
+	mi := &file_leasehold_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1350,7 @@ func (x *ChangeTTLRequest) String() string {
 func (*ChangeTTLRequest) ProtoMessage() {}
 
 func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[16]
+	mi := &file_leasehold_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1363,7 @@ func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLRequest.ProtoReflect.Descriptor instead.
 func (*ChangeTTLRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{16}
+	return file_leasehold_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChangeTTLRequest) GetLease() *LeaseRef {
@@ -1318,7 +1390,7 @@ type ChangeTTLResponse struct {
 
 func (x *ChangeTTLResponse) Reset() {
 	*x = ChangeTTLResponse{}
-	mi := &file_leasehold_proto_msgTypes[17]
+	mi := &file_leasehold_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1402,7 @@ func (x *ChangeTTLResponse) String() string {
 func (*ChangeTTLResponse) ProtoMessage() {}
 
 func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[17]
+	mi := &file_leasehold_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1415,7 @@ func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLResponse.ProtoReflect.Descriptor instead.
 func (*ChangeTTLResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChangeTTLResponse) GetHeader() *Header {
@@ -1373,7 +1445,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_leasehold_proto_msgTypes[18]
+	mi := &file_leasehold_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1457,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[18]
+	mi := &file_leasehold_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1470,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HandOverRequest) GetLease() *LeaseRef {
@@ -1433,7 +1505,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_leasehold_proto_msgTypes[19]
+	mi := &file_leasehold_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1517,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[19]
+	mi := &file_leasehold_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1530,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{19}
+	return file_leasehold_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HandOverResponse) GetHeader() *Header {
@@ -1483,16 +1555,18 @@ func (x *HandOverResponse) GetSecret() []byte {
 }
 
 type ResumeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Secret        []byte                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Either the ID or the name.
+	Id            int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_leasehold_proto_msgTypes[20]
+	mi := &file_leasehold_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1578,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[20]
+	mi := &file_leasehold_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1591,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{20}
+	return file_leasehold_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeRequest) GetId() int64 {
@@ -1525,6 +1599,13 @@ func (x *ResumeRequest) GetId() int64 {
 		return x.Id
 	}
 	return 0
+}
+
+func (x *ResumeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 func (x *ResumeRequest) GetSecret() []byte {
@@ -1544,7 +1625,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_leasehold_proto_msgTypes[21]
+	mi := &file_leasehold_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1637,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[21]
+	mi := &file_leasehold_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1650,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{21}
+	return file_leasehold_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeResponse) GetHeader() *Header {
@@ -1587,16 +1668,17 @@ func (x *ResumeResponse) GetLease() *Lease {
 }
 
 type AttachRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lease         *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	Keys          [][]byte               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// They must exist. Those that are attached to another lease move.
+	Keys          [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_leasehold_proto_msgTypes[22]
+	mi := &file_leasehold_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1690,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[22]
+	mi := &file_leasehold_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1703,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{22}
+	return file_leasehold_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AttachRequest) GetLease() *LeaseRef {
@@ -1647,7 +1729,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_leasehold_proto_msgTypes[23]
+	mi := &file_leasehold_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1741,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[23]
+	mi := &file_leasehold_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1754,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{23}
+	return file_leasehold_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachResponse) GetHeader() *Header {
@@ -1683,15 +1765,18 @@ func (x *AttachResponse) GetHeader() *Header {
 }
 
 type DetachRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Keys          [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// If it is set, all keys must be attached to this lease, or nothing is done: to who
+	// detaches what he attached, others' keys are not found.
+	Lease         *LeaseRef `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_leasehold_proto_msgTypes[24]
+	mi := &file_leasehold_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1788,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[24]
+	mi := &file_leasehold_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,12 +1801,19 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DetachRequest) GetKeys() [][]byte {
 	if x != nil {
 		return x.Keys
+	}
+	return nil
+}
+
+func (x *DetachRequest) GetLease() *LeaseRef {
+	if x != nil {
+		return x.Lease
 	}
 	return nil
 }
@@ -1735,7 +1827,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_leasehold_proto_msgTypes[25]
+	mi := &file_leasehold_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1839,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[25]
+	mi := &file_leasehold_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1852,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{25}
+	return file_leasehold_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DetachResponse) GetHeader() *Header {
@@ -1782,7 +1874,7 @@ type CheckTokenRequest struct {
 
 func (x *CheckTokenRequest) Reset() {
 	*x = CheckTokenRequest{}
-	mi := &file_leasehold_proto_msgTypes[26]
+	mi := &file_leasehold_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1886,7 @@ func (x *CheckTokenRequest) String() string {
 func (*CheckTokenRequest) ProtoMessage() {}
 
 func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[26]
+	mi := &file_leasehold_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1899,7 @@ func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenRequest.ProtoReflect.Descriptor instead.
 func (*CheckTokenRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{26}
+	return file_leasehold_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CheckTokenRequest) GetId() int64 {
@@ -1844,7 +1936,7 @@ type CheckTokenResponse struct {
 
 func (x *CheckTokenResponse) Reset() {
 	*x = CheckTokenResponse{}
-	mi := &file_leasehold_proto_msgTypes[27]
+	mi := &file_leasehold_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1948,7 @@ func (x *CheckTokenResponse) String() string {
 func (*CheckTokenResponse) ProtoMessage() {}
 
 func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[27]
+	mi := &file_leasehold_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1961,7 @@ func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenResponse.ProtoReflect.Descriptor instead.
 func (*CheckTokenResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{27}
+	return file_leasehold_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckTokenResponse) GetHeader() *Header {
@@ -1946,11 +2038,12 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\".\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"\x80\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\x9a\x01\n" +
 	"\rGrantResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
 	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x16\n" +
-	"\x06secret\x18\x03 \x01(\fR\x06secret\">\n" +
+	"\x06secret\x18\x03 \x01(\fR\x06secret\x12\x18\n" +
+	"\aexisted\x18\x04 \x01(\bR\aexisted\">\n" +
 	"\fRenewRequest\x12.\n" +
 	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\"r\n" +
 	"\rRenewResponse\x12,\n" +
@@ -1961,10 +2054,13 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\"?\n" +
 	"\rRevokeRequest\x12.\n" +
-	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\"n\n" +
+	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\"t\n" +
 	"\x0eRevokeResponse\x12,\n" +
-	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12.\n" +
-	"\aresults\x18\x02 \x03(\x0e2\x14.leasehold.v1.ReasonR\aresults\"I\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x124\n" +
+	"\aresults\x18\x02 \x03(\v2\x1a.leasehold.v1.RevokeResultR\aresults\"L\n" +
+	"\fRevokeResult\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12,\n" +
+	"\x06reason\x18\x02 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\"I\n" +
 	"\x0fDescribeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -2001,9 +2097,10 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x10HandOverResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
 	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x16\n" +
-	"\x06secret\x18\x03 \x01(\fR\x06secret\"7\n" +
+	"\x06secret\x18\x03 \x01(\fR\x06secret\"K\n" +
 	"\rResumeRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"i\n" +
 	"\x0eResumeResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
@@ -2012,9 +2109,10 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\">\n" +
 	"\x0eAttachResponse\x12,\n" +
-	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\"#\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\"Q\n" +
 	"\rDetachRequest\x12\x12\n" +
-	"\x04keys\x18\x01 \x03(\fR\x04keys\">\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12,\n" +
+	"\x05lease\x18\x02 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\">\n" +
 	"\x0eDetachResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\"M\n" +
 	"\x11CheckTokenRequest\x12\x0e\n" +
@@ -2069,7 +2167,7 @@ func file_leasehold_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_leasehold_proto_goTypes = []any{
 	(Reason)(0),                // 0: leasehold.v1.Reason
 	(AtExpiry)(0),              // 1: leasehold.v1.AtExpiry
@@ -2085,32 +2183,33 @@ var file_leasehold_proto_goTypes = []any{
 	(*RenewResult)(nil),        // 11: leasehold.v1.RenewResult
 	(*RevokeRequest)(nil),      // 12: leasehold.v1.RevokeRequest
 	(*RevokeResponse)(nil),     // 13: leasehold.v1.RevokeResponse
-	(*DescribeRequest)(nil),    // 14: leasehold.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 15: leasehold.v1.DescribeResponse
-	(*ListRequest)(nil),        // 16: leasehold.v1.ListRequest
-	(*ListResponse)(nil),       // 17: leasehold.v1.ListResponse
-	(*ChangeTTLRequest)(nil),   // 18: leasehold.v1.ChangeTTLRequest
-	(*ChangeTTLResponse)(nil),  // 19: leasehold.v1.ChangeTTLResponse
-	(*HandOverRequest)(nil),    // 20: leasehold.v1.HandOverRequest
-	(*HandOverResponse)(nil),   // 21: leasehold.v1.HandOverResponse
-	(*ResumeRequest)(nil),      // 22: leasehold.v1.ResumeRequest
-	(*ResumeResponse)(nil),     // 23: leasehold.v1.ResumeResponse
-	(*AttachRequest)(nil),      // 24: leasehold.v1.AttachRequest
-	(*AttachResponse)(nil),     // 25: leasehold.v1.AttachResponse
-	(*DetachRequest)(nil),      // 26: leasehold.v1.DetachRequest
-	(*DetachResponse)(nil),     // 27: leasehold.v1.DetachResponse
-	(*CheckTokenRequest)(nil),  // 28: leasehold.v1.CheckTokenRequest
-	(*CheckTokenResponse)(nil), // 29: leasehold.v1.CheckTokenResponse
-	nil,                        // 30: leasehold.v1.Lease.LabelsEntry
-	nil,                        // 31: leasehold.v1.GrantRequest.LabelsEntry
-	nil,                        // 32: leasehold.v1.ListRequest.LabelsEntry
+	(*RevokeResult)(nil),       // 14: leasehold.v1.RevokeResult
+	(*DescribeRequest)(nil),    // 15: leasehold.v1.DescribeRequest
+	(*DescribeResponse)(nil),   // 16: leasehold.v1.DescribeResponse
+	(*ListRequest)(nil),        // 17: leasehold.v1.ListRequest
+	(*ListResponse)(nil),       // 18: leasehold.v1.ListResponse
+	(*ChangeTTLRequest)(nil),   // 19: leasehold.v1.ChangeTTLRequest
+	(*ChangeTTLResponse)(nil),  // 20: leasehold.v1.ChangeTTLResponse
+	(*HandOverRequest)(nil),    // 21: leasehold.v1.HandOverRequest
+	(*HandOverResponse)(nil),   // 22: leasehold.v1.HandOverResponse
+	(*ResumeRequest)(nil),      // 23: leasehold.v1.ResumeRequest
+	(*ResumeResponse)(nil),     // 24: leasehold.v1.ResumeResponse
+	(*AttachRequest)(nil),      // 25: leasehold.v1.AttachRequest
+	(*AttachResponse)(nil),     // 26: leasehold.v1.AttachResponse
+	(*DetachRequest)(nil),      // 27: leasehold.v1.DetachRequest
+	(*DetachResponse)(nil),     // 28: leasehold.v1.DetachResponse
+	(*CheckTokenRequest)(nil),  // 29: leasehold.v1.CheckTokenRequest
+	(*CheckTokenResponse)(nil), // 30: leasehold.v1.CheckTokenResponse
+	nil,                        // 31: leasehold.v1.Lease.LabelsEntry
+	nil,                        // 32: leasehold.v1.GrantRequest.LabelsEntry
+	nil,                        // 33: leasehold.v1.ListRequest.LabelsEntry
 }
 var file_leasehold_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Error.reason:type_name -> leasehold.v1.Reason
 	4,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
-	30, // 2: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
+	31, // 2: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
 	1,  // 3: leasehold.v1.Lease.at_expiry:type_name -> leasehold.v1.AtExpiry
-	31, // 4: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
+	32, // 4: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
 	1,  // 5: leasehold.v1.GrantRequest.at_expiry:type_name -> leasehold.v1.AtExpiry
 	7,  // 6: leasehold.v1.GrantRequest.keys:type_name -> leasehold.v1.Pair
 	2,  // 7: leasehold.v1.GrantResponse.header:type_name -> leasehold.v1.Header
@@ -2121,51 +2220,53 @@ var file_leasehold_proto_depIdxs = []int32{
 	0,  // 12: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
 	5,  // 13: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
 	2,  // 14: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
-	0,  // 15: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.Reason
-	2,  // 16: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
-	4,  // 17: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
-	32, // 18: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
-	2,  // 19: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
-	4,  // 20: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
-	5,  // 21: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 22: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
-	4,  // 23: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
-	5,  // 24: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 25: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
-	4,  // 26: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
-	2,  // 27: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
-	4,  // 28: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
-	5,  // 29: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 30: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
-	2,  // 31: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
-	2,  // 32: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
-	6,  // 33: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
-	9,  // 34: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
-	12, // 35: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
-	14, // 36: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
-	16, // 37: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
-	18, // 38: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
-	20, // 39: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
-	22, // 40: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
-	24, // 41: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
-	26, // 42: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
-	28, // 43: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
-	8,  // 44: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
-	10, // 45: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
-	13, // 46: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
-	15, // 47: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
-	17, // 48: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
-	19, // 49: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
-	21, // 50: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
-	23, // 51: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
-	25, // 52: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
-	27, // 53: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
-	29, // 54: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
-	44, // [44:55] is the sub-list for method output_type
-	33, // [33:44] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	14, // 15: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
+	0,  // 16: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
+	2,  // 17: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
+	4,  // 18: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
+	33, // 19: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
+	2,  // 20: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
+	4,  // 21: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
+	5,  // 22: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
+	2,  // 23: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
+	4,  // 24: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
+	5,  // 25: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
+	2,  // 26: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
+	4,  // 27: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
+	2,  // 28: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
+	4,  // 29: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
+	5,  // 30: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	2,  // 31: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
+	5,  // 32: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	2,  // 33: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
+	2,  // 34: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
+	6,  // 35: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
+	9,  // 36: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
+	12, // 37: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
+	15, // 38: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
+	17, // 39: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
+	19, // 40: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
+	21, // 41: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
+	23, // 42: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
+	25, // 43: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
+	27, // 44: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
+	29, // 45: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
+	8,  // 46: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
+	10, // 47: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
+	13, // 48: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
+	16, // 49: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
+	18, // 50: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
+	20, // 51: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
+	22, // 52: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
+	24, // 53: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
+	26, // 54: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
+	28, // 55: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
+	30, // 56: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
+	46, // [46:57] is the sub-list for method output_type
+	35, // [35:46] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_proto_init() }
@@ -2179,7 +2280,7 @@ func file_leasehold_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_proto_rawDesc), len(file_leasehold_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,6 +10,10 @@
 //
 // Times are milliseconds and end in _ms. A request that fails has changed nothing,
 // unless its error says that its outcome is not known (REASON_UNKNOWN_OUTCOME).
+//
+// Names, owners and request IDs have at most 1,024 bytes; labels are at most 64, of
+// together 16 KiB; a batch has at most 10,000 leases; a call names at most 10,000 keys,
+// each once.
 
 package leaseholdpb
 
@@ -50,24 +54,28 @@ type LeasesClient interface {
 	Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error)
 	// Renew starts the TTL of many leases anew. Each lease has a result of its own.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Revoke ends many leases, each with its keys in one revision.
+	// Revoke ends many leases, each with its keys in a revision of its own.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
 	// Describe tells all about one lease, linearizably.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// List tells of leases in order, page by page. Each page is linearizable.
+	// List tells of leases in order, page by page. Which leases a page has is as of one
+	// moment during the call, and what is left of them, and their keys, as of a moment
+	// not before that.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// ChangeTTL gives a lease another TTL. It is the holder's call: who shortens the
-	// TTL counts the shorter one from when it sends this.
+	// ChangeTTL gives a lease another TTL, which runs anew. It is the holder's call: until
+	// he knows the outcome he counts by the shorter of the two TTLs, from when he sent this
+	// or, if that was later, his last renewal.
 	ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error)
-	// HandOver gives a lease to another owner, with a new token. The old token is
-	// worth nothing from then on; the holder stops before it sends this.
+	// HandOver gives a lease to another owner, with a new token; its TTL runs anew. The
+	// old token is worth nothing from then on; the holder stops before it sends this.
 	HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error)
 	// Resume makes the caller the holder of a lease whose secret it knows: a process
-	// that was restarted goes on with the lease that it had. The token is a new one.
+	// that was restarted goes on with the lease that it had. The token is a new one, the
+	// TTL runs anew, and the secret stays.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
 	// Attach moves keys to a lease, in one revision, and leaves their values alone.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
-	// Detach takes keys off their leases, in one revision.
+	// Detach takes keys off their leases, in one revision, and leaves their values alone.
 	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error)
 	// CheckToken says whether a fencing token is still the newest of its name or
 	// lease, linearizably: what a resource asks which cannot remember tokens itself.
@@ -203,24 +211,28 @@ type LeasesServer interface {
 	Grant(context.Context, *GrantRequest) (*GrantResponse, error)
 	// Renew starts the TTL of many leases anew. Each lease has a result of its own.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Revoke ends many leases, each with its keys in one revision.
+	// Revoke ends many leases, each with its keys in a revision of its own.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
 	// Describe tells all about one lease, linearizably.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// List tells of leases in order, page by page. Each page is linearizable.
+	// List tells of leases in order, page by page. Which leases a page has is as of one
+	// moment during the call, and what is left of them, and their keys, as of a moment
+	// not before that.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// ChangeTTL gives a lease another TTL. It is the holder's call: who shortens the
-	// TTL counts the shorter one from when it sends this.
+	// ChangeTTL gives a lease another TTL, which runs anew. It is the holder's call: until
+	// he knows the outcome he counts by the shorter of the two TTLs, from when he sent this
+	// or, if that was later, his last renewal.
 	ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error)
-	// HandOver gives a lease to another owner, with a new token. The old token is
-	// worth nothing from then on; the holder stops before it sends this.
+	// HandOver gives a lease to another owner, with a new token; its TTL runs anew. The
+	// old token is worth nothing from then on; the holder stops before it sends this.
 	HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error)
 	// Resume makes the caller the holder of a lease whose secret it knows: a process
-	// that was restarted goes on with the lease that it had. The token is a new one.
+	// that was restarted goes on with the lease that it had. The token is a new one, the
+	// TTL runs anew, and the secret stays.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
 	// Attach moves keys to a lease, in one revision, and leaves their values alone.
 	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
-	// Detach takes keys off their leases, in one revision.
+	// Detach takes keys off their leases, in one revision, and leaves their values alone.
 	Detach(context.Context, *DetachRequest) (*DetachResponse, error)
 	// CheckToken says whether a fencing token is still the newest of its name or
 	// lease, linearizably: what a resource asks which cannot remember tokens itself.

@@ -159,9 +159,18 @@ func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 func (n *node) InspectLease(
 	ctx context.Context, id lease.ID, f func(*lease.Lessor, lease.TTL, bool),
 ) error {
+	return n.InspectLeases(ctx, []lease.ID{id}, func(l *lease.Lessor, left []replica.Left) {
+		f(l, left[0].TTL, left[0].Found)
+	})
+}
+
+// InspectLeases implements native.Inspector.
+func (n *node) InspectLeases(
+	ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
+) error {
 	c := calls.Get().(*call)
-	c.read = replica.Read{Lease: id, Owner: c, Inspect: func(l *lease.Lessor) {
-		f(l, c.read.Remaining, c.read.Found)
+	c.read = replica.Read{Leases: ids, Owner: c, Inspect: func(l *lease.Lessor) {
+		f(l, c.read.Left)
 	}}
 	return n.read(ctx, c)
 }

@@ -50,6 +50,15 @@ func (w *writer) expect(a *arrival) {
 	w.mu.Unlock()
 }
 
+// abandon refuses a snapshot whose message does not come any more, because the
+// writer or the core has failed before. Both must have stopped.
+func (w *writer) abandon() {
+	if w.arrival != nil {
+		w.arrival.refuse(errStopped)
+		w.arrival = nil
+	}
+}
+
 // stuck reports whether a write has taken longer than limit.
 func (w *writer) stuck(limit time.Duration) bool {
 	began := w.began.Load()

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
 )
 
 // These errors are the member's own, next to those of package replica: they say
@@ -28,46 +29,53 @@ var (
 	ErrTimeout = errors.New("member: request timed out")
 )
 
-// wire is the single table from the service's errors to what a client of the
-// etcd API sees. The texts are etcd's, since client libraries compare them.
-var wire = []struct{ from, to error }{
-	{lease.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound},
-	{lease.ErrExists, rpctypes.ErrGRPCLeaseExist},
+// wire is the single table from the service's errors to what clients see: to is
+// what those of the etcd API do, with etcd's texts, since client libraries compare
+// them; reason is what leasehold.v1 tells of a command that ends so.
+var wire = []struct {
+	from, to error
+	reason   pb.Reason
+}{
+	{lease.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound, notFound},
+	{lease.ErrExists, rpctypes.ErrGRPCLeaseExist, idTaken},
 	// An expiring lease may come back, but whoever is told so must not count
 	// on it: for a holder the safe answer is that it is gone.
-	{lease.ErrExpiring, rpctypes.ErrGRPCLeaseNotFound},
-	{lease.ErrBadID, status.Error(codes.InvalidArgument, "etcdserver: lease ID must be positive")},
-	{lease.ErrNotPrimary, rpctypes.ErrGRPCLeaderChanged},
-	{lease.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
+	{lease.ErrExpiring, rpctypes.ErrGRPCLeaseNotFound, notFound},
+	{
+		lease.ErrBadID,
+		status.Error(codes.InvalidArgument, "etcdserver: lease ID must be positive"), invalid,
+	},
+	{lease.ErrNotPrimary, rpctypes.ErrGRPCLeaderChanged, unknown},
+	{lease.ErrCorrupt, rpctypes.ErrGRPCCorrupt, unavailable},
 
-	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted},
-	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
+	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted, compacted},
+	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev, future},
 
-	{fsm.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
-	{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
-	{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
-	{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
-	{fsm.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
-	{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner},
+	{fsm.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound, noKey},
+	{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace, noSpace},
+	{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound, invalid},
+	{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist, invalid},
+	{fsm.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist, invalid},
+	{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner, invalid},
 	// Without it no member would be left that is started.
-	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted},
-	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged},
+	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted, invalid},
+	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
 
-	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
-	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
-	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests},
-	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied},
-	{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy},
-	{replica.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
-	{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady},
-	{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee},
+	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, unavailable},
+	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, unknown},
+	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
+	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied, invalid},
+	{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy, unavailable},
+	{replica.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners, unavailable},
+	{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady, unavailable},
+	{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee, invalid},
 
-	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
-	{ErrStopped, rpctypes.ErrGRPCStopped},
-	{ErrTimeout, rpctypes.ErrGRPCTimeout},
+	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
+	{ErrStopped, rpctypes.ErrGRPCStopped, unknown},
+	{ErrTimeout, rpctypes.ErrGRPCTimeout, unknown},
 
-	{context.Canceled, rpctypes.ErrGRPCCanceled},
-	{context.DeadlineExceeded, rpctypes.ErrGRPCDeadlineExceeded},
+	{context.Canceled, rpctypes.ErrGRPCCanceled, unknown},
+	{context.DeadlineExceeded, rpctypes.ErrGRPCDeadlineExceeded, unknown},
 }
 
 // Error returns the gRPC status that err is to a client of the etcd API: nil
@@ -100,21 +108,10 @@ func Error(err error) error {
 // refusal is the code of an error that carries data; its text is its own,
 // since etcd has no such errors.
 func refusal(err error) codes.Code {
-	var (
-		ttl  *lease.TTLError
-		name *lease.NameError
-		keys *lease.KeyLimitError
-	)
-	switch {
-	case errors.As(err, &ttl):
-		return codes.InvalidArgument
-	case errors.As(err, &name):
-		return codes.AlreadyExists
-	case errors.As(err, &keys):
-		return codes.ResourceExhausted
-	default:
-		return codes.Unknown
+	if r := dataReason(err); r != pb.Reason_REASON_UNSPECIFIED {
+		return nativeCodes[r]
 	}
+	return codes.Unknown
 }
 
 // ProposalError is Error for a command that was proposed. A deadline that ends

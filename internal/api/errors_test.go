@@ -54,6 +54,7 @@ var known = map[string]error{
 	"api.ErrTooManyRequests":     ErrTooManyRequests,
 	"api.ErrStopped":             ErrStopped,
 	"api.ErrTimeout":             ErrTimeout,
+	"api.HolderError":            &HolderError{Err: lease.ErrExists},
 }
 
 // inside are errors that no call of the API can end with: they occur before there is an
@@ -83,6 +84,10 @@ func TestWireComplete(t *testing.T) {
 			for _, err := range []error{err, fmt.Errorf("while testing: %w", err)} {
 				if code := status.Code(Error(err)); code == codes.Unknown || code == codes.OK {
 					t.Errorf("%s: code %v", full, code)
+				}
+				reason := Reason(err)
+				if _, ok := nativeCodes[reason]; !ok {
+					t.Errorf("%s: reason %v", full, reason)
 				}
 			}
 		}

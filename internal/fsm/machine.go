@@ -165,12 +165,12 @@ func (m *Machine) applyGrant(c *Grant) Result {
 }
 
 func (m *Machine) applyRevoke(c *Revoke) Result {
-	keys, err := m.lessor.Revoke(c.ID)
+	ended, err := m.lessor.Revoke(c.ID)
 	if err != nil {
 		return Result{Err: err}
 	}
 	m.stats.Revoked++
-	m.deleteKeys(keys)
+	m.deleteKeys(ended.Keys)
 	return Result{}
 }
 
@@ -181,9 +181,9 @@ func (m *Machine) applyExpire(c *Expire) Result {
 		return Result{Err: ErrStale}
 	}
 	for _, due := range c.Leases {
-		if keys, ok := m.lessor.Expire(due); ok {
+		if ended, ok := m.lessor.Expire(due); ok {
 			m.stats.Expired++
-			m.deleteKeys(keys)
+			m.deleteKeys(ended.Keys)
 		}
 	}
 	return Result{}

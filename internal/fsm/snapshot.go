@@ -194,7 +194,7 @@ func (m *Machine) reattach() error {
 		if kv.Lease == 0 {
 			continue
 		}
-		if err := m.lessor.Attach(lease.ID(kv.Lease), kv.Key); err != nil {
+		if err := m.lessor.Reattach(lease.ID(kv.Lease), kv.Key); err != nil {
 			return fmt.Errorf("%w: key %q names lease %d: %w", ErrCorrupt, kv.Key, kv.Lease, err)
 		}
 	}

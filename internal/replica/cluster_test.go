@@ -274,8 +274,8 @@ func (c *cluster) carry(p *peer, out Output) {
 		text := "ok"
 		if q.Err != nil {
 			text = q.Err.Error()
-		} else if q.Lease != 0 {
-			text = fmt.Sprintf("found %v, remaining %d", q.Found, q.Remaining)
+		} else if len(q.Left) > 0 {
+			text = fmt.Sprintf("found %v, remaining %d", q.Left[0].Found, q.Left[0].TTL)
 		}
 		c.answer(q.Owner.(string), text)
 	}
@@ -394,7 +394,11 @@ func (c *cluster) read(p *peer, id lease.ID) {
 	if id != 0 {
 		words = []string{"remaining", fmt.Sprint(id)}
 	}
-	p.r.Read(&Read{Lease: id, Owner: c.ask(p, words...)})
+	q := &Read{Owner: c.ask(p, words...)}
+	if id != 0 {
+		q.Leases = []lease.ID{id}
+	}
+	p.r.Read(q)
 }
 
 // pass lets time pass, with a tick each 100 ms, on all members that run.

@@ -15,21 +15,18 @@ type Read struct {
 	// Inspect, if not nil, is called with the lessor when the round is done,
 	// before Take returns. It must be quick and must copy what it keeps.
 	Inspect func(*lease.Lessor)
-	// Lease, if not 0, asks the leader how long that lease will certainly live.
-	// Found tells whether there is such a lease, and Remaining how long; both are
-	// set before Inspect is called.
-	Lease     lease.ID
-	Remaining lease.TTL
-	Found     bool
-	Err       error
+	// Leases asks the leader about these leases. Left says of each, in their order,
+	// how long it will certainly live, and is set before Inspect is called.
+	Leases []lease.ID
+	Left   []Left
+	Err    error
 	// Owner is the caller's, to find who waits.
 	Owner any
 
 	born uint64 // the tick at which it came
-	// from is the member that asked for the round with the number, and about the
-	// queries; 0 if it was a client of this one.
+	// from is the member that asked for the round with the number; 0 if it was a
+	// client of this one.
 	from, round uint64
-	queries     []lease.ID
 }
 
 // Read asks for a confirm round that begins after this call.
@@ -115,15 +112,28 @@ func (q *confirmQueue) release(r *Replica) {
 				r.finishRemote(read, b.index)
 				continue
 			}
-			if read.Lease != 0 {
-				read.Remaining, read.Found = r.lessor.Remaining(read.Lease)
-			}
+			read.Left = r.left(read.Leases)
 			r.finish(read)
 		}
 		for i := range b.renewals {
 			r.settle(b.renewals[i])
 		}
 	}
+}
+
+// left says how long leases will certainly live. Only a primary knows.
+func (r *Replica) left(ids []lease.ID) []Left {
+	if len(ids) == 0 {
+		return nil
+	}
+	out := make([]Left, len(ids))
+	for i, id := range ids {
+		if info, ok := r.lessor.Lookup(id); ok {
+			out[i].TTL, _ = r.lessor.Remaining(id)
+			out[i].Found = !info.Delayed
+		}
+	}
+	return out
 }
 
 // hand takes everything that waits out of the queue, because this member no

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -44,10 +45,11 @@ type Forward struct {
 	Abandoned []lease.ID
 }
 
-// Ask is one renewal in a Forward.
+// Ask is one renewal in a Forward. Token is 0 if the holder did not say his.
 type Ask struct {
-	Seq uint64
-	ID  lease.ID
+	Seq   uint64
+	ID    lease.ID
+	Token lease.Token
 }
 
 // Reply is the leader's answer to a member's Forwards: whatever is ready.
@@ -73,7 +75,8 @@ type Refusal struct {
 	Code Code
 }
 
-// Left is what a lease has left to live.
+// Left is what a lease has left to live. One that is not found may have a TTL: it is over,
+// and its lock delay runs for so long.
 type Left struct {
 	TTL   lease.TTL
 	Found bool
@@ -118,6 +121,9 @@ const (
 	wireRaft byte = iota + 1
 	wireForward
 	wireReply
+	// wireTokens is a Forward whose renewals have tokens. One without any is sent as
+	// wireForward.
+	wireTokens
 )
 
 // AppendTo appends the encoding of m, without From and To, which the
@@ -131,7 +137,8 @@ func (m *Message) AppendTo(b []byte) []byte {
 		}
 		return out
 	case m.Forward != nil:
-		return m.Forward.append(append(b, wireForward))
+		kind := m.Forward.kind()
+		return m.Forward.append(append(b, kind), kind == wireTokens)
 	default:
 		return m.Reply.append(append(b, wireReply))
 	}
@@ -146,7 +153,7 @@ func (m *Message) Size() int {
 			size += 32 + len(e.GetData())
 		}
 	case m.Forward != nil:
-		size += 16*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
+		size += 24*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
 		for _, c := range m.Forward.Commands {
 			size += 64 + int(fsm.Cost(c))
 		}
@@ -174,8 +181,8 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 				ErrMessage, m.Raft.GetFrom(), m.Raft.GetTo(), from, to)
 		}
 		return m, nil
-	case wireForward:
-		m.Forward = d.forward()
+	case wireForward, wireTokens:
+		m.Forward = d.forward(data[0] == wireTokens)
 	case wireReply:
 		m.Reply = d.reply()
 	default:
@@ -187,7 +194,15 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	return m, d.err
 }
 
-func (f *Forward) append(b []byte) []byte {
+// kind is the one that the message is sent as.
+func (f *Forward) kind() byte {
+	if slices.ContainsFunc(f.Renewals, func(a Ask) bool { return a.Token != 0 }) {
+		return wireTokens
+	}
+	return wireForward
+}
+
+func (f *Forward) append(b []byte, tokens bool) []byte {
 	b = binary.AppendUvarint(b, f.Term)
 	b = binary.AppendUvarint(b, f.First)
 	b = binary.AppendUvarint(b, f.Base)
@@ -196,6 +211,9 @@ func (f *Forward) append(b []byte) []byte {
 	for _, a := range f.Renewals {
 		b = binary.AppendUvarint(b, a.Seq)
 		b = binary.AppendVarint(b, int64(a.ID))
+		if tokens {
+			b = binary.AppendUvarint(b, uint64(a.Token))
+		}
 	}
 	b = appendIDs(appendIDs(b, f.Queries), f.Abandoned)
 	b = binary.AppendUvarint(b, uint64(len(f.Commands)))
@@ -221,11 +239,14 @@ func (d *decoder) ids() []lease.ID {
 	return ids
 }
 
-func (d *decoder) forward() *Forward {
+func (d *decoder) forward(tokens bool) *Forward {
 	f := &Forward{Term: d.uvarint(), First: d.uvarint(), Base: d.uvarint(), Round: d.uvarint()}
 	f.Renewals = make([]Ask, d.count())
 	for i := range f.Renewals {
 		f.Renewals[i] = Ask{Seq: d.uvarint(), ID: lease.ID(d.varint())}
+		if tokens {
+			f.Renewals[i].Token = lease.Token(d.uvarint())
+		}
 	}
 	f.Queries, f.Abandoned = d.ids(), d.ids()
 	n := d.count()

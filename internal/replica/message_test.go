@@ -30,6 +30,10 @@ func messages() []*Message {
 			Queries:  []lease.ID{1, -2, 1 << 62},
 		}},
 		{From: 1, To: 2, Forward: &Forward{
+			Term: 1, Commands: []fsm.Command{},
+			Renewals: []Ask{{Seq: 1, ID: 9, Token: 1<<48 + 7}, {Seq: 2, ID: 10}},
+		}},
+		{From: 1, To: 2, Forward: &Forward{
 			Commands: []fsm.Command{}, Renewals: []Ask{}, Queries: []lease.ID{},
 		}},
 		{From: 1, To: 2, Reply: &Reply{

@@ -33,8 +33,8 @@ type relay struct {
 type question struct {
 	id    uint64
 	reads []*Read
-	// queries are those of the reads that ask for a lease's remaining time.
-	queries []*Read
+	// queries are the leases that the reads ask about, one read after the other.
+	queries []lease.ID
 }
 
 type asked struct {
@@ -60,27 +60,27 @@ func (a *relay) fill(m *Forward, now uint64) {
 		return
 	}
 	a.last++
-	q := &question{id: a.last, reads: a.reads}
-	for _, read := range q.reads {
-		if read.Lease != 0 {
-			q.queries = append(q.queries, read)
-		}
+	q := &question{id: a.last}
+	n := 0
+	for ; n < len(a.reads) && len(q.queries) < maxForwarded; n++ {
+		q.queries = append(q.queries, a.reads[n].Leases...)
 	}
+	q.reads, a.reads = a.reads[:n:n], a.reads[n:]
 	for _, n := range a.renewals {
 		a.last++
 		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
-		m.Renewals = append(m.Renewals, Ask{a.last, n.ID})
+		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 	}
-	a.reads, a.renewals = nil, nil
+	a.renewals = nil
+	if len(a.reads) == 0 {
+		a.reads = nil
+	}
 	a.current, a.idle = q, 0
 	q.fill(m)
 }
 
 func (q *question) fill(m *Forward) {
-	m.Round = q.id
-	for _, read := range q.queries {
-		m.Queries = append(m.Queries, read.Lease)
-	}
+	m.Round, m.Queries = q.id, q.queries
 }
 
 // rewind takes back all that was asked, because another leader has to be.
@@ -119,7 +119,7 @@ func (a *relay) tick(r *Replica) {
 	for i := range a.open {
 		if o := &a.open[i]; r.ticks-o.at >= uint64(r.cfg.ElectionTicks) {
 			o.at = r.ticks
-			m.Renewals = append(m.Renewals, Ask{o.seq, o.renewal.ID})
+			m.Renewals = append(m.Renewals, Ask{o.seq, o.renewal.ID, o.renewal.Token})
 		}
 	}
 	if m.Round != 0 || len(m.Renewals) > 0 {
@@ -207,8 +207,10 @@ func (a *relay) confirmed(m *Reply) {
 		return
 	}
 	a.current = nil
-	for i, read := range q.queries {
-		read.Remaining, read.Found = m.Left[i].TTL, m.Left[i].Found
+	left := m.Left
+	for _, read := range q.reads {
+		n := len(read.Leases)
+		read.Left, left = left[:n:n], left[n:]
 	}
 	if len(q.reads) > 0 {
 		a.done = append(a.done, confirmed{m.Index, q.reads})
@@ -306,12 +308,12 @@ func (r *Replica) stepForward(from uint64, f *Forward) {
 		m.answer()
 	}
 	for _, a := range f.Renewals {
-		r.Renew(Renewal{ID: a.ID, from: from, seq: a.Seq})
+		r.Renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq})
 	}
 	r.Abandon(f.Abandoned)
 	if f.Round != 0 {
 		r.reads.next.reads = append(r.reads.next.reads,
-			&Read{from: from, round: f.Round, queries: f.Queries, born: r.ticks})
+			&Read{from: from, round: f.Round, Leases: f.Queries, born: r.ticks})
 	}
 }
 
@@ -341,11 +343,7 @@ func (r *Replica) finishRemote(q *Read, index uint64) {
 		r.sendReply(m)
 		a = m.answer()
 	}
-	a.Round, a.Index = q.round, index
-	a.Left = make([]Left, len(q.queries))
-	for i, id := range q.queries {
-		a.Left[i].TTL, a.Left[i].Found = r.lessor.Remaining(id)
-	}
+	a.Round, a.Index, a.Left = q.round, index, r.left(q.Leases)
 }
 
 // renewedRemote answers another member's renewal. What has no outcome is not

@@ -11,6 +11,9 @@ import (
 // it once, with TTL or Err set.
 type Renewal struct {
 	ID lease.ID
+	// Token is the one that the holder has, 0 if he does not say: with another than
+	// the lease's it is another life of the ID that he means, and that is over (T28).
+	Token lease.Token
 	// TTL is the lease's, from the instant the renewal was given.
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or why there is no outcome.
@@ -47,7 +50,7 @@ func (r *Replica) Renew(n Renewal) {
 
 // renew is Renew at the primary.
 func (r *Replica) renew(n Renewal) {
-	renewed, err := r.lessor.Renew(n.ID)
+	renewed, err := r.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
 		// The decision to expire is in the log. Only its outcome says whether
@@ -60,12 +63,10 @@ func (r *Replica) renew(n Renewal) {
 	case err != nil:
 		r.refuseRenewal(n, err)
 	case renewed.Clear:
-		n.TTL = renewed.TTL
+		n.TTL, n.token = renewed.TTL, renewed.Token
 		r.clear(n)
 	default:
-		n.TTL = renewed.TTL
-		info, _ := r.lessor.Lookup(n.ID)
-		n.token = info.Token
+		n.TTL, n.token = renewed.TTL, renewed.Token
 		r.reads.next.renewals = append(r.reads.next.renewals, n)
 	}
 }
@@ -74,11 +75,9 @@ func (r *Replica) renew(n Renewal) {
 // that clears the checkpoint is applied, or a later leader would count from
 // the checkpoint (DESIGN 2.6). The entry's commit confirms the promise.
 func (r *Replica) clear(n Renewal) {
-	info, _ := r.lessor.Lookup(n.ID)
-	n.token = info.Token
 	c := &fsm.Checkpoint{
 		Term:   r.term,
-		Leases: []lease.Checkpoint{{ID: n.ID, Token: info.Token}},
+		Leases: []lease.Checkpoint{{ID: n.ID, Token: n.token}},
 	}
 	r.timers.clearing++
 	r.proposeInternal(c, func(applied bool) {
@@ -101,9 +100,10 @@ func (r *Replica) clear(n Renewal) {
 // the lease may have ended through the log since (T6), or have appeared.
 func (r *Replica) settle(n Renewal) {
 	info, ok := r.lessor.Lookup(n.ID)
+	ok = ok && !info.Delayed
 	switch {
 	case ok && info.Token == n.token:
-	case ok && n.token == 0:
+	case ok && n.token == 0 && n.means(&info):
 		r.Renew(n)
 		return
 	default:
@@ -111,6 +111,9 @@ func (r *Replica) settle(n Renewal) {
 	}
 	r.answerRenewal(n)
 }
+
+// means says whether the holder means this life of the lease.
+func (n *Renewal) means(i *lease.Info) bool { return n.Token == 0 || n.Token == i.Token }
 
 func (r *Replica) answerRenewal(n Renewal) {
 	if n.from != 0 {

@@ -207,7 +207,7 @@ func (q *call) arrive(p *process) {
 		}
 		p.r.Read(&replica.Read{Owner: q})
 	case OpTTL:
-		p.r.Read(&replica.Read{Owner: q, Lease: op.Lease})
+		p.r.Read(&replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
 	case OpRenew:
 		p.r.Renew(replica.Renewal{ID: op.Lease, Owner: q})
 	}
@@ -231,7 +231,7 @@ func (q *call) read(p *process, r *replica.Read) {
 	case r.Err != nil:
 		q.reply(Failed, r.Err)
 	case q.op.Kind == OpTTL:
-		q.op.TTL, q.op.Found = r.Remaining, r.Found
+		q.op.TTL, q.op.Found = r.Left[0].TTL, r.Left[0].Found
 		q.reply(Done, nil)
 	default:
 		q.readRange(p)

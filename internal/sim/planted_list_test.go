@@ -66,14 +66,14 @@ var plantedList = []planted{
 	// Rule 4: confirm rounds.
 	{"renewal released without a confirm round", "rule 4", "", []edit{
 		{
-			renewGo, "n.token = info.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
-			"n.token = info.Token\n\t\tr.answerRenewal(n)",
+			renewGo, "renewed.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
+			"renewed.Token\n\t\tr.answerRenewal(n)",
 		},
 	}},
 	{"confirm round from before the promise", "rule 4", "", []edit{
 		{
-			renewGo, "n.token = info.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
-			"n.token = info.Token\n\t\tif q := r.reads.current; q != nil {\n" +
+			renewGo, "renewed.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
+			"renewed.Token\n\t\tif q := r.reads.current; q != nil {\n" +
 				"\t\t\tq.renewals = append(q.renewals, n)\n" +
 				"\t\t} else {\n\t\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)\n\t\t}",
 		},
@@ -145,7 +145,7 @@ var plantedList = []planted{
 		},
 	}},
 	{"clearing a checkpoint keeps the countdown", "rule 6", "", []edit{
-		{lessorGo, "\t\t\tr.remaining = 0\n", "\t\t\tr.remaining = min(r.remaining, 500)\n"},
+		{lessorGo, "\t\tr.remaining = 0\n", "\t\tr.remaining = min(r.remaining, 500)\n"},
 	}},
 	{"checkpoint without a fence of terms", "rule 6, T1", "", append([]edit{
 		{
@@ -174,8 +174,8 @@ var plantedList = []planted{
 	{"renewal of an expiring lease", "T5", "", []edit{
 		{
 			trackerGo,
-			"\tif k.state&isExpiring != 0 {\n\t\treturn Renewal{}, false",
-			"\tif false {\n\t\treturn Renewal{}, false",
+			"\tif k.state&isExpiring != 0 {\n\t\treturn Renewal{}, ErrExpiring",
+			"\tif false {\n\t\treturn Renewal{}, ErrExpiring",
 		},
 	}},
 	{"alive again before the outcome is known", "T5", "", []edit{
@@ -194,12 +194,15 @@ var plantedList = []planted{
 	{"revoke leaves the keys", "L6, T5", "", []edit{
 		{
 			machineGo,
-			"\tm.stats.Revoked++\n\tm.deleteKeys(keys)",
-			"\tm.stats.Revoked++\n\tm.deleteKeys(keys[:0])",
+			"\tm.stats.Revoked++\n\tm.deleteKeys(ended.Keys)",
+			"\tm.stats.Revoked++\n\tm.deleteKeys(ended.Keys[:0])",
 		},
 	}},
 	{"expiry leaves a key", "L6", "", []edit{
-		{machineGo, "\t\t\tm.deleteKeys(keys)", "\t\t\tm.deleteKeys(keys[min(1, len(keys)):])"},
+		{
+			machineGo, "\t\t\tm.deleteKeys(ended.Keys)",
+			"\t\t\tm.deleteKeys(ended.Keys[min(1, len(ended.Keys)):])",
+		},
 	}},
 	{"keys deleted in two revisions", "L6, T14", "", []edit{
 		{
@@ -246,8 +249,8 @@ var plantedList = []planted{
 	{"a name is granted twice", "L4", "", []edit{
 		{
 			lessorGo,
-			"if slot, ok := l.table.names[t.Name]; ok {",
-			"if slot, ok := l.table.names[t.Name]; ok && t.ID < 0 {",
+			"if slot, ok := l.table.names.find(t.Name); ok {",
+			"if slot, ok := l.table.names.find(t.Name); ok && t.ID < 0 {",
 		},
 	}},
 	{"the request id is ignored", "T3", "", []edit{

@@ -107,7 +107,7 @@ func (s *leaseService) LeaseTimeToLive(
 	id := lease.ID(r.ID)
 	err := s.node.InspectLease(ctx, id, func(l *lease.Lessor, left lease.TTL, ok bool) {
 		info, here := l.Lookup(id)
-		if !ok || !here {
+		if !ok || !here || info.Delayed {
 			return // a lease that has ended since the leader answered is gone, too
 		}
 		resp.GrantedTTL = wholeSeconds(info.TTL)
@@ -140,7 +140,9 @@ func (s *leaseService) LeaseLeases(
 	}
 	resp := &pb.LeaseLeasesResponse{Header: s.header(s.node.View())}
 	for info := range view.All() {
-		resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(info.ID)})
+		if !info.Delayed {
+			resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(info.ID)})
+		}
 	}
 	return resp, nil
 }

@@ -202,7 +202,7 @@ func (n *fakeNode) Renew(id lease.ID, to Renewed) error {
 		n.held[id] = append(h, to)
 		return nil
 	}
-	r, err := n.machine.Lessor().Renew(id)
+	r, err := n.machine.Lessor().Renew(id, 0)
 	to.Renewed(id, r.TTL, err)
 	return nil
 }

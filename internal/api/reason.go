@@ -1,0 +1,160 @@
+package api
+
+import (
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// The reasons by short names, for the table.
+const (
+	invalid     = pb.Reason_REASON_INVALID
+	notFound    = pb.Reason_REASON_LEASE_NOT_FOUND
+	idTaken     = pb.Reason_REASON_ID_TAKEN
+	noKey       = pb.Reason_REASON_KEY_NOT_FOUND
+	compacted   = pb.Reason_REASON_COMPACTED
+	future      = pb.Reason_REASON_FUTURE_REVISION
+	noSpace     = pb.Reason_REASON_NO_SPACE
+	unavailable = pb.Reason_REASON_UNAVAILABLE
+	unknown     = pb.Reason_REASON_UNKNOWN_OUTCOME
+)
+
+// nativeCodes are the gRPC codes of leasehold.v1, one a reason.
+var nativeCodes = map[pb.Reason]codes.Code{
+	invalid:                        codes.InvalidArgument,
+	notFound:                       codes.NotFound,
+	pb.Reason_REASON_NAME_TAKEN:    codes.AlreadyExists,
+	idTaken:                        codes.AlreadyExists,
+	noKey:                          codes.NotFound,
+	pb.Reason_REASON_TOO_MANY_KEYS: codes.ResourceExhausted,
+	compacted:                      codes.OutOfRange,
+	future:                         codes.OutOfRange,
+	noSpace:                        codes.ResourceExhausted,
+	unavailable:                    codes.Unavailable,
+	// Not Unavailable: proxies and libraries send that again by themselves.
+	unknown: codes.Unknown,
+}
+
+// A HolderError is a refusal because somebody else has what was asked for.
+type HolderError struct {
+	// Err is lease.ErrExists or a *lease.NameError.
+	Err error
+	// Holder is who has it.
+	Holder lease.Info
+}
+
+// Error says what is taken.
+func (e *HolderError) Error() string { return e.Err.Error() }
+
+// Unwrap returns e.Err.
+func (e *HolderError) Unwrap() error { return e.Err }
+
+// Reason returns what err, of a command, is in leasehold.v1: unspecified for nil,
+// and an unknown outcome for an error that nobody thought of.
+func Reason(err error) pb.Reason {
+	if err == nil {
+		return pb.Reason_REASON_UNSPECIFIED
+	}
+	for i := range wire {
+		if errors.Is(err, wire[i].from) || errors.Is(err, wire[i].to) {
+			return wire[i].reason
+		}
+	}
+	if r := dataReason(err); r != pb.Reason_REASON_UNSPECIFIED {
+		return r
+	}
+	switch s, _ := status.FromError(err); s.Code() {
+	case codes.InvalidArgument:
+		return invalid
+	case codes.Unavailable, codes.FailedPrecondition, codes.ResourceExhausted:
+		return unavailable
+	default:
+		return unknown
+	}
+}
+
+// ReadReason is Reason for what changes nothing: whatever kept it from its end, it can be
+// asked again.
+func ReadReason(err error) pb.Reason {
+	if r := Reason(err); r != unknown {
+		return r
+	}
+	return unavailable
+}
+
+// dataReason is the reason of an error that carries data.
+func dataReason(err error) pb.Reason {
+	var (
+		ttl  *lease.TTLError
+		name *lease.NameError
+		keys *lease.KeyLimitError
+	)
+	switch {
+	case errors.As(err, &ttl):
+		return invalid
+	case errors.As(err, &name):
+		return pb.Reason_REASON_NAME_TAKEN
+	case errors.As(err, &keys):
+		return pb.Reason_REASON_TOO_MANY_KEYS
+	default:
+		return pb.Reason_REASON_UNSPECIFIED
+	}
+}
+
+// NativeError returns the gRPC status that an error for the given reason is to a client
+// of leasehold.v1. Its details have a pb.Error with the reason, and with the holder if
+// the error knows one.
+func NativeError(err error, reason pb.Reason) error {
+	detail := &pb.Error{Reason: reason, Message: text(err)}
+	var (
+		name   *lease.NameError
+		holder *HolderError
+	)
+	switch {
+	case errors.As(err, &holder):
+		detail.Holder = LeaseMessage(&holder.Holder)
+	case errors.As(err, &name):
+		detail.Holder = LeaseMessage(&name.Holder)
+	}
+	s, failed := status.New(nativeCodes[reason], detail.Message).WithDetails(detail)
+	if failed != nil { // only a message that does not marshal fails, and these all do
+		return status.Error(nativeCodes[reason], detail.Message)
+	}
+	return s.Err()
+}
+
+// Detail returns what the details of a status say, nil if they do not say anything of
+// leasehold.v1's.
+func Detail(err error) *pb.Error {
+	for _, d := range status.Convert(err).Details() {
+		if e, ok := d.(*pb.Error); ok {
+			return e
+		}
+	}
+	return nil
+}
+
+// text is what an error says to people.
+func text(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+// LeaseMessage returns what leasehold.v1 tells of a lease's record. The remaining time
+// and the keys are not in it; the hash of the secret is never told.
+func LeaseMessage(i *lease.Info) *pb.Lease {
+	return &pb.Lease{
+		Id:     int64(i.ID),
+		Token:  uint64(i.Token),
+		TtlMs:  int64(i.TTL),
+		Name:   i.Name,
+		Owner:  i.Owner,
+		Labels: i.Labels,
+	}
+}

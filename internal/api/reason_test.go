@@ -1,0 +1,100 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Every reason of the API has a code, but for the one that is none.
+func TestReasonsComplete(t *testing.T) {
+	for n, name := range pb.Reason_name {
+		if _, ok := nativeCodes[pb.Reason(n)]; ok == (n == 0) {
+			t.Errorf("%s: has a code: %v", name, ok)
+		}
+	}
+}
+
+func TestReason(t *testing.T) {
+	for _, tt := range []struct {
+		err        error
+		cmd, read  pb.Reason
+		cmdCode    codes.Code
+		wantDetail string
+	}{
+		{lease.ErrNotFound, notFound, notFound, codes.NotFound, "lease: not found"},
+		{
+			fmt.Errorf("grant: %w", &lease.TTLError{Got: 1, Min: 5, Max: 9}), invalid, invalid,
+			codes.InvalidArgument, "grant: lease: ttl 1 ms is not within 5 and 9 ms",
+		},
+		{
+			&lease.KeyLimitError{ID: 1, Limit: 2}, pb.Reason_REASON_TOO_MANY_KEYS,
+			pb.Reason_REASON_TOO_MANY_KEYS, codes.ResourceExhausted,
+			"lease: lease 1 has 2 keys attached, the most it may",
+		},
+		{fsm.ErrKeyNotFound, noKey, noKey, codes.NotFound, "fsm: key not found"},
+		{replica.ErrNoLeader, unavailable, unavailable, codes.Unavailable, "replica: no leader"},
+		{
+			replica.ErrLeaderChanged, unknown, unavailable, codes.Unknown,
+			"replica: leader changed",
+		},
+		{
+			context.DeadlineExceeded, unknown, unavailable, codes.Unknown,
+			"context deadline exceeded",
+		},
+		{
+			rpctypes.ErrGRPCNoLeader, unavailable, unavailable, codes.Unavailable,
+			"etcdserver: no leader",
+		},
+		{
+			rpctypes.ErrGRPCNotSupportedForLearner, unavailable, unavailable, codes.Unavailable,
+			"etcdserver: rpc not supported for learner",
+		},
+		{status.Error(codes.InvalidArgument, "no"), invalid, invalid, codes.InvalidArgument, "no"},
+		{errors.New("x"), unknown, unavailable, codes.Unknown, "x"},
+	} {
+		if r := Reason(tt.err); r != tt.cmd {
+			t.Errorf("%v: %v, want %v", tt.err, r, tt.cmd)
+		}
+		if r := ReadReason(tt.err); r != tt.read {
+			t.Errorf("a read's %v: %v, want %v", tt.err, r, tt.read)
+		}
+		s := status.Convert(NativeError(tt.err, tt.cmd))
+		if s.Code() != tt.cmdCode || s.Message() != tt.wantDetail {
+			t.Errorf("%v: %v %q", tt.err, s.Code(), s.Message())
+		}
+		if d := Detail(s.Err()); d == nil || d.Reason != tt.cmd || d.Message != tt.wantDetail {
+			t.Errorf("%v: details %v", tt.err, d)
+		}
+	}
+	if r := Reason(nil); r != pb.Reason_REASON_UNSPECIFIED {
+		t.Errorf("no error: %v", r)
+	}
+}
+
+// Who has the name, or the ID, is in the details; the hash of a secret never.
+func TestHolderInDetails(t *testing.T) {
+	held := lease.Info{
+		Terms: lease.Terms{ID: 7, TTL: 5000, Name: "n", Owner: "me"}, Token: 9,
+	}
+	for _, err := range []error{
+		&lease.NameError{Name: "n", Holder: held},
+		fmt.Errorf("grant: %w", &HolderError{Err: lease.ErrExists, Holder: held}),
+	} {
+		d := Detail(NativeError(err, Reason(err)))
+		if d == nil || d.Holder.GetId() != 7 || d.Holder.GetToken() != 9 ||
+			d.Holder.GetName() != "n" || d.Holder.GetOwner() != "me" || d.Holder.GetTtlMs() != 5000 {
+			t.Errorf("%v: details %v", err, d)
+		}
+	}
+}
