@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -30,7 +31,7 @@ type core struct {
 	peers   *peers
 	inbox   *inbox
 	writer  *writer
-	hub     *watch.Hub[*etcd.Event]
+	hub     *watch.Hub[*api.Event]
 	snap    *snapshotter
 	clock   *clock
 	log     *slog.Logger
@@ -244,9 +245,9 @@ func (p *pace) stalled(now lease.Instant) bool {
 }
 
 func (c *core) publish(change fsm.Change) {
-	events := make([]*etcd.Event, len(change.Events))
+	events := make([]*api.Event, len(change.Events))
 	for i := range change.Events {
-		events[i] = etcd.NewEvent(&change.Events[i])
+		events[i] = api.NewEvent(&change.Events[i])
 	}
 	c.hub.Publish(change.Revision, events)
 }

@@ -18,8 +18,8 @@ type writes struct {
 	dels spans
 }
 
-// CheckOverlaps refuses, with ErrDuplicateKey, a transaction that may write one key twice. The rules
-// are etcd's: a key is put once; it is not both put and deleted, at one level
+// CheckOverlaps refuses, with ErrDuplicateKey, a transaction that may write one key
+// twice. The rules are etcd's: a key is put once; it is not both put and deleted, at one level
 // or between a level and what is nested before it; the two branches of a nested
 // transaction may write the same keys, since only one of them runs.
 func CheckOverlaps(t *fsm.Txn) error {
