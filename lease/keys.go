@@ -113,18 +113,26 @@ func (a *attachments) detachAll(slot uint32) []string {
 // A lease whose end is decided takes keys still: the log orders the two, and
 // either the key goes with the lease or the lease is not found (T21).
 func (l *Lessor) Attach(id ID, key string) error {
+	if err := l.CheckAttach(id, key); err != nil {
+		return err
+	}
+	if slot := l.table.index[id]; !l.keys.attachedTo(slot, key) {
+		l.keys.detach(key)
+		l.keys.attach(slot, key)
+	}
+	return nil
+}
+
+// CheckAttach returns what Attach would, and attaches nothing.
+func (l *Lessor) CheckAttach(id ID, key string) error {
 	slot, ok := l.alive(id)
 	if !ok {
 		return ErrNotFound
 	}
-	if l.keys.attachedTo(slot, key) {
-		return nil
-	}
-	if limit := l.cfg.MaxKeys; limit > 0 && int(l.keys.lists.get(slot).count) >= limit {
+	limit := l.cfg.MaxKeys
+	if limit > 0 && int(l.keys.lists.get(slot).count) >= limit && !l.keys.attachedTo(slot, key) {
 		return &KeyLimitError{ID: id, Limit: limit}
 	}
-	l.keys.detach(key)
-	l.keys.attach(slot, key)
 	return nil
 }
 

@@ -38,24 +38,18 @@ func New(c Config) *Lessor {
 // and Owner) returns the lease that the first one created, whose countdown goes
 // on: see Remaining (T3).
 func (l *Lessor) Grant(t Terms) (Info, error) {
-	if t.ID <= 0 {
-		return Info{}, ErrBadID
-	}
-	if err := l.checkTTL(t.TTL); err != nil {
+	if err := l.CheckTerms(&t); err != nil {
 		return Info{}, err
 	}
-	if t.LockDelay < 0 || t.LockDelay > l.cfg.MaxTTL {
-		return Info{}, &TTLError{Got: t.LockDelay, Max: l.cfg.MaxTTL}
-	}
 	if slot, ok := l.table.index[t.ID]; ok {
-		if held := l.table.info(slot); t.repeats(&held) {
+		if held := l.table.info(slot); t.Repeats(&held) {
 			return held, nil
 		}
 		return Info{}, ErrExists
 	}
 	if slot, ok := l.table.names.find(t.Name); ok {
 		holder := l.table.info(slot)
-		if t.repeats(&holder) {
+		if t.Repeats(&holder) {
 			return holder, nil
 		}
 		return Info{}, &NameError{Name: t.Name, Holder: holder}
@@ -67,6 +61,17 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	return l.table.info(slot), nil
 }
 
+// CheckTerms returns an error that Grant would return whatever leases there are.
+func (l *Lessor) CheckTerms(t *Terms) error {
+	if t.ID <= 0 {
+		return ErrBadID
+	}
+	if t.LockDelay < 0 || t.LockDelay > l.cfg.MaxTTL {
+		return &TTLError{Got: t.LockDelay, Max: l.cfg.MaxTTL}
+	}
+	return l.checkTTL(t.TTL)
+}
+
 func (l *Lessor) checkTTL(ttl TTL) error {
 	if ttl < l.cfg.MinTTL || ttl > l.cfg.MaxTTL {
 		return &TTLError{Got: ttl, Min: l.cfg.MinTTL, Max: l.cfg.MaxTTL}
@@ -74,8 +79,9 @@ func (l *Lessor) checkTTL(ttl TTL) error {
 	return nil
 }
 
-// repeats says whether t is the request that created the lease held.
-func (t *Terms) repeats(held *Info) bool {
+// Repeats says whether t is the request that created the lease held, which is
+// alive: Grant then returns that lease.
+func (t *Terms) Repeats(held *Info) bool {
 	if held.Delayed {
 		return false // it is over
 	}
@@ -285,6 +291,9 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 		}
 	}
 }
+
+// LastToken returns the last token given out: a later one is larger.
+func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.
 func (l *Lessor) Len() int { return len(l.table.index) }

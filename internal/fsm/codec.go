@@ -105,7 +105,8 @@ func DecodeCommands(data []byte, n int) ([]Command, error) {
 
 // AppendCommand appends the encoding of one command to an entry.
 func AppendCommand(b []byte, c Command) []byte {
-	b = append(b, byte(c.kind()))
+	k := c.kind()
+	b = append(b, byte(k))
 	switch c := c.(type) {
 	case *Put:
 		return appendPut(b, c)
@@ -116,13 +117,26 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *Compact:
 		return binary.AppendVarint(b, c.Revision)
 	case *Grant:
-		return appendTerms(b, c.Terms)
+		if b = appendTerms(b, &c.Terms); k == kindGrantMore {
+			b = appendMore(b, &c.Terms, false)
+		}
+		return b
 	case *Revoke:
+		if k == kindRevokeMore {
+			return appendRevoke(b, c)
+		}
 		return binary.AppendVarint(b, int64(c.ID))
+	case *ChangeTTL:
+		return binary.AppendVarint(appendToken(b, c.ID, c.Token), int64(c.TTL))
+	case *HandOver:
+		b = appendString(appendToken(b, c.ID, c.Token), c.Owner)
+		return append(b, c.Secret[:]...)
+	case *Resume:
+		return append(binary.AppendVarint(b, int64(c.ID)), c.Secret[:]...)
 	case *Expire:
 		return appendExpire(b, c)
 	case *Checkpoint:
-		return appendCheckpoint(b, c)
+		return appendCheckpoint(b, c, k == kindCheckpointMore)
 	case *SetAlarm:
 		b = appendBools(b, c.Off)
 		b = binary.AppendUvarint(b, c.Alarm.Member)
@@ -156,8 +170,8 @@ func (d *decoder) command() Command {
 		return &Revoke{ID: lease.ID(d.varint())}
 	case kindExpire:
 		return d.expire()
-	case kindCheckpoint:
-		return d.checkpoint()
+	case kindCheckpoint, kindCheckpointMore:
+		return d.checkpoint(k == kindCheckpointMore)
 	case kindSetAlarm:
 		off := d.byte()&1 != 0
 		return &SetAlarm{Off: off, Alarm: Alarm{Member: d.uvarint(), Kind: AlarmKind(d.byte())}}
@@ -169,6 +183,30 @@ func (d *decoder) command() Command {
 		return &RemoveMember{ID: d.uvarint()}
 	case kindPromoteMember:
 		return &PromoteMember{ID: d.uvarint()}
+	default:
+		return d.later(k)
+	}
+}
+
+// later decodes the commands that the first releases did not have.
+func (d *decoder) later(k kind) Command {
+	switch k {
+	case kindGrantMore:
+		return d.grant()
+	case kindRevokeMore:
+		return d.revoke()
+	case kindChangeTTL:
+		c := &ChangeTTL{}
+		c.ID, c.Token = d.token()
+		c.TTL = lease.TTL(d.varint())
+		return c
+	case kindHandOver:
+		c := &HandOver{}
+		c.ID, c.Token = d.token()
+		c.Owner, c.Secret = d.string(), d.secret()
+		return c
+	case kindResume:
+		return &Resume{ID: lease.ID(d.varint()), Secret: d.secret()}
 	default:
 		d.fail(fmt.Sprintf("command of unknown kind %d", k))
 		return nil
@@ -229,107 +267,61 @@ func (d *decoder) rangeOp() *Range {
 	return r
 }
 
-func appendTxn(b []byte, c *Txn) []byte {
-	b = binary.AppendUvarint(b, uint64(len(c.Compare)))
-	for i := range c.Compare {
-		b = appendCompare(b, &c.Compare[i])
-	}
-	return appendOps(appendOps(b, c.Then), c.Else)
+func appendToken(b []byte, id lease.ID, t lease.Token) []byte {
+	return binary.AppendUvarint(binary.AppendVarint(b, int64(id)), uint64(t))
 }
 
-func (d *decoder) txn(depth int) *Txn {
-	if depth > maxTxnDepth {
-		d.fail("transaction nested too deeply")
-		return &Txn{}
-	}
-	t := &Txn{}
-	if n := d.count(); n > 0 {
-		t.Compare = make([]Compare, n)
-		for i := range t.Compare {
-			t.Compare[i] = d.compare()
-		}
-	}
-	t.Then, t.Else = d.ops(depth), d.ops(depth)
-	return t
+func (d *decoder) token() (lease.ID, lease.Token) {
+	return lease.ID(d.varint()), lease.Token(d.uvarint())
 }
 
-func appendCompare(b []byte, c *Compare) []byte {
-	b = append(b, byte(c.Target), byte(c.Relation))
-	b = appendString(appendString(b, c.Key), c.End)
-	if c.Target == TargetValue {
-		return appendBytes(b, c.Value)
+func (d *decoder) secret() (s lease.Secret) {
+	if len(d.b) < len(s) {
+		d.fail("secret")
+		return s
 	}
-	return binary.AppendVarint(b, c.Number)
+	n := copy(s[:], d.b)
+	d.b = d.b[n:]
+	return s
 }
 
-func (d *decoder) compare() Compare {
-	c := Compare{Target: Target(d.byte()), Relation: Relation(d.byte())}
-	if c.Target > TargetLease || c.Relation > NotEqual {
-		d.fail("compare")
-	}
-	c.Key, c.End = d.string(), d.string()
-	if c.Target == TargetValue {
-		c.Value = d.bytes()
-	} else {
-		c.Number = d.varint()
-	}
+func appendRevoke(b []byte, c *Revoke) []byte {
+	return appendString(appendToken(b, c.ID, c.Token), c.By)
+}
+
+func (d *decoder) revoke() *Revoke {
+	c := &Revoke{}
+	c.ID, c.Token = d.token()
+	c.By = d.string()
 	return c
 }
 
-// opKind tags an operation inside a transaction.
-const (
-	opPut byte = iota + 1
-	opDelete
-	opRange
-	opTxn
-)
+func (d *decoder) grant() *Grant {
+	g := &Grant{Terms: d.terms()}
+	d.more(&g.Terms)
+	return g
+}
 
-func appendOps(b []byte, ops []Op) []byte {
-	b = binary.AppendUvarint(b, uint64(len(ops)))
-	for i := range ops {
-		switch op := &ops[i]; {
-		case op.Put != nil:
-			b = appendPut(append(b, opPut), op.Put)
-		case op.Delete != nil:
-			b = appendDelete(append(b, opDelete), op.Delete)
-		case op.Range != nil:
-			b = appendRange(append(b, opRange), op.Range)
-		case op.Txn != nil:
-			b = appendTxn(append(b, opTxn), op.Txn)
-		default:
-			panic("fsm: empty operation in a transaction")
-		}
+// appendMore appends what appendTerms does not know.
+func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
+	b = appendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, delayed)
+	b = binary.AppendVarint(b, int64(t.LockDelay))
+	if t.Secret != (lease.Secret{}) {
+		b = append(b, t.Secret[:]...)
 	}
 	return b
 }
 
-func (d *decoder) ops(depth int) []Op {
-	n := d.count()
-	if n == 0 {
-		return nil
+func (d *decoder) more(t *lease.Terms) (delayed bool) {
+	f := d.byte()
+	t.KeepKeys, t.LockDelay = f&1 != 0, lease.TTL(d.varint())
+	if f&2 != 0 {
+		t.Secret = d.secret()
 	}
-	ops := make([]Op, n)
-	for i := range ops {
-		switch k := d.byte(); k {
-		case opPut:
-			ops[i].Put = d.put()
-		case opDelete:
-			ops[i].Delete = d.deleteRange()
-		case opRange:
-			ops[i].Range = d.rangeOp()
-		case opTxn:
-			ops[i].Txn = d.txn(depth + 1)
-		default:
-			d.fail("operation of unknown kind")
-		}
-		if d.err != nil {
-			return nil
-		}
-	}
-	return ops
+	return f&4 != 0
 }
 
-func appendTerms(b []byte, t lease.Terms) []byte {
+func appendTerms(b []byte, t *lease.Terms) []byte {
 	b = binary.AppendVarint(b, int64(t.ID))
 	b = binary.AppendVarint(b, int64(t.TTL))
 	b = appendString(appendString(appendString(b, t.Name), t.Owner), t.RequestID)
@@ -366,24 +358,30 @@ func (d *decoder) expire() *Expire {
 	return c
 }
 
-func appendCheckpoint(b []byte, c *Checkpoint) []byte {
+func appendCheckpoint(b []byte, c *Checkpoint, stamped bool) []byte {
 	b = binary.AppendUvarint(b, c.Term)
 	b = binary.AppendUvarint(b, uint64(len(c.Leases)))
 	for _, l := range c.Leases {
 		b = binary.AppendVarint(b, int64(l.ID))
 		b = binary.AppendUvarint(b, uint64(l.Token))
 		b = binary.AppendVarint(b, int64(l.Remaining))
+		if stamped {
+			b = binary.AppendUvarint(b, l.Stamp)
+		}
 	}
 	return b
 }
 
-func (d *decoder) checkpoint() *Checkpoint {
+func (d *decoder) checkpoint(stamped bool) *Checkpoint {
 	c := &Checkpoint{Term: d.uvarint()}
 	c.Leases = make([]lease.Checkpoint, d.count())
 	for i := range c.Leases {
 		c.Leases[i] = lease.Checkpoint{
 			ID: lease.ID(d.varint()), Token: lease.Token(d.uvarint()),
 			Remaining: lease.TTL(d.varint()),
+		}
+		if stamped {
+			c.Leases[i].Stamp = d.uvarint()
 		}
 	}
 	return c
@@ -400,32 +398,4 @@ func (d *decoder) member() Member {
 	m := Member{ID: d.uvarint(), Learner: d.byte()&1 != 0, Name: d.string()}
 	m.PeerURLs, m.ClientURLs = d.strings(), d.strings()
 	return m
-}
-
-// Cost returns about how many bytes a command may add to the state.
-func Cost(c Command) int64 {
-	switch c := c.(type) {
-	case *Put:
-		return int64(len(c.Key)+len(c.Value)) + recordOverhead
-	case *Grant:
-		return recordOverhead
-	case *Txn:
-		return max(opsCost(c.Then), opsCost(c.Else))
-	default:
-		return 0
-	}
-}
-
-// recordOverhead is about what a record takes beside its key and value.
-const recordOverhead = 200
-
-func opsCost(ops []Op) (sum int64) {
-	for i := range ops {
-		if ops[i].Put != nil {
-			sum += Cost(ops[i].Put)
-		} else if ops[i].Txn != nil {
-			sum += Cost(ops[i].Txn)
-		}
-	}
-	return sum
 }

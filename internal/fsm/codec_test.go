@@ -25,10 +25,25 @@ func samples() []Command {
 			{Key: "x", Target: TargetValue, Relation: NotEqual, Value: []byte("y")},
 			{Key: "x", End: "z", Target: TargetLease, Relation: Less, Number: -9},
 		},
-		Then: []Op{{Put: put}, {Delete: del}, {Range: read}},
+		Then: []Op{{Put: put}, {Delete: del}, {Range: read}, {Touch: &Touch{ID: 3, Token: 4}}},
 		Else: []Op{{Txn: &Txn{Then: []Op{{Put: &Put{Key: "n", IgnoreValue: true}}}}}},
 	}
+	more := &Grant{Terms: lease.Terms{
+		ID: 9, TTL: 1, LockDelay: 700, KeepKeys: true, Secret: lease.Secret{1, 31: 2},
+	}}
+	leases := &Txn{
+		Compare: []Compare{
+			{Target: TargetLeaseAlive, Number: 9},
+			{Key: "n", Target: TargetNameToken, Relation: NotEqual, Number: -1},
+		},
+		Then: []Op{{Grant: more}, {Grant: &Grant{}}, {Revoke: &Revoke{ID: 9, Token: 1, By: "me"}}},
+	}
 	return []Command{
+		more, leases, &Revoke{ID: 9, Token: math.MaxUint64, By: "me"},
+		&ChangeTTL{ID: 9, Token: math.MaxUint64, TTL: 77},
+		&HandOver{ID: 9, Token: 8, Owner: "o", Secret: lease.Secret{3}},
+		&Resume{ID: 9, Secret: lease.Secret{31: 4}},
+		&Checkpoint{Term: 6, Leases: []lease.Checkpoint{{ID: 1, Token: 2, Remaining: 3, Stamp: 9}}},
 		put, del, txn, &Txn{}, &Compact{Revision: math.MaxInt64},
 		&Grant{Terms: lease.Terms{
 			ID: math.MaxInt64, TTL: 5000, Name: "n", Owner: "o", RequestID: "r",
@@ -62,8 +77,8 @@ func TestEntryRoundTrip(t *testing.T) {
 	for _, c := range want {
 		kinds[c.kind()] = true
 	}
-	if len(kinds) != int(kindPromoteMember) {
-		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindPromoteMember)
+	if len(kinds) != int(kindResume) {
+		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindResume)
 	}
 	got, err := DecodeEntry(encode(want...))
 	if err != nil {
@@ -103,6 +118,26 @@ func TestEntryVersion1(t *testing.T) {
 	got, err := DecodeEntry(b)
 	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Commands, []Command{&Revoke{ID: 3}}) {
 		t.Errorf("got %#v, %v", got, err)
+	}
+}
+
+// A command that says nothing new is written as the releases before wrote it,
+// and what they wrote is still read.
+func TestFormerForms(t *testing.T) {
+	for _, c := range []struct {
+		command Command
+		want    string
+	}{
+		{&Revoke{ID: 3}, "\x06\x06"},
+		{&Grant{Terms: lease.Terms{ID: 1, TTL: 2, Name: "n"}}, "\x05\x02\x04\x01n\x00\x00\x00"},
+		{
+			&Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 1, Token: 2, Remaining: 3}}},
+			"\x08\x01\x01\x02\x02\x06",
+		},
+	} {
+		if got := string(AppendCommand(nil, c.command)); got != c.want {
+			t.Errorf("%#v: %q, want %q", c.command, got, c.want)
+		}
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 )
 
 // A Command is one change of the replicated state. The set is closed: Put,
-// DeleteRange, Txn, Compact, Grant, Revoke, Expire, Checkpoint, SetAlarm,
-// SetMember, AddMember, RemoveMember and PromoteMember. A Command is immutable
-// from the moment it is proposed.
+// DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
+// Checkpoint, SetAlarm, SetMember, AddMember, RemoveMember and PromoteMember. A
+// Command is immutable from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -40,12 +40,18 @@ type Range struct {
 	Options  mvcc.RangeOptions
 }
 
-// Op is one operation of a transaction; exactly one field is set.
+// Op is one operation of a transaction; exactly one field is set. A Put on a
+// lease that a Grant before it in the transaction asked for is on the lease
+// that the Grant returned, also if that is an earlier one of another ID, because
+// the request is repeated.
 type Op struct {
 	Put    *Put
 	Delete *DeleteRange
 	Range  *Range
 	Txn    *Txn
+	Grant  *Grant
+	Revoke *Revoke
+	Touch  *Touch
 }
 
 // Target is what a Compare looks at.
@@ -59,6 +65,20 @@ const (
 	TargetValue
 	TargetLease
 )
+
+// These targets are not in the etcd API. They look at leases, not at keys.
+const (
+	// TargetLeaseAlive is whether the lease Number is alive: Equal holds if it is,
+	// NotEqual if it is not, or its lock delay runs.
+	TargetLeaseAlive Target = 16 + iota
+	// TargetNameToken is the token of the lease that holds the name Key, compared
+	// with Number, both unsigned: 0 if no lease that is alive does.
+	TargetNameToken
+)
+
+func (t Target) known() bool {
+	return t <= TargetLease || t == TargetLeaseAlive || t == TargetNameToken
+}
 
 // Relation is how a Compare relates what it finds to its operand.
 type Relation uint8
@@ -98,7 +118,41 @@ type Compact struct{ Revision int64 }
 type Grant struct{ Terms lease.Terms }
 
 // Revoke ends a lease and deletes its keys in one revision.
-type Revoke struct{ ID lease.ID }
+type Revoke struct {
+	ID lease.ID
+	// Token, if not 0, must be the lease's, or it is not found (T28).
+	Token lease.Token
+	// By says who revokes, for the event. It may be empty.
+	By string
+}
+
+// ChangeTTL gives a lease another TTL: see lease.Lessor.ChangeTTL.
+type ChangeTTL struct {
+	ID    lease.ID
+	Token lease.Token
+	TTL   lease.TTL
+}
+
+// HandOver gives a lease to another owner: see lease.Lessor.HandOver.
+type HandOver struct {
+	ID     lease.ID
+	Token  lease.Token
+	Owner  string
+	Secret lease.Secret
+}
+
+// Resume gives a lease to another process: see lease.Lessor.Resume.
+type Resume struct {
+	ID     lease.ID
+	Secret lease.Secret
+}
+
+// Touch renews a lease within a transaction: see lease.Lessor.Touch.
+type Touch struct {
+	ID lease.ID
+	// Token 0 means whichever the lease has.
+	Token lease.Token
+}
 
 // Expire ends leases that the leader of Term found past their expiry. It is
 // dropped unless Term is the term of the entry that carries it (T1), and a
@@ -177,18 +231,49 @@ const (
 	kindAddMember
 	kindRemoveMember
 	kindPromoteMember
+	// The next three are Grant, Revoke and Checkpoint with fields that the first
+	// releases did not have, and only if one of them is set.
+	kindGrantMore
+	kindRevokeMore
+	kindCheckpointMore
+	kindChangeTTL
+	kindHandOver
+	kindResume
 )
 
 func (*Put) kind() kind         { return kindPut }
 func (*DeleteRange) kind() kind { return kindDeleteRange }
 func (*Txn) kind() kind         { return kindTxn }
 func (*Compact) kind() kind     { return kindCompact }
-func (*Grant) kind() kind       { return kindGrant }
-func (*Revoke) kind() kind      { return kindRevoke }
 func (*Expire) kind() kind      { return kindExpire }
-func (*Checkpoint) kind() kind  { return kindCheckpoint }
 func (*SetAlarm) kind() kind    { return kindSetAlarm }
 func (*SetMember) kind() kind   { return kindSetMember }
+func (*ChangeTTL) kind() kind   { return kindChangeTTL }
+func (*HandOver) kind() kind    { return kindHandOver }
+func (*Resume) kind() kind      { return kindResume }
+
+func (c *Grant) kind() kind {
+	if t := &c.Terms; t.LockDelay != 0 || t.KeepKeys || t.Secret != (lease.Secret{}) {
+		return kindGrantMore
+	}
+	return kindGrant
+}
+
+func (c *Revoke) kind() kind {
+	if c.Token != 0 || c.By != "" {
+		return kindRevokeMore
+	}
+	return kindRevoke
+}
+
+func (c *Checkpoint) kind() kind {
+	for i := range c.Leases {
+		if c.Leases[i].Stamp != 0 {
+			return kindCheckpointMore
+		}
+	}
+	return kindCheckpoint
+}
 
 func (*AddMember) kind() kind     { return kindAddMember }
 func (*RemoveMember) kind() kind  { return kindRemoveMember }
@@ -198,7 +283,7 @@ func (*PromoteMember) kind() kind { return kindPromoteMember }
 // only, never on behalf of a client or of another member.
 func Internal(c Command) bool {
 	switch c.kind() {
-	case kindExpire, kindCheckpoint:
+	case kindExpire, kindCheckpoint, kindCheckpointMore:
 		return true
 	default:
 		return false

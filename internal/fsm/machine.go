@@ -9,10 +9,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Config is what a Machine needs to know from the start. Every member of a
-// cluster must have the same, since apply depends on it.
+// Config is what a Machine needs to know from the start.
 type Config struct {
+	// Lease must be the same for every member of a cluster, since apply depends
+	// on it.
 	Lease lease.Config
+	// LeaseEvents is how many events of leases are kept for those who come late.
+	// Zero means 16,384.
+	LeaseEvents int
 }
 
 // Machine is the replicated state. It is not safe for concurrent use.
@@ -20,6 +24,7 @@ type Config struct {
 // Invariant: a live key's lease is L if and only if the lessor has the key
 // attached to L.
 type Machine struct {
+	cfg     Config
 	lessor  *lease.Lessor
 	store   *mvcc.Store
 	members map[uint64]Member
@@ -29,6 +34,7 @@ type Machine struct {
 	index   uint64
 	term    uint64
 	changes []Change
+	events  leaseEvents
 	stats   Stats
 	view    *View
 	// metaChanged says that members or alarms differ from those in view.
@@ -48,14 +54,22 @@ type Change struct {
 // New returns the empty state: no leases, no keys, revision 1, no members.
 func New(c Config) *Machine {
 	return &Machine{
+		cfg:         c,
 		lessor:      lease.New(c.Lease),
 		store:       mvcc.New(),
 		members:     make(map[uint64]Member),
 		removed:     make(map[uint64]struct{}),
 		alarms:      make(map[Alarm]struct{}),
+		events:      leaseEvents{most: cmp.Or(c.LeaseEvents, defaultLeaseEvents)},
 		metaChanged: true,
 	}
 }
+
+// Leases returns a picture of the leases as of the last applied entry, which any
+// goroutine may read. It is no part of a View, of which there is one for every
+// batch of entries: the first change of each page of 256 leases after a picture
+// copies the page. So take one when somebody asks.
+func (m *Machine) Leases() lease.View { return m.lessor.View() }
 
 // Lessor returns the lease engine, for the replica to promote, advance and
 // ask for due leases. Its replicated operations belong to Apply alone.
@@ -135,6 +149,8 @@ func (m *Machine) apply(c Command) Result {
 		return m.applyGrant(c)
 	case *Revoke:
 		return m.applyRevoke(c)
+	case *ChangeTTL, *HandOver, *Resume:
+		return m.applyLease(c)
 	case *Expire:
 		return m.applyExpire(c)
 	case *Checkpoint:
@@ -150,53 +166,6 @@ func (m *Machine) apply(c Command) Result {
 	default:
 		panic("fsm: command of unknown type")
 	}
-}
-
-func (m *Machine) applyGrant(c *Grant) Result {
-	if m.full() {
-		return Result{Err: ErrNoSpace}
-	}
-	info, err := m.lessor.Grant(c.Terms)
-	if err != nil {
-		return Result{Err: err}
-	}
-	m.stats.Granted++
-	return Result{Value: &info}
-}
-
-func (m *Machine) applyRevoke(c *Revoke) Result {
-	ended, err := m.lessor.Revoke(c.ID)
-	if err != nil {
-		return Result{Err: err}
-	}
-	m.stats.Revoked++
-	m.deleteKeys(ended.Keys)
-	return Result{}
-}
-
-// applyExpire ends the leases of one decision. The term fence makes the
-// decision its own leader's (T1); the lessor drops those that have changed.
-func (m *Machine) applyExpire(c *Expire) Result {
-	if c.Term != m.term {
-		return Result{Err: ErrStale}
-	}
-	for _, due := range c.Leases {
-		if ended, ok := m.lessor.Expire(due); ok {
-			m.stats.Expired++
-			m.deleteKeys(ended.Keys)
-		}
-	}
-	return Result{}
-}
-
-// deleteKeys deletes the keys of a lease that is gone, in one revision (L6).
-func (m *Machine) deleteKeys(keys []string) {
-	if len(keys) == 0 {
-		return
-	}
-	t := m.store.Begin()
-	t.DeleteKeys(keys)
-	m.end(t)
 }
 
 // end closes a write transaction and keeps its events for the watchers.

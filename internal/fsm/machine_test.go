@@ -3,7 +3,6 @@ package fsm
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -341,81 +340,6 @@ func TestSetMemberKeeps(t *testing.T) {
 	}
 }
 
-// randomCommand draws a command over few keys and leases, so that they meet.
-func randomCommand(rng *rand.Rand) Command {
-	key := func() string { return string(rune('a' + rng.IntN(8))) }
-	id := func() lease.ID { return lease.ID(rng.IntN(5)) }
-	put := func() *Put {
-		return &Put{
-			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
-			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
-		}
-	}
-	op := func() Op {
-		switch rng.IntN(3) {
-		case 0:
-			return Op{Put: put()}
-		case 1:
-			return Op{Delete: &DeleteRange{Key: key()}}
-		default:
-			return Op{Range: &Range{Key: key(), End: "\x00"}}
-		}
-	}
-	switch rng.IntN(12) {
-	case 0:
-		return &DeleteRange{Key: key(), End: key(), PrevKV: true}
-	case 1, 2:
-		ttl, name := lease.TTL(1+rng.IntN(9999)), key()[:rng.IntN(2)]
-		return &Grant{Terms: lease.Terms{ID: id(), TTL: ttl, Name: name}}
-	case 3:
-		return &Revoke{ID: id()}
-	case 4:
-		return &Expire{Term: uint64(rng.IntN(2)) + 1, Leases: []lease.Due{{
-			ID: id(), Token: lease.Token(rng.IntN(60)), Stamp: uint64(rng.IntN(60)),
-		}}}
-	case 5:
-		return &Checkpoint{Term: 1, Leases: []lease.Checkpoint{{
-			ID: id(), Token: lease.Token(rng.IntN(60)), Remaining: lease.TTL(rng.IntN(3000)),
-		}}}
-	case 6:
-		return &Compact{Revision: int64(rng.IntN(60))}
-	case 7:
-		c := Compare{Key: key(), Number: 1}
-		c.Target, c.Relation = Target(rng.IntN(5)), Relation(rng.IntN(4))
-		return &Txn{Compare: []Compare{c}, Then: []Op{op(), op()}, Else: []Op{op()}}
-	default:
-		return put()
-	}
-}
-
-// S3: two machines given the same commands have the same hash after each,
-// also when one is restored from the other's snapshot in the middle, scrubs at
-// other times, and times leases, which the other does not.
-func TestSameCommandsSameState(t *testing.T) {
-	for seed := range uint64(30) {
-		rng := rand.New(rand.NewPCG(seed, 0))
-		a, b := New(Config{}), New(Config{})
-		a.Lessor().Promote(0, 0)
-		for i := range 300 {
-			c := randomCommand(rng)
-			a.Lessor().Advance(lease.Instant(i * 100))
-			ra, rb := apply(t, a, c), apply(t, b, c)
-			if fmt.Sprint(ra.Err) != fmt.Sprint(rb.Err) || ra.Revision != rb.Revision {
-				t.Fatalf("seed %d: %#v: %+v and %+v", seed, c, ra, rb)
-			}
-			if rng.IntN(20) == 0 {
-				a.Scrub(1 + rng.IntN(5))
-			}
-			if rng.IntN(50) == 0 {
-				b = restored(t, b)
-			}
-			if ha, hb := hash(t, a), hash(t, b); ha != hb {
-				t.Fatalf("seed %d, step %d: hashes %x and %x after %#v", seed, i, ha, hb, c)
-			}
-		}
-	}
-}
-
 func hash(t testing.TB, m *Machine) uint32 {
 	t.Helper()
 	h, err := m.Image().Hash()
@@ -443,7 +367,7 @@ func chunks(t testing.TB, m *Machine) [][]byte {
 func restored(t testing.TB, m *Machine) *Machine {
 	t.Helper()
 	chunks := chunks(t, m)
-	r, err := Restore(Config{}, func() ([]byte, bool, error) {
+	r, err := Restore(m.cfg, func() ([]byte, bool, error) {
 		if len(chunks) == 0 {
 			return nil, false, nil
 		}

@@ -14,6 +14,10 @@ var ErrRevision = errors.New("fsm: revision out of range")
 // tokenGenerationShift is where in a token its generation begins.
 const tokenGenerationShift = 48
 
+// refoundEvents is by how much the number of the last lease event is raised:
+// more than there were after any backup was taken.
+const refoundEvents = 1 << 32
+
 // Refounding says how the state of one cluster becomes the first state of
 // another.
 type Refounding struct {
@@ -42,7 +46,13 @@ func Refound(
 			return fmt.Errorf("%w: %d raised by %d", ErrRevision, r.revision, f.BumpRevision)
 		}
 		r.revision += f.BumpRevision
-		return f.raise(s)
+		if err := f.raise(s); err != nil {
+			return err
+		}
+		// Nobody may resume behind events of the life before that are not in the
+		// backup, and be told of others under their numbers.
+		r.m.events.start(max(r.m.events.last, s.LastToken) + refoundEvents)
+		return nil
 	})
 	if err != nil {
 		return nil, err

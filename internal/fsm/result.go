@@ -35,8 +35,8 @@ type Result struct {
 	// Err is nil, or why the command changed nothing.
 	Err error
 	// Value depends on the command: *PutResult, *DeleteResult, *TxnResult,
-	// *lease.Info for Grant, []Alarm for SetAlarm (the alarms it changed), nil for
-	// the others.
+	// *lease.Info for Grant, ChangeTTL, HandOver and Resume, *RevokeResult, []Alarm
+	// for SetAlarm (the alarms it changed), nil for the others.
 	Value any
 }
 
@@ -53,8 +53,15 @@ type DeleteResult struct {
 	Prev []*mvcc.KeyValue
 }
 
+// RevokeResult is the outcome of a Revoke.
+type RevokeResult struct {
+	// Deleted is how many keys went with the lease.
+	Deleted int64
+}
+
 // TxnResult is the outcome of a Txn: one response an executed operation, each
-// a *PutResult, *DeleteResult, *mvcc.RangeResult or *TxnResult.
+// a *PutResult, *DeleteResult, *mvcc.RangeResult or *TxnResult, a *lease.Info for
+// Grant and Touch, or a *RevokeResult.
 type TxnResult struct {
 	Succeeded bool
 	Responses []any

@@ -13,8 +13,9 @@ import (
 )
 
 // snapshotVersion is the version of the snapshot's encoding, in its header.
-// Version 1 had no removed members, and is still read.
-const snapshotVersion = 2
+// Version 1 had no removed members, version 2 no lock delays and the like and no
+// numbers of lease events. Both are still read.
+const snapshotVersion = 3
 
 // chunkSize is about how large the pieces are that a snapshot is written in.
 const chunkSize = 1 << 20
@@ -38,11 +39,12 @@ const (
 type Image struct {
 	View   *View
 	leases lease.View
+	event  uint64 // the last event of a lease
 }
 
 // Image returns the state as of the last applied entry.
 func (m *Machine) Image() *Image {
-	return &Image{View: m.View(), leases: m.lessor.View()}
+	return &Image{View: m.View(), leases: m.lessor.View(), event: m.events.last}
 }
 
 // Encode gives the snapshot to write, in chunks of about a mebibyte. The
@@ -57,7 +59,8 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		b = binary.AppendVarint(b, v.KV.Revision())
 		b = binary.AppendVarint(b, v.KV.Compacted())
 		b = binary.AppendUvarint(b, state.LastToken)
-		return binary.AppendUvarint(b, state.Generation)
+		b = binary.AppendUvarint(b, state.Generation)
+		return binary.AppendUvarint(b, im.event)
 	})
 	for _, n := range v.Members {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
@@ -109,25 +112,33 @@ func (e *encoder) flush() error {
 }
 
 func appendInfo(b []byte, l *lease.Info) []byte {
-	b = appendTerms(b, l.Terms)
+	b = appendTerms(b, &l.Terms)
 	b = binary.AppendUvarint(b, uint64(l.Token))
 	b = binary.AppendVarint(b, int64(l.Remaining))
-	return binary.AppendUvarint(b, l.Stamp)
+	b = binary.AppendUvarint(b, l.Stamp)
+	return appendMore(b, &l.Terms, l.Delayed)
 }
 
-func (d *decoder) info() lease.Info {
-	return lease.Info{
+func (d *decoder) info(version byte) lease.Info {
+	i := lease.Info{
 		Terms: d.terms(), Token: lease.Token(d.uvarint()),
 		Remaining: lease.TTL(d.varint()), Stamp: d.uvarint(),
 	}
+	if version >= 3 {
+		i.Delayed = d.more(&i.Terms)
+	}
+	return i
 }
 
 func appendRecord(b []byte, r *mvcc.Record) []byte {
-	b = appendBools(b, r.Tombstone)
+	b = appendBools(b, r.Tombstone, r.Tombstone && r.Lease != 0)
 	b = binary.AppendVarint(b, r.ModRevision)
 	b = binary.AppendVarint(b, r.Sub)
 	b = appendString(b, r.Key)
 	if r.Tombstone {
+		if r.Lease != 0 { // the cause
+			b = binary.AppendVarint(b, r.Lease)
+		}
 		return b
 	}
 	b = appendBytes(b, r.Value)
@@ -137,10 +148,14 @@ func appendRecord(b []byte, r *mvcc.Record) []byte {
 }
 
 func (d *decoder) record() mvcc.Record {
-	r := mvcc.Record{Tombstone: d.byte()&1 != 0}
+	f := d.byte()
+	r := mvcc.Record{Tombstone: f&1 != 0}
 	r.ModRevision, r.Sub = d.varint(), d.varint()
 	r.Key = d.string()
 	if r.Tombstone {
+		if f&2 != 0 {
+			r.Lease = d.varint()
+		}
 		return r
 	}
 	r.Value, r.Lease = d.bytes(), d.varint()
@@ -239,13 +254,17 @@ func (r *restorer) head() (lease.State, error) {
 	} else if t != tagHeader {
 		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
 	}
-	if v := r.d.byte(); v == 0 || v > snapshotVersion {
+	v := r.d.byte()
+	if v == 0 || v > snapshotVersion {
 		return state, fmt.Errorf("%w: snapshot of version %d, this release reads up to %d",
 			ErrCorrupt, v, snapshotVersion)
 	}
 	r.m.index, r.m.term = r.d.uvarint(), r.d.uvarint()
 	r.revision, r.compacted = r.d.varint(), r.d.varint()
 	state.LastToken, state.Generation = r.d.uvarint(), r.d.uvarint()
+	if v >= 3 {
+		r.m.events.start(r.d.uvarint())
+	}
 	for {
 		switch t := r.tag(); t {
 		case tagMember:
@@ -256,7 +275,7 @@ func (r *restorer) head() (lease.State, error) {
 			a := Alarm{Member: r.d.uvarint(), Kind: AlarmKind(r.d.byte())}
 			r.m.alarms[a] = struct{}{}
 		case tagLease:
-			state.Leases = append(state.Leases, r.d.info())
+			state.Leases = append(state.Leases, r.d.info(v))
 		default:
 			r.pending = t
 			if r.err == nil {
@@ -299,6 +318,7 @@ func (im *Image) Hash() (uint32, error) {
 	b = binary.AppendUvarint(b, uint64(kv))
 	b = binary.AppendVarint(b, compacted)
 	b = binary.AppendVarint(b, im.View.KV.Revision())
+	b = binary.AppendUvarint(b, im.event)
 	for _, n := range im.View.Members {
 		b = appendMember(b, n)
 	}

@@ -16,7 +16,7 @@ func (m *Machine) applyPut(c *Put) Result {
 		return Result{Err: err}
 	}
 	t := m.store.Begin()
-	prev := m.put(t, c)
+	prev := m.put(t, c, c.Lease)
 	m.end(t)
 	r := &PutResult{}
 	if c.PrevKV {
@@ -38,16 +38,15 @@ func (m *Machine) checkPut(c *Put) error {
 		return ErrKeyNotFound
 	}
 	if c.Lease != 0 {
-		if _, ok := m.lessor.Lookup(c.Lease); !ok {
-			return lease.ErrNotFound
-		}
+		return m.lessor.CheckAttach(c.Lease, c.Key)
 	}
 	return nil
 }
 
-// put writes a pair that checkPut has passed and moves the key to its lease.
-func (m *Machine) put(t *mvcc.Txn, c *Put) *mvcc.KeyValue {
-	value, id := c.Value, c.Lease
+// put writes a pair that checkPut has passed, or forecast.put, and moves the key
+// to its lease: that of the command, or the one that a Grant made of it.
+func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
+	value := c.Value
 	if c.IgnoreValue || c.IgnoreLease {
 		// Present, or checkPut would have refused; but an operation before this one in
 		// the same transaction may have deleted it, and then there is nothing to keep.
@@ -92,22 +91,32 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
-	p := makePlan(c, t)
+	p := makePlan(c, state{t, m.lessor})
 	if m.full() && p.grows() {
 		return Result{Err: ErrNoSpace}
 	}
 	if err := m.checkPlan(p); err != nil {
 		return Result{Err: err}
 	}
-	r, err := m.run(t, p)
+	last := m.events.last
+	r, err := (&run{m: m, t: t}).plan(p)
 	if err != nil {
 		panic("fsm: operation failed after its check: " + err.Error())
+	}
+	if n := m.events.last - last; n > 0 {
+		m.events.at(m.store.Revision(), n)
 	}
 	return Result{Value: r}
 }
 
-// reader is the state that conditions are evaluated against: a View, or a
-// write transaction before its first change.
+// state is what conditions are evaluated against: a View, or a write transaction
+// before its first change, and the leases, if there is a condition on them.
+type state struct {
+	keys   reader
+	leases *lease.Lessor
+}
+
+// reader is what conditions on keys are evaluated against.
 type reader interface {
 	Get(key string) *mvcc.KeyValue
 	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)
@@ -120,7 +129,7 @@ type plan struct {
 	nested    []*plan // of the ops that are transactions, in order
 }
 
-func makePlan(c *Txn, v reader) *plan {
+func makePlan(c *Txn, v state) *plan {
 	p := &plan{succeeded: true}
 	for i := range c.Compare {
 		if !holds(&c.Compare[i], v) {
@@ -140,10 +149,10 @@ func makePlan(c *Txn, v reader) *plan {
 	return p
 }
 
-// grows reports whether the plan puts anything.
+// grows reports whether the plan puts or grants anything.
 func (p *plan) grows() bool {
 	for i := range p.ops {
-		if p.ops[i].Put != nil {
+		if p.ops[i].Put != nil || p.ops[i].Grant != nil {
 			return true
 		}
 	}
@@ -153,26 +162,6 @@ func (p *plan) grows() bool {
 		}
 	}
 	return false
-}
-
-func (m *Machine) checkPlan(p *plan) error {
-	nested := p.nested
-	for i := range p.ops {
-		var err error
-		switch op := &p.ops[i]; {
-		case op.Put != nil:
-			err = m.checkPut(op.Put)
-		case op.Range != nil:
-			err = m.checkRevision(op.Range.Options.Revision)
-		case op.Txn != nil:
-			err = m.checkPlan(nested[0])
-			nested = nested[1:]
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (m *Machine) checkRevision(rev int64) error {
@@ -186,41 +175,64 @@ func (m *Machine) checkRevision(rev int64) error {
 	}
 }
 
-func (m *Machine) run(t *mvcc.Txn, p *plan) (*TxnResult, error) {
-	r := &TxnResult{Succeeded: p.succeeded, Responses: make([]any, len(p.ops))}
-	nested := p.nested
-	for i := range p.ops {
-		switch op := &p.ops[i]; {
-		case op.Put != nil:
-			res := &PutResult{}
-			if prev := m.put(t, op.Put); op.Put.PrevKV {
-				res.Prev = prev
-			}
-			r.Responses[i] = res
-		case op.Delete != nil:
-			r.Responses[i] = m.deleteRange(t, op.Delete)
-		case op.Range != nil:
-			res, err := t.Range(op.Range.Key, op.Range.End, op.Range.Options)
-			if err != nil {
-				return nil, err
-			}
-			r.Responses[i] = &res
-		case op.Txn != nil:
-			res, err := m.run(t, nested[0])
-			if err != nil {
-				return nil, err
-			}
-			nested = nested[1:]
-			r.Responses[i] = res
-		}
-	}
-	return r, nil
+// run is a transaction that is being carried out.
+type run struct {
+	m *Machine
+	t *mvcc.Txn
+	// repeated says which lease a repeated Grant returned for the ID that it
+	// asked for.
+	repeated aliases
 }
 
-// ReadTxn evaluates a transaction whose operations all read, against an
-// immutable view. It may be called from any goroutine.
+func (r *run) plan(p *plan) (*TxnResult, error) {
+	out := &TxnResult{Succeeded: p.succeeded, Responses: make([]any, len(p.ops))}
+	nested := p.nested
+	for i := range p.ops {
+		var err error
+		if p.ops[i].Txn != nil {
+			out.Responses[i], err = r.plan(nested[0])
+			nested = nested[1:]
+		} else {
+			out.Responses[i], err = r.op(&p.ops[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (r *run) op(op *Op) (any, error) {
+	switch {
+	case op.Put != nil:
+		res := &PutResult{}
+		if prev := r.m.put(r.t, op.Put, r.repeated.actual(op.Put.Lease)); op.Put.PrevKV {
+			res.Prev = prev
+		}
+		return res, nil
+	case op.Delete != nil:
+		return r.m.deleteRange(r.t, op.Delete), nil
+	case op.Range != nil:
+		res, err := r.t.Range(op.Range.Key, op.Range.End, op.Range.Options)
+		return &res, err
+	case op.Grant != nil:
+		info, err := r.m.grant(op.Grant)
+		r.repeated.set(op.Grant.Terms.ID, info.ID)
+		return &info, err
+	case op.Revoke != nil:
+		c := *op.Revoke
+		c.ID = r.repeated.actual(c.ID)
+		return r.m.revoke(r.t, &c), nil
+	default:
+		info, err := r.m.lessor.Touch(r.repeated.actual(op.Touch.ID), op.Touch.Token)
+		return &info, err
+	}
+}
+
+// ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
+// may be called from any goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
-	return readPlan(makePlan(c, v), v)
+	return readPlan(makePlan(c, state{keys: v}), v)
 }
 
 func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
@@ -248,12 +260,18 @@ func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
 	return r, nil
 }
 
-// ReadOnly reports whether no branch of the transaction writes.
+// ReadOnly reports whether no branch of the transaction writes, and no condition
+// looks at a lease: a View has none, so such a transaction goes through the log.
 func (c *Txn) ReadOnly() bool {
+	for i := range c.Compare {
+		if c.Compare[i].Target > TargetLease {
+			return false
+		}
+	}
 	for _, ops := range [...][]Op{c.Then, c.Else} {
 		for i := range ops {
 			op := &ops[i]
-			if op.Put != nil || op.Delete != nil || op.Txn != nil && !op.Txn.ReadOnly() {
+			if op.Range == nil && (op.Txn == nil || !op.Txn.ReadOnly()) {
 				return false
 			}
 		}
@@ -264,7 +282,19 @@ func (c *Txn) ReadOnly() bool {
 // holds evaluates one condition. Over a range it must hold for every key;
 // over no key at all it is evaluated for a pair whose numbers are zero, except
 // by value, where it is false (etcd's rule).
-func holds(c *Compare, v reader) bool {
+func holds(c *Compare, s state) bool {
+	switch c.Target {
+	case TargetLeaseAlive:
+		info, ok := s.leases.Lookup(lease.ID(c.Number))
+		return c.Relation.holds(cmp.Compare(btoi(ok && !info.Delayed), 1))
+	case TargetNameToken:
+		info, _ := s.leases.ByName(c.Key)
+		if info.Delayed {
+			info.Token = 0
+		}
+		return c.Relation.holds(cmp.Compare(uint64(info.Token), uint64(c.Number)))
+	}
+	v := s.keys
 	if c.End == "" {
 		if kv := v.Get(c.Key); kv != nil {
 			return holdsFor(c, kv)
@@ -283,6 +313,13 @@ func holds(c *Compare, v reader) bool {
 	return len(r.KVs) > 0 || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
 }
 
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func holdsFor(c *Compare, kv *mvcc.KeyValue) bool {
 	var order int
 	switch c.Target {
@@ -297,7 +334,12 @@ func holdsFor(c *Compare, kv *mvcc.KeyValue) bool {
 	case TargetValue:
 		order = bytes.Compare(kv.Value, c.Value)
 	}
-	switch c.Relation {
+	return c.Relation.holds(order)
+}
+
+// holds says whether two things that compare so are in the relation.
+func (r Relation) holds(order int) bool {
+	switch r {
 	case Equal:
 		return order == 0
 	case Greater:

@@ -10,7 +10,8 @@ import (
 
 // Record is one change as it goes into a snapshot of the store.
 type Record struct {
-	// KeyValue is what was put. Of a tombstone it has Key and ModRevision only.
+	// KeyValue is what was put. Of a tombstone it has Key and ModRevision only,
+	// and as its Lease the cause of the deletion (see Txn.DeleteFor).
 	KeyValue
 
 	// Sub is the place of the change among those of its revision, ModRevision.

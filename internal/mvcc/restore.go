@@ -82,7 +82,7 @@ func (s *Store) valid(r, before *record) error {
 	prev := before.kv()
 	if r.tombstone() {
 		switch {
-		case r.CreateRevision != 0 || r.Lease != 0 || len(r.Value) != 0:
+		case r.CreateRevision != 0 || len(r.Value) != 0:
 			return fmt.Errorf("a tombstone with a value")
 		case r.ModRevision < s.compacted:
 			return fmt.Errorf("a tombstone that should be compacted")

@@ -54,7 +54,6 @@ func TestRestoreRefuses(t *testing.T) {
 		{"new but created before", func(r []Record) []Record { r[4].CreateRevision = 4; return r }},
 		{"again with an old version", func(r []Record) []Record { r[6].Version = 4; return r }},
 		{"deleted with a value", func(r []Record) []Record { r[5].Value = []byte("x"); return r }},
-		{"deleted with a lease", func(r []Record) []Record { r[5].Lease = 1; return r }},
 		{"deleted but created", func(r []Record) []Record { r[5].CreateRevision = 2; return r }},
 		{"deleted but not said", func(r []Record) []Record { r[5].Tombstone = false; return r }},
 		{"put but said deleted", func(r []Record) []Record { r[0].Tombstone = true; return r }},

@@ -48,7 +48,8 @@ type Event struct {
 	// Delete tells a deletion from a put.
 	Delete bool
 
-	// KV is what was put. For a deletion it has only Key and ModRevision.
+	// KV is what was put. For a deletion it has only Key and ModRevision, and
+	// its Lease is the cause that was given to DeleteFor.
 	KV *KeyValue
 
 	// Prev is the version before, nil if there was none or it has been compacted.

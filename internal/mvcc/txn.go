@@ -116,13 +116,13 @@ func (r *record) event(prev *KeyValue) Event {
 	return Event{Delete: r.tombstone(), KV: &r.KeyValue, Prev: prev, Sub: int64(r.sub)}
 }
 
-// remove deletes a key, which must be there.
-func (t *Txn) remove(key string, e *entry) *KeyValue {
+// remove deletes an entry's key, which must be there.
+func (t *Txn) remove(e *entry, cause int64) *KeyValue {
 	last := e.newest.Load()
 	r := t.next()
-	r.Key = last.Key
+	r.Key, r.Lease = last.Key, cause
 	r.prevMain, r.prevSub = last.ModRevision, last.sub
-	t.s.changeLive().Delete(item{key: key})
+	t.s.changeLive().Delete(item{key: r.Key})
 	t.s.changeDead().Set(item{r.Key, e})
 	t.add(e, r, &last.KeyValue)
 	return &last.KeyValue
@@ -145,12 +145,16 @@ func (t *Txn) DeleteRange(key, end string) []*KeyValue {
 
 // DeleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
 // not exist are passed over.
-func (t *Txn) DeleteKeys(keys []string) []*KeyValue {
+func (t *Txn) DeleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
+
+// DeleteFor is DeleteKeys with a cause, a number that means nothing to the store: it is
+// the Lease of the deletions in the history.
+func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	t.check()
 	var kvs []*KeyValue
 	for _, key := range keys {
 		if e := t.s.entries[key]; e != nil && !e.newest.Load().tombstone() {
-			kvs = append(kvs, t.remove(key, e))
+			kvs = append(kvs, t.remove(e, cause))
 		}
 	}
 	return kvs

@@ -316,3 +316,43 @@ func TestEventsInCutOff(t *testing.T) {
 		t.Fatalf("%v, next %d", events, next)
 	}
 }
+
+// A deletion keeps its cause: in its event, in the history, over a restore, and in the hash.
+func TestDeleteFor(t *testing.T) {
+	build := func(cause int64) *Store {
+		s := New()
+		tx := s.Begin()
+		tx.Put("a", nil, 7)
+		tx.Put("b", nil, 0)
+		tx.End()
+		tx = s.Begin()
+		tx.DeleteFor([]string{"a"}, cause)
+		tx.DeleteKeys([]string{"b"})
+		if _, events := tx.End(); events[0].KV.Lease != cause || events[1].KV.Lease != 0 {
+			t.Errorf("events %+v", events)
+		}
+		return s
+	}
+	s := build(-7)
+	again, err := Restore(s.Revision(), s.Compacted(), s.View().Records())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := again.View().Events(3, 0)
+	if err != nil || len(events) != 2 || events[0].KV.Lease != -7 || events[0].Prev.Lease != 7 {
+		t.Errorf("events after a restore: %+v, %v", events, err)
+	}
+	if kv := again.Get("a"); kv != nil {
+		t.Errorf("a deleted key is there: %+v", kv)
+	}
+	hash := func(s *Store) uint32 {
+		h, _, err := s.View().Hash(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	if hash(s) != hash(again) || hash(s) == hash(build(7)) {
+		t.Error("the hash does not know the cause")
+	}
+}

@@ -186,6 +186,9 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 		}
 	case *fsm.Checkpoint:
 		for _, p := range c.Leases {
+			if slices.Contains(r.void, p.ID) {
+				continue
+			}
 			if l := f.lifeAt(p.ID, i); r.err == nil && l != nil && l.token == p.Token {
 				l.checkpointed = append(l.checkpointed, checkpointed{i, at, p.Remaining})
 			}

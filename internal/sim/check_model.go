@@ -56,6 +56,8 @@ type modelEvent struct {
 
 // modelResult is the outcome of a command.
 type modelResult struct {
+	// void are leases whose checkpoints came too late: they have changed since.
+	void     []lease.ID
 	revision int64
 	err      error
 	lease    *modelLease // of a grant
@@ -258,6 +260,10 @@ func (m *model) checkpoint(r *modelResult, term uint64, c *fsm.Checkpoint) {
 	for _, p := range c.Leases {
 		i, ok := m.lease(p.ID)
 		if !ok || m.leases[i].token != p.Token || p.Remaining < 0 {
+			continue
+		}
+		if p.Remaining > 0 && p.Stamp != 0 && p.Stamp != m.leases[i].stamp {
+			r.void = append(r.void, p.ID)
 			continue
 		}
 		if p.Remaining == 0 && m.leases[i].remaining != 0 {

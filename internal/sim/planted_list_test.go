@@ -22,6 +22,7 @@ const (
 	primaryGo  = "lease/primary.go"
 	trackerGo  = "lease/tracker.go"
 	machineGo  = "internal/fsm/machine.go"
+	leasesGo   = "internal/fsm/leases.go"
 	fsmTxnGo   = "internal/fsm/txn.go"
 	fsmSnapGo  = "internal/fsm/snapshot.go"
 	confirmGo  = "internal/replica/confirm.go"
@@ -159,7 +160,7 @@ var plantedList = []planted{
 	// Rule 7: expiry.
 	{"expiry without a fence of terms", "rule 7, T1", "", append([]edit{
 		{
-			machineGo,
+			leasesGo,
 			"\tif c.Term != m.term {\n\t\treturn Result{Err: ErrStale}\n\t}\n\tfor _, due",
 			"\tfor _, due",
 		},
@@ -193,23 +194,23 @@ var plantedList = []planted{
 	// The end of a lease.
 	{"revoke leaves the keys", "L6, T5", "", []edit{
 		{
-			machineGo,
-			"\tm.stats.Revoked++\n\tm.deleteKeys(ended.Keys)",
-			"\tm.stats.Revoked++\n\tm.deleteKeys(ended.Keys[:0])",
+			leasesGo,
+			"m.deleteKeys(t, ended.Keys, -int64(c.ID))",
+			"m.deleteKeys(t, ended.Keys[:0], -int64(c.ID))",
 		},
 	}},
 	{"expiry leaves a key", "L6", "", []edit{
 		{
-			machineGo, "\t\t\tm.deleteKeys(ended.Keys)",
-			"\t\t\tm.deleteKeys(ended.Keys[min(1, len(ended.Keys)):])",
+			leasesGo, "m.deleteKeys(t, ended.Keys, int64(ended.ID))",
+			"m.deleteKeys(t, ended.Keys[1:], int64(ended.ID))",
 		},
 	}},
 	{"keys deleted in two revisions", "L6, T14", "", []edit{
 		{
-			machineGo,
-			"\tt := m.store.Begin()\n\tt.DeleteKeys(keys)",
-			"\tif len(keys) > 1 {\n\t\tm.deleteKeys(keys[:1])\n" +
-				"\t\tkeys = keys[1:]\n\t}\n\tt := m.store.Begin()\n\tt.DeleteKeys(keys)",
+			leasesGo, "\t\t\tm.deleteKeys(t, ended.Keys, int64(ended.ID))",
+			"\t\t\tm.deleteKeys(t, ended.Keys[:1], int64(ended.ID))\n\t\t\tm.end(t)\n" +
+				"\t\t\tt = m.store.Begin()\n" +
+				"\t\t\tm.deleteKeys(t, ended.Keys[1:], int64(ended.ID))",
 		},
 	}},
 	{"a put does not attach", "L6", "", []edit{
@@ -232,8 +233,8 @@ var plantedList = []planted{
 	{"a put on a lease that is gone", "T21", "", []edit{
 		{
 			fsmTxnGo,
-			"if _, ok := m.lessor.Lookup(c.Lease); !ok {",
-			"if _, ok := m.lessor.Lookup(c.Lease); !ok && c.Lease < 0 {",
+			"return m.lessor.CheckAttach(c.Lease, c.Key)",
+			"return nil",
 		},
 		{
 			fsmTxnGo,
@@ -263,7 +264,7 @@ var plantedList = []planted{
 	{"a repeated grant counts anew from receipt", "T3, T24", "", []edit{
 		{
 			lessorGo,
-			"\tif t.ID <= 0 {\n\t\treturn Info{}, ErrBadID\n\t}\n",
+			"\tif err := l.CheckTerms(&t); err != nil {\n\t\treturn Info{}, err\n\t}\n",
 			"\tif slot, ok := l.table.index[t.ID]; ok && t.RequestID != \"\" {\n" +
 				"\t\tl.end(slot)\n\t}\n",
 		},
@@ -353,11 +354,12 @@ var plantedList = []planted{
 	}},
 	{"map order in apply", "S3, T11", "", []edit{
 		{
-			machineGo,
-			"\tt.DeleteKeys(keys)",
+			leasesGo,
+			"\tt.DeleteFor(keys, cause)",
 			"\tset := make(map[string]bool)\n\tfor _, k := range keys {\n\t\tset[k] = true\n\t}\n" +
-				"\tt.DeleteKeys(slices.Collect(maps.Keys(set)))",
+				"\tt.DeleteFor(slices.Collect(maps.Keys(set)), cause)",
 		},
+		{leasesGo, "import (\n", "import (\n\t\"maps\"\n\t\"slices\"\n\n"},
 	}},
 	{"entries applied again after a restart", "S3, T11", "", []edit{
 		{machineGo, "\tif index <= m.index {\n\t\treturn false\n\t}\n", ""},

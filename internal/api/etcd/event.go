@@ -21,7 +21,11 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
 func encodeEvent(e *mvcc.Event, prev bool) []byte {
-	size := blockSize(pairSize(e.KV))
+	kv := e.KV
+	if e.Delete { // the cause is not for clients of etcd
+		kv = &mvcc.KeyValue{Key: kv.Key, ModRevision: kv.ModRevision}
+	}
+	size := blockSize(pairSize(kv))
 	if e.Delete {
 		size += fieldSize(1)
 	}
@@ -33,7 +37,7 @@ func encodeEvent(e *mvcc.Event, prev bool) []byte {
 	if e.Delete {
 		b = appendField(b, varint1, 1)
 	}
-	b = appendPair(b, bytes2, e.KV)
+	b = appendPair(b, bytes2, kv)
 	if prev {
 		b = appendPair(b, bytes3, e.Prev)
 	}

@@ -1,0 +1,236 @@
+package fsm
+
+import "leasehold.dev/lease"
+
+// checkPlan says why a transaction cannot be carried out, each operation after
+// those before it. It changes nothing.
+func (m *Machine) checkPlan(p *plan) error {
+	f := forecast{m: m}
+	return f.plan(p)
+}
+
+// forecast is what the operations that were checked will have done to leases, as
+// far as it matters for those that follow. Its maps are nil as long as there is
+// nothing to remember.
+type forecast struct {
+	m *Machine
+	// leases has those that will have been granted, ended, or given more keys.
+	leases map[lease.ID]*fate
+	// repeated says which lease a repeated Grant will have returned for the ID that
+	// it asked for.
+	repeated aliases
+	// names has those that will have been taken, or, with nil, freed.
+	names map[string]*lease.Terms
+}
+
+// fate is what will have become of a lease.
+type fate struct {
+	// terms are those of a new lease, nil for one that there was.
+	terms *lease.Terms
+	ended bool
+	// keys are those that will have been put on it. Together with those that are
+	// attached now they are more than it will ever have at one time: what is
+	// deleted in between makes no room.
+	keys map[string]struct{}
+}
+
+func (f *forecast) plan(p *plan) error {
+	nested := p.nested
+	for i := range p.ops {
+		var err error
+		switch op := &p.ops[i]; {
+		case op.Put != nil:
+			err = f.put(op.Put)
+		case op.Range != nil:
+			err = f.m.checkRevision(op.Range.Options.Revision)
+		case op.Txn != nil:
+			err = f.plan(nested[0])
+			nested = nested[1:]
+		case op.Grant != nil:
+			err = f.grant(&op.Grant.Terms)
+		case op.Revoke != nil:
+			err = f.revoke(op.Revoke)
+		case op.Touch != nil:
+			err = f.touch(op.Touch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fate returns what is known of a lease, to be added to.
+func (f *forecast) fate(id lease.ID) *fate {
+	l := f.leases[id]
+	if l == nil {
+		l = &fate{}
+		f.meets(id, l)
+	}
+	return l
+}
+
+func (f *forecast) meets(id lease.ID, l *fate) {
+	if f.leases == nil {
+		f.leases = make(map[lease.ID]*fate)
+	}
+	f.leases[id] = l
+}
+
+func (f *forecast) put(c *Put) error {
+	limit := f.m.cfg.Lease.MaxKeys
+	if c.Lease == 0 || limit <= 0 && f.leases == nil && f.repeated == nil {
+		return f.m.checkPut(c)
+	}
+	if (c.IgnoreValue || c.IgnoreLease) && f.m.store.Get(c.Key) == nil {
+		return ErrKeyNotFound
+	}
+	id := f.repeated.actual(c.Lease)
+	l := f.fate(id)
+	if l.ended {
+		return lease.ErrNotFound
+	}
+	count := 0
+	if l.terms == nil {
+		if info, ok := f.m.lessor.Lookup(id); !ok || info.Delayed {
+			return lease.ErrNotFound
+		}
+		if f.m.lessor.LeaseOf(c.Key) == id {
+			return nil
+		}
+		count = f.m.lessor.KeyCount(id)
+	}
+	if limit <= 0 {
+		return nil
+	}
+	if l.keys == nil {
+		l.keys = make(map[string]struct{})
+	}
+	l.keys[c.Key] = struct{}{}
+	if count+len(l.keys) > limit {
+		return &lease.KeyLimitError{ID: id, Limit: limit}
+	}
+	return nil
+}
+
+// grant foresees what lease.Lessor.Grant will say. A lease that the transaction
+// itself granted is never a repeated request.
+func (f *forecast) grant(t *lease.Terms) error {
+	if err := f.m.lessor.CheckTerms(t); err != nil {
+		return err
+	}
+	l := f.leases[t.ID]
+	if l == nil || l.terms == nil && !l.ended {
+		if held, ok := f.m.lessor.Lookup(t.ID); ok {
+			if t.Repeats(&held) {
+				return nil
+			}
+			return lease.ErrExists
+		}
+	} else if !l.ended {
+		return lease.ErrExists
+	}
+	actual, err := f.named(t)
+	if err != nil {
+		return err
+	}
+	if actual != 0 { // repeated, under another ID
+		f.repeated.set(t.ID, actual)
+		return nil
+	}
+	f.repeated.set(t.ID, t.ID)
+	f.meets(t.ID, &fate{terms: t})
+	f.name(t.Name, t)
+	return nil
+}
+
+// named says whether a name is free to be granted, or which lease the request
+// already got it for.
+func (f *forecast) named(t *lease.Terms) (lease.ID, error) {
+	if t.Name == "" {
+		return 0, nil
+	}
+	holder, ok := f.m.lessor.ByName(t.Name)
+	if terms, known := f.names[t.Name]; known {
+		if terms != nil {
+			return 0, &lease.NameError{Name: t.Name, Holder: lease.Info{Terms: *terms}}
+		}
+		return 0, nil
+	}
+	if !ok {
+		return 0, nil
+	}
+	if t.Repeats(&holder) {
+		return holder.ID, nil
+	}
+	return 0, &lease.NameError{Name: t.Name, Holder: holder}
+}
+
+// name notes who will have a name, nil for nobody.
+func (f *forecast) name(name string, t *lease.Terms) {
+	if name == "" {
+		return
+	}
+	if f.names == nil {
+		f.names = make(map[string]*lease.Terms)
+	}
+	f.names[name] = t
+}
+
+func (f *forecast) revoke(c *Revoke) error {
+	id := f.repeated.actual(c.ID)
+	l := f.fate(id)
+	switch {
+	case l.ended || l.terms != nil && c.Token != 0:
+		return lease.ErrNotFound
+	case l.terms != nil:
+		f.name(l.terms.Name, nil)
+	default:
+		if err := f.m.checkRevoke(&Revoke{ID: id, Token: c.Token}); err != nil {
+			return err
+		}
+		info, _ := f.m.lessor.Lookup(id)
+		f.name(info.Name, nil)
+	}
+	l.ended = true
+	return nil
+}
+
+func (f *forecast) touch(c *Touch) error {
+	id := f.repeated.actual(c.ID)
+	l := f.fate(id)
+	if l.ended || l.terms != nil && c.Token != 0 {
+		return lease.ErrNotFound
+	}
+	if l.terms == nil {
+		info, ok := f.m.lessor.Lookup(id)
+		if !ok || info.Delayed || c.Token != 0 && c.Token != info.Token {
+			return lease.ErrNotFound
+		}
+	}
+	return nil
+}
+
+// aliases are the leases that operations mean by IDs, where that is another than
+// the one of the ID.
+type aliases map[lease.ID]lease.ID
+
+// actual returns the lease that is meant by an ID.
+func (a aliases) actual(id lease.ID) lease.ID {
+	if actual, ok := a[id]; ok {
+		return actual
+	}
+	return id
+}
+
+// set notes which lease is meant by an ID from now on.
+func (a *aliases) set(id, actual lease.ID) {
+	switch {
+	case id == actual:
+		delete(*a, id)
+	case *a == nil:
+		*a = aliases{id: actual}
+	default:
+		(*a)[id] = actual
+	}
+}

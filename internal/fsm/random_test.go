@@ -1,0 +1,151 @@
+package fsm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// randomCommand draws a command over few keys and leases, so that they meet.
+func randomCommand(rng *rand.Rand) Command {
+	key := func() string { return string(rune('a' + rng.IntN(8))) }
+	id := func() lease.ID { return lease.ID(rng.IntN(5)) }
+	put := func() *Put {
+		return &Put{
+			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
+			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
+		}
+	}
+	op := func() Op {
+		switch rng.IntN(6) {
+		case 5:
+			return Op{Grant: &Grant{Terms: randomTerms(rng)}}
+		case 4:
+			return Op{Revoke: &Revoke{ID: id(), Token: randomToken(rng), By: "me"}}
+		case 3:
+			return Op{Touch: &Touch{ID: id(), Token: randomToken(rng)}}
+		case 0:
+			return Op{Put: put()}
+		case 1:
+			return Op{Delete: &DeleteRange{Key: key()}}
+		default:
+			return Op{Range: &Range{Key: key(), End: "\x00"}}
+		}
+	}
+	switch rng.IntN(18) {
+	case 0:
+		return &DeleteRange{Key: key(), End: key(), PrevKV: true}
+	case 1, 2:
+		return &Grant{Terms: randomTerms(rng)}
+	case 3:
+		return &Revoke{ID: id(), Token: randomToken(rng)}
+	case 4:
+		return &Expire{Term: uint64(rng.IntN(2)) + 1, Leases: []lease.Due{{
+			ID: id(), Token: lease.Token(rng.IntN(60)), Stamp: uint64(1 + rng.IntN(3)),
+		}}}
+	case 5:
+		return &Checkpoint{Term: 1, Leases: []lease.Checkpoint{{
+			ID: id(), Token: lease.Token(rng.IntN(60)), Remaining: lease.TTL(rng.IntN(3000)),
+			Stamp: uint64(rng.IntN(3)),
+		}}}
+	case 6:
+		return &Compact{Revision: int64(rng.IntN(60))}
+	case 7:
+		c := Compare{Key: key(), Number: 1}
+		c.Target, c.Relation = Target(rng.IntN(5)), Relation(rng.IntN(4))
+		if rng.IntN(3) == 0 {
+			c.Target = TargetLeaseAlive + Target(rng.IntN(2))
+			c.Number = int64(rng.IntN(8))
+		}
+		return &Txn{Compare: []Compare{c}, Then: []Op{op(), op()}, Else: []Op{op()}}
+	case 8:
+		return &ChangeTTL{ID: id(), Token: randomToken(rng), TTL: lease.TTL(rng.IntN(9999))}
+	case 9:
+		return &HandOver{ID: id(), Token: randomToken(rng), Owner: key(), Secret: randomSecret(rng)}
+	case 10:
+		return &Resume{ID: id(), Secret: randomSecret(rng)}
+	case 11, 12:
+		t := &Txn{}
+		for range 2 + rng.IntN(4) {
+			t.Then = append(t.Then, op())
+		}
+		return &Txn{Then: append([]Op{op(), op(), {Txn: t}}, op())}
+	default:
+		return put()
+	}
+}
+
+func randomTerms(rng *rand.Rand) lease.Terms {
+	t := lease.Terms{ID: lease.ID(rng.IntN(5)), TTL: lease.TTL(1 + rng.IntN(9999))}
+	if rng.IntN(2) == 0 {
+		t.Name = string(rune('a' + rng.IntN(3)))
+		t.RequestID = []string{"", "r"}[rng.IntN(2)]
+		t.LockDelay = lease.TTL(rng.IntN(2) * 100)
+		t.KeepKeys = rng.IntN(2) == 0
+		t.Secret = randomSecret(rng)
+	}
+	return t
+}
+
+func randomSecret(rng *rand.Rand) lease.Secret { return lease.Secret{byte(rng.IntN(2))} }
+
+func randomToken(rng *rand.Rand) lease.Token { return lease.Token(max(0, rng.IntN(60)-20)) }
+
+// now makes most commands about the life of a lease that there is.
+func now(rng *rand.Rand, m *Machine, c Command) {
+	token := func(id lease.ID, t *lease.Token) {
+		if info, ok := m.lessor.Lookup(id); ok && rng.IntN(4) > 0 {
+			*t = info.Token
+		}
+	}
+	switch c := c.(type) {
+	case *ChangeTTL:
+		token(c.ID, &c.Token)
+	case *HandOver:
+		token(c.ID, &c.Token)
+	case *Expire:
+		token(c.Leases[0].ID, &c.Leases[0].Token)
+	case *Checkpoint:
+		token(c.Leases[0].ID, &c.Leases[0].Token)
+	}
+}
+
+// S3: two machines given the same commands have the same hash after each,
+// also when one is restored from the other's snapshot in the middle, scrubs at
+// other times, and times leases, which the other does not.
+func TestSameCommandsSameState(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
+		a, b := New(cfg), New(cfg)
+		a.Lessor().Promote(0, 0)
+		for i := range 300 {
+			c := randomCommand(rng)
+			now(rng, a, c)
+			a.Lessor().Advance(lease.Instant(i * 100))
+			before := hash(t, a)
+			ra, rb := apply(t, a, c), apply(t, b, c)
+			if fmt.Sprint(ra.Err) != fmt.Sprint(rb.Err) || ra.Revision != rb.Revision {
+				t.Fatalf("seed %d: %#v: %+v and %+v", seed, c, ra, rb)
+			}
+			if ra.Err != nil && hash(t, a) != before {
+				t.Fatalf("seed %d: %#v failed with %v and changed something", seed, c, ra.Err)
+			}
+			if x, y := a.TakeLeaseEvents(), b.TakeLeaseEvents(); !reflect.DeepEqual(x, y) {
+				t.Fatalf("seed %d: %#v: events %+v and %+v", seed, c, x, y)
+			}
+			if rng.IntN(20) == 0 {
+				a.Scrub(1 + rng.IntN(5))
+			}
+			if rng.IntN(50) == 0 {
+				b = restored(t, b)
+			}
+			if ha, hb := hash(t, a), hash(t, b); ha != hb {
+				t.Fatalf("seed %d, step %d: hashes %x and %x after %#v", seed, i, ha, hb, c)
+			}
+		}
+	}
+}
