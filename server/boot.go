@@ -166,9 +166,10 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 	return m, nil
 }
 
+// machineConfig says nothing of the shortest TTL, and of the most keys: apply would
+// depend on it, and members may be told different ones. The API checks them.
 func machineConfig(c Config) fsm.Config {
 	return fsm.Config{Lease: lease.Config{
-		MinTTL:             lease.TTL(c.Lease.MinTTL.Milliseconds()),
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
 		Untended:           untendedAfter,
 	}}

@@ -198,7 +198,8 @@ type Raft struct {
 
 // Lease tunes leases.
 type Lease struct {
-	// MinTTL is the shortest lifetime granted; what asks for less gets this.
+	// MinTTL is the shortest lifetime that leasehold.v1 grants; what asks for less is
+	// refused. The etcd API gives one second to who asks for less.
 	// Default 100 ms.
 	MinTTL time.Duration
 	// CheckpointInterval is how long a lease may go unrenewed, at most, before the

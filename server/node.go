@@ -164,17 +164,6 @@ func (n *node) InspectLease(
 	})
 }
 
-// InspectLeases implements native.Inspector.
-func (n *node) InspectLeases(
-	ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
-) error {
-	c := calls.Get().(*call)
-	c.read = replica.Read{Leases: ids, Owner: c, Inspect: func(l *lease.Lessor) {
-		f(l, c.read.Left)
-	}}
-	return n.read(ctx, c)
-}
-
 // read waits for the read of c.
 func (n *node) read(ctx context.Context, c *call) error {
 	full := false

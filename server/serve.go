@@ -16,10 +16,13 @@ import (
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
+	"leasehold.dev/lease"
+	"leasehold.dev/leaseholdpb"
 )
 
 // stopTimeout is how long a graceful stop waits for requests and streams
@@ -95,6 +98,7 @@ func (s *Server) listen(
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
 		grpc.Creds(listen.Credentials()), grpc.ConnectionTimeout(handshakeTimeout))...)
 	etcd.Register(f.grpc, s.node, options)
+	native.Register(f.grpc, s.node, s.nativeOptions(options))
 	pages := s.webOptions(f)
 	handler, err := web.New(httpCtx, pages)
 	if err != nil {
@@ -177,6 +181,17 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 	}
 }
 
+// nativeOptions are those of leasehold.v1, beside etcd's.
+func (s *Server) nativeOptions(o etcd.Options) native.Options {
+	return native.Options{
+		ClusterID: s.node.cluster, MemberID: s.node.member,
+		MinTTL:  lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
+		MaxKeys: s.cfg.Lease.MaxKeys,
+		Guard:   etcd.Guard(s.node, o),
+		Stop:    o.Stop,
+	}
+}
+
 func (s *Server) webOptions(f *frontend) web.Options {
 	o := web.Options{
 		Health: health{s.node},
@@ -197,6 +212,7 @@ func (s *Server) webOptions(f *frontend) web.Options {
 		o.Conn = f.conn
 		o.Register = []web.RegisterFunc{
 			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
+			leaseholdpb.RegisterLeasesHandler,
 		}
 	}
 	return o

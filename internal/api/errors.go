@@ -53,6 +53,7 @@ var wire = []struct {
 
 	{fsm.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound, noKey},
 	{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace, noSpace},
+	{fsm.ErrEventsCompacted, rpctypes.ErrGRPCCompacted, compacted},
 	{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound, invalid},
 	{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist, invalid},
 	{fsm.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist, invalid},

@@ -37,6 +37,7 @@ var known = map[string]error{
 	"mvcc.ErrFutureRevision":     mvcc.ErrFutureRevision,
 	"fsm.ErrKeyNotFound":         fsm.ErrKeyNotFound,
 	"fsm.ErrNoSpace":             fsm.ErrNoSpace,
+	"fsm.ErrEventsCompacted":     fsm.ErrEventsCompacted,
 	"fsm.ErrMemberNotFound":      fsm.ErrMemberNotFound,
 	"fsm.ErrStale":               fsm.ErrStale,
 	"fsm.ErrMemberExists":        fsm.ErrMemberExists,

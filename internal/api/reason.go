@@ -149,12 +149,18 @@ func text(err error) string {
 // LeaseMessage returns what leasehold.v1 tells of a lease's record. The remaining time
 // and the keys are not in it; the hash of the secret is never told.
 func LeaseMessage(i *lease.Info) *pb.Lease {
-	return &pb.Lease{
-		Id:     int64(i.ID),
-		Token:  uint64(i.Token),
-		TtlMs:  int64(i.TTL),
-		Name:   i.Name,
-		Owner:  i.Owner,
-		Labels: i.Labels,
+	m := &pb.Lease{
+		Id:          int64(i.ID),
+		Token:       uint64(i.Token),
+		TtlMs:       int64(i.TTL),
+		Name:        i.Name,
+		Owner:       i.Owner,
+		Labels:      i.Labels,
+		LockDelayMs: int64(i.LockDelay),
+		Delayed:     i.Delayed,
 	}
+	if i.KeepKeys {
+		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
+	}
+	return m
 }

@@ -11,7 +11,8 @@ import (
 
 func (a *app) leaseCommand() *cobra.Command {
 	return family("lease", "Grant, inspect, renew and revoke leases",
-		a.leaseGrant(), a.leaseRevoke(), a.leaseTimeToLive(), a.leaseKeepAlive(), a.leaseList())
+		a.leaseGrant(), a.leaseRevoke(), a.leaseTimeToLive(), a.leaseKeepAlive(), a.leaseList(),
+		a.leaseDescribe(), a.leaseHandOver())
 }
 
 // parseLeaseID reads a lease's id, which is always written in hexadecimal.
@@ -24,7 +25,8 @@ func parseLeaseID(s string) (clientv3.LeaseID, error) {
 }
 
 func (a *app) leaseGrant() *cobra.Command {
-	return &cobra.Command{
+	var more grantFlags
+	cmd := &cobra.Command{
 		Use:   "grant <ttl>",
 		Short: "Creates leases; the TTL is in seconds",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -35,6 +37,9 @@ func (a *app) leaseGrant() *cobra.Command {
 			if err != nil {
 				return badArgs("bad TTL (%w)", err)
 			}
+			if more.set() {
+				return a.grantNamed(ttl, &more)
+			}
 			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Grant(ctx, ttl)
 				if err != nil {
@@ -44,6 +49,8 @@ func (a *app) leaseGrant() *cobra.Command {
 			})
 		},
 	}
+	more.add(cmd)
+	return cmd
 }
 
 func (a *app) leaseRevoke() *cobra.Command {
@@ -100,10 +107,14 @@ func (a *app) leaseTimeToLive() *cobra.Command {
 }
 
 func (a *app) leaseList() *cobra.Command {
-	return &cobra.Command{
+	var more listFlags
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List all active leases",
 		RunE: func(_ *cobra.Command, _ []string) error {
+			if more.set() {
+				return a.listLong(&more)
+			}
 			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Leases(ctx)
 				if err != nil {
@@ -113,6 +124,8 @@ func (a *app) leaseList() *cobra.Command {
 			})
 		},
 	}
+	more.add(cmd)
+	return cmd
 }
 
 func (a *app) leaseKeepAlive() *cobra.Command {

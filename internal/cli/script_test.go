@@ -400,7 +400,7 @@ var varying = []struct{ re, with string }{
 	{`"cluster_id":("?)[0-9a-f]+"?`, `"cluster_id":${1}CLUSTER$1`},
 	{`"member_id":("?)[0-9a-f]+"?`, `"member_id":${1}MEMBER$1`},
 	{`"(ClusterID|MemberID)" : [0-9a-f]+`, `"$1" : ID`},
-	{`("raft_term":|"RaftTerm" : |"raftTerm":)\d+`, `${1}TERM`},
+	{`("raft_term":|"RaftTerm" : |"raftTerm":|"term":")\d+`, `${1}TERM`},
 	{`("raft\w*[iI]ndex":|"Raft\w*Index" : )\d+`, `${1}INDEX`},
 	{`("dbSize\w*":|"DBSize\w*" : )\d+`, `${1}SIZE`},
 	{`("hash":|"Hash" : )\d+`, `${1}HASH`},
@@ -409,6 +409,11 @@ var varying = []struct{ re, with string }{
 	{`remaining\(\d+s\)`, `remaining(LEFT)`},
 	{`"ttl":\d+,"granted-ttl":100`, `"ttl":LEFT,"granted-ttl":100`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
+	// And of an hour; the columns after it move with it.
+	{`(1h0m0s[ │]+)(59m59[.\d]*s|1h0m0s) *`, `${1}LEFT `},
+	{`REMAINING +`, `REMAINING `},
+	{`\nremaining +\S+`, "\nremaining LEFT"},
+	{`("Remaining" : |"remaining_ms":")\d+`, `${1}LEFT`},
 	{`[\d.]+ [kMG]?B\b`, `SIZE`},
 	{`\b\d+%`, `N%`},
 	{

@@ -57,7 +57,7 @@ func (f *flags) addCluster() {
 func (f *flags) addLease() {
 	l, fs := &f.cfg.Lease, f.fs
 	fs.DurationVar(&l.MinTTL, "lease-min-ttl", l.MinTTL,
-		"The shortest lifetime granted; who asks for less gets this.")
+		"The shortest lifetime that leasehold.v1 grants. The etcd API grants whole seconds.")
 	fs.DurationVar(&l.CheckpointInterval, "lease-checkpoint-interval", l.CheckpointInterval,
 		"How long a lease may go unrenewed before its remaining time is replicated (0: never).")
 	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,

@@ -45,8 +45,11 @@ var strangers = map[string][]string{
 	"lease":             {"internal/storage"},
 	"internal/fsm":      {"internal/storage"},
 	"internal/api/etcd": {"internal/sim", "internal/transport", "internal/storage", "client"},
-	"internal/api/web":  {"internal/sim", "internal/transport", "internal/storage"},
-	"test":              {"internal"},
+	"internal/api/native": {
+		"internal/sim", "internal/transport", "internal/storage", "client",
+	},
+	"internal/api/web": {"internal/sim", "internal/transport", "internal/storage"},
+	"test":             {"internal"},
 }
 
 // wireless packages know nothing of wire formats: the packages of the API and

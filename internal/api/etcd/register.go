@@ -22,8 +22,7 @@ func Register(s *grpc.Server, n Node, o Options) {
 	hs := health.NewServer()
 	stop := stopping(o.Stop, hs.Shutdown)
 	q := queue{identity: id, node: n, stop: stop}
-	g := &leaderGuard{node: n, interval: o.LeaderInterval}
-	learner := learnerGuard{identity: id, node: n}
+	guard := Guard(n, o)
 
 	for _, svc := range []struct {
 		desc *grpc.ServiceDesc
@@ -43,10 +42,20 @@ func Register(s *grpc.Server, n Node, o Options) {
 		{&v3lockpb.Lock_ServiceDesc, &lockService{queue: q}},
 		{&v3electionpb.Election_ServiceDesc, &electionService{queue: q}},
 	} {
-		s.RegisterService(learner.guard(*g.guard(*svc.desc)), svc.impl)
+		s.RegisterService(guard(*svc.desc), svc.impl)
 	}
 	grpc_health_v1.RegisterHealthServer(s, hs)
 	registerReflection(s)
+}
+
+// Guard returns what Register puts before the methods of each service: calls that want
+// a leader are refused, and streams ended, when there is none, and a learner serves
+// little. It is for the services of other packages on the same server.
+func Guard(n Node, o Options) func(grpc.ServiceDesc) *grpc.ServiceDesc {
+	st := n.Status()
+	g := &leaderGuard{node: n, interval: o.withDefaults().LeaderInterval}
+	learner := learnerGuard{identity: identity{st.ClusterID, st.MemberID}, node: n}
+	return func(d grpc.ServiceDesc) *grpc.ServiceDesc { return learner.guard(*g.guard(d)) }
 }
 
 // streamWorkers is how many goroutines gRPC keeps for calls: one that was used

@@ -57,8 +57,8 @@ type Options struct {
 	// Conn leads to the member's own gRPC server; see [Loopback]. Nil switches the
 	// gateway off.
 	Conn *grpc.ClientConn
-	// Register adds gateway handlers to those of etcd's six services: lock and
-	// election.
+	// Register adds gateway handlers to those of etcd's six services: lock,
+	// election and those of leasehold.v1.
 	Register []RegisterFunc
 	// MaxRequestBytes is the largest gRPC request, in bytes. One JSON message may
 	// be twice that, because base64 and names make it longer. Default 1.5 MiB.
@@ -97,6 +97,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 			return nil, err
 		}
 		mux.Handle("/v3/", g)
+		mux.Handle("/v1/", g)
 	}
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

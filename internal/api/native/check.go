@@ -1,0 +1,119 @@
+package native
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// The bounds of what a request may have, as leasehold.proto says them.
+const (
+	maxTTL        lease.TTL = 9_000_000_000_000 // as the engine has it
+	maxText                 = 1024              // bytes of a name, an owner, a request ID
+	maxLabels               = 64
+	maxLabelBytes           = 16 << 10
+	maxBatch                = 10_000 // leases of a call
+	maxCallKeys             = 10_000
+)
+
+// invalid refuses a request that makes no sense.
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+func (s *leases) checkTTL(ms int64) error {
+	if ttl := lease.TTL(ms); ttl < s.o.MinTTL || ttl > maxTTL {
+		return &lease.TTLError{Got: ttl, Min: s.o.MinTTL, Max: maxTTL}
+	}
+	return nil
+}
+
+func checkText(what, text string) error {
+	if len(text) > maxText {
+		return invalid("%s has %d bytes, %d are the most", what, len(text), maxText)
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return invalid("%d labels, %d are the most", len(labels), maxLabels)
+	}
+	size := 0
+	for k, v := range labels {
+		if k == "" {
+			return invalid("a label has no name")
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxLabelBytes {
+		return invalid("the labels have %d bytes, %d are the most", size, maxLabelBytes)
+	}
+	return nil
+}
+
+// checkSomeKeys is checkKeys for a call that makes no sense without any.
+func checkSomeKeys(keys [][]byte) error {
+	if len(keys) == 0 {
+		return invalid("no keys are given")
+	}
+	return checkKeys(keys)
+}
+
+// checkKeys checks the keys of a call: not empty, each once.
+func checkKeys(keys [][]byte) error {
+	if len(keys) > maxCallKeys {
+		return invalid("%d keys, %d are the most", len(keys), maxCallKeys)
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, k := range keys {
+		if len(k) == 0 {
+			return invalid("a key is empty")
+		}
+		if _, ok := seen[string(k)]; ok {
+			return invalid("key %q is there twice", k)
+		}
+		seen[string(k)] = struct{}{}
+	}
+	return nil
+}
+
+// checkRef checks the name of a lease; with token it must have one.
+func checkRef(r *pb.LeaseRef, token bool) error {
+	switch {
+	case r.GetId() <= 0:
+		return invalid("the lease's id must be above zero, not %d", r.GetId())
+	case token && r.GetToken() == 0:
+		return invalid("the lease's token must be given")
+	default:
+		return nil
+	}
+}
+
+func checkRefs(list []*pb.LeaseRef) error {
+	if len(list) > maxBatch {
+		return invalid("%d leases, %d are the most", len(list), maxBatch)
+	}
+	for i, r := range list {
+		if err := checkRef(r, false); err != nil {
+			return invalid("leases[%d]: %s", i, status.Convert(err).Message())
+		}
+	}
+	return nil
+}
+
+// checkOne checks that a lease is named by its ID or by its name.
+func checkOne(id int64, name string) error {
+	switch {
+	case id == 0 && name == "":
+		return invalid("either id or name must be given")
+	case id != 0 && name != "":
+		return invalid("id and name are both given")
+	case id < 0:
+		return invalid("id must be above zero, not %d", id)
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,449 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// service returns the service itself, without gRPC around it.
+func service(n Node, o Options) *leases { return &leases{node: n, o: o.withDefaults()} }
+
+func grant(t *testing.T, s *leases, r *pb.GrantRequest) *pb.GrantResponse {
+	t.Helper()
+	resp, err := s.Grant(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// T15: a lease whose renewal has no outcome delays nothing but the answer, and that until
+// just before the call's deadline; it is then not known. What becomes known later disturbs
+// nobody.
+func TestRenewAnswersBeforeDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		deadline, answered time.Duration // 0: none
+	}{
+		{time.Second, 900 * time.Millisecond},
+		{5 * time.Second, 4750 * time.Millisecond},
+		{time.Hour, 7 * time.Second},
+		{0, 7 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			s := service(n, Options{})
+			one := grant(t, s, &pb.GrantRequest{TtlMs: 5000}).Lease
+			two := grant(t, s, &pb.GrantRequest{TtlMs: 6000}).Lease
+			n.held[lease.ID(one.Id)] = nil
+			ctx := t.Context()
+			if tt.deadline > 0 {
+				c, cancel := context.WithTimeout(ctx, tt.deadline)
+				defer cancel()
+				ctx = c
+			}
+			begin := time.Now()
+			resp, err := s.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{
+				{Id: one.Id}, {Id: two.Id, Token: two.Token}, {Id: two.Id, Token: one.Token},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(begin); d != tt.answered {
+				t.Errorf("deadline %v: answered after %v, want %v", tt.deadline, d, tt.answered)
+			}
+			want := &pb.RenewResponse{Header: resp.Header, Results: []*pb.RenewResult{
+				{Id: one.Id, Reason: pb.Reason_REASON_UNKNOWN_OUTCOME},
+				{Id: two.Id, TtlMs: 6000},
+				{Id: two.Id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND},
+			}}
+			n.held[lease.ID(one.Id)][0].Renewed(lease.ID(one.Id), 5000, nil)
+			if !proto.Equal(resp, want) {
+				t.Errorf("answer %v", resp)
+			}
+		})
+	}
+}
+
+// The end of the service ends the wait; and what a renewal fails with is its reason.
+func TestRenewEnds(t *testing.T) {
+	n := newNode()
+	stop := make(chan struct{})
+	s := service(n, Options{Stop: stop})
+	id := grant(t, s, &pb.GrantRequest{TtlMs: 5000}).Lease.Id
+	n.held[lease.ID(id)] = nil
+	refs := []*pb.LeaseRef{{Id: id}}
+	close(stop)
+	resp, err := s.Renew(t.Context(), &pb.RenewRequest{Leases: refs})
+	if err != nil || resp.Results[0].Reason != pb.Reason_REASON_UNKNOWN_OUTCOME {
+		t.Errorf("stopped: %v, %v", resp, err)
+	}
+	b := newBatch([]*pb.LeaseRef{{Id: 1}, {Id: 2}})
+	b.asks[1].To.Renewed(2, 0, replica.ErrNoLeader)
+	b.asks[0].To.Renewed(1, 0, lease.ErrNotFound)
+	<-b.done
+	if r := b.end(); r[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
+		r[1].Reason != pb.Reason_REASON_UNAVAILABLE {
+		t.Errorf("results %v", r)
+	}
+	n.refuse = api.ErrTooManyRequests
+	if _, err := s.Renew(t.Context(), &pb.RenewRequest{Leases: refs}); !errors.Is(err, n.refuse) {
+		t.Errorf("refused: %v", err)
+	}
+	if resp, err := s.Renew(t.Context(), &pb.RenewRequest{}); err != nil || len(resp.Results) != 0 {
+		t.Errorf("none: %v, %v", resp, err)
+	}
+}
+
+// Each revoke has an outcome of its own.
+func TestRevokeOutcomes(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	n.outcome = func(c fsm.Command, o *Outcome) {
+		if c.(*fsm.Revoke).ID == 7 {
+			o.Err = replica.ErrLeaderChanged
+		}
+	}
+	id := grant(t, s, &pb.GrantRequest{TtlMs: 5000}).Lease.Id
+	resp, err := s.Revoke(t.Context(), &pb.RevokeRequest{
+		Leases: []*pb.LeaseRef{{Id: 7}, {Id: id}, {Id: id}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []pb.Reason{
+		pb.Reason_REASON_UNKNOWN_OUTCOME, 0, pb.Reason_REASON_LEASE_NOT_FOUND,
+	} {
+		if resp.Results[i].Reason != want {
+			t.Errorf("revoke %d: %v", i, resp.Results[i])
+		}
+	}
+}
+
+// Every error, whoever refuses, has details; what a read fails with can be asked again,
+// what became of a command may be open.
+func TestEveryErrorHasDetails(t *testing.T) {
+	guard := func(refusal error) func(grpc.ServiceDesc) *grpc.ServiceDesc {
+		return func(d grpc.ServiceDesc) *grpc.ServiceDesc {
+			d.Methods = slices.Clone(d.Methods)
+			for i := range d.Methods {
+				next := d.Methods[i].Handler
+				d.Methods[i].Handler = func(
+					srv any, ctx context.Context, dec func(any) error, in grpc.UnaryServerInterceptor,
+				) (any, error) {
+					return next(srv, ctx, dec, func(
+						ctx context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler,
+					) (any, error) {
+						return in(ctx, req, info, func(context.Context, any) (any, error) {
+							return nil, refusal
+						})
+					})
+				}
+			}
+			return &d
+		}
+	}
+	for _, refusal := range []error{
+		rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCNotSupportedForLearner,
+	} {
+		c := serve(t, newNode(), Options{Guard: guard(refusal)})
+		_, err := c.Renew(t.Context(), &pb.RenewRequest{})
+		if d := api.Detail(err); d.GetReason() != pb.Reason_REASON_UNAVAILABLE {
+			t.Errorf("%v: %v, %v", refusal, err, d)
+		}
+	}
+	n := newNode()
+	n.fail = api.ErrTimeout
+	c := serve(t, n, Options{})
+	_, err := c.Describe(t.Context(), &pb.DescribeRequest{Id: 1})
+	if d := api.Detail(err); d.GetReason() != pb.Reason_REASON_UNAVAILABLE {
+		t.Errorf("a read: %v, %v", err, d)
+	}
+	_, err = c.Grant(t.Context(), &pb.GrantRequest{TtlMs: 5000})
+	if d := api.Detail(err); d.GetReason() != pb.Reason_REASON_UNKNOWN_OUTCOME {
+		t.Errorf("a command: %v, %v", err, d)
+	}
+}
+
+// Requests that make no sense are refused before anything is asked or proposed.
+func TestInvalidRequests(t *testing.T) {
+	n := newNode()
+	n.fail = errors.New("it was asked")
+	c := serve(t, n, Options{MinTTL: 200, MaxKeys: 3})
+	long := strings.Repeat("x", 1025)
+	key := func(keys ...string) (out [][]byte) {
+		for _, k := range keys {
+			out = append(out, []byte(k))
+		}
+		return out
+	}
+	many := make(map[string]string)
+	for i := range 65 {
+		many[fmt.Sprint(i)] = ""
+	}
+	good := &pb.LeaseRef{Id: 1, Token: 1}
+	secret := make([]byte, 32)
+	for name, call := range map[string]func(context.Context) (any, error){
+		"ttl 199 ms is not within 200 and": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 199})
+		},
+		"id must be above zero, or 0": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Id: -1})
+		},
+		"name has 1025 bytes": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Name: long})
+		},
+		"request_id has 1025 bytes": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, RequestId: long})
+		},
+		"65 labels": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: many})
+		},
+		"a label has no name": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: map[string]string{"": "x"}})
+		},
+		"the labels have": func(ctx context.Context) (any, error) {
+			labels := map[string]string{"x": strings.Repeat("x", 16<<10)}
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: labels})
+		},
+		"lock_delay_ms -1": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, LockDelayMs: -1})
+		},
+		"at_expiry 7": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, AtExpiry: 7})
+		},
+		"a key is empty": func(ctx context.Context) (any, error) {
+			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Keys: []*pb.Pair{{}}})
+		},
+		`leases[1]: the lease's id must be above zero, not 0`: func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good, {}}})
+		},
+		"10001 leases": func(ctx context.Context) (any, error) {
+			return c.Revoke(ctx, &pb.RevokeRequest{Leases: make([]*pb.LeaseRef, 10_001)})
+		},
+		"either id or name must": func(ctx context.Context) (any, error) {
+			return c.Describe(ctx, &pb.DescribeRequest{})
+		},
+		"id and name are both": func(ctx context.Context) (any, error) {
+			return c.Resume(ctx, &pb.ResumeRequest{Id: 1, Name: "n", Secret: secret})
+		},
+		"a secret has 32 bytes, this one has 3": func(ctx context.Context) (any, error) {
+			return c.Resume(ctx, &pb.ResumeRequest{Id: 1, Secret: []byte("abc")})
+		},
+		"token must be given": func(ctx context.Context) (any, error) {
+			return c.HandOver(ctx, &pb.HandOverRequest{Lease: &pb.LeaseRef{Id: 1}})
+		},
+		"owner has 1025 bytes": func(ctx context.Context) (any, error) {
+			return c.HandOver(ctx, &pb.HandOverRequest{Lease: good, Owner: long})
+		},
+		"id must be above zero, not -1": func(ctx context.Context) (any, error) {
+			return c.CheckToken(ctx, &pb.CheckTokenRequest{Id: -1, Token: 1})
+		},
+		"the token to check": func(ctx context.Context) (any, error) {
+			return c.CheckToken(ctx, &pb.CheckTokenRequest{Id: 1})
+		},
+		"no keys": func(ctx context.Context) (any, error) {
+			return c.Attach(ctx, &pb.AttachRequest{Lease: good})
+		},
+		`key "a" is there twice`: func(ctx context.Context) (any, error) {
+			return c.Detach(ctx, &pb.DetachRequest{Keys: key("a", "b", "a")})
+		},
+	} {
+		_, err := call(t.Context())
+		d := api.Detail(err)
+		if d.GetReason() != pb.Reason_REASON_INVALID || !strings.Contains(d.GetMessage(), name) {
+			t.Errorf("want %q: %v, %v", name, err, d)
+		}
+	}
+	if len(n.commands) > 0 {
+		t.Errorf("proposed: %v", n.commands)
+	}
+}
+
+// A lease takes as many keys as it may, and no more: at its grant, and later.
+func TestKeyLimit(t *testing.T) {
+	n := newNode()
+	c := serve(t, n, Options{MaxKeys: 2})
+	pairs := []*pb.Pair{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}}
+	_, err := c.Grant(t.Context(), &pb.GrantRequest{TtlMs: 5000, Keys: pairs})
+	if d := api.Detail(err); d.GetReason() != pb.Reason_REASON_TOO_MANY_KEYS {
+		t.Errorf("grant: %v", err)
+	}
+	other, err := c.Grant(t.Context(), &pb.GrantRequest{TtlMs: 5000, Keys: pairs[2:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Grant(t.Context(), &pb.GrantRequest{TtlMs: 5000, Keys: pairs[:2]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &pb.AttachRequest{
+		Lease: &pb.LeaseRef{Id: l.Lease.Id}, Keys: [][]byte{[]byte("a"), []byte("b")},
+	}
+	if _, err := c.Attach(t.Context(), r); err != nil {
+		t.Errorf("attached again: %v", err)
+	}
+	r.Keys = [][]byte{[]byte("c")}
+	_, err = c.Attach(t.Context(), r)
+	if d := api.Detail(err); d.GetReason() != pb.Reason_REASON_TOO_MANY_KEYS {
+		t.Errorf("attach: %v", err)
+	}
+	_, err = c.Detach(t.Context(), &pb.DetachRequest{Keys: [][]byte{[]byte("a")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Attach(t.Context(), r); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	d, err := c.Describe(t.Context(), &pb.DescribeRequest{Id: other.Lease.Id})
+	if err != nil || d.Lease.KeyCount != 0 {
+		t.Errorf("the lease that the key moved from: %v, %v", d, err)
+	}
+}
+
+// What the leader says of a lease decides, whatever this member still has of it.
+func TestLeaderDecides(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	l := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Name: "n"}).Lease
+	for _, tt := range []struct {
+		left    replica.Left
+		gone    bool
+		delayed bool
+	}{
+		{replica.Left{TTL: 3000, Found: true}, false, false},
+		{replica.Left{TTL: 0, Found: true}, false, false}, // its end is decided
+		{replica.Left{}, true, false},
+		{replica.Left{TTL: 700}, false, true}, // its lock delay has begun
+	} {
+		n.left = func(lease.ID) replica.Left { return tt.left }
+		for _, r := range []*pb.DescribeRequest{{Id: l.Id}, {Name: "n"}} {
+			resp, err := s.Describe(t.Context(), r)
+			if tt.gone {
+				if !errors.Is(err, lease.ErrNotFound) {
+					t.Errorf("%+v: %v, %v", tt, resp, err)
+				}
+				continue
+			}
+			if err != nil || resp.Lease.RemainingMs != int64(tt.left.TTL) ||
+				resp.Lease.Delayed != tt.delayed {
+				t.Errorf("%+v: %v, %v", tt, resp, err)
+			}
+		}
+		list, err := s.List(t.Context(), &pb.ListRequest{})
+		if err != nil || len(list.Leases) != 1 || // it was there when the page was chosen
+			list.Leases[0].RemainingMs != int64(tt.left.TTL) || list.Leases[0].Delayed != tt.delayed {
+			t.Errorf("%+v: %v, %v", tt, list, err)
+		}
+	}
+}
+
+// A name that changes hands while its lease is described: the answer is about the next.
+func TestDescribeNameThatMoves(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	old := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Name: "n"}).Lease
+	var next *pb.Lease
+	n.between = func() {
+		if next != nil {
+			return
+		}
+		refs := []*pb.LeaseRef{{Id: old.Id}}
+		if _, err := s.Revoke(t.Context(), &pb.RevokeRequest{Leases: refs}); err != nil {
+			t.Fatal(err)
+		}
+		next = grant(t, s, &pb.GrantRequest{TtlMs: 6000, Name: "n"}).Lease
+	}
+	resp, err := s.Describe(t.Context(), &pb.DescribeRequest{Name: "n"})
+	if err != nil || resp.Lease.Id != next.Id || resp.Lease.TtlMs != 6000 {
+		t.Errorf("%v, %v; want %v", resp, err, next)
+	}
+}
+
+// The secret is drawn here, and only its hash goes into the log.
+func TestSecretStaysHere(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	resp := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Resumable: true, RequestId: "r"})
+	if len(resp.Secret) != 32 || bytes.Equal(resp.Secret, make([]byte, 32)) {
+		t.Fatalf("secret %x", resp.Secret)
+	}
+	log := fsm.AppendCommand(nil, n.commands[0])
+	hash := sha256.Sum256(resp.Secret)
+	if bytes.Contains(log, resp.Secret) || !bytes.Contains(log, hash[:]) {
+		t.Errorf("the log has %x of the secret %x", log, resp.Secret)
+	}
+	again := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Resumable: true, RequestId: "r"})
+	if !again.Existed || again.Secret != nil {
+		t.Errorf("repeated: %v", again)
+	}
+	// The remedy: a hand-over to the same owner.
+	over, err := s.HandOver(t.Context(), &pb.HandOverRequest{
+		Lease: &pb.LeaseRef{Id: resp.Lease.Id, Token: resp.Lease.Token}, Resumable: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Resume(t.Context(), &pb.ResumeRequest{Id: resp.Lease.Id, Secret: over.Secret})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// T3: the ID of a request that may be repeated follows from it, and from nothing else.
+func TestChooseID(t *testing.T) {
+	a := lease.Terms{Owner: "o", Name: "n", RequestID: "r"}
+	seen := make(map[lease.ID]string)
+	for _, tt := range []struct {
+		what  string
+		terms lease.Terms
+		try   uint64
+	}{
+		{"as it is", a, 0},
+		{"a second try", a, 1},
+		{"another owner", lease.Terms{Owner: "on", RequestID: "r"}, 0},
+		{"another name", lease.Terms{Owner: "o", Name: "nr", RequestID: ""}, 0},
+		{"another request", lease.Terms{Owner: "o", Name: "n", RequestID: "s"}, 0},
+	} {
+		id := chooseID(&tt.terms, tt.try)
+		if id <= 0 || seen[id] != "" {
+			t.Errorf("%s: %d, as %s", tt.what, id, seen[id])
+		}
+		if tt.terms.RequestID != "" && chooseID(&tt.terms, tt.try) != id {
+			t.Errorf("%s: another ID at the second time", tt.what)
+		}
+		seen[id] = tt.what
+	}
+}
+
+// A lease of somebody else's that happens to have the ID that the server chose does not
+// stand in the way.
+func TestChosenIDInUse(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	id := chooseID(&lease.Terms{RequestID: "r"}, 0)
+	grant(t, s, &pb.GrantRequest{Id: int64(id), TtlMs: 5000})
+	first := grant(t, s, &pb.GrantRequest{RequestId: "r", TtlMs: 5000})
+	again := grant(t, s, &pb.GrantRequest{RequestId: "r", TtlMs: 5000})
+	if first.Existed || !again.Existed || first.Lease.Id != again.Lease.Id ||
+		first.Lease.Id == int64(id) {
+		t.Errorf("first %v, again %v", first, again)
+	}
+}

@@ -1,0 +1,137 @@
+package native
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// The bounds of a page: of its leases, of their keys together (but for those of its first
+// lease), and of its bytes (likewise), which must stay below what clients accept.
+const (
+	maxPage      = 1000
+	maxPageKeys  = 10_000
+	maxPageBytes = 2 << 20
+)
+
+// List implements pb.LeasesServer. A picture of the leases says which are on the page, off
+// the core's goroutine; then the leader is asked what is left of those.
+func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
+	size := int(r.PageSize)
+	if size < 0 || size > maxPage {
+		return nil, invalid("page_size %d is not within 0 and %d", size, maxPage)
+	}
+	if size == 0 {
+		size = maxPage
+	}
+	after, err := readCursor(r)
+	if err != nil {
+		return nil, err
+	}
+	var view lease.View
+	if err := s.node.Inspect(ctx, func(l *lease.Lessor) { view = l.View() }); err != nil {
+		return nil, err
+	}
+	resp := &pb.ListResponse{Header: s.headerNow()}
+	page, more := choose(ctx, view, r, after, size)
+	if err := ctx.Err(); err != nil || len(page) == 0 {
+		return resp, err
+	}
+	if resp.Leases, err = s.tell(ctx, page, r.Keys); err != nil {
+		return nil, err
+	}
+	if n := len(resp.Leases); more || n < len(page) {
+		resp.NextPageToken = cursor{page[n-1].ID, page[n-1].Name}.token(r)
+	}
+	return resp, nil
+}
+
+// choose returns the leases of a page, and whether there are more.
+func choose(
+	ctx context.Context, v lease.View, r *pb.ListRequest, after cursor, size int,
+) (page []lease.Info, more bool) {
+	seen := 0
+	for info := range ordered(v, r) {
+		if seen++; seen%1024 == 0 && ctx.Err() != nil {
+			return nil, false
+		}
+		if !after.before(r, &info) || !matches(r, &info) {
+			continue
+		}
+		if len(page) == size {
+			return page, true
+		}
+		page = append(page, info)
+	}
+	return page, false
+}
+
+// ordered yields leases in the order of the listing.
+func ordered(v lease.View, r *pb.ListRequest) iter.Seq[lease.Info] {
+	if r.NamePrefix != "" {
+		return v.Named(r.NamePrefix)
+	}
+	return v.All()
+}
+
+func matches(r *pb.ListRequest, i *lease.Info) bool {
+	if r.Owner != "" && r.Owner != i.Owner {
+		return false
+	}
+	for k, v := range r.Labels {
+		if have, ok := i.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// tell describes the leases of a page, or as many of the first of them as a message may
+// hold. One that has ended since is told as it was, with nothing left: it was there when
+// the page was chosen.
+func (s *leases) tell(
+	ctx context.Context, page []lease.Info, keys bool,
+) ([]*pb.Lease, error) {
+	ids := make([]lease.ID, len(page))
+	out := make([]*pb.Lease, len(page))
+	for i := range page {
+		ids[i] = page[i].ID
+		out[i] = api.LeaseMessage(&page[i])
+	}
+	told := 0
+	err := s.node.InspectLeases(ctx, ids, func(l *lease.Lessor, left []replica.Left) {
+		total := 0
+		for i, m := range out {
+			n := l.KeyCount(ids[i])
+			if total += n; keys && total > maxPageKeys && i > 0 {
+				return
+			}
+			told++
+			now, ok := l.Lookup(ids[i])
+			if !ok || now.Token != page[i].Token {
+				continue
+			}
+			m.KeyCount, m.RemainingMs = int64(n), int64(left[i].TTL)
+			m.Delayed = now.Delayed || !left[i].Found && left[i].TTL > 0
+			if keys {
+				m.Keys = keysOf(l, ids[i])
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	bytes := 0
+	for i, m := range out[:told] {
+		if bytes += proto.Size(m) + 8; bytes > maxPageBytes && i > 0 {
+			return out[:i], nil
+		}
+	}
+	return out[:told], nil
+}

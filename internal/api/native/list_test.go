@@ -1,0 +1,105 @@
+package native
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// A page has as many keys, and as many bytes, as a message may have; the rest comes on the
+// next ones. A lease that has more than that alone is a page.
+func TestPageBounds(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	keys := func(from, to int) (out []*pb.Pair) {
+		for i := from; i < to; i++ {
+			out = append(out, &pb.Pair{Key: fmt.Append(nil, i)})
+		}
+		return out
+	}
+	for i, count := range []int{4000, 6000, 1, 10_000, 2} {
+		grant(t, s, &pb.GrantRequest{
+			TtlMs: 5000, Id: int64(i + 1), Keys: keys(i*10_000, i*10_000+count),
+		})
+	}
+	if got := pageSizes(t, s, &pb.ListRequest{Keys: true}); got != "2 1 1 1" {
+		t.Errorf("with keys: pages of %s leases", got)
+	}
+	if got := pageSizes(t, s, &pb.ListRequest{}); got != "5" {
+		t.Errorf("without: pages of %s leases", got)
+	}
+	wide := strings.Repeat("x", 16<<10-1)
+	for i := range 300 {
+		grant(t, s, &pb.GrantRequest{
+			TtlMs: 5000, Name: fmt.Sprintf("n%03d", i), Labels: map[string]string{"l": wide},
+		})
+	}
+	if got := pageSizes(t, s, &pb.ListRequest{NamePrefix: "n"}); got != "127 127 46" {
+		t.Errorf("wide leases: pages of %s leases", got)
+	}
+}
+
+func pageSizes(t *testing.T, s *leases, r *pb.ListRequest) string {
+	t.Helper()
+	var sizes []string
+	for {
+		resp, err := s.List(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := proto.Size(resp); n > maxPageBytes+1024 {
+			t.Errorf("a page of %d bytes", n)
+		}
+		sizes = append(sizes, fmt.Sprint(len(resp.Leases)))
+		if r.PageToken = resp.NextPageToken; r.PageToken == "" {
+			return strings.Join(sizes, " ")
+		}
+	}
+}
+
+// A page token continues its own query only, and is found out if it was changed.
+func TestPageToken(t *testing.T) {
+	queries := []*pb.ListRequest{
+		{},
+		{Owner: "o"},
+		{NamePrefix: "n"},
+		{NamePrefix: "n", Owner: "o"},
+		{Labels: map[string]string{"a": "b"}},
+		{Labels: map[string]string{"ab": ""}},
+	}
+	places := []cursor{{id: 1}, {id: 1<<63 - 1, name: "n\x00\xff"}, {id: 77, name: "name"}}
+	for i, from := range queries {
+		for _, at := range places {
+			token := at.token(from)
+			for k, to := range queries {
+				r := proto.CloneOf(to)
+				r.PageToken, r.PageSize, r.Keys = token, 5, true // these may change
+				got, err := readCursor(r)
+				if (err == nil) != (i == k && strings.HasPrefix(at.name, from.NamePrefix)) {
+					t.Errorf("%v: from %v to %v: %v", at, from, to, err)
+				}
+				if err == nil && (from.NamePrefix == "" && got.id != at.id ||
+					from.NamePrefix != "" && got.name != at.name) {
+					t.Errorf("%v became %v", at, got)
+				}
+			}
+		}
+	}
+}
+
+// Goal: no page token makes the server do anything but refuse or go on.
+func FuzzPageToken(f *testing.F) {
+	f.Add("n", cursor{name: "n1"}.token(&pb.ListRequest{NamePrefix: "n"}))
+	f.Add("", cursor{id: 7}.token(&pb.ListRequest{}))
+	f.Add("", "AQ")
+	f.Fuzz(func(t *testing.T, prefix, token string) {
+		r := &pb.ListRequest{NamePrefix: prefix, PageToken: token}
+		if c, err := readCursor(r); err == nil && token != "" && c.token(r) != token {
+			t.Errorf("%q reads as %v, and that is %q", token, c, c.token(r))
+		}
+	})
+}

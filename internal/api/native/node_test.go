@@ -1,0 +1,141 @@
+package native
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// fakeNode is a member without a log: the real state machine behind a mutex. What its
+// tests want to go wrong is set in its fields before it is used.
+type fakeNode struct {
+	mu       sync.Mutex // guards what follows
+	machine  *fsm.Machine
+	now      lease.Instant
+	fail     error                       // of every proposal and every confirm round
+	refuse   error                       // of every batch of renewals
+	held     map[lease.ID][]Renewed      // renewals of these leases are kept here
+	left     func(lease.ID) replica.Left // what the leader says, if that is another
+	between  func()                      // called before each question to the leader
+	commands []fsm.Command               // all that were proposed
+	outcome  func(fsm.Command, *Outcome) // changes the outcomes of ProposeAll
+}
+
+// newNode returns a node that times leases from instant 1 on.
+func newNode() *fakeNode {
+	n := &fakeNode{machine: fsm.New(fsm.Config{}), now: 1, held: make(map[lease.ID][]Renewed)}
+	n.machine.Begin(1, 2)
+	n.machine.Lessor().Advance(n.now)
+	n.machine.Lessor().Promote(n.now, 0)
+	return n
+}
+
+func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fail != nil {
+		return fsm.Result{}, n.fail
+	}
+	n.commands = append(n.commands, c)
+	n.machine.Begin(n.machine.Index()+1, 2)
+	return n.machine.Apply(c), ctx.Err()
+}
+
+func (n *fakeNode) ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome {
+	out := make([]Outcome, len(cs))
+	for i, c := range cs {
+		out[i].Result, out[i].Err = n.Propose(ctx, c)
+		if n.outcome != nil {
+			n.outcome(c, &out[i])
+		}
+	}
+	return out
+}
+
+func (n *fakeNode) View() *fsm.View {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.machine.View()
+}
+
+func (n *fakeNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fail != nil {
+		return n.fail
+	}
+	f(n.machine.Lessor())
+	return ctx.Err()
+}
+
+func (n *fakeNode) InspectLeases(
+	ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
+) error {
+	if n.between != nil {
+		n.between()
+	}
+	return n.Inspect(ctx, func(l *lease.Lessor) {
+		left := make([]replica.Left, len(ids))
+		for i, id := range ids {
+			left[i].TTL, left[i].Found = l.Remaining(id)
+			if n.left != nil {
+				left[i] = n.left(id)
+			}
+		}
+		f(l, left)
+	})
+}
+
+func (n *fakeNode) RenewAll(list []Renewal) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refuse != nil {
+		return n.refuse
+	}
+	for _, r := range list {
+		if kept, ok := n.held[r.ID]; ok {
+			n.held[r.ID] = append(kept, r.To)
+			continue
+		}
+		renewed, err := n.machine.Lessor().Renew(r.ID, r.Token)
+		r.To.Renewed(r.ID, renewed.TTL, err)
+	}
+	return nil
+}
+
+// serve runs the service on a connection in memory.
+func serve(t *testing.T, n Node, o Options) pb.LeasesClient {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	s := grpc.NewServer()
+	o.ClusterID, o.MemberID = 0xc1, 0xa1
+	Register(s, n, o)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:member",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			return l.Dial()
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return pb.NewLeasesClient(conn)
+}

@@ -1,0 +1,89 @@
+package native
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strings"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// cursor is where a page ended: at a lease, which need not be there any more when the next
+// page is asked for.
+type cursor struct {
+	id   lease.ID
+	name string
+}
+
+// before says whether a lease comes after the cursor in the order of the query. Nothing
+// comes before the cursor of the first page, since an ID is above zero and a name that has
+// a prefix is not empty.
+func (c cursor) before(r *pb.ListRequest, i *lease.Info) bool {
+	if r.NamePrefix != "" {
+		return c.name < i.Name
+	}
+	return c.id < i.ID
+}
+
+// A page token is base64 of a version, a checksum over the query and the place, and the
+// place: an ID, or a name.
+const (
+	cursorVersion = 1
+	cursorHead    = 1 + 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// token returns what continues after the cursor, in the same query.
+func (c cursor) token(r *pb.ListRequest) string {
+	place := []byte(c.name)
+	if r.NamePrefix == "" {
+		place = binary.BigEndian.AppendUint64(nil, uint64(c.id))
+	}
+	b := binary.BigEndian.AppendUint32([]byte{cursorVersion}, checksum(r, place))
+	return base64.RawURLEncoding.EncodeToString(append(b, place...))
+}
+
+// readCursor returns where the page that a request asks for begins.
+func readCursor(r *pb.ListRequest) (cursor, error) {
+	if r.PageToken == "" {
+		return cursor{}, nil
+	}
+	bad := invalid("page_token is not of this query")
+	b, err := base64.RawURLEncoding.DecodeString(r.PageToken)
+	if err != nil || len(b) < cursorHead || b[0] != cursorVersion {
+		return cursor{}, bad
+	}
+	var c cursor
+	switch place := b[cursorHead:]; {
+	case r.NamePrefix != "":
+		c.name = string(place)
+	case len(place) == 8:
+		c.id = lease.ID(binary.BigEndian.Uint64(place))
+	}
+	if c.token(r) != r.PageToken || !strings.HasPrefix(c.name, r.NamePrefix) {
+		return cursor{}, bad // of another query, or changed
+	}
+	return c, nil
+}
+
+// checksum is over all that must not change from page to page. It finds mistakes, not
+// forgery: a token gives nobody anything that he could not ask for.
+func checksum(r *pb.ListRequest, place []byte) uint32 {
+	var b []byte
+	add := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	add(r.NamePrefix)
+	add(r.Owner)
+	for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
+		add(k)
+		add(r.Labels[k])
+	}
+	return crc32.Checksum(append(b, place...), castagnoli)
+}

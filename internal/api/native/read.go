@@ -1,0 +1,115 @@
+package native
+
+import (
+	"context"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Describe implements pb.LeasesServer.
+func (s *leases) Describe(
+	ctx context.Context, r *pb.DescribeRequest,
+) (*pb.DescribeResponse, error) {
+	if err := checkOne(r.Id, r.Name); err != nil {
+		return nil, err
+	}
+	id := lease.ID(r.Id)
+	for {
+		if r.Name != "" {
+			held, err := s.named(ctx, r.Name)
+			if err != nil {
+				return nil, err
+			}
+			id = held.ID
+		}
+		var m *pb.Lease
+		other := false // another lease has the name by now
+		err := s.node.InspectLeases(ctx, []lease.ID{id},
+			func(l *lease.Lessor, left []replica.Left) {
+				if r.Name != "" {
+					held, ok := l.ByName(r.Name)
+					other = ok && held.ID != id
+				}
+				m = describe(l, id, left[0], r.Keys)
+			})
+		switch {
+		case err != nil:
+			return nil, err
+		case other:
+			continue
+		case m == nil:
+			return nil, lease.ErrNotFound
+		}
+		return &pb.DescribeResponse{Header: s.headerNow(), Lease: m}, nil
+	}
+}
+
+// named finds the lease that has a name.
+func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
+	var info lease.Info
+	found := false
+	err := s.node.Inspect(ctx, func(l *lease.Lessor) { info, found = l.ByName(name) })
+	if err == nil && !found {
+		err = lease.ErrNotFound
+	}
+	return info, err
+}
+
+// describe returns what there is to tell of a lease, of which the leader says what is
+// left; nil if it is gone, here or there: one of the two is newer.
+func describe(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
+	info, ok := l.Lookup(id)
+	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
+		return nil
+	}
+	m := api.LeaseMessage(&info)
+	m.RemainingMs = int64(left.TTL)
+	m.Delayed = info.Delayed || !left.Found
+	m.KeyCount = int64(l.KeyCount(id))
+	if keys {
+		m.Keys = keysOf(l, id)
+	}
+	return m
+}
+
+func keysOf(l *lease.Lessor, id lease.ID) [][]byte {
+	var out [][]byte
+	for _, k := range l.Keys(id) {
+		out = append(out, []byte(k))
+	}
+	return out
+}
+
+// CheckToken implements pb.LeasesServer. A token is good until the end of its lease is in
+// the log, and so in the state after a confirm round, whatever the leader's timers say.
+func (s *leases) CheckToken(
+	ctx context.Context, r *pb.CheckTokenRequest,
+) (*pb.CheckTokenResponse, error) {
+	if err := checkOne(r.Id, r.Name); err != nil {
+		return nil, err
+	}
+	if r.Token == 0 {
+		return nil, invalid("the token to check must be given")
+	}
+	var info lease.Info
+	found := false
+	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
+		if r.Name != "" {
+			info, found = l.ByName(r.Name)
+		} else {
+			info, found = l.Lookup(lease.ID(r.Id))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.CheckTokenResponse{Header: s.headerNow()}
+	if found && !info.Delayed {
+		resp.Current = uint64(info.Token)
+		resp.Valid = resp.Current == r.Token
+	}
+	return resp, nil
+}

@@ -1,0 +1,31 @@
+package native
+
+import (
+	"context"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Revoke implements pb.LeasesServer.
+func (s *leases) Revoke(ctx context.Context, r *pb.RevokeRequest) (*pb.RevokeResponse, error) {
+	if err := checkRefs(r.Leases); err != nil {
+		return nil, err
+	}
+	commands := make([]fsm.Command, len(r.Leases))
+	for i, ref := range r.Leases {
+		commands[i] = &fsm.Revoke{ID: lease.ID(ref.Id), Token: lease.Token(ref.Token)}
+	}
+	resp := &pb.RevokeResponse{Results: make([]*pb.RevokeResult, len(commands))}
+	for i, o := range s.node.ProposeAll(ctx, commands) {
+		err := o.Err
+		if err == nil {
+			err = o.Result.Err
+		}
+		resp.Results[i] = &pb.RevokeResult{Id: r.Leases[i].Id, Reason: api.Reason(err)}
+	}
+	resp.Header = s.headerNow()
+	return resp, nil
+}

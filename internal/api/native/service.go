@@ -1,0 +1,129 @@
+package native
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Options say how the service is served.
+type Options struct {
+	// ClusterID and MemberID are told in every answer.
+	ClusterID, MemberID uint64
+	// MinTTL is the shortest TTL of a lease: 100 ms.
+	MinTTL lease.TTL
+	// MaxKeys is how many keys a lease may have that were attached by this API: 10,000.
+	MaxKeys int
+	// Guard puts before the methods of a service what refuses calls of clients that
+	// want a leader, and calls to a learner; nil refuses none.
+	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
+	// Stop, when it is closed, ends all waits. Nil never ends them.
+	Stop <-chan struct{}
+}
+
+func (o Options) withDefaults() Options {
+	if o.MinTTL <= 0 {
+		o.MinTTL = 100
+	}
+	if o.MaxKeys <= 0 {
+		o.MaxKeys = 10_000
+	}
+	if o.Guard == nil {
+		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }
+	}
+	return o
+}
+
+// Register adds the service to a gRPC server.
+func Register(s *grpc.Server, n Node, o Options) {
+	o = o.withDefaults()
+	svc := &leases{node: n, o: o}
+	s.RegisterService(explained(o.Guard(pb.Leases_ServiceDesc)), svc)
+}
+
+// leases serves leasehold.v1.Leases. Its methods return errors as they come; those whose
+// methods are in reads change nothing.
+type leases struct {
+	pb.UnsafeLeasesServer
+	node Node
+	o    Options
+}
+
+var _ pb.LeasesServer = (*leases)(nil)
+
+// reads are the methods that change nothing, so that what failed can be asked again.
+var reads = []string{
+	pb.Leases_Describe_FullMethodName, pb.Leases_List_FullMethodName,
+	pb.Leases_CheckToken_FullMethodName,
+}
+
+// explained returns the service with each error made a status that explains it, those of
+// the guard too. Interceptors of the server see that status.
+func explained(d *grpc.ServiceDesc) *grpc.ServiceDesc {
+	out := *d
+	out.Methods = slices.Clone(d.Methods)
+	for i := range out.Methods {
+		next := out.Methods[i].Handler
+		out.Methods[i].Handler = func(
+			srv any, ctx context.Context, dec func(any) error, outer grpc.UnaryServerInterceptor,
+		) (any, error) {
+			return next(srv, ctx, dec, explain(outer))
+		}
+	}
+	return &out
+}
+
+// explain returns an interceptor inside outer, which may be nil.
+func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	inner := func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		resp, err := next(ctx, req)
+		if err == nil {
+			return resp, nil
+		}
+		reason := api.Reason(err)
+		if slices.Contains(reads, info.FullMethod) {
+			reason = api.ReadReason(err)
+		}
+		return nil, api.NativeError(err, reason)
+	}
+	if outer == nil {
+		return inner
+	}
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+			return inner(ctx, req, info, next)
+		})
+	}
+}
+
+// header returns the header of an answer as of a revision of the store.
+func (s *leases) header(v *fsm.View, revision int64) *pb.Header {
+	return &pb.Header{
+		ClusterId: s.o.ClusterID, MemberId: s.o.MemberID, Revision: revision, Term: v.Term,
+	}
+}
+
+// header now is as of the newest view.
+func (s *leases) headerNow() *pb.Header {
+	v := s.node.View()
+	return s.header(v, v.KV.Revision())
+}
+
+// propose proposes a command, whose refusal is an error like any other.
+func (s *leases) propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
+	res, err := s.node.Propose(ctx, c)
+	if err == nil {
+		err = res.Err
+	}
+	return res, err
+}

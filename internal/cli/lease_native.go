@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	grpcstatus "google.golang.org/grpc/status"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// nativeLeases returns the client of leasehold.v1 on c's connection.
+func nativeLeases(c *clientv3.Client) pb.LeasesClient {
+	return pb.NewLeasesClient(c.ActiveConnection())
+}
+
+// nativeError is a failure of leasehold.v1, in the words of its message alone.
+func nativeError(err error) error {
+	return withCode(exitConnection, errors.New(grpcstatus.Convert(err).Message()))
+}
+
+// grantFlags are those of lease grant by which it is more than etcdctl's.
+type grantFlags struct {
+	name, owner string
+	labels      []string
+}
+
+func (f *grantFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.name, "name", "", "A name, which no other lease has while this one lives")
+	fs.StringVar(&f.owner, "owner", "", "Whose lease it is")
+	fs.StringArrayVar(&f.labels, "label", nil, "A label, NAME=VALUE; may be repeated")
+}
+
+// set says whether any of them is.
+func (f *grantFlags) set() bool { return f.name != "" || f.owner != "" || len(f.labels) > 0 }
+
+// grantNamed grants a lease with what etcd's have not.
+func (a *app) grantNamed(seconds int64, f *grantFlags) error {
+	labels, err := parseLabels(f.labels)
+	if err != nil {
+		return err
+	}
+	r := &pb.GrantRequest{
+		TtlMs: seconds * 1000, Name: f.name, Owner: f.owner, Labels: labels,
+	}
+	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+		resp, err := nativeLeases(c).Grant(ctx, r)
+		if err != nil {
+			return answer{}, nativeError(err)
+		}
+		return showNativeGrant(resp), nil
+	})
+}
+
+// listFlags are those of lease list by which it is more than etcdctl's.
+type listFlags struct {
+	long          bool
+	prefix, owner string
+	labels        []string
+}
+
+func (f *listFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVar(&f.long, "long", false,
+		"Tell of each lease its name, owner, TTL, remaining time and keys")
+	fs.StringVar(&f.prefix, "prefix", "",
+		"Only leases whose name begins so, in the order of the names (with --long)")
+	fs.StringVar(&f.owner, "owner", "", "Only leases of this owner (with --long)")
+	fs.StringArrayVar(&f.labels, "label", nil,
+		"Only leases with this label, NAME=VALUE; may be repeated (with --long)")
+}
+
+// set says whether any of them is.
+func (f *listFlags) set() bool {
+	return f.long || f.prefix != "" || f.owner != "" || len(f.labels) > 0
+}
+
+// parseLabels reads labels as they are written on the command line.
+func parseLabels(list []string) (map[string]string, error) {
+	out := make(map[string]string)
+	for _, l := range list {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, badArgs("bad label %q, expecting NAME=VALUE", l)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// listLong lists all pages as one.
+func (a *app) listLong(f *listFlags) error {
+	labels, err := parseLabels(f.labels)
+	if err != nil {
+		return err
+	}
+	r := &pb.ListRequest{NamePrefix: f.prefix, Owner: f.owner, Labels: labels}
+	return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+		all := &pb.ListResponse{}
+		for {
+			page, err := nativeLeases(c).List(ctx, r)
+			if err != nil {
+				return answer{}, nativeError(err)
+			}
+			all.Header = page.Header
+			all.Leases = append(all.Leases, page.Leases...)
+			if r.PageToken = page.NextPageToken; r.PageToken == "" {
+				return showLeaseList(all), nil
+			}
+		}
+	})
+}
+
+// leaseName is how a command names a lease: by an argument or by --name.
+type leaseName struct{ name string }
+
+func (n *leaseName) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&n.name, "name", "", "The lease that has this name, instead of an ID")
+}
+
+func (n *leaseName) request(cmd *cobra.Command, args []string) (*pb.DescribeRequest, error) {
+	switch {
+	case n.name != "" && len(args) == 0:
+		return &pb.DescribeRequest{Name: n.name}, nil
+	case n.name == "" && len(args) == 1:
+		id, err := parseLeaseID(args[0])
+		return &pb.DescribeRequest{Id: int64(id)}, err
+	}
+	return nil, badArgs("%s needs a lease ID as its argument, or --name", cmd.CommandPath())
+}
+
+func (a *app) leaseDescribe() *cobra.Command {
+	var n leaseName
+	cmd := &cobra.Command{
+		Use:   "describe <leaseID> | --name <name>",
+		Short: "Tells all about one lease, its keys included",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := n.request(cmd, args)
+			if err != nil {
+				return err
+			}
+			r.Keys = true
+			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				resp, err := nativeLeases(c).Describe(ctx, r)
+				if err != nil {
+					return answer{}, nativeError(err)
+				}
+				return showDescribed(resp), nil
+			})
+		},
+	}
+	n.add(cmd)
+	return cmd
+}
+
+func (a *app) leaseHandOver() *cobra.Command {
+	var n leaseName
+	req := &pb.HandOverRequest{}
+	var token uint64
+	cmd := &cobra.Command{
+		Use:   "handover <leaseID> | --name <name>",
+		Short: "Gives a lease to another owner, with a new fencing token",
+		Long: "Gives a lease, with its name and its keys, to another owner. Its TTL runs anew\n" +
+			"and it has a new fencing token; with the old one nothing can be done any more.\n" +
+			"Whoever holds the lease must have stopped, unless the old token is refused\n" +
+			"wherever it matters.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := n.request(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				l, err := nativeLeases(c).Describe(ctx, r)
+				if err != nil {
+					return answer{}, nativeError(err)
+				}
+				req.Lease = &pb.LeaseRef{Id: l.Lease.Id, Token: l.Lease.Token}
+				if token != 0 {
+					req.Lease.Token = token
+				}
+				resp, err := nativeLeases(c).HandOver(ctx, req)
+				if err != nil {
+					return answer{}, nativeError(err)
+				}
+				return showHandedOver(resp), nil
+			})
+		},
+	}
+	n.add(cmd)
+	cmd.Flags().StringVar(&req.Owner, "owner", "", "The new owner")
+	cmd.Flags().Uint64Var(&token, "token", 0,
+		"Only if the lease still has this token (default: whichever it has)")
+	cmd.Flags().BoolVar(&req.Resumable, "resumable", false,
+		"Ask for a secret, by which a process may resume the lease")
+	return cmd
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// protoJSON is a message in the JSON of the gateway.
+func protoJSON(m proto.Message) json.RawMessage {
+	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil { // only strings that are not UTF-8, which did not come over the wire
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+func millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+// leaseState is what a lease is in besides alive.
+func leaseState(l *pb.Lease) string {
+	if l.Delayed {
+		return "delayed"
+	}
+	return "alive"
+}
+
+var leaseHead = []string{"ID", "Name", "Owner", "TTL", "Remaining", "Keys", "State"}
+
+func leaseRow(l *pb.Lease) []string {
+	return []string{
+		fmt.Sprintf("%016x", l.Id), l.Name, l.Owner, millis(l.TtlMs), millis(l.RemainingMs),
+		fmt.Sprint(l.KeyCount), leaseState(l),
+	}
+}
+
+func showNativeGrant(r *pb.GrantResponse) answer {
+	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
+		p.printf("lease %016x granted with TTL(%ds), token %d\n",
+			r.Lease.Id, r.Lease.TtlMs/1000, r.Lease.Token)
+	}, fields: func(p *page) { p.lease(r.Lease) }}
+}
+
+func showLeaseList(r *pb.ListResponse) answer {
+	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
+		w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, strings.ToUpper(strings.Join(leaseHead, "\t")))
+		for _, l := range r.Leases {
+			row := leaseRow(l)
+			for i, cell := range row {
+				if cell == "" {
+					row[i] = "-"
+				}
+			}
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
+		_ = w.Flush() // into memory
+	}, table: func() ([]string, [][]string) {
+		var rows [][]string
+		for _, l := range r.Leases {
+			rows = append(rows, leaseRow(l))
+		}
+		return leaseHead, rows
+	}, fields: func(p *page) {
+		for _, l := range r.Leases {
+			p.lease(l)
+		}
+	}}
+}
+
+func showDescribed(r *pb.DescribeResponse) answer {
+	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
+		p.describe(r.Lease)
+	}, table: func() ([]string, [][]string) {
+		return leaseHead, [][]string{leaseRow(r.Lease)}
+	}, fields: func(p *page) { p.lease(r.Lease) }}
+}
+
+func showHandedOver(r *pb.HandOverResponse) answer {
+	secret := base64.StdEncoding.EncodeToString(r.Secret)
+	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
+		p.printf("lease %016x handed over to %q, token %d\n", r.Lease.Id, r.Lease.Owner, r.Lease.Token)
+		if secret != "" {
+			p.printf("secret %s\n", secret)
+		}
+	}, fields: func(p *page) {
+		p.lease(r.Lease)
+		if secret != "" {
+			p.quoted("Secret", secret)
+		}
+	}}
+}
+
+// describe writes a lease for people: what it has not is left out.
+func (p *page) describe(l *pb.Lease) {
+	line := func(name, value string) {
+		if value != "" {
+			p.printf("%-11s%s\n", name, value)
+		}
+	}
+	line("lease", fmt.Sprintf("%016x", l.Id))
+	line("name", l.Name)
+	line("owner", l.Owner)
+	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
+		line("label", k+"="+l.Labels[k])
+	}
+	line("token", fmt.Sprint(l.Token))
+	line("state", leaseState(l))
+	line("ttl", millis(l.TtlMs))
+	line("remaining", millis(l.RemainingMs))
+	if l.LockDelayMs > 0 {
+		line("lock delay", millis(l.LockDelayMs))
+	}
+	if l.AtExpiry == pb.AtExpiry_AT_EXPIRY_KEEP {
+		line("at expiry", "keys stay")
+	}
+	for _, k := range l.Keys {
+		line("key", fmt.Sprintf("%q", k))
+	}
+}
+
+// lease writes a lease in the fields format.
+func (p *page) lease(l *pb.Lease) {
+	p.leaseID("ID", l.Id)
+	p.field("Token", l.Token)
+	p.field("TTL", l.TtlMs)
+	p.field("Remaining", l.RemainingMs)
+	p.quoted("Name", l.Name)
+	p.quoted("Owner", l.Owner)
+	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
+		p.quoted("Label", k+"="+l.Labels[k])
+	}
+	p.field("LockDelay", l.LockDelayMs)
+	p.field("AtExpiry", l.AtExpiry)
+	p.field("Delayed", l.Delayed)
+	p.field("KeyCount", l.KeyCount)
+	for _, k := range l.Keys {
+		p.quoted("Key", string(k))
+	}
+}

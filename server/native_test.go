@@ -1,0 +1,393 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/api"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// nativeTest is a client of leasehold.v1 of one member, in a test with a prefix of its own for
+// names and keys.
+type nativeTest struct {
+	pb.LeasesClient
+	*running
+	t      *testing.T
+	prefix string
+}
+
+// TestNative runs each scenario against a member that is alone, against the leader of three
+// and against a follower: every member serves every call.
+func TestNative(t *testing.T) {
+	t.Parallel()
+	alone := run(t, testConfig(shortDir(t)))
+	members := runAll(t, clusterConfigs(t, 3)...)
+	first, others := leader(t, members)
+	scenarios := []struct {
+		name string
+		run  func(nativeTest)
+	}{
+		{"names", nativeTest.names},
+		{"request id", nativeTest.requestID},
+		{"keys of a grant", nativeTest.grantKeys},
+		{"tokens", nativeTest.tokens},
+		{"batch", nativeTest.batch},
+		{"list", nativeTest.list},
+		{"attach", nativeTest.attach},
+		{"hand over", nativeTest.handOver},
+		{"resume", nativeTest.resume},
+		{"ttl", nativeTest.changeTTL},
+		{"lock delay", nativeTest.lockDelay},
+		{"keep", nativeTest.keep},
+		{"short", nativeTest.short},
+		{"etcd clients", nativeTest.interplay},
+	}
+	for i, m := range []*running{alone, first, others[0]} {
+		where := []string{"alone", "leader", "follower"}[i]
+		for _, s := range scenarios {
+			t.Run(where+"/"+s.name, func(t *testing.T) {
+				s.run(nativeTest{
+					LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()),
+					running:      m, t: t, prefix: where + "/" + s.name + "/",
+				})
+			})
+		}
+	}
+}
+
+func (n nativeTest) grant(r *pb.GrantRequest) *pb.GrantResponse {
+	n.t.Helper()
+	if r.TtlMs == 0 {
+		r.TtlMs = 60_000
+	}
+	resp, err := n.Grant(n.t.Context(), r)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	l := resp.Lease
+	if l.Id <= 0 || l.Token == 0 || l.TtlMs != r.TtlMs || l.RemainingMs <= 0 ||
+		l.RemainingMs > l.TtlMs || resp.Header.ClusterId == 0 || resp.Header.Term == 0 {
+		n.t.Fatalf("granted %v", resp)
+	}
+	return resp
+}
+
+// is checks that an error has a reason, and returns its details.
+func (n nativeTest) is(err error, reason pb.Reason) *pb.Error {
+	n.t.Helper()
+	d := api.Detail(err)
+	if d == nil {
+		n.t.Fatalf("error %v has no details, want %v", err, reason)
+	}
+	if d.Reason != reason || d.Message == "" {
+		n.t.Errorf("error %v: %v, want %v", err, d.Reason, reason)
+	}
+	return d
+}
+
+func (n nativeTest) describe(id int64) *pb.Lease {
+	n.t.Helper()
+	resp, err := n.Describe(n.t.Context(), &pb.DescribeRequest{Id: id, Keys: true})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.Lease
+}
+
+// ended waits until a lease is not found.
+func (n nativeTest) ended(id int64) {
+	n.t.Helper()
+	eventually(n.t, fmt.Sprintf("lease %d ends", id), func() bool {
+		_, err := n.Describe(n.t.Context(), &pb.DescribeRequest{Id: id})
+		return err != nil && n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND) != nil
+	})
+}
+
+func (n nativeTest) renew(refs ...*pb.LeaseRef) []*pb.RenewResult {
+	n.t.Helper()
+	resp, err := n.Renew(n.t.Context(), &pb.RenewRequest{Leases: refs})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.Results
+}
+
+func ref(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
+
+// A name is held by one live lease, and who comes second is told by which.
+func (n nativeTest) names() {
+	held := n.grant(&pb.GrantRequest{
+		Name: n.prefix, Owner: "one", Labels: map[string]string{"zone": "a"},
+	}).Lease
+	_, err := n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Name: n.prefix, Owner: "two"})
+	d := n.is(err, pb.Reason_REASON_NAME_TAKEN)
+	if h := d.Holder; h.GetId() != held.Id || h.GetOwner() != "one" || h.GetToken() != held.Token ||
+		h.GetLabels()["zone"] != "a" {
+		n.t.Errorf("held by %v, told %v", held, h)
+	}
+	_, err = n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Id: held.Id})
+	if d = n.is(err, pb.Reason_REASON_ID_TAKEN); d.Holder.GetName() != n.prefix {
+		n.t.Errorf("holder of the ID: %v", d.Holder)
+	}
+	byName, err := n.Describe(n.t.Context(), &pb.DescribeRequest{Name: n.prefix})
+	if err != nil || byName.Lease.Id != held.Id || byName.Lease.RemainingMs > 60_000 ||
+		byName.Lease.RemainingMs < 1 {
+		n.t.Errorf("by name: %v, %v", byName, err)
+	}
+	n.revoke(held)
+	if next := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease; next.Token <= held.Token {
+		n.t.Errorf("token %d after %d (L5)", next.Token, held.Token)
+	}
+	_, err = n.Describe(n.t.Context(), &pb.DescribeRequest{Name: n.prefix + "none"})
+	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
+}
+
+func (n nativeTest) revoke(l *pb.Lease) {
+	n.t.Helper()
+	resp, err := n.Revoke(n.t.Context(), &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref(l)}})
+	if err != nil || resp.Results[0].Reason != 0 {
+		n.t.Fatalf("revoke: %v, %v", resp, err)
+	}
+}
+
+// T3: a request that is repeated finds its lease, with or without a name, and puts nothing
+// again.
+func (n nativeTest) requestID() {
+	for _, name := range []string{"", n.prefix} {
+		key := []byte(n.prefix + "k" + name)
+		r := &pb.GrantRequest{
+			Name: name, Owner: n.prefix, RequestId: "r1" + name, Resumable: true,
+			Keys: []*pb.Pair{{Key: key, Value: []byte("first")}},
+		}
+		first := n.grant(r)
+		if first.Existed || len(first.Secret) != 32 {
+			n.t.Errorf("the first: %v", first)
+		}
+		n.put(n.t, string(key), "changed", clientv3.WithIgnoreLease())
+		again := n.grant(r)
+		if !again.Existed || again.Lease.Id != first.Lease.Id ||
+			again.Lease.Token != first.Lease.Token || len(again.Secret) != 0 {
+			n.t.Errorf("repeated: %v, first %v", again, first)
+		}
+		if got := n.get(n.t, string(key)); got != "changed" {
+			n.t.Errorf("the repetition made the key %q", got)
+		}
+		other := &pb.GrantRequest{Owner: n.prefix, RequestId: "r2" + name, TtlMs: 5000, Name: name}
+		switch resp, err := n.Grant(n.t.Context(), other); {
+		case name != "":
+			n.is(err, pb.Reason_REASON_NAME_TAKEN)
+		case err != nil || resp.Lease.Id == first.Lease.Id:
+			n.t.Errorf("another request: %v, %v", resp, err)
+		}
+	}
+}
+
+// A grant puts its keys in the same step, in one revision, or does nothing.
+func (n nativeTest) grantKeys() {
+	pairs := []*pb.Pair{
+		{Key: []byte(n.prefix + "a"), Value: []byte("1")},
+		{Key: []byte(n.prefix + "b"), Value: []byte("2")},
+	}
+	l := n.grant(&pb.GrantRequest{Keys: pairs, Name: n.prefix})
+	got, err := n.client.Get(n.t.Context(), n.prefix, clientv3.WithPrefix())
+	if err != nil || len(got.Kvs) != 2 {
+		n.t.Fatal(got, err)
+	}
+	for _, kv := range got.Kvs {
+		if kv.Lease != l.Lease.Id || kv.ModRevision != l.Header.Revision {
+			n.t.Errorf("key %s: %v, granted at %d", kv.Key, kv, l.Header.Revision)
+		}
+	}
+	pairs[0].Value = []byte("other")
+	_, err = n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Keys: pairs, Name: n.prefix})
+	n.is(err, pb.Reason_REASON_NAME_TAKEN)
+	if v := n.get(n.t, n.prefix+"a"); v != "1" {
+		n.t.Errorf("a grant that failed made the key %q", v)
+	}
+	if d := n.describe(l.Lease.Id); d.KeyCount != 2 || string(d.Keys[1]) != n.prefix+"b" {
+		n.t.Errorf("described: %v", d)
+	}
+	n.revoke(l.Lease)
+	if v := n.get(n.t, n.prefix+"b"); v != "none" {
+		n.t.Errorf("the key of a revoked lease is %q", v)
+	}
+}
+
+// T28: with the token of an earlier life nothing can be done to the next one.
+func (n nativeTest) tokens() {
+	old := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease
+	n.revoke(old)
+	now := n.grant(&pb.GrantRequest{Id: old.Id, Name: n.prefix}).Lease
+	ctx := n.t.Context()
+	results := n.renew(ref(old), ref(now), &pb.LeaseRef{Id: now.Id})
+	want := []pb.Reason{pb.Reason_REASON_LEASE_NOT_FOUND, 0, 0}
+	for i, r := range results {
+		if r.Reason != want[i] || r.Id != now.Id || (r.Reason == 0) != (r.TtlMs == 60_000) {
+			n.t.Errorf("renewal %d: %v", i, r)
+		}
+	}
+	revoked, err := n.Revoke(ctx, &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref(old)}})
+	if err != nil || revoked.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
+		n.t.Errorf("revoke: %v, %v", revoked, err)
+	}
+	_, err = n.ChangeTTL(ctx, &pb.ChangeTTLRequest{Lease: ref(old), TtlMs: 5000})
+	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
+	_, err = n.HandOver(ctx, &pb.HandOverRequest{Lease: ref(old)})
+	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
+	n.put(n.t, n.prefix+"k", "v")
+	_, err = n.Attach(ctx, &pb.AttachRequest{
+		Lease: ref(old), Keys: [][]byte{[]byte(n.prefix + "k")},
+	})
+	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
+
+	for _, r := range []*pb.CheckTokenRequest{
+		{Id: now.Id, Token: now.Token},
+		{Name: n.prefix, Token: now.Token},
+		{Id: now.Id, Token: old.Token},
+		{Name: n.prefix, Token: now.Token + 1},
+	} {
+		c, err := n.CheckToken(ctx, r)
+		if err != nil || c.Valid != (r.Token == now.Token) || c.Current != now.Token {
+			n.t.Errorf("%v: %v, %v", r, c, err)
+		}
+	}
+	n.revoke(now)
+	c, err := n.CheckToken(ctx, &pb.CheckTokenRequest{Name: n.prefix, Token: now.Token})
+	if err != nil || c.Valid || c.Current != 0 {
+		n.t.Errorf("after the end: %v, %v", c, err)
+	}
+}
+
+// Thousands of renewals are one call, and each has a result of its own.
+func (n nativeTest) batch() {
+	const size = 5000
+	refs := make([]*pb.LeaseRef, size)
+	gate := make(chan struct{}, 200)
+	errs := make(chan error, size)
+	for i := range refs {
+		gate <- struct{}{}
+		go func() {
+			l, err := n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 600_000, Owner: n.prefix})
+			refs[i] = ref(l.GetLease())
+			<-gate
+			errs <- err
+		}()
+	}
+	for range refs {
+		if err := <-errs; err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	gone := refs[17:19]
+	if _, err := n.Revoke(n.t.Context(), &pb.RevokeRequest{Leases: gone}); err != nil {
+		n.t.Fatal(err)
+	}
+	for i, r := range n.renew(refs...) {
+		want := pb.Reason_REASON_UNSPECIFIED
+		if i == 17 || i == 18 {
+			want = pb.Reason_REASON_LEASE_NOT_FOUND
+		}
+		if r.Id != refs[i].Id || r.Reason != want || (want == 0) != (r.TtlMs == 600_000) {
+			n.t.Fatalf("renewal %d: %v", i, r)
+		}
+	}
+	resp, err := n.Revoke(n.t.Context(), &pb.RevokeRequest{Leases: refs})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for i, r := range resp.Results {
+		if (r.Reason == 0) == (i == 17 || i == 18) {
+			n.t.Fatalf("revoke %d: %v", i, r)
+		}
+	}
+	_, err = n.Renew(n.t.Context(), &pb.RenewRequest{Leases: slices.Concat(refs, refs, refs)})
+	n.is(err, pb.Reason_REASON_INVALID)
+}
+
+// The pages of a listing are in order, and together they have each lease once; leases that
+// come and go between two pages disturb nothing.
+func (n nativeTest) list() {
+	const count = 25
+	granted := make(map[string]*pb.Lease)
+	for i := range count {
+		l := n.grant(&pb.GrantRequest{
+			Name: fmt.Sprintf("%s%02d", n.prefix, i), Owner: n.prefix + fmt.Sprint(i%2),
+			Labels: map[string]string{"zone": string(rune('a' + i%3)), "test": n.prefix},
+			Keys:   []*pb.Pair{{Key: fmt.Appendf(nil, "%s%02d", n.prefix, i)}},
+		}).Lease
+		granted[l.Name] = l
+	}
+	all := n.pages(&pb.ListRequest{NamePrefix: n.prefix, PageSize: 10, Keys: true}, func(page int) {
+		switch page { // of the names before and after where the page ends
+		case 0:
+			n.revoke(granted[n.prefix+"09"])
+			n.grant(&pb.GrantRequest{Name: n.prefix + "00a"})
+		case 1:
+			n.revoke(granted[n.prefix+"22"])
+		}
+	})
+	if len(all) != count-1 || !slices.IsSortedFunc(all, func(a, b *pb.Lease) int {
+		return strings.Compare(a.Name, b.Name)
+	}) {
+		n.t.Errorf("%d leases by name: %v", len(all), all)
+	}
+	for _, l := range all {
+		g := granted[l.Name]
+		if l.Id != g.Id || l.RemainingMs <= 0 || l.RemainingMs > l.TtlMs || l.KeyCount != 1 ||
+			len(l.Keys) != 1 || string(l.Keys[0]) != l.Name || l.Labels["test"] != n.prefix {
+			n.t.Errorf("listed %v, granted %v", l, g)
+		}
+	}
+	byOwner := n.pages(&pb.ListRequest{Owner: n.prefix + "1", PageSize: 5}, nil)
+	if len(byOwner) != count/2-1 || !slices.IsSortedFunc(byOwner, func(a, b *pb.Lease) int {
+		return int(a.Id>>32 - b.Id>>32)
+	}) {
+		n.t.Errorf("%d leases of an owner: %v", len(byOwner), byOwner)
+	}
+	labels := map[string]string{"zone": "c", "test": n.prefix}
+	if l := n.pages(&pb.ListRequest{Labels: labels}, nil); len(l) != 8 {
+		n.t.Errorf("%d leases with two labels: %v", len(l), l)
+	}
+	first, err := n.List(n.t.Context(), &pb.ListRequest{NamePrefix: n.prefix, PageSize: 1})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, r := range []*pb.ListRequest{
+		{PageToken: first.NextPageToken},
+		{NamePrefix: n.prefix, Owner: "x", PageToken: first.NextPageToken},
+		{NamePrefix: n.prefix, PageToken: first.NextPageToken + "A"},
+		{NamePrefix: n.prefix, PageToken: "?"},
+		{PageSize: 1001},
+		{PageSize: -1},
+	} {
+		_, err := n.List(n.t.Context(), r)
+		n.is(err, pb.Reason_REASON_INVALID)
+	}
+}
+
+// pages lists page after page; after is called after each but the last.
+func (n nativeTest) pages(r *pb.ListRequest, after func(page int)) []*pb.Lease {
+	n.t.Helper()
+	var all []*pb.Lease
+	for page := 0; ; page++ {
+		resp, err := n.List(n.t.Context(), r)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		all = append(all, resp.Leases...)
+		if r.PageToken = resp.NextPageToken; r.PageToken == "" {
+			return all
+		}
+		if r.PageSize > 0 && len(resp.Leases) != int(r.PageSize) {
+			n.t.Errorf("page %d has %d leases", page, len(resp.Leases))
+		}
+		if after != nil {
+			after(page)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+var _ native.Node = (*node)(nil)
+
+// InspectLeases implements native.Inspector.
+func (n *node) InspectLeases(
+	ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
+) error {
+	c := calls.Get().(*call)
+	c.read = replica.Read{Leases: ids, Owner: c, Inspect: func(l *lease.Lessor) {
+		f(l, c.read.Left)
+	}}
+	return n.read(ctx, c)
+}
+
+// ProposeAll implements native.Proposer.
+func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
+	out := make([]native.Outcome, len(commands))
+	waiting := make([]*call, len(commands))
+	err := n.admit()
+	if err == nil {
+		err = n.leave(commands, waiting)
+	}
+	if err != nil {
+		for i := range out {
+			out[i].Err = err
+		}
+		return out
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, api.ErrTimeout)
+	defer cancel()
+	for i, c := range waiting {
+		if out[i].Err = n.wait(ctx, c); out[i].Err != nil {
+			continue // the core still holds it
+		}
+		out[i] = native.Outcome{Result: c.proposal.Result, Err: c.proposal.Err}
+		c.recycle()
+	}
+	return out
+}
+
+// leave leaves commands in the inbox in one piece, all or none.
+func (n *node) leave(commands []fsm.Command, waiting []*call) error {
+	for i, cmd := range commands {
+		c := calls.Get().(*call)
+		c.proposal = replica.Proposal{Command: cmd, Owner: c}
+		waiting[i] = c
+	}
+	full := false
+	ok := n.inbox.put(func(m *mail) {
+		if full = len(m.proposals)+len(waiting) > maxQueued; full {
+			return
+		}
+		for _, c := range waiting {
+			m.proposals = append(m.proposals, &c.proposal)
+		}
+	})
+	switch {
+	case !ok:
+		return api.ErrStopped
+	case full:
+		for _, c := range waiting {
+			c.recycle()
+		}
+		return api.ErrTooManyRequests
+	}
+	return nil
+}
+
+// RenewAll implements native.Renewer: one pass to the core, however many they are.
+func (n *node) RenewAll(list []native.Renewal) error {
+	full := false
+	ok := n.inbox.put(func(m *mail) {
+		if full = len(m.renewals)+len(list) > maxQueued; full {
+			return
+		}
+		for i := range list {
+			r := &list[i]
+			m.renewals = append(m.renewals,
+				replica.Renewal{ID: r.ID, Token: r.Token, Owner: r.To})
+		}
+	})
+	switch {
+	case !ok:
+		return api.ErrStopped
+	case full:
+		return api.ErrTooManyRequests
+	default:
+		return nil
+	}
+}
