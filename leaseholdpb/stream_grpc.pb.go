@@ -29,9 +29,11 @@ const (
 // Stream carries all of a client's requests at once. A call by itself costs gRPC
 // several times what a message on an open stream does, so this is the fast way.
 type StreamClient interface {
-	// Open opens a stream. Requests are taken in the order in which they come, and
-	// what one changes, those behind it see. Responses come as they are ready, in any
-	// order, many to a message.
+	// Open opens a stream. Puts, deletes and transactions are done in the order in which
+	// they are sent. A request sees all that was answered before it was sent; what is
+	// still on its way before it, it may see or not. Responses come as they are ready, in
+	// any order, many to a message. The stream ends with INVALID_ARGUMENT if a request
+	// cannot be told from another by its id.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientMessage, ServerMessage], error)
 }
 
@@ -63,9 +65,11 @@ type Stream_OpenClient = grpc.BidiStreamingClient[ClientMessage, ServerMessage]
 // Stream carries all of a client's requests at once. A call by itself costs gRPC
 // several times what a message on an open stream does, so this is the fast way.
 type StreamServer interface {
-	// Open opens a stream. Requests are taken in the order in which they come, and
-	// what one changes, those behind it see. Responses come as they are ready, in any
-	// order, many to a message.
+	// Open opens a stream. Puts, deletes and transactions are done in the order in which
+	// they are sent. A request sees all that was answered before it was sent; what is
+	// still on its way before it, it may see or not. Responses come as they are ready, in
+	// any order, many to a message. The stream ends with INVALID_ARGUMENT if a request
+	// cannot be told from another by its id.
 	Open(grpc.BidiStreamingServer[ClientMessage, ServerMessage]) error
 	mustEmbedUnimplementedStreamServer()
 }

@@ -167,10 +167,10 @@ func (c *core) carry(out replica.Output) {
 	}
 	c.metrics.observe(out)
 	for _, p := range out.Proposals {
-		p.Owner.(*call).done <- struct{}{}
+		p.Owner.(waiter).answered()
 	}
 	for _, q := range out.Reads {
-		q.Owner.(*call).done <- struct{}{}
+		q.Owner.(waiter).answered()
 	}
 	for _, n := range out.Renewals {
 		n.Owner.(etcd.Renewed).Renewed(n.ID, n.TTL, n.Err)

@@ -63,7 +63,9 @@ func someEvents() []*api.Event {
 		out = append(out,
 			api.NewEvent(&mvcc.Event{KV: kv}),
 			api.NewEvent(&mvcc.Event{KV: kv, Prev: kvs[(i+1)%len(kvs)]}),
-			api.NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{Key: kv.Key, ModRevision: 9}, Prev: kv, Delete: true}))
+			api.NewEvent(&mvcc.Event{
+				KV: &mvcc.KeyValue{Key: kv.Key, ModRevision: 9}, Prev: kv, Delete: true,
+			}))
 	}
 	return out
 }
