@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -30,7 +31,7 @@ type core struct {
 	peers   *peers
 	inbox   *inbox
 	writer  *writer
-	hub     *watch.Hub[*etcd.Event]
+	hub     *watch.Hub[*api.Event]
 	snap    *snapshotter
 	clock   *clock
 	log     *slog.Logger
@@ -166,10 +167,10 @@ func (c *core) carry(out replica.Output) {
 	}
 	c.metrics.observe(out)
 	for _, p := range out.Proposals {
-		p.Owner.(*call).done <- struct{}{}
+		p.Owner.(waiter).answered()
 	}
 	for _, q := range out.Reads {
-		q.Owner.(*call).done <- struct{}{}
+		q.Owner.(waiter).answered()
 	}
 	for _, n := range out.Renewals {
 		n.Owner.(etcd.Renewed).Renewed(n.ID, n.TTL, n.Err)
@@ -244,9 +245,9 @@ func (p *pace) stalled(now lease.Instant) bool {
 }
 
 func (c *core) publish(change fsm.Change) {
-	events := make([]*etcd.Event, len(change.Events))
+	events := make([]*api.Event, len(change.Events))
 	for i := range change.Events {
-		events[i] = etcd.NewEvent(&change.Events[i])
+		events[i] = api.NewEvent(&change.Events[i])
 	}
 	c.hub.Publish(change.Revision, events)
 }

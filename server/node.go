@@ -245,7 +245,7 @@ func (n *node) Abandon(ids []lease.ID) {
 }
 
 // Watches implements etcd.Watchable.
-func (n *node) Watches() *watch.Hub[*etcd.Event] { return n.hub }
+func (n *node) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 // Status implements etcd.Reporter.
 func (n *node) Status() etcd.Status {

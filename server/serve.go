@@ -185,10 +185,12 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
 	return native.Options{
 		ClusterID: s.node.cluster, MemberID: s.node.member,
-		MinTTL:  lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
-		MaxKeys: s.cfg.Lease.MaxKeys,
-		Guard:   etcd.Guard(s.node, o),
-		Stop:    o.Stop,
+		MinTTL:          lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
+		MaxKeys:         s.cfg.Lease.MaxKeys,
+		MaxRequestBytes: o.MaxRequestBytes,
+		MaxTxnOps:       o.MaxTxnOps,
+		Guard:           etcd.Guard(s.node, o),
+		Stop:            o.Stop,
 	}
 }
 
@@ -213,6 +215,7 @@ func (s *Server) webOptions(f *frontend) web.Options {
 		o.Register = []web.RegisterFunc{
 			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
 			leaseholdpb.RegisterLeasesHandler,
+			leaseholdpb.RegisterStoreHandler,
 		}
 	}
 	return o

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
@@ -111,8 +111,8 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c.view.Store(machine.View())
 	c.status.Store(new(r.Status()))
 	c.stats.Store(&stateStats{})
-	c.hub = watch.New(func() watch.History[*etcd.Event] {
-		return etcd.NewHistory(c.view.Load().KV)
+	c.hub = watch.New(func() watch.History[*api.Event] {
+		return api.NewHistory(c.view.Load().KV)
 	}, watch.Options{})
 	c.writer = &writer{
 		disk: disk, log: cfg.Logger, metrics: c.metrics,

@@ -71,6 +71,7 @@ var wire = []struct {
 	{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady, unavailable},
 	{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee, invalid},
 
+	{ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey, invalid},
 	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
 	{ErrStopped, rpctypes.ErrGRPCStopped, unknown},
 	{ErrTimeout, rpctypes.ErrGRPCTimeout, unknown},

@@ -52,6 +52,7 @@ var known = map[string]error{
 	"replica.ErrTooManyLearners": replica.ErrTooManyLearners,
 	"replica.ErrLearnerNotReady": replica.ErrLearnerNotReady,
 	"replica.ErrBadTransferee":   replica.ErrBadTransferee,
+	"api.ErrDuplicateKey":        ErrDuplicateKey,
 	"api.ErrTooManyRequests":     ErrTooManyRequests,
 	"api.ErrStopped":             ErrStopped,
 	"api.ErrTimeout":             ErrTimeout,

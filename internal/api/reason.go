@@ -105,10 +105,9 @@ func dataReason(err error) pb.Reason {
 	}
 }
 
-// NativeError returns the gRPC status that an error for the given reason is to a client
-// of leasehold.v1. Its details have a pb.Error with the reason, and with the holder if
-// the error knows one.
-func NativeError(err error, reason pb.Reason) error {
+// ErrorMessage returns what leasehold.v1 tells of an error for the given reason: with the
+// holder, if the error knows one.
+func ErrorMessage(err error, reason pb.Reason) *pb.Error {
 	detail := &pb.Error{Reason: reason, Message: text(err)}
 	var (
 		name   *lease.NameError
@@ -120,9 +119,20 @@ func NativeError(err error, reason pb.Reason) error {
 	case errors.As(err, &name):
 		detail.Holder = LeaseMessage(&name.Holder)
 	}
-	s, failed := status.New(nativeCodes[reason], detail.Message).WithDetails(detail)
+	return detail
+}
+
+// NativeError returns the gRPC status that an error for the given reason is to a client
+// of leasehold.v1. Its details have the ErrorMessage.
+func NativeError(err error, reason pb.Reason) error {
+	return MessageError(ErrorMessage(err, reason))
+}
+
+// MessageError returns the gRPC status that says what an ErrorMessage does.
+func MessageError(e *pb.Error) error {
+	s, failed := status.New(nativeCodes[e.Reason], e.Message).WithDetails(e)
 	if failed != nil { // only a message that does not marshal fails, and these all do
-		return status.Error(nativeCodes[reason], detail.Message)
+		return status.Error(nativeCodes[e.Reason], e.Message)
 	}
 	return s.Err()
 }

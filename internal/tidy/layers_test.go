@@ -23,7 +23,7 @@ var house = [][]string{
 	{"internal/transport"},
 	{"internal/replica"},
 	{"internal/fsm"},
-	{"internal/directory"},
+	{"internal/directory", "internal/holder"},
 	{"lease", "internal/mvcc", "internal/watch"},
 	{"internal/wheel", "internal/storage"},
 	{"plan", "internal/listen"},
@@ -71,6 +71,7 @@ var pure = map[string][]string{
 	"internal/fsm":       nil,
 	"internal/directory": nil,
 	"internal/encoding":  nil,
+	"internal/holder":    nil,
 	"plan":               nil,
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -101,17 +102,20 @@ func TestTxnDepth(t *testing.T) {
 	wantStatus(t, checkTxn(r, 9), nil)
 }
 
+// checkOverlaps checks a transaction as Txn does.
+func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckOverlaps(txnCommand(r))) }
+
 // slowOverlaps is checkOverlaps by its definition, without merged spans.
 type slowOverlaps struct {
 	puts map[string]bool
-	dels []span
+	dels [][2]string // [begin, end)
 }
 
 func slow(ops []*pb.RequestOp) (*slowOverlaps, bool) {
 	s := &slowOverlaps{puts: make(map[string]bool)}
 	put := func(key string) bool {
 		for _, d := range s.dels {
-			if d.begin <= key && key < d.end {
+			if d[0] <= key && key < d[1] {
 				return false
 			}
 		}
@@ -123,7 +127,11 @@ func slow(ops []*pb.RequestOp) (*slowOverlaps, bool) {
 	}
 	for _, op := range ops {
 		if d := op.GetRequestDeleteRange(); d != nil {
-			s.dels = append(s.dels, deleted(d))
+			end := string(d.RangeEnd)
+			if end == "" {
+				end = string(d.Key) + "\x00"
+			}
+			s.dels = append(s.dels, [2]string{string(d.Key), end})
 		}
 	}
 	for _, op := range ops {
@@ -222,20 +230,6 @@ func TestOverlapsCost(t *testing.T) {
 	}
 	txn.Success = append(txn.Success, putOp(fmt.Sprintf("%08d", n)))
 	wantStatus(t, checkOverlaps(txn), rpctypes.ErrGRPCDuplicateKey)
-}
-
-func TestMergedSpans(t *testing.T) {
-	s := merged([]span{{"d", "f"}, {"a", "b"}, {"e", "h"}, {"b", "c"}, {"k", "j"}, {"x", "\x00"}})
-	if got := fmt.Sprint(s); got != "[{a c} {d h}]" {
-		t.Errorf("merged into %s", got)
-	}
-	for key, want := range map[string]bool{
-		"a": true, "b": true, "bz": true, "c": false, "d": true, "g": true, "h": false, "": false,
-	} {
-		if s.contain(key) != want {
-			t.Errorf("contain(%q) = %v", key, !want)
-		}
-	}
 }
 
 // TestTxnSerializable: a transaction is answered without a confirm round only

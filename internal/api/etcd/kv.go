@@ -94,13 +94,13 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	if err := checkTxn(r, s.maxOps); err != nil {
 		return nil, err
 	}
-	if err := checkOverlaps(r); err != nil {
-		return nil, err
+	t := txnCommand(r)
+	if err := api.CheckOverlaps(t); err != nil {
+		return nil, api.Error(err)
 	}
 	if n := proto.Size(r); n > s.maxBytes {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
 	}
-	t := txnCommand(r)
 	if t.ReadOnly() {
 		return s.readTxn(ctx, r, t)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -57,7 +58,7 @@ type Renewer interface {
 // Watchable has a hub of events.
 type Watchable interface {
 	// Watches returns the hub; always the same one.
-	Watches() *watch.Hub[*Event]
+	Watches() *watch.Hub[*api.Event]
 }
 
 // Reporter tells how the member is.

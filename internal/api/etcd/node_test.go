@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
@@ -33,7 +34,7 @@ const (
 // What its tests want to go wrong is set in its fields before the server runs,
 // or under mu.
 type fakeNode struct {
-	hub  *watch.Hub[*Event]
+	hub  *watch.Hub[*api.Event]
 	view atomic.Pointer[fsm.View]
 
 	mu       sync.Mutex // guards what follows
@@ -75,7 +76,7 @@ func newNode(t testing.TB) *fakeNode {
 	n.machine.Lessor().Advance(n.now)
 	n.machine.Lessor().Promote(n.now, 0)
 	n.view.Store(n.machine.View())
-	n.hub = watch.New(func() watch.History[*Event] { return NewHistory(n.view.Load().KV) },
+	n.hub = watch.New(func() watch.History[*api.Event] { return api.NewHistory(n.view.Load().KV) },
 		watch.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -110,9 +111,9 @@ func (n *fakeNode) applyLocked(c fsm.Command) fsm.Result {
 	r := n.machine.Apply(c)
 	n.view.Store(n.machine.View())
 	for _, change := range n.machine.TakeChanges() {
-		events := make([]*Event, len(change.Events))
+		events := make([]*api.Event, len(change.Events))
 		for i := range change.Events {
-			events[i] = NewEvent(&change.Events[i])
+			events[i] = api.NewEvent(&change.Events[i])
 		}
 		n.hub.Publish(change.Revision, events)
 	}
@@ -236,7 +237,7 @@ func (n *fakeNode) let(id lease.ID) {
 	delete(n.held, id)
 }
 
-func (n *fakeNode) Watches() *watch.Hub[*Event] { return n.hub }
+func (n *fakeNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 func (n *fakeNode) Status() Status {
 	n.mu.Lock()

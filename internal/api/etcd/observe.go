@@ -71,7 +71,7 @@ func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err err
 }
 
 // apply follows whole revisions, and tells the outcome of each.
-func (o *observer) apply(events []*Event) error {
+func (o *observer) apply(events []*api.Event) error {
 	for i, e := range events {
 		if e.IsDelete() {
 			delete(o.keys, e.Key())

@@ -186,7 +186,7 @@ func (t *ticket) removal() *fsm.Txn {
 type waiter struct {
 	*queue
 	ticket *ticket
-	stream *watch.Stream[*Event]
+	stream *watch.Stream[*api.Event]
 }
 
 // IDs of the watches of a waiter.

@@ -59,7 +59,7 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 type watchStream struct {
 	service *watchService
 	stream  pb.Watch_WatchServer
-	hub     *watch.Stream[*Event]
+	hub     *watch.Stream[*api.Event]
 	ended   chan error // receives once, if receiving fails
 
 	// What follows belongs to send.
@@ -179,7 +179,7 @@ func watchEnd(err error) error {
 }
 
 // answer sends one batch of the hub's.
-func (w *watchStream) answer(b *watch.Batch[*Event]) error {
+func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	switch b.Kind {
 	case watch.Changed:
 		t := b.Tag.(*watcher)
@@ -206,7 +206,7 @@ func (w *watchStream) answer(b *watch.Batch[*Event]) error {
 }
 
 // control is the response for a batch without events.
-func (w *watchStream) control(b *watch.Batch[*Event]) *pb.WatchResponse {
+func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 	rev := b.Revision
 	if b.Compacted != 0 {
 		rev = 0 // as in etcd: nothing is known to have been handed out
@@ -225,7 +225,7 @@ func (w *watchStream) control(b *watch.Batch[*Event]) *pb.WatchResponse {
 }
 
 // began notes a watcher that the client is about to hear of.
-func (w *watchStream) began(b *watch.Batch[*Event]) {
+func (w *watchStream) began(b *watch.Batch[*api.Event]) {
 	w.watchers++
 	t := b.Tag.(*watcher)
 	if !t.progress {
@@ -278,7 +278,7 @@ func (w *watchStream) askProgress() {
 // them and the response would be too large. Until the last of them the client
 // does not have a whole revision, and does not resume after it (W1, T14): that
 // is why only the last is without the flag.
-func (w *watchStream) sendEvents(b *watch.Batch[*Event], t *watcher) error {
+func (w *watchStream) sendEvents(b *watch.Batch[*api.Event], t *watcher) error {
 	f := &w.frame
 	f.stamp = stamp{w.service.identity, b.Revision, w.service.node.View().Term}
 	f.id, f.prev, f.events = b.ID, t.prev, b.Events

@@ -1,6 +1,10 @@
 package etcd
 
-import "google.golang.org/grpc/mem"
+import (
+	"google.golang.org/grpc/mem"
+
+	"leasehold.dev/internal/api"
+)
 
 // shareAbove is the size in bytes from which an event is sent from where it
 // lies. Copying a smaller one costs less than one more buffer does.
@@ -12,7 +16,7 @@ type watchFrame struct {
 	id       int64
 	prev     bool
 	fragment bool
-	events   []*Event
+	events   []*api.Event
 }
 
 // headSize is the length of everything but the events.
@@ -28,18 +32,18 @@ func (f *watchFrame) headSize() int {
 func (f *watchFrame) size() int {
 	n := f.headSize()
 	for _, e := range f.events {
-		n += len(e.encoded(f.prev).bytes)
+		n += len(encoded(e, f.prev).Bytes)
 	}
 	return n
 }
 
 // fits is how many of the events, at least one, make a fragment of less than
 // limit bytes.
-func (f *watchFrame) fits(events []*Event, limit int) int {
+func (f *watchFrame) fits(events []*api.Event, limit int) int {
 	f.fragment = true
 	size := f.headSize()
 	for i, e := range events {
-		size += len(e.encoded(f.prev).bytes)
+		size += len(encoded(e, f.prev).Bytes)
 		if i > 0 && size >= limit {
 			return i
 		}
@@ -52,7 +56,7 @@ func (f *watchFrame) fits(events []*Event, limit int) int {
 func (f *watchFrame) buffers() mem.BufferSlice {
 	room, large := f.headSize(), 0
 	for _, e := range f.events {
-		if n := len(e.encoded(f.prev).bytes); n < shareAbove {
+		if n := len(encoded(e, f.prev).Bytes); n < shareAbove {
 			room += n
 		} else {
 			large++
@@ -63,16 +67,16 @@ func (f *watchFrame) buffers() mem.BufferSlice {
 	b = appendField(b, varint2, uint64(f.id))
 	b = appendBool(b, varint7, f.fragment)
 	for _, e := range f.events {
-		enc := e.encoded(f.prev)
-		if len(enc.bytes) < shareAbove {
-			b = append(b, enc.bytes...)
+		enc := encoded(e, f.prev)
+		if len(enc.Bytes) < shareAbove {
+			b = append(b, enc.Bytes...)
 			continue
 		}
 		if len(b) > 0 {
 			out = append(out, mem.SliceBuffer(b))
 			b = b[len(b):]
 		}
-		out = append(out, enc.buffer)
+		out = append(out, enc.Buffer)
 	}
 	if len(b) > 0 {
 		out = append(out, mem.SliceBuffer(b))

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -34,12 +35,12 @@ func (f *watchFrame) message() *pb.WatchResponse {
 		Fragment: f.fragment,
 	}
 	for _, e := range f.events {
-		m := &mvccpb.Event{Kv: pair(e.event.KV)}
+		m := &mvccpb.Event{Kv: pair(e.Change().KV)}
 		if e.IsDelete() {
 			m.Type = mvccpb.Event_DELETE
 		}
-		if f.prev && e.event.Prev != nil {
-			m.PrevKv = pair(e.event.Prev)
+		if f.prev && e.Change().Prev != nil {
+			m.PrevKv = pair(e.Change().Prev)
 		}
 		resp.Events = append(resp.Events, m)
 	}
@@ -47,7 +48,7 @@ func (f *watchFrame) message() *pb.WatchResponse {
 }
 
 // someEvents are events of all shapes, small and large.
-func someEvents() []*Event {
+func someEvents() []*api.Event {
 	large := bytes.Repeat([]byte("x"), shareAbove)
 	kvs := []*mvcc.KeyValue{
 		{Key: "a", ModRevision: 2},
@@ -57,12 +58,14 @@ func someEvents() []*Event {
 		{Key: "", Value: []byte{}, ModRevision: -7},
 		{Key: strings.Repeat("k", 128), Value: large[:shareAbove-200], ModRevision: 1 << 14},
 	}
-	var out []*Event
+	var out []*api.Event
 	for i, kv := range kvs {
 		out = append(out,
-			NewEvent(&mvcc.Event{KV: kv}),
-			NewEvent(&mvcc.Event{KV: kv, Prev: kvs[(i+1)%len(kvs)]}),
-			NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{Key: kv.Key, ModRevision: 9}, Prev: kv, Delete: true}))
+			api.NewEvent(&mvcc.Event{KV: kv}),
+			api.NewEvent(&mvcc.Event{KV: kv, Prev: kvs[(i+1)%len(kvs)]}),
+			api.NewEvent(&mvcc.Event{
+				KV: &mvcc.KeyValue{Key: kv.Key, ModRevision: 9}, Prev: kv, Delete: true,
+			}))
 	}
 	return out
 }
@@ -92,16 +95,16 @@ func TestWatchFrame(t *testing.T) {
 // options, and one without a previous pair once for all.
 func TestEventShared(t *testing.T) {
 	for i, e := range someEvents() {
-		plain, full := e.encoded(false), e.encoded(true)
-		if e.encoded(false) != plain || e.encoded(true) != full {
+		plain, full := encoded(e, false), encoded(e, true)
+		if encoded(e, false) != plain || encoded(e, true) != full {
 			t.Errorf("event %d was encoded again", i)
 		}
-		if (plain == full) != (e.event.Prev == nil) {
+		if (plain == full) != (e.Change().Prev == nil) {
 			t.Errorf("event %d: plain and full share their bytes: %v", i, plain == full)
 		}
 	}
 	large := someEvents()[6]
-	f := &watchFrame{events: []*Event{large}}
+	f := &watchFrame{events: []*api.Event{large}}
 	a, b := f.buffers(), f.buffers()
 	if &a[1].ReadOnlyData()[0] != &b[1].ReadOnlyData()[0] {
 		t.Error("a large event was copied")
@@ -193,10 +196,10 @@ func TestWholeSeconds(t *testing.T) {
 // event to many streams.
 func BenchmarkWatchFrame(b *testing.B) {
 	for _, size := range []int{100, 16 << 10} {
-		e := NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{
+		e := api.NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{
 			Key: "some/key", Value: make([]byte, size), CreateRevision: 2, ModRevision: 3, Version: 2,
 		}})
-		f := &watchFrame{stamp: stamp{identity{1 << 62, 1 << 61}, 3, 2}, id: 1, events: []*Event{e}}
+		f := &watchFrame{stamp: stamp{identity{1 << 62, 1 << 61}, 3, 2}, id: 1, events: []*api.Event{e}}
 		b.Run(fmt.Sprintf("frame/%d", size), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -24,7 +24,7 @@ import (
 )
 
 // service returns the service itself, without gRPC around it.
-func service(n Node, o Options) *leases { return &leases{node: n, o: o.withDefaults()} }
+func service(n leaseNode, o Options) *leases { return &leases{node: n, o: o.withDefaults()} }
 
 func grant(t *testing.T, s *leases, r *pb.GrantRequest) *pb.GrantResponse {
 	t.Helper()

@@ -3,8 +3,10 @@ package native
 import (
 	"context"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
 
@@ -62,9 +64,44 @@ type Renewer interface {
 	RenewAll(list []Renewal) error
 }
 
-// Node is the member that the service speaks for. It is safe for concurrent use.
-type Node interface {
+// Submission is one request that is left for the core.
+type Submission struct {
+	// Command is proposed; nil asks for a confirm round, after which a View is no older
+	// than any write that was acknowledged before.
+	Command fsm.Command
+	// To is told the outcome.
+	To Answered
+}
+
+// Answered receives the outcome of a Submission: that of Propose, or, of a confirm
+// round, its error. It is called on the core's goroutine and must not block.
+type Answered interface {
+	Answered(res fsm.Result, err error)
+}
+
+// Submitter takes many requests at once.
+type Submitter interface {
+	// Submit returns at once, and each To is called exactly once, possibly before
+	// Submit returns. Commands are applied in the order in which they are submitted.
+	Submit(list []Submission)
+}
+
+// Watchable has a hub of events.
+type Watchable interface {
+	// Watches returns the hub; always the same one.
+	Watches() *watch.Hub[*api.Event]
+}
+
+// leaseNode is what the lease service needs of the member.
+type leaseNode interface {
 	Proposer
 	Inspector
 	Renewer
+}
+
+// Node is the member that the services speak for. It is safe for concurrent use.
+type Node interface {
+	leaseNode
+	Submitter
+	Watchable
 }

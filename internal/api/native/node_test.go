@@ -10,8 +10,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -138,4 +140,22 @@ func serve(t *testing.T, n Node, o Options) pb.LeasesClient {
 		}
 	})
 	return pb.NewLeasesClient(conn)
+}
+
+// Submit implements Submitter.
+func (n *fakeNode) Submit(list []Submission) {
+	for _, s := range list {
+		if s.Command == nil {
+			s.To.Answered(fsm.Result{}, n.Inspect(context.Background(), nil))
+			continue
+		}
+		s.To.Answered(n.Propose(context.Background(), s.Command))
+	}
+}
+
+// Watches implements Watchable. Nothing is published to this hub.
+func (n *fakeNode) Watches() *watch.Hub[*api.Event] {
+	return watch.New(func() watch.History[*api.Event] {
+		return api.NewHistory(n.View().KV)
+	}, watch.Options{})
 }

@@ -20,6 +20,11 @@ type Options struct {
 	MinTTL lease.TTL
 	// MaxKeys is how many keys a lease may have that were attached by this API: 10,000.
 	MaxKeys int
+	// MaxRequestBytes bounds a request: 1.5 MiB.
+	MaxRequestBytes int
+	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
+	// transaction: 128.
+	MaxTxnOps int
 	// Guard puts before the methods of a service what refuses calls of clients that
 	// want a leader, and calls to a learner; nil refuses none.
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
@@ -34,6 +39,12 @@ func (o Options) withDefaults() Options {
 	if o.MaxKeys <= 0 {
 		o.MaxKeys = 10_000
 	}
+	if o.MaxRequestBytes <= 0 {
+		o.MaxRequestBytes = 3 << 19
+	}
+	if o.MaxTxnOps <= 0 {
+		o.MaxTxnOps = 128
+	}
 	if o.Guard == nil {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }
 	}
@@ -45,13 +56,16 @@ func Register(s *grpc.Server, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
 	s.RegisterService(explained(o.Guard(pb.Leases_ServiceDesc)), svc)
+	keys := &store{leases: svc, node: n}
+	s.RegisterService(explained(o.Guard(pb.Store_ServiceDesc)), keys)
+	s.RegisterService(explained(o.Guard(pb.Stream_ServiceDesc)), &streams{store: keys})
 }
 
 // leases serves leasehold.v1.Leases. Its methods return errors as they come; those whose
 // methods are in reads change nothing.
 type leases struct {
 	pb.UnsafeLeasesServer
-	node Node
+	node leaseNode
 	o    Options
 }
 
@@ -61,6 +75,7 @@ var _ pb.LeasesServer = (*leases)(nil)
 var reads = []string{
 	pb.Leases_Describe_FullMethodName, pb.Leases_List_FullMethodName,
 	pb.Leases_CheckToken_FullMethodName,
+	pb.Store_Range_FullMethodName, pb.Store_Watch_FullMethodName,
 }
 
 // explained returns the service with each error made a status that explains it, those of

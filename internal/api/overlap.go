@@ -1,12 +1,15 @@
-package etcd
+package api
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"leasehold.dev/internal/fsm"
 )
+
+// ErrDuplicateKey means that a transaction may write one key twice.
+var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction")
 
 // writes is what one list of operations, with all that is nested in it, puts
 // and deletes.
@@ -15,12 +18,12 @@ type writes struct {
 	dels spans
 }
 
-// checkOverlaps refuses a transaction that may write one key twice. The rules
-// are etcd's: a key is put once; it is not both put and deleted, at one level
+// CheckOverlaps refuses, with ErrDuplicateKey, a transaction that may write one key
+// twice. The rules are etcd's: a key is put once; it is not both put and deleted, at one level
 // or between a level and what is nested before it; the two branches of a nested
 // transaction may write the same keys, since only one of them runs.
-func checkOverlaps(r *pb.TxnRequest) error {
-	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
+func CheckOverlaps(t *fsm.Txn) error {
+	for _, ops := range [...][]fsm.Op{t.Then, t.Else} {
 		if single(ops) {
 			continue
 		}
@@ -32,28 +35,28 @@ func checkOverlaps(r *pb.TxnRequest) error {
 }
 
 // single reports whether ops are too few to overlap.
-func single(ops []*pb.RequestOp) bool {
-	return len(ops) == 0 || len(ops) == 1 && ops[0].GetRequestTxn() == nil
+func single(ops []fsm.Op) bool {
+	return len(ops) == 0 || len(ops) == 1 && ops[0].Txn == nil
 }
 
-func overlaps(ops []*pb.RequestOp) (writes, error) {
+func overlaps(ops []fsm.Op) (writes, error) {
 	w := writes{puts: make(map[string]struct{})}
-	for _, op := range ops {
-		if d := op.GetRequestDeleteRange(); d != nil {
+	for i := range ops {
+		if d := ops[i].Delete; d != nil {
 			w.dels = append(w.dels, deleted(d))
 		}
 	}
 	w.dels = merged(w.dels)
-	for _, op := range ops {
-		if t := op.GetRequestTxn(); t != nil {
+	for i := range ops {
+		if t := ops[i].Txn; t != nil {
 			if err := w.nest(t); err != nil {
 				return w, err
 			}
 		}
 	}
-	for _, op := range ops {
-		if p := op.GetRequestPut(); p != nil {
-			if err := w.put(string(p.Key)); err != nil {
+	for i := range ops {
+		if p := ops[i].Put; p != nil {
+			if err := w.put(p.Key); err != nil {
 				return w, err
 			}
 		}
@@ -63,19 +66,19 @@ func overlaps(ops []*pb.RequestOp) (writes, error) {
 
 func (w *writes) put(key string) error {
 	if _, ok := w.puts[key]; ok || w.dels.contain(key) {
-		return rpctypes.ErrGRPCDuplicateKey
+		return ErrDuplicateKey
 	}
 	w.puts[key] = struct{}{}
 	return nil
 }
 
 // nest adds the writes of a nested transaction.
-func (w *writes) nest(t *pb.TxnRequest) error {
-	then, err := overlaps(t.Success)
+func (w *writes) nest(t *fsm.Txn) error {
+	then, err := overlaps(t.Then)
 	if err != nil {
 		return err
 	}
-	other, err := overlaps(t.Failure)
+	other, err := overlaps(t.Else)
 	if err != nil {
 		return err
 	}
@@ -107,11 +110,11 @@ type spans []span
 // deleted is the span of a delete. One to the end of all keys is, as in etcd,
 // no obstacle to a put in the same transaction: its end, "\x00", is before
 // its beginning.
-func deleted(d *pb.DeleteRangeRequest) span {
-	if len(d.RangeEnd) == 0 {
-		return span{string(d.Key), string(d.Key) + "\x00"}
+func deleted(d *fsm.DeleteRange) span {
+	if d.End == "" {
+		return span{d.Key, d.Key + "\x00"}
 	}
-	return span{string(d.Key), string(d.RangeEnd)}
+	return span{d.Key, d.End}
 }
 
 // contain reports whether a span contains key.

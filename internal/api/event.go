@@ -1,0 +1,95 @@
+package api
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc/mem"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+)
+
+// Event is a change of a key on its way to the watchers of all APIs, with its
+// encodings: each is made on first use and then shared by everybody who watches.
+// It is safe for concurrent use.
+type Event struct {
+	event   *mvcc.Event
+	encoded [encodings]atomic.Pointer[Encoded]
+}
+
+// Encoding is a form in which an event goes over the wire.
+type Encoding int
+
+// The encodings: those of the etcd API and of leasehold.v1, without and with the
+// pair as it was before.
+const (
+	EtcdPlain Encoding = iota
+	EtcdFull
+	NativePlain
+	NativeFull
+	encodings
+)
+
+// Encoded is the bytes of an event, and the same as a buffer of gRPC's, so that a
+// large event is sent from where it lies.
+type Encoded struct {
+	Bytes  []byte
+	Buffer mem.Buffer
+}
+
+// NewEvent returns the event of a change, which must not change any more.
+func NewEvent(e *mvcc.Event) *Event { return &Event{event: e} }
+
+// Change returns the change itself.
+func (e *Event) Change() *mvcc.Event { return e.event }
+
+// Key is the changed key.
+func (e *Event) Key() string { return e.event.KV.Key }
+
+// Revision is the revision that contains the change.
+func (e *Event) Revision() int64 { return e.event.KV.ModRevision }
+
+// IsDelete tells a delete from a put.
+func (e *Event) IsDelete() bool { return e.event.Delete }
+
+// Size is about the size in bytes of the event on the wire, the previous pair
+// aside.
+func (e *Event) Size() int {
+	const numbers = 32
+	return len(e.event.KV.Key) + len(e.event.KV.Value) + numbers
+}
+
+// Encoded returns the event in an encoding, which encode makes of the change if it
+// was not needed before. Two goroutines may both encode at first; either result
+// does.
+func (e *Event) Encoded(as Encoding, encode func(*mvcc.Event) []byte) *Encoded {
+	p := &e.encoded[as]
+	if enc := p.Load(); enc != nil {
+		return enc
+	}
+	b := encode(e.event)
+	enc := &Encoded{Bytes: b, Buffer: mem.SliceBuffer(b)}
+	p.Store(enc)
+	return enc
+}
+
+// NewHistory returns the past of a view, for the hub. The events are encoded
+// for each watcher that reads them: what is shared is the present.
+func NewHistory(v *mvcc.View) watch.History[*Event] { return history{v} }
+
+type history struct{ *mvcc.View }
+
+// Events implements watch.History.
+func (h history) Events(key, end string, from int64, max int) ([]*Event, int64, error) {
+	changes, next, err := h.EventsIn(key, end, from, max)
+	if err != nil {
+		return nil, 0, err
+	}
+	slab := make([]Event, len(changes))
+	events := make([]*Event, len(changes))
+	for i := range changes {
+		slab[i].event = &changes[i]
+		events[i] = &slab[i]
+	}
+	return events, next, nil
+}

@@ -1,0 +1,149 @@
+package native
+
+import (
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// leaseID is a lease's ID as the engine has it.
+func leaseID(id int64) lease.ID { return lease.ID(id) }
+
+func (s *store) checkPut(r *pb.PutRequest) error {
+	switch {
+	case len(r.GetKey()) == 0:
+		return invalid("the key is empty")
+	case r.IgnoreValue && len(r.Value) > 0:
+		return invalid("a value is given, and ignore_value as well")
+	case r.IgnoreLease && r.Lease != 0:
+		return invalid("a lease is given, and ignore_lease as well")
+	case r.Lease < 0:
+		return invalid("lease must be above zero, or 0 for none, not %d", r.Lease)
+	}
+	return s.checkSize(r)
+}
+
+func checkDelete(r *pb.DeleteRequest) error {
+	if len(r.GetKey()) == 0 {
+		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
+	}
+	return nil
+}
+
+func checkRange(r *pb.RangeRequest) error {
+	switch {
+	case len(r.GetKey()) == 0:
+		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
+	case r.Limit < 0:
+		return invalid("limit must not be below 0, but is %d", r.Limit)
+	case r.Revision < 0:
+		return invalid("revision must not be below 0, but is %d", r.Revision)
+	}
+	return nil
+}
+
+// checkSize refuses what would not fit into one entry of the log.
+func (s *store) checkSize(m proto.Message) error {
+	if n := proto.Size(m); n > s.o.MaxRequestBytes {
+		return invalid("the request has %d bytes, %d are the most", n, s.o.MaxRequestBytes)
+	}
+	return nil
+}
+
+func (s *store) checkTxn(r *pb.TxnRequest) error {
+	if err := s.checkNested(r, s.o.MaxTxnOps); err != nil {
+		return err
+	}
+	return s.checkSize(r)
+}
+
+// checkNested checks a transaction and those inside it. The longest of its lists counts
+// against most, and what is left bounds the inner ones.
+func (s *store) checkNested(r *pb.TxnRequest, most int) error {
+	n := max(len(r.GetCompare()), len(r.GetThen()), len(r.GetElse()))
+	if n > most {
+		return invalid("the transaction has more than %d conditions or operations", s.o.MaxTxnOps)
+	}
+	for i, c := range r.GetCompare() {
+		if err := checkCompare(c); err != nil {
+			return within(err, "compare", i)
+		}
+	}
+	for i, op := range r.GetThen() {
+		if err := s.checkOp(op, most-n); err != nil {
+			return within(err, "then", i)
+		}
+	}
+	for i, op := range r.GetElse() {
+		if err := s.checkOp(op, most-n); err != nil {
+			return within(err, "else", i)
+		}
+	}
+	return nil
+}
+
+// within says which entry of a list an error is about.
+func within(err error, list string, i int) error {
+	return invalid("%s[%d]: %s", list, i, status.Convert(err).Message())
+}
+
+func checkCompare(c *pb.Compare) error {
+	if _, ok := pb.Compare_Relation_name[int32(c.GetRelation())]; !ok {
+		return invalid("relation %d is not known", c.GetRelation())
+	}
+	equality := c.GetRelation() == pb.Compare_EQUAL || c.GetRelation() == pb.Compare_NOT_EQUAL
+	switch x := c.GetTarget().(type) {
+	case nil:
+		return invalid("it has no target")
+	case *pb.Compare_LeaseAlive, *pb.Compare_NameToken:
+		switch {
+		case !equality:
+			return invalid("a lease can be compared by EQUAL and NOT_EQUAL only")
+		case len(c.Key) > 0 || len(c.RangeEnd) > 0:
+			return invalid("a lease is compared, so key and range_end must be empty")
+		}
+		if n, ok := x.(*pb.Compare_NameToken); ok && n.NameToken.GetName() == "" {
+			return invalid("the name is empty")
+		}
+		return nil
+	}
+	if len(c.GetKey()) == 0 {
+		return invalid("the key is empty")
+	}
+	return nil
+}
+
+func (s *store) checkOp(op *pb.Op, most int) error {
+	switch x := op.GetOp().(type) {
+	case *pb.Op_Put:
+		return s.checkPut(x.Put)
+	case *pb.Op_Delete:
+		return checkDelete(x.Delete)
+	case *pb.Op_Range:
+		return checkRange(x.Range)
+	case *pb.Op_Txn:
+		return s.checkNested(x.Txn, most)
+	case *pb.Op_Grant:
+		return s.checkInner(x.Grant)
+	case *pb.Op_Renew:
+		return checkRef(x.Renew, false)
+	case *pb.Op_Revoke:
+		return checkRef(x.Revoke, false)
+	default:
+		return invalid("it says nothing to do")
+	}
+}
+
+// checkInner checks the grant of a lease in a transaction, whose other operations name
+// the lease by its ID.
+func (s *store) checkInner(r *pb.GrantRequest) error {
+	switch {
+	case r.GetId() == 0:
+		return invalid("in a transaction the id of a lease must be given")
+	case len(r.Keys) > 0:
+		return invalid("in a transaction keys are put by operations of their own")
+	}
+	return s.checkGrant(r)
+}

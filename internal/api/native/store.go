@@ -1,0 +1,242 @@
+package native
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// store serves leasehold.v1.Store.
+type store struct {
+	pb.UnsafeStoreServer
+	*leases
+	node Node
+}
+
+var _ pb.StoreServer = (*store)(nil)
+
+// job is one request for keys, however it came: what has to be done before it can be
+// answered, and the answer.
+type job struct {
+	// command is proposed, if it is not nil.
+	command fsm.Command
+	// confirm asks for a confirm round, if there is no command.
+	confirm bool
+	answer  answer
+}
+
+// answer makes a response as of a view, from the result of a command if there was one.
+type answer func(v *fsm.View, res *fsm.Result) (proto.Message, error)
+
+// Put implements pb.StoreServer.
+func (s *store) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	return perform[*pb.PutResponse](ctx, s, s.putJob, r)
+}
+
+// Delete implements pb.StoreServer.
+func (s *store) Delete(ctx context.Context, r *pb.DeleteRequest) (*pb.DeleteResponse, error) {
+	return perform[*pb.DeleteResponse](ctx, s, s.deleteJob, r)
+}
+
+// Range implements pb.StoreServer.
+func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return perform[*pb.RangeResponse](ctx, s, s.rangeJob, r)
+}
+
+// Txn implements pb.StoreServer.
+func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return perform[*pb.TxnResponse](ctx, s, s.txnJob, r)
+}
+
+// perform does the job of one call and waits for it.
+func perform[Response, Request proto.Message](
+	ctx context.Context, s *store, of func(Request) (job, error), r Request,
+) (out Response, err error) {
+	j, err := of(r)
+	if err != nil {
+		return out, err
+	}
+	var res fsm.Result
+	switch {
+	case j.command != nil:
+		res, err = s.propose(ctx, j.command)
+	case j.confirm:
+		err = s.node.Inspect(ctx, nil)
+	}
+	if err != nil {
+		return out, err
+	}
+	m, err := j.answer(s.node.View(), &res)
+	if err != nil {
+		return out, err
+	}
+	return m.(Response), nil
+}
+
+func (s *store) putJob(r *pb.PutRequest) (job, error) {
+	if err := s.checkPut(r); err != nil {
+		return job{}, err
+	}
+	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+		out := putResponse(res.Value.(*fsm.PutResult))
+		out.Header = s.header(v, res.Revision)
+		return out, nil
+	}
+	return job{command: putCommand(r), answer: answer}, nil
+}
+
+func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
+	if err := checkDelete(r); err != nil {
+		return job{}, err
+	}
+	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+		out := deleteResponse(res.Value.(*fsm.DeleteResult))
+		out.Header = s.header(v, res.Revision)
+		return out, nil
+	}
+	return job{command: deleteCommand(r), answer: answer}, nil
+}
+
+func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
+	if err := checkRange(r); err != nil {
+		return job{}, err
+	}
+	answer := func(v *fsm.View, _ *fsm.Result) (proto.Message, error) {
+		res, err := v.KV.Range(string(r.Key), string(r.RangeEnd), rangeOptions(r))
+		if err != nil {
+			return nil, err
+		}
+		out := rangeResponse(&res, r.KeysOnly)
+		out.Header = s.header(v, v.KV.Revision())
+		return out, nil
+	}
+	return job{confirm: !r.Serializable, answer: answer}, nil
+}
+
+func (s *store) txnJob(r *pb.TxnRequest) (job, error) {
+	if err := s.checkTxn(r); err != nil {
+		return job{}, err
+	}
+	c := &txnConverter{leases: s.leases}
+	txn := c.command(r)
+	if c.err != nil {
+		return job{}, c.err
+	}
+	if err := api.CheckOverlaps(txn); err != nil {
+		return job{}, err
+	}
+	if txn.ReadOnly() {
+		answer := func(v *fsm.View, _ *fsm.Result) (proto.Message, error) {
+			res, err := fsm.ReadTxn(txn, v.KV)
+			if err != nil {
+				return nil, err
+			}
+			out := c.response(r, res)
+			out.Header = s.header(v, v.KV.Revision())
+			return out, nil
+		}
+		return job{confirm: true, answer: answer}, nil
+	}
+	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+		out := c.response(r, res.Value.(*fsm.TxnResult))
+		out.Header = s.header(v, res.Revision)
+		return out, nil
+	}
+	return job{command: txn, answer: answer}, nil
+}
+
+// Watch implements pb.StoreServer.
+func (s *store) Watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
+	err := s.watch(r, out)
+	if err == nil || api.Detail(err) != nil {
+		return err
+	}
+	return api.NativeError(err, api.ReadReason(err))
+}
+
+func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
+	w := newWatches(s)
+	defer w.hub.Close()
+	if err := w.begin(0, r); err != nil {
+		return err
+	}
+	for {
+		for resp := w.next(); resp != nil; resp = w.next() {
+			if e := resp.GetError(); e != nil {
+				return api.MessageError(e)
+			}
+			if err := out.Send(resp.GetWatch()); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-w.hub.Ready():
+		case <-out.Context().Done():
+			return context.Cause(out.Context())
+		case <-s.o.Stop:
+			return api.ErrStopped
+		}
+	}
+}
+
+func putCommand(r *pb.PutRequest) *fsm.Put {
+	return &fsm.Put{
+		Key: string(r.Key), Value: r.Value, Lease: leaseID(r.Lease), PrevKV: r.PrevKv,
+		IgnoreValue: r.IgnoreValue, IgnoreLease: r.IgnoreLease,
+	}
+}
+
+func deleteCommand(r *pb.DeleteRequest) *fsm.DeleteRange {
+	return &fsm.DeleteRange{Key: string(r.Key), End: string(r.RangeEnd), PrevKV: r.PrevKv}
+}
+
+func rangeOptions(r *pb.RangeRequest) mvcc.RangeOptions {
+	return mvcc.RangeOptions{Revision: r.Revision, Limit: r.Limit, CountOnly: r.CountOnly}
+}
+
+func putResponse(res *fsm.PutResult) *pb.PutResponse {
+	out := &pb.PutResponse{}
+	if res.Prev != nil {
+		out.PrevKv = pair(res.Prev, false)
+	}
+	return out
+}
+
+func deleteResponse(res *fsm.DeleteResult) *pb.DeleteResponse {
+	return &pb.DeleteResponse{Deleted: res.Deleted, PrevKvs: pairs(res.Prev, false)}
+}
+
+func rangeResponse(res *mvcc.RangeResult, keysOnly bool) *pb.RangeResponse {
+	return &pb.RangeResponse{
+		Kvs: pairs(res.KVs, keysOnly), More: res.More, Count: res.Count,
+	}
+}
+
+func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*pb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	out := make([]*pb.KeyValue, len(kvs))
+	for i, kv := range kvs {
+		out[i] = pair(kv, keysOnly)
+	}
+	return out
+}
+
+// pair converts a pair. The value is shared: nobody changes it.
+func pair(kv *mvcc.KeyValue, keysOnly bool) *pb.KeyValue {
+	out := &pb.KeyValue{
+		Key: []byte(kv.Key), Value: kv.Value, Lease: kv.Lease, Version: kv.Version,
+		CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+	}
+	if keysOnly {
+		out.Value = nil
+	}
+	return out
+}

@@ -1,0 +1,314 @@
+package native
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// stuckNode is a member that answers what it is asked only when the test says so.
+type stuckNode struct {
+	machine   *fsm.Machine
+	hub       *watch.Hub[*api.Event]
+	submitted []Submission
+}
+
+func newStuckNode() *stuckNode {
+	n := &stuckNode{machine: fsm.New(fsm.Config{})}
+	n.hub = watch.New(func() watch.History[*api.Event] {
+		return api.NewHistory(mvcc.New().View())
+	}, watch.Options{})
+	return n
+}
+
+func (n *stuckNode) View() *fsm.View { return n.machine.View() }
+
+func (n *stuckNode) Submit(list []Submission) { n.submitted = append(n.submitted, list...) }
+
+func (n *stuckNode) Watches() *watch.Hub[*api.Event] { return n.hub }
+
+func (n *stuckNode) Propose(ctx context.Context, _ fsm.Command) (fsm.Result, error) {
+	<-ctx.Done()
+	return fsm.Result{}, ctx.Err()
+}
+
+func (n *stuckNode) ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome {
+	<-ctx.Done()
+	out := make([]Outcome, len(cs))
+	for i := range out {
+		out[i].Err = ctx.Err()
+	}
+	return out
+}
+
+func (n *stuckNode) Inspect(ctx context.Context, _ func(*lease.Lessor)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (n *stuckNode) InspectLeases(
+	ctx context.Context, _ []lease.ID, _ func(*lease.Lessor, []replica.Left),
+) error {
+	return n.Inspect(ctx, nil)
+}
+
+func (n *stuckNode) RenewAll([]Renewal) error { return nil }
+
+// wire is a stream without a network.
+type wire struct {
+	grpc.ServerStream
+	ctx      context.Context
+	requests chan *pb.ClientMessage
+	answers  chan *pb.ServerMessage
+}
+
+func (w *wire) Context() context.Context { return w.ctx }
+
+func (w *wire) Recv() (*pb.ClientMessage, error) {
+	select {
+	case m, ok := <-w.requests:
+		if !ok {
+			return nil, io.EOF
+		}
+		return m, nil
+	case <-w.ctx.Done():
+		return nil, w.ctx.Err()
+	}
+}
+
+func (w *wire) Send(m *pb.ServerMessage) error {
+	select {
+	case w.answers <- m:
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+}
+
+// bench is an open stream to a stuck node.
+type bench struct {
+	*wire
+	t     *testing.T
+	node  *stuckNode
+	ended chan error
+	stop  context.CancelFunc
+}
+
+// onStream runs a test with an open stream, in a time of its own.
+func onStream(t *testing.T, test func(*bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		b := &bench{
+			t: t, node: newStuckNode(), ended: make(chan error, 1), stop: stop,
+			wire: &wire{
+				ctx: ctx, requests: make(chan *pb.ClientMessage),
+				answers: make(chan *pb.ServerMessage, 100),
+			},
+		}
+		s := &streams{store: &store{leases: service(b.node, Options{}), node: b.node}}
+		go func() { b.ended <- s.Open(b.wire) }()
+		test(b)
+		stop()
+		<-b.ended
+	})
+}
+
+func (b *bench) send(list ...*pb.Request) {
+	b.requests <- &pb.ClientMessage{Requests: list}
+	synctest.Wait()
+}
+
+// pass lets the test's own time go by.
+func (b *bench) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// got returns the responses that have come.
+func (b *bench) got() []*pb.Response {
+	synctest.Wait()
+	var out []*pb.Response
+	for len(b.answers) > 0 {
+		out = append(out, (<-b.answers).Responses...)
+	}
+	return out
+}
+
+// only returns the one response that has come.
+func (b *bench) only() *pb.Response {
+	b.t.Helper()
+	list := b.got()
+	if len(list) != 1 {
+		b.t.Fatalf("%d responses: %v", len(list), list)
+	}
+	return list[0]
+}
+
+func (b *bench) wantError(id uint64, reason pb.Reason) {
+	b.t.Helper()
+	r := b.only()
+	if r.Id != id || r.More || r.GetError().GetReason() != reason {
+		b.t.Errorf("response %v, want error %v for %d", r, reason, id)
+	}
+}
+
+func putRequest(id uint64, timeout int64) *pb.Request {
+	return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Put{
+		Put: &pb.PutRequest{Key: []byte("k"), Value: []byte("v")},
+	}}
+}
+
+func rangeRequest(id uint64, timeout int64) *pb.Request {
+	return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Range{
+		Range: &pb.RangeRequest{Key: []byte("k")},
+	}}
+}
+
+// TestDeadlines: a request is answered in its time, whatever the core does: of a write
+// the outcome is not known then. What comes later is not told.
+func TestDeadlines(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(putRequest(1, 300), rangeRequest(2, 500), rangeRequest(3, 0))
+		b.pass(400 * time.Millisecond)
+		b.wantError(1, pb.Reason_REASON_UNKNOWN_OUTCOME)
+		b.pass(200 * time.Millisecond)
+		b.wantError(2, pb.Reason_REASON_UNAVAILABLE)
+		for _, s := range b.node.submitted[:2] {
+			s.To.Answered(fsm.Result{Value: &fsm.PutResult{}}, nil)
+		}
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("late: %v", list)
+		}
+		b.node.submitted[2].To.Answered(fsm.Result{}, nil)
+		if r := b.only(); r.Id != 3 || r.GetRange() == nil {
+			t.Errorf("response %v", r)
+		}
+	})
+}
+
+// TestDeadlineOfCall: a request with a goroutine of its own has its time, too.
+func TestDeadlineOfCall(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(&pb.Request{Id: 1, TimeoutMs: 300, Body: &pb.Request_Grant{
+			Grant: &pb.GrantRequest{TtlMs: 1000},
+		}})
+		b.pass(time.Second)
+		b.wantError(1, pb.Reason_REASON_UNKNOWN_OUTCOME)
+	})
+}
+
+// TestCancel: what a client does not wait for any more is answered at once.
+func TestCancel(t *testing.T) {
+	onStream(t, func(b *bench) {
+		cancel := func(id uint64) *pb.Request {
+			return &pb.Request{Body: &pb.Request_Cancel{Cancel: id}}
+		}
+		b.send(putRequest(1, 0))
+		b.send(cancel(1))
+		b.wantError(1, pb.Reason_REASON_UNKNOWN_OUTCOME)
+		b.send(&pb.Request{Id: 2, Body: &pb.Request_Revoke{
+			Revoke: &pb.RevokeRequest{Leases: []*pb.LeaseRef{{Id: 1}}},
+		}}, cancel(2), cancel(2), cancel(7))
+		if r := b.only(); r.Id != 2 || r.GetRevoke() == nil {
+			t.Errorf("response %v", r)
+		}
+		b.send(&pb.Request{Id: 3, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("k")}}})
+		if r := b.only(); r.Id != 3 || !r.More || r.GetWatch() == nil {
+			t.Errorf("response %v", r)
+		}
+		b.send(cancel(3))
+		if r := b.only(); r.Id != 3 || r.More || r.Body != nil {
+			t.Errorf("response %v", r)
+		}
+	})
+}
+
+// TestRefusals: a request that makes no sense is refused, and the stream goes on.
+func TestRefusals(t *testing.T) {
+	onStream(t, func(b *bench) {
+		for i, r := range []*pb.Request{
+			{Id: 5},
+			{Id: 6, Body: &pb.Request_Put{Put: &pb.PutRequest{}}},
+			{Id: 7, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{}}},
+			{Id: 9, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{{}}}}},
+			{Id: 10, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Compare: []*pb.Compare{{}}}}},
+		} {
+			b.send(r)
+			got := b.only()
+			if e := got.GetError(); got.Id != r.Id || e.GetReason() != pb.Reason_REASON_INVALID {
+				t.Errorf("request %d: response %v", i, got)
+			}
+		}
+		if len(b.node.submitted) > 0 {
+			t.Errorf("submitted %v", b.node.submitted)
+		}
+	})
+}
+
+// TestIDs: a client that uses an ID twice cannot tell the answers apart, so its stream
+// ends.
+func TestIDs(t *testing.T) {
+	for _, id := range []uint64{0, 4, 5, 1 << 63} {
+		onStream(t, func(b *bench) {
+			b.send(putRequest(5, 0))
+			b.send(rangeRequest(id, 0))
+			err := <-b.ended
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("id %d: the stream ended with %v", id, err)
+			}
+			b.ended <- nil
+		})
+	}
+}
+
+// TestBackPressure: a client that sends without end is not read without end.
+func TestBackPressure(t *testing.T) {
+	onStream(t, func(b *bench) {
+		many := &pb.ClientMessage{}
+		for id := range uint64(maxOpen + 10) {
+			many.Requests = append(many.Requests, putRequest(id+1, 60_000))
+		}
+		b.requests <- many
+		synctest.Wait()
+		b.stop() // the one who receives waits for room, and gives up
+		if err := <-b.ended; err == nil {
+			t.Error("the stream ended without an error")
+		}
+		b.ended <- nil
+		synctest.Wait()
+		if n := len(b.node.submitted); n != maxOpen {
+			t.Errorf("%d requests are open", n)
+		}
+	})
+}
+
+// TestHalfClose: a client that has said all it will still gets its answers.
+func TestHalfClose(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(putRequest(1, 0))
+		close(b.requests)
+		synctest.Wait()
+		b.node.submitted[0].To.Answered(fsm.Result{Revision: 4, Value: &fsm.PutResult{}}, nil)
+		if r := b.only(); r.GetPut().GetHeader().GetRevision() != 4 {
+			t.Errorf("response %v", r)
+		}
+		if err := <-b.ended; err != nil {
+			t.Errorf("the stream ended with %v", err)
+		}
+		b.ended <- nil
+	})
+}

@@ -1,0 +1,133 @@
+package native
+
+import (
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// txnConverter turns a transaction that checkTxn has passed into a command, and the
+// result into a response. It remembers the secrets that were drawn on the way.
+type txnConverter struct {
+	leases  *leases
+	secrets map[*pb.GrantRequest][]byte
+	err     error
+}
+
+func (c *txnConverter) command(r *pb.TxnRequest) *fsm.Txn {
+	t := &fsm.Txn{Then: c.ops(r.Then), Else: c.ops(r.Else)}
+	for _, x := range r.Compare {
+		t.Compare = append(t.Compare, compareOf(x))
+	}
+	return t
+}
+
+// compareOf converts a condition.
+func compareOf(c *pb.Compare) fsm.Compare {
+	out := fsm.Compare{
+		Key: string(c.Key), End: string(c.RangeEnd), Relation: fsm.Relation(c.Relation),
+	}
+	switch x := c.Target.(type) {
+	case *pb.Compare_Version:
+		out.Target, out.Number = fsm.TargetVersion, x.Version
+	case *pb.Compare_CreateRevision:
+		out.Target, out.Number = fsm.TargetCreate, x.CreateRevision
+	case *pb.Compare_ModRevision:
+		out.Target, out.Number = fsm.TargetMod, x.ModRevision
+	case *pb.Compare_Value:
+		out.Target, out.Value = fsm.TargetValue, x.Value
+	case *pb.Compare_Lease:
+		out.Target, out.Number = fsm.TargetLease, x.Lease
+	case *pb.Compare_LeaseAlive:
+		out.Target, out.Number = fsm.TargetLeaseAlive, x.LeaseAlive
+	case *pb.Compare_NameToken:
+		out.Target, out.Key = fsm.TargetNameToken, x.NameToken.GetName()
+		out.Number = int64(x.NameToken.GetToken())
+	}
+	return out
+}
+
+func (c *txnConverter) ops(list []*pb.Op) []fsm.Op {
+	out := make([]fsm.Op, 0, len(list))
+	for _, op := range list {
+		out = append(out, c.op(op))
+	}
+	return out
+}
+
+func (c *txnConverter) op(op *pb.Op) fsm.Op {
+	switch x := op.Op.(type) {
+	case *pb.Op_Put:
+		return fsm.Op{Put: putCommand(x.Put)}
+	case *pb.Op_Delete:
+		return fsm.Op{Delete: deleteCommand(x.Delete)}
+	case *pb.Op_Range:
+		return fsm.Op{Range: &fsm.Range{
+			Key: string(x.Range.Key), End: string(x.Range.RangeEnd), Options: rangeOptions(x.Range),
+		}}
+	case *pb.Op_Txn:
+		return fsm.Op{Txn: c.command(x.Txn)}
+	case *pb.Op_Grant:
+		return fsm.Op{Grant: c.grant(x.Grant)}
+	case *pb.Op_Renew:
+		return fsm.Op{Touch: &fsm.Touch{
+			ID: leaseID(x.Renew.Id), Token: lease.Token(x.Renew.Token),
+		}}
+	default:
+		ref := op.GetRevoke()
+		return fsm.Op{Revoke: &fsm.Revoke{ID: leaseID(ref.Id), Token: lease.Token(ref.Token)}}
+	}
+}
+
+func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
+	terms := termsOf(r)
+	if secret := c.leases.secret(r.Resumable, &terms); secret != nil {
+		if c.secrets == nil {
+			c.secrets = make(map[*pb.GrantRequest][]byte)
+		}
+		c.secrets[r] = secret
+	}
+	return &fsm.Grant{Terms: terms}
+}
+
+// response converts the result of the transaction, but for the header.
+func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnResponse {
+	ops := r.Else
+	if res.Succeeded {
+		ops = r.Then
+	}
+	out := &pb.TxnResponse{Succeeded: res.Succeeded}
+	for i, x := range res.Responses {
+		out.Responses = append(out.Responses, c.opResponse(ops[i], x))
+	}
+	return out
+}
+
+func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
+	switch x := res.(type) {
+	case *fsm.PutResult:
+		return &pb.OpResponse{Response: &pb.OpResponse_Put{Put: putResponse(x)}}
+	case *fsm.DeleteResult:
+		return &pb.OpResponse{Response: &pb.OpResponse_Delete{Delete: deleteResponse(x)}}
+	case *mvcc.RangeResult:
+		m := rangeResponse(x, op.GetRange().GetKeysOnly())
+		return &pb.OpResponse{Response: &pb.OpResponse_Range{Range: m}}
+	case *fsm.TxnResult:
+		m := c.response(op.GetTxn(), x)
+		return &pb.OpResponse{Response: &pb.OpResponse_Txn{Txn: m}}
+	case *lease.Info:
+		m := api.LeaseMessage(x)
+		if g := op.GetGrant(); g != nil {
+			return &pb.OpResponse{Response: &pb.OpResponse_Grant{Grant: &pb.GrantResponse{
+				Lease: m, Secret: c.secrets[g],
+			}}}
+		}
+		return &pb.OpResponse{Response: &pb.OpResponse_Renew{Renew: m}}
+	case *fsm.RevokeResult:
+		return &pb.OpResponse{Response: &pb.OpResponse_Revoke{Revoke: x.Deleted}}
+	default:
+		panic("native: result of unknown type")
+	}
+}

@@ -1,0 +1,120 @@
+package native
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// maxFragment is from which size in bytes on a response of a watch is split.
+const maxFragment = 1 << 20
+
+// watches are the watches of one stream, whose IDs are those of the requests. begin and
+// end may be called from any goroutine, next from one.
+type watches struct {
+	store *store
+	hub   *watch.Stream[*api.Event]
+
+	// What is left of a batch that is handed out in fragments belongs to next.
+	id   int64
+	prev bool
+	rest []*api.Event
+	rev  int64
+}
+
+func newWatches(s *store) *watches {
+	return &watches{store: s, hub: s.node.Watches().NewStream()}
+}
+
+// begin begins a watch; if that fails, next says nothing of it.
+func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
+	if len(r.GetKey()) == 0 {
+		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
+	}
+	_, err := w.hub.Watch(watch.Request{
+		ID: int64(id), Key: string(r.Key), End: string(r.RangeEnd), From: r.StartRevision,
+		NoPut: r.NoPut, NoDelete: r.NoDelete, Tag: r.PrevKv,
+	})
+	if err != nil {
+		return invalid("%s", err)
+	}
+	return nil
+}
+
+// end ends a watch, if there is one.
+func (w *watches) end(id uint64) { _ = w.hub.Cancel(int64(id)) }
+
+// next returns what is to be told next, nil if nothing is.
+func (w *watches) next() *pb.Response {
+	if len(w.rest) > 0 {
+		return w.fragment()
+	}
+	for {
+		b, ok := w.hub.Poll()
+		if !ok {
+			return nil
+		}
+		switch b.Kind {
+		case watch.Changed:
+			w.id, w.prev, w.rest, w.rev = b.ID, b.Tag.(bool), b.Events, b.Revision
+			return w.fragment()
+		case watch.Created, watch.Progress:
+			return w.response(b.ID, &pb.WatchResponse{Header: w.header(b.Revision)})
+		case watch.Cancelled:
+			r := &pb.Response{Id: uint64(b.ID)}
+			if b.Err != nil {
+				e := api.ErrorMessage(b.Err, api.ReadReason(b.Err))
+				r.Body = &pb.Response_Error{Error: e}
+			}
+			return r
+		default:
+			panic(fmt.Sprintf("native: batch of unknown kind %d", b.Kind))
+		}
+	}
+}
+
+// fragment is as much of the events as one response may have.
+func (w *watches) fragment() *pb.Response {
+	n, size := 0, 0
+	for n < len(w.rest) && (n == 0 || size < maxFragment) {
+		size += w.rest[n].Size()
+		n++
+	}
+	m := &pb.WatchResponse{Header: w.header(w.rev), Events: make([]*pb.Event, n)}
+	for i, e := range w.rest[:n] {
+		m.Events[i] = eventOf(e.Change(), w.prev)
+	}
+	w.rest = w.rest[n:]
+	m.Fragment = len(w.rest) > 0
+	return w.response(w.id, m)
+}
+
+func (w *watches) response(id int64, m *pb.WatchResponse) *pb.Response {
+	return &pb.Response{Id: uint64(id), More: true, Body: &pb.Response_Watch{Watch: m}}
+}
+
+func (w *watches) header(revision int64) *pb.Header {
+	return w.store.header(w.store.node.View(), revision)
+}
+
+// eventOf converts an event, with the pair before if that is wanted.
+func eventOf(e *mvcc.Event, prev bool) *pb.Event {
+	out := &pb.Event{Kv: pair(e.KV, false)}
+	if e.Delete {
+		why, id := fsm.WhyDeleted(e)
+		out.Type, out.Why, out.Lease = pb.Event_DELETE, whys[why], int64(id)
+		out.Kv.Lease = 0 // in the store that is the cause
+	}
+	if prev && e.Prev != nil {
+		out.PrevKv = pair(e.Prev, false)
+	}
+	return out
+}
+
+var whys = map[fsm.Reason]pb.Event_Why{
+	fsm.Deleted: pb.Event_DELETED, fsm.Expired: pb.Event_EXPIRED, fsm.Revoked: pb.Event_REVOKED,
+}

@@ -1,0 +1,79 @@
+package holder
+
+import "container/heap"
+
+// when is a set of instants at which something has to be done about a lease: one
+// for each queue that it is in.
+type when struct {
+	at    [queues]instant
+	place [queues]int // in the queue
+}
+
+// The queues that a lease is in.
+const (
+	turns  = iota // by the instant at which it is to be renewed
+	ends          // by the instant at which its state changes by itself
+	queues        // how many there are
+)
+
+// queue is the leases by one of their instants, and then by their IDs. It
+// implements heap.Interface.
+type queue struct {
+	by    int
+	items []*held
+}
+
+// first returns the lease that comes first, if its instant is not after now.
+func (q *queue) first(now instant) (*held, bool) {
+	if len(q.items) == 0 || q.items[0].at[q.by] > now {
+		return nil, false
+	}
+	return q.items[0], true
+}
+
+// set changes a lease's instant.
+func (q *queue) set(l *held, at instant) {
+	l.at[q.by] = at
+	heap.Fix(q, l.place[q.by])
+}
+
+func (q *queue) add(l *held, at instant) {
+	l.at[q.by] = at
+	heap.Push(q, l)
+}
+
+func (q *queue) remove(l *held) { heap.Remove(q, l.place[q.by]) }
+
+// Len implements heap.Interface.
+func (q *queue) Len() int { return len(q.items) }
+
+// Less implements heap.Interface.
+func (q *queue) Less(i, j int) bool {
+	a, b := q.items[i], q.items[j]
+	if a.at[q.by] != b.at[q.by] {
+		return a.at[q.by] < b.at[q.by]
+	}
+	return a.ID < b.ID
+}
+
+// Swap implements heap.Interface.
+func (q *queue) Swap(i, j int) {
+	q.items[i], q.items[j] = q.items[j], q.items[i]
+	q.items[i].place[q.by], q.items[j].place[q.by] = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	l := x.(*held)
+	l.place[q.by] = len(q.items)
+	q.items = append(q.items, l)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	n := len(q.items) - 1
+	l := q.items[n]
+	q.items[n] = nil
+	q.items = q.items[:n]
+	return l
+}

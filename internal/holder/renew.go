@@ -1,0 +1,137 @@
+package holder
+
+import (
+	"math/bits"
+
+	"leasehold.dev/lease"
+)
+
+// maxFlights bounds the batches that may be without an answer. Answers to older
+// ones are ignored: they would be of no use.
+const maxFlights = 1024
+
+// Due returns up to most leases to renew now: those whose turn it is and, if there
+// is any, those whose turn comes within the time to gather. ok is false if there is
+// none.
+func (s *Set) Due(most int) (b Batch, ok bool) {
+	if _, ok := s.turns.first(s.now); !ok || most <= 0 {
+		return Batch{}, false
+	}
+	s.seq++
+	b.Seq = s.seq
+	for len(b.Leases) < most {
+		l, ok := s.turns.first(plus(s.now, s.cfg.Gather))
+		if !ok || l.asked == s.seq {
+			break
+		}
+		l.asked = s.seq
+		l.tries++
+		b.Leases = append(b.Leases, Ref{l.ID, l.Token})
+		s.turns.set(l, s.retryAt(l))
+	}
+	s.flights[s.seq] = &flight{sent: s.now, left: len(b.Leases)}
+	for ; len(s.flights) > maxFlights; s.oldest++ {
+		delete(s.flights, s.oldest)
+	}
+	return b, true
+}
+
+// Renewed says that a lease of a batch was renewed, for ttl.
+func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
+	l, sent, ok := s.answered(seq, id)
+	if !ok {
+		return
+	}
+	l.TTL = ttl
+	s.confirm(l, sent)
+	if l.asked <= seq {
+		l.asked, l.tries = 0, 0
+		s.turns.set(l, s.renewAt(l, sent))
+	}
+}
+
+// Gone says that a lease of a batch was not there any more. That it was there at a
+// later batch cannot be: what is gone stays gone.
+func (s *Set) Gone(seq uint64, id lease.ID) {
+	if l, _, ok := s.answered(seq, id); ok {
+		s.lose(l, Lost)
+	}
+}
+
+// Unknown says that a lease of a batch will get no other answer. It is tried again,
+// soon.
+func (s *Set) Unknown(seq uint64, id lease.ID) {
+	if l, _, ok := s.answered(seq, id); ok && l.asked == seq {
+		s.again(l)
+	}
+}
+
+// Broken says that no batch so far will be answered: the stream is gone.
+func (s *Set) Broken() {
+	clear(s.flights)
+	s.oldest = s.seq + 1
+	for _, l := range s.leases {
+		if l.asked != 0 {
+			s.again(l)
+		}
+	}
+}
+
+// answered finds the lease of a batch, and when that was sent.
+func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool) {
+	f := s.flights[seq]
+	if f == nil {
+		return nil, 0, false
+	}
+	if f.left--; f.left == 0 {
+		delete(s.flights, seq)
+	}
+	l := s.leases[id]
+	return l, f.sent, l != nil && l.since < seq
+}
+
+// again lets a lease that got no answer wait for its next try.
+func (s *Set) again(l *held) {
+	l.asked = 0
+	s.turns.set(l, min(l.at[turns], s.backOff(l)))
+}
+
+// A lease is renewed after a third of its TTL, so that two more tries fit before it
+// ends. Up to a twelfth of the TTL is taken off that, by the ID: many holders that
+// begin together, as after a failure of the core, drift apart (T26).
+const (
+	renewPart    = 3
+	jitterPart   = 12
+	retryPart    = 6
+	firstBackOff = lease.TTL(4)
+)
+
+// renewAt is when to renew a lease after an acknowledged promise that was asked for
+// at sent.
+func (s *Set) renewAt(l *held, sent instant) instant {
+	early := share(l.TTL/jitterPart, uint64(l.ID))
+	return max(s.now, plus(sent, l.TTL/renewPart-early))
+}
+
+// retryAt is when to send a renewal again that is sent now, if there is no answer.
+func (s *Set) retryAt(l *held) instant { return plus(s.now, s.patience(l, l.TTL/retryPart)) }
+
+// backOff is when to send a renewal again that has failed: later after each, with
+// jitter.
+func (s *Set) backOff(l *held) instant {
+	d := min(firstBackOff<<min(l.tries, 10), l.TTL/retryPart)
+	d -= share(d/2, uint64(l.ID)+uint64(l.tries))
+	return plus(s.now, s.patience(l, d))
+}
+
+// patience cuts a wait so that two tries fit into what is left of the validity, or
+// of the grace. It is never nothing: not even who is late tries without a pause.
+func (s *Set) patience(l *held, d lease.TTL) lease.TTL {
+	return max(1, min(d, lease.TTL(l.end()-s.now)/3))
+}
+
+// share is a part of d, between none and all, that depends on x alone.
+func share(d lease.TTL, x uint64) lease.TTL {
+	hi, _ := bits.Mul64(x*0x9e3779b97f4a7c15, uint64(max(d, 0)))
+	return lease.TTL(hi)
+}

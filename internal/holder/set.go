@@ -1,0 +1,194 @@
+package holder
+
+import (
+	"math"
+
+	"leasehold.dev/lease"
+)
+
+// Set is the leases of one holder. It is not safe for concurrent use.
+//
+// Invariants: a lease in leases has not ended, and is in both queues.
+type Set struct {
+	cfg    Config
+	now    instant
+	leases map[lease.ID]*held
+	turns  queue
+	ends   queue
+	// flights are the batches that may yet be answered, by their Seq.
+	flights map[uint64]*flight
+	seq     uint64 // of the last batch
+	oldest  uint64 // no flight is older
+	changes []Change
+}
+
+// held is one lease of a Set.
+type held struct {
+	Held
+	until    instant // valid until
+	jeopardy bool
+	since    uint64 // the last batch from before it was added
+	asked    uint64 // the batch that is to renew it and has no answer yet, 0 for none
+	tries    int    // in a row without an answer
+	when
+}
+
+// flight is a batch on its way.
+type flight struct {
+	sent instant
+	left int // leases without an answer
+}
+
+// New returns an empty Set whose clock shows now.
+func New(c Config, now lease.Instant) *Set {
+	if c.Drift == 0 {
+		c.Drift = defaultDrift
+	}
+	c.Drift = max(c.Drift, 0)
+	return &Set{
+		cfg: c, now: now, leases: make(map[lease.ID]*held),
+		turns: queue{by: turns}, ends: queue{by: ends},
+		flights: make(map[uint64]*flight),
+	}
+}
+
+// Len returns how many leases are held, in jeopardy or not.
+func (s *Set) Len() int { return len(s.leases) }
+
+// Add takes a lease in, and returns its state: Ended if the answer to the grant came
+// too late to be of use. It replaces a lease of the same ID.
+func (s *Set) Add(h Held) State {
+	s.Drop(h.ID)
+	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL), since: s.seq}
+	if s.now >= plus(l.until, h.Grace) {
+		return State{Status: Ended, Reason: Expired, ValidUntil: l.until}
+	}
+	l.jeopardy = s.now >= l.until
+	s.leases[h.ID] = l
+	s.turns.add(l, s.renewAt(l, h.Sent))
+	s.ends.add(l, l.end())
+	return l.state()
+}
+
+// Drop gives a lease up, if it is held. Nothing is said of it afterwards.
+func (s *Set) Drop(id lease.ID) {
+	if l := s.leases[id]; l != nil {
+		s.remove(l)
+	}
+}
+
+// Shorten says that the holder is about to ask for another TTL of a lease, which
+// binds it at once if it is a shorter one.
+func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
+	if l := s.leases[id]; l != nil {
+		l.until = min(l.until, s.validUntil(s.now, ttl))
+		s.ends.set(l, l.end())
+	}
+}
+
+// Confirmed says that the lessor has acknowledged a TTL that the holder asked for,
+// by other means than a batch, after sent.
+func (s *Set) Confirmed(id lease.ID, ttl lease.TTL, sent lease.Instant) {
+	if l := s.leases[id]; l != nil {
+		l.TTL = ttl
+		s.confirm(l, sent)
+		s.turns.set(l, s.renewAt(l, sent))
+	}
+}
+
+// State returns the state of a lease, if it is held.
+func (s *Set) State(id lease.ID) (_ State, ok bool) {
+	l := s.leases[id]
+	if l == nil {
+		return State{}, false
+	}
+	return l.state(), true
+}
+
+// Advance moves the clock, which never goes back.
+func (s *Set) Advance(now lease.Instant) {
+	s.now = max(s.now, now)
+	for {
+		l, ok := s.ends.first(s.now)
+		switch {
+		case !ok:
+			return
+		case s.now >= plus(l.until, l.Grace):
+			s.lose(l, Expired)
+		default:
+			l.jeopardy = true
+			s.ends.set(l, l.end())
+			s.changed(l)
+		}
+	}
+}
+
+// Next returns the earliest instant at which Advance or Due have something to do.
+// ok is false if there is none.
+func (s *Set) Next() (_ lease.Instant, ok bool) {
+	if len(s.leases) == 0 {
+		return 0, false
+	}
+	return max(s.now, min(s.turns.items[0].at[turns], s.ends.items[0].at[ends])), true
+}
+
+// Changes returns, in order, how the states of leases have changed since it was last
+// called: by the clock or by an answer, not by what the holder itself did.
+func (s *Set) Changes() []Change {
+	c := s.changes
+	s.changes = nil
+	return c
+}
+
+func (s *Set) changed(l *held) { s.changes = append(s.changes, Change{l.ID, l.state()}) }
+
+// lose ends a lease.
+func (s *Set) lose(l *held, why Reason) {
+	s.remove(l)
+	s.changes = append(s.changes, Change{l.ID, State{Ended, why, l.until}})
+}
+
+func (s *Set) remove(l *held) {
+	delete(s.leases, l.ID)
+	s.turns.remove(l)
+	s.ends.remove(l)
+}
+
+// confirm makes use of an acknowledged promise of a lease's TTL.
+func (s *Set) confirm(l *held, sent instant) {
+	l.until = max(l.until, s.validUntil(sent, l.TTL))
+	if l.jeopardy && s.now < l.until {
+		l.jeopardy = false
+		s.changed(l)
+	}
+	s.ends.set(l, l.end())
+}
+
+// validUntil is when a promise of a TTL ends that was asked for at sent.
+func (s *Set) validUntil(sent instant, ttl lease.TTL) instant {
+	drift := lease.TTL(math.Ceil(float64(ttl) * s.cfg.Drift))
+	return plus(sent, max(0, ttl-drift-s.cfg.Margin))
+}
+
+func (l *held) state() State {
+	if l.jeopardy {
+		return State{Status: Jeopardy, ValidUntil: l.until}
+	}
+	return State{Status: OK, ValidUntil: l.until}
+}
+
+// end is when the state of the lease changes by itself.
+func (l *held) end() instant {
+	if l.jeopardy {
+		return plus(l.until, l.Grace)
+	}
+	return l.until
+}
+
+// plus adds, and stops at the end of time (T24).
+func plus(t instant, d lease.TTL) instant {
+	if d >= lease.TTL(math.MaxInt64-t) {
+		return math.MaxInt64
+	}
+	return t + instant(d)
+}

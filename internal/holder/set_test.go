@@ -1,0 +1,329 @@
+package holder
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+const ttl = lease.TTL(9000)
+
+// TestT2: a holder counts from before the send of what was acknowledged, less drift
+// and margin, however late the answer comes.
+func TestT2(t *testing.T) {
+	s := New(Config{Drift: 1e-2, Margin: 5}, 1000)
+	s.Advance(3000) // when the answer to the grant came
+	got := s.Add(Held{ID: 1, TTL: ttl, Sent: 1000})
+	if want := (State{Status: OK, ValidUntil: 1000 + 9000 - 90 - 5}); got != want {
+		t.Fatalf("state %+v, want %+v", got, want)
+	}
+	s.Advance(4000)
+	b, ok := s.Due(10)
+	if !ok || !slices.Equal(b.Leases, []Ref{{ID: 1}}) {
+		t.Fatalf("due %+v, %v", b, ok)
+	}
+	s.Advance(6000)
+	s.Renewed(b.Seq, 1, ttl)
+	if got, _ := s.State(1); got.ValidUntil != 4000+9000-90-5 {
+		t.Errorf("valid until %d after a renewal sent at 4000", got.ValidUntil)
+	}
+}
+
+// TestLateGrant: an answer that comes after the lease may have ended is of no use.
+func TestLateGrant(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Advance(9000)
+	if got := s.Add(Held{ID: 1, TTL: ttl}); got.Status != Ended || got.Reason != Expired {
+		t.Errorf("state %+v", got)
+	}
+	if s.Len() != 0 {
+		t.Error("it is held")
+	}
+	if got := s.Add(Held{ID: 1, TTL: ttl, Grace: 1}); got.Status != Jeopardy {
+		t.Errorf("with grace: state %+v", got)
+	}
+}
+
+// TestStates walks a lease through its states and back.
+func TestStates(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl, Grace: 1000})
+	b, ok := due(s, 2999)
+	if !ok {
+		t.Fatal("nothing is due")
+	}
+	s.Advance(9000)
+	expect(t, s, Change{1, State{Status: Jeopardy, ValidUntil: 9000}})
+	s.Renewed(b.Seq, 1, ttl) // an old answer, that still promised until 11999
+	expect(t, s, Change{1, State{Status: OK, ValidUntil: 11999}})
+	s.Advance(20000) // a long pause
+	expect(t, s, Change{1, State{Status: Ended, Reason: Expired, ValidUntil: 11999}})
+	s.Renewed(b.Seq, 1, ttl)
+	expect(t, s)
+	if _, ok := s.State(1); ok || s.Len() != 0 {
+		t.Error("a lease that has ended is held")
+	}
+}
+
+// TestGone: what is gone stays gone, also if an earlier renewal's success is heard of
+// later.
+func TestGone(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl})
+	first, _ := due(s, 3000)
+	second, ok := due(s, 4500)
+	if !ok || second.Seq <= first.Seq {
+		t.Fatalf("batches %d, %d", first.Seq, second.Seq)
+	}
+	s.Gone(second.Seq, 1)
+	expect(t, s, Change{1, State{Status: Ended, Reason: Lost, ValidUntil: 9000}})
+	s.Renewed(first.Seq, 1, ttl)
+	expect(t, s)
+}
+
+// TestT28: answers for one life of an ID say nothing about the next.
+func TestT28(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, Token: 7, TTL: ttl})
+	b, _ := due(s, 3000)
+	s.Drop(1)
+	s.Add(Held{ID: 1, Token: 8, TTL: 4000, Sent: 3000})
+	s.Gone(b.Seq, 1)
+	expect(t, s)
+	if got, ok := s.State(1); !ok || got.ValidUntil != 7000 {
+		t.Errorf("state %+v, %v", got, ok)
+	}
+	b, ok := due(s, 5000)
+	if !ok || !slices.Equal(b.Leases, []Ref{{1, 8}}) {
+		t.Errorf("due %+v, %v", b, ok)
+	}
+}
+
+// TestShorten: who asks for a shorter TTL is bound by it from then on; who is granted
+// a longer one has it from when it asked.
+func TestShorten(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl})
+	s.Advance(1000)
+	s.Shorten(1, 2000)
+	if got, _ := s.State(1); got.ValidUntil != 3000 {
+		t.Errorf("valid until %d, want 3000", got.ValidUntil)
+	}
+	s.Shorten(1, 50000)
+	if got, _ := s.State(1); got.ValidUntil != 3000 {
+		t.Errorf("valid until %d by the mere wish", got.ValidUntil)
+	}
+	s.Advance(1500)
+	s.Confirmed(1, 50000, 1000)
+	if got, _ := s.State(1); got.ValidUntil != 51000 {
+		t.Errorf("valid until %d, want 51000", got.ValidUntil)
+	}
+}
+
+// TestT26: leases that were granted together are not renewed together, and a batch
+// gathers those whose turn is near.
+func TestT26(t *testing.T) {
+	s := New(Config{Gather: 20}, 0)
+	for id := range lease.ID(3000) {
+		s.Add(Held{ID: id + 1, TTL: ttl})
+	}
+	most, total := 0, 0
+	for total < 3000 {
+		at, _ := s.Next()
+		s.Advance(at)
+		b, ok := s.Due(3000)
+		if !ok {
+			t.Fatalf("nothing is due at %d", at)
+		}
+		if at < 2250-20 || at > 3000 {
+			t.Errorf("due at %d", at)
+		}
+		total += len(b.Leases)
+		most = max(most, len(b.Leases))
+	}
+	if most < 30 || most > 300 { // 20 of 750 ms is 80
+		t.Errorf("a batch of %d", most)
+	}
+}
+
+// TestTries: whatever fails, there are tries enough before the lease ends and not too
+// many, and no two in one instant.
+func TestTries(t *testing.T) {
+	for name, fail := range map[string]func(*Set, Batch){
+		"silence": func(*Set, Batch) {},
+		"error":   func(s *Set, b Batch) { s.Unknown(b.Seq, 1) },
+		"broken":  func(s *Set, _ Batch) { s.Broken() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(Config{}, 0)
+			s.Add(Held{ID: 1, TTL: ttl, Grace: 5000})
+			tries, last, late := 0, lease.Instant(-1), 0
+			for s.Len() > 0 {
+				at, _ := s.Next()
+				s.Advance(at)
+				b, ok := s.Due(1)
+				if !ok {
+					continue
+				}
+				if at == last {
+					t.Fatalf("two tries at %d", at)
+				}
+				last = at
+				if tries++; at > 6000 && at < 8990 {
+					late++
+				}
+				fail(s, b)
+			}
+			if late < 2 || tries > 60 {
+				t.Errorf("%d tries, %d in the last third", tries, late)
+			}
+		})
+	}
+}
+
+// TestRandom compares a Set with what a slow holder would believe, over random
+// grants, losses, late answers and pauses. Method: for each lease keep every promise
+// that was acknowledged; the lease is valid until the latest of their ends.
+func TestRandom(t *testing.T) {
+	for seed := range uint64(200) {
+		m := newModel(seed)
+		for range 400 {
+			m.step(t)
+		}
+	}
+}
+
+type model struct {
+	rng    *rand.Rand
+	s      *Set
+	now    lease.Instant
+	until  map[lease.ID]lease.Instant
+	ended  map[lease.ID]bool
+	flying []flown
+	nextID lease.ID
+}
+
+type flown struct {
+	Batch
+	sent lease.Instant
+}
+
+func newModel(seed uint64) *model {
+	return &model{
+		rng: rand.New(rand.NewPCG(seed, 1)), s: New(Config{Drift: 1e-3, Margin: 3, Gather: 30}, 0),
+		until: make(map[lease.ID]lease.Instant), ended: make(map[lease.ID]bool),
+	}
+}
+
+func (m *model) step(t *testing.T) {
+	switch m.rng.IntN(6) {
+	case 0:
+		m.nextID++
+		sent := m.now - min(m.now, lease.Instant(m.rng.IntN(50)))
+		st := m.s.Add(Held{ID: m.nextID, TTL: 1000, Grace: 300, Sent: sent})
+		m.until[m.nextID] = sent + 996
+		m.ended[m.nextID] = st.Status == Ended
+	case 1, 2:
+		m.pass(t)
+	case 3:
+		if b, ok := m.s.Due(1 + m.rng.IntN(5)); ok {
+			m.flying = append(m.flying, flown{b, m.now})
+		}
+	case 4:
+		m.answer()
+	case 5:
+		if m.rng.IntN(20) == 0 {
+			m.s.Broken()
+			m.flying = nil
+		}
+	}
+	m.compare(t)
+}
+
+// pass lets time go by: to the next instant at which there is something to do, which
+// must not change anything before that, or further.
+func (m *model) pass(t *testing.T) {
+	at, ok := m.s.Next()
+	if ok && at > m.now {
+		m.s.Advance(at - 1)
+		if c := m.s.Changes(); len(c) > 0 {
+			t.Fatalf("%+v before the next instant %d", c, at)
+		}
+		if _, ok := m.s.Due(1); ok {
+			t.Fatalf("due before the next instant %d", at)
+		}
+		m.now = at
+	}
+	if m.rng.IntN(10) == 0 {
+		m.now += lease.Instant(m.rng.IntN(700))
+	}
+	m.s.Advance(m.now)
+	for id, until := range m.until {
+		m.ended[id] = m.ended[id] || m.now >= until+300
+	}
+}
+
+// answer gives the answers of one batch: renewed, gone, or none.
+func (m *model) answer() {
+	if len(m.flying) == 0 {
+		return
+	}
+	i := m.rng.IntN(len(m.flying))
+	f := m.flying[i]
+	m.flying = slices.Delete(m.flying, i, i+1)
+	for _, r := range f.Leases {
+		switch m.rng.IntN(12) {
+		case 0:
+			m.s.Gone(f.Seq, r.ID)
+			m.ended[r.ID] = true
+		case 1, 2:
+			m.s.Unknown(f.Seq, r.ID)
+		default:
+			m.s.Renewed(f.Seq, r.ID, 1000)
+			if !m.ended[r.ID] {
+				m.until[r.ID] = max(m.until[r.ID], f.sent+996)
+			}
+		}
+	}
+}
+
+func (m *model) compare(t *testing.T) {
+	t.Helper()
+	held := 0
+	for id, until := range m.until {
+		got, ok := m.s.State(id)
+		if ok == m.ended[id] {
+			t.Fatalf("at %d lease %d held is %v, ended is %v", m.now, id, ok, m.ended[id])
+		}
+		if !ok {
+			continue
+		}
+		held++
+		want := State{Status: OK, ValidUntil: until}
+		if m.now >= until {
+			want.Status = Jeopardy
+		}
+		if got != want {
+			t.Fatalf("at %d lease %d is %+v, want %+v", m.now, id, got, want)
+		}
+	}
+	if m.s.Len() != held {
+		t.Fatalf("%d leases, want %d", m.s.Len(), held)
+	}
+	m.s.Changes()
+}
+
+// due moves the clock and returns what is due then.
+func due(s *Set, at lease.Instant) (Batch, bool) {
+	s.Advance(at)
+	return s.Due(10)
+}
+
+func expect(t *testing.T, s *Set, want ...Change) {
+	t.Helper()
+	if got := s.Changes(); !slices.Equal(got, want) {
+		t.Errorf("changes %+v, want %+v", got, want)
+	}
+}
