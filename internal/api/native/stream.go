@@ -304,11 +304,15 @@ func (t *stream) send() error {
 		if err := t.sendAll(batch); err != nil {
 			return err
 		}
-		if err := t.tell(); err != nil {
+		more, err := t.tell()
+		if err != nil {
 			return err
 		}
 		if over, err := t.over(end); over {
 			return err
+		}
+		if more {
+			notify(t.wake) // what was answered meanwhile comes before it
 		}
 		select {
 		case <-t.wake:
@@ -409,28 +413,25 @@ func (q *request) respond(v *fsm.View) *pb.Response {
 	return r
 }
 
-// tell sends what the watches have to say.
-func (t *stream) tell() error {
-	for {
-		m, size := &pb.ServerMessage{}, 0
-		for size < maxMessage && len(m.Responses) < maxResponses {
-			r := t.watches.next()
-			if r == nil {
-				break
-			}
-			if !r.More {
-				t.leave(r.Id)
-			}
-			m.Responses = append(m.Responses, r)
-			size += proto.Size(r)
+// tell sends a message of what the watches have to say; more says that there may be
+// more. It is only one, so that no watch keeps answers waiting.
+func (t *stream) tell() (more bool, err error) {
+	m, size := &pb.ServerMessage{}, 0
+	for size < maxMessage && len(m.Responses) < maxResponses {
+		r := t.watches.next()
+		if r == nil {
+			break
 		}
-		if len(m.Responses) == 0 {
-			return nil
+		if !r.More {
+			t.leave(r.Id)
 		}
-		if err := t.grpc.Send(m); err != nil {
-			return err
-		}
+		m.Responses = append(m.Responses, r)
+		size += proto.Size(r)
 	}
+	if len(m.Responses) == 0 {
+		return false, nil
+	}
+	return true, t.grpc.Send(m)
 }
 
 // expire answers the requests whose time is over.

@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"io"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,6 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -22,6 +22,7 @@ import (
 
 // stuckNode is a member that answers what it is asked only when the test says so.
 type stuckNode struct {
+	mu        sync.Mutex // guards machine
 	machine   *fsm.Machine
 	hub       *watch.Hub[*api.Event]
 	submitted []Submission
@@ -30,12 +31,24 @@ type stuckNode struct {
 func newStuckNode() *stuckNode {
 	n := &stuckNode{machine: fsm.New(fsm.Config{})}
 	n.hub = watch.New(func() watch.History[*api.Event] {
-		return api.NewHistory(mvcc.New().View())
+		return api.NewHistory(n.View().KV)
 	}, watch.Options{})
 	return n
 }
 
-func (n *stuckNode) View() *fsm.View { return n.machine.View() }
+func (n *stuckNode) View() *fsm.View {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.machine.View()
+}
+
+// put applies a put, of which the hub learns as of the past.
+func (n *stuckNode) put(p *fsm.Put) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.machine.Begin(n.machine.Index()+1, 1)
+	n.machine.Apply(p)
+}
 
 func (n *stuckNode) Submit(list []Submission) { n.submitted = append(n.submitted, list...) }
 
@@ -233,6 +246,34 @@ func TestCancel(t *testing.T) {
 		b.send(cancel(3))
 		if r := b.only(); r.Id != 3 || r.More || r.Body != nil {
 			t.Errorf("response %v", r)
+		}
+	})
+}
+
+// TestWatchKeepsNobodyWaiting: an answer comes before what a watch still has to tell.
+func TestWatchKeepsNobodyWaiting(t *testing.T) {
+	onStream(t, func(b *bench) {
+		const events = 10
+		for range events {
+			b.node.put(&fsm.Put{Key: "k", Value: make([]byte, maxFragment)})
+		}
+		b.wire.answers = make(chan *pb.ServerMessage) // the client reads slowly
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
+			Key: []byte("k"), StartRevision: 1,
+		}}}, putRequest(2, 0))
+		b.node.submitted[0].To.Answered(fsm.Result{Value: &fsm.PutResult{}}, nil)
+		told := 0
+		for {
+			synctest.Wait()
+			for _, r := range (<-b.answers).Responses {
+				if r.Id == 2 {
+					if told > 2 {
+						t.Errorf("it came after %d events", told)
+					}
+					return
+				}
+				told += len(r.GetWatch().GetEvents())
+			}
 		}
 	})
 }
