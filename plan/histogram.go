@@ -86,6 +86,15 @@ func (h Histogram) Write(w io.Writer) error {
 	return err
 }
 
+// Plus is the sum of two histograms, the other's counts taken times over.
+func (h Histogram) Plus(o Histogram, times float64) (Histogram, error) {
+	bins := slices.Clone(h.bins)
+	for _, b := range o.bins {
+		bins = append(bins, Bin{b.Upper, b.Count * times})
+	}
+	return NewHistogram(bins)
+}
+
 // Count is how many durations were counted.
 func (h Histogram) Count() float64 {
 	if len(h.below) == 0 {
