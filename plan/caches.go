@@ -178,11 +178,20 @@ func Cache(s Sharing) (Caching, error) {
 	c.At, c.Effective = s.at(term), s.Effective(term)
 	c.WorstWrite = max(term, c.Approval)
 	end := max(3*max(term, c.Recommended), 5*time.Second)
-	const points = 120
-	for i := range points + 1 {
-		c.Curve = append(c.Curve, s.at(end*time.Duration(i)/points))
-	}
+	c.Curve = s.curve(max(end, 2*s.lost()))
 	return c, nil
+}
+
+// curve has a step where a client begins to have something of the term: from then
+// on writes need approval.
+func (s Sharing) curve(end time.Duration) []Point {
+	const points = 120
+	out := []Point{s.at(0), s.at(s.lost())}
+	for i := range points + 1 {
+		t := s.lost() + max((end-s.lost())*time.Duration(i)/points, time.Microsecond)
+		out = append(out, s.at(t))
+	}
+	return out
 }
 
 func (s Sharing) at(term time.Duration) Point { return Point{term, s.Load(term), s.Delay(term)} }

@@ -37,8 +37,8 @@ lease that is lost seldom enough and outlives a failure of the issuer.
 
 Distributions are files of lines "upper_ms,count": so many took at most so many
 milliseconds, and more than the line before. --measure takes round trips, losses and
-pauses of this process from the server at --endpoints, by renewing a lease of its own 200
-times a second. What is not given is assumed, and the answer says so.`,
+pauses of this process from the server at --endpoints, by renewing a lease of its own up
+to 200 times a second. What is not given is assumed, and the answer says so.`,
 		Example: `  leasehold plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
   leasehold plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -167,10 +167,9 @@ func (a *app) measureWeather(l *lengthFlags) error {
 	}
 	w.Loss = max(w.Loss, float64(saw.Lost)/float64(saw.Sent))
 	l.note("Measured for %v at %s: %d renewals, %d lost, half of them within %s, the slowest %s; "+
-		"%d pauses of "+
-		"this process, the longest %s. Half a minute shows nothing that happens once a day: the "+
-		"pauses above "+
-		"count beside these.", saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
+		"%d pauses of this process, the longest %s. So short a time shows nothing that happens once "+
+		"a day: the pauses above count beside these.",
+		saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
 		short(saw.RoundTrip.Quantile(0.5)), short(saw.RoundTrip.Max()), saw.Pauses.Count(),
 		short(saw.Pauses.Max()))
 	if l.save == "" {
@@ -212,25 +211,38 @@ func lengthSheet(c plan.Choice, notes []string) sheet {
 	}
 	for _, l := range c.All {
 		name := l.Holder.TTL.String()
-		if c.OK && l.Holder == c.Best.Holder {
+		best := c.OK && l.Holder == c.Best.Holder
+		if third := (plan.Holder{TTL: l.Holder.TTL}); !best && l.Holder.Renew != third.Interval() {
+			continue // JSON and the chart have them all
+		}
+		if best {
 			name = "> " + name
 		}
 		sh.rows = append(sh.rows, []string{
 			name, short(l.Holder.Renew), fmt.Sprint(l.Attempts),
-			fmt.Sprintf("%.2g", l.LossesAYear), fmt.Sprintf("%.2g", l.ChanceAYear),
+			rare(l.LossesAYear), rare(l.ChanceAYear),
 			short(l.NoticeMean), decimal(l.RenewalsASecond * c.Wish.Leases),
 		})
 	}
 	return sh
 }
 
+// rare prints a number that may be very small.
+func rare(v float64) string {
+	if v < 1e-6 {
+		return "<1e-6"
+	}
+	return decimal(v)
+}
+
 // lengthChart is the losses against the length, for each renewal interval.
 func lengthChart(c plan.Choice) draw.Chart {
+	const floor = 1e-6 // once in a million years: beyond that the assumptions fail first
 	chart := draw.Chart{
-		Title: "How often a year a healthy holder loses its lease",
+		Title: "How often a year a healthy holder loses its lease (1e-06: once in a million years)",
 		X:     "length of the lease, seconds", Y: "losses a year", LogX: true, LogY: true,
+		MinY: floor,
 	}
-	const floor = 1e-9 // beyond what anybody believes
 	curves := map[string]int{}
 	for _, l := range c.All {
 		part := fmt.Sprintf("renewed at 1/%.0f", float64(l.Holder.TTL)/float64(l.Holder.Renew))
@@ -241,6 +253,7 @@ func lengthChart(c plan.Choice) draw.Chart {
 			chart.Curves = append(chart.Curves, draw.Curve{Name: part})
 		}
 		xy := [2]float64{l.Holder.TTL.Seconds(), max(l.LossesAYear, floor)}
+		chart.MaxY = max(chart.MaxY, 2*xy[1])
 		chart.Curves[i].XY = append(chart.Curves[i].XY, xy)
 	}
 	if c.OK {

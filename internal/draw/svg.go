@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"io"
@@ -60,11 +61,22 @@ func sans(size font.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
+// fallbacks are fonts as wide as Liberation Sans, for readers who lack it.
+const fallbacks = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
+
 // save writes a picture.
 func save(w io.Writer, p *plot.Plot, high vg.Length) error {
 	c := vgsvg.New(width, high)
-	p.Draw(draw.New(c))
-	_, err := c.WriteTo(w)
+	const edge = 12
+	whole := draw.New(c)
+	whole.FillPolygon(color.White, []vg.Point{{}, {X: width}, {X: width, Y: high}, {Y: high}})
+	p.Draw(draw.Crop(whole, edge, -2*edge, edge, -edge))
+	var out bytes.Buffer
+	if _, err := c.WriteTo(&out); err != nil {
+		return err
+	}
+	text := bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans"), []byte(fallbacks))
+	_, err := w.Write(text)
 	return err
 }
 
@@ -185,7 +197,7 @@ func (v verticals) Plot(c draw.Canvas, p *plot.Plot) {
 		c.StrokeLine2(style, at, c.Min.Y, at, c.Max.Y)
 		text := draw.TextStyle{Color: ink, Font: sans(9), Handler: p.TextHandler, XAlign: draw.XLeft}
 		c.FillText(text, vg.Point{
-			X: at + vg.Points(3), Y: c.Min.Y + vg.Points(6+12*float64(i)),
+			X: at + vg.Points(3), Y: c.Max.Y - vg.Points(10+12*float64(i)),
 		}, m.Name)
 	}
 }

@@ -33,7 +33,7 @@ func TimelineSVG(w io.Writer, title string, list ...plan.Timeline) error {
 	p.Y.Min, p.Y.Max = 0, float64(l.rows)
 	p.HideY()
 	p.Add(l)
-	return save(w, p, vg.Length(70+26*l.rows)+legendHeight)
+	return save(w, p, vg.Length(90+26*l.rows)+legendHeight)
 }
 
 const (
@@ -70,7 +70,7 @@ func (l *lanes) Plot(c draw.Canvas, p *plot.Plot) {
 			row--
 			middle := y(row + 0.5)
 			half := (y(row+1) - y(row)) * 0.32
-			pen.text(vg.Point{X: c.Min.X - vg.Points(6), Y: middle}, draw.XRight, lane.Name)
+			pen.text(vg.Point{X: c.Min.X - vg.Points(9), Y: middle}, draw.XRight, lane.Name)
 			for _, s := range lane.Spans {
 				from, to := x(s.From.Seconds()), x(s.To.Seconds())
 				pen.box(from, to, [2]vg.Length{middle - half, middle + half}, colors[s.Kind])
@@ -96,6 +96,7 @@ func (l *lanes) legend(p pen, c draw.Canvas) {
 			}
 		}
 	}
+	p.style.Font.Size = 9
 	at := vg.Point{X: c.Min.X, Y: c.Min.Y - vg.Points(legendHeight) + vg.Points(10)}
 	for _, k := range looks {
 		if !seen[k.kind] {
@@ -106,9 +107,9 @@ func (l *lanes) legend(p pen, c draw.Canvas) {
 		} else {
 			p.mark(at.X+vg.Points(5), at.Y, 5, k.kind)
 		}
-		at.X += vg.Points(14)
+		at.X += vg.Points(13)
 		p.text(at, draw.XLeft, k.name)
-		at.X += p.style.Width(k.name) + vg.Points(10)
+		at.X += p.style.Width(k.name) + vg.Points(8)
 	}
 }
 
