@@ -10,8 +10,16 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// grant makes a lease and notes it for the sweep.
-func (r *Remote) grant(ctx context.Context, caller int, ttl int64) (*pb.LeaseGrantResponse, error) {
+// grant makes a lease and notes it for the sweep. A call that has begun is not
+// given up when ctx ends: the server might grant what nobody would sweep.
+func (r *Remote) grant(
+	ctx context.Context, caller int, ttl int64,
+) (*pb.LeaseGrantResponse, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hopeless)
+	defer cancel()
 	g, err := r.Client.Lease(caller).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
 	if err != nil {
 		return nil, err

@@ -79,6 +79,7 @@ func (a *app) dialLoad(n int) (*load, error) {
 	if err != nil {
 		return nil, withCode(exitBadArgs, err)
 	}
+	cfg.Logger = zap.NewNop() // what fails is told once, not by every caller
 	l := &load{
 		endpoints: spec.Endpoints, traffic: &bench.Traffic{},
 		http: &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}},

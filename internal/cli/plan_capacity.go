@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,19 +76,20 @@ func costsFrom(file string, members int) (plan.Costs, error) {
 		return c, errors.New(file + " has no CPU time of renewals: run leasehold bench -o json where " +
 			"/metrics of the server can be read, with renew among its operations")
 	}
-	c.Source = fmt.Sprintf("%s, measured at %v", file, r.Endpoints)
 	c.Renew, c.RenewBytes = micros(renew.CPU), renew.Bytes
-	if grant, ok := r.Find("grant"); ok {
-		c.Grant = micros(grant.CPU)
-	} else {
-		c.Source += "; grants"
-	}
+	rest := "keys, expiry and restart"
 	if r.LeaseBytes > 0 {
 		c.LeaseBytes = r.LeaseBytes
 	} else {
-		c.Source += "; memory"
+		rest = "memory, " + rest
 	}
-	c.Source += "; keys, expiry and restart from docs/benchmarks.md"
+	if grant, ok := r.Find("grant"); ok && grant.CPU > 0 {
+		c.Grant = micros(grant.CPU)
+	} else {
+		rest = "grants, " + rest
+	}
+	c.Source = fmt.Sprintf("%s, measured at %s; %s from docs/benchmarks.md", file,
+		strings.Join(r.Endpoints, ", "), rest)
 	return c, nil
 }
 
@@ -100,7 +102,7 @@ func capacitySheet(c plan.Capacity) sheet {
 			{"leases", decimal(s.Leases)},
 			{"length, renewed every", fmt.Sprintf("%v, %s", s.TTL, short(s.Renew))},
 			{"renewals a second", decimal(c.RenewalsASecond)},
-			{"cells of these members", fmt.Sprintf("%s of %d", decimal(c.Cells), s.Members)},
+			{"cells", fmt.Sprintf("%s, members of each: %d", decimal(c.Cells), s.Members)},
 			{"a leader's network, Mbit/s", decimal(c.BytesASecond / c.Cells * 8 / 1e6)},
 			{"a leader's cores, kept busy", decimal(c.Cores / c.Cells)},
 			{"a member's memory, GiB", decimal(c.Memory / c.Cells / (1 << 30))},
