@@ -87,11 +87,12 @@ func (o Outage) Healthy() Timeline {
 	fails := h.Renew + h.Renew
 	back := fails + i.Recovery
 	valid := h.Renew + o.Valid
-	again := fails
-	marks := []Mark{{0, Grant}, {h.Renew, Renewal}}
-	for n := 0; again < back && n < 1000; n++ {
-		marks = append(marks, Mark{again, Renewal})
-		again += max(h.Retry, h.TTL/500, 1)
+	marks := []Mark{{0, Grant}, {h.Renew, Renewal}, {fails, Renewal}}
+	again := back
+	if h.Retry >= h.TTL/100 { // more often than that is a blur
+		for again = fails + h.Retry; again < back; again += h.Retry {
+			marks = append(marks, Mark{again, Renewal})
+		}
 	}
 	marks = append(marks, Mark{again, Renewal})
 	holder := Lane{"holder", []Span{{0, min(valid, again), Holds}}, marks}

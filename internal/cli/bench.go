@@ -153,10 +153,14 @@ func (a *app) runBench(s *sheetFlags, r *bench.Remote, conns int) error {
 	if len(rep.Operations) > 0 {
 		err = errors.Join(err, s.display(a, benchSheet(rep)))
 	}
-	if ctx.Err() != nil {
-		return withCode(exitInterrupted, errors.New("interrupted; what it made is taken away"))
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	left := "what it made is taken away"
+	if rep.Left > 0 {
+		left = fmt.Sprintf("%d of its leases are left, and end within ten minutes", rep.Left)
+	}
+	return withCode(exitInterrupted, errors.New("interrupted; "+left))
 }
 
 func benchSheet(rep bench.Report) sheet {

@@ -110,13 +110,15 @@ func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
 		}{chain, one},
 	}
 	for _, l := range chain {
-		thumb := "-"
-		if l.Thumb > 0 {
-			thumb = short(l.Thumb)
+		asked := func(d time.Duration) string {
+			if d == 0 {
+				return "-"
+			}
+			return short(d)
 		}
 		sh.rows = append(sh.rows, []string{
-			l.Name, l.Holder.TTL.String(), short(l.Holder.Renew), short(l.Recovery), short(l.Needs),
-			thumb, short(l.Slack), short(l.Worst),
+			l.Name, l.Holder.TTL.String(), short(l.Holder.Renew), short(l.Recovery), asked(l.Needs),
+			asked(l.Thumb), short(l.Slack), short(l.Worst),
 		})
 	}
 	return sh, nil
