@@ -121,6 +121,8 @@ func TestMetricsUsage(t *testing.T) {
 		switch r.URL.Path {
 		case "/metrics":
 			fmt.Fprint(w, page)
+		case "/one", "/same":
+			fmt.Fprint(w, page, "process_start_time_seconds 1.7e+09\n")
 		case "/empty":
 		default:
 			http.NotFound(w, r)
@@ -130,6 +132,10 @@ func TestMetricsUsage(t *testing.T) {
 	u, err := MetricsUsage(t.Context(), s.Client(), []string{s.URL + "/metrics", s.URL + "/metrics"})
 	if err != nil || u != (Usage{CPU: 2500 * time.Millisecond, RSS: 90_000_000}) {
 		t.Errorf("%+v, %v", u, err)
+	}
+	u, err = MetricsUsage(t.Context(), s.Client(), []string{s.URL + "/one", s.URL + "/same"})
+	if err != nil || u != (Usage{CPU: 1250 * time.Millisecond, RSS: 45_000_000}) {
+		t.Errorf("two pages of one process: %+v, %v", u, err)
 	}
 	for _, path := range []string{"/empty", "/nothing"} {
 		if _, err := MetricsUsage(t.Context(), s.Client(), []string{s.URL + path}); err == nil {

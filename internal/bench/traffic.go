@@ -3,9 +3,11 @@ package bench
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -56,69 +58,88 @@ func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	t.bytes.Add(int64(n))
 }
 
+// A process is what a page of metrics says of its process.
+type process struct {
+	Usage
+	// began is when it started, in seconds: it tells processes of a host apart.
+	began float64
+}
+
 // MetricsUsage reads from the /metrics pages at these URLs what the processes
-// there have used so far, all together.
+// there have used so far, all together. A process with several pages counts once.
 func MetricsUsage(ctx context.Context, c *http.Client, urls []string) (Usage, error) {
+	type key struct {
+		host  string
+		began float64
+	}
+	seen := map[key]bool{}
 	var sum Usage
-	for _, url := range urls {
-		u, err := pageUsage(ctx, c, url)
+	for _, text := range urls {
+		p, err := pageUsage(ctx, c, text)
 		if err != nil {
 			return Usage{}, err
 		}
-		sum.CPU += u.CPU
-		sum.RSS += u.RSS
+		u, err := url.Parse(text)
+		if err != nil {
+			return Usage{}, err
+		}
+		k := key{u.Hostname(), p.began}
+		if p.began != 0 && seen[k] {
+			continue
+		}
+		seen[k] = true
+		sum.CPU += p.CPU
+		sum.RSS += p.RSS
 	}
 	return sum, nil
 }
 
-func pageUsage(ctx context.Context, c *http.Client, url string) (Usage, error) {
+func pageUsage(ctx context.Context, c *http.Client, url string) (process, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return Usage{}, err
+		return process{}, err
 	}
 	r, err := c.Do(req)
 	if err != nil {
-		return Usage{}, err
+		return process{}, err
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
-		return Usage{}, fmt.Errorf("%s: %s", url, r.Status)
+		return process{}, fmt.Errorf("%s: %s", url, r.Status)
 	}
 	return parseMetrics(r.Body)
 }
 
-// parseMetrics reads the two lines that every Prometheus client writes of its
-// process.
-func parseMetrics(page io.Reader) (Usage, error) {
-	var u Usage
-	found := 0
+// parseMetrics reads the lines that every Prometheus client writes of its process.
+func parseMetrics(page io.Reader) (process, error) {
+	metrics := map[string]float64{}
 	lines := bufio.NewScanner(page)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		name, text, _ := strings.Cut(lines.Text(), " ")
-		if name != "process_cpu_seconds_total" && name != "process_resident_memory_bytes" {
+		if !strings.HasPrefix(name, "process_") {
 			continue
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return Usage{}, fmt.Errorf("bench: metric %s: %w", name, err)
+			return process{}, fmt.Errorf("bench: metric %s: %w", name, err)
 		}
-		found++
-		if name == "process_cpu_seconds_total" {
-			u.CPU = time.Duration(v * float64(time.Second))
-			continue
-		}
-		u.RSS = int64(v)
+		metrics[name] = v
 	}
 	if err := lines.Err(); err != nil {
-		return Usage{}, err
+		return process{}, err
 	}
-	if found < 2 {
-		return Usage{}, fmt.Errorf("bench: the page has no metrics of its process")
+	cpu, ok := metrics["process_cpu_seconds_total"]
+	rss, ok2 := metrics["process_resident_memory_bytes"]
+	if !ok || !ok2 {
+		return process{}, errors.New("bench: the page has no metrics of its process")
 	}
-	return u, nil
+	return process{
+		Usage{CPU: time.Duration(cpu * float64(time.Second)), RSS: int64(rss)},
+		metrics["process_start_time_seconds"],
+	}, nil
 }
 
 // isCancelled says whether a call ended because we gave up on it.
