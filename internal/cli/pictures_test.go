@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var picturesFlag = flag.Bool("pictures", false, "draw the pictures of docs/choosing-a-lease.md " +
+var picturesFlag = flag.Bool("pictures", false, "draw the pictures of docs/choosing-a-lease.md "+
 	"anew")
 
 // Goal: the pictures of the documents are what the tool draws. Method: every line
