@@ -108,8 +108,9 @@ func (c Choice) Explain() []string {
 	}
 	b := c.Best
 	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
-		"(you allow %s), a dead one is noticed after %v on average.", b.Holder.TTL,
-		round(b.Holder.Renew), often(b.LossesAYear), often(w.LossesAYear), round(b.NoticeMean))}
+		"(you allow %s), a dead one is noticed after %v on average. It is the shortest that does, and "+
+		"that outlives an issuer away for %v%s.", b.Holder.TTL, round(b.Holder.Renew),
+		often(b.LossesAYear), often(w.LossesAYear), round(b.NoticeMean), w.Weather.Recovery, c.spare())}
 	if s, ok := c.shorter(); ok {
 		out = append(out, c.tooShort(s))
 	}
@@ -123,6 +124,15 @@ func (c Choice) Explain() []string {
 	}
 	return append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
 		DefaultTTL, often(c.Default.LossesAYear)))
+}
+
+// spare says what the best has left when the issuer fails.
+func (c Choice) spare() string {
+	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL, c.Wish.Weather.Recovery, true))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(", with %v to spare", round(o.Slack))
 }
 
 func (c Choice) tooShort(s Luck) string {

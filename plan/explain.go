@@ -28,7 +28,7 @@ func (o Outage) Explain() []string {
 			"up to %v, and %s fit into a lease.", round(o.Survivable), attempts(o.Attempts)))
 	}
 	worse := "lose their leases"
-	if i.Refreshes {
+	if i.Refreshes && !o.Noted() {
 		worse = "must stop (their leases are still theirs: the issuer refreshes them)"
 	}
 	text := fmt.Sprintf("TOO SHORT: healthy holders %s when the issuer fails, %v too early, "+

@@ -87,6 +87,33 @@ func real10() Holder {
 	return Holder{TTL: 10 * s, RoundTrip: DefaultRoundTrip, Retry: DefaultRetry, Drift: DefaultDrift}
 }
 
+// Goal: renewed at half, healthy holders are checkpointed between renewals, so a
+// long failure of the issuer takes their leases away instead of refreshing them.
+// Method: the same failure with both intervals.
+func TestNoted(t *testing.T) {
+	for _, c := range []struct {
+		renew time.Duration
+		noted bool
+	}{{0, false}, {5 * s, true}} {
+		h := real10()
+		h.Renew = c.renew
+		o, err := Bounds(h, Leasehold(h.TTL, 9*s, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Simulate(h, o.Issuer, rand.New(rand.NewPCG(*seed, 3)), 20_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(o.Explain(), "\n")
+		if o.Noted() != c.noted || (got.Taken > 0) != c.noted || !o.HealthyLose() ||
+			strings.Contains(text, "SELDOM") != c.noted ||
+			strings.Contains(text, "still theirs") == c.noted {
+			t.Errorf("renewed every %v: noted %v, %+v\n%s", c.renew, o.Noted(), got, text)
+		}
+	}
+}
+
 // Goal: the numbers of the textbooks. Method: no messages, no drift, no lateness.
 func TestClassicalNumbers(t *testing.T) {
 	o, err := Bounds(Holder{TTL: 10 * s, Renew: 3 * s}, ClassicIssuer(6*s))

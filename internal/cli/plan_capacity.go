@@ -38,7 +38,11 @@ wrote on the machine in question.`,
 				if err != nil {
 					return sheet{}, err
 				}
-				return capacitySheet(c), nil
+				sh := capacitySheet(c)
+				if file == "" {
+					err = addSizes(&sh, v)
+				}
+				return sh, err
 			})
 		},
 	}
@@ -91,6 +95,26 @@ func costsFrom(file string, members int) (plan.Costs, error) {
 	c.Source = fmt.Sprintf("%s, measured at %s; %s from docs/benchmarks.md", file,
 		strings.Join(r.Endpoints, ", "), rest)
 	return c, nil
+}
+
+// addSizes says what one member, a cell of three and many cells carry, by the
+// documented figures.
+func addSizes(sh *sheet, v plan.Site) error {
+	carried := func(members int) (float64, error) {
+		v.Members = members
+		c, err := plan.Size(v, plan.DocumentedCosts(members))
+		return c.PerCell, err
+	}
+	one, err := carried(1)
+	if err != nil {
+		return err
+	}
+	three, err := carried(3)
+	sh.figures = append(sh.figures,
+		[2]string{"one member carries", decimal(one)},
+		[2]string{"a cell of three members carries", decimal(three)},
+		[2]string{"ten such cells carry", decimal(10 * three)})
+	return err
 }
 
 func micros(v float64) time.Duration { return time.Duration(v * float64(time.Microsecond)) }
