@@ -143,6 +143,7 @@ func (a *app) runBench(s *sheetFlags, r *bench.Remote, conns int) error {
 	defer l.close()
 	ctx, stop := untilSignal()
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleaning up
 	bar := a.newProgress()
 	r.Client, r.Endpoints, r.Traffic, r.Progress = l.client, l.endpoints, l.traffic, bar.show
 	r.Usage = func(ctx context.Context) (bench.Usage, error) {
