@@ -54,6 +54,10 @@ func Choose(w Wish) (Choice, error) {
 	}); err != nil {
 		return Choice{}, err
 	}
+	if w.LossesAYear == 0 {
+		return Choice{}, wrong("losses a year", "give more than 0, such as 0.01: nothing is never lost",
+			"is 0")
+	}
 	if len(w.TTLs) == 0 {
 		w.TTLs = usualTTLs()
 	}
@@ -102,9 +106,10 @@ func (c Choice) Explain() []string {
 	w := c.Wish
 	if !c.OK {
 		last := c.All[len(c.All)-1]
-		return []string{fmt.Sprintf("None of these leases is lost at most %s. Even %v is lost %s: %s. "+
-			"Look for the pauses first; a longer lease only hides them.",
-			often(w.LossesAYear), last.Holder.TTL, often(last.LossesAYear), last.blame())}
+		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s and must "+
+			"outlive an issuer away for %v. Even %v is lost %s: %s. Mend that first; a longer lease only "+
+			"hides it.", often(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
+			often(last.LossesAYear), last.blame())}
 	}
 	b := c.Best
 	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+

@@ -299,7 +299,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	w.LossesAYear, w.Weather.Loss = 1e-9, 0.9
-	if c, err = Choose(w); err != nil || c.OK || !strings.Contains(c.Explain()[0], "None") {
+	if c, err = Choose(w); err != nil || c.OK || !strings.Contains(c.Explain()[0], "NONE") {
 		t.Errorf("nothing is that good: %+v, %v", c.Best, err)
 	}
 }
@@ -355,6 +355,10 @@ func TestBadInput(t *testing.T) {
 		_, err := Chance(good, w)
 		return err
 	}
+	wish := func(w Wish) error {
+		_, err := Choose(w)
+		return err
+	}
 	read := func(text string) error {
 		_, err := ReadHistogram(strings.NewReader(text))
 		return err
@@ -399,6 +403,10 @@ func TestBadInput(t *testing.T) {
 		"loss":              {chance(Weather{Loss: 1}), "loss of requests is 1"},
 		"pauses, no window": {chance(Weather{Pauses: one}), "how long was looked"},
 		"failures":          {chance(Weather{FailuresAYear: -1}), "failures of the issuer a year is -1"},
+		"losses":            {wish(Wish{}), "losses a year is 0"},
+		"long trip":         {wish(Wish{LossesAYear: 1, Holder: Holder{RoundTrip: Year}}), "longer leases"},
+		"one lease":         {wish(Wish{LossesAYear: 1, TTLs: []time.Duration{-s}}), "is negative"},
+		"negative lease":    {wish(Wish{LossesAYear: 1, Leases: -1}), "number of leases is -1"},
 		"not a histogram":   {read("fast,3"), `has "fast,3" in line 1`},
 		"empty histogram":   {read("upper_ms,count\n"), "counts nothing"},
 		"negative count":    {read("1,-1"), "count of a bin is -1"},

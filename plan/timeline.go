@@ -55,7 +55,9 @@ func (o Outage) Timeline() Timeline {
 	end := taken + h.Renew
 	ends := taken - 2*h.RoundTrip // of the lease
 	issuer := Lane{Name: "issuer"}
+	title := "worst case: the holder dies as it renews"
 	if i.Recovery > 0 {
+		title += ", the issuer as it is worst"
 		fails := death + h.RoundTrip + h.longest(h.TTL)
 		if i.Refreshes {
 			fails = death + h.RoundTrip + h.longest(i.silence(h.TTL)) + i.Lateness
@@ -65,7 +67,7 @@ func (o Outage) Timeline() Timeline {
 		issuer.Marks = []Mark{{fails, Crash}, {back, Recover}}
 	}
 	return Timeline{
-		Title: "worst case: the holder dies as it renews, the issuer as it is worst",
+		Title: title,
 		End:   end,
 		Lanes: []Lane{
 			{

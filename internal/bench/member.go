@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -39,7 +38,7 @@ func (m *member) start() error {
 	cmd := exec.Command(m.path, m.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// The server must not outlive an interrupted comparison.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = endWithUs()
 	if err := cmd.Start(); err != nil {
 		return err
 	}

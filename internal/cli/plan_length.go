@@ -71,6 +71,9 @@ to 200 times a second. What is not given is assumed, and the answer says so.`,
 		"how often a year a healthy holder may lose its lease: 0.1 is once in ten years")
 	fs.Float64Var(&l.wish.Leases, "leases", 1000, "how many leases there are, for the load")
 	fs.DurationSliceVar(&l.wish.TTLs, "ttls", nil, "lengths to choose from (default: 1s to 60s)")
+	rtt := fs.Lookup("rtt")
+	rtt.Usage += " (default: what 999 of 1000 do not exceed)"
+	rtt.DefValue, fs.Lookup("ttls").DefValue = "0s", "" // said in words
 	return cmd
 }
 

@@ -49,6 +49,7 @@ makes each 2.5 times as long as the one above it.`,
 	fs.IntVar(&levels, "levels", 2, "number of levels, by the rule of thumb")
 	fs.Float64Var(&factor, "factor", plan.ThumbFactor, "the rule of thumb: times the level above")
 	fs.DurationSliceVar(&ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
+	fs.Lookup("ttls").DefValue = "" // none
 	fs.Float64Var(&part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
 	fs.DurationVar(&base, "recovery", 0, "what the first level takes to elect, beside its lease")
 	fs.DurationVar(&f.h.RoundTrip, "rtt", 0, "longest round trip of a request")
