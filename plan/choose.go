@@ -106,7 +106,8 @@ func (c Choice) Explain() []string {
 	w := c.Wish
 	if !c.OK {
 		last := c.All[len(c.All)-1]
-		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s and must "+
+		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s "+
+			"and must "+
 			"outlive an issuer away for %v. Even %v is lost %s: %s. Mend that first; a longer lease only "+
 			"hides it.", often(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
 			often(last.LossesAYear), last.blame())}

@@ -404,12 +404,13 @@ func TestBadInput(t *testing.T) {
 		"pauses, no window": {chance(Weather{Pauses: one}), "how long was looked"},
 		"failures":          {chance(Weather{FailuresAYear: -1}), "failures of the issuer a year is -1"},
 		"losses":            {wish(Wish{}), "losses a year is 0"},
-		"long trip":         {wish(Wish{LossesAYear: 1, Holder: Holder{RoundTrip: Year}}), "longer leases"},
-		"one lease":         {wish(Wish{LossesAYear: 1, TTLs: []time.Duration{-s}}), "is negative"},
-		"negative lease":    {wish(Wish{LossesAYear: 1, Leases: -1}), "number of leases is -1"},
-		"not a histogram":   {read("fast,3"), `has "fast,3" in line 1`},
-		"empty histogram":   {read("upper_ms,count\n"), "counts nothing"},
-		"negative count":    {read("1,-1"), "count of a bin is -1"},
+		"long trip": {wish(Wish{LossesAYear: 1, Holder: Holder{RoundTrip: Year}}), "longer " +
+			"leases"},
+		"one lease":       {wish(Wish{LossesAYear: 1, TTLs: []time.Duration{-s}}), "is negative"},
+		"negative lease":  {wish(Wish{LossesAYear: 1, Leases: -1}), "number of leases is -1"},
+		"not a histogram": {read("fast,3"), `has "fast,3" in line 1`},
+		"empty histogram": {read("upper_ms,count\n"), "counts nothing"},
+		"negative count":  {read("1,-1"), "count of a bin is -1"},
 	} {
 		var in *InputError
 		if !errors.As(c.err, &in) {
