@@ -139,3 +139,11 @@ func (l *Lessor) Next() (at Instant, ok bool) {
 	}
 	return l.tracker.next()
 }
+
+// NextDue is Next for Due alone, for a caller that would not take silent leases now.
+func (l *Lessor) NextDue() (at Instant, ok bool) {
+	if l.tracker == nil {
+		return 0, false
+	}
+	return l.tracker.nextDue()
+}

@@ -233,7 +233,15 @@ func (t *tracker) report(most int) []Checkpoint {
 
 // next returns an instant before which decide and report have nothing new.
 func (t *tracker) next() (Instant, bool) {
-	if t.dues > 0 || t.silents > 0 {
+	if t.silents > 0 {
+		return t.now, true
+	}
+	return t.nextDue()
+}
+
+// nextDue returns an instant before which decide has nothing new.
+func (t *tracker) nextDue() (Instant, bool) {
+	if t.dues > 0 {
 		return t.now, true
 	}
 	at, ok := t.wheel.Next()

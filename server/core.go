@@ -125,6 +125,9 @@ func (c *core) feed(m *mail) {
 	for _, f := range m.tasks {
 		f()
 	}
+	for _, a := range m.arrivals {
+		c.install(a)
+	}
 	for _, p := range m.persisted {
 		c.replica.Persisted(p)
 	}
@@ -257,6 +260,9 @@ func (c *core) persisted(m *raftpb.Message) {
 // are in the log learn of the stop through node.stopped.
 func (c *core) stop() {
 	m := c.inbox.close()
+	for _, a := range m.arrivals {
+		a.refuse(errStopped)
+	}
 	for _, n := range m.renewals {
 		n.Owner.(etcd.Renewed).Renewed(n.ID, 0, replica.ErrLeaderChanged)
 	}

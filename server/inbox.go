@@ -38,6 +38,7 @@ type mail struct {
 	abandoned []lease.ID
 	persisted []*raftpb.Message
 	tasks     []func()
+	arrivals  []*arrival
 }
 
 func newInbox() *inbox {

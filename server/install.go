@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,9 @@ func (p *peers) Snapshot(
 	if err != nil {
 		return err
 	}
+	if m.Raft.GetType() != raftpb.MsgSnap {
+		return fmt.Errorf("%w: no snapshot follows a %s", replica.ErrMessage, m.Raft.GetType())
+	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.core.view.Load().Index {
 		return errNotTaken
@@ -106,7 +110,9 @@ func (p *peers) Snapshot(
 		w.Abort()
 		return err
 	}
-	return p.offer(ctx, m.Raft, &arrival{writer: w, machine: machine, done: make(chan error, 1)})
+	return p.core.offer(ctx, &arrival{
+		message: m.Raft, machine: machine, writer: w, done: make(chan error, 1),
+	})
 }
 
 // receive reads a snapshot to its end, writing it as it builds the state.
@@ -132,29 +138,26 @@ func receive(
 	return machine, nil
 }
 
-// arrival is a snapshot that is here and not yet the newest.
+// arrival is a snapshot that is here and not yet the newest. It belongs to one
+// goroutine after another, the last of which commits or refuses it: that of the
+// stream, the core's from the inbox on, the writer's if the replica takes it.
 type arrival struct {
-	writer  *storage.SnapshotWriter
+	message *raftpb.Message
 	machine *fsm.Machine
+	writer  *storage.SnapshotWriter
 	done    chan error // capacity 1: it is on disk, or is not wanted
 }
 
+// refuse drops the snapshot, and tells the sender why.
+func (a *arrival) refuse(why error) {
+	a.writer.Abort()
+	a.done <- why
+}
+
 // offer gives an arrival to the core and waits for what becomes of it.
-func (p *peers) offer(ctx context.Context, m *raftpb.Message, a *arrival) error {
-	ok := p.core.inbox.task(func() {
-		// The writer must have it before the message that Restore brings about.
-		p.core.writer.expect(a)
-		if taken, err := p.core.replica.Restore(m, a.machine); err != nil || !taken {
-			p.core.writer.expect(nil)
-			p.wg.Go(func() {
-				a.writer.Abort()
-				a.done <- errors.Join(err, errNotTaken)
-			})
-		}
-	})
-	if !ok {
-		a.writer.Abort()
-		return errStopped
+func (c *core) offer(ctx context.Context, a *arrival) error {
+	if !c.inbox.put(func(m *mail) { m.arrivals = append(m.arrivals, a) }) {
+		a.refuse(errStopped)
 	}
 	select {
 	case err := <-a.done:
@@ -162,6 +165,16 @@ func (p *peers) offer(ctx context.Context, m *raftpb.Message, a *arrival) error 
 	case <-ctx.Done():
 		// The core or the disk still has it; only the sender is not told.
 		return ctx.Err()
+	}
+}
+
+// install offers an arrival to the replica. The core calls it.
+func (c *core) install(a *arrival) {
+	// The writer must have it before the message that Restore brings about.
+	c.writer.expect(a)
+	if taken, err := c.replica.Restore(a.message, a.machine); err != nil || !taken {
+		c.writer.expect(nil)
+		c.peers.wg.Go(func() { a.refuse(cmp.Or(err, errNotTaken)) })
 	}
 }
 

@@ -177,18 +177,9 @@ func (p *peers) Describe() []byte {
 // peerTLS returns the configurations for listening and for dialing, nil for
 // none.
 func peerTLS(c Config) (accept, dial *tls.Config, err error) {
-	t := c.PeerTLS.listen()
-	if !t.Enabled() {
-		return nil, nil, nil
-	}
-	if t.Auto && t.CertFile == "" {
-		var hosts []string
-		for _, u := range c.URLs.ListenPeer {
-			hosts = append(hosts, u.Host)
-		}
-		if t, err = t.SelfSigned(c.PeerAutoTLSDir(), hosts); err != nil {
-			return nil, nil, err
-		}
+	t, err := c.PeerTLS.certified(c.PeerAutoTLSDir(), c.URLs.ListenPeer)
+	if err != nil || !t.Enabled() {
+		return nil, nil, err
 	}
 	if accept, err = t.Server(); err != nil {
 		return nil, nil, err
@@ -205,17 +196,9 @@ var wrongPort = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 
 // listenPeers opens the peer URLs, all or none, and serves them.
 func (s *Server) listenPeers(ctx context.Context, g *group, fail context.CancelCauseFunc) error {
-	var ports []port
-	for _, u := range s.cfg.URLs.ListenPeer {
-		l, err := listen.Listen(ctx, u)
-		if err != nil {
-			return errors.Join(fmt.Errorf("listen for other members: %w", err), closeAll(ports))
-		}
-		o := port{Listener: l}
-		if listen.IsTLS(u) {
-			o.tls = s.peerTLS
-		}
-		ports = append(ports, o)
+	ports, err := openPorts(ctx, s.cfg.URLs.ListenPeer, s.peerTLS, usePeers)
+	if err != nil {
+		return fmt.Errorf("listen for other members: %w", err)
 	}
 	s.peerMux = listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger})
 	pages := &http.Server{Handler: wrongPort, ReadHeaderTimeout: handshakeTimeout}

@@ -113,21 +113,6 @@ func (s *Server) listen(
 	return f, nil
 }
 
-// port is an open listener and what it is for.
-type port struct {
-	net.Listener
-	tls *tls.Config
-	use use
-}
-
-type use uint8
-
-const (
-	useClients use = iota
-	useHTTP
-	useMetrics
-)
-
 func (f *frontend) accept(o port) error {
 	switch o.use {
 	case useMetrics:
@@ -158,44 +143,20 @@ func (s *Server) open(ctx context.Context) ([]port, error) {
 		{s.cfg.URLs.ListenClientHTTP, useHTTP},
 		{s.cfg.URLs.ListenMetrics, useMetrics},
 	} {
-		for _, u := range group.urls {
-			l, err := listen.Listen(ctx, u)
-			if err != nil {
-				return nil, errors.Join(err, closeAll(all))
-			}
-			o := port{Listener: l, use: group.use}
-			if listen.IsTLS(u) {
-				o.tls = conf
-			}
-			all = append(all, o)
+		ports, err := openPorts(ctx, group.urls, conf, group.use)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(all))
 		}
+		all = append(all, ports...)
 	}
 	return all, nil
 }
 
-func closeAll(all []port) error {
-	var err error
-	for _, o := range all {
-		err = errors.Join(err, o.Close())
-	}
-	return err
-}
-
 // tlsConfig returns the clients' TLS configuration, nil if there is none.
 func (s *Server) tlsConfig() (*tls.Config, error) {
-	t := s.cfg.ClientTLS.listen()
-	if !t.Enabled() {
-		return nil, nil
-	}
-	if t.Auto && t.CertFile == "" {
-		var hosts []string
-		for _, u := range s.cfg.URLs.ListenClient {
-			hosts = append(hosts, u.Host)
-		}
-		var err error
-		if t, err = t.SelfSigned(s.cfg.ClientAutoTLSDir(), hosts); err != nil {
-			return nil, err
-		}
+	t, err := s.cfg.ClientTLS.certified(s.cfg.ClientAutoTLSDir(), s.cfg.URLs.ListenClient)
+	if err != nil || !t.Enabled() {
+		return nil, err
 	}
 	return t.Server()
 }

@@ -182,6 +182,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.core.snap.wg.Wait()
 	stopWriter()
 	g.wg.Wait()
+	s.core.writer.abandon()
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errRemoved) {
 		s.cfg.Logger.Warn("this member was removed from the cluster and will not serve again; "+

@@ -36,6 +36,8 @@ type writer struct {
 	lazy     *raftpb.HardState // a hard state that may wait for the next sync
 	written  []*raftpb.Message // not yet said to be durable
 	unsynced bool              // something was appended since the last sync
+	term     uint64            // those of the hard state that was appended last
+	vote     uint64
 
 	mu    sync.Mutex
 	queue []*raftpb.Message
@@ -48,6 +50,15 @@ func (w *writer) expect(a *arrival) {
 	w.mu.Lock()
 	w.arrival = a
 	w.mu.Unlock()
+}
+
+// abandon refuses a snapshot whose message does not come any more, because the
+// writer or the core has failed before. Both must have stopped.
+func (w *writer) abandon() {
+	if w.arrival != nil {
+		w.arrival.refuse(errStopped)
+		w.arrival = nil
+	}
 }
 
 // stuck reports whether a write has taken longer than limit.
@@ -115,14 +126,15 @@ func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	return w.settle()
 }
 
-// write saves one message; last says that none follows at once. A message that
-// asks for no response carries a commit index only; losing it costs nothing, so
-// it waits for the next sync.
+// write saves one message; last says that none follows at once. One that carries a
+// commit index only need not be durable: losing that costs nothing, so it waits for
+// the next append. The responses of such a message, as of one that tells a follower
+// of a commit, wait for what was appended before, and for nothing else.
 func (w *writer) write(ctx context.Context, m *raftpb.Message, last bool) error {
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
 		w.lazy = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 	}
-	if len(m.GetEntries()) == 0 && len(m.GetResponses()) == 0 {
+	if len(m.GetEntries()) == 0 && (len(m.GetResponses()) == 0 || !w.votes(m)) {
 		w.written = append(w.written, m)
 		return nil
 	}
@@ -137,6 +149,7 @@ func (w *writer) write(ctx context.Context, m *raftpb.Message, last bool) error 
 	begin, state := time.Now(), w.lazy
 	err := w.disk.Append(m.GetEntries(), state, last)
 	w.unsynced = !last
+	w.promise(state)
 	if errors.Is(err, storage.ErrNoSpace) {
 		err, w.unsynced = w.writeReserved(ctx, m, state), false
 	}
@@ -151,6 +164,20 @@ func (w *writer) write(ctx context.Context, m *raftpb.Message, last bool) error 
 	return nil
 }
 
+// votes reports whether a message carries what must be durable although it is no entry: a
+// snapshot, or a term or a vote other than those appended last.
+func (w *writer) votes(m *raftpb.Message) bool {
+	return m.GetSnapshot().GetMetadata().GetIndex() != 0 ||
+		m.Term != nil && m.GetTerm() != w.term || m.Vote != nil && m.GetVote() != w.vote
+}
+
+// promise notes the hard state that was appended last.
+func (w *writer) promise(s *raftpb.HardState) {
+	if s != nil {
+		w.term, w.vote = s.GetTerm(), s.GetVote()
+	}
+}
+
 // settle syncs what was written and is not synced, and says so.
 func (w *writer) settle() error {
 	if w.unsynced {
@@ -159,6 +186,7 @@ func (w *writer) settle() error {
 			return err
 		}
 		w.metrics.sync.Observe(time.Since(begin).Seconds())
+		w.promise(w.lazy)
 		w.lazy, w.unsynced = nil, false
 	}
 	for _, m := range w.written {

@@ -2,14 +2,15 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"leasehold.dev/test/process"
 )
 
 // A member is one process of a Server. Its methods are for one goroutine.
@@ -24,30 +25,16 @@ type member struct {
 	// stands before the question.
 	control *Client
 
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
+	*process.Process // of the last start; nil before
 }
 
 // start runs the process, on whatever data it left.
 func (m *member) start() error {
-	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p, err := process.Start(exec.Command(m.path, m.args...), m.log, "")
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(m.path, m.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	// The server must not outlive an interrupted comparison.
-	cmd.SysProcAttr = endWithUs()
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	m.cmd, m.done = cmd, done
-	go func() {
-		_ = cmd.Wait() // how it ended is told by who waits for done
-		close(done)
-	}()
+	m.Process = p
 	return nil
 }
 
@@ -64,14 +51,14 @@ func (m *member) waitReady(ctx context.Context) error {
 		}
 		why := ""
 		select {
-		case <-m.done:
+		case <-m.Done():
 			why = "the server ended before it served"
 		case <-ctx.Done():
 			why = "the server does not come up"
 		case <-tick.C:
 			continue
 		}
-		return fmt.Errorf("%s: bench: %s\n%s", m.target, why, m.logTail())
+		return fmt.Errorf("%s: bench: %s\n%s", m.target, why, m.Tail())
 	}
 }
 
@@ -111,27 +98,15 @@ func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 // kill sends SIGKILL and does not wait: what a failover takes counts from
 // here.
 func (m *member) kill() error {
-	if m.cmd == nil {
+	if m.Process == nil {
 		return nil
 	}
-	if err := m.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
+	return m.Signal(syscall.SIGKILL)
 }
 
 // wait returns when the process has ended.
 func (m *member) wait() {
-	if m.done != nil {
-		<-m.done
+	if m.Process != nil {
+		<-m.Done()
 	}
-}
-
-// logTail is the end of what the member wrote.
-func (m *member) logTail() []byte {
-	text, err := os.ReadFile(m.log)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return text[max(0, len(text)-2000):]
 }

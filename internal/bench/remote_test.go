@@ -14,22 +14,21 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"leasehold.dev/test/process"
 )
 
 // ceilingClient starts the server that stores nothing, and connects to it.
 func ceilingClient(t *testing.T, opts ...grpc.DialOption) *Client {
 	t.Helper()
-	self, err := freePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := process.MustFreeAddr()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = ServeCeiling(ctx, self[0]) }) // what it misses, the test finds
+	wg.Go(func() { _ = ServeCeiling(ctx, self) }) // what it misses, the test finds
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	conn, err := grpc.NewClient("passthrough:///"+self[0], opts...)
+	conn, err := grpc.NewClient("passthrough:///"+self, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

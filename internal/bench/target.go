@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"leasehold.dev/test/process"
 )
 
 // A Target is a kind of server that can be started.
@@ -43,9 +44,9 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(2 * members)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	ports := make([]string, 2*members)
+	for i := range ports {
+		ports[i] = process.MustFreeAddr()
 	}
 	s := &Server{Target: t, dir: dir}
 	for i := range members {
@@ -126,7 +127,7 @@ func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 func (s *Server) Usage() (Usage, error) {
 	var sum Usage
 	for _, m := range s.members {
-		u, err := readUsage(m.cmd.Process.Pid)
+		u, err := readUsage(m.PID())
 		if err != nil {
 			return Usage{}, err
 		}
@@ -156,18 +157,4 @@ func (s *Server) kill() error {
 		m.wait()
 	}
 	return errors.Join(errs...)
-}
-
-// freePorts finds n loopback addresses that are free at the moment.
-func freePorts(n int) ([]string, error) {
-	out := make([]string, n)
-	for i := range out {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // not before all are found: they must differ
-		out[i] = l.Addr().String()
-	}
-	return out, nil
 }

@@ -58,8 +58,8 @@ func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	t.bytes.Add(int64(n))
 }
 
-// A process is what a page of metrics says of its process.
-type process struct {
+// A page is what /metrics says of its process.
+type page struct {
 	Usage
 	// began is when it started, in seconds: it tells processes of a host apart.
 	began float64
@@ -94,49 +94,49 @@ func MetricsUsage(ctx context.Context, c *http.Client, urls []string) (Usage, er
 	return sum, nil
 }
 
-func pageUsage(ctx context.Context, c *http.Client, url string) (process, error) {
+func pageUsage(ctx context.Context, c *http.Client, url string) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return process{}, err
+		return page{}, err
 	}
 	r, err := c.Do(req)
 	if err != nil {
-		return process{}, err
+		return page{}, err
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
-		return process{}, fmt.Errorf("%s: %s", url, r.Status)
+		return page{}, fmt.Errorf("%s: %s", url, r.Status)
 	}
 	return parseMetrics(r.Body)
 }
 
 // parseMetrics reads the lines that every Prometheus client writes of its process.
-func parseMetrics(page io.Reader) (process, error) {
+func parseMetrics(text io.Reader) (page, error) {
 	metrics := map[string]float64{}
-	lines := bufio.NewScanner(page)
+	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		name, text, _ := strings.Cut(lines.Text(), " ")
+		name, figure, _ := strings.Cut(lines.Text(), " ")
 		if !strings.HasPrefix(name, "process_") {
 			continue
 		}
-		v, err := strconv.ParseFloat(text, 64)
+		v, err := strconv.ParseFloat(figure, 64)
 		if err != nil {
-			return process{}, fmt.Errorf("bench: metric %s: %w", name, err)
+			return page{}, fmt.Errorf("bench: metric %s: %w", name, err)
 		}
 		metrics[name] = v
 	}
 	if err := lines.Err(); err != nil {
-		return process{}, err
+		return page{}, err
 	}
 	cpu, ok := metrics["process_cpu_seconds_total"]
 	rss, ok2 := metrics["process_resident_memory_bytes"]
 	if !ok || !ok2 {
-		return process{}, errors.New("bench: the page has no metrics of its process")
+		return page{}, errors.New("bench: the page has no metrics of its process")
 	}
-	return process{
+	return page{
 		Usage{CPU: time.Duration(cpu * float64(time.Second)), RSS: int64(rss)},
 		metrics["process_start_time_seconds"],
 	}, nil

@@ -8,20 +8,19 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"leasehold.dev/test/process"
 )
 
 // The scripts in testdata/script run against a server of their own each, and those
@@ -109,32 +108,19 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-var buildServer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "leasehold-server")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "leasehold")
-	out, err := exec.Command("go", "build", "-o", bin, "leasehold.dev/cmd/leasehold").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return bin, nil
-})
-
 // serverBinary returns the server to test against. A binary of ours needs the
 // word "serve" before its flags.
 func serverBinary(t *testing.T) []string {
+	t.Helper()
 	if *serverFlag != "" {
 		return []string{*serverFlag}
 	}
-	bin, err := buildServer()
-	if err != nil {
+	if err := process.DependOnSources(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(bin)) })
-	if err := exec.Command(bin, "serve", "--help").Run(); err != nil {
-		t.Skip("this build of leasehold has no serve command: give a server with -server=PATH")
+	bin, err := process.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
 	return []string{bin, "serve"}
 }
@@ -150,7 +136,8 @@ func newMembers(env *testscript.Env) []member {
 	}
 	var all []member
 	for i := range n {
-		all = append(all, member{fmt.Sprintf("m%d", i+1), freeAddr(), freeAddr()})
+		name := fmt.Sprintf("m%d", i+1)
+		all = append(all, member{name, process.MustFreeAddr(), process.MustFreeAddr()})
 	}
 	return all
 }
@@ -202,18 +189,6 @@ func untilReady(cmd *exec.Cmd, log io.Reader) error {
 		}
 	}
 	return fmt.Errorf("the server did not start:\n%s", said.String())
-}
-
-func freeAddr() string {
-	// Below the ports that the kernel gives to outgoing connections, so that none
-	// takes it before the server starts.
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
 }
 
 // session is what a script has seen so far.

@@ -2,11 +2,21 @@ package fsm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
+
+// ErrCorrupt means that bytes from the log or a snapshot do not decode.
+var ErrCorrupt = errors.New("fsm: corrupt encoding")
+
+// decoder takes commands and what is in them.
+type decoder struct{ encoding.Decoder }
+
+func newDecoder(b []byte) *decoder { return &decoder{encoding.NewDecoder(b, ErrCorrupt)} }
 
 // logVersion is the version of the encoding of log entries, their first byte.
 // Version 1 had no origins, and is still read.
@@ -53,17 +63,17 @@ func AppendOrigin(b []byte, o Origin, n int) []byte {
 
 // DecodeEntry decodes a log entry. It keeps no part of data.
 func DecodeEntry(data []byte) ([]Group, error) {
-	d := &decoder{b: data}
-	if v := d.byte(); d.err == nil && (v == 0 || v > logVersion) {
+	d := newDecoder(data)
+	if v := d.Byte(); d.Err() == nil && (v == 0 || v > logVersion) {
 		return nil, fmt.Errorf("%w: log entry of version %d, this release reads up to %d",
 			ErrCorrupt, v, logVersion)
 	}
 	var groups []Group
-	for len(d.b) > 0 {
+	for d.Len() > 0 {
 		groups = append(groups, d.group())
 	}
-	if d.err != nil {
-		return nil, d.err
+	if err := d.Err(); err != nil {
+		return nil, err
 	}
 	return groups, nil
 }
@@ -71,15 +81,15 @@ func DecodeEntry(data []byte) ([]Group, error) {
 // group decodes commands up to where the origin changes.
 func (d *decoder) group() Group {
 	var g Group
-	if d.b[0] != originMark {
-		for len(d.b) > 0 && d.b[0] != originMark {
+	if d.Peek() != originMark {
+		for d.Len() > 0 && d.Peek() != originMark {
 			g.Commands = append(g.Commands, d.command())
 		}
 		return g
 	}
-	d.byte()
-	g.Origin = Origin{Member: d.uint64(), Seq: d.uint64()}
-	n := d.count()
+	d.Byte()
+	g.Origin = Origin{Member: d.Uint64(), Seq: d.Uint64()}
+	n := d.Count()
 	g.Commands = make([]Command, 0, n)
 	for range n {
 		g.Commands = append(g.Commands, d.command())
@@ -90,15 +100,15 @@ func (d *decoder) group() Group {
 // DecodeCommands decodes n commands, one AppendCommand after another, of which
 // nothing is known yet: they came from outside. It keeps no part of data.
 func DecodeCommands(data []byte, n int) ([]Command, error) {
-	d := &decoder{b: data}
+	d := newDecoder(data)
 	var commands []Command
 	for range n {
-		if commands = append(commands, d.command()); d.err != nil {
-			return nil, d.err
+		if commands = append(commands, d.command()); d.Err() != nil {
+			break
 		}
 	}
-	if len(d.b) > 0 {
-		return nil, fmt.Errorf("%w: bytes follow %d commands", ErrCorrupt, n)
+	if err := d.End(); err != nil {
+		return nil, err
 	}
 	return commands, nil
 }
@@ -124,7 +134,7 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *Checkpoint:
 		return appendCheckpoint(b, c)
 	case *SetAlarm:
-		b = appendBools(b, c.Off)
+		b = encoding.AppendBools(b, c.Off)
 		b = binary.AppendUvarint(b, c.Alarm.Member)
 		return append(b, byte(c.Alarm.Kind))
 	case *SetMember:
@@ -141,7 +151,7 @@ func AppendCommand(b []byte, c Command) []byte {
 }
 
 func (d *decoder) command() Command {
-	switch k := kind(d.byte()); k {
+	switch k := kind(d.Byte()); k {
 	case kindPut:
 		return d.put()
 	case kindDeleteRange:
@@ -149,62 +159,62 @@ func (d *decoder) command() Command {
 	case kindTxn:
 		return d.txn(0)
 	case kindCompact:
-		return &Compact{Revision: d.varint()}
+		return &Compact{Revision: d.Varint()}
 	case kindGrant:
 		return &Grant{Terms: d.terms()}
 	case kindRevoke:
-		return &Revoke{ID: lease.ID(d.varint())}
+		return &Revoke{ID: lease.ID(d.Varint())}
 	case kindExpire:
 		return d.expire()
 	case kindCheckpoint:
 		return d.checkpoint()
 	case kindSetAlarm:
-		off := d.byte()&1 != 0
-		return &SetAlarm{Off: off, Alarm: Alarm{Member: d.uvarint(), Kind: AlarmKind(d.byte())}}
+		off := d.Byte()&1 != 0
+		return &SetAlarm{Off: off, Alarm: Alarm{Member: d.Uvarint(), Kind: AlarmKind(d.Byte())}}
 	case kindSetMember:
 		return &SetMember{Member: d.member()}
 	case kindAddMember:
 		return &AddMember{Member: d.member()}
 	case kindRemoveMember:
-		return &RemoveMember{ID: d.uvarint()}
+		return &RemoveMember{ID: d.Uvarint()}
 	case kindPromoteMember:
-		return &PromoteMember{ID: d.uvarint()}
+		return &PromoteMember{ID: d.Uvarint()}
 	default:
-		d.fail(fmt.Sprintf("command of unknown kind %d", k))
+		d.Fail(fmt.Sprintf("command of unknown kind %d", k))
 		return nil
 	}
 }
 
 func appendPut(b []byte, c *Put) []byte {
-	b = appendBools(b, c.PrevKV, c.IgnoreValue, c.IgnoreLease)
-	b = appendString(b, c.Key)
-	b = appendBytes(b, c.Value)
+	b = encoding.AppendBools(b, c.PrevKV, c.IgnoreValue, c.IgnoreLease)
+	b = encoding.AppendBytes(b, c.Key)
+	b = encoding.AppendBytes(b, c.Value)
 	return binary.AppendVarint(b, int64(c.Lease))
 }
 
 func (d *decoder) put() *Put {
-	f := d.byte()
+	f := d.Byte()
 	return &Put{
 		PrevKV: f&1 != 0, IgnoreValue: f&2 != 0, IgnoreLease: f&4 != 0,
-		Key: d.string(), Value: d.bytes(), Lease: lease.ID(d.varint()),
+		Key: d.Text(), Value: d.Bytes(), Lease: lease.ID(d.Varint()),
 	}
 }
 
 func appendDelete(b []byte, c *DeleteRange) []byte {
-	b = appendBools(b, c.PrevKV)
-	return appendString(appendString(b, c.Key), c.End)
+	b = encoding.AppendBools(b, c.PrevKV)
+	return encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
 }
 
 func (d *decoder) deleteRange() *DeleteRange {
-	f := d.byte()
-	return &DeleteRange{PrevKV: f&1 != 0, Key: d.string(), End: d.string()}
+	f := d.Byte()
+	return &DeleteRange{PrevKV: f&1 != 0, Key: d.Text(), End: d.Text()}
 }
 
 func appendRange(b []byte, c *Range) []byte {
 	o := &c.Options
-	b = appendBools(b, o.Descend, o.CountOnly)
+	b = encoding.AppendBools(b, o.Descend, o.CountOnly)
 	b = append(b, byte(o.SortBy))
-	b = appendString(appendString(b, c.Key), c.End)
+	b = encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
 	for _, v := range [...]int64{
 		o.Revision, o.Limit, o.MinModRevision, o.MaxModRevision,
 		o.MinCreateRevision, o.MaxCreateRevision,
@@ -215,63 +225,58 @@ func appendRange(b []byte, c *Range) []byte {
 }
 
 func (d *decoder) rangeOp() *Range {
-	f := d.byte()
+	f := d.Byte()
 	r := &Range{Options: mvcc.RangeOptions{Descend: f&1 != 0, CountOnly: f&2 != 0}}
 	o := &r.Options
-	o.SortBy = mvcc.SortBy(d.byte())
-	r.Key, r.End = d.string(), d.string()
+	o.SortBy = mvcc.SortBy(d.Byte())
+	r.Key, r.End = d.Text(), d.Text()
 	for _, v := range [...]*int64{
 		&o.Revision, &o.Limit, &o.MinModRevision, &o.MaxModRevision,
 		&o.MinCreateRevision, &o.MaxCreateRevision,
 	} {
-		*v = d.varint()
+		*v = d.Varint()
 	}
 	return r
 }
 
 func appendTxn(b []byte, c *Txn) []byte {
-	b = binary.AppendUvarint(b, uint64(len(c.Compare)))
-	for i := range c.Compare {
-		b = appendCompare(b, &c.Compare[i])
-	}
-	return appendOps(appendOps(b, c.Then), c.Else)
+	b = encoding.AppendList(b, c.Compare, appendCompare)
+	b = encoding.AppendList(b, c.Then, appendOp)
+	return encoding.AppendList(b, c.Else, appendOp)
 }
 
 func (d *decoder) txn(depth int) *Txn {
 	if depth > maxTxnDepth {
-		d.fail("transaction nested too deeply")
+		d.Fail("transaction nested too deeply")
 		return &Txn{}
 	}
-	t := &Txn{}
-	if n := d.count(); n > 0 {
-		t.Compare = make([]Compare, n)
-		for i := range t.Compare {
-			t.Compare[i] = d.compare()
-		}
+	op := func() Op { return d.op(depth) }
+	return &Txn{
+		Compare: encoding.List(&d.Decoder, d.compare),
+		Then:    encoding.List(&d.Decoder, op),
+		Else:    encoding.List(&d.Decoder, op),
 	}
-	t.Then, t.Else = d.ops(depth), d.ops(depth)
-	return t
 }
 
-func appendCompare(b []byte, c *Compare) []byte {
+func appendCompare(b []byte, c Compare) []byte {
 	b = append(b, byte(c.Target), byte(c.Relation))
-	b = appendString(appendString(b, c.Key), c.End)
+	b = encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
 	if c.Target == TargetValue {
-		return appendBytes(b, c.Value)
+		return encoding.AppendBytes(b, c.Value)
 	}
 	return binary.AppendVarint(b, c.Number)
 }
 
 func (d *decoder) compare() Compare {
-	c := Compare{Target: Target(d.byte()), Relation: Relation(d.byte())}
+	c := Compare{Target: Target(d.Byte()), Relation: Relation(d.Byte())}
 	if c.Target > TargetLease || c.Relation > NotEqual {
-		d.fail("compare")
+		d.Fail("compare")
 	}
-	c.Key, c.End = d.string(), d.string()
+	c.Key, c.End = d.Text(), d.Text()
 	if c.Target == TargetValue {
-		c.Value = d.bytes()
+		c.Value = d.Bytes()
 	} else {
-		c.Number = d.varint()
+		c.Number = d.Varint()
 	}
 	return c
 }
@@ -284,122 +289,105 @@ const (
 	opTxn
 )
 
-func appendOps(b []byte, ops []Op) []byte {
-	b = binary.AppendUvarint(b, uint64(len(ops)))
-	for i := range ops {
-		switch op := &ops[i]; {
-		case op.Put != nil:
-			b = appendPut(append(b, opPut), op.Put)
-		case op.Delete != nil:
-			b = appendDelete(append(b, opDelete), op.Delete)
-		case op.Range != nil:
-			b = appendRange(append(b, opRange), op.Range)
-		case op.Txn != nil:
-			b = appendTxn(append(b, opTxn), op.Txn)
-		default:
-			panic("fsm: empty operation in a transaction")
-		}
+func appendOp(b []byte, op Op) []byte {
+	switch {
+	case op.Put != nil:
+		return appendPut(append(b, opPut), op.Put)
+	case op.Delete != nil:
+		return appendDelete(append(b, opDelete), op.Delete)
+	case op.Range != nil:
+		return appendRange(append(b, opRange), op.Range)
+	case op.Txn != nil:
+		return appendTxn(append(b, opTxn), op.Txn)
+	default:
+		panic("fsm: empty operation in a transaction")
 	}
-	return b
 }
 
-func (d *decoder) ops(depth int) []Op {
-	n := d.count()
-	if n == 0 {
-		return nil
+func (d *decoder) op(depth int) Op {
+	switch d.Byte() {
+	case opPut:
+		return Op{Put: d.put()}
+	case opDelete:
+		return Op{Delete: d.deleteRange()}
+	case opRange:
+		return Op{Range: d.rangeOp()}
+	case opTxn:
+		return Op{Txn: d.txn(depth + 1)}
+	default:
+		d.Fail("operation of unknown kind")
+		return Op{}
 	}
-	ops := make([]Op, n)
-	for i := range ops {
-		switch k := d.byte(); k {
-		case opPut:
-			ops[i].Put = d.put()
-		case opDelete:
-			ops[i].Delete = d.deleteRange()
-		case opRange:
-			ops[i].Range = d.rangeOp()
-		case opTxn:
-			ops[i].Txn = d.txn(depth + 1)
-		default:
-			d.fail("operation of unknown kind")
-		}
-		if d.err != nil {
-			return nil
-		}
-	}
-	return ops
 }
 
 func appendTerms(b []byte, t lease.Terms) []byte {
 	b = binary.AppendVarint(b, int64(t.ID))
 	b = binary.AppendVarint(b, int64(t.TTL))
-	b = appendString(appendString(appendString(b, t.Name), t.Owner), t.RequestID)
-	return appendMap(b, t.Labels)
+	for _, s := range [...]string{t.Name, t.Owner, t.RequestID} {
+		b = encoding.AppendBytes(b, s)
+	}
+	return encoding.AppendMap(b, t.Labels)
 }
 
 func (d *decoder) terms() lease.Terms {
 	return lease.Terms{
-		ID: lease.ID(d.varint()), TTL: lease.TTL(d.varint()),
-		Name: d.string(), Owner: d.string(), RequestID: d.string(),
-		Labels: d.stringMap(),
+		ID: lease.ID(d.Varint()), TTL: lease.TTL(d.Varint()),
+		Name: d.Text(), Owner: d.Text(), RequestID: d.Text(),
+		Labels: d.Map(),
 	}
 }
 
 func appendExpire(b []byte, c *Expire) []byte {
 	b = binary.AppendUvarint(b, c.Term)
-	b = binary.AppendUvarint(b, uint64(len(c.Leases)))
-	for _, l := range c.Leases {
+	return encoding.AppendList(b, c.Leases, func(b []byte, l lease.Due) []byte {
 		b = binary.AppendVarint(b, int64(l.ID))
 		b = binary.AppendUvarint(b, uint64(l.Token))
-		b = binary.AppendUvarint(b, l.Stamp)
-	}
-	return b
+		return binary.AppendUvarint(b, l.Stamp)
+	})
 }
 
 func (d *decoder) expire() *Expire {
-	c := &Expire{Term: d.uvarint()}
-	c.Leases = make([]lease.Due, d.count())
-	for i := range c.Leases {
-		c.Leases[i] = lease.Due{
-			ID: lease.ID(d.varint()), Token: lease.Token(d.uvarint()), Stamp: d.uvarint(),
+	one := func() lease.Due {
+		return lease.Due{
+			ID: lease.ID(d.Varint()), Token: lease.Token(d.Uvarint()), Stamp: d.Uvarint(),
 		}
 	}
-	return c
+	return &Expire{Term: d.Uvarint(), Leases: encoding.List(&d.Decoder, one)}
 }
 
 func appendCheckpoint(b []byte, c *Checkpoint) []byte {
 	b = binary.AppendUvarint(b, c.Term)
-	b = binary.AppendUvarint(b, uint64(len(c.Leases)))
-	for _, l := range c.Leases {
+	return encoding.AppendList(b, c.Leases, func(b []byte, l lease.Checkpoint) []byte {
 		b = binary.AppendVarint(b, int64(l.ID))
 		b = binary.AppendUvarint(b, uint64(l.Token))
-		b = binary.AppendVarint(b, int64(l.Remaining))
-	}
-	return b
+		return binary.AppendVarint(b, int64(l.Remaining))
+	})
 }
 
 func (d *decoder) checkpoint() *Checkpoint {
-	c := &Checkpoint{Term: d.uvarint()}
-	c.Leases = make([]lease.Checkpoint, d.count())
-	for i := range c.Leases {
-		c.Leases[i] = lease.Checkpoint{
-			ID: lease.ID(d.varint()), Token: lease.Token(d.uvarint()),
-			Remaining: lease.TTL(d.varint()),
+	one := func() lease.Checkpoint {
+		return lease.Checkpoint{
+			ID: lease.ID(d.Varint()), Token: lease.Token(d.Uvarint()),
+			Remaining: lease.TTL(d.Varint()),
 		}
 	}
-	return c
+	return &Checkpoint{Term: d.Uvarint(), Leases: encoding.List(&d.Decoder, one)}
 }
 
 func appendMember(b []byte, m Member) []byte {
 	b = binary.AppendUvarint(b, m.ID)
-	b = appendBools(b, m.Learner)
-	b = appendString(b, m.Name)
-	return appendStrings(appendStrings(b, m.PeerURLs), m.ClientURLs)
+	b = encoding.AppendBools(b, m.Learner)
+	b = encoding.AppendBytes(b, m.Name)
+	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
+	return encoding.AppendList(b, m.ClientURLs, encoding.AppendBytes[string])
 }
 
 func (d *decoder) member() Member {
-	m := Member{ID: d.uvarint(), Learner: d.byte()&1 != 0, Name: d.string()}
-	m.PeerURLs, m.ClientURLs = d.strings(), d.strings()
-	return m
+	return Member{
+		ID: d.Uvarint(), Learner: d.Byte()&1 != 0, Name: d.Text(),
+		PeerURLs:   encoding.List(&d.Decoder, d.Text),
+		ClientURLs: encoding.List(&d.Decoder, d.Text),
+	}
 }
 
 // Cost returns about how many bytes a command may add to the state.

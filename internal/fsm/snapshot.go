@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -48,7 +49,7 @@ func (m *Machine) Image() *Image {
 // Encode gives the snapshot to write, in chunks of about a mebibyte. The
 // chunk is reused after write returns.
 func (im *Image) Encode(write func(chunk []byte) error) error {
-	e := &encoder{write: write, b: make([]byte, 0, chunkSize+chunkSize/4)}
+	e := &encoder{write: write} // its buffer grows, since most states are small
 	v, state := im.View, im.leases.State()
 	e.record(tagHeader, func(b []byte) []byte {
 		b = append(b, snapshotVersion)
@@ -117,34 +118,34 @@ func appendInfo(b []byte, l *lease.Info) []byte {
 
 func (d *decoder) info() lease.Info {
 	return lease.Info{
-		Terms: d.terms(), Token: lease.Token(d.uvarint()),
-		Remaining: lease.TTL(d.varint()), Stamp: d.uvarint(),
+		Terms: d.terms(), Token: lease.Token(d.Uvarint()),
+		Remaining: lease.TTL(d.Varint()), Stamp: d.Uvarint(),
 	}
 }
 
 func appendRecord(b []byte, r *mvcc.Record) []byte {
-	b = appendBools(b, r.Tombstone)
+	b = encoding.AppendBools(b, r.Tombstone)
 	b = binary.AppendVarint(b, r.ModRevision)
 	b = binary.AppendVarint(b, r.Sub)
-	b = appendString(b, r.Key)
+	b = encoding.AppendBytes(b, r.Key)
 	if r.Tombstone {
 		return b
 	}
-	b = appendBytes(b, r.Value)
+	b = encoding.AppendBytes(b, r.Value)
 	b = binary.AppendVarint(b, r.Lease)
 	b = binary.AppendVarint(b, r.CreateRevision)
 	return binary.AppendVarint(b, r.Version)
 }
 
 func (d *decoder) record() mvcc.Record {
-	r := mvcc.Record{Tombstone: d.byte()&1 != 0}
-	r.ModRevision, r.Sub = d.varint(), d.varint()
-	r.Key = d.string()
+	r := mvcc.Record{Tombstone: d.Byte()&1 != 0}
+	r.ModRevision, r.Sub = d.Varint(), d.Varint()
+	r.Key = d.Text()
 	if r.Tombstone {
 		return r
 	}
-	r.Value, r.Lease = d.bytes(), d.varint()
-	r.CreateRevision, r.Version = d.varint(), d.varint()
+	r.Value, r.Lease = d.Bytes(), d.Varint()
+	r.CreateRevision, r.Version = d.Varint(), d.Varint()
 	return r
 }
 
@@ -160,7 +161,7 @@ func rebuild(
 	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
 ) (*Machine, error) {
 	m := New(c)
-	r := &restorer{m: m, next: next}
+	r := &restorer{m: m, next: next, d: newDecoder(nil)}
 	state, err := r.head()
 	if err != nil {
 		return nil, err
@@ -169,8 +170,8 @@ func rebuild(
 		return nil, err
 	}
 	m.store, err = mvcc.Restore(r.revision, r.compacted, r.all())
-	if r.err == nil && r.d.err != nil {
-		r.err = r.d.err
+	if r.err == nil && r.d.Err() != nil {
+		r.err = r.d.Err()
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -206,7 +207,7 @@ func (m *Machine) reattach() error {
 type restorer struct {
 	m         *Machine
 	next      func() ([]byte, bool, error)
-	d         decoder
+	d         *decoder
 	err       error
 	records   uint64
 	revision  int64
@@ -217,8 +218,8 @@ type restorer struct {
 
 // tag returns the next record's tag, fetching chunks as needed; 0 at the end.
 func (r *restorer) tag() byte {
-	for len(r.d.b) == 0 {
-		if r.d.err != nil || r.err != nil {
+	for r.d.Len() == 0 {
+		if r.d.Err() != nil || r.err != nil {
 			return 0
 		}
 		chunk, ok, err := r.next()
@@ -226,10 +227,10 @@ func (r *restorer) tag() byte {
 			r.err = err
 			return 0
 		}
-		r.d.b = chunk
+		r.d = newDecoder(chunk)
 	}
 	r.records++
-	return r.d.byte()
+	return r.d.Byte()
 }
 
 func (r *restorer) head() (lease.State, error) {
@@ -239,28 +240,28 @@ func (r *restorer) head() (lease.State, error) {
 	} else if t != tagHeader {
 		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
 	}
-	if v := r.d.byte(); v == 0 || v > snapshotVersion {
+	if v := r.d.Byte(); v == 0 || v > snapshotVersion {
 		return state, fmt.Errorf("%w: snapshot of version %d, this release reads up to %d",
 			ErrCorrupt, v, snapshotVersion)
 	}
-	r.m.index, r.m.term = r.d.uvarint(), r.d.uvarint()
-	r.revision, r.compacted = r.d.varint(), r.d.varint()
-	state.LastToken, state.Generation = r.d.uvarint(), r.d.uvarint()
+	r.m.index, r.m.term = r.d.Uvarint(), r.d.Uvarint()
+	r.revision, r.compacted = r.d.Varint(), r.d.Varint()
+	state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()
 	for {
 		switch t := r.tag(); t {
 		case tagMember:
 			r.m.AddMember(r.d.member())
 		case tagRemoved:
-			r.m.removed[r.d.uvarint()] = struct{}{}
+			r.m.removed[r.d.Uvarint()] = struct{}{}
 		case tagAlarm:
-			a := Alarm{Member: r.d.uvarint(), Kind: AlarmKind(r.d.byte())}
+			a := Alarm{Member: r.d.Uvarint(), Kind: AlarmKind(r.d.Byte())}
 			r.m.alarms[a] = struct{}{}
 		case tagLease:
 			state.Leases = append(state.Leases, r.d.info())
 		default:
 			r.pending = t
 			if r.err == nil {
-				r.err = r.d.err
+				r.err = r.d.Err()
 			}
 			return state, r.err
 		}
@@ -273,11 +274,11 @@ func (r *restorer) all() iter.Seq[mvcc.Record] {
 			switch t {
 			case tagRecord:
 				rec := r.d.record()
-				if r.d.err != nil || !yield(rec) {
+				if r.d.Err() != nil || !yield(rec) {
 					return
 				}
 			case tagTrailer:
-				r.done = r.d.uvarint() == r.records-1 && len(r.d.b) == 0
+				r.done = r.d.Uvarint() == r.records-1 && r.d.Len() == 0
 				return
 			default:
 				return

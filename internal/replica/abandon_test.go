@@ -74,7 +74,7 @@ func TestAbandonHere(t *testing.T) {
 }
 
 // While a checkpoint is under way, others that have become silent are no reason to
-// wake up at once, over and over.
+// wake up over and over, nor are those that gather until the next is cut.
 func TestNoSpinWhileCheckpointing(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -87,10 +87,13 @@ func TestNoSpinWhileCheckpointing(t *testing.T) {
 	m.now++
 	m.r.Advance(m.now)
 	m.take() // lease 2 is, too, and waits
-	if at, ok := m.r.Next(); !ok || at <= m.now {
+	if at, ok := m.r.Next(); !ok || at <= m.now+checkpointEvery {
 		t.Errorf("wakes up at %d, %v; it is %d", at, ok, m.now)
 	}
 	m.settle()
+	if at, ok := m.r.Next(); !ok || at != m.now+checkpointEvery-1 {
+		t.Errorf("wakes up at %d, %v for the next checkpoint; it is %d", at, ok, m.now)
+	}
 	if two, _ := m.m.Lessor().Lookup(2); two.Remaining != 0 {
 		t.Error("an entry for each lease, though nobody waits for it")
 	}

@@ -62,13 +62,14 @@ func (r *Replica) dispatch() {
 		r.asks.rewind()
 	}
 	for {
-		m := &Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
-		r.forward.fill(m, r.cfg.MaxBatch)
-		r.asks.fill(m, r.ticks)
+		m := Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
+		r.forward.fill(&m, r.cfg.MaxBatch)
+		r.asks.fill(&m, r.ticks)
 		if len(m.Commands) == 0 && m.Round == 0 && len(m.Abandoned) == 0 {
 			return
 		}
-		r.send(&Message{To: r.leader, Forward: m})
+		full := m // mostly there is nothing to send, and m stays on the stack
+		r.send(&Message{To: r.leader, Forward: &full})
 	}
 }
 

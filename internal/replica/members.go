@@ -41,9 +41,25 @@ func (r *Replica) flushChange() {
 			continue
 		}
 		r.pending = append(r.pending, batch{term: r.term, proposals: []*Proposal{p}})
-		r.changes.busy = true
 		r.drain()
+		if r.swallowed() {
+			r.refuse(p, ErrOverloaded)
+			continue
+		}
+		r.changes.busy = true
 	}
+}
+
+// swallowed takes back the change that was proposed last if Raft put an empty entry in
+// its place. Raft does so while it believes that an earlier change is not applied, and it
+// believes that of one that it refused for want of room, too.
+func (r *Replica) swallowed() bool {
+	last := len(r.pending) - 1
+	if last < 0 || r.pending[last].index != 0 {
+		return false
+	}
+	r.pending = r.pending[:last]
+	return true
 }
 
 // leavesFirst hands the leadership over if c removes this leader, so that its

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -162,171 +163,88 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	if len(data) == 0 {
 		return nil, fmt.Errorf("%w: no kind", ErrMessage)
 	}
-	d := &decoder{b: data[1:]}
+	d := encoding.NewDecoder(data[1:], ErrMessage)
 	switch data[0] {
 	case wireRaft:
 		m.Raft = &raftpb.Message{}
-		if err := proto.Unmarshal(d.b, m.Raft); err != nil {
+		if err := proto.Unmarshal(d.Rest(), m.Raft); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 		}
 		if m.Raft.GetFrom() != from || m.Raft.GetTo() != to {
 			return nil, fmt.Errorf("%w: from %x to %x, but it came from %x to %x",
 				ErrMessage, m.Raft.GetFrom(), m.Raft.GetTo(), from, to)
 		}
-		return m, nil
 	case wireForward:
-		m.Forward = d.forward()
+		m.Forward = decodeForward(&d)
 	case wireReply:
-		m.Reply = d.reply()
+		m.Reply = decodeReply(&d)
 	default:
 		return nil, fmt.Errorf("%w: of unknown kind %d", ErrMessage, data[0])
 	}
-	if d.err == nil && len(d.b) > 0 {
-		d.fail()
+	if err := d.End(); err != nil {
+		return nil, err
 	}
-	return m, d.err
+	return m, nil
 }
 
 func (f *Forward) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, f.Term)
-	b = binary.AppendUvarint(b, f.First)
-	b = binary.AppendUvarint(b, f.Base)
-	b = binary.AppendUvarint(b, f.Round)
-	b = binary.AppendUvarint(b, uint64(len(f.Renewals)))
-	for _, a := range f.Renewals {
-		b = binary.AppendUvarint(b, a.Seq)
-		b = binary.AppendVarint(b, int64(a.ID))
+	for _, v := range [...]uint64{f.Term, f.First, f.Base, f.Round} {
+		b = binary.AppendUvarint(b, v)
 	}
-	b = appendIDs(appendIDs(b, f.Queries), f.Abandoned)
-	b = binary.AppendUvarint(b, uint64(len(f.Commands)))
-	for _, c := range f.Commands {
-		b = fsm.AppendCommand(b, c)
-	}
-	return b
+	b = encoding.AppendList(b, f.Renewals, func(b []byte, a Ask) []byte {
+		return appendID(binary.AppendUvarint(b, a.Seq), a.ID)
+	})
+	b = encoding.AppendList(b, f.Queries, appendID)
+	b = encoding.AppendList(b, f.Abandoned, appendID)
+	return encoding.AppendList(b, f.Commands, fsm.AppendCommand)
 }
 
-func appendIDs(b []byte, ids []lease.ID) []byte {
-	b = binary.AppendUvarint(b, uint64(len(ids)))
-	for _, id := range ids {
-		b = binary.AppendVarint(b, int64(id))
-	}
-	return b
-}
+func appendID(b []byte, id lease.ID) []byte { return binary.AppendVarint(b, int64(id)) }
 
-func (d *decoder) ids() []lease.ID {
-	ids := make([]lease.ID, d.count())
-	for i := range ids {
-		ids[i] = lease.ID(d.varint())
+func decodeForward(d *encoding.Decoder) *Forward {
+	id := func() lease.ID { return lease.ID(d.Varint()) }
+	f := &Forward{
+		Term: d.Uvarint(), First: d.Uvarint(), Base: d.Uvarint(), Round: d.Uvarint(),
+		Renewals:  encoding.List(d, func() Ask { return Ask{Seq: d.Uvarint(), ID: id()} }),
+		Queries:   encoding.List(d, id),
+		Abandoned: encoding.List(d, id),
 	}
-	return ids
-}
-
-func (d *decoder) forward() *Forward {
-	f := &Forward{Term: d.uvarint(), First: d.uvarint(), Base: d.uvarint(), Round: d.uvarint()}
-	f.Renewals = make([]Ask, d.count())
-	for i := range f.Renewals {
-		f.Renewals[i] = Ask{Seq: d.uvarint(), ID: lease.ID(d.varint())}
+	n := d.Count()
+	commands, err := fsm.DecodeCommands(d.Rest(), n)
+	if err != nil {
+		d.Fail(err.Error())
 	}
-	f.Queries, f.Abandoned = d.ids(), d.ids()
-	n := d.count()
-	if d.err != nil {
-		return nil
-	}
-	f.Commands, d.err = fsm.DecodeCommands(d.b, n)
-	d.b = nil
+	f.Commands = commands
 	return f
 }
 
 func (r *Reply) append(b []byte) []byte {
-	for _, v := range [...]uint64{r.Term, r.Next, r.Round, r.Index, uint64(len(r.Refused))} {
+	for _, v := range [...]uint64{r.Term, r.Next, r.Round, r.Index} {
 		b = binary.AppendUvarint(b, v)
 	}
-	for _, f := range r.Refused {
-		b = append(binary.AppendUvarint(b, f.Seq), byte(f.Code))
-	}
-	b = binary.AppendUvarint(b, uint64(len(r.Left)))
-	for _, l := range r.Left {
-		found := byte(0)
-		if l.Found {
-			found = 1
-		}
-		b = append(binary.AppendVarint(b, int64(l.TTL)), found)
-	}
-	b = binary.AppendUvarint(b, uint64(len(r.Renewed)))
-	for _, n := range r.Renewed {
-		b = binary.AppendUvarint(b, n.Seq)
-		b = append(binary.AppendVarint(b, int64(n.TTL)), byte(n.Code))
-	}
-	return b
+	b = encoding.AppendList(b, r.Refused, func(b []byte, f Refusal) []byte {
+		return append(binary.AppendUvarint(b, f.Seq), byte(f.Code))
+	})
+	b = encoding.AppendList(b, r.Left, func(b []byte, l Left) []byte {
+		return encoding.AppendBools(binary.AppendVarint(b, int64(l.TTL)), l.Found)
+	})
+	return encoding.AppendList(b, r.Renewed, func(b []byte, n Renewed) []byte {
+		b = binary.AppendVarint(binary.AppendUvarint(b, n.Seq), int64(n.TTL))
+		return append(b, byte(n.Code))
+	})
 }
 
-func (d *decoder) reply() *Reply {
-	r := &Reply{Term: d.uvarint(), Next: d.uvarint(), Round: d.uvarint(), Index: d.uvarint()}
-	r.Refused = make([]Refusal, d.count())
-	for i := range r.Refused {
-		r.Refused[i] = Refusal{Seq: d.uvarint(), Code: Code(d.byte())}
+func decodeReply(d *encoding.Decoder) *Reply {
+	return &Reply{
+		Term: d.Uvarint(), Next: d.Uvarint(), Round: d.Uvarint(), Index: d.Uvarint(),
+		Refused: encoding.List(d, func() Refusal {
+			return Refusal{Seq: d.Uvarint(), Code: Code(d.Byte())}
+		}),
+		Left: encoding.List(d, func() Left {
+			return Left{TTL: lease.TTL(d.Varint()), Found: d.Byte() != 0}
+		}),
+		Renewed: encoding.List(d, func() Renewed {
+			return Renewed{Seq: d.Uvarint(), TTL: lease.TTL(d.Varint()), Code: Code(d.Byte())}
+		}),
 	}
-	r.Left = make([]Left, d.count())
-	for i := range r.Left {
-		r.Left[i] = Left{TTL: lease.TTL(d.varint()), Found: d.byte() != 0}
-	}
-	r.Renewed = make([]Renewed, d.count())
-	for i := range r.Renewed {
-		r.Renewed[i] = Renewed{Seq: d.uvarint(), TTL: lease.TTL(d.varint()), Code: Code(d.byte())}
-	}
-	return r
-}
-
-// decoder reads what the append methods wrote. The first error sticks.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail() {
-	if d.err == nil {
-		d.err = fmt.Errorf("%w: it does not decode", ErrMessage)
-	}
-	d.b = nil
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) byte() byte {
-	if len(d.b) == 0 {
-		d.fail()
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-// count reads a number of elements, which take at least a byte each: that
-// bounds what a corrupt one can make us allocate.
-func (d *decoder) count() int {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.fail()
-		return 0
-	}
-	return int(n)
 }

@@ -96,7 +96,7 @@ func (r *Replica) drain() {
 func (r *Replica) observe(rd raft.Ready) {
 	was := r.role
 	if rd.HardState != nil {
-		r.term = rd.HardState.GetTerm()
+		r.term, r.committed = rd.HardState.GetTerm(), rd.HardState.GetCommit()
 	}
 	if rd.SoftState != nil {
 		r.leader = rd.SoftState.Lead

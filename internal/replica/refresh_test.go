@@ -51,7 +51,13 @@ func TestRefreshWhileExpiring(t *testing.T) {
 	if n := m.renewals[2]; len(n) != 1 || n[0].Err != nil {
 		t.Fatalf("another lease waits for it: %+v", n)
 	}
+	if !m.r.Status().Refreshing {
+		t.Error("refreshed while an expiry is on its way")
+	}
 	m.settle()
+	if m.r.Status().Refreshing {
+		t.Error("not refreshed although nothing is on its way")
+	}
 	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
 		t.Errorf("outcome %+v, want not found", n)
 	}

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
 
 	"go.etcd.io/raft/v3"
@@ -32,6 +33,9 @@ type Config struct {
 	// MaxExpire is how many leases one entry expires, at most: a bound on how
 	// long applying it holds up the others.
 	MaxExpire int
+	// MaxUncommitted is how many bytes of entries may be proposed and not yet committed.
+	// Beyond it commands are refused with ErrOverloaded, not queued. 0 means 256 MiB.
+	MaxUncommitted uint64
 	// Membership says which changes of the membership are refused.
 	Membership Membership
 	// Logger receives the Raft library's log.
@@ -51,8 +55,7 @@ type Membership struct {
 	MaxLag uint64
 }
 
-// maxUncommitted bounds the bytes of entries that are proposed and not yet
-// committed. Beyond it proposals are refused, not queued.
+// maxUncommitted is what Config.MaxUncommitted is if nobody says.
 const maxUncommitted = 256 << 20
 
 // maxInflightBytes bounds what is sent to one member and not yet acknowledged.
@@ -68,6 +71,7 @@ type Replica struct {
 	now   lease.Instant
 	ticks uint64
 	role
+	committed uint64 // index of the last entry that is known to be
 
 	waiting   []*Proposal // not yet proposed to Raft
 	changes   memberQueue // changes of the membership, likewise
@@ -134,7 +138,7 @@ func New(c Config) (*Replica, error) {
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             1 << 20,
 		MaxCommittedSizePerReady:  4 << 20,
-		MaxUncommittedEntriesSize: maxUncommitted,
+		MaxUncommittedEntriesSize: cmp.Or(c.MaxUncommitted, maxUncommitted),
 		MaxInflightMsgs:           256,
 		MaxInflightBytes:          maxInflightBytes,
 		CheckQuorum:               true,
@@ -148,10 +152,11 @@ func New(c Config) (*Replica, error) {
 		return nil, fmt.Errorf("replica: start raft: %w", err)
 	}
 	first := max(c.FirstSeq, 1) // 0 means none
+	hard := rn.BasicStatus().HardState
 	return &Replica{
 		cfg: c, raft: rn, conf: conf,
-		state:   state{machine: c.Machine, lessor: c.Machine.Lessor()},
-		role:    role{term: rn.BasicStatus().HardState.GetTerm()},
+		state: state{machine: c.Machine, lessor: c.Machine.Lessor()},
+		role:  role{term: hard.GetTerm()}, committed: hard.GetCommit(),
 		forward: forwarder{next: first},
 		asks:    relay{last: first},
 	}, nil
@@ -243,12 +248,16 @@ func (r *Replica) Next() (lease.Instant, bool) {
 		return 0, false
 	}
 	at, ok := r.lessor.Next()
-	if r.timers.checkpointing || r.now < r.timers.silence {
-		// What is silent now waits; what falls due meanwhile does not. So look
-		// again, but do not spin.
-		at = max(at, r.now+1)
+	if !ok || at > r.now || !r.timers.checkpointing && r.now >= r.timers.silence {
+		return at, ok
 	}
-	return at, ok
+	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until
+	// others have gathered. What falls due meanwhile does not wait.
+	due, ok := r.lessor.NextDue()
+	if silence := r.timers.silence; !r.timers.checkpointing && (!ok || silence < due) {
+		due, ok = silence, true
+	}
+	return max(due, r.now+1), ok
 }
 
 // Status is what a replica knows of the group.
@@ -260,17 +269,18 @@ type Status struct {
 	// Overdue is for how long the lease that waits longest to be expired has been
 	// past its expiry; 0 if none does (T12).
 	Overdue lease.TTL
+	// Refreshing says that Refresh was called, and waits for what was decided before.
+	Refreshing bool
 }
 
-// Status returns the replica's present state.
+// Status returns the replica's state as of the last call of Take.
 func (r *Replica) Status() Status {
-	s := r.raft.BasicStatus()
 	out := Status{
-		Term: s.HardState.GetTerm(), Leader: r.leader,
-		Index: s.HardState.GetCommit(), Applied: r.machine.Index(),
+		Term: r.term, Leader: r.leader, Index: r.committed, Applied: r.machine.Index(),
 		Leading: r.leading, Primary: r.primary,
 		Pending: len(r.waiting) + len(r.pending) + len(r.forward.sent),
 	}
+	out.Refreshing = r.primary && r.timers.refresh
 	if r.primary && r.timers.expiring {
 		out.Overdue = lease.TTL(r.now - r.timers.oldest)
 	}

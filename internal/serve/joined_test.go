@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	servers "leasehold.dev/test/process"
 )
 
 // joining is a member that joins by one command, started again and again.
@@ -21,9 +23,11 @@ type joining struct {
 
 func newJoining(t *testing.T, to string) *joining {
 	t.Helper()
-	j := &joining{t: t, dir: filepath.Join(t.TempDir(), "data"), peer: "http://" + freeAddr(t)}
+	j := &joining{t: t, dir: filepath.Join(t.TempDir(), "data")}
+	j.peer = "http://" + servers.MustFreeAddr()
 	j.args = []string{
-		"--join", to, "--data-dir", j.dir, "--listen-client-urls", "http://" + freeAddr(t),
+		"--join", to, "--data-dir", j.dir,
+		"--listen-client-urls", "http://" + servers.MustFreeAddr(),
 		"--listen-peer-urls", j.peer,
 	}
 	return j
@@ -60,9 +64,9 @@ func TestJoinProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("members must have been connected for seconds before another is added")
 	}
-	addr := freeAddr(t)
+	addr := servers.MustFreeAddr()
 	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
-		"--listen-peer-urls", "http://"+freeAddr(t)).until("ready to serve")
+		"--listen-peer-urls", "http://"+servers.MustFreeAddr()).until("ready to serve")
 	c, _ := dialTest(t, addr)
 	ctx := t.Context()
 	one, two := newJoining(t, addr), newJoining(t, addr)
@@ -121,9 +125,9 @@ func TestJoinWithoutAddresses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a cluster")
 	}
-	addr := freeAddr(t)
+	addr := servers.MustFreeAddr()
 	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
-		"--listen-peer-urls", "http://"+freeAddr(t)).until("ready to serve")
+		"--listen-peer-urls", "http://"+servers.MustFreeAddr()).until("ready to serve")
 	p := run(t, "member", "--join", addr, "--data-dir", t.TempDir())
 	p.until("became a voter")
 	c, ctx := dialTest(t, addr)
@@ -136,6 +140,13 @@ func TestJoinWithoutAddresses(t *testing.T) {
 			continue
 		}
 		c, ctx := dialTest(t, m.ClientURLs...)
+		for learner := true; learner; { // until it has applied what the leader told it
+			s, err := c.Status(ctx, m.ClientURLs[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			learner = s.IsLearner
+		}
 		if _, err := c.Put(ctx, "key", "value"); err != nil {
 			t.Error(err)
 		}
@@ -151,11 +162,11 @@ func TestJoinTLS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a cluster")
 	}
-	addr := freeAddr(t)
+	addr := servers.MustFreeAddr()
 	secure := []string{"--auto-tls", "--peer-auto-tls"}
 	run(t, "member", append(secure, "--data-dir", t.TempDir(),
 		"--listen-client-urls", "https://"+addr,
-		"--listen-peer-urls", "https://"+freeAddr(t))...).until("ready to serve")
+		"--listen-peer-urls", "https://"+servers.MustFreeAddr())...).until("ready to serve")
 	run(t, "member", append(secure, "--join", addr,
 		"--data-dir", t.TempDir())...).until("became a voter")
 }

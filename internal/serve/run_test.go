@@ -4,10 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +13,7 @@ import (
 	"testing"
 
 	"leasehold.dev/server"
+	servers "leasehold.dev/test/process"
 )
 
 // role is the variable that makes the test binary be the program under test.
@@ -101,27 +99,14 @@ func (p *program) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	// Below the ports that the kernel gives to outgoing connections, so that none
-	// takes it before the server starts.
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-}
-
 // Goal: the member says when it serves, does so, ends in good order with
 // SIGTERM or SIGINT, and starts again on its data. Method: a real process.
 func TestServeAndStop(t *testing.T) {
 	dir := t.TempDir()
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		addr := freeAddr(t)
+		addr := servers.MustFreeAddr()
 		p := run(t, "member", "--data-dir", dir, "--listen-client-urls", "http://"+addr,
-			"--listen-peer-urls", "http://"+freeAddr(t))
+			"--listen-peer-urls", "http://"+servers.MustFreeAddr())
 		p.until("ready to serve client requests")
 		resp, err := http.Get("http://" + addr + "/version")
 		if err != nil {

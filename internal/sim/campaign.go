@@ -61,6 +61,7 @@ type Campaign struct {
 	Ops       int            `json:"ops"`
 	Entries   int            `json:"entries"`
 	Events    uint64         `json:"events"`
+	Explained int            `json:"explained"`
 	Searched  int            `json:"searched"`
 	Undecided int            `json:"undecided"`
 	Seen      map[string]int `json:"seen"`
@@ -78,6 +79,7 @@ func (c *Campaign) Add(o *Trial, took time.Duration) {
 	c.Ops += len(o.Ops)
 	c.Entries += len(o.Log)
 	c.Events += o.Events
+	c.Explained += o.Explained
 	c.Searched += o.Searched
 	c.Undecided += o.Undecided
 	for _, f := range o.Faults {
@@ -107,6 +109,7 @@ func (c *Campaign) Merge(o *Campaign) {
 	c.Ops += o.Ops
 	c.Entries += o.Entries
 	c.Events += o.Events
+	c.Explained += o.Explained
 	c.Searched += o.Searched
 	c.Undecided += o.Undecided
 	for what, n := range o.Seen {
@@ -158,6 +161,7 @@ var worldly = []string{
 	"member learned of its removal", "primary stopped",
 	"refresh after a stall", "snapshot installed in a new member",
 	"snapshot installed over a state", "snapshot written",
+	"all machines slept", "leader deposed", "watch stood still",
 }
 
 // String sums a campaign up.
@@ -165,9 +169,10 @@ func (c *Campaign) String() string {
 	var b strings.Builder
 	rate := float64(c.Simulated) / float64(Minute) / max(c.Real.Minutes(), 1e-9)
 	fmt.Fprintf(&b, "%d runs, %.1f simulated minutes in %.1f s: %.0f simulated minutes a minute; "+
-		"%d operations, %d entries, %d events; %d searches for a linearization, %d undecided",
+		"%d operations, %d entries, %d events; the order of the log explains %d, %d searches for "+
+		"another, %d undecided",
 		c.Runs, float64(c.Simulated)/float64(Minute), c.Real.Seconds(), rate, c.Ops, c.Entries,
-		c.Events, c.Searched, c.Undecided)
+		c.Events, c.Explained, c.Searched, c.Undecided)
 	return b.String()
 }
 

@@ -32,9 +32,10 @@ type Limits struct {
 // Report is what the checkers found in a history.
 type Report struct {
 	Violations []Violation
-	// Searched says how many histories were searched for a linearization (0 or 1),
-	// Undecided how many of them took too long.
-	Searched, Undecided int
+	// Explained says how many histories the order of the log explains (0 or 1), Searched how
+	// many were searched for a linearization, and Undecided how many of those that the
+	// log does not explain took too long.
+	Explained, Searched, Undecided int
 	// Seen counts events of interest, by name.
 	Seen map[string]int
 }

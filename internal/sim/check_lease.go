@@ -32,7 +32,7 @@ func (f *facts) checkExpiry() {
 			f.violate(l.until, "L1", "%v, %v after its grant", l, l.until-l.from)
 		}
 		for _, op := range f.renewals[l.id] {
-			if op.Outcome != Done || op.Err != nil || !l.has(op) {
+			if op.Outcome != Done || op.Err != nil || !f.certain(l, op) {
 				continue
 			}
 			if op.Start+least > l.until {
@@ -45,9 +45,18 @@ func (f *facts) checkExpiry() {
 	f.checkValid()
 }
 
-// has reports whether a renewal is certain to be of this life, and of no other
-// one with the same ID.
-func (l *life) has(op *Op) bool { return op.Start >= l.from && op.Start <= l.until }
+// certain reports whether an acknowledged renewal can only have been of this life. Another
+// one of the same ID may have been there between its start and its answer: a request that
+// waited at a member that stood still may find what a late try of the grant, which waited
+// there too, has made just before it (T28).
+func (f *facts) certain(l *life, op *Op) bool {
+	for _, other := range f.byID[l.id] {
+		if there := other.from <= op.Answered && op.Start <= other.until; there != (other == l) {
+			return false
+		}
+	}
+	return true
+}
 
 // checkValid holds the beliefs of holders against the ends of their leases.
 func (f *facts) checkValid() {

@@ -46,11 +46,11 @@ func (f *facts) matchOps() {
 	}
 	for _, c := range order {
 		f.match(c.ops, c.places)
-		for _, op := range c.ops {
-			delete(classes, string(fsm.AppendCommand(nil, op.Command)))
-		}
 	}
 	for _, c := range classes {
+		if len(c.ops) > 0 {
+			continue
+		}
 		for _, p := range c.places {
 			e := f.h.Log[p.entry]
 			f.violate(e.At, "S1", "entry %d carries %s, which no client sent",

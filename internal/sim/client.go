@@ -330,5 +330,8 @@ func (c *client) boot() {
 	}
 	if c.id == 0 {
 		c.spawn((*thread).compactor)
+		if c.w.p.Doze > 0 {
+			c.spawn((*thread).depositor)
+		}
 	}
 }

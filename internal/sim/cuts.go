@@ -19,8 +19,8 @@ func (n *nemesis) partition() bool {
 	return true
 }
 
-// cutAll cuts the links for which f holds.
-func (n *nemesis) cutAll(f func(from, to uint64) bool, d Time) {
+// cutAll cuts the links for which f holds. heal ends that early.
+func (n *nemesis) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	size := uint64(len(n.w.members))
 	type ends struct{ from, to uint64 }
 	var all []ends
@@ -32,11 +32,14 @@ func (n *nemesis) cutAll(f func(from, to uint64) bool, d Time) {
 			}
 		}
 	}
-	n.lasting(d, func() {
+	heal = func() {
 		for _, e := range all {
 			n.w.link(e.from, e.to).cut = false
 		}
-	})
+		all = nil
+	}
+	n.lasting(d, heal)
+	return heal
 }
 
 func (n *nemesis) cut(kind FaultKind) bool {

@@ -37,6 +37,7 @@ type disk struct {
 	content
 	w     *world
 	queue []write
+	spare []write // memory to use again
 	busy  bool
 	group int // how many of the queue share the sync under way
 	life  int // of the process that writes
@@ -55,7 +56,13 @@ type write struct {
 	// early says that it was acknowledged before it is durable (PlantAckBeforeSync);
 	// before is what was on the disk then.
 	early  bool
-	before content
+	before *content
+}
+
+// lazy reports whether an append need not be durable, and nobody waits for it: most
+// commit indexes are.
+func (x *write) lazy() bool {
+	return len(x.m.GetEntries())+len(x.m.GetResponses()) == 0 && x.snap == nil && !x.early
 }
 
 // founded returns the disk of a founding member.
@@ -71,10 +78,15 @@ func founded(w *world, first snapshot) *disk {
 func (d *disk) put(x write) {
 	snaps := x.snap != nil || slices.ContainsFunc(d.queue, func(q write) bool { return q.snap != nil })
 	if d.w.opt.Plant == PlantAckBeforeSync && !snaps {
-		x.early, x.before = true, d.content
+		before := d.content
+		x.early, x.before = true, &before
 		d.write(&x)
 		x.done()
 		x.done = func() {}
+	}
+	if len(d.queue) == 0 && !d.full && d.stuck <= d.w.now && x.lazy() {
+		d.write(&x)
+		return
 	}
 	d.queue = append(d.queue, x)
 	d.next()
@@ -95,7 +107,7 @@ func (d *disk) next() {
 			break
 		}
 		d.group++
-		if len(x.m.GetEntries())+len(x.m.GetResponses()) > 0 && end == w.now {
+		if !x.lazy() && end == w.now {
 			end = w.now + 50 + w.exp(w.p.Sync) + d.slow
 		}
 		if x.snap != nil {
@@ -115,14 +127,16 @@ func (d *disk) finish(at Time, life int) {
 			return
 		}
 		group := d.queue[:d.group:d.group]
-		d.queue = d.queue[d.group:]
-		d.busy = false
+		d.queue = append(d.spare, d.queue[d.group:]...)
+		d.spare, d.busy = nil, false
 		for i := range group {
 			if !group[i].early {
 				d.write(&group[i])
 			}
 			group[i].done()
 		}
+		clear(group)
+		d.spare = group[:0]
 		d.next()
 	})
 }
@@ -232,7 +246,7 @@ func (d *disk) crash() {
 	d.life++
 	d.busy = false
 	if len(d.queue) > 0 && d.queue[0].early {
-		d.content = d.queue[0].before
+		d.content = *d.queue[0].before
 		d.w.cover["crash after an early acknowledgement"]++
 	}
 	for i := range d.queue {

@@ -29,6 +29,8 @@ const (
 	FaultClientHalt FaultKind = "client paused"    // a client stands still, its clock goes on
 	FaultClientNew  FaultKind = "client restarted" // a client forgets everything
 	FaultSnapBreak  FaultKind = "snapshot broken"  // the stream of a snapshot ends in the middle
+	FaultCoup       FaultKind = "coup"             // a leader is replaced, and learns of it late
+	FaultCongestion FaultKind = "congestion"       // the disks of all are slow
 )
 
 // faultKinds are all kinds.
@@ -37,4 +39,5 @@ var faultKinds = []FaultKind{
 	FaultPartition, FaultOneWay, FaultPartial, FaultClog, FaultLossy, FaultSlowDisk,
 	FaultStuckDisk, FaultFullDisk, FaultLostDisk, FaultAddMember, FaultRemove, FaultTransfer,
 	FaultForged, FaultYield, FaultClientCut, FaultClientHalt, FaultClientNew, FaultSnapBreak,
+	FaultCoup, FaultCongestion,
 }

@@ -52,7 +52,9 @@ type process struct {
 
 	mail   mail
 	spare  mail // memory to use again
+	out    replica.Output
 	wakeAt Time // when the next step is; Never for none
+	alarms alarms
 	frozen Time // it stands still until then
 	slept  bool // the machine was suspended since the last step
 
@@ -111,12 +113,13 @@ func (w *world) clock() clock {
 func (m *member) start() {
 	w := m.w
 	p := &process{w: w, m: m, wakeAt: Never}
+	p.alarms.ring = p.alarm
 	m.disk.normalize()
 	machine := m.disk.restore(w.machine)
 	c := replica.Config{
 		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
 		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
-		MaxBatch: 1 << 16, MaxExpire: 8, Logger: quiet{},
+		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, Logger: quiet{},
 		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
 	}
 	if w.opt.Tamper != nil {
@@ -184,36 +187,6 @@ func (m *member) stop(crash, silent bool) {
 	}
 }
 
-// deliver leaves a task for the process's next step.
-func (p *process) deliver(task func()) {
-	p.mail.tasks = append(p.mail.tasks, task)
-	p.wake(p.w.now)
-}
-
-// wake makes the process work, a little after t so that what arrives together
-// is taken together.
-func (p *process) wake(t Time) {
-	t = max(t, p.frozen)
-	if t <= p.w.now {
-		t = p.w.now + 20
-	}
-	if p.dead || t >= p.wakeAt {
-		return
-	}
-	p.wakeAt = t
-	p.w.at(t, func() {
-		switch {
-		case p.dead || p.wakeAt != t:
-		case p.frozen > p.w.now:
-			p.wakeAt = Never
-			p.wake(p.frozen)
-		default:
-			p.wakeAt = Never
-			p.step()
-		}
-	})
-}
-
 // instant reads the clock.
 func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - p.pace.born }
 
@@ -224,6 +197,7 @@ func (p *process) step() {
 	election := lease.Instant(Time(p.w.p.ElectionTicks) * p.w.p.Tick / Millisecond)
 	if stalled := now-p.pace.last > election; p.slept || stalled {
 		p.r.Refresh()
+		p.role.Refreshing = p.r.Status().Primary
 		p.refreshed()
 	}
 	p.pace.last, p.slept = now, false
@@ -234,7 +208,9 @@ func (p *process) step() {
 		p.pace.next = now + lease.Instant(p.w.p.Tick/Millisecond)
 	}
 	p.feed()
-	p.carry(p.r.Take())
+	p.out = p.r.Take()
+	p.carry()
+	p.out = replica.Output{}
 	if p.dead {
 		return
 	}
@@ -245,10 +221,16 @@ func (p *process) step() {
 	p.wake(p.m.clock.after(wait + p.pace.born))
 }
 
-// refreshed notes that all leases got their full TTL again.
+// refreshed notes that all leases got their full TTL again, if that was asked for and is
+// done. What was decided before comes first: a checkpoint on its way, say, from which
+// the refreshed leases count.
 func (p *process) refreshed() {
 	s := p.r.Status()
-	if !s.Primary {
+	if !p.role.Refreshing || s.Refreshing {
+		return
+	}
+	p.role.Refreshing = false
+	if !s.Primary || s.Term != p.role.Term {
 		return
 	}
 	p.w.cover["refresh after a stall"]++
@@ -293,13 +275,16 @@ func (p *process) feed() {
 	p.spare = mail
 }
 
+// parts are what is done with an output, in order.
+var parts = [...]func(*process, *replica.Output){
+	(*process).send, (*process).save, (*process).applied, (*process).publish, (*process).answer,
+}
+
 // carry is core.carry of the server. A process that is doomed dies between two
 // parts.
-func (p *process) carry(out replica.Output) {
-	parts := [...]func(*replica.Output){
-		(*process)(p).send, p.save, p.applied, p.publish, p.answer,
-	}
-	for i, part := range parts {
+func (p *process) carry() {
+	out := &p.out
+	for i, part := range &parts {
 		if p.doom > 0 && len(out.Append)+len(out.Send) > 0 {
 			if p.doom--; p.doom == 0 {
 				p.w.cover["crash in the middle of an output"]++
@@ -308,7 +293,7 @@ func (p *process) carry(out replica.Output) {
 				return
 			}
 		}
-		part(&out)
+		part(p, out)
 	}
 	if out.Removed {
 		p.w.tracef("member %d learns that it was removed", p.m.id)
@@ -342,8 +327,10 @@ func (p *process) save(out *replica.Output) {
 			if x.snap != nil {
 				ended(true)
 			}
-			p.mail.persisted = append(p.mail.persisted, m)
-			p.wake(p.w.now)
+			if !x.lazy() {
+				p.mail.persisted = append(p.mail.persisted, m)
+				p.wake(p.w.now)
+			}
 		}
 		p.m.disk.put(x)
 	}
@@ -410,6 +397,7 @@ func (p *process) snap() {
 
 // observe records changes of the role.
 func (p *process) observe() {
+	p.refreshed()
 	s := p.r.Status()
 	was := p.role
 	p.role = s

@@ -16,6 +16,7 @@ type nemesis struct {
 	active   []active
 	operator *client // who changes the membership
 	orders   []errand
+	callers  []func() // of clients that wait to be called
 }
 
 // active is a fault that goes on until heal is called.
@@ -36,8 +37,8 @@ var faults = [...]fault{
 	{FaultPowerLoss, func(n *nemesis) bool { return n.crash(FaultPowerLoss, true) }},
 	{FaultCrashAll, (*nemesis).crashAll},
 	{FaultStop, (*nemesis).stop},
-	{FaultPause, func(n *nemesis) bool { return n.freeze(FaultPause) }},
-	{FaultSuspend, func(n *nemesis) bool { return n.freeze(FaultSuspend) }},
+	{FaultPause, (*nemesis).pause},
+	{FaultSuspend, (*nemesis).suspend},
 	{FaultPartition, (*nemesis).partition},
 	{FaultOneWay, func(n *nemesis) bool { return n.cut(FaultOneWay) }},
 	{FaultPartial, func(n *nemesis) bool { return n.cut(FaultPartial) }},
@@ -61,12 +62,16 @@ func (n *nemesis) start(w *world) {
 	n.operator = &client{w: w, id: len(w.clients), clock: w.clock(), at: 1}
 	w.clients = append(w.clients, n.operator)
 	n.operator.spawn((*thread).operate)
+	w.enlist()
 	if w.p.Faults == 0 {
 		n.calm = true
 		w.h.Healthy = append(w.h.Healthy, Stretch{0, Never})
 		return
 	}
 	n.next()
+	n.deposeOften()
+	n.dozeLast()
+	n.conspire()
 	w.at(w.end-w.p.Calm, n.heal)
 }
 
@@ -231,10 +236,14 @@ func (n *nemesis) stop() bool {
 	return true
 }
 
-// freeze lets a process or a machine stand still.
-func (n *nemesis) freeze(kind FaultKind) bool {
+func (n *nemesis) pause() bool {
 	m, d := n.victim(), n.length()
-	if m == nil || m.proc.frozen > n.w.now {
+	return m != nil && n.freeze(m, FaultPause, d)
+}
+
+// freeze lets a process or a machine stand still.
+func (n *nemesis) freeze(m *member, kind FaultKind, d Time) bool {
+	if m.proc.frozen > n.w.now {
 		return false
 	}
 	p := m.proc

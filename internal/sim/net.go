@@ -14,6 +14,7 @@ type link struct {
 	cut   bool
 	clog  Time // nothing arrives before
 	delay Time // mean, on top of the profile's
+	lag   Time // that each message takes longer
 	loss  int  // of a million, on top of the profile's
 }
 
@@ -34,7 +35,7 @@ func (w *world) growLinks() {
 
 // delay draws how long a message takes.
 func (l *link) arrival(w *world) Time {
-	return max(w.now+w.p.Delay/4+w.exp(w.p.Delay+l.delay), l.clog)
+	return max(w.now+w.p.Delay/4+w.exp(w.p.Delay+l.delay)+l.lag, l.clog)
 }
 
 // send brings a message from one process to another member's.

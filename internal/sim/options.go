@@ -69,10 +69,9 @@ type Profile struct {
 	SnapshotCount, Tail uint64
 	// CheckpointInterval is the lessor's, in milliseconds.
 	CheckpointInterval int64
-	// Codec passes every message between members through its encoding.
-	Codec bool
 	// Timeout is how long a client waits for an answer.
 	Timeout Time
+	Weather
 }
 
 // Result is what a run gave.

@@ -12,7 +12,7 @@ import (
 )
 
 // hashEvery is how many entries lie between two indexes at which states are hashed.
-const hashEvery = 16
+const hashEvery = 32
 
 // oracle sees every entry that any member applies, once: it holds the members to
 // one log, and applies it to a state machine of its own.
@@ -168,6 +168,7 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 			return
 		}
 		cover["checkpointed lease renewed"]++
+		o.w.nemesis.ambush(out.Member)
 		if late {
 			cover["clearing entry in flight at a leader change"]++
 		}

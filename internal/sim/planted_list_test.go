@@ -335,14 +335,14 @@ var plantedList = []planted{
 	{"snapshot restore drops checkpoints", "L7, S3", "", []edit{
 		{
 			fsmSnapGo,
-			"Remaining: lease.TTL(d.varint()), Stamp",
-			"Remaining: 0 * lease.TTL(d.varint()), Stamp",
+			"Remaining: lease.TTL(d.Varint()), Stamp",
+			"Remaining: 0 * lease.TTL(d.Varint()), Stamp",
 		},
 	}},
 	{"snapshot restore rewinds tokens", "L5, T27", "", []edit{
 		{
-			fsmSnapGo, "state.LastToken, state.Generation = r.d.uvarint(), r.d.uvarint()",
-			"state.LastToken, state.Generation = r.d.uvarint()-1, r.d.uvarint()",
+			fsmSnapGo, "state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()",
+			"state.LastToken, state.Generation = r.d.Uvarint()-1, r.d.Uvarint()",
 		},
 	}},
 	{"snapshot installed as a mix", "S3", "", []edit{

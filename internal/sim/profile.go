@@ -16,7 +16,7 @@ func (w *world) draw() Profile {
 
 		SnapshotCount: uint64(20 + r.IntN(180)), Tail: uint64(r.IntN(20)),
 		CheckpointInterval: int64(w.between(300*Millisecond, 20*Second) / Millisecond),
-		Codec:              w.chance(3), Timeout: w.between(500*Millisecond, 7*Second),
+		Timeout:            w.between(500*Millisecond, 7*Second),
 	}
 	if w.chance(5) {
 		p.Members = 5
@@ -48,5 +48,6 @@ func (w *world) draw() Profile {
 		// A few kinds often, some never.
 		p.Weights[i] = max(0, r.IntN(12)-4)
 	}
+	p.Weather = w.weather(&p)
 	return p
 }

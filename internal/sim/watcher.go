@@ -16,6 +16,7 @@ type watcher struct {
 	last   Time // when the last batch arrives
 	ended  bool // nothing more is sent
 	next   int64
+	still  Time // nothing is taken from the stream before
 	// inbox is what has arrived and the client has not looked at.
 	inbox  []watch.Batch[*watched]
 	closed bool // the client knows that it ended
@@ -58,13 +59,7 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 func (p *process) poll() {
 	live := p.watchers[:0]
 	for _, x := range p.watchers {
-		for !x.ended {
-			b, ok := x.stream.Poll()
-			if !ok {
-				break
-			}
-			x.send(b)
-		}
+		x.drain()
 		if x.ended {
 			x.stream.Close()
 			continue
@@ -73,6 +68,34 @@ func (p *process) poll() {
 	}
 	clear(p.watchers[len(live):])
 	p.watchers = live
+}
+
+// drain sends what the stream has to tell, until that stands still.
+func (x *watcher) drain() {
+	w := x.p.w
+	for !x.ended && x.still <= w.now {
+		b, ok := x.stream.Poll()
+		if !ok {
+			return
+		}
+		x.send(b)
+		if w.p.Lag > 0 && !w.nemesis.calm && w.chance(3) {
+			x.stand(w.exp(w.p.Lag))
+		}
+	}
+}
+
+// stand lets the stream stand still: the client does not read, and the connection is
+// full. The member goes on, and what there is to tell piles up.
+func (x *watcher) stand(d Time) {
+	w := x.p.w
+	x.still = w.now + d
+	w.cover["watch stood still"]++
+	w.at(x.still, func() {
+		if !x.p.dead {
+			x.p.deliver(x.p.poll)
+		}
+	})
 }
 
 // send brings a batch to the client.

@@ -41,8 +41,6 @@ type world struct {
 // Run runs a cluster, its clients and its faults. The same options give the same
 // result if the global random source is the same: see testing/cryptotest.
 func Run(o Options) *Result {
-	// A run makes much garbage and keeps little.
-	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	w := newWorld(o)
 	func() {
 		defer w.caught()
@@ -82,6 +80,7 @@ func newWorld(o Options) *world {
 		w.p = *o.Profile
 	} else {
 		w.p = w.draw()
+		w.plan()
 	}
 	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
 	w.h.InBound = w.p.RealDrift <= w.p.Drift
@@ -106,6 +105,9 @@ func (w *world) at(t Time, run func()) {
 }
 
 func (w *world) after(d Time, run func()) { w.at(w.now+d, run) }
+
+// source returns one of its own for something that is drawn in part of the runs.
+func (w *world) source(what uint64) *rand.Rand { return rand.New(rand.NewPCG(w.opt.Seed, what)) }
 
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }

@@ -19,6 +19,10 @@
 // process answers, the old one is gone for certain: [Handler.Gone]. A member
 // that merely does not answer is not gone, whatever it is.
 //
+// Whoever calls says where it listens. So a member that was down while the others
+// changed can answer one that it does not know, or that has moved: see
+// [Transport.Update].
+//
 // What the transport does not do: it does not decide who is a member (the
 // handler's Admit does), does not listen (give [Transport.Serve] a listener, as
 // listen.Mux has one), and does not keep a message for later.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 
 	"google.golang.org/grpc/codes"
@@ -17,6 +18,7 @@ const protocolVersion = 1
 // Keys of the metadata.
 const (
 	keyHello   = "leasehold-hello"   // of whoever opens a stream
+	keyURL     = "leasehold-url"     // likewise: where it listens, one for each URL
 	keyProcess = "leasehold-process" // of whoever answers: its process
 	keySaid    = "leasehold-said"    // trailer of an answer in words
 )
@@ -28,6 +30,9 @@ const (
 	saidRefused = "refused"
 )
 
+// maxURLs bounds how many URLs of a member are looked at.
+const maxURLs = 16
+
 // maxWords bounds an answer in words, which travels in a header.
 const maxWords = 1 << 10
 
@@ -36,9 +41,13 @@ type hello struct {
 	cluster, from, to, process uint64
 }
 
-// context returns ctx with the hello for the other side.
-func (h hello) context(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, keyHello, h.String())
+// context returns ctx with the hello for the other side, and with the sender's URLs.
+func (h hello) context(ctx context.Context, urls []string) context.Context {
+	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String())
+	for _, u := range urls {
+		ctx = metadata.AppendToOutgoingContext(ctx, keyURL, u)
+	}
+	return ctx
 }
 
 // String is the form that travels.
@@ -54,6 +63,26 @@ func readHello(ctx context.Context) (h hello, err error) {
 		return h, errors.New("the stream does not say whose it is")
 	}
 	return parseHello(texts[0])
+}
+
+// readURLs returns where whoever opened a stream listens, as far as it says so. What
+// is no URL is left out: it is not worth a refusal.
+func readURLs(ctx context.Context) (urls []url.URL) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, text := range md.Get(keyURL) {
+		if u, err := url.Parse(text); err == nil && len(urls) < maxURLs {
+			urls = append(urls, *u)
+		}
+	}
+	return urls
+}
+
+// urlTexts returns URLs as they travel.
+func urlTexts(urls []url.URL) (out []string) {
+	for i := range urls {
+		out = append(out, urls[i].String())
+	}
+	return out
 }
 
 func parseHello(text string) (h hello, err error) {

@@ -228,7 +228,10 @@ func (t *Transport) greet(
 	ctx context.Context, s session, to uint64, desc *grpc.StreamDesc,
 ) (grpc.ClientStream, uint64, error) {
 	h := hello{cluster: t.cfg.Cluster, from: t.cfg.Self, to: to, process: t.cfg.Process}
-	stream, err := s.NewStream(h.context(ctx), desc, "/"+serviceName+"/"+desc.StreamName)
+	t.mu.RLock()
+	own := t.own
+	t.mu.RUnlock()
+	stream, err := s.NewStream(h.context(ctx, own), desc, "/"+serviceName+"/"+desc.StreamName)
 	if err != nil {
 		return nil, 0, err
 	}

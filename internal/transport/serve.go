@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"sync"
 	"time"
 
@@ -13,31 +14,33 @@ import (
 const serviceName = "leasehold.transport.v1"
 
 var (
-	messagesDesc = grpc.StreamDesc{
-		StreamName: "Messages", ClientStreams: true, ServerStreams: true,
-		Handler: func(srv any, stream grpc.ServerStream) error {
-			return srv.(*Transport).serveMessages(stream)
-		},
-	}
-	snapshotDesc = grpc.StreamDesc{
-		StreamName: "Snapshot", ClientStreams: true,
-		Handler: func(srv any, stream grpc.ServerStream) error {
-			return srv.(*Transport).serveSnapshot(stream)
-		},
-	}
+	messagesDesc = grpc.StreamDesc{StreamName: "Messages", ClientStreams: true, ServerStreams: true}
+	snapshotDesc = grpc.StreamDesc{StreamName: "Snapshot", ClientStreams: true}
 	describeDesc = grpc.MethodDesc{MethodName: "Describe", Handler: serveDescribe}
 
 	service = grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
 		Methods:     []grpc.MethodDesc{describeDesc},
-		Streams:     []grpc.StreamDesc{messagesDesc, snapshotDesc},
+		Streams: []grpc.StreamDesc{
+			served(messagesDesc, (*Transport).serveMessages),
+			served(snapshotDesc, (*Transport).serveSnapshot),
+		},
 	}
 )
+
+// served returns what describes a stream to the server.
+func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) error) grpc.StreamDesc {
+	desc.Handler = func(srv any, stream grpc.ServerStream) error {
+		return serve(srv.(*Transport), stream)
+	}
+	return desc
+}
 
 // An inbound is one stream of another member's messages.
 type inbound struct {
 	from, process uint64
+	urls          []url.URL // where it says that it listens
 	stream        grpc.ServerStream
 	done          chan struct{} // no more messages come of it
 
@@ -81,7 +84,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		return say(stream, err)
 	}
 	in := &inbound{
-		from: h.from, process: h.process, stream: stream,
+		from: h.from, process: h.process, urls: readURLs(stream.Context()), stream: stream,
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := t.enter(in); err != nil {
@@ -123,6 +126,7 @@ func (t *Transport) enter(in *inbound) error {
 	t.mu.Lock()
 	before := t.inbound[in.from]
 	t.inbound[in.from] = in
+	t.relinkLocked()
 	l := t.links[in.from]
 	t.mu.Unlock()
 	if before != nil {
@@ -153,6 +157,7 @@ func (t *Transport) leave(in *inbound) {
 	t.mu.Lock()
 	if t.inbound[in.from] == in {
 		delete(t.inbound, in.from)
+		t.relinkLocked()
 	}
 	l := t.links[in.from]
 	t.mu.Unlock()

@@ -112,10 +112,4 @@ func failureKind(err error) string {
 	return "other"
 }
 
-func joinURLs(urls []url.URL) string {
-	texts := make([]string, len(urls))
-	for i, u := range urls {
-		texts[i] = u.String()
-	}
-	return strings.Join(texts, ",")
-}
+func joinURLs(urls []url.URL) string { return strings.Join(urlTexts(urls), ",") }

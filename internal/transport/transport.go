@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -117,7 +118,12 @@ type Transport struct {
 
 	mu     sync.RWMutex
 	closed bool
-	links  map[uint64]*link
+	// listed are the URLs of the others as Update said, and own those of this member.
+	listed map[uint64][]url.URL
+	own    []string
+	// links lead to all who are listed, and to those who are not, but send to us and
+	// have said where they listen.
+	links map[uint64]*link
 	// inbound has the newest stream of each member that sends to us, whether it has
 	// a link or not.
 	inbound map[uint64]*inbound
@@ -145,26 +151,59 @@ func New(cfg Config) *Transport {
 }
 
 // Update replaces the set of other members. It is cheap when nothing has
-// changed; Self may be among them and is passed over. Connections to members
-// that left, or whose URLs changed, are closed, and those that serve members
-// whom Admit no longer lets in. It does not wait for any of that.
+// changed; Self may be among them: its URLs are told to whom this member calls.
+// Connections to members that left, or whose URLs changed, are closed, and those
+// that serve members whom Admit no longer lets in. It does not wait for any of that.
+//
+// A member that is not in the set, and that Admit lets in, can be sent to for as
+// long as it sends: it has said where it listens. So can one that listens elsewhere than
+// the set says. A member that was down while the others changed knows no better, and
+// could not answer the leader who would tell it.
 func (t *Transport) Update(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || t.isSameLocked(peers) {
+	if t.closed {
 		return
 	}
-	next := make(map[uint64]*link, len(peers))
+	listed := make(map[uint64][]url.URL, len(peers))
 	for _, p := range peers {
-		if p.ID == t.cfg.Self || next[p.ID] != nil {
-			continue
+		switch {
+		case p.ID == t.cfg.Self:
+			t.own = urlTexts(p.URLs)
+		case listed[p.ID] == nil:
+			listed[p.ID] = append([]url.URL{}, p.URLs...)
 		}
-		old := t.links[p.ID]
-		if old != nil && slices.Equal(old.urls, p.URLs) {
-			next[p.ID] = old
-			continue
+	}
+	if maps.EqualFunc(t.listed, listed, slices.Equal) {
+		return
+	}
+	t.listed = listed
+	t.relinkLocked()
+	t.wg.Go(t.admitAgain)
+}
+
+// relinkLocked makes the links that should be there, and ends the others.
+func (t *Transport) relinkLocked() {
+	if t.closed {
+		return
+	}
+	urls := make(map[uint64][]url.URL, len(t.listed)+len(t.inbound))
+	maps.Copy(urls, t.listed)
+	for id, in := range t.inbound {
+		known := urlTexts(urls[id])
+		for _, u := range in.urls {
+			if !slices.Contains(known, u.String()) {
+				urls[id] = append(slices.Clip(urls[id]), u)
+			}
 		}
-		next[p.ID] = newLink(t, Peer{ID: p.ID, URLs: slices.Clone(p.URLs)}, old)
+	}
+	next := make(map[uint64]*link, len(urls))
+	for id, u := range urls {
+		if old := t.links[id]; old != nil && slices.Equal(old.urls, u) {
+			next[id] = old
+		} else {
+			next[id] = newLink(t, Peer{ID: id, URLs: u}, old)
+		}
 	}
 	for id, l := range t.links {
 		if next[id] != l {
@@ -177,22 +216,6 @@ func (t *Transport) Update(peers []Peer) {
 		}
 	}
 	t.links = next
-	t.wg.Go(t.admitAgain)
-}
-
-func (t *Transport) isSameLocked(peers []Peer) bool {
-	n := 0
-	for _, p := range peers {
-		if p.ID == t.cfg.Self {
-			continue
-		}
-		l := t.links[p.ID]
-		if l == nil || !slices.Equal(l.urls, p.URLs) {
-			return false
-		}
-		n++
-	}
-	return n == len(t.links)
 }
 
 // admitAgain ends the streams of those who may no longer send.

@@ -398,7 +398,10 @@ func TestUpdate(t *testing.T) {
 	if f.count() == 0 {
 		t.Error("the old URL is in use")
 	}
+	out := fmt.Errorf("out: %w", ErrRemoved)
+	a.admit.Store(&out)
 	a.Update(nil)
+	until(t, "2 is no guest either", func() bool { return a.link(2) == nil })
 	a.Send(2, bytesMessage("no"))
 	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(0, 0)); !errors.Is(err, ErrUnknown) {
 		t.Errorf("snapshot to one that left: %v", err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"leasehold.dev/test/harness"
 )
 
 // A cluster is the members of one cluster.
@@ -76,7 +78,7 @@ func (c *cluster) wait(d time.Duration) {
 func (c *cluster) leader() *member {
 	c.t.Helper()
 	var leader *member
-	eventually(c.t, "a member leads", func() error {
+	harness.Eventually(c.t, "a member leads", func() error {
 		var term uint64
 		var failed error
 		for _, m := range c.members {
@@ -97,7 +99,7 @@ func (c *cluster) leader() *member {
 
 // status asks a member for its own view, and does not wait for long.
 func (m *member) status() (*pb.StatusResponse, error) {
-	if m.ended() {
+	if m.Ended() {
 		return nil, errors.New(m.name + " has ended")
 	}
 	ctx, cancel := context.WithTimeout(m.t.Context(), 300*time.Millisecond)
@@ -115,7 +117,7 @@ func (c *cluster) followers() []*member {
 // moveLeader makes another member the leader.
 func (c *cluster) moveLeader() {
 	c.t.Helper()
-	eventually(c.t, "the leader hands over", func() error {
+	harness.Eventually(c.t, "the leader hands over", func() error {
 		leader := c.leader()
 		for _, m := range c.members {
 			s, err := m.status()
@@ -136,7 +138,7 @@ func (c *cluster) moveLeader() {
 func (c *cluster) writes(through ...*member) time.Duration {
 	c.t.Helper()
 	began := now()
-	eventually(c.t, "a write is acknowledged", func() error {
+	harness.Eventually(c.t, "a write is acknowledged", func() error {
 		var last error
 		for _, m := range through {
 			ctx, cancel := context.WithTimeout(c.t.Context(), 500*time.Millisecond)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 const (
@@ -61,9 +63,9 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 	t.Helper()
 	for _, d := range list {
 		var last time.Duration // when the key was last asked for and there
-		eventually(t, d.key+" is gone", func() error {
+		harness.Eventually(t, d.key+" is gone", func() error {
 			for _, m := range c.members {
-				if m.ended() {
+				if m.Ended() {
 					continue
 				}
 				asked := now()
@@ -118,7 +120,7 @@ func TestDead(t *testing.T) {
 				t.Errorf("%v late, want at most %v (L7)", late, limit)
 			}
 			for _, m := range c.members {
-				if m.ended() {
+				if m.Ended() {
 					m.launch()
 				}
 			}

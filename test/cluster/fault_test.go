@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"leasehold.dev/test/harness"
 )
 
 // A fault disturbs the cluster for a while and sets it right again. No fault
@@ -181,7 +183,7 @@ func underFaults(t *testing.T, c *cluster, faults []fault) {
 // revision returns the store's revision now.
 func (c *cluster) revision() (revision int64) {
 	c.t.Helper()
-	eventually(c.t, "a read", func() error {
+	harness.Eventually(c.t, "a read", func() error {
 		r, err := c.members[0].admin.Get(c.t.Context(), "none")
 		if err == nil {
 			revision = r.Header.Revision

@@ -2,19 +2,15 @@ package cluster
 
 import (
 	"flag"
-	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
+
+	"leasehold.dev/test/harness"
 )
 
 var (
-	serverFlag  = flag.String("server", "", "`binary` to test (default: built now)")
 	serveFlag   = flag.String("serve", "serve", "`arguments` that make the binary serve")
 	foreignFlag = flag.Bool("foreign", false, "the binary is not leasehold")
 	roundsFlag  = flag.Int("rounds", 3, "faults in each of the fault tests")
@@ -23,74 +19,12 @@ var (
 	seedFlag    = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )
 
+// server is what is tested. It is built when the first test asks for it, so that
+// the tests of the checkers need none.
+var server harness.Binary
+
 // TestMain removes what the tests share.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	if built.dir != "" {
-		if err := os.RemoveAll(built.dir); err != nil {
-			fmt.Fprintln(os.Stderr, "cluster:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// built is our own binary, made when the first test asks for it, so that the
-// tests of the checkers need none.
-var built struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
-
-// binary returns the path of what is tested.
-func binary(t *testing.T) string {
-	t.Helper()
-	if *serverFlag != "" {
-		return *serverFlag
-	}
-	built.once.Do(func() { built.err = build() })
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return built.path
-}
-
-func build() error {
-	dir, err := os.MkdirTemp("", "leasehold-cluster-")
-	if err != nil {
-		return err
-	}
-	built.dir, built.path = dir, filepath.Join(dir, "leasehold")
-	if err := dependOnSources(); err != nil {
-		return err
-	}
-	out, err := exec.Command("go", "build", "-o", built.path,
-		"leasehold.dev/cmd/leasehold").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return nil
-}
-
-// dependOnSources looks at every source file of the repository, because go test
-// reuses a result until a file that the test looked at has changed, and it does
-// not see what the build reads.
-func dependOnSources() error {
-	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() == ".git":
-			return fs.SkipDir
-		case filepath.Ext(path) == ".go" || d.Name() == "go.mod":
-			_, err = os.Stat(path)
-		}
-		return err
-	})
-}
+func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
 
 // servers skips a test that starts processes when only the quick ones are asked
 // for.
@@ -113,26 +47,7 @@ func choices(t *testing.T) *rand.Rand {
 }
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 30 * time.Second
-
-// eventually tries f until it returns nil, and fails with its last error.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	timeout := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
-		}
-	}
-}
+const patience = harness.Patience
 
 // start is when the tests began. All instants are counted from it by the
 // monotonic clock, which holders and checkers share: they are one process.

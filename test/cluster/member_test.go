@@ -2,15 +2,12 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +15,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/process"
 )
 
 // A member is a server process and what it keeps.
@@ -32,9 +32,7 @@ type member struct {
 	args      []string
 	admin     *clientv3.Client // of the tests themselves
 
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
-	exit error         // set before done is closed
+	*process.Process // of the last launch; nil before
 }
 
 // A dialer connects to an address, as grpc.WithContextDialer wants it.
@@ -48,30 +46,8 @@ func newMember(t *testing.T, name string) *member {
 		t: t, name: name,
 		data: filepath.Join(t.TempDir(), "data"),
 		log:  filepath.Join(t.TempDir(), name+".log"),
-		url:  "http://" + freeAddr(t), peer: "http://" + freeAddr(t),
+		url:  "http://" + process.MustFreeAddr(), peer: "http://" + process.MustFreeAddr(),
 	}
-}
-
-// given are the ports that this process has handed out.
-var given sync.Map
-
-// freeAddr returns an address on loopback that nobody listens on, and that was
-// not returned before. Its port is below those that the kernel gives to outgoing
-// connections, so that none takes it before its member starts.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if _, taken := given.LoadOrStore(addr, true); taken {
-			continue
-		}
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // configure sets what the member is started with.
@@ -87,49 +63,24 @@ func (m *member) configure(cluster, state, token string) {
 // launch starts the process and does not wait for anything.
 func (m *member) launch() {
 	m.t.Helper()
-	out, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	cmd := exec.Command(server.Path(m.t), m.args...)
+	if m.ns != "" {
+		// ip replaces itself by the program, so the process id is the member's.
+		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, server.Path(m.t)}, m.args...)...)
+	}
+	p, err := process.Start(cmd, m.log, fmt.Sprintf("--- launched at %v", now()))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	defer out.Close()
-	fmt.Fprintf(out, "--- launched at %v\n", now())
-	cmd := exec.Command(binary(m.t), m.args...)
-	if m.ns != "" {
-		// ip replaces itself by the program, so the process id is the member's.
-		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, binary(m.t)}, m.args...)...)
-	}
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = endWithUs()
-	if err := cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
-	done := make(chan struct{})
-	m.cmd, m.done = cmd, done
-	go func() {
-		m.exit = cmd.Wait()
-		close(done)
-	}()
-}
-
-// ended reports whether the process has ended, or was never started.
-func (m *member) ended() bool {
-	if m.cmd == nil {
-		return true
-	}
-	select {
-	case <-m.done:
-		return true
-	default:
-		return false
-	}
+	m.Process = p
 }
 
 // serves waits until a linearizable read through the member succeeds.
 func (m *member) serves() {
 	m.t.Helper()
-	eventually(m.t, m.name+" serves", func() error {
-		if m.ended() {
-			m.t.Fatalf("%s ended at its start: %v\n%s", m.name, m.exit, m.output())
+	harness.Eventually(m.t, m.name+" serves", func() error {
+		if m.Ended() {
+			m.t.Fatalf("%s ended at its start: %v\n%s", m.name, m.Wait(), m.Tail())
 		}
 		ctx, cancel := context.WithTimeout(m.t.Context(), time.Second)
 		defer cancel()
@@ -152,10 +103,10 @@ func (m *member) end(sig syscall.Signal) error {
 func (m *member) wait() error {
 	m.t.Helper()
 	select {
-	case <-m.done:
-		return m.exit
+	case <-m.Done():
+		return m.Wait()
 	case <-time.After(patience):
-		m.t.Fatalf("%s does not end\n%s", m.name, m.output())
+		m.t.Fatalf("%s does not end\n%s", m.name, m.Tail())
 		return nil
 	}
 }
@@ -167,7 +118,7 @@ func (m *member) resume() { m.signal(syscall.SIGCONT) }
 
 func (m *member) signal(sig syscall.Signal) {
 	m.t.Helper()
-	if err := m.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := m.Signal(sig); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -180,21 +131,12 @@ func (m *member) wipe() {
 	}
 }
 
-// output returns the end of what the member wrote.
-func (m *member) output() string {
-	text, err := os.ReadFile(m.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-4000):])
-}
-
 func (m *member) cleanup() {
-	if !m.ended() {
+	if !m.Ended() {
 		m.kill()
 	}
 	if m.t.Failed() {
-		m.t.Logf("the end of what %s wrote (%s):\n%s", m.name, m.keepLog(), m.output())
+		m.t.Logf("the end of what %s wrote (%s):\n%s", m.name, m.keepLog(), process.Tail(m.log))
 	}
 }
 

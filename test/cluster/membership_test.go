@@ -12,6 +12,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 // soon is a context for calls that need nothing but a healthy cluster.
@@ -25,7 +27,7 @@ func soon(t *testing.T) context.Context {
 // id returns the member's id, as it says itself.
 func (m *member) id() (id uint64) {
 	m.t.Helper()
-	eventually(m.t, "the status of "+m.name, func() error {
+	harness.Eventually(m.t, "the status of "+m.name, func() error {
 		s, err := m.status()
 		if err == nil {
 			id = s.Header.MemberId
@@ -39,7 +41,7 @@ func (m *member) id() (id uint64) {
 // just started are not trusted at once.
 func (c *cluster) change(what string, f func(ctx context.Context, a *clientv3.Client) error) {
 	c.t.Helper()
-	eventually(c.t, what, func() error {
+	harness.Eventually(c.t, what, func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 		defer cancel()
 		return f(ctx, c.members[0].admin)
@@ -103,7 +105,7 @@ func (c *cluster) agrees() {
 	c.t.Helper()
 	for _, m := range c.members {
 		key, value := "through/"+m.name, fmt.Sprint(now())
-		eventually(c.t, "a write through "+m.name, func() error {
+		harness.Eventually(c.t, "a write through "+m.name, func() error {
 			ctx, cancel := context.WithTimeout(c.t.Context(), opPatience)
 			defer cancel()
 			_, err := m.admin.Put(ctx, key, value)
@@ -208,7 +210,7 @@ func checkLearner(t *testing.T, c *cluster, learner *member) {
 		}
 	}
 	learner.launch()
-	eventually(t, "the learner catches up", func() error {
+	harness.Eventually(t, "the learner catches up", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r, err := learner.admin.Get(ctx, "through/m1", clientv3.WithSerializable())
@@ -254,7 +256,7 @@ func TestQuorumIsKept(t *testing.T) {
 	}
 	aliveID := alive.id()
 	dead.kill()
-	eventually(t, "removing a live member is refused", func() error {
+	harness.Eventually(t, "removing a live member is refused", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), opPatience)
 		defer cancel()
 		_, err := c.leader().admin.MemberRemove(ctx, aliveID)

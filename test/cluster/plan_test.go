@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/plan"
+	"leasehold.dev/test/harness"
 )
 
 var planFlag = flag.Int("plan", 0, "rounds of TestPlan, half a minute each (default: skip it)")
@@ -50,7 +51,7 @@ func holdName(t *testing.T, through *member, key string) *planHolder {
 
 func (h *planHolder) open() {
 	h.t.Helper()
-	eventually(h.t, "a stream of renewals opens", func() (err error) {
+	harness.Eventually(h.t, "a stream of renewals opens", func() (err error) {
 		h.stream, err = pb.NewLeaseClient(h.client.ActiveConnection()).LeaseKeepAlive(h.t.Context())
 		return err
 	})
@@ -80,7 +81,7 @@ func (h *planHolder) die() { _ = h.client.Close() }
 func takeOver(t *testing.T, c *cluster, key string, through []*member) time.Duration {
 	t.Helper()
 	took := time.Duration(0)
-	eventually(t, "the next holder has "+key, func() error {
+	harness.Eventually(t, "the next holder has "+key, func() error {
 		m := through[0]
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -205,7 +206,7 @@ func (c *cluster) staysHealthy(key string, choice plan.Holder) {
 	before := h.sent
 	c.wait(before + choice.Interval() - now())
 	leader.kill()
-	eventually(c.t, "a renewal is acknowledged", func() error {
+	harness.Eventually(c.t, "a renewal is acknowledged", func() error {
 		err := h.renew()
 		if err != nil {
 			h.open()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 // A log is what one watch delivered, in order.
@@ -48,7 +50,7 @@ func watchAll(t *testing.T, c *cluster, first int64) (stop func(last int64) []*w
 	return func(last int64) []*watchLog {
 		t.Helper()
 		for _, w := range logs {
-			eventually(t, "the watch of "+w.name+" catches up", func() error {
+			harness.Eventually(t, "the watch of "+w.name+" catches up", func() error {
 				if got := w.next(first) - 1; got < last {
 					return fmt.Errorf("revision %d of %d", got, last)
 				}
@@ -157,7 +159,7 @@ func (j journal) fold(upTo int64) map[string]event {
 // sameStore compares what a member has at a revision with what the watches say.
 func sameStore(t *testing.T, m *member, j journal, last int64) {
 	t.Helper()
-	eventually(t, "a whole read through "+m.name, func() error {
+	harness.Eventually(t, "a whole read through "+m.name, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), opPatience)
 		defer cancel()
 		r, err := m.admin.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(last))

@@ -16,7 +16,7 @@ import (
 // command runs a command of the binary on the member, and returns what it said.
 func (m *member) command(args ...string) (string, error) {
 	m.t.Helper()
-	cmd := exec.CommandContext(m.t.Context(), binary, args...)
+	cmd := exec.CommandContext(m.t.Context(), server.Path(m.t), args...)
 	cmd.Env = append(os.Environ(), "LEASEHOLD_ENDPOINTS="+m.url)
 	cmd.Dir = m.t.TempDir()
 	out, err := cmd.CombinedOutput()

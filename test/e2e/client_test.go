@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 // TestKeys does what every program does with keys, through clientv3.
@@ -242,7 +244,7 @@ func TestClientSurvivesRestart(t *testing.T) {
 	w := c.Watch(ctx, "r/", clientv3.WithPrefix())
 	put := func(v string) {
 		t.Helper()
-		eventually(t, "put "+v, func() error {
+		harness.Eventually(t, "put "+v, func() error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			_, err := c.Put(ctx, "r/"+v, v, clientv3.WithLease(lease.ID))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 // smallDisk mounts a file system of so many bytes for the time of the test.
@@ -157,7 +159,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "writes go on once there is room", w.put)
+	harness.Eventually(t, "writes go on once there is room", w.put)
 	if _, err := c.KeepAliveOnce(t.Context(), lease.ID); err != nil {
 		t.Errorf("the lease after it all: %v", err)
 	}
@@ -181,12 +183,12 @@ func (m *member) fillAtOnce(w *diskWriter, filler string) {
 			return
 		}
 		select {
-		case <-m.done:
-			out := m.output()
+		case <-m.Done():
+			out := m.Tail()
 			if !noRoom.MatchString(out) || strings.Contains(out, "goroutine ") {
 				m.t.Errorf("it ends and does not say why, or panics:\n%s", out)
 			}
-			m.t.Logf("it ends with no byte left: %v", m.exit)
+			m.t.Logf("it ends with no byte left: %v", m.Wait())
 			return
 		default:
 		}
@@ -221,9 +223,9 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.launch()
 	served := false
 	c := http.Client{Timeout: time.Second}
-	eventually(m.t, "it serves, or ends with a reason", func() error {
+	harness.Eventually(m.t, "it serves, or ends with a reason", func() error {
 		select {
-		case <-m.done:
+		case <-m.Done():
 			return nil
 		default:
 		}
@@ -241,7 +243,7 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 			m.t.Fatal(err)
 		}
 	} else {
-		out := m.output()
+		out := m.Tail()
 		m.t.Logf("it does not start on a full disk:\n%s", out)
 		if !noRoom.MatchString(out) || strings.Contains(out, "goroutine ") {
 			m.t.Error("it does not say why, or panics")
@@ -253,5 +255,5 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 		w.check(m.client())
 	}
 	w.c = m.client()
-	eventually(m.t, "writes go on after the restart", w.put)
+	harness.Eventually(m.t, "writes go on after the restart", w.put)
 }

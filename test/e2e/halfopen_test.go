@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"leasehold.dev/test/harness"
 )
 
 // metric returns the value of a metric without labels.
@@ -74,7 +76,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		}
 	}
 	n := len(kinds) * each
-	eventually(t, "all are connected", func() error {
+	harness.Eventually(t, "all are connected", func() error {
 		if got := m.metric("go_goroutines"); got < goroutines+each {
 			return fmt.Errorf("%v goroutines", got)
 		}
@@ -93,7 +95,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		slowest[e.kind] = max(slowest[e.kind], e.took)
 	}
 	t.Logf("closed after, at most: %v", slowest)
-	eventually(t, "nothing is left", func() error {
+	harness.Eventually(t, "nothing is left", func() error {
 		// A few may come and go: the page itself is asked for by one.
 		if got := m.metric("go_goroutines"); got > goroutines+10 {
 			return fmt.Errorf("%v goroutines, %v before", got, goroutines)

@@ -3,10 +3,6 @@ package e2e
 import (
 	"errors"
 	"flag"
-	"fmt"
-	"io/fs"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,68 +14,23 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/process"
 )
 
 var (
-	serverFlag  = flag.String("server", "", "`binary` to test (default: built now)")
 	serveFlag   = flag.String("serve", "serve", "`arguments` that make the binary serve")
 	foreignFlag = flag.Bool("foreign", false, "the binary is not leasehold")
 	roundsFlag  = flag.Int("rounds", 5, "kills in the crash test")
 	seedFlag    = flag.Uint64("seed", 0, "seed of the crash test (default: from the clock)")
 )
 
-// binary is the path of what is tested.
-var binary string
+// server is what is tested.
+var server harness.Binary
 
-// TestMain builds the binary once.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	binary = *serverFlag
-	if binary != "" {
-		return m.Run(), nil
-	}
-	dir, err := os.MkdirTemp("", "leasehold-e2e-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "leasehold")
-	if err := dependOnSources(); err != nil {
-		return 0, err
-	}
-	build := exec.Command("go", "build", "-o", binary, "leasehold.dev/cmd/leasehold")
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return 0, fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return m.Run(), nil
-}
-
-// dependOnSources looks at every source file of the repository, because go test
-// reuses a result until a file that the test looked at has changed, and it does
-// not see what the build below reads.
-func dependOnSources() error {
-	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() == ".git":
-			return fs.SkipDir
-		case filepath.Ext(path) == ".go" || d.Name() == "go.mod":
-			_, err = os.Stat(path)
-		}
-		return err
-	})
-}
+// TestMain removes what the tests share.
+func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
 
 // ours skips a test when the binary is somebody else's.
 func ours(t *testing.T) {
@@ -90,7 +41,7 @@ func ours(t *testing.T) {
 }
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 30 * time.Second
+const patience = harness.Patience
 
 // A member is a server process and what it keeps.
 type member struct {
@@ -100,9 +51,7 @@ type member struct {
 	args []string
 	log  string // file with all that it wrote
 
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
-	exit error         // set before done is closed
+	*process.Process // of the last start; nil before
 }
 
 // newMember makes a member on free ports and a new directory, not yet started.
@@ -118,26 +67,13 @@ func newMember(t *testing.T, extra ...string) *member {
 
 // listen gives the member ports that are free now.
 func (m *member) listen() {
-	client, peer := "http://"+freeAddr(m.t), "http://"+freeAddr(m.t)
+	client, peer := "http://"+process.MustFreeAddr(), "http://"+process.MustFreeAddr()
 	m.url = client
 	m.args = append(strings.Fields(*serveFlag),
 		"--data-dir", m.data,
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "default="+peer)
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	// Below the ports that the kernel gives to outgoing connections, so that none
-	// takes it before the server starts.
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
 }
 
 // startMember starts a new member and waits until it serves.
@@ -151,22 +87,11 @@ func startMember(t *testing.T, extra ...string) *member {
 // launch starts the process and does not wait for anything.
 func (m *member) launch() {
 	m.t.Helper()
-	out, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p, err := process.Start(exec.Command(server.Path(m.t), m.args...), m.log, "")
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	defer out.Close()
-	cmd := exec.Command(binary, m.args...)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
-	done := make(chan struct{})
-	m.cmd, m.done = cmd, done
-	go func() {
-		m.exit = cmd.Wait()
-		close(done)
-	}()
+	m.Process = p
 }
 
 // start launches the process and waits until /readyz says ok.
@@ -174,11 +99,9 @@ func (m *member) start() {
 	m.t.Helper()
 	m.launch()
 	c := http.Client{Timeout: time.Second}
-	eventually(m.t, "the member serves", func() error {
-		select {
-		case <-m.done:
-			m.t.Fatalf("the member ended at its start: %v\n%s", m.exit, m.output())
-		default:
+	harness.Eventually(m.t, "the member serves", func() error {
+		if m.Ended() {
+			m.t.Fatalf("the member ended at its start: %v\n%s", m.Wait(), m.Tail())
 		}
 		r, err := c.Get(m.url + "/readyz")
 		if err != nil {
@@ -198,7 +121,7 @@ func (m *member) kill() { m.end(syscall.SIGKILL) }
 // end sends a signal and returns how the process ended.
 func (m *member) end(sig syscall.Signal) error {
 	m.t.Helper()
-	if err := m.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := m.Signal(sig); err != nil {
 		m.t.Fatal(err)
 	}
 	return m.wait()
@@ -208,29 +131,21 @@ func (m *member) end(sig syscall.Signal) error {
 func (m *member) wait() error {
 	m.t.Helper()
 	select {
-	case <-m.done:
-		return m.exit
+	case <-m.Done():
+		return m.Wait()
 	case <-time.After(patience):
-		m.t.Fatalf("the member does not end\n%s", m.output())
+		m.t.Fatalf("the member does not end\n%s", m.Tail())
 		return nil
 	}
 }
 
-func (m *member) output() string {
-	text, err := os.ReadFile(m.log)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return string(text[max(0, len(text)-4000):])
-}
-
 func (m *member) cleanup() {
-	if m.cmd == nil {
+	if m.Process == nil {
 		return
 	}
 	m.kill()
 	if m.t.Failed() {
-		m.t.Logf("the end of what the member wrote:\n%s", m.output())
+		m.t.Logf("the end of what the member wrote:\n%s", m.Tail())
 	}
 }
 
@@ -245,25 +160,6 @@ func (m *member) client() *clientv3.Client {
 	}
 	m.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
 	return c
-}
-
-// eventually tries f until it returns nil, and fails with its last error.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	timeout := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
-		}
-	}
 }
 
 // receive takes a value from a channel, within reason.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/process"
 )
 
 // TestSecondProcess refuses a second process on one data directory, at once and
@@ -29,7 +31,7 @@ func TestSecondProcess(t *testing.T) {
 	if err := second.wait(); err == nil {
 		t.Error("the second process ended without an error")
 	}
-	if out := second.output(); !strings.Contains(out, m.data) {
+	if out := second.Tail(); !strings.Contains(out, m.data) {
 		t.Errorf("the second process does not name the directory:\n%s", out)
 	}
 	if _, err := m.client().Put(t.Context(), "still", "here"); err != nil {
@@ -58,7 +60,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 	began := time.Now()
 	if err := m.end(syscall.SIGTERM); err != nil && !*foreignFlag {
-		t.Errorf("SIGTERM ends the process with %v\n%s", err, m.output())
+		t.Errorf("SIGTERM ends the process with %v\n%s", err, m.Tail())
 	}
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("the stop took %v", d)
@@ -77,7 +79,7 @@ func TestRefusals(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free := "http://" + freeAddr(t)
+	free := "http://" + process.MustFreeAddr()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -118,7 +120,7 @@ func TestRefusals(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			args := append(strings.Fields(*serveFlag), c.args...)
-			cmd := exec.CommandContext(ctx, binary, args...)
+			cmd := exec.CommandContext(ctx, server.Path(t), args...)
 			cmd.Dir = t.TempDir() // a default data directory must not end up in the sources
 			out, err := cmd.CombinedOutput()
 			if err == nil || ctx.Err() != nil {
@@ -137,7 +139,7 @@ func TestRefusals(t *testing.T) {
 // TestVersion: scripts that look for etcd's version find it.
 func TestVersion(t *testing.T) {
 	args := append(strings.Fields(*serveFlag), "--version")
-	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), server.Path(t), args...).CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?m)^etcd Version: 3\.7\.\d+`).Match(out) {
 		t.Errorf("--version: %v\n%s", err, out)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"leasehold.dev/test/process"
 )
 
 // A kind is one of the servers that are compared.
@@ -41,23 +42,19 @@ type member struct {
 
 	url, peer string
 	dir       string
-	cmd       *exec.Cmd
-	done      chan struct{} // closed when cmd has ended
+
+	*process.Process // nil before it is launched
 }
 
 // start runs n members with empty directories below dir, and returns when each
 // answers a linearizable read.
 func start(ctx context.Context, k kind, dir string, n int) (*cluster, error) {
-	addrs, err := freeAddrs(2 * n)
-	if err != nil {
-		return nil, err
-	}
 	c := &cluster{}
 	var initial []string
 	for i := range n {
 		m := &member{
 			name: fmt.Sprintf("m%d", i), dir: filepath.Join(dir, fmt.Sprintf("m%d", i)),
-			url: "http://" + addrs[2*i], peer: "http://" + addrs[2*i+1],
+			url: "http://" + process.MustFreeAddr(), peer: "http://" + process.MustFreeAddr(),
 		}
 		c.members = append(c.members, m)
 		initial = append(initial, m.name+"="+m.peer)
@@ -79,28 +76,17 @@ func (m *member) launch(k kind, initial string) error {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(m.dir, "log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	m.cmd = exec.Command(k.path, append(k.args,
+	cmd := exec.Command(k.path, append(k.args,
 		"--name", m.name, "--data-dir", filepath.Join(m.dir, "data"),
 		"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
 		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 		"--initial-cluster", initial, "--initial-cluster-token", filepath.Base(filepath.Dir(m.dir)),
 		"--log-level", "warn")...)
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	// No server outlives an interrupted comparison.
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
+	p, err := process.Start(cmd, filepath.Join(m.dir, "log"), "")
+	if err != nil {
 		return err
 	}
-	m.done = make(chan struct{})
-	go func() {
-		_ = m.cmd.Wait() // who waits for done knows why it ended
-		close(m.done)
-	}()
+	m.Process = p
 	m.client, err = clientv3.New(clientv3.Config{
 		Endpoints: []string{m.url}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 	})
@@ -118,25 +104,14 @@ func (m *member) ready(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-m.done:
-			return fmt.Errorf("%s ended: %s", m.name, m.logTail())
+		case <-m.Done():
+			return fmt.Errorf("%s ended: %s", m.name, m.Tail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not serve: %w\n%s", m.name, err, m.logTail())
+			return fmt.Errorf("%s does not serve: %w\n%s", m.name, err, m.Tail())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
-
-func (m *member) logTail() string {
-	text, err := os.ReadFile(filepath.Join(m.dir, "log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-2000):])
-}
-
-// signal sends the process a signal: SIGSTOP and SIGCONT freeze and thaw it.
-func (m *member) signal(s syscall.Signal) error { return m.cmd.Process.Signal(s) }
 
 // metric returns what a counter of the member stands at, NaN if it cannot be read.
 func (m *member) metric(ctx context.Context, name string) float64 {
@@ -171,13 +146,11 @@ func (c *cluster) close() error {
 		if m.client != nil {
 			errs = append(errs, m.client.Close())
 		}
-		if m.done == nil {
+		if m.Process == nil {
 			continue
 		}
-		if err := m.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			errs = append(errs, err)
-		}
-		<-m.done
+		errs = append(errs, m.Signal(syscall.SIGKILL))
+		<-m.Done()
 	}
 	return errors.Join(errs...)
 }
@@ -197,18 +170,4 @@ func (c *cluster) leader(ctx context.Context) (*member, []*member, error) {
 			return nil, nil, errors.Join(errors.New("nobody leads"), err)
 		}
 	}
-}
-
-// freeAddrs returns loopback addresses that nobody listens on now.
-func freeAddrs(n int) ([]string, error) {
-	var addrs []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // all are held until all are found
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs, nil
 }

@@ -105,12 +105,12 @@ func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 		return 0, err
 	}
 	expired := lead.metric(ctx, expiredTotal)
-	if err := lead.signal(syscall.SIGSTOP); err != nil {
+	if err := lead.Signal(syscall.SIGSTOP); err != nil {
 		return 0, err
 	}
 	t.say("stopped %s", lead.name)
 	err = pause(ctx, 9*time.Second)
-	if err := lead.signal(syscall.SIGCONT); err != nil {
+	if err := lead.Signal(syscall.SIGCONT); err != nil {
 		return 0, err
 	}
 	if err != nil {

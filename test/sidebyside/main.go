@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"leasehold.dev/test/process"
 )
 
 type options struct {
@@ -100,7 +100,7 @@ func (o *options) kinds(ctx context.Context, dir string) ([]kind, error) {
 		return kinds, nil
 	}
 	if o.leasehold == "" {
-		path, err := build(ctx, dir)
+		path, err := process.Build(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -108,20 +108,6 @@ func (o *options) kinds(ctx context.Context, dir string) ([]kind, error) {
 	}
 	ours := kind{name: "leasehold", path: o.leasehold, args: []string{"serve"}, ours: true}
 	return append(kinds, ours), nil
-}
-
-// build makes a leasehold binary in dir from the module that the working
-// directory is in.
-func build(ctx context.Context, dir string) (string, error) {
-	path, err := filepath.Abs(filepath.Join(dir, "leasehold"))
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "leasehold.dev/cmd/leasehold")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, text)
-	}
-	return path, nil
 }
 
 func (o *options) say(format string, args ...any) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -60,25 +61,8 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 	if err != nil {
 		return err
 	}
-	answers := make(chan int64)
-	var broken error // set when answers is closed
-	go func() {
-		defer close(answers)
-		for {
-			a, err := s.Recv()
-			if err != nil {
-				broken = err
-				return
-			}
-			if a.ID != int64(r.id) {
-				continue
-			}
-			select {
-			case answers <- a.TTL:
-			case <-ctx.Done():
-			}
-		}
-	}()
+	ttls, broken := make(chan int64), make(chan error, 1)
+	go func() { broken <- r.receive(ctx, s, ttls) }()
 	every := time.NewTicker(time.Second)
 	defer every.Stop()
 	once := time.NewTimer(time.Until(r.dies))
@@ -98,15 +82,34 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 		case <-every.C:
 			sent = append(sent, time.Now())
 			_ = s.Send(renewal(r.id))
-		case ttl, ok := <-answers:
-			if !ok {
-				return fmt.Errorf("the stream broke: %w", broken)
-			}
+		case err := <-broken:
+			return fmt.Errorf("the stream broke: %w", err)
+		case ttl := <-ttls:
 			r.longest = max(r.longest, time.Since(sent[0]))
 			sent = sent[1:]
 			if r.lost = ttl <= 0; r.lost {
 				return nil
 			}
+		}
+	}
+}
+
+// receive passes on the TTLs in the answers about the live lease, until the
+// stream breaks.
+func (r *renewer) receive(
+	ctx context.Context, s etcdserverpb.Lease_LeaseKeepAliveClient, ttls chan<- int64,
+) error {
+	for {
+		a, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if a.ID != int64(r.id) {
+			continue
+		}
+		select {
+		case ttls <- a.TTL:
+		case <-ctx.Done():
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/test/process"
 )
 
 var etcdBinary = flag.String("etcd", "",
@@ -140,7 +140,7 @@ func shape(body string) string {
 // connection to it.
 func startEtcd(t *testing.T) (string, *grpc.ClientConn) {
 	t.Helper()
-	client, peer := freeAddr(t), freeAddr(t)
+	client, peer := process.MustFreeAddr(), process.MustFreeAddr()
 	cmd := exec.CommandContext(t.Context(), *etcdBinary,
 		"--data-dir", t.TempDir(), "--log-level", "error",
 		"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
@@ -168,14 +168,4 @@ func startEtcd(t *testing.T) (string, *grpc.ClientConn) {
 		t.Fatal(err)
 	}
 	return "http://" + client, conn
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

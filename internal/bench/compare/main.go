@@ -17,9 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -27,6 +25,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/bench"
+	"leasehold.dev/test/process"
 )
 
 type options struct {
@@ -169,11 +168,5 @@ func (o *options) build(ctx context.Context, dir string) (string, error) {
 	if o.leasehold != "" {
 		return o.leasehold, nil
 	}
-	path := filepath.Join(dir, "leasehold")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "leasehold.dev/cmd/leasehold")
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("build leasehold: %w", err)
-	}
-	return path, nil
+	return process.Build(ctx, dir)
 }

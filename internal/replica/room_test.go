@@ -1,0 +1,91 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// cramped returns a sole voter that leads and has room for 64 bytes of entries that
+// are not committed.
+func cramped(t *testing.T) *member {
+	t.Helper()
+	m := start(t)
+	var err error
+	m.r, err = New(Config{
+		ID: self, Log: m.log, Machine: m.m, ElectionTicks: 10, HeartbeatTicks: 1,
+		MaxBatch: 1 << 20, MaxExpire: 4, MaxUncommitted: 64, Logger: discard{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	return m
+}
+
+// A change of the membership that found no room leaves Raft in the belief that it is on
+// its way: the next one becomes an empty entry. It is refused like the first, and whatever
+// comes later is answered.
+func TestChangeWithoutRoom(t *testing.T) {
+	m := cramped(t)
+	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
+	m.r.Propose(put)
+	m.take() // and its sync goes on
+	for range 2 {
+		p := &Proposal{Command: &fsm.AddMember{
+			Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
+		}}
+		m.r.Propose(p)
+		m.take()
+		if !errors.Is(p.Err, ErrOverloaded) {
+			t.Fatalf("the change ended with %v, want %v", p.Err, ErrOverloaded)
+		}
+	}
+	m.settle()
+	if put.Result.Revision == 0 {
+		t.Error("the put in front of the changes was not answered")
+	}
+	if r := m.do(&fsm.Put{Key: "k"}); r.Err != nil || r.Revision != put.Result.Revision+1 {
+		t.Errorf("the put after the changes: %+v", r)
+	}
+	add := &fsm.AddMember{
+		Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
+	}
+	if r := m.do(add); r.Err != nil {
+		t.Errorf("a change with room: %v", r.Err)
+	}
+}
+
+// An expiry that found no room is decided again as soon as there is some (T12).
+func TestExpiryWithoutRoom(t *testing.T) {
+	m := cramped(t)
+	m.grant(1, 1000)
+	m.pass(900)
+	// The disk is slow now, and the log has no room while the put is synced.
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
+	m.take()
+	m.now += 200
+	m.r.Advance(m.now)
+	for range groupMax { // so many that they do not wait for the sync
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	}
+	m.take()
+	if !m.alive(1) {
+		t.Fatal("expired without room in the log")
+	}
+	m.settle()
+	m.pass(2)
+	if m.alive(1) {
+		t.Errorf("not decided again; status %+v", m.r.Status())
+	}
+	m.grant(lease.ID(2), 1000)
+	m.pass(1100)
+	if m.alive(2) {
+		t.Errorf("the next lease does not end; status %+v", m.r.Status())
+	}
+}

@@ -1,0 +1,49 @@
+package sim
+
+import (
+	"testing"
+	"testing/cryptotest"
+)
+
+// A member that is down for most of a run, while the others are replaced one by one, has
+// caught up soon after it is back, and ends and holds leases like the others. The
+// finish of each run checks that nobody lags.
+func TestAwayWhileOthersAreReplaced(t *testing.T) {
+	replaced := 0
+	for seed := range uint64(8) {
+		cryptotest.SetGlobalRandom(t, seed)
+		p := newWorld(Options{Seed: seed}).p
+		p.Members, p.Faults, p.Calm = 5, Second, 20*Second
+		for i := range faults {
+			switch faults[i].kind {
+			case FaultLostDisk, FaultAddMember, FaultRemove:
+				p.Weights[i] = 20
+			case FaultLossy, FaultTransfer:
+				p.Weights[i] = 3
+			default:
+				p.Weights[i] = 0
+			}
+		}
+		w := newWorld(Options{Seed: seed, Profile: &p})
+		w.start()
+		w.at(Second, func() { w.members[0].stop(true, true) })
+		for len(w.queue) > 0 && w.queue[0].at <= w.end && len(w.h.Broken) == 0 {
+			w.step()
+		}
+		w.finish()
+		for _, c := range w.clients {
+			c.kill()
+		}
+		for _, m := range w.members[1:5] {
+			if m.gone {
+				replaced++
+			}
+		}
+		for _, v := range Check(w.h, p.Limits()).Violations {
+			t.Errorf("seed %d: %v %s: %s", seed, v.At, v.ID, v.What)
+		}
+	}
+	if replaced < 16 {
+		t.Errorf("only %d others were replaced in all runs: the test tests nothing", replaced)
+	}
+}

@@ -1,0 +1,59 @@
+package sim
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// This file has the sleep of machines: their boot clocks go on, and whoever wakes up as
+// the leader has measured nothing of what was due meanwhile (T10).
+
+// suspend lets one machine sleep, or all of them.
+func (n *nemesis) suspend() bool {
+	if n.w.chance(4) {
+		return n.doze(n.length())
+	}
+	m, d := n.victim(), n.length()
+	return m != nil && n.freeze(m, FaultSuspend, d)
+}
+
+// doze lets all machines sleep at once, as those that share a host do. Nobody is awake to
+// elect another leader, so the one that sleeps leads on when it wakes up.
+func (n *nemesis) doze(d Time) bool {
+	slept := false
+	for _, m := range n.w.members {
+		slept = m.proc != nil && n.freeze(m, FaultSuspend, d) || slept
+	}
+	if slept {
+		n.w.cover["all machines slept"]++
+	}
+	return slept
+}
+
+// dozeLast lets all machines sleep just before everything is healed.
+func (n *nemesis) dozeLast() {
+	w := n.w
+	if w.p.Doze > 0 {
+		w.at(w.end-w.p.Calm-w.p.Doze, func() { n.doze(w.p.Doze) })
+	}
+}
+
+// depositor grants leases with a long life and never renews them: each is to end on
+// time, whoever slept meanwhile.
+func (t *thread) depositor() {
+	w := t.c.w
+	for {
+		t.think()
+		s := t.grant("", lease.TTL(w.between(5*Second, 20*Second)/Millisecond))
+		if s == nil {
+			continue
+		}
+		s.quiet = true
+		if w.chance(2) {
+			key := fmt.Sprintf("k%d", w.rng.IntN(8))
+			t.command(&fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Any order of the operations that keeps real time and explains every answer proves a
+// history linearizable, whoever proposes it. The log proposes one for nearly nothing: so it is
+// tried first, and only where it does not do is another one searched for.
+
+// ordering tries the order of the log on a history. It holds the proposal to what the
+// search would hold it to: each step is taken by the model, and after none that it must
+// precede.
+type ordering struct {
+	m *model
+	// writes are the steps with a place in the log, in that order; free those without
+	// one, which change nothing, by the time of the call.
+	writes, free []*placed
+	// byEnd are all, by the time of the return; those in front of it are taken.
+	byEnd []*placed
+	open  []*placed // of free, those that may be taken now
+}
+
+// placed is a step with its place in the log.
+type placed struct {
+	*porcupine.Operation
+	place
+	sub   int // of the leases that one command ends
+	taken bool
+}
+
+// newOrder returns ok=false if a step that changes something has no place.
+func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
+	o = &ordering{m: newModel()}
+	all := make([]placed, len(history))
+	for i := range history {
+		x := &all[i]
+		x.Operation = &history[i]
+		o.byEnd = append(o.byEnd, x)
+		s, ok := x.Input.(*step), true
+		switch {
+		case s.op == nil:
+			x.place, x.sub, ok = f.endOf(s)
+		case s.reads():
+			o.free = append(o.free, x)
+			continue
+		default:
+			x.place, ok = f.entryOf[s.op.ID]
+		}
+		if !ok {
+			return nil, false
+		}
+		o.writes = append(o.writes, x)
+	}
+	slices.SortFunc(o.writes, func(a, b *placed) int {
+		return cmp.Or(cmp.Compare(a.entry, b.entry), cmp.Compare(a.command, b.command),
+			cmp.Compare(a.sub, b.sub))
+	})
+	slices.SortFunc(o.free, func(a, b *placed) int { return cmp.Compare(a.Call, b.Call) })
+	slices.SortFunc(o.byEnd, func(a, b *placed) int { return cmp.Compare(a.Return, b.Return) })
+	return o, true
+}
+
+// endOf returns where in the log the lease of an expiry ends.
+func (f *facts) endOf(s *step) (at place, sub int, ok bool) {
+	for _, l := range f.byID[s.expire] {
+		if l.token != s.token || l.ended == len(f.outcomes) {
+			continue
+		}
+		for k := range f.outcomes[l.ended] {
+			ended := f.outcomes[l.ended][k].ended
+			for i := range ended {
+				if ended[i].token == s.token {
+					return place{l.ended, k}, i, true
+				}
+			}
+		}
+	}
+	return place{}, 0, false
+}
+
+// explains reports whether the order of the log, with what changes nothing put in
+// between as early as it fits, explains all answers.
+func (o *ordering) explains() bool {
+	for _, x := range o.writes {
+		o.takeFree()
+		if x.Call > o.bound() || !o.take(x) {
+			return false
+		}
+	}
+	o.takeFree()
+	return len(o.open)+len(o.free) == 0
+}
+
+// bound is the latest call of a step that may come next: no step that is left has
+// returned before it.
+func (o *ordering) bound() int64 {
+	for len(o.byEnd) > 0 && o.byEnd[0].taken {
+		o.byEnd = o.byEnd[1:]
+	}
+	if len(o.byEnd) == 0 {
+		return int64(Never)
+	}
+	return o.byEnd[0].Return
+}
+
+// take takes a step if the model does. If it refuses one that changes something, that
+// is the end.
+func (o *ordering) take(x *placed) bool {
+	x.taken = x.Input.(*step).takeIn(o.m)
+	return x.taken
+}
+
+// takeFree takes all steps that change nothing and fit in here. It takes nothing
+// from those that are left to take them as early as that.
+func (o *ordering) takeFree() {
+	for before := -1; before != len(o.open)+len(o.free); {
+		before = len(o.open) + len(o.free)
+		bound := o.bound()
+		for len(o.free) > 0 && o.free[0].Call <= bound {
+			o.open, o.free = append(o.open, o.free[0]), o.free[1:]
+		}
+		o.open = slices.DeleteFunc(o.open, o.take)
+	}
+}

@@ -1,0 +1,58 @@
+package sim
+
+import "slices"
+
+// deliver leaves a task for the process's next step.
+func (p *process) deliver(task func()) {
+	p.mail.tasks = append(p.mail.tasks, task)
+	p.wake(p.w.now)
+}
+
+// wake makes the process work, a little after t so that what arrives together
+// is taken together.
+func (p *process) wake(t Time) {
+	t = max(t, p.frozen)
+	if t <= p.w.now {
+		t = p.w.now + 20
+	}
+	if p.dead || t >= p.wakeAt {
+		return
+	}
+	p.wakeAt = t
+	p.alarms.set(p.w, t)
+}
+
+// alarm is an event of the queue.
+func (p *process) alarm() {
+	t := p.w.now
+	p.alarms.rang(t)
+	switch {
+	case p.dead || p.wakeAt != t:
+	case p.frozen > t:
+		p.wakeAt = Never
+		p.wake(p.frozen)
+	default:
+		p.wakeAt = Never
+		p.step()
+	}
+}
+
+// alarms are the instants at which the queue calls a process, which works then if that is
+// when it is to wake. So a step that is put off because mail came first has its event already.
+type alarms struct {
+	ring func()
+	at   []Time
+}
+
+func (a *alarms) set(w *world, t Time) {
+	if !slices.Contains(a.at, t) {
+		a.at = append(a.at, t)
+		w.at(t, a.ring)
+	}
+}
+
+func (a *alarms) rang(t Time) {
+	if i := slices.Index(a.at, t); i >= 0 {
+		a.at = slices.Delete(a.at, i, i+1)
+	}
+}

@@ -1,0 +1,44 @@
+package sim
+
+// Weather is what only a part of the runs has, each kind for itself: in all of them it
+// would hide more than it shows.
+type Weather struct {
+	// Codec passes every message between members through its encoding.
+	Codec bool
+	// Room is how many bytes of entries may wait for their commit: beyond it a leader
+	// refuses commands, its own expiries too (T12). 0 means so many that nobody meets the
+	// bound.
+	Room uint64
+	// Lag is for how long a watch's stream stands still now and then, in the mean: the client
+	// does not read, and what happens meanwhile piles up behind the stream. 0 for never.
+	Lag Time
+	// Depose is the mean time between two faults that depose a leader (nemesis.depose), beside
+	// all others. 0 for none.
+	Depose Time
+	// Doze is for how long all machines sleep at the end of the faults, as those of one host do
+	// (T10). 0 for not at all.
+	Doze Time
+	// Plot has leaders that are replaced and do not know it, and clients that turn to them.
+	Plot Plot
+}
+
+// weather draws one for a profile, and fits that to it.
+func (w *world) weather(p *Profile) Weather {
+	out := Weather{Codec: w.chance(3)}
+	if w.chance(6) {
+		out.Room = uint64(w.between(32, 256))
+		p.Delay = w.between(2*Millisecond, 40*Millisecond) // entries wait for the followers
+	}
+	if w.chance(3) {
+		out.Lag = w.between(100*Millisecond, 4*Second)
+	}
+	if w.chance(6) {
+		out.Depose = w.between(4*Second, 12*Second)
+		p.Think = w.between(50*Millisecond, 500*Millisecond) // he has something to lose
+		p.Timeout = w.between(2*Second, 7*Second)            // and somebody waits for it
+	}
+	if w.chance(6) {
+		out.Doze = w.between(2*Second, w.end/4)
+	}
+	return out
+}

@@ -1,0 +1,50 @@
+package transport
+
+import (
+	"net/url"
+	"testing"
+)
+
+// Goal: who was away while the others changed can answer one that it does not know, for as
+// long as that one sends; and is not left with a connection when Update names it.
+func TestAnswerToStranger(t *testing.T) {
+	noLeaks(t)
+	leader, away := start(t, 4, options{}), start(t, 1, options{})
+	leader.Update([]Peer{leader.peer(4), away.peer(1)})
+	away.Update([]Peer{away.peer(1), {ID: 2, URLs: []url.URL{closedURL(t)}}})
+	leader.meet(away, "who are you")
+	away.meet(leader, "one of you")
+	since, _ := away.Since(4)
+	away.Update([]Peer{away.peer(1), leader.peer(4)})
+	away.meet(leader, "now I know")
+	if now, ok := away.Since(4); !ok || !now.Equal(since) {
+		t.Error("the connection to a guest that became a member was not kept")
+	}
+	away.Update([]Peer{away.peer(1)})
+	away.meet(leader, "a guest again")
+	leader.stop()
+	until(t, "the guest has left", func() bool { return away.link(4) == nil })
+}
+
+// Goal: a member that listens elsewhere than it did is answered there, by one who was
+// away when that was said.
+func TestAnswerToMoved(t *testing.T) {
+	moved, away := start(t, 4, options{}), start(t, 1, options{})
+	moved.Update([]Peer{moved.peer(4), away.peer(1)})
+	away.Update([]Peer{away.peer(1), {ID: 4, URLs: []url.URL{closedURL(t)}}})
+	moved.meet(away, "I am here now")
+	away.meet(moved, "I see")
+	never(t, "gone", away.gone)
+}
+
+// Goal: one that is not let in is not answered, whatever it says.
+func TestNoAnswerToRemoved(t *testing.T) {
+	removed, b := start(t, 4, options{}), start(t, 1, options{})
+	b.admit.Store(&ErrRemoved)
+	removed.Update([]Peer{removed.peer(4), b.peer(1)})
+	removed.Send(1, bytesMessage("let me in"))
+	want(t, removed.recorder.removed)
+	if b.link(4) != nil {
+		t.Error("there is a link to one that was removed")
+	}
+}

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/storage"
+)
+
+// arrive returns a snapshot that the member could take and that has come whole.
+func arrive(t *testing.T, s *Server) *arrival {
+	t.Helper()
+	const index = 1_000_000
+	foreign := fsm.New(fsm.Config{})
+	foreign.Begin(index, 1)
+	foreign.Apply(&fsm.Put{Key: "k", Value: []byte("v")})
+	self := s.node.member
+	m, err := replica.DecodeMessage(self+1, self, snapshotHeader(self+1, self, index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.core.disk.NewSnapshot(storage.SnapshotMeta{
+		Index: index, Term: 1, ConfState: m.Raft.GetSnapshot().GetMetadata().GetConfState(),
+	})
+	if err != nil {
+		t.Fatalf("the snapshot before was not dropped: %v", err)
+	}
+	if err := foreign.Image().Encode(w.Write); err != nil {
+		t.Fatal(err)
+	}
+	return &arrival{message: m.Raft, machine: foreign, writer: w, done: make(chan error, 1)}
+}
+
+// Wherever a snapshot is when the member stops, it is dropped, and who sent it is told.
+// Method: the goroutines' work is done here, one step after another, up to the stop.
+func TestStopDropsSnapshot(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig(shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(where string, a *arrival) {
+		t.Helper()
+		select {
+		case err := <-a.done:
+			if !errors.Is(err, errStopped) {
+				t.Errorf("%s: %v", where, err)
+			}
+		default:
+			t.Errorf("%s: the sender is not told", where)
+		}
+	}
+
+	a := arrive(t, s)
+	s.core.install(a)
+	if s.core.writer.arrival != a {
+		t.Fatal("the replica does not want it")
+	}
+	s.core.writer.abandon() // as when the writer or the core fails before it has the message
+	refused("taken and not yet written", a)
+
+	a = arrive(t, s)
+	s.core.inbox.put(func(m *mail) { m.arrivals = append(m.arrivals, a) })
+	s.core.stop()
+	refused("in the inbox", a)
+
+	a = arrive(t, s)
+	if err := s.core.offer(t.Context(), a); !errors.Is(err, errStopped) {
+		t.Errorf("after the stop: %v", err)
+	}
+
+	arrive(t, s).writer.Abort()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What begins with anything but Raft's message about a snapshot is refused before a byte of it
+// is read.
+func TestSnapshotHeader(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig(shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	from, to := s.node.member+1, s.node.member
+	other, err := replica.DecodeMessage(from, to, snapshotHeader(from, to, 1_000_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Raft.Type = raftpb.MsgApp.Enum()
+	reply := &replica.Message{From: from, To: to, Reply: &replica.Reply{}}
+	for what, header := range map[string][]byte{
+		"nothing": nil, "garbage": bytes.Repeat([]byte{7}, 9),
+		"another of Raft's messages": other.AppendTo(nil), "a reply": reply.AppendTo(nil),
+	} {
+		err := s.peers.Snapshot(t.Context(), from, header, func() ([]byte, error) {
+			t.Errorf("%s: a chunk was read", what)
+			return nil, io.EOF
+		})
+		if !errors.Is(err, replica.ErrMessage) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"net/url"
+	"testing"
+)
+
+// A member was down while another one joined that leads now. It knows no address of that
+// one, and cannot learn it before it has answered it: it answers to where the leader says
+// that it listens.
+func TestLeaderWhoJoinedMeanwhile(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 4)
+	initial := make(map[string][]url.URL)
+	for _, c := range configs[:3] {
+		initial[c.Name] = c.URLs.AdvertisePeer
+	}
+	for i := range configs {
+		configs[i].Cluster.Initial = initial
+		configs[i].Cluster.StrictReconfigCheck = false
+	}
+	members := runAll(t, configs[:3]...)
+	absent := members[2]
+	if err := absent.stop(); err != nil {
+		t.Fatal(err)
+	}
+	joins := configs[3]
+	joins.Cluster.State = ExistingCluster
+	joins.Cluster.Initial = map[string][]url.URL{joins.Name: joins.URLs.AdvertisePeer}
+	for name, urls := range initial {
+		joins.Cluster.Initial[name] = urls
+	}
+	added, err := members[0].client.MemberAddAsLearner(
+		t.Context(), []string{joins.URLs.AdvertisePeer[0].String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newcomer := begin(t, joins).await(t)
+	eventually(t, "it is promoted", func() bool {
+		_, err := members[0].client.MemberPromote(t.Context(), added.Member.ID)
+		return err == nil
+	})
+	present := []*running{members[0], members[1], newcomer}
+	eventually(t, "it leads", func() bool {
+		first, _ := leader(t, present)
+		if first == newcomer {
+			return true
+		}
+		_, _ = first.client.MoveLeader(t.Context(), added.Member.ID)
+		return false
+	})
+	newcomer.put(t, "k", "v")
+	back := begin(t, absent.cfg).await(t)
+	if got := back.get(t, "k"); got != "v" {
+		t.Errorf("through the member that was down: %q", got)
+	}
+}

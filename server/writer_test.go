@@ -1,0 +1,90 @@
+package server
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/storage"
+)
+
+// TestWriterSyncs: a message is said to be durable after a sync of what it carries and of
+// what came before; one that carries a commit index only takes none of its own, also if
+// somebody waits for its response. Method: count the syncs of a file system in memory.
+func TestWriterSyncs(t *testing.T) {
+	var syncs atomic.Int64
+	count := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			syncs.Add(1)
+		}
+		return nil
+	})
+	disk, err := storage.Open(storage.Config{
+		Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), count), ReserveBytes: -1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := disk.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := disk.Bootstrap(storage.Identity{Cluster: 1, Member: 1}, &raftpb.ConfState{
+		Voters: []uint64{1, 2},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	said := 0
+	w := &writer{
+		disk: disk, log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+		persist: func(*raftpb.Message) { said++ }, wake: make(chan struct{}, 1),
+	}
+	first, err := disk.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := func(n uint64) *raftpb.Message {
+		return &raftpb.Message{
+			Term: new(uint64(3)), Vote: new(uint64(2)), Commit: new(first),
+			Entries:   []*raftpb.Entry{{Term: new(uint64(3)), Index: new(first + n)}},
+			Responses: []*raftpb.Message{{}},
+		}
+	}
+	state := func(term, vote uint64, responses ...*raftpb.Message) *raftpb.Message {
+		return &raftpb.Message{
+			Term: new(term), Vote: new(vote), Commit: new(first + 1), Responses: responses,
+		}
+	}
+	response := &raftpb.Message{}
+	for _, c := range []struct {
+		name  string
+		batch []*raftpb.Message
+		want  bool
+	}{
+		{"entry", []*raftpb.Message{entry(1)}, true},
+		{"commit index", []*raftpb.Message{state(3, 2)}, false},
+		{"commit index with a response", []*raftpb.Message{state(3, 2, response)}, false},
+		{"both, and an entry before", []*raftpb.Message{entry(2), state(3, 2, response)}, true},
+		{"term", []*raftpb.Message{state(4, 0, response)}, true},
+		{"vote", []*raftpb.Message{state(4, 1, response)}, true},
+		{"the same again", []*raftpb.Message{state(4, 1, response)}, false},
+	} {
+		syncs.Store(0)
+		said = 0
+		if err := w.writeAll(t.Context(), c.batch); err != nil {
+			t.Fatal(err)
+		}
+		if got := syncs.Load() > 0; got != c.want {
+			t.Errorf("%s: %d syncs", c.name, syncs.Load())
+		}
+		if said != len(c.batch) {
+			t.Errorf("%s: %d of %d messages were said to be durable", c.name, said, len(c.batch))
+		}
+	}
+}

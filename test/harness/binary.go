@@ -1,0 +1,62 @@
+package harness
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"leasehold.dev/test/process"
+)
+
+// Binary is the server that is tested: the one that the flag -server names, else
+// our own, built when a test first asks for it. The zero value is ready.
+type Binary struct {
+	given string
+
+	once sync.Once
+	dir  string // of what was built
+	path string
+	err  error
+}
+
+// Main parses the flags, runs the tests, removes what was built for them, and
+// returns the exit code. TestMain calls it.
+func (b *Binary) Main(m *testing.M) int {
+	flag.StringVar(&b.given, "server", "", "`binary` to test (default: built now)")
+	flag.Parse()
+	code := m.Run()
+	if b.dir == "" {
+		return code
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		fmt.Fprintln(os.Stderr, "harness:", err)
+		return 1
+	}
+	return code
+}
+
+// Path returns the path of the binary. It may be called concurrently.
+func (b *Binary) Path(t testing.TB) string {
+	t.Helper()
+	if b.given != "" {
+		return b.given
+	}
+	b.once.Do(func() { b.path, b.err = b.build() })
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return b.path
+}
+
+func (b *Binary) build() (path string, err error) {
+	if b.dir, err = os.MkdirTemp("", "leasehold-test-"); err != nil {
+		return "", err
+	}
+	if err := process.DependOnSources(); err != nil {
+		return "", err
+	}
+	return process.Build(context.Background(), b.dir)
+}

@@ -1,0 +1,29 @@
+package harness
+
+import (
+	"testing"
+	"time"
+)
+
+// Patience is how long anything may take before a test gives up on it.
+const Patience = 30 * time.Second
+
+// Eventually tries f until it returns nil, and fails the test with its last
+// error.
+func Eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	timeout := time.After(Patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%s: not within %v: %v", what, Patience, err)
+		}
+	}
+}

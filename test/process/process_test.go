@@ -1,0 +1,118 @@
+package process
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// child makes this binary the process that a test starts.
+const child = "LEASEHOLD_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(child) {
+	case "stay":
+		_, _ = os.Stdout.WriteString("here\n")
+		select {}
+	case "fail":
+		_, _ = os.Stderr.WriteString("cannot\n")
+		os.Exit(3)
+	}
+	os.Exit(m.Run())
+}
+
+// command is this binary, to be run as what.
+func command(t *testing.T, what string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), child+"="+what)
+	return cmd
+}
+
+// What a process writes is in its log, behind what was there; its end is seen, and how it
+// came.
+func TestProcess(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	var none *Process
+	if !none.Ended() {
+		t.Error("a process that was never started runs")
+	}
+	failed, err := Start(command(t, "fail"), log, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := failed.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 || !failed.Ended() {
+		t.Errorf("it ended with %v", err)
+	}
+	stays, err := Start(command(t, "stay"), log, "once more")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stays.Ended() || stays.PID() == failed.PID() {
+		t.Error("it has ended")
+	}
+	if err := stays.Signal(syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	<-stays.Done()
+	if err := stays.Signal(syscall.SIGKILL); err != nil {
+		t.Errorf("a signal to one that has ended: %v", err)
+	}
+	if got := stays.Tail(); !strings.HasPrefix(got, "cannot\nonce more\n") {
+		t.Errorf("the log is %q", got)
+	}
+	if _, err := Start(exec.Command("/no/such"), log, ""); err == nil {
+		t.Error("what is not there was started")
+	}
+	if _, err := Start(command(t, "fail"), filepath.Join(log, "x"), ""); err == nil {
+		t.Error("it runs without its log")
+	}
+}
+
+// A log that is long is shown from its end; one that is not there says so.
+func TestTail(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	if got := Tail(log); !strings.Contains(got, log) {
+		t.Errorf("no log: %q", got)
+	}
+	if err := os.WriteFile(log, []byte(strings.Repeat("x", 2*tail)+"end"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Tail(log); len(got) != tail || !strings.HasSuffix(got, "xend") {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// No address is given twice, and each can be listened on.
+func TestMustFreeAddr(t *testing.T) {
+	seen := map[string]bool{}
+	for range 50 {
+		addr := MustFreeAddr()
+		if seen[addr] {
+			t.Fatalf("%s twice", addr)
+		}
+		seen[addr] = true
+	}
+	l, err := net.Listen("tcp", MustFreeAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+// What go test must see is found from the directory of a package.
+func TestDependOnSources(t *testing.T) {
+	if err := DependOnSources(); err != nil {
+		t.Error(err)
+	}
+}
