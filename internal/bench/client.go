@@ -41,6 +41,10 @@ func Dial(endpoints []string, n int) (*Client, error) {
 	return c, nil
 }
 
+// Over makes a client of connections that are there already, at least one. It
+// closes them when it is closed.
+func Over(conns []*grpc.ClientConn) *Client { return &Client{conns: conns} }
+
 // Close closes the connections.
 func (c *Client) Close() error {
 	var errs []error

@@ -16,6 +16,10 @@
 // twice: with probes that nothing delays, which show what the service does, and
 // with the Go client, which shows what a program sees.
 //
+// A Remote is the same generator against a server that somebody else started:
+// bounded in time and number, and it takes away what it left. Watchful measures what
+// a holder of a lease lives in: round trips, losses and pauses.
+//
 // Only ratios within one run mean anything; absolute figures move with the
 // machine.
 package bench

@@ -16,6 +16,7 @@ import (
 // Keys carry their number, so nothing is looked up while events stream in.
 type graveyard struct {
 	stream pb.Watch_WatchClient
+	prefix []byte
 	gone   []atomic.Int64 // by number: when, in nanoseconds since base; 0: still there
 	base   time.Time
 	left   atomic.Int64
@@ -25,20 +26,31 @@ type graveyard struct {
 var graves = []byte("grave/")
 
 // graveKey is the key with number i.
-func graveKey(i int) []byte {
-	return binary.BigEndian.AppendUint32(append([]byte{}, graves...), uint32(i))
+func graveKey(i int) []byte { return numbered(graves, i) }
+
+// numbered is the key with number i below a prefix.
+func numbered(prefix []byte, i int) []byte {
+	return binary.BigEndian.AppendUint32(append([]byte{}, prefix...), uint32(i))
 }
 
 // newGraveyard starts the watch; follow must run then.
 func newGraveyard(ctx context.Context, c pb.WatchClient, n int) (*graveyard, error) {
-	end := append([]byte{}, graves...)
+	return graveyardAt(ctx, c, graves, n)
+}
+
+// graveyardAt is newGraveyard for keys below another prefix, which ends in '/'.
+func graveyardAt(
+	ctx context.Context, c pb.WatchClient, prefix []byte, n int,
+) (*graveyard, error) {
+	end := append([]byte{}, prefix...)
 	end[len(end)-1]++
-	stream, err := openWatch(ctx, c, graves, end)
+	stream, err := openWatch(ctx, c, prefix, end)
 	if err != nil {
 		return nil, err
 	}
 	g := &graveyard{
-		stream: stream, gone: make([]atomic.Int64, n), base: time.Now(), empty: make(chan struct{}),
+		stream: stream, prefix: prefix, gone: make([]atomic.Int64, n), base: time.Now(),
+		empty: make(chan struct{}),
 	}
 	g.left.Store(int64(n))
 	return g, nil
@@ -59,7 +71,7 @@ func (g *graveyard) follow() error {
 			if !isDelete(ev) {
 				continue
 			}
-			i := int(binary.BigEndian.Uint32(ev.Kv.Key[len(graves):]))
+			i := int(binary.BigEndian.Uint32(ev.Kv.Key[len(g.prefix):]))
 			if g.gone[i].Swap(now) != 0 {
 				return fmt.Errorf("bench: key %d was deleted twice", i)
 			}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"iter"
 	"math/bits"
 	"time"
 )
@@ -46,6 +47,18 @@ func (h *Histogram) Merge(o *Histogram) {
 
 // Count is how many durations were added.
 func (h *Histogram) Count() uint64 { return h.total }
+
+// Bins yields the upper edge of each step that counts anything, and its count,
+// from the shortest on.
+func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
+	return func(yield func(time.Duration, uint32) bool) {
+		for i, c := range h.counts {
+			if c > 0 && !yield(time.Duration(slotTop(i)), c) {
+				return
+			}
+		}
+	}
+}
 
 // Max is the longest duration added.
 func (h *Histogram) Max() time.Duration { return h.max }

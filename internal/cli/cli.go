@@ -61,6 +61,7 @@ const (
 	groupLocks       = "locks"
 	groupCluster     = "cluster"
 	groupMaintenance = "maintenance"
+	groupPlanning    = "planning"
 )
 
 // Main runs the command that p.Args names and returns the exit code of the
@@ -131,6 +132,7 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		{ID: groupLocks, Title: "Locks and elections:"},
 		{ID: groupCluster, Title: "Cluster:"},
 		{ID: groupMaintenance, Title: "Maintenance:"},
+		{ID: groupPlanning, Title: "Planning:"},
 	} {
 		root.AddGroup(&g)
 	}
@@ -194,7 +196,8 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupMaintenance: {
 			a.compactionCommand(), a.defragCommand(), a.alarmCommand(), a.snapshotCommand(),
 		},
-		"": {a.versionCommand()},
+		groupPlanning: {a.planCommand(), a.benchCommand()},
+		"":            {a.versionCommand()},
 	} {
 		for _, c := range cmds {
 			c.GroupID = id

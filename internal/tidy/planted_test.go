@@ -59,6 +59,11 @@ var planted = []struct {
 		importing("plan", "github.com/tidwall/btree"),
 		[]string{"pure"},
 	},
+	{"duration", "plan/a.go", importing("plan", "time"), nil},
+	{
+		"clock of plan", "plan/a.go", "package plan\n\nimport \"time\"\n\nvar a = time.Now()\n",
+		[]string{"pure"},
+	},
 	{"goroutine", "internal/fsm/a.go", "package fsm\n\nfunc a() { go a() }\n", []string{"pure"}},
 	{
 		"long function", "server/a.go",

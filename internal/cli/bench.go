@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/bench"
+)
+
+// benchFormats are the outputs of the command bench.
+var benchFormats = []string{"table", "json"}
+
+func (a *app) benchCommand() *cobra.Command {
+	s := &sheetFlags{}
+	r := &bench.Remote{}
+	conns := 4
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure grant, put, read, renew and expire against a server",
+		Long: `Measures what the cluster at --endpoints makes of leases, be it leasehold or etcd: rates,
+latencies and, where its /metrics can be read, the CPU time of its processes for each
+operation. It puts keys below leasehold-bench/ only, all on leases, and takes them away
+at its end. It is a load: do not aim it at a cluster that others need.`,
+		Example: `  leasehold bench --duration 2s
+  leasehold bench --run grant,renew -o json > costs.json`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badArgs("unexpected argument %q: choose operations with --run", args[0])
+			}
+			if err := s.check(a, benchFormats...); err != nil {
+				return err
+			}
+			if err := r.Check(); err != nil {
+				return withCode(exitBadArgs, err)
+			}
+			return a.runBench(s, r, conns)
+		},
+	}
+	s.register(cmd, benchFormats...)
+	fs := cmd.Flags()
+	fs.StringSliceVar(&r.Only, "run", nil,
+		"operations to measure: "+strings.Join(bench.Operations, ", ")+" (default: all)")
+	fs.DurationVar(&r.Duration, "duration", 3*time.Second, "longest time for each operation")
+	fs.IntVar(&r.Count, "count", 100_000, "most operations of each kind")
+	fs.IntVar(&r.Callers, "callers", 64, "callers that each wait for their answer")
+	fs.IntVar(&conns, "connections", 4, "connections that they share")
+	return cmd
+}
+
+// load is connections for the load generator, and the ways to see what they cost.
+type load struct {
+	client    *bench.Client
+	endpoints []string
+	traffic   *bench.Traffic
+	http      *http.Client
+	pages     []string
+	close     func()
+}
+
+// dialLoad opens n connections, spread over the endpoints.
+func (a *app) dialLoad(n int) (*load, error) {
+	if n < 1 || n > 1000 {
+		return nil, badArgs("--connections must be from 1 to 1000, not %d", n)
+	}
+	spec, err := a.prepare()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
+	if err != nil {
+		return nil, withCode(exitBadArgs, err)
+	}
+	cfg.Logger = zap.NewNop() // what fails is told once, not by every caller
+	l := &load{
+		endpoints: spec.Endpoints, traffic: &bench.Traffic{},
+		http: &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}},
+	}
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithStatsHandler(l.traffic))
+	var clients []*clientv3.Client
+	l.close = func() {
+		for _, c := range clients {
+			_ = c.Close() // what was asked is answered
+		}
+		l.http.CloseIdleConnections()
+	}
+	var conns []*grpc.ClientConn
+	for i := range n {
+		one := *cfg
+		one.Endpoints = []string{spec.Endpoints[i%len(spec.Endpoints)]}
+		c, err := clientv3.New(one)
+		if err != nil {
+			l.close()
+			return nil, withCode(exitConnection, err)
+		}
+		clients, conns = append(clients, c), append(conns, c.ActiveConnection())
+		if i < len(spec.Endpoints) {
+			if err := a.answers(c, one.Endpoints[0]); err != nil {
+				l.close()
+				return nil, err
+			}
+			l.pages = append(l.pages, metricsPage(one.Endpoints[0], cfg.TLS != nil))
+		}
+	}
+	l.client = bench.Over(conns)
+	return l, nil
+}
+
+// answers checks that a server is there before any load is put on it.
+func (a *app) answers(c *clientv3.Client, endpoint string) error {
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	if _, err := c.Status(ctx, endpoint); err != nil {
+		return withCode(exitConnection, fmt.Errorf("no answer from %s: %w", endpoint, err))
+	}
+	return nil
+}
+
+// metricsPage is where an endpoint has its metrics.
+func metricsPage(endpoint string, tls bool) string {
+	if strings.HasPrefix(endpoint, "http://") || strings.HasPrefix(endpoint, "https://") {
+		return endpoint + "/metrics"
+	}
+	if tls {
+		return "https://" + endpoint + "/metrics"
+	}
+	return "http://" + endpoint + "/metrics"
+}
+
+func (a *app) runBench(s *sheetFlags, r *bench.Remote, conns int) error {
+	l, err := a.dialLoad(conns)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	ctx, stop := untilSignal()
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleaning up
+	bar := a.newProgress()
+	r.Client, r.Endpoints, r.Traffic, r.Progress = l.client, l.endpoints, l.traffic, bar.show
+	r.Usage = func(ctx context.Context) (bench.Usage, error) {
+		return bench.MetricsUsage(ctx, l.http, l.pages)
+	}
+	rep, err := r.Run(ctx)
+	bar.end()
+	if len(rep.Operations) > 0 {
+		err = errors.Join(err, s.display(a, benchSheet(rep)))
+	}
+	if ctx.Err() == nil {
+		return err
+	}
+	left := "what it made is taken away"
+	if rep.Left > 0 {
+		left = fmt.Sprintf("%d of its leases are left, and end within ten minutes", rep.Left)
+	}
+	return withCode(exitInterrupted, errors.New("interrupted; "+left))
+}
+
+func benchSheet(rep bench.Report) sheet {
+	sh := sheet{
+		figures: [][2]string{
+			{"endpoints", strings.Join(rep.Endpoints, ", ")},
+			{"callers", fmt.Sprint(rep.Callers)},
+		},
+		head: []string{"operation", "count", "rate/s", "p50 ms", "p99 ms", "max ms", "cpu us", "bytes"},
+		wire: rep,
+	}
+	costs := false
+	optional := func(v float64) string {
+		if v == 0 {
+			return "-"
+		}
+		return decimal(v)
+	}
+	for _, o := range rep.Operations {
+		costs = costs || o.CPU > 0
+		rate, cpu, bytes := decimal(o.Rate), optional(o.CPU), optional(o.Bytes)
+		if o.Name == "expire" { // most of its time is waiting
+			rate, cpu, bytes = "-", "-", "-"
+		}
+		sh.rows = append(sh.rows, []string{
+			o.Name, fmt.Sprint(o.Count), rate, fmt.Sprintf("%.2f", o.P50),
+			fmt.Sprintf("%.2f", o.P99), fmt.Sprintf("%.2f", o.Max), cpu, bytes,
+		})
+	}
+	sh.sentences = append(sh.sentences,
+		"Of expire the milliseconds are how late the end of a lease of 2 s was seen.")
+	if !costs {
+		sh.sentences = append(sh.sentences, "The servers' /metrics could not be read, so there is no "+
+			"CPU time.")
+	}
+	if rep.LeaseBytes > 0 {
+		sh.sentences = append(sh.sentences, fmt.Sprintf("A lease took %.0f bytes of resident memory.",
+			rep.LeaseBytes))
+	}
+	if rep.Left > 0 {
+		sh.sentences = append(sh.sentences, fmt.Sprintf("%d leases could not be revoked; they and "+
+			"their keys "+
+			"end by themselves within ten minutes.", rep.Left))
+	}
+	return sh
+}

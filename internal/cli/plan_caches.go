@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/draw"
+	"leasehold.dev/plan"
+)
+
+func (a *app) planCaches(s *sheetFlags) *cobra.Command {
+	v := plan.Sharing{}
+	cmd := &cobra.Command{
+		Use:   "caches",
+		Short: "Leases on cached data: whether they pay, and the term to take (Gray and Cheriton)",
+		Long: `The model of Gray and Cheriton ("Leases: An Efficient Fault-Tolerant Mechanism for
+Distributed File Cache Consistency", SOSP 1989): how much of a server's work leases on
+cached data save, from rates of reads and writes and the number of caches that share
+them. The default rates and times are those that the paper gives for the V system.`,
+		Example: `  leasehold plan caches --reads 0.864 --writes 0.04 --caches 10
+  leasehold plan caches --reads 20 --writes 0.1 --caches 50 --term 5s -o svg > caches.svg`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.planned(s, args, func() (sheet, error) {
+				c, err := plan.Cache(v)
+				if err != nil {
+					return sheet{}, err
+				}
+				return cacheSheet(c), nil
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.Float64Var(&v.Reads, "reads", 0.864, "reads of a datum by one cache, a second")
+	fs.Float64Var(&v.Writes, "writes", 0.04, "writes of a datum by one cache, a second")
+	fs.Float64Var(&v.Caches, "caches", 10, "how many caches share a datum")
+	fs.DurationVar(&v.Propagation, "propagation", 500*time.Microsecond, "how long a message is "+
+		"under way")
+	fs.DurationVar(&v.Processing, "processing", time.Millisecond, "how long each end works on a "+
+		"message")
+	fs.DurationVar(&v.Skew, "skew", 100*time.Millisecond, "what clocks may differ by")
+	fs.DurationVar(&v.Term, "term", 0, "term to give figures for (default: the recommended one)")
+	fs.DurationVar(&v.LongestWait, "longest-wait", time.Minute,
+		"how long a write may wait for a cache that is dead")
+	return cmd
+}
+
+func cacheSheet(c plan.Caching) sheet {
+	alpha := fmt.Sprintf("%.3g", c.Benefit)
+	if math.IsInf(c.Benefit, 1) {
+		alpha = "endless: nothing is written"
+	}
+	recommended, even := "none", "-"
+	if c.Worth {
+		recommended = short(c.Recommended)
+	}
+	if c.BreakEven > 0 {
+		even = short(c.BreakEven)
+	}
+	return sheet{
+		figures: [][2]string{
+			{"benefit factor, alpha = 2R/(SW) (C2)", alpha},
+			{"recommended term (C7)", recommended},
+			{"leases pay from a term of (C6)", even},
+			{"figures below: term at the server, t_s", short(c.At.Term)},
+			{"effective term at the client, t_c (C1)", short(c.Effective)},
+			{"load of the server, of that without leases (C3)", percent(c.At.Load)},
+			{"the same with an endless term", percent(c.Limit)},
+			{"a write waits for approvals (C4)", short(c.Approval)},
+			{"a write waits with a dead cache, at most", short(c.WorstWrite)},
+			{"added to a read or write on average (C5)", c.At.Delay.Round(time.Microsecond).String()},
+		},
+		sentences: c.Explain(),
+		svg:       func(w io.Writer) error { return cacheChart(c).SVG(w) },
+		data:      c,
+	}
+}
+
+// cacheChart is the curve of load against term.
+func cacheChart(c plan.Caching) draw.Chart {
+	s := c.Sharing
+	load := draw.Curve{Name: fmt.Sprintf("S = %v, alpha = %.3g", s.Caches, c.Benefit)}
+	limit := draw.Curve{Name: "with an endless term"}
+	for _, p := range c.Curve {
+		load.XY = append(load.XY, [2]float64{p.Term.Seconds(), 100 * p.Load})
+		limit.XY = append(limit.XY, [2]float64{p.Term.Seconds(), 100 * c.Limit})
+	}
+	chart := draw.Chart{
+		Title: fmt.Sprintf("Load of the server against the term (R = %v/s, W = %v/s)", s.Reads, s.Writes),
+		X:     "term at the server, seconds", Y: "% of the load without leases",
+		Curves: []draw.Curve{load, limit}, MaxY: 105,
+	}
+	for _, p := range load.XY {
+		chart.MaxY = math.Max(chart.MaxY, p[1]*1.05)
+	}
+	if c.Worth {
+		chart.Marks = append(chart.Marks, draw.Mark{
+			X: c.Recommended.Seconds(), Name: "recommended: " + short(c.Recommended),
+		})
+	}
+	return chart
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// A progressBar shows how much of a long command is done, on a terminal, and
+// nothing elsewhere. It is for one goroutine at a time.
+type progressBar struct {
+	w     io.Writer // nil if there is no terminal
+	began time.Time
+	drawn time.Time
+}
+
+// barEvery is how often the bar is drawn again.
+const barEvery = 100 * time.Millisecond
+
+// newProgress makes a bar on the standard error, if that is a terminal.
+func (a *app) newProgress() *progressBar {
+	p := &progressBar{began: time.Now()}
+	if f, ok := a.Stderr.(*os.File); ok {
+		if _, ok := columns(f); ok {
+			p.w = f
+		}
+	}
+	return p
+}
+
+// show draws the bar if it is time to.
+func (p *progressBar) show(what string, done float64) {
+	now := time.Now()
+	if p.w == nil || now.Sub(p.drawn) < barEvery {
+		return
+	}
+	p.drawn = now
+	fmt.Fprint(p.w, barText(what, done, now.Sub(p.began)))
+}
+
+// barText is a bar, with what is left of the time if that can be told.
+func barText(what string, done float64, took time.Duration) string {
+	const width = 30
+	done = max(0, min(done, 1))
+	full := int(done * width)
+	left := ""
+	if done > 0.05 && done < 1 {
+		d := time.Duration(float64(took) * (1 - done) / done)
+		left = ", about " + d.Round(time.Second).String() + " left"
+	}
+	return fmt.Sprintf("\r\x1b[K[%s%s] %3.0f%% %s%s", strings.Repeat("#", full),
+		strings.Repeat(".", width-full), 100*done, what, left)
+}
+
+// end takes the bar away.
+func (p *progressBar) end() {
+	if p.w != nil {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}

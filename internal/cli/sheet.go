@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/draw"
+)
+
+// A sheet is the answer of a command that computes or measures: figures, a table,
+// sentences and a picture, or the same as JSON or as SVG.
+type sheet struct {
+	figures   [][2]string // name and value
+	head      []string
+	rows      [][]string
+	sentences []string
+	picture   func(io.Writer, draw.Style) error // for a terminal, may be nil
+	svg       func(io.Writer) error             // may be nil
+	data      any                               // as JSON, by fieldsOf
+	wire      any                               // as JSON, as it is, instead of data
+}
+
+// sheetFormats are the values of --output.
+var sheetFormats = []string{"table", "json", "svg"}
+
+// sheetFlags say how a sheet is shown.
+type sheetFlags struct {
+	format string
+	ascii  bool
+}
+
+func (s *sheetFlags) register(cmd *cobra.Command, formats ...string) {
+	fs := cmd.PersistentFlags()
+	fs.StringVarP(&s.format, "output", "o", "table",
+		"what to write: "+strings.Join(formats, ", "))
+	fs.BoolVar(&s.ascii, "ascii", false, "draw without letters that some terminals lack")
+	completeFlag(cmd, "output", formats...)
+}
+
+// check refuses an output that there is not. --write-out json, which every other
+// command has, means --output json.
+func (s *sheetFlags) check(a *app, formats ...string) error {
+	switch {
+	case !a.flags.set.Changed("write-out") || a.flags.format == "simple" || a.flags.format == "table":
+	case a.flags.format == "json":
+		s.format = "json"
+	default:
+		return unsupported(a.flags.format)
+	}
+	for _, f := range formats {
+		if f == s.format {
+			return nil
+		}
+	}
+	return badFeature("unknown output %q: choose one of %s", s.format, strings.Join(formats, ", "))
+}
+
+// display writes a sheet to the standard output.
+func (s *sheetFlags) display(a *app, sh sheet) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch s.format {
+	case "json":
+		enc := json.NewEncoder(a.Stdout)
+		enc.SetIndent("", "  ")
+		if sh.wire != nil {
+			return enc.Encode(sh.wire)
+		}
+		return enc.Encode(fieldsOf(sh.data))
+	case "svg":
+		if sh.svg == nil {
+			return badFeature("there is no picture of this")
+		}
+		return sh.svg(a.Stdout)
+	}
+	style := s.style(a)
+	var out strings.Builder
+	if err := sh.text(&out, style); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.Stdout, out.String())
+	return err
+}
+
+// style is as wide as the terminal, or as COLUMNS says, within what reads well.
+func (s *sheetFlags) style(a *app) draw.Style {
+	width := 80
+	if f, ok := a.Stdout.(*os.File); ok {
+		if n, ok := columns(f); ok && n > 0 {
+			width = n
+		}
+	}
+	if n, err := strconv.Atoi(a.getenv("COLUMNS")); err == nil && n > 0 {
+		width = n
+	}
+	unicodes := false
+	for _, name := range []string{"LANG", "LC_CTYPE", "LC_ALL"} { // the last set one counts
+		if v := strings.ToUpper(a.getenv(name)); v != "" {
+			unicodes = strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return draw.Style{Width: max(40, min(width, 120)), ASCII: s.ascii || !unicodes}
+}
+
+// text writes the sheet for people.
+func (sh sheet) text(w *strings.Builder, style draw.Style) error {
+	gap := func() {
+		if w.Len() > 0 {
+			w.WriteByte('\n')
+		}
+	}
+	if len(sh.figures) > 0 {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, f := range sh.figures {
+			fmt.Fprintf(t, "%s\t%s\n", f[0], f[1])
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	if len(sh.rows) > 0 {
+		gap()
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		for _, row := range append([][]string{sh.head}, sh.rows...) {
+			fmt.Fprintf(t, "%s\t\n", strings.Join(row, "\t"))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	for i, text := range sh.sentences {
+		if i == 0 {
+			gap()
+		}
+		for j, line := range draw.Wrap(text, style.Width-2) {
+			fmt.Fprintf(w, "%s%s\n", [...]string{"- ", "  "}[min(j, 1)], line)
+		}
+	}
+	if sh.picture == nil {
+		return nil
+	}
+	gap()
+	return sh.picture(w, style)
+}
+
+// fieldsOf turns a value into what JSON is to show: names as in round_trip_s,
+// durations in seconds, and null for what is endless. Fields that nobody outside
+// their package sees are left out.
+func fieldsOf(v any) any { return fieldsOfValue(reflect.ValueOf(v)) }
+
+func fieldsOfValue(v reflect.Value) any {
+	if d, ok := v.Interface().(time.Duration); ok {
+		return d.Seconds()
+	}
+	switch v.Kind() {
+	case reflect.Float64:
+		if math.IsInf(v.Float(), 0) || math.IsNaN(v.Float()) {
+			return nil
+		}
+		return v.Float()
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = fieldsOfValue(v.Index(i))
+		}
+		return list
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return fieldsOfValue(v.Elem())
+	case reflect.Struct:
+		return structFields(v)
+	}
+	return v.Interface()
+}
+
+// fieldList keeps the order of the fields.
+type fieldList []field
+
+type field struct {
+	name  string
+	value any
+}
+
+// MarshalJSON writes the fields as one object.
+func (f fieldList) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, x := range f {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		value, err := json.Marshal(x.value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(strconv.AppendQuote(out, x.name), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
+func structFields(v reflect.Value) fieldList {
+	out := fieldList{}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		value := fieldsOfValue(v.Field(i))
+		if list, ok := value.(fieldList); ok && len(list) == 0 {
+			continue
+		}
+		name := snake(f.Name)
+		if f.Type == reflect.TypeFor[time.Duration]() {
+			name += "_s"
+		}
+		out = append(out, field{name, value})
+	}
+	return out
+}
+
+// snake writes RoundTrip as round_trip, and TTL as ttl.
+func snake(name string) string {
+	var out strings.Builder
+	letters := []rune(name)
+	for i, r := range letters {
+		inside := i > 0 && unicode.IsUpper(r)
+		if inside && (unicode.IsLower(letters[i-1]) ||
+			i+1 < len(letters) && unicode.IsLower(letters[i+1])) {
+			out.WriteByte('_')
+		}
+		out.WriteRune(unicode.ToLower(r))
+	}
+	return out.String()
+}

@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Sharing is the model of Gray and Cheriton for leases on cached data ("Leases: An
+// Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP
+// 1989, the section on choosing the term). The letters are theirs.
+type Sharing struct {
+	// Reads and Writes are R and W: how often one cache reads, and one cache
+	// writes, a datum, a second.
+	Reads, Writes float64
+	// Caches is S: how many caches share it.
+	Caches float64
+	// Propagation and Processing are m_prop and m_proc: how long a message is
+	// under way, and how long each end works on it.
+	Propagation, Processing time.Duration
+	// Skew is epsilon: what the clocks may differ by.
+	Skew time.Duration
+	// Term is t_s, the term at the server, for which figures are given. 0 is
+	// the recommended one.
+	Term time.Duration
+	// LongestWait is how long a write may wait for a cache that is dead, which
+	// bounds the recommended term. 0 is a minute.
+	LongestWait time.Duration
+}
+
+func (s Sharing) check() error {
+	err := finite(figure{"rate of reads", s.Reads}, figure{"rate of writes", s.Writes},
+		figure{"number of caches", s.Caches})
+	if err != nil {
+		return err
+	}
+	err = notNegative(quantity{"message time", s.Propagation}, quantity{
+		"processing time",
+		s.Processing,
+	},
+		quantity{"clock skew", s.Skew}, quantity{"term", s.Term},
+		quantity{"longest wait of a write", s.LongestWait})
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.Caches < 1:
+		return wrong("number of caches", "give at least 1", "is %v", s.Caches)
+	case s.Reads == 0:
+		return wrong("rate of reads", "give the reads a second of one cache, such as 0.9",
+			"is 0, so there is nothing to cache")
+	case s.Term > 0 && s.Effective(s.Term) == 0:
+		return wrong("term", fmt.Sprintf("take more than %v", s.lost()),
+			"is %v, which is over before the client has it", s.Term)
+	}
+	return nil
+}
+
+// lost is what a client cannot use of a term.
+func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + s.Skew }
+
+// Effective is t_c, what a client can use of a term at the server (C1):
+// max(0, t_s - (m_prop + 2 m_proc) - epsilon).
+func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
+
+// Benefit is alpha, the benefit factor 2R/(SW) (C2): above 1 some term loads the
+// server less than none. It is infinite without writes.
+func (s Sharing) Benefit() float64 {
+	if s.Writes == 0 {
+		return math.Inf(1)
+	}
+	return 2 * s.Reads / (s.Caches * s.Writes)
+}
+
+// Load is the server's messages for consistency relative to those without leases
+// (C3): 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if more
+// than one cache shares the datum. Without leases it is 1.
+func (s Sharing) Load(term time.Duration) float64 {
+	c := s.Effective(term)
+	if c == 0 {
+		return 1
+	}
+	load := 1 / (1 + s.Reads*c.Seconds())
+	if s.Caches > 1 && s.Writes > 0 {
+		load += 1 / s.Benefit()
+	}
+	return load
+}
+
+// Approval is how long a write takes to be approved by the other caches, all
+// alive (C4): 2 m_prop + (S + 2) m_proc, a multicast and S - 1 answers. It is 0
+// for a datum that is not shared.
+func (s Sharing) Approval() time.Duration {
+	if s.Caches <= 1 {
+		return 0
+	}
+	return 2*s.Propagation + scale(s.Processing, s.Caches+2)
+}
+
+// Delay is what consistency adds to a read or write on average (C5): a read waits
+// 2 m_prop + 4 m_proc once in 1 + R t_c, a shared write for its approval.
+func (s Sharing) Delay(term time.Duration) time.Duration {
+	ask := float64(2*s.Propagation + 4*s.Processing)
+	c := s.Effective(term)
+	reads := s.Reads * ask / (1 + s.Reads*c.Seconds())
+	writes := 0.0
+	if c > 0 {
+		writes = s.Writes * float64(s.Approval())
+	}
+	return time.Duration((reads + writes) / (s.Reads + s.Writes))
+}
+
+// A Point is a term, with the load and the delay that follow.
+type Point struct {
+	Term  time.Duration
+	Load  float64
+	Delay time.Duration
+}
+
+// A Caching is what follows for cached data.
+type Caching struct {
+	Sharing Sharing
+	// Benefit is alpha. Worth says whether leases pay at all, from a term above
+	// BreakEven on (C6).
+	Benefit   float64
+	Worth     bool
+	BreakEven time.Duration
+	// Recommended is the term at which extensions are a tenth of what they are
+	// without leases (C7), at most LongestWait; 0 if leases do not pay.
+	Recommended time.Duration
+	Capped      bool
+	// At is the term that was asked for, or the recommended one, and Effective
+	// what a client has of it.
+	At        Point
+	Effective time.Duration
+	// Limit is the load with an endless term.
+	Limit float64
+	// Approval is the delay of a write with all caches alive, WorstWrite with a
+	// dead one.
+	Approval, WorstWrite time.Duration
+	// Curve is the load and the delay against the term.
+	Curve []Point
+}
+
+// tenth is R t_c at which extensions are a tenth: 1/(1 + 9).
+const tenth = 9
+
+// Cache computes what leases do for cached data.
+func Cache(s Sharing) (Caching, error) {
+	if s.LongestWait == 0 {
+		s.LongestWait = time.Minute
+	}
+	if err := s.check(); err != nil {
+		return Caching{}, err
+	}
+	c := Caching{Sharing: s, Benefit: s.Benefit(), Approval: s.Approval()}
+	shared := s.Caches > 1 && s.Writes > 0
+	c.Worth = !shared || c.Benefit > 1
+	if shared {
+		c.Limit = 1 / c.Benefit
+	}
+	if c.Worth {
+		c.Recommended = seconds(tenth/s.Reads) + s.lost()
+		if c.Recommended > s.LongestWait {
+			c.Recommended, c.Capped = s.LongestWait, true
+		}
+		if shared {
+			c.BreakEven = seconds(1/(s.Reads*(c.Benefit-1))) + s.lost()
+		}
+		if c.Worth = c.Recommended > c.BreakEven && s.Effective(c.Recommended) > 0; !c.Worth {
+			c.Recommended = 0
+		}
+	}
+	term := s.Term
+	if term == 0 {
+		term = c.Recommended
+	}
+	c.At, c.Effective = s.at(term), s.Effective(term)
+	c.WorstWrite = max(term, c.Approval)
+	end := max(3*max(term, c.Recommended), 5*time.Second)
+	c.Curve = s.curve(max(end, 2*s.lost()))
+	return c, nil
+}
+
+// curve has a step where a client begins to have something of the term: from then
+// on writes need approval.
+func (s Sharing) curve(end time.Duration) []Point {
+	const points = 120
+	out := []Point{s.at(0), s.at(s.lost())}
+	for i := range points + 1 {
+		t := s.lost() + max((end-s.lost())*time.Duration(i)/points, time.Microsecond)
+		out = append(out, s.at(t))
+	}
+	return out
+}
+
+func (s Sharing) at(term time.Duration) Point { return Point{term, s.Load(term), s.Delay(term)} }
+
+// seconds makes a duration, and the longest one of what does not fit.
+func seconds(v float64) time.Duration {
+	return time.Duration(min(v*float64(time.Second), float64(100*Year)))
+}
+
+// Explain tells it in sentences.
+func (c Caching) Explain() []string {
+	s := c.Sharing
+	if !c.Worth {
+		why := fmt.Sprintf("the benefit factor 2R/(SW) is %.3g, and each write asks %v caches for their "+
+			"approval", c.Benefit, s.Caches)
+		if c.Benefit > 1 || s.Caches <= 1 {
+			why = fmt.Sprintf("reads are so rare that no term up to %v pays", s.LongestWait)
+		}
+		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server each time."}
+	}
+	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and a read asks "+
+		"the server "+
+		"once in %.3g times.", round(c.Recommended), round(s.Effective(c.Recommended)),
+		1+s.Reads*s.Effective(c.Recommended).Seconds())}
+	if c.Capped {
+		out = append(out, fmt.Sprintf("More would load the server less, but a write waits for a dead "+
+			"cache as "+
+			"long as the term, and %v is the longest that you allow.", s.LongestWait))
+	}
+	if c.BreakEven > 0 {
+		out = append(out, fmt.Sprintf("Below %v leases cost more than they save.", round(c.BreakEven)))
+	}
+	return append(out, fmt.Sprintf("With a term of %v the load is %.1f %% of that without leases; "+
+		"the longest "+
+		"term would reach %.1f %%. A write waits %v for its approvals, and %v if a cache is dead.",
+		round(c.At.Term), 100*c.At.Load, 100*c.Limit, round(c.Approval), round(c.WorstWrite)))
+}

@@ -1,0 +1,191 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Costs are what a server spends on leases, as leasehold bench measures it.
+type Costs struct {
+	// Source says where the figures come from.
+	Source string
+	// Renew is the CPU time of one renewal, Grant that of a grant, at the busiest
+	// member.
+	Renew, Grant time.Duration
+	// RenewBytes is what a renewal takes on the wire, both ways together.
+	RenewBytes float64
+	// LeaseBytes is the resident memory of a lease at each member, KeyBytes what
+	// a small key on it adds.
+	LeaseBytes, KeyBytes float64
+	// Expiries is how many leases a second can end that end together.
+	Expiries float64
+	// Restart is how long a restart takes for a million leases.
+	Restart time.Duration
+}
+
+// DocumentedCosts are the figures of docs/benchmarks.md, taken on two cores that
+// the load generator shared, and with renewals packed on few connections: holders
+// with a connection each cost more. They are examples, not promises.
+func DocumentedCosts(members int) Costs {
+	c := Costs{
+		Source: "docs/benchmarks.md, one member on two cores",
+		Renew:  3500 * time.Nanosecond, Grant: 47900 * time.Nanosecond, RenewBytes: 80,
+		LeaseBytes: 280, KeyBytes: 977, Expiries: 130_000, Restart: 1680 * time.Millisecond,
+	}
+	if members > 1 {
+		// The sum of three processes, taken as the leader's: it is the busiest.
+		c.Source = "docs/benchmarks.md, three members on two cores"
+		c.Renew, c.Grant = 9600*time.Nanosecond, 180_700*time.Nanosecond
+	}
+	return c
+}
+
+// A Site is how many leases there are to be, and on what.
+type Site struct {
+	// Leases is how many; each is renewed every Renew, or a third of TTL.
+	Leases     float64
+	TTL, Renew time.Duration
+	// Keys is how many small keys each lease has.
+	Keys float64
+	// Members of a cell, and of each its Cores, Memory in bytes and Network in
+	// bytes a second.
+	Members                int
+	Cores, Memory, Network float64
+	// Busy is the share of these that may be used: the rest is for bad days.
+	Busy float64
+}
+
+func (s Site) check() error {
+	err := finite(figure{"number of leases", s.Leases}, figure{"keys on a lease", s.Keys},
+		figure{"cores", s.Cores}, figure{"memory", s.Memory}, figure{"network", s.Network})
+	if err != nil {
+		return err
+	}
+	if err := (Holder{TTL: s.TTL, Renew: s.Renew}).Check(); err != nil {
+		return err
+	}
+	switch {
+	case s.Leases == 0:
+		return wrong("number of leases", "give 1 or more", "is 0")
+	case s.Cores == 0:
+		return wrong("cores", "give the cores of one member", "is 0")
+	case s.Memory == 0:
+		return wrong("memory", "give the memory of one member", "is 0")
+	case s.Network == 0:
+		return wrong("network", "give what the network of one member carries", "is 0")
+	case s.Members < 1 || s.Members > 7:
+		return wrong("number of members", "give 1, or 3 to 7", "is %d", s.Members)
+	case s.Busy <= 0 || s.Busy > 1:
+		return wrong("share in use", "give more than 0 and at most 1, such as 0.5", "is %v", s.Busy)
+	}
+	return nil
+}
+
+// A Limit is how many leases one thing carries.
+type Limit struct {
+	// Name says what runs out.
+	Name string
+	// Leases is how many one cell carries before it does; Used is the share of
+	// the allowance that the asked number takes.
+	Leases, Used float64
+}
+
+// A Capacity is what a number of leases takes.
+type Capacity struct {
+	Site  Site
+	Costs Costs
+	// RenewalsASecond and BytesASecond are the load at the leader, through which
+	// every renewal goes; Cores what it keeps busy; Memory is bytes at each
+	// member.
+	RenewalsASecond, BytesASecond, Cores, Memory float64
+	// Limits are what runs out, first the first.
+	Limits []Limit
+	// PerCell is how many leases a cell of these members carries, Cells how many
+	// cells the asked number needs.
+	PerCell, Cells float64
+	// AllEnd is how long it takes until all are gone if all holders die together,
+	// GrantAll how long to grant all anew, Restart how long a member is away.
+	AllEnd, GrantAll, Restart time.Duration
+}
+
+// Size computes what a number of leases takes.
+func Size(s Site, c Costs) (Capacity, error) {
+	if err := s.check(); err != nil {
+		return Capacity{}, err
+	}
+	err := finite(figure{"bytes of a renewal", c.RenewBytes}, figure{"bytes of a lease", c.LeaseBytes},
+		figure{"bytes of a key", c.KeyBytes}, figure{"expiries a second", c.Expiries})
+	if err == nil {
+		err = notNegative(quantity{"CPU time of a renewal", c.Renew}, quantity{
+			"CPU time of a grant",
+			c.Grant,
+		})
+	}
+	if err != nil {
+		return Capacity{}, err
+	}
+	s.Renew = Holder{TTL: s.TTL, Renew: s.Renew}.Interval()
+	rate := 1 / s.Renew.Seconds()
+	each := []struct {
+		name         string
+		cost, budget float64
+	}{
+		{"CPU of the leader", rate * c.Renew.Seconds(), s.Cores},
+		{"memory of a member", c.LeaseBytes + s.Keys*c.KeyBytes, s.Memory},
+		{"network of the leader", rate * c.RenewBytes, s.Network},
+	}
+	out := Capacity{
+		Site: s, Costs: c,
+		RenewalsASecond: s.Leases * rate, BytesASecond: s.Leases * each[2].cost,
+		Cores: s.Leases * each[0].cost, Memory: s.Leases * each[1].cost,
+	}
+	for _, e := range each {
+		if e.cost > 0 {
+			n := e.budget * s.Busy / e.cost
+			out.Limits = append(out.Limits, Limit{e.name, n, s.Leases / n})
+		}
+	}
+	if len(out.Limits) == 0 {
+		return Capacity{}, wrong("costs", "measure with leasehold bench -o json", "are all 0")
+	}
+	slices.SortStableFunc(out.Limits, func(a, b Limit) int { return cmp.Compare(a.Leases, b.Leases) })
+	out.PerCell = out.Limits[0].Leases
+	out.Cells = float64(int((s.Leases-1)/out.PerCell)) + 1
+	if c.Expiries > 0 {
+		out.AllEnd = seconds(s.Leases / out.Cells / c.Expiries)
+	}
+	out.GrantAll = seconds(s.Leases / out.Cells * c.Grant.Seconds() / (s.Cores * s.Busy))
+	out.Restart = scale(c.Restart, s.Leases/out.Cells/1e6)
+	return out, nil
+}
+
+// Explain tells it in sentences.
+func (c Capacity) Explain() []string {
+	s := c.Site
+	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, are %s renewals and %s bytes "+
+		"a second; "+
+		"all go through the leader, so more members do not carry more.", count(s.Leases), s.TTL,
+		round(s.Renew), count(c.RenewalsASecond), count(c.BytesASecond))}
+	first := c.Limits[0]
+	text := fmt.Sprintf("One cell of this size carries %s leases, with %.0f %% of it in use; then "+
+		"the %s is "+
+		"short", count(c.PerCell), 100*s.Busy, first.Name)
+	if len(c.Limits) > 1 {
+		next := c.Limits[1]
+		text += fmt.Sprintf(", and with more of that the %s at %s", next.Name, count(next.Leases))
+	}
+	out = append(out, text+".")
+	if c.Cells > 1 {
+		out = append(out, fmt.Sprintf("%s leases need %s cells (names split among them by hash), or "+
+			"a longer "+
+			"lease: twice the length is half the renewals.", count(s.Leases), count(c.Cells)))
+	}
+	return append(out, fmt.Sprintf("On a bad day: all leases of a cell gone, if all holders die, "+
+		"%v after the "+
+		"first; all granted anew in %v; a member back after a restart in %v.",
+		round(c.AllEnd), round(c.GrantAll), round(c.Restart)),
+		"Figures: "+c.Costs.Source+". Not counted: memory and CPU of connections. Measure with "+
+			"leasehold bench.")
+}

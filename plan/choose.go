@@ -1,0 +1,215 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Wish says what a lease is to do.
+type Wish struct {
+	// Holder has the round trip, retry, margin and drift; its TTL and Renew are
+	// chosen.
+	Holder  Holder
+	Weather Weather
+	// LossesAYear is how often a healthy holder may lose its lease.
+	LossesAYear float64
+	// Leases is how many there are, for the load.
+	Leases float64
+	// TTLs are the lengths to choose from; none means usual ones.
+	TTLs []time.Duration
+}
+
+// shares are the renewal intervals that are tried, as parts of the TTL.
+var shares = []int{2, 3, 4, 5}
+
+func usualTTLs() []time.Duration {
+	var out []time.Duration
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60} {
+		out = append(out, time.Duration(n)*time.Second)
+	}
+	return out
+}
+
+// A Choice is every pair that was looked at, and the one to take.
+type Choice struct {
+	Wish Wish
+	// All are the pairs by TTL and then by share of it, from long intervals to
+	// short ones. Pairs that make no sense are left out.
+	All []Luck
+	// Best is the shortest lease, and of those with the least load, that loses
+	// at most LossesAYear, outlives a recovery of the issuer, and is renewed
+	// before its silence counts. OK is false if there is none.
+	Best Luck
+	OK   bool
+	// Default is 10 s, renewed at a third.
+	Default Luck
+}
+
+// Choose looks at every pair and picks one.
+func Choose(w Wish) (Choice, error) {
+	if err := finite(figure{"losses a year", w.LossesAYear}, figure{
+		"number of leases",
+		w.Leases,
+	}); err != nil {
+		return Choice{}, err
+	}
+	if w.LossesAYear == 0 {
+		return Choice{}, wrong("losses a year", "give more than 0, such as 0.01: nothing is never lost",
+			"is 0")
+	}
+	if len(w.TTLs) == 0 {
+		w.TTLs = usualTTLs()
+	}
+	c := Choice{Wish: w}
+	for _, ttl := range w.TTLs {
+		for _, part := range shares {
+			h := w.Holder
+			h.TTL, h.Renew = ttl, ttl/time.Duration(part)
+			if err := h.Check(); err != nil {
+				if len(w.TTLs) == 1 && part == 3 {
+					return Choice{}, err
+				}
+				continue
+			}
+			l, err := Chance(h, w.Weather)
+			if err != nil {
+				return Choice{}, err
+			}
+			c.All = append(c.All, l)
+			if w.good(l) && (!c.OK || l.Holder.TTL < c.Best.Holder.TTL) {
+				c.Best, c.OK = l, true
+			}
+		}
+	}
+	if len(c.All) == 0 {
+		return Choice{}, wrong("lease length", "allow longer leases",
+			"is at most %v, and a round trip takes %v", w.TTLs[len(w.TTLs)-1], w.Holder.RoundTrip)
+	}
+	h := w.Holder
+	h.TTL, h.Renew = DefaultTTL, 0
+	var err error
+	c.Default, err = Chance(h, w.Weather)
+	return c, err
+}
+
+// good says whether a pair grants the wish. Pairs that this service would
+// checkpoint between renewals, at two fifths, are not good ones.
+func (w Wish) good(l Luck) bool {
+	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery, true))
+	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
+}
+
+// Explain says in sentences what to take, what would be too short, and what too
+// long.
+func (c Choice) Explain() []string {
+	w := c.Wish
+	if !c.OK {
+		last := c.All[len(c.All)-1]
+		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s "+
+			"and must "+
+			"outlive an issuer away for %v. Even %v is lost %s: %s. Mend that first; a longer lease only "+
+			"hides it.", often(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
+			often(last.LossesAYear), last.blame())}
+	}
+	b := c.Best
+	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
+		"(you allow %s), a dead one is noticed after %v on average. It is the shortest that does, and "+
+		"that outlives an issuer away for %v%s.", b.Holder.TTL, round(b.Holder.Renew),
+		often(b.LossesAYear), often(w.LossesAYear), round(b.NoticeMean), w.Weather.Recovery, c.spare())}
+	if s, ok := c.shorter(); ok {
+		out = append(out, c.tooShort(s))
+	}
+	if l, ok := c.longer(); ok {
+		out = append(out, fmt.Sprintf("TOO LONG: with %v a dead holder keeps everybody waiting for "+
+			"%v on "+
+			"average instead of %v. A healthy one would lose it %s instead of %s, and %s leases cost "+
+			"%s renewals a second less.", l.Holder.TTL, round(l.NoticeMean), round(b.NoticeMean),
+			often(l.LossesAYear), often(b.LossesAYear), count(w.Leases),
+			count((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
+	}
+	return append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
+		DefaultTTL, often(c.Default.LossesAYear)))
+}
+
+// spare says what the best has left when the issuer fails.
+func (c Choice) spare() string {
+	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL, c.Wish.Weather.Recovery, true))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(", with %v to spare", round(o.Slack))
+}
+
+func (c Choice) tooShort(s Luck) string {
+	text := fmt.Sprintf("TOO SHORT: with %v, renewed every %v, a healthy holder loses it %s",
+		s.Holder.TTL, round(s.Holder.Renew), often(s.LossesAYear))
+	if s.LossesAYear > c.Wish.LossesAYear {
+		return text + ": " + s.blame() + "."
+	}
+	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery, true))
+	if err == nil && o.HealthyLose() {
+		return text + fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
+			"too early.", c.Wish.Weather.Recovery, round(-o.Slack))
+	}
+	return text + "."
+}
+
+// blame names the largest cause of losses, with its numbers.
+func (l Luck) blame() string {
+	h := l.Holder
+	spare := h.Valid() - h.Renew
+	switch max(l.ByRequests, l.ByPauses, l.ByIssuer) {
+	case l.ByPauses:
+		return fmt.Sprintf("a pause of more than %v, which comes as a renewal is due, ends it (%s)",
+			round(spare), often(l.ByPauses))
+	case l.ByIssuer:
+		return fmt.Sprintf("the issuer is away longer than the %v that are left when a renewal is "+
+			"due (%s)",
+			round(spare), often(l.ByIssuer))
+	}
+	return fmt.Sprintf("only %s fit into it, and all fail %s", attempts(l.Attempts),
+		often(l.ByRequests))
+}
+
+// shorter is the longest lease below the best, at the best's share.
+func (c Choice) shorter() (Luck, bool) {
+	var found Luck
+	ok := false
+	for _, l := range c.All {
+		if l.Holder.TTL < c.Best.Holder.TTL && sameShare(l, c.Best) {
+			found, ok = l, true
+		}
+	}
+	return found, ok
+}
+
+// longer is the first lease of at least three times the best's length, at the
+// best's share.
+func (c Choice) longer() (Luck, bool) {
+	for _, l := range c.All {
+		if l.Holder.TTL >= 3*c.Best.Holder.TTL && sameShare(l, c.Best) {
+			return l, true
+		}
+	}
+	return Luck{}, false
+}
+
+func sameShare(a, b Luck) bool {
+	x := float64(a.Holder.TTL) / float64(a.Holder.Renew)
+	y := float64(b.Holder.TTL) / float64(b.Holder.Renew)
+	return math.Abs(x-y) < 0.01
+}
+
+// count prints a number with three digits, and without an exponent.
+func count(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 1e9:
+		return fmt.Sprintf("%.3g billion", v/1e9)
+	case a >= 1e6:
+		return fmt.Sprintf("%.3g million", v/1e6)
+	case a >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

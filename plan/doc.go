@@ -1,0 +1,20 @@
+// Package plan computes what follows from the length of a lease: how long a name
+// can be without a holder, whether healthy holders outlive a failure of the
+// issuer, how often they lose their leases by bad luck, and what it all costs.
+//
+// Every function is a function of its arguments. A time.Duration is used as a
+// value; nothing here reads a clock, waits, or draws a random number of its own.
+// All functions may be called concurrently. Arguments that make no sense are an
+// *InputError, which says what to do instead.
+//
+// The letters of the literature, and what they are called here:
+//
+//	L  Holder.TTL, the length of the lease
+//	T  Holder.Renew, the time between two renewals
+//	D  Issuer.Recovery, how long the issuer grants and renews nothing after a failure
+//	r  Holder.RoundTrip, the longest round trip of a request
+//
+// The equations have numbers (O1, N1, C1, ...), which docs/choosing-a-lease.md lists.
+// Simulate plays the same choices as a random walk that knows nothing of the
+// equations, and the tests hold one against the other.
+package plan

@@ -1,0 +1,152 @@
+package plan
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Bin counts durations: so many of at most Upper, and above the bin before it.
+type Bin struct {
+	Upper time.Duration
+	Count float64
+}
+
+// A Histogram is what was measured of a duration. The zero value is empty: it
+// says that the thing never takes any time.
+type Histogram struct {
+	bins  []Bin     // in order of Upper
+	below []float64 // how many are in the bins up to this one
+}
+
+// NewHistogram makes a histogram of bins in any order.
+func NewHistogram(bins []Bin) (Histogram, error) {
+	h := Histogram{bins: slices.Clone(bins)}
+	slices.SortStableFunc(h.bins, func(a, b Bin) int { return int(a.Upper - b.Upper) })
+	sum := 0.0
+	for _, b := range h.bins {
+		if err := notNegative(quantity{"upper edge of a bin", b.Upper}); err != nil {
+			return Histogram{}, err
+		}
+		if err := finite(figure{"count of a bin", b.Count}); err != nil {
+			return Histogram{}, err
+		}
+		sum += b.Count
+		h.below = append(h.below, sum)
+	}
+	return h, nil
+}
+
+// ReadHistogram reads lines "upper_ms,count": each counts the durations of at
+// most upper_ms milliseconds that are in no line with a smaller one. Numbers may
+// have decimals. Empty lines, lines that begin with # and one heading line
+// "upper_ms,count" are skipped.
+func ReadHistogram(r io.Reader) (Histogram, error) {
+	var bins []Bin
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' || strings.HasPrefix(line, "upper_ms") {
+			continue
+		}
+		left, right, ok := strings.Cut(line, ",")
+		upper, err := strconv.ParseFloat(strings.TrimSpace(left), 64)
+		count, err2 := strconv.ParseFloat(strings.TrimSpace(right), 64)
+		if !ok || err != nil || err2 != nil || upper > math.MaxInt64/1e6 {
+			return Histogram{}, wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
+				"has %q in line %d", line, n)
+		}
+		bins = append(bins, Bin{time.Duration(upper * float64(time.Millisecond)), count})
+	}
+	if err := lines.Err(); err != nil {
+		return Histogram{}, fmt.Errorf("plan: read a histogram: %w", err)
+	}
+	h, err := NewHistogram(bins)
+	if err == nil && h.Count() == 0 {
+		err = wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`, "counts nothing")
+	}
+	return h, err
+}
+
+// Write writes what ReadHistogram reads.
+func (h Histogram) Write(w io.Writer) error {
+	text := []byte("upper_ms,count\n")
+	for _, b := range h.bins {
+		text = strconv.AppendFloat(text, float64(b.Upper)/float64(time.Millisecond), 'f', -1, 64)
+		text = append(text, ',')
+		text = strconv.AppendFloat(text, b.Count, 'f', -1, 64)
+		text = append(text, '\n')
+	}
+	_, err := w.Write(text)
+	return err
+}
+
+// Plus is the sum of two histograms, the other's counts taken times over.
+func (h Histogram) Plus(o Histogram, times float64) (Histogram, error) {
+	bins := slices.Clone(h.bins)
+	for _, b := range o.bins {
+		bins = append(bins, Bin{b.Upper, b.Count * times})
+	}
+	return NewHistogram(bins)
+}
+
+// Count is how many durations were counted.
+func (h Histogram) Count() float64 {
+	if len(h.below) == 0 {
+		return 0
+	}
+	return h.below[len(h.below)-1]
+}
+
+// Max is the upper edge of the last bin that counts anything.
+func (h Histogram) Max() time.Duration {
+	for _, b := range slices.Backward(h.bins) {
+		if b.Count > 0 {
+			return b.Upper
+		}
+	}
+	return 0
+}
+
+// Above is the share of durations that may be longer than d: a bin counts as
+// longer unless all of it is not.
+func (h Histogram) Above(d time.Duration) float64 {
+	n := h.Count()
+	if n == 0 {
+		return 0
+	}
+	i, found := slices.BinarySearchFunc(h.bins, d, func(b Bin, d time.Duration) int {
+		return int(max(-1, min(1, b.Upper-d)))
+	})
+	for found && i < len(h.bins) && h.bins[i].Upper == d {
+		i++
+	}
+	if i == 0 {
+		return 1
+	}
+	return (n - h.below[i-1]) / n
+}
+
+// Quantile is the least upper edge that a share q of all does not exceed.
+func (h Histogram) Quantile(q float64) time.Duration {
+	for i, b := range h.bins {
+		if b.Count > 0 && h.below[i] >= q*h.Count() {
+			return b.Upper
+		}
+	}
+	return h.Max()
+}
+
+// Unseen is the share of durations longer than all that were counted, as far as
+// the count can tell: with 19 chances in 20 it is at most 3/n (the rule of three).
+func (h Histogram) Unseen() float64 {
+	if n := h.Count(); n > 3 {
+		return 3 / n
+	}
+	return 1
+}

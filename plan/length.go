@@ -1,0 +1,219 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Year is the year that chances are counted for: 365 days.
+const Year = 365 * 24 * time.Hour
+
+// Weather is what holders live in: the network, the pauses of their processes,
+// and the failures of the issuer.
+type Weather struct {
+	// RoundTrip is the distribution of one request's round trip; Loss is the
+	// share of requests without an answer, beyond it.
+	RoundTrip Histogram
+	Loss      float64
+	// Pauses is the distribution of pauses: of the process (collector, swap,
+	// a machine that is moved) or of its network as a whole, in which all
+	// requests are lost together. PausesSeen is how long was looked.
+	Pauses     Histogram
+	PausesSeen time.Duration
+	// FailuresAYear is how often the issuer fails, Recovery how long it is away
+	// each time.
+	FailuresAYear float64
+	Recovery      time.Duration
+}
+
+// AssumedPauses are pauses of a virtual machine in a month, for those who have not
+// measured theirs: an assumption, not a measurement. Most are of a hundred
+// milliseconds; the machine stands still for 1 s once a day, for 3 s once a month.
+func AssumedPauses() (pauses Histogram, seen time.Duration) {
+	h, err := NewHistogram([]Bin{
+		{100 * time.Millisecond, 2000},
+		{300 * time.Millisecond, 200},
+		{time.Second, 30},
+		{3 * time.Second, 1},
+	})
+	if err != nil {
+		panic(err) // the bins above are in order
+	}
+	return h, 30 * 24 * time.Hour
+}
+
+// AssumedRoundTrips are round trips in one data centre, for those who have not
+// measured theirs: an assumption too. One in a thousand takes 20 ms.
+func AssumedRoundTrips() Histogram {
+	h, err := NewHistogram([]Bin{
+		{time.Millisecond, 50_000},
+		{2 * time.Millisecond, 40_000},
+		{5 * time.Millisecond, 9_000},
+		{20 * time.Millisecond, 900},
+		{100 * time.Millisecond, 100},
+	})
+	if err != nil {
+		panic(err) // the bins above are in order
+	}
+	return h
+}
+
+func (w Weather) check() error {
+	if err := share(figure{"loss of requests", w.Loss}, 1); err != nil {
+		return err
+	}
+	if err := finite(figure{"failures of the issuer a year", w.FailuresAYear}); err != nil {
+		return err
+	}
+	if err := notNegative(quantity{"recovery time of the issuer", w.Recovery},
+		quantity{"time that pauses were counted", w.PausesSeen}); err != nil {
+		return err
+	}
+	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
+		return wrong("time that pauses were counted", "say how long was looked, such as 720h", "is 0")
+	}
+	return nil
+}
+
+// Luck is what becomes of a healthy holder with one choice.
+type Luck struct {
+	Holder Holder
+	// LossesAYear is how often a healthy holder's validity ends, on average (N1);
+	// ChanceAYear is the probability that it ever does in a year (N2).
+	LossesAYear, ChanceAYear float64
+	// Of LossesAYear: by requests that are lost or slow one by one, by pauses,
+	// and by failures of the issuer.
+	ByRequests, ByPauses, ByIssuer float64
+	// Notice is how long a dead holder is held for alive at the longest, without
+	// messages and lateness: L; on average L - T/2.
+	Notice, NoticeMean time.Duration
+	// RenewalsASecond is the load of one lease.
+	RenewalsASecond float64
+	// Attempts is how many renewals fit into a lease.
+	Attempts int
+}
+
+// Chance computes how often a healthy holder loses its lease. Requests are taken
+// to fail independently of each other; what fails together belongs to the pauses,
+// which begin at any moment with the same chance. A measured distribution knows
+// nothing of what it did not see: that share (Histogram.Unseen) counts as lost.
+func Chance(h Holder, w Weather) (Luck, error) {
+	if err := h.Check(); err != nil {
+		return Luck{}, err
+	}
+	if err := w.check(); err != nil {
+		return Luck{}, err
+	}
+	h.Renew = h.Interval()
+	cycles := float64(Year) / float64(h.Renew)
+	a := attemptsOf{h, w, w.missed()}
+	l := Luck{
+		Holder: h, Notice: h.TTL, NoticeMean: h.TTL - h.Renew/2, Attempts: h.Attempts(),
+		RenewalsASecond: float64(time.Second) / float64(h.Renew),
+		ByRequests:      cycles * a.allFail(h.Renew),
+		ByPauses:        a.pauses(),
+		ByIssuer:        w.FailuresAYear * a.fails(w.Recovery),
+	}
+	l.LossesAYear = l.ByRequests + l.ByPauses + l.ByIssuer
+	l.ChanceAYear = -math.Expm1(-l.LossesAYear)
+	return l, nil
+}
+
+// missed is the chance that a request has no answer at all.
+func (w Weather) missed() float64 {
+	if w.RoundTrip.Count() == 0 {
+		return w.Loss
+	}
+	return w.Loss + (1-w.Loss)*w.RoundTrip.Unseen()
+}
+
+// attemptsOf are the renewals of one cycle: sent at T, T + retry, ... after the
+// last one that was acknowledged, the answer due before the holder's validity ends.
+type attemptsOf struct {
+	h      Holder
+	w      Weather
+	missed float64
+}
+
+// allFail is the chance that no attempt from the instant first on is answered in
+// time (N3).
+func (a attemptsOf) allFail(first time.Duration) float64 {
+	const most = 1000 // more attempts than that change nothing
+	p := 1.0
+	valid := a.h.Valid()
+	for i := 0; i < most && p > 0; i++ {
+		at := first + time.Duration(i)*a.h.Retry
+		if at >= valid || i > 0 && a.h.Retry == 0 {
+			break
+		}
+		p *= a.missed + (1-a.missed)*a.w.RoundTrip.Above(valid-at)
+	}
+	return p
+}
+
+// fails is the chance that a failure of the issuer, at any moment of a cycle, ends
+// the validity: attempts before it is back are lost, and the first one after that
+// comes up to a retry later (N5).
+func (a attemptsOf) fails(recovery time.Duration) float64 {
+	const steps = 200
+	sum := 0.0
+	for i := range steps {
+		at := scale(a.h.Renew, (float64(i)+0.5)/steps)
+		first := a.h.Renew
+		if back := at + recovery; back > first {
+			late := (back - first) % max(a.h.Retry, 1)
+			first = back
+			if late > 0 {
+				first += a.h.Retry - late
+			}
+		}
+		sum += a.allFail(first)
+	}
+	return sum / steps
+}
+
+// pauses is how often a year a pause ends the validity (N4): it begins at any
+// moment of a cycle, and a renewal that was due is sent when it is over. What
+// would have happened without the pause is not counted again.
+func (a attemptsOf) pauses() float64 {
+	if a.w.Pauses.Count() == 0 {
+		return 0
+	}
+	aYear := float64(Year) / float64(a.w.PausesSeen)
+	anyway := a.allFail(a.h.Renew)
+	sum := 0.0
+	for _, b := range a.w.Pauses.bins {
+		if b.Count > 0 {
+			sum += b.Count * aYear * max(0, a.paused(b.Upper)-anyway)
+		}
+	}
+	return sum
+}
+
+func (a attemptsOf) paused(d time.Duration) float64 {
+	const steps = 200
+	sum := 0.0
+	for i := range steps {
+		at := scale(a.h.Renew, (float64(i)+0.5)/steps)
+		sum += a.allFail(max(a.h.Renew, at+d))
+	}
+	return sum / steps
+}
+
+// often says a number of times a year in words.
+func often(aYear float64) string {
+	switch {
+	case aYear >= 365*24:
+		return fmt.Sprintf("%.3g times an hour", aYear/365/24)
+	case aYear >= 2*365:
+		return fmt.Sprintf("%.3g times a day", aYear/365)
+	case aYear >= 2:
+		return fmt.Sprintf("%.3g times a year", aYear)
+	case aYear >= 0.5:
+		return "once a year"
+	case aYear < 1e-6:
+		return "less than once in a million years"
+	}
+	return fmt.Sprintf("once in %.3g years", 1/aYear)
+}

@@ -1,0 +1,268 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+)
+
+// The defaults of a holder and of this service. Figures of the service are those
+// of docs/benchmarks.md and docs/operations.md.
+const (
+	// DefaultTTL is the usual length of a lease; it is renewed at a third.
+	DefaultTTL = 10 * time.Second
+	// DefaultDrift bounds the difference of two clocks' rates.
+	DefaultDrift = 1e-3
+	// DefaultRetry is how long clientv3 waits before it tries a renewal again.
+	DefaultRetry = 500 * time.Millisecond
+	// DefaultRoundTrip is a slow request in one data centre.
+	DefaultRoundTrip = 20 * time.Millisecond
+
+	// RecoveryCutOff is how long this service is without a leader when the
+	// leader's machine is gone: two election timeouts of 1 s.
+	RecoveryCutOff = 2 * time.Second
+	// RecoveryKilled is the same when only the leader's process died: the
+	// longest of 100 kills, in round numbers.
+	RecoveryKilled = 70 * time.Millisecond
+
+	// untended is how long after its last renewal this service checkpoints a
+	// lease whose holder's connection has ended.
+	untended = 250 * time.Millisecond
+	// lateness is what the tests of this service allow for an expiry to come
+	// late. Measured are 5 ms.
+	lateness = 500 * time.Millisecond
+	// longestSilence is the default of --lease-checkpoint-interval.
+	longestSilence = time.Minute
+)
+
+// A Holder is the choice of who holds a lease.
+type Holder struct {
+	// TTL is the length of the lease, L.
+	TTL time.Duration
+	// Renew is the time between the sending of two renewals, T. 0 is a third of
+	// the TTL.
+	Renew time.Duration
+	// RoundTrip is the longest round trip of a request, whichever way of it is
+	// the slow one.
+	RoundTrip time.Duration
+	// Retry is how long after a renewal without an answer the next is sent.
+	Retry time.Duration
+	// Margin is what the holder takes off its own valid until.
+	Margin time.Duration
+	// Drift bounds the difference in rate of the clocks of holder and issuer, as
+	// a share: 0.001 is a thousandth.
+	Drift float64
+}
+
+// Interval is the time between two renewals: Renew, or a third of the TTL.
+func (h Holder) Interval() time.Duration {
+	if h.Renew != 0 {
+		return h.Renew
+	}
+	return h.TTL / 3
+}
+
+// Valid is how long after it sent a renewal that was acknowledged the holder may
+// act (O1): L(1 - drift) - margin. Its valid until is that much after the sending.
+func (h Holder) Valid() time.Duration { return scale(h.TTL, 1-h.Drift) - h.Margin }
+
+// longest is how long a lease of d can last by another clock (O2): d/(1 - drift).
+func (h Holder) longest(d time.Duration) time.Duration { return scale(d, 1/(1-h.Drift)) }
+
+// Check returns an *InputError if the choice makes no sense.
+func (h Holder) Check() error {
+	err := notNegative(
+		quantity{"lease length", h.TTL}, quantity{"renewal interval", h.Renew},
+		quantity{"round trip", h.RoundTrip}, quantity{"wait before a retry", h.Retry},
+		quantity{"margin", h.Margin},
+	)
+	if err != nil {
+		return err
+	}
+	if err := share(figure{"clock drift", h.Drift}, 0.5); err != nil {
+		return err
+	}
+	t := h.Interval()
+	switch {
+	case h.TTL == 0:
+		return wrong("lease length", "give a length such as 10s", "is 0")
+	case h.TTL <= h.RoundTrip:
+		return wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
+			3*h.RoundTrip), "is %v, and one round trip is %v", h.TTL, h.RoundTrip)
+	case t >= h.TTL:
+		return wrong("renewal interval", fmt.Sprintf("renew at a third, every %v, or take a longer lease",
+			round(h.TTL/3)), "(%v) is not below the lease length (%v), so every lease ends", t, h.TTL)
+	case t == 0:
+		return wrong("renewal interval", "take a longer lease", "rounds to nothing")
+	case h.Valid() <= 0:
+		return wrong("margin", "take a smaller margin or a longer lease",
+			"(%v) leaves nothing of a lease of %v", h.Margin, h.TTL)
+	case t+h.RoundTrip > h.Valid():
+		return wrong("renewal interval", fmt.Sprintf("renew at a third, every %v, or take a longer lease",
+			round(h.TTL/3)), "is %v and a round trip %v, but the holder stops %v after it sent the "+
+			"renewal before: not one attempt fits", round(t), h.RoundTrip, round(h.Valid()))
+	}
+	return nil
+}
+
+// Attempts is how many times a renewal can be sent before the lease is over,
+// with an answer in time if it takes RoundTrip.
+func (h Holder) Attempts() int {
+	spare := h.Valid() - h.RoundTrip - h.Interval()
+	if spare < 0 {
+		return 0
+	}
+	if h.Retry == 0 {
+		return 1
+	}
+	return 1 + int(spare/h.Retry)
+}
+
+// An Issuer is who grants the leases: a core that fails and recovers.
+type Issuer struct {
+	// Recovery is D: how long after a failure nothing is granted, renewed or
+	// ended. Between two failures is more than a lease and a recovery.
+	Recovery time.Duration
+	// Lateness is how long after it is due the issuer may take to end a lease.
+	Lateness time.Duration
+	// Refreshes says that a recovered issuer gives every lease its full length
+	// again, because renewals are not in its log; otherwise it remembers when
+	// each lease ends.
+	Refreshes bool
+	// Checkpoint is how long after its last renewal an issuer that refreshes
+	// notes, for good, when a lease ends. 0 is never.
+	Checkpoint time.Duration
+	// Untended is the same after the connection of a dead holder has ended. 0 is
+	// an issuer that does not look at connections, or a holder that falls silent
+	// with its connection open.
+	Untended time.Duration
+}
+
+// silence is how long the issuer may forget that a holder is dead; ttl bounds it.
+func (i Issuer) silence(ttl time.Duration) time.Duration {
+	d := ttl
+	if i.Checkpoint > 0 {
+		d = min(d, i.Checkpoint)
+	}
+	if i.Untended > 0 {
+		d = min(d, i.Untended)
+	}
+	return d
+}
+
+// ClassicIssuer is the core of the textbooks: it forgets nothing, is never late,
+// and is back recovery after it failed.
+func ClassicIssuer(recovery time.Duration) Issuer { return Issuer{Recovery: recovery} }
+
+// RefreshingIssuer gives all leases their full length after each failure and
+// keeps no note of silence, as etcd does without checkpoints.
+func RefreshingIssuer(recovery time.Duration) Issuer {
+	return Issuer{Recovery: recovery, Refreshes: true}
+}
+
+// Leasehold is this service. A holder that dies closes its connection and is
+// checkpointed after a quarter of a second; one that falls silent with its
+// connection open, after two fifths of the TTL and at most a minute.
+func Leasehold(ttl, recovery time.Duration, silent bool) Issuer {
+	i := Issuer{
+		Recovery: recovery, Lateness: lateness, Refreshes: true,
+		Checkpoint: min(2*ttl/5, longestSilence),
+	}
+	if !silent {
+		i.Untended = untended
+	}
+	return i
+}
+
+func (i Issuer) check() error {
+	return notNegative(
+		quantity{"recovery time of the issuer", i.Recovery},
+		quantity{"lateness of the issuer", i.Lateness},
+		quantity{"checkpoint after silence", i.Checkpoint},
+		quantity{"checkpoint after a lost connection", i.Untended},
+	)
+}
+
+// An Outage is what follows for the time without a holder.
+type Outage struct {
+	Holder Holder
+	Issuer Issuer
+
+	// Worst bounds the time from the death of a holder until another holds (O3,
+	// O4), with one failure of the issuer at the worst moment.
+	Worst time.Duration
+	// Alone is the same while the issuer does not fail.
+	Alone time.Duration
+	// Typical is the mean without a failure of the issuer (O5).
+	Typical time.Duration
+	// NoticeFrom and NoticeTo are when the issuer ends the lease of a dead
+	// holder, after its death (O6).
+	NoticeFrom, NoticeTo time.Duration
+	// Valid is the holder's own time, from the sending of a renewal (O1).
+	Valid time.Duration
+	// Slack is what is left of the holder's validity when the issuer fails as it
+	// would have taken a renewal (O7). Below zero, healthy holders stop although
+	// nothing is wrong with them, that much too early.
+	Slack time.Duration
+	// Survivable is the longest recovery that costs no healthy holder its
+	// validity.
+	Survivable time.Duration
+	// Attempts is how many renewals can be tried within one lease.
+	Attempts int
+}
+
+// Bounds computes the outages of a choice.
+func Bounds(h Holder, i Issuer) (Outage, error) {
+	if err := h.Check(); err != nil {
+		return Outage{}, err
+	}
+	if err := i.check(); err != nil {
+		return Outage{}, err
+	}
+	h.Renew = h.Interval()
+	r := h.RoundTrip
+	alone := r + h.longest(h.TTL) + i.Lateness + 2*r // sent, lasts, ends; told, asks
+	o := Outage{
+		Holder: h, Issuer: i,
+		Worst: alone, Alone: alone,
+		Typical:    h.TTL - h.Renew/2 + r,
+		NoticeFrom: h.TTL - h.Renew, NoticeTo: r + h.longest(h.TTL) + i.Lateness,
+		Valid:      h.Valid(),
+		Survivable: h.Valid() - h.Renew - h.Retry - 2*r,
+		Attempts:   h.Attempts(),
+	}
+	o.Slack = o.Survivable - i.Recovery
+	if i.Recovery == 0 {
+		o.Slack = h.Valid() - h.Renew - r
+		return o, nil
+	}
+	// The issuer fails as the lease ends, or as its end is to be told (O3).
+	o.Worst = alone + i.Recovery + h.Retry + r
+	if i.Refreshes {
+		// It fails just before it notes the silence, and forgets it (O4).
+		forgotten := h.longest(i.silence(h.TTL)) + i.Lateness
+		o.Worst = max(o.Worst, alone+forgotten+i.Recovery)
+	}
+	return o, nil
+}
+
+// Noted says whether healthy holders renew so seldom that their silence is
+// checkpointed between renewals: each renewal then costs the issuer a log entry,
+// and a failure of the issuer does not refresh the lease.
+func (o Outage) Noted() bool {
+	c := o.Issuer.Checkpoint
+	return c > 0 && o.Holder.Renew+o.Holder.RoundTrip >= c
+}
+
+// HealthyLose says whether a failure of the issuer makes healthy holders stop.
+func (o Outage) HealthyLose() bool { return o.Slack < 0 }
+
+// ShortestTTL is the shortest lease, renewed at the same share of its length,
+// that outlives a failure of the issuer (O8). It is 0 if there is none.
+func (o Outage) ShortestTTL() time.Duration {
+	h := o.Holder
+	left := 1 - h.Drift - float64(h.Renew)/float64(h.TTL)
+	if left <= 0 {
+		return 0
+	}
+	return scale(o.Issuer.Recovery+h.Retry+2*h.RoundTrip+h.Margin, 1/left)
+}

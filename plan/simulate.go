@@ -1,0 +1,265 @@
+package plan
+
+import "time"
+
+// Random is a source of numbers in [0, 1), such as a *rand.Rand of math/rand/v2.
+type Random interface{ Float64() float64 }
+
+// A Tally is what a simulation saw.
+type Tally struct {
+	// Timelines is how many were played; of Healthy the holder did not die.
+	Timelines, Healthy int
+	// Longest and Mean are of the times from a holder's death to the next
+	// holder. Mean is of timelines without a failure of the issuer.
+	Longest, Mean time.Duration
+	// Stopped counts healthy holders whose validity ran out, LongestStop the
+	// longest time that one was without; Taken counts those whose lease went to
+	// another.
+	Stopped, Taken int
+	LongestStop    time.Duration
+	// Overlaps counts grants to another before the holder's valid until. It is
+	// not 0 only if the protocol is broken.
+	Overlaps int
+}
+
+// Simulate plays n timelines of one holder, its issuer and the next in line, and
+// tallies them. It moves messages and clocks one by one and knows none of the
+// equations, so it can be held against them. The choice is checked as in Bounds.
+// rng is used by this call alone.
+func Simulate(h Holder, i Issuer, rng Random, n int) (Tally, error) {
+	if _, err := Bounds(h, i); err != nil {
+		return Tally{}, err
+	}
+	h.Renew = h.Interval()
+	if h.Retry == 0 {
+		h.Retry = max(h.TTL/500, 1) // at once, but not infinitely often
+	}
+	var t Tally
+	var sum time.Duration
+	whole := 0
+	for range n {
+		w := newWalk(h, i, rng)
+		w.play()
+		t.add(w)
+		if w.dies && w.fails < 0 {
+			sum += w.taken - w.until()
+			whole++
+		}
+	}
+	if whole > 0 {
+		t.Mean = sum / time.Duration(whole)
+	}
+	return t, nil
+}
+
+func (t *Tally) add(w *walk) {
+	t.Timelines++
+	if w.overlap {
+		t.Overlaps++
+	}
+	if w.dies {
+		t.Longest = max(t.Longest, w.taken-w.until())
+		return
+	}
+	t.Healthy++
+	if w.stop > 0 {
+		t.Stopped++
+		t.LongestStop = max(t.LongestStop, w.stop)
+	}
+	if w.ended {
+		t.Taken++
+	}
+}
+
+// A walk is one timeline. Instants are durations since the first renewal that it
+// looks at was sent.
+type walk struct {
+	h   Holder
+	i   Issuer
+	rng Random
+
+	dies    bool
+	death   time.Duration
+	fails   time.Duration // when the issuer fails; below 0: never
+	back    time.Duration
+	late    time.Duration // how late the issuer ends the lease
+	rate    float64       // of the issuer's clock, by the holder's
+	valid   time.Duration // the holder's valid until
+	heard   time.Duration // when the issuer took the last renewal
+	expiry  time.Duration // when the issuer may end the lease, by the holder's clock
+	noted   bool          // silence was checkpointed before the failure
+	failed  bool          // the failure is behind
+	ended   bool
+	end     time.Duration
+	taken   time.Duration // when the next holder knew that it holds
+	stop    time.Duration // longest time that a healthy holder was without validity
+	overlap bool
+}
+
+// edge draws from [0, 1], and often its ends: bounds are reached there.
+func (w *walk) edge() float64 {
+	switch x := w.rng.Float64(); {
+	case x < 0.3:
+		return 0
+	case x < 0.6:
+		return 1
+	}
+	return w.rng.Float64()
+}
+
+func (w *walk) upTo(d time.Duration) time.Duration { return scale(d, w.edge()) }
+
+// trip draws how long a request is under way, there and back.
+func (w *walk) trip() (there, back time.Duration) {
+	there = w.upTo(w.h.RoundTrip)
+	return there, w.upTo(w.h.RoundTrip - there)
+}
+
+func newWalk(h Holder, i Issuer, rng Random) *walk {
+	w := &walk{h: h, i: i, rng: rng, fails: -1}
+	w.rate = 1 + h.Drift*(2*w.edge()-1)
+	w.late = w.upTo(i.Lateness)
+	w.dies = rng.Float64() < 0.75
+	// Uniform: a mean is taken of it. The bound needs it near 0, or near a renewal.
+	w.death = scale(h.Renew, rng.Float64())
+	life := float64(h.TTL) / w.rate
+	if i.Recovery == 0 || rng.Float64() < 0.1 {
+		return w
+	}
+	w.fails = scale(h.TTL, 1.3*rng.Float64())
+	switch x := rng.Float64(); {
+	case w.dies && x < 0.2: // near the end of the lease
+		w.fails = time.Duration(life*(1-0.01*rng.Float64())) + scale(h.RoundTrip, 3*rng.Float64())
+	case w.dies && x < 0.4 && i.Refreshes: // near the note of silence
+		w.fails = scale(i.silence(h.TTL), 1-0.01*rng.Float64()) + i.Lateness
+	case !w.dies && x < 0.4: // near a renewal
+		w.fails = h.Renew + w.upTo(h.RoundTrip)
+	}
+	if x := rng.Float64(); w.dies && x < 0.3 {
+		w.death = scale(h.Renew, x/100)
+	}
+	w.back = w.fails + w.upTo(i.Recovery)
+	return w
+}
+
+// until is when the holder of a timeline that dies held no longer.
+func (w *walk) until() time.Duration { return min(w.death, w.valid) }
+
+func (w *walk) down(at time.Duration) bool { return w.fails >= 0 && at >= w.fails && at < w.back }
+
+// tend advances the issuer to an instant: it fails, recovers, ends the lease.
+func (w *walk) tend(at time.Duration) {
+	if w.ended {
+		return
+	}
+	if w.fails >= 0 && !w.failed && at >= w.fails {
+		if w.expiry+w.late < w.fails {
+			w.ended, w.end = true, w.expiry+w.late
+			return
+		}
+		w.noted = w.notes()
+		if at < w.back {
+			return
+		}
+		w.failed = true
+		if w.i.Refreshes && !w.noted {
+			w.expiry = w.back + w.life()
+		}
+		w.expiry = max(w.expiry, w.back)
+	}
+	if at >= w.expiry+w.late {
+		w.ended, w.end = true, w.expiry+w.late
+	}
+}
+
+// notes says whether the silence was checkpointed before the failure.
+func (w *walk) notes() bool {
+	late := w.upTo(w.i.Lateness)
+	at := w.heard + time.Duration(float64(w.i.Checkpoint)/w.rate) + late
+	noted := w.i.Checkpoint > 0 && at < w.fails
+	gone := max(w.heard, w.death) + time.Duration(float64(w.i.Untended)/w.rate) + late
+	return noted || w.dies && w.i.Untended > 0 && gone < w.fails
+}
+
+func (w *walk) life() time.Duration { return time.Duration(float64(w.h.TTL) / w.rate) }
+
+// play sends renewals until the holder dies or, if it does not, has gone through
+// what may go wrong; then the next holder takes over.
+func (w *walk) play() {
+	horizon := w.death
+	if !w.dies {
+		horizon = max(w.back, 0) + 2*w.h.TTL
+	}
+	var at, last time.Duration // of the next sending, of the last arrival
+	if w.fails == 0 {
+		w.fails = 1 // the first renewal, at 0, is one that was acknowledged
+	}
+	for first := true; at <= horizon && (first || !w.ended); first = false {
+		there, back := w.trip()
+		arrives := max(at+there, last) // one connection keeps the order
+		last = arrives
+		answer := w.renew(at, arrives, first)
+		wait := w.h.Retry
+		if answer && arrives+back-at <= w.h.Retry {
+			wait = w.h.Renew
+		}
+		if answer {
+			w.hold(at, arrives+back, first)
+		}
+		at = max(at+wait, min(arrives+back, at+w.h.Renew))
+	}
+	w.finish(at)
+}
+
+// renew is the issuer's part of a renewal. The first one always succeeds.
+func (w *walk) renew(sent, arrives time.Duration, first bool) bool {
+	if first {
+		if w.down(arrives) || w.fails >= 0 && w.fails <= arrives {
+			w.fails, w.back = arrives+1, arrives+1+(w.back-w.fails)
+		}
+	} else {
+		w.tend(arrives)
+		if w.ended || w.down(arrives) {
+			return false
+		}
+	}
+	w.heard, w.expiry = arrives, arrives+w.life()
+	return !w.dies || sent <= w.death
+}
+
+// hold is the holder's part: it counts from the sending.
+func (w *walk) hold(sent, acked time.Duration, first bool) {
+	if !first && !w.dies && acked > w.valid {
+		w.stop = max(w.stop, acked-w.valid)
+	}
+	w.valid = max(w.valid, sent+scale(w.h.TTL, 1-w.h.Drift)-w.h.Margin)
+}
+
+// finish ends the lease of a dead holder, or of one that was too late.
+func (w *walk) finish(at time.Duration) {
+	if !w.dies && !w.ended {
+		return
+	}
+	step := max(w.h.TTL/10, 1)
+	for now := at; !w.ended; now += step {
+		w.tend(now)
+	}
+	w.succeed()
+	if !w.dies {
+		w.stop = max(w.stop, w.taken-w.valid)
+	}
+}
+
+// succeed lets the next in line ask until it is granted.
+func (w *walk) succeed() {
+	asks := w.end + w.upTo(w.h.RoundTrip) // told by a watch
+	for {
+		there, back := w.trip()
+		if arrives := asks + there; !w.down(arrives) {
+			w.overlap = arrives < w.valid
+			w.taken = arrives + back
+			return
+		}
+		asks += w.h.Retry
+	}
+}

@@ -1,0 +1,116 @@
+package plan
+
+import "time"
+
+// A Kind is what a span or a mark of a timeline stands for.
+type Kind int
+
+// The kinds of spans and marks.
+const (
+	Holds    Kind = iota // the holder may act
+	Leased               // the lease stands at the issuer
+	Down                 // the issuer grants, renews and ends nothing
+	Nobody               // nobody holds
+	Grant                // a lease is granted
+	Renewal              // a renewal is sent
+	Crash                // a holder or an issuer fails
+	Recover              // the issuer is back
+	Takeover             // the next holder has it
+	Stops                // a healthy holder stops at its own valid until
+)
+
+// A Span is a stretch of a lane.
+type Span struct {
+	From, To time.Duration
+	Kind     Kind
+}
+
+// A Mark is an instant of a lane.
+type Mark struct {
+	At   time.Duration
+	Kind Kind
+}
+
+// A Lane is what happens to one party, or to the lease.
+type Lane struct {
+	Name  string
+	Spans []Span
+	Marks []Mark
+}
+
+// A Timeline is a story to draw, from 0 to End, the first instant being a grant.
+type Timeline struct {
+	Title string
+	End   time.Duration
+	Lanes []Lane
+}
+
+// Timeline tells the worst outage as a story: grant, two renewals, the death of
+// the holder as the second is on its way, the failure of the issuer at the worst
+// moment, its recovery, and the takeover.
+func (o Outage) Timeline() Timeline {
+	h, i := o.Holder, o.Issuer
+	death := 2 * h.Renew
+	taken := death + o.Worst
+	end := taken + h.Renew
+	ends := taken - 2*h.RoundTrip // of the lease
+	issuer := Lane{Name: "issuer"}
+	title := "worst case: the holder dies as it renews"
+	if i.Recovery > 0 {
+		title += ", the issuer as it is worst"
+		fails := death + h.RoundTrip + h.longest(h.TTL)
+		if i.Refreshes {
+			fails = death + h.RoundTrip + h.longest(i.silence(h.TTL)) + i.Lateness
+		}
+		back := fails + i.Recovery
+		issuer.Spans = []Span{{fails, back, Down}}
+		issuer.Marks = []Mark{{fails, Crash}, {back, Recover}}
+	}
+	return Timeline{
+		Title: title,
+		End:   end,
+		Lanes: []Lane{
+			{
+				"holder",
+				[]Span{{0, death, Holds}},
+				[]Mark{{0, Grant}, {h.Renew, Renewal}, {death, Renewal}, {death, Crash}},
+			},
+			{Name: "lease", Spans: []Span{{0, ends, Leased}}},
+			issuer,
+			{"next", []Span{{death, taken, Nobody}, {taken, end, Holds}}, []Mark{{taken, Takeover}}},
+		},
+	}
+}
+
+// Healthy tells what a failure of the issuer does to a holder with nothing wrong:
+// the issuer fails as it would have taken the second renewal.
+func (o Outage) Healthy() Timeline {
+	h, i := o.Holder, o.Issuer
+	fails := h.Renew + h.Renew
+	back := fails + i.Recovery
+	valid := h.Renew + o.Valid
+	marks := []Mark{{0, Grant}, {h.Renew, Renewal}, {fails, Renewal}}
+	again := back
+	if h.Retry >= h.TTL/100 { // more often than that is a blur
+		for again = fails + h.Retry; again < back; again += h.Retry {
+			marks = append(marks, Mark{again, Renewal})
+		}
+	}
+	marks = append(marks, Mark{again, Renewal})
+	holder := Lane{"holder", []Span{{0, min(valid, again), Holds}}, marks}
+	ends := max(valid, again) + h.Renew
+	if valid < again {
+		holder.Marks = append(holder.Marks, Mark{valid, Stops})
+		holder.Spans = append(holder.Spans, Span{valid, again, Nobody})
+	}
+	holder.Spans = append(holder.Spans, Span{again, ends, Holds})
+	return Timeline{
+		Title: "a healthy holder while the issuer fails as a renewal is due",
+		End:   ends,
+		Lanes: []Lane{holder, {
+			"issuer",
+			[]Span{{fails, back, Down}},
+			[]Mark{{fails, Crash}, {back, Recover}},
+		}},
+	}
+}
