@@ -289,11 +289,14 @@ var plantedList = []planted{
 		{
 			confirmGo,
 			"\tdefault:\n\t\tr.asks.reads = append(r.asks.reads, q)",
-			"\tdefault:\n\t\tr.finish(q)",
+			"\tdefault:\n\t\tq.Left = r.left(q.Leases)\n\t\tr.finish(q)",
 		},
 	}},
 	{"leader answers reads without a confirm round", "S1", "", []edit{
-		{confirmGo, "\t\tr.reads.next.reads = append(r.reads.next.reads, q)", "\t\tr.finish(q)"},
+		{
+			confirmGo, "\t\tr.reads.next.reads = append(r.reads.next.reads, q)",
+			"\t\tq.Left = r.left(q.Leases)\n\t\tr.finish(q)",
+		},
 	}},
 
 	// Commands.
