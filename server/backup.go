@@ -156,9 +156,16 @@ func (b *backupReader) next() (chunk []byte, ok bool, err error) {
 	return chunk, true, nil
 }
 
-// finish reads what follows the chunks. Without needSum the SHA-256 may be
-// missing or wrong.
+// finish reads what follows the last chunk that the state is in. Without needSum the
+// SHA-256 may be missing or wrong.
 func (b *backupReader) finish(needSum bool) error {
+	at := b.size
+	switch _, more, err := b.next(); {
+	case err != nil:
+		return err
+	case more:
+		return fmt.Errorf("%w: another chunk follows the last, at byte %d", ErrBackup, at)
+	}
 	zeros, err := b.read(padding(b.size))
 	if err != nil {
 		return err

@@ -77,6 +77,25 @@ func TestBackupIsWholeSectors(t *testing.T) {
 
 // Every byte counts: whichever is changed, the backup is refused; even if the
 // SHA-256 is made to match, or is not looked at.
+// The end of a backup is found wherever in a sector the last chunk ends.
+func TestBackupOfAnyLengthIsRead(t *testing.T) {
+	for n := range backupSector + 1 {
+		m := machineWith(t, 0)
+		m.Apply(&fsm.Put{Key: "filler", Value: make([]byte, n)})
+		b := backupOf(t, m)
+		if err := read(b, RestoreOptions{}); err != nil {
+			t.Errorf("a value of %d bytes: %v", n, err)
+		}
+		bare := b[:len(b)-sha256.Size]
+		if err := read(bare, RestoreOptions{SkipHash: true}); err != nil {
+			t.Errorf("a value of %d bytes, without the SHA-256: %v", n, err)
+		}
+		if err := read(append(bare, make([]byte, backupSector)...), RestoreOptions{}); err == nil {
+			t.Errorf("a value of %d bytes: a backup that is too long was read", n)
+		}
+	}
+}
+
 func TestChangedBackupIsRefused(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	if err := read(good, RestoreOptions{}); err != nil {
