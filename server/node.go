@@ -27,6 +27,7 @@ type node struct {
 	cluster, member uint64
 	quota           int64
 	stopped         <-chan struct{} // closed when the core has stopped
+	expelled        chan struct{}   // closed when others say that this member was removed
 }
 
 var _ etcd.Node = (*node)(nil)
@@ -59,12 +60,13 @@ func (n *node) wait(ctx context.Context, c *call) error {
 	case <-c.timer.C:
 		return api.ErrTimeout
 	case <-n.stopped:
-		select {
-		case <-c.done: // the core's last answers, that this member is removed, for one
-			return nil
-		default:
-			return api.ErrStopped
-		}
+	case <-n.expelled:
+	}
+	select {
+	case <-c.done: // the core's last answers, that this member is removed, for one
+		return nil
+	default:
+		return api.ErrStopped
 	}
 }
 
@@ -81,7 +83,21 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	if n.overQuota(cmd) {
 		return n.raiseNoSpace(ctx)
 	}
-	return n.propose(ctx, cmd)
+	res, err := n.propose(ctx, cmd)
+	if r, ok := cmd.(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
+		// Nobody sends it the entry any more; but that others say so is the answer.
+		return fsm.Result{Revision: n.View().KV.Revision()}, nil
+	}
+	return res, err
+}
+
+func (n *node) isExpelled() bool {
+	select {
+	case <-n.expelled:
+		return true
+	default:
+		return false
+	}
 }
 
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {

@@ -46,6 +46,7 @@ type Server struct {
 	ready   chan struct{}
 	stopped chan struct{}
 	once    sync.Once
+	expel   sync.Once
 }
 
 // New opens the data directory, or founds a cluster in an empty one, and
@@ -75,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 	id, _ := disk.Identity()
 	s.node = &node{
 		core: s.core, cluster: id.Cluster, member: id.Member,
-		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped,
+		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped, expelled: make(chan struct{}),
 	}
 	s.peers = newPeers(s, dial, b.known)
 	s.core.peers = s.peers
@@ -153,7 +154,10 @@ func (s *Server) Close() error {
 func (s *Server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	s.peers.removed = fail
+	s.peers.removed = func(err error) {
+		s.expel.Do(func() { close(s.node.expelled) })
+		fail(err)
+	}
 	s.peers.update(s.node.View().Members)
 	var g group
 	coreCtx, stopCore := context.WithCancel(context.WithoutCancel(ctx))

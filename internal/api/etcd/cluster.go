@@ -80,7 +80,8 @@ func (s *clusterService) MemberRemove(
 		return nil, err
 	}
 	v := s.node.View()
-	return &pb.MemberRemoveResponse{Header: s.header(v), Members: members(v)}, nil
+	left := slices.DeleteFunc(members(v), func(m *pb.Member) bool { return m.ID == r.ID })
+	return &pb.MemberRemoveResponse{Header: s.header(v), Members: left}, nil
 }
 
 // MemberUpdate implements pb.ClusterServer. Only what is to be changed is
