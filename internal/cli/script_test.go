@@ -385,7 +385,7 @@ var varying = []struct{ re, with string }{
 	{`"ttl":\d+,"granted-ttl":100`, `"ttl":LEFT,"granted-ttl":100`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
 	// And of an hour; the columns after it move with it.
-	{`(1h0m0s[ │]+)(59m59[.\d]*s|1h0m0s) *`, `${1}LEFT `},
+	{`(1h0m0s[ │]+)(5\dm[.\d]+s|1h0m0s) *`, `${1}LEFT `},
 	{`REMAINING +`, `REMAINING `},
 	{`\nremaining +\S+`, "\nremaining LEFT"},
 	{`("Remaining" : |"remaining_ms":")\d+`, `${1}LEFT`},
