@@ -24,7 +24,10 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 		if !ok || l.asked == s.seq {
 			break
 		}
-		l.asked = s.seq
+		if l.asked != 0 {
+			b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
+		}
+		l.asked, l.tried = s.seq, s.now
 		l.tries++
 		b.Leases = append(b.Leases, Ref{l.ID, l.Token})
 		s.turns.set(l, s.retryAt(l))
@@ -109,8 +112,9 @@ const (
 // renewAt is when to renew a lease after an acknowledged promise that was asked for
 // at sent.
 func (s *Set) renewAt(l *held, sent instant) instant {
-	early := share(l.TTL/jitterPart, uint64(l.ID))
-	return max(s.now, plus(sent, l.TTL/renewPart-early))
+	ttl := min(l.TTL, l.bound)
+	early := share(ttl/jitterPart, uint64(l.ID))
+	return max(s.now, plus(sent, ttl/renewPart-early))
 }
 
 // retryAt is when to send a renewal again that is sent now, if there is no answer.

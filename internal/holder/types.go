@@ -77,6 +77,9 @@ type Batch struct {
 	// Seq comes back with the answers. It is above that of every earlier batch.
 	Seq    uint64
 	Leases []Ref
+	// Waited is the longest time for which a lease of the batch has waited for the
+	// answer to an earlier one; 0 if none has. The stream may be broken.
+	Waited lease.TTL
 }
 
 // Change is a lease whose state has changed.
