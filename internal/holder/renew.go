@@ -14,13 +14,15 @@ const maxFlights = 1024
 // is any, those whose turn comes within the time to gather. ok is false if there is
 // none.
 func (s *Set) Due(most int) (b Batch, ok bool) {
-	if _, ok := s.turns.first(s.now); !ok || most <= 0 {
+	first, ok := s.turns.first(s.now)
+	if !ok || most <= 0 {
 		return Batch{}, false
 	}
+	soon := plus(s.now, max(s.cfg.Gather, min(first.TTL, first.bound)/gatherPart))
 	s.seq++
 	b.Seq = s.seq
 	for len(b.Leases) < most {
-		l, ok := s.turns.first(plus(s.now, s.cfg.Gather))
+		l, ok := s.turns.first(soon)
 		if !ok || l.asked == s.seq {
 			break
 		}
@@ -105,6 +107,7 @@ func (s *Set) again(l *held) {
 const (
 	renewPart    = 3
 	jitterPart   = 12
+	gatherPart   = 144
 	retryPart    = 6
 	firstBackOff = lease.TTL(4)
 )

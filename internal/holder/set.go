@@ -64,13 +64,13 @@ func (s *Set) Len() int { return len(s.leases) }
 // too late to be of use. It replaces a lease of the same ID.
 func (s *Set) Add(h Held) State {
 	s.Drop(h.ID)
-	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL), since: s.seq, bound: unbound}
+	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL-h.Spent), since: s.seq, bound: unbound}
 	if s.now >= plus(l.until, h.Grace) {
 		return State{Status: Ended, Reason: Expired, ValidUntil: l.until}
 	}
 	l.jeopardy = s.now >= l.until
 	s.leases[h.ID] = l
-	s.turns.add(l, s.renewAt(l, h.Sent))
+	s.turns.add(l, max(s.now, s.renewAt(l, h.Sent)-instant(h.Spent)))
 	s.ends.add(l, l.end())
 	return l.state()
 }

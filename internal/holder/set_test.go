@@ -46,6 +46,25 @@ func TestLateGrant(t *testing.T) {
 	}
 }
 
+// TestSpent: a lease that was there before counts by what is left of it.
+func TestSpent(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl, Spent: 1000})
+	if got, _ := s.State(1); got.ValidUntil != 8000 {
+		t.Errorf("valid until %d, want 8000", got.ValidUntil)
+	}
+	if next, _ := s.Next(); next > 2000 {
+		t.Errorf("renewed at %d", next)
+	}
+	if got := s.Add(Held{ID: 1, TTL: ttl, Spent: ttl}); got.Status != Ended {
+		t.Errorf("with nothing left: %+v", got)
+	}
+	s.Add(Held{ID: 1, TTL: ttl, Spent: ttl, Grace: 1})
+	if _, ok := s.Due(1); !ok {
+		t.Error("with nothing left but a grace it is not due")
+	}
+}
+
 // TestStates walks a lease through its states and back.
 func TestStates(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
