@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -90,14 +92,19 @@ func (c *Client) do(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, err error) {
 	err = c.retry(ctx, s, func(l *link) error {
-		resp, err = attempt(ctx, l, s.kind, r)
+		resp, err = c.attempt(ctx, l, s.kind, r)
 		return err
 	})
 	return resp, err
 }
 
 // attempt sends a request over a link, once.
-func attempt(ctx context.Context, l *link, k kind, r *pb.Request) (*pb.Response, error) {
+func (c *Client) attempt(
+	ctx context.Context, l *link, k kind, r *pb.Request,
+) (*pb.Response, error) {
+	if n := proto.Size(r); n > c.most {
+		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, n, c.most)
+	}
 	done := make(chan answer, 1)
 	q := &call{
 		kind: k, request: &pb.Request{Body: r.Body},

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -78,8 +79,13 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("%q: %+v", tt.text, e)
 		}
 	}
-	if _, err := New(Config{}); err == nil {
-		t.Error("a client without endpoints")
+	for _, c := range []Config{
+		{}, {Endpoints: []string{"a"}, Drift: 1}, {Endpoints: []string{"a"}, Drift: math.NaN()},
+		{Endpoints: []string{"a"}, Silence: -1}, {Endpoints: []string{"a", ""}},
+	} {
+		if _, err := New(c); err == nil {
+			t.Errorf("a client of %+v", c)
+		}
 	}
 }
 
@@ -239,6 +245,40 @@ func TestRefused(t *testing.T) {
 			if want(t, err, reasons[reason]); tries != 1 {
 				t.Errorf("%v: %d tries", reason, tries)
 			}
+		}
+	})
+}
+
+// TestTooLarge: a request that would end the stream for everybody is not sent.
+func TestTooLarge(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		_, err := c.Put(t.Context(), Put{Key: "k", Value: make([]byte, 2<<20)})
+		if want(t, err, ErrInvalid); len(f.requests()) > 0 {
+			t.Error("it was sent")
+		}
+	})
+}
+
+// TestNoQuorum: while all members refuse everything, a client goes from one to the next ever
+// more slowly (T26), and is there when one serves again.
+func TestNoQuorum(t *testing.T) {
+	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				return refuse(r, pb.Reason_REASON_UNAVAILABLE)
+			}
+		})
+		const outage = time.Minute
+		time.AfterFunc(outage, func() { f.set(func() { f.answer = f.obey }) })
+		start := time.Now()
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > outage+2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := len(f.opened); n > 150 {
+			t.Errorf("%d streams in a minute", n)
 		}
 	})
 }

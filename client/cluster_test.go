@@ -388,11 +388,12 @@ func tokens(t *testing.T, c *client.Client) {
 	if !write(next.Token()) {
 		t.Error("the new holder may not write")
 	}
+	id := client.NewLeaseID()
 	granted := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
 		If: []client.Compare{client.Missing("t/lock")},
 		Then: []client.Op{
-			client.Grant{ID: 4711, TTL: time.Minute},
-			client.Put{Key: "t/lock", Lease: 4711},
+			client.Grant{ID: id, TTL: time.Minute},
+			client.Put{Key: "t/lock", Lease: id},
 			client.RenewOp(next.Ref()),
 		},
 	}))

@@ -36,6 +36,10 @@ type Config struct {
 	// Margin is taken off the validity of each lease besides, for what a program needs
 	// to stop; 5 ms if 0, none if negative.
 	Margin time.Duration
+	// MaxRequestBytes is the size of a request from which on the client refuses it; that of
+	// the members if they have the default, 1.5 MiB, if 0. Members end the whole stream
+	// for a request that is much larger than they take.
+	MaxRequestBytes int
 }
 
 // Client is a client of one cluster. Its methods may be called from any goroutine.
@@ -44,6 +48,7 @@ type Client struct {
 	clock  *clock
 	keeper *keeper
 	grace  time.Duration
+	most   int // bytes of a request
 }
 
 // New returns a Client, and does not wait until it is connected. Close it when it is not
@@ -65,12 +70,14 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	switch {
 	case len(list) == 0:
 		return nil, errors.New("client: no endpoints")
-	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0:
-		return nil, errors.New("client: a duration of the configuration is negative")
+	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
+		return nil, errors.New("client: a number of the configuration is negative")
+	case !(c.Drift < 1): // not a number is not either
+		return nil, fmt.Errorf("client: drift %v is not below 1", c.Drift)
 	}
 	c.defaults()
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	out := &Client{clock: newClock(), grace: c.Grace}
+	out := &Client{clock: newClock(), grace: c.Grace, most: c.MaxRequestBytes}
 	out.mux = newMux(c, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
 		Drift: c.Drift, Margin: lease.TTL(c.Margin.Milliseconds()),
@@ -92,6 +99,9 @@ func (c *Config) defaults() {
 		c.Margin = 5 * time.Millisecond
 	}
 	c.Margin = max(c.Margin, 0)
+	if c.MaxRequestBytes == 0 {
+		c.MaxRequestBytes = 3 << 19
+	}
 }
 
 // Close ends the client: its leases are not kept alive any more and end for the program at

@@ -108,6 +108,8 @@ func (k *keeper) send(b holder.Batch) {
 	waited := time.Duration(b.Waited) * time.Millisecond
 	if waited > 0 && l.silence() >= waited/2 {
 		notify(l.bad)
+		k.answered(b, nil) // soon again, then with another
+		return
 	}
 	err := l.submit(&call{
 		kind:    renewal,

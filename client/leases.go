@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -48,7 +49,14 @@ type LeaseName struct {
 	Name string
 }
 
-// Grant is what to grant. It is an [Op]; as one it has no Keys.
+// NewLeaseID draws an ID for a lease whose ID must be known before it is granted.
+func NewLeaseID() lease.ID {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return lease.ID(max(1, binary.BigEndian.Uint64(b[:])>>1))
+}
+
+// Grant is what to grant. It is an [Op]; as one it has an ID (see [NewLeaseID]) and no Keys.
 type Grant struct {
 	// TTL is how long the lease lives after its grant, and after each renewal. It
 	// counts in whole milliseconds, and is rounded up.
@@ -107,7 +115,7 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	var out *Granted
 	err := c.retry(ctx, s, func(l *link) error {
 		sent := c.clock.now()
-		resp, err := attempt(ctx, l, s.kind, r)
+		resp, err := c.attempt(ctx, l, s.kind, r)
 		if err == nil {
 			out = grantedOf(resp.GetGrant(), sent)
 		}
@@ -158,7 +166,7 @@ func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	v := &revocation{left: refs, tried: make(map[LeaseRef]bool)}
 	s := &spec{op: "revoke", kind: repeated}
 	err := c.retry(ctx, s, func(l *link) error {
-		resp, err := attempt(ctx, l, s.kind, v.message())
+		resp, err := c.attempt(ctx, l, s.kind, v.message())
 		if err == nil {
 			return v.take(resp.GetRevoke().GetResults())
 		}

@@ -70,7 +70,8 @@ type link struct {
 	last     uint64
 	why      error     // why nothing is taken any more
 	asked    time.Time // when something was asked after which nothing was heard
-	heard    time.Time // zero if nothing was heard yet
+	heard    time.Time
+	useful   bool      // it has given an answer that is not a refusal
 	refusing time.Time // when the member began to refuse everything
 }
 
@@ -280,7 +281,7 @@ func refusalOf(r *pb.Response) bool {
 func (l *link) judge(refuses bool) {
 	switch {
 	case !refuses:
-		l.refusing = time.Time{}
+		l.refusing, l.useful = time.Time{}, true
 	case l.refusing.IsZero():
 		l.refusing = l.heard
 	case l.heard.Sub(l.refusing) >= refusals:
@@ -315,11 +316,11 @@ func (l *link) idle(d time.Duration) bool {
 	return l.load.watches > 0 && l.asked.IsZero() && time.Since(l.heard) >= d
 }
 
-// answered reports whether the member has ever said anything.
-func (l *link) answered() bool {
+// wasUseful reports whether the member has done anything but refuse.
+func (l *link) wasUseful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.heard.IsZero()
+	return l.useful
 }
 
 // end ends the link: what is open has no answer.

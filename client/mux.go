@@ -100,7 +100,7 @@ func (m *mux) run() {
 			err = m.watch(l)
 			m.set(nil)
 			l.leave()
-			if l.answered() {
+			if l.wasUseful() {
 				failures = 0
 			}
 		}
