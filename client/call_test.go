@@ -80,8 +80,11 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	for _, c := range []Config{
-		{}, {Endpoints: []string{"a"}, Drift: 1}, {Endpoints: []string{"a"}, Drift: math.NaN()},
-		{Endpoints: []string{"a"}, Silence: -1}, {Endpoints: []string{"a", ""}},
+		{},
+		{Endpoints: []string{"a"}, Drift: 1},
+		{Endpoints: []string{"a"}, Drift: math.NaN()},
+		{Endpoints: []string{"a"}, Silence: -1},
+		{Endpoints: []string{"a", ""}},
 	} {
 		if _, err := New(c); err == nil {
 			t.Errorf("a client of %+v", c)

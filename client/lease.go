@@ -133,7 +133,6 @@ func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 // Revoke ends the lease with its keys. For the program it has ended at once, with
 // [ErrRevoked], and whatever the error is. That the lease was gone already is none.
 func (l *Lease) Revoke(ctx context.Context) error {
-	l.keeper.end(l, ErrRevoked)
 	err := l.client.Revoke(ctx, l.Ref())
 	if errors.Is(err, ErrLeaseNotFound) {
 		return nil

@@ -92,7 +92,7 @@ type Watcher struct {
 	fresh  bool       // call has no response yet
 	begun  bool       // the cluster has said that the watch is there
 	from   int64      // the first revision that was not told yet; 0: from now on
-	part   []Event    // of a revision that is not whole yet
+	part   []Event    // of a revision that is not whole yet; none without a call
 	queue  []Update
 	events int  // of the queue
 	full   bool // the watch waits until the queue is empty
@@ -220,7 +220,7 @@ func (w *Watcher) begin(l *link) {
 		},
 	}}}
 	q.done = func(r *pb.Response, err error) { w.take(q, r, err) }
-	w.part, w.fresh = nil, true
+	w.fresh = true
 	if l.submit(q) == nil {
 		w.link, w.call = l, q // otherwise the next link begins it
 	}
