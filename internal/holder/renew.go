@@ -14,17 +14,22 @@ const maxFlights = 1024
 // is any, those whose turn comes within the time to gather. ok is false if there is
 // none.
 func (s *Set) Due(most int) (b Batch, ok bool) {
-	if _, ok := s.turns.first(s.now); !ok || most <= 0 {
+	first, ok := s.turns.first(s.now)
+	if !ok || most <= 0 {
 		return Batch{}, false
 	}
+	soon := plus(s.now, max(s.cfg.Gather, min(first.TTL, first.bound)/gatherPart))
 	s.seq++
 	b.Seq = s.seq
 	for len(b.Leases) < most {
-		l, ok := s.turns.first(plus(s.now, s.cfg.Gather))
+		l, ok := s.turns.first(soon)
 		if !ok || l.asked == s.seq {
 			break
 		}
-		l.asked = s.seq
+		if l.asked != 0 {
+			b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
+		}
+		l.asked, l.tried = s.seq, s.now
 		l.tries++
 		b.Leases = append(b.Leases, Ref{l.ID, l.Token})
 		s.turns.set(l, s.retryAt(l))
@@ -102,6 +107,7 @@ func (s *Set) again(l *held) {
 const (
 	renewPart    = 3
 	jitterPart   = 12
+	gatherPart   = 144
 	retryPart    = 6
 	firstBackOff = lease.TTL(4)
 )
@@ -109,8 +115,9 @@ const (
 // renewAt is when to renew a lease after an acknowledged promise that was asked for
 // at sent.
 func (s *Set) renewAt(l *held, sent instant) instant {
-	early := share(l.TTL/jitterPart, uint64(l.ID))
-	return max(s.now, plus(sent, l.TTL/renewPart-early))
+	ttl := min(l.TTL, l.bound)
+	early := share(ttl/jitterPart, uint64(l.ID))
+	return max(s.now, plus(sent, ttl/renewPart-early))
 }
 
 // retryAt is when to send a renewal again that is sent now, if there is no answer.

@@ -25,13 +25,18 @@ type Set struct {
 // held is one lease of a Set.
 type held struct {
 	Held
-	until    instant // valid until
+	until    instant   // valid until
+	bound    lease.TTL // no promise counts for longer
 	jeopardy bool
-	since    uint64 // the last batch from before it was added
-	asked    uint64 // the batch that is to renew it and has no answer yet, 0 for none
-	tries    int    // in a row without an answer
+	since    uint64  // the last batch from before it was added
+	asked    uint64  // the batch that is to renew it and has no answer yet, 0 for none
+	tried    instant // when asked was sent
+	tries    int     // in a row without an answer
 	when
 }
+
+// unbound is the bound of a lease whose TTL nobody has asked to change.
+const unbound = lease.TTL(math.MaxInt64)
 
 // flight is a batch on its way.
 type flight struct {
@@ -59,13 +64,13 @@ func (s *Set) Len() int { return len(s.leases) }
 // too late to be of use. It replaces a lease of the same ID.
 func (s *Set) Add(h Held) State {
 	s.Drop(h.ID)
-	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL), since: s.seq}
+	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL-h.Spent), since: s.seq, bound: unbound}
 	if s.now >= plus(l.until, h.Grace) {
 		return State{Status: Ended, Reason: Expired, ValidUntil: l.until}
 	}
 	l.jeopardy = s.now >= l.until
 	s.leases[h.ID] = l
-	s.turns.add(l, s.renewAt(l, h.Sent))
+	s.turns.add(l, max(s.now, s.renewAt(l, h.Sent)-instant(h.Spent)))
 	s.ends.add(l, l.end())
 	return l.state()
 }
@@ -78,19 +83,23 @@ func (s *Set) Drop(id lease.ID) {
 }
 
 // Shorten says that the holder is about to ask for another TTL of a lease, which
-// binds it at once if it is a shorter one.
+// binds it at once if it is a shorter one, and until a Confirmed: a renewal that is
+// acknowledged meanwhile may be of the TTL before.
 func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
+		l.bound = min(l.bound, ttl)
 		l.until = min(l.until, s.validUntil(s.now, ttl))
 		s.ends.set(l, l.end())
+		s.turns.set(l, min(l.at[turns], s.renewAt(l, s.now)))
 	}
 }
 
 // Confirmed says that the lessor has acknowledged a TTL that the holder asked for,
-// by other means than a batch, after sent.
+// by other means than a batch, after sent. Batches from before it do not count any more.
 func (s *Set) Confirmed(id lease.ID, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
-		l.TTL = ttl
+		l.TTL, l.bound, l.since = ttl, unbound, s.seq
+		l.asked, l.tries = 0, 0
 		s.confirm(l, sent)
 		s.turns.set(l, s.renewAt(l, sent))
 	}
@@ -156,7 +165,7 @@ func (s *Set) remove(l *held) {
 
 // confirm makes use of an acknowledged promise of a lease's TTL.
 func (s *Set) confirm(l *held, sent instant) {
-	l.until = max(l.until, s.validUntil(sent, l.TTL))
+	l.until = max(l.until, s.validUntil(sent, min(l.TTL, l.bound)))
 	if l.jeopardy && s.now < l.until {
 		l.jeopardy = false
 		s.changed(l)

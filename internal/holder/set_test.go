@@ -46,6 +46,25 @@ func TestLateGrant(t *testing.T) {
 	}
 }
 
+// TestSpent: a lease that was there before counts by what is left of it.
+func TestSpent(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl, Spent: 1000})
+	if got, _ := s.State(1); got.ValidUntil != 8000 {
+		t.Errorf("valid until %d, want 8000", got.ValidUntil)
+	}
+	if next, _ := s.Next(); next > 2000 {
+		t.Errorf("renewed at %d", next)
+	}
+	if got := s.Add(Held{ID: 1, TTL: ttl, Spent: ttl}); got.Status != Ended {
+		t.Errorf("with nothing left: %+v", got)
+	}
+	s.Add(Held{ID: 1, TTL: ttl, Spent: ttl, Grace: 1})
+	if _, ok := s.Due(1); !ok {
+		t.Error("with nothing left but a grace it is not due")
+	}
+}
+
 // TestStates walks a lease through its states and back.
 func TestStates(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
@@ -119,6 +138,48 @@ func TestShorten(t *testing.T) {
 	s.Confirmed(1, 50000, 1000)
 	if got, _ := s.State(1); got.ValidUntil != 51000 {
 		t.Errorf("valid until %d, want 51000", got.ValidUntil)
+	}
+}
+
+// TestShortenInFlight: a renewal that was on its way when a shorter TTL was asked for may
+// be acknowledged with the TTL of before, which the lessor does not keep any more.
+func TestShortenInFlight(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl})
+	b, _ := due(s, 3000)
+	s.Shorten(1, 2000)
+	s.Renewed(b.Seq, 1, ttl)
+	if got, _ := s.State(1); got.ValidUntil != 5000 {
+		t.Errorf("valid until %d, want 5000", got.ValidUntil)
+	}
+	if next, ok := s.Next(); !ok || next > 3000+2000/3 {
+		t.Errorf("next at %d, too late for the shorter TTL", next)
+	}
+	b, ok := due(s, 3000+2000/3)
+	if !ok {
+		t.Fatal("nothing is due")
+	}
+	s.Confirmed(1, 2000, 3700)
+	s.Renewed(b.Seq, 1, ttl) // from before the change
+	if got, _ := s.State(1); got.ValidUntil != 5700 {
+		t.Errorf("valid until %d, want 5700", got.ValidUntil)
+	}
+}
+
+// TestWaited: a batch says for how long its leases have waited for an earlier one.
+func TestWaited(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl})
+	b, _ := due(s, 3000)
+	if b.Waited != 0 {
+		t.Errorf("the first has waited %d", b.Waited)
+	}
+	if b, _ = due(s, 4500); b.Waited != 1500 {
+		t.Errorf("the second has waited %d, want 1500", b.Waited)
+	}
+	s.Unknown(b.Seq, 1)
+	if b, ok := due(s, 4900); !ok || b.Waited != 0 {
+		t.Errorf("after an answer it has waited %d, %v", b.Waited, ok)
 	}
 }
 

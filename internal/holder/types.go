@@ -13,7 +13,8 @@ type Config struct {
 	Drift float64
 	// Margin is taken off each validity besides.
 	Margin lease.TTL
-	// Gather is by how much a renewal may be made too early, to go along with others.
+	// Gather is by how much a renewal may be made too early, to go along with others; the
+	// 144th part of the TTL of the lease that is due, if that is longer.
 	Gather lease.TTL
 }
 
@@ -63,6 +64,8 @@ type Held struct {
 	Grace lease.TTL
 	// Sent is from before the grant was sent.
 	Sent lease.Instant
+	// Spent is how much of the TTL had passed then, of a lease that was there before.
+	Spent lease.TTL
 }
 
 // Ref is a lease to be renewed.
@@ -77,6 +80,9 @@ type Batch struct {
 	// Seq comes back with the answers. It is above that of every earlier batch.
 	Seq    uint64
 	Leases []Ref
+	// Waited is the longest time for which a lease of the batch has waited for the
+	// answer to an earlier one; 0 if none has. The stream may be broken.
+	Waited lease.TTL
 }
 
 // Change is a lease whose state has changed.

@@ -1,0 +1,155 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// kind says what may be done with a request that has no answer.
+type kind uint8
+
+const (
+	once     kind = iota // it changes something, each time
+	repeated             // it changes something, but twice is as good as once
+	read                 // it changes nothing
+	renewal              // package holder sees to it
+	watching             // its Watcher sees to it
+)
+
+// spec is what there is to know of a request besides what it asks.
+type spec struct {
+	op   string // for errors
+	kind kind
+	// unsure says that an earlier try may have taken effect.
+	unsure bool
+}
+
+// retry tries until an attempt succeeds, or fails in a way that will not change.
+func (c *Client) retry(ctx context.Context, s *spec, attempt func(*link) error) error {
+	for failures := 0; ; failures++ {
+		l, err := c.mux.get(ctx)
+		if err != nil {
+			return s.fail(err, nil)
+		}
+		err = attempt(l)
+		if err == nil {
+			return nil
+		}
+		if !s.again(err) {
+			return s.fail(err, nil)
+		}
+		if ctx.Err() != nil {
+			return s.fail(context.Cause(ctx), err)
+		}
+		if errors.Is(err, errMoved) {
+			continue // another member, no need to wait
+		}
+		if cause := pause(ctx, backOff(failures)); cause != nil {
+			return s.fail(cause, err)
+		}
+	}
+}
+
+// again reports whether to try again after an error, and takes note of what it means.
+func (s *spec) again(err error) bool {
+	var broken *linkError
+	sent := errors.As(err, &broken) && broken.sent
+	switch {
+	case errors.Is(err, ErrClosed), errors.Is(err, errOver):
+		s.unsure = s.unsure || sent && s.kind != read
+		return false
+	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
+		return true
+	case errors.Is(err, ErrUnknownOutcome), sent:
+		s.unsure = s.unsure || s.kind != read
+		return s.kind != once
+	default:
+		return false
+	}
+}
+
+// fail makes the error of a call of the last one and, if there is any, of the one before.
+func (s *spec) fail(err, before error) error {
+	if before != nil && !errors.Is(before, err) {
+		err = fmt.Errorf("%w (%w)", err, before)
+	}
+	if s.unsure && !errors.Is(err, ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+	return fmt.Errorf("client: %s: %w", s.op, err)
+}
+
+// errOver marks the error of an attempt that ended because the context did.
+var errOver = errors.New("given up")
+
+// do sends a request over the stream until it has an answer.
+func (c *Client) do(
+	ctx context.Context, s *spec, r *pb.Request,
+) (resp *pb.Response, err error) {
+	err = c.retry(ctx, s, func(l *link) error {
+		resp, err = c.attempt(ctx, l, s.kind, r)
+		return err
+	})
+	return resp, err
+}
+
+// attempt sends a request over a link, once.
+func (c *Client) attempt(
+	ctx context.Context, l *link, k kind, r *pb.Request,
+) (*pb.Response, error) {
+	if n := proto.Size(r); n > c.most {
+		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, n, c.most)
+	}
+	done := make(chan answer, 1)
+	q := &call{
+		kind: k, request: &pb.Request{Body: r.Body},
+		done: func(m *pb.Response, err error) { done <- answer{response: m, err: err} },
+	}
+	q.deadline, _ = ctx.Deadline()
+	if err := context.Cause(ctx); err != nil {
+		return nil, &linkError{cause: fmt.Errorf("%w: %w", errOver, err)}
+	}
+	if err := l.submit(q); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-done:
+		if e := a.response.GetError(); e != nil {
+			return nil, errorOf(e)
+		}
+		return a.response, a.err
+	case <-ctx.Done():
+		sent := l.forget(q)
+		return nil, &linkError{sent, fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
+	}
+}
+
+// unary makes a call by itself over the link's connection.
+func unary[Response any](
+	ctx context.Context, c *Client, s *spec,
+	method func(context.Context, pb.LeasesClient) (Response, error),
+) (resp Response, err error) {
+	err = c.retry(ctx, s, func(l *link) error {
+		if err := l.enter(); err != nil {
+			return err
+		}
+		defer l.exit()
+		stop, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.ctx, cancel)()
+		if resp, err = method(stop, l.conn.Leases()); err == nil {
+			return nil
+		}
+		err = unaryError(err)
+		if cause := context.Cause(ctx); cause != nil {
+			return &linkError{true, fmt.Errorf("%w: %w", errOver, cause)}
+		}
+		return err
+	})
+	return resp, err
+}

@@ -1,0 +1,416 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestReasonsComplete: every reason of the API has an error, but for the one that is none.
+func TestReasonsComplete(t *testing.T) {
+	for n, name := range pb.Reason_name {
+		if _, ok := reasons[pb.Reason(n)]; ok == (n == 0) {
+			t.Errorf("%s: has an error: %v", name, ok)
+		}
+	}
+	seen := make(map[error]pb.Reason)
+	for r, err := range reasons {
+		if other, ok := seen[err]; ok {
+			t.Errorf("%v and %v have one error", r, other)
+		}
+		seen[err] = r
+	}
+	want(t, errorOf(&pb.Error{Reason: 1000}), ErrUnknownOutcome)
+}
+
+// TestTaken: who has a name, or an ID, is in the error.
+func TestTaken(t *testing.T) {
+	for r, sentinel := range map[pb.Reason]error{
+		pb.Reason_REASON_NAME_TAKEN: ErrNameTaken, pb.Reason_REASON_ID_TAKEN: ErrIDTaken,
+	} {
+		err := fmt.Errorf("wrapped: %w", errorOf(&pb.Error{
+			Reason: r, Holder: &pb.Lease{Id: 7, Token: 9, Owner: "me"},
+		}))
+		want(t, err, sentinel)
+		var taken *TakenError
+		if !errors.As(err, &taken) || taken.Holder.ID != 7 || taken.Holder.Token != 9 ||
+			taken.Holder.Owner != "me" {
+			t.Errorf("%v: holder %+v", err, taken)
+		}
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, tt := range []struct {
+		text, target string
+		tls, isTLS   bool
+	}{
+		{"h:1", "passthrough:///h:1", false, false},
+		{"h:1", "passthrough:///h:1", true, true},
+		{"http://h:1", "passthrough:///h:1", true, false},
+		{"https://h:1", "passthrough:///h:1", true, true},
+		{"https://h:1", "", false, false},
+		{"unix:/tmp/s", "unix:/tmp/s", false, false},
+		{"unix:///tmp/s", "unix:/tmp/s", true, true},
+		{"ftp://h:1", "", false, false},
+		{"http://", "", false, false},
+		{"", "", false, false},
+	} {
+		var c *tls.Config
+		if tt.tls {
+			c = secure
+		}
+		e, err := parseEndpoint(tt.text, c)
+		if (err == nil) != (tt.target != "") {
+			t.Errorf("%q: %v", tt.text, err)
+			continue
+		}
+		if err == nil && (e.target != tt.target || (e.tls != nil) != tt.isTLS) {
+			t.Errorf("%q: %+v", tt.text, e)
+		}
+	}
+	for _, c := range []Config{
+		{},
+		{Endpoints: []string{"a"}, Drift: 1},
+		{Endpoints: []string{"a"}, Drift: math.NaN()},
+		{Endpoints: []string{"a"}, Silence: -1},
+		{Endpoints: []string{"a", ""}},
+	} {
+		if _, err := New(c); err == nil {
+			t.Errorf("a client of %+v", c)
+		}
+	}
+}
+
+// TestGather: what is asked for while a message is on its way travels together.
+func TestGather(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.mu.Lock() // nobody can send
+		errs := make(chan error, 100)
+		put := func() {
+			go func() {
+				_, err := c.Put(t.Context(), Put{Key: "k"})
+				errs <- err
+			}()
+		}
+		put()
+		l := c.mux.current()
+		for sent := false; !sent; { // until the first is taken out of the queue
+			l.mu.Lock()
+			sent = l.last == 1
+			l.mu.Unlock()
+		}
+		for range 99 {
+			put()
+		}
+		for n := 0; n < 99; {
+			l.mu.Lock()
+			n = len(l.queue)
+			l.mu.Unlock()
+		}
+		f.mu.Unlock()
+		for range 100 {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(f.seen) != 2 || len(f.seen[1].message.Requests) != 99 {
+			t.Errorf("%d messages", len(f.seen))
+		}
+		var ids []uint64
+		for _, r := range f.requests() {
+			ids = append(ids, r.Id)
+		}
+		if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 100 {
+			t.Errorf("ids %v", ids)
+		}
+	})
+}
+
+// TestCancel: who gives up tells the member, and knows that a write that was sent may have
+// taken effect, and a read, or what was never sent, may not.
+func TestCancel(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Put(ctx, Put{Key: "k"})
+		want(t, err, context.DeadlineExceeded, ErrUnknownOutcome)
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err = c.Range(ctx, Range{Key: "k"})
+		want(t, err, context.Canceled)
+		if errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("a read: %v", err)
+		}
+		synctest.Wait()
+		r := f.requests()
+		if len(r) != 4 || r[0].TimeoutMs != 1000 || r[1].GetCancel() != r[0].Id ||
+			r[2].TimeoutMs != 0 || r[3].GetCancel() != r[2].Id {
+			t.Errorf("requests %v", r)
+		}
+		_, err = c.Put(ctx, Put{Key: "k"})
+		if want(t, err, context.Canceled); errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("never sent: %v", err)
+		}
+	})
+}
+
+// TestNoMember: a call waits for a member until its context ends, and says why there is none.
+func TestNoMember(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.down["a"], f.down["b"] = true, true
+			close(f.opened[0].cut)
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Put(ctx, Put{Key: "k"})
+		want(t, err, context.DeadlineExceeded, ErrUnavailable)
+		if errors.Is(err, ErrUnknownOutcome) || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("error %v", err)
+		}
+		time.AfterFunc(time.Second, func() { f.set(func() { delete(f.down, "b") }) })
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBroken: when a stream breaks reads go to the next member, and writes that were sent
+// have an unknown outcome.
+func TestBroken(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.answer = silent })
+		put, get, txn := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := c.Put(t.Context(), Put{Key: "k"})
+			put <- err
+		}()
+		go func() {
+			_, err := c.Range(t.Context(), Range{Key: "k"})
+			get <- err
+		}()
+		go func() { // it changes nothing, so it is a read
+			_, err := c.Txn(t.Context(), Txn{If: []Compare{Missing("k")}, Then: []Op{Range{Key: "k"}}})
+			txn <- err
+		}()
+		synctest.Wait()
+		f.set(func() { f.answer = f.obey; close(f.opened[0].cut) })
+		want(t, <-put, ErrUnknownOutcome)
+		if err := errors.Join(<-get, <-txn); err != nil {
+			t.Error(err)
+		}
+		if f.last().name == f.opened[0].name {
+			t.Error("it did not go to the next member")
+		}
+	})
+}
+
+// TestRefused: what was refused as unavailable was not done, and is tried again; other
+// refusals are the answer.
+func TestRefused(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		tries := 0
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if tries++; tries < 4 {
+					return refuse(r, pb.Reason_REASON_UNAVAILABLE)
+				}
+				return f.obey(s, r)
+			}
+		})
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil || tries != 4 {
+			t.Errorf("after %d tries: %v", tries, err)
+		}
+		for _, reason := range []pb.Reason{
+			pb.Reason_REASON_NO_SPACE, pb.Reason_REASON_UNKNOWN_OUTCOME,
+		} {
+			tries = 0
+			f.set(func() {
+				f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+					tries++
+					return refuse(r, reason)
+				}
+			})
+			_, err := c.Put(t.Context(), Put{Key: "k"})
+			if want(t, err, reasons[reason]); tries != 1 {
+				t.Errorf("%v: %d tries", reason, tries)
+			}
+		}
+	})
+}
+
+// TestTooLarge: a request that would end the stream for everybody is not sent.
+func TestTooLarge(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		_, err := c.Put(t.Context(), Put{Key: "k", Value: make([]byte, 2<<20)})
+		if want(t, err, ErrInvalid); len(f.requests()) > 0 {
+			t.Error("it was sent")
+		}
+	})
+}
+
+// TestNoQuorum: while all members refuse everything, a client goes from one to the next ever
+// more slowly (T26), and is there when one serves again.
+func TestNoQuorum(t *testing.T) {
+	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				return refuse(r, pb.Reason_REASON_UNAVAILABLE)
+			}
+		})
+		const outage = time.Minute
+		time.AfterFunc(outage, func() { f.set(func() { f.answer = f.obey }) })
+		start := time.Now()
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > outage+2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := len(f.opened); n > 150 {
+			t.Errorf("%d streams in a minute", n)
+		}
+	})
+}
+
+// TestLeavesWhoRefuses: a member that refuses everything, as it is cut off from the others,
+// is left for another.
+func TestLeavesWhoRefuses(t *testing.T) {
+	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
+		bad := f.last().name
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if s.name == bad {
+					return refuse(r, pb.Reason_REASON_UNAVAILABLE)
+				}
+				return f.obey(s, r)
+			}
+		})
+		start := time.Now()
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil || time.Since(start) > 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// TestLeavesWhoIsSilent: a member that was stopped is left; reads go to the next at once, and
+// writes are answered if it is heard of again.
+func TestLeavesWhoIsSilent(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		stuck := f.last()
+		f.set(func() { f.frozen[stuck.name] = true })
+		put := make(chan error, 1)
+		go func() {
+			_, err := c.Put(t.Context(), Put{Key: "k"})
+			put <- err
+		}()
+		start := time.Now()
+		if _, err := c.Range(t.Context(), Range{Key: "k"}); err != nil ||
+			time.Since(start) > 5*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		synctest.Wait()
+		for _, r := range f.requests() {
+			if r.GetPut() != nil {
+				stuck.say(f.obey(stuck, r)...)
+			}
+		}
+		if err := <-put; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if stuck.ctx.Err() == nil {
+			t.Error("the stream that was left is still open, and nothing is awaited there")
+		}
+	})
+}
+
+// TestClose: all that waits ends, with ErrClosed.
+func TestClose(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		l, err := c.Grant(t.Context(), Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.Watch(t.Context(), Watch{Key: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() { f.answer = silent })
+		errs := make(chan error, 3)
+		go func() {
+			_, err := c.Put(t.Context(), Put{Key: "k"})
+			errs <- errors.Join(err, isNot(err, ErrUnknownOutcome))
+		}()
+		go func() {
+			_, err := c.Get(t.Context(), "k")
+			errs <- err
+		}()
+		go func() {
+			_, err := w.Next(t.Context())
+			errs <- err
+		}()
+		synctest.Wait()
+		_ = c.Close()
+		for range 3 {
+			want(t, <-errs, ErrClosed)
+		}
+		want(t, context.Cause(l.Context()), ErrClosed)
+		want(t, l.Err(), ErrClosed)
+		_, err = c.Grant(t.Context(), Grant{TTL: time.Minute})
+		want(t, err, ErrClosed)
+		_, err = c.Watch(t.Context(), Watch{Key: "k"})
+		want(t, err, ErrClosed)
+	})
+}
+
+// isNot returns an error if err is not that.
+func isNot(err, that error) error {
+	if errors.Is(err, that) {
+		return nil
+	}
+	return fmt.Errorf("%w is not %w", err, that)
+}
+
+// TestManyCalls: no more calls are open than the server reads, and all are answered.
+func TestManyCalls(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.answer = silent })
+		const n = maxCalls + 500
+		errs := make(chan error, n)
+		for range n {
+			go func() {
+				_, err := c.Put(t.Context(), Put{Key: "k"})
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		r := f.requests()
+		if len(r) != maxCalls {
+			t.Errorf("%d requests are open", len(r))
+		}
+		f.set(func() { f.answer = f.obey })
+		for _, r := range r {
+			f.last().say(f.obey(nil, r)...)
+			synctest.Wait()
+		}
+		for range n {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,497 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+	"leasehold.dev/server"
+)
+
+// member is a server in this process, with a proxy before it that the client goes through.
+type member struct {
+	t     testing.TB
+	cfg   server.Config
+	front string // socket of the proxy
+	proxy net.Listener
+
+	stop   context.CancelFunc
+	done   chan error // nil if the server was stopped
+	ready  <-chan struct{}
+	frozen atomic.Bool // the proxy takes everything and passes nothing on
+
+	mu    sync.Mutex // guards what follows
+	cut   bool       // the proxy refuses everybody
+	conns map[net.Conn]struct{}
+}
+
+// newCluster runs n members and waits until each serves.
+func newCluster(t testing.TB, n int) []*member {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lh") // a short name, for a socket's has a bound
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	initial := make(map[string][]url.URL)
+	list := make([]*member, n)
+	for i := range list {
+		name := fmt.Sprint("m", i+1)
+		sub := filepath.Join(dir, name)
+		if err := os.Mkdir(sub, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c := server.DefaultConfig()
+		c.Name, c.DataDir = name, filepath.Join(sub, "data")
+		socket := func(file string) []url.URL {
+			return []url.URL{{Scheme: "unix", Path: filepath.Join(sub, file)}}
+		}
+		c.URLs.ListenClient, c.URLs.AdvertiseClient = socket("s"), socket("s")
+		c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
+		c.Raft.Heartbeat, c.Raft.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+		initial[name] = c.URLs.AdvertisePeer
+		list[i] = &member{
+			t: t, cfg: c, front: filepath.Join(sub, "f"), conns: make(map[net.Conn]struct{}),
+		}
+	}
+	for _, m := range list {
+		m.cfg.Cluster.Initial = initial
+		m.start()
+		m.listen()
+	}
+	for _, m := range list {
+		m.await()
+	}
+	return list
+}
+
+func (m *member) start() {
+	m.t.Helper()
+	s, err := server.New(m.cfg)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop, m.done = cancel, make(chan error, 1)
+	done := m.done
+	go func() { done <- s.Run(ctx) }()
+	m.ready = s.Ready()
+	m.t.Cleanup(m.end)
+}
+
+// end stops the server, if it runs.
+func (m *member) end() {
+	m.stop()
+	if m.done == nil {
+		return
+	}
+	if err := <-m.done; err != nil {
+		m.t.Errorf("stop of %s: %v", m.cfg.Name, err)
+	}
+	m.done = nil
+}
+
+func (m *member) await() {
+	m.t.Helper()
+	select {
+	case <-m.ready:
+	case <-time.After(time.Minute):
+		m.t.Fatal("does not serve")
+	}
+}
+
+// listen runs the proxy.
+func (m *member) listen() {
+	m.t.Helper()
+	l, err := net.Listen("unix", m.front)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.proxy = l
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { m.serve(c) })
+		}
+	})
+	m.t.Cleanup(func() {
+		_ = l.Close()
+		m.setCut(true)
+		all.Wait()
+	})
+}
+
+// serve passes a connection on, until one of its ends closes.
+func (m *member) serve(in net.Conn) {
+	out, err := net.Dial("unix", m.cfg.URLs.ListenClient[0].Path)
+	if err != nil {
+		_ = in.Close()
+		return
+	}
+	m.mu.Lock()
+	refused := m.cut
+	m.conns[in] = struct{}{}
+	m.mu.Unlock()
+	var both sync.WaitGroup
+	if !refused {
+		both.Go(func() { m.copy(out, in) })
+		both.Go(func() { m.copy(in, out) })
+	}
+	both.Wait()
+	m.mu.Lock()
+	delete(m.conns, in)
+	m.mu.Unlock()
+	_, _ = in.Close(), out.Close()
+}
+
+// copy passes on what comes, and drops what comes while the member is frozen: nobody will
+// know the difference, since the stream is never thawed.
+func (m *member) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		if m.frozen.Load() {
+			_, _ = io.Copy(io.Discard, from)
+			return
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// setCut cuts all connections and refuses new ones, or no more.
+func (m *member) setCut(cut bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut = cut
+	for c := range m.conns {
+		if cut {
+			_ = c.Close()
+		}
+	}
+}
+
+// busy reports whether the client is connected.
+func (m *member) busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.conns) > 0
+}
+
+// connect returns a client of all members.
+func connect(t testing.TB, c client.Config, list ...*member) *client.Client {
+	t.Helper()
+	for _, m := range list {
+		c.Endpoints = append(c.Endpoints, "unix:"+m.front)
+	}
+	out, err := client.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return out
+}
+
+// ask returns a context that bounds a test.
+func ask(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestCluster: leases, keys, transactions and watches, with three members.
+func TestCluster(t *testing.T) {
+	members := newCluster(t, 3)
+	c := connect(t, client.Config{}, members...)
+	for name, test := range map[string]func(*testing.T, *client.Client){
+		"store": store, "leases": leases, "tokens": tokens, "why": why, "many": many,
+		"list": list,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// eventually waits until ok, looking again and again.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx := ask(t)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// renewed waits until leases are valid for longer than they are now.
+func renewed(t testing.TB, list ...*client.Lease) {
+	t.Helper()
+	until := make([]time.Time, len(list))
+	for i, l := range list {
+		until[i] = l.ValidUntil().Add(time.Millisecond)
+	}
+	for i, l := range list {
+		eventually(t, "the lease is renewed", func() bool {
+			if err := l.Err(); err != nil {
+				t.Fatalf("lease %d: %v", l.ID(), err)
+			}
+			return l.ValidUntil().After(until[i])
+		})
+	}
+}
+
+func store(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	put := must[client.PutResult](t)
+	put(c.Put(ctx, client.Put{Key: "s/a", Value: []byte("1")}))
+	second := put(c.Put(ctx, client.Put{Key: "s/a", Value: []byte("2"), PrevKV: true}))
+	if string(second.Prev.Value) != "1" {
+		t.Errorf("put %+v", second)
+	}
+	put(c.Put(ctx, client.Put{Key: "s/b"}))
+	all := client.Range{Key: "s/", End: client.PrefixEnd("s/")}
+	r := must[client.RangeResult](t)(c.Range(ctx, all))
+	if r.Count != 2 || string(r.KVs[0].Value) != "2" || r.KVs[0].Version != 2 {
+		t.Errorf("range %+v", r)
+	}
+	txn := must[client.TxnResult](t)
+	swap := client.Txn{
+		If:   []client.Compare{client.CompareValue("s/a", client.Equal, []byte("2"))},
+		Then: []client.Op{client.Put{Key: "s/a", Value: []byte("3")}, client.Delete{Key: "s/b"}},
+		Else: []client.Op{client.Range{Key: "s/a"}},
+	}
+	if got := txn(c.Txn(ctx, swap)); !got.Succeeded || got.Results[1].Delete.Deleted != 1 {
+		t.Errorf("first %+v", got)
+	}
+	if got := txn(c.Txn(ctx, swap)); got.Succeeded ||
+		string(got.Results[0].Range.KVs[0].Value) != "3" {
+		t.Errorf("second %+v", got)
+	}
+	if _, err := c.Get(ctx, "s/b"); !errors.Is(err, client.ErrKeyNotFound) {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := c.Put(ctx, client.Put{}); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("put of no key: %v", err)
+	}
+	d := must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: "s/a", PrevKV: true}))
+	if d.Deleted != 1 || string(d.Prev[0].Value) != "3" {
+		t.Errorf("delete %+v", d)
+	}
+}
+
+func leases(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{
+		TTL: 3 * time.Second, Name: "l/name", Owner: "me", Resumable: true,
+		Labels: map[string]string{"zone": "a"},
+		Keys:   []client.KV{{Key: "l/k", Value: []byte("v")}},
+	}))
+	_, err := c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "l/name"})
+	var taken *client.TakenError
+	if !errors.As(err, &taken) || taken.Holder.Token != l.Token() || taken.Holder.Owner != "me" {
+		t.Errorf("second grant: %v", err)
+	}
+	again, err := c.GrantOnly(ctx, client.Grant{TTL: time.Minute, RequestID: "l/r"})
+	if err != nil || again.Existed {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	third, err := c.GrantOnly(ctx, client.Grant{TTL: time.Minute, RequestID: "l/r"})
+	if err != nil || !third.Existed || third.ID != again.ID || third.Remaining > time.Minute {
+		t.Errorf("%+v, %v", third, err)
+	}
+	renewed(t, l)
+	info := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseName{Name: "l/name"}, true))
+	if info.ID != l.ID() || len(info.Keys) != 1 || info.Labels["zone"] != "a" {
+		t.Errorf("described %+v", info)
+	}
+	if err := c.Detach(ctx, l.Ref(), "l/k"); err != nil {
+		t.Error(err)
+	}
+	if err := c.Attach(ctx, l.Ref(), "l/k"); err != nil {
+		t.Error(err)
+	}
+	if err := l.ChangeTTL(ctx, time.Minute); err != nil ||
+		time.Until(l.ValidUntil()) < 50*time.Second {
+		t.Errorf("valid for %v, %v", time.Until(l.ValidUntil()), err)
+	}
+	next := must[*client.Lease](t)(c.Resume(ctx, client.LeaseName{ID: l.ID()}, l.Secret(), 0))
+	if next.Token() <= l.Token() || !errors.Is(l.Err(), client.ErrReplaced) {
+		t.Errorf("token %d after %d, %v", next.Token(), l.Token(), l.Err())
+	}
+	if err := next.Revoke(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Get(ctx, "l/k"); !errors.Is(err, client.ErrKeyNotFound) {
+		t.Errorf("the key of a revoked lease: %v", err)
+	}
+	if err := c.Revoke(ctx, next.Ref()); !errors.Is(err, client.ErrLeaseNotFound) {
+		t.Errorf("revoked twice: %v", err)
+	}
+}
+
+func tokens(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "t/name"}))
+	write := func(token lease.Token) bool {
+		return must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
+			If:   []client.Compare{client.NameHeld("t/name", token), client.LeaseAlive(l.ID())},
+			Then: []client.Op{client.Put{Key: "t/k"}},
+		})).Succeeded
+	}
+	if !write(l.Token()) || write(l.Token()+1) {
+		t.Error("the condition is not what it should be")
+	}
+	g := must[*client.Granted](t)(l.HandOver(ctx, "you", false))
+	if valid, current, err := c.CheckToken(ctx, client.LeaseName{ID: g.ID}, l.Token()); err != nil ||
+		valid || current != g.Token {
+		t.Errorf("old token: %v, current %d, %v", valid, current, err)
+	}
+	next := must[*client.Lease](t)(c.Keep(g, 0))
+	if !write(next.Token()) {
+		t.Error("the new holder may not write")
+	}
+	id := client.NewLeaseID()
+	granted := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
+		If: []client.Compare{client.Missing("t/lock")},
+		Then: []client.Op{
+			client.Grant{ID: id, TTL: time.Minute},
+			client.Put{Key: "t/lock", Lease: id},
+			client.RenewOp(next.Ref()),
+		},
+	}))
+	held := must[*client.Lease](t)(c.Keep(granted.Results[0].Grant, 0))
+	if held.Token() <= next.Token() || granted.Results[2].Renew.ID != next.ID() {
+		t.Errorf("granted %+v", granted.Results)
+	}
+	held.Close()
+	next.Close()
+	end := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
+		client.RevokeOp(held.Ref()), client.RevokeOp(next.Ref()),
+	}}))
+	if end.Results[0].Revoked != 1 {
+		t.Errorf("revoked %+v", end.Results)
+	}
+}
+
+func why(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{
+		Key: "w/", End: client.PrefixEnd("w/"), NoPut: true, PrevKV: true,
+	}))
+	defer w.Close()
+	expect := func(reason client.Why, key string, id lease.ID) {
+		t.Helper()
+		u := must[client.Update](t)(w.Next(ctx))
+		if e := u.Events[0]; !e.Delete || e.Why != reason || e.KV.Key != key || e.Lease != id ||
+			string(e.Prev.Value) != "v" {
+			t.Errorf("%+v, want %s %v by lease %d", e, key, reason, id)
+		}
+	}
+	leased := func(key string, ttl time.Duration) *client.Lease {
+		return must[*client.Lease](t)(c.Grant(ctx, client.Grant{
+			TTL: ttl, Keys: []client.KV{{Key: key, Value: []byte("v")}},
+		}))
+	}
+	a, b := leased("w/a", time.Minute), leased("w/b", time.Second)
+	if err := a.Revoke(ctx); err != nil {
+		t.Fatal(err)
+	}
+	expect(client.Revoked, "w/a", a.ID())
+	b.Close()
+	expect(client.Expired, "w/b", b.ID())
+	if _, err := c.Put(ctx, client.Put{Key: "w/c", Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Delete(ctx, client.Delete{Key: "w/c"}); err != nil {
+		t.Fatal(err)
+	}
+	expect(client.Deleted, "w/c", 0)
+}
+
+func many(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	const n = 300
+	held := make([]*client.Lease, n)
+	var all sync.WaitGroup
+	for i := range held {
+		all.Go(func() {
+			l, err := c.Grant(ctx, client.Grant{TTL: 3 * time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+			held[i] = l
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	refs := make([]client.LeaseRef, n)
+	for i, l := range held {
+		refs[i] = l.Ref()
+	}
+	renewed(t, held...)
+	if err := c.Revoke(ctx, refs...); err != nil {
+		t.Error(err)
+	}
+	if err := held[0].Err(); !errors.Is(err, client.ErrRevoked) {
+		t.Errorf("it is %v", err)
+	}
+}
+
+func list(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	for i := range 5 {
+		must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{
+			TTL: time.Minute, Name: fmt.Sprint("list/", i), Owner: fmt.Sprint(i % 2),
+		}))
+	}
+	var names []string
+	for l, err := range c.List(ctx, client.Filter{NamePrefix: "list/", Owner: "0"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, l.Name)
+	}
+	if fmt.Sprint(names) != "[list/0 list/2 list/4]" {
+		t.Errorf("listed %v", names)
+	}
+}

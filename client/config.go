@@ -1,0 +1,165 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/lease"
+)
+
+// Config is what a Client needs to know. Only Endpoints must be set.
+type Config struct {
+	// Endpoints are the members' client addresses: host:port, http://host:port,
+	// https://host:port or unix:/path. Name all of them: the client moves among these.
+	Endpoints []string
+	// TLS, if set, is used with every endpoint but those that say http.
+	TLS *tls.Config
+	// Logger takes note of changes of the member; nil means that nobody does.
+	Logger *slog.Logger
+	// DialTimeout bounds one try to connect to one member; 2 s if 0.
+	DialTimeout time.Duration
+	// Silence is for how long a member may say nothing while something is asked of it,
+	// before the client turns to the next; 3 s if 0. Leases do not wait for so long.
+	Silence time.Duration
+	// Grace is the grace of leases that are granted without one of their own.
+	Grace time.Duration
+	// Drift bounds the difference between the rates of this machine's clock and the
+	// members'; 1e-3 if 0, none if negative.
+	Drift float64
+	// Margin is taken off the validity of each lease besides, for what a program needs
+	// to stop; 5 ms if 0, none if negative.
+	Margin time.Duration
+	// MaxRequestBytes is the size of a request from which on the client refuses it; that of
+	// the members if they have the default, 1.5 MiB, if 0. Members end the whole stream
+	// for a request that is much larger than they take.
+	MaxRequestBytes int
+}
+
+// Client is a client of one cluster. Its methods may be called from any goroutine.
+type Client struct {
+	mux    *mux
+	clock  *clock
+	keeper *keeper
+	grace  time.Duration
+	most   int // bytes of a request
+}
+
+// New returns a Client, and does not wait until it is connected. Close it when it is not
+// needed any more.
+func New(c Config) (*Client, error) {
+	list := make([]endpoint, len(c.Endpoints))
+	for i, text := range c.Endpoints {
+		e, err := parseEndpoint(text, c.TLS)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = e
+	}
+	return start(c, list, dialGRPC)
+}
+
+// start is New with another way to reach members.
+func start(c Config, list []endpoint, dial dialer) (*Client, error) {
+	switch {
+	case len(list) == 0:
+		return nil, errors.New("client: no endpoints")
+	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
+		return nil, errors.New("client: a number of the configuration is negative")
+	case !(c.Drift < 1): // not a number is not either
+		return nil, fmt.Errorf("client: drift %v is not below 1", c.Drift)
+	}
+	c.defaults()
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	out := &Client{clock: newClock(), grace: c.Grace, most: c.MaxRequestBytes}
+	out.mux = newMux(c, list, dial)
+	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
+		Drift: c.Drift, Margin: lease.TTL(c.Margin.Milliseconds()),
+	})
+	return out, nil
+}
+
+func (c *Config) defaults() {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = 2 * time.Second
+	}
+	if c.Silence == 0 {
+		c.Silence = 3 * time.Second
+	}
+	if c.Margin == 0 {
+		c.Margin = 5 * time.Millisecond
+	}
+	c.Margin = max(c.Margin, 0)
+	if c.MaxRequestBytes == 0 {
+		c.MaxRequestBytes = 3 << 19
+	}
+}
+
+// Close ends the client: its leases are not kept alive any more and end for the program at
+// once, with [ErrClosed], and so do its watches and calls. It revokes nothing; who wants
+// that revokes before. It returns when all of the client's goroutines have ended.
+func (c *Client) Close() error {
+	c.keeper.close()
+	c.mux.close()
+	return nil
+}
+
+// endpoint is where to find a member.
+type endpoint struct {
+	text   string // as the program gave it
+	target string // as gRPC wants it
+	tls    *tls.Config
+}
+
+func parseEndpoint(text string, t *tls.Config) (endpoint, error) {
+	e := endpoint{text: text, tls: t}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		scheme, rest = "", text
+	}
+	switch {
+	case scheme == "http":
+		e.tls = nil
+	case scheme == "https" && t == nil:
+		return e, fmt.Errorf("client: endpoint %q needs Config.TLS", text)
+	case scheme == "unix":
+		rest = "unix:" + rest
+	case scheme != "" && scheme != "https":
+		return e, fmt.Errorf("client: endpoint %q has an unknown scheme", text)
+	}
+	if rest == "" || rest == "unix:" {
+		return e, fmt.Errorf("client: endpoint %q has no address", text)
+	}
+	e.target = rest
+	if !strings.HasPrefix(rest, "unix:") {
+		e.target = "passthrough:///" + rest
+	}
+	return e, nil
+}
+
+// pause waits, or for the end of the context, which it returns the cause of.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// backOff is how long to wait after the given number of failures in a row, with jitter.
+func backOff(failures int) time.Duration {
+	d := min(5*time.Millisecond<<min(failures, 10), 500*time.Millisecond)
+	return d/2 + rand.N(d/2)
+}

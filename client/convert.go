@@ -1,0 +1,87 @@
+package client
+
+import (
+	"fmt"
+	"time"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// String is the name for people.
+func (n LeaseName) String() string {
+	if n.Name != "" {
+		return fmt.Sprintf("lease %q", n.Name)
+	}
+	return fmt.Sprintf("lease %d", n.ID)
+}
+
+func (r LeaseRef) message() *pb.LeaseRef {
+	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token)}
+}
+
+func (g Grant) message() *pb.GrantRequest {
+	m := &pb.GrantRequest{
+		Id: int64(g.ID), TtlMs: msUp(g.TTL), Name: g.Name, Owner: g.Owner, Labels: g.Labels,
+		RequestId: g.RequestID, LockDelayMs: msUp(g.LockDelay), Resumable: g.Resumable,
+	}
+	if g.KeepKeys {
+		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
+	}
+	for _, kv := range g.Keys {
+		m.Keys = append(m.Keys, &pb.Pair{Key: []byte(kv.Key), Value: kv.Value})
+	}
+	return m
+}
+
+// grantedOf converts a grant that was sent after an instant.
+func grantedOf(m *pb.GrantResponse, sent lease.Instant) *Granted {
+	return &Granted{
+		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
+	}
+}
+
+func infoOf(m *pb.Lease) LeaseInfo {
+	i := LeaseInfo{
+		ID: lease.ID(m.GetId()), Token: lease.Token(m.GetToken()),
+		TTL: duration(m.GetTtlMs()), Remaining: duration(m.GetRemainingMs()),
+		Name: m.GetName(), Owner: m.GetOwner(), Labels: m.GetLabels(),
+		LockDelay: duration(m.GetLockDelayMs()),
+		KeepKeys:  m.GetAtExpiry() == pb.AtExpiry_AT_EXPIRY_KEEP,
+		Delayed:   m.GetDelayed(), KeyCount: m.GetKeyCount(),
+	}
+	for _, k := range m.GetKeys() {
+		i.Keys = append(i.Keys, string(k))
+	}
+	return i
+}
+
+// duration converts milliseconds; a time that is too long for a Duration, of 292 years, is
+// cut.
+func duration(ms int64) time.Duration {
+	return time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
+}
+
+// msUp converts to milliseconds, rounded away from zero.
+func msUp(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		return ms + 1
+	case rest < 0:
+		return ms - 1
+	default:
+		return ms
+	}
+}
+
+// ttlOf is msUp as package holder has it.
+func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
+
+func bytesOf(list []string) [][]byte {
+	out := make([][]byte, len(list))
+	for i, s := range list {
+		out[i] = []byte(s)
+	}
+	return out
+}

@@ -1,0 +1,42 @@
+// Package client is the Go client of Leasehold: leases that are kept alive, keys,
+// transactions and watches, over leasehold.v1.
+//
+// A Client talks to one member at a time, over one stream that carries everything, and
+// goes to the next member when that one does not answer. Its methods may be called from
+// any goroutine; what callers ask for meanwhile travels together.
+//
+// # What is promised
+//
+// A [Lease] counts from the moment before the grant, or the renewal, that was acknowledged
+// was sent, less the drift of clocks and a margin. So it stops before the lease can go to
+// somebody else, whatever happens to the network, to the members or to this process, as
+// long as clocks run at about the same rate. The time that a machine was suspended
+// counts. All leases of a client are renewed in batches, by the client, until they are
+// revoked, closed or lost. A lease that has ended is never replaced by another: a program
+// that wants to go on asks for a new one, with a new token. After Revoke, Close or
+// HandOver was called no lease says that it is valid.
+//
+// A [Watcher] tells each change once, in order, and no revision in part, however often the
+// stream breaks; or it says that the changes are not known any more ([ErrCompacted]).
+//
+// Requests that may be repeated are repeated, until their context ends: reads, grants
+// (each has a request ID, and so makes one lease), renewals, revocations, all that was never
+// sent, and all of which the cluster said that nothing was done. Other writes are sent
+// once. If one was sent and no answer came, the error is [ErrUnknownOutcome]: it may have
+// taken effect, or may yet.
+//
+// # What is not promised
+//
+// A process can be stopped at any time, between any two steps, for any time. So nothing
+// that a program asks here about a lease says that it is still valid when the program acts
+// on the answer. Where that matters let the resource refuse old fencing tokens
+// ([Lease.Token], [Client.CheckToken]), or write to the store by a transaction with a
+// condition on the lease ([LeaseAlive], [NameHeld]).
+//
+// [Lease.Context] is cancelled by a timer, and a timer of a process that was stopped is
+// late. [Lease.State] reads the clock.
+//
+// A call without a deadline waits for as long as no member answers it. A client whose
+// members cannot be reached does not know when that will change: its leases end by its
+// own clock, and what to do then is the program's decision (see Grant.Grace).
+package client

@@ -1,0 +1,126 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// These errors are what the cluster answers. Errors that calls return wrap them.
+var (
+	// ErrInvalid means that the request makes no sense as it is.
+	ErrInvalid = errors.New("invalid request")
+	// ErrLeaseNotFound means that there is no such lease, or that the token is not its
+	// token any more, or the secret not its secret.
+	ErrLeaseNotFound = errors.New("no such lease")
+	// ErrNameTaken means that a live lease has the name: see [TakenError].
+	ErrNameTaken = errors.New("name is taken")
+	// ErrIDTaken means that a live lease has the ID: see [TakenError].
+	ErrIDTaken = errors.New("lease ID is taken")
+	// ErrKeyNotFound means that there is no such key.
+	ErrKeyNotFound = errors.New("no such key")
+	// ErrTooManyKeys means that the lease has as many keys as it may.
+	ErrTooManyKeys = errors.New("too many keys on the lease")
+	// ErrCompacted means that the revision asked for is not known any more.
+	ErrCompacted = errors.New("revision was compacted")
+	// ErrFutureRevision means that the revision asked for is still to come.
+	ErrFutureRevision = errors.New("revision is still to come")
+	// ErrNoSpace means that the quota of the store is used up.
+	ErrNoSpace = errors.New("no space left in the store")
+	// ErrUnavailable means that nothing was done, as there was no member that could.
+	// Calls go on trying, so they return it only together with the end of their context.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrUnknownOutcome means that the request may have taken effect, or may yet.
+	ErrUnknownOutcome = errors.New("the outcome is not known")
+)
+
+// ErrClosed means that the client, the watch or the lease was closed.
+var ErrClosed = errors.New("closed")
+
+// reasons is the one table from the errors of leasehold.v1.
+var reasons = map[pb.Reason]error{
+	pb.Reason_REASON_INVALID:         ErrInvalid,
+	pb.Reason_REASON_LEASE_NOT_FOUND: ErrLeaseNotFound,
+	pb.Reason_REASON_NAME_TAKEN:      ErrNameTaken,
+	pb.Reason_REASON_ID_TAKEN:        ErrIDTaken,
+	pb.Reason_REASON_KEY_NOT_FOUND:   ErrKeyNotFound,
+	pb.Reason_REASON_TOO_MANY_KEYS:   ErrTooManyKeys,
+	pb.Reason_REASON_COMPACTED:       ErrCompacted,
+	pb.Reason_REASON_FUTURE_REVISION: ErrFutureRevision,
+	pb.Reason_REASON_NO_SPACE:        ErrNoSpace,
+	pb.Reason_REASON_UNAVAILABLE:     ErrUnavailable,
+	pb.Reason_REASON_UNKNOWN_OUTCOME: ErrUnknownOutcome,
+}
+
+// TakenError refuses a name or an ID that a live lease has. It wraps ErrNameTaken or
+// ErrIDTaken.
+type TakenError struct {
+	// Holder is that lease. What remains of it is not told.
+	Holder LeaseInfo
+	// Err says which of the two it is.
+	Err error
+}
+
+// Error implements error.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("%v: lease %d of %q, token %d, has it",
+		e.Err, e.Holder.ID, e.Holder.Owner, e.Holder.Token)
+}
+
+// Unwrap returns ErrNameTaken or ErrIDTaken.
+func (e *TakenError) Unwrap() error { return e.Err }
+
+// errorOf converts what a member answered. A reason that this client does not know, of a
+// later server, tells nothing about what was done.
+func errorOf(e *pb.Error) error {
+	err := reasons[e.Reason]
+	switch {
+	case err == nil:
+		err = ErrUnknownOutcome
+	case e.Holder != nil && (err == ErrNameTaken || err == ErrIDTaken): //nolint:errorlint // ours
+		return &TakenError{Holder: infoOf(e.Holder), Err: err}
+	}
+	return fmt.Errorf("%w: %s", err, e.Message)
+}
+
+// reasonError is the error of one lease of a batch.
+func reasonError(r pb.Reason) error {
+	if err := reasons[r]; err != nil {
+		return err
+	}
+	return ErrUnknownOutcome
+}
+
+// linkError says that a request has no answer.
+type linkError struct {
+	sent  bool // so it may have taken effect
+	cause error
+}
+
+func (e *linkError) Error() string { return fmt.Sprintf("no answer: %v", e.cause) }
+
+func (e *linkError) Unwrap() error { return e.cause }
+
+// unaryError converts the error of a call by itself.
+func unaryError(err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return &linkError{sent: true, cause: err}
+	}
+	for _, d := range s.Details() {
+		if e, ok := d.(*pb.Error); ok {
+			return errorOf(e)
+		}
+	}
+	switch s.Code() {
+	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied,
+		codes.Unauthenticated, codes.ResourceExhausted:
+		return fmt.Errorf("%w: %s", ErrInvalid, s.Message())
+	default:
+		return &linkError{sent: true, cause: err}
+	}
+}

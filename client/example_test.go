@@ -1,0 +1,141 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/server"
+)
+
+// A program that must run only once in the cluster holds a name while it works, and fences
+// what it writes: even if it is stopped at a bad moment and wakes up when the name is
+// another's, the write does nothing.
+func ExampleClient_Grant() {
+	endpoint, stop := exampleServer()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	held, err := c.Grant(ctx, client.Grant{
+		TTL: 10 * time.Second, Name: "jobs/nightly", Owner: "host-1",
+	})
+	var taken *client.TakenError
+	switch {
+	case errors.As(err, &taken):
+		log.Fatalf("%s does it", taken.Holder.Owner)
+	case err != nil:
+		log.Fatal(err)
+	}
+
+	work := held.Context() // ends in time if the lease cannot be kept
+	r, err := c.Txn(work, client.Txn{
+		If:   []client.Compare{client.NameHeld("jobs/nightly", held.Token())},
+		Then: []client.Op{client.Put{Key: "nightly/last", Value: []byte("done")}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("written:", r.Succeeded)
+
+	// The name is free at once for the next.
+	fmt.Println("revoked:", held.Revoke(ctx))
+	fmt.Println("then:", held.Err())
+	// Output:
+	// written: true
+	// revoked: <nil>
+	// then: client: the lease was revoked
+}
+
+// A watch tells why keys go: members that leave revoke their leases, and those that die are
+// found out when theirs expire.
+func ExampleClient_Watch() {
+	endpoint, stop := exampleServer()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	w, err := c.Watch(ctx, client.Watch{Key: "up/", End: client.PrefixEnd("up/")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	for _, name := range []string{"ann", "bob"} {
+		held, err := c.Grant(ctx, client.Grant{
+			TTL: time.Second, Keys: []client.KV{{Key: "up/" + name}},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if name == "ann" {
+			err = held.Revoke(ctx) // she leaves
+		} else {
+			held.Close() // nobody keeps it alive any more
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	for gone := 0; gone < 2; {
+		u, err := w.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, e := range u.Events {
+			if e.Delete {
+				fmt.Println(e.KV.Key, e.Why)
+				gone++
+			} else {
+				fmt.Println(e.KV.Key, "is up")
+			}
+		}
+	}
+	// Output:
+	// up/ann is up
+	// up/ann revoked
+	// up/bob is up
+	// up/bob expired
+}
+
+// exampleServer runs a member, and returns where it is and how to stop it.
+func exampleServer() (endpoint string, stop func()) {
+	dir, err := os.MkdirTemp("", "lh")
+	if err != nil {
+		log.Fatal(err)
+	}
+	socket := func(name string) []url.URL {
+		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
+	}
+	cfg := server.DefaultConfig()
+	cfg.DataDir = filepath.Join(dir, "data")
+	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("s"), socket("s")
+	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("p"), socket("p")
+	s, err := server.New(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	<-s.Ready()
+	return "unix:" + filepath.Join(dir, "s"), func() {
+		cancel()
+		if err := errors.Join(<-done, os.RemoveAll(dir)); err != nil {
+			log.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is members without a network. What they answer is the test's to say.
+type fake struct {
+	mu sync.Mutex
+	// answer returns the responses to a request; none is no answer. It is called with
+	// mu held.
+	answer func(s *fakeStream, r *pb.Request) []*pb.Response
+	down   map[string]bool // members that cannot be reached
+	frozen map[string]bool // members that say nothing, and take everything
+	opened []*fakeStream   // all streams, in the order in which they were opened
+	seen   []seen
+	leases fakeLeases
+}
+
+// seen is a message that a member received.
+type seen struct {
+	at      time.Time
+	stream  *fakeStream
+	message *pb.ClientMessage
+}
+
+// fakeLeases are the calls by themselves; those that are nil are not to be made.
+type fakeLeases struct {
+	pb.LeasesClient
+	changeTTL func(*pb.ChangeTTLRequest) (*pb.ChangeTTLResponse, error)
+	handOver  func(*pb.HandOverRequest) (*pb.HandOverResponse, error)
+	describe  func(context.Context) (*pb.DescribeResponse, error)
+}
+
+func (f *fakeLeases) ChangeTTL(
+	_ context.Context, r *pb.ChangeTTLRequest, _ ...grpc.CallOption,
+) (*pb.ChangeTTLResponse, error) {
+	return f.changeTTL(r)
+}
+
+func (f *fakeLeases) HandOver(
+	_ context.Context, r *pb.HandOverRequest, _ ...grpc.CallOption,
+) (*pb.HandOverResponse, error) {
+	return f.handOver(r)
+}
+
+func (f *fakeLeases) Describe(
+	ctx context.Context, _ *pb.DescribeRequest, _ ...grpc.CallOption,
+) (*pb.DescribeResponse, error) {
+	return f.describe(ctx)
+}
+
+// fakeConn is a connection to a fake member.
+type fakeConn struct {
+	fake *fake
+	name string
+}
+
+func (c fakeConn) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
+	f := c.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down[c.name] {
+		return nil, status.Error(codes.Unavailable, "connection refused")
+	}
+	s := &fakeStream{
+		ctx: ctx, fake: f, name: c.name, out: make(chan *pb.ServerMessage, 1000),
+		cut: make(chan struct{}),
+	}
+	f.opened = append(f.opened, s)
+	return s, nil
+}
+
+func (c fakeConn) Leases() pb.LeasesClient { return &c.fake.leases }
+func (c fakeConn) Close() error            { return nil }
+
+// fakeStream is a client's end of a stream.
+type fakeStream struct {
+	grpc.ClientStream
+	ctx  context.Context
+	fake *fake
+	name string
+	out  chan *pb.ServerMessage
+	cut  chan struct{} // closed when the stream breaks
+}
+
+func (s *fakeStream) Context() context.Context { return s.ctx }
+
+func (s *fakeStream) Send(m *pb.ClientMessage) error {
+	f := s.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.isCut() {
+		return io.EOF
+	}
+	f.seen = append(f.seen, seen{time.Now(), s, m})
+	if f.frozen[s.name] {
+		return nil
+	}
+	out := &pb.ServerMessage{}
+	for _, r := range m.Requests {
+		out.Responses = append(out.Responses, f.answer(s, r)...)
+	}
+	if len(out.Responses) > 0 {
+		s.out <- out
+	}
+	return nil
+}
+
+func (s *fakeStream) isCut() bool {
+	select {
+	case <-s.cut:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *fakeStream) Recv() (*pb.ServerMessage, error) {
+	select {
+	case m := <-s.out:
+		return m, nil
+	default:
+	}
+	select {
+	case m := <-s.out:
+		return m, nil
+	case <-s.cut:
+		return nil, status.Error(codes.Unavailable, "the stream broke")
+	case <-s.ctx.Done():
+		return nil, status.FromContextError(s.ctx.Err()).Err()
+	}
+}
+
+// say sends a response out of turn.
+func (s *fakeStream) say(list ...*pb.Response) { s.out <- &pb.ServerMessage{Responses: list} }
+
+// last returns the stream that was opened last.
+func (f *fake) last() *fakeStream {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opened[len(f.opened)-1]
+}
+
+// requests returns all requests that were received so far, in order.
+func (f *fake) requests() []*pb.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []*pb.Request
+	for _, s := range f.seen {
+		out = append(out, s.message.Requests...)
+	}
+	return out
+}
+
+// set changes what members do.
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// inBubble runs a test with a client of n fake members, in a time of its own.
+func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{down: make(map[string]bool), frozen: make(map[string]bool)}
+		f.answer = f.obey
+		list := make([]endpoint, n)
+		for i := range list {
+			list[i].text = string(rune('a' + i))
+		}
+		client, err := start(c, list, func(e endpoint, _ time.Duration) (connection, error) {
+			return fakeConn{f, e.text}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		test(t, client, f)
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// obey does what is asked, without doing anything.
+func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
+	out := &pb.Response{Id: r.Id}
+	h := &pb.Header{Revision: 1}
+	switch x := r.Body.(type) {
+	case *pb.Request_Put:
+		out.Body = &pb.Response_Put{Put: &pb.PutResponse{Header: h}}
+	case *pb.Request_Delete:
+		out.Body = &pb.Response_Delete{Delete: &pb.DeleteResponse{Header: h}}
+	case *pb.Request_Range:
+		out.Body = &pb.Response_Range{Range: &pb.RangeResponse{Header: h}}
+	case *pb.Request_Txn:
+		out.Body = &pb.Response_Txn{Txn: &pb.TxnResponse{Header: h}}
+	case *pb.Request_Grant:
+		id := x.Grant.Id
+		if id == 0 {
+			id = int64(len(f.seen))
+		}
+		out.Body = &pb.Response_Grant{Grant: &pb.GrantResponse{Lease: &pb.Lease{
+			Id: id, Token: 1, TtlMs: x.Grant.TtlMs, RemainingMs: x.Grant.TtlMs, Name: x.Grant.Name,
+		}}}
+	case *pb.Request_Renew:
+		out.Body = renewed(x.Renew, 0)
+	case *pb.Request_Revoke:
+		m := &pb.RevokeResponse{}
+		for _, l := range x.Revoke.Leases {
+			m.Results = append(m.Results, &pb.RevokeResult{Id: l.Id})
+		}
+		out.Body = &pb.Response_Revoke{Revoke: m}
+	case *pb.Request_Watch:
+		out.More = true
+		out.Body = &pb.Response_Watch{Watch: &pb.WatchResponse{Header: h}}
+	default:
+		return nil
+	}
+	return []*pb.Response{out}
+}
+
+// fakeTTL is the TTL of the tests' leases, in milliseconds.
+const fakeTTL = 9000
+
+// renewed answers a renewal with one reason for all.
+func renewed(r *pb.RenewRequest, reason pb.Reason) *pb.Response_Renew {
+	m := &pb.RenewResponse{}
+	for _, l := range r.Leases {
+		m.Results = append(m.Results, &pb.RenewResult{Id: l.Id, Reason: reason, TtlMs: fakeTTL})
+	}
+	return &pb.Response_Renew{Renew: m}
+}
+
+// refuse answers with an error.
+func refuse(r *pb.Request, reason pb.Reason) []*pb.Response {
+	return []*pb.Response{{Id: r.Id, Body: &pb.Response_Error{Error: &pb.Error{
+		Reason: reason, Message: "says the fake",
+	}}}}
+}
+
+// silent answers nothing.
+func silent(*fakeStream, *pb.Request) []*pb.Response { return nil }
+
+// pass lets the bubble's time go by.
+func pass(d time.Duration) { <-time.After(d) }
+
+// want checks that an error is all of these.
+func want(t *testing.T, err error, all ...error) {
+	t.Helper()
+	for _, w := range all {
+		if !errors.Is(err, w) {
+			t.Errorf("error %v, want %v", err, w)
+		}
+	}
+}

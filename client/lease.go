@@ -1,0 +1,179 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// These errors say why a lease cannot be relied on: the causes of the end of its context,
+// and State.Err. After a [Client.Close] it is [ErrClosed].
+var (
+	// ErrJeopardy means that no renewal was acknowledged in time, and that the lease is
+	// not known to be gone.
+	ErrJeopardy = errors.New("client: the lease is in jeopardy")
+	// ErrExpired means that no renewal was acknowledged in time, for good.
+	ErrExpired = errors.New("client: the lease was not renewed in time")
+	// ErrLost means that the cluster said that the lease is gone: somebody revoked it,
+	// or took it over.
+	ErrLost = errors.New("client: the lease is gone")
+	// ErrRevoked means that this client revoked the lease, or tried to.
+	ErrRevoked = errors.New("client: the lease was revoked")
+	// ErrHandedOver means that this client handed the lease over, or tried to.
+	ErrHandedOver = errors.New("client: the lease was handed over")
+	// ErrReplaced means that the client has a newer [Lease] of the same ID.
+	ErrReplaced = errors.New("client: the lease has a newer handle")
+)
+
+// Status says how far a lease can be relied on.
+type Status = holder.Status
+
+// The states of a lease. From Jeopardy it may go back to OK; from Ended it never does.
+const (
+	// OK means that the lease is valid.
+	OK = holder.OK
+	// Jeopardy means that the lease is past its validity, and not known to be gone.
+	Jeopardy = holder.Jeopardy
+	// Ended means that the lease is over for this program, for ever.
+	Ended = holder.Ended
+)
+
+// State is what is known of a lease at some moment.
+type State struct {
+	Status Status
+	// ValidUntil is when the program must stop, if no renewal succeeds before.
+	ValidUntil time.Time
+	// Err says why, if Status is not OK.
+	Err error
+}
+
+// Lease is a lease that is kept alive. Its methods may be called from any goroutine.
+type Lease struct {
+	client *Client
+	keeper *keeper
+	info   LeaseInfo
+	secret []byte
+	exist  bool
+
+	// Guarded by the keeper's mutex.
+	state   holder.State
+	err     error // why it is not OK
+	changed chan struct{}
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+}
+
+// ID returns the lease's ID.
+func (l *Lease) ID() lease.ID { return l.info.ID }
+
+// Token returns the fencing token: who came later has a higher one.
+func (l *Lease) Token() lease.Token { return l.info.Token }
+
+// Ref names the lease in this life.
+func (l *Lease) Ref() LeaseRef { return LeaseRef{l.info.ID, l.info.Token} }
+
+// Info returns what the cluster told when the lease was granted.
+func (l *Lease) Info() LeaseInfo { return l.info }
+
+// Existed reports whether the lease is that of an earlier request with the same ID.
+func (l *Lease) Existed() bool { return l.exist }
+
+// Secret returns what another process needs to resume the lease: nil if it is not resumable,
+// or if the answer to the request that made it was lost.
+func (l *Lease) Secret() []byte { return l.secret }
+
+// State returns the state of the lease now. It reads the clock, so it is right even if the
+// process was stopped until just before.
+func (l *Lease) State() State {
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	l.keeper.advanceLocked()
+	l.keeper.refreshLocked(l)
+	now := time.Now()
+	return State{
+		Status: l.state.Status, Err: l.err,
+		ValidUntil: now.Add(l.keeper.clock.until(l.state.ValidUntil)),
+	}
+}
+
+// Err returns nil as long as the lease is valid, and then why it is not.
+func (l *Lease) Err() error { return l.State().Err }
+
+// ValidUntil returns when the program must stop, if no renewal succeeds before. It is to
+// be compared with time.Now soon: it moves if the wall clock does.
+func (l *Lease) ValidUntil() time.Time { return l.State().ValidUntil }
+
+// Changed returns a channel that is closed at the next change of the state's Status.
+// Ask for the channel first, and then for the State.
+func (l *Lease) Changed() <-chan struct{} {
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	return l.changed
+}
+
+// Context returns a context that is cancelled when the lease is not valid any more, before
+// the cluster may end it, and at once when the program gives the lease up. Its cause says
+// why. If the lease comes back from Jeopardy, Context returns another one from then on.
+func (l *Lease) Context() context.Context {
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	l.keeper.advanceLocked()
+	return l.ctx
+}
+
+// Close stops keeping the lease alive, and leaves it to end by itself. For the program it
+// has ended at once, with [ErrClosed].
+func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
+
+// Revoke ends the lease with its keys. For the program it has ended at once, with
+// [ErrRevoked], and whatever the error is. That the lease was gone already is none.
+func (l *Lease) Revoke(ctx context.Context) error {
+	err := l.client.Revoke(ctx, l.Ref())
+	if errors.Is(err, ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// HandOver gives the lease to another owner, who has a new token, and keeps it alive from
+// its new TTL on: see [Client.Keep], or let him resume it by the secret, if that is asked
+// for. For this program the lease has ended before anything is sent, with [ErrHandedOver],
+// and whatever the error is.
+func (l *Lease) HandOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
+	l.keeper.end(l, ErrHandedOver)
+	req := &pb.HandOverRequest{Lease: l.Ref().message(), Owner: owner, Resumable: resumable}
+	var sent lease.Instant
+	r, err := unary(ctx, l.client, &spec{op: fmt.Sprintf("hand over lease %d", l.info.ID)},
+		func(ctx context.Context, s pb.LeasesClient) (*pb.HandOverResponse, error) {
+			sent = l.client.clock.now()
+			return s.HandOver(ctx, req)
+		})
+	if err != nil {
+		return nil, err
+	}
+	g := &Granted{LeaseInfo: infoOf(r.Lease), Secret: r.Secret, sent: sent}
+	g.Remaining = g.TTL
+	return g, nil
+}
+
+// ChangeTTL gives the lease another TTL, which runs anew. If it is a shorter one, the
+// lease is valid only for so long from before this is sent, whatever the error is.
+func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
+	req := &pb.ChangeTTLRequest{Lease: l.Ref().message(), TtlMs: msUp(ttl)}
+	var sent lease.Instant
+	r, err := unary(ctx, l.client, &spec{op: fmt.Sprintf("change ttl of lease %d", l.info.ID)},
+		func(ctx context.Context, s pb.LeasesClient) (*pb.ChangeTTLResponse, error) {
+			sent = l.keeper.shorten(l, ttlOf(ttl))
+			return s.ChangeTTL(ctx, req)
+		})
+	if err != nil {
+		return err
+	}
+	l.keeper.confirmed(l, lease.TTL(r.GetLease().GetTtlMs()), sent)
+	return nil
+}

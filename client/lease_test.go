@@ -1,0 +1,476 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// exact is a Config that takes nothing off a validity.
+var exact = Config{Drift: -1, Margin: -1}
+
+const ttl = fakeTTL * time.Millisecond
+
+func grant(t *testing.T, c *Client, g Grant) *Lease {
+	t.Helper()
+	if g.TTL == 0 {
+		g.TTL = ttl
+	}
+	l, err := c.Grant(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// is checks the state of a lease.
+func is(t *testing.T, l *Lease, s Status, err error) {
+	t.Helper()
+	got := l.State()
+	if got.Status != s || !errors.Is(got.Err, err) || (got.Err == nil) != (err == nil) {
+		t.Errorf("state %+v, want %v, %v", got, s, err)
+	}
+	cause := context.Cause(l.Context())
+	if (cause == nil) != (err == nil) || !errors.Is(cause, err) && !errors.Is(cause, ErrJeopardy) {
+		t.Errorf("the context has ended for %v, want %v", cause, err)
+	}
+}
+
+// within checks for how long a lease is valid yet.
+func within(t *testing.T, l *Lease, want time.Duration) {
+	t.Helper()
+	if got := time.Until(l.ValidUntil()); got != want {
+		t.Errorf("valid for %v, want %v", got, want)
+	}
+}
+
+// TestT2: a lease counts from before its grant was sent, and from before each renewal was,
+// however late the answers come.
+func TestT2(t *testing.T) {
+	inBubble(t, 1, Config{Drift: 1e-2, Margin: 10 * time.Millisecond},
+		func(t *testing.T, c *Client, f *fake) {
+			const slow = 2 * time.Second
+			f.set(func() {
+				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+					time.AfterFunc(slow, func() { s.say(f.obey(s, r)...) })
+					return nil
+				}
+			})
+			l := grant(t, c, Grant{})
+			const valid = ttl - ttl/100 - 10*time.Millisecond
+			within(t, l, valid-slow)
+			pass(30 * time.Second)
+			synctest.Wait()
+			last := time.Time{}
+			for _, s := range f.seen {
+				if s.message.Requests[0].GetRenew() != nil && time.Since(s.at) >= slow {
+					last = s.at
+				}
+			}
+			within(t, l, valid-time.Since(last))
+			is(t, l, OK, nil)
+		})
+}
+
+// TestBatches: the leases of a client are renewed together.
+func TestBatches(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		const n = 500
+		list := make([]*Lease, n)
+		for i := range list {
+			list[i] = grant(t, c, Grant{ID: lease.ID(i + 1)})
+		}
+		before := len(f.requests())
+		pass(time.Minute)
+		for _, l := range list {
+			is(t, l, OK, nil)
+		}
+		renewals := 0
+		for _, r := range f.requests()[before:] {
+			renewals += len(r.GetRenew().Leases)
+		}
+		// Each a third of the TTL, or up to a sixth of it earlier.
+		if requests := len(f.requests()) - before; requests > 1000 || renewals < n*20 ||
+			renewals > n*40 {
+			t.Errorf("%d requests for %d renewals", requests, renewals)
+		}
+	})
+}
+
+// TestJeopardy: when nothing is acknowledged a lease is in jeopardy from its valid until on;
+// within its grace it may come back, and then it is the same lease.
+func TestJeopardy(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		start := time.Now()
+		l := grant(t, c, Grant{Grace: 5 * time.Second})
+		first := l.Context()
+		f.set(func() { f.answer = silent })
+		<-first.Done()
+		if got := time.Since(start); got != ttl {
+			t.Errorf("the context ended after %v", got)
+		}
+		is(t, l, Jeopardy, ErrJeopardy)
+		changed := l.Changed()
+		pass(2 * time.Second)
+		is(t, l, Jeopardy, ErrJeopardy)
+		f.set(func() { f.answer = f.obey })
+		<-changed
+		is(t, l, OK, nil)
+		if first.Err() == nil {
+			t.Error("a context came back to life")
+		}
+	})
+}
+
+// TestExpired: past its grace a lease has ended for ever, and nothing is heard or said of it
+// any more.
+func TestExpired(t *testing.T) {
+	for _, grace := range []time.Duration{0, 3 * time.Second} {
+		inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+			start := time.Now()
+			l := grant(t, c, Grant{Grace: grace})
+			f.set(func() { f.answer = silent })
+			for l.State().Status != Ended {
+				<-l.Changed()
+			}
+			if got := time.Since(start); got != ttl+grace {
+				t.Errorf("ended after %v", got)
+			}
+			is(t, l, Ended, ErrExpired)
+			synctest.Wait()
+			list := f.requests()
+			f.set(func() { f.answer = f.obey })
+			for _, r := range list { // what it waited for in vain comes now
+				f.last().say(f.obey(nil, r)...)
+			}
+			pass(time.Hour)
+			is(t, l, Ended, ErrExpired)
+			for _, r := range f.requests()[len(list):] {
+				if r.GetRenew() != nil {
+					t.Fatalf("it was renewed: %v", r)
+				}
+			}
+		})
+	}
+}
+
+// TestLost: a lease of which the cluster says that it is gone has ended at once.
+func TestLost(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{Grace: time.Hour})
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				reason := pb.Reason_REASON_LEASE_NOT_FOUND
+				return []*pb.Response{{Id: r.Id, Body: renewed(r.GetRenew(), reason)}}
+			}
+		})
+		<-l.Context().Done()
+		is(t, l, Ended, ErrLost)
+	})
+}
+
+// TestT19: when Revoke was called, and whatever it returns, no lease says that it is valid,
+// and no renewal that comes later changes that.
+func TestT19(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l, other := grant(t, c, Grant{}), grant(t, c, Grant{})
+		f.set(func() { f.answer = silent })
+		pass(ttl / 2)
+		synctest.Wait()
+		pending := f.requests()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := l.Revoke(ctx)
+		want(t, err, ErrUnknownOutcome, context.DeadlineExceeded)
+		is(t, l, Ended, ErrRevoked)
+		other.Close()
+		for _, r := range pending {
+			f.last().say(f.obey(nil, r)...)
+		}
+		synctest.Wait()
+		is(t, l, Ended, ErrRevoked)
+		is(t, other, Ended, ErrClosed)
+		f.set(func() { f.answer = f.obey })
+		if err := c.Revoke(t.Context(), l.Ref(), other.Ref()); err != nil {
+			t.Error(err)
+		}
+		is(t, other, Ended, ErrClosed)
+	})
+}
+
+// TestRevokeRepeated: a lease that is gone at the second try was revoked by the first, as far
+// as anybody can tell; at the first try it was not there.
+func TestRevokeRepeated(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		try := 0
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if try++; try == 1 {
+					close(s.cut)
+					return nil
+				}
+				m := &pb.RevokeResponse{}
+				for _, l := range r.GetRevoke().Leases {
+					res := &pb.RevokeResult{Id: l.Id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
+					if try == 2 && l.Id == 1 {
+						res.Reason = pb.Reason_REASON_UNAVAILABLE
+					}
+					m.Results = append(m.Results, res)
+				}
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
+			}
+		})
+		if err := c.Revoke(t.Context(), LeaseRef{ID: 1}, LeaseRef{ID: 2}); err != nil || try != 3 {
+			t.Errorf("after %d tries: %v", try, err)
+		}
+		want(t, c.Revoke(t.Context(), LeaseRef{ID: 1}), ErrLeaseNotFound)
+	})
+}
+
+// TestT3: a grant whose answer was lost is sent again with the same request ID, and counts
+// by what remains of the lease that the first one made.
+func TestT3(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		made := time.Time{}
+		ids := make(map[string]int)
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				g := r.GetGrant()
+				if g == nil {
+					return f.obey(s, r)
+				}
+				ids[g.RequestId]++
+				if made.IsZero() {
+					made = time.Now()
+					time.AfterFunc(2*time.Second, func() { close(s.cut) })
+					return nil
+				}
+				left := ttl - time.Since(made)
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Grant{Grant: &pb.GrantResponse{
+					Existed: true, Lease: &pb.Lease{
+						Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: left.Milliseconds(),
+					},
+				}}}}
+			}
+		})
+		l := grant(t, c, Grant{Name: "n"})
+		if len(ids) != 1 || !l.Existed() {
+			t.Errorf("request ids %v, existed %v", ids, l.Existed())
+		}
+		if until := l.ValidUntil(); until.After(made.Add(ttl)) ||
+			until.Before(made.Add(ttl-time.Millisecond)) {
+			t.Errorf("valid for %v after it was made", until.Sub(made))
+		}
+	})
+}
+
+// TestLateGrant: a grant whose answer comes when the lease may have ended is no lease.
+func TestLateGrant(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				time.AfterFunc(ttl, func() { s.say(f.obey(s, r)...) })
+				return nil
+			}
+		})
+		_, err := c.Grant(t.Context(), Grant{TTL: ttl})
+		want(t, err, ErrExpired)
+	})
+}
+
+// TestMemberStops: leases live on when the member that the client is connected to is stopped,
+// cut off or killed, however short their TTL is against Config.Silence.
+func TestMemberStops(t *testing.T) {
+	faults := map[string]func(*fake, *fakeStream){
+		"stopped": func(f *fake, s *fakeStream) { f.frozen[s.name] = true },
+		"killed":  func(f *fake, s *fakeStream) { f.down[s.name] = true; close(s.cut) },
+		"no leader": func(f *fake, s *fakeStream) {
+			f.answer = func(at *fakeStream, r *pb.Request) []*pb.Response {
+				if at.name == s.name {
+					return []*pb.Response{{
+						Id: r.Id, Body: renewed(r.GetRenew(), pb.Reason_REASON_UNAVAILABLE),
+					}}
+				}
+				return f.obey(at, r)
+			}
+		},
+	}
+	for name, fault := range faults {
+		for _, silence := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprint(name, silence), func(t *testing.T) {
+				c := exact
+				c.Silence = silence
+				inBubble(t, 3, c, func(t *testing.T, c *Client, f *fake) {
+					l := grant(t, c, Grant{})
+					f.set(func() { fault(f, f.opened[0]) })
+					pass(10 * ttl)
+					is(t, l, OK, nil)
+					if f.last().name == f.opened[0].name {
+						t.Error("it is still with that member")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestChangeTTL: a shorter TTL binds before it is asked for, and when it is refused.
+func TestChangeTTL(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		f.leases.changeTTL = func(r *pb.ChangeTTLRequest) (*pb.ChangeTTLResponse, error) {
+			within(t, l, time.Second)
+			return nil, status.Error(codes.Unknown, "who knows")
+		}
+		want(t, l.ChangeTTL(t.Context(), time.Second), ErrUnknownOutcome)
+		within(t, l, time.Second)
+		f.leases.changeTTL = func(r *pb.ChangeTTLRequest) (*pb.ChangeTTLResponse, error) {
+			return &pb.ChangeTTLResponse{Lease: &pb.Lease{Id: r.Lease.Id, TtlMs: r.TtlMs}}, nil
+		}
+		if err := l.ChangeTTL(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+		within(t, l, time.Hour)
+	})
+}
+
+// TestHandOver: the lease has ended for this program before it is asked to be another's, and
+// can be kept by it again with its new token.
+func TestHandOver(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		f.leases.handOver = func(r *pb.HandOverRequest) (*pb.HandOverResponse, error) {
+			is(t, l, Ended, ErrHandedOver)
+			return &pb.HandOverResponse{Lease: &pb.Lease{
+				Id: r.Lease.Id, Token: r.Lease.Token + 1, Owner: r.Owner, TtlMs: fakeTTL,
+			}}, nil
+		}
+		g, err := l.HandOver(t.Context(), "you", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := c.Keep(g, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Token() != l.Token()+1 || next.Info().Owner != "you" {
+			t.Errorf("lease %+v", next.Info())
+		}
+		within(t, next, ttl)
+		is(t, l, Ended, ErrHandedOver)
+		again, err := c.Keep(g, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is(t, next, Ended, ErrReplaced)
+		is(t, again, OK, nil)
+	})
+}
+
+// TestUnary: a call by itself moves to the next member, too, and gives up with its context.
+func TestUnary(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		tries := 0
+		f.leases.describe = func(ctx context.Context) (*pb.DescribeResponse, error) {
+			if tries++; tries < 3 {
+				return nil, status.Error(codes.Unavailable, "broken")
+			}
+			return &pb.DescribeResponse{Lease: &pb.Lease{Id: 7, Keys: [][]byte{[]byte("k")}}}, nil
+		}
+		i, err := c.Describe(t.Context(), LeaseName{ID: 7}, true)
+		if err != nil || i.ID != 7 || len(i.Keys) != 1 || tries != 3 {
+			t.Errorf("%+v, %v after %d tries", i, err, tries)
+		}
+		f.leases.describe = func(ctx context.Context) (*pb.DescribeResponse, error) {
+			<-ctx.Done()
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Describe(ctx, LeaseName{ID: 7}, true)
+		want(t, err, context.DeadlineExceeded)
+	})
+}
+
+// TestTxnGrant: a lease that a transaction granted can be kept, unless nobody knows what is
+// left of it.
+func TestTxnGrant(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if r.GetTxn() == nil {
+					return f.obey(s, r)
+				}
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Txn{Txn: &pb.TxnResponse{
+					Succeeded: true, Responses: []*pb.OpResponse{{
+						Response: &pb.OpResponse_Grant{Grant: &pb.GrantResponse{
+							Lease: &pb.Lease{Id: 5, Token: 2, TtlMs: fakeTTL},
+						}},
+					}},
+				}}}}
+			}
+		})
+		for _, id := range []string{"", "known"} {
+			r, err := c.Txn(t.Context(), Txn{Then: []Op{Grant{TTL: ttl, RequestID: id}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := c.Keep(r.Results[0].Grant, 0)
+			if id != "" {
+				want(t, err, ErrExpired)
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			within(t, l, ttl)
+		}
+	})
+}
+
+// TestClock: a wall clock that jumps forward, as after a suspend, counts; one that jumps
+// back does not stop the clock.
+func TestClock(t *testing.T) {
+	for _, tt := range []struct{ monotonic, wall, want time.Duration }{
+		{time.Second, time.Second, time.Second},
+		{time.Second, time.Hour, time.Hour},
+		{time.Second, -time.Hour, time.Second},
+		{0, -time.Hour, 0},
+	} {
+		if got := step(tt.monotonic, tt.wall); got != tt.want {
+			t.Errorf("step(%v, %v) = %v, want %v", tt.monotonic, tt.wall, got, tt.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock()
+		pass(1500 * time.Microsecond)
+		if c.now() != 1 || c.until(2) != 500*time.Microsecond {
+			t.Errorf("now %v, until %v", c.now(), c.until(2))
+		}
+		if got := c.until(1<<63 - 1); got < 200*365*24*time.Hour {
+			t.Errorf("the end of time comes in %v", got)
+		}
+	})
+}
+
+func TestMilliseconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1,
+	} {
+		if got := msUp(d); got != want {
+			t.Errorf("%v: %d ms, want %d", d, got, want)
+		}
+	}
+	if duration(9_000_000_000_000) != 9_000_000_000*time.Second || duration(1<<62) < 0 {
+		t.Error("a long time is not what it was")
+	}
+}

@@ -1,0 +1,311 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// LeaseInfo is what the cluster tells of a lease.
+type LeaseInfo struct {
+	ID lease.ID
+	// Token is the fencing token: it rises with every grant, hand-over and resume.
+	Token lease.Token
+	TTL   time.Duration
+	// Remaining is for how long it would certainly live on when the cluster said so.
+	// Who holds the lease asks [Lease.State] instead.
+	Remaining time.Duration
+	// Name is held by at most one live lease.
+	Name, Owner string
+	Labels      map[string]string
+	LockDelay   time.Duration
+	// KeepKeys says that its keys stay when it expires.
+	KeepKeys bool
+	// Delayed says that it has expired, and that its name and keys stay for its lock delay.
+	Delayed bool
+	// Keys are those attached, if they were asked for.
+	Keys []string
+	// KeyCount is how many there are; Describe and List tell it.
+	KeyCount int64
+}
+
+// LeaseRef names a lease in one of its lives: with a Token that is not 0 the lease must
+// have that token still.
+type LeaseRef struct {
+	ID    lease.ID
+	Token lease.Token
+}
+
+// LeaseName names a lease, by either its ID or its name.
+type LeaseName struct {
+	ID   lease.ID
+	Name string
+}
+
+// NewLeaseID draws an ID for a lease whose ID must be known before it is granted.
+func NewLeaseID() lease.ID {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return lease.ID(max(1, binary.BigEndian.Uint64(b[:])>>1))
+}
+
+// Grant is what to grant. It is an [Op]; as one it has an ID (see [NewLeaseID]) and no Keys.
+type Grant struct {
+	// TTL is how long the lease lives after its grant, and after each renewal. It
+	// counts in whole milliseconds, and is rounded up.
+	TTL time.Duration
+	// ID is the lease's; 0 lets the server choose.
+	ID lease.ID
+	// Name is held by at most one live lease; empty for none.
+	Name, Owner string
+	Labels      map[string]string
+	// RequestID makes a repeated grant of the same owner return the lease that the first
+	// made, if it lives. [Client.Grant] draws one if there is none.
+	RequestID string
+	// LockDelay is how long the name and the keys stay after the lease has expired.
+	LockDelay time.Duration
+	// KeepKeys lets the keys stay, detached, when the lease expires.
+	KeepKeys bool
+	// Keys are put together with the grant: of each its Key and Value.
+	Keys []KV
+	// Resumable asks for a secret: see [Client.Resume].
+	Resumable bool
+	// Grace is for how long after its validity the client goes on asking for the lease,
+	// which is in [Jeopardy] then: it may be gone, and may be saved. 0 means Config.Grace,
+	// and less than 0 none.
+	Grace time.Duration
+}
+
+// Granted is a lease as it was granted, which nobody keeps alive yet.
+type Granted struct {
+	LeaseInfo
+	// Secret is set if the lease is resumable, and this request made it.
+	Secret []byte
+	// Existed says that an earlier request with the same request ID made the lease.
+	Existed bool
+
+	sent lease.Instant // before the request was
+}
+
+// Grant grants a lease and keeps it alive until it is revoked, closed, handed over or
+// lost. If the name is taken it returns a [TakenError]. If the context ends first there may
+// be a lease; it then ends by itself after its TTL, as nobody keeps it alive.
+func (c *Client) Grant(ctx context.Context, g Grant) (*Lease, error) {
+	granted, err := c.GrantOnly(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	return c.Keep(granted, g.Grace)
+}
+
+// GrantOnly grants a lease and does not keep it alive.
+func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
+	if g.RequestID == "" {
+		g.RequestID = rand.Text()
+	}
+	s := &spec{op: fmt.Sprintf("grant %q", g.Name), kind: repeated}
+	r := &pb.Request{Body: &pb.Request_Grant{Grant: g.message()}}
+	var out *Granted
+	err := c.retry(ctx, s, func(l *link) error {
+		sent := c.clock.now()
+		resp, err := c.attempt(ctx, l, s.kind, r)
+		if err == nil {
+			out = grantedOf(resp.GetGrant(), sent)
+		}
+		return err
+	})
+	return out, err
+}
+
+// Keep keeps a lease alive that was granted by [Client.GrantOnly] or in a transaction, with
+// a grace as that of a [Grant]. If too much time has passed since, or it is not known what
+// remains of the lease, it fails with [ErrExpired].
+func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
+	if grace == 0 {
+		grace = c.grace
+	}
+	return c.keeper.add(c, g, max(grace, 0))
+}
+
+// Resume makes this client the holder of a lease that was granted as resumable, and whose
+// secret it knows, and keeps it alive. The lease has a new token; the old one, and who holds
+// it, are out. The grace is as that of a [Grant].
+func (c *Client) Resume(
+	ctx context.Context, n LeaseName, secret []byte, grace time.Duration,
+) (*Lease, error) {
+	s := &spec{op: fmt.Sprintf("resume %s", n), kind: repeated}
+	req := &pb.ResumeRequest{Id: int64(n.ID), Name: n.Name, Secret: secret}
+	var sent lease.Instant
+	r, err := unary(ctx, c, s,
+		func(ctx context.Context, l pb.LeasesClient) (*pb.ResumeResponse, error) {
+			sent = c.clock.now()
+			return l.Resume(ctx, req)
+		})
+	if err != nil {
+		return nil, err
+	}
+	info := infoOf(r.Lease)
+	info.Remaining = info.TTL
+	return c.Keep(&Granted{LeaseInfo: info, sent: sent}, grace)
+}
+
+// Revoke ends leases, each with its keys. It tries to end every one, and its error is all
+// the errors there were, [ErrLeaseNotFound] for a lease that was not there. Leases that
+// this client keeps alive end for the program before anything is sent.
+func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
+	for _, r := range refs {
+		c.keeper.giveUp(r, ErrRevoked)
+	}
+	v := &revocation{left: refs, tried: make(map[LeaseRef]bool)}
+	s := &spec{op: "revoke", kind: repeated}
+	err := c.retry(ctx, s, func(l *link) error {
+		resp, err := c.attempt(ctx, l, s.kind, v.message())
+		if err == nil {
+			return v.take(resp.GetRevoke().GetResults())
+		}
+		var broken *linkError
+		if errors.As(err, &broken) && broken.sent || errors.Is(err, ErrUnknownOutcome) {
+			for _, r := range v.left {
+				v.tried[r] = true
+			}
+		}
+		return err
+	})
+	return errors.Join(append(v.failed, err)...)
+}
+
+// revocation is what is left of a Revoke.
+type revocation struct {
+	left   []LeaseRef
+	tried  map[LeaseRef]bool // may have been revoked by an earlier try
+	failed []error
+}
+
+func (v *revocation) message() *pb.Request {
+	m := &pb.RevokeRequest{Leases: make([]*pb.LeaseRef, len(v.left))}
+	for i, r := range v.left {
+		m.Leases[i] = r.message()
+	}
+	return &pb.Request{Body: &pb.Request_Revoke{Revoke: m}}
+}
+
+// take takes the results of a try; an error says that there are some to try again.
+func (v *revocation) take(results []*pb.RevokeResult) error {
+	var left []LeaseRef
+	var again error
+	for i, r := range results {
+		ref := v.left[i]
+		switch {
+		case r.Reason == pb.Reason_REASON_UNSPECIFIED:
+		case r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND && v.tried[ref]:
+		case r.Reason == pb.Reason_REASON_UNAVAILABLE:
+			left, again = append(left, ref), ErrUnavailable
+		case r.Reason == pb.Reason_REASON_UNKNOWN_OUTCOME:
+			v.tried[ref] = true
+			left, again = append(left, ref), ErrUnknownOutcome
+		default:
+			v.failed = append(v.failed,
+				fmt.Errorf("client: revoke lease %d: %w", ref.ID, reasonError(r.Reason)))
+		}
+	}
+	v.left = left
+	return again
+}
+
+// Describe tells all about one lease, linearizably; with keys, its keys, too.
+func (c *Client) Describe(ctx context.Context, n LeaseName, keys bool) (LeaseInfo, error) {
+	s := &spec{op: fmt.Sprintf("describe %s", n), kind: read}
+	req := &pb.DescribeRequest{Id: int64(n.ID), Name: n.Name, Keys: keys}
+	r, err := unary(ctx, c, s,
+		func(ctx context.Context, l pb.LeasesClient) (*pb.DescribeResponse, error) {
+			return l.Describe(ctx, req)
+		})
+	if err != nil {
+		return LeaseInfo{}, err
+	}
+	return infoOf(r.Lease), nil
+}
+
+// Filter says which leases to list: those that meet all that is set.
+type Filter struct {
+	// NamePrefix is how the name begins; then leases come in the order of their names,
+	// else in that of their IDs.
+	NamePrefix string
+	Owner      string
+	Labels     map[string]string
+	// Keys asks for the keys, too.
+	Keys bool
+}
+
+// List yields leases, page by page; after an error it yields nothing more.
+func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[LeaseInfo, error] {
+	return func(yield func(LeaseInfo, error) bool) {
+		req := &pb.ListRequest{
+			NamePrefix: f.NamePrefix, Owner: f.Owner, Labels: f.Labels, Keys: f.Keys,
+		}
+		for {
+			r, err := unary(ctx, c, &spec{op: "list", kind: read},
+				func(ctx context.Context, l pb.LeasesClient) (*pb.ListResponse, error) {
+					return l.List(ctx, req)
+				})
+			if err != nil {
+				yield(LeaseInfo{}, err)
+				return
+			}
+			for _, m := range r.Leases {
+				if !yield(infoOf(m), nil) {
+					return
+				}
+			}
+			if req.PageToken = r.NextPageToken; req.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+// Attach moves keys, which must exist, to a lease, in one revision, and leaves their values
+// alone.
+func (c *Client) Attach(ctx context.Context, r LeaseRef, keys ...string) error {
+	req := &pb.AttachRequest{Lease: r.message(), Keys: bytesOf(keys)}
+	_, err := unary(ctx, c, &spec{op: fmt.Sprintf("attach to lease %d", r.ID)},
+		func(ctx context.Context, l pb.LeasesClient) (*pb.AttachResponse, error) {
+			return l.Attach(ctx, req)
+		})
+	return err
+}
+
+// Detach takes keys off a lease, in one revision, and leaves their values alone. Keys
+// that are not the lease's are not found; with the zero LeaseRef any lease will do.
+func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
+	req := &pb.DetachRequest{Keys: bytesOf(keys)}
+	if r != (LeaseRef{}) {
+		req.Lease = r.message()
+	}
+	_, err := unary(ctx, c, &spec{op: fmt.Sprintf("detach from lease %d", r.ID)},
+		func(ctx context.Context, l pb.LeasesClient) (*pb.DetachResponse, error) {
+			return l.Detach(ctx, req)
+		})
+	return err
+}
+
+// CheckToken says whether a fencing token is that of a live lease, linearizably, and
+// returns the token that is, 0 if there is no such lease. A resource asks this that cannot
+// remember the highest token it has seen.
+func (c *Client) CheckToken(
+	ctx context.Context, n LeaseName, t lease.Token,
+) (valid bool, current lease.Token, err error) {
+	req := &pb.CheckTokenRequest{Id: int64(n.ID), Name: n.Name, Token: uint64(t)}
+	r, err := unary(ctx, c, &spec{op: fmt.Sprintf("check token of %s", n), kind: read},
+		func(ctx context.Context, l pb.LeasesClient) (*pb.CheckTokenResponse, error) {
+			return l.CheckToken(ctx, req)
+		})
+	return r.GetValid(), lease.Token(r.GetCurrent()), err
+}

@@ -1,0 +1,415 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+const (
+	// maxCalls and maxWatches bound the requests of a stream without a last answer; the
+	// server reads no more than 4,096. Renewals are few, and go out in any case.
+	maxCalls   = 2048
+	maxWatches = 1536
+	// maxRequests and maxMessage bound the requests of one message, by number and,
+	// about, by bytes.
+	maxRequests = 512
+	maxMessage  = 256 << 10
+	// drainTime is how long answers are awaited from a member that the client has left.
+	drainTime = 7 * time.Second
+)
+
+// errMoved means that the client has turned to another member.
+var errMoved = errors.New("the client has turned to another member")
+
+// connection is a connection to one member.
+type connection interface {
+	// Open opens the stream; it ends with the context.
+	Open(ctx context.Context) (pb.Stream_OpenClient, error)
+	Leases() pb.LeasesClient
+	Close() error
+}
+
+// call is one request of a link.
+type call struct {
+	request  *pb.Request
+	deadline time.Time // zero for none
+	kind     kind
+	// done takes each response, or the error after which there will be none. It is
+	// called without locks held, and must not wait.
+	done func(*pb.Response, error)
+
+	// Guarded by the link's mutex.
+	id   uint64 // 0 until it is sent
+	gone bool   // nobody waits for it
+}
+
+// link is a stream to one member. Two goroutines drive it: one sends what has gathered,
+// one receives.
+type link struct {
+	name   string
+	conn   connection
+	stream pb.Stream_OpenClient
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // capacity 1: there is something to send
+	bad    chan struct{} // capacity 1: the member refuses everything
+	ended  chan struct{} // closed when nothing more will be received
+
+	mu       sync.Mutex // guards what follows
+	urgent   []*call    // renewals, not yet sent
+	queue    []*call    // not yet sent
+	cancels  []uint64
+	open     map[uint64]*call
+	load     load
+	last     uint64
+	why      error     // why nothing is taken any more
+	asked    time.Time // when something was asked after which nothing was heard
+	heard    time.Time
+	useful   bool      // it has given an answer that is not a refusal
+	refusing time.Time // when the member began to refuse everything
+}
+
+// load is how many requests of a link are open.
+type load struct {
+	calls   int // those that are bounded
+	watches int
+	unary   int // calls by themselves, which are not in link.open
+}
+
+func newLink(name string, conn connection, s pb.Stream_OpenClient, cancel func()) *link {
+	return &link{
+		name: name, conn: conn, stream: s, ctx: s.Context(), cancel: cancel,
+		wake: make(chan struct{}, 1), bad: make(chan struct{}, 1),
+		ended: make(chan struct{}), open: make(map[uint64]*call),
+	}
+}
+
+// run drives the link until the stream ends.
+func (l *link) run() {
+	var sender sync.WaitGroup
+	sender.Go(l.send)
+	for {
+		m, err := l.stream.Recv()
+		if err != nil {
+			if errors.Is(context.Cause(l.ctx), ErrClosed) {
+				err = ErrClosed
+			}
+			l.end(err)
+			break
+		}
+		l.deliver(m.Responses)
+	}
+	sender.Wait()
+	_ = l.conn.Close() // there is nobody who could do anything about it
+}
+
+// submit takes a call in, to be sent soon. An error means that it never will be.
+func (l *link) submit(c *call) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return &linkError{cause: l.why}
+	}
+	if c.kind == renewal {
+		l.urgent = append(l.urgent, c)
+	} else {
+		l.queue = append(l.queue, c)
+	}
+	notify(l.wake)
+	return nil
+}
+
+// forget gives a call up, and reports whether it was sent.
+func (l *link) forget(c *call) (sent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.gone = true
+	if c.id != 0 && l.open[c.id] == c {
+		l.cancels = append(l.cancels, c.id)
+		notify(l.wake)
+	}
+	return c.id != 0
+}
+
+func (l *link) send() {
+	for {
+		m := l.take()
+		if m == nil {
+			select {
+			case <-l.wake:
+				continue
+			case <-l.ctx.Done():
+				return
+			}
+		}
+		if err := l.stream.Send(m); err != nil {
+			l.cancel() // the receiver learns why
+			return
+		}
+	}
+}
+
+// take returns the next message, nil if there is nothing to send.
+func (l *link) take() *pb.ClientMessage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &pb.ClientMessage{}
+	for _, id := range l.cancels {
+		l.last++
+		m.Requests = append(m.Requests, &pb.Request{
+			Id: l.last, Body: &pb.Request_Cancel{Cancel: id},
+		})
+	}
+	l.cancels = nil
+	now := time.Now()
+	for size := 0; size < maxMessage && len(m.Requests) < maxRequests; {
+		c := l.next()
+		if c == nil {
+			break
+		}
+		l.last++
+		c.id, c.request.Id = l.last, l.last
+		if !c.deadline.IsZero() {
+			c.request.TimeoutMs = max(1, c.deadline.Sub(now).Milliseconds())
+		}
+		l.open[c.id] = c
+		l.count(c, 1)
+		m.Requests = append(m.Requests, c.request)
+		size += proto.Size(c.request)
+	}
+	if len(m.Requests) == 0 {
+		return nil
+	}
+	if l.asked.IsZero() && l.waiting() {
+		l.asked = now
+	}
+	return m
+}
+
+// next takes the next call out that may be sent.
+func (l *link) next() *call {
+	for {
+		from := &l.urgent
+		if len(l.urgent) == 0 {
+			from = &l.queue
+			if len(l.queue) == 0 || l.load.calls >= maxCalls {
+				return nil
+			}
+		}
+		c := (*from)[0]
+		(*from)[0] = nil
+		*from = (*from)[1:]
+		if !c.gone {
+			return c
+		}
+	}
+}
+
+// count notes that a call is open, or no more.
+func (l *link) count(c *call, n int) {
+	switch c.kind {
+	case watching:
+		l.load.watches += n
+	case renewal:
+	default:
+		l.load.calls += n
+	}
+}
+
+// waiting reports whether anything is open that the member should answer soon.
+func (l *link) waiting() bool { return len(l.open) > l.load.watches }
+
+// answer is a response, or the lack of one, and whose it is.
+type answer struct {
+	call     *call
+	response *pb.Response
+	err      error
+}
+
+func (l *link) deliver(list []*pb.Response) {
+	answers := make([]answer, 0, len(list))
+	l.mu.Lock()
+	l.heard = time.Now()
+	for _, r := range list {
+		c := l.open[r.Id]
+		if c == nil {
+			continue
+		}
+		if !r.More {
+			delete(l.open, r.Id)
+			l.count(c, -1)
+		}
+		l.judge(refusalOf(r))
+		if !c.gone {
+			answers = append(answers, answer{call: c, response: r})
+		}
+	}
+	l.asked = time.Time{}
+	if l.waiting() {
+		l.asked = l.heard
+	}
+	if len(l.queue) > 0 {
+		notify(l.wake)
+	}
+	l.leftLocked()
+	l.mu.Unlock()
+	tell(answers)
+}
+
+// refusals is for how long a member may refuse everything before the client leaves it.
+const refusals = 250 * time.Millisecond
+
+// refusalOf reports whether a response says that the member can do nothing now. Of renewals
+// it is that none succeeded.
+func refusalOf(r *pb.Response) bool {
+	results := r.GetRenew().GetResults()
+	for _, res := range results {
+		if res.Reason != pb.Reason_REASON_UNAVAILABLE {
+			return false
+		}
+	}
+	return len(results) > 0 || r.GetError().GetReason() == pb.Reason_REASON_UNAVAILABLE
+}
+
+// judge takes note of a member that refuses everything.
+func (l *link) judge(refuses bool) {
+	switch {
+	case !refuses:
+		l.refusing, l.useful = time.Time{}, true
+	case l.refusing.IsZero():
+		l.refusing = l.heard
+	case l.heard.Sub(l.refusing) >= refusals:
+		notify(l.bad)
+	}
+}
+
+// refusal returns for how long the member has refused everything.
+func (l *link) refusal() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refusing.IsZero() {
+		return 0
+	}
+	return time.Since(l.refusing)
+}
+
+// silence returns for how long the member has said nothing although it was asked.
+func (l *link) silence() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked.IsZero() {
+		return 0
+	}
+	return time.Since(l.asked)
+}
+
+// idle reports whether there are only watches, and nothing was heard for d.
+func (l *link) idle(d time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.load.watches > 0 && l.asked.IsZero() && time.Since(l.heard) >= d
+}
+
+// wasUseful reports whether the member has done anything but refuse.
+func (l *link) wasUseful() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.useful
+}
+
+// end ends the link: what is open has no answer.
+func (l *link) end(why error) {
+	l.cancel()
+	l.fail(why, func(*call) bool { return true })
+	close(l.ended)
+}
+
+// leave gives the link up for another. What was not sent, and what may be repeated, goes
+// there; the answers to the rest are awaited for a while.
+func (l *link) leave() {
+	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leftLocked() {
+		t := time.AfterFunc(drainTime, l.cancel)
+		context.AfterFunc(l.ctx, func() { t.Stop() })
+	}
+}
+
+// leftLocked ends a link that was left, and of which nothing is awaited any more.
+func (l *link) leftLocked() bool {
+	if l.why == nil || len(l.open) > 0 || l.load.unary > 0 {
+		return false
+	}
+	l.cancel()
+	return true
+}
+
+// fail takes no more calls, and gives up those that were not sent, and the open ones
+// that match.
+func (l *link) fail(why error, match func(*call) bool) {
+	var answers []answer
+	l.mu.Lock()
+	if l.why == nil {
+		l.why = why
+	}
+	for _, list := range [][]*call{l.urgent, l.queue} {
+		for _, c := range list {
+			if !c.gone {
+				answers = append(answers, answer{call: c, err: &linkError{cause: l.why}})
+			}
+		}
+	}
+	l.urgent, l.queue = nil, nil
+	for id, c := range l.open {
+		if !match(c) {
+			continue
+		}
+		delete(l.open, id)
+		l.count(c, -1)
+		if !c.gone {
+			answers = append(answers, answer{call: c, err: &linkError{sent: true, cause: why}})
+		}
+	}
+	l.mu.Unlock()
+	tell(answers)
+}
+
+func tell(list []answer) {
+	for _, a := range list {
+		a.call.done(a.response, a.err)
+	}
+}
+
+// enter notes a call by itself, which uses the link's connection.
+func (l *link) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return &linkError{cause: l.why}
+	}
+	l.load.unary++
+	return nil
+}
+
+// exit notes that a call by itself is over.
+func (l *link) exit() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.load.unary--
+	l.leftLocked()
+}
+
+// notify puts a token into a channel of capacity 1 that may have one.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,191 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// KV is a key as of some revision.
+type KV struct {
+	Key   string
+	Value []byte
+	// CreateRevision made the key, and ModRevision was the last one that changed it.
+	CreateRevision, ModRevision int64
+	// Version is how often the key was put since it was made.
+	Version int64
+	// Lease is that which the key is attached to, 0 for none.
+	Lease lease.ID
+}
+
+// Put sets a key. It is an [Op].
+type Put struct {
+	Key   string
+	Value []byte
+	// Lease is what to attach the key to, 0 for nothing.
+	Lease lease.ID
+	// PrevKV asks for the key as it was before.
+	PrevKV bool
+	// KeepValue and KeepLease leave the one or the other as it is; the key must exist.
+	KeepValue, KeepLease bool
+}
+
+// PutResult is what a Put did.
+type PutResult struct {
+	// Revision is that of the store, with the put.
+	Revision int64
+	// Prev is nil if it was not asked for, or if there was no such key.
+	Prev *KV
+}
+
+// Delete deletes a key, or a range of them, in one revision. It is an [Op].
+type Delete struct {
+	Key string
+	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
+	End string
+	// PrevKV asks for the keys as they were before.
+	PrevKV bool
+}
+
+// DeleteResult is what a Delete did.
+type DeleteResult struct {
+	// Revision is that of the store, with the deletion.
+	Revision int64
+	// Deleted is how many keys there were.
+	Deleted int64
+	Prev    []KV
+}
+
+// Range reads a key, or a range of them. It is an [Op].
+type Range struct {
+	Key string
+	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
+	End string
+	// Limit is the most keys to return, 0 for all.
+	Limit int64
+	// Revision is the one to read at, 0 for the newest.
+	Revision int64
+	// Serializable reads what the member has, which may be old, and older than what
+	// another member told before.
+	Serializable bool
+	// KeysOnly leaves the values out, CountOnly the keys, too.
+	KeysOnly, CountOnly bool
+}
+
+// RangeResult is what a Range found.
+type RangeResult struct {
+	// Revision is that of the store when it was read.
+	Revision int64
+	// KVs are in the order of their keys.
+	KVs []KV
+	// More says that there are more than the limit.
+	More bool
+	// Count is how many keys there are in the range.
+	Count int64
+}
+
+// PrefixEnd returns the End of the range of all keys that begin with the prefix; all
+// keys, if it is empty (the range then begins at "\x00").
+func PrefixEnd(prefix string) string {
+	b := []byte(prefix)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] < 0xff {
+			b[i]++
+			return string(b[:i+1])
+		}
+	}
+	return "\x00"
+}
+
+// Put sets a key.
+func (c *Client) Put(ctx context.Context, p Put) (PutResult, error) {
+	s := &spec{op: fmt.Sprintf("put %q", p.Key)}
+	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Put{Put: p.message()}})
+	return putResult(r.GetPut()), err
+}
+
+// Delete deletes a key or a range.
+func (c *Client) Delete(ctx context.Context, d Delete) (DeleteResult, error) {
+	s := &spec{op: fmt.Sprintf("delete %q", d.Key)}
+	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Delete{Delete: d.message()}})
+	return deleteResult(r.GetDelete()), err
+}
+
+// Range reads a key or a range, linearizably if not asked otherwise.
+func (c *Client) Range(ctx context.Context, r Range) (RangeResult, error) {
+	s := &spec{op: fmt.Sprintf("range %q", r.Key), kind: read}
+	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Range{Range: r.message()}})
+	return rangeResult(resp.GetRange()), err
+}
+
+// Get reads one key, linearizably. It returns [ErrKeyNotFound] if there is none.
+func (c *Client) Get(ctx context.Context, key string) (KV, error) {
+	r, err := c.Range(ctx, Range{Key: key})
+	switch {
+	case err != nil:
+		return KV{}, err
+	case len(r.KVs) == 0:
+		return KV{}, fmt.Errorf("client: get %q: %w", key, ErrKeyNotFound)
+	default:
+		return r.KVs[0], nil
+	}
+}
+
+func (p Put) message() *pb.PutRequest {
+	return &pb.PutRequest{
+		Key: []byte(p.Key), Value: p.Value, Lease: int64(p.Lease), PrevKv: p.PrevKV,
+		IgnoreValue: p.KeepValue, IgnoreLease: p.KeepLease,
+	}
+}
+
+func (d Delete) message() *pb.DeleteRequest {
+	return &pb.DeleteRequest{Key: []byte(d.Key), RangeEnd: []byte(d.End), PrevKv: d.PrevKV}
+}
+
+func (r Range) message() *pb.RangeRequest {
+	return &pb.RangeRequest{
+		Key: []byte(r.Key), RangeEnd: []byte(r.End), Limit: r.Limit, Revision: r.Revision,
+		Serializable: r.Serializable, KeysOnly: r.KeysOnly, CountOnly: r.CountOnly,
+	}
+}
+
+func putResult(m *pb.PutResponse) PutResult {
+	return PutResult{Revision: m.GetHeader().GetRevision(), Prev: kvOf(m.GetPrevKv())}
+}
+
+func deleteResult(m *pb.DeleteResponse) DeleteResult {
+	return DeleteResult{
+		Revision: m.GetHeader().GetRevision(), Deleted: m.GetDeleted(), Prev: kvsOf(m.GetPrevKvs()),
+	}
+}
+
+func rangeResult(m *pb.RangeResponse) RangeResult {
+	return RangeResult{
+		Revision: m.GetHeader().GetRevision(), KVs: kvsOf(m.GetKvs()), More: m.GetMore(),
+		Count: m.GetCount(),
+	}
+}
+
+// kvOf converts a pair, if there is one.
+func kvOf(m *pb.KeyValue) *KV {
+	if m == nil {
+		return nil
+	}
+	return &KV{
+		Key: string(m.Key), Value: m.Value, CreateRevision: m.CreateRevision,
+		ModRevision: m.ModRevision, Version: m.Version, Lease: lease.ID(m.Lease),
+	}
+}
+
+func kvsOf(list []*pb.KeyValue) []KV {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]KV, len(list))
+	for i, m := range list {
+		out[i] = *kvOf(m)
+	}
+	return out
+}

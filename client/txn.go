@@ -1,0 +1,247 @@
+package client
+
+import (
+	"context"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Txn does one of two lists of operations, all of it in one revision or nothing. It is
+// an [Op], too.
+type Txn struct {
+	// If are the conditions. If all hold, Then is done, otherwise Else.
+	If         []Compare
+	Then, Else []Op
+}
+
+// Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn], [Grant],
+// [RenewOp] or [RevokeOp].
+type Op interface{ op() *pb.Op }
+
+// RenewOp starts a lease's TTL anew when the transaction is applied. The client does not
+// count on it: leases that it keeps alive it renews itself.
+type RenewOp LeaseRef
+
+// RevokeOp ends a lease, with its keys. The program sees to it that nobody relies on the
+// lease any more: of a [Lease] of this client call [Lease.Close] before.
+type RevokeOp LeaseRef
+
+// TxnResult is what a Txn did.
+type TxnResult struct {
+	// Revision is that of the store, with the transaction.
+	Revision int64
+	// Succeeded says that the conditions held.
+	Succeeded bool
+	// Results has one for each operation that was done, in their order.
+	Results []Result
+}
+
+// Result is what one operation of a transaction did: the one field that belongs to it is
+// set.
+type Result struct {
+	Put    *PutResult
+	Delete *DeleteResult
+	Range  *RangeResult
+	Txn    *TxnResult
+	// Grant is a lease that nobody keeps alive yet: see [Client.Keep]. A transaction does
+	// not tell what remains of a lease that a request ID found again, so one that was asked
+	// for with a request ID cannot be kept.
+	Grant *Granted
+	Renew *LeaseInfo
+	// Revoked is how many keys went with a lease.
+	Revoked int64
+}
+
+// Relation compares what is with what a condition names.
+type Relation int32
+
+// The relations. A range is compared key by key: all must meet the condition.
+const (
+	Equal    = Relation(pb.Compare_EQUAL)
+	Greater  = Relation(pb.Compare_GREATER)
+	Less     = Relation(pb.Compare_LESS)
+	NotEqual = Relation(pb.Compare_NOT_EQUAL)
+)
+
+// Compare is a condition of a transaction. The zero Compare is none: use the functions
+// that return one.
+type Compare struct{ m *pb.Compare }
+
+// CompareValue compares the value of a key.
+func CompareValue(key string, r Relation, value []byte) Compare {
+	return compare(key, r, &pb.Compare{Target: &pb.Compare_Value{Value: value}})
+}
+
+// CompareVersion compares the version of a key, which is 0 if there is none.
+func CompareVersion(key string, r Relation, version int64) Compare {
+	return compare(key, r, &pb.Compare{Target: &pb.Compare_Version{Version: version}})
+}
+
+// CompareCreateRevision compares the revision that made a key, 0 if there is none.
+func CompareCreateRevision(key string, r Relation, revision int64) Compare {
+	return compare(key, r, &pb.Compare{
+		Target: &pb.Compare_CreateRevision{CreateRevision: revision},
+	})
+}
+
+// CompareModRevision compares the last revision that changed a key, 0 if there is none.
+func CompareModRevision(key string, r Relation, revision int64) Compare {
+	return compare(key, r, &pb.Compare{Target: &pb.Compare_ModRevision{ModRevision: revision}})
+}
+
+// CompareLease compares the lease that a key is attached to, 0 if it is to none.
+func CompareLease(key string, r Relation, id lease.ID) Compare {
+	return compare(key, r, &pb.Compare{Target: &pb.Compare_Lease{Lease: int64(id)}})
+}
+
+// Missing says that there is no such key.
+func Missing(key string) Compare { return CompareVersion(key, Equal, 0) }
+
+// LeaseAlive says that a lease lives.
+func LeaseAlive(id lease.ID) Compare {
+	return compare("", Equal, &pb.Compare{Target: &pb.Compare_LeaseAlive{LeaseAlive: int64(id)}})
+}
+
+// NameHeld says that a live lease holds a name, with this token: the condition of a write
+// that only the holder of a name may do.
+func NameHeld(name string, t lease.Token) Compare {
+	return compare("", Equal, &pb.Compare{Target: &pb.Compare_NameToken{
+		NameToken: &pb.NameToken{Name: name, Token: uint64(t)},
+	}})
+}
+
+// Not turns [LeaseAlive] and [NameHeld] into their opposite, and [Equal] into [NotEqual].
+// Greater and Less stay what they are.
+func (c Compare) Not() Compare {
+	switch m := c.message(); m.Relation {
+	case pb.Compare_EQUAL:
+		return c.with(pb.Compare_NOT_EQUAL)
+	case pb.Compare_NOT_EQUAL:
+		return c.with(pb.Compare_EQUAL)
+	default:
+		return c
+	}
+}
+
+// Over returns the same condition on each key from the one it names up to end.
+func (c Compare) Over(end string) Compare {
+	out := c.with(c.message().Relation)
+	out.m.RangeEnd = []byte(end)
+	return out
+}
+
+func (c Compare) with(r pb.Compare_Relation) Compare {
+	m := c.message()
+	return Compare{&pb.Compare{Relation: r, Key: m.Key, RangeEnd: m.RangeEnd, Target: m.Target}}
+}
+
+func (c Compare) message() *pb.Compare {
+	if c.m == nil {
+		return &pb.Compare{}
+	}
+	return c.m
+}
+
+func compare(key string, r Relation, m *pb.Compare) Compare {
+	m.Key, m.Relation = []byte(key), pb.Compare_Relation(r)
+	return Compare{m}
+}
+
+// Txn does a transaction. One that only reads is repeated like any read.
+func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
+	s := &spec{op: "txn"}
+	if t.reads() {
+		s.kind = read
+	}
+	sent := c.clock.now()
+	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Txn{Txn: t.message()}})
+	return t.result(r.GetTxn(), sent), err
+}
+
+// reads reports whether a transaction changes nothing.
+func (t Txn) reads() bool {
+	for _, list := range [][]Op{t.Then, t.Else} {
+		for _, o := range list {
+			switch o := o.(type) {
+			case Range:
+			case Txn:
+				if !o.reads() {
+					return false
+				}
+			default:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (t Txn) message() *pb.TxnRequest {
+	m := &pb.TxnRequest{Then: opMessages(t.Then), Else: opMessages(t.Else)}
+	for _, c := range t.If {
+		m.Compare = append(m.Compare, c.message())
+	}
+	return m
+}
+
+func opMessages(list []Op) []*pb.Op {
+	out := make([]*pb.Op, len(list))
+	for i, o := range list {
+		out[i] = o.op()
+	}
+	return out
+}
+
+func (p Put) op() *pb.Op    { return &pb.Op{Op: &pb.Op_Put{Put: p.message()}} }
+func (d Delete) op() *pb.Op { return &pb.Op{Op: &pb.Op_Delete{Delete: d.message()}} }
+func (r Range) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Range{Range: r.message()}} }
+func (t Txn) op() *pb.Op    { return &pb.Op{Op: &pb.Op_Txn{Txn: t.message()}} }
+func (g Grant) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
+
+func (r RenewOp) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Renew{Renew: LeaseRef(r).message()}} }
+func (r RevokeOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: LeaseRef(r).message()}} }
+
+// result converts what a transaction did that was sent after an instant.
+func (t Txn) result(m *pb.TxnResponse, sent lease.Instant) TxnResult {
+	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
+	ops := t.Else
+	if out.Succeeded {
+		ops = t.Then
+	}
+	for i, r := range m.GetResponses() {
+		if i == len(ops) {
+			break // not of a server that we know
+		}
+		out.Results = append(out.Results, resultOf(ops[i], r, sent))
+	}
+	return out
+}
+
+func resultOf(o Op, m *pb.OpResponse, sent lease.Instant) (out Result) {
+	switch o := o.(type) {
+	case Put:
+		p := putResult(m.GetPut())
+		out.Put = &p
+	case Delete:
+		d := deleteResult(m.GetDelete())
+		out.Delete = &d
+	case Range:
+		g := rangeResult(m.GetRange())
+		out.Range = &g
+	case Txn:
+		t := o.result(m.GetTxn(), sent)
+		out.Txn = &t
+	case Grant:
+		out.Grant = grantedOf(m.GetGrant(), sent)
+		if o.RequestID == "" {
+			out.Grant.Remaining = out.Grant.TTL // for it is new
+		}
+	case RenewOp:
+		i := infoOf(m.GetRenew())
+		out.Renew = &i
+	case RevokeOp:
+		out.Revoked = m.GetRevoke()
+	}
+	return out
+}

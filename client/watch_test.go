@@ -1,0 +1,289 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// told is a response of a watch with one event for each key, all of one revision.
+func told(id uint64, revision int64, fragment bool, keys ...string) *pb.Response {
+	m := &pb.WatchResponse{Header: &pb.Header{Revision: revision}, Fragment: fragment}
+	for _, k := range keys {
+		m.Events = append(m.Events, &pb.Event{
+			Kv: &pb.KeyValue{Key: []byte(k), ModRevision: revision},
+		})
+	}
+	return &pb.Response{Id: id, More: true, Body: &pb.Response_Watch{Watch: m}}
+}
+
+// watchID returns the ID of the last watch that was asked for, and from which revision.
+func (f *fake) watchID() (id uint64, from int64) {
+	for _, r := range f.requests() {
+		if w := r.GetWatch(); w != nil {
+			id, from = r.Id, w.StartRevision
+		}
+	}
+	return id, from
+}
+
+func watch(t *testing.T, c *Client, from int64) *Watcher {
+	t.Helper()
+	w, err := c.Watch(t.Context(), Watch{Key: "k", From: from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func next(t *testing.T, w *Watcher) Update {
+	t.Helper()
+	u, err := w.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestT14: fragments of a revision are told when it is whole, and a watch that breaks in
+// between tells the revision again from its beginning.
+func TestT14(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		w := watch(t, c, 0) // the store is at revision 1
+		id, _ := f.watchID()
+		f.last().say(told(id, 5, true, "a", "b"), told(id, 5, true, "c"))
+		synctest.Wait()
+		if len(w.queue) > 0 {
+			t.Fatalf("told before it was whole: %v", w.queue)
+		}
+		close(f.last().cut)
+		synctest.Wait()
+		id, from := f.watchID()
+		if from != 2 || len(f.opened) != 2 {
+			t.Fatalf("resumed from %d", from)
+		}
+		f.last().say(told(id, 5, true, "a", "b"), told(id, 5, false, "c"))
+		if u := next(t, w); u.Revision != 5 || len(u.Events) != 3 || u.Events[2].KV.Key != "c" {
+			t.Errorf("told %+v", u)
+		}
+		f.last().say(told(id, 9, false)) // everything up to 9 was told
+		synctest.Wait()
+		close(f.last().cut)
+		synctest.Wait()
+		if _, from := f.watchID(); from != 10 {
+			t.Errorf("resumed from %d", from)
+		}
+		w.Close()
+		_, err := w.Next(t.Context())
+		want(t, err, ErrClosed)
+		synctest.Wait()
+		list := f.requests()
+		if id, _ := f.watchID(); list[len(list)-1].GetCancel() != id {
+			t.Errorf("the member was not told: %v", list[len(list)-1])
+		}
+	})
+}
+
+// TestWatchFromThePast: what the store has when a watch begins does not move it past what
+// it asked for.
+func TestWatchFromThePast(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				return []*pb.Response{told(r.Id, 100, false)}
+			}
+		})
+		w := watch(t, c, 7)
+		defer w.Close()
+		close(f.last().cut)
+		synctest.Wait()
+		if _, from := f.watchID(); from != 7 {
+			t.Errorf("resumed from %d", from)
+		}
+	})
+}
+
+// TestCompacted: a watch whose revisions are not known any more says so, at its beginning
+// or later.
+func TestCompacted(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		w := watch(t, c, 0)
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				return refuse(r, pb.Reason_REASON_COMPACTED)
+			}
+			close(f.opened[0].cut)
+		})
+		_, err := w.Next(t.Context())
+		want(t, err, ErrCompacted)
+		_, err = c.Watch(t.Context(), Watch{Key: "k", From: 1})
+		want(t, err, ErrCompacted)
+	})
+}
+
+// TestWatchRefused: a watch that is refused for now is tried again; one whose context ends
+// before it has begun is not there.
+func TestWatchRefused(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		tries := 0
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if tries++; tries < 4 {
+					return refuse(r, pb.Reason_REASON_UNAVAILABLE)
+				}
+				return f.obey(s, r)
+			}
+		})
+		watch(t, c, 0).Close()
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Watch(ctx, Watch{Key: "k"})
+		want(t, err, context.DeadlineExceeded)
+		if len(c.mux.watchers) != 0 {
+			t.Error("it is there")
+		}
+	})
+}
+
+// TestSlowWatcher: what a program does not take is left with the cluster from some point
+// on, and asked for again when it has taken the rest. Nothing is lost.
+func TestSlowWatcher(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		w := watch(t, c, 0)
+		id, _ := f.watchID()
+		for rev := range int64(maxEvents + 10) {
+			f.last().say(told(id, rev+2, false, "k"))
+			synctest.Wait()
+		}
+		if list := f.requests(); list[len(list)-1].GetCancel() != id {
+			t.Fatal("the watch was not given up")
+		}
+		for rev := range int64(maxEvents) {
+			if u := next(t, w); u.Revision != rev+2 {
+				t.Fatalf("told %+v after %d", u, rev+1)
+			}
+		}
+		synctest.Wait()
+		if _, from := f.watchID(); from != maxEvents+2 {
+			t.Errorf("it goes on from %d", from)
+		}
+		w.Close()
+	})
+}
+
+// TestIdleWatchMoves: a client that only watches finds out that its member was stopped.
+func TestIdleWatchMoves(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		w := watch(t, c, 0)
+		first := f.last()
+		f.set(func() { f.frozen[first.name] = true })
+		pass(10 * time.Second)
+		if f.last() == first {
+			t.Fatal("it waits at a member that says nothing")
+		}
+		id, _ := f.watchID()
+		f.last().say(told(id, 2, false, "k"))
+		if u := next(t, w); u.Revision != 2 {
+			t.Errorf("told %+v", u)
+		}
+	})
+}
+
+// history is a store that a model test watches: revision r has events of the keys 0 to
+// sizes[r]-1.
+type history struct {
+	rng   *rand.Rand
+	sizes []int
+}
+
+// tell answers a watch with some of what is to be told, in pieces, and perhaps breaks the
+// stream in the middle.
+func (h *history) tell(s *fakeStream, r *pb.Request) []*pb.Response {
+	if r.GetWatch() == nil {
+		return nil
+	}
+	out := []*pb.Response{told(r.Id, int64(len(h.sizes)-1), false)}
+	breaks := h.rng.IntN(60)
+	for rev := r.GetWatch().StartRevision; rev < int64(len(h.sizes)); rev++ {
+		for k := 0; k < h.sizes[rev]; {
+			if breaks--; breaks < 0 {
+				time.AfterFunc(time.Millisecond, func() { close(s.cut) })
+				return out
+			}
+			var keys []string
+			for n := 1 + h.rng.IntN(3); n > 0 && k < h.sizes[rev]; n-- {
+				keys = append(keys, fmt.Sprint(k))
+				k++
+			}
+			out = append(out, told(r.Id, rev, k < h.sizes[rev], keys...))
+		}
+	}
+	return out
+}
+
+// TestW1: a watch sees every event once, in order, and each revision whole, however often
+// streams break (W1).
+func TestW1(t *testing.T) {
+	for seed := range uint64(30) {
+		inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
+			h := &history{rng: rand.New(rand.NewPCG(seed, 2)), sizes: []int{0}}
+			for range 200 {
+				h.sizes = append(h.sizes, 1+h.rng.IntN(6))
+			}
+			f.set(func() { f.answer = h.tell })
+			w := watch(t, c, 1)
+			for rev := 1; rev < len(h.sizes); {
+				u := next(t, w)
+				for _, size := range h.sizes[rev : u.Revision+1] {
+					for k := range size {
+						if e := u.Events[0]; e.KV.Key != fmt.Sprint(k) || e.KV.ModRevision != int64(rev) {
+							t.Fatalf("seed %d: %+v, want key %d of revision %d", seed, e, k, rev)
+						}
+						u.Events = u.Events[1:]
+					}
+					rev++
+				}
+				if len(u.Events) > 0 {
+					t.Fatalf("seed %d: more than there is: %+v", seed, u)
+				}
+			}
+			w.Close()
+		})
+	}
+}
+
+// TestWhy: events say why a key went, and with which lease.
+func TestWhy(t *testing.T) {
+	for why, name := range pb.Event_Why_name {
+		e := eventOf(&pb.Event{
+			Type: pb.Event_DELETE, Why: pb.Event_Why(why), Lease: 7,
+			Kv: &pb.KeyValue{Key: []byte("k")}, PrevKv: &pb.KeyValue{Value: []byte("v")},
+		})
+		if !e.Delete || e.Lease != 7 || e.KV.Key != "k" || string(e.Prev.Value) != "v" {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if int32(e.Why) != why || e.Why.String() == "" || e.Why.String()[:3] == "unk" {
+			t.Errorf("%s: %v", name, e.Why)
+		}
+	}
+}
+
+// TestTooManyWatches: a client has no more watches than its stream has room for.
+func TestTooManyWatches(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		for range maxWatches {
+			watch(t, c, 0)
+		}
+		_, err := c.Watch(t.Context(), Watch{Key: "k"})
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("one more: %v", err)
+		}
+	})
+}
