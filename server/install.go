@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// errNotTaken tells the sender of a snapshot that it is of no use here any more.
-var errNotTaken = errors.New("server: the snapshot is older than what this member has")
+// errNotTaken tells the sender of a snapshot that it is of no use here now.
+var errNotTaken = errors.New("server: the snapshot was not taken")
 
 // sendSnapshot streams the state to a member that lags too far behind for the log.
 // The core calls it; an immutable image of the present state is what is sent,
@@ -97,7 +97,10 @@ func (p *peers) Snapshot(
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.core.view.Load().Index {
-		return errNotTaken
+		// What the sender wanted is so: it goes on after the snapshot. Told of a
+		// failure it would begin where it began, and if its log does not reach back
+		// so far, send the snapshot again, for ever.
+		return nil
 	}
 	w, err := p.core.disk.NewSnapshot(storage.SnapshotMeta{
 		Index: meta.GetIndex(), Term: meta.GetTerm(), ConfState: meta.GetConfState(),

@@ -110,3 +110,24 @@ func TestSnapshotHeader(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot that brings what is there already has arrived, as far as its sender needs to
+// know: told otherwise, a leader whose log does not reach back far enough would send it again
+// and again, and the member take part in nothing.
+func TestSnapshotAlreadyHad(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig(shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	from, to := s.node.member+1, s.node.member
+	header := snapshotHeader(from, to, s.node.View().Index)
+	err = s.peers.Snapshot(t.Context(), from, header, func() ([]byte, error) {
+		t.Error("a chunk was read")
+		return nil, io.EOF
+	})
+	if err != nil {
+		t.Errorf("the sender is told: %v", err)
+	}
+}

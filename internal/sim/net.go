@@ -131,7 +131,7 @@ func (w *world) stream(p *process, m *replica.Message) {
 func (p *process) install(header *raftpb.Message, snap *snapshot, ended func(bool)) {
 	if snap.index() <= p.view.Index {
 		p.w.cover["snapshot too old when it arrived"]++
-		ended(false)
+		ended(true) // as in server: what it brings is there
 		return
 	}
 	before, told := p.snaps.arrival, p.snaps.arrived
