@@ -306,7 +306,7 @@ func (n *nemesis) fullDisk() bool {
 // replace loses a member's disk: the operator removes it and adds a new one.
 func (n *nemesis) replace() bool {
 	m := n.victim()
-	if m == nil || len(n.orders) > 0 || len(n.w.members) > 12 || !n.spare() {
+	if m == nil || len(n.orders) > 0 || len(n.w.members) > 12 || !n.spare(m) {
 		return false
 	}
 	n.note(Fault{Kind: FaultLostDisk, Member: m.id})
@@ -316,19 +316,23 @@ func (n *nemesis) replace() bool {
 	return true
 }
 
-// spare reports whether the cluster can lose one member for ever.
-func (n *nemesis) spare() bool {
-	voters, healthy := 0, 0
+// spare reports whether the cluster can lose a member for ever: a majority is left of
+// voters that know for certain, on their disks, who is in the cluster. A voter that does not
+// know of the last change yet still asks the majority of before.
+func (n *nemesis) spare(lost *member) bool {
+	voters, knowing := 0, 0
 	for _, v := range n.w.oracle.machine.View().Members {
 		if v.Learner {
 			continue
 		}
 		voters++
-		if !n.w.members[v.ID-1].gone {
-			healthy++
+		m := n.w.members[v.ID-1]
+		knows := max(m.disk.hard.GetCommit(), m.disk.snap.index()) >= n.w.oracle.members
+		if m != lost && !m.gone && knows {
+			knowing++
 		}
 	}
-	return voters >= 3 && healthy-1 > voters/2
+	return voters >= 3 && knowing > voters/2
 }
 
 func (n *nemesis) add() bool {
@@ -348,7 +352,7 @@ func (n *nemesis) newcomer() uint64 {
 
 func (n *nemesis) remove() bool {
 	m := n.victim()
-	if m == nil || len(n.orders) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare() {
+	if m == nil || len(n.orders) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare(m) {
 		return false
 	}
 	n.note(Fault{Kind: FaultRemove, Member: m.id})

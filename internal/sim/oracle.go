@@ -24,6 +24,7 @@ type oracle struct {
 	token   lease.Token     // the last that was given out
 	term    uint64          // the highest in which anybody has led
 	changed Time            // when it began
+	members uint64          // the index of the last change of the membership
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
@@ -176,6 +177,7 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 		if result.Err == nil {
 			cover[fmt.Sprintf("%T", c)[len("*fsm."):]]++
 			o.removed(c)
+			o.members = out.Index
 		}
 		o.w.tracef("log %d: %T %+v: %v", out.Index, c, c, result.Err)
 	case *fsm.Compact:
