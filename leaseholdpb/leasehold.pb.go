@@ -796,7 +796,8 @@ func (x *RenewRequest) GetLeases() []*LeaseRef {
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each lease of the request, in its order.
+	// One for each lease of the request, in its order. Over a stream there may be several
+	// responses: what is known soon is told first, and leases that take longer after it.
 	Results       []*RenewResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,45 @@ func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewRespon
 	return resp, nil
 }
 
+// partly is how long a renewal over a stream waits for its slowest leases before it tells of
+// the others.
+const partly = 20 * time.Millisecond
+
+// renewPartly is Renew for a stream: what is known soon is told soon, by part, and the
+// response is about the rest, if any lease takes longer. So none delays another (T15).
+func (s *leases) renewPartly(
+	ctx context.Context, r *pb.RenewRequest, part func(*pb.RenewResponse),
+) (*pb.RenewResponse, error) {
+	if err := checkRefs(r.Leases); err != nil {
+		return nil, err
+	}
+	h := s.headerNow()
+	if len(r.Leases) == 0 {
+		return &pb.RenewResponse{Header: h}, nil
+	}
+	ctx, cancel := patient(ctx)
+	defer cancel()
+	b := newBatch(r.Leases)
+	if err := s.node.RenewAll(b.asks); err != nil {
+		return nil, err
+	}
+	soon := time.NewTimer(partly)
+	defer soon.Stop()
+	for {
+		select {
+		case <-soon.C:
+			if known := b.take(); len(known) > 0 {
+				part(&pb.RenewResponse{Header: h, Results: known})
+			}
+			continue
+		case <-b.done:
+		case <-ctx.Done():
+		case <-s.o.Stop:
+		}
+		return &pb.RenewResponse{Header: h, Results: b.end()}, nil
+	}
+}
+
 // patient returns a context that ends when the call must be answered.
 func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
@@ -61,9 +101,9 @@ type batch struct {
 	asks []Renewal
 	done chan struct{} // closed when all outcomes are known
 
-	mu      sync.Mutex // guards what follows
-	results []*pb.RenewResult
-	open    int // results that are not known
+	mu      sync.Mutex        // guards what follows
+	results []*pb.RenewResult // those that were taken are nil
+	open    int               // results that are not known
 	over    bool
 }
 
@@ -71,6 +111,7 @@ type batch struct {
 type item struct {
 	batch *batch
 	n     int
+	known bool
 }
 
 func newBatch(refs []*pb.LeaseRef) *batch {
@@ -81,7 +122,7 @@ func newBatch(refs []*pb.LeaseRef) *batch {
 	}
 	items, results := make([]item, n), make([]pb.RenewResult, n)
 	for i, r := range refs {
-		items[i] = item{b, i}
+		items[i] = item{batch: b, n: i}
 		b.asks[i] = Renewal{ID: lease.ID(r.Id), Token: lease.Token(r.Token), To: &items[i]}
 		b.results[i] = &results[i]
 		b.results[i].Id = r.Id
@@ -99,6 +140,7 @@ func (t *item) Renewed(_ lease.ID, ttl lease.TTL, err error) {
 		return
 	}
 	res := b.results[t.n]
+	t.known = true
 	res.Reason = api.Reason(err)
 	if err == nil {
 		res.TtlMs = int64(ttl)
@@ -108,10 +150,24 @@ func (t *item) Renewed(_ lease.ID, ttl lease.TTL, err error) {
 	}
 }
 
-// end returns the results, and takes no more.
+// take returns the results that are known and were not taken before.
+func (b *batch) take() []*pb.RenewResult {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var known []*pb.RenewResult
+	for i, r := range b.results {
+		if r != nil && b.asks[i].To.(*item).known {
+			known = append(known, r)
+			b.results[i] = nil
+		}
+	}
+	return known
+}
+
+// end returns the results that were not taken, and takes no more.
 func (b *batch) end() []*pb.RenewResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
-	return b.results
+	return slices.DeleteFunc(b.results, func(r *pb.RenewResult) bool { return r == nil })
 }

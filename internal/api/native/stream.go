@@ -81,6 +81,7 @@ type request struct {
 	result   fsm.Result
 	err      error
 	response proto.Message
+	more     bool // it is only a part of what there is to say
 }
 
 // receive submits requests until the client, or the stream, ends.
@@ -216,7 +217,9 @@ func (t *stream) spawn(q *request, r *pb.Request) error {
 	case *pb.Request_Grant:
 		call = bind(t.leases.Grant, x.Grant)
 	case *pb.Request_Renew:
-		call = bind(t.leases.Renew, x.Renew)
+		call = func(ctx context.Context) (proto.Message, error) {
+			return t.leases.renewPartly(ctx, x.Renew, q.part)
+		}
 	case *pb.Request_Revoke:
 		call = bind(t.leases.Revoke, x.Revoke)
 	default:
@@ -255,6 +258,12 @@ func (q *request) answer(m proto.Message, err error) {
 		q.response = m
 	}
 	q.over(err)
+}
+
+// part gives a request a response that is not its last.
+func (q *request) part(m *pb.RenewResponse) {
+	given := &request{stream: q.stream, id: q.id, response: m, more: true}
+	given.over(nil)
 }
 
 func (q *request) over(err error) {
@@ -347,7 +356,7 @@ func (t *stream) sendAll(batch []*request) error {
 	m, size := &pb.ServerMessage{}, 0
 	for i, q := range batch {
 		batch[i] = nil
-		if !t.leave(q.id) {
+		if q.more && !t.isOpen(q.id) || !q.more && !t.leave(q.id) {
 			continue // answered before
 		}
 		r := q.respond(v)
@@ -364,6 +373,12 @@ func (t *stream) sendAll(batch []*request) error {
 		return nil
 	}
 	return t.grpc.Send(m)
+}
+
+func (t *stream) isOpen(id uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.open[id] != nil
 }
 
 // leave notes that a request is open no more; ok is false if it was not.
@@ -383,7 +398,7 @@ func (q *request) respond(v *fsm.View) *pb.Response {
 	if err == nil && m == nil {
 		m, err = q.job.answer(v, &q.result)
 	}
-	r := &pb.Response{Id: q.id}
+	r := &pb.Response{Id: q.id, More: q.more}
 	if err != nil {
 		reason := api.Reason(err)
 		if !q.writes {

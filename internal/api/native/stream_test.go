@@ -26,6 +26,7 @@ type stuckNode struct {
 	machine   *fsm.Machine
 	hub       *watch.Hub[*api.Event]
 	submitted []Submission
+	renewals  []Renewal
 }
 
 func newStuckNode() *stuckNode {
@@ -79,7 +80,10 @@ func (n *stuckNode) InspectLeases(
 	return n.Inspect(ctx, nil)
 }
 
-func (n *stuckNode) RenewAll([]Renewal) error { return nil }
+func (n *stuckNode) RenewAll(list []Renewal) error {
+	n.renewals = append(n.renewals, list...)
+	return nil
+}
 
 // wire is a stream without a network.
 type wire struct {
@@ -221,6 +225,34 @@ func TestDeadlineOfCall(t *testing.T) {
 		}})
 		b.pass(time.Second)
 		b.wantError(1, pb.Reason_REASON_UNKNOWN_OUTCOME)
+	})
+}
+
+// TestRenewalsInParts: a lease whose renewal takes long delays no other of its request, as the
+// others are told of without it (T15).
+func TestRenewalsInParts(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+			Leases: []*pb.LeaseRef{{Id: 11}, {Id: 12}, {Id: 13}},
+		}}})
+		renewed := func(n int) { b.node.renewals[n].To.Renewed(b.node.renewals[n].ID, 900, nil) }
+		renewed(0)
+		renewed(2)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("at once: %v", list)
+		}
+		b.pass(partly)
+		r := b.only()
+		if got := r.GetRenew().GetResults(); !r.More || len(got) != 2 || got[0].Id != 11 ||
+			got[1].Id != 13 || got[1].TtlMs != 900 {
+			t.Errorf("response %v", r)
+		}
+		renewed(1)
+		r = b.only()
+		if got := r.GetRenew().GetResults(); r.More || len(got) != 1 || got[0].Id != 12 ||
+			got[0].TtlMs != 900 {
+			t.Errorf("response %v", r)
+		}
 	})
 }
 
