@@ -94,6 +94,17 @@ func (f *facts) touched(l *life, s Stretch) Time {
 	return last
 }
 
+// begun is when the primary of a reign began to count a lease: when it applied the grant,
+// which may be later than others did, if its own disk took no entries.
+func (f *facts) begun(l *life, r reign) Time {
+	for _, a := range f.h.Applied {
+		if a.Member == r.member && a.To >= FirstIndex+uint64(l.granted) {
+			return a.At
+		}
+	}
+	return l.from
+}
+
 // reign is a stretch in which one member times leases without a break.
 type reign struct {
 	member   uint64
@@ -160,6 +171,9 @@ func (f *facts) checkLate(l *life, r reign, s Stretch) {
 	touch := f.touched(l, Stretch{s.From, until})
 	_, most := f.span(l.ttl)
 	due := max(touch+most, r.from+most, s.From) + f.l.Lateness
+	if due < until {
+		due = max(due, f.begun(l, r)+most+f.l.Lateness)
+	}
 	if due < until {
 		f.violate(due, "L2", "%v: not renewed since %v, and still there under member %d, primary "+
 			"since %v, at %v", l, touch, r.member, r.from, until)
