@@ -1,6 +1,10 @@
 package watch
 
-import "slices"
+import (
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+)
 
 // filter is the set of kinds of event that a watcher does not want.
 type filter uint8
@@ -80,7 +84,7 @@ type place[E Event] struct {
 // a map; ranges in a tree.
 type index[E Event] struct {
 	points   map[string]*place[E]
-	ranges   tree[*place[E]]
+	ranges   keyrange.Tree[*place[E]]
 	watchers int
 }
 
@@ -91,25 +95,25 @@ func (x *index[E]) at(key string, buf []*place[E]) []*place[E] {
 	if p := x.points[key]; p != nil {
 		buf = append(buf, p)
 	}
-	return x.ranges.stab(key, buf)
+	return x.ranges.AppendAt(buf, key)
 }
 
-func (x *index[E]) find(s span) (*place[E], bool) {
-	if s.end == "" {
-		p, ok := x.points[s.key]
+func (x *index[E]) find(r keyrange.Range) (*place[E], bool) {
+	if r.End == "" {
+		p, ok := x.points[r.Key]
 		return p, ok
 	}
-	return x.ranges.get(s)
+	return x.ranges.Get(r)
 }
 
 func (x *index[E]) add(w *watcher[E]) {
-	p, ok := x.find(w.span)
+	p, ok := x.find(w.what)
 	if !ok {
 		p = new(place[E])
-		if w.span.end == "" {
-			x.points[w.span.key] = p
+		if w.what.End == "" {
+			x.points[w.what.Key] = p
 		} else {
-			x.ranges.put(w.span, p)
+			x.ranges.Put(w.what, p)
 		}
 	}
 	g := p.groups[w.filter]
@@ -123,7 +127,7 @@ func (x *index[E]) add(w *watcher[E]) {
 }
 
 func (x *index[E]) remove(w *watcher[E]) {
-	p, ok := x.find(w.span)
+	p, ok := x.find(w.what)
 	if !ok || p.groups[w.filter] == nil || p.groups[w.filter].watchers[w.slot] != w {
 		panic("watch: watcher is not in the index")
 	}
@@ -141,10 +145,10 @@ func (x *index[E]) remove(w *watcher[E]) {
 	if p.groups != [filters]*group[E]{} {
 		return
 	}
-	if w.span.end == "" {
-		delete(x.points, w.span.key)
+	if w.what.End == "" {
+		delete(x.points, w.what.Key)
 	} else {
-		x.ranges.remove(w.span)
+		x.ranges.Remove(w.what)
 	}
 }
 
@@ -162,5 +166,7 @@ func (x *index[E]) each(f func(*watcher[E])) {
 	for _, p := range x.points {
 		visit(p)
 	}
-	x.ranges.each(visit)
+	for p := range x.ranges.All() {
+		visit(p)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/internal/keyrange"
 )
 
 // TestScenarios runs testdata: a store, a hub and streams, step by step.
@@ -54,7 +56,7 @@ func (sc *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		sc.st.compact(number("rev"))
 	case "watch":
 		r := Request{Key: text("k"), End: text("end"), From: number("from"), ID: number("id")}
-		r.End = strings.ReplaceAll(r.End, "infinity", toInfinity)
+		r.End = strings.ReplaceAll(r.End, "infinity", keyrange.NoEnd)
 		r.NoPut, r.NoDelete = d.HasArg("no-put"), d.HasArg("no-delete")
 		if tag := text("tag"); tag != "" {
 			r.Tag = tag

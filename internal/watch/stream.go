@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"leasehold.dev/internal/keyrange"
 )
 
 // These errors answer a request that a stream cannot serve.
@@ -124,13 +126,14 @@ func (h *Hub[E]) NewStream() *Stream[E] {
 
 // Watch adds a watcher and returns its id. A Created batch will say the same.
 func (s *Stream[E]) Watch(r Request) (int64, error) {
+	what := keyrange.Range{Key: r.Key, End: r.End}
 	switch {
-	case r.End != "" && r.End != toInfinity && r.End <= r.Key:
+	case what.Empty():
 		return AllWatchers, ErrEmptyRange
 	case r.From < 0:
 		return AllWatchers, ErrRevision
 	}
-	w := &watcher[E]{stream: s, tag: r.Tag, span: span{r.Key, r.End}}
+	w := &watcher[E]{stream: s, tag: r.Tag, what: what}
 	if r.NoPut {
 		w.filter |= noPut
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"leasehold.dev/internal/keyrange"
 )
 
 // drain takes all events of the next batches, and the last revision told.
@@ -399,7 +401,7 @@ func TestBroken(t *testing.T) {
 	st := newStore(Options{})
 	st.write(put("k"))
 	mustPanic(t, "watch: revision 2 published after 2", func() { st.hub.Publish(2, nil) })
-	w := &watcher[*event]{span: span{"k", ""}}
+	w := &watcher[*event]{what: keyrange.Range{Key: "k"}}
 	mustPanic(t, "watch: history does not move on", func() {
 		_, _, _ = w.read(stuck{st.cur.Load()}, 1, 2, tight.Batch)
 	})

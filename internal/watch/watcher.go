@@ -1,8 +1,12 @@
 package watch
 
-import "math"
+import (
+	"math"
 
-// watcher is one watch of one stream. id, tag, span, filter and stream never
+	"leasehold.dev/internal/keyrange"
+)
+
+// watcher is one watch of one stream. id, tag, what, filter and stream never
 // change; slot belongs to Hub.mu, the rest to Stream.mu.
 //
 // What it still has to hand out comes from three places, in this order:
@@ -13,7 +17,7 @@ type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64
 	tag    any
-	span   span
+	what   keyrange.Range
 	filter filter
 	slot   int // position in its group
 
@@ -117,7 +121,7 @@ func (w *watcher[E]) need() int64 { return max(w.told, w.next-1) }
 // returns the revision to go on from. It looks only at what never changes in
 // w, so it needs no lock.
 func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64, error) {
-	evs, next, err := v.Events(w.span.key, w.span.end, from, limit.Events)
+	evs, next, err := v.Events(w.what.Key, w.what.End, from, limit.Events)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -1,0 +1,186 @@
+package keyrange
+
+import "iter"
+
+// Tree maps ranges to values, and finds those that overlap another. It is an interval
+// tree: an AVL tree of ranges, in their order, in which every node knows how far right
+// the ranges below it reach. Finding k ranges costs O(k log n); where they nest or are
+// disjoint, as prefixes are, O(log n + k). The zero Tree is empty.
+type Tree[V any] struct{ root *node[V] }
+
+type node[V any] struct {
+	at          Range
+	value       V
+	left, right *node[V]
+	// Invariant: height and reach are those of the subtree, and the heights of left
+	// and right differ by at most 1.
+	height int
+	reach  Range // one of the subtree that reaches furthest right
+}
+
+// Get returns the value of exactly this range.
+func (t *Tree[V]) Get(r Range) (v V, ok bool) {
+	for n := t.root; n != nil; {
+		c := r.Compare(n.at)
+		switch {
+		case c < 0:
+			n = n.left
+		case c > 0:
+			n = n.right
+		default:
+			return n.value, true
+		}
+	}
+	return v, false
+}
+
+// Put adds a range that is not in the tree, nor empty.
+func (t *Tree[V]) Put(r Range, v V) { t.root = t.root.put(r, v) }
+
+// Remove drops a range that is in the tree.
+func (t *Tree[V]) Remove(r Range) { t.root = t.root.remove(r) }
+
+// All yields every value, in the order of the ranges. The tree must not change meanwhile.
+func (t *Tree[V]) All() iter.Seq[V] { return func(yield func(V) bool) { t.root.all(yield) } }
+
+// Overlapping yields the values of all ranges that overlap r, in their order. The tree
+// must not change meanwhile.
+func (t *Tree[V]) Overlapping(r Range) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		if !r.Empty() {
+			t.root.overlapping(r, yield)
+		}
+	}
+}
+
+// Hits reports whether any range overlaps r.
+func (t *Tree[V]) Hits(r Range) bool {
+	for range t.Overlapping(r) {
+		return true
+	}
+	return false
+}
+
+// AppendAt appends the values of all ranges that contain a key to buf, in the order of
+// the ranges. It is Overlapping for the one key, and faster.
+func (t *Tree[V]) AppendAt(buf []V, key string) []V { return t.root.appendAt(buf, key) }
+
+func (n *node[V]) all(yield func(V) bool) bool {
+	return n == nil || n.left.all(yield) && yield(n.value) && n.right.all(yield)
+}
+
+func (n *node[V]) overlapping(r Range, yield func(V) bool) bool {
+	if n == nil || !n.reach.Reaches(r.Key) {
+		return true
+	}
+	if !n.left.overlapping(r, yield) {
+		return false
+	}
+	if !r.Reaches(n.at.Key) {
+		return true // and all to the right begin later still
+	}
+	if n.at.Reaches(r.Key) && !yield(n.value) {
+		return false
+	}
+	return n.right.overlapping(r, yield)
+}
+
+func (n *node[V]) appendAt(buf []V, key string) []V {
+	if n == nil || !n.reach.Reaches(key) {
+		return buf
+	}
+	buf = n.left.appendAt(buf, key)
+	if key < n.at.Key {
+		return buf
+	}
+	if n.at.Reaches(key) {
+		buf = append(buf, n.value)
+	}
+	return n.right.appendAt(buf, key)
+}
+
+func (n *node[V]) put(r Range, v V) *node[V] {
+	if n == nil {
+		return &node[V]{at: r, value: v, height: 1, reach: r}
+	}
+	if r.Compare(n.at) < 0 {
+		n.left = n.left.put(r, v)
+	} else {
+		n.right = n.right.put(r, v)
+	}
+	return n.balance()
+}
+
+func (n *node[V]) remove(r Range) *node[V] {
+	switch c := r.Compare(n.at); {
+	case c < 0:
+		n.left = n.left.remove(r)
+	case c > 0:
+		n.right = n.right.remove(r)
+	case n.left == nil:
+		return n.right
+	case n.right == nil:
+		return n.left
+	default:
+		m := n.right
+		for m.left != nil {
+			m = m.left
+		}
+		n.at, n.value = m.at, m.value
+		n.right = n.right.remove(m.at)
+	}
+	return n.balance()
+}
+
+func (n *node[V]) tall() int {
+	if n == nil {
+		return 0
+	}
+	return n.height
+}
+
+// refresh computes what n knows of its subtree.
+func (n *node[V]) refresh() {
+	n.height = 1 + max(n.left.tall(), n.right.tall())
+	n.reach = n.at
+	for _, child := range [...]*node[V]{n.left, n.right} {
+		if child != nil && child.reach.outreaches(n.reach) {
+			n.reach = child.reach
+		}
+	}
+}
+
+// balance restores the invariant at n after one change below it, and returns
+// the node that now stands in its place.
+func (n *node[V]) balance() *node[V] {
+	n.refresh()
+	switch n.left.tall() - n.right.tall() {
+	case 2:
+		if n.left.left.tall() < n.left.right.tall() {
+			n.left = n.left.rotateLeft()
+		}
+		return n.rotateRight()
+	case -2:
+		if n.right.right.tall() < n.right.left.tall() {
+			n.right = n.right.rotateRight()
+		}
+		return n.rotateLeft()
+	}
+	return n
+}
+
+func (n *node[V]) rotateLeft() *node[V] {
+	r := n.right
+	n.right, r.left = r.left, n
+	n.refresh()
+	r.refresh()
+	return r
+}
+
+func (n *node[V]) rotateRight() *node[V] {
+	l := n.left
+	n.left, l.right = l.right, n
+	n.refresh()
+	l.refresh()
+	return l
+}

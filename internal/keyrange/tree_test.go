@@ -1,0 +1,192 @@
+package keyrange
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// check returns the height of the subtree, and what is wrong with it.
+func (n *node[V]) check() (int, error) {
+	if n == nil {
+		return 0, nil
+	}
+	l, err := n.left.check()
+	if err != nil {
+		return 0, err
+	}
+	r, err := n.right.check()
+	if err != nil {
+		return 0, err
+	}
+	was := *n
+	n.refresh()
+	switch {
+	case l-r > 1 || r-l > 1:
+		return 0, fmt.Errorf("%q leans: %d and %d", n.at, l, r)
+	case was.height != 1+max(l, r):
+		return 0, fmt.Errorf("%q has height %d, says %d", n.at, 1+max(l, r), was.height)
+	case was.reach.outreaches(n.reach), n.reach.outreaches(was.reach):
+		return 0, fmt.Errorf("%q reaches %q, says %q", n.at, n.reach, was.reach)
+	case n.left != nil && n.left.at.Compare(n.at) >= 0,
+		n.right != nil && n.right.at.Compare(n.at) <= 0:
+		return 0, fmt.Errorf("%q is out of order", n.at)
+	}
+	return n.height, nil
+}
+
+// treeTwin drives a tree and a sorted slice with the same choices.
+func treeTwin(pick func(int) int, steps int) error {
+	var t Tree[Range]
+	var twin []Range
+	key := func() string {
+		b := make([]byte, pick(3))
+		for i := range b {
+			b[i] = "\x00ab\xff"[pick(4)]
+		}
+		return string(b)
+	}
+	for range steps {
+		r := Range{key(), key()}
+		if pick(5) == 0 {
+			r.End = NoEnd
+		}
+		i, found := slices.BinarySearchFunc(twin, r, Range.Compare)
+		if got, ok := t.Get(r); ok != found || found && got != r {
+			return fmt.Errorf("get %q: %q, %v", r, got, ok)
+		}
+		switch {
+		case r.Empty():
+		case !found:
+			t.Put(r, r)
+			twin = slices.Insert(twin, i, r)
+		case pick(2) == 0:
+			t.Remove(r)
+			twin = slices.Delete(twin, i, i+1)
+		}
+		if _, err := t.root.check(); err != nil {
+			return err
+		}
+		if err := sameAnswers(&t, twin, Range{key(), key()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameAnswers asks a tree and its twin.
+func sameAnswers(t *Tree[Range], twin []Range, q Range) error {
+	if got := slices.Collect(t.All()); !slices.Equal(got, twin) {
+		return fmt.Errorf("has %q, want %q", got, twin)
+	}
+	var at, over []Range
+	for _, r := range twin {
+		if r.Contains(q.Key) {
+			at = append(at, r)
+		}
+		if r.Overlaps(q) {
+			over = append(over, r)
+		}
+	}
+	if got := t.AppendAt(nil, q.Key); !slices.Equal(got, at) {
+		return fmt.Errorf("at %q: %q, want %q", q.Key, got, at)
+	}
+	if got := slices.Collect(t.Overlapping(q)); !slices.Equal(got, over) {
+		return fmt.Errorf("overlapping %q: %q, want %q", q, got, over)
+	}
+	if got := t.Hits(q); got != (len(over) > 0) {
+		return fmt.Errorf("hits %q: %v, want %q", q, got, over)
+	}
+	for r := range t.Overlapping(q) { // who has had enough gets no more
+		if r != over[0] {
+			return fmt.Errorf("first that overlaps %q: %q, want %q", q, r, over[0])
+		}
+		break
+	}
+	return nil
+}
+
+// TestTree compares the tree with a slice that is searched from end to end.
+func TestTree(t *testing.T) {
+	for seed := range uint64(100) {
+		if err := treeTwin(rand.New(rand.NewPCG(seed, 2)).IntN, 300); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// FuzzTree is TestTree with the choices made by the fuzzer.
+func FuzzTree(f *testing.F) {
+	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		steps := len(data)
+		err := treeTwin(func(n int) int {
+			if len(data) == 0 {
+				return 0
+			}
+			c := int(data[0]) % n
+			data = data[1:]
+			return c
+		}, steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// prefix is the i-th of many ranges that do not overlap.
+func prefix(i int) Range { return Range{fmt.Sprintf("/%06d/", i), fmt.Sprintf("/%06d0", i)} }
+
+// TestTreeDepth: adding and removing in sorted order, the worst for a tree
+// that does not balance, keeps the height within the AVL bound 1.44*log2(n).
+func TestTreeDepth(t *testing.T) {
+	var x Tree[int]
+	for i := range 10000 {
+		x.Put(prefix(i), i)
+	}
+	if h := x.root.tall(); h > 19 {
+		t.Errorf("10,000 ranges: height %d", h)
+	}
+	for i := range 9000 {
+		x.Remove(prefix(i))
+	}
+	if h := x.root.tall(); h > 14 {
+		t.Errorf("1,000 ranges: height %d", h)
+	}
+	if got := x.AppendAt(nil, "/009500/x"); !slices.Equal(got, []int{9500}) {
+		t.Errorf("at: %v", got)
+	}
+}
+
+// BenchmarkTree asks for a key that one of n ranges contains.
+func BenchmarkTree(b *testing.B) {
+	for _, n := range []int{1, 100, 10000} {
+		var x Tree[int]
+		keys := make([]string, n)
+		for i := range n {
+			r := prefix(i * 7919 % n)
+			keys[i] = r.Key + "x"
+			x.Put(r, i)
+		}
+		b.Run(fmt.Sprintf("at/ranges=%d", n), func(b *testing.B) {
+			var buf []int
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				buf = x.AppendAt(buf[:0], keys[i%n])
+				i++
+			}
+		})
+		b.Run(fmt.Sprintf("hits/ranges=%d", n), func(b *testing.B) {
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if !x.Hits(Range{Key: keys[i%n]}) {
+					b.Fatal(keys[i%n])
+				}
+				i++
+			}
+		})
+	}
+}
