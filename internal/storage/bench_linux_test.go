@@ -6,8 +6,4 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func preallocate(f *os.File, n int64) error {
-	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n)
-}
-
 func datasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

@@ -16,7 +16,11 @@ import (
 )
 
 // testConfig is small: hundreds of Disks are opened, and those that fail leak.
+// Their logs reserve space as those on a real disk do.
 func testConfig(fs vfs.FS) Config {
+	if fs != nil {
+		fs = reservingFS{FS: fs}
+	}
 	return Config{
 		Dir: "data", FS: fs, MemTableBytes: 256 << 10, CacheBytes: 1 << 16,
 		ReserveBytes: -1, BallastBytes: 64 << 10, TailBytes: 4 << 10,
@@ -98,7 +102,8 @@ func readSnapshot(d *Disk) (SnapshotInfo, []string, error) {
 
 // TestBootstrap: an empty directory becomes a member's once, and stays so.
 func TestBootstrap(t *testing.T) {
-	cfg := testConfig(vfs.NewCrashableMem())
+	mem := vfs.NewCrashableMem()
+	cfg := testConfig(mem)
 	d := mustOpen(t, cfg)
 	if _, done := d.Identity(); done {
 		t.Error("an empty directory has an identity")
@@ -117,7 +122,7 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Not closed: Bootstrap is durable by itself.
-	cfg.FS = cfg.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+	cfg.FS = mem.CrashClone(vfs.CrashCloneCfg{})
 	again := mustOpen(t, cfg)
 	if got, done := again.Identity(); !done || got != id {
 		t.Errorf("got %+v, want %+v", got, id)

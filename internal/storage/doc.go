@@ -70,6 +70,10 @@
 // database without writing, and a new Open finds what was acknowledged, as after
 // a crash.
 //
+// The guard also writes zeros ahead of the end of Pebble's log, which make its
+// syncs faster (see zeros.go). They change nothing that a file reads as. When the
+// disk fails under them, that is a failure like any other.
+//
 // A full disk is seen coming: Append looks at the free space now and then, and
 // refuses with ErrNoSpace while there is still enough for Pebble's own work. If
 // the disk fills faster than that, the ballast is removed and the write finished.

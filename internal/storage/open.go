@@ -228,8 +228,13 @@ func (d *Disk) options(cache *pebble.Cache) *pebble.Options {
 
 		// Background writes reach the disk in small pieces, so that no sync of
 		// the log waits behind one large one.
-		BytesPerSync:    512 << 10,
-		WALBytesPerSync: 0, // every append is synced anyway
+		BytesPerSync: 512 << 10,
+
+		// Every append is synced, so the log needs no writing back between, and
+		// WALMinSyncInterval, which would gather more appends into a sync, could
+		// only delay the one writer. Up to MemTableStopWritesThreshold+1 log files
+		// are recycled, but none from before a restart: see zeros.
+		WALBytesPerSync: 0,
 
 		CompactionConcurrencyRange: func() (int, int) { return 1, 1 },
 		MaxOpenFiles:               256,
