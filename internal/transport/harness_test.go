@@ -167,6 +167,26 @@ func (m *member) meet(b *member, text string) {
 	}
 }
 
+// insist sends a message to b again and again until it arrives: one may be lost while
+// connections to another process of the same ID are given up. It may arrive more than once.
+func (m *member) insist(b *member, text string) {
+	m.tb.Helper()
+	end := time.After(patience)
+	for range time.Tick(20 * time.Millisecond) {
+		m.Send(b.cfg.Self, bytesMessage(text))
+		select {
+		case got := <-b.got:
+			if got != text {
+				m.tb.Fatalf("received %q, want %q", got, text)
+			}
+			return
+		case <-end:
+			m.tb.Fatal("nothing came")
+		default:
+		}
+	}
+}
+
 // want waits for the next value.
 func want[T any](tb testing.TB, c <-chan T) T {
 	tb.Helper()

@@ -159,7 +159,7 @@ func TestGoneByNewProcess(t *testing.T) {
 	a, _ := pair(t, options{})
 	again := start(t, 2, options{})
 	again.Update([]Peer{a.peer(1)})
-	again.meet(a, "anew")
+	again.insist(a, "anew")
 	select {
 	case <-a.gone:
 	default:
