@@ -45,7 +45,7 @@ type NameError struct {
 
 // Error says who holds the name.
 func (e *NameError) Error() string {
-	return fmt.Sprintf("lease: name %q is held by lease %d of owner %q",
+	return fmt.Sprintf("lease: name %q is held by lease %016x of owner %q",
 		e.Name, e.Holder.ID, e.Holder.Owner)
 }
 
@@ -57,5 +57,5 @@ type KeyLimitError struct {
 
 // Error says which lease is full.
 func (e *KeyLimitError) Error() string {
-	return fmt.Sprintf("lease: lease %d has %d keys attached, the most it may", e.ID, e.Limit)
+	return fmt.Sprintf("lease: lease %016x has %d keys attached, the most it may", e.ID, e.Limit)
 }

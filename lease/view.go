@@ -121,13 +121,13 @@ func (t *table) plausible(i *Info, last Token) error {
 	case i.ID <= 0:
 		return fmt.Errorf("%w: id %d", ErrCorrupt, i.ID)
 	case i.TTL <= 0 || i.Remaining < 0:
-		return fmt.Errorf("%w: lease %d has ttl %d and %d remaining",
+		return fmt.Errorf("%w: lease %016x has ttl %d and %d remaining",
 			ErrCorrupt, i.ID, i.TTL, i.Remaining)
 	case i.LockDelay < 0 || i.Delayed && i.LockDelay == 0:
-		return fmt.Errorf("%w: lease %d has a lock delay of %d, delayed %v",
+		return fmt.Errorf("%w: lease %016x has a lock delay of %d, delayed %v",
 			ErrCorrupt, i.ID, i.LockDelay, i.Delayed)
 	case i.Token == 0 || i.Token > last:
-		return fmt.Errorf("%w: lease %d has token %#x, the last is %#x",
+		return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
 			ErrCorrupt, i.ID, i.Token, last)
 	}
 	if _, ok := t.find(i.ID); ok {
