@@ -31,8 +31,8 @@ func filled(tb testing.TB, n int) (*Lessor, []ID) {
 	return l, ids
 }
 
-// heap is the live heap, with everything that is garbage collected.
-func heap() uint64 {
+// heapInUse is the live heap, with everything that is garbage collected.
+func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -44,18 +44,18 @@ func heap() uint64 {
 func BenchmarkMemory(b *testing.B) {
 	const n = 1_000_000
 	for b.Loop() {
-		before := heap()
+		before := heapInUse()
 		l, ids := filled(b, n)
 		idsSize := uint64(8 * n)
-		primary := heap() - before - idsSize
+		primary := heapInUse() - before - idsSize
 		l.Demote()
-		follower := heap() - before - idsSize
+		follower := heapInUse() - before - idsSize
 		for i, id := range ids {
 			if err := l.Attach(id, fmt.Sprintf("%016d", i)); err != nil {
 				b.Fatal(err)
 			}
 		}
-		keys := heap() - before - idsSize
+		keys := heapInUse() - before - idsSize
 		b.ReportMetric(float64(primary)/n, "B/lease")
 		b.ReportMetric(float64(follower)/n, "B/follower-lease")
 		b.ReportMetric(float64(keys-follower)/n, "B/key")
@@ -67,9 +67,9 @@ func BenchmarkMemory(b *testing.B) {
 // TestMemory keeps a plain lease small.
 func TestMemory(t *testing.T) {
 	const n, most = 200_000, 105
-	before := heap()
+	before := heapInUse()
 	l, ids := filled(t, n)
-	got := float64(heap()-before)/n - 8
+	got := float64(heapInUse()-before)/n - 8
 	if got > most {
 		t.Errorf("a lease takes %.0f bytes, more than %d", got, most)
 	}
@@ -196,4 +196,42 @@ func BenchmarkView(b *testing.B) {
 			l.table.change(0).stamp++
 		}
 	})
+}
+
+// BenchmarkPage is a page of a listing by ID: by sorting all, which it took before, and by
+// selecting, all of them, those of an owner who has every hundredth, and those of nobody.
+func BenchmarkPage(b *testing.B) {
+	const n, size = 1_000_000, 1000
+	l := New(Config{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range n {
+		t := Terms{ID: ID(rng.Int64N(1<<62) + 1), TTL: 60_000}
+		if i%100 == 0 {
+			t.Owner = "o"
+		}
+		mustGrant(b, l, t)
+	}
+	v := l.View()
+	b.Run("sorted", func(b *testing.B) {
+		for b.Loop() {
+			seen := 0
+			for range v.All() {
+				if seen++; seen == size {
+					break
+				}
+			}
+		}
+	})
+	for name, owner := range map[string]string{"all": "", "owner": "o", "nobody": "x"} {
+		var want func(*Info) bool
+		if owner != "" {
+			want = func(i *Info) bool { return i.Owner == owner }
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				v.First(1<<61, size, want)
+			}
+		})
+	}
 }

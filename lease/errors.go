@@ -17,6 +17,9 @@ var (
 	// ErrBadID means an ID that is not above zero.
 	ErrBadID = errors.New("lease: bad id")
 
+	// ErrBound means that the lease is bound to one key, and takes no other.
+	ErrBound = errors.New("lease: bound to another key")
+
 	// ErrExpiring means that the lease's end has been decided and its outcome
 	// is not known yet. The lease may still return to alive, so a caller that
 	// can wait may try again once the outcome is known.

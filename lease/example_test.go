@@ -82,7 +82,7 @@ func ExampleLessor_Grant() {
 	fmt.Println(second.Token > first.Token, err)
 
 	// Output:
-	// lease: name "server1" is held by lease 1 of owner "alice"
+	// lease: name "server1" is held by lease 0000000000000001 of owner "alice"
 	// true <nil>
 }
 
@@ -151,7 +151,7 @@ func ExampleTerms_lockDelay() {
 
 	// Output:
 	// at 1001 ms lease 1 is gone: false
-	// lease: name "disk" is held by lease 1 of owner ""
+	// lease: name "disk" is held by lease 0000000000000001 of owner ""
 	// at 1502 ms lease 1 is gone: true
 	// <nil>
 }

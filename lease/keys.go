@@ -108,7 +108,7 @@ func (a *attachments) detachAll(slot uint32) []string {
 }
 
 // Attach attaches a key to a lease; a key that is attached to another moves. It
-// returns ErrNotFound, also for a delayed lease, or a *KeyLimitError.
+// returns ErrNotFound, also for a delayed lease, ErrBound, or a *KeyLimitError.
 //
 // A lease whose end is decided takes keys still: the log orders the two, and
 // either the key goes with the lease or the lease is not found (T21).
@@ -129,8 +129,13 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 	if !ok {
 		return ErrNotFound
 	}
-	limit := l.cfg.MaxKeys
-	if limit > 0 && int(l.keys.lists.get(slot).count) >= limit && !l.keys.attachedTo(slot, key) {
+	count, limit := int(l.keys.lists.get(slot).count), l.cfg.MaxKeys
+	switch {
+	case count == 0 || l.keys.attachedTo(slot, key):
+		return nil
+	case l.table.extra(slot).some().bound:
+		return ErrBound
+	case limit > 0 && count >= limit:
 		return &KeyLimitError{ID: id, Limit: limit}
 	}
 	return nil
@@ -158,6 +163,12 @@ func (a *attachments) attachedTo(slot uint32, key string) bool {
 
 // Detach undoes Attach. A key that is not attached stays so.
 func (l *Lessor) Detach(key string) { l.keys.detach(key) }
+
+// Loose reports whether a lease is bound, and has no key: it is there for nothing.
+func (l *Lessor) Loose(id ID) bool {
+	slot, ok := l.table.find(id)
+	return ok && l.table.extra(slot).some().bound && l.keys.lists.get(slot).count == 0
+}
 
 // LeaseOf returns the lease that a key is attached to, 0 if there is none.
 func (l *Lessor) LeaseOf(key string) ID {

@@ -228,6 +228,21 @@ func (l *Lessor) Lookup(id ID) (Info, bool) {
 	return l.table.info(slot), true
 }
 
+// Standing returns the TTL and the token of a lease, unless it is Delayed. It is what Lookup
+// tells of them, without a copy of the rest.
+func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
+	slot, ok := l.table.find(id)
+	if !ok || l.table.delayed(slot) {
+		return 0, 0, false
+	}
+	r := l.table.record(slot)
+	return r.ttl, r.token, true
+}
+
+// Changes counts the replicated changes of leases, and may count more: as long as it is the
+// same, Standing says the same of every lease.
+func (l *Lessor) Changes() uint64 { return l.table.changes }
+
 // ByName returns a copy of the lease that holds a name.
 func (l *Lessor) ByName(name string) (Info, bool) {
 	slot, ok := l.table.names.find(name)
@@ -260,7 +275,8 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 // is no such lease. A lease whose end is decided has 0. For a delayed one it is
 // how long its name and keys will certainly stay. Only a primary really
 // knows: a follower tells its own countdown of a checkpointed lease, and the
-// full TTL of any other.
+// full TTL of any other. It is no promise: a later primary that has applied the
+// checkpoint of a lease earlier ends it earlier, and only a renewal clears that.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -279,6 +295,31 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	return max(0, TTL(expiry-1-l.now)), true
 }
 
+// SilentUntil returns when a silent lease may end, by this member's countdown: one whose
+// holder was not heard for so long that its remaining time is checkpointed. ok=false means
+// that there is no such lease, or that it is not silent. It costs O(1).
+func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
+	slot, ok := l.table.find(id)
+	if !ok || l.table.record(slot).remaining == 0 {
+		return 0, false
+	}
+	if at = l.countdown.get(slot); at == 0 { // recovered, and not counted yet
+		at = l.now.after(l.table.record(slot).remaining)
+	}
+	return at, true
+}
+
+// Expiry returns the first instant at which a primary lets a lease end, also if that is
+// decided already: no promise to its holder reaches further. ok=false means that there
+// is no such lease, or this is a follower.
+func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
+	slot, ok := l.table.find(id)
+	if !ok || l.tracker == nil {
+		return 0, false
+	}
+	return l.tracker.timings.at(slot).expiry, true
+}
+
 // Leases yields a copy of every lease, in ID order. Those that end while the
 // caller iterates are left out, if their turn has not come.
 func (l *Lessor) Leases() iter.Seq[Info] {
@@ -292,7 +333,11 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 	}
 }
 
-// LastToken returns the last token given out: a later one is larger.
+// DrawToken gives out the next token, which no lease has: it is never given to one, nor
+// drawn again. Like Grant it is a replicated operation.
+func (l *Lessor) DrawToken() Token { return l.nextToken() }
+
+// LastToken returns the last token given out, to a lease or drawn: a later one is larger.
 func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.

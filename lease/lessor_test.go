@@ -79,6 +79,11 @@ func TestViewStays(t *testing.T) {
 		for range 300 {
 			id := ID(1 + r.Int64N(int64(next)))
 			info, ok := l.Lookup(id)
+			ttl, token, stands := l.Standing(id)
+			if stands != (ok && !info.Delayed) ||
+				stands && (ttl != info.TTL || token != info.Token) {
+				t.Errorf("lease %+v stands %v with TTL %d, token %d", info, stands, ttl, token)
+			}
 			switch {
 			case !ok:
 			case r.IntN(2) == 0:
@@ -187,6 +192,14 @@ func TestBroken(t *testing.T) {
 				mustGrant(t, l, Terms{ID: id + 1, TTL: 1000})
 			}
 		},
+		"tokens used up by draws": func(l *Lessor) {
+			if err := l.Recover(State{LastToken: 1<<generationShift - 2}); err != nil {
+				t.Error(err)
+			}
+			for range 2 { // the first still fits
+				l.DrawToken()
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(Config{})
@@ -198,6 +211,38 @@ func TestBroken(t *testing.T) {
 			}()
 			f(l)
 		})
+	}
+}
+
+// T27: tokens that are drawn are of one sequence with those of leases, in a later life of
+// the state and in the next generation too.
+func TestDrawToken(t *testing.T) {
+	l := New(Config{})
+	last := mustGrant(t, l, Terms{ID: 1, TTL: 1000}).Token
+	rises := func(token Token) {
+		t.Helper()
+		if token <= last || l.LastToken() != token {
+			t.Errorf("token %d after %d, the last is %d", token, last, l.LastToken())
+		}
+		last = token
+	}
+	rises(l.DrawToken())
+	rises(mustGrant(t, l, Terms{ID: 2, TTL: 1000}).Token)
+	rises(l.DrawToken())
+	if l.Len() != 2 {
+		t.Errorf("%d leases", l.Len())
+	}
+	for generation := range uint64(2) {
+		s := l.View().State()
+		s.Generation += generation
+		l = New(Config{})
+		if err := l.Recover(s); err != nil {
+			t.Fatal(err)
+		}
+		rises(l.DrawToken())
+	}
+	if last>>generationShift != 1 {
+		t.Errorf("token %d is not of generation 1", last)
 	}
 }
 

@@ -21,6 +21,7 @@ type model struct {
 	twin     *twin
 	inFlight []any // []Due and []Checkpoint, oldest first
 	err      error
+	seen     map[*Lessor]standings
 }
 
 const modelSkew = 12_345
@@ -31,7 +32,9 @@ func newModel(choose func(int) int) *model {
 		CheckpointInterval: []TTL{3, 50, 1000, 1 << 30}[choose(4)],
 		Untended:           []TTL{0, 2, 300}[choose(3)],
 	}
-	m := &model{choose: choose, primary: New(cfg), follower: New(cfg)}
+	m := &model{
+		choose: choose, primary: New(cfg), follower: New(cfg), seen: make(map[*Lessor]standings),
+	}
 	m.twin = &twin{cfg: cfg.withDefaults(), leases: map[ID]*twinLease{}, owner: map[string]ID{}}
 	m.follower.Advance(modelSkew)
 	return m
@@ -89,7 +92,7 @@ func (r result) String() string {
 
 // step does one random thing.
 func (m *model) step() {
-	switch m.choose(25) {
+	switch m.choose(26) {
 	case 0, 1, 2:
 		terms := Terms{ID: m.id() - ID(m.choose(2)), TTL: TTL(m.span())}
 		if m.choose(3) == 0 {
@@ -99,6 +102,7 @@ func (m *model) step() {
 			terms.Labels = map[string]string{"l": terms.Owner}
 			terms.LockDelay = TTL(m.span()-4) * TTL(m.choose(2))
 			terms.KeepKeys = m.choose(2) == 0
+			terms.Bound = m.choose(3) == 0
 			terms.Secret = m.secret()
 		}
 		info, err := m.twin.grant(terms)
@@ -148,6 +152,9 @@ func (m *model) step() {
 		id := m.id()
 		m.twin.abandon(id)
 		m.primary.Abandon(id)
+	case 21:
+		m.twin.tokens++
+		m.same("token", both(m, (*Lessor).DrawToken), m.twin.tokens)
 	default:
 		m.change()
 	}
@@ -343,6 +350,7 @@ func (m *model) check() error {
 	if err := sameState(m.primary, m.follower); err != nil {
 		m.failf("S3: %w", err)
 	}
+	m.checkChanges()
 	all := slices.Collect(m.primary.Leases())
 	m.same("len", m.primary.Len(), len(m.twin.leases))
 	m.same("all", len(all), len(m.twin.leases))
@@ -357,6 +365,7 @@ func (m *model) check() error {
 			m.failf("lease %+v, want %+v", info, l.Info)
 		}
 		m.same("keys", m.primary.Keys(info.ID), m.twin.keys(info.ID))
+		m.same("loose", m.primary.Loose(info.ID), l.Bound && len(m.twin.keys(info.ID)) == 0)
 		m.same("key count", m.primary.KeyCount(info.ID), len(m.twin.keys(info.ID)))
 		if named, ok := m.primary.ByName(info.Name); info.Name != "" && (!ok || named.ID != info.ID) {
 			m.failf("name %q finds %d", info.Name, named.ID)

@@ -32,6 +32,7 @@ type rare struct {
 	outlived TTL
 	secret   Secret
 	keepKeys bool
+	bound    bool
 }
 
 // some returns what is rare about a lease that may have nothing of it.
@@ -63,6 +64,8 @@ type table struct {
 	names names
 	free  []uint32
 	top   uint32
+	// changes counts the writes to pages, and may count more.
+	changes uint64
 }
 
 func newTable(size int) *table {
@@ -77,6 +80,7 @@ func (t *table) record(slot uint32) *record {
 // mutable returns the page of a slot, to be written: a copy, if a View may hold
 // the one there was.
 func (t *table) mutable(slot uint32) *page {
+	t.changes++
 	p := &t.pages[slot>>pageBits]
 	if (*p).epoch != t.epoch {
 		c := &page{epoch: t.epoch, records: new([pageSize]record)}
@@ -138,6 +142,7 @@ func (p *page) info(slot uint32) Info {
 		i.Labels = maps.Clone(x.labels)
 		if y := x.rare; y != nil {
 			i.LockDelay, i.KeepKeys, i.Secret = y.lockDelay, y.keepKeys, y.secret
+			i.Bound = y.bound
 			if i.Delayed = y.outlived != 0; i.Delayed {
 				i.TTL = y.outlived
 			}
@@ -164,7 +169,9 @@ func (t *table) insert(i Info) uint32 {
 	*r = record{
 		id: i.ID, ttl: i.TTL, token: i.Token, remaining: i.Remaining, stamp: i.Stamp,
 	}
-	y := rare{lockDelay: i.LockDelay, secret: i.Secret, keepKeys: i.KeepKeys}
+	y := rare{
+		lockDelay: i.LockDelay, secret: i.Secret, keepKeys: i.KeepKeys, bound: i.Bound,
+	}
 	if i.Delayed {
 		r.ttl, y.outlived = i.LockDelay, i.TTL
 	}
@@ -218,6 +225,8 @@ func inOrder(pages []*page, n int) []placed {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b placed) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(out, byID)
 	return out
 }
+
+func byID(a, b placed) int { return cmp.Compare(a.id, b.id) }

@@ -206,6 +206,9 @@ func (t *twin) attach(id ID, key string) error {
 	if t.held(id, 0) == nil {
 		return ErrNotFound
 	}
+	if t.owner[key] != id && t.leases[id].Bound && len(t.keys(id)) > 0 {
+		return ErrBound
+	}
 	if t.owner[key] != id && t.cfg.MaxKeys > 0 && len(t.keys(id)) >= t.cfg.MaxKeys {
 		return &KeyLimitError{}
 	}

@@ -37,6 +37,9 @@ type Terms struct {
 	// KeepKeys says that the keys are detached when the lease expires, and
 	// stay. A revoke deletes them all the same.
 	KeepKeys bool
+	// Bound says that the lease is there for one key only: it takes no second one, and
+	// whoever detaches that key ends the lease, by Lessor.Loose and Lessor.Revoke.
+	Bound bool
 	// Secret, if not zero, is what Lessor.Resume must show.
 	Secret Secret
 }

@@ -109,6 +109,7 @@ func (l *Lessor) Recover(s State) error {
 		}
 		t.insert(*info)
 	}
+	t.changes += l.table.changes
 	l.table, l.keys, l.countdown = t, newAttachments(), paged[Instant]{}
 	l.generation = s.Generation
 	l.lastToken = max(last, Token(s.Generation<<generationShift))

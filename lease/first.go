@@ -1,0 +1,62 @@
+package lease
+
+import (
+	"container/heap"
+	"slices"
+)
+
+// First returns copies of the leases above an ID that are wanted, in ID order, but no more
+// than the first most of them: a page of a listing. It looks at the ID of every lease, which
+// for a million takes some milliseconds, and sorts none but those that it returns. A nil want
+// wants all; it is asked only of leases that would be among the first, and must not keep or
+// change what it is given.
+func (v View) First(after ID, most int, want func(*Info) bool) []Info {
+	var first placedHeap
+	var candidate Info // here, so that not each is an allocation
+	for i, p := range v.pages {
+		for j := range p.records {
+			id := p.records[j].id
+			if id <= after || len(first) == most && (most == 0 || id > first[0].id) {
+				continue // ID 0 is a free slot, and no more than after
+			}
+			if want != nil {
+				if candidate = p.info(uint32(j)); !want(&candidate) {
+					continue
+				}
+			}
+			heap.Push(&first, placed{id, uint32(i<<pageBits | j)})
+			if len(first) > most {
+				heap.Pop(&first)
+			}
+		}
+	}
+	slices.SortFunc(first, byID)
+	out := make([]Info, len(first))
+	for i, p := range first {
+		out[i] = v.info(p.slot)
+	}
+	return out
+}
+
+// placedHeap has the lease with the largest ID on top.
+type placedHeap []placed
+
+// Len implements heap.Interface.
+func (h placedHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h placedHeap) Less(i, j int) bool { return h[i].id > h[j].id }
+
+// Swap implements heap.Interface.
+func (h placedHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *placedHeap) Push(x any) { *h = append(*h, x.(placed)) }
+
+// Pop implements heap.Interface.
+func (h *placedHeap) Pop() any {
+	old := *h
+	p := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return p
+}

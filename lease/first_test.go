@@ -1,0 +1,45 @@
+package lease
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// TestFirst: the pages of a listing are what All yields, cut, for every size and owner, also
+// with slots that are free.
+func TestFirst(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	l := New(Config{})
+	for range 700 {
+		terms := Terms{ID: ID(r.Int64N(2000) + 1), TTL: 1000}
+		if r.IntN(3) == 0 {
+			terms.Owner = "o"
+		}
+		if _, err := l.Grant(terms); err != nil {
+			_, _ = l.Revoke(terms.ID)
+		}
+	}
+	v := l.View()
+	for _, most := range []int{0, 1, 2, 7, 100, 10_000} {
+		for _, owner := range []string{"", "o", "nobody"} {
+			for range 20 {
+				after := ID(r.Int64N(2200))
+				var want []Info
+				for i := range v.All() {
+					if i.ID > after && (owner == "" || i.Owner == owner) && len(want) < most {
+						want = append(want, i)
+					}
+				}
+				var filter func(*Info) bool
+				if owner != "" {
+					filter = func(i *Info) bool { return i.Owner == owner }
+				}
+				got := v.First(after, most, filter)
+				if len(got) != len(want) || len(got) > 0 && !reflect.DeepEqual(got, want) {
+					t.Fatalf("%d of %q after %d: %v, want %v", most, owner, after, got, want)
+				}
+			}
+		}
+	}
+}
