@@ -26,19 +26,43 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 		if !ok || l.asked == s.seq {
 			break
 		}
-		if l.asked != 0 {
-			b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
-		}
-		l.asked, l.tried = s.seq, s.now
-		l.tries++
-		b.Leases = append(b.Leases, Ref{l.ID, l.Token})
-		s.turns.set(l, s.retryAt(l))
+		s.ask(l, &b)
 	}
-	s.flights[s.seq] = &flight{sent: s.now, left: len(b.Leases)}
+	s.depart(&b)
+	return b, true
+}
+
+// Ask returns a batch of one lease, whose turn has not come: it is to be renewed now,
+// in a transaction, say. ok is false if the lease is not held.
+func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
+	l := s.leases[id]
+	if l == nil {
+		return Batch{}, false
+	}
+	s.seq++
+	b.Seq = s.seq
+	s.ask(l, &b)
+	s.depart(&b)
+	return b, true
+}
+
+// ask takes a lease into a batch.
+func (s *Set) ask(l *held, b *Batch) {
+	if l.asked != 0 {
+		b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
+	}
+	l.asked, l.tried = b.Seq, s.now
+	l.tries++
+	b.Leases = append(b.Leases, Ref{l.ID, l.Token})
+	s.turn(l, s.retryAt(l))
+}
+
+// depart notes that a batch is about to be sent.
+func (s *Set) depart(b *Batch) {
+	s.flights[b.Seq] = &flight{sent: s.now, left: len(b.Leases)}
 	for ; len(s.flights) > maxFlights; s.oldest++ {
 		delete(s.flights, s.oldest)
 	}
-	return b, true
 }
 
 // Renewed says that a lease of a batch was renewed, for ttl.
@@ -51,7 +75,7 @@ func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
 	s.confirm(l, sent)
 	if l.asked <= seq {
 		l.asked, l.tries = 0, 0
-		s.turns.set(l, s.renewAt(l, sent))
+		s.turn(l, s.renewAt(l, sent))
 	}
 }
 
@@ -98,7 +122,7 @@ func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool)
 // again lets a lease that got no answer wait for its next try.
 func (s *Set) again(l *held) {
 	l.asked = 0
-	s.turns.set(l, min(l.at[turns], s.backOff(l)))
+	s.turn(l, min(l.at[turns], s.backOff(l)))
 }
 
 // A lease is renewed after a third of its TTL, so that two more tries fit before it

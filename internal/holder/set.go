@@ -2,6 +2,7 @@ package holder
 
 import (
 	"math"
+	"slices"
 
 	"leasehold.dev/lease"
 )
@@ -25,9 +26,11 @@ type Set struct {
 // held is one lease of a Set.
 type held struct {
 	Held
-	until    instant   // valid until
-	bound    lease.TTL // no promise counts for longer
+	until    instant     // valid until
+	bound    lease.TTL   // no promise counts for longer: the smallest of asks
+	asks     []lease.TTL // asked for, and perhaps in force at any time from now on
 	jeopardy bool
+	resting  bool    // it is renewed only if that is asked for
 	since    uint64  // the last batch from before it was added
 	asked    uint64  // the batch that is to renew it and has no answer yet, 0 for none
 	tried    instant // when asked was sent
@@ -83,26 +86,61 @@ func (s *Set) Drop(id lease.ID) {
 }
 
 // Shorten says that the holder is about to ask for another TTL of a lease, which
-// binds it at once if it is a shorter one, and until a Confirmed: a renewal that is
-// acknowledged meanwhile may be of the TTL before.
+// binds it at once if it is a shorter one, and until the outcome is known: a renewal that
+// is acknowledged meanwhile may be of the TTL before. A request whose outcome nobody
+// knows may take effect at any time, after later ones too, so it binds the holder for good.
 func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
+		l.asks = append(l.asks, ttl)
 		l.bound = min(l.bound, ttl)
 		l.until = min(l.until, s.validUntil(s.now, ttl))
 		s.ends.set(l, l.end())
-		s.turns.set(l, min(l.at[turns], s.renewAt(l, s.now)))
+		s.turn(l, min(l.at[turns], s.renewAt(l, s.now)))
 	}
+}
+
+// Refused says that a TTL that the holder asked for will never be in force.
+func (s *Set) Refused(id lease.ID, ttl lease.TTL) {
+	if l := s.leases[id]; l != nil {
+		l.settled(ttl)
+	}
+}
+
+// settled forgets that a TTL was asked for, once.
+func (l *held) settled(ttl lease.TTL) {
+	if i := slices.Index(l.asks, ttl); i >= 0 {
+		l.asks = slices.Delete(l.asks, i, i+1)
+	}
+	l.bound = slices.Min(append(l.asks, unbound))
 }
 
 // Confirmed says that the lessor has acknowledged a TTL that the holder asked for,
 // by other means than a batch, after sent. Batches from before it do not count any more.
 func (s *Set) Confirmed(id lease.ID, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
-		l.TTL, l.bound, l.since = ttl, unbound, s.seq
+		l.settled(ttl)
+		l.TTL, l.since = ttl, s.seq
 		l.asked, l.tries = 0, 0
 		s.confirm(l, sent)
-		s.turns.set(l, s.renewAt(l, sent))
+		s.turn(l, s.renewAt(l, sent))
 	}
+}
+
+// Rest says that a lease is to have no turn any more: it is held until it ends, and
+// renewed by Ask alone.
+func (s *Set) Rest(id lease.ID) {
+	if l := s.leases[id]; l != nil {
+		l.resting = true
+		s.turn(l, 0)
+	}
+}
+
+// turn sets the instant at which a lease is to be renewed.
+func (s *Set) turn(l *held, at instant) {
+	if l.resting {
+		at = math.MaxInt64
+	}
+	s.turns.set(l, at)
 }
 
 // State returns the state of a lease, if it is held.
@@ -196,7 +234,7 @@ func (l *held) end() instant {
 
 // plus adds, and stops at the end of time (T24).
 func plus(t instant, d lease.TTL) instant {
-	if d >= lease.TTL(math.MaxInt64-t) {
+	if t > 0 && d >= lease.TTL(math.MaxInt64-t) {
 		return math.MaxInt64
 	}
 	return t + instant(d)

@@ -46,6 +46,20 @@ func TestLateGrant(t *testing.T) {
 	}
 }
 
+// TestEarlierThanClock: a lease may have been granted before the holder's clock began.
+func TestEarlierThanClock(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	if got := s.Add(Held{ID: 1, TTL: ttl, Sent: -4000}); got.ValidUntil != 5000 {
+		t.Errorf("state %+v", got)
+	}
+	if at, ok := s.Next(); !ok || at != 0 {
+		t.Errorf("to be renewed at %d, %v", at, ok)
+	}
+	if got := s.Add(Held{ID: 2, TTL: ttl, Sent: -9000}); got.Status != Ended {
+		t.Errorf("state %+v", got)
+	}
+}
+
 // TestSpent: a lease that was there before counts by what is left of it.
 func TestSpent(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
@@ -134,6 +148,7 @@ func TestShorten(t *testing.T) {
 	if got, _ := s.State(1); got.ValidUntil != 3000 {
 		t.Errorf("valid until %d by the mere wish", got.ValidUntil)
 	}
+	s.Refused(1, 2000)
 	s.Advance(1500)
 	s.Confirmed(1, 50000, 1000)
 	if got, _ := s.State(1); got.ValidUntil != 51000 {
@@ -163,6 +178,38 @@ func TestShortenInFlight(t *testing.T) {
 	s.Renewed(b.Seq, 1, ttl) // from before the change
 	if got, _ := s.State(1); got.ValidUntil != 5700 {
 		t.Errorf("valid until %d, want 5700", got.ValidUntil)
+	}
+}
+
+// TestShortenInDoubt: a shorter TTL that may have been granted, or may yet be, binds its
+// holder whatever he is told of another one.
+func TestShortenInDoubt(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl})
+	s.Shorten(1, 2000)
+	s.Shorten(1, 20_000)
+	s.Confirmed(1, 20_000, 0)
+	if got, _ := s.State(1); got.ValidUntil != 2000 {
+		t.Errorf("valid until %d, want 2000", got.ValidUntil)
+	}
+	s.Advance(1000)
+	b, _ := s.Ask(1)
+	s.Renewed(b.Seq, 1, 20_000)
+	if got, _ := s.State(1); got.ValidUntil != 3000 {
+		t.Errorf("valid until %d, want 3000", got.ValidUntil)
+	}
+	s.Shorten(1, 2000) // once more, and that is acknowledged: the first may come yet
+	s.Confirmed(1, 2000, 1000)
+	s.Shorten(1, 5000)
+	s.Confirmed(1, 5000, 1500)
+	if got, _ := s.State(1); got.ValidUntil != 3500 {
+		t.Errorf("valid until %d, want 3500", got.ValidUntil)
+	}
+	s.Refused(1, 2000)
+	b, _ = s.Ask(1)
+	s.Renewed(b.Seq, 1, 5000)
+	if got, _ := s.State(1); got.ValidUntil != 6000 {
+		t.Errorf("valid until %d, want 6000", got.ValidUntil)
 	}
 }
 
@@ -386,5 +433,49 @@ func expect(t *testing.T, s *Set, want ...Change) {
 	t.Helper()
 	if got := s.Changes(); !slices.Equal(got, want) {
 		t.Errorf("changes %+v, want %+v", got, want)
+	}
+}
+
+// TestRest: a lease that rests is renewed only when that is asked for, and ends otherwise.
+func TestRest(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, Token: 7, TTL: ttl})
+	s.Rest(1)
+	if b, ok := due(s, 8000); ok {
+		t.Fatalf("due %+v", b)
+	}
+	b, ok := s.Ask(1)
+	if !ok || !slices.Equal(b.Leases, []Ref{{1, 7}}) {
+		t.Fatalf("asked for %+v, %v", b, ok)
+	}
+	s.Advance(8500)
+	s.Renewed(b.Seq, 1, ttl)
+	if got, _ := s.State(1); got.ValidUntil != 8000+9000 {
+		t.Errorf("valid until %d", got.ValidUntil)
+	}
+	b, _ = s.Ask(1)
+	s.Unknown(b.Seq, 1)
+	if b, ok := due(s, 16_999); ok {
+		t.Errorf("due %+v", b)
+	}
+	s.Advance(17_000)
+	expect(t, s, Change{1, State{Status: Ended, Reason: Expired, ValidUntil: 17_000}})
+	if _, ok := s.Ask(1); ok {
+		t.Error("asked for a lease that has ended")
+	}
+}
+
+// TestAsk: a renewal out of turn puts off the next one.
+func TestAsk(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: ttl})
+	s.Advance(2000)
+	b, _ := s.Ask(1)
+	s.Renewed(b.Seq, 1, ttl)
+	if b, ok := due(s, 2000+2200); ok {
+		t.Errorf("due %+v", b)
+	}
+	if _, ok := due(s, 2000+3000); !ok {
+		t.Error("not due a third of the TTL after the renewal")
 	}
 }

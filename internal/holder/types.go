@@ -62,7 +62,7 @@ type Held struct {
 	TTL   lease.TTL
 	// Grace is for how long after its valid until the lease stays in jeopardy.
 	Grace lease.TTL
-	// Sent is from before the grant was sent.
+	// Sent is from before the grant was sent. It is below 0 if the clock began later.
 	Sent lease.Instant
 	// Spent is how much of the TTL had passed then, of a lease that was there before.
 	Spent lease.TTL
