@@ -1,0 +1,297 @@
+package copies
+
+import "leasehold.dev/internal/keyrange"
+
+// Mark tells whether a copy is in use.
+type Mark interface {
+	// Used reports whether the copy was used since it was last asked.
+	Used() bool
+}
+
+// Mirror is told which keys there are copies of, also of those of which only their
+// absence is known if they were read one by one. It is an index for those who read.
+type Mirror[V any] interface {
+	// Put says that there is a copy; value is nil if there is no such key.
+	Put(key string, value *V, m Mark)
+	// Delete says that there is none any more.
+	Delete(key string)
+}
+
+// Config is what a Set needs to know.
+type Config[V any] struct {
+	// Holds is what the lease holds.
+	Holds []keyrange.Range
+	// MaxEntries and MaxBytes bound the copies. A range without keys counts as one.
+	MaxEntries, MaxBytes int
+	// Key and Size return the key of a value, and about how many bytes it takes.
+	Key  func(*V) string
+	Size func(*V) int
+	// NewMark returns a mark for new copies; nil: the oldest copies make room first.
+	NewMark func() Mark
+	// Mirror may be nil.
+	Mirror Mirror[V]
+}
+
+// overhead is about what a copy takes besides its key and value, in bytes.
+const overhead = 256
+
+// Set is what one cache has. It is not safe for concurrent use, but its View is.
+//
+// Invariants: pieces do not overlap, lie within what is held, and each has its place;
+// given overlaps neither a piece nor what is being read.
+type Set[V any] struct {
+	cfg     Config[V]
+	holds   []keyrange.Span // in order, apart
+	view    *View[V]
+	order   place[V] // the ring of places; next is the one to go first
+	entries int
+	bytes   int
+
+	term  uint64 // in which the cache is open, 0 while it is not
+	news  bool   // which is not told yet
+	fills []*Fill
+	owed  notice          // the last invalidation that is not acknowledged
+	given []keyrange.Span // dropped by the cache itself, and not told yet
+}
+
+type notice struct{ term, seq uint64 }
+
+// Fill is a range that is being read, to be kept.
+type Fill struct {
+	what    keyrange.Span
+	spoiled bool // it is not to be kept
+}
+
+// Spoiled reports whether what is read is not to be kept.
+func (f *Fill) Spoiled() bool { return f.spoiled }
+
+// New returns an empty Set, of a cache that is not open.
+func New[V any](c Config[V]) *Set[V] {
+	s := &Set[V]{cfg: c, view: &View[V]{key: c.Key}}
+	for _, r := range c.Holds {
+		s.holds = append(s.holds, r.Span())
+	}
+	s.holds = keyrange.Join(s.holds)
+	s.order.prev, s.order.next = &s.order, &s.order
+	return s
+}
+
+// View returns what there is.
+func (s *Set[V]) View() *View[V] { return s.view }
+
+// Len returns how many copies there are, and about how many bytes they take.
+func (s *Set[V]) Len() (entries, bytes int) { return s.entries, s.bytes }
+
+// Holds reports whether the whole range is held.
+func (s *Set[V]) Holds(r keyrange.Range) bool {
+	what := r.Span()
+	for _, h := range s.holds {
+		if h.Covers(what) {
+			return !what.Empty()
+		}
+	}
+	return false
+}
+
+// Begin notes that a range is about to be read. It returns nil if that cannot be kept,
+// since it is not held or the cache is not open.
+func (s *Set[V]) Begin(r keyrange.Range) *Fill {
+	if s.term == 0 || !s.Holds(r) {
+		return nil
+	}
+	f := &Fill{what: r.Span()}
+	s.fills = append(s.fills, f)
+	s.given = keyrange.Without(s.given, f.what)
+	return f
+}
+
+// Answer is what was read.
+type Answer[V any] struct {
+	// Term is that in which it may be kept, 0 if it may not.
+	Term uint64
+	// Revision is the store's, and Values are all keys of the range, in order. They
+	// belong to the Set from then on and are not changed.
+	Revision int64
+	Values   []V
+}
+
+// Complete ends a fill, and reports whether what was read is kept.
+func (s *Set[V]) Complete(f *Fill, a Answer[V]) bool {
+	s.Cancel(f)
+	if a.Term == 0 || a.Term != s.term {
+		return false
+	}
+	p := s.newPiece(f.what, a.Values, a.Revision)
+	fits := p.entries() <= s.cfg.MaxEntries && p.bytes <= s.cfg.MaxBytes
+	if f.spoiled || !fits {
+		s.give(f.what)
+		return false
+	}
+	s.cut(f.what)
+	s.add(p)
+	s.mirrorAll(p)
+	s.makeRoom()
+	return true
+}
+
+// Cancel ends a fill that has no answer.
+func (s *Set[V]) Cancel(f *Fill) {
+	for i, x := range s.fills {
+		if x == f {
+			last := len(s.fills) - 1
+			s.fills[i] = s.fills[last]
+			s.fills[last] = nil
+			s.fills = s.fills[:last]
+			return
+		}
+	}
+}
+
+// Invalidate drops what an invalidation names, and no more. It is acknowledged by what Told
+// returns.
+func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
+	for _, r := range drop {
+		s.drop(r.Span())
+	}
+	if term > s.owed.term || term == s.owed.term && seq > s.owed.seq {
+		s.owed = notice{term, seq}
+	}
+}
+
+// Drop drops copies by the cache's own decision: before a write of its own is sent.
+func (s *Set[V]) Drop(ranges ...keyrange.Range) {
+	for _, r := range ranges {
+		for _, gone := range s.drop(r.Span()) {
+			s.give(gone)
+		}
+	}
+}
+
+// drop drops a span, and sees to it that what is being read of it is not kept. It returns
+// what there was.
+func (s *Set[V]) drop(what keyrange.Span) []keyrange.Span {
+	if what.Empty() {
+		return nil
+	}
+	for _, f := range s.fills {
+		f.spoiled = f.spoiled || f.what.Overlaps(what)
+	}
+	gone := s.cut(what)
+	s.makeRoom() // two halves may count for more than the whole
+	return gone
+}
+
+// Told is what a cache tells: that it has dropped what the invalidations up to Seq named,
+// and what it has dropped by itself.
+type Told struct {
+	Term, Seq uint64
+	// Open is the term in which the cache is open, 0 if it is not.
+	Open    uint64
+	Dropped []keyrange.Range
+}
+
+// Told returns what is to be told; ok is false if nothing is. With lazy set, that is only
+// said of an invalidation, and of a cache that was opened: what the cache has dropped by
+// itself goes along with that, or waits until it is much.
+func (s *Set[V]) Told(lazy bool) (t Told, ok bool) {
+	some := s.news || s.owed.seq != 0
+	if !some && (lazy && len(s.given) < givenMost || len(s.given) == 0) {
+		return Told{}, false
+	}
+	t.Term, t.Seq, t.Open = s.owed.term, s.owed.seq, s.term
+	if t.Seq == 0 {
+		t.Term = s.term
+	}
+	t.Dropped = asRanges(keyrange.Join(s.given))
+	s.owed, s.given, s.news = notice{term: s.owed.term}, nil, false
+	return t, true
+}
+
+// givenMost is how much the cache drops by itself before it tells.
+const givenMost = 256
+
+// Reopen notes that the cache is being opened, anew perhaps: nothing that is answered until
+// it is Opened is kept. It returns what the cache has now, or a little more than that.
+func (s *Set[V]) Reopen() []keyrange.Range {
+	s.term = 0
+	var out []keyrange.Span
+	for _, h := range s.holds {
+		out = append(out, s.has(h)...)
+	}
+	for len(out) > len(s.holds) && (len(out) > hasMost || size(out) > hasBytes) {
+		out = coarser(out, s.holds)
+	}
+	return asRanges(out)
+}
+
+// hasMost and hasBytes bound what is said that the cache has, by the number of ranges and
+// the bytes of their keys.
+const (
+	hasMost  = 4096
+	hasBytes = 256 << 10
+)
+
+func size(list []keyrange.Span) (bytes int) {
+	for _, s := range list {
+		bytes += len(s.From) + len(s.To)
+	}
+	return bytes
+}
+
+// has returns what the cache has of a range that it holds.
+func (s *Set[V]) has(h keyrange.Span) []keyrange.Span {
+	var out []keyrange.Span
+	for _, p := range s.view.overlapping(h) {
+		if n := len(out); n > 0 && out[n-1].To == p.From {
+			out[n-1].To = p.To
+			continue
+		}
+		out = append(out, p.Span)
+	}
+	return out
+}
+
+// coarser joins every two neighbours that lie in the same of the ranges that are held.
+func coarser(list, holds []keyrange.Span) []keyrange.Span {
+	out := list[:0:0]
+	h := 0
+	for i := 0; i < len(list); i++ {
+		for !holds[h].Covers(list[i]) {
+			h++
+		}
+		s := list[i]
+		if i+1 < len(list) && holds[h].Covers(list[i+1]) {
+			i++
+			s.To = list[i].To
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Opened says that the cache is open in a term. That is to be told at once.
+func (s *Set[V]) Opened(term uint64) {
+	s.term, s.news = term, true
+}
+
+// Open reports whether the cache is open.
+func (s *Set[V]) Open() bool { return s.term != 0 }
+
+// Clear drops everything, because the lease has ended. The cache is not open any more.
+func (s *Set[V]) Clear() {
+	for _, h := range s.holds {
+		s.drop(h)
+	}
+	s.term, s.owed, s.given, s.news = 0, notice{}, nil, false
+}
+
+func asRanges(list []keyrange.Span) []keyrange.Range {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]keyrange.Range, len(list))
+	for i, s := range list {
+		out[i] = s.Range()
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package copies
+
+import (
+	"slices"
+	"sort"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// rowMost is how many pieces a row of a View has at most.
+const rowMost = 256
+
+// Piece is a range of keys of which the cache knows all: those that there are, and so also
+// those that there are not. Nobody changes one.
+type Piece[V any] struct {
+	keyrange.Span
+	// values are in the order of their keys.
+	values []V
+	// revision is the store's when it was read. The keys have not changed since.
+	revision int64
+	mark     Mark
+	bytes    int
+	at       *place[V]
+}
+
+// place is where a piece stands in the order of eviction.
+type place[V any] struct {
+	prev, next *place[V]
+	piece      *Piece[V]
+}
+
+// View is what a cache has at some moment. It does not change, so that it may be read from
+// any goroutine while the Set goes on.
+type View[V any] struct {
+	// rows are the pieces in order, none empty. Pieces do not overlap.
+	rows [][]*Piece[V]
+	key  func(*V) string
+}
+
+// Get returns a key, nil if there is none; known says whether the cache knows.
+func (v *View[V]) Get(key string) (value *V, mark Mark, known bool) {
+	row, col := v.find(key)
+	if row < 0 {
+		return nil, nil, false
+	}
+	p := v.rows[row][col]
+	if !p.Has(key) {
+		return nil, nil, false
+	}
+	i, found := v.search(p.values, key)
+	if !found {
+		return nil, p.mark, true
+	}
+	return &p.values[i], p.mark, true
+}
+
+// Range returns all keys of a range, which must not be changed, and a revision of the store
+// at which they were so, and have been since. known is false if they are not all in one
+// piece: see [Set.Range].
+func (v *View[V]) Range(r keyrange.Range) (values []V, revision int64, mark Mark, known bool) {
+	row, col := v.find(r.Key)
+	if row < 0 {
+		return nil, 0, nil, false
+	}
+	p := v.rows[row][col]
+	to := r.End
+	switch {
+	case to == "":
+		if !p.Has(r.Key) {
+			return nil, 0, nil, false
+		}
+		i, found := v.search(p.values, r.Key)
+		if !found {
+			return nil, p.revision, p.mark, true
+		}
+		return p.values[i : i+1 : i+1], p.revision, p.mark, true
+	case to == keyrange.NoEnd:
+		to = ""
+	}
+	s := keyrange.Span{From: r.Key, To: to}
+	if s.Empty() || !p.Covers(s) {
+		return nil, 0, nil, false
+	}
+	return v.within(p, s), p.revision, p.mark, true
+}
+
+// within returns the values of a piece that are in a span.
+func (v *View[V]) within(p *Piece[V], s keyrange.Span) []V {
+	i, _ := v.search(p.values, s.From)
+	j := len(p.values)
+	if s.To != "" {
+		j, _ = v.search(p.values, s.To)
+	}
+	return p.values[i:j:j]
+}
+
+// search finds a key, or where it would be.
+func (v *View[V]) search(values []V, key string) (int, bool) {
+	lo, hi := 0, len(values)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if v.key(&values[mid]) < key {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, lo < len(values) && v.key(&values[lo]) == key
+}
+
+// find returns the last piece that begins at the key or before; row is -1 if there is none.
+func (v *View[V]) find(key string) (row, col int) {
+	row = sort.Search(len(v.rows), func(i int) bool { return v.rows[i][0].From > key }) - 1
+	if row < 0 {
+		return -1, 0
+	}
+	r := v.rows[row]
+	return row, sort.Search(len(r), func(i int) bool { return r[i].From > key }) - 1
+}
+
+// overlapping returns the pieces that overlap a span, in order.
+func (v *View[V]) overlapping(s keyrange.Span) []*Piece[V] {
+	if s.Empty() {
+		return nil
+	}
+	var out []*Piece[V]
+	row, col := v.find(s.From)
+	if row < 0 {
+		row, col = 0, 0
+	}
+	for ; row < len(v.rows); row, col = row+1, 0 {
+		for _, p := range v.rows[row][col:] {
+			if s.To != "" && p.From >= s.To {
+				return out
+			}
+			if p.Overlaps(s) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// with returns the view with one more piece, which overlaps none.
+func (v *View[V]) with(p *Piece[V]) *View[V] {
+	out := &View[V]{rows: slices.Clone(v.rows), key: v.key}
+	row, col := v.find(p.From)
+	switch {
+	case len(v.rows) == 0:
+		out.rows = [][]*Piece[V]{{p}}
+		return out
+	case row < 0:
+		row, col = 0, -1
+	}
+	old := v.rows[row]
+	line := make([]*Piece[V], 0, len(old)+1)
+	line = append(append(append(line, old[:col+1]...), p), old[col+1:]...)
+	if len(line) <= rowMost {
+		out.rows[row] = line
+		return out
+	}
+	half := len(line) / 2
+	out.rows[row] = line[half:]
+	out.rows = slices.Insert(out.rows, row, line[:half:half])
+	return out
+}
+
+// less returns the view without a piece, which is in it.
+func (v *View[V]) less(p *Piece[V]) *View[V] {
+	out := &View[V]{rows: slices.Clone(v.rows), key: v.key}
+	row, col := v.find(p.From)
+	if row < 0 || v.rows[row][col] != p {
+		panic("copies: the piece is not in the view")
+	}
+	if len(v.rows[row]) == 1 {
+		out.rows = slices.Delete(out.rows, row, row+1)
+		return out
+	}
+	out.rows[row] = slices.Delete(slices.Clone(v.rows[row]), col, col+1)
+	return out
+}

@@ -1,0 +1,370 @@
+package directory
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// cache is what is known of one lease that holds ranges.
+//
+// Invariants: byRange has the drops, by what they name, unless they were joined; owed
+// has their keys and no others; a drop has a number if and only if it was sent, and
+// those that have none come last.
+type cache struct {
+	id    lease.ID
+	token lease.Token
+	holds []keyrange.Range
+	// wide says that it may have all that it holds, because it has not told in this term
+	// what it has, or not yet that this was its last word.
+	wide bool
+	open bool  // it has told what it has, in this term
+	has  spans // what it may have, besides
+	// routes are the members through which it was heard, the last one first.
+	routes []uint64
+	filled Origin // of the last registration
+	// untracked is the number of the last command that was admitted before the hold was
+	// known here, and fence the number of the last one that must be settled before
+	// anything may be cached: see Directory.Settled.
+	untracked, fence uint64
+
+	drops   []*drop
+	byRange map[keyrange.Range]*drop
+	joined  bool // drops name all that is held
+	owed    spans
+	waiting int // how many writes wait for drops
+	seq     uint64
+	sent    lease.Instant // when the last invalidation was
+	pause   lease.TTL     // from then to the next
+	late    bool          // it was told of as Slow, and has not caught up since
+	// renewers are commands that renew the lease, and wait until nothing is owed.
+	renewers []*Write
+}
+
+// drop is a range that a cache was told to drop, or is about to be, and has not
+// acknowledged.
+type drop struct {
+	what   keyrange.Range
+	seq    uint64 // of the first invalidation that named it, 0 if none has
+	since  lease.Instant
+	writes []*Write // who waits
+}
+
+// routesKept is how many members are tried with an invalidation that is not
+// acknowledged.
+const routesKept = 3
+
+func (c *cache) heard(member uint64) {
+	if len(c.routes) > 0 && c.routes[0] == member {
+		return
+	}
+	c.routes = slices.DeleteFunc(c.routes, func(m uint64) bool { return m == member })
+	c.routes = slices.Insert(c.routes, 0, member)
+	c.routes = c.routes[:min(len(c.routes), routesKept)]
+}
+
+// within reports whether the cache's lease holds all of r.
+func (c *cache) within(r keyrange.Range) bool {
+	return slices.ContainsFunc(c.holds, func(h keyrange.Range) bool { return h.Covers(r) })
+}
+
+// may reports whether the cache may have anything of r, which overlaps what it holds.
+func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
+
+// drop returns what the acknowledgement is waited for by which r is dropped. A range
+// that is named and not acknowledged is not named again: nothing of it can have been
+// cached since, because nothing that is owed is.
+func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
+	if c.joined {
+		return c.drops[0]
+	}
+	if x := c.byRange[r]; x != nil {
+		return x
+	}
+	x := &drop{what: r, since: d.now}
+	if c.byRange == nil {
+		c.byRange = make(map[keyrange.Range]*drop)
+	}
+	c.byRange[r] = x
+	c.drops = append(c.drops, x)
+	c.owed.add(r)
+	d.owing[c.id] = c
+	if len(c.drops) > d.limits.Drops {
+		c.join(d.now)
+		return c.drops[0]
+	}
+	return x
+}
+
+// join makes one of many drops: everything is to be dropped.
+func (c *cache) join(now lease.Instant) {
+	var writes []*Write
+	for _, x := range c.drops {
+		now = min(now, x.since)
+		writes = append(writes, x.writes...)
+		x.writes = nil
+	}
+	c.drops, c.byRange, c.joined = nil, nil, true
+	c.owed.clear()
+	for _, h := range c.holds {
+		c.drops = append(c.drops, &drop{what: h, since: now})
+		c.owed.add(h)
+	}
+	c.drops[0].writes = writes
+}
+
+// Opening says what a cache has, and where it is.
+type Opening struct {
+	ID    lease.ID
+	Token lease.Token
+	Has   []keyrange.Range
+	From  Origin
+}
+
+// Origin says through which member something came, and when: of what came from one
+// life of one member, a higher number was sent later.
+type Origin struct{ Member, Life, Number uint64 }
+
+// before reports whether it is certain that o was sent before p, or is the same.
+func (o Origin) before(p Origin) bool {
+	return o.Member == p.Member && o.Life == p.Life && o.Number <= p.Number
+}
+
+// Open notes what a cache has. It reports false if there is no such cache: the lease
+// is gone, or has another holder, or holds nothing.
+//
+// The list may be an old one, which came late by another way. So what is known is only
+// added to, and a wide cache stays so until it acknowledges in this term (Ack.Open).
+func (d *Directory) Open(o Opening) bool {
+	c := d.find(o.ID, o.Token)
+	if c == nil {
+		return false
+	}
+	c.open = true
+	c.heard(o.From.Member)
+	c.pause = 0 // what it owes, it is told here at once
+	c.filled = o.From
+	before := c.has.len()
+	for _, r := range o.Has {
+		c.has.add(r)
+	}
+	d.spans += c.has.len() - before
+	if c.has.len() > d.limits.Spans {
+		d.coarsen(c)
+	}
+	return true
+}
+
+// coarsen takes a cache to have all that it holds, since what it says that it has is
+// in too many parts.
+func (d *Directory) coarsen(c *cache) {
+	before := c.has.len()
+	for _, h := range c.holds {
+		c.has.add(h)
+	}
+	d.spans += c.has.len() - before
+}
+
+// Fill is what a cache is going to have.
+type Fill struct {
+	ID     lease.ID
+	Token  lease.Token
+	Ranges []keyrange.Range
+	From   Origin
+}
+
+// Fill notes that a cache is going to have what is read from now on, and reports
+// whether it may.
+func (d *Directory) Fill(f Fill) bool {
+	c := d.find(f.ID, f.Token)
+	if c == nil {
+		return false
+	}
+	c.heard(f.From.Member)
+	if !c.open || c.joined || c.fence >= d.settled || d.leases[c.id].some().closing > 0 ||
+		d.over(c) || c.has.len()+len(f.Ranges) > d.limits.Spans ||
+		d.spans+len(f.Ranges) > d.limits.AllSpans {
+		return false
+	}
+	for _, r := range f.Ranges {
+		if r.Empty() || !c.within(r) || c.owed.overlaps(r) || d.marks.Hits(r) {
+			return false
+		}
+	}
+	before := c.has.len()
+	for _, r := range f.Ranges {
+		c.has.add(r)
+	}
+	d.spans += c.has.len() - before
+	c.filled = f.From
+	return true
+}
+
+// Ack says what a cache has dropped.
+type Ack struct {
+	ID    lease.ID
+	Token lease.Token
+	// Seq is the number of an invalidation of Term: what it named is dropped.
+	Term, Seq uint64
+	// Open is the term in which the cache knows that it is open.
+	Open uint64
+	// Dropped is what it has given up by itself.
+	Dropped []keyrange.Range
+	From    Origin
+}
+
+// Ack takes an acknowledgement. An old one, or one of another term, does nothing.
+func (d *Directory) Ack(a Ack) {
+	c := d.find(a.ID, a.Token)
+	if c == nil {
+		return
+	}
+	c.heard(a.From.Member)
+	if a.Term == d.term {
+		d.acked(c, a.Seq)
+	}
+	if a.Open != d.term {
+		return
+	}
+	// It knows that it is open, so its last list is among those that came here.
+	c.wide = c.wide && !c.open
+	if !c.filled.before(a.From) {
+		return // it may have read again what it gave up
+	}
+	before := c.has.len()
+	for _, r := range a.Dropped {
+		c.has.remove(r)
+	}
+	d.spans += c.has.len() - before
+}
+
+// acked takes what invalidations up to seq named from what a cache has.
+func (d *Directory) acked(c *cache, seq uint64) {
+	n := 0
+	for n < len(c.drops) && c.drops[n].seq != 0 && c.drops[n].seq <= seq {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	if lease.TTL(d.now-c.drops[0].since) > d.limits.Slow {
+		d.slow(c, false)
+	}
+	done := c.drops[:n:n]
+	c.drops = c.drops[n:]
+	before := c.has.len()
+	for _, x := range done {
+		c.has.remove(x.what)
+		delete(c.byRange, x.what)
+	}
+	d.spans += c.has.len() - before
+	c.pause = 0
+	c.late = c.late && len(c.drops) > 0 && lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow
+	c.owed.clear()
+	for _, x := range c.drops {
+		c.owed.add(x.what)
+	}
+	var renewers []*Write
+	if len(c.drops) == 0 {
+		renewers = c.renewers
+		c.drops, c.joined, c.renewers = nil, false, nil
+		delete(d.owing, c.id)
+	}
+	d.free(c, done)
+	d.unblock(renewers)
+}
+
+// free lets the writes go on that wait for some drops of a cache.
+func (d *Directory) free(c *cache, drops []*drop) {
+	var writes []*Write
+	for _, x := range drops {
+		writes = append(writes, x.writes...)
+		x.writes = nil
+	}
+	c.waiting -= len(writes)
+	d.unblock(writes)
+}
+
+// unblock takes one thing from each write that it waits for.
+func (d *Directory) unblock(writes []*Write) {
+	for _, w := range writes {
+		w.blocked--
+		d.tryLeave(w)
+	}
+}
+
+// over reports whether the lease of a cache has passed its expiry, so that nothing in
+// it is used. It may be renewed all the same, at the last moment: then it has to
+// acknowledge first. A renewal that is in the log already counts as done.
+func (d *Directory) over(c *cache) bool {
+	if d.leases[c.id].some().renewing > 0 {
+		return false
+	}
+	expiry, ok := d.state.Expiry(c.id)
+	return !ok || expiry <= d.now
+}
+
+// Invalidation is what a cache has to drop.
+type Invalidation struct {
+	ID    lease.ID
+	Token lease.Token
+	Seq   uint64
+	// Drop is all that the cache owes, so that it does not matter whether it has got the
+	// invalidations before.
+	Drop []keyrange.Range
+	// Members are those through which to tell it.
+	Members []uint64
+}
+
+// Bounds of the sending.
+const (
+	// windowMost is how many ranges may be named again and again, while more come.
+	// Beyond it the next invalidation waits for the answer to the one before.
+	windowMost = 64
+	// resendFirst and resendLast bound how long after an invalidation without an answer
+	// the next is sent, in milliseconds; the time doubles.
+	resendFirst lease.TTL = 200
+	resendLast  lease.TTL = 2000
+)
+
+// Invalidations returns what is to be sent now, in ID order.
+func (d *Directory) Invalidations() []Invalidation {
+	var out []Invalidation
+	var due []*cache
+	for _, c := range d.owing {
+		if d.due(c) {
+			due = append(due, c)
+		}
+	}
+	for _, c := range inOrder(due) {
+		members := c.routes[:1]
+		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
+			members = c.routes // it was not answered
+		}
+		c.seq++
+		c.sent, c.pause = d.now, min(max(2*c.pause, resendFirst), resendLast)
+		n := Invalidation{ID: c.id, Token: c.token, Seq: c.seq, Members: slices.Clone(members)}
+		for _, x := range c.drops {
+			if x.seq == 0 {
+				x.seq = c.seq
+			}
+			n.Drop = append(n.Drop, x.what)
+		}
+		d.stats.Sent++
+		out = append(out, n)
+	}
+	return out
+}
+
+// due reports whether a cache is to be told now what it owes.
+func (d *Directory) due(c *cache) bool {
+	if len(c.routes) == 0 {
+		return false // nobody knows where it is: it will open anew
+	}
+	if c.drops[0].seq == 0 || c.pause == 0 || lease.TTL(d.now-c.sent) >= c.pause {
+		return true
+	}
+	fresh := c.drops[len(c.drops)-1].seq == 0
+	return fresh && len(c.drops) <= windowMost
+}

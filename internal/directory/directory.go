@@ -1,0 +1,276 @@
+package directory
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// ErrFull means that too many writes wait for caches.
+var ErrFull = errors.New("directory: too many writes wait for caches")
+
+// State is what a Directory asks of the state.
+type State interface {
+	// Keys returns the keys that are attached to a lease.
+	Keys(lease.ID) []string
+	// Expiry returns the first instant by which a lease may have ended, whatever
+	// was promised to its holder; ok=false if there is no such lease.
+	Expiry(lease.ID) (at lease.Instant, ok bool)
+}
+
+// Limits bound what a Directory keeps.
+type Limits struct {
+	// Spans is in how many parts that which one cache has may be, and AllSpans that of
+	// all caches. Beyond it nothing more may be cached.
+	Spans, AllSpans int
+	// Drops is how many ranges a cache may owe. One that owes more is to drop all.
+	Drops int
+	// Waiting is how many writes may wait.
+	Waiting int
+	// Slow is how late an acknowledgement is that is told of as Slow.
+	Slow lease.TTL
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Spans: cmp.Or(l.Spans, 65_536), AllSpans: cmp.Or(l.AllSpans, 4_000_000),
+		Drops: cmp.Or(l.Drops, 4096), Waiting: cmp.Or(l.Waiting, 16_384),
+		Slow: cmp.Or(l.Slow, 1000),
+	}
+}
+
+// Directory is what one leader knows of the caches, in one term.
+type Directory struct {
+	term   uint64
+	state  State
+	limits Limits
+	now    lease.Instant
+
+	caches map[lease.ID]*cache
+	// held says who holds a range, in ID order.
+	held  keyrange.Tree[*[]*cache]
+	spans int // of all caches
+	owing map[lease.ID]*cache
+
+	// marks are what is pending.
+	marks        keyrange.Tree[*mark]
+	leases       map[lease.ID]*under
+	attachingAny int
+	waiting      map[*Write]struct{}
+	stuck        map[*Write]struct{} // waiting only for commands that attach keys
+	ready        []*Write
+	last         uint64 // number of the last write
+	// recheck is when a cache that is waited for may be over, or late; 0: not known.
+	recheck lease.Instant
+
+	// settled is the number below which all admitted commands have their outcome, and
+	// admitted that of the last one; fenced are the caches that wait for some of them.
+	settled, admitted uint64
+	fenced            []*cache
+	told
+}
+
+// told is what is told to people.
+type told struct {
+	stats Stats
+	slows []Slow
+	waits []lease.TTL
+}
+
+// New returns what the leader of a term knows at first: nothing.
+func New(term uint64, s State, l Limits) *Directory {
+	return &Directory{
+		term: term, state: s, limits: l.withDefaults(), settled: 1,
+		caches: make(map[lease.ID]*cache), owing: make(map[lease.ID]*cache),
+		leases: make(map[lease.ID]*under), waiting: make(map[*Write]struct{}),
+		stuck: make(map[*Write]struct{}),
+	}
+}
+
+// Advance moves the clock, and lets those writes go on whose caches have passed
+// their expiry.
+func (d *Directory) Advance(now lease.Instant) {
+	d.now = now
+	if at, ok := d.Next(); !ok || now < at {
+		return
+	}
+	var due []*cache
+	for _, c := range d.owing {
+		if c.waiting > 0 && (d.over(c) || d.lateAt(c) <= now) {
+			due = append(due, c)
+		}
+	}
+	for _, c := range inOrder(due) {
+		if d.over(c) {
+			d.stats.Outlived++
+			d.slow(c, false)
+			d.free(c, c.drops)
+			continue
+		}
+		c.late = true
+		d.slow(c, true)
+	}
+	d.recheck = 0
+}
+
+// Next returns an instant before which Advance has nothing to do. Renewals make it
+// only later.
+func (d *Directory) Next() (at lease.Instant, ok bool) {
+	if len(d.waiting) == 0 {
+		return 0, false
+	}
+	if d.recheck == 0 {
+		d.recheck = never
+		for _, c := range d.owing {
+			if c.waiting > 0 {
+				expiry, _ := d.state.Expiry(c.id)
+				d.recheck = min(d.recheck, max(expiry, 1), d.lateAt(c))
+			}
+		}
+	}
+	return d.recheck, d.recheck != never
+}
+
+// Recheck says that leases may live longer or shorter than they did.
+func (d *Directory) Recheck() { d.recheck = 0 }
+
+// never is no instant of any clock.
+const never = lease.Instant(math.MaxInt64)
+
+// Hold says that a lease holds ranges: wide if it did when this member began to
+// lead, and its cache may have anything of them. Otherwise nothing of them may be
+// cached before all that was admitted until now is settled.
+func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
+	d.Release(id)
+	c := &cache{id: id, token: token, holds: ranges, wide: wide}
+	if !wide {
+		c.untracked, c.fence = d.admitted, d.admitted
+		if d.admitted >= d.settled {
+			d.fenced = append(d.fenced, c)
+		}
+	}
+	d.caches[id] = c
+	for _, r := range ranges {
+		list, ok := d.held.Get(r)
+		if !ok {
+			list = new([]*cache)
+			d.held.Put(r, list)
+		}
+		i, found := slices.BinarySearchFunc(*list, id, byID)
+		if !found { // a range may be named twice
+			*list = slices.Insert(*list, i, c)
+		}
+	}
+}
+
+// Release says that a lease holds nothing any more, because it has ended or has
+// another holder. Nobody waits for its cache.
+func (d *Directory) Release(id lease.ID) {
+	c := d.caches[id]
+	if c == nil {
+		return
+	}
+	delete(d.caches, id)
+	delete(d.owing, id)
+	for _, r := range c.holds {
+		list, ok := d.held.Get(r)
+		if !ok {
+			continue
+		}
+		if i, found := slices.BinarySearchFunc(*list, id, byID); found {
+			*list = slices.Delete(*list, i, i+1)
+		}
+		if len(*list) == 0 {
+			d.held.Remove(r)
+		}
+	}
+	d.spans -= c.has.len()
+	renewers := c.renewers
+	c.renewers = nil
+	d.free(c, c.drops)
+	d.unblock(renewers)
+	d.fenced = slices.DeleteFunc(d.fenced, func(f *cache) bool { return f == c })
+}
+
+func byID(c *cache, id lease.ID) int { return cmp.Compare(c.id, id) }
+
+// find returns the cache of a lease under its token.
+func (d *Directory) find(id lease.ID, token lease.Token) *cache {
+	if c := d.caches[id]; c != nil && c.token == token {
+		return c
+	}
+	return nil
+}
+
+// Admitted says that one more command is proposed, tracked or not: they are numbered
+// from 1.
+//
+// A command from before a hold was known may be attaching keys still to a lease that
+// this one ends: keys that it will take away and that nobody can name yet. So what is
+// held may not be cached before this one is settled, either.
+func (d *Directory) Admitted(w *Write) {
+	d.admitted++
+	if w != nil && len(w.Ends) > 0 {
+		for _, c := range d.fenced {
+			c.fence = d.admitted
+		}
+	}
+}
+
+// Settled says that all commands with numbers below this one have their outcome.
+//
+// What was admitted before a hold was known was not looked at for it. So nothing of
+// the hold may be cached before the last of these is settled: else it could change
+// what is cached, and the cache would not be told.
+func (d *Directory) Settled(below uint64) {
+	d.settled = max(d.settled, below)
+	d.fenced = slices.DeleteFunc(d.fenced, func(c *cache) bool { return c.untracked < d.settled })
+}
+
+// Ready returns the writes that may be proposed now, and could not before, in the
+// order in which they are to be.
+func (d *Directory) Ready() []*Write {
+	out := d.ready
+	d.ready = nil
+	for _, w := range out {
+		d.waited(w)
+	}
+	return out
+}
+
+// HasReady reports whether Ready has anything to return.
+func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
+
+// Waiting returns the writes that wait, in the order in which they were admitted.
+func (d *Directory) Waiting() []*Write { return sortedWrites(d.waiting) }
+
+// Owes reports whether a lease must not be renewed now: its cache has not acknowledged
+// what it was told to drop, or the lease is about to get another holder or none.
+func (d *Directory) Owes(id lease.ID) bool {
+	c := d.caches[id]
+	return c != nil && len(c.drops) > 0 || d.leases[id].some().closing > 0
+}
+
+// Knows reports whether it is known that a lease under a token holds something.
+func (d *Directory) Knows(id lease.ID, token lease.Token) bool { return d.find(id, token) != nil }
+
+// Idle reports whether there is nothing to do for a write, whatever it touches.
+func (d *Directory) Idle() bool {
+	return len(d.caches)+len(d.waiting)+len(d.ready) == 0
+}
+
+func inOrder(list []*cache) []*cache {
+	slices.SortFunc(list, func(a, b *cache) int { return cmp.Compare(a.id, b.id) })
+	return list
+}
+
+func sortedWrites(m map[*Write]struct{}) []*Write {
+	return slices.SortedFunc(maps.Keys(m), func(a, b *Write) int {
+		return cmp.Compare(a.number, b.number)
+	})
+}

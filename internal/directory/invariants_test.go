@@ -1,0 +1,57 @@
+package directory
+
+import (
+	"fmt"
+	"slices"
+)
+
+// checkInvariants panics unless what is derived is what it is derived from.
+func (d *Directory) checkInvariants() {
+	total := 0
+	for id, c := range d.caches {
+		c.has.checkInvariants()
+		total += c.has.len()
+		writes, fresh := 0, false
+		var owed spans
+		for _, x := range c.drops {
+			writes += len(x.writes)
+			owed.add(x.what)
+			if fresh = fresh || x.seq == 0; fresh && x.seq != 0 {
+				panic("a drop that was sent behind one that was not")
+			}
+			if !c.joined && c.byRange[x.what] != x {
+				panic("a drop that is not found by its range")
+			}
+		}
+		owed.to.Scan(func(from, to string) bool {
+			if got, ok := c.owed.to.Get(from); !ok || got != to {
+				panic("what is owed is not what the drops name")
+			}
+			return true
+		})
+		if c.owed.len() != owed.len() || c.waiting != writes || c.id != id ||
+			(len(c.drops) > 0) != (d.owing[id] == c) {
+			panic(fmt.Sprintf("cache %d: %d owed, %d by the drops, %d of %d writes wait",
+				id, c.owed.len(), owed.len(), c.waiting, writes))
+		}
+		for _, h := range c.holds {
+			list, ok := d.held.Get(h)
+			if !ok || !slices.Contains(*list, c) {
+				panic("a hold that is not found")
+			}
+		}
+	}
+	if total != d.spans {
+		panic(fmt.Sprintf("%d spans, counted are %d", total, d.spans))
+	}
+	for w := range d.waiting {
+		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
+			panic(fmt.Sprintf("a write that waits: %+v", *w))
+		}
+		for _, r := range w.marks {
+			if _, ok := d.marks.Get(r); !ok {
+				panic("what a write touches is not pending")
+			}
+		}
+	}
+}

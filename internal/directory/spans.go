@@ -1,0 +1,115 @@
+package directory
+
+import (
+	"github.com/tidwall/btree"
+	"leasehold.dev/internal/keyrange"
+)
+
+// spans is a set of keys, as ranges that neither overlap nor touch.
+//
+// Invariant: to maps where each range begins to the first key behind it, "" if it
+// has no end.
+type spans struct{ to btree.Map[string, string] }
+
+func (s *spans) len() int { return s.to.Len() }
+
+// overlaps reports whether any key of the set lies in r.
+func (s *spans) overlaps(r keyrange.Range) (found bool) {
+	if r.Empty() {
+		return false
+	}
+	s.to.Descend(r.Key, func(_, to string) bool {
+		found = to == "" || r.Key < to
+		return false
+	})
+	if found || r.End == "" {
+		return found
+	}
+	s.to.Ascend(r.Key, func(from, _ string) bool {
+		found = r.Reaches(from)
+		return false
+	})
+	return found
+}
+
+// covers reports whether every key of r is in the set.
+func (s *spans) covers(r keyrange.Range) (covered bool) {
+	s.to.Descend(r.Key, func(_, to string) bool {
+		switch {
+		case to == "":
+			covered = true
+		case r.End == "":
+			covered = r.Key < to
+		default:
+			covered = r.End != keyrange.NoEnd && r.End <= to
+		}
+		return false
+	})
+	return covered || r.Empty()
+}
+
+// add adds the keys of r.
+func (s *spans) add(r keyrange.Range) {
+	if r.Empty() || s.covers(r) {
+		return
+	}
+	what := r.Span()
+	from, to := what.From, what.To
+	s.to.Descend(from, func(f, t string) bool {
+		if t == "" || from <= t {
+			from, to = f, keyrange.Later(t, to)
+		}
+		return false
+	})
+	for _, f := range s.starts(from, to) {
+		t, _ := s.to.Delete(f)
+		to = keyrange.Later(t, to)
+	}
+	s.to.Set(from, to)
+}
+
+// starts returns where the ranges begin that begin from there on up to, and at, to.
+func (s *spans) starts(from, to string) (list []string) {
+	s.to.Ascend(from, func(f, _ string) bool {
+		if to != "" && f > to {
+			return false
+		}
+		list = append(list, f)
+		return true
+	})
+	return list
+}
+
+// remove takes the keys of r out.
+func (s *spans) remove(r keyrange.Range) {
+	if !s.overlaps(r) {
+		return
+	}
+	what := r.Span()
+	from, to := what.From, what.To
+	s.to.Descend(from, func(f, _ string) bool {
+		if f < from {
+			s.split(f, from)
+		}
+		return false
+	})
+	for _, f := range s.starts(from, to) {
+		if f == to {
+			continue
+		}
+		t, _ := s.to.Delete(f)
+		if to != "" && (t == "" || to < t) {
+			s.to.Set(to, t)
+		}
+	}
+}
+
+// split cuts the range that begins at f in two, if it goes on behind at.
+func (s *spans) split(f, at string) {
+	if t, _ := s.to.Get(f); t == "" || at < t {
+		s.to.Set(f, at)
+		s.to.Set(at, t)
+	}
+}
+
+func (s *spans) clear() { s.to = btree.Map[string, string]{} }

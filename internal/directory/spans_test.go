@@ -1,0 +1,82 @@
+package directory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// toyKeys are all the keys that the toys know: with and without zero bytes behind,
+// so that single keys touch each other.
+var toyKeys = func() (keys []string) {
+	for c := 'a'; c <= 'h'; c++ {
+		keys = append(keys, string(c), string(c)+"\x00", string(c)+"\x00\x00", string(c)+"x")
+	}
+	return keys
+}()
+
+func randomRange(rng *rand.Rand) keyrange.Range {
+	r := keyrange.Range{Key: toyKeys[rng.IntN(len(toyKeys))]}
+	switch rng.IntN(6) {
+	case 0, 1:
+		r.End = toyKeys[rng.IntN(len(toyKeys))]
+	case 2:
+		if rng.IntN(8) == 0 {
+			r.End = keyrange.NoEnd
+		}
+	}
+	return r
+}
+
+// checkInvariants panics unless the ranges are in order, apart, and not empty.
+func (s *spans) checkInvariants() {
+	last, first := "", true
+	s.to.Scan(func(from, to string) bool {
+		if to != "" && to <= from || !first && (last == "" || from <= last) {
+			panic(fmt.Sprintf("range from %q to %q after one that ends at %q", from, to, last))
+		}
+		last, first = to, false
+		return true
+	})
+}
+
+// A set of ranges has the keys that a set of keys has, whatever is added and
+// removed.
+func TestSpansTwin(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var s spans
+		twin := make(map[string]bool)
+		for step := range 200 {
+			r, add := randomRange(rng), rng.IntN(2) == 0
+			if add {
+				s.add(r)
+			} else {
+				s.remove(r)
+			}
+			s.checkInvariants()
+			for _, k := range toyKeys {
+				if r.Contains(k) {
+					twin[k] = add
+				}
+				if got := s.overlaps(keyrange.Range{Key: k}); got != twin[k] {
+					t.Fatalf("seed %d, step %d: %q (add %v), then %q is in: %v", seed, step, r, add, k, got)
+				}
+			}
+			q := randomRange(rng)
+			any, all := false, true
+			for _, k := range toyKeys {
+				if q.Contains(k) {
+					any, all = any || twin[k], all && twin[k]
+				}
+			}
+			// Between the toys' keys there are others, which only ranges have.
+			if any && !s.overlaps(q) || !all && s.covers(q) {
+				t.Fatalf("seed %d, step %d: %q overlaps %v, covered %v", seed, step, q,
+					s.overlaps(q), s.covers(q))
+			}
+		}
+	}
+}
