@@ -46,6 +46,43 @@ func BenchmarkApplyPut(b *testing.B) {
 	}
 }
 
+// BenchmarkOnce is a group of puts, from the command to the result, as they are and with
+// numbers. A snapshot is taken now and then.
+func BenchmarkOnce(b *testing.B) {
+	const group = 256
+	for _, numbered := range []bool{false, true} {
+		b.Run(fmt.Sprintf("numbered=%v", numbered), func(b *testing.B) {
+			m := filled(100_000)
+			m.Begin(m.Index()+1, 1)
+			s := m.Apply(&OpenSession{Nonce: 1 << 60}).Value.(Session)
+			put := &Put{Key: "key/x", Value: make([]byte, 128)}
+			number := uint64(1 << 20)
+			b.ReportAllocs()
+			for b.Loop() {
+				entry, settled := AppendEntry(make([]byte, 0, 256*64)), number
+				for range group {
+					var c Command = put
+					if numbered {
+						number++
+						c = &Once{Session: s, Number: number, Settled: settled, Command: put}
+					}
+					entry = AppendCommand(entry, c)
+				}
+				m.Begin(m.Index()+1, 1)
+				groups, err := DecodeEntry(entry)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, c := range groups[0].Commands {
+					m.Apply(c)
+				}
+				m.TakeChanges()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*group), "ns/command")
+		})
+	}
+}
+
 // BenchmarkExpire is the end of leases with a key each, 512 to an entry.
 func BenchmarkExpire(b *testing.B) {
 	m := filled(b.N)

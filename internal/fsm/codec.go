@@ -127,10 +127,7 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *Compact:
 		return binary.AppendVarint(b, c.Revision)
 	case *Grant:
-		if b = appendTerms(b, &c.Terms); k == kindGrantMore {
-			b = appendMore(b, &c.Terms, false)
-		}
-		return b
+		return appendGrant(b, c, k)
 	case *Revoke:
 		if k == kindRevokeMore {
 			return appendRevoke(b, c)
@@ -143,6 +140,10 @@ func AppendCommand(b []byte, c Command) []byte {
 		return append(b, c.Secret[:]...)
 	case *Resume:
 		return append(binary.AppendVarint(b, int64(c.ID)), c.Secret[:]...)
+	case *OpenSession:
+		return binary.BigEndian.AppendUint64(b, c.Nonce)
+	case *Once:
+		return appendOnce(b, c)
 	case *Expire:
 		return appendExpire(b, c)
 	case *Checkpoint:
@@ -203,6 +204,8 @@ func (d *decoder) later(k kind) Command {
 	switch k {
 	case kindGrantMore:
 		return d.grant()
+	case kindGrantHolds:
+		return d.grantHolds()
 	case kindRevokeMore:
 		return d.revoke()
 	case kindChangeTTL:
@@ -217,6 +220,10 @@ func (d *decoder) later(k kind) Command {
 		return c
 	case kindResume:
 		return &Resume{ID: lease.ID(d.Varint()), Secret: d.secret()}
+	case kindOpenSession:
+		return &OpenSession{Nonce: d.Uint64()}
+	case kindOnce:
+		return d.once()
 	default:
 		d.Fail(fmt.Sprintf("command of unknown kind %d", k))
 		return nil
@@ -224,18 +231,26 @@ func (d *decoder) later(k kind) Command {
 }
 
 func appendPut(b []byte, c *Put) []byte {
-	b = encoding.AppendBools(b, c.PrevKV, c.IgnoreValue, c.IgnoreLease)
+	b = encoding.AppendBools(b, c.PrevKV, c.IgnoreValue, c.IgnoreLease, c.MaxKeys != 0)
 	b = encoding.AppendBytes(b, c.Key)
 	b = encoding.AppendBytes(b, c.Value)
-	return binary.AppendVarint(b, int64(c.Lease))
+	b = binary.AppendVarint(b, int64(c.Lease))
+	if c.MaxKeys != 0 {
+		b = binary.AppendVarint(b, int64(c.MaxKeys))
+	}
+	return b
 }
 
 func (d *decoder) put() *Put {
 	f := d.Byte()
-	return &Put{
+	c := &Put{
 		PrevKV: f&1 != 0, IgnoreValue: f&2 != 0, IgnoreLease: f&4 != 0,
 		Key: d.Text(), Value: d.Bytes(), Lease: lease.ID(d.Varint()),
 	}
+	if f&8 != 0 {
+		c.MaxKeys = int(d.Varint())
+	}
+	return c
 }
 
 func appendDelete(b []byte, c *DeleteRange) []byte {
@@ -311,7 +326,7 @@ func (d *decoder) grant() *Grant {
 
 // appendMore appends what appendTerms does not know.
 func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
-	b = encoding.AppendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, delayed)
+	b = encoding.AppendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, delayed, t.Bound)
 	b = binary.AppendVarint(b, int64(t.LockDelay))
 	if t.Secret != (lease.Secret{}) {
 		b = append(b, t.Secret[:]...)
@@ -321,7 +336,7 @@ func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
 
 func (d *decoder) more(t *lease.Terms) (delayed bool) {
 	f := d.Byte()
-	t.KeepKeys, t.LockDelay = f&1 != 0, lease.TTL(d.Varint())
+	t.KeepKeys, t.Bound, t.LockDelay = f&1 != 0, f&8 != 0, lease.TTL(d.Varint())
 	if f&2 != 0 {
 		t.Secret = d.secret()
 	}

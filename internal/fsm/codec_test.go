@@ -8,13 +8,14 @@ import (
 	"reflect"
 	"testing"
 
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
 
 // samples has at least one command of every kind, with every field set.
 func samples() []Command {
-	put := &Put{Key: "k", Value: []byte("v"), Lease: 7, PrevKV: true, IgnoreLease: true}
+	put := &Put{Key: "k", Value: []byte("v"), Lease: 7, PrevKV: true, IgnoreLease: true, MaxKeys: 300}
 	del := &DeleteRange{Key: "a", End: "b", PrevKV: true}
 	read := &Range{Key: "a", End: "\x00", Options: mvcc.RangeOptions{
 		Revision: 3, Limit: 4, MinModRevision: 5, MaxModRevision: 6, MinCreateRevision: 7,
@@ -29,7 +30,7 @@ func samples() []Command {
 		Else: []Op{{Txn: &Txn{Then: []Op{{Put: &Put{Key: "n", IgnoreValue: true}}}}}},
 	}
 	more := &Grant{Terms: lease.Terms{
-		ID: 9, TTL: 1, LockDelay: 700, KeepKeys: true, Secret: lease.Secret{1, 31: 2},
+		ID: 9, TTL: 1, LockDelay: 700, KeepKeys: true, Bound: true, Secret: lease.Secret{1, 31: 2},
 	}}
 	leases := &Txn{
 		Compare: []Compare{
@@ -38,8 +39,12 @@ func samples() []Command {
 		},
 		Then: []Op{{Grant: more}, {Grant: &Grant{}}, {Revoke: &Revoke{ID: 9, Token: 1, By: "me"}}},
 	}
+	holds := &Grant{Terms: more.Terms, Holds: []keyrange.Range{
+		{Key: "a", End: "b"}, {Key: "c"}, {Key: "d", End: "\x00"},
+	}}
+	leases.Else = []Op{{Grant: holds}, {Draw: true}}
 	return []Command{
-		more, leases, &Revoke{ID: 9, Token: math.MaxUint64, By: "me"},
+		holds, more, leases, &Revoke{ID: 9, Token: math.MaxUint64, By: "me"},
 		&ChangeTTL{ID: 9, Token: math.MaxUint64, TTL: 77},
 		&HandOver{ID: 9, Token: 8, Owner: "o", Secret: lease.Secret{3}},
 		&Resume{ID: 9, Secret: lease.Secret{31: 4}},
@@ -49,7 +54,7 @@ func samples() []Command {
 			ID: math.MaxInt64, TTL: 5000, Name: "n", Owner: "o", RequestID: "r",
 			Labels: map[string]string{"a": "1", "b": "2"},
 		}},
-		&Revoke{ID: 1},
+		&Revoke{ID: 1}, &Grant{Terms: lease.Terms{ID: 1, TTL: 1, Bound: true}},
 		&Expire{Term: 5, Leases: []lease.Due{{ID: 1, Token: math.MaxUint64, Stamp: 3}}},
 		&Checkpoint{Term: 6, Leases: []lease.Checkpoint{{ID: 1, Token: 2, Remaining: 3}}},
 		&SetAlarm{Alarm: Alarm{Member: 9, Kind: Corrupt}, Off: true},
@@ -59,6 +64,8 @@ func samples() []Command {
 		&AddMember{Member: Member{ID: math.MaxUint64, PeerURLs: []string{"p"}, Learner: true}},
 		&RemoveMember{ID: math.MaxUint64},
 		&PromoteMember{ID: 7},
+		&OpenSession{Nonce: math.MaxUint64},
+		&Once{Session: Session{ID: 8, Nonce: 9}, Number: 10, Settled: 9, Command: txn},
 	}
 }
 
@@ -77,8 +84,8 @@ func TestEntryRoundTrip(t *testing.T) {
 	for _, c := range want {
 		kinds[c.kind()] = true
 	}
-	if len(kinds) != int(kindResume) {
-		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindResume)
+	if len(kinds) != int(kindGrantHolds) {
+		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindGrantHolds)
 	}
 	got, err := DecodeEntry(encode(want...))
 	if err != nil {
@@ -186,6 +193,23 @@ func TestEncodingIsDeterministic(t *testing.T) {
 		if !bytes.Equal(encode(c), want) {
 			t.Fatal("the encoding of a map depends on its order")
 		}
+	}
+}
+
+// What is not TooDeep can be read from the log, and its result from a snapshot.
+func TestTooDeep(t *testing.T) {
+	txn := &Txn{Then: []Op{{Put: &Put{Key: "k"}}}}
+	for level := range maxTxnDepth + 3 {
+		_, err := DecodeEntry(encode(txn))
+		if deep := txn.TooDeep(); deep != (level > maxTxnDepth) || deep != (err != nil) {
+			t.Fatalf("level %d: %v, %v", level, deep, err)
+		}
+		if err == nil {
+			m := New(Config{})
+			mustApply(t, m, &Once{open(t, m, 5), 1, 0, txn})
+			restored(t, m)
+		}
+		txn = &Txn{Else: []Op{{Txn: txn}}, Compare: []Compare{{Key: "x", Number: 1}}}
 	}
 }
 

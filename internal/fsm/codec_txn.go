@@ -48,6 +48,21 @@ func (d *decoder) compare() Compare {
 	return c
 }
 
+// TooDeep reports whether transactions are nested in c beyond what the log takes. Such a
+// command must not be proposed: no member could read the entry.
+func (c *Txn) TooDeep() bool { return c.deeper(maxTxnDepth) }
+
+func (c *Txn) deeper(levels int) bool {
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			if t := ops[i].Txn; t != nil && (levels == 0 || t.deeper(levels-1)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // opKind tags an operation inside a transaction.
 const (
 	opPut byte = iota + 1
@@ -57,6 +72,8 @@ const (
 	opGrant
 	opRevoke
 	opTouch
+	opGrantHolds
+	opDraw
 )
 
 func appendOp(b []byte, op Op) []byte {
@@ -70,12 +87,16 @@ func appendOp(b []byte, op Op) []byte {
 	case op.Txn != nil:
 		return appendTxn(append(b, opTxn), op.Txn)
 	case op.Grant != nil:
-		b = appendTerms(append(b, opGrant), &op.Grant.Terms)
-		return appendMore(b, &op.Grant.Terms, false)
+		if len(op.Grant.Holds) > 0 {
+			return appendGrant(append(b, opGrantHolds), op.Grant, kindGrantHolds)
+		}
+		return appendGrant(append(b, opGrant), op.Grant, kindGrantMore)
 	case op.Revoke != nil:
 		return appendRevoke(append(b, opRevoke), op.Revoke)
 	case op.Touch != nil:
 		return appendToken(append(b, opTouch), op.Touch.ID, op.Touch.Token)
+	case op.Draw:
+		return append(b, opDraw)
 	default:
 		panic("fsm: empty operation in a transaction")
 	}
@@ -93,24 +114,49 @@ func (d *decoder) op(depth int) Op {
 		return Op{Txn: d.txn(depth + 1)}
 	case opGrant:
 		return Op{Grant: d.grant()}
+	case opGrantHolds:
+		return Op{Grant: d.grantHolds()}
 	case opRevoke:
 		return Op{Revoke: d.revoke()}
 	case opTouch:
 		id, token := d.token()
 		return Op{Touch: &Touch{ID: id, Token: token}}
+	case opDraw:
+		return Op{Draw: true}
 	default:
 		d.Fail("operation of unknown kind")
 		return Op{}
 	}
 }
 
+func appendOnce(b []byte, c *Once) []byte {
+	b = binary.AppendUvarint(b, c.Session.ID)
+	b = binary.BigEndian.AppendUint64(b, c.Session.Nonce)
+	b = binary.AppendUvarint(b, c.Number)
+	b = binary.AppendUvarint(b, c.Settled)
+	return AppendCommand(b, c.Command)
+}
+
+func (d *decoder) once() Command {
+	c := &Once{
+		Session: Session{ID: d.Uvarint(), Nonce: d.Uint64()},
+		Number:  d.Uvarint(), Settled: d.Uvarint(),
+	}
+	if !kind(d.Peek()).repeatable() { // another Once, for one
+		d.Fail("command that is not done once")
+		return nil
+	}
+	c.Command = d.command()
+	return c
+}
+
 // Cost returns about how many bytes a command may add to the state.
 func Cost(c Command) int64 {
-	switch c := c.(type) {
+	switch c := Inner(c).(type) {
 	case *Put:
 		return int64(len(c.Key)+len(c.Value)) + recordOverhead
 	case *Grant:
-		return recordOverhead
+		return recordOverhead + holdsCost(c.Holds)
 	case *Txn:
 		return max(opsCost(c.Then), opsCost(c.Else))
 	default:

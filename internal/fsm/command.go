@@ -1,14 +1,15 @@
 package fsm
 
 import (
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
 
 // A Command is one change of the replicated state. The set is closed: Put,
 // DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
-// Checkpoint, SetAlarm, SetMember, AddMember, RemoveMember and PromoteMember. A
-// Command is immutable from the moment it is proposed.
+// Checkpoint, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember, OpenSession
+// and Once. A Command is immutable from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -24,6 +25,9 @@ type Put struct {
 	PrevKV      bool
 	IgnoreValue bool
 	IgnoreLease bool
+	// MaxKeys, if not 0, is how many keys Lease may have with this one: else the result is
+	// a *lease.KeyLimitError. It is in the command, since members may be set up differently.
+	MaxKeys int
 }
 
 // DeleteRange deletes the keys of [Key, End), by etcd's convention for End:
@@ -40,7 +44,9 @@ type Range struct {
 	Options  mvcc.RangeOptions
 }
 
-// Op is one operation of a transaction; exactly one field is set. A Put on a
+// Op is one operation of a transaction; exactly one field is set. Draw gives out the
+// next fencing token, of the sequence of the tokens of leases, and changes nothing else:
+// no key, no lease, and no revision. It never fails by itself. A Put on a
 // lease that a Grant before it in the transaction asked for is on the lease
 // that the Grant returned, also if that is an earlier one of another ID, because
 // the request is repeated.
@@ -52,6 +58,7 @@ type Op struct {
 	Grant  *Grant
 	Revoke *Revoke
 	Touch  *Touch
+	Draw   bool
 }
 
 // Target is what a Compare looks at.
@@ -115,7 +122,13 @@ type Compact struct{ Revision int64 }
 
 // Grant creates a lease. Terms.ID is chosen by the proposer if the client
 // did not: apply draws no random numbers.
-type Grant struct{ Terms lease.Terms }
+type Grant struct {
+	Terms lease.Terms
+	// Holds is what the lease holds: its holder may cache the keys that lie within.
+	// It never changes, and is gone with the lease, or when that has another holder
+	// (HandOver, Resume). See CheckHolds.
+	Holds []keyrange.Range
+}
 
 // Revoke ends a lease and deletes its keys in one revision.
 type Revoke struct {
@@ -239,6 +252,9 @@ const (
 	kindChangeTTL
 	kindHandOver
 	kindResume
+	kindOpenSession
+	kindOnce
+	kindGrantHolds // a Grant that holds ranges
 )
 
 func (*Put) kind() kind         { return kindPut }
@@ -253,7 +269,10 @@ func (*HandOver) kind() kind    { return kindHandOver }
 func (*Resume) kind() kind      { return kindResume }
 
 func (c *Grant) kind() kind {
-	if t := &c.Terms; t.LockDelay != 0 || t.KeepKeys || t.Secret != (lease.Secret{}) {
+	if len(c.Holds) > 0 {
+		return kindGrantHolds
+	}
+	if t := &c.Terms; t.LockDelay != 0 || t.KeepKeys || t.Bound || t.Secret != (lease.Secret{}) {
 		return kindGrantMore
 	}
 	return kindGrant

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
 
@@ -29,7 +30,8 @@ const (
 	LeaseTTLChanged
 )
 
-// LeaseEvent is something that happened to a lease. Renewals are none.
+// LeaseEvent is something that happened to a lease. Renewals are none, and of a lease that
+// one command has granted and ended nobody is told anything.
 type LeaseEvent struct {
 	// Seq numbers the events, alike on all members and without gaps. After a
 	// backup was restored it goes on at some larger number.
@@ -41,7 +43,8 @@ type LeaseEvent struct {
 	// Info is the lease after the event, or as it was last. Its labels must not
 	// be changed.
 	Info lease.Info
-	// By is who revoked it, or handed it over.
+	// By is who revoked it, or handed it over; ByKey for a bound lease that ended because
+	// its key went, or moved.
 	By string
 }
 
@@ -49,103 +52,108 @@ type LeaseEvent struct {
 // member, or have never been: the caller lists the leases, and goes on from there.
 var ErrEventsCompacted = errors.New("fsm: lease events compacted")
 
+// ByKey says in a LeaseEvent that it was no revocation that ended a lease.
+const ByKey = "key"
+
 // defaultLeaseEvents is how many events are kept.
 const defaultLeaseEvents = 16_384
 
-// leaseEvents keeps the last events. They are no part of the replicated state,
-// only the number of the last one is: after a restart a member has those that
-// it applied since its snapshot.
-//
-// Invariants: chunks are full but for the last, and are only appended to, so that
-// parts of them can be handed out; together they have the last kept events, of
-// which the newest has the number last.
-type leaseEvents struct {
-	chunks [][]LeaseEvent
-	kept   int
+// LeaseEvents is an immutable picture of the last events of leases. They are no part
+// of the replicated state, only the number of the last one is: what a member keeps
+// differs from what others keep, since after a restart or a snapshot it has only
+// what came since. Any goroutine may read it.
+type LeaseEvents struct {
+	recent recent[LeaseEvent]
 	last   uint64
-	taken  uint64 // number of the last that was taken
-	most   int
 }
-
-// chunkLen is how many events a chunk holds, and are kept in excess at most.
-func (l *leaseEvents) chunkLen() int { return max(1, min(512, l.most/8)) }
 
 // start goes on from a number, with no events.
-func (l *leaseEvents) start(last uint64) { *l = leaseEvents{last: last, taken: last, most: l.most} }
+func (l *LeaseEvents) start(last uint64) {
+	*l = LeaseEvents{last: last, recent: recent[LeaseEvent]{most: l.recent.most}}
+}
 
-// happened notes an event.
+// step is what one command does to leases. It is empty between commands.
+type step struct {
+	// before is the last token before the command.
+	before lease.Token
+	events []LeaseEvent
+	// loose are bound leases that may have no key any more.
+	loose []lease.ID
+}
+
+// date sets the revision of the events: that of the transaction which they are part of.
+func (s *step) date(revision int64) {
+	for i := range s.events {
+		s.events[i].Revision = revision
+	}
+}
+
+// happened notes an event of the command that is being applied.
 func (m *Machine) happened(e LeaseEvent) {
-	l := &m.events
-	size := l.chunkLen()
-	if n := len(l.chunks); n == 0 || len(l.chunks[n-1]) == size {
-		if l.kept >= l.most+size {
-			l.chunks[0] = nil
-			l.chunks = l.chunks[1:]
-			l.kept -= size
-		}
-		l.chunks = append(l.chunks, make([]LeaseEvent, 0, size))
+	s := &m.step
+	if e.Kind == LeaseRevoked && e.Info.Token > s.before {
+		s.events = slices.DeleteFunc(s.events, func(granted LeaseEvent) bool {
+			return granted.Info.Token == e.Info.Token
+		})
+		return
 	}
-	l.last++
-	l.kept++
-	e.Seq, e.Revision = l.last, m.store.Revision()
-	chunk := &l.chunks[len(l.chunks)-1]
-	*chunk = append(*chunk, e)
+	e.Revision = m.store.Revision()
+	s.events = append(s.events, e)
 }
 
-// at sets the revision of the last n events, none of which was taken yet: that
-// of the transaction which they were part of.
-func (l *leaseEvents) at(revision int64, n uint64) {
-	for c := len(l.chunks) - 1; c >= 0; c-- {
-		chunk := l.chunks[c]
-		for i := len(chunk) - 1; i >= 0 && chunk[i].Seq > l.last-n; i-- {
-			chunk[i].Revision = revision
-		}
-		if chunk[0].Seq <= l.last-n {
-			return
+// settle ends the command that is being applied: the bound leases end whose keys it has
+// taken away, in the order of their IDs, and what happened is told.
+//
+// They end last, so that an operation of a transaction may name a lease whose key one
+// before it has deleted, and checkPlan need not know.
+func (m *Machine) settle() {
+	s := &m.step
+	slices.Sort(s.loose)
+	for _, id := range s.loose {
+		if m.lessor.Loose(id) {
+			m.endBound(id)
 		}
 	}
+	s.loose = s.loose[:0]
+	for _, e := range s.events {
+		m.events.last++
+		e.Seq = m.events.last
+		m.events.recent.push(e)
+	}
+	clear(s.events)
+	s.events = s.events[:0]
 }
 
-// since returns the events after number seq, as far as they are kept. It copies
-// them only if they are in several chunks.
-func (l *leaseEvents) since(seq uint64) []LeaseEvent {
-	left := int(min(l.last-seq, uint64(l.kept)))
-	if left == 0 {
-		return nil
+// detach takes a key off the lease that it is on.
+func (m *Machine) detach(kv *mvcc.KeyValue) {
+	m.lessor.Detach(kv.Key)
+	if id := lease.ID(kv.Lease); m.lessor.Loose(id) {
+		m.step.loose = append(m.step.loose, id)
 	}
-	c := len(l.chunks) - 1
-	if chunk := l.chunks[c]; left <= len(chunk) {
-		return slices.Clip(chunk[len(chunk)-left:])
-	}
-	for n := len(l.chunks[c]); n < left; n += len(l.chunks[c]) {
-		c--
-	}
-	all := slices.Concat(l.chunks[c:]...)
-	return all[len(all)-left:]
 }
 
-// TakeLeaseEvents returns the events of leases since the last call, in order.
-// If there were more than are kept, the first of them are missing. The caller
-// must not change them; they stay as they are.
-func (m *Machine) TakeLeaseEvents() []LeaseEvent {
-	out := m.events.since(m.events.taken)
-	m.events.taken = m.events.last
-	return out
+// endBound ends a lease whose only key is gone already.
+func (m *Machine) endBound(id lease.ID) {
+	ended, err := m.lessor.Revoke(id)
+	if err != nil {
+		panic("fsm: end of a lease that was there: " + err.Error())
+	}
+	m.stats.Revoked++
+	m.holds.set(id, ended.Info.Owner, nil)
+	m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: ByKey})
 }
 
-// LeaseEvents returns the events after number seq, none if that is the last, or
-// ErrEventsCompacted. What a member keeps differs from what others keep: after a
-// restart or a snapshot it has only what came since. The caller must not change
-// them; they stay as they are.
-func (m *Machine) LeaseEvents(seq uint64) ([]LeaseEvent, error) {
-	l := &m.events
-	if seq > l.last || l.last-seq > uint64(l.kept) {
+// After returns the events after number seq, or as many of the first of them as
+// lie together: the caller goes on after the last of those until there are none.
+// It returns ErrEventsCompacted if the first of them is not kept, or if the number
+// seq is still to come. The caller must not change them; they stay as they are.
+func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
+	if seq > l.last || l.last-seq > uint64(l.recent.kept) {
 		return nil, fmt.Errorf("%w: after %d, there are %d up to %d",
-			ErrEventsCompacted, seq, l.kept, l.last)
+			ErrEventsCompacted, seq, l.recent.kept, l.last)
 	}
-	return l.since(seq), nil
+	return l.recent.last(int(l.last - seq)), nil
 }
 
-// LastLeaseEvent returns the number of the last event: together with Leases it
-// is where a stream of events begins.
-func (m *Machine) LastLeaseEvent() uint64 { return m.events.last }
+// Last returns the number of the last event.
+func (l LeaseEvents) Last() uint64 { return l.last }

@@ -9,21 +9,33 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	if m.full() {
 		return Result{Err: ErrNoSpace}
 	}
-	info, err := m.grant(c)
+	v, err := m.grant(c)
 	if err != nil {
 		return Result{Err: err}
 	}
-	return Result{Value: &info}
+	return Result{Value: v}
 }
 
-func (m *Machine) grant(c *Grant) (lease.Info, error) {
+// grant does a Grant, and returns what GrantResult reads.
+func (m *Machine) grant(c *Grant) (any, error) {
+	if err := m.checkHolds(c); err != nil {
+		return nil, err
+	}
 	last := m.lessor.LastToken()
 	info, err := m.lessor.Grant(c.Terms)
-	if err == nil && info.Token > last { // or the request is repeated
-		m.stats.Granted++
-		m.happened(LeaseEvent{Kind: LeaseGranted, Info: info})
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Token <= last:
+		return &Existing{info}, nil
 	}
-	return info, err
+	m.stats.Granted++
+	m.holds.set(info.ID, info.Owner, c.Holds)
+	m.happened(LeaseEvent{Kind: LeaseGranted, Info: info})
+	if c.Terms.Bound {
+		m.step.loose = append(m.step.loose, info.ID)
+	}
+	return &info, nil
 }
 
 func (m *Machine) applyRevoke(c *Revoke) Result {
@@ -51,6 +63,7 @@ func (m *Machine) revoke(t *mvcc.Txn, c *Revoke) *RevokeResult {
 		panic("fsm: revoke of a lease that was there: " + err.Error())
 	}
 	m.stats.Revoked++
+	m.holds.set(c.ID, ended.Info.Owner, nil)
 	m.deleteKeys(t, ended.Keys, -int64(c.ID))
 	m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: c.By})
 	return &RevokeResult{Deleted: int64(len(ended.Keys))}
@@ -60,16 +73,24 @@ func (m *Machine) revoke(t *mvcc.Txn, c *Revoke) *RevokeResult {
 func (m *Machine) applyLease(c Command) Result {
 	e := LeaseEvent{Kind: LeaseTTLChanged}
 	var err error
+	silent := false
 	switch c := c.(type) {
 	case *ChangeTTL:
+		silent = m.isSilent(c.ID)
 		e.Info, err = m.lessor.ChangeTTL(c.ID, c.Token, c.TTL)
 	case *HandOver:
 		before, _ := m.lessor.Lookup(c.ID)
+		silent = m.isSilent(c.ID)
 		e.Kind, e.By = LeaseHandedOver, before.Owner
-		e.Info, err = m.lessor.HandOver(c.ID, c.Token, c.Owner, c.Secret)
+		if e.Info, err = m.lessor.HandOver(c.ID, c.Token, c.Owner, c.Secret); err == nil {
+			m.holds.set(c.ID, before.Owner, nil)
+		}
 	case *Resume:
+		silent = m.isSilent(c.ID)
 		e.Kind = LeaseResumed
-		e.Info, err = m.lessor.Resume(c.ID, c.Secret)
+		if e.Info, err = m.lessor.Resume(c.ID, c.Secret); err == nil {
+			m.holds.set(c.ID, e.Info.Owner, nil) // the new process has nothing in its cache
+		}
 	default:
 		panic("fsm: not a command about a lease")
 	}
@@ -77,7 +98,20 @@ func (m *Machine) applyLease(c Command) Result {
 		return Result{Err: err}
 	}
 	m.happened(e)
+	if silent {
+		m.silence(Silence{Info: e.Info})
+	}
 	return Result{Value: &e.Info}
+}
+
+// touch renews a lease.
+func (m *Machine) touch(id lease.ID, token lease.Token) (lease.Info, error) {
+	silent := m.isSilent(id)
+	info, err := m.lessor.Touch(id, token)
+	if err == nil && silent {
+		m.silence(Silence{Info: info})
+	}
+	return info, err
 }
 
 // applyExpire ends the leases of one decision. The term fence makes the
@@ -97,6 +131,7 @@ func (m *Machine) applyExpire(c *Expire) Result {
 // expire does what the end of a lease, or the beginning of its lock delay,
 // leaves to do.
 func (m *Machine) expire(ended *lease.Ended) {
+	m.holds.set(ended.ID, ended.Owner, nil)
 	kind := LeaseExpired
 	if ended.Gone && ended.Delayed {
 		kind = LeaseReleased

@@ -103,7 +103,7 @@ func TestTxnLeases(t *testing.T) {
 			if r.Err != nil || r.Revision > before+1 {
 				t.Errorf("%s: %v, %d revisions", c.name, r.Err, r.Revision-before)
 			}
-			for _, e := range m.TakeLeaseEvents()[4:] {
+			for _, e := range after(t, m, 4) {
 				if e.Revision != r.Revision {
 					t.Errorf("%s: event %+v, the revision is %d", c.name, e, r.Revision)
 				}
@@ -152,7 +152,7 @@ func TestTxnLeaseResults(t *testing.T) {
 		`1: lease 1 granted "" at 1`, `2: lease 1 revoked "me" at 4`,
 		`3: lease 1 granted "" at 4`,
 	}
-	if got := show(m.TakeLeaseEvents()); !slices.Equal(got, want) {
+	if got := show(after(t, m, 0)); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	txn := &Txn{Then: []Op{{Grant: &Grant{Terms: terms(5, "")}}}}
@@ -163,6 +163,58 @@ func TestTxnLeaseResults(t *testing.T) {
 	if r := apply(t, m, txn); !errors.Is(r.Err, ErrNoSpace) {
 		t.Errorf("without space: %v", r.Err)
 	}
+}
+
+// TestGrantExisting: the outcome of a grant that is repeated says so (T3), by itself, in a
+// transaction, and in a snapshot, where the answers of numbers are.
+func TestGrantExisting(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, &OpenSession{Nonce: 5})
+	s := Session{ID: 1, Nonce: 5}
+	c := &Grant{Terms: lease.Terms{ID: 7, TTL: 5000, RequestID: "r"}}
+	if info, existed := GrantResult(mustApply(t, m, c)); existed || info.ID != 7 {
+		t.Errorf("the first: %+v, existed %t", info, existed)
+	}
+	if info, existed := GrantResult(mustApply(t, m, c)); !existed || info.ID != 7 {
+		t.Errorf("again: %+v, existed %t", info, existed)
+	}
+	once := &Once{Session: s, Number: 1, Command: c.Repeatable(&Put{Key: "a", Lease: 7})}
+	for range 2 {
+		r := mustApply(t, m, once).(*TxnResult)
+		info, existed := GrantResult(r.Responses[0])
+		if r.Succeeded || !existed || info.ID != 7 || len(r.Responses) != 2 {
+			t.Errorf("in a transaction: %+v", r)
+		}
+		m = restored(t, m)
+	}
+	if value(m, "a") != "none" {
+		t.Error("the repetition put a key")
+	}
+}
+
+// TestMaxKeys: what a command says of the keys that a lease may have is found out when it is
+// applied, whatever the member is set up for, so two commands cannot pass it together (T14).
+// A key that the lease has already is no other.
+func TestMaxKeys(t *testing.T) {
+	m := New(Config{})
+	grant(t, m, 1)
+	put := func(key string, most int) *Put { return &Put{Key: key, Lease: 1, MaxKeys: most} }
+	both := &Txn{Then: []Op{{Put: put("b", 2)}, {Put: put("c", 2)}}}
+	mustApply(t, m, put("a", 2))
+	var limit *lease.KeyLimitError
+	if r := apply(t, m, both); !errors.As(r.Err, &limit) ||
+		*limit != (lease.KeyLimitError{ID: 1, Limit: 2}) {
+		t.Errorf("two more: %v", r.Err)
+	}
+	if m.lessor.KeyCount(1) != 1 || value(m, "b") != "none" {
+		t.Error("what was refused has changed something")
+	}
+	mustApply(t, m, &Txn{Then: []Op{{Put: put("a", 2)}, {Put: put("b", 2)}}})
+	mustApply(t, m, put("b", 1))
+	if r := apply(t, m, put("c", 2)); !errors.As(r.Err, &limit) {
+		t.Errorf("one more: %v", r.Err)
+	}
+	mustApply(t, m, put("c", 0))
 }
 
 // A put beyond the limit of keys is refused whole, not found out too late (T14).
@@ -236,8 +288,8 @@ func TestLeaseEvents(t *testing.T) {
 	}
 	expire(t, m, 1)
 	m = restored(t, m)
-	if events := m.TakeLeaseEvents(); events != nil || m.LastLeaseEvent() != 4 {
-		t.Errorf("after a restart: %v, the last is %d", show(events), m.LastLeaseEvent())
+	if events := after(t, m, 4); events != nil || m.events.Last() != 4 {
+		t.Errorf("after a restart: %v, the last is %d", show(events), m.events.Last())
 	}
 	expire(t, m, 1) // the delay has passed: revision 3
 	second := lease.Terms{ID: 2, TTL: 5, Secret: lease.Secret{2}, KeepKeys: true}
@@ -255,21 +307,18 @@ func TestLeaseEvents(t *testing.T) {
 		`8: lease 2 expired "" at 5`, `9: lease 3 granted "" at 5`,
 		`10: lease 3 revoked "carol" at 7`,
 	}
-	if got := show(m.TakeLeaseEvents()); !slices.Equal(got, want) {
+	if got := show(after(t, m, 4)); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	for seq, n := range map[uint64]int{4: 6, 9: 1, 10: 0} {
-		if got, err := m.LeaseEvents(seq); err != nil || len(got) != n {
-			t.Errorf("events after %d: %q, %v", seq, show(got), err)
+		if got := after(t, m, seq); len(got) != n {
+			t.Errorf("events after %d: %q", seq, show(got))
 		}
 	}
 	for _, seq := range []uint64{3, 11} {
-		if _, err := m.LeaseEvents(seq); !errors.Is(err, ErrEventsCompacted) {
+		if _, err := m.events.After(seq); !errors.Is(err, ErrEventsCompacted) {
 			t.Errorf("events after %d: %v", seq, err)
 		}
-	}
-	if got := m.TakeLeaseEvents(); got != nil {
-		t.Errorf("events taken twice: %v", show(got))
 	}
 	history, _, err := restored(t, m).View().KV.Events(2, 0)
 	if err != nil {
@@ -300,13 +349,14 @@ func TestLeaseEventsKept(t *testing.T) {
 func testKept(t *testing.T, most int) {
 	m := New(Config{LeaseEvents: most})
 	var all []LeaseEvent
+	var pictures []LeaseEvents
 	for i := range 30 {
 		grant(t, m, lease.ID(i+1))
-		all = append(all, m.TakeLeaseEvents()...)
+		pictures = append(pictures, m.View().LeaseEvents)
+		all = append(all, after(t, m, uint64(i))...)
 		from := max(0, i+1-most)
-		got, err := m.LeaseEvents(uint64(from))
-		if err != nil || !slices.Equal(show(got), show(all[from:])) {
-			t.Fatalf("after %d grants: %v, %v", i+1, show(got), err)
+		if got := after(t, m, uint64(from)); !slices.Equal(show(got), show(all[from:])) {
+			t.Fatalf("after %d grants: %v", i+1, show(got))
 		}
 	}
 	for i, e := range all {
@@ -314,15 +364,34 @@ func testKept(t *testing.T, most int) {
 			t.Errorf("event %d is %+v", i, e)
 		}
 	}
-	if _, err := m.LeaseEvents(1); !errors.Is(err, ErrEventsCompacted) {
+	if _, err := m.events.After(1); !errors.Is(err, ErrEventsCompacted) {
 		t.Errorf("the first events: %v", err)
 	}
 	for i := range 20 {
 		mustApply(t, m, &Revoke{ID: lease.ID(i + 1)})
 	}
-	got := m.TakeLeaseEvents()
-	if len(got) != min(20, max(most+most/8, most+1)) || got[len(got)-1].Seq != 50 {
-		t.Errorf("late: %v", show(got))
+	for i, p := range pictures {
+		got, err := p.After(p.Last() - 1)
+		if err != nil || len(got) != 1 || got[0].Info.ID != lease.ID(i+1) {
+			t.Errorf("the picture after %d grants has changed: %v, %v", i+1, show(got), err)
+		}
+	}
+}
+
+// after returns the events after a number.
+func after(t *testing.T, m *Machine, seq uint64) []LeaseEvent {
+	t.Helper()
+	var out []LeaseEvent
+	for {
+		piece, err := m.events.After(seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(piece) == 0 {
+			return out
+		}
+		out = append(out, piece...)
+		seq = out[len(out)-1].Seq
 	}
 }
 
@@ -343,8 +412,8 @@ func TestSnapshotVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := m.lessor.Lookup(1)
-	if fmt.Sprint(got) != fmt.Sprint(info) || m.LastLeaseEvent() != 0 {
-		t.Errorf("%+v, the last event is %d", got, m.LastLeaseEvent())
+	if fmt.Sprint(got) != fmt.Sprint(info) || m.events.Last() != 0 {
+		t.Errorf("%+v, the last event is %d", got, m.events.Last())
 	}
 }
 

@@ -31,14 +31,21 @@ type Machine struct {
 	// removed holds the IDs of members that were. Invariant: none is in members.
 	removed map[uint64]struct{}
 	alarms  map[Alarm]struct{}
+	// holds is what leases hold. Invariant: only leases that are alive do.
+	holds   holdings
 	index   uint64
 	term    uint64
 	changes []Change
-	events  leaseEvents
-	stats   Stats
-	view    *View
+	events  LeaseEvents
+	// step is what the command that is being applied has done to leases so far.
+	step step
+	// silences is no part of the replicated state either.
+	silences Silences
+	stats    Stats
+	view     *View
 	// metaChanged says that members or alarms differ from those in view.
 	metaChanged bool
+	sessions    *sessions
 }
 
 // Stats counts what Apply has done since the Machine was made. It is no part
@@ -54,14 +61,18 @@ type Change struct {
 // New returns the empty state: no leases, no keys, revision 1, no members.
 func New(c Config) *Machine {
 	return &Machine{
-		cfg:         c,
-		lessor:      lease.New(c.Lease),
-		store:       mvcc.New(),
-		members:     make(map[uint64]Member),
-		removed:     make(map[uint64]struct{}),
-		alarms:      make(map[Alarm]struct{}),
-		events:      leaseEvents{most: cmp.Or(c.LeaseEvents, defaultLeaseEvents)},
+		cfg:     c,
+		lessor:  lease.New(c.Lease),
+		store:   mvcc.New(),
+		members: make(map[uint64]Member),
+		removed: make(map[uint64]struct{}),
+		alarms:  make(map[Alarm]struct{}),
+		events: LeaseEvents{
+			recent: recent[LeaseEvent]{most: cmp.Or(c.LeaseEvents, defaultLeaseEvents)},
+		},
+		silences:    Silences{recent: recent[Silence]{most: keptSilences}},
 		metaChanged: true,
+		sessions:    newSessions(),
 	}
 }
 
@@ -98,13 +109,14 @@ func (m *Machine) View() *View {
 		m.view = &View{
 			KV: kv, Index: m.index, Term: m.term,
 			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms,
+			LeaseEvents: m.events, Silences: m.silences,
 		}
 		return m.view
 	}
 	m.view = &View{
 		KV: kv, Index: m.index, Term: m.term,
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
-		Alarms: sortedAlarms(m.alarms),
+		Alarms: sortedAlarms(m.alarms), LeaseEvents: m.events, Silences: m.silences,
 	}
 	m.metaChanged = false
 	return m.view
@@ -130,12 +142,25 @@ func (m *Machine) Begin(index, term uint64) bool {
 
 // Apply applies one command of the entry that Begin named.
 func (m *Machine) Apply(c Command) Result {
+	if c, ok := c.(*Once); ok {
+		return m.applyOnce(c)
+	}
 	r := m.apply(c)
 	r.Revision = m.store.Revision()
 	return r
 }
 
 func (m *Machine) apply(c Command) Result {
+	m.step.before = m.lessor.LastToken()
+	r := m.carryOut(c)
+	m.settle()
+	return r
+}
+
+func (m *Machine) carryOut(c Command) Result {
+	if len(m.alarms) > 0 && fromClient(c) && m.raised(Corrupt) {
+		return Result{Err: ErrDiverged}
+	}
 	switch c := c.(type) {
 	case *Put:
 		return m.applyPut(c)
@@ -154,13 +179,11 @@ func (m *Machine) apply(c Command) Result {
 	case *Expire:
 		return m.applyExpire(c)
 	case *Checkpoint:
-		if c.Term != m.term {
-			return Result{Err: ErrStale}
-		}
-		m.lessor.Checkpoint(c.Leases)
-		return Result{}
+		return m.applyCheckpoint(c)
 	case *SetAlarm:
 		return m.applyAlarm(c)
+	case *OpenSession:
+		return Result{Value: m.sessions.open(c.Nonce)}
 	case *SetMember, *AddMember, *RemoveMember, *PromoteMember:
 		return Result{Err: m.applyMember(c)}
 	default:
@@ -177,13 +200,26 @@ func (m *Machine) end(t *mvcc.Txn) {
 
 // full reports whether nothing may grow. The alarm is replicated, so every
 // member refuses the same commands.
-func (m *Machine) full() bool {
+func (m *Machine) full() bool { return m.raised(NoSpace) }
+
+// raised reports whether any member's alarm of a kind is.
+func (m *Machine) raised(k AlarmKind) bool {
 	for a := range m.alarms {
-		if a.Kind == NoSpace {
+		if a.Kind == k {
 			return true
 		}
 	}
 	return false
+}
+
+// fromClient reports whether c changes keys or leases because a client asks for it.
+func fromClient(c Command) bool {
+	switch c.(type) {
+	case *SetAlarm, *SetMember, *Expire, *Checkpoint:
+		return false
+	default:
+		return !Membership(c)
+	}
 }
 
 func (m *Machine) applyAlarm(c *SetAlarm) Result {

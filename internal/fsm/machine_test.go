@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -12,7 +13,7 @@ import (
 )
 
 // checkInvariants panics unless the lessor's attachments are exactly what the
-// newest records of the keys say.
+// newest records of the keys say, and only leases that are alive hold ranges.
 func (m *Machine) checkInvariants() {
 	attached := 0
 	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
@@ -25,6 +26,25 @@ func (m *Machine) checkInvariants() {
 	}
 	if n := m.lessor.Attached(); n != attached {
 		panic(fmt.Sprintf("lessor has %d keys attached, the store %d", n, attached))
+	}
+	m.checkSessions()
+	for info := range m.lessor.Leases() {
+		if info.Bound && m.lessor.KeyCount(info.ID) != 1 {
+			panic(fmt.Sprintf("lease %d is bound to %q", info.ID, m.lessor.Keys(info.ID)))
+		}
+	}
+	ranges, owned := 0, make(map[string]int)
+	for id, held := range m.AllHolds().All() {
+		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
+			panic(fmt.Sprintf("lease %d holds something and is not alive", id))
+		}
+		ranges += len(held)
+		info, _ := m.lessor.Lookup(id)
+		owned[info.Owner] += len(held)
+	}
+	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) {
+		panic(fmt.Sprintf("%d ranges are held, by owner %v; counted are %d, %v", ranges, owned,
+			m.holds.ranges, m.holds.owned))
 	}
 }
 
@@ -275,6 +295,33 @@ func TestAlarm(t *testing.T) {
 		t.Errorf("lowered twice: %v", got)
 	}
 	mustApply(t, m, put.Put)
+}
+
+// The CORRUPT alarm refuses whatever clients want to change. Leases end all the same, and
+// alarms can be lowered.
+func TestCorruptAlarm(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
+	mustApply(t, m, &Put{Key: "k", Lease: 1})
+	a := Alarm{Member: 7, Kind: Corrupt}
+	mustApply(t, m, &SetAlarm{Alarm: a})
+	for _, c := range []Command{
+		&Put{Key: "k"}, &DeleteRange{Key: "k"}, &Txn{}, &Compact{Revision: 2},
+		&Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}, &Revoke{ID: 1},
+		&ChangeTTL{ID: 1, TTL: 1}, &HandOver{ID: 1}, &Resume{ID: 1},
+	} {
+		if r := apply(t, m, c); !errors.Is(r.Err, ErrDiverged) {
+			t.Errorf("%T: %v", c, r.Err)
+		}
+	}
+	info, _ := m.Lessor().Lookup(1)
+	due := lease.Due{ID: 1, Token: info.Token, Stamp: info.Stamp}
+	mustApply(t, m, &Expire{Term: m.term, Leases: []lease.Due{due}})
+	if kv := m.View().KV.Get("k"); kv != nil {
+		t.Errorf("after the end of its lease there is %+v", kv)
+	}
+	mustApply(t, m, &SetAlarm{Alarm: a, Off: true})
+	mustApply(t, m, &Put{Key: "k"})
 }
 
 // Members come and go with the membership; their alarms go with them.

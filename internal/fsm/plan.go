@@ -21,6 +21,9 @@ type forecast struct {
 	repeated aliases
 	// names has those that will have been taken, or, with nil, freed.
 	names map[string]*lease.Terms
+	// held is how many ranges will have been held in addition, and owned by whom.
+	held  int
+	owned map[string]int
 }
 
 // fate is what will have become of a lease.
@@ -47,7 +50,7 @@ func (f *forecast) plan(p *plan) error {
 			err = f.plan(nested[0])
 			nested = nested[1:]
 		case op.Grant != nil:
-			err = f.grant(&op.Grant.Terms)
+			err = f.grant(op.Grant)
 		case op.Revoke != nil:
 			err = f.revoke(op.Revoke)
 		case op.Touch != nil:
@@ -79,6 +82,9 @@ func (f *forecast) meets(id lease.ID, l *fate) {
 
 func (f *forecast) put(c *Put) error {
 	limit := f.m.cfg.Lease.MaxKeys
+	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
+		limit = c.MaxKeys
+	}
 	if c.Lease == 0 || limit <= 0 && f.leases == nil && f.repeated == nil {
 		return f.m.checkPut(c)
 	}
@@ -90,24 +96,30 @@ func (f *forecast) put(c *Put) error {
 	if l.ended {
 		return lease.ErrNotFound
 	}
-	count := 0
-	if l.terms == nil {
-		if info, ok := f.m.lessor.Lookup(id); !ok || info.Delayed {
+	count, bound := 0, false
+	if l.terms != nil {
+		bound = l.terms.Bound
+	} else {
+		info, ok := f.m.lessor.Lookup(id)
+		if !ok || info.Delayed {
 			return lease.ErrNotFound
 		}
 		if f.m.lessor.LeaseOf(c.Key) == id {
 			return nil
 		}
-		count = f.m.lessor.KeyCount(id)
+		count, bound = f.m.lessor.KeyCount(id), info.Bound
 	}
-	if limit <= 0 {
+	if limit <= 0 && !bound {
 		return nil
 	}
 	if l.keys == nil {
 		l.keys = make(map[string]struct{})
 	}
 	l.keys[c.Key] = struct{}{}
-	if count+len(l.keys) > limit {
+	switch count += len(l.keys); {
+	case bound && count > 1:
+		return lease.ErrBound
+	case limit > 0 && count > limit:
 		return &lease.KeyLimitError{ID: id, Limit: limit}
 	}
 	return nil
@@ -115,7 +127,11 @@ func (f *forecast) put(c *Put) error {
 
 // grant foresees what lease.Lessor.Grant will say. A lease that the transaction
 // itself granted is never a repeated request.
-func (f *forecast) grant(t *lease.Terms) error {
+func (f *forecast) grant(c *Grant) error {
+	t := &c.Terms
+	if err := CheckHolds(c.Holds); err != nil {
+		return err
+	}
 	if err := f.m.lessor.CheckTerms(t); err != nil {
 		return err
 	}
@@ -138,10 +154,27 @@ func (f *forecast) grant(t *lease.Terms) error {
 		f.repeated.set(t.ID, actual)
 		return nil
 	}
+	// What a revocation before this in the transaction gives up makes no room.
+	if err := f.holds(t.Owner, len(c.Holds)); err != nil {
+		return err
+	}
 	f.repeated.set(t.ID, t.ID)
 	f.meets(t.ID, &fate{terms: t})
 	f.name(t.Name, t)
 	return nil
+}
+
+// holds foresees whether there is room for what a lease of an owner will hold.
+func (f *forecast) holds(owner string, ranges int) error {
+	if ranges == 0 {
+		return nil
+	}
+	if f.owned == nil {
+		f.owned = make(map[string]int)
+	}
+	f.owned[owner] += ranges
+	f.held += ranges
+	return f.m.holds.room(owner, f.owned[owner], f.held)
 }
 
 // named says whether a name is free to be granted, or which lease the request

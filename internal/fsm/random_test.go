@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -20,9 +21,13 @@ func randomCommand(rng *rand.Rand) Command {
 		}
 	}
 	op := func() Op {
-		switch rng.IntN(6) {
+		switch rng.IntN(8) {
+		case 7:
+			return Op{Draw: true}
+		case 6:
+			return Op{Txn: putBound(key(), id(), 77)}
 		case 5:
-			return Op{Grant: &Grant{Terms: randomTerms(rng)}}
+			return Op{Grant: randomGrant(rng)}
 		case 4:
 			return Op{Revoke: &Revoke{ID: id(), Token: randomToken(rng), By: "me"}}
 		case 3:
@@ -35,11 +40,13 @@ func randomCommand(rng *rand.Rand) Command {
 			return Op{Range: &Range{Key: key(), End: "\x00"}}
 		}
 	}
-	switch rng.IntN(18) {
+	switch rng.IntN(20) {
+	case 18:
+		return putBound(key(), id(), 88)
 	case 0:
 		return &DeleteRange{Key: key(), End: key(), PrevKV: true}
 	case 1, 2:
-		return &Grant{Terms: randomTerms(rng)}
+		return randomGrant(rng)
 	case 3:
 		return &Revoke{ID: id(), Token: randomToken(rng)}
 	case 4:
@@ -78,6 +85,22 @@ func randomCommand(rng *rand.Rand) Command {
 	}
 }
 
+// putBound puts a key on a lease of its own.
+func putBound(key string, id lease.ID, ttl lease.TTL) *Txn {
+	return &Txn{Then: []Op{
+		{Grant: &Grant{Terms: lease.Terms{ID: id, TTL: ttl, Bound: true}}},
+		{Put: &Put{Key: key, Lease: id, PrevKV: true}},
+	}}
+}
+
+func randomGrant(rng *rand.Rand) *Grant {
+	g := &Grant{Terms: randomTerms(rng)}
+	for range rng.IntN(3) {
+		g.Holds = append(g.Holds, keyrange.Range{Key: string(rune('a' + rng.IntN(8)))})
+	}
+	return g
+}
+
 func randomTerms(rng *rand.Rand) lease.Terms {
 	t := lease.Terms{ID: lease.ID(rng.IntN(5)), TTL: lease.TTL(1 + rng.IntN(9999))}
 	if rng.IntN(2) == 0 {
@@ -85,6 +108,7 @@ func randomTerms(rng *rand.Rand) lease.Terms {
 		t.RequestID = []string{"", "r"}[rng.IntN(2)]
 		t.LockDelay = lease.TTL(rng.IntN(2) * 100)
 		t.KeepKeys = rng.IntN(2) == 0
+		t.Bound = rng.IntN(3) == 0
 		t.Secret = randomSecret(rng)
 	}
 	return t
@@ -122,6 +146,7 @@ func TestSameCommandsSameState(t *testing.T) {
 		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
 		a, b := New(cfg), New(cfg)
 		a.Lessor().Promote(0, 0)
+		seen := uint64(0)
 		for i := range 300 {
 			c := randomCommand(rng)
 			now(rng, a, c)
@@ -134,7 +159,8 @@ func TestSameCommandsSameState(t *testing.T) {
 			if ra.Err != nil && hash(t, a) != before {
 				t.Fatalf("seed %d: %#v failed with %v and changed something", seed, c, ra.Err)
 			}
-			if x, y := a.TakeLeaseEvents(), b.TakeLeaseEvents(); !reflect.DeepEqual(x, y) {
+			x, y := after(t, a, seen), after(t, b, seen)
+			if seen = a.events.Last(); !reflect.DeepEqual(x, y) {
 				t.Fatalf("seed %d: %#v: events %+v and %+v", seed, c, x, y)
 			}
 			if rng.IntN(20) == 0 {

@@ -60,6 +60,12 @@ func Refound(
 	clear(m.members)
 	clear(m.removed)
 	clear(m.alarms)
+	last := m.sessions.last
+	m.sessions = newSessions() // what their clients wait for was of another life
+	m.sessions.last = last
+	// What caches have is of a life whose last writes may be missing here, so nobody may
+	// go on with it: a cache that is told that it holds nothing drops everything.
+	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)
 	}
@@ -79,7 +85,7 @@ func Refound(
 func (f *Refounding) raise(s *lease.State) error {
 	for i := range s.Leases {
 		if t := s.Leases[i].Token; uint64(t) > s.LastToken {
-			return fmt.Errorf("%w: lease %d has token %#x, the last is %#x",
+			return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
 				ErrCorrupt, s.Leases[i].ID, t, s.LastToken)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
 )
 
 // These errors are outcomes of a command, next to those of the lease and
@@ -13,6 +14,9 @@ var (
 	ErrKeyNotFound = errors.New("fsm: key not found")
 	// ErrNoSpace means that the NoSpace alarm is raised, so nothing may grow.
 	ErrNoSpace = errors.New("fsm: no space alarm is raised")
+	// ErrDiverged means that the Corrupt alarm is raised: somebody found that the members
+	// differ, so clients change nothing until it is lowered. Leases still end.
+	ErrDiverged = errors.New("fsm: corrupt alarm is raised")
 	// ErrMemberNotFound means that the command names a member that is not in the cluster.
 	ErrMemberNotFound = errors.New("fsm: member not found")
 	// ErrMemberExists means that a member to add has the ID of one that is, or ever was, in
@@ -24,6 +28,9 @@ var (
 	ErrNotLearner = errors.New("fsm: member is not a learner")
 	// ErrLastVoter means that the only voter cannot be removed.
 	ErrLastVoter = errors.New("fsm: the only voter cannot be removed")
+	// ErrSessionNotFound means that the session is not known, or has forgotten the number:
+	// nothing was done now, and it is not known whether it was before.
+	ErrSessionNotFound = errors.New("fsm: session not found")
 	// ErrStale means that an internal command was proposed in another term.
 	ErrStale = errors.New("fsm: command of another term")
 )
@@ -35,9 +42,14 @@ type Result struct {
 	// Err is nil, or why the command changed nothing.
 	Err error
 	// Value depends on the command: *PutResult, *DeleteResult, *TxnResult,
-	// *lease.Info for Grant, ChangeTTL, HandOver and Resume, *RevokeResult, []Alarm
-	// for SetAlarm (the alarms it changed), nil for the others.
+	// *lease.Info for ChangeTTL, HandOver and Resume, that or *Existing for Grant,
+	// *RevokeResult, []Alarm
+	// for SetAlarm (the alarms it changed), Session for OpenSession, that of the command
+	// for Once, nil for the others.
 	Value any
+	// Repeated says that the command of a Once was done before, and that this was its
+	// result then. A lease in it has been counting since.
+	Repeated bool
 }
 
 // PutResult is the outcome of a Put.
@@ -59,9 +71,26 @@ type RevokeResult struct {
 	Deleted int64
 }
 
+// Existing is the outcome of a Grant that was repeated: the lease that an earlier one made.
+type Existing struct{ lease.Info }
+
+// GrantResult returns the lease that is the outcome of a Grant, and whether an earlier one
+// made it. It returns nil for the outcome of anything else but a Touch or a change of a lease.
+func GrantResult(v any) (info *lease.Info, existed bool) {
+	switch v := v.(type) {
+	case *lease.Info:
+		return v, false
+	case *Existing:
+		return &v.Info, true
+	default:
+		return nil, false
+	}
+}
+
 // TxnResult is the outcome of a Txn: one response an executed operation, each
 // a *PutResult, *DeleteResult, *mvcc.RangeResult or *TxnResult, a *lease.Info for
-// Grant and Touch, or a *RevokeResult.
+// Grant and Touch, an *Existing for a Grant that was repeated, a *RevokeResult, or for
+// Draw the lease.Token.
 type TxnResult struct {
 	Succeeded bool
 	Responses []any

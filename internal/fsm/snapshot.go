@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"iter"
 	"slices"
 
@@ -15,15 +16,15 @@ import (
 
 // snapshotVersion is the version of the snapshot's encoding, in its header.
 // Version 1 had no removed members, version 2 no lock delays and the like and no
-// numbers of lease events. Both are still read.
-const snapshotVersion = 3
+// numbers of lease events, version 3 no sessions and no holds. All are still read.
+const snapshotVersion = 4
 
 // chunkSize is about how large the pieces are that a snapshot is written in.
 const chunkSize = 1 << 20
 
 // Section tags in a snapshot. A snapshot is a sequence of chunks, each of
 // whole records, each record led by its tag: one header first, then members,
-// alarms, leases and key records, then one trailer that counts them.
+// alarms, leases, sessions and key records, then one trailer that counts them.
 const (
 	tagHeader byte = iota + 1
 	tagMember
@@ -32,20 +33,28 @@ const (
 	tagRecord
 	tagTrailer
 	tagRemoved // among the members
+	tagSession // the one used least recently first
+	tagAnswer  // of the session before, in the order of the numbers
+	tagHolds   // after the leases
 )
 
 // Image is an immutable picture of the whole state, leases included, from
 // which a snapshot is written while the Machine goes on. It may be used from
 // any goroutine.
 type Image struct {
-	View   *View
-	leases lease.View
-	event  uint64 // the last event of a lease
+	View     *View
+	leases   lease.View
+	event    uint64 // the last event of a lease
+	sessions sessionsImage
+	holds    Holds
 }
 
 // Image returns the state as of the last applied entry.
 func (m *Machine) Image() *Image {
-	return &Image{View: m.View(), leases: m.lessor.View(), event: m.events.last}
+	return &Image{
+		View: m.View(), leases: m.lessor.View(), event: m.events.last,
+		sessions: m.sessions.image(), holds: m.AllHolds(),
+	}
 }
 
 // Encode gives the snapshot to write, in chunks of about a mebibyte. The
@@ -61,7 +70,8 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		b = binary.AppendVarint(b, v.KV.Compacted())
 		b = binary.AppendUvarint(b, state.LastToken)
 		b = binary.AppendUvarint(b, state.Generation)
-		return binary.AppendUvarint(b, im.event)
+		b = binary.AppendUvarint(b, im.event)
+		return binary.AppendUvarint(b, im.sessions.last)
 	})
 	for _, n := range v.Members {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
@@ -77,12 +87,26 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	for info := range im.leases.All() {
 		e.record(tagLease, func(b []byte) []byte { return appendInfo(b, &info) })
 	}
+	im.sessions.encode(e)
+	for id, ranges := range im.holds.All() {
+		e.record(tagHolds, func(b []byte) []byte { return appendHold(b, id, ranges) })
+	}
 	for r := range v.KV.Records() {
 		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r) })
 	}
 	total := e.records
 	e.record(tagTrailer, func(b []byte) []byte { return binary.AppendUvarint(b, total) })
 	return e.flush()
+}
+
+func (im *sessionsImage) encode(e *encoder) {
+	for i := range im.list {
+		s := &im.list[i]
+		e.record(tagSession, func(b []byte) []byte { return appendSession(b, s) })
+		for k := range s.answers {
+			e.record(tagAnswer, func(b []byte) []byte { return appendAnswer(b, &s.answers[k]) })
+		}
+	}
 }
 
 // encoder gathers records into chunks. The first error sticks.
@@ -200,6 +224,17 @@ func rebuild(
 	if err := m.lessor.Recover(state); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+	m.silences.dropped = m.index
+	m.holds.changed = nil // it has always been so
+	m.holds.recount(func(id lease.ID) string {
+		info, _ := m.lessor.Lookup(id)
+		return info.Owner
+	})
+	for id := range m.holds.of {
+		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
+			return nil, fmt.Errorf("%w: holds of lease %016x, which is not alive", ErrCorrupt, id)
+		}
+	}
 	return m, m.reattach()
 }
 
@@ -211,7 +246,7 @@ func (m *Machine) reattach() error {
 			continue
 		}
 		if err := m.lessor.Reattach(lease.ID(kv.Lease), kv.Key); err != nil {
-			return fmt.Errorf("%w: key %q names lease %d: %w", ErrCorrupt, kv.Key, kv.Lease, err)
+			return fmt.Errorf("%w: key %q names lease %016x: %w", ErrCorrupt, kv.Key, kv.Lease, err)
 		}
 	}
 	return nil
@@ -266,6 +301,9 @@ func (r *restorer) head() (lease.State, error) {
 	if v >= 3 {
 		r.m.events.start(r.d.Uvarint())
 	}
+	if v >= 4 {
+		r.m.sessions.last = r.d.Uvarint()
+	}
 	for {
 		switch t := r.tag(); t {
 		case tagMember:
@@ -277,6 +315,10 @@ func (r *restorer) head() (lease.State, error) {
 			r.m.alarms[a] = struct{}{}
 		case tagLease:
 			state.Leases = append(state.Leases, r.d.info(v))
+		case tagSession, tagAnswer:
+			r.session(t)
+		case tagHolds:
+			r.m.holds.set(lease.ID(r.d.Varint()), "", r.d.ranges()) // counted later
 		default:
 			r.pending = t
 			if r.err == nil {
@@ -285,6 +327,28 @@ func (r *restorer) head() (lease.State, error) {
 			return state, r.err
 		}
 	}
+}
+
+// session reads a session, or the next answer of the one before.
+func (r *restorer) session(tag byte) {
+	l := r.m.sessions
+	if tag == tagSession {
+		s := r.d.session()
+		if s.ID == 0 || s.ID > l.last || l.byID[s.ID] != nil {
+			r.d.Fail("session")
+			return
+		}
+		l.add(s)
+		return
+	}
+	a := r.d.answer()
+	s := l.root.next
+	if i, found := s.find(a.number); s == &l.root || found || i < len(s.answers) ||
+		a.number < s.settled {
+		r.d.Fail("answer of a session")
+		return
+	}
+	l.insert(s, a)
 }
 
 func (r *restorer) all() iter.Seq[mvcc.Record] {
@@ -338,6 +402,26 @@ func (im *Image) Hash() (uint32, error) {
 			b = b[:0]
 		}
 	}
+	b = im.sessions.hash(sum, b)
+	for id, ranges := range im.holds.All() {
+		b = appendHold(b, id, ranges)
+	}
 	sum.Write(b)
 	return sum.Sum32(), nil
+}
+
+// hash appends the sessions to b, and hands it to sum when it is large.
+func (im *sessionsImage) hash(sum io.Writer, b []byte) []byte {
+	b = binary.AppendUvarint(b, im.last)
+	for i := range im.list {
+		s := &im.list[i]
+		b = appendSession(b, s)
+		for k := range s.answers {
+			if b = appendAnswer(b, &s.answers[k]); len(b) >= chunkSize {
+				_, _ = sum.Write(b) // a hash never fails
+				b = b[:0]
+			}
+		}
+	}
+	return b
 }

@@ -37,10 +37,15 @@ func (m *Machine) checkPut(c *Put) error {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return ErrKeyNotFound
 	}
-	if c.Lease != 0 {
+	switch {
+	case c.Lease == 0:
+		return nil
+	case c.MaxKeys > 0 && m.lessor.LeaseOf(c.Key) != c.Lease &&
+		m.lessor.KeyCount(c.Lease) >= c.MaxKeys:
+		return &lease.KeyLimitError{ID: c.Lease, Limit: c.MaxKeys}
+	default:
 		return m.lessor.CheckAttach(c.Lease, c.Key)
 	}
-	return nil
 }
 
 // put writes a pair that checkPut has passed, or forecast.put, and moves the key
@@ -61,7 +66,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	}
 	prev := t.Put(c.Key, value, int64(id))
 	if prev != nil && prev.Lease != int64(id) && prev.Lease != 0 {
-		m.lessor.Detach(c.Key)
+		m.detach(prev)
 	}
 	if id != 0 && (prev == nil || prev.Lease != int64(id)) {
 		if err := m.lessor.Attach(id, c.Key); err != nil {
@@ -75,7 +80,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 	prev := t.DeleteRange(c.Key, c.End)
 	for _, kv := range prev {
 		if kv.Lease != 0 {
-			m.lessor.Detach(kv.Key)
+			m.detach(kv)
 		}
 	}
 	r := &DeleteResult{Deleted: int64(len(prev))}
@@ -98,14 +103,11 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	if err := m.checkPlan(p); err != nil {
 		return Result{Err: err}
 	}
-	last := m.events.last
 	r, err := (&run{m: m, t: t}).plan(p)
 	if err != nil {
 		panic("fsm: operation failed after its check: " + err.Error())
 	}
-	if n := m.events.last - last; n > 0 {
-		m.events.at(m.store.Revision(), n)
-	}
+	m.step.date(m.store.Revision())
 	return Result{Value: r}
 }
 
@@ -216,15 +218,19 @@ func (r *run) op(op *Op) (any, error) {
 		res, err := r.t.Range(op.Range.Key, op.Range.End, op.Range.Options)
 		return &res, err
 	case op.Grant != nil:
-		info, err := r.m.grant(op.Grant)
-		r.repeated.set(op.Grant.Terms.ID, info.ID)
-		return &info, err
+		v, err := r.m.grant(op.Grant)
+		if info, _ := GrantResult(v); info != nil {
+			r.repeated.set(op.Grant.Terms.ID, info.ID)
+		}
+		return v, err
 	case op.Revoke != nil:
 		c := *op.Revoke
 		c.ID = r.repeated.actual(c.ID)
 		return r.m.revoke(r.t, &c), nil
+	case op.Draw:
+		return r.m.lessor.DrawToken(), nil
 	default:
-		info, err := r.m.lessor.Touch(r.repeated.actual(op.Touch.ID), op.Touch.Token)
+		info, err := r.m.touch(r.repeated.actual(op.Touch.ID), op.Touch.Token)
 		return &info, err
 	}
 }

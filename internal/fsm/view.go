@@ -15,6 +15,15 @@ type View struct {
 	Removed []uint64
 	// Alarms are the raised alarms, in order of member and kind.
 	Alarms []Alarm
+	// LeaseEvents are the last events of leases, and Silences who fell silent lately.
+	LeaseEvents LeaseEvents
+	Silences    Silences
+}
+
+// LeaseNews reports whether something happened to leases, or some fell silent or were
+// heard again, since an earlier view, possibly that of another Machine.
+func (v *View) LeaseNews(old *View) bool {
+	return v.LeaseEvents.last != old.LeaseEvents.last || v.Silences.last() != old.Silences.last()
 }
 
 // Member returns the member with an ID, and whether there is one. What its URLs

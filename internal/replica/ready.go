@@ -28,8 +28,6 @@ type Output struct {
 	Removed bool
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
-	// LeaseEvents are what happened to leases.
-	LeaseEvents []fsm.LeaseEvent
 	// Applied says that the state moved on, so that a new view is to be published.
 	Applied bool
 
@@ -61,7 +59,6 @@ func (r *Replica) Take() Output {
 	}
 	r.reply()
 	r.out.Changes = r.machine.TakeChanges()
-	r.out.LeaseEvents = r.machine.TakeLeaseEvents()
 	out := r.out
 	r.out = Output{}
 	return out

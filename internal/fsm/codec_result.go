@@ -1,0 +1,269 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// refusals are the errors without data that a command of a Once can end with. Their
+// places are on disk: add at the end.
+var refusals = [...]error{
+	ErrKeyNotFound, ErrNoSpace, ErrSessionNotFound, lease.ErrNotFound, lease.ErrExists,
+	lease.ErrBadID, mvcc.ErrCompacted, mvcc.ErrFutureRevision, ErrBadHolds, lease.ErrBound,
+	ErrTooManyHolds, ErrOwnerHolds,
+}
+
+// These stand for an error with data, or none.
+const (
+	refusalNone byte = 0xff - iota
+	refusalName
+	refusalKeys
+	refusalTTL
+)
+
+// storable reports whether an error can be in a snapshot.
+func storable(err error) bool {
+	switch err.(type) { //nolint:errorlint // apply wraps none
+	case nil, *lease.NameError, *lease.KeyLimitError, *lease.TTLError:
+		return true
+	default:
+		return slices.Contains(refusals[:], err)
+	}
+}
+
+func appendRefusal(b []byte, err error) []byte {
+	switch err := err.(type) { //nolint:errorlint // apply wraps none
+	case nil:
+		return append(b, refusalNone)
+	case *lease.NameError:
+		return appendInfo(encoding.AppendBytes(append(b, refusalName), err.Name), &err.Holder)
+	case *lease.KeyLimitError:
+		b = binary.AppendVarint(append(b, refusalKeys), int64(err.ID))
+		return binary.AppendVarint(b, int64(err.Limit))
+	case *lease.TTLError:
+		b = append(b, refusalTTL)
+		for _, ttl := range [...]lease.TTL{err.Got, err.Min, err.Max} {
+			b = binary.AppendVarint(b, int64(ttl))
+		}
+		return b
+	default:
+		return append(b, byte(slices.Index(refusals[:], err)))
+	}
+}
+
+func (d *decoder) refusal() error {
+	switch k := d.Byte(); {
+	case k == refusalNone:
+		return nil
+	case k == refusalName:
+		return &lease.NameError{Name: d.Text(), Holder: d.info(snapshotVersion)}
+	case k == refusalKeys:
+		return &lease.KeyLimitError{ID: lease.ID(d.Varint()), Limit: int(d.Varint())}
+	case k == refusalTTL:
+		return &lease.TTLError{
+			Got: lease.TTL(d.Varint()), Min: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint()),
+		}
+	case int(k) < len(refusals):
+		return refusals[k]
+	default:
+		d.Fail("error of unknown kind")
+		return nil
+	}
+}
+
+func appendResult(b []byte, r *Result) []byte {
+	b = binary.AppendVarint(b, r.Revision)
+	if b = appendRefusal(b, r.Err); r.Err != nil {
+		return b
+	}
+	return appendValue(b, r.Value)
+}
+
+func (d *decoder) result() Result {
+	r := Result{Revision: d.Varint(), Err: d.refusal()}
+	if r.Err == nil {
+		r.Value = d.value(0)
+	}
+	return r
+}
+
+// Tags of what a result has.
+const (
+	valuePut byte = iota + 1
+	valueDelete
+	valueTxn
+	valueRange
+	valueLease
+	valueRevoke
+	valueExisting
+	valueToken
+)
+
+// appendValue appends the value of a result, or one response of a transaction.
+func appendValue(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case *PutResult:
+		if b = encoding.AppendBools(append(b, valuePut), v.Prev != nil); v.Prev == nil {
+			return b
+		}
+		return appendKV(b, v.Prev)
+	case *DeleteResult:
+		b = binary.AppendVarint(append(b, valueDelete), v.Deleted)
+		return encoding.AppendList(b, v.Prev, appendKV)
+	case *TxnResult:
+		b = encoding.AppendBools(append(b, valueTxn), v.Succeeded)
+		return encoding.AppendList(b, v.Responses, appendValue)
+	case *mvcc.RangeResult:
+		b = encoding.AppendBools(append(b, valueRange), v.More)
+		b = binary.AppendVarint(binary.AppendVarint(b, v.Count), v.Revision)
+		return encoding.AppendList(b, v.KVs, appendKV)
+	case *lease.Info:
+		return appendInfo(append(b, valueLease), v)
+	case *Existing:
+		return appendInfo(append(b, valueExisting), &v.Info)
+	case *RevokeResult:
+		return binary.AppendVarint(append(b, valueRevoke), v.Deleted)
+	case lease.Token:
+		return binary.AppendUvarint(append(b, valueToken), uint64(v))
+	default:
+		panic("fsm: no encoding for a result")
+	}
+}
+
+func (d *decoder) value(depth int) any {
+	switch d.Byte() {
+	case valuePut:
+		r := &PutResult{}
+		if d.Byte()&1 != 0 {
+			r.Prev = d.kv()
+		}
+		return r
+	case valueDelete:
+		return &DeleteResult{Deleted: d.Varint(), Prev: encoding.List(&d.Decoder, d.kv)}
+	case valueTxn:
+		if depth > maxTxnDepth {
+			d.Fail("result nested too deeply")
+			return nil
+		}
+		one := func() any { return d.value(depth + 1) }
+		return &TxnResult{
+			Succeeded: d.Byte()&1 != 0, Responses: encoding.List(&d.Decoder, one),
+		}
+	case valueRange:
+		return &mvcc.RangeResult{
+			More: d.Byte()&1 != 0, Count: d.Varint(), Revision: d.Varint(),
+			KVs: encoding.List(&d.Decoder, d.kv),
+		}
+	case valueLease:
+		info := d.info(snapshotVersion)
+		return &info
+	case valueExisting:
+		return &Existing{d.info(snapshotVersion)}
+	case valueRevoke:
+		return &RevokeResult{Deleted: d.Varint()}
+	case valueToken:
+		return lease.Token(d.Uvarint())
+	default:
+		d.Fail("result of unknown kind")
+		return nil
+	}
+}
+
+func appendKV(b []byte, kv *mvcc.KeyValue) []byte {
+	b = encoding.AppendBytes(encoding.AppendBytes(b, kv.Key), kv.Value)
+	for _, v := range [...]int64{kv.Lease, kv.CreateRevision, kv.ModRevision, kv.Version} {
+		b = binary.AppendVarint(b, v)
+	}
+	return b
+}
+
+func (d *decoder) kv() *mvcc.KeyValue {
+	return &mvcc.KeyValue{
+		Key: d.Text(), Value: d.Bytes(), Lease: d.Varint(),
+		CreateRevision: d.Varint(), ModRevision: d.Varint(), Version: d.Varint(),
+	}
+}
+
+// appendSession appends a session but for its answers, of which each is a record of its
+// own: together they may be large.
+func appendSession(b []byte, s *session) []byte {
+	b = binary.AppendUvarint(b, s.ID)
+	b = binary.BigEndian.AppendUint64(b, s.Nonce)
+	return binary.AppendUvarint(b, s.settled)
+}
+
+func (d *decoder) session() *session {
+	return &session{Session: Session{ID: d.Uvarint(), Nonce: d.Uint64()}, settled: d.Uvarint()}
+}
+
+func appendAnswer(b []byte, a *answer) []byte {
+	return appendResult(binary.AppendUvarint(b, a.number), &a.result)
+}
+
+func (d *decoder) answer() answer {
+	a := answer{number: d.Uvarint(), result: d.result()}
+	a.size = resultSize(&a.result)
+	return a
+}
+
+// These are about what a result, and a pair in it, take in memory.
+const (
+	resultOverhead = 128
+	kvOverhead     = 96
+)
+
+// resultSize returns about how many bytes a result takes. It is the same for a result that
+// was decoded.
+func resultSize(r *Result) int64 {
+	switch err := r.Err.(type) { //nolint:errorlint // apply wraps none
+	case nil:
+		return resultOverhead + valueSize(r.Value)
+	case *lease.NameError:
+		return resultOverhead + int64(len(err.Name)) + infoSize(&err.Holder)
+	default:
+		return resultOverhead
+	}
+}
+
+func valueSize(v any) (size int64) {
+	switch v := v.(type) {
+	case *PutResult:
+		if v.Prev != nil {
+			return kvSize(v.Prev)
+		}
+	case *DeleteResult:
+		return kvsSize(v.Prev)
+	case *mvcc.RangeResult:
+		return resultOverhead + kvsSize(v.KVs)
+	case *lease.Info:
+		return infoSize(v)
+	case *Existing:
+		return infoSize(&v.Info)
+	case *TxnResult:
+		for _, r := range v.Responses {
+			size += resultOverhead/2 + valueSize(r)
+		}
+	}
+	return size
+}
+
+func kvsSize(kvs []*mvcc.KeyValue) (size int64) {
+	for _, kv := range kvs {
+		size += kvSize(kv)
+	}
+	return size
+}
+
+func kvSize(kv *mvcc.KeyValue) int64 { return kvOverhead + int64(len(kv.Key)+len(kv.Value)) }
+
+func infoSize(i *lease.Info) int64 {
+	size := recordOverhead + len(i.Name) + len(i.Owner) + len(i.RequestID)
+	for k, v := range i.Labels {
+		size += kvOverhead + len(k) + len(v)
+	}
+	return int64(size)
+}

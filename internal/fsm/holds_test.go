@@ -1,0 +1,224 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+func held(id lease.ID, name string, holds ...keyrange.Range) *Grant {
+	return &Grant{Terms: terms(id, name), Holds: holds}
+}
+
+// Holds come with a grant and go with whatever ends the lease, or gives it to
+// another holder, who has an empty cache. They never change otherwise.
+func TestHoldsGoWithTheLease(t *testing.T) {
+	ab := keyrange.Range{Key: "a", End: "b"}
+	for _, c := range []struct {
+		name string
+		do   func(t *testing.T, m *Machine, token lease.Token)
+		gone bool
+	}{
+		{"revoke", func(t *testing.T, m *Machine, _ lease.Token) {
+			mustApply(t, m, &Revoke{ID: 1})
+		}, true},
+		{"revoke in a transaction", func(t *testing.T, m *Machine, _ lease.Token) {
+			mustApply(t, m, &Txn{Then: []Op{{Revoke: &Revoke{ID: 1}}}})
+		}, true},
+		{"expire", func(t *testing.T, m *Machine, _ lease.Token) { expire(t, m, 1) }, true},
+		{"hand over", func(t *testing.T, m *Machine, token lease.Token) {
+			mustApply(t, m, &HandOver{ID: 1, Token: token, Owner: "o"})
+		}, true},
+		{"hand over with a wrong token", func(t *testing.T, m *Machine, token lease.Token) {
+			apply(t, m, &HandOver{ID: 1, Token: token + 1})
+		}, false},
+		{"resume", func(t *testing.T, m *Machine, _ lease.Token) {
+			mustApply(t, m, &Resume{ID: 1, Secret: lease.Secret{1}})
+		}, true},
+		{"resume with a wrong secret", func(t *testing.T, m *Machine, _ lease.Token) {
+			apply(t, m, &Resume{ID: 1, Secret: lease.Secret{2}})
+		}, false},
+		{"renewed, changed, granted again", func(t *testing.T, m *Machine, token lease.Token) {
+			mustApply(t, m, &Txn{Then: []Op{{Touch: &Touch{ID: 1}}}})
+			mustApply(t, m, &ChangeTTL{ID: 1, Token: token, TTL: 700})
+			apply(t, m, held(1, "", keyrange.Range{Key: "z"}))
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := New(Config{})
+			g := owned(1, "ann", ab)
+			g.Terms.Secret, g.Terms.LockDelay = lease.Secret{1}, 500
+			info := mustApply(t, m, g).(*lease.Info)
+			before := m.AllHolds()
+			if got := m.TakeHolds(); !slices.Equal(got, []lease.ID{1}) {
+				t.Fatalf("changed: %v", got)
+			}
+			c.do(t, m, info.Token)
+			got := m.Holds(1)
+			if c.gone != (len(got) == 0) || c.gone != (len(m.TakeHolds()) == 1) {
+				t.Errorf("holds %v", got)
+			}
+			if !slices.Equal(before.Of(1), []keyrange.Range{ab}) {
+				t.Errorf("a picture of before shows %v", before.Of(1))
+			}
+			if hash(t, m) != hash(t, restored(t, m)) {
+				t.Error("a snapshot does not keep it")
+			}
+		})
+	}
+}
+
+// A repeated request finds the holds of the first, and a lease that a transaction
+// grants has them; what a snapshot has is what there was.
+func TestHoldsOfGrants(t *testing.T) {
+	m := New(Config{})
+	first := held(1, "n", keyrange.Range{Key: "a"})
+	first.Terms.RequestID = "r"
+	again := held(2, "n", keyrange.Range{Key: "b"})
+	again.Terms.RequestID = "r"
+	mustApply(t, m, first)
+	mustApply(t, m, again)
+	mustApply(t, m, &Txn{Then: []Op{
+		{Grant: held(3, "", keyrange.Range{Key: "c", End: "\x00"})}, {Touch: &Touch{ID: 3}},
+	}})
+	r := restored(t, m)
+	if len(r.TakeHolds()) > 0 {
+		t.Error("what a snapshot brings is no change")
+	}
+	for _, m := range []*Machine{m, r} {
+		var got []string
+		for id, ranges := range m.AllHolds().All() {
+			got = append(got, fmt.Sprintf("%d %q", id, ranges))
+		}
+		want := []string{`1 [{"a" ""}]`, `3 [{"c" "\x00"}]`}
+		if !slices.Equal(got, want) || m.HoldCount() != 2 {
+			t.Errorf("%d: %v, want %v", m.HoldCount(), got, want)
+		}
+	}
+	if other := mustRefound(t, m, Refounding{}); other.HoldCount() != 0 {
+		t.Error("caches of a life that was restored away go on")
+	}
+}
+
+// many are so many ranges.
+func many(n int) (out []keyrange.Range) {
+	for i := range n {
+		out = append(out, keyrange.Range{Key: fmt.Sprint(i)})
+	}
+	return out
+}
+
+// owned is held for a lease that has an owner.
+func owned(id lease.ID, owner string, holds ...keyrange.Range) *Grant {
+	g := held(id, "", holds...)
+	g.Terms.Owner = owner
+	return g
+}
+
+// What is held is bounded, for a lease and for all of them, whole transactions
+// included; and refused holds change nothing.
+func TestHoldsAreBounded(t *testing.T) {
+	m := New(Config{})
+	for name, holds := range map[string][]keyrange.Range{
+		"many":  many(maxHolds + 1),
+		"long":  {{Key: strings.Repeat("k", maxHoldBytes+1)}},
+		"empty": {{Key: "b", End: "a"}},
+	} {
+		c := held(1, "", holds...)
+		if r := apply(t, m, c); !errors.Is(r.Err, ErrBadHolds) {
+			t.Errorf("%s: %v", name, r.Err)
+		}
+		if r := apply(t, m, &Txn{Then: []Op{{Grant: c}}}); !errors.Is(r.Err, ErrBadHolds) {
+			t.Errorf("%s, in a transaction: %v", name, r.Err)
+		}
+	}
+	m.Begin(m.Index()+1, 1)
+	id := lease.ID(1)
+	for ; m.holds.ranges+maxHolds <= maxHeld; id++ {
+		m.Apply(owned(id, fmt.Sprint(id), many(maxHolds)...))
+	}
+	left := maxHeld - m.holds.ranges
+	over := held(id, "", many(left+1)...)
+	twice := &Txn{Then: []Op{
+		{Grant: held(id, "", many(left)...)}, {Grant: held(id+1, "", many(1)...)},
+	}}
+	for _, c := range []Command{over, &Txn{Then: []Op{{Grant: over}}}, twice} {
+		if r := apply(t, m, c); !errors.Is(r.Err, ErrTooManyHolds) {
+			t.Errorf("%T: %v", c, r.Err)
+		}
+	}
+	if r := apply(t, m, owned(1, "", many(maxHolds)...)); !errors.Is(r.Err, lease.ErrExists) {
+		t.Errorf("a lease that is there: %v", r.Err)
+	}
+	// In a transaction, too, a grant may take the place of a lease that it revokes; but
+	// that makes no room.
+	taken := &Txn{Then: []Op{{Revoke: &Revoke{ID: 1}}, {Grant: held(1, "", many(maxHolds)...)}}}
+	if r := apply(t, m, taken); !errors.Is(r.Err, ErrTooManyHolds) {
+		t.Errorf("in the place of another: %v", r.Err)
+	}
+	mustApply(t, m, held(id, "", many(left)...))
+	mustApply(t, m, &Revoke{ID: 1})
+	mustApply(t, m, held(1, "", many(maxHolds)...))
+}
+
+// Nobody takes what is meant for all: the leases of one owner hold a part of it at most,
+// however many they are, and those without an owner likewise. What their leases give up he
+// may hold again, whatever way they go; after a restart he is known as well.
+func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
+	for _, owner := range []string{"ann", ""} {
+		m := New(Config{})
+		m.Begin(m.Index()+1, 1)
+		id := lease.ID(1)
+		for ; m.holds.ranges+maxHolds <= maxOwnerHeld; id++ {
+			m.Apply(owned(id, owner, many(maxHolds)...))
+		}
+		left := maxOwnerHeld - m.holds.ranges
+		refused := func(what string, c Command) {
+			t.Helper()
+			if r := apply(t, m, c); !errors.Is(r.Err, ErrOwnerHolds) {
+				t.Errorf("%q, %s: %v", owner, what, r.Err)
+			}
+		}
+		over := owned(id, owner, many(left+1)...)
+		refused("a lease", over)
+		refused("in a transaction", &Txn{Then: []Op{{Grant: over}}})
+		refused("two in a transaction", &Txn{Then: []Op{
+			{Grant: owned(id, owner, many(left)...)}, {Grant: owned(id+1, owner, many(1)...)},
+		}})
+		mustApply(t, m, owned(id, owner))
+		mustApply(t, m, &Txn{Then: []Op{
+			{Grant: owned(id+1, "another", many(maxHolds)...)},
+			{Grant: owned(id+2, owner, many(left)...)},
+		}})
+		m = restored(t, m)
+		refused("after a restart", owned(id+3, owner, many(1)...))
+		other, _ := m.Lessor().Lookup(2)
+		for i, end := range []func(){
+			func() { mustApply(t, m, &Revoke{ID: 1}) },
+			func() { mustApply(t, m, &HandOver{ID: 2, Token: other.Token, Owner: "bob"}) },
+			func() { expire(t, m, 3) },
+		} {
+			end()
+			mustApply(t, m, owned(id+4+lease.ID(i), owner, many(maxHolds)...))
+			refused("what was given up is taken", owned(id+9, owner, many(1)...))
+		}
+	}
+}
+
+// A picture of no holds stays one of none, also if there were some before it: a snapshot
+// would name leases that it does not have.
+func TestPictureOfNoHolds(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
+	mustApply(t, m, &Revoke{ID: 1})
+	im := m.Image()
+	mustApply(t, m, held(2, "", keyrange.Range{Key: "a"}))
+	if n := im.holds.Len(); n != 0 {
+		t.Errorf("the picture shows %d holds of later", n)
+	}
+}

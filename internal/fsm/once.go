@@ -1,0 +1,141 @@
+package fsm
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Session names a client whose writes have numbers, so that each takes effect once however
+// often it is sent.
+type Session struct {
+	// ID was given out by OpenSession and is never given out again, but perhaps after a
+	// backup was restored.
+	ID uint64
+	// Nonce was drawn by the client: another client that was given the same ID, in another
+	// life of the cluster, has another.
+	Nonce uint64
+}
+
+// OpenSession gives out a Session, which is the result. It is forgotten when many others
+// were used after it.
+type OpenSession struct{ Nonce uint64 }
+
+// Once does Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
+// Resume, unless the session has done one with its number before: then the result is that of
+// the first time, marked as Repeated. That it cannot be done now is no such result. If the
+// session is not known, or has forgotten the number, or used it for a command of another form,
+// nothing is done and the result is ErrSessionNotFound.
+type Once struct {
+	Session Session
+	// Number is chosen by the client, from 1, another for each command.
+	Number uint64
+	// Settled says that nobody waits for the results of numbers below it, nor ever
+	// will. They are forgotten; one of them that arrives late is not done.
+	Settled uint64
+	Command Command
+}
+
+func (*OpenSession) kind() kind { return kindOpenSession }
+func (*Once) kind() kind        { return kindOnce }
+
+// Inner returns the command that c asks for: that of a Once, else c itself. Who looks into
+// commands looks into this one.
+func Inner(c Command) Command {
+	if o, ok := c.(*Once); ok {
+		return o.Command
+	}
+	return c
+}
+
+// repeatable reports whether a command of this kind may be that of a Once: its results can
+// be stored.
+func (k kind) repeatable() bool {
+	switch k {
+	case kindPut, kindDeleteRange, kindTxn, kindGrant, kindGrantMore, kindGrantHolds,
+		kindRevoke, kindRevokeMore, kindChangeTTL, kindHandOver, kindResume:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *Machine) applyOnce(c *Once) Result {
+	s := m.sessions.use(c.Session)
+	if s == nil {
+		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
+	}
+	m.sessions.settle(s, c.Settled)
+	r, done := s.answer(c.Number)
+	switch {
+	case done && (r.Err != nil || fits(c.Command, r.Value)):
+		r.Repeated = true
+		return r
+	case done, c.Number < s.settled:
+		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
+	}
+	r = m.apply(c.Command)
+	r.Revision = m.store.Revision()
+	if !notNow(r.Err) {
+		m.sessions.keep(s, c.Number, r)
+	}
+	return r
+}
+
+// notNow reports whether nothing was done because of what will pass: a client is told that
+// the cluster is unavailable, and tries again. So the number is not used up.
+func notNow(err error) bool {
+	return err == ErrDiverged //nolint:errorlint // apply wraps none
+}
+
+// fits reports whether a value may be the result of a command: a client that uses a number
+// twice must not make anybody read one result as another.
+func fits(c Command, v any) (ok bool) {
+	switch c := c.(type) {
+	case *Put:
+		_, ok = v.(*PutResult)
+	case *DeleteRange:
+		_, ok = v.(*DeleteResult)
+	case *Grant:
+		info, _ := GrantResult(v)
+		ok = info != nil
+	case *ChangeTTL, *HandOver, *Resume:
+		_, ok = v.(*lease.Info)
+	case *Revoke:
+		_, ok = v.(*RevokeResult)
+	case *Txn:
+		r, isTxn := v.(*TxnResult)
+		if !isTxn {
+			return false
+		}
+		ops := c.Else
+		if r.Succeeded {
+			ops = c.Then
+		}
+		return slices.EqualFunc(ops, r.Responses, fitsOp)
+	}
+	return ok
+}
+
+func fitsOp(op Op, v any) (ok bool) {
+	switch {
+	case op.Put != nil:
+		return fits(op.Put, v)
+	case op.Delete != nil:
+		return fits(op.Delete, v)
+	case op.Txn != nil:
+		return fits(op.Txn, v)
+	case op.Revoke != nil:
+		return fits(op.Revoke, v)
+	case op.Range != nil:
+		_, ok = v.(*mvcc.RangeResult)
+	case op.Grant != nil:
+		return fits(op.Grant, v)
+	case op.Draw:
+		_, ok = v.(lease.Token)
+	default: // Touch
+		_, ok = v.(*lease.Info)
+	}
+	return ok
+}

@@ -1,0 +1,427 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// checkSessions panics unless what is counted of the sessions is what is there.
+func (m *Machine) checkSessions() {
+	l, n, bytes := m.sessions, 0, int64(0)
+	for s := l.root.next; s != &l.root; s = s.next {
+		n++
+		var size int64
+		for i := range s.answers {
+			a := &s.answers[i]
+			if a.number < s.settled || i > 0 && a.number <= s.answers[i-1].number {
+				panic(fmt.Sprintf("session %d: answer %d is out of order", s.ID, a.number))
+			}
+			size += a.size
+		}
+		if l.byID[s.ID] != s || s.next.prev != s || s.ID > l.last || size != s.bytes {
+			panic(fmt.Sprintf("session %d of %d, %d bytes of %d", s.ID, l.last, s.bytes, size))
+		}
+		bytes += size
+	}
+	if n != len(l.byID) || bytes != l.bytes || n > l.limits.sessions || bytes > l.limits.bytes {
+		panic(fmt.Sprintf("%d sessions of %d, %d bytes of %d", n, len(l.byID), bytes, l.bytes))
+	}
+}
+
+func open(t testing.TB, m *Machine, nonce uint64) Session {
+	t.Helper()
+	return mustApply(t, m, &OpenSession{Nonce: nonce}).(Session)
+}
+
+// encoded is a result to be compared: what members know of it.
+func encoded(r Result) string {
+	return fmt.Sprintf("%v %q", r.Err, appendResult(nil, &r))
+}
+
+// A command is done once, and its repetitions have the result of the first time, whatever
+// has happened since, also after a restart. Numbers that are settled are not done.
+func TestOnce(t *testing.T) {
+	m := New(Config{})
+	s := open(t, m, 77)
+	put := func(number, settled uint64, value string) *Once {
+		return &Once{s, number, settled, &Put{Key: "k", Value: []byte(value), PrevKV: true}}
+	}
+	first := apply(t, m, put(1, 0, "one"))
+	second := apply(t, m, put(2, 1, "two"))
+	if first.Err != nil || first.Repeated || second.Value.(*PutResult).Prev.Version != 1 {
+		t.Fatalf("%+v, %+v", first, second)
+	}
+	for range 2 {
+		for n, want := range map[uint64]Result{1: first, 2: second} {
+			got := apply(t, m, put(n, 0, "again"))
+			if !got.Repeated || encoded(got) != encoded(want) {
+				t.Errorf("%d: %+v, want %+v", n, got, want)
+			}
+		}
+		m = restored(t, m)
+	}
+	if apply(t, m, put(9, 2, "nine")); value(m, "k") != "nine" {
+		t.Errorf("the value is %s", value(m, "k"))
+	}
+	before := m.View().KV
+	for name, c := range map[string]Command{
+		"settled":     put(1, 0, "x"),
+		"other form":  &Once{s, 2, 0, &Txn{Then: []Op{{Put: &Put{Key: "k"}}}}},
+		"never known": &Once{Session{s.ID + 1, 77}, 1, 0, &Put{Key: "k"}},
+		"other nonce": &Once{Session{s.ID, 78}, 10, 0, &Put{Key: "k"}},
+	} {
+		if r := apply(t, m, c); !errors.Is(r.Err, ErrSessionNotFound) || r.Value != nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if r := apply(t, m, put(3, 0, "three")); r.Err != nil || r.Repeated {
+		t.Errorf("a number that comes late: %+v", r)
+	}
+	if m.View().KV.Revision() != before.Revision()+1 {
+		t.Error("what was refused has changed something")
+	}
+}
+
+// The results of every kind of command, and their errors, are those of the first time.
+func TestOnceResults(t *testing.T) {
+	m := New(Config{Lease: lease.Config{MaxKeys: 1, MinTTL: 100, MaxTTL: 10_000}})
+	s := open(t, m, 1)
+	terms := lease.Terms{ID: 7, TTL: 5000, Name: "n", Labels: map[string]string{"a": "b"}}
+	read := Op{Range: &Range{Key: "\x00", End: "\x00"}}
+	list := []Command{
+		&Put{Key: "k"},
+		&Put{Key: "k", Value: []byte("v"), PrevKV: true},
+		&Put{Key: "none", IgnoreValue: true},
+		&Put{Key: "k", Lease: 99},
+		&Grant{Terms: terms},
+		&Grant{Terms: lease.Terms{ID: 8, TTL: 5000, Name: "n"}},
+		&Grant{Terms: lease.Terms{ID: 7, TTL: 5000}},
+		&Grant{Terms: lease.Terms{ID: 9, TTL: 5}},
+		&Grant{Terms: lease.Terms{ID: -9, TTL: 500}},
+		&Put{Key: "a", Lease: 7}, &Put{Key: "b", Lease: 7},
+		&Txn{Then: []Op{{Touch: &Touch{ID: 7}}, read, {Txn: &Txn{
+			Compare: []Compare{{Key: "k", Target: TargetVersion, Number: 99}}, Else: []Op{read},
+		}}}},
+		&Txn{Then: []Op{{Range: &Range{Key: "k", Options: mvcc.RangeOptions{Revision: 99}}}}},
+		&Txn{Then: []Op{{Revoke: &Revoke{ID: 7}}, {Grant: &Grant{Terms: terms}}}},
+		&ChangeTTL{ID: 7, Token: 2, TTL: 6000}, &ChangeTTL{ID: 7, Token: 2, TTL: 5},
+		&HandOver{ID: 7, Token: 2, Owner: "you", Secret: lease.Secret{1}},
+		&HandOver{ID: 7, Token: 2, Owner: "late"},
+		&Resume{ID: 7, Secret: lease.Secret{1}}, &Resume{ID: 7, Secret: lease.Secret{2}},
+		&Revoke{ID: 7, By: "me"}, &Revoke{ID: 7}, &Txn{Then: []Op{{Draw: true}, {Draw: true}}},
+		&DeleteRange{Key: "\x00", End: "\x00", PrevKV: true}, &DeleteRange{Key: "k"},
+	}
+	var results []Result
+	for i, c := range list {
+		results = append(results, apply(t, m, &Once{s, uint64(i + 1), 0, c}))
+	}
+	m = restored(t, m)
+	failed := 0
+	for i, c := range list {
+		r := apply(t, m, &Once{s, uint64(i + 1), 0, c})
+		if !r.Repeated || encoded(r) != encoded(results[i]) {
+			t.Errorf("%#v:\n%+v, first\n%+v", c, r, results[i])
+		}
+		if r.Err != nil {
+			failed++
+		}
+	}
+	if failed != 12 {
+		t.Errorf("%d commands failed, the test wants 12", failed)
+	}
+	if last := m.lessor.LastToken(); last != 6 {
+		t.Errorf("the last token is %d: it is drawn twice, or a lease had another holder", last)
+	}
+}
+
+// A refusal that will pass uses up no number: who tries again is not told of it for ever.
+func TestOnceNotNow(t *testing.T) {
+	m := New(Config{})
+	s := open(t, m, 1)
+	alarm := Alarm{Member: 1, Kind: Corrupt}
+	mustApply(t, m, &SetAlarm{Alarm: alarm})
+	put := &Once{s, 1, 0, &Put{Key: "k"}}
+	if r := apply(t, m, put); !errors.Is(r.Err, ErrDiverged) {
+		t.Errorf("%+v", r)
+	}
+	mustApply(t, m, &SetAlarm{Alarm: alarm, Off: true})
+	if r := apply(t, m, put); r.Err != nil || r.Repeated {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What a Once may hold is decoded; another command, or a Once, is refused.
+func TestOnceHolds(t *testing.T) {
+	for _, c := range samples() {
+		if Inner(c) != c {
+			c = Inner(c)
+		}
+		_, err := DecodeEntry(encode(&Once{Session{1, 2}, 3, 3, c}))
+		if may := c.kind().repeatable(); may != (err == nil) {
+			t.Errorf("%#v: %v", c, err)
+		}
+		if c.kind().repeatable() && (Internal(c) || Membership(c)) {
+			t.Errorf("%#v is not of a client", c)
+		}
+	}
+	once := &Once{Session{1, 2}, 3, 3, &Put{}}
+	if _, err := DecodeEntry(encode(&Once{Session{1, 2}, 3, 3, once})); err == nil {
+		t.Error("a Once in a Once was decoded")
+	}
+	if put := (&Put{Key: "key"}); Cost(&Once{Command: put}) != Cost(put) {
+		t.Error("it costs something else than its command")
+	}
+}
+
+// small bounds sessions so that a test reaches the bounds.
+func small(m *Machine) *Machine {
+	m.sessions.limits = sessionLimits{sessions: 3, answers: 4, bytes: 2000, answer: 1000}
+	return m
+}
+
+// The session that was used least recently is forgotten, and no ID is given out again.
+func TestSessionsForgotten(t *testing.T) {
+	m := small(New(Config{}))
+	a, b, c := open(t, m, 1), open(t, m, 2), open(t, m, 3)
+	apply(t, m, &Once{a, 1, 0, &Put{Key: "k"}})
+	d := open(t, m, 4)
+	if d.ID != 4 || m.sessions.use(b) != nil || m.sessions.use(a) == nil || m.sessions.use(c) == nil {
+		t.Errorf("%v: %v", d, slices.Sorted(maps.Keys(m.sessions.byID)))
+	}
+	m = small(restored(t, m))
+	m.sessions.use(d)
+	open(t, m, 5)
+	if m.sessions.use(a) != nil { // c and d were used later
+		t.Error("a restart has changed who is forgotten")
+	}
+}
+
+// Of one session the lowest numbers are forgotten: they are refused, the others go on.
+func TestAnswersForgotten(t *testing.T) {
+	m := small(New(Config{}))
+	s := open(t, m, 1)
+	for n := range uint64(5) {
+		apply(t, m, &Once{s, n + 2, 0, &Put{Key: "k"}})
+	}
+	for n := range uint64(7) {
+		r := apply(t, m, &Once{s, n + 1, 0, &Put{Key: "k"}})
+		if refused := r.Err != nil; refused != (n+1 <= 2) {
+			t.Errorf("number %d: %+v", n+1, r)
+		}
+	}
+}
+
+// All answers together are bounded: whole sessions go, and of the one that is used its
+// lowest numbers. An answer that is large by itself is not kept.
+func TestAnswersTooLarge(t *testing.T) {
+	m := small(New(Config{}))
+	apply(t, m, &Put{Key: "k", Value: bytes.Repeat([]byte("v"), 300)})
+	s, other := open(t, m, 1), open(t, m, 2)
+	read := Op{Range: &Range{Key: "k"}}
+	apply(t, m, &Once{other, 1, 0, &Put{Key: "o"}})
+	for n := range uint64(4) {
+		apply(t, m, &Once{s, n + 1, 0, &Txn{Then: []Op{read}}})
+	}
+	if m.sessions.use(other) != nil || len(m.sessions.use(s).answers) != 2 {
+		t.Errorf("%d sessions, %+v", len(m.sessions.byID), m.sessions.use(s))
+	}
+	large := &Once{s, 5, 5, &Txn{Then: []Op{read, read}}}
+	if r := apply(t, m, large); r.Err != nil || len(r.Value.(*TxnResult).Responses) != 2 {
+		t.Errorf("the first time: %+v", r)
+	}
+	if r := apply(t, m, large); !errors.Is(r.Err, ErrSessionNotFound) || !r.Repeated {
+		t.Errorf("again: %+v", r)
+	}
+}
+
+// A backup that is restored has no sessions, and gives out none of their IDs.
+func TestRefoundDropsSessions(t *testing.T) {
+	m := New(Config{})
+	s := open(t, m, 1)
+	apply(t, m, &Once{s, 1, 0, &Put{Key: "k"}})
+	m = mustRefound(t, m, Refounding{})
+	if r := apply(t, m, &Once{s, 1, 0, &Put{Key: "k"}}); !errors.Is(r.Err, ErrSessionNotFound) {
+		t.Errorf("%+v", r)
+	}
+	if next := open(t, m, 1); next.ID != s.ID+1 {
+		t.Errorf("session %d after %d", next.ID, s.ID)
+	}
+}
+
+// A picture of the sessions stays while they go on.
+func TestSessionsImageStays(t *testing.T) {
+	m := New(Config{})
+	s := open(t, m, 1)
+	rng := rand.New(rand.NewPCG(3, 3))
+	var images []*Image
+	var hashes []uint32
+	for i := range uint64(300) {
+		number := i + 1
+		if rng.IntN(4) == 0 {
+			number += 5
+		}
+		settled := uint64(0)
+		if rng.IntN(6) == 0 {
+			settled = i - min(i, 9)
+		}
+		apply(t, m, &Once{s, number, settled, &Put{Key: "k"}})
+		if rng.IntN(3) == 0 {
+			images, hashes = append(images, m.Image()), append(hashes, hash(t, m))
+		}
+	}
+	for i, im := range images {
+		if h, _ := im.Hash(); h != hashes[i] {
+			t.Fatalf("picture %d has changed", i)
+		}
+	}
+}
+
+// Random commands, each sent several times and out of order, change what they would if
+// each was done once, and all copies have one answer; on every member, also on one that is
+// restored from a snapshot in the middle (S3).
+func TestOnceRandom(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
+		a, b, plain := New(cfg), New(cfg), New(cfg)
+		w := newWriters(t, rng, a, b)
+		for range 300 {
+			c := w.next()
+			first := w.results[c.Session.ID][c.Number]
+			if first == "" {
+				now(rng, a, c.Command)
+			}
+			ra, rb := apply(t, a, c), apply(t, b, c)
+			if encoded(ra) != encoded(rb) || ra.Repeated != rb.Repeated {
+				t.Fatalf("seed %d: %#v: %+v and %+v", seed, c, ra, rb)
+			}
+			switch {
+			case first != "" && (!ra.Repeated || encoded(ra) != first):
+				t.Fatalf("seed %d: %#v: %s, the first time %s", seed, c, encoded(ra), first)
+			case first == "":
+				want := apply(t, plain, c.Command)
+				if w.results[c.Session.ID][c.Number] = encoded(ra); encoded(ra) != encoded(want) {
+					t.Fatalf("seed %d: %#v: %+v, want %+v", seed, c, ra, want)
+				}
+			}
+			if rng.IntN(30) == 0 {
+				b = restored(t, b)
+			}
+			if ha, hb := hash(t, a), hash(t, b); ha != hb {
+				t.Fatalf("seed %d: hashes %x and %x after %#v", seed, ha, hb, c)
+			}
+		}
+		if x, _, _ := a.View().KV.Hash(0); true {
+			if y, _, _ := plain.View().KV.Hash(0); x != y {
+				t.Fatalf("seed %d: the keys are not those of commands done once", seed)
+			}
+		}
+	}
+}
+
+// writers are clients with sessions that send commands once or more.
+type writers struct {
+	rng     *rand.Rand
+	open    []*writer
+	results map[uint64]map[uint64]string
+}
+
+type writer struct {
+	session Session
+	last    uint64
+	settled uint64
+	sent    []*Once // not settled
+}
+
+func newWriters(t *testing.T, rng *rand.Rand, machines ...*Machine) *writers {
+	w := &writers{rng: rng, results: make(map[uint64]map[uint64]string)}
+	for nonce := range uint64(4) {
+		var s Session
+		for _, m := range machines {
+			s = open(t, m, nonce)
+		}
+		w.open = append(w.open, &writer{session: s, settled: 1})
+		w.results[s.ID] = make(map[uint64]string)
+	}
+	return w
+}
+
+// next returns a new command or one that was sent before.
+func (w *writers) next() *Once {
+	c := w.open[w.rng.IntN(len(w.open))]
+	if n := len(c.sent); n > 0 && w.rng.IntN(3) > 0 {
+		return c.sent[w.rng.IntN(n)]
+	}
+	if n := len(c.sent); n > 0 && w.rng.IntN(4) == 0 {
+		c.sent = c.sent[w.rng.IntN(n+1):]
+		if c.settled = c.last + 1; len(c.sent) > 0 {
+			c.settled = c.sent[0].Number
+		}
+	}
+	c.last += 1 + uint64(w.rng.IntN(2))
+	o := &Once{Session: c.session, Number: c.last, Settled: c.settled}
+	for o.Command = randomCommand(w.rng); !o.Command.kind().repeatable(); {
+		o.Command = randomCommand(w.rng)
+	}
+	c.sent = append(c.sent, o)
+	return o
+}
+
+// A damaged session in a snapshot is an error.
+func TestSnapshotOfSessionsDamaged(t *testing.T) {
+	for name, records := range map[string][]func([]byte) []byte{
+		"answer without a session": {record(tagAnswer, func(b []byte) []byte {
+			return appendAnswer(b, &answer{number: 1, result: Result{Value: &PutResult{}}})
+		})},
+		"above the last": {sessionRecord(3, 0)},
+		"twice":          {sessionRecord(2, 0), sessionRecord(2, 0)},
+		"settled answer": {sessionRecord(2, 5), record(tagAnswer, func(b []byte) []byte {
+			return appendAnswer(b, &answer{number: 4, result: Result{Value: &PutResult{}}})
+		})},
+		"unknown error": {sessionRecord(2, 0), record(tagAnswer, func(b []byte) []byte {
+			return append(b, 1, 2, byte(len(refusals)))
+		})},
+		"unknown result": {sessionRecord(2, 0), record(tagAnswer, func(b []byte) []byte {
+			return append(b, 1, 2, refusalNone, 99)
+		})},
+		"deep result": {sessionRecord(2, 0), record(tagAnswer, func(b []byte) []byte {
+			return append(append(b, 1, 2, refusalNone),
+				strings.Repeat(string([]byte{valueTxn, 1, 1}), 100)...)
+		})},
+	} {
+		// index, term, revision, compacted, tokens, events, sessions
+		b := append([]byte{tagHeader, snapshotVersion}, 7, 1, 2, 0, 3, 0, 0, 2)
+		for _, r := range records {
+			b = r(b)
+		}
+		b = append(b, tagTrailer, byte(len(records)+1))
+		if _, err := Restore(Config{}, func() ([]byte, bool, error) {
+			out := b
+			b = nil
+			return out, out != nil, nil
+		}); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func record(tag byte, body func([]byte) []byte) func([]byte) []byte {
+	return func(b []byte) []byte { return body(append(b, tag)) }
+}
+
+func sessionRecord(id, settled uint64) func([]byte) []byte {
+	return record(tagSession, func(b []byte) []byte {
+		s := &session{Session: Session{ID: id, Nonce: math.MaxUint64}, settled: settled}
+		return appendSession(b, s)
+	})
+}

@@ -1,0 +1,207 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// sessionLimits bound what is remembered of sessions. They are the same on every member,
+// since apply depends on them.
+type sessionLimits struct {
+	sessions int   // the one that was used least recently goes
+	answers  int   // of one session: the lowest numbers go
+	bytes    int64 // of all answers: sessions go, and of the last one the lowest numbers
+	answer   int64 // bytes of one answer; larger ones are not kept
+}
+
+var defaultSessionLimits = sessionLimits{
+	sessions: 16_384, answers: 4096, bytes: 64 << 20, answer: 1 << 20,
+}
+
+// sessions are the sessions that were used last, in the order of the log.
+//
+// Invariants: byID has those of the ring that begins and ends with root; bytes is the sum
+// of theirs; no ID is above last.
+type sessions struct {
+	limits sessionLimits
+	last   uint64 // the ID given out last
+	byID   map[uint64]*session
+	root   session // next is the one used last, prev the one used least recently
+	bytes  int64
+}
+
+// session is what a client's repetitions are recognized by.
+//
+// Invariants: answers are in the order of their numbers, none of which is below settled;
+// bytes is the sum of their sizes.
+type session struct {
+	Session
+	settled uint64
+	answers []answer
+	bytes   int64
+	// shared says that a picture has the answers too: they may be added to, not changed.
+	shared     bool
+	prev, next *session
+}
+
+// answer is the result of the command with a number.
+type answer struct {
+	number uint64
+	result Result
+	size   int64
+}
+
+func newSessions() *sessions {
+	s := &sessions{limits: defaultSessionLimits, byID: make(map[uint64]*session)}
+	s.root.prev, s.root.next = &s.root, &s.root
+	return s
+}
+
+// open gives out a session.
+func (l *sessions) open(nonce uint64) Session {
+	l.last++
+	s := &session{Session: Session{ID: l.last, Nonce: nonce}}
+	l.add(s)
+	if len(l.byID) > l.limits.sessions {
+		l.remove(l.root.prev)
+	}
+	return s.Session
+}
+
+// add makes a session known, as the one used last.
+func (l *sessions) add(s *session) {
+	l.byID[s.ID] = s
+	l.bytes += s.bytes
+	l.front(s)
+}
+
+func (l *sessions) front(s *session) {
+	s.prev, s.next = &l.root, l.root.next
+	s.prev.next, s.next.prev = s, s
+}
+
+func (l *sessions) remove(s *session) {
+	s.prev.next, s.next.prev = s.next, s.prev
+	delete(l.byID, s.ID)
+	l.bytes -= s.bytes
+}
+
+// use returns a session, which is the one used last from now on; nil if it is not known.
+func (l *sessions) use(id Session) *session {
+	if s := l.root.next; s.Session == id && s != &l.root {
+		return s // the common case: a group of one client's commands
+	}
+	s := l.byID[id.ID]
+	if s == nil || s.Nonce != id.Nonce {
+		return nil
+	}
+	s.prev.next, s.next.prev = s.next, s.prev
+	l.front(s)
+	return s
+}
+
+// settle forgets the answers to numbers below settled.
+func (l *sessions) settle(s *session, settled uint64) {
+	if settled <= s.settled {
+		return
+	}
+	s.settled = settled
+	n := 0
+	for n < len(s.answers) && s.answers[n].number < settled {
+		n++
+	}
+	l.drop(s, n)
+}
+
+// drop forgets the first n answers of a session.
+func (l *sessions) drop(s *session, n int) {
+	if n == 0 {
+		return
+	}
+	for i := range s.answers[:n] {
+		s.bytes -= s.answers[i].size
+		l.bytes -= s.answers[i].size
+	}
+	if s.shared {
+		s.answers, s.shared = slices.Clone(s.answers[n:]), false
+		return
+	}
+	clear(s.answers[:n])
+	s.answers = s.answers[n:]
+}
+
+// find returns where the answer to a number is, or would be.
+func (s *session) find(number uint64) (i int, found bool) {
+	if n := len(s.answers); n == 0 || s.answers[n-1].number < number {
+		return n, false
+	}
+	return slices.BinarySearchFunc(s.answers, number, func(a answer, number uint64) int {
+		return cmp.Compare(a.number, number)
+	})
+}
+
+// answer returns the result of a number that was done before.
+func (s *session) answer(number uint64) (_ Result, done bool) {
+	i, done := s.find(number)
+	if !done {
+		return Result{}, false
+	}
+	return s.answers[i].result, true
+}
+
+// keep keeps the result of a number. One that is too large, or that cannot be in a snapshot,
+// is forgotten at once, so that a repetition is refused.
+func (l *sessions) keep(s *session, number uint64, r Result) {
+	size := resultSize(&r)
+	if size > l.limits.answer || !storable(r.Err) {
+		r = Result{Revision: r.Revision, Err: ErrSessionNotFound}
+		size = resultSize(&r)
+	}
+	l.insert(s, answer{number, r, size})
+	if n := len(s.answers) - l.limits.answers; n > 0 {
+		l.forget(s, n)
+	}
+	for l.bytes > l.limits.bytes {
+		if oldest := l.root.prev; oldest != s {
+			l.remove(oldest)
+		} else {
+			l.forget(s, 1)
+		}
+	}
+}
+
+// insert puts an answer to where it belongs, mostly the end.
+func (l *sessions) insert(s *session, a answer) {
+	i, _ := s.find(a.number)
+	if s.shared && i < len(s.answers) {
+		s.answers, s.shared = slices.Clone(s.answers), false
+	}
+	s.answers = slices.Insert(s.answers, i, a)
+	s.bytes += a.size
+	l.bytes += a.size
+}
+
+// forget drops the first n answers for lack of room: what is below the next can be neither
+// answered nor done any more, since it may have been.
+func (l *sessions) forget(s *session, n int) {
+	s.settled = s.answers[n-1].number + 1
+	l.drop(s, n)
+}
+
+// sessionsImage is an immutable picture of sessions, the one used least recently first.
+type sessionsImage struct {
+	last uint64
+	list []session
+}
+
+// image takes a picture.
+func (l *sessions) image() sessionsImage {
+	im := sessionsImage{last: l.last, list: make([]session, 0, len(l.byID))}
+	for s := l.root.prev; s != &l.root; s = s.prev {
+		s.shared = true
+		im.list = append(im.list, session{
+			Session: s.Session, settled: s.settled, answers: slices.Clip(s.answers),
+		})
+	}
+	return im
+}
