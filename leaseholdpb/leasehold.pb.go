@@ -61,6 +61,10 @@ const (
 	Reason_REASON_UNAVAILABLE Reason = 10
 	// The request may have taken effect, or may still.
 	Reason_REASON_UNKNOWN_OUTCOME Reason = 11
+	// The session is not known any more: nothing was done.
+	Reason_REASON_SESSION_NOT_FOUND Reason = 12
+	// The leases of the owner, or all leases, hold as many ranges as they may.
+	Reason_REASON_TOO_MANY_HOLDS Reason = 13
 )
 
 // Enum value maps for Reason.
@@ -78,20 +82,24 @@ var (
 		9:  "REASON_NO_SPACE",
 		10: "REASON_UNAVAILABLE",
 		11: "REASON_UNKNOWN_OUTCOME",
+		12: "REASON_SESSION_NOT_FOUND",
+		13: "REASON_TOO_MANY_HOLDS",
 	}
 	Reason_value = map[string]int32{
-		"REASON_UNSPECIFIED":     0,
-		"REASON_INVALID":         1,
-		"REASON_LEASE_NOT_FOUND": 2,
-		"REASON_NAME_TAKEN":      3,
-		"REASON_ID_TAKEN":        4,
-		"REASON_KEY_NOT_FOUND":   5,
-		"REASON_TOO_MANY_KEYS":   6,
-		"REASON_COMPACTED":       7,
-		"REASON_FUTURE_REVISION": 8,
-		"REASON_NO_SPACE":        9,
-		"REASON_UNAVAILABLE":     10,
-		"REASON_UNKNOWN_OUTCOME": 11,
+		"REASON_UNSPECIFIED":       0,
+		"REASON_INVALID":           1,
+		"REASON_LEASE_NOT_FOUND":   2,
+		"REASON_NAME_TAKEN":        3,
+		"REASON_ID_TAKEN":          4,
+		"REASON_KEY_NOT_FOUND":     5,
+		"REASON_TOO_MANY_KEYS":     6,
+		"REASON_COMPACTED":         7,
+		"REASON_FUTURE_REVISION":   8,
+		"REASON_NO_SPACE":          9,
+		"REASON_UNAVAILABLE":       10,
+		"REASON_UNKNOWN_OUTCOME":   11,
+		"REASON_SESSION_NOT_FOUND": 12,
+		"REASON_TOO_MANY_HOLDS":    13,
 	}
 )
 
@@ -169,6 +177,89 @@ func (x AtExpiry) Number() protoreflect.EnumNumber {
 // Deprecated: Use AtExpiry.Descriptor instead.
 func (AtExpiry) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_proto_rawDescGZIP(), []int{1}
+}
+
+type LeaseEvent_Type int32
+
+const (
+	LeaseEvent_TYPE_UNSPECIFIED LeaseEvent_Type = 0
+	LeaseEvent_GRANTED          LeaseEvent_Type = 1
+	// It expired. If it has a lock-delay, its name and its keys stay until RELEASED.
+	LeaseEvent_EXPIRED LeaseEvent_Type = 2
+	// Somebody ended it: by says who; "key" if it was bound to a key, which went or moved.
+	LeaseEvent_REVOKED LeaseEvent_Type = 3
+	// It has another owner and another token; by is the owner before.
+	LeaseEvent_HANDED_OVER LeaseEvent_Type = 4
+	// Another process took it up, with another token.
+	LeaseEvent_RESUMED     LeaseEvent_Type = 5
+	LeaseEvent_TTL_CHANGED LeaseEvent_Type = 6
+	// Its lock-delay has passed.
+	LeaseEvent_RELEASED LeaseEvent_Type = 7
+	// Its end is near, and it is not being renewed: remaining_ms of the lease says how near.
+	// Only who asked for it is told.
+	LeaseEvent_EXPIRING LeaseEvent_Type = 8
+	// A lease that was EXPIRING was renewed.
+	LeaseEvent_RENEWED LeaseEvent_Type = 9
+	// A write waits for the cache of this lease, which is slow to drop what it was told to:
+	// waited_ms says for how long. It is told once until the cache has done so.
+	LeaseEvent_CACHE_SLOW LeaseEvent_Type = 10
+)
+
+// Enum value maps for LeaseEvent_Type.
+var (
+	LeaseEvent_Type_name = map[int32]string{
+		0:  "TYPE_UNSPECIFIED",
+		1:  "GRANTED",
+		2:  "EXPIRED",
+		3:  "REVOKED",
+		4:  "HANDED_OVER",
+		5:  "RESUMED",
+		6:  "TTL_CHANGED",
+		7:  "RELEASED",
+		8:  "EXPIRING",
+		9:  "RENEWED",
+		10: "CACHE_SLOW",
+	}
+	LeaseEvent_Type_value = map[string]int32{
+		"TYPE_UNSPECIFIED": 0,
+		"GRANTED":          1,
+		"EXPIRED":          2,
+		"REVOKED":          3,
+		"HANDED_OVER":      4,
+		"RESUMED":          5,
+		"TTL_CHANGED":      6,
+		"RELEASED":         7,
+		"EXPIRING":         8,
+		"RENEWED":          9,
+		"CACHE_SLOW":       10,
+	}
+)
+
+func (x LeaseEvent_Type) Enum() *LeaseEvent_Type {
+	p := new(LeaseEvent_Type)
+	*p = x
+	return p
+}
+
+func (x LeaseEvent_Type) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseEvent_Type) Descriptor() protoreflect.EnumDescriptor {
+	return file_leasehold_proto_enumTypes[2].Descriptor()
+}
+
+func (LeaseEvent_Type) Type() protoreflect.EnumType {
+	return &file_leasehold_proto_enumTypes[2]
+}
+
+func (x LeaseEvent_Type) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseEvent_Type.Descriptor instead.
+func (LeaseEvent_Type) EnumDescriptor() ([]byte, []int) {
+	return file_leasehold_proto_rawDescGZIP(), []int{32, 0}
 }
 
 // Header says who answers, and as of when.
@@ -327,7 +418,12 @@ type Lease struct {
 	// The keys that are attached, in order, if they were asked for.
 	Keys [][]byte `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
 	// How many keys are attached. Describe and List tell it; it is 0 elsewhere.
-	KeyCount      int64 `protobuf:"varint,12,opt,name=key_count,json=keyCount,proto3" json:"key_count,omitempty"`
+	KeyCount int64 `protobuf:"varint,12,opt,name=key_count,json=keyCount,proto3" json:"key_count,omitempty"`
+	// What a cache may keep as long as the lease is valid. Describe and List tell it.
+	Holds []*KeyRange `protobuf:"bytes,13,rep,name=holds,proto3" json:"holds,omitempty"`
+	// It was made by a put with a TTL, for one key: it takes no other, and ends when that key
+	// goes, is put without it, or is moved to another lease.
+	Bound         bool `protobuf:"varint,14,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,6 +542,75 @@ func (x *Lease) GetKeyCount() int64 {
 	return 0
 }
 
+func (x *Lease) GetHolds() []*KeyRange {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
+func (x *Lease) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
+}
+
+// KeyRange is a key or a range of keys.
+type KeyRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Empty: the one key. A single zero byte: all keys from key on. Else the first key
+	// that is not in the range.
+	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRange) Reset() {
+	*x = KeyRange{}
+	mi := &file_leasehold_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRange) ProtoMessage() {}
+
+func (x *KeyRange) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRange.ProtoReflect.Descriptor instead.
+func (*KeyRange) Descriptor() ([]byte, []int) {
+	return file_leasehold_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *KeyRange) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyRange) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
 // LeaseRef names a lease in one of its lives.
 type LeaseRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -458,7 +623,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_leasehold_proto_msgTypes[3]
+	mi := &file_leasehold_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +635,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[3]
+	mi := &file_leasehold_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +648,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -509,8 +674,7 @@ type GrantRequest struct {
 	Owner  string            `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// A request that is sent again with the same request ID and owner returns the lease
-	// that it made the first time, while that lives, with the time that is left of it,
-	// and puts no keys again.
+	// that it made the first time, while that lives, and renews it; it puts no keys again.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// For how long the lease's name and keys stay after it has expired. After a revoke
 	// they do not.
@@ -521,14 +685,17 @@ type GrantRequest struct {
 	// Asks for a secret, by which another process may resume the lease. It is told once:
 	// to who repeats a request whose answer was lost, it is not. He can have another by
 	// handing the lease over to himself.
-	Resumable     bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
+	Resumable bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
+	// What the holder may cache as long as the lease is valid (see CacheRequest). It is
+	// given up by a hand-over or a resumption. At most 64 ranges.
+	Holds         []*KeyRange `protobuf:"bytes,11,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GrantRequest) Reset() {
 	*x = GrantRequest{}
-	mi := &file_leasehold_proto_msgTypes[4]
+	mi := &file_leasehold_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +707,7 @@ func (x *GrantRequest) String() string {
 func (*GrantRequest) ProtoMessage() {}
 
 func (x *GrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[4]
+	mi := &file_leasehold_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +720,7 @@ func (x *GrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRequest.ProtoReflect.Descriptor instead.
 func (*GrantRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GrantRequest) GetId() int64 {
@@ -626,6 +793,13 @@ func (x *GrantRequest) GetResumable() bool {
 	return false
 }
 
+func (x *GrantRequest) GetHolds() []*KeyRange {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
 // Pair is a key and its value.
 type Pair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -637,7 +811,7 @@ type Pair struct {
 
 func (x *Pair) Reset() {
 	*x = Pair{}
-	mi := &file_leasehold_proto_msgTypes[5]
+	mi := &file_leasehold_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +823,7 @@ func (x *Pair) String() string {
 func (*Pair) ProtoMessage() {}
 
 func (x *Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[5]
+	mi := &file_leasehold_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +836,7 @@ func (x *Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pair.ProtoReflect.Descriptor instead.
 func (*Pair) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Pair) GetKey() []byte {
@@ -693,7 +867,7 @@ type GrantResponse struct {
 
 func (x *GrantResponse) Reset() {
 	*x = GrantResponse{}
-	mi := &file_leasehold_proto_msgTypes[6]
+	mi := &file_leasehold_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +879,7 @@ func (x *GrantResponse) String() string {
 func (*GrantResponse) ProtoMessage() {}
 
 func (x *GrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[6]
+	mi := &file_leasehold_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +892,7 @@ func (x *GrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantResponse.ProtoReflect.Descriptor instead.
 func (*GrantResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GrantResponse) GetHeader() *Header {
@@ -749,16 +923,24 @@ func (x *GrantResponse) GetExisted() bool {
 	return false
 }
 
+// RenewRequest names leases either one by one or in columns, which cost a fraction of that
+// on both sides.
 type RenewRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leases        []*LeaseRef            `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not with ids.
+	Leases []*LeaseRef `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
+	// The IDs of the leases.
+	Ids []int64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// Empty, or one for each of ids, in their order: the token that the lease must have
+	// still, 0 for any.
+	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_leasehold_proto_msgTypes[7]
+	mi := &file_leasehold_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +952,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[7]
+	mi := &file_leasehold_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +965,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewRequest) GetLeases() []*LeaseRef {
@@ -793,19 +975,38 @@ func (x *RenewRequest) GetLeases() []*LeaseRef {
 	return nil
 }
 
+func (x *RenewRequest) GetIds() []int64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *RenewRequest) GetTokens() []uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each lease of the request, in its order. Over a stream there may be several
+	// One for each of the request's leases, in their order. Over a stream there may be several
 	// responses: what is known soon is told first, and leases that take longer after it.
-	Results       []*RenewResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// If the request has ids, there is none for those that ttl_ms tells of.
+	Results []*RenewResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// The TTLs, as in RenewResult, of those of the request's ids that were renewed: one for
+	// each, in their order, and 0 for those that results tells of, here or in a later
+	// response. Only the first response to a request has it.
+	TtlMs         []int64 `protobuf:"varint,3,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_leasehold_proto_msgTypes[8]
+	mi := &file_leasehold_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1018,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[8]
+	mi := &file_leasehold_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1031,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewResponse) GetHeader() *Header {
@@ -843,6 +1044,13 @@ func (x *RenewResponse) GetHeader() *Header {
 func (x *RenewResponse) GetResults() []*RenewResult {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetTtlMs() []int64 {
+	if x != nil {
+		return x.TtlMs
 	}
 	return nil
 }
@@ -862,7 +1070,7 @@ type RenewResult struct {
 
 func (x *RenewResult) Reset() {
 	*x = RenewResult{}
-	mi := &file_leasehold_proto_msgTypes[9]
+	mi := &file_leasehold_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1082,7 @@ func (x *RenewResult) String() string {
 func (*RenewResult) ProtoMessage() {}
 
 func (x *RenewResult) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[9]
+	mi := &file_leasehold_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1095,7 @@ func (x *RenewResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResult.ProtoReflect.Descriptor instead.
 func (*RenewResult) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RenewResult) GetId() int64 {
@@ -920,7 +1128,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_leasehold_proto_msgTypes[10]
+	mi := &file_leasehold_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1140,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[10]
+	mi := &file_leasehold_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1153,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RevokeRequest) GetLeases() []*LeaseRef {
@@ -966,7 +1174,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_leasehold_proto_msgTypes[11]
+	mi := &file_leasehold_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1186,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[11]
+	mi := &file_leasehold_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1199,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{11}
+	return file_leasehold_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RevokeResponse) GetHeader() *Header {
@@ -1020,7 +1228,7 @@ type RevokeResult struct {
 
 func (x *RevokeResult) Reset() {
 	*x = RevokeResult{}
-	mi := &file_leasehold_proto_msgTypes[12]
+	mi := &file_leasehold_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1240,7 @@ func (x *RevokeResult) String() string {
 func (*RevokeResult) ProtoMessage() {}
 
 func (x *RevokeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[12]
+	mi := &file_leasehold_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1253,7 @@ func (x *RevokeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResult.ProtoReflect.Descriptor instead.
 func (*RevokeResult) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RevokeResult) GetId() int64 {
@@ -1075,7 +1283,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_proto_msgTypes[13]
+	mi := &file_leasehold_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1295,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[13]
+	mi := &file_leasehold_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1308,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DescribeRequest) GetId() int64 {
@@ -1134,7 +1342,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_proto_msgTypes[14]
+	mi := &file_leasehold_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1354,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[14]
+	mi := &file_leasehold_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1367,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DescribeResponse) GetHeader() *Header {
@@ -1197,7 +1405,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_leasehold_proto_msgTypes[15]
+	mi := &file_leasehold_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1417,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[15]
+	mi := &file_leasehold_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1430,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{15}
+	return file_leasehold_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRequest) GetNamePrefix() string {
@@ -1279,7 +1487,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_leasehold_proto_msgTypes[16]
+	mi := &file_leasehold_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1499,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[16]
+	mi := &file_leasehold_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1512,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{16}
+	return file_leasehold_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetHeader() *Header {
@@ -1339,7 +1547,7 @@ type ChangeTTLRequest struct {
 
 func (x *ChangeTTLRequest) Reset() {
 	*x = ChangeTTLRequest{}
-	mi := &file_leasehold_proto_msgTypes[17]
+	mi := &file_leasehold_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1559,7 @@ func (x *ChangeTTLRequest) String() string {
 func (*ChangeTTLRequest) ProtoMessage() {}
 
 func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[17]
+	mi := &file_leasehold_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1572,7 @@ func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLRequest.ProtoReflect.Descriptor instead.
 func (*ChangeTTLRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChangeTTLRequest) GetLease() *LeaseRef {
@@ -1391,7 +1599,7 @@ type ChangeTTLResponse struct {
 
 func (x *ChangeTTLResponse) Reset() {
 	*x = ChangeTTLResponse{}
-	mi := &file_leasehold_proto_msgTypes[18]
+	mi := &file_leasehold_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1611,7 @@ func (x *ChangeTTLResponse) String() string {
 func (*ChangeTTLResponse) ProtoMessage() {}
 
 func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[18]
+	mi := &file_leasehold_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1624,7 @@ func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLResponse.ProtoReflect.Descriptor instead.
 func (*ChangeTTLResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChangeTTLResponse) GetHeader() *Header {
@@ -1446,7 +1654,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_leasehold_proto_msgTypes[19]
+	mi := &file_leasehold_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1666,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[19]
+	mi := &file_leasehold_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1679,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{19}
+	return file_leasehold_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HandOverRequest) GetLease() *LeaseRef {
@@ -1496,17 +1704,18 @@ func (x *HandOverRequest) GetResumable() bool {
 }
 
 type HandOverResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Lease         *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	Secret        []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Lease  *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Set if it was asked for. It is told once, like that of a grant.
+	Secret        []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_leasehold_proto_msgTypes[20]
+	mi := &file_leasehold_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1727,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[20]
+	mi := &file_leasehold_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1740,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{20}
+	return file_leasehold_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HandOverResponse) GetHeader() *Header {
@@ -1567,7 +1776,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_leasehold_proto_msgTypes[21]
+	mi := &file_leasehold_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1788,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[21]
+	mi := &file_leasehold_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1801,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{21}
+	return file_leasehold_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeRequest) GetId() int64 {
@@ -1626,7 +1835,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_leasehold_proto_msgTypes[22]
+	mi := &file_leasehold_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1847,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[22]
+	mi := &file_leasehold_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1860,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{22}
+	return file_leasehold_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeResponse) GetHeader() *Header {
@@ -1679,7 +1888,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_leasehold_proto_msgTypes[23]
+	mi := &file_leasehold_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1900,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[23]
+	mi := &file_leasehold_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1913,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{23}
+	return file_leasehold_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachRequest) GetLease() *LeaseRef {
@@ -1730,7 +1939,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_leasehold_proto_msgTypes[24]
+	mi := &file_leasehold_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1951,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[24]
+	mi := &file_leasehold_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1964,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachResponse) GetHeader() *Header {
@@ -1777,7 +1986,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_leasehold_proto_msgTypes[25]
+	mi := &file_leasehold_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1998,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[25]
+	mi := &file_leasehold_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2011,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{25}
+	return file_leasehold_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DetachRequest) GetKeys() [][]byte {
@@ -1828,7 +2037,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_leasehold_proto_msgTypes[26]
+	mi := &file_leasehold_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2049,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[26]
+	mi := &file_leasehold_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2062,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{26}
+	return file_leasehold_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DetachResponse) GetHeader() *Header {
@@ -1875,7 +2084,7 @@ type CheckTokenRequest struct {
 
 func (x *CheckTokenRequest) Reset() {
 	*x = CheckTokenRequest{}
-	mi := &file_leasehold_proto_msgTypes[27]
+	mi := &file_leasehold_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2096,7 @@ func (x *CheckTokenRequest) String() string {
 func (*CheckTokenRequest) ProtoMessage() {}
 
 func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[27]
+	mi := &file_leasehold_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2109,7 @@ func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenRequest.ProtoReflect.Descriptor instead.
 func (*CheckTokenRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{27}
+	return file_leasehold_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckTokenRequest) GetId() int64 {
@@ -1937,7 +2146,7 @@ type CheckTokenResponse struct {
 
 func (x *CheckTokenResponse) Reset() {
 	*x = CheckTokenResponse{}
-	mi := &file_leasehold_proto_msgTypes[28]
+	mi := &file_leasehold_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2158,7 @@ func (x *CheckTokenResponse) String() string {
 func (*CheckTokenResponse) ProtoMessage() {}
 
 func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[28]
+	mi := &file_leasehold_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2171,7 @@ func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenResponse.ProtoReflect.Descriptor instead.
 func (*CheckTokenResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{28}
+	return file_leasehold_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckTokenResponse) GetHeader() *Header {
@@ -1986,6 +2195,250 @@ func (x *CheckTokenResponse) GetCurrent() uint64 {
 	return 0
 }
 
+type EventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the last event that is known already: what came after it is told.
+	// 0 tells what comes from now on, unless resume is set.
+	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	// Only of leases that meet all that is set, as for ListRequest.
+	NamePrefix string            `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	Owner      string            `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	Labels     map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Asks for notice when a lease that its holder does not renew has no more than this left
+	// to live. A lease that is renewed as it should be gives none. It is advisory: a
+	// notice may be told twice, or late, and after it the lease may be renewed all the same.
+	ExpiringWithinMs int64 `protobuf:"varint,5,opt,name=expiring_within_ms,json=expiringWithinMs,proto3" json:"expiring_within_ms,omitempty"`
+	// Says that after is a number that a response told, also if it is 0: a stream that began
+	// before there was any event goes on with the first.
+	Resume        bool `protobuf:"varint,6,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsRequest) Reset() {
+	*x = EventsRequest{}
+	mi := &file_leasehold_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsRequest) ProtoMessage() {}
+
+func (x *EventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
+func (*EventsRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *EventsRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+func (x *EventsRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *EventsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *EventsRequest) GetExpiringWithinMs() int64 {
+	if x != nil {
+		return x.ExpiringWithinMs
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+type EventsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// In order. Without events it says that the stream has begun, or goes on.
+	Events []*LeaseEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	// Everything up to the event with this number has been told: what to go on after.
+	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsResponse) Reset() {
+	*x = EventsResponse{}
+	mi := &file_leasehold_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsResponse) ProtoMessage() {}
+
+func (x *EventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
+func (*EventsResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *EventsResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *EventsResponse) GetEvents() []*LeaseEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *EventsResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// LeaseEvent is something that happened to a lease.
+type LeaseEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Numbers the events of the cluster; 0 for EXPIRING, RENEWED and CACHE_SLOW, which have
+	// none: they are advice.
+	Seq  uint64          `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Type LeaseEvent_Type `protobuf:"varint,2,opt,name=type,proto3,enum=leasehold.v1.LeaseEvent_Type" json:"type,omitempty"`
+	// The lease as it was then, without its keys.
+	Lease *Lease `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	By    string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	// The store's revision when it happened.
+	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With CACHE_SLOW.
+	WaitedMs      int64 `protobuf:"varint,6,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseEvent) Reset() {
+	*x = LeaseEvent{}
+	mi := &file_leasehold_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseEvent) ProtoMessage() {}
+
+func (x *LeaseEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseEvent.ProtoReflect.Descriptor instead.
+func (*LeaseEvent) Descriptor() ([]byte, []int) {
+	return file_leasehold_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *LeaseEvent) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *LeaseEvent) GetType() LeaseEvent_Type {
+	if x != nil {
+		return x.Type
+	}
+	return LeaseEvent_TYPE_UNSPECIFIED
+}
+
+func (x *LeaseEvent) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *LeaseEvent) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *LeaseEvent) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *LeaseEvent) GetWaitedMs() int64 {
+	if x != nil {
+		return x.WaitedMs
+	}
+	return 0
+}
+
 var File_leasehold_proto protoreflect.FileDescriptor
 
 const file_leasehold_proto_rawDesc = "" +
@@ -2000,7 +2453,7 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x05Error\x12,\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12+\n" +
-	"\x06holder\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x06holder\"\xa9\x03\n" +
+	"\x06holder\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x06holder\"\xed\x03\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2014,13 +2467,18 @@ const file_leasehold_proto_rawDesc = "" +
 	"\adelayed\x18\n" +
 	" \x01(\bR\adelayed\x12\x12\n" +
 	"\x04keys\x18\v \x03(\fR\x04keys\x12\x1b\n" +
-	"\tkey_count\x18\f \x01(\x03R\bkeyCount\x1a9\n" +
+	"\tkey_count\x18\f \x01(\x03R\bkeyCount\x12,\n" +
+	"\x05holds\x18\r \x03(\v2\x16.leasehold.v1.KeyRangeR\x05holds\x12\x14\n" +
+	"\x05bound\x18\x0e \x01(\bR\x05bound\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"0\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
+	"\bKeyRange\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"0\n" +
 	"\bLeaseRef\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\x98\x03\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\xc6\x03\n" +
 	"\fGrantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
@@ -2033,7 +2491,8 @@ const file_leasehold_proto_rawDesc = "" +
 	"\tat_expiry\x18\b \x01(\x0e2\x16.leasehold.v1.AtExpiryR\batExpiry\x12&\n" +
 	"\x04keys\x18\t \x03(\v2\x12.leasehold.v1.PairR\x04keys\x12\x1c\n" +
 	"\tresumable\x18\n" +
-	" \x01(\bR\tresumable\x1a9\n" +
+	" \x01(\bR\tresumable\x12,\n" +
+	"\x05holds\x18\v \x03(\v2\x16.leasehold.v1.KeyRangeR\x05holds\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\".\n" +
@@ -2044,12 +2503,15 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
 	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\fR\x06secret\x12\x18\n" +
-	"\aexisted\x18\x04 \x01(\bR\aexisted\">\n" +
+	"\aexisted\x18\x04 \x01(\bR\aexisted\"h\n" +
 	"\fRenewRequest\x12.\n" +
-	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\"r\n" +
+	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\x12\x10\n" +
+	"\x03ids\x18\x02 \x03(\x10R\x03ids\x12\x16\n" +
+	"\x06tokens\x18\x03 \x03(\x06R\x06tokens\"\x89\x01\n" +
 	"\rRenewResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x123\n" +
-	"\aresults\x18\x02 \x03(\v2\x19.leasehold.v1.RenewResultR\aresults\"b\n" +
+	"\aresults\x18\x02 \x03(\v2\x19.leasehold.v1.RenewResultR\aresults\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x03(\x03R\x05ttlMs\"b\n" +
 	"\vRenewResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12,\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x15\n" +
@@ -2123,7 +2585,44 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x12CheckTokenResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x14\n" +
 	"\x05valid\x18\x02 \x01(\bR\x05valid\x12\x18\n" +
-	"\acurrent\x18\x03 \x01(\x04R\acurrent*\xab\x02\n" +
+	"\acurrent\x18\x03 \x01(\x04R\acurrent\"\x9e\x02\n" +
+	"\rEventsRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x1f\n" +
+	"\vname_prefix\x18\x02 \x01(\tR\n" +
+	"namePrefix\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12?\n" +
+	"\x06labels\x18\x04 \x03(\v2'.leasehold.v1.EventsRequest.LabelsEntryR\x06labels\x12,\n" +
+	"\x12expiring_within_ms\x18\x05 \x01(\x03R\x10expiringWithinMs\x12\x16\n" +
+	"\x06resume\x18\x06 \x01(\bR\x06resume\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x01\n" +
+	"\x0eEventsResponse\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x120\n" +
+	"\x06events\x18\x02 \x03(\v2\x18.leasehold.v1.LeaseEventR\x06events\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\xf3\x02\n" +
+	"\n" +
+	"LeaseEvent\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
+	"\x04type\x18\x02 \x01(\x0e2\x1d.leasehold.v1.LeaseEvent.TypeR\x04type\x12)\n" +
+	"\x05lease\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x1b\n" +
+	"\twaited_ms\x18\x06 \x01(\x03R\bwaitedMs\"\xab\x01\n" +
+	"\x04Type\x12\x14\n" +
+	"\x10TYPE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aGRANTED\x10\x01\x12\v\n" +
+	"\aEXPIRED\x10\x02\x12\v\n" +
+	"\aREVOKED\x10\x03\x12\x0f\n" +
+	"\vHANDED_OVER\x10\x04\x12\v\n" +
+	"\aRESUMED\x10\x05\x12\x0f\n" +
+	"\vTTL_CHANGED\x10\x06\x12\f\n" +
+	"\bRELEASED\x10\a\x12\f\n" +
+	"\bEXPIRING\x10\b\x12\v\n" +
+	"\aRENEWED\x10\t\x12\x0e\n" +
+	"\n" +
+	"CACHE_SLOW\x10\n" +
+	"*\xe4\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x1a\n" +
@@ -2137,10 +2636,12 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x0fREASON_NO_SPACE\x10\t\x12\x16\n" +
 	"\x12REASON_UNAVAILABLE\x10\n" +
 	"\x12\x1a\n" +
-	"\x16REASON_UNKNOWN_OUTCOME\x10\v*4\n" +
+	"\x16REASON_UNKNOWN_OUTCOME\x10\v\x12\x1c\n" +
+	"\x18REASON_SESSION_NOT_FOUND\x10\f\x12\x19\n" +
+	"\x15REASON_TOO_MANY_HOLDS\x10\r*4\n" +
 	"\bAtExpiry\x12\x14\n" +
 	"\x10AT_EXPIRY_DELETE\x10\x00\x12\x12\n" +
-	"\x0eAT_EXPIRY_KEEP\x10\x012\xda\b\n" +
+	"\x0eAT_EXPIRY_KEEP\x10\x012\xbf\t\n" +
 	"\x06Leases\x12]\n" +
 	"\x05Grant\x12\x1a.leasehold.v1.GrantRequest\x1a\x1b.leasehold.v1.GrantResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/grant\x12]\n" +
 	"\x05Renew\x12\x1a.leasehold.v1.RenewRequest\x1a\x1b.leasehold.v1.RenewResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/renew\x12a\n" +
@@ -2153,7 +2654,8 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x06Attach\x12\x1b.leasehold.v1.AttachRequest\x1a\x1c.leasehold.v1.AttachResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/attach\x12a\n" +
 	"\x06Detach\x12\x1b.leasehold.v1.DetachRequest\x1a\x1c.leasehold.v1.DetachResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/detach\x12l\n" +
 	"\n" +
-	"CheckToken\x12\x1f.leasehold.v1.CheckTokenRequest\x1a .leasehold.v1.CheckTokenResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/tokenB\x1bZ\x19leasehold.dev/leaseholdpbb\x06proto3"
+	"CheckToken\x12\x1f.leasehold.v1.CheckTokenRequest\x1a .leasehold.v1.CheckTokenResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/token\x12c\n" +
+	"\x06Events\x12\x1b.leasehold.v1.EventsRequest\x1a\x1c.leasehold.v1.EventsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/events0\x01B\x1bZ\x19leasehold.dev/leaseholdpbb\x06proto3"
 
 var (
 	file_leasehold_proto_rawDescOnce sync.Once
@@ -2167,107 +2669,122 @@ func file_leasehold_proto_rawDescGZIP() []byte {
 	return file_leasehold_proto_rawDescData
 }
 
-var file_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_leasehold_proto_goTypes = []any{
 	(Reason)(0),                // 0: leasehold.v1.Reason
 	(AtExpiry)(0),              // 1: leasehold.v1.AtExpiry
-	(*Header)(nil),             // 2: leasehold.v1.Header
-	(*Error)(nil),              // 3: leasehold.v1.Error
-	(*Lease)(nil),              // 4: leasehold.v1.Lease
-	(*LeaseRef)(nil),           // 5: leasehold.v1.LeaseRef
-	(*GrantRequest)(nil),       // 6: leasehold.v1.GrantRequest
-	(*Pair)(nil),               // 7: leasehold.v1.Pair
-	(*GrantResponse)(nil),      // 8: leasehold.v1.GrantResponse
-	(*RenewRequest)(nil),       // 9: leasehold.v1.RenewRequest
-	(*RenewResponse)(nil),      // 10: leasehold.v1.RenewResponse
-	(*RenewResult)(nil),        // 11: leasehold.v1.RenewResult
-	(*RevokeRequest)(nil),      // 12: leasehold.v1.RevokeRequest
-	(*RevokeResponse)(nil),     // 13: leasehold.v1.RevokeResponse
-	(*RevokeResult)(nil),       // 14: leasehold.v1.RevokeResult
-	(*DescribeRequest)(nil),    // 15: leasehold.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 16: leasehold.v1.DescribeResponse
-	(*ListRequest)(nil),        // 17: leasehold.v1.ListRequest
-	(*ListResponse)(nil),       // 18: leasehold.v1.ListResponse
-	(*ChangeTTLRequest)(nil),   // 19: leasehold.v1.ChangeTTLRequest
-	(*ChangeTTLResponse)(nil),  // 20: leasehold.v1.ChangeTTLResponse
-	(*HandOverRequest)(nil),    // 21: leasehold.v1.HandOverRequest
-	(*HandOverResponse)(nil),   // 22: leasehold.v1.HandOverResponse
-	(*ResumeRequest)(nil),      // 23: leasehold.v1.ResumeRequest
-	(*ResumeResponse)(nil),     // 24: leasehold.v1.ResumeResponse
-	(*AttachRequest)(nil),      // 25: leasehold.v1.AttachRequest
-	(*AttachResponse)(nil),     // 26: leasehold.v1.AttachResponse
-	(*DetachRequest)(nil),      // 27: leasehold.v1.DetachRequest
-	(*DetachResponse)(nil),     // 28: leasehold.v1.DetachResponse
-	(*CheckTokenRequest)(nil),  // 29: leasehold.v1.CheckTokenRequest
-	(*CheckTokenResponse)(nil), // 30: leasehold.v1.CheckTokenResponse
-	nil,                        // 31: leasehold.v1.Lease.LabelsEntry
-	nil,                        // 32: leasehold.v1.GrantRequest.LabelsEntry
-	nil,                        // 33: leasehold.v1.ListRequest.LabelsEntry
+	(LeaseEvent_Type)(0),       // 2: leasehold.v1.LeaseEvent.Type
+	(*Header)(nil),             // 3: leasehold.v1.Header
+	(*Error)(nil),              // 4: leasehold.v1.Error
+	(*Lease)(nil),              // 5: leasehold.v1.Lease
+	(*KeyRange)(nil),           // 6: leasehold.v1.KeyRange
+	(*LeaseRef)(nil),           // 7: leasehold.v1.LeaseRef
+	(*GrantRequest)(nil),       // 8: leasehold.v1.GrantRequest
+	(*Pair)(nil),               // 9: leasehold.v1.Pair
+	(*GrantResponse)(nil),      // 10: leasehold.v1.GrantResponse
+	(*RenewRequest)(nil),       // 11: leasehold.v1.RenewRequest
+	(*RenewResponse)(nil),      // 12: leasehold.v1.RenewResponse
+	(*RenewResult)(nil),        // 13: leasehold.v1.RenewResult
+	(*RevokeRequest)(nil),      // 14: leasehold.v1.RevokeRequest
+	(*RevokeResponse)(nil),     // 15: leasehold.v1.RevokeResponse
+	(*RevokeResult)(nil),       // 16: leasehold.v1.RevokeResult
+	(*DescribeRequest)(nil),    // 17: leasehold.v1.DescribeRequest
+	(*DescribeResponse)(nil),   // 18: leasehold.v1.DescribeResponse
+	(*ListRequest)(nil),        // 19: leasehold.v1.ListRequest
+	(*ListResponse)(nil),       // 20: leasehold.v1.ListResponse
+	(*ChangeTTLRequest)(nil),   // 21: leasehold.v1.ChangeTTLRequest
+	(*ChangeTTLResponse)(nil),  // 22: leasehold.v1.ChangeTTLResponse
+	(*HandOverRequest)(nil),    // 23: leasehold.v1.HandOverRequest
+	(*HandOverResponse)(nil),   // 24: leasehold.v1.HandOverResponse
+	(*ResumeRequest)(nil),      // 25: leasehold.v1.ResumeRequest
+	(*ResumeResponse)(nil),     // 26: leasehold.v1.ResumeResponse
+	(*AttachRequest)(nil),      // 27: leasehold.v1.AttachRequest
+	(*AttachResponse)(nil),     // 28: leasehold.v1.AttachResponse
+	(*DetachRequest)(nil),      // 29: leasehold.v1.DetachRequest
+	(*DetachResponse)(nil),     // 30: leasehold.v1.DetachResponse
+	(*CheckTokenRequest)(nil),  // 31: leasehold.v1.CheckTokenRequest
+	(*CheckTokenResponse)(nil), // 32: leasehold.v1.CheckTokenResponse
+	(*EventsRequest)(nil),      // 33: leasehold.v1.EventsRequest
+	(*EventsResponse)(nil),     // 34: leasehold.v1.EventsResponse
+	(*LeaseEvent)(nil),         // 35: leasehold.v1.LeaseEvent
+	nil,                        // 36: leasehold.v1.Lease.LabelsEntry
+	nil,                        // 37: leasehold.v1.GrantRequest.LabelsEntry
+	nil,                        // 38: leasehold.v1.ListRequest.LabelsEntry
+	nil,                        // 39: leasehold.v1.EventsRequest.LabelsEntry
 }
 var file_leasehold_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Error.reason:type_name -> leasehold.v1.Reason
-	4,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
-	31, // 2: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
+	5,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
+	36, // 2: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
 	1,  // 3: leasehold.v1.Lease.at_expiry:type_name -> leasehold.v1.AtExpiry
-	32, // 4: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
-	1,  // 5: leasehold.v1.GrantRequest.at_expiry:type_name -> leasehold.v1.AtExpiry
-	7,  // 6: leasehold.v1.GrantRequest.keys:type_name -> leasehold.v1.Pair
-	2,  // 7: leasehold.v1.GrantResponse.header:type_name -> leasehold.v1.Header
-	4,  // 8: leasehold.v1.GrantResponse.lease:type_name -> leasehold.v1.Lease
-	5,  // 9: leasehold.v1.RenewRequest.leases:type_name -> leasehold.v1.LeaseRef
-	2,  // 10: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
-	11, // 11: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
-	0,  // 12: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
-	5,  // 13: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
-	2,  // 14: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
-	14, // 15: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
-	0,  // 16: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
-	2,  // 17: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
-	4,  // 18: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
-	33, // 19: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
-	2,  // 20: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
-	4,  // 21: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
-	5,  // 22: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 23: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
-	4,  // 24: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
-	5,  // 25: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 26: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
-	4,  // 27: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
-	2,  // 28: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
-	4,  // 29: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
-	5,  // 30: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 31: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
-	5,  // 32: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	2,  // 33: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
-	2,  // 34: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
-	6,  // 35: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
-	9,  // 36: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
-	12, // 37: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
-	15, // 38: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
-	17, // 39: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
-	19, // 40: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
-	21, // 41: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
-	23, // 42: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
-	25, // 43: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
-	27, // 44: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
-	29, // 45: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
-	8,  // 46: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
-	10, // 47: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
-	13, // 48: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
-	16, // 49: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
-	18, // 50: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
-	20, // 51: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
-	22, // 52: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
-	24, // 53: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
-	26, // 54: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
-	28, // 55: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
-	30, // 56: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
-	46, // [46:57] is the sub-list for method output_type
-	35, // [35:46] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	6,  // 4: leasehold.v1.Lease.holds:type_name -> leasehold.v1.KeyRange
+	37, // 5: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
+	1,  // 6: leasehold.v1.GrantRequest.at_expiry:type_name -> leasehold.v1.AtExpiry
+	9,  // 7: leasehold.v1.GrantRequest.keys:type_name -> leasehold.v1.Pair
+	6,  // 8: leasehold.v1.GrantRequest.holds:type_name -> leasehold.v1.KeyRange
+	3,  // 9: leasehold.v1.GrantResponse.header:type_name -> leasehold.v1.Header
+	5,  // 10: leasehold.v1.GrantResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 11: leasehold.v1.RenewRequest.leases:type_name -> leasehold.v1.LeaseRef
+	3,  // 12: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
+	13, // 13: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
+	0,  // 14: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
+	7,  // 15: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
+	3,  // 16: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
+	16, // 17: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
+	0,  // 18: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
+	3,  // 19: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 20: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
+	38, // 21: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
+	3,  // 22: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
+	5,  // 23: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
+	7,  // 24: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 25: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
+	5,  // 26: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 27: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 28: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
+	5,  // 29: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
+	3,  // 30: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 31: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 32: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 33: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
+	7,  // 34: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 35: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
+	3,  // 36: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
+	39, // 37: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
+	3,  // 38: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
+	35, // 39: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
+	2,  // 40: leasehold.v1.LeaseEvent.type:type_name -> leasehold.v1.LeaseEvent.Type
+	5,  // 41: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
+	8,  // 42: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
+	11, // 43: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
+	14, // 44: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
+	17, // 45: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
+	19, // 46: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
+	21, // 47: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
+	23, // 48: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
+	25, // 49: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
+	27, // 50: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
+	29, // 51: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
+	31, // 52: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
+	33, // 53: leasehold.v1.Leases.Events:input_type -> leasehold.v1.EventsRequest
+	10, // 54: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
+	12, // 55: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
+	15, // 56: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
+	18, // 57: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
+	20, // 58: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
+	22, // 59: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
+	24, // 60: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
+	26, // 61: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
+	28, // 62: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
+	30, // 63: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
+	32, // 64: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
+	34, // 65: leasehold.v1.Leases.Events:output_type -> leasehold.v1.EventsResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_proto_init() }
@@ -2280,8 +2797,8 @@ func file_leasehold_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_proto_rawDesc), len(file_leasehold_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   32,
+			NumEnums:      3,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,7 @@ const (
 	Leases_Attach_FullMethodName     = "/leasehold.v1.Leases/Attach"
 	Leases_Detach_FullMethodName     = "/leasehold.v1.Leases/Detach"
 	Leases_CheckToken_FullMethodName = "/leasehold.v1.Leases/CheckToken"
+	Leases_Events_FullMethodName     = "/leasehold.v1.Leases/Events"
 )
 
 // LeasesClient is the client API for Leases service.
@@ -80,6 +81,9 @@ type LeasesClient interface {
 	// CheckToken says whether a fencing token is still the newest of its name or
 	// lease, linearizably: what a resource asks which cannot remember tokens itself.
 	CheckToken(ctx context.Context, in *CheckTokenRequest, opts ...grpc.CallOption) (*CheckTokenResponse, error)
+	// Events tells what happens to leases, each event once and in order. It ends with
+	// REASON_COMPACTED if what is asked for is not known any more.
+	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 }
 
 type leasesClient struct {
@@ -200,6 +204,25 @@ func (c *leasesClient) CheckToken(ctx context.Context, in *CheckTokenRequest, op
 	return out, nil
 }
 
+func (c *leasesClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Leases_ServiceDesc.Streams[0], Leases_Events_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[EventsRequest, EventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Leases_EventsClient = grpc.ServerStreamingClient[EventsResponse]
+
 // LeasesServer is the server API for Leases service.
 // All implementations must embed UnimplementedLeasesServer
 // for forward compatibility.
@@ -237,6 +260,9 @@ type LeasesServer interface {
 	// CheckToken says whether a fencing token is still the newest of its name or
 	// lease, linearizably: what a resource asks which cannot remember tokens itself.
 	CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error)
+	// Events tells what happens to leases, each event once and in order. It ends with
+	// REASON_COMPACTED if what is asked for is not known any more.
+	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	mustEmbedUnimplementedLeasesServer()
 }
 
@@ -279,6 +305,9 @@ func (UnimplementedLeasesServer) Detach(context.Context, *DetachRequest) (*Detac
 }
 func (UnimplementedLeasesServer) CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckToken not implemented")
+}
+func (UnimplementedLeasesServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Events not implemented")
 }
 func (UnimplementedLeasesServer) mustEmbedUnimplementedLeasesServer() {}
 func (UnimplementedLeasesServer) testEmbeddedByValue()                {}
@@ -499,6 +528,17 @@ func _Leases_CheckToken_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Leases_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(EventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LeasesServer).Events(m, &grpc.GenericServerStream[EventsRequest, EventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Leases_EventsServer = grpc.ServerStreamingServer[EventsResponse]
+
 // Leases_ServiceDesc is the grpc.ServiceDesc for Leases service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -551,6 +591,12 @@ var Leases_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Leases_CheckToken_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Events",
+			Handler:       _Leases_Events_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "leasehold.proto",
 }

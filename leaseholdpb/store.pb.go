@@ -117,7 +117,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{15, 0}
+	return file_store_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // Why says what deleted a key.
@@ -170,7 +170,7 @@ func (x Event_Why) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Why.Descriptor instead.
 func (Event_Why) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{15, 1}
+	return file_store_proto_rawDescGZIP(), []int{16, 1}
 }
 
 // KeyValue is a key as of some revision.
@@ -268,8 +268,12 @@ type PutRequest struct {
 	Lease  int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	PrevKv bool                   `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	// The key keeps the value, or the lease, that it has; it must exist.
-	IgnoreValue   bool `protobuf:"varint,5,opt,name=ignore_value,json=ignoreValue,proto3" json:"ignore_value,omitempty"`
-	IgnoreLease   bool `protobuf:"varint,6,opt,name=ignore_lease,json=ignoreLease,proto3" json:"ignore_lease,omitempty"`
+	IgnoreValue bool `protobuf:"varint,5,opt,name=ignore_value,json=ignoreValue,proto3" json:"ignore_value,omitempty"`
+	IgnoreLease bool `protobuf:"varint,6,opt,name=ignore_lease,json=ignoreLease,proto3" json:"ignore_lease,omitempty"`
+	// If it is not 0, the key is put on a lease of its own with this TTL, which nobody needs
+	// to handle: it ends the key unless it is put again before, and goes when the key does.
+	// The bounds are those of grants. Not together with lease or ignore_lease.
+	TtlMs         int64 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +348,13 @@ func (x *PutRequest) GetIgnoreLease() bool {
 		return x.IgnoreLease
 	}
 	return false
+}
+
+func (x *PutRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
 }
 
 type PutResponse struct {
@@ -530,9 +541,13 @@ type RangeRequest struct {
 	// The revision to read at, 0 for the newest.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Reads what this member has, which may be old.
-	Serializable  bool `protobuf:"varint,5,opt,name=serializable,proto3" json:"serializable,omitempty"`
-	KeysOnly      bool `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
-	CountOnly     bool `protobuf:"varint,7,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	Serializable bool `protobuf:"varint,5,opt,name=serializable,proto3" json:"serializable,omitempty"`
+	KeysOnly     bool `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	CountOnly    bool `protobuf:"varint,7,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	// Asks that the holder of this lease may cache what is read. The range must lie within
+	// what the lease holds, and limit, revision, serializable, keys_only and count_only must
+	// not be set. Only over a stream, on which the lease's cache is open: see CacheRequest.
+	Cache         *LeaseRef `protobuf:"bytes,8,opt,name=cache,proto3" json:"cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,6 +631,13 @@ func (x *RangeRequest) GetCountOnly() bool {
 	return false
 }
 
+func (x *RangeRequest) GetCache() *LeaseRef {
+	if x != nil {
+		return x.Cache
+	}
+	return nil
+}
+
 type RangeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
@@ -624,7 +646,10 @@ type RangeResponse struct {
 	// There are more than the limit.
 	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	// How many keys there are in the range.
-	Count         int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	// If it was asked for: the answer may be cached, until an invalidation or the end of the
+	// lease, by who has opened the cache in this term; 0 if it may not be.
+	CacheTerm     uint64 `protobuf:"varint,5,opt,name=cache_term,json=cacheTerm,proto3" json:"cache_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -683,6 +708,13 @@ func (x *RangeResponse) GetMore() bool {
 func (x *RangeResponse) GetCount() int64 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+func (x *RangeResponse) GetCacheTerm() uint64 {
+	if x != nil {
+		return x.CacheTerm
 	}
 	return 0
 }
@@ -942,6 +974,7 @@ type Op struct {
 	//	*Op_Grant
 	//	*Op_Renew
 	//	*Op_Revoke
+	//	*Op_DrawToken
 	Op            isOp_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1047,6 +1080,15 @@ func (x *Op) GetRevoke() *LeaseRef {
 	return nil
 }
 
+func (x *Op) GetDrawToken() *DrawTokenRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Op_DrawToken); ok {
+			return x.DrawToken
+		}
+	}
+	return nil
+}
+
 type isOp_Op interface {
 	isOp_Op()
 }
@@ -1080,6 +1122,10 @@ type Op_Revoke struct {
 	Revoke *LeaseRef `protobuf:"bytes,7,opt,name=revoke,proto3,oneof"`
 }
 
+type Op_DrawToken struct {
+	DrawToken *DrawTokenRequest `protobuf:"bytes,8,opt,name=draw_token,json=drawToken,proto3,oneof"`
+}
+
 func (*Op_Put) isOp_Op() {}
 
 func (*Op_Delete) isOp_Op() {}
@@ -1094,6 +1140,47 @@ func (*Op_Renew) isOp_Op() {}
 
 func (*Op_Revoke) isOp_Op() {}
 
+func (*Op_DrawToken) isOp_Op() {}
+
+// DrawTokenRequest draws the next fencing token, of the same sequence as the tokens of
+// leases: larger than all that were given out before, never given out again, and no lease
+// has it. Nothing else changes, not even the revision.
+type DrawTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrawTokenRequest) Reset() {
+	*x = DrawTokenRequest{}
+	mi := &file_store_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrawTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrawTokenRequest) ProtoMessage() {}
+
+func (x *DrawTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_store_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrawTokenRequest.ProtoReflect.Descriptor instead.
+func (*DrawTokenRequest) Descriptor() ([]byte, []int) {
+	return file_store_proto_rawDescGZIP(), []int{10}
+}
+
 type OpResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Response:
@@ -1105,6 +1192,7 @@ type OpResponse struct {
 	//	*OpResponse_Grant
 	//	*OpResponse_Renew
 	//	*OpResponse_Revoke
+	//	*OpResponse_DrawToken
 	Response      isOpResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1112,7 +1200,7 @@ type OpResponse struct {
 
 func (x *OpResponse) Reset() {
 	*x = OpResponse{}
-	mi := &file_store_proto_msgTypes[10]
+	mi := &file_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1212,7 @@ func (x *OpResponse) String() string {
 func (*OpResponse) ProtoMessage() {}
 
 func (x *OpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[10]
+	mi := &file_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1225,7 @@ func (x *OpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpResponse.ProtoReflect.Descriptor instead.
 func (*OpResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{10}
+	return file_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OpResponse) GetResponse() isOpResponse_Response {
@@ -1210,6 +1298,15 @@ func (x *OpResponse) GetRevoke() int64 {
 	return 0
 }
 
+func (x *OpResponse) GetDrawToken() uint64 {
+	if x != nil {
+		if x, ok := x.Response.(*OpResponse_DrawToken); ok {
+			return x.DrawToken
+		}
+	}
+	return 0
+}
+
 type isOpResponse_Response interface {
 	isOpResponse_Response()
 }
@@ -1243,6 +1340,11 @@ type OpResponse_Revoke struct {
 	Revoke int64 `protobuf:"varint,7,opt,name=revoke,proto3,oneof"`
 }
 
+type OpResponse_DrawToken struct {
+	// The fencing token that was drawn.
+	DrawToken uint64 `protobuf:"varint,8,opt,name=draw_token,json=drawToken,proto3,oneof"`
+}
+
 func (*OpResponse_Put) isOpResponse_Response() {}
 
 func (*OpResponse_Delete) isOpResponse_Response() {}
@@ -1257,6 +1359,8 @@ func (*OpResponse_Renew) isOpResponse_Response() {}
 
 func (*OpResponse_Revoke) isOpResponse_Response() {}
 
+func (*OpResponse_DrawToken) isOpResponse_Response() {}
+
 type TxnRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Compare []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
@@ -1269,7 +1373,7 @@ type TxnRequest struct {
 
 func (x *TxnRequest) Reset() {
 	*x = TxnRequest{}
-	mi := &file_store_proto_msgTypes[11]
+	mi := &file_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1385,7 @@ func (x *TxnRequest) String() string {
 func (*TxnRequest) ProtoMessage() {}
 
 func (x *TxnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[11]
+	mi := &file_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1398,7 @@ func (x *TxnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnRequest.ProtoReflect.Descriptor instead.
 func (*TxnRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{11}
+	return file_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TxnRequest) GetCompare() []*Compare {
@@ -1329,7 +1433,7 @@ type TxnResponse struct {
 
 func (x *TxnResponse) Reset() {
 	*x = TxnResponse{}
-	mi := &file_store_proto_msgTypes[12]
+	mi := &file_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1445,7 @@ func (x *TxnResponse) String() string {
 func (*TxnResponse) ProtoMessage() {}
 
 func (x *TxnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[12]
+	mi := &file_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1458,7 @@ func (x *TxnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnResponse.ProtoReflect.Descriptor instead.
 func (*TxnResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{12}
+	return file_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TxnResponse) GetHeader() *Header {
@@ -1387,13 +1491,16 @@ type WatchRequest struct {
 	PrevKv        bool  `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	NoPut         bool  `protobuf:"varint,5,opt,name=no_put,json=noPut,proto3" json:"no_put,omitempty"`
 	NoDelete      bool  `protobuf:"varint,6,opt,name=no_delete,json=noDelete,proto3" json:"no_delete,omitempty"`
+	// Asks to be told about so often, also when nothing changes, up to which revision
+	// everything has been told; 0 does not, and less than 100 means 100.
+	ProgressMs    int64 `protobuf:"varint,7,opt,name=progress_ms,json=progressMs,proto3" json:"progress_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_store_proto_msgTypes[13]
+	mi := &file_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1512,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[13]
+	mi := &file_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1525,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{13}
+	return file_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchRequest) GetKey() []byte {
@@ -1463,6 +1570,13 @@ func (x *WatchRequest) GetNoDelete() bool {
 	return false
 }
 
+func (x *WatchRequest) GetProgressMs() int64 {
+	if x != nil {
+		return x.ProgressMs
+	}
+	return 0
+}
+
 type WatchResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
@@ -1477,7 +1591,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_store_proto_msgTypes[14]
+	mi := &file_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1603,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[14]
+	mi := &file_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1616,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{14}
+	return file_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchResponse) GetHeader() *Header {
@@ -1541,7 +1655,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_store_proto_msgTypes[15]
+	mi := &file_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1667,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[15]
+	mi := &file_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1680,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{15}
+	return file_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -1615,7 +1729,7 @@ const file_store_proto_rawDesc = "" +
 	"\x0fcreate_revision\x18\x03 \x01(\x03R\x0ecreateRevision\x12!\n" +
 	"\fmod_revision\x18\x04 \x01(\x03R\vmodRevision\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x14\n" +
-	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xa9\x01\n" +
+	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xc0\x01\n" +
 	"\n" +
 	"PutRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
@@ -1623,7 +1737,8 @@ const file_store_proto_rawDesc = "" +
 	"\x05lease\x18\x03 \x01(\x03R\x05lease\x12\x17\n" +
 	"\aprev_kv\x18\x04 \x01(\bR\x06prevKv\x12!\n" +
 	"\fignore_value\x18\x05 \x01(\bR\vignoreValue\x12!\n" +
-	"\fignore_lease\x18\x06 \x01(\bR\vignoreLease\"l\n" +
+	"\fignore_lease\x18\x06 \x01(\bR\vignoreLease\x12\x15\n" +
+	"\x06ttl_ms\x18\a \x01(\x03R\x05ttlMs\"l\n" +
 	"\vPutResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12/\n" +
 	"\aprev_kv\x18\x02 \x01(\v2\x16.leasehold.v1.KeyValueR\x06prevKv\"W\n" +
@@ -1634,7 +1749,7 @@ const file_store_proto_rawDesc = "" +
 	"\x0eDeleteResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x18\n" +
 	"\adeleted\x18\x02 \x01(\x03R\adeleted\x121\n" +
-	"\bprev_kvs\x18\x03 \x03(\v2\x16.leasehold.v1.KeyValueR\aprevKvs\"\xcf\x01\n" +
+	"\bprev_kvs\x18\x03 \x03(\v2\x16.leasehold.v1.KeyValueR\aprevKvs\"\xfd\x01\n" +
 	"\fRangeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x14\n" +
@@ -1643,12 +1758,15 @@ const file_store_proto_rawDesc = "" +
 	"\fserializable\x18\x05 \x01(\bR\fserializable\x12\x1b\n" +
 	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\x12\x1d\n" +
 	"\n" +
-	"count_only\x18\a \x01(\bR\tcountOnly\"\x91\x01\n" +
+	"count_only\x18\a \x01(\bR\tcountOnly\x12,\n" +
+	"\x05cache\x18\b \x01(\v2\x16.leasehold.v1.LeaseRefR\x05cache\"\xb0\x01\n" +
 	"\rRangeResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12(\n" +
 	"\x03kvs\x18\x02 \x03(\v2\x16.leasehold.v1.KeyValueR\x03kvs\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x12\x14\n" +
-	"\x05count\x18\x04 \x01(\x03R\x05count\"\xb4\x03\n" +
+	"\x05count\x18\x04 \x01(\x03R\x05count\x12\x1d\n" +
+	"\n" +
+	"cache_term\x18\x05 \x01(\x04R\tcacheTerm\"\xb4\x03\n" +
 	"\aCompare\x12:\n" +
 	"\brelation\x18\x01 \x01(\x0e2\x1e.leasehold.v1.Compare.RelationR\brelation\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -1671,7 +1789,7 @@ const file_store_proto_rawDesc = "" +
 	"\x06target\"5\n" +
 	"\tNameToken\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\xe7\x02\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\xa8\x03\n" +
 	"\x02Op\x12,\n" +
 	"\x03put\x18\x01 \x01(\v2\x18.leasehold.v1.PutRequestH\x00R\x03put\x125\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1b.leasehold.v1.DeleteRequestH\x00R\x06delete\x122\n" +
@@ -1679,8 +1797,11 @@ const file_store_proto_rawDesc = "" +
 	"\x03txn\x18\x04 \x01(\v2\x18.leasehold.v1.TxnRequestH\x00R\x03txn\x122\n" +
 	"\x05grant\x18\x05 \x01(\v2\x1a.leasehold.v1.GrantRequestH\x00R\x05grant\x12.\n" +
 	"\x05renew\x18\x06 \x01(\v2\x16.leasehold.v1.LeaseRefH\x00R\x05renew\x120\n" +
-	"\x06revoke\x18\a \x01(\v2\x16.leasehold.v1.LeaseRefH\x00R\x06revokeB\x04\n" +
-	"\x02op\"\xdf\x02\n" +
+	"\x06revoke\x18\a \x01(\v2\x16.leasehold.v1.LeaseRefH\x00R\x06revoke\x12?\n" +
+	"\n" +
+	"draw_token\x18\b \x01(\v2\x1e.leasehold.v1.DrawTokenRequestH\x00R\tdrawTokenB\x04\n" +
+	"\x02op\"\x12\n" +
+	"\x10DrawTokenRequest\"\x80\x03\n" +
 	"\n" +
 	"OpResponse\x12-\n" +
 	"\x03put\x18\x01 \x01(\v2\x19.leasehold.v1.PutResponseH\x00R\x03put\x126\n" +
@@ -1689,7 +1810,9 @@ const file_store_proto_rawDesc = "" +
 	"\x03txn\x18\x04 \x01(\v2\x19.leasehold.v1.TxnResponseH\x00R\x03txn\x123\n" +
 	"\x05grant\x18\x05 \x01(\v2\x1b.leasehold.v1.GrantResponseH\x00R\x05grant\x12+\n" +
 	"\x05renew\x18\x06 \x01(\v2\x13.leasehold.v1.LeaseH\x00R\x05renew\x12\x18\n" +
-	"\x06revoke\x18\a \x01(\x03H\x00R\x06revokeB\n" +
+	"\x06revoke\x18\a \x01(\x03H\x00R\x06revoke\x12\x1f\n" +
+	"\n" +
+	"draw_token\x18\b \x01(\x04H\x00R\tdrawTokenB\n" +
 	"\n" +
 	"\bresponse\"\x89\x01\n" +
 	"\n" +
@@ -1700,14 +1823,16 @@ const file_store_proto_rawDesc = "" +
 	"\vTxnResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x126\n" +
-	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\"\xb1\x01\n" +
+	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\"\xd2\x01\n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12%\n" +
 	"\x0estart_revision\x18\x03 \x01(\x03R\rstartRevision\x12\x17\n" +
 	"\aprev_kv\x18\x04 \x01(\bR\x06prevKv\x12\x15\n" +
 	"\x06no_put\x18\x05 \x01(\bR\x05noPut\x12\x1b\n" +
-	"\tno_delete\x18\x06 \x01(\bR\bnoDelete\"\x86\x01\n" +
+	"\tno_delete\x18\x06 \x01(\bR\bnoDelete\x12\x1f\n" +
+	"\vprogress_ms\x18\a \x01(\x03R\n" +
+	"progressMs\"\x86\x01\n" +
 	"\rWatchResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12+\n" +
 	"\x06events\x18\x02 \x03(\v2\x13.leasehold.v1.EventR\x06events\x12\x1a\n" +
@@ -1746,81 +1871,84 @@ func file_store_proto_rawDescGZIP() []byte {
 }
 
 var file_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_store_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_store_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_store_proto_goTypes = []any{
-	(Compare_Relation)(0),  // 0: leasehold.v1.Compare.Relation
-	(Event_Type)(0),        // 1: leasehold.v1.Event.Type
-	(Event_Why)(0),         // 2: leasehold.v1.Event.Why
-	(*KeyValue)(nil),       // 3: leasehold.v1.KeyValue
-	(*PutRequest)(nil),     // 4: leasehold.v1.PutRequest
-	(*PutResponse)(nil),    // 5: leasehold.v1.PutResponse
-	(*DeleteRequest)(nil),  // 6: leasehold.v1.DeleteRequest
-	(*DeleteResponse)(nil), // 7: leasehold.v1.DeleteResponse
-	(*RangeRequest)(nil),   // 8: leasehold.v1.RangeRequest
-	(*RangeResponse)(nil),  // 9: leasehold.v1.RangeResponse
-	(*Compare)(nil),        // 10: leasehold.v1.Compare
-	(*NameToken)(nil),      // 11: leasehold.v1.NameToken
-	(*Op)(nil),             // 12: leasehold.v1.Op
-	(*OpResponse)(nil),     // 13: leasehold.v1.OpResponse
-	(*TxnRequest)(nil),     // 14: leasehold.v1.TxnRequest
-	(*TxnResponse)(nil),    // 15: leasehold.v1.TxnResponse
-	(*WatchRequest)(nil),   // 16: leasehold.v1.WatchRequest
-	(*WatchResponse)(nil),  // 17: leasehold.v1.WatchResponse
-	(*Event)(nil),          // 18: leasehold.v1.Event
-	(*Header)(nil),         // 19: leasehold.v1.Header
-	(*GrantRequest)(nil),   // 20: leasehold.v1.GrantRequest
-	(*LeaseRef)(nil),       // 21: leasehold.v1.LeaseRef
-	(*GrantResponse)(nil),  // 22: leasehold.v1.GrantResponse
-	(*Lease)(nil),          // 23: leasehold.v1.Lease
+	(Compare_Relation)(0),    // 0: leasehold.v1.Compare.Relation
+	(Event_Type)(0),          // 1: leasehold.v1.Event.Type
+	(Event_Why)(0),           // 2: leasehold.v1.Event.Why
+	(*KeyValue)(nil),         // 3: leasehold.v1.KeyValue
+	(*PutRequest)(nil),       // 4: leasehold.v1.PutRequest
+	(*PutResponse)(nil),      // 5: leasehold.v1.PutResponse
+	(*DeleteRequest)(nil),    // 6: leasehold.v1.DeleteRequest
+	(*DeleteResponse)(nil),   // 7: leasehold.v1.DeleteResponse
+	(*RangeRequest)(nil),     // 8: leasehold.v1.RangeRequest
+	(*RangeResponse)(nil),    // 9: leasehold.v1.RangeResponse
+	(*Compare)(nil),          // 10: leasehold.v1.Compare
+	(*NameToken)(nil),        // 11: leasehold.v1.NameToken
+	(*Op)(nil),               // 12: leasehold.v1.Op
+	(*DrawTokenRequest)(nil), // 13: leasehold.v1.DrawTokenRequest
+	(*OpResponse)(nil),       // 14: leasehold.v1.OpResponse
+	(*TxnRequest)(nil),       // 15: leasehold.v1.TxnRequest
+	(*TxnResponse)(nil),      // 16: leasehold.v1.TxnResponse
+	(*WatchRequest)(nil),     // 17: leasehold.v1.WatchRequest
+	(*WatchResponse)(nil),    // 18: leasehold.v1.WatchResponse
+	(*Event)(nil),            // 19: leasehold.v1.Event
+	(*Header)(nil),           // 20: leasehold.v1.Header
+	(*LeaseRef)(nil),         // 21: leasehold.v1.LeaseRef
+	(*GrantRequest)(nil),     // 22: leasehold.v1.GrantRequest
+	(*GrantResponse)(nil),    // 23: leasehold.v1.GrantResponse
+	(*Lease)(nil),            // 24: leasehold.v1.Lease
 }
 var file_store_proto_depIdxs = []int32{
-	19, // 0: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
+	20, // 0: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
 	3,  // 1: leasehold.v1.PutResponse.prev_kv:type_name -> leasehold.v1.KeyValue
-	19, // 2: leasehold.v1.DeleteResponse.header:type_name -> leasehold.v1.Header
+	20, // 2: leasehold.v1.DeleteResponse.header:type_name -> leasehold.v1.Header
 	3,  // 3: leasehold.v1.DeleteResponse.prev_kvs:type_name -> leasehold.v1.KeyValue
-	19, // 4: leasehold.v1.RangeResponse.header:type_name -> leasehold.v1.Header
-	3,  // 5: leasehold.v1.RangeResponse.kvs:type_name -> leasehold.v1.KeyValue
-	0,  // 6: leasehold.v1.Compare.relation:type_name -> leasehold.v1.Compare.Relation
-	11, // 7: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
-	4,  // 8: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
-	6,  // 9: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
-	8,  // 10: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
-	14, // 11: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
-	20, // 12: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
-	21, // 13: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
-	21, // 14: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
-	5,  // 15: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
-	7,  // 16: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
-	9,  // 17: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
-	15, // 18: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
-	22, // 19: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
-	23, // 20: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
-	10, // 21: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
-	12, // 22: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
-	12, // 23: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
-	19, // 24: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
-	13, // 25: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
-	19, // 26: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
-	18, // 27: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
-	1,  // 28: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
-	3,  // 29: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
-	3,  // 30: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
-	2,  // 31: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
-	4,  // 32: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
-	6,  // 33: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
-	8,  // 34: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
-	14, // 35: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
-	16, // 36: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
-	5,  // 37: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
-	7,  // 38: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
-	9,  // 39: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
-	15, // 40: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
-	17, // 41: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
-	37, // [37:42] is the sub-list for method output_type
-	32, // [32:37] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	21, // 4: leasehold.v1.RangeRequest.cache:type_name -> leasehold.v1.LeaseRef
+	20, // 5: leasehold.v1.RangeResponse.header:type_name -> leasehold.v1.Header
+	3,  // 6: leasehold.v1.RangeResponse.kvs:type_name -> leasehold.v1.KeyValue
+	0,  // 7: leasehold.v1.Compare.relation:type_name -> leasehold.v1.Compare.Relation
+	11, // 8: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
+	4,  // 9: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
+	6,  // 10: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
+	8,  // 11: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
+	15, // 12: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
+	22, // 13: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
+	21, // 14: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
+	21, // 15: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
+	13, // 16: leasehold.v1.Op.draw_token:type_name -> leasehold.v1.DrawTokenRequest
+	5,  // 17: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
+	7,  // 18: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
+	9,  // 19: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
+	16, // 20: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
+	23, // 21: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
+	24, // 22: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
+	10, // 23: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
+	12, // 24: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
+	12, // 25: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
+	20, // 26: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
+	14, // 27: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
+	20, // 28: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
+	19, // 29: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
+	1,  // 30: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
+	3,  // 31: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
+	3,  // 32: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
+	2,  // 33: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
+	4,  // 34: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
+	6,  // 35: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
+	8,  // 36: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
+	15, // 37: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
+	17, // 38: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
+	5,  // 39: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
+	7,  // 40: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
+	9,  // 41: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
+	16, // 42: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
+	18, // 43: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
+	39, // [39:44] is the sub-list for method output_type
+	34, // [34:39] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_store_proto_init() }
@@ -1846,8 +1974,9 @@ func file_store_proto_init() {
 		(*Op_Grant)(nil),
 		(*Op_Renew)(nil),
 		(*Op_Revoke)(nil),
+		(*Op_DrawToken)(nil),
 	}
-	file_store_proto_msgTypes[10].OneofWrappers = []any{
+	file_store_proto_msgTypes[11].OneofWrappers = []any{
 		(*OpResponse_Put)(nil),
 		(*OpResponse_Delete)(nil),
 		(*OpResponse_Range)(nil),
@@ -1855,6 +1984,7 @@ func file_store_proto_init() {
 		(*OpResponse_Grant)(nil),
 		(*OpResponse_Renew)(nil),
 		(*OpResponse_Revoke)(nil),
+		(*OpResponse_DrawToken)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1862,7 +1992,7 @@ func file_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_proto_rawDesc), len(file_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,8 +22,12 @@ const (
 )
 
 type ClientMessage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Requests      []*Request             `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Requests []*Request             `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	// The session that the writes of this message belong to, if they have numbers, and below
+	// which number the client has all answers, or waits for none any more.
+	Session       *SessionRef `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Settled       uint64      `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -65,6 +69,397 @@ func (x *ClientMessage) GetRequests() []*Request {
 	return nil
 }
 
+func (x *ClientMessage) GetSession() *SessionRef {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *ClientMessage) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
+// SessionRef names a session: a client whose writes have numbers.
+type SessionRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Drawn at random when the session was opened.
+	Nonce         uint64 `protobuf:"varint,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRef) Reset() {
+	*x = SessionRef{}
+	mi := &file_stream_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRef) ProtoMessage() {}
+
+func (x *SessionRef) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
+func (*SessionRef) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SessionRef) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SessionRef) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+// SessionRequest opens a session. A write that was sent with a number, and got no answer
+// because the stream broke, may be sent again with the same number, on any stream
+// and to any member: it takes effect once, and the answer is that of the first time. The
+// cluster remembers the answers of a session until they are settled, and the sessions that
+// were used last; of one that is forgotten it says REASON_SESSION_NOT_FOUND, and
+// nothing is done.
+type SessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nonce         uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRequest) Reset() {
+	*x = SessionRequest{}
+	mi := &file_stream_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRequest) ProtoMessage() {}
+
+func (x *SessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
+func (*SessionRequest) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SessionRequest) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+type SessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Session       *SessionRef            `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionResponse) Reset() {
+	*x = SessionResponse{}
+	mi := &file_stream_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionResponse) ProtoMessage() {}
+
+func (x *SessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
+func (*SessionResponse) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SessionResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetSession() *SessionRef {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// CacheRequest says that the holder of a lease caches keys, of those that the lease holds.
+// It stays open as long as the stream: over it come the invalidations. A client sends it on
+// each stream that it uses for the cache, and again when it is asked to.
+type CacheRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// What the cache has now, all of it: what it has read before and not dropped since.
+	Has []*KeyRange `protobuf:"bytes,2,rep,name=has,proto3" json:"has,omitempty"`
+	// The term of the last response, 0 for none. What was read in an earlier term than
+	// that of the first response to this may be kept if it is in has; what is answered
+	// later of an earlier term may not be cached.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheRequest) Reset() {
+	*x = CacheRequest{}
+	mi := &file_stream_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheRequest) ProtoMessage() {}
+
+func (x *CacheRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheRequest.ProtoReflect.Descriptor instead.
+func (*CacheRequest) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CacheRequest) GetLease() *LeaseRef {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *CacheRequest) GetHas() []*KeyRange {
+	if x != nil {
+		return x.Has
+	}
+	return nil
+}
+
+func (x *CacheRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// CacheResponse is what a cache has to do. The first one says only that the cache is open.
+type CacheResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who leads: what is read with cache_term equal to it may be cached.
+	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The number of this invalidation; they rise within a term. To be acknowledged.
+	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// What is to be dropped: all that lies within, also what is being read just now.
+	Drop []*KeyRange `protobuf:"bytes,3,rep,name=drop,proto3" json:"drop,omitempty"`
+	// There is a new term: the cache is to send a new CacheRequest, and to cancel this one.
+	Reopen        bool `protobuf:"varint,4,opt,name=reopen,proto3" json:"reopen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheResponse) Reset() {
+	*x = CacheResponse{}
+	mi := &file_stream_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheResponse) ProtoMessage() {}
+
+func (x *CacheResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheResponse.ProtoReflect.Descriptor instead.
+func (*CacheResponse) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CacheResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *CacheResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *CacheResponse) GetDrop() []*KeyRange {
+	if x != nil {
+		return x.Drop
+	}
+	return nil
+}
+
+func (x *CacheResponse) GetReopen() bool {
+	if x != nil {
+		return x.Reopen
+	}
+	return false
+}
+
+// CacheAck says that the cache has dropped what the invalidations up to seq named. It
+// has no response.
+type CacheAck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	Term  uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Seq   uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// What the cache has dropped by itself, to make room, and has not read again since.
+	Dropped []*KeyRange `protobuf:"bytes,4,rep,name=dropped,proto3" json:"dropped,omitempty"`
+	// The term of the first response to the last CacheRequest, 0 if there was none yet. It
+	// is sent at once when that response was taken, and with every acknowledgement.
+	Open          uint64 `protobuf:"varint,5,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheAck) Reset() {
+	*x = CacheAck{}
+	mi := &file_stream_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheAck) ProtoMessage() {}
+
+func (x *CacheAck) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheAck.ProtoReflect.Descriptor instead.
+func (*CacheAck) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CacheAck) GetLease() *LeaseRef {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *CacheAck) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *CacheAck) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *CacheAck) GetDropped() []*KeyRange {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+func (x *CacheAck) GetOpen() uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
 type ServerMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Responses     []*Response            `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
@@ -74,7 +469,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_stream_proto_msgTypes[1]
+	mi := &file_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -86,7 +481,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[1]
+	mi := &file_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -99,7 +494,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{1}
+	return file_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ServerMessage) GetResponses() []*Response {
@@ -129,14 +524,30 @@ type Request struct {
 	//	*Request_Renew
 	//	*Request_Revoke
 	//	*Request_Watch
-	Body          isRequest_Body `protobuf_oneof:"body"`
+	//	*Request_Events
+	//	*Request_Session
+	//	*Request_Cache
+	//	*Request_CacheAck
+	//	*Request_Describe
+	//	*Request_List
+	//	*Request_CheckToken
+	//	*Request_ChangeTtl
+	//	*Request_HandOver
+	//	*Request_Resume
+	//	*Request_Attach
+	//	*Request_Detach
+	Body isRequest_Body `protobuf_oneof:"body"`
+	// The number of a request that changes something within the message's session, which rise
+	// from 1; 0 for none. A revocation of several leases takes as many numbers, from this one
+	// on. Renewals have none, and what only reads ignores it.
+	Number        uint64 `protobuf:"varint,20,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_stream_proto_msgTypes[2]
+	mi := &file_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -148,7 +559,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[2]
+	mi := &file_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -161,7 +572,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{2}
+	return file_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Request) GetId() uint64 {
@@ -266,6 +677,121 @@ func (x *Request) GetWatch() *WatchRequest {
 	return nil
 }
 
+func (x *Request) GetEvents() *EventsRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Events); ok {
+			return x.Events
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetSession() *SessionRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCache() *CacheRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Cache); ok {
+			return x.Cache
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCacheAck() *CacheAck {
+	if x != nil {
+		if x, ok := x.Body.(*Request_CacheAck); ok {
+			return x.CacheAck
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetDescribe() *DescribeRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Describe); ok {
+			return x.Describe
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetList() *ListRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_List); ok {
+			return x.List
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCheckToken() *CheckTokenRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_CheckToken); ok {
+			return x.CheckToken
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetChangeTtl() *ChangeTTLRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ChangeTtl); ok {
+			return x.ChangeTtl
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetHandOver() *HandOverRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_HandOver); ok {
+			return x.HandOver
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetResume() *ResumeRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Resume); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetAttach() *AttachRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Attach); ok {
+			return x.Attach
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetDetach() *DetachRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Detach); ok {
+			return x.Detach
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 type isRequest_Body interface {
 	isRequest_Body()
 }
@@ -308,6 +834,54 @@ type Request_Watch struct {
 	Watch *WatchRequest `protobuf:"bytes,11,opt,name=watch,proto3,oneof"`
 }
 
+type Request_Events struct {
+	Events *EventsRequest `protobuf:"bytes,12,opt,name=events,proto3,oneof"`
+}
+
+type Request_Session struct {
+	Session *SessionRequest `protobuf:"bytes,13,opt,name=session,proto3,oneof"`
+}
+
+type Request_Cache struct {
+	Cache *CacheRequest `protobuf:"bytes,14,opt,name=cache,proto3,oneof"`
+}
+
+type Request_CacheAck struct {
+	CacheAck *CacheAck `protobuf:"bytes,15,opt,name=cache_ack,json=cacheAck,proto3,oneof"`
+}
+
+type Request_Describe struct {
+	Describe *DescribeRequest `protobuf:"bytes,16,opt,name=describe,proto3,oneof"`
+}
+
+type Request_List struct {
+	List *ListRequest `protobuf:"bytes,17,opt,name=list,proto3,oneof"`
+}
+
+type Request_CheckToken struct {
+	CheckToken *CheckTokenRequest `protobuf:"bytes,18,opt,name=check_token,json=checkToken,proto3,oneof"`
+}
+
+type Request_ChangeTtl struct {
+	ChangeTtl *ChangeTTLRequest `protobuf:"bytes,19,opt,name=change_ttl,json=changeTtl,proto3,oneof"`
+}
+
+type Request_HandOver struct {
+	HandOver *HandOverRequest `protobuf:"bytes,21,opt,name=hand_over,json=handOver,proto3,oneof"`
+}
+
+type Request_Resume struct {
+	Resume *ResumeRequest `protobuf:"bytes,22,opt,name=resume,proto3,oneof"`
+}
+
+type Request_Attach struct {
+	Attach *AttachRequest `protobuf:"bytes,23,opt,name=attach,proto3,oneof"`
+}
+
+type Request_Detach struct {
+	Detach *DetachRequest `protobuf:"bytes,24,opt,name=detach,proto3,oneof"`
+}
+
 func (*Request_Cancel) isRequest_Body() {}
 
 func (*Request_Put) isRequest_Body() {}
@@ -326,12 +900,36 @@ func (*Request_Revoke) isRequest_Body() {}
 
 func (*Request_Watch) isRequest_Body() {}
 
+func (*Request_Events) isRequest_Body() {}
+
+func (*Request_Session) isRequest_Body() {}
+
+func (*Request_Cache) isRequest_Body() {}
+
+func (*Request_CacheAck) isRequest_Body() {}
+
+func (*Request_Describe) isRequest_Body() {}
+
+func (*Request_List) isRequest_Body() {}
+
+func (*Request_CheckToken) isRequest_Body() {}
+
+func (*Request_ChangeTtl) isRequest_Body() {}
+
+func (*Request_HandOver) isRequest_Body() {}
+
+func (*Request_Resume) isRequest_Body() {}
+
+func (*Request_Attach) isRequest_Body() {}
+
+func (*Request_Detach) isRequest_Body() {}
+
 // Response belongs to one request.
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// There is more to come for this request: a watch has more than one response,
-	// and a renewal of many leases may have.
+	// There is more to come for this request: a watch, events and a cache have more than
+	// one response, and a renewal of many leases may have.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -344,6 +942,17 @@ type Response struct {
 	//	*Response_Renew
 	//	*Response_Revoke
 	//	*Response_Watch
+	//	*Response_Events
+	//	*Response_Session
+	//	*Response_Cache
+	//	*Response_Describe
+	//	*Response_List
+	//	*Response_CheckToken
+	//	*Response_ChangeTtl
+	//	*Response_HandOver
+	//	*Response_Resume
+	//	*Response_Attach
+	//	*Response_Detach
 	Body          isResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -351,7 +960,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +972,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +985,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{3}
+	return file_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Response) GetId() uint64 {
@@ -481,6 +1090,105 @@ func (x *Response) GetWatch() *WatchResponse {
 	return nil
 }
 
+func (x *Response) GetEvents() *EventsResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Events); ok {
+			return x.Events
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetSession() *SessionResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetCache() *CacheResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Cache); ok {
+			return x.Cache
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetDescribe() *DescribeResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Describe); ok {
+			return x.Describe
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetList() *ListResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_List); ok {
+			return x.List
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetCheckToken() *CheckTokenResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_CheckToken); ok {
+			return x.CheckToken
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetChangeTtl() *ChangeTTLResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ChangeTtl); ok {
+			return x.ChangeTtl
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetHandOver() *HandOverResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_HandOver); ok {
+			return x.HandOver
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetResume() *ResumeResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Resume); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetAttach() *AttachResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Attach); ok {
+			return x.Attach
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetDetach() *DetachResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Detach); ok {
+			return x.Detach
+		}
+	}
+	return nil
+}
+
 type isResponse_Body interface {
 	isResponse_Body()
 }
@@ -521,6 +1229,50 @@ type Response_Watch struct {
 	Watch *WatchResponse `protobuf:"bytes,11,opt,name=watch,proto3,oneof"`
 }
 
+type Response_Events struct {
+	Events *EventsResponse `protobuf:"bytes,12,opt,name=events,proto3,oneof"`
+}
+
+type Response_Session struct {
+	Session *SessionResponse `protobuf:"bytes,13,opt,name=session,proto3,oneof"`
+}
+
+type Response_Cache struct {
+	Cache *CacheResponse `protobuf:"bytes,14,opt,name=cache,proto3,oneof"`
+}
+
+type Response_Describe struct {
+	Describe *DescribeResponse `protobuf:"bytes,16,opt,name=describe,proto3,oneof"`
+}
+
+type Response_List struct {
+	List *ListResponse `protobuf:"bytes,17,opt,name=list,proto3,oneof"`
+}
+
+type Response_CheckToken struct {
+	CheckToken *CheckTokenResponse `protobuf:"bytes,18,opt,name=check_token,json=checkToken,proto3,oneof"`
+}
+
+type Response_ChangeTtl struct {
+	ChangeTtl *ChangeTTLResponse `protobuf:"bytes,19,opt,name=change_ttl,json=changeTtl,proto3,oneof"`
+}
+
+type Response_HandOver struct {
+	HandOver *HandOverResponse `protobuf:"bytes,21,opt,name=hand_over,json=handOver,proto3,oneof"`
+}
+
+type Response_Resume struct {
+	Resume *ResumeResponse `protobuf:"bytes,22,opt,name=resume,proto3,oneof"`
+}
+
+type Response_Attach struct {
+	Attach *AttachResponse `protobuf:"bytes,23,opt,name=attach,proto3,oneof"`
+}
+
+type Response_Detach struct {
+	Detach *DetachResponse `protobuf:"bytes,24,opt,name=detach,proto3,oneof"`
+}
+
 func (*Response_Error) isResponse_Body() {}
 
 func (*Response_Put) isResponse_Body() {}
@@ -539,15 +1291,63 @@ func (*Response_Revoke) isResponse_Body() {}
 
 func (*Response_Watch) isResponse_Body() {}
 
+func (*Response_Events) isResponse_Body() {}
+
+func (*Response_Session) isResponse_Body() {}
+
+func (*Response_Cache) isResponse_Body() {}
+
+func (*Response_Describe) isResponse_Body() {}
+
+func (*Response_List) isResponse_Body() {}
+
+func (*Response_CheckToken) isResponse_Body() {}
+
+func (*Response_ChangeTtl) isResponse_Body() {}
+
+func (*Response_HandOver) isResponse_Body() {}
+
+func (*Response_Resume) isResponse_Body() {}
+
+func (*Response_Attach) isResponse_Body() {}
+
+func (*Response_Detach) isResponse_Body() {}
+
 var File_stream_proto protoreflect.FileDescriptor
 
 const file_stream_proto_rawDesc = "" +
 	"\n" +
-	"\fstream.proto\x12\fleasehold.v1\x1a\x0fleasehold.proto\x1a\vstore.proto\"B\n" +
+	"\fstream.proto\x12\fleasehold.v1\x1a\x0fleasehold.proto\x1a\vstore.proto\"\x90\x01\n" +
 	"\rClientMessage\x121\n" +
-	"\brequests\x18\x01 \x03(\v2\x15.leasehold.v1.RequestR\brequests\"E\n" +
+	"\brequests\x18\x01 \x03(\v2\x15.leasehold.v1.RequestR\brequests\x122\n" +
+	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\x12\x18\n" +
+	"\asettled\x18\x03 \x01(\x04R\asettled\"2\n" +
+	"\n" +
+	"SessionRef\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\x04R\x05nonce\"&\n" +
+	"\x0eSessionRequest\x12\x14\n" +
+	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"s\n" +
+	"\x0fSessionResponse\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x122\n" +
+	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\"z\n" +
+	"\fCacheRequest\x12,\n" +
+	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12(\n" +
+	"\x03has\x18\x02 \x03(\v2\x16.leasehold.v1.KeyRangeR\x03has\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"y\n" +
+	"\rCacheResponse\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12*\n" +
+	"\x04drop\x18\x03 \x03(\v2\x16.leasehold.v1.KeyRangeR\x04drop\x12\x16\n" +
+	"\x06reopen\x18\x04 \x01(\bR\x06reopen\"\xa4\x01\n" +
+	"\bCacheAck\x12,\n" +
+	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x120\n" +
+	"\adropped\x18\x04 \x03(\v2\x16.leasehold.v1.KeyRangeR\adropped\x12\x12\n" +
+	"\x04open\x18\x05 \x01(\x04R\x04open\"E\n" +
 	"\rServerMessage\x124\n" +
-	"\tresponses\x18\x01 \x03(\v2\x16.leasehold.v1.ResponseR\tresponses\"\xf4\x03\n" +
+	"\tresponses\x18\x01 \x03(\v2\x16.leasehold.v1.ResponseR\tresponses\"\xbe\t\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -561,8 +1361,23 @@ const file_stream_proto_rawDesc = "" +
 	"\x05renew\x18\t \x01(\v2\x1a.leasehold.v1.RenewRequestH\x00R\x05renew\x125\n" +
 	"\x06revoke\x18\n" +
 	" \x01(\v2\x1b.leasehold.v1.RevokeRequestH\x00R\x06revoke\x122\n" +
-	"\x05watch\x18\v \x01(\v2\x1a.leasehold.v1.WatchRequestH\x00R\x05watchB\x06\n" +
-	"\x04body\"\x85\x04\n" +
+	"\x05watch\x18\v \x01(\v2\x1a.leasehold.v1.WatchRequestH\x00R\x05watch\x125\n" +
+	"\x06events\x18\f \x01(\v2\x1b.leasehold.v1.EventsRequestH\x00R\x06events\x128\n" +
+	"\asession\x18\r \x01(\v2\x1c.leasehold.v1.SessionRequestH\x00R\asession\x122\n" +
+	"\x05cache\x18\x0e \x01(\v2\x1a.leasehold.v1.CacheRequestH\x00R\x05cache\x125\n" +
+	"\tcache_ack\x18\x0f \x01(\v2\x16.leasehold.v1.CacheAckH\x00R\bcacheAck\x12;\n" +
+	"\bdescribe\x18\x10 \x01(\v2\x1d.leasehold.v1.DescribeRequestH\x00R\bdescribe\x12/\n" +
+	"\x04list\x18\x11 \x01(\v2\x19.leasehold.v1.ListRequestH\x00R\x04list\x12B\n" +
+	"\vcheck_token\x18\x12 \x01(\v2\x1f.leasehold.v1.CheckTokenRequestH\x00R\n" +
+	"checkToken\x12?\n" +
+	"\n" +
+	"change_ttl\x18\x13 \x01(\v2\x1e.leasehold.v1.ChangeTTLRequestH\x00R\tchangeTtl\x12<\n" +
+	"\thand_over\x18\x15 \x01(\v2\x1d.leasehold.v1.HandOverRequestH\x00R\bhandOver\x125\n" +
+	"\x06resume\x18\x16 \x01(\v2\x1b.leasehold.v1.ResumeRequestH\x00R\x06resume\x125\n" +
+	"\x06attach\x18\x17 \x01(\v2\x1b.leasehold.v1.AttachRequestH\x00R\x06attach\x125\n" +
+	"\x06detach\x18\x18 \x01(\v2\x1b.leasehold.v1.DetachRequestH\x00R\x06detach\x12\x16\n" +
+	"\x06number\x18\x14 \x01(\x04R\x06numberB\x06\n" +
+	"\x04body\"\x8b\t\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12+\n" +
@@ -575,7 +1390,20 @@ const file_stream_proto_rawDesc = "" +
 	"\x05renew\x18\t \x01(\v2\x1b.leasehold.v1.RenewResponseH\x00R\x05renew\x126\n" +
 	"\x06revoke\x18\n" +
 	" \x01(\v2\x1c.leasehold.v1.RevokeResponseH\x00R\x06revoke\x123\n" +
-	"\x05watch\x18\v \x01(\v2\x1b.leasehold.v1.WatchResponseH\x00R\x05watchB\x06\n" +
+	"\x05watch\x18\v \x01(\v2\x1b.leasehold.v1.WatchResponseH\x00R\x05watch\x126\n" +
+	"\x06events\x18\f \x01(\v2\x1c.leasehold.v1.EventsResponseH\x00R\x06events\x129\n" +
+	"\asession\x18\r \x01(\v2\x1d.leasehold.v1.SessionResponseH\x00R\asession\x123\n" +
+	"\x05cache\x18\x0e \x01(\v2\x1b.leasehold.v1.CacheResponseH\x00R\x05cache\x12<\n" +
+	"\bdescribe\x18\x10 \x01(\v2\x1e.leasehold.v1.DescribeResponseH\x00R\bdescribe\x120\n" +
+	"\x04list\x18\x11 \x01(\v2\x1a.leasehold.v1.ListResponseH\x00R\x04list\x12C\n" +
+	"\vcheck_token\x18\x12 \x01(\v2 .leasehold.v1.CheckTokenResponseH\x00R\n" +
+	"checkToken\x12@\n" +
+	"\n" +
+	"change_ttl\x18\x13 \x01(\v2\x1f.leasehold.v1.ChangeTTLResponseH\x00R\tchangeTtl\x12=\n" +
+	"\thand_over\x18\x15 \x01(\v2\x1e.leasehold.v1.HandOverResponseH\x00R\bhandOver\x126\n" +
+	"\x06resume\x18\x16 \x01(\v2\x1c.leasehold.v1.ResumeResponseH\x00R\x06resume\x126\n" +
+	"\x06attach\x18\x17 \x01(\v2\x1c.leasehold.v1.AttachResponseH\x00R\x06attach\x126\n" +
+	"\x06detach\x18\x18 \x01(\v2\x1c.leasehold.v1.DetachResponseH\x00R\x06detachB\x06\n" +
 	"\x04body2N\n" +
 	"\x06Stream\x12D\n" +
 	"\x04Open\x12\x1b.leasehold.v1.ClientMessage\x1a\x1b.leasehold.v1.ServerMessage(\x010\x01B\x1bZ\x19leasehold.dev/leaseholdpbb\x06proto3"
@@ -592,57 +1420,115 @@ func file_stream_proto_rawDescGZIP() []byte {
 	return file_stream_proto_rawDescData
 }
 
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_stream_proto_goTypes = []any{
-	(*ClientMessage)(nil),  // 0: leasehold.v1.ClientMessage
-	(*ServerMessage)(nil),  // 1: leasehold.v1.ServerMessage
-	(*Request)(nil),        // 2: leasehold.v1.Request
-	(*Response)(nil),       // 3: leasehold.v1.Response
-	(*PutRequest)(nil),     // 4: leasehold.v1.PutRequest
-	(*DeleteRequest)(nil),  // 5: leasehold.v1.DeleteRequest
-	(*RangeRequest)(nil),   // 6: leasehold.v1.RangeRequest
-	(*TxnRequest)(nil),     // 7: leasehold.v1.TxnRequest
-	(*GrantRequest)(nil),   // 8: leasehold.v1.GrantRequest
-	(*RenewRequest)(nil),   // 9: leasehold.v1.RenewRequest
-	(*RevokeRequest)(nil),  // 10: leasehold.v1.RevokeRequest
-	(*WatchRequest)(nil),   // 11: leasehold.v1.WatchRequest
-	(*Error)(nil),          // 12: leasehold.v1.Error
-	(*PutResponse)(nil),    // 13: leasehold.v1.PutResponse
-	(*DeleteResponse)(nil), // 14: leasehold.v1.DeleteResponse
-	(*RangeResponse)(nil),  // 15: leasehold.v1.RangeResponse
-	(*TxnResponse)(nil),    // 16: leasehold.v1.TxnResponse
-	(*GrantResponse)(nil),  // 17: leasehold.v1.GrantResponse
-	(*RenewResponse)(nil),  // 18: leasehold.v1.RenewResponse
-	(*RevokeResponse)(nil), // 19: leasehold.v1.RevokeResponse
-	(*WatchResponse)(nil),  // 20: leasehold.v1.WatchResponse
+	(*ClientMessage)(nil),      // 0: leasehold.v1.ClientMessage
+	(*SessionRef)(nil),         // 1: leasehold.v1.SessionRef
+	(*SessionRequest)(nil),     // 2: leasehold.v1.SessionRequest
+	(*SessionResponse)(nil),    // 3: leasehold.v1.SessionResponse
+	(*CacheRequest)(nil),       // 4: leasehold.v1.CacheRequest
+	(*CacheResponse)(nil),      // 5: leasehold.v1.CacheResponse
+	(*CacheAck)(nil),           // 6: leasehold.v1.CacheAck
+	(*ServerMessage)(nil),      // 7: leasehold.v1.ServerMessage
+	(*Request)(nil),            // 8: leasehold.v1.Request
+	(*Response)(nil),           // 9: leasehold.v1.Response
+	(*Header)(nil),             // 10: leasehold.v1.Header
+	(*LeaseRef)(nil),           // 11: leasehold.v1.LeaseRef
+	(*KeyRange)(nil),           // 12: leasehold.v1.KeyRange
+	(*PutRequest)(nil),         // 13: leasehold.v1.PutRequest
+	(*DeleteRequest)(nil),      // 14: leasehold.v1.DeleteRequest
+	(*RangeRequest)(nil),       // 15: leasehold.v1.RangeRequest
+	(*TxnRequest)(nil),         // 16: leasehold.v1.TxnRequest
+	(*GrantRequest)(nil),       // 17: leasehold.v1.GrantRequest
+	(*RenewRequest)(nil),       // 18: leasehold.v1.RenewRequest
+	(*RevokeRequest)(nil),      // 19: leasehold.v1.RevokeRequest
+	(*WatchRequest)(nil),       // 20: leasehold.v1.WatchRequest
+	(*EventsRequest)(nil),      // 21: leasehold.v1.EventsRequest
+	(*DescribeRequest)(nil),    // 22: leasehold.v1.DescribeRequest
+	(*ListRequest)(nil),        // 23: leasehold.v1.ListRequest
+	(*CheckTokenRequest)(nil),  // 24: leasehold.v1.CheckTokenRequest
+	(*ChangeTTLRequest)(nil),   // 25: leasehold.v1.ChangeTTLRequest
+	(*HandOverRequest)(nil),    // 26: leasehold.v1.HandOverRequest
+	(*ResumeRequest)(nil),      // 27: leasehold.v1.ResumeRequest
+	(*AttachRequest)(nil),      // 28: leasehold.v1.AttachRequest
+	(*DetachRequest)(nil),      // 29: leasehold.v1.DetachRequest
+	(*Error)(nil),              // 30: leasehold.v1.Error
+	(*PutResponse)(nil),        // 31: leasehold.v1.PutResponse
+	(*DeleteResponse)(nil),     // 32: leasehold.v1.DeleteResponse
+	(*RangeResponse)(nil),      // 33: leasehold.v1.RangeResponse
+	(*TxnResponse)(nil),        // 34: leasehold.v1.TxnResponse
+	(*GrantResponse)(nil),      // 35: leasehold.v1.GrantResponse
+	(*RenewResponse)(nil),      // 36: leasehold.v1.RenewResponse
+	(*RevokeResponse)(nil),     // 37: leasehold.v1.RevokeResponse
+	(*WatchResponse)(nil),      // 38: leasehold.v1.WatchResponse
+	(*EventsResponse)(nil),     // 39: leasehold.v1.EventsResponse
+	(*DescribeResponse)(nil),   // 40: leasehold.v1.DescribeResponse
+	(*ListResponse)(nil),       // 41: leasehold.v1.ListResponse
+	(*CheckTokenResponse)(nil), // 42: leasehold.v1.CheckTokenResponse
+	(*ChangeTTLResponse)(nil),  // 43: leasehold.v1.ChangeTTLResponse
+	(*HandOverResponse)(nil),   // 44: leasehold.v1.HandOverResponse
+	(*ResumeResponse)(nil),     // 45: leasehold.v1.ResumeResponse
+	(*AttachResponse)(nil),     // 46: leasehold.v1.AttachResponse
+	(*DetachResponse)(nil),     // 47: leasehold.v1.DetachResponse
 }
 var file_stream_proto_depIdxs = []int32{
-	2,  // 0: leasehold.v1.ClientMessage.requests:type_name -> leasehold.v1.Request
-	3,  // 1: leasehold.v1.ServerMessage.responses:type_name -> leasehold.v1.Response
-	4,  // 2: leasehold.v1.Request.put:type_name -> leasehold.v1.PutRequest
-	5,  // 3: leasehold.v1.Request.delete:type_name -> leasehold.v1.DeleteRequest
-	6,  // 4: leasehold.v1.Request.range:type_name -> leasehold.v1.RangeRequest
-	7,  // 5: leasehold.v1.Request.txn:type_name -> leasehold.v1.TxnRequest
-	8,  // 6: leasehold.v1.Request.grant:type_name -> leasehold.v1.GrantRequest
-	9,  // 7: leasehold.v1.Request.renew:type_name -> leasehold.v1.RenewRequest
-	10, // 8: leasehold.v1.Request.revoke:type_name -> leasehold.v1.RevokeRequest
-	11, // 9: leasehold.v1.Request.watch:type_name -> leasehold.v1.WatchRequest
-	12, // 10: leasehold.v1.Response.error:type_name -> leasehold.v1.Error
-	13, // 11: leasehold.v1.Response.put:type_name -> leasehold.v1.PutResponse
-	14, // 12: leasehold.v1.Response.delete:type_name -> leasehold.v1.DeleteResponse
-	15, // 13: leasehold.v1.Response.range:type_name -> leasehold.v1.RangeResponse
-	16, // 14: leasehold.v1.Response.txn:type_name -> leasehold.v1.TxnResponse
-	17, // 15: leasehold.v1.Response.grant:type_name -> leasehold.v1.GrantResponse
-	18, // 16: leasehold.v1.Response.renew:type_name -> leasehold.v1.RenewResponse
-	19, // 17: leasehold.v1.Response.revoke:type_name -> leasehold.v1.RevokeResponse
-	20, // 18: leasehold.v1.Response.watch:type_name -> leasehold.v1.WatchResponse
-	0,  // 19: leasehold.v1.Stream.Open:input_type -> leasehold.v1.ClientMessage
-	1,  // 20: leasehold.v1.Stream.Open:output_type -> leasehold.v1.ServerMessage
-	20, // [20:21] is the sub-list for method output_type
-	19, // [19:20] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	8,  // 0: leasehold.v1.ClientMessage.requests:type_name -> leasehold.v1.Request
+	1,  // 1: leasehold.v1.ClientMessage.session:type_name -> leasehold.v1.SessionRef
+	10, // 2: leasehold.v1.SessionResponse.header:type_name -> leasehold.v1.Header
+	1,  // 3: leasehold.v1.SessionResponse.session:type_name -> leasehold.v1.SessionRef
+	11, // 4: leasehold.v1.CacheRequest.lease:type_name -> leasehold.v1.LeaseRef
+	12, // 5: leasehold.v1.CacheRequest.has:type_name -> leasehold.v1.KeyRange
+	12, // 6: leasehold.v1.CacheResponse.drop:type_name -> leasehold.v1.KeyRange
+	11, // 7: leasehold.v1.CacheAck.lease:type_name -> leasehold.v1.LeaseRef
+	12, // 8: leasehold.v1.CacheAck.dropped:type_name -> leasehold.v1.KeyRange
+	9,  // 9: leasehold.v1.ServerMessage.responses:type_name -> leasehold.v1.Response
+	13, // 10: leasehold.v1.Request.put:type_name -> leasehold.v1.PutRequest
+	14, // 11: leasehold.v1.Request.delete:type_name -> leasehold.v1.DeleteRequest
+	15, // 12: leasehold.v1.Request.range:type_name -> leasehold.v1.RangeRequest
+	16, // 13: leasehold.v1.Request.txn:type_name -> leasehold.v1.TxnRequest
+	17, // 14: leasehold.v1.Request.grant:type_name -> leasehold.v1.GrantRequest
+	18, // 15: leasehold.v1.Request.renew:type_name -> leasehold.v1.RenewRequest
+	19, // 16: leasehold.v1.Request.revoke:type_name -> leasehold.v1.RevokeRequest
+	20, // 17: leasehold.v1.Request.watch:type_name -> leasehold.v1.WatchRequest
+	21, // 18: leasehold.v1.Request.events:type_name -> leasehold.v1.EventsRequest
+	2,  // 19: leasehold.v1.Request.session:type_name -> leasehold.v1.SessionRequest
+	4,  // 20: leasehold.v1.Request.cache:type_name -> leasehold.v1.CacheRequest
+	6,  // 21: leasehold.v1.Request.cache_ack:type_name -> leasehold.v1.CacheAck
+	22, // 22: leasehold.v1.Request.describe:type_name -> leasehold.v1.DescribeRequest
+	23, // 23: leasehold.v1.Request.list:type_name -> leasehold.v1.ListRequest
+	24, // 24: leasehold.v1.Request.check_token:type_name -> leasehold.v1.CheckTokenRequest
+	25, // 25: leasehold.v1.Request.change_ttl:type_name -> leasehold.v1.ChangeTTLRequest
+	26, // 26: leasehold.v1.Request.hand_over:type_name -> leasehold.v1.HandOverRequest
+	27, // 27: leasehold.v1.Request.resume:type_name -> leasehold.v1.ResumeRequest
+	28, // 28: leasehold.v1.Request.attach:type_name -> leasehold.v1.AttachRequest
+	29, // 29: leasehold.v1.Request.detach:type_name -> leasehold.v1.DetachRequest
+	30, // 30: leasehold.v1.Response.error:type_name -> leasehold.v1.Error
+	31, // 31: leasehold.v1.Response.put:type_name -> leasehold.v1.PutResponse
+	32, // 32: leasehold.v1.Response.delete:type_name -> leasehold.v1.DeleteResponse
+	33, // 33: leasehold.v1.Response.range:type_name -> leasehold.v1.RangeResponse
+	34, // 34: leasehold.v1.Response.txn:type_name -> leasehold.v1.TxnResponse
+	35, // 35: leasehold.v1.Response.grant:type_name -> leasehold.v1.GrantResponse
+	36, // 36: leasehold.v1.Response.renew:type_name -> leasehold.v1.RenewResponse
+	37, // 37: leasehold.v1.Response.revoke:type_name -> leasehold.v1.RevokeResponse
+	38, // 38: leasehold.v1.Response.watch:type_name -> leasehold.v1.WatchResponse
+	39, // 39: leasehold.v1.Response.events:type_name -> leasehold.v1.EventsResponse
+	3,  // 40: leasehold.v1.Response.session:type_name -> leasehold.v1.SessionResponse
+	5,  // 41: leasehold.v1.Response.cache:type_name -> leasehold.v1.CacheResponse
+	40, // 42: leasehold.v1.Response.describe:type_name -> leasehold.v1.DescribeResponse
+	41, // 43: leasehold.v1.Response.list:type_name -> leasehold.v1.ListResponse
+	42, // 44: leasehold.v1.Response.check_token:type_name -> leasehold.v1.CheckTokenResponse
+	43, // 45: leasehold.v1.Response.change_ttl:type_name -> leasehold.v1.ChangeTTLResponse
+	44, // 46: leasehold.v1.Response.hand_over:type_name -> leasehold.v1.HandOverResponse
+	45, // 47: leasehold.v1.Response.resume:type_name -> leasehold.v1.ResumeResponse
+	46, // 48: leasehold.v1.Response.attach:type_name -> leasehold.v1.AttachResponse
+	47, // 49: leasehold.v1.Response.detach:type_name -> leasehold.v1.DetachResponse
+	0,  // 50: leasehold.v1.Stream.Open:input_type -> leasehold.v1.ClientMessage
+	7,  // 51: leasehold.v1.Stream.Open:output_type -> leasehold.v1.ServerMessage
+	51, // [51:52] is the sub-list for method output_type
+	50, // [50:51] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_stream_proto_init() }
@@ -652,7 +1538,7 @@ func file_stream_proto_init() {
 	}
 	file_leasehold_proto_init()
 	file_store_proto_init()
-	file_stream_proto_msgTypes[2].OneofWrappers = []any{
+	file_stream_proto_msgTypes[8].OneofWrappers = []any{
 		(*Request_Cancel)(nil),
 		(*Request_Put)(nil),
 		(*Request_Delete)(nil),
@@ -662,8 +1548,20 @@ func file_stream_proto_init() {
 		(*Request_Renew)(nil),
 		(*Request_Revoke)(nil),
 		(*Request_Watch)(nil),
+		(*Request_Events)(nil),
+		(*Request_Session)(nil),
+		(*Request_Cache)(nil),
+		(*Request_CacheAck)(nil),
+		(*Request_Describe)(nil),
+		(*Request_List)(nil),
+		(*Request_CheckToken)(nil),
+		(*Request_ChangeTtl)(nil),
+		(*Request_HandOver)(nil),
+		(*Request_Resume)(nil),
+		(*Request_Attach)(nil),
+		(*Request_Detach)(nil),
 	}
-	file_stream_proto_msgTypes[3].OneofWrappers = []any{
+	file_stream_proto_msgTypes[9].OneofWrappers = []any{
 		(*Response_Error)(nil),
 		(*Response_Put)(nil),
 		(*Response_Delete)(nil),
@@ -673,6 +1571,17 @@ func file_stream_proto_init() {
 		(*Response_Renew)(nil),
 		(*Response_Revoke)(nil),
 		(*Response_Watch)(nil),
+		(*Response_Events)(nil),
+		(*Response_Session)(nil),
+		(*Response_Cache)(nil),
+		(*Response_Describe)(nil),
+		(*Response_List)(nil),
+		(*Response_CheckToken)(nil),
+		(*Response_ChangeTtl)(nil),
+		(*Response_HandOver)(nil),
+		(*Response_Resume)(nil),
+		(*Response_Attach)(nil),
+		(*Response_Detach)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -680,7 +1589,7 @@ func file_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

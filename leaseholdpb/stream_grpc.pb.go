@@ -30,7 +30,8 @@ const (
 // several times what a message on an open stream does, so this is the fast way.
 type StreamClient interface {
 	// Open opens a stream. Puts, deletes and transactions are done in the order in which
-	// they are sent. A request sees all that was answered before it was sent; what is
+	// they are sent, except that one that waits for caches (see CacheRequest) may be overtaken
+	// by those that touch other keys; other requests are in no order. A request sees all that was answered before it was sent; what is
 	// still on its way before it, it may see or not. Responses come as they are ready, in
 	// any order, many to a message. The stream ends with INVALID_ARGUMENT if a request
 	// cannot be told from another by its id.
@@ -66,7 +67,8 @@ type Stream_OpenClient = grpc.BidiStreamingClient[ClientMessage, ServerMessage]
 // several times what a message on an open stream does, so this is the fast way.
 type StreamServer interface {
 	// Open opens a stream. Puts, deletes and transactions are done in the order in which
-	// they are sent. A request sees all that was answered before it was sent; what is
+	// they are sent, except that one that waits for caches (see CacheRequest) may be overtaken
+	// by those that touch other keys; other requests are in no order. A request sees all that was answered before it was sent; what is
 	// still on its way before it, it may see or not. Responses come as they are ready, in
 	// any order, many to a message. The stream ends with INVALID_ARGUMENT if a request
 	// cannot be told from another by its id.
