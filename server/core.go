@@ -10,7 +10,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
@@ -173,7 +172,7 @@ func (c *core) carry(out replica.Output) {
 		q.Owner.(waiter).answered()
 	}
 	for _, n := range out.Renewals {
-		n.Owner.(etcd.Renewed).Renewed(n.ID, n.TTL, n.Err)
+		n.Owner.(api.Renewed).Renewed(n.ID, n.TTL, n.Err)
 	}
 }
 
@@ -265,6 +264,6 @@ func (c *core) stop() {
 		a.refuse(errStopped)
 	}
 	for _, n := range m.renewals {
-		n.Owner.(etcd.Renewed).Renewed(n.ID, 0, replica.ErrLeaderChanged)
+		n.Owner.(api.Renewed).Renewed(n.ID, 0, replica.ErrLeaderChanged)
 	}
 }

@@ -206,7 +206,7 @@ func (n *node) read(ctx context.Context, c *call) error {
 func (n *node) View() *fsm.View { return n.view.Load() }
 
 // Renew implements etcd.Renewer.
-func (n *node) Renew(id lease.ID, to etcd.Renewed) error {
+func (n *node) Renew(id lease.ID, to api.Renewed) error {
 	full := false
 	ok := n.inbox.put(func(m *mail) {
 		if full = len(m.renewals) >= maxQueued; !full {

@@ -45,6 +45,7 @@ var wire = []struct {
 		lease.ErrBadID,
 		status.Error(codes.InvalidArgument, "etcdserver: lease ID must be positive"), invalid,
 	},
+	{lease.ErrBound, status.Error(codes.InvalidArgument, lease.ErrBound.Error()), invalid},
 	{lease.ErrNotPrimary, rpctypes.ErrGRPCLeaderChanged, unknown},
 	{lease.ErrCorrupt, rpctypes.ErrGRPCCorrupt, unavailable},
 
@@ -53,6 +54,12 @@ var wire = []struct {
 
 	{fsm.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound, noKey},
 	{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace, noSpace},
+	{fsm.ErrDiverged, rpctypes.ErrGRPCCorrupt, unavailable},
+	{
+		fsm.ErrSessionNotFound,
+		status.Error(codes.FailedPrecondition, "leasehold: session not found"),
+		pb.Reason_REASON_SESSION_NOT_FOUND,
+	},
 	{fsm.ErrEventsCompacted, rpctypes.ErrGRPCCompacted, compacted},
 	{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound, invalid},
 	{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist, invalid},
@@ -60,6 +67,16 @@ var wire = []struct {
 	{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner, invalid},
 	// Without it no member would be left that is started.
 	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted, invalid},
+	{fsm.ErrBadHolds, status.Error(codes.InvalidArgument, fsm.ErrBadHolds.Error()), invalid},
+	{
+		fsm.ErrTooManyHolds,
+		status.Error(codes.ResourceExhausted, fsm.ErrTooManyHolds.Error()),
+		pb.Reason_REASON_TOO_MANY_HOLDS,
+	},
+	{
+		fsm.ErrOwnerHolds, status.Error(codes.ResourceExhausted, fsm.ErrOwnerHolds.Error()),
+		pb.Reason_REASON_TOO_MANY_HOLDS,
+	},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
 
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, unavailable},
@@ -71,6 +88,7 @@ var wire = []struct {
 	{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady, unavailable},
 	{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee, invalid},
 
+	{ErrTooDeep, rpctypes.ErrGRPCTooManyOps, invalid},
 	{ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey, invalid},
 	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
 	{ErrStopped, rpctypes.ErrGRPCStopped, unknown},

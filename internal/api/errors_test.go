@@ -28,6 +28,7 @@ var known = map[string]error{
 	"lease.ErrExists":            lease.ErrExists,
 	"lease.ErrBadID":             lease.ErrBadID,
 	"lease.ErrExpiring":          lease.ErrExpiring,
+	"lease.ErrBound":             lease.ErrBound,
 	"lease.ErrNotPrimary":        lease.ErrNotPrimary,
 	"lease.ErrCorrupt":           lease.ErrCorrupt,
 	"lease.TTLError":             &lease.TTLError{Got: 2, Max: 1},
@@ -37,8 +38,13 @@ var known = map[string]error{
 	"mvcc.ErrFutureRevision":     mvcc.ErrFutureRevision,
 	"fsm.ErrKeyNotFound":         fsm.ErrKeyNotFound,
 	"fsm.ErrNoSpace":             fsm.ErrNoSpace,
+	"fsm.ErrDiverged":            fsm.ErrDiverged,
+	"fsm.ErrSessionNotFound":     fsm.ErrSessionNotFound,
 	"fsm.ErrEventsCompacted":     fsm.ErrEventsCompacted,
 	"fsm.ErrMemberNotFound":      fsm.ErrMemberNotFound,
+	"fsm.ErrBadHolds":            fsm.ErrBadHolds,
+	"fsm.ErrTooManyHolds":        fsm.ErrTooManyHolds,
+	"fsm.ErrOwnerHolds":          fsm.ErrOwnerHolds,
 	"fsm.ErrStale":               fsm.ErrStale,
 	"fsm.ErrMemberExists":        fsm.ErrMemberExists,
 	"fsm.ErrPeerURLExists":       fsm.ErrPeerURLExists,
@@ -52,6 +58,7 @@ var known = map[string]error{
 	"replica.ErrTooManyLearners": replica.ErrTooManyLearners,
 	"replica.ErrLearnerNotReady": replica.ErrLearnerNotReady,
 	"replica.ErrBadTransferee":   replica.ErrBadTransferee,
+	"api.ErrTooDeep":             ErrTooDeep,
 	"api.ErrDuplicateKey":        ErrDuplicateKey,
 	"api.ErrTooManyRequests":     ErrTooManyRequests,
 	"api.ErrStopped":             ErrStopped,
@@ -147,6 +154,7 @@ func TestError(t *testing.T) {
 		{fmt.Errorf("read: %w", mvcc.ErrCompacted), rpctypes.ErrGRPCCompacted},
 		{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
 		{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+		{fsm.ErrDiverged, rpctypes.ErrGRPCCorrupt},
 		{fmt.Errorf("%w: disk", fsm.ErrNoSpace), rpctypes.ErrGRPCNoSpace},
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 		{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
@@ -222,6 +230,10 @@ func TestClientsRecognise(t *testing.T) {
 		switch {
 		case w.from == context.Canceled, w.from == context.DeadlineExceeded, //nolint:errorlint
 			w.from == lease.ErrBadID: //nolint:errorlint
+		case w.from == fsm.ErrSessionNotFound: //nolint:errorlint // etcd's API has no sessions
+		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint // nor holds
+			w.from == fsm.ErrOwnerHolds: //nolint:errorlint
+		case w.from == lease.ErrBound: //nolint:errorlint // nor bound leases
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())
 		}

@@ -11,6 +11,9 @@ import (
 // ErrDuplicateKey means that a transaction may write one key twice.
 var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction")
 
+// ErrTooDeep means that transactions are nested too deeply in one.
+var ErrTooDeep = errors.New("api: transactions are nested too deeply")
+
 // writes is what one list of operations, with all that is nested in it, puts
 // and deletes.
 type writes struct {
@@ -18,11 +21,15 @@ type writes struct {
 	dels spans
 }
 
-// CheckOverlaps refuses, with ErrDuplicateKey, a transaction that may write one key
+// CheckOverlaps refuses, with ErrTooDeep, a transaction that the log would not take, and
+// with ErrDuplicateKey, a transaction that may write one key
 // twice. The rules are etcd's: a key is put once; it is not both put and deleted, at one level
 // or between a level and what is nested before it; the two branches of a nested
 // transaction may write the same keys, since only one of them runs.
 func CheckOverlaps(t *fsm.Txn) error {
+	if t.TooDeep() {
+		return ErrTooDeep
+	}
 	for _, ops := range [...][]fsm.Op{t.Then, t.Else} {
 		if single(ops) {
 			continue

@@ -25,16 +25,18 @@ const (
 
 // nativeCodes are the gRPC codes of leasehold.v1, one a reason.
 var nativeCodes = map[pb.Reason]codes.Code{
-	invalid:                        codes.InvalidArgument,
-	notFound:                       codes.NotFound,
-	pb.Reason_REASON_NAME_TAKEN:    codes.AlreadyExists,
-	idTaken:                        codes.AlreadyExists,
-	noKey:                          codes.NotFound,
-	pb.Reason_REASON_TOO_MANY_KEYS: codes.ResourceExhausted,
-	compacted:                      codes.OutOfRange,
-	future:                         codes.OutOfRange,
-	noSpace:                        codes.ResourceExhausted,
-	unavailable:                    codes.Unavailable,
+	invalid:                            codes.InvalidArgument,
+	notFound:                           codes.NotFound,
+	pb.Reason_REASON_NAME_TAKEN:        codes.AlreadyExists,
+	idTaken:                            codes.AlreadyExists,
+	noKey:                              codes.NotFound,
+	pb.Reason_REASON_TOO_MANY_KEYS:     codes.ResourceExhausted,
+	pb.Reason_REASON_TOO_MANY_HOLDS:    codes.ResourceExhausted,
+	compacted:                          codes.OutOfRange,
+	future:                             codes.OutOfRange,
+	noSpace:                            codes.ResourceExhausted,
+	unavailable:                        codes.Unavailable,
+	pb.Reason_REASON_SESSION_NOT_FOUND: codes.FailedPrecondition,
 	// Not Unavailable: proxies and libraries send that again by themselves.
 	unknown: codes.Unknown,
 }
@@ -168,6 +170,7 @@ func LeaseMessage(i *lease.Info) *pb.Lease {
 		Labels:      i.Labels,
 		LockDelayMs: int64(i.LockDelay),
 		Delayed:     i.Delayed,
+		Bound:       i.Bound,
 	}
 	if i.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP

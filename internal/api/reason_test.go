@@ -40,7 +40,15 @@ func TestReason(t *testing.T) {
 		{
 			&lease.KeyLimitError{ID: 1, Limit: 2}, pb.Reason_REASON_TOO_MANY_KEYS,
 			pb.Reason_REASON_TOO_MANY_KEYS, codes.ResourceExhausted,
-			"lease: lease 1 has 2 keys attached, the most it may",
+			"lease: lease 0000000000000001 has 2 keys attached, the most it may",
+		},
+		{
+			fsm.ErrOwnerHolds, pb.Reason_REASON_TOO_MANY_HOLDS, pb.Reason_REASON_TOO_MANY_HOLDS,
+			codes.ResourceExhausted, fsm.ErrOwnerHolds.Error(),
+		},
+		{
+			fsm.ErrTooManyHolds, pb.Reason_REASON_TOO_MANY_HOLDS,
+			pb.Reason_REASON_TOO_MANY_HOLDS, codes.ResourceExhausted, fsm.ErrTooManyHolds.Error(),
 		},
 		{fsm.ErrKeyNotFound, noKey, noKey, codes.NotFound, "fsm: key not found"},
 		{replica.ErrNoLeader, unavailable, unavailable, codes.Unavailable, "replica: no leader"},

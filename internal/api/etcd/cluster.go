@@ -19,7 +19,7 @@ import (
 
 // clusterNode is what the Cluster service needs of the member.
 type clusterNode interface {
-	Proposer
+	api.Proposer
 	Reader
 }
 

@@ -13,7 +13,7 @@ import (
 
 // kvNode is what the KV service needs of the member.
 type kvNode interface {
-	Proposer
+	api.Proposer
 	Reader
 }
 
@@ -158,7 +158,7 @@ func (s *kvService) checkSize(parts int, m proto.Message) error {
 
 // propose returns the result of a command that was done, and else what the
 // client is told.
-func propose(ctx context.Context, n Proposer, c fsm.Command) (fsm.Result, error) {
+func propose(ctx context.Context, n api.Proposer, c fsm.Command) (fsm.Result, error) {
 	res, err := n.Propose(ctx, c)
 	if err != nil {
 		return res, api.ProposalError(err)

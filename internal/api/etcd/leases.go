@@ -30,7 +30,7 @@ var errLeaseID = status.Error(codes.InvalidArgument, "etcdserver: lease ID is ne
 
 // leaseNode is what the Lease service needs of the member.
 type leaseNode interface {
-	Proposer
+	api.Proposer
 	Reader
 	Inspector
 	Renewer
@@ -68,7 +68,7 @@ func (s *leaseService) LeaseGrant(
 
 // grant grants a lease. Without an ID it makes one, and another one in the
 // unlikely case that it is in use: apply draws no random numbers.
-func grant(ctx context.Context, n Proposer, t lease.Terms) (*lease.Info, int64, error) {
+func grant(ctx context.Context, n api.Proposer, t lease.Terms) (*lease.Info, int64, error) {
 	chosen := t.ID == 0
 	for {
 		if chosen {
@@ -91,7 +91,7 @@ func grant(ctx context.Context, n Proposer, t lease.Terms) (*lease.Info, int64, 
 func (s *leaseService) LeaseRevoke(
 	ctx context.Context, r *pb.LeaseRevokeRequest,
 ) (*pb.LeaseRevokeResponse, error) {
-	res, err := propose(ctx, s.node, &fsm.Revoke{ID: lease.ID(r.ID)})
+	res, err := propose(ctx, s.node, &fsm.Revoke{ID: lease.ID(r.ID), By: api.Caller(ctx)})
 	if err != nil {
 		return nil, err
 	}

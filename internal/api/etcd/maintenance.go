@@ -19,7 +19,7 @@ import (
 
 // maintenanceNode is what the Maintenance service needs of the member.
 type maintenanceNode interface {
-	Proposer
+	api.Proposer
 	Reader
 	Reporter
 	Maintainer

@@ -6,17 +6,8 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
-
-// Proposer replicates commands.
-type Proposer interface {
-	// Propose returns once c is applied, or will not be, or its outcome is not
-	// known: then the error is one of package api's or the context's. The result's
-	// own Err is the command's refusal.
-	Propose(ctx context.Context, c fsm.Command) (fsm.Result, error)
-}
 
 // Reader reads the keys and what is known of the cluster.
 type Reader interface {
@@ -40,25 +31,13 @@ type Inspector interface {
 	) error
 }
 
-// Renewed receives the outcome of a renewal. It is called on the core's
-// goroutine and must not block.
-type Renewed interface {
-	Renewed(id lease.ID, ttl lease.TTL, err error)
-}
-
 // Renewer renews leases.
 type Renewer interface {
 	// Renew returns at once, and to is called exactly once, possibly before
 	// Renew returns. An error of Renew means that to is never called.
-	Renew(id lease.ID, to Renewed) error
+	Renew(id lease.ID, to api.Renewed) error
 	// Abandon says that whoever renewed these leases is gone: his stream has ended.
 	Abandon(ids []lease.ID)
-}
-
-// Watchable has a hub of events.
-type Watchable interface {
-	// Watches returns the hub; always the same one.
-	Watches() *watch.Hub[*api.Event]
 }
 
 // Reporter tells how the member is.
@@ -85,11 +64,11 @@ type Transferrer interface {
 // Node is the member that the services speak for. It is safe for concurrent
 // use.
 type Node interface {
-	Proposer
+	api.Proposer
 	Reader
 	Inspector
 	Renewer
-	Watchable
+	api.Watchable
 	Reporter
 	Maintainer
 	Transferrer

@@ -41,11 +41,11 @@ type fakeNode struct {
 	machine  *fsm.Machine
 	now      lease.Instant
 	status   Status
-	propose  func(fsm.Command) error // called before a command is applied
-	renew    func(lease.ID) error    // called before a renewal
-	held     map[lease.ID][]Renewed  // renewals of these leases are kept here
-	confirm  error                   // of every confirm round
-	transfer error                   // of every move of the leadership
+	propose  func(fsm.Command) error    // called before a command is applied
+	renew    func(lease.ID) error       // called before a renewal
+	held     map[lease.ID][]api.Renewed // renewals of these leases are kept here
+	confirm  error                      // of every confirm round
+	transfer error                      // of every move of the leadership
 	// left is what the leader says of a lease, if that is another member.
 	left     func(lease.ID) (lease.TTL, bool)
 	snapshot []byte                // what SnapshotTo writes
@@ -61,7 +61,7 @@ func newNode(t testing.TB) *fakeNode {
 	t.Helper()
 	n := &fakeNode{
 		machine: fsm.New(fsm.Config{}),
-		held:    make(map[lease.ID][]Renewed),
+		held:    make(map[lease.ID][]api.Renewed),
 		status: Status{
 			MemberID: testMember, ClusterID: testCluster, Leader: testMember, Term: 2,
 			StorageVersion: "3.7.0",
@@ -187,7 +187,7 @@ func (n *fakeNode) Abandon(ids []lease.ID) {
 	}
 }
 
-func (n *fakeNode) Renew(id lease.ID, to Renewed) error {
+func (n *fakeNode) Renew(id lease.ID, to api.Renewed) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.renewals++

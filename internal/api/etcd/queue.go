@@ -27,9 +27,9 @@ const cleanUpTime = 10 * time.Second
 
 // queueNode is what locks and elections need of the member.
 type queueNode interface {
-	Proposer
+	api.Proposer
 	Reader
-	Watchable
+	api.Watchable
 }
 
 // queue is the waiting line that locks and elections are made of: below a

@@ -18,7 +18,7 @@ import (
 // watchNode is what the Watch service needs of the member.
 type watchNode interface {
 	Reader
-	Watchable
+	api.Watchable
 }
 
 // watchService serves etcdserverpb.Watch.

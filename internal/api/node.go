@@ -1,0 +1,29 @@
+package api
+
+import (
+	"context"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// Proposer replicates commands.
+type Proposer interface {
+	// Propose returns once c is applied, or will not be, or its outcome is not
+	// known: then the error is one of this package's, replica's or the context's. The
+	// result's own Err is the command's refusal.
+	Propose(ctx context.Context, c fsm.Command) (fsm.Result, error)
+}
+
+// Renewed receives the outcome of a renewal. It is called on the core's
+// goroutine and must not block.
+type Renewed interface {
+	Renewed(id lease.ID, ttl lease.TTL, err error)
+}
+
+// Watchable has a hub of events.
+type Watchable interface {
+	// Watches returns the hub; always the same one.
+	Watches() *watch.Hub[*Event]
+}
