@@ -18,8 +18,13 @@ import (
 type failover struct {
 	at    lease.Instant // when to campaign; 0 for never
 	tries int
-	// links tells since when members are heard without a break.
-	links map[uint64]lease.Instant
+	links map[uint64]link // the members that are heard
+}
+
+// link is what this member knows of how it hears another one.
+type link struct {
+	since lease.Instant // without a break
+	last  uint64        // the tick of the last message, from 1 on; 0 if there was none
 }
 
 const (
@@ -88,21 +93,30 @@ func (f *failover) observe(r *Replica, was role) {
 	}
 }
 
-// heard notes a sign of life.
+// heard notes a message of a member.
 func (f *failover) heard(r *Replica, member uint64) {
+	l, ok := f.links[member]
+	if !ok {
+		l.since = r.now
+	}
+	if tick := r.ticks + 1; !ok || l.last != tick {
+		l.last = tick
+		f.note(member, l)
+	}
+}
+
+func (f *failover) note(member uint64, l link) {
 	if f.links == nil {
-		f.links = make(map[uint64]lease.Instant)
+		f.links = make(map[uint64]link)
 	}
-	if _, ok := f.links[member]; !ok {
-		f.links[member] = r.now
-	}
+	f.links[member] = l
 }
 
 // Connected says since when this member has had a connection to another one
 // without a break. Who just became leader has not heard of the others for long.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
-	r.failover.heard(r, member)
-	r.failover.links[member] = min(since, r.now)
+	l := r.failover.links[member]
+	r.failover.note(member, link{min(since, r.now), l.last})
 }
 
 // stable reports whether a member has been heard for Config.Membership.Stable.
@@ -112,15 +126,15 @@ func (f *failover) stable(r *Replica, member uint64) bool {
 	if member == r.cfg.ID {
 		return true
 	}
-	since, ok := f.links[member]
-	return ok && r.active(member) && lease.TTL(r.now-since) >= r.cfg.Membership.Stable
+	return r.active(member) &&
+		lease.TTL(r.now-f.links[member].since) >= r.cfg.Membership.Stable
 }
 
 // Unreachable says that messages to a member may have been lost. A break in
 // the connection begins its time of stability anew.
 func (r *Replica) Unreachable(member uint64) {
-	if _, ok := r.failover.links[member]; ok {
-		r.failover.links[member] = r.now
+	if l, ok := r.failover.links[member]; ok {
+		r.failover.links[member] = link{r.now, l.last}
 	}
 	r.raft.ReportUnreachable(member)
 }

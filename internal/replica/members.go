@@ -28,7 +28,8 @@ func (r *Replica) flushChange() {
 			return
 		}
 		err := r.affordable(p.Command)
-		if errors.Is(err, ErrUnhealthy) && r.ticks < r.timers.began+uint64(r.cfg.ElectionTicks) {
+		fresh := r.ticks < r.timers.began+uint64(r.cfg.ElectionTicks)
+		if fresh && (errors.Is(err, ErrUnhealthy) || r.removesUnheard(p.Command)) {
 			return // a new leader has not heard of everybody yet
 		}
 		r.changes.waiting = r.changes.waiting[1:]
@@ -195,6 +196,13 @@ func (r *Replica) affordRemove(id uint64) error {
 	return nil
 }
 
+// removesUnheard reports whether c removes a voter that this leader has not heard. It is down
+// if it has had the time to be heard.
+func (r *Replica) removesUnheard(c fsm.Command) bool {
+	remove, ok := c.(*fsm.RemoveMember)
+	return ok && r.cfg.Membership.Strict && r.voter(remove.ID) && !r.active(remove.ID)
+}
+
 // affordPromote wants a learner that has what the leader has, but for a few
 // entries: else the cluster might wait for it to catch up.
 func (r *Replica) affordPromote(id uint64) error {
@@ -205,7 +213,7 @@ func (r *Replica) affordPromote(id uint64) error {
 	replicating := false
 	r.raft.WithProgress(func(n uint64, _ raft.ProgressType, p tracker.Progress) {
 		if n == id {
-			match, replicating = p.Match, p.RecentActive && p.State == tracker.StateReplicate
+			match, replicating = p.Match, r.active(id) && p.State == tracker.StateReplicate
 		}
 	})
 	if !replicating || match+r.cfg.Membership.MaxLag < r.machine.Index() {
@@ -219,17 +227,13 @@ func (r *Replica) voter(id uint64) bool {
 	return ok && !n.Learner
 }
 
-// active reports whether this leader has heard a member lately, and does not
-// know that its process has ended since.
+// active reports whether this leader has heard a member within an election timeout, and
+// does not know that its process has ended since. (Raft's own RecentActive will not do: it
+// is unset for everybody at each check of the quorum.)
 func (r *Replica) active(id uint64) bool {
-	active := id == r.cfg.ID
-	if _, ok := r.failover.links[id]; !ok {
-		return active
+	if id == r.cfg.ID {
+		return true
 	}
-	r.raft.WithProgress(func(n uint64, _ raft.ProgressType, p tracker.Progress) {
-		if n == id && p.RecentActive {
-			active = true
-		}
-	})
-	return active
+	last := r.failover.links[id].last
+	return last > 0 && r.ticks+1-last < uint64(r.cfg.ElectionTicks)
 }
