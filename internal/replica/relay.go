@@ -335,13 +335,17 @@ func (r *Replica) sendReply(m *remote) {
 	m.reply = nil
 }
 
-// finishRemote answers another member's round.
+// finishRemote answers another member's round. What is left of leases is as of now, so the
+// member looks at them as of now too: another life of one is not to be taken for it.
 func (r *Replica) finishRemote(q *Read, index uint64) {
 	m := r.remote(q.from)
 	a := m.answer()
 	if a.Round != 0 { // one round to a reply
 		r.sendReply(m)
 		a = m.answer()
+	}
+	if len(q.Leases) > 0 {
+		index = max(index, r.machine.Index())
 	}
 	a.Round, a.Index, a.Left = q.round, index, r.left(q.Leases)
 }

@@ -97,13 +97,14 @@ func (r *Replica) clear(n Renewal) {
 }
 
 // settle answers a renewal whose promise is confirmed, after one more look:
-// the lease may have ended through the log since (T6), or have appeared.
+// the lease may have ended through the log since (T6), or have appeared, or go on
+// under another token or with another TTL. The next leader knows of no TTL but the last.
 func (r *Replica) settle(n Renewal) {
-	info, ok := r.lessor.Lookup(n.ID)
-	ok = ok && !info.Delayed
+	ttl, token, ok := r.lessor.Standing(n.ID)
 	switch {
-	case ok && info.Token == n.token:
-	case ok && n.token == 0 && (n.Token == 0 || n.Token == info.Token):
+	case ok && token == n.token:
+		n.TTL = ttl
+	case ok && (n.Token == 0 || n.Token == token):
 		r.Renew(n)
 		return
 	default:

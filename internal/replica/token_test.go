@@ -40,23 +40,19 @@ func TestRenewByToken(t *testing.T) {
 			t.Errorf("renewal by token %d: %v, want %v", c.token, err, c.want)
 		}
 	}
-	// One that is on its way while the lease changes hands comes too late.
-	n := len(m.renewals[1])
-	p := &Proposal{Command: &fsm.HandOver{ID: 1, Token: token(), Owner: "third"}}
-	m.r.Propose(p)
-	m.take()
-	batch := m.appends
-	m.appends = nil
-	for _, a := range batch {
-		if err := m.log.Append(a.GetEntries()); err != nil {
-			t.Fatal(err)
+	// One that is on its way while the lease changes hands comes too late, but with no token
+	// it is of whoever has the lease: that was there all the time.
+	for _, c := range []struct {
+		token lease.Token
+		want  error
+	}{{token(), lease.ErrNotFound}, {0, nil}} {
+		n := len(m.renewals[1])
+		m.committed(&fsm.HandOver{ID: 1, Token: token(), Owner: "third"})
+		m.r.Renew(Renewal{ID: 1, Token: c.token})
+		m.settle()
+		if late := m.renewals[1][n:]; len(late) != 1 || !errors.Is(late[0].Err, c.want) {
+			t.Errorf("a renewal by token %d on its way: %+v", c.token, late)
 		}
-		m.r.Persisted(a) // committed, and applied in the next step, with the renewal
-	}
-	m.r.Renew(Renewal{ID: 1})
-	m.settle()
-	if late := m.renewals[1][n:]; len(late) != 1 || !errors.Is(late[0].Err, lease.ErrNotFound) {
-		t.Errorf("a renewal on its way: %+v", late)
 	}
 	m.pass(1500)
 	if info, ok := m.m.Lessor().Lookup(1); !ok || !info.Delayed {
@@ -68,5 +64,54 @@ func TestRenewByToken(t *testing.T) {
 	m.pass(1500)
 	if m.alive(1) {
 		t.Error("the delay does not end")
+	}
+}
+
+// A renewal that is on its way while its lease gets another TTL promises that one: a later
+// primary knows no other (L1).
+func TestRenewalOfTTLBefore(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 9000)
+	for _, ttl := range []lease.TTL{1000, 5000} {
+		info, _ := m.m.Lessor().Lookup(1)
+		m.committed(&fsm.ChangeTTL{ID: 1, Token: info.Token, TTL: ttl})
+		n := len(m.renewals[1])
+		m.r.Renew(Renewal{ID: 1})
+		m.settle()
+		if late := m.renewals[1][n:]; len(late) != 1 || late[0].TTL != ttl || late[0].Err != nil {
+			t.Errorf("promised %+v, and the lease has %d ms", late, ttl)
+		}
+	}
+}
+
+// committed brings a command into the log: it is applied in the next step.
+func (m *member) committed(c fsm.Command) {
+	m.t.Helper()
+	m.r.Propose(&Proposal{Command: c})
+	m.take()
+	batch := m.appends
+	m.appends = nil
+	for _, a := range batch {
+		if err := m.log.Append(a.GetEntries()); err != nil {
+			m.t.Fatal(err)
+		}
+		m.r.Persisted(a)
+	}
+}
+
+// T28: what is left of a lease is told with the index of the state that it is of, or who
+// asked through another member would take an earlier life of it for the one.
+func TestLeftIsOfTheIndex(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 9000)
+	before := m.m.Index()
+	m.do(&fsm.Revoke{ID: 1})
+	m.grant(1, 5000)
+	for index, leases := range map[uint64][]lease.ID{before: nil, m.m.Index(): {1}} {
+		m.r.finishRemote(&Read{from: 2, round: 1, Leases: leases}, before)
+		if got := m.r.remote(2).answer().Index; got != index {
+			t.Errorf("left of leases %v is told with index %d, want %d", leases, got, index)
+		}
+		m.r.remote(2).reply = nil
 	}
 }
