@@ -49,6 +49,8 @@ type peer struct {
 	stuck   bool // syncs do not end
 	removed bool
 	was     role
+	told    []Invalidation // what its caches were told
+	slow    []SlowCache
 }
 
 // image is a snapshot on disk.
@@ -119,7 +121,7 @@ func (c *cluster) start(p *peer) {
 
 // kill ends a member's life: what was not synced is lost.
 func (c *cluster) kill(p *peer) {
-	p.down, p.appends, p.inbox, p.stuck = true, nil, nil, false
+	p.down, p.appends, p.inbox, p.stuck, p.told = true, nil, nil, false, nil
 	c.open = slices.DeleteFunc(c.open, func(name string) bool {
 		return strings.HasPrefix(name, fmt.Sprint(p.id, ":"))
 	})
@@ -274,19 +276,31 @@ func (c *cluster) carry(p *peer, out Output) {
 		text := "ok"
 		if q.Err != nil {
 			text = q.Err.Error()
+		} else if q.Fill != nil {
+			text = fmt.Sprintf("cached in term %d", q.Fill.Term)
 		} else if len(q.Left) > 0 {
 			text = fmt.Sprintf("found %v, remaining %d", q.Left[0].Found, q.Left[0].TTL)
 		}
 		c.answer(q.Owner.(string), text)
 	}
+	for _, o := range out.Opened {
+		text := fmt.Sprintf("open in term %d", o.Term)
+		if o.Err != nil {
+			text = o.Err.Error()
+		}
+		c.answer(o.Owner.(string), text)
+	}
+	p.told = append(p.told, out.Invalidations...)
+	p.slow = append(p.slow, out.SlowCaches...)
 	for i := range out.Renewals {
 		n := &out.Renewals[i]
 		text := fmt.Sprintf("ttl %d", n.TTL)
 		if n.Err != nil {
 			text = n.Err.Error()
 		}
-		c.answer(n.Owner.(string), text)
+		c.answer(nameOf(n), text)
 	}
+	c.answerTogether(out)
 	if now := p.r.role; now.primary && !p.was.primary {
 		c.note("%d: primary in term %d", p.id, now.term)
 	} else if p.was.leading && !now.leading {

@@ -19,7 +19,9 @@ type Read struct {
 	// how long it will certainly live, and is set before Inspect is called.
 	Leases []lease.ID
 	Left   []Left
-	Err    error
+	// Fill, if not nil, asks that what is read then may be cached.
+	Fill *Fill
+	Err  error
 	// Owner is the caller's, to find who waits.
 	Owner any
 
@@ -27,6 +29,8 @@ type Read struct {
 	// from is the member that asked for the round with the number; 0 if it was a
 	// client of this one.
 	from, round uint64
+	// filled is what became of the fills that the member asked for with the round.
+	filled []bool
 }
 
 // Read asks for a confirm round that begins after this call.
@@ -34,6 +38,9 @@ func (r *Replica) Read(q *Read) {
 	q.born = r.ticks
 	switch {
 	case r.leading:
+		if q.Fill != nil {
+			r.register(q.Fill, origin{Member: r.cfg.ID})
+		}
 		r.reads.next.reads = append(r.reads.next.reads, q)
 	case r.asks.full():
 		q.Err = ErrOverloaded
@@ -49,9 +56,13 @@ type round struct {
 	index    uint64 // the round is done when this is applied
 	reads    []*Read
 	renewals []Renewal
+	together []*Renewals
+	opens    []OpenCache
 }
 
-func (b *round) empty() bool { return len(b.reads) == 0 && len(b.renewals) == 0 }
+func (b *round) empty() bool {
+	return len(b.reads)+len(b.renewals)+len(b.together)+len(b.opens) == 0
+}
 
 // confirmQueue runs one confirm round at a time. Who comes while a round is
 // under way waits for the next, since a promise is confirmed only by a round
@@ -62,6 +73,7 @@ type confirmQueue struct {
 	done    []round // confirmed, until their index is applied
 	last    uint64  // id of the last round begun
 	idle    int     // ticks since current was asked
+	spare   round   // empty, with the memory of one that is over
 }
 
 // begin starts a round if anybody waits and none is under way.
@@ -72,7 +84,7 @@ func (q *confirmQueue) begin(r *Replica) {
 	q.last++
 	b := q.next
 	b.id = q.last
-	q.next = round{}
+	q.next, q.spare = q.spare, round{}
 	q.current, q.idle = &b, 0
 	q.ask(r)
 }
@@ -118,6 +130,25 @@ func (q *confirmQueue) release(r *Replica) {
 		for i := range b.renewals {
 			r.settle(b.renewals[i])
 		}
+		for _, all := range b.together {
+			r.settleAll(all)
+		}
+		for i := range b.opens {
+			r.opened(b.opens[i])
+		}
+		q.spare = b.emptied()
+	}
+}
+
+// emptied returns an empty round with the memory of one that is over.
+func (b *round) emptied() round {
+	clear(b.reads)
+	clear(b.renewals)
+	clear(b.together)
+	clear(b.opens)
+	return round{
+		reads: b.reads[:0], renewals: b.renewals[:0], together: b.together[:0],
+		opens: b.opens[:0],
 	}
 }
 
@@ -148,11 +179,23 @@ func (q *confirmQueue) hand(r *Replica) {
 	q.done, q.next, q.current = nil, round{}, nil
 	for _, b := range all {
 		for _, read := range b.reads {
-			if read.from == 0 {
-				r.asks.reads = append(r.asks.reads, read)
+			if read.from != 0 {
+				continue
+			}
+			if read.Fill != nil {
+				read.Fill.Term = 0
+			}
+			r.asks.reads = append(r.asks.reads, read)
+		}
+		for _, o := range b.opens {
+			if o.from == 0 {
+				r.asks.caches.opens = append(r.asks.caches.opens, o)
 			}
 		}
 		r.handRenewals(b.renewals)
+		for _, all := range b.together {
+			r.handRenewals(all.split())
+		}
 	}
 	parked := r.parked
 	r.parked = nil

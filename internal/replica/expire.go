@@ -19,7 +19,7 @@ func (r *Replica) expire() {
 		return
 	}
 	if !r.timers.expiring {
-		if due := r.due(); len(due) > 0 {
+		if due := r.expireApart(r.due()); len(due) > 0 {
 			r.timers.expiring = true
 			r.timers.oldest = r.now - lease.Instant(due[0].Late)
 			c := &fsm.Expire{Term: r.term, Leases: due}
@@ -45,7 +45,7 @@ func (r *Replica) expire() {
 // under way would end by the checkpoint although its holder was heard.
 func (r *Replica) refresh() {
 	if t := r.timers; r.primary && t.refresh && !t.expiring && !t.checkpointing &&
-		t.clearing == 0 {
+		t.clearing == 0 && len(r.gate.apart) == 0 {
 		r.demote()
 		r.promote()
 	}

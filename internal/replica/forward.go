@@ -65,7 +65,7 @@ func (r *Replica) dispatch() {
 		m := Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
 		r.forward.fill(&m, r.cfg.MaxBatch)
 		r.asks.fill(&m, r.ticks)
-		if len(m.Commands) == 0 && m.Round == 0 && len(m.Abandoned) == 0 {
+		if len(m.Commands) == 0 && m.Round == 0 && len(m.Abandoned) == 0 && !m.aboutCaches() {
 			return
 		}
 		full := m // mostly there is nothing to send, and m stays on the stack
@@ -83,7 +83,14 @@ func (r *Replica) adopt() {
 	r.asks.rewind()
 	reads, renewals := r.asks.reads, r.asks.renewals
 	r.asks.reads, r.asks.renewals = nil, nil
+	for _, q := range reads {
+		if q.Fill != nil {
+			r.register(q.Fill, origin{Member: r.cfg.ID})
+		}
+	}
 	r.reads.next.reads = append(r.reads.next.reads, reads...)
+	r.reads.next.opens = append(r.reads.next.opens, r.asks.caches.opens...)
+	r.asks.caches = cacheRelay{}
 	for i := range renewals {
 		r.Renew(renewals[i])
 	}

@@ -24,6 +24,8 @@ type member struct {
 	proposals []*Proposal
 	reads     []*Read
 	renewals  map[lease.ID][]Renewal
+	together  []*Renewals
+	told      []Invalidation
 	entries   int // with data
 }
 
@@ -85,9 +87,11 @@ func (m *member) take() {
 	m.appends = append(m.appends, out.Append...)
 	m.proposals = append(m.proposals, out.Proposals...)
 	m.reads = append(m.reads, out.Reads...)
+	m.told = append(m.told, out.Invalidations...)
 	for _, n := range out.Renewals {
 		m.renewals[n.ID] = append(m.renewals[n.ID], n)
 	}
+	m.together = append(m.together, out.Together...)
 }
 
 // persist makes durable what waits to be.

@@ -44,6 +44,10 @@ type Forward struct {
 	Queries  []lease.ID
 	// Abandoned are leases that nobody tends any more; see [Replica.Abandon].
 	Abandoned []lease.ID
+	// Acks come before the Fills that are asked with the round.
+	Acks  []NumberedAck
+	Fills []Fill
+	Opens []NumberedOpen
 }
 
 // Ask is one renewal in a Forward.
@@ -68,6 +72,12 @@ type Reply struct {
 	Index   uint64
 	Left    []Left
 	Renewed []Renewed
+	// Filled tells of the round's fills, in order: they may be cached in Term.
+	Filled        []bool
+	Opened        []Opened
+	Invalidations []Invalidation
+	// Slow is told unasked.
+	Slow []SlowNotice
 }
 
 // Refusal says that the command with a number was not admitted.
@@ -125,6 +135,10 @@ const (
 	// wireForwardTokens is a Forward with the tokens of its renewals, which the
 	// first releases did not know: only if there are any.
 	wireForwardTokens
+	// These two are a Forward with tokens and a Reply with what is about caches: only
+	// if there is any.
+	wireForwardCaches
+	wireReplyCaches
 )
 
 // AppendTo appends the encoding of m, without From and To, which the
@@ -137,11 +151,16 @@ func (m *Message) AppendTo(b []byte) []byte {
 			panic(fmt.Sprintf("replica: encode a message of Raft's: %v", err))
 		}
 		return out
+	case m.Forward != nil && m.Forward.aboutCaches():
+		b = m.Forward.appendCaches(append(b, wireForwardCaches))
+		return m.Forward.append(b, true)
 	case m.Forward != nil:
 		if slices.ContainsFunc(m.Forward.Renewals, func(a Ask) bool { return a.Token != 0 }) {
 			return m.Forward.append(append(b, wireForwardTokens), true)
 		}
 		return m.Forward.append(append(b, wireForward), false)
+	case m.Reply.aboutCaches():
+		return m.Reply.append(m.Reply.appendCaches(append(b, wireReplyCaches)))
 	default:
 		return m.Reply.append(append(b, wireReply))
 	}
@@ -157,11 +176,13 @@ func (m *Message) Size() int {
 		}
 	case m.Forward != nil:
 		size += 24*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
+		size += m.Forward.cachesSize()
 		for _, c := range m.Forward.Commands {
 			size += 64 + int(fsm.Cost(c))
 		}
 	default:
 		size += 16 * (len(m.Reply.Refused) + len(m.Reply.Left) + len(m.Reply.Renewed))
+		size += m.Reply.cachesSize()
 	}
 	return size
 }
@@ -185,8 +206,19 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 		}
 	case wireForward, wireForwardTokens:
 		m.Forward = decodeForward(&d, data[0] == wireForwardTokens)
+	case wireForwardCaches:
+		caches := Forward{}
+		caches.decodeCaches(&d)
+		m.Forward = decodeForward(&d, true)
+		m.Forward.Acks, m.Forward.Fills, m.Forward.Opens = caches.Acks, caches.Fills, caches.Opens
 	case wireReply:
 		m.Reply = decodeReply(&d)
+	case wireReplyCaches:
+		caches := Reply{}
+		caches.decodeCaches(&d)
+		m.Reply = decodeReply(&d)
+		m.Reply.Filled, m.Reply.Opened = caches.Filled, caches.Opened
+		m.Reply.Invalidations, m.Reply.Slow = caches.Invalidations, caches.Slow
 	default:
 		return nil, fmt.Errorf("%w: of unknown kind %d", ErrMessage, data[0])
 	}

@@ -9,8 +9,18 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
+
+// keys are ranges: single ones, and one of all from the last on.
+func keys(list ...string) (out []keyrange.Range) {
+	for _, k := range list {
+		out = append(out, keyrange.Range{Key: k})
+	}
+	out[len(out)-1].End = "\x00"
+	return out
+}
 
 // messages are one of each kind, with everything set and with nothing.
 func messages() []*Message {
@@ -32,11 +42,28 @@ func messages() []*Message {
 		{From: 1, To: 2, Forward: &Forward{
 			Commands: []fsm.Command{}, Renewals: []Ask{{Seq: 1, ID: -9}}, Queries: []lease.ID{},
 		}},
+		{From: 1, To: 2, Forward: &Forward{
+			Term: 1, First: 2, Base: 3, Round: 4,
+			Commands: []fsm.Command{&fsm.Put{Key: "k"}}, Renewals: []Ask{{Seq: 1, ID: 9, Token: 3}},
+			Acks: []NumberedAck{{1 << 60, AckCache{
+				ID: 1, Token: 1 << 63, Term: 3, Seq: 4, Open: 5, Dropped: keys("a", "b"),
+			}}, {}},
+			Fills: []Fill{{ID: 1 << 62, Token: 2, Ranges: keys("a")}, {}},
+			Opens: []NumberedOpen{{Number: 1, ID: 2, Token: 3, Has: keys("c", "", "e")}, {}},
+		}},
 		{From: 1, To: 2, Reply: &Reply{
 			Term: 1, Next: 2, Round: 3, Index: 4,
 			Refused: []Refusal{{Seq: 8, Code: codeOf(ErrOverloaded)}},
 			Left:    []Left{{TTL: 5, Found: true}, {}},
 			Renewed: []Renewed{{Seq: 9, TTL: -1, Code: codeOf(lease.ErrNotFound)}, {Seq: 10, TTL: 60}},
+		}},
+		{From: 1, To: 2, Reply: &Reply{
+			Term: 1, Renewed: []Renewed{{Seq: 9}},
+			Filled: []bool{true, false}, Opened: []Opened{{1 << 62, codeOf(lease.ErrNotFound)}, {}},
+			Invalidations: []Invalidation{
+				{ID: 1, Token: 2, Term: 3, Seq: 1 << 61, Drop: keys("a", "b")}, {},
+			},
+			Slow: []SlowNotice{{ID: -1, Token: 1 << 63, Waited: 1000}, {}},
 		}},
 		{From: 1, To: 2, Reply: &Reply{
 			Refused: []Refusal{}, Left: []Left{}, Renewed: []Renewed{},

@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 
+	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -23,6 +24,8 @@ type Proposal struct {
 	// origin is the member that forwarded the command, and its number there.
 	origin fsm.Origin
 	born   uint64 // the tick at which it came
+	// write is what the gate knows of it, while that has to.
+	write *directory.Write
 }
 
 // Propose takes a command from a client of this member. It is answered when
@@ -63,19 +66,24 @@ func (r *Replica) enqueue(p *Proposal) {
 		r.changes.waiting = append(r.changes.waiting, p)
 		return
 	}
-	r.waiting = append(r.waiting, p)
+	r.pass(p)
 }
 
 // flush proposes what waits as one entry, or as several of MaxBatch bytes.
 // While an append is being synced it holds back, so that everything that
 // arrives meanwhile shares the next entry and the next sync (group commit).
 func (r *Replica) flush() {
-	if len(r.waiting) == 0 || r.appending > 0 && len(r.waiting) < groupMax {
+	if r.cfg.Gather && r.appending == 0 {
+		r.gathering.begin(len(r.waiting))
+	}
+	if len(r.waiting) == 0 || r.appending > 0 && len(r.waiting) < groupMax || r.Held() {
 		return
 	}
+	r.gathering.proposed(len(r.waiting))
 	for len(r.waiting) > 0 {
 		data, n := r.encode()
 		group := r.waiting[:n:n]
+		number := r.gate.tick - uint64(len(r.waiting)) + 1
 		if err := r.raft.Propose(data); err != nil {
 			if r.transferring() {
 				return // and try again when it is known who leads
@@ -87,7 +95,7 @@ func (r *Replica) flush() {
 		r.waiting = r.waiting[n:]
 		// Nothing else was proposed since the last Ready, so the entry
 		// that it shows next is this one, and tells its index.
-		r.pending = append(r.pending, batch{term: r.term, proposals: group})
+		r.pending = append(r.pending, batch{term: r.term, number: number, proposals: group})
 		r.drain()
 	}
 	r.waiting = nil
@@ -132,6 +140,7 @@ func (r *Replica) refusal(err error) error {
 }
 
 func (r *Replica) refuse(p *Proposal, err error) {
+	r.outcome(p)
 	switch {
 	case p.internal != nil:
 		p.internal(false)
@@ -154,6 +163,7 @@ func (r *Replica) refuseAll(ps []*Proposal, err error) {
 func (r *Replica) again(ps []*Proposal) {
 	var own []*Proposal
 	for _, p := range ps {
+		r.outcome(p)
 		switch {
 		case p.internal != nil:
 			p.internal(false)
@@ -169,11 +179,13 @@ func (r *Replica) again(ps []*Proposal) {
 // answer gives the proposals of an applied entry their results.
 func (r *Replica) answer(ps []*Proposal, results []fsm.Result) {
 	for i, p := range ps {
+		r.outcome(p)
 		switch {
 		case p.internal != nil:
 			p.internal(true)
 		case p.origin.Member == 0:
 			p.Result = results[i]
+			r.gathering.heard(r.now)
 			r.out.Proposals = append(r.out.Proposals, p)
 		}
 	}

@@ -34,6 +34,16 @@ type Output struct {
 	Proposals []*Proposal
 	Reads     []*Read
 	Renewals  []Renewal
+	Together  []*Renewals
+	// Opened are the answers to OpenCache.
+	Opened []OpenCache
+	// Invalidations are for caches that are open at this member. Those for others, that
+	// are not any more, mean nothing; they are told again where the caches are.
+	Invalidations []Invalidation
+	// Waits says of commands for how long they had to wait for caches, and SlowCaches
+	// tells of caches that were waited for unusually long.
+	Waits      []lease.TTL
+	SlowCaches []SlowCache
 	// Late says, for each lease that ended by expiry, how long after its expiry
 	// that was applied.
 	Late []lease.TTL
@@ -46,6 +56,7 @@ func (r *Replica) Take() Output {
 	r.expire()
 	r.campaign()
 	for {
+		r.openGates()
 		r.flush()
 		r.flushChange()
 		r.dispatch()
@@ -57,11 +68,30 @@ func (r *Replica) Take() Output {
 			break
 		}
 	}
+	r.tellCaches()
 	r.reply()
 	r.out.Changes = r.machine.TakeChanges()
-	out := r.out
-	r.out = Output{}
+	out := r.out.Output
+	r.out = output{Output: r.out.given.emptied(), given: out}
 	return out
+}
+
+// output is what gathers for the next Take, and what the last one returned.
+type output struct {
+	Output
+	given Output
+}
+
+// emptied returns an empty Output with memory of one that its caller is through with.
+func (o *Output) emptied() Output {
+	clear(o.Proposals)
+	clear(o.Reads)
+	clear(o.Renewals)
+	clear(o.Together)
+	return Output{
+		Proposals: o.Proposals[:0], Reads: o.Reads[:0], Renewals: o.Renewals[:0],
+		Together: o.Together[:0],
+	}
 }
 
 func (r *Replica) send(m *Message) {
@@ -73,7 +103,8 @@ func (r *Replica) send(m *Message) {
 // at once, a renewal that is tried again, say.
 func (r *Replica) restless() bool {
 	return r.primary && r.reads.current == nil && !r.reads.next.empty() ||
-		len(r.waiting) > 0 && r.appending == 0 && !r.transferring()
+		len(r.waiting) > 0 && r.appending == 0 && !r.transferring() && !r.Held() ||
+		r.gate.caches != nil && r.gate.caches.HasReady()
 }
 
 // drain works through what Raft has ready.
@@ -123,7 +154,8 @@ func (r *Replica) lose() {
 			}
 		}
 	}
-	waiting := append(r.waiting, r.changes.waiting...)
+	waiting := append(r.waiting, r.closeGate()...)
+	waiting = append(waiting, r.changes.waiting...)
 	r.waiting, r.changes = nil, memberQueue{}
 	r.again(waiting)
 	r.reads.hand(r)
@@ -184,6 +216,7 @@ func (r *Replica) apply(e *raftpb.Entry) {
 	default:
 		r.applyCommands(e, e.GetData())
 	}
+	r.followHolds()
 	if r.leading && !r.primary && e.GetTerm() == r.term {
 		r.promote()
 	}
@@ -224,6 +257,7 @@ func (r *Replica) promote() {
 	r.primary = true
 	r.timers = timers{began: r.ticks}
 	r.lessor.Promote(r.now, 0)
+	r.openGate()
 	r.unpark()
 }
 

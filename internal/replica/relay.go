@@ -25,7 +25,8 @@ type relay struct {
 	// abandoned are leases to be told of with the next message, if there still is a
 	// leader then; more is not done about them.
 	abandoned []lease.ID
-	last      uint64 // number given last, to a round or a renewal
+	caches    cacheRelay
+	last      uint64 // number given last, to a round, a renewal or what is about a cache
 	idle      int    // ticks since current was asked
 }
 
@@ -35,6 +36,8 @@ type question struct {
 	reads []*Read
 	// queries are the leases that the reads ask about, one read after the other.
 	queries []lease.ID
+	// fills are those of the reads, in their order.
+	fills []Fill
 }
 
 type asked struct {
@@ -51,11 +54,14 @@ type confirmed struct {
 	reads []*Read
 }
 
-func (a *relay) full() bool { return len(a.reads)+len(a.renewals) >= maxForwarded }
+func (a *relay) full() bool {
+	return len(a.reads)+len(a.renewals)+len(a.caches.opens) >= maxForwarded
+}
 
 // fill adds a round to m, if anybody waits and none is under way.
 func (a *relay) fill(m *Forward, now uint64) {
 	m.Abandoned, a.abandoned = a.abandoned, nil
+	a.caches.fill(m, a, now)
 	if a.current != nil || len(a.reads)+len(a.renewals) == 0 {
 		return
 	}
@@ -64,6 +70,9 @@ func (a *relay) fill(m *Forward, now uint64) {
 	n := 0
 	for ; n < len(a.reads) && len(q.queries) < maxForwarded; n++ {
 		q.queries = append(q.queries, a.reads[n].Leases...)
+		if f := a.reads[n].Fill; f != nil {
+			q.fills = append(q.fills, *f)
+		}
 	}
 	q.reads, a.reads = a.reads[:n:n], a.reads[n:]
 	for _, n := range a.renewals {
@@ -80,7 +89,7 @@ func (a *relay) fill(m *Forward, now uint64) {
 }
 
 func (q *question) fill(m *Forward) {
-	m.Round, m.Queries = q.id, q.queries
+	m.Round, m.Queries, m.Fills = q.id, q.queries, q.fills
 }
 
 // rewind takes back all that was asked, because another leader has to be.
@@ -98,11 +107,13 @@ func (a *relay) rewind() {
 		a.renewals = append(renewals, a.renewals...)
 		a.open = nil
 	}
+	a.caches.rewind()
 }
 
 // tick gives up on what has waited too long, and asks again what seems lost.
 func (a *relay) tick(r *Replica) {
-	if len(a.reads)+len(a.renewals)+len(a.open)+len(a.done) == 0 && a.current == nil {
+	if len(a.reads)+len(a.renewals)+len(a.open)+len(a.done) == 0 && a.current == nil &&
+		a.caches.empty() {
 		return
 	}
 	a.expire(r)
@@ -122,7 +133,8 @@ func (a *relay) tick(r *Replica) {
 			m.Renewals = append(m.Renewals, Ask{o.seq, o.renewal.ID, o.renewal.Token})
 		}
 	}
-	if m.Round != 0 || len(m.Renewals) > 0 {
+	a.caches.again(m, r.ticks, uint64(r.cfg.ElectionTicks))
+	if m.Round != 0 || len(m.Renewals) > 0 || len(m.Opens) > 0 {
 		r.send(&Message{To: r.leader, Forward: m})
 	}
 }
@@ -162,12 +174,17 @@ func (a *relay) expire(r *Replica) {
 		}
 		return old(o.renewal.born)
 	})
+	a.caches.expire(r, old)
 }
 
 // stepReply takes the leader's answer.
 func (r *Replica) stepReply(from uint64, m *Reply) {
-	if r.leading || from != r.leader || m.Term != r.term || m.Term != r.forward.term {
-		return // of a leader that is none any more, and was asked in vain
+	if r.leading || from != r.leader || m.Term != r.term {
+		return // of a leader that is none any more
+	}
+	r.slowCaches(m.Slow)
+	if m.Term != r.forward.term {
+		return // it was asked in vain, or nothing
 	}
 	r.forward.reached(m.Term, m.Next)
 	for _, f := range m.Refused {
@@ -176,6 +193,8 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 		}
 	}
 	r.asks.renewed(r, m.Renewed)
+	r.asks.caches.opened(r, m)
+	r.out.Invalidations = append(r.out.Invalidations, m.Invalidations...)
 	if m.Round != 0 {
 		r.asks.confirmed(m)
 	}
@@ -203,14 +222,22 @@ func (a *relay) renewed(r *Replica, list []Renewed) {
 
 func (a *relay) confirmed(m *Reply) {
 	q := a.current
-	if q == nil || q.id != m.Round || len(m.Left) != len(q.queries) {
+	if q == nil || q.id != m.Round || len(m.Left) != len(q.queries) ||
+		len(m.Filled) != len(q.fills) {
 		return
 	}
 	a.current = nil
-	left := m.Left
+	left, filled := m.Left, m.Filled
 	for _, read := range q.reads {
 		n := len(read.Leases)
 		read.Left, left = left[:n:n], left[n:]
+		if read.Fill == nil {
+			continue
+		}
+		if read.Fill.Term = 0; filled[0] {
+			read.Fill.Term = m.Term
+		}
+		filled = filled[1:]
 	}
 	if len(q.reads) > 0 {
 		a.done = append(a.done, confirmed{m.Index, q.reads})
@@ -311,9 +338,14 @@ func (r *Replica) stepForward(from uint64, f *Forward) {
 		r.Renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq})
 	}
 	r.Abandon(f.Abandoned)
+	r.stepCaches(from, f)
 	if f.Round != 0 {
-		r.reads.next.reads = append(r.reads.next.reads,
-			&Read{from: from, round: f.Round, Leases: f.Queries, born: r.ticks})
+		q := &Read{from: from, round: f.Round, Leases: f.Queries, born: r.ticks}
+		for i := range f.Fills {
+			ok := r.register(&f.Fills[i], origin{from, f.Base, f.Round})
+			q.filled = append(q.filled, ok)
+		}
+		r.reads.next.reads = append(r.reads.next.reads, q)
 	}
 }
 
@@ -347,7 +379,7 @@ func (r *Replica) finishRemote(q *Read, index uint64) {
 	if len(q.Leases) > 0 {
 		index = max(index, r.machine.Index())
 	}
-	a.Round, a.Index, a.Left = q.round, index, r.left(q.Leases)
+	a.Round, a.Index, a.Left, a.Filled = q.round, index, r.left(q.Leases), q.filled
 }
 
 // renewedRemote answers another member's renewal. What has no outcome is not

@@ -18,8 +18,9 @@ type Renewal struct {
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or why there is no outcome.
 	Err error
-	// Owner is the caller's, to find who waits.
+	// Owner is the caller's, to find who waits. Place is which of a Renewals it was.
 	Owner any
+	Place int
 
 	token lease.Token // of the lease that was renewed; 0 if it was not found
 	born  uint64      // the tick at which it came
@@ -36,6 +37,7 @@ func (r *Replica) Renew(n Renewal) {
 		n.born = r.ticks
 	}
 	switch {
+	case r.primary && r.parks(n):
 	case r.primary:
 		r.renew(n)
 	case r.leading: // an entry of this term is about to be applied

@@ -36,6 +36,9 @@ type Config struct {
 	// MaxUncommitted is how many bytes of entries may be proposed and not yet committed.
 	// Beyond it commands are refused with ErrOverloaded, not queued. 0 means 256 MiB.
 	MaxUncommitted uint64
+	// Gather lets commands wait for others to share their sync with: the shell calls Hurry
+	// a short while after Held says that some do.
+	Gather bool
 	// Membership says which changes of the membership are refused.
 	Membership Membership
 	// Logger receives the Raft library's log.
@@ -67,16 +70,14 @@ type Replica struct {
 	cfg  Config
 	raft *raft.RawNode
 	state
-	conf  *raftpb.ConfState
-	now   lease.Instant
-	ticks uint64
+	conf *raftpb.ConfState
+	times
 	role
 	committed uint64 // index of the last entry that is known to be
 
-	waiting   []*Proposal // not yet proposed to Raft
-	changes   memberQueue // changes of the membership, likewise
-	pending   []batch     // proposed, by index
-	appending int         // appends of entries that are not yet durable
+	gate    gate
+	changes memberQueue // changes of the membership that are not yet proposed
+	pipeline
 
 	reads    confirmQueue
 	parked   []Renewal // of expiring leases, until the outcome is known
@@ -85,7 +86,7 @@ type Replica struct {
 	asks     relay     // reads and renewals for another leader
 	remotes  []*remote // who forwards to this leader, in ID order
 	failover failover
-	out      Output
+	out      output
 }
 
 // state is what this member has applied.
@@ -93,6 +94,12 @@ type state struct {
 	machine  *fsm.Machine
 	lessor   *lease.Lessor // the machine's
 	incoming *fsm.Machine  // what a snapshot brings, until it is on disk
+}
+
+// times are what was read of clocks.
+type times struct {
+	now   lease.Instant
+	ticks uint64
 }
 
 // role is the part that this member plays.
@@ -103,9 +110,18 @@ type role struct {
 	primary bool   // and has applied an entry of term: its tracker runs
 }
 
+// pipeline is what is on its way into this leader's log, and through it.
+type pipeline struct {
+	waiting   []*Proposal // not yet proposed to Raft
+	gathering gathering   // whether they wait for others
+	pending   []batch     // proposed, by index
+	appending int         // appends of entries that are not yet durable
+}
+
 // batch is an entry of this member's that is in the log and not yet applied.
 type batch struct {
 	index, term uint64
+	number      uint64 // of the first proposal, in the order in which they left the gate
 	proposals   []*Proposal
 }
 
@@ -235,12 +251,25 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 // time since the last Advance, after the machine was suspended, say (T10).
 func (r *Replica) Refresh() {
 	r.timers.refresh = r.primary
+	r.recall()
 	r.refresh()
 }
 
 // Next returns the earliest instant at which Take may have something to do
 // that no input brought, and false if there is none in sight.
 func (r *Replica) Next() (lease.Instant, bool) {
+	at, ok := r.nextTimer()
+	if r.gate.caches == nil || r.timers.refresh {
+		return at, ok
+	}
+	if over, waits := r.gate.caches.Next(); waits && (!ok || over < at) {
+		return max(over, r.now+1), true
+	}
+	return at, ok
+}
+
+// nextTimer is Next but for the gate.
+func (r *Replica) nextTimer() (lease.Instant, bool) {
 	if at := r.failover.at; at != 0 {
 		return at, true
 	}
@@ -283,6 +312,9 @@ func (r *Replica) Status() Status {
 	out.Refreshing = r.primary && r.timers.refresh
 	if r.primary && r.timers.expiring {
 		out.Overdue = lease.TTL(r.now - r.timers.oldest)
+	}
+	for _, a := range r.gate.apart {
+		out.Overdue = max(out.Overdue, a.due.Late+lease.TTL(r.now-a.decided))
 	}
 	return out
 }

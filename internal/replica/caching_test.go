@@ -1,0 +1,165 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// cache is a client's cache that does what a test says.
+type cache struct {
+	c     *cluster
+	p     *peer // where its stream is
+	id    lease.ID
+	token lease.Token
+	term  uint64 // in which it knows that it is open
+}
+
+// caching begins a cluster with a leader, member 1.
+func caching(t testing.TB) *cluster {
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	return c
+}
+
+// hold grants a lease that holds the keys from "c" up to "d", and opens its cache.
+func (c *cluster) hold(p *peer, id lease.ID, ttl lease.TTL) *cache {
+	c.t.Helper()
+	c.propose(p, &fsm.Grant{
+		Terms: lease.Terms{ID: id, TTL: ttl, Owner: fmt.Sprint("owner ", id)},
+		Holds: []keyrange.Range{{Key: "c", End: "d"}},
+	}, "hold", fmt.Sprint(id))
+	c.run()
+	info, _ := p.r.lessor.Lookup(id)
+	k := &cache{c: c, p: p, id: id, token: info.Token}
+	k.open()
+	return k
+}
+
+// succeed lets another member lead, and the first one die.
+func (c *cluster) succeed(id uint64) {
+	c.t.Helper()
+	c.check(c.members[1].r.Transfer(id))
+	c.run()
+	c.kill(c.members[1])
+	for _, n := range c.ids() {
+		c.members[n].r.Advance(c.now)
+	}
+	c.run()
+	if !c.members[id].r.Status().Primary {
+		c.t.Fatalf("member %d does not lead", id)
+	}
+}
+
+// open opens the cache anew.
+func (k *cache) open(has ...string) {
+	k.c.t.Helper()
+	if text := k.ask(has...); !strings.HasPrefix(text, "open in term ") {
+		k.c.t.Fatalf("cache %d: %s", k.id, text)
+	}
+	k.confirm()
+}
+
+// ask asks to be opened and returns the answer, of which the leader does not learn.
+func (k *cache) ask(has ...string) string {
+	k.c.t.Helper()
+	o := OpenCache{ID: k.id, Token: k.token, Owner: k.c.ask(k.p, "open", fmt.Sprint(k.id))}
+	for _, key := range has {
+		o.Has = append(o.Has, keyrange.Range{Key: key})
+	}
+	k.p.r.Advance(k.c.now)
+	k.p.r.OpenCache(o)
+	k.c.run()
+	text := k.c.asks[o.Owner.(string)]
+	fmt.Sscanf(text, "open in term %d", &k.term)
+	return text
+}
+
+// confirm tells the leader that the cache knows that it is open.
+func (k *cache) confirm() {
+	k.p.r.AckCache(AckCache{ID: k.id, Token: k.token, Open: k.term})
+	k.c.run()
+}
+
+// fill reads a key to cache it, and reports whether it may be.
+func (k *cache) fill(key string) bool {
+	k.c.t.Helper()
+	q := &Read{
+		Fill:  &Fill{ID: k.id, Token: k.token, Ranges: []keyrange.Range{{Key: key}}},
+		Owner: k.c.ask(k.p, "fill", key),
+	}
+	k.p.r.Advance(k.c.now)
+	k.p.r.Read(q)
+	k.c.run()
+	if k.c.asks[q.Owner.(string)] == "" {
+		k.c.t.Fatalf("no answer to a fill of %q", key)
+	}
+	return q.Fill.Term != 0 && q.Fill.Term == k.term
+}
+
+// mustFill reads a key that may be cached.
+func (k *cache) mustFill(key string) {
+	k.c.t.Helper()
+	if !k.fill(key) {
+		k.c.t.Fatalf("cache %d may not have %q", k.id, key)
+	}
+}
+
+// told returns what the cache was told to drop, and forgets it.
+func (k *cache) told() (drop []string, last Invalidation) {
+	var rest []Invalidation
+	for _, n := range k.p.told {
+		if n.ID != k.id || n.Token != k.token {
+			rest = append(rest, n)
+			continue
+		}
+		for _, r := range n.Drop {
+			drop = append(drop, r.Key)
+		}
+		last = n
+	}
+	k.p.told = rest
+	slices.Sort(drop)
+	return slices.Compact(drop), last
+}
+
+// ack acknowledges what the cache was told, which must be those keys.
+func (k *cache) ack(want ...string) {
+	k.c.t.Helper()
+	drop, last := k.told()
+	if !slices.Equal(drop, want) {
+		k.c.t.Fatalf("cache %d was told to drop %q, want %q", k.id, drop, want)
+	}
+	k.p.r.Advance(k.c.now)
+	k.p.r.AckCache(AckCache{
+		ID: k.id, Token: k.token, Term: last.Term, Seq: last.Seq, Open: k.term,
+	})
+	k.c.run()
+}
+
+// put proposes a put and returns a function that returns its outcome, "" if there is none.
+func (c *cluster) put(p *peer, key string, id lease.ID) func() string {
+	return c.command(p, &fsm.Put{Key: key, Value: []byte("v"), Lease: id})
+}
+
+func (c *cluster) command(p *peer, cmd fsm.Command) func() string {
+	name := c.ask(p, fmt.Sprintf("%T", cmd))
+	p.r.Advance(c.now)
+	p.r.Propose(&Proposal{Command: cmd, Owner: name})
+	c.run()
+	return func() string { return c.asks[name] }
+}
+
+// want fails unless an outcome begins with a text, "" for none.
+func (c *cluster) want(what string, outcome func() string, want string) {
+	c.t.Helper()
+	if got := outcome(); !strings.HasPrefix(got, want) || want == "" && got != "" {
+		c.t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}

@@ -1,0 +1,116 @@
+package replica
+
+import (
+	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// effects returns what a command may do, as far as caches are concerned: whatever
+// branch of a transaction is taken.
+func (r *Replica) effects(c fsm.Command) *directory.Write {
+	e := effects{lessor: r.lessor, w: &directory.Write{}}
+	switch c := fsm.Inner(c).(type) {
+	case *fsm.Put:
+		e.put(c)
+	case *fsm.DeleteRange:
+		e.touch(c.Key, c.End)
+	case *fsm.Txn:
+		e.txn(c)
+	case *fsm.Revoke:
+		e.revoke(c)
+	case *fsm.HandOver:
+		e.close(c.ID, c.Token)
+	case *fsm.Resume:
+		e.close(c.ID, 0)
+	case *fsm.ChangeTTL:
+		e.w.Renews = append(e.w.Renews, c.ID)
+	case *fsm.Expire: // one of a batch that concerns nobody, but it ends leases
+		e.w.Ends, e.w.Urgent = r.taking(c.Leases), true
+	}
+	return e.w
+}
+
+type effects struct {
+	lessor *lease.Lessor
+	w      *directory.Write
+	// granted are leases that the transaction grants, if the request may be a repeated
+	// one: then another lease may be meant, which has the name.
+	granted map[lease.ID]string
+}
+
+func (e *effects) touch(key, end string) {
+	e.w.Touches = append(e.w.Touches, keyrange.Range{Key: key, End: end})
+}
+
+func (e *effects) put(c *fsm.Put) {
+	e.touch(c.Key, "")
+	if c.Lease == 0 {
+		return
+	}
+	e.w.Attaches = append(e.w.Attaches, c.Lease)
+	if _, ok := e.granted[c.Lease]; ok {
+		e.w.AttachesAny = true
+	}
+}
+
+func (e *effects) revoke(c *fsm.Revoke) {
+	e.w.Ends = append(e.w.Ends, c.ID)
+	e.close(c.ID, c.Token)
+	if name, ok := e.granted[c.ID]; ok {
+		// Which lease it will be nobody knows, nor which keys it has.
+		e.w.Touches = append(e.w.Touches, keyrange.All)
+		if info, ok := e.lessor.ByName(name); ok {
+			e.w.Ends = append(e.w.Ends, info.ID)
+			e.close(info.ID, c.Token)
+		}
+	}
+}
+
+// close notes that a lease will have another holder or none, if the token, unless it
+// is 0, is the lease's.
+func (e *effects) close(id lease.ID, token lease.Token) {
+	if info, ok := e.lessor.Lookup(id); ok && (token == 0 || token == info.Token) {
+		e.w.Closes = append(e.w.Closes, id)
+	}
+}
+
+func (e *effects) renew(id lease.ID) {
+	e.w.Renews = append(e.w.Renews, id)
+	if name, ok := e.granted[id]; ok {
+		if info, ok := e.lessor.ByName(name); ok {
+			e.w.Renews = append(e.w.Renews, info.ID)
+		}
+	}
+}
+
+func (e *effects) txn(c *fsm.Txn) {
+	for _, ops := range [...][]fsm.Op{c.Then, c.Else} {
+		for i := range ops {
+			e.op(&ops[i])
+		}
+	}
+}
+
+func (e *effects) op(op *fsm.Op) {
+	switch {
+	case op.Put != nil:
+		e.put(op.Put)
+	case op.Delete != nil:
+		e.touch(op.Delete.Key, op.Delete.End)
+	case op.Txn != nil:
+		e.txn(op.Txn)
+	case op.Revoke != nil:
+		e.revoke(op.Revoke)
+	case op.Touch != nil:
+		e.renew(op.Touch.ID)
+	case op.Grant != nil:
+		if t := &op.Grant.Terms; t.Name != "" && t.RequestID != "" {
+			if e.granted == nil {
+				e.granted = make(map[lease.ID]string)
+			}
+			e.granted[t.ID] = t.Name
+		}
+	}
+}

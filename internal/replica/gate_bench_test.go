@@ -1,0 +1,79 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// A put, with all that one member's replica does for it but the disk, 64 to an entry: where
+// no lease holds anything, where leases hold other keys, where caches have other keys of
+// what is held, and where all of them have the key, are told, and acknowledge.
+func BenchmarkPropose(b *testing.B) {
+	b.Run("no holds", func(b *testing.B) { benchmarkPropose(b, 0, "k", false) })
+	b.Run("holds elsewhere", func(b *testing.B) { benchmarkPropose(b, 1000, "k", false) })
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("caches=%d/not this key", n), func(b *testing.B) {
+			benchmarkPropose(b, n, "c/k", false)
+		})
+		b.Run(fmt.Sprintf("caches=%d/this key", n), func(b *testing.B) {
+			benchmarkPropose(b, n, "c/k", true)
+		})
+	}
+}
+
+func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
+	m := lead(b)
+	fill := func(id lease.ID, key string) {
+		info, _ := m.m.Lessor().Lookup(id)
+		f := &Fill{ID: id, Token: info.Token, Ranges: []keyrange.Range{{Key: key}}}
+		if !m.r.register(f, origin{Member: self}) {
+			b.Fatalf("cache %d may not have %q", id, key)
+		}
+	}
+	for i := range caches {
+		id := lease.ID(i + 1)
+		m.do(&fsm.Grant{
+			Terms: lease.Terms{ID: id, TTL: 3600_000},
+			Holds: []keyrange.Range{{Key: "c/", End: "c0"}},
+		})
+		info, _ := m.m.Lessor().Lookup(id)
+		m.r.OpenCache(OpenCache{ID: id, Token: info.Token})
+		m.settle()
+		m.r.AckCache(AckCache{ID: id, Token: info.Token, Open: m.r.term})
+		fill(id, fmt.Sprint("c/other", i))
+	}
+	const batch = 64
+	m.proposals = nil
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += batch {
+		if cached {
+			for i := range caches {
+				fill(lease.ID(i+1), key)
+			}
+		}
+		for range batch {
+			m.r.Propose(&Proposal{Command: &fsm.Put{Key: key}})
+		}
+		m.settle()
+		for i := range m.told {
+			t := &m.told[i]
+			m.r.AckCache(AckCache{ID: t.ID, Token: t.Token, Term: t.Term, Seq: t.Seq, Open: t.Term})
+		}
+		m.told = m.told[:0]
+		m.settle()
+		if len(m.proposals) != batch {
+			b.Fatalf("%d answers to %d puts", len(m.proposals), batch)
+		}
+		m.proposals = m.proposals[:0]
+		if m.m.View().KV.Revision()%10_000 < batch {
+			if err := m.log.Compact(m.m.Index() - 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

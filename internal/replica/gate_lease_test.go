@@ -1,0 +1,128 @@
+package replica
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// C1: what ends the hold of a cache, or gives it to another, waits until that cache has
+// dropped all: a revocation by somebody else, a hand-over, a resumption.
+func TestCacheIsClosedFirst(t *testing.T) {
+	secret := lease.Secret{1}
+	for name, cmd := range map[string]func(token lease.Token) fsm.Command{
+		"revoke":    func(lease.Token) fsm.Command { return &fsm.Revoke{ID: 1} },
+		"hand over": func(n lease.Token) fsm.Command { return &fsm.HandOver{ID: 1, Token: n} },
+		"resume":    func(lease.Token) fsm.Command { return &fsm.Resume{ID: 1, Secret: secret} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := caching(t)
+			c.propose(c.members[1], &fsm.Grant{
+				Terms: lease.Terms{ID: 1, TTL: 5000, Secret: secret},
+				Holds: []keyrange.Range{{Key: "c", End: "d"}},
+			}, "grant")
+			c.run()
+			info, _ := c.members[1].r.lessor.Lookup(1)
+			k := &cache{c: c, p: c.members[2], id: 1, token: info.Token}
+			k.open()
+			k.mustFill("c1")
+			w := c.command(c.members[3], cmd(k.token))
+			c.want("before the cache has dropped all", w, "")
+			c.renew(c.members[2], 1)
+			c.run()
+			if got := c.asks["2: renew 1"]; got != "" {
+				t.Errorf("renewed while it is being closed: %q", got)
+			}
+			k.ack("c") // where the range begins
+			c.want("after that", w, "revision")
+			if n := c.members[1].r.CacheStats().Caches; n != 0 {
+				t.Errorf("%d caches", n)
+			}
+			c.want("a write", c.put(c.members[1], "c1", 0), "revision")
+			if text := k.ask(); text != lease.ErrNotFound.Error() {
+				t.Errorf("opened again: %q", text)
+			}
+		})
+	}
+}
+
+// Renewals through the log wait like others for what the cache owes.
+func TestTouchWaitsForAck(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 5000)
+	k.mustFill("c1")
+	w := c.put(c.members[1], "c1", 0)
+	touch := c.command(c.members[2], &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 1}}}})
+	change := c.command(c.members[3], &fsm.ChangeTTL{ID: 1, Token: k.token, TTL: 6000})
+	c.want("touch", touch, "")
+	c.want("another TTL", change, "")
+	k.ack("c1")
+	c.want("the write", w, "revision")
+	c.want("touch", touch, "revision")
+	c.want("another TTL", change, "revision")
+}
+
+// The end of the last lease that holds anything lets those go on that wait for it.
+func TestLastCacheEnds(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 2000)
+	k.mustFill("c1")
+	w := c.put(c.members[1], "c1", 0)
+	touch := c.command(c.members[2], &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 1}}}})
+	c.want("touch", touch, "")
+	c.pass(2500)
+	c.want("the write", w, "revision")
+	c.want("touch of a lease that has ended", touch, lease.ErrNotFound.Error())
+}
+
+// TestEvict: who revokes the lease of a cache that keeps writers waiting lets them go on as
+// soon as that is safe: when the cache has answered, or its time has passed, in which nobody
+// renews it any more. After that no write waits for it (C1, T15).
+func TestEvict(t *testing.T) {
+	for name, answers := range map[string]bool{"slow": true, "dead": false} {
+		t.Run(name, func(t *testing.T) {
+			c := caching(t)
+			k := c.hold(c.members[2], 1, 3000)
+			k.mustFill("c1")
+			c.pass(100)
+			began := c.now
+			w := c.put(c.members[3], "c1", 0)
+			c.pass(1200)
+			slow := c.members[3].slow
+			if len(slow) != 1 || slow[0].Lease.ID != 1 || slow[0].Lease.Owner != "owner 1" {
+				t.Fatalf("slow caches: %+v", slow)
+			}
+			evicted := c.command(c.members[1], &fsm.Revoke{ID: slow[0].Lease.ID})
+			c.renew(c.members[2], 1)
+			c.run()
+			c.want("the write before it is safe", w, "")
+			c.want("the eviction before it is safe", evicted, "")
+			if answers {
+				_, n := k.told()
+				k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
+				c.run()
+			} else {
+				for w() == "" && c.now < began+5000 {
+					c.pass(10)
+				}
+				if d := c.now - began; d < 2800 || d > 3020 {
+					t.Errorf("the write waited for %d ms, where the lease had about 2900 left", d)
+				}
+				c.pass(100)
+			}
+			c.want("the write", w, "revision")
+			if got := evicted(); got == "" {
+				t.Error("the lease is not revoked")
+			}
+			if _, ok := c.members[1].r.lessor.Lookup(1); ok || k.fill("c1") {
+				t.Error("the cache goes on")
+			}
+			if got := c.asks["2: renew 1"]; got != lease.ErrNotFound.Error() {
+				t.Errorf("the renewal: %q", got)
+			}
+			c.want("the next write", c.put(c.members[3], "c1", 0), "revision")
+		})
+	}
+}

@@ -1,0 +1,376 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// C1: a write of a key that caches have waits until all of them have dropped it, wherever
+// they and the writer are; meanwhile it is read, but not cached anew, and other keys
+// are written. Then all of it goes on.
+func TestWriteWaitsForAcks(t *testing.T) {
+	c := caching(t)
+	near, far := c.hold(c.members[1], 1, 5000), c.hold(c.members[2], 2, 5000)
+	near.mustFill("c1")
+	far.mustFill("c1")
+	far.mustFill("c2")
+	w := c.put(c.members[3], "c1", 0)
+	second := c.put(c.members[1], "c1", 0)
+	c.want("a write that caches have not acknowledged", w, "")
+	c.want("another key", c.put(c.members[3], "c3", 0), "revision")
+	c.want("a key that nobody holds", c.put(c.members[2], "x", 0), "revision")
+	if far.fill("c1") || near.fill("c1") {
+		t.Error("a key was cached while a write of it waits")
+	}
+	near.ack("c1")
+	c.want("a write that one cache has not acknowledged", w, "")
+	far.ack("c1")
+	c.want("the write", w, "revision")
+	c.want("the next one", second, "revision")
+	far.mustFill("c1")
+	if drop, _ := near.told(); len(drop) > 0 {
+		t.Errorf("a cache was told again: %q", drop)
+	}
+	c.want("a write of what nobody has any more", c.put(c.members[2], "c3", 0), "revision")
+}
+
+// C1: every kind of command is held back: ranges, both branches of a transaction, nested
+// ones, and the end of a lease with its keys.
+func TestAllCommandsAreGated(t *testing.T) {
+	put := fsm.Op{Put: &fsm.Put{Key: "c1"}}
+	never := []fsm.Compare{{Key: "no", Target: fsm.TargetVersion, Number: 7}}
+	for name, cmd := range map[string]fsm.Command{
+		"delete":          &fsm.DeleteRange{Key: "c1"},
+		"delete of range": &fsm.DeleteRange{Key: "a", End: "z"},
+		"delete of all":   &fsm.DeleteRange{Key: "a", End: "\x00"},
+		"then":            &fsm.Txn{Then: []fsm.Op{put}},
+		"else":            &fsm.Txn{Compare: never, Else: []fsm.Op{put}},
+		"not taken":       &fsm.Txn{Compare: never, Then: []fsm.Op{put}},
+		"nested":          &fsm.Txn{Then: []fsm.Op{{Txn: &fsm.Txn{Else: []fsm.Op{put}}}}},
+		"revoke":          &fsm.Revoke{ID: 9},
+		"revoke in txn":   &fsm.Txn{Then: []fsm.Op{{Revoke: &fsm.Revoke{ID: 9}}}},
+		"once":            &fsm.Once{Number: 1, Command: &fsm.Put{Key: "c1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := caching(t)
+			k := c.hold(c.members[2], 1, 5000)
+			c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 5000}}, "grant")
+			c.run()
+			c.want("attach", c.put(c.members[1], "c1", 9), "revision")
+			k.mustFill("c1")
+			w := c.command(c.members[3], cmd)
+			c.want("before the acknowledgement", w, "")
+			k.told()
+			k.c.pass(2500) // the invalidation was lost, and is sent again
+			if drop, n := k.told(); len(drop) != 1 {
+				t.Fatalf("told %q", drop)
+			} else {
+				k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
+			}
+			c.run()
+			if got := w(); got == "" {
+				t.Error("not done after the acknowledgement")
+			}
+		})
+	}
+}
+
+// C1: a cache that does not answer delays a write by what its lease has left, and not
+// more; it is not renewed meanwhile, and nobody else waits: neither who renews nor who
+// writes other keys (T15).
+func TestDeadCacheDelaysByItsTime(t *testing.T) {
+	c := caching(t)
+	k, other := c.hold(c.members[2], 1, 3000), c.hold(c.members[3], 2, 3000)
+	k.mustFill("c1")
+	other.mustFill("c2")
+	c.pass(1000)
+	w := c.put(c.members[3], "c1", 0)
+	began := c.now
+	c.renew(c.members[2], 1)
+	c.renew(c.members[3], 2)
+	c.run()
+	if c.asks["2: renew 1"] != "" {
+		t.Fatalf("renewed while it owes an acknowledgement: %s", c.asks["2: renew 1"])
+	}
+	if got := c.asks["3: renew 2"]; got != "ttl 3000" {
+		t.Fatalf("another cache waits for it: %q", got)
+	}
+	c.want("another cache's key", c.put(c.members[1], "c5", 0), "revision")
+	for w() == "" && c.now < began+5000 {
+		c.pass(10)
+	}
+	// Granted at the latest when the test began to count; a second has passed since.
+	if d := c.now - began; d < 1900 || d > 2020 {
+		t.Errorf("the write waited for %d ms, where the lease had about 2000 left", d)
+	}
+	c.pass(100)
+	if got := c.asks["2: renew 1"]; got != lease.ErrNotFound.Error() {
+		t.Errorf("the renewal: %q", got)
+	}
+	if _, ok := c.members[1].r.lessor.Lookup(2); !ok || c.members[1].r.CacheStats().Caches != 1 {
+		t.Error("another lease has ended, or the dead one is still held to hold something")
+	}
+}
+
+// A parked renewal goes on when the cache has acknowledged, and counts from then.
+func TestRenewalWaitsForAck(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 3000)
+	k.mustFill("c1")
+	c.pass(1000)
+	w := c.put(c.members[1], "c1", 0)
+	c.renew(c.members[2], 1)
+	c.pass(1800)
+	if drop, n := k.told(); len(drop) != 1 {
+		t.Fatalf("told %q", drop)
+	} else {
+		k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
+	}
+	c.run()
+	c.want("the write", w, "revision")
+	if got := c.asks["2: renew 1"]; got != "ttl 3000" {
+		t.Fatalf("the renewal: %q", got)
+	}
+	c.pass(2900)
+	if _, ok := c.members[1].r.lessor.Lookup(1); !ok {
+		t.Error("the renewal does not count from when it was done")
+	}
+	for i, p := range c.members {
+		want := []string{"owner 1: 1000 true"}
+		if i == 1 {
+			want = append(want, "owner 1: 1800 false")
+		}
+		var got []string
+		for _, s := range p.slow {
+			got = append(got, fmt.Sprintf("%s: %d %v", s.Lease.Owner, s.Waited, s.Still))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("member %d tells of slow caches: %q", i, got)
+		}
+	}
+}
+
+// C1, T20: leases whose keys are cached expire when the caches have dropped those, each
+// by itself; leases that end at the same time with other keys do not wait.
+func TestExpiryIsGated(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 8000)
+	for id, key := range map[lease.ID]string{11: "c1", 12: "c2", 13: "x"} {
+		c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 2000}}, "grant")
+		c.run()
+		c.want("attach", c.put(c.members[1], key, id), "revision")
+	}
+	k.mustFill("c1")
+	k.mustFill("c2")
+	c.pass(2500)
+	there := func(id lease.ID) bool {
+		_, ok := c.members[1].r.lessor.Lookup(id)
+		return ok
+	}
+	if !there(11) || !there(12) || there(13) {
+		t.Fatalf("lease 11 %v, 12 %v, 13 %v", there(11), there(12), there(13))
+	}
+	if s := c.members[1].r.Status(); s.Overdue < 300 {
+		t.Errorf("nobody is told that leases are overdue: %+v", s)
+	}
+	c.renew(c.members[3], 11)
+	c.run()
+	if got := c.asks["3: renew 11"]; got != "" {
+		t.Errorf("a lease whose end is decided was renewed: %q", got)
+	}
+	k.ack("c1", "c2")
+	if there(11) || there(12) {
+		t.Error("not expired after the acknowledgement")
+	}
+	if got := c.asks["3: renew 11"]; got != lease.ErrNotFound.Error() {
+		t.Errorf("the renewal: %q", got)
+	}
+}
+
+// C1: a new leader takes every cache for wide, until it has said what it has and that it
+// knows of it. An old word of it alone is not believed.
+func TestNewLeaderHonoursHolds(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 9000)
+	k.mustFill("c1")
+	c.succeed(3)
+	w := c.put(c.members[3], "c1", 0)
+	free := c.put(c.members[3], "c2", 0)
+	c.want("a write that a cache of before may have", w, "")
+	c.want("another one", free, "")
+	if drop, _ := k.told(); len(drop) > 0 {
+		t.Errorf("told %q although nobody knows where the cache is", drop)
+	}
+	if k.fill("c3") {
+		t.Error("cached without having opened the cache in the new term")
+	}
+	k.told() // and that is lost
+	if text := k.ask("c1"); text == "" || k.term < 3 {
+		t.Fatalf("open: %s", text)
+	}
+	c.want("before the cache has confirmed", free, "")
+	k.ack("c1", "c2") // with Open set
+	c.want("the write", w, "revision")
+	c.want("the other one", free, "revision")
+	if s := c.members[3].r.CacheStats(); s.Wide != 0 || s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
+	c.want("what it does not have", c.put(c.members[3], "c4", 0), "revision")
+	k.mustFill("c1")
+}
+
+// A write that waits for a cache when its leader dies waits for it with the next one.
+func TestLeaderChangeDuringPendingWrite(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 9000)
+	k.mustFill("c1")
+	w := c.put(c.members[2], "c1", 0)
+	c.succeed(3)
+	c.want("the write", w, "")
+	k.told()
+	k.ask("c1")
+	k.ack("c1")
+	c.want("the write", w, "revision")
+	for _, id := range []uint64{2, 3} {
+		if kv := c.members[id].r.Machine().View().KV.Get("c1"); kv == nil || kv.Version != 1 {
+			t.Errorf("member %d: %+v", id, kv)
+		}
+	}
+}
+
+// T6: a leader that has not applied an entry of its own term does not know all holds, so
+// it lets no command pass.
+func TestNotYetPrimaryHoldsBack(t *testing.T) {
+	m := start(t)
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < 10 && !m.r.leading; i++ {
+		m.persist()
+		m.take()
+	}
+	if !m.r.leading || m.r.primary {
+		t.Fatalf("leading %v, primary %v", m.r.leading, m.r.primary)
+	}
+	p := &Proposal{Command: &fsm.Put{Key: "c1"}}
+	m.r.Propose(p)
+	m.take()
+	if len(m.r.gate.early) != 1 || len(m.r.waiting) > 0 {
+		t.Errorf("%d commands wait for the gate, %d for the log", len(m.r.gate.early),
+			len(m.r.waiting))
+	}
+	m.settle()
+	if len(m.proposals) != 1 || p.Err != nil {
+		t.Errorf("%d answers, %v", len(m.proposals), p.Err)
+	}
+}
+
+// C1: a command that was on its way when a hold began was not looked at for it. So
+// nothing may be cached before it is done.
+func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	p.stuck, c.members[2].stuck, c.members[3].stuck = true, true, true
+	grant := c.command(p, &fsm.Grant{
+		Terms: lease.Terms{ID: 1, TTL: 5000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
+	})
+	early := c.put(c.members[2], "c1", 0)
+	c.want("grant", grant, "")
+	// What is synced now is the grant; the put waits for its own sync.
+	for _, id := range c.ids() {
+		c.persist(c.members[id])
+	}
+	c.run()
+	for i := 0; i < 5 && grant() == ""; i++ {
+		for _, id := range c.ids() {
+			c.persist(c.members[id])
+		}
+		c.run()
+	}
+	c.want("grant", grant, "revision")
+	info, _ := p.r.lessor.Lookup(1)
+	k := &cache{c: c, p: p, id: 1, token: info.Token}
+	k.open()
+	if early() == "" && k.fill("c1") {
+		t.Fatal("cached while a write from before the hold is under way")
+	}
+	for _, id := range c.ids() {
+		c.members[id].stuck = false
+	}
+	c.run()
+	c.want("the write", early, "revision")
+	k.mustFill("c1")
+}
+
+// T10, T5: expiries that wait for caches are taken back when the clock jumps: all leases
+// get their time again, and no decision of before takes effect.
+func TestRefreshTakesExpiriesBack(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[1], 1, 60_000)
+	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 2000}}, "grant")
+	c.run()
+	c.want("attach", c.put(c.members[1], "c1", 9), "revision")
+	k.mustFill("c1")
+	c.now += 2500 // at once, so that the lease's silence is not in the log before
+	c.run()
+	r := c.members[1].r
+	if len(r.gate.apart) != 1 {
+		t.Fatalf("%d leases wait for caches to expire", len(r.gate.apart))
+	}
+	r.Advance(c.now)
+	r.Refresh()
+	c.run()
+	if r.Status().Refreshing || len(r.gate.apart) != 0 {
+		t.Fatal("the clock is still not trusted")
+	}
+	k.told()
+	k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: r.term, Seq: 1, Open: k.term})
+	c.renew(c.members[2], 9)
+	c.run()
+	if got := c.asks["2: renew 9"]; got != "ttl 2000" {
+		t.Errorf("the lease, whose expiry was taken back: %q", got)
+	}
+	c.pass(1900)
+	if _, ok := r.lessor.Lookup(9); !ok {
+		t.Error("expired by the decision of before the jump")
+	}
+	c.pass(3000)
+	if drop, n := k.told(); len(drop) > 0 {
+		k.p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: n.Term, Seq: n.Seq, Open: k.term})
+		c.run()
+	}
+	if _, ok := r.lessor.Lookup(9); ok {
+		t.Error("never expires")
+	}
+}
+
+// What waits is bounded: the rest is refused, and nothing of it is done.
+func TestGateIsBounded(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[1], 1, 60_000)
+	k.mustFill("c1")
+	p := c.members[1]
+	const most = 16_384
+	for i := range most + 10 {
+		p.r.Propose(&Proposal{Command: &fsm.Put{Key: "c1"}, Owner: fmt.Sprint("put ", i)})
+	}
+	c.run()
+	refused := 0
+	for i := range most + 10 {
+		if c.asks[fmt.Sprint("put ", i)] == ErrOverloaded.Error() {
+			refused++
+		}
+	}
+	if refused != 10 {
+		t.Errorf("%d refused", refused)
+	}
+	k.ack("c1")
+	if kv := p.r.Machine().View().KV.Get("c1"); kv == nil || kv.Version != most {
+		t.Errorf("%+v, want version %d", kv, most)
+	}
+}

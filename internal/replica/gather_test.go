@@ -1,0 +1,137 @@
+package replica
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// crowd is a member whose callers wait for their answers before they ask again.
+type crowd struct {
+	*member
+	held int // times that commands were kept waiting for others
+}
+
+func newCrowd(t *testing.T) *crowd {
+	c := &crowd{member: lead(t)}
+	c.r.cfg.Gather = true
+	return c
+}
+
+// ask proposes n commands at once, and says whether they wait for others.
+func (c *crowd) ask(n int) bool {
+	c.t.Helper()
+	for range n {
+		c.r.Propose(&Proposal{Command: &fsm.Grant{}})
+	}
+	c.take()
+	held := c.r.Held()
+	if held {
+		c.held++
+	}
+	return held
+}
+
+// sync makes durable what was proposed, and returns how many were answered.
+func (c *crowd) sync() int {
+	c.t.Helper()
+	before := len(c.proposals)
+	c.persist()
+	c.take()
+	return len(c.proposals) - before
+}
+
+// TestGatherTwo: two callers whose commands would be synced by turns, each of them
+// waiting for the sync of the other, come to share one.
+func TestGatherTwo(t *testing.T) {
+	c := newCrowd(t)
+	if c.ask(1) {
+		t.Fatal("the first command waited")
+	}
+	c.ask(1) // during the other's sync
+	if n := c.sync(); n != 1 || !c.r.Held() {
+		t.Fatalf("%d answered, and the other's command does not wait for the next", n)
+	}
+	for i := range 10 {
+		if c.ask(1) {
+			t.Fatalf("round %d: both are there, and still wait", i)
+		}
+		if n := c.sync(); n != 2 {
+			t.Fatalf("round %d: a sync served %d", i, n)
+		}
+		if !c.ask(1) {
+			t.Fatalf("round %d: the first did not wait for the second", i)
+		}
+	}
+}
+
+// TestGatherTurns: who is told by an answer to another, as the next holder of a lock is,
+// was not there to be counted; the entry before tells that there are two.
+func TestGatherTurns(t *testing.T) {
+	c := newCrowd(t)
+	c.ask(1)                  // a holder unlocks
+	c.sync()                  // and is told; so is the next
+	c.ask(1)                  // it comes back to the line, which begins a sync,
+	c.ask(1)                  // just before the next unlocks
+	if c.sync(); c.r.Held() { // so that this waits: in vain, since nobody else was told
+		c.r.Hurry()
+		c.take()
+	}
+	c.sync()
+	for i := range 10 {
+		if !c.ask(1) || c.ask(1) {
+			t.Fatalf("hand-over %d: the two commands do not share an entry", i)
+		}
+		c.sync()
+	}
+}
+
+// TestGatherAlone: a caller who is alone never waits.
+func TestGatherAlone(t *testing.T) {
+	c := newCrowd(t)
+	for range 100 {
+		c.ask(1)
+		c.sync()
+	}
+	if c.held > 0 {
+		t.Errorf("waited %d times", c.held)
+	}
+}
+
+// TestGatherHurry: those who do not come are waited for once, and no longer than the
+// shell allows; if they keep staying away, more and more seldom.
+func TestGatherHurry(t *testing.T) {
+	c := newCrowd(t)
+	for round := range 200 {
+		c.ask(8)
+		if c.r.Held() {
+			c.r.Hurry()
+			if c.take(); c.r.Held() {
+				t.Fatal("waited for longer than it was allowed to")
+			}
+		}
+		if n := c.sync(); n != 8 {
+			t.Fatalf("round %d: %d answered", round, n)
+		}
+		if c.ask(1) { // seven stay away
+			c.r.Hurry()
+			c.take()
+		}
+		c.sync()
+	}
+	if c.held == 0 || c.held > 20 {
+		t.Errorf("waited %d times of 400", c.held)
+	}
+}
+
+// TestGatherStale: nobody is expected back long after he was answered.
+func TestGatherStale(t *testing.T) {
+	c := newCrowd(t)
+	c.ask(8)
+	c.sync()
+	c.now += stale + 1
+	c.r.Advance(c.now)
+	if c.ask(1) {
+		t.Error("a command waits for callers who were answered long ago")
+	}
+}

@@ -1,0 +1,111 @@
+package replica
+
+import "leasehold.dev/lease"
+
+// Renewals asks of many leases what Renewal asks of one. Those that can be kept by one
+// promise, mostly all of them, are answered together: Take returns the Renewals once, in
+// Output.Together, with their TTLs. Each of the others is answered by itself before or
+// after that, as a Renewal with the same Owner, whose Place says which it is. So a lease that
+// takes long delays no other (T15).
+type Renewals struct {
+	IDs []lease.ID
+	// Tokens is nil, or has for each lease that which its holder knows, 0 for any.
+	Tokens []lease.Token
+	// TTLs has a place for each lease. The caller must not look at it before Take has
+	// returned it: then those are set that were answered together, and the others are 0.
+	TTLs []lease.TTL
+	// Kept is how many those are.
+	Kept int
+	// Owner is the caller's, to find who waits.
+	Owner any
+
+	tokens []lease.Token // of the leases that were promised their TTLs
+	// changes are those of the lessor before the promise: while there are no others, what
+	// was true of the leases then is.
+	changes uint64
+	born    uint64 // the tick at which it came
+}
+
+// RenewAll is Renew for many. They are the replica's until all are answered.
+func (r *Replica) RenewAll(b *Renewals) {
+	b.born = max(r.ticks, 1)
+	if !r.primary {
+		for i := range b.IDs {
+			r.Renew(b.single(i))
+		}
+		return
+	}
+	gated := r.gate.caches != nil && !r.gate.caches.Idle()
+	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), r.lessor.Changes()
+	var token lease.Token
+	for i, id := range b.IDs {
+		if b.Tokens != nil {
+			token = b.Tokens[i]
+		}
+		if gated && r.gate.caches.Owes(id) {
+			r.Renew(b.single(i))
+			continue
+		}
+		renewed, err := r.lessor.Renew(id, token)
+		if err != nil || renewed.Clear {
+			r.Renew(b.single(i)) // once more, which changes nothing but says what to do
+			continue
+		}
+		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
+		b.Kept++
+	}
+	if b.Kept > 0 {
+		r.reads.next.together = append(r.reads.next.together, b)
+	}
+}
+
+// single returns one of the renewals, to go its own way.
+func (b *Renewals) single(i int) Renewal {
+	n := Renewal{ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born}
+	if b.Tokens != nil {
+		n.Token = b.Tokens[i]
+	}
+	return n
+}
+
+// settleAll is settle for those that were promised together.
+func (r *Replica) settleAll(b *Renewals) {
+	if r.lessor.Changes() != b.changes {
+		for i, promised := range b.TTLs {
+			if promised != 0 {
+				r.lookAgain(b, i)
+			}
+		}
+	}
+	if b.Kept > 0 {
+		r.out.Together = append(r.out.Together, b)
+	}
+}
+
+// lookAgain takes the second look at one of the leases. If it is not as it was, its
+// renewal goes its own way.
+func (r *Replica) lookAgain(b *Renewals, i int) {
+	ttl, token, ok := r.lessor.Standing(b.IDs[i])
+	if ok && token == b.tokens[i] {
+		b.TTLs[i] = ttl
+		return
+	}
+	n := b.single(i)
+	n.token = b.tokens[i]
+	b.TTLs[i] = 0
+	b.Kept--
+	r.settle(n)
+}
+
+// split takes back all promises, and returns their renewals.
+func (b *Renewals) split() []Renewal {
+	out := make([]Renewal, 0, b.Kept)
+	for i, promised := range b.TTLs {
+		if promised != 0 {
+			out = append(out, b.single(i))
+		}
+	}
+	clear(b.TTLs)
+	b.Kept = 0
+	return out
+}

@@ -1,0 +1,282 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// together returns renewals of leases, each with the token that it has here.
+func together(ids ...lease.ID) *Renewals {
+	return &Renewals{IDs: ids, TTLs: make([]lease.TTL, len(ids)), Owner: "together"}
+}
+
+// outcomes says what became of each renewal of b, by place: "" for those without an answer.
+func (m *member) outcomes(b *Renewals) []string {
+	m.t.Helper()
+	out := make([]string, len(b.IDs))
+	tell := func(place int, text string) {
+		if out[place] != "" {
+			m.t.Errorf("lease %d was answered %q, and %q", b.IDs[place], out[place], text)
+		}
+		out[place] = text
+	}
+	if i := slices.Index(m.together, b); i >= 0 {
+		kept := 0
+		for place, ttl := range b.TTLs {
+			if ttl > 0 {
+				kept++
+				tell(place, fmt.Sprint("together ", ttl))
+			}
+		}
+		if kept != b.Kept || slices.Contains(m.together[i+1:], b) {
+			m.t.Errorf("%d kept of %d, in %d answers", kept, b.Kept, len(m.together))
+		}
+	}
+	for id, list := range m.renewals {
+		for _, n := range list {
+			switch {
+			case n.Owner != b.Owner:
+			case b.IDs[n.Place] != id:
+				m.t.Errorf("lease %d in place %d, want %d", id, n.Place, b.IDs[n.Place])
+			case n.Err != nil:
+				tell(n.Place, n.Err.Error())
+			default:
+				tell(n.Place, fmt.Sprint(n.TTL))
+			}
+		}
+	}
+	return out
+}
+
+func (m *member) wantOutcomes(b *Renewals, want ...string) {
+	m.t.Helper()
+	if got := m.outcomes(b); !slices.Equal(got, want) {
+		m.t.Errorf("outcomes %q, want %q", got, want)
+	}
+}
+
+func (m *member) token(id lease.ID) lease.Token {
+	info, _ := m.m.Lessor().Lookup(id)
+	return info.Token
+}
+
+// renewAll renews leases together, and returns under which names they are asked for.
+func (c *cluster) renewAll(p *peer, ids ...lease.ID) (names []string) {
+	p.r.Advance(c.now)
+	for _, id := range ids {
+		names = append(names, c.ask(p, "renew all", fmt.Sprint(id)))
+	}
+	p.r.RenewAll(&Renewals{IDs: ids, TTLs: make([]lease.TTL, len(ids)), Owner: names})
+	return names
+}
+
+// nameOf returns under which name a renewal was asked for.
+func nameOf(n *Renewal) string {
+	if names, ok := n.Owner.([]string); ok {
+		return names[n.Place]
+	}
+	return n.Owner.(string)
+}
+
+func (c *cluster) answerTogether(out Output) {
+	for _, b := range out.Together {
+		for i, ttl := range b.TTLs {
+			if ttl > 0 {
+				c.answer(b.Owner.([]string)[i], fmt.Sprintf("ttl %d", ttl))
+			}
+		}
+	}
+}
+
+// T15: what can be kept by one promise is answered together. What is gone (T7) or of
+// another life (T28), what is expiring (T5), and what has to be cleared of its checkpoint
+// (DESIGN 2.6), each goes its own way and delays none.
+func TestRenewAllMixed(t *testing.T) {
+	const gone = "lease: not found"
+	m := lead(t)
+	for id := range lease.ID(6) {
+		m.grant(id+1, 9000)
+	}
+	m.pass(3000)
+	for _, id := range []lease.ID{1, 4, 6} {
+		m.renew(id)
+	}
+	m.pass(2000)
+	m.do(&fsm.Revoke{ID: 2})
+	m.grant(2, 1000)
+	if info, _ := m.m.Lessor().Lookup(5); info.Remaining == 0 {
+		t.Fatal("a silent lease has no checkpoint")
+	}
+	m.now += 1500
+	m.r.Advance(m.now)
+	m.take() // the expiry of 2 is proposed; its sync is under way
+	b := together(1, 2, 77, 4, 5, 6, 1)
+	b.Tokens = []lease.Token{0, m.token(2), 0, m.token(4) + 100, m.token(5), m.token(6), 0}
+	clear(m.renewals)
+	m.r.RenewAll(b)
+	m.take()
+	m.wantOutcomes(b, "together 9000", "", gone, gone, "", "together 9000", "together 9000")
+	m.settle()
+	m.wantOutcomes(b, "together 9000", gone, gone, gone, "9000", "together 9000", "together 9000")
+	if info, _ := m.m.Lessor().Lookup(5); info.Remaining != 0 {
+		t.Errorf("acknowledged with its checkpoint: %+v", info)
+	}
+	none := together(77, 78)
+	none.Owner = "none"
+	m.r.RenewAll(none)
+	m.settle()
+	m.wantOutcomes(none, gone, gone)
+}
+
+// T6, L3: the second look is taken at each lease if anything has happened since the promise:
+// who was revoked is not told of success, who has another TTL or token is told of that.
+func TestRenewAllLooksAgain(t *testing.T) {
+	m := lead(t)
+	for id := range lease.ID(5) {
+		m.grant(id+1, 5000)
+	}
+	b := together(1, 2, 3, 4, 5)
+	b.Tokens = []lease.Token{0, m.token(2), 0, m.token(4), 0}
+	for _, c := range []fsm.Command{
+		&fsm.Revoke{ID: 1}, &fsm.ChangeTTL{ID: 2, Token: m.token(2), TTL: 3000},
+		&fsm.HandOver{ID: 3, Token: m.token(3)}, &fsm.HandOver{ID: 4, Token: m.token(4)},
+	} {
+		m.r.Propose(&Proposal{Command: c})
+	}
+	m.take()
+	m.persist() // committed, and applied in the next step, with the renewals
+	m.r.RenewAll(b)
+	m.settle()
+	m.wantOutcomes(b,
+		"lease: not found", "together 3000", "5000", "lease: not found", "together 5000")
+}
+
+// No promise is told before its confirm round is done, and those of a leader that is none
+// any more are forgotten: what it was asked is asked of the next one (DESIGN 2.4).
+func TestRenewAllAtLostLeader(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	for id := range lease.ID(3) {
+		c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: 60_000}}, "grant",
+			fmt.Sprint(id))
+	}
+	c.run()
+	for _, id := range []uint64{2, 3} {
+		c.cut[link2{1, id}], c.cut[link2{id, 1}] = true, true
+	}
+	names := c.renewAll(c.members[1], 1, 2, 3, 4)
+	c.run()
+	for _, name := range names {
+		if c.asks[name] != "" {
+			t.Fatalf("%s: %q without a quorum", name, c.asks[name])
+		}
+	}
+	c.pass(1000) // after which the others take it for dead
+	next := c.members[3]
+	if !next.r.primary {
+		next = c.members[2]
+		c.check(next.r.Campaign())
+		c.run()
+	}
+	if !next.r.primary {
+		t.Fatal("nobody leads")
+	}
+	c.propose(next, &fsm.Revoke{ID: 2}, "revoke")
+	c.run()
+	clear(c.cut)
+	c.pass(500)
+	want := []string{"ttl 60000", "lease: not found", "ttl 60000", "lease: not found"}
+	for i, name := range names {
+		if c.asks[name] != want[i] {
+			t.Errorf("%s: %q, want %q", name, c.asks[name], want[i])
+		}
+	}
+}
+
+// A follower's clients are answered one by one by way of the leader; and one who leads, but
+// has applied nothing of its term, lets them wait for that.
+func TestRenewAllElsewhere(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}, "grant")
+	c.run()
+	for _, id := range []uint64{2, 1} {
+		names := c.renewAll(c.members[id], 1, 9)
+		c.run()
+		if a, b := c.asks[names[0]], c.asks[names[1]]; a != "ttl 60000" || b != "lease: not found" {
+			t.Errorf("at member %d: %q and %q", id, a, b)
+		}
+	}
+	m := start(t)
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.take()
+	b := together(1)
+	m.r.RenewAll(b)
+	m.take()
+	m.wantOutcomes(b, "")
+	m.settle()
+	m.wantOutcomes(b, "lease: not found")
+}
+
+// C1, T15: a lease whose cache owes an acknowledgement is renewed after that, the others of
+// its batch at once.
+func TestRenewAllParks(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[1], 1, 5000)
+	c.hold(c.members[1], 2, 5000)
+	k.mustFill("c1")
+	w := c.put(c.members[3], "c1", 0)
+	c.want("before the acknowledgement", w, "")
+	names := c.renewAll(c.members[1], 1, 2)
+	c.run()
+	if c.asks[names[0]] != "" || c.asks[names[1]] != "ttl 5000" {
+		t.Errorf("%q and %q", c.asks[names[0]], c.asks[names[1]])
+	}
+	k.ack("c1")
+	c.want("after it", w, "revision")
+	if got := c.asks[names[0]]; got != "ttl 5000" {
+		t.Errorf("after the acknowledgement: %q", got)
+	}
+}
+
+// A relay that is full refuses what does not fit, by itself.
+func TestRenewAllRefused(t *testing.T) {
+	m := start(t, 2)
+	m.r.asks.renewals = make([]Renewal, maxForwarded-1)
+	b := together(1, 2)
+	m.r.RenewAll(b)
+	out := m.r.Take()
+	if n := out.Renewals; len(n) != 1 || !errors.Is(n[0].Err, ErrOverloaded) || n[0].Place != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// BenchmarkRenewAll renews 100,000 leases round and round, 5,000 at a time, at a sole voter;
+// an operation is the renewal of one lease.
+func BenchmarkRenewAll(b *testing.B) {
+	const leases, batch = 100_000, 5_000
+	m := lead(b)
+	ids := make([]lease.ID, leases)
+	for i := range ids {
+		ids[i] = lease.ID(i*7919 + 1)
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: ids[i], TTL: 3600_000}}})
+	}
+	m.settle()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += batch {
+		m.r.RenewAll(together(ids[n%leases:][:batch]...))
+		if out := m.r.Take(); len(out.Together) != 1 || out.Together[0].Kept != batch {
+			b.Fatal("not all are renewed together")
+		}
+	}
+}
