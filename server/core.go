@@ -65,6 +65,8 @@ func (c *core) publishStats() {
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	go c.pace.respite.run()
+	defer c.pace.respite.close()
 	var m mail
 	for {
 		select {
@@ -107,6 +109,7 @@ func (c *core) step(m *mail) time.Duration {
 		c.metrics.apply.Observe(time.Since(begin).Seconds())
 	}
 	c.carry(out)
+	c.pace.respite.follow(c.replica.Held(), c.writer.typical())
 	if c.dirty {
 		if c.dirty = c.replica.Machine().Scrub(scrubBudget); c.dirty {
 			return 0
@@ -122,6 +125,9 @@ func (c *core) step(m *mail) time.Duration {
 
 // feed gives the replica what came in.
 func (c *core) feed(m *mail) {
+	if m.hurry {
+		c.replica.Hurry()
+	}
 	for _, f := range m.tasks {
 		f()
 	}
@@ -217,12 +223,14 @@ func (c *core) yield(now lease.Instant) {
 // hand over to the next: if every disk is full, nobody gains by more.
 const yieldEvery = 10
 
-// pace is when the core does what it does at intervals.
+// pace is when the core does what it does at intervals or after a while.
 type pace struct {
 	heartbeat, election time.Duration
 	next                lease.Instant // of Raft's ticks
 	last                lease.Instant // the step before
 	mayYield            lease.Instant
+	count               lease.Instant // of the caches
+	respite             *respite
 }
 
 // tick reports whether it is time for one.
@@ -255,6 +263,9 @@ func (c *core) publish(change fsm.Change) {
 func (c *core) persisted(m *raftpb.Message) {
 	c.inbox.put(func(box *mail) { box.persisted = append(box.persisted, m) })
 }
+
+// hurry says that commands have waited long enough for others.
+func (c *core) hurry() { c.inbox.put(func(box *mail) { box.hurry = true }) }
 
 // stop answers everybody who still waits in the inbox. Those whose commands
 // are in the log learn of the stop through node.stopped.

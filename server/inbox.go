@@ -39,6 +39,7 @@ type mail struct {
 	persisted []*raftpb.Message
 	tasks     []func()
 	arrivals  []*arrival
+	hurry     bool // commands have waited long enough for others
 }
 
 func newInbox() *inbox {

@@ -93,7 +93,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		HeartbeatTicks: 1,
 		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
 		NoPreVote:      !cfg.Raft.PreVote,
-		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch,
+		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, Gather: true,
 		Membership: replica.Membership{
 			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
 			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,
@@ -118,6 +118,9 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c.writer = &writer{
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
 		persist: c.persisted, wake: make(chan struct{}, 1),
+	}
+	if c.pace.respite, err = newRespite(c.hurry); err != nil {
+		return nil, err
 	}
 	c.snap = &snapshotter{
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
@@ -144,6 +147,7 @@ func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.peers.close()
+		s.core.pace.respite.close()
 		err = s.core.disk.Close()
 	})
 	return err

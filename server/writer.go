@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type writer struct {
 	// began is when the write under way began, in milliseconds of boot time; 0 if
 	// none is.
 	began atomic.Int64
+
+	// usual is about how long a sync takes, in nanoseconds.
+	usual atomic.Int64
 
 	// These belong to the writer's own goroutine.
 	lazy     *raftpb.HardState // a hard state that may wait for the next sync
@@ -157,7 +161,7 @@ func (w *writer) write(ctx context.Context, m *raftpb.Message, last bool) error 
 		return err
 	}
 	if last {
-		w.metrics.sync.Observe(time.Since(begin).Seconds())
+		w.synced(time.Since(begin))
 	}
 	w.lazy = nil
 	w.written = append(w.written, m)
@@ -185,7 +189,7 @@ func (w *writer) settle() error {
 		if err := w.disk.Append(nil, w.lazy, true); err != nil {
 			return err
 		}
-		w.metrics.sync.Observe(time.Since(begin).Seconds())
+		w.synced(time.Since(begin))
 		w.promise(w.lazy)
 		w.lazy, w.unsynced = nil, false
 	}
@@ -196,6 +200,16 @@ func (w *writer) settle() error {
 	w.written = w.written[:0]
 	return nil
 }
+
+// synced notes how long a sync took.
+func (w *writer) synced(d time.Duration) {
+	w.metrics.sync.Observe(d.Seconds())
+	usual := cmp.Or(w.usual.Load(), int64(d))
+	w.usual.Store(usual + (int64(d)-usual)/16)
+}
+
+// typical returns about how long a sync takes. Any goroutine may ask.
+func (w *writer) typical() time.Duration { return time.Duration(w.usual.Load()) }
 
 // install makes the snapshot that a message carries the newest on disk. It has
 // its place in the order of messages: the log goes on after it.
