@@ -56,12 +56,16 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 func choose(
 	ctx context.Context, v lease.View, r *pb.ListRequest, after cursor, size int,
 ) (page []lease.Info, more bool) {
+	if r.NamePrefix == "" {
+		page = v.First(after.id, size+1, wanted(ctx, r))
+		return page[:min(size, len(page))], len(page) > size
+	}
 	seen := 0
-	for info := range ordered(v, r) {
+	for info := range v.Named(r.NamePrefix) {
 		if seen++; seen%1024 == 0 && ctx.Err() != nil {
 			return nil, false
 		}
-		if !after.before(r, &info) || !matches(r, &info) {
+		if info.Name <= after.name || !matches(r, &info) {
 			continue
 		}
 		if len(page) == size {
@@ -70,6 +74,21 @@ func choose(
 		page = append(page, info)
 	}
 	return page, false
+}
+
+// wanted returns what picks the leases of a page out of all: nil if any will do. Once the
+// context has ended it picks none, and the page is of no use.
+func wanted(ctx context.Context, r *pb.ListRequest) func(*lease.Info) bool {
+	if r.Owner == "" && len(r.Labels) == 0 {
+		return nil
+	}
+	seen, over := 0, false
+	return func(i *lease.Info) bool {
+		if seen++; seen%1024 == 0 {
+			over = ctx.Err() != nil
+		}
+		return !over && matches(r, i)
+	}
 }
 
 // ordered yields leases in the order of the listing.

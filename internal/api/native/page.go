@@ -13,20 +13,11 @@ import (
 )
 
 // cursor is where a page ended: at a lease, which need not be there any more when the next
-// page is asked for.
+// page is asked for. Nothing comes before the cursor of the first page, the zero value, since
+// an ID is above zero and a name that has a prefix is not empty.
 type cursor struct {
 	id   lease.ID
 	name string
-}
-
-// before says whether a lease comes after the cursor in the order of the query. Nothing
-// comes before the cursor of the first page, since an ID is above zero and a name that has
-// a prefix is not empty.
-func (c cursor) before(r *pb.ListRequest, i *lease.Info) bool {
-	if r.NamePrefix != "" {
-		return c.name < i.Name
-	}
-	return c.id < i.ID
 }
 
 // A page token is base64 of a version, a checksum over the query and the place, and the

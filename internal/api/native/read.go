@@ -52,10 +52,13 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 	var info lease.Info
 	found := false
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) { info, found = l.ByName(name) })
-	if err == nil && !found {
-		err = lease.ErrNotFound
+	switch {
+	case err != nil:
+		return lease.Info{}, err // and info may still be written
+	case !found:
+		return lease.Info{}, lease.ErrNotFound
 	}
-	return info, err
+	return info, nil
 }
 
 // describe returns what there is to tell of a lease, of which the leader says what is
