@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
@@ -31,7 +33,9 @@ type core struct {
 	inbox   *inbox
 	writer  *writer
 	hub     *watch.Hub[*api.Event]
+	news    *leaseNews
 	snap    *snapshotter
+	caches  openCaches
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics
@@ -52,13 +56,26 @@ type core struct {
 type stateStats struct {
 	fsm.Stats
 	Leases, Attached int
+	Holding          int             // leases that hold ranges
+	Open             int             // caches that are open at this member
+	Caches           directory.Stats // of the caches of this leader, some time ago
 }
 
-func (c *core) publishStats() {
+func (c *core) publishStats(now lease.Instant) {
 	m := c.replica.Machine()
 	l := m.Lessor()
-	c.stats.Store(&stateStats{Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached()})
+	s := &stateStats{
+		Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached(),
+		Holding: m.HoldCount(), Open: len(c.caches), Caches: c.stats.Load().Caches,
+	}
+	if now >= c.pace.count {
+		s.Caches, c.pace.count = c.replica.CacheStats(), now+countEvery
+	}
+	c.stats.Store(s)
 }
+
+// countEvery is how often the caches are counted, since that is a look at each.
+const countEvery = 1000 * lease.Instant(1)
 
 // run is the core's loop. It returns nil when ctx ends, and errRemoved when the
 // member is no longer in the cluster.
@@ -98,7 +115,7 @@ func (c *core) step(m *mail) time.Duration {
 	if c.pace.tick(now) {
 		c.replica.Tick()
 		c.peers.connected(now)
-		c.publishStats()
+		c.publishStats(now)
 		c.yield(now)
 		c.dirty = true
 	}
@@ -145,7 +162,13 @@ func (c *core) feed(m *mail) {
 	for _, n := range m.renewals {
 		c.replica.Renew(n)
 	}
+	for _, r := range m.together {
+		c.replica.RenewAll(r)
+	}
 	c.replica.Abandon(m.abandoned)
+	for i := range m.caches {
+		c.cacheSays(&m.caches[i])
+	}
 	for _, q := range m.reads {
 		c.replica.Read(q)
 	}
@@ -166,19 +189,40 @@ func (c *core) carry(out replica.Output) {
 	if s, old := c.replica.Status(), c.status.Load(); *old != s {
 		c.status.Store(&s)
 		c.metrics.follow(old, &s)
+		c.caches.follow(s)
 	}
 	for _, change := range out.Changes {
 		c.publish(change)
 	}
 	c.metrics.observe(out)
+	c.metrics.observeCaches(out, c.log)
+	if len(out.SlowCaches) > 0 {
+		c.news.tellSlow(out.SlowCaches)
+	}
 	for _, p := range out.Proposals {
 		p.Owner.(waiter).answered()
 	}
 	for _, q := range out.Reads {
 		q.Owner.(waiter).answered()
 	}
-	for _, n := range out.Renewals {
-		n.Owner.(api.Renewed).Renewed(n.ID, n.TTL, n.Err)
+	for _, r := range out.Together {
+		r.Owner.(native.RenewedAll).RenewedTogether()
+	}
+	for i := range out.Renewals {
+		renewed(&out.Renewals[i])
+	}
+	if c.caches.tell(out); len(out.Opened) > 0 {
+		c.caches.follow(*c.status.Load())
+	}
+}
+
+// renewed tells the outcome of a renewal.
+func renewed(n *replica.Renewal) {
+	switch to := n.Owner.(type) {
+	case api.Renewed:
+		to.Renewed(n.ID, n.TTL, n.Err)
+	case native.RenewedAll:
+		to.RenewedOne(n.Place, n.TTL, n.Err)
 	}
 }
 
@@ -193,6 +237,9 @@ func (c *core) applied(out replica.Output) {
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
 		c.snap.restored(v.Index)
+	}
+	if v.LeaseNews(old) {
+		c.news.tell()
 	}
 	c.snap.applied(c)
 }
@@ -275,6 +322,12 @@ func (c *core) stop() {
 		a.refuse(errStopped)
 	}
 	for _, n := range m.renewals {
-		n.Owner.(api.Renewed).Renewed(n.ID, 0, replica.ErrLeaderChanged)
+		n.Err = replica.ErrLeaderChanged
+		renewed(&n)
+	}
+	for _, r := range m.together {
+		for i := range r.IDs {
+			r.Owner.(native.RenewedAll).RenewedOne(i, 0, replica.ErrLeaderChanged)
+		}
 	}
 }

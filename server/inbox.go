@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -35,7 +36,10 @@ type mail struct {
 	proposals []*replica.Proposal
 	reads     []*replica.Read
 	renewals  []replica.Renewal
+	together  []*replica.Renewals
+	renewing  int // leases in the two
 	abandoned []lease.ID
+	caches    []cacheMail
 	persisted []*raftpb.Message
 	tasks     []func()
 	arrivals  []*arrival
@@ -67,8 +71,26 @@ func (b *inbox) putMessage(m *replica.Message) {
 	b.signal()
 }
 
-// put leaves work, by add. It reports false if the core has stopped; a full
-// inbox is the caller's to check with full, since not all work may be refused.
+// ask leaves requests of clients, by add, unless there are as many of their kind as may
+// wait: used says how many that would be. It refuses with an error that says so.
+func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
+	full := false
+	ok := b.put(func(m *mail) {
+		if full = used(m) > maxQueued; !full {
+			add(m)
+		}
+	})
+	switch {
+	case !ok:
+		return api.ErrStopped
+	case full:
+		return api.ErrTooManyRequests
+	default:
+		return nil
+	}
+}
+
+// put leaves work, by add. It reports false if the core has stopped.
 func (b *inbox) put(add func(*mail)) bool {
 	b.mu.Lock()
 	if b.closed {
@@ -94,6 +116,8 @@ func (b *inbox) take(spare mail) mail {
 	clear(spare.proposals)
 	clear(spare.reads)
 	clear(spare.renewals)
+	clear(spare.together)
+	clear(spare.caches)
 	clear(spare.persisted)
 	clear(spare.tasks)
 	b.mu.Lock()
@@ -101,7 +125,8 @@ func (b *inbox) take(spare mail) mail {
 	b.mail = mail{
 		messages:  spare.messages[:0],
 		proposals: spare.proposals[:0], reads: spare.reads[:0], renewals: spare.renewals[:0],
-		persisted: spare.persisted[:0], tasks: spare.tasks[:0],
+		together:  spare.together[:0],
+		persisted: spare.persisted[:0], tasks: spare.tasks[:0], caches: spare.caches[:0],
 	}
 	b.room.Broadcast()
 	b.mu.Unlock()

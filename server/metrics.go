@@ -22,6 +22,7 @@ type metrics struct {
 	ttl      prometheus.Histogram
 	lateness prometheus.Histogram
 	renewals *prometheus.CounterVec
+	caches   cacheMetrics
 
 	leaders    atomic.Uint64 // stands under two names
 	promotions prometheus.Counter
@@ -69,6 +70,7 @@ func newMetrics() *metrics {
 	m.renewedOK = m.renewals.WithLabelValues("renewed")
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
+	m.caches.register(m.registry)
 	m.registry.MustRegister(
 		m.sync, m.apply, m.snapshot, m.ttl, m.lateness, m.renewals,
 		collectors.NewGoCollector(),
@@ -90,7 +92,8 @@ func (m *metrics) follow(old, s *replica.Status) {
 // observe counts what a step of the core answered and ended.
 func (m *metrics) observe(out replica.Output) {
 	for _, p := range out.Proposals {
-		if g, ok := p.Command.(*fsm.Grant); ok && p.Err == nil && p.Result.Err == nil {
+		g, ok := fsm.Inner(p.Command).(*fsm.Grant)
+		if ok && p.Err == nil && p.Result.Err == nil && !p.Result.Repeated {
 			m.ttl.Observe(float64(g.Terms.TTL) / 1000)
 		}
 	}
@@ -101,6 +104,9 @@ func (m *metrics) observe(out replica.Output) {
 		m.lateness.Observe(float64(late) / 1000)
 	}
 	var ok, gone, failed int
+	for _, r := range out.Together {
+		ok += r.Kept
+	}
 	for i := range out.Renewals {
 		switch err := out.Renewals[i].Err; {
 		case err == nil:

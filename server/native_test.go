@@ -296,6 +296,7 @@ func (n nativeTest) batch() {
 			n.t.Fatalf("renewal %d: %v", i, r)
 		}
 	}
+	n.columns(refs)
 	resp, err := n.Revoke(n.t.Context(), &pb.RevokeRequest{Leases: refs})
 	if err != nil {
 		n.t.Fatal(err)
@@ -307,6 +308,27 @@ func (n nativeTest) batch() {
 	}
 	_, err = n.Renew(n.t.Context(), &pb.RenewRequest{Leases: slices.Concat(refs, refs, refs)})
 	n.is(err, pb.Reason_REASON_INVALID)
+}
+
+// columns renews leases of which the 18th and the 19th are gone.
+func (n nativeTest) columns(refs []*pb.LeaseRef) {
+	n.t.Helper()
+	ask := &pb.RenewRequest{}
+	for _, r := range refs {
+		ask.Ids, ask.Tokens = append(ask.Ids, r.Id), append(ask.Tokens, r.Token)
+	}
+	resp, err := n.Renew(n.t.Context(), ask)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if got := resp.Results; len(got) != 2 || got[0].Id != refs[17].Id || got[1].Id != refs[18].Id {
+		n.t.Fatalf("not renewed: %v", got)
+	}
+	for i, ttl := range resp.TtlMs {
+		if gone := i == 17 || i == 18; gone != (ttl == 0) || !gone && ttl != 600_000 {
+			n.t.Fatalf("renewal %d: %d ms", i, ttl)
+		}
+	}
 }
 
 // The pages of a listing are in order, and together they have each lease once; leases that

@@ -14,8 +14,14 @@ import (
 	v1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 )
 
-// post sends JSON to a member, and returns the HTTP status and the answer.
+// post sends JSON about leases to a member, and returns the HTTP status and the answer.
 func (r *running) post(t *testing.T, path, body string) (int, map[string]any) {
+	t.Helper()
+	return r.postTo(t, "leases/"+path, body)
+}
+
+// postTo sends JSON to a member, and returns the HTTP status and the answer.
+func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -24,7 +30,7 @@ func (r *running) post(t *testing.T, path, body string) (int, map[string]any) {
 		},
 	}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		"http://member/v1/leases/"+path, strings.NewReader(body))
+		"http://member/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +70,10 @@ func TestNativeJSON(t *testing.T) {
 	for _, tt := range []struct{ path, body, want string }{
 		{"renew", `{"leases":[` + ref + `,{"id":"5"}]}`, `ttl_ms:60000`},
 		{"renew", `{"leases":[{"id":"5"}]}`, `reason:REASON_LEASE_NOT_FOUND`},
+		{
+			"renew", fmt.Sprintf(`{"ids":[%q,"5"],"tokens":[%q,"0"]}`, l["id"], l["token"]),
+			`results:[map[id:5 reason:REASON_LEASE_NOT_FOUND]] ttl_ms:[60000 0]`,
+		},
 		{"describe", `{"name":"job","keys":true}`, `keys:[aw==]`},
 		{"list", `{"name_prefix":"j","labels":{"zone":"a"}}`, `remaining_ms:`},
 		{"token", `{"name":"job","token":` + fmt.Sprintf("%q", l["token"]) + `}`, `valid:true`},
@@ -100,7 +110,12 @@ func TestNativeJSON(t *testing.T) {
 			t.Errorf("%s %s: details %v", tt.path, tt.body, d)
 		}
 	}
-	status, got := r.post(t, "revoke", `{"leases":[{"id":`+fmt.Sprintf("%q", l["id"])+`}]}`)
+	status, got := r.postTo(t, "store/txn", `{"then":[{"draw_token":{}}]}`)
+	drawn, _ := got["responses"].([]any)
+	if text := fmt.Sprint(drawn); status != 200 || !strings.Contains(text, "draw_token:") {
+		t.Errorf("draw: %d %v", status, got)
+	}
+	status, got = r.post(t, "revoke", `{"leases":[{"id":`+fmt.Sprintf("%q", l["id"])+`}]}`)
 	if status != 200 || strings.Contains(fmt.Sprint(got), "reason") {
 		t.Errorf("revoke: %d %v", status, got)
 	}

@@ -75,7 +75,7 @@ func (c *call) recycle() {
 	calls.Put(c)
 }
 
-// Propose implements etcd.Proposer.
+// Propose implements api.Proposer.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(); err != nil {
 		return fsm.Result{}, err
@@ -103,18 +103,11 @@ func (n *node) isExpelled() bool {
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := calls.Get().(*call)
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
-	full := false
-	ok := n.inbox.put(func(m *mail) {
-		if full = len(m.proposals) >= maxQueued; !full {
-			m.proposals = append(m.proposals, &c.proposal)
-		}
-	})
-	switch {
-	case !ok:
-		return fsm.Result{}, api.ErrStopped
-	case full:
+	err := n.inbox.ask(func(m *mail) int { return len(m.proposals) + 1 },
+		func(m *mail) { m.proposals = append(m.proposals, &c.proposal) })
+	if err != nil {
 		c.recycle()
-		return fsm.Result{}, api.ErrTooManyRequests
+		return fsm.Result{}, err
 	}
 	if err := n.wait(ctx, c); err != nil {
 		return fsm.Result{}, err
@@ -136,7 +129,7 @@ func (n *node) overQuota(cmd fsm.Command) bool {
 	if n.quota <= 0 {
 		return false
 	}
-	switch cmd.(type) {
+	switch fsm.Inner(cmd).(type) {
 	case *fsm.Put, *fsm.Grant, *fsm.Txn:
 		return n.view.Load().KV.Size()+fsm.Cost(cmd) > n.quota
 	default:
@@ -182,18 +175,11 @@ func (n *node) InspectLease(
 
 // read waits for the read of c.
 func (n *node) read(ctx context.Context, c *call) error {
-	full := false
-	ok := n.inbox.put(func(m *mail) {
-		if full = len(m.reads) >= maxQueued; !full {
-			m.reads = append(m.reads, &c.read)
-		}
-	})
-	switch {
-	case !ok:
-		return api.ErrStopped
-	case full:
+	err := n.inbox.ask(func(m *mail) int { return len(m.reads) + 1 },
+		func(m *mail) { m.reads = append(m.reads, &c.read) })
+	if err != nil {
 		c.recycle()
-		return api.ErrTooManyRequests
+		return err
 	}
 	if err := n.wait(ctx, c); err != nil {
 		return err
@@ -207,20 +193,10 @@ func (n *node) View() *fsm.View { return n.view.Load() }
 
 // Renew implements etcd.Renewer.
 func (n *node) Renew(id lease.ID, to api.Renewed) error {
-	full := false
-	ok := n.inbox.put(func(m *mail) {
-		if full = len(m.renewals) >= maxQueued; !full {
-			m.renewals = append(m.renewals, replica.Renewal{ID: id, Owner: to})
-		}
+	return n.inbox.ask(func(m *mail) int { return m.renewing + 1 }, func(m *mail) {
+		m.renewing++
+		m.renewals = append(m.renewals, replica.Renewal{ID: id, Owner: to})
 	})
-	switch {
-	case !ok:
-		return api.ErrStopped
-	case full:
-		return api.ErrTooManyRequests
-	default:
-		return nil
-	}
 }
 
 // transferPoll is how often MoveLeader looks who leads.
@@ -260,7 +236,7 @@ func (n *node) Abandon(ids []lease.ID) {
 	})
 }
 
-// Watches implements etcd.Watchable.
+// Watches implements api.Watchable.
 func (n *node) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 // Status implements etcd.Reporter.

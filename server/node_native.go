@@ -56,46 +56,27 @@ func (n *node) leave(commands []fsm.Command, waiting []*call) error {
 		c.proposal = replica.Proposal{Command: cmd, Owner: c}
 		waiting[i] = c
 	}
-	full := false
-	ok := n.inbox.put(func(m *mail) {
-		if full = len(m.proposals)+len(waiting) > maxQueued; full {
-			return
-		}
-		for _, c := range waiting {
-			m.proposals = append(m.proposals, &c.proposal)
-		}
-	})
-	switch {
-	case !ok:
-		return api.ErrStopped
-	case full:
+	err := n.inbox.ask(
+		func(m *mail) int { return len(m.proposals) + len(waiting) },
+		func(m *mail) {
+			for _, c := range waiting {
+				m.proposals = append(m.proposals, &c.proposal)
+			}
+		})
+	if err != nil {
 		for _, c := range waiting {
 			c.recycle()
 		}
-		return api.ErrTooManyRequests
 	}
-	return nil
+	return err
 }
 
 // RenewAll implements native.Renewer: one pass to the core, however many they are.
-func (n *node) RenewAll(list []native.Renewal) error {
-	full := false
-	ok := n.inbox.put(func(m *mail) {
-		if full = len(m.renewals)+len(list) > maxQueued; full {
-			return
-		}
-		for i := range list {
-			r := &list[i]
-			m.renewals = append(m.renewals,
-				replica.Renewal{ID: r.ID, Token: r.Token, Owner: r.To})
-		}
-	})
-	switch {
-	case !ok:
-		return api.ErrStopped
-	case full:
-		return api.ErrTooManyRequests
-	default:
-		return nil
-	}
+func (n *node) RenewAll(r *replica.Renewals) error {
+	return n.inbox.ask(
+		func(m *mail) int { return m.renewing + len(r.IDs) },
+		func(m *mail) {
+			m.together = append(m.together, r)
+			m.renewing += len(r.IDs)
+		})
 }

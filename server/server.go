@@ -82,6 +82,7 @@ func New(cfg Config) (*Server, error) {
 	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
 	s.core.metrics.watchEtcdState(s.node)
+	s.core.metrics.watchCaches(s.node)
 	s.core.metrics.registry.MustRegister(s.rpcs)
 	return s, nil
 }
@@ -106,6 +107,8 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
 		inbox: newInbox(), clock: newClock(), log: cfg.Logger, metrics: newMetrics(),
+		news:   newLeaseNews(),
+		caches: make(openCaches),
 		voters: r.ConfState().GetVoters(),
 		pace:   pace{heartbeat: cfg.Raft.Heartbeat, election: cfg.Raft.ElectionTimeout},
 	}
@@ -172,6 +175,7 @@ func (s *Server) run(ctx context.Context) error {
 	g.start(fail, func() error { return s.core.writer.run(writerCtx) })
 	g.start(fail, func() error { defer close(s.stopped); return s.core.run(coreCtx) })
 	g.start(fail, func() error { _ = s.core.hub.Run(coreCtx); return nil })
+	g.start(fail, func() error { s.core.news.run(coreCtx); return nil })
 	err := s.listenPeers(ctx, &g, fail)
 	if err == nil {
 		err = s.lead()

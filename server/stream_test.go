@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -241,6 +242,13 @@ func (s *streamTest) leases() {
 		renewed[1].Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
 		s.t.Errorf("renewed %v", renewed)
 	}
+	columns := s.call(&pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+		Ids: []int64{got.Id, got.Id + 1, got.Id}, Tokens: []uint64{got.Token, 0, got.Token + 1},
+	}}}).GetRenew()
+	if n := columns.GetResults(); !slices.Equal(columns.GetTtlMs(), []int64{60_000, 0, 0}) ||
+		len(n) != 2 || n[0].Id != got.Id+1 || n[1].Id != got.Id {
+		s.t.Errorf("renewed in columns: %v", columns)
+	}
 	revoked := s.call(&pb.Request{Body: &pb.Request_Revoke{
 		Revoke: &pb.RevokeRequest{Leases: refs},
 	}}).GetRevoke().GetResults()
@@ -258,15 +266,13 @@ func (s *streamTest) watch() {
 	if r := s.call(watch); r.GetWatch() == nil || !r.More {
 		s.t.Fatalf("response %v", r)
 	}
-	grant := func(ttl int64) int64 {
-		return s.apart(&pb.Request{Body: &pb.Request_Grant{
-			Grant: &pb.GrantRequest{TtlMs: ttl},
-		}}).GetGrant().GetLease().GetId()
+	grant := func(ttl int64, key string) int64 {
+		return s.apart(&pb.Request{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{
+			TtlMs: ttl, Keys: []*pb.Pair{{Key: s.key(key)}},
+		}}}).GetGrant().GetLease().GetId()
 	}
-	short, long := grant(100), grant(60_000)
+	short, long := grant(100, "expired"), grant(60_000, "revoked")
 	s.apart(putOf(s.key("deleted"), []byte("v"), 0))
-	s.apart(putOf(s.key("expired"), nil, short))
-	s.apart(putOf(s.key("revoked"), nil, long))
 	s.apart(&pb.Request{Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{Key: s.key("deleted")}}})
 	s.apart(&pb.Request{Body: &pb.Request_Revoke{
 		Revoke: &pb.RevokeRequest{Leases: []*pb.LeaseRef{{Id: long}}},

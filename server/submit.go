@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -45,31 +44,23 @@ func (n *node) Submit(list []native.Submission) {
 		all = append(all, submitted{to: s.To, proposal: replica.Proposal{Command: s.Command}})
 		w := &all[len(all)-1]
 		w.proposal.Owner, w.read.Owner = w, w
+		w.read.Fill = s.Fill
 	}
-	full := false
-	ok := n.inbox.put(func(m *mail) {
-		if full = max(len(m.proposals), len(m.reads))+len(all) > maxQueued; full {
-			return
-		}
-		for i := range all {
-			if w := &all[i]; w.proposal.Command != nil {
-				m.proposals = append(m.proposals, &w.proposal)
-			} else {
-				m.reads = append(m.reads, &w.read)
+	err := n.inbox.ask(
+		func(m *mail) int { return max(len(m.proposals), len(m.reads)) + len(all) },
+		func(m *mail) {
+			for i := range all {
+				if w := &all[i]; w.proposal.Command != nil {
+					m.proposals = append(m.proposals, &w.proposal)
+				} else {
+					m.reads = append(m.reads, &w.read)
+				}
 			}
+		})
+	if err != nil {
+		for i := range all {
+			all[i].to.Answered(fsm.Result{}, err)
 		}
-	})
-	var err error
-	switch {
-	case !ok:
-		err = api.ErrStopped
-	case full:
-		err = api.ErrTooManyRequests
-	default:
-		return
-	}
-	for i := range all {
-		all[i].to.Answered(fsm.Result{}, err)
 	}
 }
 

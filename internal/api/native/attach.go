@@ -12,17 +12,20 @@ import (
 
 // Attach implements pb.LeasesServer.
 func (s *leases) Attach(ctx context.Context, r *pb.AttachRequest) (*pb.AttachResponse, error) {
+	return s.attachOnce(ctx, r, number{})
+}
+
+func (s *leases) attachOnce(
+	ctx context.Context, r *pb.AttachRequest, n number,
+) (*pb.AttachResponse, error) {
 	if err := checkRef(r.Lease, false); err != nil {
 		return nil, err
 	}
 	if err := checkSomeKeys(r.Keys); err != nil {
 		return nil, err
 	}
-	id := lease.ID(r.Lease.Id)
-	if err := s.checkRoom(ctx, id, r.Keys); err != nil {
-		return nil, err
-	}
-	h, err := s.move(ctx, &fsm.Txn{Then: moves(r.Lease, r.Keys, id)}, r.Keys)
+	txn := &fsm.Txn{Then: s.moves(r.Lease, r.Keys, lease.ID(r.Lease.Id))}
+	h, err := s.move(ctx, n.once(txn), r.Keys, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -31,10 +34,16 @@ func (s *leases) Attach(ctx context.Context, r *pb.AttachRequest) (*pb.AttachRes
 
 // Detach implements pb.LeasesServer.
 func (s *leases) Detach(ctx context.Context, r *pb.DetachRequest) (*pb.DetachResponse, error) {
+	return s.detachOnce(ctx, r, number{})
+}
+
+func (s *leases) detachOnce(
+	ctx context.Context, r *pb.DetachRequest, n number,
+) (*pb.DetachResponse, error) {
 	if err := checkSomeKeys(r.Keys); err != nil {
 		return nil, err
 	}
-	txn := &fsm.Txn{Then: moves(r.Lease, r.Keys, 0)}
+	txn := &fsm.Txn{Then: s.moves(r.Lease, r.Keys, 0)}
 	if r.Lease != nil {
 		if err := checkRef(r.Lease, false); err != nil {
 			return nil, err
@@ -45,7 +54,8 @@ func (s *leases) Detach(ctx context.Context, r *pb.DetachRequest) (*pb.DetachRes
 			})
 		}
 	}
-	h, err := s.move(ctx, txn, r.Keys)
+	others := fmt.Errorf("%w: not all keys are attached to the lease", fsm.ErrKeyNotFound)
+	h, err := s.move(ctx, n.once(txn), r.Keys, others)
 	if err != nil {
 		return nil, err
 	}
@@ -53,25 +63,30 @@ func (s *leases) Detach(ctx context.Context, r *pb.DetachRequest) (*pb.DetachRes
 }
 
 // moves puts keys onto a lease as they are. If the caller says the token that he holds,
-// the lease must have it: a renewal in the same transaction sees to that.
-func moves(ref *pb.LeaseRef, keys [][]byte, to lease.ID) []fsm.Op {
+// the lease must have it: a renewal in the same transaction sees to that. How many keys the
+// lease may have is found out where the command is applied, so that no two calls pass the
+// bound together: it keeps the end of a lease from being too much work at once (T14).
+func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, to lease.ID) []fsm.Op {
 	var ops []fsm.Op
 	if ref.GetToken() != 0 {
 		touch := &fsm.Touch{ID: lease.ID(ref.Id), Token: lease.Token(ref.Token)}
 		ops = append(ops, fsm.Op{Touch: touch})
 	}
 	for _, k := range keys {
-		put := &fsm.Put{Key: string(k), Lease: to, IgnoreValue: true}
+		put := &fsm.Put{Key: string(k), Lease: to, IgnoreValue: true, MaxKeys: s.o.MaxKeys}
 		ops = append(ops, fsm.Op{Put: put})
 	}
 	return ops
 }
 
-// move runs the transaction. If it finds a key missing, the error names the first that is.
-func (s *leases) move(ctx context.Context, t *fsm.Txn, keys [][]byte) (*pb.Header, error) {
-	res, err := s.propose(ctx, t)
+// move runs the transaction; failed is its error if its condition, if it has one, does not
+// hold. If it finds a key missing, the error names the first that is.
+func (s *leases) move(
+	ctx context.Context, c fsm.Command, keys [][]byte, failed error,
+) (*pb.Header, error) {
+	res, err := s.propose(ctx, c)
 	if err == nil && !res.Value.(*fsm.TxnResult).Succeeded {
-		err = fmt.Errorf("%w: not all keys are attached to the lease", fsm.ErrKeyNotFound)
+		err = failed
 	}
 	v := s.node.View()
 	if errors.Is(err, fsm.ErrKeyNotFound) {
@@ -85,23 +100,4 @@ func (s *leases) move(ctx context.Context, t *fsm.Txn, keys [][]byte) (*pb.Heade
 		return nil, err
 	}
 	return s.header(v, res.Revision), nil
-}
-
-// checkRoom refuses keys that are too many for a lease. Two calls at the same time may
-// pass it together: the bound keeps the end of a lease from being too much work at once
-// (T14), and is no promise.
-func (s *leases) checkRoom(ctx context.Context, id lease.ID, keys [][]byte) error {
-	count := 0
-	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
-		count = l.KeyCount(id)
-		for _, k := range keys {
-			if l.LeaseOf(string(k)) != id {
-				count++
-			}
-		}
-	})
-	if err == nil && count > s.o.MaxKeys {
-		err = &lease.KeyLimitError{ID: id, Limit: s.o.MaxKeys}
-	}
-	return err
 }

@@ -3,8 +3,8 @@ package native
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 
-	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
@@ -14,24 +14,38 @@ import (
 func (s *leases) ChangeTTL(
 	ctx context.Context, r *pb.ChangeTTLRequest,
 ) (*pb.ChangeTTLResponse, error) {
+	return s.changeTTLOnce(ctx, r, number{})
+}
+
+func (s *leases) changeTTLOnce(
+	ctx context.Context, r *pb.ChangeTTLRequest, n number,
+) (*pb.ChangeTTLResponse, error) {
 	if err := checkRef(r.Lease, true); err != nil {
 		return nil, err
 	}
 	if err := s.checkTTL(r.TtlMs); err != nil {
 		return nil, err
 	}
-	h, m, err := s.change(ctx, &fsm.ChangeTTL{
+	c, err := s.change(ctx, n.once(&fsm.ChangeTTL{
 		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token), TTL: lease.TTL(r.TtlMs),
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ChangeTTLResponse{Header: h, Lease: m}, nil
+	return &pb.ChangeTTLResponse{Header: c.header, Lease: c.lease}, nil
 }
 
 // HandOver implements pb.LeasesServer.
 func (s *leases) HandOver(
 	ctx context.Context, r *pb.HandOverRequest,
+) (*pb.HandOverResponse, error) {
+	return s.handOverOnce(ctx, r, number{})
+}
+
+// handOverOnce hands a lease over. A repetition tells no secret: the one that it draws is not
+// the lease's.
+func (s *leases) handOverOnce(
+	ctx context.Context, r *pb.HandOverRequest, n number,
 ) (*pb.HandOverResponse, error) {
 	if err := checkRef(r.Lease, true); err != nil {
 		return nil, err
@@ -41,19 +55,28 @@ func (s *leases) HandOver(
 	}
 	var t lease.Terms
 	secret := s.secret(r.Resumable, &t)
-	h, m, err := s.change(ctx, &fsm.HandOver{
+	c, err := s.change(ctx, n.once(&fsm.HandOver{
 		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token),
 		Owner: r.Owner, Secret: t.Secret,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
-	return &pb.HandOverResponse{Header: h, Lease: m, Secret: secret}, nil
+	if c.repeated {
+		secret = nil
+	}
+	return &pb.HandOverResponse{Header: c.header, Lease: c.lease, Secret: secret}, nil
 }
 
 // Resume implements pb.LeasesServer. What is compared, by the state machine, are hashes, so
 // the time that it takes tells nothing of the secret.
 func (s *leases) Resume(ctx context.Context, r *pb.ResumeRequest) (*pb.ResumeResponse, error) {
+	return s.resumeOnce(ctx, r, number{})
+}
+
+func (s *leases) resumeOnce(
+	ctx context.Context, r *pb.ResumeRequest, n number,
+) (*pb.ResumeResponse, error) {
 	if err := checkOne(r.Id, r.Name); err != nil {
 		return nil, err
 	}
@@ -63,25 +86,38 @@ func (s *leases) Resume(ctx context.Context, r *pb.ResumeRequest) (*pb.ResumeRes
 	id := lease.ID(r.Id)
 	if r.Name != "" {
 		held, err := s.named(ctx, r.Name)
+		if n.n != 0 && errors.Is(err, lease.ErrNotFound) {
+			err = nil // an earlier try may have found it: only the number's result tells
+		}
 		if err != nil {
 			return nil, err
 		}
 		id = held.ID
 	}
-	h, m, err := s.change(ctx, &fsm.Resume{ID: id, Secret: sha256.Sum256(r.Secret)})
+	c, err := s.change(ctx, n.once(&fsm.Resume{ID: id, Secret: sha256.Sum256(r.Secret)}))
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ResumeResponse{Header: h, Lease: m}, nil
+	return &pb.ResumeResponse{Header: c.header, Lease: c.lease}, nil
 }
 
-// change proposes a command after which a lease's TTL runs anew.
-func (s *leases) change(ctx context.Context, c fsm.Command) (*pb.Header, *pb.Lease, error) {
+// changed is a lease whose TTL runs anew.
+type changed struct {
+	header   *pb.Header
+	lease    *pb.Lease
+	repeated bool
+}
+
+// change proposes a command after which a lease's TTL runs anew. If only the number's answer is
+// known, the TTL has been running since, so the lease is renewed.
+func (s *leases) change(ctx context.Context, c fsm.Command) (changed, error) {
 	res, err := s.propose(ctx, c)
 	if err != nil {
-		return nil, nil, err
+		return changed{}, err
 	}
-	m := api.LeaseMessage(res.Value.(*lease.Info))
-	m.RemainingMs = m.TtlMs
-	return s.header(s.node.View(), res.Revision), m, nil
+	m := fresh(res.Value.(*lease.Info))
+	if res.Repeated {
+		err = s.renewTold(ctx, m)
+	}
+	return changed{s.header(s.node.View(), res.Revision), m, res.Repeated}, err
 }

@@ -104,6 +104,24 @@ func checkRefs(list []*pb.LeaseRef) error {
 	return nil
 }
 
+// checkRenew checks the leases of a request, which are either in leases or in columns.
+func checkRenew(r *pb.RenewRequest) error {
+	switch n := len(r.Ids); {
+	case n > 0 && len(r.Leases) > 0:
+		return invalid("leases and ids are both given")
+	case n > maxBatch:
+		return invalid("%d ids, %d are the most", n, maxBatch)
+	case len(r.Tokens) != 0 && len(r.Tokens) != n:
+		return invalid("%d tokens for %d ids", len(r.Tokens), n)
+	}
+	for i, id := range r.Ids {
+		if id <= 0 {
+			return invalid("ids[%d]: the lease's id must be above zero, not %d", i, id)
+		}
+	}
+	return checkRefs(r.Leases)
+}
+
 // checkOne checks that a lease is named by its ID or by its name.
 func checkOne(id int64, name string) error {
 	switch {

@@ -2,16 +2,19 @@ package native
 
 import (
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
-// leaseID is a lease's ID as the engine has it.
-func leaseID(id int64) lease.ID { return lease.ID(id) }
-
 func (s *store) checkPut(r *pb.PutRequest) error {
+	if err := s.checkInnerPut(r); err != nil {
+		return err
+	}
+	return s.checkSize(r, putBound(r))
+}
+
+// checkInnerPut is checkPut for one in a transaction, whose size counts as a whole.
+func (s *store) checkInnerPut(r *pb.PutRequest) error {
 	switch {
 	case len(r.GetKey()) == 0:
 		return invalid("the key is empty")
@@ -21,8 +24,12 @@ func (s *store) checkPut(r *pb.PutRequest) error {
 		return invalid("a lease is given, and ignore_lease as well")
 	case r.Lease < 0:
 		return invalid("lease must be above zero, or 0 for none, not %d", r.Lease)
+	case r.TtlMs != 0 && (r.IgnoreLease || r.Lease != 0):
+		return invalid("ttl_ms is given, and a lease or ignore_lease as well")
+	case r.TtlMs != 0:
+		return s.checkTTL(r.TtlMs)
 	}
-	return s.checkSize(r)
+	return nil
 }
 
 func checkDelete(r *pb.DeleteRequest) error {
@@ -40,14 +47,8 @@ func checkRange(r *pb.RangeRequest) error {
 		return invalid("limit must not be below 0, but is %d", r.Limit)
 	case r.Revision < 0:
 		return invalid("revision must not be below 0, but is %d", r.Revision)
-	}
-	return nil
-}
-
-// checkSize refuses what would not fit into one entry of the log.
-func (s *store) checkSize(m proto.Message) error {
-	if n := proto.Size(m); n > s.o.MaxRequestBytes {
-		return invalid("the request has %d bytes, %d are the most", n, s.o.MaxRequestBytes)
+	case r.Cache != nil:
+		return invalid("only what is read by itself over a stream can be cached")
 	}
 	return nil
 }
@@ -56,7 +57,7 @@ func (s *store) checkTxn(r *pb.TxnRequest) error {
 	if err := s.checkNested(r, s.o.MaxTxnOps); err != nil {
 		return err
 	}
-	return s.checkSize(r)
+	return s.checkSize(r, txnBound(r))
 }
 
 // checkNested checks a transaction and those inside it. The longest of its lists counts
@@ -118,7 +119,7 @@ func checkCompare(c *pb.Compare) error {
 func (s *store) checkOp(op *pb.Op, most int) error {
 	switch x := op.GetOp().(type) {
 	case *pb.Op_Put:
-		return s.checkPut(x.Put)
+		return s.checkInnerPut(x.Put)
 	case *pb.Op_Delete:
 		return checkDelete(x.Delete)
 	case *pb.Op_Range:
@@ -131,6 +132,8 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 		return checkRef(x.Renew, false)
 	case *pb.Op_Revoke:
 		return checkRef(x.Revoke, false)
+	case *pb.Op_DrawToken:
+		return nil
 	default:
 		return invalid("it says nothing to do")
 	}

@@ -1,14 +1,274 @@
 package native
 
 import (
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"context"
+	"slices"
+	"strings"
+	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
-// Events implements Leases: not yet.
-func (*leases) Events(*pb.EventsRequest, grpc.ServerStreamingServer[pb.EventsResponse]) error {
-	return status.Error(codes.Unimplemented, "events are not told yet")
+const (
+	// maxEvents bounds the events of one response, maxMessage its bytes, about.
+	maxEvents = 512
+	// progressEvery is after how many events that are not of interest a client is told how
+	// far it has come, and progressAfter how long after one of them: so that it need not
+	// begin anew if it goes on elsewhere.
+	progressEvery = 1024
+	progressAfter = 10 * time.Second
+)
+
+// Events implements pb.LeasesServer.
+func (s *leases) Events(r *pb.EventsRequest, out pb.Leases_EventsServer) error {
+	err := s.events(out.Context(), r, out.Send)
+	if err == nil || api.Detail(err) != nil {
+		return err
+	}
+	return api.NativeError(err, api.ReadReason(err))
 }
+
+// events tells of events until the context, or the member, ends, or send returns an error.
+// Send may take its time: nothing gathers meanwhile, and nobody waits for it.
+func (s *leases) events(
+	ctx context.Context, r *pb.EventsRequest, send func(*pb.EventsResponse) error,
+) error {
+	if err := checkEvents(r); err != nil {
+		return err
+	}
+	e := &events{
+		leases: s, request: r, send: send, wake: make(chan struct{}, 1),
+	}
+	if r.ExpiringWithinMs > 0 {
+		e.expiring = newExpiring(s.node, r, func(i *lease.Info) bool { return e.wants(i, "") })
+	}
+	defer s.node.OnLeaseNews(func() { notify(e.wake) })()
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	return e.run(ctx)
+}
+
+func checkEvents(r *pb.EventsRequest) error {
+	if r.ExpiringWithinMs < 0 {
+		return invalid("expiring_within_ms must not be below 0, but is %d", r.ExpiringWithinMs)
+	}
+	if err := checkText("name_prefix", r.NamePrefix); err != nil {
+		return err
+	}
+	if err := checkText("owner", r.Owner); err != nil {
+		return err
+	}
+	return checkLabels(r.Labels)
+}
+
+// events is one stream of events. It keeps nothing but its place: it reads what the
+// views have, at its own pace, and is told that it is too late if that is gone.
+type events struct {
+	*leases
+	request  *pb.EventsRequest
+	send     func(*pb.EventsResponse) error
+	wake     chan struct{} // capacity 1: there may be something new
+	at       uint64        // number of the last event that was looked at
+	told     uint64        // the last number that the client was told
+	slow     uint64        // number of the last slow cache that was looked at
+	expiring *expiring     // nil if that is not of interest
+}
+
+// begin finds the place to begin at. Another member may have told of more than this one
+// knows yet: after a confirm round it knows as much.
+func (e *events) begin(ctx context.Context) error {
+	if s := e.node.SlowCaches(); s != nil {
+		e.slow = s.Last
+	}
+	v := e.node.View()
+	if e.at = e.request.After; e.at == 0 && !e.request.Resume {
+		e.at = v.LeaseEvents.Last()
+	}
+	if e.at > v.LeaseEvents.Last() {
+		if err := e.node.Inspect(ctx, func(*lease.Lessor) {}); err != nil {
+			return err
+		}
+		v = e.node.View()
+	}
+	if _, err := v.LeaseEvents.After(e.at); err != nil {
+		return err
+	}
+	return e.tell(v, nil)
+}
+
+func (e *events) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if err := e.pass(ctx); err != nil {
+			return err
+		}
+		timer.Reset(e.idle())
+		select {
+		case <-e.wake:
+		case <-timer.C:
+			if e.at != e.told {
+				if err := e.tell(e.node.View(), nil); err != nil {
+					return err
+				}
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.o.Stop:
+			return api.ErrStopped
+		}
+	}
+}
+
+// pass tells all there is to tell now.
+func (e *events) pass(ctx context.Context) error {
+	for {
+		v := e.node.View()
+		if e.expiring != nil {
+			// First, since whoever is silent may have ended since, but not the reverse.
+			if err := e.expiring.follow(ctx, v); err != nil {
+				return err
+			}
+		}
+		piece, err := v.LeaseEvents.After(e.at)
+		if err != nil {
+			return err
+		}
+		if len(piece) == 0 {
+			if err := e.tellSlow(v); err != nil {
+				return err
+			}
+			return e.tellExpiring(ctx, v)
+		}
+		list := e.choose(piece)
+		if len(list) == 0 && e.at-e.told < progressEvery {
+			continue
+		}
+		if err := e.tell(v, list); err != nil {
+			return err
+		}
+	}
+}
+
+// choose converts those of the events that are of interest, as many of the first as a
+// response holds, and moves on.
+func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
+	var list []*pb.LeaseEvent
+	size := 0
+	for i := range piece {
+		x := &piece[i]
+		e.at = x.Seq
+		if e.expiring != nil && over[x.Kind] {
+			e.expiring.ended(&x.Info)
+		}
+		before := ""
+		if x.Kind == fsm.LeaseHandedOver {
+			before = x.By
+		}
+		if !e.wants(&x.Info, before) {
+			continue
+		}
+		m := &pb.LeaseEvent{
+			Seq: x.Seq, Type: eventTypes[x.Kind], Lease: api.LeaseMessage(&x.Info),
+			By: x.By, Revision: x.Revision,
+		}
+		list = append(list, m)
+		if size += proto.Size(m); len(list) == maxEvents || size >= maxMessage {
+			break
+		}
+	}
+	return list
+}
+
+// tellExpiring tells who will end soon, when all events are told.
+func (e *events) tellExpiring(ctx context.Context, v *fsm.View) error {
+	if e.expiring == nil {
+		return nil
+	}
+	list, err := e.expiring.take(ctx)
+	if err != nil {
+		return err
+	}
+	for piece := range slices.Chunk(list, maxEvents) {
+		if err := e.tell(v, piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellSlow tells which caches keep writes waiting.
+func (e *events) tellSlow(v *fsm.View) error {
+	s := e.node.SlowCaches()
+	if s == nil || s.Last == e.slow {
+		return nil
+	}
+	var list []*pb.LeaseEvent
+	for _, c := range s.after(e.slow) {
+		if e.wants(&c.Lease, "") {
+			list = append(list, &pb.LeaseEvent{
+				Type: pb.LeaseEvent_CACHE_SLOW, Lease: api.LeaseMessage(&c.Lease),
+				WaitedMs: int64(c.Waited),
+			})
+		}
+	}
+	if e.slow = s.Last; len(list) == 0 {
+		return nil
+	}
+	return e.tell(v, list)
+}
+
+func (e *events) tell(v *fsm.View, list []*pb.LeaseEvent) error {
+	e.told = e.at
+	return e.send(&pb.EventsResponse{
+		Header: e.header(v, v.KV.Revision()), Events: list, Seq: e.at,
+	})
+}
+
+// idle is for how long there will be nothing to tell, if nothing happens.
+func (e *events) idle() time.Duration {
+	wait := progressAfter
+	if e.expiring != nil {
+		if ms, ok := e.expiring.wait(); ok && ms < lease.TTL(wait.Milliseconds()) {
+			wait = time.Duration(ms) * time.Millisecond
+		}
+	}
+	return wait
+}
+
+// wants reports whether a lease is of interest: for its owner, or who owned it before it
+// was handed over.
+func (e *events) wants(i *lease.Info, before string) bool {
+	r := e.request
+	if !strings.HasPrefix(i.Name, r.NamePrefix) {
+		return false
+	}
+	if r.Owner != "" && r.Owner != i.Owner && r.Owner != before {
+		return false
+	}
+	for k, v := range r.Labels {
+		if have, ok := i.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+var eventTypes = map[fsm.LeaseEventKind]pb.LeaseEvent_Type{
+	fsm.LeaseGranted:    pb.LeaseEvent_GRANTED,
+	fsm.LeaseExpired:    pb.LeaseEvent_EXPIRED,
+	fsm.LeaseReleased:   pb.LeaseEvent_RELEASED,
+	fsm.LeaseRevoked:    pb.LeaseEvent_REVOKED,
+	fsm.LeaseHandedOver: pb.LeaseEvent_HANDED_OVER,
+	fsm.LeaseResumed:    pb.LeaseEvent_RESUMED,
+	fsm.LeaseTTLChanged: pb.LeaseEvent_TTL_CHANGED,
+}
+
+// over are the events after which a lease is no more.
+var over = map[fsm.LeaseEventKind]bool{fsm.LeaseExpired: true, fsm.LeaseRevoked: true}

@@ -8,35 +8,110 @@ import (
 	"errors"
 	"math/rand/v2"
 
+	"google.golang.org/protobuf/proto"
+
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
 // Grant implements pb.LeasesServer.
 func (s *leases) Grant(ctx context.Context, r *pb.GrantRequest) (*pb.GrantResponse, error) {
-	if err := s.checkGrant(r); err != nil {
-		return nil, err
-	}
-	terms := termsOf(r)
-	secret := s.secret(r.Resumable, &terms)
-	info, res, err := s.grant(ctx, r, terms)
+	g, err := s.granting(r)
 	if err != nil {
 		return nil, err
 	}
+	res, err := s.propose(ctx, g.command())
+	return g.finish(ctx, &res, err)
+}
+
+// granting is a grant under way.
+type granting struct {
+	*leases
+	request *pb.GrantRequest
+	terms   lease.Terms
+	secret  []byte
+}
+
+// granting checks a request, and chooses an ID if the client left that to us.
+func (s *leases) granting(r *pb.GrantRequest) (*granting, error) {
+	if err := s.checkGrant(r); err != nil {
+		return nil, err
+	}
+	g := &granting{leases: s, request: r, terms: termsOf(r)}
+	g.secret = s.secret(r.Resumable, &g.terms)
+	if r.Id == 0 {
+		g.terms.ID = chooseID(&g.terms, 0)
+	}
+	return g, nil
+}
+
+func (g *granting) command() fsm.Command { return grantCommand(g.terms, g.request) }
+
+// finish makes the response from the outcome of the command. If the client left the ID to us
+// and it is in use, which is unlikely, it tries others; a number has its answer then, and they
+// go without. A lease of which only the number's answer is known has been counting since, so
+// it is renewed first: what is told counts from this time.
+func (g *granting) finish(
+	ctx context.Context, res *fsm.Result, err error,
+) (*pb.GrantResponse, error) {
+	for try := uint64(1); errors.Is(err, lease.ErrExists) && g.request.Id == 0; try++ {
+		g.terms.ID = chooseID(&g.terms, try)
+		*res, err = g.propose(ctx, g.command())
+	}
+	switch {
+	case errors.Is(err, lease.ErrExists):
+		return nil, g.holderOf(ctx, g.terms.ID, err)
+	case err != nil:
+		return nil, err
+	case res.Repeated:
+		resp := g.response(g.node.View(), res)
+		return resp, g.renewTold(ctx, resp.Lease)
+	}
+	return g.response(g.node.View(), res), nil
+}
+
+// response is that of a lease that was granted.
+func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
+	info, existed := granted(res.Value)
 	resp := &pb.GrantResponse{
-		Header:  s.header(s.node.View(), res.Revision),
-		Lease:   api.LeaseMessage(info),
-		Existed: existed(&res),
+		Header: g.header(v, res.Revision), Lease: fresh(info), Existed: existed,
 	}
-	resp.Lease.RemainingMs = resp.Lease.TtlMs
-	if !resp.Existed {
-		resp.Secret = secret
-		return resp, nil
+	if !existed && !res.Repeated {
+		resp.Secret = g.secret
 	}
-	return resp, s.remaining(ctx, resp.Lease)
+	return resp
+}
+
+// fresh tells of a lease whose TTL runs anew.
+func fresh(info *lease.Info) *pb.Lease {
+	m := api.LeaseMessage(info)
+	m.RemainingMs = m.TtlMs
+	return m
+}
+
+// grantJob is a grant as the job of a stream.
+func (s *leases) grantJob(r *pb.GrantRequest) (job, error) {
+	g, err := s.granting(r)
+	if err != nil {
+		return job{}, err
+	}
+	return job{
+		command: g.command(),
+		answer: func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+			return g.response(v, res), nil
+		},
+		rest: func(res *fsm.Result, err error) rest {
+			repeated := err == nil && res.Repeated
+			if !repeated && !errors.Is(err, lease.ErrExists) {
+				return nil
+			}
+			return func(ctx context.Context) (proto.Message, error) {
+				return g.finish(ctx, res, err)
+			}
+		},
+	}, nil
 }
 
 func (s *leases) checkGrant(r *pb.GrantRequest) error {
@@ -69,6 +144,9 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
+	if err := fsm.CheckHolds(rangesOf(r.Holds)); err != nil {
+		return err
+	}
 	return checkLabels(r.Labels)
 }
 
@@ -94,27 +172,6 @@ func (s *leases) secret(wanted bool, t *lease.Terms) []byte {
 
 const secretBytes = 32
 
-// grant grants a lease. If the client left the ID to us and it is in use, which is
-// unlikely, it tries others.
-func (s *leases) grant(
-	ctx context.Context, r *pb.GrantRequest, t lease.Terms,
-) (*lease.Info, fsm.Result, error) {
-	for try := uint64(0); ; try++ {
-		if r.Id == 0 {
-			t.ID = chooseID(&t, try)
-		}
-		res, err := s.propose(ctx, grantCommand(t, r.Keys))
-		switch {
-		case err == nil:
-			return granted(&res), res, nil
-		case !errors.Is(err, lease.ErrExists):
-			return nil, res, err
-		case r.Id != 0:
-			return nil, res, s.holderOf(ctx, t.ID, err)
-		}
-	}
-}
-
 // chooseID makes an ID: apply draws no random numbers. That of a request which may be
 // repeated follows from the request, so that the repetition finds the lease even if it has
 // no name (T3).
@@ -132,51 +189,57 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 }
 
 // grantCommand grants a lease and puts its keys, in one step. What may be a repetition
-// puts keys only if neither the ID nor the name is in use; otherwise the grant alone finds
-// out what that means.
-func grantCommand(t lease.Terms, keys []*pb.Pair) fsm.Command {
-	grant := &fsm.Grant{Terms: t}
-	if len(keys) == 0 && t.RequestID == "" {
+// puts keys only if it is none.
+func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
+	grant := &fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
+	if len(r.Keys) == 0 && t.RequestID == "" {
 		return grant
 	}
+	puts := make([]*fsm.Put, len(r.Keys))
+	for i, p := range r.Keys {
+		puts[i] = &fsm.Put{Key: string(p.Key), Value: p.Value, Lease: t.ID}
+	}
+	if t.RequestID != "" {
+		return grant.Repeatable(puts...)
+	}
 	txn := &fsm.Txn{Then: []fsm.Op{{Grant: grant}}}
-	for _, p := range keys {
-		put := &fsm.Put{Key: string(p.Key), Value: p.Value, Lease: t.ID}
-		txn.Then = append(txn.Then, fsm.Op{Put: put})
-	}
-	if t.RequestID == "" {
-		return txn
-	}
-	txn.Else = []fsm.Op{{Grant: grant}}
-	txn.Compare = []fsm.Compare{{
-		Target: fsm.TargetLeaseAlive, Relation: fsm.NotEqual, Number: int64(t.ID),
-	}}
-	if t.Name != "" {
-		txn.Compare = append(txn.Compare, fsm.Compare{
-			Target: fsm.TargetNameToken, Relation: fsm.Equal, Key: t.Name,
-		})
+	for _, p := range puts {
+		txn.Then = append(txn.Then, fsm.Op{Put: p})
 	}
 	return txn
 }
 
-// granted is the lease that a grantCommand returned.
-func granted(res *fsm.Result) *lease.Info {
-	if txn, ok := res.Value.(*fsm.TxnResult); ok {
-		return txn.Responses[0].(*lease.Info)
+// granted is the lease that a command returned which was to grant one, by itself or first in a
+// transaction, and whether it was there before.
+func granted(value any) (info *lease.Info, existed bool) {
+	if txn, ok := value.(*fsm.TxnResult); ok {
+		value = txn.Responses[0]
 	}
-	return res.Value.(*lease.Info)
+	return fsm.GrantResult(value)
 }
 
-// existed reports whether the lease of a grantCommand was there before.
-func existed(res *fsm.Result) bool {
-	txn, ok := res.Value.(*fsm.TxnResult)
-	return ok && !txn.Succeeded
-}
-
-// remaining asks the leader what is left of a lease that was there.
-func (s *leases) remaining(ctx context.Context, m *pb.Lease) error {
-	return s.node.InspectLeases(ctx, []lease.ID{lease.ID(m.Id)},
-		func(_ *lease.Lessor, left []replica.Left) { m.RemainingMs = int64(left[0].TTL) })
+// renewTold renews leases that are about to be told, under the tokens that are, and puts
+// into them what is left: their TTL, or nothing of one that is not there any more (T28).
+func (s *leases) renewTold(ctx context.Context, told ...*pb.Lease) error {
+	refs := make([]*pb.LeaseRef, len(told))
+	for i, m := range told {
+		refs[i] = &pb.LeaseRef{Id: m.Id, Token: m.Token}
+	}
+	resp, err := s.renew(ctx, &pb.RenewRequest{Leases: refs}, nil)
+	if err != nil {
+		return err
+	}
+	for i, r := range resp.Results {
+		switch r.Reason {
+		case pb.Reason_REASON_UNSPECIFIED:
+			told[i].TtlMs, told[i].RemainingMs = r.TtlMs, r.TtlMs
+		case pb.Reason_REASON_LEASE_NOT_FOUND:
+			told[i].RemainingMs = 0
+		default:
+			return api.ErrTimeout
+		}
+	}
+	return nil
 }
 
 // holderOf adds to the refusal of an ID who has it, if that can still be told.

@@ -74,7 +74,7 @@ func TestRenewAnswersBeforeDeadline(t *testing.T) {
 				{Id: two.Id, TtlMs: 6000},
 				{Id: two.Id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND},
 			}}
-			n.held[lease.ID(one.Id)][0].Renewed(lease.ID(one.Id), 5000, nil)
+			n.held[lease.ID(one.Id)][0](5000)
 			if !proto.Equal(resp, want) {
 				t.Errorf("answer %v", resp)
 			}
@@ -95,11 +95,11 @@ func TestRenewEnds(t *testing.T) {
 	if err != nil || resp.Results[0].Reason != pb.Reason_REASON_UNKNOWN_OUTCOME {
 		t.Errorf("stopped: %v, %v", resp, err)
 	}
-	b := newBatch([]*pb.LeaseRef{{Id: 1}, {Id: 2}})
-	b.asks[1].To.Renewed(2, 0, replica.ErrNoLeader)
-	b.asks[0].To.Renewed(1, 0, lease.ErrNotFound)
+	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
+	b.RenewedOne(1, 0, replica.ErrNoLeader)
+	b.RenewedOne(0, 0, lease.ErrNotFound)
 	<-b.done
-	if r := b.end(); r[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
+	if r := b.end().Results; r[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
 		r[1].Reason != pb.Reason_REASON_UNAVAILABLE {
 		t.Errorf("results %v", r)
 	}
@@ -234,6 +234,21 @@ func TestInvalidRequests(t *testing.T) {
 		},
 		`leases[1]: the lease's id must be above zero, not 0`: func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good, {}}})
+		},
+		"leases and ids are both given": func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good}, Ids: []int64{1}})
+		},
+		"2 tokens for 1 ids": func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Ids: []int64{1}, Tokens: []uint64{1, 2}})
+		},
+		"1 tokens for 0 ids": func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Tokens: []uint64{1}})
+		},
+		"ids[1]: the lease's id must be above zero, not -5": func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Ids: []int64{1, -5}})
+		},
+		"10001 ids, 10000 are the most": func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Ids: make([]int64, 10_001)})
 		},
 		"10001 leases": func(ctx context.Context) (any, error) {
 			return c.Revoke(ctx, &pb.RevokeRequest{Leases: make([]*pb.LeaseRef, 10_001)})

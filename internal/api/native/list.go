@@ -138,6 +138,7 @@ func (s *leases) tell(
 			}
 			m.KeyCount, m.RemainingMs = int64(n), int64(left[i].TTL)
 			m.Delayed = now.Delayed || !left[i].Found && left[i].TTL > 0
+			m.Holds = rangeMessages(s.node.Holds(ids[i]))
 			if keys {
 				m.Keys = keysOf(l, ids[i])
 			}

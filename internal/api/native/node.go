@@ -5,17 +5,14 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/replica"
-	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
 
-// Proposer replicates commands.
+// Proposer replicates commands, also many at once.
 type Proposer interface {
-	// Propose returns once c is applied, or will not be, or its outcome is not
-	// known: then the error is one of package api's, replica's or the context's. The
-	// result's own Err is the command's refusal.
-	Propose(ctx context.Context, c fsm.Command) (fsm.Result, error)
+	api.Proposer
 	// ProposeAll is Propose for many commands, each with an outcome of its own, in
 	// their order. They do not make the state grow.
 	ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome
@@ -32,7 +29,8 @@ type Inspector interface {
 	// View returns the newest applied state.
 	View() *fsm.View
 	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
-	// must not block, and must copy what it takes out.
+	// must not block, and must copy what it takes out. It may yet be called when Inspect has
+	// returned an error: what it writes is not to be read then.
 	Inspect(ctx context.Context, f func(*lease.Lessor)) error
 	// InspectLeases is Inspect with what the leader says of some leases: how long
 	// each will certainly live on, and whether it is there at all. Only the leader
@@ -41,27 +39,26 @@ type Inspector interface {
 	InspectLeases(
 		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
 	) error
-}
-
-// Renewed receives the outcome of a renewal. It is called on the core's
-// goroutine and must not block.
-type Renewed interface {
-	Renewed(id lease.ID, ttl lease.TTL, err error)
-}
-
-// Renewal asks that a lease be renewed. Token is that which the holder has, 0 if he does
-// not say; To is told the outcome.
-type Renewal struct {
-	ID    lease.ID
-	Token lease.Token
-	To    Renewed
+	// Holds returns what a lease holds. Only an f may call it, and must not change it.
+	Holds(id lease.ID) []keyrange.Range
 }
 
 // Renewer renews leases.
 type Renewer interface {
-	// RenewAll returns at once, and each To is called exactly once, possibly before
-	// RenewAll returns. An error of RenewAll means that none ever is.
-	RenewAll(list []Renewal) error
+	// RenewAll returns at once. The Owner of what it is given is a RenewedAll, which is told of
+	// each lease exactly once, possibly before RenewAll returns. An error of RenewAll
+	// means that it is told of none.
+	RenewAll(r *replica.Renewals) error
+}
+
+// RenewedAll receives the outcomes of Renewals. It is called on the core's goroutine and
+// must not block.
+type RenewedAll interface {
+	// RenewedTogether says that the leases whose TTLs are now set are renewed. It is called
+	// once at most.
+	RenewedTogether()
+	// RenewedOne tells the outcome of one of the others, by its place.
+	RenewedOne(place int, ttl lease.TTL, err error)
 }
 
 // Submission is one request that is left for the core.
@@ -69,6 +66,8 @@ type Submission struct {
 	// Command is proposed; nil asks for a confirm round, after which a View is no older
 	// than any write that was acknowledged before.
 	Command fsm.Command
+	// Fill asks, with a confirm round, that the reader may cache what he reads.
+	Fill *replica.Fill
 	// To is told the outcome.
 	To Answered
 }
@@ -86,10 +85,32 @@ type Submitter interface {
 	Submit(list []Submission)
 }
 
-// Watchable has a hub of events.
-type Watchable interface {
-	// Watches returns the hub; always the same one.
-	Watches() *watch.Hub[*api.Event]
+// LeaseWatchable tells of events of leases. They are in the View.
+type LeaseWatchable interface {
+	// OnLeaseNews has f called after the view has new events of leases, or silences,
+	// until stop is called. It is called on one of the member's goroutines, not the
+	// core's, and must not block.
+	OnLeaseNews(f func()) (stop func())
+	// SlowCaches returns those that were told of lately; nil if none was. OnLeaseNews says
+	// when there are more.
+	SlowCaches() *SlowCaches
+	// Now returns the present instant by the clock of fsm.Silence.
+	Now() lease.Instant
+	// InspectHere is Inspect without asking the leader: what f sees is what this
+	// member has applied, up to an index.
+	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
+}
+
+// SlowCaches are caches for which writes were waiting, the last ones. It is immutable.
+type SlowCaches struct {
+	// Last numbers the last one of List; each was numbered as it came.
+	Last uint64
+	List []replica.SlowCache
+}
+
+// after returns those with higher numbers.
+func (s *SlowCaches) after(number uint64) []replica.SlowCache {
+	return s.List[max(0, len(s.List)-int(s.Last-number)):]
 }
 
 // leaseNode is what the lease service needs of the member.
@@ -97,11 +118,13 @@ type leaseNode interface {
 	Proposer
 	Inspector
 	Renewer
+	LeaseWatchable
 }
 
 // Node is the member that the services speak for. It is safe for concurrent use.
 type Node interface {
 	leaseNode
 	Submitter
-	Watchable
+	Cacher
+	api.Watchable
 }

@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -24,18 +25,24 @@ type fakeNode struct {
 	mu       sync.Mutex // guards what follows
 	machine  *fsm.Machine
 	now      lease.Instant
-	fail     error                       // of every proposal and every confirm round
-	refuse   error                       // of every batch of renewals
-	held     map[lease.ID][]Renewed      // renewals of these leases are kept here
-	left     func(lease.ID) replica.Left // what the leader says, if that is another
-	between  func()                      // called before each question to the leader
-	commands []fsm.Command               // all that were proposed
-	outcome  func(fsm.Command, *Outcome) // changes the outcomes of ProposeAll
+	fail     error                          // of every proposal and every confirm round
+	refuse   error                          // of every batch of renewals
+	held     map[lease.ID][]func(lease.TTL) // renewals of these leases are kept here
+	left     func(lease.ID) replica.Left    // what the leader says, if that is another
+	between  func()                         // called before each question to the leader
+	commands []fsm.Command                  // all that were proposed
+	outcome  func(fsm.Command, *Outcome)    // changes the outcomes of ProposeAll
+	news     map[*func()]bool
+	slow     *SlowCaches
+	fakeCaches
 }
+
+// Holds implements Inspector.
+func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
 
 // newNode returns a node that times leases from instant 1 on.
 func newNode() *fakeNode {
-	n := &fakeNode{machine: fsm.New(fsm.Config{}), now: 1, held: make(map[lease.ID][]Renewed)}
+	n := &fakeNode{machine: fsm.New(fsm.Config{}), now: 1, held: make(map[lease.ID][]func(lease.TTL))}
 	n.machine.Begin(1, 2)
 	n.machine.Lessor().Advance(n.now)
 	n.machine.Lessor().Promote(n.now, 0)
@@ -50,7 +57,62 @@ func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, erro
 	}
 	n.commands = append(n.commands, c)
 	n.machine.Begin(n.machine.Index()+1, 2)
-	return n.machine.Apply(c), ctx.Err()
+	res := n.machine.Apply(c)
+	for f := range n.news {
+		(*f)()
+	}
+	return res, ctx.Err()
+}
+
+func (n *fakeNode) OnLeaseNews(f func()) (stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.news == nil {
+		n.news = make(map[*func()]bool)
+	}
+	n.news[&f] = true
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.news, &f)
+	}
+}
+
+func (n *fakeNode) SlowCaches() *SlowCaches {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.slow
+}
+
+// waitsFor says that writes wait for caches.
+func (n *fakeNode) waitsFor(last uint64, list ...replica.SlowCache) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.slow = &SlowCaches{Last: last, List: list}
+	for f := range n.news {
+		(*f)()
+	}
+}
+
+func (n *fakeNode) Now() lease.Instant {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.now
+}
+
+func (n *fakeNode) InspectHere(ctx context.Context, f func(*lease.Lessor, uint64)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n.machine.Lessor(), n.machine.Index())
+	return ctx.Err()
+}
+
+// advance lets time pass.
+func (n *fakeNode) advance(by lease.Instant) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now += by
+	n.machine.Lessor().Advance(n.now)
 }
 
 func (n *fakeNode) ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome {
@@ -98,19 +160,32 @@ func (n *fakeNode) InspectLeases(
 	})
 }
 
-func (n *fakeNode) RenewAll(list []Renewal) error {
+func (n *fakeNode) RenewAll(r *replica.Renewals) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.refuse != nil {
 		return n.refuse
 	}
-	for _, r := range list {
-		if kept, ok := n.held[r.ID]; ok {
-			n.held[r.ID] = append(kept, r.To)
+	to := r.Owner.(RenewedAll)
+	for i, id := range r.IDs {
+		if kept, ok := n.held[id]; ok {
+			n.held[id] = append(kept, func(ttl lease.TTL) { to.RenewedOne(i, ttl, nil) })
 			continue
 		}
-		renewed, err := n.machine.Lessor().Renew(r.ID, r.Token)
-		r.To.Renewed(r.ID, renewed.TTL, err)
+		var token lease.Token
+		if r.Tokens != nil {
+			token = r.Tokens[i]
+		}
+		renewed, err := n.machine.Lessor().Renew(id, token)
+		if err != nil {
+			to.RenewedOne(i, 0, err)
+			continue
+		}
+		r.TTLs[i] = renewed.TTL
+		r.Kept++
+	}
+	if r.Kept > 0 {
+		to.RenewedTogether()
 	}
 	return nil
 }
@@ -153,7 +228,7 @@ func (n *fakeNode) Submit(list []Submission) {
 	}
 }
 
-// Watches implements Watchable. Nothing is published to this hub.
+// Watches implements api.Watchable. Nothing is published to this hub.
 func (n *fakeNode) Watches() *watch.Hub[*api.Event] {
 	return watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(n.View().KV)

@@ -33,7 +33,9 @@ func (s *leases) Describe(
 					held, ok := l.ByName(r.Name)
 					other = ok && held.ID != id
 				}
-				m = describe(l, id, left[0], r.Keys)
+				if m = describe(l, id, left[0], r.Keys); m != nil {
+					m.Holds = rangeMessages(s.node.Holds(id))
+				}
 			})
 		switch {
 		case err != nil:

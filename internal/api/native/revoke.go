@@ -11,12 +11,22 @@ import (
 
 // Revoke implements pb.LeasesServer.
 func (s *leases) Revoke(ctx context.Context, r *pb.RevokeRequest) (*pb.RevokeResponse, error) {
+	return s.revokeOnce(ctx, r, number{})
+}
+
+// revokeOnce revokes leases, each once: they have the number and those behind it.
+func (s *leases) revokeOnce(
+	ctx context.Context, r *pb.RevokeRequest, n number,
+) (*pb.RevokeResponse, error) {
 	if err := checkRefs(r.Leases); err != nil {
 		return nil, err
 	}
+	by := api.Caller(ctx)
 	commands := make([]fsm.Command, len(r.Leases))
 	for i, ref := range r.Leases {
-		commands[i] = &fsm.Revoke{ID: lease.ID(ref.Id), Token: lease.Token(ref.Token)}
+		commands[i] = n.plus(i).once(&fsm.Revoke{
+			ID: lease.ID(ref.Id), Token: lease.Token(ref.Token), By: by,
+		})
 	}
 	resp := &pb.RevokeResponse{Results: make([]*pb.RevokeResult, len(commands))}
 	for i, o := range s.node.ProposeAll(ctx, commands) {

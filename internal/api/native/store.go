@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -9,6 +10,8 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -28,8 +31,16 @@ type job struct {
 	command fsm.Command
 	// confirm asks for a confirm round, if there is no command.
 	confirm bool
-	answer  answer
+	// fill asks, with a confirm round, that the reader may cache what he reads.
+	fill   *replica.Fill
+	answer answer
+	// rest, if it is not nil, returns what takes the place of answer after some outcomes of
+	// the command: more steps, that wait. For the others it returns nil.
+	rest func(res *fsm.Result, err error) rest
 }
+
+// rest is what is left of a job when its command is done.
+type rest func(context.Context) (proto.Message, error)
 
 // answer makes a response as of a view, from the result of a command if there was one.
 type answer func(v *fsm.View, res *fsm.Result) (proto.Message, error)
@@ -51,7 +62,8 @@ func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 
 // Txn implements pb.StoreServer.
 func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	return perform[*pb.TxnResponse](ctx, s, s.txnJob, r)
+	jobOf := func(r *pb.TxnRequest) (job, error) { return s.txnJob(r, api.Caller(ctx)) }
+	return perform[*pb.TxnResponse](ctx, s, jobOf, r)
 }
 
 // perform does the job of one call and waits for it.
@@ -84,9 +96,12 @@ func (s *store) putJob(r *pb.PutRequest) (job, error) {
 		return job{}, err
 	}
 	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-		out := putResponse(res.Value.(*fsm.PutResult))
+		out := putResponse(putResult(res.Value))
 		out.Header = s.header(v, res.Revision)
 		return out, nil
+	}
+	if r.TtlMs != 0 {
+		return job{command: boundPut(r), answer: answer}, nil
 	}
 	return job{command: putCommand(r), answer: answer}, nil
 }
@@ -119,11 +134,12 @@ func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 	return job{confirm: !r.Serializable, answer: answer}, nil
 }
 
-func (s *store) txnJob(r *pb.TxnRequest) (job, error) {
+// txnJob is the job of a transaction that somebody asks for.
+func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 	if err := s.checkTxn(r); err != nil {
 		return job{}, err
 	}
-	c := &txnConverter{leases: s.leases}
+	c := &txnConverter{leases: s.leases, by: by}
 	txn := c.command(r)
 	if c.err != nil {
 		return job{}, c.err
@@ -143,12 +159,30 @@ func (s *store) txnJob(r *pb.TxnRequest) (job, error) {
 		}
 		return job{confirm: true, answer: answer}, nil
 	}
-	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+	respond := func(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
 		out := c.response(r, res.Value.(*fsm.TxnResult))
 		out.Header = s.header(v, res.Revision)
-		return out, nil
+		return out
 	}
-	return job{command: txn, answer: answer}, nil
+	return job{
+		command: txn,
+		answer: func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+			return respond(v, res), nil
+		},
+		rest: func(res *fsm.Result, err error) rest {
+			if err != nil || !res.Repeated {
+				return nil
+			}
+			out := respond(s.node.View(), res)
+			leases := told(out)
+			if len(leases) == 0 {
+				return nil
+			}
+			return func(ctx context.Context) (proto.Message, error) {
+				return out, s.leases.renewTold(ctx, leases...)
+			}
+		},
+	}, nil
 }
 
 // Watch implements pb.StoreServer.
@@ -166,6 +200,8 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 	if err := w.begin(0, r); err != nil {
 		return err
 	}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
 		for resp := w.next(); resp != nil; resp = w.next() {
 			if e := resp.GetError(); e != nil {
@@ -177,6 +213,8 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 		}
 		select {
 		case <-w.hub.Ready():
+		case now := <-look.C:
+			w.tick(now)
 		case <-out.Context().Done():
 			return context.Cause(out.Context())
 		case <-s.o.Stop:
@@ -187,9 +225,27 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 
 func putCommand(r *pb.PutRequest) *fsm.Put {
 	return &fsm.Put{
-		Key: string(r.Key), Value: r.Value, Lease: leaseID(r.Lease), PrevKV: r.PrevKv,
+		Key: string(r.Key), Value: r.Value, Lease: lease.ID(r.Lease), PrevKV: r.PrevKv,
 		IgnoreValue: r.IgnoreValue, IgnoreLease: r.IgnoreLease,
 	}
+}
+
+// boundPut is the command of a put with a TTL: it grants a lease that is bound to the key.
+// The ID is drawn here: apply draws no random numbers.
+func boundPut(r *pb.PutRequest) *fsm.Txn {
+	terms := lease.Terms{TTL: lease.TTL(r.TtlMs), Bound: true}
+	terms.ID = chooseID(&terms, 0)
+	put := putCommand(r)
+	put.Lease = terms.ID
+	return &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}, {Put: put}}}
+}
+
+// putResult is what a put did, with a TTL or without.
+func putResult(value any) *fsm.PutResult {
+	if txn, ok := value.(*fsm.TxnResult); ok {
+		value = txn.Responses[1]
+	}
+	return value.(*fsm.PutResult)
 }
 
 func deleteCommand(r *pb.DeleteRequest) *fsm.DeleteRange {

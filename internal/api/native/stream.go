@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/fsm"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -35,16 +34,19 @@ type streams struct {
 
 // Open implements pb.StreamServer. One goroutine receives and submits, this one sends
 // outcomes as they come, in any order. A request whose answer takes more than one step
-// has a goroutine of its own; puts, deletes, reads and transactions have none.
+// has a goroutine of its own; puts, deletes, reads, transactions and most grants have none.
 func (s *streams) Open(g pb.Stream_OpenServer) error {
 	ctx, cancel := context.WithCancel(g.Context())
 	t := &stream{
-		store: s.store, grpc: g, ctx: ctx, watches: newWatches(s.store),
+		store: s.store, grpc: g, ctx: ctx, by: api.Caller(ctx), watches: newWatches(s.store),
 		wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
 		open: make(map[uint64]*request),
 	}
+	t.caches = newCaches(s.node, func() { notify(t.wake) })
+	t.feeds = []feed{t.watches, t.caches}
 	defer t.watches.hub.Close()
-	defer t.calls.Wait()
+	defer t.caches.close()
+	defer t.finish()
 	defer cancel()
 	go t.receive()
 	return t.send()
@@ -55,33 +57,31 @@ type stream struct {
 	*store
 	grpc    pb.Stream_OpenServer
 	ctx     context.Context // ends when Open returns
+	by      string          // who asks
 	watches *watches
+	caches  *caches
+	feeds   []feed         // all of them; their order is of no importance
+	turn    int            // the feed that was asked last; belongs to send
 	calls   sync.WaitGroup // requests with a goroutine
 	wake    chan struct{}  // capacity 1: there is something for send
 	left    chan struct{}  // capacity 1: a request was answered
 
-	mu   sync.Mutex // guards what follows
-	open map[uint64]*request
-	done []*request // with outcomes to be sent
-	last uint64     // the highest ID so far
-	end  error      // why nothing more is received; io.EOF if the client is through
+	mu        sync.Mutex // guards what follows
+	open      map[uint64]*request
+	done      []*request // with outcomes to be sent
+	last      uint64     // the highest ID so far
+	following int        // requests for events
+	end       error      // why nothing more is received; io.EOF if the client is through
+	closing   bool       // no request may have a goroutine any more
 }
 
-// request is one request of a stream. It implements Answered.
-type request struct {
-	stream *stream
-	id     uint64
-	until  time.Time
-	job    job
-	writes bool // so its outcome is not known when its time is over
-	watch  bool
-	cancel context.CancelFunc // of the goroutine, if it has one
-
-	// The outcome: either of the job, or the response itself.
-	result   fsm.Result
-	err      error
-	response proto.Message
-	more     bool // it is only a part of what there is to say
+// finish waits for the goroutines of requests. The one that receives is not among them: it ends
+// only when the call has, and may still be about to begin a request.
+func (t *stream) finish() {
+	t.mu.Lock()
+	t.closing = true
+	t.mu.Unlock()
+	t.calls.Wait()
 }
 
 // receive submits requests until the client, or the stream, ends.
@@ -89,7 +89,7 @@ func (t *stream) receive() {
 	for {
 		m, err := t.grpc.Recv()
 		if err == nil {
-			err = t.take(m.Requests)
+			err = t.take(m)
 		}
 		if err != nil {
 			t.mu.Lock()
@@ -103,11 +103,11 @@ func (t *stream) receive() {
 
 // take submits the requests of a message, all at once if there is room for them. An
 // error ends the stream.
-func (t *stream) take(list []*pb.Request) error {
+func (t *stream) take(m *pb.ClientMessage) error {
 	now := time.Now()
-	submissions := make([]Submission, 0, len(list))
+	submissions := make([]Submission, 0, len(m.Requests))
 	defer func() { t.node.Submit(submissions) }()
-	for _, r := range list {
+	for _, r := range m.Requests {
 		if !t.room() {
 			t.node.Submit(submissions) // or there would never be
 			submissions = nil
@@ -119,11 +119,15 @@ func (t *stream) take(list []*pb.Request) error {
 			t.cancel(c.Cancel)
 			continue
 		}
+		if a, ok := r.Body.(*pb.Request_CacheAck); ok {
+			t.caches.ack(a.CacheAck)
+			continue
+		}
 		q := newRequest(t, now, r)
 		if err := t.enter(q); err != nil {
 			return err
 		}
-		if s, ok := t.begin(q, r); ok {
+		if s, ok := t.begin(q, m, r); ok {
 			submissions = append(submissions, s)
 		}
 	}
@@ -149,51 +153,6 @@ func (t *stream) wait() error {
 	return nil
 }
 
-func newRequest(t *stream, now time.Time, r *pb.Request) *request {
-	q := &request{stream: t, id: r.Id, until: now.Add(patience)}
-	_, q.watch = r.Body.(*pb.Request_Watch)
-	if d := time.Duration(r.TimeoutMs) * time.Millisecond; r.TimeoutMs > 0 && d < patience {
-		q.until = now.Add(d)
-	}
-	return q
-}
-
-// begin begins a request. ok is false if there is nothing to submit for it.
-func (t *stream) begin(q *request, r *pb.Request) (_ Submission, ok bool) {
-	var err error
-	switch x := r.Body.(type) {
-	case *pb.Request_Put:
-		q.job, err = t.putJob(x.Put)
-	case *pb.Request_Delete:
-		q.job, err = t.deleteJob(x.Delete)
-	case *pb.Request_Range:
-		q.job, err = t.rangeJob(x.Range)
-	case *pb.Request_Txn:
-		q.job, err = t.txnJob(x.Txn)
-	case *pb.Request_Watch:
-		if err = t.watches.begin(q.id, x.Watch); err == nil {
-			return Submission{}, false
-		}
-	default:
-		err = t.spawn(q, r)
-		if err == nil {
-			return Submission{}, false
-		}
-	}
-	switch {
-	case err != nil:
-		q.answer(nil, err)
-	case q.job.command != nil:
-		q.writes = true
-		return Submission{Command: q.job.command, To: q}, true
-	case q.job.confirm:
-		return Submission{To: q}, true
-	default:
-		q.Answered(fsm.Result{}, nil)
-	}
-	return Submission{}, false
-}
-
 // enter notes a request as open. A client that uses an ID again could not tell the
 // answers apart.
 func (t *stream) enter(q *request) error {
@@ -210,85 +169,21 @@ func (t *stream) enter(q *request) error {
 	return nil
 }
 
-// spawn answers a request on a goroutine of its own.
-func (t *stream) spawn(q *request, r *pb.Request) error {
-	var call func(context.Context) (proto.Message, error)
-	switch x := r.Body.(type) {
-	case *pb.Request_Grant:
-		call = bind(t.leases.Grant, x.Grant)
-	case *pb.Request_Renew:
-		call = func(ctx context.Context) (proto.Message, error) {
-			return t.leases.renewPartly(ctx, x.Renew, q.part)
-		}
-	case *pb.Request_Revoke:
-		call = bind(t.leases.Revoke, x.Revoke)
-	default:
-		return invalid("request %d says nothing to do", q.id)
-	}
-	ctx, cancel := context.WithDeadline(t.ctx, q.until)
-	t.mu.Lock()
-	q.cancel, q.writes = cancel, true
-	t.mu.Unlock()
-	t.calls.Go(func() {
-		defer cancel()
-		q.answer(call(ctx))
-	})
-	return nil
-}
-
-// bind is a call of a method of the lease service.
-func bind[Request, Response proto.Message](
-	method func(context.Context, Request) (Response, error), r Request,
-) func(context.Context) (proto.Message, error) {
-	return func(ctx context.Context) (proto.Message, error) { return method(ctx, r) }
-}
-
-// Answered implements Answered.
-func (q *request) Answered(res fsm.Result, err error) {
-	if err == nil {
-		err = res.Err
-	}
-	q.result = res
-	q.over(err)
-}
-
-// answer gives a request its response.
-func (q *request) answer(m proto.Message, err error) {
-	if err == nil {
-		q.response = m
-	}
-	q.over(err)
-}
-
-// part gives a request a response that is not its last.
-func (q *request) part(m *pb.RenewResponse) {
-	given := &request{stream: q.stream, id: q.id, response: m, more: true}
-	given.over(nil)
-}
-
-func (q *request) over(err error) {
-	t := q.stream
-	t.mu.Lock()
-	q.err = err
-	t.done = append(t.done, q)
-	first := len(t.done) == 1
-	t.mu.Unlock()
-	if first {
-		notify(t.wake)
-	}
-}
-
 // cancel ends a request that the client does not wait for any more.
 func (t *stream) cancel(id uint64) {
 	t.mu.Lock()
 	q := t.open[id]
+	var stop context.CancelFunc
+	if q != nil {
+		stop = q.cancel
+	}
 	t.mu.Unlock()
 	switch {
 	case q == nil:
-	case q.watch:
-		t.watches.end(id)
-	case q.cancel != nil:
-		q.cancel()
+	case q.feed != nil:
+		q.feed.end(id)
+	case stop != nil:
+		stop()
 	default:
 		t.abandon(q, context.Canceled)
 	}
@@ -296,7 +191,9 @@ func (t *stream) cancel(id uint64) {
 
 // abandon answers a request now; its outcome, if there will be one, is not told.
 func (t *stream) abandon(q *request, why error) {
+	t.mu.Lock()
 	given := &request{stream: t, id: q.id, writes: q.writes}
+	t.mu.Unlock()
 	given.over(why)
 }
 
@@ -328,6 +225,7 @@ func (t *stream) send() error {
 		case <-t.watches.hub.Ready():
 		case now := <-look.C:
 			t.expire(now)
+			t.watches.tick(now)
 		case <-t.ctx.Done():
 			return context.Cause(t.ctx)
 		case <-t.o.Stop:
@@ -356,6 +254,12 @@ func (t *stream) sendAll(batch []*request) error {
 	m, size := &pb.ServerMessage{}, 0
 	for i, q := range batch {
 		batch[i] = nil
+		if t.goOn(q) {
+			continue
+		}
+		if q.sent != nil {
+			defer notify(q.sent) // it was, or nobody waits for it any more
+		}
 		if q.more && !t.isOpen(q.id) || !q.more && !t.leave(q.id) {
 			continue // answered before
 		}
@@ -391,70 +295,12 @@ func (t *stream) leave(id uint64) (ok bool) {
 	return ok
 }
 
-// respond makes the response of a request.
-func (q *request) respond(v *fsm.View) *pb.Response {
-	err := q.err
-	m := q.response
-	if err == nil && m == nil {
-		m, err = q.job.answer(v, &q.result)
-	}
-	r := &pb.Response{Id: q.id, More: q.more}
-	if err != nil {
-		reason := api.Reason(err)
-		if !q.writes {
-			reason = api.ReadReason(err)
-		}
-		r.Body = &pb.Response_Error{Error: api.ErrorMessage(err, reason)}
-		return r
-	}
-	switch m := m.(type) {
-	case *pb.PutResponse:
-		r.Body = &pb.Response_Put{Put: m}
-	case *pb.DeleteResponse:
-		r.Body = &pb.Response_Delete{Delete: m}
-	case *pb.RangeResponse:
-		r.Body = &pb.Response_Range{Range: m}
-	case *pb.TxnResponse:
-		r.Body = &pb.Response_Txn{Txn: m}
-	case *pb.GrantResponse:
-		r.Body = &pb.Response_Grant{Grant: m}
-	case *pb.RenewResponse:
-		r.Body = &pb.Response_Renew{Renew: m}
-	case *pb.RevokeResponse:
-		r.Body = &pb.Response_Revoke{Revoke: m}
-	default:
-		panic("native: response of unknown type")
-	}
-	return r
-}
-
-// tell sends a message of what the watches have to say; more says that there may be
-// more. It is only one, so that no watch keeps answers waiting.
-func (t *stream) tell() (more bool, err error) {
-	m, size := &pb.ServerMessage{}, 0
-	for size < maxMessage && len(m.Responses) < maxResponses {
-		r := t.watches.next()
-		if r == nil {
-			break
-		}
-		if !r.More {
-			t.leave(r.Id)
-		}
-		m.Responses = append(m.Responses, r)
-		size += proto.Size(r)
-	}
-	if len(m.Responses) == 0 {
-		return false, nil
-	}
-	return true, t.grpc.Send(m)
-}
-
 // expire answers the requests whose time is over.
 func (t *stream) expire(now time.Time) {
 	var late []*request
 	t.mu.Lock()
 	for _, q := range t.open {
-		if !q.watch && q.cancel == nil && now.After(q.until) {
+		if q.feed == nil && q.cancel == nil && now.After(q.until) {
 			late = append(late, q)
 		}
 	}

@@ -26,7 +26,8 @@ type stuckNode struct {
 	machine   *fsm.Machine
 	hub       *watch.Hub[*api.Event]
 	submitted []Submission
-	renewals  []Renewal
+	renewals  []*replica.Renewals
+	fakeCaches
 }
 
 func newStuckNode() *stuckNode {
@@ -80,9 +81,21 @@ func (n *stuckNode) InspectLeases(
 	return n.Inspect(ctx, nil)
 }
 
-func (n *stuckNode) RenewAll(list []Renewal) error {
-	n.renewals = append(n.renewals, list...)
+func (n *stuckNode) RenewAll(r *replica.Renewals) error {
+	n.renewals = append(n.renewals, r)
 	return nil
+}
+
+func (n *stuckNode) OnLeaseNews(func()) (stop func()) { return func() {} }
+
+func (n *stuckNode) SlowCaches() *SlowCaches { return nil }
+
+func (n *stuckNode) Now() lease.Instant { return 0 }
+
+func (n *stuckNode) InspectHere(
+	ctx context.Context, _ func(*lease.Lessor, uint64),
+) error {
+	return n.Inspect(ctx, nil)
 }
 
 // wire is a stream without a network.
@@ -220,11 +233,42 @@ func TestDeadlines(t *testing.T) {
 // TestDeadlineOfCall: a request with a goroutine of its own has its time, too.
 func TestDeadlineOfCall(t *testing.T) {
 	onStream(t, func(b *bench) {
-		b.send(&pb.Request{Id: 1, TimeoutMs: 300, Body: &pb.Request_Grant{
-			Grant: &pb.GrantRequest{TtlMs: 1000},
+		b.send(&pb.Request{Id: 1, TimeoutMs: 300, Body: &pb.Request_Revoke{
+			Revoke: &pb.RevokeRequest{Leases: []*pb.LeaseRef{{Id: 11}}},
 		}})
 		b.pass(time.Second)
-		b.wantError(1, pb.Reason_REASON_UNKNOWN_OUTCOME)
+		if r := b.only(); r.GetRevoke().GetResults()[0].Reason != pb.Reason_REASON_UNKNOWN_OUTCOME {
+			t.Errorf("response %v", r)
+		}
+	})
+}
+
+// TestGrantGoesOn: a grant whose ID is in use has one more step, to tell who holds it. It
+// is answered in its time, and can be cancelled meanwhile.
+func TestGrantGoesOn(t *testing.T) {
+	grant := func(id uint64, timeout int64) *pb.Request {
+		return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Grant{
+			Grant: &pb.GrantRequest{Id: 7, TtlMs: 1000},
+		}}
+	}
+	onStream(t, func(b *bench) {
+		b.send(grant(1, 300), grant(2, 0), grant(3, 500))
+		for _, s := range b.node.submitted[:2] {
+			s.To.Answered(fsm.Result{Err: lease.ErrExists}, nil)
+		}
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("before it is known who holds it: %v", list)
+		}
+		b.pass(400 * time.Millisecond)
+		b.wantError(1, pb.Reason_REASON_ID_TAKEN)
+		b.send(&pb.Request{Id: 4, Body: &pb.Request_Cancel{Cancel: 2}})
+		b.wantError(2, pb.Reason_REASON_ID_TAKEN)
+		b.pass(200 * time.Millisecond)
+		b.wantError(3, pb.Reason_REASON_UNKNOWN_OUTCOME)
+		b.node.submitted[2].To.Answered(fsm.Result{Err: lease.ErrExists}, nil)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("late: %v", list)
+		}
 	})
 }
 
@@ -235,7 +279,7 @@ func TestRenewalsInParts(t *testing.T) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
 			Leases: []*pb.LeaseRef{{Id: 11}, {Id: 12}, {Id: 13}},
 		}}})
-		renewed := func(n int) { b.node.renewals[n].To.Renewed(b.node.renewals[n].ID, 900, nil) }
+		renewed := func(n int) { b.node.renewals[0].Owner.(RenewedAll).RenewedOne(n, 900, nil) }
 		renewed(0)
 		renewed(2)
 		if list := b.got(); len(list) > 0 {
@@ -383,5 +427,31 @@ func TestHalfClose(t *testing.T) {
 			t.Errorf("the stream ended with %v", err)
 		}
 		b.ended <- nil
+	})
+}
+
+// TestProgress: a watch that wants it is told that nothing has happened.
+func TestProgress(t *testing.T) {
+	onStream(t, func(b *bench) {
+		go func() { _ = b.node.hub.Run(b.ctx) }()
+		watch := func(id uint64, ms int64) {
+			b.send(&pb.Request{Id: id, Body: &pb.Request_Watch{
+				Watch: &pb.WatchRequest{Key: []byte("k"), ProgressMs: ms},
+			}})
+		}
+		watch(1, 0)
+		watch(2, 1) // a tenth of a second is the least
+		b.got()
+		b.pass(time.Second + lookEvery)
+		if list := b.got(); len(list) < 5 || len(list) > 10 || list[0].Id != 2 ||
+			list[0].GetWatch() == nil || len(list[0].GetWatch().Events) > 0 {
+			t.Errorf("told %d: %v", len(list), list)
+		}
+		b.send(&pb.Request{Id: 3, Body: &pb.Request_Cancel{Cancel: 2}})
+		b.got()
+		b.pass(time.Second)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("told after the end: %v", list)
+		}
 	})
 }

@@ -1,7 +1,8 @@
 package native
 
 import (
-	"leasehold.dev/internal/api"
+	"crypto/sha256"
+
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -12,6 +13,7 @@ import (
 // result into a response. It remembers the secrets that were drawn on the way.
 type txnConverter struct {
 	leases  *leases
+	by      string // who asks
 	secrets map[*pb.GrantRequest][]byte
 	err     error
 }
@@ -60,6 +62,9 @@ func (c *txnConverter) ops(list []*pb.Op) []fsm.Op {
 func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	switch x := op.Op.(type) {
 	case *pb.Op_Put:
+		if x.Put.TtlMs != 0 {
+			return fsm.Op{Txn: boundPut(x.Put)}
+		}
 		return fsm.Op{Put: putCommand(x.Put)}
 	case *pb.Op_Delete:
 		return fsm.Op{Delete: deleteCommand(x.Delete)}
@@ -70,14 +75,22 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	case *pb.Op_Txn:
 		return fsm.Op{Txn: c.command(x.Txn)}
 	case *pb.Op_Grant:
-		return fsm.Op{Grant: c.grant(x.Grant)}
+		if grant := c.grant(x.Grant); x.Grant.RequestId == "" {
+			return fsm.Op{Grant: grant}
+		} else {
+			return fsm.Op{Txn: grant.Repeatable()}
+		}
 	case *pb.Op_Renew:
 		return fsm.Op{Touch: &fsm.Touch{
-			ID: leaseID(x.Renew.Id), Token: lease.Token(x.Renew.Token),
+			ID: lease.ID(x.Renew.Id), Token: lease.Token(x.Renew.Token),
 		}}
+	case *pb.Op_DrawToken:
+		return fsm.Op{Draw: true}
 	default:
 		ref := op.GetRevoke()
-		return fsm.Op{Revoke: &fsm.Revoke{ID: leaseID(ref.Id), Token: lease.Token(ref.Token)}}
+		return fsm.Op{Revoke: &fsm.Revoke{
+			ID: lease.ID(ref.Id), Token: lease.Token(ref.Token), By: c.by,
+		}}
 	}
 }
 
@@ -89,7 +102,7 @@ func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
 		}
 		c.secrets[r] = secret
 	}
-	return &fsm.Grant{Terms: terms}
+	return &fsm.Grant{Terms: terms, Holds: rangesOf(r.Holds)}
 }
 
 // response converts the result of the transaction, but for the header.
@@ -106,6 +119,12 @@ func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnRes
 }
 
 func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
+	if op.GetPut() != nil {
+		res = putResult(res)
+	}
+	if g := op.GetGrant(); g != nil {
+		return &pb.OpResponse{Response: &pb.OpResponse_Grant{Grant: c.grantResponse(g, res)}}
+	}
 	switch x := res.(type) {
 	case *fsm.PutResult:
 		return &pb.OpResponse{Response: &pb.OpResponse_Put{Put: putResponse(x)}}
@@ -118,16 +137,42 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 		m := c.response(op.GetTxn(), x)
 		return &pb.OpResponse{Response: &pb.OpResponse_Txn{Txn: m}}
 	case *lease.Info:
-		m := api.LeaseMessage(x)
-		if g := op.GetGrant(); g != nil {
-			return &pb.OpResponse{Response: &pb.OpResponse_Grant{Grant: &pb.GrantResponse{
-				Lease: m, Secret: c.secrets[g],
-			}}}
-		}
-		return &pb.OpResponse{Response: &pb.OpResponse_Renew{Renew: m}}
+		return &pb.OpResponse{Response: &pb.OpResponse_Renew{Renew: fresh(x)}}
 	case *fsm.RevokeResult:
 		return &pb.OpResponse{Response: &pb.OpResponse_Revoke{Revoke: x.Deleted}}
+	case lease.Token:
+		return &pb.OpResponse{Response: &pb.OpResponse_DrawToken{DrawToken: uint64(x)}}
 	default:
 		panic("native: result of unknown type")
 	}
+}
+
+func (c *txnConverter) grantResponse(r *pb.GrantRequest, res any) *pb.GrantResponse {
+	info, existed := granted(res)
+	return &pb.GrantResponse{Lease: fresh(info), Existed: existed, Secret: c.secretOf(r, info)}
+}
+
+// told returns the leases that a response says are granted or renewed.
+func told(r *pb.TxnResponse) (list []*pb.Lease) {
+	for _, op := range r.GetResponses() {
+		switch x := op.Response.(type) {
+		case *pb.OpResponse_Grant:
+			list = append(list, x.Grant.Lease)
+		case *pb.OpResponse_Renew:
+			list = append(list, x.Renew)
+		case *pb.OpResponse_Txn:
+			list = append(list, told(x.Txn)...)
+		}
+	}
+	return list
+}
+
+// secretOf returns the secret of a lease that was asked for; nil if another request, or the
+// same one at another time, has made the lease, and so has its secret.
+func (c *txnConverter) secretOf(r *pb.GrantRequest, made *lease.Info) []byte {
+	secret := c.secrets[r]
+	if secret == nil || sha256.Sum256(secret) != made.Secret {
+		return nil
+	}
+	return secret
 }

@@ -2,6 +2,8 @@ package native
 
 import (
 	"fmt"
+	"sync"
+	"time"
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
@@ -19,6 +21,9 @@ type watches struct {
 	store *store
 	hub   *watch.Stream[*api.Event]
 
+	mu    sync.Mutex // guards quiet
+	quiet map[int64]*quiet
+
 	// What is left of a batch that is handed out in fragments belongs to next.
 	id   int64
 	prev bool
@@ -26,8 +31,32 @@ type watches struct {
 	rev  int64
 }
 
+// quiet is a watch that wants to be told also that nothing has happened.
+type quiet struct {
+	every time.Duration
+	last  time.Time // when that was asked for
+}
+
+// leastQuiet bounds how often that is.
+const leastQuiet = 100 * time.Millisecond
+
 func newWatches(s *store) *watches {
-	return &watches{store: s, hub: s.node.Watches().NewStream()}
+	return &watches{store: s, hub: s.node.Watches().NewStream(), quiet: make(map[int64]*quiet)}
+}
+
+// tick asks for the progress of the watches that want to be told of it now.
+func (w *watches) tick(now time.Time) {
+	w.mu.Lock()
+	var due []int64
+	for id, q := range w.quiet {
+		if now.Sub(q.last) >= q.every {
+			q.last, due = now, append(due, id)
+		}
+	}
+	w.mu.Unlock()
+	for _, id := range due {
+		w.hub.RequestProgress(id)
+	}
 }
 
 // begin begins a watch; if that fails, next says nothing of it.
@@ -35,15 +64,31 @@ func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 	if len(r.GetKey()) == 0 {
 		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
 	}
+	w.hush(int64(id), r.ProgressMs)
 	_, err := w.hub.Watch(watch.Request{
 		ID: int64(id), Key: string(r.Key), End: string(r.RangeEnd), From: r.StartRevision,
 		NoPut: r.NoPut, NoDelete: r.NoDelete, Tag: r.PrevKv,
 	})
 	if err != nil {
+		w.hush(int64(id), 0)
 		return invalid("%s", err)
 	}
 	return nil
 }
+
+// hush notes how often a watch wants to be told that nothing has happened, 0 for never.
+func (w *watches) hush(id, ms int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ms <= 0 {
+		delete(w.quiet, id)
+		return
+	}
+	every := time.Duration(min(ms, maxQuiet)) * time.Millisecond
+	w.quiet[id] = &quiet{every: max(every, leastQuiet), last: time.Now()}
+}
+
+const maxQuiet = 3_600_000 // milliseconds
 
 // end ends a watch, if there is one.
 func (w *watches) end(id uint64) { _ = w.hub.Cancel(int64(id)) }
@@ -65,6 +110,7 @@ func (w *watches) next() *pb.Response {
 		case watch.Created, watch.Progress:
 			return w.response(b.ID, &pb.WatchResponse{Header: w.header(b.Revision)})
 		case watch.Cancelled:
+			w.hush(b.ID, 0)
 			r := &pb.Response{Id: uint64(b.ID)}
 			if b.Err != nil {
 				e := api.ErrorMessage(b.Err, api.ReadReason(b.Err))

@@ -1,0 +1,161 @@
+package native
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// batch gathers the outcomes of a call's renewals. It implements RenewedAll.
+type batch struct {
+	asks    replica.Renewals
+	header  *pb.Header
+	columns bool          // asked in columns, and so to be answered
+	done    chan struct{} // closed when all outcomes are known
+
+	mu   sync.Mutex // guards what follows
+	open int        // leases without an outcome
+	over bool       // no response will follow
+	// together says that the leases with a TTL in asks are renewed, and told that this was
+	// in a response.
+	together, told bool
+	answered       bool      // there was a response
+	singles        []outcome // of the others; those that were in a response are gone
+	known          []bool    // by place: there is, or was, a single; nil for none
+}
+
+// outcome is what became of the renewal at a place.
+type outcome struct {
+	place  int
+	reason pb.Reason
+	ttl    lease.TTL
+}
+
+func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
+	n := len(r.Ids) + len(r.Leases)
+	b := &batch{
+		asks:   replica.Renewals{IDs: make([]lease.ID, n), TTLs: make([]lease.TTL, n)},
+		header: h, columns: len(r.Ids) > 0, done: make(chan struct{}), open: n,
+	}
+	b.asks.Owner = b
+	if len(r.Tokens)+len(r.Leases) > 0 {
+		b.asks.Tokens = make([]lease.Token, n)
+	}
+	for i, id := range r.Ids {
+		b.asks.IDs[i] = lease.ID(id)
+	}
+	for i, token := range r.Tokens {
+		b.asks.Tokens[i] = lease.Token(token)
+	}
+	for i, ref := range r.Leases {
+		b.asks.IDs[i], b.asks.Tokens[i] = lease.ID(ref.Id), lease.Token(ref.Token)
+	}
+	return b
+}
+
+// RenewedTogether implements RenewedAll.
+func (b *batch) RenewedTogether() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	b.together = true
+	b.settle(b.asks.Kept)
+}
+
+// RenewedOne implements RenewedAll.
+func (b *batch) RenewedOne(place int, ttl lease.TTL, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	if b.known == nil {
+		b.known = make([]bool, len(b.asks.IDs))
+	}
+	b.known[place] = true
+	b.singles = append(b.singles, outcome{place, api.Reason(err), ttl})
+	b.settle(1)
+}
+
+// settle notes that outcomes are known.
+func (b *batch) settle(n int) {
+	if b.open -= n; b.open == 0 {
+		close(b.done)
+	}
+}
+
+// take returns a response that tells what is known and was not told before, nil if that
+// is nothing.
+func (b *batch) take() *pb.RenewResponse {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.singles) == 0 && (b.told || !b.together) {
+		return nil
+	}
+	return b.respond()
+}
+
+// end returns a response that tells the rest: what is not known will not be.
+func (b *batch) end() *pb.RenewResponse {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	for i := range b.asks.IDs {
+		if b.open == 0 {
+			break
+		}
+		single := b.known != nil && b.known[i]
+		if !single && (!b.together || b.asks.TTLs[i] == 0) {
+			b.open--
+			b.singles = append(b.singles, outcome{i, pb.Reason_REASON_UNKNOWN_OUTCOME, 0})
+		}
+	}
+	return b.respond()
+}
+
+// respond returns a response that tells what none told before.
+func (b *batch) respond() *pb.RenewResponse {
+	resp, rest := &pb.RenewResponse{Header: b.header}, b.singles
+	column := b.columns && !b.answered
+	if column {
+		resp.TtlMs = make([]int64, len(b.asks.IDs))
+		rest = slices.DeleteFunc(rest, func(o outcome) bool {
+			resp.TtlMs[o.place] = int64(o.ttl)
+			return o.reason == pb.Reason_REASON_UNSPECIFIED
+		})
+	}
+	if b.together && !b.told {
+		for i, ttl := range b.asks.TTLs {
+			switch {
+			case ttl == 0:
+			case column:
+				resp.TtlMs[i] = int64(ttl)
+			default:
+				rest = append(rest, outcome{place: i, ttl: ttl})
+			}
+		}
+		b.told = true
+	}
+	b.answered, b.singles = true, nil
+	resp.Results = b.results(rest)
+	return resp
+}
+
+// results returns the results for outcomes, in the order of the request.
+func (b *batch) results(list []outcome) []*pb.RenewResult {
+	slices.SortFunc(list, func(x, y outcome) int { return cmp.Compare(x.place, y.place) })
+	out, all := make([]*pb.RenewResult, len(list)), make([]pb.RenewResult, len(list))
+	for i, o := range list {
+		out[i] = &all[i]
+		out[i].Id, out[i].Reason = int64(b.asks.IDs[o.place]), o.reason
+		out[i].TtlMs = int64(o.ttl)
+	}
+	return out
+}

@@ -1,0 +1,183 @@
+package native
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+func unknown(id int64) *pb.RenewResult {
+	return &pb.RenewResult{Id: id, Reason: pb.Reason_REASON_UNKNOWN_OUTCOME}
+}
+
+func notFound(id int64) *pb.RenewResult {
+	return &pb.RenewResult{Id: id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
+}
+
+// Columns: the TTLs are in the order of the IDs, and only those that were not renewed have a
+// result. A token goes with its ID (T28), 0 with any; tokens may be left out.
+func TestRenewColumns(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	one := grant(t, s, &pb.GrantRequest{TtlMs: 5000}).Lease
+	two := grant(t, s, &pb.GrantRequest{TtlMs: 6000}).Lease
+	c := serve(t, n, Options{})
+	for _, tt := range []struct {
+		tokens  []uint64
+		ttls    []int64
+		results []*pb.RenewResult
+	}{
+		{
+			[]uint64{two.Token, one.Token, one.Token, 1, 0},
+			[]int64{6000, 5000, 0, 0, 6000},
+			[]*pb.RenewResult{notFound(two.Id), notFound(1 << 62)},
+		},
+		{nil, []int64{6000, 5000, 6000, 0, 6000}, []*pb.RenewResult{notFound(1 << 62)}},
+		{make([]uint64, 5), []int64{6000, 5000, 6000, 0, 6000}, []*pb.RenewResult{notFound(1 << 62)}},
+	} {
+		resp, err := c.Renew(t.Context(), &pb.RenewRequest{
+			Ids: []int64{two.Id, one.Id, two.Id, 1 << 62, two.Id}, Tokens: tt.tokens,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &pb.RenewResponse{Header: resp.Header, TtlMs: tt.ttls, Results: tt.results}
+		if !proto.Equal(resp, want) {
+			t.Errorf("tokens %v: %v, want %v", tt.tokens, resp, want)
+		}
+	}
+}
+
+// columnsOf is a stream that has asked for four leases in columns.
+func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
+	b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+		Ids: []int64{11, 12, 13, 14},
+	}}})
+	asks = b.node.renewals[0]
+	return asks.Owner.(RenewedAll), asks
+}
+
+// keep answers some places together, as the core does.
+func keep(r *replica.Renewals, places ...int) {
+	for _, i := range places {
+		r.TTLs[i] = 900
+		r.Kept++
+	}
+	r.Owner.(RenewedAll).RenewedTogether()
+}
+
+func (b *bench) wantRenewed(more bool, want *pb.RenewResponse) {
+	b.t.Helper()
+	r := b.only()
+	want.Header = r.GetRenew().GetHeader()
+	if r.Id != 1 || r.More != more || !proto.Equal(r.GetRenew(), want) {
+		b.t.Errorf("response %v, want %v, more %v", r, want, more)
+	}
+}
+
+// T15: over a stream columns come in parts, too: the TTLs that are known soon, and then
+// results, about each lease once.
+func TestColumnsInParts(t *testing.T) {
+	onStream(t, func(b *bench) {
+		to, asks := columnsOf(b)
+		keep(asks, 0, 2)
+		to.RenewedOne(3, 0, lease.ErrNotFound)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("at once: %v", list)
+		}
+		b.pass(partly)
+		b.wantRenewed(true, &pb.RenewResponse{
+			TtlMs: []int64{900, 0, 900, 0}, Results: []*pb.RenewResult{notFound(14)},
+		})
+		to.RenewedOne(1, 800, nil)
+		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{{Id: 12, TtlMs: 800}}})
+	})
+}
+
+// T15: nothing is known soon where the confirm round takes long; then what is known later is
+// told as soon as it is, all the same, and so is what comes after that.
+func TestLatePartsAreTold(t *testing.T) {
+	onStream(t, func(b *bench) {
+		to, asks := columnsOf(b)
+		b.pass(3*partly + partly/2)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("of nothing: %v", list)
+		}
+		to.RenewedOne(2, 0, replica.ErrOverloaded)
+		b.pass(partly)
+		b.wantRenewed(true, &pb.RenewResponse{TtlMs: make([]int64, 4), Results: []*pb.RenewResult{
+			{Id: 13, Reason: pb.Reason_REASON_UNAVAILABLE},
+		}})
+		keep(asks, 0, 3)
+		b.pass(partly)
+		b.wantRenewed(true, &pb.RenewResponse{Results: []*pb.RenewResult{
+			{Id: 11, TtlMs: 900}, {Id: 14, TtlMs: 900},
+		}})
+		b.pass(5 * time.Second)
+		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{unknown(12)}})
+		to.RenewedOne(1, 900, nil)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("late: %v", list)
+		}
+	})
+}
+
+// Columns that are cancelled say what is known, and nothing of the rest; what comes then
+// disturbs nobody.
+func TestColumnsCancelled(t *testing.T) {
+	cancel := &pb.Request{Body: &pb.Request_Cancel{Cancel: 1}}
+	onStream(t, func(b *bench) {
+		to, asks := columnsOf(b)
+		to.RenewedOne(1, 700, nil)
+		b.send(cancel)
+		b.wantRenewed(false, &pb.RenewResponse{
+			TtlMs:   []int64{0, 700, 0, 0},
+			Results: []*pb.RenewResult{unknown(11), unknown(13), unknown(14)},
+		})
+		keep(asks, 0, 2)
+		to.RenewedOne(3, 0, lease.ErrNotFound)
+	})
+	onStream(t, func(b *bench) {
+		_, asks := columnsOf(b)
+		keep(asks, 0, 1, 3)
+		b.send(cancel)
+		b.wantRenewed(false, &pb.RenewResponse{
+			TtlMs: []int64{900, 900, 0, 900}, Results: []*pb.RenewResult{unknown(13)},
+		})
+	})
+}
+
+// BenchmarkRenew answers renewals of 5,000 leases with a core that renews at once; an
+// operation is the renewal of one lease, from the request as it was decoded to the
+// response before it is encoded.
+func BenchmarkRenew(b *testing.B) {
+	const batch = 5000
+	columns, leases := &pb.RenewRequest{}, &pb.RenewRequest{}
+	for id := range int64(batch) {
+		columns.Ids, columns.Tokens = append(columns.Ids, id+1), append(columns.Tokens, 0)
+		leases.Leases = append(leases.Leases, &pb.LeaseRef{Id: id + 1})
+	}
+	n := newNode()
+	s := service(n, Options{})
+	for id := range int64(batch) {
+		if _, err := s.Grant(b.Context(), &pb.GrantRequest{Id: id + 1, TtlMs: 60_000}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, r := range map[string]*pb.RenewRequest{"columns": columns, "leases": leases} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range (b.N + batch - 1) / batch {
+				resp, err := s.Renew(b.Context(), r)
+				if err != nil || len(resp.TtlMs)+len(resp.Results) != batch {
+					b.Fatal(resp, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package native
+
+import (
+	"math"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestPutTTL: a put with a TTL makes a lease that is bound to the key, by itself and in
+// transactions; done again, it leaves nothing of the lease before.
+func TestPutTTL(t *testing.T) {
+	n := newNode()
+	s := &store{leases: service(n, Options{}), node: n}
+	put := &pb.PutRequest{Key: []byte("k"), Value: []byte("v"), TtlMs: 5000, PrevKv: true}
+	var last lease.ID
+	for i, do := range []func() (*pb.PutResponse, error){
+		func() (*pb.PutResponse, error) { return s.Put(t.Context(), put) },
+		func() (*pb.PutResponse, error) {
+			r, err := s.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{
+				{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte("x")}}},
+				{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Put{Put: put}}}}}},
+			}})
+			if err != nil {
+				return nil, err
+			}
+			return r.Responses[1].GetTxn().Responses[0].GetPut(), nil
+		},
+		func() (*pb.PutResponse, error) {
+			r := onNewStream(t, n, &pb.ClientMessage{Requests: []*pb.Request{{
+				Id: 1, Body: &pb.Request_Put{Put: put},
+			}}})
+			return r[0].GetPut(), nil
+		},
+	} {
+		r, err := do()
+		if err != nil || (r.GetPrevKv() != nil) != (i > 0) {
+			t.Fatalf("%d: %v, %v", i, r, err)
+		}
+		id := n.machine.Lessor().LeaseOf("k")
+		l, err := s.Describe(t.Context(), &pb.DescribeRequest{Id: int64(id)})
+		if err != nil || !l.Lease.Bound || l.Lease.TtlMs != 5000 || l.Lease.KeyCount != 1 {
+			t.Errorf("%d: lease %v, %v", i, l, err)
+		}
+		if id == last || n.machine.Lessor().Len() != 1 {
+			t.Errorf("%d: %d leases, the key is on %d", i, n.machine.Lessor().Len(), id)
+		}
+		last = id
+	}
+	_, err := s.Attach(t.Context(), &pb.AttachRequest{
+		Lease: &pb.LeaseRef{Id: int64(last)}, Keys: [][]byte{[]byte("x")},
+	})
+	if r := api.Reason(err); r != pb.Reason_REASON_INVALID {
+		t.Errorf("another key: %v", err)
+	}
+	_, err = s.Detach(t.Context(), &pb.DetachRequest{Keys: [][]byte{[]byte("k")}})
+	if err != nil || n.machine.Lessor().Len() != 0 || n.machine.View().KV.Get("k") == nil {
+		t.Errorf("detached: %v, %d leases", err, n.machine.Lessor().Len())
+	}
+}
+
+// TestPutTTLOnce: a put with a TTL that is sent again is done once, and answered as the first.
+func TestPutTTLOnce(t *testing.T) {
+	n := newNode()
+	m := &pb.ClientMessage{Session: openSession(t, n, 5), Requests: []*pb.Request{{
+		Id: 1, Number: 1, Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte("k"), TtlMs: 5000}},
+	}}}
+	first, id := onNewStream(t, n, m), n.machine.Lessor().LeaseOf("k")
+	again := onNewStream(t, n, m)
+	if first[0].GetPut() == nil || !proto.Equal(first[0], again[0]) {
+		t.Errorf("%v, and then %v", first, again)
+	}
+	if l := n.machine.Lessor(); l.Len() != 1 || l.LeaseOf("k") != id {
+		t.Errorf("%d leases, the key is on %d and was on %d", l.Len(), l.LeaseOf("k"), id)
+	}
+}
+
+// TestPutTTLRefused: the bounds are those of grants (T24), and what contradicts itself is
+// refused.
+func TestPutTTLRefused(t *testing.T) {
+	n := newNode()
+	s := &store{leases: service(n, Options{}), node: n}
+	for _, r := range []*pb.PutRequest{
+		{TtlMs: -1},
+		{TtlMs: 1},
+		{TtlMs: math.MinInt64},
+		{TtlMs: math.MaxInt64},
+		{TtlMs: int64(maxTTL) + 1},
+		{TtlMs: 5000, Lease: 1},
+		{TtlMs: 5000, IgnoreLease: true},
+	} {
+		r.Key = []byte("k")
+		_, err := s.Put(t.Context(), r)
+		_, inTxn := s.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Put{Put: r}}}})
+		for _, err := range []error{err, inTxn} {
+			if api.Reason(err) != pb.Reason_REASON_INVALID {
+				t.Errorf("%v: %v", r, err)
+			}
+		}
+	}
+	if len(n.commands) != 0 {
+		t.Errorf("%d commands", len(n.commands))
+	}
+}

@@ -1,0 +1,257 @@
+package native
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// fakeCaches is the part of a fake node that caches talk to: it takes note.
+type fakeCaches struct {
+	refusal error // of every opening
+	opened  []replica.OpenCache
+	open    []Cache // where they are
+	acks    []string
+	closed  []lease.ID
+	opening func() // if not nil, called when one is about to be opened
+}
+
+func (n *fakeCaches) OpenCache(o replica.OpenCache, to Cache) error {
+	if n.opening != nil {
+		n.opening()
+	}
+	n.opened, n.open = append(n.opened, o), append(n.open, to)
+	return n.refusal
+}
+
+func (n *fakeCaches) AckCache(a replica.AckCache, from Cache) {
+	n.acks = append(n.acks, fmt.Sprintf("%d.%d open %d %v %v", a.Term, a.Seq, a.Open, a.Dropped,
+		from == n.open[len(n.open)-1]))
+}
+
+func (n *fakeCaches) CloseCache(id lease.ID, _ Cache) { n.closed = append(n.closed, id) }
+
+func (n *fakeCaches) Holds(lease.ID) []keyrange.Range { return nil }
+
+func cacheRequest(id uint64, has ...string) *pb.Request {
+	m := &pb.CacheRequest{Lease: &pb.LeaseRef{Id: 11, Token: 7}}
+	for _, k := range has {
+		m.Has = append(m.Has, &pb.KeyRange{Key: []byte(k)})
+	}
+	return &pb.Request{Id: id, Body: &pb.Request_Cache{Cache: m}}
+}
+
+// shown is what a response tells a cache.
+func shown(r *pb.Response) string {
+	m := r.GetCache()
+	return fmt.Sprintf("%d.%d %v drops %d", m.GetTerm(), m.GetSeq(), m.GetReopen(), len(m.GetDrop()))
+}
+
+func (b *bench) wantCache(id uint64, want string) {
+	b.t.Helper()
+	if r := b.only(); r.Id != id || !r.More || shown(r) != want {
+		b.t.Errorf("%v, want %q", r, want)
+	}
+}
+
+func drop(seq uint64, keys ...string) *replica.Invalidation {
+	i := &replica.Invalidation{ID: 11, Term: 3, Seq: seq}
+	for _, k := range keys {
+		i.Drop = append(i.Drop, keyrange.Range{Key: k})
+	}
+	return i
+}
+
+// TestCacheFeed: a cache is opened, told what to drop, and made to open anew; what it
+// acknowledges is passed on, until it is closed.
+func TestCacheFeed(t *testing.T) {
+	onStream(t, func(b *bench) {
+		n := b.node
+		ack := &pb.Request{Id: 2, Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
+			Lease: &pb.LeaseRef{Id: 11, Token: 7}, Term: 3, Seq: 4, Open: 3,
+			Dropped: []*pb.KeyRange{{Key: []byte("x")}},
+		}}}
+		b.send(ack) // of a cache that is not open here
+		b.send(cacheRequest(3, "a", "b"))
+		if o := n.opened[0]; o.ID != 11 || o.Token != 7 || len(o.Has) != 2 || len(n.acks) != 0 {
+			t.Fatalf("opened %+v, acknowledged %v", o, n.acks)
+		}
+		n.open[0].Opened(3, nil)
+		b.wantCache(3, "3.0 false drops 0")
+		n.open[0].Invalidated(drop(4, "a"))
+		b.wantCache(3, "3.4 false drops 1")
+		b.send(ack)
+		if want := "3.4 open 3 [{x }] true"; len(n.acks) != 1 || n.acks[0] != want {
+			t.Errorf("acknowledged %q, want %q", n.acks, want)
+		}
+		n.open[0].Reopen(5)
+		b.wantCache(3, "5.0 true drops 0")
+		b.send(&pb.Request{Id: 4, Body: &pb.Request_Cancel{Cancel: 3}}, cacheRequest(5))
+		if r := b.only(); r.Id != 3 || r.More {
+			t.Errorf("the end: %v", r)
+		}
+		n.open[1].Opened(0, lease.ErrNotFound)
+		b.wantError(5, pb.Reason_REASON_LEASE_NOT_FOUND)
+		n.refusal = api.ErrTooManyRequests
+		b.send(cacheRequest(6))
+		b.wantError(6, pb.Reason_REASON_UNAVAILABLE)
+		n.refusal = nil
+		b.send(cacheRequest(7))
+		b.stop()
+		synctest.Wait()
+		if got := fmt.Sprint(n.closed); got != "[11 11]" {
+			t.Errorf("closed %s", got)
+		}
+	})
+}
+
+// all returns the responses that have come, and those that waited for them to be read.
+func (b *bench) all() (out []*pb.Response) {
+	for list := b.got(); len(list) > 0; list = b.got() {
+		out = append(out, list...)
+	}
+	return out
+}
+
+// TestCacheWithoutReader: what a client does not read costs no more than a bound, and
+// nobody waits for it.
+func TestCacheWithoutReader(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(cacheRequest(1))
+		to := b.node.open[0]
+		to.Opened(3, nil)
+		for seq := range uint64(cap(b.answers) + 10) {
+			to.Invalidated(drop(seq+1, fmt.Sprint(seq)))
+			synctest.Wait()
+		}
+		for range 3 {
+			to.Invalidated(drop(200, "again"))
+		}
+		list := b.all()
+		if got := shown(list[len(list)-1]); got != "3.200 false drops 10" {
+			t.Errorf("at last %s", got)
+		}
+		for range cap(b.answers) + 1 { // the last one is being sent
+			to.Invalidated(drop(201, "k"))
+			synctest.Wait()
+		}
+		for i := range 2 * maxDrops {
+			to.Invalidated(drop(uint64(300+i), fmt.Sprint(i)))
+		}
+		to.Invalidated(drop(7, "old"))
+		list = b.all()
+		last := list[len(list)-1]
+		want := fmt.Sprintf("3.%d false drops", 299+2*maxDrops)
+		if got := shown(last); len(last.GetCache().GetDrop()) > maxDrops || got[:len(want)] != want {
+			t.Errorf("at last %s, want %s", got, want)
+		}
+	})
+}
+
+// TestFills: a read that may be cached asks for that, and its answer says in which term.
+func TestFills(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.node.put(&fsm.Put{Key: "k", Value: []byte("v")})
+		fill := func(id uint64, r *pb.RangeRequest) {
+			r.Key, r.Cache = []byte("k"), &pb.LeaseRef{Id: 11, Token: 7}
+			b.send(&pb.Request{Id: id, Body: &pb.Request_Range{Range: r}})
+		}
+		fill(1, &pb.RangeRequest{RangeEnd: []byte("m")})
+		s := b.node.submitted[0]
+		want := keyrange.Range{Key: "k", End: "m"}
+		if f := s.Fill; f.ID != 11 || f.Token != 7 || f.Ranges[0] != want {
+			t.Fatalf("asked %+v", f)
+		}
+		s.Fill.Term = 3
+		s.To.Answered(fsm.Result{}, nil)
+		if r := b.only().GetRange(); r.GetCacheTerm() != 3 || len(r.GetKvs()) != 1 {
+			t.Errorf("answered %v", r)
+		}
+		id := uint64(1)
+		for _, r := range []*pb.RangeRequest{
+			{Limit: 1}, {Revision: 1}, {Serializable: true}, {KeysOnly: true}, {CountOnly: true},
+		} {
+			id++
+			fill(id, r)
+			b.wantError(id, pb.Reason_REASON_INVALID)
+		}
+		b.send(&pb.Request{Id: 10, Body: &pb.Request_Range{
+			Range: &pb.RangeRequest{Key: []byte("k"), Cache: &pb.LeaseRef{Id: 11}},
+		}})
+		b.wantError(10, pb.Reason_REASON_INVALID)
+		in := &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Range{
+			Range: &pb.RangeRequest{Key: []byte("k"), Cache: &pb.LeaseRef{Id: 11, Token: 7}},
+		}}}}
+		b.send(&pb.Request{Id: 11, Body: &pb.Request_Txn{Txn: in}})
+		b.wantError(11, pb.Reason_REASON_INVALID)
+		b.send(&pb.Request{Id: 12, Body: &pb.Request_Cache{Cache: &pb.CacheRequest{}}})
+		b.wantError(12, pb.Reason_REASON_INVALID)
+	})
+	s := &store{leases: service(newNode(), Options{})}
+	_, err := s.Range(context.Background(), &pb.RangeRequest{
+		Key: []byte("k"), Cache: &pb.LeaseRef{Id: 1, Token: 1},
+	})
+	if err == nil {
+		t.Error("a call by itself may be cached")
+	}
+}
+
+// TestHolds: a lease holds what its grant says, also in a transaction, and tells it.
+func TestHolds(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	holds := []*pb.KeyRange{{Key: []byte("a"), RangeEnd: []byte("b")}, {Key: []byte("c")}}
+	id := grant(t, s, &pb.GrantRequest{TtlMs: 1000, Holds: holds}).Lease.Id
+	keys := &store{leases: s, node: n}
+	_, err := keys.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Grant{
+		Grant: &pb.GrantRequest{Id: 12, TtlMs: 1000, Holds: holds[:1]},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[int64]int{id: 2, 12: 1} {
+		d, err := s.Describe(t.Context(), &pb.DescribeRequest{Id: id})
+		if err != nil || len(d.Lease.Holds) != want || string(d.Lease.Holds[0].RangeEnd) != "b" {
+			t.Errorf("%v, %v", d, err)
+		}
+	}
+	l, err := s.List(t.Context(), &pb.ListRequest{})
+	if err != nil || len(l.Leases) != 2 || len(l.Leases[0].Holds) == 0 {
+		t.Errorf("%v, %v", l, err)
+	}
+	for _, bad := range [][]*pb.KeyRange{
+		make([]*pb.KeyRange, 65),
+		{{Key: []byte("b"), RangeEnd: []byte("a")}},
+		{{Key: make([]byte, 20<<10)}},
+	} {
+		if _, err := s.Grant(t.Context(), &pb.GrantRequest{TtlMs: 1000, Holds: bad}); err == nil {
+			t.Errorf("%d ranges are held", len(bad))
+		}
+	}
+}
+
+// TestCacheOpenedLate: no cache stays open after its stream has ended, whenever who receives
+// the request learns of that.
+func TestCacheOpenedLate(t *testing.T) {
+	n := newNode()
+	c := newCaches(n, func() {})
+	n.opening = c.close
+	if err := c.begin(1, cacheRequest(1).GetCache()); err != nil {
+		t.Error(err)
+	}
+	// The stream closed it before it was open, and again when it was.
+	if len(n.opened) != 1 || len(n.closed) != 2 {
+		t.Errorf("opened %v, closed %v", n.opened, n.closed)
+	}
+	if err := c.begin(2, cacheRequest(2).GetCache()); err == nil || len(n.opened) != 1 {
+		t.Errorf("opened %v, %v", n.opened, err)
+	}
+}

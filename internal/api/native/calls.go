@@ -1,0 +1,132 @@
+package native
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// reading returns what answers a request that changes nothing, as the call by itself does;
+// nil for other requests.
+func (t *stream) reading(r *pb.Request) rest {
+	switch x := r.Body.(type) {
+	case *pb.Request_Describe:
+		return call(t.Describe, x.Describe)
+	case *pb.Request_List:
+		return call(t.List, x.List)
+	case *pb.Request_CheckToken:
+		return call(t.CheckToken, x.CheckToken)
+	default:
+		return nil
+	}
+}
+
+// writing returns what does a request that may change something, as the call by itself does,
+// but once if it has a number; nil for other requests.
+func (t *stream) writing(q *request, r *pb.Request, n number) rest {
+	switch x := r.Body.(type) {
+	case *pb.Request_Renew:
+		return func(ctx context.Context) (proto.Message, error) {
+			return t.leases.renew(ctx, x.Renew, q.part)
+		}
+	case *pb.Request_Revoke:
+		return callOnce(t.revokeOnce, x.Revoke, n)
+	case *pb.Request_ChangeTtl:
+		return callOnce(t.changeTTLOnce, x.ChangeTtl, n)
+	case *pb.Request_HandOver:
+		return callOnce(t.handOverOnce, x.HandOver, n)
+	case *pb.Request_Resume:
+		return callOnce(t.resumeOnce, x.Resume, n)
+	case *pb.Request_Attach:
+		return callOnce(t.attachOnce, x.Attach, n)
+	case *pb.Request_Detach:
+		return callOnce(t.detachOnce, x.Detach, n)
+	default:
+		return nil
+	}
+}
+
+func call[Request, Response proto.Message](
+	method func(context.Context, Request) (Response, error), r Request,
+) rest {
+	return func(ctx context.Context) (proto.Message, error) { return method(ctx, r) }
+}
+
+func callOnce[Request, Response proto.Message](
+	method func(context.Context, Request, number) (Response, error), r Request, n number,
+) rest {
+	return func(ctx context.Context) (proto.Message, error) { return method(ctx, r, n) }
+}
+
+// respond makes the response of a request.
+func (q *request) respond(v *fsm.View) *pb.Response {
+	err := q.err
+	m := q.response
+	if err == nil && m == nil {
+		m, err = q.job.answer(v, &q.result)
+	}
+	r := &pb.Response{Id: q.id, More: q.more}
+	if err != nil {
+		reason := api.Reason(err)
+		if !q.writes {
+			reason = api.ReadReason(err)
+		}
+		r.Body = &pb.Response_Error{Error: api.ErrorMessage(err, reason)}
+		return r
+	}
+	setBody(r, m)
+	return r
+}
+
+// setBody makes m the body of a response.
+func setBody(r *pb.Response, m proto.Message) {
+	switch m := m.(type) {
+	case *pb.PutResponse:
+		r.Body = &pb.Response_Put{Put: m}
+	case *pb.DeleteResponse:
+		r.Body = &pb.Response_Delete{Delete: m}
+	case *pb.RangeResponse:
+		r.Body = &pb.Response_Range{Range: m}
+	case *pb.TxnResponse:
+		r.Body = &pb.Response_Txn{Txn: m}
+	case *pb.GrantResponse:
+		r.Body = &pb.Response_Grant{Grant: m}
+	case *pb.RenewResponse:
+		r.Body = &pb.Response_Renew{Renew: m}
+	case *pb.RevokeResponse:
+		r.Body = &pb.Response_Revoke{Revoke: m}
+	case *pb.SessionResponse:
+		r.Body = &pb.Response_Session{Session: m}
+	case *pb.EventsResponse:
+		r.Body = &pb.Response_Events{Events: m}
+	default:
+		setLeaseBody(r, m)
+	}
+}
+
+func setLeaseBody(r *pb.Response, m proto.Message) {
+	switch m := m.(type) {
+	case *pb.DescribeResponse:
+		r.Body = &pb.Response_Describe{Describe: m}
+	case *pb.ListResponse:
+		r.Body = &pb.Response_List{List: m}
+	case *pb.CheckTokenResponse:
+		r.Body = &pb.Response_CheckToken{CheckToken: m}
+	case *pb.ChangeTTLResponse:
+		r.Body = &pb.Response_ChangeTtl{ChangeTtl: m}
+	case *pb.HandOverResponse:
+		r.Body = &pb.Response_HandOver{HandOver: m}
+	case *pb.ResumeResponse:
+		r.Body = &pb.Response_Resume{Resume: m}
+	case *pb.AttachResponse:
+		r.Body = &pb.Response_Attach{Attach: m}
+	case *pb.DetachResponse:
+		r.Body = &pb.Response_Detach{Detach: m}
+	default:
+		panic("native: response of unknown type")
+	}
+}

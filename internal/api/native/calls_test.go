@@ -1,0 +1,260 @@
+package native
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/api"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// caller makes calls, by themselves or over streams, each of its own.
+type caller struct {
+	t      *testing.T
+	node   *fakeNode
+	lease  *pb.Lease
+	secret []byte
+}
+
+// newCaller returns a caller of a member with a resumable lease and two keys; its lease
+// may have one.
+func newCaller(t *testing.T) *caller {
+	c := &caller{t: t, node: newNode()}
+	s := service(c.node, Options{})
+	g := grant(t, s, &pb.GrantRequest{
+		Id: 7, TtlMs: 5000, Name: "n", Owner: "me", Resumable: true,
+	})
+	grant(t, s, &pb.GrantRequest{Id: 8, TtlMs: 5000, Keys: []*pb.Pair{
+		{Key: []byte("a")}, {Key: []byte("b")},
+	}})
+	c.lease, c.secret = g.Lease, g.Secret
+	return c
+}
+
+func (c *caller) ref() *pb.LeaseRef { return &pb.LeaseRef{Id: c.lease.Id, Token: c.lease.Token} }
+
+// calls returns requests that are answered by a call, each with the call by itself.
+func (c *caller) calls() map[string]struct {
+	r     *pb.Request
+	alone rest
+	reads bool
+} {
+	s := service(c.node, Options{MaxKeys: 2})
+	type made = struct {
+		r     *pb.Request
+		alone rest
+		reads bool
+	}
+	describe := &pb.DescribeRequest{Name: "n", Keys: true}
+	missing := &pb.DescribeRequest{Id: 99}
+	list := &pb.ListRequest{Owner: "me"}
+	check := &pb.CheckTokenRequest{Name: "n", Token: c.lease.Token}
+	ttl := &pb.ChangeTTLRequest{Lease: c.ref(), TtlMs: 9000}
+	short := &pb.ChangeTTLRequest{Lease: c.ref(), TtlMs: 1}
+	over := &pb.HandOverRequest{Lease: c.ref(), Owner: "you"}
+	resume := &pb.ResumeRequest{Name: "n", Secret: c.secret}
+	attach := &pb.AttachRequest{Lease: c.ref(), Keys: [][]byte{[]byte("a")}}
+	detach := &pb.DetachRequest{Keys: [][]byte{[]byte("b")}, Lease: &pb.LeaseRef{Id: 8}}
+	return map[string]made{
+		"describe": {
+			&pb.Request{Body: &pb.Request_Describe{Describe: describe}},
+			call(s.Describe, describe), true,
+		},
+		"missing": {
+			&pb.Request{Body: &pb.Request_Describe{Describe: missing}},
+			call(s.Describe, missing), true,
+		},
+		"list": {&pb.Request{Body: &pb.Request_List{List: list}}, call(s.List, list), true},
+		"check token": {
+			&pb.Request{Body: &pb.Request_CheckToken{CheckToken: check}},
+			call(s.CheckToken, check), true,
+		},
+		"change ttl": {
+			&pb.Request{Body: &pb.Request_ChangeTtl{ChangeTtl: ttl}}, call(s.ChangeTTL, ttl), false,
+		},
+		"refused": {
+			&pb.Request{Body: &pb.Request_ChangeTtl{ChangeTtl: short}},
+			call(s.ChangeTTL, short), false,
+		},
+		"hand over": {
+			&pb.Request{Body: &pb.Request_HandOver{HandOver: over}}, call(s.HandOver, over), false,
+		},
+		"resume": {
+			&pb.Request{Body: &pb.Request_Resume{Resume: resume}}, call(s.Resume, resume), false,
+		},
+		"attach": {
+			&pb.Request{Body: &pb.Request_Attach{Attach: attach}}, call(s.Attach, attach), false,
+		},
+		"detach": {
+			&pb.Request{Body: &pb.Request_Detach{Detach: detach}}, call(s.Detach, detach), false,
+		},
+	}
+}
+
+// once sends a request of a session over a stream of its own.
+func (c *caller) once(s *pb.SessionRef, number uint64, r *pb.Request) *pb.Response {
+	c.t.Helper()
+	r.Id, r.Number = 1, number
+	m := &pb.ClientMessage{Session: s, Requests: []*pb.Request{r}}
+	out := onNewStream(c.t, c.node, m)
+	if len(out) != 1 || out[0].Id != 1 || out[0].More {
+		c.t.Fatalf("%v", out)
+	}
+	return out[0]
+}
+
+// TestCallsOverStream: a call over the stream has the answer that it has by itself, errors
+// too, and sent again with its number the same one, and nothing happens twice.
+func TestCallsOverStream(t *testing.T) {
+	for name := range newCaller(t).calls() {
+		t.Run(name, func(t *testing.T) {
+			alone, streamed := newCaller(t), newCaller(t)
+			want := &pb.Response{Id: 1}
+			m, err := alone.calls()[name].alone(t.Context())
+			if err == nil {
+				setBody(want, m)
+			} else {
+				want.Body = &pb.Response_Error{Error: api.ErrorMessage(err, api.Reason(err))}
+			}
+			s := openSession(t, streamed.node, 1)
+			r := streamed.calls()[name].r
+			got := streamed.once(s, 1, r)
+			failed := err != nil
+			if !proto.Equal(got, want) || failed != (name == "missing" || name == "refused") {
+				t.Errorf("%v, want %v", got, want)
+			}
+			if again := streamed.once(s, 1, r); !proto.Equal(again, got) {
+				t.Errorf("%v, the first time %v", again, got)
+			}
+			x, y := alone.node.machine, streamed.node.machine
+			if x.Lessor().LastToken() != y.Lessor().LastToken() ||
+				x.View().KV.Revision() != y.View().KV.Revision() {
+				t.Errorf("the last token is %d, not %d", y.Lessor().LastToken(), x.Lessor().LastToken())
+			}
+		})
+	}
+}
+
+// TestHandOverOnce (T3): a hand-over that is repeated gives no second token. It renews it, if
+// that is still the new owner's, and tells no secret: that of the first answer is the lease's.
+func TestHandOverOnce(t *testing.T) {
+	c := newCaller(t)
+	s := openSession(t, c.node, 1)
+	r := &pb.Request{Body: &pb.Request_HandOver{HandOver: &pb.HandOverRequest{
+		Lease: c.ref(), Owner: "you", Resumable: true,
+	}}}
+	first := c.once(s, 1, r).GetHandOver()
+	c.node.advance(4000)
+	again := c.once(s, 1, r).GetHandOver()
+	if again.GetLease().GetToken() != first.GetLease().GetToken() ||
+		again.Lease.RemainingMs != 5000 || len(again.Secret) > 0 {
+		t.Errorf("%v\nagain %v", first, again)
+	}
+	if left, _ := c.node.machine.Lessor().Remaining(7); left != 5000 {
+		t.Errorf("the repetition did not renew: %d left", left)
+	}
+	resume := &pb.Request{Body: &pb.Request_Resume{Resume: &pb.ResumeRequest{
+		Id: 7, Secret: first.Secret,
+	}}}
+	if got := c.once(s, 2, resume).GetResume(); got.GetLease().GetToken() <= first.Lease.Token {
+		t.Errorf("%v", got)
+	}
+	if late := c.once(s, 1, r).GetHandOver(); late.GetLease().GetToken() != first.Lease.Token ||
+		late.Lease.RemainingMs != 0 {
+		t.Errorf("after another hand-over: %v", late)
+	}
+}
+
+// TestResumeOnce: who resumes by a name, and asks again when the lease is gone, learns what
+// became of the first try; of a name that nobody has, that it was none, and stays none.
+func TestResumeOnce(t *testing.T) {
+	c := newCaller(t)
+	s := openSession(t, c.node, 1)
+	r := &pb.Request{Body: &pb.Request_Resume{Resume: &pb.ResumeRequest{
+		Name: "n", Secret: c.secret,
+	}}}
+	first := c.once(s, 1, r).GetResume().GetLease()
+	other := service(c.node, Options{})
+	if _, err := other.Revoke(t.Context(), &pb.RevokeRequest{
+		Leases: []*pb.LeaseRef{{Id: 7}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if again := c.once(s, 1, r).GetResume().GetLease(); again.GetToken() != first.GetToken() ||
+		again.RemainingMs != 0 {
+		t.Errorf("%v\nagain %v", first, again)
+	}
+	if e := c.once(s, 2, r).GetError(); e.GetReason() != pb.Reason_REASON_LEASE_NOT_FOUND {
+		t.Errorf("%v", e)
+	}
+}
+
+// TestAttachOnce: that a lease has too many keys by now says nothing of an earlier try. One
+// that was refused so is done by no later try, room or not.
+func TestAttachOnce(t *testing.T) {
+	c := newCaller(t)
+	s := openSession(t, c.node, 1)
+	attach := func(number uint64, limit int, keys ...string) *pb.Response {
+		r := &pb.AttachRequest{Lease: c.ref()}
+		for _, k := range keys {
+			r.Keys = append(r.Keys, []byte(k))
+		}
+		n := numberIn(s, number)
+		m, err := service(c.node, Options{MaxKeys: limit}).attachOnce(t.Context(), r, n)
+		if err != nil {
+			return &pb.Response{Body: &pb.Response_Error{
+				Error: api.ErrorMessage(err, api.Reason(err)),
+			}}
+		}
+		return &pb.Response{Body: &pb.Response_Attach{Attach: m}}
+	}
+	first := attach(1, 1, "a")
+	if again := attach(1, 0, "a"); first.GetAttach() == nil || !proto.Equal(first, again) {
+		t.Errorf("%v\nagain %v", first, again)
+	}
+	moved := attach(2, 1, "b")
+	if moved.GetError().GetReason() != pb.Reason_REASON_TOO_MANY_KEYS {
+		t.Errorf("beside another: %v", moved)
+	}
+	again := attach(2, 2, "b")
+	if again.GetError().GetReason() != pb.Reason_REASON_TOO_MANY_KEYS ||
+		c.node.View().KV.Get("b").Lease != 8 {
+		t.Errorf("with room: %v", again)
+	}
+	if e := attach(3, 2, "none").GetError(); e.GetReason() != pb.Reason_REASON_KEY_NOT_FOUND {
+		t.Errorf("%v", e)
+	}
+}
+
+func numberIn(s *pb.SessionRef, n uint64) number {
+	out, _ := numberOf(&pb.ClientMessage{Session: s}, &pb.Request{Number: n})
+	return out
+}
+
+// TestCallsEnd: the time of a call over the stream ends it, and so does who cancels it. What
+// only reads was not done then; of the others that is not known.
+func TestCallsEnd(t *testing.T) {
+	onStream(t, func(b *bench) {
+		id := uint64(0)
+		for name, c := range newCaller(t).calls() {
+			if name == "refused" {
+				continue
+			}
+			want := pb.Reason_REASON_UNKNOWN_OUTCOME
+			if c.reads {
+				want = pb.Reason_REASON_UNAVAILABLE
+			}
+			id++
+			c.r.Id, c.r.TimeoutMs = id, 300
+			b.send(c.r)
+			b.pass(time.Second)
+			b.wantError(id, want)
+			id++
+			c.r.Id, c.r.TimeoutMs = id, 0
+			b.send(c.r, &pb.Request{Body: &pb.Request_Cancel{Cancel: id}})
+			b.wantError(id, want)
+		}
+	})
+}

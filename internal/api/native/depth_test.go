@@ -1,0 +1,34 @@
+package native
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/api"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestTxnTooDeep: what the log would not take is refused before it is proposed, also if a put
+// with a TTL is one level more than it seems.
+func TestTxnTooDeep(t *testing.T) {
+	n := newNode()
+	s := &store{leases: service(n, Options{}), node: n}
+	for _, tt := range []struct {
+		ttl    int64
+		levels int
+		ok     bool
+	}{{0, 32, true}, {0, 33, false}, {5000, 31, true}, {5000, 32, false}, {0, 120, false}} {
+		put := &pb.PutRequest{Key: []byte("k"), TtlMs: tt.ttl}
+		r := &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Put{Put: put}}}}
+		for range tt.levels {
+			r = &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Txn{Txn: r}}}}
+		}
+		before := len(n.commands)
+		_, err := s.Txn(t.Context(), r)
+		if (err == nil) != tt.ok || len(n.commands)-before != map[bool]int{true: 1}[tt.ok] {
+			t.Errorf("%+v: %v, %d commands", tt, err, len(n.commands)-before)
+		}
+		if err != nil && api.Reason(err) != pb.Reason_REASON_INVALID {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}

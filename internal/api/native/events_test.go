@@ -1,0 +1,429 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// follower follows events in a bubble of synctest.
+type follower struct {
+	t      *testing.T
+	node   *fakeNode
+	cancel context.CancelFunc
+	got    []*pb.EventsResponse
+	slow   chan struct{} // capacity 1: send waits while there is something in it
+	ended  chan error
+}
+
+func follow(t *testing.T, n *fakeNode, r *pb.EventsRequest) *follower {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{
+		t: t, node: n, cancel: cancel,
+		slow: make(chan struct{}, 1), ended: make(chan error, 1),
+	}
+	f.start(ctx, r)
+	return f
+}
+
+func (f *follower) start(ctx context.Context, r *pb.EventsRequest) {
+	s := service(f.node, Options{})
+	go func() {
+		f.ended <- s.events(ctx, r, func(m *pb.EventsResponse) error {
+			f.got = append(f.got, m)
+			f.slow <- struct{}{}
+			<-f.slow
+			return nil
+		})
+	}()
+	synctest.Wait()
+}
+
+// stop ends the stream, and returns how it ended.
+func (f *follower) stop() error {
+	f.cancel()
+	return <-f.ended
+}
+
+// take returns what was told since the last call.
+func (f *follower) take() []string {
+	synctest.Wait()
+	var out []string
+	for _, m := range f.got {
+		for _, e := range m.Events {
+			text := fmt.Sprintf("%s %d", e.Type, e.Lease.Id)
+			if e.Seq > 0 {
+				text = fmt.Sprintf("%d: %s", e.Seq, text)
+			}
+			if e.By != "" {
+				text += " by " + e.By
+			}
+			if e.Type == pb.LeaseEvent_EXPIRING {
+				text += fmt.Sprint(" in ", e.Lease.RemainingMs)
+			}
+			if e.Type == pb.LeaseEvent_CACHE_SLOW {
+				text += fmt.Sprint(" of ", e.Lease.Owner, " since ", e.WaitedMs)
+			}
+			out = append(out, text)
+		}
+	}
+	f.got = nil
+	return out
+}
+
+func (f *follower) tells(want ...string) {
+	f.t.Helper()
+	if got := f.take(); !slices.Equal(got, want) {
+		f.t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// pass lets time pass, for the node and for timers.
+func (f *follower) pass(d time.Duration) {
+	f.node.advance(lease.Instant(d.Milliseconds()))
+	<-time.After(d) // of the bubble
+	synctest.Wait()
+}
+
+func (n *fakeNode) do(t *testing.T, c fsm.Command) fsm.Result {
+	t.Helper()
+	res, err := n.Propose(t.Context(), c)
+	if err != nil || res.Err != nil {
+		t.Fatalf("%+v: %v, %v", c, err, res.Err)
+	}
+	return res
+}
+
+func (n *fakeNode) grants(t *testing.T, terms lease.Terms) lease.Token {
+	t.Helper()
+	if terms.TTL == 0 {
+		terms.TTL = 1000
+	}
+	return n.do(t, &fsm.Grant{Terms: terms}).Value.(*lease.Info).Token
+}
+
+// checkpoint says how much is left of a silent lease, or, with 0, that it was heard.
+func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
+	t.Helper()
+	info, _ := n.machine.Lessor().Lookup(id)
+	n.do(t, &fsm.Checkpoint{Term: 2, Leases: []lease.Checkpoint{
+		{ID: id, Token: info.Token, Remaining: left},
+	}})
+}
+
+// What happens is told as it happens, to each what he asked for, and from where he was.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.grants(t, lease.Terms{ID: 1, Name: "early"})
+		all := follow(t, n, &pb.EventsRequest{})
+		if len(all.got) != 1 || all.got[0].Seq != 1 || all.got[0].Events != nil {
+			t.Errorf("the stream begins with %v", all.got)
+		}
+		jobs := follow(t, n, &pb.EventsRequest{NamePrefix: "job/"})
+		anns := follow(t, n, &pb.EventsRequest{Owner: "ann"})
+		east := follow(t, n, &pb.EventsRequest{Labels: map[string]string{"zone": "east"}})
+		token := n.grants(t, lease.Terms{
+			ID: 2, Name: "job/2", Owner: "ann", Labels: map[string]string{"zone": "east"},
+		})
+		n.do(t, &fsm.HandOver{ID: 2, Token: token, Owner: "bob"})
+		n.do(t, &fsm.Revoke{ID: 2, By: "ann"})
+		n.grants(t, lease.Terms{ID: 3, Labels: map[string]string{"zone": "west"}})
+		all.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann", "5: GRANTED 3")
+		jobs.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann")
+		anns.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann")
+		east.tells("2: GRANTED 2", "3: HANDED_OVER 2 by ann", "4: REVOKED 2 by ann")
+		late := follow(t, n, &pb.EventsRequest{After: 3})
+		late.tells("4: REVOKED 2 by ann", "5: GRANTED 3")
+		for _, f := range []*follower{all, jobs, anns, east, late} {
+			if err := f.stop(); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		if len(n.news) != 0 {
+			t.Errorf("%d are still woken", len(n.news))
+		}
+	})
+}
+
+// Caches for which writes wait are told of to those whom their leases concern, once, from
+// when they began to follow, and after all that has a number.
+func TestEventsCacheSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(id lease.ID, owner string, waited lease.TTL) replica.SlowCache {
+			return replica.SlowCache{
+				Lease: lease.Info{Terms: lease.Terms{ID: id, Owner: owner}}, Waited: waited, Still: true,
+			}
+		}
+		n := newNode()
+		all := follow(t, n, &pb.EventsRequest{})
+		one, two, three := slow(1, "ann", 1000), slow(2, "bob", 1001), slow(1, "ann", 1002)
+		n.waitsFor(1, one)
+		all.tells("CACHE_SLOW 1 of ann since 1000")
+		anns := follow(t, n, &pb.EventsRequest{Owner: "ann"})
+		n.grants(t, lease.Terms{ID: 3, Owner: "ann"})
+		n.waitsFor(2, one, two)
+		n.waitsFor(3, two, three)
+		all.tells("1: GRANTED 3", "CACHE_SLOW 2 of bob since 1001", "CACHE_SLOW 1 of ann since 1002")
+		anns.tells("1: GRANTED 3", "CACHE_SLOW 1 of ann since 1002")
+		all.slow <- struct{}{} // who reads slowly gets those that are still kept
+		n.grants(t, lease.Terms{ID: 4})
+		synctest.Wait()
+		n.waitsFor(300, two, one)
+		<-all.slow
+		all.tells("2: GRANTED 4", "CACHE_SLOW 2 of bob since 1001", "CACHE_SLOW 1 of ann since 1000")
+		_, _ = all.stop(), anns.stop()
+	})
+}
+
+// Who follows little is told now and then how far he is, so that he can go on elsewhere.
+func TestEventsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		f := follow(t, n, &pb.EventsRequest{NamePrefix: "none"})
+		f.take()
+		n.grants(t, lease.Terms{ID: 1})
+		f.pass(progressAfter)
+		if len(f.got) != 1 || f.got[0].Seq != 1 {
+			t.Errorf("after a while: %v", f.got)
+		}
+		f.take()
+		f.pass(progressAfter)
+		for id := range lease.ID(progressEvery) {
+			n.grants(t, lease.Terms{ID: id + 2})
+		}
+		synctest.Wait()
+		if len(f.got) != 1 || f.got[0].Seq < progressEvery {
+			t.Errorf("after many: %v", f.got)
+		}
+		_ = f.stop()
+	})
+}
+
+// A reader that is too slow holds nobody up and nothing gathers for him: he is told in the
+// end that it is gone. Of what is still there he gets all, in order.
+func TestEventsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.machine = fsm.New(fsm.Config{LeaseEvents: 2 * maxEvents})
+		f := follow(t, n, &pb.EventsRequest{})
+		f.take()
+		f.slow <- struct{}{}
+		for id := range lease.ID(2 * maxEvents) {
+			n.grants(t, lease.Terms{ID: id + 1})
+		}
+		synctest.Wait()
+		if len(f.got) != 1 {
+			t.Errorf("%d responses while the first is on its way", len(f.got))
+		}
+		<-f.slow
+		seen := f.take()
+		if len(seen) != 2*maxEvents || !strings.HasPrefix(seen[len(seen)-1], "1024: ") {
+			t.Errorf("%d events, the last is %s", len(seen), seen[len(seen)-1])
+		}
+		f.slow <- struct{}{}
+		for id := range lease.ID(4 * maxEvents) {
+			n.do(t, &fsm.Grant{Terms: lease.Terms{ID: 10_000 + id, TTL: 1000}})
+		}
+		<-f.slow
+		if err := <-f.ended; !errors.Is(err, fsm.ErrEventsCompacted) {
+			t.Errorf("who came too late is told %v", err)
+		}
+	})
+}
+
+// Who was told more elsewhere than this member knows waits for it; who asks for what is
+// gone, or never was, is told so.
+func TestEventsBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		s := service(n, Options{})
+		end := func(r *pb.EventsRequest) error {
+			return s.events(t.Context(), r, func(*pb.EventsResponse) error { return nil })
+		}
+		if err := end(&pb.EventsRequest{After: 7}); !errors.Is(err, fsm.ErrEventsCompacted) {
+			t.Errorf("from the future: %v", err)
+		}
+		n.fail = errors.New("no leader")
+		if err := end(&pb.EventsRequest{After: 7}); !errors.Is(err, n.fail) {
+			t.Errorf("from the future, perhaps: %v", err)
+		}
+		for _, r := range []*pb.EventsRequest{
+			{ExpiringWithinMs: -1},
+			{NamePrefix: strings.Repeat("n", 1025)},
+			{Owner: strings.Repeat("n", 1025)},
+			{Labels: map[string]string{"": ""}},
+		} {
+			if err := end(r); err == nil || errors.Is(err, fsm.ErrEventsCompacted) {
+				t.Errorf("%v: %v", r, err)
+			}
+		}
+	})
+}
+
+// TestEventsResume: who was told of no event, since there was none, goes on with the first, at
+// any time; unless that is not kept, or was before a restore. Who only says 0 begins now.
+func TestEventsResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		began := follow(t, n, &pb.EventsRequest{})
+		if len(began.got) != 1 || began.got[0].Seq != 0 {
+			t.Fatalf("begun by %v", began.got)
+		}
+		_ = began.stop()
+		n.do(t, &fsm.Grant{Terms: lease.Terms{ID: 7, TTL: 5000}})
+		for _, tt := range []struct {
+			resume bool
+			want   []string
+		}{{true, []string{"1: GRANTED 7"}}, {false, nil}} {
+			f := follow(t, n, &pb.EventsRequest{Resume: tt.resume})
+			f.tells(tt.want...)
+			_ = f.stop()
+		}
+		for range 20_000 {
+			n.do(t, &fsm.Revoke{ID: 7})
+			n.do(t, &fsm.Grant{Terms: lease.Terms{ID: 7, TTL: 5000}})
+		}
+		f := follow(t, n, &pb.EventsRequest{Resume: true})
+		if err := <-f.ended; !errors.Is(err, fsm.ErrEventsCompacted) {
+			t.Errorf("from the first, which is gone: %v", err)
+		}
+	})
+}
+
+// Notice is given of leases that nobody renews, of those that were silent before too, once,
+// and not of leases that are heard again in time.
+func TestExpiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		for id := range lease.ID(6) {
+			n.grants(t, lease.Terms{ID: id + 1, Name: fmt.Sprint("n/", id+1), TTL: 60_000})
+		}
+		n.grants(t, lease.Terms{ID: 7, Name: "other", TTL: 60_000})
+		n.checkpoint(t, 1, 9000)
+		n.checkpoint(t, 2, 1500)
+		f := follow(t, n, &pb.EventsRequest{NamePrefix: "n/", ExpiringWithinMs: 2000})
+		f.tells("EXPIRING 2 in 1500")
+		n.checkpoint(t, 3, 5000)
+		n.checkpoint(t, 4, 5000)
+		n.checkpoint(t, 5, 5000)
+		n.checkpoint(t, 7, 5000)
+		f.tells()
+		f.pass(2000 * time.Millisecond)
+		n.checkpoint(t, 3, 0)
+		n.do(t, &fsm.Revoke{ID: 4})
+		f.tells("8: REVOKED 4")
+		f.pass(999 * time.Millisecond)
+		f.tells()
+		f.pass(time.Millisecond)
+		f.tells("EXPIRING 5 in 2000")
+		n.checkpoint(t, 5, 1900) // still silent: nothing new
+		f.tells()
+		n.checkpoint(t, 5, 0)
+		f.tells("RENEWED 5")
+		n.checkpoint(t, 5, 0)
+		n.do(t, &fsm.Revoke{ID: 2})
+		n.checkpoint(t, 6, 100)
+		f.tells("9: REVOKED 2", "EXPIRING 6 in 100")
+		f.pass(4000 * time.Millisecond)
+		f.tells("EXPIRING 1 in 2000")
+		_ = f.stop()
+	})
+}
+
+// A stream that has missed who fell silent looks at all leases, and finds what changed.
+func TestExpiringMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		for id := range lease.ID(5) {
+			n.grants(t, lease.Terms{ID: id + 1, TTL: 60_000})
+		}
+		for id := range lease.ID(4) {
+			n.checkpoint(t, id+1, 1000)
+		}
+		f := follow(t, n, &pb.EventsRequest{ExpiringWithinMs: 2000})
+		f.tells("EXPIRING 1 in 1000", "EXPIRING 2 in 1000", "EXPIRING 3 in 1000", "EXPIRING 4 in 1000")
+		f.slow <- struct{}{}
+		n.grants(t, lease.Terms{ID: 6}) // its event is on its way
+		synctest.Wait()
+		n.checkpoint(t, 1, 0)
+		n.do(t, &fsm.Revoke{ID: 2})
+		n.do(t, &fsm.Revoke{ID: 3})
+		n.grants(t, lease.Terms{ID: 3, TTL: 60_000}) // another life of it
+		n.checkpoint(t, 3, 500)
+		n.checkpoint(t, 5, 1500)
+		for range 5000 {
+			n.checkpoint(t, 6, 30_000)
+		}
+		<-f.slow
+		f.tells("6: GRANTED 6", "7: REVOKED 2", "8: REVOKED 3", "9: GRANTED 3",
+			"RENEWED 1", "EXPIRING 3 in 500", "EXPIRING 5 in 1500")
+		_ = f.stop()
+	})
+}
+
+// However many leases are silent, a stream keeps some thousands of them in mind, and misses
+// none.
+func TestExpiringMany(t *testing.T) {
+	const many = 3 * maxSilent
+	n := newNode()
+	c := &fsm.Checkpoint{Term: 2}
+	for id := lease.ID(1); id <= many; id++ {
+		token := n.grants(t, lease.Terms{ID: id, TTL: 600_000})
+		left := lease.TTL(1000 + 10*(id*7919%many)) // each at another time
+		if id > many-100 {
+			left = 1000 + 10*many // but some together
+		}
+		c.Leases = append(c.Leases, lease.Checkpoint{ID: id, Token: token, Remaining: left})
+	}
+	n.do(t, c)
+	e := newExpiring(n, &pb.EventsRequest{ExpiringWithinMs: 500},
+		func(*lease.Info) bool { return true })
+	if err := e.follow(t.Context(), n.View()); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[int64]bool)
+	for len(seen) < many {
+		ms, ok := e.wait()
+		if !ok {
+			t.Fatalf("nothing to wait for after %d", len(seen))
+		}
+		n.advance(lease.Instant(ms))
+		list, err := e.take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			if seen[m.Lease.Id] || m.Lease.RemainingMs != 500 {
+				t.Fatalf("%d: told before, or with %d left", m.Lease.Id, m.Lease.RemainingMs)
+			}
+			seen[m.Lease.Id] = true
+		}
+		if len(e.next) > maxSilent+100 || e.told > maxSilent || len(e.leases) != len(e.next)+e.told {
+			t.Fatalf("%d to be told, %d told, %d in mind", len(e.next), e.told, len(e.leases))
+		}
+	}
+	if e.sweep < 3 {
+		t.Errorf("only %d scans: the bound was not met", e.sweep)
+	}
+	for i := range c.Leases { // they are silent still, and there is nothing new
+		c.Leases[i].Remaining = 300
+		n.do(t, &fsm.Checkpoint{Term: 2, Leases: c.Leases[i : i+1]})
+		if err := e.follow(t.Context(), n.View()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := e.take(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("%d told again, %v", len(list), err)
+	}
+}

@@ -1,0 +1,325 @@
+package native
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"slices"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+const (
+	// maxSilent is about how many silent leases a stream of events keeps in mind. Of
+	// more, it finds the later ones again when their time comes.
+	maxSilent = 16_384
+	// scanBatch is how many leases the core is asked about at once.
+	scanBatch = 512
+)
+
+// expiring knows which of the leases that somebody follows will end soon, and are not
+// being renewed. Leases that are renewed as they should never fall silent, so it costs
+// only what those do that are not. It belongs to one goroutine.
+//
+// Invariants: next is a heap of the leases of which nothing was told yet; a lease is in
+// leases if it is in next, or was told of and neither ended nor was heard since.
+type expiring struct {
+	node   leaseNode
+	within lease.TTL
+	wants  func(*lease.Info) bool
+	list   *pb.ListRequest // what to look through
+
+	begun  bool
+	index  uint64 // what happened up to the entry with this index is known
+	leases map[lease.ID]*silent
+	next   silentHeap
+	told   int           // of leases; at most maxSilent
+	limit  int           // of next; it grows for leases that end together
+	beyond lease.Instant // those that end from here on were left out; 0: none were
+	sweep  uint64        // number of the last scan
+	out    []*pb.LeaseEvent
+}
+
+// silent is a lease that is not being renewed.
+type silent struct {
+	info  lease.Info
+	until lease.Instant // when it may end
+	place int           // in next; below 0: it was told of
+	sweep uint64        // the last scan that found it
+}
+
+func newExpiring(n leaseNode, r *pb.EventsRequest, wants func(*lease.Info) bool) *expiring {
+	return &expiring{
+		node: n, within: lease.TTL(r.ExpiringWithinMs), wants: wants,
+		list:   &pb.ListRequest{NamePrefix: r.NamePrefix},
+		leases: make(map[lease.ID]*silent), limit: maxSilent,
+	}
+}
+
+// follow learns what has happened up to a view: from what it tells or, if that is not
+// enough, by looking through all leases.
+func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
+	if e.begun && v.Silences.Since(e.index, e.learn) {
+		e.index = max(e.index, v.Index)
+		return nil
+	}
+	return e.scan(ctx, 0)
+}
+
+// learn learns that a lease is silent, or was heard again.
+func (e *expiring) learn(s *fsm.Silence) {
+	switch held := e.leases[s.Info.ID]; {
+	case s.Until == 0:
+		e.heard(&s.Info)
+	case s.Again && (held == nil || held.info.Token != s.Info.Token):
+		// It was told of, and is not remembered; or it is to be found later.
+	default:
+		e.add(&s.Info, s.Until)
+	}
+}
+
+// scan looks through all leases, off the core's goroutine, for the silent ones that end at
+// some instant or later.
+func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
+	var view lease.View
+	var index uint64
+	err := e.node.InspectHere(ctx, func(l *lease.Lessor, i uint64) { view, index = l.View(), i })
+	if err != nil {
+		return err
+	}
+	e.sweep++
+	e.beyond = 0
+	var batch []lease.Info
+	seen := 0
+	for info := range ordered(view, e.list) {
+		if seen++; seen%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if info.Remaining == 0 || info.Delayed || !e.wants(&info) {
+			continue
+		}
+		if batch = append(batch, info); len(batch) == scanBatch {
+			if err := e.found(ctx, batch, from); err != nil {
+				return err
+			}
+			batch = batch[:0]
+		}
+	}
+	if err := e.found(ctx, batch, from); err != nil || from > 0 {
+		return err // what happened meanwhile is told once more, which does no harm
+	}
+	e.begun, e.index = true, index
+	return e.forget(ctx)
+}
+
+// found adds those leases that are silent still.
+func (e *expiring) found(ctx context.Context, batch []lease.Info, from lease.Instant) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	until := make([]lease.Instant, len(batch))
+	err := e.node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) {
+		for i := range batch {
+			if now, ok := l.Lookup(batch[i].ID); ok && now.Token == batch[i].Token {
+				until[i], _ = l.SilentUntil(now.ID)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for i, at := range until {
+		if at != 0 && at >= from {
+			e.add(&batch[i], at)
+		}
+	}
+	return nil
+}
+
+// forget drops the leases that the last scan did not find. Those that are there all the
+// same were heard, the others have ended.
+func (e *expiring) forget(ctx context.Context) error {
+	var gone []*silent
+	for _, s := range e.leases {
+		if s.sweep != e.sweep {
+			gone = append(gone, s)
+		}
+	}
+	slices.SortFunc(gone, func(a, b *silent) int { return cmp.Compare(a.info.ID, b.info.ID) })
+	for batch := range slices.Chunk(gone, scanBatch) {
+		now := make([]lease.Info, len(batch))
+		err := e.node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) {
+			for i, s := range batch {
+				now[i], _ = l.Lookup(s.info.ID)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for i, s := range batch {
+			if n := &now[i]; n.ID != 0 && !n.Delayed && n.Remaining == 0 {
+				e.heard(n)
+			} else {
+				e.remove(s)
+			}
+		}
+	}
+	return nil
+}
+
+// add notes that a lease is silent.
+func (e *expiring) add(info *lease.Info, until lease.Instant) {
+	if !e.wants(info) {
+		return
+	}
+	s := e.leases[info.ID]
+	if s != nil && s.info.Token != info.Token {
+		e.remove(s) // of another life
+		s = nil
+	}
+	if s != nil {
+		s.info, s.until, s.sweep = *info, until, e.sweep
+		if s.place >= 0 {
+			heap.Fix(&e.next, s.place)
+		}
+		return
+	}
+	if e.beyond != 0 && until >= e.beyond {
+		return // to be found later, with the others
+	}
+	s = &silent{info: *info, until: until, sweep: e.sweep}
+	e.leases[info.ID] = s
+	heap.Push(&e.next, s)
+	e.shed()
+}
+
+// shed leaves out the later half of the leases if they are too many, but none that ends
+// together with one that stays.
+func (e *expiring) shed() {
+	if len(e.next) <= e.limit {
+		return
+	}
+	slices.SortFunc(e.next, func(a, b *silent) int { return cmp.Compare(a.until, b.until) })
+	keep := maxSilent / 2
+	for keep < len(e.next) && e.next[keep].until == e.next[keep-1].until {
+		keep++
+	}
+	if keep < len(e.next) {
+		e.beyond = e.next[keep].until
+	}
+	for _, s := range e.next[keep:] {
+		delete(e.leases, s.info.ID)
+	}
+	e.next = slices.Clone(e.next[:keep])
+	for i, s := range e.next {
+		s.place = i
+	}
+	e.limit = max(maxSilent, 2*keep)
+}
+
+// heard notes that a lease was renewed.
+func (e *expiring) heard(info *lease.Info) {
+	s := e.leases[info.ID]
+	if s == nil {
+		return
+	}
+	if s.place < 0 {
+		e.out = append(e.out, &pb.LeaseEvent{
+			Type: pb.LeaseEvent_RENEWED, Lease: api.LeaseMessage(info),
+		})
+	}
+	e.remove(s)
+}
+
+// ended notes that a lease is no more.
+func (e *expiring) ended(info *lease.Info) {
+	if s := e.leases[info.ID]; s != nil && s.info.Token == info.Token {
+		e.remove(s)
+	}
+}
+
+func (e *expiring) remove(s *silent) {
+	delete(e.leases, s.info.ID)
+	if s.place >= 0 {
+		heap.Remove(&e.next, s.place)
+	} else {
+		e.told--
+	}
+}
+
+// take returns what is to be told now.
+func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
+	now := e.node.Now()
+	if e.beyond != 0 && e.near(e.beyond, now) {
+		if err := e.scan(ctx, e.beyond); err != nil {
+			return nil, err
+		}
+	}
+	for len(e.next) > 0 && e.near(e.next[0].until, now) {
+		s := heap.Pop(&e.next).(*silent)
+		m := api.LeaseMessage(&s.info)
+		m.RemainingMs = max(0, int64(s.until-1-now))
+		e.out = append(e.out, &pb.LeaseEvent{Type: pb.LeaseEvent_EXPIRING, Lease: m})
+		if s.place = -1; e.told < maxSilent {
+			e.told++
+		} else {
+			delete(e.leases, s.info.ID) // of so many, none is remembered any more
+		}
+	}
+	out := e.out
+	e.out = nil
+	return out, nil
+}
+
+// near reports whether no more is left until an instant than was asked for.
+func (e *expiring) near(until, now lease.Instant) bool {
+	return lease.TTL(until-1-now) <= e.within
+}
+
+// wait returns for how many milliseconds there will be nothing to tell, if nothing happens.
+func (e *expiring) wait() (ms lease.TTL, ok bool) {
+	at := e.beyond
+	if len(e.next) > 0 && (at == 0 || e.next[0].until < at) {
+		at = e.next[0].until
+	}
+	if at == 0 {
+		return 0, false
+	}
+	return max(0, lease.TTL(at-1-e.node.Now())-e.within), true
+}
+
+// silentHeap is leases by when they may end.
+type silentHeap []*silent
+
+// Len implements heap.Interface.
+func (h silentHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h silentHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	return a.until < b.until || a.until == b.until && a.info.ID < b.info.ID
+}
+
+// Swap implements heap.Interface.
+func (h silentHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *silentHeap) Push(x any) {
+	s := x.(*silent)
+	s.place = len(*h)
+	*h = append(*h, s)
+}
+
+// Pop implements heap.Interface.
+func (h *silentHeap) Pop() any {
+	old := *h
+	s := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return s
+}

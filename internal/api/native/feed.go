@@ -1,0 +1,99 @@
+package native
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// feed serves the requests of a stream that have responses until they are cancelled. Its
+// methods are called by any goroutine, next by one. It calls wake, or has a channel of its
+// own in stream.send, when there is something new to say.
+type feed interface {
+	// end ends a request, if there is one with this ID; what next returns of it last has
+	// more unset.
+	end(id uint64)
+	// next returns what is to be told next, nil if nothing is.
+	next() *pb.Response
+}
+
+// serves notes which feed has a request.
+func (t *stream) serves(q *request, f feed) {
+	t.mu.Lock()
+	q.feed = f
+	t.mu.Unlock()
+}
+
+// next returns what some feed has to tell next. They take turns.
+func (t *stream) next() *pb.Response {
+	for range t.feeds {
+		t.turn = (t.turn + 1) % len(t.feeds)
+		if r := t.feeds[t.turn].next(); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// tell sends a message of what the feeds have to say; more says that there may be
+// more. It is only one, so that no feed keeps answers waiting.
+func (t *stream) tell() (more bool, err error) {
+	m, size := &pb.ServerMessage{}, 0
+	for size < maxMessage && len(m.Responses) < maxResponses {
+		r := t.next()
+		if r == nil {
+			break
+		}
+		if !r.More {
+			t.leave(r.Id)
+		}
+		m.Responses = append(m.Responses, r)
+		size += proto.Size(r)
+	}
+	if len(m.Responses) == 0 {
+		return false, nil
+	}
+	return true, t.grpc.Send(m)
+}
+
+// maxFollowing bounds the requests for events of a stream.
+const maxFollowing = 64
+
+// follow serves a request for events on a goroutine of its own. It tells one response at a
+// time: the next is made when that was sent.
+func (t *stream) follow(q *request, r *pb.EventsRequest) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing {
+		return nil // nobody is there to be answered
+	}
+	if t.following == maxFollowing {
+		return invalid("a stream has at most %d requests for events", maxFollowing)
+	}
+	t.following++
+	ctx, cancel := context.WithCancel(t.ctx)
+	q.cancel = cancel
+	t.calls.Go(func() {
+		defer cancel()
+		sent := make(chan struct{}, 1)
+		err := t.leases.events(ctx, r, func(m *pb.EventsResponse) error {
+			q.deliver(m, sent)
+			select {
+			case <-sent:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		if ctx.Err() != nil {
+			err = nil // the client does not want more
+		}
+		t.mu.Lock()
+		t.following--
+		t.mu.Unlock()
+		q.answer(&pb.EventsResponse{}, err)
+	})
+	return nil
+}

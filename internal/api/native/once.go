@@ -1,0 +1,58 @@
+package native
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// number is the place of a write within a session, by which it is done once however often
+// it is sent. The zero value is none.
+type number struct {
+	session fsm.Session
+	settled uint64
+	n       uint64
+}
+
+// numberOf returns the number of a request of a message.
+func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
+	switch {
+	case r.Number == 0:
+		return number{}, nil
+	case m.Session == nil:
+		return number{}, invalid("request %d has number %d, and no session", r.Id, r.Number)
+	}
+	return number{
+		session: fsm.Session{ID: m.Session.Id, Nonce: m.Session.Nonce},
+		settled: m.Settled, n: r.Number,
+	}, nil
+}
+
+// plus returns the number i places behind; of none, none.
+func (n number) plus(i int) number {
+	if n.n != 0 {
+		n.n += uint64(i)
+	}
+	return n
+}
+
+// once returns the command that does c if its number was not done before.
+func (n number) once(c fsm.Command) fsm.Command {
+	if n.n == 0 {
+		return c
+	}
+	return &fsm.Once{Session: n.session, Number: n.n, Settled: n.settled, Command: c}
+}
+
+// sessionJob opens a session.
+func (s *store) sessionJob(r *pb.SessionRequest) (job, error) {
+	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+		session := res.Value.(fsm.Session)
+		return &pb.SessionResponse{
+			Header:  s.header(v, res.Revision),
+			Session: &pb.SessionRef{Id: session.ID, Nonce: session.Nonce},
+		}, nil
+	}
+	return job{command: &fsm.OpenSession{Nonce: r.Nonce}, answer: answer}, nil
+}

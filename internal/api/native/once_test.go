@@ -1,0 +1,148 @@
+package native
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// onNewStream sends messages over a stream of their own and returns all that is answered.
+func onNewStream(t *testing.T, n Node, messages ...*pb.ClientMessage) (out []*pb.Response) {
+	t.Helper()
+	w := &wire{
+		ctx: t.Context(), requests: make(chan *pb.ClientMessage, len(messages)),
+		answers: make(chan *pb.ServerMessage, 100),
+	}
+	for _, m := range messages {
+		w.requests <- m
+	}
+	close(w.requests)
+	s := &streams{store: &store{leases: service(n, Options{}), node: n}}
+	if err := s.Open(w); err != nil {
+		t.Fatal(err)
+	}
+	for len(w.answers) > 0 {
+		out = append(out, (<-w.answers).Responses...)
+	}
+	return out
+}
+
+func openSession(t *testing.T, n Node, nonce uint64) *pb.SessionRef {
+	t.Helper()
+	r := onNewStream(t, n, &pb.ClientMessage{Requests: []*pb.Request{{
+		Id: 1, Body: &pb.Request_Session{Session: &pb.SessionRequest{Nonce: nonce}},
+	}}})
+	if len(r) != 1 || r[0].GetSession().GetSession().GetNonce() != nonce {
+		t.Fatalf("%v", r)
+	}
+	return r[0].GetSession().GetSession()
+}
+
+// TestOnce: a write that is sent again with its number, on another stream, takes effect
+// once, and the answer is that of the first time.
+func TestOnce(t *testing.T) {
+	n := newNode()
+	s := openSession(t, n, 1<<63)
+	grant := &pb.GrantRequest{TtlMs: 5000, Resumable: true}
+	number := uint64(0)
+	repeat := func(r *pb.Request) (first, again *pb.Response) {
+		t.Helper()
+		number++
+		r.Id, r.Number = 9, number
+		m := &pb.ClientMessage{Session: s, Requests: []*pb.Request{r}}
+		one := onNewStream(t, n, m)
+		n.advance(4000)
+		two := onNewStream(t, n, m)
+		if len(one) != 1 || len(two) != 1 {
+			t.Fatalf("%v, again %v", one, two)
+		}
+		return one[0], two[0]
+	}
+	for name, r := range map[string]*pb.Request{
+		"put": {Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte("k"), PrevKv: true}}},
+		"delete": {Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{
+			Key: []byte("k"), PrevKv: true,
+		}}},
+		"refused": {Body: &pb.Request_Put{Put: &pb.PutRequest{
+			Key: []byte("none"), IgnoreValue: true,
+		}}},
+		"txn": {Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{
+			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte("t"), PrevKv: true}}},
+			{Op: &pb.Op_Range{Range: &pb.RangeRequest{Key: []byte("t")}}},
+			drawOp,
+		}}}},
+	} {
+		first, again := repeat(r)
+		if !proto.Equal(first, again) || (first.GetError() != nil) != (name == "refused") {
+			t.Errorf("%s: %v\nagain %v", name, first, again)
+		}
+	}
+	first, again := repeat(&pb.Request{Body: &pb.Request_Grant{Grant: grant}})
+	a, b := first.GetGrant(), again.GetGrant()
+	if a.Lease.Id != b.GetLease().GetId() || len(a.Secret) == 0 || len(b.Secret) > 0 ||
+		a.Lease.RemainingMs != 5000 || b.Lease.RemainingMs != 5000 {
+		t.Errorf("grant: %v\nagain %v", first, again)
+	}
+	if left, _ := n.machine.Lessor().Remaining(lease.ID(a.Lease.Id)); left != 5000 {
+		t.Errorf("the repetition of a number did not renew: %d left", left)
+	}
+	granted := &pb.GrantRequest{Id: 77, TtlMs: 5000, Resumable: true}
+	first, again = repeat(&pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+		Then: []*pb.Op{{Op: &pb.Op_Grant{Grant: granted}}},
+	}}})
+	a = first.GetTxn().Responses[0].GetGrant()
+	b = again.GetTxn().GetResponses()[0].GetGrant()
+	left, _ := n.machine.Lessor().Remaining(77)
+	if a.Lease.Token != b.Lease.Token || len(a.Secret) == 0 || len(b.Secret) > 0 ||
+		a.Lease.RemainingMs != 5000 || b.Lease.RemainingMs != 5000 || left != 5000 {
+		t.Errorf("grant in a transaction: %v\nagain %v; %d left", first, again, left)
+	}
+	first, again = repeat(&pb.Request{Body: &pb.Request_Revoke{Revoke: &pb.RevokeRequest{
+		Leases: []*pb.LeaseRef{{Id: 77}, {Id: 78}},
+	}}})
+	if !proto.Equal(first, again) || first.GetRevoke().Results[0].Reason != 0 ||
+		first.GetRevoke().Results[1].Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
+		t.Errorf("revoke: %v\nagain %v", first, again)
+	}
+}
+
+// TestOnceRefused: what is not of a session that is known is not done; and a number that
+// was another request's is no way to make the member read one answer as another.
+func TestOnceRefused(t *testing.T) {
+	n := newNode()
+	s := openSession(t, n, 5)
+	other := proto.CloneOf(s)
+	other.Nonce++
+	put := func(id, number uint64) *pb.Request {
+		r := putRequest(id, 0)
+		r.Number = number
+		return r
+	}
+	txn := &pb.Request{Id: 3, Number: 1, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+		Then: []*pb.Op{{Op: &pb.Op_Put{Put: putRequest(0, 0).GetPut()}}},
+	}}}
+	one := func(r *pb.Request) []*pb.Request { return []*pb.Request{r} }
+	got := onNewStream(t, n,
+		&pb.ClientMessage{Session: s, Requests: one(put(1, 1))},
+		&pb.ClientMessage{Session: other, Requests: one(put(2, 2))},
+		&pb.ClientMessage{Session: s, Requests: one(txn)},
+		&pb.ClientMessage{Session: s, Settled: 2, Requests: one(put(4, 1))},
+		&pb.ClientMessage{Requests: one(put(5, 1))},
+		&pb.ClientMessage{Session: s, Requests: one(putRequest(6, 0))},
+	)
+	want := []pb.Reason{
+		0, pb.Reason_REASON_SESSION_NOT_FOUND, pb.Reason_REASON_SESSION_NOT_FOUND,
+		pb.Reason_REASON_SESSION_NOT_FOUND, pb.Reason_REASON_INVALID, 0,
+	}
+	for i, r := range got {
+		if r.Id != uint64(i+1) || r.GetError().GetReason() != want[i] {
+			t.Errorf("%v, want %v", r, want[i])
+		}
+	}
+	if len(got) != len(want) || n.View().KV.Get("k").Version != 2 {
+		t.Errorf("%d responses, %v", len(got), n.View().KV.Get("k"))
+	}
+}

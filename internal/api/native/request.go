@@ -1,0 +1,186 @@
+package native
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// request is one request of a stream. It implements Answered.
+type request struct {
+	stream *stream
+	id     uint64
+	until  time.Time
+	job    job
+	writes bool               // so its outcome is not known when its time is over
+	feed   feed               // what serves it, if it has responses until it is cancelled
+	cancel context.CancelFunc // of the goroutine, if it has one
+
+	// The outcome: either of the job, or the response itself.
+	result   fsm.Result
+	err      error
+	response proto.Message
+	more     bool            // it is only a part of what there is to say
+	sent     chan<- struct{} // capacity 1: gets a token when it was sent; may be nil
+}
+
+func newRequest(t *stream, now time.Time, r *pb.Request) *request {
+	q := &request{stream: t, id: r.Id, until: now.Add(patience)}
+	if d := time.Duration(r.TimeoutMs) * time.Millisecond; r.TimeoutMs > 0 && d < patience {
+		q.until = now.Add(d)
+	}
+	return q
+}
+
+// begin begins a request. ok is false if there is nothing to submit for it.
+func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request) (_ Submission, ok bool) {
+	number, err := numberOf(m, r)
+	if err != nil {
+		q.answer(nil, err)
+		return Submission{}, false
+	}
+	switch x := r.Body.(type) {
+	case *pb.Request_Put:
+		q.job, err = t.putJob(x.Put)
+	case *pb.Request_Delete:
+		q.job, err = t.deleteJob(x.Delete)
+	case *pb.Request_Range:
+		if x.Range.GetCache() != nil {
+			q.job, err = t.fillJob(x.Range)
+		} else {
+			q.job, err = t.rangeJob(x.Range)
+		}
+	case *pb.Request_Txn:
+		q.job, err = t.txnJob(x.Txn, t.by)
+	case *pb.Request_Grant:
+		q.job, err = t.grantJob(x.Grant)
+	case *pb.Request_Session:
+		q.job, err = t.sessionJob(x.Session)
+		number.n = 0
+	default:
+		if err = t.entrust(q, r, number); err == nil {
+			return Submission{}, false
+		}
+	}
+	switch {
+	case err != nil:
+		q.answer(nil, err)
+	case q.job.command != nil:
+		t.mayWrite(q)
+		return Submission{Command: number.once(q.job.command), To: q}, true
+	case q.job.confirm:
+		return Submission{Fill: q.job.fill, To: q}, true
+	default:
+		q.Answered(fsm.Result{}, nil)
+	}
+	return Submission{}, false
+}
+
+// mayWrite notes that a request may change something. Its time may be over already.
+func (t *stream) mayWrite(q *request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q.writes = true
+}
+
+// entrust gives a request to a feed, or a goroutine of its own.
+func (t *stream) entrust(q *request, r *pb.Request, n number) error {
+	switch x := r.Body.(type) {
+	case *pb.Request_Watch:
+		t.serves(q, t.watches)
+		return t.watches.begin(q.id, x.Watch)
+	case *pb.Request_Events:
+		return t.follow(q, x.Events)
+	case *pb.Request_Cache:
+		t.serves(q, t.caches)
+		return t.caches.begin(q.id, x.Cache)
+	default:
+		return t.spawn(q, r, n)
+	}
+}
+
+// spawn answers a request on a goroutine of its own.
+func (t *stream) spawn(q *request, r *pb.Request, n number) error {
+	if call := t.reading(r); call != nil {
+		t.run(q, call, false)
+		return nil
+	}
+	call := t.writing(q, r, n)
+	if call == nil {
+		return invalid("request %d says nothing to do", q.id)
+	}
+	t.run(q, call, true)
+	return nil
+}
+
+// run answers a request by a call on a goroutine; writes says that it may change something.
+func (t *stream) run(q *request, call rest, writes bool) {
+	ctx, cancel := context.WithDeadline(t.ctx, q.until)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing {
+		cancel() // and nobody is there to be answered
+		return
+	}
+	q.cancel, q.writes = cancel, writes
+	t.calls.Go(func() {
+		defer cancel()
+		q.answer(call(ctx))
+	})
+}
+
+// goOn runs what is left of a request's job, and reports whether there is anything.
+func (t *stream) goOn(q *request) bool {
+	if q.job.rest == nil {
+		return false
+	}
+	left := q.job.rest(&q.result, q.err)
+	q.job.rest = nil
+	if left == nil || !t.isOpen(q.id) {
+		return false
+	}
+	t.run(q, left, true)
+	return true
+}
+
+// Answered implements Answered.
+func (q *request) Answered(res fsm.Result, err error) {
+	if err == nil {
+		err = res.Err
+	}
+	q.result = res
+	q.over(err)
+}
+
+// answer gives a request its response.
+func (q *request) answer(m proto.Message, err error) {
+	if err == nil {
+		q.response = m
+	}
+	q.over(err)
+}
+
+// part gives a request a response that is not its last.
+func (q *request) part(m *pb.RenewResponse) { q.deliver(m, nil) }
+
+// deliver is part for any response; sent gets a token when it is on its way.
+func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
+	given := &request{stream: q.stream, id: q.id, response: m, more: true, sent: sent}
+	given.over(nil)
+}
+
+func (q *request) over(err error) {
+	t := q.stream
+	t.mu.Lock()
+	q.err = err
+	t.done = append(t.done, q)
+	first := len(t.done) == 1
+	t.mu.Unlock()
+	if first {
+		notify(t.wake)
+	}
+}

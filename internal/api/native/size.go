@@ -1,0 +1,59 @@
+package native
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// checkSize refuses what would not fit into one entry of the log. A bound of its size that
+// is cheap to have says that it does, nearly always: to compute the size takes a twentieth
+// of what the member does for a transaction.
+func (s *store) checkSize(m proto.Message, bound int) error {
+	if bound <= s.o.MaxRequestBytes {
+		return nil
+	}
+	if n := proto.Size(m); n > s.o.MaxRequestBytes {
+		return invalid("the request has %d bytes, %d are the most", n, s.o.MaxRequestBytes)
+	}
+	return nil
+}
+
+// fixedSize is more than the fields of a message that have a bounded size take, and what
+// says where the others are.
+const fixedSize = 128
+
+func putBound(r *pb.PutRequest) int { return len(r.GetKey()) + len(r.GetValue()) + fixedSize }
+
+// txnBound is no less than the size of a transaction.
+func txnBound(r *pb.TxnRequest) int {
+	n := fixedSize
+	for _, c := range r.GetCompare() {
+		n += len(c.GetKey()) + len(c.GetRangeEnd()) + len(c.GetValue()) +
+			len(c.GetNameToken().GetName()) + fixedSize
+	}
+	for _, op := range r.GetThen() {
+		n += opBound(op)
+	}
+	for _, op := range r.GetElse() {
+		n += opBound(op)
+	}
+	return n
+}
+
+func opBound(op *pb.Op) int {
+	switch x := op.GetOp().(type) {
+	case *pb.Op_Put:
+		return putBound(x.Put) + fixedSize
+	case *pb.Op_Delete:
+		return len(x.Delete.GetKey()) + len(x.Delete.GetRangeEnd()) + fixedSize
+	case *pb.Op_Range:
+		return len(x.Range.GetKey()) + len(x.Range.GetRangeEnd()) + fixedSize
+	case *pb.Op_Txn:
+		return txnBound(x.Txn)
+	case *pb.Op_Grant:
+		return proto.Size(x.Grant) + fixedSize
+	default:
+		return fixedSize
+	}
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/replica"
+)
+
+// cacheMetrics are what a leader measures of the caches of others.
+type cacheMetrics struct {
+	waits prometheus.Histogram
+	slow  *prometheus.CounterVec
+	// owners are those that slow is labelled with.
+	owners map[string]bool
+}
+
+// maxOwners bounds the owners of slow caches that are told apart: their names are the clients'.
+const maxOwners = 100
+
+func (m *cacheMetrics) register(r *prometheus.Registry) {
+	m.waits = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "leasehold", Name: "cache_wait_seconds",
+		Help:    "Time for which writes waited for caches to drop what they touch.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+	})
+	m.slow = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "caches_slow_total",
+		Help: "Caches that took long to drop something, by owner; the log names the lease.",
+	}, []string{"owner"})
+	m.owners = make(map[string]bool)
+	r.MustRegister(m.waits, m.slow)
+}
+
+// observeCaches counts for how long writes waited for caches, and names the slow ones.
+func (m *metrics) observeCaches(out replica.Output, log *slog.Logger) {
+	for _, w := range out.Waits {
+		m.caches.waits.Observe(float64(w) / 1000)
+	}
+	for i := range out.SlowCaches {
+		s := &out.SlowCaches[i]
+		if s.Still {
+			continue // an event of the lease, and not over
+		}
+		m.caches.slow.WithLabelValues(m.caches.owner(s.Lease.Owner)).Inc()
+		log.Warn("a cache was slow to drop what a write touches",
+			"lease", fmt.Sprintf("%016x", s.Lease.ID), "owner", s.Lease.Owner,
+			"waited-ms", int64(s.Waited))
+	}
+}
+
+// owner is the label of an owner.
+func (m *cacheMetrics) owner(name string) string {
+	if !m.owners[name] {
+		if len(m.owners) == maxOwners {
+			return "others"
+		}
+		m.owners[name] = true
+	}
+	return name
+}
+
+// watchCaches registers what is read from the member when it is scraped.
+func (m *metrics) watchCaches(n *node) {
+	gauge := func(name, help string, f func(*stateStats) int) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "leasehold", Name: name, Help: help,
+		}, func() float64 { return float64(f(n.stats.Load())) }))
+	}
+	gauge("leases_holding", "Leases that hold ranges, which their holders may cache.",
+		func(s *stateStats) int { return s.Holding })
+	gauge("caches_open", "Caches that are open at this member.",
+		func(s *stateStats) int { return s.Open })
+	gauge("caches_wide", "Caches that this leader takes to have all that they hold, since they "+
+		"have not said what they have.",
+		func(s *stateStats) int { return s.Caches.Wide })
+	gauge("caches_owing", "Caches that have not dropped yet what this leader told them to.",
+		func(s *stateStats) int { return s.Caches.Owing })
+	gauge("cache_ranges", "Keys and ranges that caches may have, by this leader's account.",
+		func(s *stateStats) int { return s.Caches.Spans })
+	gauge("cache_writes_waiting", "Writes that wait for caches.",
+		func(s *stateStats) int { return s.Caches.Waiting })
+	counter := func(name, help string, f func(*directory.Stats) uint64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "leasehold", Name: name, Help: help,
+		}, func() float64 { return float64(f(&n.stats.Load().Caches)) }))
+	}
+	counter("cache_invalidations_total", "Invalidations sent, since this member leads.",
+		func(s *directory.Stats) uint64 { return s.Sent })
+	counter("caches_outlived_total", "Caches that were waited for until their leases were over, "+
+		"since this member leads.", func(s *directory.Stats) uint64 { return s.Outlived })
+}

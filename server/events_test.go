@@ -1,0 +1,251 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// follower is a stream of events from one member.
+type follower struct {
+	t    *testing.T
+	next func() (*pb.EventsResponse, error)
+	seq  uint64
+	rest []*pb.LeaseEvent
+}
+
+// follow opens a stream of events at a member, and returns when it has begun.
+func follow(t *testing.T, m *running, r *pb.EventsRequest) *follower {
+	t.Helper()
+	g, err := pb.NewLeasesClient(m.client.ActiveConnection()).Events(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begun(t, g.Recv)
+}
+
+func begun(t *testing.T, next func() (*pb.EventsResponse, error)) *follower {
+	t.Helper()
+	f := &follower{t: t, next: next}
+	f.receive()
+	return f
+}
+
+func (f *follower) receive() {
+	f.t.Helper()
+	m, err := f.next()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.seq, f.rest = m.Seq, append(f.rest, m.Events...)
+}
+
+// take returns the next event.
+func (f *follower) take() *pb.LeaseEvent {
+	f.t.Helper()
+	for len(f.rest) == 0 {
+		f.receive()
+	}
+	e := f.rest[0]
+	f.rest = f.rest[1:]
+	return e
+}
+
+// sees takes an event of a lease that must be of a type.
+func (f *follower) sees(want pb.LeaseEvent_Type, id int64) *pb.LeaseEvent {
+	f.t.Helper()
+	e := f.take()
+	if e.Type != want || e.Lease.Id != id {
+		f.t.Fatalf("event %v, want %v of lease %d", e, want, id)
+	}
+	return e
+}
+
+// The events and their numbers are the same on every member, of either kind of request, and
+// who was told some by one goes on at another, also at one that was away.
+func TestEventsEverywhere(t *testing.T) {
+	t.Parallel()
+	members := runAll(t, clusterConfigs(t, 3)...)
+	first, _ := leader(t, members)
+	var streams []*follower
+	for _, m := range members {
+		streams = append(streams, follow(t, m, &pb.EventsRequest{}))
+	}
+	n := nativeTest{
+		LeasesClient: pb.NewLeasesClient(first.client.ActiveConnection()), running: first, t: t,
+	}
+	one := n.grant(&pb.GrantRequest{Id: 1, TtlMs: 60_000, Name: "one", Owner: "ann"}).Lease
+	two := n.grant(&pb.GrantRequest{Id: 2, TtlMs: 100}).Lease
+	n.ended(two.Id)
+	_, err := n.HandOver(t.Context(), &pb.HandOverRequest{Lease: ref(one), Owner: "bob"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.revoke(&pb.Lease{Id: 1})
+	want := []pb.LeaseEvent_Type{
+		pb.LeaseEvent_GRANTED, pb.LeaseEvent_GRANTED, pb.LeaseEvent_EXPIRED,
+		pb.LeaseEvent_HANDED_OVER, pb.LeaseEvent_REVOKED,
+	}
+	var told []string
+	for i, f := range streams {
+		start := f.seq
+		for j, kind := range want {
+			e := f.take()
+			if e.Type != kind || e.Seq != start+uint64(j)+1 {
+				t.Errorf("member %d, event %d: %v", i, j, e)
+			}
+			told = append(told, fmt.Sprint(e.Seq, e.Type, e.Lease, e.By, e.Revision))
+		}
+	}
+	if k := len(want); !slices.Equal(told[:k], told[k:2*k]) || !slices.Equal(told[:k], told[2*k:]) {
+		t.Errorf("members tell different things: %q", told)
+	}
+
+	back := members[2]
+	if err := back.stop(); err != nil {
+		t.Fatal(err)
+	}
+	first, _ = leader(t, members[:2])
+	n.LeasesClient = pb.NewLeasesClient(first.client.ActiveConnection())
+	n.grant(&pb.GrantRequest{Id: 3, TtlMs: 60_000})
+	back = begin(t, back.cfg).await(t)
+	after := streams[0].seq - 2
+	for _, m := range []*running{members[0], members[1], back} {
+		f := follow(t, m, &pb.EventsRequest{After: after})
+		f.sees(pb.LeaseEvent_HANDED_OVER, 1)
+		f.sees(pb.LeaseEvent_REVOKED, 1)
+		if e := f.sees(pb.LeaseEvent_GRANTED, 3); e.Seq != after+3 {
+			t.Errorf("event %v, after %d", e, after)
+		}
+	}
+	n.failsToFollow(&pb.EventsRequest{After: 1 << 40}, pb.Reason_REASON_COMPACTED)
+	n.failsToFollow(&pb.EventsRequest{ExpiringWithinMs: -1}, pb.Reason_REASON_INVALID)
+}
+
+func (n nativeTest) failsToFollow(r *pb.EventsRequest, want pb.Reason) {
+	n.t.Helper()
+	g, err := n.Events(n.t.Context(), r)
+	if err == nil {
+		_, err = g.Recv()
+	}
+	n.is(err, want)
+}
+
+// Each member gives notice of the leases that nobody renews, and of those alone; over a
+// stream that carries everything, too.
+func TestExpiringEverywhere(t *testing.T) {
+	t.Parallel()
+	members := runAll(t, clusterConfigs(t, 3)...)
+	first, others := leader(t, members)
+	n := nativeTest{
+		LeasesClient: pb.NewLeasesClient(first.client.ActiveConnection()), running: first, t: t,
+	}
+	request := &pb.EventsRequest{NamePrefix: "silent/", ExpiringWithinMs: 59_000}
+	early := n.grant(&pb.GrantRequest{Id: 1, TtlMs: 60_000, Name: "silent/1"}).Lease
+	var streams []*follower
+	for _, m := range members {
+		here := n
+		here.LeasesClient = pb.NewLeasesClient(m.client.ActiveConnection())
+		here.describe(early.Id) // so that what it tells of from now on is not the grant
+		streams = append(streams, follow(t, m, request))
+	}
+	g, err := pb.NewStreamClient(others[0].client.ActiveConnection()).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &streamTest{running: others[0], t: t, grpc: g}
+	s.send(&pb.Request{Body: &pb.Request_Events{Events: request}})
+	streams = append(streams, begun(t, func() (*pb.EventsResponse, error) {
+		r := s.next()
+		if !r.More || r.GetEvents() == nil {
+			return nil, fmt.Errorf("response %v", r)
+		}
+		return r.GetEvents(), nil
+	}))
+	for _, f := range streams {
+		e := f.sees(pb.LeaseEvent_EXPIRING, early.Id)
+		if left := e.Lease.RemainingMs; e.Seq != 0 || left <= 0 || left > request.ExpiringWithinMs {
+			t.Errorf("notice %v", e)
+		}
+	}
+	n.renew(ref(early))
+	for _, f := range streams {
+		f.sees(pb.LeaseEvent_RENEWED, early.Id)
+	}
+	short := n.grant(&pb.GrantRequest{Id: 2, TtlMs: 1500, Name: "silent/2"}).Lease
+	for _, f := range streams {
+		var last []pb.LeaseEvent_Type
+		for len(last) == 0 || last[len(last)-1] != pb.LeaseEvent_EXPIRED {
+			if e := f.take(); e.Lease.Id == short.Id { // the other falls silent again
+				last = append(last, e.Type)
+			}
+		}
+		if len(last) < 2 || last[0] != pb.LeaseEvent_GRANTED {
+			t.Errorf("the life of a silent lease is %v", last)
+		}
+	}
+	s.send(&pb.Request{Body: &pb.Request_Cancel{Cancel: 1}})
+	for r := s.next(); r.More; r = s.next() {
+		if r.GetEvents() == nil {
+			t.Errorf("response %v", r)
+		}
+	}
+	s.fails(&pb.Request{Body: &pb.Request_Events{Events: &pb.EventsRequest{After: 1 << 40}}},
+		pb.Reason_REASON_COMPACTED)
+}
+
+// In JSON events come line by line, and tell who revoked.
+func TestEventsJSON(t *testing.T) {
+	t.Parallel()
+	r := run(t, testConfig(shortDir(t)))
+	c := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
+		},
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		"http://member/v1/leases/events", strings.NewReader(`{"name_prefix":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	next := func() (events []map[string]any) {
+		t.Helper()
+		if !lines.Scan() {
+			t.Fatal("the stream has ended: ", lines.Err())
+		}
+		var m struct {
+			Result struct{ Events []map[string]any }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			t.Fatalf("%s: %v", lines.Bytes(), err)
+		}
+		return m.Result.Events
+	}
+	if got := next(); got != nil {
+		t.Errorf("it begins with %v", got)
+	}
+	r.post(t, "grant", `{"id":"7","ttl_ms":"60000","name":"a"}`)
+	r.post(t, "revoke", `{"leases":[{"id":"7"}]}`)
+	var got []map[string]any
+	for len(got) < 2 {
+		got = append(got, next()...)
+	}
+	if got[0]["type"] != "GRANTED" || got[1]["type"] != "REVOKED" || got[1]["by"] != "unix socket" {
+		t.Errorf("told %v", got)
+	}
+}

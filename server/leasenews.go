@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// leaseNews wakes those who follow the events of leases. But for slow caches it carries
+// nothing: they read the view. The core only leaves a token, so that it is all the same to
+// it how many they are.
+type leaseNews struct {
+	token chan struct{} // capacity 1
+	slow  atomic.Pointer[native.SlowCaches]
+
+	mu   sync.Mutex // guards what follows
+	last int
+	wake map[int]func()
+}
+
+func newLeaseNews() *leaseNews {
+	return &leaseNews{token: make(chan struct{}, 1), wake: make(map[int]func())}
+}
+
+// tell says that there is something new.
+func (n *leaseNews) tell() {
+	select {
+	case n.token <- struct{}{}:
+	default:
+	}
+}
+
+// slowKept is how many slow caches are kept for those who follow.
+const slowKept = 256
+
+// tellSlow tells which caches keep writes waiting. The core alone calls it.
+func (n *leaseNews) tellSlow(list []replica.SlowCache) {
+	next := &native.SlowCaches{}
+	if old := n.slow.Load(); old != nil {
+		*next = *old
+	}
+	all := slices.Clone(next.List)
+	for i := range list {
+		if list[i].Still {
+			all = append(all, list[i])
+			next.Last++
+		}
+	}
+	if len(all) == len(next.List) {
+		return
+	}
+	next.List = all[max(0, len(all)-slowKept):]
+	n.slow.Store(next)
+	n.tell()
+}
+
+// run wakes them until ctx ends.
+func (n *leaseNews) run(ctx context.Context) {
+	for {
+		select {
+		case <-n.token:
+		case <-ctx.Done():
+			return
+		}
+		n.mu.Lock()
+		for _, f := range n.wake {
+			f()
+		}
+		n.mu.Unlock()
+	}
+}
+
+var _ native.LeaseWatchable = (*node)(nil)
+
+// OnLeaseNews implements native.LeaseWatchable.
+func (n *node) OnLeaseNews(f func()) (stop func()) {
+	w := n.news
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	id := w.last
+	w.wake[id] = f
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.wake, id)
+	}
+}
+
+// SlowCaches implements native.LeaseWatchable.
+func (n *node) SlowCaches() *native.SlowCaches { return n.news.slow.Load() }
+
+// Now implements native.LeaseWatchable.
+func (n *node) Now() lease.Instant { return n.clock.now() }
+
+// InspectHere implements native.LeaseWatchable.
+func (n *node) InspectHere(ctx context.Context, f func(*lease.Lessor, uint64)) error {
+	done := make(chan struct{})
+	if !n.inbox.task(func() {
+		m := n.replica.Machine()
+		f(m.Lessor(), m.Index())
+		close(done)
+	}) {
+		return api.ErrStopped
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-n.stopped:
+		return api.ErrStopped
+	}
+}
