@@ -1,0 +1,137 @@
+package inprocess
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// Line is what connections to one member go through. A program whose line is frozen sees what
+// it would if the member was stopped; to the member the program looks stopped.
+type Line struct {
+	front, back string
+	all         sync.WaitGroup
+	frozen      atomic.Bool
+	deaf        atomic.Bool
+	lose        atomic.Int64 // 1 if what comes next from the member is lost
+
+	mu    sync.Mutex // guards what follows
+	cut   bool
+	conns map[net.Conn]struct{}
+}
+
+// Line makes a line to the member, which outlives its ends.
+func (m *Member) Line() *Line {
+	m.t.Helper()
+	l := &Line{
+		front: fmt.Sprint(m.socket(), m.lines.Add(1)), back: m.socket(),
+		conns: make(map[net.Conn]struct{}),
+	}
+	listener, err := net.Listen("unix", l.front)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	l.all.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.all.Go(func() { l.serve(c) })
+		}
+	})
+	m.t.Cleanup(func() {
+		_ = listener.Close()
+		l.SetCut(true)
+		l.all.Wait()
+	})
+	return l
+}
+
+// Endpoint is where the line begins.
+func (l *Line) Endpoint() string { return "unix:" + l.front }
+
+// Break breaks all connections. New ones are as before.
+func (l *Line) Break() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// SetCut breaks all connections and refuses new ones, or no more.
+func (l *Line) SetCut(cut bool) {
+	l.mu.Lock()
+	l.cut = cut
+	l.mu.Unlock()
+	if cut {
+		l.Break()
+	}
+}
+
+// SetFrozen makes the line take everything and pass nothing on, or no more. A connection that
+// something has come over meanwhile stays so.
+func (l *Line) SetFrozen(frozen bool) { l.frozen.Store(frozen) }
+
+// SetDeaf is SetFrozen for what the member says alone.
+func (l *Line) SetDeaf(deaf bool) { l.deaf.Store(deaf) }
+
+// Lose loses the nth piece that comes from the member from now on, and the connection.
+func (l *Line) Lose(n int) { l.lose.Store(int64(n)) }
+
+// Busy reports whether there are connections.
+func (l *Line) Busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns) > 0
+}
+
+// serve passes a connection on until one of its ends closes.
+func (l *Line) serve(in net.Conn) {
+	defer in.Close()
+	out, err := net.Dial("unix", l.back)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	l.mu.Lock()
+	refused := l.cut
+	if !refused {
+		l.conns[in] = struct{}{}
+	}
+	l.mu.Unlock()
+	if refused {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { l.pass(out, in, false) })
+	both.Go(func() { l.pass(in, out, true) })
+	both.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, in)
+}
+
+// pass passes on what comes, and drops what comes while it is to: nobody learns the difference,
+// since the rest of the connection is dropped, too.
+func (l *Line) pass(to, from net.Conn, said bool) {
+	defer to.Close()
+	defer from.Close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil || said && l.lose.Add(-1) == 0 {
+			return
+		}
+		if l.frozen.Load() || said && l.deaf.Load() {
+			_, _ = io.Copy(io.Discard, from)
+			return
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// Package inprocess runs the members of a cluster within the process of a test, and lines to
+// them which the test can cut, freeze, or make lose what a member says. What a test has begun
+// ends with it.
+//
+// The functions fail the test by themselves, and so are called from its own goroutine; the
+// methods of a Line may be called from any.
+package inprocess
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/server"
+)
+
+// Member is a member of a cluster.
+type Member struct {
+	t     testing.TB
+	cfg   server.Config
+	stop  context.CancelFunc
+	done  chan error // nil if it does not run
+	ready <-chan struct{}
+	lines atomic.Int32 // made so far
+}
+
+// Run runs a cluster of n members and waits until each serves.
+func Run(t testing.TB, n int) []*Member {
+	t.Helper()
+	dir := Dir(t)
+	initial := make(map[string][]url.URL)
+	all := make([]server.Config, n)
+	for i := range all {
+		all[i] = Config(dir, fmt.Sprint("m", i+1))
+		initial[all[i].Name] = all[i].URLs.AdvertisePeer
+	}
+	list := make([]*Member, n)
+	for i, c := range all {
+		c.Cluster.Initial = initial
+		list[i] = Start(t, c)
+	}
+	for _, m := range list {
+		m.Await()
+	}
+	return list
+}
+
+// Dir returns a directory with a short name, for a socket's has a bound.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// Config is that of a member which has all that it needs in a directory, and finds out soon
+// that a leader is gone.
+func Config(dir, name string) server.Config {
+	socket := func(end string) []url.URL {
+		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name+end)}}
+	}
+	c := server.DefaultConfig()
+	c.Name, c.DataDir = name, filepath.Join(dir, name)
+	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket("s"), socket("s")
+	c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
+	c.Raft.Heartbeat, c.Raft.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+	return c
+}
+
+// Start starts a member, and does not wait for it.
+func Start(t testing.TB, c server.Config) *Member {
+	t.Helper()
+	m := &Member{t: t, cfg: c}
+	m.Start()
+	return m
+}
+
+// Start starts a member that was ended again, and does not wait for it.
+func (m *Member) Start() {
+	m.t.Helper()
+	s, err := server.New(m.cfg)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	m.stop, m.done, m.ready = cancel, done, s.Ready()
+	go func() { done <- s.Run(ctx) }()
+	m.t.Cleanup(m.End)
+}
+
+// Await waits until the member serves.
+func (m *Member) Await() {
+	m.t.Helper()
+	select {
+	case <-m.ready:
+	case <-time.After(time.Minute):
+		m.t.Fatalf("%s does not serve", m.cfg.Name)
+	}
+}
+
+// End shuts the member down, if it runs.
+func (m *Member) End() {
+	m.stop()
+	if m.done == nil {
+		return
+	}
+	if err := <-m.done; err != nil {
+		m.t.Errorf("stop of %s: %v", m.cfg.Name, err)
+	}
+	m.done = nil
+}
+
+// Name is the member's.
+func (m *Member) Name() string { return m.cfg.Name }
+
+// Endpoint is where the member serves clients.
+func (m *Member) Endpoint() string { return "unix:" + m.socket() }
+
+func (m *Member) socket() string { return m.cfg.URLs.ListenClient[0].Path }
+
+// Endpoints returns those of members, or of lines.
+func Endpoints[E interface{ Endpoint() string }](list []E) []string {
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = e.Endpoint()
+	}
+	return out
+}
+
+// Connect returns a client; it adds endpoints to those of its configuration.
+func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client {
+	t.Helper()
+	c.Endpoints = append(c.Endpoints, endpoints...)
+	out, err := client.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return out
+}
+
+// Etcd returns a client of etcd's.
+func Etcd(t testing.TB, endpoints ...string) *clientv3.Client {
+	t.Helper()
+	out, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return out
+}
