@@ -14,7 +14,7 @@ import (
 type kind uint8
 
 const (
-	once     kind = iota // it changes something, each time
+	numbered kind = iota // it changes something, and its number sees to it that it does so once
 	repeated             // it changes something, but twice is as good as once
 	read                 // it changes nothing
 	renewal              // package holder sees to it
@@ -24,9 +24,12 @@ const (
 // spec is what there is to know of a request besides what it asks.
 type spec struct {
 	op   string // for errors
+	on   string // what it is done to, quoted behind op in errors, if it is not empty
 	kind kind
 	// unsure says that an earlier try may have taken effect.
 	unsure bool
+	// number is that of a numbered request, as soon as it has one.
+	number number
 }
 
 // retry tries until an attempt succeeds, or fails in a way that will not change.
@@ -63,12 +66,19 @@ func (s *spec) again(err error) bool {
 	case errors.Is(err, ErrClosed), errors.Is(err, errOver):
 		s.unsure = s.unsure || sent && s.kind != read
 		return false
+	case s.number.session != nil && errors.Is(err, errForgotten):
+		s.number.session.forget()
+		s.number = number{} // and with a new one nothing is done twice, unless it was sent before
+		return !s.unsure
 	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
 		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read
-		return s.kind != once
+		return true
 	default:
+		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) {
+			s.unsure = false // it is the answer to all tries; these two may be of the last alone
+		}
 		return false
 	}
 }
@@ -81,6 +91,9 @@ func (s *spec) fail(err, before error) error {
 	if s.unsure && !errors.Is(err, ErrUnknownOutcome) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
+	if s.on != "" {
+		return fmt.Errorf("client: %s %q: %w", s.op, s.on, err)
+	}
 	return fmt.Errorf("client: %s: %w", s.op, err)
 }
 
@@ -92,24 +105,46 @@ func (c *Client) do(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, err error) {
 	err = c.retry(ctx, s, func(l *link) error {
-		resp, err = c.attempt(ctx, l, s.kind, r)
+		resp, err = c.attempt(ctx, l, s, r)
 		return err
 	})
+	s.number.settle()
 	return resp, err
+}
+
+// timed is do for a request after which a TTL runs; sent is before the try that was answered.
+func (c *Client) timed(
+	ctx context.Context, s *spec, r *pb.Request,
+) (resp *pb.Response, sent moment, err error) {
+	err = c.retry(ctx, s, func(l *link) error {
+		sent = c.clock.moment()
+		resp, err = c.attempt(ctx, l, s, r)
+		return err
+	})
+	s.number.settle()
+	return resp, sent, err
 }
 
 // attempt sends a request over a link, once.
 func (c *Client) attempt(
-	ctx context.Context, l *link, k kind, r *pb.Request,
+	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
 	if n := proto.Size(r); n > c.most {
 		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, n, c.most)
 	}
+	if s.kind == numbered && s.number.session == nil {
+		n, err := c.number(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		s.number = n
+	}
 	done := make(chan answer, 1)
 	q := &call{
-		kind: k, request: &pb.Request{Body: r.Body},
+		kind: s.kind, number: s.number, request: &pb.Request{Body: r.Body, Number: s.number.n},
 		done: func(m *pb.Response, err error) { done <- answer{response: m, err: err} },
 	}
+	c.caches.writing(r)
 	q.deadline, _ = ctx.Deadline()
 	if err := context.Cause(ctx); err != nil {
 		return nil, &linkError{cause: fmt.Errorf("%w: %w", errOver, err)}
@@ -127,29 +162,4 @@ func (c *Client) attempt(
 		sent := l.forget(q)
 		return nil, &linkError{sent, fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
 	}
-}
-
-// unary makes a call by itself over the link's connection.
-func unary[Response any](
-	ctx context.Context, c *Client, s *spec,
-	method func(context.Context, pb.LeasesClient) (Response, error),
-) (resp Response, err error) {
-	err = c.retry(ctx, s, func(l *link) error {
-		if err := l.enter(); err != nil {
-			return err
-		}
-		defer l.exit()
-		stop, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(l.ctx, cancel)()
-		if resp, err = method(stop, l.conn.Leases()); err == nil {
-			return nil
-		}
-		err = unaryError(err)
-		if cause := context.Cause(ctx); cause != nil {
-			return &linkError{true, fmt.Errorf("%w: %w", errOver, cause)}
-		}
-		return err
-	})
-	return resp, err
 }

@@ -43,7 +43,8 @@ func TestTaken(t *testing.T) {
 		want(t, err, sentinel)
 		var taken *TakenError
 		if !errors.As(err, &taken) || taken.Holder.ID != 7 || taken.Holder.Token != 9 ||
-			taken.Holder.Owner != "me" {
+			taken.Holder.Owner != "me" ||
+			!strings.Contains(err.Error(), "lease 0000000000000007 of") { // as etcdctl has it
 			t.Errorf("%v: holder %+v", err, taken)
 		}
 	}
@@ -95,6 +96,7 @@ func TestEndpoints(t *testing.T) {
 // TestGather: what is asked for while a message is on its way travels together.
 func TestGather(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
 		f.mu.Lock() // nobody can send
 		errs := make(chan error, 100)
 		put := func() {
@@ -107,7 +109,7 @@ func TestGather(t *testing.T) {
 		l := c.mux.current()
 		for sent := false; !sent; { // until the first is taken out of the queue
 			l.mu.Lock()
-			sent = l.last == 1
+			sent = l.last == 3 // after the session, and the write that asked for it
 			l.mu.Unlock()
 		}
 		for range 99 {
@@ -141,6 +143,7 @@ func TestGather(t *testing.T) {
 // taken effect, and a read, or what was never sent, may not.
 func TestCancel(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -188,10 +191,10 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
-// TestBroken: when a stream breaks reads go to the next member, and writes that were sent
-// have an unknown outcome.
+// TestBroken: when a stream breaks what was sent goes to the next member.
 func TestBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
 		f.set(func() { f.answer = silent })
 		put, get, txn := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 		go func() {
@@ -208,8 +211,7 @@ func TestBroken(t *testing.T) {
 		}()
 		synctest.Wait()
 		f.set(func() { f.answer = f.obey; close(f.opened[0].cut) })
-		want(t, <-put, ErrUnknownOutcome)
-		if err := errors.Join(<-get, <-txn); err != nil {
+		if err := errors.Join(<-put, <-get, <-txn); err != nil {
 			t.Error(err)
 		}
 		if f.last().name == f.opened[0].name {
@@ -222,6 +224,7 @@ func TestBroken(t *testing.T) {
 // refusals are the answer.
 func TestRefused(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
 		tries := 0
 		f.set(func() {
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -235,7 +238,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("after %d tries: %v", tries, err)
 		}
 		for _, reason := range []pb.Reason{
-			pb.Reason_REASON_NO_SPACE, pb.Reason_REASON_UNKNOWN_OUTCOME,
+			pb.Reason_REASON_NO_SPACE, pb.Reason_REASON_LEASE_NOT_FOUND,
 		} {
 			tries = 0
 			f.set(func() {
@@ -306,29 +309,34 @@ func TestLeavesWhoRefuses(t *testing.T) {
 	})
 }
 
-// TestLeavesWhoIsSilent: a member that was stopped is left; reads go to the next at once, and
-// writes are answered if it is heard of again.
+// TestLeavesWhoIsSilent: a member that was stopped is left; reads and writes go to the next at
+// once, and grants are answered if it is heard of again.
 func TestLeavesWhoIsSilent(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
 		stuck := f.last()
 		f.set(func() { f.frozen[stuck.name] = true })
-		put := make(chan error, 1)
+		put, grant := make(chan error, 1), make(chan error, 1)
 		go func() {
 			_, err := c.Put(t.Context(), Put{Key: "k"})
 			put <- err
 		}()
+		go func() {
+			_, err := c.GrantOnly(t.Context(), Grant{TTL: time.Minute})
+			grant <- err
+		}()
 		start := time.Now()
-		if _, err := c.Range(t.Context(), Range{Key: "k"}); err != nil ||
-			time.Since(start) > 5*time.Second {
+		_, err := c.Range(t.Context(), Range{Key: "k"})
+		if err = errors.Join(err, <-put); err != nil || time.Since(start) > 5*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		synctest.Wait()
 		for _, r := range f.requests() {
-			if r.GetPut() != nil {
+			if r.GetGrant() != nil {
 				stuck.say(f.obey(stuck, r)...)
 			}
 		}
-		if err := <-put; err != nil {
+		if err := <-grant; err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -349,6 +357,7 @@ func TestClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		withSession(t, c, f)
 		f.set(func() { f.answer = silent })
 		errs := make(chan error, 3)
 		go func() {
@@ -388,6 +397,7 @@ func isNot(err, that error) error {
 // TestManyCalls: no more calls are open than the server reads, and all are answered.
 func TestManyCalls(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
 		f.set(func() { f.answer = silent })
 		const n = maxCalls + 500
 		errs := make(chan error, n)

@@ -4,217 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/lease"
-	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
 )
 
-// member is a server in this process, with a proxy before it that the client goes through.
+// member is a server in this process, with a line before it that the client goes through.
 type member struct {
-	t     testing.TB
-	cfg   server.Config
-	front string // socket of the proxy
-	proxy net.Listener
-
-	stop   context.CancelFunc
-	done   chan error // nil if the server was stopped
-	ready  <-chan struct{}
-	frozen atomic.Bool // the proxy takes everything and passes nothing on
-
-	mu    sync.Mutex // guards what follows
-	cut   bool       // the proxy refuses everybody
-	conns map[net.Conn]struct{}
+	*inprocess.Member
+	*inprocess.Line
 }
 
 // newCluster runs n members and waits until each serves.
 func newCluster(t testing.TB, n int) []*member {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lh") // a short name, for a socket's has a bound
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	initial := make(map[string][]url.URL)
-	list := make([]*member, n)
-	for i := range list {
-		name := fmt.Sprint("m", i+1)
-		sub := filepath.Join(dir, name)
-		if err := os.Mkdir(sub, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		c := server.DefaultConfig()
-		c.Name, c.DataDir = name, filepath.Join(sub, "data")
-		socket := func(file string) []url.URL {
-			return []url.URL{{Scheme: "unix", Path: filepath.Join(sub, file)}}
-		}
-		c.URLs.ListenClient, c.URLs.AdvertiseClient = socket("s"), socket("s")
-		c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
-		c.Raft.Heartbeat, c.Raft.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
-		initial[name] = c.URLs.AdvertisePeer
-		list[i] = &member{
-			t: t, cfg: c, front: filepath.Join(sub, "f"), conns: make(map[net.Conn]struct{}),
-		}
-	}
-	for _, m := range list {
-		m.cfg.Cluster.Initial = initial
-		m.start()
-		m.listen()
-	}
-	for _, m := range list {
-		m.await()
+	var list []*member
+	for _, m := range inprocess.Run(t, n) {
+		list = append(list, &member{m, m.Line()})
 	}
 	return list
-}
-
-func (m *member) start() {
-	m.t.Helper()
-	s, err := server.New(m.cfg)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	m.stop, m.done = cancel, make(chan error, 1)
-	done := m.done
-	go func() { done <- s.Run(ctx) }()
-	m.ready = s.Ready()
-	m.t.Cleanup(m.end)
-}
-
-// end stops the server, if it runs.
-func (m *member) end() {
-	m.stop()
-	if m.done == nil {
-		return
-	}
-	if err := <-m.done; err != nil {
-		m.t.Errorf("stop of %s: %v", m.cfg.Name, err)
-	}
-	m.done = nil
-}
-
-func (m *member) await() {
-	m.t.Helper()
-	select {
-	case <-m.ready:
-	case <-time.After(time.Minute):
-		m.t.Fatal("does not serve")
-	}
-}
-
-// listen runs the proxy.
-func (m *member) listen() {
-	m.t.Helper()
-	l, err := net.Listen("unix", m.front)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.proxy = l
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { m.serve(c) })
-		}
-	})
-	m.t.Cleanup(func() {
-		_ = l.Close()
-		m.setCut(true)
-		all.Wait()
-	})
-}
-
-// serve passes a connection on, until one of its ends closes.
-func (m *member) serve(in net.Conn) {
-	out, err := net.Dial("unix", m.cfg.URLs.ListenClient[0].Path)
-	if err != nil {
-		_ = in.Close()
-		return
-	}
-	m.mu.Lock()
-	refused := m.cut
-	m.conns[in] = struct{}{}
-	m.mu.Unlock()
-	var both sync.WaitGroup
-	if !refused {
-		both.Go(func() { m.copy(out, in) })
-		both.Go(func() { m.copy(in, out) })
-	}
-	both.Wait()
-	m.mu.Lock()
-	delete(m.conns, in)
-	m.mu.Unlock()
-	_, _ = in.Close(), out.Close()
-}
-
-// copy passes on what comes, and drops what comes while the member is frozen: nobody will
-// know the difference, since the stream is never thawed.
-func (m *member) copy(to, from net.Conn) {
-	defer to.Close()
-	defer from.Close()
-	b := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(b)
-		if err != nil {
-			return
-		}
-		if m.frozen.Load() {
-			_, _ = io.Copy(io.Discard, from)
-			return
-		}
-		if _, err := to.Write(b[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// setCut cuts all connections and refuses new ones, or no more.
-func (m *member) setCut(cut bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.cut = cut
-	for c := range m.conns {
-		if cut {
-			_ = c.Close()
-		}
-	}
-}
-
-// busy reports whether the client is connected.
-func (m *member) busy() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.conns) > 0
 }
 
 // connect returns a client of all members.
 func connect(t testing.TB, c client.Config, list ...*member) *client.Client {
 	t.Helper()
 	for _, m := range list {
-		c.Endpoints = append(c.Endpoints, "unix:"+m.front)
+		c.Endpoints = append(c.Endpoints, m.Line.Endpoint())
 	}
-	out, err := client.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := out.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return out
+	return inprocess.Connect(t, c)
 }
 
 // ask returns a context that bounds a test.
@@ -230,7 +51,7 @@ func TestCluster(t *testing.T) {
 	c := connect(t, client.Config{}, members...)
 	for name, test := range map[string]func(*testing.T, *client.Client){
 		"store": store, "leases": leases, "tokens": tokens, "why": why, "many": many,
-		"list": list,
+		"list": list, "bound": bound,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -334,9 +155,10 @@ func leases(t *testing.T, c *client.Client) {
 		t.Fatalf("%+v, %v", again, err)
 	}
 	third, err := c.GrantOnly(ctx, client.Grant{TTL: time.Minute, RequestID: "l/r"})
-	if err != nil || !third.Existed || third.ID != again.ID || third.Remaining > time.Minute {
+	if err != nil || !third.Existed || third.ID != again.ID || third.Remaining != time.Minute {
 		t.Errorf("%+v, %v", third, err)
 	}
+	grantedAgain(t, c, again.ID)
 	renewed(t, l)
 	info := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseName{Name: "l/name"}, true))
 	if info.ID != l.ID() || len(info.Keys) != 1 || info.Labels["zone"] != "a" {
@@ -398,6 +220,13 @@ func tokens(t *testing.T, c *client.Client) {
 		},
 	}))
 	held := must[*client.Lease](t)(c.Keep(granted.Results[0].Grant, 0))
+	drawn := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
+		client.DrawToken{}, client.Txn{Then: []client.Op{client.DrawToken{}}},
+	}}))
+	first, second := drawn.Results[0].Token, drawn.Results[1].Txn.Results[0].Token
+	if first <= held.Token() || second <= first || drawn.Revision != granted.Revision {
+		t.Errorf("drawn %+v", drawn)
+	}
 	if held.Token() <= next.Token() || granted.Results[2].Renew.ID != next.ID() {
 		t.Errorf("granted %+v", granted.Results)
 	}

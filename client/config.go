@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"leasehold.dev/internal/holder"
-	"leasehold.dev/lease"
 )
 
 // Config is what a Client needs to know. Only Endpoints must be set.
@@ -34,7 +33,7 @@ type Config struct {
 	// members'; 1e-3 if 0, none if negative.
 	Drift float64
 	// Margin is taken off the validity of each lease besides, for what a program needs
-	// to stop; 5 ms if 0, none if negative.
+	// to stop, in whole milliseconds, rounded up; 5 ms if 0, none if negative.
 	Margin time.Duration
 	// MaxRequestBytes is the size of a request from which on the client refuses it; that of
 	// the members if they have the default, 1.5 MiB, if 0. Members end the whole stream
@@ -44,11 +43,13 @@ type Config struct {
 
 // Client is a client of one cluster. Its methods may be called from any goroutine.
 type Client struct {
-	mux    *mux
-	clock  *clock
-	keeper *keeper
-	grace  time.Duration
-	most   int // bytes of a request
+	mux      *mux
+	clock    *clock
+	keeper   *keeper
+	caches   caches
+	sessions sessions
+	grace    time.Duration
+	most     int // bytes of a request
 }
 
 // New returns a Client, and does not wait until it is connected. Close it when it is not
@@ -80,7 +81,7 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	out := &Client{clock: newClock(), grace: c.Grace, most: c.MaxRequestBytes}
 	out.mux = newMux(c, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
-		Drift: c.Drift, Margin: lease.TTL(c.Margin.Milliseconds()),
+		Drift: c.Drift, Margin: ttlOf(c.Margin),
 	})
 	return out, nil
 }

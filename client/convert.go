@@ -13,7 +13,7 @@ func (n LeaseName) String() string {
 	if n.Name != "" {
 		return fmt.Sprintf("lease %q", n.Name)
 	}
-	return fmt.Sprintf("lease %d", n.ID)
+	return fmt.Sprintf("lease %016x", n.ID)
 }
 
 func (r LeaseRef) message() *pb.LeaseRef {
@@ -31,13 +31,15 @@ func (g Grant) message() *pb.GrantRequest {
 	for _, kv := range g.Keys {
 		m.Keys = append(m.Keys, &pb.Pair{Key: []byte(kv.Key), Value: kv.Value})
 	}
+	m.Holds = rangeMessages(g.Holds)
 	return m
 }
 
-// grantedOf converts a grant that was sent after an instant.
-func grantedOf(m *pb.GrantResponse, sent lease.Instant) *Granted {
+// grantedOf converts a grant that was sent after a moment.
+func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
 		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
+		fate: &fate{},
 	}
 }
 
@@ -48,12 +50,32 @@ func infoOf(m *pb.Lease) LeaseInfo {
 		Name: m.GetName(), Owner: m.GetOwner(), Labels: m.GetLabels(),
 		LockDelay: duration(m.GetLockDelayMs()),
 		KeepKeys:  m.GetAtExpiry() == pb.AtExpiry_AT_EXPIRY_KEEP,
-		Delayed:   m.GetDelayed(), KeyCount: m.GetKeyCount(),
+		Delayed:   m.GetDelayed(), Bound: m.GetBound(), KeyCount: m.GetKeyCount(),
 	}
 	for _, k := range m.GetKeys() {
 		i.Keys = append(i.Keys, string(k))
 	}
+	i.Holds = rangesOf(m.GetHolds())
 	return i
+}
+
+func rangeMessages(list []KeyRange) []*pb.KeyRange {
+	out := make([]*pb.KeyRange, len(list))
+	for i, r := range list {
+		out[i] = &pb.KeyRange{Key: []byte(r.Key), RangeEnd: []byte(r.End)}
+	}
+	return out
+}
+
+func rangesOf(list []*pb.KeyRange) []KeyRange {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]KeyRange, len(list))
+	for i, m := range list {
+		out[i] = KeyRange{Key: string(m.GetKey()), End: string(m.GetRangeEnd())}
+	}
+	return out
 }
 
 // duration converts milliseconds; a time that is too long for a Duration, of 292 years, is

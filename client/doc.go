@@ -19,10 +19,15 @@
 // A [Watcher] tells each change once, in order, and no revision in part, however often the
 // stream breaks; or it says that the changes are not known any more ([ErrCompacted]).
 //
+// A [LeaseWatcher] does the same for what happens to leases. Its notice of leases that will
+// end soon is advice alone.
+//
 // Requests that may be repeated are repeated, until their context ends: reads, grants
 // (each has a request ID, and so makes one lease), renewals, revocations, all that was never
-// sent, and all of which the cluster said that nothing was done. Other writes are sent
-// once. If one was sent and no answer came, the error is [ErrUnknownOutcome]: it may have
+// sent, and all of which the cluster said that nothing was done. Everything else that changes
+// something, from a put to a hand-over, has a number, by which it takes effect once however
+// often it is sent. If it was sent, and the context ends before there is an answer, or the
+// cluster has forgotten the client meanwhile, the error is [ErrUnknownOutcome]: it may have
 // taken effect, or may yet.
 //
 // # What is not promised

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -25,6 +22,9 @@ var (
 	ErrKeyNotFound = errors.New("no such key")
 	// ErrTooManyKeys means that the lease has as many keys as it may.
 	ErrTooManyKeys = errors.New("too many keys on the lease")
+	// ErrTooManyHolds means that the leases of the owner, or all leases, hold as many ranges
+	// as they may; the message says which, and what to do.
+	ErrTooManyHolds = errors.New("too many ranges are held")
 	// ErrCompacted means that the revision asked for is not known any more.
 	ErrCompacted = errors.New("revision was compacted")
 	// ErrFutureRevision means that the revision asked for is still to come.
@@ -43,17 +43,19 @@ var ErrClosed = errors.New("closed")
 
 // reasons is the one table from the errors of leasehold.v1.
 var reasons = map[pb.Reason]error{
-	pb.Reason_REASON_INVALID:         ErrInvalid,
-	pb.Reason_REASON_LEASE_NOT_FOUND: ErrLeaseNotFound,
-	pb.Reason_REASON_NAME_TAKEN:      ErrNameTaken,
-	pb.Reason_REASON_ID_TAKEN:        ErrIDTaken,
-	pb.Reason_REASON_KEY_NOT_FOUND:   ErrKeyNotFound,
-	pb.Reason_REASON_TOO_MANY_KEYS:   ErrTooManyKeys,
-	pb.Reason_REASON_COMPACTED:       ErrCompacted,
-	pb.Reason_REASON_FUTURE_REVISION: ErrFutureRevision,
-	pb.Reason_REASON_NO_SPACE:        ErrNoSpace,
-	pb.Reason_REASON_UNAVAILABLE:     ErrUnavailable,
-	pb.Reason_REASON_UNKNOWN_OUTCOME: ErrUnknownOutcome,
+	pb.Reason_REASON_INVALID:           ErrInvalid,
+	pb.Reason_REASON_LEASE_NOT_FOUND:   ErrLeaseNotFound,
+	pb.Reason_REASON_NAME_TAKEN:        ErrNameTaken,
+	pb.Reason_REASON_ID_TAKEN:          ErrIDTaken,
+	pb.Reason_REASON_KEY_NOT_FOUND:     ErrKeyNotFound,
+	pb.Reason_REASON_TOO_MANY_KEYS:     ErrTooManyKeys,
+	pb.Reason_REASON_TOO_MANY_HOLDS:    ErrTooManyHolds,
+	pb.Reason_REASON_COMPACTED:         ErrCompacted,
+	pb.Reason_REASON_FUTURE_REVISION:   ErrFutureRevision,
+	pb.Reason_REASON_NO_SPACE:          ErrNoSpace,
+	pb.Reason_REASON_UNAVAILABLE:       ErrUnavailable,
+	pb.Reason_REASON_UNKNOWN_OUTCOME:   ErrUnknownOutcome,
+	pb.Reason_REASON_SESSION_NOT_FOUND: errForgotten,
 }
 
 // TakenError refuses a name or an ID that a live lease has. It wraps ErrNameTaken or
@@ -67,12 +69,15 @@ type TakenError struct {
 
 // Error implements error.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%v: lease %d of %q, token %d, has it",
+	return fmt.Sprintf("%v: lease %016x of %q, token %d, has it",
 		e.Err, e.Holder.ID, e.Holder.Owner, e.Holder.Token)
 }
 
 // Unwrap returns ErrNameTaken or ErrIDTaken.
 func (e *TakenError) Unwrap() error { return e.Err }
+
+// errForgotten means that the cluster has forgotten the client's session: nothing was done.
+var errForgotten = errors.New("the session was forgotten")
 
 // errorOf converts what a member answered. A reason that this client does not know, of a
 // later server, tells nothing about what was done.
@@ -104,23 +109,3 @@ type linkError struct {
 func (e *linkError) Error() string { return fmt.Sprintf("no answer: %v", e.cause) }
 
 func (e *linkError) Unwrap() error { return e.cause }
-
-// unaryError converts the error of a call by itself.
-func unaryError(err error) error {
-	s, ok := status.FromError(err)
-	if !ok {
-		return &linkError{sent: true, cause: err}
-	}
-	for _, d := range s.Details() {
-		if e, ok := d.(*pb.Error); ok {
-			return errorOf(e)
-		}
-	}
-	switch s.Code() {
-	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied,
-		codes.Unauthenticated, codes.ResourceExhausted:
-		return fmt.Errorf("%w: %s", ErrInvalid, s.Message())
-	default:
-		return &linkError{sent: true, cause: err}
-	}
-}

@@ -111,6 +111,46 @@ func ExampleClient_Watch() {
 	// up/bob expired
 }
 
+// A supervisor is told when a worker is gone, and before that, when it is not heard any more.
+func ExampleClient_LeaseEvents() {
+	endpoint, stop := exampleServer()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	w, err := c.LeaseEvents(ctx, client.EventsOptions{
+		NamePrefix: "workers/", ExpiringWithin: time.Minute,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+
+	held, err := c.Grant(ctx, client.Grant{TTL: 2 * time.Second, Name: "workers/1", Owner: "ann"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	held.Close() // nobody keeps it alive any more
+
+	for gone := false; !gone; {
+		u, err := w.Next(ctx)
+		if err != nil {
+			log.Fatal(err) // if it is ErrCompacted, List says what there is
+		}
+		for _, e := range u.Events {
+			fmt.Println(e.Lease.Name, "of", e.Lease.Owner, e.Kind)
+			gone = e.Kind == client.LeaseExpired
+		}
+	}
+	// Output:
+	// workers/1 of ann granted
+	// workers/1 of ann expiring
+	// workers/1 of ann expired
+}
+
 // exampleServer runs a member, and returns where it is and how to stop it.
 func exampleServer() (endpoint string, stop func()) {
 	dir, err := os.MkdirTemp("", "lh")

@@ -29,7 +29,8 @@ type fake struct {
 	frozen map[string]bool // members that say nothing, and take everything
 	opened []*fakeStream   // all streams, in the order in which they were opened
 	seen   []seen
-	leases fakeLeases
+	// sessions is how many sessions were opened.
+	sessions uint64
 }
 
 // seen is a message that a member received.
@@ -37,32 +38,6 @@ type seen struct {
 	at      time.Time
 	stream  *fakeStream
 	message *pb.ClientMessage
-}
-
-// fakeLeases are the calls by themselves; those that are nil are not to be made.
-type fakeLeases struct {
-	pb.LeasesClient
-	changeTTL func(*pb.ChangeTTLRequest) (*pb.ChangeTTLResponse, error)
-	handOver  func(*pb.HandOverRequest) (*pb.HandOverResponse, error)
-	describe  func(context.Context) (*pb.DescribeResponse, error)
-}
-
-func (f *fakeLeases) ChangeTTL(
-	_ context.Context, r *pb.ChangeTTLRequest, _ ...grpc.CallOption,
-) (*pb.ChangeTTLResponse, error) {
-	return f.changeTTL(r)
-}
-
-func (f *fakeLeases) HandOver(
-	_ context.Context, r *pb.HandOverRequest, _ ...grpc.CallOption,
-) (*pb.HandOverResponse, error) {
-	return f.handOver(r)
-}
-
-func (f *fakeLeases) Describe(
-	ctx context.Context, _ *pb.DescribeRequest, _ ...grpc.CallOption,
-) (*pb.DescribeResponse, error) {
-	return f.describe(ctx)
 }
 
 // fakeConn is a connection to a fake member.
@@ -86,8 +61,7 @@ func (c fakeConn) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
 	return s, nil
 }
 
-func (c fakeConn) Leases() pb.LeasesClient { return &c.fake.leases }
-func (c fakeConn) Close() error            { return nil }
+func (c fakeConn) Close() error { return nil }
 
 // fakeStream is a client's end of a stream.
 type fakeStream struct {
@@ -199,6 +173,15 @@ func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fak
 	})
 }
 
+// withSession lets a client open its session before the test begins to look.
+func withSession(t *testing.T, c *Client, f *fake) {
+	t.Helper()
+	if _, err := c.Put(t.Context(), Put{Key: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	f.set(func() { f.seen = nil })
+}
+
 // obey does what is asked, without doing anything.
 func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	out := &pb.Response{Id: r.Id}
@@ -231,10 +214,48 @@ func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	case *pb.Request_Watch:
 		out.More = true
 		out.Body = &pb.Response_Watch{Watch: &pb.WatchResponse{Header: h}}
+	case *pb.Request_Session:
+		f.sessions++
+		out.Body = &pb.Response_Session{Session: &pb.SessionResponse{Session: &pb.SessionRef{
+			Id: f.sessions, Nonce: x.Session.Nonce,
+		}}}
 	default:
-		return nil
+		if !obeyLease(r, out) {
+			return nil
+		}
 	}
 	return []*pb.Response{out}
+}
+
+// obeyLease is obey for requests about leases, of which there is one, and its token is 1.
+func obeyLease(r *pb.Request, out *pb.Response) (ok bool) {
+	l := &pb.Lease{Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: fakeTTL}
+	switch x := r.Body.(type) {
+	case *pb.Request_Describe:
+		out.Body = &pb.Response_Describe{Describe: &pb.DescribeResponse{Lease: l}}
+	case *pb.Request_List:
+		out.Body = &pb.Response_List{List: &pb.ListResponse{Leases: []*pb.Lease{l}}}
+	case *pb.Request_CheckToken:
+		out.Body = &pb.Response_CheckToken{CheckToken: &pb.CheckTokenResponse{
+			Valid: x.CheckToken.Token == 1, Current: 1,
+		}}
+	case *pb.Request_ChangeTtl:
+		l.TtlMs, l.RemainingMs = x.ChangeTtl.TtlMs, x.ChangeTtl.TtlMs
+		out.Body = &pb.Response_ChangeTtl{ChangeTtl: &pb.ChangeTTLResponse{Lease: l}}
+	case *pb.Request_HandOver:
+		l.Id, l.Token, l.Owner = x.HandOver.Lease.Id, x.HandOver.Lease.Token+1, x.HandOver.Owner
+		out.Body = &pb.Response_HandOver{HandOver: &pb.HandOverResponse{Lease: l}}
+	case *pb.Request_Resume:
+		l.Token++
+		out.Body = &pb.Response_Resume{Resume: &pb.ResumeResponse{Lease: l}}
+	case *pb.Request_Attach:
+		out.Body = &pb.Response_Attach{Attach: &pb.AttachResponse{}}
+	case *pb.Request_Detach:
+		out.Body = &pb.Response_Detach{Detach: &pb.DetachResponse{}}
+	default:
+		return false
+	}
+	return true
 }
 
 // fakeTTL is the TTL of the tests' leases, in milliseconds.
@@ -242,9 +263,13 @@ const fakeTTL = 9000
 
 // renewed answers a renewal with one reason for all.
 func renewed(r *pb.RenewRequest, reason pb.Reason) *pb.Response_Renew {
-	m := &pb.RenewResponse{}
-	for _, l := range r.Leases {
-		m.Results = append(m.Results, &pb.RenewResult{Id: l.Id, Reason: reason, TtlMs: fakeTTL})
+	m := &pb.RenewResponse{TtlMs: make([]int64, len(r.Ids))}
+	for i, id := range r.Ids {
+		if reason == 0 {
+			m.TtlMs[i] = fakeTTL
+		} else {
+			m.Results = append(m.Results, &pb.RenewResult{Id: id, Reason: reason})
+		}
 	}
 	return &pb.Response_Renew{Renew: m}
 }

@@ -50,17 +50,10 @@ func TestFaults(t *testing.T) {
 	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{Key: "k"}))
 	f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
 	go f.run(ctx)
-	// write writes until one write has succeeded, and its event has come. What came to nothing
-	// known may or may not have made a version.
+	// write writes, and waits for the event.
 	write := func() {
-		for {
-			_, err := c.Put(ctx, client.Put{Key: "k", Lease: l.ID()})
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, client.ErrUnknownOutcome) {
-				t.Fatal(err)
-			}
+		if _, err := c.Put(ctx, client.Put{Key: "k", Lease: l.ID()}); err != nil {
+			t.Fatal(err)
 		}
 		kv := must[client.KV](t)(c.Get(ctx, "k"))
 		for v := range f.seen {
@@ -76,22 +69,26 @@ func TestFaults(t *testing.T) {
 	}{
 		{
 			"stopped",
-			func(m *member) { m.frozen.Store(true) },
-			func(m *member) { m.frozen.Store(false) },
+			func(m *member) { m.SetFrozen(true) },
+			func(m *member) { m.SetFrozen(false) },
 		},
 		{
 			"cut off",
-			func(m *member) { m.setCut(true) },
-			func(m *member) { m.setCut(false) },
+			func(m *member) { m.SetCut(true) },
+			func(m *member) { m.SetCut(false) },
 		},
-		{"shut down", (*member).end, func(m *member) { m.start(); m.await() }},
+		{
+			"shut down",
+			func(m *member) { m.End() },
+			func(m *member) { m.Start(); m.Await() },
+		},
 	} {
 		write()
 		var m *member
 		eventually(t, "the client is with one member", func() bool {
 			n := 0
 			for _, x := range members {
-				if x.busy() {
+				if x.Busy() {
 					m = x
 					n++
 				}
@@ -101,8 +98,8 @@ func TestFaults(t *testing.T) {
 		fault.harm(m)
 		write()
 		renewed(t, l)
-		if m.busy() && i > 0 {
-			t.Errorf("%s: still connected to %s", fault.name, m.cfg.Name)
+		if m.Busy() && i > 0 {
+			t.Errorf("%s: still connected to %s", fault.name, m.Name())
 		}
 		fault.heal(m)
 	}
@@ -113,6 +110,130 @@ func TestFaults(t *testing.T) {
 	if err := l.Revoke(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCount: a thousand writes without a condition, each of which raises a version, while again
+// and again an answer is lost with its stream, and members are shut down: each write takes
+// effect once, and has the answer that belongs to it.
+func TestCount(t *testing.T) {
+	members := newCluster(t, 3)
+	c := connect(t, client.Config{}, members...)
+	ctx := ask(t)
+	const workers, each = 8, 125
+	found := make(chan int64, workers)
+	for range workers {
+		go func() {
+			for range each {
+				r, err := c.Txn(ctx, client.Txn{Then: []client.Op{client.Put{Key: "k", PrevKV: true}}})
+				if err != nil {
+					t.Error(err)
+					found <- -1
+					return
+				}
+				found <- versionOf(r.Results[0].Put.Prev)
+			}
+		}()
+	}
+	seen := make(map[int64]bool)
+	for n := range workers * each {
+		v := <-found
+		if v < 0 {
+			return
+		}
+		if seen[v] {
+			t.Errorf("two writes found version %d", v)
+		}
+		seen[v] = true
+		harass(members, n, 300)
+	}
+	if kv := must[client.KV](t)(c.Get(ctx, "k")); kv.Version != workers*each {
+		t.Errorf("version %d after %d writes", kv.Version, workers*each)
+	}
+}
+
+// harass is called after each of many calls, and sees to it that of some the answer is lost
+// with its stream; every so often one of the members is shut down and started again.
+func harass(members []*member, n, every int) {
+	if n%20 == 0 {
+		for _, m := range members {
+			if m.Busy() {
+				m.Lose(1)
+			}
+		}
+	}
+	if m := members[n/every%3]; n%every == every/2 {
+		m.End()
+		m.Start()
+	}
+}
+
+// TestCountLeases: hand-overs and resumptions give one token each, and who attaches or detaches
+// a key raises its version once, while answers are lost and members shut down; so each took
+// effect once, and has the answer that belongs to it.
+func TestCountLeases(t *testing.T) {
+	members := newCluster(t, 3)
+	c := connect(t, client.Config{}, members...)
+	ctx := ask(t)
+	const each = 100
+	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Resumable: true}))
+	other := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Hour}))
+	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "k"}))
+	id, given, done := l.ID(), uint64(other.Token), make(chan error, 2*each)
+	go func() {
+		for range each {
+			held, err := next(ctx, c, l)
+			if given++; err == nil && uint64(held.Token()) != given {
+				err = fmt.Errorf("token %d, not %d", held.Token(), given)
+			}
+			if done <- err; err != nil {
+				return
+			}
+			l = held
+		}
+	}()
+	go func() {
+		for i := range each {
+			call := c.Attach
+			if i%2 > 0 {
+				call = c.Detach
+			}
+			done <- call(ctx, client.LeaseRef{ID: other.ID, Token: other.Token}, "k")
+		}
+	}()
+	for n := range 2 * each {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		harass(members, n, 100)
+	}
+	if kv := must[client.KV](t)(c.Get(ctx, "k")); kv.Version != 1+each || kv.Lease != 0 {
+		t.Errorf("lease %d, version %d after %d calls", kv.Lease, kv.Version, each)
+	}
+	if got := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseName{ID: id}, false)); uint64(
+		got.Token) != given {
+		t.Errorf("token %d after %d", got.Token, given)
+	}
+}
+
+// next makes the client the next holder of its own lease: by its secret, or, if that was lost
+// with an answer, by a hand-over to itself, after which it has one again.
+func next(ctx context.Context, c *client.Client, l *client.Lease) (*client.Lease, error) {
+	if len(l.Secret()) > 0 {
+		return c.Resume(ctx, client.LeaseName{ID: l.ID()}, l.Secret(), 0)
+	}
+	g, err := l.HandOver(ctx, "me", true)
+	if err != nil {
+		return nil, err
+	}
+	return c.Keep(g, 0)
+}
+
+// versionOf returns the version of a key, 0 if there was none.
+func versionOf(kv *client.KV) int64 {
+	if kv == nil {
+		return 0
+	}
+	return kv.Version
 }
 
 // TestConcurrentHolders: of many clients that want one name one has it at a time, each with a

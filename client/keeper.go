@@ -96,10 +96,6 @@ func (k *keeper) due() (_ holder.Batch, next time.Duration, ok bool) {
 
 // send sends a batch. The member is left if it has said nothing since the batch before.
 func (k *keeper) send(b holder.Batch) {
-	refs := make([]*pb.LeaseRef, len(b.Leases))
-	for i, r := range b.Leases {
-		refs[i] = &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token)}
-	}
 	l := k.mux.current()
 	if l == nil {
 		k.answered(b, nil)
@@ -113,7 +109,7 @@ func (k *keeper) send(b holder.Batch) {
 	}
 	err := l.submit(&call{
 		kind:    renewal,
-		request: &pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{Leases: refs}}},
+		request: &pb.Request{Body: &pb.Request_Renew{Renew: columns(b.Leases)}},
 		done: func(r *pb.Response, _ error) {
 			k.judge(l, k.answered(b, r))
 			notify(k.wake)
@@ -122,6 +118,15 @@ func (k *keeper) send(b holder.Batch) {
 	if err != nil {
 		k.answered(b, nil)
 	}
+}
+
+// columns makes the request to renew leases.
+func columns(refs []holder.Ref) *pb.RenewRequest {
+	r := &pb.RenewRequest{Ids: make([]int64, len(refs)), Tokens: make([]uint64, len(refs))}
+	for i, ref := range refs {
+		r.Ids[i], r.Tokens[i] = int64(ref.ID), uint64(ref.Token)
+	}
+	return r
 }
 
 // judge leaves a member that renews nothing, before leases with this TTL end.
@@ -137,7 +142,13 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()
-	results := r.GetRenew().GetResults()
+	results, ttls := r.GetRenew().GetResults(), r.GetRenew().GetTtlMs()
+	ttls = ttls[:min(len(ttls), len(b.Leases))]
+	for i, ttl := range ttls {
+		if ttl > 0 {
+			k.set.Renewed(b.Seq, b.Leases[i].ID, lease.TTL(ttl))
+		}
+	}
 	for _, res := range results {
 		switch res.Reason {
 		case pb.Reason_REASON_UNSPECIFIED:
@@ -151,13 +162,28 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 			}
 		}
 	}
-	if len(results) == 0 && !r.GetMore() {
+	if len(results)+len(ttls) == 0 && !r.GetMore() {
 		for _, ref := range b.Leases {
 			k.set.Unknown(b.Seq, ref.ID)
 		}
 	}
 	k.changedLocked()
+	for i, ttl := range ttls {
+		if ttl > 0 {
+			k.reopenLocked(b.Leases[i].ID)
+		}
+	}
+	for _, res := range results {
+		k.reopenLocked(lease.ID(res.Id))
+	}
 	return refused
+}
+
+// reopenLocked tells Lease.Valid what was answered to the renewal of a lease.
+func (k *keeper) reopenLocked(id lease.ID) {
+	if l := k.leases[id]; l != nil {
+		k.openLocked(l)
+	}
 }
 
 // advanceLocked brings the states up to now.
@@ -203,13 +229,39 @@ func errorOfState(s holder.State) error {
 // becomeLocked gives a lease a state.
 func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.state, l.err = s, err
+	if s.Status == holder.Ended {
+		l.fate.end(err)
+	}
 	if err != nil {
 		l.cancel(err)
 	} else {
 		l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	}
+	l.keeper.openLocked(l)
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// openLocked sets until when a lease is valid for Lease.Valid, if anybody asks that.
+func (k *keeper) openLocked(l *Lease) {
+	switch {
+	case !l.asked:
+	case l.state.Status != holder.OK:
+		l.window.Store(&window{})
+	default:
+		k.refreshLocked(l)
+		l.window.Store(k.clock.window(l.state.ValidUntil))
+	}
+}
+
+// ask begins to tell for Lease.Valid until when a lease is valid.
+func (k *keeper) ask(l *Lease) *window {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.advanceLocked()
+	l.asked = true
+	k.openLocked(l)
+	return l.window.Load()
 }
 
 // add takes a lease in.
@@ -217,22 +269,26 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		return nil, fmt.Errorf("client: keep lease %d: %w", g.ID, ErrClosed)
+		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, ErrClosed)
+	}
+	if err := g.fate.ended(); err != nil {
+		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, err)
 	}
 	k.advanceLocked()
 	if old := k.leases[g.ID]; old != nil {
 		k.endLocked(old, ErrReplaced)
 	}
 	ttl := ttlOf(g.TTL)
+	spent := max(0, ttl-lease.TTL(g.Remaining.Milliseconds()))
 	s := k.set.Add(holder.Held{
-		ID: g.ID, Token: g.Token, TTL: ttl, Grace: ttlOf(grace),
-		Sent: g.sent, Spent: max(0, ttl-lease.TTL(g.Remaining.Milliseconds())),
+		ID: g.ID, Token: g.Token, TTL: ttl, Grace: ttlOf(grace), Sent: k.clock.instant(g.sent),
+		Spent: spent,
 	})
 	if s.Status == holder.Ended {
-		return nil, fmt.Errorf("client: keep lease %d: %w", g.ID, ErrExpired)
+		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, ErrExpired)
 	}
 	l := &Lease{
-		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed,
+		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, fate: g.fate,
 		state: s, err: errorOfState(s), changed: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -274,26 +330,67 @@ func (k *keeper) endLocked(l *Lease, why error) {
 	l.becomeLocked(s, why)
 }
 
-// shorten notes that another TTL is about to be asked for, and returns the instant.
-func (k *keeper) shorten(l *Lease, ttl lease.TTL) lease.Instant {
+// begin waits until no change of a lease's TTL is under way. While one is, the answer to an
+// earlier one would say for how long the lease lived until the later one was done.
+func (k *keeper) begin(ctx context.Context, l *Lease) error {
+	for {
+		k.mu.Lock()
+		turn := l.turn
+		if turn == nil {
+			l.turn = make(chan struct{})
+		}
+		k.mu.Unlock()
+		if turn == nil {
+			return nil
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// over ends what begin has begun.
+func (k *keeper) over(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(l.turn)
+	l.turn = nil
+}
+
+// shorten notes that another TTL is about to be asked for.
+func (k *keeper) shorten(l *Lease, ttl lease.TTL) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	if k.leases[l.info.ID] == l {
 		k.set.Shorten(l.info.ID, ttl)
+		k.openLocked(l)
 	}
 	notify(k.wake)
-	return k.clock.now()
 }
 
-// confirmed notes that the cluster has given a lease another TTL.
-func (k *keeper) confirmed(l *Lease, ttl lease.TTL, sent lease.Instant) {
+// refused notes that the cluster will not give a lease a TTL that it was asked for.
+func (k *keeper) refused(l *Lease, ttl lease.TTL) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leases[l.info.ID] == l {
+		k.set.Refused(l.info.ID, ttl)
+	}
+}
+
+// confirmed notes that the cluster has given a lease the TTL that it was asked for after sent,
+// and that it has one, mostly the same, now.
+func (k *keeper) confirmed(l *Lease, asked, ttl lease.TTL, sent moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	if k.leases[l.info.ID] == l {
-		k.set.Confirmed(l.info.ID, ttl, sent)
+		k.set.Refused(l.info.ID, asked)
+		k.set.Confirmed(l.info.ID, ttl, k.clock.instant(sent))
 		k.changedLocked()
+		k.openLocked(l)
 	}
 	notify(k.wake)
 }

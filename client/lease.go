@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"leasehold.dev/internal/holder"
@@ -59,11 +60,15 @@ type Lease struct {
 	info   LeaseInfo
 	secret []byte
 	exist  bool
+	fate   *fate
+	window atomic.Pointer[window] // nil until Valid is called
 
 	// Guarded by the keeper's mutex.
 	state   holder.State
 	err     error // why it is not OK
+	asked   bool  // Valid was called
 	changed chan struct{}
+	turn    chan struct{} // nil, or closed when the change of TTL that is under way is over
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
@@ -101,6 +106,16 @@ func (l *Lease) State() State {
 	}
 }
 
+// Valid reports whether the lease is valid now, like State, and takes no lock and about as
+// long as it takes to read the clock: for those who ask very often.
+func (l *Lease) Valid() bool {
+	w := l.window.Load()
+	if w == nil {
+		w = l.keeper.ask(l)
+	}
+	return w.within(time.Now())
+}
+
 // Err returns nil as long as the lease is valid, and then why it is not.
 func (l *Lease) Err() error { return l.State().Err }
 
@@ -133,6 +148,7 @@ func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 // Revoke ends the lease with its keys. For the program it has ended at once, with
 // [ErrRevoked], and whatever the error is. That the lease was gone already is none.
 func (l *Lease) Revoke(ctx context.Context) error {
+	l.fate.end(ErrRevoked)
 	err := l.client.Revoke(ctx, l.Ref())
 	if errors.Is(err, ErrLeaseNotFound) {
 		return nil
@@ -142,38 +158,53 @@ func (l *Lease) Revoke(ctx context.Context) error {
 
 // HandOver gives the lease to another owner, who has a new token, and keeps it alive from
 // its new TTL on: see [Client.Keep], or let him resume it by the secret, if that is asked
-// for. For this program the lease has ended before anything is sent, with [ErrHandedOver],
-// and whatever the error is.
+// for; there is none if an earlier answer was lost. For this program the lease has ended before
+// anything is sent, with [ErrHandedOver], and whatever the error is.
 func (l *Lease) HandOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
-	l.keeper.end(l, ErrHandedOver)
-	req := &pb.HandOverRequest{Lease: l.Ref().message(), Owner: owner, Resumable: resumable}
-	var sent lease.Instant
-	r, err := unary(ctx, l.client, &spec{op: fmt.Sprintf("hand over lease %d", l.info.ID)},
-		func(ctx context.Context, s pb.LeasesClient) (*pb.HandOverResponse, error) {
-			sent = l.client.clock.now()
-			return s.HandOver(ctx, req)
-		})
+	l.fate.end(ErrHandedOver)
+	l.keeper.giveUp(l.Ref(), ErrHandedOver) // also a newer handle
+	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
+	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
+		HandOver: &pb.HandOverRequest{
+			Lease: l.Ref().message(), Owner: owner, Resumable: resumable,
+		},
+	}})
 	if err != nil {
 		return nil, err
 	}
-	g := &Granted{LeaseInfo: infoOf(r.Lease), Secret: r.Secret, sent: sent}
-	g.Remaining = g.TTL
-	return g, nil
+	m := r.GetHandOver()
+	return &Granted{
+		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent, fate: &fate{},
+	}, nil
 }
 
 // ChangeTTL gives the lease another TTL, which runs anew. If it is a shorter one, the
-// lease is valid only for so long from before this is sent, whatever the error is.
+// lease is valid only for so long from before this is sent, whatever the error is; after
+// [ErrUnknownOutcome] each renewal counts for no more, since it may take effect later. One
+// that is not above 0 is refused with [ErrInvalid] and changes nothing. One is done at a time.
 func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
-	req := &pb.ChangeTTLRequest{Lease: l.Ref().message(), TtlMs: msUp(ttl)}
-	var sent lease.Instant
-	r, err := unary(ctx, l.client, &spec{op: fmt.Sprintf("change ttl of lease %d", l.info.ID)},
-		func(ctx context.Context, s pb.LeasesClient) (*pb.ChangeTTLResponse, error) {
-			sent = l.keeper.shorten(l, ttlOf(ttl))
-			return s.ChangeTTL(ctx, req)
-		})
-	if err != nil {
-		return err
+	if ttl <= 0 {
+		return fmt.Errorf("client: change ttl of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)
 	}
-	l.keeper.confirmed(l, lease.TTL(r.GetLease().GetTtlMs()), sent)
+	s := &spec{op: fmt.Sprintf("change ttl of lease %016x", l.info.ID), kind: numbered}
+	if err := l.keeper.begin(ctx, l); err != nil {
+		return s.fail(err, nil)
+	}
+	defer l.keeper.over(l)
+	l.keeper.shorten(l, ttlOf(ttl))
+	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_ChangeTtl{
+		ChangeTtl: &pb.ChangeTTLRequest{Lease: l.Ref().message(), TtlMs: msUp(ttl)},
+	}})
+	m := r.GetChangeTtl().GetLease()
+	switch {
+	case errors.Is(err, ErrUnknownOutcome):
+		return err
+	case err != nil:
+		l.keeper.refused(l, ttlOf(ttl))
+		return err
+	case m.GetRemainingMs() <= 0: // an earlier try was done, and the lease has ended since
+		return s.fail(ErrLeaseNotFound, nil)
+	}
+	l.keeper.confirmed(l, ttlOf(ttl), lease.TTL(m.GetTtlMs()), sent)
 	return nil
 }

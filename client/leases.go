@@ -30,10 +30,15 @@ type LeaseInfo struct {
 	KeepKeys bool
 	// Delayed says that it has expired, and that its name and keys stay for its lock delay.
 	Delayed bool
+	// Bound says that it was made by a Put with a TTL: it takes no other key, and ends
+	// when its key goes or moves.
+	Bound bool
 	// Keys are those attached, if they were asked for.
 	Keys []string
 	// KeyCount is how many there are; Describe and List tell it.
 	KeyCount int64
+	// Holds is what its holder may cache; Describe and List tell it.
+	Holds []KeyRange
 }
 
 // LeaseRef names a lease in one of its lives: with a Token that is not 0 the lease must
@@ -67,7 +72,7 @@ type Grant struct {
 	Name, Owner string
 	Labels      map[string]string
 	// RequestID makes a repeated grant of the same owner return the lease that the first
-	// made, if it lives. [Client.Grant] draws one if there is none.
+	// made, if it lives, and renew it. [Client.Grant] draws one if there is none.
 	RequestID string
 	// LockDelay is how long the name and the keys stay after the lease has expired.
 	LockDelay time.Duration
@@ -77,6 +82,9 @@ type Grant struct {
 	Keys []KV
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
+	// Holds is what the holder may cache as long as the lease is valid. Programs do not set
+	// it, but use package cache.
+	Holds []KeyRange
 	// Grace is for how long after its validity the client goes on asking for the lease,
 	// which is in [Jeopardy] then: it may be gone, and may be saved. 0 means Config.Grace,
 	// and less than 0 none.
@@ -91,7 +99,8 @@ type Granted struct {
 	// Existed says that an earlier request with the same request ID made the lease.
 	Existed bool
 
-	sent lease.Instant // before the request was
+	sent moment // before the request was
+	fate *fate
 }
 
 // Grant grants a lease and keeps it alive until it is revoked, closed, handed over or
@@ -110,23 +119,19 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	if g.RequestID == "" {
 		g.RequestID = rand.Text()
 	}
-	s := &spec{op: fmt.Sprintf("grant %q", g.Name), kind: repeated}
+	s := &spec{op: "grant", on: g.Name, kind: repeated}
 	r := &pb.Request{Body: &pb.Request_Grant{Grant: g.message()}}
-	var out *Granted
-	err := c.retry(ctx, s, func(l *link) error {
-		sent := c.clock.now()
-		resp, err := c.attempt(ctx, l, s.kind, r)
-		if err == nil {
-			out = grantedOf(resp.GetGrant(), sent)
-		}
-		return err
-	})
-	return out, err
+	resp, sent, err := c.timed(ctx, s, r)
+	if err != nil {
+		return nil, err
+	}
+	return grantedOf(resp.GetGrant(), sent), nil
 }
 
-// Keep keeps a lease alive that was granted by [Client.GrantOnly] or in a transaction, with
-// a grace as that of a [Grant]. If too much time has passed since, or it is not known what
-// remains of the lease, it fails with [ErrExpired].
+// Keep keeps a lease alive that was granted by [Client.GrantOnly] or in a transaction, by this
+// client or another of the process, with a grace as that of a [Grant]. If too much time has
+// passed since, or nothing remains of the lease, it fails with [ErrExpired]; and with
+// [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -140,20 +145,14 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 func (c *Client) Resume(
 	ctx context.Context, n LeaseName, secret []byte, grace time.Duration,
 ) (*Lease, error) {
-	s := &spec{op: fmt.Sprintf("resume %s", n), kind: repeated}
-	req := &pb.ResumeRequest{Id: int64(n.ID), Name: n.Name, Secret: secret}
-	var sent lease.Instant
-	r, err := unary(ctx, c, s,
-		func(ctx context.Context, l pb.LeasesClient) (*pb.ResumeResponse, error) {
-			sent = c.clock.now()
-			return l.Resume(ctx, req)
-		})
+	s := &spec{op: fmt.Sprintf("resume %s", n), kind: numbered}
+	r, sent, err := c.timed(ctx, s, &pb.Request{Body: &pb.Request_Resume{
+		Resume: &pb.ResumeRequest{Id: int64(n.ID), Name: n.Name, Secret: secret},
+	}})
 	if err != nil {
 		return nil, err
 	}
-	info := infoOf(r.Lease)
-	info.Remaining = info.TTL
-	return c.Keep(&Granted{LeaseInfo: info, sent: sent}, grace)
+	return c.Keep(&Granted{LeaseInfo: infoOf(r.GetResume().GetLease()), sent: sent}, grace)
 }
 
 // Revoke ends leases, each with its keys. It tries to end every one, and its error is all
@@ -166,7 +165,7 @@ func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	v := &revocation{left: refs, tried: make(map[LeaseRef]bool)}
 	s := &spec{op: "revoke", kind: repeated}
 	err := c.retry(ctx, s, func(l *link) error {
-		resp, err := c.attempt(ctx, l, s.kind, v.message())
+		resp, err := c.attempt(ctx, l, s, v.message())
 		if err == nil {
 			return v.take(resp.GetRevoke().GetResults())
 		}
@@ -212,7 +211,7 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 			left, again = append(left, ref), ErrUnknownOutcome
 		default:
 			v.failed = append(v.failed,
-				fmt.Errorf("client: revoke lease %d: %w", ref.ID, reasonError(r.Reason)))
+				fmt.Errorf("client: revoke lease %016x: %w", ref.ID, reasonError(r.Reason)))
 		}
 	}
 	v.left = left
@@ -222,15 +221,13 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 // Describe tells all about one lease, linearizably; with keys, its keys, too.
 func (c *Client) Describe(ctx context.Context, n LeaseName, keys bool) (LeaseInfo, error) {
 	s := &spec{op: fmt.Sprintf("describe %s", n), kind: read}
-	req := &pb.DescribeRequest{Id: int64(n.ID), Name: n.Name, Keys: keys}
-	r, err := unary(ctx, c, s,
-		func(ctx context.Context, l pb.LeasesClient) (*pb.DescribeResponse, error) {
-			return l.Describe(ctx, req)
-		})
+	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Describe{
+		Describe: &pb.DescribeRequest{Id: int64(n.ID), Name: n.Name, Keys: keys},
+	}})
 	if err != nil {
 		return LeaseInfo{}, err
 	}
-	return infoOf(r.Lease), nil
+	return infoOf(r.GetDescribe().GetLease()), nil
 }
 
 // Filter says which leases to list: those that meet all that is set.
@@ -247,38 +244,40 @@ type Filter struct {
 // List yields leases, page by page; after an error it yields nothing more.
 func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[LeaseInfo, error] {
 	return func(yield func(LeaseInfo, error) bool) {
-		req := &pb.ListRequest{
-			NamePrefix: f.NamePrefix, Owner: f.Owner, Labels: f.Labels, Keys: f.Keys,
-		}
-		for {
-			r, err := unary(ctx, c, &spec{op: "list", kind: read},
-				func(ctx context.Context, l pb.LeasesClient) (*pb.ListResponse, error) {
-					return l.List(ctx, req)
-				})
+		for page := ""; ; {
+			r, err := c.do(ctx, &spec{op: "list", kind: read}, &pb.Request{
+				Body: &pb.Request_List{List: f.message(page)},
+			})
 			if err != nil {
 				yield(LeaseInfo{}, err)
 				return
 			}
-			for _, m := range r.Leases {
+			for _, m := range r.GetList().GetLeases() {
 				if !yield(infoOf(m), nil) {
 					return
 				}
 			}
-			if req.PageToken = r.NextPageToken; req.PageToken == "" {
+			if page = r.GetList().GetNextPageToken(); page == "" {
 				return
 			}
 		}
 	}
 }
 
+func (f Filter) message(page string) *pb.ListRequest {
+	return &pb.ListRequest{
+		NamePrefix: f.NamePrefix, Owner: f.Owner, Labels: f.Labels, Keys: f.Keys,
+		PageToken: page,
+	}
+}
+
 // Attach moves keys, which must exist, to a lease, in one revision, and leaves their values
 // alone.
 func (c *Client) Attach(ctx context.Context, r LeaseRef, keys ...string) error {
-	req := &pb.AttachRequest{Lease: r.message(), Keys: bytesOf(keys)}
-	_, err := unary(ctx, c, &spec{op: fmt.Sprintf("attach to lease %d", r.ID)},
-		func(ctx context.Context, l pb.LeasesClient) (*pb.AttachResponse, error) {
-			return l.Attach(ctx, req)
-		})
+	s := &spec{op: fmt.Sprintf("attach to lease %016x", r.ID), kind: numbered}
+	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
+		Attach: &pb.AttachRequest{Lease: r.message(), Keys: bytesOf(keys)},
+	}})
 	return err
 }
 
@@ -289,10 +288,8 @@ func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
 	if r != (LeaseRef{}) {
 		req.Lease = r.message()
 	}
-	_, err := unary(ctx, c, &spec{op: fmt.Sprintf("detach from lease %d", r.ID)},
-		func(ctx context.Context, l pb.LeasesClient) (*pb.DetachResponse, error) {
-			return l.Detach(ctx, req)
-		})
+	s := &spec{op: fmt.Sprintf("detach from lease %016x", r.ID), kind: numbered}
+	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Detach{Detach: req}})
 	return err
 }
 
@@ -302,10 +299,10 @@ func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
 func (c *Client) CheckToken(
 	ctx context.Context, n LeaseName, t lease.Token,
 ) (valid bool, current lease.Token, err error) {
-	req := &pb.CheckTokenRequest{Id: int64(n.ID), Name: n.Name, Token: uint64(t)}
-	r, err := unary(ctx, c, &spec{op: fmt.Sprintf("check token of %s", n), kind: read},
-		func(ctx context.Context, l pb.LeasesClient) (*pb.CheckTokenResponse, error) {
-			return l.CheckToken(ctx, req)
-		})
-	return r.GetValid(), lease.Token(r.GetCurrent()), err
+	s := &spec{op: fmt.Sprintf("check token of %s", n), kind: read}
+	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_CheckToken{
+		CheckToken: &pb.CheckTokenRequest{Id: int64(n.ID), Name: n.Name, Token: uint64(t)},
+	}})
+	m := r.GetCheckToken()
+	return m.GetValid(), lease.Token(m.GetCurrent()), err
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,6 @@ var errMoved = errors.New("the client has turned to another member")
 type connection interface {
 	// Open opens the stream; it ends with the context.
 	Open(ctx context.Context) (pb.Stream_OpenClient, error)
-	Leases() pb.LeasesClient
 	Close() error
 }
 
@@ -40,6 +40,7 @@ type call struct {
 	request  *pb.Request
 	deadline time.Time // zero for none
 	kind     kind
+	number   number
 	// done takes each response, or the error after which there will be none. It is
 	// called without locks held, and must not wait.
 	done func(*pb.Response, error)
@@ -61,10 +62,10 @@ type link struct {
 	bad    chan struct{} // capacity 1: the member refuses everything
 	ended  chan struct{} // closed when nothing more will be received
 
-	mu       sync.Mutex // guards what follows
-	urgent   []*call    // renewals, not yet sent
-	queue    []*call    // not yet sent
-	cancels  []uint64
+	mu       sync.Mutex    // guards what follows
+	urgent   []*call       // renewals, not yet sent
+	queue    []*call       // not yet sent
+	notes    []*pb.Request // that have no answer, not yet sent
 	open     map[uint64]*call
 	load     load
 	last     uint64
@@ -79,7 +80,6 @@ type link struct {
 type load struct {
 	calls   int // those that are bounded
 	watches int
-	unary   int // calls by themselves, which are not in link.open
 }
 
 func newLink(name string, conn connection, s pb.Stream_OpenClient, cancel func()) *link {
@@ -125,14 +125,26 @@ func (l *link) submit(c *call) error {
 	return nil
 }
 
+// note takes a request in that has no answer. It goes before calls that were submitted
+// already, and is lost with the link.
+func (l *link) note(r *pb.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noteLocked(r)
+}
+
+func (l *link) noteLocked(r *pb.Request) {
+	l.notes = append(l.notes, r)
+	notify(l.wake)
+}
+
 // forget gives a call up, and reports whether it was sent.
 func (l *link) forget(c *call) (sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.gone = true
 	if c.id != 0 && l.open[c.id] == c {
-		l.cancels = append(l.cancels, c.id)
-		notify(l.wake)
+		l.noteLocked(&pb.Request{Body: &pb.Request_Cancel{Cancel: c.id}})
 	}
 	return c.id != 0
 }
@@ -160,18 +172,20 @@ func (l *link) take() *pb.ClientMessage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := &pb.ClientMessage{}
-	for _, id := range l.cancels {
+	for _, r := range l.notes {
 		l.last++
-		m.Requests = append(m.Requests, &pb.Request{
-			Id: l.last, Body: &pb.Request_Cancel{Cancel: id},
-		})
+		r.Id = l.last
+		m.Requests = append(m.Requests, r)
 	}
-	l.cancels = nil
+	l.notes = nil
 	now := time.Now()
 	for size := 0; size < maxMessage && len(m.Requests) < maxRequests; {
-		c := l.next()
+		c := l.next(m.Session)
 		if c == nil {
 			break
+		}
+		if s := c.number.session; s != nil && m.Session == nil {
+			m.Session, m.Settled = s.ref, s.below()
 		}
 		l.last++
 		c.id, c.request.Id = l.last, l.last
@@ -192,8 +206,8 @@ func (l *link) take() *pb.ClientMessage {
 	return m
 }
 
-// next takes the next call out that may be sent.
-func (l *link) next() *call {
+// next takes the next call out that may be sent, in a message for a session if it is not nil.
+func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
 		if len(l.urgent) == 0 {
@@ -203,6 +217,9 @@ func (l *link) next() *call {
 			}
 		}
 		c := (*from)[0]
+		if s := c.number.session; s != nil && of != nil && s.ref != of {
+			return nil // it goes with the next message
+		}
 		(*from)[0] = nil
 		*from = (*from)[1:]
 		if !c.gone {
@@ -268,6 +285,9 @@ const refusals = 250 * time.Millisecond
 // refusalOf reports whether a response says that the member can do nothing now. Of renewals
 // it is that none succeeded.
 func refusalOf(r *pb.Response) bool {
+	if slices.ContainsFunc(r.GetRenew().GetTtlMs(), func(ttl int64) bool { return ttl > 0 }) {
+		return false
+	}
 	results := r.GetRenew().GetResults()
 	for _, res := range results {
 		if res.Reason != pb.Reason_REASON_UNAVAILABLE {
@@ -333,7 +353,9 @@ func (l *link) end(why error) {
 // leave gives the link up for another. What was not sent, and what may be repeated, goes
 // there; the answers to the rest are awaited for a while.
 func (l *link) leave() {
-	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
+	l.fail(errMoved, func(c *call) bool {
+		return c.kind == read || c.kind == numbered || c.kind == watching
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.leftLocked() {
@@ -344,7 +366,7 @@ func (l *link) leave() {
 
 // leftLocked ends a link that was left, and of which nothing is awaited any more.
 func (l *link) leftLocked() bool {
-	if l.why == nil || len(l.open) > 0 || l.load.unary > 0 {
+	if l.why == nil || len(l.open) > 0 {
 		return false
 	}
 	l.cancel()
@@ -366,7 +388,7 @@ func (l *link) fail(why error, match func(*call) bool) {
 			}
 		}
 	}
-	l.urgent, l.queue = nil, nil
+	l.urgent, l.queue, l.notes = nil, nil, nil
 	for id, c := range l.open {
 		if !match(c) {
 			continue
@@ -385,25 +407,6 @@ func tell(list []answer) {
 	for _, a := range list {
 		a.call.done(a.response, a.err)
 	}
-}
-
-// enter notes a call by itself, which uses the link's connection.
-func (l *link) enter() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.why != nil {
-		return &linkError{cause: l.why}
-	}
-	l.load.unary++
-	return nil
-}
-
-// exit notes that a call by itself is over.
-func (l *link) exit() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.load.unary--
-	l.leftLocked()
 }
 
 // notify puts a token into a channel of capacity 1 that may have one.

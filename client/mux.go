@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,17 +24,25 @@ type mux struct {
 	cancel    context.CancelCauseFunc
 	all       sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
-	link     *link      // nil while there is none
-	changed  chan struct{}
-	failure  error // of the last try to connect
-	watchers map[*Watcher]struct{}
+	mu        sync.Mutex // guards what follows
+	link      *link      // nil while there is none
+	changed   chan struct{}
+	failure   error // of the last try to connect
+	followers map[follower]struct{}
+}
+
+// follower is a request that goes on until it is closed, whatever becomes of links.
+type follower interface {
+	// begin begins it on a link, if it is on none.
+	begin(l *link)
+	// end ends it.
+	end(why error)
 }
 
 func newMux(c Config, list []endpoint, dial dialer) *mux {
 	m := &mux{
 		endpoints: list, dial: dial, cfg: c, log: c.Logger,
-		changed: make(chan struct{}), watchers: make(map[*Watcher]struct{}),
+		changed: make(chan struct{}), followers: make(map[follower]struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.all.Go(m.run)
@@ -43,11 +53,11 @@ func newMux(c Config, list []endpoint, dial dialer) *mux {
 func (m *mux) close() {
 	m.cancel(ErrClosed)
 	m.mu.Lock()
-	list := m.watchers
-	m.watchers = nil
+	list := m.followers
+	m.followers = nil
 	m.mu.Unlock()
-	for w := range list {
-		w.end(ErrClosed)
+	for f := range list {
+		f.end(ErrClosed)
 	}
 	m.all.Wait()
 }
@@ -139,22 +149,40 @@ func (m *mux) connect(e endpoint) (*link, error) {
 	return l, nil
 }
 
-// set says which link there is, and moves the watches to it.
+// enter adds a follower to those that are moved from link to link.
+func (m *mux) enter(f follower) (*link, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.followers == nil:
+		return nil, ErrClosed
+	case len(m.followers) >= maxWatches:
+		return nil, errTooManyWatches
+	}
+	m.followers[f] = struct{}{}
+	return m.link, nil
+}
+
+// exit takes a follower out.
+func (m *mux) exit(f follower) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.followers, f)
+}
+
+// set says which link there is, and moves the followers to it.
 func (m *mux) set(l *link) {
 	m.mu.Lock()
 	m.link = l
 	close(m.changed)
 	m.changed = make(chan struct{})
-	list := make([]*Watcher, 0, len(m.watchers))
-	for w := range m.watchers {
-		list = append(list, w)
-	}
+	list := slices.Collect(maps.Keys(m.followers))
 	m.mu.Unlock()
 	if l == nil {
 		return
 	}
-	for _, w := range list {
-		w.begin(l)
+	for _, f := range list {
+		f.begin(l)
 	}
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
@@ -30,6 +31,11 @@ type Put struct {
 	PrevKV bool
 	// KeepValue and KeepLease leave the one or the other as it is; the key must exist.
 	KeepValue, KeepLease bool
+	// TTL, if it is not 0, ends the key unless it is put again before: not before so much
+	// time has passed since the call, rounded up to milliseconds. It is for keys that nobody
+	// wants to handle a lease for, so not together with Lease or KeepLease. The key is on a
+	// lease of its own, which KV.Lease tells and which goes when the key does.
+	TTL time.Duration
 }
 
 // PutResult is what a Put did.
@@ -101,21 +107,21 @@ func PrefixEnd(prefix string) string {
 
 // Put sets a key.
 func (c *Client) Put(ctx context.Context, p Put) (PutResult, error) {
-	s := &spec{op: fmt.Sprintf("put %q", p.Key)}
+	s := &spec{op: "put", on: p.Key, kind: numbered}
 	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Put{Put: p.message()}})
 	return putResult(r.GetPut()), err
 }
 
 // Delete deletes a key or a range.
 func (c *Client) Delete(ctx context.Context, d Delete) (DeleteResult, error) {
-	s := &spec{op: fmt.Sprintf("delete %q", d.Key)}
+	s := &spec{op: "delete", on: d.Key, kind: numbered}
 	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Delete{Delete: d.message()}})
 	return deleteResult(r.GetDelete()), err
 }
 
 // Range reads a key or a range, linearizably if not asked otherwise.
 func (c *Client) Range(ctx context.Context, r Range) (RangeResult, error) {
-	s := &spec{op: fmt.Sprintf("range %q", r.Key), kind: read}
+	s := &spec{op: "range", on: r.Key, kind: read}
 	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Range{Range: r.message()}})
 	return rangeResult(resp.GetRange()), err
 }
@@ -136,7 +142,7 @@ func (c *Client) Get(ctx context.Context, key string) (KV, error) {
 func (p Put) message() *pb.PutRequest {
 	return &pb.PutRequest{
 		Key: []byte(p.Key), Value: p.Value, Lease: int64(p.Lease), PrevKv: p.PrevKV,
-		IgnoreValue: p.KeepValue, IgnoreLease: p.KeepLease,
+		IgnoreValue: p.KeepValue, IgnoreLease: p.KeepLease, TtlMs: msUp(p.TTL),
 	}
 }
 

@@ -16,7 +16,7 @@ type Txn struct {
 }
 
 // Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn], [Grant],
-// [RenewOp] or [RevokeOp].
+// [RenewOp], [RevokeOp] or [DrawToken].
 type Op interface{ op() *pb.Op }
 
 // RenewOp starts a lease's TTL anew when the transaction is applied. The client does not
@@ -26,6 +26,11 @@ type RenewOp LeaseRef
 // RevokeOp ends a lease, with its keys. The program sees to it that nobody relies on the
 // lease any more: of a [Lease] of this client call [Lease.Close] before.
 type RevokeOp LeaseRef
+
+// DrawToken draws the next fencing token, of the same sequence as the tokens of leases: it is
+// larger than all that were given out before, never given out again, also after a restore
+// from a backup, and no lease has it. Nothing else changes, not even the revision.
+type DrawToken struct{}
 
 // TxnResult is what a Txn did.
 type TxnResult struct {
@@ -51,6 +56,8 @@ type Result struct {
 	Renew *LeaseInfo
 	// Revoked is how many keys went with a lease.
 	Revoked int64
+	// Token is the one that was drawn.
+	Token lease.Token
 }
 
 // Relation compares what is with what a condition names.
@@ -150,11 +157,11 @@ func compare(key string, r Relation, m *pb.Compare) Compare {
 
 // Txn does a transaction. One that only reads is repeated like any read.
 func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
-	s := &spec{op: "txn"}
+	s := &spec{op: "txn", kind: numbered}
 	if t.reads() {
 		s.kind = read
 	}
-	sent := c.clock.now()
+	sent := c.clock.moment() // before every try: the answer may be to the first
 	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Txn{Txn: t.message()}})
 	return t.result(r.GetTxn(), sent), err
 }
@@ -201,9 +208,13 @@ func (g Grant) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}
 
 func (r RenewOp) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Renew{Renew: LeaseRef(r).message()}} }
 func (r RevokeOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: LeaseRef(r).message()}} }
+func (DrawToken) op() *pb.Op  { return drawToken }
 
-// result converts what a transaction did that was sent after an instant.
-func (t Txn) result(m *pb.TxnResponse, sent lease.Instant) TxnResult {
+// drawToken is only ever sent, so all may share it.
+var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
+
+// result converts what a transaction did that was sent after a moment.
+func (t Txn) result(m *pb.TxnResponse, sent moment) TxnResult {
 	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
 	ops := t.Else
 	if out.Succeeded {
@@ -218,7 +229,7 @@ func (t Txn) result(m *pb.TxnResponse, sent lease.Instant) TxnResult {
 	return out
 }
 
-func resultOf(o Op, m *pb.OpResponse, sent lease.Instant) (out Result) {
+func resultOf(o Op, m *pb.OpResponse, sent moment) (out Result) {
 	switch o := o.(type) {
 	case Put:
 		p := putResult(m.GetPut())
@@ -234,14 +245,13 @@ func resultOf(o Op, m *pb.OpResponse, sent lease.Instant) (out Result) {
 		out.Txn = &t
 	case Grant:
 		out.Grant = grantedOf(m.GetGrant(), sent)
-		if o.RequestID == "" {
-			out.Grant.Remaining = out.Grant.TTL // for it is new
-		}
 	case RenewOp:
 		i := infoOf(m.GetRenew())
 		out.Renew = &i
 	case RevokeOp:
 		out.Revoked = m.GetRevoke()
+	case DrawToken:
+		out.Token = lease.Token(m.GetDrawToken())
 	}
 	return out
 }

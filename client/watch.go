@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"leasehold.dev/lease"
@@ -22,6 +21,9 @@ type Watch struct {
 	PrevKV bool
 	// NoPut and NoDelete leave events out.
 	NoPut, NoDelete bool
+	// Progress, if it is not 0, is about how often to be told up to which revision
+	// everything has been told, by an Update without events, also when nothing changes.
+	Progress time.Duration
 }
 
 // Why says what deleted a key.
@@ -81,71 +83,44 @@ var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWa
 // Watcher is a watch that goes on until it is closed, whatever becomes of members and
 // streams. Next may be called from one goroutine at a time, Close from any.
 type Watcher struct {
-	mux *mux
+	resumed
 	ask Watch
-	// ready has capacity 1: there is something for Next.
-	ready chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	link   *link      // that call goes over
-	call   *call      // of the link that the watch is on, nil for none
-	fresh  bool       // call has no response yet
-	begun  bool       // the cluster has said that the watch is there
-	from   int64      // the first revision that was not told yet; 0: from now on
-	part   []Event    // of a revision that is not whole yet; none without a call
+	// Guarded by mu.
+	from   int64   // the first revision that was not told yet; 0: from now on
+	part   []Event // of a revision that is not whole yet; none without a call
 	queue  []Update
-	events int  // of the queue
-	full   bool // the watch waits until the queue is empty
-	tries  int  // that were refused, in a row
-	timer  *time.Timer
-	err    error // why nothing more comes
+	events int // of the queue
 }
 
 // Watch begins a watch. When it returns, the watch is there: it tells all that happens from
 // then on, or from the revision asked for on. If that was compacted it fails with
 // [ErrCompacted]. The context is for the beginning; Close ends the watch.
 func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
-	w := &Watcher{mux: c.mux, ask: ask, ready: make(chan struct{}, 1), from: ask.From}
-	l, err := c.mux.enter(w)
+	w, err := c.WatchFrom(ask)
 	if err != nil {
-		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
+		return nil, err
 	}
-	if l != nil {
-		w.begin(l)
-	}
-	for {
-		w.mu.Lock()
-		begun, err := w.begun, w.err
-		w.mu.Unlock()
-		if begun && err == nil {
-			notify(w.ready) // for what may have come already
-			return w, nil
-		}
-		if err == nil {
-			select {
-			case <-w.ready:
-				continue
-			case <-ctx.Done():
-				err = context.Cause(ctx)
-			}
-		}
+	if err := w.await(ctx); err != nil {
 		w.Close()
 		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
 	}
+	return w, nil
 }
 
-// enter adds a watch to those that are moved from link to link.
-func (m *mux) enter(w *Watcher) (*link, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.watchers == nil:
-		return nil, ErrClosed
-	case len(m.watchers) >= maxWatches:
-		return nil, errTooManyWatches
+// WatchFrom is [Client.Watch] for who does not want to wait until the watch is there, since
+// he knows from which revision on he wants to be told. Next tells what goes wrong. Without
+// a revision it is not known from when on the watch tells.
+func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
+	w := &Watcher{ask: ask, from: ask.From}
+	w.resumed = resumed{
+		mux: c.mux, ready: make(chan struct{}, 1),
+		request: w.watchRequest, told: w.toldLocked, lost: func() { w.part = nil },
 	}
-	m.watchers[w] = struct{}{}
-	return m.link, nil
+	if err := w.start(); err != nil {
+		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
+	}
+	return w, nil
 }
 
 // Next returns the next changes, and waits until there are some. An error other than the
@@ -154,7 +129,7 @@ func (m *mux) enter(w *Watcher) (*link, error) {
 func (w *Watcher) Next(ctx context.Context) (Update, error) {
 	for {
 		w.mu.Lock()
-		if len(w.queue) > 0 {
+		if len(w.queue) > 0 && !errors.Is(w.err, ErrClosed) {
 			u, empty := w.pop()
 			w.mu.Unlock()
 			if empty {
@@ -176,104 +151,24 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 }
 
 // Close ends the watch.
-func (w *Watcher) Close() {
-	w.mux.mu.Lock()
-	delete(w.mux.watchers, w)
-	w.mux.mu.Unlock()
-	w.end(ErrClosed)
-}
+func (w *Watcher) Close() { w.close() }
 
-// end ends the watch, if it has not ended.
-func (w *Watcher) end(why error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = why
-		w.queue, w.events = nil, 0
-	}
-	w.stopLocked()
-	notify(w.ready)
-}
-
-// stopLocked ends what there is of the watch at the member.
-func (w *Watcher) stopLocked() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	if w.call != nil {
-		w.link.forget(w.call)
-	}
-	w.link, w.call, w.part = nil, nil, nil
-}
-
-// begin begins the watch on a link, if it is on none: where it left off.
-func (w *Watcher) begin(l *link) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.call != nil || w.err != nil || w.full {
-		return
-	}
-	q := &call{kind: watching, request: &pb.Request{Body: &pb.Request_Watch{
-		Watch: &pb.WatchRequest{
-			Key: []byte(w.ask.Key), RangeEnd: []byte(w.ask.End), StartRevision: w.from,
-			PrevKv: w.ask.PrevKV, NoPut: w.ask.NoPut, NoDelete: w.ask.NoDelete,
-		},
+func (w *Watcher) watchRequest() *pb.Request {
+	return &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
+		Key: []byte(w.ask.Key), RangeEnd: []byte(w.ask.End), StartRevision: w.from,
+		PrevKv: w.ask.PrevKV, NoPut: w.ask.NoPut, NoDelete: w.ask.NoDelete,
+		ProgressMs: msUp(w.ask.Progress),
 	}}}
-	q.done = func(r *pb.Response, err error) { w.take(q, r, err) }
-	w.fresh = true
-	if l.submit(q) == nil {
-		w.link, w.call = l, q // otherwise the next link begins it
-	}
-}
-
-// take takes a response, or the error that is the end of the call.
-func (w *Watcher) take(q *call, r *pb.Response, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.call != q {
-		return // of a call that was given up
-	}
-	switch {
-	case err != nil:
-		w.link, w.call, w.part = nil, nil, nil // the next link begins it again
-	case r.GetError() != nil:
-		w.refusedLocked(errorOf(r.GetError()))
-	case r.GetWatch() == nil:
-		w.refusedLocked(ErrUnavailable) // it ended, and not by us
-	default:
-		w.tries = 0
-		w.toldLocked(r.GetWatch())
-		if !r.More {
-			w.refusedLocked(ErrUnavailable)
-		}
-	}
-}
-
-// refusedLocked takes the end of the call that the member decided on.
-func (w *Watcher) refusedLocked(err error) {
-	w.link, w.call, w.part = nil, nil, nil
-	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
-		w.err = err
-		notify(w.ready)
-		return
-	}
-	w.tries++
-	w.timer = time.AfterFunc(backOff(w.tries), w.again)
-}
-
-// again begins the watch on the link that there is.
-func (w *Watcher) again() {
-	if l := w.mux.current(); l != nil {
-		w.begin(l)
-	}
 }
 
 // toldLocked takes what a member tells. Its first response says that the watch is there,
 // and which revision the store has; if the watch began in the past there is more to tell
 // up to that.
-func (w *Watcher) toldLocked(m *pb.WatchResponse) {
-	first := w.fresh
-	w.fresh = false
+func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
+	m := r.GetWatch()
+	if m == nil {
+		return false
+	}
 	revision := m.GetHeader().GetRevision()
 	switch {
 	case first:
@@ -284,21 +179,35 @@ func (w *Watcher) toldLocked(m *pb.WatchResponse) {
 		notify(w.ready)
 	case len(m.Events) == 0:
 		w.from = max(w.from, revision+1)
-		return
+		w.progressLocked(revision)
+		return true
 	}
 	for _, e := range m.Events {
 		w.part = append(w.part, eventOf(e))
 	}
 	if m.Fragment || len(w.part) == 0 {
-		return // it is told when it is whole, so that it can be resumed
+		return true // it is told when it is whole, so that it can be resumed
 	}
 	w.queue = append(w.queue, Update{Revision: revision, Events: w.part})
 	w.events += len(w.part)
 	w.from, w.part = revision+1, nil
 	if w.events >= maxEvents {
-		w.full = true
-		w.stopLocked()
+		w.tooMuchLocked()
 	}
+	notify(w.ready)
+	return true
+}
+
+// progressLocked tells the program that all has been told up to a revision, if it wants that.
+func (w *Watcher) progressLocked(revision int64) {
+	if w.ask.Progress == 0 {
+		return
+	}
+	if n := len(w.queue); n > 0 {
+		w.queue[n-1].Revision = max(w.queue[n-1].Revision, revision)
+		return
+	}
+	w.queue = append(w.queue, Update{Revision: revision})
 	notify(w.ready)
 }
 

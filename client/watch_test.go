@@ -146,7 +146,7 @@ func TestWatchRefused(t *testing.T) {
 		defer cancel()
 		_, err := c.Watch(ctx, Watch{Key: "k"})
 		want(t, err, context.DeadlineExceeded)
-		if len(c.mux.watchers) != 0 {
+		if len(c.mux.followers) != 0 {
 			t.Error("it is there")
 		}
 	})

@@ -1,0 +1,66 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// bound puts keys with a TTL: each has a lease that needs no handling, and that is gone when
+// the key is put again, deleted or has ended, not before its time.
+func bound(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	gone := func(l client.LeaseName) {
+		t.Helper()
+		if _, err := c.Describe(ctx, l, false); !errors.Is(err, client.ErrLeaseNotFound) {
+			t.Errorf("lease %d: %v", l.ID, err)
+		}
+	}
+	leaseOf := func() client.LeaseName {
+		t.Helper()
+		return client.LeaseName{ID: must[client.KV](t)(c.Get(ctx, "t/k")).Lease}
+	}
+	put := client.Put{Key: "t/k", TTL: time.Hour}
+	must[client.PutResult](t)(c.Put(ctx, put))
+	first := leaseOf()
+	info := must[client.LeaseInfo](t)(c.Describe(ctx, first, true))
+	if !info.Bound || info.TTL != time.Hour || len(info.Keys) != 1 {
+		t.Errorf("described %+v", info)
+	}
+	_, err := c.Put(ctx, client.Put{Key: "t/l", Lease: first.ID})
+	if !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("another key on it: %v", err)
+	}
+	put.PrevKV = true
+	r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{put}}))
+	if p := r.Results[0].Put.Prev; p == nil || p.Lease != first.ID {
+		t.Errorf("put again: %+v", p)
+	}
+	gone(first)
+	second := leaseOf()
+	must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: "t/k"}))
+	gone(second)
+	for _, bad := range []client.Put{
+		{TTL: -1},
+		{TTL: time.Millisecond},
+		{TTL: time.Hour, Lease: 1},
+		{TTL: time.Hour, KeepLease: true},
+	} {
+		bad.Key = "t/k"
+		if _, err := c.Put(ctx, bad); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	put.TTL = 200 * time.Millisecond
+	before := time.Now()
+	must[client.PutResult](t)(c.Put(ctx, put))
+	eventually(t, "the key ends", func() bool {
+		_, err := c.Get(ctx, "t/k")
+		return errors.Is(err, client.ErrKeyNotFound)
+	})
+	if d := time.Since(before); d < put.TTL {
+		t.Errorf("it ended after %v", d)
+	}
+}

@@ -1,0 +1,304 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// KeyRange is a key or a range of keys.
+type KeyRange struct {
+	Key string
+	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
+	End string
+}
+
+// CacheEvents is the side of a CacheLink that has the copies. Its methods are called one at a
+// time, but for Writing, and must not wait.
+type CacheEvents interface {
+	// Opening says that the cache is about to be opened on another stream, or anew: what is
+	// answered from now on is not to be kept until it is Opened. It returns what the
+	// cache has.
+	Opening() []KeyRange
+	// Opened says that the cluster knows what the cache has: what is answered in this term
+	// may be kept. This is to be acknowledged.
+	Opened(term uint64)
+	// Invalidated says what to drop. When that is done, it is to be acknowledged.
+	Invalidated(n CacheNotice)
+	// Writing says that this client is about to send a write which may touch these keys.
+	// It may be called by any goroutine.
+	Writing(list []KeyRange)
+	// Refused says that the cluster does not take the cache, and why. It is asked
+	// again if that may change.
+	Refused(err error)
+}
+
+// CacheNotice is an invalidation.
+type CacheNotice struct {
+	Term, Seq uint64
+	Drop      []KeyRange
+}
+
+// CacheAck acknowledges the invalidations of a term up to one, and says what the cache has
+// dropped besides.
+type CacheAck struct {
+	Term, Seq uint64
+	// Open is the term in which the cache was opened, 0 if it is not since Opening.
+	Open    uint64
+	Dropped []KeyRange
+}
+
+// CacheLink keeps a cache in touch with the cluster, whatever becomes of members and
+// streams. Package cache has one for each cache; programs use that package.
+type CacheLink struct {
+	client *Client
+	lease  LeaseRef
+	to     CacheEvents
+	link   atomic.Pointer[link] // that call goes over
+
+	mu    sync.Mutex // guards what follows, and is held while Opening is called
+	call  *call      // nil for none
+	last  uint64     // the term in which the cache was opened last
+	tries int        // that were refused, in a row
+	timer *time.Timer
+	over  bool
+}
+
+// LinkCache begins to keep a cache in touch, whose lease holds the ranges.
+func (c *Client) LinkCache(l *Lease, to CacheEvents) (*CacheLink, error) {
+	k := &CacheLink{client: c, lease: l.Ref(), to: to}
+	now, err := c.mux.enter(k)
+	if err != nil {
+		return nil, fmt.Errorf("client: cache of lease %016x: %w", k.lease.ID, err)
+	}
+	c.caches.add(k)
+	if now != nil {
+		k.begin(now)
+	}
+	return k, nil
+}
+
+// Close ends it.
+func (k *CacheLink) Close() {
+	k.client.mux.exit(k)
+	k.client.caches.remove(k)
+	k.end(ErrClosed)
+}
+
+// end implements follower.
+func (k *CacheLink) end(error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	k.stopLocked()
+}
+
+func (k *CacheLink) stopLocked() {
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	if k.call != nil {
+		k.link.Load().forget(k.call)
+	}
+	k.call = nil
+	k.link.Store(nil)
+}
+
+// Ack tells what the cache has dropped. It is lost if the stream breaks; then the cluster
+// asks again. What it tells must not have been asked for again before.
+func (k *CacheLink) Ack(a CacheAck) {
+	l := k.link.Load()
+	if l == nil {
+		return
+	}
+	l.note(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
+		Lease: k.lease.message(), Term: a.Term, Seq: a.Seq, Open: a.Open,
+		Dropped: rangeMessages(a.Dropped),
+	}}})
+}
+
+// Fill reads a range, linearizably, and returns the term in which the cache may keep it; 0 if
+// it may not.
+func (k *CacheLink) Fill(ctx context.Context, r KeyRange) (_ RangeResult, term uint64, _ error) {
+	s := &spec{op: "range", on: r.Key, kind: read}
+	m := Range{Key: r.Key, End: r.End}.message()
+	m.Cache = k.lease.message()
+	resp, err := k.client.do(ctx, s, &pb.Request{Body: &pb.Request_Range{Range: m}})
+	return rangeResult(resp.GetRange()), resp.GetRange().GetCacheTerm(), err
+}
+
+// begin implements follower.
+func (k *CacheLink) begin(l *link) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.call == nil && !k.over {
+		k.beginLocked(l)
+	}
+}
+
+func (k *CacheLink) beginLocked(l *link) {
+	q := &call{kind: watching, request: &pb.Request{Body: &pb.Request_Cache{
+		Cache: &pb.CacheRequest{
+			Lease: k.lease.message(), Has: rangeMessages(k.to.Opening()), Term: k.last,
+		},
+	}}}
+	q.done = func(r *pb.Response, err error) { k.take(l, q, r, err) }
+	k.link.Store(l)
+	k.call = q
+	if l.submit(q) != nil {
+		k.call = nil // the next link begins it
+		k.link.Store(nil)
+	}
+}
+
+// take takes a response, or the error that is the end of the call. Invalidations are good
+// whichever call they come by.
+func (k *CacheLink) take(l *link, q *call, r *pb.Response, err error) {
+	m := r.GetCache()
+	if m.GetSeq() != 0 || len(m.GetDrop()) > 0 {
+		k.to.Invalidated(CacheNotice{Term: m.Term, Seq: m.Seq, Drop: rangesOf(m.Drop)})
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.call != q: // it was given up
+	case err != nil:
+		k.lostLocked() // the next link begins it again
+	case r.GetError() != nil:
+		k.lostLocked()
+		k.refusedLocked(errorOf(r.GetError()))
+	case m.GetReopen():
+		l.forget(q)
+		k.beginLocked(l)
+	case !r.More:
+		k.lostLocked()
+		k.refusedLocked(ErrUnavailable)
+	case m.GetSeq() == 0:
+		k.tries, k.last = 0, m.GetTerm()
+		k.to.Opened(m.GetTerm())
+	}
+}
+
+// lostLocked notes that there is no call any more.
+func (k *CacheLink) lostLocked() {
+	k.call = nil
+	k.link.Store(nil)
+	k.to.Opening()
+}
+
+// refusedLocked takes the end of the call that the member decided on.
+func (k *CacheLink) refusedLocked(err error) {
+	k.to.Refused(err)
+	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
+		return
+	}
+	k.tries++
+	k.timer = time.AfterFunc(backOff(k.tries), func() {
+		if l := k.client.mux.current(); l != nil {
+			k.begin(l)
+		}
+	})
+}
+
+// caches are those of a client.
+type caches struct {
+	mu   sync.Mutex // of those who change the list
+	list atomic.Pointer[[]*CacheLink]
+}
+
+func (c *caches) add(k *CacheLink) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := []*CacheLink{k}
+	if old := c.list.Load(); old != nil {
+		list = append(list, *old...)
+	}
+	c.list.Store(&list)
+}
+
+func (c *caches) remove(k *CacheLink) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.list.Load()
+	if old == nil {
+		return
+	}
+	list := slices.DeleteFunc(slices.Clone(*old), func(x *CacheLink) bool { return x == k })
+	c.list.Store(&list)
+	if len(list) == 0 {
+		c.list.Store(nil)
+	}
+}
+
+// writing tells the caches of a request that is about to be sent: what it may write they
+// drop, so that the write need not wait for them.
+func (c *caches) writing(r *pb.Request) {
+	list := c.list.Load()
+	if list == nil {
+		return
+	}
+	touched := touchedBy(r)
+	if len(touched) == 0 {
+		return
+	}
+	for _, k := range *list {
+		k.to.Writing(touched)
+	}
+}
+
+// touchedBy returns the keys that a request names as to be written.
+func touchedBy(r *pb.Request) []KeyRange {
+	switch x := r.Body.(type) {
+	case *pb.Request_Put:
+		return []KeyRange{{Key: string(x.Put.Key)}}
+	case *pb.Request_Delete:
+		return []KeyRange{{Key: string(x.Delete.Key), End: string(x.Delete.RangeEnd)}}
+	case *pb.Request_Txn:
+		return touchedByTxn(x.Txn, nil)
+	case *pb.Request_Grant:
+		var out []KeyRange
+		for _, p := range x.Grant.Keys {
+			out = append(out, KeyRange{Key: string(p.GetKey())})
+		}
+		return out
+	case *pb.Request_Attach:
+		return touchedKeys(x.Attach.Keys)
+	case *pb.Request_Detach:
+		return touchedKeys(x.Detach.Keys)
+	default:
+		return nil
+	}
+}
+
+func touchedKeys(keys [][]byte) []KeyRange {
+	out := make([]KeyRange, len(keys))
+	for i, k := range keys {
+		out[i].Key = string(k)
+	}
+	return out
+}
+
+// touchedByTxn appends what either branch of a transaction writes.
+func touchedByTxn(t *pb.TxnRequest, out []KeyRange) []KeyRange {
+	for _, list := range [][]*pb.Op{t.GetThen(), t.GetElse()} {
+		for _, o := range list {
+			switch x := o.Op.(type) {
+			case *pb.Op_Put:
+				out = append(out, KeyRange{Key: string(x.Put.GetKey())})
+			case *pb.Op_Delete:
+				out = append(out, KeyRange{
+					Key: string(x.Delete.GetKey()), End: string(x.Delete.GetRangeEnd()),
+				})
+			case *pb.Op_Txn:
+				out = touchedByTxn(x.Txn, out)
+			}
+		}
+	}
+	return out
+}

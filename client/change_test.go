@@ -1,0 +1,283 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestChangeTTL: a shorter TTL binds before it is asked for and, as long as it may yet take
+// effect, after another one was granted. One that is refused binds no longer.
+func TestChangeTTL(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		change := func(d time.Duration, answer func(*fakeStream, *pb.Request) []*pb.Response) error {
+			f.tries(func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if d < ttl {
+					within(t, l, d)
+				}
+				return answer(s, r)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			return l.ChangeTTL(ctx, d)
+		}
+		want(t, change(time.Second, says(pb.Reason_REASON_INVALID)), ErrInvalid)
+		within(t, l, time.Second)
+		if err := change(time.Hour, f.obey); err != nil {
+			t.Error(err)
+		}
+		within(t, l, time.Hour)
+		want(t, change(time.Second, silent), ErrUnknownOutcome, context.DeadlineExceeded)
+		within(t, l, time.Second-10*time.Millisecond)
+		if err := change(time.Hour, f.obey); err != nil {
+			t.Error(err)
+		}
+		within(t, l, time.Second)
+	})
+}
+
+// TestChangeTTLAgain: a change whose answer was lost is asked for again, and counts from before
+// the try that is answered; with what the lease has then, or not at all if that is nothing (T2).
+func TestChangeTTLAgain(t *testing.T) {
+	for name, tt := range map[string]struct{ has, left, want time.Duration }{
+		"done once":        {time.Hour, time.Hour, time.Hour},
+		"another since":    {time.Minute, time.Minute, time.Minute},
+		"ended in between": {time.Hour, 0, ttl - time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+				withSession(t, c, f)
+				l := grant(t, c, Grant{})
+				lost := func(s *fakeStream, _ *pb.Request) []*pb.Response {
+					time.AfterFunc(time.Second, func() { close(s.cut) })
+					return nil
+				}
+				again := func(_ *fakeStream, r *pb.Request) []*pb.Response {
+					return []*pb.Response{{Id: r.Id, Body: &pb.Response_ChangeTtl{
+						ChangeTtl: &pb.ChangeTTLResponse{Lease: &pb.Lease{
+							TtlMs: tt.has.Milliseconds(), RemainingMs: tt.left.Milliseconds(),
+						}},
+					}}}
+				}
+				f.tries(lost, again)
+				err := l.ChangeTTL(t.Context(), time.Hour)
+				if gone := tt.left == 0; gone != errors.Is(err, ErrLeaseNotFound) || !gone && err != nil {
+					t.Error(err)
+				}
+				about(t, l, tt.want)
+			})
+		})
+	}
+}
+
+// TestChangeTTLInTurn: of two changes of TTL one is done at a time: the answer to the first
+// would otherwise count for longer than what the second, which was done after it, left (T2).
+func TestChangeTTLInTurn(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		l := grant(t, c, Grant{})
+		f.tries(silent)
+		errs := make(chan error, 2)
+		change := func(ctx context.Context, d time.Duration) {
+			go func() { errs <- l.ChangeTTL(ctx, d) }()
+			synctest.Wait()
+		}
+		change(t.Context(), time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		change(ctx, time.Minute)
+		cancel()
+		want(t, <-errs, context.Canceled)
+		change(t.Context(), time.Second)
+		_, asked := f.sentNumbers()
+		if len(asked) != 1 {
+			t.Fatalf("asked for %v", asked)
+		}
+		f.last().say(f.obey(nil, asked[0])...)
+		for range 2 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		within(t, l, time.Second)
+	})
+}
+
+// TestHandOver: the lease has ended for this program before it is asked to be another's, and
+// can be kept by it again with its new token.
+func TestHandOver(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		f.tries(func(s *fakeStream, r *pb.Request) []*pb.Response {
+			is(t, l, Ended, ErrHandedOver)
+			return f.obey(s, r)
+		})
+		g, err := l.HandOver(t.Context(), "you", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := c.Keep(g, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Token() != l.Token()+1 || next.Info().Owner != "you" {
+			t.Errorf("lease %+v", next.Info())
+		}
+		within(t, next, ttl)
+		is(t, l, Ended, ErrHandedOver)
+		again, err := c.Keep(g, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is(t, next, Ended, ErrReplaced)
+		is(t, again, OK, nil)
+	})
+}
+
+// TestHandOverAgain (T2, T3): what a repetition says is left counts from before it was sent. A
+// lease that has ended since the first try cannot be kept.
+func TestHandOverAgain(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		for _, left := range []time.Duration{ttl / 2, 0} {
+			l := grant(t, c, Grant{})
+			f.tries(breaks, func(s *fakeStream, r *pb.Request) []*pb.Response {
+				out := f.obey(s, r)
+				out[0].GetHandOver().Lease.RemainingMs = left.Milliseconds()
+				return out
+			})
+			g, err := l.HandOver(t.Context(), "you", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := c.Keep(g, 0)
+			if left == 0 {
+				want(t, err, ErrExpired)
+				continue
+			}
+			about(t, next, left)
+		}
+	})
+}
+
+// about checks for how long a lease is valid, if it was asked for again after a short pause.
+func about(t *testing.T, l *Lease, want time.Duration) {
+	t.Helper()
+	rest := time.Until(l.ValidUntil())
+	if rest > want || rest < want-100*time.Millisecond {
+		t.Errorf("valid for %v, want about %v", rest, want)
+	}
+}
+
+// TestReads: what is asked about leases moves to the next member, too, and gives up with its
+// context.
+func TestReads(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		first := f.last()
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if s == first {
+					return breaks(s, r)
+				}
+				return f.obey(s, r)
+			}
+		})
+		i, err := c.Describe(t.Context(), LeaseName{ID: 7}, true)
+		if err != nil || i.ID != 7 || f.last() == first {
+			t.Errorf("%+v, %v", i, err)
+		}
+		valid, current, err := c.CheckToken(t.Context(), LeaseName{ID: 7}, 1)
+		if err != nil || !valid || current != 1 {
+			t.Errorf("%t, %d, %v", valid, current, err)
+		}
+		for i, err := range c.List(t.Context(), Filter{}) {
+			if err != nil || i.ID != 7 {
+				t.Errorf("%+v, %v", i, err)
+			}
+		}
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Describe(ctx, LeaseName{ID: 7}, true)
+		if want(t, err, context.DeadlineExceeded); errors.Is(err, ErrUnknownOutcome) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestKeepAgain (T19, T25): what the program has given away, or the cluster has said is gone,
+// cannot be kept again from what the grant told; what was only closed can. Who gives a lease
+// away by an old handle gives away a newer one of the same life, too.
+func TestKeepAgain(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		handOver := func(l *Lease) error {
+			_, err := l.HandOver(t.Context(), "you", false)
+			return err
+		}
+		for _, tt := range []struct {
+			what string
+			end  func(*Lease) error
+			want error
+		}{
+			{"revoked", func(l *Lease) error { return l.Revoke(t.Context()) }, ErrRevoked},
+			{
+				"revoked by its ID",
+				func(l *Lease) error { return c.Revoke(t.Context(), LeaseRef{ID: l.ID()}) }, ErrRevoked,
+			},
+			{"handed over", handOver, ErrHandedOver},
+			{"closed, and handed over", func(l *Lease) error {
+				l.Close()
+				return handOver(l)
+			}, ErrHandedOver},
+			{"gone", func(*Lease) error {
+				f.set(func() {
+					f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+						if m := r.GetRenew(); m != nil {
+							return []*pb.Response{{
+								Id: r.Id, Body: renewed(m, pb.Reason_REASON_LEASE_NOT_FOUND),
+							}}
+						}
+						return f.obey(s, r)
+					}
+				})
+				pass(ttl / 2)
+				f.set(func() { f.answer = f.obey })
+				return nil
+			}, ErrLost},
+			{"closed", func(l *Lease) error { l.Close(); return nil }, nil},
+		} {
+			g, err := c.GrantOnly(t.Context(), Grant{TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep := func() (*Lease, error) { return c.Keep(g, 0) }
+			first, err := keep()
+			if err != nil {
+				t.Fatal(err)
+			}
+			newer, err := keep()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, first.Err(), ErrReplaced)
+			held := newer
+			if tt.want == ErrHandedOver {
+				held = first // the older handle will do
+			}
+			if err := tt.end(held); err != nil {
+				t.Errorf("%s: %v", tt.what, err)
+			}
+			if tt.what != "closed, and handed over" && tt.want != nil {
+				want(t, newer.Err(), tt.want)
+			}
+			again, err := keep()
+			if want(t, err, tt.want); err == nil {
+				again.Close()
+			}
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// happened is a response with events of some numbers, all before which was told.
+func happened(id, seq uint64, events ...uint64) *pb.Response {
+	m := &pb.EventsResponse{Seq: seq}
+	for _, n := range events {
+		m.Events = append(m.Events, &pb.LeaseEvent{
+			Seq: n, Type: pb.LeaseEvent_GRANTED, Lease: &pb.Lease{Id: int64(n)},
+		})
+	}
+	return &pb.Response{Id: id, More: true, Body: &pb.Response_Events{Events: m}}
+}
+
+// eventsAsked returns the last request for events, and how many there were.
+func (f *fake) eventsAsked() (id uint64, r *pb.EventsRequest, n int) {
+	for _, q := range f.requests() {
+		if e := q.GetEvents(); e != nil {
+			id, r = q.Id, e
+			n++
+		}
+	}
+	return id, r, n
+}
+
+func leaseEvents(t *testing.T, c *Client, ask EventsOptions) *LeaseWatcher {
+	t.Helper()
+	w, err := c.LeaseEvents(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// beginsAt makes members begin each stream of events at a number.
+func (f *fake) beginsAt(seq uint64) {
+	f.set(func() {
+		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+			if e := r.GetEvents(); e != nil {
+				return []*pb.Response{happened(r.Id, max(seq, e.After))}
+			}
+			return f.obey(s, r)
+		}
+	})
+}
+
+// TestLeaseEvents: what is asked for is sent along, events come in order, and the stream goes
+// on at another member where it was, also over what was not of interest.
+func TestLeaseEvents(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.beginsAt(7)
+		w := leaseEvents(t, c, EventsOptions{
+			NamePrefix: "p", Owner: "o", Labels: map[string]string{"l": "v"},
+			ExpiringWithin: 1500 * time.Microsecond,
+		})
+		id, ask, _ := f.eventsAsked()
+		if ask.After != 0 || ask.NamePrefix != "p" || ask.Owner != "o" || ask.Labels["l"] != "v" ||
+			ask.ExpiringWithinMs != 2 {
+			t.Errorf("asked for %v", ask)
+		}
+		f.last().say(happened(id, 9, 8, 9), happened(id, 20))
+		u, err := w.Next(t.Context())
+		if err != nil || len(u.Events) != 2 || u.Events[1].Seq != 9 || u.Seq != 9 ||
+			u.Events[0].Kind != LeaseGranted || u.Events[0].Lease.ID != 8 {
+			t.Errorf("told %+v, %v", u, err)
+		}
+		synctest.Wait()
+		if w.Seq() != 20 {
+			t.Errorf("told up to %d", w.Seq())
+		}
+		close(f.last().cut)
+		synctest.Wait()
+		id, ask, n := f.eventsAsked()
+		if n != 2 || ask.After != 20 {
+			t.Errorf("resumed %d times, after %d", n-1, ask.After)
+		}
+		f.last().say(refuse(&pb.Request{Id: id}, pb.Reason_REASON_UNAVAILABLE)...)
+		pass(10 * time.Second)
+		if id, _, n = f.eventsAsked(); n != 3 {
+			t.Errorf("asked %d times", n)
+		}
+		f.last().say(happened(id, 21, 21))
+		f.last().say(refuse(&pb.Request{Id: id}, pb.Reason_REASON_COMPACTED)...)
+		if u, err := w.Next(t.Context()); err != nil || u.Seq != 21 {
+			t.Errorf("told %+v, %v", u, err)
+		}
+		_, err = w.Next(t.Context())
+		want(t, err, ErrCompacted)
+		w.Close()
+	})
+}
+
+// TestLeaseEventsBegin: a stream that cannot begin says why; one that began before there was
+// any event goes on with the first, and so does a program with a Seq of 0.
+func TestLeaseEventsBegin(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.beginsAt(0)
+		w := leaseEvents(t, c, EventsOptions{})
+		if _, r, _ := f.eventsAsked(); r.Resume || r.After != 0 {
+			t.Errorf("begun by %v", r)
+		}
+		close(f.last().cut)
+		synctest.Wait()
+		if _, r, n := f.eventsAsked(); n != 2 || !r.Resume || r.After != 0 {
+			t.Errorf("went on by %v", r)
+		}
+		w.Close()
+		leaseEvents(t, c, EventsOptions{After: w.Seq(), Resume: true}).Close()
+		if _, r, n := f.eventsAsked(); n != 3 || !r.Resume || r.After != 0 {
+			t.Errorf("begun again by %v", r)
+		}
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				return refuse(r, pb.Reason_REASON_COMPACTED)
+			}
+		})
+		_, err := c.LeaseEvents(t.Context(), EventsOptions{After: 5})
+		want(t, err, ErrCompacted)
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.LeaseEvents(ctx, EventsOptions{}); err == nil {
+			t.Error("it has begun without a word")
+		}
+	})
+}
+
+// TestLeaseEventsOnce: every event is told once, in order, however often streams break and
+// however slow the program is.
+func TestLeaseEventsOnce(t *testing.T) {
+	const total = 3 * maxEvents
+	for seed := range uint64(10) {
+		inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			slow := rand.New(rand.NewPCG(seed, 8)) // the fake answers on goroutines of its own
+			f.set(func() {
+				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+					if r.GetEvents() == nil {
+						return nil
+					}
+					at := r.GetEvents().After
+					out := []*pb.Response{happened(r.Id, at)}
+					for breaks := rng.IntN(200); at < total; breaks-- {
+						if breaks == 0 {
+							time.AfterFunc(time.Millisecond, func() { close(s.cut) })
+							break
+						}
+						var list []uint64
+						for n := rng.IntN(400); n > 0 && at < total; n-- {
+							at++
+							list = append(list, at)
+						}
+						out = append(out, happened(r.Id, at, list...))
+					}
+					return out
+				}
+			})
+			w := leaseEvents(t, c, EventsOptions{After: 1})
+			for last := uint64(1); last < total; {
+				if slow.IntN(50) == 0 {
+					pass(20 * time.Millisecond) // so much comes that it is left with the cluster
+				}
+				u, err := w.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range u.Events {
+					if last++; e.Seq != last {
+						t.Fatalf("seed %d: event %d, want %d", seed, e.Seq, last)
+					}
+				}
+				if u.Seq != last {
+					t.Fatalf("seed %d: told up to %d, not %d", seed, last, u.Seq)
+				}
+			}
+			w.Close()
+			if _, err := w.Next(t.Context()); !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLeaseEventKinds: every kind of the wire has a name.
+func TestLeaseEventKinds(t *testing.T) {
+	for k, name := range pb.LeaseEvent_Type_name {
+		if text := LeaseEventKind(k).String(); (text[:3] == "unk") != (k == 0) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}

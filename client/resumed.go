@@ -1,0 +1,164 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// resumed is a request with responses until it is closed, which is begun again wherever it
+// left off, whatever becomes of members and streams.
+type resumed struct {
+	mux *mux
+	// request makes the request that goes on from here. told takes a response, first the
+	// one that says that the request has begun, and reports whether it is of the right
+	// kind. lost forgets what will be told again. They are called with mu held.
+	request func() *pb.Request
+	told    func(m *pb.Response, first bool) bool
+	lost    func()
+	// ready has capacity 1: there is something for who waits.
+	ready chan struct{}
+
+	mu    sync.Mutex // guards what follows, and what those who embed this say
+	link  *link      // that call goes over
+	call  *call      // of the link that the request is on, nil for none
+	fresh bool       // call has no response yet
+	begun bool       // the cluster has said that the request has begun
+	full  bool       // the program is behind: it waits until it has caught up
+	tries int        // that were refused, in a row
+	timer *time.Timer
+	err   error // why nothing more comes
+}
+
+// start begins it on the link that there is, if there is one.
+func (w *resumed) start() error {
+	l, err := w.mux.enter(w)
+	if err == nil && l != nil {
+		w.begin(l)
+	}
+	return err
+}
+
+// await waits until it has begun.
+func (w *resumed) await(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		begun, err := w.begun, w.err
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if begun {
+			notify(w.ready) // for what may have come already
+			return nil
+		}
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// close ends it, for the member too.
+func (w *resumed) close() {
+	w.mux.exit(w)
+	w.end(ErrClosed)
+}
+
+// end ends it, if it has not ended.
+func (w *resumed) end(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = why
+	}
+	w.stopLocked()
+	notify(w.ready)
+}
+
+// stopLocked ends what there is of it at the member.
+func (w *resumed) stopLocked() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if w.call != nil {
+		w.link.forget(w.call)
+	}
+	w.leftLocked()
+}
+
+func (w *resumed) leftLocked() {
+	w.link, w.call = nil, nil
+	w.lost()
+}
+
+// begin begins it on a link, if it is on none: where it left off.
+func (w *resumed) begin(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.call != nil || w.err != nil || w.full {
+		return
+	}
+	q := &call{kind: watching, request: w.request()}
+	q.done = func(r *pb.Response, err error) { w.take(q, r, err) }
+	w.fresh = true
+	if l.submit(q) == nil {
+		w.link, w.call = l, q // otherwise the next link begins it
+	}
+}
+
+// take takes a response, or the error that is the end of the call.
+func (w *resumed) take(q *call, r *pb.Response, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.call != q {
+		return // of a call that was given up
+	}
+	if err != nil {
+		w.leftLocked() // the next link begins it again
+		return
+	}
+	if r.GetError() != nil {
+		w.refusedLocked(errorOf(r.GetError()))
+		return
+	}
+	first := w.fresh
+	w.fresh = false
+	if !w.told(r, first) {
+		w.refusedLocked(ErrUnavailable) // it ended, and not by us
+		return
+	}
+	w.tries = 0
+	if !r.More {
+		w.refusedLocked(ErrUnavailable)
+	}
+}
+
+// refusedLocked takes the end of the call that the member decided on.
+func (w *resumed) refusedLocked(err error) {
+	w.leftLocked()
+	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
+		w.err = err
+		notify(w.ready)
+		return
+	}
+	w.tries++
+	w.timer = time.AfterFunc(backOff(w.tries), w.again)
+}
+
+// again begins it on the link that there is.
+func (w *resumed) again() {
+	if l := w.mux.current(); l != nil {
+		w.begin(l)
+	}
+}
+
+// tooMuchLocked leaves what comes next with the cluster, until the program has caught up.
+func (w *resumed) tooMuchLocked() {
+	w.full = true
+	w.stopLocked()
+}

@@ -1,0 +1,281 @@
+package client
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// another returns a client of the same fake members, made now.
+func another(t *testing.T, c Config, f *fake) *Client {
+	t.Helper()
+	out, err := start(c, []endpoint{{text: "a"}}, func(endpoint, time.Duration) (connection, error) {
+		return fakeConn{f, "a"}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.Close() })
+	synctest.Wait()
+	return out
+}
+
+// TestT2OtherClient: a lease that one client granted and another keeps counts from before the
+// grant was sent, whichever of them was made first, and by however much.
+func TestT2OtherClient(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		pass(time.Hour + 300*time.Microsecond)
+		young := another(t, exact, f)
+		for name, pair := range map[string][2]*Client{
+			"from the older": {c, young}, "from the younger": {young, c}, "": {c, nil},
+		} {
+			g, err := pair[0].GrantOnly(t.Context(), Grant{TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := time.Now()
+			pass(2 * time.Second)
+			keeper := pair[1]
+			if keeper == nil {
+				name, keeper = "from before it was made", another(t, exact, f)
+			}
+			l, err := keeper.Keep(g, 0)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			until := l.ValidUntil()
+			if rest := until.Sub(sent); rest > ttl || rest < ttl-2*time.Millisecond {
+				t.Errorf("%s: valid for %v from the grant on, want %v", name, rest, ttl)
+			}
+			l.Close()
+		}
+		g, err := c.GrantOnly(t.Context(), Grant{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(ttl)
+		_, err = young.Keep(g, 0)
+		want(t, err, ErrExpired)
+	})
+}
+
+// TestT24: what is asked for is rounded up, also what is taken off a validity; what remains is
+// rounded down; nothing wraps at the end of time; and a TTL that cannot be is never asked for.
+func TestT24(t *testing.T) {
+	c := Config{Drift: -1, Margin: time.Millisecond + 1}
+	inBubble(t, 1, c, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{TTL: ttl - 1})
+		within(t, l, ttl-2*time.Millisecond)
+		pass(1)
+		within(t, l, ttl-2*time.Millisecond-1)
+		g, err := c.GrantOnly(t.Context(), Grant{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Remaining = 3*time.Second - 1
+		if l, err = c.Keep(g, math.MaxInt64); err != nil {
+			t.Fatal(err)
+		}
+		if rest := time.Until(l.ValidUntil()); rest > 3*time.Second-3*time.Millisecond {
+			t.Errorf("valid for %v", rest)
+		}
+		f.tries(func(_ *fakeStream, r *pb.Request) []*pb.Response {
+			t.Error("it was asked for")
+			return refuse(r, pb.Reason_REASON_INVALID)
+		})
+		for _, bad := range []time.Duration{0, -1, math.MinInt64} {
+			want(t, l.ChangeTTL(t.Context(), bad), ErrInvalid)
+			is(t, l, OK, nil)
+		}
+		for _, long := range []int64{math.MaxInt64, math.MaxInt64 / 1_000_000} {
+			f.tries(func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				m := &pb.Lease{Id: int64(l.ID()), TtlMs: long, RemainingMs: long}
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_ChangeTtl{
+					ChangeTtl: &pb.ChangeTTLResponse{Lease: m},
+				}}}
+			})
+			if err := l.ChangeTTL(t.Context(), math.MaxInt64); err != nil {
+				t.Fatal(err)
+			}
+			is(t, l, OK, nil)
+			if until := l.ValidUntil(); time.Until(until) < 200*365*24*time.Hour {
+				t.Errorf("with the longest TTL valid until %v", until)
+			}
+		}
+	})
+}
+
+// renewals is a member that answers each renewal with a reason, and obeys otherwise.
+func (f *fake) renewals(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.Response {
+	return func(s *fakeStream, r *pb.Request) []*pb.Response {
+		if r.GetRenew() == nil {
+			return f.obey(s, r)
+		}
+		return []*pb.Response{{Id: r.Id, Body: renewed(r.GetRenew(), reason)}}
+	}
+}
+
+// TestT7: a renewal through a member that lags and does not know yet, says "unavailable"; the
+// lease lives on and is renewed there, or elsewhere, as soon as that is possible.
+func TestT7(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		first := f.last()
+		f.set(func() {
+			f.down[first.name] = true
+			close(first.cut)
+			f.answer = f.renewals(pb.Reason_REASON_UNAVAILABLE)
+		})
+		pass(ttl / 2)
+		is(t, l, OK, nil)
+		within(t, l, ttl/2)
+		f.set(func() { f.answer = f.obey })
+		pass(ttl / 4)
+		is(t, l, OK, nil)
+		if time.Until(l.ValidUntil()) < ttl/2 {
+			t.Errorf("not renewed: valid until %v", l.ValidUntil())
+		}
+	})
+}
+
+// TestT9: a lease that the program has given up gets no renewal from the client any more,
+// however often members change, so nothing of the client's keeps it from its end.
+func TestT9(t *testing.T) {
+	inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
+		given, kept := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200})
+		given.Close()
+		before := len(f.requests())
+		for range 6 {
+			f.set(func() { close(f.opened[len(f.opened)-1].cut) })
+			pass(ttl / 2)
+		}
+		is(t, kept, OK, nil)
+		renewals := 0
+		for _, r := range f.requests()[before:] {
+			for _, id := range r.GetRenew().GetIds() {
+				if renewals++; id == int64(given.ID()) {
+					t.Fatal("it was renewed")
+				}
+			}
+		}
+		if len(f.opened) < 7 || renewals < 6 {
+			t.Errorf("%d streams, %d renewals", len(f.opened), renewals)
+		}
+	})
+}
+
+// TestT15: of two leases that were to be renewed together one is never told of; the other is
+// none the worse for it.
+func TestT15(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		slow, other := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200})
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				i := slices.Index(r.GetRenew().GetIds(), int64(other.ID()))
+				if i < 0 {
+					return nil
+				}
+				m := &pb.RenewResponse{TtlMs: make([]int64, len(r.GetRenew().Ids))}
+				m.TtlMs[i] = fakeTTL
+				return []*pb.Response{{
+					Id: r.Id, More: true, Body: &pb.Response_Renew{Renew: m},
+				}}
+			}
+		})
+		pass(3 * ttl)
+		is(t, slow, Ended, ErrExpired)
+		is(t, other, OK, nil)
+	})
+}
+
+// TestT28: renewals and revocations name the life of the lease that they are of, and what
+// comes late of an old life says nothing of the new one.
+func TestT28(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		token := uint64(0)
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				out := f.obey(s, r)
+				if r.GetGrant() != nil {
+					token++
+					out[0].GetGrant().Lease.Token = token
+				}
+				return out
+			}
+		})
+		answer := f.answer
+		old := grant(t, c, Grant{ID: 7})
+		f.set(func() { f.answer = silent })
+		pass(ttl / 2)
+		late := f.requests()
+		f.set(func() { f.answer = answer })
+		next := grant(t, c, Grant{ID: 7})
+		is(t, old, Ended, ErrReplaced)
+		for _, r := range late {
+			if r.GetRenew() != nil {
+				reason := pb.Reason_REASON_LEASE_NOT_FOUND
+				f.last().say(&pb.Response{Id: r.Id, Body: renewed(r.GetRenew(), reason)})
+			}
+		}
+		before := len(f.requests())
+		pass(ttl)
+		if err := old.Revoke(t.Context()); err != nil {
+			t.Error(err)
+		}
+		is(t, next, OK, nil)
+		renewals, revoked := 0, uint64(0)
+		for _, r := range f.requests()[before:] {
+			for _, token := range r.GetRenew().GetTokens() {
+				if renewals++; token != uint64(next.Token()) {
+					t.Errorf("renewal with token %d", token)
+				}
+			}
+			for _, ref := range r.GetRevoke().GetLeases() {
+				revoked = ref.Token
+			}
+		}
+		if renewals == 0 || revoked != uint64(old.Token()) {
+			t.Errorf("%d renewals, revoked with token %d", renewals, revoked)
+		}
+	})
+}
+
+// TestT32: without a quorum nothing is renewed. Each holder stops by its own clock; one that
+// chose a grace knows that it is in jeopardy, and goes on if the quorum is back in time.
+func TestT32(t *testing.T) {
+	refusals := map[string]func(*fake) func(*fakeStream, *pb.Request) []*pb.Response{
+		"each lease": func(f *fake) func(*fakeStream, *pb.Request) []*pb.Response {
+			return f.renewals(pb.Reason_REASON_UNAVAILABLE)
+		},
+		"everything": func(*fake) func(*fakeStream, *pb.Request) []*pb.Response {
+			return says(pb.Reason_REASON_UNAVAILABLE)
+		},
+	}
+	for name, refusal := range refusals {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
+				stops, short := grant(t, c, Grant{}), grant(t, c, Grant{Grace: time.Second})
+				holdsOn := grant(t, c, Grant{Grace: time.Minute})
+				f.set(func() { f.answer = refusal(f) })
+				pass(ttl - 1)
+				is(t, stops, OK, nil)
+				pass(1)
+				is(t, stops, Ended, ErrExpired)
+				is(t, short, Jeopardy, ErrJeopardy)
+				is(t, holdsOn, Jeopardy, ErrJeopardy)
+				pass(30 * time.Second)
+				is(t, short, Ended, ErrExpired)
+				is(t, holdsOn, Jeopardy, ErrJeopardy)
+				f.set(func() { f.answer = f.obey })
+				pass(20 * time.Second)
+				is(t, holdsOn, OK, nil)
+				is(t, stops, Ended, ErrExpired)
+			})
+		})
+	}
+}
