@@ -1,0 +1,157 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+)
+
+var (
+	// ErrLocked means that others have the lock, and that the caller did not want to wait
+	// for longer.
+	ErrLocked = errors.New("coord: locked by another")
+	// ErrLost means that the key of the lock is gone although its holder has not given it
+	// up: somebody deleted it, or revoked the lease.
+	ErrLost = errors.New("coord: the lock is lost")
+	// ErrUnlocked means that the holder has given the lock up.
+	ErrUnlocked = errors.New("coord: unlocked")
+)
+
+// Held is a lock as it is held, by whoever has it. Its methods may be called from any
+// goroutine.
+type Held struct {
+	*place
+	name  string
+	alone bool        // the session is for it alone
+	given atomic.Bool // Unlock was called
+}
+
+// Token returns the fencing token: larger than that of every earlier holder, ours or
+// etcd's, and never given out twice, also not after a restore from a backup. Programs
+// that use etcd's client do not see it; a resource that they write to, too, has to compare
+// create revisions (see Revision), which begin anew with a restore.
+func (h *Held) Token() lease.Token { return h.token }
+
+// Revision returns the create revision of the lock's key, which etcd's clients take for a
+// token. It rises from holder to holder, as long as the cluster is not restored from a backup.
+func (h *Held) Revision() int64 { return h.revision }
+
+// Key returns the lock's key, which is there for as long as the lock is held.
+func (h *Held) Key() string { return h.key }
+
+// Owner returns the condition that the lock is still held: put it into the If of every
+// transaction that only the holder may do.
+func (h *Held) Owner() client.Compare { return h.owner() }
+
+// Context returns a context that ends when the lock does: before the cluster may end its
+// lease, when its key is gone (ErrLost), when it is unlocked (ErrUnlocked). The cause says
+// why. It does not come back, even if the lease does from its jeopardy: then unlock, and
+// lock again.
+func (h *Held) Context() context.Context { return h.ctx }
+
+// Err returns nil while the lock is held, as far as this process knows, and then why it is not.
+// It reads the clock, so it is right about the lease even if the process was stopped
+// until just before.
+func (h *Held) Err() error {
+	if h.ctx.Err() != nil {
+		return context.Cause(h.ctx)
+	}
+	return h.session.lease.Err()
+}
+
+// Unlock gives the lock up. For the program it has ended at once, whatever the error is. It
+// returns nil only if the lock was held up to this moment; otherwise ErrLost, or why the lease
+// ended, or ErrUnlocked if it was called before. If the context ends before the cluster has
+// answered, Unlock goes on by itself for as long as the lease lives.
+func (h *Held) Unlock(ctx context.Context) error { return h.release(ctx, "unlock") }
+
+func (h *Held) release(ctx context.Context, op string) error {
+	if h.given.Swap(true) {
+		return failed(op, h.name, ErrUnlocked)
+	}
+	before := h.Err()
+	was, err := h.leave(ctx, ErrUnlocked)
+	if h.alone {
+		h.session.discard(ctx)
+	}
+	switch {
+	case before != nil:
+		err = before
+	case err == nil && !was:
+		err = ErrLost
+	case err == nil:
+		return nil
+	}
+	return failed(op, h.name, err)
+}
+
+// run runs f under the lock, and unlocks.
+func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) error {
+	during, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	defer func() { // also if f panics
+		stop()
+		cancel(nil)
+		if !h.given.Load() {
+			_ = h.unlockLate(ctx)
+		}
+	}()
+	err := f(during, h)
+	return errors.Join(err, h.unlockLate(ctx))
+}
+
+// unlockLate unlocks although the context may have ended.
+func (h *Held) unlockLate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.session.lease.Info().TTL)
+	defer cancel()
+	return h.Unlock(ctx)
+}
+
+// lock takes a place in a line and waits until it is its turn.
+func (l *line) lock(ctx context.Context, name string) (*Held, error) {
+	p, err := l.enter(ctx, false)
+	if err == nil {
+		err = p.wait(ctx)
+	}
+	return p.hold(name, err)
+}
+
+// lockWithin is lock, that waits for others for some time only.
+func (l *line) lockWithin(
+	ctx context.Context, name string, wait time.Duration,
+) (*Held, error) {
+	p, err := l.enter(ctx, false)
+	if err == nil {
+		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
+		defer cancel()
+		err = p.wait(limited)
+	}
+	return p.hold(name, err)
+}
+
+// tryLock is lock, that waits for nobody.
+func (l *line) tryLock(ctx context.Context, name string) (*Held, error) {
+	p, err := l.enter(ctx, true)
+	if err == nil {
+		err = ErrLocked
+		if p.free(p.seen.before) {
+			err = p.check(ctx)
+		}
+	}
+	return p.hold(name, err)
+}
+
+// hold makes the place, whose turn it is if there is no error, a lock.
+func (p *place) hold(name string, err error) (*Held, error) {
+	if err == nil {
+		return &Held{place: p, name: name}, nil
+	}
+	if p != nil {
+		p.abandon(err)
+	}
+	return nil, failed("lock", name, err)
+}

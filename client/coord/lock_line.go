@@ -1,0 +1,226 @@
+package coord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// line is a waiting line: the keys of leases below its prefix, in the order of their create
+// revisions.
+type line struct {
+	session *Session
+	prefix  string
+	value   []byte // of the key of a place in it
+	rule    rule
+	// many says that a session may have several places in the line.
+	many bool
+	// permits is how many of a line may hold at one time, 0 if the rule says that.
+	permits int
+}
+
+// rule says whom a place has to wait for, of those before it, oldest first. When last
+// goes, all may be gone; if not, gate goes before: then it is time to look. last is nil if it is
+// the place's turn, and gate if it will be when last goes.
+type rule func(before []client.KV) (last, gate *client.KV)
+
+// exclusive waits for everybody, and so for the youngest: one waiter is woken at a time.
+func exclusive(before []client.KV) (last, gate *client.KV) {
+	n := len(before)
+	if n > 0 {
+		last = &before[n-1]
+	}
+	if n > 1 {
+		gate = &before[n-2]
+	}
+	return last, gate
+}
+
+// free reports whether it is the turn of a place with these before it.
+func (l *line) free(before []client.KV) bool {
+	if l.permits > 0 {
+		return len(before) < l.permits
+	}
+	last, _ := l.rule(before)
+	return last == nil
+}
+
+// all is the range of the line's keys.
+func (l *line) all() client.Range {
+	return client.Range{Key: l.prefix, End: client.PrefixEnd(l.prefix)}
+}
+
+// sort returns the keys that are in the line, oldest first, and the one named. Keys that are
+// not of leases, and those of lines whose prefix begins with this one, are in nobody's way.
+func (l *line) sort(all []client.KV, key string) (list []client.KV, own *client.KV) {
+	for i, kv := range all {
+		if kv.Key == key {
+			own = &all[i]
+		} else if isLease(kv.Key[len(l.prefix):]) {
+			list = append(list, kv)
+		}
+	}
+	slices.SortFunc(list, func(a, b client.KV) int {
+		return cmp.Compare(a.CreateRevision, b.CreateRevision)
+	})
+	return list, own
+}
+
+// isLease reports whether the end of a key is the ID of a lease, or that and a number.
+func isLease(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789abcdef.") == ""
+}
+
+// enter takes a place in the line. With idle it does so only if it is likely to be the
+// place's turn at once; otherwise it fails with ErrLocked and leaves no trace.
+func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
+	s, key := l.session, l.key()
+	if err := s.lease.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.use(ctx, key); err != nil {
+		return nil, err
+	}
+	for {
+		p, err := l.try(ctx, key, idle)
+		switch {
+		case err == nil:
+			return p, nil
+		case errors.Is(err, errBusy):
+			idle = false
+			continue
+		case !errors.Is(err, client.ErrUnknownOutcome):
+			s.unuse(key)
+			return nil, err
+		case ctx.Err() == nil && s.lease.Err() == nil:
+			// Whether the key was made is found out by giving up what there may be.
+			if _, err = s.remove(ctx, s.any(key)); err == nil {
+				continue
+			}
+		}
+		s.giveUp(key, func() { s.clean(s.any(key)) })
+		return nil, err
+	}
+}
+
+// errBusy means that there are others in the line, none of whom is to be waited for.
+var errBusy = errors.New("coord: not the only one")
+
+// try takes a place in the line, once.
+//
+// The token is drawn in the transaction that makes the key. So tokens rise as the create
+// revisions do, by which the line is ordered, but unlike these also across a restore from a
+// backup, whatever became of the session's lease in it.
+func (l *line) try(ctx context.Context, key string, idle bool) (*place, error) {
+	s, all := l.session, l.all()
+	p := &place{line: l, key: key}
+	t := client.Txn{
+		If: []client.Compare{client.Missing(p.key)},
+		Then: []client.Op{
+			client.Put{Key: p.key, Value: l.value, Lease: s.lease.ID()},
+			all,
+			client.DrawToken{},
+		},
+		Else: []client.Op{all},
+	}
+	if idle {
+		none := client.CompareCreateRevision(all.Key, client.Equal, 0).Over(all.End)
+		t.If = append(t.If, none)
+	}
+	came := time.Now()
+	r, err := s.client.Txn(ctx, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case !r.Succeeded:
+		return nil, l.refusal(r.Results[0].Range.KVs, p.key)
+	}
+	before, _ := l.sort(r.Results[1].Range.KVs, p.key)
+	p.seen = sight{before, r.Revision, came}
+	p.revision, p.token = r.Revision, r.Results[2].Token
+	p.ctx, p.cancel = context.WithCancelCause(s.lease.Context())
+	p.guardian = time.AfterFunc(guardDelay, p.guard)
+	return p, nil
+}
+
+// refusal is why no place was taken in a line that has these keys.
+func (l *line) refusal(all []client.KV, key string) error {
+	before, own := l.sort(all, key)
+	switch {
+	case own != nil:
+		return ErrInUse // by another session of the same lease
+	case !l.free(before):
+		return ErrLocked
+	default:
+		return errBusy
+	}
+}
+
+// key is that of the session's place in the line, or of the next one.
+func (l *line) key() string {
+	key := fmt.Sprintf("%s%x", l.prefix, int64(l.session.lease.ID()))
+	if l.many {
+		key = fmt.Sprintf("%s.%d", key, l.session.places.Add(1))
+	}
+	return key
+}
+
+// any is a key of the session, whichever revision made it.
+func (s *Session) any(key string) ownKey {
+	return ownKey{key, client.CompareLease(key, client.Equal, s.lease.ID())}
+}
+
+// ownKey is a key, and the condition under which it is to be deleted.
+type ownKey struct {
+	key string
+	is  client.Compare
+}
+
+// remove deletes a key if it is what it should be, and reports whether it was. Who does
+// not know whether it has does it again, and counts one that is not there then as deleted.
+func (s *Session) remove(ctx context.Context, k ownKey) (was bool, err error) {
+	for unsure := false; ; unsure = true {
+		r, err := s.client.Txn(ctx, client.Txn{
+			If: []client.Compare{k.is}, Then: []client.Op{client.Delete{Key: k.key}},
+		})
+		switch {
+		case err == nil:
+			return r.Succeeded || unsure, nil
+		case !errors.Is(err, client.ErrUnknownOutcome) || ctx.Err() != nil:
+			return false, err
+		}
+	}
+}
+
+// clean deletes a key. It tries for as long as the lease may live, which would take it along.
+func (s *Session) clean(k ownKey) {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
+		_, err := s.remove(ctx, k)
+		cancel()
+		if err == nil || errors.Is(err, client.ErrClosed) ||
+			s.lease.State().Status == client.Ended {
+			return
+		}
+	}
+}
+
+// before returns those of a line, oldest first, that came before a revision.
+func before(list []client.KV, revision int64) []client.KV {
+	i := slices.IndexFunc(list, func(kv client.KV) bool { return kv.CreateRevision > revision })
+	if i >= 0 {
+		return list[:i]
+	}
+	return list
+}
+
+// failed makes the error of an operation on a name.
+func failed(op, name string, err error) error {
+	return fmt.Errorf("coord: %s %q: %w", op, name, err)
+}

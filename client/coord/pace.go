@@ -1,0 +1,108 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// pace is how long a loop waits from one try to the next: longer each time, up to half a
+// second, and at random, so that those who failed together do not come back together.
+type pace struct{ tries int }
+
+// wait waits for the next try, or returns why there is none.
+func (p *pace) wait(ctx context.Context) error {
+	d := min(5*time.Millisecond<<min(p.tries, 10), 500*time.Millisecond)
+	p.tries++
+	return pause(ctx, d/2+rand.N(d/2))
+}
+
+// pause waits for so long, or returns why the context ended.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// unsure reports whether a request may have been done although it failed, and there is time
+// to find out.
+func unsure(ctx context.Context, err error) bool {
+	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
+}
+
+// validID reports whether an ID can be part of a key.
+func validID(id string) bool { return id != "" && !strings.Contains(id, "/") }
+
+// pageSize is how many keys are read at a time, so that no answer is too large.
+const pageSize = 1000
+
+// readAll reads a range, page by page, as of one revision.
+func readAll(
+	ctx context.Context, c *client.Client, r client.Range,
+) (kvs []client.KV, revision int64, err error) {
+	r.Limit = pageSize
+	p := pace{}
+	for first := r; ; {
+		page, err := c.Range(ctx, r)
+		switch {
+		case errors.Is(err, client.ErrCompacted) && r.Revision != first.Revision:
+			// It took so long that the revision is gone: the next one, from the beginning.
+			r, kvs = first, nil
+			if err := p.wait(ctx); err != nil {
+				return nil, 0, err
+			}
+			continue
+		case err != nil:
+			return nil, 0, err
+		}
+		kvs = append(kvs, page.KVs...)
+		if r.Revision == 0 {
+			r.Revision = page.Revision
+		}
+		if !page.More || len(page.KVs) == 0 {
+			return kvs, r.Revision, nil
+		}
+		r.Key = kvs[len(kvs)-1].Key + "\x00"
+	}
+}
+
+// awaitEvent waits for an event of a range, after a revision, that is as asked. It
+// also returns if it may have missed one: who waits looks again in any case.
+func awaitEvent(
+	ctx context.Context, c *client.Client, w client.Watch, is func(*client.Event) bool,
+) error {
+	watch, err := c.Watch(ctx, w)
+	if errors.Is(err, client.ErrCompacted) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	for {
+		u, err := watch.Next(ctx)
+		if errors.Is(err, client.ErrCompacted) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range u.Events {
+			if is(&u.Events[i]) {
+				return nil
+			}
+		}
+	}
+}
+
+// gone is the event of a key that went, for awaitEvent.
+func gone(e *client.Event) bool { return e.Delete }
