@@ -1,0 +1,369 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"testing"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+// TestElection: with three members, what an election does.
+func TestElection(t *testing.T) {
+	members := newCluster(t, 3)
+	c := members.connect(t)
+	for name, test := range map[string]func(*testing.T, *client.Client){
+		"one at a time": oneLeader, "priority": priority, "hand over": handOver,
+		"T17 lease": candidateLosesLease, "T17 observe": observe, "lead": lead,
+		"leaves": candidateLeaves, "prefer": prefer,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+// stand campaigns in the background, and returns when the candidacy is known.
+func stand(
+	t testing.TB, c *client.Client, name string, who coord.Candidate,
+) (*coord.Session, <-chan answer[*coord.Leading]) {
+	t.Helper()
+	s := session(t, c)
+	return s, standAs(t, c, s, name, who)
+}
+
+func standAs(
+	t testing.TB, c *client.Client, s *coord.Session, name string, who coord.Candidate,
+) <-chan answer[*coord.Leading] {
+	t.Helper()
+	ctx := ask(t)
+	before := must[client.RangeResult](t)(c.Range(ctx, client.Range{
+		Key: name + "~candidates/", End: client.PrefixEnd(name + "~candidates/"), CountOnly: true,
+	})).Count
+	got := async(func() (*coord.Leading, error) {
+		return coord.NewElection(s, name).Campaign(ctx, who)
+	})
+	keys(t, c, name+"~candidates/", int(before)+1)
+	return got
+}
+
+// leader campaigns for who has to win.
+func leader(t testing.TB, c *client.Client, name string, who coord.Candidate) *coord.Leading {
+	t.Helper()
+	l := must[*coord.Leading](t)(coord.NewElection(session(t, c), name).Campaign(ask(t), who))
+	keys(t, c, name+"~candidates/", 0) // who leads stands no more
+	return l
+}
+
+// wins waits for the end of a campaign.
+func wins(t testing.TB, got <-chan answer[*coord.Leading]) *coord.Leading {
+	t.Helper()
+	select {
+	case a := <-got:
+		return must[*coord.Leading](t)(a.value, a.err)
+	case <-ask(t).Done():
+		t.Fatal("nobody wins")
+		return nil
+	}
+}
+
+// loses says that a campaign is not won.
+func loses(t testing.TB, got <-chan answer[*coord.Leading]) {
+	t.Helper()
+	select {
+	case a := <-got:
+		t.Fatalf("it is over: %+v", a)
+	default:
+	}
+}
+
+func oneLeader(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	first := leader(t, c, "one", coord.Candidate{Value: []byte("first")})
+	_, second := stand(t, c, "one", coord.Candidate{Value: []byte("second")})
+	s, third := stand(t, c, "one", coord.Candidate{Value: []byte("third")})
+	if _, err := coord.NewElection(s, "one").Campaign(ctx, coord.Candidate{}); !errors.Is(
+		err, coord.ErrInUse,
+	) {
+		t.Errorf("it campaigns twice: %v", err)
+	}
+	if err := first.Proclaim(ctx, []byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	if l := must[coord.LeaderInfo](t)(coord.Leader(ctx, c, "one")); string(l.Value) != "again" ||
+		l.Key != first.Key() || l.Since != first.Revision() {
+		t.Errorf("%+v leads", l)
+	}
+	loses(t, second)
+	if err := first.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Proclaim(ctx, nil); !errors.Is(err, coord.ErrLost) {
+		t.Errorf("it proclaims after it resigned: %v", err)
+	}
+	next := wins(t, second)
+	loses(t, third)
+	if next.Token() <= first.Token() {
+		t.Errorf("token %d after %d", next.Token(), first.Token())
+	}
+	if err := next.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if l := wins(t, third); l.Token() <= next.Token() {
+		t.Errorf("token %d after %d", l.Token(), next.Token())
+	}
+}
+
+// priority: the candidate with the highest leads next, whoever came first.
+func priority(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	now := leader(t, c, "prio", coord.Candidate{})
+	waiting := make(map[int]<-chan answer[*coord.Leading])
+	for _, p := range []int{1, 3, 2} {
+		_, waiting[p] = stand(t, c, "prio", coord.Candidate{
+			ID: fmt.Sprint("p", p), Priority: p, Value: []byte{byte(p)},
+		})
+		// He is behind the leader once he is the first of them.
+		nextIs(t, c, "prio", highest(waiting))
+	}
+	for _, p := range []int{3, 2, 1} {
+		nextIs(t, c, "prio", highest(waiting))
+		if err := now.Resign(ctx); err != nil {
+			t.Fatal(err)
+		}
+		now = wins(t, waiting[p])
+		delete(waiting, p)
+	}
+}
+
+// highest is the value of the highest of who waits.
+func highest(waiting map[int]<-chan answer[*coord.Leading]) string {
+	return string([]byte{byte(slices.Max(slices.Collect(maps.Keys(waiting))))})
+}
+
+// nextIs waits until there are two in the line, the younger with a value.
+func nextIs(t testing.TB, c *client.Client, name, value string) {
+	t.Helper()
+	ctx := ask(t)
+	all := client.Range{Key: name + "/", End: client.PrefixEnd(name + "/")}
+	for {
+		r := must[client.RangeResult](t)(c.Range(ctx, all))
+		if len(r.KVs) == 2 {
+			i := 0
+			if r.KVs[1].CreateRevision > r.KVs[0].CreateRevision {
+				i = 1
+			}
+			if string(r.KVs[i].Value) == value {
+				return
+			}
+		}
+		w := must[*client.Watcher](t)(c.WatchFrom(client.Watch{
+			Key: all.Key, End: all.End, From: r.Revision + 1,
+		}))
+		must[client.Update](t)(w.Next(ctx))
+		w.Close()
+	}
+}
+
+func handOver(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	now := leader(t, c, "over", coord.Candidate{ID: "a"})
+	_, first := stand(t, c, "over", coord.Candidate{ID: "b", Priority: 9, Value: []byte("b")})
+	nextIs(t, c, "over", "b")
+	_, second := stand(t, c, "over", coord.Candidate{ID: "c", Value: []byte("c")})
+	if err := now.HandOver(ctx, "nobody"); !errors.Is(err, coord.ErrNoCandidate) ||
+		now.Err() != nil {
+		t.Fatalf("to nobody: %v; it is %v", err, now.Err())
+	}
+	if err := now.HandOver(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	next := wins(t, second)
+	loses(t, first)
+	if now.Err() == nil || next.Token() <= now.Token() {
+		t.Errorf("two lead, with %d and %d", now.Token(), next.Token())
+	}
+	if err := next.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, first)
+}
+
+// prefer: who is preferred leads next, until that is taken back.
+func prefer(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	now := leader(t, c, "prefer", coord.Candidate{})
+	s, high := stand(t, c, "prefer", coord.Candidate{ID: "high", Priority: 1, Value: []byte("h")})
+	nextIs(t, c, "prefer", "h")
+	_, low := stand(t, c, "prefer", coord.Candidate{ID: "low", Value: []byte("l")})
+	e := coord.NewElection(s, "prefer")
+	for _, step := range []struct{ id, next string }{{"low", "l"}, {"", "h"}, {"low", "l"}} {
+		if err := e.Prefer(ctx, step.id); err != nil {
+			t.Fatal(err)
+		}
+		nextIs(t, c, "prefer", step.next)
+	}
+	loses(t, high)
+	if err := now.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, low)
+}
+
+// candidateLosesLease: a candidate whose lease ends is told at once, and does not win.
+func candidateLosesLease(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	now := leader(t, c, "t17", coord.Candidate{})
+	s, second := stand(t, c, "t17", coord.Candidate{})
+	keys(t, c, "t17/", 2)
+	_, third := stand(t, c, "t17", coord.Candidate{})
+	if err := s.Lease().Revoke(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-second; !errors.Is(a.err, client.ErrRevoked) {
+		t.Errorf("the candidate: %v", a.err)
+	}
+	must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: now.Key()}))
+	<-now.Context().Done()
+	wins(t, third)
+}
+
+// candidateLeaves: who gives up leaves nothing behind.
+func candidateLeaves(t *testing.T, c *client.Client) {
+	now := leader(t, c, "leaves", coord.Candidate{})
+	s := session(t, c)
+	ctx, cancel := context.WithCancel(ask(t))
+	got := async(func() (*coord.Leading, error) {
+		return coord.NewElection(s, "leaves").Campaign(ctx, coord.Candidate{})
+	})
+	keys(t, c, "leaves/", 2)
+	cancel()
+	if a := <-got; !errors.Is(a.err, context.Canceled) {
+		t.Errorf("who gave up: %v", a.err)
+	}
+	keys(t, c, "leaves/", 1)
+	keys(t, c, "leaves~candidates/", 0)
+	again := standAs(t, c, s, "leaves", coord.Candidate{})
+	if err := now.Resign(ask(t)); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, again)
+}
+
+func lead(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	e := coord.NewElection(session(t, c), "lead")
+	mine := errors.New("mine")
+	err := e.Lead(ctx, coord.Candidate{}, func(ctx context.Context, l *coord.Leading) error {
+		r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
+			If:   []client.Compare{l.Owner()},
+			Then: []client.Op{client.Put{Key: "led"}},
+		}))
+		if !r.Succeeded {
+			t.Error("the leader may not write")
+		}
+		return mine
+	})
+	if !errors.Is(err, mine) {
+		t.Error(err)
+	}
+	err = e.Lead(ctx, coord.Candidate{}, func(ctx context.Context, l *coord.Leading) error {
+		must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: l.Key()}))
+		<-ctx.Done()
+		return nil
+	})
+	if !errors.Is(err, coord.ErrLost) {
+		t.Errorf("after a loss: %v", err)
+	}
+	if l := must[coord.LeaderInfo](t)(e.Leader(ctx)); !l.None() {
+		t.Errorf("%+v leads", l)
+	}
+}
+
+// observe: every leader is told once, in order, and that there is none.
+func observe(t *testing.T, c *client.Client) {
+	ctx, cancel := context.WithCancel(ask(t))
+	defer cancel()
+	next, stop := iter.Pull2(coord.Observe(ctx, c, "obs"))
+	defer stop()
+	expect := func(value string, none bool) {
+		t.Helper()
+		l, err, _ := next()
+		if err != nil || l.None() != none || string(l.Value) != value {
+			t.Errorf("%+v, %v; want %q", l, err, value)
+		}
+	}
+	expect("", true)
+	first := leader(t, c, "obs", coord.Candidate{Value: []byte("one")})
+	_, second := stand(t, c, "obs", coord.Candidate{Value: []byte("two")})
+	keys(t, c, "obs/", 2)
+	if err := errors.Join(
+		first.Proclaim(ctx, []byte("uno")), first.Resign(ctx),
+	); err != nil {
+		t.Fatal(err)
+	}
+	two := wins(t, second)
+	must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: two.Key()}))
+	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "obs/nested/1"}))
+	leader(t, c, "obs", coord.Candidate{Value: []byte("three")})
+	for _, v := range []string{"one", "uno", "two", "", "three"} {
+		expect(v, v == "")
+	}
+	cancel()
+	if _, err, ok := next(); !ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on one name;
+// each sees the other's leader, and the one who came first is served first.
+func TestElectionWithEtcd(t *testing.T) {
+	all := newCluster(t, 1)
+	ctx := ask(t)
+	c, e := all.connect(t), all.etcd(t)
+	s := must[*concurrency.Session](t)(concurrency.NewSession(e))
+	t.Cleanup(func() { _ = s.Close() })
+	theirs := concurrency.NewElection(s, "both")
+	ours := leader(t, c, "both", coord.Candidate{ID: "ours", Value: []byte("ours")})
+	for range 3 {
+		waits := async(func() (struct{}, error) {
+			return struct{}{}, theirs.Campaign(ctx, "theirs")
+		})
+		keys(t, c, "both/", 2)
+		r, err := theirs.Leader(ctx)
+		if err != nil || string(r.Kvs[0].Value) != "ours" {
+			t.Fatalf("they see %v, %v", r, err)
+		}
+		_, next := stand(t, c, "both", coord.Candidate{
+			ID: "next", Priority: 9, Value: []byte("ours"),
+		})
+		keys(t, c, "both/", 3)
+		if err := ours.HandOver(ctx, "next"); !errors.Is(err, coord.ErrNoCandidate) {
+			t.Fatalf("a hand-over past one of theirs: %v", err)
+		}
+		if err := ours.Resign(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if a := <-waits; a.err != nil {
+			t.Fatal(a.err)
+		}
+		l := must[coord.LeaderInfo](t)(coord.Leader(ctx, c, "both"))
+		if string(l.Value) != "theirs" {
+			t.Fatalf("we see %+v", l)
+		}
+		loses(t, next)
+		if err := theirs.Resign(ctx); err != nil {
+			t.Fatal(err)
+		}
+		later := wins(t, next)
+		if later.Token() <= ours.Token() {
+			t.Fatalf("token %d after %d", later.Token(), ours.Token())
+		}
+		ours = later
+	}
+}

@@ -1,0 +1,80 @@
+package coord_test
+
+import (
+	"testing"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
+)
+
+// TestT27TokensAfterRestore: a restore from a backup takes revisions back, and lets a session
+// live on that was made before; tokens rise all the same (L5).
+func TestT27TokensAfterRestore(t *testing.T) {
+	ctx := ask(t)
+	old := inprocess.Config(inprocess.Dir(t), "m")
+	restored := inprocess.Config(inprocess.Dir(t), "m")
+	member := inprocess.Start(t, old)
+	member.Await()
+	c := inprocess.Connect(t, client.Config{}, member.Endpoint(),
+		"unix:"+restored.URLs.ListenClient[0].Path)
+	m := coord.NewMutex(session(t, c), "restored")
+	cycle := func() *coord.Held {
+		t.Helper()
+		held := must[*coord.Held](t)(m.Lock(ctx))
+		if err := held.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	cycle()
+	backup, err := inprocess.Etcd(t, member.Endpoint()).Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restore(backup, restored, server.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before *coord.Held
+	for range 5 {
+		before = cycle()
+	}
+	member.End()
+	inprocess.Start(t, restored).Await()
+	after := cycle()
+	if after.Revision() > before.Revision() || after.Token() <= before.Token() {
+		t.Errorf("token %d, revision %d after %d, %d",
+			after.Token(), after.Revision(), before.Token(), before.Revision())
+	}
+}
+
+// TestT19AfterTheEnd: nothing is said to be held once a call that ends it has returned, and
+// the state has a reason to read.
+func TestT19AfterTheEnd(t *testing.T) {
+	members := newCluster(t, 1)
+	ctx := ask(t)
+	c := members.connect(t)
+	for name, end := range map[string]func(*client.Lease) error{
+		"revoke": func(l *client.Lease) error { return l.Revoke(ctx) },
+		"close":  func(l *client.Lease) error { l.Close(); return nil },
+	} {
+		s := session(t, c)
+		held := must[*coord.Held](t)(coord.NewMutex(s, "t19/"+name).Lock(ctx))
+		lead := must[*coord.Leading](t)(
+			coord.NewElection(s, "t19/"+name+"/e").Campaign(ctx, coord.Candidate{}))
+		if err := end(s.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if held.Err() == nil || lead.Err() == nil ||
+			held.Context().Err() == nil || lead.Context().Err() == nil {
+			t.Errorf("after %s: %v, %v", name, held.Err(), lead.Err())
+		}
+		if h, err := coord.NewMutex(s, "t19/other").TryLock(ctx); err == nil {
+			t.Errorf("after %s it locks: %v", name, h.Token())
+		}
+	}
+}
