@@ -1,0 +1,189 @@
+package coord_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+// newSession grants a lease, on which a program's locks and candidacies hang.
+func newSession(c *client.Client) *coord.Session {
+	l, err := c.Grant(context.Background(), client.Grant{TTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return coord.NewSession(c, l)
+}
+
+// A program holds a lock while it works, and fences what it writes.
+func ExampleMutex() {
+	c, stop := serveWork()
+	defer stop()
+	ctx := context.Background()
+	m := coord.NewMutex(newSession(c), "ledger")
+	held, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = coord.NewMutex(newSession(c), "ledger").TryLock(ctx)
+	fmt.Println("the other:", err)
+
+	work := held.Context() // ends in time if the lock cannot be kept
+	r, err := c.Txn(work, client.Txn{
+		If:   []client.Compare{held.Owner()},
+		Then: []client.Op{client.Put{Key: "balance", Value: []byte("17")}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("written:", r.Succeeded)
+	fmt.Println("held up to the end:", held.Unlock(ctx) == nil)
+	// Output:
+	// the other: coord: lock "ledger": coord: locked by another
+	// written: true
+	// held up to the end: true
+}
+
+// What runs under a lock is told by its context that the lock is over.
+func ExampleMutex_Do() {
+	c, stop := serveWork()
+	defer stop()
+	m := coord.NewMutex(newSession(c), "nightly")
+	err := m.Do(context.Background(), func(ctx context.Context, held *coord.Held) error {
+		fmt.Println("has a token:", held.Token() > 0, ctx.Err())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// has a token: true <nil>
+	// <nil>
+}
+
+// Who needs one lock once needs no session.
+func ExampleLock() {
+	c, stop := serveWork()
+	defer stop()
+	ctx := context.Background()
+	held, err := coord.Lock(ctx, c, "migration", 10*time.Second)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(held.Err())
+	fmt.Println(held.Unlock(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// Readers hold a lock together, a writer alone.
+func ExampleRWMutex() {
+	c, stop := serveWork()
+	defer stop()
+	ctx := context.Background()
+	m := coord.NewRWMutex(newSession(c), "config")
+	one, err := m.RLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	two, err := m.RLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = coord.NewRWMutex(newSession(c), "config").LockWithin(ctx, time.Millisecond)
+	fmt.Println("a writer:", err)
+	fmt.Println(one.Unlock(ctx), two.Unlock(ctx))
+	// Output:
+	// a writer: coord: lock "config": coord: locked by another
+	// <nil> <nil>
+}
+
+// Two at a time may use a printer.
+func ExampleSemaphore() {
+	c, stop := serveWork()
+	defer stop()
+	ctx := context.Background()
+	printer := coord.NewSemaphore(newSession(c), "printer", 2)
+	for i := range 3 {
+		_, err := printer.TryAcquire(ctx)
+		fmt.Println(i, err)
+	}
+	// Output:
+	// 0 <nil>
+	// 1 <nil>
+	// 2 coord: lock "printer": coord: locked by another
+}
+
+// One of several programs leads, and hands over before it is stopped.
+func ExampleElection() {
+	c, stop := serveWork()
+	defer stop()
+	ctx := context.Background()
+	first := coord.NewElection(newSession(c), "scheduler")
+	lead, err := first.Campaign(ctx, coord.Candidate{ID: "a", Value: []byte("10.0.0.1")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handed := make(chan error, 1)
+	go func() { // when b stands: here as soon as it does
+		for {
+			err := lead.HandOver(ctx, "b")
+			if err == nil || lead.Err() != nil {
+				handed <- err
+				return
+			}
+		}
+	}()
+	second := coord.NewElection(newSession(c), "scheduler")
+	b := coord.Candidate{ID: "b", Value: []byte("10.0.0.2")}
+	err = second.Lead(ctx, b, func(ctx context.Context, l *coord.Leading) error {
+		now, err := second.Leader(ctx)
+		fmt.Printf("%s leads, with a larger token: %v\n", now.Value, l.Token() > lead.Token())
+		return err
+	})
+	fmt.Println(err, <-handed)
+	// Output:
+	// 10.0.0.2 leads, with a larger token: true
+	// <nil> <nil>
+}
+
+// An observer is told who leads, and that nobody does.
+func ExampleObserve() {
+	c, stop := serveWork()
+	defer stop()
+	ctx := context.Background()
+	campaign := func() {
+		e := coord.NewElection(newSession(c), "primary")
+		lead, err := e.Campaign(ctx, coord.Candidate{Value: []byte("host-1")})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := lead.Resign(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	told := 0
+	for leader, err := range coord.Observe(ctx, c, "primary") {
+		switch {
+		case err != nil:
+			log.Fatal(err)
+		case leader.None():
+			fmt.Println("nobody")
+		default:
+			fmt.Println(string(leader.Value))
+		}
+		if told++; told == 3 {
+			break
+		}
+		if told == 1 {
+			campaign()
+		}
+	}
+	// Output:
+	// nobody
+	// host-1
+	// nobody
+}

@@ -1,0 +1,143 @@
+package coord
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// ErrClaimLost means that the item is not this worker's any more: the lease of its claim has
+// ended, and others may work on it.
+var ErrClaimLost = errors.New("coord: the claim was lost")
+
+// MaxBatch is how many items one call may push, requeue or discard.
+const MaxBatch = 50
+
+// QueueConfig says how a program uses a queue. All programs of a queue should say the same.
+type QueueConfig struct {
+	// TTL is that of the leases of claims: how long after a worker's death its items come
+	// back. 10 s if 0.
+	TTL time.Duration
+	// MaxTries is how often an item is claimed before it goes to the dead letters; 20 if 0.
+	MaxTries int64
+	// Worker is the name under which claims are listed.
+	Worker string
+}
+
+// Queue is a work queue: items are claimed under a lease each, and come back when that ends.
+//
+// An item with the ID O is the key NAME/item/O, from Push to Ack. It is claimed, or
+// delayed, while there is NAME/claim/O, which hangs on the lease of the claim, or on a lease
+// that nobody renews and that ends with the delay. So no program has to bring items back, and
+// no clock but the cluster's is read. NAME/try/O is put by each claim: its version is how
+// often the item was claimed. Dead letters are NAME/dead/O.
+//
+// O begins with a revision that the store had when Push was called. So an item that was pushed
+// after the Push of another returned comes behind it, without a counter that all
+// would have to write.
+//
+// Its methods may be called from any goroutine.
+type Queue struct {
+	c      *client.Client
+	prefix string
+	cfg    QueueConfig
+	// crowd rises with each race for an item that was lost, and falls slower with each that was
+	// won: how many others there seem to be. At most maxCrowd.
+	crowd atomic.Int32
+	// lost counts the races that were lost.
+	lost atomic.Int64
+}
+
+// NewQueue returns the queue of a name. It sends nothing.
+func NewQueue(c *client.Client, name string, cfg QueueConfig) *Queue {
+	if cfg.TTL <= 0 {
+		cfg.TTL = defaultTTL
+	}
+	if cfg.MaxTries <= 0 {
+		cfg.MaxTries = 20
+	}
+	return &Queue{c: c, prefix: name + "/", cfg: cfg}
+}
+
+func (q *Queue) item(id string) string  { return q.prefix + "item/" + id }
+func (q *Queue) claim(id string) string { return q.prefix + "claim/" + id }
+func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
+func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
+
+// newIDs returns IDs that come after those of all items that are pushed already.
+func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
+	r, err := q.c.Range(ctx, client.Range{Key: q.item(""), KeysOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, n)
+	unique := strings.ToLower(rand.Text()[:10])
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%012x-%02d-%s", r.Revision, i, unique)
+	}
+	return ids, nil
+}
+
+// minDelay is the shortest delay: the shortest TTL that members grant by default.
+const minDelay = 100 * time.Millisecond
+
+// Push adds an item, which nobody can claim before the delay has passed, and returns its ID.
+// A delay takes at least as long as asked for, and 100 ms; longer if the leader changes.
+func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (string, error) {
+	ids, err := q.PushAll(ctx, [][]byte{payload}, delay)
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// PushAll adds up to MaxBatch items, in their order: all of them or none.
+//
+// The client sees to it that a lost answer does not push twice. If the cluster has forgotten
+// the client meanwhile, the items are pushed again with the same IDs, which does nothing if
+// one of them is there; but if all were worked off by then, they are there once more. After
+// [client.ErrUnknownOutcome] the items may be there, or may yet be.
+func (q *Queue) PushAll(
+	ctx context.Context, payloads [][]byte, delay time.Duration,
+) ([]string, error) {
+	if len(payloads) == 0 || len(payloads) > MaxBatch {
+		return nil, fmt.Errorf("coord: push: %w: %d items in one call, 1 to %d may be",
+			client.ErrInvalid, len(payloads), MaxBatch)
+	}
+	ids, err := q.newIDs(ctx, len(payloads))
+	if err != nil {
+		return nil, fmt.Errorf("coord: push to %q: %w", q.prefix, err)
+	}
+	// They come together but go one by one: as long as one is there all were pushed.
+	var t client.Txn
+	wait := client.NewLeaseID()
+	if delay > 0 {
+		t.Then = append(t.Then, client.Grant{ID: wait, TTL: max(delay, minDelay)})
+	}
+	for i, id := range ids {
+		t.If = append(t.If, client.Missing(q.item(id)), client.Missing(q.dead(id)))
+		t.Then = append(t.Then, client.Put{Key: q.item(id), Value: payloads[i]})
+		if delay > 0 {
+			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})
+		}
+	}
+	for p := (pace{}); ; {
+		_, err := q.c.Txn(ctx, t)
+		if unsure(ctx, err) {
+			if err = p.wait(ctx); err == nil {
+				continue
+			}
+			err = fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("coord: push to %q: %w", q.prefix, err)
+		}
+		return ids, nil
+	}
+}

@@ -1,0 +1,208 @@
+package coord
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"leasehold.dev/client"
+)
+
+// ItemState says where an item of a queue is.
+type ItemState int
+
+// The states of an item.
+const (
+	// ItemReady means that it can be claimed.
+	ItemReady ItemState = iota + 1
+	// ItemClaimed means that a worker has it.
+	ItemClaimed
+	// ItemDelayed means that it can be claimed later.
+	ItemDelayed
+	// ItemDead means that it was tried too often, and is not tried again.
+	ItemDead
+)
+
+// String is the state for people.
+func (s ItemState) String() string {
+	names := [...]string{"ready", "claimed", "delayed", "dead"}
+	if s < 1 || int(s) > len(names) {
+		return fmt.Sprintf("unknown state %d", int(s))
+	}
+	return names[s-1]
+}
+
+// ItemInfo is what is known of an item.
+type ItemInfo struct {
+	ID      string
+	State   ItemState
+	Payload []byte
+	// Worker is the name of who has it, if it is claimed.
+	Worker string
+	// Tries is how often it was claimed; 0 of a dead one.
+	Tries int64
+}
+
+// QueueStats are counts of items.
+type QueueStats struct{ Ready, Claimed, Delayed, Dead int64 }
+
+// Stats counts the items, as of one revision. It reads the claims, and nothing of the rest.
+func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
+	var s QueueStats
+	claims, revision, err := readAll(ctx, q.c, client.Range{
+		Key: q.claim(""), End: client.PrefixEnd(q.claim("")),
+	})
+	if err != nil {
+		return s, fmt.Errorf("coord: count %q: %w", q.prefix, err)
+	}
+	for i := range claims {
+		if len(claims[i].Value) == 0 {
+			s.Delayed++
+		} else {
+			s.Claimed++
+		}
+	}
+	count := func(prefix string) client.Range {
+		return client.Range{
+			Key: prefix, End: client.PrefixEnd(prefix), CountOnly: true, Revision: revision,
+		}
+	}
+	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{count(q.item("")), count(q.dead(""))}})
+	if err != nil {
+		return s, fmt.Errorf("coord: count %q: %w", q.prefix, err)
+	}
+	s.Ready = r.Results[0].Range.Count - s.Claimed - s.Delayed
+	s.Dead = r.Results[1].Range.Count
+	return s, nil
+}
+
+// List returns up to limit items that are not dead, in the order in which they are to be
+// worked on, from the one after an ID on, or from the first if that is empty.
+func (q *Queue) List(ctx context.Context, after string, limit int) ([]ItemInfo, error) {
+	if after != "" {
+		after += "\x00"
+	}
+	page := func(key func(string) string) client.Range {
+		return client.Range{
+			Key: key(after), End: client.PrefixEnd(key("")), Limit: int64(max(limit, 1)),
+		}
+	}
+	// Claims and tries are of items: see ready.
+	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{
+		page(q.item), page(q.claim), page(q.try),
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("coord: list %q: %w", q.prefix, err)
+	}
+	index := make(map[string]*client.KV)
+	for _, res := range r.Results[1:] {
+		for i := range res.Range.KVs {
+			index[res.Range.KVs[i].Key] = &res.Range.KVs[i]
+		}
+	}
+	var out []ItemInfo
+	for _, kv := range r.Results[0].Range.KVs {
+		i := ItemInfo{
+			ID: strings.TrimPrefix(kv.Key, q.item("")), State: ItemReady, Payload: kv.Value,
+		}
+		if t := index[q.try(i.ID)]; t != nil {
+			i.Tries = t.Version
+		}
+		switch c := index[q.claim(i.ID)]; {
+		case c != nil && len(c.Value) == 0:
+			i.State = ItemDelayed
+		case c != nil:
+			i.State, i.Worker = ItemClaimed, string(c.Value)
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+// Dead returns up to limit dead letters, in the order of their IDs, from the one after an ID
+// on, or from the first if that is empty.
+func (q *Queue) Dead(ctx context.Context, after string, limit int) ([]ItemInfo, error) {
+	if after != "" {
+		after += "\x00"
+	}
+	r, err := q.c.Range(ctx, client.Range{
+		Key: q.dead(after), End: client.PrefixEnd(q.dead("")), Limit: int64(max(limit, 1)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("coord: list the dead of %q: %w", q.prefix, err)
+	}
+	var out []ItemInfo
+	for _, kv := range r.KVs {
+		out = append(out, ItemInfo{
+			ID: strings.TrimPrefix(kv.Key, q.dead("")), State: ItemDead, Payload: kv.Value,
+		})
+	}
+	return out, nil
+}
+
+// Requeue puts up to MaxBatch dead letters back, behind all items there are, each as a new item
+// that was never tried, and returns how many there were.
+func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
+	fresh, err := q.newIDs(ctx, len(ids))
+	if err != nil {
+		return 0, fmt.Errorf("coord: requeue: %w", err)
+	}
+	return q.exhume(ctx, ids, func(i int, payload []byte) []client.Op {
+		return []client.Op{client.Put{Key: q.item(fresh[i]), Value: payload}}
+	})
+}
+
+// Discard deletes up to MaxBatch dead letters, and returns how many there were.
+func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
+	return q.exhume(ctx, ids, func(int, []byte) []client.Op { return nil })
+}
+
+// exhume takes dead letters out, one by one. Each goes once: the transaction that deletes it
+// does the rest, and a second try after a lost answer finds nothing to do.
+func (q *Queue) exhume(
+	ctx context.Context, ids []string, then func(i int, payload []byte) []client.Op,
+) (n int, err error) {
+	if len(ids) > MaxBatch {
+		return 0, fmt.Errorf("coord: %w: %d dead letters in one call, %d may be",
+			client.ErrInvalid, len(ids), MaxBatch)
+	}
+	for i, id := range ids {
+		ok, err := q.exhumeOne(ctx, id, func(payload []byte) []client.Op { return then(i, payload) })
+		if err != nil {
+			return n, fmt.Errorf("coord: dead letter %q: %w", id, err)
+		}
+		if ok {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (q *Queue) exhumeOne(
+	ctx context.Context, id string, then func(payload []byte) []client.Op,
+) (ok bool, err error) {
+	tried := false
+	for p := (pace{}); ; {
+		r, err := q.c.Range(ctx, client.Range{Key: q.dead(id)})
+		if err != nil {
+			return false, err
+		}
+		if len(r.KVs) == 0 {
+			return tried, nil
+		}
+		t, err := q.c.Txn(ctx, client.Txn{
+			If:   []client.Compare{client.Missing(q.dead(id)).Not()},
+			Then: append(then(r.KVs[0].Value), client.Delete{Key: q.dead(id)}),
+		})
+		if err == nil {
+			return tried || t.Succeeded, nil
+		}
+		if !unsure(ctx, err) {
+			return false, err
+		}
+		tried = true
+		if err := p.wait(ctx); err != nil {
+			return false, err
+		}
+	}
+}
