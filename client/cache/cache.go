@@ -1,0 +1,197 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// Cache is a coherent cache of some ranges of keys. Its methods may be called from any
+// goroutine.
+//
+// A program's own writes through the same client make the cache drop its copies before they
+// are sent, so that they need not wait for it. Those through other clients, of the same
+// program too, are writes like any other's. An event of a watch is never newer than what the
+// cache answers afterwards, since the write was not done before the cache had dropped it.
+type Cache struct {
+	client *client.Client
+	ranges []client.KeyRange
+	o      Options
+	life   atomic.Pointer[life] // never nil
+	flown  atomic.Uint64        // reads from the cluster that began
+	counts counts
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows, and changes of life
+	closed bool
+}
+
+type counts struct{ fills, kept, invalidations, reopened atomic.Uint64 }
+
+// Open opens a cache of ranges of keys, at most 64: see [Prefix]. It returns when the
+// cluster knows of it. Close it when it is not needed any more, so that nobody waits for it.
+func Open(
+	ctx context.Context, c *client.Client, ranges []client.KeyRange, o Options,
+) (*Cache, error) {
+	if len(ranges) == 0 {
+		return nil, fmt.Errorf("cache: %w: no ranges", client.ErrInvalid)
+	}
+	out := &Cache{client: c, ranges: ranges, o: o.withDefaults()}
+	out.ctx, out.cancel = context.WithCancel(context.Background())
+	l, err := out.begin(ctx)
+	if err != nil {
+		out.cancel()
+		return nil, err
+	}
+	out.life.Store(l)
+	out.follow(l)
+	return out, nil
+}
+
+// begin begins a life: a lease, and a link.
+func (c *Cache) begin(ctx context.Context) (*life, error) {
+	held, err := c.client.Grant(ctx, client.Grant{
+		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels, Holds: c.ranges,
+		Grace: -1, // past its end nothing of it counts
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := newLife(c, held)
+	if err := l.open(ctx); err != nil {
+		l.giveUp()
+		return nil, err
+	}
+	return l, nil
+}
+
+// patience is how long a cache that nobody wants tries to revoke its lease, which otherwise
+// ends by itself.
+const patience = time.Second
+
+// giveUp ends a life that is not to be.
+func (l *life) giveUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := l.lease.Revoke(ctx); err != nil {
+		l.cache.o.Logger.Warn("the lease of a cache ends by itself", "lease", l.lease.ID(),
+			"why", err)
+	}
+	l.close()
+}
+
+// follow sees to the end of a life.
+func (c *Cache) follow(l *life) {
+	c.all.Add(1)
+	stop := context.AfterFunc(l.lease.Context(), func() {
+		defer c.all.Done()
+		c.ended(l)
+	})
+	context.AfterFunc(c.ctx, func() {
+		if stop() {
+			c.all.Done()
+		}
+	})
+}
+
+// ended clears a life whose lease has ended, and begins another if the program wants that.
+func (c *Cache) ended(l *life) {
+	l.close()
+	why := l.lease.Err()
+	c.o.Logger.Warn("a cache has lost its lease, and holds nothing", "lease", l.lease.ID(),
+		"why", why)
+	if c.o.Reopen == nil || errors.Is(why, client.ErrClosed) {
+		return
+	}
+	for failures := 0; c.ctx.Err() == nil; failures++ {
+		if !c.o.Reopen(why) {
+			return
+		}
+		next, err := c.begin(c.ctx)
+		if err == nil {
+			c.replace(next)
+			return
+		}
+		if why = err; errors.Is(err, client.ErrClosed) {
+			return
+		}
+		c.pause(failures)
+	}
+}
+
+// replace makes another life that of the cache, unless that is closed by now.
+func (c *Cache) replace(l *life) {
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.counts.reopened.Add(1)
+		c.life.Store(l)
+		c.follow(l)
+	}
+	c.mu.Unlock()
+	if closed {
+		l.giveUp()
+	}
+}
+
+// pause waits a little longer after each failure.
+func (c *Cache) pause(failures int) {
+	t := time.NewTimer(min(50*time.Millisecond<<min(failures, 10), 5*time.Second))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.ctx.Done():
+	}
+}
+
+// Close ends the cache, and revokes its lease, so that no write waits for it any more; if that
+// fails the lease ends by itself. What is read afterwards comes from the cluster, or with
+// Options.MemoryOnly from nowhere.
+func (c *Cache) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.all.Wait()
+	l := c.life.Load()
+	err := l.lease.Revoke(ctx) // which waits for the cache, so that is not closed before
+	l.close()
+	return err
+}
+
+// Lease returns the lease of the cache. After its end it is the old one until the cache has
+// begun anew, if it does.
+func (c *Cache) Lease() *client.Lease { return c.life.Load().lease }
+
+// Err returns nil as long as the cache may answer from memory, and then why it may not.
+func (c *Cache) Err() error {
+	l := c.life.Load()
+	if err := l.lease.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	return l.notOpen()
+}
+
+// Stats returns numbers of the cache.
+func (c *Cache) Stats() Stats {
+	s := Stats{
+		Fills: c.counts.fills.Load(), Kept: c.counts.kept.Load(),
+		Invalidations: c.counts.invalidations.Load(), Reopened: c.counts.reopened.Load(),
+	}
+	l := c.life.Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Entries, s.Bytes = l.set.Len()
+	return s
+}

@@ -1,0 +1,497 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/lease"
+)
+
+// TestCoherent: a write is seen by every cache as soon as it is acknowledged, whoever writes,
+// by whatever request and through whatever API (C1, T20).
+func TestCoherent(t *testing.T) {
+	cl := newCluster(t, 3)
+	var caches []*cache.Cache
+	for _, e := range cl.endpoints() { // one at each member
+		caches = append(caches, open(t, connect(t, e), "c/", cache.Options{}))
+	}
+	etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
+	leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID
+	expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: time.Second}))
+	for _, s := range []struct {
+		what string
+		do   func(context.Context) error
+		want string // of the keys a, b, c, d, e
+	}{
+		{"put", func(ctx context.Context) error {
+			_, err := etcd.Put(ctx, "c/a", "1")
+			return err
+		}, "1----"},
+		{"put again", func(ctx context.Context) error {
+			_, err := etcd.Put(ctx, "c/a", "2")
+			return err
+		}, "2----"},
+		{"txn that succeeds", func(ctx context.Context) error {
+			_, err := etcd.Txn(ctx).Then(clientv3.OpPut("c/b", "3"), clientv3.OpPut("c/c", "4")).Commit()
+			return err
+		}, "234--"},
+		{"txn that does not", func(ctx context.Context) error {
+			_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value("c/a"), "=", "x")).
+				Else(clientv3.OpDelete("c/b"), clientv3.OpTxn(nil,
+					[]clientv3.Op{clientv3.OpPut("c/d", "5")}, nil)).Commit()
+			return err
+		}, "2-45-"},
+		{"delete range", func(ctx context.Context) error {
+			_, err := etcd.Delete(ctx, "c/b", clientv3.WithRange("c/d"))
+			return err
+		}, "2--5-"},
+		{"put with a lease", func(ctx context.Context) error {
+			_, err := etcd.Put(ctx, "c/e", "6", clientv3.WithLease(leased))
+			return err
+		}, "2--56"},
+		{"revoke", func(ctx context.Context) error {
+			_, err := etcd.Revoke(ctx, leased)
+			return err
+		}, "2--5-"},
+		{"attach", func(ctx context.Context) error {
+			return own.Attach(ctx, expires.Ref(), "c/a", "c/d")
+		}, "2--5-"},
+		{"expiry", func(ctx context.Context) error {
+			expires.Close()
+			for {
+				r, err := own.Range(ctx, client.Range{Key: "c/a"})
+				if err != nil || r.Count == 0 {
+					return err
+				}
+			}
+		}, "-----"},
+		{"own put", func(ctx context.Context) error {
+			_, err := own.Put(ctx, client.Put{Key: "c/c", Value: []byte("7")})
+			return err
+		}, "--7--"},
+		{"own delete of all", func(ctx context.Context) error {
+			_, err := own.Delete(ctx, client.Delete{Key: "\x00", End: "\x00"})
+			return err
+		}, "-----"},
+	} {
+		if err := s.do(ask(t)); err != nil {
+			t.Fatalf("%s: %v", s.what, err)
+		}
+		for i, c := range caches {
+			got, all := "", ""
+			for _, k := range "abcde" {
+				got += value(t, c, "c/"+string(k))
+			}
+			for i, k := range "abcde" {
+				if s.want[i] != '-' {
+					all += fmt.Sprintf("%c%c ", k, s.want[i])
+				}
+			}
+			if listed := values(t, c, "c/"); got != s.want || listed != all {
+				t.Errorf("%s: cache %d says %q, %q; want %q", s.what, i, got, listed, s.want)
+			}
+		}
+	}
+	for i, c := range caches {
+		s := c.Stats()
+		for range 100 {
+			value(t, c, "c/a")
+			values(t, c, "c/")
+		}
+		if again := c.Stats(); again.Fills != s.Fills || s.Kept == 0 {
+			t.Errorf("cache %d: %+v and then %+v", i, s, again)
+		}
+	}
+}
+
+// TestOneWriteOneFill: after a write to one key of a range that was read, one key is read.
+func TestOneWriteOneFill(t *testing.T) {
+	cl := newCluster(t, 1)
+	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+	for i := range 100 {
+		put(t, other, fmt.Sprintf("k/%02d", i), "1")
+	}
+	c := open(t, own, "k/", cache.Options{})
+	first := values(t, c, "k/")
+	put(t, other, "k/50", "2")
+	for range 10 {
+		for i := range 100 {
+			value(t, c, fmt.Sprintf("k/%02d", i))
+		}
+		if got := values(t, c, "k/"); len(got) != len(first) || got == first {
+			t.Fatalf("all: %q", got)
+		}
+	}
+	if s := c.Stats(); s.Fills != 2 || s.Kept != 2 || s.Entries != 100 || s.Invalidations != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOwnWrites: a write through the cache's own client does not wait for the cache: it has
+// dropped its copy already, and says so before the write.
+func TestOwnWrites(t *testing.T) {
+	cl := newCluster(t, 1)
+	own := connect(t, cl.endpoints()...)
+	c := open(t, own, "o/", cache.Options{})
+	for i := range 20 {
+		want := fmt.Sprint(i)
+		put(t, own, "o/a", want)
+		if got := value(t, c, "o/a"); got != want {
+			t.Fatalf("%q after a put of %q", got, want)
+		}
+		must[client.TxnResult](t)(own.Txn(ask(t), client.Txn{
+			Then: []client.Op{client.Delete{Key: "o/a"}, client.Put{Key: "o/b"}},
+		}))
+		if got := values(t, c, "o/"); got != "b " {
+			t.Fatalf("%q after a transaction", got)
+		}
+	}
+	if s := c.Stats(); s.Invalidations != 0 {
+		t.Errorf("the cluster had to ask %d times", s.Invalidations)
+	}
+}
+
+// TestWatchIsNeverNewer: who has seen an event finds nothing older in his cache (T20).
+func TestWatchIsNeverNewer(t *testing.T) {
+	cl := newCluster(t, 3)
+	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+	c := open(t, own, "w/", cache.Options{})
+	w := must[*client.Watcher](t)(own.Watch(ask(t), client.Watch{Key: "w/a"}))
+	defer w.Close()
+	const n = 200
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := range n {
+			put(t, other, "w/a", fmt.Sprint(i))
+		}
+	})
+	for seen := 0; seen < n; {
+		u := must[client.Update](t)(w.Next(ask(t)))
+		seen += len(u.Events)
+		kv, ok, err := c.Get(ask(t), "w/a")
+		if err != nil || !ok || kv.ModRevision < u.Revision {
+			t.Fatalf("%+v, %v, %v after an event of revision %d", kv, ok, err, u.Revision)
+		}
+	}
+	writer.Wait()
+}
+
+// TestDeadCache: a cache that does not answer delays a write by what is left of its lease, and
+// nothing else; and it stops to answer from memory before the write is done (T2).
+func TestDeadCache(t *testing.T) {
+	cl := newCluster(t, 3)
+	line := cl[0].Line()
+	const ttl = 3 * time.Second
+	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{TTL: ttl, MemoryOnly: true})
+	alive := open(t, connect(t, cl.endpoints()...), "d/", cache.Options{})
+	other := connect(t, cl.endpoints()...)
+	put(t, other, "d/a", "1")
+	put(t, other, "d/b", "1")
+	for _, c := range []cache.Reader{dead, alive} {
+		value(t, c, "d/a")
+	}
+	line.SetFrozen(true)
+	written := make(chan time.Time, 1)
+	go func() {
+		put(t, other, "d/a", "2")
+		written <- time.Now()
+	}()
+	eventually(t, "the cache that lives has been told", func() bool {
+		return alive.Stats().Invalidations > 0
+	})
+	for range 20 { // what nobody has cached goes on, and so does reading
+		put(t, other, "d/b", "2")
+		put(t, other, "other", "2")
+	}
+	if got := value(t, alive, "d/a"); got != "1" {
+		t.Errorf("read %q while the write waits", got)
+	}
+	select {
+	case <-written:
+		t.Fatal("the write has not waited")
+	default:
+	}
+	until := dead.Lease().ValidUntil()
+	eventually(t, "the cache answers nothing any more", func() bool {
+		kv, ok, err := dead.Get(t.Context(), "d/a")
+		if err == nil && (!ok || string(kv.Value) != "1") {
+			t.Fatalf("the cache says %q, %v", kv.Value, ok)
+		}
+		return errors.Is(err, cache.ErrEnded)
+	})
+	if at := <-written; at.Before(until) {
+		t.Errorf("written %v before the cache has ended", until.Sub(at))
+	}
+	if got := value(t, alive, "d/a"); got != "2" {
+		t.Errorf("read %q after the write", got)
+	}
+	if err := dead.Err(); !errors.Is(err, cache.ErrEnded) || dead.Stats().Entries != 0 {
+		t.Errorf("the cache says %v, and has %+v", err, dead.Stats())
+	}
+	put(t, other, "d/a", "3") // does not wait for anything any more
+}
+
+// TestEvict: who follows the events of leases, at whatever member, learns of the cache that a
+// write waits for, with its owner, and ends it by revoking its lease: the write goes on when
+// the cache has ended by its own clock, and the next one does not wait.
+func TestEvict(t *testing.T) {
+	cl := newCluster(t, 3)
+	line := cl[0].Line()
+	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{
+		TTL: 5 * time.Second, MemoryOnly: true, Name: "reader/1", Owner: "host-1",
+	})
+	other := connect(t, cl.endpoints()...)
+	put(t, other, "d/a", "1")
+	value(t, dead, "d/a")
+	var watchers []*client.LeaseWatcher
+	for _, at := range cl.endpoints() {
+		w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), client.EventsOptions{
+			NamePrefix: "reader/",
+		}))
+		defer w.Close()
+		watchers = append(watchers, w)
+	}
+	line.SetFrozen(true)
+	written := make(chan time.Time, 1)
+	go func() {
+		put(t, other, "d/a", "2")
+		written <- time.Now()
+	}()
+	var slow client.LeaseEvent
+	for _, w := range watchers {
+		slow = must[client.LeaseUpdate](t)(w.Next(ask(t))).Events[0]
+		if slow.Kind != client.LeaseCacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
+			slow.Waited < time.Second || slow.Lease.ID != dead.Lease().ID() {
+			t.Errorf("told %+v", slow)
+		}
+	}
+	until := dead.Lease().ValidUntil()
+	err := other.Revoke(ask(t), client.LeaseRef{ID: slow.Lease.ID})
+	if err != nil && !errors.Is(err, client.ErrLeaseNotFound) { // it may expire just then
+		t.Fatal(err)
+	}
+	if at := <-written; at.Before(until) {
+		t.Errorf("written %v before the cache has ended", until.Sub(at))
+	}
+	put(t, other, "d/a", "3") // does not wait for anything any more
+	for _, w := range watchers {
+		u := must[client.LeaseUpdate](t)(w.Next(ask(t)))
+		if k := u.Events[0].Kind; k != client.LeaseRevoked && k != client.LeaseExpired {
+			t.Errorf("told %+v", u)
+		}
+	}
+}
+
+// TestStreamCut: a cache whose stream breaks opens it again and keeps what it has.
+func TestStreamCut(t *testing.T) {
+	cl := newCluster(t, 1)
+	line := cl[0].Line()
+	c := open(t, connect(t, line.Endpoint()), "s/", cache.Options{})
+	other := connect(t, cl.endpoints()...)
+	put(t, other, "s/a", "1")
+	put(t, other, "s/b", "1")
+	for i := range 5 {
+		value(t, c, "s/a")
+		value(t, c, "s/b")
+		before := c.Stats()
+		line.Break()
+		put(t, other, "s/a", fmt.Sprint(i)) // waits until it is open again
+		if got := value(t, c, "s/a") + value(t, c, "s/b"); got != fmt.Sprint(i)+"1" {
+			t.Fatalf("read %q", got)
+		}
+		if s := c.Stats(); s.Fills > before.Fills+1 {
+			t.Errorf("%d reads after the stream broke", s.Fills-before.Fills)
+		}
+	}
+}
+
+// TestLeaderChange: a cache keeps what it has when another member leads, and is told what
+// happens then.
+func TestLeaderChange(t *testing.T) {
+	cl := newCluster(t, 3)
+	etcd, other := cl.etcd(t), connect(t, cl.endpoints()...)
+	var caches []*cache.Cache
+	for _, e := range cl.endpoints() {
+		caches = append(caches, open(t, connect(t, e), "l/", cache.Options{}))
+	}
+	put(t, other, "l/a", "0")
+	put(t, other, "l/b", "0")
+	for round := range 4 {
+		var fills uint64
+		for _, c := range caches {
+			values(t, c, "l/")
+			fills += c.Stats().Fills
+		}
+		moveLeader(t, etcd)
+		for i, c := range caches {
+			if got := value(t, c, "l/b"); got != "0" {
+				t.Errorf("cache %d: %q", i, got)
+			}
+		}
+		put(t, other, "l/a", fmt.Sprint(round))
+		for i, c := range caches {
+			if got, want := values(t, c, "l/"), fmt.Sprintf("a%d b0 ", round); got != want {
+				t.Errorf("cache %d: %q, want %q", i, got, want)
+			}
+			fills -= c.Stats().Fills
+		}
+		if n := -int64(fills); n < int64(len(caches)) {
+			t.Errorf("%d reads after a write", n)
+		}
+	}
+}
+
+// moveLeader makes another member lead.
+func moveLeader(t testing.TB, etcd *clientv3.Client) {
+	t.Helper()
+	ctx := ask(t)
+	list := must[*clientv3.MemberListResponse](t)(etcd.MemberList(ctx)).Members
+	var leader uint64
+	at := make(map[uint64]string)
+	for _, m := range list {
+		s := must[*clientv3.StatusResponse](t)(etcd.Status(ctx, m.ClientURLs[0]))
+		leader, at[m.ID] = s.Leader, m.ClientURLs[0]
+	}
+	for id := range at {
+		if id == leader {
+			continue
+		}
+		to, err := clientv3.New(clientv3.Config{Endpoints: []string{at[leader]}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		if _, err := to.MoveLeader(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+}
+
+// TestEnd: when its lease ends a cache has nothing, says so, and begins anew only if it is
+// asked to (T25).
+func TestEnd(t *testing.T) {
+	cl := newCluster(t, 1)
+	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+	put(t, other, "e/a", "1")
+	asked := make(chan error, 10)
+	plain := open(t, own, "e/", cache.Options{})
+	strict := open(t, own, "e/", cache.Options{MemoryOnly: true})
+	again := open(t, own, "e/", cache.Options{Reopen: func(why error) bool {
+		asked <- why
+		return true
+	}})
+	old := make(map[lease.ID]bool)
+	for _, c := range []*cache.Cache{plain, strict, again} {
+		value(t, c, "e/a")
+		old[c.Lease().ID()] = true
+		if err := other.Revoke(ask(t), c.Lease().Ref()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, other, "e/a", "2") // does not wait for them
+	for _, c := range []*cache.Cache{plain, strict, again} {
+		l := c.Lease()
+		if old[l.ID()] {
+			<-l.Context().Done()
+		}
+	}
+	eventually(t, "both are empty", func() bool {
+		return plain.Stats().Entries+strict.Stats().Entries == 0
+	})
+	if err := plain.Err(); !errors.Is(err, cache.ErrEnded) {
+		t.Errorf("it says %v", err)
+	}
+	if got := value(t, plain, "e/a"); got != "2" || plain.Stats().Entries != 0 {
+		t.Errorf("read %q; %+v", got, plain.Stats())
+	}
+	if _, _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
+		t.Errorf("read with %v", err)
+	}
+	eventually(t, "the third begins anew", func() bool { return again.Err() == nil })
+	if why := <-asked; !errors.Is(why, client.ErrLost) {
+		t.Errorf("it was asked for %v", why)
+	}
+	if got := value(t, again, "e/a"); got != "2" || again.Stats().Entries != 1 ||
+		old[again.Lease().ID()] {
+		t.Errorf("read %q; %+v", got, again.Stats())
+	}
+}
+
+// TestBounds: a cache keeps no more than it may, and gives up what it drops.
+func TestBounds(t *testing.T) {
+	cl := newCluster(t, 1)
+	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+	c := open(t, own, "b/", cache.Options{MaxEntries: 10})
+	for i := range 600 {
+		value(t, c, fmt.Sprint("b/", i))
+	}
+	if s := c.Stats(); s.Entries != 10 || s.Kept != 600 {
+		t.Errorf("%+v", s)
+	}
+	before := c.Stats()
+	for i := range 200 { // given up: what was told goes in one piece
+		put(t, other, fmt.Sprint("b/", i), "1")
+	}
+	if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
+		t.Errorf("%d writes have asked the cache for what it has given up", n)
+	}
+	p := cache.Prefix("b/")
+	r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))
+	if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
+		t.Errorf("read %d; %+v", len(r.KVs), s)
+	}
+}
+
+// TestOneFlight: who wants the same at the same time is served by one read, or by two.
+func TestOneFlight(t *testing.T) {
+	cl := newCluster(t, 1)
+	c := open(t, connect(t, cl.endpoints()...), "f/", cache.Options{})
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() { value(t, c, "f/a") })
+	}
+	all.Wait()
+	if s := c.Stats(); s.Fills > 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNotHeld: what is not within its ranges a cache reads from the cluster, if it may.
+func TestNotHeld(t *testing.T) {
+	cl := newCluster(t, 1)
+	own := connect(t, cl.endpoints()...)
+	put(t, own, "n/a", "1")
+	c := open(t, own, "m/", cache.Options{})
+	if got := value(t, c, "n/a") + values(t, c, "n/"); got != "1a1 " || c.Stats().Kept != 0 {
+		t.Errorf("read %q; %+v", got, c.Stats())
+	}
+	strict := open(t, own, "m/", cache.Options{MemoryOnly: true})
+	if _, _, err := strict.Get(ask(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
+		t.Errorf("read with %v", err)
+	}
+	if got := value(t, strict, "m/a"); got != "-" {
+		t.Errorf("read %q", got)
+	}
+	if err := strict.Close(ask(t)); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
+		t.Errorf("read after the end with %v", err)
+	}
+	bad := []client.KeyRange{{Key: "b", End: "a"}}
+	if _, err := cache.Open(ask(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("opened with %v", err)
+	}
+	if _, err := cache.Open(ask(t), own, nil, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("opened with %v", err)
+	}
+}

@@ -1,0 +1,123 @@
+package cache_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/test/inprocess"
+)
+
+// TestMain says when a test has left a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is members that run in this process.
+type cluster []*inprocess.Member
+
+// newCluster runs n members and waits until each serves.
+func newCluster(t testing.TB, n int) cluster {
+	t.Helper()
+	return inprocess.Run(t, n)
+}
+
+func (c cluster) endpoints() []string { return inprocess.Endpoints(c) }
+
+// connect returns a client of the members.
+func connect(t testing.TB, endpoints ...string) *client.Client {
+	t.Helper()
+	return inprocess.Connect(t, client.Config{}, endpoints...)
+}
+
+// etcd returns a client of etcd's, which knows nothing of caches.
+func (c cluster) etcd(t testing.TB) *clientv3.Client {
+	t.Helper()
+	return inprocess.Etcd(t, c.endpoints()...)
+}
+
+// open opens a cache of all keys that begin with the prefix.
+func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache.Cache {
+	t.Helper()
+	if o.TTL == 0 {
+		o.TTL = 20 * time.Second
+	}
+	out, err := cache.Open(ask(t), c, []client.KeyRange{cache.Prefix(prefix)}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = out.Close(ctx) // there may be nobody any more to tell
+	})
+	return out
+}
+
+// ask returns a context that bounds a test.
+func ask(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// must returns a function that returns the value, or ends the test for an error.
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// eventually waits until ok, looking again and again.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx := ask(t)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// value reads a key through a reader; "-" if there is none.
+func value(t testing.TB, r cache.Reader, key string) string {
+	t.Helper()
+	kv, ok, err := r.Get(ask(t), key)
+	switch {
+	case err != nil:
+		t.Fatalf("get %q: %v", key, err)
+	case !ok:
+		return "-"
+	}
+	return string(kv.Value)
+}
+
+// values reads a range.
+func values(t testing.TB, r cache.Reader, prefix string) (out string) {
+	t.Helper()
+	p := cache.Prefix(prefix)
+	res, err := r.Range(ask(t), p.Key, p.End)
+	if err != nil {
+		t.Fatalf("range %q: %v", prefix, err)
+	}
+	for _, kv := range res.KVs {
+		out += kv.Key[len(prefix):] + string(kv.Value) + " "
+	}
+	return out
+}
+
+func put(t testing.TB, c *client.Client, key, value string) {
+	t.Helper()
+	must[client.PutResult](t)(c.Put(ask(t), client.Put{Key: key, Value: []byte(value)}))
+}

@@ -1,0 +1,130 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/server"
+)
+
+// A service reads its configuration for each request it serves, as if it was in a variable,
+// and acts on the new one from the moment that somebody has changed it.
+func ExampleOpen() {
+	endpoint, stop := exampleServer()
+	defer stop()
+	ctx := context.Background()
+	service, operator := exampleClient(endpoint), exampleClient(endpoint)
+	defer service.Close()
+	defer operator.Close()
+
+	config, err := cache.Open(ctx, service, []client.KeyRange{cache.Prefix("config/")},
+		cache.Options{Owner: "service-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer config.Close(ctx)
+
+	limit := func() string {
+		kv, ok, err := config.Get(ctx, "config/limit")
+		switch {
+		case err != nil:
+			log.Fatal(err)
+		case !ok:
+			return "none"
+		}
+		return string(kv.Value)
+	}
+	for range 1000 { // the first asks the cluster, the others do not
+		limit()
+	}
+	fmt.Println("limit:", limit())
+
+	put := client.Put{Key: "config/limit", Value: []byte("100")}
+	if _, err := operator.Put(ctx, put); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("limit:", limit())
+	fmt.Println("read from the cluster:", config.Stats().Fills)
+	// Output:
+	// limit: none
+	// limit: 100
+	// read from the cluster: 2
+}
+
+// All keys of a prefix, from memory. After a change of one of them only that one is read.
+func ExampleCache_Range() {
+	endpoint, stop := exampleServer()
+	defer stop()
+	ctx := context.Background()
+	c := exampleClient(endpoint)
+	defer c.Close()
+	routes := cache.Prefix("routes/")
+	cached, err := cache.Open(ctx, c, []client.KeyRange{routes}, cache.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cached.Close(ctx)
+
+	for i, host := range []string{"a", "b", "c"} {
+		put := client.Put{Key: "routes/" + host, Value: fmt.Append(nil, i)}
+		if _, err := c.Put(ctx, put); err != nil {
+			log.Fatal(err)
+		}
+		for range 100 {
+			r, err := cached.Range(ctx, routes.Key, routes.End)
+			if err != nil {
+				log.Fatal(err)
+			}
+			if len(r.KVs) != i+1 {
+				log.Fatal("it is not what was written")
+			}
+		}
+	}
+	fmt.Println("read from the cluster:", cached.Stats().Fills)
+	// Output:
+	// read from the cluster: 3
+}
+
+func exampleClient(endpoint string) *client.Client {
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c
+}
+
+// exampleServer runs a member in this process.
+func exampleServer() (endpoint string, stop func()) {
+	dir, err := os.MkdirTemp("", "lh")
+	if err != nil {
+		log.Fatal(err)
+	}
+	socket := func(name string) []url.URL {
+		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
+	}
+	cfg := server.DefaultConfig()
+	cfg.DataDir = filepath.Join(dir, "data")
+	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("s"), socket("s")
+	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("p"), socket("p")
+	s, err := server.New(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	<-s.Ready()
+	return "unix:" + filepath.Join(dir, "s"), func() {
+		cancel()
+		if err := errors.Join(<-done, os.RemoveAll(dir)); err != nil {
+			log.Fatal(err)
+		}
+	}
+}

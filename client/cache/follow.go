@@ -1,0 +1,321 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/copies"
+	"leasehold.dev/internal/keyrange"
+)
+
+// FollowOptions say how a follower works.
+type FollowOptions struct {
+	// MaxAge is how old what is read from memory may be; 5 s if 0, at least 500 ms.
+	MaxAge time.Duration
+	// MemoryOnly makes reads fail that cannot be answered from memory, with [ErrStale]
+	// or [ErrNotHeld]. Otherwise they go to the cluster.
+	MemoryOnly bool
+}
+
+// Follower has all keys of some ranges in memory, which watches keep up to date: usually
+// within milliseconds. It is not coherent. What it answers from memory was so at some moment
+// of the last MaxAge, by its clock, and may be older than a write that was acknowledged
+// before the read. No write waits for it, it holds no lease, and a follower that is cut off
+// harms nobody: past MaxAge it does not answer from memory.
+//
+// What is read within one of the ranges is as of one revision. Reads of one follower may be
+// answered by the cluster now, and then by a memory that is a little older. Its methods may
+// be called from any goroutine.
+type Follower struct {
+	client *client.Client
+	o      FollowOptions
+	index  *index
+	view   atomic.Pointer[copies.View[client.KV]]
+	fresh  atomic.Pointer[moment]
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows, and changes of index and view
+	set   *copies.Set[client.KV]
+	parts []*part
+	asked []asked
+}
+
+// part is one of the ranges.
+type part struct {
+	what keyrange.Range
+	told int64  // the revision up to which all is known
+	asOf moment // when the cluster had no later one, at least
+}
+
+// asked is that the cluster had a revision, not earlier than at some moment.
+type asked struct {
+	at       moment
+	revision int64
+}
+
+// moment is a reading of both clocks.
+type moment struct {
+	at   time.Time
+	wall int64
+}
+
+func now() moment {
+	t := time.Now()
+	return moment{at: t, wall: t.UnixNano()}
+}
+
+// age is how long ago a moment was, by the faster of the clocks: the monotonic one stands
+// still while a machine is suspended.
+func (m moment) age(t time.Time) time.Duration {
+	return max(t.Sub(m.at), time.Duration(t.UnixNano()-m.wall))
+}
+
+// Follow begins to follow ranges of keys, which must not overlap. It returns when all of them
+// are there.
+func Follow(
+	ctx context.Context, c *client.Client, ranges []client.KeyRange, o FollowOptions,
+) (*Follower, error) {
+	if len(ranges) == 0 {
+		return nil, fmt.Errorf("cache: %w: no ranges", client.ErrInvalid)
+	}
+	if o.MaxAge == 0 {
+		o.MaxAge = 5 * time.Second
+	}
+	o.MaxAge = max(o.MaxAge, 500*time.Millisecond)
+	f := &Follower{client: c, o: o, index: newIndex()}
+	f.set = copies.New(copies.Config[client.KV]{
+		Holds: rangesOf(ranges), MaxEntries: math.MaxInt, MaxBytes: math.MaxInt,
+		Key:     func(kv *client.KV) string { return kv.Key },
+		Size:    func(kv *client.KV) int { return len(kv.Key) + len(kv.Value) },
+		NewMark: func() copies.Mark { return new(mark) },
+		Mirror:  f.index,
+	})
+	f.set.Opened(1)
+	f.view.Store(f.set.View())
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	for _, r := range ranges {
+		p := &part{what: keyrange.Range(r)}
+		f.parts = append(f.parts, p)
+		if !f.set.Holds(p.what) {
+			f.cancel()
+			return nil, fmt.Errorf("cache: %w: an empty range", client.ErrInvalid)
+		}
+		if err := f.load(ctx, p); err != nil {
+			f.cancel()
+			return nil, err
+		}
+	}
+	for _, p := range f.parts {
+		f.all.Go(func() { f.follow(p) })
+	}
+	f.all.Go(f.ask)
+	return f, nil
+}
+
+// Close ends the follower. What is read afterwards is as if all that it has was too old.
+func (f *Follower) Close() {
+	f.cancel()
+	f.all.Wait()
+	f.fresh.Store(nil)
+}
+
+// Age returns how old what is in memory may be, at most; false if there is nothing.
+func (f *Follower) Age() (time.Duration, bool) {
+	m := f.fresh.Load()
+	if m == nil {
+		return 0, false
+	}
+	return m.age(time.Now()), true
+}
+
+// Get implements Reader.
+func (f *Follower) Get(ctx context.Context, key string) (kv client.KV, ok bool, err error) {
+	if e := f.index.find(key); e != nil && e.kv != nil && f.valid() {
+		return *e.kv, true, nil
+	}
+	r, err := f.Range(ctx, key, "")
+	if err != nil || len(r.KVs) == 0 {
+		return client.KV{}, false, err
+	}
+	return r.KVs[0], true, nil
+}
+
+// Range implements Reader.
+func (f *Follower) Range(ctx context.Context, key, end string) (Result, error) {
+	r := keyrange.Range{Key: key, End: end}
+	kvs, revision, _, known := f.view.Load().Range(r)
+	if !known && f.set.Holds(r) {
+		kvs, revision, known = f.join(r)
+	}
+	switch {
+	case known && f.valid():
+		return Result{KVs: kvs, Revision: revision}, nil
+	case f.o.MemoryOnly && f.set.Holds(r):
+		return Result{}, ErrStale
+	case f.o.MemoryOnly:
+		return Result{}, fmt.Errorf("%w: it is not within the ranges", ErrNotHeld)
+	}
+	res, err := f.client.Range(ctx, client.Range{Key: key, End: end})
+	return Result{KVs: res.KVs, Revision: res.Revision}, err
+}
+
+// join makes one of the parts into which changes have cut a range.
+func (f *Follower) join(r keyrange.Range) (kvs []client.KV, revision int64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kvs, revision, gaps := f.set.Range(r)
+	f.view.Store(f.set.View())
+	return kvs, revision, len(gaps) == 0
+}
+
+// valid reports whether what is in memory is young enough.
+func (f *Follower) valid() bool {
+	m := f.fresh.Load()
+	return m != nil && m.age(time.Now()) < f.o.MaxAge
+}
+
+// load reads a range.
+func (f *Follower) load(ctx context.Context, p *part) error {
+	at := now()
+	r, err := f.client.Range(ctx, client.Range{Key: p.what.Key, End: p.what.End})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keepLocked(p.what, r.Revision, r.KVs)
+	f.view.Store(f.set.View())
+	p.told, p.asOf = r.Revision, at
+	f.freshLocked()
+	return nil
+}
+
+// keepLocked makes what is known of a range that which was read at a revision.
+func (f *Follower) keepLocked(what keyrange.Range, revision int64, kvs []client.KV) {
+	f.set.Complete(f.set.Begin(what), copies.Answer[client.KV]{
+		Term: 1, Revision: revision, Values: kvs,
+	})
+}
+
+// follow keeps a range up to date.
+func (f *Follower) follow(p *part) {
+	for failures := 0; ; failures++ {
+		err := f.watch(p)
+		if f.ctx.Err() != nil || errors.Is(err, client.ErrClosed) {
+			return
+		}
+		t := time.NewTimer(min(10*time.Millisecond<<min(failures, 10), f.o.MaxAge/4))
+		select {
+		case <-t.C:
+		case <-f.ctx.Done():
+			t.Stop()
+			return
+		}
+		// What was not told is not known any more.
+		if err := f.load(f.ctx, p); err == nil {
+			failures = 0
+		}
+	}
+}
+
+// watch takes in what is told of a range, until that ends.
+func (f *Follower) watch(p *part) error {
+	w, err := f.client.Watch(f.ctx, client.Watch{
+		Key: p.what.Key, End: p.what.End, From: p.told + 1, Progress: f.o.MaxAge / 4,
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		u, err := w.Next(f.ctx)
+		if err != nil {
+			return err
+		}
+		f.take(p, &u)
+	}
+}
+
+// take takes in changes of whole revisions.
+func (f *Follower) take(p *part, u *client.Update) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range u.Events {
+		var kvs []client.KV
+		if !e.Delete {
+			kvs = []client.KV{e.KV}
+		}
+		f.keepLocked(keyrange.Range{Key: e.KV.Key}, e.KV.ModRevision, kvs)
+	}
+	f.view.Store(f.set.View())
+	p.told = max(p.told, u.Revision)
+	f.freshLocked()
+}
+
+// ask asks again and again which revision the cluster has.
+func (f *Follower) ask() {
+	t := time.NewTicker(f.o.MaxAge / 4)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-f.ctx.Done():
+			return
+		}
+		at := now()
+		ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
+		r, err := f.client.Range(ctx, client.Range{Key: f.parts[0].what.Key, CountOnly: true})
+		cancel()
+		if err == nil {
+			f.mu.Lock()
+			f.asked = append(f.asked, asked{at: at, revision: r.Revision})
+			f.freshLocked()
+			f.mu.Unlock()
+		}
+	}
+}
+
+// askedMost bounds the answers to ask that no range has reached yet.
+const askedMost = 16
+
+// freshLocked finds out as of when all ranges are known.
+func (f *Follower) freshLocked() {
+	done := 0
+	for i, a := range f.asked {
+		reached := true
+		for _, p := range f.parts {
+			if p.told >= a.revision {
+				p.asOf = later(p.asOf, a.at)
+			} else {
+				reached = false
+			}
+		}
+		if reached {
+			done = i + 1
+		}
+	}
+	f.asked = f.asked[max(done, len(f.asked)-askedMost):]
+	oldest := f.parts[0].asOf
+	for _, p := range f.parts[1:] {
+		if later(oldest, p.asOf) == oldest {
+			oldest = p.asOf
+		}
+	}
+	f.fresh.Store(&oldest)
+}
+
+// later returns the later of two moments of one process.
+func later(a, b moment) moment {
+	if a.at.After(b.at) {
+		return a
+	}
+	return b
+}

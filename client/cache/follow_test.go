@@ -1,0 +1,95 @@
+package cache_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+)
+
+// TestFollower: what changes is in memory soon, in whole revisions, and no write waits.
+func TestFollower(t *testing.T) {
+	cl := newCluster(t, 3)
+	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+	put(t, other, "f/a", "1")
+	put(t, other, "g/a", "1")
+	f, err := cache.Follow(ask(t), own, []client.KeyRange{cache.Prefix("f/"), cache.Prefix("g/")},
+		cache.FollowOptions{MaxAge: time.Minute, MemoryOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got := value(t, f, "f/a") + value(t, f, "f/b") + values(t, f, "g/"); got != "1-a1 " {
+		t.Fatalf("read %q", got)
+	}
+	for i := range 20 {
+		v := []byte(fmt.Sprint(i))
+		must[client.TxnResult](t)(other.Txn(ask(t), client.Txn{Then: []client.Op{
+			client.Put{Key: "f/b", Value: v},
+			client.Put{Key: "f/c", Value: v},
+			client.Delete{Key: "f/a"},
+			client.Put{Key: "g/b", Value: v},
+		}}))
+		want := fmt.Sprintf("b%d c%d ", i, i)
+		eventually(t, "the change is there", func() bool {
+			got := values(t, f, "f/")
+			if half := got != want && i > 0 && got != fmt.Sprintf("b%d c%d ", i-1, i-1); half {
+				t.Fatalf("half of a change: %q", got)
+			}
+			return got == want
+		})
+		if got := value(t, f, "f/a") + value(t, f, "f/b"); got != "-"+string(v) {
+			t.Fatalf("read %q", got)
+		}
+	}
+	if _, _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
+		t.Errorf("read with %v", err)
+	}
+	bad := []client.KeyRange{{Key: "b", End: "a"}}
+	for _, list := range [][]client.KeyRange{nil, bad} {
+		_, err := cache.Follow(ask(t), own, list, cache.FollowOptions{})
+		if !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("followed with %v", err)
+		}
+	}
+}
+
+// TestFollowerGrowsOld: a follower that hears nothing does not answer from memory for longer
+// than it may, and does again when it hears something.
+func TestFollowerGrowsOld(t *testing.T) {
+	cl := newCluster(t, 1)
+	line := cl[0].Line()
+	own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)
+	put(t, other, "f/a", "1")
+	f, err := cache.Follow(ask(t), own, []client.KeyRange{cache.Prefix("f/")},
+		cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var before time.Duration
+	eventually(t, "it becomes younger though nothing changes", func() bool {
+		age, ok := f.Age()
+		younger := ok && age < before
+		before = age
+		return younger
+	})
+	line.SetFrozen(true)
+	put(t, other, "f/a", "2") // waits for nobody
+	eventually(t, "it answers nothing any more", func() bool {
+		kv, _, err := f.Get(t.Context(), "f/a")
+		if err == nil && string(kv.Value) != "1" {
+			t.Fatalf("read %q", kv.Value)
+		}
+		return errors.Is(err, cache.ErrStale)
+	})
+	line.SetFrozen(false)
+	line.Break()
+	eventually(t, "it knows the change", func() bool {
+		kv, _, err := f.Get(t.Context(), "f/a")
+		return err == nil && string(kv.Value) == "2"
+	})
+}

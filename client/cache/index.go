@@ -1,0 +1,119 @@
+package cache
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/copies"
+)
+
+// index finds copies by their keys. Those who look take no lock and never wait; those who
+// change it take turns by some lock of theirs. It is a copies.Mirror.
+//
+// Invariant: an entry that can be reached from the table by a key is the newest for it.
+type index struct {
+	seed  maphash.Seed
+	table atomic.Pointer[table]
+	n     int // entries; belongs to who changes
+}
+
+// table is as large as a power of two.
+type table struct{ chains []atomic.Pointer[entry] }
+
+// entry is a copy. Only next ever changes.
+type entry struct {
+	hash uint64
+	key  string
+	kv   *client.KV // nil: there is no such key
+	mark *mark
+	next atomic.Pointer[entry]
+}
+
+// mark says whether a copy was used. It implements copies.Mark.
+type mark struct{ used atomic.Bool }
+
+// Used implements copies.Mark.
+func (m *mark) Used() bool { return m.used.Load() && m.used.Swap(false) }
+
+// use notes that the copy is used. It writes only if that is news, so that those who read the
+// same copy do not wait for each other's cache lines.
+func (m *mark) use() {
+	if !m.used.Load() {
+		m.used.Store(true)
+	}
+}
+
+const smallest = 64
+
+func newIndex() *index {
+	x := &index{seed: maphash.MakeSeed()}
+	x.table.Store(newTable(smallest))
+	return x
+}
+
+func newTable(n int) *table { return &table{chains: make([]atomic.Pointer[entry], n)} }
+
+func (t *table) chain(hash uint64) *atomic.Pointer[entry] {
+	return &t.chains[hash&uint64(len(t.chains)-1)]
+}
+
+// find returns the copy of a key, nil if there is none.
+func (x *index) find(key string) *entry {
+	hash := maphash.String(x.seed, key)
+	for e := x.table.Load().chain(hash).Load(); e != nil; e = e.next.Load() {
+		if e.hash == hash && e.key == key {
+			return e
+		}
+	}
+	return nil
+}
+
+// Put implements copies.Mirror. The new entry is there before the old one goes.
+func (x *index) Put(key string, kv *client.KV, m copies.Mark) {
+	hash := maphash.String(x.seed, key)
+	t := x.table.Load()
+	if x.n >= 2*len(t.chains) {
+		t = x.grow()
+	}
+	e := &entry{hash: hash, key: key, kv: kv, mark: m.(*mark)}
+	first := t.chain(hash)
+	e.next.Store(first.Load())
+	first.Store(e)
+	x.n++
+	x.cut(&e.next, hash, key)
+}
+
+// Delete implements copies.Mirror.
+func (x *index) Delete(key string) {
+	hash := maphash.String(x.seed, key)
+	x.cut(x.table.Load().chain(hash), hash, key)
+}
+
+// cut takes the entry of a key out of what follows a link. Who stands on it goes on from it.
+func (x *index) cut(link *atomic.Pointer[entry], hash uint64, key string) {
+	for e := link.Load(); e != nil; e = link.Load() {
+		if e.hash == hash && e.key == key {
+			link.Store(e.next.Load())
+			x.n--
+			return
+		}
+		link = &e.next
+	}
+}
+
+// grow makes the table twice as large. The old one stays as it is, for those who look now.
+func (x *index) grow() *table {
+	old := x.table.Load()
+	t := newTable(2 * len(old.chains))
+	for i := range old.chains {
+		for e := old.chains[i].Load(); e != nil; e = e.next.Load() {
+			c := &entry{hash: e.hash, key: e.key, kv: e.kv, mark: e.mark}
+			first := t.chain(e.hash)
+			c.next.Store(first.Load())
+			first.Store(c)
+		}
+	}
+	x.table.Store(t)
+	return t
+}

@@ -1,0 +1,95 @@
+package cache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"leasehold.dev/client"
+)
+
+// TestIndex: at random, against a map, through many growths.
+func TestIndex(t *testing.T) {
+	x, model := newIndex(), make(map[string]*client.KV)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 50_000 {
+		key := fmt.Sprint(r.IntN(2000))
+		switch r.IntN(5) {
+		case 0, 1:
+			kv := &client.KV{Key: key, ModRevision: int64(i)}
+			x.Put(key, kv, new(mark))
+			model[key] = kv
+		case 2:
+			x.Put(key, nil, new(mark)) // there is no such key
+			model[key] = nil
+		case 3:
+			x.Delete(key)
+			delete(model, key)
+		}
+		want, known := model[key]
+		if e := x.find(key); (e != nil) != known || e != nil && e.kv != want {
+			t.Fatalf("%s is %v, want %v %v", key, e, want, known)
+		}
+		if x.n != len(model) {
+			t.Fatalf("%d entries, want %d", x.n, len(model))
+		}
+	}
+}
+
+// TestIndexReaders: who looks while others change it finds what was there at some moment of
+// the look, and never what was replaced or deleted before (C1).
+func TestIndexReaders(t *testing.T) {
+	const keys = 64
+	x := newIndex()
+	var done [keys]atomic.Int64 // revisions below were replaced, or deleted
+	var all sync.WaitGroup
+	var stop atomic.Bool
+	for range 4 {
+		all.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				k := i % keys
+				least := done[k].Load()
+				e := x.find(fmt.Sprint(k))
+				if e != nil && (e.kv.Key != fmt.Sprint(k) || e.kv.ModRevision < least) {
+					t.Errorf("key %d: %+v, want revision %d or later", k, e.kv, least)
+					return
+				}
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range int64(100_000) {
+		k := r.IntN(keys)
+		key := fmt.Sprint(k)
+		if r.IntN(4) == 0 {
+			x.Delete(key)
+		} else {
+			x.Put(key, &client.KV{Key: key, ModRevision: i}, new(mark))
+		}
+		done[k].Store(i)
+		if i%100 == 0 {
+			x.Put(fmt.Sprint("other", i), nil, new(mark)) // so that it grows
+		}
+	}
+	stop.Store(true)
+	all.Wait()
+}
+
+func BenchmarkFind(b *testing.B) {
+	x := newIndex()
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("config/service-%05d", i)
+		x.Put(keys[i], &client.KV{Key: keys[i]}, new(mark))
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		if x.find(keys[i%len(keys)]) == nil {
+			b.Fatal("missing")
+		}
+		i++
+	}
+}

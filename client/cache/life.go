@@ -1,0 +1,185 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/copies"
+	"leasehold.dev/internal/keyrange"
+)
+
+// life is a cache from the beginning of one lease to its end. It is the client.CacheEvents of
+// its link.
+//
+// What is in index and view is true as long as the lease is valid: who reads looks there
+// first, and then whether the lease is valid. What is dropped is gone from both before it
+// is acknowledged.
+type life struct {
+	cache *Cache
+	lease *client.Lease
+	index *index
+	view  atomic.Pointer[copies.View[client.KV]]
+	// settled is closed when the cache is open, or will not be.
+	settled chan struct{}
+
+	mu      sync.Mutex // guards what follows, and changes of index and view
+	link    *client.CacheLink
+	set     *copies.Set[client.KV]
+	flights map[keyrange.Range]*flight
+	known   bool  // settled is closed
+	refusal error // why the cache is not open, if the cluster has said so
+}
+
+func newLife(c *Cache, held *client.Lease) *life {
+	l := &life{
+		cache: c, lease: held, index: newIndex(), settled: make(chan struct{}),
+		flights: make(map[keyrange.Range]*flight),
+	}
+	l.set = copies.New(copies.Config[client.KV]{
+		Holds: rangesOf(c.ranges), MaxEntries: c.o.MaxEntries, MaxBytes: c.o.MaxBytes,
+		Key:     func(kv *client.KV) string { return kv.Key },
+		Size:    func(kv *client.KV) int { return len(kv.Key) + len(kv.Value) },
+		NewMark: func() copies.Mark { return new(mark) },
+		Mirror:  l.index,
+	})
+	l.publishLocked()
+	return l
+}
+
+// open links the cache to the cluster, and waits until that knows of it.
+func (l *life) open(ctx context.Context) error {
+	link, err := l.cache.client.LinkCache(l.lease, l)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.link = link
+	l.tellLocked(true)
+	l.mu.Unlock()
+	select {
+	case <-l.settled:
+		return l.notOpen()
+	case <-ctx.Done():
+		return fmt.Errorf("cache: %w", context.Cause(ctx))
+	}
+}
+
+// close ends the life: it has nothing any more.
+func (l *life) close() {
+	l.mu.Lock()
+	link := l.link
+	l.set.Clear()
+	l.publishLocked()
+	l.mu.Unlock()
+	if link != nil {
+		link.Close()
+	}
+}
+
+// notOpen says why the cache is not open.
+func (l *life) notOpen() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.set.Open():
+		return nil
+	case l.refusal != nil:
+		return fmt.Errorf("cache: %w", l.refusal)
+	default:
+		return fmt.Errorf("%w: the cache is not open now", ErrNotHeld)
+	}
+}
+
+// publishLocked lets those who read see what there is.
+func (l *life) publishLocked() { l.view.Store(l.set.View()) }
+
+// tellLocked tells the cluster what is to be told. It is called with mu held, so that what
+// is given up is told before it is asked for again.
+func (l *life) tellLocked(lazy bool) {
+	if l.link == nil {
+		return // it is told when there is one
+	}
+	if t, ok := l.set.Told(lazy); ok {
+		l.link.Ack(client.CacheAck{
+			Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: keyRangesOf(t.Dropped),
+		})
+	}
+}
+
+// Opening implements client.CacheEvents.
+func (l *life) Opening() []client.KeyRange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return keyRangesOf(l.set.Reopen())
+}
+
+// Opened implements client.CacheEvents.
+func (l *life) Opened(term uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease.Err() != nil {
+		return
+	}
+	l.set.Opened(term)
+	l.refusal = nil
+	l.settleLocked()
+	l.tellLocked(true)
+}
+
+// Invalidated implements client.CacheEvents. What is acknowledged is dropped before.
+func (l *life) Invalidated(n client.CacheNotice) {
+	l.cache.counts.invalidations.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.set.Invalidate(n.Term, n.Seq, rangesOf(n.Drop))
+	l.publishLocked()
+	l.tellLocked(true)
+}
+
+// Writing implements client.CacheEvents.
+func (l *life) Writing(list []client.KeyRange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.set.Drop(rangesOf(list)...)
+	l.publishLocked()
+	l.tellLocked(false)
+}
+
+// Refused implements client.CacheEvents.
+func (l *life) Refused(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refusal = err
+	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) {
+		return // it is asked again
+	}
+	l.cache.o.Logger.Warn("the cluster does not take a cache", "lease", l.lease.ID(), "why", err)
+	l.settleLocked()
+}
+
+func (l *life) settleLocked() {
+	if !l.known {
+		l.known = true
+		close(l.settled)
+	}
+}
+
+func rangesOf(list []client.KeyRange) []keyrange.Range {
+	out := make([]keyrange.Range, len(list))
+	for i, r := range list {
+		out[i] = keyrange.Range(r)
+	}
+	return out
+}
+
+func keyRangesOf(list []keyrange.Range) []client.KeyRange {
+	out := make([]client.KeyRange, len(list))
+	for i, r := range list {
+		out[i] = client.KeyRange(r)
+	}
+	return out
+}

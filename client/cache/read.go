@@ -1,0 +1,180 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/copies"
+	"leasehold.dev/internal/keyrange"
+)
+
+// Get returns a key; ok says whether there is one. Its value must not be changed. From memory
+// it takes one reading of the clock and no lock.
+func (c *Cache) Get(ctx context.Context, key string) (kv client.KV, ok bool, err error) {
+	l := c.life.Load()
+	// First the copy and then the clock: the copy was there while the lease was valid.
+	if e := l.index.find(key); e != nil && l.lease.Valid() {
+		e.mark.use()
+		if e.kv == nil {
+			return client.KV{}, false, nil
+		}
+		return *e.kv, true, nil
+	}
+	r, err := c.Range(ctx, key, "")
+	if err != nil || len(r.KVs) == 0 {
+		return client.KV{}, false, err
+	}
+	return r.KVs[0], true, nil
+}
+
+// Range returns all keys of a range; end is as in [client.Range]. Nothing of the result may
+// be changed.
+func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
+	r := keyrange.Range{Key: key, End: end}
+	l := c.life.Load()
+	kvs, revision, m, known := l.view.Load().Range(r)
+	if known && l.lease.Valid() {
+		m.(*mark).use()
+		return Result{KVs: kvs, Revision: revision}, nil
+	}
+	return c.read(ctx, r)
+}
+
+// read reads a range of which not all is there.
+func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
+	since := c.flown.Load() // what flies from now on began after the read
+	for parts := true; ; parts = false {
+		l := c.life.Load()
+		switch {
+		case !l.lease.Valid():
+			return c.past(ctx, r, fmt.Errorf("%w: %w", ErrEnded, l.lease.Err()))
+		case !l.set.Holds(r):
+			return c.past(ctx, r, fmt.Errorf("%w: it is not within the cache's ranges", ErrNotHeld))
+		}
+		if err := l.notOpen(); err != nil && c.o.MemoryOnly {
+			return Result{}, err
+		}
+		res, gaps := l.look(r)
+		switch {
+		case len(gaps) == 0 && l.lease.Valid():
+			return res, nil
+		case len(gaps) > 0 && parts && gaps[0] != r:
+			if err := l.fetchAll(ctx, gaps, since); err != nil {
+				return Result{}, err
+			}
+			continue
+		}
+		res, ok, err := l.fetch(ctx, r, since)
+		if ok || err != nil {
+			return res, err
+		}
+	}
+}
+
+// past reads past the cache, if that is wanted.
+func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (Result, error) {
+	if c.o.MemoryOnly {
+		return Result{}, why
+	}
+	c.counts.fills.Add(1)
+	res, err := c.client.Range(ctx, client.Range{Key: r.Key, End: r.End})
+	return Result{KVs: res.KVs, Revision: res.Revision}, err
+}
+
+// look returns what there is of a range, or what is missing.
+func (l *life) look(r keyrange.Range) (Result, []keyrange.Range) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kvs, revision, gaps := l.set.Range(r)
+	l.publishLocked() // parts may have been joined
+	return Result{KVs: kvs, Revision: revision}, gaps
+}
+
+// flight is a read from the cluster, for all who want the same.
+type flight struct {
+	number uint64
+	what   keyrange.Range
+	fill   *copies.Fill  // nil: it cannot be kept
+	done   chan struct{} // closed when what follows is set
+	result Result
+	err    error
+}
+
+// fetch reads a range from the cluster, or waits for who does. ok is false if that one began
+// before the caller did: then what was read may be older than the caller's read, but for what
+// is kept of it.
+func (l *life) fetch(
+	ctx context.Context, r keyrange.Range, since uint64,
+) (_ Result, ok bool, _ error) {
+	l.mu.Lock()
+	f, mine := l.flights[r], false
+	if f == nil {
+		f, mine = l.takeOffLocked(r), true
+	}
+	l.mu.Unlock()
+	if mine {
+		l.fly(ctx, f)
+		return f.result, true, f.err
+	}
+	select {
+	case <-f.done:
+		return f.result, f.number > since && f.err == nil, nil
+	case <-ctx.Done():
+		return Result{}, false, fmt.Errorf("cache: %w", context.Cause(ctx))
+	}
+}
+
+// fetchAll fetches several ranges at once.
+func (l *life) fetchAll(ctx context.Context, list []keyrange.Range, since uint64) error {
+	errs := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, r := range list {
+		all.Go(func() { _, _, errs[i] = l.fetch(ctx, r, since) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *life) takeOffLocked(r keyrange.Range) *flight {
+	f := &flight{
+		number: l.cache.flown.Add(1), what: r, done: make(chan struct{}), fill: l.set.Begin(r),
+	}
+	l.flights[r] = f
+	return f
+}
+
+// fly reads what a flight is for.
+func (l *life) fly(ctx context.Context, f *flight) {
+	defer close(f.done)
+	l.cache.counts.fills.Add(1)
+	var r client.RangeResult
+	var term uint64
+	if f.fill != nil {
+		r, term, f.err = l.link.Fill(ctx, client.KeyRange(f.what))
+	} else {
+		r, f.err = l.cache.client.Range(ctx, client.Range{Key: f.what.Key, End: f.what.End})
+	}
+	f.result = Result{KVs: r.KVs, Revision: r.Revision}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.flights, f.what)
+	switch {
+	case f.fill == nil:
+		return
+	case f.err != nil:
+		l.set.Cancel(f.fill)
+	case l.set.Complete(f.fill, copies.Answer[client.KV]{
+		Term: term, Revision: r.Revision, Values: r.KVs,
+	}):
+		l.cache.counts.kept.Add(1)
+	}
+	l.publishLocked()
+	l.tellLocked(true)
+}
