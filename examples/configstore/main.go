@@ -1,0 +1,181 @@
+// Configstore is a configuration store with a thousand readers, as an example of package
+// client/cache: each reader is a client of its own that reads the whole configuration from
+// its own memory, again and again, while somebody changes it. Nobody ever reads an older
+// configuration than the last one that was acknowledged.
+//
+//	leasehold dev &
+//	go run leasehold.dev/examples/configstore -endpoints 127.0.0.1:2379
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+)
+
+func main() {
+	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
+	var d demo
+	flag.IntVar(&d.readers, "readers", 1000, "how many programs read the configuration")
+	flag.IntVar(&d.changes, "changes", 20, "how often it is changed")
+	flag.DurationVar(&d.pause, "pause", 250*time.Millisecond, "from a change to the next")
+	flag.Parse()
+	d.endpoints, d.out = strings.Split(*endpoints, ","), os.Stdout
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := d.run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// prefix is that of the configuration's keys. All have the same value, the number of the last
+// change, so that a reader can see whether he reads a part of it or something old.
+const (
+	prefix = "configstore/"
+	keys   = 20
+)
+
+// work is how often a reader has something to do, for which it reads ten times.
+const work = 10 * time.Millisecond
+
+type demo struct {
+	endpoints        []string
+	readers, changes int
+	pause            time.Duration
+	out              io.Writer
+
+	acknowledged atomic.Int64 // the last change that was
+	reads        atomic.Int64
+	fills        atomic.Uint64
+}
+
+func (d *demo) run(ctx context.Context) error {
+	operator, err := client.New(client.Config{Endpoints: d.endpoints})
+	if err != nil {
+		return err
+	}
+	defer operator.Close()
+	if err := change(ctx, operator, 0); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	over := make(chan struct{})
+	var begun, all sync.WaitGroup
+	begun.Add(d.readers)
+	for range d.readers {
+		all.Go(func() {
+			if err := d.read(ctx, &begun, over); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	begun.Wait()
+	begin := time.Now()
+	fmt.Fprintf(d.out, "%d readers\n", d.readers)
+	err = d.write(ctx, operator)
+	close(over)
+	all.Wait()
+	if err != nil || ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	fmt.Fprintf(d.out, "%.0f reads a second, %d of %d from the cluster; none was old\n",
+		float64(d.reads.Load())/time.Since(begin).Seconds(), d.fills.Load(), d.reads.Load())
+	return nil
+}
+
+// write changes the configuration, again and again.
+func (d *demo) write(ctx context.Context, c *client.Client) error {
+	for n := 1; n <= d.changes; n++ {
+		begin := time.Now()
+		if err := change(ctx, c, n); err != nil {
+			return err
+		}
+		d.acknowledged.Store(int64(n))
+		fmt.Fprintf(d.out, "change %d: acknowledged after %v\n", n, time.Since(begin))
+		select {
+		case <-time.After(d.pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// change writes the whole configuration in one transaction.
+func change(ctx context.Context, c *client.Client, n int) error {
+	var txn client.Txn
+	for i := range keys {
+		txn.Then = append(txn.Then, client.Put{
+			Key: fmt.Sprintf("%skey-%02d", prefix, i), Value: strconv.AppendInt(nil, int64(n), 10),
+		})
+	}
+	_, err := c.Txn(ctx, txn)
+	return err
+}
+
+// read is one reader.
+func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan struct{}) error {
+	once := sync.OnceFunc(begun.Done)
+	defer once()
+	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	config, err := cache.Open(ctx, c, []client.KeyRange{cache.Prefix(prefix)}, cache.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		d.fills.Add(config.Stats().Fills)
+		_ = config.Close(context.WithoutCancel(ctx)) // it ends by itself
+	}()
+	once()
+	requests := time.NewTicker(work)
+	defer requests.Stop()
+	for {
+		select {
+		case <-over:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-requests.C:
+		}
+		for range 10 {
+			if err := d.check(ctx, config); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// check reads the configuration once.
+func (d *demo) check(ctx context.Context, config *cache.Cache) error {
+	least := d.acknowledged.Load()
+	p := cache.Prefix(prefix)
+	r, err := config.Range(ctx, p.Key, p.End)
+	if err != nil {
+		return err
+	}
+	d.reads.Add(1)
+	for _, kv := range r.KVs {
+		n, err := strconv.ParseInt(string(kv.Value), 10, 64)
+		if err != nil || n < least || string(kv.Value) != string(r.KVs[0].Value) {
+			return fmt.Errorf("%s is %q after change %d was acknowledged", kv.Key, kv.Value, least)
+		}
+	}
+	return nil
+}
