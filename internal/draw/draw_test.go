@@ -89,15 +89,14 @@ func TestSVG(t *testing.T) {
 	chart := Chart{
 		Title: "a <title> & more", X: "x", Y: "y", LogX: true, LogY: true,
 		Curves: []Curve{
-			{"one", [][2]float64{{0, 1}, {1, 1e-7}, {10, 3}}}, {"empty", nil}, {"two", [][2]float64{{
-				1,
-				1,
-			}, {5, 0}}},
+			{Name: "one", XY: [][2]float64{{0, 1}, {1, 1e-7}, {10, 3}}},
+			{Name: "empty"},
+			{Name: "two", XY: [][2]float64{{1, 1}, {5, 0}}, Dots: true},
 		},
 		Marks: []Mark{{2, "here"}},
 	}
 	few := Chart{
-		Title: "linear", Curves: []Curve{{"c", [][2]float64{{0, 0}, {1, 1}}}}, MinY: -1,
+		Title: "linear", Curves: []Curve{{Name: "c", XY: [][2]float64{{0, 0}, {1, 1}}}}, MinY: -1,
 		MaxY: 2,
 	}
 	for name, d := range map[string]struct {

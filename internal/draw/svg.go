@@ -84,6 +84,8 @@ func save(w io.Writer, p *plot.Plot, high vg.Length) error {
 type Curve struct {
 	Name string
 	XY   [][2]float64
+	// Dots marks the points, as of what was measured.
+	Dots bool
 }
 
 // A Chart is a chart of curves.
@@ -124,6 +126,14 @@ func (c Chart) SVG(w io.Writer) error {
 		line.Color, line.Width = lineColors[i%len(lineColors)], vg.Points(2)
 		p.Add(line)
 		p.Legend.Add(curve.Name, line)
+		if curve.Dots {
+			dots, err := plotter.NewScatter(pts)
+			if err != nil {
+				return fmt.Errorf("draw %s: %w", curve.Name, err)
+			}
+			dots.Shape, dots.Color = draw.CircleGlyph{}, line.Color
+			p.Add(dots)
+		}
 	}
 	if c.LogX {
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, powers{}
