@@ -18,12 +18,19 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/leaseholdpb"
 )
 
-// TestMain lets the test binary stand as the ceiling, as compare does.
+// TestMain lets the test binary stand as the ceiling and as the process that holds a cache, as
+// compare does.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "-serve-ceiling" {
 		fmt.Fprintln(os.Stderr, ServeCeiling(context.Background(), os.Args[2]))
+		os.Exit(1)
+	}
+	if len(os.Args) == 3 && os.Args[1] == "-hold-cache" {
+		fmt.Fprintln(os.Stderr, HoldCache(context.Background(), os.Args[2]))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -136,6 +143,65 @@ func TestOrder(t *testing.T) {
 	const want = "xa1 xb1 xc1 xa2 xb2 xc2 ya1 yb1"
 	if s := strings.Join(got, " "); s != want {
 		t.Errorf("order %s, want %s", s, want)
+	}
+}
+
+// TestMeets checks which servers a workload is for.
+func TestMeets(t *testing.T) {
+	open := func([]string) (Session, error) { return nil, nil }
+	plain, ceiling := Target{Name: "plain"}, Target{Name: "ceiling", Ceiling: true}
+	own, foreign := Target{Name: "own", Open: open}, Target{
+		Name: "foreign", Open: open, Foreign: &Foreign{},
+	}
+	for _, c := range []struct {
+		w       Workload
+		members int
+		want    string
+	}{
+		{Workload{}, 1, "plain own"},
+		{Workload{Ceiling: true}, 1, "plain ceiling own"},
+		{Workload{Sessions: 1}, 1, "own foreign"},
+		{Workload{Sessions: 1}, 3, "own"},
+		{Workload{Sessions: 8, Granting: true}, 1, "own"},
+	} {
+		var got []string
+		for _, target := range []Target{plain, ceiling, own, foreign} {
+			if c.w.meets(target, c.members) {
+				got = append(got, target.Name)
+			}
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%+v with %d members meets %s, want %s", c.w, c.members, s, c.want)
+		}
+	}
+}
+
+// TestRenewalsAreCounted checks that a batch is over with its last answer, even if that tells
+// of nothing more.
+func TestRenewalsAreCounted(t *testing.T) {
+	var h Histogram
+	b := batches{hist: &h, open: map[uint64]*renewing{7: {time.Now(), 4}, 8: {time.Now(), 1}}}
+	answer := func(id uint64, more bool, m *leaseholdpb.RenewResponse) (bool, error) {
+		return b.take(&leaseholdpb.Response{
+			Id: id, More: more, Body: &leaseholdpb.Response_Renew{Renew: m},
+		})
+	}
+	m := &leaseholdpb.RenewResponse{TtlMs: []int64{9, 0, 9, 9}}
+	if done, err := answer(7, true, m); done || err != nil || h.Count() != 3 {
+		t.Errorf("with one to come: done %v, error %v, %d renewals", done, err, h.Count())
+	}
+	m = &leaseholdpb.RenewResponse{Results: []*leaseholdpb.RenewResult{{Id: 2, TtlMs: 9}}}
+	if done, err := answer(7, false, m); !done || err != nil || h.Count() != 4 || len(b.open) != 1 {
+		t.Errorf("done %v, error %v, %d renewals", done, err, h.Count())
+	}
+	m = &leaseholdpb.RenewResponse{TtlMs: []int64{0}}
+	if done, err := answer(8, false, m); done || err == nil {
+		t.Error("a lease that was not renewed was not missed")
+	}
+	m = &leaseholdpb.RenewResponse{Results: []*leaseholdpb.RenewResult{{Id: 2, Reason: 2}}}
+	b.open[9] = &renewing{time.Now(), 1}
+	if done, err := answer(9, false, m); done || err == nil {
+		t.Error("a renewal that failed was not")
 	}
 }
 

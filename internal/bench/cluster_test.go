@@ -88,7 +88,11 @@ func TestCheck(t *testing.T) {
 // TestFlags checks that every member is told of all, by one list.
 func TestFlags(t *testing.T) {
 	ports := []string{"h:1", "h:2", "h:3", "h:4", "h:5", "h:6"}
-	got := strings.Join(Target{}.flags("/d", ports, 1), " ")
+	flags, err := Target{}.flags("/d", ports, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(flags, " ")
 	for _, want := range []string{
 		"--name m2 ", "--data-dir /d/m2 ",
 		"--listen-client-urls http://h:2 ", "--listen-peer-urls http://h:5 ",

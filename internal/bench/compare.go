@@ -107,12 +107,12 @@ func (p Plan) runs() (list []run, series []*Series) {
 func (p Plan) turns(w Workload, by Through, base int) (list []run, series []*Series) {
 	var targets []Target
 	for _, t := range p.Targets {
-		if t.Ceiling && !w.Ceiling {
+		if !w.meets(t, p.Members) {
 			continue
 		}
 		targets = append(targets, t)
 		series = append(series,
-			&Series{Workload: w.Name, Target: t.Name, Through: by, Sheet: w.Cluster})
+			&Series{Workload: w.Name, Target: t.Name, Through: by, Sheet: w.Cluster || w.Sheet})
 	}
 	rounds := p.Rounds
 	if w.Once {

@@ -16,6 +16,9 @@
 // twice: with probes that nothing delays, which show what the service does, and
 // with the Go client, which shows what a program sees.
 //
+// Workloads about caches run on etcd without them: the same reads from the server, the
+// same writes beside watchers. Those of the term are a load as Gray and Cheriton model it.
+//
 // A Remote is the same generator against a server that somebody else started:
 // bounded in time and number, and it takes away what it left. Watchful measures what
 // a holder of a lease lives in: round trips, losses and pauses.

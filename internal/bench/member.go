@@ -20,6 +20,7 @@ type member struct {
 	args     []string
 	log      string // the file that it writes to
 	endpoint string // host:port of the API
+	foreign  *Foreign
 
 	// control is a connection for asking how the member is, so that no load
 	// stands before the question.
@@ -65,6 +66,9 @@ func (m *member) waitReady(ctx context.Context) error {
 // answers makes a connection of its own each time, since one that failed once
 // would wait before it tries again.
 func (m *member) answers(ctx context.Context) error {
+	if m.foreign != nil {
+		return m.foreign.Answers(ctx, m.endpoint)
+	}
 	conn, err := net.DialTimeout("tcp", m.endpoint, time.Second)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -82,7 +83,12 @@ func writeRates(w io.Writer, series []*Series) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "workload\tserver\trate/s\tp50/p99 ms\tcpu us\trss MiB\tx etcd\tx ceiling\tmore")
+	others := []string{"etcd", "ceiling"}
+	if slices.ContainsFunc(series, func(s *Series) bool { return s.Target == "zookeeper" }) {
+		others = []string{"etcd", "zookeeper"}
+	}
+	fmt.Fprintf(t, "workload\tserver\trate/s\tp50/p99 ms\tcpu us\trss MiB\tx %s\tx %s\tmore\n",
+		others[0], others[1])
 	last := ""
 	for _, s := range series {
 		name := s.label()
@@ -96,32 +102,47 @@ func writeRates(w io.Writer, series []*Series) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f/%.2f\t%.1f\t%.0f\t%s\t%s\t%s\n",
 			name, s.Target, s.rate().text("%.0f"), m.P50, m.P99, m.CPU, m.RSS,
-			ratioText(s, "etcd", series), ratioText(s, "ceiling", series), more(m.More))
+			ratioText(s, others[0], series), ratioText(s, others[1], series), more(m.More))
 	}
 	return t.Flush()
 }
 
 // writeSheet writes a line for each figure and a column for each target. All
-// series are of one workload, so they have the same figures.
+// series are of one workload; a server that cannot do something lacks its figures.
 func writeSheet(w io.Writer, series []*Series) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\n%s", series[0].label())
+	var most []Metric
 	for _, s := range series {
 		fmt.Fprintf(t, "\t%s", s.Target)
-	}
-	line := func(name string, f func(Result) float64) {
-		fmt.Fprintf(t, "\n%s", name)
-		for _, s := range series {
-			fmt.Fprintf(t, "\t%s", s.spread(f).figures())
+		if m := s.Rounds[0].More; len(m) > len(most) {
+			most = m
 		}
 	}
-	for i, m := range series[0].Rounds[0].More {
-		line(m.Name+", "+m.Unit, func(r Result) float64 { return r.More[i].Value })
+	for _, m := range most {
+		fmt.Fprintf(t, "\n%s, %s", m.Name, m.Unit)
+		for _, s := range series {
+			fmt.Fprintf(t, "\t%s", s.figure(m.Name))
+		}
 	}
 	// More terms than faults tell of elections that nobody won.
-	line("terms begun", func(r Result) float64 { return float64(r.Terms) })
+	fmt.Fprint(t, "\nterms begun")
+	for _, s := range series {
+		terms := s.spread(func(r Result) float64 { return float64(r.Terms) })
+		fmt.Fprintf(t, "\t%s", terms.figures())
+	}
 	fmt.Fprintln(t)
 	return t.Flush()
+}
+
+// figure is the text of one figure, "-" if there is none.
+func (s *Series) figure(name string) string {
+	named := func(m Metric) bool { return m.Name == name }
+	i := slices.IndexFunc(s.Rounds[0].More, named)
+	if i < 0 {
+		return "-"
+	}
+	return s.spread(func(r Result) float64 { return r.More[i].Value }).figures()
 }
 
 // ratioText compares s with a target of the same workload, "-" if there is

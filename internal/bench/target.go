@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,24 @@ type Target struct {
 	// process whatever the number of members, and workloads that need a store
 	// leave it out.
 	Ceiling bool
+	// Open opens a session of the server's own client. Nil means that there is none, and
+	// workloads of sessions leave the target out.
+	Open func(endpoints []string) (Session, error)
+	// Foreign is set for a server that does not speak etcd's API.
+	Foreign *Foreign
+	// WarmUp is for how long it gets load before it is measured, if it needs more than
+	// others: a virtual machine that compiles while it runs does.
+	WarmUp time.Duration
+}
+
+// Foreign is what there is to know of a server that does not speak etcd's API. It is one
+// process, and only workloads of sessions without leases meet it.
+type Foreign struct {
+	// Prepare readies an empty directory for a server on an address, and returns the
+	// arguments that follow Target.Args.
+	Prepare func(dir, addr string) ([]string, error)
+	// Answers returns nil once the server on an address serves.
+	Answers func(ctx context.Context, addr string) error
 }
 
 // A Server is a started target: one member, or a cluster of several. Its
@@ -50,12 +69,17 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	}
 	s := &Server{Target: t, dir: dir}
 	for i := range members {
+		flags, err := t.flags(dir, ports, i)
+		if err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
 		m := &member{
 			target:   t.Name,
 			path:     t.Path,
-			args:     append(append([]string{}, t.Args...), t.flags(dir, ports, i)...),
+			args:     slices.Concat(t.Args, flags),
 			log:      filepath.Join(dir, memberName(i)+".log"),
 			endpoint: ports[i],
+			foreign:  t.Foreign,
 		}
 		if m.control, err = Dial([]string{m.endpoint}, 1); err != nil {
 			return nil, errors.Join(err, s.Stop())
@@ -72,9 +96,12 @@ func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
 
 // flags are those of member i. The first half of the addresses is for clients,
 // the second for the other members.
-func (t Target) flags(dir string, ports []string, i int) []string {
-	if t.Ceiling {
-		return []string{"-serve-ceiling", ports[i]}
+func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
+	switch {
+	case t.Ceiling:
+		return []string{"-serve-ceiling", ports[i]}, nil
+	case t.Foreign != nil:
+		return t.Foreign.Prepare(dir, ports[i])
 	}
 	n := len(ports) / 2
 	all := make([]string, n)
@@ -93,7 +120,7 @@ func (t Target) flags(dir string, ports []string, i int) []string {
 		"--initial-cluster-state", "new",
 		"--quota-backend-bytes", fmt.Sprint(8 << 30),
 		"--log-level", "error",
-	}
+	}, nil
 }
 
 // run starts every process and waits until all serve. It returns how long that

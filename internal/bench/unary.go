@@ -17,13 +17,20 @@ type unaryOp func(context.Context, *Env) (op, error)
 
 // unary is a workload of closed-loop callers with one operation.
 func unary(name string, callers int, prepare unaryOp) Workload {
-	run := func(ctx context.Context, e *Env) (Result, error) {
+	doc := fmt.Sprintf("closed loop, callers: %d", callers)
+	return Workload{Name: name, Doc: doc, Ceiling: true, run: inLoop(callers, prepare)}
+}
+
+// inLoop measures an operation of callers in a closed loop.
+func inLoop(callers int, prepare unaryOp) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (Result, error) {
 		f, err := prepare(ctx, e)
 		if err != nil {
 			return Result{}, err
 		}
 		var cold Histogram
-		if err := closedLoop(ctx, callers, warmUp, &cold, f); err != nil {
+		before := max(warmUp, e.Server.Target.WarmUp)
+		if err := closedLoop(ctx, callers, before, &cold, f); err != nil {
 			return Result{}, err
 		}
 		var m measure
@@ -32,8 +39,6 @@ func unary(name string, callers int, prepare unaryOp) Workload {
 		})
 		return m.result(), err
 	}
-	doc := fmt.Sprintf("closed loop, callers: %d", callers)
-	return Workload{Name: name, Doc: doc, Ceiling: true, run: run}
 }
 
 func grantOp(_ context.Context, e *Env) (op, error) {

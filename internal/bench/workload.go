@@ -23,9 +23,16 @@ type Workload struct {
 	// Cluster marks workloads that make no sense with one member. What they
 	// measure is a sheet of figures and no rate.
 	Cluster bool
+	// Sheet marks other workloads that measure a sheet of figures and no rate.
+	Sheet bool
 	// Through is which members of a cluster it is measured through, one after
 	// the other. None means all of them.
 	Through []Through
+	// Sessions is how many of the server's own clients it opens; 0 means that it speaks
+	// etcd's API over plain connections.
+	Sessions int
+	// Granting marks workloads that need leases.
+	Granting bool
 
 	run func(context.Context, *Env) (Result, error)
 }
@@ -50,7 +57,10 @@ type Params struct {
 type Env struct {
 	Params
 	Server *Server
+	// Client speaks etcd's API, if the server does.
 	Client *Client
+	// Sessions are as many as the workload asks for.
+	Sessions []Session
 }
 
 // A Result is what one round of a workload measured.
@@ -70,6 +80,8 @@ type Result struct {
 	Terms uint64 `json:"terms,omitempty"`
 	// More holds what only this workload measures, in a fixed order.
 	More []Metric `json:"more,omitempty"`
+	// Curve is the server's work against the TTL of caches, of workloads that measure that.
+	Curve []TermPoint `json:"curve,omitempty"`
 }
 
 // A Metric is a figure of one workload.
@@ -96,15 +108,15 @@ func Workloads() []Workload {
 		},
 		Workload{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
 		Workload{
-			Name: "lock/1", run: lockCycles(1),
+			Name: "lock/1", run: lockCycles(1, byService),
 			Doc: "lock and unlock of one lock by one caller; an operation is a cycle",
 		},
 		Workload{
-			Name: "lock/64", run: lockCycles(64),
+			Name: "lock/64", run: lockCycles(64, byService),
 			Doc: "lock and unlock, 64 locks, a caller each; an operation is a cycle",
 		},
 		Workload{
-			Name: "handover/16", run: runHandover,
+			Name: "handover/16", run: handover(byService),
 			Doc: "one lock, 16 waiters; latency from unlock sent to the next holder's answer",
 		},
 		Workload{
@@ -132,6 +144,8 @@ func Workloads() []Workload {
 			Doc: "the same, with a key on each lease",
 		},
 	)
+	list = append(list, sessionWorkloads()...)
+	list = append(list, cacheWorkloads()...)
 	return append(list, clusterWorkloads()...)
 }
 
@@ -146,6 +160,18 @@ func clusterWorkloads() []Workload {
 			Name: "deadholder", run: runDeadHolder, Once: true, Cluster: true,
 			Doc: "when leases of a silent holder end while the leader is killed, or changes 5 times",
 		},
+	}
+}
+
+// meets reports whether servers of target t, with so many members, can do what w asks.
+func (w Workload) meets(t Target, members int) bool {
+	switch {
+	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil:
+		return false
+	case t.Foreign != nil:
+		return w.Sessions > 0 && !w.Granting && members == 1
+	default:
+		return true
 	}
 }
 
@@ -174,7 +200,12 @@ func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Re
 	if err != nil {
 		return Result{}, err
 	}
-	r, err = w.run(ctx, &Env{Params: p, Server: s, Client: c})
+	sessions, err := openSessions(t, endpoints, w.Sessions)
+	if err != nil {
+		return Result{}, err
+	}
+	defer closeSessions(sessions)
+	r, err = w.run(ctx, &Env{Params: p, Server: s, Client: c, Sessions: sessions})
 	if err != nil {
 		return Result{}, fmt.Errorf("%s on %s: %w", w.Name, t.Name, err)
 	}
