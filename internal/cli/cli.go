@@ -49,6 +49,8 @@ type app struct {
 	flags   globalFlags
 	printer printer // chosen by prepare
 
+	obstacle obstacle // that a connection met
+
 	mu sync.Mutex // guards Stdout and Stderr, so that answers do not mix
 }
 
@@ -59,6 +61,7 @@ const (
 	groupKeys        = "keys"
 	groupWatch       = "watch"
 	groupLocks       = "locks"
+	groupWork        = "work"
 	groupCluster     = "cluster"
 	groupMaintenance = "maintenance"
 	groupPlanning    = "planning"
@@ -81,6 +84,9 @@ func Main(p Process, more ...*cobra.Command) int {
 	var e *exitError
 	if !errors.As(err, &e) || e.err != nil {
 		a.complain("Error: %v\n", err)
+	}
+	if why := a.obstacle.String(); why != "" && !strings.Contains(err.Error(), why) {
+		a.complain("Cause: %s\n", why)
 	}
 	return exitCode(err)
 }
@@ -130,6 +136,7 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		{ID: groupKeys, Title: "Keys:"},
 		{ID: groupWatch, Title: "Watch:"},
 		{ID: groupLocks, Title: "Locks and elections:"},
+		{ID: groupWork, Title: "Members, queues and pools:"},
 		{ID: groupCluster, Title: "Cluster:"},
 		{ID: groupMaintenance, Title: "Maintenance:"},
 		{ID: groupPlanning, Title: "Planning:"},
@@ -188,7 +195,8 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupLeases: {a.leaseCommand()},
 		groupKeys:   {a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand()},
 		groupWatch:  {a.watchCommand()},
-		groupLocks:  {a.lockCommand(), a.electCommand()},
+		groupLocks:  {a.lockCommand(), a.electCommand(), a.runCommand()},
+		groupWork:   {a.membersCommand(), a.queueCommand(), a.poolCommand()},
 		groupCluster: {
 			a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
 			a.authCommand(), a.userCommand(), a.roleCommand(),

@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/grpclog"
 )
 
@@ -137,8 +135,8 @@ func (a *app) auth() (*clientv3.AuthConfig, error) {
 }
 
 // dial makes a client. Nothing is sent before the first call on it.
-func dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
-	lg, err := logutil.CreateDefaultZapLogger(zap.InfoLevel)
+func (a *app) dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
+	lg, err := a.logger()
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +144,7 @@ func dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
 	if err != nil {
 		return nil, withCode(exitBadArgs, err)
 	}
+	cfg.Logger = lg // or the library makes one of its own
 	c, err := clientv3.New(*cfg)
 	if err != nil {
 		return nil, withCode(exitConnection, err)
@@ -154,10 +153,10 @@ func dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
 }
 
 // dialOne makes a client that talks to one endpoint only.
-func dialOne(spec *clientv3.ConfigSpec, endpoint string) (*clientv3.Client, error) {
+func (a *app) dialOne(spec *clientv3.ConfigSpec, endpoint string) (*clientv3.Client, error) {
 	one := spec.Clone()
 	one.Endpoints = []string{endpoint}
-	return dial(one)
+	return a.dial(one)
 }
 
 // open makes the client of a command.
@@ -166,7 +165,7 @@ func (a *app) open() (*clientv3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dial(spec)
+	return a.dial(spec)
 }
 
 // commandContext bounds one short call.
@@ -217,7 +216,7 @@ func (a *app) everyEndpoint(spec *clientv3.ConfigSpec, cluster bool) ([]string, 
 	if !cluster {
 		return spec.Endpoints, nil
 	}
-	c, err := dial(spec)
+	c, err := a.dial(spec)
 	if err != nil {
 		return nil, err
 	}

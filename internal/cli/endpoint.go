@@ -83,7 +83,7 @@ func (a *app) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 // has no alarm.
 func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	h := health{Endpoint: ep}
-	c, err := dialOne(spec, ep)
+	c, err := a.dialOne(spec, ep)
 	if err != nil {
 		h.Error = err.Error()
 		return h
@@ -139,7 +139,7 @@ func (a *app) eachEndpoint(
 		return nil, err
 	}
 	one := func(ep string) error {
-		c, err := dialOne(spec, ep)
+		c, err := a.dialOne(spec, ep)
 		if err != nil {
 			return err
 		}

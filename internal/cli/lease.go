@@ -12,7 +12,7 @@ import (
 func (a *app) leaseCommand() *cobra.Command {
 	return family("lease", "Grant, inspect, renew and revoke leases",
 		a.leaseGrant(), a.leaseRevoke(), a.leaseTimeToLive(), a.leaseKeepAlive(), a.leaseList(),
-		a.leaseDescribe(), a.leaseHandOver())
+		a.leaseDescribe(), a.leaseHandOver(), a.leaseWatch())
 }
 
 // parseLeaseID reads a lease's id, which is always written in hexadecimal.

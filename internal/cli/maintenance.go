@@ -78,7 +78,7 @@ func (a *app) defragCommand() *cobra.Command {
 
 // defragment defragments one member and tells the user how it went.
 func (a *app) defragment(spec *clientv3.ConfigSpec, ep string) error {
-	c, err := dialOne(spec, ep)
+	c, err := a.dialOne(spec, ep)
 	if err != nil {
 		return err
 	}

@@ -195,7 +195,7 @@ func (a *app) moveLeaderCommand() *cobra.Command {
 			}
 			ctx, cancel := a.commandContext()
 			defer cancel()
-			c, leader, err := findLeader(ctx, spec)
+			c, leader, err := a.findLeader(ctx, spec)
 			if err != nil {
 				return err
 			}
@@ -211,11 +211,11 @@ func (a *app) moveLeaderCommand() *cobra.Command {
 
 // findLeader returns a client that talks to the leader only: no other member
 // may give its role away.
-func findLeader(
+func (a *app) findLeader(
 	ctx context.Context, spec *clientv3.ConfigSpec,
 ) (c *clientv3.Client, leader uint64, err error) {
 	for _, ep := range spec.Endpoints {
-		c, err := dialOne(spec, ep)
+		c, err := a.dialOne(spec, ep)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +17,7 @@ import (
 
 func (a *app) planCaches(s *sheetFlags) *cobra.Command {
 	v := plan.Sharing{}
+	file := ""
 	cmd := &cobra.Command{
 		Use:   "caches",
 		Short: "Leases on cached data: whether they pay, and the term to take (Gray and Cheriton)",
@@ -29,7 +33,11 @@ them. The default rates and times are those that the paper gives for the V syste
 				if err != nil {
 					return sheet{}, err
 				}
-				return cacheSheet(c), nil
+				measured, err := readMeasured(file)
+				if err != nil {
+					return sheet{}, err
+				}
+				return cacheSheet(c, measured), nil
 			})
 		},
 	}
@@ -43,12 +51,14 @@ them. The default rates and times are those that the paper gives for the V syste
 		"message")
 	fs.DurationVar(&v.Skew, "skew", 100*time.Millisecond, "what clocks may differ by")
 	fs.DurationVar(&v.Term, "term", 0, "term to give figures for (default: the recommended one)")
+	fs.StringVar(&file, "measured", "", "`file` with what was measured, to be drawn beside the "+
+		"model: lines \"term_s,messages,cpu\", in percent of the load without leases")
 	fs.DurationVar(&v.LongestWait, "longest-wait", time.Minute,
 		"how long a write may wait for a cache that is dead")
 	return cmd
 }
 
-func cacheSheet(c plan.Caching) sheet {
+func cacheSheet(c plan.Caching, measured []draw.Curve) sheet {
 	alpha := fmt.Sprintf("%.3g", c.Benefit)
 	if math.IsInf(c.Benefit, 1) {
 		alpha = "endless: nothing is written"
@@ -74,13 +84,46 @@ func cacheSheet(c plan.Caching) sheet {
 			{"added to a read or write on average (C5)", c.At.Delay.Round(time.Microsecond).String()},
 		},
 		sentences: c.Explain(),
-		svg:       func(w io.Writer) error { return cacheChart(c).SVG(w) },
+		svg:       func(w io.Writer) error { return cacheChart(c, measured).SVG(w) },
 		data:      c,
 	}
 }
 
-// cacheChart is the curve of load against term.
-func cacheChart(c plan.Caching) draw.Chart {
+// readMeasured reads what was measured, as curves to be drawn; no file has none.
+func readMeasured(name string) ([]draw.Curve, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	messages := draw.Curve{Name: "measured here: messages", Dots: true}
+	cpu := draw.Curve{Name: "measured here: CPU of the server", Dots: true}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		var p [3]float64
+		words := strings.Split(line, ",")
+		for i := range p {
+			if len(words) != len(p) {
+				return nil, fmt.Errorf("%s: line %d: want term_s,messages,cpu", name, n)
+			}
+			if p[i], err = strconv.ParseFloat(strings.TrimSpace(words[i]), 64); err != nil {
+				return nil, fmt.Errorf("%s: line %d: %w", name, n, err)
+			}
+		}
+		messages.XY = append(messages.XY, [2]float64{p[0], p[1]})
+		cpu.XY = append(cpu.XY, [2]float64{p[0], p[2]})
+	}
+	return []draw.Curve{messages, cpu}, nil
+}
+
+// cacheChart is the curve of load against term, beside what was measured.
+func cacheChart(c plan.Caching, measured []draw.Curve) draw.Chart {
 	s := c.Sharing
 	load := draw.Curve{Name: fmt.Sprintf("S = %v, alpha = %.3g", s.Caches, c.Benefit)}
 	limit := draw.Curve{Name: "with an endless term"}
@@ -91,10 +134,15 @@ func cacheChart(c plan.Caching) draw.Chart {
 	chart := draw.Chart{
 		Title: fmt.Sprintf("Load of the server against the term (R = %v/s, W = %v/s)", s.Reads, s.Writes),
 		X:     "term at the server, seconds", Y: "% of the load without leases",
-		Curves: []draw.Curve{load, limit}, MaxY: 105,
+		Curves: append([]draw.Curve{load, limit}, measured...), MaxY: 105,
 	}
-	for _, p := range load.XY {
-		chart.MaxY = math.Max(chart.MaxY, p[1]*1.05)
+	for _, curve := range chart.Curves {
+		for _, p := range curve.XY {
+			chart.MaxY = math.Max(chart.MaxY, p[1]*1.05)
+		}
+	}
+	if len(measured) > 0 {
+		chart.Curves[0].Name = "Gray and Cheriton's model: " + load.Name
 	}
 	if c.Worth {
 		chart.Marks = append(chart.Marks, draw.Mark{

@@ -4,10 +4,15 @@ import (
 	"context"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/leaseholdpb"
 )
 
 type putFlags struct {
@@ -62,8 +67,50 @@ func (f *putFlags) op(args []string, stdin io.Reader) (clientv3.Op, error) {
 	return clientv3.OpPut(args[0], value, opts...), nil
 }
 
+// putTTL puts a key on a lease of its own, which etcd's API cannot.
+func (a *app) putTTL(r *pb.PutRequest) error {
+	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+		resp, err := pb.NewStoreClient(c.ActiveConnection()).Put(ctx, r)
+		if err != nil {
+			return answer{}, nativeError(err)
+		}
+		return showPut((*clientv3.PutResponse)(etcdPut(resp))), nil
+	})
+}
+
+// etcdPut is an answer in the form in which etcd gives it.
+func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
+	h := r.GetHeader()
+	out := &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{
+		ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(), Revision: h.GetRevision(),
+		RaftTerm: h.GetTerm(),
+	}}
+	if kv := r.GetPrevKv(); kv != nil {
+		out.PrevKv = &mvccpb.KeyValue{
+			Key: kv.Key, Value: kv.Value, Lease: kv.Lease, Version: kv.Version,
+			CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+		}
+	}
+	return out
+}
+
+// ttlRequest is what a put with a TTL asks for.
+func (f *putFlags) ttlRequest(op clientv3.Op, ttl time.Duration) (*pb.PutRequest, error) {
+	switch {
+	case ttl < time.Millisecond:
+		return nil, badArgs("bad --ttl %v, expecting 1ms or more", ttl)
+	case f.lease != "0" || f.ignoreLease:
+		return nil, badArgs("--ttl cannot be given together with --lease or --ignore-lease")
+	}
+	return &pb.PutRequest{
+		Key: op.KeyBytes(), Value: op.ValueBytes(), TtlMs: ttl.Milliseconds(), PrevKv: f.prevKV,
+		IgnoreValue: f.ignoreValue,
+	}, nil
+}
+
 func (a *app) putCommand() *cobra.Command {
 	var f putFlags
+	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "put [options] <key> <value> (<value> can also be given from stdin)",
 		Short: "Puts the given key into the store",
@@ -76,11 +123,20 @@ $ put -- <key> <value>
 
 Without <value> and --ignore-value, the value is read from standard input:
 
-$ cat file | put <key>`,
-		RunE: func(_ *cobra.Command, args []string) error {
+$ cat file | put <key>
+
+With --ttl the key is on a lease of its own, which goes when the key does.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			op, err := f.op(args, a.Stdin)
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("ttl") {
+				r, err := f.ttlRequest(op, ttl)
+				if err != nil {
+					return err
+				}
+				return a.putTTL(r)
 			}
 			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Do(ctx, op)
@@ -92,5 +148,7 @@ $ cat file | put <key>`,
 		},
 	}
 	f.register(cmd.Flags())
+	cmd.Flags().DurationVar(&ttl, "ttl", 0,
+		"ends the key after this time, unless it is put again before; no lease is needed")
 	return cmd
 }

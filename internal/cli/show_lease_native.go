@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/client"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -124,8 +125,29 @@ func (p *page) describe(l *pb.Lease) {
 	if l.AtExpiry == pb.AtExpiry_AT_EXPIRY_KEEP {
 		line("at expiry", "keys stay")
 	}
+	if l.Bound {
+		line("bound", "to its key")
+	}
+	for _, h := range l.Holds {
+		line("holds", heldText(h))
+	}
 	for _, k := range l.Keys {
 		line("key", fmt.Sprintf("%q", k))
+	}
+}
+
+// heldText is a range of keys for people.
+func heldText(r *pb.KeyRange) string {
+	key, end := string(r.Key), string(r.RangeEnd)
+	switch {
+	case end == "":
+		return fmt.Sprintf("%q", key)
+	case end == "\x00":
+		return fmt.Sprintf("%q and all after it", key)
+	case end == client.PrefixEnd(key):
+		return fmt.Sprintf("all that begins with %q", key)
+	default:
+		return fmt.Sprintf("%q up to %q", key, end)
 	}
 }
 
@@ -144,6 +166,12 @@ func (p *page) lease(l *pb.Lease) {
 	p.field("AtExpiry", l.AtExpiry)
 	p.field("Delayed", l.Delayed)
 	p.field("KeyCount", l.KeyCount)
+	if l.Bound {
+		p.field("Bound", l.Bound)
+	}
+	for _, h := range l.Holds {
+		p.printf("\"Holds\" : %q %q\n", h.Key, h.RangeEnd)
+	}
 	for _, k := range l.Keys {
 		p.quoted("Key", string(k))
 	}

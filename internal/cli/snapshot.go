@@ -50,7 +50,7 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	c, err := dial(spec)
+	c, err := a.dial(spec)
 	if err != nil {
 		return "", err
 	}

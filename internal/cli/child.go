@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The exit codes of commands that run another while they hold something. Those from 0 to
+// 121 are the other's own, as are those from 128 on: a signal's number and 128.
+const (
+	exitTaken    = 122 // it could not be had in time
+	exitNoCore   = 123 // the cluster could not be reached, or refused
+	exitLost     = 124 // the command was ended, because what it held was over
+	exitCannot   = 126 // the command cannot be run
+	exitNoSuch   = 127 // there is no such command
+	exitBySignal = 128 // and the number of the signal
+)
+
+// tenure is what a command is run under.
+type tenure interface {
+	// ValidUntil is when the command must have ended, if it is not put off till then.
+	ValidUntil() time.Time
+	// Context ends when the command must end at once.
+	Context() context.Context
+}
+
+// child is a command that is run under a tenure.
+type child struct {
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when it has ended
+	err     error         // how, set before
+	signals chan os.Signal
+	leave   func() // gives back what startChild has taken of the terminal
+}
+
+// startChild starts a command, in a process group of its own where there is such a thing,
+// so that what it has started itself is ended with it. From then on the signals that come
+// here are for the command.
+func (a *app) startChild(command, env []string) (*child, error) {
+	return a.startFed(a.Stdin, command, env)
+}
+
+// startFed is startChild for a command with another standard input.
+func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(append([]string{}, a.Env...), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, a.Stdout, a.Stderr
+	cmd.WaitDelay = time.Second // what it has left behind may have its output open
+	c := &child{cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16)}
+	cmd.SysProcAttr, c.leave = ownGroup(stdin)
+	started := make(chan error)
+	go c.run(started)
+	if err := <-started; err != nil {
+		code := exitCannot
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			code = exitNoSuch
+		}
+		return nil, withCode(code, err)
+	}
+	return c, nil
+}
+
+// run starts the command and waits for its end.
+func (c *child) run(started chan<- error) {
+	defer stayOnThread()()
+	signal.Notify(c.signals, passedOn...)
+	defer signal.Stop(c.signals)
+	err := c.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	c.err = c.cmd.Wait()
+	c.leave()
+	close(c.done)
+}
+
+// notice is how long before the end of a tenure a command is asked to end (term), and when
+// it is ended without being asked (kill).
+type notice struct{ term, kill time.Duration }
+
+// under waits until the command has ended, and sees to it that it does before the tenure
+// is over; lost says that it had to. A command that was asked to end is not told if
+// the tenure is put off after all: it may go on with its ending for so long.
+func (c *child) under(t tenure, n notice) (lost bool) {
+	asked := false
+	for {
+		left := time.Until(t.ValidUntil())
+		if t.Context().Err() != nil || left <= n.kill {
+			c.kill()
+			<-c.done
+			return true
+		}
+		if !asked && left <= n.term {
+			asked, lost = true, true
+			c.signal(syscall.SIGTERM)
+		}
+		wait := left - n.kill
+		if !asked {
+			wait = left - n.term
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-c.done:
+			timer.Stop()
+			return lost
+		case s := <-c.signals:
+			c.signal(s)
+		case <-t.Context().Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// exit is the error that has the exit code of the command.
+func (c *child) exit() error {
+	var e *exec.ExitError
+	switch {
+	case c.err == nil || errors.Is(c.err, exec.ErrWaitDelay):
+		return nil
+	case !errors.As(c.err, &e):
+		return withCode(exitCannot, c.err)
+	}
+	if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return withCode(exitBySignal+int(s.Signal()), c.err)
+	}
+	return &exitError{code: e.ExitCode()} // it has told why itself
+}

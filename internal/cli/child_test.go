@@ -1,0 +1,171 @@
+//go:build linux
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// term is a tenure that a test decides about.
+type term struct {
+	mu    sync.Mutex
+	until time.Time
+	ctx   context.Context
+}
+
+func (t *term) ValidUntil() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.until
+}
+
+func (t *term) Context() context.Context { return t.ctx }
+
+// lasting is a tenure without an end in sight.
+func lasting() *term {
+	return &term{until: time.Now().Add(time.Hour), ctx: context.Background()}
+}
+
+// output is what a command has written, told line by line.
+type output struct {
+	lines chan string
+	part  []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.part = append(o.part, p...)
+	for {
+		line, rest, ok := bytes.Cut(o.part, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		o.lines <- string(line)
+		o.part = rest
+	}
+}
+
+// run starts a shell script that says "ready" when it is.
+func run(t *testing.T, script string, env ...string) (*child, *output) {
+	t.Helper()
+	out := &output{lines: make(chan string, 100)}
+	a := &app{Process: Process{
+		Env: os.Environ(), Stdin: strings.NewReader(""), Stdout: out, Stderr: out,
+	}}
+	c, err := a.startChild([]string{"sh", "-c", script}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.kill)
+	for line := range out.lines {
+		if line == "ready" {
+			return c, out
+		}
+	}
+	return nil, nil
+}
+
+// Goal: the exit code is that of the command, as a shell would tell it, and it sees its
+// environment.
+func TestChildExit(t *testing.T) {
+	for script, want := range map[string]int{
+		"echo ready":                             0,
+		"echo ready; exit 7":                     7,
+		"echo ready; kill -9 $$":                 128 + 9,
+		`echo ready; exit "$LEASEHOLD_TOKEN"`:    42,
+		"echo ready; (sleep 60 &) ; exit 3":      3, // what it leaves behind does not matter
+		"trap 'exit 9' TERM; echo ready; exit 0": 0,
+	} {
+		c, _ := run(t, script, "LEASEHOLD_TOKEN=42")
+		if c.under(lasting(), notice{}) {
+			t.Errorf("%s: it had to be ended", script)
+		}
+		if got := exitCode(c.exit()); got != want {
+			t.Errorf("%s: exit code %d, want %d", script, got, want)
+		}
+		c.kill()
+	}
+}
+
+// Goal: a command that cannot be run is told from one that failed.
+func TestChildCannotStart(t *testing.T) {
+	a := &app{Process: OS()}
+	for command, want := range map[string]int{"/no/such/command": 127, "no-such": 127, "/": 126} {
+		_, err := a.startChild([]string{command}, nil)
+		if got := exitCode(err); got != want {
+			t.Errorf("%s: exit code %d (%v), want %d", command, got, err, want)
+		}
+	}
+}
+
+// Goal: a signal that comes here goes to the command.
+func TestChildSignalPassedOn(t *testing.T) {
+	c, _ := run(t, "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done")
+	c.signals <- syscall.SIGUSR1
+	if c.under(lasting(), notice{}) {
+		t.Error("it had to be ended")
+	}
+	if got := exitCode(c.exit()); got != 5 {
+		t.Errorf("exit code %d, want 5", got)
+	}
+}
+
+// Goal: a command is asked to end before the end of its tenure, and has ended by then.
+func TestChildAskedToEnd(t *testing.T) {
+	c, _ := run(t, "trap 'echo bye; exit 6' TERM; echo ready; while :; do sleep 0.05; done")
+	d := lasting()
+	if !c.under(d, notice{term: 2 * time.Hour}) {
+		t.Error("it is not said to be lost")
+	}
+	if got := exitCode(c.exit()); got != 6 {
+		t.Errorf("exit code %d, want 6", got)
+	}
+}
+
+// Goal: a command that does not end when it is asked to is killed, also if it is stopped,
+// and what it has started with it.
+func TestChildKilled(t *testing.T) {
+	for _, script := range []string{
+		"trap '' TERM; echo ready; while :; do sleep 0.05; done",
+		"trap '' TERM; echo ready; kill -STOP $$; exit 0",
+		"trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & echo ready; wait",
+	} {
+		c, _ := run(t, script)
+		d := lasting()
+		d.until = time.Now().Add(300 * time.Millisecond)
+		if !c.under(d, notice{term: time.Hour, kill: 10 * time.Millisecond}) {
+			t.Errorf("%s: it is not said to be lost", script)
+		}
+		if got := exitCode(c.exit()); got != 128+9 {
+			t.Errorf("%s: exit code %d, want 137", script, got)
+		}
+		group := c.cmd.Process.Pid
+		for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // until the last is reaped
+			if t.Context().Err() != nil {
+				t.Fatalf("%s: something is left", script)
+			}
+		}
+	}
+}
+
+// Goal: when the tenure ends before its time the command is killed at once.
+func TestChildKilledAtOnce(t *testing.T) {
+	c, _ := run(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d := lasting()
+	d.ctx = ctx
+	if !c.under(d, notice{}) {
+		t.Error("it is not said to be lost")
+	}
+	if got := exitCode(c.exit()); got != 128+9 {
+		t.Errorf("exit code %d, want 137", got)
+	}
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+func (a *app) membersCommand() *cobra.Command {
+	return family("members", "Who is there: groups of programs, each alive by its lease",
+		a.membersRegister(), a.membersList(), a.membersWatch())
+}
+
+func (a *app) membersRegister() *cobra.Command {
+	var r coord.Registration
+	var metadata string
+	cmd := &cobra.Command{
+		Use:   "register <group> <id> [-- <command> [arg ...]]",
+		Short: "Is a member of a group until interrupted, or while a command runs",
+		Long: `Is a member of a group until interrupted, or while a command runs, and leaves then. If
+this process dies the others see that the member failed when the TTL has passed.
+
+If the lease cannot be renewed a command is asked to end (SIGTERM) and killed before the others
+may see that the member failed. It finds LEASEHOLD_TOKEN and LEASEHOLD_LEASE in its
+environment. Exit codes are those of leasehold run; 122 says that there is a member of this ID.`,
+		Example: `  leasehold members register web host-1 --metadata 10.0.0.7:80 -- httpd -f`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, command := splitCommand(cmd, args)
+			if len(args) != 2 {
+				return badArgs("members register takes a group and an ID")
+			}
+			r.ID, r.Metadata = args[1], []byte(metadata)
+			return a.register(args[0], r, command)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&metadata, "metadata", "", "What the others learn about the member")
+	fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
+		"How long the member is listed when this process is gone without a word")
+	fs.BoolVar(&r.Wait, "wait", false,
+		"Wait until an earlier member of the same ID is gone, such as this one before a restart")
+	return cmd
+}
+
+// splitCommand splits off what comes after "--".
+func splitCommand(cmd *cobra.Command, args []string) (own, command []string) {
+	if n := cmd.ArgsLenAtDash(); n >= 0 {
+		return args[:n], args[n:]
+	}
+	return args, nil
+}
+
+func (a *app) register(group string, r coord.Registration, command []string) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := waiting{}.context()
+	defer cancel()
+	if !r.Wait {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(ctx, a.flags.commandTimeout)
+		defer done()
+	}
+	m, err := coord.NewGroup(c, group).Register(ctx, r)
+	if err != nil {
+		return got(ctx, err, coord.ErrMemberExists)
+	}
+	cancel()
+	return a.holdOn(holding{lease: m.Lease(), news: r.ID + " joined"}, command, m.Leave)
+}
+
+func (a *app) membersList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list <group>",
+		Short: "Lists the members of a group",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("members list takes a group")
+			}
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				list, revision, err := coord.NewGroup(c, args[0]).List(ctx)
+				return showMembers(list, revision), err
+			})
+		},
+	}
+}
+
+func (a *app) membersWatch() *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch <group>",
+		Short: "Tells who is in a group, and then who joins, changes and goes, and why",
+		Long: `Tells who is in a group, and then who joins, changes and goes, until interrupted:
+  joined   there is a new member        left     it left
+  updated  its metadata changed         failed   its lease expired: it died, or was cut off
+                                        revoked  somebody revoked its lease
+                                        gone     it went; why is not known any more`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("members watch takes a group")
+			}
+			return a.watchMembers(args[0])
+		},
+	}
+}
+
+func (a *app) watchMembers(group string) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := untilSignal()
+	defer stop()
+	w, err := coord.NewGroup(c, group).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		list, err := w.Next(ctx)
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return withCode(exitInterrupted, err)
+		}
+		for _, e := range list {
+			if err := a.show(showMemberEvent(e)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// memberJSON is a member in JSON. Bytes are in base64, as in every answer.
+type memberJSON struct {
+	ID       string `json:"id"`
+	Metadata []byte `json:"metadata,omitempty"`
+	Lease    int64  `json:"lease,string"`
+	Joined   int64  `json:"joined_revision,string"`
+	Changed  int64  `json:"changed_revision,string"`
+}
+
+func memberOf(m *coord.Member) memberJSON {
+	return memberJSON{m.ID, m.Metadata, int64(m.Lease), m.Joined, m.Changed}
+}
+
+func showMembers(list []coord.Member, revision int64) answer {
+	members := make([]memberJSON, len(list))
+	rows := make([][]string, len(list))
+	for i := range list {
+		members[i] = memberOf(&list[i])
+		rows[i] = []string{
+			list[i].ID, string(list[i].Metadata), fmt.Sprintf("%016x", int64(list[i].Lease)),
+		}
+	}
+	return rowsAnswer([]string{"ID", "Metadata", "Lease"}, rows, struct {
+		Revision int64        `json:"revision,string"`
+		Members  []memberJSON `json:"members"`
+	}{revision, members})
+}
+
+func showMemberEvent(e coord.MemberEvent) answer {
+	row := []string{e.Member.ID, e.Change.String(), string(e.Member.Metadata)}
+	return answer{
+		simple: func(p *page) { p.printf("%s\n", strings.TrimSpace(strings.Join(row, " "))) },
+		table: func() ([]string, [][]string) {
+			return []string{"ID", "Change", "Metadata"}, [][]string{row}
+		},
+		json: struct {
+			Revision int64      `json:"revision,string"`
+			Change   string     `json:"change"`
+			Member   memberJSON `json:"member"`
+		}{e.Revision, e.Change.String(), memberOf(&e.Member)},
+	}
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+func (a *app) poolCommand() *cobra.Command {
+	return family("pool", "Leases IDs or addresses, each to one holder at a time",
+		a.poolCreate(), a.poolAcquire(), a.poolList())
+}
+
+func (a *app) poolCreate() *cobra.Command {
+	var s coord.PoolSpec
+	cmd := &cobra.Command{
+		Use:   "create <pool> <id> ... | --first <n> --last <m>",
+		Short: "Makes a pool of IDs, or of numbers",
+		Example: `  leasehold pool create workers --first 0 --last 1023
+  leasehold pool create addresses 10.0.0.10 10.0.0.11 --quarantine 1m`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			numbers := cmd.Flags().Changed("first") || cmd.Flags().Changed("last")
+			if len(args) < 1 || numbers != (len(args) == 1) {
+				return badArgs("pool create takes a pool, and IDs or --first and --last")
+			}
+			s.IDs = args[1:]
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				p, err := coord.CreatePool(ctx, c, args[0], s)
+				if err != nil {
+					return answer{}, err
+				}
+				return answer{
+					simple: func(out *page) { out.printf("%s has %d IDs\n", args[0], p.Size()) },
+					json: struct {
+						Size int `json:"size"`
+					}{p.Size()},
+				}, nil
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.Int64Var(&s.First, "first", 0, "The first number")
+	fs.Int64Var(&s.Last, "last", 0, "The last number")
+	fs.DurationVar(&s.Quarantine, "quarantine", 0,
+		"How long an ID is nobody's after its holder has died")
+	return cmd
+}
+
+func (a *app) poolAcquire() *cobra.Command {
+	var r coord.PoolRequest
+	var p waiting
+	cmd := &cobra.Command{
+		Use:   "acquire <pool> [-- <command> [arg ...]]",
+		Short: "Holds an ID until interrupted, or while a command runs",
+		Long: `Holds an ID until interrupted, or while a command runs: one that its owner had before, if
+it is free, else one that nobody has had for long.
+
+The command finds in its environment:
+  LEASEHOLD_POOL_ID  the ID
+  LEASEHOLD_TOKEN    the fencing token, a number: who had the ID earlier had a smaller one
+  LEASEHOLD_LEASE    the ID of the lease, in hexadecimal
+If the lease cannot be renewed the command is asked to end (SIGTERM) and killed (SIGKILL) before
+another can have the ID. Exit codes are those of leasehold run; 122 says that no ID was
+free in time.`,
+		Example: `  leasehold pool acquire workers -- sh -c 'exec id-server --worker $LEASEHOLD_POOL_ID'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, command := splitCommand(cmd, args)
+			if len(args) != 1 {
+				return badArgs("pool acquire takes a pool")
+			}
+			if p.try && p.wait != 0 {
+				return badArgs("--try does not wait: leave out --wait")
+			}
+			r.Wait = !p.try
+			return a.hold(args[0], r, p, command)
+		},
+	}
+	fs := cmd.Flags()
+	host, _ := os.Hostname() // another owner is as good
+	fs.StringVar(&r.Owner, "owner", host, "Who asks: gets back what it had")
+	fs.StringVar(&r.Want, "want", "", "The one ID that will do")
+	fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
+		"How long the ID is held when this process is gone without a word")
+	fs.DurationVar(&p.wait, "wait", 0, "How long to wait for an ID (default: for ever)")
+	fs.BoolVar(&p.try, "try", false, "Do not wait for an ID")
+	return cmd
+}
+
+func (a *app) hold(pool string, r coord.PoolRequest, p waiting, command []string) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := p.context()
+	defer cancel()
+	short, done := context.WithTimeout(ctx, a.flags.commandTimeout)
+	defer done()
+	ids, err := coord.OpenPool(short, c, pool)
+	if err != nil {
+		return got(ctx, err)
+	}
+	l, err := ids.Acquire(ctx, r)
+	if err != nil {
+		return got(ctx, err, coord.ErrNoneFree)
+	}
+	cancel()
+	return a.holdOn(holding{
+		lease: l.Lease(), env: []string{"LEASEHOLD_POOL_ID=" + l.ID()}, news: l.ID(),
+	}, command, l.Release)
+}
+
+func (a *app) poolList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list <pool>",
+		Short: "Lists the IDs that are held",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("pool list takes a pool")
+			}
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				p, err := coord.OpenPool(ctx, c, args[0])
+				if err != nil {
+					return answer{}, err
+				}
+				list, err := p.List(ctx)
+				return showPool(p.Size(), list), err
+			})
+		},
+	}
+}
+
+func showPool(size int, list []coord.PoolEntry) answer {
+	type entry struct {
+		ID          string `json:"id"`
+		Owner       string `json:"owner,omitempty"`
+		Token       uint64 `json:"token,string"`
+		Remaining   int64  `json:"remaining_ms,string"`
+		Quarantined bool   `json:"quarantined,omitempty"`
+	}
+	out := struct {
+		Size int     `json:"size"`
+		Held []entry `json:"held"`
+	}{size, []entry{}}
+	var rows [][]string
+	for _, e := range list {
+		out.Held = append(out.Held, entry{
+			e.ID, e.Owner, uint64(e.Token), e.Remaining.Milliseconds(), e.Quarantined,
+		})
+		state := "held"
+		if e.Quarantined {
+			state = "quarantined"
+		}
+		rows = append(rows, []string{e.ID, e.Owner, fmt.Sprint(e.Token), state})
+	}
+	ans := rowsAnswer([]string{"ID", "Owner", "Token", "State"}, rows, out)
+	table := ans.simple
+	ans.simple = func(p *page) {
+		p.printf("%d of %d held\n", len(list), size)
+		if len(rows) > 0 {
+			table(p)
+		}
+	}
+	return ans
+}

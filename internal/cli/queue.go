@@ -1,0 +1,338 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+func (a *app) queueCommand() *cobra.Command {
+	return family("queue", "A work queue: items come back when a worker dies",
+		a.queuePush(), a.queueClaim(), a.queueWork(), a.queueList(), a.queueDead(),
+		a.queueRequeue())
+}
+
+func (a *app) queuePush() *cobra.Command {
+	var delay time.Duration
+	cmd := &cobra.Command{
+		Use:   "push <queue> [payload]",
+		Short: "Adds an item, whose payload is an argument or the standard input",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 && len(args) != 2 {
+				return badArgs("queue push takes a queue and a payload")
+			}
+			payload, err := argOrStdin(args, 1, a.Stdin)
+			if err != nil {
+				return badArgs("queue push needs a payload: %v", err)
+			}
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
+				id, err := q.Push(ctx, []byte(payload), delay)
+				return answer{
+					simple: func(p *page) { p.printf("%s\n", id) },
+					json: struct {
+						ID string `json:"id"`
+					}{id},
+				}, err
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&delay, "delay", 0, "How long nobody can claim it")
+	return cmd
+}
+
+// workFlags say how items are worked on.
+type workFlags struct {
+	cfg   coord.QueueConfig
+	delay time.Duration
+	wait  waiting
+	idle  bool
+}
+
+func (f *workFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	host, _ := os.Hostname() // it is for people
+	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
+		"How long after the death of this process its item comes back")
+	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 20,
+		"How often an item is claimed before it goes to the dead letters")
+	fs.StringVar(&f.cfg.Worker, "worker", host, "The name under which claims are listed")
+	fs.DurationVar(&f.delay, "retry-delay", time.Second,
+		"How long an item that failed is left alone; doubles with each try, up to a hundredfold")
+}
+
+const workEnvironment = `
+The command finds the payload on its standard input, and in its environment:
+  LEASEHOLD_ITEM   the ID of the item
+  LEASEHOLD_TRIES  how often the item was claimed, this time included
+  LEASEHOLD_TOKEN  the fencing token, a number: earlier claims of the item had smaller ones
+  LEASEHOLD_LEASE  the ID of the claim's lease, in hexadecimal
+If the lease cannot be renewed the command is asked to end (SIGTERM) and killed (SIGKILL) before
+another worker can have the item. Items may be worked on more than once.`
+
+func (a *app) queueClaim() *cobra.Command {
+	var f workFlags
+	cmd := &cobra.Command{
+		Use:   "claim <queue> [-- <command> [arg ...]]",
+		Short: "Claims one item: prints its payload, or runs a command for it",
+		Long: `Claims one item. Without a command its payload is printed, and it is acknowledged then.
+With one it is acknowledged if the command exits with 0, and given back otherwise.
+` + workEnvironment + `
+
+Exit codes are those of leasehold run; 122 says that there was no item.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, command := splitCommand(cmd, args)
+			if len(args) != 1 {
+				return badArgs("queue claim takes a queue")
+			}
+			return a.claimOne(args[0], &f, command)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().DurationVar(&f.wait.wait, "wait", 0,
+		"How long to wait for an item (default: for ever)")
+	cmd.Flags().BoolVar(&f.wait.try, "try", false, "Do not wait for an item")
+	return cmd
+}
+
+func (a *app) queueWork() *cobra.Command {
+	var f workFlags
+	cmd := &cobra.Command{
+		Use:   "work <queue> -- <command> [arg ...]",
+		Short: "Runs a command for each item",
+		Long: `Runs a command for each item, one after the other, until interrupted. An item is
+acknowledged if the command exits with 0, and given back otherwise; one that was claimed too
+often goes to the dead letters.
+` + workEnvironment,
+		Example: `  leasehold queue work thumbnails -- sh -c 'make-thumbnail "$(cat)"'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, command := splitCommand(cmd, args)
+			if len(args) != 1 || len(command) == 0 {
+				return badArgs("queue work takes a queue, and a command after --")
+			}
+			return a.work(args[0], &f, command)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&f.idle, "idle-exit", false, "End when there is no item to claim")
+	return cmd
+}
+
+// runItem runs a command for an item. Its error says how the command ended.
+func (a *app) runItem(i *coord.Item, command []string) error {
+	err := a.runHolding(holding{
+		lease: i.Lease(), stdin: bytes.NewReader(i.Payload()),
+		env: []string{
+			"LEASEHOLD_ITEM=" + i.ID(), fmt.Sprintf("LEASEHOLD_TRIES=%d", i.Tries()),
+		},
+	}, command)
+	var e *exitError
+	if errors.As(err, &e) && e.err == nil {
+		return withCode(e.code, fmt.Errorf("exit status %d", e.code))
+	}
+	return err
+}
+
+// cannotRun reports whether a command could not be run at all, whatever the item.
+func cannotRun(err error) bool {
+	var e *exitError
+	return errors.As(err, &e) && e.err != nil && (e.code == exitCannot || e.code == exitNoSuch)
+}
+
+// work works until a signal comes, which the command receives, too: the item that it has at
+// work is brought to its end.
+func (a *app) work(queue string, f *workFlags, command []string) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer cancelBySignal(cancel)()
+	delay := f.delay
+	if delay == 0 {
+		delay = -1 // to Work 0 is the default
+	}
+	var fatal error
+	err = coord.NewQueue(c, queue, f.cfg).Work(ctx, coord.Work{
+		Delay: delay, Idle: f.idle,
+		Do: func(_ context.Context, i *coord.Item) error {
+			err := a.runItem(i, command)
+			if cannotRun(err) {
+				fatal = err
+				cancel(err)
+			}
+			return err
+		},
+		Failed: func(i *coord.Item, err error) {
+			a.complain("item %s failed, try %d: %v\n", i.ID(), i.Tries(), err)
+		},
+	})
+	if fatal != nil {
+		return fatal
+	}
+	if err != nil {
+		return refused(ctx, err)
+	}
+	return nil
+}
+
+func (a *app) claimOne(queue string, f *workFlags, command []string) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := f.wait.context()
+	defer cancel()
+	q := coord.NewQueue(c, queue, f.cfg)
+	claim := q.Claim
+	if f.wait.try {
+		claim = q.TryClaim
+	}
+	i, err := claim(ctx)
+	if err != nil {
+		return got(ctx, err)
+	}
+	if i == nil {
+		return withCode(exitTaken, errors.New("there is no item"))
+	}
+	cancel()
+	if len(command) > 0 {
+		err = a.runItem(i, command)
+	} else {
+		err = a.show(showClaim(i))
+	}
+	last, done := context.WithTimeout(context.Background(), f.cfg.TTL)
+	defer done()
+	switch {
+	case err == nil:
+		return withCode(exitLost, i.Ack(last))
+	case cannotRun(err):
+		return errors.Join(err, i.Nack(last, 0))
+	}
+	if nackErr := i.Nack(last, f.delay); nackErr != nil {
+		a.complain("item %s: %v\n", i.ID(), nackErr)
+	}
+	return err
+}
+
+// pageFlags choose a page of a list.
+type pageFlags struct {
+	after string
+	limit int
+}
+
+func (f *pageFlags) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.limit, "limit", 100, "The most items to list")
+	cmd.Flags().StringVar(&f.after, "after", "", "Begin after the item with this ID")
+}
+
+func (a *app) queueList() *cobra.Command {
+	var f pageFlags
+	cmd := &cobra.Command{
+		Use:   "list <queue>",
+		Short: "Counts the items of a queue, and lists those that are not dead",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("queue list takes a queue")
+			}
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
+				stats, err := q.Stats(ctx)
+				if err != nil {
+					return answer{}, err
+				}
+				list, err := q.List(ctx, f.after, f.limit)
+				return showItems(&stats, list), err
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) queueDead() *cobra.Command {
+	var f pageFlags
+	cmd := &cobra.Command{
+		Use:   "dead <queue>",
+		Short: "Lists the dead letters: items that were tried too often",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("queue dead takes a queue")
+			}
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				list, err := coord.NewQueue(c, args[0], coord.QueueConfig{}).Dead(ctx, f.after, f.limit)
+				return showItems(nil, list), err
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) queueRequeue() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "requeue <queue> <id> ... | --all",
+		Short: "Puts dead letters back into the queue, as new items behind all others",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || all != (len(args) == 1) {
+				return badArgs("queue requeue takes a queue, and IDs or --all")
+			}
+			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
+				n, err := requeue(ctx, q, args[1:])
+				return answer{
+					simple: func(p *page) { p.printf("%d requeued\n", n) },
+					json: struct {
+						Requeued int `json:"requeued"`
+					}{n},
+				}, err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "All dead letters that there are")
+	return cmd
+}
+
+// requeue puts dead letters back, all of them if none are named.
+func requeue(ctx context.Context, q *coord.Queue, ids []string) (n int, err error) {
+	if len(ids) > 0 {
+		for len(ids) > 0 {
+			batch := ids[:min(len(ids), coord.MaxBatch)]
+			ids = ids[len(batch):]
+			done, err := q.Requeue(ctx, batch...)
+			n += done
+			if err != nil {
+				return n, err
+			}
+		}
+		return n, nil
+	}
+	after := ""
+	for {
+		page, err := q.Dead(ctx, after, coord.MaxBatch)
+		if err != nil || len(page) == 0 {
+			return n, err
+		}
+		for _, i := range page {
+			ids, after = append(ids, i.ID), i.ID
+		}
+		done, err := q.Requeue(ctx, ids...)
+		n += done
+		if err != nil {
+			return n, err
+		}
+		ids = ids[:0]
+	}
+}

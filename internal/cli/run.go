@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+	"leasehold.dev/lease"
+)
+
+// runFlags say what a command is run under.
+type runFlags struct {
+	lock, elect string
+	value       string
+	priority    int
+	ttl, wait   time.Duration
+	try         bool
+	notice      notice
+}
+
+func (a *app) runCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run --lock <name> | --elect <name> [flags] -- <command> [arg ...]",
+		Short: "Runs a command while holding a lock, or while being elected",
+		Long: `Waits for a lock, or to be elected, and runs a command while that lasts. When the command
+ends the lock is free at once.
+
+The lock is valid only as long as its lease is renewed. If that fails, the command is asked
+to end (SIGTERM) in time, and killed (SIGKILL) before the lock can go to somebody else. If
+somebody takes the lock away, by a revocation of its lease, the command is killed at once.
+Signals that this process receives go to the command. On Linux the command has a process
+group of its own, is ended with all of it, and is killed when this process is.
+
+The command finds in its environment:
+  LEASEHOLD_TOKEN     the fencing token, a number: who held the lock earlier had a smaller one
+  LEASEHOLD_LEASE     the ID of the lease, in hexadecimal
+  LEASEHOLD_LOCK_KEY  the key of the store that stands for holding the lock
+A process can be stopped at any moment, and go on when the lock is another's. So what the
+command writes to should remember the highest token that it has seen, and refuse smaller ones.
+
+Exit codes: those of the command from 0 to 121, and
+  122  the lock could not be had in time (--wait, --try)
+  123  the cluster could not be reached, or refused
+  124  the command was ended because the lock was, or would soon have been, over
+  126  the command cannot be run
+  127  there is no such command
+  128  wrong arguments; and 128 and the number of the signal that ended the command, or
+       that came before it was started`,
+		Example: `  leasehold run --lock nightly-backup --try -- backup.sh
+  leasehold run --elect scheduler --ttl 5s -- scheduler --port 8080`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := f.check(args); err != nil {
+				return err
+			}
+			return a.runUnder(f, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.lock, "lock", "", "The lock to hold")
+	fs.StringVar(&f.elect, "elect", "", "The election to win, instead of a lock")
+	fs.StringVar(&f.value, "value", "",
+		"What observers of the election see (default: the host's name)")
+	fs.IntVar(&f.priority, "priority", 0,
+		"Who stands in the election with a higher one goes before")
+	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
+		"How long the lock stays when this process is gone without a word")
+	fs.DurationVar(&f.wait, "wait", 0, "How long to wait for the lock (default: for ever)")
+	fs.BoolVar(&f.try, "try", false, "Do not wait for the lock")
+	fs.DurationVar(&f.notice.term, "term-before", 0,
+		"How long before the end of the lock's validity the command is asked to end\n"+
+			"(default: a quarter of the TTL)")
+	fs.DurationVar(&f.notice.kill, "kill-before", 0,
+		"How long before it the command is killed (default: a fortieth of the TTL)")
+	return cmd
+}
+
+// check says what is wrong with the arguments, and fills in what they leave open.
+func (f *runFlags) check(command []string) error {
+	n := &f.notice
+	switch {
+	case (f.lock == "") == (f.elect == ""):
+		return badArgs("run needs either --lock or --elect")
+	case len(command) == 0:
+		return badArgs("run needs a command to run, after --")
+	case f.ttl < 100*time.Millisecond:
+		return badArgs("--ttl must be at least 100ms, not %v", f.ttl)
+	case f.wait < 0 || n.term < 0 || n.kill < 0:
+		return badArgs("a duration must not be negative")
+	case f.try && f.wait != 0:
+		return badArgs("--try does not wait: leave out --wait")
+	case f.elect == "" && (f.value != "" || f.priority != 0):
+		return badArgs("--value and --priority are for --elect")
+	case f.elect != "" && f.try:
+		return badArgs("--try is for --lock: with --elect say how long to --wait")
+	}
+	if n.term == 0 {
+		n.term = f.ttl / 4
+	}
+	if n.kill == 0 {
+		n.kill = min(f.ttl/40, n.term)
+	}
+	if n.kill > n.term || n.term > f.ttl/2 {
+		return badArgs("--kill-before (%v) must not be longer than --term-before (%v), and that not "+
+			"longer than half of --ttl (%v)", n.kill, n.term, f.ttl)
+	}
+	if f.elect != "" && f.value == "" {
+		f.value, _ = os.Hostname() // without a name it is empty
+	}
+	return nil
+}
+
+// post is what a command is run under: a lock that is held, or a won election.
+type post interface {
+	Context() context.Context
+	Token() lease.Token
+	Key() string
+}
+
+// runUnder gets the lock, runs the command, and gives the lock up.
+func (a *app) runUnder(f *runFlags, command []string) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p, l, err := a.acquire(c, f)
+	if err != nil {
+		return err
+	}
+	defer giveUp(l) // also if the command could not be run
+	ch, err := a.startChild(command, []string{
+		fmt.Sprintf("LEASEHOLD_TOKEN=%d", p.Token()),
+		fmt.Sprintf("LEASEHOLD_LEASE=%x", int64(l.ID())),
+		"LEASEHOLD_LOCK_KEY=" + p.Key(),
+	})
+	if err != nil {
+		return err
+	}
+	if ch.under(held{p, l}, f.notice) {
+		return withCode(exitLost, fmt.Errorf("the command was ended: %w", cause(p, l)))
+	}
+	return ch.exit()
+}
+
+// giveUp revokes a lease, and does not try for longer than it is valid: then it ends by
+// itself.
+func giveUp(l *client.Lease) {
+	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
+	defer cancel()
+	_ = l.Revoke(ctx)
+}
+
+// held is a post until the end of its lease's validity.
+type held struct {
+	post
+	lease *client.Lease
+}
+
+// ValidUntil implements tenure.
+func (h held) ValidUntil() time.Time { return h.lease.ValidUntil() }
+
+// cause says why a command had to be ended.
+func cause(p post, l *client.Lease) error {
+	if p.Context().Err() != nil {
+		return context.Cause(p.Context())
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	return errors.New("the lease could not be renewed in time")
+}
+
+// acquire waits for what the command is to be run under. A signal meanwhile ends the
+// waiting.
+func (a *app) acquire(c *client.Client, f *runFlags) (post, *client.Lease, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer cancelBySignal(cancel)()
+	host, _ := os.Hostname() // it is for people
+	l, err := a.grantFor(ctx, c, client.Grant{TTL: f.ttl, Owner: host, Labels: map[string]string{
+		"command": "run",
+	}})
+	if err != nil {
+		return nil, nil, refused(ctx, err)
+	}
+	p, err := f.wins(ctx, coord.NewSession(c, l))
+	if err == nil {
+		return p, l, nil
+	}
+	giveUp(l)
+	return nil, nil, refused(ctx, err)
+}
+
+// grantFor grants a lease, and gives up when no member answers for as long as a command may
+// take.
+func (a *app) grantFor(
+	ctx context.Context, c *client.Client, g client.Grant,
+) (*client.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
+	defer cancel()
+	return c.Grant(ctx, g)
+}
+
+// wins waits for the lock, or for the election, as the flags say.
+func (f *runFlags) wins(ctx context.Context, s *coord.Session) (post, error) {
+	switch m := coord.NewMutex(s, f.lock); {
+	case f.elect != "":
+		return f.elected(ctx, coord.NewElection(s, f.elect))
+	case f.try:
+		return m.TryLock(ctx)
+	case f.wait > 0:
+		return m.LockWithin(ctx, f.wait)
+	default:
+		return m.Lock(ctx)
+	}
+}
+
+// elected waits until the election is won.
+func (f *runFlags) elected(ctx context.Context, e *coord.Election) (post, error) {
+	if f.wait > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, f.wait, coord.ErrLocked)
+		defer cancel()
+		ctx = limited
+	}
+	return e.Campaign(ctx, coord.Candidate{Value: []byte(f.value), Priority: f.priority})
+}
+
+// signalError says that a signal came while nothing was held yet.
+type signalError struct{ signal syscall.Signal }
+
+func (e *signalError) Error() string { return "interrupted: " + e.signal.String() }
+
+// cancelBySignal ends a context when a signal says that the process is to end.
+func cancelBySignal(cancel context.CancelCauseFunc) (stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case s := <-c:
+			n, _ := s.(syscall.Signal)
+			cancel(&signalError{n})
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(c)
+		close(done)
+	}
+}
+
+// refused gives the error of who got nothing its exit code.
+func refused(ctx context.Context, err error) error {
+	var s *signalError
+	switch {
+	case errors.As(context.Cause(ctx), &s):
+		return withCode(exitBySignal+int(s.signal), s)
+	case errors.Is(err, coord.ErrLocked):
+		return withCode(exitTaken, err)
+	default:
+		return withCode(exitNoCore, err)
+	}
+}
