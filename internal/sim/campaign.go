@@ -162,6 +162,10 @@ var worldly = []string{
 	"refresh after a stall", "snapshot installed in a new member",
 	"snapshot installed over a state", "snapshot written",
 	"all machines slept", "leader deposed", "watch stood still",
+	"cached read", "read into a cache",
+	"read that may not be cached", "cache opened", "invalidation",
+	"command that waited for caches", "renewals answered together",
+	"renewal of a message answered by itself",
 }
 
 // String sums a campaign up.

@@ -51,6 +51,8 @@ func Check(h *History, l Limits) *Report {
 	f.checkEnds()
 	f.checkBeliefs()
 	f.checkTokens()
+	f.checkFenced()
+	f.checkLeaseEvents()
 	f.checkOps()
 	f.checkHashes()
 	f.checkWatches()
@@ -82,6 +84,10 @@ type facts struct {
 	byID    map[lease.ID][]*life
 	// entryOf says in which place of the log the command of an operation is.
 	entryOf map[int]place
+	// fates are the events of leases, in order.
+	fates []*modelStep
+	// cached is how long an expiry may wait for a cache that does not answer.
+	cached Time
 	// renewals are those of each lease, by start.
 	renewals map[lease.ID][]*Op
 }
@@ -98,14 +104,27 @@ type modelVersion struct {
 	deleted bool
 }
 
-// life is one lease from its grant to its end.
+// life is one lease under one token, from the grant, hand-over or resume that gave the
+// token to its end; or the lock delay after it, which is as a lease of which nobody can do
+// anything.
 type life struct {
 	modelLease
 	granted      int // place in the log
 	ended        int // likewise, or the log's length
 	from, until  Time
+	began        fsm.LeaseEventKind // by what it began; LeaseExpired for a lock delay
 	expired      bool
+	succeeded    *life     // the next life of the lease, if another holder took it over
+	most         lease.TTL // the longest TTL that it may have been given
+	terms        []term
 	checkpointed []checkpointed
+}
+
+// term is an instant from which on a TTL ran anew, because the log says so.
+type term struct {
+	entry int
+	at    Time
+	ttl   lease.TTL
 }
 
 // checkpointed is a checkpoint that was set; remaining 0 is one that was cleared.
@@ -124,6 +143,9 @@ func newFacts(h *History, l Limits) *facts {
 		renewals: make(map[lease.ID][]*Op),
 	}
 	for _, op := range h.Ops {
+		if g, ok := op.Command.(*fsm.Grant); ok && len(g.Holds) > 0 {
+			f.cached = max(f.cached, maxCacheTTL+Second)
+		}
 		if op.Kind == OpRenew {
 			f.renewals[op.Lease] = append(f.renewals[op.Lease], op)
 		}
@@ -172,15 +194,13 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 		}
 		f.history[ev.key] = append(f.history[ev.key], v)
 	}
-	switch c := c.(type) {
-	case *fsm.Grant:
-		if r.lease != nil && f.lifeAt(r.lease.id, i) == nil {
-			l := &life{
-				modelLease: *r.lease, granted: i, ended: len(f.h.Log), from: at, until: Never,
-			}
-			f.lives = append(f.lives, l)
-			f.byID[l.id] = append(f.byID[l.id], l)
+	for k := range r.steps {
+		f.noteStep(i, &r.steps[k])
+		if r.steps[k].kind != 0 {
+			f.fates = append(f.fates, &r.steps[k])
 		}
+	}
+	switch c := c.(type) {
 	case *fsm.Compact:
 		if r.err == nil {
 			f.compacted = append(f.compacted, compaction{at, c.Revision})
@@ -195,19 +215,52 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 			}
 		}
 	}
-	_, expired := c.(*fsm.Expire)
-	for k := range r.ended {
-		if l := f.lifeAt(r.ended[k].id, i); l != nil {
-			l.ended, l.until, l.expired = i, at, expired
+}
+
+// noteStep gathers what became of a lease.
+func (f *facts) noteStep(i int, s *modelStep) {
+	at := f.h.Log[i].At
+	l := f.lifeAt(s.id, i)
+	if s.kind == fsm.LeaseGranted || s.kind == 0 || s.kind == fsm.LeaseTTLChanged {
+		if s.kind == fsm.LeaseGranted {
+			l = f.begin(i, s)
+		} else {
+			l.checkpointed = append(l.checkpointed, checkpointed{i, at, 0})
 		}
+		l.most = max(l.most, s.ttl)
+		l.terms = append(l.terms, term{i, at, s.ttl})
+		return
 	}
+	l.ended, l.until = i, at
+	l.expired = s.kind == fsm.LeaseExpired || s.kind == fsm.LeaseReleased
+	switch {
+	case !s.ends():
+		l.succeeded = f.begin(i, s)
+		l.succeeded.most = max(l.most, s.ttl) // nothing is taken back from who held it
+		l.succeeded.terms = []term{{i, at, s.ttl}}
+	case !s.leaves():
+		d := f.begin(i, s)
+		d.ttl, d.most = s.lockDelay, s.lockDelay
+		d.terms = []term{{i, at, d.ttl}}
+	}
+}
+
+func (f *facts) begin(i int, s *modelStep) *life {
+	l := &life{
+		modelLease: s.modelLease, granted: i, ended: len(f.h.Log), from: f.h.Log[i].At,
+		until: Never, began: s.kind,
+	}
+	f.lives = append(f.lives, l)
+	f.byID[l.id] = append(f.byID[l.id], l)
+	return l
 }
 
 // lifeAt returns the life of a lease after the entry in a place of the log, as
 // far as is known.
 func (f *facts) lifeAt(id lease.ID, entry int) *life {
-	for _, l := range f.byID[id] {
-		if l.granted <= entry && entry < l.ended {
+	lives := f.byID[id]
+	for i := len(lives) - 1; i >= 0; i-- { // what ends and begins in one entry has begun
+		if l := lives[i]; l.granted <= entry && entry < l.ended {
 			return l
 		}
 	}

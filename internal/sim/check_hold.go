@@ -21,6 +21,18 @@ func (f *facts) checkBeliefs() {
 	}
 }
 
+// sure is until when a belief counts. A process that resumes a lease puts the one that
+// held it out, who learns of that at its next renewal: only the token tells the two apart
+// until then, so what the first one still believes is not held against anybody. A hand-over is
+// different: who hands over has stopped before.
+func (f *facts) sure(b *Belief) Time {
+	if l := f.byToken(b.Lease, b.Token); l != nil && l.succeeded != nil &&
+		l.succeeded.began == fsm.LeaseResumed {
+		return min(b.Until, l.until)
+	}
+	return b.Until
+}
+
 // conflicts returns the pairs of beliefs in one thing that overlap, the earlier
 // one first.
 func (f *facts) conflicts() [][2]*Belief {
@@ -31,7 +43,7 @@ func (f *facts) conflicts() [][2]*Belief {
 	things := make(map[thing][]*Belief)
 	var order []thing
 	for _, b := range f.h.Beliefs {
-		if b.From >= b.Until {
+		if b.From >= f.sure(b) {
 			continue
 		}
 		t := thing{b.Kind, b.What}
@@ -47,10 +59,10 @@ func (f *facts) conflicts() [][2]*Belief {
 		last := beliefs[0]
 		for _, b := range beliefs[1:] {
 			same := b.Client == last.Client && b.Token == last.Token
-			if b.From < last.Until && !same {
+			if b.From < f.sure(last) && !same {
 				out = append(out, [2]*Belief{last, b})
 			}
-			if b.Until > last.Until {
+			if f.sure(b) > f.sure(last) {
 				last = b
 			}
 		}
@@ -58,12 +70,13 @@ func (f *facts) conflicts() [][2]*Belief {
 	return out
 }
 
-// checkTokens is L5: in the log tokens rise with every grant, and no client is told
-// a token that is not above those that were told before he asked.
+// checkTokens is L5: in the log tokens rise with every grant and every draw, and no client is
+// told a token that is not above those that were told before he asked.
 func (f *facts) checkTokens() {
 	last := lease.Token(0)
 	seen := make(map[lease.Token]lease.ID)
 	for _, e := range f.h.Log {
+		before := last
 		for i := range e.Granted {
 			g := &e.Granted[i]
 			if seen[g.Token] == g.ID {
@@ -76,6 +89,13 @@ func (f *facts) checkTokens() {
 			}
 			last = max(last, g.Token)
 		}
+		for _, token := range drawnIn(e) {
+			if _, twice := seen[token]; twice || token <= before {
+				f.violate(e.At, "L5", "entry %d draws token %d, after token %d", e.Index, token, last)
+			}
+			seen[token] = 0
+			last = max(last, token)
+		}
 	}
 	f.checkToldTokens()
 	f.checkNames()
@@ -86,23 +106,20 @@ func (f *facts) checkToldTokens() {
 	type told struct {
 		at    Time
 		token lease.Token
-		id    lease.ID
 	}
 	var all []told
-	byToken := make(map[lease.Token]lease.ID)
+	byToken := make(map[lease.Token]given)
 	for _, op := range f.h.Ops {
-		g, ok := op.Command.(*fsm.Grant)
-		info, granted := op.Fsm.Value.(*lease.Info)
-		if !ok || !granted || op.Outcome != Done || op.Fsm.Err != nil {
-			continue
+		for _, g := range newTokens(op) {
+			if c, ok := op.Command.(*fsm.Grant); !ok || c.Terms.RequestID == "" ||
+				g.id == c.Terms.ID {
+				all = append(all, told{op.End, g.token})
+			}
+			if other, twice := byToken[g.token]; twice && (other != g || g.id == 0) {
+				f.violate(op.End, "L5", "%v and %v have one token %d", other, g, g.token)
+			}
+			byToken[g.token] = g
 		}
-		if g.Terms.RequestID == "" || info.ID == g.Terms.ID {
-			all = append(all, told{op.End, info.Token, info.ID})
-		}
-		if id, twice := byToken[info.Token]; twice && id != info.ID {
-			f.violate(op.End, "L5", "leases %d and %d have one token %d", id, info.ID, info.Token)
-		}
-		byToken[info.Token] = info.ID
 	}
 	slices.SortStableFunc(all, func(a, b told) int { return cmp.Compare(a.at, b.at) })
 	highest := make([]lease.Token, len(all)+1)
@@ -110,20 +127,15 @@ func (f *facts) checkToldTokens() {
 		highest[i+1] = max(highest[i], all[i].token)
 	}
 	for _, op := range f.h.Ops {
-		info, granted := op.Fsm.Value.(*lease.Info)
-		if !granted || op.Outcome != Done || op.Fsm.Err != nil {
-			continue
-		}
-		if l := f.byToken(info.ID, info.Token); l == nil || l.from < op.Start {
-			continue // a retry, which has the token of the first request
-		}
 		n, _ := slices.BinarySearchFunc(all, op.Start, func(t told, at Time) int {
 			return cmp.Compare(t.at, at)
 		})
-		if info.Token <= highest[n] {
-			f.violate(op.End, "L5", "lease %d was granted to client %d with token %d, and before the "+
-				"request was sent at %v token %d had been told", info.ID, op.Client, info.Token,
-				op.Start, highest[n])
+		for _, g := range newTokens(op) {
+			if g.token <= highest[n] && !f.retried(op, g) {
+				f.violate(op.End, "L5", "%v was given to client %d with token %d, and before the "+
+					"request was sent at %v token %d had been told", g, op.Client, g.token,
+					op.Start, highest[n])
+			}
 		}
 	}
 }
@@ -143,6 +155,9 @@ func (f *facts) checkNames() {
 	end := func(e *Entry) {
 		for i := range e.Ended {
 			l := &e.Ended[i]
+			if l.Delayed && !l.Gone {
+				continue // the name stays with it for its lock delay
+			}
 			if h, ok := held[l.Name]; ok && h.ID == l.ID && h.Token == l.Token {
 				delete(held, l.Name)
 			}
@@ -166,7 +181,9 @@ func (f *facts) checkNames() {
 }
 
 func (f *facts) endedWithin(e *Entry, id lease.ID) bool {
-	return slices.ContainsFunc(e.Ended, func(d Ended) bool { return d.ID == id })
+	return slices.ContainsFunc(e.Ended, func(d Ended) bool {
+		return d.ID == id && (d.Gone || !d.Delayed)
+	})
 }
 
 // checkEnds is L6 once more, from the keys' side: no key outlives the lease that it

@@ -1,19 +1,31 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
 
 // String tells of a life in a violation.
 func (l *life) String() string {
-	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was granted at %v",
-		l.id, l.token, l.ttl, l.from)
+	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was %s at %v",
+		l.id, l.token, l.ttl, beginnings[l.began], l.from)
 	switch {
 	case l.until == Never:
 	case l.expired:
 		out += fmt.Sprintf(" and expired at %v", l.until)
+	case l.succeeded != nil:
+		out += fmt.Sprintf(" and %s at %v", beginnings[l.succeeded.began], l.until)
 	default:
 		out += fmt.Sprintf(" and was revoked at %v", l.until)
 	}
 	return out
+}
+
+var beginnings = map[fsm.LeaseEventKind]string{
+	fsm.LeaseGranted: "granted", fsm.LeaseExpired: "delayed",
+	fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
 }
 
 // checkExpiry is L1: no lease expires before a TTL has passed since the
@@ -27,15 +39,14 @@ func (f *facts) checkExpiry() {
 		if !l.expired {
 			continue
 		}
-		least, _ := f.span(l.ttl)
-		if l.until < l.from+least {
-			f.violate(l.until, "L1", "%v, %v after its grant", l, l.until-l.from)
-		}
-		for _, op := range f.renewals[l.id] {
-			if op.Outcome != Done || op.Err != nil || !f.certain(l, op) {
-				continue
+		for _, t := range l.terms {
+			if f.kept(l, t.at, t.ttl) > l.until {
+				f.violate(l.until, "L1", "%v, %v after its TTL of %d ms began in entry %d",
+					l, l.until-t.at, t.ttl, t.entry+FirstIndex)
 			}
-			if op.Start+least > l.until {
+		}
+		for _, op := range f.promises(l) {
+			if f.kept(l, op.Start, op.TTL) > l.until {
 				f.violate(l.until, "L1", "%v, %v after client %d began the renewal (operation %d) "+
 					"that member %d acknowledged at %v", l, l.until-op.Start, op.Client, op.ID,
 					op.Member, op.Answered)
@@ -45,13 +56,42 @@ func (f *facts) checkExpiry() {
 	f.checkValid()
 }
 
+// kept is until when a promise of a TTL from an instant has to be kept. Another TTL that
+// was asked for later takes its place, if it is shorter: it runs anew too.
+func (f *facts) kept(l *life, from Time, ttl lease.TTL) Time {
+	least, _ := f.span(ttl)
+	until := from + least
+	for _, t := range l.terms {
+		if least, _ := f.span(t.ttl); t.at >= from {
+			until = min(until, t.at+least)
+		}
+	}
+	return until
+}
+
+// promises are the acknowledged renewals of a life.
+func (f *facts) promises(l *life) (out []*Op) {
+	for _, op := range f.renewals[l.id] {
+		if op.Outcome == Done && op.Err == nil && f.certain(l, op) {
+			out = append(out, op)
+		}
+	}
+	return out
+}
+
+// may reports whether a renewal may be of a life at all.
+func (l *life) may(op *Op) bool {
+	return !l.delayed && (op.Request.Token == 0 || op.Request.Token == l.token) &&
+		l.from <= op.Answered && op.Start <= l.until
+}
+
 // certain reports whether an acknowledged renewal can only have been of this life. Another
 // one of the same ID may have been there between its start and its answer: a request that
 // waited at a member that stood still may find what a late try of the grant, which waited
 // there too, has made just before it (T28).
 func (f *facts) certain(l *life, op *Op) bool {
 	for _, other := range f.byID[l.id] {
-		if there := other.from <= op.Answered && op.Start <= other.until; there != (other == l) {
+		if other.may(op) != (other == l) {
 			return false
 		}
 	}
@@ -81,9 +121,17 @@ func (b *Belief) name() string {
 // fault until the stretch began.
 func (f *facts) touched(l *life, s Stretch) Time {
 	last := l.from
+	for _, t := range l.terms {
+		if t.at <= s.To {
+			last = max(last, t.at)
+		}
+	}
 	for _, op := range f.renewals[l.id] {
 		if op.Start >= s.To {
 			break
+		}
+		if op.Request.Token != 0 && op.Request.Token != l.token {
+			continue
 		}
 		at := op.End
 		if op.Outcome != Done {
@@ -95,10 +143,17 @@ func (f *facts) touched(l *life, s Stretch) Time {
 }
 
 // begun is when the primary of a reign began to count a lease: when it applied the grant,
-// which may be later than others did, if its own disk took no entries.
-func (f *facts) begun(l *life, r reign) Time {
+// or what let the TTL run anew before an instant, which may be later than others did, if
+// its own disk took no entries.
+func (f *facts) begun(l *life, r reign, until Time) Time {
+	entry := l.granted
+	for _, t := range l.terms {
+		if t.at <= until {
+			entry = t.entry
+		}
+	}
 	for _, a := range f.h.Applied {
-		if a.Member == r.member && a.To >= FirstIndex+uint64(l.granted) {
+		if a.Member == r.member && a.To >= FirstIndex+uint64(entry) {
 			return a.At
 		}
 	}
@@ -169,10 +224,10 @@ func (f *facts) checkLateness() {
 func (f *facts) checkLate(l *life, r reign, s Stretch) {
 	until := min(l.until, s.To)
 	touch := f.touched(l, Stretch{s.From, until})
-	_, most := f.span(l.ttl)
-	due := max(touch+most, r.from+most, s.From) + f.l.Lateness
+	_, most := f.span(l.most)
+	due := max(touch+most, r.from+most, s.From) + f.l.Lateness + f.cached
 	if due < until {
-		due = max(due, f.begun(l, r)+most+f.l.Lateness)
+		due = max(due, f.begun(l, r, until)+most+f.l.Lateness+f.cached)
 	}
 	if due < until {
 		f.violate(due, "L2", "%v: not renewed since %v, and still there under member %d, primary "+
@@ -185,7 +240,7 @@ func (f *facts) checkLate(l *life, r reign, s Stretch) {
 		return
 	}
 	_, most = f.span(l.checkpointed[c].remaining)
-	due = max(at+most, r.from, s.From) + f.l.Lateness
+	due = max(at+most, r.from, s.From) + f.l.Lateness + f.cached
 	if due < until {
 		f.violate(due, "L7", "%v: checkpointed with %d ms at %v, not renewed since %v, and still there "+
 			"under member %d, which counted from %v and is primary since %v, at %v",
@@ -198,11 +253,14 @@ func (f *facts) checkSilent(l *life, r reign, s Stretch) {
 	if f.l.Silence == 0 {
 		return
 	}
-	_, silence := f.span(min(l.ttl/2, f.l.Silence))
+	_, silence := f.span(min(l.most/2, f.l.Silence))
 	touch := f.touched(l, s)
 	due := max(touch+silence, r.from+silence, s.From) + f.l.Lateness
 	if due >= s.To {
 		return
+	}
+	if least, _ := f.span(l.most); f.cached > 0 && touch+least <= due {
+		return // its end may be decided by then, and wait for a cache
 	}
 	set := false
 	for _, c := range l.checkpointed {

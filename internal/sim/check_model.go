@@ -26,23 +26,13 @@ type model struct {
 	keys      []modelKey   // by key
 	leases    []modelLease // by ID
 	alarms    []fsm.Alarm  // that nothing may grow
+	sessions  []modelSession
 }
 
 type modelKey struct {
 	key, value           string
 	lease                lease.ID
 	create, mod, version int64
-}
-
-type modelLease struct {
-	id        lease.ID
-	ttl       lease.TTL
-	token     lease.Token
-	name      string
-	owner     string
-	request   string
-	remaining lease.TTL
-	stamp     uint64
 }
 
 // modelEvent is one change of one key, as a watcher sees it.
@@ -56,15 +46,28 @@ type modelEvent struct {
 
 // modelResult is the outcome of a command.
 type modelResult struct {
+	// repeated says that nothing was done now, because it was before.
+	repeated bool
 	// void are leases whose checkpoints came too late: they have changed since.
 	void     []lease.ID
 	revision int64
 	err      error
-	lease    *modelLease // of a grant
-	ended    []modelLease
-	endedAt  []int64 // the revision after each end
+	lease    *modelLease // that it returns
+	steps    []modelStep
 	events   []modelEvent
 	txn      *modelTxn
+}
+
+// token is that of the lease that the command returns, or the last that it drew, 0 for none.
+func (r *modelResult) token() lease.Token {
+	switch {
+	case r.lease != nil:
+		return r.lease.token
+	case r.txn != nil && r.err == nil && len(r.txn.tokens) > 0:
+		return r.txn.tokens[len(r.txn.tokens)-1]
+	default:
+		return 0
+	}
 }
 
 // modelTxn is the outcome of a transaction: the branch taken, and what its ranges
@@ -73,7 +76,9 @@ type modelTxn struct {
 	succeeded bool
 	ranges    [][]modelKey
 	deleted   []int64
-	prev      []*modelKey // of each put
+	prev      []*modelKey   // of each put
+	leases    []*modelLease // of each grant and touch
+	tokens    []lease.Token // that were drawn
 }
 
 func newModel() *model { return &model{revision: 1} }
@@ -88,7 +93,8 @@ func (m *model) clone() *model {
 func (m *model) equal(o *model) bool {
 	return m.revision == o.revision && m.compacted == o.compacted &&
 		m.lastToken == o.lastToken && slices.Equal(m.alarms, o.alarms) &&
-		slices.Equal(m.keys, o.keys) && slices.Equal(m.leases, o.leases)
+		slices.Equal(m.keys, o.keys) && slices.Equal(m.leases, o.leases) &&
+		slices.EqualFunc(m.sessions, o.sessions, modelSession.equal)
 }
 
 // hash agrees with equal.
@@ -113,11 +119,6 @@ func (m *model) lease(id lease.ID) (int, bool) {
 	return slices.BinarySearchFunc(m.leases, id, func(l modelLease, id lease.ID) int {
 		return cmp.Compare(l.id, id)
 	})
-}
-
-func (m *model) alive(id lease.ID) bool {
-	_, ok := m.lease(id)
-	return ok
 }
 
 // between says whether a key is in [from, end), by etcd's convention for end.
@@ -153,16 +154,18 @@ func (m *model) apply(term uint64, c fsm.Command) modelResult {
 		} else {
 			m.change(&r, &fsm.Txn{Then: []fsm.Op{{Put: c}}})
 		}
+	case *fsm.OpenSession:
+		m.openSession(c)
+	case *fsm.Once:
+		return m.once(term, c)
 	case *fsm.DeleteRange:
 		m.change(&r, &fsm.Txn{Then: []fsm.Op{{Delete: c}}})
 	case *fsm.Txn:
 		m.change(&r, c)
-	case *fsm.Grant:
-		m.grant(&r, c.Terms)
-	case *fsm.Revoke:
-		m.end(&r, c.ID)
+	case *fsm.Grant, *fsm.Revoke, *fsm.ChangeTTL, *fsm.HandOver, *fsm.Resume:
+		m.leaseCommand(&r, c)
 	case *fsm.Expire:
-		m.expire(&r, term, c)
+		m.expireAll(&r, term, c)
 	case *fsm.Checkpoint:
 		m.checkpoint(&r, term, c)
 	case *fsm.Compact:
@@ -177,100 +180,6 @@ func (m *model) apply(term uint64, c fsm.Command) modelResult {
 	}
 	r.revision = m.revision
 	return r
-}
-
-func (m *model) grant(r *modelResult, t lease.Terms) {
-	repeats := func(l *modelLease) bool {
-		return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner && l.name == t.Name
-	}
-	i, there := m.lease(t.ID)
-	named := slices.IndexFunc(m.leases, func(l modelLease) bool {
-		return t.Name != "" && l.name == t.Name
-	})
-	switch {
-	case len(m.alarms) > 0:
-		r.err = fsm.ErrNoSpace
-	case t.ID <= 0:
-		r.err = lease.ErrBadID
-	case t.TTL <= 0:
-		r.err = &lease.TTLError{}
-	case there && repeats(&m.leases[i]):
-		r.lease = &m.leases[i]
-	case there:
-		r.err = lease.ErrExists
-	case named >= 0 && repeats(&m.leases[named]):
-		r.lease = &m.leases[named]
-	case named >= 0:
-		r.err = &lease.NameError{Name: t.Name}
-	default:
-		m.lastToken++
-		m.leases = slices.Insert(m.leases, i, modelLease{
-			id: t.ID, ttl: t.TTL, token: m.lastToken,
-			name: t.Name, owner: t.Owner, request: t.RequestID, stamp: 1,
-		})
-		r.lease = &m.leases[i]
-	}
-	if r.lease != nil {
-		l := *r.lease
-		r.lease = &l
-	}
-}
-
-// end takes a lease away with its keys: one revision, or none if it has no key.
-func (m *model) end(r *modelResult, id lease.ID) {
-	i, ok := m.lease(id)
-	if !ok {
-		r.err = lease.ErrNotFound
-		return
-	}
-	r.ended = append(r.ended, m.leases[i])
-	m.leases = slices.Delete(m.leases, i, i+1)
-	before := len(r.events)
-	m.keys = slices.DeleteFunc(m.keys, func(k modelKey) bool {
-		if k.lease == id {
-			r.events = append(r.events,
-				modelEvent{revision: m.revision + 1, deleted: true, key: k.key})
-		}
-		return k.lease == id
-	})
-	if len(r.events) > before {
-		m.revision++
-	}
-	r.endedAt = append(r.endedAt, m.revision)
-}
-
-func (m *model) expire(r *modelResult, term uint64, c *fsm.Expire) {
-	if c.Term != term {
-		r.err = fsm.ErrStale
-		return
-	}
-	for _, d := range c.Leases {
-		i, ok := m.lease(d.ID)
-		if ok && m.leases[i].token == d.Token && m.leases[i].stamp == d.Stamp {
-			m.end(r, d.ID)
-		}
-	}
-}
-
-func (m *model) checkpoint(r *modelResult, term uint64, c *fsm.Checkpoint) {
-	if c.Term != term {
-		r.err = fsm.ErrStale
-		return
-	}
-	for _, p := range c.Leases {
-		i, ok := m.lease(p.ID)
-		if !ok || m.leases[i].token != p.Token || p.Remaining < 0 {
-			continue
-		}
-		if p.Remaining > 0 && p.Stamp != 0 && p.Stamp != m.leases[i].stamp {
-			r.void = append(r.void, p.ID)
-			continue
-		}
-		if p.Remaining == 0 && m.leases[i].remaining != 0 {
-			m.leases[i].stamp++
-		}
-		m.leases[i].remaining = p.Remaining
-	}
 }
 
 func (m *model) compact(r *modelResult, revision int64) {
@@ -289,28 +198,38 @@ func (m *model) compact(r *modelResult, revision int64) {
 func (m *model) change(r *modelResult, c *fsm.Txn) {
 	ops, succeeded := m.branch(c)
 	r.txn = &modelTxn{succeeded: succeeded}
+	if len(m.alarms) > 0 && slices.ContainsFunc(ops, func(op fsm.Op) bool {
+		return op.Put != nil || op.Grant != nil
+	}) {
+		r.err = fsm.ErrNoSpace
+		return
+	}
+	before := m
+	if slices.ContainsFunc(ops, fallible) {
+		m = m.clone()
+	}
+	x := &modelRun{r: r}
 	for _, op := range ops {
-		if op.Put != nil && len(m.alarms) > 0 {
-			r.err = fsm.ErrNoSpace
-			return
-		}
-		if op.Put != nil && op.Put.Lease != 0 && !m.alive(op.Put.Lease) {
-			r.err = lease.ErrNotFound
-		} else if op.Put != nil && (op.Put.IgnoreValue || op.Put.IgnoreLease) {
-			if _, ok := m.key(op.Put.Key); !ok {
-				r.err = fsm.ErrKeyNotFound
-			}
-		}
-		if r.err != nil {
+		if r.err = m.run(x, before, op); r.err != nil {
+			r.lease, r.steps, r.events = nil, nil, nil
 			return
 		}
 	}
-	for _, op := range ops {
-		m.run(r, op)
-	}
+	m.settle(x)
 	if len(r.events) > 0 {
 		m.revision++
 	}
+	x.forget(before.lastToken)
+	x.date(m.revision)
+	if m != before {
+		*before = *m
+	}
+}
+
+// fallible reports whether an operation may be refused.
+func fallible(op fsm.Op) bool {
+	return op.Grant != nil || op.Revoke != nil || op.Touch != nil ||
+		op.Put != nil && (op.Put.Lease != 0 || op.Put.IgnoreValue || op.Put.IgnoreLease)
 }
 
 // branch evaluates a transaction's conditions, those of nested ones too, against
@@ -335,7 +254,9 @@ func (m *model) branch(c *fsm.Txn) (ops []fsm.Op, succeeded bool) {
 	return ops, succeeded
 }
 
-func (m *model) run(r *modelResult, op fsm.Op) {
+// run carries out an operation; before is the state before the transaction.
+func (m *model) run(x *modelRun, before *model, op fsm.Op) error {
+	r := x.r
 	switch {
 	case op.Range != nil:
 		r.txn.ranges = append(r.txn.ranges, m.scan(op.Range.Key, op.Range.End))
@@ -352,8 +273,40 @@ func (m *model) run(r *modelResult, op fsm.Op) {
 		})
 		r.txn.deleted = append(r.txn.deleted, n)
 	case op.Put != nil:
-		r.txn.prev = append(r.txn.prev, m.put(r, op.Put))
+		return m.tryPut(x, before, op.Put)
+	case op.Grant != nil:
+		err := m.grant(x, &op.Grant.Terms)
+		r.txn.leases = append(r.txn.leases, r.lease)
+		return err
+	case op.Revoke != nil:
+		return m.revoke(x, op.Revoke)
+	case op.Touch != nil:
+		err := m.succeed(x, 0, m.live(x.actual(op.Touch.ID), op.Touch.Token), func(*modelLease) {})
+		r.txn.leases = append(r.txn.leases, r.lease)
+		return err
+	case op.Draw:
+		m.lastToken++
+		r.txn.tokens = append(r.txn.tokens, m.lastToken)
 	}
+	return nil
+}
+
+func (m *model) tryPut(x *modelRun, before *model, c *fsm.Put) error {
+	if c.IgnoreValue || c.IgnoreLease {
+		if _, ok := before.key(c.Key); !ok {
+			return fsm.ErrKeyNotFound
+		}
+	}
+	put := *c
+	put.Lease = x.actual(c.Lease)
+	if put.Lease != 0 && !m.alive(put.Lease) {
+		return lease.ErrNotFound
+	}
+	if l := m.live(put.Lease, 0); l != nil && l.bound && !m.bind(x, before, l.id, put.Key) {
+		return lease.ErrBound
+	}
+	x.r.txn.prev = append(x.r.txn.prev, m.put(x.r, &put))
+	return nil
 }
 
 func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
@@ -384,6 +337,16 @@ func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
 // holds evaluates one condition by etcd's rules: over every key of a range, and
 // over a pair of zeros if there is none, except by value.
 func (m *model) holds(c *fsm.Compare) bool {
+	switch c.Target {
+	case fsm.TargetLeaseAlive:
+		return m.alive(lease.ID(c.Number)) == (c.Relation == fsm.Equal)
+	case fsm.TargetNameToken:
+		token := lease.Token(0)
+		if l := m.named(c.Key); l != nil && !l.delayed {
+			token = l.token
+		}
+		return related(c.Relation, cmp.Compare(uint64(token), uint64(c.Number)))
+	}
 	keys := m.scan(c.Key, c.End)
 	if len(keys) == 0 {
 		if c.Target == fsm.TargetValue {

@@ -154,6 +154,10 @@ func (f *facts) checkOps() {
 			f.checkRenew(op, from, to)
 		case OpTTL:
 			f.checkTTL(op, from, to)
+		case OpEvents:
+			f.checkEvents(op, to)
+		case OpCached:
+			f.checkCached(op, from, to)
 		}
 	}
 }
@@ -240,11 +244,14 @@ func (f *facts) scanAt(from, end string, revision int64) []modelKey {
 	return out
 }
 
-// alive reports whether a lease was there, and whether it was not, at some time
-// between the first from and the first to entries.
-func (f *facts) alive(id lease.ID, from, to int) (was, wasNot bool) {
+// alive reports whether a lease was there, under a token if that is not 0, and whether it
+// was not, at some time between the first from and the first to entries.
+func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot bool) {
 	covered := from
 	for _, l := range f.byID[id] {
+		if l.delayed || token != 0 && l.token != token {
+			continue
+		}
 		// It is there after the first n entries for n in (granted, ended].
 		lo, hi := max(l.granted+1, from), min(l.ended, to)
 		if lo > hi {
@@ -261,30 +268,55 @@ func (f *facts) alive(id lease.ID, from, to int) (was, wasNot bool) {
 
 // checkRenew is L3: once a lease has ended anywhere no renewal that starts
 // later succeeds; and "not found" is said of no lease that was there all the
-// time (T7).
+// time (T7). With a token that is of the lease under this token (T28). The TTL that is
+// told is one that the lease had meanwhile.
 func (f *facts) checkRenew(op *Op, from, to int) {
-	was, wasNot := f.alive(op.Lease, from, to)
+	was, wasNot := f.alive(op.Lease, op.Request.Token, from, to)
 	switch {
 	case op.Err == nil && !was:
-		f.violate(op.End, "L3", "operation %d of client %d: the renewal of lease %d that began at %v "+
-			"succeeded at member %d, and the lease was not there any more%s",
-			op.ID, op.Client, op.Lease, op.Start, op.Member, f.fate(op.Lease))
+		f.violate(op.End, "L3", "operation %d of client %d: the renewal of lease %d (token %d) that "+
+			"began at %v succeeded at member %d, and the lease was not there any more%s", op.ID,
+			op.Client, op.Lease, op.Request.Token, op.Start, op.Member, f.fate(op.Lease))
 	case errors.Is(op.Err, lease.ErrNotFound) && !wasNot:
-		f.violate(op.End, "S1", "operation %d of client %d: lease %d was not found at member %d by a "+
-			"renewal that began at %v, and was there all the time%s",
-			op.ID, op.Client, op.Lease, op.Member, op.Start, f.fate(op.Lease))
+		f.violate(op.End, "S1", "operation %d of client %d: lease %d (token %d) was not found at "+
+			"member %d by a renewal that began at %v, and was there all the time%s", op.ID, op.Client,
+			op.Lease, op.Request.Token, op.Member, op.Start, f.fate(op.Lease))
+	case op.Err == nil && !f.had(op, from, to):
+		f.violate(op.End, "L1", "operation %d of client %d: the renewal of lease %d that began at %v "+
+			"promised %d ms at member %d, a TTL that it did not have then%s", op.ID, op.Client,
+			op.Lease, op.Start, op.TTL, op.Member, f.fate(op.Lease))
 	}
 }
 
+// had reports whether a lease had the TTL that a renewal promises at some time between the
+// first from and the first to entries. That includes the time within an entry: commands
+// that came by different members are answered one member's after the other's.
+func (f *facts) had(op *Op, from, to int) bool {
+	for _, l := range f.byID[op.Lease] {
+		for i, t := range l.terms {
+			end := min(l.ended, to)
+			if i+1 < len(l.terms) {
+				end = min(end, l.terms[i+1].entry)
+			}
+			within := i+1 < len(l.terms) && l.terms[i+1].entry == t.entry &&
+				from <= t.entry && t.entry < to
+			if t.ttl == op.TTL && (within || max(t.entry+1, from) <= end) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (f *facts) checkTTL(op *Op, from, to int) {
-	was, wasNot := f.alive(op.Lease, from, to)
+	was, wasNot := f.alive(op.Lease, 0, from, to)
 	if op.Found && !was || !op.Found && !wasNot {
 		f.violate(op.End, "S1", "operation %d of client %d asked member %d from %v for lease %d: "+
 			"found %t%s", op.ID, op.Client, op.Member, op.Start, op.Lease, op.Found, f.fate(op.Lease))
 		return
 	}
 	l := f.lifeAt(op.Lease, to-1)
-	if op.Found && l != nil && op.TTL > l.ttl+lease.TTL(f.l.Linger/Millisecond) {
+	if op.Found && l != nil && op.TTL > l.most+lease.TTL(f.l.Linger/Millisecond) {
 		f.violate(op.End, "L2", "operation %d of client %d: lease %d has %d ms left of %d",
 			op.ID, op.Client, op.Lease, op.TTL, l.ttl)
 	}

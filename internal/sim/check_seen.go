@@ -41,6 +41,22 @@ const (
 	SeenTokenCompare    = "a txn's compare failed"
 	SeenLeaseRegranted  = "an id was granted again"
 	SeenRenewInFailover = "a renewal was answered by another leader than it was sent under"
+	SeenReleased        = "a lock delay passed"
+	SeenKept            = "keys stayed when their lease expired"
+	SeenHandedOver      = "a lease was handed over"
+	SeenResumed         = "a lease was resumed"
+	SeenShorter         = "a lease got a shorter TTL"
+	SeenLonger          = "a lease got a longer TTL"
+	SeenTouched         = "a transaction renewed a lease"
+	SeenOldToken        = "a renewal had the token of another life"
+	SeenTooOld          = "events of leases were not kept any more"
+	SeenOnce            = "a write was sent again and not done again"
+	SeenOnceLater       = "a write was sent again under a later leader and not done again"
+	SeenOnceToken       = "a lease was to have another holder again and had not"
+	SeenBound           = "a lease ended with its only key"
+	SeenSettled         = "a write came after it was settled"
+	SeenDrawn           = "a transaction drew a token"
+	SeenDrawnNot        = "a transaction that was to draw a token was refused"
 )
 
 // Interesting lists the events that a campaign must have seen.
@@ -50,11 +66,14 @@ var Interesting = []string{
 	SeenRetry, SeenNameHeld, SeenNameAgain, SeenPutLate, SeenRenewNotFound, SeenSerializable,
 	SeenSnapshot, SeenResume, SeenWatchCompacted, SeenLockHandover, SeenRoleHandover,
 	SeenBeliefOutlived, SeenRestart, SeenJoin, SeenTokenCompare, SeenRenewInFailover,
+	SeenReleased, SeenKept, SeenHandedOver, SeenResumed, SeenShorter, SeenLonger, SeenTouched,
+	SeenOldToken, SeenTooOld, SeenOnce, SeenOnceToken, SeenBound, SeenDrawn, SeenDrawnNot,
 }
 
 // look counts the events of interest.
 func (f *facts) look() {
 	f.lookLog()
+	f.lookFates()
 	f.lookOps()
 	f.lookMembers()
 	f.lookHolders()
@@ -69,26 +88,57 @@ func (f *facts) seenIf(yes bool, what string) {
 }
 
 func (f *facts) lookLog() {
+	first := make(map[[2]uint64]uint64)
 	for i, e := range f.h.Log {
 		f.seenIf(i > 0 && e.Term != f.h.Log[i-1].Term, SeenLeaders)
 		for k, c := range e.Commands {
 			r := &f.outcomes[i][k]
 			f.seenIf(k < len(e.Origins) && e.Origins[k].Member != 0, SeenForwarded)
 			f.seenIf(fsm.Internal(c) && errors.Is(r.err, fsm.ErrStale), SeenStale)
+			if o, ok := c.(*fsm.Once); ok {
+				f.lookOnce(first, o, e, r)
+			}
+			if r.txn != nil && len(r.txn.tokens) > 0 && !r.repeated {
+				f.seenIf(r.err == nil, SeenDrawn)
+				f.seenIf(r.err != nil, SeenDrawnNot)
+			}
 			if p, ok := c.(*fsm.Put); ok {
 				f.seenIf(p.Lease != 0 && errors.Is(r.err, lease.ErrNotFound), SeenPutLate)
 			}
 			if x, ok := c.(*fsm.Expire); ok {
 				// Its entry was cut in its leader's term and applied first in a later one.
 				f.seenIf(x.Term == e.Term && f.termAt(e.At) > e.Term, SeenInFlight)
-				f.seenIf(len(r.ended) < len(x.Leases), SeenStale)
+				f.seenIf(len(r.steps) < len(x.Leases), SeenStale)
 			}
 		}
 	}
 	for _, l := range f.lives {
+		if l.delayed {
+			f.seenIf(l.expired, SeenReleased)
+			continue
+		}
 		f.seenIf(l.expired, SeenExpired)
-		f.seenIf(l.until != Never && !l.expired, SeenRevoked)
+		f.seenIf(l.until != Never && !l.expired && l.succeeded == nil, SeenRevoked)
 		f.lookCheckpoints(l)
+	}
+}
+
+// lookOnce counts what came of a write with a number; first has the terms in which the
+// numbers of each session were done.
+func (f *facts) lookOnce(first map[[2]uint64]uint64, c *fsm.Once, e *Entry, r *modelResult) {
+	number := [2]uint64{c.Session.Nonce, c.Number}
+	switch {
+	case r.repeated:
+		f.seen(SeenOnce)
+		switch c.Command.(type) {
+		case *fsm.HandOver, *fsm.Resume:
+			f.seenIf(r.err == nil, SeenOnceToken)
+		}
+		f.seenIf(first[number] < e.Term, SeenOnceLater)
+	case errors.Is(r.err, fsm.ErrSessionNotFound):
+		f.seen(SeenSettled)
+	default:
+		first[number] = e.Term
 	}
 }
 
@@ -103,6 +153,23 @@ func (f *facts) termAt(at Time) (term uint64) {
 		}
 	}
 	return term
+}
+
+// lookFates counts what became of leases but for their ends.
+func (f *facts) lookFates() {
+	for _, s := range f.fates {
+		f.seenIf(s.kind == fsm.LeaseHandedOver, SeenHandedOver)
+		f.seenIf(s.kind == fsm.LeaseResumed, SeenResumed)
+		f.seenIf(s.by == fsm.ByKey, SeenBound)
+		f.seenIf(s.keep && len(s.keys) > 0 && s.kind != fsm.LeaseRevoked, SeenKept)
+	}
+	for _, l := range f.lives {
+		for i := 1; i < len(l.terms); i++ {
+			f.seenIf(l.terms[i].ttl < l.terms[i-1].ttl, SeenShorter)
+			f.seenIf(l.terms[i].ttl > l.terms[i-1].ttl, SeenLonger)
+			f.seenIf(l.terms[i].ttl == l.terms[i-1].ttl, SeenTouched)
+		}
+	}
 }
 
 func (f *facts) lookCheckpoints(l *life) {
@@ -142,7 +209,12 @@ func (f *facts) lookOps() {
 			f.lookCommand(op, &f.outcomes[p.entry][p.command])
 		case op.Kind == OpRenew && op.Outcome == Done:
 			f.seenIf(errors.Is(op.Err, lease.ErrNotFound), SeenRenewNotFound)
+			n := f.seenAt(op.Start - 1)
+			l := f.lifeAt(op.Lease, n-1)
+			f.seenIf(l != nil && op.Request.Token != 0 && op.Request.Token < l.token, SeenOldToken)
 			f.seenIf(op.Err == nil && f.termAt(op.Start) < f.termAt(op.Answered), SeenRenewInFailover)
+		case op.Kind == OpEvents:
+			f.seenIf(op.Err != nil && op.Outcome == Done, SeenTooOld)
 		case op.Kind == OpRange && op.Outcome == Done && op.Serializable && op.Err == nil:
 			n := f.seenAt(op.Start - 1)
 			f.seenIf(op.Answer.Range.Revision < f.revisionOf(n), SeenSerializable)

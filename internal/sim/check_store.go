@@ -28,7 +28,7 @@ func idOf(c fsm.Command) string {
 	switch c.(type) {
 	case *fsm.Expire:
 		return "L6"
-	case *fsm.Grant:
+	case *fsm.Grant, *fsm.HandOver, *fsm.Resume:
 		return "L5"
 	default:
 		return "S1"
@@ -43,17 +43,21 @@ func differs(got *fsm.Result, want *modelResult) string {
 	if got.Revision != want.revision {
 		return fmt.Sprintf("the revision is %d, not %d", got.Revision, want.revision)
 	}
+	if got.Repeated != want.repeated {
+		return fmt.Sprintf("it is a repetition: %t, not %t", got.Repeated, want.repeated)
+	}
 	if want.err != nil {
 		if !sameError(got.Err, want.err) {
 			return fmt.Sprintf("the error is %v, not %v", got.Err, want.err)
 		}
 		return ""
 	}
+	if !want.txn.fits(got.Value) {
+		return fmt.Sprintf("the result, %T, is not that of what was asked", got.Value)
+	}
 	switch v := got.Value.(type) {
-	case *lease.Info:
-		if want.lease == nil || v.ID != want.lease.id || v.Token != want.lease.token {
-			return fmt.Sprintf("lease %d has token %d, the model says %+v", v.ID, v.Token, want.lease)
-		}
+	case *lease.Info, *fsm.Existing:
+		return differsLease(v, want.lease)
 	case *fsm.PutResult:
 		if v.Prev != nil && !samePair(v.Prev, want.txn.prev[0]) {
 			return fmt.Sprintf("the replaced pair is %v, not %v", v.Prev, want.txn.prev[0])
@@ -64,6 +68,52 @@ func differs(got *fsm.Result, want *modelResult) string {
 		}
 	case *fsm.TxnResult:
 		return differsTxn(v, want.txn)
+	}
+	return ""
+}
+
+// fits reports whether a result has as many parts of each kind as the model's; one that
+// is of no transaction does.
+func (m *modelTxn) fits(result any) bool {
+	ranges, deletes, puts, leases, tokens := 0, 0, 0, 0, 0
+	var count func(v any)
+	count = func(v any) {
+		switch v := v.(type) {
+		case *mvcc.RangeResult:
+			ranges++
+		case *fsm.DeleteResult:
+			deletes++
+		case *fsm.PutResult:
+			puts++
+		case *lease.Info, *fsm.Existing:
+			leases++
+		case lease.Token:
+			tokens++
+		case *fsm.TxnResult:
+			for _, r := range v.Responses {
+				count(r)
+			}
+		}
+	}
+	switch result.(type) {
+	case *fsm.PutResult, *fsm.DeleteResult, *fsm.TxnResult:
+		count(result)
+	default:
+		return true
+	}
+	return m != nil && ranges == len(m.ranges) && deletes == len(m.deleted) &&
+		puts == len(m.prev) && leases == len(m.leases) && tokens == len(m.tokens)
+}
+
+// differsLease compares what is told of a lease.
+func differsLease(result any, want *modelLease) string {
+	got, existed := fsm.GrantResult(result)
+	if want == nil || existed != want.existed ||
+		got.ID != want.id || got.Token != want.token || got.TTL != want.ttl ||
+		got.Name != want.name || got.Owner != want.owner || labels(&got.Terms) != want.labels ||
+		got.LockDelay != want.lockDelay || got.KeepKeys != want.keep || got.Bound != want.bound ||
+		got.Delayed != want.delayed {
+		return fmt.Sprintf("the lease is %+v, existed %t, the model says %+v", *got, existed, want)
 	}
 	return ""
 }
@@ -84,7 +134,7 @@ func differsTxn(got *fsm.TxnResult, want *modelTxn) string {
 	if got.Succeeded != want.succeeded {
 		return fmt.Sprintf("it succeeded: %t, the model says %t", got.Succeeded, want.succeeded)
 	}
-	ranges, deletes, puts := 0, 0, 0
+	ranges, deletes, puts, leases, tokens := 0, 0, 0, 0, 0
 	var walk func(r *fsm.TxnResult) string
 	walk = func(r *fsm.TxnResult) string {
 		for _, resp := range r.Responses {
@@ -103,6 +153,14 @@ func differsTxn(got *fsm.TxnResult, want *modelTxn) string {
 					why = fmt.Sprintf("the replaced pair is %v, not %v", v.Prev, want.prev[puts])
 				}
 				puts++
+			case *lease.Info, *fsm.Existing:
+				why = differsLease(v, want.leases[leases])
+				leases++
+			case lease.Token:
+				if v != want.tokens[tokens] {
+					why = fmt.Sprintf("token %d was drawn, not %d", v, want.tokens[tokens])
+				}
+				tokens++
 			case *fsm.TxnResult:
 				why = walk(v)
 			}
@@ -138,10 +196,14 @@ func samePair(a *mvcc.KeyValue, b *modelKey) bool {
 // compareEntry holds the events and ends of a whole entry against the model's (L6).
 func (f *facts) compareEntry(e *Entry, results []modelResult, m *model) {
 	var want []modelEvent
-	var ended []modelLease
+	var ended []*modelStep
 	for i := range results {
 		want = append(want, results[i].events...)
-		ended = append(ended, results[i].ended...)
+		for k := range results[i].steps {
+			if s := &results[i].steps[k]; s.ends() && s.by != fsm.ByKey {
+				ended = append(ended, s)
+			}
+		}
 	}
 	var got []modelEvent
 	for _, c := range e.Changes {
@@ -162,23 +224,20 @@ func (f *facts) compareEntry(e *Entry, results []modelResult, m *model) {
 		return
 	}
 	for i := range ended {
-		f.compareEnd(e, &e.Ended[i], ended[i], want)
+		f.compareEnd(e, &e.Ended[i], ended[i])
 	}
 }
 
-func (f *facts) compareEnd(e *Entry, got *Ended, want modelLease, events []modelEvent) {
-	if got.ID != want.id || got.Token != want.token {
-		f.violate(e.At, "L6", "entry %d ended lease %d (token %d), not %d (token %d)",
-			e.Index, got.ID, got.Token, want.id, want.token)
+func (f *facts) compareEnd(e *Entry, got *Ended, want *modelStep) {
+	if got.ID != want.id || got.Token != want.token || got.Gone != want.leaves() {
+		f.violate(e.At, "L6", "entry %d ended lease %d (token %d, gone %t), not %d (token %d, gone %t)",
+			e.Index, got.ID, got.Token, got.Gone, want.id, want.token, want.leaves())
 		return
 	}
-	for _, key := range got.Keys {
-		if !slices.ContainsFunc(events, func(ev modelEvent) bool {
-			return ev.deleted && ev.key == key && ev.revision == got.Revision
-		}) {
-			f.violate(e.At, "L6", "entry %d: lease %d ended with key %s, which was not deleted at %d",
-				e.Index, got.ID, key, got.Revision)
-		}
+	if got.Gone && !slices.Equal(got.Keys, want.keys) ||
+		len(want.keys) > 0 && got.Revision != want.revision {
+		f.violate(e.At, "L6", "entry %d: lease %d ended at revision %d with keys %q, not at %d with %q",
+			e.Index, got.ID, got.Revision, got.Keys, want.revision, want.keys)
 	}
 }
 
@@ -209,6 +268,9 @@ func (f *facts) checkHashes() {
 // show describes a command in a line.
 func show(c fsm.Command) string {
 	switch c := c.(type) {
+	case *fsm.Once:
+		return fmt.Sprintf("number %d of session %d (settled %d): %s",
+			c.Number, c.Session.ID, c.Settled, show(c.Command))
 	case *fsm.Put:
 		return fmt.Sprintf("put %s=%s lease %d", c.Key, c.Value, c.Lease)
 	case *fsm.DeleteRange:
@@ -220,7 +282,13 @@ func show(c fsm.Command) string {
 		return fmt.Sprintf("grant %d ttl %d name %q request %q",
 			c.Terms.ID, c.Terms.TTL, c.Terms.Name, c.Terms.RequestID)
 	case *fsm.Revoke:
-		return fmt.Sprintf("revoke %d", c.ID)
+		return fmt.Sprintf("revoke %d token %d", c.ID, c.Token)
+	case *fsm.ChangeTTL:
+		return fmt.Sprintf("change ttl of %d token %d to %d", c.ID, c.Token, c.TTL)
+	case *fsm.HandOver:
+		return fmt.Sprintf("hand over %d token %d to %q", c.ID, c.Token, c.Owner)
+	case *fsm.Resume:
+		return fmt.Sprintf("resume %d", c.ID)
 	case *fsm.Expire:
 		return fmt.Sprintf("expire of term %d %v", c.Term, c.Leases)
 	case *fsm.Checkpoint:

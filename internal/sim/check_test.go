@@ -21,6 +21,8 @@ type hand struct {
 	h    *History
 	m    *fsm.Machine
 	term uint64
+	// events is how many events of leases there have been.
+	events uint64
 }
 
 func newHand() *hand {
@@ -55,30 +57,44 @@ func (b *hand) entry(at Time, commands ...fsm.Command) *Entry {
 		}
 		r := b.m.Apply(c)
 		e.Results = append(e.Results, r)
-		after := b.leases()
-		for _, i := range before {
-			if !slices.ContainsFunc(after, func(a lease.Info) bool { return a.Token == i.Token }) {
-				_, expired := c.(*fsm.Expire)
-				d := Ended{Info: i, Expired: expired, Keys: keys[i.ID]}
-				if len(d.Keys) > 0 {
-					d.Revision = r.Revision
-				}
-				e.Ended = append(e.Ended, d)
-			}
-		}
-		for _, a := range after {
-			if !slices.ContainsFunc(before, func(i lease.Info) bool { return a.Token == i.Token }) {
-				e.Granted = append(e.Granted, a)
-			}
-		}
+		b.note(e, c, before, keys)
 	}
 	e.Changes = b.m.TakeChanges()
+	e.Events, _ = eventsAfter(b.m.View().LeaseEvents, b.events)
+	b.events += uint64(len(e.Events))
 	e.Revision = b.m.View().KV.Revision()
 	b.h.Log = append(b.h.Log, e)
 	b.h.Applied = append(b.h.Applied,
 		Applied{At: at, Member: 1, From: e.Index - 1, To: e.Index},
 		Applied{At: at + Millisecond, Member: 2, From: e.Index - 1, To: e.Index})
 	return e
+}
+
+// note notes what a command did to the leases that there were before.
+func (b *hand) note(
+	e *Entry, c fsm.Command, before []lease.Info, keys map[lease.ID][]string,
+) {
+	_, expired := c.(*fsm.Expire)
+	for _, i := range before {
+		now, ok := b.m.Lessor().Lookup(i.ID)
+		switch {
+		case ok && now.Delayed == i.Delayed:
+			continue
+		case ok:
+			e.Ended = append(e.Ended, Ended{Info: now, Expired: expired})
+			continue
+		}
+		d := Ended{Info: i, Expired: expired, Gone: true, Keys: keys[i.ID]}
+		if len(d.Keys) > 0 {
+			d.Revision = b.m.View().KV.Revision()
+		}
+		e.Ended = append(e.Ended, d)
+	}
+	for _, a := range b.leases() {
+		if !slices.ContainsFunc(before, func(i lease.Info) bool { return a.Token == i.Token }) {
+			e.Granted = append(e.Granted, a)
+		}
+	}
 }
 
 func (b *hand) leases() []lease.Info { return slices.Collect(b.m.Lessor().Leases()) }

@@ -3,9 +3,6 @@ package sim
 import (
 	"errors"
 	"iter"
-
-	"leasehold.dev/internal/replica"
-	"leasehold.dev/lease"
 )
 
 // client is one machine with a program that uses the cluster.
@@ -20,8 +17,10 @@ type client struct {
 	// paused is until when it stands still. Its clock goes on.
 	paused  Time
 	threads []*thread
-	// sessions are its leases that it keeps alive.
-	sessions []*session
+	// caching says that its program is one that caches.
+	caching bool
+	// keeper keeps the leases of its process.
+	keeper *keeper
 }
 
 // thread is one sequence of a client's operations, a coroutine.
@@ -69,10 +68,7 @@ func (c *client) kill() {
 		}
 	}
 	c.threads = nil
-	for _, s := range c.sessions {
-		s.forget()
-	}
-	c.sessions = nil
+	c.keeper.kill()
 }
 
 // wake goes on with a thread that waits with the token, once its client is not paused.
@@ -107,180 +103,29 @@ func (t *thread) think() { t.sleep(t.c.w.exp(t.c.w.p.Think)) }
 // local reads the client's clock.
 func (c *client) local() Time { return c.clock.local(c.w.now) }
 
-// call is an operation on its way.
-type call struct {
-	op    *Op
-	t     *thread
-	token uint64
-	proc  *process // where it has arrived
-	done  bool     // the client has an answer, or gave up
-}
-
-// do performs an operation at the member that the client is connected to, and
-// returns when it has an answer or gives up.
-func (t *thread) do(op *Op) *Op {
-	c, w := t.c, t.c.w
-	op.ID, op.Client, op.Member = len(w.h.Ops), c.id, c.at
-	op.Start, op.LocalStart = w.now, c.local()
-	w.h.Ops = append(w.h.Ops, op)
-	q := &call{op: op, t: t, token: t.token}
-	t.call = q
-	w.after(w.p.Timeout, func() { q.end(Unknown, errTimeout) })
-	if !c.cut {
-		w.after(w.p.Delay/4+w.exp(w.p.Delay), q.request)
-	}
-	t.park()
-	t.call = nil
-	q.done = true
-	op.End, op.LocalEnd = w.now, c.local()
-	if op.Outcome != Done {
-		w.tracef("client %d: op %d at member %d, outcome %d: %v", c.id, op.ID, op.Member, op.Outcome,
-			op.Err)
-		t.move()
-	}
-	return op
-}
-
-var (
-	errTimeout = errors.New("sim: no answer in time")
-	errRefused = errors.New("sim: connection refused")
-	errReset   = errors.New("sim: connection reset")
-	errFull    = errors.New("sim: the member's disk is full")
-)
-
-// end gives the client an outcome, unless it has one.
-func (q *call) end(o Ending, err error) {
-	if q.done || q.t.dead {
-		return
-	}
-	q.done = true
-	q.op.Outcome, q.op.Err = o, err
-	q.t.wake(q.token)
-}
-
-// request is when the request arrives at the member.
-func (q *call) request() {
-	w := q.t.c.w
-	if q.t.c.cut {
-		return
-	}
-	p := w.members[q.op.Member-1].proc
-	if p == nil {
-		q.reply(Failed, errRefused)
-		return
-	}
-	q.proc = p
-	p.mail.calls = append(p.mail.calls, q)
-	p.wake(w.now)
-}
-
-// reply brings an outcome to the client.
-func (q *call) reply(o Ending, err error) {
-	w := q.t.c.w
-	if q.op.Answered == 0 {
-		q.op.Answered = w.now
-	}
-	answer := q.op.Answer
-	q.op.Answer = Answer{}
-	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() {
-		if q.t.c.cut || q.done {
-			return
-		}
-		q.op.Answer = answer
-		q.end(o, err)
-	})
-}
-
-// arrive gives the request to the replica.
-func (q *call) arrive(p *process) {
-	switch op := q.op; op.Kind {
-	case OpCommand:
-		if p.m.disk.full {
-			q.reply(Failed, errFull)
-			return
-		}
-		p.r.Propose(&replica.Proposal{Command: op.Command, Owner: q})
-	case OpRange:
-		if op.Serializable {
-			q.readRange(p)
-			return
-		}
-		p.r.Read(&replica.Read{Owner: q})
-	case OpTTL:
-		p.r.Read(&replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
-	case OpRenew:
-		p.r.Renew(replica.Renewal{ID: op.Lease, Owner: q})
-	}
-}
-
-func (q *call) proposed(p *process, r *replica.Proposal) {
-	switch {
-	case r.Err == nil:
-		q.op.Fsm = r.Result
-		q.reply(Done, nil)
-	case errors.Is(r.Err, replica.ErrLeaderChanged):
-		p.w.cover["command of unknown outcome"]++
-		q.reply(Unknown, r.Err)
-	default:
-		q.reply(Failed, r.Err)
-	}
-}
-
-func (q *call) read(p *process, r *replica.Read) {
-	switch {
-	case r.Err != nil:
-		q.reply(Failed, r.Err)
-	case q.op.Kind == OpTTL:
-		q.op.TTL, q.op.Found = r.Left[0].TTL, r.Left[0].Found
-		q.reply(Done, nil)
-	default:
-		q.readRange(p)
-	}
-}
-
-func (q *call) readRange(p *process) {
-	c := q.op.Request.Range
-	res, err := p.view.KV.Range(c.Key, c.End, c.Options)
-	if err == nil {
-		q.op.Answer.Range = &res
-	}
-	q.reply(Done, err)
-}
-
-func (q *call) renewed(p *process, n *replica.Renewal) {
-	switch {
-	case n.Err == nil:
-		q.op.TTL = n.TTL
-		q.reply(Done, nil)
-	case errors.Is(n.Err, lease.ErrNotFound):
-		if p.w.now < p.w.oracle.changed+Second {
-			p.w.cover["not found soon after a leader change"]++
-		}
-		q.reply(Done, n.Err)
-	default:
-		q.reply(Failed, n.Err)
-	}
-}
-
 // lostMember tells the client that a process that it may have asked has ended.
 func (c *client) lostMember(p *process, silent bool) {
-	for _, t := range c.threads {
-		if q := t.call; q != nil && q.proc == p && !q.done && !silent {
+	tell := func(q *call) {
+		if q != nil && q.proc == p && !q.done && !silent {
 			q.op.Answer = Answer{}
 			q.reply(Unknown, errReset)
 		}
+	}
+	for _, t := range c.threads {
+		tell(t.call)
+	}
+	for _, q := range c.keeper.flying {
+		tell(q)
+	}
+	if !silent {
+		c.lostCaches(p)
 	}
 }
 
 // hangUp ends the client's connection. The member it was to finds that out soon,
 // and which leases were kept alive over it.
 func (c *client) hangUp() {
-	var ids []lease.ID
-	for _, s := range c.sessions {
-		if !s.ended && !s.quiet {
-			ids = append(ids, s.terms.ID)
-		}
-	}
+	ids := c.keeper.kept()
 	p := c.w.members[c.at-1].proc
 	if len(ids) == 0 || p == nil || c.cut {
 		return
@@ -295,10 +140,9 @@ func (c *client) hangUp() {
 
 // move connects the client to another member.
 func (t *thread) move() {
-	w := t.c.w
 	t.c.hangUp()
-	t.c.at = w.anyMember()
-	t.sleep(w.exp(t.c.w.p.Timeout / 20))
+	t.c.at = t.c.w.anyMember()
+	t.sleep(t.c.w.exp(t.c.w.p.Timeout / 20))
 }
 
 // anyMember returns one that is in the cluster, as far as clients know.
@@ -311,18 +155,32 @@ func (w *world) anyMember() uint64 {
 	return 1
 }
 
-// addClient makes a client with its threads.
-func (w *world) addClient(i int) {
-	c := &client{w: w, id: i, clock: w.clock(), at: uint64(1 + i%w.p.Members)}
+// newClient makes a client without threads.
+func (w *world) newClient(at uint64) *client {
+	c := &client{w: w, id: len(w.clients), clock: w.clock(), at: at}
+	c.keeper = newKeeper(c)
 	w.clients = append(w.clients, c)
-	c.boot()
+	return c
 }
+
+// addClient makes a client with its threads.
+func (w *world) addClient(i int) { w.newClient(uint64(1 + i%w.p.Members)).boot() }
 
 // boot starts the client's program: one or two of the things that clients do.
 func (c *client) boot() {
+	c.keeper = newKeeper(c)
+	if c.caching {
+		c.spawn((*thread).cacher)
+		c.spawn((*thread).peeker)
+		if c.w.chance(2) {
+			c.spawn((*thread).cacher)
+		}
+		return
+	}
 	programs := [...]func(*thread){
-		(*thread).registers, (*thread).holder, (*thread).locker, (*thread).candidate,
+		(*thread).registers, (*thread).attacher, (*thread).locker, (*thread).candidate,
 		(*thread).observer, (*thread).namer, (*thread).leaver, (*thread).regranter,
+		(*thread).heir, (*thread).auditor, (*thread).numberer,
 	}
 	c.spawn(programs[c.id%len(programs)])
 	if c.w.chance(2) {

@@ -33,7 +33,7 @@ func (w *world) plan() {
 }
 
 // conspire schedules the next attempt.
-func (n *nemesis) conspire() {
+func (n *injector) conspire() {
 	if n.w.p.Plot.Every == 0 {
 		return
 	}
@@ -51,13 +51,13 @@ func (n *nemesis) conspire() {
 }
 
 // spell is d, or less at the end of the faults.
-func (n *nemesis) spell(d Time) Time {
+func (n *injector) spell(d Time) Time {
 	return max(1, min(d, n.w.end-n.w.p.Calm-n.w.now))
 }
 
 // coup lets all that the others send to the leader come late, and then makes one of
 // them take the lead.
-func (n *nemesis) coup() {
+func (n *injector) coup() {
 	w, m := n.w, n.w.leader()
 	if m == nil {
 		return
@@ -84,7 +84,7 @@ func (n *nemesis) coup() {
 }
 
 // watch calls the clients when there are two who time leases.
-func (n *nemesis) watch(until Time) {
+func (n *injector) watch(until Time) {
 	primaries := 0
 	for _, m := range n.w.members {
 		if m.proc != nil && m.proc.role.Primary {
@@ -93,7 +93,7 @@ func (n *nemesis) watch(until Time) {
 	}
 	switch {
 	case primaries > 1:
-		n.call()
+		n.bell.call(n.w)
 	case n.w.now < until:
 		n.w.after(5*Millisecond, func() { n.watch(until) })
 	}
@@ -101,7 +101,7 @@ func (n *nemesis) watch(until Time) {
 
 // silence lets nothing more of a member reach the others. If dead, they take its
 // process for one that has ended, as when its listener is gone.
-func (n *nemesis) silence(m *member, d Time, dead bool) {
+func (n *injector) silence(m *member, d Time, dead bool) {
 	n.cutAll(func(from, _ uint64) bool { return from == m.id }, d)
 	if !dead {
 		return
@@ -114,7 +114,7 @@ func (n *nemesis) silence(m *member, d Time, dead bool) {
 }
 
 // ambush may silence a leader that has just applied an entry.
-func (n *nemesis) ambush(member uint64) {
+func (n *injector) ambush(member uint64) {
 	w := n.w
 	m := w.members[member-1]
 	if w.p.Plot.Ambush == 0 || n.calm || m.proc == nil || !m.proc.role.Leading ||
@@ -128,7 +128,7 @@ func (n *nemesis) ambush(member uint64) {
 }
 
 // congest makes all disks slow, as when they share one machine.
-func (n *nemesis) congest() {
+func (n *injector) congest() {
 	w, d := n.w, n.length()
 	n.note(Fault{Kind: FaultCongestion, Until: w.now + d})
 	slow := w.between(50*Millisecond, 600*Millisecond)

@@ -3,7 +3,7 @@ package sim
 // This file has the faults of the network between members.
 
 // partition cuts the members into two groups.
-func (n *nemesis) partition() bool {
+func (n *injector) partition() bool {
 	w := n.w
 	side := make([]bool, len(w.members)+1)
 	for i := range side {
@@ -20,7 +20,7 @@ func (n *nemesis) partition() bool {
 }
 
 // cutAll cuts the links for which f holds. heal ends that early.
-func (n *nemesis) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
+func (n *injector) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	size := uint64(len(n.w.members))
 	type ends struct{ from, to uint64 }
 	var all []ends
@@ -42,7 +42,7 @@ func (n *nemesis) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	return heal
 }
 
-func (n *nemesis) cut(kind FaultKind) bool {
+func (n *injector) cut(kind FaultKind) bool {
 	m := n.victim()
 	if m == nil {
 		return false
@@ -62,7 +62,7 @@ func (n *nemesis) cut(kind FaultKind) bool {
 	return true
 }
 
-func (n *nemesis) clog() bool {
+func (n *injector) clog() bool {
 	w := n.w
 	m := n.victim()
 	if m == nil {
@@ -84,7 +84,7 @@ func (n *nemesis) clog() bool {
 	return true
 }
 
-func (n *nemesis) lossy() bool {
+func (n *injector) lossy() bool {
 	w := n.w
 	d := n.length()
 	n.note(Fault{Kind: FaultLossy, Until: w.now + d})

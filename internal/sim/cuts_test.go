@@ -9,7 +9,7 @@ func TestLinksHeal(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(Options{Seed: seed})
 		w.start()
-		n := &w.nemesis
+		n := &w.injector
 		n.lossy()
 		n.clog()
 		n.partition()

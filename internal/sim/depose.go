@@ -1,7 +1,7 @@
 package sim
 
 // deposeOften deposes a leader now and then, if the run's weather has that.
-func (n *nemesis) deposeOften() {
+func (n *injector) deposeOften() {
 	if n.w.p.Depose == 0 {
 		return
 	}
@@ -17,7 +17,7 @@ func (n *nemesis) deposeOften() {
 // depose cuts a leader off until another one leads, and no longer: the log that the
 // first one wrote meanwhile, several entries of it, gives way to the second one's while
 // those who asked the first still wait.
-func (n *nemesis) depose() {
+func (n *injector) depose() {
 	w := n.w
 	leader := n.victim()
 	if leader == nil || !leader.proc.role.Leading {

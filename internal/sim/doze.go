@@ -11,7 +11,7 @@ import (
 // the leader has measured nothing of what was due meanwhile (T10).
 
 // suspend lets one machine sleep, or all of them.
-func (n *nemesis) suspend() bool {
+func (n *injector) suspend() bool {
 	if n.w.chance(4) {
 		return n.doze(n.length())
 	}
@@ -21,7 +21,7 @@ func (n *nemesis) suspend() bool {
 
 // doze lets all machines sleep at once, as those that share a host do. Nobody is awake to
 // elect another leader, so the one that sleeps leads on when it wakes up.
-func (n *nemesis) doze(d Time) bool {
+func (n *injector) doze(d Time) bool {
 	slept := false
 	for _, m := range n.w.members {
 		slept = m.proc != nil && n.freeze(m, FaultSuspend, d) || slept
@@ -33,7 +33,7 @@ func (n *nemesis) doze(d Time) bool {
 }
 
 // dozeLast lets all machines sleep just before everything is healed.
-func (n *nemesis) dozeLast() {
+func (n *injector) dozeLast() {
 	w := n.w
 	if w.p.Doze > 0 {
 		w.at(w.end-w.p.Calm-w.p.Doze, func() { n.doze(w.p.Doze) })
@@ -46,11 +46,11 @@ func (t *thread) depositor() {
 	w := t.c.w
 	for {
 		t.think()
-		s := t.grant("", lease.TTL(w.between(5*Second, 20*Second)/Millisecond))
+		s := t.grant(lease.Terms{TTL: lease.TTL(w.between(5*Second, 20*Second) / Millisecond)})
 		if s == nil {
 			continue
 		}
-		s.quiet = true
+		s.rest()
 		if w.chance(2) {
 			key := fmt.Sprintf("k%d", w.rng.IntN(8))
 			t.command(&fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})

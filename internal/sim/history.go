@@ -5,6 +5,7 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
 
@@ -88,8 +89,15 @@ const (
 	// OpRenew renews a lease: Request.Lease, Answer.TTL; Err lease.ErrNotFound is an
 	// answer, not a failure.
 	OpRenew
-	// OpTTL asks how long a lease has left: Request.Lease, Answer.TTL and Answer.Found.
+	// OpTTL asks how long a lease has left: Request.Lease, Answer.TTL, Answer.Found and
+	// Answer.Token.
 	OpTTL
+	// OpEvents reads events of leases: Request.After, Answer.Events and Answer.Last; Err
+	// fsm.ErrEventsCompacted is an answer.
+	OpEvents
+	// OpCached is a range of keys as a cache had it: as OpRange, but for the revision, which
+	// may be of any time since which the range has not changed.
+	OpCached
 )
 
 // Request is what an operation asked. Commands must not be changed.
@@ -97,6 +105,12 @@ type Request struct {
 	Command fsm.Command
 	Range   *fsm.Range
 	Lease   lease.ID
+	// Token is the lease's as its holder knows it, 0 for any.
+	Token lease.Token
+	// After is the number of the last event that the client knows.
+	After uint64
+	// Cache asks that what is read may be cached.
+	Cache *replica.Fill
 	// Serializable reads take what the member has, without a confirm round.
 	Serializable bool
 }
@@ -107,6 +121,12 @@ type Answer struct {
 	Range *mvcc.RangeResult
 	TTL   lease.TTL
 	Found bool
+	Token lease.Token
+	// CacheTerm is the term in which what was read may be cached, 0 for none.
+	CacheTerm uint64
+	// Last is the number of the last event that the member knew.
+	Last   uint64
+	Events []fsm.LeaseEvent
 }
 
 // Op is one operation of a client.
@@ -160,9 +180,11 @@ type Entry struct {
 	Origins  []fsm.Origin
 	// Changes are the changes of the store, one a revision.
 	Changes []fsm.Change
-	// Granted are the leases that the entry made, Ended those that it ended.
+	// Granted are the leases that the entry made, or gave a new token; Ended those that it
+	// ended, or whose lock delay it began; Events is what it said of leases.
 	Granted []lease.Info
 	Ended   []Ended
+	Events  []fsm.LeaseEvent
 	// Revision is the store's after the entry.
 	Revision int64
 }
@@ -170,10 +192,11 @@ type Entry struct {
 // Ended is the end of one lease.
 type Ended struct {
 	lease.Info
-	// Expired tells an expiry from a revocation.
-	Expired bool
-	// Keys were attached to it then, sorted; Revision deleted them, 0 if there were
-	// none.
+	// Expired tells an expiry from a revocation. If Info.Delayed is set too, the lease
+	// is gone now only if Gone is: otherwise its lock delay has begun.
+	Expired, Gone bool
+	// Keys were attached to it then, sorted; Revision deleted them or let them go, 0 if
+	// there were none.
 	Keys     []string
 	Revision int64
 }

@@ -13,21 +13,30 @@ import (
 
 // locker takes a lock that is one key: who creates it has it.
 func (t *thread) locker() {
+	t.compete(func(s *session) { t.lockKey(s, fmt.Sprintf("lock%d", t.c.w.rng.IntN(2))) })
+}
+
+// candidate campaigns for a role: each candidate has a key, the oldest leads.
+func (t *thread) candidate() {
+	t.compete(func(s *session) { t.campaign(s, fmt.Sprintf("role%d/", t.c.w.rng.IntN(2))) })
+}
+
+// compete lives one session after the other, and takes part a few times in each.
+func (t *thread) compete(once func(*session)) {
 	w := t.c.w
 	for {
-		s := t.grant("", w.ttl())
+		s := t.grant(lease.Terms{TTL: w.ttl()})
 		if s == nil {
 			continue
 		}
-		s.keep()
 		for n := 1 + w.rng.IntN(4); n > 0 && s.alive(); n-- {
-			t.lockKey(s, fmt.Sprintf("lock%d", w.rng.IntN(2)))
+			once(s)
 			t.think()
 		}
 		if w.chance(2) {
 			t.revoke(s)
 		}
-		s.quiet = true
+		s.rest()
 	}
 }
 
@@ -38,7 +47,9 @@ func (t *thread) lockKey(s *session, key string) {
 	for s.alive() {
 		op := t.command(&fsm.Txn{
 			Compare: []fsm.Compare{{Key: key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
-			Then:    []fsm.Op{{Put: &fsm.Put{Key: key, Value: mine, Lease: s.terms.ID}}},
+			Then: t.maybeDraw(
+				fsm.Op{Put: &fsm.Put{Key: key, Value: mine, Lease: s.terms.ID}},
+			),
 		})
 		if create := t.owns(s, key, string(mine)); create != 0 {
 			t.hold(s, claim{BeliefLock, key, key, create})
@@ -102,26 +113,6 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 }
 
-// candidate campaigns for a role: each candidate has a key, the oldest leads.
-func (t *thread) candidate() {
-	w := t.c.w
-	for {
-		s := t.grant("", w.ttl())
-		if s == nil {
-			continue
-		}
-		s.keep()
-		for n := 1 + w.rng.IntN(4); n > 0 && s.alive(); n-- {
-			t.campaign(s, fmt.Sprintf("role%d/", w.rng.IntN(2)))
-			t.think()
-		}
-		if w.chance(2) {
-			t.revoke(s)
-		}
-		s.quiet = true
-	}
-}
-
 // campaign waits until all older keys are gone, and leads for a while.
 func (t *thread) campaign(s *session, prefix string) {
 	w := t.c.w
@@ -149,8 +140,10 @@ func (t *thread) enrol(s *session, key string) int64 {
 	for s.alive() {
 		op := t.command(&fsm.Txn{
 			Compare: []fsm.Compare{{Key: key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
-			Then:    []fsm.Op{{Put: &fsm.Put{Key: key, Value: t.c.w.value(), Lease: s.terms.ID}}},
-			Else:    []fsm.Op{{Range: &fsm.Range{Key: key}}},
+			Then: t.maybeDraw(
+				fsm.Op{Put: &fsm.Put{Key: key, Value: t.c.w.value(), Lease: s.terms.ID}},
+			),
+			Else: []fsm.Op{{Range: &fsm.Range{Key: key}}},
 		})
 		if op.Outcome != Done {
 			continue

@@ -6,7 +6,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -61,13 +60,20 @@ type process struct {
 	pace pace
 	doom int // crash before this part of an output is carried out; 0 for no
 
-	view     *fsm.View
-	hub      *watch.Hub[*watched]
-	watchers []*watcher
-	snaps    snaps
+	view *fsm.View
+	hub  *watch.Hub[*watched]
+	streams
+	snaps snaps
 
 	role      replica.Status
 	forwarded forwarded
+	event     uint64 // number of the last event of a lease that it has published
+}
+
+// streams are what clients have open at a process.
+type streams struct {
+	watchers []*watcher
+	caches   map[lease.ID]*cache
 }
 
 // pace is when a process does what it does at intervals, by its clock.
@@ -76,6 +82,7 @@ type pace struct {
 	next     lease.Instant // of Raft's ticks
 	last     lease.Instant // the step before
 	mayYield lease.Instant
+	hurrying bool // commands that wait for others will soon have waited long enough
 }
 
 // snaps is what a process does with snapshots.
@@ -119,7 +126,8 @@ func (m *member) start() {
 	c := replica.Config{
 		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
 		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
-		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, Logger: quiet{},
+		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, Gather: true,
+		Logger:     quiet{},
 		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
 	}
 	if w.opt.Tamper != nil {
@@ -131,6 +139,7 @@ func (m *member) start() {
 	}
 	p.view = machine.View()
 	p.snaps.last = machine.Index()
+	p.event = w.oracle.lastEvent(machine.Index())
 	p.forwarded.now = make(map[fsm.Command]bool)
 	p.hub = watch.New(func() watch.History[*watched] { return past{p.view.KV} }, watch.Options{
 		Queue: watch.Limit{Events: 8}, Batch: watch.Limit{Events: 4}, Backlog: watch.Limit{Events: 64},
@@ -214,11 +223,26 @@ func (p *process) step() {
 	if p.dead {
 		return
 	}
+	p.respite()
 	wait := p.pace.next
 	if at, ok := p.r.Next(); ok {
 		wait = min(wait, max(at, now+1))
 	}
 	p.wake(p.m.clock.after(wait + p.pace.born))
+}
+
+// respite bounds how long commands wait for others, as the server's does.
+func (p *process) respite() {
+	if !p.r.Held() || p.pace.hurrying {
+		return
+	}
+	p.pace.hurrying = true
+	p.w.cover["commands wait for others"]++
+	p.w.after(p.w.between(Millisecond/50, 2*Millisecond), func() {
+		if p.pace.hurrying = false; !p.dead {
+			p.deliver(p.r.Hurry)
+		}
+	})
 }
 
 // refreshed notes that all leases got their full TTL again, if that was asked for and is
@@ -249,7 +273,7 @@ func (p *process) yield(now, election lease.Instant) {
 	}
 	p.pace.mayYield = now + 10*election
 	if p.r.Yield() {
-		p.w.nemesis.note(Fault{Kind: FaultYield, Member: p.m.id})
+		p.w.injector.note(Fault{Kind: FaultYield, Member: p.m.id})
 	}
 }
 
@@ -269,9 +293,7 @@ func (p *process) feed() {
 			p.w.cover["message refused"]++
 		}
 	}
-	for _, c := range mail.calls {
-		c.arrive(p)
-	}
+	p.take(mail.calls)
 	p.spare = mail
 }
 
@@ -417,58 +439,22 @@ func (p *process) observe() {
 	}
 	w.tracef("member %d: term %d, leader %d, leading %v, primary %v, applied %d", p.m.id, s.Term,
 		s.Leader, s.Leading, s.Primary, s.Applied)
-}
-
-func (p *process) publish(out *replica.Output) {
-	for i := range out.Changes {
-		c := &out.Changes[i]
-		p.w.oracle.published(p.m.id, c)
-		events := make([]*watched, len(c.Events))
-		for k := range c.Events {
-			events[k] = &watched{c.Events[k]}
-		}
-		p.hub.Publish(c.Revision, events)
-	}
-	if len(out.Changes) > 0 || out.Restored {
-		p.hub.Distribute()
-		p.poll()
+	if s.Leader != 0 && (s.Term != was.Term || s.Leader != was.Leader) {
+		p.reopenCaches()
 	}
 }
 
 func (p *process) answer(out *replica.Output) {
 	for _, q := range out.Proposals {
-		q.Owner.(*call).proposed(p, q)
+		if c, ok := q.Owner.(*call); ok { // a planted fault may answer what nobody asked
+			c.proposed(p, q)
+		}
 	}
 	for _, q := range out.Reads {
 		q.Owner.(*call).read(p, q)
 	}
-	for i := range out.Renewals {
-		n := &out.Renewals[i]
-		n.Owner.(*call).renewed(p, n)
-	}
-}
-
-// watched is an event as the hub takes it.
-type watched struct{ mvcc.Event }
-
-func (e *watched) Key() string     { return e.KV.Key }
-func (e *watched) Revision() int64 { return e.KV.ModRevision }
-func (e *watched) IsDelete() bool  { return e.Delete }
-func (e *watched) Size() int       { return 1 }
-
-// past is the history of a view, for the hub.
-type past struct{ *mvcc.View }
-
-func (h past) Events(key, end string, from int64, most int) ([]*watched, int64, error) {
-	changes, next, err := h.EventsIn(key, end, from, most)
-	if err != nil {
-		return nil, 0, err
-	}
-	events := make([]*watched, len(changes))
-	for i := range changes {
-		events[i] = &watched{changes[i]}
-	}
-	return events, next, nil
+	p.renewed(out)
+	p.tellCaches(out)
 }
 
 // quiet is a raft.Logger that says nothing but panics.

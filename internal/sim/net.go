@@ -110,10 +110,10 @@ func (w *world) stream(p *process, m *replica.Message) {
 	}
 	w.tracef("member %d streams a snapshot at %d to %d", from, index, to)
 	receiver := w.members[to-1].proc
-	breaks := w.chance(4) && !w.nemesis.calm
+	breaks := w.chance(4) && !w.injector.calm
 	w.after(w.between(5*Millisecond, 500*Millisecond), func() {
 		if receiver == nil || receiver.dead || p.dead || breaks || w.link(from, to).cut {
-			w.nemesis.note(Fault{Kind: FaultSnapBreak, Member: from, Other: to})
+			w.injector.note(Fault{Kind: FaultSnapBreak, Member: from, Other: to})
 			ended(false)
 			return
 		}

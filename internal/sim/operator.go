@@ -13,7 +13,7 @@ type errand struct {
 
 // operate carries out the operator's orders, each until it is done.
 func (t *thread) operate() {
-	n := &t.c.w.nemesis
+	n := &t.c.w.injector
 	for {
 		t.sleep(200 * Millisecond)
 		if len(n.orders) == 0 {

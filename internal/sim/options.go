@@ -28,8 +28,6 @@ const (
 	// PlantAckBeforeSync: the shell tells the replica that an append is durable
 	// before it is.
 	PlantAckBeforeSync Plant = "acknowledge before sync"
-	// PlantCountFromReceipt: holders count from when they received the answer.
-	PlantCountFromReceipt Plant = "count from receipt"
 	// PlantUnlockByKey: a lock's former holder deletes whatever lock is there now.
 	PlantUnlockByKey Plant = "unlock without token compare"
 	// PlantNoRecheck: who has waited for a lock takes it without looking whether his own key is
@@ -39,6 +37,11 @@ const (
 	PlantClockStops Plant = "clock stops in suspend"
 	// PlantSplitResume: a watch that resumes goes on within a revision.
 	PlantSplitResume Plant = "resume inside a revision"
+	// PlantAckBeforeDrop: a cache acknowledges what it is about to drop.
+	PlantAckBeforeDrop Plant = "acknowledge before drop"
+	// PlantOutlive: a cache goes on with what it had when its lease, which had lapsed, was
+	// renewed all the same.
+	PlantOutlive Plant = "cache outlives its lease"
 )
 
 // Profile says how rough a run is. Times are means of a distribution.

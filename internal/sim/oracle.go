@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -17,18 +18,23 @@ const hashEvery = 32
 // oracle sees every entry that any member applies, once: it holds the members to
 // one log, and applies it to a state machine of its own.
 type oracle struct {
-	w       *world
-	machine *fsm.Machine
-	raw     []*raftpb.Entry // by place in History.Log
-	changes []*fsm.Change   // by revision, from 2 on
-	token   lease.Token     // the last that was given out
-	term    uint64          // the highest in which anybody has led
-	changed Time            // when it began
-	members uint64          // the index of the last change of the membership
+	w        *world
+	machine  *fsm.Machine
+	raw      []*raftpb.Entry  // by place in History.Log
+	changes  []*fsm.Change    // by revision, from 2 on
+	events   []fsm.LeaseEvent // by number, from 1 on
+	revision int64            // after the last command
+	told     []uint64         // the number of the last event, by place in History.Log
+	token    lease.Token      // the last that was given out
+	term     uint64           // the highest in which anybody has led
+	changed  Time             // when it began
+	members  uint64           // the index of the last change of the membership
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
-	o.w, o.machine = w, fsm.New(w.machine)
+	config := w.machine
+	config.LeaseEvents = 0 // it keeps them all
+	o.w, o.machine, o.revision = w, fsm.New(config), 1
 	o.machine.Begin(1, 1)
 	for _, n := range founders {
 		o.machine.AddMember(n)
@@ -73,6 +79,12 @@ func (o *oracle) apply(member uint64, e *raftpb.Entry) *Entry {
 		o.changes = append(o.changes, &changes[i])
 	}
 	out.Changes = changes
+	var err error
+	if out.Events, err = eventsAfter(o.machine.View().LeaseEvents, uint64(len(o.events))); err != nil {
+		panic(err)
+	}
+	o.events = append(o.events, out.Events...)
+	o.told = append(o.told, uint64(len(o.events)))
 	out.Revision = o.machine.View().KV.Revision()
 	if out.Index%hashEvery == 0 {
 		o.w.hash(0, o.machine)
@@ -107,26 +119,40 @@ func groups(e *raftpb.Entry) []fsm.Group {
 	return g
 }
 
-// command applies one command and notes what it did to leases.
-func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
-	var doomed []lease.ID
+// doomed returns the leases that a command may end.
+func doomed(c fsm.Command) (ids []lease.ID) {
 	switch c := c.(type) {
 	case *fsm.Revoke:
-		doomed = []lease.ID{c.ID}
+		return []lease.ID{c.ID}
 	case *fsm.Expire:
 		for _, d := range c.Leases {
-			doomed = append(doomed, d.ID)
+			ids = append(ids, d.ID)
+		}
+	case *fsm.Txn:
+		for _, ops := range [...][]fsm.Op{c.Then, c.Else} {
+			for _, op := range ops {
+				if op.Revoke != nil {
+					ids = append(ids, op.Revoke.ID)
+				}
+			}
 		}
 	}
-	last := o.machine.View().KV.Revision()
-	before := make([]Ended, 0, len(doomed))
-	for _, id := range doomed {
-		if info, ok := o.machine.Lessor().Lookup(id); ok {
-			before = append(before, Ended{Info: info, Keys: o.machine.Lessor().Keys(id)})
+	return ids
+}
+
+// command applies one command and notes what it did to leases.
+func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
+	lessor := o.machine.Lessor()
+	last := o.revision
+	var before []Ended
+	for _, id := range doomed(fsm.Inner(c)) {
+		if info, ok := lessor.Lookup(id); ok {
+			before = append(before, Ended{Info: info, Keys: lessor.Keys(id)})
 		}
 	}
 	result := o.machine.Apply(c)
-	if info, ok := result.Value.(*lease.Info); ok && info.Token > o.token { // not a repeated one
+	o.revision = max(o.revision, result.Revision)
+	if info := granted(&result); info != nil && info.Token > o.token { // not a repeated one
 		o.token = info.Token
 		out.Granted = append(out.Granted, *info)
 		o.w.tracef("log %d: lease %x (token %d, TTL %d, name %q)", out.Index, info.ID, info.Token,
@@ -134,17 +160,24 @@ func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
 	}
 	_, expired := c.(*fsm.Expire)
 	for _, e := range before {
-		if _, ok := o.machine.Lessor().Lookup(e.ID); ok {
+		now, ok := lessor.Lookup(e.ID)
+		e.Gone = !ok || now.Token != e.Token
+		if !e.Gone && now.Delayed == e.Delayed {
 			o.w.cover["expiry dropped by stamp or token"]++
 			continue
 		}
 		e.Expired = expired
-		if len(e.Keys) > 0 {
+		if e.Gone && len(e.Keys) > 0 {
 			last++
 			e.Revision = last
 		}
+		if !e.Gone {
+			e.Info, e.Keys = now, nil
+			o.w.cover["lock delay"]++
+		}
 		out.Ended = append(out.Ended, e)
-		o.w.tracef("log %d: lease %x ended, expired %v, keys %q", out.Index, e.ID, expired, e.Keys)
+		o.w.tracef("log %d: lease %x ended, expired %v, gone %v, keys %q", out.Index, e.ID, expired,
+			e.Gone, e.Keys)
 	}
 	o.notice(out, c, result)
 	return result
@@ -169,7 +202,7 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 			return
 		}
 		cover["checkpointed lease renewed"]++
-		o.w.nemesis.ambush(out.Member)
+		o.w.injector.ambush(out.Member)
 		if late {
 			cover["clearing entry in flight at a leader change"]++
 		}
@@ -248,4 +281,35 @@ func (o *oracle) published(member uint64, c *fsm.Change) {
 		o.w.broken("W1", fmt.Sprintf("member %d publishes other changes of revision %d than the log's",
 			member, c.Revision))
 	}
+}
+
+// lastEvent is the number of the last event of a lease after the entry at an index.
+func (o *oracle) lastEvent(index uint64) uint64 {
+	if index < FirstIndex {
+		return 0
+	}
+	return o.told[index-FirstIndex]
+}
+
+// publishedEvents holds what a member says of leases after number last against what the log
+// says (W1): each event once, in order, as the others say it. If there are more at once than
+// a member keeps, it has the last of them only.
+func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint64 {
+	if all.Last() > last+uint64(o.w.machine.LeaseEvents) {
+		o.w.cover["more events of leases than are kept"]++
+		return all.Last()
+	}
+	events, err := eventsAfter(all, last)
+	if err != nil {
+		o.w.broken("W1", fmt.Sprintf("member %d, after event %d of a lease: %v", member, last, err))
+	}
+	for i := range events {
+		e := &events[i]
+		last++
+		if e.Seq != last || last > uint64(len(o.events)) || !reflect.DeepEqual(*e, o.events[last-1]) {
+			o.w.broken("W1", fmt.Sprintf("member %d publishes event %d of a lease, which is to be %d: %+v",
+				member, e.Seq, last, *e))
+		}
+	}
+	return last
 }

@@ -67,15 +67,17 @@ func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
 // endOf returns where in the log the lease of an expiry ends.
 func (f *facts) endOf(s *step) (at place, sub int, ok bool) {
 	for _, l := range f.byID[s.expire] {
-		if l.token != s.token || l.ended == len(f.outcomes) {
+		if l.token != s.token || l.delayed != s.delayed || !l.expired {
 			continue
 		}
-		for k := range f.outcomes[l.ended] {
-			ended := f.outcomes[l.ended][k].ended
-			for i := range ended {
-				if ended[i].token == s.token {
-					return place{l.ended, k}, i, true
-				}
+		at, end := f.endStep(l)
+		if end == nil {
+			continue
+		}
+		steps := f.outcomes[at.entry][at.command].steps
+		for i := range steps {
+			if &steps[i] == end {
+				return at, i, true
 			}
 		}
 	}

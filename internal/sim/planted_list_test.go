@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // edit replaces one text, which occurs once in its file, by another.
 type edit struct{ file, old, new string }
 
@@ -18,25 +20,35 @@ type planted struct {
 }
 
 const (
-	lessorGo   = "lease/lessor.go"
-	primaryGo  = "lease/primary.go"
-	trackerGo  = "lease/tracker.go"
-	machineGo  = "internal/fsm/machine.go"
-	leasesGo   = "internal/fsm/leases.go"
-	fsmTxnGo   = "internal/fsm/txn.go"
-	fsmSnapGo  = "internal/fsm/snapshot.go"
-	confirmGo  = "internal/replica/confirm.go"
-	renewGo    = "internal/replica/renew.go"
-	expireGo   = "internal/replica/expire.go"
-	proposeGo  = "internal/replica/propose.go"
-	forwardGo  = "internal/replica/forward.go"
-	relayGo    = "internal/replica/relay.go"
-	readyGo    = "internal/replica/ready.go"
-	installGo  = "internal/replica/install.go"
-	replicaGo  = "internal/replica/replica.go"
-	watcherGo  = "internal/watch/watcher.go"
-	hubGo      = "internal/watch/hub.go"
-	mvccEvents = "internal/mvcc/events.go"
+	lessorGo     = "lease/lessor.go"
+	primaryGo    = "lease/primary.go"
+	trackerGo    = "lease/tracker.go"
+	machineGo    = "internal/fsm/machine.go"
+	leasesGo     = "internal/fsm/leases.go"
+	fsmTxnGo     = "internal/fsm/txn.go"
+	eventGo      = "internal/fsm/event.go"
+	silenceGo    = "internal/fsm/silence.go"
+	fsmSnapGo    = "internal/fsm/snapshot.go"
+	fsmOnceGo    = "internal/fsm/once.go"
+	repeatableGo = "internal/fsm/repeatable.go"
+	confirmGo    = "internal/replica/confirm.go"
+	renewGo      = "internal/replica/renew.go"
+	renewalsGo   = "internal/replica/renewals.go"
+	expireGo     = "internal/replica/expire.go"
+	proposeGo    = "internal/replica/propose.go"
+	forwardGo    = "internal/replica/forward.go"
+	relayGo      = "internal/replica/relay.go"
+	readyGo      = "internal/replica/ready.go"
+	installGo    = "internal/replica/install.go"
+	replicaGo    = "internal/replica/replica.go"
+	watcherGo    = "internal/watch/watcher.go"
+	hubGo        = "internal/watch/hub.go"
+	mvccEvents   = "internal/mvcc/events.go"
+	holderSet    = "internal/holder/set.go"
+	holderRenew  = "internal/holder/renew.go"
+	changeGo     = "lease/change.go"
+	sessionGo    = "internal/sim/session.go"
+	namesGo      = "internal/sim/names.go"
 )
 
 // oldLeadersExpiry are the walls before the fence of terms: a leader that loses
@@ -56,9 +68,14 @@ var oldLeadersExpiry = []edit{
 }
 
 // plantedList is everything that is planted.
-var plantedList = []planted{
+var plantedList = slices.Concat(plantedCore, plantedLeases, plantedCaches)
+
+// plantedCore is planted where it all began: clocks, expiry, the store, watches.
+var plantedCore = []planted{
 	// Rule 2 and 1: clocks.
-	{"holder counts from receipt", "T2", PlantCountFromReceipt, nil},
+	{"holder counts from receipt", "T2", "", []edit{
+		{holderRenew, "\tl.TTL = ttl\n\ts.confirm(l, sent)", "\tl.TTL = ttl\n\ts.confirm(l, s.now)"},
+	}},
 	{"member's clock stops in suspend", "T10", PlantClockStops, nil},
 	{"a lease expires two percent early", "L1", "", []edit{
 		{"lease/types.go", "return t + Instant(ttl) + 1", "return t + Instant(ttl) - Instant(ttl)/50"},
@@ -82,10 +99,10 @@ var plantedList = []planted{
 	{"confirm round from before the read was asked", "rule 4", "", []edit{
 		{
 			relayGo,
-			"\t\tr.reads.next.reads = append(r.reads.next.reads,\n\t\t\t&Read{from",
-			"\t\tq := &r.reads.next\n\t\tif r.reads.current != nil {\n" +
-				"\t\t\tq = r.reads.current\n\t\t}\n" +
-				"\t\tq.reads = append(q.reads,\n\t\t\t&Read{from",
+			"\t\tr.reads.next.reads = append(r.reads.next.reads, q)",
+			"\t\tto := &r.reads.next\n\t\tif r.reads.current != nil {\n" +
+				"\t\t\tto = r.reads.current\n\t\t}\n" +
+				"\t\tto.reads = append(to.reads, q)",
 		},
 	}},
 	{"confirm rounds by the leader's clock", "rule 4", "", []edit{
@@ -104,8 +121,21 @@ var plantedList = []planted{
 			"\t\tfor i := range b.renewals {\n\t\t\tr.answerRenewal(b.renewals[i])\n\t\t}\n",
 		},
 	}},
+	{"a batch of renewals released without a confirm round", "rule 4", "", []edit{
+		{
+			renewalsGo, "r.reads.next.together = append(r.reads.next.together, b)",
+			"r.out.Together = append(r.out.Together, b)",
+		},
+	}},
+	{"a lost leader answers a batch of renewals", "rule 4", "", []edit{
+		{confirmGo, "r.handRenewals(all.split())", "r.out.Together = append(r.out.Together, all)"},
+	}},
+	{"a batch of renewals is not looked at again", "T6, L3", "", []edit{
+		{renewalsGo, "if r.lessor.Changes() != b.changes {", "if false {"},
+	}},
 	{"a lost leader goes on timing", "rule 3", "", []edit{
 		{readyGo, "\t\tr.demote()\n\t\tr.lose()", "\t\tr.lose()"},
+		{gateGo, "r.gate = gate{}", "r.gate = gate{caches: r.gate.caches}"},
 	}},
 
 	// Rule 5: promotion.
@@ -150,10 +180,8 @@ var plantedList = []planted{
 	}},
 	{"checkpoint without a fence of terms", "rule 6, T1", "", append([]edit{
 		{
-			machineGo,
-			"\t\tif c.Term != m.term {\n\t\t\treturn Result{Err: ErrStale}\n\t\t}\n" +
-				"\t\tm.lessor.Checkpoint",
-			"\t\tm.lessor.Checkpoint",
+			silenceGo,
+			"\tif c.Term != m.term {\n\t\treturn Result{Err: ErrStale}\n\t}\n", "",
 		},
 	}, oldLeadersExpiry...)},
 
@@ -226,8 +254,8 @@ var plantedList = []planted{
 	{"a delete does not detach", "L6", "", []edit{
 		{
 			fsmTxnGo,
-			"\t\tif kv.Lease != 0 {\n\t\t\tm.lessor.Detach(kv.Key)",
-			"\t\tif false {\n\t\t\tm.lessor.Detach(kv.Key)",
+			"\t\tif kv.Lease != 0 {\n\t\t\tm.detach(kv)",
+			"\t\tif false {\n\t\t\tm.detach(kv)",
 		},
 	}},
 	{"a put on a lease that is gone", "T21", "", []edit{
@@ -246,6 +274,21 @@ var plantedList = []planted{
 	// Grants.
 	{"tokens are not raised", "L5", "", []edit{
 		{lessorGo, "\tl.lastToken++\n", "\tl.lastToken |= 1\n"},
+	}},
+	{"a token that is drawn is not remembered", "L5, T27", "", []edit{
+		{
+			lessorGo,
+			"DrawToken() Token { return l.nextToken() }",
+			"DrawToken() Token { return l.lastToken + 1 }",
+		},
+	}},
+	{"a transaction draws before it is checked", "S1", "", []edit{
+		{
+			fsmTxnGo,
+			"\tif err := m.checkPlan(p); err != nil {\n\t\treturn",
+			"\tif err := m.checkPlan(p); err != nil {\n\t\tfor i := range p.ops {\n\t\t\t" +
+				"if p.ops[i].Draw {\n\t\t\t\tm.lessor.DrawToken()\n\t\t\t}\n\t\t}\n\t\treturn",
+		},
 	}},
 	{"a name is granted twice", "L4", "", []edit{
 		{
@@ -268,6 +311,10 @@ var plantedList = []planted{
 			"\tif slot, ok := l.table.find(t.ID); ok && t.RequestID != \"\" {\n" +
 				"\t\tl.end(slot)\n\t}\n",
 		},
+	}},
+
+	{"a repeated grant has its full TTL", "T3", "", []edit{
+		{sessionGo, "if try == 0 || renews {", "if try >= 0 {"},
 	}},
 
 	// Clients.
@@ -334,6 +381,21 @@ var plantedList = []planted{
 		{forwardGo, "results[f.sent[k].seq-first]", "results[end-1-f.sent[k].seq]"},
 	}},
 
+	// Writes that are done once.
+	{"a write that is sent again is done again", "S1", "", []edit{
+		{fsmOnceGo, "s.answer(c.Number)", "s.answer(c.Number + 1<<40)"},
+	}},
+	{"a write that was given up is done later", "S1", "", []edit{
+		{fsmOnceGo, "case done, c.Number < s.settled:", "case done:"},
+	}},
+	{"a restart forgets what was done once", "S1, S3", "", []edit{
+		{
+			fsmSnapGo, "case tagSession, tagAnswer:\n\t\t\tr.session(t)",
+			"case tagSession, tagAnswer:\n\t\t\tr.session(t)\n\t\t\tr.m.sessions.drop(" +
+				"r.m.sessions.root.next, len(r.m.sessions.root.next.answers))",
+		},
+	}},
+
 	// Disks, snapshots, determinism.
 	{"acknowledge before sync", "S2", PlantAckBeforeSync, nil},
 	{"snapshot restore drops attachments", "L6, S3", "", []edit{
@@ -382,7 +444,7 @@ var plantedList = []planted{
 		{watcherGo, "w.lost = evs[0].Revision()", "w.lost = evs[0].Revision() + 1"},
 	}},
 	{"watch does not go back to history after a snapshot", "W1", "", []edit{
-		{hubGo, "\th.back.jump(rev)\n", "\th.back.add(rev, nil)\n"},
+		{hubGo, "\th.back.jump(rev)\n", "\tif rev > h.back.rev {\n\t\th.back.add(rev, nil)\n\t}\n"},
 	}},
 	{"a batch claims too much", "W1", "", []edit{
 		{watcherGo, "return max(live, w.goal)", "return max(live, w.goal) + 1"},

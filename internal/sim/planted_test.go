@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/cryptotest"
 	"time"
@@ -20,6 +21,7 @@ var (
 	plantedFlag  = flag.Bool("planted", false, "plant every fault, and see that it is found")
 	plantFlag    = flag.String("plant", "", "with -planted: only those whose name matches")
 	huntFlag     = flag.String("hunt", "", "look for a violation; write what was found to this file")
+	partFlag     = flag.String("part", "0/1", "with -planted: only each nth, beginning with the ith")
 	patienceFlag = flag.Duration("patience", 10*time.Minute, "with -planted: how long to look")
 	worldFlag    = flag.String("world", "", "plant this fault of the world's own")
 )
@@ -122,9 +124,9 @@ func TestHunt(t *testing.T) {
 	}
 }
 
-// TestPlanted plants one fault after the other into the code (the sources stay as
-// they are: go test -overlay compiles the changed copies), and has the campaign look
-// for it. It takes many minutes, so it asks for -planted.
+// TestPlanted plants each fault into the code (the sources stay as they are: go test
+// -overlay compiles the changed copies), and has the campaign look for it. It takes many
+// minutes, so it asks for -planted.
 func TestPlanted(t *testing.T) {
 	if !*plantedFlag {
 		t.Skip("takes many minutes: ask for it with -planted")
@@ -133,23 +135,26 @@ func TestPlanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	part, parts := 0, 1
+	if n, err := fmt.Sscanf(*partFlag, "%d/%d", &part, &parts); n != 2 || parts < 1 {
+		t.Fatalf("-part=%s: %v", *partFlag, err)
+	}
 	dir := t.TempDir()
-	sound := ""
+	sound := sync.OnceValue(func() string { return build(t, filepath.Join(dir, "sound"), nil) })
 	for i, p := range plantedList {
-		if !only.MatchString(p.name) {
+		if !only.MatchString(p.name) || i%parts != part%parts {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
-			binary := sound
-			if len(p.edits) > 0 || sound == "" {
-				binary = build(t, filepath.Join(dir, fmt.Sprint(i)), p.edits)
-			}
+			t.Parallel() // a compiler or a hunt is on one processor for most of its time
+			var f found
 			if len(p.edits) == 0 {
-				sound = binary
+				f = hunt(t, sound(), p.plant)
 			} else {
-				defer os.Remove(binary)
+				binary := build(t, filepath.Join(dir, fmt.Sprint(i)), p.edits)
+				f = hunt(t, binary, p.plant)
+				os.Remove(binary)
 			}
-			f := hunt(t, binary, p.plant)
 			judgeFound(t, p, f)
 		})
 	}
@@ -213,8 +218,7 @@ func build(t *testing.T, at string, edits []edit) string {
 // is taken for a panic.
 func hunt(t *testing.T, binary string, plant Plant) found {
 	t.Helper()
-	out := binary + ".json"
-	defer os.Remove(out)
+	out := filepath.Join(t.TempDir(), "found.json")
 	ctx, cancel := context.WithTimeout(t.Context(), *patienceFlag)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestHunt$", "-test.timeout=0",

@@ -22,10 +22,11 @@ import (
 // step is one operation of the history that is searched.
 type step struct {
 	op *Op // nil for an expiry
-	// expire is the lease that ends, and token its life, or that of a grant without
-	// an answer.
-	expire lease.ID
-	token  lease.Token
+	// expire is the lease that ends, or whose lock delay does if delayed is set; token is its
+	// life's, or what a command without an answer gave out.
+	expire  lease.ID
+	delayed bool
+	token   lease.Token
 	// revision is the store's after the step; 0 for a step that leaves it alone.
 	revision int64
 	answered bool
@@ -76,39 +77,63 @@ func (f *facts) steps() []porcupine.Operation {
 		s := &step{op: op, answered: op.Outcome == Done, revision: op.Fsm.Revision}
 		p, logged := f.entryOf[op.ID]
 		switch {
+		case op.Kind == OpEvents, op.Kind == OpCached && !f.h.InBound:
 		case op.Outcome == Done && (op.Kind != OpRange || f.searchable(op)):
 			add(s, op.Client, op.Start, op.End)
 		case op.Outcome == Unknown && op.Kind == OpCommand && logged:
 			r := &f.outcomes[p.entry][p.command]
-			if r.lease == nil && len(r.ended)+len(r.events) == 0 {
+			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) {
 				continue // it changed nothing and told nobody
 			}
-			s.revision = r.revision
-			if r.lease != nil {
-				s.token = r.lease.token
-			}
+			s.revision, s.token = r.revision, r.token()
 			add(s, op.Client, op.Start, Never)
 		}
 	}
 	for _, l := range f.lives {
 		if l.expired {
-			s := &step{expire: l.id, token: l.token, answered: true, revision: f.endRevision(l)}
+			s := &step{
+				expire: l.id, delayed: l.delayed, token: l.token, answered: true,
+				revision: f.endRevision(l),
+			}
 			add(s, len(f.h.Ops), f.earliest(l), l.until)
 		}
 	}
 	return out
 }
 
+// numbered reports whether a command is about what was sent before.
+func numbered(c fsm.Command) bool {
+	switch c.(type) {
+	case *fsm.OpenSession, *fsm.Once:
+		return true
+	default:
+		return false
+	}
+}
+
 // endRevision is the store's revision after a lease has ended.
 func (f *facts) endRevision(l *life) int64 {
-	for _, r := range f.outcomes[l.ended] {
-		for i := range r.ended {
-			if r.ended[i].token == l.token {
-				return r.endedAt[i]
+	if _, s := f.endStep(l); s != nil {
+		return s.revision
+	}
+	return 0
+}
+
+// endStep returns the step that ended a life, and where in the log it is.
+func (f *facts) endStep(l *life) (at place, s *modelStep) {
+	if l.ended == len(f.outcomes) {
+		return place{}, nil
+	}
+	for k := range f.outcomes[l.ended] {
+		steps := f.outcomes[l.ended][k].steps
+		for i := range steps {
+			released := steps[i].kind == fsm.LeaseReleased
+			if steps[i].token == l.token && steps[i].ends() && released == (l.delayed && l.expired) {
+				return place{l.ended, k}, &steps[i]
 			}
 		}
 	}
-	return 0
+	return place{}, nil
 }
 
 // searchable reports whether a read is one of the newest state, in full.
@@ -121,12 +146,12 @@ func (f *facts) searchable(op *Op) bool {
 // earliest is the first instant at which a lease may expire: a TTL after the last
 // acknowledged renewal of this life was sent (L1).
 func (f *facts) earliest(l *life) Time {
-	least, _ := f.span(l.ttl)
-	at := l.from + least
-	for _, op := range f.renewals[l.id] {
-		if op.Outcome == Done && op.Err == nil && f.certain(l, op) {
-			at = max(at, op.Start+least)
-		}
+	at := l.from
+	for _, t := range l.terms {
+		at = max(at, f.kept(l, t.at, t.ttl))
+	}
+	for _, op := range f.promises(l) {
+		at = max(at, f.kept(l, op.Start, op.TTL))
 	}
 	if !f.h.InBound || at > l.until {
 		return l.from
@@ -174,6 +199,9 @@ func (s *step) reads() bool {
 // far reports whether the revision after the step is not one that it could lead to
 // from here, so that there is no need to try.
 func (s *step) far(m *model) bool {
+	if s.op != nil && numbered(s.op.Command) {
+		return false // the revision may be that of the first time
+	}
 	return s.revision != m.revision && s.revision != m.revision+1
 }
 
@@ -182,11 +210,10 @@ func (s *step) far(m *model) bool {
 func (s *step) takeIn(m *model) bool {
 	if s.op == nil {
 		i, ok := m.lease(s.expire)
-		if !ok || m.leases[i].token != s.token {
+		if !ok || m.leases[i].token != s.token || m.leases[i].delayed != s.delayed {
 			return false
 		}
-		var r modelResult
-		m.end(&r, s.expire)
+		m.expire(&modelResult{}, i)
 		return m.revision == s.revision
 	}
 	switch s.op.Kind {
@@ -199,11 +226,15 @@ func (s *step) takeIn(m *model) bool {
 		}
 		c := s.op.Request.Range
 		return differsRange(got.KVs, wanted(m.scan(c.Key, c.End), &c.Options)) == ""
+	case OpCached:
+		c := s.op.Request.Range
+		return differsRange(s.op.Answer.Range.KVs, m.scan(c.Key, c.End)) == ""
 	case OpRenew:
+		live := m.live(s.op.Lease, s.op.Request.Token) != nil
 		if s.op.Err != nil {
-			return !errors.Is(s.op.Err, lease.ErrNotFound) || !m.alive(s.op.Lease)
+			return !errors.Is(s.op.Err, lease.ErrNotFound) || !live
 		}
-		return m.alive(s.op.Lease)
+		return live
 	default:
 		return m.alive(s.op.Lease) == s.op.Found
 	}
@@ -215,11 +246,11 @@ func (s *step) command(m *model) bool {
 	}
 	r := m.apply(0, s.op.Command)
 	if !s.answered {
-		return s.revision == r.revision && (r.lease == nil || r.lease.token == s.token)
+		return s.revision == r.revision && (r.token() == 0 || r.token() == s.token)
 	}
 	if _, grant := s.op.Command.(*fsm.Grant); grant && r.lease != nil {
-		info, ok := s.op.Fsm.Value.(*lease.Info)
-		return ok && info.Token == r.lease.token && s.op.Fsm.Revision == r.revision
+		info, _ := fsm.GrantResult(s.op.Fsm.Value)
+		return info != nil && info.Token == r.lease.token && s.op.Fsm.Revision == r.revision
 	}
 	return differs(&s.op.Fsm, &r) == ""
 }

@@ -77,35 +77,71 @@ func (w *world) ttl() lease.TTL {
 	return lease.TTL(w.between(500*Millisecond, 20*Second) / Millisecond)
 }
 
-// holder keeps leases alive, and attaches, moves and detaches keys.
-func (t *thread) holder() {
+// attacher keeps leases alive, changes their terms, and attaches, moves and detaches keys.
+func (t *thread) attacher() {
 	w := t.c.w
 	for {
-		s := t.grant("", w.ttl())
+		s := t.grant(lease.Terms{TTL: w.ttl(), KeepKeys: w.chance(4), LockDelay: w.lockDelay()})
 		if s == nil {
 			continue
 		}
-		s.keep()
 		for n := w.rng.IntN(20); n > 0 && !s.ended; n-- {
 			t.think()
-			key := fmt.Sprintf("k%d", w.rng.IntN(8))
-			switch w.rng.IntN(6) {
-			case 0:
-				t.command(&fsm.Put{Key: key, Value: w.value()}) // detach
-			case 1:
-				t.command(&fsm.DeleteRange{Key: key})
-			case 2:
-				t.ask()
-			default:
-				t.command(&fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})
-			}
+			t.attach(s, fmt.Sprintf("k%d", w.rng.IntN(8)))
 		}
 		if w.chance(2) {
 			t.revoke(s)
 		} else {
-			s.quiet = true // until it ends
+			s.rest() // until it ends
 			t.renewLate(s)
 		}
+	}
+}
+
+// attach does something with a key and the lease of a session.
+func (t *thread) attach(s *session, key string) {
+	w := t.c.w
+	switch w.rng.IntN(11) {
+	case 0:
+		t.command(&fsm.Put{Key: key, Value: w.value()}) // detach
+	case 1:
+		t.command(&fsm.DeleteRange{Key: key})
+	case 2:
+		t.ask()
+	case 3:
+		t.touch(s, &fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})
+	case 4:
+		t.changeTTL(s)
+	case 5:
+		t.command(&fsm.Txn{
+			Compare: []fsm.Compare{{
+				Target: fsm.TargetLeaseAlive, Relation: fsm.Equal, Number: int64(s.terms.ID),
+			}},
+			Then: []fsm.Op{{Put: &fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID}}},
+			Else: []fsm.Op{{Delete: &fsm.DeleteRange{Key: key}}},
+		})
+	case 6:
+		t.putBound(key)
+	case 7:
+		t.draw(key)
+	default:
+		t.command(&fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})
+	}
+}
+
+// putBound puts a key with a TTL; sometimes its lease is to take another key, which it must
+// not, or to end in the same step.
+func (t *thread) putBound(key string) {
+	w := t.c.w
+	terms := lease.Terms{ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: w.ttl(), Bound: true}
+	put := fsm.Op{Put: &fsm.Put{Key: key, Value: w.value(), Lease: terms.ID}}
+	ops := []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}, put}
+	if w.chance(8) {
+		ops = append(ops, fsm.Op{Delete: &fsm.DeleteRange{Key: key}})
+	}
+	t.command(&fsm.Txn{Then: ops})
+	if w.chance(8) {
+		t.command(&fsm.Put{Key: key + "x", Value: w.value(), Lease: terms.ID})
 	}
 }
 
@@ -113,7 +149,7 @@ func (t *thread) holder() {
 // is checkpointed or about to end.
 func (t *thread) renewLate(s *session) {
 	w := t.c.w
-	for w.chance(2) && !s.ended {
+	for w.chance(2) {
 		t.sleep(Time(float64(Time(s.terms.TTL)*Millisecond) * (0.3 + w.rng.Float64())))
 		t.renew(s)
 	}
@@ -128,46 +164,16 @@ func (t *thread) ask() {
 	}
 }
 
-// namer competes for a name, as of a server that registers.
-func (t *thread) namer() {
-	w := t.c.w
-	for {
-		s := t.grant(fmt.Sprintf("n%d", w.rng.IntN(2)), w.ttl())
-		if s == nil {
-			t.think()
-			continue
-		}
-		if w.chance(2) {
-			s.keep()
-		}
-		for range w.rng.IntN(5) {
-			t.think()
-		}
-		switch w.rng.IntN(3) {
-		case 0:
-			t.revoke(s)
-		case 1:
-			s.quiet = true
-			t.renewLate(s)
-		default: // it is renewed now and then
-			for !s.ended && !w.chance(6) {
-				t.sleep(w.exp(Time(s.terms.TTL) * Millisecond / 2))
-				t.renew(s)
-			}
-			s.quiet = true
-		}
-	}
-}
-
 // leaver grants leases with keys and forgets them.
 func (t *thread) leaver() {
 	w := t.c.w
 	for {
 		t.think()
-		s := t.grant("", w.ttl())
+		s := t.grant(lease.Terms{TTL: w.ttl(), KeepKeys: w.chance(4), LockDelay: w.lockDelay()})
 		if s == nil {
 			continue
 		}
+		s.rest()
 		for range w.rng.IntN(4) {
 			t.command(&fsm.Put{
 				Key: fmt.Sprintf("k%d", w.rng.IntN(8)), Value: w.value(), Lease: s.terms.ID,

@@ -1,107 +1,87 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
 
-// session is a lease of one client with what the client believes because of it.
+// session is a lease of one client with what the client believes because of it. Until
+// when it is valid, and what is done about it, the keeper's holder.Set says.
 type session struct {
-	c     *client
+	k     *keeper
 	terms lease.Terms
 	token lease.Token
-	// valid is valid until, by the client's clock (DESIGN 2.1).
-	valid   Time
-	ended   bool // given up, revoked, past valid until, or known to be gone
-	quiet   bool // it is not kept alive any more
+	ended bool // given up, revoked, past its grace, or known to be gone
+	quiet bool // it is not kept alive any more
+	// bare is one whose renewals tell no token, as those of etcd's clients (T28).
+	bare    bool
 	beliefs []*Belief
+	// asked is the request that granted the lease, if one did.
+	asked fsm.Command
+	// cache is the cache of the lease, if it has one.
+	cache *cache
 }
 
-// grant gets a lease, with retries that the first try's request ID ties together.
-// It returns nil if the name is held by another, or after too many tries.
-func (t *thread) grant(name string, ttl lease.TTL) *session {
-	w := t.c.w
-	s := &session{c: t.c, terms: lease.Terms{
-		ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: ttl, Name: name,
-		RequestID: fmt.Sprintf("r%d", len(w.h.Ops)),
-	}}
-	var sent Time
-	for try := range 8 {
-		op := t.do(&Op{Kind: OpCommand, Request: Request{Command: &fsm.Grant{Terms: s.terms}}})
-		if try == 0 {
-			sent = op.LocalStart // the countdown of a retried grant goes on (T3)
-		}
-		if op.Outcome != Done {
-			continue
-		}
-		info, ok := op.Fsm.Value.(*lease.Info)
-		if !ok {
-			return nil
-		}
-		if try > 0 {
-			w.cover["grant retried"]++
-		}
-		s.token = info.Token
-		w.leases = append(w.leases, s.terms.ID)
-		t.c.sessions = append(t.c.sessions, s)
-		s.valid = s.until(sent, op.LocalEnd)
-		s.believe(BeliefLease, fmt.Sprint(s.terms.ID), 0)
-		if name != "" {
-			s.believe(BeliefName, name, 0)
-		}
-		return s
+// local is an instant of true time by the client's clock, as a holder counts.
+func (s *session) instant() lease.Instant { return s.k.c.clock.instant(s.k.c.w.now) }
+
+// alive reports whether the client may rely on the lease now.
+func (s *session) alive() bool {
+	s.k.advance()
+	state, ok := s.state()
+	return ok && state.Status == holder.OK
+}
+
+func (s *session) state() (holder.State, bool) {
+	if s.ended {
+		return holder.State{}, false
 	}
-	return nil
+	return s.k.set.State(s.terms.ID)
 }
 
-// until is how long the client may rely on a promise of the full TTL that it asked
-// for at sent by its clock, and received at got.
-func (s *session) until(sent, got Time) Time {
-	w := s.c.w
-	if w.opt.Plant == PlantCountFromReceipt {
-		sent = got
-	}
-	ttl := float64(Time(s.terms.TTL) * Millisecond)
-	return sent + Time(ttl*(1-w.p.Drift)) - w.p.Margin
+// until is the first instant at which the client must not rely on the lease.
+func (s *session) until() Time {
+	state, _ := s.state()
+	return s.k.c.clock.world(Time(state.ValidUntil) * Millisecond)
 }
 
-// extend notes that a promise of the full TTL was acknowledged, that was asked for
-// at sent by the client's clock, and received at got. A session that is past its valid
-// until has ended for ever, whatever is said later: the lease may have ended, and a
-// try of the grant that was on its way for so long have made another of the same ID,
-// which is the one that was renewed (T28). The program goes on with a new session.
-func (s *session) extend(sent, got Time) {
+// refresh notes how long the beliefs are good now.
+func (s *session) refresh() {
 	if !s.alive() {
-		s.c.w.cover["renewed too late"]++
-		s.end()
 		return
 	}
-	s.valid = max(s.valid, s.until(sent, got))
-	until := s.c.clock.world(s.valid)
+	until := s.until()
 	for _, b := range s.beliefs {
 		b.Until = until
 	}
 }
 
-// alive reports whether the client may still rely on the lease.
-func (s *session) alive() bool { return !s.ended && s.c.local() < s.valid }
+// revive begins the beliefs anew: the lease was in jeopardy, and has not ended.
+func (s *session) revive() {
+	w := s.k.c.w
+	for i, old := range s.beliefs {
+		b := *old
+		b.At, b.From, b.Until = w.now, w.now, s.until()
+		s.beliefs[i] = &b
+		w.h.Beliefs = append(w.h.Beliefs, &b)
+	}
+}
 
 // believe notes that the client is sure to hold something from now on.
 func (s *session) believe(kind BeliefKind, what string, create int64) *Belief {
-	w := s.c.w
-	until := s.c.clock.world(s.valid)
+	w := s.k.c.w
+	until := w.now + Second
 	switch {
 	case s.alive():
-	case w.opt.Plant == PlantNoRecheck && kind == BeliefRole:
-		until = w.now + Second
-	default:
+		until = s.until()
+	case w.opt.Plant != PlantNoRecheck || kind != BeliefRole:
 		return nil
 	}
 	b := &Belief{
-		At: w.now, Client: s.c.id, Kind: kind, What: what, Lease: s.terms.ID, Token: s.token,
+		At: w.now, Client: s.k.c.id, Kind: kind, What: what, Lease: s.terms.ID, Token: s.token,
 		From: w.now, Until: until, CreateRevision: create,
 	}
 	s.beliefs = append(s.beliefs, b)
@@ -119,7 +99,7 @@ func (s *session) release(kind BeliefKind, what string) {
 			rest = append(rest, b)
 			continue
 		}
-		if now := s.c.w.now; b.Until > now {
+		if now := s.k.c.w.now; b.Until > now {
 			b.Until, b.Released = now, true
 		}
 	}
@@ -128,13 +108,20 @@ func (s *session) release(kind BeliefKind, what string) {
 
 // end gives the lease up with all that hangs on it.
 func (s *session) end() {
-	s.ended = true
 	for len(s.beliefs) > 0 {
 		s.release(s.beliefs[0].Kind, s.beliefs[0].What)
 	}
-	for i, x := range s.c.sessions {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	if s.cache != nil {
+		s.cache.end()
+	}
+	for i, x := range s.k.sessions {
 		if x == s {
-			s.c.sessions = append(s.c.sessions[:i:i], s.c.sessions[i+1:]...)
+			s.k.set.Drop(s.terms.ID)
+			s.k.sessions = append(s.k.sessions[:i:i], s.k.sessions[i+1:]...)
 			return
 		}
 	}
@@ -143,51 +130,130 @@ func (s *session) end() {
 // forget is end by the death of the process.
 func (s *session) forget() {
 	s.ended = true
+	if s.cache != nil {
+		s.cache.dead = true
+	}
 	for _, b := range s.beliefs {
-		if b.Until > s.c.w.now {
-			b.Until, b.Forgotten = s.c.w.now, true
+		if b.Until > s.k.c.w.now {
+			b.Until, b.Forgotten = s.k.c.w.now, true
 		}
 	}
 	s.beliefs = nil
 }
 
-// keep keeps the lease alive, on a thread of its own.
-func (s *session) keep() {
-	s.c.spawn(func(t *thread) {
-		for !s.ended && !s.quiet {
-			t.sleep(Time(s.terms.TTL) * Millisecond / 3)
-			for !s.ended && !s.quiet && !t.renew(s) {
-				t.sleep(Time(s.terms.TTL) * Millisecond / 20)
-			}
-		}
-	})
+// rest lets the lease end by itself: it is renewed no more, but by thread.renew.
+func (s *session) rest() {
+	s.quiet = true
+	if !s.ended {
+		s.k.set.Rest(s.terms.ID)
+	}
 }
 
-// renew renews the lease once, and reports whether there is an answer.
-func (t *thread) renew(s *session) bool {
-	op := t.do(&Op{Kind: OpRenew, Request: Request{Lease: s.terms.ID}})
-	switch {
-	case op.Outcome != Done:
-		return false
-	case s.ended:
-	case errors.Is(op.Err, lease.ErrNotFound):
-		t.c.w.tracef("client %d lost lease %x", t.c.id, s.terms.ID)
-		if s.alive() {
-			t.c.w.cover["holder told of the loss while it was sure"]++
-		}
-		s.end()
-	default:
-		s.extend(op.LocalStart, op.LocalEnd)
+// begin makes a session of a lease that was granted to the client, and that is kept
+// alive from now on. It was first asked for after sent.
+func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
+	w := c.w
+	s := &session{k: c.keeper, terms: info.Terms, token: info.Token, bare: w.chance(4)}
+	h := holder.Held{
+		ID: info.ID, Token: info.Token, TTL: info.TTL, Sent: sent,
 	}
-	return true
+	if w.chance(2) {
+		h.Grace = info.TTL
+	}
+	w.leases = append(w.leases, info.ID)
+	if s = c.keeper.add(s, h); s == nil {
+		return nil
+	}
+	s.believe(BeliefLease, fmt.Sprint(info.ID), 0)
+	if info.Name != "" {
+		s.believe(BeliefName, info.Name, 0)
+	}
+	return s
+}
+
+// grant gets a lease, with retries that the request ID ties together, by itself or in a
+// transaction. It returns nil if the name is held by another, or after too many tries.
+func (t *thread) grant(terms lease.Terms) *session {
+	w := t.c.w
+	terms.ID = lease.ID(w.rng.Int64N(1<<40) + 1)
+	terms.RequestID = fmt.Sprintf("r%d", len(w.h.Ops))
+	var c fsm.Command = &fsm.Grant{Terms: terms}
+	renews := w.chance(2) // the lease, if it is a repetition
+	switch {
+	case renews:
+		c = (&fsm.Grant{Terms: terms}).Repeatable()
+	case w.chance(4):
+		c = &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}}}
+	}
+	var sent lease.Instant
+	for try := range 8 {
+		op := t.command(c)
+		if try == 0 || renews { // else the countdown goes on (T3)
+			sent = lease.Instant(op.LocalStart / Millisecond)
+		}
+		if op.Outcome != Done {
+			continue
+		}
+		info := granted(&op.Fsm)
+		if info == nil {
+			return nil
+		}
+		if txn, ok := op.Fsm.Value.(*fsm.TxnResult); ok && !txn.Succeeded {
+			w.cover["grant retried and renewed"]++
+		} else if try > 0 {
+			w.cover["grant retried"]++
+		}
+		s := t.c.begin(info, sent)
+		if s != nil {
+			s.asked = c
+		}
+		return s
+	}
+	return nil
+}
+
+// granted returns the lease that a command has given to who sent it, by a grant, a
+// hand-over or a resume, nil if it has not.
+func granted(r *fsm.Result) *lease.Info {
+	if v, ok := r.Value.(*fsm.TxnResult); ok {
+		for _, resp := range v.Responses {
+			if info, _ := fsm.GrantResult(resp); info != nil {
+				return info
+			}
+		}
+	}
+	info, _ := fsm.GrantResult(r.Value)
+	return info
+}
+
+// renew renews the lease once, out of turn, and reports whether there is an answer.
+func (t *thread) renew(s *session) bool {
+	s.k.advance()
+	op := &Op{Kind: OpRenew, Request: Request{Lease: s.terms.ID}}
+	if !s.bare {
+		op.Request.Token = s.token
+	}
+	b, held := s.k.set.Ask(s.terms.ID)
+	t.do(op)
+	if held {
+		s.k.renewed(b.Seq, op)
+	}
+	return op.Outcome == Done
 }
 
 // revoke ends the lease on purpose.
 func (t *thread) revoke(s *session) {
 	s.end()
+	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
+	if s.bare && s.terms.Name == "" { // one with a name may be an heir's by now
+		r.Token = 0
+	}
+	var c fsm.Command = r
+	if t.c.w.chance(4) {
+		c = &fsm.Txn{Then: []fsm.Op{{Revoke: r}}}
+	}
 	for range 5 {
-		op := t.do(&Op{Kind: OpCommand, Request: Request{Command: &fsm.Revoke{ID: s.terms.ID}}})
-		if op.Outcome == Done {
+		if op := t.command(c); op.Outcome == Done {
 			return
 		}
 	}

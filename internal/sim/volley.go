@@ -5,9 +5,7 @@ import "leasehold.dev/lease"
 // enlist makes the clients of a plot.
 func (w *world) enlist() {
 	for range w.p.Plot.Volley {
-		c := &client{w: w, id: len(w.clients), clock: w.clock(), at: 1}
-		w.clients = append(w.clients, c)
-		c.spawn((*thread).volley)
+		w.newClient(1).spawn((*thread).volley)
 	}
 }
 
@@ -21,10 +19,11 @@ func (t *thread) volley() {
 	for {
 		c.at = w.anyMember()
 		way := ways[w.rng.IntN(len(ways))](t)
-		s := t.grant("", lease.TTL(way.ttl/Millisecond))
+		s := t.grant(lease.Terms{TTL: lease.TTL(way.ttl / Millisecond)})
 		if s == nil {
 			continue
 		}
+		s.rest()
 		for !s.ended {
 			t.turn()
 			called := way.wait()
@@ -35,7 +34,6 @@ func (t *thread) volley() {
 				break
 			}
 		}
-		s.quiet = true
 		t.sleep(w.exp(way.ttl))
 	}
 }
@@ -63,7 +61,7 @@ func (t *thread) nervous() style {
 	w := t.c.w
 	ttl := w.between(Second, 4*Second)
 	return style{ttl, func() bool {
-		return t.listen(Time((0.1 + 0.2*w.rng.Float64()) * float64(ttl)))
+		return w.injector.bell.listen(t, Time((0.1+0.2*w.rng.Float64())*float64(ttl)))
 	}}
 }
 
@@ -77,10 +75,13 @@ func (t *thread) late() style {
 	}}
 }
 
-// listen sleeps, and reports whether it was called before it had its fill.
-func (t *thread) listen(d Time) bool {
+// bell wakes those who listen for it.
+type bell struct{ listeners []func() }
+
+// listen sleeps, and reports whether the thread was called before it had its fill.
+func (b *bell) listen(t *thread, d Time) bool {
 	called, token := false, t.token
-	t.c.w.nemesis.callers = append(t.c.w.nemesis.callers, func() {
+	b.listeners = append(b.listeners, func() {
 		if t.token == token && !t.dead {
 			called = true
 			t.wake(token)
@@ -90,12 +91,12 @@ func (t *thread) listen(d Time) bool {
 	return called
 }
 
-// call wakes those who listen.
-func (n *nemesis) call() {
-	all := n.callers
-	n.callers = nil
+// call wakes those who listen, soon.
+func (b *bell) call(w *world) {
+	all := b.listeners
+	b.listeners = nil
 	for _, f := range all {
-		n.w.after(n.w.exp(80*Millisecond), f)
+		w.after(w.exp(80*Millisecond), f)
 	}
 }
 

@@ -79,7 +79,7 @@ func (x *watcher) drain() {
 			return
 		}
 		x.send(b)
-		if w.p.Lag > 0 && !w.nemesis.calm && w.chance(3) {
+		if w.p.Lag > 0 && !w.injector.calm && w.chance(3) {
 			x.stand(w.exp(w.p.Lag))
 		}
 	}

@@ -12,7 +12,7 @@ type Weather struct {
 	// Lag is for how long a watch's stream stands still now and then, in the mean: the client
 	// does not read, and what happens meanwhile piles up behind the stream. 0 for never.
 	Lag Time
-	// Depose is the mean time between two faults that depose a leader (nemesis.depose), beside
+	// Depose is the mean time between two faults that depose a leader (injector.depose), beside
 	// all others. 0 for none.
 	Depose Time
 	// Doze is for how long all machines sleep at the end of the faults, as those of one host do
@@ -20,6 +20,8 @@ type Weather struct {
 	Doze Time
 	// Plot has leaders that are replaced and do not know it, and clients that turn to them.
 	Plot Plot
+	// Caches is how many clients have coherent caches.
+	Caches int
 }
 
 // weather draws one for a profile, and fits that to it.
@@ -39,6 +41,9 @@ func (w *world) weather(p *Profile) Weather {
 	}
 	if w.chance(6) {
 		out.Doze = w.between(2*Second, w.end/4)
+	}
+	if r := w.source(0xcac4e); r.IntN(3) == 0 {
+		out.Caches = 1 + r.IntN(4)
 	}
 	return out
 }

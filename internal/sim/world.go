@@ -29,13 +29,15 @@ type world struct {
 	cover    map[string]int
 	timeline []string
 
-	machine fsm.Config
-	members []*member // all that ever were, in ID order: ID i is at i-1
-	links   [][]link  // [from][to], by ID
-	clients []*client
-	oracle  oracle
-	nemesis nemesis
-	leases  []lease.ID // that clients were granted, newest last
+	machine  fsm.Config
+	members  []*member // all that ever were, in ID order: ID i is at i-1
+	links    [][]link  // [from][to], by ID
+	clients  []*client
+	oracle   oracle
+	injector injector
+	leases   []lease.ID // that clients were granted, newest last
+	heirs    bell       // for those who may resume leases
+	estates  []estate   // leases that clients have left to others, newest last
 }
 
 // Run runs a cluster, its clients and its faults. The same options give the same
@@ -84,7 +86,7 @@ func newWorld(o Options) *world {
 	}
 	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
 	w.h.InBound = w.p.RealDrift <= w.p.Drift
-	w.machine = fsm.Config{Lease: lease.Config{
+	w.machine = fsm.Config{LeaseEvents: 64, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(w.p.CheckpointInterval),
 		Untended:           250,
 	}}
@@ -146,7 +148,12 @@ func (w *world) start() {
 	for i := range w.p.Clients {
 		w.addClient(i)
 	}
-	w.nemesis.start(w)
+	for range w.p.Caches {
+		c := w.newClient(w.anyMember())
+		c.caching = true
+		c.boot()
+	}
+	w.injector.start(w)
 }
 
 func named(id uint64) fsm.Member {

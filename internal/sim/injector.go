@@ -8,15 +8,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// nemesis injects the faults.
-type nemesis struct {
+// injector makes the faults happen.
+type injector struct {
 	w    *world
 	calm bool
 	// active are the faults that are not healed yet: how to heal each.
 	active   []active
 	operator *client // who changes the membership
 	orders   []errand
-	callers  []func() // of clients that wait to be called
+	bell     bell // for clients that wait for two leaders
 }
 
 // active is a fault that goes on until heal is called.
@@ -28,39 +28,38 @@ type active struct {
 // fault is one kind: inject does it, and returns false if it is not possible now.
 type fault struct {
 	kind   FaultKind
-	inject func(*nemesis) bool
+	inject func(*injector) bool
 }
 
 // faults lists the kinds in the order of Profile.Weights.
 var faults = [...]fault{
-	{FaultCrash, func(n *nemesis) bool { return n.crash(FaultCrash, false) }},
-	{FaultPowerLoss, func(n *nemesis) bool { return n.crash(FaultPowerLoss, true) }},
-	{FaultCrashAll, (*nemesis).crashAll},
-	{FaultStop, (*nemesis).stop},
-	{FaultPause, (*nemesis).pause},
-	{FaultSuspend, (*nemesis).suspend},
-	{FaultPartition, (*nemesis).partition},
-	{FaultOneWay, func(n *nemesis) bool { return n.cut(FaultOneWay) }},
-	{FaultPartial, func(n *nemesis) bool { return n.cut(FaultPartial) }},
-	{FaultClog, (*nemesis).clog},
-	{FaultLossy, (*nemesis).lossy},
-	{FaultSlowDisk, (*nemesis).slowDisk},
-	{FaultStuckDisk, (*nemesis).stuckDisk},
-	{FaultFullDisk, (*nemesis).fullDisk},
-	{FaultLostDisk, (*nemesis).replace},
-	{FaultAddMember, (*nemesis).add},
-	{FaultRemove, (*nemesis).remove},
-	{FaultTransfer, (*nemesis).transfer},
-	{FaultForged, (*nemesis).forge},
-	{FaultClientCut, (*nemesis).cutClient},
-	{FaultClientHalt, (*nemesis).haltClient},
-	{FaultClientNew, (*nemesis).restartClient},
+	{FaultCrash, func(n *injector) bool { return n.crash(FaultCrash, false) }},
+	{FaultPowerLoss, func(n *injector) bool { return n.crash(FaultPowerLoss, true) }},
+	{FaultCrashAll, (*injector).crashAll},
+	{FaultStop, (*injector).stop},
+	{FaultPause, (*injector).pause},
+	{FaultSuspend, (*injector).suspend},
+	{FaultPartition, (*injector).partition},
+	{FaultOneWay, func(n *injector) bool { return n.cut(FaultOneWay) }},
+	{FaultPartial, func(n *injector) bool { return n.cut(FaultPartial) }},
+	{FaultClog, (*injector).clog},
+	{FaultLossy, (*injector).lossy},
+	{FaultSlowDisk, (*injector).slowDisk},
+	{FaultStuckDisk, (*injector).stuckDisk},
+	{FaultFullDisk, (*injector).fullDisk},
+	{FaultLostDisk, (*injector).replace},
+	{FaultAddMember, (*injector).add},
+	{FaultRemove, (*injector).remove},
+	{FaultTransfer, (*injector).transfer},
+	{FaultForged, (*injector).forge},
+	{FaultClientCut, (*injector).cutClient},
+	{FaultClientHalt, (*injector).haltClient},
+	{FaultClientNew, (*injector).restartClient},
 }
 
-func (n *nemesis) start(w *world) {
+func (n *injector) start(w *world) {
 	n.w = w
-	n.operator = &client{w: w, id: len(w.clients), clock: w.clock(), at: 1}
-	w.clients = append(w.clients, n.operator)
+	n.operator = w.newClient(1)
 	n.operator.spawn((*thread).operate)
 	w.enlist()
 	if w.p.Faults == 0 {
@@ -76,7 +75,7 @@ func (n *nemesis) start(w *world) {
 }
 
 // next schedules the next fault.
-func (n *nemesis) next() {
+func (n *injector) next() {
 	n.w.after(n.w.exp(n.w.p.Faults), func() {
 		if n.calm {
 			return
@@ -87,7 +86,7 @@ func (n *nemesis) next() {
 }
 
 // strike injects one fault, chosen by weight.
-func (n *nemesis) strike() {
+func (n *injector) strike() {
 	w := n.w
 	total := 0
 	for _, x := range w.p.Weights {
@@ -111,7 +110,7 @@ func (n *nemesis) strike() {
 }
 
 // note records a fault.
-func (n *nemesis) note(f Fault) {
+func (n *injector) note(f Fault) {
 	f.At = n.w.now
 	n.w.h.Faults = append(n.w.h.Faults, f)
 	n.w.tracef("FAULT %s: member %d, other %d, client %d, until %s", f.Kind, f.Member, f.Other,
@@ -119,7 +118,7 @@ func (n *nemesis) note(f Fault) {
 }
 
 // lasting makes a fault end after d, or when all is healed.
-func (n *nemesis) lasting(d Time, heal func()) {
+func (n *injector) lasting(d Time, heal func()) {
 	n.w.seq++
 	id := int(n.w.seq)
 	n.active = append(n.active, active{id, heal})
@@ -135,7 +134,7 @@ func (n *nemesis) lasting(d Time, heal func()) {
 }
 
 // heal ends all faults, for good.
-func (n *nemesis) heal() {
+func (n *injector) heal() {
 	w := n.w
 	n.calm = true
 	all := n.active
@@ -156,7 +155,7 @@ func (n *nemesis) heal() {
 }
 
 // victim returns a member whose process runs; the leader more often than chance.
-func (n *nemesis) victim() *member {
+func (n *injector) victim() *member {
 	w := n.w
 	var up []*member
 	for _, m := range w.members {
@@ -174,12 +173,12 @@ func (n *nemesis) victim() *member {
 }
 
 // length draws how long a fault lasts: not into the stretch that is to be healthy.
-func (n *nemesis) length() Time {
+func (n *injector) length() Time {
 	left := n.w.end - n.w.p.Calm - n.w.now
 	return max(1, min(n.w.between(50*Millisecond, 20*Second), left))
 }
 
-func (n *nemesis) crash(kind FaultKind, silent bool) bool {
+func (n *injector) crash(kind FaultKind, silent bool) bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
 		return false
@@ -195,7 +194,7 @@ func (n *nemesis) crash(kind FaultKind, silent bool) bool {
 }
 
 // restart starts a member again after d, if it is down then.
-func (n *nemesis) restart(m *member, d Time) {
+func (n *injector) restart(m *member, d Time) {
 	n.w.after(d, func() {
 		if m.proc == nil && !m.gone && !m.fresh {
 			m.start()
@@ -203,7 +202,7 @@ func (n *nemesis) restart(m *member, d Time) {
 	})
 }
 
-func (n *nemesis) crashAll() bool {
+func (n *injector) crashAll() bool {
 	n.note(Fault{Kind: FaultCrashAll})
 	for _, m := range n.w.members {
 		if m.proc != nil {
@@ -214,7 +213,7 @@ func (n *nemesis) crashAll() bool {
 	return true
 }
 
-func (n *nemesis) stop() bool {
+func (n *injector) stop() bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
 		return false
@@ -236,13 +235,13 @@ func (n *nemesis) stop() bool {
 	return true
 }
 
-func (n *nemesis) pause() bool {
+func (n *injector) pause() bool {
 	m, d := n.victim(), n.length()
 	return m != nil && n.freeze(m, FaultPause, d)
 }
 
 // freeze lets a process or a machine stand still.
-func (n *nemesis) freeze(m *member, kind FaultKind, d Time) bool {
+func (n *injector) freeze(m *member, kind FaultKind, d Time) bool {
 	if m.proc.frozen > n.w.now {
 		return false
 	}
@@ -268,7 +267,7 @@ func (n *nemesis) freeze(m *member, kind FaultKind, d Time) bool {
 	return true
 }
 
-func (n *nemesis) slowDisk() bool {
+func (n *injector) slowDisk() bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
 		return false
@@ -279,7 +278,7 @@ func (n *nemesis) slowDisk() bool {
 	return true
 }
 
-func (n *nemesis) stuckDisk() bool {
+func (n *injector) stuckDisk() bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
 		return false
@@ -289,7 +288,7 @@ func (n *nemesis) stuckDisk() bool {
 	return true
 }
 
-func (n *nemesis) fullDisk() bool {
+func (n *injector) fullDisk() bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
 		return false
@@ -304,7 +303,7 @@ func (n *nemesis) fullDisk() bool {
 }
 
 // replace loses a member's disk: the operator removes it and adds a new one.
-func (n *nemesis) replace() bool {
+func (n *injector) replace() bool {
 	m := n.victim()
 	if m == nil || len(n.orders) > 0 || len(n.w.members) > 12 || !n.spare(m) {
 		return false
@@ -319,7 +318,7 @@ func (n *nemesis) replace() bool {
 // spare reports whether the cluster can lose a member for ever: a majority is left of
 // voters that know for certain, on their disks, who is in the cluster. A voter that does not
 // know of the last change yet still asks the majority of before.
-func (n *nemesis) spare(lost *member) bool {
+func (n *injector) spare(lost *member) bool {
 	voters, knowing := 0, 0
 	for _, v := range n.w.oracle.machine.View().Members {
 		if v.Learner {
@@ -335,7 +334,7 @@ func (n *nemesis) spare(lost *member) bool {
 	return voters >= 3 && knowing > voters/2
 }
 
-func (n *nemesis) add() bool {
+func (n *injector) add() bool {
 	if len(n.orders) > 0 || len(n.w.members) > 12 || len(n.w.oracle.machine.View().Members) >= 5 {
 		return false
 	}
@@ -346,11 +345,11 @@ func (n *nemesis) add() bool {
 }
 
 // newcomer makes a member with an empty disk, which does not run yet.
-func (n *nemesis) newcomer() uint64 {
+func (n *injector) newcomer() uint64 {
 	return n.w.addMember(uint64(len(n.w.members)+1), &disk{w: n.w, content: content{first: 1}}).id
 }
 
-func (n *nemesis) remove() bool {
+func (n *injector) remove() bool {
 	m := n.victim()
 	if m == nil || len(n.orders) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare(m) {
 		return false
@@ -360,9 +359,9 @@ func (n *nemesis) remove() bool {
 	return true
 }
 
-func (n *nemesis) send(o errand) { n.orders = append(n.orders, o) }
+func (n *injector) send(o errand) { n.orders = append(n.orders, o) }
 
-func (n *nemesis) transfer() bool {
+func (n *injector) transfer() bool {
 	m := n.victim()
 	if m == nil {
 		return false
@@ -376,7 +375,7 @@ func (n *nemesis) transfer() bool {
 
 // forge makes a member forward to the leader what only the leader's timers may
 // decide, as one would that led before, woke up and found everything expired.
-func (n *nemesis) forge() bool {
+func (n *injector) forge() bool {
 	w, m := n.w, n.victim()
 	if m == nil || m.proc.role.Leading || m.proc.role.Leader == 0 {
 		return false
@@ -400,9 +399,11 @@ func (n *nemesis) forge() bool {
 	return true
 }
 
-func (n *nemesis) client() *client { return n.w.clients[n.w.rng.IntN(n.w.p.Clients)] }
+func (n *injector) client() *client {
+	return n.w.clients[n.w.rng.IntN(n.w.p.Clients+n.w.p.Caches)]
+}
 
-func (n *nemesis) cutClient() bool {
+func (n *injector) cutClient() bool {
 	c, d := n.client(), n.length()
 	n.note(Fault{Kind: FaultClientCut, Client: c.id, Until: n.w.now + d})
 	c.cut = true
@@ -410,14 +411,14 @@ func (n *nemesis) cutClient() bool {
 	return true
 }
 
-func (n *nemesis) haltClient() bool {
+func (n *injector) haltClient() bool {
 	c, d := n.client(), n.length()
 	n.note(Fault{Kind: FaultClientHalt, Client: c.id, Until: n.w.now + d})
 	c.paused = max(c.paused, n.w.now+d)
 	return true
 }
 
-func (n *nemesis) restartClient() bool {
+func (n *injector) restartClient() bool {
 	c := n.client()
 	n.note(Fault{Kind: FaultClientNew, Client: c.id})
 	c.kill()

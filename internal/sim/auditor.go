@@ -1,0 +1,32 @@
+package sim
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// auditor follows the events of leases, at one member after the other. What is not kept any
+// more it makes up for by looking at the leases, and goes on from there.
+func (t *thread) auditor() {
+	w := t.c.w
+	after := uint64(0)
+	for {
+		t.sleep(w.exp(2 * w.p.Think))
+		op := t.do(&Op{Kind: OpEvents, Request: Request{After: after}})
+		switch n := len(op.Answer.Events); {
+		case op.Outcome != Done:
+		case errors.Is(op.Err, fsm.ErrEventsCompacted):
+			after = op.Last
+		case n > 0:
+			after = op.Answer.Events[n-1].Seq
+			w.cover["events of leases told"] += n
+		}
+		if w.chance(3) {
+			t.move()
+		}
+		if w.chance(20) {
+			after = 0 // a new one
+		}
+	}
+}

@@ -1,0 +1,441 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"leasehold.dev/internal/copies"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// cache is a coherent cache of a client: what package cache has around a copies.Set, in
+// virtual time. Its lease is a session's, and has no grace: past its validity nothing of
+// the cache counts.
+type cache struct {
+	c     *client
+	s     *session
+	holds []keyrange.Range
+	set   *copies.Set[mvcc.KeyValue]
+	at    uint64   // the member to which its stream is
+	proc  *process // likewise, once something has arrived
+	due   Time     // what is sent arrives in order: not before
+	// request is the number of the last request to open it.
+	request int
+	openIn  uint64 // the term of the answer to it, 0 if there is none
+	dead    bool
+}
+
+// cached are the ranges that caches hold, and that clients' programs write.
+var cached = [...]keyrange.Range{{Key: "r", End: "s"}, {Key: "k0", End: "k5"}}
+
+// cacher has one cache after the other, reads through it, and writes.
+func (t *thread) cacher() {
+	w := t.c.w
+	for {
+		x := t.openCache()
+		if x == nil {
+			t.think()
+			continue
+		}
+		for !x.dead && !w.chance(60) {
+			t.sleep(w.exp(w.p.Think / 8))
+			t.useCache(x)
+		}
+		switch {
+		case x.dead:
+		case w.chance(2): // it is closed
+			x.drop(keyrange.All)
+			t.revoke(x.s)
+		default: // it is left as it is, and nobody answers
+			x.dead = true
+			x.s.rest()
+		}
+	}
+}
+
+// openCache gets a lease that holds some ranges, and opens its cache.
+func (t *thread) openCache() *cache {
+	w := t.c.w
+	holds := slices.Clone(cached[w.rng.IntN(len(cached)):])
+	if w.chance(3) {
+		holds = []keyrange.Range{{Key: "k1", End: "r3"}}
+	}
+	terms := lease.Terms{
+		ID:  lease.ID(w.rng.Int64N(1<<40) + 1),
+		TTL: lease.TTL(w.between(300*Millisecond, maxCacheTTL) / Millisecond),
+	}
+	op := t.command(&fsm.Grant{Terms: terms, Holds: holds})
+	if op.Outcome != Done || op.Fsm.Err != nil {
+		return nil
+	}
+	info := granted(&op.Fsm)
+	x := &cache{c: t.c, holds: holds, at: t.c.at}
+	x.set = copies.New(copies.Config[mvcc.KeyValue]{
+		Holds:      holds,
+		MaxEntries: 4 + w.rng.IntN(20), MaxBytes: 1 << 20,
+		Key:  func(kv *mvcc.KeyValue) string { return kv.Key },
+		Size: func(*mvcc.KeyValue) int { return 1 },
+	})
+	s := &session{k: t.c.keeper, terms: info.Terms, token: info.Token, cache: x}
+	h := holder.Held{
+		ID: info.ID, Token: info.Token, TTL: info.TTL,
+		Sent: lease.Instant(op.LocalStart / Millisecond),
+	}
+	if w.opt.Plant == PlantOutlive {
+		h.Grace = 5 * info.TTL
+	}
+	w.leases = append(w.leases, info.ID)
+	if x.s = t.c.keeper.add(s, h); x.s == nil {
+		return nil
+	}
+	x.open()
+	return x
+}
+
+// maxCacheTTL bounds for how long a cache that does not answer holds up the others.
+const maxCacheTTL = 4 * Second
+
+// useCache does one of the things that are done with a cache.
+func (t *thread) useCache(x *cache) {
+	w := t.c.w
+	what := x.somewhere()
+	if p := w.members[x.at-1].proc; p != x.proc && x.proc != nil && w.chance(4) {
+		x.move() // it finds out that its member has begun anew
+		return
+	}
+	switch w.rng.IntN(40) {
+	case 0:
+		x.move()
+	case 1, 2:
+		x.drop(what)
+	case 3:
+		if what.End == "" {
+			x.drop(what) // before the write is sent
+			t.write(what.Key)
+		}
+	case 4:
+		if other := w.someCache(); w.chance(4) && other != nil {
+			t.command(&fsm.Revoke{ID: other.s.terms.ID}) // somebody takes it away
+		}
+	default:
+		t.readCached(x, what)
+	}
+}
+
+// write writes a key, in one way or another.
+func (t *thread) write(key string) {
+	put := &fsm.Put{Key: key, Value: t.c.w.value()}
+	if t.c.w.chance(2) {
+		t.command(put)
+		return
+	}
+	never := fsm.Compare{Key: key, Target: fsm.TargetVersion, Relation: fsm.Equal, Number: -1}
+	t.command(&fsm.Txn{Compare: []fsm.Compare{never}, Else: []fsm.Op{{Put: put}}})
+}
+
+// someCache returns a cache that is in use, or nil.
+func (w *world) someCache() *cache {
+	c := w.clients[w.rng.IntN(len(w.clients))]
+	for _, s := range c.keeper.sessions {
+		if s.cache != nil {
+			return s.cache
+		}
+	}
+	return nil
+}
+
+// peeker reads what the client's caches have, and nothing else: also while they wait for
+// answers that do not come.
+func (t *thread) peeker() {
+	w := t.c.w
+	for {
+		t.sleep(w.exp(w.p.Think / 8))
+		for _, s := range t.c.keeper.sessions {
+			if s.cache != nil && s.cache.s == s {
+				t.hit(s.cache, s.cache.somewhere())
+				break
+			}
+		}
+	}
+}
+
+// somewhere draws a range of those that the cache holds, mostly one key.
+func (x *cache) somewhere() keyrange.Range {
+	w := x.c.w
+	what := x.holds[w.rng.IntN(len(x.holds))]
+	if !w.chance(4) {
+		what = keyrange.Range{Key: fmt.Sprintf("%s%d", what.Key[:1], w.rng.IntN(5))}
+	}
+	return what
+}
+
+// hit reads a range from the cache, and reports whether it is there.
+func (t *thread) hit(x *cache, what keyrange.Range) bool {
+	w := t.c.w
+	values, revision, gaps := x.set.Range(what)
+	if len(gaps) > 0 || !x.s.alive() {
+		return false
+	}
+	op := &Op{
+		ID: len(w.h.Ops), Client: t.c.id, Member: x.at, Kind: OpCached,
+		Request: Request{Range: &fsm.Range{Key: what.Key, End: what.End}},
+		Start:   w.now, LocalStart: t.c.local(),
+	}
+	w.h.Ops = append(w.h.Ops, op)
+	if w.chance(8) { // it is stopped between the look at the copy and that at the clock
+		t.sleep(w.exp(100 * Millisecond))
+	}
+	op.End, op.LocalEnd, op.Outcome = w.now, t.c.local(), Failed
+	if !x.s.alive() {
+		return true
+	}
+	got := &mvcc.RangeResult{Revision: revision, Count: int64(len(values))}
+	for i := range values {
+		got.KVs = append(got.KVs, &values[i])
+	}
+	op.Outcome, op.Answer.Range = Done, got
+	w.cover["cached read"]++
+	if x.c.cut {
+		w.cover["cached read of who is cut off"]++
+	}
+	return true
+}
+
+// readCached reads a range from the cache, or past it so that it is there next time.
+func (t *thread) readCached(x *cache, what keyrange.Range) {
+	w := t.c.w
+	if t.hit(x, what) {
+		return
+	}
+	request := Request{Range: &fsm.Range{Key: what.Key, End: what.End}}
+	fill := x.set.Begin(what)
+	if fill == nil {
+		t.do(&Op{Kind: OpRange, Request: request})
+		return
+	}
+	request.Cache = &replica.Fill{
+		ID: x.s.terms.ID, Token: x.s.token, Ranges: []keyrange.Range{what},
+	}
+	op := t.through(x, &Op{Kind: OpRange, Request: request})
+	if op.Outcome != Done || op.Err != nil {
+		x.set.Cancel(fill)
+		return
+	}
+	a := copies.Answer[mvcc.KeyValue]{Term: op.CacheTerm, Revision: op.Answer.Range.Revision}
+	for _, kv := range op.Answer.Range.KVs {
+		a.Values = append(a.Values, *kv)
+	}
+	if x.set.Complete(fill, a) {
+		w.cover["read into a cache"]++
+	} else if op.CacheTerm == 0 {
+		w.cover["read that may not be cached"]++
+	}
+}
+
+// through is do over the stream of a cache.
+func (t *thread) through(x *cache, op *Op) *Op {
+	w := t.c.w
+	q := &call{op: op, c: t.c, who: t, token: t.token}
+	t.call = q
+	op.ID, op.Client, op.Member = len(w.h.Ops), t.c.id, x.at
+	op.Start, op.LocalStart = w.now, t.c.local()
+	w.h.Ops = append(w.h.Ops, op)
+	w.after(w.p.Timeout, func() { q.end(Unknown, errTimeout) })
+	x.post(func(p *process) {
+		q.proc = p
+		p.mail.calls = append(p.mail.calls, q)
+	})
+	t.park()
+	t.call = nil
+	q.finish()
+	if op.Outcome != Done && !x.dead {
+		x.move()
+	}
+	return op
+}
+
+// post sends something to the cache's member; what is sent over one stream arrives in
+// order.
+func (x *cache) post(f func(*process)) {
+	w := x.c.w
+	if x.c.cut || x.dead {
+		return
+	}
+	at := x.at
+	x.due = max(x.due, w.now+w.p.Delay/4+w.exp(w.p.Delay))
+	w.at(x.due, func() {
+		if p := w.members[at-1].proc; p != nil && !x.c.cut {
+			if at == x.at {
+				x.proc = p
+			}
+			f(p)
+			p.wake(w.now)
+		}
+	})
+}
+
+// receive is when something arrives at the cache, once its client does not stand still.
+func (x *cache) receive(f func()) {
+	w := x.c.w
+	switch {
+	case x.dead || x.c.cut:
+	case x.c.paused > w.now:
+		w.at(x.c.paused, func() { x.receive(f) })
+	default:
+		f()
+	}
+}
+
+// answer brings something from a member to the cache, late, or not at all.
+func (x *cache) answer(f func()) {
+	w := x.c.w
+	if w.rng.IntN(1e6) < w.p.Loss {
+		w.cover["message to a cache lost"]++
+		return
+	}
+	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() { x.receive(f) })
+}
+
+// open says what the cache has, and where it is.
+func (x *cache) open() {
+	w := x.c.w
+	x.request++
+	request := x.request
+	x.openIn = 0
+	o := replica.OpenCache{ID: x.s.terms.ID, Token: x.s.token, Has: x.set.Reopen()}
+	x.post(func(p *process) {
+		p.mail.tasks = append(p.mail.tasks, func() {
+			if p.caches == nil {
+				p.caches = make(map[lease.ID]*cache)
+			}
+			p.caches[o.ID] = x
+			o.Owner = func(out *replica.OpenCache) {
+				answer := *out
+				x.answer(func() { x.opened(request, &answer) })
+			}
+			p.r.OpenCache(o)
+		})
+	})
+	w.after(w.p.Timeout, func() {
+		if x.request == request && !x.set.Open() {
+			x.receive(x.move)
+		}
+	})
+}
+
+// opened takes the answer to a request to open. Only that to the last one counts.
+func (x *cache) opened(request int, o *replica.OpenCache) {
+	w := x.c.w
+	switch {
+	case request != x.request || x.set.Open():
+	case o.Err == nil:
+		w.cover["cache opened"]++
+		x.openIn = o.Term
+		x.set.Opened(o.Term)
+		x.tell(true)
+	case o.Err == lease.ErrNotFound: //nolint:errorlint // from a member of the world
+		x.end()
+	default:
+		x.move()
+	}
+}
+
+// move opens the cache anew, through another member perhaps.
+func (x *cache) move() {
+	if x.dead {
+		return
+	}
+	x.at = x.c.w.anyMember()
+	x.proc = nil
+	x.open()
+}
+
+// drop drops a range by the cache's own decision, and tells that some time.
+func (x *cache) drop(what keyrange.Range) {
+	x.set.Drop(what)
+	x.tell(!x.c.w.chance(3))
+}
+
+// tell tells what the cache has dropped.
+func (x *cache) tell(lazy bool) {
+	told, ok := x.set.Told(lazy)
+	if !ok {
+		return
+	}
+	a := replica.AckCache{
+		ID: x.s.terms.ID, Token: x.s.token, Term: told.Term, Seq: told.Seq, Open: told.Open,
+		Dropped: told.Dropped,
+	}
+	x.post(func(p *process) {
+		p.mail.tasks = append(p.mail.tasks, func() { p.r.AckCache(a) })
+	})
+}
+
+// invalidate drops what the cluster says, and acknowledges it.
+func (x *cache) invalidate(n *replica.Invalidation) {
+	x.c.w.cover["invalidation"]++
+	if x.c.w.opt.Plant == PlantAckBeforeDrop {
+		a := replica.AckCache{
+			ID: n.ID, Token: n.Token, Term: n.Term, Seq: n.Seq, Open: x.openIn,
+		}
+		x.post(func(p *process) {
+			p.mail.tasks = append(p.mail.tasks, func() { p.r.AckCache(a) })
+		})
+		x.c.w.after(50*Millisecond, func() { x.set.Invalidate(n.Term, n.Seq, n.Drop) })
+		return
+	}
+	x.set.Invalidate(n.Term, n.Seq, n.Drop)
+	x.tell(true)
+}
+
+// end is the end of the cache's lease, or of its process.
+func (x *cache) end() {
+	if !x.dead {
+		x.dead = true
+		x.set.Clear()
+	}
+}
+
+// tellCaches carries what the replica has for caches.
+func (p *process) tellCaches(out *replica.Output) {
+	for i := range out.Opened {
+		o := &out.Opened[i]
+		o.Owner.(func(*replica.OpenCache))(o)
+	}
+	for i := range out.Invalidations {
+		n := out.Invalidations[i]
+		if x := p.caches[n.ID]; x != nil {
+			x.answer(func() { x.invalidate(&n) })
+		}
+	}
+	if len(out.Waits) > 0 {
+		p.w.cover["command that waited for caches"] += len(out.Waits)
+	}
+}
+
+// reopenCaches asks all caches that are open here to open anew.
+func (p *process) reopenCaches() {
+	for _, id := range slices.Sorted(maps.Keys(p.caches)) {
+		x := p.caches[id]
+		x.answer(func() {
+			if x.proc == p {
+				x.open()
+			}
+		})
+	}
+}
+
+// lostCaches is called when a process has ended, and its connections have.
+func (c *client) lostCaches(p *process) {
+	for _, s := range c.keeper.sessions {
+		if x := s.cache; x != nil && x.proc == p {
+			c.w.after(c.w.exp(c.w.p.Delay), func() { x.receive(x.move) })
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// call is an operation on its way.
+type call struct {
+	op   *Op
+	c    *client
+	who  waiter
+	proc *process // where it has arrived
+	done bool     // there is an answer, or who waited gave up
+	// token is that of the thread's wait, or the number of the keeper's batch.
+	token uint64
+}
+
+// waiter is who waits for the answer to a call.
+type waiter interface {
+	// gone reports whether nobody waits any more, because the process has ended.
+	gone() bool
+	// answered says that the call is done.
+	answered(q *call)
+}
+
+func (t *thread) gone() bool { return t.dead }
+
+func (t *thread) answered(q *call) { t.wake(q.token) }
+
+var (
+	errTimeout = errors.New("sim: no answer in time")
+	errRefused = errors.New("sim: connection refused")
+	errReset   = errors.New("sim: connection reset")
+	errFull    = errors.New("sim: the member's disk is full")
+)
+
+// do performs an operation at the member that the client is connected to, and
+// returns when it has an answer or gives up.
+func (t *thread) do(op *Op) *Op {
+	q := &call{op: op, c: t.c, who: t, token: t.token}
+	t.call = q
+	t.c.send(q)
+	t.park()
+	t.call = nil
+	q.finish()
+	if op.Outcome != Done {
+		t.c.w.tracef("client %d: op %d at member %d, outcome %d: %v", t.c.id, op.ID, op.Member,
+			op.Outcome, op.Err)
+		t.move()
+	}
+	return op
+}
+
+// send sends operations in one message to the member that the client is connected to.
+func (c *client) send(calls ...*call) {
+	w := c.w
+	for _, q := range calls {
+		op := q.op
+		op.ID, op.Client, op.Member = len(w.h.Ops), c.id, c.at
+		op.Start, op.LocalStart = w.now, c.local()
+		w.h.Ops = append(w.h.Ops, op)
+	}
+	w.after(w.p.Timeout, func() {
+		for _, q := range calls {
+			q.end(Unknown, errTimeout)
+		}
+	})
+	if c.cut {
+		return
+	}
+	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() {
+		for _, q := range calls {
+			q.request()
+		}
+	})
+}
+
+// finish notes when the client has looked at the outcome.
+func (q *call) finish() {
+	q.done = true
+	q.op.End, q.op.LocalEnd = q.c.w.now, q.c.local()
+}
+
+// end gives the client an outcome, unless it has one.
+func (q *call) end(o Ending, err error) {
+	if q.done || q.who.gone() {
+		return
+	}
+	q.done = true
+	q.op.Outcome, q.op.Err = o, err
+	q.who.answered(q)
+}
+
+// request is when the request arrives at the member.
+func (q *call) request() {
+	w := q.c.w
+	if q.c.cut {
+		return
+	}
+	p := w.members[q.op.Member-1].proc
+	if p == nil {
+		q.reply(Failed, errRefused)
+		return
+	}
+	q.proc = p
+	p.mail.calls = append(p.mail.calls, q)
+	p.wake(w.now)
+}
+
+// reply brings an outcome to the client. The answers to what came in one message go
+// each by itself, in any order.
+func (q *call) reply(o Ending, err error) {
+	w := q.c.w
+	if q.op.Answered == 0 {
+		q.op.Answered = w.now
+	}
+	answer := q.op.Answer
+	q.op.Answer = Answer{}
+	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() {
+		if q.c.cut || q.done {
+			return
+		}
+		q.op.Answer = answer
+		q.end(o, err)
+	})
+}
+
+// arrive gives the request to the replica.
+func (q *call) arrive(p *process) {
+	switch op := q.op; op.Kind {
+	case OpCommand:
+		if p.m.disk.full {
+			q.reply(Failed, errFull)
+			return
+		}
+		p.r.Propose(&replica.Proposal{Command: op.Command, Owner: q})
+	case OpRange:
+		if op.Serializable {
+			q.readRange(p)
+			return
+		}
+		r := &replica.Read{Owner: q}
+		if f := op.Cache; f != nil {
+			r.Fill = &replica.Fill{ID: f.ID, Token: f.Token, Ranges: f.Ranges}
+		}
+		p.r.Read(r)
+	case OpTTL:
+		p.r.Read(&replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
+	case OpRenew:
+		p.r.Renew(replica.Renewal{ID: op.Lease, Token: op.Request.Token, Owner: q})
+	case OpEvents:
+		q.readEvents(p)
+	}
+}
+
+func (q *call) proposed(p *process, r *replica.Proposal) {
+	switch {
+	case r.Err == nil:
+		q.op.Fsm = r.Result
+		q.reply(Done, nil)
+	case errors.Is(r.Err, replica.ErrLeaderChanged):
+		p.w.cover["command of unknown outcome"]++
+		q.reply(Unknown, r.Err)
+	default:
+		q.reply(Failed, r.Err)
+	}
+}
+
+func (q *call) read(p *process, r *replica.Read) {
+	switch {
+	case r.Err != nil:
+		q.reply(Failed, r.Err)
+	case q.op.Kind == OpTTL:
+		q.op.TTL, q.op.Found = r.Left[0].TTL, r.Left[0].Found
+		info, _ := p.r.Machine().Lessor().Lookup(q.op.Lease)
+		q.op.Answer.Token = info.Token
+		q.reply(Done, nil)
+	default:
+		if r.Fill != nil {
+			q.op.CacheTerm = r.Fill.Term
+		}
+		q.readRange(p)
+	}
+}
+
+func (q *call) readRange(p *process) {
+	c := q.op.Request.Range
+	res, err := p.view.KV.Range(c.Key, c.End, c.Options)
+	if err == nil {
+		q.op.Answer.Range = &res
+	}
+	q.reply(Done, err)
+}
+
+// readEvents reads events of leases as far as the member has come.
+func (q *call) readEvents(p *process) {
+	all := p.view.LeaseEvents
+	q.op.Answer.Last = all.Last()
+	if q.op.After > all.Last() {
+		q.reply(Done, nil) // the member is behind
+		return
+	}
+	events, err := eventsAfter(all, q.op.After)
+	q.op.Answer.Events = events
+	q.reply(Done, err)
+}
+
+// eventsAfter returns all events of leases after a number.
+func eventsAfter(all fsm.LeaseEvents, seq uint64) (out []fsm.LeaseEvent, err error) {
+	for {
+		events, err := all.After(seq)
+		if err != nil || len(events) == 0 {
+			return out, err
+		}
+		out = append(out, events...)
+		seq += uint64(len(events))
+	}
+}
+
+func (q *call) renewed(p *process, n *replica.Renewal) {
+	switch {
+	case n.Err == nil:
+		q.op.TTL = n.TTL
+		q.reply(Done, nil)
+	case errors.Is(n.Err, lease.ErrNotFound):
+		if p.w.now < p.w.oracle.changed+Second {
+			p.w.cover["not found soon after a leader change"]++
+		}
+		q.reply(Done, n.Err)
+	default:
+		q.reply(Failed, n.Err)
+	}
+}

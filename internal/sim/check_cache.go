@@ -1,0 +1,20 @@
+package sim
+
+// checkCached is C1: what a cache answered was so, key by key, at some time between the
+// start and the end of the read. The revision that it names is an older one. Beyond the
+// bound of the clocks it is not promised, since the cache goes by the validity of its lease.
+func (f *facts) checkCached(op *Op, from, to int) {
+	if !f.h.InBound {
+		return
+	}
+	got, c := op.Answer.Range, op.Request.Range
+	why := ""
+	for n := from; n <= to; n++ {
+		if why = differsRange(got.KVs, f.scanAt(c.Key, c.End, f.revisionOf(n))); why == "" {
+			return
+		}
+	}
+	f.violate(op.End, "C1", "operation %d of client %d read [%s,%s) from its cache, as of revision "+
+		"%d, when the store was at %d: %s", op.ID, op.Client, c.Key, c.End, got.Revision,
+		f.revisionOf(from), why)
+}

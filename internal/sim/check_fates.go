@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"sort"
+	"strconv"
+	"strings"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// checkLeaseEvents is W1 for the events of leases: what the log says of them is what the
+// model says, numbered without gaps. (What members and clients are told is held against
+// that as it happens, and by checkEvents.)
+func (f *facts) checkLeaseEvents() {
+	n := 0
+	for _, e := range f.h.Log {
+		for i := range e.Events {
+			ev := &e.Events[i]
+			n++
+			if n > len(f.fates) {
+				f.violate(e.At, "W1", "entry %d tells of %d events of leases, there are %d",
+					e.Index, n, len(f.fates))
+				return
+			}
+			if want := f.fates[n-1]; ev.Seq != uint64(n) || !sameFate(ev, want) {
+				f.violate(e.At, "W1", "entry %d: event %d of leases is %+v, not number %d: %+v",
+					e.Index, ev.Seq, *ev, n, *want)
+			}
+		}
+	}
+	if n < len(f.fates) {
+		f.violate(f.h.End, "W1", "the log tells of %d events of leases, there are %d",
+			n, len(f.fates))
+	}
+}
+
+func sameFate(got *fsm.LeaseEvent, want *modelStep) bool {
+	return got.Kind == want.kind && got.By == want.by && got.Revision == want.revision &&
+		differsLease(&got.Info, &want.modelLease) == ""
+}
+
+// checkEvents checks what a client was told of leases: the events after the one he knew, each
+// once and in order, and none of which nobody knew. They need not be the newest.
+func (f *facts) checkEvents(op *Op, to int) {
+	if op.Err != nil {
+		if !errors.Is(op.Err, fsm.ErrEventsCompacted) {
+			f.violate(op.End, "W1", "operation %d of client %d asked for events: %v",
+				op.ID, op.Client, op.Err)
+		}
+		return
+	}
+	known := 0
+	for _, e := range f.h.Log[:to] {
+		known += len(e.Events)
+	}
+	next := op.After
+	for i := range op.Answer.Events {
+		ev := &op.Answer.Events[i]
+		next++
+		if ev.Seq != next || next > uint64(min(known, len(f.fates))) || !sameFate(ev, f.fates[next-1]) {
+			f.violate(op.End, "W1", "operation %d of client %d asked member %d for events of leases "+
+				"after %d, and was told %+v as the one after %d", op.ID, op.Client, op.Member, op.After,
+				*ev, next-1)
+			return
+		}
+	}
+	if op.After <= op.Last && next != op.Last {
+		f.violate(op.End, "W1", "operation %d of client %d asked member %d for events of leases "+
+			"after %d, and was told those up to %d of %d", op.ID, op.Client, op.Member, op.After, next,
+			op.Last)
+	}
+}
+
+// checkFenced is L5 from the side of what a token protects: whoever writes on the condition
+// that his token holds a name has the name when that is applied, and after a write no
+// smaller token writes.
+func (f *facts) checkFenced() {
+	for _, key := range f.keys {
+		name, fenced := strings.CutPrefix(key, "f/")
+		if !fenced {
+			continue
+		}
+		last := lease.Token(0)
+		for _, v := range f.history[key] {
+			_, after, _ := bytes.Cut([]byte(v.value), []byte("@"))
+			n, _ := strconv.ParseUint(string(after), 10, 64)
+			token := lease.Token(n)
+			entry := f.entryAt(v.mod)
+			at := f.h.Log[entry].At
+			if token < last {
+				f.violate(at, "L5", "key %s was written with token %d, and before with %d",
+					key, token, last)
+			}
+			last = token
+			if !f.held(name, token, entry) {
+				f.violate(at, "L5", "key %s was written with token %d in entry %d, and that did not hold "+
+					"the name then", key, token, entry+FirstIndex)
+			}
+		}
+	}
+}
+
+// entryAt returns the place of the entry that made a revision.
+func (f *facts) entryAt(revision int64) int {
+	return sort.Search(len(f.revisions), func(i int) bool { return f.revisions[i] >= revision })
+}
+
+// held reports whether a token held a name at some time within an entry.
+func (f *facts) held(name string, token lease.Token, entry int) bool {
+	for _, l := range f.lives {
+		if l.token == token && !l.delayed {
+			return l.name == name && l.granted <= entry && entry <= l.ended
+		}
+	}
+	return false
+}

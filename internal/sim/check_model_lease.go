@@ -1,0 +1,351 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// This file is the model's leases. None of it knows what time it is.
+
+type modelLease struct {
+	id        lease.ID
+	ttl       lease.TTL
+	token     lease.Token
+	name      string
+	owner     string
+	request   string
+	labels    string
+	secret    lease.Secret
+	remaining lease.TTL
+	stamp     uint64
+	lockDelay lease.TTL
+	keep      bool // its keys, when it expires
+	bound     bool // to its only key
+	delayed   bool // it is over, and its lock delay runs
+	existed   bool // in a result: it was there when it was to be granted
+}
+
+// modelStep is something that happens to a lease: an event, or a renewal through the log,
+// whose kind is 0.
+type modelStep struct {
+	modelLease // after it, or as it was last
+	kind       fsm.LeaseEventKind
+	by         string
+	revision   int64
+	keys       []string // that went, or were let go
+}
+
+// ends reports whether the step ends a lease, or begins its lock delay.
+func (s *modelStep) ends() bool {
+	return s.kind == fsm.LeaseExpired || s.kind == fsm.LeaseReleased || s.kind == fsm.LeaseRevoked
+}
+
+// leaves reports whether the step leaves nothing of the lease.
+func (s *modelStep) leaves() bool {
+	return s.ends() && (s.kind != fsm.LeaseExpired || !s.delayed)
+}
+
+// modelRun is a command that is being carried out: what it has done to leases, and which
+// lease an ID means that a repeated grant has asked for.
+type modelRun struct {
+	r     *modelResult
+	alias map[lease.ID]lease.ID
+	// fresh are the bound leases that it has granted, with their keys, "" for none yet.
+	fresh map[lease.ID]string
+}
+
+func (x *modelRun) actual(id lease.ID) lease.ID {
+	if actual, ok := x.alias[id]; ok {
+		return actual
+	}
+	return id
+}
+
+func (x *modelRun) step(kind fsm.LeaseEventKind, l *modelLease) *modelStep {
+	x.r.steps = append(x.r.steps, modelStep{modelLease: *l, kind: kind})
+	return &x.r.steps[len(x.r.steps)-1]
+}
+
+// live finds a lease that is not over, by its token if that is not 0.
+func (m *model) live(id lease.ID, token lease.Token) *modelLease {
+	i, ok := m.lease(id)
+	if !ok || m.leases[i].delayed || token != 0 && m.leases[i].token != token {
+		return nil
+	}
+	return &m.leases[i]
+}
+
+func (m *model) alive(id lease.ID) bool { return m.live(id, 0) != nil }
+
+// named returns the lease that has a name.
+func (m *model) named(name string) *modelLease {
+	i := slices.IndexFunc(m.leases, func(l modelLease) bool { return name != "" && l.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &m.leases[i]
+}
+
+// leaseCommand carries out a command on leases alone.
+func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
+	x := &modelRun{r: r}
+	switch c := c.(type) {
+	case *fsm.Grant:
+		r.err = fsm.ErrNoSpace
+		if len(m.alarms) == 0 {
+			r.err = m.grant(x, &c.Terms)
+		}
+	case *fsm.Revoke:
+		r.err = m.revoke(x, c)
+	case *fsm.ChangeTTL:
+		r.err = m.succeed(x, fsm.LeaseTTLChanged, m.live(c.ID, c.Token), func(l *modelLease) {
+			l.ttl = c.TTL
+		})
+	case *fsm.HandOver:
+		r.err = m.succeed(x, fsm.LeaseHandedOver, m.live(c.ID, c.Token), func(l *modelLease) {
+			l.owner, l.secret = c.Owner, c.Secret
+		})
+	case *fsm.Resume:
+		l := m.live(c.ID, 0)
+		if l != nil && (c.Secret == (lease.Secret{}) || c.Secret != l.secret) {
+			l = nil
+		}
+		r.err = m.succeed(x, fsm.LeaseResumed, l, func(*modelLease) {})
+	}
+	if len(r.events) > 0 {
+		m.revision++
+	}
+	x.date(m.revision)
+}
+
+// forget drops what became of leases that were granted and ended within the command, which
+// began when a token was the last: nobody is told of them.
+func (x *modelRun) forget(last lease.Token) {
+	var gone []lease.Token
+	for i := range x.r.steps {
+		if s := &x.r.steps[i]; s.token > last && s.kind == fsm.LeaseRevoked {
+			gone = append(gone, s.token)
+		}
+	}
+	x.r.steps = slices.DeleteFunc(x.r.steps, func(s modelStep) bool {
+		return slices.Contains(gone, s.token)
+	})
+}
+
+// date says which revision the steps are of.
+func (x *modelRun) date(revision int64) {
+	for i := range x.r.steps {
+		x.r.steps[i].revision = revision
+	}
+}
+
+// succeed changes a lease whose time runs anew then; with another token if another holds
+// it from now on.
+func (m *model) succeed(
+	x *modelRun, kind fsm.LeaseEventKind, l *modelLease, change func(*modelLease),
+) error {
+	if l == nil {
+		return lease.ErrNotFound
+	}
+	by := ""
+	if kind == fsm.LeaseHandedOver {
+		by = l.owner
+	}
+	change(l)
+	l.stamp++
+	l.remaining = 0
+	if kind == fsm.LeaseHandedOver || kind == fsm.LeaseResumed {
+		m.lastToken++
+		l.token, l.request = m.lastToken, ""
+	}
+	x.step(kind, l).by = by
+	x.r.tell(l)
+	return nil
+}
+
+// tell notes the lease that a command returns.
+func (r *modelResult) tell(l *modelLease) {
+	c := *l
+	r.lease = &c
+}
+
+func (m *model) grant(x *modelRun, t *lease.Terms) error {
+	repeats := func(l *modelLease) bool {
+		return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
+			l.name == t.Name && !l.delayed
+	}
+	i, there := m.lease(t.ID)
+	named := m.named(t.Name)
+	switch {
+	case t.ID <= 0:
+		return lease.ErrBadID
+	case t.TTL <= 0 || t.LockDelay < 0:
+		return &lease.TTLError{}
+	case there && !repeats(&m.leases[i]):
+		return lease.ErrExists
+	case there:
+		x.r.tell(&m.leases[i])
+		x.r.lease.existed = true
+		return nil
+	case named != nil && !repeats(named):
+		return &lease.NameError{Name: t.Name}
+	case named != nil:
+		if x.alias == nil {
+			x.alias = make(map[lease.ID]lease.ID)
+		}
+		x.alias[t.ID] = named.id
+		x.r.tell(named)
+		x.r.lease.existed = true
+		return nil
+	}
+	delete(x.alias, t.ID)
+	delete(x.fresh, t.ID)
+	if t.Bound {
+		if x.fresh == nil {
+			x.fresh = make(map[lease.ID]string)
+		}
+		x.fresh[t.ID] = ""
+	}
+	m.lastToken++
+	m.leases = slices.Insert(m.leases, i, modelLease{
+		id: t.ID, ttl: t.TTL, token: m.lastToken, name: t.Name, owner: t.Owner,
+		request: t.RequestID, labels: labels(t), secret: t.Secret, stamp: 1,
+		lockDelay: t.LockDelay, keep: t.KeepKeys, bound: t.Bound,
+	})
+	x.step(fsm.LeaseGranted, &m.leases[i])
+	x.r.tell(&m.leases[i])
+	return nil
+}
+
+// labels makes one text of a lease's labels.
+func labels(t *lease.Terms) string {
+	if len(t.Labels) == 0 {
+		return ""
+	}
+	return fmt.Sprint(t.Labels) // in the order of the keys
+}
+
+// revoke ends a lease that may be over, and its keys with it.
+func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
+	i, ok := m.lease(x.actual(c.ID))
+	if !ok || c.Token != 0 && c.Token != m.leases[i].token {
+		return lease.ErrNotFound
+	}
+	l := m.leases[i]
+	s := x.step(fsm.LeaseRevoked, &l)
+	s.by = c.By
+	s.keys = m.remove(x, i, false)
+	return nil
+}
+
+// remove takes a lease away: its keys are deleted or, if they are to stay, detached.
+func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
+	id := m.leases[i].id
+	m.leases = slices.Delete(m.leases, i, i+1)
+	at := m.revision + 1
+	rest := m.keys[:0]
+	for _, k := range m.keys {
+		if k.lease == id {
+			keys = append(keys, k.key)
+			ev := modelEvent{revision: at, deleted: !keep, key: k.key}
+			if keep {
+				k.lease, k.mod, k.version = 0, at, k.version+1
+				ev.value = k.value
+			}
+			x.r.events = append(x.r.events, ev)
+		}
+		if k.lease != id || keep {
+			rest = append(rest, k)
+		}
+	}
+	m.keys = rest
+	return keys
+}
+
+// bind says whether a bound lease takes a key, which a put of this run puts on it.
+func (m *model) bind(x *modelRun, before *model, id lease.ID, key string) bool {
+	only, fresh := x.fresh[id]
+	if !fresh {
+		i := slices.IndexFunc(before.keys, func(k modelKey) bool { return k.lease == id })
+		return i >= 0 && before.keys[i].key == key
+	}
+	x.fresh[id] = key
+	return only == "" || only == key
+}
+
+// settle ends bound leases whose key has gone, or moved.
+func (m *model) settle(x *modelRun) {
+	for i := 0; i < len(m.leases); i++ {
+		l := m.leases[i]
+		if !l.bound || slices.ContainsFunc(m.keys, func(k modelKey) bool { return k.lease == l.id }) {
+			continue
+		}
+		x.step(fsm.LeaseRevoked, &l).by = fsm.ByKey
+		m.leases = slices.Delete(m.leases, i, i+1)
+		i--
+	}
+}
+
+// expire ends one lease by expiry, or begins its lock delay: each is a revision, or none
+// if there is no key.
+func (m *model) expire(r *modelResult, i int) {
+	x, l := &modelRun{r: r}, &m.leases[i]
+	before, first := len(r.events), len(r.steps)
+	switch {
+	case l.lockDelay > 0 && !l.delayed:
+		l.delayed = true
+		l.stamp++
+		l.remaining = 0
+		x.step(fsm.LeaseExpired, l)
+	default:
+		kind := fsm.LeaseExpired
+		if l.delayed {
+			kind = fsm.LeaseReleased
+		}
+		gone := *l
+		x.step(kind, &gone)
+		r.steps[first].keys = m.remove(x, i, gone.keep)
+	}
+	if len(r.events) > before {
+		m.revision++
+	}
+	r.steps[first].revision = m.revision
+}
+
+func (m *model) expireAll(r *modelResult, term uint64, c *fsm.Expire) {
+	if c.Term != term {
+		r.err = fsm.ErrStale
+		return
+	}
+	for _, d := range c.Leases {
+		i, ok := m.lease(d.ID)
+		if ok && m.leases[i].token == d.Token && m.leases[i].stamp == d.Stamp {
+			m.expire(r, i)
+		}
+	}
+}
+
+func (m *model) checkpoint(r *modelResult, term uint64, c *fsm.Checkpoint) {
+	if c.Term != term {
+		r.err = fsm.ErrStale
+		return
+	}
+	for _, p := range c.Leases {
+		i, ok := m.lease(p.ID)
+		if !ok || m.leases[i].token != p.Token || p.Remaining < 0 {
+			continue
+		}
+		if p.Remaining > 0 && p.Stamp != 0 && p.Stamp != m.leases[i].stamp ||
+			p.Remaining == 0 && m.leases[i].delayed {
+			r.void = append(r.void, p.ID)
+			continue
+		}
+		if p.Remaining == 0 && m.leases[i].remaining != 0 {
+			m.leases[i].stamp++
+		}
+		m.leases[i].remaining = p.Remaining
+	}
+}

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// modelSession is what is known of a client whose writes have numbers. It is found by its
+// nonce, which no two clients of a run share. The bounds of what is remembered are not
+// in the model; no run comes near them.
+type modelSession struct {
+	nonce, settled uint64
+	answers        []modelAnswer // by number, none below settled
+}
+
+// modelAnswer is the result of a number, without what happened.
+type modelAnswer struct {
+	number uint64
+	result modelResult
+}
+
+func (a modelAnswer) equal(b modelAnswer) bool {
+	return a.number == b.number && a.result.revision == b.result.revision &&
+		sameError(a.result.err, b.result.err)
+}
+
+func (s modelSession) equal(o modelSession) bool {
+	return s.nonce == o.nonce && s.settled == o.settled &&
+		slices.EqualFunc(s.answers, o.answers, modelAnswer.equal)
+}
+
+func (m *model) session(nonce uint64) (int, bool) {
+	return slices.BinarySearchFunc(m.sessions, nonce, func(s modelSession, nonce uint64) int {
+		return cmp.Compare(s.nonce, nonce)
+	})
+}
+
+func (m *model) openSession(c *fsm.OpenSession) {
+	if i, ok := m.session(c.Nonce); !ok {
+		m.sessions = slices.Insert(slices.Clone(m.sessions), i, modelSession{nonce: c.Nonce})
+	}
+}
+
+// once does a command unless its number was done. Other models may share the sessions, so
+// they are replaced, not changed.
+func (m *model) once(term uint64, c *fsm.Once) modelResult {
+	i, ok := m.session(c.Session.Nonce)
+	if !ok {
+		return modelResult{err: fsm.ErrSessionNotFound, revision: m.revision}
+	}
+	s := m.sessions[i]
+	s.settled = max(s.settled, c.Settled)
+	s.answers = slices.DeleteFunc(slices.Clone(s.answers), func(a modelAnswer) bool {
+		return a.number < s.settled
+	})
+	var r modelResult
+	at, done := slices.BinarySearchFunc(s.answers, c.Number, func(a modelAnswer, n uint64) int {
+		return cmp.Compare(a.number, n)
+	})
+	switch {
+	case done:
+		r = s.answers[at].result
+		r.repeated = true
+	case c.Number < s.settled:
+		r = modelResult{err: fsm.ErrSessionNotFound, revision: m.revision}
+	default:
+		r = m.apply(term, c.Command)
+		answer := r
+		answer.steps, answer.events, answer.void = nil, nil, nil
+		s.answers = slices.Insert(s.answers, at, modelAnswer{c.Number, answer})
+	}
+	m.sessions = slices.Clone(m.sessions)
+	m.sessions[i] = s
+	return r
+}

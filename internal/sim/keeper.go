@@ -1,0 +1,199 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+
+	"leasehold.dev/internal/holder"
+	"leasehold.dev/lease"
+)
+
+// keeper keeps the leases of one client's process: what package client has around a
+// holder.Set, in virtual time. So the holders that checkers look at are those that ship.
+type keeper struct {
+	c   *client
+	set *holder.Set
+	// sessions are those in set.
+	sessions []*session
+	flying   []*call // renewals without an answer
+	next     Time    // when the next step is; Never for none
+	dead     bool
+}
+
+// batchMost is how many leases go in one renewal: few, so that there are several.
+const batchMost = 3
+
+func newKeeper(c *client) *keeper {
+	w := c.w
+	return &keeper{c: c, next: Never, set: holder.New(holder.Config{
+		Drift: w.p.Drift, Margin: lease.TTL(w.p.Margin / Millisecond),
+	}, c.clock.instant(w.now))}
+}
+
+// find returns the session of a lease.
+func (k *keeper) find(id lease.ID) *session {
+	for _, s := range k.sessions {
+		if s.terms.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// kept returns the leases that are kept alive over the client's connection.
+func (k *keeper) kept() (ids []lease.ID) {
+	for _, s := range k.sessions {
+		if !s.quiet {
+			ids = append(ids, s.terms.ID)
+		}
+	}
+	return ids
+}
+
+// kill is the end of the process.
+func (k *keeper) kill() {
+	k.dead = true
+	for _, s := range k.sessions {
+		s.forget()
+	}
+	k.sessions = nil
+}
+
+// wake makes a step happen at an instant, or earlier.
+func (k *keeper) wake(at Time) {
+	at = max(at, k.c.w.now)
+	if at >= k.next {
+		return
+	}
+	k.next = at
+	k.c.w.at(at, func() {
+		if k.next == at {
+			k.next = Never
+			k.step()
+		}
+	})
+}
+
+// step does what is to be done now.
+func (k *keeper) step() {
+	switch {
+	case k.dead:
+		return
+	case k.c.paused > k.c.w.now:
+		k.wake(k.c.paused)
+		return
+	}
+	k.advance()
+	for b, ok := k.set.Due(batchMost); ok; b, ok = k.set.Due(batchMost) {
+		k.send(&b)
+	}
+	if at, ok := k.set.Next(); ok {
+		k.wake(k.c.clock.after(at))
+	}
+}
+
+// advance brings the sessions up to now.
+func (k *keeper) advance() {
+	k.set.Advance(k.c.clock.instant(k.c.w.now))
+	k.changed()
+}
+
+// changed tells the sessions how their states have changed.
+func (k *keeper) changed() {
+	for _, ch := range k.set.Changes() {
+		s := k.find(ch.ID)
+		switch {
+		case s == nil:
+		case ch.Status == holder.Ended:
+			k.c.w.tracef("client %d: lease %x has ended, reason %d", k.c.id, ch.ID, ch.Reason)
+			s.end()
+		case ch.Status == holder.OK:
+			k.c.w.cover["lease back from jeopardy"]++
+			s.revive()
+		}
+	}
+}
+
+// send sends a batch. A member that has not answered the one before is sometimes left.
+func (k *keeper) send(b *holder.Batch) {
+	w := k.c.w
+	if b.Waited > 0 && w.chance(2) {
+		k.c.hangUp()
+		k.c.at = w.anyMember()
+	}
+	if len(b.Leases) > 1 {
+		w.cover["renewals in one message"]++
+	}
+	calls := make([]*call, len(b.Leases))
+	for i, ref := range b.Leases {
+		calls[i] = &call{c: k.c, who: k, token: b.Seq, op: &Op{
+			Kind: OpRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
+		}}
+	}
+	k.flying = append(k.flying, calls...)
+	k.c.send(calls...)
+}
+
+func (k *keeper) gone() bool { return k.dead }
+
+// answered implements waiter.
+func (k *keeper) answered(q *call) {
+	switch w := k.c.w; {
+	case k.dead:
+		return
+	case k.c.paused > w.now:
+		w.at(k.c.paused, func() { k.answered(q) })
+		return
+	}
+	q.finish()
+	k.flying = slices.DeleteFunc(k.flying, func(x *call) bool { return x == q })
+	k.renewed(q.token, q.op)
+	k.step()
+}
+
+// renewed takes the outcome of a renewal.
+func (k *keeper) renewed(seq uint64, op *Op) {
+	k.advance()
+	s := k.find(op.Lease)
+	switch {
+	case op.Outcome != Done:
+		k.set.Unknown(seq, op.Lease)
+	case errors.Is(op.Err, lease.ErrNotFound):
+		if s != nil && s.alive() {
+			k.c.w.cover["holder told of the loss while it was sure"]++
+		}
+		k.set.Gone(seq, op.Lease)
+	default:
+		if s == nil {
+			k.c.w.cover["renewed too late"]++
+		}
+		k.set.Renewed(seq, op.Lease, op.TTL)
+	}
+	k.settle(op.Lease)
+}
+
+// settle draws from what the set has just been told.
+func (k *keeper) settle(id lease.ID) {
+	k.changed()
+	if s := k.find(id); s != nil {
+		s.refresh()
+	}
+}
+
+// add takes a lease in, and returns its session: nil if what was granted is over.
+func (k *keeper) add(s *session, h holder.Held) *session {
+	k.advance()
+	if old := k.find(s.terms.ID); old != nil {
+		old.end()
+	}
+	if s.bare {
+		h.Token, h.Grace = 0, 0
+	}
+	if k.set.Add(h).Status == holder.Ended {
+		k.c.w.cover["granted too late"]++
+		return nil
+	}
+	k.sessions = append(k.sessions, s)
+	k.wake(k.c.w.now)
+	return s
+}

@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// This file has the programs of clients that hold names, write only as long as they do,
+// and give names with their leases to one another.
+
+// lockDelay draws a lock delay: mostly none.
+func (w *world) lockDelay() lease.TTL {
+	if !w.chance(3) {
+		return 0
+	}
+	return lease.TTL(w.between(100*Millisecond, 4*Second) / Millisecond)
+}
+
+// secret draws one.
+func (w *world) secret() (s lease.Secret) {
+	binary.LittleEndian.PutUint64(s[:], w.rng.Uint64()|1)
+	return s
+}
+
+// namer competes for a name, as of a server that registers.
+func (t *thread) namer() {
+	w := t.c.w
+	for {
+		terms := lease.Terms{
+			Name: fmt.Sprintf("n%d", w.rng.IntN(2)), TTL: w.ttl(), LockDelay: w.lockDelay(),
+			Owner: fmt.Sprintf("o%d", t.c.id), Labels: map[string]string{"a": "1", "b": "2"},
+		}
+		if w.chance(2) {
+			terms.Secret = w.secret()
+		}
+		if s := t.grant(terms); s != nil {
+			t.reign(s)
+		} else {
+			t.think()
+		}
+	}
+}
+
+// reign holds a name for a while, writes what only its holder may write, and gives it up
+// in one of several ways.
+func (t *thread) reign(s *session) {
+	w := t.c.w
+	if w.chance(3) {
+		s.rest()
+	}
+	for range w.rng.IntN(6) {
+		t.think()
+		t.fenced(s)
+	}
+	switch w.rng.IntN(6) {
+	case 0:
+		t.revoke(s)
+	case 1, 2:
+		t.handOver(s)
+	case 3:
+		t.bequeath(s)
+	case 4:
+		s.rest()
+		t.renewLate(s)
+	default: // it is renewed now and then
+		s.rest()
+		for !s.ended && !w.chance(6) {
+			t.sleep(w.exp(Time(s.terms.TTL) * Millisecond / 2))
+			t.renew(s)
+		}
+	}
+	if w.chance(2) {
+		t.sleep(w.exp(Time(s.terms.TTL) * Millisecond))
+		t.fenced(s) // it was stopped in the middle of its work, say, and goes on with it
+	}
+	if s.asked != nil && w.chance(2) {
+		t.command(s.asked) // as a try of the request that was held up on its way
+	}
+}
+
+// fenced writes what only the holder of a name may write: the condition is looked at when
+// the write is applied, so it does not matter what the client believes (T4).
+func (t *thread) fenced(s *session) {
+	w := t.c.w
+	value := fmt.Appendf(w.value(), "@%d", s.token)
+	put := fsm.Op{Put: &fsm.Put{Key: "f/" + s.terms.Name, Value: value}}
+	op := t.command(&fsm.Txn{Compare: []fsm.Compare{s.holds()}, Then: []fsm.Op{put}})
+	if txn, ok := op.Fsm.Value.(*fsm.TxnResult); ok && op.Outcome == Done {
+		if txn.Succeeded {
+			w.cover["fenced write"]++
+		} else {
+			w.cover["fenced write refused"]++
+		}
+	}
+}
+
+// holds is the condition that the session's token holds its name.
+func (s *session) holds() fsm.Compare {
+	return fsm.Compare{
+		Key: s.terms.Name, Target: fsm.TargetNameToken, Relation: fsm.Equal,
+		Number: int64(s.token),
+	}
+}
+
+// handOver gives the lease to another owner: one in the same process, who keeps it on, or one
+// who knows the secret already and takes it as soon as it is his.
+func (t *thread) handOver(s *session) {
+	w := t.c.w
+	s.end()
+	c := &fsm.HandOver{
+		ID: s.terms.ID, Token: s.token, Owner: fmt.Sprintf("o%d", w.rng.IntN(100)),
+		Secret: w.secret(),
+	}
+	w.estates = append(w.estates, estate{c.ID, c.Secret})
+	w.heirs.call(w)
+	for range 3 {
+		op := t.command(c)
+		if op.Outcome != Done {
+			continue
+		}
+		if info := granted(&op.Fsm); info != nil {
+			w.cover["lease handed over"]++
+			if next := t.c.begin(info, lease.Instant(op.LocalStart/Millisecond)); next != nil {
+				t.reign(next)
+			}
+		}
+		return
+	}
+}
+
+// estate is what a process needs to take up a lease.
+type estate struct {
+	id     lease.ID
+	secret lease.Secret
+}
+
+// bequeath leaves the lease to whoever resumes it, and perhaps goes on with it until it
+// learns that somebody has.
+func (t *thread) bequeath(s *session) {
+	w := t.c.w
+	if s.terms.Secret == (lease.Secret{}) {
+		return
+	}
+	w.estates = append(w.estates, estate{s.terms.ID, s.terms.Secret})
+	w.heirs.call(w)
+	for range w.rng.IntN(6) { // somebody who knows no tokens keeps it alive, too
+		t.do(&Op{Kind: OpRenew, Request: Request{Lease: s.terms.ID}})
+	}
+	for !s.ended && !w.chance(4) {
+		t.think()
+		t.fenced(s)
+	}
+	s.end()
+}
+
+// heir resumes leases that others have left.
+func (t *thread) heir() {
+	w := t.c.w
+	for {
+		w.heirs.listen(t, w.exp(w.p.Think))
+		n := len(w.estates)
+		if n == 0 {
+			continue
+		}
+		e := w.estates[n-1-w.rng.IntN(min(n, 3))]
+		if w.chance(4) {
+			e.secret[8]++ // a thief
+		}
+		op := t.command(&fsm.Resume{ID: e.id, Secret: e.secret})
+		if op.Outcome != Done {
+			continue
+		}
+		info := granted(&op.Fsm)
+		if info == nil {
+			continue
+		}
+		w.cover["lease resumed"]++
+		if s := t.c.begin(info, lease.Instant(op.LocalStart/Millisecond)); s != nil {
+			t.reign(s)
+		}
+	}
+}
+
+// changeTTL asks for another TTL, and perhaps never learns whether the lease has it.
+func (t *thread) changeTTL(s *session) {
+	w := t.c.w
+	ttl := w.ttl()
+	if w.chance(4) {
+		s.rest()
+	}
+	for range 1 + w.rng.IntN(2) {
+		if s.alive(); s.ended {
+			return
+		}
+		s.k.set.Shorten(s.terms.ID, ttl)
+		s.refresh()
+		s.k.wake(w.now)
+		sent := s.instant()
+		op := t.command(&fsm.ChangeTTL{ID: s.terms.ID, Token: s.token, TTL: ttl})
+		s.k.advance()
+		switch info := granted(&op.Fsm); {
+		case op.Outcome != Done:
+			continue
+		case info == nil:
+			s.k.set.Refused(s.terms.ID, ttl)
+		case !s.ended:
+			w.cover["TTL changed"]++
+			s.terms.TTL = ttl
+			s.k.set.Confirmed(s.terms.ID, ttl, sent)
+			s.k.settle(s.terms.ID)
+			t.renew(s) // perhaps by a leader that has not applied it yet
+		}
+		return
+	}
+	w.cover["TTL in doubt"]++
+}
+
+// touch renews the lease with a write, in one transaction.
+func (t *thread) touch(s *session, put *fsm.Put) {
+	s.k.advance()
+	b, held := s.k.set.Ask(s.terms.ID)
+	c := &fsm.Touch{ID: s.terms.ID, Token: s.token}
+	op := t.command(&fsm.Txn{Then: []fsm.Op{{Touch: c}, {Put: put}}})
+	if !held {
+		return
+	}
+	renewed := *op
+	if info := granted(&op.Fsm); info != nil {
+		renewed.TTL = info.TTL
+	}
+	renewed.Lease, renewed.Err = s.terms.ID, op.Fsm.Err
+	s.k.renewed(b.Seq, &renewed)
+	if op.Outcome == Done && op.Fsm.Err == nil {
+		s.k.c.w.cover["lease renewed by a transaction"]++
+	}
+}

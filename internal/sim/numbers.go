@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// numberer writes with numbers, and sends again, perhaps to another member, what has no
+// answer, and now and then what has one. What it gives up it settles; copies of that may
+// still be on their way.
+func (t *thread) numberer() {
+	w := t.c.w
+	for {
+		t.think()
+		open := t.command(&fsm.OpenSession{Nonce: w.rng.Uint64()})
+		if open.Outcome != Done || open.Err != nil || open.Fsm.Err != nil {
+			continue
+		}
+		c := fsm.Once{Session: open.Fsm.Value.(fsm.Session), Settled: 1}
+		own := &ward{}
+		for left := 1 + w.rng.IntN(40); left > 0; left-- {
+			t.think()
+			c.Number++
+			c.Command = w.numbered(own)
+			next := c // a command does not change any more when it is proposed
+			r, ok := t.insistOnce(&next)
+			if !ok {
+				break
+			}
+			own.learn(r)
+			if w.chance(2) {
+				c.Settled = c.Number + 1
+			}
+		}
+	}
+}
+
+// insistOnce sends a write until there is an answer, which it returns, and sometimes once more.
+// ok is false if the session is not known.
+func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
+	w := t.c.w
+	for {
+		op := t.command(c)
+		switch {
+		case op.Outcome == Done && errors.Is(op.Fsm.Err, fsm.ErrSessionNotFound):
+			return fsm.Result{}, false
+		case op.Outcome == Done && !w.chance(5):
+			return op.Fsm, true
+		case op.Outcome != Done && w.chance(8):
+			return fsm.Result{}, true // it gives up
+		}
+	}
+}
+
+// ward is a lease that nobody renews, for commands about leases; token is 0 while there is none.
+type ward struct {
+	id     lease.ID
+	token  lease.Token
+	secret lease.Secret
+}
+
+// learn takes note of an answer.
+func (l *ward) learn(r fsm.Result) {
+	switch info, ok := r.Value.(*lease.Info); {
+	case ok && info.ID == l.id:
+		l.token = info.Token
+	case errors.Is(r.Err, lease.ErrNotFound):
+		l.token = 0
+	}
+}
+
+// numbered draws a write whose repetition would show: it raises a version or a token, or
+// finds nothing left to delete.
+func (w *world) numbered(own *ward) fsm.Command {
+	key := string(rune('0' + w.rng.IntN(3)))
+	put := &fsm.Put{Key: "c" + key, Value: w.value(), PrevKV: w.chance(2)}
+	switch w.rng.IntN(11) {
+	case 0:
+		return &fsm.DeleteRange{Key: put.Key, PrevKV: true}
+	case 1:
+		return &fsm.Txn{Then: []fsm.Op{{Range: &fsm.Range{Key: put.Key}}, {Put: put}, {Draw: true}}}
+	case 2:
+		put.IgnoreValue, put.Value = true, nil
+	case 3, 4, 5:
+		return w.succeeding(own)
+	}
+	return put
+}
+
+// succeeding draws a command about a lease, which is granted first.
+func (w *world) succeeding(own *ward) fsm.Command {
+	if own.token == 0 {
+		own.id, own.secret = lease.ID(w.rng.Int64N(1<<40)+1), w.secret()
+		return &fsm.Grant{Terms: lease.Terms{ID: own.id, TTL: w.ttl(), Secret: own.secret}}
+	}
+	switch w.rng.IntN(4) {
+	case 0:
+		return &fsm.ChangeTTL{ID: own.id, Token: own.token, TTL: w.ttl()}
+	case 1:
+		return &fsm.HandOver{ID: own.id, Token: own.token, Owner: "heir", Secret: own.secret}
+	default:
+		return &fsm.Resume{ID: own.id, Secret: own.secret}
+	}
+}

@@ -1,0 +1,68 @@
+package sim
+
+const (
+	dirCacheGo = "internal/directory/cache.go"
+	dirWriteGo = "internal/directory/write.go"
+	gateGo     = "internal/replica/gate.go"
+	effectsGo  = "internal/replica/effects.go"
+	copiesGo   = "internal/copies/set.go"
+)
+
+// plantedCaches are faults of caches, on the leader's side and on their own. Those that
+// only a rare meeting of events shows are not here, but in the tests of the directory and
+// of the replica: a hold that begins while a command is under way, a list of a cache that
+// comes late.
+var plantedCaches = []planted{
+	{"a write does not wait for one cache", "C1", "", []edit{
+		{dirWriteGo, "\tif d.over(c) {\n\t\treturn\n", "\tif d.over(c) || c.id%2 == 0 {\n\t\treturn\n"},
+	}},
+	{"a write waits for one cache of several", "C1", "", []edit{
+		{
+			dirWriteGo, "\tx.writes = append(x.writes, w)\n\tc.waiting++\n\tw.blocked++\n",
+			"\tif w.blocked == 0 {\n\t\tx.writes = append(x.writes, w)\n\t\tc.waiting++\n" +
+				"\t\tw.blocked++\n\t}\n",
+		},
+	}},
+	{"acknowledgement before drop", "C1", PlantAckBeforeDrop, nil},
+	{"expiry does not pass the gate", "C1, T20", "", []edit{
+		{expireGo, "if due := r.expireApart(r.due()); ", "if due := r.due(); "},
+		{effectsGo, "e.w.Ends, e.w.Urgent = r.taking(c.Leases), true", "_ = c"},
+	}},
+	{"a new leader forgets the holds", "C1", "", []edit{
+		{
+			gateGo, "r.gate.caches.Hold(id, info.Token, ranges, true)",
+			"r.gate.caches.Hold(id, info.Token, ranges, false)",
+		},
+	}},
+	{"a cache goes on when its lease, which had lapsed, is renewed", "C1", PlantOutlive, nil},
+	{"a read is cached while a write is pending", "C1", "", []edit{
+		{dirCacheGo, " || d.marks.Hits(r)", ""},
+	}},
+	{"what is being read outlives an invalidation", "C1", "", []edit{
+		{copiesGo, "f.spoiled = f.spoiled || f.what.Overlaps(what)", "_ = f"},
+	}},
+	{"transactions are gated by the branch for true", "C1, T20", "", []edit{
+		{
+			effectsGo, "for _, ops := range [...][]fsm.Op{c.Then, c.Else} {",
+			"for _, ops := range [...][]fsm.Op{c.Then} {",
+		},
+	}},
+	{"a revocation is not gated by the keys of the lease", "C1, T20", "", []edit{
+		{effectsGo, "\te.w.Ends = append(e.w.Ends, c.ID)\n\te.close", "\te.close"},
+	}},
+	{"a cache that is revoked is not asked", "C1", "", []edit{
+		{
+			effectsGo, "\te.w.Ends = append(e.w.Ends, c.ID)\n\te.close(c.ID, c.Token)\n",
+			"\te.w.Ends = append(e.w.Ends, c.ID)\n",
+		},
+	}},
+	{"a cache is over before its expiry", "C1", "", []edit{
+		{dirCacheGo, "return !ok || expiry <= d.now", "return !ok || expiry <= d.now+200"},
+	}},
+	{"an invalidation names only what is new", "C1", "", []edit{
+		{
+			dirCacheGo, "\t\t\tn.Drop = append(n.Drop, x.what)\n",
+			"\t\t\tif x.seq == c.seq {\n\t\t\t\tn.Drop = append(n.Drop, x.what)\n\t\t\t}\n",
+		},
+	}},
+}

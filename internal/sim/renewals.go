@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// renewals are the renewals of one message of a keeper, which the replica takes together.
+type renewals []*call
+
+// renewalsIn returns how many of the first calls are renewals of one message.
+func renewalsIn(calls []*call) int {
+	first := calls[0]
+	keeper, ok := first.who.(*keeper)
+	if !ok || first.op.Kind != OpRenew {
+		return 0
+	}
+	other := func(q *call) bool { return q.who != keeper || q.token != first.token }
+	if n := slices.IndexFunc(calls, other); n >= 0 {
+		return n
+	}
+	return len(calls)
+}
+
+// take gives calls to the replica.
+func (p *process) take(calls []*call) {
+	for len(calls) > 0 {
+		n := renewalsIn(calls)
+		if n > 0 {
+			p.r.RenewAll(newRenewals(calls[:n]))
+		} else {
+			n = 1
+			calls[0].arrive(p)
+		}
+		calls = calls[n:]
+	}
+}
+
+func newRenewals(calls []*call) *replica.Renewals {
+	b := &replica.Renewals{
+		IDs: make([]lease.ID, len(calls)), TTLs: make([]lease.TTL, len(calls)),
+		Tokens: make([]lease.Token, len(calls)), Owner: renewals(slices.Clone(calls)),
+	}
+	bare := true
+	for i, q := range calls {
+		b.IDs[i], b.Tokens[i] = q.op.Lease, q.op.Request.Token
+		bare = bare && b.Tokens[i] == 0
+	}
+	if bare {
+		b.Tokens = nil
+	}
+	return b
+}
+
+// renewed answers the renewals of a step's output.
+func (p *process) renewed(out *replica.Output) {
+	for i := range out.Renewals {
+		n := &out.Renewals[i]
+		q, ok := n.Owner.(*call)
+		if !ok {
+			p.w.cover["renewal of a message answered by itself"]++
+			q = n.Owner.(renewals)[n.Place]
+		}
+		q.renewed(p, n)
+	}
+	for _, b := range out.Together {
+		if b.Kept > 1 {
+			p.w.cover["renewals answered together"]++
+		}
+		for i, q := range b.Owner.(renewals) {
+			if b.TTLs[i] > 0 {
+				q.renewed(p, &replica.Renewal{TTL: b.TTLs[i]})
+			}
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// This file has the tokens that transactions draw, and what clients are told of tokens.
+
+// draw draws tokens in a transaction that has nothing else, or also a put on a lease that may
+// be gone: then there is no token either.
+func (t *thread) draw(key string) {
+	w := t.c.w
+	ops := []fsm.Op{{Draw: true}, {Draw: true}}
+	if n := len(w.leases); n > 0 && w.chance(2) {
+		id := w.leases[n-1-w.rng.IntN(min(n, 10))]
+		ops[1] = fsm.Op{Put: &fsm.Put{Key: key, Value: w.value(), Lease: id}}
+	}
+	t.command(&fsm.Txn{
+		// It tells this transaction from all others; which branch is taken is all the same.
+		Compare: []fsm.Compare{{
+			Key: key, Target: fsm.TargetValue, Relation: fsm.NotEqual, Value: w.value(),
+		}},
+		Then: ops, Else: ops,
+	})
+}
+
+// maybeDraw sometimes has a transaction draw a token, as a lock of client/coord does.
+func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
+	if t.c.w.chance(2) {
+		ops = append(ops, fsm.Op{Draw: true})
+	}
+	return ops
+}
+
+// drawn returns the tokens that a transaction drew, in order, if v is what one returned.
+func drawn(v any) (tokens []lease.Token) {
+	switch v := v.(type) {
+	case lease.Token:
+		return []lease.Token{v}
+	case *fsm.TxnResult:
+		for _, r := range v.Responses {
+			tokens = append(tokens, drawn(r)...)
+		}
+	}
+	return tokens
+}
+
+// drawnIn returns the tokens that the commands of an entry drew now.
+func drawnIn(e *Entry) (tokens []lease.Token) {
+	for i := range e.Results {
+		if !e.Results[i].Repeated {
+			tokens = append(tokens, drawn(e.Results[i].Value)...)
+		}
+	}
+	return tokens
+}
+
+// given is a token that a client was given: that of a lease or, if id is 0, a drawn one.
+type given struct {
+	id    lease.ID
+	token lease.Token
+}
+
+// String says what has the token.
+func (g given) String() string {
+	if g.id == 0 {
+		return "what was drawn"
+	}
+	return fmt.Sprintf("lease %d", g.id)
+}
+
+// newTokens returns the tokens that an operation gave to who asked: that of a lease that it
+// granted, handed over or resumed, and those that it drew.
+func newTokens(op *Op) (list []given) {
+	if op.Kind != OpCommand || op.Outcome != Done || op.Fsm.Err != nil {
+		return nil
+	}
+	grants := false
+	switch c := op.Command.(type) {
+	case *fsm.Grant, *fsm.HandOver, *fsm.Resume:
+		grants = true
+	case *fsm.Txn:
+		grants = len(c.Then) > 0 && c.Then[0].Grant != nil
+		for _, token := range drawn(op.Fsm.Value) {
+			list = append(list, given{0, token})
+		}
+	}
+	if grants {
+		if info := granted(&op.Fsm); info != nil {
+			list = append(list, given{info.ID, info.Token})
+		}
+	}
+	return list
+}
+
+// retried reports whether an operation was given the token of a lease because an earlier
+// request had made the lease.
+func (f *facts) retried(op *Op, g given) bool {
+	if g.id == 0 {
+		return false
+	}
+	l := f.byToken(g.id, g.token)
+	return l == nil || l.from < op.Start
+}
