@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -23,8 +24,20 @@ var (
 // the tests of the checkers need none.
 var server harness.Binary
 
-// TestMain removes what the tests share.
-func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
+// TestMain removes what the tests share. The workers of
+// TestRun and the readers of TestCaches are this binary, too.
+func TestMain(m *testing.M) {
+	if url := os.Getenv(workEnv); url != "" {
+		toil(url)
+	}
+	if told := os.Getenv(readerEnv); told != "" {
+		if err := readAs(told); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(server.Main(m))
+}
 
 // servers skips a test that starts processes when only the quick ones are asked
 // for.

@@ -1,0 +1,285 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/process"
+)
+
+// workEnv names the variable that makes this binary a worker instead of a test: its
+// value is where to write.
+const workEnv = "LEASEHOLD_TEST_WORK"
+
+// toil writes to the resource again and again, for as long as it lives, each time with the
+// token that it was given: what a program under "leasehold run" does.
+func toil(url string) {
+	url += "?token=" + os.Getenv("LEASEHOLD_TOKEN") + "&pid=" + strconv.Itoa(os.Getpid())
+	for range time.Tick(2 * time.Millisecond) {
+		// What the resource says does not matter to a worker that has nothing else to do.
+		if resp, err := http.Post(url, "text/plain", strings.NewReader("work")); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+	}
+}
+
+// resource is what the lock protects: it takes the writes of the highest token that
+// it has seen, and refuses those of smaller ones.
+type resource struct {
+	mu     sync.Mutex
+	token  uint64 // the highest so far
+	pid    string // who has it
+	writes int    // that were taken
+	terms  int    // tokens seen
+	late   int    // writes with a smaller token: what would have been taken without fencing
+	sinned map[string]bool
+	wrong  []string
+}
+
+func (r *resource) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	token, err := strconv.ParseUint(req.FormValue("token"), 10, 64)
+	pid := req.FormValue("pid")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err != nil || token == 0:
+		r.wrong = append(r.wrong, fmt.Sprintf("worker %s has the token %q", pid, req.FormValue("token")))
+	case token < r.token:
+		r.late++
+		r.sinned[pid] = true
+		http.Error(w, "there was a higher token", http.StatusConflict)
+	case token > r.token:
+		r.token, r.pid = token, pid
+		r.terms++
+		r.writes++
+	case pid != r.pid:
+		r.wrong = append(r.wrong, fmt.Sprintf("%s and %s have the token %d", r.pid, pid, token))
+	default:
+		r.writes++
+	}
+}
+
+func (r *resource) holder() (pid, terms int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, _ = strconv.Atoi(r.pid) // 0 for nobody yet
+	return pid, r.terms
+}
+
+// runner is "leasehold run" in a process, started anew whenever it ends.
+type runner struct {
+	command func() *exec.Cmd
+	log     string
+
+	mu  sync.Mutex
+	now *process.Process
+}
+
+// keep starts the process again and again until stop is closed.
+func (r *runner) keep(t *testing.T, stop <-chan struct{}) {
+	for {
+		p, err := process.Start(r.command(), r.log, fmt.Sprintf("--- launched at %v", now()))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.mu.Lock()
+		r.now = p
+		r.mu.Unlock()
+		select {
+		case <-p.Done():
+		case <-stop:
+			_ = p.Signal(syscall.SIGCONT)
+			_ = p.Signal(syscall.SIGKILL) // the worker goes with it
+			<-p.Done()
+			return
+		}
+	}
+}
+
+// signal sends a signal to the process that there is.
+func (r *runner) signal(s syscall.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.now.Signal(s)
+}
+
+// pid returns the process's ID.
+func (r *runner) pid() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.PID()
+}
+
+// TestRun has many workers under "leasehold run --lock", of one lock, and writes of each
+// to a resource that knows fencing tokens. Workers and members are killed and stopped all
+// the time. The resource never sees one token in two hands, nor takes a write with a
+// smaller token than it has seen. How many such writes came is told: that is what a
+// lock without fencing lets through (DESIGN 2.2: a process may be stopped between looking
+// and acting).
+func TestRun(t *testing.T) {
+	if *foreignFlag {
+		t.Skip("the binary has no command run")
+	}
+	c := newCluster(t, 3)
+	lasts, n := 10*time.Second, 6
+	if *longFlag {
+		lasts, n = 5*time.Minute, 20
+	}
+	res := &resource{sinned: make(map[string]bool)}
+	srv := httptest.NewServer(res)
+	defer srv.Close()
+	var endpoints []string
+	for _, m := range c.members {
+		endpoints = append(endpoints, m.url)
+	}
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	runners := make([]*runner, n)
+	for i := range runners {
+		r := &runner{
+			log: filepath.Join(t.TempDir(), fmt.Sprintf("run%d.log", i)),
+			command: func() *exec.Cmd {
+				cmd := exec.Command(server.Path(t), "run", "--lock", "the-lock", "--ttl", "1s",
+					"--endpoints", strings.Join(endpoints, ","), "--", os.Args[0])
+				cmd.Env = append(os.Environ(), workEnv+"="+srv.URL)
+				return cmd
+			},
+		}
+		runners[i] = r
+		all.Go(func() { r.keep(t, stop) })
+	}
+	harness.Eventually(t, "somebody works", func() error {
+		if _, terms := res.holder(); terms == 0 {
+			return fmt.Errorf("nobody does: %s", process.Tail(runners[0].log))
+		}
+		return nil
+	})
+	rng := choices(t)
+	for began := now(); now()-began < lasts; {
+		f := runFaults[rng.IntN(len(runFaults))]
+		f.run(c, &scene{runners: runners, resource: res, rng: rng})
+	}
+	c.serves()
+	_, before := res.holder()
+	harness.Eventually(t, "the lock goes on to somebody else when its worker dies", func() error {
+		runFaults[1].run(c, &scene{runners: runners, resource: res, rng: rng})
+		if _, terms := res.holder(); terms == before {
+			return fmt.Errorf("after %d it does not", terms)
+		}
+		return nil
+	})
+	close(stop)
+	all.Wait()
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	for _, w := range res.wrong {
+		t.Error(w)
+	}
+	t.Logf("%d holders wrote %d times. %d writes came from %d holders whose time was over: "+
+		"without fencing they would have been taken", res.terms, res.writes, res.late, len(res.sinned))
+}
+
+// scene is what happens in TestRun.
+type scene struct {
+	runners  []*runner
+	resource *resource
+	rng      *rand.Rand
+}
+
+// holding returns the runner of who holds the lock, or any if nobody seems to.
+func (s *scene) holding() (r *runner, worker int) {
+	worker, _ = s.resource.holder()
+	for _, r := range s.runners {
+		if parent(worker) == r.pid() {
+			return r, worker
+		}
+	}
+	return s.runners[s.rng.IntN(len(s.runners))], 0
+}
+
+// parent returns the ID of a process's parent, 0 if it is gone.
+func parent(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return 0
+	}
+	id, _ := strconv.Atoi(fields[1])
+	return id
+}
+
+// runFaults are what happens to those who hold a lock of a second, and to the cluster.
+var runFaults = []struct {
+	name string
+	run  func(*cluster, *scene)
+}{
+	{"the holder's runner is killed", func(c *cluster, s *scene) {
+		r, _ := s.holding()
+		r.signal(syscall.SIGKILL)
+		c.wait(between(s.rng, 100, 1500))
+	}},
+	{"the worker is killed", func(c *cluster, s *scene) {
+		if _, worker := s.holding(); worker != 0 {
+			_ = syscall.Kill(worker, syscall.SIGKILL)
+		}
+		c.wait(between(s.rng, 100, 500))
+	}},
+	{"the holder and its worker are stopped", func(c *cluster, s *scene) {
+		r, worker := s.holding()
+		r.signal(syscall.SIGSTOP)
+		s.stopped(c, worker, between(s.rng, 500, 3000))
+		r.signal(syscall.SIGCONT)
+	}},
+	{"only the holder's runner is stopped", func(c *cluster, s *scene) {
+		r, _ := s.holding()
+		r.signal(syscall.SIGSTOP)
+		c.wait(between(s.rng, 500, 3000))
+		r.signal(syscall.SIGCONT)
+	}},
+	{"only the worker is stopped", func(c *cluster, s *scene) {
+		_, worker := s.holding()
+		s.stopped(c, worker, between(s.rng, 500, 2000))
+	}},
+	{"somebody who waits is stopped", func(c *cluster, s *scene) {
+		r := s.runners[s.rng.IntN(len(s.runners))]
+		r.signal(syscall.SIGSTOP)
+		c.wait(between(s.rng, 100, 2000))
+		r.signal(syscall.SIGCONT)
+	}},
+	{"the leader is killed", func(c *cluster, s *scene) {
+		c.kill(c.leader(), between(s.rng, 100, 1000))
+	}},
+	{"a member is stopped", func(c *cluster, s *scene) {
+		c.stop(c.members[s.rng.IntN(len(c.members))], between(s.rng, 500, 2000))
+	}},
+}
+
+// stopped stops a worker for a while.
+func (s *scene) stopped(c *cluster, worker int, d time.Duration) {
+	if worker != 0 {
+		_ = syscall.Kill(worker, syscall.SIGSTOP)
+	}
+	c.wait(d)
+	if worker != 0 {
+		_ = syscall.Kill(worker, syscall.SIGCONT)
+	}
+}
