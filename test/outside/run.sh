@@ -4,13 +4,14 @@
 set -euo pipefail
 
 version=v3.7.3 # of etcd's etcdctl, etcdutl and tests
+etcd3=1.1.2    # of Node's package etcd3
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 
 usage() {
   cat <<END
 usage: $0 [flags]
-  -suite common|e2e|gateway|all   which suite (default all)
+  -suite common|e2e|gateway|node|all   which suite (default all: all but node)
   -server PATH      binary to put in etcd's place (default: built from this repo)
   -run REGEXP       other tests than the suite's selection
   -long             the tests that take long, too
@@ -37,7 +38,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-case $suite in common|e2e|gateway|all) ;; *) usage ;; esac
+case $suite in common|e2e|gateway|node|all) ;; *) usage ;; esac
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/leasehold-outside/$version
 mkdir -p "$cache"
@@ -127,9 +128,28 @@ judge() {
   failed=1
 }
 
+# install_debian installs packages of Debian that are missing.
+install_debian() {
+  dpkg -s "$@" >/dev/null 2>&1 && return
+  local sudo=
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# run_client_suite NAME COMMAND...: what a package in another language does with the server.
+run_client_suite() {
+  local name=$1
+  shift
+  say "suite $name: $*"
+  { isolated "$here/serve.sh" "$work/bin/etcd" "$@" 2>&1 || true; } | tee "$work/$name.log" |
+    if [ -n "$verbose" ]; then cat; else progress; fi
+  judge "$name"
+}
+
 failed=
 place_server
-if [ "$suite" != gateway ]; then
+if [ "$suite" != gateway ] && [ "$suite" != node ]; then
   build
   cp "$cache/bin/etcdctl" "$cache/bin/etcdutl" "$work/bin/"
 fi
@@ -156,10 +176,13 @@ if [ "$suite" = e2e ] || [ "$suite" = all ]; then
   run_go_suite e2e "$(join "${e2e[@]}")" "$(join "${e2e_long[@]}")"
 fi
 if [ "$suite" = gateway ] || [ "$suite" = all ]; then
-  say "suite gateway: Debian's python3-etcd3gw"
-  "$here/gateway.sh" install >&2
-  { isolated "$here/gateway.sh" "$work/bin/etcd" 2>&1 || true; } | tee "$work/gateway.log" |
-    if [ -n "$verbose" ]; then cat; else progress; fi
-  judge gateway
+  install_debian python3-etcd3gw python3-testtools python3-oslotest >&2
+  # Debian's Python: the packages are installed for that one.
+  run_client_suite gateway /usr/bin/python3 "$here/gateway.py"
+fi
+if [ "$suite" = node ]; then
+  [ -e "$cache/node/node_modules/etcd3" ] ||
+    npm install --silent --no-fund --no-audit --prefix "$cache/node" etcd3@$etcd3 >&2
+  run_client_suite node env NODE_PATH="$cache/node/node_modules" node "$here/node.cjs"
 fi
 [ -z "$failed" ] || exit 1
