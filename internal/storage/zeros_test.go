@@ -358,9 +358,11 @@ func TestZerosFault(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var armed atomic.Bool
+			wrote := make(chan struct{})
 			hits := 0
 			inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if armed.Load() && op.Kind == c.kind {
+					<-wrote // or the guard might be down before the write, and park it
 					hits++
 					return c.err
 				}
@@ -369,6 +371,7 @@ func TestZerosFault(t *testing.T) {
 			l := newZeroLog(t, reservingFS{FS: errorfs.Wrap(vfs.NewMem(), inject)}, "1.log")
 			armed.Store(true)
 			l.write(100)
+			close(wrote)
 			synctest.Wait()
 			armed.Store(false)
 			err := l.g.err()
