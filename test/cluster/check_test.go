@@ -162,6 +162,20 @@ var histories = []struct {
 		journal: expired(),
 	},
 	{
+		name: "a delete that finds nothing, at the revision of an expiry",
+		ops: []porcupine.Operation{
+			did(8, 9, call{verb: remove, key: "k"}, answer{outcome: differed, revision: 2}),
+		},
+		journal: expired(),
+	},
+	{
+		name: "a delete that finds nothing where there is something",
+		ops: []porcupine.Operation{
+			did(7, 7, call{verb: remove, key: "k"}, answer{outcome: differed, revision: 1}),
+		},
+		journal: written(), wrong: true,
+	},
+	{
 		name: "two swaps of one revision",
 		ops: []porcupine.Operation{
 			did(6, 6, call{verb: swap, key: "k", value: "w", expect: 1}, rev(2)),

@@ -49,7 +49,7 @@ type outcome string
 const (
 	done     outcome = "done"     // it was answered
 	refused  outcome = "refused"  // the lease does not exist; nothing happened
-	differed outcome = "differed" // the key was not as swap expects; nothing happened
+	differed outcome = "differed" // the key was not as expected; nothing happened
 	unknown  outcome = "unknown"  // it may have happened, or happen later
 )
 
@@ -220,7 +220,10 @@ func (m *model) remove(s *state, c call, a answer) *state {
 		if a.outcome == unknown {
 			return m.never(s)
 		}
-		return when(a.revision == s.revision, s)
+		return when(a.outcome == differed && a.revision == s.revision, s)
+	}
+	if a.outcome == differed {
+		return nil
 	}
 	next := s.clone()
 	next.revision++

@@ -136,7 +136,11 @@ func (w *worker) do(ctx context.Context, c call) (answer, error) {
 		return answered((*pb.PutResponse)(r), err)
 	case remove:
 		r, err := w.c.Delete(ctx, c.key)
-		return answered((*pb.DeleteRangeResponse)(r), err)
+		a, err := answered((*pb.DeleteRangeResponse)(r), err)
+		if err == nil && r.Deleted == 0 {
+			a.outcome = differed // and its revision is another's, that of an expiry perhaps
+		}
+		return a, err
 	case get:
 		return w.get(ctx, c)
 	case swap:
