@@ -303,6 +303,30 @@ func TestStopEndsStreams(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
+// A confirmingNode confirms nothing before its caller has given up.
+type confirmingNode struct {
+	*fakeNode
+	asked chan struct{}
+}
+
+func (n *confirmingNode) Confirm(ctx context.Context) error {
+	close(n.asked)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestStopEndsObserveThatBegins: who has only begun to observe an election when the service
+// stops is told the same as who has long observed it.
+func TestStopEndsObserveThatBegins(t *testing.T) {
+	stop := make(chan struct{})
+	n := &confirmingNode{newNode(t), make(chan struct{})}
+	o := observe(t, serve(t, n, Options{Stop: stop}), "e")
+	<-n.asked
+	close(stop)
+	_, err := o.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCStopped)
+}
+
 // TestKeepAliveCancel: a client that goes takes its stream with it.
 func TestKeepAliveCancel(t *testing.T) {
 	n := newNode(t)

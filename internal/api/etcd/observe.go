@@ -19,7 +19,7 @@ func (s *electionService) Observe(
 	ctx, cancel := until(stream.Context(), s.stop)
 	defer cancel()
 	if err := s.node.Confirm(ctx); err != nil {
-		return api.ReadError(err)
+		return api.ReadError(why(ctx, err))
 	}
 	o := &observer{service: s, stream: stream, prefix: queuePrefix(r.Name)}
 	for {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -100,6 +101,15 @@ func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 		unhook()
 		cancel(nil)
 	}
+}
+
+// why returns err or, if that says no more than that ctx has ended, what ended it: of those
+// who wait with it, some return its cause and some do not.
+func why(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // stopping returns a context that ends, with api.ErrStopped, when c is closed;
