@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -147,11 +148,10 @@ func (b boundedFS) size(path string) (sum uint64) {
 // eventually repeats f until Pebble's background work has made it true.
 func eventually(t *testing.T, f func() bool) {
 	t.Helper()
-	for range 100_000 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); runtime.Gosched() {
 		if f() {
 			return
 		}
-		runtime.Gosched()
 	}
 	t.Fatal("never came true")
 }
