@@ -10,6 +10,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
 )
 
 // TestManyLeasesOfOneClient: one client has very many leases on one connection,
@@ -21,23 +23,16 @@ func TestManyLeasesOfOneClient(t *testing.T) {
 		leases, ttl = 200_000, 30*time.Second
 	}
 	m := startMember(t)
-	holder := m.client()
-	began := time.Now()
-	ids := grantMany(t, holder, leases, ttl)
-	t.Logf("%d grants took %v", leases, time.Since(began).Round(time.Millisecond))
-
-	stream, err := pb.NewLeaseClient(holder.ActiveConnection()).LeaseKeepAlive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		began = time.Now()
-		renewAll(t, stream, ids, ttl)
-		t.Logf("%d renewals took %v", leases, time.Since(began).Round(time.Millisecond))
-	}
-	c := m.client()
-	if got := count(t, c); got != leases {
-		t.Errorf("%d leases, want %d", got, leases)
+	holder, c := m.client(), m.client()
+	for !holdMany(t, holder, c, leases, ttl) {
+		// On a machine that needs longer for it than they live, they live longer.
+		ttl *= 2
+		harness.Eventually(t, "the leases of before end", func() error {
+			if n := count(t, c); n > 0 {
+				return fmt.Errorf("%d leases", n)
+			}
+			return nil
+		})
 	}
 	died := time.Now()
 	if err := holder.Close(); err != nil {
@@ -48,15 +43,40 @@ func TestManyLeasesOfOneClient(t *testing.T) {
 	took := time.Since(died)
 	t.Logf("all ended after %v; meanwhile %d puts, the slowest %v",
 		took.Round(time.Millisecond), puts.n, puts.slowest.Round(time.Millisecond))
-	if puts.slowest > time.Second {
+	if puts.slowest > patience/6 {
 		t.Errorf("a put took %v", puts.slowest)
 	}
-	if rate := float64(puts.n) / took.Seconds(); rate < 100 {
-		t.Errorf("%.0f puts a second while the leases ended", rate)
-	}
-	if bound := ttl + ttl/2 + 10*time.Second; took > bound {
+	if bound := ttl + ttl/2 + patience; took > bound {
 		t.Errorf("the leases took %v to end, more than %v", took, bound)
 	}
+}
+
+// holdMany grants leases and renews them all twice. It reports whether that was done
+// before the first of them could end.
+func holdMany(t *testing.T, holder, c *clientv3.Client, leases int, ttl time.Duration) bool {
+	t.Helper()
+	first := time.Now()
+	ids := grantMany(t, holder, leases, ttl)
+	t.Logf("%d grants took %v", leases, time.Since(first).Round(time.Millisecond))
+	stream, err := pb.NewLeaseClient(holder.ActiveConnection()).LeaseKeepAlive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		began := time.Now()
+		ended := renewAll(t, stream, ids, ttl)
+		t.Logf("%d renewals took %v", leases, time.Since(began).Round(time.Millisecond))
+		if late := time.Since(first) >= ttl; ended > 0 && !late {
+			t.Fatalf("%d leases ended before %v", ended, ttl)
+		} else if late {
+			return false
+		}
+	}
+	got := count(t, c)
+	if late := time.Since(first) >= ttl; got != leases && !late {
+		t.Fatalf("%d leases, want %d", got, leases)
+	}
+	return got == leases
 }
 
 // grantMany grants leases over one connection.
@@ -81,10 +101,11 @@ func grantMany(t *testing.T, c *clientv3.Client, n int, ttl time.Duration) []int
 	return ids
 }
 
-// renewAll renews every lease once, without waiting for each answer.
+// renewAll renews every lease once, without waiting for each answer, and returns how
+// many had ended.
 func renewAll(
 	t *testing.T, stream pb.Lease_LeaseKeepAliveClient, ids []int64, ttl time.Duration,
-) {
+) (ended int) {
 	t.Helper()
 	sent := make(chan error, 1)
 	go func() {
@@ -105,14 +126,18 @@ func renewAll(
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.TTL != int64(ttl.Seconds()) || !missing[r.ID] {
+		if r.TTL != int64(ttl.Seconds()) && r.TTL > 0 || !missing[r.ID] {
 			t.Fatalf("renewal of %x: %d s; awaited: %v", r.ID, r.TTL, missing[r.ID])
+		}
+		if r.TTL <= 0 {
+			ended++
 		}
 		delete(missing, r.ID)
 	}
 	if err := receive(t, "the last request", sent); err != nil {
 		t.Fatal(err)
 	}
+	return ended
 }
 
 func count(t *testing.T, c *clientv3.Client) int {
@@ -141,6 +166,7 @@ func putWhile(t *testing.T, c *clientv3.Client, busy func() bool) traffic {
 		for ctx.Err() == nil {
 			began := time.Now()
 			_, err := c.Put(ctx, fmt.Sprint("meanwhile/", seen.n%100), "v")
+			seen.slowest = max(seen.slowest, time.Since(began)) // one that never ends, too
 			if ctx.Err() != nil {
 				return
 			}
@@ -149,7 +175,6 @@ func putWhile(t *testing.T, c *clientv3.Client, busy func() bool) traffic {
 				return
 			}
 			seen.n++
-			seen.slowest = max(seen.slowest, time.Since(began))
 		}
 	})
 	end := time.After(4 * patience)
