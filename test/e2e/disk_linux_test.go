@@ -69,7 +69,7 @@ type diskWriter struct {
 // put puts one more value of 64 KiB.
 func (w *diskWriter) put() error {
 	key := fmt.Sprintf("disk/%05d", len(w.acked)+len(w.unknown))
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience/3)
 	defer cancel()
 	if _, err := w.c.Put(ctx, key, strings.Repeat("x", 64<<10)); err != nil {
 		w.unknown = append(w.unknown, key)
@@ -130,7 +130,7 @@ func TestFullDisk(t *testing.T) {
 	m.listen()
 	m.start()
 	c := m.client()
-	const ttl = 3 * time.Second
+	const ttl = 10 * time.Second // a third of which is between renewals
 	lease, err := c.Grant(t.Context(), int64(ttl.Seconds()))
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("the refusal: %v", w.untilRefused())
 	t.Logf("%d puts before it", len(w.acked))
 
-	m.worksWhileFull(renewals, 2*ttl)
+	m.worksWhileFull(renewals, ttl+time.Second)
 	w.check(c)
 	if got := get(t, c, "alive"); string(got.Value) != "v" {
 		t.Errorf("the renewed lease's key: %v", got)
@@ -222,7 +222,7 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.t.Helper()
 	m.launch()
 	served := false
-	c := http.Client{Timeout: time.Second}
+	c := http.Client{Timeout: patience / 6}
 	harness.Eventually(m.t, "it serves, or ends with a reason", func() error {
 		select {
 		case <-m.Done():

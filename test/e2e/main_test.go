@@ -98,7 +98,7 @@ func (m *member) launch() {
 func (m *member) start() {
 	m.t.Helper()
 	m.launch()
-	c := http.Client{Timeout: time.Second}
+	c := http.Client{Timeout: patience / 6}
 	harness.Eventually(m.t, "the member serves", func() error {
 		if m.Ended() {
 			m.t.Fatalf("the member ended at its start: %v\n%s", m.Wait(), m.Tail())

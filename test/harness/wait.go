@@ -6,7 +6,7 @@ import (
 )
 
 // Patience is how long anything may take before a test gives up on it.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Eventually tries f until it returns nil, and fails the test with its last
 // error.
