@@ -70,9 +70,8 @@ func (r *Replica) openGate() {
 }
 
 // closeGate forgets the caches, because this member leads no more, and returns all
-// commands that have not left, in their order.
-func (r *Replica) closeGate() []*Proposal {
-	var all []*Proposal
+// commands and renewals that have not left, in their order.
+func (r *Replica) closeGate() (all []*Proposal, parked []Renewal) {
 	if r.gate.caches != nil {
 		for _, w := range r.gate.caches.Waiting() {
 			all = append(all, w.Owner.(*Proposal))
@@ -81,9 +80,9 @@ func (r *Replica) closeGate() []*Proposal {
 			all = append(all, w.Owner.(*Proposal))
 		}
 	}
-	all = append(all, r.gate.early...)
+	all, parked = append(all, r.gate.early...), r.gate.parked
 	r.gate = gate{}
-	return all
+	return all, parked
 }
 
 // pass lets a command go to the log, at once or when it may.

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
@@ -123,6 +124,50 @@ func TestEvict(t *testing.T) {
 				t.Errorf("the renewal: %q", got)
 			}
 			c.want("the next write", c.put(c.members[3], "c1", 0), "revision")
+		})
+	}
+}
+
+// T15, T19: a renewal that waits for what its cache owes is asked of the next leader when this
+// one leads no more, whether it came from a client of the leader or of another member; a
+// holder never waits for an answer that nobody owes him.
+func TestRenewalAtGateOutlivesLeader(t *testing.T) {
+	for name, many := range map[string]bool{"one": false, "many": true} {
+		t.Run(name, func(t *testing.T) {
+			c := caching(t)
+			near, far := c.hold(c.members[1], 1, 60_000), c.hold(c.members[2], 2, 60_000)
+			near.mustFill("c1")
+			far.mustFill("c1")
+			w := c.put(c.members[3], "c1", 0)
+			renew := func(p *peer, id lease.ID) {
+				if many {
+					c.renewAll(p, id)
+				} else {
+					c.renew(p, id)
+				}
+			}
+			renew(c.members[1], 1)
+			c.pass(3500) // longer than a renewal waits for a leader
+			renew(c.members[2], 2)
+			c.run()
+			waits := slices.Clone(c.open)
+			c.check(c.members[1].r.Transfer(3))
+			c.run()
+			c.pass(300)
+			for _, k := range []*cache{near, far} {
+				k.told()
+				k.open()
+				k.ack("c1")
+			}
+			c.want("the write", w, "revision")
+			for _, q := range waits {
+				if got := c.asks[q]; got != "ttl 60000" && q != "3: *fsm.Put" {
+					t.Errorf("%s: %q", q, got)
+				}
+			}
+			if len(c.open) > 0 {
+				t.Errorf("not answered: %q", c.open)
+			}
 		})
 	}
 }

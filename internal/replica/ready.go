@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -154,11 +155,15 @@ func (r *Replica) lose() {
 			}
 		}
 	}
-	waiting := append(r.waiting, r.closeGate()...)
-	waiting = append(waiting, r.changes.waiting...)
+	gated, parked := r.closeGate()
+	waiting := slices.Concat(r.waiting, gated, r.changes.waiting)
 	r.waiting, r.changes = nil, memberQueue{}
 	r.again(waiting)
 	r.reads.hand(r)
+	for i := range parked {
+		parked[i].born = r.ticks // it has waited for its cache, and for no leader yet
+	}
+	r.handRenewals(parked)
 }
 
 // route carries one of Raft's messages to where it belongs.
