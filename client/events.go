@@ -1,11 +1,14 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -46,9 +49,12 @@ const (
 	// they may come late, twice, or not at all if the client moves between members.
 	LeaseExpiring = LeaseEventKind(pb.LeaseEvent_EXPIRING)
 	LeaseRenewed  = LeaseEventKind(pb.LeaseEvent_RENEWED)
-	// LeaseCacheSlow says that a write waits for the lease's cache, since Waited. It is
-	// advice likewise, and told to all who follow.
-	LeaseCacheSlow = LeaseEventKind(pb.LeaseEvent_CACHE_SLOW)
+	// LeaseCacheSlow says that a write waits for the lease's cache, since Waited, and
+	// LeaseCacheSlowEnded that none does any more. They are advice likewise, and told to all
+	// who follow. Who begins to follow is told first which caches are slow then. Of each that is
+	// told, the end is told too, also if the client moves between members.
+	LeaseCacheSlow      = LeaseEventKind(pb.LeaseEvent_CACHE_SLOW)
+	LeaseCacheSlowEnded = LeaseEventKind(pb.LeaseEvent_CACHE_SLOW_ENDED)
 )
 
 // String is the kind for people.
@@ -74,6 +80,8 @@ func (k LeaseEventKind) String() string {
 		return "renewed"
 	case LeaseCacheSlow:
 		return "cache slow"
+	case LeaseCacheSlowEnded:
+		return "cache slow ended"
 	default:
 		return fmt.Sprintf("unknown event %d", int32(k))
 	}
@@ -81,8 +89,8 @@ func (k LeaseEventKind) String() string {
 
 // LeaseEvent is something that happened to a lease.
 type LeaseEvent struct {
-	// Seq numbers the events of the cluster; 0 for LeaseExpiring, LeaseRenewed and
-	// LeaseCacheSlow.
+	// Seq numbers the events of the cluster; 0 for LeaseExpiring, LeaseRenewed, LeaseCacheSlow
+	// and LeaseCacheSlowEnded.
 	Seq  uint64
 	Kind LeaseEventKind
 	// Lease is the lease as it was then, without its keys. Remaining is told by
@@ -92,7 +100,7 @@ type LeaseEvent struct {
 	By string
 	// Revision is the store's when it happened.
 	Revision int64
-	// Waited is for how long a write had waited, with LeaseCacheSlow.
+	// Waited is for how long a write had waited, with LeaseCacheSlow and LeaseCacheSlowEnded.
 	Waited time.Duration
 }
 
@@ -113,6 +121,14 @@ type LeaseWatcher struct {
 	after  uint64 // up to which all is in the queue, or was told
 	queue  []LeaseUpdate
 	events int // of the queue
+	// slow are the last words on caches that are slow, as far as was told.
+	slow map[slowLife]LeaseEvent
+}
+
+// slowLife names a lease in the hands of one holder.
+type slowLife struct {
+	id    lease.ID
+	token lease.Token
 }
 
 // LeaseEvents follows what happens to leases. When it returns, the stream has begun: it
@@ -210,20 +226,61 @@ func (w *LeaseWatcher) toldLocked(r *pb.Response, first bool) bool {
 		notify(w.ready)
 	}
 	w.after = max(w.after, m.Seq)
-	if len(m.Events) == 0 || w.err != nil {
-		return true
-	}
-	u := LeaseUpdate{Seq: w.after, Events: make([]LeaseEvent, len(m.Events))}
+	events := make([]LeaseEvent, len(m.Events))
 	for i, e := range m.Events {
-		u.Events[i] = LeaseEvent{
+		events[i] = LeaseEvent{
 			Seq: e.Seq, Kind: LeaseEventKind(e.Type), Lease: infoOf(e.Lease), By: e.By,
 			Revision: e.Revision, Waited: time.Duration(e.WaitedMs) * time.Millisecond,
 		}
 	}
+	if events = w.followSlowLocked(events, first); len(events) == 0 || w.err != nil {
+		return true
+	}
+	u := LeaseUpdate{Seq: w.after, Events: events}
 	w.queue = append(w.queue, u)
 	if w.events += len(u.Events); w.events >= maxEvents {
 		w.tooMuchLocked()
 	}
 	notify(w.ready)
 	return true
+}
+
+// followSlowLocked follows which caches are slow, and returns the events without those that the
+// program knows. The first response of a stream has all that are slow: of others that were, the
+// end was told meanwhile, or at another member.
+func (w *LeaseWatcher) followSlowLocked(list []LeaseEvent, first bool) []LeaseEvent {
+	had := w.slow
+	if first {
+		w.slow = nil
+	}
+	kept := list[:0]
+	for _, e := range list {
+		life := slowLife{e.Lease.ID, e.Lease.Token}
+		switch _, known := had[life]; {
+		case e.Kind == LeaseCacheSlow:
+			if w.slow == nil {
+				w.slow = make(map[slowLife]LeaseEvent)
+			}
+			if w.slow[life] = e; known {
+				continue
+			}
+		case e.Kind == LeaseCacheSlowEnded:
+			delete(w.slow, life)
+		}
+		kept = append(kept, e)
+	}
+	if !first {
+		return kept
+	}
+	var ended []LeaseEvent
+	for life, e := range had {
+		if _, still := w.slow[life]; !still {
+			e.Kind = LeaseCacheSlowEnded
+			ended = append(ended, e)
+		}
+	}
+	slices.SortFunc(ended, func(a, b LeaseEvent) int {
+		return cmp.Or(cmp.Compare(a.Lease.ID, b.Lease.ID), cmp.Compare(a.Lease.Token, b.Lease.Token))
+	})
+	return append(ended, kept...)
 }

@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,4 +200,67 @@ func TestLeaseEventKinds(t *testing.T) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
+}
+
+// TestLeaseEventsSlowCaches: a program is told once of each cache that is slow, and of its end,
+// also if either came when it was between members: the first response of a stream says which
+// are slow.
+func TestLeaseEventsSlowCaches(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		slow := func(id uint64, kind pb.LeaseEvent_Type, leases ...int64) *pb.Response {
+			m := &pb.EventsResponse{Seq: 7}
+			for _, l := range leases {
+				m.Events = append(m.Events, &pb.LeaseEvent{
+					Type: kind, Lease: &pb.Lease{Id: l, Token: uint64(l)}, WaitedMs: 1000 * l,
+				})
+			}
+			return &pb.Response{Id: id, More: true, Body: &pb.Response_Events{Events: m}}
+		}
+		const now, over = pb.LeaseEvent_CACHE_SLOW, pb.LeaseEvent_CACHE_SLOW_ENDED
+		begins := func(leases ...int64) {
+			f.set(func() {
+				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+					if r.GetEvents() != nil {
+						return []*pb.Response{slow(r.Id, now, leases...)}
+					}
+					return f.obey(s, r)
+				}
+			})
+		}
+		begins(1, 2)
+		w := leaseEvents(t, c, EventsOptions{})
+		tells := func(want ...string) {
+			t.Helper()
+			var got []string
+			for len(got) < len(want) {
+				u, err := w.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range u.Events {
+					got = append(got, fmt.Sprintf("%d %s %s", e.Lease.ID, e.Kind, e.Waited))
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		tells("1 cache slow 1s", "2 cache slow 2s")
+		id, _, _ := f.eventsAsked()
+		f.last().say(slow(id, over, 2), slow(id, now, 3), slow(id, now, 4))
+		tells("2 cache slow ended 2s", "3 cache slow 3s", "4 cache slow 4s")
+		begins(3, 5)
+		close(f.last().cut)
+		tells("1 cache slow ended 1s", "4 cache slow ended 4s", "5 cache slow 5s")
+		begins(3, 5)
+		close(f.last().cut)
+		synctest.Wait()
+		begins()
+		close(f.last().cut)
+		tells("3 cache slow ended 3s", "5 cache slow ended 5s")
+		id, _, _ = f.eventsAsked()
+		f.last().say(happened(id, 8, 8))
+		tells("8 granted 0s")
+		w.Close()
+	})
 }

@@ -201,8 +201,12 @@ const (
 	// A lease that was EXPIRING was renewed.
 	LeaseEvent_RENEWED LeaseEvent_Type = 9
 	// A write waits for the cache of this lease, which is slow to drop what it was told to:
-	// waited_ms says for how long. It is told once until the cache has done so.
+	// waited_ms says for how long. It is told once until CACHE_SLOW_ENDED, and to who begins
+	// to follow meanwhile with the first response.
 	LeaseEvent_CACHE_SLOW LeaseEvent_Type = 10
+	// A cache that was CACHE_SLOW is not any more: it has answered, or its lease is over, or
+	// another leader has begun to count.
+	LeaseEvent_CACHE_SLOW_ENDED LeaseEvent_Type = 11
 )
 
 // Enum value maps for LeaseEvent_Type.
@@ -219,6 +223,7 @@ var (
 		8:  "EXPIRING",
 		9:  "RENEWED",
 		10: "CACHE_SLOW",
+		11: "CACHE_SLOW_ENDED",
 	}
 	LeaseEvent_Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED": 0,
@@ -232,6 +237,7 @@ var (
 		"EXPIRING":         8,
 		"RENEWED":          9,
 		"CACHE_SLOW":       10,
+		"CACHE_SLOW_ENDED": 11,
 	}
 )
 
@@ -2352,8 +2358,8 @@ func (x *EventsResponse) GetSeq() uint64 {
 // LeaseEvent is something that happened to a lease.
 type LeaseEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Numbers the events of the cluster; 0 for EXPIRING, RENEWED and CACHE_SLOW, which have
-	// none: they are advice.
+	// Numbers the events of the cluster; 0 for EXPIRING, RENEWED, CACHE_SLOW and
+	// CACHE_SLOW_ENDED, which have none: they are advice.
 	Seq  uint64          `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Type LeaseEvent_Type `protobuf:"varint,2,opt,name=type,proto3,enum=leasehold.v1.LeaseEvent_Type" json:"type,omitempty"`
 	// The lease as it was then, without its keys.
@@ -2361,7 +2367,7 @@ type LeaseEvent struct {
 	By    string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	// The store's revision when it happened.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With CACHE_SLOW.
+	// With CACHE_SLOW and CACHE_SLOW_ENDED.
 	WaitedMs      int64 `protobuf:"varint,6,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2600,7 +2606,7 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x0eEventsResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x120\n" +
 	"\x06events\x18\x02 \x03(\v2\x18.leasehold.v1.LeaseEventR\x06events\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\xf3\x02\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x89\x03\n" +
 	"\n" +
 	"LeaseEvent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
@@ -2608,7 +2614,7 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x05lease\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x1b\n" +
-	"\twaited_ms\x18\x06 \x01(\x03R\bwaitedMs\"\xab\x01\n" +
+	"\twaited_ms\x18\x06 \x01(\x03R\bwaitedMs\"\xc1\x01\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aGRANTED\x10\x01\x12\v\n" +
@@ -2622,7 +2628,8 @@ const file_leasehold_proto_rawDesc = "" +
 	"\aRENEWED\x10\t\x12\x0e\n" +
 	"\n" +
 	"CACHE_SLOW\x10\n" +
-	"*\xe4\x02\n" +
+	"\x12\x14\n" +
+	"\x10CACHE_SLOW_ENDED\x10\v*\xe4\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x1a\n" +

@@ -40,11 +40,8 @@ func (m *metrics) observeCaches(out replica.Output, log *slog.Logger) {
 	for _, w := range out.Waits {
 		m.caches.waits.Observe(float64(w) / 1000)
 	}
-	for i := range out.SlowCaches {
-		s := &out.SlowCaches[i]
-		if s.Still {
-			continue // an event of the lease, and not over
-		}
+	for i := range out.WereSlow {
+		s := &out.WereSlow[i]
 		m.caches.slow.WithLabelValues(m.caches.owner(s.Lease.Owner)).Inc()
 		log.Warn("a cache was slow to drop what a write touches",
 			"lease", fmt.Sprintf("%016x", s.Lease.ID), "owner", s.Lease.Owner,

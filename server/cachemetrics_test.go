@@ -19,10 +19,8 @@ func TestSlowCaches(t *testing.T) {
 	for i := range maxOwners + 10 {
 		info := lease.Info{Terms: lease.Terms{ID: 7, Owner: fmt.Sprint("host-", i)}}
 		m.observeCaches(replica.Output{
-			Waits: []lease.TTL{3},
-			SlowCaches: []replica.SlowCache{{Lease: info, Waited: 1500}, {
-				Lease: info, Waited: 1000, Still: true,
-			}},
+			Waits:    []lease.TTL{3},
+			WereSlow: []replica.SlowCache{{Lease: info, Waited: 1500}},
 		}, log)
 	}
 	all, err := m.registry.Gather()
@@ -47,30 +45,48 @@ func TestSlowCaches(t *testing.T) {
 	}
 }
 
-// TestSlowCachesAreKept: those who follow find the last slow caches that writes wait for, each
-// numbered, and are woken for them; those that were waited for are not among them.
-func TestSlowCachesAreKept(t *testing.T) {
+// TestSlowCachesNow: those who follow find the caches that are slow now, since when, and are
+// woken when there are others, not when the same are told again.
+func TestSlowCachesNow(t *testing.T) {
 	n := newLeaseNews()
-	slow := func(id lease.ID, still bool) replica.SlowCache {
-		return replica.SlowCache{Lease: lease.Info{Terms: lease.Terms{ID: id}}, Still: still}
+	slow := func(id lease.ID, waited lease.TTL) replica.SlowCache {
+		return replica.SlowCache{
+			Lease: lease.Info{Terms: lease.Terms{ID: id}, Token: 1}, Waited: waited,
+		}
 	}
-	n.tellSlow([]replica.SlowCache{slow(1, false)})
-	if len(n.token) != 0 || n.slow.Load() != nil {
-		t.Error("what is over was told")
+	woken := func() bool {
+		select {
+		case <-n.token:
+			return true
+		default:
+			return false
+		}
 	}
-	n.tellSlow([]replica.SlowCache{slow(1, true), slow(2, false), slow(3, true)})
+	n.setSlow(nil, 4000)
+	if woken() || n.slow.Load() != nil {
+		t.Error("told of nothing")
+	}
+	n.setSlow([]replica.SlowCache{slow(1, 1500), slow(2, 1000)}, 5000)
 	before := n.slow.Load()
-	if len(n.token) != 1 || before.Last != 2 || before.List[1].Lease.ID != 3 {
-		t.Errorf("kept %+v", before)
+	if !woken() || len(before.List) != 2 || before.List[0].Since != 3500 {
+		t.Errorf("slow are %+v", before)
 	}
-	for id := range lease.ID(slowKept) {
-		n.tellSlow([]replica.SlowCache{slow(id+10, true)})
+	n.setSlow([]replica.SlowCache{slow(2, 1900), slow(1, 2400)}, 6000)
+	if woken() || n.slow.Load() != before {
+		t.Error("told of the same again")
 	}
-	now := n.slow.Load()
-	if len(now.List) != slowKept || now.Last != slowKept+2 || now.List[0].Lease.ID != 10 {
-		t.Errorf("kept %d, up to %d, from %d on", len(now.List), now.Last, now.List[0].Lease.ID)
+	other := slow(2, 1100)
+	other.Lease.Token = 2
+	n.setSlow([]replica.SlowCache{slow(1, 2500), other}, 6100)
+	if now := n.slow.Load(); !woken() || now.List[0].Since != 3500 || now.List[1].Since != 5000 {
+		t.Errorf("slow are %+v", now)
 	}
-	if len(before.List) != 2 {
-		t.Error("what somebody reads has changed")
+	n.setSlow([]replica.SlowCache{slow(1, 2500)}, 6200)
+	if now := n.slow.Load(); !woken() || len(now.List) != 1 || len(before.List) != 2 {
+		t.Errorf("slow are %+v, were %+v", now, before)
+	}
+	n.setSlow(nil, 6300)
+	if now := n.slow.Load(); !woken() || len(now.List) != 0 {
+		t.Errorf("slow are %+v", now)
 	}
 }

@@ -196,8 +196,8 @@ func (c *core) carry(out replica.Output) {
 	}
 	c.metrics.observe(out)
 	c.metrics.observeCaches(out, c.log)
-	if len(out.SlowCaches) > 0 {
-		c.news.tellSlow(out.SlowCaches)
+	if out.SlowNews {
+		c.news.setSlow(c.replica.SlowCaches(), c.clock.now())
 	}
 	for _, p := range out.Proposals {
 		p.Owner.(waiter).answered()

@@ -36,27 +36,29 @@ func (n *leaseNews) tell() {
 	}
 }
 
-// slowKept is how many slow caches are kept for those who follow.
-const slowKept = 256
-
-// tellSlow tells which caches keep writes waiting. The core alone calls it.
-func (n *leaseNews) tellSlow(list []replica.SlowCache) {
-	next := &native.SlowCaches{}
-	if old := n.slow.Load(); old != nil {
-		*next = *old
+// setSlow takes the caches that keep writes waiting now, as of an instant. The core alone calls
+// it, and gives the same again and again.
+func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
+	var old []native.SlowCache
+	if s := n.slow.Load(); s != nil {
+		old = s.List
 	}
-	all := slices.Clone(next.List)
+	next := make([]native.SlowCache, len(list))
+	kept := 0
 	for i := range list {
-		if list[i].Still {
-			all = append(all, list[i])
-			next.Last++
+		c := &list[i]
+		next[i] = native.SlowCache{Lease: c.Lease, Since: now - lease.Instant(c.Waited)}
+		if k := slices.IndexFunc(old, func(o native.SlowCache) bool {
+			return o.Lease.ID == c.Lease.ID && o.Lease.Token == c.Lease.Token
+		}); k >= 0 {
+			next[i] = old[k] // from when it is told again the instant is not better known
+			kept++
 		}
 	}
-	if len(all) == len(next.List) {
+	if kept == len(old) && kept == len(next) {
 		return
 	}
-	next.List = all[max(0, len(all)-slowKept):]
-	n.slow.Store(next)
+	n.slow.Store(&native.SlowCaches{List: next})
 	n.tell()
 }
 

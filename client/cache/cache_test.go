@@ -239,57 +239,6 @@ func TestDeadCache(t *testing.T) {
 	put(t, other, "d/a", "3") // does not wait for anything any more
 }
 
-// TestEvict: who follows the events of leases, at whatever member, learns of the cache that a
-// write waits for, with its owner, and ends it by revoking its lease: the write goes on when
-// the cache has ended by its own clock, and the next one does not wait.
-func TestEvict(t *testing.T) {
-	cl := newCluster(t, 3)
-	line := cl[0].Line()
-	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{
-		TTL: 5 * time.Second, MemoryOnly: true, Name: "reader/1", Owner: "host-1",
-	})
-	other := connect(t, cl.endpoints()...)
-	put(t, other, "d/a", "1")
-	value(t, dead, "d/a")
-	var watchers []*client.LeaseWatcher
-	for _, at := range cl.endpoints() {
-		w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), client.EventsOptions{
-			NamePrefix: "reader/",
-		}))
-		defer w.Close()
-		watchers = append(watchers, w)
-	}
-	line.SetFrozen(true)
-	written := make(chan time.Time, 1)
-	go func() {
-		put(t, other, "d/a", "2")
-		written <- time.Now()
-	}()
-	var slow client.LeaseEvent
-	for _, w := range watchers {
-		slow = must[client.LeaseUpdate](t)(w.Next(ask(t))).Events[0]
-		if slow.Kind != client.LeaseCacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
-			slow.Waited < time.Second || slow.Lease.ID != dead.Lease().ID() {
-			t.Errorf("told %+v", slow)
-		}
-	}
-	until := dead.Lease().ValidUntil()
-	err := other.Revoke(ask(t), client.LeaseRef{ID: slow.Lease.ID})
-	if err != nil && !errors.Is(err, client.ErrLeaseNotFound) { // it may expire just then
-		t.Fatal(err)
-	}
-	if at := <-written; at.Before(until) {
-		t.Errorf("written %v before the cache has ended", until.Sub(at))
-	}
-	put(t, other, "d/a", "3") // does not wait for anything any more
-	for _, w := range watchers {
-		u := must[client.LeaseUpdate](t)(w.Next(ask(t)))
-		if k := u.Events[0].Kind; k != client.LeaseRevoked && k != client.LeaseExpired {
-			t.Errorf("told %+v", u)
-		}
-	}
-}
-
 // TestStreamCut: a cache whose stream breaks opens it again and keeps what it has.
 func TestStreamCut(t *testing.T) {
 	cl := newCluster(t, 1)

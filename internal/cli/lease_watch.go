@@ -55,8 +55,9 @@ func (a *app) leaseWatch() *cobra.Command {
 		Long: "Tells what happens to leases: granted, expired, revoked, handed over, resumed, a\n" +
 			"change of the TTL, the end of a lock delay. Each event has a number, by which a\n" +
 			"later watch goes on (--after); the members keep the last 16384. And tells, without\n" +
-			"a number, when a write has to wait long for a lease's cache. It ends when it is\n" +
-			"interrupted, or when events that were not told are not known any more.",
+			"a number, when a write has to wait long for a lease's cache, and when none does any\n" +
+			"more; first, for which it has to now. It ends when it is interrupted, or when events\n" +
+			"that were not told are not known any more.",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			o, err := f.options()
@@ -119,7 +120,7 @@ func showLeaseEvent(e *client.LeaseEvent) answer {
 			p.printf(" ttl %s", millis(m.Lease.TtlMs))
 		case client.LeaseExpiring:
 			p.printf(" remaining %s", millis(m.Lease.RemainingMs))
-		case client.LeaseCacheSlow:
+		case client.LeaseCacheSlow, client.LeaseCacheSlowEnded:
 			p.printf(" waited %s", millis(m.WaitedMs))
 		}
 		p.printf("\n")

@@ -35,5 +35,17 @@ func TestShowCacheSlow(t *testing.T) {
 				t.Errorf("%T: %q does not say %q", c.p, b.String(), want)
 			}
 		}
+		over := *e
+		over.Kind = client.LeaseCacheSlowEnded
+		b.Reset()
+		if err := c.p.print(&b, showLeaseEvent(&over)); err != nil {
+			t.Fatal(err)
+		}
+		want := strings.NewReplacer(
+			"cache slow", "cache slow ended", "CACHE_SLOW", "CACHE_SLOW_ENDED",
+		).Replace(c.want[0])
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%T: %q does not say %q", c.p, b.String(), want)
+		}
 	}
 }

@@ -34,12 +34,21 @@ type cache struct {
 	joined  bool // drops name all that is held
 	owed    spans
 	waiting int // how many writes wait for drops
-	seq     uint64
-	sent    lease.Instant // when the last invalidation was
-	pause   lease.TTL     // from then to the next
-	late    bool          // it was told of as Slow, and has not caught up since
+	sending
 	// renewers are commands that renew the lease, and wait until nothing is owed.
 	renewers []*Write
+	// endsAt is where it stands in Directory.ends, 0 if it does not.
+	endsAt lease.Instant
+}
+
+// sending is how a cache is told what it owes.
+type sending struct {
+	seq    uint64
+	sent   lease.Instant // when the last invalidation was
+	pause  lease.TTL     // from then to the next; 0: it is told at once
+	unsent bool          // it is among Directory.unsent
+	// resendAt is where it stands in Directory.resends, 0 if it does not.
+	resendAt lease.Instant
 }
 
 // drop is a range that a cache was told to drop, or is about to be, and has not
@@ -55,9 +64,13 @@ type drop struct {
 // acknowledged.
 const routesKept = 3
 
-func (c *cache) heard(member uint64) {
+// heard notes through which member a cache was heard.
+func (d *Directory) heard(c *cache, member uint64) {
 	if len(c.routes) > 0 && c.routes[0] == member {
 		return
+	}
+	if len(c.routes) == 0 {
+		d.send(c)
 	}
 	c.routes = slices.DeleteFunc(c.routes, func(m uint64) bool { return m == member })
 	c.routes = slices.Insert(c.routes, 0, member)
@@ -90,6 +103,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	c.drops = append(c.drops, x)
 	c.owed.add(r)
 	d.owing[c.id] = c
+	d.send(c)
 	if len(c.drops) > d.limits.Drops {
 		c.join(d.now)
 		return c.drops[0]
@@ -142,8 +156,9 @@ func (d *Directory) Open(o Opening) bool {
 		return false
 	}
 	c.open = true
-	c.heard(o.From.Member)
+	d.heard(c, o.From.Member)
 	c.pause = 0 // what it owes, it is told here at once
+	d.send(c)
 	c.filled = o.From
 	before := c.has.len()
 	for _, r := range o.Has {
@@ -181,7 +196,7 @@ func (d *Directory) Fill(f Fill) bool {
 	if c == nil {
 		return false
 	}
-	c.heard(f.From.Member)
+	d.heard(c, f.From.Member)
 	if !c.open || c.joined || c.fence >= d.settled || d.leases[c.id].some().closing > 0 ||
 		d.over(c) || c.has.len()+len(f.Ranges) > d.limits.Spans ||
 		d.spans+len(f.Ranges) > d.limits.AllSpans {
@@ -220,7 +235,7 @@ func (d *Directory) Ack(a Ack) {
 	if c == nil {
 		return
 	}
-	c.heard(a.From.Member)
+	d.heard(c, a.From.Member)
 	if a.Term == d.term {
 		d.acked(c, a.Seq)
 	}
@@ -249,7 +264,7 @@ func (d *Directory) acked(c *cache, seq uint64) {
 		return
 	}
 	if lease.TTL(d.now-c.drops[0].since) > d.limits.Slow {
-		d.slow(c, false)
+		d.slow(c)
 	}
 	done := c.drops[:n:n]
 	c.drops = c.drops[n:]
@@ -260,7 +275,6 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	}
 	d.spans += c.has.len() - before
 	c.pause = 0
-	c.late = c.late && len(c.drops) > 0 && lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow
 	c.owed.clear()
 	for _, x := range c.drops {
 		c.owed.add(x.what)
@@ -269,9 +283,15 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	if len(c.drops) == 0 {
 		renewers = c.renewers
 		c.drops, c.joined, c.renewers = nil, false, nil
-		delete(d.owing, c.id)
+		d.settleDebts(c)
+	} else {
+		d.send(c)
 	}
 	d.free(c, done)
+	if len(c.drops) == 0 || lease.TTL(d.now-c.drops[0].since) < d.limits.Slow {
+		d.setLate(c, false)
+	}
+	d.expect(c)
 	d.unblock(renewers)
 }
 
@@ -282,7 +302,9 @@ func (d *Directory) free(c *cache, drops []*drop) {
 		writes = append(writes, x.writes...)
 		x.writes = nil
 	}
-	c.waiting -= len(writes)
+	if c.waiting -= len(writes); c.waiting == 0 {
+		d.setLate(c, false)
+	}
 	d.unblock(writes)
 }
 
@@ -328,22 +350,33 @@ const (
 	resendLast  lease.TTL = 2000
 )
 
+// send notes that a cache may have to be told something at once.
+func (d *Directory) send(c *cache) {
+	if len(c.drops) > 0 && !c.unsent {
+		c.unsent = true
+		d.unsent = append(d.unsent, c)
+	}
+}
+
 // Invalidations returns what is to be sent now, in ID order.
 func (d *Directory) Invalidations() []Invalidation {
-	var out []Invalidation
-	var due []*cache
-	for _, c := range d.owing {
-		if d.due(c) {
+	list := append(d.unsent, d.resends.until(d.now)...)
+	d.unsent = nil
+	due := list[:0]
+	for _, c := range list {
+		if c.unsent = false; d.owing[c.id] == c && d.due(c) {
 			due = append(due, c)
 		}
 	}
-	for _, c := range inOrder(due) {
+	var out []Invalidation
+	for _, c := range slices.Compact(inOrder(due)) {
 		members := c.routes[:1]
 		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
 			members = c.routes // it was not answered
 		}
 		c.seq++
 		c.sent, c.pause = d.now, min(max(2*c.pause, resendFirst), resendLast)
+		d.resends.put(c, &c.resendAt, c.sent+lease.Instant(c.pause))
 		n := Invalidation{ID: c.id, Token: c.token, Seq: c.seq, Members: slices.Clone(members)}
 		for _, x := range c.drops {
 			if x.seq == 0 {

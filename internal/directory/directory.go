@@ -55,7 +55,7 @@ type Directory struct {
 	// held says who holds a range, in ID order.
 	held  keyrange.Tree[*[]*cache]
 	spans int // of all caches
-	owing map[lease.ID]*cache
+	debts
 
 	// marks are what is pending.
 	marks        keyrange.Tree[*mark]
@@ -65,8 +65,6 @@ type Directory struct {
 	stuck        map[*Write]struct{} // waiting only for commands that attach keys
 	ready        []*Write
 	last         uint64 // number of the last write
-	// recheck is when a cache that is waited for may be over, or late; 0: not known.
-	recheck lease.Instant
 
 	// settled is the number below which all admitted commands have their outcome, and
 	// admitted that of the last one; fenced are the caches that wait for some of them.
@@ -75,20 +73,40 @@ type Directory struct {
 	told
 }
 
+// debts are what caches owe, and what is to be done about it when.
+type debts struct {
+	owing map[lease.ID]*cache
+	// paid are leases of which Owes has become false.
+	paid []lease.ID
+	// unsent are caches that may have to be told something at once, and resends says when
+	// those that were told, and have not answered, are told again.
+	unsent  []*cache
+	resends agenda
+	// ends says when caches that are waited for may be over, or late: not before.
+	ends agenda
+}
+
 // told is what is told to people.
 type told struct {
 	stats Stats
 	slows []Slow
 	waits []lease.TTL
+	// late are the caches that are slow now, and lateNews says that they are others than
+	// when they were asked for last.
+	late     map[lease.ID]*cache
+	lateNews bool
 }
 
 // New returns what the leader of a term knows at first: nothing.
 func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
 		term: term, state: s, limits: l.withDefaults(), settled: 1,
-		caches: make(map[lease.ID]*cache), owing: make(map[lease.ID]*cache),
-		leases: make(map[lease.ID]*under), waiting: make(map[*Write]struct{}),
-		stuck: make(map[*Write]struct{}),
+		caches: make(map[lease.ID]*cache), leases: make(map[lease.ID]*under),
+		waiting: make(map[*Write]struct{}), stuck: make(map[*Write]struct{}),
+		debts: debts{
+			owing: make(map[lease.ID]*cache), resends: newAgenda(), ends: newAgenda(),
+		},
+		told: told{late: make(map[lease.ID]*cache)},
 	}
 }
 
@@ -99,23 +117,17 @@ func (d *Directory) Advance(now lease.Instant) {
 	if at, ok := d.Next(); !ok || now < at {
 		return
 	}
-	var due []*cache
-	for _, c := range d.owing {
-		if c.waiting > 0 && (d.over(c) || d.lateAt(c) <= now) {
-			due = append(due, c)
-		}
-	}
-	for _, c := range inOrder(due) {
-		if d.over(c) {
+	for _, c := range d.ends.until(now) {
+		switch {
+		case d.over(c):
 			d.stats.Outlived++
-			d.slow(c, false)
+			d.slow(c)
 			d.free(c, c.drops)
-			continue
+		case d.lateAt(c) <= now:
+			d.setLate(c, true)
 		}
-		c.late = true
-		d.slow(c, true)
+		d.expect(c)
 	}
-	d.recheck = 0
 }
 
 // Next returns an instant before which Advance has nothing to do. Renewals make it
@@ -124,20 +136,27 @@ func (d *Directory) Next() (at lease.Instant, ok bool) {
 	if len(d.waiting) == 0 {
 		return 0, false
 	}
-	if d.recheck == 0 {
-		d.recheck = never
-		for _, c := range d.owing {
-			if c.waiting > 0 {
-				expiry, _ := d.state.Expiry(c.id)
-				d.recheck = min(d.recheck, max(expiry, 1), d.lateAt(c))
-			}
-		}
-	}
-	return d.recheck, d.recheck != never
+	at, ok = d.ends.first()
+	return at, ok && at != never
 }
 
 // Recheck says that leases may live longer or shorter than they did.
-func (d *Directory) Recheck() { d.recheck = 0 }
+func (d *Directory) Recheck() {
+	for _, c := range d.owing {
+		d.expect(c)
+	}
+}
+
+// expect notes when a cache is to be looked at because it may be over, or late.
+func (d *Directory) expect(c *cache) {
+	at := lease.Instant(0)
+	if c.waiting > 0 {
+		expiry, _ := d.state.Expiry(c.id)
+		// Not at once again: what is over by its expiry may be kept by a renewal in the log.
+		at = max(min(expiry, d.lateAt(c)), d.now+1)
+	}
+	d.ends.put(c, &c.endsAt, at)
+}
 
 // never is no instant of any clock.
 const never = lease.Instant(math.MaxInt64)
@@ -176,7 +195,7 @@ func (d *Directory) Release(id lease.ID) {
 		return
 	}
 	delete(d.caches, id)
-	delete(d.owing, id)
+	d.settleDebts(c)
 	for _, r := range c.holds {
 		list, ok := d.held.Get(r)
 		if !ok {
@@ -193,6 +212,7 @@ func (d *Directory) Release(id lease.ID) {
 	renewers := c.renewers
 	c.renewers = nil
 	d.free(c, c.drops)
+	d.expect(c)
 	d.unblock(renewers)
 	d.fenced = slices.DeleteFunc(d.fenced, func(f *cache) bool { return f == c })
 }
@@ -248,6 +268,21 @@ func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
 
 // Waiting returns the writes that wait, in the order in which they were admitted.
 func (d *Directory) Waiting() []*Write { return sortedWrites(d.waiting) }
+
+// settleDebts notes that a cache owes nothing any more.
+func (d *Directory) settleDebts(c *cache) {
+	delete(d.owing, c.id)
+	d.resends.put(c, &c.resendAt, 0)
+	d.paid = append(d.paid, c.id)
+}
+
+// TakePaid returns leases of which Owes has become false since the last call, some of them
+// twice.
+func (d *Directory) TakePaid() []lease.ID {
+	out := d.paid
+	d.paid = nil
+	return out
+}
 
 // Owes reports whether a lease must not be renewed now: its cache has not acknowledged
 // what it was told to drop, or the lease is about to get another holder or none.

@@ -34,11 +34,23 @@ func (d *Directory) checkInvariants() {
 			panic(fmt.Sprintf("cache %d: %d owed, %d by the drops, %d of %d writes wait",
 				id, c.owed.len(), owed.len(), c.waiting, writes))
 		}
+		if (c.waiting > 0) != (c.endsAt != 0) || d.late[id] == c && c.waiting == 0 {
+			panic(fmt.Sprintf("cache %d: %d writes wait, it is looked at at %d, late %v", id,
+				c.waiting, c.endsAt, d.late[id] == c))
+		}
+		if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
+			panic(fmt.Sprintf("cache %d owes %d drops, and nobody tells it", id, len(c.drops)))
+		}
 		for _, h := range c.holds {
 			list, ok := d.held.Get(h)
 			if !ok || !slices.Contains(*list, c) {
 				panic("a hold that is not found")
 			}
+		}
+	}
+	for id, c := range d.late {
+		if d.caches[id] != c {
+			panic("a cache that is none any more is slow")
 		}
 	}
 	if total != d.spans {

@@ -1,6 +1,11 @@
 package directory
 
-import "leasehold.dev/lease"
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/lease"
+)
 
 // Stats are numbers for people.
 type Stats struct {
@@ -34,37 +39,76 @@ func (d *Directory) Stats() Stats {
 	return s
 }
 
-// Slow is a cache that takes long to acknowledge. It is told of when writes have waited for
-// it for Limits.Slow, with Still, and when it has acknowledged, or its lease was over.
+// Slow is a cache that takes, or took, long to acknowledge what it was told to drop.
 type Slow struct {
-	ID     lease.ID
+	ID    lease.ID
+	Token lease.Token
+	// Waited is for how long.
 	Waited lease.TTL
-	// Still says that writes wait for it now. That is told once, until it has acknowledged
-	// what it is late with.
-	Still bool
 }
 
-// slowKept bounds how many slow acknowledgements are told of at a time.
-const slowKept = 64
+const (
+	// slowKept bounds how many slow acknowledgements are told of at a time.
+	slowKept = 64
+	// lateKept bounds how many caches are named that are slow now.
+	lateKept = 256
+)
 
-func (d *Directory) slow(c *cache, still bool) {
-	if !still {
-		d.stats.Slow++
-	}
+// slow notes that a cache was slow, now that it has acknowledged or its lease is over.
+func (d *Directory) slow(c *cache) {
+	d.stats.Slow++
 	if len(d.slows) < slowKept {
-		d.slows = append(d.slows, Slow{c.id, lease.TTL(d.now - c.drops[0].since), still})
+		d.slows = append(d.slows, d.slowness(c))
 	}
 }
 
-// lateAt returns when a cache for which writes wait is to be told of as Slow, if it was not.
+func (d *Directory) slowness(c *cache) Slow {
+	return Slow{c.id, c.token, lease.TTL(d.now - c.drops[0].since)}
+}
+
+// lateAt returns when a cache for which writes wait becomes slow, if it is not.
 func (d *Directory) lateAt(c *cache) lease.Instant {
-	if c.late {
+	if d.late[c.id] == c {
 		return never
 	}
 	return c.drops[0].since + lease.Instant(d.limits.Slow)
 }
 
-// TakeSlow returns which caches were slow since the last call, not more than a few.
+// setLate notes whether a cache is slow now.
+func (d *Directory) setLate(c *cache, late bool) {
+	switch was := d.late[c.id] == c; {
+	case was == late:
+		return
+	case late:
+		d.late[c.id] = c
+	default:
+		delete(d.late, c.id)
+	}
+	d.lateNews = true
+}
+
+// Late returns which caches are slow now: writes have waited for them for Limits.Slow, and they
+// have not caught up since. It names no more than 256, those that have been slow for longest;
+// news says whether they are others than at the last call.
+func (d *Directory) Late() (list []Slow, news bool) {
+	for _, c := range d.late {
+		list = append(list, d.slowness(c))
+	}
+	slices.SortFunc(list, func(a, b Slow) int {
+		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.ID, b.ID))
+	})
+	news, d.lateNews = d.lateNews, false
+	return list[:min(len(list), lateKept)], news
+}
+
+// LateNews reports whether other caches are slow than when Late was called last.
+func (d *Directory) LateNews() bool { return d.lateNews }
+
+// AnyLate reports whether any cache is slow now.
+func (d *Directory) AnyLate() bool { return len(d.late) > 0 }
+
+// TakeSlow returns which caches were slow, and are not or with something else, since the last
+// call; not more than a few.
 func (d *Directory) TakeSlow() []Slow {
 	out := d.slows
 	d.slows = nil

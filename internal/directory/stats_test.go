@@ -32,7 +32,7 @@ func TestDeadCacheIsNamed(t *testing.T) {
 	if ready := d.Ready(); len(ready) != 1 || ready[0] != w {
 		t.Fatalf("ready are %v", ready)
 	}
-	if slow := d.TakeSlow(); !slices.Equal(slow, []Slow{{ID: 7, Waited: 400}}) {
+	if slow := d.TakeSlow(); !slices.Equal(slow, []Slow{{ID: 7, Token: 1, Waited: 400}}) {
 		t.Errorf("slow are %v", slow)
 	}
 	if s := d.Stats(); s.Outlived != 1 || s.Slow != 1 {
@@ -40,13 +40,13 @@ func TestDeadCacheIsNamed(t *testing.T) {
 	}
 }
 
-// A cache that keeps writes waiting is told of while it does, once, until it has caught up;
-// not before it is late, nor if nobody waits for it.
+// A cache that keeps writes waiting is slow from when it is late until it has caught up, or its
+// lease is over, or has ended: not before it is late, nor if nobody waits for it.
 func TestSlowCacheIsTold(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	d.Advance(100)
-	d.Hold(7, 1, []keyrange.Range{{Key: "a"}, {Key: "b"}, {Key: "c"}}, true)
-	d.Open(Opening{ID: 7, Token: 1, From: Origin{Member: 1}})
+	d.Hold(7, 3, []keyrange.Range{{Key: "a"}, {Key: "b"}, {Key: "c"}}, true)
+	d.Open(Opening{ID: 7, Token: 3, From: Origin{Member: 1}})
 	write := func(key string) *Write {
 		w := &Write{Touches: []keyrange.Range{{Key: key}}}
 		if now, err := d.Admit(w); now || err != nil {
@@ -57,8 +57,22 @@ func TestSlowCacheIsTold(t *testing.T) {
 	}
 	tells := func(when string, want ...Slow) {
 		t.Helper()
+		d.checkInvariants()
 		if got := d.TakeSlow(); !slices.Equal(got, want) {
 			t.Errorf("%s: told of %v, want %v", when, got, want)
+		}
+	}
+	late := func(when string, since lease.Instant, news bool) {
+		t.Helper()
+		var want []Slow
+		if since != 0 {
+			want = []Slow{{7, 3, lease.TTL(d.now - since)}}
+		}
+		if d.AnyLate() != (since != 0) || d.LateNews() != news {
+			t.Errorf("%s: %v, news %v", when, d.AnyLate(), d.LateNews())
+		}
+		if got, n := d.Late(); !slices.Equal(got, want) || n != news {
+			t.Errorf("%s: late are %v, want %v; news %v, want %v", when, got, want, n, news)
 		}
 	}
 	write("a")
@@ -66,31 +80,82 @@ func TestSlowCacheIsTold(t *testing.T) {
 		t.Errorf("next is %d, %v", at, ok)
 	}
 	d.Advance(1099)
-	tells("in time")
+	late("in time", 0, false)
 	d.Advance(1100)
-	tells("late", Slow{ID: 7, Waited: 1000, Still: true})
+	late("late", 100, true)
+	late("the same", 100, false)
 	if at, ok := d.Next(); !ok || at != 9000 {
 		t.Errorf("next is %d, %v", at, ok)
 	}
 	write("b")
 	d.Advance(3000)
-	tells("later still")
-	d.Ack(Ack{ID: 7, Token: 1, Term: 1, Seq: 1})
-	tells("the first is acknowledged", Slow{ID: 7, Waited: 2900})
+	late("later still", 100, false)
+	tells("it has not answered")
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 1})
+	tells("the first is acknowledged", Slow{7, 3, 2900})
+	late("with the second", 1100, false)
 	d.Advance(3500)
-	tells("it is late with the second as before")
-	d.Ack(Ack{ID: 7, Token: 1, Term: 1, Seq: 2})
-	tells("the second is acknowledged", Slow{ID: 7, Waited: 2400})
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 2})
+	tells("the second is acknowledged", Slow{7, 3, 2400})
+	late("it has caught up", 0, true)
 	w := write("c")
 	d.Advance(4499)
-	tells("late no more")
+	late("late no more", 0, false)
 	d.Finish(w)
 	d.Advance(4600)
-	tells("nobody waits")
+	late("nobody waits", 0, false)
 	write("c")
 	d.Advance(4700)
-	tells("late anew", Slow{ID: 7, Waited: 1200, Still: true})
+	late("late anew", 3500, true)
 	if n := d.Stats().Slow; n != 2 {
 		t.Errorf("counted %d", n)
+	}
+	write("a")
+	d.Advance(5000)
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 3})
+	tells("one of two is acknowledged", Slow{7, 3, 1500})
+	late("with the other it is in time", 0, true)
+	d.Advance(5700)
+	late("and now it is not", 4700, true)
+	d.Advance(9000)
+	tells("its lease is over", Slow{7, 3, 4300})
+	late("its lease is over", 0, true)
+	if now, err := d.Admit(&Write{Touches: []keyrange.Range{{Key: "b"}}}); !now || err != nil {
+		t.Errorf("a write waits for what is over: %v", err)
+	}
+	d.Advance(12_000)
+	late("nobody waits for what is over", 0, false)
+}
+
+// A slow cache whose lease ends, or gets another holder, is slow no more; and the slowest are
+// named, if they are many.
+func TestSlowCachesEnd(t *testing.T) {
+	d := New(1, until(9_000), Limits{})
+	key := []keyrange.Range{{Key: "a"}}
+	for id := range lease.ID(lateKept + 10) {
+		d.Hold(id+1, 1, key, true)
+	}
+	w := &Write{Touches: key}
+	if now, err := d.Admit(w); now || err != nil {
+		t.Fatalf("admitted %v, %v", now, err)
+	}
+	d.Advance(1000)
+	list, news := d.Late()
+	if len(list) != lateKept || !news || list[0].ID != 1 || list[lateKept-1].ID != lateKept {
+		t.Errorf("%d are late, %v", len(list), list)
+	}
+	d.Release(1)
+	d.Release(3)
+	if list, news = d.Late(); !news || list[0].ID != 2 || list[1].ID != 4 {
+		t.Errorf("late are %v, news %v", list[:2], news)
+	}
+	for id := range lease.ID(lateKept + 10) {
+		d.Release(id + 1)
+	}
+	if d.AnyLate() || len(d.Ready()) != 1 {
+		t.Error("somebody waits for leases that have ended")
+	}
+	if list, news = d.Late(); len(list) > 0 || !news {
+		t.Errorf("late are %v, news %v", list, news)
 	}
 }

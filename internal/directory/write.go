@@ -271,10 +271,12 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	if d.over(c) {
 		return
 	}
-	d.recheck = 0
 	x.writes = append(x.writes, w)
 	c.waiting++
 	w.blocked++
+	if c.waiting == 1 {
+		d.expect(c)
+	}
 }
 
 // tryLeave lets a write go on, and those behind it, as far as they may.
@@ -373,6 +375,7 @@ func (d *Directory) Finish(w *Write) {
 	w.state = finished
 	for _, id := range w.closes {
 		d.change(id, func(u *under) { u.closing-- })
+		d.paid = append(d.paid, id)
 	}
 	for _, r := range w.marks {
 		m, _ := d.marks.Get(r)

@@ -50,7 +50,8 @@ type peer struct {
 	removed bool
 	was     role
 	told    []Invalidation // what its caches were told
-	slow    []SlowCache
+	slow    []SlowCache    // that are slow now
+	were    []SlowCache    // all that were, by the leader's word
 }
 
 // image is a snapshot on disk.
@@ -115,7 +116,7 @@ func (c *cluster) start(p *peer) {
 		Logger:     discard{},
 	})
 	c.check(err)
-	p.r, p.down, p.was = r, false, role{}
+	p.r, p.down, p.was, p.slow = r, false, role{}, nil
 	p.r.Advance(c.now)
 }
 
@@ -291,7 +292,10 @@ func (c *cluster) carry(p *peer, out Output) {
 		c.answer(o.Owner.(string), text)
 	}
 	p.told = append(p.told, out.Invalidations...)
-	p.slow = append(p.slow, out.SlowCaches...)
+	p.were = append(p.were, out.WereSlow...)
+	if out.SlowNews {
+		p.slow = p.r.SlowCaches()
+	}
 	for i := range out.Renewals {
 		n := &out.Renewals[i]
 		text := fmt.Sprintf("ttl %d", n.TTL)

@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
@@ -20,8 +22,8 @@ type gate struct {
 	// early are commands that came before this member was primary. Only then it knows
 	// all leases that hold anything.
 	early []*Proposal
-	// parked are renewals of leases whose caches have not acknowledged something.
-	parked []Renewal
+	// parked are renewals of leases whose caches have not acknowledged something, by lease.
+	parked map[lease.ID][]Renewal
 	// apart are leases that expire each by itself, because some cache may have their keys.
 	apart []*apart
 	tick  uint64 // number of the last command that went into the log's queue
@@ -80,7 +82,10 @@ func (r *Replica) closeGate() (all []*Proposal, parked []Renewal) {
 			all = append(all, w.Owner.(*Proposal))
 		}
 	}
-	all, parked = append(all, r.gate.early...), r.gate.parked
+	all = append(all, r.gate.early...)
+	for _, id := range slices.Sorted(maps.Keys(r.gate.parked)) {
+		parked = append(parked, r.gate.parked[id]...)
+	}
 	r.gate = gate{}
 	return all, parked
 }
@@ -147,13 +152,12 @@ func (r *Replica) openGates() {
 	for _, w := range d.Ready() {
 		r.passed(w.Owner.(*Proposal))
 	}
-	if len(r.gate.parked) == 0 {
-		return
-	}
-	parked := r.gate.parked
-	r.gate.parked = nil
-	for i := range parked {
-		r.Renew(parked[i]) // which parks it again if nothing has changed
+	for _, id := range d.TakePaid() {
+		parked := r.gate.parked[id]
+		delete(r.gate.parked, id)
+		for i := range parked {
+			r.Renew(parked[i])
+		}
 	}
 }
 
@@ -163,7 +167,16 @@ func (r *Replica) parks(n Renewal) bool {
 	if r.gate.caches == nil || r.gate.caches.Idle() || !r.gate.caches.Owes(n.ID) {
 		return false
 	}
-	r.gate.parked = append(r.gate.parked, n)
+	list := r.gate.parked[n.ID]
+	if n.from != 0 && slices.ContainsFunc(list, func(o Renewal) bool {
+		return o.from == n.from && o.seq == n.seq
+	}) {
+		return true // it is asked again, because it has no answer
+	}
+	if r.gate.parked == nil {
+		r.gate.parked = make(map[lease.ID][]Renewal)
+	}
+	r.gate.parked[n.ID] = append(list, n)
 	return true
 }
 
@@ -187,6 +200,7 @@ func (r *Replica) followHolds() {
 
 // tellCaches sends what caches have to drop.
 func (r *Replica) tellCaches() {
+	r.slow.lead(r)
 	d := r.gate.caches
 	if d == nil || d.Idle() {
 		return
@@ -204,49 +218,8 @@ func (r *Replica) tellCaches() {
 	}
 	r.out.Waits = append(r.out.Waits, d.TakeWaits()...)
 	for _, s := range d.TakeSlow() {
-		r.tellSlow(s)
-	}
-}
-
-// SlowCache is a cache that takes long to acknowledge what it has to drop.
-type SlowCache struct {
-	// Lease is that of the cache, as this member knows it.
-	Lease  lease.Info
-	Waited lease.TTL
-	// Still says that writes wait for it now. That is told once until it has acknowledged,
-	// by all members; the outcome by the leader alone.
-	Still bool
-}
-
-// SlowNotice is a SlowCache for which writes wait, on its way to another member.
-type SlowNotice struct {
-	ID     lease.ID
-	Token  lease.Token
-	Waited lease.TTL
-}
-
-// tellSlow tells of a slow cache, to all members if writes wait for it: it is their
-// clients who look for it. The message may be lost, since that is only advice.
-func (r *Replica) tellSlow(s directory.Slow) {
-	info, _ := r.lessor.Lookup(s.ID)
-	r.out.SlowCaches = append(r.out.SlowCaches, SlowCache{info, s.Waited, s.Still})
-	if !s.Still {
-		return
-	}
-	for _, member := range r.conf.GetVoters() {
-		if member != r.cfg.ID {
-			a := r.remote(member).answer()
-			a.Slow = append(a.Slow, SlowNotice{s.ID, info.Token, s.Waited})
-		}
-	}
-}
-
-// slowCaches takes what the leader tells of slow caches.
-func (r *Replica) slowCaches(list []SlowNotice) {
-	for _, s := range list {
-		if info, ok := r.lessor.Lookup(s.ID); ok && info.Token == s.Token {
-			r.out.SlowCaches = append(r.out.SlowCaches, SlowCache{info, s.Waited, true})
-		}
+		info, _ := r.lessor.Lookup(s.ID)
+		r.out.WereSlow = append(r.out.WereSlow, SlowCache{info, s.Waited})
 	}
 }
 

@@ -76,8 +76,9 @@ type Reply struct {
 	Filled        []bool
 	Opened        []Opened
 	Invalidations []Invalidation
-	// Slow is told unasked.
-	Slow []SlowNotice
+	// Slow are, if AboutSlow, all caches that are slow now. That is told unasked.
+	AboutSlow bool
+	Slow      []SlowNotice
 }
 
 // Refusal says that the command with a number was not admitted.
@@ -218,7 +219,8 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 		caches.decodeCaches(&d)
 		m.Reply = decodeReply(&d)
 		m.Reply.Filled, m.Reply.Opened = caches.Filled, caches.Opened
-		m.Reply.Invalidations, m.Reply.Slow = caches.Invalidations, caches.Slow
+		m.Reply.Invalidations = caches.Invalidations
+		m.Reply.AboutSlow, m.Reply.Slow = caches.AboutSlow, caches.Slow
 	default:
 		return nil, fmt.Errorf("%w: of unknown kind %d", ErrMessage, data[0])
 	}

@@ -32,7 +32,7 @@ type Opened struct {
 func (f *Forward) aboutCaches() bool { return len(f.Acks)+len(f.Fills)+len(f.Opens) > 0 }
 
 func (r *Reply) aboutCaches() bool {
-	return len(r.Filled)+len(r.Opened)+len(r.Invalidations)+len(r.Slow) > 0
+	return r.AboutSlow || len(r.Filled)+len(r.Opened)+len(r.Invalidations) > 0
 }
 
 func (f *Forward) appendCaches(b []byte) []byte {
@@ -99,6 +99,7 @@ func (r *Reply) appendCaches(b []byte) []byte {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, i.Term), i.Seq)
 		return appendRanges(b, i.Drop)
 	})
+	b = encoding.AppendBools(b, r.AboutSlow)
 	return encoding.AppendList(b, r.Slow, func(b []byte, s SlowNotice) []byte {
 		return binary.AppendVarint(appendLease(b, s.ID, s.Token), int64(s.Waited))
 	})
@@ -116,6 +117,7 @@ func (r *Reply) decodeCaches(d *encoding.Decoder) {
 		i.Drop = decodeRanges(d)
 		return i
 	})
+	r.AboutSlow = d.Byte() != 0
 	r.Slow = encoding.List(d, func() SlowNotice {
 		s := SlowNotice{}
 		s.ID, s.Token = decodeLease(d)

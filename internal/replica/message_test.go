@@ -63,8 +63,9 @@ func messages() []*Message {
 			Invalidations: []Invalidation{
 				{ID: 1, Token: 2, Term: 3, Seq: 1 << 61, Drop: keys("a", "b")}, {},
 			},
-			Slow: []SlowNotice{{ID: -1, Token: 1 << 63, Waited: 1000}, {}},
+			AboutSlow: true, Slow: []SlowNotice{{ID: -1, Token: 1 << 63, Waited: 1000}, {}},
 		}},
+		{From: 1, To: 2, Reply: &Reply{Term: 1, AboutSlow: true}},
 		{From: 1, To: 2, Reply: &Reply{
 			Refused: []Refusal{}, Left: []Left{}, Renewed: []Renewed{},
 		}},

@@ -41,10 +41,13 @@ type Output struct {
 	// Invalidations are for caches that are open at this member. Those for others, that
 	// are not any more, mean nothing; they are told again where the caches are.
 	Invalidations []Invalidation
-	// Waits says of commands for how long they had to wait for caches, and SlowCaches
-	// tells of caches that were waited for unusually long.
-	Waits      []lease.TTL
-	SlowCaches []SlowCache
+	// Waits says of commands for how long they had to wait for caches, and WereSlow tells
+	// of caches that were waited for unusually long, and are not any more: the leader does.
+	Waits    []lease.TTL
+	WereSlow []SlowCache
+	// SlowNews says, at any member, that other caches are slow now: see
+	// [Replica.SlowCaches]. It may be that none of what is told has changed.
+	SlowNews bool
 	// Late says, for each lease that ended by expiry, how long after its expiry
 	// that was applied.
 	Late []lease.TTL
@@ -71,6 +74,7 @@ func (r *Replica) Take() Output {
 	}
 	r.tellCaches()
 	r.reply()
+	r.out.SlowNews, r.slow.news = r.slow.news, false
 	r.out.Changes = r.machine.TakeChanges()
 	out := r.out.Output
 	r.out = output{Output: r.out.given.emptied(), given: out}
@@ -137,6 +141,9 @@ func (r *Replica) observe(rd raft.Ready) {
 	if was.leading && (!r.leading || r.term != was.term) {
 		r.demote()
 		r.lose()
+	}
+	if len(r.slow.list) > 0 && (r.term != was.term || r.leader != was.leader) {
+		r.slow.set(r, nil)
 	}
 	r.failover.observe(r, was)
 }

@@ -182,7 +182,9 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 	if r.leading || from != r.leader || m.Term != r.term {
 		return // of a leader that is none any more
 	}
-	r.slowCaches(m.Slow)
+	if m.AboutSlow {
+		r.slow.set(r, m.Slow)
+	}
 	if m.Term != r.forward.term {
 		return // it was asked in vain, or nothing
 	}

@@ -86,6 +86,7 @@ type Replica struct {
 	asks     relay     // reads and renewals for another leader
 	remotes  []*remote // who forwards to this leader, in ID order
 	failover failover
+	slow     slowCaches
 	out      output
 }
 
@@ -207,6 +208,7 @@ func (r *Replica) Tick() {
 	r.reads.tick(r)
 	r.forward.tick(r)
 	r.asks.tick(r)
+	r.slow.tick(r)
 }
 
 // Step takes a message from another member.

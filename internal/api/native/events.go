@@ -76,16 +76,13 @@ type events struct {
 	wake     chan struct{} // capacity 1: there may be something new
 	at       uint64        // number of the last event that was looked at
 	told     uint64        // the last number that the client was told
-	slow     uint64        // number of the last slow cache that was looked at
-	expiring *expiring     // nil if that is not of interest
+	slow     slowTold
+	expiring *expiring // nil if that is not of interest
 }
 
 // begin finds the place to begin at. Another member may have told of more than this one
 // knows yet: after a confirm round it knows as much.
 func (e *events) begin(ctx context.Context) error {
-	if s := e.node.SlowCaches(); s != nil {
-		e.slow = s.Last
-	}
 	v := e.node.View()
 	if e.at = e.request.After; e.at == 0 && !e.request.Resume {
 		e.at = v.LeaseEvents.Last()
@@ -99,7 +96,7 @@ func (e *events) begin(ctx context.Context) error {
 	if _, err := v.LeaseEvents.After(e.at); err != nil {
 		return err
 	}
-	return e.tell(v, nil)
+	return e.tell(v, e.slow.changes(e)) // a client takes these for all that are slow now
 }
 
 func (e *events) run(ctx context.Context) error {
@@ -141,8 +138,10 @@ func (e *events) pass(ctx context.Context) error {
 			return err
 		}
 		if len(piece) == 0 {
-			if err := e.tellSlow(v); err != nil {
-				return err
+			if list := e.slow.changes(e); len(list) > 0 {
+				if err := e.tell(v, list); err != nil {
+					return err
+				}
 			}
 			return e.tellExpiring(ctx, v)
 		}
@@ -201,27 +200,6 @@ func (e *events) tellExpiring(ctx context.Context, v *fsm.View) error {
 		}
 	}
 	return nil
-}
-
-// tellSlow tells which caches keep writes waiting.
-func (e *events) tellSlow(v *fsm.View) error {
-	s := e.node.SlowCaches()
-	if s == nil || s.Last == e.slow {
-		return nil
-	}
-	var list []*pb.LeaseEvent
-	for _, c := range s.after(e.slow) {
-		if e.wants(&c.Lease, "") {
-			list = append(list, &pb.LeaseEvent{
-				Type: pb.LeaseEvent_CACHE_SLOW, Lease: api.LeaseMessage(&c.Lease),
-				WaitedMs: int64(c.Waited),
-			})
-		}
-	}
-	if e.slow = s.Last; len(list) == 0 {
-		return nil
-	}
-	return e.tell(v, list)
 }
 
 func (e *events) tell(v *fsm.View, list []*pb.LeaseEvent) error {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -71,8 +70,8 @@ func (f *follower) take() []string {
 			if e.Type == pb.LeaseEvent_EXPIRING {
 				text += fmt.Sprint(" in ", e.Lease.RemainingMs)
 			}
-			if e.Type == pb.LeaseEvent_CACHE_SLOW {
-				text += fmt.Sprint(" of ", e.Lease.Owner, " since ", e.WaitedMs)
+			if strings.HasPrefix(e.Type.String(), "CACHE_SLOW") {
+				text += fmt.Sprint(" of ", e.Lease.Owner, " after ", e.WaitedMs)
 			}
 			out = append(out, text)
 		}
@@ -156,32 +155,51 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// Caches for which writes wait are told of to those whom their leases concern, once, from
-// when they began to follow, and after all that has a number.
+// Caches for which writes wait are told of to those whom their leases concern, once, and then
+// that it has ended; after all that has a number. Who begins to follow meanwhile is told, with
+// the first response, which are slow now.
 func TestEventsCacheSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := func(id lease.ID, owner string, waited lease.TTL) replica.SlowCache {
-			return replica.SlowCache{
-				Lease: lease.Info{Terms: lease.Terms{ID: id, Owner: owner}}, Waited: waited, Still: true,
+		slow := func(id lease.ID, owner string, since lease.Instant) SlowCache {
+			return SlowCache{
+				Lease: lease.Info{Terms: lease.Terms{ID: id, Owner: owner}, Token: lease.Token(id)},
+				Since: since,
 			}
 		}
 		n := newNode()
+		n.advance(5000)
 		all := follow(t, n, &pb.EventsRequest{})
-		one, two, three := slow(1, "ann", 1000), slow(2, "bob", 1001), slow(1, "ann", 1002)
-		n.waitsFor(1, one)
-		all.tells("CACHE_SLOW 1 of ann since 1000")
+		all.tells()
+		one, two := slow(1, "ann", 4001), slow(2, "bob", 3000)
+		n.waitsFor(one)
+		all.tells("CACHE_SLOW 1 of ann after 1000")
+		n.advance(500)
 		anns := follow(t, n, &pb.EventsRequest{Owner: "ann"})
+		if synctest.Wait(); len(anns.got) != 1 {
+			t.Errorf("%d responses to who begins to follow", len(anns.got))
+		}
+		anns.tells("CACHE_SLOW 1 of ann after 1500")
 		n.grants(t, lease.Terms{ID: 3, Owner: "ann"})
-		n.waitsFor(2, one, two)
-		n.waitsFor(3, two, three)
-		all.tells("1: GRANTED 3", "CACHE_SLOW 2 of bob since 1001", "CACHE_SLOW 1 of ann since 1002")
-		anns.tells("1: GRANTED 3", "CACHE_SLOW 1 of ann since 1002")
-		all.slow <- struct{}{} // who reads slowly gets those that are still kept
+		n.waitsFor(two, one)
+		all.tells("1: GRANTED 3", "CACHE_SLOW 2 of bob after 2501")
+		anns.tells("1: GRANTED 3")
+		n.advance(100)
+		n.waitsFor(two)
+		all.tells("CACHE_SLOW_ENDED 1 of ann after 1600")
+		anns.tells("CACHE_SLOW_ENDED 1 of ann after 1600")
+		again := one
+		again.Lease.Token++ // in the hands of another
+		n.waitsFor(two, one)
+		all.tells("CACHE_SLOW 1 of ann after 1600")
+		n.waitsFor(two, again)
+		all.tells("CACHE_SLOW_ENDED 1 of ann after 1600", "CACHE_SLOW 1 of ann after 1600")
+		all.slow <- struct{}{} // who reads slowly gets what has come of it
 		n.grants(t, lease.Terms{ID: 4})
 		synctest.Wait()
-		n.waitsFor(300, two, one)
+		n.waitsFor()
+		n.waitsFor(again)
 		<-all.slow
-		all.tells("2: GRANTED 4", "CACHE_SLOW 2 of bob since 1001", "CACHE_SLOW 1 of ann since 1000")
+		all.tells("2: GRANTED 4", "CACHE_SLOW_ENDED 2 of bob after 2601")
 		_, _ = all.stop(), anns.stop()
 	})
 }

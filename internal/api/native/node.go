@@ -87,12 +87,12 @@ type Submitter interface {
 
 // LeaseWatchable tells of events of leases. They are in the View.
 type LeaseWatchable interface {
-	// OnLeaseNews has f called after the view has new events of leases, or silences,
-	// until stop is called. It is called on one of the member's goroutines, not the
-	// core's, and must not block.
+	// OnLeaseNews has f called after the view has new events of leases, or silences, or other
+	// caches are slow, until stop is called. It is called on one of the member's goroutines,
+	// not the core's, and must not block.
 	OnLeaseNews(f func()) (stop func())
-	// SlowCaches returns those that were told of lately; nil if none was. OnLeaseNews says
-	// when there are more.
+	// SlowCaches returns the caches that are slow now, as far as this member knows; nil if
+	// it never knew of one. OnLeaseNews says when there are others.
 	SlowCaches() *SlowCaches
 	// Now returns the present instant by the clock of fsm.Silence.
 	Now() lease.Instant
@@ -101,16 +101,16 @@ type LeaseWatchable interface {
 	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
 }
 
-// SlowCaches are caches for which writes were waiting, the last ones. It is immutable.
-type SlowCaches struct {
-	// Last numbers the last one of List; each was numbered as it came.
-	Last uint64
-	List []replica.SlowCache
-}
+// SlowCaches are caches for which writes have been waiting for long. It is immutable: there is
+// another if they change.
+type SlowCaches struct{ List []SlowCache }
 
-// after returns those with higher numbers.
-func (s *SlowCaches) after(number uint64) []replica.SlowCache {
-	return s.List[max(0, len(s.List)-int(s.Last-number)):]
+// SlowCache is a cache for which writes wait.
+type SlowCache struct {
+	// Lease is that of the cache, as it was when it became slow.
+	Lease lease.Info
+	// Since is from when it has kept writes waiting, by the clock of Now.
+	Since lease.Instant
 }
 
 // leaseNode is what the lease service needs of the member.

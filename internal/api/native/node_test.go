@@ -85,10 +85,10 @@ func (n *fakeNode) SlowCaches() *SlowCaches {
 }
 
 // waitsFor says that writes wait for caches.
-func (n *fakeNode) waitsFor(last uint64, list ...replica.SlowCache) {
+func (n *fakeNode) waitsFor(list ...SlowCache) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.slow = &SlowCaches{Last: last, List: list}
+	n.slow = &SlowCaches{List: list}
 	for f := range n.news {
 		(*f)()
 	}

@@ -1,0 +1,64 @@
+package native
+
+import (
+	"leasehold.dev/internal/api"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// slowTold are the slow caches that a stream of events has told of, and not of their end.
+type slowTold struct {
+	seen *SlowCaches // as of the last look
+	list []SlowCache
+}
+
+// changes returns events of what has changed since the last call: which caches are slow no
+// more, and which are now, of those that are of interest.
+func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
+	s := e.node.SlowCaches()
+	if s == nil || s == t.seen {
+		return nil
+	}
+	t.seen = s
+	now := e.node.Now()
+	event := func(kind pb.LeaseEvent_Type, c *SlowCache) {
+		out = append(out, &pb.LeaseEvent{
+			Type: kind, Lease: api.LeaseMessage(&c.Lease), WaitedMs: int64(max(0, now-c.Since)),
+		})
+	}
+	had := slowByLife(t.list)
+	has := slowByLife(s.List)
+	for i := range t.list {
+		if c := &t.list[i]; !has[lifeOf(c)] {
+			event(pb.LeaseEvent_CACHE_SLOW_ENDED, c)
+		}
+	}
+	t.list = nil
+	for i := range s.List {
+		c := &s.List[i]
+		if !e.wants(&c.Lease, "") {
+			continue
+		}
+		t.list = append(t.list, *c)
+		if !had[lifeOf(c)] {
+			event(pb.LeaseEvent_CACHE_SLOW, c)
+		}
+	}
+	return out
+}
+
+// life names a lease in the hands of one holder.
+type life struct {
+	id    lease.ID
+	token lease.Token
+}
+
+func lifeOf(c *SlowCache) life { return life{c.Lease.ID, c.Lease.Token} }
+
+func slowByLife(list []SlowCache) map[life]bool {
+	out := make(map[life]bool, len(list))
+	for i := range list {
+		out[lifeOf(&list[i])] = true
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package replica
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/directory"
+	"leasehold.dev/lease"
+)
+
+// SlowCache is a cache that takes, or took, long to acknowledge what it has to drop.
+type SlowCache struct {
+	// Lease is that of the cache, as this member knew it when it heard of it.
+	Lease lease.Info
+	// Waited is for how long.
+	Waited lease.TTL
+}
+
+// SlowNotice is a cache that is slow, as the leader tells of it to the other members.
+type SlowNotice struct {
+	ID     lease.ID
+	Token  lease.Token
+	Waited lease.TTL
+}
+
+// slowCaches are the caches that are slow now, as this member knows: writes have waited for
+// them for a second, and wait still.
+//
+// The leader knows it, and everybody's clients look for it. So the leader tells the others: all
+// of them whenever there are others, and again while there are any. So a message that is lost
+// is made good by the next, and who hears no more takes them for slow no more: another leader
+// begins to count anew.
+type slowCaches struct {
+	list []SlowNotice
+	// heard is the tick at which the leader told of them, or told the others.
+	heard uint64
+	news  bool // since the last Take
+}
+
+// slowSilence is after how many election timeouts of silence no cache is taken for slow any
+// more. The leader speaks after each.
+const slowSilence = 3
+
+// lead does the leader's part: tells of the caches that are slow.
+func (s *slowCaches) lead(r *Replica) {
+	d := r.gate.caches
+	if d == nil {
+		return
+	}
+	again := d.AnyLate() && r.ticks-s.heard >= uint64(r.cfg.ElectionTicks)
+	if !again && !d.LateNews() {
+		return
+	}
+	list, _ := d.Late()
+	s.set(r, noticesOf(list))
+	for _, member := range slices.Concat(r.conf.GetVoters(), r.conf.GetLearners()) {
+		if member != r.cfg.ID {
+			a := r.remote(member).answer()
+			a.AboutSlow, a.Slow = true, s.list
+		}
+	}
+}
+
+func noticesOf(list []directory.Slow) []SlowNotice {
+	out := make([]SlowNotice, len(list))
+	for i, s := range list {
+		out[i] = SlowNotice(s)
+	}
+	return out
+}
+
+// set takes what there is now.
+func (s *slowCaches) set(r *Replica, list []SlowNotice) {
+	s.list, s.heard, s.news = list, r.ticks, true
+}
+
+// tick forgets what the leader does not repeat.
+func (s *slowCaches) tick(r *Replica) {
+	if len(s.list) > 0 && r.ticks-s.heard >= uint64(slowSilence*r.cfg.ElectionTicks) {
+		s.set(r, nil)
+	}
+}
+
+// SlowCaches returns the caches that are slow now, those that have been for longest first, not
+// more than a few hundred. Output.SlowNews says when there are others.
+func (r *Replica) SlowCaches() []SlowCache {
+	out := make([]SlowCache, 0, len(r.slow.list))
+	for _, s := range r.slow.list {
+		if info, ok := r.lessor.Lookup(s.ID); ok && info.Token == s.Token {
+			out = append(out, SlowCache{info, s.Waited})
+		}
+	}
+	return out
+}

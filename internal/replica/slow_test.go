@@ -1,0 +1,101 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// slow says which caches are slow now, as a member knows it, and since when at the earliest.
+func (c *cluster) slow(p *peer) string {
+	text := ""
+	for _, s := range p.slow {
+		text += fmt.Sprintf("%s for %d ", s.Lease.Owner, s.Waited/1000)
+	}
+	return text
+}
+
+// wantSlow fails unless all members that run know of the same slow caches.
+func (c *cluster) wantSlow(when, want string) {
+	c.t.Helper()
+	for _, id := range c.ids() {
+		if p := c.members[id]; !p.down && c.slow(p) != want {
+			c.t.Errorf("%s: member %d knows of slow %q, want %q", when, id, c.slow(p), want)
+		}
+	}
+}
+
+// Every member, learners too, knows which caches are slow now: from when they are late until
+// they have answered, or their leases are over.
+func TestAllKnowSlowCaches(t *testing.T) {
+	c := caching(t)
+	c.pass(1000)
+	c.propose(c.members[1], &fsm.AddMember{Member: fsm.Member{
+		ID: 4, PeerURLs: []string{url(4)}, Learner: true,
+	}}, "add")
+	c.run()
+	c.join(4)
+	c.pass(300)
+	k, dead := c.hold(c.members[2], 1, 60_000), c.hold(c.members[3], 2, 4000)
+	k.mustFill("c1")
+	dead.mustFill("c2")
+	w := c.put(c.members[3], "c1", 0)
+	c.pass(900)
+	c.wantSlow("in time", "")
+	c.pass(200)
+	c.wantSlow("late", "owner 1 for 1 ")
+	other := c.put(c.members[3], "c2", 0)
+	c.pass(1900)
+	c.wantSlow("both", "owner 1 for 2 owner 2 for 1 ")
+	k.told()
+	k.open("c1")
+	k.ack("c1")
+	c.want("the write", w, "revision")
+	c.wantSlow("one has answered", "owner 2 for 1 ")
+	c.pass(2000)
+	c.want("the other write", other, "revision")
+	c.wantSlow("none is any more", "")
+}
+
+// That all know it withstands that messages are lost, and that the leader is another: who
+// began to wait before waits for a second again, and then it is told again.
+func TestSlowCachesWithstandLoss(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 60_000)
+	k.mustFill("c1")
+	c.cut[link2{1, 3}] = true
+	w := c.put(c.members[2], "c1", 0)
+	c.pass(700)
+	delete(c.cut, link2{1, 3})
+	c.cut[link2{1, 2}] = true
+	c.pass(500)
+	if got := c.slow(c.members[2]); got != "" {
+		t.Fatalf("a member that hears nothing knows of slow %q", got)
+	}
+	delete(c.cut, link2{1, 2})
+	c.pass(1100)
+	c.wantSlow("told again", "owner 1 for 2 ")
+	c.succeed(3)
+	c.wantSlow("another leads", "")
+	c.pass(1100)
+	c.wantSlow("late again", "owner 1 for 1 ")
+	c.cut[link2{3, 2}] = true
+	c.pass(100)
+	p := c.members[2]
+	for range slowSilence * 10 { // ticks of this member alone, which thinks that 3 leads
+		p.r.slow.tick(p.r)
+		p.r.ticks++
+	}
+	p.r.slow.tick(p.r)
+	c.run()
+	if got := c.slow(p); got != "" {
+		t.Errorf("a member that hears nothing more knows of slow %q", got)
+	}
+	delete(c.cut, link2{3, 2})
+	k.told()
+	k.open()
+	k.ack("c1")
+	c.want("the write", w, "revision")
+	c.wantSlow("none is any more", "")
+}
