@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -76,6 +77,9 @@ func TestSlowCacheIsTold(t *testing.T) {
 		}
 	}
 	write("a")
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 1})
+	tells("it has answered in time")
+	write("a")
 	if at, ok := d.Next(); !ok || at != 1100 {
 		t.Errorf("next is %d, %v", at, ok)
 	}
@@ -91,11 +95,11 @@ func TestSlowCacheIsTold(t *testing.T) {
 	d.Advance(3000)
 	late("later still", 100, false)
 	tells("it has not answered")
-	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 1})
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 2})
 	tells("the first is acknowledged", Slow{7, 3, 2900})
 	late("with the second", 1100, false)
 	d.Advance(3500)
-	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 2})
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 3})
 	tells("the second is acknowledged", Slow{7, 3, 2400})
 	late("it has caught up", 0, true)
 	w := write("c")
@@ -112,7 +116,7 @@ func TestSlowCacheIsTold(t *testing.T) {
 	}
 	write("a")
 	d.Advance(5000)
-	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 3})
+	d.Ack(Ack{ID: 7, Token: 3, Term: 1, Seq: 4})
 	tells("one of two is acknowledged", Slow{7, 3, 1500})
 	late("with the other it is in time", 0, true)
 	d.Advance(5700)
@@ -128,34 +132,136 @@ func TestSlowCacheIsTold(t *testing.T) {
 }
 
 // A slow cache whose lease ends, or gets another holder, is slow no more; and the slowest are
-// named, if they are many.
+// named, if they are many, as are some of those that were slow. All are counted.
 func TestSlowCachesEnd(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
+	const all = lateKept + 10
 	key := []keyrange.Range{{Key: "a"}}
-	for id := range lease.ID(lateKept + 10) {
+	d.Hold(all, 1, []keyrange.Range{{Key: "b"}}, true)
+	for id := range lease.ID(all - 1) {
 		d.Hold(id+1, 1, key, true)
 	}
+	for now, key := range []string{"b", "a"} {
+		d.Advance(lease.Instant(now))
+		w := &Write{Touches: []keyrange.Range{{Key: key}}}
+		if now, err := d.Admit(w); now || err != nil {
+			t.Fatalf("admitted %v, %v", now, err)
+		}
+	}
+	named := func(when string, ids ...lease.ID) {
+		t.Helper()
+		list, news := d.Late()
+		for i, id := range ids {
+			if list[i].ID != id {
+				t.Errorf("%s: late is %d, want %d", when, list[i].ID, id)
+			}
+		}
+		if len(list) != lateKept || !news {
+			t.Errorf("%s: %d are late, news %v", when, len(list), news)
+		}
+	}
+	d.Advance(1001)
+	named("all", all, 1, 2, 3)
+	d.Release(1)
+	d.Release(3)
+	named("two have ended", all, 2, 4)
+	d.Advance(9000)
+	if list, news := d.Late(); len(list) > 0 || !news || d.AnyLate() {
+		t.Errorf("late are %v, news %v", list, news)
+	}
+	if n, s := len(d.TakeSlow()), d.Stats(); n != slowKept || s.Slow != all-2 || s.Outlived != all-2 {
+		t.Errorf("%d are named that were slow; %+v", n, s)
+	}
+}
+
+// A slow cache that gets another holder, or none, is slow no more.
+func TestSlowCacheIsReleased(t *testing.T) {
+	d := New(1, until(9_000), Limits{})
+	key := []keyrange.Range{{Key: "a"}}
+	d.Hold(1, 1, key, true)
 	w := &Write{Touches: key}
 	if now, err := d.Admit(w); now || err != nil {
 		t.Fatalf("admitted %v, %v", now, err)
 	}
 	d.Advance(1000)
-	list, news := d.Late()
-	if len(list) != lateKept || !news || list[0].ID != 1 || list[lateKept-1].ID != lateKept {
-		t.Errorf("%d are late, %v", len(list), list)
+	if !d.AnyLate() {
+		t.Error("it is not late")
 	}
-	d.Release(1)
-	d.Release(3)
-	if list, news = d.Late(); !news || list[0].ID != 2 || list[1].ID != 4 {
-		t.Errorf("late are %v, news %v", list[:2], news)
-	}
-	for id := range lease.ID(lateKept + 10) {
-		d.Release(id + 1)
-	}
+	d.Hold(1, 2, key, false)
+	d.checkInvariants()
 	if d.AnyLate() || len(d.Ready()) != 1 {
-		t.Error("somebody waits for leases that have ended")
+		t.Error("somebody waits for a holder who is none any more")
 	}
-	if list, news = d.Late(); len(list) > 0 || !news {
-		t.Errorf("late are %v, news %v", list, news)
+}
+
+// lives is a State of leases without keys, all of which end when it says.
+type lives struct{ at lease.Instant }
+
+func (l *lives) Keys(lease.ID) []string { return nil }
+
+func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, true }
+
+// T10: who waited for a cache while its end was not known, because the clock was not to be
+// trusted, waits until the end that it has then.
+func TestEndIsKnownLater(t *testing.T) {
+	state := &lives{at: 5000}
+	d := New(1, state, Limits{})
+	key := []keyrange.Range{{Key: "a"}}
+	d.Hold(1, 1, key, true)
+	w := &Write{Touches: key}
+	if now, err := d.Admit(w); now || err != nil {
+		t.Fatalf("admitted %v, %v", now, err)
 	}
+	d.Advance(1000)
+	state.at = never
+	d.Advance(5000)
+	if at, ok := d.Next(); ok || d.HasReady() {
+		t.Errorf("next is %d", at)
+	}
+	state.at = 7000
+	d.Recheck()
+	if at, ok := d.Next(); !ok || at != 7000 {
+		t.Errorf("next is %d, %v", at, ok)
+	}
+	d.Advance(7000)
+	if ready := d.Ready(); len(ready) != 1 {
+		t.Error("the write waits for ever")
+	}
+}
+
+// A cache that owes more ranges than are named again and again is told of what comes later when
+// it has answered, at once.
+func TestWindowOpens(t *testing.T) {
+	d := New(1, until(90_000), Limits{})
+	d.Hold(1, 1, []keyrange.Range{keyrange.All}, true)
+	d.Open(Opening{ID: 1, Token: 1, From: Origin{Member: 1}})
+	write := func(key string) {
+		w := &Write{Touches: []keyrange.Range{{Key: key}}}
+		if now, err := d.Admit(w); now || err != nil {
+			t.Fatalf("admitted %v, %v", now, err)
+		}
+	}
+	told := func(want int) {
+		t.Helper()
+		n := 0
+		for _, x := range d.Invalidations() {
+			n += len(x.Drop)
+		}
+		if n != want {
+			t.Errorf("told to drop %d ranges, want %d", n, want)
+		}
+		d.checkInvariants()
+	}
+	for i := range windowMost {
+		write(fmt.Sprint(i))
+	}
+	told(windowMost)
+	write("later")
+	told(0)
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: 1})
+	told(1)
+	d.Advance(lease.Instant(resendFirst) - 1)
+	told(0)
+	d.Advance(lease.Instant(resendFirst))
+	told(1)
 }

@@ -147,9 +147,12 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 				}
 			}
 			renew(c.members[1], 1)
-			c.pass(3500) // longer than a renewal waits for a leader
+			c.pass(2500)
 			renew(c.members[2], 2)
-			c.run()
+			c.pass(2000) // longer than a renewal waits for a leader, and is not asked again
+			if n := len(c.members[1].r.gate.parked[2]); n != 1 {
+				t.Errorf("%d renewals wait, one was asked", n)
+			}
 			waits := slices.Clone(c.open)
 			c.check(c.members[1].r.Transfer(3))
 			c.run()
@@ -169,5 +172,35 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 				t.Errorf("not answered: %q", c.open)
 			}
 		})
+	}
+}
+
+// A lease that was to get another holder and did not is renewed again, if its holder asked for
+// that meanwhile: also when the answer of its cache came before the outcome.
+func TestRenewalAfterVainResume(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 5000)
+	k.mustFill("c1")
+	c.pass(500)
+	vain := c.command(c.members[3], &fsm.Resume{ID: 1, Secret: lease.Secret{7}})
+	c.renew(c.members[2], 1)
+	c.run()
+	if got := c.asks["2: renew 1"]; got != "" {
+		t.Fatalf("renewed while it is being closed: %q", got)
+	}
+	for _, id := range c.ids() {
+		c.members[id].stuck = true
+	}
+	k.ack("c")
+	if got := c.asks["2: renew 1"]; got != "" {
+		t.Fatalf("renewed while it is being closed: %q", got)
+	}
+	for _, id := range c.ids() {
+		c.members[id].stuck = false
+	}
+	c.run()
+	c.want("resumption with a wrong secret", vain, "lease: ")
+	if got := c.asks["2: renew 1"]; got != "ttl 5000" {
+		t.Errorf("the renewal: %q", got)
 	}
 }

@@ -99,3 +99,14 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.want("the write", w, "revision")
 	c.wantSlow("none is any more", "")
 }
+
+// What is told of another life of a lease, or of one that is not there, is not told of this one.
+func TestSlowCacheOfAnotherLife(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 60_000)
+	r := c.members[2].r
+	r.slow.set(r, []SlowNotice{{ID: 9, Token: k.token}, {ID: 1, Token: k.token + 1}})
+	if list := r.SlowCaches(); len(list) > 0 {
+		t.Errorf("slow are %+v", list)
+	}
+}
