@@ -93,7 +93,10 @@ func (m *metrics) follow(old, s *replica.Status) {
 func (m *metrics) observe(out replica.Output) {
 	for _, p := range out.Proposals {
 		g, ok := fsm.Inner(p.Command).(*fsm.Grant)
-		if ok && p.Err == nil && p.Result.Err == nil && !p.Result.Repeated {
+		if !ok || p.Err != nil || p.Result.Err != nil || p.Result.Repeated {
+			continue
+		}
+		if _, existed := fsm.GrantResult(p.Result.Value); !existed {
 			m.ttl.Observe(float64(g.Terms.TTL) / 1000)
 		}
 	}

@@ -320,13 +320,14 @@ func (d *decoder) revoke() *Revoke {
 
 func (d *decoder) grant() *Grant {
 	g := &Grant{Terms: d.terms()}
-	d.more(&g.Terms)
+	g.Renew = d.more(&g.Terms)
 	return g
 }
 
-// appendMore appends what appendTerms does not know.
-func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
-	b = encoding.AppendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, delayed, t.Bound)
+// appendMore appends what appendTerms does not know. That a lease is delayed, and that a
+// grant renews, are flags of one place.
+func appendMore(b []byte, t *lease.Terms, flag bool) []byte {
+	b = encoding.AppendBools(b, t.KeepKeys, t.Secret != lease.Secret{}, flag, t.Bound)
 	b = binary.AppendVarint(b, int64(t.LockDelay))
 	if t.Secret != (lease.Secret{}) {
 		b = append(b, t.Secret[:]...)
@@ -334,7 +335,7 @@ func appendMore(b []byte, t *lease.Terms, delayed bool) []byte {
 	return b
 }
 
-func (d *decoder) more(t *lease.Terms) (delayed bool) {
+func (d *decoder) more(t *lease.Terms) (flag bool) {
 	f := d.Byte()
 	t.KeepKeys, t.Bound, t.LockDelay = f&1 != 0, f&8 != 0, lease.TTL(d.Varint())
 	if f&2 != 0 {

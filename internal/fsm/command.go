@@ -124,6 +124,10 @@ type Compact struct{ Revision int64 }
 // did not: apply draws no random numbers.
 type Grant struct {
 	Terms lease.Terms
+	// Renew says that a Grant which finds the lease that its request made before renews it,
+	// through the log (T3). What remains of the lease would be no answer: that is what the
+	// leader's timer says, and another leader may have counted from an earlier checkpoint.
+	Renew bool
 	// Holds is what the lease holds: its holder may cache the keys that lie within.
 	// It never changes, and is gone with the lease, or when that has another holder
 	// (HandOver, Resume). See CheckHolds.
@@ -272,7 +276,8 @@ func (c *Grant) kind() kind {
 	if len(c.Holds) > 0 {
 		return kindGrantHolds
 	}
-	if t := &c.Terms; t.LockDelay != 0 || t.KeepKeys || t.Bound || t.Secret != (lease.Secret{}) {
+	if t := &c.Terms; t.LockDelay != 0 || t.KeepKeys || t.Bound || c.Renew ||
+		t.Secret != (lease.Secret{}) {
 		return kindGrantMore
 	}
 	return kindGrant

@@ -194,7 +194,7 @@ func appendGrant(b []byte, c *Grant, k kind) []byte {
 	if k == kindGrant {
 		return b
 	}
-	b = appendMore(b, &c.Terms, false)
+	b = appendMore(b, &c.Terms, c.Renew)
 	if k == kindGrantHolds {
 		b = encoding.AppendList(b, c.Holds, appendHeld)
 	}

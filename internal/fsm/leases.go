@@ -26,6 +26,9 @@ func (m *Machine) grant(c *Grant) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case info.Token <= last && c.Renew:
+		info, err = m.touch(info.ID, info.Token)
+		return &Existing{info}, err
 	case info.Token <= last:
 		return &Existing{info}, nil
 	}

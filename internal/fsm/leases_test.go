@@ -182,13 +182,61 @@ func TestGrantExisting(t *testing.T) {
 	for range 2 {
 		r := mustApply(t, m, once).(*TxnResult)
 		info, existed := GrantResult(r.Responses[0])
-		if r.Succeeded || !existed || info.ID != 7 || len(r.Responses) != 2 {
+		if r.Succeeded || !existed || info.ID != 7 || len(r.Responses) != 1 {
 			t.Errorf("in a transaction: %+v", r)
 		}
 		m = restored(t, m)
 	}
 	if value(m, "a") != "none" {
 		t.Error("the repetition put a key")
+	}
+}
+
+// TestGrantRenews: a grant that may be repeated, by itself, with puts or in a transaction,
+// renews the lease that it finds under whatever ID, and one that may not does not (T3). It is
+// told of if the lease was silent.
+func TestGrantRenews(t *testing.T) {
+	terms := lease.Terms{ID: 7, TTL: 5000, Name: "n", RequestID: "r"}
+	again := terms
+	again.ID = 8 // the name finds it
+	for name, tt := range map[string]struct {
+		c      Command
+		renews bool
+	}{
+		"plain":         {&Grant{Terms: terms}, false},
+		"by itself":     {(&Grant{Terms: terms}).Repeatable(), true},
+		"with a put":    {(&Grant{Terms: terms}).Repeatable(&Put{Key: "a", Lease: 7}), true},
+		"another ID":    {(&Grant{Terms: again}).Repeatable(), true},
+		"ID with a put": {(&Grant{Terms: again}).Repeatable(&Put{Key: "a", Lease: 8}), true},
+		"in a transaction": {&Txn{Then: []Op{
+			{Grant: &Grant{Terms: again, Renew: true}}, {Touch: &Touch{ID: 8}},
+		}}, true},
+	} {
+		m := New(Config{})
+		mustApply(t, m, &Grant{Terms: terms})
+		mustApply(t, m, &Checkpoint{Term: m.term, Leases: []lease.Checkpoint{
+			{ID: 7, Token: 1, Remaining: 1000, Stamp: 1},
+		}})
+		v := mustApply(t, m, tt.c)
+		if txn, ok := v.(*TxnResult); ok {
+			v = txn.Responses[0]
+		}
+		info, existed := GrantResult(v)
+		if !existed || info.ID != 7 || info.Token != 1 || (info.Remaining == 0) != tt.renews {
+			t.Errorf("%s: %+v, existed %t", name, info, existed)
+		}
+		if m.isSilent(7) == tt.renews || value(m, "a") != "none" {
+			t.Errorf("%s: silent %t, a is %s", name, m.isSilent(7), value(m, "a"))
+		}
+		heard := 0
+		m.View().Silences.Since(0, func(s *Silence) {
+			if s.Until == 0 {
+				heard++
+			}
+		})
+		if (heard > 0) != tt.renews {
+			t.Errorf("%s: heard %d times", name, heard)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ func (r *Replica) effects(c fsm.Command) *directory.Write {
 		e.touch(c.Key, c.End)
 	case *fsm.Txn:
 		e.txn(c)
+	case *fsm.Grant:
+		e.grant(c)
 	case *fsm.Revoke:
 		e.revoke(c)
 	case *fsm.HandOver:
@@ -106,11 +108,24 @@ func (e *effects) op(op *fsm.Op) {
 	case op.Touch != nil:
 		e.renew(op.Touch.ID)
 	case op.Grant != nil:
-		if t := &op.Grant.Terms; t.Name != "" && t.RequestID != "" {
-			if e.granted == nil {
-				e.granted = make(map[lease.ID]string)
-			}
-			e.granted[t.ID] = t.Name
+		e.grant(op.Grant)
+	}
+}
+
+// grant notes which lease may be meant, if the request is a repeated one, and that it is
+// renewed then.
+func (e *effects) grant(c *fsm.Grant) {
+	t := &c.Terms
+	if t.RequestID == "" {
+		return
+	}
+	if t.Name != "" {
+		if e.granted == nil {
+			e.granted = make(map[lease.ID]string)
 		}
+		e.granted[t.ID] = t.Name
+	}
+	if c.Renew {
+		e.renew(t.ID)
 	}
 }

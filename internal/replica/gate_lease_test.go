@@ -57,11 +57,15 @@ func TestTouchWaitsForAck(t *testing.T) {
 	w := c.put(c.members[1], "c1", 0)
 	touch := c.command(c.members[2], &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 1}}}})
 	change := c.command(c.members[3], &fsm.ChangeTTL{ID: 1, Token: k.token, TTL: 6000})
+	again := &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 5000, RequestID: "r"}}
+	grant := c.command(c.members[2], again.Repeatable())
 	c.want("touch", touch, "")
 	c.want("another TTL", change, "")
+	c.want("a grant that may be repeated", grant, "")
 	k.ack("c1")
 	c.want("the write", w, "revision")
 	c.want("touch", touch, "revision")
+	c.want("a grant that is none", grant, lease.ErrExists.Error())
 	c.want("another TTL", change, "revision")
 }
 

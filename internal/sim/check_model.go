@@ -275,7 +275,7 @@ func (m *model) run(x *modelRun, before *model, op fsm.Op) error {
 	case op.Put != nil:
 		return m.tryPut(x, before, op.Put)
 	case op.Grant != nil:
-		err := m.grant(x, &op.Grant.Terms)
+		err := m.grant(x, op.Grant)
 		r.txn.leases = append(r.txn.leases, r.lease)
 		return err
 	case op.Revoke != nil:

@@ -96,7 +96,7 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	case *fsm.Grant:
 		r.err = fsm.ErrNoSpace
 		if len(m.alarms) == 0 {
-			r.err = m.grant(x, &c.Terms)
+			r.err = m.grant(x, c)
 		}
 	case *fsm.Revoke:
 		r.err = m.revoke(x, c)
@@ -172,7 +172,8 @@ func (r *modelResult) tell(l *modelLease) {
 	r.lease = &c
 }
 
-func (m *model) grant(x *modelRun, t *lease.Terms) error {
+func (m *model) grant(x *modelRun, c *fsm.Grant) error {
+	t := &c.Terms
 	repeats := func(l *modelLease) bool {
 		return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
 			l.name == t.Name && !l.delayed
@@ -187,8 +188,7 @@ func (m *model) grant(x *modelRun, t *lease.Terms) error {
 	case there && !repeats(&m.leases[i]):
 		return lease.ErrExists
 	case there:
-		x.r.tell(&m.leases[i])
-		x.r.lease.existed = true
+		m.again(x, c, &m.leases[i])
 		return nil
 	case named != nil && !repeats(named):
 		return &lease.NameError{Name: t.Name}
@@ -197,8 +197,7 @@ func (m *model) grant(x *modelRun, t *lease.Terms) error {
 			x.alias = make(map[lease.ID]lease.ID)
 		}
 		x.alias[t.ID] = named.id
-		x.r.tell(named)
-		x.r.lease.existed = true
+		m.again(x, c, named)
 		return nil
 	}
 	delete(x.alias, t.ID)
@@ -218,6 +217,15 @@ func (m *model) grant(x *modelRun, t *lease.Terms) error {
 	x.step(fsm.LeaseGranted, &m.leases[i])
 	x.r.tell(&m.leases[i])
 	return nil
+}
+
+// again is a grant that finds the lease that it made before.
+func (m *model) again(x *modelRun, c *fsm.Grant, l *modelLease) {
+	if c.Renew {
+		_ = m.succeed(x, 0, l, func(*modelLease) {}) // it is there
+	}
+	x.r.tell(l)
+	x.r.lease.existed = true
 }
 
 // labels makes one text of a lease's labels.

@@ -105,7 +105,7 @@ var plantedLeases = []planted{
 	}},
 
 	{"a grant that is repeated renews nothing", "T3", "", []edit{
-		{repeatableGo, "{{Grant: c}, {Touch: &Touch{ID: c.Terms.ID}}}", "{{Grant: c}}"},
+		{leasesGo, "case info.Token <= last && c.Renew:", "case false:"},
 	}},
 
 	// Events of leases.

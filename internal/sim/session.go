@@ -198,7 +198,7 @@ func (t *thread) grant(terms lease.Terms) *session {
 		if info == nil {
 			return nil
 		}
-		if txn, ok := op.Fsm.Value.(*fsm.TxnResult); ok && !txn.Succeeded {
+		if _, existed := fsm.GrantResult(op.Fsm.Value); existed && renews {
 			w.cover["grant retried and renewed"]++
 		} else if try > 0 {
 			w.cover["grant retried"]++

@@ -189,18 +189,18 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 }
 
 // grantCommand grants a lease and puts its keys, in one step. What may be a repetition
-// puts keys only if it is none.
+// renews the lease if it is one, and puts keys only if it is none.
 func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 	grant := &fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
-	if len(r.Keys) == 0 && t.RequestID == "" {
-		return grant
-	}
 	puts := make([]*fsm.Put, len(r.Keys))
 	for i, p := range r.Keys {
 		puts[i] = &fsm.Put{Key: string(p.Key), Value: p.Value, Lease: t.ID}
 	}
 	if t.RequestID != "" {
 		return grant.Repeatable(puts...)
+	}
+	if len(puts) == 0 {
+		return grant
 	}
 	txn := &fsm.Txn{Then: []fsm.Op{{Grant: grant}}}
 	for _, p := range puts {

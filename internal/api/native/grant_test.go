@@ -24,6 +24,9 @@ func TestRepeatedGrant(t *testing.T) {
 		n := newNode()
 		s := service(n, Options{})
 		first := grant(t, s, r).Lease
+		if _, ok := n.commands[0].(*fsm.Grant); !ok || len(n.commands) != 1 {
+			t.Errorf("%v: it is %T", r, n.commands)
+		}
 		n.advance(4000)
 		due := []lease.Checkpoint{{
 			ID: lease.ID(first.Id), Token: lease.Token(first.Token), Remaining: 1000, Stamp: 1,

@@ -75,11 +75,7 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	case *pb.Op_Txn:
 		return fsm.Op{Txn: c.command(x.Txn)}
 	case *pb.Op_Grant:
-		if grant := c.grant(x.Grant); x.Grant.RequestId == "" {
-			return fsm.Op{Grant: grant}
-		} else {
-			return fsm.Op{Txn: grant.Repeatable()}
-		}
+		return fsm.Op{Grant: c.grant(x.Grant)}
 	case *pb.Op_Renew:
 		return fsm.Op{Touch: &fsm.Touch{
 			ID: lease.ID(x.Renew.Id), Token: lease.Token(x.Renew.Token),
@@ -102,7 +98,7 @@ func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
 		}
 		c.secrets[r] = secret
 	}
-	return &fsm.Grant{Terms: terms, Holds: rangesOf(r.Holds)}
+	return &fsm.Grant{Terms: terms, Holds: rangesOf(r.Holds), Renew: terms.RequestID != ""}
 }
 
 // response converts the result of the transaction, but for the header.
@@ -148,7 +144,7 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 }
 
 func (c *txnConverter) grantResponse(r *pb.GrantRequest, res any) *pb.GrantResponse {
-	info, existed := granted(res)
+	info, existed := fsm.GrantResult(res)
 	return &pb.GrantResponse{Lease: fresh(info), Existed: existed, Secret: c.secretOf(r, info)}
 }
 
