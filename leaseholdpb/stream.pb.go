@@ -461,8 +461,10 @@ func (x *CacheAck) GetOpen() uint64 {
 }
 
 type ServerMessage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Responses     []*Response            `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Responses []*Response            `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
+	// Who leads: in the first message of a stream, and in another whenever that changes.
+	Leadership    *Leadership `protobuf:"bytes,2,opt,name=leadership,proto3" json:"leadership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +502,78 @@ func (*ServerMessage) Descriptor() ([]byte, []int) {
 func (x *ServerMessage) GetResponses() []*Response {
 	if x != nil {
 		return x.Responses
+	}
+	return nil
+}
+
+func (x *ServerMessage) GetLeadership() *Leadership {
+	if x != nil {
+		return x.Leadership
+	}
+	return nil
+}
+
+// Leadership is who leads, as far as a member knows. Every member serves every request, and
+// the one that leads serves it without asking another.
+type Leadership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The member that says so.
+	MemberId uint64 `protobuf:"varint,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	// The one that leads, 0 if none is known to.
+	LeaderId uint64 `protobuf:"varint,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	// Where that one serves clients, if it has told.
+	LeaderClientUrls []string `protobuf:"bytes,3,rep,name=leader_client_urls,json=leaderClientUrls,proto3" json:"leader_client_urls,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Leadership) Reset() {
+	*x = Leadership{}
+	mi := &file_stream_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leadership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leadership) ProtoMessage() {}
+
+func (x *Leadership) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
+func (*Leadership) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Leadership) GetMemberId() uint64 {
+	if x != nil {
+		return x.MemberId
+	}
+	return 0
+}
+
+func (x *Leadership) GetLeaderId() uint64 {
+	if x != nil {
+		return x.LeaderId
+	}
+	return 0
+}
+
+func (x *Leadership) GetLeaderClientUrls() []string {
+	if x != nil {
+		return x.LeaderClientUrls
 	}
 	return nil
 }
@@ -547,7 +621,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +633,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +646,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{8}
+	return file_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Request) GetId() uint64 {
@@ -960,7 +1034,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1046,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1059,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{9}
+	return file_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Response) GetId() uint64 {
@@ -1345,9 +1419,17 @@ const file_stream_proto_rawDesc = "" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x120\n" +
 	"\adropped\x18\x04 \x03(\v2\x16.leasehold.v1.KeyRangeR\adropped\x12\x12\n" +
-	"\x04open\x18\x05 \x01(\x04R\x04open\"E\n" +
+	"\x04open\x18\x05 \x01(\x04R\x04open\"\x7f\n" +
 	"\rServerMessage\x124\n" +
-	"\tresponses\x18\x01 \x03(\v2\x16.leasehold.v1.ResponseR\tresponses\"\xbe\t\n" +
+	"\tresponses\x18\x01 \x03(\v2\x16.leasehold.v1.ResponseR\tresponses\x128\n" +
+	"\n" +
+	"leadership\x18\x02 \x01(\v2\x18.leasehold.v1.LeadershipR\n" +
+	"leadership\"t\n" +
+	"\n" +
+	"Leadership\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\x12\x1b\n" +
+	"\tleader_id\x18\x02 \x01(\x04R\bleaderId\x12,\n" +
+	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xbe\t\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1420,7 +1502,7 @@ func file_stream_proto_rawDescGZIP() []byte {
 	return file_stream_proto_rawDescData
 }
 
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_stream_proto_goTypes = []any{
 	(*ClientMessage)(nil),      // 0: leasehold.v1.ClientMessage
 	(*SessionRef)(nil),         // 1: leasehold.v1.SessionRef
@@ -1430,105 +1512,107 @@ var file_stream_proto_goTypes = []any{
 	(*CacheResponse)(nil),      // 5: leasehold.v1.CacheResponse
 	(*CacheAck)(nil),           // 6: leasehold.v1.CacheAck
 	(*ServerMessage)(nil),      // 7: leasehold.v1.ServerMessage
-	(*Request)(nil),            // 8: leasehold.v1.Request
-	(*Response)(nil),           // 9: leasehold.v1.Response
-	(*Header)(nil),             // 10: leasehold.v1.Header
-	(*LeaseRef)(nil),           // 11: leasehold.v1.LeaseRef
-	(*KeyRange)(nil),           // 12: leasehold.v1.KeyRange
-	(*PutRequest)(nil),         // 13: leasehold.v1.PutRequest
-	(*DeleteRequest)(nil),      // 14: leasehold.v1.DeleteRequest
-	(*RangeRequest)(nil),       // 15: leasehold.v1.RangeRequest
-	(*TxnRequest)(nil),         // 16: leasehold.v1.TxnRequest
-	(*GrantRequest)(nil),       // 17: leasehold.v1.GrantRequest
-	(*RenewRequest)(nil),       // 18: leasehold.v1.RenewRequest
-	(*RevokeRequest)(nil),      // 19: leasehold.v1.RevokeRequest
-	(*WatchRequest)(nil),       // 20: leasehold.v1.WatchRequest
-	(*EventsRequest)(nil),      // 21: leasehold.v1.EventsRequest
-	(*DescribeRequest)(nil),    // 22: leasehold.v1.DescribeRequest
-	(*ListRequest)(nil),        // 23: leasehold.v1.ListRequest
-	(*CheckTokenRequest)(nil),  // 24: leasehold.v1.CheckTokenRequest
-	(*ChangeTTLRequest)(nil),   // 25: leasehold.v1.ChangeTTLRequest
-	(*HandOverRequest)(nil),    // 26: leasehold.v1.HandOverRequest
-	(*ResumeRequest)(nil),      // 27: leasehold.v1.ResumeRequest
-	(*AttachRequest)(nil),      // 28: leasehold.v1.AttachRequest
-	(*DetachRequest)(nil),      // 29: leasehold.v1.DetachRequest
-	(*Error)(nil),              // 30: leasehold.v1.Error
-	(*PutResponse)(nil),        // 31: leasehold.v1.PutResponse
-	(*DeleteResponse)(nil),     // 32: leasehold.v1.DeleteResponse
-	(*RangeResponse)(nil),      // 33: leasehold.v1.RangeResponse
-	(*TxnResponse)(nil),        // 34: leasehold.v1.TxnResponse
-	(*GrantResponse)(nil),      // 35: leasehold.v1.GrantResponse
-	(*RenewResponse)(nil),      // 36: leasehold.v1.RenewResponse
-	(*RevokeResponse)(nil),     // 37: leasehold.v1.RevokeResponse
-	(*WatchResponse)(nil),      // 38: leasehold.v1.WatchResponse
-	(*EventsResponse)(nil),     // 39: leasehold.v1.EventsResponse
-	(*DescribeResponse)(nil),   // 40: leasehold.v1.DescribeResponse
-	(*ListResponse)(nil),       // 41: leasehold.v1.ListResponse
-	(*CheckTokenResponse)(nil), // 42: leasehold.v1.CheckTokenResponse
-	(*ChangeTTLResponse)(nil),  // 43: leasehold.v1.ChangeTTLResponse
-	(*HandOverResponse)(nil),   // 44: leasehold.v1.HandOverResponse
-	(*ResumeResponse)(nil),     // 45: leasehold.v1.ResumeResponse
-	(*AttachResponse)(nil),     // 46: leasehold.v1.AttachResponse
-	(*DetachResponse)(nil),     // 47: leasehold.v1.DetachResponse
+	(*Leadership)(nil),         // 8: leasehold.v1.Leadership
+	(*Request)(nil),            // 9: leasehold.v1.Request
+	(*Response)(nil),           // 10: leasehold.v1.Response
+	(*Header)(nil),             // 11: leasehold.v1.Header
+	(*LeaseRef)(nil),           // 12: leasehold.v1.LeaseRef
+	(*KeyRange)(nil),           // 13: leasehold.v1.KeyRange
+	(*PutRequest)(nil),         // 14: leasehold.v1.PutRequest
+	(*DeleteRequest)(nil),      // 15: leasehold.v1.DeleteRequest
+	(*RangeRequest)(nil),       // 16: leasehold.v1.RangeRequest
+	(*TxnRequest)(nil),         // 17: leasehold.v1.TxnRequest
+	(*GrantRequest)(nil),       // 18: leasehold.v1.GrantRequest
+	(*RenewRequest)(nil),       // 19: leasehold.v1.RenewRequest
+	(*RevokeRequest)(nil),      // 20: leasehold.v1.RevokeRequest
+	(*WatchRequest)(nil),       // 21: leasehold.v1.WatchRequest
+	(*EventsRequest)(nil),      // 22: leasehold.v1.EventsRequest
+	(*DescribeRequest)(nil),    // 23: leasehold.v1.DescribeRequest
+	(*ListRequest)(nil),        // 24: leasehold.v1.ListRequest
+	(*CheckTokenRequest)(nil),  // 25: leasehold.v1.CheckTokenRequest
+	(*ChangeTTLRequest)(nil),   // 26: leasehold.v1.ChangeTTLRequest
+	(*HandOverRequest)(nil),    // 27: leasehold.v1.HandOverRequest
+	(*ResumeRequest)(nil),      // 28: leasehold.v1.ResumeRequest
+	(*AttachRequest)(nil),      // 29: leasehold.v1.AttachRequest
+	(*DetachRequest)(nil),      // 30: leasehold.v1.DetachRequest
+	(*Error)(nil),              // 31: leasehold.v1.Error
+	(*PutResponse)(nil),        // 32: leasehold.v1.PutResponse
+	(*DeleteResponse)(nil),     // 33: leasehold.v1.DeleteResponse
+	(*RangeResponse)(nil),      // 34: leasehold.v1.RangeResponse
+	(*TxnResponse)(nil),        // 35: leasehold.v1.TxnResponse
+	(*GrantResponse)(nil),      // 36: leasehold.v1.GrantResponse
+	(*RenewResponse)(nil),      // 37: leasehold.v1.RenewResponse
+	(*RevokeResponse)(nil),     // 38: leasehold.v1.RevokeResponse
+	(*WatchResponse)(nil),      // 39: leasehold.v1.WatchResponse
+	(*EventsResponse)(nil),     // 40: leasehold.v1.EventsResponse
+	(*DescribeResponse)(nil),   // 41: leasehold.v1.DescribeResponse
+	(*ListResponse)(nil),       // 42: leasehold.v1.ListResponse
+	(*CheckTokenResponse)(nil), // 43: leasehold.v1.CheckTokenResponse
+	(*ChangeTTLResponse)(nil),  // 44: leasehold.v1.ChangeTTLResponse
+	(*HandOverResponse)(nil),   // 45: leasehold.v1.HandOverResponse
+	(*ResumeResponse)(nil),     // 46: leasehold.v1.ResumeResponse
+	(*AttachResponse)(nil),     // 47: leasehold.v1.AttachResponse
+	(*DetachResponse)(nil),     // 48: leasehold.v1.DetachResponse
 }
 var file_stream_proto_depIdxs = []int32{
-	8,  // 0: leasehold.v1.ClientMessage.requests:type_name -> leasehold.v1.Request
+	9,  // 0: leasehold.v1.ClientMessage.requests:type_name -> leasehold.v1.Request
 	1,  // 1: leasehold.v1.ClientMessage.session:type_name -> leasehold.v1.SessionRef
-	10, // 2: leasehold.v1.SessionResponse.header:type_name -> leasehold.v1.Header
+	11, // 2: leasehold.v1.SessionResponse.header:type_name -> leasehold.v1.Header
 	1,  // 3: leasehold.v1.SessionResponse.session:type_name -> leasehold.v1.SessionRef
-	11, // 4: leasehold.v1.CacheRequest.lease:type_name -> leasehold.v1.LeaseRef
-	12, // 5: leasehold.v1.CacheRequest.has:type_name -> leasehold.v1.KeyRange
-	12, // 6: leasehold.v1.CacheResponse.drop:type_name -> leasehold.v1.KeyRange
-	11, // 7: leasehold.v1.CacheAck.lease:type_name -> leasehold.v1.LeaseRef
-	12, // 8: leasehold.v1.CacheAck.dropped:type_name -> leasehold.v1.KeyRange
-	9,  // 9: leasehold.v1.ServerMessage.responses:type_name -> leasehold.v1.Response
-	13, // 10: leasehold.v1.Request.put:type_name -> leasehold.v1.PutRequest
-	14, // 11: leasehold.v1.Request.delete:type_name -> leasehold.v1.DeleteRequest
-	15, // 12: leasehold.v1.Request.range:type_name -> leasehold.v1.RangeRequest
-	16, // 13: leasehold.v1.Request.txn:type_name -> leasehold.v1.TxnRequest
-	17, // 14: leasehold.v1.Request.grant:type_name -> leasehold.v1.GrantRequest
-	18, // 15: leasehold.v1.Request.renew:type_name -> leasehold.v1.RenewRequest
-	19, // 16: leasehold.v1.Request.revoke:type_name -> leasehold.v1.RevokeRequest
-	20, // 17: leasehold.v1.Request.watch:type_name -> leasehold.v1.WatchRequest
-	21, // 18: leasehold.v1.Request.events:type_name -> leasehold.v1.EventsRequest
-	2,  // 19: leasehold.v1.Request.session:type_name -> leasehold.v1.SessionRequest
-	4,  // 20: leasehold.v1.Request.cache:type_name -> leasehold.v1.CacheRequest
-	6,  // 21: leasehold.v1.Request.cache_ack:type_name -> leasehold.v1.CacheAck
-	22, // 22: leasehold.v1.Request.describe:type_name -> leasehold.v1.DescribeRequest
-	23, // 23: leasehold.v1.Request.list:type_name -> leasehold.v1.ListRequest
-	24, // 24: leasehold.v1.Request.check_token:type_name -> leasehold.v1.CheckTokenRequest
-	25, // 25: leasehold.v1.Request.change_ttl:type_name -> leasehold.v1.ChangeTTLRequest
-	26, // 26: leasehold.v1.Request.hand_over:type_name -> leasehold.v1.HandOverRequest
-	27, // 27: leasehold.v1.Request.resume:type_name -> leasehold.v1.ResumeRequest
-	28, // 28: leasehold.v1.Request.attach:type_name -> leasehold.v1.AttachRequest
-	29, // 29: leasehold.v1.Request.detach:type_name -> leasehold.v1.DetachRequest
-	30, // 30: leasehold.v1.Response.error:type_name -> leasehold.v1.Error
-	31, // 31: leasehold.v1.Response.put:type_name -> leasehold.v1.PutResponse
-	32, // 32: leasehold.v1.Response.delete:type_name -> leasehold.v1.DeleteResponse
-	33, // 33: leasehold.v1.Response.range:type_name -> leasehold.v1.RangeResponse
-	34, // 34: leasehold.v1.Response.txn:type_name -> leasehold.v1.TxnResponse
-	35, // 35: leasehold.v1.Response.grant:type_name -> leasehold.v1.GrantResponse
-	36, // 36: leasehold.v1.Response.renew:type_name -> leasehold.v1.RenewResponse
-	37, // 37: leasehold.v1.Response.revoke:type_name -> leasehold.v1.RevokeResponse
-	38, // 38: leasehold.v1.Response.watch:type_name -> leasehold.v1.WatchResponse
-	39, // 39: leasehold.v1.Response.events:type_name -> leasehold.v1.EventsResponse
-	3,  // 40: leasehold.v1.Response.session:type_name -> leasehold.v1.SessionResponse
-	5,  // 41: leasehold.v1.Response.cache:type_name -> leasehold.v1.CacheResponse
-	40, // 42: leasehold.v1.Response.describe:type_name -> leasehold.v1.DescribeResponse
-	41, // 43: leasehold.v1.Response.list:type_name -> leasehold.v1.ListResponse
-	42, // 44: leasehold.v1.Response.check_token:type_name -> leasehold.v1.CheckTokenResponse
-	43, // 45: leasehold.v1.Response.change_ttl:type_name -> leasehold.v1.ChangeTTLResponse
-	44, // 46: leasehold.v1.Response.hand_over:type_name -> leasehold.v1.HandOverResponse
-	45, // 47: leasehold.v1.Response.resume:type_name -> leasehold.v1.ResumeResponse
-	46, // 48: leasehold.v1.Response.attach:type_name -> leasehold.v1.AttachResponse
-	47, // 49: leasehold.v1.Response.detach:type_name -> leasehold.v1.DetachResponse
-	0,  // 50: leasehold.v1.Stream.Open:input_type -> leasehold.v1.ClientMessage
-	7,  // 51: leasehold.v1.Stream.Open:output_type -> leasehold.v1.ServerMessage
-	51, // [51:52] is the sub-list for method output_type
-	50, // [50:51] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	12, // 4: leasehold.v1.CacheRequest.lease:type_name -> leasehold.v1.LeaseRef
+	13, // 5: leasehold.v1.CacheRequest.has:type_name -> leasehold.v1.KeyRange
+	13, // 6: leasehold.v1.CacheResponse.drop:type_name -> leasehold.v1.KeyRange
+	12, // 7: leasehold.v1.CacheAck.lease:type_name -> leasehold.v1.LeaseRef
+	13, // 8: leasehold.v1.CacheAck.dropped:type_name -> leasehold.v1.KeyRange
+	10, // 9: leasehold.v1.ServerMessage.responses:type_name -> leasehold.v1.Response
+	8,  // 10: leasehold.v1.ServerMessage.leadership:type_name -> leasehold.v1.Leadership
+	14, // 11: leasehold.v1.Request.put:type_name -> leasehold.v1.PutRequest
+	15, // 12: leasehold.v1.Request.delete:type_name -> leasehold.v1.DeleteRequest
+	16, // 13: leasehold.v1.Request.range:type_name -> leasehold.v1.RangeRequest
+	17, // 14: leasehold.v1.Request.txn:type_name -> leasehold.v1.TxnRequest
+	18, // 15: leasehold.v1.Request.grant:type_name -> leasehold.v1.GrantRequest
+	19, // 16: leasehold.v1.Request.renew:type_name -> leasehold.v1.RenewRequest
+	20, // 17: leasehold.v1.Request.revoke:type_name -> leasehold.v1.RevokeRequest
+	21, // 18: leasehold.v1.Request.watch:type_name -> leasehold.v1.WatchRequest
+	22, // 19: leasehold.v1.Request.events:type_name -> leasehold.v1.EventsRequest
+	2,  // 20: leasehold.v1.Request.session:type_name -> leasehold.v1.SessionRequest
+	4,  // 21: leasehold.v1.Request.cache:type_name -> leasehold.v1.CacheRequest
+	6,  // 22: leasehold.v1.Request.cache_ack:type_name -> leasehold.v1.CacheAck
+	23, // 23: leasehold.v1.Request.describe:type_name -> leasehold.v1.DescribeRequest
+	24, // 24: leasehold.v1.Request.list:type_name -> leasehold.v1.ListRequest
+	25, // 25: leasehold.v1.Request.check_token:type_name -> leasehold.v1.CheckTokenRequest
+	26, // 26: leasehold.v1.Request.change_ttl:type_name -> leasehold.v1.ChangeTTLRequest
+	27, // 27: leasehold.v1.Request.hand_over:type_name -> leasehold.v1.HandOverRequest
+	28, // 28: leasehold.v1.Request.resume:type_name -> leasehold.v1.ResumeRequest
+	29, // 29: leasehold.v1.Request.attach:type_name -> leasehold.v1.AttachRequest
+	30, // 30: leasehold.v1.Request.detach:type_name -> leasehold.v1.DetachRequest
+	31, // 31: leasehold.v1.Response.error:type_name -> leasehold.v1.Error
+	32, // 32: leasehold.v1.Response.put:type_name -> leasehold.v1.PutResponse
+	33, // 33: leasehold.v1.Response.delete:type_name -> leasehold.v1.DeleteResponse
+	34, // 34: leasehold.v1.Response.range:type_name -> leasehold.v1.RangeResponse
+	35, // 35: leasehold.v1.Response.txn:type_name -> leasehold.v1.TxnResponse
+	36, // 36: leasehold.v1.Response.grant:type_name -> leasehold.v1.GrantResponse
+	37, // 37: leasehold.v1.Response.renew:type_name -> leasehold.v1.RenewResponse
+	38, // 38: leasehold.v1.Response.revoke:type_name -> leasehold.v1.RevokeResponse
+	39, // 39: leasehold.v1.Response.watch:type_name -> leasehold.v1.WatchResponse
+	40, // 40: leasehold.v1.Response.events:type_name -> leasehold.v1.EventsResponse
+	3,  // 41: leasehold.v1.Response.session:type_name -> leasehold.v1.SessionResponse
+	5,  // 42: leasehold.v1.Response.cache:type_name -> leasehold.v1.CacheResponse
+	41, // 43: leasehold.v1.Response.describe:type_name -> leasehold.v1.DescribeResponse
+	42, // 44: leasehold.v1.Response.list:type_name -> leasehold.v1.ListResponse
+	43, // 45: leasehold.v1.Response.check_token:type_name -> leasehold.v1.CheckTokenResponse
+	44, // 46: leasehold.v1.Response.change_ttl:type_name -> leasehold.v1.ChangeTTLResponse
+	45, // 47: leasehold.v1.Response.hand_over:type_name -> leasehold.v1.HandOverResponse
+	46, // 48: leasehold.v1.Response.resume:type_name -> leasehold.v1.ResumeResponse
+	47, // 49: leasehold.v1.Response.attach:type_name -> leasehold.v1.AttachResponse
+	48, // 50: leasehold.v1.Response.detach:type_name -> leasehold.v1.DetachResponse
+	0,  // 51: leasehold.v1.Stream.Open:input_type -> leasehold.v1.ClientMessage
+	7,  // 52: leasehold.v1.Stream.Open:output_type -> leasehold.v1.ServerMessage
+	52, // [52:53] is the sub-list for method output_type
+	51, // [51:52] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_stream_proto_init() }
@@ -1538,7 +1622,7 @@ func file_stream_proto_init() {
 	}
 	file_leasehold_proto_init()
 	file_store_proto_init()
-	file_stream_proto_msgTypes[8].OneofWrappers = []any{
+	file_stream_proto_msgTypes[9].OneofWrappers = []any{
 		(*Request_Cancel)(nil),
 		(*Request_Put)(nil),
 		(*Request_Delete)(nil),
@@ -1561,7 +1645,7 @@ func file_stream_proto_init() {
 		(*Request_Attach)(nil),
 		(*Request_Detach)(nil),
 	}
-	file_stream_proto_msgTypes[9].OneofWrappers = []any{
+	file_stream_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_Error)(nil),
 		(*Response_Put)(nil),
 		(*Response_Delete)(nil),
@@ -1589,7 +1673,7 @@ func file_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -47,7 +47,7 @@ type core struct {
 	removed       bool // this member is no longer in the cluster
 
 	view   atomic.Pointer[fsm.View]
-	status atomic.Pointer[replica.Status]
+	status statusBoard
 	stats  atomic.Pointer[stateStats]
 }
 
@@ -187,7 +187,7 @@ func (c *core) carry(out replica.Output) {
 	}
 	c.removed = c.removed || out.Removed
 	if s, old := c.replica.Status(), c.status.Load(); *old != s {
-		c.status.Store(&s)
+		c.status.put(&s)
 		c.metrics.follow(old, &s)
 		c.caches.follow(s)
 	}

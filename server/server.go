@@ -113,7 +113,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		pace:   pace{heartbeat: cfg.Raft.Heartbeat, election: cfg.Raft.ElectionTimeout},
 	}
 	c.view.Store(machine.View())
-	c.status.Store(new(r.Status()))
+	c.status.put(new(r.Status()))
 	c.stats.Store(&stateStats{})
 	c.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(c.view.Load().KV)

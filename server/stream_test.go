@@ -382,3 +382,59 @@ func (s *streamTest) compacted() {
 		}
 	}
 }
+
+// TestLeadership: every member says on its streams who leads and where that one serves clients,
+// at the beginning and when the leadership moves.
+func TestLeadership(t *testing.T) {
+	t.Parallel()
+	members := runAll(t, clusterConfigs(t, 3)...)
+	first, others := leader(t, members)
+	eventually(t, "all know where all serve", func() bool {
+		for _, m := range members {
+			for _, other := range members {
+				if x, _ := m.node.View().Member(other.node.member); len(x.ClientURLs) == 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	said := make(chan *pb.Leadership)
+	for _, m := range members {
+		g, err := pb.NewStreamClient(m.client.ActiveConnection()).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				m, err := g.Recv()
+				if err != nil {
+					return
+				}
+				select {
+				case said <- m.Leadership:
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+	}
+	for _, leads := range []*running{first, others[0]} {
+		if leads != first {
+			if _, err := first.client.MoveLeader(t.Context(), leads.node.member); err != nil {
+				t.Fatal(err)
+			}
+		}
+		self, _ := leads.node.View().Member(leads.node.member)
+		for told := make(map[uint64]bool); len(told) < len(members); {
+			m := <-said
+			if told[m.MemberId] = m.LeaderId == leads.node.member; !told[m.MemberId] {
+				delete(told, m.MemberId)
+				continue
+			}
+			if !slices.Equal(m.LeaderClientUrls, self.ClientURLs) {
+				t.Errorf("it serves at %q, want %q", m.LeaderClientUrls, self.ClientURLs)
+			}
+		}
+	}
+}

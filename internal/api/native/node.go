@@ -113,6 +113,13 @@ type SlowCache struct {
 	Since lease.Instant
 }
 
+// Leading tells who leads.
+type Leading interface {
+	// Leader returns the ID of the member that leads, 0 if none is known to, and what is
+	// closed when that has changed.
+	Leader() (id uint64, changed <-chan struct{})
+}
+
 // leaseNode is what the lease service needs of the member.
 type leaseNode interface {
 	Proposer
@@ -126,5 +133,6 @@ type Node interface {
 	leaseNode
 	Submitter
 	Cacher
+	Leading
 	api.Watchable
 }

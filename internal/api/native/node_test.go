@@ -35,6 +35,7 @@ type fakeNode struct {
 	news     map[*func()]bool
 	slow     *SlowCaches
 	fakeCaches
+	fakeLeader
 }
 
 // Holds implements Inspector.

@@ -197,10 +197,15 @@ func (t *stream) abandon(q *request, why error) {
 	given.over(why)
 }
 
-// send sends until the stream ends.
+// send sends until the stream ends: first who leads, so that the client need not ask for
+// anything to learn of it.
 func (t *stream) send() error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	leader, err := t.tellLeader()
+	if err != nil {
+		return err
+	}
 	var batch []*request
 	for {
 		t.mu.Lock()
@@ -223,6 +228,10 @@ func (t *stream) send() error {
 		select {
 		case <-t.wake:
 		case <-t.watches.hub.Ready():
+		case <-leader:
+			if leader, err = t.tellLeader(); err != nil {
+				return err
+			}
 		case now := <-look.C:
 			t.expire(now)
 			t.watches.tick(now)

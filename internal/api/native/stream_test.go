@@ -28,6 +28,7 @@ type stuckNode struct {
 	submitted []Submission
 	renewals  []*replica.Renewals
 	fakeCaches
+	fakeLeader
 }
 
 func newStuckNode() *stuckNode {
@@ -134,6 +135,7 @@ type bench struct {
 	*wire
 	t     *testing.T
 	node  *stuckNode
+	hello *pb.ServerMessage // the first message
 	ended chan error
 	stop  context.CancelFunc
 }
@@ -149,8 +151,9 @@ func onStream(t *testing.T, test func(*bench)) {
 				answers: make(chan *pb.ServerMessage, 100),
 			},
 		}
-		s := &streams{store: &store{leases: service(b.node, Options{}), node: b.node}}
+		s := &streams{store: &store{leases: service(b.node, Options{MemberID: 5}), node: b.node}}
 		go func() { b.ended <- s.Open(b.wire) }()
+		b.hello = <-b.answers
 		test(b)
 		stop()
 		<-b.ended

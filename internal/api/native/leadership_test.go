@@ -1,0 +1,77 @@
+package native
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// fakeLeader says who leads: nobody, or who the test says.
+type fakeLeader struct {
+	leaderMu      sync.Mutex // guards what follows
+	leader        uint64
+	leaderChanged chan struct{}
+}
+
+func (n *fakeLeader) Leader() (id uint64, changed <-chan struct{}) {
+	n.leaderMu.Lock()
+	defer n.leaderMu.Unlock()
+	if n.leaderChanged == nil {
+		n.leaderChanged = make(chan struct{})
+	}
+	return n.leader, n.leaderChanged
+}
+
+// lead makes a member the leader.
+func (n *fakeLeader) lead(id uint64) {
+	n.leaderMu.Lock()
+	defer n.leaderMu.Unlock()
+	n.leader = id
+	if n.leaderChanged != nil {
+		close(n.leaderChanged)
+	}
+	n.leaderChanged = nil
+}
+
+// TestLeadership: the first message of a stream says who leads, before anything was asked, and
+// another one says it whenever it changes, with where the leader serves clients if the
+// state has that.
+func TestLeadership(t *testing.T) {
+	onStream(t, func(b *bench) {
+		if want := (&pb.Leadership{MemberId: 5}); !equal(b.hello.Leadership, want) {
+			t.Errorf("at first it said %v, want %v", b.hello, want)
+		}
+		urls := []string{"http://a:1", "http://b:1"}
+		b.node.machine.AddMember(fsm.Member{ID: 7, ClientURLs: urls})
+		said := func() (out []*pb.Leadership) {
+			synctest.Wait()
+			for len(b.answers) > 0 {
+				m := <-b.answers
+				if len(m.Responses) > 0 {
+					t.Errorf("responses %v", m.Responses)
+				}
+				out = append(out, m.Leadership)
+			}
+			return out
+		}
+		for _, want := range []*pb.Leadership{
+			{MemberId: 5, LeaderId: 7, LeaderClientUrls: urls},
+			{MemberId: 5, LeaderId: 8},
+			{MemberId: 5, LeaderId: 5},
+			{MemberId: 5},
+		} {
+			b.node.lead(want.LeaderId)
+			if got := said(); !slices.EqualFunc(got, []*pb.Leadership{want}, equal) {
+				t.Errorf("it said %v, want %v", got, want)
+			}
+		}
+	})
+}
+
+func equal(a, b *pb.Leadership) bool { return proto.Equal(a, b) }

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"leasehold.dev/internal/replica"
+)
+
+// statusBoard is where the core publishes the replica's status. Those who want to know when
+// another member leads wait there.
+type statusBoard struct {
+	now    atomic.Pointer[replica.Status]
+	leader atomic.Pointer[leaderNotice]
+}
+
+// leaderNotice says who leads, until changed is closed.
+type leaderNotice struct {
+	id      uint64
+	changed chan struct{}
+}
+
+// Load returns the status as of the core's last step.
+func (b *statusBoard) Load() *replica.Status { return b.now.Load() }
+
+// put publishes a status. The core alone calls it.
+func (b *statusBoard) put(s *replica.Status) {
+	b.now.Store(s)
+	old := b.leader.Load()
+	if old != nil && old.id == s.Leader {
+		return
+	}
+	b.leader.Store(&leaderNotice{id: s.Leader, changed: make(chan struct{})})
+	if old != nil {
+		close(old.changed)
+	}
+}
+
+// Leader implements native.Leading.
+func (n *node) Leader() (id uint64, changed <-chan struct{}) {
+	l := n.status.leader.Load()
+	return l.id, l.changed
+}
