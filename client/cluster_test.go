@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"leasehold.dev/client"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
@@ -17,6 +19,15 @@ import (
 type member struct {
 	*inprocess.Member
 	*inprocess.Line
+	client *clientv3.Client // see etcd
+}
+
+// etcd returns a client of etcd's, of this member alone.
+func (m *member) etcd(t testing.TB) *clientv3.Client {
+	if m.client == nil {
+		m.client = inprocess.Etcd(t, m.Member.Endpoint())
+	}
+	return m.client
 }
 
 // newCluster runs n members and waits until each serves.
@@ -24,7 +35,7 @@ func newCluster(t testing.TB, n int) []*member {
 	t.Helper()
 	var list []*member
 	for _, m := range inprocess.Run(t, n) {
-		list = append(list, &member{m, m.Line()})
+		list = append(list, &member{Member: m, Line: m.Line()})
 	}
 	return list
 }

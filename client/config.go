@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -16,12 +17,22 @@ import (
 // Config is what a Client needs to know. Only Endpoints must be set.
 type Config struct {
 	// Endpoints are the members' client addresses: host:port, http://host:port,
-	// https://host:port or unix:/path. Name all of them: the client moves among these.
+	// https://host:port or unix:/path. Name all of them: the client moves among these, and
+	// to no other address.
 	Endpoints []string
 	// TLS, if set, is used with every endpoint but those that say http.
 	TLS *tls.Config
 	// Logger takes note of changes of the member; nil means that nobody does.
 	Logger *slog.Logger
+	// AnyMember lets the client stay with whichever member it has found. Otherwise it goes to
+	// the one that leads, where every request is a way through the network shorter, if that
+	// is among the Endpoints and can be reached. It is for programs that spread their load,
+	// of reads and watches above all, over the members.
+	AnyMember bool
+	// Dial, if set, makes the connections: to the member with this endpoint, as it is among
+	// Endpoints. TLS goes over what it returns. It is called by any goroutine, and is to
+	// return when the context ends.
+	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
 	// DialTimeout bounds one try to connect to one member; 2 s if 0.
 	DialTimeout time.Duration
 	// Silence is for how long a member may say nothing while something is asked of it,
@@ -83,6 +94,8 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
 		Drift: c.Drift, Margin: ttlOf(c.Margin),
 	})
+	out.mux.left = out.keeper.left
+	out.mux.start()
 	return out, nil
 }
 

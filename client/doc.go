@@ -1,9 +1,10 @@
 // Package client is the Go client of Leasehold: leases that are kept alive, keys,
 // transactions and watches, over leasehold.v1.
 //
-// A Client talks to one member at a time, over one stream that carries everything, and
-// goes to the next member when that one does not answer. Its methods may be called from
-// any goroutine; what callers ask for meanwhile travels together.
+// A Client talks to one member at a time, over one stream that carries everything: to the one
+// that leads, if it can be reached (see Config.AnyMember), and to another when that one does
+// not answer. Its methods may be called from any goroutine; what callers ask for meanwhile
+// travels together.
 //
 // # What is promised
 //
@@ -41,7 +42,8 @@
 // [Lease.Context] is cancelled by a timer, and a timer of a process that was stopped is
 // late. [Lease.State] reads the clock.
 //
-// A call without a deadline waits for as long as no member answers it. A client whose
+// A call without a deadline waits for as long as no member answers it, unless what answers is
+// no member at all ([ErrNotLeasehold]). A client whose
 // members cannot be reached does not know when that will change: its leases end by its
 // own clock, and what to do then is the program's decision (see Grant.Grace).
 package client

@@ -38,6 +38,10 @@ var (
 	ErrUnknownOutcome = errors.New("the outcome is not known")
 )
 
+// ErrNotLeasehold means that the servers are none of Leasehold's, or that something before them
+// does not let leasehold.v1 pass: a plain etcd has the API of etcd alone. Nothing was done.
+var ErrNotLeasehold = errors.New("no endpoint serves leasehold.v1")
+
 // ErrClosed means that the client, the watch or the lease was closed.
 var ErrClosed = errors.New("closed")
 

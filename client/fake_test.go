@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,8 +26,14 @@ type fake struct {
 	mu sync.Mutex
 	// answer returns the responses to a request; none is no answer. It is called with
 	// mu held.
-	answer func(s *fakeStream, r *pb.Request) []*pb.Response
-	down   map[string]bool // members that cannot be reached
+	answer  func(s *fakeStream, r *pb.Request) []*pb.Response
+	down    map[string]bool // members that cannot be reached
+	dead    map[string]bool // members that nothing comes from, not even a refusal
+	foreign map[string]bool // members that do not know leasehold.v1
+	refused int             // tries to reach members that are down
+	// leader is who leads, empty for nobody; nobody says so if says is false.
+	leader string
+	says   bool
 	frozen map[string]bool // members that say nothing, and take everything
 	opened []*fakeStream   // all streams, in the order in which they were opened
 	seen   []seen
@@ -50,7 +58,14 @@ func (c fakeConn) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
 	f := c.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.dead[c.name] {
+		f.mu.Unlock()
+		<-ctx.Done()
+		f.mu.Lock()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if f.down[c.name] {
+		f.refused++
 		return nil, status.Error(codes.Unavailable, "connection refused")
 	}
 	s := &fakeStream{
@@ -58,6 +73,13 @@ func (c fakeConn) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
 		cut: make(chan struct{}),
 	}
 	f.opened = append(f.opened, s)
+	if f.foreign[c.name] {
+		close(s.cut)
+		return s, nil
+	}
+	if f.says {
+		s.out <- f.leadership(s.name)
+	}
 	return s, nil
 }
 
@@ -115,6 +137,9 @@ func (s *fakeStream) Recv() (*pb.ServerMessage, error) {
 	case m := <-s.out:
 		return m, nil
 	case <-s.cut:
+		if s.fake.foreign[s.name] {
+			return nil, status.Error(codes.Unimplemented, "unknown service")
+		}
 		return nil, status.Error(codes.Unavailable, "the stream broke")
 	case <-s.ctx.Done():
 		return nil, status.FromContextError(s.ctx.Err()).Err()
@@ -123,6 +148,54 @@ func (s *fakeStream) Recv() (*pb.ServerMessage, error) {
 
 // say sends a response out of turn.
 func (s *fakeStream) say(list ...*pb.Response) { s.out <- &pb.ServerMessage{Responses: list} }
+
+// memberID is that of a fake member, 0 for no name.
+func memberID(name string) (id uint64) {
+	for _, c := range name {
+		id = uint64(c-'a') + 1
+	}
+	return id
+}
+
+// leadership is what a member says of who leads.
+func (f *fake) leadership(name string) *pb.ServerMessage {
+	return &pb.ServerMessage{Leadership: &pb.Leadership{
+		MemberId: memberID(name), LeaderId: memberID(f.leader),
+	}}
+}
+
+// lead makes a member the leader, and all say so.
+func (f *fake) lead(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leader, f.says = name, true
+	for _, s := range f.opened {
+		if !s.isCut() && s.ctx.Err() == nil {
+			s.out <- f.leadership(s.name)
+		}
+	}
+}
+
+// streams returns how many streams were opened.
+func (f *fake) streams() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.opened)
+}
+
+// openedAt returns with which members a stream is open, in the order of their names.
+func (f *fake) openedAt() (names string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []string
+	for _, s := range f.opened {
+		if !s.isCut() && s.ctx.Err() == nil {
+			list = append(list, s.name)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, "")
+}
 
 // last returns the stream that was opened last.
 func (f *fake) last() *fakeStream {
@@ -153,13 +226,16 @@ func (f *fake) set(change func()) {
 func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{down: make(map[string]bool), frozen: make(map[string]bool)}
+		f := &fake{
+			down: make(map[string]bool), frozen: make(map[string]bool),
+			dead: make(map[string]bool), foreign: make(map[string]bool),
+		}
 		f.answer = f.obey
 		list := make([]endpoint, n)
 		for i := range list {
 			list[i].text = string(rune('a' + i))
 		}
-		client, err := start(c, list, func(e endpoint, _ time.Duration) (connection, error) {
+		client, err := start(c, list, func(e endpoint, _ *Config) (connection, error) {
 			return fakeConn{f, e.text}, nil
 		})
 		if err != nil {

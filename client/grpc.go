@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 	"math"
-	"time"
+	"net"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -14,7 +14,7 @@ import (
 )
 
 // dialer makes a connection, which need not be there yet.
-type dialer func(endpoint, time.Duration) (connection, error)
+type dialer func(endpoint, *Config) (connection, error)
 
 // inFlight is how many bytes a member may send before this client has taken them in. A size
 // that is given also keeps gRPC from measuring how much fits: it sends a ping for nearly every
@@ -22,21 +22,26 @@ type dialer func(endpoint, time.Duration) (connection, error)
 const inFlight = 1 << 20
 
 // dialGRPC is the dialer of New.
-func dialGRPC(e endpoint, timeout time.Duration) (connection, error) {
+func dialGRPC(e endpoint, c *Config) (connection, error) {
 	creds := insecure.NewCredentials()
 	if e.tls != nil {
 		creds = credentials.NewTLS(e.tls)
 	}
-	conn, err := grpc.NewClient(e.target,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.DefaultConfig, MinConnectTimeout: timeout,
+			Backoff: backoff.DefaultConfig, MinConnectTimeout: c.DialTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(inFlight),
 		grpc.WithInitialConnWindowSize(inFlight),
-	)
+	}
+	if c.Dial != nil {
+		options = append(options, grpc.WithContextDialer(
+			func(ctx context.Context, _ string) (net.Conn, error) { return c.Dial(ctx, e.text) }))
+	}
+	conn, err := grpc.NewClient(e.target, options...)
 	if err != nil {
 		return nil, err
 	}

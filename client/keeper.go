@@ -94,6 +94,19 @@ func (k *keeper) due() (_ holder.Batch, next time.Duration, ok bool) {
 	return holder.Batch{}, max(0, k.clock.until(at)), false
 }
 
+// left returns for how long the lease that ends first is valid or, if it is in jeopardy, may
+// yet be saved; ok is false if there is none.
+func (k *keeper) left() (_ time.Duration, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.advanceLocked()
+	at, ok := k.set.Ends()
+	if !ok {
+		return 0, false
+	}
+	return max(0, k.clock.until(at)), true
+}
+
 // send sends a batch. The member is left if it has said nothing since the batch before.
 func (k *keeper) send(b holder.Batch) {
 	l := k.mux.current()

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/leaseholdpb"
@@ -21,8 +23,10 @@ const (
 	// about, by bytes.
 	maxRequests = 512
 	maxMessage  = 256 << 10
-	// drainTime is how long answers are awaited from a member that the client has left.
-	drainTime = 7 * time.Second
+	// drainTime is how long answers are awaited from a member that the client has left, and
+	// handOverTime how long all of them are from one that it has left for the leader.
+	drainTime    = 7 * time.Second
+	handOverTime = 250 * time.Millisecond
 )
 
 // errMoved means that the client has turned to another member.
@@ -53,23 +57,35 @@ type call struct {
 // link is a stream to one member. Two goroutines drive it: one sends what has gathered,
 // one receives.
 type link struct {
-	name   string
+	place  int // of the endpoint
 	conn   connection
 	stream pb.Stream_OpenClient
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // capacity 1: there is something to send
 	bad    chan struct{} // capacity 1: the member refuses everything
+	news   chan struct{} // capacity 1: the member has said who leads
 	ended  chan struct{} // closed when nothing more will be received
 
-	mu       sync.Mutex    // guards what follows
-	urgent   []*call       // renewals, not yet sent
-	queue    []*call       // not yet sent
-	notes    []*pb.Request // that have no answer, not yet sent
-	open     map[uint64]*call
-	load     load
-	last     uint64
-	why      error     // why nothing is taken any more
+	mu sync.Mutex // guards what follows
+	outbox
+	open map[uint64]*call
+	load load
+	last uint64
+	why  error // why nothing is taken any more
+	pulse
+	lead leadership // what the member has said of it last
+}
+
+// outbox is what was not sent yet.
+type outbox struct {
+	urgent []*call // renewals
+	queue  []*call
+	notes  []*pb.Request // that have no answer
+}
+
+// pulse is what there is to judge a member by.
+type pulse struct {
 	asked    time.Time // when something was asked after which nothing was heard
 	heard    time.Time
 	useful   bool      // it has given an answer that is not a refusal
@@ -82,10 +98,10 @@ type load struct {
 	watches int
 }
 
-func newLink(name string, conn connection, s pb.Stream_OpenClient, cancel func()) *link {
+func newLink(place int, conn connection, s pb.Stream_OpenClient, cancel func()) *link {
 	return &link{
-		name: name, conn: conn, stream: s, ctx: s.Context(), cancel: cancel,
-		wake: make(chan struct{}, 1), bad: make(chan struct{}, 1),
+		place: place, conn: conn, stream: s, ctx: s.Context(), cancel: cancel,
+		wake: make(chan struct{}, 1), bad: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		ended: make(chan struct{}), open: make(map[uint64]*call),
 	}
 }
@@ -103,6 +119,7 @@ func (l *link) run() {
 			l.end(err)
 			break
 		}
+		l.heed(m.Leadership)
 		l.deliver(m.Responses)
 	}
 	sender.Wait()
@@ -350,6 +367,19 @@ func (l *link) end(why error) {
 	close(l.ended)
 }
 
+// handOver gives the link up for one to the leader. What was not sent, reads and watches go
+// there. The rest is most likely about to be answered, so that is awaited for a moment:
+// to send it again would be as good and cost more.
+func (l *link) handOver() {
+	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leftLocked() {
+		t := time.AfterFunc(handOverTime, l.leave)
+		context.AfterFunc(l.ctx, func() { t.Stop() })
+	}
+}
+
 // leave gives the link up for another. What was not sent, and what may be repeated, goes
 // there; the answers to the rest are awaited for a while.
 func (l *link) leave() {
@@ -377,6 +407,7 @@ func (l *link) leftLocked() bool {
 // that match.
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
+	served := status.Code(why) != codes.Unimplemented // else nothing was done
 	l.mu.Lock()
 	if l.why == nil {
 		l.why = why
@@ -395,8 +426,11 @@ func (l *link) fail(why error, match func(*call) bool) {
 		}
 		delete(l.open, id)
 		l.count(c, -1)
+		if c.kind == watching { // the stream may stay open for others
+			l.noteLocked(&pb.Request{Body: &pb.Request_Cancel{Cancel: id}})
+		}
 		if !c.gone {
-			answers = append(answers, answer{call: c, err: &linkError{sent: true, cause: why}})
+			answers = append(answers, answer{call: c, err: &linkError{sent: served, cause: why}})
 		}
 	}
 	l.mu.Unlock()

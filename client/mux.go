@@ -10,24 +10,32 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "leasehold.dev/leaseholdpb"
 )
 
-// mux keeps a link to one member at a time. One goroutine finds members and looks after
-// the link.
+// mux keeps a link to one member at a time: to the leader, if it can be reached. One goroutine
+// finds members and looks after the link.
 type mux struct {
 	endpoints []endpoint
 	dial      dialer
 	cfg       Config
 	log       *slog.Logger
-	ctx       context.Context // ends with close
-	cancel    context.CancelCauseFunc
-	all       sync.WaitGroup
+	// left returns for how long the lease that ends first is valid; ok is false if there is
+	// none.
+	left   func() (_ time.Duration, ok bool)
+	ctx    context.Context // ends with close
+	cancel context.CancelCauseFunc
+	all    sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
 	changed   chan struct{}
-	failure   error // of the last try to connect
+	failure   error    // of the last try to connect
+	unfit     error    // why no endpoint will do, nil if that is not known
+	members   []uint64 // which member each endpoint was when it was asked last, 0 for unknown
 	followers map[follower]struct{}
 }
 
@@ -43,11 +51,14 @@ func newMux(c Config, list []endpoint, dial dialer) *mux {
 	m := &mux{
 		endpoints: list, dial: dial, cfg: c, log: c.Logger,
 		changed: make(chan struct{}), followers: make(map[follower]struct{}),
+		members: make([]uint64, len(list)),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.all.Go(m.run)
 	return m
 }
+
+// start begins to look for a member.
+func (m *mux) start() { m.all.Go(m.run) }
 
 // close ends everything, and waits until it has ended.
 func (m *mux) close() {
@@ -66,13 +77,15 @@ func (m *mux) close() {
 func (m *mux) get(ctx context.Context) (*link, error) {
 	for {
 		m.mu.Lock()
-		l, changed, failure := m.link, m.changed, m.failure
+		l, changed, failure, unfit := m.link, m.changed, m.failure, m.unfit
 		m.mu.Unlock()
-		if m.ctx.Err() != nil {
+		switch {
+		case m.ctx.Err() != nil:
 			return nil, ErrClosed
-		}
-		if l != nil {
+		case l != nil:
 			return l, nil
+		case unfit != nil:
+			return nil, unfit
 		}
 		select {
 		case <-changed:
@@ -101,52 +114,81 @@ func (m *mux) current() *link {
 
 // run keeps a link until close.
 func (m *mux) run() {
-	for next, failures := 0, 0; m.ctx.Err() == nil; next++ {
-		e := m.endpoints[next%len(m.endpoints)]
-		l, err := m.connect(e)
-		if err == nil {
-			m.log.Info("connected", "endpoint", e.text)
-			m.set(l)
-			err = m.watch(l)
-			m.set(nil)
-			l.leave()
-			if l.wasUseful() {
-				failures = 0
+	s := newSeeker(m)
+	foreign := false // a server has said that it is none of ours, and none has served
+	for next, failures := 0, 0; m.ctx.Err() == nil; {
+		l, others, err := m.reach(next)
+		failures += others
+		if err != nil {
+			foreign = false // they are gone, and may come back as ours
+		} else {
+			m.log.Info("connected", "endpoint", m.endpoints[l.place].text)
+			l, err = m.stay(l, s)
+			m.log.Warn("no member", "endpoint", m.endpoints[l.place].text, "why", err)
+			next = l.place + 1
+			switch {
+			case l.wasUseful():
+				failures, foreign = 0, false
+			case status.Code(err) == codes.Unimplemented:
+				foreign = true
 			}
+			failures++
 		}
-		if m.ctx.Err() != nil {
-			return
-		}
-		m.log.Warn("no member", "endpoint", e.text, "why", err)
-		m.mu.Lock()
-		m.failure = err
-		m.mu.Unlock()
-		failures++
-		if round := failures / len(m.endpoints); round > 0 {
-			_ = pause(m.ctx, backOff(round)) // the loop looks at the context
+		round := failures / len(m.endpoints)
+		m.failed(err, foreign && round > 0)
+		if round > 0 {
+			_ = pause(m.ctx, m.cut(backOff(round), leastPause)) // the loop looks at the context
 		}
 	}
 }
 
-// connect opens a link to one member.
-func (m *mux) connect(e endpoint) (*link, error) {
-	conn, err := m.dial(e, m.cfg.DialTimeout)
-	if err != nil {
-		return nil, err
+// leastPause bounds how often a client whose leases are about to end tries to connect.
+const leastPause = 20 * time.Millisecond
+
+// failed notes why there is no link; unfit says that there will be none.
+func (m *mux) failed(why error, unfit bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failure, m.unfit = why, nil
+	if unfit {
+		m.unfit = fmt.Errorf("%w (%w)", ErrNotLeasehold, why)
+		m.toldLocked()
 	}
-	ctx, cancel := context.WithCancel(m.ctx)
-	late := time.AfterFunc(m.cfg.DialTimeout, cancel)
-	stream, err := conn.Open(ctx)
-	if !late.Stop() && err == nil {
-		err = context.DeadlineExceeded
+}
+
+// toldLocked wakes those who wait for a link.
+func (m *mux) toldLocked() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// lack returns why no endpoint will do, nil if that is not known, and what is closed when
+// that may have changed.
+func (m *mux) lack() (why error, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link == nil {
+		why = m.unfit
 	}
-	if err != nil {
-		cancel()
-		return nil, errors.Join(err, conn.Close())
+	return why, m.changed
+}
+
+// stay keeps a link, and from then on one to the leader if that can be reached, until the one
+// that it has has ended, or is to be left. It returns that one, and why.
+func (m *mux) stay(l *link, s *seeker) (*link, error) {
+	defer s.halt()
+	m.set(l)
+	for {
+		next, err := m.watch(l, s)
+		if next == nil {
+			m.set(nil)
+			l.leave()
+			return l, err
+		}
+		m.log.Info("moved to the leader", "endpoint", m.endpoints[next.place].text)
+		m.move(l, next)
+		l = next
 	}
-	l := newLink(e.text, conn, stream, cancel)
-	m.all.Go(l.run)
-	return l, nil
 }
 
 // enter adds a follower to those that are moved from link to link.
@@ -174,33 +216,60 @@ func (m *mux) exit(f follower) {
 func (m *mux) set(l *link) {
 	m.mu.Lock()
 	m.link = l
-	close(m.changed)
-	m.changed = make(chan struct{})
-	list := slices.Collect(maps.Keys(m.followers))
+	m.toldLocked()
 	m.mu.Unlock()
+	m.lead(l)
+}
+
+// move goes from one link to another. There is one at any time, so nothing that is asked for
+// meanwhile fails.
+func (m *mux) move(from, to *link) {
+	m.mu.Lock()
+	m.link = to
+	m.toldLocked()
+	m.mu.Unlock()
+	from.handOver() // followers are on none then
+	m.lead(to)
+}
+
+// lead begins the followers on a link.
+func (m *mux) lead(l *link) {
 	if l == nil {
 		return
 	}
+	m.mu.Lock()
+	list := slices.Collect(maps.Keys(m.followers))
+	m.mu.Unlock()
 	for _, f := range list {
 		f.begin(l)
 	}
 }
 
-// watch returns when the link has ended, or is to be left, and why.
-func (m *mux) watch(l *link) error {
+// watch returns when the link has ended, or is to be left, and why; or when there is a link to
+// the leader.
+func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	look := time.NewTicker(m.cfg.Silence / 4)
 	defer look.Stop()
+	s.follow(l)
 	for {
 		select {
 		case <-l.ended:
-			return l.why
+			return nil, l.why
 		case <-l.bad:
-			return errors.New("it refuses everything, or is silent")
+			return nil, errors.New("it refuses everything, or is silent")
 		case <-m.ctx.Done():
-			return ErrClosed
+			return nil, ErrClosed
+		case <-l.news:
+			s.follow(l)
+		case <-s.due.C:
+			s.look(l.place)
+		case found := <-s.found:
+			if next := s.take(found, l); next != nil {
+				return next, nil
+			}
 		case <-look.C:
 			if l.silence() >= m.cfg.Silence {
-				return errors.New("it is silent")
+				return nil, errors.New("it is silent")
 			}
 			if l.idle(m.cfg.Silence) {
 				_ = l.submit(newProbe()) // a link that has ended says so itself

@@ -45,9 +45,13 @@ func (w *resumed) start() error {
 // await waits until it has begun.
 func (w *resumed) await(ctx context.Context) error {
 	for {
+		lack, changed := w.mux.lack()
 		w.mu.Lock()
 		begun, err := w.begun, w.err
 		w.mu.Unlock()
+		if err == nil && !begun {
+			err = lack
+		}
 		if err != nil {
 			return err
 		}
@@ -57,6 +61,7 @@ func (w *resumed) await(ctx context.Context) error {
 		}
 		select {
 		case <-w.ready:
+		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

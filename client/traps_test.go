@@ -13,7 +13,7 @@ import (
 // another returns a client of the same fake members, made now.
 func another(t *testing.T, c Config, f *fake) *Client {
 	t.Helper()
-	out, err := start(c, []endpoint{{text: "a"}}, func(endpoint, time.Duration) (connection, error) {
+	out, err := start(c, []endpoint{{text: "a"}}, func(endpoint, *Config) (connection, error) {
 		return fakeConn{f, "a"}, nil
 	})
 	if err != nil {

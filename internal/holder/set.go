@@ -179,6 +179,15 @@ func (s *Set) Next() (_ lease.Instant, ok bool) {
 	return max(s.now, min(s.turns.items[0].at[turns], s.ends.items[0].at[ends])), true
 }
 
+// Ends returns the earliest instant at which the state of a lease changes by itself: its
+// validity, or its grace, is over. ok is false if there is none.
+func (s *Set) Ends() (_ lease.Instant, ok bool) {
+	if len(s.leases) == 0 {
+		return 0, false
+	}
+	return max(s.now, s.ends.items[0].at[ends]), true
+}
+
 // Changes returns, in order, how the states of leases have changed since it was last
 // called: by the clock or by an answer, not by what the holder itself did.
 func (s *Set) Changes() []Change {

@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// gate is a server of leasehold.v1.Stream over gRPC, in memory, that does what a fake says.
+type gate struct {
+	pb.UnimplementedStreamServer
+	fake   *fake
+	closed atomic.Bool // it says nothing any more
+}
+
+func (g *gate) Open(s pb.Stream_OpenServer) error {
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if g.closed.Load() {
+			continue
+		}
+		out := &pb.ServerMessage{}
+		for _, r := range m.Requests {
+			g.fake.set(func() { out.Responses = append(out.Responses, g.fake.obey(nil, r)...) })
+		}
+		if err := s.Send(out); err != nil {
+			return err
+		}
+	}
+}
+
+// dialed runs a test in a time of its own, with a client that goes to a server through
+// Config.Dial.
+func dialed(
+	t *testing.T, c Config, register func(*grpc.Server), test func(*testing.T, *Client),
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		listener, s := bufconn.Listen(64<<10), grpc.NewServer()
+		register(s)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(listener) }()
+		c.Endpoints = []string{"http://far.away:1"}
+		c.Dial = func(ctx context.Context, endpoint string) (net.Conn, error) {
+			if endpoint != c.Endpoints[0] {
+				t.Errorf("dial %q", endpoint)
+			}
+			return listener.DialContext(ctx)
+		}
+		client, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, client)
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDial: with connections in memory a client, all of gRPC included, lives in the time of a
+// test: a lease is kept alive for a day, and ends to the millisecond when nothing answers.
+func TestDial(t *testing.T) {
+	g := &gate{fake: &fake{}}
+	register := func(s *grpc.Server) { pb.RegisterStreamServer(s, g) }
+	dialed(t, exact, register, func(t *testing.T, c *Client) {
+		l := grant(t, c, Grant{})
+		if _, err := c.Put(t.Context(), Put{Key: "k", Lease: l.ID()}); err != nil {
+			t.Error(err)
+		}
+		pass(24 * time.Hour)
+		is(t, l, OK, nil)
+		g.closed.Store(true)
+		until := time.Until(l.ValidUntil())
+		pass(until - 1)
+		is(t, l, OK, nil)
+		pass(1)
+		is(t, l, Ended, ErrExpired)
+	})
+}
+
+// TestNotLeasehold: a client of servers that do not have leasehold.v1, as a plain etcd, says so
+// at once, and not at the end of its patience; and that nothing was done.
+func TestNotLeasehold(t *testing.T) {
+	dialed(t, exact, func(*grpc.Server) {}, func(t *testing.T, c *Client) {
+		start := time.Now()
+		for what, err := range fail(t.Context(), c) {
+			if want(t, err, ErrNotLeasehold); errors.Is(err, ErrUnknownOutcome) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// fail does one of each, and returns what came of it.
+func fail(ctx context.Context, c *Client) map[string]error {
+	out := make(map[string]error)
+	_, out["get"] = c.Get(ctx, "k")
+	_, out["put"] = c.Put(ctx, Put{Key: "k"})
+	_, out["grant"] = c.Grant(ctx, Grant{TTL: time.Minute})
+	out["revoke"] = c.Revoke(ctx, LeaseRef{ID: 1})
+	_, out["watch"] = c.Watch(ctx, Watch{Key: "k"})
+	_, out["events"] = c.LeaseEvents(ctx, EventsOptions{})
+	return out
+}
+
+// TestSomeNotLeasehold: if some servers are others, and those that are ours cannot be reached,
+// it is said, too; when one is back the client goes on.
+func TestSomeNotLeasehold(t *testing.T) {
+	inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.foreign["a"], f.down["b"], f.dead["c"] = true, true, true
+			close(f.opened[0].cut)
+		})
+		for what, err := range fail(t.Context(), c) {
+			if want(t, err, ErrNotLeasehold); errors.Is(err, ErrUnknownOutcome) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		pass(time.Minute)
+		if n := f.streams(); n > 200 {
+			t.Errorf("%d streams in a minute", n)
+		}
+		f.set(func() { delete(f.down, "b") })
+		pass(time.Second)
+		for range 10 {
+			if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+				t.Error(err)
+			}
+			pass(time.Second)
+		}
+	})
+}

@@ -1,0 +1,351 @@
+package client
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// soon is time enough to go to a leader that can be reached.
+const soon = time.Second
+
+// followed is inBubble with three members, of which one leads, and a client that has gone to it.
+func followed(t *testing.T, c Config, test func(*testing.T, *Client, *fake)) {
+	t.Helper()
+	inBubble(t, 3, c, func(t *testing.T, c *Client, f *fake) {
+		f.lead("b")
+		pass(soon)
+		if at := f.openedAt(); at != "b" {
+			t.Fatalf("it is with %q", at)
+		}
+		withSession(t, c, f)
+		test(t, c, f)
+	})
+}
+
+// TestFollowsLeader: the client is where the leader is, wherever that goes. What it was asked
+// for while it moved is answered by whom it was sent to, and sent to nobody else; a watch goes
+// on where it left off; a lease is none the worse for it.
+func TestFollowsLeader(t *testing.T) {
+	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
+		l, w := grant(t, c, Grant{}), watch(t, c, 0)
+		id, _ := f.watchID()
+		f.last().say(told(id, 7, false, "k"))
+		if u := next(t, w); u.Revision != 7 {
+			t.Errorf("told %+v", u)
+		}
+		for _, leads := range []string{"c", "a", "b"} {
+			old := f.last()
+			f.set(func() { f.answer, f.seen = silent, nil })
+			errs := make(chan error, 2)
+			go func() {
+				_, err := c.Put(t.Context(), Put{Key: "k"})
+				errs <- err
+			}()
+			go func() {
+				_, err := c.GrantOnly(t.Context(), Grant{TTL: time.Minute})
+				errs <- err
+			}()
+			synctest.Wait()
+			asked := f.requests()
+			f.set(func() { f.answer = f.obey })
+			f.lead(leads)
+			pass(firstLook<<3 + 1) // less than the time to hand over
+			if at := f.openedAt(); !strings.Contains(at, leads) || len(at) != 2 {
+				t.Fatalf("it is with %q", at)
+			}
+			if _, from := f.watchID(); from != 8 {
+				t.Errorf("the watch goes on from %d", from)
+			}
+			for _, r := range asked {
+				old.say(f.obey(old, r)...)
+			}
+			for range asked {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+			if at := f.openedAt(); at != leads {
+				t.Errorf("it is with %q", at)
+			}
+			var cancelled, watched int
+			for _, r := range f.requests()[2:] {
+				if r.GetCancel() != 0 {
+					cancelled++
+				} else if r.GetWatch() != nil {
+					watched++
+				} else {
+					t.Errorf("asked for %v", r)
+				}
+			}
+			if cancelled != 1 || watched != 1 {
+				t.Errorf("%d watches, %d cancelled", watched, cancelled)
+			}
+		}
+		pass(3 * ttl)
+		is(t, l, OK, nil)
+		id, _ = f.watchID()
+		f.last().say(told(id, 9, false, "k"))
+		if u := next(t, w); u.Revision != 9 {
+			t.Errorf("told %+v", u)
+		}
+	})
+}
+
+// TestFollowsUnanswered: what the member that was left does not answer is sent to the leader,
+// a write with the number that it had.
+func TestFollowsUnanswered(t *testing.T) {
+	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.frozen["b"] = true })
+		errs, n := make(chan error, 10), 1 // the grant
+		go func() {
+			_, err := c.GrantOnly(t.Context(), Grant{TTL: time.Minute})
+			errs <- err
+		}()
+		for kind, write := range writes(c) {
+			if kind != "hand over" && kind != "change ttl" { // they begin with a grant
+				go func() { errs <- write(t.Context()) }()
+				n++
+			}
+		}
+		synctest.Wait()
+		start := time.Now()
+		f.set(func() {
+			f.leader = "c" // the other says nothing
+			f.opened[len(f.opened)-1].out <- f.leadership("b")
+		})
+		for range n {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+			if n--; n == 1 && time.Since(start) > soon {
+				t.Errorf("the writes took %v", time.Since(start))
+			}
+		}
+		sent := make(map[uint64]int)
+		_, numbered := f.sentNumbers()
+		for _, r := range numbered {
+			sent[r.Number]++
+		}
+		for number, times := range sent {
+			if times != 2 {
+				t.Errorf("number %d was sent %d times", number, times)
+			}
+		}
+		synctest.Wait()
+		if f.sessions != 1 || len(sent) < 4 || f.openedAt() != "c" {
+			t.Errorf("%d sessions, %d numbers, with %q", f.sessions, len(sent), f.openedAt())
+		}
+	})
+}
+
+// TestLeaderDies: a leader whose machine is gone, so that not even a refusal comes from it,
+// keeps nobody waiting: the client goes to another member at once, and to the next leader when
+// there is one.
+func TestLeaderDies(t *testing.T) {
+	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		f.set(func() {
+			f.dead["b"], f.leader = true, ""
+			close(f.opened[len(f.opened)-1].cut)
+		})
+		start := time.Now()
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil || time.Since(start) > soon/2 {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		for _, leads := range []string{"a", "c"} {
+			f.lead(leads)
+			pass(soon)
+			if at := f.openedAt(); at != leads {
+				t.Errorf("it is with %q", at)
+			}
+		}
+		pass(2 * ttl)
+		is(t, l, OK, nil)
+	})
+}
+
+// TestDeadEndpoints: members that are gone keep a client that begins from none that lives.
+func TestDeadEndpoints(t *testing.T) {
+	inBubble(t, 5, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				f.dead[name] = name != f.opened[0].name
+			}
+			close(f.opened[0].cut)
+		})
+		start := time.Now()
+		if _, err := c.Get(t.Context(), "k"); time.Since(start) > soon {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		pass(time.Minute)
+		if f.streams() != 2 {
+			t.Errorf("%d streams", f.streams())
+		}
+	})
+}
+
+// TestLeaderOutOfReach: a leader that this client alone cannot reach is asked for now and then,
+// and ever less often; the client goes on with the member that it has, and goes to the
+// leader when it can.
+func TestLeaderOutOfReach(t *testing.T) {
+	for name, fault := range map[string]func(*fake) map[string]bool{
+		"refused": func(f *fake) map[string]bool { return f.down },
+		"dead":    func(f *fake) map[string]bool { return f.dead },
+	} {
+		t.Run(name, func(t *testing.T) {
+			followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
+				f.set(func() { fault(f)["c"] = true })
+				f.lead("c")
+				begun := f.streams()
+				for range 60 {
+					pass(10 * time.Second)
+					if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if at := f.openedAt(); at != "b" || f.streams() > begun+2 {
+					t.Errorf("with %q, %d streams", at, f.streams()-begun)
+				}
+				f.set(func() { delete(fault(f), "c") })
+				pass(2 * lastLook)
+				if at := f.openedAt(); at != "c" {
+					t.Errorf("it is with %q", at)
+				}
+			})
+		})
+	}
+}
+
+// TestLeaderUnknown: if the leader is none of the endpoints, each is asked once, and the client
+// stays where it is. When a leader is among them again it goes there.
+func TestLeaderUnknown(t *testing.T) {
+	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.down["a"] = true })
+		f.lead("y")
+		pass(time.Minute)
+		begun := f.streams()
+		pass(time.Hour)
+		if at := f.openedAt(); at != "b" || f.streams() != begun || begun > 5 {
+			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
+		}
+		f.set(func() { f.down["a"] = false })
+		pass(2 * lastLook) // the one that did not answer is asked again
+		if at := f.openedAt(); at != "b" || f.streams() != begun+1 {
+			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
+		}
+		f.lead("a")
+		pass(soon)
+		if at := f.openedAt(); at != "a" || f.streams() != begun+2 {
+			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
+		}
+	})
+}
+
+// TestAnyMember: a client that is told to stays with the member that it has.
+func TestAnyMember(t *testing.T) {
+	inBubble(t, 3, Config{AnyMember: true}, func(t *testing.T, c *Client, f *fake) {
+		for _, leads := range []string{"a", "b", "", "c"} {
+			f.lead(leads)
+			pass(time.Minute)
+		}
+		if f.streams() != 1 {
+			t.Errorf("%d streams", f.streams())
+		}
+	})
+}
+
+// TestLeaderFlaps: while leaders follow each other fast the client moves ever less often, and
+// all that it is asked for is answered. When that is over it goes to the leader.
+func TestLeaderFlaps(t *testing.T) {
+	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
+		l, begun := grant(t, c, Grant{}), f.streams()
+		for i := range 600 {
+			f.lead([]string{"a", "b", "c", ""}[i%4])
+			pass(100 * time.Millisecond)
+			if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := f.streams() - begun; n > 30 {
+			t.Errorf("%d streams in a minute", n)
+		}
+		is(t, l, OK, nil)
+		f.lead("b")
+		pass(2 * lastLook)
+		if at := f.openedAt(); at != "b" {
+			t.Errorf("it is with %q", at)
+		}
+	})
+}
+
+// TestCandidates: who may be the leader is the endpoint that said so, else the one with its
+// address, else all.
+func TestCandidates(t *testing.T) {
+	m := &mux{members: make([]uint64, 4)}
+	for _, text := range []string{"h:1", "http://h:2", "https://h:3", "unix:/run/s"} {
+		m.endpoints = append(m.endpoints, endpoint{text: text})
+	}
+	for _, tt := range []struct {
+		members []uint64
+		url     string
+		first   bool
+		want    string
+	}{
+		{[]uint64{1, 2, 3, 4}, "http://h:1", true, "[2]"},
+		{[]uint64{1, 2, 0, 4}, "https://h:1", true, "[1 2 3]"}, // where it is, and h:1 is 0
+		{[]uint64{1, 2, 0, 4}, "http://h:2", true, "[1]"},
+		{[]uint64{1, 2, 0, 4}, "https://h:3", true, "[2]"},
+		{[]uint64{1, 2, 0, 4}, "unix:///run/s", true, "[3]"},
+		{[]uint64{1, 2, 0, 4}, "http://h:2", false, "[2]"},
+		{[]uint64{1, 2, 4, 4}, "http://h:2", false, "[]"},
+	} {
+		m.members = tt.members
+		lead := leadership{true, 1, 3, []string{"http://x", tt.url}}
+		if got := fmt.Sprint(m.candidates(lead, 0, tt.first)); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// TestUrgent: a client whose leases are about to end tries to connect as often as it takes, and
+// one that has none, or only long ones, does not; none does so without a pause.
+func TestUrgent(t *testing.T) {
+	for _, tt := range []struct {
+		ttl, outage time.Duration
+		most        int // tries in the outage
+	}{
+		{200 * time.Millisecond, 120 * time.Millisecond, 40},
+		{time.Second, 600 * time.Millisecond, 100},
+		{time.Hour, 10 * time.Second, 150},
+	} {
+		inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
+			f.set(func() {
+				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+					out := f.obey(s, r)
+					for i := range out[0].GetRenew().GetTtlMs() {
+						out[0].GetRenew().TtlMs[i] = tt.ttl.Milliseconds()
+					}
+					return out
+				}
+			})
+			l := grant(t, c, Grant{TTL: tt.ttl})
+			f.set(func() {
+				f.down["a"], f.down["b"], f.down["c"] = true, true, true
+				close(f.opened[len(f.opened)-1].cut)
+			})
+			pass(tt.outage)
+			f.set(func() { clear(f.down) })
+			pass(tt.ttl)
+			synctest.Wait()
+			if f.refused > tt.most {
+				t.Errorf("%v: %d tries", tt.ttl, f.refused)
+			}
+			is(t, l, OK, nil)
+		})
+	}
+}
