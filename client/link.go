@@ -82,6 +82,8 @@ type outbox struct {
 	urgent []*call // renewals
 	queue  []*call
 	notes  []*pb.Request // that have no answer
+	// answered is how many callers were answered and have not asked again.
+	answered int
 }
 
 // pulse is what there is to judge a member by.
@@ -168,6 +170,7 @@ func (l *link) forget(c *call) (sent bool) {
 
 func (l *link) send() {
 	for {
+		l.gather()
 		m := l.take()
 		if m == nil {
 			select {
@@ -211,6 +214,7 @@ func (l *link) take() *pb.ClientMessage {
 		}
 		l.open[c.id] = c
 		l.count(c, 1)
+		l.answered = max(0, l.answered-1)
 		m.Requests = append(m.Requests, c.request)
 		size += proto.Size(c.request)
 	}
@@ -280,8 +284,12 @@ func (l *link) deliver(list []*pb.Response) {
 			l.count(c, -1)
 		}
 		l.judge(refusalOf(r))
-		if !c.gone {
-			answers = append(answers, answer{call: c, response: r})
+		if c.gone {
+			continue
+		}
+		answers = append(answers, answer{call: c, response: r})
+		if !r.More && c.kind != renewal {
+			l.answered++
 		}
 	}
 	l.asked = time.Time{}

@@ -1,0 +1,58 @@
+package client
+
+import (
+	"runtime"
+	"time"
+)
+
+const (
+	// idleTurns is after how many turns of everybody else, in which nobody has asked for
+	// anything, a link takes it that those who were answered do not ask again now. They take
+	// some microseconds.
+	idleTurns = 32
+	// longestGather bounds the waiting where turns are long, as there is more to do than the
+	// machine can.
+	longestGather = time.Millisecond
+)
+
+// gather waits until those who were answered together have asked for something again, if they
+// do so at once: then it travels together, too. Otherwise it would leave in as many messages
+// as the scheduler wakes callers between two of the sender's own turns. It lets others run,
+// and does not sleep: a timer is later than all this takes. Nobody waits for himself,
+// so one caller alone is never held up.
+//
+// Those who do not come are expected half as much each time, not given up at once: mostly the
+// machine has stopped them all, and then they come together.
+func (l *link) gather() {
+	begun := time.Time{}
+	for had, idle := 0, 0; ; idle++ {
+		n, all := l.asking()
+		if all {
+			return
+		}
+		if n > had {
+			had, idle = n, 0
+		}
+		now := time.Now()
+		if begun.IsZero() {
+			begun = now
+		}
+		if idle >= idleTurns || now.Sub(begun) > longestGather {
+			break
+		}
+		runtime.Gosched()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.queue)
+	l.answered = n + max(0, l.answered-n)/2
+}
+
+// asking returns how many calls there are to send; all says that there is none to wait for
+// any more, or that there is nothing to send.
+func (l *link) asking() (n int, all bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n = len(l.queue)
+	return n, n == 0 || n >= min(l.answered, maxRequests)
+}

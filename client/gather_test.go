@@ -1,0 +1,71 @@
+package client
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestAskTogether: callers that are answered together, and ask again at once, ask together: in
+// a small part of the messages that they would take each by himself.
+func TestAskTogether(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		const callers, rounds = 64, 50
+		var waiting []*pb.Request
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) (out []*pb.Response) {
+				if waiting = append(waiting, r); len(waiting) < callers {
+					return nil
+				}
+				for _, r := range waiting {
+					out = append(out, f.obey(s, r)...)
+				}
+				waiting = nil
+				return out
+			}
+		})
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for range rounds {
+					var err error
+					if i%2 == 0 {
+						_, err = c.Put(t.Context(), Put{Key: "k"})
+					} else {
+						_, err = c.Range(t.Context(), Range{Key: "k"})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		if n := len(f.seen); n > callers*rounds/4 {
+			t.Errorf("%d messages for %d calls", n, callers*rounds)
+		}
+	})
+}
+
+// TestNobodyComes: who asks alone, after many were answered together, is not held up for long
+// by those who do not ask again, and soon not at all.
+func TestNobodyComes(t *testing.T) {
+	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
+	l.answered = 64
+	for i := range 8 {
+		if err := l.submit(&call{kind: read, request: &pb.Request{}}); err != nil {
+			t.Fatal(err)
+		}
+		l.gather()
+		if m := l.take(); len(m.GetRequests()) != 1 {
+			t.Fatalf("sent %v", m)
+		}
+		if i == 7 && l.answered > 0 {
+			t.Errorf("%d are expected", l.answered)
+		}
+	}
+}
