@@ -51,7 +51,7 @@ func connect(t testing.TB, c client.Config, list ...*member) *client.Client {
 
 // ask returns a context that bounds a test.
 func ask(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -152,7 +152,7 @@ func store(t *testing.T, c *client.Client) {
 func leases(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{
-		TTL: 3 * time.Second, Name: "l/name", Owner: "me", Resumable: true,
+		TTL: 9 * time.Second, Name: "l/name", Owner: "me", Resumable: true,
 		Labels: map[string]string{"zone": "a"},
 		Keys:   []client.KV{{Key: "l/k", Value: []byte("v")}},
 	}))
@@ -270,11 +270,12 @@ func why(t *testing.T, c *client.Client) {
 			TTL: ttl, Keys: []client.KV{{Key: key, Value: []byte("v")}},
 		}))
 	}
-	a, b := leased("w/a", time.Minute), leased("w/b", time.Second)
+	a := leased("w/a", time.Minute)
 	if err := a.Revoke(ctx); err != nil {
 		t.Fatal(err)
 	}
 	expect(client.Revoked, "w/a", a.ID())
+	b := leased("w/b", time.Second)
 	b.Close()
 	expect(client.Expired, "w/b", b.ID())
 	if _, err := c.Put(ctx, client.Put{Key: "w/c", Value: []byte("v")}); err != nil {
@@ -293,7 +294,7 @@ func many(t *testing.T, c *client.Client) {
 	var all sync.WaitGroup
 	for i := range held {
 		all.Go(func() {
-			l, err := c.Grant(ctx, client.Grant{TTL: 3 * time.Second})
+			l, err := c.Grant(ctx, client.Grant{TTL: 9 * time.Second})
 			if err != nil {
 				t.Error(err)
 			}

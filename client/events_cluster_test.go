@@ -62,7 +62,7 @@ func TestLeaseEventsFaults(t *testing.T) {
 	}
 
 	near := follow(client.EventsOptions{Owner: "ann", ExpiringWithin: time.Hour})
-	kept, left := grant("kept", 2*time.Second), grant("left", 2*time.Second)
+	kept, left := grant("kept", 6*time.Second), grant("left", 2*time.Second)
 	left.Close()
 	renewed(t, kept)
 	for ended := false; !ended; {

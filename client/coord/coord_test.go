@@ -49,7 +49,7 @@ func session(t testing.TB, c *client.Client) *coord.Session {
 
 // ask returns a context that bounds a test.
 func ask(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -265,7 +265,7 @@ func (r *roll) take(e coord.MemberEvent) {
 func TestGroupRandom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const members, rounds = 5, 6
 	near, far := r.dial(client.Config{}), r.dial(client.Config{Silence: time.Second})

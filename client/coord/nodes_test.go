@@ -46,7 +46,7 @@ func TestNodes(t *testing.T) {
 	s := coord.NewNodes(c, "n")
 	mute := r.dial(client.Config{})
 	a := join(t, coord.NewNodes(mute, "n"), coord.NodeConfig{
-		ID: "a", TTL: 1500 * time.Millisecond, Metadata: []byte("host-a"),
+		ID: "a", TTL: 5 * time.Second, Metadata: []byte("host-a"),
 	})
 	b := join(t, s, coord.NodeConfig{ID: "b", TTL: time.Minute})
 	join(t, s, coord.NodeConfig{ID: "c", TTL: time.Minute})
@@ -153,7 +153,7 @@ func TestNodesSwitch(t *testing.T) {
 	}
 
 	deaf := ok[*coord.Primacy](t)(join(t, s, coord.NodeConfig{
-		ID: "d", TTL: time.Second,
+		ID: "d", TTL: 3 * time.Second,
 	}).Primary(ctx))
 	go func() { // the node does not listen to orders, and dies some time
 		_ = deaf.AwaitSwitch(ctx)
@@ -225,7 +225,7 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 func TestNodesRandom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const rounds, nodes = 4, 4
 	var (

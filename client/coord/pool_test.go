@@ -51,7 +51,7 @@ func TestPool(t *testing.T) {
 	}
 	// Somebody new gets the one that nobody had; a gets its own.
 	d := acquire(t, p, coord.PoolRequest{Owner: "d", TTL: time.Minute})
-	a = acquire(t, p, coord.PoolRequest{Owner: "a", TTL: 2 * time.Second})
+	a = acquire(t, p, coord.PoolRequest{Owner: "a", TTL: 4 * time.Second})
 	if d.ID() == had || a.ID() != had || a.Token() <= token {
 		t.Errorf("d has %s, a %s after %s, token %d after %d", d.ID(), a.ID(), had, a.Token(), token)
 	}
@@ -112,7 +112,7 @@ func TestPoolSpec(t *testing.T) {
 	p := ok[*coord.Pool](t)(coord.CreatePool(ctx, c, "p", coord.PoolSpec{
 		IDs: []string{"10.0.0.1", "10.0.0.2"}, Quarantine: time.Hour,
 	}))
-	dies := acquire(t, p, coord.PoolRequest{Want: "10.0.0.2", TTL: 500 * time.Millisecond})
+	dies := acquire(t, p, coord.PoolRequest{Want: "10.0.0.2", TTL: 2 * time.Second})
 	ok[*coord.Loan](t)(p.Acquire(ctx, coord.PoolRequest{}))
 	dies.Lease().Close()
 	for !ok[[]coord.PoolEntry](t)(p.List(ctx))[1].Quarantined {
@@ -131,7 +131,7 @@ func TestPoolSpec(t *testing.T) {
 func TestPoolRandom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const owners, rounds = 6, 8
 	var (

@@ -85,7 +85,7 @@ func TestQueue(t *testing.T) {
 
 	// One that is given back with a delay does not keep others waiting, and comes again.
 	third := claim(t, q)
-	if err := third.Nack(ctx, 300*time.Millisecond); err != nil {
+	if err := third.Nack(ctx, 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"4", "2", "3"} {
@@ -142,7 +142,7 @@ func TestQueueWorkerDies(t *testing.T) {
 	claim(t, q).Lease().Close() // the third
 	dead := func() int { return len(ok[[]coord.ItemInfo](t)(q.Dead(ctx, "", 10))) }
 	for dead() == 0 {
-		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, time.Second)
 		if i, err := q.Claim(short); i != nil || err == nil {
 			t.Fatalf("claimed %v, %v", i, err)
 		}
@@ -227,7 +227,7 @@ func TestQueueLostAnswers(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)
-	q := coord.NewQueue(c, "q", coord.QueueConfig{TTL: time.Second, MaxTries: 100})
+	q := coord.NewQueue(c, "q", coord.QueueConfig{TTL: time.Minute, MaxTries: 100})
 	const items = 12
 	for n := range items {
 		r.lose(c)
@@ -308,7 +308,7 @@ func (l *ledger) claimed(i *coord.Item) {
 func TestQueueRandom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const items, workers = 60, 5
 	book := &ledger{

@@ -68,7 +68,7 @@ func (r *rig) lose(c *client.Client) {
 
 // soon returns a context that bounds a test.
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
