@@ -43,7 +43,7 @@ var notYet = map[string]bool{"users": true}
 const scriptDir = "testdata/script"
 
 // patience is how long a command of a script, or a server, may take.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){

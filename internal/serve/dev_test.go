@@ -15,7 +15,7 @@ import (
 )
 
 // devPatience is how long a cluster may take to start, or a client to be answered.
-const devPatience = 30 * time.Second
+const devPatience = time.Minute
 
 // dialTest returns a client of some members.
 func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Context) {

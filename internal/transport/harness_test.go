@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait of the tests. It is no claim about speed.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // recorder is a Handler that notes what it is told.
 type recorder struct {
