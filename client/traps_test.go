@@ -77,6 +77,7 @@ func TestT24(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		f.set(func() { f.answer = silent }) // or a renewal, which is due at once, may count already
 		g.Remaining = 3*time.Second - 1
 		if l, err = c.Keep(g, math.MaxInt64); err != nil {
 			t.Fatal(err)
