@@ -182,7 +182,9 @@ func TestQueueWork(t *testing.T) {
 }
 
 // Goal: of many workers that wait, few try for each item: they would be a stampede of
-// transactions that fail. Method: items come one by one; the tries in vain are counted.
+// transactions that fail. Method: items come one by one; the tries in vain are counted. Workers
+// hold back for up to 64 ms, to hear of those who were first; where that takes longer, on a
+// machine that is too slow, the count says nothing.
 func TestQueueNoStampede(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
@@ -203,12 +205,14 @@ func TestQueueNoStampede(t *testing.T) {
 			}})
 		})
 	}
+	began := time.Now()
 	for n := range items {
 		push(t, q, fmt.Sprint(n))
 		if got := <-done; got != fmt.Sprint(n) {
 			t.Errorf("worked on %s, want %d", got, n)
 		}
 	}
+	slow := time.Since(began) > items*32*time.Millisecond
 	cancel()
 	all.Wait()
 	var lost int64
@@ -216,7 +220,7 @@ func TestQueueNoStampede(t *testing.T) {
 		lost += q.Lost()
 	}
 	// All against all would be 760.
-	if t.Logf("%d tries in vain for %d items", lost, items); lost > items*workers/2 {
+	if t.Logf("%d tries in vain for %d items", lost, items); lost > items*workers/2 && !slow {
 		t.Errorf("%d workers tried %d times in vain for %d items", workers, lost, items)
 	}
 }
