@@ -47,8 +47,8 @@ func clusterConfigs(t testing.TB, n int) []Config {
 		}
 		configs[i] = testConfig(sub)
 		configs[i].Name = name
-		configs[i].Raft.Heartbeat = 50 * time.Millisecond
-		configs[i].Raft.ElectionTimeout = 500 * time.Millisecond
+		configs[i].Raft.Heartbeat = 100 * time.Millisecond
+		configs[i].Raft.ElectionTimeout = time.Second
 		initial[name] = configs[i].URLs.AdvertisePeer
 	}
 	for i := range configs {
@@ -91,12 +91,12 @@ func (r *running) await(t testing.TB) *running {
 	case err := <-r.done:
 		r.done <- err
 		t.Fatalf("stopped before it served: %v", err)
-	case <-time.After(time.Minute):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("does not serve")
 	}
 	var err error
 	if r.client, err = clientv3.New(clientv3.Config{
-		Endpoints: []string{r.cfg.URLs.ListenClient[0].String()}, DialTimeout: 10 * time.Second,
+		Endpoints: []string{r.cfg.URLs.ListenClient[0].String()}, DialTimeout: time.Minute,
 		Logger: quiet(),
 	}); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func leader(t testing.TB, members []*running) (first *running, others []*running
 // eventually waits until ok, looking again and again.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for !ok() {
 		if !pause(ctx, 5*time.Millisecond) {
@@ -372,7 +372,7 @@ func TestRemovedMemberStops(t *testing.T) {
 				if err != nil {
 					t.Errorf("stopped with %v", err)
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("it goes on")
 			}
 			others[0].put(t, "k", "v")
@@ -383,7 +383,7 @@ func TestRemovedMemberStops(t *testing.T) {
 			gone.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			s, err := New(gone.cfg)
 			if err == nil {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				err = s.Run(ctx)
 				if ctx.Err() != nil {

@@ -157,12 +157,12 @@ func TestNativeOverFailover(t *testing.T) {
 	m := others[0]
 	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
 	held := n.grant(&pb.GrantRequest{
-		TtlMs: 30_000, Name: "held", Owner: "o", Resumable: true, LockDelayMs: 1000,
+		TtlMs: 300_000, Name: "held", Owner: "o", Resumable: true, LockDelayMs: 1000,
 	})
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		r, err := n.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{ref(held.Lease)}})

@@ -168,7 +168,7 @@ func TestQuota(t *testing.T) {
 	if _, err := r.client.Compact(t.Context(), d.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if r.node.View().KV.Size() < 1<<19 {
 			break
 		}
