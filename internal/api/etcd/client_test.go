@@ -30,7 +30,7 @@ func etcdClient(t *testing.T, n Node) *clientv3.Client {
 		_ = s.Serve(l)
 	}()
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{l.Addr().String()}, DialTimeout: 5 * time.Second,
+		Endpoints: []string{l.Addr().String()}, DialTimeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

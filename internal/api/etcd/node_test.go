@@ -345,7 +345,7 @@ func wantStatus(t testing.TB, got, want error) {
 // ctx10 is a context that ends long after any test should have.
 func ctx10(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

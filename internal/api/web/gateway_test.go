@@ -143,8 +143,9 @@ func TestGatewayHalfOpen(t *testing.T) {
 			t.Errorf("%v: %d %s", c, got.StatusCode, text)
 		}
 	}
-	d := watch(t, s)
-	<-time.After(100 * time.Millisecond) // twice the limit: it must be lifted
+	// Here what is sent must be there in time.
+	d := watch(t, start(t, func(o *Options) { o.bodyTimeout = 2 * time.Second }))
+	<-time.After(3 * time.Second) // longer than the limit: it must be lifted
 	if _, err := io.WriteString(d.send, `{"create_request":{"key":"Yg=="}}`); err != nil {
 		t.Fatal(err)
 	}
