@@ -64,8 +64,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Config is that of a member which has all that it needs in a directory, and finds out soon
-// that a leader is gone.
+// Config is that of a member which has all that it needs in a directory. The leader of a busy
+// machine is still heard within its election timeout.
 func Config(dir, name string) server.Config {
 	socket := func(end string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name+end)}}
@@ -74,7 +74,7 @@ func Config(dir, name string) server.Config {
 	c.Name, c.DataDir = name, filepath.Join(dir, name)
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket("s"), socket("s")
 	c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
-	c.Raft.Heartbeat, c.Raft.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+	c.Raft.Heartbeat, c.Raft.ElectionTimeout = 100*time.Millisecond, time.Second
 	return c
 }
 
