@@ -195,9 +195,8 @@ func TestDeadCache(t *testing.T) {
 	other := connect(t, cl.endpoints()...)
 	put(t, other, "d/a", "1")
 	put(t, other, "d/b", "1")
-	for _, c := range []cache.Reader{dead, alive} {
-		value(t, c, "d/a")
-	}
+	keeps(t, dead, "d/a")
+	keeps(t, alive, "d/a")
 	line.SetFrozen(true)
 	written := make(chan time.Time, 1)
 	go func() {

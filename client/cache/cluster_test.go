@@ -90,6 +90,16 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// keeps reads the only key that a cache is to have until it has it: what is read while
+// something is dropped, or in another term than that in which the cache was opened, is not kept.
+func keeps(t testing.TB, c *cache.Cache, key string) {
+	t.Helper()
+	eventually(t, "the cache keeps "+key, func() bool {
+		value(t, c, key)
+		return c.Stats().Entries > 0
+	})
+}
+
 // value reads a key through a reader; "-" if there is none.
 func value(t testing.TB, r cache.Reader, key string) string {
 	t.Helper()

@@ -20,7 +20,7 @@ func TestEvict(t *testing.T) {
 	})
 	other := connect(t, cl.endpoints()...)
 	put(t, other, "d/a", "1")
-	value(t, dead, "d/a")
+	keeps(t, dead, "d/a")
 	var watchers []*client.LeaseWatcher
 	follow := func(at string) *client.LeaseWatcher {
 		w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), client.EventsOptions{
