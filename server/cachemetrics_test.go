@@ -27,17 +27,24 @@ func TestSlowCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	slow := 0.0
 	for _, f := range all {
 		switch f.GetName() {
 		case "leasehold_caches_slow_total":
 			if n := len(f.GetMetric()); n != maxOwners+1 {
 				t.Errorf("%d owners", n)
 			}
+			for _, m := range f.GetMetric() {
+				slow += m.GetCounter().GetValue()
+			}
 		case "leasehold_cache_wait_seconds":
 			if n := f.GetMetric()[0].GetHistogram().GetSampleCount(); n != maxOwners+10 {
 				t.Errorf("%d waits", n)
 			}
 		}
+	}
+	if slow != maxOwners+10 {
+		t.Errorf("%v were slow", slow)
 	}
 	want := "lease=0000000000000007 owner=host-109 waited-ms=1500"
 	if !strings.Contains(text.String(), want) {

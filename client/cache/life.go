@@ -23,8 +23,10 @@ type life struct {
 	lease *client.Lease
 	index *index
 	view  atomic.Pointer[copies.View[client.KV]]
-	// settled is closed when the cache is open, or will not be.
+	// settled is closed when the cache is open, or will not be. Then failure says why, and
+	// does not change any more.
 	settled chan struct{}
+	failure error
 
 	mu      sync.Mutex // guards what follows, and changes of index and view
 	link    *client.CacheLink
@@ -60,9 +62,15 @@ func (l *life) open(ctx context.Context) error {
 	l.link = link
 	l.tellLocked(true)
 	l.mu.Unlock()
+	return l.await(ctx)
+}
+
+// await waits until the cache was open for the first time. It may be that it is being opened
+// anew by then: that is no failure.
+func (l *life) await(ctx context.Context) error {
 	select {
 	case <-l.settled:
-		return l.notOpen()
+		return l.failure
 	case <-ctx.Done():
 		return fmt.Errorf("cache: %w", context.Cause(ctx))
 	}
@@ -126,7 +134,7 @@ func (l *life) Opened(term uint64) {
 	}
 	l.set.Opened(term)
 	l.refusal = nil
-	l.settleLocked()
+	l.settleLocked(nil)
 	l.tellLocked(true)
 }
 
@@ -158,12 +166,12 @@ func (l *life) Refused(err error) {
 		return // it is asked again
 	}
 	l.cache.o.Logger.Warn("the cluster does not take a cache", "lease", l.lease.ID(), "why", err)
-	l.settleLocked()
+	l.settleLocked(fmt.Errorf("cache: %w", err))
 }
 
-func (l *life) settleLocked() {
+func (l *life) settleLocked(failure error) {
 	if !l.known {
-		l.known = true
+		l.known, l.failure = true, failure
 		close(l.settled)
 	}
 }

@@ -47,6 +47,10 @@ const (
 	keys   = 20
 )
 
+// opening is how many readers begin at one time: programs of a cluster do not begin all at once,
+// and who has to wait long for processor time has lost his lease before he begins.
+const opening = 32
+
 // work is how often a reader has something to do, for which it reads ten times.
 const work = 10 * time.Millisecond
 
@@ -55,10 +59,12 @@ type demo struct {
 	readers, changes int
 	pause            time.Duration
 	out              io.Writer
+	opening          chan struct{} // has something in it for each reader that begins
 
 	acknowledged atomic.Int64 // the last change that was
 	reads        atomic.Int64
 	fills        atomic.Uint64
+	reopened     atomic.Uint64
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -75,6 +81,7 @@ func (d *demo) run(ctx context.Context) error {
 	over := make(chan struct{})
 	var begun, all sync.WaitGroup
 	begun.Add(d.readers)
+	d.opening = make(chan struct{}, opening)
 	for range d.readers {
 		all.Go(func() {
 			if err := d.read(ctx, &begun, over); err != nil {
@@ -90,6 +97,9 @@ func (d *demo) run(ctx context.Context) error {
 	all.Wait()
 	if err != nil || ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if n := d.reopened.Load(); n > 0 {
+		fmt.Fprintf(d.out, "%d readers were cut off for longer than their TTL, and began anew\n", n)
 	}
 	fmt.Fprintf(d.out, "%.0f reads a second, %d of %d from the cluster; none was old\n",
 		float64(d.reads.Load())/time.Since(begin).Seconds(), d.fills.Load(), d.reads.Load())
@@ -130,17 +140,27 @@ func change(ctx context.Context, c *client.Client, n int) error {
 func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan struct{}) error {
 	once := sync.OnceFunc(begun.Done)
 	defer once()
+	d.opening <- struct{}{}
+	begin := sync.OnceFunc(func() { <-d.opening })
+	defer begin()
 	c, err := client.New(client.Config{Endpoints: d.endpoints})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	config, err := cache.Open(ctx, c, []client.KeyRange{cache.Prefix(prefix)}, cache.Options{})
+	config, err := cache.Open(ctx, c, []client.KeyRange{cache.Prefix(prefix)}, cache.Options{
+		// A reader that was cut off for longer than the TTL reads from the cluster. Those
+		// that never begin anew make all others wait, and lose their leases too.
+		Reopen: func(error) bool { return true },
+	})
 	if err != nil {
 		return err
 	}
+	begin()
 	defer func() {
-		d.fills.Add(config.Stats().Fills)
+		s := config.Stats()
+		d.fills.Add(s.Fills)
+		d.reopened.Add(s.Reopened)
 		_ = config.Close(context.WithoutCancel(ctx)) // it ends by itself
 	}()
 	once()

@@ -1,0 +1,86 @@
+package cache
+
+import (
+	"errors"
+	"testing"
+
+	"leasehold.dev/client"
+	"leasehold.dev/test/inprocess"
+)
+
+// TestHitTakesNoLock: what is in memory is read, also that a key is missing, while those who
+// change the cache stand still with the lock in their hands; and nothing is allocated.
+func TestHitTakesNoLock(t *testing.T) {
+	ctx := t.Context()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	all := Prefix("h/")
+	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = x.Close(ctx) }()
+	if _, err := c.Put(ctx, client.Put{Key: "h/a", Value: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	for { // until it is kept: the leader may be busy still with the put
+		if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+			t.Fatal(err)
+		}
+		if x.Stats().Kept > 0 {
+			break
+		}
+	}
+	for key, there := range map[string]bool{"h/a": true, "h/b": false} {
+		if _, ok, err := x.Get(ctx, key); ok != there || err != nil {
+			t.Fatalf("%q: %v, %v", key, ok, err)
+		}
+	}
+	l := x.life.Load()
+	fills := x.Stats().Fills
+	l.mu.Lock()
+	x.mu.Lock()
+	for what, read := range map[string]func() bool{
+		"key": func() bool {
+			kv, ok, err := x.Get(ctx, "h/a")
+			return ok && err == nil && string(kv.Value) == "1"
+		},
+		"missing key": func() bool {
+			_, ok, err := x.Get(ctx, "h/b")
+			return !ok && err == nil
+		},
+		"range": func() bool {
+			r, err := x.Range(ctx, all.Key, all.End)
+			return len(r.KVs) == 1 && err == nil
+		},
+	} {
+		ok := true
+		if n := testing.AllocsPerRun(1000, func() { ok = ok && read() }); n != 0 || !ok {
+			t.Errorf("%s: %v allocations, read %v", what, n, ok)
+		}
+	}
+	x.mu.Unlock()
+	l.mu.Unlock()
+	if s := x.Stats(); s.Fills != fills {
+		t.Errorf("%d reads went to the cluster", s.Fills-fills)
+	}
+}
+
+// TestOpenedAnewAtOnce: a cache that is being opened anew, because another member leads, when
+// whoever opens it looks, is open all the same; and so it is soon.
+func TestOpenedAnewAtOnce(t *testing.T) {
+	ctx := t.Context()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	x, err := Open(ctx, c, []client.KeyRange{Prefix("h/")}, Options{TTL: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = x.Close(ctx) }()
+	l := x.life.Load()
+	l.Opening()
+	if err := l.await(ctx); err != nil {
+		t.Errorf("it fails: %v", err)
+	}
+	if err := x.Err(); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("it is not open, and says %v", err)
+	}
+}
