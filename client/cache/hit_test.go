@@ -3,8 +3,10 @@ package cache
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -82,5 +84,69 @@ func TestOpenedAnewAtOnce(t *testing.T) {
 	}
 	if err := x.Err(); !errors.Is(err, ErrNotHeld) {
 		t.Errorf("it is not open, and says %v", err)
+	}
+}
+
+// TestPastItsEnd: past its valid until nothing is answered from memory, also if nobody has come
+// yet to clear it: the process was stopped until just now, say (T2, C1).
+func TestPastItsEnd(t *testing.T) {
+	ctx := t.Context()
+	line := inprocess.Run(t, 1)[0].Line()
+	// A grace is not for caches: another leader may have let a write pass meanwhile.
+	c := inprocess.Connect(t, client.Config{Grace: time.Hour}, line.Endpoint())
+	all := Prefix("h/")
+	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 3 * time.Second, MemoryOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Put(ctx, client.Put{Key: "h/a"}); err != nil {
+		t.Fatal(err)
+	}
+	l := x.life.Load()
+	for l.index.find("h/a") == nil {
+		if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line.SetFrozen(true)
+	l.mu.Lock() // whoever wants to clear it waits
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for l.lease.Valid() {
+		<-look.C
+	}
+	_, _, _, known := l.view.Load().Range(keyrange.Range(all))
+	if !known || l.index.find("h/a") == nil {
+		t.Error("the copies are not there any more")
+	}
+	if _, _, err := x.Get(ctx, "h/a"); !errors.Is(err, ErrEnded) {
+		t.Errorf("a key was read with %v", err)
+	}
+	if _, err := x.Range(ctx, all.Key, all.End); !errors.Is(err, ErrEnded) {
+		t.Errorf("a range was read with %v", err)
+	}
+	if status := l.lease.State().Status; status == client.Jeopardy {
+		t.Error("the lease may be saved still")
+	}
+	l.mu.Unlock()
+	line.SetFrozen(false)
+	_ = x.Close(ctx)
+}
+
+// TestOldFlight: who begins to read while another's read is under way does not take the result of
+// that, which may be older than a write that was acknowledged in between (C1).
+func TestOldFlight(t *testing.T) {
+	ctx := t.Context()
+	x := &Cache{}
+	l := &life{cache: x, flights: make(map[keyrange.Range]*flight)}
+	r := keyrange.Range{Key: "h/a"}
+	f := &flight{number: x.flown.Add(1), what: r, done: make(chan struct{})}
+	l.flights[r] = f
+	close(f.done)
+	if _, ok, err := l.fetch(ctx, r, x.flown.Load()); ok || err != nil {
+		t.Errorf("it takes what was read before: %v, %v", ok, err)
+	}
+	if _, ok, err := l.fetch(ctx, r, x.flown.Load()-1); !ok || err != nil {
+		t.Errorf("it does not take what was read since it began: %v, %v", ok, err)
 	}
 }

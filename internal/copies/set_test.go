@@ -177,6 +177,9 @@ func TestGivingUp(t *testing.T) {
 	want(t, "told", told.Dropped, []keyrange.Range{{Key: "k", End: "m"}})
 	entries, _ := s.Len()
 	want(t, "entries", entries, 2)
+	long := "l=" + strings.Repeat("1", 1<<20)
+	want(t, "too long is not kept", fill(s, keyrange.Range{Key: "l"}, long), false)
+	want(t, "what there was stays", shows(s, "b", "d", "l"), "11?")
 }
 
 func TestHasIsBounded(t *testing.T) {

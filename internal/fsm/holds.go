@@ -145,12 +145,12 @@ func (m *Machine) checkHolds(c *Grant) error {
 	return m.holds.room(c.Terms.Owner, len(c.Holds), len(c.Holds))
 }
 
-// room says whether so many ranges more may be held by leases of an owner, and by all.
+// room says whether so many ranges more, above 0, may be held by leases of an owner, and by all.
 func (h *holdings) room(owner string, own, all int) error {
 	switch {
-	case own > 0 && h.owned[owner]+own > maxOwnerHeld:
+	case h.owned[owner]+own > maxOwnerHeld:
 		return ErrOwnerHolds
-	case all > 0 && h.ranges+all > maxHeld:
+	case h.ranges+all > maxHeld:
 		return ErrTooManyHolds
 	}
 	return nil

@@ -175,7 +175,13 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 		m.Begin(m.Index()+1, 1)
 		id := lease.ID(1)
 		for ; m.holds.ranges+maxHolds <= maxOwnerHeld; id++ {
-			m.Apply(owned(id, owner, many(maxHolds)...))
+			g := owned(id, owner, many(maxHolds)...)
+			g.Terms.Secret, g.Terms.Bound = lease.Secret{byte(id)}, id == 5
+			put := Op{Put: &Put{Key: "bound", Lease: 5}}
+			if id != 5 {
+				put.Put = &Put{Key: "other"}
+			}
+			mustApply(t, m, &Txn{Then: []Op{{Grant: g}, put}})
 		}
 		left := maxOwnerHeld - m.holds.ranges
 		refused := func(what string, c Command) {
@@ -202,10 +208,12 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 			func() { mustApply(t, m, &Revoke{ID: 1}) },
 			func() { mustApply(t, m, &HandOver{ID: 2, Token: other.Token, Owner: "bob"}) },
 			func() { expire(t, m, 3) },
+			func() { mustApply(t, m, &Resume{ID: 4, Secret: lease.Secret{4}}) },
+			func() { mustApply(t, m, &DeleteRange{Key: "bound"}) },
 		} {
 			end()
 			mustApply(t, m, owned(id+4+lease.ID(i), owner, many(maxHolds)...))
-			refused("what was given up is taken", owned(id+9, owner, many(1)...))
+			refused("what was given up is taken", owned(id+99, owner, many(1)...))
 		}
 	}
 }

@@ -1,0 +1,250 @@
+package directory
+
+import (
+	"fmt"
+	"testing"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// opened is a Directory with a cache that holds all from "a" up to "z", is open and has
+// confirmed that.
+func opened(l Limits) *Directory {
+	d := New(1, until(9_000), l)
+	d.Advance(100)
+	d.Hold(1, 1, []keyrange.Range{{Key: "a", End: "z"}}, false)
+	d.Settled(1)
+	d.Open(Opening{ID: 1, Token: 1, From: Origin{Member: 1}})
+	d.Ack(Ack{ID: 1, Token: 1, Open: 1})
+	return d
+}
+
+func mayFill(d *Directory, keys ...string) bool {
+	f := Fill{ID: 1, Token: 1, From: Origin{Member: 1}}
+	for _, k := range keys {
+		f.Ranges = append(f.Ranges, keyrange.Range{Key: k})
+	}
+	return d.Fill(f)
+}
+
+func waits(t *testing.T, d *Directory, w *Write) *Write {
+	t.Helper()
+	if now, err := d.Admit(w); now || err != nil {
+		t.Fatalf("admitted %v, %v", now, err)
+	}
+	return w
+}
+
+func touches(keys ...string) *Write {
+	w := &Write{}
+	for _, k := range keys {
+		w.Touches = append(w.Touches, keyrange.Range{Key: k})
+	}
+	return w
+}
+
+// C1: what a cache owes it may not cache anew, also when the write that it was for has been
+// taken back: the acknowledgement that comes would be taken for that of what is new.
+func TestOwedIsNotFilled(t *testing.T) {
+	d := opened(Limits{})
+	if !mayFill(d, "b") {
+		t.Fatal("nothing may be cached")
+	}
+	w := waits(t, d, touches("b"))
+	seq := d.Invalidations()[0].Seq
+	d.Finish(w)
+	if mayFill(d, "b") || !mayFill(d, "c") {
+		t.Error("what is owed may be cached, or nothing may")
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: seq, Open: 1})
+	if !mayFill(d, "b") {
+		t.Error("what was acknowledged may not be cached")
+	}
+}
+
+// C1: nothing of a hold may be cached before the commands have their outcome that were
+// admitted before it began, nor before those that end leases and were admitted meanwhile.
+func TestFence(t *testing.T) {
+	d := New(1, until(9_000), Limits{})
+	d.Admitted(nil)
+	d.Admitted(nil)
+	d.Hold(1, 1, []keyrange.Range{{Key: "a", End: "z"}}, false)
+	d.Open(Opening{ID: 1, Token: 1, From: Origin{Member: 1}})
+	d.Ack(Ack{ID: 1, Token: 1, Open: 1})
+	d.Admitted(&Write{Ends: []lease.ID{5}})
+	d.Admitted(touches("b")) // was looked at for this hold
+	for _, below := range []uint64{1, 2, 3} {
+		if d.Settled(below); mayFill(d, "b") {
+			t.Errorf("cached while command %d is under way", below)
+		}
+	}
+	if d.Settled(4); !mayFill(d, "b") {
+		t.Error("nothing may be cached though all of before is settled")
+	}
+}
+
+// What is known of caches is bounded: for one, in all, and what one owes. Beyond that nothing
+// more is cached, and one that owes too much is told to drop all.
+func TestDirectoryIsBounded(t *testing.T) {
+	d := opened(Limits{Spans: 3, AllSpans: 4, Drops: 2})
+	if !mayFill(d, "b") || !mayFill(d, "d", "f") || mayFill(d, "h") {
+		t.Error("one cache has another number of parts than three")
+	}
+	d.Hold(2, 1, []keyrange.Range{{Key: "a", End: "z"}}, false)
+	d.Settled(1)
+	d.Open(Opening{ID: 2, Token: 1, From: Origin{Member: 1}})
+	other := func(key string) bool {
+		return d.Fill(Fill{ID: 2, Token: 1, Ranges: []keyrange.Range{{Key: key}}})
+	}
+	if !other("b") || other("d") {
+		t.Error("all caches have another number of parts than four")
+	}
+	var writes []*Write
+	for _, k := range []string{"b", "d", "f"} {
+		writes = append(writes, waits(t, d, touches(k)))
+	}
+	d.checkInvariants()
+	var drop []keyrange.Range
+	for _, n := range d.Invalidations() {
+		if n.ID == 1 {
+			drop = n.Drop
+		}
+	}
+	if fmt.Sprint(drop) != "[{a z}]" {
+		t.Errorf("told to drop %v", drop)
+	}
+	for _, w := range writes {
+		d.Finish(w)
+	}
+	if mayFill(d, "x") {
+		t.Error("cached though all is owed")
+	}
+}
+
+// Writes that touch the same key go in the order in which they came, also if what the first
+// one waits for besides comes later; those that touch other keys pass.
+func TestWritesKeepTheirOrder(t *testing.T) {
+	d := opened(Limits{})
+	d.Hold(2, 1, []keyrange.Range{{Key: "c"}}, true)
+	if !mayFill(d, "b") {
+		t.Fatal("nothing may be cached")
+	}
+	first := waits(t, d, touches("b", "c"))
+	second, third := waits(t, d, touches("b")), waits(t, d, touches("b", "e"))
+	if now, _ := d.Admit(touches("f")); !now {
+		t.Error("a write to another key waits")
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: d.Invalidations()[0].Seq, Open: 1})
+	if ready := d.Ready(); len(ready) > 0 {
+		t.Errorf("%d writes have overtaken the first", len(ready))
+	}
+	d.Release(2)
+	ready := d.Ready()
+	if len(ready) != 3 || ready[0] != first || ready[1] != second || ready[2] != third {
+		t.Errorf("ready are %v", ready)
+	}
+}
+
+// The end of a lease waits for commands that came before it and attach keys to that lease, and
+// those that come later wait for the end: neither can keep the other waiting for ever.
+func TestEndAndAttach(t *testing.T) {
+	d := opened(Limits{})
+	if !mayFill(d, "b") {
+		t.Fatal("nothing may be cached")
+	}
+	attach := touches("b")
+	attach.Attaches = []lease.ID{9}
+	waits(t, d, attach)
+	end := waits(t, d, &Write{Ends: []lease.ID{9}, Touches: []keyrange.Range{{Key: "d"}}})
+	late := touches("e")
+	late.Attaches = []lease.ID{9}
+	waits(t, d, late)
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: d.Invalidations()[0].Seq, Open: 1})
+	if ready := d.Ready(); len(ready) != 1 || ready[0] != attach {
+		t.Fatalf("ready are %v", ready)
+	}
+	d.Finish(attach)
+	if ready := d.Ready(); len(ready) != 2 || ready[0] != end || ready[1] != late {
+		t.Fatalf("ready are %v", ready)
+	}
+}
+
+// C1: what a cache gave up before it read it again it has; only what was said since the last
+// reading is believed, and only of this term.
+func TestOldWords(t *testing.T) {
+	d := opened(Limits{})
+	from := func(number uint64) Origin { return Origin{Member: 1, Life: 7, Number: number} }
+	b := []keyrange.Range{{Key: "b"}}
+	fill := func(number uint64) bool {
+		return d.Fill(Fill{ID: 1, Token: 1, Ranges: b, From: from(number)})
+	}
+	if !fill(5) {
+		t.Fatal("nothing may be cached")
+	}
+	for _, o := range []Origin{
+		from(4), {Member: 2, Life: 7, Number: 9}, {Member: 1, Life: 6, Number: 9},
+	} {
+		d.Ack(Ack{ID: 1, Token: 1, Open: 1, Dropped: b, From: o})
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Open: 2, Dropped: b, From: from(6)})
+	d.Ack(Ack{ID: 1, Token: 2, Open: 1, Dropped: b, From: from(6)})
+	w := waits(t, d, touches("b"))
+	seq := d.Invalidations()[0].Seq
+	d.Ack(Ack{ID: 1, Token: 1, Term: 2, Seq: seq, Open: 1, From: from(7)})
+	d.Ack(Ack{ID: 1, Token: 1, Term: 0, Seq: seq, Open: 1, From: from(7)})
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: seq - 1, Open: 1, From: from(7)})
+	if d.HasReady() {
+		t.Error("an acknowledgement of another term is believed")
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: seq, Open: 1, From: from(7)})
+	if ready := d.Ready(); len(ready) != 1 {
+		t.Error("the write waits still")
+	}
+	d.Finish(w)
+	if !fill(8) {
+		t.Error("it may not be cached anew")
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Open: 1, Dropped: b, From: from(9)})
+	if now, _ := d.Admit(touches("b")); !now {
+		t.Error("a write waits for what was given up")
+	}
+}
+
+// What a lease does not hold its cache may not have, nor what it has no right to read.
+func TestFillIsWithin(t *testing.T) {
+	d := opened(Limits{})
+	if mayFill(d, "~") || mayFill(d, "b", "~") || !mayFill(d, "b") {
+		t.Error("it may have what it does not hold, or nothing")
+	}
+	for _, r := range []keyrange.Range{{Key: "y", End: "zz"}, {Key: "c", End: "b"}, keyrange.All} {
+		if d.Fill(Fill{ID: 1, Token: 1, Ranges: []keyrange.Range{r}}) {
+			t.Errorf("it may have %v", r)
+		}
+	}
+	if d.Fill(Fill{ID: 1, Token: 2, Ranges: []keyrange.Range{{Key: "b"}}}) {
+		t.Error("another holder may have it")
+	}
+}
+
+// C1: a lease past its expiry is not over while a command that renews it is in the log.
+func TestRenewalInTheLog(t *testing.T) {
+	d := opened(Limits{})
+	if !mayFill(d, "b") {
+		t.Fatal("nothing may be cached")
+	}
+	touch := &Write{Renews: []lease.ID{1}}
+	if now, err := d.Admit(touch); !now || err != nil {
+		t.Fatalf("a renewal waits: %v", err)
+	}
+	waits(t, d, touches("b"))
+	d.Advance(9500)
+	if d.HasReady() {
+		t.Fatal("the write does not wait for a lease that is about to be renewed")
+	}
+	d.Finish(touch) // it was lost, say
+	d.Advance(9501)
+	if !d.HasReady() {
+		t.Error("the write waits for a lease that is over")
+	}
+}

@@ -1,0 +1,92 @@
+package replica
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// TestEffects: what each command may do, whatever branch is taken and whichever lease is meant
+// by one that a repeated request may have granted before.
+func TestEffects(t *testing.T) {
+	m := lead(t)
+	named := lease.Terms{ID: 5, TTL: 5000, Name: "n", RequestID: "r"}
+	m.do(&fsm.Grant{Terms: named})
+	info, _ := m.m.Lessor().Lookup(5)
+	m.do(&fsm.Grant{Terms: lease.Terms{ID: 6, TTL: 5000, LockDelay: 1000}})
+	key := func(keys ...string) (out []keyrange.Range) {
+		for _, k := range keys {
+			out = append(out, keyrange.Range{Key: k})
+		}
+		return out
+	}
+	ids := func(list ...lease.ID) []lease.ID { return list }
+	op := func(key string, id lease.ID) fsm.Op { return fsm.Op{Put: &fsm.Put{Key: key, Lease: id}} }
+	repeated := named
+	repeated.ID = 7
+	txn := func(ops ...fsm.Op) *fsm.Txn {
+		return &fsm.Txn{Then: append([]fsm.Op{{Grant: &fsm.Grant{Terms: repeated}}}, ops...)}
+	}
+	type write = directory.Write
+	for _, c := range []struct {
+		what string
+		do   fsm.Command
+		want write
+	}{
+		{"put", &fsm.Put{Key: "a"}, write{Touches: key("a")}},
+		{"attach", &fsm.Put{Key: "a", Lease: 6}, write{Touches: key("a"), Attaches: ids(6)}},
+		{"once", &fsm.Once{Command: &fsm.Put{Key: "a"}}, write{Touches: key("a")}},
+		{"delete", &fsm.DeleteRange{Key: "a", End: "b"}, write{
+			Touches: []keyrange.Range{{Key: "a", End: "b"}},
+		}},
+		{"transaction", &fsm.Txn{
+			Then: []fsm.Op{op("a", 0), {Delete: &fsm.DeleteRange{Key: "b"}}},
+			Else: []fsm.Op{{Txn: &fsm.Txn{Then: []fsm.Op{op("c", 0)}, Else: []fsm.Op{op("d", 6)}}}},
+		}, write{Touches: key("a", "b", "c", "d"), Attaches: ids(6)}},
+		{"revoke", &fsm.Revoke{ID: 5}, write{Ends: ids(5), Closes: ids(5)}},
+		{"revoke under the token", &fsm.Revoke{ID: 5, Token: info.Token}, write{
+			Ends: ids(5), Closes: ids(5),
+		}},
+		{"revoke under another token", &fsm.Revoke{ID: 5, Token: info.Token + 9}, write{Ends: ids(5)}},
+		{"revoke in a transaction", &fsm.Txn{Else: []fsm.Op{{Revoke: &fsm.Revoke{ID: 5}}}}, write{
+			Ends: ids(5), Closes: ids(5),
+		}},
+		{"hand over", &fsm.HandOver{ID: 5, Token: info.Token}, write{Closes: ids(5)}},
+		{"hand over under another token", &fsm.HandOver{ID: 5, Token: info.Token + 9}, write{}},
+		{"resume", &fsm.Resume{ID: 5}, write{Closes: ids(5)}},
+		{"change of the TTL", &fsm.ChangeTTL{ID: 5}, write{Renews: ids(5)}},
+		{"renewal", &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 5}}}}, write{Renews: ids(5)}},
+		{"expiry", &fsm.Expire{Leases: []lease.Due{{ID: 5}, {ID: 6}}}, write{
+			Ends: ids(5), Urgent: true, // the other's keys go when its lock delay has passed
+		}},
+		{"grant", &fsm.Grant{Terms: repeated}, write{}},
+		{"granted before, put", txn(op("a", 7)), write{
+			Touches: key("a"), Attaches: ids(7), AttachesAny: true,
+		}},
+		{"granted before, revoked", txn(fsm.Op{Revoke: &fsm.Revoke{ID: 7}}), write{
+			Touches: []keyrange.Range{keyrange.All}, Ends: ids(7, 5), Closes: ids(5),
+		}},
+		{"granted before, renewed", txn(fsm.Op{Touch: &fsm.Touch{ID: 7}}), write{Renews: ids(7, 5)}},
+		{"another than that", txn(op("a", 6)), write{Touches: key("a"), Attaches: ids(6)}},
+	} {
+		got := m.r.effects(c.do)
+		if fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", c.want) {
+			t.Errorf("%s: %+v, want %+v", c.what, *got, c.want)
+		}
+	}
+	m.pass(5500)
+	if info, _ := m.m.Lessor().Lookup(6); !info.Delayed {
+		t.Fatalf("no lock delay runs: %+v", info)
+	}
+	if got := m.r.taking([]lease.Due{{ID: 6}}); len(got) != 1 {
+		t.Errorf("takes the keys of %v when the lock delay has passed", got)
+	}
+	if !reflect.DeepEqual(m.r.effects(&fsm.Compact{}), &write{}) {
+		t.Error("a compaction touches something")
+	}
+}
