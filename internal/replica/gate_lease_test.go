@@ -208,3 +208,32 @@ func TestRenewalAfterVainResume(t *testing.T) {
 		t.Errorf("the renewal: %q", got)
 	}
 }
+
+// A renewal that has waited for its cache for long has waited for no leader yet: whoever was its
+// leader and is cut off asks the next one, and does not give up at once.
+func TestRenewalAtGateOutlivesPartition(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[1], 1, 60_000)
+	k.mustFill("c1")
+	c.put(c.members[1], "c1", 0)
+	c.renew(c.members[1], 1)
+	c.pass(3500)
+	links := []link2{{1, 2}, {2, 1}, {1, 3}, {3, 1}}
+	for _, l := range links {
+		c.cut[l] = true
+	}
+	c.pass(2500)
+	if s := c.members[1].r.Status(); s.Leading {
+		t.Fatal("it leads though it is cut off")
+	}
+	if got := c.asks["1: renew 1"]; got != "" {
+		t.Fatalf("the renewal is given up: %q", got)
+	}
+	for _, l := range links {
+		delete(c.cut, l)
+	}
+	c.pass(1000)
+	if got := c.asks["1: renew 1"]; got != "ttl 60000" {
+		t.Errorf("the renewal: %q", got)
+	}
+}
