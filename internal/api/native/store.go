@@ -101,9 +101,9 @@ func (s *store) putJob(r *pb.PutRequest) (job, error) {
 		return out, nil
 	}
 	if r.TtlMs != 0 {
-		return job{command: boundPut(r), answer: answer}, nil
+		return job{command: s.boundPut(r), answer: answer}, nil
 	}
-	return job{command: putCommand(r), answer: answer}, nil
+	return job{command: s.putCommand(r), answer: answer}, nil
 }
 
 func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
@@ -223,19 +223,25 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 	}
 }
 
-func putCommand(r *pb.PutRequest) *fsm.Put {
-	return &fsm.Put{
+// putCommand is the command of a put. How many keys its lease may have is found out where it
+// is applied (see moves).
+func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
+	c := &fsm.Put{
 		Key: string(r.Key), Value: r.Value, Lease: lease.ID(r.Lease), PrevKV: r.PrevKv,
 		IgnoreValue: r.IgnoreValue, IgnoreLease: r.IgnoreLease,
 	}
+	if c.Lease != 0 {
+		c.MaxKeys = s.o.MaxKeys
+	}
+	return c
 }
 
 // boundPut is the command of a put with a TTL: it grants a lease that is bound to the key.
 // The ID is drawn here: apply draws no random numbers.
-func boundPut(r *pb.PutRequest) *fsm.Txn {
+func (s *leases) boundPut(r *pb.PutRequest) *fsm.Txn {
 	terms := lease.Terms{TTL: lease.TTL(r.TtlMs), Bound: true}
 	terms.ID = chooseID(&terms, 0)
-	put := putCommand(r)
+	put := s.putCommand(r)
 	put.Lease = terms.ID
 	return &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}, {Put: put}}}
 }

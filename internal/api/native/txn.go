@@ -63,9 +63,9 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	switch x := op.Op.(type) {
 	case *pb.Op_Put:
 		if x.Put.TtlMs != 0 {
-			return fsm.Op{Txn: boundPut(x.Put)}
+			return fsm.Op{Txn: c.leases.boundPut(x.Put)}
 		}
-		return fsm.Op{Put: putCommand(x.Put)}
+		return fsm.Op{Put: c.leases.putCommand(x.Put)}
 	case *pb.Op_Delete:
 		return fsm.Op{Delete: deleteCommand(x.Delete)}
 	case *pb.Op_Range:
