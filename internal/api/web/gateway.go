@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 // RegisterFunc adds the gateway handlers of one gRPC service. Those that
@@ -134,10 +135,12 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// marshaler is the gateway's JSON, with two differences. protojson puts spaces
+// marshaler is the gateway's JSON, with three differences. protojson puts spaces
 // between tokens or does not, differently from build to build; here they never
 // are. And a decoder reports what is wrong with a message to the request's
-// body, because the gateway drops the errors it meets in a stream.
+// body, because the gateway drops the errors it meets in a stream. And a field that a
+// message of leasehold.v1 does not have is refused: what it was to say, a misspelt condition
+// or TTL, would go unheard. Messages of etcd's may have any, as there.
 type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.
@@ -156,7 +159,7 @@ func (m *marshaler) Marshal(v any) ([]byte, error) {
 
 // NewDecoder implements runtime.Marshaler.
 func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
-	dec := m.JSONPb.NewDecoder(r)
+	dec := m.decoder(r)
 	b, ok := r.(*body)
 	if !ok {
 		return dec
@@ -175,12 +178,53 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 			return nil
 		case errors.Is(err, io.EOF) || b.broken:
 			return err
+		case errors.As(err, new(*unknownFieldError)):
 		case !errors.Is(err, errTooLarge):
 			err = fmt.Errorf("malformed JSON in request: %w", err)
 		}
 		b.fail(err)
 		return err
 	})
+}
+
+// ours is how the packages of leasehold.v1's messages begin.
+const ours = "leasehold."
+
+// decoder returns a decoder that knows which messages may have unknown fields.
+func (m *marshaler) decoder(r io.Reader) runtime.Decoder {
+	lenient := m.JSONPb.NewDecoder(r)
+	exact := m.JSONPb
+	exact.DiscardUnknown = false
+	strict := exact.NewDecoder(r) // a call's messages are all of one type, so one reads r
+	return runtime.DecoderFunc(func(v any) error {
+		p, ok := v.(proto.Message)
+		if !ok {
+			return lenient.Decode(v)
+		}
+		name := string(p.ProtoReflect().Descriptor().FullName())
+		if !strings.HasPrefix(name, ours) {
+			return lenient.Decode(v)
+		}
+		err := strict.Decode(v)
+		if err == nil {
+			return nil
+		}
+		if _, field, ok := strings.Cut(err.Error(), unknownField); ok {
+			return &unknownFieldError{message: name, field: field}
+		}
+		return err
+	})
+}
+
+// unknownField is what protojson's errors say, after a place and before a name in quotes.
+const unknownField = "unknown field "
+
+// unknownFieldError refuses a field that a message does not have.
+type unknownFieldError struct{ message, field string }
+
+// Error implements error.
+func (e *unknownFieldError) Error() string {
+	return fmt.Sprintf("%s has no field %s", e.message, e.field)
 }
 
 // cause returns, for a request that its decoder gave up, the decoder's error as

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	lpb "leasehold.dev/leaseholdpb"
 )
 
 const jsonHeader = `"header":{"cluster_id":"9223372036854775808","member_id":"7",` +
@@ -76,6 +78,49 @@ func TestGateway(t *testing.T) {
 		if got.status != c.status || got.kind != "application/json" || !strings.Contains(text, c.want) {
 			t.Errorf("%s %s %s:\n got %d %s %s\nwant %d with %s",
 				c.method, c.path, c.body, got.status, got.kind, got.body, c.status, c.want)
+		}
+	}
+}
+
+// Goal: a field that a message of leasehold.v1 does not have is refused, by its name, wherever
+// it is; etcd's messages may have any. Method: a member that serves nothing of leasehold.v1
+// answers what gets through.
+func TestGatewayUnknownFields(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Register = []RegisterFunc{lpb.RegisterLeasesHandler, lpb.RegisterStoreHandler}
+	})
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{
+			"/v1/leases/grant", `{"ttl_ms":"5000","ttl":5}`, 400,
+			`leasehold.v1.GrantRequest has no field \"ttl\"`,
+		},
+		{
+			"/v1/leases/grant", `{"ttl_ms":"5000","keys":[{"key":"YQ==","vlaue":"YQ=="}]}`, 400,
+			`has no field \"vlaue\"`,
+		},
+		{
+			"/v1/store/txn", `{"compare":[],"them":[]}`, 400,
+			`leasehold.v1.TxnRequest has no field \"them\"`,
+		},
+		{"/v1/leases/grant", `{"ttl_ms":`, 400, `malformed JSON in request: unexpected EOF`},
+		{"/v1/leases/grant", `{"ttl_ms":"five"}`, 400, `malformed JSON in request: `},
+		{
+			"/v1/leases/events", `{"befor":"5"}`, 400,
+			`leasehold.v1.EventsRequest has no field \"befor\"`,
+		},
+		{"/v1/leases/grant", `{"ttl_ms":5000,"requestId":"r"}`, 501, `unknown service`},
+		{"/v1/leases/grant", ``, 501, `unknown service`},
+		{"/v3/kv/put", `{"key":"Zm9v","more":{"a":[1]}}`, 200, `"key":"Zm9v"`},
+		{"/v3/lease/keepalive", `{"ID":"7","more":1} {"ID":8,"more":1}`, 200, `"ID":"8"`},
+	} {
+		got := s.ask(t, "POST", c.path, c.body)
+		if got.status != c.status || !strings.Contains(got.body, c.want) {
+			t.Errorf("%s %s:\n got %d %s\nwant %d with %s",
+				c.path, c.body, got.status, got.body, c.status, c.want)
 		}
 	}
 }
