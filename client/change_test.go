@@ -3,10 +3,12 @@ package client
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -282,4 +284,81 @@ func TestKeepAgain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKeepRevoked (T19): a lease that is not kept, and is revoked by a reference to it, cannot
+// be kept from what the grant told: nobody has to wait until it has ended by its clock. A
+// reference to another life of the lease means nothing, and what nobody can keep any more
+// is not remembered.
+func TestKeepRevoked(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
+		grant := func() *Granted {
+			g, err := c.GrantOnly(t.Context(), Grant{TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		for _, tt := range []struct {
+			what string
+			ref  func(g *Granted) LeaseRef
+			want error
+		}{
+			{"by its ID", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID} }, ErrRevoked},
+			{
+				"in this life",
+				func(g *Granted) LeaseRef { return LeaseRef{g.ID, g.Token} }, ErrRevoked,
+			},
+			{"in another", func(g *Granted) LeaseRef { return LeaseRef{g.ID, g.Token + 1} }, nil},
+		} {
+			for _, kept := range []bool{false, true} {
+				g := grant()
+				if kept {
+					l, err := c.Keep(g, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					l.Close()
+				}
+				_ = c.Revoke(t.Context(), tt.ref(g)) // the other life is not found
+				l, err := c.Keep(g, 0)
+				if !errors.Is(err, tt.want) {
+					t.Errorf("%s, kept before %t: %v", tt.what, kept, err)
+				}
+				if err == nil {
+					l.Close()
+				}
+			}
+		}
+		g := grant()
+		c.fates.followAll([]Result{{Txn: &TxnResult{Results: []Result{{Grant: g}}}}})
+		g.fate.end(ErrLost)
+		_ = c.Revoke(t.Context(), LeaseRef{ID: g.ID})
+		_, err := c.Keep(g, 0)
+		want(t, err, ErrLost) // that came first
+	})
+}
+
+// TestFatesForgotten: what the program has let go of takes no memory.
+func TestFatesForgotten(t *testing.T) {
+	var f fates
+	for i := range lease.ID(100) {
+		f.follow(&Granted{LeaseInfo: LeaseInfo{ID: i%10 + 1, Token: 7}})
+	}
+	kept := f.follow(&Granted{LeaseInfo: LeaseInfo{ID: 50, Token: 7}})
+	for deadline := time.Now().Add(time.Minute); ; {
+		runtime.GC()
+		f.mu.Lock()
+		left := len(f.of)
+		f.mu.Unlock()
+		if left == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d leases are remembered", left)
+		}
+		runtime.Gosched()
+	}
+	f.end(LeaseRef{ID: 50}, ErrRevoked)
+	want(t, kept.fate.ended(), ErrRevoked)
 }

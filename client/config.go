@@ -59,6 +59,7 @@ type Client struct {
 	keeper   *keeper
 	caches   caches
 	sessions sessions
+	fates    fates
 	grace    time.Duration
 	most     int // bytes of a request
 }

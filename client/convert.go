@@ -39,7 +39,6 @@ func (g Grant) message() *pb.GrantRequest {
 func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
 		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
-		fate: &fate{},
 	}
 }
 

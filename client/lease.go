@@ -162,6 +162,7 @@ func (l *Lease) Revoke(ctx context.Context) error {
 // anything is sent, with [ErrHandedOver], and whatever the error is.
 func (l *Lease) HandOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
 	l.fate.end(ErrHandedOver)
+	l.client.fates.end(l.Ref(), ErrHandedOver)
 	l.keeper.giveUp(l.Ref(), ErrHandedOver) // also a newer handle
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
@@ -173,9 +174,9 @@ func (l *Lease) HandOver(ctx context.Context, owner string, resumable bool) (*Gr
 		return nil, err
 	}
 	m := r.GetHandOver()
-	return &Granted{
-		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent, fate: &fate{},
-	}, nil
+	return l.client.fates.follow(&Granted{
+		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent,
+	}), nil
 }
 
 // ChangeTTL gives the lease another TTL, which runs anew. If it is a shorter one, the

@@ -125,13 +125,14 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grantedOf(resp.GetGrant(), sent), nil
+	return c.fates.follow(grantedOf(resp.GetGrant(), sent)), nil
 }
 
 // Keep keeps a lease alive that was granted by [Client.GrantOnly] or in a transaction, by this
 // client or another of the process, with a grace as that of a [Grant]. If too much time has
 // passed since, or nothing remains of the lease, it fails with [ErrExpired]; and with
-// [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted.
+// [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted,
+// or if the client that it was granted to has revoked it by its [LeaseRef].
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -160,6 +161,7 @@ func (c *Client) Resume(
 // this client keeps alive end for the program before anything is sent.
 func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	for _, r := range refs {
+		c.fates.end(r, ErrRevoked)
 		c.keeper.giveUp(r, ErrRevoked)
 	}
 	v := &revocation{left: refs, tried: make(map[LeaseRef]bool)}

@@ -163,7 +163,9 @@ func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 	}
 	sent := c.clock.moment() // before every try: the answer may be to the first
 	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Txn{Txn: t.message()}})
-	return t.result(r.GetTxn(), sent), err
+	out := t.result(r.GetTxn(), sent)
+	c.fates.followAll(out.Results)
+	return out, err
 }
 
 // reads reports whether a transaction changes nothing.
