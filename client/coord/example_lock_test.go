@@ -2,6 +2,7 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -30,7 +31,7 @@ func ExampleMutex() {
 		log.Fatal(err)
 	}
 	_, err = coord.NewMutex(newSession(c), "ledger").TryLock(ctx)
-	fmt.Println("the other:", err)
+	fmt.Println("the other is locked out:", errors.Is(err, coord.ErrLocked))
 
 	work := held.Context() // ends in time if the lock cannot be kept
 	r, err := c.Txn(work, client.Txn{
@@ -43,7 +44,7 @@ func ExampleMutex() {
 	fmt.Println("written:", r.Succeeded)
 	fmt.Println("held up to the end:", held.Unlock(ctx) == nil)
 	// Output:
-	// the other: coord: lock "ledger": coord: locked by another
+	// the other is locked out: true
 	// written: true
 	// held up to the end: true
 }
@@ -109,12 +110,12 @@ func ExampleSemaphore() {
 	printer := coord.NewSemaphore(newSession(c), "printer", 2)
 	for i := range 3 {
 		_, err := printer.TryAcquire(ctx)
-		fmt.Println(i, err)
+		fmt.Println(i, errors.Is(err, coord.ErrLocked))
 	}
 	// Output:
-	// 0 <nil>
-	// 1 <nil>
-	// 2 coord: lock "printer": coord: locked by another
+	// 0 false
+	// 1 false
+	// 2 true
 }
 
 // One of several programs leads, and hands over before it is stopped.

@@ -137,9 +137,10 @@ func (l *line) lockWithin(
 func (l *line) tryLock(ctx context.Context, name string) (*Held, error) {
 	p, err := l.enter(ctx, true)
 	if err == nil {
-		err = ErrLocked
 		if p.free(p.seen.before) {
 			err = p.check(ctx)
+		} else {
+			err = l.locked(p.seen.before)
 		}
 	}
 	return p.hold(name, err)

@@ -156,10 +156,17 @@ func (l *line) refusal(all []client.KV, key string) error {
 	case own != nil:
 		return ErrInUse // by another session of the same lease
 	case !l.free(before):
-		return ErrLocked
+		return l.locked(before)
 	default:
 		return errBusy
 	}
+}
+
+// locked is the error of who does not wait for those before him.
+func (l *line) locked(before []client.KV) error {
+	id, _, _ := strings.Cut(strings.TrimPrefix(before[0].Key, l.prefix), ".")
+	id = strings.Repeat("0", max(0, 16-len(id))) + id // as for people everywhere
+	return fmt.Errorf("%w: lease %s is first in the line", ErrLocked, id)
 }
 
 // key is that of the session's place in the line, or of the next one.

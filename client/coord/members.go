@@ -134,7 +134,7 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 				m.created, m.modified = kvs[0].CreateRevision, kvs[0].ModRevision
 				return nil
 			case !r.Wait:
-				return ErrMemberExists
+				return fmt.Errorf("%w: lease %016x has it", ErrMemberExists, kvs[0].Lease)
 			default:
 				if err := m.await(ctx, res.Revision); err != nil {
 					return err

@@ -53,7 +53,8 @@ func TestGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("a updated 2")
-	if _, err := g.Register(ctx, coord.Registration{ID: "a"}); !errors.Is(err, coord.ErrMemberExists) {
+	_, err := g.Register(ctx, coord.Registration{ID: "a"})
+	if !errors.Is(err, coord.ErrMemberExists) || !blames(err, a.Lease().ID()) {
 		t.Errorf("a second a: %v", err)
 	}
 	if err := a.Leave(ctx); err != nil {

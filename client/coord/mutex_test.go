@@ -65,9 +65,11 @@ func inOrder(t *testing.T, c *client.Client) {
 
 func try(t *testing.T, c *client.Client) {
 	ctx := ask(t)
-	a, b := coord.NewMutex(session(t, c), "try"), coord.NewMutex(session(t, c), "try")
+	first := session(t, c)
+	a, b := coord.NewMutex(first, "try"), coord.NewMutex(session(t, c), "try")
 	held := must[*coord.Held](t)(a.TryLock(ctx))
-	if _, err := b.TryLock(ctx); !errors.Is(err, coord.ErrLocked) {
+	_, err := b.TryLock(ctx)
+	if !errors.Is(err, coord.ErrLocked) || !blames(err, first.Lease().ID()) {
 		t.Errorf("the second: %v", err)
 	}
 	if _, err := a.TryLock(ctx); !errors.Is(err, coord.ErrInUse) {

@@ -202,7 +202,7 @@ func (p *Pool) Acquire(ctx context.Context, r PoolRequest) (*Loan, error) {
 		// All were taken in the meantime; or none was free, which will not change by itself.
 		if len(free) == 0 {
 			if !r.Wait {
-				return fail(ErrNoneFree)
+				return fail(p.taken(ctx, r.Want))
 			}
 			err := awaitEvent(ctx, p.c, client.Watch{
 				Key: p.held(r.Want), End: client.PrefixEnd(p.held(r.Want)),
@@ -216,6 +216,23 @@ func (p *Pool) Acquire(ctx context.Context, r PoolRequest) (*Loan, error) {
 			return fail(err)
 		}
 	}
+}
+
+// taken is why nobody gets the ID that is wanted, or any if that is empty: with who has it, if
+// that can be told.
+func (p *Pool) taken(ctx context.Context, want string) error {
+	if want == "" {
+		return ErrNoneFree
+	}
+	holder, err := p.c.Describe(ctx, client.LeaseName{Name: p.held(want)}, false)
+	if err != nil {
+		return ErrNoneFree // it has gone meanwhile, or the caller gives up
+	}
+	if holder.Delayed {
+		return fmt.Errorf("%w: %q was of %q until its lease %016x expired, and waits",
+			ErrNoneFree, want, holder.Owner, holder.ID)
+	}
+	return fmt.Errorf("%w: lease %016x of %q has %q", ErrNoneFree, holder.ID, holder.Owner, want)
 }
 
 // take leases one ID, or fails with [client.ErrNameTaken].

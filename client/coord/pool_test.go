@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,7 +59,9 @@ func TestPool(t *testing.T) {
 	if _, err := p.Acquire(ctx, coord.PoolRequest{}); !errors.Is(err, coord.ErrNoneFree) {
 		t.Errorf("a fourth: %v", err)
 	}
-	if _, err := p.Acquire(ctx, coord.PoolRequest{Want: had}); !errors.Is(err, coord.ErrNoneFree) {
+	_, err := p.Acquire(ctx, coord.PoolRequest{Want: had})
+	if !errors.Is(err, coord.ErrNoneFree) || !blames(err, a.Lease().ID()) ||
+		!strings.Contains(err.Error(), `of "a"`) {
 		t.Errorf("one that is held: %v", err)
 	}
 	if _, err := p.Acquire(ctx, coord.PoolRequest{Want: "6"}); !errors.Is(err, client.ErrInvalid) {
@@ -122,6 +125,10 @@ func TestPoolSpec(t *testing.T) {
 	}
 	if _, err := p.Acquire(ctx, coord.PoolRequest{}); !errors.Is(err, coord.ErrNoneFree) {
 		t.Errorf("one in quarantine: %v", err)
+	}
+	_, err := p.Acquire(ctx, coord.PoolRequest{Want: "10.0.0.2"})
+	if !errors.Is(err, coord.ErrNoneFree) || !blames(err, dies.Lease().ID()) {
+		t.Errorf("that which is in quarantine: %v", err)
 	}
 }
 

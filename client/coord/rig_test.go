@@ -3,11 +3,14 @@ package coord_test
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -81,4 +84,9 @@ func ok[T any](t testing.TB) func(T, error) T {
 		}
 		return v
 	}
+}
+
+// blames reports whether an error says which lease is in the way.
+func blames(err error, id lease.ID) bool {
+	return strings.Contains(err.Error(), strconv.FormatInt(int64(id), 16))
 }

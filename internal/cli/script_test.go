@@ -398,6 +398,7 @@ var varying = []struct{ re, with string }{
 		`(true|false)([,│ ]+)(true|false)([,│ ]+)\d+([,│ ]+)\d+([,│ ]+)\d+`,
 		`$1$2$3${4}TERM${5}INDEX${6}INDEX`,
 	},
+	{`lease [0-9a-f]{16} (of "me" has|has it|is first)`, `lease LEASE $1`},
 	{`\b(Member|cluster) +`, `$1 `}, // an id is padded to 16 digits
 	{`(took[ =":]+|"Took" : )[\d.]+[nµm]?s`, `${1}TIME`},
 	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},
