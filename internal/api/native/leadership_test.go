@@ -48,7 +48,9 @@ func TestLeadership(t *testing.T) {
 			t.Errorf("at first it said %v, want %v", b.hello, want)
 		}
 		urls := []string{"http://a:1", "http://b:1"}
+		b.node.mu.Lock() // the stream may be looking
 		b.node.machine.AddMember(fsm.Member{ID: 7, ClientURLs: urls})
+		b.node.mu.Unlock()
 		said := func() (out []*pb.Leadership) {
 			synctest.Wait()
 			for len(b.answers) > 0 {
