@@ -77,7 +77,7 @@ func (m *mux) close() {
 func (m *mux) get(ctx context.Context) (*link, error) {
 	for {
 		m.mu.Lock()
-		l, changed, failure, unfit := m.link, m.changed, m.failure, m.unfit
+		l, changed, unfit := m.link, m.changed, m.unfit
 		m.mu.Unlock()
 		switch {
 		case m.ctx.Err() != nil:
@@ -92,9 +92,16 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 		case <-m.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, notConnected(context.Cause(ctx), failure)
+			return nil, notConnected(context.Cause(ctx), m.lastFailure())
 		}
 	}
+}
+
+// lastFailure returns why the last try to connect failed, nil if there was none.
+func (m *mux) lastFailure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failure
 }
 
 // notConnected is the error of a call that ends without a member to ask.

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -279,4 +281,40 @@ func TestT32(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowRefusal is a member that refuses after a while.
+type slowRefusal struct{ connection }
+
+var errSlowRefusal = errors.New("no entry")
+
+// Open implements connection.
+func (slowRefusal) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
+	time.Sleep(time.Second)
+	return nil, errSlowRefusal
+}
+
+// Close implements connection.
+func (slowRefusal) Close() error { return nil }
+
+// TestWhyNotConnected: a call that ends without a member to ask says why there is none, also if
+// that became known while it waited.
+func TestWhyNotConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := start(Config{}, []endpoint{{text: "a"}},
+			func(endpoint, *Config) (connection, error) { return slowRefusal{}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		_, err = c.Get(ctx, "k")
+		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, errSlowRefusal) ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
