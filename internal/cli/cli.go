@@ -195,8 +195,10 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupLeases: {a.leaseCommand()},
 		groupKeys:   {a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand()},
 		groupWatch:  {a.watchCommand()},
-		groupLocks:  {a.lockCommand(), a.electCommand(), a.runCommand()},
-		groupWork:   {a.membersCommand(), a.queueCommand(), a.poolCommand()},
+		groupLocks:  {a.lockCommand(), a.electCommand(), strictFlags(a.runCommand())},
+		groupWork: {
+			strictFlags(a.membersCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
+		},
 		groupCluster: {
 			a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
 			a.authCommand(), a.userCommand(), a.roleCommand(),

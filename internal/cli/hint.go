@@ -43,6 +43,15 @@ func flagError(cmd *cobra.Command, err error) error {
 	return withHint(cmd, err.Error(), hint)
 }
 
+// strictFlags gives the commands that run others, and so pass on their exit codes, one of their
+// own for wrong flags: that of wrong arguments.
+func strictFlags(cmd *cobra.Command) *cobra.Command {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return withCode(exitBadArgs, flagError(cmd, err))
+	})
+	return cmd
+}
+
 // refuseClientFlags lets a command of another package reject the flags of the
 // client commands, which it inherits but has no use for.
 func refuseClientFlags(cmd *cobra.Command) error {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"crypto/tls"
+	"slices"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,11 +32,16 @@ func (a *app) openNative() (*client.Client, error) {
 	return c, withCode(exitConnection, err)
 }
 
-// tlsOf reads the certificates that the flags name; nil if they name none.
+// tlsOf reads the certificates that the flags name. If they name none, and an endpoint wants
+// TLS, those of the system will do; else it returns nil.
 func tlsOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
 	if err != nil {
 		return nil, withCode(exitBadArgs, err)
+	}
+	https := func(e string) bool { return strings.HasPrefix(e, "https://") }
+	if cfg.TLS == nil && slices.ContainsFunc(spec.Endpoints, https) {
+		return &tls.Config{MinVersion: tls.VersionTLS12}, nil
 	}
 	return cfg.TLS, nil
 }
