@@ -30,6 +30,8 @@ func cacheWorkloads() []Workload {
 			8, runCacheReads),
 		one("cache-writes", "puts through etcd's client to a key that 0 to 1,000 caches have, "+
 			"and a dead one; in etcd they are watchers", 8, runCacheWrites),
+		one("cache-writes/apart", "the same with 1,000 caches or watchers, each over a connection "+
+			"of its own", 1000, runCacheWritesApart),
 		one("cache-cpu", "what a read costs the server with 100 and with 10 reads a write: "+
 			"64 callers on 8 clients, with a cache each and without", 8, runCacheCPU),
 		once(one("cache-term/busy", "the server's work against the TTL of 200 caches, "+

@@ -205,13 +205,20 @@ func (e *Env) asked(ctx context.Context, caches []*cache.Cache) (float64, error)
 	if caches == nil {
 		return 0, nil
 	}
-	n, err := scrape(ctx, "http://"+e.Server.members[0].endpoint+"/metrics",
-		"leasehold_lease_renewals_total")
+	n := 0.0
+	for _, m := range e.Server.members { // each counts those of its own clients
+		renewals, err := scrape(ctx, "http://"+m.endpoint+"/metrics",
+			"leasehold_lease_renewals_total")
+		if err != nil {
+			return 0, err
+		}
+		n += renewals
+	}
 	for _, c := range caches {
 		s := c.Stats()
 		n += float64(s.Fills + s.Invalidations)
 	}
-	return n, err
+	return n, nil
 }
 
 func (s station) read(ctx context.Context) (err error) {

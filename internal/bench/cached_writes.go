@@ -23,6 +23,8 @@ const (
 	sharedKey, readyKey = "shared/key", "ready/key"
 	// deadTTL is that of the cache whose process is stopped.
 	deadTTL = 5 * time.Second
+	// crowdTTL is that of the caches that live: so long that none ends, however busy the machine.
+	crowdTTL = 30 * time.Second
 	// leastPuts is how often is written at least, that there is a 99th percentile.
 	leastPuts = 100
 )
@@ -51,11 +53,9 @@ func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	defer writer.Close()
 	var f figures
 	for _, n := range []int{0, 1, 100, 1000} {
-		var h Histogram
-		if err := e.putsBeside(ctx, writer, n, &h); err != nil {
-			return Result{}, fmt.Errorf("%d holders: %w", n, err)
+		if err := e.putsBeside(ctx, writer, n, &f); err != nil {
+			return Result{}, err
 		}
-		f.latencies(fmt.Sprintf("%d have the key", n), &h)
 	}
 	if native(e.Sessions[0]) == nil {
 		return Result{More: f}, nil
@@ -66,8 +66,33 @@ func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
+// runCacheWritesApart puts a key that as many have as there are sessions, one over each.
+func runCacheWritesApart(ctx context.Context, e *Env) (Result, error) {
+	endpoints, err := e.Server.endpoints(ctx, ThroughAll)
+	if err != nil {
+		return Result{}, err
+	}
+	writer, err := OpenEtcd(endpoints)
+	if err != nil {
+		return Result{}, err
+	}
+	defer writer.Close()
+	var f figures
+	err = e.putsBeside(ctx, writer, len(e.Sessions), &f)
+	return Result{More: f}, err
+}
+
 // putsBeside measures puts to a key that n have.
-func (e *Env) putsBeside(ctx context.Context, writer Session, n int, h *Histogram) error {
+func (e *Env) putsBeside(ctx context.Context, writer Session, n int, f *figures) error {
+	var h Histogram
+	if err := e.timePuts(ctx, writer, n, &h); err != nil {
+		return fmt.Errorf("%d holders: %w", n, err)
+	}
+	f.latencies(fmt.Sprintf("%d have the key", n), &h)
+	return nil
+}
+
+func (e *Env) timePuts(ctx context.Context, writer Session, n int, h *Histogram) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	value := make([]byte, valueSize)
@@ -100,7 +125,7 @@ func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
 	}
 	if native(e.Sessions[0]) != nil {
 		var err error
-		c.caches, err = e.openCaches(ctx, n, client.KeyRange{Key: sharedKey}, 0)
+		c.caches, err = e.openCaches(ctx, n, client.KeyRange{Key: sharedKey}, crowdTTL)
 		return c, err
 	}
 	c.watchers = n
@@ -147,6 +172,9 @@ func (c *crowd) again(ctx context.Context) error {
 			for c.caches[i].Stats().Entries == 0 {
 				if _, _, err := c.caches[i].Get(ctx, sharedKey); err != nil {
 					return err
+				}
+				if err := c.caches[i].Err(); errors.Is(err, cache.ErrEnded) {
+					return err // it would never have the key again
 				}
 			}
 			return nil

@@ -364,3 +364,25 @@ func TestGateIsBounded(t *testing.T) {
 		t.Errorf("%+v, want version %d", kv, most)
 	}
 }
+
+// A write may be acknowledged by a member before the leader has applied it, whose disk is slow.
+// Until it has, what it touches is read and not cached; then it is.
+func TestFillBeforeLeaderHasApplied(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 5000)
+	c.members[1].stuck = true
+	w := c.put(c.members[2], "c1", 0)
+	c.want("a write that two of three have", w, "revision")
+	q := &Read{
+		Fill:  &Fill{ID: k.id, Token: k.token, Ranges: []keyrange.Range{{Key: "c1"}}},
+		Owner: c.ask(k.p, "early"),
+	}
+	k.p.r.Read(q)
+	c.run()
+	c.members[1].stuck = false
+	c.run()
+	if c.asks["2: early"] == "" || q.Fill.Term != 0 {
+		t.Errorf("read %q, to be cached in term %d", c.asks["2: early"], q.Fill.Term)
+	}
+	k.mustFill("c1")
+}
