@@ -123,6 +123,27 @@ func fail(ctx context.Context, c *Client) map[string]error {
 	return out
 }
 
+// TestNothingDone: what was sent on a stream that ends since nobody there knows it was not done.
+func TestNothingDone(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.answer = silent })
+		granted := make(chan error, 1)
+		go func() {
+			_, err := c.GrantOnly(t.Context(), Grant{TTL: time.Minute})
+			granted <- err
+		}()
+		synctest.Wait()
+		f.set(func() {
+			f.foreign["a"] = true
+			close(f.opened[0].cut)
+		})
+		err := <-granted
+		if want(t, err, ErrNotLeasehold); errors.Is(err, ErrUnknownOutcome) {
+			t.Error(err)
+		}
+	})
+}
+
 // TestSomeNotLeasehold: if some servers are others, and those that are ours cannot be reached,
 // it is said, too; when one is back the client goes on.
 func TestSomeNotLeasehold(t *testing.T) {

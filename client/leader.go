@@ -68,6 +68,7 @@ type seeker struct {
 	// has found, nil for nothing. Both are nil while there is none.
 	searching context.CancelFunc
 	found     chan *link
+	suspects  bool // the search is of suspect
 
 	lead  leadership // who is looked for
 	vain  int        // searches for that member in a row that found nothing
@@ -123,11 +124,38 @@ func (s *seeker) look(not int) {
 	if len(places) == 0 {
 		return // none of the endpoints is the leader's
 	}
+	s.search(places, func(l leadership) bool { return l.leader == l.member })
+}
+
+// suspect asks the others whether another member leads by now, if the one that the client is
+// with did when it was heard last: it is silent although it was asked something. A machine that
+// is gone breaks no stream.
+func (s *seeker) suspect(l *link) {
+	if s.armed || s.searching != nil || !l.leads() {
+		return
+	}
+	var places []int
+	for i := range s.mux.endpoints {
+		if i != l.place {
+			places = append(places, i)
+		}
+	}
+	if len(places) > 0 {
+		silent := l.leadership().member
+		s.search(places, func(l leadership) bool { return l.leader != 0 && l.leader != silent })
+		s.suspects = true
+	}
+}
+
+// search looks among endpoints for a member that says what is wanted.
+func (s *seeker) search(places []int, ok func(leadership) bool) {
 	ctx, cancel := context.WithCancel(s.mux.ctx)
 	found := make(chan *link, 1)
-	s.searching, s.found = cancel, found
+	s.searching, s.found, s.suspects = cancel, found, false
 	s.mux.all.Go(func() {
-		l, _, _ := s.mux.race(ctx, places, s.mux.connectLeader) // it has logged why not
+		l, _, _ := s.mux.race(ctx, places, func(ctx context.Context, place int) (*link, error) {
+			return s.mux.connectIf(ctx, place, ok)
+		}) // it has logged why not
 		found <- l
 	})
 }
@@ -137,7 +165,10 @@ func (s *seeker) look(not int) {
 func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
-	if next == nil {
+	if s.suspects && next != nil && now.silence() > 0 {
+		return next // whoever leads, that member knows
+	}
+	if next == nil && !s.suspects {
 		s.vain++
 	}
 	if !now.leadership().elsewhere() {
@@ -218,12 +249,13 @@ func bare(address string) string {
 	return strings.TrimPrefix(address, "unix:")
 }
 
-// errNotLeader means that a member does not lead, or does not say that it does.
-var errNotLeader = errors.New("it does not lead")
+// errNotWanted means that a member does not say of who leads what is wanted.
+var errNotWanted = errors.New("another leads")
 
-// connectLeader is connect for a member that may be the leader: it waits until the member says
-// so.
-func (m *mux) connectLeader(search context.Context, place int) (*link, error) {
+// connectIf is connect for a member that is wanted only if it says the right thing of who leads.
+func (m *mux) connectIf(
+	search context.Context, place int, ok func(leadership) bool,
+) (*link, error) {
 	ctx, cancel := context.WithTimeout(search, m.cfg.DialTimeout)
 	defer cancel()
 	l, err := m.connect(ctx, place)
@@ -235,11 +267,12 @@ func (m *mux) connectLeader(search context.Context, place int) (*link, error) {
 	}
 	select {
 	case <-l.news:
-		m.identify(place, l.leadership().member)
-		if l.leads() {
+		lead := l.leadership()
+		m.identify(place, lead.member)
+		if ok(lead) {
 			return l, nil
 		}
-		err = errNotLeader
+		err = errNotWanted
 	case <-l.ended:
 		err = l.why
 	case <-ctx.Done():

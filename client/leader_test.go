@@ -169,6 +169,37 @@ func TestLeaderDies(t *testing.T) {
 	})
 }
 
+// TestLeaderFallsSilent: a leader whose machine is gone without a word, so that the stream does
+// not break, is left as soon as another member knows of the next leader; as long as none does
+// it has all the time that it may take.
+func TestLeaderFallsSilent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		silent, next string
+		least, most  time.Duration
+	}{
+		"next leader": {"b", "c", 0, 1700 * time.Millisecond},
+		"no other":    {"b", "b", 3 * time.Second, 5 * time.Second},
+		"none":        {"b", "", 3 * time.Second, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			followed(t, exact, func(t *testing.T, c *Client, f *fake) {
+				f.set(func() { f.frozen[tt.silent], f.leader = true, tt.next })
+				start := time.Now()
+				if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(start); took < tt.least || took > tt.most {
+					t.Errorf("it took %v", took)
+				}
+				pass(soon)
+				if at := f.openedAt(); tt.next == "c" && at != "c" {
+					t.Errorf("it is with %q", at)
+				}
+			})
+		})
+	}
+}
+
 // TestDeadEndpoints: members that are gone keep a client that begins from none that lives.
 func TestDeadEndpoints(t *testing.T) {
 	inBubble(t, 5, Config{}, func(t *testing.T, c *Client, f *fake) {
@@ -210,6 +241,10 @@ func TestLeaderOutOfReach(t *testing.T) {
 				}
 				if at := f.openedAt(); at != "b" || f.streams() > begun+2 {
 					t.Errorf("with %q, %d streams", at, f.streams()-begun)
+				}
+				synctest.Wait()
+				if f.refused > 60 {
+					t.Errorf("%d tries in ten minutes", f.refused)
 				}
 				f.set(func() { delete(fault(f), "c") })
 				pass(2 * lastLook)

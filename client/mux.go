@@ -192,7 +192,7 @@ func (m *mux) stay(l *link, s *seeker) (*link, error) {
 			l.leave()
 			return l, err
 		}
-		m.log.Info("moved to the leader", "endpoint", m.endpoints[next.place].text)
+		m.log.Info("moved", "endpoint", m.endpoints[next.place].text)
 		m.move(l, next)
 		l = next
 	}
@@ -275,8 +275,11 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 				return next, nil
 			}
 		case <-look.C:
-			if l.silence() >= m.cfg.Silence {
+			switch silence := l.silence(); {
+			case silence >= m.cfg.Silence:
 				return nil, errors.New("it is silent")
+			case silence >= m.cfg.Silence/4:
+				s.suspect(l)
 			}
 			if l.idle(m.cfg.Silence) {
 				_ = l.submit(newProbe()) // a link that has ended says so itself

@@ -53,7 +53,7 @@ func (m *mux) race(
 			if r.err == nil {
 				return r.link, begun - 1, nil
 			}
-			if !errors.Is(r.err, errNotLeader) {
+			if !errors.Is(r.err, errNotWanted) {
 				m.log.Warn("cannot connect", "endpoint", m.endpoints[r.place].text, "why", r.err)
 			}
 			if open == 0 && begun == len(places) {
