@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -33,6 +34,7 @@ type core struct {
 	inbox   *inbox
 	writer  *writer
 	hub     *watch.Hub[*api.Event]
+	lines   *turn.Lines
 	news    *leaseNews
 	snap    *snapshotter
 	caches  openCaches

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
@@ -238,6 +239,9 @@ func (n *node) Abandon(ids []lease.ID) {
 
 // Watches implements api.Watchable.
 func (n *node) Watches() *watch.Hub[*api.Event] { return n.hub }
+
+// Lines implements native.Lined.
+func (n *node) Lines() *turn.Lines { return n.lines }
 
 // Status implements etcd.Reporter.
 func (n *node) Status() etcd.Status {

@@ -77,12 +77,14 @@ type Hub[E Event] struct {
 	current func() History[E]
 	opts    Options
 
-	// interest counts the watchers and the waiting progress requests. While
-	// it is 0, Publish drops events: a watcher raises it before it looks at
+	// interest counts the watchers, the waiting progress requests and those who want
+	// what the tap is given. While it is 0, Publish drops events: a watcher raises it before it looks at
 	// the current view, so what it misses in the backlog is in that view.
 	interest atomic.Int64
 	back     backlog[E]
 	kick     chan struct{} // capacity 1: the backlog wants to be distributed
+
+	tap func(events []E, revision int64, gap bool) // see Tap
 
 	// live is the revision up to which every watcher was offered its events.
 	// Written with mu held; a stream that reads it under its own mu finds all
@@ -147,6 +149,19 @@ func (h *Hub[E]) signal() {
 	}
 }
 
+// Tap has f called with all events, on the goroutine that distributes them, before the
+// watchers are told; gap says that some up to the revision are missing, so that f has to look
+// at the current view. It must be quick, and must not call the hub but for Want. It gets
+// events only while somebody wants them. It is to be called before the hub is used, and once.
+func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
+
+// Want says that as many more, or fewer, want what the tap is given. Who has said so, and
+// looks at the current view then, misses nothing: the tap is given all that comes after it.
+func (h *Hub[E]) Want(more int64) { h.interest.Add(more) }
+
+// Live returns the revision up to which everything was distributed.
+func (h *Hub[E]) Live() int64 { return h.live.Load() }
+
 // Run distributes what is published until ctx ends, and returns its cause.
 // It is the one goroutine of the package, there so that the writer does not
 // pay for the watchers; a program that has none calls Distribute instead.
@@ -167,6 +182,9 @@ func (h *Hub[E]) Distribute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	events, rev, gap := h.back.take()
+	if h.tap != nil {
+		h.tap(events, rev, gap != 0)
+	}
 	for i, e := range events {
 		h.places = h.index.at(e.Key(), h.places[:0])
 		for _, p := range h.places {

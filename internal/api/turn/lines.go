@@ -1,0 +1,217 @@
+package turn
+
+import (
+	"sync"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/line"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// Ask is what somebody waits for.
+type Ask struct {
+	// Key is a place in the line of Prefix.
+	Key, Prefix string
+	// Permits says that it is a place's turn when fewer places are before it; at least 1.
+	Permits int64
+	// Skips says that places with the value Beside do not count.
+	Skips  bool
+	Beside string
+}
+
+// State is where a place stands.
+type State uint8
+
+// The states. From each on only those behind it follow.
+const (
+	// None: there is no such place.
+	None State = iota
+	// Waiting: others are before it.
+	Waiting
+	// Come: it is its turn.
+	Come
+	// Gone: its key went, or is on no lease any more.
+	Gone
+)
+
+// News is what is told of a place, as of a revision.
+type News struct {
+	State    State
+	Revision int64
+	// Created is the create revision of the key.
+	Created int64
+	// After is the key whose going made it the turn; empty if that is not known.
+	After string
+	// Why and Lease say what took the key, if that is known.
+	Why   fsm.Reason
+	Lease lease.ID
+}
+
+// Waiter is told what becomes of its place: at most once that the turn has come, and at most
+// once that the key is gone, nothing after that. Told is called with locks held, and must
+// neither block nor call this package.
+type Waiter interface{ Told(News) }
+
+// Lines are the lines of a member in which somebody waits. It is safe for concurrent use.
+//
+// Lock order: what the hub holds while it distributes, then mu, then what Told takes.
+type Lines struct {
+	hub  *watch.Hub[*api.Event]
+	view func() *mvcc.View
+
+	mu      sync.Mutex // guards what follows
+	lines   map[string]*queue
+	live    int64    // all lines have the events up to it
+	touched []*queue // scratch of follow
+	last    uint64   // numbers those who wait
+}
+
+// New returns lines that follow a hub, which nobody must have used yet. view returns the
+// current view: at least as new as what the hub has published.
+func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Lines {
+	l := &Lines{hub: hub, view: view, lines: make(map[string]*queue)}
+	hub.Tap(l.follow)
+	return l
+}
+
+// Wait begins to wait, for a key as it was at a revision that this member has applied. It
+// returns where the key stands, as of that revision or a later one; only if that is Waiting
+// or Come the waiter will be told, possibly before Wait returns, and must leave.
+func (l *Lines) Wait(a Ask, asOf int64, to Waiter) (*Place, News) {
+	l.hub.Want(1)
+	p, news := l.enter(a, asOf, to)
+	if p == nil {
+		l.hub.Want(-1)
+	}
+	return p, news
+}
+
+func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.lines[a.Prefix]; q != nil && l.reached(q) < asOf {
+		// What it lacks has been published already, or is about to be.
+		l.mu.Unlock()
+		l.hub.Distribute()
+		l.mu.Lock()
+	}
+	q := l.lines[a.Prefix]
+	switch {
+	case q == nil:
+		q = newQueue(a.Prefix)
+		q.read(l.view())
+	case l.reached(q) < asOf:
+		q.reread(l.view())
+	}
+	k := q.keys[a.Key]
+	if k == nil || k.Revision > asOf {
+		return nil, l.missing(a, asOf)
+	}
+	l.last++
+	p := &Place{
+		lines: l, queue: q, key: k, number: l.last, to: to,
+		rank: q.rankOf(a), state: Waiting,
+	}
+	l.lines[a.Prefix] = q
+	q.enter(p)
+	return p, News{State: p.state, Revision: max(l.reached(q), asOf), Created: k.Revision}
+}
+
+// reached is the revision up to which a line has all events.
+func (l *Lines) reached(q *queue) int64 { return max(l.live, q.from) }
+
+// missing tells of a key that is no place now: whether it was one at the revision.
+func (l *Lines) missing(a Ask, asOf int64) News {
+	v := l.view()
+	r, err := v.Range(a.Key, "", mvcc.RangeOptions{Revision: asOf})
+	switch {
+	case err != nil: // it is so long ago that it is not known any more
+		return News{State: Gone, Revision: v.Revision()}
+	case len(r.KVs) == 0 || !line.IsPlace(a.Prefix, a.Key, r.KVs[0].Lease):
+		return News{State: None}
+	}
+	return fate(v, line.Place{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
+}
+
+// fate tells what became of a key that is no place any more.
+func fate(v *mvcc.View, p line.Place, since int64) News {
+	news := News{State: Gone, Revision: v.Revision(), Created: p.Revision}
+	events, _, err := v.EventsIn(p.Key, "", since+1, 0)
+	if err != nil {
+		return news
+	}
+	for i := range events {
+		if e := &events[i]; e.Delete {
+			news.Why, news.Lease = fsm.WhyDeleted(e)
+			news.Revision = e.KV.ModRevision
+			break
+		}
+	}
+	return news
+}
+
+// follow is the hub's tap.
+func (l *Lines) follow(events []*api.Event, revision int64, gap bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if gap {
+		l.rereadAll()
+		l.live = max(l.live, revision)
+		return
+	}
+	for i, e := range events {
+		if len(l.lines) == 0 {
+			break
+		}
+		q := l.lines[line.Prefix(e.Key())]
+		if q != nil && e.Revision() > q.from && q.take(e.Change()) && !q.touched {
+			q.touched = true
+			l.touched = append(l.touched, q)
+		}
+		if i+1 == len(events) || events[i+1].Revision() != e.Revision() {
+			l.settle(e.Revision())
+		}
+	}
+	l.live = max(l.live, revision)
+}
+
+// settle tells those whose turn came with a revision.
+func (l *Lines) settle(revision int64) {
+	for i, q := range l.touched {
+		q.settle(revision)
+		q.touched = false
+		l.touched[i] = nil
+	}
+	l.touched = l.touched[:0]
+}
+
+// rereadAll takes all lines as they are now: events are missing.
+func (l *Lines) rereadAll() {
+	if len(l.lines) == 0 {
+		return
+	}
+	v := l.view()
+	for _, q := range l.lines {
+		q.reread(v)
+	}
+}
+
+// Stats are gauges of the lines.
+type Stats struct {
+	// Lines is how many are followed, Waiting how many wait in them or have their turn.
+	Lines, Waiting int
+}
+
+// Stats returns the gauges.
+func (l *Lines) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Stats{Lines: len(l.lines)}
+	for _, q := range l.lines {
+		s.Waiting += q.places
+	}
+	return s
+}

@@ -1,0 +1,235 @@
+package turn
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/line"
+	"leasehold.dev/lease"
+)
+
+// modelled is one who waits, and what the model knows of him.
+type modelled struct {
+	told
+	ask     Ask
+	created int64
+	place   *Place
+	state   State
+	// detached says that the key was on no lease for a moment since the last check.
+	detached bool
+}
+
+// model is a member, and those who wait at it.
+type model struct {
+	*member
+	t       *testing.T
+	random  *rand.Rand
+	waiting map[*modelled]bool
+	places  int
+}
+
+// asks are the ways to wait.
+var asks = []Ask{
+	{Permits: 1},
+	{Permits: 2},
+	{Permits: 5},
+	{Permits: 1, Skips: true, Beside: "r"},
+	{Permits: 2, Skips: true, Beside: "r"},
+	{Permits: 1, Skips: true, Beside: ""},
+}
+
+// expect is where a place stands, by a look at the whole line.
+func (m *model) expect(w *modelled) State {
+	v := m.view.Load().KV
+	own := v.Get(w.ask.Key)
+	if own == nil || own.CreateRevision != w.created || own.Lease == 0 {
+		return Gone
+	}
+	before := int64(0)
+	for kv := range v.Ascend("l/", "l0", 0) {
+		at := line.Place{Revision: kv.CreateRevision, Key: kv.Key}
+		if line.IsPlace("l/", kv.Key, kv.Lease) && (!w.ask.Skips || string(kv.Value) != w.ask.Beside) &&
+			at.Before(line.Place{Revision: w.created, Key: w.ask.Key}) {
+			before++
+		}
+	}
+	if before < w.ask.Permits {
+		return Come
+	}
+	return Waiting
+}
+
+// step does something at random.
+func (m *model) step() {
+	key := m.key()
+	id := lease.ID(m.random.IntN(9) + 1)
+	switch m.random.IntN(12) {
+	case 0, 1, 2, 3:
+		m.put(m.t, key, id, m.value())
+	case 4:
+		m.put(m.t, key, 0, m.value())
+		for w := range m.waiting {
+			w.detached = w.detached || w.ask.Key == key
+		}
+	case 5, 6:
+		m.remove(m.t, key)
+	case 7:
+		m.apply(m.t, &fsm.Revoke{ID: id})
+		m.grant(m.t, id)
+	case 8:
+		m.apply(m.t, &fsm.Txn{Then: []fsm.Op{
+			{Delete: &fsm.DeleteRange{Key: "l/2", End: "l/4"}},
+			{Put: &fsm.Put{Key: "l/7.1", Lease: 7}},
+			{Put: &fsm.Put{Key: "l/7.0", Lease: 7}},
+		}})
+	case 9:
+		for w := range m.waiting {
+			w.place.Leave()
+			delete(m.waiting, w)
+			break
+		}
+	default:
+		m.enter(key)
+	}
+}
+
+func (m *model) key() string {
+	return fmt.Sprintf("l/%x", m.random.IntN(9)+1) + []string{"", ".0", ".1"}[m.random.IntN(3)]
+}
+
+func (m *model) value() string { return []string{"", "r", "w"}[m.random.IntN(3)] }
+
+func (m *model) enter(key string) {
+	v := m.view.Load().KV
+	own := v.Get(key)
+	w := &modelled{ask: asks[m.random.IntN(len(asks))]}
+	w.ask.Key, w.ask.Prefix = key, "l/"
+	p, n := m.lines.Wait(w.ask, v.Revision(), w)
+	if own == nil || own.Lease == 0 {
+		if n.State != None {
+			m.t.Fatalf("%s is not there: %+v", key, n)
+		}
+		return
+	}
+	w.created, w.place, w.state = own.CreateRevision, p, n.State
+	if want := m.expect(w); n.State != want || n.Created != w.created {
+		m.t.Fatalf("%s enters %+v: %+v, want state %d", key, w.ask, n, want)
+	}
+	m.waiting[w] = true
+}
+
+// check compares, after everything was distributed, what each was told with the model.
+func (m *model) check() {
+	m.hub.Distribute()
+	for w := range m.waiting {
+		for _, n := range w.take() {
+			if n.State <= w.state {
+				m.t.Fatalf("%s: state %d after %d", w.ask.Key, n.State, w.state)
+			}
+			w.state = n.State
+		}
+		// A turn that has come stays, whoever is put before it again.
+		want := m.expect(w)
+		right := w.state == want || w.state == Come && want != Gone || w.state == Gone && w.detached
+		if w.detached = false; !right {
+			m.t.Fatalf("%s, which waits for %+v: state %d, want %d", w.ask.Key, w.ask, w.state, want)
+		}
+		if w.state == Gone {
+			w.place.Leave()
+			delete(m.waiting, w)
+		}
+	}
+}
+
+// TestModel: random entering, leaving, revoking, detaching, changes of values, and gaps,
+// against a look at the whole line.
+func TestModel(t *testing.T) {
+	for range 30 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			m := &model{
+				member: newMember(6), t: t, random: rand.New(rand.NewPCG(seed, 1)),
+				waiting: make(map[*modelled]bool),
+			}
+			m.grant(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+			for range 400 {
+				for range 1 + m.random.IntN(4) {
+					m.step()
+				}
+				if m.random.IntN(40) == 0 {
+					m.hub.Restore(m.view.Load().KV.Revision())
+				}
+				m.check()
+			}
+			for w := range m.waiting {
+				w.place.Leave()
+			}
+			if s := m.lines.Stats(); s != (Stats{}) {
+				t.Errorf("left behind: %+v", s)
+			}
+		})
+	}
+}
+
+// hand is one who wants a lock again and again, for TestRace.
+type hand struct{ turn chan News }
+
+func (h hand) Told(n News) { h.turn <- n }
+
+// TestRace: many wait and leave while others apply and distribute: each gets his turn, and
+// nobody while another has it.
+func TestRace(t *testing.T) {
+	m := newMember(100)
+	const hands, rounds = 8, 200
+	for id := range lease.ID(hands) {
+		m.grant(t, id+1)
+	}
+	var applying, holding sync.Mutex
+	stop := make(chan struct{})
+	var all, distributing sync.WaitGroup
+	distributing.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				m.hub.Distribute()
+			}
+		}
+	})
+	for id := lease.ID(1); id <= hands; id++ {
+		all.Go(func() {
+			for range rounds {
+				applying.Lock()
+				at := m.put(t, place(id), id, "")
+				applying.Unlock()
+				h := hand{make(chan News, 2)}
+				p, n := m.lines.Wait(Ask{Key: place(id), Prefix: "l/", Permits: 1}, at, h)
+				if n.State == Waiting {
+					select {
+					case n = <-h.turn:
+					case <-time.After(time.Minute):
+						t.Error("it is nobody's turn")
+						return
+					}
+				}
+				if n.State != Come || !holding.TryLock() {
+					t.Errorf("two have it, or one is gone: %+v", n)
+					return
+				}
+				applying.Lock()
+				holding.Unlock()
+				m.remove(t, place(id))
+				applying.Unlock()
+				p.Leave()
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	distributing.Wait()
+}

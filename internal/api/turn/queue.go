@@ -1,0 +1,346 @@
+package turn
+
+import (
+	"bytes"
+
+	"github.com/tidwall/btree"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/line"
+	"leasehold.dev/internal/mvcc"
+)
+
+// queue is one line. It is guarded by Lines.mu.
+type queue struct {
+	prefix  string
+	from    int64           // the revision of the view that it was read from
+	keys    map[string]*key // all places, also of those who wait elsewhere
+	kinds   []*kind
+	places  int // that somebody waits at
+	touched bool
+	left    string // the key that went last
+}
+
+// key is the key of a place.
+type key struct {
+	line.Place
+	value  []byte   // shared: nobody changes it
+	places []*Place // that somebody waits at: mostly one
+}
+
+// kind is the order of the keys that count for some of those who wait. It is nil as long as
+// there are so few keys that it is everybody's turn: most lines have one.
+type kind struct {
+	queue  *queue
+	skips  bool
+	beside string
+	order  *btree.BTreeG[*key]
+	ranks  []*rank
+}
+
+// rank is those of a kind who wait for as many permits.
+//
+// Invariant: between steps, all places in waiting are behind the key that has so many
+// before it.
+type rank struct {
+	kind    *kind
+	permits int64
+	waiting *btree.BTreeG[*Place] // nil for nobody yet
+	places  int                   // also those whose turn has come
+}
+
+// Place is a place that somebody waits at.
+type Place struct {
+	lines  *Lines
+	queue  *queue
+	key    *key
+	rank   *rank
+	number uint64
+	to     Waiter
+	state  State
+}
+
+func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
+	return btree.NewBTreeGOptions(less, btree.Options{Degree: 16, NoLocks: true})
+}
+
+func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
+
+// read takes the line as it is in a view.
+func (q *queue) read(v *mvcc.View) {
+	q.from = v.Revision()
+	for kv := range v.Ascend(q.prefix, prefixEnd(q.prefix), 0) {
+		if line.IsPlace(q.prefix, kv.Key, kv.Lease) {
+			q.add(kv)
+		}
+	}
+}
+
+// prefixEnd is the end of the range of a prefix.
+func prefixEnd(prefix string) string {
+	b := []byte(prefix)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i]++; b[i] != 0 {
+			return string(b[:i+1])
+		}
+	}
+	return "\x00"
+}
+
+// reread takes the line as it is in a later view, and tells what is new.
+func (q *queue) reread(v *mvcc.View) {
+	old, since := q.keys, q.from
+	q.keys, q.left = make(map[string]*key), ""
+	for _, k := range q.kinds {
+		k.order = nil
+	}
+	q.read(v)
+	for name, was := range old {
+		is := q.keys[name]
+		if is != nil && is.Revision == was.Revision {
+			is.places = was.places
+			for _, p := range is.places {
+				p.key = is
+			}
+			continue
+		}
+		if len(was.places) > 0 {
+			q.end(was, fate(v, was.Place, max(since, was.Revision)))
+		}
+	}
+	q.settle(v.Revision())
+}
+
+// add takes a key in.
+func (q *queue) add(kv *mvcc.KeyValue) {
+	k := &key{
+		Place: line.Place{Revision: kv.CreateRevision, Key: kv.Key}, value: kv.Value,
+	}
+	q.keys[kv.Key] = k
+	q.count(k)
+}
+
+// count puts a key into the orders in which it counts.
+func (q *queue) count(k *key) {
+	for _, of := range q.kinds {
+		if of.order != nil && of.counts(k.value) {
+			of.order.Set(k)
+		}
+	}
+}
+
+// discount takes a key out of the orders.
+func (q *queue) discount(k *key) {
+	for _, of := range q.kinds {
+		if of.order != nil {
+			of.order.Delete(k)
+		}
+	}
+}
+
+// drop takes a key out.
+func (q *queue) drop(k *key) {
+	delete(q.keys, k.Key)
+	q.left = k.Key
+	q.discount(k)
+}
+
+// take takes an event after the view that the line was read from. It reports whether
+// anybody's turn may have come.
+func (q *queue) take(e *mvcc.Event) (changed bool) {
+	k := q.keys[e.KV.Key]
+	switch {
+	case e.Delete && k != nil:
+		news := News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision}
+		news.Why, news.Lease = fsm.WhyDeleted(e)
+		q.drop(k)
+		q.end(k, news)
+		return true
+	case e.Delete:
+		return false
+	case !line.IsPlace(q.prefix, e.KV.Key, e.KV.Lease):
+		if k == nil {
+			return false
+		}
+		q.drop(k)
+		q.end(k, News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision})
+		return true
+	case k == nil:
+		q.add(e.KV)
+		return false
+	case bytes.Equal(k.value, e.KV.Value):
+		return false
+	}
+	q.discount(k)
+	k.value = e.KV.Value
+	q.count(k)
+	q.left = ""
+	return true
+}
+
+func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.beside }
+
+// rankOf returns those who wait for the same.
+func (q *queue) rankOf(a Ask) *rank {
+	k := q.kindOf(a)
+	for _, r := range k.ranks {
+		if r.permits == a.Permits {
+			return r
+		}
+	}
+	r := &rank{kind: k, permits: a.Permits}
+	k.ranks = append(k.ranks, r)
+	return r
+}
+
+func (q *queue) kindOf(a Ask) *kind {
+	for _, k := range q.kinds {
+		if k.skips == a.Skips && (!k.skips || k.beside == a.Beside) {
+			return k
+		}
+	}
+	k := &kind{queue: q, skips: a.Skips, beside: a.Beside}
+	q.kinds = append(q.kinds, k)
+	return k
+}
+
+// sort makes the order, if there is none.
+func (k *kind) sort() {
+	if k.order != nil {
+		return
+	}
+	k.order = newTree(func(a, b *key) bool { return a.Before(b.Place) })
+	for _, key := range k.queue.keys {
+		if k.counts(key.value) {
+			k.order.Set(key)
+		}
+	}
+}
+
+// enter lets somebody wait.
+func (q *queue) enter(p *Place) {
+	q.places++
+	p.rank.places++
+	p.key.places = append(p.key.places, p)
+	if p.rank.free(p.key) {
+		p.state = Come
+		return
+	}
+	p.rank.wait(p)
+}
+
+// wait adds a place whose turn is still to come.
+func (r *rank) wait(p *Place) {
+	if r.waiting == nil {
+		r.waiting = newTree(func(a, b *Place) bool {
+			if c := a.key.Compare(b.key.Place); c != 0 {
+				return c < 0
+			}
+			return a.number < b.number
+		})
+	}
+	r.waiting.Set(p)
+}
+
+// free reports whether it is the turn of a key.
+func (r *rank) free(k *key) bool {
+	last, ok := r.last()
+	return !ok || !last.Before(k.Place)
+}
+
+// last returns the key up to which it is the turn of all; ok is false if it is everybody's.
+func (r *rank) last() (_ *key, ok bool) {
+	if r.permits >= int64(len(r.kind.queue.keys)) {
+		return nil, false // also if all count, nobody has so many before him
+	}
+	if r.kind.sort(); r.permits > int64(r.kind.order.Len()) {
+		return nil, false
+	}
+	return r.kind.order.GetAt(int(r.permits - 1))
+}
+
+// settle tells those whose turn has come, as of a revision.
+func (q *queue) settle(revision int64) {
+	for _, k := range q.kinds {
+		for _, r := range k.ranks {
+			r.settle(q.left, revision)
+		}
+	}
+}
+
+func (r *rank) settle(after string, revision int64) {
+	for r.waiting != nil {
+		p, ok := r.waiting.Min()
+		if !ok || !r.free(p.key) {
+			return
+		}
+		r.waiting.Delete(p)
+		p.state = Come
+		p.to.Told(News{State: Come, Revision: revision, Created: p.key.Revision, After: after})
+	}
+}
+
+// end tells those who wait at a key that it is gone.
+func (q *queue) end(k *key, news News) {
+	for _, p := range k.places {
+		if p.state == Waiting {
+			p.rank.waiting.Delete(p)
+		}
+		p.state = Gone
+		p.to.Told(news)
+	}
+}
+
+// Leave ends the waiting, and it has to be called once, also when the key is gone. Nothing is
+// told when it has returned.
+func (p *Place) Leave() {
+	l, q := p.lines, p.queue
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hub.Want(-1)
+	if p.state == Waiting {
+		p.rank.waiting.Delete(p)
+	}
+	p.state = Gone
+	p.key.forget(p)
+	q.leave(p.rank)
+	if q.places == 0 {
+		delete(l.lines, q.prefix)
+	}
+}
+
+// forget takes a place off a key.
+func (k *key) forget(p *Place) {
+	for i, other := range k.places {
+		if other == p {
+			last := len(k.places) - 1
+			k.places[i], k.places[last] = k.places[last], nil
+			k.places = k.places[:last]
+			return
+		}
+	}
+}
+
+// leave notes that there is one less in a rank, and drops what nobody needs any more.
+func (q *queue) leave(r *rank) {
+	q.places--
+	if r.places--; r.places > 0 {
+		return
+	}
+	r.kind.ranks = remove(r.kind.ranks, r)
+	if len(r.kind.ranks) == 0 {
+		q.kinds = remove(q.kinds, r.kind)
+	}
+}
+
+func remove[T comparable](list []T, t T) []T {
+	for i, other := range list {
+		if other == t {
+			last := len(list) - 1
+			var none T
+			list[i], list[last] = list[last], none
+			return list[:last]
+		}
+	}
+	return list
+}

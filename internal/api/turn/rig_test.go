@@ -1,0 +1,121 @@
+package turn
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// member is a member without a log: its state machine, hub and lines. One goroutine applies.
+type member struct {
+	machine *fsm.Machine
+	view    atomic.Pointer[fsm.View]
+	hub     *watch.Hub[*api.Event]
+	lines   *Lines
+}
+
+func newMember(backlog int) *member {
+	m := &member{machine: fsm.New(fsm.Config{})}
+	m.machine.Begin(1, 1)
+	m.machine.Lessor().Advance(1)
+	m.machine.Lessor().Promote(1, 0)
+	m.view.Store(m.machine.View())
+	m.hub = watch.New(func() watch.History[*api.Event] {
+		return api.NewHistory(m.view.Load().KV)
+	}, watch.Options{Backlog: watch.Limit{Events: backlog}})
+	m.lines = New(m.hub, func() *mvcc.View { return m.view.Load().KV })
+	return m
+}
+
+// apply applies a command as a member does: first all can read the state, then the hub learns
+// of the events. It returns the revision.
+func (m *member) apply(t testing.TB, c fsm.Command) int64 {
+	t.Helper()
+	m.machine.Begin(m.machine.Index()+1, 1)
+	res := m.machine.Apply(c)
+	if res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	v := m.machine.View()
+	m.view.Store(v)
+	for _, change := range m.machine.TakeChanges() {
+		events := make([]*api.Event, len(change.Events))
+		for i := range change.Events {
+			events[i] = api.NewEvent(&change.Events[i])
+		}
+		m.hub.Publish(change.Revision, events)
+	}
+	return v.KV.Revision()
+}
+
+func (m *member) grant(t testing.TB, list ...lease.ID) {
+	t.Helper()
+	for _, id := range list {
+		m.apply(t, &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 100_000}})
+	}
+}
+
+func (m *member) put(t testing.TB, key string, id lease.ID, value string) int64 {
+	t.Helper()
+	return m.apply(t, &fsm.Put{Key: key, Lease: id, Value: []byte(value)})
+}
+
+func (m *member) remove(t testing.TB, key string) int64 {
+	t.Helper()
+	return m.apply(t, &fsm.DeleteRange{Key: key})
+}
+
+// told is a waiter that keeps what it is told.
+type told struct {
+	mu   sync.Mutex // guards what follows
+	list []News
+}
+
+func (w *told) Told(n News) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.list = append(w.list, n)
+}
+
+// take returns what it was told, and forgets it.
+func (w *told) take() []News {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.list
+	w.list = nil
+	return list
+}
+
+func place(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
+
+// wait waits as a mutex does.
+func (m *member) wait(t testing.TB, id lease.ID, want State) (*Place, *told) {
+	t.Helper()
+	w := &told{}
+	p, n := m.lines.Wait(Ask{Key: place(id), Prefix: "l/", Permits: 1},
+		m.view.Load().KV.Revision(), w)
+	if n.State != want {
+		t.Fatalf("place of %d: %+v, want state %d", id, n, want)
+	}
+	return p, w
+}
+
+func (w *told) want(t testing.TB, want ...State) []News {
+	t.Helper()
+	list := w.take()
+	same := len(list) == len(want)
+	for i := range list {
+		same = same && list[i].State == want[i]
+	}
+	if !same {
+		t.Fatalf("told %+v, want states %v", list, want)
+	}
+	return list
+}

@@ -1,0 +1,197 @@
+package turn
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// TestTurns: who is next is told when the one before goes, by whose going, and of his own
+// end, why. Who gives up in the middle wakes nobody.
+func TestTurns(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3, 4)
+	for id := lease.ID(1); id <= 4; id++ {
+		m.put(t, place(id), id, "")
+	}
+	m.put(t, "l/sub/5", 1, "") // in no line of these
+	m.put(t, "l/77", 0, "")    // on no lease
+	first, one := m.wait(t, 1, Come)
+	second, two := m.wait(t, 2, Waiting)
+	third, three := m.wait(t, 3, Waiting)
+	fourth, four := m.wait(t, 4, Waiting)
+	m.remove(t, place(3))
+	m.hub.Distribute()
+	two.want(t)
+	four.want(t)
+	if n := three.want(t, Gone)[0]; n.Why != fsm.Deleted || n.Lease != 0 {
+		t.Errorf("told %+v", n)
+	}
+	at := m.apply(t, &fsm.Revoke{ID: 1})
+	m.hub.Distribute()
+	if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 || n.Revision != at {
+		t.Errorf("told %+v", n)
+	}
+	if n := two.want(t, Come)[0]; n.After != place(1) || n.Revision != at || n.Created == 0 {
+		t.Errorf("told %+v", n)
+	}
+	four.want(t)
+	// Both in one revision: it is never the turn of a key that is gone.
+	_, late := m.wait(t, 4, Waiting)
+	m.apply(t, &fsm.DeleteRange{Key: "l/2", End: "l/5"})
+	m.hub.Distribute()
+	two.want(t, Gone)
+	four.want(t, Gone)
+	late.want(t, Gone)
+	first.Leave()
+	second.Leave()
+	third.Leave()
+	if s := m.lines.Stats(); s != (Stats{Lines: 1, Waiting: 2}) {
+		t.Errorf("stats %+v", s)
+	}
+	fourth.Leave()
+}
+
+// TestAsOf: what is asked is of the key as it was at a revision, whatever came since.
+func TestAsOf(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2)
+	before := m.view.Load().KV.Revision()
+	made := m.put(t, place(1), 1, "")
+	gone := m.apply(t, &fsm.Revoke{ID: 1})
+	m.grant(t, 1)
+	ask := func(asOf int64, want State) News {
+		t.Helper()
+		p, n := m.lines.Wait(Ask{Key: place(1), Prefix: "l/", Permits: 1}, asOf, &told{})
+		if n.State != want {
+			t.Errorf("as of %d: %+v, want state %d", asOf, n, want)
+		}
+		if p != nil {
+			p.Leave()
+		}
+		return n
+	}
+	ask(before, None)
+	if n := ask(made, Gone); n.Why != fsm.Revoked || n.Lease != 1 || n.Revision != gone ||
+		n.Created != made {
+		t.Errorf("told %+v", n)
+	}
+	again := m.put(t, place(1), 1, "")
+	ask(made, Gone)
+	if n := ask(again, Come); n.Created != again {
+		t.Errorf("told %+v", n)
+	}
+	m.apply(t, &fsm.Compact{Revision: again})
+	ask(made, Gone)
+	m.put(t, place(1), 0, "") // it is on no lease any more
+	ask(m.view.Load().KV.Revision(), None)
+	if s := m.lines.Stats(); s != (Stats{}) {
+		t.Errorf("left behind: %+v", s)
+	}
+}
+
+// TestBehindTheHub: whoever asks for a key that the hub has not told of yet is not told that
+// it is his turn because those before him are not known.
+func TestBehindTheHub(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3)
+	m.put(t, place(1), 1, "")
+	p, _ := m.wait(t, 1, Come)
+	m.remove(t, place(1))
+	m.put(t, place(2), 2, "")
+	m.put(t, place(3), 3, "")
+	_, three := m.wait(t, 3, Waiting)
+	m.remove(t, place(2))
+	m.hub.Distribute()
+	three.want(t, Come)
+	p.Leave()
+}
+
+// TestDetached: a key that is taken off its lease waits for nobody, and nobody for it; put on
+// one again it has its old place.
+func TestDetached(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2)
+	m.put(t, place(1), 1, "")
+	m.put(t, place(2), 2, "")
+	_, one := m.wait(t, 1, Come)
+	_, two := m.wait(t, 2, Waiting)
+	m.put(t, place(1), 0, "")
+	m.hub.Distribute()
+	one.want(t, Gone)
+	two.want(t, Come)
+	m.put(t, place(1), 1, "")
+	m.hub.Distribute()
+	m.wait(t, 1, Come)
+	m.wait(t, 2, Waiting)
+}
+
+// TestMissed: when there were too many events, or a snapshot took the place of the state,
+// the lines are read anew, and nobody is forgotten.
+func TestMissed(t *testing.T) {
+	for _, how := range []string{"backlog", "snapshot"} {
+		t.Run(how, func(t *testing.T) {
+			m := newMember(4)
+			m.grant(t, 1, 2, 3)
+			for id := lease.ID(1); id <= 3; id++ {
+				m.put(t, place(id), id, "")
+			}
+			_, one := m.wait(t, 1, Come)
+			_, two := m.wait(t, 2, Waiting)
+			_, three := m.wait(t, 3, Waiting)
+			many := 0
+			if how == "backlog" {
+				many = 10
+			}
+			for range many {
+				m.put(t, "other", 0, "")
+			}
+			m.remove(t, place(2))
+			m.apply(t, &fsm.Revoke{ID: 1})
+			if how == "snapshot" {
+				m.hub.Restore(m.view.Load().KV.Revision() + 1)
+			}
+			m.hub.Distribute()
+			if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 {
+				t.Errorf("told %+v", n)
+			}
+			two.want(t, Gone)
+			if n := three.want(t, Come)[0]; n.After != "" {
+				t.Errorf("told %+v", n)
+			}
+		})
+	}
+}
+
+// TestKinds: places with a value that is skipped do not count, also if it changes.
+func TestKinds(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3, 4)
+	for i, value := range []string{"r", "w", "r", "r"} {
+		id := lease.ID(i + 1)
+		m.put(t, place(id), id, value)
+	}
+	read := func(id lease.ID, want State) *told {
+		t.Helper()
+		w := &told{}
+		_, n := m.lines.Wait(Ask{
+			Key: place(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+		}, m.view.Load().KV.Revision(), w)
+		if n.State != want {
+			t.Fatalf("reader %d: %+v", id, n)
+		}
+		return w
+	}
+	read(1, Come)
+	_, two := m.wait(t, 2, Waiting)
+	three, four := read(3, Waiting), read(4, Waiting)
+	m.put(t, place(2), 2, "r")
+	m.hub.Distribute()
+	two.want(t)
+	three.want(t, Come)
+	four.want(t, Come)
+	m.remove(t, place(1))
+	m.hub.Distribute()
+	two.want(t, Come)
+}
