@@ -74,6 +74,58 @@ func (Compare_Relation) EnumDescriptor() ([]byte, []int) {
 	return file_store_proto_rawDescGZIP(), []int{7, 0}
 }
 
+type Turn_State int32
+
+const (
+	// Others are before it.
+	Turn_WAITING Turn_State = 0
+	// It is its turn. The request stays open, to tell of its end.
+	Turn_COME Turn_State = 1
+	// The key went, or is on no lease any more.
+	Turn_GONE Turn_State = 2
+)
+
+// Enum value maps for Turn_State.
+var (
+	Turn_State_name = map[int32]string{
+		0: "WAITING",
+		1: "COME",
+		2: "GONE",
+	}
+	Turn_State_value = map[string]int32{
+		"WAITING": 0,
+		"COME":    1,
+		"GONE":    2,
+	}
+)
+
+func (x Turn_State) Enum() *Turn_State {
+	p := new(Turn_State)
+	*p = x
+	return p
+}
+
+func (x Turn_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Turn_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_store_proto_enumTypes[1].Descriptor()
+}
+
+func (Turn_State) Type() protoreflect.EnumType {
+	return &file_store_proto_enumTypes[1]
+}
+
+func (x Turn_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Turn_State.Descriptor instead.
+func (Turn_State) EnumDescriptor() ([]byte, []int) {
+	return file_store_proto_rawDescGZIP(), []int{15, 0}
+}
+
 type Event_Type int32
 
 const (
@@ -104,11 +156,11 @@ func (x Event_Type) String() string {
 }
 
 func (Event_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_store_proto_enumTypes[1].Descriptor()
+	return file_store_proto_enumTypes[2].Descriptor()
 }
 
 func (Event_Type) Type() protoreflect.EnumType {
-	return &file_store_proto_enumTypes[1]
+	return &file_store_proto_enumTypes[2]
 }
 
 func (x Event_Type) Number() protoreflect.EnumNumber {
@@ -117,7 +169,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{16, 0}
+	return file_store_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // Why says what deleted a key.
@@ -157,11 +209,11 @@ func (x Event_Why) String() string {
 }
 
 func (Event_Why) Descriptor() protoreflect.EnumDescriptor {
-	return file_store_proto_enumTypes[2].Descriptor()
+	return file_store_proto_enumTypes[3].Descriptor()
 }
 
 func (Event_Why) Type() protoreflect.EnumType {
-	return &file_store_proto_enumTypes[2]
+	return &file_store_proto_enumTypes[3]
 }
 
 func (x Event_Why) Number() protoreflect.EnumNumber {
@@ -170,7 +222,7 @@ func (x Event_Why) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Why.Descriptor instead.
 func (Event_Why) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{16, 1}
+	return file_store_proto_rawDescGZIP(), []int{18, 1}
 }
 
 // KeyValue is a key as of some revision.
@@ -1365,8 +1417,11 @@ type TxnRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Compare []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
 	// What is done if all conditions hold, and what if not.
-	Then          []*Op `protobuf:"bytes,2,rep,name=then,proto3" json:"then,omitempty"`
-	Else          []*Op `protobuf:"bytes,3,rep,name=else,proto3" json:"else,omitempty"`
+	Then []*Op `protobuf:"bytes,2,rep,name=then,proto3" json:"then,omitempty"`
+	Else []*Op `protobuf:"bytes,3,rep,name=else,proto3" json:"else,omitempty"`
+	// If the conditions hold, the request stays open: it waits for the turn of a key in a
+	// line. Only over a stream, and not of a transaction inside another.
+	Await         *Await `protobuf:"bytes,4,opt,name=await,proto3" json:"await,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1422,18 +1477,104 @@ func (x *TxnRequest) GetElse() []*Op {
 	return nil
 }
 
+func (x *TxnRequest) GetAwait() *Await {
+	if x != nil {
+		return x.Await
+	}
+	return nil
+}
+
+// Await asks to be told when it is a key's turn in a line, and when the key is gone.
+type Await struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key. It is there when the transaction has been done: put by it, or before.
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The line: the keys that are this prefix and the ID of a lease in hexadecimal digits,
+	// with a dot and a number or without, and are attached to a lease; in the order of their
+	// create revisions. It ends in what is in no ID, as a slash. The key is one of them.
+	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// It is the turn of a key when fewer than so many are before it; 0 means 1.
+	Permits int64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`
+	// If it is set, keys with this value do not count: nobody waits for them.
+	Beside        []byte `protobuf:"bytes,4,opt,name=beside,proto3,oneof" json:"beside,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Await) Reset() {
+	*x = Await{}
+	mi := &file_store_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Await) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Await) ProtoMessage() {}
+
+func (x *Await) ProtoReflect() protoreflect.Message {
+	mi := &file_store_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Await.ProtoReflect.Descriptor instead.
+func (*Await) Descriptor() ([]byte, []int) {
+	return file_store_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Await) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Await) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *Await) GetPermits() int64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *Await) GetBeside() []byte {
+	if x != nil {
+		return x.Beside
+	}
+	return nil
+}
+
 type TxnResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Succeeded     bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Responses     []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Header    *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Succeeded bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Responses []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
+	// Where the key of an Await stands. It is not set if the conditions did not hold, or if
+	// the key is not in the line. Later responses to the request have the header and this
+	// alone: at most one says that the turn has come, and the last that the key is gone.
+	Turn          *Turn `protobuf:"bytes,4,opt,name=turn,proto3" json:"turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TxnResponse) Reset() {
 	*x = TxnResponse{}
-	mi := &file_store_proto_msgTypes[13]
+	mi := &file_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1586,7 @@ func (x *TxnResponse) String() string {
 func (*TxnResponse) ProtoMessage() {}
 
 func (x *TxnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[13]
+	mi := &file_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1599,7 @@ func (x *TxnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnResponse.ProtoReflect.Descriptor instead.
 func (*TxnResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{13}
+	return file_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TxnResponse) GetHeader() *Header {
@@ -1482,6 +1623,93 @@ func (x *TxnResponse) GetResponses() []*OpResponse {
 	return nil
 }
 
+func (x *TxnResponse) GetTurn() *Turn {
+	if x != nil {
+		return x.Turn
+	}
+	return nil
+}
+
+// Turn is where a key stands in a line, as of the revision of the header.
+type Turn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State Turn_State             `protobuf:"varint,1,opt,name=state,proto3,enum=leasehold.v1.Turn_State" json:"state,omitempty"`
+	// The revision that made the key.
+	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
+	// The key whose going made it the turn, if that is known.
+	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	// What took the key, as in Event, if that is known.
+	Why           Event_Why `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
+	Lease         int64     `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Turn) Reset() {
+	*x = Turn{}
+	mi := &file_store_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Turn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Turn) ProtoMessage() {}
+
+func (x *Turn) ProtoReflect() protoreflect.Message {
+	mi := &file_store_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
+func (*Turn) Descriptor() ([]byte, []int) {
+	return file_store_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Turn) GetState() Turn_State {
+	if x != nil {
+		return x.State
+	}
+	return Turn_WAITING
+}
+
+func (x *Turn) GetCreateRevision() int64 {
+	if x != nil {
+		return x.CreateRevision
+	}
+	return 0
+}
+
+func (x *Turn) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Turn) GetWhy() Event_Why {
+	if x != nil {
+		return x.Why
+	}
+	return Event_DELETED
+}
+
+func (x *Turn) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
 type WatchRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Key      []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -1500,7 +1728,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_store_proto_msgTypes[14]
+	mi := &file_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1740,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[14]
+	mi := &file_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1753,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{14}
+	return file_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchRequest) GetKey() []byte {
@@ -1591,7 +1819,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_store_proto_msgTypes[15]
+	mi := &file_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1831,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[15]
+	mi := &file_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1844,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{15}
+	return file_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchResponse) GetHeader() *Header {
@@ -1655,7 +1883,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_store_proto_msgTypes[16]
+	mi := &file_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1895,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[16]
+	mi := &file_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1908,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{16}
+	return file_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -1814,16 +2042,34 @@ const file_store_proto_rawDesc = "" +
 	"\n" +
 	"draw_token\x18\b \x01(\x04H\x00R\tdrawTokenB\n" +
 	"\n" +
-	"\bresponse\"\x89\x01\n" +
+	"\bresponse\"\xb4\x01\n" +
 	"\n" +
 	"TxnRequest\x12/\n" +
 	"\acompare\x18\x01 \x03(\v2\x15.leasehold.v1.CompareR\acompare\x12$\n" +
 	"\x04then\x18\x02 \x03(\v2\x10.leasehold.v1.OpR\x04then\x12$\n" +
-	"\x04else\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\x04else\"\x91\x01\n" +
+	"\x04else\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\x04else\x12)\n" +
+	"\x05await\x18\x04 \x01(\v2\x13.leasehold.v1.AwaitR\x05await\"s\n" +
+	"\x05Await\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x18\n" +
+	"\apermits\x18\x03 \x01(\x03R\apermits\x12\x1b\n" +
+	"\x06beside\x18\x04 \x01(\fH\x00R\x06beside\x88\x01\x01B\t\n" +
+	"\a_beside\"\xb9\x01\n" +
 	"\vTxnResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x126\n" +
-	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\"\xd2\x01\n" +
+	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\x12&\n" +
+	"\x04turn\x18\x04 \x01(\v2\x12.leasehold.v1.TurnR\x04turn\"\xe0\x01\n" +
+	"\x04Turn\x12.\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x18.leasehold.v1.Turn.StateR\x05state\x12'\n" +
+	"\x0fcreate_revision\x18\x02 \x01(\x03R\x0ecreateRevision\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\fR\x05after\x12)\n" +
+	"\x03why\x18\x04 \x01(\x0e2\x17.leasehold.v1.Event.WhyR\x03why\x12\x14\n" +
+	"\x05lease\x18\x05 \x01(\x03R\x05lease\"(\n" +
+	"\x05State\x12\v\n" +
+	"\aWAITING\x10\x00\x12\b\n" +
+	"\x04COME\x10\x01\x12\b\n" +
+	"\x04GONE\x10\x02\"\xd2\x01\n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12%\n" +
@@ -1870,85 +2116,92 @@ func file_store_proto_rawDescGZIP() []byte {
 	return file_store_proto_rawDescData
 }
 
-var file_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_store_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_store_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_store_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_store_proto_goTypes = []any{
 	(Compare_Relation)(0),    // 0: leasehold.v1.Compare.Relation
-	(Event_Type)(0),          // 1: leasehold.v1.Event.Type
-	(Event_Why)(0),           // 2: leasehold.v1.Event.Why
-	(*KeyValue)(nil),         // 3: leasehold.v1.KeyValue
-	(*PutRequest)(nil),       // 4: leasehold.v1.PutRequest
-	(*PutResponse)(nil),      // 5: leasehold.v1.PutResponse
-	(*DeleteRequest)(nil),    // 6: leasehold.v1.DeleteRequest
-	(*DeleteResponse)(nil),   // 7: leasehold.v1.DeleteResponse
-	(*RangeRequest)(nil),     // 8: leasehold.v1.RangeRequest
-	(*RangeResponse)(nil),    // 9: leasehold.v1.RangeResponse
-	(*Compare)(nil),          // 10: leasehold.v1.Compare
-	(*NameToken)(nil),        // 11: leasehold.v1.NameToken
-	(*Op)(nil),               // 12: leasehold.v1.Op
-	(*DrawTokenRequest)(nil), // 13: leasehold.v1.DrawTokenRequest
-	(*OpResponse)(nil),       // 14: leasehold.v1.OpResponse
-	(*TxnRequest)(nil),       // 15: leasehold.v1.TxnRequest
-	(*TxnResponse)(nil),      // 16: leasehold.v1.TxnResponse
-	(*WatchRequest)(nil),     // 17: leasehold.v1.WatchRequest
-	(*WatchResponse)(nil),    // 18: leasehold.v1.WatchResponse
-	(*Event)(nil),            // 19: leasehold.v1.Event
-	(*Header)(nil),           // 20: leasehold.v1.Header
-	(*LeaseRef)(nil),         // 21: leasehold.v1.LeaseRef
-	(*GrantRequest)(nil),     // 22: leasehold.v1.GrantRequest
-	(*GrantResponse)(nil),    // 23: leasehold.v1.GrantResponse
-	(*Lease)(nil),            // 24: leasehold.v1.Lease
+	(Turn_State)(0),          // 1: leasehold.v1.Turn.State
+	(Event_Type)(0),          // 2: leasehold.v1.Event.Type
+	(Event_Why)(0),           // 3: leasehold.v1.Event.Why
+	(*KeyValue)(nil),         // 4: leasehold.v1.KeyValue
+	(*PutRequest)(nil),       // 5: leasehold.v1.PutRequest
+	(*PutResponse)(nil),      // 6: leasehold.v1.PutResponse
+	(*DeleteRequest)(nil),    // 7: leasehold.v1.DeleteRequest
+	(*DeleteResponse)(nil),   // 8: leasehold.v1.DeleteResponse
+	(*RangeRequest)(nil),     // 9: leasehold.v1.RangeRequest
+	(*RangeResponse)(nil),    // 10: leasehold.v1.RangeResponse
+	(*Compare)(nil),          // 11: leasehold.v1.Compare
+	(*NameToken)(nil),        // 12: leasehold.v1.NameToken
+	(*Op)(nil),               // 13: leasehold.v1.Op
+	(*DrawTokenRequest)(nil), // 14: leasehold.v1.DrawTokenRequest
+	(*OpResponse)(nil),       // 15: leasehold.v1.OpResponse
+	(*TxnRequest)(nil),       // 16: leasehold.v1.TxnRequest
+	(*Await)(nil),            // 17: leasehold.v1.Await
+	(*TxnResponse)(nil),      // 18: leasehold.v1.TxnResponse
+	(*Turn)(nil),             // 19: leasehold.v1.Turn
+	(*WatchRequest)(nil),     // 20: leasehold.v1.WatchRequest
+	(*WatchResponse)(nil),    // 21: leasehold.v1.WatchResponse
+	(*Event)(nil),            // 22: leasehold.v1.Event
+	(*Header)(nil),           // 23: leasehold.v1.Header
+	(*LeaseRef)(nil),         // 24: leasehold.v1.LeaseRef
+	(*GrantRequest)(nil),     // 25: leasehold.v1.GrantRequest
+	(*GrantResponse)(nil),    // 26: leasehold.v1.GrantResponse
+	(*Lease)(nil),            // 27: leasehold.v1.Lease
 }
 var file_store_proto_depIdxs = []int32{
-	20, // 0: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
-	3,  // 1: leasehold.v1.PutResponse.prev_kv:type_name -> leasehold.v1.KeyValue
-	20, // 2: leasehold.v1.DeleteResponse.header:type_name -> leasehold.v1.Header
-	3,  // 3: leasehold.v1.DeleteResponse.prev_kvs:type_name -> leasehold.v1.KeyValue
-	21, // 4: leasehold.v1.RangeRequest.cache:type_name -> leasehold.v1.LeaseRef
-	20, // 5: leasehold.v1.RangeResponse.header:type_name -> leasehold.v1.Header
-	3,  // 6: leasehold.v1.RangeResponse.kvs:type_name -> leasehold.v1.KeyValue
+	23, // 0: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
+	4,  // 1: leasehold.v1.PutResponse.prev_kv:type_name -> leasehold.v1.KeyValue
+	23, // 2: leasehold.v1.DeleteResponse.header:type_name -> leasehold.v1.Header
+	4,  // 3: leasehold.v1.DeleteResponse.prev_kvs:type_name -> leasehold.v1.KeyValue
+	24, // 4: leasehold.v1.RangeRequest.cache:type_name -> leasehold.v1.LeaseRef
+	23, // 5: leasehold.v1.RangeResponse.header:type_name -> leasehold.v1.Header
+	4,  // 6: leasehold.v1.RangeResponse.kvs:type_name -> leasehold.v1.KeyValue
 	0,  // 7: leasehold.v1.Compare.relation:type_name -> leasehold.v1.Compare.Relation
-	11, // 8: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
-	4,  // 9: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
-	6,  // 10: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
-	8,  // 11: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
-	15, // 12: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
-	22, // 13: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
-	21, // 14: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
-	21, // 15: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
-	13, // 16: leasehold.v1.Op.draw_token:type_name -> leasehold.v1.DrawTokenRequest
-	5,  // 17: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
-	7,  // 18: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
-	9,  // 19: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
-	16, // 20: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
-	23, // 21: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
-	24, // 22: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
-	10, // 23: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
-	12, // 24: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
-	12, // 25: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
-	20, // 26: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
-	14, // 27: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
-	20, // 28: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
-	19, // 29: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
-	1,  // 30: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
-	3,  // 31: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
-	3,  // 32: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
-	2,  // 33: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
-	4,  // 34: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
-	6,  // 35: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
-	8,  // 36: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
-	15, // 37: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
-	17, // 38: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
-	5,  // 39: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
-	7,  // 40: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
-	9,  // 41: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
-	16, // 42: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
-	18, // 43: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
-	39, // [39:44] is the sub-list for method output_type
-	34, // [34:39] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	12, // 8: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
+	5,  // 9: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
+	7,  // 10: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
+	9,  // 11: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
+	16, // 12: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
+	25, // 13: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
+	24, // 14: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
+	24, // 15: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
+	14, // 16: leasehold.v1.Op.draw_token:type_name -> leasehold.v1.DrawTokenRequest
+	6,  // 17: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
+	8,  // 18: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
+	10, // 19: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
+	18, // 20: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
+	26, // 21: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
+	27, // 22: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
+	11, // 23: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
+	13, // 24: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
+	13, // 25: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
+	17, // 26: leasehold.v1.TxnRequest.await:type_name -> leasehold.v1.Await
+	23, // 27: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
+	15, // 28: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
+	19, // 29: leasehold.v1.TxnResponse.turn:type_name -> leasehold.v1.Turn
+	1,  // 30: leasehold.v1.Turn.state:type_name -> leasehold.v1.Turn.State
+	3,  // 31: leasehold.v1.Turn.why:type_name -> leasehold.v1.Event.Why
+	23, // 32: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
+	22, // 33: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
+	2,  // 34: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
+	4,  // 35: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
+	4,  // 36: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
+	3,  // 37: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
+	5,  // 38: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
+	7,  // 39: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
+	9,  // 40: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
+	16, // 41: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
+	20, // 42: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
+	6,  // 43: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
+	8,  // 44: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
+	10, // 45: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
+	18, // 46: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
+	21, // 47: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
+	43, // [43:48] is the sub-list for method output_type
+	38, // [38:43] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_store_proto_init() }
@@ -1986,13 +2239,14 @@ func file_store_proto_init() {
 		(*OpResponse_Revoke)(nil),
 		(*OpResponse_DrawToken)(nil),
 	}
+	file_store_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_proto_rawDesc), len(file_store_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   17,
+			NumEnums:      4,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -872,7 +872,7 @@ type isRequest_Body interface {
 
 type Request_Cancel struct {
 	// Ends the request, or the watch, with this ID. There is no other response to it
-	// than the last one of the request.
+	// than the last one of the request; that of one that waits comes with the next message.
 	Cancel uint64 `protobuf:"varint,3,opt,name=cancel,proto3,oneof"`
 }
 
@@ -1002,8 +1002,8 @@ func (*Request_Detach) isRequest_Body() {}
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// There is more to come for this request: a watch, events and a cache have more than
-	// one response, and a renewal of many leases may have.
+	// There is more to come for this request: a watch, events, a cache and a transaction that
+	// waits have more than one response, and a renewal of many leases may have.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//

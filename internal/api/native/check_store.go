@@ -125,6 +125,9 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	case *pb.Op_Range:
 		return checkRange(x.Range)
 	case *pb.Op_Txn:
+		if x.Txn.GetAwait() != nil {
+			return invalid("only a transaction that is in no other can have await")
+		}
 		return s.checkNested(x.Txn, most)
 	case *pb.Op_Grant:
 		return s.checkInner(x.Grant)

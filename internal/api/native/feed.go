@@ -29,18 +29,17 @@ func (t *stream) serves(q *request, f feed) {
 // next returns what some feed has to tell next. They take turns.
 func (t *stream) next() *pb.Response {
 	for range t.feeds {
-		t.turn = (t.turn + 1) % len(t.feeds)
-		if r := t.feeds[t.turn].next(); r != nil {
+		t.asked = (t.asked + 1) % len(t.feeds)
+		if r := t.feeds[t.asked].next(); r != nil {
 			return r
 		}
 	}
 	return nil
 }
 
-// tell sends a message of what the feeds have to say; more says that there may be
-// more. It is only one, so that no feed keeps answers waiting.
-func (t *stream) tell() (more bool, err error) {
-	m, size := &pb.ServerMessage{}, 0
+// tell adds to a message of some size what the feeds have to say, and reports whether it
+// added anything. It is only one message, so that no feed keeps answers waiting.
+func (t *stream) tell(m *pb.ServerMessage, size int) (told bool) {
 	for size < maxMessage && len(m.Responses) < maxResponses {
 		r := t.next()
 		if r == nil {
@@ -51,11 +50,9 @@ func (t *stream) tell() (more bool, err error) {
 		}
 		m.Responses = append(m.Responses, r)
 		size += proto.Size(r)
+		told = true
 	}
-	if len(m.Responses) == 0 {
-		return false, nil
-	}
-	return true, t.grpc.Send(m)
+	return told
 }
 
 // maxFollowing bounds the requests for events of a stream.

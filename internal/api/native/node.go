@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/replica"
@@ -128,6 +129,12 @@ type leaseNode interface {
 	LeaseWatchable
 }
 
+// Lined has the lines in which somebody waits.
+type Lined interface {
+	// Lines returns them; always the same ones.
+	Lines() *turn.Lines
+}
+
 // Node is the member that the services speak for. It is safe for concurrent use.
 type Node interface {
 	leaseNode
@@ -135,4 +142,5 @@ type Node interface {
 	Cacher
 	Leading
 	api.Watchable
+	Lined
 }

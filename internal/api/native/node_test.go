@@ -11,8 +11,10 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -227,6 +229,11 @@ func (n *fakeNode) Submit(list []Submission) {
 		}
 		s.To.Answered(n.Propose(context.Background(), s.Command))
 	}
+}
+
+// Lines implements Lined.
+func (n *fakeNode) Lines() *turn.Lines {
+	return turn.New(n.Watches(), func() *mvcc.View { return n.View().KV })
 }
 
 // Watches implements api.Watchable. Nothing is published to this hub.

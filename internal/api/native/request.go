@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -16,6 +17,7 @@ type request struct {
 	id     uint64
 	until  time.Time
 	job    job
+	await  *turn.Ask          // what it waits for when its transaction is done; may be nil
 	writes bool               // so its outcome is not known when its time is over
 	feed   feed               // what serves it, if it has responses until it is cancelled
 	cancel context.CancelFunc // of the goroutine, if it has one
@@ -55,7 +57,7 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request) (_ Submis
 			q.job, err = t.rangeJob(x.Range)
 		}
 	case *pb.Request_Txn:
-		q.job, err = t.txnJob(x.Txn, t.by)
+		q.job, err = t.waitingJob(q, x.Txn)
 	case *pb.Request_Grant:
 		q.job, err = t.grantJob(x.Grant)
 	case *pb.Request_Session:

@@ -62,7 +62,12 @@ func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 
 // Txn implements pb.StoreServer.
 func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	jobOf := func(r *pb.TxnRequest) (job, error) { return s.txnJob(r, api.Caller(ctx)) }
+	jobOf := func(r *pb.TxnRequest) (job, error) {
+		if r.GetAwait() != nil {
+			return job{}, invalid("await is for transactions over a stream")
+		}
+		return s.txnJob(r, api.Caller(ctx))
+	}
 	return perform[*pb.TxnResponse](ctx, s, jobOf, r)
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -43,8 +44,10 @@ func (s *streams) Open(g pb.Stream_OpenServer) error {
 		open: make(map[uint64]*request),
 	}
 	t.caches = newCaches(s.node, func() { notify(t.wake) })
-	t.feeds = []feed{t.watches, t.caches}
+	t.turns = newTurns(s.store, func() { notify(t.wake) })
+	t.feeds = []feed{t.turns, t.watches, t.caches}
 	defer t.watches.hub.Close()
+	defer t.turns.close()
 	defer t.caches.close()
 	defer t.finish()
 	defer cancel()
@@ -60,8 +63,9 @@ type stream struct {
 	by      string          // who asks
 	watches *watches
 	caches  *caches
+	turns   *turns
 	feeds   []feed         // all of them; their order is of no importance
-	turn    int            // the feed that was asked last; belongs to send
+	asked   int            // the feed that was asked last; belongs to send
 	calls   sync.WaitGroup // requests with a goroutine
 	wake    chan struct{}  // capacity 1: there is something for send
 	left    chan struct{}  // capacity 1: a request was answered
@@ -212,10 +216,7 @@ func (t *stream) send() error {
 		batch, t.done = t.done, batch[:0]
 		end := t.end
 		t.mu.Unlock()
-		if err := t.sendAll(batch); err != nil {
-			return err
-		}
-		more, err := t.tell()
+		more, err := t.sendAll(batch)
 		if err != nil {
 			return err
 		}
@@ -257,8 +258,9 @@ func (t *stream) over(end error) (bool, error) {
 	return len(t.open) == 0 && len(t.done) == 0, nil
 }
 
-// sendAll sends the outcomes of requests.
-func (t *stream) sendAll(batch []*request) error {
+// sendAll sends the outcomes of requests, and a message of what the feeds have to say: more
+// says that there may be more of that.
+func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	v := t.node.View()
 	m, size := &pb.ServerMessage{}, 0
 	for i, q := range batch {
@@ -269,23 +271,38 @@ func (t *stream) sendAll(batch []*request) error {
 		if q.sent != nil {
 			defer notify(q.sent) // it was, or nobody waits for it any more
 		}
-		if q.more && !t.isOpen(q.id) || !q.more && !t.leave(q.id) {
-			continue // answered before
+		r := t.outcome(q, v)
+		if r == nil {
+			continue
 		}
-		r := q.respond(v)
 		m.Responses = append(m.Responses, r)
 		if size += proto.Size(r); size < maxMessage && len(m.Responses) < maxResponses {
 			continue
 		}
 		if err := t.grpc.Send(m); err != nil {
-			return err
+			return false, err
 		}
 		m, size = &pb.ServerMessage{}, 0
 	}
+	more = t.tell(m, size)
 	if len(m.Responses) == 0 {
+		return false, nil
+	}
+	return more, t.grpc.Send(m)
+}
+
+// outcome makes the response of a request, nil if it was answered before.
+func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
+	if q.await != nil && q.err == nil {
+		return t.firstOutcome(q, v)
+	}
+	if q.more && !t.isOpen(q.id) || !q.more && !t.leave(q.id) {
 		return nil
 	}
-	return t.grpc.Send(m)
+	if !q.more {
+		t.turns.drop(q.id)
+	}
+	return q.respond(v)
 }
 
 func (t *stream) isOpen(id uint64) bool {

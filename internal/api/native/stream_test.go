@@ -13,7 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -25,6 +27,7 @@ type stuckNode struct {
 	mu        sync.Mutex // guards machine
 	machine   *fsm.Machine
 	hub       *watch.Hub[*api.Event]
+	lines     *turn.Lines
 	submitted []Submission
 	renewals  []*replica.Renewals
 	fakeCaches
@@ -36,6 +39,7 @@ func newStuckNode() *stuckNode {
 	n.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(n.View().KV)
 	}, watch.Options{})
+	n.lines = turn.New(n.hub, func() *mvcc.View { return n.View().KV })
 	return n
 }
 
@@ -56,6 +60,8 @@ func (n *stuckNode) put(p *fsm.Put) {
 func (n *stuckNode) Submit(list []Submission) { n.submitted = append(n.submitted, list...) }
 
 func (n *stuckNode) Watches() *watch.Hub[*api.Event] { return n.hub }
+
+func (n *stuckNode) Lines() *turn.Lines { return n.lines }
 
 func (n *stuckNode) Propose(ctx context.Context, _ fsm.Command) (fsm.Result, error) {
 	<-ctx.Done()

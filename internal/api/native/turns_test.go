@@ -1,0 +1,232 @@
+package native
+
+import (
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// apply applies a command as a member does, and returns what came of it.
+func (b *bench) apply(c fsm.Command) fsm.Result {
+	b.t.Helper()
+	n := b.node
+	n.mu.Lock()
+	n.machine.Begin(n.machine.Index()+1, 1)
+	res := n.machine.Apply(c)
+	changes := n.machine.TakeChanges()
+	n.machine.View()
+	n.mu.Unlock()
+	for _, change := range changes {
+		var events []*api.Event
+		for i := range change.Events {
+			events = append(events, api.NewEvent(&change.Events[i]))
+		}
+		n.hub.Publish(change.Revision, events)
+	}
+	return res
+}
+
+// enterRequest puts a key into a line.
+func enterRequest(id uint64, key string, on lease.ID) *pb.Request {
+	return &pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+		Compare: []*pb.Compare{{
+			Key: []byte(key), Target: &pb.Compare_Version{},
+		}},
+		Then:  []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte(key), Lease: int64(on)}}}},
+		Await: &pb.Await{Key: []byte(key), Prefix: []byte("l/")},
+	}}}
+}
+
+// answer lets the node do what was submitted last.
+func (b *bench) answer() {
+	b.t.Helper()
+	last := b.node.submitted[len(b.node.submitted)-1]
+	last.To.Answered(b.apply(last.Command), nil)
+}
+
+// enter enters a line and returns the answer.
+func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
+	b.t.Helper()
+	b.send(enterRequest(id, key, on))
+	b.answer()
+	return b.only()
+}
+
+func wantTurn(t *testing.T, r *pb.Response, id uint64, s pb.Turn_State) *pb.Turn {
+	t.Helper()
+	turn := r.GetTxn().GetTurn()
+	if r.Id != id || turn.GetState() != s || turn == nil || r.More != (s != pb.Turn_GONE) ||
+		turn.CreateRevision == 0 {
+		t.Fatalf("response %v, want %v of %d", r, s, id)
+	}
+	return turn
+}
+
+func onLine(t *testing.T, test func(*bench)) {
+	onStream(t, func(b *bench) {
+		b.node.machine.Lessor().Advance(1)
+		b.node.machine.Lessor().Promote(1, 0)
+		for id := lease.ID(1); id < 4; id++ {
+			b.apply(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: 100_000}})
+		}
+		test(b)
+		b.stop()
+		b.ended <- <-b.ended
+		if s := b.node.lines.Stats(); s.Waiting != 0 {
+			t.Errorf("left behind: %+v", s)
+		}
+	})
+}
+
+// TestAwait: a transaction that waits is answered when it is done, when its turn comes, and
+// when its key is gone.
+func TestAwait(t *testing.T) {
+	onLine(t, func(b *bench) {
+		r := b.enter(1, "l/1", 1)
+		wantTurn(t, r, 1, pb.Turn_COME)
+		if !r.GetTxn().Succeeded || len(r.GetTxn().Responses) != 1 {
+			t.Errorf("response %v", r)
+		}
+		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_WAITING)
+		wantTurn(t, b.enter(3, "l/3", 3), 3, pb.Turn_WAITING)
+		b.pass(time.Minute) // it waits for longer than requests do
+		b.apply(&fsm.Revoke{ID: 1})
+		b.node.hub.Distribute()
+		at := b.node.View().KV.Revision()
+		for _, r := range b.got() {
+			if r.Id == 1 {
+				turn := wantTurn(t, r, 1, pb.Turn_GONE)
+				if turn.Why != pb.Event_REVOKED || turn.Lease != 1 {
+					t.Errorf("gone: %v", turn)
+				}
+				continue
+			}
+			turn := wantTurn(t, r, 2, pb.Turn_COME)
+			if string(turn.After) != "l/1" || r.GetTxn().GetHeader().GetRevision() != at {
+				t.Errorf("come: %v", r)
+			}
+		}
+		// Both go before anything is sent: it was nobody's turn.
+		b.apply(&fsm.DeleteRange{Key: "l/2"})
+		b.apply(&fsm.DeleteRange{Key: "l/3"})
+		b.node.hub.Distribute()
+		for i, r := range b.got() {
+			wantTurn(t, r, uint64(i+2), pb.Turn_GONE)
+		}
+		if s := b.node.lines.Stats(); s.Waiting != 0 {
+			t.Errorf("left behind: %+v", s)
+		}
+		b.send(&pb.Request{Id: 9, Body: &pb.Request_Cancel{Cancel: 3}})
+		b.pass(time.Second)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("after the end: %v", list)
+		}
+	})
+}
+
+// TestAwaitCancel: a cancel ends the waiting, before and after the answer; the last response
+// comes with the next message, or soon.
+func TestAwaitCancel(t *testing.T) {
+	onLine(t, func(b *bench) {
+		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_WAITING)
+		b.send(&pb.Request{Id: 3, Body: &pb.Request_Cancel{Cancel: 2}}, putRequest(4, 0))
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("for itself: %v", list)
+		}
+		b.answer()
+		list := b.got()
+		if len(list) != 2 || list[0].Id != 4 || list[1].Id != 2 || list[1].More {
+			t.Errorf("responses %v", list)
+		}
+		b.send(&pb.Request{Id: 5, Body: &pb.Request_Cancel{Cancel: 1}})
+		b.pass(2 * lookEvery)
+		if r := b.only(); r.Id != 1 || r.More || r.Body != nil {
+			t.Errorf("response %v", r)
+		}
+		b.send(enterRequest(6, "l/3", 3))
+		b.send(&pb.Request{Id: 7, Body: &pb.Request_Cancel{Cancel: 6}})
+		b.wantError(6, pb.Reason_REASON_UNKNOWN_OUTCOME)
+		b.answer()
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("late: %v", list)
+		}
+		if s := b.node.lines.Stats(); s.Waiting != 0 {
+			t.Errorf("left behind: %+v", s)
+		}
+	})
+}
+
+// TestAwaitNothing: there is nothing to wait for if the conditions do not hold, or the key
+// is not in the line.
+func TestAwaitNothing(t *testing.T) {
+	onLine(t, func(b *bench) {
+		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		r := b.enter(2, "l/1", 1)
+		if r.More || r.GetTxn().GetSucceeded() || r.GetTxn().GetTurn() != nil {
+			t.Errorf("the conditions do not hold: %v", r)
+		}
+		r = b.enter(3, "l/2", 0) // on no lease
+		if r.More || !r.GetTxn().GetSucceeded() || r.GetTxn().GetTurn() != nil {
+			t.Errorf("not in the line: %v", r)
+		}
+		// The key is gone when the answer is made.
+		b.send(enterRequest(4, "l/3", 3))
+		last := b.node.submitted[len(b.node.submitted)-1]
+		res := b.apply(last.Command)
+		b.apply(&fsm.Revoke{ID: 3})
+		last.To.Answered(res, nil)
+		if turn := wantTurn(t, b.only(), 4, pb.Turn_GONE); turn.Why != pb.Event_REVOKED {
+			t.Errorf("gone: %v", turn)
+		}
+		// A repetition is answered as the first time, and waits.
+		b.send(enterRequest(5, "l/2", 2))
+		b.apply(&fsm.DeleteRange{Key: "l/2"})
+		last = b.node.submitted[len(b.node.submitted)-1]
+		res = b.apply(last.Command)
+		b.apply(&fsm.Put{Key: "later"})
+		res.Repeated = true
+		last.To.Answered(res, nil)
+		r = b.only()
+		wantTurn(t, r, 5, pb.Turn_WAITING)
+		if r.GetTxn().GetHeader().GetRevision() != res.Revision {
+			t.Errorf("repeated: %v", r)
+		}
+	})
+}
+
+// TestAwaitRefused: what cannot be waited for is said to be so, and nothing is done.
+func TestAwaitRefused(t *testing.T) {
+	onLine(t, func(b *bench) {
+		id := uint64(0)
+		refused := func(change func(*pb.TxnRequest)) {
+			t.Helper()
+			id++
+			r := enterRequest(id, "l/1", 1)
+			change(r.GetTxn())
+			b.send(r)
+			b.wantError(id, pb.Reason_REASON_INVALID)
+		}
+		refused(func(r *pb.TxnRequest) { r.Await.Prefix = nil })
+		refused(func(r *pb.TxnRequest) { r.Await.Prefix = []byte("l/1") })
+		refused(func(r *pb.TxnRequest) { r.Await.Prefix = []byte("m/") })
+		refused(func(r *pb.TxnRequest) { r.Await.Key = []byte("l/x") })
+		refused(func(r *pb.TxnRequest) { r.Await.Key = nil })
+		refused(func(r *pb.TxnRequest) { r.Await.Permits = -1 })
+		refused(func(r *pb.TxnRequest) {
+			inner := enterRequest(1, "l/1", 1).GetTxn()
+			r.Then = append(r.Then, &pb.Op{Op: &pb.Op_Txn{Txn: inner}})
+		})
+		s := &store{leases: service(b.node, Options{}), node: b.node}
+		if _, err := s.Txn(t.Context(), enterRequest(1, "l/1", 1).GetTxn()); err == nil {
+			t.Error("a transaction by itself may wait")
+		}
+		if len(b.node.submitted) > 0 {
+			t.Error("something was done")
+		}
+	})
+}
