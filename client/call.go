@@ -30,6 +30,9 @@ type spec struct {
 	unsure bool
 	// number is that of a numbered request, as soon as it has one.
 	number number
+	// begins is the turn that the request begins to wait for, ends the one that it ends
+	// waiting for; nil for none.
+	begins, ends *Turn
 }
 
 // retry tries until an attempt succeeds, or fails in a way that will not change.
@@ -143,6 +146,12 @@ func (c *Client) attempt(
 	q := &call{
 		kind: s.kind, number: s.number, request: &pb.Request{Body: r.Body, Number: s.number.n},
 		done: func(m *pb.Response, err error) { done <- answer{response: m, err: err} },
+	}
+	if s.begins != nil {
+		s.begins.adopt(l, q)
+	}
+	if s.ends != nil {
+		q.ends = s.ends.callOn(l)
 	}
 	c.caches.writing(r)
 	q.deadline, _ = ctx.Deadline()

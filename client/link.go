@@ -45,6 +45,7 @@ type call struct {
 	deadline time.Time // zero for none
 	kind     kind
 	number   number
+	ends     *call // that is to be cancelled by the same message; nil for none
 	// done takes each response, or the error after which there will be none. It is
 	// called without locks held, and must not wait.
 	done func(*pb.Response, error)
@@ -161,11 +162,16 @@ func (l *link) noteLocked(r *pb.Request) {
 func (l *link) forget(c *call) (sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.gone = true
-	if c.id != 0 && l.open[c.id] == c {
-		l.noteLocked(&pb.Request{Body: &pb.Request_Cancel{Cancel: c.id}})
+	if !c.gone && l.open[c.id] == c {
+		l.noteLocked(cancelOf(c))
 	}
+	c.gone = true
 	return c.id != 0
+}
+
+// cancelOf ends a call that was sent.
+func cancelOf(c *call) *pb.Request {
+	return &pb.Request{Body: &pb.Request_Cancel{Cancel: c.id}}
 }
 
 func (l *link) send() {
@@ -206,6 +212,13 @@ func (l *link) take() *pb.ClientMessage {
 		}
 		if s := c.number.session; s != nil && m.Session == nil {
 			m.Session, m.Settled = s.ref, s.below()
+		}
+		if e := c.ends; e != nil && !e.gone && l.open[e.id] == e {
+			e.gone = true
+			l.last++
+			cancel := cancelOf(e)
+			cancel.Id = l.last
+			m.Requests = append(m.Requests, cancel)
 		}
 		l.last++
 		c.id, c.request.Id = l.last, l.last
@@ -279,16 +292,22 @@ func (l *link) deliver(list []*pb.Response) {
 		if c == nil {
 			continue
 		}
-		if !r.More {
+		switch {
+		case !r.More:
 			delete(l.open, r.Id)
 			l.count(c, -1)
+		case c.kind == numbered: // it waits for its turn from now on
+			l.count(c, -1)
+			c.kind = watching
+			l.count(c, 1)
 		}
 		l.judge(refusalOf(r))
 		if c.gone {
 			continue
 		}
 		answers = append(answers, answer{call: c, response: r})
-		if !r.More && c.kind != renewal {
+		come := r.GetTxn().GetTurn().GetState() == pb.Turn_COME
+		if !r.More && c.kind != renewal || come {
 			l.answered++
 		}
 	}

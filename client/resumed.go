@@ -19,6 +19,8 @@ type resumed struct {
 	request func() *pb.Request
 	told    func(m *pb.Response, first bool) bool
 	lost    func()
+	// over, if it is not nil, is told why nothing more comes, once, with mu held.
+	over func(error)
 	// ready has capacity 1: there is something for who waits.
 	ready chan struct{}
 
@@ -78,10 +80,18 @@ func (w *resumed) close() {
 func (w *resumed) end(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.overLocked(why)
+	w.stopLocked()
+}
+
+// overLocked says that nothing more comes, if something would.
+func (w *resumed) overLocked(why error) {
 	if w.err == nil {
 		w.err = why
+		if w.over != nil {
+			w.over(why)
+		}
 	}
-	w.stopLocked()
 	notify(w.ready)
 }
 
@@ -138,7 +148,11 @@ func (w *resumed) take(q *call, r *pb.Response, err error) {
 		return
 	}
 	w.tries = 0
-	if !r.More {
+	switch {
+	case r.More:
+	case w.err != nil: // as it was told
+		w.leftLocked()
+	default:
 		w.refusedLocked(ErrUnavailable)
 	}
 }
@@ -147,8 +161,7 @@ func (w *resumed) take(q *call, r *pb.Response, err error) {
 func (w *resumed) refusedLocked(err error) {
 	w.leftLocked()
 	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
-		w.err = err
-		notify(w.ready)
+		w.overLocked(err)
 		return
 	}
 	w.tries++

@@ -161,6 +161,10 @@ func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 	if t.reads() {
 		s.kind = read
 	}
+	return c.txn(ctx, s, t)
+}
+
+func (c *Client) txn(ctx context.Context, s *spec, t Txn) (TxnResult, error) {
 	sent := c.clock.moment() // before every try: the answer may be to the first
 	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Txn{Txn: t.message()}})
 	out := t.result(r.GetTxn(), sent)

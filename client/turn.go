@@ -1,0 +1,288 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Await says for which turn to wait: that of a key in a line. A line is the keys that are
+// the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or without,
+// and are attached to a lease; in the order in which they were made.
+type Await struct {
+	// Key is one of the line.
+	Key string
+	// Prefix ends in what is in no ID, as a slash.
+	Prefix string
+	// Permits says that it is the turn of a key when fewer than so many are before it; 0
+	// means 1.
+	Permits int64
+	// Beside, if it is not nil, is the value of keys for which nobody waits.
+	Beside []byte
+}
+
+// GoneError ends a [Turn]: its key is gone, or on no lease any more. It wraps
+// [ErrKeyNotFound].
+type GoneError struct {
+	Key string
+	// Why and Lease say what took the key, if that is known, and Revision by when.
+	Why      Why
+	Lease    lease.ID
+	Revision int64
+}
+
+// Error implements error.
+func (e *GoneError) Error() string {
+	if e.Lease != 0 {
+		return fmt.Sprintf("key %q is gone: %v, with lease %016x", e.Key, e.Why, e.Lease)
+	}
+	return fmt.Sprintf("key %q is gone: %v", e.Key, e.Why)
+}
+
+// Unwrap returns ErrKeyNotFound.
+func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
+
+// Turn follows where a key stands in a line until it is closed, whatever becomes of members
+// and streams. Its methods may be called from any goroutine.
+type Turn struct {
+	resumed
+	client *Client
+	ask    Await
+	come   chan struct{} // closed when the turn has come
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Guarded by mu.
+	revision int64
+	has      bool // come is closed
+	after    string
+	polls    bool // the client has no room to follow it, so it looks now and then
+}
+
+// lookEvery is how often a turn is asked for that cannot be followed.
+const lookEvery = time.Second
+
+// Enter does a transaction and, if its conditions held, begins to wait for a turn: that of
+// a key which is there when the transaction has been done, put by it or before. One round trip
+// puts a key into a line and says where it stands; of all that follows the member tells by a
+// message each.
+//
+// If the conditions did not hold there is no Turn. Otherwise it has to be closed.
+func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, error) {
+	w := newTurn(c, a)
+	_, err := w.mux.enter(w)
+	if w.polls = errors.Is(err, errTooManyWatches); err != nil && !w.polls {
+		return TxnResult{}, nil, fmt.Errorf("client: enter %q: %w", a.Key, err)
+	}
+	m := t.message()
+	m.Await = a.message()
+	sent := c.clock.moment() // before every try: the answer may be to the first
+	r, err := c.do(ctx, &spec{op: "enter", on: a.Key, kind: numbered, begins: w},
+		&pb.Request{Body: &pb.Request_Txn{Txn: m}})
+	switch {
+	case err != nil:
+	case !r.GetTxn().GetSucceeded():
+		w.Close()
+		return t.result(r.GetTxn(), sent), nil, nil
+	case r.GetTxn().GetTurn() == nil:
+		err = fmt.Errorf("client: enter %q: %w: it is not in the line", a.Key, ErrInvalid)
+	}
+	if err != nil {
+		w.Close()
+		return TxnResult{}, nil, err
+	}
+	return t.result(r.GetTxn(), sent), w, nil
+}
+
+func newTurn(c *Client, a Await) *Turn {
+	w := &Turn{client: c, ask: a, come: make(chan struct{})}
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	w.resumed = resumed{
+		mux: c.mux, ready: make(chan struct{}, 1), request: w.againRequest, told: w.toldLocked,
+		lost: w.lostLocked, over: w.cancel,
+		full: true, // until the transaction has its answer there is nothing to go on with
+	}
+	return w
+}
+
+// Revision returns the create revision of the key.
+func (w *Turn) Revision() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.revision
+}
+
+// Come returns a channel that is closed when the turn has come. It was the key's turn then;
+// whether its lease still counts is for the holder's own clock to say.
+func (w *Turn) Come() <-chan struct{} { return w.come }
+
+// After returns the key whose going made it the turn; empty if that is not known.
+func (w *Turn) After() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.after
+}
+
+// Context returns a context that ends when the key is gone, and the cause is a [*GoneError]
+// then, and when the turn is closed.
+func (w *Turn) Context() context.Context { return w.ctx }
+
+// Wait waits until the turn comes. It fails when the key goes, with a [*GoneError], and after
+// Close.
+func (w *Turn) Wait(ctx context.Context) error {
+	select {
+	case <-w.come:
+	case <-w.ctx.Done():
+	case <-ctx.Done():
+	}
+	switch {
+	case w.ctx.Err() != nil:
+		return fmt.Errorf("client: wait for the turn of %q: %w", w.ask.Key, context.Cause(w.ctx))
+	case w.hasCome():
+		return nil
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+func (w *Turn) hasCome() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.has
+}
+
+// Close ends the waiting. The key stays.
+func (w *Turn) Close() { w.close() }
+
+// Leave ends the waiting and does a transaction, that deletes the key, by one message.
+func (w *Turn) Leave(ctx context.Context, t Txn) (TxnResult, error) {
+	w.mux.exit(w)
+	w.mu.Lock()
+	w.overLocked(ErrClosed)
+	w.mu.Unlock()
+	defer w.Close() // if the message was not sent
+	c := &spec{op: "leave", on: w.ask.Key, kind: numbered, ends: w}
+	return w.client.txn(ctx, c, t)
+}
+
+// callOn returns the call by which a link tells of the turn, nil if that is another.
+func (w *Turn) callOn(l *link) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.link != l {
+		return nil
+	}
+	return w.call
+}
+
+// adopt makes the responses behind the first one of a transaction's call those of the turn.
+// What comes out of order, as a link ends, is nothing.
+func (w *Turn) adopt(l *link, q *call) {
+	began, ended, first := false, false, q.done // guarded by mu
+	q.done = func(r *pb.Response, err error) {
+		w.mu.Lock()
+		switch {
+		case began:
+			w.mu.Unlock()
+			w.take(q, r, err)
+			if err != nil {
+				w.again() // the client may have turned to another link long ago
+			}
+			return
+		case ended:
+			w.mu.Unlock()
+			return
+		}
+		began = r.GetMore()
+		ended = !began
+		if began && w.err == nil {
+			w.link, w.call, w.full = l, q, false
+		}
+		if r.GetTxn().GetTurn() != nil {
+			w.toldLocked(r, true)
+		}
+		w.mu.Unlock()
+		first(r, err)
+		if began && w.mux.current() != l {
+			w.moveOn(l)
+		}
+	}
+}
+
+// moveOn asks for the turn over the link that there is, if it is still told over one that the
+// client has left.
+func (w *Turn) moveOn(from *link) {
+	w.mu.Lock()
+	if w.link == from {
+		w.stopLocked()
+	}
+	w.mu.Unlock()
+	w.again()
+}
+
+// againRequest asks for the turn again, at the same member or another: if the key is still the
+// one that it was.
+func (w *Turn) againRequest() *pb.Request {
+	is := CompareCreateRevision(w.ask.Key, Equal, w.revision)
+	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+		Compare: []*pb.Compare{is.message()}, Await: w.ask.message(),
+	}}}
+}
+
+// toldLocked takes what a member tells.
+func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
+	m := r.GetTxn()
+	if m == nil {
+		return false
+	}
+	t := m.GetTurn()
+	switch {
+	case w.err != nil:
+		return true
+	case t == nil || t.State == pb.Turn_GONE:
+		w.overLocked(&GoneError{
+			Key: w.ask.Key, Why: Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
+			Revision: m.GetHeader().GetRevision(),
+		})
+		return true
+	case t.State == pb.Turn_COME && !w.has:
+		w.has, w.after = true, string(t.After)
+		close(w.come)
+	}
+	w.revision = t.CreateRevision
+	if w.polls && w.call != nil {
+		w.stopLocked()
+	}
+	return true
+}
+
+// lostLocked is called when the call that tells of the turn is over.
+func (w *Turn) lostLocked() {
+	if w.polls && w.err == nil {
+		w.timer = time.AfterFunc(lookEvery, w.poll)
+	}
+}
+
+// poll asks for the turn, since it cannot be followed.
+func (w *Turn) poll() {
+	if w.mux.ctx.Err() != nil {
+		w.end(ErrClosed)
+		return
+	}
+	w.again()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.call == nil {
+		w.lostLocked() // there was no link
+	}
+}
+
+func (a Await) message() *pb.Await {
+	return &pb.Await{
+		Key: []byte(a.Key), Prefix: []byte(a.Prefix), Permits: a.Permits, Beside: a.Beside,
+	}
+}

@@ -1,0 +1,172 @@
+package client_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+)
+
+func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
+
+// TestTurnsFaults: with the members stopped, cut off, and with answers lost, two clients, each
+// through another member, wait in one line: each turn comes, and of what goes both are told.
+func TestTurnsFaults(t *testing.T) {
+	members := newCluster(t, 3)
+	ctx := ask(t)
+	a := connect(t, client.Config{}, members[0], members[1])
+	b := connect(t, client.Config{}, members[2], members[1])
+	grant := func(c *client.Client) *client.Lease {
+		return must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 20 * time.Second}))
+	}
+	key := func(l *client.Lease) string { return "turns/" + hexOf(l.ID()) }
+	enter := func(c *client.Client, l *client.Lease) *client.Turn {
+		t.Helper()
+		r, w, err := c.Enter(ctx, client.Txn{
+			If:   []client.Compare{client.Missing(key(l))},
+			Then: []client.Op{client.Put{Key: key(l), Lease: l.ID()}},
+		}, client.Await{Key: key(l), Prefix: "turns/"})
+		if err != nil || w == nil || w.Revision() != r.Revision {
+			t.Fatalf("%+v, %v, %v", r, w, err)
+		}
+		return w
+	}
+	remove := func(w *client.Turn, l *client.Lease) {
+		t.Helper()
+		r, err := w.Leave(ctx, client.Txn{
+			If:   []client.Compare{client.CompareCreateRevision(key(l), client.Equal, w.Revision())},
+			Then: []client.Op{client.Delete{Key: key(l)}},
+		})
+		if err != nil || !r.Succeeded {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	la, lb := grant(a), grant(b)
+	faults := []func(*member){
+		func(*member) {}, func(m *member) { m.Break() },
+		func(m *member) { m.SetCut(true) }, func(m *member) { m.SetFrozen(true) },
+	}
+	for i, fault := range faults {
+		first := enter(a, la)
+		if err := first.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		members[2].Lose(1) // the answer to b's entering, or to what comes next
+		second := enter(b, lb)
+		fault(members[2])
+		remove(first, la)
+		if err := second.Wait(ctx); err != nil {
+			t.Fatalf("fault %d: %v", i, err)
+		}
+		again := enter(a, la)
+		if _, err := a.Delete(ctx, client.Delete{Key: key(lb)}); err != nil {
+			t.Fatal(err)
+		}
+		<-second.Context().Done()
+		var gone *client.GoneError
+		if !errors.As(second.Wait(ctx), &gone) {
+			t.Fatalf("fault %d: %v", i, second.Wait(ctx))
+		}
+		second.Close()
+		if err := again.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		remove(again, la)
+		members[2].SetCut(false)
+		members[2].SetFrozen(false)
+	}
+}
+
+// TestTurnExpires: who waits is told that his lease took his key along, and why; those behind
+// him do not take that for their turn.
+func TestTurnExpires(t *testing.T) {
+	members := newCluster(t, 1)
+	ctx := ask(t)
+	c := connect(t, client.Config{}, members...)
+	var turns []*client.Turn
+	var leases []*client.Granted
+	for i := range 3 {
+		ttl := time.Minute
+		if i == 1 {
+			ttl = time.Second
+		}
+		g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: ttl})) // nobody renews it
+		key := "expires/" + hexOf(g.ID)
+		_, w, err := c.Enter(ctx, client.Txn{
+			Then: []client.Op{client.Put{Key: key, Lease: g.ID}},
+		}, client.Await{Key: key, Prefix: "expires/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		turns, leases = append(turns, w), append(leases, g)
+	}
+	<-turns[1].Context().Done()
+	var gone *client.GoneError
+	if !errors.As(turns[1].Wait(ctx), &gone) || gone.Why != client.Expired ||
+		gone.Lease != leases[1].ID {
+		t.Errorf("who expired: %v", turns[1].Wait(ctx))
+	}
+	select {
+	case <-turns[2].Come():
+		t.Error("it is the turn of who is behind him")
+	default:
+	}
+	if err := turns[0].Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Delete(ctx, client.Delete{Key: "expires/" + hexOf(leases[0].ID)}); err != nil {
+		t.Error(err)
+	}
+	if err := turns[2].Wait(ctx); err != nil || turns[2].After() != "expires/"+hexOf(leases[0].ID) {
+		t.Errorf("%v, after %q", err, turns[2].After())
+	}
+}
+
+// TestTurnsFollowLeader: turns come wherever the leadership, and with it the client, goes, also
+// of those who enter while the client moves.
+func TestTurnsFollowLeader(t *testing.T) {
+	members := newCluster(t, 3)
+	ctx := ask(t)
+	c := connect(t, client.Config{}, members...)
+	g := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 20 * time.Second}))
+	enter := func(i int) (*client.Turn, string) {
+		key := "follow/" + hexOf(g.ID()) + "." + strconv.Itoa(i)
+		_, w, err := c.Enter(ctx, client.Txn{
+			Then: []client.Op{client.Put{Key: key, Lease: g.ID()}},
+		}, client.Await{Key: key, Prefix: "follow/"})
+		if err != nil {
+			t.Error(err)
+			return nil, key
+		}
+		return w, key
+	}
+	const rounds, each = 4, 10
+	for i := range rounds {
+		from := atLeader(ctx, t, members...)
+		done := make(chan struct{})
+		for n := range each {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				w, key := enter(i*each + n)
+				if w == nil {
+					return
+				}
+				if err := w.Wait(ctx); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+				del := client.Txn{Then: []client.Op{client.Delete{Key: key}}}
+				if _, err := w.Leave(ctx, del); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}()
+		}
+		moveLeader(ctx, t, from, without(members, from)[i%2])
+		for range each {
+			<-done
+		}
+	}
+}

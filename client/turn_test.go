@@ -1,0 +1,248 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// lineOf makes fake members serve one line: state is where each key stands that is asked for,
+// created 5.
+func (f *fake) lineOf(state *pb.Turn_State) {
+	f.set(func() {
+		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+			if r.GetTxn() == nil || r.GetTxn().Await == nil {
+				return f.obey(s, r)
+			}
+			return []*pb.Response{turned(r.Id, *state)}
+		}
+	})
+}
+
+// turned is a response of a transaction that waits.
+func turned(id uint64, state pb.Turn_State) *pb.Response {
+	m := &pb.TxnResponse{
+		Header: &pb.Header{Revision: 9}, Succeeded: true,
+		Turn: &pb.Turn{State: state, CreateRevision: 5},
+	}
+	return &pb.Response{
+		Id: id, More: state != pb.Turn_GONE, Body: &pb.Response_Txn{Txn: m},
+	}
+}
+
+// awaits returns the requests that wait, in order.
+func (f *fake) awaits() (list []*pb.Request) {
+	for _, r := range f.requests() {
+		if r.GetTxn().GetAwait() != nil {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// enter enters the line.
+func enter(t *testing.T, c *Client) *Turn {
+	t.Helper()
+	_, w, err := c.Enter(t.Context(), Txn{Then: []Op{Put{Key: "l/1"}}},
+		Await{Key: "l/1", Prefix: "l/"})
+	if err != nil || w == nil {
+		t.Fatalf("%v, %v", w, err)
+	}
+	return w
+}
+
+func gone(t *testing.T, err error) *GoneError {
+	t.Helper()
+	var g *GoneError
+	if !errors.As(err, &g) || !errors.Is(err, ErrKeyNotFound) {
+		t.Fatalf("error %v", err)
+	}
+	return g
+}
+
+// TestTurn: a turn comes by a message, and so does its end. What breaks in between is asked
+// for again, by a transaction that changes nothing and needs the key to be the same.
+func TestTurn(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Turn_WAITING
+		f.lineOf(&state)
+		w := enter(t, c)
+		brief, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		want(t, w.Wait(brief), context.DeadlineExceeded)
+		for range 3 { // it is asked for again wherever the client turns to
+			close(f.last().cut)
+			pass(5 * time.Second)
+		}
+		list := f.awaits()
+		last := list[len(list)-1]
+		if len(list) != 4 || len(last.GetTxn().Then) > 0 || last.Number != 0 ||
+			last.GetTxn().Compare[0].GetCreateRevision() != 5 || w.Revision() != 5 {
+			t.Fatalf("asked %v", list)
+		}
+		r := turned(last.Id, pb.Turn_COME)
+		r.GetTxn().Turn.After = []byte("l/0")
+		f.last().say(r, turned(last.Id, pb.Turn_COME))
+		if err := w.Wait(t.Context()); err != nil || w.After() != "l/0" {
+			t.Errorf("%v, after %q", err, w.After())
+		}
+		r = turned(last.Id, pb.Turn_GONE)
+		r.GetTxn().Turn.Why, r.GetTxn().Turn.Lease = pb.Event_REVOKED, 7
+		f.last().say(r)
+		<-w.Context().Done()
+		if g := gone(t, w.Wait(t.Context())); g.Why != Revoked || g.Lease != 7 || g.Key != "l/1" {
+			t.Errorf("gone: %v", g)
+		}
+		close(f.last().cut)
+		pass(time.Minute)
+		if n := len(f.awaits()); n != 4 {
+			t.Errorf("asked %d times", n)
+		}
+		w.Close()
+	})
+}
+
+// TestTurnAtOnce: the first answer may say all there is to say.
+func TestTurnAtOnce(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Turn_COME
+		f.lineOf(&state)
+		w := enter(t, c)
+		<-w.Come()
+		w.Close()
+		want(t, w.Wait(t.Context()), ErrClosed)
+		state = pb.Turn_GONE
+		w = enter(t, c)
+		gone(t, w.Wait(t.Context()))
+		w.Close()
+		// The key was not the same any more when it was asked for again.
+		state = pb.Turn_WAITING
+		w = enter(t, c)
+		f.set(func() { f.answer = f.obey })
+		close(f.last().cut)
+		gone(t, w.Wait(t.Context()))
+		w.Close()
+		// The conditions do not hold.
+		_, w, err := c.Enter(t.Context(), Txn{}, Await{Key: "l/1", Prefix: "l/"})
+		if w != nil || err != nil {
+			t.Errorf("%v, %v", w, err)
+		}
+	})
+}
+
+// TestTurnLeave: the end of the waiting and the transaction go in one message, and close the
+// turn, also if another member has to be asked.
+func TestTurnLeave(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Turn_COME
+		f.lineOf(&state)
+		leave := func(w *Turn) {
+			t.Helper()
+			f.set(func() { f.seen = nil })
+			if _, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			want(t, context.Cause(w.Context()), ErrClosed)
+		}
+		w := enter(t, c)
+		list := f.awaits()
+		leave(w)
+		if n := len(f.seen); n != 1 {
+			t.Fatalf("%d messages", n)
+		}
+		r := f.requests()
+		if len(r) != 2 || r[0].GetCancel() != list[0].Id || r[1].GetTxn() == nil || r[0].Id >= r[1].Id {
+			t.Errorf("requests %v", r)
+		}
+		w = enter(t, c)
+		close(f.last().cut)
+		leave(w)
+		pass(time.Minute)
+		for _, r := range f.awaits() {
+			if len(r.GetTxn().GetThen()) == 0 {
+				t.Errorf("asked again: %v", r)
+			}
+		}
+	})
+}
+
+// TestTurnUnanswered: whoever gives up before the answer leaves nothing open at the member,
+// and one whose first answer is lost sends the same number again.
+func TestTurnUnanswered(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, w, err := c.Enter(ctx, Txn{}, Await{Key: "l/1", Prefix: "l/"})
+		if w != nil {
+			t.Errorf("turn %v", w)
+		}
+		want(t, err, ErrUnknownOutcome, context.DeadlineExceeded)
+		synctest.Wait()
+		r := f.requests()
+		if len(r) != 2 || r[1].GetCancel() != r[0].Id {
+			t.Errorf("requests %v", r)
+		}
+		f.last().say(turned(r[0].Id, pb.Turn_COME)) // for nobody
+		f.set(func() { f.seen = nil })
+		go func() {
+			pass(10 * time.Millisecond)
+			state := pb.Turn_COME
+			f.lineOf(&state)
+			close(f.last().cut)
+		}()
+		w = enter(t, c)
+		<-w.Come()
+		w.Close()
+		list := f.awaits()
+		if len(list) != 2 || list[0].Number == 0 || list[0].Number != list[1].Number {
+			t.Errorf("asked %v", list)
+		}
+	})
+}
+
+// TestTurnsWithoutRoom: a client that follows as much as it may looks now and then.
+func TestTurnsWithoutRoom(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		var list []*Watcher
+		for range maxWatches {
+			w, err := c.WatchFrom(Watch{Key: "k", From: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, w)
+		}
+		state := pb.Turn_WAITING
+		f.lineOf(&state)
+		w := enter(t, c)
+		pass(10 * time.Second)
+		if n := len(f.awaits()); n < 10 || n > 12 {
+			t.Errorf("asked %d times", n)
+		}
+		f.set(func() { state = pb.Turn_COME })
+		if err := w.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		close(f.last().cut)
+		pass(10 * time.Second)
+		f.set(func() { state = pb.Turn_GONE })
+		<-w.Context().Done()
+		gone(t, w.Wait(t.Context()))
+		w.Close()
+		other := enter(t, c) // it ends with the client
+		_ = other
+		for _, w := range list {
+			w.Close()
+		}
+	})
+}
