@@ -23,12 +23,13 @@
 //   - The Context ends when it is over: when the lease is not valid any more, before the
 //     cluster may end it, or when somebody deletes the key, which is told within some
 //     milliseconds. A waiter is told the same. Nothing is held after a wait without another
-//     look at the lease and the key, unless they were seen in the last 10 ms.
+//     look at the lease, by the clock, and the member says of a key only as long as it is
+//     there that its turn has come.
 //   - Tokens are fencing tokens: larger than those of all who held the name before, and never
 //     repeated, also not after a restore from a backup. The Owner is a condition for
 //     transactions that only the holder may do.
-//   - Who comes first is served first, but for priorities in elections. A lock that is given
-//     up wakes the next two who wait, and no herd; a semaphore tells everybody.
+//   - Who comes first is served first, but for priorities in elections. What is given up
+//     wakes those whose turn it is, and nobody else.
 //   - Who gives up waiting, or cannot say whether he was heard, leaves no key behind for
 //     longer than he takes to reach the cluster, or his lease lives.
 //   - Observe tells each change once, in order, and that nobody leads.
@@ -43,6 +44,6 @@
 //     they hold it. Tokens tell them apart.
 //   - Programs that use etcd's client do not know tokens and priorities. They have create
 //     revisions (see [Held.Revision]), which begin anew with a restore.
-//   - A line is read as a whole by who enters it. Some hundreds may wait in one.
-//   - One client has at most 1,536 watches, and who waits has up to three.
+//   - One client follows at most 1,536 watches and places together. Of a place beyond them it
+//     asks every second.
 package coord

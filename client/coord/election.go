@@ -231,7 +231,7 @@ func (e *Election) campaign(ctx context.Context, c Candidate) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	room := &line{session: s, prefix: e.name + candidates, value: value, rule: exclusive}
+	room := &line{session: s, prefix: e.name + candidates, value: value}
 	waiting, err := room.enter(ctx, false)
 	if err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (e *Election) campaign(ctx context.Context, c Candidate) (*place, error) {
 	defer stop(nil)
 	defer context.AfterFunc(waiting.ctx, func() { stop(context.Cause(waiting.ctx)) })()
 	r := &run{
-		line:     line{session: s, prefix: e.name + "/", value: c.Value, rule: exclusive},
+		line:     line{session: s, prefix: e.name + "/", value: c.Value},
 		standing: standing{client: s.client, name: e.name},
 	}
 	defer r.standing.close()
@@ -307,13 +307,14 @@ func (r *run) waitAsFirst(ctx context.Context, p *place) error {
 // the head who does not lead.
 func (p *place) stepBack(ctx context.Context) (left bool, err error) {
 	for {
-		if err := p.look(ctx, 0); err != nil {
+		before, err := p.look(ctx)
+		if err != nil {
 			return false, err
 		}
-		if len(p.seen.before) == 0 {
+		if len(before) == 0 {
 			return false, nil
 		}
-		first := p.seen.before[0]
+		first := before[0]
 		r, err := p.session.client.Txn(ctx, client.Txn{
 			If: []client.Compare{p.owner(), client.CompareCreateRevision(
 				first.Key, client.Equal, first.CreateRevision,

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"leasehold.dev/client"
+	rule "leasehold.dev/internal/line"
 	"leasehold.dev/lease"
 )
 
@@ -112,10 +113,10 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 // take takes events, and tells the outcome of each revision.
 func (o *observer) take(events []client.Event) error {
 	for i, e := range events {
-		if e.Delete {
-			delete(o.keys, e.KV.Key)
-		} else if isLease(e.KV.Key[len(o.line.prefix):]) {
+		if !e.Delete && rule.IsPlace(o.line.prefix, e.KV.Key, int64(e.KV.Lease)) {
 			o.keys[e.KV.Key] = e.KV
+		} else {
+			delete(o.keys, e.KV.Key)
 		}
 		o.revision = e.KV.ModRevision
 		if i+1 < len(events) && events[i+1].KV.ModRevision == o.revision {

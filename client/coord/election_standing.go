@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"leasehold.dev/client"
+	rule "leasehold.dev/internal/line"
 	"leasehold.dev/lease"
 )
 
@@ -68,8 +68,8 @@ func (s *standing) put(kv client.KV) {
 		s.preferred = string(kv.Value)
 		return
 	}
-	id, ok := strings.CutPrefix(kv.Key, s.name+candidates)
-	if !ok || !isLease(id) {
+	if !rule.IsPlace(s.name+candidates, kv.Key, int64(kv.Lease)) {
+		delete(s.list, kv.Key)
 		return
 	}
 	c := &stand{}

@@ -60,7 +60,7 @@ func (h *Held) Err() error {
 	if h.ctx.Err() != nil {
 		return context.Cause(h.ctx)
 	}
-	return h.session.lease.Err()
+	return h.check()
 }
 
 // Unlock gives the lock up. For the program it has ended at once, whatever the error is. It
@@ -137,10 +137,11 @@ func (l *line) lockWithin(
 func (l *line) tryLock(ctx context.Context, name string) (*Held, error) {
 	p, err := l.enter(ctx, true)
 	if err == nil {
-		if p.free(p.seen.before) {
-			err = p.check(ctx)
-		} else {
-			err = l.locked(p.seen.before)
+		err = ErrLocked
+		if p.now() {
+			err = p.check()
+		} else if before, lost := p.look(ctx); lost == nil && len(before) > 0 {
+			err = l.locked(before)
 		}
 	}
 	return p.hold(name, err)

@@ -1,54 +1,40 @@
 package coord
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"leasehold.dev/client"
+	rule "leasehold.dev/internal/line"
 )
 
 // line is a waiting line: the keys of leases below its prefix, in the order of their create
-// revisions.
+// revisions. A place waits until fewer are before it than there are permits.
 type line struct {
 	session *Session
 	prefix  string
 	value   []byte // of the key of a place in it
-	rule    rule
 	// many says that a session may have several places in the line.
 	many bool
-	// permits is how many of a line may hold at one time, 0 if the rule says that.
+	// permits is how many of a line may hold at one time; 0 means 1.
 	permits int
-}
-
-// rule says whom a place has to wait for, of those before it, oldest first. When last
-// goes, all may be gone; if not, gate goes before: then it is time to look. last is nil if it is
-// the place's turn, and gate if it will be when last goes.
-type rule func(before []client.KV) (last, gate *client.KV)
-
-// exclusive waits for everybody, and so for the youngest: one waiter is woken at a time.
-func exclusive(before []client.KV) (last, gate *client.KV) {
-	n := len(before)
-	if n > 0 {
-		last = &before[n-1]
-	}
-	if n > 1 {
-		gate = &before[n-2]
-	}
-	return last, gate
+	// beside is the value of keys for which a place does not wait; nil for none.
+	beside []byte
 }
 
 // free reports whether it is the turn of a place with these before it.
 func (l *line) free(before []client.KV) bool {
-	if l.permits > 0 {
-		return len(before) < l.permits
+	n := 0
+	for _, kv := range before {
+		if l.beside == nil || !bytes.Equal(kv.Value, l.beside) {
+			n++
+		}
 	}
-	last, _ := l.rule(before)
-	return last == nil
+	return n < max(l.permits, 1)
 }
 
 // all is the range of the line's keys.
@@ -62,19 +48,16 @@ func (l *line) sort(all []client.KV, key string) (list []client.KV, own *client.
 	for i, kv := range all {
 		if kv.Key == key {
 			own = &all[i]
-		} else if isLease(kv.Key[len(l.prefix):]) {
+		} else if rule.IsPlace(l.prefix, kv.Key, int64(kv.Lease)) {
 			list = append(list, kv)
 		}
 	}
-	slices.SortFunc(list, func(a, b client.KV) int {
-		return cmp.Compare(a.CreateRevision, b.CreateRevision)
-	})
+	slices.SortFunc(list, func(a, b client.KV) int { return placeOf(&a).Compare(placeOf(&b)) })
 	return list, own
 }
 
-// isLease reports whether the end of a key is the ID of a lease, or that and a number.
-func isLease(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789abcdef.") == ""
+func placeOf(kv *client.KV) rule.Place {
+	return rule.Place{Revision: kv.CreateRevision, Key: kv.Key}
 }
 
 // enter takes a place in the line. With idle it does so only if it is likely to be the
@@ -100,7 +83,7 @@ func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
 			return nil, err
 		case ctx.Err() == nil && s.lease.Err() == nil:
 			// Whether the key was made is found out by giving up what there may be.
-			if _, err = s.remove(ctx, s.any(key)); err == nil {
+			if _, err = s.any(key).remove(ctx, s.client.Txn); err == nil {
 				continue
 			}
 		}
@@ -119,13 +102,10 @@ var errBusy = errors.New("coord: not the only one")
 // backup, whatever became of the session's lease in it.
 func (l *line) try(ctx context.Context, key string, idle bool) (*place, error) {
 	s, all := l.session, l.all()
-	p := &place{line: l, key: key}
 	t := client.Txn{
-		If: []client.Compare{client.Missing(p.key)},
+		If: []client.Compare{client.Missing(key)},
 		Then: []client.Op{
-			client.Put{Key: p.key, Value: l.value, Lease: s.lease.ID()},
-			all,
-			client.DrawToken{},
+			client.Put{Key: key, Value: l.value, Lease: s.lease.ID()}, client.DrawToken{},
 		},
 		Else: []client.Op{all},
 	}
@@ -133,20 +113,16 @@ func (l *line) try(ctx context.Context, key string, idle bool) (*place, error) {
 		none := client.CompareCreateRevision(all.Key, client.Equal, 0).Over(all.End)
 		t.If = append(t.If, none)
 	}
-	came := time.Now()
-	r, err := s.client.Txn(ctx, t)
+	r, turn, err := s.client.Enter(ctx, t, client.Await{
+		Key: key, Prefix: l.prefix, Permits: int64(l.permits), Beside: l.beside,
+	})
 	switch {
 	case err != nil:
 		return nil, err
 	case !r.Succeeded:
-		return nil, l.refusal(r.Results[0].Range.KVs, p.key)
+		return nil, l.refusal(r.Results[0].Range.KVs, key)
 	}
-	before, _ := l.sort(r.Results[1].Range.KVs, p.key)
-	p.seen = sight{before, r.Revision, came}
-	p.revision, p.token = r.Revision, r.Results[2].Token
-	p.ctx, p.cancel = context.WithCancelCause(s.lease.Context())
-	p.guardian = time.AfterFunc(guardDelay, p.guard)
-	return p, nil
+	return l.take(key, r, turn), nil
 }
 
 // refusal is why no place was taken in a line that has these keys.
@@ -189,11 +165,14 @@ type ownKey struct {
 	is  client.Compare
 }
 
-// remove deletes a key if it is what it should be, and reports whether it was. Who does
-// not know whether it has does it again, and counts one that is not there then as deleted.
-func (s *Session) remove(ctx context.Context, k ownKey) (was bool, err error) {
+// remove deletes a key if it is what it should be, by a transaction that is done as txn does
+// it, and reports whether it was. Who does not know whether it has does it again, and counts
+// one that is not there then as deleted.
+func (k ownKey) remove(
+	ctx context.Context, txn func(context.Context, client.Txn) (client.TxnResult, error),
+) (was bool, err error) {
 	for unsure := false; ; unsure = true {
-		r, err := s.client.Txn(ctx, client.Txn{
+		r, err := txn(ctx, client.Txn{
 			If: []client.Compare{k.is}, Then: []client.Op{client.Delete{Key: k.key}},
 		})
 		switch {
@@ -209,7 +188,7 @@ func (s *Session) remove(ctx context.Context, k ownKey) (was bool, err error) {
 func (s *Session) clean(k ownKey) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
-		_, err := s.remove(ctx, k)
+		_, err := k.remove(ctx, s.client.Txn)
 		cancel()
 		if err == nil || errors.Is(err, client.ErrClosed) ||
 			s.lease.State().Status == client.Ended {
@@ -218,9 +197,9 @@ func (s *Session) clean(k ownKey) {
 	}
 }
 
-// before returns those of a line, oldest first, that came before a revision.
-func before(list []client.KV, revision int64) []client.KV {
-	i := slices.IndexFunc(list, func(kv client.KV) bool { return kv.CreateRevision > revision })
+// before returns those of a line, oldest first, that are before a place.
+func before(list []client.KV, p rule.Place) []client.KV {
+	i := slices.IndexFunc(list, func(kv client.KV) bool { return p.Before(placeOf(&kv)) })
 	if i >= 0 {
 		return list[:i]
 	}

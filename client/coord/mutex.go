@@ -16,7 +16,7 @@ type Mutex struct {
 // NewMutex returns the mutex of a name. It does nothing yet. Names that begin with each
 // other, as "a" and "a/b", do not touch each other.
 func NewMutex(s *Session, name string) *Mutex {
-	return &Mutex{line{session: s, prefix: name + "/", rule: exclusive}, name}
+	return &Mutex{line{session: s, prefix: name + "/"}, name}
 }
 
 // Lock waits until the session holds the lock. It returns at once when the session's lease

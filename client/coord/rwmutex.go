@@ -3,8 +3,6 @@ package coord
 import (
 	"context"
 	"time"
-
-	"leasehold.dev/client"
 )
 
 // RWMutex is a lock that any number of readers hold together, or one writer alone. All wait
@@ -25,25 +23,11 @@ const reader = "r"
 
 // NewRWMutex returns the read/write lock of a name. It does nothing yet.
 func NewRWMutex(s *Session, name string) *RWMutex {
-	write := line{session: s, prefix: name + "/", rule: exclusive}
+	write := line{session: s, prefix: name + "/"}
 	read := line{
-		session: s, prefix: name + "/", rule: behindWriters, value: []byte(reader), many: true,
+		session: s, prefix: name + "/", value: []byte(reader), beside: []byte(reader), many: true,
 	}
 	return &RWMutex{read: read, write: write, name: name}
-}
-
-// behindWriters waits for the writers alone.
-func behindWriters(before []client.KV) (last, gate *client.KV) {
-	for i := len(before) - 1; i >= 0; i-- {
-		switch {
-		case string(before[i].Value) == reader:
-		case last == nil:
-			last = &before[i]
-		default:
-			return last, &before[i]
-		}
-	}
-	return last, nil
 }
 
 // Lock waits until the session alone holds the lock, as [Mutex.Lock] does.

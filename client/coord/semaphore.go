@@ -9,8 +9,7 @@ import (
 // first. A session may hold several. Its methods may be called from any goroutine.
 //
 // All who use a name say the same number of permits; the cluster does not know it. Give a
-// semaphore a name that no mutex has. Those who wait are all told of everybody who goes: it
-// is for tens of waiters, not for thousands.
+// semaphore a name that no mutex has.
 type Semaphore struct {
 	line line
 	name string
