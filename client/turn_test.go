@@ -246,3 +246,36 @@ func TestTurnsWithoutRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnLeaveBroken: one who leaves while the stream breaks does not begin to wait again.
+func TestTurnLeaveBroken(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Turn_COME
+		f.lineOf(&state)
+		w := enter(t, c)
+		asked := len(f.awaits())
+		f.set(func() {
+			answer := f.answer
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if len(r.GetTxn().GetThen()) == 1 { // the one that leaves
+					return nil
+				}
+				return answer(s, r)
+			}
+		})
+		go func() {
+			pass(10 * time.Millisecond)
+			close(f.last().cut)
+			pass(5 * time.Second)
+			f.lineOf(&state)
+			close(f.last().cut)
+		}()
+		if _, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(f.awaits()); n != asked {
+			t.Errorf("asked %d times more", n-asked)
+		}
+	})
+}
