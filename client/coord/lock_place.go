@@ -37,10 +37,17 @@ func (p *place) lost() error {
 	err := context.Cause(p.turn.Context())
 	var gone *client.GoneError
 	if errors.As(err, &gone) {
-		return fmt.Errorf("%w: %w", ErrLost, gone)
+		return &lostError{gone}
 	}
 	return err
 }
+
+// lostError is ErrLost with what took the key.
+type lostError struct{ gone *client.GoneError }
+
+func (e *lostError) Error() string { return fmt.Sprintf("%v: %v", ErrLost, e.gone.Why) }
+
+func (e *lostError) Unwrap() []error { return []error{ErrLost, e.gone} }
 
 // wait waits until it is the place's turn: the member says so.
 func (p *place) wait(ctx context.Context) error {
