@@ -140,7 +140,11 @@ func TestHoldsAreBounded(t *testing.T) {
 	m.Begin(m.Index()+1, 1)
 	id := lease.ID(1)
 	for ; m.holds.ranges+maxHolds <= maxHeld; id++ {
-		m.Apply(owned(id, fmt.Sprint(id), many(maxHolds)...))
+		g := owned(id, fmt.Sprint(id), many(maxHolds)...)
+		if id == 1 {
+			g.Terms.Name, g.Terms.RequestID = "first", "r"
+		}
+		m.Apply(g)
 	}
 	left := maxHeld - m.holds.ranges
 	over := held(id, "", many(left+1)...)
@@ -154,6 +158,13 @@ func TestHoldsAreBounded(t *testing.T) {
 	}
 	if r := apply(t, m, owned(1, "", many(maxHolds)...)); !errors.Is(r.Err, lease.ErrExists) {
 		t.Errorf("a lease that is there: %v", r.Err)
+	}
+	again := owned(id, "1", many(maxHolds)...)
+	again.Terms.Name, again.Terms.RequestID = "first", "r"
+	for _, c := range []Command{again, &Txn{Then: []Op{{Grant: again}}}} {
+		if r := apply(t, m, c); r.Err != nil {
+			t.Errorf("%T, a repeated request: %v", c, r.Err)
+		}
 	}
 	// In a transaction, too, a grant may take the place of a lease that it revokes; but
 	// that makes no room.
