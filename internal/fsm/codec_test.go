@@ -46,7 +46,8 @@ func samples() []Command {
 	renews := &Grant{Terms: lease.Terms{ID: 1, TTL: 2, RequestID: "r"}, Renew: true}
 	return []Command{
 		renews, &Grant{Terms: renews.Terms, Renew: true, Holds: holds.Holds},
-		&Txn{Then: []Op{{Grant: renews}}}, holds, more, leases, &Revoke{ID: 9, Token: math.MaxUint64, By: "me"},
+		&Txn{Then: []Op{{Grant: renews}}}, holds, more, leases,
+		&Revoke{ID: 9, Token: math.MaxUint64, By: "me"},
 		&ChangeTTL{ID: 9, Token: math.MaxUint64, TTL: 77},
 		&HandOver{ID: 9, Token: 8, Owner: "o", Secret: lease.Secret{3}},
 		&Resume{ID: 9, Secret: lease.Secret{31: 4}},
