@@ -290,8 +290,12 @@ var errSlowRefusal = errors.New("no entry")
 
 // Open implements connection.
 func (slowRefusal) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
-	time.Sleep(time.Second)
-	return nil, errSlowRefusal
+	select {
+	case <-time.After(time.Second):
+		return nil, errSlowRefusal
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Close implements connection.
