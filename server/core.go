@@ -33,14 +33,13 @@ type core struct {
 	peers   *peers
 	inbox   *inbox
 	writer  *writer
-	hub     *watch.Hub[*api.Event]
-	lines   *turn.Lines
 	news    *leaseNews
 	snap    *snapshotter
 	caches  openCaches
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics
+	waiting
 
 	machineConfig fsm.Config
 	voters        []uint64 // as of the snapshot that the member started from
@@ -51,6 +50,12 @@ type core struct {
 	view   atomic.Pointer[fsm.View]
 	status statusBoard
 	stats  atomic.Pointer[stateStats]
+}
+
+// waiting is where those are who wait for keys: the lines follow the hub.
+type waiting struct {
+	hub   *watch.Hub[*api.Event]
+	lines *turn.Lines
 }
 
 // stateStats are numbers of the state that only its owner can read; they are

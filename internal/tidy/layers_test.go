@@ -31,7 +31,7 @@ var house = [][]string{
 	{"plan", "internal/listen"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/keyrange",
-		"test/process", "leaseholdpb",
+		"internal/line", "test/process", "leaseholdpb",
 	},
 }
 
@@ -62,7 +62,8 @@ var strangers = map[string][]string{
 // the clients translate.
 var wireless = []string{
 	"internal/replica", "internal/fsm", "internal/directory", "lease", "internal/mvcc",
-	"internal/watch", "internal/wheel", "internal/storage", "internal/keyrange", "plan",
+	"internal/watch", "internal/wheel", "internal/storage", "internal/keyrange", "internal/line",
+	"plan",
 }
 
 // pure packages are functions of their arguments. The values are the modules
@@ -75,6 +76,7 @@ var pure = map[string][]string{
 	"internal/directory": {"github.com/tidwall/btree"},
 	"internal/encoding":  nil,
 	"internal/keyrange":  nil,
+	"internal/line":      nil,
 	"internal/holder":    nil,
 	"internal/copies":    nil,
 	"plan":               nil,
