@@ -74,7 +74,7 @@ const lookEvery = time.Second
 // If the conditions did not hold there is no Turn. Otherwise it has to be closed.
 func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, error) {
 	w := newTurn(c, a)
-	_, err := w.mux.enter(w)
+	_, err := w.mux.enter(&w.resumed) // by which Close takes it out
 	if w.polls = errors.Is(err, errTooManyWatches); err != nil && !w.polls {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %q: %w", a.Key, err)
 	}
@@ -160,7 +160,7 @@ func (w *Turn) Close() { w.close() }
 
 // Leave ends the waiting and does a transaction, that deletes the key, by one message.
 func (w *Turn) Leave(ctx context.Context, t Txn) (TxnResult, error) {
-	w.mux.exit(w)
+	w.mux.exit(&w.resumed)
 	w.mu.Lock()
 	w.overLocked(ErrClosed)
 	w.mu.Unlock()

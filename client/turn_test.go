@@ -279,3 +279,43 @@ func TestTurnLeaveBroken(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnsEnd: a turn that is over, however that came, takes no room for those to come.
+func TestTurnsEnd(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Turn_COME
+		f.lineOf(&state)
+		none := func(after string) {
+			t.Helper()
+			c.mux.mu.Lock()
+			defer c.mux.mu.Unlock()
+			if n := len(c.mux.followers); n != 0 {
+				t.Errorf("after %s: %d are followed", after, n)
+			}
+		}
+		enter(t, c).Close()
+		none("Close")
+		if _, err := enter(t, c).Leave(t.Context(), Txn{}); err != nil {
+			t.Fatal(err)
+		}
+		none("Leave")
+		state = pb.Turn_GONE
+		w := enter(t, c)
+		gone(t, w.Wait(t.Context()))
+		w.Close()
+		none("its key was gone")
+		f.set(func() { f.answer = f.obey })
+		if _, w, err := c.Enter(t.Context(), Txn{}, Await{Key: "l/1", Prefix: "l/"}); w != nil ||
+			err != nil {
+			t.Fatalf("%v, %v", w, err)
+		}
+		none("conditions that did not hold")
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, _, err := c.Enter(ctx, Txn{}, Await{Key: "l/1", Prefix: "l/"})
+		want(t, err, ErrUnknownOutcome)
+		none("the context ended")
+	})
+}
