@@ -45,8 +45,8 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (told bool) {
 		if r == nil {
 			break
 		}
-		if !r.More {
-			t.leave(r.Id)
+		if !r.More && !t.leave(r.Id) {
+			continue // a cancel came while the end was told
 		}
 		m.Responses = append(m.Responses, r)
 		size += proto.Size(r)

@@ -177,18 +177,19 @@ func (t *stream) enter(q *request) error {
 func (t *stream) cancel(id uint64) {
 	t.mu.Lock()
 	q := t.open[id]
+	var f feed
 	var stop context.CancelFunc
 	if q != nil {
-		stop = q.cancel
+		f, stop = q.feed, q.cancel
 	}
 	t.mu.Unlock()
 	switch {
 	case q == nil:
-	case q.feed != nil:
-		q.feed.end(id)
-	case stop != nil:
+	case f != nil:
+		f.end(id)
+	case stop != nil && q.await == nil:
 		stop()
-	default:
+	default: // also one that may be about to wait, as what it was to do first is done
 		t.abandon(q, context.Canceled)
 	}
 }

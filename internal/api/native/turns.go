@@ -67,9 +67,14 @@ func (t *turns) end(id uint64) {
 
 // drop ends a request of which nothing more is to be told.
 func (t *turns) drop(id uint64) {
-	if x := t.forget(id); x != nil {
-		x.place.Leave()
+	x := t.forget(id)
+	if x == nil {
+		return
 	}
+	x.place.Leave()
+	t.mu.Lock()
+	x.told = false
+	t.mu.Unlock()
 }
 
 func (t *turns) forget(id uint64) *waiter {

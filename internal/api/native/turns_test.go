@@ -2,6 +2,7 @@ package native
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold.dev/internal/api"
@@ -157,6 +158,82 @@ func TestAwaitCancel(t *testing.T) {
 		}
 		if s := b.node.lines.Stats(); s.Waiting != 0 {
 			t.Errorf("left behind: %+v", s)
+		}
+	})
+}
+
+// stall has the stream stand in the sending of the answer to a put, until release.
+func (b *bench) stall(id uint64) {
+	b.t.Helper()
+	b.send(putRequest(id, 0))
+	for len(b.answers) < cap(b.answers) {
+		b.answers <- &pb.ServerMessage{}
+	}
+	b.answer()
+	synctest.Wait()
+}
+
+// release ends a stall, and returns the responses that come then.
+func (b *bench) release() []*pb.Response { return append(b.got(), b.got()...) }
+
+func cancelRequest(id, of uint64) *pb.Request {
+	return &pb.Request{Id: id, Body: &pb.Request_Cancel{Cancel: of}}
+}
+
+// TestAwaitCancelRace: a cancel that comes when the transaction is done, and its answer is
+// still to be made, ends the waiting; nothing is told behind it.
+func TestAwaitCancelRace(t *testing.T) {
+	onLine(t, func(b *bench) {
+		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		b.send(enterRequest(2, "l/2", 2), enterRequest(3, "l/3", 3))
+		two, three := b.node.submitted[1], b.node.submitted[2]
+		b.stall(4)
+		res := b.apply(two.Command)
+		b.node.hub.Distribute()
+		two.To.Answered(res, nil)
+		// As 3 begins to wait it finds that the turn of 2 has come.
+		b.apply(&fsm.DeleteRange{Key: "l/1"})
+		three.To.Answered(b.apply(three.Command), nil)
+		b.send(cancelRequest(5, 2))
+		var of2 []*pb.Response
+		for _, r := range b.release() {
+			if r.Id == 2 {
+				of2 = append(of2, r)
+			}
+		}
+		b.pass(time.Second)
+		if len(of2) != 2 || b.got() != nil {
+			t.Fatalf("responses %v", of2)
+		}
+		wantTurn(t, of2[0], 2, pb.Turn_WAITING)
+		if of2[1].More || of2[1].GetError() == nil {
+			t.Errorf("response %v", of2[1])
+		}
+		if s := b.node.lines.Stats(); s.Waiting != 1 {
+			t.Errorf("waiting: %+v", s)
+		}
+	})
+}
+
+// TestAwaitCancelRepeated: also one that was done before, and has renewed what it granted then.
+func TestAwaitCancelRepeated(t *testing.T) {
+	onLine(t, func(b *bench) {
+		r := enterRequest(1, "l/1", 1)
+		r.GetTxn().Then = append(r.GetTxn().Then, &pb.Op{Op: &pb.Op_Grant{
+			Grant: &pb.GrantRequest{Id: 77, TtlMs: 1000},
+		}})
+		b.send(r)
+		res := b.apply(b.node.submitted[0].Command)
+		res.Repeated = true
+		b.node.submitted[0].To.Answered(res, nil)
+		synctest.Wait()
+		b.stall(2)
+		b.node.renewals[0].Owner.(RenewedAll).RenewedOne(0, 900, nil)
+		b.send(cancelRequest(3, 1))
+		b.release()
+		b.pass(time.Second)
+		if s := b.node.lines.Stats(); s.Waiting != 0 {
+			t.Errorf("waiting: %+v", s)
 		}
 	})
 }
