@@ -148,7 +148,16 @@ func (k *CacheLink) beginLocked(l *link) {
 			Lease: k.lease.message(), Has: rangeMessages(k.to.Opening()), Term: k.last,
 		},
 	}}}
-	q.done = func(r *pb.Response, err error) { k.take(l, q, r, err) }
+	q.done = func(r *pb.Response, err error) {
+		k.take(l, q, r, err)
+		if err == nil {
+			return
+		}
+		// The client may have turned to another link before this was told.
+		if now := k.client.mux.current(); now != nil && now != l {
+			k.begin(now)
+		}
+	}
 	k.link.Store(l)
 	k.call = q
 	if l.submit(q) != nil {
@@ -169,7 +178,7 @@ func (k *CacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	switch {
 	case k.call != q: // it was given up
 	case err != nil:
-		k.lostLocked() // the next link begins it again
+		k.lostLocked() // the next link begins it again, if there is none yet
 	case r.GetError() != nil:
 		k.lostLocked()
 		k.refusedLocked(errorOf(r.GetError()))

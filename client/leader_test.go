@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -198,6 +199,42 @@ func TestLeaderFallsSilent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMovesFromBroken: what the client follows goes on with the leader, too, if the stream to
+// the other member breaks while the client moves, and that is told late.
+func TestMovesFromBroken(t *testing.T) {
+	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
+		watch(t, c, 0)
+		k, err := c.LinkCache(grant(t, c, Grant{}), &fakeCache{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		synctest.Wait()
+		old, late := c.mux.current(), make(chan struct{})
+		old.mu.Lock() // so that it is not sent, and is the first that is told of the end
+		old.urgent = append(old.urgent, &call{done: func(*pb.Response, error) { <-late }})
+		old.mu.Unlock()
+		broken := f.last()
+		f.lead("c")
+		close(broken.cut)
+		pass(soon)
+		f.set(func() { f.answer, f.seen = silent, nil })
+		close(late)
+		synctest.Wait()
+		var asked []string
+		for _, s := range f.seen {
+			for _, r := range s.message.Requests {
+				asked = append(asked, fmt.Sprintf("%s %T", s.stream.name, r.Body))
+			}
+		}
+		slices.Sort(asked)
+		want := []string{"c *leaseholdpb.Request_Cache", "c *leaseholdpb.Request_Watch"}
+		if !slices.Equal(asked, want) {
+			t.Errorf("asked %q", asked)
+		}
+	})
 }
 
 // TestDeadEndpoints: members that are gone keep a client that begins from none that lives.

@@ -119,7 +119,12 @@ func (w *resumed) begin(l *link) {
 		return
 	}
 	q := &call{kind: watching, request: w.request()}
-	q.done = func(r *pb.Response, err error) { w.take(q, r, err) }
+	q.done = func(r *pb.Response, err error) {
+		w.take(q, r, err)
+		if err != nil {
+			w.again() // the client may have turned to another link before this was told
+		}
+	}
 	w.fresh = true
 	if l.submit(q) == nil {
 		w.link, w.call = l, q // otherwise the next link begins it
@@ -134,7 +139,7 @@ func (w *resumed) take(q *call, r *pb.Response, err error) {
 		return // of a call that was given up
 	}
 	if err != nil {
-		w.leftLocked() // the next link begins it again
+		w.leftLocked() // the next link begins it again, if there is none yet
 		return
 	}
 	if r.GetError() != nil {
