@@ -16,7 +16,8 @@ var (
 	ErrLeaseNotFound = errors.New("no such lease")
 	// ErrNameTaken means that a live lease has the name: see [TakenError].
 	ErrNameTaken = errors.New("name is taken")
-	// ErrIDTaken means that a live lease has the ID: see [TakenError].
+	// ErrIDTaken means that a live lease has the ID: see [TakenError]. Of a grant within a
+	// transaction it does not say which.
 	ErrIDTaken = errors.New("lease ID is taken")
 	// ErrKeyNotFound means that there is no such key.
 	ErrKeyNotFound = errors.New("no such key")
