@@ -65,6 +65,9 @@ func (w *resumed) await(ctx context.Context) error {
 		case <-w.ready:
 		case <-changed:
 		case <-ctx.Done():
+			if w.mux.current() == nil {
+				return notConnected(context.Cause(ctx), w.mux.lastFailure())
+			}
 			return context.Cause(ctx)
 		}
 	}
