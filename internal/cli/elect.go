@@ -39,11 +39,14 @@ func (a *app) electCommand() *cobra.Command {
 	return cmd
 }
 
+// electTTL is that of who takes part in an election, in seconds: the library's own.
+const electTTL = 60
+
 // observe prints every leader of an election until the user interrupts.
 func (a *app) observe(c *clientv3.Client, name string) error {
 	ctx, stop := untilSignal()
 	defer stop()
-	s, err := concurrency.NewSession(c)
+	s, err := newSession(ctx, c, electTTL)
 	if err != nil {
 		return err
 	}
@@ -63,7 +66,7 @@ func (a *app) observe(c *clientv3.Client, name string) error {
 func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
 	ctx, stop := untilSignal()
 	defer stop()
-	s, err := concurrency.NewSession(c)
+	s, err := newSession(ctx, c, electTTL)
 	if err != nil {
 		return err
 	}

@@ -45,12 +45,25 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 }
 
+// newSession makes a session of a lease that it grants, and gives up when the context ends, as
+// the library's own grant does not: nothing but SIGKILL would end a command meanwhile. The
+// session lives on without the context, so that what it has can be given back.
+func newSession(
+	ctx context.Context, c *clientv3.Client, ttl int64,
+) (*concurrency.Session, error) {
+	granted, err := c.Grant(ctx, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return concurrency.NewSession(c, concurrency.WithLease(granted.ID))
+}
+
 // holdLock takes the lock, and holds it while the command runs or, without
 // one, until the user interrupts.
 func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl int) error {
 	ctx, stop := untilSignal()
 	defer stop()
-	s, err := concurrency.NewSession(c, concurrency.WithTTL(ttl))
+	s, err := newSession(ctx, c, int64(ttl))
 	if err != nil {
 		return err
 	}

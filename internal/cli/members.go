@@ -120,9 +120,14 @@ func (a *app) watchMembers(group string) error {
 	defer c.Close()
 	ctx, stop := untilSignal()
 	defer stop()
-	w, err := coord.NewGroup(c, group).Watch(ctx)
-	if err != nil {
-		return err
+	begin, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
+	defer cancel()
+	w, err := coord.NewGroup(c, group).Watch(begin)
+	switch {
+	case ctx.Err() != nil: // the user has seen enough
+		return nil
+	case err != nil:
+		return withCode(exitConnection, err)
 	}
 	defer w.Close()
 	for {

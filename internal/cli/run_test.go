@@ -1,9 +1,30 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
+
+// Goal: lock and elect end when the user interrupts them while no member can be reached.
+func TestSessionInterrupted(t *testing.T) {
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if _, err := newSession(ctx, c, 10); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
 
 // Goal: where no member can be reached, run says so with a code of its own, and does not
 // run the command.
@@ -47,6 +68,8 @@ func TestWrongArguments(t *testing.T) {
 		{append([]string{"queue", "push", "q", "x"}, away...), exitFailure, "unavailable"},
 		{append([]string{"members", "register", "g", "m"}, away...), exitNoCore, "unavailable"},
 		{append([]string{"pool", "acquire", "p"}, away...), exitNoCore, "unavailable"},
+		{append([]string{"members", "watch", "g"}, away...), exitConnection, "unavailable"},
+		{append([]string{"lease", "watch"}, away...), exitConnection, "unavailable"},
 	} {
 		var out, errs strings.Builder
 		code := Main(Process{
