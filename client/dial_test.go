@@ -86,6 +86,7 @@ func TestDial(t *testing.T) {
 		}
 		pass(24 * time.Hour)
 		is(t, l, OK, nil)
+		synctest.Wait() // no renewal is on its way
 		g.closed.Store(true)
 		until := time.Until(l.ValidUntil())
 		pass(until - 1)

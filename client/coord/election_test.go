@@ -272,9 +272,9 @@ func lead(t *testing.T, c *client.Client) {
 	if !errors.Is(err, mine) {
 		t.Error(err)
 	}
-	err = e.Lead(ctx, coord.Candidate{}, func(ctx context.Context, l *coord.Leading) error {
+	err = e.Lead(ctx, coord.Candidate{}, func(during context.Context, l *coord.Leading) error {
 		must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: l.Key()}))
-		<-ctx.Done()
+		<-during.Done()
 		return nil
 	})
 	if !errors.Is(err, coord.ErrLost) {

@@ -171,10 +171,10 @@ func TestDo(t *testing.T) {
 	if !errors.Is(err, mine) || errors.Is(err, coord.ErrLost) {
 		t.Errorf("after a failure: %v", err)
 	}
-	err = m.Do(ctx, func(ctx context.Context, held *coord.Held) error {
+	err = m.Do(ctx, func(during context.Context, held *coord.Held) error {
 		must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
-		<-ctx.Done()
-		return context.Cause(ctx)
+		<-during.Done()
+		return context.Cause(during)
 	})
 	if !errors.Is(err, coord.ErrLost) {
 		t.Errorf("after a loss: %v", err)
