@@ -170,5 +170,19 @@ func TestSomeNotLeasehold(t *testing.T) {
 			}
 			pass(time.Second)
 		}
+		// Who looks for another member just when this one is left is not told of those days.
+		f.set(func() { f.answer = silent })
+		l, lack := c.mux.current(), errors.New("nobody looked")
+		q := newProbe()
+		q.done = func(*pb.Response, error) { lack, _ = c.mux.lack() }
+		if err := l.submit(q); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		notify(l.bad)
+		synctest.Wait()
+		if lack != nil {
+			t.Error(lack)
+		}
 	})
 }

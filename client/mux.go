@@ -188,7 +188,7 @@ func (m *mux) stay(l *link, s *seeker) (*link, error) {
 	for {
 		next, err := m.watch(l, s)
 		if next == nil {
-			m.set(nil)
+			m.lose(l)
 			l.leave()
 			return l, err
 		}
@@ -228,6 +228,19 @@ func (m *mux) set(l *link) {
 	m.lead(l)
 }
 
+// lose says that there is no link any more. If the last one was of use, what was known before
+// of the endpoints says nothing now.
+func (m *mux) lose(l *link) {
+	useful := l.wasUseful()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.link = nil
+	if useful {
+		m.unfit = nil
+	}
+	m.toldLocked()
+}
+
 // move goes from one link to another. There is one at any time, so nothing that is asked for
 // meanwhile fails.
 func (m *mux) move(from, to *link) {
@@ -241,9 +254,6 @@ func (m *mux) move(from, to *link) {
 
 // lead begins the followers on a link.
 func (m *mux) lead(l *link) {
-	if l == nil {
-		return
-	}
 	m.mu.Lock()
 	list := slices.Collect(maps.Keys(m.followers))
 	m.mu.Unlock()
