@@ -240,6 +240,9 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 		return false
 	}
 	t := m.GetTurn()
+	if w.revision == 0 {
+		w.revision = t.GetCreateRevision() // also if it is gone: whoever cleans up asks for that
+	}
 	switch {
 	case w.err != nil:
 		return true
@@ -253,7 +256,6 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 		w.has, w.after = true, string(t.After)
 		close(w.come)
 	}
-	w.revision = t.CreateRevision
 	if w.polls && w.call != nil {
 		w.stopLocked()
 	}

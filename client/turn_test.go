@@ -119,7 +119,9 @@ func TestTurnAtOnce(t *testing.T) {
 		want(t, w.Wait(t.Context()), ErrClosed)
 		state = pb.Turn_GONE
 		w = enter(t, c)
-		gone(t, w.Wait(t.Context()))
+		if gone(t, w.Wait(t.Context())); w.Revision() != 5 {
+			t.Errorf("created %d", w.Revision())
+		}
 		w.Close()
 		// The key was not the same any more when it was asked for again.
 		state = pb.Turn_WAITING
