@@ -1,4 +1,15 @@
 package coord
 
+import "context"
+
 // Lost returns how many races for items this queue has lost.
 func (q *Queue) Lost() int64 { return q.lost.Load() }
+
+// TryLate is TryLock for one who has found the lock free, and has lost a race for it since.
+func (m *Mutex) TryLate(ctx context.Context) (*Held, error) {
+	p, err := m.line.enter(ctx, false)
+	if err == nil {
+		err = p.ready(ctx)
+	}
+	return p.hold(m.name, err)
+}

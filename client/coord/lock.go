@@ -137,14 +137,22 @@ func (l *line) lockWithin(
 func (l *line) tryLock(ctx context.Context, name string) (*Held, error) {
 	p, err := l.enter(ctx, true)
 	if err == nil {
-		err = ErrLocked
-		if p.now() {
-			err = p.check()
-		} else if before, lost := p.look(ctx); lost == nil && len(before) > 0 {
-			err = l.locked(before)
-		}
+		err = p.ready(ctx)
 	}
 	return p.hold(name, err)
+}
+
+// ready returns ErrLocked if it is not the place's turn yet: somebody else took the place
+// before it after this one had looked.
+func (p *place) ready(ctx context.Context) error {
+	come := p.now()
+	if err := p.check(); err != nil || come {
+		return err
+	}
+	if before, err := p.look(ctx); err == nil && len(before) > 0 {
+		return p.locked(before)
+	}
+	return ErrLocked
 }
 
 // hold makes the place, whose turn it is if there is no error, a lock.

@@ -186,12 +186,16 @@ func (k ownKey) remove(
 
 // clean deletes a key. It tries for as long as the lease may live, which would take it along.
 func (s *Session) clean(k ownKey) {
-	for {
+	for p := (pace{}); ; {
 		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
 		_, err := k.remove(ctx, s.client.Txn)
+		over := err == nil || errors.Is(err, client.ErrClosed) ||
+			s.lease.State().Status == client.Ended
+		if !over {
+			_ = p.wait(ctx) // it may have been refused at once
+		}
 		cancel()
-		if err == nil || errors.Is(err, client.ErrClosed) ||
-			s.lease.State().Status == client.Ended {
+		if over {
 			return
 		}
 	}

@@ -279,3 +279,25 @@ func owner(t *testing.T, c *client.Client) {
 		t.Error("he still may")
 	}
 }
+
+// TestTryLate: who loses a race for a lock that was free when he looked does not have it, and
+// leaves no place behind.
+func TestTryLate(t *testing.T) {
+	c := newCluster(t, 1).connect(t)
+	ctx := ask(t)
+	first := session(t, c)
+	held := must[*coord.Held](t)(coord.NewMutex(first, "late").Lock(ctx))
+	m := coord.NewMutex(session(t, c), "late")
+	if _, err := m.TryLate(ctx); !errors.Is(err, coord.ErrLocked) ||
+		!blames(err, first.Lease().ID()) {
+		t.Errorf("the second: %v", err)
+	}
+	keys(t, c, "late/", 1)
+	if err := held.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	held = must[*coord.Held](t)(m.TryLate(ctx))
+	if err := held.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
