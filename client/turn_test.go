@@ -321,3 +321,31 @@ func TestTurnsEnd(t *testing.T) {
 		none("the context ended")
 	})
 }
+
+// TestTurnLeaveUnreached: one who leaves while there is no member is not asked for again when
+// there is one, before the message that leaves.
+func TestTurnLeaveUnreached(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Turn_COME
+		f.lineOf(&state)
+		w := enter(t, c)
+		asked := len(f.awaits())
+		f.set(func() { f.down["a"] = true })
+		close(f.last().cut)
+		pass(time.Second)
+		left := make(chan error, 1)
+		go func() {
+			_, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}})
+			left <- err
+		}()
+		synctest.Wait()
+		f.set(func() { f.down["a"] = false })
+		if err := <-left; err != nil {
+			t.Fatal(err)
+		}
+		if n := len(f.awaits()); n != asked {
+			t.Errorf("asked %d times more", n-asked)
+		}
+	})
+}
