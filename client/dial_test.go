@@ -174,7 +174,7 @@ func TestSomeNotLeasehold(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		l, lack := c.mux.current(), errors.New("nobody looked")
 		q := newProbe()
-		q.done = func(*pb.Response, error) { lack, _ = c.mux.lack() }
+		q.done = func(*pb.Response, error) { _, lack = c.mux.lack() }
 		if err := l.submit(q); err != nil {
 			t.Fatal(err)
 		}

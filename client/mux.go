@@ -169,15 +169,15 @@ func (m *mux) toldLocked() {
 	m.changed = make(chan struct{})
 }
 
-// lack returns why no endpoint will do, nil if that is not known, and what is closed when
-// that may have changed.
-func (m *mux) lack() (why error, changed <-chan struct{}) {
+// lack returns why no endpoint will do, nil if that is not known, and before it what is
+// closed when that may have changed.
+func (m *mux) lack() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.link == nil {
 		why = m.unfit
 	}
-	return why, m.changed
+	return m.changed, why
 }
 
 // stay keeps a link, and from then on one to the leader if that can be reached, until the one

@@ -47,7 +47,7 @@ func (w *resumed) start() error {
 // await waits until it has begun.
 func (w *resumed) await(ctx context.Context) error {
 	for {
-		lack, changed := w.mux.lack()
+		changed, lack := w.mux.lack()
 		w.mu.Lock()
 		begun, err := w.begun, w.err
 		w.mu.Unlock()

@@ -284,7 +284,7 @@ func TestT32(t *testing.T) {
 }
 
 // slowRefusal is a member that refuses after a while.
-type slowRefusal struct{ connection }
+type slowRefusal struct{}
 
 var errSlowRefusal = errors.New("no entry")
 

@@ -29,7 +29,6 @@ type model struct {
 	t       *testing.T
 	random  *rand.Rand
 	waiting map[*modelled]bool
-	places  int
 }
 
 // asks are the ways to wait.
