@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -29,7 +32,33 @@ func (a *app) openNative() (*client.Client, error) {
 		Endpoints: spec.Endpoints, TLS: secure, DialTimeout: spec.DialTimeout,
 		MaxRequestBytes: spec.MaxCallSendMsgSize,
 	})
-	return c, withCode(exitConnection, err)
+	if err != nil {
+		return nil, withCode(exitConnection, err)
+	}
+	// Commands that give up say so themselves, and before this.
+	go a.tellOutages(c, a.flags.commandTimeout+time.Second)
+	return c, nil
+}
+
+// tellOutages tells the user when there has been no member for longer than patience, and when
+// there is one again, until the client is closed: a command that waits for ever would
+// otherwise do so without a word.
+func (a *app) tellOutages(c *client.Client, patience time.Duration) {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		now, err := c.Connection(ctx)
+		cancel()
+		if err != nil && !errors.Is(err, client.ErrClosed) {
+			a.complain("No member answers, trying on: %v\n", err)
+			if now, err = c.Connection(context.Background()); err == nil {
+				a.complain("Connected to %s\n", now.Endpoint)
+			}
+		}
+		if err != nil {
+			return
+		}
+		<-now.Changed
+	}
 }
 
 // tlsOf reads the certificates that the flags name. If they name none, and an endpoint wants

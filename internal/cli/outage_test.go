@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"leasehold.dev/client"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// heard is a standard error that says when something was written to it.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	news chan struct{}
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, err := h.text.Write(b)
+	h.news <- struct{}{}
+	return n, err
+}
+
+func (h *heard) await(t *testing.T, want string) {
+	t.Helper()
+	<-h.news
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !strings.Contains(h.text.String(), want) {
+		t.Errorf("complained %q, want %q", h.text.String(), want)
+	}
+	h.text.Reset()
+}
+
+// mute takes streams and answers nothing.
+type mute struct{ pb.UnimplementedStreamServer }
+
+func (mute) Open(s pb.Stream_OpenServer) error {
+	<-s.Context().Done()
+	return nil
+}
+
+// Goal: who waits for a cluster that is away is told so, with the reason, and when it is back.
+func TestTellOutages(t *testing.T) {
+	s := grpc.NewServer()
+	pb.RegisterStreamServer(s, mute{})
+	defer s.Stop()
+	up := make(chan net.Listener, 1)
+	c, err := client.New(client.Config{
+		Endpoints: []string{"http://a.member:1"},
+		Dial: func(context.Context, string) (net.Conn, error) {
+			select {
+			case l := <-up:
+				up <- l
+				return net.Dial("tcp", l.Addr().String())
+			default:
+				return nil, &net.DNSError{Err: "away for the test"}
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := &heard{news: make(chan struct{})}
+	a := &app{Process: Process{Stderr: errs}}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.tellOutages(c, 300*time.Millisecond)
+	}()
+	errs.await(t, "away for the test")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	up <- l
+	errs.await(t, "Connected to http://a.member:1")
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
