@@ -151,6 +151,7 @@ func (c *core) step(m *mail) time.Duration {
 func (c *core) feed(m *mail) {
 	if m.hurry {
 		c.replica.Hurry()
+		c.pace.respite.fired()
 	}
 	for _, f := range m.tasks {
 		f()

@@ -23,7 +23,7 @@ type respite struct {
 	timer *os.File
 	fd    int
 	over  func() // called on a goroutine of its own
-	armed bool
+	armed bool   // belongs to who calls follow
 }
 
 func newRespite(over func()) (*respite, error) {
@@ -60,6 +60,9 @@ func (r *respite) follow(held bool, sync time.Duration) {
 	}
 	r.armed = held
 }
+
+// fired notes that the time is over, so that there is no timer to be stopped.
+func (r *respite) fired() { r.armed = false }
 
 // close ends run.
 func (r *respite) close() { _ = r.timer.Close() }

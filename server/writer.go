@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,12 +26,12 @@ type writer struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics
-	persist func(*raftpb.Message) // called for each message that is durable
+	persist func(*raftpb.Message) // called for each message that is durable and awaited
 	full    atomic.Bool           // the disk has no room; nothing is being written
 	wake    chan struct{}
 
-	// began is when the write under way began, in milliseconds of boot time; 0 if
-	// none is.
+	// began is when the write under way began, since the epoch; 0 if none is. No disk is
+	// slow while the machine sleeps, so it is of Go's clock, which is no system call.
 	began atomic.Int64
 
 	// usual is about how long a sync takes, in nanoseconds.
@@ -68,9 +69,17 @@ func (w *writer) abandon() {
 // stuck reports whether a write has taken longer than limit.
 func (w *writer) stuck(limit time.Duration) bool {
 	began := w.began.Load()
-	return began != 0 && int64(bootMillis())-began > limit.Milliseconds()
+	return began != 0 && sinceEpoch()-began > int64(limit)
 }
 
+// epoch is before all writes.
+var epoch = time.Now().Add(-time.Nanosecond)
+
+func sinceEpoch() int64 { return int64(time.Since(epoch)) }
+
+// put leaves messages to be written. Those that nobody waits for, as the one that tells of
+// the commit of what was just written, wait for the next: to wake the writer, and it the
+// core, takes longer than the rest of a step.
 func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return
@@ -78,10 +87,19 @@ func (w *writer) put(messages []*raftpb.Message) {
 	w.mu.Lock()
 	w.queue = append(w.queue, messages...)
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
+	if slices.ContainsFunc(messages, awaited) {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
 	}
+}
+
+// awaited reports whether anybody waits until a message is durable. Where that is nobody, it
+// need not be (replica.Output.Append).
+func awaited(m *raftpb.Message) bool {
+	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 ||
+		m.GetSnapshot().GetMetadata().GetIndex() != 0
 }
 
 // run writes until ctx ends, and then what is still queued. It returns an
@@ -90,11 +108,9 @@ func (w *writer) put(messages []*raftpb.Message) {
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
+	var batch []*raftpb.Message
 	for stopping := false; ; {
-		w.mu.Lock()
-		batch := w.queue
-		w.queue = nil
-		w.mu.Unlock()
+		batch = w.take(batch)
 		if err := w.writeAll(ctx, batch); err != nil {
 			return err
 		}
@@ -114,13 +130,23 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
+// take returns what has gathered, and gives spare's memory to what comes.
+func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
+	clear(spare)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch := w.queue
+	w.queue = spare[:0]
+	return batch
+}
+
 // writeAll saves what has gathered, in order, with one sync at the end. A follower
 // that was sent many small messages while its disk was busy catches up so.
 func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	w.began.Store(int64(bootMillis()))
+	w.began.Store(sinceEpoch())
 	defer w.began.Store(0)
 	for i, m := range batch {
 		if err := w.write(ctx, m, i == len(batch)-1); err != nil {
@@ -194,7 +220,9 @@ func (w *writer) settle() error {
 		w.lazy, w.unsynced = nil, false
 	}
 	for _, m := range w.written {
-		w.persist(m)
+		if awaited(m) {
+			w.persist(m)
+		}
 	}
 	clear(w.written)
 	w.written = w.written[:0]
