@@ -1,0 +1,88 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+// BenchmarkEcho is what a request takes of the client alone, with 64 callers who each ask again
+// as soon as they are answered, all of them together, and with one. The callers have a context that
+// can end, as those of programs.
+func BenchmarkEcho(b *testing.B) {
+	c, together, messages := client.StartEcho(b)
+	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+	defer cancel()
+	value := make([]byte, 128)
+	for _, op := range []struct {
+		name string
+		do   func(int) error
+	}{
+		{"put", func(int) error {
+			_, err := c.Put(ctx, client.Put{Key: "bench/1", Value: value})
+			return err
+		}},
+		{"get", func(int) error {
+			_, err := c.Get(ctx, "bench/1")
+			return err
+		}},
+		{"txn", func(int) error {
+			_, err := c.Txn(ctx, client.Txn{
+				If:   []client.Compare{client.CompareVersion("bench/1", client.Equal, 1)},
+				Then: []client.Op{client.Delete{Key: "bench/1"}},
+			})
+			return err
+		}},
+		{"grant", func(int) error {
+			_, err := c.GrantOnly(ctx, client.Grant{TTL: time.Hour})
+			return err
+		}},
+		{"lock", lockCycle(b, ctx, c)},
+	} {
+		for _, callers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/callers=%d", op.name, callers), func(b *testing.B) {
+				b.ReportAllocs()
+				together(callers)
+				before := messages()
+				var all sync.WaitGroup
+				for i := range callers {
+					all.Go(func() {
+						for n := 0; n < b.N; n += callers {
+							if err := op.do(i); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				all.Wait()
+				b.ReportMetric(float64(messages()-before)/float64(b.N), "messages/op")
+				together(1)
+			})
+		}
+	}
+}
+
+// lockCycle returns what locks and unlocks a lock of each caller's own.
+func lockCycle(b *testing.B, ctx context.Context, c *client.Client) func(int) error {
+	l, err := c.Grant(ctx, client.Grant{TTL: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	locks := make([]*coord.Mutex, 64)
+	for i := range locks {
+		locks[i] = coord.NewMutex(coord.NewSession(c, l), fmt.Sprint("lock/", i))
+	}
+	return func(i int) error {
+		held, err := locks[i].Lock(ctx)
+		if err == nil {
+			err = held.Unlock(ctx)
+		}
+		return err
+	}
+}
