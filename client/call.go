@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 
@@ -33,6 +34,19 @@ type spec struct {
 	// begins is the turn that the request begins to wait for, ends the one that it ends
 	// waiting for; nil for none.
 	begins, ends *Turn
+	// first is the call of the first try, which mostly is the only one, and has the request
+	// itself. Others have copies: a link that was left may be sending it still.
+	first call
+	tried bool
+}
+
+// ask is a request and what there is to know of it, in one piece, as requests are made often: M
+// is what it asks, and B what that is wrapped in.
+type ask[B, M any] struct {
+	spec
+	request pb.Request
+	body    B
+	message M
 }
 
 // retry tries until an attempt succeeds, or fails in a way that will not change.
@@ -132,8 +146,12 @@ func (c *Client) timed(
 func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
-	if n := proto.Size(r); n > c.most {
-		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, n, c.most)
+	if !s.tried {
+		s.first.size = atMost(r)
+		if s.first.size > c.most && proto.Size(r) > c.most {
+			return nil, fmt.Errorf("%w: it has %d bytes, %d are the most",
+				ErrInvalid, proto.Size(r), c.most)
+		}
 	}
 	if s.kind == numbered && s.number.session == nil {
 		n, err := c.number(ctx, l)
@@ -142,11 +160,7 @@ func (c *Client) attempt(
 		}
 		s.number = n
 	}
-	done := make(chan answer, 1)
-	q := &call{
-		kind: s.kind, number: s.number, request: &pb.Request{Body: r.Body, Number: s.number.n},
-		done: func(m *pb.Response, err error) { done <- answer{response: m, err: err} },
-	}
+	q := s.call(r)
 	if s.begins != nil {
 		s.begins.adopt(l, q)
 	}
@@ -155,20 +169,54 @@ func (c *Client) attempt(
 	}
 	c.caches.writing(r)
 	q.deadline, _ = ctx.Deadline()
-	if err := context.Cause(ctx); err != nil {
-		return nil, &linkError{cause: fmt.Errorf("%w: %w", errOver, err)}
+	if ctx.Err() != nil {
+		return nil, &linkError{cause: fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
 	}
+	return c.await(ctx, l, q)
+}
+
+// call returns the call of the next try.
+func (s *spec) call(r *pb.Request) *call {
+	q := &s.first
+	if s.tried {
+		q, r = &call{}, &pb.Request{Body: r.Body}
+	}
+	s.tried = true
+	r.Number = s.number.n
+	q.request, q.size, q.kind, q.number = r, s.first.size, s.kind, s.number
+	return q
+}
+
+// await submits a call that has one answer, or of which that is the first, and waits for it.
+func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, error) {
+	q.answered = c.tokens.get()
 	if err := l.submit(q); err != nil {
 		return nil, err
 	}
 	select {
-	case a := <-done:
-		if e := a.response.GetError(); e != nil {
+	case <-q.answered:
+		c.tokens.put(q.answered) // a call has one token, so nobody has the channel any more
+		r, err := q.response, q.err
+		q.response = nil // the call may stay open
+		if e := r.GetError(); e != nil {
 			return nil, errorOf(e)
 		}
-		return a.response, a.err
+		return r, err
 	case <-ctx.Done():
 		sent := l.forget(q)
 		return nil, &linkError{sent, fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
 	}
 }
+
+// tokens are channels of capacity 1 that are empty, and that nobody else has. Each client has
+// its own: those of a test belong to its time.
+type tokens struct{ pool sync.Pool }
+
+func (t *tokens) get() chan struct{} {
+	if c, ok := t.pool.Get().(chan struct{}); ok {
+		return c
+	}
+	return make(chan struct{}, 1)
+}
+
+func (t *tokens) put(c chan struct{}) { t.pool.Put(c) }

@@ -117,7 +117,7 @@ func TestGather(t *testing.T) {
 		}
 		for n := 0; n < 99; {
 			l.mu.Lock()
-			n = len(l.queue)
+			n = l.queue.len()
 			l.mu.Unlock()
 		}
 		f.mu.Unlock()

@@ -60,6 +60,7 @@ type Client struct {
 	caches   caches
 	sessions sessions
 	fates    fates
+	tokens   tokens
 	grace    time.Duration
 	most     int // bytes of a request
 }

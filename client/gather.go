@@ -25,10 +25,10 @@ const (
 // machine has stopped them all, and then they come together.
 func (l *link) gather() {
 	begun := time.Time{}
-	for had, idle := 0, 0; ; idle++ {
-		n, all := l.asking()
-		if all {
-			return
+	for had, idle := int32(0), 0; ; idle++ {
+		n := l.asking.Load()
+		if n == 0 || n >= min(l.answered.Load(), maxRequests) {
+			return // there is nothing to send, or nobody to wait for any more
 		}
 		if n > had {
 			had, idle = n, 0
@@ -44,15 +44,6 @@ func (l *link) gather() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := len(l.queue)
-	l.answered = n + max(0, l.answered-n)/2
-}
-
-// asking returns how many calls there are to send; all says that there is none to wait for
-// any more, or that there is nothing to send.
-func (l *link) asking() (n int, all bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n = len(l.queue)
-	return n, n == 0 || n >= min(l.answered, maxRequests)
+	n := l.asking.Load()
+	l.answered.Store(n + max(0, l.answered.Load()-n)/2)
 }

@@ -55,7 +55,7 @@ func TestAskTogether(t *testing.T) {
 // by those who do not ask again, and soon not at all.
 func TestNobodyComes(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
-	l.answered = 64
+	l.answered.Store(64)
 	for i := range 8 {
 		if err := l.submit(&call{kind: read, request: &pb.Request{}}); err != nil {
 			t.Fatal(err)
@@ -64,8 +64,8 @@ func TestNobodyComes(t *testing.T) {
 		if m := l.take(); len(m.GetRequests()) != 1 {
 			t.Fatalf("sent %v", m)
 		}
-		if i == 7 && l.answered > 0 {
-			t.Errorf("%d are expected", l.answered)
+		if i == 7 && l.answered.Load() > 0 {
+			t.Errorf("%d are expected", l.answered.Load())
 		}
 	}
 }

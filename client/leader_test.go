@@ -214,7 +214,7 @@ func TestMovesFromBroken(t *testing.T) {
 		synctest.Wait()
 		old, late := c.mux.current(), make(chan struct{})
 		old.mu.Lock() // so that it is not sent, and is the first that is told of the end
-		old.urgent = append(old.urgent, &call{done: func(*pb.Response, error) { <-late }})
+		old.urgent.push(&call{done: func(*pb.Response, error) { <-late }})
 		old.mu.Unlock()
 		broken := f.last()
 		f.lead("c")

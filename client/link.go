@@ -5,11 +5,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -39,22 +39,6 @@ type connection interface {
 	Close() error
 }
 
-// call is one request of a link.
-type call struct {
-	request  *pb.Request
-	deadline time.Time // zero for none
-	kind     kind
-	number   number
-	ends     *call // that is to be cancelled by the same message; nil for none
-	// done takes each response, or the error after which there will be none. It is
-	// called without locks held, and must not wait.
-	done func(*pb.Response, error)
-
-	// Guarded by the link's mutex.
-	id   uint64 // 0 until it is sent
-	gone bool   // nobody waits for it
-}
-
 // link is a stream to one member. Two goroutines drive it: one sends what has gathered,
 // one receives.
 type link struct {
@@ -63,6 +47,7 @@ type link struct {
 	stream pb.Stream_OpenClient
 	ctx    context.Context
 	cancel context.CancelFunc
+	told   []answer      // of deliver alone, which uses it again
 	wake   chan struct{} // capacity 1: there is something to send
 	bad    chan struct{} // capacity 1: the member refuses everything
 	news   chan struct{} // capacity 1: the member has said who leads
@@ -70,7 +55,7 @@ type link struct {
 
 	mu sync.Mutex // guards what follows
 	outbox
-	open map[uint64]*call
+	open openCalls
 	load load
 	last uint64
 	why  error // why nothing is taken any more
@@ -80,11 +65,12 @@ type link struct {
 
 // outbox is what was not sent yet.
 type outbox struct {
-	urgent []*call // renewals
-	queue  []*call
+	urgent fifo // renewals
+	queue  fifo
 	notes  []*pb.Request // that have no answer
-	// answered is how many callers were answered and have not asked again.
-	answered int
+	// answered is how many callers were answered and have not asked again, and asking how many
+	// calls are in the queue; gather looks at both without the mutex.
+	answered, asking atomic.Int32
 }
 
 // pulse is what there is to judge a member by.
@@ -105,7 +91,7 @@ func newLink(place int, conn connection, s pb.Stream_OpenClient, cancel func()) 
 	return &link{
 		place: place, conn: conn, stream: s, ctx: s.Context(), cancel: cancel,
 		wake: make(chan struct{}, 1), bad: make(chan struct{}, 1), news: make(chan struct{}, 1),
-		ended: make(chan struct{}), open: make(map[uint64]*call),
+		ended: make(chan struct{}),
 	}
 }
 
@@ -137,9 +123,10 @@ func (l *link) submit(c *call) error {
 		return &linkError{cause: l.why}
 	}
 	if c.kind == renewal {
-		l.urgent = append(l.urgent, c)
+		l.urgent.push(c)
 	} else {
-		l.queue = append(l.queue, c)
+		l.queue.push(c)
+		l.asking.Store(int32(l.queue.len()))
 	}
 	notify(l.wake)
 	return nil
@@ -162,7 +149,7 @@ func (l *link) noteLocked(r *pb.Request) {
 func (l *link) forget(c *call) (sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !c.gone && l.open[c.id] == c {
+	if !c.gone && l.open.has(c) {
 		l.noteLocked(cancelOf(c))
 	}
 	c.gone = true
@@ -197,15 +184,18 @@ func (l *link) send() {
 func (l *link) take() *pb.ClientMessage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := &pb.ClientMessage{}
+	n := len(l.notes) + l.urgent.len() + l.queue.len()
+	if n == 0 {
+		return nil
+	}
+	m := &pb.ClientMessage{Requests: make([]*pb.Request, 0, min(n, maxRequests))}
 	for _, r := range l.notes {
-		l.last++
-		r.Id = l.last
-		m.Requests = append(m.Requests, r)
+		l.addLocked(m, r)
 	}
 	l.notes = nil
 	now := time.Now()
-	for size := 0; size < maxMessage && len(m.Requests) < maxRequests; {
+	calls := 0
+	for size := 0; size < maxMessage && len(m.Requests) < maxRequests; calls++ {
 		c := l.next(m.Session)
 		if c == nil {
 			break
@@ -213,49 +203,52 @@ func (l *link) take() *pb.ClientMessage {
 		if s := c.number.session; s != nil && m.Session == nil {
 			m.Session, m.Settled = s.ref, s.below()
 		}
-		if e := c.ends; e != nil && !e.gone && l.open[e.id] == e {
+		if e := c.ends; e != nil && !e.gone && l.open.has(e) {
 			e.gone = true
-			l.last++
-			cancel := cancelOf(e)
-			cancel.Id = l.last
-			m.Requests = append(m.Requests, cancel)
+			l.addLocked(m, cancelOf(e))
 		}
-		l.last++
-		c.id, c.request.Id = l.last, l.last
+		l.addLocked(m, c.request)
+		c.id = l.last
 		if !c.deadline.IsZero() {
 			c.request.TimeoutMs = max(1, c.deadline.Sub(now).Milliseconds())
 		}
-		l.open[c.id] = c
+		l.open.add(c)
 		l.count(c, 1)
-		l.answered = max(0, l.answered-1)
-		m.Requests = append(m.Requests, c.request)
-		size += proto.Size(c.request)
+		size += c.size
 	}
+	l.asking.Store(int32(l.queue.len()))
 	if len(m.Requests) == 0 {
 		return nil
 	}
+	l.answered.Store(max(0, l.answered.Load()-int32(calls)))
 	if l.asked.IsZero() && l.waiting() {
 		l.asked = now
 	}
 	return m
 }
 
+// addLocked adds a request to a message that is about to be sent.
+func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
+	l.last++
+	r.Id = l.last
+	m.Requests = append(m.Requests, r)
+}
+
 // next takes the next call out that may be sent, in a message for a session if it is not nil.
 func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
-		if len(l.urgent) == 0 {
+		if l.urgent.len() == 0 {
 			from = &l.queue
-			if len(l.queue) == 0 || l.load.calls >= maxCalls {
+			if l.queue.len() == 0 || l.load.calls >= maxCalls {
 				return nil
 			}
 		}
-		c := (*from)[0]
+		c := from.first()
 		if s := c.number.session; s != nil && of != nil && s.ref != of {
 			return nil // it goes with the next message
 		}
-		(*from)[0] = nil
-		*from = (*from)[1:]
+		from.pop()
 		if !c.gone {
 			return c
 		}
@@ -274,7 +267,7 @@ func (l *link) count(c *call, n int) {
 }
 
 // waiting reports whether anything is open that the member should answer soon.
-func (l *link) waiting() bool { return len(l.open) > l.load.watches }
+func (l *link) waiting() bool { return l.open.len() > l.load.watches }
 
 // answer is a response, or the lack of one, and whose it is.
 type answer struct {
@@ -284,17 +277,17 @@ type answer struct {
 }
 
 func (l *link) deliver(list []*pb.Response) {
-	answers := make([]answer, 0, len(list))
 	l.mu.Lock()
 	l.heard = time.Now()
+	came := int32(0)
 	for _, r := range list {
-		c := l.open[r.Id]
+		c := l.open.get(r.Id)
 		if c == nil {
 			continue
 		}
 		switch {
 		case !r.More:
-			delete(l.open, r.Id)
+			l.open.remove(c)
 			l.count(c, -1)
 		case c.kind == numbered: // it waits for its turn from now on
 			l.count(c, -1)
@@ -305,22 +298,25 @@ func (l *link) deliver(list []*pb.Response) {
 		if c.gone {
 			continue
 		}
-		answers = append(answers, answer{call: c, response: r})
-		come := r.GetTxn().GetTurn().GetState() == pb.Turn_COME
-		if !r.More && c.kind != renewal || come {
-			l.answered++
+		c.gone = c.done == nil
+		l.told = append(l.told, answer{call: c, response: r})
+		if !r.More && c.kind != renewal || r.GetTxn().GetTurn().GetState() == pb.Turn_COME {
+			came++
 		}
 	}
+	l.answered.Add(came)
 	l.asked = time.Time{}
 	if l.waiting() {
 		l.asked = l.heard
 	}
-	if len(l.queue) > 0 {
+	if l.queue.len() > 0 {
 		notify(l.wake)
 	}
 	l.leftLocked()
 	l.mu.Unlock()
-	tell(answers)
+	tell(l.told)
+	clear(l.told)
+	l.told = l.told[:0]
 }
 
 // refusals is for how long a member may refuse everything before the client leaves it.
@@ -423,7 +419,7 @@ func (l *link) leave() {
 
 // leftLocked ends a link that was left, and of which nothing is awaited any more.
 func (l *link) leftLocked() bool {
-	if l.why == nil || len(l.open) > 0 {
+	if l.why == nil || l.open.len() > 0 {
 		return false
 	}
 	l.cancel()
@@ -439,22 +435,21 @@ func (l *link) fail(why error, match func(*call) bool) {
 	if l.why == nil {
 		l.why = why
 	}
-	for _, list := range [][]*call{l.urgent, l.queue} {
-		for _, c := range list {
-			if !c.gone {
-				answers = append(answers, answer{call: c, err: &linkError{cause: l.why}})
-			}
+	for _, c := range append(l.urgent.drain(), l.queue.drain()...) {
+		if !c.gone {
+			answers = append(answers, answer{call: c, err: &linkError{cause: l.why}})
 		}
 	}
-	l.urgent, l.queue, l.notes = nil, nil, nil
-	for id, c := range l.open {
+	l.notes = nil
+	l.asking.Store(0)
+	for _, c := range l.open.all() {
 		if !match(c) {
 			continue
 		}
-		delete(l.open, id)
+		l.open.remove(c)
 		l.count(c, -1)
 		if c.kind == watching { // the stream may stay open for others
-			l.noteLocked(&pb.Request{Body: &pb.Request_Cancel{Cancel: id}})
+			l.noteLocked(cancelOf(c))
 		}
 		if !c.gone {
 			answers = append(answers, answer{call: c, err: &linkError{sent: served, cause: why}})
@@ -466,7 +461,7 @@ func (l *link) fail(why error, match func(*call) bool) {
 
 func tell(list []answer) {
 	for _, a := range list {
-		a.call.done(a.response, a.err)
+		a.call.tell(a.response, a.err)
 	}
 }
 

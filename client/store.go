@@ -107,8 +107,12 @@ func PrefixEnd(prefix string) string {
 
 // Put sets a key.
 func (c *Client) Put(ctx context.Context, p Put) (PutResult, error) {
-	s := &spec{op: "put", on: p.Key, kind: numbered}
-	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Put{Put: p.message()}})
+	a := &ask[pb.Request_Put, pb.PutRequest]{
+		spec: spec{op: "put", on: p.Key, kind: numbered},
+	}
+	p.write(&a.message)
+	a.body.Put, a.request.Body = &a.message, &a.body
+	r, err := c.do(ctx, &a.spec, &a.request)
 	return putResult(r.GetPut()), err
 }
 
@@ -121,8 +125,12 @@ func (c *Client) Delete(ctx context.Context, d Delete) (DeleteResult, error) {
 
 // Range reads a key or a range, linearizably if not asked otherwise.
 func (c *Client) Range(ctx context.Context, r Range) (RangeResult, error) {
-	s := &spec{op: "range", on: r.Key, kind: read}
-	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Range{Range: r.message()}})
+	a := &ask[pb.Request_Range, pb.RangeRequest]{
+		spec: spec{op: "range", on: r.Key, kind: read},
+	}
+	r.write(&a.message)
+	a.body.Range, a.request.Body = &a.message, &a.body
+	resp, err := c.do(ctx, &a.spec, &a.request)
 	return rangeResult(resp.GetRange()), err
 }
 
@@ -140,10 +148,15 @@ func (c *Client) Get(ctx context.Context, key string) (KV, error) {
 }
 
 func (p Put) message() *pb.PutRequest {
-	return &pb.PutRequest{
-		Key: []byte(p.Key), Value: p.Value, Lease: int64(p.Lease), PrevKv: p.PrevKV,
-		IgnoreValue: p.KeepValue, IgnoreLease: p.KeepLease, TtlMs: msUp(p.TTL),
-	}
+	m := &pb.PutRequest{}
+	p.write(m)
+	return m
+}
+
+// write makes a new message that of the put.
+func (p *Put) write(m *pb.PutRequest) {
+	m.Key, m.Value, m.Lease, m.PrevKv = []byte(p.Key), p.Value, int64(p.Lease), p.PrevKV
+	m.IgnoreValue, m.IgnoreLease, m.TtlMs = p.KeepValue, p.KeepLease, msUp(p.TTL)
 }
 
 func (d Delete) message() *pb.DeleteRequest {
@@ -151,10 +164,15 @@ func (d Delete) message() *pb.DeleteRequest {
 }
 
 func (r Range) message() *pb.RangeRequest {
-	return &pb.RangeRequest{
-		Key: []byte(r.Key), RangeEnd: []byte(r.End), Limit: r.Limit, Revision: r.Revision,
-		Serializable: r.Serializable, KeysOnly: r.KeysOnly, CountOnly: r.CountOnly,
-	}
+	m := &pb.RangeRequest{}
+	r.write(m)
+	return m
+}
+
+// write makes a new message that of the range.
+func (r *Range) write(m *pb.RangeRequest) {
+	m.Key, m.RangeEnd, m.Limit, m.Revision = []byte(r.Key), []byte(r.End), r.Limit, r.Revision
+	m.Serializable, m.KeysOnly, m.CountOnly = r.Serializable, r.KeysOnly, r.CountOnly
 }
 
 func putResult(m *pb.PutResponse) PutResult {

@@ -182,7 +182,7 @@ func (w *Turn) callOn(l *link) *call {
 // adopt makes the responses behind the first one of a transaction's call those of the turn.
 // What comes out of order, as a link ends, is nothing.
 func (w *Turn) adopt(l *link, q *call) {
-	began, ended, first := false, false, q.done // guarded by mu
+	began, ended := false, false // guarded by mu
 	q.done = func(r *pb.Response, err error) {
 		w.mu.Lock()
 		switch {
@@ -206,7 +206,7 @@ func (w *Turn) adopt(l *link, q *call) {
 			w.toldLocked(r, true)
 		}
 		w.mu.Unlock()
-		first(r, err)
+		q.answer(r, err)
 		if began && w.mux.current() != l {
 			w.moveOn(l)
 		}
