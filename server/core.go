@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/raft/v3/raftpb"
-
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/turn"
@@ -194,10 +192,8 @@ func (c *core) carry(out replica.Output) {
 		c.applied(out)
 	}
 	c.removed = c.removed || out.Removed
-	if s, old := c.replica.Status(), c.status.Load(); *old != s {
-		c.status.put(&s)
-		c.metrics.follow(old, &s)
-		c.caches.follow(s)
+	if s := c.replica.Status(); *c.status.Load() != s {
+		c.follow(s)
 	}
 	for _, change := range out.Changes {
 		c.publish(change)
@@ -306,17 +302,20 @@ func (p *pace) stalled(now lease.Instant) bool {
 	return gap > lease.Instant(p.election.Milliseconds())
 }
 
+// follow tells of the replica's new status.
+func (c *core) follow(s replica.Status) {
+	old := c.status.Load()
+	c.status.put(&s)
+	c.metrics.follow(old, &s)
+	c.caches.follow(s)
+}
+
 func (c *core) publish(change fsm.Change) {
 	events := make([]*api.Event, len(change.Events))
 	for i := range change.Events {
 		events[i] = api.NewEvent(&change.Events[i])
 	}
 	c.hub.Publish(change.Revision, events)
-}
-
-// persisted is called by the writer.
-func (c *core) persisted(m *raftpb.Message) {
-	c.inbox.put(func(box *mail) { box.persisted = append(box.persisted, m) })
 }
 
 // hurry says that commands have waited long enough for others.

@@ -103,6 +103,14 @@ func (b *inbox) put(add func(*mail)) bool {
 	return true
 }
 
+// persisted leaves word that an append message is durable.
+func (b *inbox) persisted(m *raftpb.Message) {
+	b.mu.Lock()
+	b.mail.persisted = append(b.mail.persisted, m)
+	b.mu.Unlock()
+	b.signal()
+}
+
 func (b *inbox) signal() {
 	select {
 	case b.wake <- struct{}{}:

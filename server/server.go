@@ -123,7 +123,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c.lines = turn.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
 	c.writer = &writer{
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
-		persist: c.persisted, wake: make(chan struct{}, 1),
+		persist: c.inbox.persisted, wake: make(chan struct{}, 1),
 	}
 	if c.pace.respite, err = newRespite(c.hurry); err != nil {
 		return nil, err

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"sync"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -20,15 +22,62 @@ type submitted struct {
 	proposal replica.Proposal
 	read     replica.Read
 	to       native.Answered
+	among    *submission
 }
 
 // answered implements waiter.
 func (s *submitted) answered() {
+	to, res, err := s.to, s.proposal.Result, s.proposal.Err
 	if s.proposal.Command == nil {
-		s.to.Answered(fsm.Result{}, s.read.Err)
+		err = s.read.Err
+		s.read = replica.Read{}
+	} else {
+		s.proposal = replica.Proposal{}
+	}
+	s.to = nil
+	s.among.letGo()
+	to.Answered(res, err)
+}
+
+// submission is what was submitted together. It is used again when all of it is answered,
+// which the core does: so it needs no lock.
+type submission struct {
+	all  []submitted // its memory does not move
+	left int         // not answered
+}
+
+var submissions = sync.Pool{New: func() any { return new(submission) }}
+
+// maxPooled bounds the requests for which the memory of a submission is kept.
+const maxPooled = 1024
+
+// newSubmission returns an empty one with memory for so many requests.
+func newSubmission(n int) *submission {
+	b := submissions.Get().(*submission)
+	if cap(b.all) < n {
+		b.all = make([]submitted, 0, max(n, 2*cap(b.all)))
+	}
+	return b
+}
+
+func (b *submission) add(s native.Submission) {
+	b.all = b.all[:len(b.all)+1]
+	w := &b.all[len(b.all)-1]
+	w.to, w.among = s.To, b
+	if s.Command != nil {
+		w.proposal.Command, w.proposal.Owner = s.Command, w
 		return
 	}
-	s.to.Answered(s.proposal.Result, s.proposal.Err)
+	w.read.Fill, w.read.Owner = s.Fill, w
+}
+
+// letGo notes that one more is answered.
+func (b *submission) letGo() {
+	if b.left--; b.left > 0 || cap(b.all) > maxPooled {
+		return
+	}
+	b.all = b.all[:0]
+	submissions.Put(b)
 }
 
 // Submit implements native.Submitter: one pass to the core for all of them.
@@ -36,32 +85,45 @@ func (n *node) Submit(list []native.Submission) {
 	if len(list) == 0 {
 		return
 	}
-	all := make([]submitted, 0, len(list))
+	b := newSubmission(len(list))
 	for _, s := range list {
-		if n.refuses(s) {
-			continue
-		}
-		all = append(all, submitted{to: s.To, proposal: replica.Proposal{Command: s.Command}})
-		w := &all[len(all)-1]
-		w.proposal.Owner, w.read.Owner = w, w
-		w.read.Fill = s.Fill
-	}
-	err := n.inbox.ask(
-		func(m *mail) int { return max(len(m.proposals), len(m.reads)) + len(all) },
-		func(m *mail) {
-			for i := range all {
-				if w := &all[i]; w.proposal.Command != nil {
-					m.proposals = append(m.proposals, &w.proposal)
-				} else {
-					m.reads = append(m.reads, &w.read)
-				}
-			}
-		})
-	if err != nil {
-		for i := range all {
-			all[i].to.Answered(fsm.Result{}, err)
+		if !n.refuses(s) {
+			b.add(s)
 		}
 	}
+	if len(b.all) == 0 {
+		submissions.Put(b)
+		return
+	}
+	if err := n.inbox.submit(b); err != nil {
+		for i := range b.all {
+			b.all[i].to.Answered(fsm.Result{}, err)
+		}
+	}
+}
+
+// submit leaves all of a submission, or refuses it.
+func (b *inbox) submit(s *submission) error {
+	b.mu.Lock()
+	switch {
+	case b.closed:
+		b.mu.Unlock()
+		return api.ErrStopped
+	case max(len(b.proposals), len(b.reads))+len(s.all) > maxQueued:
+		b.mu.Unlock()
+		return api.ErrTooManyRequests
+	}
+	s.left = len(s.all)
+	for i := range s.all {
+		if w := &s.all[i]; w.proposal.Command != nil {
+			b.proposals = append(b.proposals, &w.proposal)
+		} else {
+			b.reads = append(b.reads, &w.read)
+		}
+	}
+	b.mu.Unlock()
+	b.signal()
+	return nil
 }
 
 // refuses answers a request that cannot be done now.

@@ -314,12 +314,12 @@ func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 		Ranges: []keyrange.Range{{Key: string(r.Key), End: string(r.RangeEnd)}},
 	}
 	j.fill = fill
-	j.answer = func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-		m, err := read(v, res)
+	j.answer = answer(func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+		m, err := read.answer(v, res)
 		if err == nil {
 			m.(*pb.RangeResponse).CacheTerm = fill.Term
 		}
 		return m, err
-	}
+	})
 	return j, nil
 }

@@ -67,32 +67,59 @@ func (q *request) respond(v *fsm.View) *pb.Response {
 	err := q.err
 	m := q.response
 	if err == nil && m == nil {
-		m, err = q.job.answer(v, &q.result)
+		m, err = q.job.answer.answer(v, &q.result)
 	}
-	r := &pb.Response{Id: q.id, More: q.more}
-	if err != nil {
-		reason := api.Reason(err)
-		if !q.writes {
-			reason = api.ReadReason(err)
+	var r *pb.Response
+	switch {
+	case err == nil:
+		r = responseOf(m)
+	case q.writes:
+		r = errorOf(err, api.Reason(err))
+	default:
+		r = errorOf(err, api.ReadReason(err))
+	}
+	r.Id, r.More = q.id, q.more
+	return r
+}
+
+func errorOf(err error, reason pb.Reason) *pb.Response {
+	return &pb.Response{Body: &pb.Response_Error{Error: api.ErrorMessage(err, reason)}}
+}
+
+// responseOf makes a response of its body. What goes with the most frequent ones is in one
+// piece of memory.
+func responseOf(m proto.Message) *pb.Response {
+	switch m := m.(type) {
+	case *pb.PutResponse:
+		var out struct {
+			response pb.Response
+			body     pb.Response_Put
 		}
-		r.Body = &pb.Response_Error{Error: api.ErrorMessage(err, reason)}
+		out.body.Put = m
+		out.response.Body = &out.body
+		return &out.response
+	case *pb.TxnResponse:
+		var out struct {
+			response pb.Response
+			body     pb.Response_Txn
+		}
+		out.body.Txn = m
+		out.response.Body = &out.body
+		return &out.response
+	default:
+		r := new(pb.Response)
+		setBody(r, m)
 		return r
 	}
-	setBody(r, m)
-	return r
 }
 
 // setBody makes m the body of a response.
 func setBody(r *pb.Response, m proto.Message) {
 	switch m := m.(type) {
-	case *pb.PutResponse:
-		r.Body = &pb.Response_Put{Put: m}
 	case *pb.DeleteResponse:
 		r.Body = &pb.Response_Delete{Delete: m}
 	case *pb.RangeResponse:
 		r.Body = &pb.Response_Range{Range: m}
-	case *pb.TxnResponse:
-		r.Body = &pb.Response_Txn{Txn: m}
 	case *pb.GrantResponse:
 		r.Body = &pb.Response_Grant{Grant: m}
 	case *pb.RenewResponse:

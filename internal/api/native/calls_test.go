@@ -111,13 +111,14 @@ func TestCallsOverStream(t *testing.T) {
 	for name := range newCaller(t).calls() {
 		t.Run(name, func(t *testing.T) {
 			alone, streamed := newCaller(t), newCaller(t)
-			want := &pb.Response{Id: 1}
+			want := new(pb.Response)
 			m, err := alone.calls()[name].alone(t.Context())
 			if err == nil {
-				setBody(want, m)
+				want = responseOf(m)
 			} else {
 				want.Body = &pb.Response_Error{Error: api.ErrorMessage(err, api.Reason(err))}
 			}
+			want.Id = 1
 			s := openSession(t, streamed.node, 1)
 			r := streamed.calls()[name].r
 			got := streamed.once(s, 1, r)

@@ -72,6 +72,11 @@ func (g *granting) finish(
 	return g.response(g.node.View(), res), nil
 }
 
+// answer implements answerer.
+func (g *granting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+	return g.response(v, res), nil
+}
+
 // response is that of a lease that was granted.
 func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
 	info, existed := granted(res.Value)
@@ -99,9 +104,7 @@ func (s *leases) grantJob(r *pb.GrantRequest) (job, error) {
 	}
 	return job{
 		command: g.command(),
-		answer: func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-			return g.response(v, res), nil
-		},
+		answer:  g,
 		rest: func(res *fsm.Result, err error) rest {
 			repeated := err == nil && res.Repeated
 			if !repeated && !errors.Is(err, lease.ErrExists) {

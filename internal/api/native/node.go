@@ -82,7 +82,8 @@ type Answered interface {
 // Submitter takes many requests at once.
 type Submitter interface {
 	// Submit returns at once, and each To is called exactly once, possibly before
-	// Submit returns. Commands are applied in the order in which they are submitted.
+	// Submit returns, and let go of then. Commands are applied in the order in which they are
+	// submitted. The list is the caller's again when Submit returns.
 	Submit(list []Submission)
 }
 

@@ -47,12 +47,12 @@ func (n number) once(c fsm.Command) fsm.Command {
 
 // sessionJob opens a session.
 func (s *store) sessionJob(r *pb.SessionRequest) (job, error) {
-	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+	open := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 		session := res.Value.(fsm.Session)
 		return &pb.SessionResponse{
 			Header:  s.header(v, res.Revision),
 			Session: &pb.SessionRef{Id: session.ID, Nonce: session.Nonce},
 		}, nil
 	}
-	return job{command: &fsm.OpenSession{Nonce: r.Nonce}, answer: answer}, nil
+	return job{command: &fsm.OpenSession{Nonce: r.Nonce}, answer: answer(open)}, nil
 }

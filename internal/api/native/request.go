@@ -30,20 +30,38 @@ type request struct {
 	sent     chan<- struct{} // capacity 1: gets a token when it was sent; may be nil
 }
 
-func newRequest(t *stream, now time.Time, r *pb.Request) *request {
-	q := &request{stream: t, id: r.Id, until: now.Add(patience)}
+func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
+	q := t.unused()
+	q.stream, q.id, q.until = t, r.Id, now.Add(patience)
 	if d := time.Duration(r.TimeoutMs) * time.Millisecond; r.TimeoutMs > 0 && d < patience {
 		q.until = now.Add(d)
 	}
 	return q
 }
 
-// begin begins a request. ok is false if there is nothing to submit for it.
-func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request) (_ Submission, ok bool) {
+// unused returns an empty request.
+func (t *stream) unused() *request {
+	if len(t.fresh) == 0 {
+		t.mu.Lock()
+		t.fresh, t.spare = t.spare, t.fresh
+		t.mu.Unlock()
+	}
+	last := len(t.fresh) - 1
+	if last < 0 {
+		return new(request)
+	}
+	q := t.fresh[last]
+	t.fresh[last] = nil
+	t.fresh = t.fresh[:last]
+	return q
+}
+
+// prepare makes the job of a request that has one, and does nothing else. An error is its
+// answer.
+func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	number, err := numberOf(m, r)
 	if err != nil {
-		q.answer(nil, err)
-		return Submission{}, false
+		return err
 	}
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
@@ -63,30 +81,31 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request) (_ Submis
 	case *pb.Request_Session:
 		q.job, err = t.sessionJob(x.Session)
 		number.n = 0
-	default:
-		if err = t.entrust(q, r, number); err == nil {
-			return Submission{}, false
-		}
 	}
-	switch {
-	case err != nil:
-		q.answer(nil, err)
-	case q.job.command != nil:
-		t.mayWrite(q)
-		return Submission{Command: number.once(q.job.command), To: q}, true
-	case q.job.confirm:
-		return Submission{Fill: q.job.fill, To: q}, true
-	default:
-		q.Answered(fsm.Result{}, nil)
+	if err == nil && q.job.command != nil {
+		q.job.command = number.once(q.job.command)
+		q.writes = true
 	}
-	return Submission{}, false
+	return err
 }
 
-// mayWrite notes that a request may change something. Its time may be over already.
-func (t *stream) mayWrite(q *request) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	q.writes = true
+// begin begins a request; refusal is what prepare has said of it.
+func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal error) {
+	switch {
+	case refusal != nil:
+		q.answer(nil, refusal)
+	case q.job.command != nil:
+		t.submissions = append(t.submissions, Submission{Command: q.job.command, To: q})
+	case q.job.confirm:
+		t.submissions = append(t.submissions, Submission{Fill: q.job.fill, To: q})
+	case q.job.answer != nil:
+		q.Answered(fsm.Result{}, nil)
+	default:
+		number, _ := numberOf(m, r) // prepare has checked it
+		if err := t.entrust(q, r, number); err != nil {
+			q.answer(nil, err)
+		}
+	}
 }
 
 // entrust gives a request to a feed, or a goroutine of its own.
@@ -173,6 +192,12 @@ func (q *request) part(m *pb.RenewResponse) { q.deliver(m, nil) }
 func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 	given := &request{stream: q.stream, id: q.id, response: m, more: true, sent: sent}
 	given.over(nil)
+}
+
+// givenLocked returns what answers a request now; its outcome, if there will be one, is not
+// told.
+func (q *request) givenLocked() *request {
+	return &request{stream: q.stream, id: q.id, writes: q.writes, await: q.await}
 }
 
 func (q *request) over(err error) {

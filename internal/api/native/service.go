@@ -123,9 +123,14 @@ func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 
 // header returns the header of an answer as of a revision of the store.
 func (s *leases) header(v *fsm.View, revision int64) *pb.Header {
-	return &pb.Header{
-		ClusterId: s.o.ClusterID, MemberId: s.o.MemberID, Revision: revision, Term: v.Term,
-	}
+	h := new(pb.Header)
+	s.fillHeader(h, v, revision)
+	return h
+}
+
+// fillHeader makes an empty header that of an answer.
+func (s *leases) fillHeader(h *pb.Header, v *fsm.View, revision int64) {
+	h.ClusterId, h.MemberId, h.Revision, h.Term = s.o.ClusterID, s.o.MemberID, revision, v.Term
 }
 
 // header now is as of the newest view.

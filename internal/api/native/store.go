@@ -32,8 +32,9 @@ type job struct {
 	// confirm asks for a confirm round, if there is no command.
 	confirm bool
 	// fill asks, with a confirm round, that the reader may cache what he reads.
-	fill   *replica.Fill
-	answer answer
+	fill *replica.Fill
+	// answer makes the response.
+	answer answerer
 	// rest, if it is not nil, returns what takes the place of answer after some outcomes of
 	// the command: more steps, that wait. For the others it returns nil.
 	rest func(res *fsm.Result, err error) rest
@@ -42,8 +43,15 @@ type job struct {
 // rest is what is left of a job when its command is done.
 type rest func(context.Context) (proto.Message, error)
 
-// answer makes a response as of a view, from the result of a command if there was one.
+// answerer makes a response as of a view, from the result of a command if there was one.
+type answerer interface {
+	answer(v *fsm.View, res *fsm.Result) (proto.Message, error)
+}
+
+// answer is an answerer, too. The most frequent requests have one that takes no memory.
 type answer func(v *fsm.View, res *fsm.Result) (proto.Message, error)
+
+func (f answer) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) { return f(v, res) }
 
 // Put implements pb.StoreServer.
 func (s *store) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
@@ -89,7 +97,7 @@ func perform[Response, Request proto.Message](
 	if err != nil {
 		return out, err
 	}
-	m, err := j.answer(s.node.View(), &res)
+	m, err := j.answer.answer(s.node.View(), &res)
 	if err != nil {
 		return out, err
 	}
@@ -100,34 +108,49 @@ func (s *store) putJob(r *pb.PutRequest) (job, error) {
 	if err := s.checkPut(r); err != nil {
 		return job{}, err
 	}
-	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-		out := putResponse(putResult(res.Value))
-		out.Header = s.header(v, res.Revision)
-		return out, nil
-	}
 	if r.TtlMs != 0 {
-		return job{command: s.boundPut(r), answer: answer}, nil
+		return job{command: s.boundPut(r), answer: putting{s}}, nil
 	}
-	return job{command: s.putCommand(r), answer: answer}, nil
+	return job{command: s.putCommand(r), answer: putting{s}}, nil
+}
+
+// putting answers puts.
+type putting struct{ *store }
+
+func (s putting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+	var out struct {
+		message pb.PutResponse
+		header  pb.Header
+	}
+	s.fillHeader(&out.header, v, res.Revision)
+	out.message.Header = &out.header
+	if prev := putResult(res.Value).Prev; prev != nil {
+		out.message.PrevKv = pair(prev, false)
+	}
+	return &out.message, nil
 }
 
 func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
 	if err := checkDelete(r); err != nil {
 		return job{}, err
 	}
-	answer := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-		out := deleteResponse(res.Value.(*fsm.DeleteResult))
-		out.Header = s.header(v, res.Revision)
-		return out, nil
-	}
-	return job{command: deleteCommand(r), answer: answer}, nil
+	return job{command: deleteCommand(r), answer: deleting{s}}, nil
+}
+
+// deleting answers deletes.
+type deleting struct{ *store }
+
+func (s deleting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+	out := deleteResponse(res.Value.(*fsm.DeleteResult))
+	out.Header = s.header(v, res.Revision)
+	return out, nil
 }
 
 func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 	if err := checkRange(r); err != nil {
 		return job{}, err
 	}
-	answer := func(v *fsm.View, _ *fsm.Result) (proto.Message, error) {
+	read := func(v *fsm.View, _ *fsm.Result) (proto.Message, error) {
 		res, err := v.KV.Range(string(r.Key), string(r.RangeEnd), rangeOptions(r))
 		if err != nil {
 			return nil, err
@@ -136,7 +159,7 @@ func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 		out.Header = s.header(v, v.KV.Revision())
 		return out, nil
 	}
-	return job{confirm: !r.Serializable, answer: answer}, nil
+	return job{confirm: !r.Serializable, answer: answer(read)}, nil
 }
 
 // txnJob is the job of a transaction that somebody asks for.
@@ -144,7 +167,7 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 	if err := s.checkTxn(r); err != nil {
 		return job{}, err
 	}
-	c := &txnConverter{leases: s.leases, by: by}
+	c := &txnConverter{store: s, request: r, by: by}
 	txn := c.command(r)
 	if c.err != nil {
 		return job{}, c.err
@@ -153,7 +176,7 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 		return job{}, err
 	}
 	if txn.ReadOnly() {
-		answer := func(v *fsm.View, _ *fsm.Result) (proto.Message, error) {
+		read := func(v *fsm.View, _ *fsm.Result) (proto.Message, error) {
 			res, err := fsm.ReadTxn(txn, v.KV)
 			if err != nil {
 				return nil, err
@@ -162,32 +185,9 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 			out.Header = s.header(v, v.KV.Revision())
 			return out, nil
 		}
-		return job{confirm: true, answer: answer}, nil
+		return job{confirm: true, answer: answer(read)}, nil
 	}
-	respond := func(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
-		out := c.response(r, res.Value.(*fsm.TxnResult))
-		out.Header = s.header(v, res.Revision)
-		return out
-	}
-	return job{
-		command: txn,
-		answer: func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-			return respond(v, res), nil
-		},
-		rest: func(res *fsm.Result, err error) rest {
-			if err != nil || !res.Repeated {
-				return nil
-			}
-			out := respond(s.node.View(), res)
-			leases := told(out)
-			if len(leases) == 0 {
-				return nil
-			}
-			return func(ctx context.Context) (proto.Message, error) {
-				return out, s.leases.renewTold(ctx, leases...)
-			}
-		},
-	}, nil
+	return job{command: txn, answer: c, rest: c.rest}, nil
 }
 
 // Watch implements pb.StoreServer.
@@ -265,14 +265,6 @@ func deleteCommand(r *pb.DeleteRequest) *fsm.DeleteRange {
 
 func rangeOptions(r *pb.RangeRequest) mvcc.RangeOptions {
 	return mvcc.RangeOptions{Revision: r.Revision, Limit: r.Limit, CountOnly: r.CountOnly}
-}
-
-func putResponse(res *fsm.PutResult) *pb.PutResponse {
-	out := &pb.PutResponse{}
-	if res.Prev != nil {
-		out.PrevKv = pair(res.Prev, false)
-	}
-	return out
 }
 
 func deleteResponse(res *fsm.DeleteResult) *pb.DeleteResponse {

@@ -25,6 +25,8 @@ const (
 	maxMessage   = 256 << 10
 	// lookEvery is how often a stream looks for requests whose time is over.
 	lookEvery = 50 * time.Millisecond
+	// maxSpare bounds the requests that a stream keeps to use them again.
+	maxSpare = 256
 )
 
 // streams serves leasehold.v1.Stream.
@@ -64,11 +66,11 @@ type stream struct {
 	watches *watches
 	caches  *caches
 	turns   *turns
-	feeds   []feed         // all of them; their order is of no importance
-	asked   int            // the feed that was asked last; belongs to send
+	telling                // belongs to send
 	calls   sync.WaitGroup // requests with a goroutine
 	wake    chan struct{}  // capacity 1: there is something for send
 	left    chan struct{}  // capacity 1: a request was answered
+	taking                 // belongs to receive
 
 	mu        sync.Mutex // guards what follows
 	open      map[uint64]*request
@@ -77,6 +79,21 @@ type stream struct {
 	following int        // requests for events
 	end       error      // why nothing more is received; io.EOF if the client is through
 	closing   bool       // no request may have a goroutine any more
+	spare     []*request // empty, to be used again
+}
+
+// telling is what send knows of what it has to say.
+type telling struct {
+	feeds    []feed     // all of them; their order is of no importance
+	asked    int        // the feed that was asked last
+	answered []*request // nobody has them any more
+}
+
+// taking is memory that is used again for each message.
+type taking struct {
+	submissions []Submission
+	fresh       []*request // not used yet
+	free        int        // so many requests may be open, at least, besides those that are
 }
 
 // finish waits for the goroutines of requests. The one that receives is not among them: it ends
@@ -109,15 +126,10 @@ func (t *stream) receive() {
 // error ends the stream.
 func (t *stream) take(m *pb.ClientMessage) error {
 	now := time.Now()
-	submissions := make([]Submission, 0, len(m.Requests))
-	defer func() { t.node.Submit(submissions) }()
+	defer t.submit()
 	for _, r := range m.Requests {
-		if !t.room() {
-			t.node.Submit(submissions) // or there would never be
-			submissions = nil
-			if err := t.wait(); err != nil {
-				return err
-			}
+		if err := t.makeRoom(); err != nil {
+			return err
 		}
 		if c, ok := r.Body.(*pb.Request_Cancel); ok {
 			t.cancel(c.Cancel)
@@ -127,27 +139,31 @@ func (t *stream) take(m *pb.ClientMessage) error {
 			t.caches.ack(a.CacheAck)
 			continue
 		}
-		q := newRequest(t, now, r)
+		q := t.newRequest(now, r)
+		refusal := t.prepare(q, m, r)
 		if err := t.enter(q); err != nil {
 			return err
 		}
-		if s, ok := t.begin(q, m, r); ok {
-			submissions = append(submissions, s)
-		}
+		t.begin(q, m, r, refusal)
 	}
 	return nil
 }
 
-// room reports whether one more request may be open.
-func (t *stream) room() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.open) < maxOpen
+// submit submits what has gathered.
+func (t *stream) submit() {
+	t.node.Submit(t.submissions)
+	clear(t.submissions)
+	t.submissions = t.submissions[:0]
 }
 
-// wait waits until there is room.
-func (t *stream) wait() error {
+// makeRoom waits until one more request may be open. Only this goroutine adds any, so it need
+// not look before there can be too many.
+func (t *stream) makeRoom() error {
+	if t.free--; t.free >= 0 {
+		return nil
+	}
 	for !t.room() {
+		t.submit() // or there would never be
 		select {
 		case <-t.left:
 		case <-t.ctx.Done():
@@ -155,6 +171,14 @@ func (t *stream) wait() error {
 		}
 	}
 	return nil
+}
+
+// room reports whether one more request may be open, and learns how many.
+func (t *stream) room() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = maxOpen - len(t.open) - 1
+	return t.free >= 0
 }
 
 // enter notes a request as open. A client that uses an ID again could not tell the
@@ -176,30 +200,27 @@ func (t *stream) enter(q *request) error {
 // cancel ends a request that the client does not wait for any more.
 func (t *stream) cancel(id uint64) {
 	t.mu.Lock()
-	q := t.open[id]
 	var f feed
 	var stop context.CancelFunc
-	if q != nil {
-		f, stop = q.feed, q.cancel
+	var given *request
+	switch q := t.open[id]; {
+	case q == nil:
+	case q.feed != nil:
+		f = q.feed
+	case q.cancel != nil && q.await == nil:
+		stop = q.cancel
+	default: // also one that may be about to wait, as what it was to do first is done
+		given = q.givenLocked()
 	}
 	t.mu.Unlock()
 	switch {
-	case q == nil:
 	case f != nil:
 		f.end(id)
-	case stop != nil && q.await == nil:
+	case stop != nil:
 		stop()
-	default: // also one that may be about to wait, as what it was to do first is done
-		t.abandon(q, context.Canceled)
+	case given != nil:
+		given.over(context.Canceled)
 	}
-}
-
-// abandon answers a request now; its outcome, if there will be one, is not told.
-func (t *stream) abandon(q *request, why error) {
-	t.mu.Lock()
-	given := &request{stream: t, id: q.id, writes: q.writes}
-	t.mu.Unlock()
-	given.over(why)
 }
 
 // send sends until the stream ends: first who leads, so that the client need not ask for
@@ -262,6 +283,7 @@ func (t *stream) over(end error) (bool, error) {
 // sendAll sends the outcomes of requests, and a message of what the feeds have to say: more
 // says that there may be more of that.
 func (t *stream) sendAll(batch []*request) (more bool, err error) {
+	defer t.release()
 	v := t.node.View()
 	m, size := &pb.ServerMessage{}, 0
 	for i, q := range batch {
@@ -276,34 +298,69 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		if r == nil {
 			continue
 		}
+		if m.Responses == nil {
+			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
+		}
 		m.Responses = append(m.Responses, r)
 		if size += proto.Size(r); size < maxMessage && len(m.Responses) < maxResponses {
 			continue
 		}
-		if err := t.grpc.Send(m); err != nil {
+		if err := t.sendOne(m); err != nil {
 			return false, err
 		}
 		m, size = &pb.ServerMessage{}, 0
 	}
 	more = t.tell(m, size)
 	if len(m.Responses) == 0 {
+		notify(t.left)
 		return false, nil
 	}
-	return more, t.grpc.Send(m)
+	return more, t.sendOne(m)
+}
+
+// sendOne sends a message. That there is room for requests is said first: to send may take long.
+func (t *stream) sendOne(m *pb.ServerMessage) error {
+	notify(t.left)
+	return t.grpc.Send(m)
 }
 
 // outcome makes the response of a request, nil if it was answered before.
 func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
-	if q.await != nil && q.err == nil {
+	switch {
+	case q.await != nil && q.err == nil:
 		return t.firstOutcome(q, v)
-	}
-	if q.more && !t.isOpen(q.id) || !q.more && !t.leave(q.id) {
+	case q.more:
+		if !t.isOpen(q.id) {
+			return nil
+		}
+		return q.respond(v)
+	case !t.leave(q.id):
 		return nil
-	}
-	if !q.more {
+	case q.await != nil:
 		t.turns.drop(q.id)
+		return q.respond(v)
 	}
-	return q.respond(v)
+	r := q.respond(v)
+	if q.cancel == nil {
+		t.answered = append(t.answered, q) // nobody else has it now
+	}
+	return r
+}
+
+// release lets requests that were answered be used again.
+func (t *stream) release() {
+	if len(t.answered) == 0 {
+		return
+	}
+	for _, q := range t.answered {
+		*q = request{}
+	}
+	t.mu.Lock()
+	n := min(len(t.answered), maxSpare-len(t.spare))
+	t.spare = append(t.spare, t.answered[:n]...)
+	t.mu.Unlock()
+	clear(t.answered)
+	t.answered = t.answered[:0]
 }
 
 func (t *stream) isOpen(id uint64) bool {
@@ -312,13 +369,13 @@ func (t *stream) isOpen(id uint64) bool {
 	return t.open[id] != nil
 }
 
-// leave notes that a request is open no more; ok is false if it was not.
+// leave notes that a request is open no more; ok is false if it was not. Who waits for room is
+// told when the response is on its way.
 func (t *stream) leave(id uint64) (ok bool) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	_, ok = t.open[id]
 	delete(t.open, id)
-	t.mu.Unlock()
-	notify(t.left)
 	return ok
 }
 
@@ -328,12 +385,12 @@ func (t *stream) expire(now time.Time) {
 	t.mu.Lock()
 	for _, q := range t.open {
 		if q.feed == nil && q.cancel == nil && now.After(q.until) {
-			late = append(late, q)
+			late = append(late, q.givenLocked())
 		}
 	}
 	t.mu.Unlock()
 	for _, q := range late {
-		t.abandon(q, api.ErrTimeout)
+		q.over(api.ErrTimeout)
 	}
 }
 

@@ -1,7 +1,10 @@
 package native
 
 import (
+	"context"
 	"crypto/sha256"
+
+	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
@@ -12,7 +15,8 @@ import (
 // txnConverter turns a transaction that checkTxn has passed into a command, and the
 // result into a response. It remembers the secrets that were drawn on the way.
 type txnConverter struct {
-	leases  *leases
+	*store
+	request *pb.TxnRequest
 	by      string // who asks
 	secrets map[*pb.GrantRequest][]byte
 	err     error
@@ -20,8 +24,11 @@ type txnConverter struct {
 
 func (c *txnConverter) command(r *pb.TxnRequest) *fsm.Txn {
 	t := &fsm.Txn{Then: c.ops(r.Then), Else: c.ops(r.Else)}
-	for _, x := range r.Compare {
-		t.Compare = append(t.Compare, compareOf(x))
+	if len(r.Compare) > 0 {
+		t.Compare = make([]fsm.Compare, len(r.Compare))
+		for i, x := range r.Compare {
+			t.Compare[i] = compareOf(x)
+		}
 	}
 	return t
 }
@@ -63,9 +70,9 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	switch x := op.Op.(type) {
 	case *pb.Op_Put:
 		if x.Put.TtlMs != 0 {
-			return fsm.Op{Txn: c.leases.boundPut(x.Put)}
+			return fsm.Op{Txn: c.boundPut(x.Put)}
 		}
-		return fsm.Op{Put: c.leases.putCommand(x.Put)}
+		return fsm.Op{Put: c.putCommand(x.Put)}
 	case *pb.Op_Delete:
 		return fsm.Op{Delete: deleteCommand(x.Delete)}
 	case *pb.Op_Range:
@@ -92,13 +99,40 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 
 func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
 	terms := termsOf(r)
-	if secret := c.leases.secret(r.Resumable, &terms); secret != nil {
+	if secret := c.secret(r.Resumable, &terms); secret != nil {
 		if c.secrets == nil {
 			c.secrets = make(map[*pb.GrantRequest][]byte)
 		}
 		c.secrets[r] = secret
 	}
 	return &fsm.Grant{Terms: terms, Holds: rangesOf(r.Holds), Renew: terms.RequestID != ""}
+}
+
+// answer implements answerer.
+func (c *txnConverter) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
+	return c.respond(v, res), nil
+}
+
+func (c *txnConverter) respond(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
+	out := c.response(c.request, res.Value.(*fsm.TxnResult))
+	out.Header = c.header(v, res.Revision)
+	return out
+}
+
+// rest is what is left after a transaction that was done before: the leases that the response
+// tells of have been counting since.
+func (c *txnConverter) rest(res *fsm.Result, err error) rest {
+	if err != nil || !res.Repeated {
+		return nil
+	}
+	out := c.respond(c.store.node.View(), res)
+	list := told(out)
+	if len(list) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) (proto.Message, error) {
+		return out, c.renewTold(ctx, list...)
+	}
 }
 
 // response converts the result of the transaction, but for the header.
@@ -108,8 +142,11 @@ func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnRes
 		ops = r.Then
 	}
 	out := &pb.TxnResponse{Succeeded: res.Succeeded}
-	for i, x := range res.Responses {
-		out.Responses = append(out.Responses, c.opResponse(ops[i], x))
+	if len(res.Responses) > 0 {
+		out.Responses = make([]*pb.OpResponse, len(res.Responses))
+		for i, x := range res.Responses {
+			out.Responses[i] = c.opResponse(ops[i], x)
+		}
 	}
 	return out
 }
@@ -123,9 +160,9 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 	}
 	switch x := res.(type) {
 	case *fsm.PutResult:
-		return &pb.OpResponse{Response: &pb.OpResponse_Put{Put: putResponse(x)}}
+		return opPutResponse(x)
 	case *fsm.DeleteResult:
-		return &pb.OpResponse{Response: &pb.OpResponse_Delete{Delete: deleteResponse(x)}}
+		return opDeleteResponse(x)
 	case *mvcc.RangeResult:
 		m := rangeResponse(x, op.GetRange().GetKeysOnly())
 		return &pb.OpResponse{Response: &pb.OpResponse_Range{Range: m}}
@@ -141,6 +178,33 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 	default:
 		panic("native: result of unknown type")
 	}
+}
+
+// opPutResponse, like those below, takes one piece of memory.
+func opPutResponse(res *fsm.PutResult) *pb.OpResponse {
+	var out struct {
+		op   pb.OpResponse
+		body pb.OpResponse_Put
+		put  pb.PutResponse
+	}
+	if res.Prev != nil {
+		out.put.PrevKv = pair(res.Prev, false)
+	}
+	out.body.Put = &out.put
+	out.op.Response = &out.body
+	return &out.op
+}
+
+func opDeleteResponse(res *fsm.DeleteResult) *pb.OpResponse {
+	var out struct {
+		op     pb.OpResponse
+		body   pb.OpResponse_Delete
+		delete pb.DeleteResponse
+	}
+	out.delete.Deleted, out.delete.PrevKvs = res.Deleted, pairs(res.Prev, false)
+	out.body.Delete = &out.delete
+	out.op.Response = &out.body
+	return &out.op
 }
 
 func (c *txnConverter) grantResponse(r *pb.GrantRequest, res any) *pb.GrantResponse {
