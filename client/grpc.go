@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -32,7 +33,9 @@ func dialGRPC(e endpoint, c *Config) (connection, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: c.DialTimeout,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.ForceCodecV2(wire.Codec()),
+		),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(inFlight),
 		grpc.WithInitialConnWindowSize(inFlight),

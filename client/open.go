@@ -4,8 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
+	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -164,6 +163,6 @@ func atMost(r *pb.Request) int {
 	case *pb.Request_Range:
 		return fixedBytes + len(x.Range.Key) + len(x.Range.RangeEnd)
 	default:
-		return proto.Size(r)
+		return wire.RequestSize(r)
 	}
 }

@@ -31,7 +31,7 @@ var house = [][]string{
 	{"plan", "internal/listen"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/keyrange",
-		"internal/line", "test/process", "leaseholdpb",
+		"internal/line", "internal/wire", "test/process", "leaseholdpb",
 	},
 }
 

@@ -2,8 +2,9 @@ package etcd
 
 import (
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec we stand on
 	"google.golang.org/grpc/mem"
+
+	"leasehold.dev/internal/wire"
 )
 
 // A frame is a response that knows its own encoding.
@@ -12,11 +13,11 @@ type frame interface {
 	buffers() mem.BufferSlice
 }
 
-// codec is gRPC's own for protocol buffers, but for frames, which it takes as
-// they are.
+// codec is gRPC's own for protocol buffers, but for the messages of leasehold.v1's
+// streams, and for frames, which it takes as they are.
 type codec struct{ encoding.CodecV2 }
 
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
+func newCodec() codec { return codec{wire.Codec()} }
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {

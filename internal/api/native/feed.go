@@ -3,8 +3,7 @@ package native
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
-
+	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -49,7 +48,7 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (told bool) {
 			continue // a cancel came while the end was told
 		}
 		m.Responses = append(m.Responses, r)
-		size += proto.Size(r)
+		size += wire.ResponseSize(r)
 		told = true
 	}
 	return told

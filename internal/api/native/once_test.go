@@ -12,7 +12,7 @@ import (
 // onNewStream sends messages over a stream of their own and returns all that is answered.
 func onNewStream(t *testing.T, n Node, messages ...*pb.ClientMessage) (out []*pb.Response) {
 	t.Helper()
-	w := &wire{
+	w := &pipe{
 		ctx: t.Context(), requests: make(chan *pb.ClientMessage, len(messages)),
 		answers: make(chan *pb.ServerMessage, 100),
 	}

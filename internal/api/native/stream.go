@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -302,7 +301,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
 		}
 		m.Responses = append(m.Responses, r)
-		if size += proto.Size(r); size < maxMessage && len(m.Responses) < maxResponses {
+		if size += wire.ResponseSize(r); size < maxMessage && len(m.Responses) < maxResponses {
 			continue
 		}
 		if err := t.sendOne(m); err != nil {

@@ -105,17 +105,17 @@ func (n *stuckNode) InspectHere(
 	return n.Inspect(ctx, nil)
 }
 
-// wire is a stream without a network.
-type wire struct {
+// pipe is a stream without a network.
+type pipe struct {
 	grpc.ServerStream
 	ctx      context.Context
 	requests chan *pb.ClientMessage
 	answers  chan *pb.ServerMessage
 }
 
-func (w *wire) Context() context.Context { return w.ctx }
+func (w *pipe) Context() context.Context { return w.ctx }
 
-func (w *wire) Recv() (*pb.ClientMessage, error) {
+func (w *pipe) Recv() (*pb.ClientMessage, error) {
 	select {
 	case m, ok := <-w.requests:
 		if !ok {
@@ -127,7 +127,7 @@ func (w *wire) Recv() (*pb.ClientMessage, error) {
 	}
 }
 
-func (w *wire) Send(m *pb.ServerMessage) error {
+func (w *pipe) Send(m *pb.ServerMessage) error {
 	select {
 	case w.answers <- m:
 		return nil
@@ -138,7 +138,7 @@ func (w *wire) Send(m *pb.ServerMessage) error {
 
 // bench is an open stream to a stuck node.
 type bench struct {
-	*wire
+	*pipe
 	t     *testing.T
 	node  *stuckNode
 	hello *pb.ServerMessage // the first message
@@ -152,13 +152,13 @@ func onStream(t *testing.T, test func(*bench)) {
 		ctx, stop := context.WithCancel(t.Context())
 		b := &bench{
 			t: t, node: newStuckNode(), ended: make(chan error, 1), stop: stop,
-			wire: &wire{
+			pipe: &pipe{
 				ctx: ctx, requests: make(chan *pb.ClientMessage),
 				answers: make(chan *pb.ServerMessage, 100),
 			},
 		}
 		s := &streams{store: &store{leases: service(b.node, Options{MemberID: 5}), node: b.node}}
-		go func() { b.ended <- s.Open(b.wire) }()
+		go func() { b.ended <- s.Open(b.pipe) }()
 		b.hello = <-b.answers
 		test(b)
 		stop()
@@ -342,7 +342,7 @@ func TestWatchKeepsNobodyWaiting(t *testing.T) {
 		for range events {
 			b.node.put(&fsm.Put{Key: "k", Value: make([]byte, maxFragment)})
 		}
-		b.wire.answers = make(chan *pb.ServerMessage) // the client reads slowly
+		b.pipe.answers = make(chan *pb.ServerMessage) // the client reads slowly
 		b.send(&pb.Request{Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 			Key: []byte("k"), StartRevision: 1,
 		}}}, putRequest(2, 0))

@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec we stand on
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// Codec returns gRPC's codec for protocol buffers, which takes the messages of a stream as
+// this package does.
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
+
+type codec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	switch v.(type) {
+	case *pb.ClientMessage, *pb.ServerMessage:
+	default:
+		return c.CodecV2.Marshal(v)
+	}
+	n := size(v)
+	if mem.IsBelowBufferPoolingThreshold(n) {
+		b := make([]byte, n)
+		if !write(b, v) {
+			return c.CodecV2.Marshal(v)
+		}
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	pool := mem.DefaultBufferPool()
+	b := pool.Get(n)
+	if !write(*b, v) {
+		pool.Put(b)
+		return c.CodecV2.Marshal(v)
+	}
+	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	switch v.(type) {
+	case *pb.ClientMessage, *pb.ServerMessage:
+	default:
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	return read(b.ReadOnlyData(), v)
+}
+
+// RequestSize returns the length of a request, without fields that are not known here.
+func RequestSize(m *pb.Request) int {
+	w := writer{}
+	w.request(m)
+	return -w.i
+}
+
+// ResponseSize returns the length of a response, without fields that are not known here.
+func ResponseSize(m *pb.Response) int {
+	w := writer{}
+	w.response(m)
+	return -w.i
+}
+
+// size returns the length of a message of a stream, without fields that are not known here.
+func size(v any) int {
+	w := writer{}
+	w.message(v)
+	return -w.i
+}
+
+// write fills b, which is as long as a message of a stream, with it. ok is false if only the
+// standard encoding can do it.
+func write(b []byte, v any) (ok bool) {
+	w := writer{b: b, i: len(b)}
+	w.message(v)
+	return !w.odd && w.i == 0
+}
+
+func (w *writer) message(v any) {
+	switch m := v.(type) {
+	case *pb.ClientMessage:
+		w.clientMessage(m)
+	case *pb.ServerMessage:
+		w.serverMessage(m)
+	}
+}
+
+// read decodes a message of a stream.
+func read(b []byte, v any) error {
+	ok := false
+	switch m := v.(type) {
+	case *pb.ClientMessage:
+		ok = readClientMessage(b, m)
+	case *pb.ServerMessage:
+		ok = readServerMessage(b, m)
+	}
+	if !ok {
+		return proto.Unmarshal(b, v.(proto.Message))
+	}
+	return nil
+}

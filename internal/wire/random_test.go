@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// dice fills messages by chance.
+type dice struct {
+	*rand.Rand
+	// dense is how likely a field is set, and unknown that a message has one that nobody
+	// knows.
+	dense, unknown float64
+}
+
+// message returns a message of the type of m.
+func (d *dice) message(m proto.Message) proto.Message {
+	out := m.ProtoReflect().New()
+	d.fill(out, 0)
+	return out.Interface()
+}
+
+func (d *dice) fill(m protoreflect.Message, depth int) {
+	fields := m.Descriptor().Fields()
+	var one protoreflect.FieldDescriptor // of a oneof, which is chosen as a whole
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		o := f.ContainingOneof()
+		if o != nil && !o.IsSynthetic() {
+			if f.Index() == o.Fields().Get(0).Index() {
+				one = o.Fields().Get(d.IntN(o.Fields().Len()))
+			}
+			if f != one {
+				continue
+			}
+		}
+		if d.Float64() > d.dense || depth > 6 {
+			continue
+		}
+		d.set(m, f, depth)
+	}
+	if d.Float64() < d.unknown {
+		b := protowire.AppendTag(nil, 4000, protowire.VarintType)
+		m.SetUnknown(protowire.AppendVarint(b, d.Uint64()))
+	}
+}
+
+func (d *dice) set(m protoreflect.Message, f protoreflect.FieldDescriptor, depth int) {
+	switch {
+	case f.IsMap():
+		for range d.IntN(3) {
+			m.Mutable(f).Map().Set(
+				d.scalar(f.MapKey()).MapKey(), d.scalar(f.MapValue()))
+		}
+	case f.IsList():
+		list := m.Mutable(f).List()
+		for range d.IntN(4) {
+			if f.Message() != nil {
+				d.fill(list.AppendMutable().Message(), depth+1)
+			} else {
+				list.Append(d.scalar(f))
+			}
+		}
+	case f.Message() != nil:
+		d.fill(m.Mutable(f).Message(), depth+1)
+	default:
+		m.Set(f, d.scalar(f))
+	}
+}
+
+// scalar returns a value of the type of f; small ones are as likely as large ones.
+func (d *dice) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
+	n := d.Uint64() >> d.IntN(64)
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(n&1 != 0)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n))
+	case protoreflect.Int64Kind, protoreflect.Sfixed64Kind:
+		return protoreflect.ValueOfInt64(int64(n))
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return protoreflect.ValueOfUint64(n)
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString("né"[:d.IntN(2)] + string(d.bytes()))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes(d.bytes())
+	default:
+		panic("no values of kind " + f.Kind().String())
+	}
+}
+
+// bytes returns text of a length that takes one or two bytes, or nothing.
+func (d *dice) bytes() []byte {
+	b := make([]byte, d.IntN(2)*d.IntN(200))
+	for i := range b {
+		b[i] = byte('a' + d.IntN(26))
+	}
+	return b
+}

@@ -1,0 +1,141 @@
+package wire
+
+import pb "leasehold.dev/leaseholdpb"
+
+// Outcomes of the parts of transactions, each in one piece of memory.
+type (
+	// txnDone has room for the outcomes of most.
+	txnDone struct {
+		response  pb.TxnResponse
+		turn      pb.Turn
+		responses [2]*pb.OpResponse
+	}
+	putDone struct {
+		op   pb.OpResponse
+		body pb.OpResponse_Put
+		put  pb.PutResponse
+	}
+	deleteDone struct {
+		op     pb.OpResponse
+		body   pb.OpResponse_Delete
+		delete pb.DeleteResponse
+	}
+	readDone struct {
+		op   pb.OpResponse
+		body pb.OpResponse_Range
+		read rangeDone
+	}
+	drawDone struct {
+		op   pb.OpResponse
+		body pb.OpResponse_DrawToken
+	}
+)
+
+func (r *reader) txnResponse(d *txnDone, room *pb.Header) {
+	if r.depth++; r.depth > maxDepth {
+		r.odd = true
+	}
+	m := &d.response
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeBytes:
+			r.header(&m.Header, room)
+		case 2<<3 | typeVarint:
+			m.Succeeded = r.flag()
+		case 3<<3 | typeBytes:
+			if m.Responses == nil {
+				m.Responses = d.responses[:0]
+			}
+			m.Responses = append(m.Responses, r.opResponse())
+		case 4<<3 | typeBytes:
+			if r.once(m.Turn == nil) {
+				m.Turn = &d.turn
+				end := r.enter()
+				r.turn(m.Turn)
+				r.leave(end)
+			}
+		default:
+			r.odd = true
+		}
+	}
+	r.depth--
+}
+
+func (r *reader) turn(m *pb.Turn) {
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeVarint:
+			m.State = pb.Turn_State(r.int())
+		case 2<<3 | typeVarint:
+			m.CreateRevision = r.int()
+		case 3<<3 | typeBytes:
+			m.After = r.bytes()
+		case 4<<3 | typeVarint:
+			m.Why = pb.Event_Why(r.int())
+		case 5<<3 | typeVarint:
+			m.Lease = r.int()
+		default:
+			r.odd = true
+		}
+	}
+}
+
+func (r *reader) opResponse() *pb.OpResponse {
+	var m *pb.OpResponse
+	end := r.enter()
+	for r.more() {
+		k := r.field()
+		if !r.once(m == nil) {
+			break
+		}
+		switch k {
+		case 7<<3 | typeVarint:
+			m = &pb.OpResponse{Response: &pb.OpResponse_Revoke{Revoke: r.int()}}
+		case 8<<3 | typeVarint:
+			d := &drawDone{}
+			m, d.body.DrawToken = &d.op, r.varint()
+			m.Response = &d.body
+		default:
+			end := r.enter()
+			m = r.done(k)
+			r.leave(end)
+		}
+	}
+	r.leave(end)
+	if m == nil {
+		return &pb.OpResponse{}
+	}
+	return m
+}
+
+// done reads what an operation did.
+func (r *reader) done(key uint64) *pb.OpResponse {
+	switch key {
+	case 1<<3 | typeBytes:
+		d := &putDone{}
+		d.op.Response, d.body.Put = &d.body, &d.put
+		r.putResponse(&d.put, nil)
+		return &d.op
+	case 2<<3 | typeBytes:
+		d := &deleteDone{}
+		d.op.Response, d.body.Delete = &d.body, &d.delete
+		r.deleteResponse(&d.delete, nil)
+		return &d.op
+	case 3<<3 | typeBytes:
+		d := &readDone{}
+		d.op.Response, d.body.Range = &d.body, &d.read.response
+		r.rangeResponse(&d.read, nil)
+		return &d.op
+	case 4<<3 | typeBytes:
+		d := &txnDone{}
+		r.txnResponse(d, nil)
+		return &pb.OpResponse{Response: &pb.OpResponse_Txn{Txn: &d.response}}
+	case 5<<3 | typeBytes:
+		d := &grantDone{}
+		r.grantResponse(d, nil)
+		return &pb.OpResponse{Response: &pb.OpResponse_Grant{Grant: &d.response}}
+	default:
+		r.odd = true
+		return nil
+	}
+}

@@ -1,0 +1,267 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// maxDepth is how deep transactions may lie in others here.
+const maxDepth = 40
+
+// standardPart decodes a part of a message.
+var standardPart = proto.UnmarshalOptions{RecursionLimit: protowire.DefaultRecursionLimit - 1}
+
+func readClientMessage(b []byte, m *pb.ClientMessage) (ok bool) {
+	m.Reset()
+	if n := count(b); n > 0 {
+		m.Requests = make([]*pb.Request, 0, n)
+	}
+	r := reader{b: b, end: len(b)}
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeBytes:
+			q, ok := readRequest(r.view())
+			r.odd = r.odd || !ok
+			m.Requests = append(m.Requests, q)
+		case 2<<3 | typeBytes:
+			if r.once(m.Session == nil) {
+				m.Session = &pb.SessionRef{}
+				end := r.enter()
+				r.sessionRef(m.Session)
+				r.leave(end)
+			}
+		case 3<<3 | typeVarint:
+			m.Settled = r.varint()
+		default:
+			r.odd = true
+		}
+	}
+	return !r.odd
+}
+
+func readRequest(b []byte) (m *pb.Request, ok bool) {
+	r := reader{b: b, end: len(b)}
+	if m = r.request(); !r.odd {
+		return m, true
+	}
+	m = &pb.Request{}
+	return m, standardPart.Unmarshal(b, m) == nil
+}
+
+func (r *reader) sessionRef(m *pb.SessionRef) {
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeVarint:
+			m.Id = r.varint()
+		case 2<<3 | typeVarint:
+			m.Nonce = r.varint()
+		default:
+			r.odd = true
+		}
+	}
+}
+
+// Requests with their bodies, each in one piece of memory.
+type (
+	putCall struct {
+		request pb.Request
+		body    pb.Request_Put
+		put     pb.PutRequest
+	}
+	deleteCall struct {
+		request pb.Request
+		body    pb.Request_Delete
+		delete  pb.DeleteRequest
+	}
+	rangeCall struct {
+		request pb.Request
+		body    pb.Request_Range
+		read    pb.RangeRequest
+	}
+	txnCall struct {
+		request pb.Request
+		body    pb.Request_Txn
+		txn     txn
+	}
+	grantCall struct {
+		request pb.Request
+		body    pb.Request_Grant
+		grant   pb.GrantRequest
+	}
+)
+
+func (r *reader) request() *pb.Request {
+	var head struct {
+		id, number uint64
+		timeout    int64
+	}
+	var m *pb.Request
+	for r.more() {
+		switch k := r.field(); k {
+		case 1<<3 | typeVarint:
+			head.id = r.varint()
+		case 2<<3 | typeVarint:
+			head.timeout = r.int()
+		case 20<<3 | typeVarint:
+			head.number = r.varint()
+		case 3<<3 | typeVarint:
+			if r.once(m == nil) {
+				m = &pb.Request{Body: &pb.Request_Cancel{Cancel: r.varint()}}
+			}
+		default:
+			if r.once(m == nil) {
+				end := r.enter()
+				m = r.call(k)
+				r.leave(end)
+			}
+		}
+	}
+	if m == nil {
+		m = &pb.Request{}
+	}
+	m.Id, m.Number, m.TimeoutMs = head.id, head.number, head.timeout
+	return m
+}
+
+// call reads a body, and returns the request that it is of.
+func (r *reader) call(key uint64) *pb.Request {
+	switch key {
+	case 4<<3 | typeBytes:
+		c := &putCall{}
+		c.request.Body, c.body.Put = &c.body, &c.put
+		r.putRequest(&c.put)
+		return &c.request
+	case 5<<3 | typeBytes:
+		c := &deleteCall{}
+		c.request.Body, c.body.Delete = &c.body, &c.delete
+		r.deleteRequest(&c.delete)
+		return &c.request
+	case 6<<3 | typeBytes:
+		c := &rangeCall{}
+		c.request.Body, c.body.Range = &c.body, &c.read
+		r.rangeRequest(&c.read)
+		return &c.request
+	case 7<<3 | typeBytes:
+		c := &txnCall{}
+		c.request.Body, c.body.Txn = &c.body, &c.txn.request
+		r.txnRequest(&c.txn)
+		return &c.request
+	case 8<<3 | typeBytes:
+		c := &grantCall{}
+		c.request.Body, c.body.Grant = &c.body, &c.grant
+		r.grantRequest(&c.grant)
+		return &c.request
+	default:
+		r.odd = true
+		return nil
+	}
+}
+
+func (r *reader) putRequest(m *pb.PutRequest) {
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeBytes:
+			m.Key = r.key()
+		case 2<<3 | typeBytes:
+			m.Value = r.bytes()
+		case 3<<3 | typeVarint:
+			m.Lease = r.int()
+		case 4<<3 | typeVarint:
+			m.PrevKv = r.flag()
+		case 5<<3 | typeVarint:
+			m.IgnoreValue = r.flag()
+		case 6<<3 | typeVarint:
+			m.IgnoreLease = r.flag()
+		case 7<<3 | typeVarint:
+			m.TtlMs = r.int()
+		default:
+			r.odd = true
+		}
+	}
+}
+
+func (r *reader) deleteRequest(m *pb.DeleteRequest) {
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeBytes:
+			m.Key = r.key()
+		case 2<<3 | typeBytes:
+			m.RangeEnd = r.key()
+		case 3<<3 | typeVarint:
+			m.PrevKv = r.flag()
+		default:
+			r.odd = true
+		}
+	}
+}
+
+func (r *reader) rangeRequest(m *pb.RangeRequest) {
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeBytes:
+			m.Key = r.key()
+		case 2<<3 | typeBytes:
+			m.RangeEnd = r.key()
+		case 3<<3 | typeVarint:
+			m.Limit = r.int()
+		case 4<<3 | typeVarint:
+			m.Revision = r.int()
+		case 5<<3 | typeVarint:
+			m.Serializable = r.flag()
+		case 6<<3 | typeVarint:
+			m.KeysOnly = r.flag()
+		case 7<<3 | typeVarint:
+			m.CountOnly = r.flag()
+		case 8<<3 | typeBytes:
+			if r.once(m.Cache == nil) {
+				m.Cache = r.leaseRef()
+			}
+		default:
+			r.odd = true
+		}
+	}
+}
+
+func (r *reader) leaseRef() *pb.LeaseRef {
+	m := &pb.LeaseRef{}
+	end := r.enter()
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeVarint:
+			m.Id = r.int()
+		case 2<<3 | typeVarint:
+			m.Token = r.varint()
+		default:
+			r.odd = true
+		}
+	}
+	r.leave(end)
+	return m
+}
+
+func (r *reader) grantRequest(m *pb.GrantRequest) {
+	for r.more() {
+		switch r.field() {
+		case 1<<3 | typeVarint:
+			m.Id = r.int()
+		case 2<<3 | typeVarint:
+			m.TtlMs = r.int()
+		case 3<<3 | typeBytes:
+			m.Name = r.text()
+		case 4<<3 | typeBytes:
+			m.Owner = r.text()
+		case 6<<3 | typeBytes:
+			m.RequestId = r.text()
+		case 7<<3 | typeVarint:
+			m.LockDelayMs = r.int()
+		case 8<<3 | typeVarint:
+			m.AtExpiry = pb.AtExpiry(r.int())
+		case 10<<3 | typeVarint:
+			m.Resumable = r.flag()
+		default:
+			r.odd = true
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unicode/utf8"
+)
+
+// Types of fields on the wire; a field has its number and its type before it.
+const (
+	typeVarint = 0
+	typeBytes  = 2
+)
+
+// reader reads a message. What it returns is a copy.
+type reader struct {
+	b     []byte
+	i     int    // what is read next
+	end   int    // of the message that is being read
+	depth int    // of transactions
+	last  []byte // the last key; nobody changes it
+	// odd says that there was something that the standard decoding has to deal with: what
+	// is no message, what is not known here, or is there twice.
+	odd bool
+}
+
+// more reports whether there is another field.
+func (r *reader) more() bool { return r.i < r.end && !r.odd }
+
+// field reads which field comes and of which type, as on the wire.
+func (r *reader) field() uint64 { return r.varint() }
+
+func (r *reader) varint() uint64 {
+	if r.i < r.end && r.b[r.i] < 0x80 {
+		r.i++
+		return uint64(r.b[r.i-1])
+	}
+	return r.longVarint()
+}
+
+func (r *reader) longVarint() uint64 {
+	v, n := binary.Uvarint(r.b[r.i:r.end])
+	if n <= 0 {
+		r.odd = true
+		return 0
+	}
+	r.i += n
+	return v
+}
+
+func (r *reader) int() int64 { return int64(r.varint()) }
+func (r *reader) flag() bool { return r.varint() != 0 }
+
+// view reads bytes without copying them.
+func (r *reader) view() []byte {
+	n := r.varint()
+	if n > uint64(r.end-r.i) {
+		r.odd = true
+		return nil
+	}
+	r.i += int(n)
+	return r.b[r.i-int(n) : r.i]
+}
+
+func (r *reader) bytes() []byte {
+	v := r.view()
+	b := make([]byte, len(v))
+	copy(b, v)
+	return b
+}
+
+// key is bytes for a key. What has the same key several times, as the transactions of a lock
+// have, gets one copy.
+func (r *reader) key() []byte {
+	v := r.view()
+	if !bytes.Equal(v, r.last) || r.last == nil {
+		r.last = make([]byte, len(v))
+		copy(r.last, v)
+	}
+	return r.last
+}
+
+func (r *reader) text() string {
+	v := r.view()
+	if !utf8.Valid(v) {
+		r.odd = true
+		return ""
+	}
+	return string(v)
+}
+
+// enter begins a message inside this one. It returns the end of this one, for leave.
+func (r *reader) enter() (end int) {
+	end = r.end
+	n := r.varint()
+	if n > uint64(end-r.i) {
+		r.odd = true
+		return end
+	}
+	r.end = r.i + int(n)
+	return end
+}
+
+// leave goes on after a message.
+func (r *reader) leave(end int) { r.end = end }
+
+// once notes what must be there no more than once, and reports whether it is so.
+func (r *reader) once(first bool) bool {
+	r.odd = r.odd || !first
+	return first
+}
+
+// count returns about how many parts there are at the beginning of a message.
+func count(b []byte) int {
+	r, n := reader{b: b, end: len(b)}, 0
+	for r.more() && r.field() == 1<<3|typeBytes {
+		r.view()
+		n++
+	}
+	return n
+}

@@ -1,0 +1,364 @@
+package wire
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// agree holds a decoding against the standard one: the same message, or the same error.
+func agree(t *testing.T, b []byte, of proto.Message) {
+	t.Helper()
+	want, got := fresh(of), fresh(of)
+	wantErr, err := proto.Unmarshal(b, want), read(b, got)
+	switch {
+	case (err == nil) != (wantErr == nil):
+		t.Fatalf("%x: error %v, want %v", b, err, wantErr)
+	case err != nil && err.Error() != wantErr.Error():
+		t.Fatalf("%x: error %q, want %q", b, err, wantErr)
+	case err == nil && !proto.Equal(got, want):
+		t.Fatalf("%x: got %v, want %v", b, got, want)
+	}
+}
+
+// encode is Marshal as one piece.
+func encode(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := Codec().Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Free()
+	return b.Materialize()
+}
+
+// TestSamples: what travels often is really read and written here, and as the standard
+// implementation does it.
+func TestSamples(t *testing.T) {
+	for name, m := range samples() {
+		want, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, size(m))
+		if !write(b, m) || len(b) != len(want) {
+			t.Errorf("%s: it is not written here, or has %d bytes instead of %d",
+				name, len(b), len(want))
+		}
+		agree(t, b, m)
+		for _, r := range parts(m) {
+			p := reader{b: r, end: len(r)}
+			if _, ok := m.(*pb.ClientMessage); ok {
+				p.request()
+			} else {
+				p.response()
+			}
+			if p.odd {
+				t.Fatalf("%s: it is not read here", name)
+			}
+		}
+	}
+}
+
+// parts returns the encoded requests or responses of a message.
+func parts(m proto.Message) (out [][]byte) {
+	b, _ := proto.Marshal(m)
+	for len(b) > 0 {
+		n, _, l := protowire.ConsumeTag(b)
+		v, k := protowire.ConsumeBytes(b[l:])
+		if n != 1 {
+			return out
+		}
+		out = append(out, v)
+		b = b[l+k:]
+	}
+	return out
+}
+
+// TestRandom: messages with all that they may have, known or not, come out as the standard
+// implementation reads and writes them. It fills them by reflection, so that a field that is
+// missing here cannot be forgotten.
+func TestRandom(t *testing.T) {
+	d := &dice{Rand: rand.New(rand.NewPCG(1, 2))}
+	for i := range 20000 {
+		d.dense, d.unknown = d.Float64(), float64(i%3)/40
+		for _, of := range []proto.Message{&pb.ClientMessage{}, &pb.ServerMessage{}} {
+			m := d.message(of)
+			standard, err := proto.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			agree(t, standard, of)
+			b := encode(t, m)
+			got := fresh(of)
+			if err := proto.Unmarshal(b, got); err != nil || !proto.Equal(got, m) {
+				t.Fatalf("%v, written as %x, is read as %v, %v", m, b, got, err)
+			}
+			if d.unknown == 0 {
+				sizes(t, m)
+			}
+		}
+	}
+}
+
+func sizes(t *testing.T, m proto.Message) {
+	t.Helper()
+	if n := size(m); n != proto.Size(m) {
+		t.Fatalf("%v: %d bytes, want %d", m, n, proto.Size(m))
+	}
+	switch m := m.(type) {
+	case *pb.ClientMessage:
+		for _, r := range m.Requests {
+			if n := RequestSize(r); n != proto.Size(r) {
+				t.Fatalf("%v: %d bytes, want %d", r, n, proto.Size(r))
+			}
+		}
+	case *pb.ServerMessage:
+		for _, r := range m.Responses {
+			if n := ResponseSize(r); n != proto.Size(r) {
+				t.Fatalf("%v: %d bytes, want %d", r, n, proto.Size(r))
+			}
+		}
+	}
+}
+
+// TestMerge: fields that are there twice, also in parts of a request, are taken as the
+// standard says: the last one counts, and messages are merged.
+func TestMerge(t *testing.T) {
+	d := &dice{Rand: rand.New(rand.NewPCG(3, 4)), dense: 0.7}
+	for range 5000 {
+		for of, inner := range map[proto.Message]proto.Message{
+			&pb.ClientMessage{}: &pb.Request{}, &pb.ServerMessage{}: &pb.Response{},
+		} {
+			var b []byte
+			for range 2 {
+				b, _ = proto.MarshalOptions{}.MarshalAppend(b, d.message(inner))
+			}
+			b = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), b)
+			b, _ = proto.MarshalOptions{}.MarshalAppend(b, d.message(of))
+			agree(t, b, of)
+		}
+	}
+}
+
+// block is a field with bytes.
+func block(field protowire.Number, b ...byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
+}
+
+// TestTruncated cuts messages and their parts everywhere, and garbles them.
+func TestTruncated(t *testing.T) {
+	d := rand.New(rand.NewPCG(5, 6))
+	for _, m := range samples() {
+		part := parts(m)[0]
+		for n := range part {
+			agree(t, block(1, part[:n]...), m)
+		}
+		whole := slices.Concat(block(1, part...), block(1, part...))
+		for n := range whole {
+			agree(t, whole[:n], m)
+		}
+		for range 5000 {
+			garbled := bytes.Clone(whole)
+			for range 1 + d.IntN(3) {
+				garbled[d.IntN(len(garbled))] = byte(d.Uint32())
+			}
+			agree(t, garbled, m)
+		}
+	}
+}
+
+// transactions is one inside another, so many.
+func transactions(levels int) []byte {
+	var b []byte
+	for range levels {
+		b = block(2, block(4, b...)...)
+	}
+	return block(1, block(7, b...)...)
+}
+
+// TestOdd: what has no place in a message, or is not to be sent, is refused or kept as
+// the standard implementation does.
+func TestOdd(t *testing.T) {
+	ones := bytes.Repeat([]byte{0xff}, 9)
+	for name, b := range map[string][]byte{
+		"an invalid name":        block(1, block(8, block(3, 0xff)...)...),
+		"an invalid name inside": block(1, block(7, block(2, block(5, block(3, 0xff)...)...)...)...),
+		"a wrong type":           block(1, block(4, 1<<3, 5)...),
+		"a group":                block(1, 1<<3|3, 1<<3|4),
+		"a field 0":              block(1, 0, 0),
+		"a number of 19 bytes":   block(1, slices.Concat([]byte{8}, ones, ones)...),
+		"a number of 70 bits":    block(1, slices.Concat([]byte{8}, ones, []byte{2})...),
+		"a length beyond":        slices.Concat([]byte{10}, ones, []byte{1}),
+		"transactions":           transactions(maxDepth + 1),
+		"too deep transactions":  transactions(5001),
+	} {
+		t.Run(name, func(t *testing.T) {
+			agree(t, b, &pb.ClientMessage{})
+			agree(t, b, &pb.ServerMessage{})
+		})
+	}
+	if err := read(transactions(5001), &pb.ClientMessage{}); err == nil {
+		t.Error("transactions beyond every depth were taken")
+	}
+	bad := &pb.ClientMessage{Requests: []*pb.Request{{Body: &pb.Request_Grant{
+		Grant: &pb.GrantRequest{Name: "\xff"},
+	}}}}
+	if _, err := Codec().Marshal(bad); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+		t.Errorf("a name that is no text was sent, or refused with: %v", err)
+	}
+}
+
+// TestNil: parts that are not there are sent as empty ones.
+func TestNil(t *testing.T) {
+	for _, m := range []proto.Message{
+		&pb.ClientMessage{}, &pb.ServerMessage{},
+		&pb.ClientMessage{Requests: []*pb.Request{
+			nil,
+			{Body: &pb.Request_Put{}},
+			{Body: &pb.Request_Delete{}},
+			{Body: &pb.Request_Range{}},
+			{Body: &pb.Request_Txn{}},
+			{Body: &pb.Request_Grant{}},
+			{Body: &pb.Request_Renew{}},
+			{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+				Compare: []*pb.Compare{
+					nil,
+					{Target: &pb.Compare_Value{}},
+					{Target: &pb.Compare_NameToken{}},
+				},
+				Then: []*pb.Op{
+					nil,
+					{Op: &pb.Op_Put{}},
+					{Op: &pb.Op_Delete{}},
+					{Op: &pb.Op_Range{}},
+					{Op: &pb.Op_Txn{}},
+					{Op: &pb.Op_Grant{}},
+					{Op: &pb.Op_Renew{}},
+					{Op: &pb.Op_Revoke{}},
+					{Op: &pb.Op_DrawToken{}},
+				},
+				Await: &pb.Await{Beside: []byte{}},
+			}}},
+		}},
+		&pb.ServerMessage{Responses: []*pb.Response{
+			nil,
+			{Body: &pb.Response_Put{}},
+			{Body: &pb.Response_Delete{}},
+			{Body: &pb.Response_Range{}},
+			{Body: &pb.Response_Txn{}},
+			{Body: &pb.Response_Grant{}},
+			{Body: &pb.Response_Watch{}},
+			{Body: &pb.Response_Error{}},
+			{Body: &pb.Response_Watch{Watch: &pb.WatchResponse{Events: []*pb.Event{nil}}}},
+			{Body: &pb.Response_Range{Range: &pb.RangeResponse{Kvs: []*pb.KeyValue{nil}}}},
+			{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{Responses: []*pb.OpResponse{
+				nil,
+				{Response: &pb.OpResponse_Put{}},
+				{Response: &pb.OpResponse_Delete{}},
+				{Response: &pb.OpResponse_Range{}},
+				{Response: &pb.OpResponse_Txn{}},
+				{Response: &pb.OpResponse_Grant{}},
+				{Response: &pb.OpResponse_Renew{}},
+			}}}},
+		}},
+	} {
+		want, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := encode(t, m); !bytes.Equal(b, want) {
+			t.Errorf("%v: %x, want %x", m, b, want)
+		}
+		agree(t, want, m)
+	}
+}
+
+// pool is a buffer pool that spoils what it gets back.
+type pool struct{ mem.BufferPool }
+
+func (p pool) Put(b *[]byte) {
+	for i := range *b {
+		(*b)[i] = 0xee
+	}
+}
+
+// TestOwnMemory: a message stays as it is when the buffer that it was read from is used again.
+func TestOwnMemory(t *testing.T) {
+	for name, m := range samples() {
+		b := encode(t, m)
+		half := len(b) / 2
+		first, second := bytes.Clone(b[:half]), bytes.Clone(b[half:])
+		for _, data := range []mem.BufferSlice{
+			{mem.NewBuffer(&b, pool{})},
+			{mem.NewBuffer(&first, pool{}), mem.NewBuffer(&second, pool{})},
+		} {
+			got := fresh(m)
+			if err := Codec().Unmarshal(data, got); err != nil {
+				t.Fatal(err)
+			}
+			data.Free()
+			// And what the pool of gRPC has goes to somebody else.
+			for range 8 {
+				other := mem.DefaultBufferPool().Get(len(b))
+				clear(*other)
+				defer mem.DefaultBufferPool().Put(other)
+			}
+			if !proto.Equal(got, m) {
+				t.Errorf("%s: it has changed with its buffer", name)
+			}
+		}
+	}
+}
+
+// TestOthers: messages that are none of a stream go to gRPC's codec.
+func TestOthers(t *testing.T) {
+	m := &pb.PutRequest{Key: []byte("k")}
+	b, err := Codec().Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &pb.PutRequest{}
+	if err := Codec().Unmarshal(b, got); err != nil || !proto.Equal(got, m) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := Codec().Marshal("text"); err == nil {
+		t.Error("what is no message was sent")
+	}
+	if name := Codec().Name(); name != "proto" {
+		t.Errorf("the codec's name is %q", name)
+	}
+}
+
+// FuzzRead holds the decoding of anything against the standard one, and what was decoded, if
+// it is written again, too.
+func FuzzRead(f *testing.F) {
+	for _, m := range samples() {
+		for _, p := range parts(m)[:1] {
+			_, client := m.(*pb.ClientMessage)
+			f.Add(client, protowire.AppendBytes([]byte{1<<3 | typeBytes}, p))
+		}
+	}
+	f.Fuzz(func(t *testing.T, client bool, b []byte) {
+		var m proto.Message = &pb.ServerMessage{}
+		if client {
+			m = &pb.ClientMessage{}
+		}
+		agree(t, b, m)
+		if read(b, m) != nil {
+			return
+		}
+		got := fresh(m)
+		if err := proto.Unmarshal(encode(t, m), got); err != nil || !proto.Equal(got, m) {
+			t.Fatalf("%v is written and read as %v, %v", m, got, err)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"math/bits"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// writer writes a message from its end to its beginning: so the length of a part is known
+// when it has to be written, before the part. Without a buffer it only counts.
+type writer struct {
+	b []byte // nil only counts
+	i int    // where what is written begins; without a buffer, the size below zero
+	// odd says that there was something that the standard encoding has to deal with: it has
+	// the error, or does what is not done here.
+	odd bool
+}
+
+// varintSize is the length of v as a varint.
+func varintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+func (w *writer) varint(v uint64) {
+	if v < 0x80 {
+		w.i--
+		if w.b != nil {
+			w.b[w.i] = byte(v)
+		}
+		return
+	}
+	w.i -= varintSize(v)
+	if w.b == nil {
+		return
+	}
+	i := w.i
+	for ; v >= 0x80; i++ {
+		w.b[i] = byte(v) | 0x80
+		v >>= 7
+	}
+	w.b[i] = byte(v)
+}
+
+// must writes a number, also if it is zero.
+func (w *writer) must(field int, v uint64) {
+	w.varint(v)
+	w.varint(uint64(field)<<3 | typeVarint)
+}
+
+// number writes a number unless it is zero.
+func (w *writer) number(field int, v uint64) {
+	if v != 0 {
+		w.must(field, v)
+	}
+}
+
+func (w *writer) flag(field int, v bool) {
+	if v {
+		w.must(field, 1)
+	}
+}
+
+// mustBytes writes bytes, also if there are none.
+func (w *writer) mustBytes(field int, v []byte) {
+	w.i -= len(v)
+	if w.b != nil {
+		copy(w.b[w.i:], v)
+	}
+	w.varint(uint64(len(v)))
+	w.varint(uint64(field)<<3 | typeBytes)
+}
+
+// bytes writes bytes unless there are none.
+func (w *writer) bytes(field int, v []byte) {
+	if len(v) > 0 {
+		w.mustBytes(field, v)
+	}
+}
+
+// text writes a text unless it is empty.
+func (w *writer) text(field int, v string) {
+	if v == "" {
+		return
+	}
+	w.i -= len(v)
+	if w.b != nil {
+		copy(w.b[w.i:], v)
+		w.odd = w.odd || !utf8.ValidString(v)
+	}
+	w.varint(uint64(len(v)))
+	w.varint(uint64(field)<<3 | typeBytes)
+}
+
+// close writes what comes before a message whose last byte is before end, and that was
+// written just now.
+func (w *writer) close(field, end int) {
+	w.varint(uint64(end - w.i))
+	w.varint(uint64(field)<<3 | typeBytes)
+}
+
+// standard writes a message as the standard encoding does.
+func (w *writer) standard(m proto.Message) {
+	end, n := w.i, proto.Size(m)
+	w.i -= n
+	if w.b == nil {
+		return
+	}
+	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(w.b[w.i:w.i:end], m)
+	w.odd = w.odd || err != nil || len(b) != n
+}
+
+// known notes whether a message has fields that this program does not know.
+func (w *writer) known(m proto.Message) {
+	if w.b != nil && len(m.ProtoReflect().GetUnknown()) > 0 {
+		w.odd = true
+	}
+}
