@@ -37,6 +37,9 @@ func AppendList[T any](b []byte, list []T, one func([]byte, T) []byte) []byte {
 // AppendMap appends m in the order of its keys, so that equal maps have equal
 // bytes. [Decoder.Map] reads it.
 func AppendMap(b []byte, m map[string]string) []byte {
+	if len(m) == 0 {
+		return append(b, 0)
+	}
 	return AppendList(b, slices.Sorted(maps.Keys(m)), func(b []byte, k string) []byte {
 		return AppendBytes(AppendBytes(b, k), m[k])
 	})

@@ -11,6 +11,7 @@ import (
 // look at Err once. It is not safe for concurrent use.
 type Decoder struct {
 	b       []byte
+	at      int   // how much of b is taken: moving b itself would cost write barriers
 	corrupt error // what every error wraps
 	err     error
 }
@@ -27,30 +28,30 @@ func (d *Decoder) Fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s", d.corrupt, what)
 	}
-	d.b = nil
+	d.at = len(d.b)
 }
 
 // Len returns how many bytes are left.
-func (d *Decoder) Len() int { return len(d.b) }
+func (d *Decoder) Len() int { return len(d.b) - d.at }
 
 // Peek returns the next byte and leaves it; 0 if none is left.
 func (d *Decoder) Peek() byte {
-	if len(d.b) == 0 {
+	if d.at == len(d.b) {
 		return 0
 	}
-	return d.b[0]
+	return d.b[d.at]
 }
 
 // Rest takes all that is left, without copying it.
 func (d *Decoder) Rest() []byte {
-	b := d.b
-	d.b = nil
+	b := d.b[d.at:]
+	d.at = len(d.b)
 	return b
 }
 
 // End returns the first error; bytes that are left are one.
 func (d *Decoder) End() error {
-	if len(d.b) > 0 {
+	if d.Len() > 0 {
 		d.Fail("bytes follow the end")
 	}
 	return d.err
@@ -58,57 +59,61 @@ func (d *Decoder) End() error {
 
 // Uvarint takes what binary.AppendUvarint wrote.
 func (d *Decoder) Uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
+	if d.at < len(d.b) && d.b[d.at] < 0x80 { // most numbers are small
+		d.at++
+		return uint64(d.b[d.at-1])
+	}
+	v, n := binary.Uvarint(d.b[d.at:])
 	if n <= 0 {
 		d.Fail("varint")
 		return 0
 	}
-	d.b = d.b[n:]
+	d.at += n
 	return v
 }
 
 // Varint takes what binary.AppendVarint wrote.
 func (d *Decoder) Varint() int64 {
-	v, n := binary.Varint(d.b)
+	v, n := binary.Varint(d.b[d.at:])
 	if n <= 0 {
 		d.Fail("varint")
 		return 0
 	}
-	d.b = d.b[n:]
+	d.at += n
 	return v
 }
 
 // Uint64 takes what binary.BigEndian.AppendUint64 wrote.
 func (d *Decoder) Uint64() uint64 {
-	if len(d.b) < 8 {
+	if d.Len() < 8 {
 		d.Fail("number")
 		return 0
 	}
-	v := binary.BigEndian.Uint64(d.b)
-	d.b = d.b[8:]
+	v := binary.BigEndian.Uint64(d.b[d.at:])
+	d.at += 8
 	return v
 }
 
 // Byte takes one byte; of AppendBools, for one.
 func (d *Decoder) Byte() byte {
-	if len(d.b) == 0 {
+	if d.at == len(d.b) {
 		d.Fail("byte")
 		return 0
 	}
-	v := d.b[0]
-	d.b = d.b[1:]
+	v := d.b[d.at]
+	d.at++
 	return v
 }
 
 // view takes what AppendBytes wrote, without copying it.
 func (d *Decoder) view() []byte {
 	n := d.Uvarint()
-	if n > uint64(len(d.b)) {
+	if n > uint64(d.Len()) {
 		d.Fail("length")
 		return nil
 	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
+	v := d.b[d.at:][:n:n]
+	d.at += int(n)
 	return v
 }
 
@@ -128,7 +133,7 @@ func (d *Decoder) Bytes() []byte {
 // what a corrupt one can make the caller allocate.
 func (d *Decoder) Count() int {
 	n := d.Uvarint()
-	if n > uint64(len(d.b)) {
+	if n > uint64(d.Len()) {
 		d.Fail("count")
 		return 0
 	}
