@@ -195,9 +195,7 @@ func (c *core) carry(out replica.Output) {
 	if s := c.replica.Status(); *c.status.Load() != s {
 		c.follow(s)
 	}
-	for _, change := range out.Changes {
-		c.publish(change)
-	}
+	api.Publish(c.hub, out.Changes)
 	c.metrics.observe(out)
 	c.metrics.observeCaches(out, c.log)
 	if out.SlowNews {
@@ -308,14 +306,6 @@ func (c *core) follow(s replica.Status) {
 	c.status.put(&s)
 	c.metrics.follow(old, &s)
 	c.caches.follow(s)
-}
-
-func (c *core) publish(change fsm.Change) {
-	events := make([]*api.Event, len(change.Events))
-	for i := range change.Events {
-		events[i] = api.NewEvent(&change.Events[i])
-	}
-	c.hub.Publish(change.Revision, events)
 }
 
 // hurry says that commands have waited long enough for others.

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
 )
@@ -13,7 +14,7 @@ import (
 // encodings: each is made on first use and then shared by everybody who watches.
 // It is safe for concurrent use.
 type Event struct {
-	event   *mvcc.Event
+	event   mvcc.Event
 	encoded [encodings]atomic.Pointer[Encoded]
 }
 
@@ -37,11 +38,47 @@ type Encoded struct {
 	Buffer mem.Buffer
 }
 
-// NewEvent returns the event of a change, which must not change any more.
-func NewEvent(e *mvcc.Event) *Event { return &Event{event: e} }
+// NewEvent returns the event of a change.
+func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
+
+// publishMost is about how many events are published at once: what is published at once
+// fits into a backlog that is empty, however much it is.
+const publishMost = 512
+
+// Publish tells the hub of changes, which are shown by its current view already. Nobody
+// pays for events that nobody wants.
+func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
+	for len(changes) > 0 {
+		wanted := h.Wanted()
+		n, size := 0, 0
+		for n < len(changes) && (size < publishMost || !wanted) {
+			size += len(changes[n].Events)
+			n++
+		}
+		var events []*Event
+		if wanted {
+			events = newEvents(changes[:n], size)
+		}
+		h.Publish(changes[n-1].Revision, events)
+		changes = changes[n:]
+	}
+}
+
+// newEvents returns the events of changes, of which there are n.
+func newEvents(changes []fsm.Change, n int) []*Event {
+	slab := make([]Event, n)
+	events := make([]*Event, 0, n)
+	for i := range changes {
+		for _, e := range changes[i].Events {
+			slab[len(events)].event = e
+			events = append(events, &slab[len(events)])
+		}
+	}
+	return events
+}
 
 // Change returns the change itself.
-func (e *Event) Change() *mvcc.Event { return e.event }
+func (e *Event) Change() *mvcc.Event { return &e.event }
 
 // Key is the changed key.
 func (e *Event) Key() string { return e.event.KV.Key }
@@ -67,7 +104,7 @@ func (e *Event) Encoded(as Encoding, encode func(*mvcc.Event) []byte) *Encoded {
 	if enc := p.Load(); enc != nil {
 		return enc
 	}
-	b := encode(e.event)
+	b := encode(&e.event)
 	enc := &Encoded{Bytes: b, Buffer: mem.SliceBuffer(b)}
 	p.Store(enc)
 	return enc
@@ -88,7 +125,7 @@ func (h history) Events(key, end string, from int64, max int) ([]*Event, int64, 
 	slab := make([]Event, len(changes))
 	events := make([]*Event, len(changes))
 	for i := range changes {
-		slab[i].event = &changes[i]
+		slab[i].event = changes[i]
 		events[i] = &slab[i]
 	}
 	return events, next, nil

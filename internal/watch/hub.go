@@ -125,7 +125,7 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 // never blocks and its cost does not depend on the watchers. It panics if rev
 // does not increase, for then the writer is broken.
 func (h *Hub[E]) Publish(rev int64, events []E) {
-	wanted := h.interest.Load() > 0
+	wanted := h.Wanted()
 	if !wanted {
 		events = nil
 	}
@@ -134,6 +134,10 @@ func (h *Hub[E]) Publish(rev int64, events []E) {
 		h.signal()
 	}
 }
+
+// Wanted reports whether events that are published now are kept. If not, the writer need not
+// make them: who begins to watch meanwhile finds them in the current view.
+func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
 
 // Restore says that the store jumped to rev without events, as when a snapshot
 // replaces it. Every watcher goes back to history for what it missed.

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/watch"
+)
+
+// Publish gives all events of all changes to the hub, in order, however many they are, and
+// keeps nothing of the changes. While nobody wants them the hub only learns the revision.
+func TestPublish(t *testing.T) {
+	view := mvcc.New().View()
+	h := watch.New(func() watch.History[*Event] { return NewHistory(view) }, watch.Options{})
+	var got []string
+	h.Tap(func(events []*Event, _ int64, gap bool) {
+		if gap {
+			t.Error("events are missing")
+		}
+		for _, e := range events {
+			got = append(got, fmt.Sprint(e.Revision(), e.Key()))
+		}
+	})
+	revision := int64(1)
+	publish := func(sizes ...int) (want []string) {
+		var changes []fsm.Change
+		for _, n := range sizes {
+			revision++
+			c := fsm.Change{Revision: revision}
+			for i := range n {
+				kv := &mvcc.KeyValue{Key: fmt.Sprint("k", i), ModRevision: revision}
+				c.Events = append(c.Events, mvcc.Event{KV: kv})
+				want = append(want, fmt.Sprint(revision, kv.Key))
+			}
+			changes = append(changes, c)
+		}
+		Publish(h, changes)
+		for _, c := range changes {
+			clear(c.Events)
+		}
+		h.Distribute()
+		return want
+	}
+	publish(1, 2, 3)
+	if len(got) > 0 || h.Live() != revision {
+		t.Errorf("told %v, live %d, want nothing at %d", got, h.Live(), revision)
+	}
+	h.Want(1)
+	for _, sizes := range [][]int{{1}, {2, 1, 3}, {publishMost, 1}, {1, 2 * publishMost, 5}, {}} {
+		got = nil
+		if want := publish(sizes...); !slices.Equal(got, want) || h.Live() != revision {
+			t.Errorf("%v: told %d events up to %d, want %d up to %d",
+				sizes, len(got), h.Live(), len(want), revision)
+		}
+	}
+}
