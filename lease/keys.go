@@ -116,10 +116,8 @@ func (l *Lessor) Attach(id ID, key string) error {
 	if err := l.CheckAttach(id, key); err != nil {
 		return err
 	}
-	if slot, _ := l.table.find(id); !l.keys.attachedTo(slot, key) {
-		l.keys.detach(key)
-		l.keys.attach(slot, key)
-	}
+	slot, _ := l.table.find(id)
+	l.keys.move(slot, key)
 	return nil
 }
 
@@ -130,15 +128,15 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 		return ErrNotFound
 	}
 	count, limit := int(l.keys.lists.get(slot).count), l.cfg.MaxKeys
+	bound, full := l.table.bound(slot), limit > 0 && count >= limit
 	switch {
-	case count == 0 || l.keys.attachedTo(slot, key):
+	case count == 0 || !bound && !full || l.keys.attachedTo(slot, key):
 		return nil
-	case l.table.extra(slot).some().bound:
+	case bound:
 		return ErrBound
-	case limit > 0 && count >= limit:
+	default:
 		return &KeyLimitError{ID: id, Limit: limit}
 	}
-	return nil
 }
 
 // Reattach attaches a key that was attached before a Recover. Other than Attach
@@ -149,11 +147,19 @@ func (l *Lessor) Reattach(id ID, key string) error {
 	if !ok {
 		return ErrNotFound
 	}
-	if !l.keys.attachedTo(slot, key) {
-		l.keys.detach(key)
-		l.keys.attach(slot, key)
-	}
+	l.keys.move(slot, key)
 	return nil
+}
+
+// move attaches a key to the lease in a slot, wherever it is.
+func (a *attachments) move(slot uint32, key string) {
+	switch n, ok := a.owner[key]; {
+	case !ok:
+		a.attach(slot, key)
+	case a.entries.at(n).slot != slot:
+		a.detach(key)
+		a.attach(slot, key)
+	}
 }
 
 func (a *attachments) attachedTo(slot uint32, key string) bool {
@@ -167,7 +173,7 @@ func (l *Lessor) Detach(key string) { l.keys.detach(key) }
 // Loose reports whether a lease is bound, and has no key: it is there for nothing.
 func (l *Lessor) Loose(id ID) bool {
 	slot, ok := l.table.find(id)
-	return ok && l.table.extra(slot).some().bound && l.keys.lists.get(slot).count == 0
+	return ok && l.table.bound(slot) && l.keys.lists.get(slot).count == 0
 }
 
 // LeaseOf returns the lease that a key is attached to, 0 if there is none.

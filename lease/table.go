@@ -117,7 +117,14 @@ func (t *table) amend(slot uint32) *extra {
 
 // delayed says whether the lease in a slot has expired, and its lock delay runs.
 func (t *table) delayed(slot uint32) bool {
-	return t.extra(slot).some().outlived != 0
+	x := t.extra(slot)
+	return x != nil && x.rare != nil && x.rare.outlived != 0
+}
+
+// bound says whether the lease in a slot ends with its key.
+func (t *table) bound(slot uint32) bool {
+	x := t.extra(slot)
+	return x != nil && x.rare != nil && x.rare.bound
 }
 
 func (t *table) extra(slot uint32) *extra { return t.pages[slot>>pageBits].extra(slot) }
@@ -191,7 +198,8 @@ func (t *table) insert(i Info) uint32 {
 func (x *extra) setRare(y rare) {
 	x.rare = nil
 	if y != (rare{}) {
-		x.rare = &y
+		kept := y // else y would be on the heap for every lease
+		x.rare = &kept
 	}
 }
 

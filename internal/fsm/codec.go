@@ -14,9 +14,22 @@ import (
 var ErrCorrupt = errors.New("fsm: corrupt encoding")
 
 // decoder takes commands and what is in them.
-type decoder struct{ encoding.Decoder }
+type decoder struct {
+	encoding.Decoder
+	mem *slabs // nil until a command is taken
+}
 
-func newDecoder(b []byte) *decoder { return &decoder{encoding.NewDecoder(b, ErrCorrupt)} }
+func newDecoder(b []byte) *decoder {
+	return &decoder{Decoder: encoding.NewDecoder(b, ErrCorrupt)}
+}
+
+// room returns where there is room for commands.
+func (d *decoder) room() *slabs {
+	if d.mem == nil {
+		d.mem = &slabs{}
+	}
+	return d.mem
+}
 
 // logVersion is the version of the encoding of log entries, their first byte.
 // Version 1 had no origins, and is still read.
@@ -63,38 +76,8 @@ func AppendOrigin(b []byte, o Origin, n int) []byte {
 
 // DecodeEntry decodes a log entry. It keeps no part of data.
 func DecodeEntry(data []byte) ([]Group, error) {
-	d := newDecoder(data)
-	if v := d.Byte(); d.Err() == nil && (v == 0 || v > logVersion) {
-		return nil, fmt.Errorf("%w: log entry of version %d, this release reads up to %d",
-			ErrCorrupt, v, logVersion)
-	}
-	var groups []Group
-	for d.Len() > 0 {
-		groups = append(groups, d.group())
-	}
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	return groups, nil
-}
-
-// group decodes commands up to where the origin changes.
-func (d *decoder) group() Group {
-	var g Group
-	if d.Peek() != originMark {
-		for d.Len() > 0 && d.Peek() != originMark {
-			g.Commands = append(g.Commands, d.command())
-		}
-		return g
-	}
-	d.Byte()
-	g.Origin = Origin{Member: d.Uint64(), Seq: d.Uint64()}
-	n := d.Count()
-	g.Commands = make([]Command, 0, n)
-	for range n {
-		g.Commands = append(g.Commands, d.command())
-	}
-	return g
+	var r Reader
+	return r.Decode(data)
 }
 
 // DecodeCommands decodes n commands, one AppendCommand after another, of which
@@ -176,9 +159,13 @@ func (d *decoder) command() Command {
 	case kindCompact:
 		return &Compact{Revision: d.Varint()}
 	case kindGrant:
-		return &Grant{Terms: d.terms()}
+		g := d.room().grants.one()
+		g.Terms = d.terms()
+		return g
 	case kindRevoke:
-		return &Revoke{ID: lease.ID(d.Varint())}
+		c := d.room().revokes.one()
+		c.ID = lease.ID(d.Varint())
+		return c
 	case kindExpire:
 		return d.expire()
 	case kindCheckpoint, kindCheckpointMore:
@@ -243,10 +230,9 @@ func appendPut(b []byte, c *Put) []byte {
 
 func (d *decoder) put() *Put {
 	f := d.Byte()
-	c := &Put{
-		PrevKV: f&1 != 0, IgnoreValue: f&2 != 0, IgnoreLease: f&4 != 0,
-		Key: d.Text(), Value: d.Bytes(), Lease: lease.ID(d.Varint()),
-	}
+	c := d.room().puts.one()
+	c.PrevKV, c.IgnoreValue, c.IgnoreLease = f&1 != 0, f&2 != 0, f&4 != 0
+	c.Key, c.Value, c.Lease = d.Text(), d.Bytes(), lease.ID(d.Varint())
 	if f&8 != 0 {
 		c.MaxKeys = int(d.Varint())
 	}
@@ -259,8 +245,10 @@ func appendDelete(b []byte, c *DeleteRange) []byte {
 }
 
 func (d *decoder) deleteRange() *DeleteRange {
-	f := d.Byte()
-	return &DeleteRange{PrevKV: f&1 != 0, Key: d.Text(), End: d.Text()}
+	c := d.room().deletes.one()
+	c.PrevKV = d.Byte()&1 != 0
+	c.Key, c.End = d.Text(), d.Text()
+	return c
 }
 
 func appendRange(b []byte, c *Range) []byte {
@@ -279,8 +267,9 @@ func appendRange(b []byte, c *Range) []byte {
 
 func (d *decoder) rangeOp() *Range {
 	f := d.Byte()
-	r := &Range{Options: mvcc.RangeOptions{Descend: f&1 != 0, CountOnly: f&2 != 0}}
+	r := d.room().ranges.one()
 	o := &r.Options
+	o.Descend, o.CountOnly = f&1 != 0, f&2 != 0
 	o.SortBy = mvcc.SortBy(d.Byte())
 	r.Key, r.End = d.Text(), d.Text()
 	for _, v := range [...]*int64{
@@ -312,14 +301,15 @@ func appendRevoke(b []byte, c *Revoke) []byte {
 }
 
 func (d *decoder) revoke() *Revoke {
-	c := &Revoke{}
+	c := d.room().revokes.one()
 	c.ID, c.Token = d.token()
 	c.By = d.Text()
 	return c
 }
 
 func (d *decoder) grant() *Grant {
-	g := &Grant{Terms: d.terms()}
+	g := d.room().grants.one()
+	g.Terms = d.terms()
 	g.Renew = d.more(&g.Terms)
 	return g
 }

@@ -18,11 +18,12 @@ func (d *decoder) txn(depth int) *Txn {
 		return &Txn{}
 	}
 	op := func() Op { return d.op(depth) }
-	return &Txn{
-		Compare: encoding.List(&d.Decoder, d.compare),
-		Then:    encoding.List(&d.Decoder, op),
-		Else:    encoding.List(&d.Decoder, op),
-	}
+	mem := d.room()
+	c := mem.txns.one()
+	c.Compare = list(d, &mem.compares, d.compare)
+	c.Then = list(d, &mem.ops, op)
+	c.Else = list(d, &mem.ops, op)
+	return c
 }
 
 func appendCompare(b []byte, c Compare) []byte {
@@ -138,10 +139,9 @@ func appendOnce(b []byte, c *Once) []byte {
 }
 
 func (d *decoder) once() Command {
-	c := &Once{
-		Session: Session{ID: d.Uvarint(), Nonce: d.Uint64()},
-		Number:  d.Uvarint(), Settled: d.Uvarint(),
-	}
+	c := d.room().onces.one()
+	c.Session = Session{ID: d.Uvarint(), Nonce: d.Uint64()}
+	c.Number, c.Settled = d.Uvarint(), d.Uvarint()
 	if !kind(d.Peek()).repeatable() { // another Once, for one
 		d.Fail("command that is not done once")
 		return nil

@@ -35,7 +35,8 @@ type Machine struct {
 	holds   holdings
 	index   uint64
 	term    uint64
-	changes []Change
+	changed changed
+	taken   changed // what TakeChanges has returned
 	events  LeaseEvents
 	// step is what the command that is being applied has done to leases so far.
 	step step
@@ -124,9 +125,24 @@ func (m *Machine) View() *View {
 
 // TakeChanges returns the changes of the store since the last call, in order.
 func (m *Machine) TakeChanges() []Change {
-	c := m.changes
-	m.changes = nil
+	c := m.changed.changes
+	m.taken, m.changed = m.changed, changed{}
 	return c
+}
+
+// ReuseChanges says that nobody uses what TakeChanges returned last any more, nor the events
+// in it.
+func (m *Machine) ReuseChanges() {
+	if len(m.changed.changes) == 0 {
+		m.changed = changed{emptied(m.taken.changes), emptied(m.taken.events)}
+	}
+	m.taken = changed{}
+}
+
+// changed is the changes since they were taken last.
+type changed struct {
+	changes []Change
+	events  []mvcc.Event // those of the changes, but for some of the first
 }
 
 // Begin says that the entry (index, term) is applied next, or was, if it
@@ -193,9 +209,15 @@ func (m *Machine) carryOut(c Command) Result {
 
 // end closes a write transaction and keeps its events for the watchers.
 func (m *Machine) end(t *mvcc.Txn) {
-	if rev, events := t.End(); len(events) > 0 {
-		m.changes = append(m.changes, Change{Revision: rev, Events: events})
+	rev, events := t.End()
+	if len(events) == 0 {
+		return
 	}
+	c := &m.changed
+	first := len(c.events)
+	c.events = append(c.events, events...)
+	n := len(c.events)
+	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }
 
 // full reports whether nothing may grow. The alarm is replicated, so every
@@ -204,6 +226,9 @@ func (m *Machine) full() bool { return m.raised(NoSpace) }
 
 // raised reports whether any member's alarm of a kind is.
 func (m *Machine) raised(k AlarmKind) bool {
+	if len(m.alarms) == 0 {
+		return false
+	}
 	for a := range m.alarms {
 		if a.Kind == k {
 			return true

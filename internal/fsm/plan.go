@@ -5,8 +5,21 @@ import "leasehold.dev/lease"
 // checkPlan says why a transaction cannot be carried out, each operation after
 // those before it. It changes nothing.
 func (m *Machine) checkPlan(p *plan) error {
-	f := forecast{m: m}
+	f := forecast{m: m, several: p.attaching() > 1}
 	return f.plan(p)
+}
+
+// attaching returns how many puts there are on leases.
+func (p *plan) attaching() (n int) {
+	for i := range p.ops {
+		if put := p.ops[i].Put; put != nil && put.Lease != 0 {
+			n++
+		}
+	}
+	for i := range p.nested {
+		n += p.nested[i].attaching()
+	}
+	return n
 }
 
 // forecast is what the operations that were checked will have done to leases, as
@@ -14,6 +27,8 @@ func (m *Machine) checkPlan(p *plan) error {
 // nothing to remember.
 type forecast struct {
 	m *Machine
+	// several says that more than one put is on a lease, so that they may be on the same.
+	several bool
 	// leases has those that will have been granted, ended, or given more keys.
 	leases map[lease.ID]*fate
 	// repeated says which lease a repeated Grant will have returned for the ID that
@@ -47,7 +62,7 @@ func (f *forecast) plan(p *plan) error {
 		case op.Range != nil:
 			err = f.m.checkRevision(op.Range.Options.Revision)
 		case op.Txn != nil:
-			err = f.plan(nested[0])
+			err = f.plan(&nested[0])
 			nested = nested[1:]
 		case op.Grant != nil:
 			err = f.grant(op.Grant)
@@ -92,12 +107,12 @@ func (f *forecast) put(c *Put) error {
 		return ErrKeyNotFound
 	}
 	id := f.repeated.actual(c.Lease)
-	l := f.fate(id)
-	if l.ended {
+	l := f.leases[id]
+	if l != nil && l.ended {
 		return lease.ErrNotFound
 	}
 	count, bound := 0, false
-	if l.terms != nil {
+	if l != nil && l.terms != nil {
 		bound = l.terms.Bound
 	} else {
 		info, ok := f.m.lessor.Lookup(id)
@@ -112,17 +127,26 @@ func (f *forecast) put(c *Put) error {
 	if limit <= 0 && !bound {
 		return nil
 	}
-	if l.keys == nil {
-		l.keys = make(map[string]struct{})
-	}
-	l.keys[c.Key] = struct{}{}
-	switch count += len(l.keys); {
+	switch count += f.attach(id, c.Key); {
 	case bound && count > 1:
 		return lease.ErrBound
 	case limit > 0 && count > limit:
 		return &lease.KeyLimitError{ID: id, Limit: limit}
 	}
 	return nil
+}
+
+// attach notes a key that will have been put on a lease, and returns how many there are.
+func (f *forecast) attach(id lease.ID, key string) int {
+	if !f.several {
+		return 1
+	}
+	l := f.fate(id)
+	if l.keys == nil {
+		l.keys = make(map[string]struct{})
+	}
+	l.keys[key] = struct{}{}
+	return len(l.keys)
 }
 
 // grant foresees what lease.Lessor.Grant will say. A lease that the transaction

@@ -38,6 +38,7 @@ type session struct {
 	Session
 	settled uint64
 	answers []answer
+	whole   []answer // begins where the memory of answers does
 	bytes   int64
 	// shared says that a picture has the answers too: they may be added to, not changed.
 	shared     bool
@@ -123,11 +124,32 @@ func (l *sessions) drop(s *session, n int) {
 		l.bytes -= s.answers[i].size
 	}
 	if s.shared {
-		s.answers, s.shared = slices.Clone(s.answers[n:]), false
+		s.own(slices.Clone(s.answers[n:]))
 		return
 	}
 	clear(s.answers[:n])
 	s.answers = s.answers[n:]
+}
+
+// own makes a list that nobody else has the answers.
+func (s *session) own(answers []answer) {
+	s.answers, s.whole, s.shared = answers, answers, false
+}
+
+// room sees to it that one more answer can be added. As numbers are settled about as fast as
+// others come, there is mostly room at the front.
+func (s *session) room() {
+	old := s.answers
+	n := len(old)
+	switch {
+	case n < cap(old):
+	case !s.shared && cap(s.whole) >= max(1, 2*n):
+		s.answers = s.whole[:n]
+		copy(s.answers, old)
+		clear(old)
+	default:
+		s.own(append(make([]answer, 0, max(8, 2*n)), old...))
+	}
 }
 
 // find returns where the answer to a number is, or would be.
@@ -174,8 +196,9 @@ func (l *sessions) keep(s *session, number uint64, r Result) {
 func (l *sessions) insert(s *session, a answer) {
 	i, _ := s.find(a.number)
 	if s.shared && i < len(s.answers) {
-		s.answers, s.shared = slices.Clone(s.answers), false
+		s.own(slices.Clone(s.answers))
 	}
+	s.room()
 	s.answers = slices.Insert(s.answers, i, a)
 	s.bytes += a.size
 	l.bytes += a.size

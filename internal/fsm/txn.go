@@ -18,12 +18,19 @@ func (m *Machine) applyPut(c *Put) Result {
 	t := m.store.Begin()
 	prev := m.put(t, c, c.Lease)
 	m.end(t)
-	r := &PutResult{}
-	if c.PrevKV {
-		r.Prev = prev
-	}
-	return Result{Value: r}
+	return Result{Value: putResult(c, prev)}
 }
+
+// putResult returns the outcome of a put.
+func putResult(c *Put, prev *mvcc.KeyValue) *PutResult {
+	if !c.PrevKV || prev == nil {
+		return noPrev
+	}
+	return &PutResult{Prev: prev}
+}
+
+// noPrev is the outcome of most puts. Nobody changes it.
+var noPrev = &PutResult{}
 
 func (m *Machine) applyDelete(c *DeleteRange) Result {
 	t := m.store.Begin()
@@ -100,10 +107,10 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	if m.full() && p.grows() {
 		return Result{Err: ErrNoSpace}
 	}
-	if err := m.checkPlan(p); err != nil {
+	if err := m.checkPlan(&p); err != nil {
 		return Result{Err: err}
 	}
-	r, err := (&run{m: m, t: t}).plan(p)
+	r, err := (&run{m: m, t: t}).plan(&p)
 	if err != nil {
 		panic("fsm: operation failed after its check: " + err.Error())
 	}
@@ -128,11 +135,11 @@ type reader interface {
 type plan struct {
 	succeeded bool
 	ops       []Op
-	nested    []*plan // of the ops that are transactions, in order
+	nested    []plan // of the ops that are transactions, in order
 }
 
-func makePlan(c *Txn, v state) *plan {
-	p := &plan{succeeded: true}
+func makePlan(c *Txn, v state) plan {
+	p := plan{succeeded: true}
 	for i := range c.Compare {
 		if !holds(&c.Compare[i], v) {
 			p.succeeded = false
@@ -158,8 +165,8 @@ func (p *plan) grows() bool {
 			return true
 		}
 	}
-	for _, n := range p.nested {
-		if n.grows() {
+	for i := range p.nested {
+		if p.nested[i].grows() {
 			return true
 		}
 	}
@@ -187,12 +194,12 @@ type run struct {
 }
 
 func (r *run) plan(p *plan) (*TxnResult, error) {
-	out := &TxnResult{Succeeded: p.succeeded, Responses: make([]any, len(p.ops))}
+	out := newTxnResult(p)
 	nested := p.nested
 	for i := range p.ops {
 		var err error
 		if p.ops[i].Txn != nil {
-			out.Responses[i], err = r.plan(nested[0])
+			out.Responses[i], err = r.plan(&nested[0])
 			nested = nested[1:]
 		} else {
 			out.Responses[i], err = r.op(&p.ops[i])
@@ -204,14 +211,24 @@ func (r *run) plan(p *plan) (*TxnResult, error) {
 	return out, nil
 }
 
+// newTxnResult returns a result with room for the responses. Short ones lie together.
+func newTxnResult(p *plan) *TxnResult {
+	if n := len(p.ops); n > 2 {
+		return &TxnResult{Succeeded: p.succeeded, Responses: make([]any, n)}
+	}
+	r := &struct {
+		TxnResult
+		room [2]any
+	}{TxnResult: TxnResult{Succeeded: p.succeeded}}
+	r.Responses = r.room[:len(p.ops):len(p.ops)]
+	return &r.TxnResult
+}
+
 func (r *run) op(op *Op) (any, error) {
 	switch {
 	case op.Put != nil:
-		res := &PutResult{}
-		if prev := r.m.put(r.t, op.Put, r.repeated.actual(op.Put.Lease)); op.Put.PrevKV {
-			res.Prev = prev
-		}
-		return res, nil
+		prev := r.m.put(r.t, op.Put, r.repeated.actual(op.Put.Lease))
+		return putResult(op.Put, prev), nil
 	case op.Delete != nil:
 		return r.m.deleteRange(r.t, op.Delete), nil
 	case op.Range != nil:
@@ -238,11 +255,12 @@ func (r *run) op(op *Op) (any, error) {
 // ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
 // may be called from any goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
-	return readPlan(makePlan(c, state{keys: v}), v)
+	p := makePlan(c, state{keys: v})
+	return readPlan(&p, v)
 }
 
 func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
-	r := &TxnResult{Succeeded: p.succeeded, Responses: make([]any, len(p.ops))}
+	r := newTxnResult(p)
 	nested := p.nested
 	for i := range p.ops {
 		switch op := &p.ops[i]; {
@@ -253,7 +271,7 @@ func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
 			}
 			r.Responses[i] = &res
 		case op.Txn != nil:
-			res, err := readPlan(nested[0], v)
+			res, err := readPlan(&nested[0], v)
 			if err != nil {
 				return nil, err
 			}

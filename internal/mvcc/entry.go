@@ -67,7 +67,12 @@ func (e *entry) push(r *record) {
 func (e *entry) demote(last *record) {
 	v := e.older.Load()
 	if v == nil {
-		v = &versions{recs: make([]*record, 1)}
+		two := &struct { // most keys never have more
+			versions
+			room [2]*record
+		}{}
+		v = &two.versions
+		v.recs = two.room[:]
 		v.recs[0] = last
 		v.n.Store(1)
 		e.older.Store(v)

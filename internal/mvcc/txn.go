@@ -23,19 +23,30 @@ func (s *Store) Begin() *Txn {
 		panic("mvcc: Begin during a transaction")
 	}
 	s.open = true
-	s.txn = Txn{s: s}
+	s.txn = Txn{s: s, events: emptied(s.txn.events)}
 	return &s.txn
 }
 
 // End closes the transaction and returns the revision of the store and what was changed, in
-// order. Without changes the revision is the one before. The events belong to the caller.
+// order. Without changes the revision is the one before. The events are the caller's until
+// the next Begin.
 func (t *Txn) End() (rev int64, events []Event) {
 	t.check()
 	s := t.s
 	s.open = false
 	events = t.events
-	s.txn = Txn{}
+	s.txn = Txn{events: events}
 	return s.revision, events
+}
+
+// emptied returns memory for the events of the next transaction.
+func emptied(events []Event) []Event {
+	const most = 256 // that memory is kept for
+	if cap(events) > most {
+		return nil
+	}
+	clear(events)
+	return events[:0]
 }
 
 func (t *Txn) check() {

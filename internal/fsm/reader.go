@@ -1,0 +1,143 @@
+package fsm
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/encoding"
+)
+
+// Reader decodes log entries, one after another, in memory that it uses again: a machine
+// keeps texts and values of commands, and lists that are theirs, but no command itself. The
+// zero value is ready. It is not safe for concurrent use.
+type Reader struct {
+	d        decoder
+	groups   []Group
+	commands []Command
+}
+
+// Decode is DecodeEntry, but its result is good only until Release, or the next call.
+func (r *Reader) Decode(data []byte) ([]Group, error) {
+	r.Release()
+	d := &r.d
+	d.Decoder = encoding.NewDecoder(data, ErrCorrupt)
+	if v := d.Byte(); d.Err() == nil && (v == 0 || v > logVersion) {
+		return nil, fmt.Errorf("%w: log entry of version %d, this release reads up to %d",
+			ErrCorrupt, v, logVersion)
+	}
+	for d.Len() > 0 {
+		r.group()
+	}
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	return r.groups, nil
+}
+
+// group decodes commands up to where the origin changes.
+func (r *Reader) group() {
+	d, first := &r.d, len(r.commands)
+	var g Group
+	if d.Peek() != originMark {
+		for d.Len() > 0 && d.Peek() != originMark {
+			r.commands = append(r.commands, d.command())
+		}
+	} else {
+		d.Byte()
+		g.Origin = Origin{Member: d.Uint64(), Seq: d.Uint64()}
+		for range d.Count() {
+			r.commands = append(r.commands, d.command())
+		}
+	}
+	n := len(r.commands)
+	g.Commands = r.commands[first:n:n]
+	r.groups = append(r.groups, g)
+}
+
+// Release lets go of what Decode returned last.
+func (r *Reader) Release() {
+	r.d.Decoder = encoding.Decoder{}
+	if r.d.mem != nil {
+		r.d.mem.release()
+	}
+	r.groups, r.commands = emptied(r.groups), emptied(r.commands)
+}
+
+// keptMost is how many things of one kind a Reader keeps memory for.
+const keptMost = 1024
+
+func emptied[T any](s []T) []T {
+	if cap(s) > keptMost {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
+
+// slabs are where a decoder has room for commands and their parts.
+type slabs struct {
+	puts     slab[Put]
+	deletes  slab[DeleteRange]
+	ranges   slab[Range]
+	txns     slab[Txn]
+	compares slab[Compare]
+	ops      slab[Op]
+	grants   slab[Grant]
+	revokes  slab[Revoke]
+	onces    slab[Once]
+}
+
+func (m *slabs) release() {
+	m.puts.release()
+	m.deletes.release()
+	m.ranges.release()
+	m.txns.release()
+	m.compares.release()
+	m.ops.release()
+	m.grants.release()
+	m.revokes.release()
+	m.onces.release()
+}
+
+// slab is memory for things of one kind.
+//
+// Invariant: free is the end of all, and zero.
+type slab[T any] struct{ all, free []T }
+
+// one returns room for a thing.
+func (s *slab[T]) one() *T { return &s.many(1)[0] }
+
+// many returns room for n things.
+func (s *slab[T]) many(n int) []T {
+	if n > len(s.free) {
+		s.all = make([]T, max(n, 2*len(s.all)))
+		s.free = s.all
+	}
+	list := s.free[:n:n]
+	s.free = s.free[n:]
+	return list
+}
+
+// release takes all back.
+func (s *slab[T]) release() {
+	if len(s.all) > keptMost {
+		s.all = nil
+	}
+	clear(s.all[:max(0, len(s.all)-len(s.free))])
+	s.free = s.all
+}
+
+// list takes what encoding.AppendList wrote, each element with one; nil if there is none, or
+// after an error.
+func list[T any](d *decoder, s *slab[T], one func() T) []T {
+	n := d.Count()
+	if n == 0 {
+		return nil
+	}
+	list := s.many(n)
+	for i := range list {
+		if list[i] = one(); d.Err() != nil {
+			return nil
+		}
+	}
+	return list
+}
