@@ -98,12 +98,13 @@ func (r *Replica) flush() {
 		r.pending = append(r.pending, batch{term: r.term, number: number, proposals: group})
 		r.drain()
 	}
-	r.waiting = nil
+	r.waiting, r.scratch.waiting = r.scratch.waiting, nil
 }
 
-// encode returns an entry of the first n commands that wait.
+// encode returns an entry of the first n commands that wait. It is good until the next
+// call: Raft makes a copy of what is proposed.
 func (r *Replica) encode() (data []byte, n int) {
-	data = fsm.AppendEntry(make([]byte, 0, 256*min(len(r.waiting), 64)))
+	data = fsm.AppendEntry(r.scratch.entry[:0])
 	for n < len(r.waiting) && len(data) < r.cfg.MaxBatch {
 		run := 1
 		if from := r.waiting[n].origin; from.Member != 0 {
@@ -118,6 +119,7 @@ func (r *Replica) encode() (data []byte, n int) {
 			n++
 		}
 	}
+	r.scratch.entry = data
 	return data, n
 }
 
@@ -209,7 +211,7 @@ func (r *Replica) takePending(index, term uint64) (found []*Proposal) {
 		}
 		lost = append(lost, b.proposals...)
 	}
-	r.pending = r.pending[n:]
+	r.pending = slices.Delete(r.pending, 0, n) // few, mostly none, are left
 	r.again(lost)
 	return found
 }

@@ -54,8 +54,10 @@ type Output struct {
 }
 
 // Take does all work that the inputs since the last call gave, and returns
-// what came of it. The slices are the caller's until its next call of Take.
+// what came of it. The slices are the caller's until its next call of Take, and so are the
+// events of Changes.
 func (r *Replica) Take() Output {
+	r.machine.ReuseChanges()
 	r.drain()
 	r.expire()
 	r.campaign()
@@ -89,13 +91,14 @@ type output struct {
 
 // emptied returns an empty Output with memory of one that its caller is through with.
 func (o *Output) emptied() Output {
+	clear(o.Append)
 	clear(o.Proposals)
 	clear(o.Reads)
 	clear(o.Renewals)
 	clear(o.Together)
 	return Output{
-		Proposals: o.Proposals[:0], Reads: o.Reads[:0], Renewals: o.Renewals[:0],
-		Together: o.Together[:0],
+		Append: o.Append[:0], Proposals: o.Proposals[:0], Reads: o.Reads[:0],
+		Renewals: o.Renewals[:0], Together: o.Together[:0],
 	}
 }
 
@@ -237,19 +240,20 @@ func (r *Replica) apply(e *raftpb.Entry) {
 // applyCommands applies the commands of an entry, and answers those that came
 // through this member. It returns the last one's result.
 func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) {
-	proposals := r.takePending(e.GetIndex(), e.GetTerm())
+	own := r.takePending(e.GetIndex(), e.GetTerm())
 	if len(data) == 0 {
 		return fsm.Result{}
 	}
-	groups, err := fsm.DecodeEntry(data)
+	groups, err := r.scratch.reader.Decode(data)
 	if err != nil {
 		panic(fmt.Sprintf("replica: entry %d: %v", e.GetIndex(), err))
 	}
+	proposals := own
 	for _, g := range groups {
-		results := make([]fsm.Result, len(g.Commands))
-		for i, c := range g.Commands {
-			results[i] = r.machine.Apply(c)
-			last = results[i]
+		results := r.scratch.results[:0]
+		for _, c := range g.Commands {
+			last = r.machine.Apply(c)
+			results = append(results, last)
 		}
 		switch {
 		case proposals != nil:
@@ -259,8 +263,40 @@ func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) 
 		case g.Origin.Member == r.cfg.ID:
 			r.forward.applied(r, e.GetTerm(), g, results)
 		}
+		r.scratch.results = results
+		clear(results)
 	}
+	r.scratch.release(own)
 	return last
+}
+
+// scratch is memory for what is over with an entry.
+type scratch struct {
+	reader  fsm.Reader
+	results []fsm.Result
+	entry   []byte      // while one is proposed
+	waiting []*Proposal // for those that come next, empty
+}
+
+// keptMost and keptBytes are how much of it is kept for the next entry.
+const (
+	keptMost  = 1024
+	keptBytes = 256 << 10
+)
+
+// release lets go of an entry, and of the proposals of which it was.
+func (s *scratch) release(ps []*Proposal) {
+	s.reader.Release()
+	if cap(s.results) > keptMost {
+		s.results = nil
+	}
+	if cap(ps) <= keptMost {
+		clear(ps)
+		s.waiting = ps[:0]
+	}
+	if cap(s.entry) > keptBytes {
+		s.entry = nil
+	}
 }
 
 // promote starts this member's tracker: it leads, and has applied an entry

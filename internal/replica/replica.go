@@ -68,7 +68,7 @@ const maxInflightBytes = 32 << 20
 // use: one goroutine owns it.
 type Replica struct {
 	cfg  Config
-	raft *raft.RawNode
+	raft node
 	state
 	conf *raftpb.ConfState
 	times
@@ -88,6 +88,7 @@ type Replica struct {
 	failover failover
 	slow     slowCaches
 	out      output
+	scratch  scratch
 }
 
 // state is what this member has applied.
@@ -171,7 +172,7 @@ func New(c Config) (*Replica, error) {
 	first := max(c.FirstSeq, 1) // 0 means none
 	hard := rn.BasicStatus().HardState
 	return &Replica{
-		cfg: c, raft: rn, conf: conf,
+		cfg: c, raft: node{raw: rn, touched: true}, conf: conf,
 		state: state{machine: c.Machine, lessor: c.Machine.Lessor()},
 		role:  role{term: hard.GetTerm()}, committed: hard.GetCommit(),
 		forward: forwarder{next: first},

@@ -1,0 +1,51 @@
+package replica
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// Raft has a copy of what is proposed: encode uses its memory again.
+func TestRaftCopies(t *testing.T) {
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: []byte("v")}})
+	m.take()
+	if len(m.r.scratch.entry) == 0 {
+		t.Fatal("nothing was encoded")
+	}
+	clear(m.r.scratch.entry)
+	m.settle()
+	if kv := m.m.View().KV.Get("k"); kv == nil || string(kv.Value) != "v" {
+		t.Errorf("the key is %+v", kv)
+	}
+}
+
+// Many commands wait for one sync and share several entries, again and again: each has its
+// own answer, whatever memory those before it had.
+func TestProposalsReused(t *testing.T) {
+	m := lead(t)
+	m.r.cfg.MaxBatch = 100
+	for round := range 20 {
+		m.proposals = nil
+		var proposed []*Proposal
+		for i := range 1 + round*7%30 {
+			p := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, i)}}
+			m.r.Propose(p)
+			proposed = append(proposed, p)
+			if i%5 == 0 {
+				m.take()
+			}
+		}
+		m.settle()
+		if len(m.proposals) != len(proposed) {
+			t.Fatalf("round %d: %d answers to %d", round, len(m.proposals), len(proposed))
+		}
+		for i, p := range proposed {
+			if m.proposals[i] != p || p.Err != nil ||
+				i > 0 && p.Result.Revision != proposed[i-1].Result.Revision+1 {
+				t.Fatalf("round %d: answer %d is %+v", round, i, m.proposals[i])
+			}
+		}
+	}
+}
