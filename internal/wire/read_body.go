@@ -195,15 +195,24 @@ func (r *reader) watchResponse(m *pb.WatchResponse, room *pb.Header) {
 	}
 }
 
+// change is an event with its pair.
+type change struct {
+	event pb.Event
+	pair  pb.KeyValue
+}
+
 func (r *reader) event() *pb.Event {
-	m := &pb.Event{}
+	c := &change{}
+	m := &c.event
 	end := r.enter()
 	for r.more() {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.Type = pb.Event_Type(r.int())
 		case 2<<3 | typeBytes:
-			r.pair(&m.Kv)
+			if r.once(m.Kv == nil) {
+				m.Kv = r.keyValue(&c.pair)
+			}
 		case 3<<3 | typeBytes:
 			r.pair(&m.PrevKv)
 		case 4<<3 | typeVarint:
