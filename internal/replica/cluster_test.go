@@ -23,6 +23,7 @@ type cluster struct {
 	members map[uint64]*peer
 	now     lease.Instant
 	cut     map[link2]bool       // messages on these links are lost
+	lose    func(*Message) bool  // and those that it picks, if not nil; it sees all others
 	held    map[link2][]*Message // and on these they wait
 	twice   map[link2]bool       // and on these they come twice
 	late    []*Message           // taken off their links, to arrive much later
@@ -340,7 +341,7 @@ func (c *cluster) send(m *Message) {
 	c.check(err)
 	c.sent[kind(m)]++
 	on := link2{m.From, m.To}
-	if c.cut[on] {
+	if c.cut[on] || c.lose != nil && c.lose(d) {
 		return
 	}
 	if _, ok := c.held[on]; ok {

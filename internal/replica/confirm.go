@@ -74,6 +74,9 @@ type confirmQueue struct {
 	last    uint64  // id of the last round begun
 	idle    int     // ticks since current was asked
 	spare   round   // empty, with the memory of one that is over
+	// early are batches that came before this member was primary, for which it can
+	// promise nothing yet.
+	early []*Renewals
 }
 
 // begin starts a round if anybody waits and none is under way.
@@ -194,9 +197,15 @@ func (q *confirmQueue) hand(r *Replica) {
 		}
 		r.handRenewals(b.renewals)
 		for _, all := range b.together {
-			r.handRenewals(all.split())
+			r.handAll(all)
 		}
 	}
+	for _, all := range q.early {
+		if all.from == 0 {
+			r.asks.batches.add(all)
+		}
+	}
+	q.early = nil
 	parked := r.parked
 	r.parked = nil
 	r.handRenewals(parked)

@@ -81,7 +81,7 @@ func (r *Replica) adopt() {
 		r.enqueue(p)
 	}
 	r.asks.rewind()
-	reads, renewals := r.asks.reads, r.asks.renewals
+	reads, renewals, batches := r.asks.reads, r.asks.renewals, r.asks.batches.take()
 	r.asks.reads, r.asks.renewals = nil, nil
 	for _, q := range reads {
 		if q.Fill != nil {
@@ -93,6 +93,9 @@ func (r *Replica) adopt() {
 	r.asks.caches = cacheRelay{}
 	for i := range renewals {
 		r.Renew(renewals[i])
+	}
+	for _, b := range batches {
+		r.RenewAll(b)
 	}
 }
 

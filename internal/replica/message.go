@@ -41,6 +41,7 @@ type Forward struct {
 	// are asked with it.
 	Round    uint64
 	Renewals []Ask
+	Batches  []AskAll
 	Queries  []lease.ID
 	// Abandoned are leases that nobody tends any more; see [Replica.Abandon].
 	Abandoned []lease.ID
@@ -72,6 +73,7 @@ type Reply struct {
 	Index   uint64
 	Left    []Left
 	Renewed []Renewed
+	Batches []RenewedAll
 	// Filled tells of the round's fills, in order: they may be cached in Term.
 	Filled        []bool
 	Opened        []Opened
@@ -140,6 +142,9 @@ const (
 	// if there is any.
 	wireForwardCaches
 	wireReplyCaches
+	// These two are the ones before with batches of renewals: only if there are any.
+	wireForwardBatches
+	wireReplyBatches
 )
 
 // AppendTo appends the encoding of m, without From and To, which the
@@ -152,6 +157,9 @@ func (m *Message) AppendTo(b []byte) []byte {
 			panic(fmt.Sprintf("replica: encode a message of Raft's: %v", err))
 		}
 		return out
+	case m.Forward != nil && len(m.Forward.Batches) > 0:
+		b = m.Forward.appendBatches(append(b, wireForwardBatches))
+		return m.Forward.append(m.Forward.appendCaches(b), true)
 	case m.Forward != nil && m.Forward.aboutCaches():
 		b = m.Forward.appendCaches(append(b, wireForwardCaches))
 		return m.Forward.append(b, true)
@@ -160,6 +168,9 @@ func (m *Message) AppendTo(b []byte) []byte {
 			return m.Forward.append(append(b, wireForwardTokens), true)
 		}
 		return m.Forward.append(append(b, wireForward), false)
+	case len(m.Reply.Batches) > 0:
+		b = m.Reply.appendBatches(append(b, wireReplyBatches))
+		return m.Reply.append(m.Reply.appendCaches(b))
 	case m.Reply.aboutCaches():
 		return m.Reply.append(m.Reply.appendCaches(append(b, wireReplyCaches)))
 	default:
@@ -177,13 +188,13 @@ func (m *Message) Size() int {
 		}
 	case m.Forward != nil:
 		size += 24*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
-		size += m.Forward.cachesSize()
+		size += m.Forward.cachesSize() + m.Forward.batchesSize()
 		for _, c := range m.Forward.Commands {
 			size += 64 + int(fsm.Cost(c))
 		}
 	default:
 		size += 16 * (len(m.Reply.Refused) + len(m.Reply.Left) + len(m.Reply.Renewed))
-		size += m.Reply.cachesSize()
+		size += m.Reply.cachesSize() + m.Reply.batchesSize()
 	}
 	return size
 }
@@ -207,20 +218,28 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 		}
 	case wireForward, wireForwardTokens:
 		m.Forward = decodeForward(&d, data[0] == wireForwardTokens)
-	case wireForwardCaches:
-		caches := Forward{}
-		caches.decodeCaches(&d)
+	case wireForwardCaches, wireForwardBatches:
+		first := Forward{}
+		if data[0] == wireForwardBatches {
+			first.decodeBatches(&d)
+		}
+		first.decodeCaches(&d)
 		m.Forward = decodeForward(&d, true)
-		m.Forward.Acks, m.Forward.Fills, m.Forward.Opens = caches.Acks, caches.Fills, caches.Opens
+		m.Forward.Acks, m.Forward.Fills, m.Forward.Opens = first.Acks, first.Fills, first.Opens
+		m.Forward.Batches = first.Batches
 	case wireReply:
 		m.Reply = decodeReply(&d)
-	case wireReplyCaches:
-		caches := Reply{}
-		caches.decodeCaches(&d)
+	case wireReplyCaches, wireReplyBatches:
+		first := Reply{}
+		if data[0] == wireReplyBatches {
+			first.decodeBatches(&d)
+		}
+		first.decodeCaches(&d)
 		m.Reply = decodeReply(&d)
-		m.Reply.Filled, m.Reply.Opened = caches.Filled, caches.Opened
-		m.Reply.Invalidations = caches.Invalidations
-		m.Reply.AboutSlow, m.Reply.Slow = caches.AboutSlow, caches.Slow
+		m.Reply.Filled, m.Reply.Opened = first.Filled, first.Opened
+		m.Reply.Invalidations = first.Invalidations
+		m.Reply.AboutSlow, m.Reply.Slow = first.AboutSlow, first.Slow
+		m.Reply.Batches = first.Batches
 	default:
 		return nil, fmt.Errorf("%w: of unknown kind %d", ErrMessage, data[0])
 	}

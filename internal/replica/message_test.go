@@ -3,7 +3,9 @@ package replica
 import (
 	"bytes"
 	"errors"
+	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -50,6 +52,22 @@ func messages() []*Message {
 			}}, {}},
 			Fills: []Fill{{ID: 1 << 62, Token: 2, Ranges: keys("a")}, {}},
 			Opens: []NumberedOpen{{Number: 1, ID: 2, Token: 3, Has: keys("c", "", "e")}, {}},
+		}},
+		{From: 1, To: 2, Forward: &Forward{
+			Term: 1, Round: 4, Renewals: []Ask{{Seq: 1, ID: 9, Token: 3}},
+			Batches: []AskAll{
+				{First: math.MaxUint64 - 3, IDs: []lease.ID{-1, 1 << 62, 3}},
+				{IDs: []lease.ID{0}, Tokens: []lease.Token{1 << 63}},
+			},
+			Fills: []Fill{{ID: 1 << 62, Token: 2, Ranges: keys("a")}},
+		}},
+		{From: 1, To: 2, Forward: &Forward{Batches: []AskAll{{First: 1, IDs: []lease.ID{1, 2}}}}},
+		{From: 1, To: 2, Reply: &Reply{
+			Term: 1, Renewed: []Renewed{{Seq: 9}}, Filled: []bool{true},
+			Batches: []RenewedAll{
+				{First: math.MaxUint64 - 4, TTLs: []lease.TTL{0, 1, math.MaxInt64, 60_000}},
+				{TTLs: []lease.TTL{0}},
+			},
 		}},
 		{From: 1, To: 2, Reply: &Reply{
 			Term: 1, Next: 2, Round: 3, Index: 4,
@@ -112,6 +130,43 @@ func TestMessageRefused(t *testing.T) {
 	}{{3, 2, raw}, {1, 3, raw}, {1, 2, nil}, {1, 2, []byte{0}}, {1, 2, []byte{99, 1}}} {
 		if _, err := DecodeMessage(c.from, c.to, c.data); !errors.Is(err, ErrMessage) {
 			t.Errorf("from %d to %d, %x: %v", c.from, c.to, c.data, err)
+		}
+	}
+}
+
+// A batch that no member could have sent is refused: one without renewals, or with more of them
+// than there are numbers or bytes, unknown flags, or a TTL that is none.
+func TestBatchRefused(t *testing.T) {
+	last := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01} // of all numbers
+	id := []byte{0, 0, 0, 0, 0, 0, 0, 7}
+	forward := func(parts ...[]byte) []byte { // what follows makes a message of it
+		data := append([]byte{wireForwardBatches, 1}, slices.Concat(parts...)...)
+		return append(data, make([]byte, 11)...)
+	}
+	reply := func(parts ...[]byte) []byte {
+		data := append([]byte{wireReplyBatches, 1}, slices.Concat(parts...)...)
+		return append(data, make([]byte, 12)...)
+	}
+	for name, data := range map[string][]byte{
+		"no renewals":       forward([]byte{5, 0, 0}),
+		"too many numbers":  forward(last, []byte{1}, id, []byte{0}),
+		"too many leases":   forward([]byte{5, 50}, id, []byte{0}),
+		"unknown flags":     forward([]byte{5, 1}, id, []byte{2}),
+		"too many tokens":   forward([]byte{5, 2}, id, id, []byte{1, 9}),
+		"no outcomes":       reply([]byte{5, 0}),
+		"too many outcomes": reply(last, []byte{1, 9}),
+		"negative TTL":      reply([]byte{5, 1}, last),
+	} {
+		if m, err := DecodeMessage(1, 2, data); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+	for _, data := range [][]byte{
+		forward([]byte{5, 1}, id, []byte{1, 9}), forward([]byte{5, 1}, id, []byte{0}),
+		reply([]byte{5, 1, 9}),
+	} {
+		if _, err := DecodeMessage(1, 2, data); err != nil {
+			t.Errorf("%x: %v", data, err)
 		}
 	}
 }

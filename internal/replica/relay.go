@@ -21,6 +21,7 @@ type relay struct {
 	renewals []Renewal // likewise
 	current  *question // asked, not yet confirmed
 	open     []asked   // renewals without an answer, by number
+	batches  batchRelay
 	done     []confirmed
 	// abandoned are leases to be told of with the next message, if there still is a
 	// leader then; more is not done about them.
@@ -54,15 +55,18 @@ type confirmed struct {
 	reads []*Read
 }
 
-func (a *relay) full() bool {
-	return len(a.reads)+len(a.renewals)+len(a.caches.opens) >= maxForwarded
+func (a *relay) full() bool { return a.room() <= 0 }
+
+// room is how many more asks may wait for the next round.
+func (a *relay) room() int {
+	return maxForwarded - len(a.reads) - len(a.renewals) - a.batches.leases - len(a.caches.opens)
 }
 
 // fill adds a round to m, if anybody waits and none is under way.
 func (a *relay) fill(m *Forward, now uint64) {
 	m.Abandoned, a.abandoned = a.abandoned, nil
 	a.caches.fill(m, a, now)
-	if a.current != nil || len(a.reads)+len(a.renewals) == 0 {
+	if a.current != nil || len(a.reads)+len(a.renewals)+len(a.batches.waiting) == 0 {
 		return
 	}
 	a.last++
@@ -81,6 +85,7 @@ func (a *relay) fill(m *Forward, now uint64) {
 		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 	}
 	a.renewals = nil
+	a.last = a.batches.fill(m, a.last, now)
 	if len(a.reads) == 0 {
 		a.reads = nil
 	}
@@ -107,13 +112,14 @@ func (a *relay) rewind() {
 		a.renewals = append(renewals, a.renewals...)
 		a.open = nil
 	}
+	a.renewals = append(a.renewals, a.batches.rewind()...)
 	a.caches.rewind()
 }
 
 // tick gives up on what has waited too long, and asks again what seems lost.
 func (a *relay) tick(r *Replica) {
 	if len(a.reads)+len(a.renewals)+len(a.open)+len(a.done) == 0 && a.current == nil &&
-		a.caches.empty() {
+		a.batches.empty() && a.caches.empty() {
 		return
 	}
 	a.expire(r)
@@ -127,6 +133,7 @@ func (a *relay) tick(r *Replica) {
 			a.current.fill(m)
 		}
 	}
+	a.batches.again(a, r.ticks, uint64(r.cfg.ElectionTicks))
 	for i := range a.open {
 		if o := &a.open[i]; r.ticks-o.at >= uint64(r.cfg.ElectionTicks) {
 			o.at = r.ticks
@@ -174,6 +181,7 @@ func (a *relay) expire(r *Replica) {
 		}
 		return old(o.renewal.born)
 	})
+	a.batches.expire(r, old)
 	a.caches.expire(r, old)
 }
 
@@ -194,7 +202,7 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 			r.refuse(p, f.Code.err())
 		}
 	}
-	r.asks.renewed(r, m.Renewed)
+	r.asks.renewed(r, m)
 	r.asks.caches.opened(r, m)
 	r.out.Invalidations = append(r.out.Invalidations, m.Invalidations...)
 	if m.Round != 0 {
@@ -203,23 +211,42 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 }
 
 // renewed answers renewals, in one pass, since there may be very many.
-func (a *relay) renewed(r *Replica, list []Renewed) {
-	if len(list) == 0 {
+func (a *relay) renewed(r *Replica, m *Reply) {
+	if len(m.Renewed)+len(m.Batches) == 0 {
 		return
 	}
-	for _, n := range list {
-		i, ok := slices.BinarySearchFunc(a.open, n.Seq, func(o asked, seq uint64) int {
-			return cmp.Compare(o.seq, seq)
-		})
-		if !ok || a.open[i].answered {
-			continue
+	for _, n := range m.Renewed {
+		if i, ok := a.find(n.Seq); ok {
+			a.answer(r, i, n.TTL, n.Code.err())
+		} else {
+			a.batches.renewed(r, n)
 		}
-		a.open[i].answered = true
-		renewal := a.open[i].renewal
-		renewal.TTL, renewal.Err = n.TTL, n.Code.err()
-		r.out.Renewals = append(r.out.Renewals, renewal)
+	}
+	for i := range m.Batches {
+		if b := &m.Batches[i]; !a.batches.renewedAll(r, b) {
+			a.renewedAll(r, b)
+		}
 	}
 	a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
+	a.batches.close(a)
+}
+
+// find returns the place of the open renewal with a number.
+func (a *relay) find(seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(a.open, seq, func(o asked, seq uint64) int {
+		return cmp.Compare(o.seq, seq)
+	})
+}
+
+// answer answers the open renewal at a place.
+func (a *relay) answer(r *Replica, i int, ttl lease.TTL, err error) {
+	o := &a.open[i]
+	if o.answered {
+		return
+	}
+	o.answered = true
+	o.renewal.TTL, o.renewal.Err = ttl, err
+	r.out.Renewals = append(r.out.Renewals, o.renewal)
 }
 
 func (a *relay) confirmed(m *Reply) {
@@ -339,6 +366,9 @@ func (r *Replica) stepForward(from uint64, f *Forward) {
 	for _, a := range f.Renewals {
 		r.Renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq})
 	}
+	for i := range f.Batches {
+		r.RenewAll(f.Batches[i].renewals(from))
+	}
 	r.Abandon(f.Abandoned)
 	r.stepCaches(from, f)
 	if f.Round != 0 {
@@ -392,4 +422,12 @@ func (r *Replica) renewedRemote(n Renewal) {
 	}
 	a := r.remote(n.from).answer()
 	a.Renewed = append(a.Renewed, Renewed{n.seq, n.TTL, codeOf(n.Err)})
+}
+
+// renewedAllRemote is renewedRemote for those of a batch that were promised together.
+func (r *Replica) renewedAllRemote(b *Renewals) {
+	if r.leading {
+		a := r.remote(b.from).answer()
+		a.Batches = append(a.Batches, RenewedAll{b.first, b.TTLs})
+	}
 }

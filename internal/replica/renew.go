@@ -123,12 +123,18 @@ func (r *Replica) answerRenewal(n Renewal) {
 	r.out.Renewals = append(r.out.Renewals, n)
 }
 
-// unpark tries the parked renewals again: the outcome of an expiry is known.
+// unpark tries the parked renewals again: the outcome of an expiry is known, or this member
+// has become primary.
 func (r *Replica) unpark() {
 	parked := r.parked
 	r.parked = nil
 	for i := range parked {
 		r.Renew(parked[i])
+	}
+	early := r.reads.early
+	r.reads.early = nil
+	for _, b := range early {
+		r.RenewAll(b)
 	}
 }
 

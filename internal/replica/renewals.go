@@ -9,7 +9,8 @@ import "leasehold.dev/lease"
 // takes long delays no other (T15).
 type Renewals struct {
 	IDs []lease.ID
-	// Tokens is nil, or has for each lease that which its holder knows, 0 for any.
+	// Tokens is nil, or has for each lease that which its holder knows, 0 for any. Neither
+	// it nor IDs may ever be changed: they may be on their way to another member.
 	Tokens []lease.Token
 	// TTLs has a place for each lease. The caller must not look at it before Take has
 	// returned it: then those are set that were answered together, and the others are 0.
@@ -24,17 +25,32 @@ type Renewals struct {
 	// was true of the leases then is.
 	changes uint64
 	born    uint64 // the tick at which it came
+	// from is the member that relayed it, and first the number of the first renewal there;
+	// 0 if it came from a client of this one.
+	from, first uint64
 }
 
 // RenewAll is Renew for many. They are the replica's until all are answered.
 func (r *Replica) RenewAll(b *Renewals) {
-	b.born = max(r.ticks, 1)
-	if !r.primary {
+	if b.born == 0 {
+		b.born = max(r.ticks, 1)
+	}
+	switch {
+	case r.primary:
+		r.renewAll(b)
+	case r.leading: // an entry of this term is about to be applied
+		r.reads.early = append(r.reads.early, b)
+	case b.from == 0 && len(b.IDs) > 1 && len(b.IDs) <= r.asks.room():
+		r.asks.batches.add(b)
+	default:
 		for i := range b.IDs {
 			r.Renew(b.single(i))
 		}
-		return
 	}
+}
+
+// renewAll is RenewAll at the primary.
+func (r *Replica) renewAll(b *Renewals) {
 	gated := r.gate.caches != nil && !r.gate.caches.Idle()
 	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), r.lessor.Changes()
 	var token lease.Token
@@ -61,7 +77,10 @@ func (r *Replica) RenewAll(b *Renewals) {
 
 // single returns one of the renewals, to go its own way.
 func (b *Renewals) single(i int) Renewal {
-	n := Renewal{ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born}
+	n := Renewal{ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born, from: b.from}
+	if b.from != 0 {
+		n.seq = b.first + uint64(i)
+	}
 	if b.Tokens != nil {
 		n.Token = b.Tokens[i]
 	}
@@ -77,7 +96,11 @@ func (r *Replica) settleAll(b *Renewals) {
 			}
 		}
 	}
-	if b.Kept > 0 {
+	switch {
+	case b.Kept == 0:
+	case b.from != 0:
+		r.renewedAllRemote(b)
+	default:
 		r.out.Together = append(r.out.Together, b)
 	}
 }
@@ -97,6 +120,20 @@ func (r *Replica) lookAgain(b *Renewals, i int) {
 	r.settle(n)
 }
 
+// handAll hands a batch of which something is promised, and not yet released, to the next
+// leader's relay, if it came from a client of this member.
+func (r *Replica) handAll(b *Renewals) {
+	if b.from != 0 {
+		return // the member that relayed it will ask that leader
+	}
+	if b.Kept == len(b.IDs) {
+		b.unpromise()
+		r.asks.batches.add(b)
+		return
+	}
+	r.handRenewals(b.split())
+}
+
 // split takes back all promises, and returns their renewals.
 func (b *Renewals) split() []Renewal {
 	out := make([]Renewal, 0, b.Kept)
@@ -105,7 +142,11 @@ func (b *Renewals) split() []Renewal {
 			out = append(out, b.single(i))
 		}
 	}
+	b.unpromise()
+	return out
+}
+
+func (b *Renewals) unpromise() {
 	clear(b.TTLs)
 	b.Kept = 0
-	return out
 }

@@ -199,8 +199,8 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 	}
 }
 
-// A follower's clients are answered one by one by way of the leader; and one who leads, but
-// has applied nothing of its term, lets them wait for that.
+// A follower's clients are answered by way of the leader; and one who leads, but has applied
+// nothing of its term, lets them wait for that.
 func TestRenewAllElsewhere(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())

@@ -147,8 +147,13 @@ func (p *process) install(header *raftpb.Message, snap *snapshot, ended func(boo
 // watchForward counts what forwarding does.
 func (p *process) watchForward(m *replica.Message) {
 	cover := p.w.cover
-	if r := m.Reply; r != nil && len(r.Refused) > 0 {
-		cover["forwarded command refused"]++
+	if r := m.Reply; r != nil {
+		if len(r.Refused) > 0 {
+			cover["forwarded command refused"]++
+		}
+		if len(r.Batches) > 0 {
+			cover["renewals forwarded together, and answered so"]++
+		}
 	}
 	f := m.Forward
 	if f == nil {
@@ -156,6 +161,9 @@ func (p *process) watchForward(m *replica.Message) {
 	}
 	if len(f.Renewals) > 0 {
 		cover["renewal forwarded"]++
+	}
+	if len(f.Batches) > 0 {
+		cover["renewals forwarded together"]++
 	}
 	if len(f.Commands) == 0 || f.Base >= 1<<63 { // forged
 		return

@@ -123,11 +123,15 @@ var plantedCore = []planted{
 	{"a batch of renewals released without a confirm round", "rule 4", "", []edit{
 		{
 			renewalsGo, "r.reads.next.together = append(r.reads.next.together, b)",
-			"r.out.Together = append(r.out.Together, b)",
+			"r.settleAll(b)",
 		},
 	}},
 	{"a lost leader answers a batch of renewals", "rule 4", "", []edit{
-		{confirmGo, "r.handRenewals(all.split())", "r.out.Together = append(r.out.Together, all)"},
+		{
+			renewalsGo, "\tif b.Kept == len(b.IDs) {\n",
+			"\tif b.Kept > 0 {\n\t\tr.out.Together = append(r.out.Together, b)\n" +
+				"\t\treturn\n\t}\n\tif b.Kept == len(b.IDs) {\n",
+		},
 	}},
 	{"a batch of renewals is not looked at again", "T6, L3", "", []edit{
 		{renewalsGo, "if r.lessor.Changes() != b.changes {", "if false {"},

@@ -1,0 +1,379 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+const notFound = "lease: not found"
+
+// relaying returns a cluster that member 1 leads, with leases 1 to n, and counts what is
+// relayed to leaders.
+func relaying(t *testing.T, n lease.ID) (c *cluster, sent *relayed) {
+	t.Helper()
+	c, sent = caching(t), &relayed{}
+	for id := range n {
+		c.propose(c.members[1],
+			&fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: 60_000}}, "grant", fmt.Sprint(id+1))
+	}
+	c.run()
+	c.lose = func(m *Message) bool { return sent.see(m) }
+	return c, sent
+}
+
+// relayed is what was sent, and which of it is lost.
+type relayed struct {
+	relayCount
+	lose func(*Message) bool
+}
+
+// relayCount counts batches, single renewals, and answers to batches.
+type relayCount struct{ batches, singles, answers int }
+
+func (s *relayed) see(m *Message) bool {
+	if f := m.Forward; f != nil {
+		s.batches += len(f.Batches)
+		s.singles += len(f.Renewals)
+	}
+	if m.Reply != nil {
+		s.answers += len(m.Reply.Batches)
+	}
+	return s.lose != nil && s.lose(m)
+}
+
+// once returns a function that picks the first message that is.
+func once(is func(*Message) bool) func(*Message) bool {
+	lost := false
+	return func(m *Message) bool {
+		if lost || !is(m) {
+			return false
+		}
+		lost = true
+		return true
+	}
+}
+
+func asksAll(m *Message) bool { return m.Forward != nil && len(m.Forward.Batches) > 0 }
+
+func answersAll(m *Message) bool { return m.Reply != nil && len(m.Reply.Batches) > 0 }
+
+func (c *cluster) wantAll(names []string, want ...string) {
+	c.t.Helper()
+	for i, name := range names {
+		if got := c.asks[name]; got != want[i] {
+			c.t.Errorf("%s: %q, want %q", name, got, want[i])
+		}
+	}
+}
+
+// settled fails if a member keeps anything of renewals that were answered.
+func (c *cluster) settled(p *peer) {
+	c.t.Helper()
+	a := &p.r.asks
+	if len(a.open)+len(a.renewals)+len(a.batches.singles)+a.batches.leases > 0 ||
+		!a.batches.empty() {
+		c.t.Errorf("member %d keeps %+v", p.id, a)
+	}
+}
+
+func repeat(text string, n int) []string { return slices.Repeat([]string{text}, n) }
+
+// A batch travels to the leader as one, and so does the answer.
+func TestRelayAll(t *testing.T) {
+	c, sent := relaying(t, 100)
+	ids := make([]lease.ID, 100)
+	for i := range ids {
+		ids[i] = lease.ID(i + 1)
+	}
+	names := c.renewAll(c.members[2], ids...)
+	c.run()
+	c.wantAll(names, repeat("ttl 60000", 100)...)
+	if sent.relayCount != (relayCount{batches: 1, answers: 1}) {
+		t.Errorf("sent %+v", sent.relayCount)
+	}
+	c.settled(c.members[2])
+}
+
+// T15: a lease that is gone, one whose cache owes an acknowledgement (C1), one that has to be
+// cleared of its checkpoint (DESIGN 2.6) and one of another life (T28) each go their own way,
+// and delay no other of their batch; and each is answered once, however often messages arrive.
+func TestRelayAllMixed(t *testing.T) {
+	for _, twice := range []bool{false, true} {
+		t.Run(fmt.Sprint("twice ", twice), func(t *testing.T) {
+			c, sent := relaying(t, 3)
+			c.twice[link2{2, 1}], c.twice[link2{1, 2}] = twice, twice
+			silent := c.command(c.members[2], &fsm.Grant{Terms: lease.Terms{ID: 5, TTL: 6000}})
+			c.want("grant", silent, "revision")
+			c.pass(3500)
+			if info, _ := c.members[1].r.lessor.Lookup(5); info.Remaining == 0 {
+				t.Fatal("a silent lease has no checkpoint")
+			}
+			k := c.hold(c.members[2], 4, 5000)
+			k.mustFill("c1")
+			p := c.members[2]
+			w := c.put(c.members[3], "c1", 0)
+			p.r.Advance(c.now)
+			b := &Renewals{
+				IDs: []lease.ID{1, 99, 4, 2, 3, 5}, TTLs: make([]lease.TTL, 6),
+				Tokens: []lease.Token{0, 0, k.token, 1 << 40, 0, 0},
+			}
+			names := make([]string, 6)
+			for i, id := range b.IDs {
+				names[i] = c.ask(p, "renew all", fmt.Sprint(id))
+			}
+			b.Owner = names
+			p.r.RenewAll(b)
+			c.run()
+			c.wantAll(names, "ttl 60000", notFound, "", notFound, "ttl 60000", "ttl 6000")
+			if b.Kept != 2 || sent.batches != 1 || sent.singles != 0 || sent.answers == 0 {
+				t.Errorf("%d kept together, sent %+v", b.Kept, sent.relayCount)
+			}
+			c.want("the write", w, "")
+			c.pass(1500) // in which it is asked for again
+			if sent.singles == 0 || c.asks[names[2]] != "" {
+				t.Errorf("%q, sent %+v", c.asks[names[2]], sent.relayCount)
+			}
+			k.ack("c1")
+			c.want("the write", w, "revision")
+			c.wantAll(names, "ttl 60000", notFound, "ttl 5000", notFound, "ttl 60000", "ttl 6000")
+			c.settled(p)
+		})
+	}
+}
+
+// A batch of which nothing can be promised at once is answered one by one.
+func TestRelayAllOfNone(t *testing.T) {
+	c, sent := relaying(t, 1)
+	names := c.renewAll(c.members[2], 77, 78, 79)
+	c.run()
+	c.wantAll(names, repeat(notFound, 3)...)
+	if sent.relayCount != (relayCount{batches: 1}) {
+		t.Errorf("sent %+v", sent.relayCount)
+	}
+	c.settled(c.members[2])
+}
+
+// A batch that is lost on its way, or its answer, is asked for again, lease by lease.
+func TestRelayAllLost(t *testing.T) {
+	for name, lost := range map[string]func(*Message) bool{
+		"question": asksAll, "answer": answersAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, sent := relaying(t, 3)
+			sent.lose = once(lost)
+			names := c.renewAll(c.members[2], 1, 2, 99, 3)
+			c.run()
+			if got := c.asks[names[0]]; got != "" {
+				t.Fatalf("answered %q", got)
+			}
+			c.pass(1200)
+			c.wantAll(names, "ttl 60000", "ttl 60000", notFound, "ttl 60000")
+			if sent.batches != 1 || sent.singles < 3 {
+				t.Errorf("sent %+v", sent.relayCount)
+			}
+			c.settled(c.members[2])
+		})
+	}
+}
+
+// What the leader says of a batch counts although its leases were asked for again meanwhile,
+// and then what it says to that counts no more.
+func TestRelayAllLateAnswer(t *testing.T) {
+	c, sent := relaying(t, 3)
+	p := c.members[2]
+	var late *Message
+	sent.lose = func(m *Message) bool {
+		switch {
+		case m.Reply != nil && len(m.Reply.Batches) > 0:
+			late = m
+		case m.Reply == nil || len(m.Reply.Renewed) == 0:
+			return false
+		}
+		return true
+	}
+	names := c.renewAll(p, 1, 2, 3)
+	c.run()
+	c.pass(1200)
+	if sent.singles != 3 || len(p.r.asks.open) != 3 || late == nil {
+		t.Fatalf("%d open, sent %+v", len(p.r.asks.open), sent.relayCount)
+	}
+	late.Reply.Batches[0].TTLs[1] = 0 // as if this one had to wait for its outcome
+	c.arrive(late)
+	c.run()
+	c.wantAll(names, "ttl 60000", "", "ttl 60000")
+	sent.lose = nil
+	c.pass(1200)
+	c.wantAll(names, repeat("ttl 60000", 3)...)
+	c.settled(p)
+}
+
+// Another member leads while a batch is at the leader. The next leader is asked for the batch
+// as one, or for what was not answered, if something was; if that is the member itself, it
+// renews them.
+func TestRelayAllLeaderChanges(t *testing.T) {
+	for _, tt := range []struct {
+		to     uint64
+		partly bool
+		want   relayCount // with what was lost
+	}{
+		{3, false, relayCount{batches: 2, answers: 2}},
+		{3, true, relayCount{batches: 1, singles: 3, answers: 1}},
+		{2, false, relayCount{batches: 1, answers: 1}},
+		{2, true, relayCount{batches: 1, answers: 1}},
+	} {
+		t.Run(fmt.Sprint("to ", tt.to, ", partly ", tt.partly), func(t *testing.T) {
+			c, sent := relaying(t, 3)
+			p := c.members[2]
+			sent.lose = func(m *Message) bool {
+				if !answersAll(m) || m.From != 1 {
+					return false
+				}
+				// What is not found is told by itself.
+				c.arrive(&Message{From: 1, To: 2, Reply: &Reply{
+					Term: m.Reply.Term, Renewed: m.Reply.Renewed,
+				}})
+				return true
+			}
+			ids, want := []lease.ID{1, 2, 3}, repeat("ttl 60000", 3)
+			if tt.partly {
+				ids, want = append(ids, 99), append(want, notFound)
+			}
+			names := c.renewAll(p, ids...)
+			c.run()
+			c.wantAll(names, append(repeat("", 3), want[3:]...)...)
+			c.succeed(tt.to)
+			c.pass(100)
+			c.wantAll(names, want...)
+			if got := sent.relayCount; got != tt.want {
+				t.Errorf("sent %+v, want %+v", got, tt.want)
+			}
+			c.settled(p)
+		})
+	}
+}
+
+// Rule 4: no answer leaves for a batch of another member before its confirm round is done, and
+// a leader that is lost forgets it: the member asks the next one.
+func TestRelayAllAtLostLeader(t *testing.T) {
+	c, sent := relaying(t, 3)
+	c.lose = func(m *Message) bool {
+		return sent.see(m) || m.To == 1 && m.Forward == nil // nobody confirms anything
+	}
+	names := c.renewAll(c.members[2], 1, 2, 3)
+	c.run()
+	old := c.members[1].r
+	if n := len(old.reads.current.together); n != 1 || sent.answers != 0 {
+		t.Fatalf("%d batches wait, %d answered", n, sent.answers)
+	}
+	for _, id := range []uint64{2, 3} {
+		c.cut[link2{1, id}], c.cut[link2{id, 1}] = true, true
+	}
+	c.lose = nil
+	c.pass(2500) // in which it gives up, and the others take it for dead
+	if old.leading || !old.asks.batches.empty() || len(old.asks.renewals) > 0 {
+		t.Errorf("leads %v and keeps what it was asked: %+v", old.leading, old.asks)
+	}
+	c.wantAll(names, repeat("ttl 60000", 3)...)
+	c.settled(c.members[2])
+}
+
+// A batch that comes before the leader has applied anything of its term is promised as one
+// after that, or by the next leader.
+func TestRenewAllEarly(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 5000)
+	m.grant(2, 5000)
+	m.r.demote() // as after an election
+	b := together(1, 2)
+	m.r.RenewAll(b)
+	m.take()
+	m.wantOutcomes(b, "", "")
+	m.r.promote()
+	m.settle()
+	m.wantOutcomes(b, "together 5000", "together 5000")
+
+	other := together(1, 2)
+	remote := together(1, 2)
+	remote.from, remote.first = 3, 100
+	m.r.demote()
+	m.r.RenewAll(other)
+	m.r.RenewAll(remote)
+	m.r.lose()
+	if w := m.r.asks.batches.waiting; len(w) != 1 || w[0] != other || len(m.r.reads.early) != 0 {
+		t.Errorf("handed on: %+v", w)
+	}
+}
+
+// What waits too long is refused, lease by lease, wherever it stands.
+func TestRelayAllExpires(t *testing.T) {
+	m := start(t, 2)
+	for range 3 {
+		m.r.Tick()
+	}
+	waiting, open, partly := together(1, 2), together(3, 4), together(5, 6)
+	for i, b := range []*Renewals{open, partly, waiting} {
+		b.Owner = i
+	}
+	m.r.RenewAll(open)
+	m.r.RenewAll(partly)
+	a := &m.r.asks
+	var f Forward
+	a.fill(&f, m.r.ticks)
+	if len(f.Batches) != 2 || f.Batches[1].First != f.Batches[0].First+2 || f.Round == 0 {
+		t.Fatalf("asked for %+v", f)
+	}
+	gone := Renewed{Seq: f.Batches[1].First, Code: codeOf(lease.ErrNotFound)}
+	a.renewed(m.r, &Reply{Renewed: []Renewed{gone, gone, {Seq: 1 << 60}, {}}})
+	m.r.RenewAll(waiting)
+	for range 10 * patienceAsks {
+		m.r.Tick()
+	}
+	m.take()
+	none := ErrNoLeader.Error()
+	m.wantOutcomes(partly, notFound, none)
+	m.wantOutcomes(waiting, none, none)
+	m.wantOutcomes(open, none, none)
+	if !a.batches.empty() || a.batches.leases != 0 || len(a.open) != 0 {
+		t.Errorf("kept: %+v", a)
+	}
+}
+
+// No number from the wire does harm, whatever a leader answers: every lease has one outcome.
+func TestRelayAllNumbers(t *testing.T) {
+	m := start(t, 2)
+	first, second := together(1, 2, 3), together(4, 5)
+	first.Owner, second.Owner = "first", "second"
+	m.r.RenewAll(first)
+	m.r.RenewAll(second)
+	a := &m.r.asks
+	var f Forward
+	a.fill(&f, m.r.ticks)
+	n := f.Batches[0].First
+	a.renewed(m.r, &Reply{
+		Renewed: []Renewed{{Seq: n - 1, TTL: 5}, {Seq: n + 5, TTL: 5}, {Seq: n + 4, TTL: 9}},
+		Batches: []RenewedAll{
+			{First: n, TTLs: []lease.TTL{1}}, // not as many as were asked for
+			{First: n + 1, TTLs: []lease.TTL{1, 2}},
+			{First: n - 1, TTLs: []lease.TTL{1, 2}},
+			{First: n, TTLs: []lease.TTL{7, 0, 8}},
+			{First: n, TTLs: []lease.TTL{9, 9, 9}},
+			{First: n + 3, TTLs: []lease.TTL{0, 6}},
+		},
+	})
+	m.take()
+	m.wantOutcomes(first, "together 7", "", "together 8")
+	m.wantOutcomes(second, "", "9")
+	a.renewed(m.r, &Reply{Batches: []RenewedAll{
+		{First: n - 1, TTLs: []lease.TTL{3, 3, 4}}, {First: n + 3, TTLs: []lease.TTL{5, 5}},
+	}})
+	m.take()
+	m.wantOutcomes(first, "together 7", "4", "together 8")
+	m.wantOutcomes(second, "5", "9")
+	if !a.batches.empty() || len(a.open) != 0 {
+		t.Errorf("kept: %+v", a)
+	}
+}
