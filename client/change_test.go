@@ -339,7 +339,8 @@ func TestKeepRevoked(t *testing.T) {
 	})
 }
 
-// TestFatesForgotten: what the program has let go of takes no memory.
+// TestFatesForgotten: what the program has let go of takes no memory, but for a few leases
+// that were granted together with one that it still has.
 func TestFatesForgotten(t *testing.T) {
 	var f fates
 	for i := range lease.ID(100) {
@@ -351,7 +352,7 @@ func TestFatesForgotten(t *testing.T) {
 		f.mu.Lock()
 		left := len(f.of)
 		f.mu.Unlock()
-		if left == 1 {
+		if left > 0 && left < fatesTogether {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -43,28 +43,57 @@ func (f *fate) ended() error {
 // fates finds what the program still has of leases that a client was granted, by their IDs, so
 // that it is known there what became of them through a reference. It keeps none alive.
 type fates struct {
-	mu sync.Mutex
-	of map[lease.ID][]life
+	mu    sync.Mutex // guards what follows
+	of    map[lease.ID]life
+	block weak.Pointer[fateBlock] // in which there may be room
+	ids   *[fatesTogether]lease.ID
+	used  int // of the block
 }
+
+// fatesTogether are remembered for as long as the program has something of one of them. The
+// runtime looks for what it is to do when an object goes in a list for some kilobytes of small
+// ones, so one by one they would take longer than all the rest of a grant.
+const fatesTogether = 16
+
+// fateBlock is fates that are made one after another.
+type fateBlock struct{ fates [fatesTogether]fate }
 
 // life is a lease under one token.
 type life struct {
 	token lease.Token
-	fate  weak.Pointer[fate]
+	block weak.Pointer[fateBlock]
+	at    int   // in the block
+	next  *life // of the same ID; nil for none
 }
 
-// follow makes a Granted learn what becomes of its lease.
-func (f *fates) follow(g *Granted) *Granted {
-	if g.fate == nil {
-		g.fate = &fate{}
+// fate returns the lease's, nil if the program has let go of it.
+func (l *life) fate() *fate {
+	if b := l.block.Value(); b != nil {
+		return &b.fates[l.at]
 	}
+	return nil
+}
+
+// follow makes a new Granted learn what becomes of its lease.
+func (f *fates) follow(g *Granted) *Granted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.of == nil {
-		f.of = make(map[lease.ID][]life)
+	b := f.block.Value()
+	if b == nil || f.used == fatesTogether {
+		b, f.ids, f.used = &fateBlock{}, &[fatesTogether]lease.ID{}, 0
+		f.block = weak.Make(b)
+		runtime.AddCleanup(b, f.forget, f.ids)
 	}
-	f.of[g.ID] = append(f.of[g.ID], life{g.Token, weak.Make(g.fate)})
-	runtime.AddCleanup(g.fate, f.forget, g.ID)
+	l := life{token: g.Token, block: f.block, at: f.used}
+	g.fate, f.ids[f.used] = &b.fates[f.used], g.ID
+	f.used++
+	if f.of == nil {
+		f.of = make(map[lease.ID]life)
+	}
+	if old, ok := f.of[g.ID]; ok {
+		l.next = &old
+	}
+	f.of[g.ID] = l
 	return g
 }
 
@@ -80,35 +109,44 @@ func (f *fates) followAll(list []Result) {
 }
 
 // forget drops what the program has let go of.
-func (f *fates) forget(id lease.ID) {
+func (f *fates) forget(ids *[fatesTogether]lease.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.keepLocked(id, func(l life) bool { return l.fate.Value() != nil })
+	for _, id := range ids {
+		f.keepLocked(id, func(l *life) bool { return l.fate() != nil })
+	}
 }
 
 // end notes why the leases that a reference names have ended.
 func (f *fates) end(r LeaseRef, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.keepLocked(r.ID, func(l life) bool {
+	f.keepLocked(r.ID, func(l *life) bool {
 		if r.Token != 0 && r.Token != l.token {
 			return true
 		}
-		l.fate.Value().end(why)
+		l.fate().end(why)
 		return false
 	})
 }
 
-func (f *fates) keepLocked(id lease.ID, keep func(life) bool) {
-	var left []life
-	for _, l := range f.of[id] {
-		if keep(l) {
-			left = append(left, l)
-		}
+// keepLocked keeps those of an ID that are to be kept.
+func (f *fates) keepLocked(id lease.ID, keep func(*life) bool) {
+	first, ok := f.of[id]
+	if !ok {
+		return
 	}
-	if len(left) == 0 {
+	var kept *life
+	for l := &first; l != nil; {
+		next := l.next
+		if keep(l) {
+			l.next, kept = kept, l
+		}
+		l = next
+	}
+	if kept == nil {
 		delete(f.of, id)
 	} else {
-		f.of[id] = left
+		f.of[id] = *kept
 	}
 }
