@@ -21,10 +21,16 @@ func (r LeaseRef) message() *pb.LeaseRef {
 }
 
 func (g Grant) message() *pb.GrantRequest {
-	m := &pb.GrantRequest{
-		Id: int64(g.ID), TtlMs: msUp(g.TTL), Name: g.Name, Owner: g.Owner, Labels: g.Labels,
-		RequestId: g.RequestID, LockDelayMs: msUp(g.LockDelay), Resumable: g.Resumable,
-	}
+	m := &pb.GrantRequest{}
+	g.write(m)
+	return m
+}
+
+// write makes a new message that of the grant.
+func (g *Grant) write(m *pb.GrantRequest) {
+	m.Id, m.TtlMs, m.Name, m.Owner = int64(g.ID), msUp(g.TTL), g.Name, g.Owner
+	m.Labels, m.RequestId = g.Labels, g.RequestID
+	m.LockDelayMs, m.Resumable = msUp(g.LockDelay), g.Resumable
 	if g.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
 	}
@@ -32,7 +38,6 @@ func (g Grant) message() *pb.GrantRequest {
 		m.Keys = append(m.Keys, &pb.Pair{Key: []byte(kv.Key), Value: kv.Value})
 	}
 	m.Holds = rangeMessages(g.Holds)
-	return m
 }
 
 // grantedOf converts a grant that was sent after a moment.

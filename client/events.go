@@ -136,10 +136,7 @@ type slowLife struct {
 // fails with [ErrCompacted]. The context is for the beginning; Close ends the stream.
 func (c *Client) LeaseEvents(ctx context.Context, ask EventsOptions) (*LeaseWatcher, error) {
 	w := &LeaseWatcher{ask: ask, after: ask.After}
-	w.resumed = resumed{
-		mux: c.mux, ready: make(chan struct{}, 1),
-		request: w.eventsRequest, told: w.toldLocked, lost: func() {},
-	}
+	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
 	err := w.start()
 	if err == nil {
 		if err = w.await(ctx); err != nil {
@@ -207,13 +204,17 @@ func (u *LeaseUpdate) before() uint64 {
 // Close ends the stream.
 func (w *LeaseWatcher) Close() { w.close() }
 
-func (w *LeaseWatcher) eventsRequest() *pb.Request {
+func (w *LeaseWatcher) requestLocked() *pb.Request {
 	return &pb.Request{Body: &pb.Request_Events{Events: &pb.EventsRequest{
 		After: w.after, Resume: w.ask.Resume || w.begun,
 		NamePrefix: w.ask.NamePrefix, Owner: w.ask.Owner, Labels: w.ask.Labels,
 		ExpiringWithinMs: msUp(w.ask.ExpiringWithin),
 	}}}
 }
+
+func (w *LeaseWatcher) lostLocked() {}
+
+func (w *LeaseWatcher) endedLocked(error) {}
 
 // toldLocked takes what a member tells.
 func (w *LeaseWatcher) toldLocked(r *pb.Response, first bool) bool {

@@ -119,9 +119,12 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	if g.RequestID == "" {
 		g.RequestID = rand.Text()
 	}
-	s := &spec{op: "grant", on: g.Name, kind: repeated}
-	r := &pb.Request{Body: &pb.Request_Grant{Grant: g.message()}}
-	resp, sent, err := c.timed(ctx, s, r)
+	a := &ask[pb.Request_Grant, pb.GrantRequest]{
+		spec: spec{op: "grant", on: g.Name, kind: repeated},
+	}
+	g.write(&a.message)
+	a.body.Grant, a.request.Body = &a.message, &a.body
+	resp, sent, err := c.timed(ctx, &a.spec, &a.request)
 	if err != nil {
 		return nil, err
 	}

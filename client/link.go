@@ -158,7 +158,12 @@ func (l *link) forget(c *call) (sent bool) {
 
 // cancelOf ends a call that was sent.
 func cancelOf(c *call) *pb.Request {
-	return &pb.Request{Body: &pb.Request_Cancel{Cancel: c.id}}
+	m := &struct {
+		request pb.Request
+		body    pb.Request_Cancel
+	}{body: pb.Request_Cancel{Cancel: c.id}}
+	m.request.Body = &m.body
+	return &m.request
 }
 
 func (l *link) send() {

@@ -13,15 +13,8 @@ import (
 // left off, whatever becomes of members and streams.
 type resumed struct {
 	mux *mux
-	// request makes the request that goes on from here. told takes a response, first the
-	// one that says that the request has begun, and reports whether it is of the right
-	// kind. lost forgets what will be told again. They are called with mu held.
-	request func() *pb.Request
-	told    func(m *pb.Response, first bool) bool
-	lost    func()
-	// over, if it is not nil, is told why nothing more comes, once, with mu held.
-	over func(error)
-	// ready has capacity 1: there is something for who waits.
+	of  course
+	// ready has capacity 1: there is something for who waits; nil if nobody does.
 	ready chan struct{}
 
 	mu    sync.Mutex // guards what follows, and what those who embed this say
@@ -33,6 +26,20 @@ type resumed struct {
 	tries int        // that were refused, in a row
 	timer *time.Timer
 	err   error // why nothing more comes
+}
+
+// course is what is asked for, and taken, in the course of a resumed request. Its methods are
+// called with mu held.
+type course interface {
+	// requestLocked makes the request that goes on from here.
+	requestLocked() *pb.Request
+	// toldLocked takes a response, first the one that says that the request has begun, and
+	// reports whether it is of the right kind.
+	toldLocked(m *pb.Response, first bool) bool
+	// lostLocked forgets what will be told again.
+	lostLocked()
+	// endedLocked is told why nothing more comes, once.
+	endedLocked(why error)
 }
 
 // start begins it on the link that there is, if there is one.
@@ -91,9 +98,7 @@ func (w *resumed) end(why error) {
 func (w *resumed) overLocked(why error) {
 	if w.err == nil {
 		w.err = why
-		if w.over != nil {
-			w.over(why)
-		}
+		w.of.endedLocked(why)
 	}
 	notify(w.ready)
 }
@@ -111,7 +116,7 @@ func (w *resumed) stopLocked() {
 
 func (w *resumed) leftLocked() {
 	w.link, w.call = nil, nil
-	w.lost()
+	w.of.lostLocked()
 }
 
 // begin begins it on a link, if it is on none: where it left off.
@@ -121,7 +126,7 @@ func (w *resumed) begin(l *link) {
 	if w.call != nil || w.err != nil || w.full {
 		return
 	}
-	q := &call{kind: watching, request: w.request()}
+	q := &call{kind: watching, request: w.of.requestLocked()}
 	q.done = func(r *pb.Response, err error) {
 		w.take(q, r, err)
 		if err != nil {
@@ -151,7 +156,7 @@ func (w *resumed) take(q *call, r *pb.Response, err error) {
 	}
 	first := w.fresh
 	w.fresh = false
-	if !w.told(r, first) {
+	if !w.of.toldLocked(r, first) {
 		w.refusedLocked(ErrUnavailable) // it ended, and not by us
 		return
 	}

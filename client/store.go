@@ -118,8 +118,12 @@ func (c *Client) Put(ctx context.Context, p Put) (PutResult, error) {
 
 // Delete deletes a key or a range.
 func (c *Client) Delete(ctx context.Context, d Delete) (DeleteResult, error) {
-	s := &spec{op: "delete", on: d.Key, kind: numbered}
-	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Delete{Delete: d.message()}})
+	a := &ask[pb.Request_Delete, pb.DeleteRequest]{
+		spec: spec{op: "delete", on: d.Key, kind: numbered},
+	}
+	d.write(&a.message)
+	a.body.Delete, a.request.Body = &a.message, &a.body
+	r, err := c.do(ctx, &a.spec, &a.request)
 	return deleteResult(r.GetDelete()), err
 }
 
@@ -147,20 +151,15 @@ func (c *Client) Get(ctx context.Context, key string) (KV, error) {
 	}
 }
 
-func (p Put) message() *pb.PutRequest {
-	m := &pb.PutRequest{}
-	p.write(m)
-	return m
-}
-
 // write makes a new message that of the put.
 func (p *Put) write(m *pb.PutRequest) {
 	m.Key, m.Value, m.Lease, m.PrevKv = []byte(p.Key), p.Value, int64(p.Lease), p.PrevKV
 	m.IgnoreValue, m.IgnoreLease, m.TtlMs = p.KeepValue, p.KeepLease, msUp(p.TTL)
 }
 
-func (d Delete) message() *pb.DeleteRequest {
-	return &pb.DeleteRequest{Key: []byte(d.Key), RangeEnd: []byte(d.End), PrevKv: d.PrevKV}
+// write makes a new message that of the deletion.
+func (d *Delete) write(m *pb.DeleteRequest) {
+	m.Key, m.RangeEnd, m.PrevKv = []byte(d.Key), []byte(d.End), d.PrevKV
 }
 
 func (r Range) message() *pb.RangeRequest {

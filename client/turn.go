@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"leasehold.dev/lease"
@@ -52,15 +53,15 @@ type Turn struct {
 	resumed
 	client *Client
 	ask    Await
-	come   chan struct{} // closed when the turn has come
-	ctx    context.Context
-	cancel context.CancelCauseFunc
 
 	// Guarded by mu.
 	revision int64
-	has      bool // come is closed
+	has      bool // the turn has come
 	after    string
-	polls    bool // the client has no room to follow it, so it looks now and then
+	polls    bool          // the client has no room to follow it, so it looks now and then
+	come     chan struct{} // closed when the turn has come; nil until somebody asks
+	ctx      context.Context
+	cancel   context.CancelCauseFunc // nil as ctx is until somebody asks
 }
 
 // lookEvery is how often a turn is asked for that cannot be followed.
@@ -78,11 +79,14 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	if w.polls = errors.Is(err, errTooManyWatches); err != nil && !w.polls {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %q: %w", a.Key, err)
 	}
-	m := t.message()
-	m.Await = a.message()
-	sent := c.clock.moment() // before every try: the answer may be to the first
-	r, err := c.do(ctx, &spec{op: "enter", on: a.Key, kind: numbered, begins: w},
-		&pb.Request{Body: &pb.Request_Txn{Txn: m}})
+	q := &ask[pb.Request_Txn, pb.TxnRequest]{
+		spec: spec{op: "enter", on: a.Key, kind: numbered, begins: w},
+	}
+	t.write(&q.message)
+	q.message.Await = a.message()
+	q.body.Txn, q.request.Body = &q.message, &q.body
+	sent := c.sending(&t)
+	r, err := c.do(ctx, &q.spec, &q.request)
 	switch {
 	case err != nil:
 	case !r.GetTxn().GetSucceeded():
@@ -99,13 +103,9 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 }
 
 func newTurn(c *Client, a Await) *Turn {
-	w := &Turn{client: c, ask: a, come: make(chan struct{})}
-	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	w.resumed = resumed{
-		mux: c.mux, ready: make(chan struct{}, 1), request: w.againRequest, told: w.toldLocked,
-		lost: w.lostLocked, over: w.cancel,
-		full: true, // until the transaction has its answer there is nothing to go on with
-	}
+	w := &Turn{client: c, ask: a}
+	w.mux, w.of = c.mux, w
+	w.full = true // until the transaction has its answer there is nothing to go on with
 	return w
 }
 
@@ -118,7 +118,25 @@ func (w *Turn) Revision() int64 {
 
 // Come returns a channel that is closed when the turn has come. It was the key's turn then;
 // whether its lease still counts is for the holder's own clock to say.
-func (w *Turn) Come() <-chan struct{} { return w.come }
+func (w *Turn) Come() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.come != nil:
+	case w.has:
+		return closed
+	default:
+		w.come = make(chan struct{})
+	}
+	return w.come
+}
+
+// closed is a channel that is closed.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // After returns the key whose going made it the turn; empty if that is not known.
 func (w *Turn) After() string {
@@ -129,30 +147,50 @@ func (w *Turn) After() string {
 
 // Context returns a context that ends when the key is gone, and the cause is a [*GoneError]
 // then, and when the turn is closed.
-func (w *Turn) Context() context.Context { return w.ctx }
+func (w *Turn) Context() context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx == nil {
+		w.ctx, w.cancel = context.WithCancelCause(context.Background())
+		if w.err != nil {
+			w.cancel(w.err)
+		}
+	}
+	return w.ctx
+}
+
+// Err returns nil until the context ends, and then the cause.
+func (w *Turn) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
 
 // Wait waits until the turn comes. It fails when the key goes, with a [*GoneError], and after
 // Close.
 func (w *Turn) Wait(ctx context.Context) error {
-	select {
-	case <-w.come:
-	case <-w.ctx.Done():
-	case <-ctx.Done():
+	if has, err := w.state(); err == nil && !has {
+		select {
+		case <-w.Come():
+		case <-w.Context().Done():
+		case <-ctx.Done():
+		}
 	}
-	switch {
-	case w.ctx.Err() != nil:
-		return fmt.Errorf("client: wait for the turn of %q: %w", w.ask.Key, context.Cause(w.ctx))
-	case w.hasCome():
+	switch has, err := w.state(); {
+	case err != nil:
+		return fmt.Errorf("client: wait for the turn of %q: %w", w.ask.Key, err)
+	case has:
 		return nil
 	default:
 		return context.Cause(ctx)
 	}
 }
 
-func (w *Turn) hasCome() bool {
+// state reports whether the turn has come, or why it will not, or has gone.
+func (w *Turn) state() (has bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.has
+	return w.has, w.err
 }
 
 // Close ends the waiting. The key stays.
@@ -165,7 +203,7 @@ func (w *Turn) Leave(ctx context.Context, t Txn) (TxnResult, error) {
 	w.overLocked(ErrClosed)
 	w.mu.Unlock()
 	defer w.Close() // if the message was not sent
-	c := &spec{op: "leave", on: w.ask.Key, kind: numbered, ends: w}
+	c := spec{op: "leave", on: w.ask.Key, kind: numbered, ends: w}
 	return w.client.txn(ctx, c, t)
 }
 
@@ -224,9 +262,9 @@ func (w *Turn) moveOn(from *link) {
 	w.again()
 }
 
-// againRequest asks for the turn again, at the same member or another: if the key is still the
+// requestLocked asks for the turn again, at the same member or another: if the key is still the
 // one that it was.
-func (w *Turn) againRequest() *pb.Request {
+func (w *Turn) requestLocked() *pb.Request {
 	is := CompareCreateRevision(w.ask.Key, Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 		Compare: []*pb.Compare{is.message()}, Await: w.ask.message(),
@@ -254,7 +292,9 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 		return true
 	case t.State == pb.Turn_COME && !w.has:
 		w.has, w.after = true, string(t.After)
-		close(w.come)
+		if w.come != nil {
+			close(w.come)
+		}
 	}
 	if w.polls && w.call != nil {
 		w.stopLocked()
@@ -266,6 +306,13 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 func (w *Turn) lostLocked() {
 	if w.polls && w.err == nil {
 		w.timer = time.AfterFunc(lookEvery, w.poll)
+	}
+}
+
+// endedLocked implements course.
+func (w *Turn) endedLocked(why error) {
+	if w.cancel != nil {
+		w.cancel(why)
 	}
 }
 
@@ -284,7 +331,11 @@ func (w *Turn) poll() {
 }
 
 func (a Await) message() *pb.Await {
-	return &pb.Await{
-		Key: []byte(a.Key), Prefix: []byte(a.Prefix), Permits: a.Permits, Beside: a.Beside,
+	m := &pb.Await{Key: []byte(a.Key), Permits: a.Permits, Beside: a.Beside}
+	if n := len(a.Prefix); strings.HasPrefix(a.Key, a.Prefix) {
+		m.Prefix = m.Key[:n:n]
+	} else {
+		m.Prefix = []byte(a.Prefix)
 	}
+	return m
 }

@@ -114,9 +114,13 @@ func TestTurnAtOnce(t *testing.T) {
 		state := pb.Turn_COME
 		f.lineOf(&state)
 		w := enter(t, c)
-		<-w.Come()
+		if <-w.Come(); w.Err() != nil {
+			t.Error(w.Err())
+		}
 		w.Close()
 		want(t, w.Wait(t.Context()), ErrClosed)
+		want(t, w.Err(), ErrClosed)
+		want(t, context.Cause(w.Context()), ErrClosed) // who asks only now is told
 		state = pb.Turn_GONE
 		w = enter(t, c)
 		if gone(t, w.Wait(t.Context())); w.Revision() != 5 {

@@ -75,31 +75,47 @@ const (
 // that return one.
 type Compare struct{ m *pb.Compare }
 
+// compared is a condition and what it compares, in one piece.
+type compared[T any] struct {
+	m      pb.Compare
+	target T
+}
+
 // CompareValue compares the value of a key.
 func CompareValue(key string, r Relation, value []byte) Compare {
-	return compare(key, r, &pb.Compare{Target: &pb.Compare_Value{Value: value}})
+	c := &compared[pb.Compare_Value]{target: pb.Compare_Value{Value: value}}
+	c.m.Target = &c.target
+	return compare(key, r, &c.m)
 }
 
 // CompareVersion compares the version of a key, which is 0 if there is none.
 func CompareVersion(key string, r Relation, version int64) Compare {
-	return compare(key, r, &pb.Compare{Target: &pb.Compare_Version{Version: version}})
+	c := &compared[pb.Compare_Version]{target: pb.Compare_Version{Version: version}}
+	c.m.Target = &c.target
+	return compare(key, r, &c.m)
 }
 
 // CompareCreateRevision compares the revision that made a key, 0 if there is none.
 func CompareCreateRevision(key string, r Relation, revision int64) Compare {
-	return compare(key, r, &pb.Compare{
-		Target: &pb.Compare_CreateRevision{CreateRevision: revision},
-	})
+	c := &compared[pb.Compare_CreateRevision]{
+		target: pb.Compare_CreateRevision{CreateRevision: revision},
+	}
+	c.m.Target = &c.target
+	return compare(key, r, &c.m)
 }
 
 // CompareModRevision compares the last revision that changed a key, 0 if there is none.
 func CompareModRevision(key string, r Relation, revision int64) Compare {
-	return compare(key, r, &pb.Compare{Target: &pb.Compare_ModRevision{ModRevision: revision}})
+	c := &compared[pb.Compare_ModRevision]{target: pb.Compare_ModRevision{ModRevision: revision}}
+	c.m.Target = &c.target
+	return compare(key, r, &c.m)
 }
 
 // CompareLease compares the lease that a key is attached to, 0 if it is to none.
 func CompareLease(key string, r Relation, id lease.ID) Compare {
-	return compare(key, r, &pb.Compare{Target: &pb.Compare_Lease{Lease: int64(id)}})
+	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
+	c.m.Target = &c.target
+	return compare(key, r, &c.m)
 }
 
 // Missing says that there is no such key.
@@ -157,19 +173,48 @@ func compare(key string, r Relation, m *pb.Compare) Compare {
 
 // Txn does a transaction. One that only reads is repeated like any read.
 func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
-	s := &spec{op: "txn", kind: numbered}
+	s := spec{op: "txn", kind: numbered}
 	if t.reads() {
 		s.kind = read
 	}
 	return c.txn(ctx, s, t)
 }
 
-func (c *Client) txn(ctx context.Context, s *spec, t Txn) (TxnResult, error) {
-	sent := c.clock.moment() // before every try: the answer may be to the first
-	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Txn{Txn: t.message()}})
+func (c *Client) txn(ctx context.Context, s spec, t Txn) (TxnResult, error) {
+	a := &ask[pb.Request_Txn, pb.TxnRequest]{spec: s}
+	t.write(&a.message)
+	a.body.Txn, a.request.Body = &a.message, &a.body
+	sent := c.sending(&t)
+	r, err := c.do(ctx, &a.spec, &a.request)
 	out := t.result(r.GetTxn(), sent)
 	c.fates.followAll(out.Results)
 	return out, err
+}
+
+// sending returns the moment before a transaction is sent, if anything counts from it: before
+// every try, as the answer may be to the first.
+func (c *Client) sending(t *Txn) moment {
+	if !t.grants() {
+		return moment{}
+	}
+	return c.clock.moment()
+}
+
+// grants reports whether a transaction may grant a lease.
+func (t *Txn) grants() bool {
+	for _, list := range [...][]Op{t.Then, t.Else} {
+		for _, o := range list {
+			switch o := o.(type) {
+			case Grant:
+				return true
+			case Txn:
+				if o.grants() {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // reads reports whether a transaction changes nothing.
@@ -191,14 +236,26 @@ func (t Txn) reads() bool {
 }
 
 func (t Txn) message() *pb.TxnRequest {
-	m := &pb.TxnRequest{Then: opMessages(t.Then), Else: opMessages(t.Else)}
-	for _, c := range t.If {
-		m.Compare = append(m.Compare, c.message())
-	}
+	m := &pb.TxnRequest{}
+	t.write(m)
 	return m
 }
 
+// write makes a new message that of the transaction.
+func (t *Txn) write(m *pb.TxnRequest) {
+	m.Then, m.Else = opMessages(t.Then), opMessages(t.Else)
+	if len(t.If) > 0 {
+		m.Compare = make([]*pb.Compare, len(t.If))
+	}
+	for i, c := range t.If {
+		m.Compare[i] = c.message()
+	}
+}
+
 func opMessages(list []Op) []*pb.Op {
+	if len(list) == 0 {
+		return nil
+	}
 	out := make([]*pb.Op, len(list))
 	for i, o := range list {
 		out[i] = o.op()
@@ -206,11 +263,37 @@ func opMessages(list []Op) []*pb.Op {
 	return out
 }
 
-func (p Put) op() *pb.Op    { return &pb.Op{Op: &pb.Op_Put{Put: p.message()}} }
-func (d Delete) op() *pb.Op { return &pb.Op{Op: &pb.Op_Delete{Delete: d.message()}} }
-func (r Range) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Range{Range: r.message()}} }
-func (t Txn) op() *pb.Op    { return &pb.Op{Op: &pb.Op_Txn{Txn: t.message()}} }
-func (g Grant) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
+// piece is an operation in one piece: M is what is done, and B what that is wrapped in.
+type piece[B, M any] struct {
+	op      pb.Op
+	body    B
+	message M
+}
+
+func (p Put) op() *pb.Op {
+	x := &piece[pb.Op_Put, pb.PutRequest]{}
+	p.write(&x.message)
+	x.body.Put, x.op.Op = &x.message, &x.body
+	return &x.op
+}
+
+func (d Delete) op() *pb.Op {
+	x := &piece[pb.Op_Delete, pb.DeleteRequest]{}
+	d.write(&x.message)
+	x.body.Delete, x.op.Op = &x.message, &x.body
+	return &x.op
+}
+
+func (r Range) op() *pb.Op {
+	x := &piece[pb.Op_Range, pb.RangeRequest]{}
+	r.write(&x.message)
+	x.body.Range, x.op.Op = &x.message, &x.body
+	return &x.op
+}
+
+func (t Txn) op() *pb.Op { return &pb.Op{Op: &pb.Op_Txn{Txn: t.message()}} }
+
+func (g Grant) op() *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
 
 func (r RenewOp) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Renew{Renew: LeaseRef(r).message()}} }
 func (r RevokeOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: LeaseRef(r).message()}} }
@@ -226,11 +309,12 @@ func (t Txn) result(m *pb.TxnResponse, sent moment) TxnResult {
 	if out.Succeeded {
 		ops = t.Then
 	}
-	for i, r := range m.GetResponses() {
-		if i == len(ops) {
-			break // not of a server that we know
-		}
-		out.Results = append(out.Results, resultOf(ops[i], r, sent))
+	n := min(len(m.GetResponses()), len(ops)) // one is as long as the other
+	if n > 0 {
+		out.Results = make([]Result, n)
+	}
+	for i := range n {
+		out.Results[i] = resultOf(ops[i], m.Responses[i], sent)
 	}
 	return out
 }

@@ -113,10 +113,7 @@ func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
 // a revision it is not known from when on the watch tells.
 func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
-	w.resumed = resumed{
-		mux: c.mux, ready: make(chan struct{}, 1),
-		request: w.watchRequest, told: w.toldLocked, lost: func() { w.part = nil },
-	}
+	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
 	if err := w.start(); err != nil {
 		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
 	}
@@ -153,13 +150,18 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 // Close ends the watch.
 func (w *Watcher) Close() { w.close() }
 
-func (w *Watcher) watchRequest() *pb.Request {
+func (w *Watcher) requestLocked() *pb.Request {
 	return &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: []byte(w.ask.Key), RangeEnd: []byte(w.ask.End), StartRevision: w.from,
 		PrevKv: w.ask.PrevKV, NoPut: w.ask.NoPut, NoDelete: w.ask.NoDelete,
 		ProgressMs: msUp(w.ask.Progress),
 	}}}
 }
+
+// lostLocked forgets the part of a revision that was told.
+func (w *Watcher) lostLocked() { w.part = nil }
+
+func (w *Watcher) endedLocked(error) {}
 
 // toldLocked takes what a member tells. Its first response says that the watch is there,
 // and which revision the store has; if the watch began in the past there is more to tell

@@ -104,7 +104,7 @@ func (l *Leading) Owner() client.Compare { return l.held.Owner() }
 
 // Context returns a context that ends when the session does not lead any more: see
 // [Held.Context].
-func (l *Leading) Context() context.Context { return l.held.ctx }
+func (l *Leading) Context() context.Context { return l.held.Context() }
 
 // Err returns nil while the session leads, as far as this process knows: see [Held.Err].
 func (l *Leading) Err() error { return l.held.Err() }
@@ -239,7 +239,8 @@ func (e *Election) campaign(ctx context.Context, c Candidate) (*place, error) {
 	defer func() { waiting.abandon(ErrUnlocked) }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer context.AfterFunc(waiting.ctx, func() { stop(context.Cause(waiting.ctx)) })()
+	there := waiting.context()
+	defer context.AfterFunc(there, func() { stop(context.Cause(there)) })()
 	r := &run{
 		line:     line{session: s, prefix: e.name + "/", value: c.Value},
 		standing: standing{client: s.client, name: e.name},

@@ -51,17 +51,12 @@ func (h *Held) Owner() client.Compare { return h.owner() }
 // lease, when its key is gone (ErrLost), when it is unlocked (ErrUnlocked). The cause says
 // why. It does not come back, even if the lease does from its jeopardy: then unlock, and
 // lock again.
-func (h *Held) Context() context.Context { return h.ctx }
+func (h *Held) Context() context.Context { return h.context() }
 
 // Err returns nil while the lock is held, as far as this process knows, and then why it is not.
 // It reads the clock, so it is right about the lease even if the process was stopped
 // until just before.
-func (h *Held) Err() error {
-	if h.ctx.Err() != nil {
-		return context.Cause(h.ctx)
-	}
-	return h.check()
-}
+func (h *Held) Err() error { return h.check() }
 
 // Unlock gives the lock up. For the program it has ended at once, whatever the error is. It
 // returns nil only if the lock was held up to this moment; otherwise ErrLost, or why the lease
@@ -92,7 +87,8 @@ func (h *Held) release(ctx context.Context, op string) error {
 // run runs f under the lock, and unlocks.
 func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) error {
 	during, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	held := h.Context()
+	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
 	defer func() { // also if f panics
 		stop()
 		cancel(nil)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"leasehold.dev/client"
@@ -64,7 +65,7 @@ func placeOf(kv *client.KV) rule.Place {
 // place's turn at once; otherwise it fails with ErrLocked and leaves no trace.
 func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
 	s, key := l.session, l.key()
-	if err := s.lease.Err(); err != nil {
+	if err := s.err(); err != nil {
 		return nil, err
 	}
 	if err := s.use(ctx, key); err != nil {
@@ -147,11 +148,12 @@ func (l *line) locked(before []client.KV) error {
 
 // key is that of the session's place in the line, or of the next one.
 func (l *line) key() string {
-	key := fmt.Sprintf("%s%x", l.prefix, int64(l.session.lease.ID()))
+	b := append(make([]byte, 0, len(l.prefix)+40), l.prefix...)
+	b = strconv.AppendInt(b, int64(l.session.lease.ID()), 16)
 	if l.many {
-		key = fmt.Sprintf("%s.%d", key, l.session.places.Add(1))
+		b = strconv.AppendInt(append(b, '.'), l.session.places.Add(1), 10)
 	}
-	return key
+	return string(b)
 }
 
 // any is a key of the session, whichever revision made it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"leasehold.dev/client"
 	"leasehold.dev/lease"
@@ -16,7 +17,14 @@ type place struct {
 	revision int64 // create revision of the key
 	token    lease.Token
 	turn     *client.Turn
-	// ctx ends with the lease, when the key is gone, and when the place is given up.
+	// during is the lease's context when the place was taken: it ends when the lease is not
+	// valid, and does not come back.
+	during context.Context
+
+	mu  sync.Mutex // guards what follows
+	why error      // why the place is over, as soon as somebody knows
+	// ctx ends with the lease, when the key is gone, and when the place is given up. It is
+	// nil until somebody asks.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	unbind func() bool // ends what ends ctx with the key
@@ -24,17 +32,53 @@ type place struct {
 
 // take begins a place whose key was just made.
 func (l *line) take(key string, r client.TxnResult, turn *client.Turn) *place {
-	p := &place{
+	return &place{
 		line: l, key: key, revision: turn.Revision(), token: r.Results[1].Token, turn: turn,
+		during: l.session.lease.Context(),
 	}
-	p.ctx, p.cancel = context.WithCancelCause(l.session.lease.Context())
-	p.unbind = context.AfterFunc(turn.Context(), func() { p.cancel(p.lost()) })
-	return p
+}
+
+// over returns why the place is over, nil as long as it is not.
+func (p *place) over() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.overLocked()
+}
+
+func (p *place) overLocked() error {
+	if p.why == nil && p.during.Err() != nil {
+		p.why = context.Cause(p.during)
+	}
+	if p.why == nil {
+		p.why = p.lost()
+	}
+	return p.why
+}
+
+// context returns a context that ends when the place is over, which is its cause.
+func (p *place) context() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx != nil {
+		return p.ctx
+	}
+	if err := p.overLocked(); err != nil {
+		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(p.during))
+		p.unbind = func() bool { return true }
+		p.cancel(err)
+		return p.ctx
+	}
+	p.ctx, p.cancel = context.WithCancelCause(p.during)
+	p.unbind = context.AfterFunc(p.turn.Context(), func() { p.cancel(p.lost()) })
+	return p.ctx
 }
 
 // lost returns why the key is gone, nil as long as nobody has said so.
 func (p *place) lost() error {
-	err := context.Cause(p.turn.Context())
+	err := p.turn.Err()
+	if err == nil {
+		return nil
+	}
 	var gone *client.GoneError
 	if errors.As(err, &gone) {
 		return &lostError{gone}
@@ -51,10 +95,12 @@ func (e *lostError) Unwrap() []error { return []error{ErrLost, e.gone} }
 
 // wait waits until it is the place's turn: the member says so.
 func (p *place) wait(ctx context.Context) error {
-	select {
-	case <-p.turn.Come():
-	case <-p.ctx.Done():
-	case <-ctx.Done():
+	if !p.now() {
+		select {
+		case <-p.turn.Come():
+		case <-p.context().Done():
+		case <-ctx.Done():
+		}
 	}
 	if err := p.check(); err != nil {
 		return err
@@ -75,13 +121,10 @@ func (p *place) now() bool {
 // check looks at the lease again, by the clock: the process may have been stopped (T16). The
 // member has seen the place's key when it was its turn, and says when it is gone.
 func (p *place) check() error {
-	if p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
-	}
-	if err := p.lost(); err != nil {
+	if err := p.over(); err != nil {
 		return err
 	}
-	return p.session.lease.Err()
+	return p.session.err()
 }
 
 // look returns who is before the place, oldest first. It fails with ErrLost if the place's
@@ -121,8 +164,15 @@ func (p *place) abandon(why error) {
 // stop ends what goes on for the place in this process, but for its turn: the message that
 // gives up the place ends that.
 func (p *place) stop(why error) {
-	p.unbind()
-	p.cancel(why)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.overLocked() == nil {
+		p.why = why
+	}
+	if p.ctx != nil {
+		p.unbind()
+		p.cancel(p.why)
+	}
 }
 
 // end ends all that goes on for the place.

@@ -239,6 +239,10 @@ func lateUnlock(t *testing.T, c *client.Client) {
 	if err := held.Unlock(ctx); !errors.Is(err, coord.ErrLost) {
 		t.Errorf("the late unlock: %v", err)
 	}
+	// Who asks for the context only now is told what came first.
+	if err := context.Cause(held.Context()); !errors.Is(err, coord.ErrLost) {
+		t.Errorf("the late context: %v", err)
+	}
 	if next.Key() != held.Key() || !holds(t, c, next) || holds(t, c, held) {
 		t.Error("it is not the second's")
 	}

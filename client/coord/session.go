@@ -23,8 +23,8 @@ type Session struct {
 	lease  *client.Lease
 	places atomic.Int64 // of those that have a number
 
-	mu   sync.Mutex      // guards what follows
-	used map[string]*use // by key
+	mu   sync.Mutex     // guards what follows
+	used map[string]use // by key
 }
 
 // use is a key that a place in a line has, or had.
@@ -36,23 +36,31 @@ type use struct {
 // NewSession returns a session on a lease that the client keeps alive. Of one lease make
 // one session.
 func NewSession(c *client.Client, l *client.Lease) *Session {
-	return &Session{client: c, lease: l, used: make(map[string]*use)}
+	return &Session{client: c, lease: l, used: make(map[string]use)}
 }
 
 // Lease returns the session's lease.
 func (s *Session) Lease() *client.Lease { return s.lease }
 
+// err returns nil as long as the session's lease is valid, by the clock, and then why it is not.
+func (s *Session) err() error {
+	if s.lease.Valid() {
+		return nil
+	}
+	return s.lease.Err()
+}
+
 // use notes that the session uses a key. It waits for an earlier use that is being given up.
 func (s *Session) use(ctx context.Context, key string) error {
 	for {
 		s.mu.Lock()
-		u := s.used[key]
-		if u == nil {
-			s.used[key] = &use{}
+		u, used := s.used[key]
+		if !used {
+			s.used[key] = use{}
 		}
 		s.mu.Unlock()
 		switch {
-		case u == nil:
+		case !used:
 			return nil
 		case u.over == nil:
 			return ErrInUse
@@ -70,7 +78,7 @@ func (s *Session) use(ctx context.Context, key string) error {
 func (s *Session) giveUp(key string, step func()) {
 	over := make(chan struct{})
 	s.mu.Lock()
-	s.used[key].over = over
+	s.used[key] = use{over}
 	s.mu.Unlock()
 	go func() {
 		step()
