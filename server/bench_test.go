@@ -24,6 +24,70 @@ func BenchmarkStream(b *testing.B) {
 }
 
 func benchStream(b *testing.B, n int) {
+	s := benchOpen(b)
+	m := new(pb.ClientMessage)
+	for i := range n {
+		m.Requests = append(m.Requests, putOf(fmt.Appendf(nil, "key/%d", i), make([]byte, 32), 0))
+		m.Requests[i].GetPut().PrevKv = false
+	}
+	s.measure(func() { s.cycle(m, n) })
+}
+
+// BenchmarkHandOver is so many locks that go at once from one of two holders to the other, each
+// of whom gets in line again with the message by which he leaves.
+func BenchmarkHandOver(b *testing.B) {
+	for _, n := range []int{1, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchHandOver(b, n) })
+	}
+}
+
+func benchHandOver(b *testing.B, n int) {
+	s := benchOpen(b)
+	const holders = 2
+	var enter, next [holders]*pb.ClientMessage
+	for h := range holders {
+		id := int64(h + 1)
+		s.cycle(&pb.ClientMessage{Requests: []*pb.Request{{Body: &pb.Request_Grant{
+			Grant: &pb.GrantRequest{Id: id, TtlMs: 3_600_000},
+		}}}}, 1)
+		enter[h], next[h] = new(pb.ClientMessage), new(pb.ClientMessage)
+		for i := range n {
+			prefix := fmt.Appendf(nil, "lock/%d/", i)
+			key := fmt.Appendf(prefix[:len(prefix):len(prefix)], "%x", id)
+			in := txnOf(enterOf(prefix, key, id))
+			enter[h].Requests = append(enter[h].Requests, in)
+			next[h].Requests = append(next[h].Requests, txnOf(&pb.TxnRequest{
+				Compare: []*pb.Compare{{Key: key, Target: &pb.Compare_Lease{Lease: id}}},
+				Then:    []*pb.Op{{Op: &pb.Op_Delete{Delete: &pb.DeleteRequest{Key: key}}}},
+			}), in)
+		}
+		s.cycle(enter[h], n)
+	}
+	// He is told that he has left, and got in line, and that his key is gone; the other that
+	// it is his turn.
+	holder := 0
+	s.measure(func() { s.cycle(next[holder], 4*n); holder = 1 - holder })
+}
+
+func enterOf(prefix, key []byte, id int64) *pb.TxnRequest {
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{{Key: key, Target: &pb.Compare_CreateRevision{}}},
+		Then: []*pb.Op{
+			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key, Lease: id}}},
+			{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}},
+		},
+		Await: &pb.Await{Prefix: prefix, Key: key},
+	}
+}
+
+// streamBench is an open stream to a member in this process.
+type streamBench struct {
+	b    *testing.B
+	grpc grpc.ClientStream
+	last uint64 // ID of a request
+}
+
+func benchOpen(b *testing.B) *streamBench {
 	c := testConfig(b.TempDir())
 	run(b, c)
 	conn, err := grpc.NewClient("unix://"+c.URLs.ListenClient[0].Path,
@@ -33,40 +97,44 @@ func benchStream(b *testing.B, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer conn.Close()
+	b.Cleanup(func() { _ = conn.Close() })
 	g, err := conn.NewStream(b.Context(), &pb.Stream_ServiceDesc.Streams[0],
 		pb.Stream_Open_FullMethodName)
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := new(pb.ClientMessage)
-	for i := range n {
-		m.Requests = append(m.Requests, putOf(fmt.Appendf(nil, "key/%d", i), make([]byte, 32), 0))
-		m.Requests[i].GetPut().PrevKv = false
+	return &streamBench{b: b, grpc: g}
+}
+
+// cycle sends a message and waits for as many answers.
+func (s *streamBench) cycle(m *pb.ClientMessage, answers int) {
+	for _, q := range m.Requests {
+		s.last++
+		q.Id = s.last
 	}
-	last := uint64(0)
-	before := usage(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, q := range m.Requests {
-			last++
-			q.Id = last
-		}
-		if err := g.SendMsg(m); err != nil {
-			b.Fatal(err)
-		}
-		for got := 0; got < n; {
-			var answers int
-			if err := g.RecvMsg(&answers); err != nil {
-				b.Fatal(err)
-			}
-			got += answers
-		}
+	if err := s.grpc.SendMsg(m); err != nil {
+		s.b.Fatal(err)
 	}
-	after := usage(b)
+	for got := 0; got < answers; {
+		var n int
+		if err := s.grpc.RecvMsg(&n); err != nil {
+			s.b.Fatal(err)
+		}
+		got += n
+	}
+}
+
+// measure measures cycles, and what they take of this process's CPU.
+func (s *streamBench) measure(cycle func()) {
+	before := usage(s.b)
+	s.b.ReportAllocs()
+	for s.b.Loop() {
+		cycle()
+	}
+	after := usage(s.b)
 	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
-	b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
-	b.ReportMetric(float64(after.Nvcsw-before.Nvcsw)/float64(b.N), "switches/op")
+	s.b.ReportMetric(float64(cpu)/float64(s.b.N), "cpu-ns/op")
+	s.b.ReportMetric(float64(after.Nvcsw-before.Nvcsw)/float64(s.b.N), "switches/op")
 }
 
 // usage is what this process has used. Its CPU time says more than the time of the clock where

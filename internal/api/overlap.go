@@ -41,9 +41,18 @@ func CheckOverlaps(t *fsm.Txn) error {
 	return nil
 }
 
-// single reports whether ops are too few to overlap.
+// single reports whether ops are too few to overlap: those that put or delete are.
 func single(ops []fsm.Op) bool {
-	return len(ops) == 0 || len(ops) == 1 && ops[0].Txn == nil
+	n := 0
+	for i := range ops {
+		switch op := &ops[i]; {
+		case op.Txn != nil:
+			return false
+		case op.Put != nil || op.Delete != nil:
+			n++
+		}
+	}
+	return n <= 1
 }
 
 func overlaps(ops []fsm.Op) (writes, error) {

@@ -67,6 +67,12 @@ func (q *request) respond(v *fsm.View) *pb.Response {
 	err := q.err
 	m := q.response
 	if err == nil && m == nil {
+		if p, ok := q.job.answer.(putting); ok {
+			out := q.stream.putReply()
+			p.fill(out, v, &q.result)
+			out.response.Id = q.id
+			return &out.response
+		}
 		m, err = q.job.answer.answer(v, &q.result)
 	}
 	var r *pb.Response
@@ -86,18 +92,9 @@ func errorOf(err error, reason pb.Reason) *pb.Response {
 	return &pb.Response{Body: &pb.Response_Error{Error: api.ErrorMessage(err, reason)}}
 }
 
-// responseOf makes a response of its body. What goes with the most frequent ones is in one
-// piece of memory.
+// responseOf makes a response of its body.
 func responseOf(m proto.Message) *pb.Response {
 	switch m := m.(type) {
-	case *pb.PutResponse:
-		var out struct {
-			response pb.Response
-			body     pb.Response_Put
-		}
-		out.body.Put = m
-		out.response.Body = &out.body
-		return &out.response
 	case *pb.TxnResponse:
 		var out struct {
 			response pb.Response
@@ -116,6 +113,8 @@ func responseOf(m proto.Message) *pb.Response {
 // setBody makes m the body of a response.
 func setBody(r *pb.Response, m proto.Message) {
 	switch m := m.(type) {
+	case *pb.PutResponse:
+		r.Body = &pb.Response_Put{Put: m}
 	case *pb.DeleteResponse:
 		r.Body = &pb.Response_Delete{Delete: m}
 	case *pb.RangeResponse:

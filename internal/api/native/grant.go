@@ -105,16 +105,19 @@ func (s *leases) grantJob(r *pb.GrantRequest) (job, error) {
 	return job{
 		command: g.command(),
 		answer:  g,
-		rest: func(res *fsm.Result, err error) rest {
-			repeated := err == nil && res.Repeated
-			if !repeated && !errors.Is(err, lease.ErrExists) {
-				return nil
-			}
-			return func(ctx context.Context) (proto.Message, error) {
-				return g.finish(ctx, res, err)
-			}
-		},
+		rest:    g,
 	}, nil
+}
+
+// rest implements rester.
+func (g *granting) rest(res *fsm.Result, err error) rest {
+	repeated := err == nil && res.Repeated
+	if !repeated && !errors.Is(err, lease.ErrExists) {
+		return nil
+	}
+	return func(ctx context.Context) (proto.Message, error) {
+		return g.finish(ctx, res, err)
+	}
 }
 
 func (s *leases) checkGrant(r *pb.GrantRequest) error {

@@ -159,7 +159,7 @@ func (t *stream) goOn(q *request) bool {
 	if q.job.rest == nil {
 		return false
 	}
-	left := q.job.rest(&q.result, q.err)
+	left := q.job.rest.rest(&q.result, q.err)
 	q.job.rest = nil
 	if left == nil || !t.isOpen(q.id) {
 		return false

@@ -37,7 +37,12 @@ type job struct {
 	answer answerer
 	// rest, if it is not nil, returns what takes the place of answer after some outcomes of
 	// the command: more steps, that wait. For the others it returns nil.
-	rest func(res *fsm.Result, err error) rest
+	rest rester
+}
+
+// rester tells what is left of a job.
+type rester interface {
+	rest(res *fsm.Result, err error) rest
 }
 
 // rest is what is left of a job when its command is done.
@@ -118,16 +123,27 @@ func (s *store) putJob(r *pb.PutRequest) (job, error) {
 type putting struct{ *store }
 
 func (s putting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
-	var out struct {
-		message pb.PutResponse
-		header  pb.Header
-	}
+	out := new(putReply)
+	s.fill(out, v, res)
+	return &out.message, nil
+}
+
+// putReply is all that the response to a put is made of, in one piece of memory.
+type putReply struct {
+	response pb.Response
+	body     pb.Response_Put
+	message  pb.PutResponse
+	header   pb.Header
+}
+
+func (s putting) fill(out *putReply, v *fsm.View, res *fsm.Result) {
 	s.fillHeader(&out.header, v, res.Revision)
 	out.message.Header = &out.header
 	if prev := putResult(res.Value).Prev; prev != nil {
 		out.message.PrevKv = pair(prev, false)
 	}
-	return &out.message, nil
+	out.body.Put = &out.message
+	out.response.Body = &out.body
 }
 
 func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
@@ -168,7 +184,8 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 		return job{}, err
 	}
 	c := &txnConverter{store: s, request: r, by: by}
-	txn := c.command(r)
+	txn := &c.txn
+	c.fill(txn, r)
 	if c.err != nil {
 		return job{}, c.err
 	}
@@ -187,7 +204,7 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 		}
 		return job{confirm: true, answer: answer(read)}, nil
 	}
-	return job{command: txn, answer: c, rest: c.rest}, nil
+	return job{command: txn, answer: c, rest: c}, nil
 }
 
 // Watch implements pb.StoreServer.

@@ -86,6 +86,8 @@ type telling struct {
 	feeds    []feed     // all of them; their order is of no importance
 	asked    int        // the feed that was asked last
 	answered []*request // nobody has them any more
+	ahead    int        // requests of this message that have no response yet
+	replies  []putReply // not used yet
 }
 
 // taking is memory that is used again for each message.
@@ -287,6 +289,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	m, size := &pb.ServerMessage{}, 0
 	for i, q := range batch {
 		batch[i] = nil
+		t.ahead = len(batch) - i
 		if t.goOn(q) {
 			continue
 		}
@@ -345,6 +348,19 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	}
 	return r
 }
+
+// putReply returns an empty one. It gets memory for several, as far as they are needed.
+func (t *telling) putReply() *putReply {
+	if len(t.replies) == 0 {
+		t.replies = make([]putReply, min(max(t.ahead, 1), maxReplies))
+	}
+	r := &t.replies[0]
+	t.replies = t.replies[1:]
+	return r
+}
+
+// maxReplies bounds how many responses are in one piece of memory.
+const maxReplies = 16
 
 // release lets requests that were answered be used again.
 func (t *stream) release() {

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"bytes"
 	"sync"
 
 	"leasehold.dev/internal/api/turn"
@@ -134,13 +135,26 @@ func (t *turns) next() *pb.Response {
 		case news.State == turn.Gone:
 			t.drop(x.id)
 		}
-		m := &pb.TxnResponse{
-			Header: t.store.header(t.store.node.View(), news.Revision), Turn: turnOf(&news),
-		}
-		return &pb.Response{
-			Id: x.id, More: news.State != turn.Gone, Body: &pb.Response_Txn{Txn: m},
-		}
+		return t.response(x.id, &news)
 	}
+}
+
+// response tells of a place. It takes one piece of memory.
+func (t *turns) response(id uint64, news *turn.News) *pb.Response {
+	var out struct {
+		response pb.Response
+		body     pb.Response_Txn
+		message  pb.TxnResponse
+		header   pb.Header
+		turn     pb.Turn
+	}
+	t.store.fillHeader(&out.header, t.store.node.View(), news.Revision)
+	fillTurn(&out.turn, news)
+	out.message.Header, out.message.Turn = &out.header, &out.turn
+	out.body.Txn = &out.message
+	out.response.Id, out.response.More = id, news.State != turn.Gone
+	out.response.Body = &out.body
+	return &out.response
 }
 
 // popLocked takes the first out of those that have something to tell.
@@ -157,10 +171,18 @@ func (t *turns) popLocked() *waiter {
 
 // turnOf converts news, nil if there is no such place.
 func turnOf(n *turn.News) *pb.Turn {
-	m := &pb.Turn{CreateRevision: n.Created}
-	switch n.State {
-	case turn.None:
+	if n.State == turn.None {
 		return nil
+	}
+	m := new(pb.Turn)
+	fillTurn(m, n)
+	return m
+}
+
+// fillTurn makes an empty message tell of a place.
+func fillTurn(m *pb.Turn, n *turn.News) {
+	m.CreateRevision = n.Created
+	switch n.State {
 	case turn.Come:
 		m.State = pb.Turn_COME
 		if n.After != "" {
@@ -169,7 +191,6 @@ func turnOf(n *turn.News) *pb.Turn {
 	case turn.Gone:
 		m.State, m.Why, m.Lease = pb.Turn_GONE, whys[n.Why], int64(n.Lease)
 	}
-	return m
 }
 
 // waitingJob is the job of a transaction over a stream, which may wait when it is done.
@@ -184,8 +205,13 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 // askOf checks and converts what a transaction waits for.
 func askOf(a *pb.Await) (*turn.Ask, error) {
 	ask := &turn.Ask{
-		Key: string(a.Key), Prefix: string(a.Prefix), Permits: max(a.Permits, 1),
+		Key: string(a.Key), Permits: max(a.Permits, 1),
 		Skips: a.Beside != nil, Beside: string(a.Beside),
+	}
+	if bytes.HasPrefix(a.Key, a.Prefix) {
+		ask.Prefix = ask.Key[:len(a.Prefix)]
+	} else {
+		ask.Prefix = string(a.Prefix) // to be refused
 	}
 	switch {
 	case !line.IsPrefix(ask.Prefix):

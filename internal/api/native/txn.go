@@ -17,20 +17,26 @@ import (
 type txnConverter struct {
 	*store
 	request *pb.TxnRequest
-	by      string // who asks
+	txn     fsm.Txn // the whole
+	by      string  // who asks
 	secrets map[*pb.GrantRequest][]byte
 	err     error
 }
 
 func (c *txnConverter) command(r *pb.TxnRequest) *fsm.Txn {
-	t := &fsm.Txn{Then: c.ops(r.Then), Else: c.ops(r.Else)}
+	t := new(fsm.Txn)
+	c.fill(t, r)
+	return t
+}
+
+func (c *txnConverter) fill(t *fsm.Txn, r *pb.TxnRequest) {
+	t.Then, t.Else = c.ops(r.Then), c.ops(r.Else)
 	if len(r.Compare) > 0 {
 		t.Compare = make([]fsm.Compare, len(r.Compare))
 		for i, x := range r.Compare {
 			t.Compare[i] = compareOf(x)
 		}
 	}
-	return t
 }
 
 // compareOf converts a condition.
@@ -114,9 +120,14 @@ func (c *txnConverter) answer(v *fsm.View, res *fsm.Result) (proto.Message, erro
 }
 
 func (c *txnConverter) respond(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
-	out := c.response(c.request, res.Value.(*fsm.TxnResult))
-	out.Header = c.header(v, res.Revision)
-	return out
+	var out struct {
+		message pb.TxnResponse
+		header  pb.Header
+	}
+	c.fillResponse(&out.message, c.request, res.Value.(*fsm.TxnResult))
+	c.fillHeader(&out.header, v, res.Revision)
+	out.message.Header = &out.header
+	return &out.message
 }
 
 // rest is what is left after a transaction that was done before: the leases that the response
@@ -137,18 +148,25 @@ func (c *txnConverter) rest(res *fsm.Result, err error) rest {
 
 // response converts the result of the transaction, but for the header.
 func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnResponse {
+	out := new(pb.TxnResponse)
+	c.fillResponse(out, r, res)
+	return out
+}
+
+func (c *txnConverter) fillResponse(
+	out *pb.TxnResponse, r *pb.TxnRequest, res *fsm.TxnResult,
+) {
 	ops := r.Else
 	if res.Succeeded {
 		ops = r.Then
 	}
-	out := &pb.TxnResponse{Succeeded: res.Succeeded}
+	out.Succeeded = res.Succeeded
 	if len(res.Responses) > 0 {
 		out.Responses = make([]*pb.OpResponse, len(res.Responses))
 		for i, x := range res.Responses {
 			out.Responses[i] = c.opResponse(ops[i], x)
 		}
 	}
-	return out
 }
 
 func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
@@ -174,7 +192,7 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 	case *fsm.RevokeResult:
 		return &pb.OpResponse{Response: &pb.OpResponse_Revoke{Revoke: x.Deleted}}
 	case lease.Token:
-		return &pb.OpResponse{Response: &pb.OpResponse_DrawToken{DrawToken: uint64(x)}}
+		return opTokenResponse(x)
 	default:
 		panic("native: result of unknown type")
 	}
@@ -203,6 +221,16 @@ func opDeleteResponse(res *fsm.DeleteResult) *pb.OpResponse {
 	}
 	out.delete.Deleted, out.delete.PrevKvs = res.Deleted, pairs(res.Prev, false)
 	out.body.Delete = &out.delete
+	out.op.Response = &out.body
+	return &out.op
+}
+
+func opTokenResponse(t lease.Token) *pb.OpResponse {
+	var out struct {
+		op   pb.OpResponse
+		body pb.OpResponse_DrawToken
+	}
+	out.body.DrawToken = uint64(t)
 	out.op.Response = &out.body
 	return &out.op
 }
