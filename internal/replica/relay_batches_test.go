@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -375,5 +376,53 @@ func TestRelayAllNumbers(t *testing.T) {
 	m.wantOutcomes(second, "5", "9")
 	if !a.batches.empty() || len(a.open) != 0 {
 		t.Errorf("kept: %+v", a)
+	}
+}
+
+// Goal: whatever is lost, repeated and late, and whoever leads, each renewal of a batch has one
+// outcome. Method: members and leases at random, with a third of all messages about them lost.
+func TestRelayAllAnyhow(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			c, sent := relaying(t, 8)
+			sent.lose = func(m *Message) bool { return m.Raft == nil && rng.IntN(3) == 0 }
+			var asked [][]string
+			for range 60 {
+				p := c.members[1+rng.Uint64N(3)]
+				switch rng.IntN(8) {
+				case 0:
+					_ = p.r.Transfer(1 + rng.Uint64N(3))
+				case 1:
+					on := link2{p.id, 1 + rng.Uint64N(3)}
+					c.twice[on] = !c.twice[on]
+				case 2:
+					c.propose(p, &fsm.Revoke{ID: lease.ID(1 + rng.IntN(8))}, "revoke")
+				case 3:
+					c.propose(p, &fsm.Grant{
+						Terms: lease.Terms{ID: lease.ID(1 + rng.IntN(8)), TTL: 700},
+					}, "grant")
+				default:
+					ids := make([]lease.ID, 1+rng.IntN(6))
+					for i := range ids {
+						ids[i] = lease.ID(1 + rng.IntN(9))
+					}
+					asked = append(asked, c.renewAll(p, ids...))
+				}
+				if rng.IntN(3) == 0 {
+					c.pass(lease.Instant(1 + rng.IntN(400)))
+				}
+			}
+			sent.lose = nil
+			c.pass(6000)
+			for _, name := range slices.Concat(asked...) {
+				if c.asks[name] == "" {
+					t.Errorf("%s has no outcome", name)
+				}
+			}
+			for _, id := range c.ids() {
+				c.settled(c.members[id])
+			}
+		})
 	}
 }

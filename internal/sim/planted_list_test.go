@@ -126,6 +126,15 @@ var plantedCore = []planted{
 			"r.settleAll(b)",
 		},
 	}},
+	{"a relayed batch of renewals is answered under one number", "L1", "", []edit{
+		{renewalsGo, "n.seq = b.first + uint64(i)", "n.seq = b.first"},
+	}},
+	{"a relayed batch of renewals is acknowledged without clearing", "rule 6", "", []edit{
+		{
+			renewalsGo, "if err != nil || renewed.Clear {",
+			"if err != nil || renewed.Clear && b.from == 0 {",
+		},
+	}},
 	{"a lost leader answers a batch of renewals", "rule 4", "", []edit{
 		{
 			renewalsGo, "\tif b.Kept == len(b.IDs) {\n",
