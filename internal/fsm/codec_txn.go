@@ -17,7 +17,7 @@ func (d *decoder) txn(depth int) *Txn {
 		d.Fail("transaction nested too deeply")
 		return &Txn{}
 	}
-	op := func() Op { return d.op(depth) }
+	op := func(o *Op) { d.op(o, depth) }
 	mem := d.room()
 	c := mem.txns.one()
 	c.Compare = list(d, &mem.compares, d.compare)
@@ -35,8 +35,8 @@ func appendCompare(b []byte, c Compare) []byte {
 	return binary.AppendVarint(b, c.Number)
 }
 
-func (d *decoder) compare() Compare {
-	c := Compare{Target: Target(d.Byte()), Relation: Relation(d.Byte())}
+func (d *decoder) compare(c *Compare) {
+	c.Target, c.Relation = Target(d.Byte()), Relation(d.Byte())
 	if !c.Target.known() || c.Relation > NotEqual {
 		d.Fail("compare")
 	}
@@ -46,7 +46,6 @@ func (d *decoder) compare() Compare {
 	} else {
 		c.Number = d.Varint()
 	}
-	return c
 }
 
 // TooDeep reports whether transactions are nested in c beyond what the log takes. Such a
@@ -103,30 +102,29 @@ func appendOp(b []byte, op Op) []byte {
 	}
 }
 
-func (d *decoder) op(depth int) Op {
+func (d *decoder) op(o *Op, depth int) {
 	switch d.Byte() {
 	case opPut:
-		return Op{Put: d.put()}
+		o.Put = d.put()
 	case opDelete:
-		return Op{Delete: d.deleteRange()}
+		o.Delete = d.deleteRange()
 	case opRange:
-		return Op{Range: d.rangeOp()}
+		o.Range = d.rangeOp()
 	case opTxn:
-		return Op{Txn: d.txn(depth + 1)}
+		o.Txn = d.txn(depth + 1)
 	case opGrant:
-		return Op{Grant: d.grant()}
+		o.Grant = d.grant()
 	case opGrantHolds:
-		return Op{Grant: d.grantHolds()}
+		o.Grant = d.grantHolds()
 	case opRevoke:
-		return Op{Revoke: d.revoke()}
+		o.Revoke = d.revoke()
 	case opTouch:
 		id, token := d.token()
-		return Op{Touch: &Touch{ID: id, Token: token}}
+		o.Touch = &Touch{ID: id, Token: token}
 	case opDraw:
-		return Op{Draw: true}
+		o.Draw = true
 	default:
 		d.Fail("operation of unknown kind")
-		return Op{}
 	}
 }
 

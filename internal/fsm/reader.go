@@ -126,16 +126,16 @@ func (s *slab[T]) release() {
 	s.free = s.all
 }
 
-// list takes what encoding.AppendList wrote, each element with one; nil if there is none, or
-// after an error.
-func list[T any](d *decoder, s *slab[T], one func() T) []T {
+// list takes what encoding.AppendList wrote, each element with one, which gets room for it;
+// nil if there is none, or after an error.
+func list[T any](d *decoder, s *slab[T], one func(*T)) []T {
 	n := d.Count()
 	if n == 0 {
 		return nil
 	}
 	list := s.many(n)
 	for i := range list {
-		if list[i] = one(); d.Err() != nil {
+		if one(&list[i]); d.Err() != nil {
 			return nil
 		}
 	}

@@ -126,7 +126,7 @@ func (d *Disk) append(
 	}
 	d.log.append(entries)
 	if hs != nil {
-		d.hard = proto.CloneOf(hs)
+		d.hard = newHardState(hs.GetTerm(), hs.GetVote(), hs.GetCommit())
 	}
 	return nil
 }
@@ -185,7 +185,10 @@ func fill(b *pebble.Batch, entries []*raftpb.Entry, hs *raftpb.HardState, last u
 		}
 	}
 	if hs != nil {
-		return b.Set(keyHard, encodeHardState(hs), nil)
+		op := b.SetDeferred(len(keyHard), hardStateLen(hs))
+		copy(op.Key, keyHard)
+		putHardState(op.Value, hs)
+		return op.Finish()
 	}
 	return nil
 }

@@ -178,11 +178,28 @@ func decodeEntry(rec, key []byte) (*raftpb.Entry, error) {
 	return e, nil
 }
 
-func encodeHardState(hs *raftpb.HardState) []byte {
-	b := binary.AppendUvarint(nil, hs.GetTerm())
+// hardStateLen is the length of a hard state's record.
+func hardStateLen(hs *raftpb.HardState) int {
+	return headerLen + uvarintLen(hs.GetTerm()) + uvarintLen(hs.GetVote()) +
+		uvarintLen(hs.GetCommit())
+}
+
+// putHardState fills in the record of a hard state, which is as long as hardStateLen says.
+func putHardState(rec []byte, hs *raftpb.HardState) {
+	b := binary.AppendUvarint(rec[:headerLen], hs.GetTerm())
 	b = binary.AppendUvarint(b, hs.GetVote())
-	b = binary.AppendUvarint(b, hs.GetCommit())
-	return record(hardStateVersion, keyHard, b)
+	binary.AppendUvarint(b, hs.GetCommit())
+	seal(rec, hardStateVersion, keyHard)
+}
+
+// newHardState returns a hard state in one allocation instead of four.
+func newHardState(term, vote, commit uint64) *raftpb.HardState {
+	box := &struct {
+		state              raftpb.HardState
+		term, vote, commit uint64
+	}{term: term, vote: vote, commit: commit}
+	box.state.Term, box.state.Vote, box.state.Commit = &box.term, &box.vote, &box.commit
+	return &box.state
 }
 
 func decodeHardState(rec []byte) (*raftpb.HardState, error) {
@@ -195,7 +212,7 @@ func decodeHardState(rec []byte) (*raftpb.HardState, error) {
 	if err := r.end("hard state"); err != nil {
 		return nil, err
 	}
-	return &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}, nil
+	return newHardState(term, vote, commit), nil
 }
 
 func encodeIdentity(id Identity) []byte {

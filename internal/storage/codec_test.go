@@ -256,3 +256,10 @@ func FuzzEntryKey(f *testing.F) {
 		}
 	})
 }
+
+// encodeHardState returns the record of a hard state.
+func encodeHardState(hs *raftpb.HardState) []byte {
+	rec := make([]byte, hardStateLen(hs))
+	putHardState(rec, hs)
+	return rec
+}
