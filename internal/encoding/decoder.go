@@ -105,7 +105,14 @@ func (d *Decoder) Byte() byte {
 	return v
 }
 
-// view takes what AppendBytes wrote, without copying it.
+// View takes what AppendBytes wrote, nil if it is empty, without copying it.
+func (d *Decoder) View() []byte {
+	if v := d.view(); len(v) > 0 {
+		return v
+	}
+	return nil
+}
+
 func (d *Decoder) view() []byte {
 	n := d.Uvarint()
 	if n > uint64(d.Len()) {

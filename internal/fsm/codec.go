@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
@@ -17,6 +18,17 @@ var ErrCorrupt = errors.New("fsm: corrupt encoding")
 type decoder struct {
 	encoding.Decoder
 	mem *slabs // nil until a command is taken
+	// views says that values of which the store makes a copy are left where they are.
+	views bool
+}
+
+// putValue takes the value of a put.
+func (d *decoder) putValue() []byte {
+	v := d.View()
+	if d.views && len(v) <= mvcc.ShortValue {
+		return v
+	}
+	return slices.Clone(v)
 }
 
 func newDecoder(b []byte) *decoder {
@@ -77,7 +89,7 @@ func AppendOrigin(b []byte, o Origin, n int) []byte {
 // DecodeEntry decodes a log entry. It keeps no part of data.
 func DecodeEntry(data []byte) ([]Group, error) {
 	var r Reader
-	return r.Decode(data)
+	return r.decode(data)
 }
 
 // DecodeCommands decodes n commands, one AppendCommand after another, of which
@@ -232,7 +244,7 @@ func (d *decoder) put() *Put {
 	f := d.Byte()
 	c := d.room().puts.one()
 	c.PrevKV, c.IgnoreValue, c.IgnoreLease = f&1 != 0, f&2 != 0, f&4 != 0
-	c.Key, c.Value, c.Lease = d.Text(), d.Bytes(), lease.ID(d.Varint())
+	c.Key, c.Value, c.Lease = d.Text(), d.putValue(), lease.ID(d.Varint())
 	if f&8 != 0 {
 		c.MaxKeys = int(d.Varint())
 	}

@@ -7,16 +7,22 @@ import (
 )
 
 // Reader decodes log entries, one after another, in memory that it uses again: a machine
-// keeps texts and values of commands, and lists that are theirs, but no command itself. The
-// zero value is ready. It is not safe for concurrent use.
+// keeps texts of commands, lists that are theirs and long values, but no command itself, and
+// of a short value a copy. The zero value is ready. It is not safe for concurrent use.
 type Reader struct {
 	d        decoder
 	groups   []Group
 	commands []Command
 }
 
-// Decode is DecodeEntry, but its result is good only until Release, or the next call.
+// Decode is DecodeEntry, but its result is good only until Release, or the next call, and
+// while data is: short values of puts lie in it.
 func (r *Reader) Decode(data []byte) ([]Group, error) {
+	r.d.views = true
+	return r.decode(data)
+}
+
+func (r *Reader) decode(data []byte) ([]Group, error) {
 	r.Release()
 	d := &r.d
 	d.Decoder = encoding.NewDecoder(data, ErrCorrupt)

@@ -19,6 +19,63 @@ type record struct {
 	sub int32
 }
 
+// ShortValue is how long a value is, at most, of which the store makes a copy.
+const ShortValue = 168
+
+// newRecord returns a record of a value. A copy of a short one lies behind the record: one
+// thing to allocate, to mark and to sweep, not two. The sizes are those that the allocator
+// hands out.
+func newRecord(value []byte) (r *record) {
+	switch n := len(value); {
+	case n == 0 || n > ShortValue:
+		return &record{KeyValue: KeyValue{Value: value}}
+	case n <= 24:
+		b := &struct {
+			record
+			room [24]byte
+		}{}
+		b.Value = b.room[:n:n]
+		r = &b.record
+	case n <= 40:
+		b := &struct {
+			record
+			room [40]byte
+		}{}
+		b.Value = b.room[:n:n]
+		r = &b.record
+	case n <= 72:
+		b := &struct {
+			record
+			room [72]byte
+		}{}
+		b.Value = b.room[:n:n]
+		r = &b.record
+	case n <= 104:
+		b := &struct {
+			record
+			room [104]byte
+		}{}
+		b.Value = b.room[:n:n]
+		r = &b.record
+	case n <= 136:
+		b := &struct {
+			record
+			room [136]byte
+		}{}
+		b.Value = b.room[:n:n]
+		r = &b.record
+	default:
+		b := &struct {
+			record
+			room [ShortValue]byte
+		}{}
+		b.Value = b.room[:n:n]
+		r = &b.record
+	}
+	copy(r.Value, value)
+	return r
+}
+
 func (r *record) rev() Revision   { return Revision{r.ModRevision, int64(r.sub)} }
 func (r *record) tombstone() bool { return r.Version == 0 }
 

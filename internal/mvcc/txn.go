@@ -67,8 +67,8 @@ func (t *Txn) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	return t.s.state.rangeKeys(key, end, o)
 }
 
-// next gives a new record its revision, and begins a revision if it is the first.
-func (t *Txn) next() *record {
+// next gives the new record of a value its revision, and begins a revision if it is the first.
+func (t *Txn) next(value []byte) *record {
 	t.check()
 	s := t.s
 	if !t.changed {
@@ -76,19 +76,19 @@ func (t *Txn) next() *record {
 		s.revision++
 		s.view = nil
 	}
-	r := &record{sub: t.sub}
-	r.ModRevision = s.revision
+	r := newRecord(value)
+	r.ModRevision, r.sub = s.revision, t.sub
 	t.sub++
 	return r
 }
 
 // Put sets the value of the key and attaches it to the lease, 0 for none, instead of the one
 // it was attached to. It returns the version before, nil if there was none. The store keeps
-// the value: the caller must not change it any more.
+// the value, which the caller must not change any more, but of a short one a copy.
 func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
-	r := t.next()
+	r := t.next(value)
 	s := t.s
-	r.Key, r.Value, r.Lease = key, value, lease
+	r.Key, r.Lease = key, lease
 	r.CreateRevision, r.Version = r.ModRevision, 1
 
 	e := s.entries[key]
@@ -130,7 +130,7 @@ func (r *record) event(prev *KeyValue) Event {
 // remove deletes an entry's key, which must be there.
 func (t *Txn) remove(e *entry, cause int64) *KeyValue {
 	last := e.newest.Load()
-	r := t.next()
+	r := t.next(nil)
 	r.Key, r.Lease = last.Key, cause
 	r.prevMain, r.prevSub = last.ModRevision, last.sub
 	t.s.changeLive().Delete(item{key: r.Key})

@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand"
@@ -155,17 +156,31 @@ func TestOverwriteCopiesNoTree(t *testing.T) {
 	}
 }
 
-// Goal: values and keys are shared, not copied: a version in an event, a view and the store
-// is the same memory, and all versions of a key share its bytes.
+// Goal: keys and long values are shared, not copied: a version in an event, a view and the
+// store is the same memory, and all versions of a key share its bytes. Of a short value the
+// store has a copy, whatever its length.
 func TestSharing(t *testing.T) {
 	s := New()
-	value := []byte("value")
-	tx := s.Begin()
-	tx.Put("a", value, 0)
-	_, events := tx.End()
-	kv := s.View().Get("a")
-	if kv != s.Get("a") || kv != events[0].KV || &kv.Value[0] != &value[0] {
-		t.Fatal("a copy was made")
+	for n := range 2 * ShortValue {
+		value := bytes.Repeat([]byte{byte(n)}, n)
+		want := bytes.Clone(value)
+		tx := s.Begin()
+		tx.Put("a", value, 0)
+		_, events := tx.End()
+		kv := s.View().Get("a")
+		if kv != s.Get("a") || kv != events[0].KV {
+			t.Fatal("a copy was made")
+		}
+		if n > ShortValue {
+			if &kv.Value[0] != &value[0] {
+				t.Fatalf("a value of %d bytes was copied", n)
+			}
+			continue
+		}
+		clear(value)
+		if !bytes.Equal(kv.Value, want) || cap(kv.Value) != n {
+			t.Fatalf("a value of %d bytes is %q, capacity %d", n, kv.Value, cap(kv.Value))
+		}
 	}
 	if n := testing.AllocsPerRun(100, func() { s.View().Get("a") }); n != 0 {
 		t.Fatalf("%v allocations in Get", n)
