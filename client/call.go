@@ -27,8 +27,8 @@ type spec struct {
 	op   string // for errors
 	on   string // what it is done to, quoted behind op in errors, if it is not empty
 	kind kind
-	// unsure says that an earlier try may have taken effect.
-	unsure bool
+	// unsure says that an earlier try may have taken effect, tried that there was one.
+	unsure, tried bool
 	// number is that of a numbered request, as soon as it has one.
 	number number
 	// begins is the turn that the request begins to wait for, ends the one that it ends
@@ -37,7 +37,6 @@ type spec struct {
 	// first is the call of the first try, which mostly is the only one, and has the request
 	// itself. Others have copies: a link that was left may be sending it still.
 	first call
-	tried bool
 }
 
 // ask is a request and what there is to know of it, in one piece, as requests are made often: M
@@ -147,11 +146,12 @@ func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
 	if !s.tried {
-		s.first.size = atMost(r)
-		if s.first.size > c.most && proto.Size(r) > c.most {
+		n := atMost(r)
+		if n > c.most && proto.Size(r) > c.most {
 			return nil, fmt.Errorf("%w: it has %d bytes, %d are the most",
 				ErrInvalid, proto.Size(r), c.most)
 		}
+		s.first.size = int32(min(n, maxMessage)) // a message has no more then
 	}
 	if s.kind == numbered && s.number.session == nil {
 		n, err := c.number(ctx, l)
@@ -183,7 +183,7 @@ func (s *spec) call(r *pb.Request) *call {
 	}
 	s.tried = true
 	r.Number = s.number.n
-	q.request, q.size, q.kind, q.number = r, s.first.size, s.kind, s.number
+	q.request, q.size, q.kind, q.session = r, s.first.size, s.kind, s.number.session
 	return q
 }
 

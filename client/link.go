@@ -205,7 +205,7 @@ func (l *link) take() *pb.ClientMessage {
 		if c == nil {
 			break
 		}
-		if s := c.number.session; s != nil && m.Session == nil {
+		if s := c.session; s != nil && m.Session == nil {
 			m.Session, m.Settled = s.ref, s.below()
 		}
 		if e := c.ends; e != nil && !e.gone && l.open.has(e) {
@@ -219,7 +219,7 @@ func (l *link) take() *pb.ClientMessage {
 		}
 		l.open.add(c)
 		l.count(c, 1)
-		size += c.size
+		size += int(c.size)
 	}
 	l.asking.Store(int32(l.queue.len()))
 	if len(m.Requests) == 0 {
@@ -250,7 +250,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 			}
 		}
 		c := from.first()
-		if s := c.number.session; s != nil && of != nil && s.ref != of {
+		if s := c.session; s != nil && of != nil && s.ref != of {
 			return nil // it goes with the next message
 		}
 		from.pop()

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,6 +30,7 @@ type mux struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
+	now    atomic.Pointer[link] // link, for who has not locked mu
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
@@ -75,6 +77,9 @@ func (m *mux) close() {
 
 // get returns the link, and waits until there is one.
 func (m *mux) get(ctx context.Context) (*link, error) {
+	if l := m.now.Load(); l != nil && m.ctx.Err() == nil {
+		return l, nil
+	}
 	for {
 		m.mu.Lock()
 		l, changed, unfit := m.link, m.changed, m.unfit
@@ -222,10 +227,16 @@ func (m *mux) exit(f follower) {
 // set says which link there is, and moves the followers to it.
 func (m *mux) set(l *link) {
 	m.mu.Lock()
-	m.link = l
+	m.linkLocked(l)
 	m.toldLocked()
 	m.mu.Unlock()
 	m.lead(l)
+}
+
+// linkLocked takes a link as the one that there is.
+func (m *mux) linkLocked(l *link) {
+	m.link = l
+	m.now.Store(l)
 }
 
 // lose says that there is no link any more. If the last one was of use, what was known before
@@ -234,7 +245,7 @@ func (m *mux) lose(l *link) {
 	useful := l.wasUseful()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.link = nil
+	m.linkLocked(nil)
 	if useful {
 		m.unfit = nil
 	}
@@ -245,7 +256,7 @@ func (m *mux) lose(l *link) {
 // meanwhile fails.
 func (m *mux) move(from, to *link) {
 	m.mu.Lock()
-	m.link = to
+	m.linkLocked(to)
 	m.toldLocked()
 	m.mu.Unlock()
 	from.handOver() // followers are on none then

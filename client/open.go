@@ -11,11 +11,16 @@ import (
 // call is one request of a link.
 type call struct {
 	request  *pb.Request
-	size     int       // bounds the bytes of the request from above
 	deadline time.Time // zero for none
-	kind     kind
-	number   number
-	ends     *call // that is to be cancelled by the same message; nil for none
+	session  *session  // that the request's number is of; nil if it has none
+	ends     *call     // that is to be cancelled by the same message; nil for none
+	size     int32     // bounds the bytes of the request from above
+
+	// Guarded by the link's mutex as soon as the call is submitted.
+	kind kind
+	gone bool   // nobody waits for it, or it has its one answer
+	id   uint64 // 0 until it is sent
+
 	// done takes each response, or the error after which there will be none. It is
 	// called without locks held, and must not wait. If it is nil the call has one answer.
 	done func(*pb.Response, error)
@@ -24,10 +29,6 @@ type call struct {
 	answered chan struct{}
 	response *pb.Response
 	err      error
-
-	// Guarded by the link's mutex.
-	id   uint64 // 0 until it is sent
-	gone bool   // nobody waits for it, or it has its one answer
 }
 
 // tell gives a call a response, or the error after which there will be none.
