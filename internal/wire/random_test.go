@@ -6,14 +6,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
 )
 
 // dice fills messages by chance.
 type dice struct {
 	*rand.Rand
 	// dense is how likely a field is set, and unknown that a message has one that nobody
-	// knows.
-	dense, unknown float64
+	// knows, and again that there is another of its kind behind it.
+	dense, unknown, again float64
 }
 
 // message returns a message of the type of m.
@@ -69,6 +70,30 @@ func (d *dice) set(m protoreflect.Message, f protoreflect.FieldDescriptor, depth
 	default:
 		m.Set(f, d.scalar(f))
 	}
+}
+
+// twice returns an encoded message with another of its type behind it, now and then, and so
+// the messages in it.
+func (d *dice) twice(b []byte, m protoreflect.MessageDescriptor) []byte {
+	var out []byte
+	for len(b) > 0 {
+		num, typ, size := protowire.ConsumeField(b)
+		_, _, tag := protowire.ConsumeTag(b)
+		f := m.Fields().ByNumber(num)
+		if typ != protowire.BytesType || f.Message() == nil || f.IsMap() {
+			out = append(out, b[:size]...)
+		} else {
+			v, _ := protowire.ConsumeBytes(b[tag:])
+			out = protowire.AppendBytes(append(out, b[:tag]...), d.twice(v, f.Message()))
+		}
+		b = b[size:]
+	}
+	if d.Float64() < d.again {
+		more := dynamicpb.NewMessage(m)
+		d.fill(more, 4)
+		out, _ = proto.MarshalOptions{}.MarshalAppend(out, more)
+	}
+	return out
 }
 
 // scalar returns a value of the type of f; small ones are as likely as large ones.
