@@ -104,7 +104,7 @@ func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
 		q = newQueue(a.Prefix)
 		q.read(l.view())
 	case l.reached(q) < asOf:
-		q.reread(l.view())
+		q.reread(l.view(), l.reached(q))
 	}
 	k := q.keys[a.Key]
 	if k == nil || k.Revision > asOf {
@@ -195,7 +195,7 @@ func (l *Lines) rereadAll() {
 	}
 	v := l.view()
 	for _, q := range l.lines {
-		q.reread(v)
+		q.reread(v, l.reached(q))
 	}
 }
 

@@ -87,9 +87,10 @@ func prefixEnd(prefix string) string {
 	return "\x00"
 }
 
-// reread takes the line as it is in a later view, and tells what is new.
-func (q *queue) reread(v *mvcc.View) {
-	old, since := q.keys, q.from
+// reread takes the line, which has the events up to since, as it is in a later view, and tells
+// what is new.
+func (q *queue) reread(v *mvcc.View, since int64) {
+	old := q.keys
 	q.keys, q.left = make(map[string]*key), ""
 	for _, k := range q.kinds {
 		k.order = nil

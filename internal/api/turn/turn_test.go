@@ -164,6 +164,29 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// TestMissedAndCompacted: what took a key is known after a gap, also if what the line was once
+// read from is compacted.
+func TestMissedAndCompacted(t *testing.T) {
+	m := newMember(4)
+	m.grant(t, 1)
+	m.put(t, place(1), 1, "")
+	p, one := m.wait(t, 1, Come)
+	m.put(t, "other", 0, "")
+	at := m.put(t, "other", 0, "")
+	m.hub.Distribute()
+	m.apply(t, &fsm.Compact{Revision: at})
+	m.apply(t, &fsm.Revoke{ID: 1})
+	for range 10 {
+		m.put(t, "other", 0, "")
+	}
+	m.hub.Restore(m.view.Load().KV.Revision() + 1)
+	m.hub.Distribute()
+	if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 {
+		t.Errorf("told %+v", n)
+	}
+	p.Leave()
+}
+
 // TestKinds: places with a value that is skipped do not count, also if it changes.
 func TestKinds(t *testing.T) {
 	m := newMember(100)
