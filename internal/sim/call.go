@@ -17,6 +17,8 @@ type call struct {
 	done bool     // there is an answer, or who waited gave up
 	// token is that of the thread's wait, or the number of the keeper's batch.
 	token uint64
+	// stands is who waits in a line once the operation is done, nil for nobody.
+	stands *standing
 }
 
 // waiter is who waits for the answer to a call.
@@ -40,8 +42,11 @@ var (
 
 // do performs an operation at the member that the client is connected to, and
 // returns when it has an answer or gives up.
-func (t *thread) do(op *Op) *Op {
-	q := &call{op: op, c: t.c, who: t, token: t.token}
+func (t *thread) do(op *Op) *Op { return t.doAndWait(op, nil) }
+
+// doAndWait is do for who waits in a line when the operation is done.
+func (t *thread) doAndWait(op *Op, x *standing) *Op {
+	q := &call{op: op, c: t.c, who: t, token: t.token, stands: x}
 	t.call = q
 	t.c.send(q)
 	t.park()
@@ -114,13 +119,18 @@ func (q *call) request() {
 // reply brings an outcome to the client. The answers to what came in one message go
 // each by itself, in any order.
 func (q *call) reply(o Ending, err error) {
+	q.replyIn(q.c.w.p.Delay/4+q.c.w.exp(q.c.w.p.Delay), o, err)
+}
+
+// replyIn is reply over a connection that takes so long.
+func (q *call) replyIn(d Time, o Ending, err error) {
 	w := q.c.w
 	if q.op.Answered == 0 {
 		q.op.Answered = w.now
 	}
 	answer := q.op.Answer
 	q.op.Answer = Answer{}
-	w.after(w.p.Delay/4+w.exp(w.p.Delay), func() {
+	w.after(d, func() {
 		if q.c.cut || q.done {
 			return
 		}
@@ -161,7 +171,11 @@ func (q *call) proposed(p *process, r *replica.Proposal) {
 	switch {
 	case r.Err == nil:
 		q.op.Fsm = r.Result
-		q.reply(Done, nil)
+		if q.stands == nil || !entered(&r.Result) {
+			q.reply(Done, nil)
+			return
+		}
+		q.stand(p, r.Result.Revision)
 	case errors.Is(r.Err, replica.ErrLeaderChanged):
 		p.w.cover["command of unknown outcome"]++
 		q.reply(Unknown, r.Err)
@@ -192,6 +206,10 @@ func (q *call) readRange(p *process) {
 	res, err := p.view.KV.Range(c.Key, c.End, c.Options)
 	if err == nil {
 		q.op.Answer.Range = &res
+	}
+	if x := q.stands; x != nil && err == nil && x.isIn(&res) {
+		q.stand(p, res.Revision)
+		return
 	}
 	q.reply(Done, err)
 }

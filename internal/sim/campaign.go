@@ -128,6 +128,7 @@ var rare = []string{
 	"expiry lost with its leader", "member learned of its removal",
 	"checkpoint lost with its leader", "crash while a snapshot was written", "RemoveMember",
 	string(FaultRemove), "expiry in flight at a leader change",
+	"state shown while a line was read", SeenTurnCome,
 }
 
 // Unseen lists what a campaign must see and this one has not.
@@ -165,7 +166,8 @@ var worldly = []string{
 	"cached read", "read into a cache",
 	"read that may not be cached", "cache opened", "invalidation",
 	"command that waited for caches", "renewals answered together",
-	"renewal of a message answered by itself",
+	"renewal of a message answered by itself", "turn had", "waited on after a break",
+	"waited on at another member", "state shown while a line was read",
 }
 
 // String sums a campaign up.

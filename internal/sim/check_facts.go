@@ -56,6 +56,7 @@ func Check(h *History, l Limits) *Report {
 	f.checkOps()
 	f.checkHashes()
 	f.checkWatches()
+	f.checkTurns()
 	if l.Search > 0 && len(f.report.Violations) == 0 {
 		f.checkLinearizable()
 	}
@@ -86,6 +87,8 @@ type facts struct {
 	entryOf map[int]place
 	// fates are the events of leases, in order.
 	fates []*modelStep
+	// removed are the members that were: one that was cut off then does not learn of it.
+	removed map[uint64]bool
 	// cached is how long an expiry may wait for a cache that does not answer.
 	cached Time
 	// renewals are those of each lease, by start.
@@ -140,6 +143,7 @@ func newFacts(h *History, l Limits) *facts {
 		history:  make(map[string][]modelVersion),
 		byID:     make(map[lease.ID][]*life),
 		entryOf:  make(map[int]place),
+		removed:  make(map[uint64]bool),
 		renewals: make(map[lease.ID][]*Op),
 	}
 	for _, op := range h.Ops {
@@ -171,6 +175,9 @@ func (f *facts) replayLog() {
 			results[k] = m.apply(e.Term, c)
 			if k < len(e.Results) {
 				f.compare(e, c, &e.Results[k], &results[k])
+				if r, ok := c.(*fsm.RemoveMember); ok && e.Results[k].Err == nil {
+					f.removed[r.ID] = true
+				}
 			}
 			f.note(i, c, &results[k])
 		}

@@ -43,7 +43,7 @@ func (f *facts) conflicts() [][2]*Belief {
 	things := make(map[thing][]*Belief)
 	var order []thing
 	for _, b := range f.h.Beliefs {
-		if b.From >= f.sure(b) {
+		if b.From >= f.sure(b) || b.Kind == BeliefTurn { // that is checkHolders' business
 			continue
 		}
 		t := thing{b.Kind, b.What}

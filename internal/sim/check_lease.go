@@ -112,7 +112,7 @@ func (f *facts) checkValid() {
 
 // name says what is believed to be held.
 func (b *Belief) name() string {
-	kinds := [...]string{"lease ", "name ", "lock ", "role "}
+	kinds := [...]string{"lease ", "name ", "lock ", "role ", "turn in "}
 	return kinds[b.Kind] + b.What
 }
 

@@ -57,6 +57,13 @@ const (
 	SeenSettled         = "a write came after it was settled"
 	SeenDrawn           = "a transaction drew a token"
 	SeenDrawnNot        = "a transaction that was to draw a token was refused"
+	SeenTurnFirst       = "a turn had come when it was asked for"
+	SeenTurnAfter       = "a turn came as another went"
+	SeenTurnCome        = "a turn came, nobody knows by whose going"
+	SeenTurnExpired     = "a place in a line went with a lease that expired"
+	SeenTurnRevoked     = "a place in a line went with a lease that was revoked"
+	SeenTurnGone        = "a place in a line was given up or let go"
+	SeenTurnDue         = "who waits in a line had to be told in time"
 )
 
 // Interesting lists the events that a campaign must have seen.
@@ -68,6 +75,8 @@ var Interesting = []string{
 	SeenBeliefOutlived, SeenRestart, SeenJoin, SeenTokenCompare, SeenRenewInFailover,
 	SeenReleased, SeenKept, SeenHandedOver, SeenResumed, SeenShorter, SeenLonger, SeenTouched,
 	SeenOldToken, SeenTooOld, SeenOnce, SeenOnceToken, SeenBound, SeenDrawn, SeenDrawnNot,
+	SeenTurnFirst, SeenTurnAfter, SeenTurnCome, SeenTurnExpired, SeenTurnRevoked, SeenTurnGone,
+	SeenTurnDue,
 }
 
 // look counts the events of interest.

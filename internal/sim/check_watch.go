@@ -95,7 +95,7 @@ func (f *facts) checkClosed(w *Watch, at int64) {
 		}
 		return
 	}
-	if w.Closed != Never || w.Err != nil {
+	if w.Closed < f.h.End || w.Err != nil || f.removed[w.Member] {
 		return
 	}
 	s, ok := f.healthy(f.h.End)

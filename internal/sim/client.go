@@ -17,8 +17,8 @@ type client struct {
 	// paused is until when it stands still. Its clock goes on.
 	paused  Time
 	threads []*thread
-	// caching says that its program is one that caches.
-	caching bool
+	// caching says that its program is one that caches, and lining that it waits in lines.
+	caching, lining bool
 	// keeper keeps the leases of its process.
 	keeper *keeper
 }
@@ -32,8 +32,9 @@ type thread struct {
 	token  uint64 // of the wait that is under way
 	dead   bool
 	call   *call
-	// watching is the last watch that it opened.
+	// watching is the last watch that it opened, and standing the last place in a line.
 	watching *watcher
+	standing *standing
 }
 
 // errKilled unwinds a thread whose client's process has ended.
@@ -64,6 +65,9 @@ func (c *client) kill() {
 		t.stop()
 		t.dead = true
 		if x := t.watching; x != nil && !x.closed {
+			x.close()
+		}
+		if x := t.standing; x != nil {
 			x.close()
 		}
 	}
@@ -174,6 +178,12 @@ func (c *client) boot() {
 		c.spawn((*thread).peeker)
 		if c.w.chance(2) {
 			c.spawn((*thread).cacher)
+		}
+		return
+	}
+	if c.lining {
+		for range 2 + c.w.rng.IntN(2) {
+			c.spawn((*thread).liner)
 		}
 		return
 	}

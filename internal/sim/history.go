@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -64,6 +65,8 @@ type History struct {
 	// Watches are the watchers of clients, and Deliveries what they were told (W1).
 	Watches    []*Watch
 	Deliveries []Delivery
+	// Turns are those who waited in lines, and what they were told (Q1).
+	Turns []*Turn
 	// Faults are those that were injected.
 	Faults []Fault
 	// Healthy are the stretches without faults (L2, L7), in order. A stretch begins
@@ -127,6 +130,9 @@ type Answer struct {
 	// Last is the number of the last event that the member knew.
 	Last   uint64
 	Events []fsm.LeaseEvent
+	// Turn says where the place stands in whose line the operation was to wait, nil if it
+	// does not wait.
+	Turn *turn.News
 }
 
 // Op is one operation of a client.
@@ -261,6 +267,9 @@ const (
 	BeliefLock
 	// BeliefRole is an election won, by the same: What is its prefix.
 	BeliefRole
+	// BeliefTurn is one's turn in a line where it may be several's at one time: What is its
+	// prefix. In a line where it is one's alone it is a BeliefLock.
+	BeliefTurn
 )
 
 // Belief says that a client was sure to hold something from From until Until. At is
@@ -314,6 +323,32 @@ type Delivery struct {
 	Progress bool // the batch says no more than that
 }
 
+// Turn is a place in a line at which a client waits, at one member. A client that asks again
+// makes a new one.
+type Turn struct {
+	// ID is the place in History.Turns.
+	ID     int
+	Client int
+	Member uint64
+	turn.Ask
+	// Made is the create revision of the key as the client knows it, and Token what was drawn with
+	// it; 0 as long as he does not know.
+	Made  int64
+	Token lease.Token
+	// AsOf is the revision as of which the member was asked, 0 until it was.
+	AsOf int64
+	// Told is what the client was told: first where the place stands, then what became of it.
+	Told []Telling
+	// Closed is when it ended, Never if it did not.
+	Closed Time
+}
+
+// Telling is what a client was told of a place, and when.
+type Telling struct {
+	At Time
+	turn.News
+}
+
 // Fault is one fault that was injected.
 type Fault struct {
 	At   Time
@@ -332,4 +367,10 @@ type Violation struct {
 	At   Time
 	ID   string
 	What string
+}
+
+// String names a turn in a violation.
+func (t *Turn) String() string {
+	return fmt.Sprintf("turn %d of client %d at member %d (%s of revision %d, permits %d, skips %t)",
+		t.ID, t.Client, t.Member, t.Key, t.Made, t.Permits, t.Skips)
 }

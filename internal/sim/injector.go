@@ -400,7 +400,7 @@ func (n *injector) forge() bool {
 }
 
 func (n *injector) client() *client {
-	return n.w.clients[n.w.rng.IntN(n.w.p.Clients+n.w.p.Caches)]
+	return n.w.clients[n.w.rng.IntN(n.w.p.Clients+n.w.p.Caches+n.w.p.Liners)]
 }
 
 func (n *injector) cutClient() bool {

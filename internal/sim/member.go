@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
@@ -61,7 +62,7 @@ type process struct {
 	doom int // crash before this part of an output is carried out; 0 for no
 
 	view *fsm.View
-	hub  *watch.Hub[*watched]
+	hub  *watch.Hub[*api.Event]
 	streams
 	snaps snaps
 
@@ -74,6 +75,7 @@ type process struct {
 type streams struct {
 	watchers []*watcher
 	caches   map[lease.ID]*cache
+	lines
 }
 
 // pace is when a process does what it does at intervals, by its clock.
@@ -141,9 +143,14 @@ func (m *member) start() {
 	p.snaps.last = machine.Index()
 	p.event = w.oracle.lastEvent(machine.Index())
 	p.forwarded.now = make(map[fsm.Command]bool)
-	p.hub = watch.New(func() watch.History[*watched] { return past{p.view.KV} }, watch.Options{
+	o := watch.Options{
 		Queue: watch.Limit{Events: 8}, Batch: watch.Limit{Events: 4}, Backlog: watch.Limit{Events: 64},
-	})
+	}
+	if w.p.Liners > 0 {
+		o.Backlog.Events = 4
+	}
+	p.hub = watch.New(func() watch.History[*api.Event] { return api.NewHistory(p.view.KV) }, o)
+	p.lines.init(p)
 	p.pace.born = m.clock.instant(w.now)
 	m.proc = p
 	w.h.Lives = append(w.h.Lives, Life{
@@ -174,6 +181,9 @@ func (m *member) stop(crash, silent bool) {
 	})
 	w.tracef("member %d stops, crash %v, silent %v; log to %d", m.id, crash, silent, m.disk.last())
 	for _, x := range p.watchers {
+		x.broken(silent)
+	}
+	for _, x := range p.places {
 		x.broken(silent)
 	}
 	for _, c := range w.clients {
@@ -388,6 +398,7 @@ func (p *process) applied(out *replica.Output) {
 		w.hash(p.m.id, machine)
 	}
 	if out.Restored {
+		p.shown = p.view.KV
 		p.hub.Restore(p.view.KV.Revision())
 		p.snaps.last = max(p.snaps.last, p.m.disk.snap.index())
 	}

@@ -67,7 +67,9 @@ var oldLeadersExpiry = []edit{
 }
 
 // plantedList is everything that is planted.
-var plantedList = slices.Concat(plantedCore, plantedLeases, plantedCaches)
+var plantedList = slices.Concat(
+	plantedCore, plantedLeases, plantedCaches, plantedTurns,
+)
 
 // plantedCore is planted where it all began: clocks, expiry, the store, watches.
 var plantedCore = []planted{

@@ -3,26 +3,53 @@ package sim
 import (
 	"fmt"
 
-	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
 )
 
-// publish tells those who watch at this member.
+// publish tells those who watch at this member, and those who wait in lines.
 func (p *process) publish(out *replica.Output) {
 	p.publishEvents(out)
+	switch {
+	case len(out.Changes) == 0 && !out.Restored:
+		return
+	case len(p.late) > 0:
+		p.racing = func() { p.show(out) }
+		p.someEnter()
+		p.race()
+		p.someEnter()
+	default:
+		p.show(out)
+	}
+	if p.w.p.Liners > 0 && p.w.chance(3) {
+		p.distributeLate()
+		return
+	}
+	p.distribute()
+}
+
+// show lets all see the new state, and the hub what has changed.
+func (p *process) show(out *replica.Output) {
+	p.shown = p.view.KV
 	for i := range out.Changes {
-		c := &out.Changes[i]
-		p.w.oracle.published(p.m.id, c)
-		events := make([]*watched, len(c.Events))
-		for k := range c.Events {
-			events[k] = &watched{c.Events[k]}
+		p.w.oracle.published(p.m.id, &out.Changes[i])
+	}
+	api.Publish(p.hub, out.Changes)
+}
+
+// distribute is what the hub's goroutine does.
+func (p *process) distribute() {
+	p.hub.Distribute()
+	p.poll()
+}
+
+// distributeLate is distribute by a goroutine that was held up.
+func (p *process) distributeLate() {
+	p.w.after(p.w.between(Millisecond/10, 200*Millisecond), func() {
+		if !p.dead {
+			p.deliver(p.distribute)
 		}
-		p.hub.Publish(c.Revision, events)
-	}
-	if len(out.Changes) > 0 || out.Restored {
-		p.hub.Distribute()
-		p.poll()
-	}
+	})
 }
 
 // publishEvents is for those who want to know what happens to leases. A snapshot has none
@@ -37,27 +64,4 @@ func (p *process) publishEvents(out *replica.Output) {
 		p.w.broken("W1", fmt.Sprintf("member %d has applied %d, and published events of leases up to %d",
 			p.m.id, p.view.Index, p.event))
 	}
-}
-
-// watched is an event as the hub takes it.
-type watched struct{ mvcc.Event }
-
-func (e *watched) Key() string     { return e.KV.Key }
-func (e *watched) Revision() int64 { return e.KV.ModRevision }
-func (e *watched) IsDelete() bool  { return e.Delete }
-func (e *watched) Size() int       { return 1 }
-
-// past is the history of a view, for the hub.
-type past struct{ *mvcc.View }
-
-func (h past) Events(key, end string, from int64, most int) ([]*watched, int64, error) {
-	changes, next, err := h.EventsIn(key, end, from, most)
-	if err != nil {
-		return nil, 0, err
-	}
-	events := make([]*watched, len(changes))
-	for i := range changes {
-		events[i] = &watched{changes[i]}
-	}
-	return events, next, nil
 }

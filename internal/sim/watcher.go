@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
 )
@@ -12,13 +13,13 @@ type watcher struct {
 	p      *process
 	t      *thread
 	rec    *Watch
-	stream *watch.Stream[*watched]
+	stream *watch.Stream[*api.Event]
 	last   Time // when the last batch arrives
 	ended  bool // nothing more is sent
 	next   int64
 	still  Time // nothing is taken from the stream before
 	// inbox is what has arrived and the client has not looked at.
-	inbox  []watch.Batch[*watched]
+	inbox  []watch.Batch[*api.Event]
 	closed bool // the client knows that it ended
 }
 
@@ -43,12 +44,16 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 			x.breakOff(w.now)
 			return
 		}
+		x.p = p
+		p.watchers = append(p.watchers, x) // its connection breaks with the process
 		p.deliver(func() {
-			x.p, x.stream = p, p.hub.NewStream()
+			if x.ended {
+				return
+			}
+			x.stream = p.hub.NewStream()
 			if _, err := x.stream.Watch(watch.Request{Key: key, End: end, From: from}); err != nil {
 				panic(err)
 			}
-			p.watchers = append(p.watchers, x)
 			p.poll()
 		})
 	})
@@ -59,9 +64,13 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 func (p *process) poll() {
 	live := p.watchers[:0]
 	for _, x := range p.watchers {
-		x.drain()
+		if x.stream != nil {
+			x.drain()
+		}
 		if x.ended {
-			x.stream.Close()
+			if x.stream != nil {
+				x.stream.Close()
+			}
 			continue
 		}
 		live = append(live, x)
@@ -99,7 +108,7 @@ func (x *watcher) stand(d Time) {
 }
 
 // send brings a batch to the client.
-func (x *watcher) send(b watch.Batch[*watched]) {
+func (x *watcher) send(b watch.Batch[*api.Event]) {
 	w := x.t.c.w
 	if x.t.dead {
 		x.ended = true
@@ -169,14 +178,14 @@ func (x *watcher) receive(deadline Time) {
 	}
 }
 
-func (x *watcher) take(b watch.Batch[*watched]) {
+func (x *watcher) take(b watch.Batch[*api.Event]) {
 	w := x.t.c.w
 	switch b.Kind {
 	case watch.Changed, watch.Progress:
 		d := Delivery{At: w.now, Watch: x.rec.ID, Revision: b.Revision}
 		d.Progress = b.Kind == watch.Progress
 		for _, e := range b.Events {
-			d.Events = append(d.Events, e.Event)
+			d.Events = append(d.Events, *e.Change())
 		}
 		x.next = b.Revision + 1
 		if w.opt.Plant == PlantSplitResume && splits(d.Events) && w.chance(2) {

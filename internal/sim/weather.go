@@ -22,6 +22,8 @@ type Weather struct {
 	Plot Plot
 	// Caches is how many clients have coherent caches.
 	Caches int
+	// Liners is how many clients wait in lines.
+	Liners int
 }
 
 // weather draws one for a profile, and fits that to it.
@@ -44,6 +46,9 @@ func (w *world) weather(p *Profile) Weather {
 	}
 	if r := w.source(0xcac4e); r.IntN(3) == 0 {
 		out.Caches = 1 + r.IntN(4)
+	}
+	if r := w.source(0x11e5); r.IntN(4) == 0 {
+		out.Liners = 1 + r.IntN(2)
 	}
 	return out
 }

@@ -153,6 +153,11 @@ func (w *world) start() {
 		c.caching = true
 		c.boot()
 	}
+	for range w.p.Liners {
+		c := w.newClient(w.anyMember())
+		c.lining = true
+		c.boot()
+	}
 	w.injector.start(w)
 }
 
@@ -180,6 +185,7 @@ func (w *world) finish() {
 	for _, m := range w.members {
 		if m.proc != nil {
 			w.hash(m.id, m.proc.r.Machine())
+			m.proc.leftBehind()
 		}
 	}
 }

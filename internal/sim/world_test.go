@@ -31,6 +31,9 @@ func TestRepeats(t *testing.T) {
 			for _, d := range r.Deliveries {
 				fmt.Fprintln(h, d.At, d.Watch, d.Revision, len(d.Events))
 			}
+			for _, x := range r.Turns {
+				fmt.Fprintln(h, *x)
+			}
 			for _, v := range r.Broken {
 				t.Errorf("seed %d: %s", seed, v.What)
 			}

@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// This file has the program of clients that wait in lines: locks, semaphores and locks of
+// readers and writers, as client/coord has them.
+
+// numbers are the numbers of a thread's writes, as those of a client's.
+type numbers struct {
+	once fsm.Once // the last
+	open bool
+}
+
+// reader is the value of a reader's key.
+const reader = "r"
+
+// wanted draws what to wait for: the key is to follow.
+func (w *world) wanted() (a turn.Ask, value string) {
+	switch w.rng.IntN(6) {
+	case 0:
+		return turn.Ask{Prefix: "mrw/", Permits: 1}, "w"
+	case 1, 2:
+		return turn.Ask{Prefix: "mrw/", Permits: 1, Skips: true, Beside: reader}, reader
+	case 3:
+		return turn.Ask{Prefix: "mtwo/", Permits: 2}, ""
+	default:
+		return turn.Ask{Prefix: fmt.Sprintf("m%d/", w.rng.IntN(2)), Permits: 1}, ""
+	}
+}
+
+// liner waits in lines, with one lease after the other.
+func (t *thread) liner() {
+	w := t.c.w
+	var n numbers
+	for {
+		s := t.grant(lease.Terms{TTL: w.ttl(), KeepKeys: w.chance(6)})
+		if s == nil {
+			continue
+		}
+		for left := 1 + w.rng.IntN(6); left > 0 && s.alive(); left-- {
+			t.lineUp(&n, s, left)
+			t.think()
+		}
+		switch {
+		case w.chance(2):
+			t.revoke(s)
+		case w.chance(2):
+			s.end() // of what it leaves nothing is believed
+		default:
+			s.rest()
+		}
+	}
+}
+
+// lineUp enters a line, waits for its turn, has it for a while, and leaves.
+func (t *thread) lineUp(n *numbers, s *session, place int) {
+	w := t.c.w
+	a, value := w.wanted()
+	a.Key = fmt.Sprintf("%s%x", a.Prefix, int64(s.terms.ID))
+	if w.chance(2) {
+		a.Key = fmt.Sprintf("%s.%d", a.Key, place)
+	}
+	x := t.enter(n, s, a, value)
+	if x == nil {
+		s.rest() // perhaps the key is there all the same
+		return
+	}
+	defer func() { t.standing.close() }()
+	switch w.rng.IntN(16) {
+	case 0: // it gives up, or is stopped
+		t.follow(s, w.now+w.exp(w.p.Think), turn.Come)
+		s.rest()
+	case 1:
+		t.follow(s, w.now+w.exp(w.p.Think), turn.Come)
+		t.revoke(s)
+	case 2: // the key is let go
+		t.follow(s, w.now+w.exp(w.p.Think), turn.Come)
+		t.command(&fsm.Put{Key: a.Key, Value: []byte(value)})
+	default:
+		if t.follow(s, Never, turn.Come) == turn.Come {
+			t.haveTurn(s, x)
+		}
+		if w.chance(2) {
+			t.standing.close()
+		}
+		if t.leaveLine(n, x) && w.chance(2) {
+			return
+		}
+		s.rest()
+	}
+	t.follow(s, w.now+Second, turn.Gone)
+}
+
+// enter puts a key into a line, and waits there: by one transaction, which also draws the
+// place's token. It returns nil if the key may not be there.
+func (t *thread) enter(n *numbers, s *session, a turn.Ask, value string) *standing {
+	c := &fsm.Txn{
+		Compare: []fsm.Compare{{Key: a.Key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
+		Then: []fsm.Op{
+			{Put: &fsm.Put{Key: a.Key, Value: []byte(value), Lease: s.terms.ID}}, {Draw: true},
+		},
+		Else: []fsm.Op{{Range: &fsm.Range{Key: a.Key}}},
+	}
+	op := t.onceOnly(n, c, &a)
+	if op == nil || !entered(&op.Fsm) || op.Answer.Turn == nil {
+		return nil
+	}
+	x := t.standing
+	x.rec.Made = op.Fsm.Revision
+	x.rec.Token = op.Fsm.Value.(*fsm.TxnResult).Responses[1].(lease.Token)
+	x.first(op.Answer.Turn)
+	return x
+}
+
+// onceOnly sends a write with a number until there is an answer, and waits in a line then if
+// it is to. It returns nil if it gives up.
+func (t *thread) onceOnly(n *numbers, c fsm.Command, a *turn.Ask) *Op {
+	w := t.c.w
+	for !n.open {
+		op := t.command(&fsm.OpenSession{Nonce: w.rng.Uint64()})
+		if op.Outcome == Done && op.Fsm.Err == nil {
+			n.once = fsm.Once{Session: op.Fsm.Value.(fsm.Session)}
+			n.open = true
+		}
+	}
+	n.once.Number++
+	n.once.Settled = n.once.Number // what came before has its answer, or was given up
+	once := n.once
+	once.Command = c
+	for range 6 {
+		var x *standing
+		if a != nil {
+			x = t.newStanding(*a)
+		}
+		op := t.doAndWait(&Op{Kind: OpCommand, Request: Request{Command: &once}}, x)
+		switch {
+		case op.Outcome == Done && errors.Is(op.Fsm.Err, fsm.ErrSessionNotFound):
+			n.open = false
+			return nil
+		case op.Outcome == Done:
+			return op
+		case x != nil:
+			x.close()
+		}
+	}
+	return nil
+}
+
+// follow waits until the place has come to a state, or is gone, or the session's lease has
+// ended, or a deadline. It returns the state.
+func (t *thread) follow(s *session, until Time, state turn.State) turn.State {
+	w := t.c.w
+	// The key goes with the lease, which the process learns for itself.
+	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
+	move := w.now + w.exp(60*w.p.Think)
+	for t.standing.state < state && w.now < min(until, give) {
+		switch x := t.standing; {
+		case x.closed:
+			t.again(x)
+		case w.now >= move:
+			w.cover["waited on at another member"]++
+			move = w.now + w.exp(60*w.p.Think)
+			x.close()
+			t.move()
+		case s.ended && state == turn.Come && w.chance(2):
+			return x.state
+		default:
+			x.receive(min(until, give, move, w.now+Second))
+		}
+	}
+	return t.standing.state
+}
+
+// again waits at the client's member for a place at which it has waited at another.
+func (t *thread) again(old *standing) {
+	x := t.newStanding(old.rec.Ask)
+	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state
+	read := Request{Range: &fsm.Range{Key: x.rec.Key}}
+	op := t.doAndWait(&Op{Kind: OpRange, Request: read}, x)
+	switch {
+	case op.Outcome != Done || op.Err != nil:
+		x.close()
+	case op.Answer.Turn == nil || op.Answer.Turn.State == turn.None:
+		x.close()
+		x.state = turn.Gone
+	default:
+		t.c.w.cover["waited on after a break"]++
+		x.first(op.Answer.Turn)
+	}
+}
+
+// haveTurn has the turn for a while, if the session's lease still counts: the process may have
+// been stopped since it was told (T16).
+func (t *thread) haveTurn(s *session, x *standing) {
+	w := t.c.w
+	kind := BeliefLock
+	if x.rec.Permits > 1 || x.rec.Prefix == "mrw/" {
+		kind = BeliefTurn
+	}
+	if s.believe(kind, x.rec.Prefix, x.rec.Made) == nil {
+		w.cover["turn came too late"]++
+		return
+	}
+	w.cover["turn had"]++
+	t.follow(s, w.now+w.exp(2*w.p.Think), turn.Gone)
+	s.release(kind, x.rec.Prefix)
+}
+
+// leaveLine deletes the key, and reports whether that is known.
+func (t *thread) leaveLine(n *numbers, x *standing) bool {
+	return t.onceOnly(n, &fsm.Txn{
+		Compare: []fsm.Compare{{
+			Key: x.rec.Key, Target: fsm.TargetCreate, Relation: fsm.Equal, Number: x.rec.Made,
+		}},
+		Then: []fsm.Op{{Delete: &fsm.DeleteRange{Key: x.rec.Key}}},
+	}, nil) != nil
+}
