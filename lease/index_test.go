@@ -134,3 +134,23 @@ func TestNames(t *testing.T) {
 		break
 	}
 }
+
+// BenchmarkIndex looks for leases that are there and for some that are not, in buckets as
+// full as they are while leases are granted.
+func BenchmarkIndex(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 6))
+	l := New(Config{})
+	for i := range 8 * bucketFull * 9 / 10 {
+		mustGrant(b, l, Terms{ID: ID(i + 1), TTL: 60_000})
+	}
+	b.Run("there", func(b *testing.B) {
+		for b.Loop() {
+			l.table.find(ID(1 + r.IntN(8*bucketFull*9/10)))
+		}
+	})
+	b.Run("missing", func(b *testing.B) {
+		for b.Loop() {
+			l.table.find(ID(1<<40 | r.IntN(1<<30)))
+		}
+	})
+}

@@ -101,9 +101,15 @@ func (x *index) checkInvariants() error {
 			if b.slots[at] != 0 {
 				used++
 			}
+			if (b.slots[at] == 0) != (b.tags[at] == 0) {
+				return fmt.Errorf("a place has entry %d and tag %d", b.slots[at], b.tags[at])
+			}
 		}
 		if used != int(b.used) || used > bucketFull {
 			return fmt.Errorf("a bucket has %d entries, counted %d", used, b.used)
+		}
+		if [together]uint8(b.tags[:]) != [together]uint8(b.tags[bucketSize:]) {
+			return fmt.Errorf("the last tags are not those of the first slots: %v", b.tags)
 		}
 		entries += used
 	}
