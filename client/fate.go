@@ -67,7 +67,7 @@ type life struct {
 }
 
 // fate returns the lease's, nil if the program has let go of it.
-func (l *life) fate() *fate {
+func (l life) fate() *fate {
 	if b := l.block.Value(); b != nil {
 		return &b.fates[l.at]
 	}
@@ -91,7 +91,8 @@ func (f *fates) follow(g *Granted) *Granted {
 		f.of = make(map[lease.ID]life)
 	}
 	if old, ok := f.of[g.ID]; ok {
-		l.next = &old
+		before := old // else old would be on the heap for every lease
+		l.next = &before
 	}
 	f.of[g.ID] = l
 	return g
@@ -113,7 +114,7 @@ func (f *fates) forget(ids *[fatesTogether]lease.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, id := range ids {
-		f.keepLocked(id, func(l *life) bool { return l.fate() != nil })
+		f.keepLocked(id, func(l life) bool { return l.fate() != nil })
 	}
 }
 
@@ -121,7 +122,7 @@ func (f *fates) forget(ids *[fatesTogether]lease.ID) {
 func (f *fates) end(r LeaseRef, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.keepLocked(r.ID, func(l *life) bool {
+	f.keepLocked(r.ID, func(l life) bool {
 		if r.Token != 0 && r.Token != l.token {
 			return true
 		}
@@ -131,15 +132,22 @@ func (f *fates) end(r LeaseRef, why error) {
 }
 
 // keepLocked keeps those of an ID that are to be kept.
-func (f *fates) keepLocked(id lease.ID, keep func(*life) bool) {
-	first, ok := f.of[id]
+func (f *fates) keepLocked(id lease.ID, keep func(life) bool) {
+	only, ok := f.of[id]
 	if !ok {
 		return
 	}
+	if only.next == nil { // nearly always; this takes no memory
+		if !keep(only) {
+			delete(f.of, id)
+		}
+		return
+	}
+	first := only
 	var kept *life
 	for l := &first; l != nil; {
 		next := l.next
-		if keep(l) {
+		if keep(*l) {
 			l.next, kept = kept, l
 		}
 		l = next
