@@ -161,19 +161,18 @@ func text(err error) string {
 // LeaseMessage returns what leasehold.v1 tells of a lease's record. The remaining time
 // and the keys are not in it; the hash of the secret is never told.
 func LeaseMessage(i *lease.Info) *pb.Lease {
-	m := &pb.Lease{
-		Id:          int64(i.ID),
-		Token:       uint64(i.Token),
-		TtlMs:       int64(i.TTL),
-		Name:        i.Name,
-		Owner:       i.Owner,
-		Labels:      i.Labels,
-		LockDelayMs: int64(i.LockDelay),
-		Delayed:     i.Delayed,
-		Bound:       i.Bound,
-	}
+	m := new(pb.Lease)
+	FillLease(m, i)
+	return m
+}
+
+// FillLease makes an empty message that of LeaseMessage.
+func FillLease(m *pb.Lease, i *lease.Info) {
+	m.Id, m.Token = int64(i.ID), uint64(i.Token)
+	m.TtlMs, m.LockDelayMs = int64(i.TTL), int64(i.LockDelay)
+	m.Name, m.Owner, m.Labels = i.Name, i.Owner, i.Labels
+	m.Delayed, m.Bound = i.Delayed, i.Bound
 	if i.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
 	}
-	return m
 }

@@ -103,6 +103,14 @@ func responseOf(m proto.Message) *pb.Response {
 		out.body.Txn = m
 		out.response.Body = &out.body
 		return &out.response
+	case *pb.GrantResponse:
+		var out struct {
+			response pb.Response
+			body     pb.Response_Grant
+		}
+		out.body.Grant = m
+		out.response.Body = &out.body
+		return &out.response
 	default:
 		r := new(pb.Response)
 		setBody(r, m)
@@ -119,8 +127,6 @@ func setBody(r *pb.Response, m proto.Message) {
 		r.Body = &pb.Response_Delete{Delete: m}
 	case *pb.RangeResponse:
 		r.Body = &pb.Response_Range{Range: m}
-	case *pb.GrantResponse:
-		r.Body = &pb.Response_Grant{Grant: m}
 	case *pb.RenewResponse:
 		r.Body = &pb.Response_Renew{Renew: m}
 	case *pb.RevokeResponse:

@@ -80,9 +80,15 @@ func (g *granting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 // response is that of a lease that was granted.
 func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
 	info, existed := granted(res.Value)
-	resp := &pb.GrantResponse{
-		Header: g.header(v, res.Revision), Lease: fresh(info), Existed: existed,
-	}
+	out := new(struct { // in one piece of memory, as leases are granted often
+		message pb.GrantResponse
+		header  pb.Header
+		lease   pb.Lease
+	})
+	resp := &out.message
+	g.fillHeader(&out.header, v, res.Revision)
+	fillFresh(&out.lease, info)
+	resp.Header, resp.Lease, resp.Existed = &out.header, &out.lease, existed
 	if !existed && !res.Repeated {
 		resp.Secret = g.secret
 	}
@@ -91,9 +97,14 @@ func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
 
 // fresh tells of a lease whose TTL runs anew.
 func fresh(info *lease.Info) *pb.Lease {
-	m := api.LeaseMessage(info)
-	m.RemainingMs = m.TtlMs
+	m := new(pb.Lease)
+	fillFresh(m, info)
 	return m
+}
+
+func fillFresh(m *pb.Lease, info *lease.Info) {
+	api.FillLease(m, info)
+	m.RemainingMs = m.TtlMs
 }
 
 // grantJob is a grant as the job of a stream.
@@ -185,7 +196,8 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 	if t.RequestID == "" {
 		return lease.ID(1 + rand.Int64N(1<<63-1))
 	}
-	var b []byte
+	var room [128]byte // for most
+	b := room[:0]
 	for _, text := range [...]string{t.Owner, t.Name, t.RequestID} {
 		b = binary.AppendUvarint(b, uint64(len(text)))
 		b = append(b, text...)
@@ -197,14 +209,15 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 // grantCommand grants a lease and puts its keys, in one step. What may be a repetition
 // renews the lease if it is one, and puts keys only if it is none.
 func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
-	grant := &fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
+	g := fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
 	puts := make([]*fsm.Put, len(r.Keys))
 	for i, p := range r.Keys {
 		puts[i] = &fsm.Put{Key: string(p.Key), Value: p.Value, Lease: t.ID}
 	}
 	if t.RequestID != "" {
-		return grant.Repeatable(puts...)
+		return g.Repeatable(puts...) // which copies it
 	}
+	grant := &fsm.Grant{Terms: g.Terms, Holds: g.Holds}
 	if len(puts) == 0 {
 		return grant
 	}

@@ -166,3 +166,26 @@ func TestTxnGrantTold(t *testing.T) {
 		t.Errorf("%d keys went with the lease, one was put on it", r)
 	}
 }
+
+// BenchmarkGrant makes the command of a grant that may be repeated, and the response of it: all
+// that a stream does for one but reading and writing.
+func BenchmarkGrant(b *testing.B) {
+	n := newNode()
+	s := service(n, Options{})
+	r := &pb.GrantRequest{TtlMs: 3600_000, RequestId: "3IX7NCIGVVWLXGCM5SCQB2XHGU"}
+	granted := &fsm.Result{Value: &lease.Info{
+		Terms: lease.Terms{ID: 1, TTL: 3600_000, RequestID: r.RequestId}, Token: 1,
+	}}
+	v := n.View()
+	b.ReportAllocs()
+	for b.Loop() {
+		j, err := s.grantJob(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m, err := j.answer.answer(v, granted)
+		if err != nil || responseOf(m).GetGrant() == nil {
+			b.Fatal(m, err)
+		}
+	}
+}
