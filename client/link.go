@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -117,6 +118,9 @@ func (l *link) run() {
 
 // submit takes a call in, to be sent soon. An error means that it never will be.
 func (l *link) submit(c *call) error {
+	if c.size == 0 { // of those that are asked for often it is known
+		c.size = int32(min(proto.Size(c.request), maxMessage))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.why != nil {

@@ -14,7 +14,7 @@ type call struct {
 	deadline time.Time // zero for none
 	session  *session  // that the request's number is of; nil if it has none
 	ends     *call     // that is to be cancelled by the same message; nil for none
-	size     int32     // bounds the bytes of the request from above
+	size     int32     // at least the bytes of the request; 0 if submit is to find out
 
 	// Guarded by the link's mutex as soon as the call is submitted.
 	kind kind

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"leasehold.dev/internal/holder"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -111,5 +112,39 @@ func TestAtMost(t *testing.T) {
 				t.Errorf("%s is new, and may not be counted", f.FullName())
 			}
 		}
+	}
+}
+
+// TestMessageBytes: whatever is asked for, a message ends with the request by which it has
+// maxMessage bytes: a member ends the stream for a message that is much larger.
+func TestMessageBytes(t *testing.T) {
+	refs := make([]holder.Ref, maxRenewals)
+	for i := range refs {
+		refs[i] = holder.Ref{ID: math.MaxInt64, Token: math.MaxInt64}
+	}
+	renew := &pb.Request_Renew{Renew: columns(refs)}
+	watch := &pb.Request_Watch{Watch: &pb.WatchRequest{Key: make([]byte, 100<<10)}}
+	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
+	for range 20 {
+		for _, c := range []*call{
+			{kind: renewal, request: &pb.Request{Body: renew}},
+			{kind: watching, request: &pb.Request{Body: watch}},
+		} {
+			if err := l.submit(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sent := 0
+	for m := l.take(); m != nil; m = l.take() {
+		n := len(m.Requests) - 1
+		sent += n + 1
+		m.Requests = m.Requests[:n]
+		if size := proto.Size(m); size > maxMessage+1000 {
+			t.Errorf("%d bytes, and one request more", size)
+		}
+	}
+	if sent != 40 {
+		t.Errorf("%d requests", sent)
 	}
 }
