@@ -146,10 +146,9 @@ func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
 	if !s.tried {
-		n := atMost(r)
-		if n > c.most && proto.Size(r) > c.most {
-			return nil, fmt.Errorf("%w: it has %d bytes, %d are the most",
-				ErrInvalid, proto.Size(r), c.most)
+		n, err := c.check(r)
+		if err != nil {
+			return nil, err
 		}
 		s.first.size = int32(min(n, maxMessage)) // a message has no more then
 	}
@@ -173,6 +172,20 @@ func (c *Client) attempt(
 		return nil, &linkError{cause: fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
 	}
 	return c.await(ctx, l, q)
+}
+
+// check returns at least the bytes of a request, and an error for one with which the stream would
+// end for everybody.
+func (c *Client) check(r *pb.Request) (n int, err error) {
+	n, ok := atMost(r)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%w: it has a text that is not UTF-8", ErrInvalid)
+	case n > c.most && proto.Size(r) > c.most:
+		return 0, fmt.Errorf("%w: it has %d bytes, %d are the most",
+			ErrInvalid, proto.Size(r), c.most)
+	}
+	return n, nil
 }
 
 // call returns the call of the next try.

@@ -255,12 +255,39 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestTooLarge: a request that would end the stream for everybody is not sent.
-func TestTooLarge(t *testing.T) {
+// TestNotSent: a request that would end the stream for everybody, as it is too large or has a
+// text that is none, is not sent.
+func TestNotSent(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
-		_, err := c.Put(t.Context(), Put{Key: "k", Value: make([]byte, 2<<20)})
-		if want(t, err, ErrInvalid); len(f.requests()) > 0 {
-			t.Error("it was sent")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		large := string(make([]byte, 2<<20))
+		for what, ask := range map[string]func() error{
+			"a value": func() error {
+				_, err := c.Put(ctx, Put{Key: "k", Value: []byte(large)})
+				return err
+			},
+			"a watch": func() error { _, err := c.Watch(ctx, Watch{Key: large}); return err },
+			"a name":  func() error { _, err := c.Grant(ctx, Grant{Name: "\xff"}); return err },
+			"a name inside": func() error {
+				_, err := c.Txn(ctx, Txn{Then: []Op{Grant{Owner: "\xff"}}})
+				return err
+			},
+			"a list": func() error {
+				for _, err := range c.List(ctx, Filter{NamePrefix: "\xff"}) {
+					return err
+				}
+				return nil
+			},
+			"events": func() error {
+				_, err := c.LeaseEvents(ctx, EventsOptions{Owner: "\xff"})
+				return err
+			},
+		} {
+			err := ask()
+			if want(t, err, ErrInvalid); len(f.requests()) > 0 || f.streams() > 1 {
+				t.Fatalf("%s was sent: %d streams", what, f.streams())
+			}
 		}
 	})
 }

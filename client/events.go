@@ -137,7 +137,10 @@ type slowLife struct {
 func (c *Client) LeaseEvents(ctx context.Context, ask EventsOptions) (*LeaseWatcher, error) {
 	w := &LeaseWatcher{ask: ask, after: ask.After}
 	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
-	err := w.start()
+	_, err := c.check(w.requestLocked()) // nobody else has it yet
+	if err == nil {
+		err = w.start()
+	}
 	if err == nil {
 		if err = w.await(ctx); err != nil {
 			w.Close()

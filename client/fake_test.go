@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -103,6 +104,9 @@ func (s *fakeStream) Send(m *pb.ClientMessage) error {
 	defer f.mu.Unlock()
 	if s.isCut() {
 		return io.EOF
+	}
+	if _, err := wire.Codec().Marshal(m); err != nil {
+		return err
 	}
 	f.seen = append(f.seen, seen{time.Now(), s, m})
 	if f.frozen[s.name] {

@@ -156,13 +156,13 @@ func (f *fifo) drain() []*call {
 const fixedBytes = 128
 
 // atMost bounds the bytes of a request from above, without looking at every field of those
-// that are asked for often.
-func atMost(r *pb.Request) int {
+// that are asked for often; ok is false if it has a text that cannot be sent.
+func atMost(r *pb.Request) (n int, ok bool) {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
-		return fixedBytes + len(x.Put.Key) + len(x.Put.Value)
+		return fixedBytes + len(x.Put.Key) + len(x.Put.Value), true
 	case *pb.Request_Range:
-		return fixedBytes + len(x.Range.Key) + len(x.Range.RangeEnd)
+		return fixedBytes + len(x.Range.Key) + len(x.Range.RangeEnd), true
 	default:
 		return wire.RequestSize(r)
 	}

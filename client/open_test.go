@@ -102,7 +102,8 @@ func TestAtMost(t *testing.T) {
 		{},
 	} {
 		r.Id, r.TimeoutMs, r.Number = math.MaxUint64, -1, math.MaxUint64
-		if n, most := proto.Size(r), atMost(r); n > most || most > n+fixedBytes {
+		most, ok := atMost(r)
+		if n := proto.Size(r); !ok || n > most || most > n+fixedBytes {
 			t.Errorf("%T has %d bytes, at most %d", r.Body, n, most)
 		}
 	}

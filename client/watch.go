@@ -114,7 +114,11 @@ func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
 func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
 	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
-	if err := w.start(); err != nil {
+	_, err := c.check(w.requestLocked()) // nobody else has it yet
+	if err == nil {
+		err = w.start()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
 	}
 	return w, nil

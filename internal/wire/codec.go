@@ -51,11 +51,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return read(b.ReadOnlyData(), v)
 }
 
-// RequestSize returns the length of a request, without fields that are not known here.
-func RequestSize(m *pb.Request) int {
-	w := writer{}
+// RequestSize returns the length of a request, without fields that are not known here; ok is
+// false if it has a text that is not UTF-8, and so cannot be sent.
+func RequestSize(m *pb.Request) (n int, ok bool) {
+	w := writer{strict: true}
 	w.request(m)
-	return -w.i
+	return -w.i, !w.odd
 }
 
 // ResponseSize returns the length of a response, without fields that are not known here.

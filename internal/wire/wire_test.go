@@ -117,7 +117,7 @@ func sizes(t *testing.T, m proto.Message) {
 	switch m := m.(type) {
 	case *pb.ClientMessage:
 		for _, r := range m.Requests {
-			if n := RequestSize(r); n != proto.Size(r) {
+			if n, ok := RequestSize(r); n != proto.Size(r) || !ok {
 				t.Fatalf("%v: %d bytes, want %d", r, n, proto.Size(r))
 			}
 		}
@@ -126,6 +126,28 @@ func sizes(t *testing.T, m proto.Message) {
 			if n := ResponseSize(r); n != proto.Size(r) {
 				t.Fatalf("%v: %d bytes, want %d", r, n, proto.Size(r))
 			}
+		}
+	}
+}
+
+// TestTexts: a request with a text that cannot be sent is found, wherever the text is.
+func TestTexts(t *testing.T) {
+	const bad = "\xff"
+	grant := &pb.GrantRequest{Name: bad}
+	for _, r := range []*pb.Request{
+		{Body: &pb.Request_Grant{Grant: grant}},
+		{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{Labels: map[string]string{"k": bad}}}},
+		{Body: &pb.Request_HandOver{HandOver: &pb.HandOverRequest{Owner: bad}}},
+		{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Compare: []*pb.Compare{{
+			Target: &pb.Compare_NameToken{NameToken: &pb.NameToken{Name: bad}},
+		}}}}},
+		{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Else: []*pb.Op{{Op: &pb.Op_Txn{
+			Txn: &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Grant{Grant: grant}}}},
+		}}}}}},
+	} {
+		_, err := proto.Marshal(r)
+		if n, ok := RequestSize(r); err == nil || ok || n != proto.Size(r) {
+			t.Errorf("%v: %d bytes, can be sent: %t", r, n, ok)
 		}
 	}
 }

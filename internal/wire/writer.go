@@ -10,8 +10,9 @@ import (
 // writer writes a message from its end to its beginning: so the length of a part is known
 // when it has to be written, before the part. Without a buffer it only counts.
 type writer struct {
-	b []byte // nil only counts
-	i int    // where what is written begins; without a buffer, the size below zero
+	b      []byte // nil only counts
+	i      int    // where what is written begins; without a buffer, the size below zero
+	strict bool   // texts are looked at without a buffer, too
 	// odd says that there was something that the standard encoding has to deal with: it has
 	// the error, or does what is not done here.
 	odd bool
@@ -84,6 +85,8 @@ func (w *writer) text(field int, v string) {
 	w.i -= len(v)
 	if w.b != nil {
 		copy(w.b[w.i:], v)
+	}
+	if w.b != nil || w.strict {
 		w.odd = w.odd || !utf8.ValidString(v)
 	}
 	w.varint(uint64(len(v)))
@@ -101,7 +104,12 @@ func (w *writer) close(field, end int) {
 func (w *writer) standard(m proto.Message) {
 	end, n := w.i, proto.Size(m)
 	w.i -= n
-	if w.b == nil {
+	switch {
+	case w.strict:
+		_, err := proto.Marshal(m)
+		w.odd = w.odd || err != nil
+		return
+	case w.b == nil:
 		return
 	}
 	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(w.b[w.i:w.i:end], m)
