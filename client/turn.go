@@ -87,11 +87,13 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	q.body.Txn, q.request.Body = &q.message, &q.body
 	sent := c.sending(&t)
 	r, err := c.do(ctx, &q.spec, &q.request)
+	out := t.result(r.GetTxn(), sent)
+	c.fates.followAll(out.Results)
 	switch {
 	case err != nil:
 	case !r.GetTxn().GetSucceeded():
 		w.Close()
-		return t.result(r.GetTxn(), sent), nil, nil
+		return out, nil, nil
 	case r.GetTxn().GetTurn() == nil:
 		err = fmt.Errorf("client: enter %q: %w: it is not in the line", a.Key, ErrInvalid)
 	}
@@ -99,7 +101,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 		w.Close()
 		return TxnResult{}, nil, err
 	}
-	return t.result(r.GetTxn(), sent), w, nil
+	return out, w, nil
 }
 
 func newTurn(c *Client, a Await) *Turn {

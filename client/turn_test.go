@@ -353,3 +353,35 @@ func TestTurnLeaveUnreached(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnGrants (T19): what a transaction has granted that enters a line cannot be kept any
+// more when it has been revoked, as what any other has granted.
+func TestTurnGrants(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if r.GetTxn() == nil {
+					return f.obey(s, r)
+				}
+				m := turned(r.Id, pb.Turn_COME)
+				m.GetTxn().Responses = []*pb.OpResponse{{Response: &pb.OpResponse_Grant{
+					Grant: &pb.GrantResponse{Lease: &pb.Lease{
+						Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: fakeTTL,
+					}},
+				}}}
+				return []*pb.Response{m}
+			}
+		})
+		r, w, err := c.Enter(t.Context(), Txn{Then: []Op{Grant{ID: 7, TTL: ttl}}},
+			Await{Key: "l/7", Prefix: "l/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if err := c.Revoke(t.Context(), LeaseRef{ID: 7}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Keep(r.Results[0].Grant, 0)
+		want(t, err, ErrRevoked)
+	})
+}
