@@ -46,10 +46,13 @@ func (p *place) over() error {
 }
 
 func (p *place) overLocked() error {
-	if p.why == nil && p.during.Err() != nil {
+	switch {
+	case p.why != nil:
+	case p.ctx != nil && p.ctx.Err() != nil: // it has ended with what came first
+		p.why = context.Cause(p.ctx)
+	case p.during.Err() != nil:
 		p.why = context.Cause(p.during)
-	}
-	if p.why == nil {
+	default:
 		p.why = p.lost()
 	}
 	return p.why

@@ -18,6 +18,7 @@ func TestMutex(t *testing.T) {
 		"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
 		"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
 		"T16 T28 unlock": lateUnlock, "T25": leaseEnds, "owner": owner,
+		"key, then lease": keyThenLease,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -245,6 +246,23 @@ func lateUnlock(t *testing.T, c *client.Client) {
 	}
 	if next.Key() != held.Key() || !holds(t, c, next) || holds(t, c, held) {
 		t.Error("it is not the second's")
+	}
+}
+
+// keyThenLease: why the lock is over is what came first, whatever comes later.
+func keyThenLease(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	s := session(t, c)
+	held := must[*coord.Held](t)(coord.NewMutex(s, "first").Lock(ctx))
+	over := held.Context()
+	must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	<-over.Done()
+	s.Lease().Close()
+	if !errors.Is(held.Err(), coord.ErrLost) || !errors.Is(context.Cause(over), coord.ErrLost) {
+		t.Errorf("the holder: %v, of the context: %v", held.Err(), context.Cause(over))
+	}
+	if err := held.Unlock(ctx); !errors.Is(err, coord.ErrLost) {
+		t.Errorf("the unlock: %v", err)
 	}
 }
 
