@@ -195,7 +195,9 @@ func (c *core) carry(out replica.Output) {
 	if s := c.replica.Status(); *c.status.Load() != s {
 		c.follow(s)
 	}
-	api.Publish(c.hub, out.Changes)
+	if !out.Restored { // else the hub was told of a state that shows the changes, too
+		api.Publish(c.hub, out.Changes)
+	}
 	c.metrics.observe(out)
 	c.metrics.observeCaches(out, c.log)
 	if out.SlowNews {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -11,6 +12,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/watch"
 )
 
 // arrive returns a snapshot that the member could take and that has come whole.
@@ -129,5 +131,50 @@ func TestSnapshotAlreadyHad(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("the sender is told: %v", err)
+	}
+}
+
+// A snapshot and entries behind it may become durable by one sync, and then show in one step.
+// Who watches gets all of it from the history.
+func TestEntriesBehindSnapshot(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig(shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := s.core
+	watcher := c.hub.NewStream()
+	defer watcher.Close()
+	if _, err := watcher.Watch(watch.Request{Key: "k", From: 1}); err != nil {
+		t.Fatal(err)
+	}
+	watcher.Poll() // that it was created
+
+	a := arrive(t, s)
+	c.step(&mail{arrivals: []*arrival{a}})
+	at := a.machine.Index()
+	entry := fsm.AppendCommand(fsm.AppendEntry(nil), &fsm.Put{Key: "k", Value: []byte("w")})
+	from, to := s.node.member+1, s.node.member
+	c.step(&mail{messages: []*replica.Message{{From: from, To: to, Raft: &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: &from, To: &to, Term: new(uint64(1)),
+		LogTerm: new(uint64(1)), Index: &at, Commit: new(at + 1),
+		Entries: []*raftpb.Entry{{Term: new(uint64(1)), Index: new(at + 1), Data: entry}},
+	}}}})
+	if err := c.writer.writeAll(t.Context(), c.writer.take(nil)); err != nil {
+		t.Fatal(err)
+	}
+	m := c.inbox.take(mail{})
+	c.step(&m)
+
+	c.hub.Distribute()
+	var got []string
+	for b, ok := watcher.Poll(); ok; b, ok = watcher.Poll() {
+		for _, e := range b.Events {
+			got = append(got, string(e.Change().KV.Value))
+		}
+	}
+	if !slices.Equal(got, []string{"v", "w"}) {
+		t.Errorf("the events are of %q", got)
 	}
 }

@@ -34,7 +34,9 @@ func (p *process) show(out *replica.Output) {
 	for i := range out.Changes {
 		p.w.oracle.published(p.m.id, &out.Changes[i])
 	}
-	api.Publish(p.hub, out.Changes)
+	if !out.Restored { // else the hub was told of a state that shows the changes, too
+		api.Publish(p.hub, out.Changes)
+	}
 }
 
 // distribute is what the hub's goroutine does.
