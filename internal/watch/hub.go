@@ -130,7 +130,8 @@ func (h *Hub[E]) Publish(rev int64, events []E) {
 		events = nil
 	}
 	h.back.add(rev, events)
-	if wanted {
+	// Somebody may wait for rev since then, after a distribution without it.
+	if wanted || h.Wanted() {
 		h.signal()
 	}
 }
