@@ -17,6 +17,8 @@ type call struct {
 	done bool     // there is an answer, or who waited gave up
 	// token is that of the thread's wait, or the number of the keeper's batch.
 	token uint64
+	// beside says that it renews a lease which its keeper does not keep.
+	beside bool
 	// stands is who waits in a line once the operation is done, nil for nobody.
 	stands *standing
 }

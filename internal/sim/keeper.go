@@ -114,21 +114,27 @@ func (k *keeper) changed() {
 	}
 }
 
-// send sends a batch. A member that has not answered the one before is sometimes left.
-func (k *keeper) send(b *holder.Batch) {
+// send sends a batch, and with it renewals of leases that are not kept here. A member that has
+// not answered the one before is sometimes left.
+func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	w := k.c.w
 	if b.Waited > 0 && w.chance(2) {
 		k.c.hangUp()
 		k.c.at = w.anyMember()
 	}
-	if len(b.Leases) > 1 {
-		w.cover["renewals in one message"]++
-	}
-	calls := make([]*call, len(b.Leases))
-	for i, ref := range b.Leases {
-		calls[i] = &call{c: k.c, who: k, token: b.Seq, op: &Op{
+	var calls []*call
+	for _, ref := range b.Leases {
+		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, op: &Op{
 			Kind: OpRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
-		}}
+		}})
+	}
+	for _, id := range beside {
+		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, beside: true, op: &Op{
+			Kind: OpRenew, Request: Request{Lease: id},
+		}})
+	}
+	if len(calls) > 1 {
+		w.cover["renewals in one message"]++
 	}
 	k.flying = append(k.flying, calls...)
 	k.c.send(calls...)
@@ -147,7 +153,9 @@ func (k *keeper) answered(q *call) {
 	}
 	q.finish()
 	k.flying = slices.DeleteFunc(k.flying, func(x *call) bool { return x == q })
-	k.renewed(q.token, q.op)
+	if !q.beside {
+		k.renewed(q.token, q.op)
+	}
 	k.step()
 }
 

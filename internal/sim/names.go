@@ -211,7 +211,11 @@ func (t *thread) changeTTL(s *session) {
 			s.terms.TTL = ttl
 			s.k.set.Confirmed(s.terms.ID, ttl, sent)
 			s.k.settle(s.terms.ID)
-			t.renew(s) // perhaps by a leader that has not applied it yet
+			if w.p.Beside && w.chance(2) { // perhaps by a leader that has not applied it yet
+				t.renewBeside(s)
+			} else {
+				t.renew(s)
+			}
 		}
 		return
 	}

@@ -241,6 +241,19 @@ func (t *thread) renew(s *session) bool {
 	return op.Outcome == Done
 }
 
+// renewBeside renews the lease out of turn, in one message with another, so that the replica
+// takes both as one. The other is anybody's, and mostly gone. It does not wait for the answers.
+func (t *thread) renewBeside(s *session) {
+	w := t.c.w
+	s.k.advance()
+	b, held := s.k.set.Ask(s.terms.ID)
+	if other := w.leases[w.rng.IntN(len(w.leases))]; held && other != s.terms.ID {
+		s.k.send(&b, other)
+	} else if held {
+		s.k.send(&b)
+	}
+}
+
 // revoke ends the lease on purpose.
 func (t *thread) revoke(s *session) {
 	s.end()

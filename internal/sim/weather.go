@@ -24,6 +24,9 @@ type Weather struct {
 	Caches int
 	// Liners is how many clients wait in lines.
 	Liners int
+	// Beside is whether who has learned that the TTL of a lease was changed renews it at once
+	// in one message with another lease.
+	Beside bool
 }
 
 // weather draws one for a profile, and fits that to it.
@@ -50,5 +53,6 @@ func (w *world) weather(p *Profile) Weather {
 	if r := w.source(0x11e5); r.IntN(4) == 0 {
 		out.Liners = 1 + r.IntN(2)
 	}
+	out.Beside = w.source(0x1b9).IntN(3) == 0
 	return out
 }
