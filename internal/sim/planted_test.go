@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"go/format"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +41,12 @@ var panics = map[string]string{
 	"a batch splits a revision":             "watch: history does not move on",
 }
 
+// later are the planted faults that hardly show in the first few hundred seeds, and where
+// the hunt for them begins.
+var later = map[string]uint64{
+	"a cache goes on when its lease, which had lapsed, is renewed": 1000,
+}
+
 // found is what a hunt brought home.
 type found struct {
 	ID        string  `json:"id"` // of the broken invariant; empty if nothing was found
@@ -64,7 +72,9 @@ func TestPlantedTexts(t *testing.T) {
 			t.Errorf("%s: %v", p.name, err)
 		}
 	}
-	for name := range panics {
+	for _, name := range slices.Concat(
+		slices.Collect(maps.Keys(panics)), slices.Collect(maps.Keys(later)),
+	) {
 		if !names[name] {
 			t.Errorf("no fault is called %q", name)
 		}
@@ -149,10 +159,10 @@ func TestPlanted(t *testing.T) {
 			t.Parallel() // a compiler or a hunt is on one processor for most of its time
 			var f found
 			if len(p.edits) == 0 {
-				f = hunt(t, sound(), p.plant)
+				f = hunt(t, sound(), p)
 			} else {
 				binary := build(t, filepath.Join(dir, fmt.Sprint(i)), p.edits)
-				f = hunt(t, binary, p.plant)
+				f = hunt(t, binary, p)
 				os.Remove(binary)
 			}
 			judgeFound(t, p, f)
@@ -216,13 +226,14 @@ func build(t *testing.T, at string, edits []edit) string {
 
 // hunt has a binary look for a violation. One that dies without saying what it found
 // is taken for a panic.
-func hunt(t *testing.T, binary string, plant Plant) found {
+func hunt(t *testing.T, binary string, p planted) found {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "found.json")
 	ctx, cancel := context.WithTimeout(t.Context(), *patienceFlag)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestHunt$", "-test.timeout=0",
-		"-hunt="+out, "-world="+string(plant), fmt.Sprintf("-from=%d", *fromFlag))
+		"-hunt="+out, "-world="+string(p.plant),
+		fmt.Sprintf("-from=%d", max(*fromFlag, later[p.name])))
 	said, err := cmd.CombinedOutput()
 	data, readErr := os.ReadFile(out)
 	if readErr != nil {
