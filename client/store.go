@@ -23,7 +23,9 @@ type KV struct {
 
 // Put sets a key. It is an [Op].
 type Put struct {
-	Key   string
+	Key string
+	// Value must not be changed any more, not even when the put was given up: it is not
+	// copied, and may be on its way.
 	Value []byte
 	// Lease is what to attach the key to, 0 for nothing.
 	Lease lease.ID
