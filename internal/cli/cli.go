@@ -49,7 +49,8 @@ type app struct {
 	flags   globalFlags
 	printer printer // chosen by prepare
 
-	obstacle obstacle // that a connection met
+	stopLogging func()   // ends what prepare began, nil before
+	obstacle    obstacle // that a connection met
 
 	mu sync.Mutex // guards Stdout and Stderr, so that answers do not mix
 }
@@ -78,6 +79,9 @@ func Main(p Process, more ...*cobra.Command) int {
 	root := a.root(more)
 	root.SetArgs(p.Args)
 	err := root.Execute()
+	if a.stopLogging != nil {
+		a.stopLogging()
+	}
 	if err == nil {
 		return 0
 	}

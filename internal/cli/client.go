@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/grpclog"
 )
 
 // prepare reads the flags that say how to reach the cluster and how to print.
@@ -49,11 +48,13 @@ func (a *app) prepare() (*clientv3.ConfigSpec, error) {
 // startLogging sets up what gRPC logs. Its warnings are left out unless asked
 // for: a connection that comes and goes is not news to a user.
 func (a *app) startLogging() {
+	log := grpcLog()
+	a.stopLogging = func() { log.setErrors(nil) }
 	if !a.flags.debug {
-		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, a.Stderr))
+		log.setErrors(complaints{a})
 		return
 	}
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(a.Stderr, a.Stderr, a.Stderr, 4))
+	log.setAll(complaints{a})
 	a.flags.set.VisitAll(func(f *pflag.Flag) {
 		value := f.Value.String()
 		if (f.Name == "password" || f.Name == "auth-jwt-token") && value != "" {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -52,7 +51,6 @@ func (mute) Open(s pb.Stream_OpenServer) error {
 
 // Goal: who waits for a cluster that is away is told so, with the reason, and when it is back.
 func TestTellOutages(t *testing.T) {
-	(&app{Process: Process{Stderr: io.Discard}}).startLogging() // not to where another test said
 	s := grpc.NewServer()
 	pb.RegisterStreamServer(s, mute{})
 	defer s.Stop()

@@ -46,6 +46,7 @@ const scriptDir = "testdata/script"
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
+	grpcLog() // before a test's own server has begun to log
 	testscript.Main(m, map[string]func(){
 		"leasehold": func() { os.Exit(Main(OS())) },
 	})

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/grpclog"
+)
+
+// Goal: a run hears gRPC's errors, with --debug all of it, each line once, and nothing when
+// it is over. Method: gRPC's own log functions, around the beginning and end of runs.
+func TestGRPCLog(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		debug bool
+		want  []string
+	}{
+		{"errors", false, []string{"an error"}},
+		{"all", true, []string{"news", "a warning", "an error"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var errs bytes.Buffer
+			a := &app{Process: Process{Stderr: &errs}}
+			a.root(nil) // has the flags that --debug lists
+			a.flags.debug = tt.debug
+			a.startLogging()
+			errs.Reset()
+			grpclog.Info("news")
+			grpclog.Warning("a warning")
+			grpclog.Error("an error")
+			if got := grpclog.V(2); got != tt.debug {
+				t.Errorf("details are wanted: %t, want %t", got, tt.debug)
+			}
+			a.stopLogging()
+			grpclog.Error("after the run")
+			heard := slices.Collect(strings.Lines(errs.String()))
+			if !slices.EqualFunc(heard, tt.want, strings.Contains) {
+				t.Errorf("heard %q, want %q", heard, tt.want)
+			}
+		})
+	}
+}
