@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -110,17 +112,47 @@ func (k *CacheLink) stopLocked() {
 	k.link.Store(nil)
 }
 
+const (
+	// maxDropped bounds what one acknowledgement says that a cache has dropped, by number;
+	// members take no more than 10,000. Its bytes end it as they end a message.
+	maxDropped = 4096
+	// rangeBytes is at least what a range takes besides its keys.
+	rangeBytes = 16
+)
+
 // Ack tells what the cache has dropped. It is lost if the stream breaks; then the cluster
 // asks again. What it tells must not have been asked for again before.
+//
+// If much was dropped it goes in several pieces. Each is true by itself, and all go
+// before whatever is asked for later.
 func (k *CacheLink) Ack(a CacheAck) {
 	l := k.link.Load()
 	if l == nil {
 		return
 	}
-	l.note(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
-		Lease: k.lease.message(), Term: a.Term, Seq: a.Seq, Open: a.Open,
-		Dropped: rangeMessages(a.Dropped),
-	}}})
+	a.Dropped = slices.DeleteFunc(slices.Clone(a.Dropped), k.tooLong)
+	for first := true; first || len(a.Dropped) > 0; first = false {
+		n := fitting(a.Dropped)
+		l.note(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
+			Lease: k.lease.message(), Term: a.Term, Seq: a.Seq, Open: a.Open,
+			Dropped: rangeMessages(a.Dropped[:n]),
+		}}})
+		a.Dropped = a.Dropped[n:]
+	}
+}
+
+// fitting returns how many ranges one acknowledgement has.
+func fitting(list []KeyRange) (n int) {
+	for size := 0; n < len(list) && n < maxDropped && size < maxMessage/2; n++ {
+		size += rangeBytes + len(list[n].Key) + len(list[n].End)
+	}
+	return n
+}
+
+// tooLong reports whether no message has room for a range. That it was dropped is not told then:
+// the cluster asks when it is written to.
+func (k *CacheLink) tooLong(r KeyRange) bool {
+	return len(r.Key)+len(r.End) > k.client.most
 }
 
 // Fill reads a range, linearizably, and returns the term in which the cache may keep it; 0 if
@@ -158,12 +190,24 @@ func (k *CacheLink) beginLocked(l *link) {
 			k.begin(now)
 		}
 	}
+	if err := k.check(q.request); err != nil {
+		k.refusedLocked(err)
+		return
+	}
 	k.link.Store(l)
 	k.call = q
 	if l.submit(q) != nil {
 		k.call = nil // the next link begins it
 		k.link.Store(nil)
 	}
+}
+
+// check refuses what would end the stream for everybody.
+func (k *CacheLink) check(r *pb.Request) error {
+	if n := proto.Size(r); n > max(k.client.most, maxMessage)+fixedBytes {
+		return fmt.Errorf("%w: what the cache has takes %d bytes to say", ErrInvalid, n)
+	}
+	return nil
 }
 
 // take takes a response, or the error that is the end of the call. Invalidations are good

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -229,4 +231,102 @@ func TestWindow(t *testing.T) {
 			t.Errorf("%+v after %v: %v", c.w, c.at, got)
 		}
 	}
+}
+
+// TestAckBytes: what a cache has dropped goes in messages that members take, all of it, before
+// what is asked for later; each piece acknowledges what all do.
+func TestAckBytes(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		n, bytes int
+	}{{"many", 100_000, 100}, {"long", 40, 1 << 20}} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
+			k := &CacheLink{client: &Client{most: 3 << 19}, lease: LeaseRef{ID: 1, Token: 2}}
+			k.link.Store(l)
+			fill := &call{kind: read, request: &pb.Request{Body: &pb.Request_Range{
+				Range: &pb.RangeRequest{Key: []byte("k")},
+			}}}
+			renew := &call{kind: renewal, request: &pb.Request{Body: &pb.Request_Renew{
+				Renew: &pb.RenewRequest{Ids: []int64{1}},
+			}}}
+			ack := CacheAck{Term: 3, Seq: 4, Open: 5}
+			for i := range tt.n {
+				ack.Dropped = append(ack.Dropped, KeyRange{Key: fmt.Sprintf("%0*d", tt.bytes, i)})
+			}
+			told := slices.Clone(ack.Dropped)
+			k.Ack(ack)
+			for _, q := range []*call{fill, renew} {
+				if err := l.submit(q); err != nil {
+					t.Fatal(err)
+				}
+			}
+			messages, renewed := 0, 0
+			for m := l.take(); m != nil; m = l.take() {
+				messages++
+				if n := proto.Size(m); n > 2<<20 {
+					t.Fatalf("a message has %d bytes", n)
+				}
+				for _, r := range m.Requests {
+					a := r.GetCacheAck()
+					switch {
+					case r.GetRenew() != nil:
+						renewed = messages
+						continue
+					case a == nil && len(told) > 0:
+						t.Fatalf("%v goes before %d ranges", r, len(told))
+					case a == nil:
+						continue
+					case a.Term != 3 || a.Seq != 4 || a.Open != 5 || a.Lease.GetToken() != 2:
+						t.Fatalf("acknowledged %d.%d, open in %d", a.Term, a.Seq, a.Open)
+					case len(a.Dropped) > 10_000:
+						t.Fatalf("%d ranges in a piece", len(a.Dropped))
+					}
+					got := rangesOf(a.Dropped)
+					if !slices.Equal(got, told[:len(got)]) {
+						t.Fatalf("other ranges are told")
+					}
+					told = told[len(got):]
+				}
+			}
+			if len(told) > 0 || fill.id == 0 {
+				t.Errorf("%d ranges are not told", len(told))
+			}
+			if renewed != 1 && tt.name == "many" {
+				t.Errorf("the renewal goes with message %d of %d", renewed, messages)
+			}
+		})
+	}
+}
+
+// TestAckTooLong: a range that no message has room for is not told, the rest is.
+func TestAckTooLong(t *testing.T) {
+	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
+	k := &CacheLink{client: &Client{most: 1000}}
+	k.link.Store(l)
+	long := KeyRange{Key: string(make([]byte, 600)), End: string(make([]byte, 600))}
+	k.Ack(CacheAck{Term: 1, Seq: 2, Dropped: []KeyRange{long, {Key: "a"}, long}})
+	k.Ack(CacheAck{Term: 1, Seq: 3, Dropped: []KeyRange{long}})
+	m := l.take()
+	if len(m.Requests) != 2 || len(m.Requests[0].GetCacheAck().Dropped) != 1 ||
+		m.Requests[1].GetCacheAck().Seq != 3 {
+		t.Errorf("told by %d requests of %d bytes", len(m.Requests), proto.Size(m))
+	}
+}
+
+// TestHasTooLong: a cache that says more than a message has room for is refused, and the
+// stream goes on for everybody else.
+func TestHasTooLong(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		cache := &fakeCache{has: []KeyRange{{Key: string(make([]byte, 4<<20))}}}
+		k, err := c.LinkCache(grant(t, c, Grant{}), cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache.told(t, "opening", "refused false")
+		if n := len(f.cacheRequests()); n > 0 {
+			t.Errorf("%d requests", n)
+		}
+		k.Close()
+	})
 }

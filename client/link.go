@@ -137,7 +137,8 @@ func (l *link) submit(c *call) error {
 }
 
 // note takes a request in that has no answer. It goes before calls that were submitted
-// already, and is lost with the link.
+// already, but perhaps renewals, and is lost with the link. It must not have more bytes than a
+// request may.
 func (l *link) note(r *pb.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,13 +199,10 @@ func (l *link) take() *pb.ClientMessage {
 		return nil
 	}
 	m := &pb.ClientMessage{Requests: make([]*pb.Request, 0, min(n, maxRequests))}
-	for _, r := range l.notes {
-		l.addLocked(m, r)
-	}
-	l.notes = nil
+	size := l.addNotesLocked(m)
 	now := time.Now()
 	calls := 0
-	for size := 0; size < maxMessage && len(m.Requests) < maxRequests; calls++ {
+	for ; size < maxMessage && len(m.Requests) < maxRequests; calls++ {
 		c := l.next(m.Session)
 		if c == nil {
 			break
@@ -236,6 +234,21 @@ func (l *link) take() *pb.ClientMessage {
 	return m
 }
 
+// addNotesLocked adds notes until they are half of a message, so that there is room for
+// renewals, and returns about how many bytes they take.
+func (l *link) addNotesLocked(m *pb.ClientMessage) (size int) {
+	n := 0
+	for ; n < len(l.notes) && size < maxMessage/2 && n < maxRequests/2; n++ {
+		l.addLocked(m, l.notes[n])
+		more, _ := atMost(l.notes[n])
+		size += more
+	}
+	if l.notes = l.notes[n:]; len(l.notes) == 0 {
+		l.notes = nil
+	}
+	return size
+}
+
 // addLocked adds a request to a message that is about to be sent.
 func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
 	l.last++
@@ -244,12 +257,13 @@ func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
 }
 
 // next takes the next call out that may be sent, in a message for a session if it is not nil.
+// But for renewals, no call goes before notes.
 func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
 		if l.urgent.len() == 0 {
 			from = &l.queue
-			if l.queue.len() == 0 || l.load.calls >= maxCalls {
+			if l.queue.len() == 0 || l.load.calls >= maxCalls || len(l.notes) > 0 {
 				return nil
 			}
 		}

@@ -1,6 +1,10 @@
 package copies
 
-import "leasehold.dev/internal/keyrange"
+import (
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+)
 
 // Mark tells whether a copy is in use.
 type Mark interface {
@@ -221,11 +225,24 @@ func (s *Set[V]) Reopen() []keyrange.Range {
 	for len(out) > len(s.holds) && (len(out) > hasMost || size(out) > hasBytes) {
 		out = coarser(out, s.holds)
 	}
+	if size(out) > hasBytes { // the keys are very long: what is held was said before
+		out = s.held(out)
+	}
 	return asRanges(out)
 }
 
+// held returns which of the ranges that are held have any of a list.
+func (s *Set[V]) held(list []keyrange.Span) (out []keyrange.Span) {
+	for _, h := range s.holds {
+		if slices.ContainsFunc(list, h.Overlaps) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
 // hasMost and hasBytes bound what is said that the cache has, by the number of ranges and
-// the bytes of their keys.
+// the bytes of their keys; or it is as long as what is held.
 const (
 	hasMost  = 4096
 	hasBytes = 256 << 10

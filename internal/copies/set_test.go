@@ -206,6 +206,24 @@ func TestHasIsBounded(t *testing.T) {
 	}
 }
 
+// TestHasOfLongKeys: what is said that the cache has is no longer than what is held, or
+// hasBytes, however long its keys are.
+func TestHasOfLongKeys(t *testing.T) {
+	s, _ := newSet(Config[pair]{
+		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}, {Key: "zz"}},
+		MaxEntries: 1 << 20, MaxBytes: 1 << 40,
+	})
+	s.Opened(1)
+	long := strings.Repeat("1", hasBytes/2)
+	for _, key := range []string{"b", "c", "p", "q"} {
+		fill(s, keyrange.Range{Key: key + long})
+	}
+	held := []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}}
+	if has := s.Reopen(); !slices.Equal(has, held) {
+		t.Errorf("it has %.100q", fmt.Sprint(has))
+	}
+}
+
 // world is a Set, the slow model of it, and what the leader believes. Keys are one letter;
 // the space of keys is cells: a letter, and what is between it and the next.
 type world struct {

@@ -113,13 +113,17 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	return nil
 }
 
-// ack passes an acknowledgement on.
+// ack passes an acknowledgement on. A list that is too long is left out: that the cache has
+// what it has dropped by itself may be believed, but a write may wait for the rest.
 func (c *caches) ack(a *pb.CacheAck) {
 	c.mu.Lock()
 	x := c.byLease[lease.ID(a.GetLease().GetId())]
 	c.mu.Unlock()
-	if x == nil || len(a.Dropped) > maxHas {
+	if x == nil {
 		return
+	}
+	if len(a.Dropped) > maxHas {
+		a.Dropped = nil
 	}
 	c.node.AckCache(replica.AckCache{
 		ID: x.ref.ID, Token: lease.Token(a.Lease.Token), Term: a.Term, Seq: a.Seq, Open: a.Open,

@@ -92,6 +92,11 @@ func TestCacheFeed(t *testing.T) {
 		if want := "3.4 open 3 [{x }] true"; len(n.acks) != 1 || n.acks[0] != want {
 			t.Errorf("acknowledged %q, want %q", n.acks, want)
 		}
+		ack.Id, ack.GetCacheAck().Dropped = 4, make([]*pb.KeyRange, maxHas+1)
+		b.send(ack)
+		if want := "3.4 open 3 [] true"; len(n.acks) != 2 || n.acks[1] != want {
+			t.Errorf("acknowledged %q, want %q", n.acks, want)
+		}
 		n.open[0].Reopen(5)
 		b.wantCache(3, "5.0 true drops 0")
 		b.send(&pb.Request{Id: 4, Body: &pb.Request_Cancel{Cancel: 3}}, cacheRequest(5))
