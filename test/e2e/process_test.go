@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free := "http://" + process.MustFreeAddr()
+	free, peer := "http://"+process.MustFreeAddr(), "http://"+process.MustFreeAddr()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -117,8 +117,9 @@ func TestRefusals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			args := append(strings.Fields(*serveFlag), c.args...)
-			cmd := exec.CommandContext(ctx, server.Path(t), args...)
+			// Not on the port for members that is the default, which another may have.
+			args := append(strings.Fields(*serveFlag), "--listen-peer-urls", peer)
+			cmd := exec.CommandContext(ctx, server.Path(t), append(args, c.args...)...)
 			cmd.Dir = t.TempDir() // a default data directory must not end up in the sources
 			out, err := cmd.CombinedOutput()
 			if err == nil || ctx.Err() != nil {
