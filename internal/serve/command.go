@@ -180,12 +180,13 @@ func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func())
 }
 
 // quietGRPC keeps gRPC's own log, unstructured lines that any client can cause,
-// off the standard error, unless its variable asks for it.
-func quietGRPC() {
+// off the standard error, unless its variable asks for it. It does so once, because gRPC
+// reads its logger without a lock.
+var quietGRPC = sync.OnceFunc(func() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	}
-}
+})
 
 // printVersion begins as etcd does, because programs that start an etcd read
 // that line.

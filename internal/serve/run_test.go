@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	p := process{env: os.Environ, hostname: hostname, run: runMember}
 	switch os.Getenv(role) {
 	case "":
+		quietGRPC() // before a test's own connections have begun to log
 		os.Exit(m.Run())
 	case "stuck":
 		p.run = func(ctx context.Context, cfg server.Config, _ *joiner) error {
