@@ -11,8 +11,7 @@ func (r *reader) header(to **pb.Header, room *pb.Header) {
 		room = &pb.Header{}
 	}
 	*to = room
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			room.ClusterId = r.varint()
@@ -26,12 +25,10 @@ func (r *reader) header(to **pb.Header, room *pb.Header) {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 }
 
 func (r *reader) keyValue(m *pb.KeyValue) *pb.KeyValue {
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			m.Key = r.key()
@@ -49,7 +46,6 @@ func (r *reader) keyValue(m *pb.KeyValue) *pb.KeyValue {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 	return m
 }
 
@@ -61,7 +57,7 @@ func (r *reader) pair(to **pb.KeyValue) {
 }
 
 func (r *reader) putResponse(m *pb.PutResponse, room *pb.Header) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			r.header(&m.Header, room)
@@ -74,7 +70,7 @@ func (r *reader) putResponse(m *pb.PutResponse, room *pb.Header) {
 }
 
 func (r *reader) deleteResponse(m *pb.DeleteResponse, room *pb.Header) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			r.header(&m.Header, room)
@@ -97,7 +93,7 @@ type rangeDone struct {
 
 func (r *reader) rangeResponse(d *rangeDone, room *pb.Header) {
 	m := &d.response
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			r.header(&m.Header, room)
@@ -128,16 +124,14 @@ type grantDone struct {
 
 func (r *reader) grantResponse(d *grantDone, room *pb.Header) {
 	m := &d.response
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			r.header(&m.Header, room)
 		case 2<<3 | typeBytes:
 			if r.once(m.Lease == nil) {
 				m.Lease = &d.lease
-				end := r.enter()
 				r.lease(m.Lease)
-				r.leave(end)
 			}
 		case 3<<3 | typeBytes:
 			m.Secret = r.bytes()
@@ -150,7 +144,7 @@ func (r *reader) grantResponse(d *grantDone, room *pb.Header) {
 }
 
 func (r *reader) lease(m *pb.Lease) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.Id = r.int()
@@ -181,7 +175,7 @@ func (r *reader) lease(m *pb.Lease) {
 }
 
 func (r *reader) watchResponse(m *pb.WatchResponse, room *pb.Header) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			r.header(&m.Header, room)
@@ -204,8 +198,7 @@ type change struct {
 func (r *reader) event() *pb.Event {
 	c := &change{}
 	m := &c.event
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.Type = pb.Event_Type(r.int())
@@ -223,6 +216,5 @@ func (r *reader) event() *pb.Event {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 	return m
 }

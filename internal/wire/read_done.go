@@ -10,21 +10,6 @@ type (
 		turn      pb.Turn
 		responses [2]*pb.OpResponse
 	}
-	putDone struct {
-		op   pb.OpResponse
-		body pb.OpResponse_Put
-		put  pb.PutResponse
-	}
-	deleteDone struct {
-		op     pb.OpResponse
-		body   pb.OpResponse_Delete
-		delete pb.DeleteResponse
-	}
-	readDone struct {
-		op   pb.OpResponse
-		body pb.OpResponse_Range
-		read rangeDone
-	}
 	drawDone struct {
 		op   pb.OpResponse
 		body pb.OpResponse_DrawToken
@@ -36,7 +21,7 @@ func (r *reader) txnResponse(d *txnDone, room *pb.Header) {
 		r.odd = true
 	}
 	m := &d.response
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			r.header(&m.Header, room)
@@ -50,9 +35,7 @@ func (r *reader) txnResponse(d *txnDone, room *pb.Header) {
 		case 4<<3 | typeBytes:
 			if r.once(m.Turn == nil) {
 				m.Turn = &d.turn
-				end := r.enter()
 				r.turn(m.Turn)
-				r.leave(end)
 			}
 		default:
 			r.odd = true
@@ -62,7 +45,7 @@ func (r *reader) txnResponse(d *txnDone, room *pb.Header) {
 }
 
 func (r *reader) turn(m *pb.Turn) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.State = pb.Turn_State(r.int())
@@ -82,8 +65,7 @@ func (r *reader) turn(m *pb.Turn) {
 
 func (r *reader) opResponse() *pb.OpResponse {
 	var m *pb.OpResponse
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		k := r.field()
 		if !r.once(m == nil) {
 			break
@@ -96,12 +78,9 @@ func (r *reader) opResponse() *pb.OpResponse {
 			m, d.body.DrawToken = &d.op, r.varint()
 			m.Response = &d.body
 		default:
-			end := r.enter()
 			m = r.done(k)
-			r.leave(end)
 		}
 	}
-	r.leave(end)
 	if m == nil {
 		return &pb.OpResponse{}
 	}
@@ -112,20 +91,20 @@ func (r *reader) opResponse() *pb.OpResponse {
 func (r *reader) done(key uint64) *pb.OpResponse {
 	switch key {
 	case 1<<3 | typeBytes:
-		d := &putDone{}
-		d.op.Response, d.body.Put = &d.body, &d.put
-		r.putResponse(&d.put, nil)
-		return &d.op
+		d := &joined[pb.OpResponse, pb.OpResponse_Put, pb.PutResponse]{}
+		d.message.Response, d.wrapper.Put = &d.wrapper, &d.body
+		r.putResponse(&d.body, nil)
+		return &d.message
 	case 2<<3 | typeBytes:
-		d := &deleteDone{}
-		d.op.Response, d.body.Delete = &d.body, &d.delete
-		r.deleteResponse(&d.delete, nil)
-		return &d.op
+		d := &joined[pb.OpResponse, pb.OpResponse_Delete, pb.DeleteResponse]{}
+		d.message.Response, d.wrapper.Delete = &d.wrapper, &d.body
+		r.deleteResponse(&d.body, nil)
+		return &d.message
 	case 3<<3 | typeBytes:
-		d := &readDone{}
-		d.op.Response, d.body.Range = &d.body, &d.read.response
-		r.rangeResponse(&d.read, nil)
-		return &d.op
+		d := &joined[pb.OpResponse, pb.OpResponse_Range, rangeDone]{}
+		d.message.Response, d.wrapper.Range = &d.wrapper, &d.body.response
+		r.rangeResponse(&d.body, nil)
+		return &d.message
 	case 4<<3 | typeBytes:
 		d := &txnDone{}
 		r.txnResponse(d, nil)

@@ -19,7 +19,7 @@ func readClientMessage(b []byte, m *pb.ClientMessage) (ok bool) {
 		m.Requests = make([]*pb.Request, 0, n)
 	}
 	r := reader{b: b, end: len(b)}
-	for r.more() {
+	for r.more(r.end) {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			q, ok := readRequest(r.view())
@@ -28,9 +28,7 @@ func readClientMessage(b []byte, m *pb.ClientMessage) (ok bool) {
 		case 2<<3 | typeBytes:
 			if r.once(m.Session == nil) {
 				m.Session = &pb.SessionRef{}
-				end := r.enter()
 				r.sessionRef(m.Session)
-				r.leave(end)
 			}
 		case 3<<3 | typeVarint:
 			m.Settled = r.varint()
@@ -51,7 +49,7 @@ func readRequest(b []byte) (m *pb.Request, ok bool) {
 }
 
 func (r *reader) sessionRef(m *pb.SessionRef) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.Id = r.varint()
@@ -63,34 +61,12 @@ func (r *reader) sessionRef(m *pb.SessionRef) {
 	}
 }
 
-// Requests with their bodies, each in one piece of memory.
-type (
-	putCall struct {
-		request pb.Request
-		body    pb.Request_Put
-		put     pb.PutRequest
-	}
-	deleteCall struct {
-		request pb.Request
-		body    pb.Request_Delete
-		delete  pb.DeleteRequest
-	}
-	rangeCall struct {
-		request pb.Request
-		body    pb.Request_Range
-		read    pb.RangeRequest
-	}
-	txnCall struct {
-		request pb.Request
-		body    pb.Request_Txn
-		txn     txn
-	}
-	grantCall struct {
-		request pb.Request
-		body    pb.Request_Grant
-		grant   pb.GrantRequest
-	}
-)
+// joined is a message with its body and what wraps that, in one piece of memory.
+type joined[Message, Wrapper, Body any] struct {
+	message Message
+	wrapper Wrapper
+	body    Body
+}
 
 func (r *reader) request() *pb.Request {
 	var head struct {
@@ -98,7 +74,7 @@ func (r *reader) request() *pb.Request {
 		timeout    int64
 	}
 	var m *pb.Request
-	for r.more() {
+	for r.more(r.end) {
 		switch k := r.field(); k {
 		case 1<<3 | typeVarint:
 			head.id = r.varint()
@@ -112,9 +88,7 @@ func (r *reader) request() *pb.Request {
 			}
 		default:
 			if r.once(m == nil) {
-				end := r.enter()
 				m = r.call(k)
-				r.leave(end)
 			}
 		}
 	}
@@ -129,30 +103,30 @@ func (r *reader) request() *pb.Request {
 func (r *reader) call(key uint64) *pb.Request {
 	switch key {
 	case 4<<3 | typeBytes:
-		c := &putCall{}
-		c.request.Body, c.body.Put = &c.body, &c.put
-		r.putRequest(&c.put)
-		return &c.request
+		c := &joined[pb.Request, pb.Request_Put, pb.PutRequest]{}
+		c.message.Body, c.wrapper.Put = &c.wrapper, &c.body
+		r.putRequest(&c.body)
+		return &c.message
 	case 5<<3 | typeBytes:
-		c := &deleteCall{}
-		c.request.Body, c.body.Delete = &c.body, &c.delete
-		r.deleteRequest(&c.delete)
-		return &c.request
+		c := &joined[pb.Request, pb.Request_Delete, pb.DeleteRequest]{}
+		c.message.Body, c.wrapper.Delete = &c.wrapper, &c.body
+		r.deleteRequest(&c.body)
+		return &c.message
 	case 6<<3 | typeBytes:
-		c := &rangeCall{}
-		c.request.Body, c.body.Range = &c.body, &c.read
-		r.rangeRequest(&c.read)
-		return &c.request
+		c := &joined[pb.Request, pb.Request_Range, pb.RangeRequest]{}
+		c.message.Body, c.wrapper.Range = &c.wrapper, &c.body
+		r.rangeRequest(&c.body)
+		return &c.message
 	case 7<<3 | typeBytes:
-		c := &txnCall{}
-		c.request.Body, c.body.Txn = &c.body, &c.txn.request
-		r.txnRequest(&c.txn)
-		return &c.request
+		c := &joined[pb.Request, pb.Request_Txn, txn]{}
+		c.message.Body, c.wrapper.Txn = &c.wrapper, &c.body.request
+		r.txnRequest(&c.body)
+		return &c.message
 	case 8<<3 | typeBytes:
-		c := &grantCall{}
-		c.request.Body, c.body.Grant = &c.body, &c.grant
-		r.grantRequest(&c.grant)
-		return &c.request
+		c := &joined[pb.Request, pb.Request_Grant, pb.GrantRequest]{}
+		c.message.Body, c.wrapper.Grant = &c.wrapper, &c.body
+		r.grantRequest(&c.body)
+		return &c.message
 	default:
 		r.odd = true
 		return nil
@@ -160,7 +134,7 @@ func (r *reader) call(key uint64) *pb.Request {
 }
 
 func (r *reader) putRequest(m *pb.PutRequest) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			m.Key = r.key()
@@ -183,7 +157,7 @@ func (r *reader) putRequest(m *pb.PutRequest) {
 }
 
 func (r *reader) deleteRequest(m *pb.DeleteRequest) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			m.Key = r.key()
@@ -198,7 +172,7 @@ func (r *reader) deleteRequest(m *pb.DeleteRequest) {
 }
 
 func (r *reader) rangeRequest(m *pb.RangeRequest) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			m.Key = r.key()
@@ -226,8 +200,7 @@ func (r *reader) rangeRequest(m *pb.RangeRequest) {
 
 func (r *reader) leaseRef() *pb.LeaseRef {
 	m := &pb.LeaseRef{}
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.Id = r.int()
@@ -237,12 +210,11 @@ func (r *reader) leaseRef() *pb.LeaseRef {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 	return m
 }
 
 func (r *reader) grantRequest(m *pb.GrantRequest) {
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
 			m.Id = r.int()

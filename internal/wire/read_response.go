@@ -8,7 +8,7 @@ func readServerMessage(b []byte, m *pb.ServerMessage) (ok bool) {
 		m.Responses = make([]*pb.Response, 0, n)
 	}
 	r := reader{b: b, end: len(b)}
-	for r.more() {
+	for r.more(r.end) {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			q, ok := readResponse(r.view())
@@ -30,51 +30,17 @@ func readResponse(b []byte) (m *pb.Response, ok bool) {
 	return m, standardPart.Unmarshal(b, m) == nil
 }
 
-// Responses with their bodies, each in one piece of memory.
-type (
-	putAnswer struct {
-		response pb.Response
-		body     pb.Response_Put
-		put      pb.PutResponse
-		header   pb.Header
-	}
-	deleteAnswer struct {
-		response pb.Response
-		body     pb.Response_Delete
-		delete   pb.DeleteResponse
-		header   pb.Header
-	}
-	rangeAnswer struct {
-		response pb.Response
-		body     pb.Response_Range
-		read     rangeDone
-		header   pb.Header
-	}
-	txnAnswer struct {
-		response pb.Response
-		body     pb.Response_Txn
-		txn      txnDone
-		header   pb.Header
-	}
-	grantAnswer struct {
-		response pb.Response
-		body     pb.Response_Grant
-		grant    grantDone
-		header   pb.Header
-	}
-	watchAnswer struct {
-		response pb.Response
-		body     pb.Response_Watch
-		watch    pb.WatchResponse
-		header   pb.Header
-	}
-)
+// joinedAnswer is a response with its body and its header, in one piece of memory.
+type joinedAnswer[Wrapper, Body any] struct {
+	joined[pb.Response, Wrapper, Body]
+	header pb.Header
+}
 
 func (r *reader) response() *pb.Response {
 	var id uint64
 	var more bool
 	var m *pb.Response
-	for r.more() {
+	for r.more(r.end) {
 		switch k := r.field(); k {
 		case 1<<3 | typeVarint:
 			id = r.varint()
@@ -82,9 +48,7 @@ func (r *reader) response() *pb.Response {
 			more = r.flag()
 		default:
 			if r.once(m == nil) {
-				end := r.enter()
 				m = r.answer(k)
-				r.leave(end)
 			}
 		}
 	}
@@ -99,35 +63,35 @@ func (r *reader) response() *pb.Response {
 func (r *reader) answer(key uint64) *pb.Response {
 	switch key {
 	case 4<<3 | typeBytes:
-		a := &putAnswer{}
-		a.response.Body, a.body.Put = &a.body, &a.put
-		r.putResponse(&a.put, &a.header)
-		return &a.response
+		a := &joinedAnswer[pb.Response_Put, pb.PutResponse]{}
+		a.message.Body, a.wrapper.Put = &a.wrapper, &a.body
+		r.putResponse(&a.body, &a.header)
+		return &a.message
 	case 5<<3 | typeBytes:
-		a := &deleteAnswer{}
-		a.response.Body, a.body.Delete = &a.body, &a.delete
-		r.deleteResponse(&a.delete, &a.header)
-		return &a.response
+		a := &joinedAnswer[pb.Response_Delete, pb.DeleteResponse]{}
+		a.message.Body, a.wrapper.Delete = &a.wrapper, &a.body
+		r.deleteResponse(&a.body, &a.header)
+		return &a.message
 	case 6<<3 | typeBytes:
-		a := &rangeAnswer{}
-		a.response.Body, a.body.Range = &a.body, &a.read.response
-		r.rangeResponse(&a.read, &a.header)
-		return &a.response
+		a := &joinedAnswer[pb.Response_Range, rangeDone]{}
+		a.message.Body, a.wrapper.Range = &a.wrapper, &a.body.response
+		r.rangeResponse(&a.body, &a.header)
+		return &a.message
 	case 7<<3 | typeBytes:
-		a := &txnAnswer{}
-		a.response.Body, a.body.Txn = &a.body, &a.txn.response
-		r.txnResponse(&a.txn, &a.header)
-		return &a.response
+		a := &joinedAnswer[pb.Response_Txn, txnDone]{}
+		a.message.Body, a.wrapper.Txn = &a.wrapper, &a.body.response
+		r.txnResponse(&a.body, &a.header)
+		return &a.message
 	case 8<<3 | typeBytes:
-		a := &grantAnswer{}
-		a.response.Body, a.body.Grant = &a.body, &a.grant.response
-		r.grantResponse(&a.grant, &a.header)
-		return &a.response
+		a := &joinedAnswer[pb.Response_Grant, grantDone]{}
+		a.message.Body, a.wrapper.Grant = &a.wrapper, &a.body.response
+		r.grantResponse(&a.body, &a.header)
+		return &a.message
 	case 11<<3 | typeBytes:
-		a := &watchAnswer{}
-		a.response.Body, a.body.Watch = &a.body, &a.watch
-		r.watchResponse(&a.watch, &a.header)
-		return &a.response
+		a := &joinedAnswer[pb.Response_Watch, pb.WatchResponse]{}
+		a.message.Body, a.wrapper.Watch = &a.wrapper, &a.body
+		r.watchResponse(&a.body, &a.header)
+		return &a.message
 	default:
 		r.odd = true
 		return nil

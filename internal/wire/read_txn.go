@@ -19,26 +19,6 @@ type (
 		lease          pb.Compare_Lease
 		leaseAlive     pb.Compare_LeaseAlive
 	}
-	putOp struct {
-		op   pb.Op
-		body pb.Op_Put
-		put  pb.PutRequest
-	}
-	deleteOp struct {
-		op     pb.Op
-		body   pb.Op_Delete
-		delete pb.DeleteRequest
-	}
-	rangeOp struct {
-		op   pb.Op
-		body pb.Op_Range
-		read pb.RangeRequest
-	}
-	drawOp struct {
-		op   pb.Op
-		body pb.Op_DrawToken
-		draw pb.DrawTokenRequest
-	}
 )
 
 func (r *reader) txnRequest(t *txn) {
@@ -46,7 +26,7 @@ func (r *reader) txnRequest(t *txn) {
 		r.odd = true
 	}
 	m := &t.request
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			if m.Compare == nil {
@@ -76,8 +56,7 @@ func (r *reader) txnRequest(t *txn) {
 
 func (r *reader) await() *pb.Await {
 	m := &pb.Await{}
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			m.Key = r.key()
@@ -91,15 +70,13 @@ func (r *reader) await() *pb.Await {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 	return m
 }
 
 func (r *reader) compare() *pb.Compare {
 	c := &compare{}
 	m := &c.compare
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		k := r.field()
 		if k >= 4<<3 {
 			if r.once(m.Target == nil) {
@@ -118,7 +95,6 @@ func (r *reader) compare() *pb.Compare {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 	return m
 }
 
@@ -152,8 +128,7 @@ func (r *reader) target(key uint64, c *compare) {
 
 func (r *reader) nameToken() *pb.NameToken {
 	m := &pb.NameToken{}
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:
 			m.Name = r.text()
@@ -163,14 +138,12 @@ func (r *reader) nameToken() *pb.NameToken {
 			r.odd = true
 		}
 	}
-	r.leave(end)
 	return m
 }
 
 func (r *reader) op() *pb.Op {
 	var m *pb.Op
-	end := r.enter()
-	for r.more() {
+	for outer := r.enter(); r.more(outer); {
 		k := r.field()
 		if !r.once(m == nil) {
 			break
@@ -181,12 +154,9 @@ func (r *reader) op() *pb.Op {
 		case 7<<3 | typeBytes:
 			m = &pb.Op{Op: &pb.Op_Revoke{Revoke: r.leaseRef()}}
 		default:
-			end := r.enter()
 			m = r.operation(k)
-			r.leave(end)
 		}
 	}
-	r.leave(end)
 	if m == nil {
 		return &pb.Op{}
 	}
@@ -196,20 +166,20 @@ func (r *reader) op() *pb.Op {
 func (r *reader) operation(key uint64) *pb.Op {
 	switch key {
 	case 1<<3 | typeBytes:
-		o := &putOp{}
-		o.op.Op, o.body.Put = &o.body, &o.put
-		r.putRequest(&o.put)
-		return &o.op
+		o := &joined[pb.Op, pb.Op_Put, pb.PutRequest]{}
+		o.message.Op, o.wrapper.Put = &o.wrapper, &o.body
+		r.putRequest(&o.body)
+		return &o.message
 	case 2<<3 | typeBytes:
-		o := &deleteOp{}
-		o.op.Op, o.body.Delete = &o.body, &o.delete
-		r.deleteRequest(&o.delete)
-		return &o.op
+		o := &joined[pb.Op, pb.Op_Delete, pb.DeleteRequest]{}
+		o.message.Op, o.wrapper.Delete = &o.wrapper, &o.body
+		r.deleteRequest(&o.body)
+		return &o.message
 	case 3<<3 | typeBytes:
-		o := &rangeOp{}
-		o.op.Op, o.body.Range = &o.body, &o.read
-		r.rangeRequest(&o.read)
-		return &o.op
+		o := &joined[pb.Op, pb.Op_Range, pb.RangeRequest]{}
+		o.message.Op, o.wrapper.Range = &o.wrapper, &o.body
+		r.rangeRequest(&o.body)
+		return &o.message
 	case 4<<3 | typeBytes:
 		t := &txn{}
 		r.txnRequest(t)
@@ -219,10 +189,12 @@ func (r *reader) operation(key uint64) *pb.Op {
 		r.grantRequest(m)
 		return &pb.Op{Op: &pb.Op_Grant{Grant: m}}
 	case 8<<3 | typeBytes:
-		o := &drawOp{}
-		o.op.Op, o.body.DrawToken = &o.body, &o.draw
-		r.odd = r.odd || r.more()
-		return &o.op
+		o := &joined[pb.Op, pb.Op_DrawToken, pb.DrawTokenRequest]{}
+		o.message.Op, o.wrapper.DrawToken = &o.wrapper, &o.body
+		for outer := r.enter(); r.more(outer); {
+			r.odd = true
+		}
+		return &o.message
 	default:
 		r.odd = true
 		return nil

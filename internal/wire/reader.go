@@ -24,8 +24,15 @@ type reader struct {
 	odd bool
 }
 
-// more reports whether there is another field.
-func (r *reader) more() bool { return r.i < r.end && !r.odd }
+// more reports whether the message has another field. When it has none, it goes on in the one
+// around it, which ends at outer.
+func (r *reader) more(outer int) bool {
+	if r.i < r.end && !r.odd {
+		return true
+	}
+	r.end = outer
+	return false
+}
 
 // field reads which field comes and of which type, as on the wire.
 func (r *reader) field() uint64 { return r.varint() }
@@ -89,20 +96,17 @@ func (r *reader) text() string {
 	return string(v)
 }
 
-// enter begins a message inside this one. It returns the end of this one, for leave.
-func (r *reader) enter() (end int) {
-	end = r.end
+// enter begins a message inside this one. It returns the end of this one, for more.
+func (r *reader) enter() (outer int) {
+	outer = r.end
 	n := r.varint()
-	if n > uint64(end-r.i) {
+	if n > uint64(outer-r.i) {
 		r.odd = true
-		return end
+		return outer
 	}
 	r.end = r.i + int(n)
-	return end
+	return outer
 }
-
-// leave goes on after a message.
-func (r *reader) leave(end int) { r.end = end }
 
 // once notes what must be there no more than once, and reports whether it is so.
 func (r *reader) once(first bool) bool {
@@ -113,7 +117,7 @@ func (r *reader) once(first bool) bool {
 // count returns about how many parts there are at the beginning of a message.
 func count(b []byte) int {
 	r, n := reader{b: b, end: len(b)}, 0
-	for r.more() && r.field() == 1<<3|typeBytes {
+	for r.more(r.end) && r.field() == 1<<3|typeBytes {
 		r.view()
 		n++
 	}

@@ -29,7 +29,7 @@ func (w *writer) request(m *pb.Request) {
 	end := w.i
 	switch x := m.Body.(type) {
 	case *pb.Request_Cancel:
-		w.must(3, x.Cancel)
+		w.set(3, x.Cancel)
 	case *pb.Request_Put:
 		w.putRequest(x.Put)
 		w.close(4, end)
@@ -147,7 +147,7 @@ func (w *writer) txnRequest(m *pb.TxnRequest) {
 func (w *writer) await(m *pb.Await) {
 	w.known(m)
 	if m.Beside != nil {
-		w.mustBytes(4, m.Beside)
+		w.setBytes(4, m.Beside)
 	}
 	w.number(3, uint64(m.Permits))
 	w.bytes(2, m.Prefix)
@@ -163,17 +163,17 @@ func (w *writer) compare(m *pb.Compare) {
 	switch x := m.Target.(type) {
 	case nil:
 	case *pb.Compare_Version:
-		w.must(4, uint64(x.Version))
+		w.set(4, uint64(x.Version))
 	case *pb.Compare_CreateRevision:
-		w.must(5, uint64(x.CreateRevision))
+		w.set(5, uint64(x.CreateRevision))
 	case *pb.Compare_ModRevision:
-		w.must(6, uint64(x.ModRevision))
+		w.set(6, uint64(x.ModRevision))
 	case *pb.Compare_Value:
-		w.mustBytes(7, x.Value)
+		w.setBytes(7, x.Value)
 	case *pb.Compare_Lease:
-		w.must(8, uint64(x.Lease))
+		w.set(8, uint64(x.Lease))
 	case *pb.Compare_LeaseAlive:
-		w.must(9, uint64(x.LeaseAlive))
+		w.set(9, uint64(x.LeaseAlive))
 	case *pb.Compare_NameToken:
 		if n := x.NameToken; n != nil {
 			w.known(n)

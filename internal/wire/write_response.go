@@ -165,9 +165,9 @@ func (w *writer) opResponse(m *pb.OpResponse) {
 		w.grantResponse(x.Grant)
 		w.close(5, end)
 	case *pb.OpResponse_Revoke:
-		w.must(7, uint64(x.Revoke))
+		w.set(7, uint64(x.Revoke))
 	case *pb.OpResponse_DrawToken:
-		w.must(8, x.DrawToken)
+		w.set(8, x.DrawToken)
 	default:
 		w.standard(m)
 		return

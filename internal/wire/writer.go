@@ -41,8 +41,8 @@ func (w *writer) varint(v uint64) {
 	w.b[i] = byte(v)
 }
 
-// must writes a number, also if it is zero.
-func (w *writer) must(field int, v uint64) {
+// set writes a number, also if it is zero.
+func (w *writer) set(field int, v uint64) {
 	w.varint(v)
 	w.varint(uint64(field)<<3 | typeVarint)
 }
@@ -50,18 +50,18 @@ func (w *writer) must(field int, v uint64) {
 // number writes a number unless it is zero.
 func (w *writer) number(field int, v uint64) {
 	if v != 0 {
-		w.must(field, v)
+		w.set(field, v)
 	}
 }
 
 func (w *writer) flag(field int, v bool) {
 	if v {
-		w.must(field, 1)
+		w.set(field, 1)
 	}
 }
 
-// mustBytes writes bytes, also if there are none.
-func (w *writer) mustBytes(field int, v []byte) {
+// setBytes writes bytes, also if there are none.
+func (w *writer) setBytes(field int, v []byte) {
 	w.i -= len(v)
 	if w.b != nil {
 		copy(w.b[w.i:], v)
@@ -73,7 +73,7 @@ func (w *writer) mustBytes(field int, v []byte) {
 // bytes writes bytes unless there are none.
 func (w *writer) bytes(field int, v []byte) {
 	if len(v) > 0 {
-		w.mustBytes(field, v)
+		w.setBytes(field, v)
 	}
 }
 
@@ -95,6 +95,11 @@ func (w *writer) text(field int, v string) {
 
 // close writes what comes before a message whose last byte is before end, and that was
 // written just now.
+//
+// What stands around each call of it (nil, a list, fields that are not known) could be said once
+// by a function that is given the one that writes the part. But the compiler then takes the
+// writer for something that others keep: each message would cost an allocation to measure and
+// another to write.
 func (w *writer) close(field, end int) {
 	w.varint(uint64(end - w.i))
 	w.varint(uint64(field)<<3 | typeBytes)
