@@ -3,6 +3,8 @@ package client
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -114,3 +116,35 @@ type linkError struct {
 func (e *linkError) Error() string { return fmt.Sprintf("no answer: %v", e.cause) }
 
 func (e *linkError) Unwrap() error { return e.cause }
+
+// plainError is an error of a connection, in those of gRPC's words that tell people something.
+type plainError struct {
+	text string
+	err  error
+}
+
+func (e *plainError) Error() string { return e.text }
+
+func (e *plainError) Unwrap() error { return e.err }
+
+// plain leaves out of an error which code it has and through how many hands it went.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if _, after, found := strings.Cut(text, "rpc error: code = "); found {
+		if _, desc, found := strings.Cut(after, " desc = "); found {
+			text = desc
+		}
+	}
+	if desc, found := strings.CutPrefix(text, "connection error: desc = "); found {
+		text = desc
+		if said, err := strconv.Unquote(desc); err == nil {
+			text = said
+		}
+	}
+	text = strings.TrimPrefix(text, "transport: ")
+	text = strings.TrimPrefix(text, "Error while dialing: ")
+	return &plainError{text: text, err: err}
+}

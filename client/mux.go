@@ -161,9 +161,9 @@ const leastPause = 20 * time.Millisecond
 func (m *mux) failed(why error, unfit bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failure, m.unfit = why, nil
+	m.failure, m.unfit = plain(why), nil
 	if unfit {
-		m.unfit = fmt.Errorf("%w (%w)", ErrNotLeasehold, why)
+		m.unfit = fmt.Errorf("%w (%w)", ErrNotLeasehold, m.failure)
 		m.toldLocked()
 	}
 }

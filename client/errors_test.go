@@ -1,0 +1,55 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Goal: why there is no connection is told in words for people, and remains the error that
+// it was.
+func TestPlain(t *testing.T) {
+	if plain(nil) != nil {
+		t.Error("nothing is an error")
+	}
+	for _, x := range []struct {
+		code       codes.Code
+		text, want string
+	}{
+		{
+			codes.Unavailable,
+			`connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:2379: ` +
+				`connect: connection refused"`,
+			"dial tcp 10.0.0.1:2379: connect: connection refused",
+		},
+		{
+			codes.Unavailable,
+			`connection error: desc = "transport: authentication handshake failed: tls: \"a\" is not b"`,
+			`authentication handshake failed: tls: "a" is not b`,
+		},
+		{
+			codes.Unimplemented, "unknown service leasehold.v1.Stream",
+			"unknown service leasehold.v1.Stream",
+		},
+		{codes.Unavailable, `connection error: desc = "cut`, `"cut`},
+	} {
+		for _, err := range []error{
+			status.Error(x.code, x.text),
+			fmt.Errorf("open: %w", status.Error(x.code, x.text)),
+		} {
+			got := plain(err)
+			if got.Error() != x.want {
+				t.Errorf("%v\ntold as %q\nwant %q", err, got, x.want)
+			}
+			if status.Code(got) != x.code || !errors.Is(got, err) {
+				t.Errorf("%v is another error", got)
+			}
+		}
+	}
+	if err := errors.New("a plain one"); plain(err).Error() != err.Error() {
+		t.Errorf("%q", plain(err))
+	}
+}
