@@ -150,6 +150,7 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	a.flags.register(root)
 	a.addCommands(root)
 	more = addMore(root, more)
+	completion(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
 			return refuseClientFlags(cmd)
@@ -157,6 +158,17 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		return a.flags.fromEnv(root.PersistentFlags(), a.getenv)
 	}
 	return root
+}
+
+// completion adds the command that writes what shells need. Of an unknown shell cobra would
+// print the help, and a script that sources it find no error.
+func completion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = cobra.ArbitraryArgs, unknownCommand
+		}
+	}
 }
 
 // addMore adds commands of other packages, and returns those that are theirs.

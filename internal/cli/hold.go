@@ -83,6 +83,46 @@ type waiting struct {
 	try  bool
 }
 
+// check says what is wrong with the flags.
+func (w waiting) check() error {
+	switch {
+	case w.wait < 0:
+		return badArgs("--wait must not be below 0")
+	case w.try && w.wait != 0:
+		return badArgs("--try does not wait: leave out --wait")
+	}
+	return nil
+}
+
+// leastTTL is the shortest TTL of the commands that hold something.
+const leastTTL = 100 * time.Millisecond
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < leastTTL {
+		return badArgs("--ttl must be at least %v, not %v", leastTTL, ttl)
+	}
+	return nil
+}
+
+// named says that a queue, a pool or a group has to have a name: an empty one is a variable
+// of a shell that is not set.
+func named(what, name string) error {
+	if name == "" {
+		return badArgs("the name of the %s is empty", what)
+	}
+	return nil
+}
+
+// firstError returns the first error that there is.
+func firstError(list ...error) error {
+	for _, err := range list {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // context returns a context that ends when the waiting does, or a signal comes. Its end may
 // be called more than once.
 func (w waiting) context() (ctx context.Context, end func()) {
@@ -104,6 +144,9 @@ var errWaited = errors.New("it could not be had in time")
 
 // got gives the error of who got nothing its exit code.
 func got(ctx context.Context, err error, taken ...error) error {
+	if errors.Is(err, client.ErrUnavailable) { // so nobody knows whether others have it
+		return refused(ctx, err)
+	}
 	for _, t := range append(taken, errWaited) {
 		if errors.Is(err, t) {
 			return withCode(exitTaken, err)

@@ -29,13 +29,16 @@ func (a *app) leaseGrant() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grant <ttl>",
 		Short: "Creates leases; the TTL is in seconds",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("lease grant command needs TTL argument")
 			}
 			ttl, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
 				return badArgs("bad TTL (%w)", err)
+			}
+			if cmd.Flags().Changed("name") && more.name == "" {
+				return badArgs("--name is empty: without a name the lease would exclude nobody")
 			}
 			if more.set() {
 				return a.grantNamed(ttl, &more)

@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"leasehold.dev/client"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -19,7 +22,15 @@ func nativeLeases(c *clientv3.Client) pb.LeasesClient {
 
 // nativeError is a failure of leasehold.v1, in the words of its message alone.
 func nativeError(err error) error {
-	return withCode(exitConnection, errors.New(grpcstatus.Convert(err).Message()))
+	s := grpcstatus.Convert(err)
+	text := s.Message()
+	if why, found := obstacleIn(text); found {
+		text = "no member answers: " + why
+	}
+	if s.Code() == codes.Unimplemented {
+		text = fmt.Sprintf("%v (%s)", client.ErrNotLeasehold, text)
+	}
+	return withCode(exitConnection, errors.New(text))
 }
 
 // grantFlags are those of lease grant by which it is more than etcdctl's.
@@ -102,7 +113,7 @@ func (a *app) listLong(f *listFlags) error {
 	return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 		all := &pb.ListResponse{}
 		for {
-			page, err := nativeLeases(c).List(ctx, r)
+			page, err := a.listPage(ctx, c, r)
 			if err != nil {
 				return answer{}, nativeError(err)
 			}
@@ -113,6 +124,15 @@ func (a *app) listLong(f *listFlags) error {
 			}
 		}
 	})
+}
+
+// listPage lists one page. There may be many, but each is a short call.
+func (a *app) listPage(
+	ctx context.Context, c *clientv3.Client, r *pb.ListRequest,
+) (*pb.ListResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
+	defer cancel()
+	return nativeLeases(c).List(ctx, r)
 }
 
 // leaseName is how a command names a lease: by an argument or by --name.
@@ -144,7 +164,7 @@ func (a *app) leaseDescribe() *cobra.Command {
 				return err
 			}
 			r.Keys = true
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := nativeLeases(c).Describe(ctx, r)
 				if err != nil {
 					return answer{}, nativeError(err)
@@ -162,7 +182,7 @@ func (a *app) leaseHandOver() *cobra.Command {
 	req := &pb.HandOverRequest{}
 	var token uint64
 	cmd := &cobra.Command{
-		Use:   "handover <leaseID> | --name <name>",
+		Use:   "handover <leaseID> | --name <name> --owner <owner>",
 		Short: "Gives a lease to another owner, with a new fencing token",
 		Long: "Gives a lease, with its name and its keys, to another owner. Its TTL runs anew\n" +
 			"and it has a new fencing token; with the old one nothing can be done any more.\n" +
@@ -173,7 +193,10 @@ func (a *app) leaseHandOver() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+			if !cmd.Flags().Changed("owner") {
+				return badArgs("%s needs --owner", cmd.CommandPath())
+			}
+			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				l, err := nativeLeases(c).Describe(ctx, r)
 				if err != nil {
 					return answer{}, nativeError(err)
@@ -191,7 +214,7 @@ func (a *app) leaseHandOver() *cobra.Command {
 		},
 	}
 	n.add(cmd)
-	cmd.Flags().StringVar(&req.Owner, "owner", "", "The new owner")
+	cmd.Flags().StringVar(&req.Owner, "owner", "", "The new owner, '' for nobody")
 	cmd.Flags().Uint64Var(&token, "token", 0,
 		"Only if the lease still has this token (default: whichever it has)")
 	cmd.Flags().BoolVar(&req.Resumable, "resumable", false,

@@ -36,6 +36,9 @@ environment. Exit codes are those of leasehold run; 122 says that there is a mem
 			if len(args) != 2 {
 				return badArgs("members register takes a group and an ID")
 			}
+			if err := firstError(named("group", args[0]), checkTTL(r.TTL)); err != nil {
+				return err
+			}
 			r.ID, r.Metadata = args[1], []byte(metadata)
 			return a.register(args[0], r, command)
 		},
@@ -86,6 +89,9 @@ func (a *app) membersList() *cobra.Command {
 			if len(args) != 1 {
 				return badArgs("members list takes a group")
 			}
+			if err := named("group", args[0]); err != nil {
+				return err
+			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
 				list, revision, err := coord.NewGroup(c, args[0]).List(ctx)
 				return showMembers(list, revision), err
@@ -106,6 +112,9 @@ func (a *app) membersWatch() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("members watch takes a group")
+			}
+			if err := named("group", args[0]); err != nil {
+				return err
 			}
 			return a.watchMembers(args[0])
 		},

@@ -48,6 +48,9 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		now, err := c.Connection(ctx)
 		cancel()
+		if errors.Is(err, client.ErrNotLeasehold) {
+			return // the command ends with it
+		}
 		if err != nil && !errors.Is(err, client.ErrClosed) {
 			a.complain("No member answers, trying on: %v\n", err)
 			if now, err = c.Connection(context.Background()); err == nil {

@@ -62,15 +62,20 @@ func (o *obstacle) Sync() error { return nil }
 
 // learn takes what gRPC says of a call that failed.
 func (o *obstacle) learn(text string) {
-	const mark = `connection error: desc = "`
-	_, why, found := strings.Cut(text, mark)
+	why, found := obstacleIn(text)
 	if !found {
 		return
 	}
-	why = strings.TrimSuffix(why, `"`)
-	why = strings.TrimPrefix(why, "transport: ")
-	why = strings.TrimPrefix(why, "Error while dialing: ")
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.text = why
+}
+
+// obstacleIn finds in what gRPC says of a call why there was no connection.
+func obstacleIn(text string) (why string, found bool) {
+	const mark = `connection error: desc = "`
+	_, why, found = strings.Cut(text, mark)
+	why = strings.TrimSuffix(why, `"`)
+	why = strings.TrimPrefix(why, "transport: ")
+	return strings.TrimPrefix(why, "Error while dialing: "), found
 }

@@ -90,3 +90,26 @@ func TestTellOutages(t *testing.T) {
 	}
 	<-ended
 }
+
+// Goal: of servers that are none of ours the command says so by ending, and nobody is told
+// that it tries on.
+func TestTellNoOutage(t *testing.T) {
+	s := grpc.NewServer()
+	defer s.Stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	c, err := client.New(client.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var errs bytes.Buffer
+	a := &app{Process: Process{Stderr: &errs}}
+	a.tellOutages(c, patience)
+	if errs.Len() > 0 {
+		t.Errorf("complained %q", errs.String())
+	}
+}

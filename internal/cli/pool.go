@@ -25,9 +25,15 @@ func (a *app) poolCreate() *cobra.Command {
 		Example: `  leasehold pool create workers --first 0 --last 1023
   leasehold pool create addresses 10.0.0.10 10.0.0.11 --quarantine 1m`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			numbers := cmd.Flags().Changed("first") || cmd.Flags().Changed("last")
-			if len(args) < 1 || numbers != (len(args) == 1) {
-				return badArgs("pool create takes a pool, and IDs or --first and --last")
+			first, last := cmd.Flags().Changed("first"), cmd.Flags().Changed("last")
+			if len(args) < 1 || first != last || first != (len(args) == 1) {
+				return badArgs("pool create takes a pool, and IDs or both --first and --last")
+			}
+			if err := named("pool", args[0]); err != nil {
+				return err
+			}
+			if s.Quarantine < 0 {
+				return badArgs("--quarantine must not be below 0")
 			}
 			s.IDs = args[1:]
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
@@ -74,8 +80,8 @@ free in time.`,
 			if len(args) != 1 {
 				return badArgs("pool acquire takes a pool")
 			}
-			if p.try && p.wait != 0 {
-				return badArgs("--try does not wait: leave out --wait")
+			if err := firstError(named("pool", args[0]), p.check(), checkTTL(r.TTL)); err != nil {
+				return err
 			}
 			r.Wait = !p.try
 			return a.hold(args[0], r, p, command)
@@ -123,6 +129,9 @@ func (a *app) poolList() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("pool list takes a pool")
+			}
+			if err := named("pool", args[0]); err != nil {
+				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
 				p, err := coord.OpenPool(ctx, c, args[0])

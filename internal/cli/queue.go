@@ -29,6 +29,12 @@ func (a *app) queuePush() *cobra.Command {
 			if len(args) != 1 && len(args) != 2 {
 				return badArgs("queue push takes a queue and a payload")
 			}
+			if err := named("queue", args[0]); err != nil {
+				return err
+			}
+			if delay < 0 {
+				return badArgs("--delay must not be below 0")
+			}
 			payload, err := argOrStdin(args, 1, a.Stdin)
 			if err != nil {
 				return badArgs("queue push needs a payload: %v", err)
@@ -69,6 +75,17 @@ func (f *workFlags) add(cmd *cobra.Command) {
 		"How long an item that failed is left alone; doubles with each try, up to a hundredfold")
 }
 
+// check says what is wrong with the flags, or with the queue's name.
+func (f *workFlags) check(queue string) error {
+	switch {
+	case f.cfg.MaxTries < 1:
+		return badArgs("--max-tries must be at least 1, not %d", f.cfg.MaxTries)
+	case f.delay < 0:
+		return badArgs("--retry-delay must not be below 0")
+	}
+	return firstError(named("queue", queue), checkTTL(f.cfg.TTL))
+}
+
 const workEnvironment = `
 The command finds the payload on its standard input, and in its environment:
   LEASEHOLD_ITEM   the ID of the item
@@ -92,6 +109,9 @@ Exit codes are those of leasehold run; 122 says that there was no item.`,
 			args, command := splitCommand(cmd, args)
 			if len(args) != 1 {
 				return badArgs("queue claim takes a queue")
+			}
+			if err := firstError(f.check(args[0]), f.wait.check()); err != nil {
+				return err
 			}
 			return a.claimOne(args[0], &f, command)
 		},
@@ -117,6 +137,9 @@ often goes to the dead letters.
 			args, command := splitCommand(cmd, args)
 			if len(args) != 1 || len(command) == 0 {
 				return badArgs("queue work takes a queue, and a command after --")
+			}
+			if err := f.check(args[0]); err != nil {
+				return err
 			}
 			return a.work(args[0], &f, command)
 		},
@@ -192,21 +215,10 @@ func (a *app) claimOne(queue string, f *workFlags, command []string) error {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := f.wait.context()
-	defer cancel()
-	q := coord.NewQueue(c, queue, f.cfg)
-	claim := q.Claim
-	if f.wait.try {
-		claim = q.TryClaim
-	}
-	i, err := claim(ctx)
+	i, err := a.claim(c, queue, f)
 	if err != nil {
-		return got(ctx, err)
+		return err
 	}
-	if i == nil {
-		return withCode(exitTaken, errors.New("there is no item"))
-	}
-	cancel()
 	if len(command) > 0 {
 		err = a.runItem(i, command)
 	} else {
@@ -226,6 +238,29 @@ func (a *app) claimOne(queue string, f *workFlags, command []string) error {
 	return err
 }
 
+// claim waits for an item as the flags say. Who does not wait for items does not wait for a
+// member either, for longer than a command may take.
+func (a *app) claim(c *client.Client, queue string, f *workFlags) (*coord.Item, error) {
+	ctx, cancel := f.wait.context()
+	defer cancel()
+	q := coord.NewQueue(c, queue, f.cfg)
+	claim := q.Claim
+	if f.wait.try {
+		claim = q.TryClaim
+		short, done := context.WithTimeout(ctx, a.flags.commandTimeout)
+		defer done()
+		ctx = short
+	}
+	i, err := claim(ctx)
+	switch {
+	case err != nil:
+		return nil, got(ctx, err)
+	case i == nil:
+		return nil, withCode(exitTaken, errors.New("there is no item"))
+	}
+	return i, nil
+}
+
 // pageFlags choose a page of a list.
 type pageFlags struct {
 	after string
@@ -237,6 +272,14 @@ func (f *pageFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.after, "after", "", "Begin after the item with this ID")
 }
 
+// check says what is wrong with the flags, or with the queue's name.
+func (f *pageFlags) check(queue string) error {
+	if f.limit < 1 {
+		return badArgs("--limit must be at least 1, not %d", f.limit)
+	}
+	return named("queue", queue)
+}
+
 func (a *app) queueList() *cobra.Command {
 	var f pageFlags
 	cmd := &cobra.Command{
@@ -245,6 +288,9 @@ func (a *app) queueList() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("queue list takes a queue")
+			}
+			if err := f.check(args[0]); err != nil {
+				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
 				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
@@ -270,6 +316,9 @@ func (a *app) queueDead() *cobra.Command {
 			if len(args) != 1 {
 				return badArgs("queue dead takes a queue")
 			}
+			if err := f.check(args[0]); err != nil {
+				return err
+			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
 				list, err := coord.NewQueue(c, args[0], coord.QueueConfig{}).Dead(ctx, f.after, f.limit)
 				return showItems(nil, list), err
@@ -288,6 +337,9 @@ func (a *app) queueRequeue() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || all != (len(args) == 1) {
 				return badArgs("queue requeue takes a queue, and IDs or --all")
+			}
+			if err := named("queue", args[0]); err != nil {
+				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
 				q := coord.NewQueue(c, args[0], coord.QueueConfig{})

@@ -86,13 +86,16 @@ Exit codes: those of the command from 0 to 121, and
 // check says what is wrong with the arguments, and fills in what they leave open.
 func (f *runFlags) check(command []string) error {
 	n := &f.notice
+	if err := checkTTL(f.ttl); err != nil {
+		return err
+	}
 	switch {
-	case (f.lock == "") == (f.elect == ""):
-		return badArgs("run needs either --lock or --elect")
+	case f.lock != "" && f.elect != "":
+		return badArgs("run takes either --lock or --elect, not both")
+	case f.lock == "" && f.elect == "":
+		return badArgs("run needs either --lock or --elect, with a name that is not empty")
 	case len(command) == 0:
 		return badArgs("run needs a command to run, after --")
-	case f.ttl < 100*time.Millisecond:
-		return badArgs("--ttl must be at least 100ms, not %v", f.ttl)
 	case f.wait < 0 || n.term < 0 || n.kill < 0:
 		return badArgs("a duration must not be negative")
 	case f.try && f.wait != 0:
