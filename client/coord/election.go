@@ -57,7 +57,8 @@ func (e *Election) Campaign(ctx context.Context, c Candidate) (*Leading, error) 
 // Lead campaigns, runs f, and resigns. The context that f has ends with the caller's, and when
 // the session does not lead any more: by the end of the lease's validity, before the cluster may
 // give the lead to another. f must return then. The error is that of the campaign, or that
-// of f and, if the lead was lost before the end, the reason.
+// of f and, if the lead was lost before the end, the reason. f may resign, or hand over, itself,
+// by that context.
 func (e *Election) Lead(
 	ctx context.Context, c Candidate, f func(ctx context.Context, l *Leading) error,
 ) error {

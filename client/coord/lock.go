@@ -68,6 +68,8 @@ func (h *Held) release(ctx context.Context, op string) error {
 	if h.given.Swap(true) {
 		return failed(op, h.name, ErrUnlocked)
 	}
+	ctx, cancel := outside(ctx, within[Held]{h}, h.session.lease.Info().TTL)
+	defer cancel()
 	before := h.Err()
 	was, err := h.leave(ctx, ErrUnlocked)
 	if h.alone {
@@ -96,7 +98,10 @@ func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) er
 			_ = h.unlockLate(ctx)
 		}
 	}()
-	err := f(during, h)
+	err := f(context.WithValue(during, within[Held]{h}, ctx), h)
+	if h.given.Load() {
+		return err // f knows how that went
+	}
 	return errors.Join(err, h.unlockLate(ctx))
 }
 

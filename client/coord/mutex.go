@@ -41,7 +41,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 
 // Do locks, runs f, and unlocks. The context that f has ends with the caller's, and when the
 // lock does; f must return then. The error is that of the lock, or that of f and, if the lock was
-// not held up to the end, the reason.
+// not held up to the end, the reason, unless f unlocked it, for which it may use that context.
 func (m *Mutex) Do(
 	ctx context.Context, f func(ctx context.Context, held *Held) error,
 ) error {

@@ -293,6 +293,8 @@ func (p *Primacy) Owner() client.Compare { return client.NameHeld(p.n.s.role(), 
 
 // Resign gives the role away. For this program it is over at once, whatever the error is.
 func (p *Primacy) Resign(ctx context.Context) error {
+	ctx, cancel := outside(ctx, within[Primacy]{p}, p.n.ttl)
+	defer cancel()
 	p.cancel()
 	return p.lease.Revoke(ctx)
 }
@@ -324,14 +326,14 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 // primary; its cause is ErrSwitched then. Lead returns what lead did.
 func (n *Node) Lead(
 	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
-) error {
+) (err error) {
 	p, err := n.Primary(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := both(ctx, p.Context())
+	during, cancel := both(ctx, p.Context())
 	defer cancel()
-	inner, end := context.WithCancelCause(ctx)
+	inner, end := context.WithCancelCause(during)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -339,12 +341,14 @@ func (n *Node) Lead(
 			end(ErrSwitched)
 		}
 	}()
-	err = lead(inner, p)
-	end(context.Canceled)
-	<-watched
-	// The program's context may be what ended it. The role is given back in any case, as long
-	// as its lease would live anyway.
-	free, done := context.WithTimeout(context.WithoutCancel(ctx), n.ttl)
-	defer done()
-	return errors.Join(err, p.Resign(free))
+	defer func() { // also if lead panics
+		end(context.Canceled)
+		<-watched
+		// The program's context may be what ended it. The role is given back in any case, as
+		// long as its lease would live anyway.
+		free, done := context.WithTimeout(context.WithoutCancel(ctx), n.ttl)
+		defer done()
+		err = errors.Join(err, p.Resign(free))
+	}()
+	return lead(context.WithValue(inner, within[Primacy]{p}, ctx), p)
 }

@@ -33,6 +33,27 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// within is the key of the context that is around one which ends with what it is about: with a
+// lock, what runs under it.
+type within[T any] struct{ of *T }
+
+// outside returns a context for giving up what this is about. If the context is one that ends
+// with that, it returns one that does not, and ends otherwise when the one around it does, or
+// when its time is up.
+func outside(
+	ctx context.Context, key any, most time.Duration,
+) (context.Context, context.CancelFunc) {
+	around, ok := ctx.Value(key).(context.Context)
+	if !ok || ctx.Err() != nil {
+		return ctx, func() {}
+	}
+	end := time.Now().Add(most)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	return context.WithDeadline(around, end)
+}
+
 // unsure reports whether a request may have been done although it failed, and there is time
 // to find out.
 func unsure(ctx context.Context, err error) bool {
