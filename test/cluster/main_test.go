@@ -24,14 +24,20 @@ var (
 // the tests of the checkers need none.
 var server harness.Binary
 
-// TestMain removes what the tests share. The workers of
-// TestRun and the readers of TestCaches are this binary, too.
+// TestMain removes what the tests share. The workers of TestRun, the readers of TestCaches and
+// the agents of TestRecipes are this binary, too.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workEnv); url != "" {
 		toil(url)
 	}
 	if told := os.Getenv(readerEnv); told != "" {
 		if err := readAs(told); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	if told := os.Getenv(agentEnv); told != "" {
+		if err := actAs(told); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
