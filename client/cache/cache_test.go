@@ -25,7 +25,7 @@ func TestCoherent(t *testing.T) {
 	}
 	etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
 	leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID
-	expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: time.Second}))
+	expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: 4 * time.Second}))
 	for _, s := range []struct {
 		what string
 		do   func(context.Context) error

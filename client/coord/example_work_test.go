@@ -73,7 +73,7 @@ func ExampleGroup() {
 	// What each server does; its program stops serving when m.Context() ends.
 	register := func(id, address string) *coord.Membership {
 		m, err := web.Register(ctx, coord.Registration{
-			ID: id, Metadata: []byte(address), TTL: time.Second,
+			ID: id, Metadata: []byte(address), TTL: 3 * time.Second,
 		})
 		if err != nil {
 			log.Fatal(err)
