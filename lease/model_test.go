@@ -434,6 +434,10 @@ func runModel(choose func(int) int, steps int) error {
 // TestTwin compares a primary and its follower with the slow twin over random
 // sequences of everything that can be done, and the two with each other (S3).
 func TestTwin(t *testing.T) {
+	count := 100
+	if testing.Short() {
+		count = 10
+	}
 	err := quick.Check(func(seed uint64) bool {
 		r := rand.New(rand.NewPCG(seed, 2))
 		if err := runModel(r.IntN, 400); err != nil {
@@ -441,7 +445,7 @@ func TestTwin(t *testing.T) {
 			return false
 		}
 		return true
-	}, &quick.Config{MaxCount: 100})
+	}, &quick.Config{MaxCount: count})
 	if err != nil {
 		t.Error(err)
 	}

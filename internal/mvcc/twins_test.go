@@ -315,7 +315,7 @@ func (s *Store) checkInvariants(t testing.TB) {
 func TestModel(t *testing.T) {
 	seeds, steps := 24, 400
 	if testing.Short() {
-		seeds = 10
+		seeds = 3
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

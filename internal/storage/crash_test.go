@@ -104,7 +104,11 @@ func crashes(t *testing.T, seed uint64, steps, every int) (*history, []crash) {
 // the old one or the new one. The opened clone then works on and is cut again.
 func TestCrash(t *testing.T) {
 	total := 0
-	for seed := range uint64(6 * *rounds) {
+	seeds := uint64(6 * *rounds)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		h, all := crashes(t, seed, 120, 12)
 		total += len(all)
 		for i, c := range all {
@@ -297,7 +301,10 @@ func TestFaults(t *testing.T) {
 		c := c
 		t.Run(strings.ReplaceAll(fmt.Sprintf("%v x%d", c.err, c.count), " ", "_"), func(t *testing.T) {
 			stride := int64(3)
-			if *rounds > 1 {
+			switch {
+			case testing.Short():
+				stride = 20
+			case *rounds > 1:
 				stride = 1
 			}
 			for i := int64(0); i < n; i += stride {

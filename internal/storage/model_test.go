@@ -341,7 +341,11 @@ func (w *driver) compact() error {
 // TestModel runs the driver without faults, compares after every step, and
 // reopens now and then: the Disk in memory, the Disk on disk and the model agree.
 func TestModel(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		cfg := testConfig(nil)
 		cfg.Dir = t.TempDir()
 		h := newHistory()
