@@ -170,6 +170,7 @@ func leases(t *testing.T, c *client.Client) {
 		t.Errorf("%+v, %v", third, err)
 	}
 	grantedAgain(t, c, again.ID)
+	pointed(t, c)
 	renewed(t, l)
 	info := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseName{Name: "l/name"}, true))
 	if info.ID != l.ID() || len(info.Keys) != 1 || info.Labels["zone"] != "a" {

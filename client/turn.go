@@ -85,9 +85,9 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	t.write(&q.message)
 	q.message.Await = a.message()
 	q.body.Txn, q.request.Body = &q.message, &q.body
-	sent := c.sending(&t)
+	sent := c.sending(&q.message)
 	r, err := c.do(ctx, &q.spec, &q.request)
-	out := t.result(r.GetTxn(), sent)
+	out := txnResult(r.GetTxn(), sent)
 	c.fates.followAll(out.Results)
 	switch {
 	case err != nil:

@@ -16,7 +16,7 @@ type Txn struct {
 }
 
 // Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn], [Grant],
-// [RenewOp], [RevokeOp] or [DrawToken].
+// [RenewOp], [RevokeOp] or [DrawToken], or a pointer to one.
 type Op interface{ op() *pb.Op }
 
 // RenewOp starts a lease's TTL anew when the transaction is applied. The client does not
@@ -173,42 +173,42 @@ func compare(key string, r Relation, m *pb.Compare) Compare {
 
 // Txn does a transaction. One that only reads is repeated like any read.
 func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
-	s := spec{op: "txn", kind: numbered}
-	if t.reads() {
-		s.kind = read
-	}
-	return c.txn(ctx, s, t)
+	return c.txn(ctx, spec{op: "txn", kind: read}, t)
 }
 
+// txn does a transaction; to be a read it must be one.
 func (c *Client) txn(ctx context.Context, s spec, t Txn) (TxnResult, error) {
 	a := &ask[pb.Request_Txn, pb.TxnRequest]{spec: s}
 	t.write(&a.message)
 	a.body.Txn, a.request.Body = &a.message, &a.body
-	sent := c.sending(&t)
+	if a.kind == read && !reads(&a.message) {
+		a.kind = numbered
+	}
+	sent := c.sending(&a.message)
 	r, err := c.do(ctx, &a.spec, &a.request)
-	out := t.result(r.GetTxn(), sent)
+	out := txnResult(r.GetTxn(), sent)
 	c.fates.followAll(out.Results)
 	return out, err
 }
 
 // sending returns the moment before a transaction is sent, if anything counts from it: before
 // every try, as the answer may be to the first.
-func (c *Client) sending(t *Txn) moment {
-	if !t.grants() {
+func (c *Client) sending(m *pb.TxnRequest) moment {
+	if !grants(m) {
 		return moment{}
 	}
 	return c.clock.moment()
 }
 
 // grants reports whether a transaction may grant a lease.
-func (t *Txn) grants() bool {
-	for _, list := range [...][]Op{t.Then, t.Else} {
+func grants(m *pb.TxnRequest) bool {
+	for _, list := range [...][]*pb.Op{m.Then, m.Else} {
 		for _, o := range list {
-			switch o := o.(type) {
-			case Grant:
+			switch x := o.Op.(type) {
+			case *pb.Op_Grant:
 				return true
-			case Txn:
-				if o.grants() {
+			case *pb.Op_Txn:
+				if grants(x.Txn) {
 					return true
 				}
 			}
@@ -218,13 +218,13 @@ func (t *Txn) grants() bool {
 }
 
 // reads reports whether a transaction changes nothing.
-func (t Txn) reads() bool {
-	for _, list := range [][]Op{t.Then, t.Else} {
+func reads(m *pb.TxnRequest) bool {
+	for _, list := range [...][]*pb.Op{m.Then, m.Else} {
 		for _, o := range list {
-			switch o := o.(type) {
-			case Range:
-			case Txn:
-				if !o.reads() {
+			switch x := o.Op.(type) {
+			case *pb.Op_Range:
+			case *pb.Op_Txn:
+				if !reads(x.Txn) {
 					return false
 				}
 			default:
@@ -302,46 +302,42 @@ func (DrawToken) op() *pb.Op  { return drawToken }
 // drawToken is only ever sent, so all may share it.
 var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 
-// result converts what a transaction did that was sent after a moment.
-func (t Txn) result(m *pb.TxnResponse, sent moment) TxnResult {
+// txnResult converts what a transaction did that was sent after a moment.
+func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
-	ops := t.Else
-	if out.Succeeded {
-		ops = t.Then
-	}
-	n := min(len(m.GetResponses()), len(ops)) // one is as long as the other
-	if n > 0 {
+	if n := len(m.GetResponses()); n > 0 {
 		out.Results = make([]Result, n)
 	}
-	for i := range n {
-		out.Results[i] = resultOf(ops[i], m.Responses[i], sent)
+	for i := range out.Results {
+		out.Results[i] = resultOf(m.Responses[i], sent)
 	}
 	return out
 }
 
-func resultOf(o Op, m *pb.OpResponse, sent moment) (out Result) {
-	switch o := o.(type) {
-	case Put:
-		p := putResult(m.GetPut())
+// resultOf goes by what is answered: what was asked may have been given in many a form.
+func resultOf(m *pb.OpResponse, sent moment) (out Result) {
+	switch x := m.Response.(type) {
+	case *pb.OpResponse_Put:
+		p := putResult(x.Put)
 		out.Put = &p
-	case Delete:
-		d := deleteResult(m.GetDelete())
+	case *pb.OpResponse_Delete:
+		d := deleteResult(x.Delete)
 		out.Delete = &d
-	case Range:
-		g := rangeResult(m.GetRange())
+	case *pb.OpResponse_Range:
+		g := rangeResult(x.Range)
 		out.Range = &g
-	case Txn:
-		t := o.result(m.GetTxn(), sent)
+	case *pb.OpResponse_Txn:
+		t := txnResult(x.Txn, sent)
 		out.Txn = &t
-	case Grant:
-		out.Grant = grantedOf(m.GetGrant(), sent)
-	case RenewOp:
-		i := infoOf(m.GetRenew())
+	case *pb.OpResponse_Grant:
+		out.Grant = grantedOf(x.Grant, sent)
+	case *pb.OpResponse_Renew:
+		i := infoOf(x.Renew)
 		out.Renew = &i
-	case RevokeOp:
-		out.Revoked = m.GetRevoke()
-	case DrawToken:
-		out.Token = lease.Token(m.GetDrawToken())
+	case *pb.OpResponse_Revoke:
+		out.Revoked = x.Revoke
+	case *pb.OpResponse_DrawToken:
+		out.Token = lease.Token(x.DrawToken)
 	}
 	return out
 }

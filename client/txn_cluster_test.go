@@ -21,3 +21,44 @@ func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 		}
 	}
 }
+
+// embedded is an operation that is in something else.
+type embedded struct{ client.Put }
+
+// pointed gives the operations of a transaction as pointers, and in one more form: each has the
+// result that it has by itself.
+func pointed(t *testing.T, c *client.Client) {
+	id := client.NewLeaseID()
+	before := time.Now()
+	r := must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{
+		&client.Grant{ID: id, TTL: time.Minute},
+		&client.Put{Key: "pointed", Lease: id, PrevKV: true},
+		&client.Txn{Then: []client.Op{
+			&client.Range{Key: "pointed"}, &client.DrawToken{}, embedded{client.Put{Key: "embedded"}},
+		}},
+	}}))
+	g, put, in := r.Results[0].Grant, r.Results[1].Put, r.Results[2].Txn
+	if g == nil || g.ID != id || put == nil || in == nil || len(in.Results) != 3 {
+		t.Fatalf("results %+v", r.Results)
+	}
+	if got := in.Results[0].Range; got == nil || len(got.KVs) != 1 || in.Results[1].Token == 0 ||
+		in.Results[2].Put == nil {
+		t.Errorf("results %+v", in.Results)
+	}
+	l := must[*client.Lease](t)(c.Keep(g, 0))
+	if until := l.ValidUntil(); until.Before(before.Add(30 * time.Second)) {
+		t.Errorf("it is valid until %v, granted at %v", until, before)
+	}
+	ref := client.RevokeOp(l.Ref())
+	renew := client.RenewOp(l.Ref())
+	r = must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{&renew, &ref}}))
+	if r.Results[0].Renew == nil || r.Results[0].Renew.ID != id || r.Results[1].Revoked != 1 {
+		t.Errorf("results %+v", r.Results)
+	}
+	read := must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{
+		&client.Range{Key: "embedded"}, &client.Txn{Else: []client.Op{&client.Delete{Key: "x"}}},
+	}}))
+	if got := read.Results[0].Range; got == nil || len(got.KVs) != 1 {
+		t.Errorf("results %+v", read.Results)
+	}
+}
