@@ -30,6 +30,7 @@ type cache struct {
 	untracked, fence uint64
 
 	drops   []*drop
+	bytes   int // of the keys of drops, unless they were joined
 	byRange map[keyrange.Range]*drop
 	joined  bool // drops name all that is held
 	owed    spans
@@ -101,15 +102,18 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	}
 	c.byRange[r] = x
 	c.drops = append(c.drops, x)
+	c.bytes += bytesOf(r)
 	c.owed.add(r)
 	d.owing[c.id] = c
 	d.send(c)
-	if len(c.drops) > d.limits.Drops {
+	if len(c.drops) > d.limits.Drops || c.bytes > d.limits.DropBytes {
 		c.join(d.now)
 		return c.drops[0]
 	}
 	return x
 }
+
+func bytesOf(r keyrange.Range) int { return len(r.Key) + len(r.End) }
 
 // join makes one of many drops: everything is to be dropped.
 func (c *cache) join(now lease.Instant) {
@@ -119,7 +123,7 @@ func (c *cache) join(now lease.Instant) {
 		writes = append(writes, x.writes...)
 		x.writes = nil
 	}
-	c.drops, c.byRange, c.joined = nil, nil, true
+	c.drops, c.byRange, c.joined, c.bytes = nil, nil, true, 0
 	c.owed.clear()
 	for _, h := range c.holds {
 		c.drops = append(c.drops, &drop{what: h, since: now})
@@ -271,7 +275,10 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	before := c.has.len()
 	for _, x := range done {
 		c.has.remove(x.what)
-		delete(c.byRange, x.what)
+		if _, ok := c.byRange[x.what]; ok {
+			delete(c.byRange, x.what)
+			c.bytes -= bytesOf(x.what)
+		}
 	}
 	d.spans += c.has.len() - before
 	c.pause = 0

@@ -28,8 +28,9 @@ type Limits struct {
 	// Spans is in how many parts that which one cache has may be, and AllSpans that of
 	// all caches. Beyond it nothing more may be cached.
 	Spans, AllSpans int
-	// Drops is how many ranges a cache may owe. One that owes more is to drop all.
-	Drops int
+	// Drops is how many ranges a cache may owe, and DropBytes how many bytes their keys may
+	// have together. One that owes more is to drop all.
+	Drops, DropBytes int
 	// Waiting is how many writes may wait.
 	Waiting int
 	// Slow is how late an acknowledgement is that is told of as Slow.
@@ -39,8 +40,8 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		Spans: cmp.Or(l.Spans, 65_536), AllSpans: cmp.Or(l.AllSpans, 4_000_000),
-		Drops: cmp.Or(l.Drops, 4096), Waiting: cmp.Or(l.Waiting, 16_384),
-		Slow: cmp.Or(l.Slow, 1000),
+		Drops: cmp.Or(l.Drops, 4096), DropBytes: cmp.Or(l.DropBytes, 1<<20),
+		Waiting: cmp.Or(l.Waiting, 16_384), Slow: cmp.Or(l.Slow, 1000),
 	}
 }
 

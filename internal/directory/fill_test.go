@@ -122,6 +122,32 @@ func TestDirectoryIsBounded(t *testing.T) {
 	}
 }
 
+// What a cache owes is bounded by the bytes of the keys, too: it is told by one message.
+func TestLongDropsAreBounded(t *testing.T) {
+	d := opened(Limits{DropBytes: 10})
+	keys := []string{"bbbbb", "ccccc", "d"}
+	var writes []*Write
+	for i, k := range keys {
+		if !mayFill(d, k) {
+			t.Fatal("nothing may be cached")
+		}
+		writes = append(writes, waits(t, d, touches(k)))
+		drop := d.Invalidations()[0].Drop
+		if all := fmt.Sprint(drop) == "[{a z}]"; all != (i == 2) || !all && len(drop) != i+1 {
+			t.Errorf("told to drop %v", drop)
+		}
+		d.checkInvariants()
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: 3, Open: 1})
+	for _, w := range writes {
+		d.Finish(w)
+	}
+	d.checkInvariants()
+	if !mayFill(d, keys...) {
+		t.Error("nothing may be cached though nothing is owed")
+	}
+}
+
 // Writes that touch the same key go in the order in which they came, also if what the first
 // one waits for besides comes later; those that touch other keys pass.
 func TestWritesKeepTheirOrder(t *testing.T) {

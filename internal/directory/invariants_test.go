@@ -11,7 +11,7 @@ func (d *Directory) checkInvariants() {
 	for id, c := range d.caches {
 		c.has.checkInvariants()
 		total += c.has.len()
-		writes, fresh := 0, false
+		writes, bytes, fresh := 0, 0, false
 		var owed spans
 		for _, x := range c.drops {
 			writes += len(x.writes)
@@ -22,6 +22,10 @@ func (d *Directory) checkInvariants() {
 			if !c.joined && c.byRange[x.what] != x {
 				panic("a drop that is not found by its range")
 			}
+			bytes += bytesOf(x.what)
+		}
+		if !c.joined && c.bytes != bytes || c.joined && c.bytes != 0 {
+			panic(fmt.Sprintf("%d bytes of drops, counted %d", bytes, c.bytes))
 		}
 		owed.to.Scan(func(from, to string) bool {
 			if got, ok := c.owed.to.Get(from); !ok || got != to {

@@ -96,7 +96,10 @@ func (w *walk) lead() {
 	}
 	w.log, w.left = nil, 0
 	w.term++
-	limits := Limits{Drops: 3 + w.rng.IntN(5), Spans: 2 + w.rng.IntN(10), Waiting: 30}
+	limits := Limits{
+		Drops: 3 + w.rng.IntN(5), DropBytes: 4 + w.rng.IntN(20), Spans: 2 + w.rng.IntN(10),
+		Waiting: 30,
+	}
 	w.dir = New(w.term, w, limits)
 	for _, id := range slices.Sorted(maps.Keys(w.leases)) {
 		l := w.leases[id]

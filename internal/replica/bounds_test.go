@@ -3,10 +3,96 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
 )
+
+// What caches say through a follower goes in messages that the transport has room for, in order,
+// and before what they are about to read.
+func TestCacheWordsAreBounded(t *testing.T) {
+	const n = 30
+	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
+	var a relay
+	for range n {
+		a.caches.acks = append(a.caches.acks, AckCache{ID: 1, Dropped: long})
+		a.caches.opens = append(a.caches.opens, OpenCache{ID: 1, Has: long})
+	}
+	a.reads = []*Read{{Fill: &Fill{ID: 1, Ranges: long}}}
+	last, acks, opens := uint64(0), 0, 0
+	next := func(number uint64) {
+		if number <= last {
+			t.Errorf("%d after %d", number, last)
+		}
+		last = number
+	}
+	size := func(f *Forward) {
+		t.Helper()
+		if n := (&Message{Forward: f}).Size(); n > 2*maxCacheBytes {
+			t.Errorf("a message of %d bytes", n)
+		}
+	}
+	for rounds := 0; rounds == 0; {
+		m := &Forward{}
+		a.fill(m, 1)
+		size(m)
+		for i := range m.Acks {
+			next(m.Acks[i].Number)
+			acks++
+		}
+		for i := range m.Opens {
+			next(m.Opens[i].Number)
+			opens++
+		}
+		if m.Round != 0 {
+			rounds++
+			next(m.Round)
+		}
+		if !m.aboutCaches() {
+			t.Fatalf("%d acknowledgements, %d openings, and nothing more", acks, opens)
+		}
+	}
+	if acks != n || opens != n {
+		t.Errorf("%d acknowledgements, %d openings", acks, opens)
+	}
+	opens = 0
+	for now := uint64(100); opens < n; now++ {
+		m := &Forward{}
+		a.caches.again(m, now, 50)
+		size(m)
+		if opens += len(m.Opens); len(m.Opens) == 0 {
+			t.Fatalf("%d openings are said again", opens)
+		}
+	}
+}
+
+// What caches are to drop goes to another member in messages that the transport has room for.
+func TestInvalidationsAreBounded(t *testing.T) {
+	c := caching(t)
+	leader, key := c.members[1], "c"+strings.Repeat("k", 900<<10)
+	const n = 12
+	for id := range lease.ID(n) {
+		c.hold(c.members[2], id+1, 10_000).mustFill(key)
+	}
+	leader.r.Propose(&Proposal{Command: &fsm.Put{Key: key}})
+	out := leader.r.Take()
+	told := 0
+	for _, m := range out.Send {
+		if m.Reply == nil {
+			continue
+		}
+		told += len(m.Reply.Invalidations)
+		if size := m.Size(); size > 2*maxCacheBytes {
+			t.Errorf("a message of %d bytes", size)
+		}
+	}
+	if told != n {
+		t.Errorf("%d caches are told", told)
+	}
+}
 
 // A follower without a leader takes a bounded number of commands and asks, and refuses the
 // rest at once; all that it took is answered in time, and then it takes new ones.

@@ -175,26 +175,48 @@ type askedOpen struct {
 
 func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.asked) == 0 }
 
-// fill adds what there is to say to m.
-func (c *cacheRelay) fill(m *Forward, a *relay, now uint64) {
-	for _, ack := range c.acks {
+// maxCacheBytes bounds, about, what one message to another member says of caches: the
+// transport has room for 64 MiB, and carries nothing of a message that is larger.
+const maxCacheBytes = 4 << 20
+
+// fill adds to m what there is to say, or as much of it as a message has: more says that there
+// is more. What a cache has dropped goes before what it is about to read.
+func (c *cacheRelay) fill(m *Forward, a *relay, now uint64) (more bool) {
+	size, n := 0, 0
+	for ; n < len(c.acks) && size < maxCacheBytes; n++ {
 		a.last++
-		m.Acks = append(m.Acks, NumberedAck{a.last, ack})
+		m.Acks = append(m.Acks, NumberedAck{a.last, c.acks[n]})
+		size += 64 + rangesSize(c.acks[n].Dropped)
 	}
-	for _, o := range c.opens {
+	c.acks = rest(c.acks, n)
+	n = 0
+	for ; n < len(c.opens) && size < maxCacheBytes; n++ {
 		a.last++
+		o := c.opens[n]
 		c.asked = append(c.asked, askedOpen{a.last, now, o})
 		m.Opens = append(m.Opens, NumberedOpen{a.last, o.ID, o.Token, o.Has})
+		size += 40 + rangesSize(o.Has)
 	}
-	c.acks, c.opens = nil, nil
+	c.opens = rest(c.opens, n)
+	return len(c.acks)+len(c.opens) > 0
 }
 
-// again adds what was said and not answered for that many ticks.
+// rest returns what is behind the first n of a list, nil if nothing is.
+func rest[T any](list []T, n int) []T {
+	if n == len(list) {
+		return nil
+	}
+	return list[n:]
+}
+
+// again adds what was said and not answered for that many ticks, as much of it as a message has.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
+	size := 0
 	for i := range c.asked {
-		if o := &c.asked[i]; now-o.at >= patience {
+		if o := &c.asked[i]; now-o.at >= patience && size < maxCacheBytes {
 			o.at = now
 			m.Opens = append(m.Opens, NumberedOpen{o.number, o.open.ID, o.open.Token, o.open.Has})
+			size += 40 + rangesSize(o.open.Has)
 		}
 	}
 }

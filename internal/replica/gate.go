@@ -205,7 +205,13 @@ func (r *Replica) tellCaches() {
 	if d == nil || d.Idle() {
 		return
 	}
+	size := 0
 	for _, n := range d.Invalidations() {
+		if size > maxCacheBytes {
+			r.reply() // what there is for each member
+			size = 0
+		}
+		size += 48 + rangesSize(n.Drop)
 		out := Invalidation{ID: n.ID, Token: n.Token, Term: r.term, Seq: n.Seq, Drop: n.Drop}
 		for _, member := range n.Members {
 			if member == r.cfg.ID {

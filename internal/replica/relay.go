@@ -65,7 +65,9 @@ func (a *relay) room() int {
 // fill adds a round to m, if anybody waits and none is under way.
 func (a *relay) fill(m *Forward, now uint64) {
 	m.Abandoned, a.abandoned = a.abandoned, nil
-	a.caches.fill(m, a, now)
+	if a.caches.fill(m, a, now) {
+		return // the round goes with the last of it
+	}
 	if a.current != nil || len(a.reads)+len(a.renewals)+len(a.batches.waiting) == 0 {
 		return
 	}

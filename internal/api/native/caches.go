@@ -43,6 +43,8 @@ const (
 	// maxDrops bounds the ranges that a cache has to be told to drop and, since the
 	// client does not read, has not been. Beyond it, it is told to drop everything.
 	maxDrops = 4096
+	// maxDropBytes bounds the bytes of their keys likewise.
+	maxDropBytes = 1 << 20
 )
 
 // caches are those that are open on one stream. It is a feed.
@@ -266,12 +268,16 @@ func (x *cache) Invalidated(i *replica.Invalidation) {
 	})
 }
 
-// joined returns the ranges of both lists, each once; or all keys, if those are many.
+// joined returns the ranges of both lists, each once; or all keys, if those are many, or long.
 func joined(a, b []keyrange.Range) []keyrange.Range {
 	out := slices.Concat(a, b)
 	slices.SortFunc(out, keyrange.Range.Compare)
 	out = slices.Compact(out)
-	if len(out) > maxDrops {
+	size := 0
+	for _, r := range out {
+		size += len(r.Key) + len(r.End)
+	}
+	if len(out) > maxDrops || size > maxDropBytes {
 		return []keyrange.Range{keyrange.All}
 	}
 	return out
