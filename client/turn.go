@@ -74,6 +74,10 @@ const lookEvery = time.Second
 //
 // If the conditions did not hold there is no Turn. Otherwise it has to be closed.
 func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, error) {
+	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
+		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
+			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
+	}
 	w := newTurn(c, a)
 	_, err := w.mux.enter(&w.resumed) // by which Close takes it out
 	if w.polls = errors.Is(err, errTooManyWatches); err != nil && !w.polls {

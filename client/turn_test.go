@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -383,5 +384,19 @@ func TestTurnGrants(t *testing.T) {
 		}
 		_, err = c.Keep(r.Results[0].Grant, 0)
 		want(t, err, ErrRevoked)
+	})
+}
+
+// TestEnterTooLong: who enters a line is told at once that no message has room to ask for his turn
+// again, which would end the stream for everybody, on each that there is.
+func TestEnterTooLong(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		state := pb.Turn_WAITING
+		f.lineOf(&state)
+		prefix := strings.Repeat("l", c.most/3) + "/"
+		_, w, err := c.Enter(t.Context(), Txn{}, Await{Key: prefix + "1", Prefix: prefix})
+		if !errors.Is(err, ErrInvalid) || w != nil || len(f.awaits()) > 0 {
+			t.Errorf("%.200v, %v, asked %d times", err, w, len(f.awaits()))
+		}
 	})
 }

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,10 @@ type Options struct {
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
+
+	// maxAnswer bounds a response over a stream: one for which gRPC has no room in a message
+	// would end the stream for all its requests.
+	maxAnswer int
 }
 
 func (o Options) withDefaults() Options {
@@ -44,6 +49,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxTxnOps <= 0 {
 		o.MaxTxnOps = 128
+	}
+	if o.maxAnswer <= 0 {
+		o.maxAnswer = math.MaxInt32 - 2*maxMessage
 	}
 	if o.Guard == nil {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }

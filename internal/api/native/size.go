@@ -1,6 +1,8 @@
 package native
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/leaseholdpb"
@@ -17,6 +19,22 @@ func (s *store) checkSize(m proto.Message, bound int) error {
 		return invalid("the request has %d bytes, %d are the most", n, s.o.MaxRequestBytes)
 	}
 	return nil
+}
+
+// refuse takes the place of a response that no message has room for, with so many bytes. What
+// was to be done is done then.
+func (t *stream) refuse(q *request, size int) *pb.Response {
+	reason := pb.Reason_REASON_INVALID
+	if q.writes {
+		reason = pb.Reason_REASON_UNKNOWN_OUTCOME
+	}
+	if q.await != nil && t.leave(q.id) {
+		t.turns.drop(q.id)
+	}
+	r := errorOf(fmt.Errorf("the answer has %d bytes, %d are the most: ask for less at a time",
+		size, t.o.maxAnswer), reason)
+	r.Id = q.id
+	return r
 }
 
 // fixedSize is more than the fields of a message that have a bounded size take, and what

@@ -2,10 +2,14 @@ package native
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -49,6 +53,84 @@ func TestSizeBound(t *testing.T) {
 		messages := 1 + 2*(len(r.Compare)+len(r.Then)+len(r.Else)+len(inner.Then)*2)
 		if n, bound := proto.Size(r), txnBound(r); bound < n || bound > n+messages*fixedSize {
 			t.Errorf("%v: %d bytes, and the bound is %d", r, n, bound)
+		}
+	}
+}
+
+// TestAnswerTooLong: a response for which no message has room is refused, and the stream goes on
+// for its other requests. Of what was done it is not said that it was not.
+func TestAnswerTooLong(t *testing.T) {
+	onLine(t, func(b *bench) {
+		const n = maxTestAnswer/maxFragment + 1
+		for i := range n {
+			b.node.put(&fsm.Put{Key: fmt.Sprint("k", i), Value: make([]byte, maxFragment)})
+		}
+		from, to := []byte("k"), []byte("l")
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_Range{
+			Range: &pb.RangeRequest{Key: from, RangeEnd: to, Serializable: true},
+		}})
+		b.wantError(1, pb.Reason_REASON_INVALID)
+		b.send(&pb.Request{Id: 2, Body: &pb.Request_Range{
+			Range: &pb.RangeRequest{Key: from, RangeEnd: to, Limit: n - 2, Serializable: true},
+		}})
+		if r := b.only(); len(r.GetRange().GetKvs()) != n-2 {
+			t.Errorf("%d keys", len(r.GetRange().GetKvs()))
+		}
+		r := enterRequest(3, "l/1", 1)
+		r.GetTxn().Then = append(r.GetTxn().Then, &pb.Op{Op: &pb.Op_Range{
+			Range: &pb.RangeRequest{Key: from, RangeEnd: to},
+		}})
+		b.send(r)
+		b.answer()
+		b.wantError(3, pb.Reason_REASON_UNKNOWN_OUTCOME)
+		if s := b.node.lines.Stats(); s.Waiting != 0 {
+			t.Errorf("%d wait", s.Waiting)
+		}
+		b.send(&pb.Request{Id: 4, Body: &pb.Request_Delete{
+			Delete: &pb.DeleteRequest{Key: from, RangeEnd: to, PrevKv: true},
+		}})
+		b.answer()
+		b.wantError(4, pb.Reason_REASON_UNKNOWN_OUTCOME)
+	})
+}
+
+// TestWatchOfLongPairs: a response of a watch is bounded also by what the keys were before.
+func TestWatchOfLongPairs(t *testing.T) {
+	onLine(t, func(b *bench) {
+		const n = 5
+		for i := range n {
+			b.apply(&fsm.Put{Key: fmt.Sprint("k", i), Value: make([]byte, maxFragment)})
+		}
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
+			Key: []byte("k"), RangeEnd: []byte("l"), PrevKv: true,
+		}}})
+		b.node.hub.Distribute()
+		b.got()
+		b.apply(&fsm.DeleteRange{Key: "k", End: "l"})
+		b.node.hub.Distribute()
+		events := 0
+		for _, r := range b.all() {
+			if size := proto.Size(r); size > 2*maxFragment {
+				t.Errorf("a response of %d bytes", size)
+			}
+			events += len(r.GetWatch().GetEvents())
+			if r.GetWatch().GetFragment() != (events < n) {
+				t.Errorf("%d events, and %v", events, r.GetWatch().GetFragment())
+			}
+		}
+		if events != n {
+			t.Errorf("%d events", events)
+		}
+	})
+}
+
+// TestDropsOfLongKeys: what a cache is told to drop together is bounded also by its bytes.
+func TestDropsOfLongKeys(t *testing.T) {
+	var list []keyrange.Range
+	for i := range 5 {
+		list = joined(list, []keyrange.Range{{Key: fmt.Sprintf("%0*d", maxDropBytes/4, i)}})
+		if all := slices.Equal(list, []keyrange.Range{keyrange.All}); all != (i >= 4) {
+			t.Errorf("%d ranges of %d invalidations", len(list), i+1)
 		}
 	}
 }

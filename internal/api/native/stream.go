@@ -303,8 +303,12 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		if m.Responses == nil {
 			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
 		}
+		n := wire.ResponseSize(r)
+		if n > t.o.maxAnswer {
+			r, n = t.refuse(q, n), 0
+		}
 		m.Responses = append(m.Responses, r)
-		if size += wire.ResponseSize(r); size < maxMessage && len(m.Responses) < maxResponses {
+		if size += n; size < maxMessage && len(m.Responses) < maxResponses {
 			continue
 		}
 		if err := t.sendOne(m); err != nil {

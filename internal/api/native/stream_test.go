@@ -146,6 +146,10 @@ type bench struct {
 	stop  context.CancelFunc
 }
 
+// maxTestAnswer is the longest response of a stream in tests: more than all but those of
+// TestAnswerTooLong are.
+const maxTestAnswer = 4 * maxFragment
+
 // onStream runs a test with an open stream, in a time of its own.
 func onStream(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +161,8 @@ func onStream(t *testing.T, test func(*bench)) {
 				answers: make(chan *pb.ServerMessage, 100),
 			},
 		}
-		s := &streams{store: &store{leases: service(b.node, Options{MemberID: 5}), node: b.node}}
+		o := Options{MemberID: 5, maxAnswer: maxTestAnswer}
+		s := &streams{store: &store{leases: service(b.node, o), node: b.node}}
 		go func() { b.ended <- s.Open(b.pipe) }()
 		b.hello = <-b.answers
 		test(b)

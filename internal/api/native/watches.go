@@ -128,6 +128,9 @@ func (w *watches) fragment() *pb.Response {
 	n, size := 0, 0
 	for n < len(w.rest) && (n == 0 || size < maxFragment) {
 		size += w.rest[n].Size()
+		if prev := w.rest[n].Change().Prev; w.prev && prev != nil {
+			size += len(prev.Key) + len(prev.Value)
+		}
 		n++
 	}
 	m := &pb.WatchResponse{Header: w.header(w.rev), Events: make([]*pb.Event, n)}
