@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/grpclog"
 
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 )
@@ -109,6 +112,11 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner) error {
 	quietGRPC()
 	ctx, stop := untilSignal(ctx, cfg.Logger)
 	defer stop()
+	if j == nil || j.addressed { // else it chooses ports that are free
+		if err := tryPorts(ctx, cfg); err != nil {
+			return err
+		}
+	}
 	if j != nil {
 		defer j.release()
 		var err error
@@ -136,6 +144,30 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner) error {
 			"data-dir", cfg.DataDir)
 	}
 	return err
+}
+
+// tryPorts opens the ports of a member, and closes them. One that cannot be had is found out
+// before a cluster is founded or asked to take the member in: what is founded stays, and the
+// next start, with other flags, would go on with it.
+func tryPorts(ctx context.Context, cfg server.Config) (err error) {
+	var open []net.Listener
+	defer func() {
+		for _, l := range open {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for _, u := range slices.Concat(cfg.URLs.ListenClient, cfg.URLs.ListenClientHTTP,
+		cfg.URLs.ListenPeer, cfg.URLs.ListenMetrics) {
+		if u.Scheme == "unix" || u.Scheme == "unixs" {
+			continue // a socket that is closed leaves its file, or takes another's away
+		}
+		l, err := listen.Listen(ctx, u)
+		if err != nil {
+			return err
+		}
+		open = append(open, l)
+	}
+	return nil
 }
 
 // notify tells systemd, if it started us, that the member serves and that it

@@ -131,7 +131,13 @@ func (f *flags) parse(args []string) error {
 // set gives x a value that came from source, a flag or a variable.
 func (f *flags) set(x *flag.Flag, value, source string) error {
 	if err := x.Value.Set(value); err != nil {
-		return usageError("invalid value %q for %s: %v", value, source, err)
+		why := err.Error()
+		if why == "parse error" { // all that package flag says
+			if why = "it is not a whole number"; isBool(x) {
+				why = "it is neither true nor false"
+			}
+		}
+		return usageError("invalid value %q for %s: %s", value, source, why)
 	}
 	f.given[x.Name] = true
 	return nil

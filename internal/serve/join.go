@@ -47,6 +47,8 @@ type joiner struct {
 
 // cluster is what a joiner asks of the members of the cluster.
 type cluster interface {
+	// Ours says why those who were called are not Leasehold's members.
+	Ours(context.Context) error
 	MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error)
 	MemberAddAsLearner(context.Context, []string) (*clientv3.MemberAddResponse, error)
 	MemberRemove(context.Context, uint64) (*clientv3.MemberRemoveResponse, error)
@@ -120,6 +122,9 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 func (j *joiner) admit(
 	ctx context.Context, cfg server.Config, have possession,
 ) ([]*etcdserverpb.Member, error) {
+	if err := j.cluster.Ours(ctx); err != nil {
+		return nil, err
+	}
 	list, err := j.cluster.MemberList(ctx)
 	if err != nil {
 		return nil, err

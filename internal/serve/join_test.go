@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
@@ -42,6 +45,8 @@ func (f *fakeCluster) enter(call string) error {
 }
 
 func (f *fakeCluster) header() *pb.ResponseHeader { return &pb.ResponseHeader{ClusterId: 0xc} }
+
+func (f *fakeCluster) Ours(context.Context) error { return nil }
 
 func (f *fakeCluster) MemberList(
 	context.Context, ...clientv3.OpOption,
@@ -407,4 +412,57 @@ func TestJoinMistakes(t *testing.T) {
 			t.Errorf("%s: %v, want %q", line, o.err, want)
 		}
 	}
+}
+
+// Goal: an etcd is not asked to add the member, and what is no server at all is waited for,
+// with the reason. Method: servers that have etcd's API of members and nothing else.
+func TestJoinForeign(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	asked := &etcdMembers{}
+	pb.RegisterClusterServer(s, asked)
+	go func() { _ = s.Serve(l) }()
+	addr := l.Addr().String()
+	a := newAttempt(t, nil, "--join="+addr)
+	a.dial = dialCluster
+	_, err = a.prepare(t.Context(), a.cfg)
+	if err == nil || !strings.Contains(err.Error(), "an etcd cannot be joined") {
+		t.Errorf("joined an etcd: %v", err)
+	}
+	if n := asked.calls.Load(); n != 0 {
+		t.Errorf("%d calls to an etcd", n)
+	}
+	s.Stop()
+	c, err := dialCluster([]string{addr}, a.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Ours(t.Context())
+	if err == nil || !passing(err) || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("of no server: %v", err)
+	}
+}
+
+// etcdMembers counts calls about members.
+type etcdMembers struct {
+	pb.UnimplementedClusterServer
+	calls atomic.Int32
+}
+
+func (e *etcdMembers) MemberList(
+	context.Context, *pb.MemberListRequest,
+) (*pb.MemberListResponse, error) {
+	e.calls.Add(1)
+	return &pb.MemberListResponse{}, nil
+}
+
+func (e *etcdMembers) MemberAdd(
+	context.Context, *pb.MemberAddRequest,
+) (*pb.MemberAddResponse, error) {
+	e.calls.Add(1)
+	return &pb.MemberAddResponse{Member: &pb.Member{ID: 1}}, nil
 }

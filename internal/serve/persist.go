@@ -21,6 +21,7 @@ import (
 
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
+	pb "leasehold.dev/leaseholdpb"
 	"leasehold.dev/server"
 )
 
@@ -143,7 +144,26 @@ func dialCluster(endpoints []string, cfg server.Config) (cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--join: %w", err)
 	}
-	return c, nil
+	return dialed{c}, nil
+}
+
+// dialed is a client of the members to join.
+type dialed struct{ *clientv3.Client }
+
+// Ours asks for what only our members know. An etcd would add this member, which could never
+// take part. Unlike the calls of the library this one fails at once when there is no
+// connection, and says why.
+func (d dialed) Ours(ctx context.Context) error {
+	_, err := pb.NewLeasesClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
+	switch status.Code(err) {
+	case codes.Unimplemented:
+		return fmt.Errorf("who answers there is no member of Leasehold, and an etcd cannot be "+
+			"joined: %s", status.Convert(err).Message())
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return err
+	default:
+		return nil // it refuses the request, and so knows it
+	}
 }
 
 // clientTLS returns how to call the clients' side of another member. What says

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,5 +138,44 @@ func TestSecondSignal(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 1 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// Goal: a member that cannot have its ports founds no cluster, which a start with other flags
+// would have to go on with.
+func TestPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken, free := "http://"+l.Addr().String(), "http://127.0.0.1:0"
+	for _, name := range []string{
+		"--listen-client-urls", "--listen-peer-urls", "--listen-metrics-urls",
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		args := []string{"--data-dir", dir}
+		for _, other := range []string{"--listen-client-urls", "--listen-peer-urls", name} {
+			url := free
+			if other == name {
+				url = taken
+			}
+			args = append(args, other, url)
+		}
+		f := newFlags()
+		if err := f.parse(args); err != nil {
+			t.Fatal(err)
+		}
+		cfg, _, err := f.config("myhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		if err := runMember(t.Context(), cfg, nil); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the data directory is there (%v)", name, err)
+		}
 	}
 }
