@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -152,7 +153,7 @@ func Size(s Site, c Costs) (Capacity, error) {
 	}
 	slices.SortStableFunc(out.Limits, func(a, b Limit) int { return cmp.Compare(a.Leases, b.Leases) })
 	out.PerCell = out.Limits[0].Leases
-	out.Cells = float64(int((s.Leases-1)/out.PerCell)) + 1
+	out.Cells = math.Floor((s.Leases-1)/out.PerCell) + 1
 	if c.Expiries > 0 {
 		out.AllEnd = seconds(s.Leases / out.Cells / c.Expiries)
 	}

@@ -328,6 +328,10 @@ func TestSize(t *testing.T) {
 	if c.AllEnd != 5*s || c.GrantAll != 50*s || c.Restart != s {
 		t.Errorf("bad day: %+v", c)
 	}
+	site.Leases = 1e30 // more cells than an integer counts
+	if c, err = Size(site, DocumentedCosts(3)); err != nil || c.Cells < 1e20 {
+		t.Errorf("far too many: %+v, %v", c, err)
+	}
 }
 
 // Goal: input that makes no sense is an InputError that says what to do.
