@@ -73,7 +73,9 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	defer operator.Close()
-	if err := change(ctx, operator, 0); err != nil {
+	first, done := context.WithTimeout(ctx, 10*time.Second) // else it waits for a member for ever
+	defer done()
+	if err := change(first, operator, 0); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -10,6 +10,17 @@ import (
 // The prefixes of the variables that stand for flags, most important first.
 var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
 
+// othersWords are what comes after LEASEHOLD_ in the variables of the client commands, and in
+// those that they set for the commands they run. A shell that has some of them may start a
+// member.
+var othersWords = []string{
+	"ENDPOINTS", "WRITE_OUT", "HEX", "DEBUG", "DIAL_TIMEOUT", "COMMAND_TIMEOUT", "KEEPALIVE_TIME",
+	"KEEPALIVE_TIMEOUT", "MAX_RECV_BYTES", "CACERT", "CERT", "KEY", "INSECURE_TRANSPORT",
+	"INSECURE_SKIP_TLS_VERIFY", "USER", "PASSWORD", "AUTH_JWT_TOKEN", "DISCOVERY_SRV",
+	"DISCOVERY_SRV_NAME", "INSECURE_DISCOVERY", "WATCH_KEY", "WATCH_RANGE_END",
+	"TOKEN", "LEASE", "LOCK_KEY", "ITEM", "TRIES", "POOL_ID",
+}
+
 // readEnv sets the flags that the command line left alone from env, which holds
 // NAME=value as [os.Environ] does. It returns a warning for each variable that
 // looks like ours and names no flag. An empty variable counts as unset, as in
@@ -35,6 +46,9 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 		}
 	})
 	for name := range values {
+		if _, word, _ := strings.Cut(name, "LEASEHOLD_"); slices.Contains(othersWords, word) {
+			continue
+		}
 		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "LEASEHOLD_") {
 			warnings = append(warnings,
 				fmt.Sprintf("variable %s names no flag of serve and is ignored", name))

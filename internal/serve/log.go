@@ -84,6 +84,9 @@ func (l logFlags) writer(stdout, stderr io.Writer) (io.Writer, func() error, err
 // likeEtcd names and writes a record's own fields as etcd does, so that what
 // reads etcd's log reads ours.
 func likeEtcd(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration { // which slog writes as a number of nanoseconds
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
 	if len(groups) > 0 {
 		return a
 	}

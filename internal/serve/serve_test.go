@@ -33,7 +33,7 @@ func try(t *testing.T, env []string, args ...string) outcome {
 		hostname: func() string { return "myhost" },
 		run: func(_ context.Context, cfg server.Config, _ *joiner) error {
 			o.cfg, o.ran = cfg, true
-			cfg.Logger.Info("ran", "n", 1)
+			cfg.Logger.Info("ran", "n", 1, "took", 1500*time.Microsecond)
 			return nil
 		},
 	})
@@ -230,6 +230,7 @@ func TestEnvironment(t *testing.T) {
 		"ETCD_DATA_DIR=e", "LEASEHOLD_DATA_DIR=",
 		"LEASEHOLD_INITIAL_CLUSTER_TOKEN=l", "ETCD_INITIAL_CLUSTER_TOKEN=e",
 		"ETCD_ENABLE_PPROF=true", "ETCD_METRICS=extensive",
+		"LEASEHOLD_ENDPOINTS=a:1", "LEASEHOLD_TOKEN=7", // of clients, and of leasehold run
 		"ETCD_NONSENSE=1", "LEASEHOLD_NONSENSE=2", "ETCDCTL_API=3", "HOME=/", "junk",
 	}
 	o := try(t, env, "--initial-cluster-token", "f")
@@ -370,7 +371,7 @@ func TestLog(t *testing.T) {
 	if err != nil || o.err != nil {
 		t.Fatal(err, o.err)
 	}
-	want := `"level":"info","msg":"ran","n":1}`
+	want := `"level":"info","msg":"ran","n":1,"took":"1.5ms"}`
 	for _, text := range []string{o.stdout, string(data)} {
 		if !strings.HasPrefix(text, `{"ts":"2`) || !strings.HasSuffix(text, want+"\n") {
 			t.Errorf("log %q", text)
