@@ -193,7 +193,7 @@ func TestMistakes(t *testing.T) {
 		"--name":                             "flag --name needs a value",
 		"--enable-pprof=maybe":               `for --enable-pprof: it is neither true nor false`,
 		"--memory-mlock=maybe":               `invalid value "maybe" for --memory-mlock`,
-		"--snapshot-count=x":                 `invalid value "x" for --snapshot-count: it is not a whole number`,
+		"--snapshot-count=x":                 `for --snapshot-count: it is not a whole number`,
 		"--heartbeat-interval=x":             "neither a number of milliseconds nor a duration",
 		"--heartbeat-interval=-1":            "out of range",
 		"--max-concurrent-streams=-1":        "4294967295",
