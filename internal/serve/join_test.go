@@ -349,7 +349,9 @@ func TestJoinChooses(t *testing.T) {
 		if cfg, err = j.settle(cfg); err != nil {
 			t.Skip("no free ports here: ", err)
 		}
-		if !hold {
+		if hold {
+			t.Cleanup(j.release) // no earlier: what nobody refers to is collected, and closed
+		} else {
 			j.release()
 		}
 		if err := cfg.Validate(); err != nil {
