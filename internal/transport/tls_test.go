@@ -41,7 +41,7 @@ func TestTLS(t *testing.T) {
 		o, _ := secrets(t, trusted)
 		a, b := pair(t, o)
 		results := collect(b, nil)
-		if err := a.SendSnapshot(t.Context(), 2, nil, chunks(3, 1<<20)); err != nil {
+		if err := a.sendSnapshot(t.Context(), nil, chunks(3, 1<<20)); err != nil {
 			t.Error(err)
 		}
 		if r := want(t, results); r.bytes != 3<<20 {
