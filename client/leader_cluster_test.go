@@ -70,7 +70,7 @@ func TestLeader(t *testing.T) {
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 6 * time.Second}))
+	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 9 * time.Second}))
 	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{Key: "k"}))
 	f := &follower{t: t, w: w, seen: make(chan int64, 100_000)}
 	go f.run(ctx)

@@ -258,7 +258,9 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	s := sessionOf(ts)
 	s.last = stdout.String()
 	if *mute {
-		ts.Check(err)
+		if err != nil {
+			ts.Fatalf("%q: %v; it printed\n%s%s", fs.Args(), err, stdout.String(), stderr.String())
+		}
 		return
 	}
 	fmt.Fprintf(&s.text, "$ %s\n%s", strings.Join(quoteAll(fs.Args()), " "), stdout.String())
