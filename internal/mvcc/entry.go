@@ -25,53 +25,40 @@ const ShortValue = 168
 // newRecord returns a record of a value. A copy of a short one lies behind the record: one
 // thing to allocate, to mark and to sweep, not two. The sizes are those that the allocator
 // hands out.
-func newRecord(value []byte) (r *record) {
+func newRecord(value []byte) *record {
 	switch n := len(value); {
 	case n == 0 || n > ShortValue:
 		return &record{KeyValue: KeyValue{Value: value}}
 	case n <= 24:
-		b := &struct {
-			record
-			room [24]byte
-		}{}
-		b.Value = b.room[:n:n]
-		r = &b.record
+		r := &roomy[[24]byte]{}
+		return r.hold(value, r.room[:])
 	case n <= 40:
-		b := &struct {
-			record
-			room [40]byte
-		}{}
-		b.Value = b.room[:n:n]
-		r = &b.record
+		r := &roomy[[40]byte]{}
+		return r.hold(value, r.room[:])
 	case n <= 72:
-		b := &struct {
-			record
-			room [72]byte
-		}{}
-		b.Value = b.room[:n:n]
-		r = &b.record
+		r := &roomy[[72]byte]{}
+		return r.hold(value, r.room[:])
 	case n <= 104:
-		b := &struct {
-			record
-			room [104]byte
-		}{}
-		b.Value = b.room[:n:n]
-		r = &b.record
+		r := &roomy[[104]byte]{}
+		return r.hold(value, r.room[:])
 	case n <= 136:
-		b := &struct {
-			record
-			room [136]byte
-		}{}
-		b.Value = b.room[:n:n]
-		r = &b.record
+		r := &roomy[[136]byte]{}
+		return r.hold(value, r.room[:])
 	default:
-		b := &struct {
-			record
-			room [ShortValue]byte
-		}{}
-		b.Value = b.room[:n:n]
-		r = &b.record
+		r := &roomy[[ShortValue]byte]{}
+		return r.hold(value, r.room[:])
 	}
+}
+
+// roomy is a record with room for a value behind it.
+type roomy[Room any] struct {
+	record
+	room Room
+}
+
+// hold gives r a copy of the value in its room.
+func (r *record) hold(value, room []byte) *record {
+	r.Value = room[:len(value):len(value)]
 	copy(r.Value, value)
 	return r
 }
