@@ -13,7 +13,7 @@ func (t *thread) auditor() {
 	after := uint64(0)
 	for {
 		t.sleep(w.exp(2 * w.p.Think))
-		op := t.do(&Op{Kind: OpEvents, Request: Request{After: after}})
+		op := t.do(&Op{Kind: opEvents, Request: Request{After: after}})
 		switch n := len(op.Answer.Events); {
 		case op.Outcome != Done:
 		case errors.Is(op.Err, fsm.ErrEventsCompacted):

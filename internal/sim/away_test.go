@@ -16,9 +16,9 @@ func TestAwayWhileOthersAreReplaced(t *testing.T) {
 		p.Members, p.Faults, p.Calm = 5, Second, 20*Second
 		for i := range faults {
 			switch faults[i].kind {
-			case FaultLostDisk, FaultAddMember, FaultRemove:
+			case faultLostDisk, faultAddMember, faultRemove:
 				p.Weights[i] = 20
-			case FaultLossy, FaultTransfer:
+			case faultLossy, faultTransfer:
 				p.Weights[i] = 3
 			default:
 				p.Weights[i] = 0

@@ -87,7 +87,7 @@ func (t *thread) openCache() *cache {
 		ID: info.ID, Token: info.Token, TTL: info.TTL,
 		Sent: lease.Instant(op.LocalStart / Millisecond),
 	}
-	if w.opt.Plant == PlantOutlive {
+	if w.opt.Plant == plantOutlive {
 		h.Grace = 5 * info.TTL
 	}
 	w.leases = append(w.leases, info.ID)
@@ -183,7 +183,7 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 		return false
 	}
 	op := &Op{
-		ID: len(w.h.Ops), Client: t.c.id, Member: x.at, Kind: OpCached,
+		ID: len(w.h.Ops), Client: t.c.id, Member: x.at, Kind: opCached,
 		Request: Request{Range: &fsm.Range{Key: what.Key, End: what.End}},
 		Start:   w.now, LocalStart: t.c.local(),
 	}
@@ -216,13 +216,13 @@ func (t *thread) readCached(x *cache, what keyrange.Range) {
 	request := Request{Range: &fsm.Range{Key: what.Key, End: what.End}}
 	fill := x.set.Begin(what)
 	if fill == nil {
-		t.do(&Op{Kind: OpRange, Request: request})
+		t.do(&Op{Kind: opRange, Request: request})
 		return
 	}
 	request.Cache = &replica.Fill{
 		ID: x.s.terms.ID, Token: x.s.token, Ranges: []keyrange.Range{what},
 	}
-	op := t.through(x, &Op{Kind: OpRange, Request: request})
+	op := t.through(x, &Op{Kind: opRange, Request: request})
 	if op.Outcome != Done || op.Err != nil {
 		x.set.Cancel(fill)
 		return
@@ -380,7 +380,7 @@ func (x *cache) tell(lazy bool) {
 // invalidate drops what the cluster says, and acknowledges it.
 func (x *cache) invalidate(n *replica.Invalidation) {
 	x.c.w.cover["invalidation"]++
-	if x.c.w.opt.Plant == PlantAckBeforeDrop {
+	if x.c.w.opt.Plant == plantAckBeforeDrop {
 		a := replica.AckCache{
 			ID: n.ID, Token: n.Token, Term: n.Term, Seq: n.Seq, Open: x.openIn,
 		}

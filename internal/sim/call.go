@@ -144,13 +144,13 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 // arrive gives the request to the replica.
 func (q *call) arrive(p *process) {
 	switch op := q.op; op.Kind {
-	case OpCommand:
+	case opCommand:
 		if p.m.disk.full {
 			q.reply(Failed, errFull)
 			return
 		}
 		p.r.Propose(&replica.Proposal{Command: op.Command, Owner: q})
-	case OpRange:
+	case opRange:
 		if op.Serializable {
 			q.readRange(p)
 			return
@@ -160,11 +160,11 @@ func (q *call) arrive(p *process) {
 			r.Fill = &replica.Fill{ID: f.ID, Token: f.Token, Ranges: f.Ranges}
 		}
 		p.r.Read(r)
-	case OpTTL:
+	case opTTL:
 		p.r.Read(&replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
-	case OpRenew:
+	case opRenew:
 		p.r.Renew(replica.Renewal{ID: op.Lease, Token: op.Request.Token, Owner: q})
-	case OpEvents:
+	case opEvents:
 		q.readEvents(p)
 	}
 }
@@ -190,7 +190,7 @@ func (q *call) read(p *process, r *replica.Read) {
 	switch {
 	case r.Err != nil:
 		q.reply(Failed, r.Err)
-	case q.op.Kind == OpTTL:
+	case q.op.Kind == opTTL:
 		q.op.TTL, q.op.Found = r.Left[0].TTL, r.Left[0].Found
 		info, _ := p.r.Machine().Lessor().Lookup(q.op.Lease)
 		q.op.Answer.Token = info.Token

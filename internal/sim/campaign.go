@@ -86,7 +86,7 @@ func (c *Campaign) Add(o *Trial, took time.Duration) {
 		c.Seen[string(f.Kind)]++
 	}
 	for what, n := range o.Coverage {
-		if !slices.Contains(faultKinds, FaultKind(what)) {
+		if !slices.Contains(faultKinds, faultKind(what)) {
 			c.Seen[what] += n
 		}
 	}
@@ -127,14 +127,14 @@ var rare = []string{
 	"clearing entry lost with its leader",
 	"expiry lost with its leader", "member learned of its removal",
 	"checkpoint lost with its leader", "crash while a snapshot was written", "RemoveMember",
-	string(FaultRemove), "expiry in flight at a leader change",
-	"state shown while a line was read", SeenTurnCome,
+	string(faultRemove), "expiry in flight at a leader change",
+	"state shown while a line was read", seenTurnCome,
 }
 
 // Unseen lists what a campaign must see and this one has not.
 func (c *Campaign) Unseen() []string {
 	var out []string
-	for _, what := range Required() {
+	for _, what := range required() {
 		if c.Seen[what] == 0 && (c.Runs >= enough || !slices.Contains(rare, what)) {
 			out = append(out, what)
 		}
@@ -142,13 +142,13 @@ func (c *Campaign) Unseen() []string {
 	return out
 }
 
-// Required lists the faults and events that a campaign must have seen.
-func Required() []string {
+// required lists the faults and events that a campaign must have seen.
+func required() []string {
 	var out []string
 	for _, k := range faultKinds {
 		out = append(out, string(k))
 	}
-	return append(append(out, Interesting...), worldly...)
+	return append(append(out, interesting...), worldly...)
 }
 
 // worldly are the events that the world itself counts and a campaign must see.

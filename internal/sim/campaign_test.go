@@ -32,7 +32,7 @@ const fewSeeds = 40
 // TestSim runs seeds: each is a cluster with its clients and its faults, held
 // against every invariant when it ends. What it was not made to see proves nothing,
 // so a campaign fails too if it never saw one of the faults or events that
-// Required lists.
+// required lists.
 func TestSim(t *testing.T) {
 	switch {
 	case *seedFlag != 0:

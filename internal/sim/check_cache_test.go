@@ -20,7 +20,7 @@ func TestCachesBeyondBound(t *testing.T) {
 			p.Caches, p.Faults, p.Think = 4, 2*Second, 200*Millisecond
 			for i := range p.Weights { // a cache must be cut off while somebody writes
 				p.Weights[i] = 0
-				if faults[i].kind == FaultClientCut {
+				if faults[i].kind == faultClientCut {
 					p.Weights[i] = 1
 				}
 			}
@@ -74,7 +74,7 @@ func TestCheckCached(t *testing.T) {
 					Version: revision - 1,
 				}
 				h.Log = append(h.Log, &Entry{
-					Index: uint64(FirstIndex + i), Term: 2, At: at, Revision: revision,
+					Index: uint64(firstIndex + i), Term: 2, At: at, Revision: revision,
 					Commands: []fsm.Command{put(v)},
 					Results:  []fsm.Result{{Revision: revision, Value: &fsm.PutResult{}}},
 					Changes: []fsm.Change{{
@@ -82,13 +82,13 @@ func TestCheckCached(t *testing.T) {
 					}},
 				})
 				h.Ops = append(h.Ops, &Op{
-					ID: i, Kind: OpCommand, Request: Request{Command: put(v)}, Outcome: Done,
+					ID: i, Kind: opCommand, Request: Request{Command: put(v)}, Outcome: Done,
 					Start: at - 1, End: at + 1,
 					Answer: Answer{Fsm: fsm.Result{Revision: revision, Value: &fsm.PutResult{}}},
 				})
 			}
 			read := &Op{
-				ID: 2, Kind: OpCached, Start: c.start, End: c.end, Outcome: Done,
+				ID: 2, Kind: opCached, Start: c.start, End: c.end, Outcome: Done,
 				Request: Request{Range: &fsm.Range{Key: "r"}},
 				Answer:  Answer{Range: &mvcc.RangeResult{Revision: c.revision}},
 			}

@@ -150,7 +150,7 @@ func newFacts(h *History, l Limits) *facts {
 		if g, ok := op.Command.(*fsm.Grant); ok && len(g.Holds) > 0 {
 			f.cached = max(f.cached, maxCacheTTL+Second)
 		}
-		if op.Kind == OpRenew {
+		if op.Kind == opRenew {
 			f.renewals[op.Lease] = append(f.renewals[op.Lease], op)
 		}
 	}

@@ -97,7 +97,7 @@ func (f *facts) checkFenced() {
 			last = token
 			if !f.held(name, token, entry) {
 				f.violate(at, "L5", "key %s was written with token %d in entry %d, and that did not hold "+
-					"the name then", key, token, entry+FirstIndex)
+					"the name then", key, token, entry+firstIndex)
 			}
 		}
 	}

@@ -45,11 +45,11 @@ func heirs() *hand {
 	do(4, 15500, grant(8, 4000, "n"))
 	do(4, 15600, fenced("n", 4))
 	do(4, 16000, &fsm.Revoke{ID: 8})
-	events := b.op(5, OpEvents, 16100*Millisecond, 16102*Millisecond)
+	events := b.op(5, opEvents, 16100*Millisecond, 16102*Millisecond)
 	events.After, events.Last = 2, 8
 	events.Answer.Events, _ = eventsAfter(b.m.View().LeaseEvents, 2)
 	for i, until := range []Time{2000, 9000, 12900} {
-		x := b.believe(i+1, BeliefName, "n", []Time{1004, 2004, 4004}[i]*Millisecond, until*Millisecond)
+		x := b.believe(i+1, beliefName, "n", []Time{1004, 2004, 4004}[i]*Millisecond, until*Millisecond)
 		x.Lease, x.Token = 7, lease.Token(i+1)
 	}
 	return b
@@ -63,7 +63,7 @@ func TestCheckHeirs(t *testing.T) {
 		t.Errorf("%v %s: %s", v.At, v.ID, v.What)
 	}
 	for _, s := range []string{
-		SeenHandedOver, SeenResumed, SeenShorter, SeenReleased, SeenOldToken, SeenNameHeld,
+		seenHandedOver, seenResumed, seenShorter, seenReleased, seenOldToken, seenNameHeld,
 	} {
 		if r.Seen[s] == 0 {
 			t.Errorf("not seen: %s", s)

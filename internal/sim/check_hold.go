@@ -37,13 +37,13 @@ func (f *facts) sure(b *Belief) Time {
 // one first.
 func (f *facts) conflicts() [][2]*Belief {
 	type thing struct {
-		kind BeliefKind
+		kind beliefKind
 		what string
 	}
 	things := make(map[thing][]*Belief)
 	var order []thing
 	for _, b := range f.h.Beliefs {
-		if b.From >= f.sure(b) || b.Kind == BeliefTurn { // that is checkHolders' business
+		if b.From >= f.sure(b) || b.Kind == beliefTurn { // that is checkHolders' business
 			continue
 		}
 		t := thing{b.Kind, b.What}

@@ -42,7 +42,7 @@ func (f *facts) checkExpiry() {
 		for _, t := range l.terms {
 			if f.kept(l, t.at, t.ttl) > l.until {
 				f.violate(l.until, "L1", "%v, %v after its TTL of %d ms began in entry %d",
-					l, l.until-t.at, t.ttl, t.entry+FirstIndex)
+					l, l.until-t.at, t.ttl, t.entry+firstIndex)
 			}
 		}
 		for _, op := range f.promises(l) {
@@ -153,7 +153,7 @@ func (f *facts) begun(l *life, r reign, until Time) Time {
 		}
 	}
 	for _, a := range f.h.Applied {
-		if a.Member == r.member && a.To >= FirstIndex+uint64(entry) {
+		if a.Member == r.member && a.To >= firstIndex+uint64(entry) {
 			return a.At
 		}
 	}
@@ -315,7 +315,7 @@ func (f *facts) appliedAt(r reign) (applied func(entry int) (Time, bool), starte
 		}
 	}
 	return func(entry int) (Time, bool) {
-		index := uint64(entry + FirstIndex)
+		index := uint64(entry + firstIndex)
 		for _, a := range steps {
 			if a.From >= index {
 				return started, true

@@ -16,7 +16,7 @@ func TestRenewalOfNextLife(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		b := newHand()
 		b.do(1, Second, Second+4*Millisecond, grant(7, 5000, ""))
-		op := b.op(1, OpRenew, 5*Second, 6300*Millisecond)
+		op := b.op(1, opRenew, 5*Second, 6300*Millisecond)
 		op.Lease, op.TTL = 7, 5000
 		b.expire(6100*Millisecond, 7)
 		if again {
@@ -46,12 +46,12 @@ func TestRenewalWithinEntry(t *testing.T) {
 		token := b.m.Lessor().LastToken()
 		longer := &fsm.ChangeTTL{ID: 7, Token: token, TTL: 9000}
 		shorter := &fsm.ChangeTTL{ID: 7, Token: token, TTL: 2000}
-		first := b.op(1, OpCommand, 2*Second, 2*Second+8*Millisecond)
-		second := b.op(2, OpCommand, 2*Second, 2*Second+8*Millisecond)
+		first := b.op(1, opCommand, 2*Second, 2*Second+8*Millisecond)
+		second := b.op(2, opCommand, 2*Second, 2*Second+8*Millisecond)
 		e := b.entry(2*Second+4*Millisecond, longer, shorter)
 		first.Command, first.Fsm = longer, e.Results[0]
 		second.Command, second.Fsm = shorter, e.Results[1]
-		renewal := b.op(1, OpRenew, 2*Second, 2*Second+8*Millisecond)
+		renewal := b.op(1, opRenew, 2*Second, 2*Second+8*Millisecond)
 		renewal.Lease, renewal.TTL = 7, ttl
 		b.do(1, 3*Second, 3*Second+4*Millisecond, &fsm.Revoke{ID: 7})
 		had := true

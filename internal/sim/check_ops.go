@@ -35,7 +35,7 @@ func (f *facts) matchOps() {
 	}
 	var order []*class
 	for _, op := range f.h.Ops {
-		if op.Kind != OpCommand || operators(op.Command) {
+		if op.Kind != opCommand || operators(op.Command) {
 			continue
 		}
 		c := of(op.Command)
@@ -143,20 +143,20 @@ func (f *facts) checkOps() {
 			to = f.seenAt(op.Answered)
 		}
 		switch op.Kind {
-		case OpCommand:
+		case opCommand:
 			if p, ok := f.entryOf[op.ID]; ok && p.entry < from {
 				f.violate(op.End, "S1", "operation %d of client %d (%s) took effect in entry %d, before "+
 					"it was sent", op.ID, op.Client, show(op.Command), f.h.Log[p.entry].Index)
 			}
-		case OpRange:
+		case opRange:
 			f.checkRange(op, from, to)
-		case OpRenew:
+		case opRenew:
 			f.checkRenew(op, from, to)
-		case OpTTL:
+		case opTTL:
 			f.checkTTL(op, from, to)
-		case OpEvents:
+		case opEvents:
 			f.checkEvents(op, to)
-		case OpCached:
+		case opCached:
 			f.checkCached(op, from, to)
 		}
 	}

@@ -10,73 +10,73 @@ import (
 // The events of interest that the checkers count in a history. Together with the
 // kinds of fault they are what a campaign must have seen.
 const (
-	SeenExpired         = "a lease expired"
-	SeenExpiredKeys     = "a lease expired with two keys or more"
-	SeenRevoked         = "a lease was revoked"
-	SeenCheckpoint      = "a checkpoint was set"
-	SeenCleared         = "a checkpoint was cleared by a renewal"
-	SeenCheckpointEnd   = "a checkpointed lease expired under a later leader"
-	SeenInFlight        = "the leader changed with an expiring lease in flight"
-	SeenStale           = "an internal command of another term was dropped"
-	SeenLeaders         = "the leader changed"
-	SeenRefresh         = "a clock jumped and leases were refreshed"
-	SeenUnknown         = "a command without an answer took effect"
-	SeenLost            = "a command without an answer was lost"
-	SeenFailed          = "a command failed for certain"
-	SeenForwarded       = "a command came through another member"
-	SeenRetry           = "a grant was repeated and got the first lease"
-	SeenNameHeld        = "a name was refused because it was held"
-	SeenNameAgain       = "a name was granted again"
-	SeenPutLate         = "a put named a lease that was gone"
-	SeenRenewNotFound   = "a renewal found no lease"
-	SeenSerializable    = "a serializable read was behind"
-	SeenSnapshot        = "a snapshot took the place of a state"
-	SeenResume          = "a watch was resumed"
-	SeenWatchCompacted  = "a watch ended as compacted"
-	SeenLockHandover    = "a lock went from one holder to another"
-	SeenRoleHandover    = "a role went from one holder to another"
-	SeenBeliefOutlived  = "a holder stopped by its own clock before its lease ended"
-	SeenRestart         = "a member started again"
-	SeenJoin            = "a member started with an empty disk"
-	SeenTokenCompare    = "a txn's compare failed"
-	SeenLeaseRegranted  = "an id was granted again"
-	SeenRenewInFailover = "a renewal was answered by another leader than it was sent under"
-	SeenReleased        = "a lock delay passed"
-	SeenKept            = "keys stayed when their lease expired"
-	SeenHandedOver      = "a lease was handed over"
-	SeenResumed         = "a lease was resumed"
-	SeenShorter         = "a lease got a shorter TTL"
-	SeenLonger          = "a lease got a longer TTL"
-	SeenTouched         = "a transaction renewed a lease"
-	SeenOldToken        = "a renewal had the token of another life"
-	SeenTooOld          = "events of leases were not kept any more"
-	SeenOnce            = "a write was sent again and not done again"
-	SeenOnceLater       = "a write was sent again under a later leader and not done again"
-	SeenOnceToken       = "a lease was to have another holder again and had not"
-	SeenBound           = "a lease ended with its only key"
-	SeenSettled         = "a write came after it was settled"
-	SeenDrawn           = "a transaction drew a token"
-	SeenDrawnNot        = "a transaction that was to draw a token was refused"
-	SeenTurnFirst       = "a turn had come when it was asked for"
-	SeenTurnAfter       = "a turn came as another went"
-	SeenTurnCome        = "a turn came, nobody knows by whose going"
-	SeenTurnExpired     = "a place in a line went with a lease that expired"
-	SeenTurnRevoked     = "a place in a line went with a lease that was revoked"
-	SeenTurnGone        = "a place in a line was given up or let go"
-	SeenTurnDue         = "who waits in a line had to be told in time"
+	seenExpired         = "a lease expired"
+	seenExpiredKeys     = "a lease expired with two keys or more"
+	seenRevoked         = "a lease was revoked"
+	seenCheckpoint      = "a checkpoint was set"
+	seenCleared         = "a checkpoint was cleared by a renewal"
+	seenCheckpointEnd   = "a checkpointed lease expired under a later leader"
+	seenInFlight        = "the leader changed with an expiring lease in flight"
+	seenStale           = "an internal command of another term was dropped"
+	seenLeaders         = "the leader changed"
+	seenRefresh         = "a clock jumped and leases were refreshed"
+	seenUnknown         = "a command without an answer took effect"
+	seenLost            = "a command without an answer was lost"
+	seenFailed          = "a command failed for certain"
+	seenForwarded       = "a command came through another member"
+	seenRetry           = "a grant was repeated and got the first lease"
+	seenNameHeld        = "a name was refused because it was held"
+	seenNameAgain       = "a name was granted again"
+	seenPutLate         = "a put named a lease that was gone"
+	seenRenewNotFound   = "a renewal found no lease"
+	seenSerializable    = "a serializable read was behind"
+	seenSnapshot        = "a snapshot took the place of a state"
+	seenResume          = "a watch was resumed"
+	seenWatchCompacted  = "a watch ended as compacted"
+	seenLockHandover    = "a lock went from one holder to another"
+	seenRoleHandover    = "a role went from one holder to another"
+	seenBeliefOutlived  = "a holder stopped by its own clock before its lease ended"
+	seenRestart         = "a member started again"
+	seenJoin            = "a member started with an empty disk"
+	seenTokenCompare    = "a txn's compare failed"
+	seenLeaseRegranted  = "an id was granted again"
+	seenRenewInFailover = "a renewal was answered by another leader than it was sent under"
+	seenReleased        = "a lock delay passed"
+	seenKept            = "keys stayed when their lease expired"
+	seenHandedOver      = "a lease was handed over"
+	seenResumed         = "a lease was resumed"
+	seenShorter         = "a lease got a shorter TTL"
+	seenLonger          = "a lease got a longer TTL"
+	seenTouched         = "a transaction renewed a lease"
+	seenOldToken        = "a renewal had the token of another life"
+	seenTooOld          = "events of leases were not kept any more"
+	seenOnce            = "a write was sent again and not done again"
+	seenOnceLater       = "a write was sent again under a later leader and not done again"
+	seenOnceToken       = "a lease was to have another holder again and had not"
+	seenBound           = "a lease ended with its only key"
+	seenSettled         = "a write came after it was settled"
+	seenDrawn           = "a transaction drew a token"
+	seenDrawnNot        = "a transaction that was to draw a token was refused"
+	seenTurnFirst       = "a turn had come when it was asked for"
+	seenTurnAfter       = "a turn came as another went"
+	seenTurnCome        = "a turn came, nobody knows by whose going"
+	seenTurnExpired     = "a place in a line went with a lease that expired"
+	seenTurnRevoked     = "a place in a line went with a lease that was revoked"
+	seenTurnGone        = "a place in a line was given up or let go"
+	seenTurnDue         = "who waits in a line had to be told in time"
 )
 
-// Interesting lists the events that a campaign must have seen.
-var Interesting = []string{
-	SeenExpired, SeenExpiredKeys, SeenRevoked, SeenCheckpoint, SeenCleared, SeenCheckpointEnd,
-	SeenInFlight, SeenLeaders, SeenRefresh, SeenUnknown, SeenLost, SeenForwarded,
-	SeenRetry, SeenNameHeld, SeenNameAgain, SeenPutLate, SeenRenewNotFound, SeenSerializable,
-	SeenSnapshot, SeenResume, SeenWatchCompacted, SeenLockHandover, SeenRoleHandover,
-	SeenBeliefOutlived, SeenRestart, SeenJoin, SeenTokenCompare, SeenRenewInFailover,
-	SeenReleased, SeenKept, SeenHandedOver, SeenResumed, SeenShorter, SeenLonger, SeenTouched,
-	SeenOldToken, SeenTooOld, SeenOnce, SeenOnceToken, SeenBound, SeenDrawn, SeenDrawnNot,
-	SeenTurnFirst, SeenTurnAfter, SeenTurnCome, SeenTurnExpired, SeenTurnRevoked, SeenTurnGone,
-	SeenTurnDue,
+// interesting lists the events that a campaign must have seen.
+var interesting = []string{
+	seenExpired, seenExpiredKeys, seenRevoked, seenCheckpoint, seenCleared, seenCheckpointEnd,
+	seenInFlight, seenLeaders, seenRefresh, seenUnknown, seenLost, seenForwarded,
+	seenRetry, seenNameHeld, seenNameAgain, seenPutLate, seenRenewNotFound, seenSerializable,
+	seenSnapshot, seenResume, seenWatchCompacted, seenLockHandover, seenRoleHandover,
+	seenBeliefOutlived, seenRestart, seenJoin, seenTokenCompare, seenRenewInFailover,
+	seenReleased, seenKept, seenHandedOver, seenResumed, seenShorter, seenLonger, seenTouched,
+	seenOldToken, seenTooOld, seenOnce, seenOnceToken, seenBound, seenDrawn, seenDrawnNot,
+	seenTurnFirst, seenTurnAfter, seenTurnCome, seenTurnExpired, seenTurnRevoked, seenTurnGone,
+	seenTurnDue,
 }
 
 // look counts the events of interest.
@@ -99,35 +99,35 @@ func (f *facts) seenIf(yes bool, what string) {
 func (f *facts) lookLog() {
 	first := make(map[[2]uint64]uint64)
 	for i, e := range f.h.Log {
-		f.seenIf(i > 0 && e.Term != f.h.Log[i-1].Term, SeenLeaders)
+		f.seenIf(i > 0 && e.Term != f.h.Log[i-1].Term, seenLeaders)
 		for k, c := range e.Commands {
 			r := &f.outcomes[i][k]
-			f.seenIf(k < len(e.Origins) && e.Origins[k].Member != 0, SeenForwarded)
-			f.seenIf(fsm.Internal(c) && errors.Is(r.err, fsm.ErrStale), SeenStale)
+			f.seenIf(k < len(e.Origins) && e.Origins[k].Member != 0, seenForwarded)
+			f.seenIf(fsm.Internal(c) && errors.Is(r.err, fsm.ErrStale), seenStale)
 			if o, ok := c.(*fsm.Once); ok {
 				f.lookOnce(first, o, e, r)
 			}
 			if r.txn != nil && len(r.txn.tokens) > 0 && !r.repeated {
-				f.seenIf(r.err == nil, SeenDrawn)
-				f.seenIf(r.err != nil, SeenDrawnNot)
+				f.seenIf(r.err == nil, seenDrawn)
+				f.seenIf(r.err != nil, seenDrawnNot)
 			}
 			if p, ok := c.(*fsm.Put); ok {
-				f.seenIf(p.Lease != 0 && errors.Is(r.err, lease.ErrNotFound), SeenPutLate)
+				f.seenIf(p.Lease != 0 && errors.Is(r.err, lease.ErrNotFound), seenPutLate)
 			}
 			if x, ok := c.(*fsm.Expire); ok {
 				// Its entry was cut in its leader's term and applied first in a later one.
-				f.seenIf(x.Term == e.Term && f.termAt(e.At) > e.Term, SeenInFlight)
-				f.seenIf(len(r.steps) < len(x.Leases), SeenStale)
+				f.seenIf(x.Term == e.Term && f.termAt(e.At) > e.Term, seenInFlight)
+				f.seenIf(len(r.steps) < len(x.Leases), seenStale)
 			}
 		}
 	}
 	for _, l := range f.lives {
 		if l.delayed {
-			f.seenIf(l.expired, SeenReleased)
+			f.seenIf(l.expired, seenReleased)
 			continue
 		}
-		f.seenIf(l.expired, SeenExpired)
-		f.seenIf(l.until != Never && !l.expired && l.succeeded == nil, SeenRevoked)
+		f.seenIf(l.expired, seenExpired)
+		f.seenIf(l.until != Never && !l.expired && l.succeeded == nil, seenRevoked)
 		f.lookCheckpoints(l)
 	}
 }
@@ -138,14 +138,14 @@ func (f *facts) lookOnce(first map[[2]uint64]uint64, c *fsm.Once, e *Entry, r *m
 	number := [2]uint64{c.Session.Nonce, c.Number}
 	switch {
 	case r.repeated:
-		f.seen(SeenOnce)
+		f.seen(seenOnce)
 		switch c.Command.(type) {
 		case *fsm.HandOver, *fsm.Resume:
-			f.seenIf(r.err == nil, SeenOnceToken)
+			f.seenIf(r.err == nil, seenOnceToken)
 		}
-		f.seenIf(first[number] < e.Term, SeenOnceLater)
+		f.seenIf(first[number] < e.Term, seenOnceLater)
 	case errors.Is(r.err, fsm.ErrSessionNotFound):
-		f.seen(SeenSettled)
+		f.seen(seenSettled)
 	default:
 		first[number] = e.Term
 	}
@@ -167,16 +167,16 @@ func (f *facts) termAt(at Time) (term uint64) {
 // lookFates counts what became of leases but for their ends.
 func (f *facts) lookFates() {
 	for _, s := range f.fates {
-		f.seenIf(s.kind == fsm.LeaseHandedOver, SeenHandedOver)
-		f.seenIf(s.kind == fsm.LeaseResumed, SeenResumed)
-		f.seenIf(s.by == fsm.ByKey, SeenBound)
-		f.seenIf(s.keep && len(s.keys) > 0 && s.kind != fsm.LeaseRevoked, SeenKept)
+		f.seenIf(s.kind == fsm.LeaseHandedOver, seenHandedOver)
+		f.seenIf(s.kind == fsm.LeaseResumed, seenResumed)
+		f.seenIf(s.by == fsm.ByKey, seenBound)
+		f.seenIf(s.keep && len(s.keys) > 0 && s.kind != fsm.LeaseRevoked, seenKept)
 	}
 	for _, l := range f.lives {
 		for i := 1; i < len(l.terms); i++ {
-			f.seenIf(l.terms[i].ttl < l.terms[i-1].ttl, SeenShorter)
-			f.seenIf(l.terms[i].ttl > l.terms[i-1].ttl, SeenLonger)
-			f.seenIf(l.terms[i].ttl == l.terms[i-1].ttl, SeenTouched)
+			f.seenIf(l.terms[i].ttl < l.terms[i-1].ttl, seenShorter)
+			f.seenIf(l.terms[i].ttl > l.terms[i-1].ttl, seenLonger)
+			f.seenIf(l.terms[i].ttl == l.terms[i-1].ttl, seenTouched)
 		}
 	}
 }
@@ -184,8 +184,8 @@ func (f *facts) lookFates() {
 func (f *facts) lookCheckpoints(l *life) {
 	set := -1
 	for _, c := range l.checkpointed {
-		f.seenIf(c.remaining > 0, SeenCheckpoint)
-		f.seenIf(c.remaining == 0 && set >= 0, SeenCleared)
+		f.seenIf(c.remaining > 0, seenCheckpoint)
+		f.seenIf(c.remaining == 0 && set >= 0, seenCleared)
 		set = c.entry
 		if c.remaining == 0 {
 			set = -1
@@ -195,38 +195,38 @@ func (f *facts) lookCheckpoints(l *life) {
 		return
 	}
 	e := f.h.Log[l.ended]
-	f.seenIf(set >= 0 && f.h.Log[set].Term < e.Term, SeenCheckpointEnd)
+	f.seenIf(set >= 0 && f.h.Log[set].Term < e.Term, seenCheckpointEnd)
 	keys := 0
 	for _, ev := range e.Ended {
 		if ev.ID == l.id {
 			keys = len(ev.Keys)
 		}
 	}
-	f.seenIf(keys > 1, SeenExpiredKeys)
+	f.seenIf(keys > 1, seenExpiredKeys)
 }
 
 func (f *facts) lookOps() {
 	for _, op := range f.h.Ops {
 		p, logged := f.entryOf[op.ID]
 		switch {
-		case op.Kind == OpCommand && op.Outcome == Unknown:
-			f.seenIf(logged, SeenUnknown)
-			f.seenIf(!logged, SeenLost)
-		case op.Kind == OpCommand && op.Outcome == Failed:
-			f.seen(SeenFailed)
-		case op.Kind == OpCommand && logged:
+		case op.Kind == opCommand && op.Outcome == Unknown:
+			f.seenIf(logged, seenUnknown)
+			f.seenIf(!logged, seenLost)
+		case op.Kind == opCommand && op.Outcome == Failed:
+			f.seen(seenFailed)
+		case op.Kind == opCommand && logged:
 			f.lookCommand(op, &f.outcomes[p.entry][p.command])
-		case op.Kind == OpRenew && op.Outcome == Done:
-			f.seenIf(errors.Is(op.Err, lease.ErrNotFound), SeenRenewNotFound)
+		case op.Kind == opRenew && op.Outcome == Done:
+			f.seenIf(errors.Is(op.Err, lease.ErrNotFound), seenRenewNotFound)
 			n := f.seenAt(op.Start - 1)
 			l := f.lifeAt(op.Lease, n-1)
-			f.seenIf(l != nil && op.Request.Token != 0 && op.Request.Token < l.token, SeenOldToken)
-			f.seenIf(op.Err == nil && f.termAt(op.Start) < f.termAt(op.Answered), SeenRenewInFailover)
-		case op.Kind == OpEvents:
-			f.seenIf(op.Err != nil && op.Outcome == Done, SeenTooOld)
-		case op.Kind == OpRange && op.Outcome == Done && op.Serializable && op.Err == nil:
+			f.seenIf(l != nil && op.Request.Token != 0 && op.Request.Token < l.token, seenOldToken)
+			f.seenIf(op.Err == nil && f.termAt(op.Start) < f.termAt(op.Answered), seenRenewInFailover)
+		case op.Kind == opEvents:
+			f.seenIf(op.Err != nil && op.Outcome == Done, seenTooOld)
+		case op.Kind == opRange && op.Outcome == Done && op.Serializable && op.Err == nil:
 			n := f.seenAt(op.Start - 1)
-			f.seenIf(op.Answer.Range.Revision < f.revisionOf(n), SeenSerializable)
+			f.seenIf(op.Answer.Range.Revision < f.revisionOf(n), seenSerializable)
 		}
 	}
 }
@@ -235,31 +235,31 @@ func (f *facts) lookCommand(op *Op, r *modelResult) {
 	switch c := op.Command.(type) {
 	case *fsm.Grant:
 		var held *lease.NameError
-		f.seenIf(errors.As(r.err, &held), SeenNameHeld)
+		f.seenIf(errors.As(r.err, &held), seenNameHeld)
 		if r.lease != nil {
 			l := f.byToken(r.lease.id, r.lease.token)
 			p := f.entryOf[op.ID]
-			f.seenIf(c.Terms.RequestID != "" && l != nil && l.granted < p.entry, SeenRetry)
+			f.seenIf(c.Terms.RequestID != "" && l != nil && l.granted < p.entry, seenRetry)
 		}
 	case *fsm.Txn:
-		f.seenIf(r.txn != nil && !r.txn.succeeded, SeenTokenCompare)
+		f.seenIf(r.txn != nil && !r.txn.succeeded, seenTokenCompare)
 	}
 }
 
 func (f *facts) lookMembers() {
 	for _, l := range f.h.Lives {
-		f.seenIf(l.Up && !l.Fresh && l.At > 0, SeenRestart)
-		f.seenIf(l.Up && l.Fresh, SeenJoin)
+		f.seenIf(l.Up && !l.Fresh && l.At > 0, seenRestart)
+		f.seenIf(l.Up && l.Fresh, seenJoin)
 	}
 	for _, a := range f.h.Applied {
-		f.seenIf(a.Snapshot, SeenSnapshot)
+		f.seenIf(a.Snapshot, seenSnapshot)
 	}
 	for _, r := range f.h.Roles {
-		f.seenIf(r.Refresh, SeenRefresh)
+		f.seenIf(r.Refresh, seenRefresh)
 		f.lookInFlight(r)
 	}
 	for id, list := range f.byID {
-		f.seenIf(id != 0 && len(list) > 1, SeenLeaseRegranted)
+		f.seenIf(id != 0 && len(list) > 1, seenLeaseRegranted)
 	}
 }
 
@@ -276,7 +276,7 @@ func (f *facts) lookInFlight(r Role) {
 		e := f.h.Log[i]
 		for _, c := range e.Commands {
 			if _, ok := c.(*fsm.Expire); ok && e.Term < r.Term {
-				f.seen(SeenInFlight)
+				f.seen(seenInFlight)
 				return
 			}
 		}
@@ -288,23 +288,23 @@ func (f *facts) lookHolders() {
 	for _, l := range f.lives {
 		if l.name != "" {
 			names[l.name]++
-			f.seenIf(names[l.name] > 1, SeenNameAgain)
+			f.seenIf(names[l.name] > 1, seenNameAgain)
 		}
 	}
 	last := make(map[string]*Belief)
 	for _, b := range f.h.Beliefs {
 		was := last[b.name()]
 		handed := was != nil && was.Client != b.Client
-		f.seenIf(handed && b.Kind == BeliefLock, SeenLockHandover)
-		f.seenIf(handed && b.Kind == BeliefRole, SeenRoleHandover)
+		f.seenIf(handed && b.Kind == beliefLock, seenLockHandover)
+		f.seenIf(handed && b.Kind == beliefRole, seenRoleHandover)
 		last[b.name()] = b
 		for _, l := range f.byID[b.Lease] {
 			f.seenIf(l.token == b.Token && l.expired && !b.Released && b.Until <= l.until,
-				SeenBeliefOutlived)
+				seenBeliefOutlived)
 		}
 	}
 	for _, w := range f.h.Watches {
-		f.seenIf(w.Resumes >= 0, SeenResume)
-		f.seenIf(w.Compacted > 0, SeenWatchCompacted)
+		f.seenIf(w.Resumes >= 0, seenResume)
+		f.seenIf(w.Compacted > 0, seenWatchCompacted)
 	}
 }

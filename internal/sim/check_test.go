@@ -46,7 +46,7 @@ func (b *hand) role(at Time, member uint64, primary bool) {
 // entry has member 1 apply one entry.
 func (b *hand) entry(at Time, commands ...fsm.Command) *Entry {
 	e := &Entry{
-		Index: uint64(len(b.h.Log) + FirstIndex), Term: b.term, At: at, Member: 1,
+		Index: uint64(len(b.h.Log) + firstIndex), Term: b.term, At: at, Member: 1,
 		Commands: commands, Origins: make([]fsm.Origin, len(commands)),
 	}
 	b.m.Begin(e.Index, e.Term)
@@ -99,7 +99,7 @@ func (b *hand) note(
 
 func (b *hand) leases() []lease.Info { return slices.Collect(b.m.Lessor().Leases()) }
 
-func (b *hand) op(client int, kind OpKind, start, end Time) *Op {
+func (b *hand) op(client int, kind opKind, start, end Time) *Op {
 	op := &Op{
 		ID: len(b.h.Ops), Client: client, Member: 1, Kind: kind, Outcome: Done,
 		Start: start, End: end, Answered: end,
@@ -110,14 +110,14 @@ func (b *hand) op(client int, kind OpKind, start, end Time) *Op {
 
 // do has a client send a command that is applied in the middle of [start, end].
 func (b *hand) do(client int, start, end Time, c fsm.Command) *Op {
-	op := b.op(client, OpCommand, start, end)
+	op := b.op(client, opCommand, start, end)
 	op.Command = c
 	op.Fsm = b.entry((start+end)/2, c).Results[0]
 	return op
 }
 
 func (b *hand) renew(client int, start, end Time, id lease.ID) *Op {
-	op := b.op(client, OpRenew, start, end)
+	op := b.op(client, opRenew, start, end)
 	op.Lease = id
 	if i, ok := b.m.Lessor().Lookup(id); ok {
 		op.TTL = i.TTL
@@ -128,14 +128,14 @@ func (b *hand) renew(client int, start, end Time, id lease.ID) *Op {
 }
 
 func (b *hand) ttl(client int, start, end Time, id lease.ID) *Op {
-	op := b.op(client, OpTTL, start, end)
+	op := b.op(client, opTTL, start, end)
 	op.Lease = id
 	_, op.Found = b.m.Lessor().Lookup(id)
 	return op
 }
 
 func (b *hand) read(client int, start, end Time, key string) *Op {
-	op := b.op(client, OpRange, start, end)
+	op := b.op(client, opRange, start, end)
 	op.Request.Range = &fsm.Range{Key: key, End: "\x00"}
 	r, err := b.m.View().KV.Range(key, "\x00", mvcc.RangeOptions{})
 	if err != nil {
@@ -152,7 +152,7 @@ func (b *hand) expire(at Time, id lease.ID) *Entry {
 	})
 }
 
-func (b *hand) believe(client int, kind BeliefKind, what string, lives ...Time) *Belief {
+func (b *hand) believe(client int, kind beliefKind, what string, lives ...Time) *Belief {
 	x := &Belief{
 		At: lives[0], Client: client, Kind: kind, What: what, From: lives[0], Until: lives[1],
 	}
@@ -210,9 +210,9 @@ func good() *hand {
 	b.do(2, 9200*Millisecond, 9204*Millisecond, grant(8, 4000, "n"))
 	b.read(2, 9300*Millisecond, 9302*Millisecond, "a")
 	b.do(2, 9400*Millisecond, 9404*Millisecond, &fsm.Revoke{ID: 8})
-	x := b.believe(1, BeliefName, "n", 1004*Millisecond, 7990*Millisecond)
+	x := b.believe(1, beliefName, "n", 1004*Millisecond, 7990*Millisecond)
 	x.Lease, x.Token = 7, 1
-	y := b.believe(2, BeliefName, "n", 9204*Millisecond, 9400*Millisecond)
+	y := b.believe(2, beliefName, "n", 9204*Millisecond, 9400*Millisecond)
 	y.Lease, y.Token, y.Released = 8, 2, true
 	return b
 }
@@ -228,8 +228,8 @@ func TestCheckGood(t *testing.T) {
 		t.Errorf("searched %d, undecided %d", r.Searched, r.Undecided)
 	}
 	for _, s := range []string{
-		SeenExpired, SeenExpiredKeys, SeenRevoked, SeenNameHeld, SeenNameAgain, SeenRenewNotFound,
-		SeenBeliefOutlived,
+		seenExpired, seenExpiredKeys, seenRevoked, seenNameHeld, seenNameAgain, seenRenewNotFound,
+		seenBeliefOutlived,
 	} {
 		if r.Seen[s] == 0 {
 			t.Errorf("not seen: %s", s)
@@ -299,8 +299,8 @@ var bad = []struct {
 	}},
 	{"L4", "two hold one lock", func() *hand {
 		b := good()
-		b.believe(1, BeliefLock, "k/", 1*Second, 9*Second)
-		b.believe(2, BeliefLock, "k/", 2*Second, 3*Second)
+		b.believe(1, beliefLock, "k/", 1*Second, 9*Second)
+		b.believe(2, beliefLock, "k/", 2*Second, 3*Second)
 		return b
 	}},
 	{"L5", "a token is used twice", func() *hand {
@@ -368,7 +368,7 @@ var bad = []struct {
 	}},
 	{"S2", "an acknowledged command is not in the log", func() *hand {
 		b := good()
-		op := b.op(1, OpCommand, 10*Second, 11*Second)
+		op := b.op(1, opCommand, 10*Second, 11*Second)
 		op.Command, op.Fsm.Revision, op.Fsm.Value = put("d", "1", 0), 6, &fsm.PutResult{}
 		return b
 	}},
@@ -483,9 +483,9 @@ func TestSearch(t *testing.T) {
 // find out: it may take effect long after its client gave up, or never.
 func TestSearchUnknown(t *testing.T) {
 	b := good()
-	late := b.op(4, OpCommand, 500*Millisecond, 700*Millisecond)
+	late := b.op(4, opCommand, 500*Millisecond, 700*Millisecond)
 	late.Command, late.Outcome = put("z", "late", 0), Unknown
-	never := b.op(4, OpCommand, 800*Millisecond, 900*Millisecond)
+	never := b.op(4, opCommand, 800*Millisecond, 900*Millisecond)
 	never.Command, never.Outcome = put("a", "never", 0), Unknown
 	b.entry(12*Second, late.Command)
 	b.read(4, 13*Second, 13*Second+Millisecond, "a")
@@ -493,7 +493,7 @@ func TestSearchUnknown(t *testing.T) {
 	b.deliver(13*Second, w, b.h.Log[len(b.h.Log)-1])
 	r := Check(b.h, handLimits)
 	if len(r.Violations) != 0 || r.Undecided != 0 ||
-		r.Seen[SeenUnknown] != 1 || r.Seen[SeenLost] != 1 {
+		r.Seen[seenUnknown] != 1 || r.Seen[seenLost] != 1 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -142,18 +142,18 @@ func (f *facts) checkTold(t *Turn, line modelLine) {
 func (f *facts) lookTurn(n *Telling, last turn.State) {
 	switch {
 	case n.State == turn.Come && last == turn.None:
-		f.seen(SeenTurnFirst)
+		f.seen(seenTurnFirst)
 	case n.State == turn.Come && n.After == "":
-		f.seen(SeenTurnCome)
+		f.seen(seenTurnCome)
 	case n.State == turn.Come:
-		f.seen(SeenTurnAfter)
+		f.seen(seenTurnAfter)
 	case n.State != turn.Gone:
 	case n.Why == fsm.Expired:
-		f.seen(SeenTurnExpired)
+		f.seen(seenTurnExpired)
 	case n.Why == fsm.Revoked:
-		f.seen(SeenTurnRevoked)
+		f.seen(seenTurnRevoked)
 	default:
-		f.seen(SeenTurnGone)
+		f.seen(seenTurnGone)
 	}
 }
 
@@ -224,7 +224,7 @@ func (f *facts) checkUntold(t *Turn, line modelLine) {
 		if !ok {
 			return
 		}
-		if f.seen(SeenTurnDue); slices.ContainsFunc(t.Told, func(n Telling) bool {
+		if f.seen(seenTurnDue); slices.ContainsFunc(t.Told, func(n Telling) bool {
 			return n.State >= is && n.At <= by
 		}) {
 			continue
@@ -266,7 +266,7 @@ func (f *facts) turnsHeld() (prefixes []string, lines map[string][]held) {
 	lines = make(map[string][]held)
 	for _, b := range f.h.Beliefs {
 		t := turns[place{b.What, b.CreateRevision}]
-		if t == nil || b.Kind != BeliefLock && b.Kind != BeliefTurn || b.From >= b.Until {
+		if t == nil || b.Kind != beliefLock && b.Kind != beliefTurn || b.From >= b.Until {
 			continue
 		}
 		if lines[b.What] == nil {
@@ -289,7 +289,7 @@ func (f *facts) checkHolders() {
 		list := lines[prefix]
 		for i, b := range list {
 			f.checkShared(b, list)
-			if i > 0 && b.Kind == BeliefLock && b.turn.Token < list[i-1].turn.Token {
+			if i > 0 && b.Kind == beliefLock && b.turn.Token < list[i-1].turn.Token {
 				f.violate(b.From, "L5", "%v has its turn with token %d, after %v with token %d",
 					b.turn, b.turn.Token, list[i-1].turn, list[i-1].turn.Token)
 			}

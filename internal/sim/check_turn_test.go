@@ -50,7 +50,7 @@ func (b *hand) alone() *Turn {
 
 // has has a client believe that it has its turn.
 func (b *hand) has(t *Turn, from, until Time) {
-	x := b.believe(t.Client, BeliefTurn, t.Prefix, from, until)
+	x := b.believe(t.Client, beliefTurn, t.Prefix, from, until)
 	x.CreateRevision = t.Made
 }
 

@@ -7,7 +7,7 @@ import "leasehold.dev/lease"
 type clock struct {
 	rate   float64 // local microseconds a true one
 	offset Time
-	lost   Time // that it stood still (PlantClockStops)
+	lost   Time // that it stood still (plantClockStops)
 }
 
 // local returns the reading at an instant of true time, in microseconds.

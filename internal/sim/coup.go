@@ -64,7 +64,7 @@ func (n *injector) coup() {
 	}
 	lag := w.between(150*Millisecond, 1500*Millisecond)
 	d := n.spell(2 * lag)
-	n.note(Fault{Kind: FaultCoup, Member: m.id, Until: w.now + d})
+	n.note(Fault{Kind: faultCoup, Member: m.id, Until: w.now + d})
 	for _, other := range w.members {
 		w.link(other.id, m.id).lag += lag
 		n.lasting(d, func() { w.link(other.id, m.id).lag -= lag })
@@ -122,7 +122,7 @@ func (n *injector) ambush(member uint64) {
 		return
 	}
 	d := n.spell(w.between(100*Millisecond, 4*Second))
-	n.note(Fault{Kind: FaultCoup, Member: member, Until: w.now + d})
+	n.note(Fault{Kind: faultCoup, Member: member, Until: w.now + d})
 	w.cover["ambush"]++
 	n.silence(m, d, true)
 }
@@ -130,7 +130,7 @@ func (n *injector) ambush(member uint64) {
 // congest makes all disks slow, as when they share one machine.
 func (n *injector) congest() {
 	w, d := n.w, n.length()
-	n.note(Fault{Kind: FaultCongestion, Until: w.now + d})
+	n.note(Fault{Kind: faultCongestion, Until: w.now + d})
 	slow := w.between(50*Millisecond, 600*Millisecond)
 	for _, m := range w.members {
 		m.disk.slow = slow

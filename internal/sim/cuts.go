@@ -14,7 +14,7 @@ func (n *injector) partition() bool {
 			side[i] = uint64(i) == leader.id
 		}
 	}
-	n.note(Fault{Kind: FaultPartition})
+	n.note(Fault{Kind: faultPartition})
 	n.cutAll(func(a, b uint64) bool { return side[a] != side[b] }, n.length())
 	return true
 }
@@ -42,7 +42,7 @@ func (n *injector) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	return heal
 }
 
-func (n *injector) cut(kind FaultKind) bool {
+func (n *injector) cut(kind faultKind) bool {
 	m := n.victim()
 	if m == nil {
 		return false
@@ -57,7 +57,7 @@ func (n *injector) cut(kind FaultKind) bool {
 	}
 	n.note(Fault{Kind: kind, Member: from, Other: to})
 	n.cutAll(func(a, b uint64) bool {
-		return a == from && b == to || kind == FaultPartial && a == to && b == from
+		return a == from && b == to || kind == faultPartial && a == to && b == from
 	}, n.length())
 	return true
 }
@@ -69,7 +69,7 @@ func (n *injector) clog() bool {
 		return false
 	}
 	until := w.now + n.length()
-	n.note(Fault{Kind: FaultClog, Member: m.id, Until: until})
+	n.note(Fault{Kind: faultClog, Member: m.id, Until: until})
 	in := w.chance(2)
 	for _, other := range w.members {
 		from, to := m.id, other.id
@@ -87,7 +87,7 @@ func (n *injector) clog() bool {
 func (n *injector) lossy() bool {
 	w := n.w
 	d := n.length()
-	n.note(Fault{Kind: FaultLossy, Until: w.now + d})
+	n.note(Fault{Kind: faultLossy, Until: w.now + d})
 	loss, delay := w.rng.IntN(400000), w.between(Millisecond, Second)
 	set := func(from, to uint64, loss int, delay Time) {
 		l := w.link(from, to)

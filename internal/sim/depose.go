@@ -23,7 +23,7 @@ func (n *injector) depose() {
 	if leader == nil || !leader.proc.role.Leading {
 		return
 	}
-	n.note(Fault{Kind: FaultPartition, Member: leader.id})
+	n.note(Fault{Kind: faultPartition, Member: leader.id})
 	id, term := leader.id, w.oracle.term
 	heal := n.cutAll(func(a, b uint64) bool { return a == id || b == id }, n.length())
 	var look func()

@@ -53,7 +53,7 @@ type write struct {
 	m    *raftpb.Message
 	snap *snapshot // that takes the place of state and log
 	done func()
-	// early says that it was acknowledged before it is durable (PlantAckBeforeSync);
+	// early says that it was acknowledged before it is durable (plantAckBeforeSync);
 	// before is what was on the disk then.
 	early  bool
 	before *content
@@ -77,7 +77,7 @@ func founded(w *world, first snapshot) *disk {
 // put takes an append of the running process. done is called when it is durable.
 func (d *disk) put(x write) {
 	snaps := x.snap != nil || slices.ContainsFunc(d.queue, func(q write) bool { return q.snap != nil })
-	if d.w.opt.Plant == PlantAckBeforeSync && !snaps {
+	if d.w.opt.Plant == plantAckBeforeSync && !snaps {
 		before := d.content
 		x.early, x.before = true, &before
 		d.write(&x)

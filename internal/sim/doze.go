@@ -16,7 +16,7 @@ func (n *injector) suspend() bool {
 		return n.doze(n.length())
 	}
 	m, d := n.victim(), n.length()
-	return m != nil && n.freeze(m, FaultSuspend, d)
+	return m != nil && n.freeze(m, faultSuspend, d)
 }
 
 // doze lets all machines sleep at once, as those that share a host do. Nobody is awake to
@@ -24,7 +24,7 @@ func (n *injector) suspend() bool {
 func (n *injector) doze(d Time) bool {
 	slept := false
 	for _, m := range n.w.members {
-		slept = m.proc != nil && n.freeze(m, FaultSuspend, d) || slept
+		slept = m.proc != nil && n.freeze(m, faultSuspend, d) || slept
 	}
 	if slept {
 		n.w.cover["all machines slept"]++

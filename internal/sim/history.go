@@ -49,7 +49,7 @@ type History struct {
 	// Ops are all operations of clients.
 	Ops []*Op
 	// Log is the replicated log as far as any member has applied it: Log[i] is the
-	// entry at index FirstIndex+i. It is the same for all members, or the run has
+	// entry at index firstIndex+i. It is the same for all members, or the run has
 	// found a violation (see Broken).
 	Log []*Entry
 	// Applied tells which member applied what, and when.
@@ -76,31 +76,31 @@ type History struct {
 	Broken []Violation
 }
 
-// FirstIndex is the index of Log's first entry: founders begin with a snapshot
+// firstIndex is the index of Log's first entry: founders begin with a snapshot
 // at index 1.
-const FirstIndex = 2
+const firstIndex = 2
 
-// OpKind says what a client asked.
-type OpKind uint8
+// opKind says what a client asked.
+type opKind uint8
 
 // The kinds of operation.
 const (
-	// OpCommand is an fsm.Command through the log: Request.Command, Answer.Fsm.
-	OpCommand OpKind = iota
-	// OpRange is a range of keys: Request.Range, Answer.Range.
-	OpRange
-	// OpRenew renews a lease: Request.Lease, Answer.TTL; Err lease.ErrNotFound is an
+	// opCommand is an fsm.Command through the log: Request.Command, Answer.Fsm.
+	opCommand opKind = iota
+	// opRange is a range of keys: Request.Range, Answer.Range.
+	opRange
+	// opRenew renews a lease: Request.Lease, Answer.TTL; Err lease.ErrNotFound is an
 	// answer, not a failure.
-	OpRenew
-	// OpTTL asks how long a lease has left: Request.Lease, Answer.TTL, Answer.Found and
+	opRenew
+	// opTTL asks how long a lease has left: Request.Lease, Answer.TTL, Answer.Found and
 	// Answer.Token.
-	OpTTL
-	// OpEvents reads events of leases: Request.After, Answer.Events and Answer.Last; Err
+	opTTL
+	// opEvents reads events of leases: Request.After, Answer.Events and Answer.Last; Err
 	// fsm.ErrEventsCompacted is an answer.
-	OpEvents
-	// OpCached is a range of keys as a cache had it: as OpRange, but for the revision, which
+	opEvents
+	// opCached is a range of keys as a cache had it: as opRange, but for the revision, which
 	// may be of any time since which the range has not changed.
-	OpCached
+	opCached
 )
 
 // Request is what an operation asked. Commands must not be changed.
@@ -148,7 +148,7 @@ type Op struct {
 	Client int
 	// Member is whom the client asked.
 	Member uint64
-	Kind   OpKind
+	Kind   opKind
 	Request
 	Answer
 	Outcome Ending
@@ -254,22 +254,22 @@ type Hash struct {
 	Sum    uint32
 }
 
-// BeliefKind says what a holder believes to hold.
-type BeliefKind uint8
+// beliefKind says what a holder believes to hold.
+type beliefKind uint8
 
 // The kinds of belief.
 const (
-	// BeliefLease is a lease: What is its ID in decimal. Several clients never share one.
-	BeliefLease BeliefKind = iota
-	// BeliefName is the unique name of a lease.
-	BeliefName
-	// BeliefLock is a lock by the recipe of etcd's concurrency package: What is its prefix.
-	BeliefLock
-	// BeliefRole is an election won, by the same: What is its prefix.
-	BeliefRole
-	// BeliefTurn is one's turn in a line where it may be several's at one time: What is its
-	// prefix. In a line where it is one's alone it is a BeliefLock.
-	BeliefTurn
+	// beliefLease is a lease: What is its ID in decimal. Several clients never share one.
+	beliefLease beliefKind = iota
+	// beliefName is the unique name of a lease.
+	beliefName
+	// beliefLock is a lock by the recipe of etcd's concurrency package: What is its prefix.
+	beliefLock
+	// beliefRole is an election won, by the same: What is its prefix.
+	beliefRole
+	// beliefTurn is one's turn in a line where it may be several's at one time: What is its
+	// prefix. In a line where it is one's alone it is a beliefLock.
+	beliefTurn
 )
 
 // Belief says that a client was sure to hold something from From until Until. At is
@@ -282,7 +282,7 @@ const (
 type Belief struct {
 	At          Time
 	Client      int
-	Kind        BeliefKind
+	Kind        beliefKind
 	What        string
 	Lease       lease.ID
 	Token       lease.Token
@@ -352,7 +352,7 @@ type Telling struct {
 // Fault is one fault that was injected.
 type Fault struct {
 	At   Time
-	Kind FaultKind
+	Kind faultKind
 	// Member and Other are whom it struck, 0 for none; a client's number is in Client.
 	Member, Other uint64
 	Client        int

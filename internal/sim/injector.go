@@ -27,34 +27,34 @@ type active struct {
 
 // fault is one kind: inject does it, and returns false if it is not possible now.
 type fault struct {
-	kind   FaultKind
+	kind   faultKind
 	inject func(*injector) bool
 }
 
 // faults lists the kinds in the order of Profile.Weights.
 var faults = [...]fault{
-	{FaultCrash, func(n *injector) bool { return n.crash(FaultCrash, false) }},
-	{FaultPowerLoss, func(n *injector) bool { return n.crash(FaultPowerLoss, true) }},
-	{FaultCrashAll, (*injector).crashAll},
-	{FaultStop, (*injector).stop},
-	{FaultPause, (*injector).pause},
-	{FaultSuspend, (*injector).suspend},
-	{FaultPartition, (*injector).partition},
-	{FaultOneWay, func(n *injector) bool { return n.cut(FaultOneWay) }},
-	{FaultPartial, func(n *injector) bool { return n.cut(FaultPartial) }},
-	{FaultClog, (*injector).clog},
-	{FaultLossy, (*injector).lossy},
-	{FaultSlowDisk, (*injector).slowDisk},
-	{FaultStuckDisk, (*injector).stuckDisk},
-	{FaultFullDisk, (*injector).fullDisk},
-	{FaultLostDisk, (*injector).replace},
-	{FaultAddMember, (*injector).add},
-	{FaultRemove, (*injector).remove},
-	{FaultTransfer, (*injector).transfer},
-	{FaultForged, (*injector).forge},
-	{FaultClientCut, (*injector).cutClient},
-	{FaultClientHalt, (*injector).haltClient},
-	{FaultClientNew, (*injector).restartClient},
+	{faultCrash, func(n *injector) bool { return n.crash(faultCrash, false) }},
+	{faultPowerLoss, func(n *injector) bool { return n.crash(faultPowerLoss, true) }},
+	{faultCrashAll, (*injector).crashAll},
+	{faultStop, (*injector).stop},
+	{faultPause, (*injector).pause},
+	{faultSuspend, (*injector).suspend},
+	{faultPartition, (*injector).partition},
+	{faultOneWay, func(n *injector) bool { return n.cut(faultOneWay) }},
+	{faultPartial, func(n *injector) bool { return n.cut(faultPartial) }},
+	{faultClog, (*injector).clog},
+	{faultLossy, (*injector).lossy},
+	{faultSlowDisk, (*injector).slowDisk},
+	{faultStuckDisk, (*injector).stuckDisk},
+	{faultFullDisk, (*injector).fullDisk},
+	{faultLostDisk, (*injector).replace},
+	{faultAddMember, (*injector).add},
+	{faultRemove, (*injector).remove},
+	{faultTransfer, (*injector).transfer},
+	{faultForged, (*injector).forge},
+	{faultClientCut, (*injector).cutClient},
+	{faultClientHalt, (*injector).haltClient},
+	{faultClientNew, (*injector).restartClient},
 }
 
 func (n *injector) start(w *world) {
@@ -178,7 +178,7 @@ func (n *injector) length() Time {
 	return max(1, min(n.w.between(50*Millisecond, 20*Second), left))
 }
 
-func (n *injector) crash(kind FaultKind, silent bool) bool {
+func (n *injector) crash(kind faultKind, silent bool) bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
 		return false
@@ -203,7 +203,7 @@ func (n *injector) restart(m *member, d Time) {
 }
 
 func (n *injector) crashAll() bool {
-	n.note(Fault{Kind: FaultCrashAll})
+	n.note(Fault{Kind: faultCrashAll})
 	for _, m := range n.w.members {
 		if m.proc != nil {
 			m.stop(true, n.w.chance(2))
@@ -218,7 +218,7 @@ func (n *injector) stop() bool {
 	if m == nil {
 		return false
 	}
-	n.note(Fault{Kind: FaultStop, Member: m.id, Until: n.w.now + d})
+	n.note(Fault{Kind: faultStop, Member: m.id, Until: n.w.now + d})
 	if n.w.chance(2) {
 		p := m.proc
 		p.deliver(func() { p.r.Yield() })
@@ -237,11 +237,11 @@ func (n *injector) stop() bool {
 
 func (n *injector) pause() bool {
 	m, d := n.victim(), n.length()
-	return m != nil && n.freeze(m, FaultPause, d)
+	return m != nil && n.freeze(m, faultPause, d)
 }
 
 // freeze lets a process or a machine stand still.
-func (n *injector) freeze(m *member, kind FaultKind, d Time) bool {
+func (n *injector) freeze(m *member, kind faultKind, d Time) bool {
 	if m.proc.frozen > n.w.now {
 		return false
 	}
@@ -249,10 +249,10 @@ func (n *injector) freeze(m *member, kind FaultKind, d Time) bool {
 	n.note(Fault{Kind: kind, Member: m.id, Until: n.w.now + d})
 	p.frozen = n.w.now + d
 	p.wakeAt = Never
-	if kind == FaultSuspend {
+	if kind == faultSuspend {
 		m.disk.stuck = max(m.disk.stuck, p.frozen)
 		p.slept = d > 250*Millisecond
-		if n.w.opt.Plant == PlantClockStops {
+		if n.w.opt.Plant == plantClockStops {
 			p.slept = false
 			m.clock.lost += d // as if it had stood still from now on
 		}
@@ -272,7 +272,7 @@ func (n *injector) slowDisk() bool {
 	if m == nil {
 		return false
 	}
-	n.note(Fault{Kind: FaultSlowDisk, Member: m.id, Until: n.w.now + d})
+	n.note(Fault{Kind: faultSlowDisk, Member: m.id, Until: n.w.now + d})
 	m.disk.slow = n.w.between(10*Millisecond, Second)
 	n.lasting(d, func() { m.disk.slow = 0 })
 	return true
@@ -283,7 +283,7 @@ func (n *injector) stuckDisk() bool {
 	if m == nil {
 		return false
 	}
-	n.note(Fault{Kind: FaultStuckDisk, Member: m.id, Until: n.w.now + d})
+	n.note(Fault{Kind: faultStuckDisk, Member: m.id, Until: n.w.now + d})
 	m.disk.stuck = max(m.disk.stuck, n.w.now+d)
 	return true
 }
@@ -293,7 +293,7 @@ func (n *injector) fullDisk() bool {
 	if m == nil {
 		return false
 	}
-	n.note(Fault{Kind: FaultFullDisk, Member: m.id, Until: n.w.now + d})
+	n.note(Fault{Kind: faultFullDisk, Member: m.id, Until: n.w.now + d})
 	m.disk.full = true
 	n.lasting(d, func() {
 		m.disk.full = false
@@ -308,7 +308,7 @@ func (n *injector) replace() bool {
 	if m == nil || len(n.orders) > 0 || len(n.w.members) > 12 || !n.spare(m) {
 		return false
 	}
-	n.note(Fault{Kind: FaultLostDisk, Member: m.id})
+	n.note(Fault{Kind: faultLostDisk, Member: m.id})
 	m.stop(true, n.w.chance(2))
 	m.gone = true
 	n.send(errand{remove: m.id, add: n.newcomer()})
@@ -339,7 +339,7 @@ func (n *injector) add() bool {
 		return false
 	}
 	id := n.newcomer()
-	n.note(Fault{Kind: FaultAddMember, Member: id})
+	n.note(Fault{Kind: faultAddMember, Member: id})
 	n.send(errand{add: id})
 	return true
 }
@@ -354,7 +354,7 @@ func (n *injector) remove() bool {
 	if m == nil || len(n.orders) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare(m) {
 		return false
 	}
-	n.note(Fault{Kind: FaultRemove, Member: m.id})
+	n.note(Fault{Kind: faultRemove, Member: m.id})
 	n.send(errand{remove: m.id})
 	return true
 }
@@ -367,7 +367,7 @@ func (n *injector) transfer() bool {
 		return false
 	}
 	to := n.w.members[n.w.rng.IntN(len(n.w.members))].id
-	n.note(Fault{Kind: FaultTransfer, Member: m.id, Other: to})
+	n.note(Fault{Kind: faultTransfer, Member: m.id, Other: to})
 	p := m.proc
 	p.deliver(func() { _ = p.r.Transfer(to) })
 	return true
@@ -391,7 +391,7 @@ func (n *injector) forge() bool {
 	if len(expire.Leases) == 0 {
 		return false
 	}
-	n.note(Fault{Kind: FaultForged, Member: m.id, Other: s.Leader})
+	n.note(Fault{Kind: faultForged, Member: m.id, Other: s.Leader})
 	base := w.rng.Uint64() | 1<<63 // above all numbers that the member itself uses
 	w.send(m.proc, &replica.Message{From: m.id, To: s.Leader, Forward: &replica.Forward{
 		Term: s.Term, First: base, Base: base, Commands: []fsm.Command{expire, checkpoint},
@@ -405,7 +405,7 @@ func (n *injector) client() *client {
 
 func (n *injector) cutClient() bool {
 	c, d := n.client(), n.length()
-	n.note(Fault{Kind: FaultClientCut, Client: c.id, Until: n.w.now + d})
+	n.note(Fault{Kind: faultClientCut, Client: c.id, Until: n.w.now + d})
 	c.cut = true
 	n.lasting(d, func() { c.cut = false })
 	return true
@@ -413,14 +413,14 @@ func (n *injector) cutClient() bool {
 
 func (n *injector) haltClient() bool {
 	c, d := n.client(), n.length()
-	n.note(Fault{Kind: FaultClientHalt, Client: c.id, Until: n.w.now + d})
+	n.note(Fault{Kind: faultClientHalt, Client: c.id, Until: n.w.now + d})
 	c.paused = max(c.paused, n.w.now+d)
 	return true
 }
 
 func (n *injector) restartClient() bool {
 	c := n.client()
-	n.note(Fault{Kind: FaultClientNew, Client: c.id})
+	n.note(Fault{Kind: faultClientNew, Client: c.id})
 	c.kill()
 	n.w.after(n.length()/10, c.boot)
 	return true

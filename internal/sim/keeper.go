@@ -125,12 +125,12 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	var calls []*call
 	for _, ref := range b.Leases {
 		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, op: &Op{
-			Kind: OpRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
+			Kind: opRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
 		}})
 	}
 	for _, id := range beside {
 		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, beside: true, op: &Op{
-			Kind: OpRenew, Request: Request{Lease: id},
+			Kind: opRenew, Request: Request{Lease: id},
 		}})
 	}
 	if len(calls) > 1 {

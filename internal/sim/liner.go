@@ -139,7 +139,7 @@ func (t *thread) onceOnly(n *numbers, c fsm.Command, a *turn.Ask) *Op {
 		if a != nil {
 			x = t.newStanding(*a)
 		}
-		op := t.doAndWait(&Op{Kind: OpCommand, Request: Request{Command: &once}}, x)
+		op := t.doAndWait(&Op{Kind: opCommand, Request: Request{Command: &once}}, x)
 		switch {
 		case op.Outcome == Done && errors.Is(op.Fsm.Err, fsm.ErrSessionNotFound):
 			n.open = false
@@ -183,7 +183,7 @@ func (t *thread) again(old *standing) {
 	x := t.newStanding(old.rec.Ask)
 	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state
 	read := Request{Range: &fsm.Range{Key: x.rec.Key}}
-	op := t.doAndWait(&Op{Kind: OpRange, Request: read}, x)
+	op := t.doAndWait(&Op{Kind: opRange, Request: read}, x)
 	switch {
 	case op.Outcome != Done || op.Err != nil:
 		x.close()
@@ -200,9 +200,9 @@ func (t *thread) again(old *standing) {
 // been stopped since it was told (T16).
 func (t *thread) haveTurn(s *session, x *standing) {
 	w := t.c.w
-	kind := BeliefLock
+	kind := beliefLock
 	if x.rec.Permits > 1 || x.rec.Prefix == "mrw/" {
-		kind = BeliefTurn
+		kind = beliefTurn
 	}
 	if s.believe(kind, x.rec.Prefix, x.rec.Made) == nil {
 		w.cover["turn came too late"]++

@@ -52,7 +52,7 @@ func (t *thread) lockKey(s *session, key string) {
 			),
 		})
 		if create := t.owns(s, key, string(mine)); create != 0 {
-			t.hold(s, claim{BeliefLock, key, key, create})
+			t.hold(s, claim{beliefLock, key, key, create})
 			return
 		}
 		if op.Outcome == Done && w.chance(4) {
@@ -79,7 +79,7 @@ func (t *thread) owns(s *session, key, value string) int64 {
 
 // claim is a lock or a role with its key.
 type claim struct {
-	kind      BeliefKind
+	kind      beliefKind
 	what, key string
 	create    int64 // the key's create revision
 }
@@ -96,7 +96,7 @@ func (t *thread) hold(s *session, claim claim) {
 		return // and leaves the rest to the lease
 	}
 	s.release(claim.kind, claim.what)
-	if w.opt.Plant == PlantUnlockByKey && claim.kind == BeliefLock {
+	if w.opt.Plant == plantUnlockByKey && claim.kind == beliefLock {
 		t.command(&fsm.DeleteRange{Key: claim.key})
 		return
 	}
@@ -118,18 +118,18 @@ func (t *thread) campaign(s *session, prefix string) {
 	w := t.c.w
 	key, end := fmt.Sprintf("%s%x", prefix, s.terms.ID), prefix[:len(prefix)-1]+"0"
 	create := t.enrol(s, key)
-	for create != 0 && (s.alive() || w.opt.Plant == PlantNoRecheck) {
+	for create != 0 && (s.alive() || w.opt.Plant == plantNoRecheck) {
 		op := t.get(prefix, end, mvcc.RangeOptions{MaxCreateRevision: create - 1, Limit: 1}, false)
 		switch {
 		case op.Outcome != Done:
 		case len(op.Answer.Range.KVs) > 0:
 			t.sleep(w.exp(w.p.Think))
 			continue
-		case w.opt.Plant != PlantNoRecheck && t.created(s, key) != create:
+		case w.opt.Plant != plantNoRecheck && t.created(s, key) != create:
 			w.cover["lost the lease while waiting"]++
 			return
 		default:
-			t.hold(s, claim{BeliefRole, prefix, key, create})
+			t.hold(s, claim{beliefRole, prefix, key, create})
 			return
 		}
 	}

@@ -283,7 +283,7 @@ func (p *process) yield(now, election lease.Instant) {
 	}
 	p.pace.mayYield = now + 10*election
 	if p.r.Yield() {
-		p.w.injector.note(Fault{Kind: FaultYield, Member: p.m.id})
+		p.w.injector.note(Fault{Kind: faultYield, Member: p.m.id})
 	}
 }
 

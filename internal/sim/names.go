@@ -147,7 +147,7 @@ func (t *thread) bequeath(s *session) {
 	w.estates = append(w.estates, estate{s.terms.ID, s.terms.Secret})
 	w.heirs.call(w)
 	for range w.rng.IntN(6) { // somebody who knows no tokens keeps it alive, too
-		t.do(&Op{Kind: OpRenew, Request: Request{Lease: s.terms.ID}})
+		t.do(&Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}})
 	}
 	for !s.ended && !w.chance(4) {
 		t.think()

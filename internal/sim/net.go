@@ -113,7 +113,7 @@ func (w *world) stream(p *process, m *replica.Message) {
 	breaks := w.chance(4) && !w.injector.calm
 	w.after(w.between(5*Millisecond, 500*Millisecond), func() {
 		if receiver == nil || receiver.dead || p.dead || breaks || w.link(from, to).cut {
-			w.injector.note(Fault{Kind: FaultSnapBreak, Member: from, Other: to})
+			w.injector.note(Fault{Kind: faultSnapBreak, Member: from, Other: to})
 			ended(false)
 			return
 		}

@@ -25,23 +25,23 @@ type Plant string
 
 // The plants of the world.
 const (
-	// PlantAckBeforeSync: the shell tells the replica that an append is durable
+	// plantAckBeforeSync: the shell tells the replica that an append is durable
 	// before it is.
-	PlantAckBeforeSync Plant = "acknowledge before sync"
-	// PlantUnlockByKey: a lock's former holder deletes whatever lock is there now.
-	PlantUnlockByKey Plant = "unlock without token compare"
-	// PlantNoRecheck: who has waited for a lock takes it without looking whether his own key is
+	plantAckBeforeSync Plant = "acknowledge before sync"
+	// plantUnlockByKey: a lock's former holder deletes whatever lock is there now.
+	plantUnlockByKey Plant = "unlock without token compare"
+	// plantNoRecheck: who has waited for a lock takes it without looking whether his own key is
 	// still there.
-	PlantNoRecheck Plant = "lock without re-check"
-	// PlantClockStops: a member's clock stands still while its machine sleeps.
-	PlantClockStops Plant = "clock stops in suspend"
-	// PlantSplitResume: a watch that resumes goes on within a revision.
-	PlantSplitResume Plant = "resume inside a revision"
-	// PlantAckBeforeDrop: a cache acknowledges what it is about to drop.
-	PlantAckBeforeDrop Plant = "acknowledge before drop"
-	// PlantOutlive: a cache goes on with what it had when its lease, which had lapsed, was
+	plantNoRecheck Plant = "lock without re-check"
+	// plantClockStops: a member's clock stands still while its machine sleeps.
+	plantClockStops Plant = "clock stops in suspend"
+	// plantSplitResume: a watch that resumes goes on within a revision.
+	plantSplitResume Plant = "resume inside a revision"
+	// plantAckBeforeDrop: a cache acknowledges what it is about to drop.
+	plantAckBeforeDrop Plant = "acknowledge before drop"
+	// plantOutlive: a cache goes on with what it had when its lease, which had lapsed, was
 	// renewed all the same.
-	PlantOutlive Plant = "cache outlives its lease"
+	plantOutlive Plant = "cache outlives its lease"
 )
 
 // Profile says how rough a run is. Times are means of a distribution.

@@ -43,7 +43,7 @@ func (o *oracle) init(w *world, founders []fsm.Member) {
 
 // applied notes that a member has applied an entry.
 func (o *oracle) applied(member uint64, e *raftpb.Entry) {
-	at := e.GetIndex() - FirstIndex
+	at := e.GetIndex() - firstIndex
 	if at < uint64(len(o.raw)) {
 		known := o.raw[at]
 		if known != e && (known.GetTerm() != e.GetTerm() || !bytes.Equal(known.GetData(), e.GetData())) {
@@ -239,7 +239,7 @@ func (o *oracle) removed(c fsm.Command) {
 // place: they were never committed.
 func (w *world) overwritten(entries []*raftpb.Entry) {
 	for _, e := range entries {
-		if at := e.GetIndex() - FirstIndex; at < uint64(len(w.oracle.raw)) && w.oracle.raw[at] == e {
+		if at := e.GetIndex() - firstIndex; at < uint64(len(w.oracle.raw)) && w.oracle.raw[at] == e {
 			continue // repeated, and not replaced
 		}
 		for _, g := range groups(e) {
@@ -285,10 +285,10 @@ func (o *oracle) published(member uint64, c *fsm.Change) {
 
 // lastEvent is the number of the last event of a lease after the entry at an index.
 func (o *oracle) lastEvent(index uint64) uint64 {
-	if index < FirstIndex {
+	if index < firstIndex {
 		return 0
 	}
-	return o.told[index-FirstIndex]
+	return o.told[index-firstIndex]
 }
 
 // publishedEvents holds what a member says of leases after number last against what the log

@@ -23,7 +23,7 @@ var plantedCaches = []planted{
 				"\t\tw.blocked++\n\t}\n",
 		},
 	}},
-	{"acknowledgement before drop", "C1", PlantAckBeforeDrop, nil},
+	{"acknowledgement before drop", "C1", plantAckBeforeDrop, nil},
 	{"expiry does not pass the gate", "C1, T20", "", []edit{
 		{expireGo, "if due := r.expireApart(r.due()); ", "if due := r.due(); "},
 		{effectsGo, "e.w.Ends, e.w.Urgent = r.taking(c.Leases), true", "_ = c"},
@@ -34,7 +34,7 @@ var plantedCaches = []planted{
 			"r.gate.caches.Hold(id, info.Token, ranges, false)",
 		},
 	}},
-	{"a cache goes on when its lease, which had lapsed, is renewed", "C1", PlantOutlive, nil},
+	{"a cache goes on when its lease, which had lapsed, is renewed", "C1", plantOutlive, nil},
 	{"a read is cached while a write is pending", "C1", "", []edit{
 		{dirCacheGo, " || d.marks.Hits(r)", ""},
 	}},

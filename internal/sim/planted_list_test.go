@@ -77,7 +77,7 @@ var plantedCore = []planted{
 	{"holder counts from receipt", "T2", "", []edit{
 		{holderRenew, "\tl.TTL = ttl\n\ts.confirm(l, sent)", "\tl.TTL = ttl\n\ts.confirm(l, s.now)"},
 	}},
-	{"member's clock stops in suspend", "T10", PlantClockStops, nil},
+	{"member's clock stops in suspend", "T10", plantClockStops, nil},
 	{"a lease expires two percent early", "L1", "", []edit{
 		{"lease/types.go", "return t + Instant(ttl) + 1", "return t + Instant(ttl) - Instant(ttl)/50"},
 	}},
@@ -332,8 +332,8 @@ var plantedCore = []planted{
 	}},
 
 	// Clients.
-	{"unlock without token compare", "T16", PlantUnlockByKey, nil},
-	{"lock taken without a second look", "T16, T17", PlantNoRecheck, nil},
+	{"unlock without token compare", "T16", plantUnlockByKey, nil},
+	{"lock taken without a second look", "T16, T17", plantNoRecheck, nil},
 
 	// Reads.
 	{"read released before its index is applied", "S1", "", []edit{
@@ -411,7 +411,7 @@ var plantedCore = []planted{
 	}},
 
 	// Disks, snapshots, determinism.
-	{"acknowledge before sync", "S2", PlantAckBeforeSync, nil},
+	{"acknowledge before sync", "S2", plantAckBeforeSync, nil},
 	{"snapshot restore drops attachments", "L6, S3", "", []edit{
 		{fsmSnapGo, "\t\tif kv.Lease == 0 {\n", "\t\tif true {\n"},
 	}},
@@ -450,7 +450,7 @@ var plantedCore = []planted{
 	}},
 
 	// Watches.
-	{"watch resumes inside a revision", "W1, T14", PlantSplitResume, nil},
+	{"watch resumes inside a revision", "W1, T14", plantSplitResume, nil},
 	{"watch begins one revision late", "W1", "", []edit{
 		{watcherGo, "from := max(w.next, w.goal+1)", "from := max(w.next, w.goal+2)"},
 	}},

@@ -77,10 +77,10 @@ func (f *facts) steps() []porcupine.Operation {
 		s := &step{op: op, answered: op.Outcome == Done, revision: op.Fsm.Revision}
 		p, logged := f.entryOf[op.ID]
 		switch {
-		case op.Kind == OpEvents, op.Kind == OpCached && !f.h.InBound:
-		case op.Outcome == Done && (op.Kind != OpRange || f.searchable(op)):
+		case op.Kind == opEvents, op.Kind == opCached && !f.h.InBound:
+		case op.Outcome == Done && (op.Kind != opRange || f.searchable(op)):
 			add(s, op.Client, op.Start, op.End)
-		case op.Outcome == Unknown && op.Kind == OpCommand && logged:
+		case op.Outcome == Unknown && op.Kind == opCommand && logged:
 			r := &f.outcomes[p.entry][p.command]
 			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) {
 				continue // it changed nothing and told nobody
@@ -193,7 +193,7 @@ func (s *step) take(m *model) (*model, bool) {
 
 // reads reports whether the step changes nothing that the search knows of.
 func (s *step) reads() bool {
-	return s.op != nil && (s.op.Kind != OpCommand || operators(s.op.Command))
+	return s.op != nil && (s.op.Kind != opCommand || operators(s.op.Command))
 }
 
 // far reports whether the revision after the step is not one that it could lead to
@@ -217,19 +217,19 @@ func (s *step) takeIn(m *model) bool {
 		return m.revision == s.revision
 	}
 	switch s.op.Kind {
-	case OpCommand:
+	case opCommand:
 		return s.command(m)
-	case OpRange:
+	case opRange:
 		got := s.op.Answer.Range
 		if got.Revision != m.revision {
 			return false
 		}
 		c := s.op.Request.Range
 		return differsRange(got.KVs, wanted(m.scan(c.Key, c.End), &c.Options)) == ""
-	case OpCached:
+	case opCached:
 		c := s.op.Request.Range
 		return differsRange(s.op.Answer.Range.KVs, m.scan(c.Key, c.End)) == ""
-	case OpRenew:
+	case opRenew:
 		live := m.live(s.op.Lease, s.op.Request.Token) != nil
 		if s.op.Err != nil {
 			return !errors.Is(s.op.Err, lease.ErrNotFound) || !live

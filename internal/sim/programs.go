@@ -13,12 +13,12 @@ import (
 
 // command performs a command once.
 func (t *thread) command(c fsm.Command) *Op {
-	return t.do(&Op{Kind: OpCommand, Request: Request{Command: c}})
+	return t.do(&Op{Kind: opCommand, Request: Request{Command: c}})
 }
 
 // get reads a range.
 func (t *thread) get(key, end string, o mvcc.RangeOptions, serializable bool) *Op {
-	return t.do(&Op{Kind: OpRange, Request: Request{
+	return t.do(&Op{Kind: opRange, Request: Request{
 		Range: &fsm.Range{Key: key, End: end, Options: o}, Serializable: serializable,
 	}})
 }
@@ -160,7 +160,7 @@ func (t *thread) ask() {
 	w := t.c.w
 	if n := len(w.leases); n > 0 {
 		id := w.leases[n-1-w.rng.IntN(min(n, 10))]
-		t.do(&Op{Kind: OpTTL, Request: Request{Lease: id}})
+		t.do(&Op{Kind: opTTL, Request: Request{Lease: id}})
 	}
 }
 

@@ -14,7 +14,7 @@ type renewals []*call
 func renewalsIn(calls []*call) int {
 	first := calls[0]
 	keeper, ok := first.who.(*keeper)
-	if !ok || first.op.Kind != OpRenew {
+	if !ok || first.op.Kind != opRenew {
 		return 0
 	}
 	other := func(q *call) bool { return q.who != keeper || q.token != first.token }

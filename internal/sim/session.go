@@ -71,13 +71,13 @@ func (s *session) revive() {
 }
 
 // believe notes that the client is sure to hold something from now on.
-func (s *session) believe(kind BeliefKind, what string, create int64) *Belief {
+func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	w := s.k.c.w
 	until := w.now + Second
 	switch {
 	case s.alive():
 		until = s.until()
-	case w.opt.Plant != PlantNoRecheck || kind != BeliefRole:
+	case w.opt.Plant != plantNoRecheck || kind != beliefRole:
 		return nil
 	}
 	b := &Belief{
@@ -92,7 +92,7 @@ func (s *session) believe(kind BeliefKind, what string, create int64) *Belief {
 
 // release ends what the client believes to hold of a kind, because it gives that
 // up.
-func (s *session) release(kind BeliefKind, what string) {
+func (s *session) release(kind beliefKind, what string) {
 	rest := s.beliefs[:0]
 	for _, b := range s.beliefs {
 		if b.Kind != kind || b.What != what {
@@ -164,9 +164,9 @@ func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	if s = c.keeper.add(s, h); s == nil {
 		return nil
 	}
-	s.believe(BeliefLease, fmt.Sprint(info.ID), 0)
+	s.believe(beliefLease, fmt.Sprint(info.ID), 0)
 	if info.Name != "" {
-		s.believe(BeliefName, info.Name, 0)
+		s.believe(beliefName, info.Name, 0)
 	}
 	return s
 }
@@ -229,7 +229,7 @@ func granted(r *fsm.Result) *lease.Info {
 // renew renews the lease once, out of turn, and reports whether there is an answer.
 func (t *thread) renew(s *session) bool {
 	s.k.advance()
-	op := &Op{Kind: OpRenew, Request: Request{Lease: s.terms.ID}}
+	op := &Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}}
 	if !s.bare {
 		op.Request.Token = s.token
 	}

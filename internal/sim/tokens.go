@@ -75,7 +75,7 @@ func (g given) String() string {
 // newTokens returns the tokens that an operation gave to who asked: that of a lease that it
 // granted, handed over or resumed, and those that it drew.
 func newTokens(op *Op) (list []given) {
-	if op.Kind != OpCommand || op.Outcome != Done || op.Fsm.Err != nil {
+	if op.Kind != opCommand || op.Outcome != Done || op.Fsm.Err != nil {
 		return nil
 	}
 	grants := false

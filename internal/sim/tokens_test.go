@@ -38,7 +38,7 @@ func TestCheckDrawn(t *testing.T) {
 	for _, v := range r.Violations {
 		t.Errorf("%v %s: %s", v.At, v.ID, v.What)
 	}
-	if r.Seen[SeenDrawn] != 2 || r.Seen[SeenDrawnNot] != 1 || r.Explained != 1 {
+	if r.Seen[seenDrawn] != 2 || r.Seen[seenDrawnNot] != 1 || r.Explained != 1 {
 		t.Errorf("seen %v, explained %d", r.Seen, r.Explained)
 	}
 	for name, c := range map[string]struct {

@@ -188,7 +188,7 @@ func (x *watcher) take(b watch.Batch[*api.Event]) {
 			d.Events = append(d.Events, *e.Change())
 		}
 		x.next = b.Revision + 1
-		if w.opt.Plant == PlantSplitResume && splits(d.Events) && w.chance(2) {
+		if w.opt.Plant == plantSplitResume && splits(d.Events) && w.chance(2) {
 			d.Events = d.Events[:len(d.Events)-1]
 			x.breakOff(w.now)
 		}
