@@ -49,7 +49,7 @@ func (n *node) CloseCache(id lease.ID, to native.Cache) {
 	})
 }
 
-// Holds implements native.Inspector.
+// Holds implements native.Holding.
 func (n *node) Holds(id lease.ID) []keyrange.Range { return n.replica.Machine().Holds(id) }
 
 // cacheSays takes what a cache says. What comes from where the cache was opened before

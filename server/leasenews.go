@@ -95,7 +95,7 @@ func (n *node) OnLeaseNews(f func()) (stop func()) {
 	}
 }
 
-// SlowCaches implements native.LeaseWatchable.
+// SlowCaches implements native.Holding.
 func (n *node) SlowCaches() *native.SlowCaches { return n.news.slow.Load() }
 
 // Now implements native.LeaseWatchable.

@@ -240,7 +240,7 @@ func (n *node) Abandon(ids []lease.ID) {
 // Watches implements api.Watchable.
 func (n *node) Watches() *watch.Hub[*api.Event] { return n.hub }
 
-// Lines implements native.Lined.
+// Lines implements native.Node.
 func (n *node) Lines() *turn.Lines { return n.lines }
 
 // Status implements etcd.Reporter.

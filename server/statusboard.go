@@ -35,7 +35,7 @@ func (b *statusBoard) put(s *replica.Status) {
 	}
 }
 
-// Leader implements native.Leading.
+// Leader implements native.Node.
 func (n *node) Leader() (id uint64, changed <-chan struct{}) {
 	l := n.status.leader.Load()
 	return l.id, l.changed

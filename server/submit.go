@@ -80,7 +80,7 @@ func (b *submission) letGo() {
 	submissions.Put(b)
 }
 
-// Submit implements native.Submitter: one pass to the core for all of them.
+// Submit implements native.Node: one pass to the core for all of them.
 func (n *node) Submit(list []native.Submission) {
 	if len(list) == 0 {
 		return

@@ -40,8 +40,6 @@ type Inspector interface {
 	InspectLeases(
 		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
 	) error
-	// Holds returns what a lease holds. Only an f may call it, and must not change it.
-	Holds(id lease.ID) []keyrange.Range
 }
 
 // Renewer renews leases.
@@ -79,28 +77,27 @@ type Answered interface {
 	Answered(res fsm.Result, err error)
 }
 
-// Submitter takes many requests at once.
-type Submitter interface {
-	// Submit returns at once, and each To is called exactly once, possibly before
-	// Submit returns, and let go of then. Commands are applied in the order in which they are
-	// submitted. The list is the caller's again when Submit returns.
-	Submit(list []Submission)
-}
-
 // LeaseWatchable tells of events of leases. They are in the View.
 type LeaseWatchable interface {
 	// OnLeaseNews has f called after the view has new events of leases, or silences, or other
 	// caches are slow, until stop is called. It is called on one of the member's goroutines,
 	// not the core's, and must not block.
 	OnLeaseNews(f func()) (stop func())
-	// SlowCaches returns the caches that are slow now, as far as this member knows; nil if
-	// it never knew of one. OnLeaseNews says when there are others.
-	SlowCaches() *SlowCaches
 	// Now returns the present instant by the clock of fsm.Silence.
 	Now() lease.Instant
 	// InspectHere is Inspect without asking the leader: what f sees is what this
 	// member has applied, up to an index.
 	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
+}
+
+// Holding tells what leases hold for caches, and which of these keep writes waiting.
+type Holding interface {
+	// Holds returns what a lease holds. Only an f of Inspector may call it, and must not
+	// change it.
+	Holds(id lease.ID) []keyrange.Range
+	// SlowCaches returns the caches that are slow now, as far as this member knows; nil if
+	// it never knew of one. OnLeaseNews says when there are others.
+	SlowCaches() *SlowCaches
 }
 
 // SlowCaches are caches for which writes have been waiting for long. It is immutable: there is
@@ -115,33 +112,27 @@ type SlowCache struct {
 	Since lease.Instant
 }
 
-// Leading tells who leads.
-type Leading interface {
-	// Leader returns the ID of the member that leads, 0 if none is known to, and what is
-	// closed when that has changed.
-	Leader() (id uint64, changed <-chan struct{})
-}
-
 // leaseNode is what the lease service needs of the member.
 type leaseNode interface {
 	Proposer
 	Inspector
 	Renewer
 	LeaseWatchable
-}
-
-// Lined has the lines in which somebody waits.
-type Lined interface {
-	// Lines returns them; always the same ones.
-	Lines() *turn.Lines
+	Holding
 }
 
 // Node is the member that the services speak for. It is safe for concurrent use.
 type Node interface {
 	leaseNode
-	Submitter
 	Cacher
-	Leading
 	api.Watchable
-	Lined
+	// Submit returns at once, and each To is called exactly once, possibly before
+	// Submit returns, and let go of then. Commands are applied in the order in which they are
+	// submitted. The list is the caller's again when Submit returns.
+	Submit(list []Submission)
+	// Leader returns the ID of the member that leads, 0 if none is known to, and what is
+	// closed when that has changed.
+	Leader() (id uint64, changed <-chan struct{})
+	// Lines returns the lines in which somebody waits; always the same ones.
+	Lines() *turn.Lines
 }

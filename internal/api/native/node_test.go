@@ -40,7 +40,7 @@ type fakeNode struct {
 	fakeLeader
 }
 
-// Holds implements Inspector.
+// Holds implements Holding.
 func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
 
 // newNode returns a node that times leases from instant 1 on.
@@ -220,7 +220,7 @@ func serve(t *testing.T, n Node, o Options) pb.LeasesClient {
 	return pb.NewLeasesClient(conn)
 }
 
-// Submit implements Submitter.
+// Submit implements Node.
 func (n *fakeNode) Submit(list []Submission) {
 	for _, s := range list {
 		if s.Command == nil {
@@ -231,7 +231,7 @@ func (n *fakeNode) Submit(list []Submission) {
 	}
 }
 
-// Lines implements Lined.
+// Lines implements Node.
 func (n *fakeNode) Lines() *turn.Lines {
 	return turn.New(n.Watches(), func() *mvcc.View { return n.View().KV })
 }
