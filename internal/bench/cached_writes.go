@@ -42,11 +42,7 @@ type crowd struct {
 // runCacheWrites puts a key through etcd's client, again and again, each time when all of
 // the crowd have what was put before.
 func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
-	endpoints, err := e.Server.endpoints(ctx, ThroughAll)
-	if err != nil {
-		return Result{}, err
-	}
-	writer, err := OpenEtcd(endpoints)
+	writer, endpoints, err := e.writer(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -68,11 +64,7 @@ func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 
 // runCacheWritesApart puts a key that as many have as there are sessions, one over each.
 func runCacheWritesApart(ctx context.Context, e *Env) (Result, error) {
-	endpoints, err := e.Server.endpoints(ctx, ThroughAll)
-	if err != nil {
-		return Result{}, err
-	}
-	writer, err := OpenEtcd(endpoints)
+	writer, _, err := e.writer(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -80,6 +72,15 @@ func runCacheWritesApart(ctx context.Context, e *Env) (Result, error) {
 	var f figures
 	err = e.putsBeside(ctx, writer, len(e.Sessions), &f)
 	return Result{More: f}, err
+}
+
+// writer returns a session by etcd's client that goes through all members, and where they are.
+func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err error) {
+	if endpoints, err = e.Server.endpoints(ctx, ThroughAll); err != nil {
+		return nil, nil, err
+	}
+	s, err = OpenEtcd(endpoints)
+	return s, endpoints, err
 }
 
 // putsBeside measures puts to a key that n have.
