@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/url"
-	"os"
-	"path/filepath"
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
 )
 
 // A program that must run only once in the cluster holds a name while it works, and fences
 // what it writes: even if it is stopped at a bad moment and wakes up when the name is
 // another's, the write does nothing.
 func ExampleClient_Grant() {
-	endpoint, stop := exampleServer()
+	endpoint, stop := inprocess.Alone()
 	defer stop()
 	ctx := context.Background()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
@@ -60,7 +57,7 @@ func ExampleClient_Grant() {
 // A watch tells why keys go: members that leave revoke their leases, and those that die are
 // found out when theirs expire.
 func ExampleClient_Watch() {
-	endpoint, stop := exampleServer()
+	endpoint, stop := inprocess.Alone()
 	defer stop()
 	ctx := context.Background()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
@@ -113,7 +110,7 @@ func ExampleClient_Watch() {
 
 // A supervisor is told when a worker is gone, and before that, when it is not heard any more.
 func ExampleClient_LeaseEvents() {
-	endpoint, stop := exampleServer()
+	endpoint, stop := inprocess.Alone()
 	defer stop()
 	ctx := context.Background()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
@@ -149,33 +146,4 @@ func ExampleClient_LeaseEvents() {
 	// workers/1 of ann granted
 	// workers/1 of ann expiring
 	// workers/1 of ann expired
-}
-
-// exampleServer runs a member, and returns where it is and how to stop it.
-func exampleServer() (endpoint string, stop func()) {
-	dir, err := os.MkdirTemp("", "lh")
-	if err != nil {
-		log.Fatal(err)
-	}
-	socket := func(name string) []url.URL {
-		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
-	}
-	cfg := server.DefaultConfig()
-	cfg.DataDir = filepath.Join(dir, "data")
-	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("s"), socket("s")
-	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("p"), socket("p")
-	s, err := server.New(cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	<-s.Ready()
-	return "unix:" + filepath.Join(dir, "s"), func() {
-		cancel()
-		if err := errors.Join(<-done, os.RemoveAll(dir)); err != nil {
-			log.Fatal(err)
-		}
-	}
 }

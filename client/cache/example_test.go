@@ -2,22 +2,18 @@ package cache_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
-	"net/url"
-	"os"
-	"path/filepath"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
-	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
 )
 
 // A service reads its configuration for each request it serves, as if it was in a variable,
 // and acts on the new one from the moment that somebody has changed it.
 func ExampleOpen() {
-	endpoint, stop := exampleServer()
+	endpoint, stop := inprocess.Alone()
 	defer stop()
 	ctx := context.Background()
 	service, operator := exampleClient(endpoint), exampleClient(endpoint)
@@ -60,7 +56,7 @@ func ExampleOpen() {
 
 // All keys of a prefix, from memory. After a change of one of them only that one is read.
 func ExampleCache_Range() {
-	endpoint, stop := exampleServer()
+	endpoint, stop := inprocess.Alone()
 	defer stop()
 	ctx := context.Background()
 	c := exampleClient(endpoint)
@@ -98,33 +94,4 @@ func exampleClient(endpoint string) *client.Client {
 		log.Fatal(err)
 	}
 	return c
-}
-
-// exampleServer runs a member in this process.
-func exampleServer() (endpoint string, stop func()) {
-	dir, err := os.MkdirTemp("", "lh")
-	if err != nil {
-		log.Fatal(err)
-	}
-	socket := func(name string) []url.URL {
-		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
-	}
-	cfg := server.DefaultConfig()
-	cfg.DataDir = filepath.Join(dir, "data")
-	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("s"), socket("s")
-	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("p"), socket("p")
-	s, err := server.New(cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	<-s.Ready()
-	return "unix:" + filepath.Join(dir, "s"), func() {
-		cancel()
-		if err := errors.Join(<-done, os.RemoveAll(dir)); err != nil {
-			log.Fatal(err)
-		}
-	}
 }

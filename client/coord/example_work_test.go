@@ -2,50 +2,27 @@ package coord_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
-	"net/url"
-	"os"
-	"path/filepath"
 	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/coord"
-	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
 )
 
 // serveWork runs a member, and returns a client of it, and how to stop both.
 func serveWork() (c *client.Client, stop func()) {
-	dir, err := os.MkdirTemp("", "lh")
-	if err != nil {
-		log.Fatal(err)
-	}
-	socket := func(name string) []url.URL {
-		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
-	}
-	cfg := server.DefaultConfig()
-	cfg.DataDir = filepath.Join(dir, "data")
-	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("s"), socket("s")
-	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("p"), socket("p")
-	s, err := server.New(cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	<-s.Ready()
-	c, err = client.New(client.Config{Endpoints: []string{"unix:" + filepath.Join(dir, "s")}})
+	endpoint, end := inprocess.Alone()
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	return c, func() {
-		closed := c.Close()
-		cancel()
-		if err := errors.Join(closed, <-done, os.RemoveAll(dir)); err != nil {
+		if err := c.Close(); err != nil {
 			log.Fatal(err)
 		}
+		end()
 	}
 }
 
