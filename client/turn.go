@@ -79,8 +79,10 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
 	}
 	w := newTurn(c, a)
-	_, err := w.mux.enter(&w.resumed) // by which Close takes it out
-	if w.polls = errors.Is(err, errTooManyWatches); err != nil && !w.polls {
+	switch _, err := w.mux.enter(&w.resumed); { // from then on Close takes it out
+	case errors.Is(err, errTooManyWatches):
+		w.polls = true // nobody else knows it
+	case err != nil:
 		return TxnResult{}, nil, fmt.Errorf("client: enter %q: %w", a.Key, err)
 	}
 	q := &ask[pb.Request_Txn, pb.TxnRequest]{

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -399,4 +400,24 @@ func TestEnterTooLong(t *testing.T) {
 			t.Errorf("%.200v, %v, asked %d times", err, w, len(f.awaits()))
 		}
 	})
+}
+
+// TestEnterAndClose: one who enters a line while the client is closed is told so. (What Close
+// looks at is not written meanwhile: that is for the race detector to say.)
+func TestEnterAndClose(t *testing.T) {
+	for range 50 {
+		c, err := New(Config{Endpoints: []string{"unix:" + filepath.Join(t.TempDir(), "none")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := make(chan error, 1)
+		go func() {
+			_, _, err := c.Enter(t.Context(), Txn{}, Await{Key: "line/a", Prefix: "line/"})
+			told <- err
+		}()
+		_ = c.Close()
+		if err := <-told; !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+	}
 }
