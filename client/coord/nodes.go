@@ -71,6 +71,9 @@ func (s *Nodes) List(ctx context.Context) (NodesView, error) {
 	nodes := make(map[string]*NodeInfo)
 	for _, kv := range known {
 		id := strings.TrimPrefix(kv.Key, s.known(""))
+		if !validID(id) {
+			continue // of nodes whose name begins like this
+		}
 		nodes[id] = &NodeInfo{ID: id, State: NodeDown, Metadata: kv.Value}
 	}
 	for l, err := range s.c.List(ctx, client.Filter{NamePrefix: s.prefix}) {
@@ -85,7 +88,7 @@ func (s *Nodes) List(ctx context.Context) (NodesView, error) {
 			continue
 		}
 		id, ok := strings.CutPrefix(l.Name, s.up(""))
-		if !ok {
+		if !ok || !validID(id) {
 			continue
 		}
 		n := nodes[id]

@@ -361,8 +361,12 @@ func (p *Pool) List(ctx context.Context) ([]PoolEntry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("coord: list pool %q: %w", p.prefix, err)
 		}
+		id := strings.TrimPrefix(l.Name, p.held(""))
+		if !p.known[id] {
+			continue // of a pool whose name begins like this
+		}
 		out = append(out, PoolEntry{
-			ID: strings.TrimPrefix(l.Name, p.held("")), Owner: l.Owner, Token: l.Token,
+			ID: id, Owner: l.Owner, Token: l.Token,
 			Remaining: l.Remaining, Quarantined: l.Delayed,
 		})
 	}

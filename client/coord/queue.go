@@ -70,6 +70,24 @@ func (q *Queue) claim(id string) string { return q.prefix + "claim/" + id }
 func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 
+// IDs begin with digits, as revisions do for as long as anybody lives. Only those keys count, so
+// that "q/item" can be the name of another queue than "q".
+const (
+	firstID  = "0"
+	afterIDs = ":"
+)
+
+// from returns the range of the keys of one kind whose IDs are not before one.
+func from(id string, kind func(id string) string) client.Range {
+	return client.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
+}
+
+// idOf returns the ID of which a key of one kind is; false if it is another queue's key.
+func idOf(key string, kind func(id string) string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(key, kind(""))
+	return id, ok && validID(id)
+}
+
 // newIDs returns IDs that come after those of all items that are pushed already.
 func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	r, err := q.c.Range(ctx, client.Range{Key: q.item(""), KeysOnly: true})

@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"leasehold.dev/client"
 )
@@ -49,9 +48,7 @@ type QueueStats struct{ Ready, Claimed, Delayed, Dead int64 }
 // Stats counts the items, as of one revision. It reads the claims, and nothing of the rest.
 func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 	var s QueueStats
-	claims, revision, err := readAll(ctx, q.c, client.Range{
-		Key: q.claim(""), End: client.PrefixEnd(q.claim("")),
-	})
+	claims, revision, err := readAll(ctx, q.c, from("", q.claim))
 	if err != nil {
 		return s, fmt.Errorf("coord: count %q: %w", q.prefix, err)
 	}
@@ -62,12 +59,12 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 			s.Claimed++
 		}
 	}
-	count := func(prefix string) client.Range {
-		return client.Range{
-			Key: prefix, End: client.PrefixEnd(prefix), CountOnly: true, Revision: revision,
-		}
+	count := func(kind func(string) string) client.Range {
+		r := from("", kind)
+		r.CountOnly, r.Revision = true, revision
+		return r
 	}
-	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{count(q.item("")), count(q.dead(""))}})
+	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{count(q.item), count(q.dead)}})
 	if err != nil {
 		return s, fmt.Errorf("coord: count %q: %w", q.prefix, err)
 	}
@@ -76,17 +73,20 @@ func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
 	return s, nil
 }
 
+// after returns the range of up to so many keys of one kind whose IDs are behind one.
+func after(id string, kind func(id string) string, limit int) client.Range {
+	if id != "" {
+		id += "\x00"
+	}
+	r := from(id, kind)
+	r.Limit = int64(max(limit, 1))
+	return r
+}
+
 // List returns up to limit items that are not dead, in the order in which they are to be
 // worked on, from the one after an ID on, or from the first if that is empty.
-func (q *Queue) List(ctx context.Context, after string, limit int) ([]ItemInfo, error) {
-	if after != "" {
-		after += "\x00"
-	}
-	page := func(key func(string) string) client.Range {
-		return client.Range{
-			Key: key(after), End: client.PrefixEnd(key("")), Limit: int64(max(limit, 1)),
-		}
-	}
+func (q *Queue) List(ctx context.Context, id string, limit int) ([]ItemInfo, error) {
+	page := func(kind func(string) string) client.Range { return after(id, kind, limit) }
 	// Claims and tries are of items: see ready.
 	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{
 		page(q.item), page(q.claim), page(q.try),
@@ -102,9 +102,11 @@ func (q *Queue) List(ctx context.Context, after string, limit int) ([]ItemInfo, 
 	}
 	var out []ItemInfo
 	for _, kv := range r.Results[0].Range.KVs {
-		i := ItemInfo{
-			ID: strings.TrimPrefix(kv.Key, q.item("")), State: ItemReady, Payload: kv.Value,
+		id, ok := idOf(kv.Key, q.item)
+		if !ok {
+			continue
 		}
+		i := ItemInfo{ID: id, State: ItemReady, Payload: kv.Value}
 		if t := index[q.try(i.ID)]; t != nil {
 			i.Tries = t.Version
 		}
@@ -121,21 +123,16 @@ func (q *Queue) List(ctx context.Context, after string, limit int) ([]ItemInfo, 
 
 // Dead returns up to limit dead letters, in the order of their IDs, from the one after an ID
 // on, or from the first if that is empty.
-func (q *Queue) Dead(ctx context.Context, after string, limit int) ([]ItemInfo, error) {
-	if after != "" {
-		after += "\x00"
-	}
-	r, err := q.c.Range(ctx, client.Range{
-		Key: q.dead(after), End: client.PrefixEnd(q.dead("")), Limit: int64(max(limit, 1)),
-	})
+func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]ItemInfo, error) {
+	r, err := q.c.Range(ctx, after(id, q.dead, limit))
 	if err != nil {
 		return nil, fmt.Errorf("coord: list the dead of %q: %w", q.prefix, err)
 	}
 	var out []ItemInfo
 	for _, kv := range r.KVs {
-		out = append(out, ItemInfo{
-			ID: strings.TrimPrefix(kv.Key, q.dead("")), State: ItemDead, Payload: kv.Value,
-		})
+		if id, ok := idOf(kv.Key, q.dead); ok {
+			out = append(out, ItemInfo{ID: id, State: ItemDead, Payload: kv.Value})
+		}
 	}
 	return out, nil
 }

@@ -87,21 +87,16 @@ func (q *Queue) shyness() time.Duration {
 // Claims are of items, so the first n claims have all that are of the first n items: one page
 // of each, read at one revision, can be compared.
 func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err error) {
-	const page = 128
-	from := ""
+	first := ""
+	page := func(kind func(string) string) client.Range {
+		r := from(first, kind)
+		r.Limit, r.Revision, r.KeysOnly = 128, revision, true
+		return r
+	}
 	for p := (pace{}); ; {
-		r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{
-			client.Range{
-				Key: q.item(from), End: client.PrefixEnd(q.item("")),
-				Limit: page, Revision: revision, KeysOnly: true,
-			},
-			client.Range{
-				Key: q.claim(from), End: client.PrefixEnd(q.claim("")),
-				Limit: page, Revision: revision, KeysOnly: true,
-			},
-		}})
+		r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{page(q.item), page(q.claim)}})
 		if errors.Is(err, client.ErrCompacted) && revision != 0 {
-			from, revision = "", 0
+			first, revision = "", 0
 			if err := p.wait(ctx); err != nil {
 				return nil, 0, err
 			}
@@ -119,15 +114,15 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 			claimed[strings.TrimPrefix(kv.Key, q.claim(""))] = true
 		}
 		for _, kv := range items.KVs {
-			from = strings.TrimPrefix(kv.Key, q.item(""))
-			if !claimed[from] {
-				ready = append(ready, from)
+			id, ok := idOf(kv.Key, q.item)
+			if ok && !claimed[id] {
+				ready = append(ready, id)
 			}
+			first = id + "\x00"
 		}
 		if len(ready) > 0 || !items.More || len(items.KVs) == 0 {
 			return ready, revision, nil
 		}
-		from += "\x00"
 	}
 }
 
@@ -209,14 +204,14 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 		return err
 	}
 	for _, e := range u.Events {
-		if id, ok := strings.CutPrefix(e.KV.Key, q.claim("")); ok {
+		if id, ok := idOf(e.KV.Key, q.claim); ok {
 			if e.Delete {
 				free[id] = true
 			} else {
 				delete(free, id)
 			}
 		}
-		if id, ok := strings.CutPrefix(e.KV.Key, q.item("")); ok {
+		if id, ok := idOf(e.KV.Key, q.item); ok {
 			if e.Delete {
 				delete(free, id)
 			} else {

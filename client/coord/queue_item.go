@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -176,8 +177,9 @@ func (q *Queue) Work(ctx context.Context, w Work) error {
 }
 
 // workOn works on one item. It gives it back even if the context has ended, as long as the
-// claim would live anyway.
+// claim would live anyway. If that fails, or Do panics, nobody keeps the claim alive.
 func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
+	defer i.lease.Close()
 	inner, cancel := both(ctx, i.Context())
 	err := w.Do(inner, i)
 	cancel()
@@ -199,8 +201,12 @@ func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 
 // after is the delay after so many tries, with jitter.
 func (w *Work) after(tries int64) time.Duration {
-	if w.Delay < 0 {
+	const longest = math.MaxInt64 / 2 // leaves room for the jitter
+	switch {
+	case w.Delay < 0:
 		return 0
+	case w.Delay > longest/128:
+		return min(w.Delay, longest)
 	}
 	d := min(w.Delay<<min(tries-1, 7), 100*w.Delay)
 	return d + rand.N(d/4+1)

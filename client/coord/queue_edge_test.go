@@ -1,0 +1,98 @@
+package coord_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+// Goal: an item that Work can neither acknowledge nor give back is not this worker's for as long
+// as it lives. Method: the dead letter is larger than the worker's client may send; and Do panics.
+func TestWorkLetsGo(t *testing.T) {
+	r := newRig(t, 1)
+	ctx := soon(t)
+	c, small := r.dial(client.Config{}), r.dial(client.Config{MaxRequestBytes: 1000})
+	cfg := coord.QueueConfig{TTL: 500 * time.Millisecond, MaxTries: 1}
+	q := coord.NewQueue(c, "q", cfg)
+	push(t, q, string(bytes.Repeat([]byte("x"), 2000)))
+	var why error
+	over, end := context.WithCancel(ctx)
+	_ = coord.NewQueue(small, "q", cfg).Work(over, coord.Work{
+		Do:     func(context.Context, *coord.Item) error { return errors.New("no") },
+		Failed: func(_ *coord.Item, err error) { why = err; end() },
+	})
+	if !errors.Is(why, client.ErrInvalid) {
+		t.Errorf("given back: %v", why)
+	}
+	keys(t, c, "q/claim/", 0)
+
+	cfg.MaxTries = 5
+	q = coord.NewQueue(c, "panics", cfg)
+	push(t, q, "")
+	func() {
+		defer func() { _ = recover() }()
+		_ = q.Work(ctx, coord.Work{Do: func(context.Context, *coord.Item) error { panic("no") }})
+	}()
+	keys(t, c, "panics/claim/", 0)
+}
+
+// Goal: a queue whose name is that of another with more behind it is another.
+func TestQueueNames(t *testing.T) {
+	r := newRig(t, 1)
+	c, ctx := r.dial(client.Config{}), soon(t)
+	outer := coord.NewQueue(c, "q", coord.QueueConfig{MaxTries: 1})
+	for _, name := range []string{"q/item", "q/claim", "q/dead", "q/try"} {
+		inner := coord.NewQueue(c, name, coord.QueueConfig{MaxTries: 1})
+		push(t, inner, "dead", "claimed", "ready")
+		if err := claim(t, inner).Nack(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		claim(t, inner)
+	}
+	if i, err := outer.TryClaim(ctx); i != nil || err != nil {
+		t.Errorf("claimed another's: %+v, %v", i, err)
+	}
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	for range 5 {
+		push(t, coord.NewQueue(c, "q/item", coord.QueueConfig{}), "more")
+	}
+	if i, err := outer.Claim(short); i != nil || err == nil {
+		t.Errorf("waited for another's: %+v, %v", i, err)
+	}
+	if s, err := outer.Stats(ctx); err != nil || s != (coord.QueueStats{}) {
+		t.Errorf("counted others: %+v, %v", s, err)
+	}
+	if l, err := outer.List(ctx, "", 100); err != nil || len(l) > 0 {
+		t.Errorf("listed others: %+v, %v", l, err)
+	}
+	push(t, coord.NewQueue(c, "q/item/0", coord.QueueConfig{}), "even so")
+	if i, err := outer.TryClaim(ctx); i != nil || err != nil {
+		t.Errorf("claimed another's: %+v, %v", i, err)
+	}
+	if l, err := outer.Dead(ctx, "", 100); err != nil || len(l) > 0 {
+		t.Errorf("others' dead: %+v, %v", l, err)
+	}
+}
+
+// Goal: a delay that is meant to be for ever is, and does not end the worker by a panic.
+func TestWorkLongDelay(t *testing.T) {
+	r := newRig(t, 1)
+	q := coord.NewQueue(r.dial(client.Config{}), "q", coord.QueueConfig{TTL: time.Minute})
+	push(t, q, "")
+	over, end := context.WithCancel(soon(t))
+	_ = q.Work(over, coord.Work{
+		Do:     func(context.Context, *coord.Item) error { return errors.New("no") },
+		Delay:  math.MaxInt64,
+		Failed: func(*coord.Item, error) { end() },
+	})
+	if s, err := q.Stats(soon(t)); err != nil || s != (coord.QueueStats{Delayed: 1}) {
+		t.Errorf("given back: %+v, %v", s, err)
+	}
+}
