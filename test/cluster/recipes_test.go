@@ -209,10 +209,11 @@ func (s *stage) goesOn() {
 func (s *stage) windsDown() {
 	s.t.Helper()
 	queue := coord.NewQueue(s.watch, usedPrefix+theQueue, coord.QueueConfig{MaxTries: maxTries})
+	since := machineTime()
 	harness.Eventually(s.t, "the queue is empty", func() error {
 		c, err := queue.Stats(s.t.Context())
 		if err == nil && c != (coord.QueueStats{Dead: c.Dead}) {
-			err = fmt.Errorf("there are %+v", c)
+			err = fmt.Errorf("there are %+v; of workers: %v", c, s.lately(since))
 		}
 		return err
 	})
@@ -238,6 +239,21 @@ func (s *stage) windsDown() {
 		}
 		return nil
 	})
+}
+
+// lately counts what workers of the queue noted since an instant.
+func (s *stage) lately(since time.Duration) map[string]int {
+	count := make(map[string]int)
+	for _, n := range s.read() {
+		switch {
+		case n.At < since:
+		case n.Verb == noteClaim:
+			count["claims"]++
+		case n.Verb == noteError && (n.What == "claim" || n.What == "work"):
+			count[numbers.ReplaceAllString(n.Text, "#")]++
+		}
+	}
+	return count
 }
 
 // left says what is in the store that should not be.
