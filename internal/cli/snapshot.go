@@ -60,6 +60,10 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 		return "", fmt.Errorf("snapshot must be requested to one selected node, not multiple %v",
 			spec.Endpoints)
 	}
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is there and no file, and would be replaced by one; "+
+			"save to a file", path)
+	}
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -67,6 +71,11 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 	}
 	defer os.Remove(part) // gone already if all went well
 	defer f.Close()
+	// The snapshot itself may rightly take long; but nobody may be there to make it, and a
+	// backup that nobody watches must not wait for ever.
+	if err := a.answers(c, spec.Endpoints[0]); err != nil {
+		return "", err
+	}
 	ctx, cancel := a.patientContext()
 	defer cancel()
 	version, err = fetchSnapshot(ctx, c, f)
