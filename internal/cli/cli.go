@@ -155,7 +155,11 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		if isOneOf(cmd, more) {
 			return refuseClientFlags(cmd)
 		}
-		return a.flags.fromEnv(root.PersistentFlags(), a.getenv)
+		err := a.flags.fromEnv(root.PersistentFlags(), a.getenv)
+		if isStrict(cmd) {
+			return withCode(exitBadArgs, err)
+		}
+		return err
 	}
 	return root
 }

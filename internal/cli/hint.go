@@ -49,7 +49,21 @@ func strictFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return withCode(exitBadArgs, flagError(cmd, err))
 	})
+	cmd.Annotations = map[string]string{strict: ""}
 	return cmd
+}
+
+// strict marks the commands of strictFlags.
+const strict = "strict"
+
+// isStrict reports whether cmd is one of those, or lies below one.
+func isStrict(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if _, ok := cmd.Annotations[strict]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // refuseClientFlags lets a command of another package reject the flags of the

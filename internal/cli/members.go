@@ -61,7 +61,7 @@ func splitCommand(cmd *cobra.Command, args []string) (own, command []string) {
 }
 
 func (a *app) register(group string, r coord.Registration, command []string) error {
-	c, err := a.openNative()
+	c, err := a.openStrict()
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,13 @@ func (a *app) openNative() (*client.Client, error) {
 	return c, nil
 }
 
+// openStrict is openNative for the commands that run others: what is wrong with their flags
+// has no exit code that a command which was run may have.
+func (a *app) openStrict() (*client.Client, error) {
+	c, err := a.openNative()
+	return c, withCode(exitBadArgs, err)
+}
+
 // tellOutages tells the user when there has been no member for longer than patience, and when
 // there is one again, until the client is closed: a command that waits for ever would
 // otherwise do so without a word.

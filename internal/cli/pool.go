@@ -99,7 +99,7 @@ free in time.`,
 }
 
 func (a *app) hold(pool string, r coord.PoolRequest, p waiting, command []string) error {
-	c, err := a.openNative()
+	c, err := a.openStrict()
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func cannotRun(err error) bool {
 // work works until a signal comes, which the command receives, too: the item that it has at
 // work is brought to its end.
 func (a *app) work(queue string, f *workFlags, command []string) error {
-	c, err := a.openNative()
+	c, err := a.openStrict()
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (a *app) work(queue string, f *workFlags, command []string) error {
 }
 
 func (a *app) claimOne(queue string, f *workFlags, command []string) error {
-	c, err := a.openNative()
+	c, err := a.openStrict()
 	if err != nil {
 		return err
 	}

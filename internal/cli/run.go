@@ -130,7 +130,7 @@ type post interface {
 
 // runUnder gets the lock, runs the command, and gives the lock up.
 func (a *app) runUnder(f *runFlags, command []string) error {
-	c, err := a.openNative()
+	c, err := a.openStrict()
 	if err != nil {
 		return err
 	}
