@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"leasehold.dev/lease"
@@ -29,7 +30,7 @@ func (g Grant) message() *pb.GrantRequest {
 // write makes a new message that of the grant.
 func (g *Grant) write(m *pb.GrantRequest) {
 	m.Id, m.TtlMs, m.Name, m.Owner = int64(g.ID), msUp(g.TTL), g.Name, g.Owner
-	m.Labels, m.RequestId = g.Labels, g.RequestID
+	m.Labels, m.RequestId = maps.Clone(g.Labels), g.RequestID
 	m.LockDelayMs, m.Resumable = msUp(g.LockDelay), g.Resumable
 	if g.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -135,6 +136,7 @@ type slowLife struct {
 // tells all from then on, or after the event asked for. If that is not known any more it
 // fails with [ErrCompacted]. The context is for the beginning; Close ends the stream.
 func (c *Client) LeaseEvents(ctx context.Context, ask EventsOptions) (*LeaseWatcher, error) {
+	ask.Labels = maps.Clone(ask.Labels)
 	w := &LeaseWatcher{ask: ask, after: ask.After}
 	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
 	_, err := c.check(w.requestLocked()) // nobody else has it yet

@@ -288,8 +288,12 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, err)
 	}
 	k.advanceLocked()
-	if old := k.leases[g.ID]; old != nil {
-		k.endLocked(old, ErrReplaced)
+	old := k.leases[g.ID]
+	if old != nil {
+		if old.info.Token > g.Token { // tokens only grow (L5)
+			return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, ErrLost)
+		}
+		k.refreshLocked(old)
 	}
 	ttl := ttlOf(g.TTL)
 	spent := max(0, ttl-lease.TTL(g.Remaining.Milliseconds()))
@@ -299,6 +303,9 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	})
 	if s.Status == holder.Ended {
 		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, ErrExpired)
+	}
+	if old != nil {
+		k.overLocked(old, ErrReplaced)
 	}
 	l := &Lease{
 		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, fate: g.fate,
@@ -337,6 +344,11 @@ func (k *keeper) giveUp(r LeaseRef, why error) {
 func (k *keeper) endLocked(l *Lease, why error) {
 	k.refreshLocked(l)
 	k.set.Drop(l.info.ID)
+	k.overLocked(l, why)
+}
+
+// overLocked ends a lease for the program.
+func (k *keeper) overLocked(l *Lease, why error) {
 	delete(k.leases, l.info.ID)
 	s := l.state
 	s.Status = holder.Ended

@@ -397,3 +397,72 @@ func TestMilliseconds(t *testing.T) {
 		t.Error("a long time is not what it was")
 	}
 }
+
+// TestKeepInVain: what cannot be kept takes the place of nothing: neither a grant that is too
+// long ago of the lease that it made, and that has been renewed since, nor one whose token is
+// not the lease's any more of the one that took it up.
+func TestKeepInVain(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		g, err := c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Keep(g, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * ttl)
+		_, err = c.Keep(g, 0)
+		want(t, err, ErrExpired)
+		is(t, l, OK, nil)
+		pass(3 * ttl)
+		is(t, l, OK, nil)
+		if g, err = c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		newer, err := c.Resume(t.Context(), LeaseName{ID: 7}, []byte("secret"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is(t, l, Ended, ErrReplaced)
+		_, err = c.Keep(g, 0)
+		want(t, err, ErrLost)
+		is(t, newer, OK, nil)
+		within(t, newer, ttl)
+	})
+}
+
+// TestLabelsAreTheCallers: what a program does with its map when a call has returned changes
+// nothing of what is sent, which may be late, or again.
+func TestLabelsAreTheCallers(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.answer = silent })
+		labels := map[string]string{"l": "v"}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.GrantOnly(ctx, Grant{TTL: ttl, Labels: labels})
+		want(t, err, ErrUnknownOutcome)
+		f.beginsAt(7)
+		w := leaseEvents(t, c, EventsOptions{Labels: labels})
+		labels["l"] = "changed"
+		close(f.last().cut)
+		pass(time.Second)
+		asked := 0
+		for _, r := range f.requests() {
+			sent := r.GetGrant().GetLabels()
+			if e := r.GetEvents(); e != nil {
+				sent = e.Labels
+			}
+			if sent == nil {
+				continue
+			}
+			if asked++; sent["l"] != "v" {
+				t.Errorf("sent %v", r)
+			}
+		}
+		if asked != 3 {
+			t.Errorf("%d requests with labels", asked)
+		}
+		w.Close()
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 
 	"leasehold.dev/lease"
@@ -78,7 +79,8 @@ type Grant struct {
 	LockDelay time.Duration
 	// KeepKeys lets the keys stay, detached, when the lease expires.
 	KeepKeys bool
-	// Keys are put together with the grant: of each its Key and Value.
+	// Keys are put together with the grant: of each its Key and Value, which must not be
+	// changed any more (see Put).
 	Keys []KV
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
@@ -135,7 +137,8 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 // client or another of the process, with a grace as that of a [Grant]. If too much time has
 // passed since, or nothing remains of the lease, it fails with [ErrExpired]; and with
 // [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted,
-// or if the client that it was granted to has revoked it by its [LeaseRef].
+// if the client that it was granted to has revoked it by its [LeaseRef], or if this one holds the
+// lease under a later token. If it does not fail, an older [Lease] of the same ID has ended.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -248,6 +251,7 @@ type Filter struct {
 
 // List yields leases, page by page; after an error it yields nothing more.
 func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[LeaseInfo, error] {
+	f.Labels = maps.Clone(f.Labels)
 	return func(yield func(LeaseInfo, error) bool) {
 		for page := ""; ; {
 			r, err := c.do(ctx, &spec{op: "list", kind: read}, &pb.Request{

@@ -81,7 +81,7 @@ type compared[T any] struct {
 	target T
 }
 
-// CompareValue compares the value of a key.
+// CompareValue compares the value of a key. The value must not be changed any more (see [Put]).
 func CompareValue(key string, r Relation, value []byte) Compare {
 	c := &compared[pb.Compare_Value]{target: pb.Compare_Value{Value: value}}
 	c.m.Target = &c.target

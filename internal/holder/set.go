@@ -64,13 +64,13 @@ func New(c Config, now lease.Instant) *Set {
 func (s *Set) Len() int { return len(s.leases) }
 
 // Add takes a lease in, and returns its state: Ended if the answer to the grant came
-// too late to be of use. It replaces a lease of the same ID.
+// too late to be of use. Otherwise it replaces a lease of the same ID.
 func (s *Set) Add(h Held) State {
-	s.Drop(h.ID)
 	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL-h.Spent), since: s.seq, bound: unbound}
 	if s.now >= plus(l.until, h.Grace) {
 		return State{Status: Ended, Reason: Expired, ValidUntil: l.until}
 	}
+	s.Drop(h.ID)
 	l.jeopardy = s.now >= l.until
 	s.leases[h.ID] = l
 	s.turns.add(l, max(s.now, s.renewAt(l, h.Sent)-instant(h.Spent)))

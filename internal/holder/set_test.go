@@ -479,3 +479,16 @@ func TestAsk(t *testing.T) {
 		t.Error("not due a third of the TTL after the renewal")
 	}
 }
+
+// TestAddInVain: what has ended before it is taken in takes the place of nothing.
+func TestAddInVain(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Advance(2 * instant(ttl))
+	s.Add(Held{ID: 1, Token: 7, TTL: ttl, Sent: 2 * instant(ttl)})
+	if got := s.Add(Held{ID: 1, Token: 7, TTL: ttl}); got.Status != Ended {
+		t.Errorf("state %+v", got)
+	}
+	if got, ok := s.State(1); !ok || got.ValidUntil != 3*instant(ttl) {
+		t.Errorf("state %+v, %v", got, ok)
+	}
+}
