@@ -73,9 +73,16 @@ type Update struct {
 	Events   []Event
 }
 
-// maxEvents bounds what a Watcher keeps for a program that does not take it. What comes
-// then is left with the cluster, and asked for again.
+// maxEvents bounds what a Watcher keeps for a program that does not take it, by number. What
+// comes then is left with the cluster, and asked for again.
 const maxEvents = 32 << 10
+
+// maxEventBytes is the same bound by the size of keys and values.
+const maxEventBytes = 32 << 20
+
+// quiet is how often a watch is told how far it is that does not ask for that, so that it can go
+// on from there when it moves: where it began may be compacted by then.
+const quiet = 10 * time.Second
 
 // errTooManyWatches is told at once: the stream has no room for one more.
 var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWatches)
@@ -91,6 +98,7 @@ type Watcher struct {
 	part   []Event // of a revision that is not whole yet; none without a call
 	queue  []Update
 	events int // of the queue
+	bytes  int // of their keys and values
 }
 
 // Watch begins a watch. When it returns, the watch is there: it tells all that happens from
@@ -155,10 +163,14 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 func (w *Watcher) Close() { w.close() }
 
 func (w *Watcher) requestLocked() *pb.Request {
+	progress := w.ask.Progress
+	if progress == 0 {
+		progress = quiet
+	}
 	return &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: []byte(w.ask.Key), RangeEnd: []byte(w.ask.End), StartRevision: w.from,
 		PrevKv: w.ask.PrevKV, NoPut: w.ask.NoPut, NoDelete: w.ask.NoDelete,
-		ProgressMs: msUp(w.ask.Progress),
+		ProgressMs: msUp(progress),
 	}}}
 }
 
@@ -196,8 +208,9 @@ func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
 	}
 	w.queue = append(w.queue, Update{Revision: revision, Events: w.part})
 	w.events += len(w.part)
+	w.bytes += bytesOfEvents(w.part)
 	w.from, w.part = revision+1, nil
-	if w.events >= maxEvents {
+	if w.events >= maxEvents || w.bytes >= maxEventBytes {
 		w.tooMuchLocked()
 	}
 	notify(w.ready)
@@ -223,11 +236,24 @@ func (w *Watcher) pop() (_ Update, again bool) {
 	w.queue[0] = Update{}
 	w.queue = w.queue[1:]
 	w.events -= len(u.Events)
+	w.bytes -= bytesOfEvents(u.Events)
 	again = len(w.queue) == 0 && w.full
 	if again {
 		w.full = false
 	}
 	return u, again
+}
+
+// bytesOfEvents is how much there is in their keys and values.
+func bytesOfEvents(list []Event) (n int) {
+	for i := range list {
+		e := &list[i]
+		n += len(e.KV.Key) + len(e.KV.Value)
+		if e.Prev != nil {
+			n += len(e.Prev.Key) + len(e.Prev.Value)
+		}
+	}
+	return n
 }
 
 func eventOf(m *pb.Event) Event {

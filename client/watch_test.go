@@ -287,3 +287,70 @@ func TestTooManyWatches(t *testing.T) {
 		}
 	})
 }
+
+// TestQuietWatch: a watch of which there is nothing to tell is told how far the store has come,
+// so that it goes on from there elsewhere, not from where it began, which may be compacted. The
+// program hears nothing of that.
+func TestQuietWatch(t *testing.T) {
+	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
+		w := watch(t, c, 0)
+		list := f.requests()
+		if ms := list[len(list)-1].GetWatch().ProgressMs; ms != quiet.Milliseconds() {
+			t.Errorf("it is told every %d ms how far it is", ms)
+		}
+		id, _ := f.watchID()
+		f.last().say(told(id, 1000, false))
+		synctest.Wait()
+		close(f.last().cut)
+		synctest.Wait()
+		id, from := f.watchID()
+		if from != 1001 {
+			t.Errorf("it goes on from %d", from)
+		}
+		f.last().say(told(id, 1001, false, "k"))
+		if u := next(t, w); u.Revision != 1001 || len(u.Events) != 1 {
+			t.Errorf("told %+v", u)
+		}
+		w.Close()
+	})
+}
+
+// TestSlowWatcherBytes: what a program does not take is bounded by its size, too.
+func TestSlowWatcherBytes(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		w := watch(t, c, 0)
+		id, _ := f.watchID()
+		const big = 1 << 20
+		n := int64(0)
+		given := func() bool {
+			list := f.requests()
+			return list[len(list)-1].GetCancel() == id
+		}
+		for ; !given() && n < 1000; n++ {
+			r := told(id, n+2, false, "k")
+			r.GetWatch().Events[0].PrevKv = &pb.KeyValue{Value: make([]byte, big)}
+			f.last().say(r)
+			synctest.Wait()
+		}
+		if n < maxEventBytes/big/2 || n > maxEventBytes/big {
+			t.Errorf("given up after %d events of a megabyte", n)
+		}
+		for rev := range n {
+			if u := next(t, w); u.Revision != rev+2 {
+				t.Fatalf("told %+v after %d", u, rev+1)
+			}
+		}
+		synctest.Wait()
+		if _, from := f.watchID(); from != n+2 {
+			t.Errorf("it goes on from %d", from)
+		}
+		id, _ = f.watchID()
+		f.last().say(told(id, n+2, false, "k"), told(id, n+3, false, "k"))
+		next(t, w)
+		next(t, w)
+		if given() {
+			t.Error("it was given up though the program follows")
+		}
+		w.Close()
+	})
+}

@@ -21,8 +21,9 @@ type watches struct {
 	store *store
 	hub   *watch.Stream[*api.Event]
 
-	mu    sync.Mutex // guards quiet
+	mu    sync.Mutex // guards what follows
 	quiet map[int64]*quiet
+	soon  time.Time // none of them is due before
 
 	// What is left of a batch that is handed out in fragments belongs to next.
 	id   int64
@@ -48,14 +49,35 @@ func newWatches(s *store) *watches {
 func (w *watches) tick(now time.Time) {
 	w.mu.Lock()
 	var due []int64
-	for id, q := range w.quiet {
-		if now.Sub(q.last) >= q.every {
-			q.last, due = now, append(due, id)
-		}
+	if !now.Before(w.soon) {
+		due = w.dueLocked(now)
 	}
 	w.mu.Unlock()
 	for _, id := range due {
 		w.hub.RequestProgress(id)
+	}
+}
+
+// maxDue bounds for how many watches progress is asked for at once. Those of a client may all
+// have begun together, and the hub takes no more than 64 such requests of a stream.
+const maxDue = 32
+
+// dueLocked returns which watches are to be told of their progress now.
+func (w *watches) dueLocked(now time.Time) (due []int64) {
+	w.soon = now.Add(maxQuiet * time.Millisecond)
+	for id, q := range w.quiet {
+		if now.Sub(q.last) >= q.every && len(due) < maxDue {
+			q.last, due = now, append(due, id)
+		}
+		w.soonLocked(q)
+	}
+	return due
+}
+
+// soonLocked notes when a watch is due.
+func (w *watches) soonLocked(q *quiet) {
+	if at := q.last.Add(q.every); at.Before(w.soon) {
+		w.soon = at
 	}
 }
 
@@ -85,7 +107,9 @@ func (w *watches) hush(id, ms int64) {
 		return
 	}
 	every := time.Duration(min(ms, maxQuiet)) * time.Millisecond
-	w.quiet[id] = &quiet{every: max(every, leastQuiet), last: time.Now()}
+	q := &quiet{every: max(every, leastQuiet), last: time.Now()}
+	w.quiet[id] = q
+	w.soonLocked(q)
 }
 
 const maxQuiet = 3_600_000 // milliseconds
