@@ -68,7 +68,7 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	if t.following == maxFollowing {
 		return invalid("a stream has at most %d requests for events", maxFollowing)
 	}
-	t.following++
+	t.followsLocked(q, true)
 	ctx, cancel := context.WithCancel(t.ctx)
 	q.cancel = cancel
 	t.calls.Go(func() {
@@ -87,9 +87,21 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 			err = nil // the client does not want more
 		}
 		t.mu.Lock()
-		t.following--
+		t.followsLocked(q, false)
 		t.mu.Unlock()
 		q.answer(&pb.EventsResponse{}, err)
 	})
 	return nil
+}
+
+// followsLocked counts a request for events, or counts it no more. Who cancels one may begin
+// another at once, whenever the goroutine of the first ends.
+func (t *stream) followsLocked(q *request, counts bool) {
+	switch {
+	case counts:
+		t.following++
+	case q.counts:
+		t.following--
+	}
+	q.counts = counts
 }

@@ -18,9 +18,12 @@ type request struct {
 	until  time.Time
 	job    job
 	await  *turn.Ask          // what it waits for when its transaction is done; may be nil
+	made   int64              // by which revision the key was that it waits for, if it says so
 	writes bool               // so its outcome is not known when its time is over
 	feed   feed               // what serves it, if it has responses until it is cancelled
 	cancel context.CancelFunc // of the goroutine, if it has one
+	given  bool               // it was given up, so another answers it
+	counts bool               // as one of the stream's requests for events
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -33,8 +36,8 @@ type request struct {
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	q := t.unused()
 	q.stream, q.id, q.until = t, r.Id, now.Add(patience)
-	if d := time.Duration(r.TimeoutMs) * time.Millisecond; r.TimeoutMs > 0 && d < patience {
-		q.until = now.Add(d)
+	if ms := r.TimeoutMs; ms > 0 && ms < patience.Milliseconds() {
+		q.until = now.Add(time.Duration(ms) * time.Millisecond)
 	}
 	return q
 }
@@ -197,6 +200,7 @@ func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 // givenLocked returns what answers a request now; its outcome, if there will be one, is not
 // told.
 func (q *request) givenLocked() *request {
+	q.given = true
 	return &request{stream: q.stream, id: q.id, writes: q.writes, await: q.await}
 }
 

@@ -205,11 +205,12 @@ func (t *stream) cancel(id uint64) {
 	var stop context.CancelFunc
 	var given *request
 	switch q := t.open[id]; {
-	case q == nil:
+	case q == nil || q.given:
 	case q.feed != nil:
 		f = q.feed
 	case q.cancel != nil && q.await == nil:
 		stop = q.cancel
+		t.followsLocked(q, false)
 	default: // also one that may be about to wait, as what it was to do first is done
 		given = q.givenLocked()
 	}
@@ -403,7 +404,7 @@ func (t *stream) expire(now time.Time) {
 	var late []*request
 	t.mu.Lock()
 	for _, q := range t.open {
-		if q.feed == nil && q.cancel == nil && now.After(q.until) {
+		if q.feed == nil && q.cancel == nil && !q.given && now.After(q.until) {
 			late = append(late, q.givenLocked())
 		}
 	}

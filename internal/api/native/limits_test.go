@@ -1,0 +1,91 @@
+package native
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestProgressMany: of many watches that began together each is told.
+func TestProgressMany(t *testing.T) {
+	onStream(t, func(b *bench) {
+		var list []*pb.Request
+		for id := range uint64(1000) {
+			list = append(list, &pb.Request{Id: id + 1, Body: &pb.Request_Watch{
+				Watch: &pb.WatchRequest{Key: []byte("k"), ProgressMs: 10_000},
+			}})
+		}
+		b.send(list...)
+		times := make(map[uint64]int)
+		for range 130 {
+			for _, r := range b.got() {
+				times[r.Id]++
+			}
+			b.pass(100 * time.Millisecond)
+		}
+		for id := range uint64(1000) {
+			if n := times[id+1]; n != 2 {
+				t.Fatalf("watch %d has %d responses in 13 s", id+1, n)
+			}
+		}
+	})
+}
+
+// TestLongestTimeout: a time that is as good as none is none.
+func TestLongestTimeout(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(putRequest(1, math.MaxInt64), rangeRequest(2, math.MaxInt64/1000))
+		b.pass(patience - time.Second)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("before its time: %v", list)
+		}
+		b.pass(2 * time.Second)
+		if list := b.got(); len(list) != 2 {
+			t.Errorf("responses %v", list)
+		}
+	})
+}
+
+// TestCancelsGather: a client that cancels a request again and again, and reads nothing, costs no
+// more than one that does it once.
+func TestCancelsGather(t *testing.T) {
+	s := &stream{wake: make(chan struct{}, 1), open: make(map[uint64]*request)}
+	s.open[1] = &request{stream: s, id: 1}
+	for range 1000 {
+		s.cancel(1)
+	}
+	s.expire(time.Now())
+	if len(s.done) != 1 {
+		t.Errorf("%d answers to one request", len(s.done))
+	}
+}
+
+// TestFollowAgain: a client that follows as much as it may, and cancels one request for events,
+// may begin another at once.
+func TestFollowAgain(t *testing.T) {
+	follow := func(id uint64) *pb.Request {
+		return &pb.Request{Id: id, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}}
+	}
+	onStream(t, func(b *bench) {
+		var list []*pb.Request
+		for id := range uint64(maxFollowing) {
+			list = append(list, follow(id+1))
+		}
+		b.send(list...)
+		if list := b.got(); len(list) != maxFollowing {
+			t.Fatalf("responses %v", list)
+		}
+		id := uint64(1000)
+		for i := range uint64(maxFollowing) {
+			b.send(cancelRequest(id, i+1), follow(id+1), follow(id+2))
+			for _, r := range b.got() {
+				if refused := r.GetError() != nil; refused != (r.Id == id+2) {
+					t.Errorf("response %v", r)
+				}
+			}
+			id += 10
+		}
+	})
+}
