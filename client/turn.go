@@ -30,7 +30,8 @@ type Await struct {
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Why and Lease say what took the key, if that is known, and Revision by when.
+	// Why and Lease say what took the key; they are Deleted and 0 also if that is not known
+	// any more. Revision says by when.
 	Why      Why
 	Lease    lease.ID
 	Revision int64

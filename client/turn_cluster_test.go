@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/inprocess"
 )
 
 func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
@@ -168,5 +169,35 @@ func TestTurnsFollowLeader(t *testing.T) {
 		for range each {
 			<-done
 		}
+	}
+}
+
+// TestTurnGoneMeanwhile: who is cut off while his key goes is told what took it when he is back,
+// also if somebody has put one of that name since.
+func TestTurnGoneMeanwhile(t *testing.T) {
+	members := newCluster(t, 1)
+	ctx := ask(t)
+	c := connect(t, client.Config{}, members...)
+	other := inprocess.Connect(t, client.Config{}, members[0].Member.Endpoint())
+	g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Minute}))
+	key := "meanwhile/" + hexOf(g.ID)
+	_, w, err := c.Enter(ctx, client.Txn{
+		Then: []client.Op{client.Put{Key: key, Lease: g.ID}},
+	}, client.Await{Key: key, Prefix: "meanwhile/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	members[0].SetCut(true)
+	if err := other.Revoke(ctx, client.LeaseRef{ID: g.ID}); err != nil {
+		t.Fatal(err)
+	}
+	again := must[*client.Granted](t)(other.GrantOnly(ctx, client.Grant{ID: g.ID, TTL: time.Minute}))
+	must[client.PutResult](t)(other.Put(ctx, client.Put{Key: key, Lease: again.ID}))
+	members[0].SetCut(false)
+	<-w.Context().Done()
+	var gone *client.GoneError
+	if !errors.As(w.Err(), &gone) || gone.Why != client.Revoked || gone.Lease != g.ID {
+		t.Errorf("gone: %v", w.Err())
 	}
 }

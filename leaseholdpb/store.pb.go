@@ -1565,7 +1565,8 @@ type TxnResponse struct {
 	Succeeded bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
 	Responses []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
 	// Where the key of an Await stands. It is not set if the conditions did not hold, or if
-	// the key is not in the line. Later responses to the request have the header and this
+	// the key is not in the line; but if one of them asked for the key as a revision has made
+	// it, and that one is gone, it is GONE, and tells what took it if that is known. Later responses to the request have the header and this
 	// alone: at most one says that the turn has come, and the last that the key is gone.
 	Turn          *Turn `protobuf:"bytes,4,opt,name=turn,proto3" json:"turn,omitempty"`
 	unknownFields protoimpl.UnknownFields

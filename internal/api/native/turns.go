@@ -198,8 +198,21 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(r, t.by)
 	if a := r.GetAwait(); a != nil && err == nil {
 		q.await, err = askOf(a)
+		q.made = madeOf(r)
 	}
 	return j, err
+}
+
+// madeOf returns by which revision the key was made that a transaction waits for, if it is to
+// be done only then; 0 otherwise.
+func madeOf(r *pb.TxnRequest) int64 {
+	for _, c := range r.Compare {
+		if c.GetRelation() == pb.Compare_EQUAL && len(c.GetRangeEnd()) == 0 &&
+			c.GetCreateRevision() > 0 && bytes.Equal(c.GetKey(), r.Await.GetKey()) {
+			return c.GetCreateRevision()
+		}
+	}
+	return 0
 }
 
 // askOf checks and converts what a transaction waits for.
@@ -233,11 +246,16 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 		return nil
 	}
 	r := q.respond(v)
-	if m := r.GetTxn(); m.GetSucceeded() {
+	m := r.GetTxn()
+	switch {
+	case m.GetSucceeded():
 		if m.Turn, r.More = t.turns.begin(q.id, q.await, m.Header.Revision); r.More {
 			t.serves(q, t.turns)
 			return r
 		}
+	case m != nil && q.made != 0:
+		news := turn.Ended(v.KV, q.await.Key, q.made)
+		m.Turn = turnOf(&news)
 	}
 	if !t.leave(q.id) {
 		return nil

@@ -307,3 +307,53 @@ func TestAwaitRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestAwaitAgain: who asks again for a key that is gone, or was put anew meanwhile, is told what
+// took the one that he had, if that is known.
+func TestAwaitAgain(t *testing.T) {
+	onLine(t, func(b *bench) {
+		turn := wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		id := uint64(2)
+		again := func(made int64) *pb.Response {
+			b.send(&pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+				Compare: []*pb.Compare{{
+					Key: []byte("l/1"), Target: &pb.Compare_CreateRevision{CreateRevision: made},
+				}},
+				Await: &pb.Await{Key: []byte("l/1"), Prefix: []byte("l/")},
+			}}})
+			id++
+			b.node.submitted[len(b.node.submitted)-1].To.Answered(fsm.Result{}, nil)
+			r := b.only()
+			if r.GetTxn() == nil || r.GetTxn().Succeeded || r.More {
+				t.Fatalf("response %v", r)
+			}
+			return r
+		}
+		b.send(cancelRequest(100, 1)) // as if its stream had broken
+		b.apply(&fsm.Revoke{ID: 1})
+		gone := b.node.View().KV.Revision()
+		b.apply(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 100_000}})
+		b.pass(2 * lookEvery)
+		b.got() // its end
+		for range 3 {
+			r := again(turn.CreateRevision)
+			got := wantTurn(t, r, id-1, pb.Turn_GONE)
+			if got.Why != pb.Event_REVOKED || got.Lease != 1 || got.CreateRevision != turn.CreateRevision {
+				t.Errorf("gone: %v", got)
+			}
+			// The next one has the key, and loses it in another way.
+			b.apply(&fsm.Put{Key: "l/1", Lease: 1})
+			b.apply(&fsm.DeleteRange{Key: "l/1"})
+		}
+		b.apply(&fsm.Put{Key: "l/1", Lease: 1})
+		if r := again(0); r.GetTxn().Turn != nil {
+			t.Errorf("of no key: %v", r)
+		}
+		b.apply(&fsm.Compact{Revision: gone + 1})
+		r := again(turn.CreateRevision)
+		got := wantTurn(t, r, id-1, pb.Turn_GONE)
+		if got.Why != pb.Event_DELETED || got.Lease != 0 {
+			t.Errorf("what is not known any more: %v", got)
+		}
+	})
+}

@@ -136,6 +136,19 @@ func (l *Lines) missing(a Ask, asOf int64) News {
 	return fate(v, line.Place{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
 }
 
+// Ended tells what took a key that a revision has made; None if it is there as it was then.
+func Ended(v *mvcc.View, key string, created int64) News {
+	if kv := v.Get(key); kv != nil && kv.CreateRevision == created {
+		return News{}
+	}
+	since := max(created, v.Compacted())
+	r, err := v.Range(key, "", mvcc.RangeOptions{Revision: since})
+	if err != nil || len(r.KVs) == 0 || r.KVs[0].CreateRevision != created {
+		return News{State: Gone, Revision: v.Revision(), Created: created} // long ago
+	}
+	return fate(v, line.Place{Revision: created, Key: key}, since)
+}
+
 // fate tells what became of a key that is no place any more.
 func fate(v *mvcc.View, p line.Place, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: p.Revision}
