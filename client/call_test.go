@@ -451,3 +451,31 @@ func TestManyCalls(t *testing.T) {
 		}
 	})
 }
+
+// TestForeignLate: a server that has served, and then says that it does not know the API, may have
+// done what it was asked before.
+func TestForeignLate(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		f.set(func() {
+			f.answer = func(s *fakeStream, _ *pb.Request) []*pb.Response {
+				f.foreign[s.name] = true
+				close(s.cut)
+				return nil
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Put(ctx, Put{Key: "k"})
+		want(t, err, ErrUnknownOutcome, ErrNotLeasehold)
+	})
+}
+
+// TestShortestSilence: a silence that no clock can measure is not fatal.
+func TestShortestSilence(t *testing.T) {
+	inBubble(t, 1, Config{Silence: 1}, func(t *testing.T, c *Client, _ *fake) {
+		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			t.Error(err)
+		}
+	})
+}

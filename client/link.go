@@ -453,8 +453,8 @@ func (l *link) leftLocked() bool {
 // that match.
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
-	served := status.Code(why) != codes.Unimplemented // else nothing was done
 	l.mu.Lock()
+	served := l.useful || status.Code(why) != codes.Unimplemented // else nothing was done
 	if l.why == nil {
 		l.why = why
 	}

@@ -276,7 +276,7 @@ func (m *mux) lead(l *link) {
 // watch returns when the link has ended, or is to be left, and why; or when there is a link to
 // the leader.
 func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
-	look := time.NewTicker(m.cfg.Silence / 4)
+	look := time.NewTicker(max(m.cfg.Silence/4, time.Millisecond))
 	defer look.Stop()
 	s.follow(l)
 	for {
