@@ -27,7 +27,9 @@ type fake struct {
 	mu sync.Mutex
 	// answer returns the responses to a request; none is no answer. It is called with
 	// mu held.
-	answer  func(s *fakeStream, r *pb.Request) []*pb.Response
+	answer func(s *fakeStream, r *pb.Request) []*pb.Response
+	// take, if it is set, deals with whole messages instead; the same holds.
+	take    func(s *fakeStream, m *pb.ClientMessage)
 	down    map[string]bool // members that cannot be reached
 	dead    map[string]bool // members that nothing comes from, not even a refusal
 	foreign map[string]bool // members that do not know leasehold.v1
@@ -110,6 +112,10 @@ func (s *fakeStream) Send(m *pb.ClientMessage) error {
 	}
 	f.seen = append(f.seen, seen{time.Now(), s, m})
 	if f.frozen[s.name] {
+		return nil
+	}
+	if f.take != nil {
+		f.take(s, m)
 		return nil
 	}
 	out := &pb.ServerMessage{}
