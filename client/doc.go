@@ -1,6 +1,20 @@
 // Package client is the Go client of Leasehold: leases that are kept alive, keys,
 // transactions and watches, over leasehold.v1.
 //
+//	c, err := client.New(client.Config{Endpoints: []string{"10.0.0.1:2379", "10.0.0.2:2379"}})
+//	...
+//	defer c.Close()
+//	held, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second, Name: "primary"})
+//	...
+//	work(held.Context(), held.Token()) // the context ends if the lease cannot be kept alive
+//	err = held.Revoke(ctx)
+//
+// [Client.Grant] grants a [Lease] and keeps it alive. [Client.Put], [Client.Get], [Client.Range],
+// [Client.Delete] and [Client.Txn] are for keys, [Client.Watch] tells how they change, and
+// [Client.LeaseEvents] what happens to leases. Locks, elections, members, queues and pools are in
+// package coord, caches in package cache: a program that wants those hardly needs more of
+// this package than New.
+//
 // A Client talks to one member at a time, over one stream that carries everything: to the one
 // that leads, if it can be reached (see Config.AnyMember), and to another when that one does
 // not answer. Its methods may be called from any goroutine; what callers ask for meanwhile

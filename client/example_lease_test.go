@@ -1,0 +1,165 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+	"leasehold.dev/test/inprocess"
+)
+
+// A lease is kept alive until the program gives it up, and says at any time how far it can be
+// relied on.
+func ExampleLease() {
+	c, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	held, err := c.Grant(ctx, client.Grant{TTL: 5 * time.Second, Grace: time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.Put(ctx, client.Put{Key: "up/me", Lease: held.ID()}); err != nil {
+		log.Fatal(err)
+	}
+	changed := held.Changed() // ask for it first, then for the State
+	s := held.State()
+	fmt.Println(s.Status == client.OK, time.Until(s.ValidUntil) > 3*time.Second)
+	if err := held.ChangeTTL(ctx, time.Minute); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(time.Until(held.ValidUntil()) > 50*time.Second, held.Valid())
+
+	// Close leaves it to end by itself, Revoke ends it with its keys.
+	if err := held.Revoke(ctx); err != nil {
+		log.Fatal(err)
+	}
+	<-changed
+	fmt.Println(held.State().Status == client.Ended, context.Cause(held.Context()))
+	_, err = c.Get(ctx, "up/me")
+	fmt.Println(errors.Is(err, client.ErrKeyNotFound))
+	// Output:
+	// true true
+	// true true
+	// true client: the lease was revoked
+	// true
+}
+
+// A program that makes room for another hands its lease over, with name and keys: nobody else can
+// have it in between, and what the old token fences is over.
+func ExampleLease_HandOver() {
+	endpoint, stop := inprocess.Alone()
+	defer stop()
+	ctx := context.Background()
+	connect := func() *client.Client {
+		c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return c
+	}
+	old, young := connect(), connect()
+	defer old.Close()
+	defer young.Close()
+	held, err := old.Grant(ctx, client.Grant{TTL: 10 * time.Second, Name: "primary", Owner: "old"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	g, err := held.HandOver(ctx, "young", true)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("old:", held.Err())
+	// In another process, which was told the secret:
+	next, err := young.Resume(ctx, client.LeaseName{Name: "primary"}, g.Secret, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(next.Info().Owner, "has a later token:", next.Token() > held.Token())
+
+	// What has no memory of the tokens that it has seen asks the cluster.
+	for _, token := range []lease.Token{held.Token(), next.Token()} {
+		valid, _, err := young.CheckToken(ctx, client.LeaseName{Name: "primary"}, token)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("may write:", valid)
+	}
+	// Output:
+	// old: client: the lease was handed over
+	// young has a later token: true
+	// may write: false
+	// may write: true
+}
+
+// A transaction grants a lease, and puts a key on it, only if nobody has that key; the lease is
+// kept alive then.
+func ExampleClient_Keep() {
+	c, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	id := client.NewLeaseID()
+	r, err := c.Txn(ctx, client.Txn{
+		If: []client.Compare{client.Missing("primary")},
+		Then: []client.Op{
+			client.Grant{ID: id, TTL: 10 * time.Second, Owner: "a"},
+			client.Put{Key: "primary", Value: []byte("a"), Lease: id},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if !r.Succeeded {
+		log.Fatal("there is one already")
+	}
+	held, err := c.Keep(r.Results[0].Grant, 0) // it counts from before the transaction was sent
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("valid:", held.Valid())
+
+	held.Close() // before a transaction ends it
+	r, err = c.Txn(ctx, client.Txn{Then: []client.Op{client.RevokeOp(held.Ref())}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("keys that went with it:", r.Results[0].Revoked)
+	// Output:
+	// valid: true
+	// keys that went with it: 1
+}
+
+// Leases are listed by their names, owners and labels.
+func ExampleClient_List() {
+	c, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	for name, zone := range map[string]string{"db/1": "east", "db/2": "west", "db/3": "east"} {
+		_, err := c.Grant(ctx, client.Grant{
+			TTL: time.Minute, Name: name, Labels: map[string]string{"zone": zone},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	east := client.Filter{NamePrefix: "db/", Labels: map[string]string{"zone": "east"}}
+	for l, err := range c.List(ctx, east) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(l.Name, l.TTL)
+	}
+	info, err := c.Describe(ctx, client.LeaseName{Name: "db/2"}, true)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(info.Name, info.Labels["zone"], info.KeyCount)
+	// Output:
+	// db/1 1m0s
+	// db/3 1m0s
+	// db/2 west 0
+}
