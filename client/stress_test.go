@@ -23,6 +23,15 @@ type ledger struct {
 	revision map[string]int64 // by which it did last
 	now      int64
 	open     map[*fakeStream]map[uint64]bool // requests without an answer
+	leases   *lessor                         // nil if nothing is asked about leases
+}
+
+func newLedger(f *fake, seed uint64) *ledger {
+	return &ledger{
+		fake: f, rng: rand.New(rand.NewPCG(seed, 1)), sessions: make(map[uint64]*account),
+		applied: make(map[string]int), revision: make(map[string]int64),
+		open: make(map[*fakeStream]map[uint64]bool),
+	}
 }
 
 // account is a session.
@@ -45,9 +54,12 @@ func (l *ledger) apply(m *pb.ClientMessage, r *pb.Request) *pb.Response {
 	if r.Number < s.settled {
 		return refuse(r, pb.Reason_REASON_SESSION_NOT_FOUND)[0]
 	}
-	if !ok {
+	switch {
+	case !ok:
 		done = l.do(r)
 		s.answers[r.Number] = done
+	case l.leases != nil:
+		done = l.leases.again(done)
 	}
 	return &pb.Response{Id: r.Id, Body: done.Body}
 }
@@ -65,6 +77,11 @@ func (l *ledger) do(r *pb.Request) *pb.Response {
 		return &pb.Response{Id: r.Id, Body: &pb.Response_Put{Put: &pb.PutResponse{
 			Header: &pb.Header{Revision: l.now},
 		}}}
+	}
+	if l.leases != nil {
+		if out := l.leases.do(r); out != nil {
+			return out
+		}
 	}
 	return l.obey(nil, r)[0]
 }
@@ -153,11 +170,7 @@ func TestOutcomes(t *testing.T) {
 
 func outcomes(t *testing.T, seed uint64) {
 	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
-		l := &ledger{
-			fake: f, rng: rand.New(rand.NewPCG(seed, 1)), sessions: make(map[uint64]*account),
-			applied: make(map[string]int), revision: make(map[string]int64),
-			open: make(map[*fakeStream]map[uint64]bool),
-		}
+		l := newLedger(f, seed)
 		f.set(func() { f.take = l.take })
 		type result struct {
 			PutResult
