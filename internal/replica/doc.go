@@ -19,5 +19,19 @@
 //
 // The leader's tracker runs from the moment the leader has applied an entry
 // of its own term (promotion) until it stops leading. Expiry is a command like
-// any other, fenced by the term (fsm.Expire).
+// any other, fenced by the term (fsm.Expire). Renewals ask for a confirm round, not for
+// an entry; those that reach another member are relayed to the leader in batches.
+//
+// # Caches
+//
+// A command that touches what a cache may have waits at the gate of the leader
+// until package directory says that nobody has it any more.
+//
+// # Contract
+//
+// One goroutine owns a Replica. After every input, or several, it calls Take and
+// carries out what it is given: an append is saved and synced before its answers
+// leave, messages may be lost, and who is answered may read at once, so the new
+// view is published first. What waits for the disk, the network or a reader is not
+// the replica's affair.
 package replica
