@@ -174,6 +174,7 @@ func TestTokensAfterRestore(t *testing.T) {
 	live("sixth, of c", restore(c))
 }
 
+// The token from which a restore goes on rises with the time, and never overflows (T27).
 func TestTokenAt(t *testing.T) {
 	day := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Time]lease.Token{

@@ -254,6 +254,7 @@ func TestLookEvery(t *testing.T) {
 	}
 }
 
+// What Raft cannot go on after stops the member.
 func TestRaftLoggerPanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {

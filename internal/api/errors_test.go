@@ -143,6 +143,7 @@ func exported(t *testing.T, dir string) []string {
 	return out
 }
 
+// An error of any layer leaves as the status that an etcd client knows for it.
 func TestError(t *testing.T) {
 	other := status.Error(codes.DataLoss, "as it is")
 	for _, tt := range []struct{ err, want error }{

@@ -25,6 +25,7 @@ func TestReasonsComplete(t *testing.T) {
 	}
 }
 
+// The reason and the code of each error, for commands and for reads.
 func TestReason(t *testing.T) {
 	for _, tt := range []struct {
 		err        error

@@ -77,6 +77,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// Nothing measured has no quantiles, and a clock that went back counts as zero.
 func TestEmptyHistogram(t *testing.T) {
 	var h Histogram
 	if h.Quantile(0.5) != 0 || h.Max() != 0 {
@@ -88,6 +89,7 @@ func TestEmptyHistogram(t *testing.T) {
 	}
 }
 
+// The name of a process may have brackets and spaces in it.
 func TestParseStat(t *testing.T) {
 	line := "42 (a) b) S 1 2 3 4 5 6 7 8 9 10 300 45 0 0 20 0 9 0 100 5000 77 1\n"
 	got, err := parseStat([]byte(line))
@@ -213,6 +215,7 @@ func series(name string, rates ...float64) *Series {
 	return s
 }
 
+// Rounds are compared with those of the same number; the result by hand.
 func TestMedianAndRatio(t *testing.T) {
 	a, b := series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)
 	if m := a.Median(); m.Rate != 20 || m.More[0].Value != 10 {
@@ -229,6 +232,7 @@ func TestMedianAndRatio(t *testing.T) {
 	}
 }
 
+// The table and the file of results say the same figures.
 func TestReports(t *testing.T) {
 	list := []*Series{series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)}
 	var table bytes.Buffer
@@ -262,6 +266,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// Where it is not a terminal, each step is a line.
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	show := ProgressBar(&out, false)

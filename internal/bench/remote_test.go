@@ -96,6 +96,7 @@ func TestRemoteStops(t *testing.T) {
 	}
 }
 
+// What cannot be measured is refused before anything is asked of the server.
 func TestRemoteRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Remote){
 		"unknown operation": func(r *Remote) { r.Only = []string{"delete"} },

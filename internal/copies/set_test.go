@@ -78,6 +78,7 @@ func want[T any](t *testing.T, what string, got, want T) {
 
 var all = keyrange.Range{Key: "a", End: "z"}
 
+// What was read is there, absence too, and a read of a range is told only its gaps.
 func TestReading(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all, {Key: "~"}}})
 	want(t, "closed", s.Begin(keyrange.Range{Key: "b"}) == nil, true)
@@ -102,6 +103,7 @@ func TestReading(t *testing.T) {
 	want(t, "in one piece", known, true)
 }
 
+// An invalidation drops what it names, spoils what is being read, and is acknowledged (C1).
 func TestInvalidation(t *testing.T) {
 	s, x := newSet(Config[pair]{Holds: []keyrange.Range{all}})
 	s.Opened(4)
@@ -182,6 +184,7 @@ func TestGivingUp(t *testing.T) {
 	want(t, "what there was stays", shows(s, "b", "d", "l"), "11?")
 }
 
+// What a cache says that it has is bounded, and never less than what it has (C1).
 func TestHasIsBounded(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}},

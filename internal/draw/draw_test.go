@@ -139,6 +139,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
+// Lines break at spaces only, and a long word stays whole.
 func TestWrap(t *testing.T) {
 	got := strings.Join(Wrap("  a bb ccc dddddddd e ", 5), "|")
 	if got != "a bb|ccc|dddddddd|e" || Wrap("", 5) != nil {
@@ -146,6 +147,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
+// The marks of an axis are round numbers.
 func TestSteps(t *testing.T) {
 	for end, want := range map[time.Duration]time.Duration{
 		time.Second: 200 * time.Millisecond, 20 * time.Second: 5 * time.Second,

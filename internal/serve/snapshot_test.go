@@ -109,6 +109,7 @@ func TestStatusFormats(t *testing.T) {
 	}
 }
 
+// Sizes have two digits and a unit.
 func TestSizeText(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 999: "999 B", 1000: "1.0 kB", 1536: "1.5 kB", 20480: "20 kB",

@@ -35,6 +35,7 @@ func encodeEntry(e *raftpb.Entry) []byte {
 	return rec
 }
 
+// An entry comes back as it was written, in as many bytes as were reckoned.
 func TestEntryRoundTrip(t *testing.T) {
 	for _, e := range sampleEntries() {
 		rec := encodeEntry(e)
@@ -51,6 +52,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	}
 }
 
+// Each record comes back as it was written, also at the bounds of its numbers.
 func TestRecordRoundTrip(t *testing.T) {
 	hs := hardState(math.MaxUint64, 0, 300)
 	if got, err := decodeHardState(encodeHardState(hs)); err != nil || !proto.Equal(got, hs) {

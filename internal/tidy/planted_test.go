@@ -205,6 +205,7 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
+// Subjects of commits that are in form, and ones that are not.
 func TestSubject(t *testing.T) {
 	for _, good := range []string{
 		"lease: expire in order of expiry, then ID",

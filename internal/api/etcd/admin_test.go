@@ -25,6 +25,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
+// What a member says of itself, alarms and the lack of a leader among it.
 func TestStatus(t *testing.T) {
 	n := newNode(t)
 	n.status.Index, n.status.Applied = 12, 11
@@ -97,6 +98,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// A snapshot that cannot be written ends with the reason, not as if it were whole.
 func TestSnapshotFails(t *testing.T) {
 	s, err := serve(t, newNode(t), Options{}).Snapshot(ctx10(t), &pb.SnapshotRequest{})
 	if err != nil {
@@ -182,6 +184,7 @@ func TestRequireLeader(t *testing.T) {
 	}
 }
 
+// Who watches the health is told when the member is about to stop.
 func TestHealth(t *testing.T) {
 	stop := make(chan struct{})
 	c := grpc_health_v1.NewHealthClient(serve(t, newNode(t), Options{Stop: stop}).conn)

@@ -170,6 +170,7 @@ func TestMemberIDTaken(t *testing.T) {
 	}
 }
 
+// URLs of members are taken and refused as by etcd.
 func TestValidURLs(t *testing.T) {
 	for url, want := range map[string]bool{
 		"http://127.0.0.1:1": true, "https://host:99": true, " http://a:1": true,

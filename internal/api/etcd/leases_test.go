@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
+// IDs and TTLs that a grant may have, and what becomes of those that it may not.
 func TestLeaseGrant(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -119,6 +120,7 @@ func TestTimeToLive(t *testing.T) {
 	want(0, 1)
 }
 
+// All leases are listed, in the order of their IDs.
 func TestLeaseLeases(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

@@ -214,6 +214,7 @@ func TestT18LockWithoutLease(t *testing.T) {
 	n.waitKeys(t, 0)
 }
 
+// A lock that cannot be taken says why, and leaves no key behind.
 func TestLockErrors(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -436,6 +437,7 @@ func TestT17ObserveOrder(t *testing.T) {
 	}
 }
 
+// A leader key that is none, or not there, is no leadership.
 func TestElectionErrors(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
