@@ -5,5 +5,6 @@
 //
 // It draws what is random: the IDs of leases for which the client named none, and
 // their secrets, of which only the hash goes further. It keeps nothing between two
-// calls.
+// calls. A stream is one call, and may last as long as its client: its requests, watches,
+// caches and turns (stream.go, feed.go) are told of as their outcomes come, and end with it.
 package native
