@@ -273,7 +273,9 @@ func (n nativeTest) batch() {
 		gate <- struct{}{}
 		go func() {
 			l, err := n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 600_000, Owner: n.prefix})
-			refs[i] = ref(l.GetLease())
+			if err == nil {
+				refs[i] = ref(l.Lease)
+			}
 			<-gate
 			errs <- err
 		}()
