@@ -119,7 +119,7 @@ func TestQueueWorkerDies(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)
-	q := coord.NewQueue(c, "q", coord.QueueConfig{TTL: 500 * time.Millisecond, MaxTries: 3})
+	q := coord.NewQueue(c, "q", coord.QueueConfig{TTL: 2 * time.Second, MaxTries: 3})
 	push(t, q, "1")
 	late := claim(t, q)
 	late.Lease().Close()
