@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -96,7 +98,7 @@ type noteReader struct {
 	list []note
 }
 
-// all returns all notes so far.
+// all returns all notes so far. One that is being written may be there in part.
 func (r *noteReader) all() ([]note, error) {
 	f, err := os.Open(r.path)
 	if err != nil {
@@ -108,7 +110,7 @@ func (r *noteReader) all() ([]note, error) {
 	d := json.NewDecoder(io.NewSectionReader(f, r.read, 1<<62-r.read))
 	for {
 		var n note
-		if err := d.Decode(&n); errors.Is(err, io.EOF) {
+		if err := d.Decode(&n); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return r.list, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: after %d notes: %w", r.path, len(r.list), err)
@@ -168,4 +170,18 @@ func stays(notes []note) []*stay {
 		}
 	}
 	return out
+}
+
+// A note that is there in part is read when it is whole.
+func TestNoteReaderPart(t *testing.T) {
+	r := &noteReader{path: filepath.Join(t.TempDir(), "notes")}
+	for text, want := range map[string]int{`{}` + "\n" + `{"at":`: 1, `{}` + "\n" + `{}`: 2} {
+		if err := os.WriteFile(r.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.read, r.list = 0, nil
+		if list, err := r.all(); err != nil || len(list) != want {
+			t.Errorf("%q: %d notes, %v", text, len(list), err)
+		}
+	}
 }
