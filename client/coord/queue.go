@@ -102,6 +102,17 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
+// largePayload is the size from which on an item might come near to what a request may have.
+const largePayload = 1 << 10
+
+// room is what makes the request that pushes an item longer than the one that buries it or gives
+// it back: what could be pushed can be buried, whatever the largest request is that members
+// take. An item that nobody can bury would stop each worker that meets it.
+func (q *Queue) room() string {
+	const keys, rest = 5, 256
+	return strings.Repeat("~", keys*len(q.item(""))+rest)
+}
+
 // minDelay is the shortest delay: the shortest TTL that members grant by default.
 const minDelay = 100 * time.Millisecond
 
@@ -140,6 +151,9 @@ func (q *Queue) PushAll(
 	}
 	for i, id := range ids {
 		t.If = append(t.If, client.Missing(q.item(id)), client.Missing(q.dead(id)))
+		if len(payloads[i]) >= largePayload {
+			t.If = append(t.If, client.Missing(q.item(id)+q.room()))
+		}
 		t.Then = append(t.Then, client.Put{Key: q.item(id), Value: payloads[i]})
 		if delay > 0 {
 			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})

@@ -42,6 +42,46 @@ func TestWorkLetsGo(t *testing.T) {
 	keys(t, c, "panics/claim/", 0)
 }
 
+// Goal: what could be pushed can be buried, by who gives it back and by who finds it, by a client
+// of the same limit. Method: items of every size around the largest that can be pushed.
+func TestLargestItem(t *testing.T) {
+	const most = 4000
+	r := newRig(t, 1)
+	c, ctx := r.dial(client.Config{MaxRequestBytes: most}), soon(t)
+	cfg := coord.QueueConfig{MaxTries: 1}
+	given, found := coord.NewQueue(c, "given/back", cfg), coord.NewQueue(c, "found", cfg)
+	var pushed, refused int
+	for size := most - 1000; size <= most; size += 20 {
+		payload := bytes.Repeat([]byte("x"), size)
+		for _, q := range []*coord.Queue{given, found} {
+			_, err := q.Push(ctx, payload, 0)
+			if errors.Is(err, client.ErrInvalid) {
+				refused++
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			pushed++
+			i := claim(t, q)
+			if q == given {
+				err = i.Nack(ctx, 0)
+			} else if err = c.Revoke(ctx, i.Lease().Ref()); err == nil {
+				i, err = q.TryClaim(ctx)
+			}
+			if err != nil || q == found && i != nil {
+				t.Fatalf("%d bytes: claimed again %t, %v", size, i != nil, err)
+			}
+		}
+	}
+	for _, q := range []*coord.Queue{given, found} {
+		pushed -= len(ok[[]coord.ItemInfo](t)(q.Dead(ctx, "", 1000)))
+	}
+	if pushed != 0 || refused == 0 {
+		t.Errorf("%d more pushed than buried, %d were too large", pushed, refused)
+	}
+}
+
 // Goal: a queue whose name is that of another with more behind it is another.
 func TestQueueNames(t *testing.T) {
 	r := newRig(t, 1)
