@@ -329,6 +329,34 @@ func TestLeaderDecides(t *testing.T) {
 	}
 }
 
+// A lease that has expired here since the leader said that it lives is told as it was: to be
+// delayed with nothing left it would have to be at the end of its lock delay.
+func TestDelayedSince(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	l := grant(t, s, &pb.GrantRequest{TtlMs: 1000, Name: "n", LockDelayMs: 5000}).Lease
+	n.machine.Lessor().Promote(2, 0)
+	n.advance(2000)
+	due := n.machine.Lessor().Due(10)
+	if _, err := n.Propose(t.Context(), &fsm.Expire{Term: 2, Leases: due}); err != nil {
+		t.Fatal(err)
+	}
+	for left, delayed := range map[replica.Left]bool{
+		{Found: true}: false, {TTL: 5000}: true, {}: true,
+	} {
+		n.left = func(lease.ID) replica.Left { return left }
+		d, err := s.Describe(t.Context(), &pb.DescribeRequest{Id: l.Id})
+		if err != nil || d.Lease.Delayed != delayed || d.Lease.RemainingMs != int64(left.TTL) {
+			t.Errorf("%+v: %v, %v", left, d, err)
+		}
+		list, err := s.List(t.Context(), &pb.ListRequest{})
+		if err != nil || list.Leases[0].Delayed != delayed ||
+			list.Leases[0].RemainingMs != int64(left.TTL) {
+			t.Errorf("%+v: %v, %v", left, list, err)
+		}
+	}
+}
+
 // A name that changes hands while its lease is described: the answer is about the next.
 func TestDescribeNameThatMoves(t *testing.T) {
 	n := newNode()

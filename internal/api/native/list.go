@@ -137,7 +137,7 @@ func (s *leases) tell(
 				continue
 			}
 			m.KeyCount, m.RemainingMs = int64(n), int64(left[i].TTL)
-			m.Delayed = now.Delayed || !left[i].Found && left[i].TTL > 0
+			m.Delayed = !left[i].Found && (now.Delayed || left[i].TTL > 0)
 			m.Holds = rangeMessages(s.node.Holds(ids[i]))
 			if keys {
 				m.Keys = keysOf(l, ids[i])

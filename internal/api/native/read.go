@@ -64,7 +64,8 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 }
 
 // describe returns what there is to tell of a lease, of which the leader says what is
-// left; nil if it is gone, here or there: one of the two is newer.
+// left; nil if it is gone, here or there: one of the two is newer. Whether it is delayed goes by
+// what is left: that of a lease which lived is nothing of a lock delay that has begun since.
 func describe(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
@@ -72,7 +73,7 @@ func describe(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Le
 	}
 	m := api.LeaseMessage(&info)
 	m.RemainingMs = int64(left.TTL)
-	m.Delayed = info.Delayed || !left.Found
+	m.Delayed = !left.Found
 	m.KeyCount = int64(l.KeyCount(id))
 	if keys {
 		m.Keys = keysOf(l, id)
