@@ -18,6 +18,10 @@ type cacheMetrics struct {
 	owners map[string]bool
 }
 
+// maxNamed bounds how many caches the log names that were slow at one time, such as all of a part
+// of the network. All are counted.
+const maxNamed = 64
+
 // maxOwners bounds the owners of slow caches that are told apart: their names are the clients'.
 const maxOwners = 100
 
@@ -43,9 +47,15 @@ func (m *metrics) observeCaches(out replica.Output, log *slog.Logger) {
 	for i := range out.WereSlow {
 		s := &out.WereSlow[i]
 		m.caches.slow.WithLabelValues(m.caches.owner(s.Lease.Owner)).Inc()
+		if i >= maxNamed {
+			continue
+		}
 		log.Warn("a cache was slow to drop what a write touches",
 			"lease", fmt.Sprintf("%016x", s.Lease.ID), "owner", s.Lease.Owner,
 			"waited-ms", int64(s.Waited))
+	}
+	if more := len(out.WereSlow) - maxNamed; more > 0 {
+		log.Warn("more caches were slow than are named", "more", more)
 	}
 }
 

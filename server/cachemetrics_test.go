@@ -52,6 +52,38 @@ func TestSlowCaches(t *testing.T) {
 	}
 }
 
+// TestManySlowCaches: all that were slow at one time are counted, some of them are named, and the
+// log says how many are not.
+func TestManySlowCaches(t *testing.T) {
+	m := newMetrics()
+	var text bytes.Buffer
+	var out replica.Output
+	for i := range maxNamed + 30 {
+		info := lease.Info{Terms: lease.Terms{ID: lease.ID(i + 1), Owner: "host"}}
+		out.WereSlow = append(out.WereSlow, replica.SlowCache{Lease: info, Waited: 1500})
+	}
+	m.observeCaches(out, slog.New(slog.NewTextHandler(&text, nil)))
+	all, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := 0.0
+	for _, f := range all {
+		if f.GetName() == "leasehold_caches_slow_total" {
+			counted = f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	if counted != maxNamed+30 {
+		t.Errorf("%v were slow", counted)
+	}
+	if n := strings.Count(text.String(), "owner=host"); n != maxNamed {
+		t.Errorf("%d are named", n)
+	}
+	if !strings.Contains(text.String(), "more=30") {
+		t.Error("the log does not say that there are more")
+	}
+}
+
 // TestSlowCachesNow: those who follow find the caches that are slow now, since when, and are
 // woken when there are others, not when the same are told again.
 func TestSlowCachesNow(t *testing.T) {

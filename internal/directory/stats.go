@@ -47,19 +47,13 @@ type Slow struct {
 	Waited lease.TTL
 }
 
-const (
-	// slowKept bounds how many slow acknowledgements are told of at a time.
-	slowKept = 64
-	// lateKept bounds how many caches are named that are slow now.
-	lateKept = 256
-)
+// lateKept bounds how many caches are named that are slow now.
+const lateKept = 256
 
 // slow notes that a cache was slow, now that it has acknowledged or its lease is over.
 func (d *Directory) slow(c *cache) {
 	d.stats.Slow++
-	if len(d.slows) < slowKept {
-		d.slows = append(d.slows, d.slowness(c))
-	}
+	d.slows = append(d.slows, d.slowness(c))
 }
 
 func (d *Directory) slowness(c *cache) Slow {
@@ -108,7 +102,7 @@ func (d *Directory) LateNews() bool { return d.lateNews }
 func (d *Directory) AnyLate() bool { return len(d.late) > 0 }
 
 // TakeSlow returns which caches were slow, and are not or with something else, since the last
-// call; not more than a few.
+// call: all of them, so that they can be counted.
 func (d *Directory) TakeSlow() []Slow {
 	out := d.slows
 	d.slows = nil
