@@ -30,8 +30,8 @@ type Await struct {
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Why and Lease say what took the key; they are Deleted and 0 also if that is not known
-	// any more. Revision says by when.
+	// Why and Lease say what took the key, and Revision by when. A key that is on no lease any
+	// more counts as [Deleted]; Why is [Unknown] if the cluster could not tell any more.
 	Why      Why
 	Lease    lease.ID
 	Revision int64
@@ -294,10 +294,14 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 	case w.err != nil:
 		return true
 	case t == nil || t.State == pb.Turn_GONE:
-		w.overLocked(&GoneError{
+		gone := &GoneError{
 			Key: w.ask.Key, Why: Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
-		})
+		}
+		if t == nil { // it was when nobody followed it
+			gone.Why = Unknown
+		}
+		w.overLocked(gone)
 		return true
 	case t.State == pb.Turn_COME && !w.has:
 		w.has, w.after = true, string(t.After)

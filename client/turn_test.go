@@ -421,3 +421,34 @@ func TestEnterAndClose(t *testing.T) {
 		}
 	}
 }
+
+// TestGoneUnseen: of a key that went while nobody followed it, it is not said that somebody
+// deleted it; nor if the member says that it does not know.
+func TestGoneUnseen(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		state := pb.Turn_WAITING
+		f.lineOf(&state)
+		w := enter(t, c)
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if r.GetTxn().GetAwait() == nil {
+					return f.obey(s, r)
+				}
+				m := &pb.TxnResponse{Header: &pb.Header{Revision: 10}}
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Txn{Txn: m}}}
+			}
+		})
+		close(f.last().cut)
+		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown || g.Revision != 10 {
+			t.Errorf("gone by %+v", g)
+		}
+		f.lineOf(&state)
+		w = enter(t, c)
+		r := turned(f.awaits()[len(f.awaits())-1].Id, pb.Turn_GONE)
+		r.GetTxn().Turn.Why = pb.Event_UNKNOWN
+		f.last().say(r)
+		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown {
+			t.Errorf("gone by %+v", g)
+		}
+	})
+}

@@ -37,6 +37,8 @@ const (
 	Expired = Why(pb.Event_EXPIRED)
 	// Revoked means that the key's lease was revoked.
 	Revoked = Why(pb.Event_REVOKED)
+	// Unknown means that what deleted the key is not known any more. Only a [GoneError] says so.
+	Unknown = Why(pb.Event_UNKNOWN)
 )
 
 // String is the reason for people.
@@ -48,6 +50,8 @@ func (w Why) String() string {
 		return "expired"
 	case Revoked:
 		return "revoked"
+	case Unknown:
+		return "for a reason that is not known any more"
 	default:
 		return fmt.Sprintf("unknown reason %d", int32(w))
 	}

@@ -182,6 +182,8 @@ const (
 	Event_EXPIRED Event_Why = 1
 	// The revocation of the key's lease.
 	Event_REVOKED Event_Why = 2
+	// It is not known: told of turns alone, if what took the key was compacted meanwhile.
+	Event_UNKNOWN Event_Why = 3
 )
 
 // Enum value maps for Event_Why.
@@ -190,11 +192,13 @@ var (
 		0: "DELETED",
 		1: "EXPIRED",
 		2: "REVOKED",
+		3: "UNKNOWN",
 	}
 	Event_Why_value = map[string]int32{
 		"DELETED": 0,
 		"EXPIRED": 1,
 		"REVOKED": 2,
+		"UNKNOWN": 3,
 	}
 )
 
@@ -1639,7 +1643,7 @@ type Turn struct {
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	// The key whose going made it the turn, if that is known.
 	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
-	// What took the key, as in Event, if that is known.
+	// What took the key, as in Event; DELETED also if it was taken off its lease.
 	Why           Event_Why `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
 	Lease         int64     `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2083,7 +2087,7 @@ const file_store_proto_rawDesc = "" +
 	"\rWatchResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12+\n" +
 	"\x06events\x18\x02 \x03(\v2\x13.leasehold.v1.EventR\x06events\x12\x1a\n" +
-	"\bfragment\x18\x03 \x01(\bR\bfragment\"\x9a\x02\n" +
+	"\bfragment\x18\x03 \x01(\bR\bfragment\"\xa7\x02\n" +
 	"\x05Event\x12,\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x18.leasehold.v1.Event.TypeR\x04type\x12&\n" +
 	"\x02kv\x18\x02 \x01(\v2\x16.leasehold.v1.KeyValueR\x02kv\x12/\n" +
@@ -2093,11 +2097,12 @@ const file_store_proto_rawDesc = "" +
 	"\x04Type\x12\a\n" +
 	"\x03PUT\x10\x00\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x01\",\n" +
+	"\x06DELETE\x10\x01\"9\n" +
 	"\x03Why\x12\v\n" +
 	"\aDELETED\x10\x00\x12\v\n" +
 	"\aEXPIRED\x10\x01\x12\v\n" +
-	"\aREVOKED\x10\x022\xd3\x03\n" +
+	"\aREVOKED\x10\x02\x12\v\n" +
+	"\aUNKNOWN\x10\x032\xd3\x03\n" +
 	"\x05Store\x12T\n" +
 	"\x03Put\x12\x18.leasehold.v1.PutRequest\x1a\x19.leasehold.v1.PutResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/put\x12`\n" +
 	"\x06Delete\x12\x1b.leasehold.v1.DeleteRequest\x1a\x1c.leasehold.v1.DeleteResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/store/delete\x12\\\n" +

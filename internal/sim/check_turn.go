@@ -163,9 +163,12 @@ func (f *facts) checkWhy(t *Turn, n *Telling) {
 	why, id, revision := f.whyGone(t)
 	untold := n.Why == fsm.Deleted && n.Lease == 0
 	switch {
+	case n.Unknown && !untold:
+		f.violate(n.At, "Q1", "%v was told that its key is gone for reason %d, and that it is not known",
+			t, n.Why)
 	case untold && revision != 0 && revision <= n.Revision && f.letGo(t, n.Revision):
 	case untold && (revision == 0 || revision > n.Revision): // it was let go, and may be there yet
-	case untold && slices.ContainsFunc(f.compacted, func(c compaction) bool {
+	case n.Unknown && slices.ContainsFunc(f.compacted, func(c compaction) bool {
 		return c.at <= n.At && c.revision >= t.AsOf
 	}):
 	case n.Why != why || n.Lease != id:

@@ -85,6 +85,10 @@ func TestCheckTurns(t *testing.T) {
 		{"Q1", "an end for no reason", func(_ *hand, x *Turn) {
 			x.Told[2].Why, x.Told[2].Lease = 0, 0
 		}},
+		{"Q1", "an end that nobody knows", func(_ *hand, x *Turn) {
+			x.Told[2].Why, x.Told[2].Lease, x.Told[2].Unknown = 0, 0, true
+		}},
+		{"Q1", "an end that is known and not", func(_ *hand, x *Turn) { x.Told[2].Unknown = true }},
 		{"Q1", "after somebody else", func(_ *hand, x *Turn) { x.Told[1].After = "m/3" }},
 		{"Q1", "of another key", func(_ *hand, x *Turn) { x.Told[1].Created = 2 }},
 		{"Q1", "a turn comes twice", func(_ *hand, x *Turn) {

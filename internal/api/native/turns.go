@@ -190,6 +190,9 @@ func fillTurn(m *pb.Turn, n *turn.News) {
 		}
 	case turn.Gone:
 		m.State, m.Why, m.Lease = pb.Turn_GONE, whys[n.Why], int64(n.Lease)
+		if n.Unknown {
+			m.Why = pb.Event_UNKNOWN
+		}
 	}
 }
 

@@ -309,7 +309,7 @@ func TestAwaitRefused(t *testing.T) {
 }
 
 // TestAwaitAgain: who asks again for a key that is gone, or was put anew meanwhile, is told what
-// took the one that he had, if that is known.
+// took the one that he had, or that it is not known.
 func TestAwaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
 		turn := wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
@@ -352,7 +352,7 @@ func TestAwaitAgain(t *testing.T) {
 		b.apply(&fsm.Compact{Revision: gone + 1})
 		r := again(turn.CreateRevision)
 		got := wantTurn(t, r, id-1, pb.Turn_GONE)
-		if got.Why != pb.Event_DELETED || got.Lease != 0 {
+		if got.Why != pb.Event_UNKNOWN || got.Lease != 0 {
 			t.Errorf("what is not known any more: %v", got)
 		}
 	})

@@ -45,9 +45,11 @@ type News struct {
 	Created int64
 	// After is the key whose going made it the turn; empty if that is not known.
 	After string
-	// Why and Lease say what took the key, if that is known.
-	Why   fsm.Reason
-	Lease lease.ID
+	// Why and Lease say what took the key, unless that is Unknown; a key that was taken off its
+	// lease is told as deleted.
+	Why     fsm.Reason
+	Lease   lease.ID
+	Unknown bool
 }
 
 // Waiter is told what becomes of its place: at most once that the turn has come, and at most
@@ -129,7 +131,7 @@ func (l *Lines) missing(a Ask, asOf int64) News {
 	r, err := v.Range(a.Key, "", mvcc.RangeOptions{Revision: asOf})
 	switch {
 	case err != nil: // it is so long ago that it is not known any more
-		return News{State: Gone, Revision: v.Revision()}
+		return News{State: Gone, Revision: v.Revision(), Unknown: true}
 	case len(r.KVs) == 0 || !line.IsPlace(a.Prefix, a.Key, r.KVs[0].Lease):
 		return News{State: None}
 	}
@@ -144,16 +146,25 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	since := max(created, v.Compacted())
 	r, err := v.Range(key, "", mvcc.RangeOptions{Revision: since})
 	if err != nil || len(r.KVs) == 0 || r.KVs[0].CreateRevision != created {
-		return News{State: Gone, Revision: v.Revision(), Created: created} // long ago
+		return News{State: Gone, Revision: v.Revision(), Created: created, Unknown: true} // long ago
 	}
 	return fate(v, line.Place{Revision: created, Key: key}, since)
 }
 
-// fate tells what became of a key that is no place any more.
+// fate tells what became of a key that is no place any more, and was one at a revision. If
+// what came next is compacted, it is known all the same unless the key went before that.
 func fate(v *mvcc.View, p line.Place, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: p.Revision}
+	if c := v.Compacted(); since+1 < c {
+		r, err := v.Range(p.Key, "", mvcc.RangeOptions{Revision: c})
+		if err != nil || len(r.KVs) == 0 || r.KVs[0].CreateRevision != p.Revision {
+			news.Unknown = true
+			return news
+		}
+		since = c
+	}
 	events, _, err := v.EventsIn(p.Key, "", since+1, 0)
-	if err != nil {
+	if news.Unknown = err != nil; news.Unknown {
 		return news
 	}
 	for i := range events {

@@ -187,6 +187,47 @@ func TestMissedAndCompacted(t *testing.T) {
 	p.Leave()
 }
 
+// TestCompactedBetween: what took a key after what is compacted is known, though the line was
+// followed only up to before; what may have taken it before is said not to be known, and so it is
+// of a key that was there once.
+func TestCompactedBetween(t *testing.T) {
+	m := newMember(4)
+	m.grant(t, 1, 2, 3)
+	for id := lease.ID(1); id <= 3; id++ {
+		m.put(t, place(id), id, "")
+	}
+	_, one := m.wait(t, 1, Come)
+	_, two := m.wait(t, 2, Waiting)
+	_, three := m.wait(t, 3, Waiting)
+	made := m.view.Load().KV.Revision()
+	m.apply(t, &fsm.Revoke{ID: 1})
+	m.apply(t, &fsm.Revoke{ID: 3})
+	m.grant(t, 3)
+	m.put(t, place(3), 3, "")
+	at := m.put(t, "other", 0, "")
+	m.apply(t, &fsm.Compact{Revision: at})
+	gone := m.apply(t, &fsm.Revoke{ID: 2})
+	m.apply(t, &fsm.Revoke{ID: 3})
+	for range 10 {
+		m.put(t, "other", 0, "")
+	}
+	m.hub.Restore(m.view.Load().KV.Revision() + 1)
+	m.hub.Distribute()
+	if n := two.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 2 || n.Unknown ||
+		n.Revision != gone {
+		t.Errorf("told %+v", n)
+	}
+	for _, w := range []*told{one, three} {
+		if n := w.want(t, Gone)[0]; !n.Unknown || n.Why != fsm.Deleted || n.Lease != 0 {
+			t.Errorf("told %+v", n)
+		}
+	}
+	_, n := m.lines.Wait(Ask{Key: place(1), Prefix: "l/", Permits: 1}, made, &told{})
+	if n.State != Gone || !n.Unknown {
+		t.Errorf("told %+v", n)
+	}
+}
+
 // TestKinds: places with a value that is skipped do not count, also if it changes.
 func TestKinds(t *testing.T) {
 	m := newMember(100)
