@@ -45,10 +45,10 @@ var plantedTurns = []planted{
 	}},
 	{"a line is taken to be as new as who asks", "Q1", "", []edit{
 		{
-			turnLinesGo, "\tif q := l.lines[a.Prefix]; q != nil && l.reached(q) < asOf {",
-			"\tif q := l.lines[a.Prefix]; q != nil && false {",
+			turnLinesGo, "\tif l.reached(q) < asOf && l.lines[a.Prefix] == q {",
+			"\tif l.lines[a.Prefix] == q && false {",
 		},
-		{turnLinesGo, "\tcase l.reached(q) < asOf:\n", "\tcase false:\n"},
+		{turnLinesGo, "\tif l.reached(q) < asOf {\n", "\tif false {\n"},
 	}},
 	{"that a key is gone is not told", "Q1", "", []edit{
 		{turnQueueGo, "\t\tq.end(k, news)\n\t\treturn true\n", "\t\tq.drop(k)\n\t\treturn true\n"},

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"math"
 	"sync"
 
 	"leasehold.dev/internal/api"
@@ -66,15 +67,22 @@ type Lines struct {
 
 	mu      sync.Mutex // guards what follows
 	lines   map[string]*queue
-	live    int64    // all lines have the events up to it
-	touched []*queue // scratch of follow
-	last    uint64   // numbers those who wait
+	reading map[string]chan struct{} // lines that are being read; closed when that is done
+	live    int64                    // all lines have the events up to it
+	gaps    int                      // how often events were missing
+	touched []*queue                 // scratch of follow
+	last    uint64                   // numbers those who wait
+
+	between func() // of tests: called when a line was read, without mu; may be nil
 }
 
 // New returns lines that follow a hub, which nobody must have used yet. view returns the
 // current view: at least as new as what the hub has published.
 func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Lines {
-	l := &Lines{hub: hub, view: view, lines: make(map[string]*queue)}
+	l := &Lines{
+		hub: hub, view: view, lines: make(map[string]*queue),
+		reading: make(map[string]chan struct{}),
+	}
 	hub.Tap(l.follow)
 	return l
 }
@@ -94,18 +102,15 @@ func (l *Lines) Wait(a Ask, asOf int64, to Waiter) (*Place, News) {
 func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if q := l.lines[a.Prefix]; q != nil && l.reached(q) < asOf {
+	q := l.lineLocked(a.Prefix)
+	if l.reached(q) < asOf && l.lines[a.Prefix] == q {
 		// What it lacks has been published already, or is about to be.
 		l.mu.Unlock()
 		l.hub.Distribute()
 		l.mu.Lock()
+		q = l.lineLocked(a.Prefix)
 	}
-	q := l.lines[a.Prefix]
-	switch {
-	case q == nil:
-		q = newQueue(a.Prefix)
-		q.read(l.view())
-	case l.reached(q) < asOf:
+	if l.reached(q) < asOf {
 		q.reread(l.view(), l.reached(q))
 	}
 	k := q.keys[a.Key]
@@ -120,6 +125,49 @@ func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
 	l.lines[a.Prefix] = q
 	q.enter(p)
 	return p, News{State: p.state, Revision: max(l.reached(q), asOf), Created: k.Revision}
+}
+
+// lineLocked returns a line as it is followed or, if nobody waits in it, one that is read anew.
+func (l *Lines) lineLocked(prefix string) *queue {
+	for {
+		if q := l.lines[prefix]; q != nil {
+			return q
+		}
+		reading := l.reading[prefix]
+		if reading == nil {
+			if q := newQueue(prefix); q.read(l.view(), fewKeys) {
+				return q
+			}
+			return l.readLocked(prefix)
+		}
+		l.mu.Unlock()
+		<-reading
+		l.mu.Lock()
+	}
+}
+
+// fewKeys is how many keys of a line are read with mu locked.
+const fewKeys = 256
+
+// readLocked reads a line that has many keys, and does so with mu unlocked: nobody waits for that
+// but who enters the same line. What was distributed meanwhile is made up for.
+func (l *Lines) readLocked(prefix string) *queue {
+	done, gaps := make(chan struct{}), l.gaps
+	l.reading[prefix] = done
+	l.mu.Unlock()
+	q := newQueue(prefix)
+	q.read(l.view(), math.MaxInt)
+	if l.between != nil {
+		l.between()
+	}
+	l.mu.Lock()
+	delete(l.reading, prefix)
+	close(done)
+	if l.live > q.from && (l.gaps != gaps || !q.catchUp(l.view())) {
+		q = newQueue(prefix)
+		q.read(l.view(), math.MaxInt)
+	}
+	return q
 }
 
 // reached is the revision up to which a line has all events.
@@ -183,6 +231,7 @@ func (l *Lines) follow(events []*api.Event, revision int64, gap bool) {
 	defer l.mu.Unlock()
 	if gap {
 		l.rereadAll()
+		l.gaps++
 		l.live = max(l.live, revision)
 		return
 	}

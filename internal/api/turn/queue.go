@@ -2,6 +2,7 @@ package turn
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/tidwall/btree"
 
@@ -14,6 +15,7 @@ import (
 type queue struct {
 	prefix  string
 	from    int64           // the revision of the view that it was read from
+	seen    int             // keys that were looked at to read it
 	keys    map[string]*key // all places, also of those who wait elsewhere
 	kinds   []*kind
 	places  int // that somebody waits at
@@ -66,14 +68,33 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
 
-// read takes the line as it is in a view.
-func (q *queue) read(v *mvcc.View) {
-	q.from = v.Revision()
+// read takes the line as it is in a view. If more keys begin with the prefix than most, it is
+// of no use, and whole is false.
+func (q *queue) read(v *mvcc.View, most int) (whole bool) {
+	q.from, q.seen = v.Revision(), 0 // what the loop changes must not take memory of its own
 	for kv := range v.Ascend(q.prefix, prefixEnd(q.prefix), 0) {
+		if q.seen++; q.seen > most {
+			break
+		}
 		if line.IsPlace(q.prefix, kv.Key, kv.Lease) {
 			q.add(kv)
 		}
 	}
+	return q.seen <= most
+}
+
+// catchUp takes what has happened up to a view since the line was read, in which nobody waits yet;
+// ok is false if that is not known any more.
+func (q *queue) catchUp(v *mvcc.View) (ok bool) {
+	events, _, err := v.EventsIn(q.prefix, prefixEnd(q.prefix), q.from+1, 0)
+	if err != nil {
+		return false
+	}
+	for i := range events {
+		q.take(&events[i])
+	}
+	q.from, q.left = v.Revision(), ""
+	return true
 }
 
 // prefixEnd is the end of the range of a prefix.
@@ -95,7 +116,7 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 	for _, k := range q.kinds {
 		k.order = nil
 	}
-	q.read(v)
+	q.read(v, math.MaxInt)
 	for name, was := range old {
 		is := q.keys[name]
 		if is != nil && is.Revision == was.Revision {

@@ -1,6 +1,8 @@
 package turn
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
@@ -225,6 +227,87 @@ func TestCompactedBetween(t *testing.T) {
 	_, n := m.lines.Wait(Ask{Key: place(1), Prefix: "l/", Permits: 1}, made, &told{})
 	if n.State != Gone || !n.Unknown {
 		t.Errorf("told %+v", n)
+	}
+}
+
+// TestReadOutside: a line with many keys is read while others may wait in lines, and what happens
+// meanwhile is not missed: also if events are missing, or compacted.
+func TestReadOutside(t *testing.T) {
+	for _, how := range []string{"events", "gap", "compacted"} {
+		t.Run(how, func(t *testing.T) {
+			m := newMember(1 << 16)
+			const n = fewKeys + 10
+			for id := lease.ID(1); id <= n; id++ {
+				m.grant(t, id)
+				m.put(t, place(id), id, "")
+			}
+			made := m.view.Load().KV.Revision()
+			reads := 0
+			m.lines.between = func() {
+				if reads++; reads > 1 {
+					return
+				}
+				if s := m.lines.Stats(); s.Lines != 0 {
+					t.Errorf("stats %+v", s)
+				}
+				m.apply(t, &fsm.Revoke{ID: 1})
+				m.grant(t, n+1)
+				at := m.put(t, place(n+1), n+1, "")
+				if how == "compacted" {
+					m.apply(t, &fsm.Compact{Revision: at})
+				}
+				if how == "gap" {
+					m.hub.Restore(at)
+				}
+				m.hub.Distribute()
+			}
+			two, three := &told{}, &told{}
+			p, news := m.lines.Wait(Ask{Key: place(2), Prefix: "l/", Permits: 1}, made, two)
+			if news.State != Come || reads != 1 {
+				t.Fatalf("%+v after %d reads", news, reads)
+			}
+			q, news := m.lines.Wait(Ask{Key: place(3), Prefix: "l/", Permits: 1}, made, three)
+			if news.State != Waiting || reads != 1 {
+				t.Fatalf("%+v after %d reads", news, reads)
+			}
+			if len(p.queue.keys) != n {
+				t.Errorf("%d keys in the line", len(p.queue.keys))
+			}
+			gone := m.apply(t, &fsm.Revoke{ID: 2})
+			m.hub.Distribute()
+			two.want(t, Gone)
+			if told := three.want(t, Come)[0]; told.After != place(2) || told.Revision != gone {
+				t.Errorf("told %+v", told)
+			}
+			p.Leave()
+			q.Leave()
+		})
+	}
+}
+
+// TestEnterTogether: those who enter a line with many keys at once wait for one to read it.
+func TestEnterTogether(t *testing.T) {
+	m := newMember(1 << 16)
+	const n = fewKeys + 10
+	for id := lease.ID(1); id <= n; id++ {
+		m.grant(t, id)
+		m.put(t, place(id), id, "")
+	}
+	made := m.view.Load().KV.Revision()
+	var reads atomic.Int32
+	m.lines.between = func() { reads.Add(1) }
+	var all sync.WaitGroup
+	for id := lease.ID(1); id <= n; id++ {
+		all.Go(func() {
+			_, news := m.lines.Wait(Ask{Key: place(id), Prefix: "l/", Permits: 1}, made, &told{})
+			if want := map[bool]State{true: Come, false: Waiting}[id == 1]; news.State != want {
+				t.Errorf("place %d: %+v", id, news)
+			}
+		})
+	}
+	all.Wait()
+	if s := m.lines.Stats(); s != (Stats{Lines: 1, Waiting: n}) || reads.Load() != 1 {
+		t.Errorf("%+v after %d reads", s, reads.Load())
 	}
 }
 
