@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
@@ -182,26 +183,21 @@ func notify(ctx context.Context, ready <-chan struct{}) {
 	}
 }
 
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
-// second ends the process at once: a stop that hangs must not need kill -9.
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM. A later one
+// ends the process at once: a stop that hangs must not need kill -9.
 func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	done := make(chan struct{})
 	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case s := <-signals:
-				if ctx.Err() != nil {
-					lg.Error("stopped by a second signal, without waiting", "signal", s.String())
-					os.Exit(1)
-				}
-				lg.Info("stopping on a signal", "signal", s.String())
-				cancel()
-			}
+		s := impatient(ctx, signals, done, func(s os.Signal) {
+			lg.Info("stopping on a signal", "signal", s.String())
+			cancel()
+		})
+		if s != nil {
+			lg.Error("stopped by a second signal, without waiting", "signal", s.String())
+			os.Exit(1)
 		}
 	}()
 	return ctx, sync.OnceFunc(func() {
@@ -209,6 +205,31 @@ func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func())
 		close(done)
 		cancel()
 	})
+}
+
+// sameStop is how soon after the first signal another is the same wish: timeout(1) and
+// some supervisors signal a process and then its group, of which it is one.
+const sameStop = 500 * time.Millisecond
+
+// impatient calls stop, which ends the context, at the first signal, and returns the one by
+// which somebody says that it takes too long; nil when done is closed.
+func impatient(
+	ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, stop func(os.Signal),
+) os.Signal {
+	var first time.Time
+	for {
+		select {
+		case <-done:
+			return nil
+		case s := <-signals:
+			if ctx.Err() == nil {
+				first = time.Now()
+				stop(s)
+			} else if time.Since(first) > sameStop {
+				return s
+			}
+		}
+	}
 }
 
 // quietGRPC keeps gRPC's own log, unstructured lines that any client can cause,

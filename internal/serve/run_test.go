@@ -12,8 +12,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"leasehold.dev/server"
 	servers "leasehold.dev/test/process"
@@ -129,16 +132,57 @@ func TestServeAndStop(t *testing.T) {
 	}
 }
 
-// Goal: a stop that hangs needs no kill -9: the second signal ends it.
+// Goal: a stop that hangs needs no kill -9: a later signal ends it.
 func TestSecondSignal(t *testing.T) {
 	p := run(t, "stuck")
 	p.until("ready")
 	p.signal(syscall.SIGTERM)
 	p.until("hangs")
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 1 {
+	ended := make(chan struct{})
+	go func() {
+		again := time.NewTicker(sameStop / 4)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				_ = p.cmd.Process.Signal(syscall.SIGTERM)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	code := p.exit()
+	close(ended)
+	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// Goal: who is told twice at once to stop, as by timeout(1), which signals a process and
+// its group, stops in good order all the same.
+func TestSameSignalTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, patience := range []time.Duration{0, sameStop, sameStop + time.Millisecond} {
+			ctx, stop := context.WithCancel(t.Context())
+			signals, done := make(chan os.Signal, 2), make(chan struct{})
+			var by os.Signal
+			var wg sync.WaitGroup
+			wg.Go(func() { by = impatient(ctx, signals, done, func(os.Signal) { stop() }) })
+			signals <- syscall.SIGTERM
+			synctest.Wait()
+			if ctx.Err() == nil {
+				t.Error("the first signal stops nothing")
+			}
+			time.Sleep(patience)
+			signals <- syscall.SIGINT
+			synctest.Wait()
+			close(done)
+			wg.Wait()
+			if late := patience > sameStop; late != (by != nil) {
+				t.Errorf("a second signal after %v: ended by %v", patience, by)
+			}
+		}
+	})
 }
 
 // Goal: a member that cannot have its ports founds no cluster, which a start with other flags
