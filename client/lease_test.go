@@ -204,35 +204,6 @@ func TestT19(t *testing.T) {
 	})
 }
 
-// TestRevokeRepeated: a lease that is gone at the second try was revoked by the first, as far
-// as anybody can tell; at the first try it was not there.
-func TestRevokeRepeated(t *testing.T) {
-	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
-		try := 0
-		f.set(func() {
-			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if try++; try == 1 {
-					close(s.cut)
-					return nil
-				}
-				m := &pb.RevokeResponse{}
-				for _, l := range r.GetRevoke().Leases {
-					res := &pb.RevokeResult{Id: l.Id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
-					if try == 2 && l.Id == 1 {
-						res.Reason = pb.Reason_REASON_UNAVAILABLE
-					}
-					m.Results = append(m.Results, res)
-				}
-				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
-			}
-		})
-		if err := c.Revoke(t.Context(), LeaseRef{ID: 1}, LeaseRef{ID: 2}); err != nil || try != 3 {
-			t.Errorf("after %d tries: %v", try, err)
-		}
-		want(t, c.Revoke(t.Context(), LeaseRef{ID: 1}), ErrLeaseNotFound)
-	})
-}
-
 // TestT3: a grant whose answer was lost is sent again with the same request ID, and counts
 // from before the try that was answered, with what that answer says is left.
 func TestT3(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"time"
 
 	"leasehold.dev/lease"
@@ -164,12 +165,24 @@ func (c *Client) Resume(
 
 // Revoke ends leases, each with its keys. It tries to end every one, and its error is all
 // the errors there were, [ErrLeaseNotFound] for a lease that was not there. Leases that
-// this client keeps alive end for the program before anything is sent.
+// this client keeps alive end for the program before anything is sent. More than 10,000 are
+// revoked by several calls.
 func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	for _, r := range refs {
 		c.fates.end(r, ErrRevoked)
 		c.keeper.giveUp(r, ErrRevoked)
 	}
+	var failed []error
+	for some := range slices.Chunk(refs, maxRevoked) {
+		failed = append(failed, c.revoke(ctx, some)...)
+	}
+	return errors.Join(failed...)
+}
+
+// maxRevoked is how many leases members revoke in one call.
+const maxRevoked = 10_000
+
+func (c *Client) revoke(ctx context.Context, refs []LeaseRef) []error {
 	v := &revocation{left: refs, tried: make(map[LeaseRef]bool)}
 	s := &spec{op: "revoke", kind: repeated}
 	err := c.retry(ctx, s, func(l *link) error {
@@ -185,7 +198,7 @@ func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 		}
 		return err
 	})
-	return errors.Join(append(v.failed, err)...)
+	return append(v.failed, err)
 }
 
 // revocation is what is left of a Revoke.

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"testing"
+
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestRevokeRepeated: a lease that is gone at the second try was revoked by the first, as far
+// as anybody can tell; at the first try it was not there.
+func TestRevokeRepeated(t *testing.T) {
+	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
+		try := 0
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if try++; try == 1 {
+					close(s.cut)
+					return nil
+				}
+				m := &pb.RevokeResponse{}
+				for _, l := range r.GetRevoke().Leases {
+					res := &pb.RevokeResult{Id: l.Id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
+					if try == 2 && l.Id == 1 {
+						res.Reason = pb.Reason_REASON_UNAVAILABLE
+					}
+					m.Results = append(m.Results, res)
+				}
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
+			}
+		})
+		if err := c.Revoke(t.Context(), LeaseRef{ID: 1}, LeaseRef{ID: 2}); err != nil || try != 3 {
+			t.Errorf("after %d tries: %v", try, err)
+		}
+		want(t, c.Revoke(t.Context(), LeaseRef{ID: 1}), ErrLeaseNotFound)
+	})
+}
+
+// TestRevokeMany: more leases than members revoke in one call are revoked all the same, by several,
+// and one that was not there does not keep the others.
+func TestRevokeMany(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		const most = 10_000 // of internal/api/native
+		revoked := make(map[int64]bool)
+		f.set(func() {
+			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+				m := &pb.RevokeResponse{}
+				list := r.GetRevoke().Leases
+				if len(list) > most {
+					t.Errorf("%d in one call", len(list))
+				}
+				for _, l := range list {
+					res := &pb.RevokeResult{Id: l.Id}
+					if l.Id == 7 {
+						res.Reason = pb.Reason_REASON_LEASE_NOT_FOUND
+					}
+					revoked[l.Id] = true
+					m.Results = append(m.Results, res)
+				}
+				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
+			}
+		})
+		var refs []LeaseRef
+		for i := range 2*most + 1 {
+			refs = append(refs, LeaseRef{ID: lease.ID(i + 1)})
+		}
+		want(t, c.Revoke(t.Context(), refs...), ErrLeaseNotFound)
+		if len(revoked) != len(refs) {
+			t.Errorf("%d of %d revoked", len(revoked), len(refs))
+		}
+	})
+}
