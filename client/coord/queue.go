@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -105,9 +106,10 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 // largePayload is the size from which on an item might come near to what a request may have.
 const largePayload = 1 << 10
 
-// room is what makes the request that pushes an item longer than the one that buries it or gives
-// it back: what could be pushed can be buried, whatever the largest request is that members
-// take. An item that nobody can bury would stop each worker that meets it.
+// room is what makes the request that pushes items longer than the one that buries one of them or
+// gives it back, as the key of a condition that always holds: what could be pushed can be buried,
+// whatever the largest request is that members take. An item that nobody can bury would stop
+// each worker that meets it.
 func (q *Queue) room() string {
 	const keys, rest = 5, 256
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
@@ -149,11 +151,11 @@ func (q *Queue) PushAll(
 	if delay > 0 {
 		t.Then = append(t.Then, client.Grant{ID: wait, TTL: max(delay, minDelay)})
 	}
+	if slices.ContainsFunc(payloads, func(b []byte) bool { return len(b) >= largePayload }) {
+		t.If = append(t.If, client.Missing(q.item(ids[0])+q.room()))
+	}
 	for i, id := range ids {
 		t.If = append(t.If, client.Missing(q.item(id)), client.Missing(q.dead(id)))
-		if len(payloads[i]) >= largePayload {
-			t.If = append(t.If, client.Missing(q.item(id)+q.room()))
-		}
 		t.Then = append(t.Then, client.Put{Key: q.item(id), Value: payloads[i]})
 		if delay > 0 {
 			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})

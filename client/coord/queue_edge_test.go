@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,6 +81,20 @@ func TestLargestItem(t *testing.T) {
 	if pushed != 0 || refused == 0 {
 		t.Errorf("%d more pushed than buried, %d were too large", pushed, refused)
 	}
+}
+
+// Goal: as many items as a call may have can be pushed, delayed or not, however large they are.
+func TestLargestBatch(t *testing.T) {
+	r := newRig(t, 1)
+	c, ctx := r.dial(client.Config{}), soon(t)
+	q := coord.NewQueue(c, "q", coord.QueueConfig{})
+	batch := slices.Repeat([][]byte{bytes.Repeat([]byte("x"), 20_000)}, coord.MaxBatch)
+	for _, delay := range []time.Duration{0, time.Minute} {
+		if _, err := q.PushAll(ctx, batch, delay); err != nil {
+			t.Error(err)
+		}
+	}
+	keys(t, c, "q/item/", 2*coord.MaxBatch)
 }
 
 // Goal: a queue whose name is that of another with more behind it is another.
