@@ -15,7 +15,7 @@ import (
 // A lease is kept alive until the program gives it up, and says at any time how far it can be
 // relied on.
 func ExampleLease() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	held, err := c.Grant(ctx, client.Grant{TTL: 5 * time.Second, Grace: time.Second})
@@ -99,7 +99,7 @@ func ExampleLease_HandOver() {
 // A transaction grants a lease, and puts a key on it, only if nobody has that key; the lease is
 // kept alive then.
 func ExampleClient_Keep() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	id := client.NewLeaseID()
@@ -135,7 +135,7 @@ func ExampleClient_Keep() {
 
 // Leases are listed by their names, owners and labels.
 func ExampleClient_List() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	for name, zone := range map[string]string{"db/1": "east", "db/2": "west", "db/3": "east"} {

@@ -11,21 +11,6 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// exampleClient returns a client of a member that it runs, and how to stop both.
-func exampleClient() (c *client.Client, stop func()) {
-	endpoint, end := inprocess.Alone()
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return c, func() {
-		if err := c.Close(); err != nil {
-			log.Fatal(err)
-		}
-		end()
-	}
-}
-
 // A client names all members and goes to the one that leads. Nothing waits for a connection
 // but the calls, and who wants to know of it.
 func ExampleConfig() {
@@ -54,7 +39,7 @@ func ExampleConfig() {
 
 // Keys are put, read and deleted, one by one or in ranges.
 func ExampleClient_Put() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	for _, p := range []client.Put{
@@ -94,7 +79,7 @@ func ExampleClient_Put() {
 
 // A value is changed only if it is still what was read; if not, the same step tells what it is.
 func ExampleTxn() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	if _, err := c.Put(ctx, client.Put{Key: "limit", Value: []byte("10")}); err != nil {
@@ -122,7 +107,7 @@ func ExampleTxn() {
 
 // Conditions may be about leases, and about all keys of a range.
 func ExampleCompare() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	held, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second, Name: "jobs"})
@@ -155,7 +140,7 @@ func ExampleCompare() {
 // Two wait in a line: the keys of a prefix, each with the ID of its owner's lease. Package coord
 // makes locks and elections of this.
 func ExampleTurn() {
-	c, stop := exampleClient()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	enter := func(l *client.Lease) *client.Turn {

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/coord"
+	"leasehold.dev/test/inprocess"
 )
 
 // newSession grants a lease, on which a program's locks and candidacies hang.
@@ -22,7 +23,7 @@ func newSession(c *client.Client) *coord.Session {
 
 // A program holds a lock while it works, and fences what it writes.
 func ExampleMutex() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	m := coord.NewMutex(newSession(c), "ledger")
@@ -51,7 +52,7 @@ func ExampleMutex() {
 
 // What runs under a lock is told by its context that the lock is over.
 func ExampleMutex_Do() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	m := coord.NewMutex(newSession(c), "nightly")
 	err := m.Do(context.Background(), func(ctx context.Context, held *coord.Held) error {
@@ -66,7 +67,7 @@ func ExampleMutex_Do() {
 
 // Who needs one lock once needs no session.
 func ExampleLock() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	held, err := coord.Lock(ctx, c, "migration", 10*time.Second)
@@ -82,7 +83,7 @@ func ExampleLock() {
 
 // Readers hold a lock together, a writer alone.
 func ExampleRWMutex() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	m := coord.NewRWMutex(newSession(c), "config")
@@ -104,7 +105,7 @@ func ExampleRWMutex() {
 
 // Two at a time may use a printer.
 func ExampleSemaphore() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	printer := coord.NewSemaphore(newSession(c), "printer", 2)
@@ -120,7 +121,7 @@ func ExampleSemaphore() {
 
 // One of several programs leads, and hands over before it is stopped.
 func ExampleElection() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	first := coord.NewElection(newSession(c), "scheduler")
@@ -153,7 +154,7 @@ func ExampleElection() {
 
 // An observer is told who leads, and that nobody does.
 func ExampleObserve() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	campaign := func() {

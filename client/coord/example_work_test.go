@@ -11,24 +11,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// serveWork runs a member, and returns a client of it, and how to stop both.
-func serveWork() (c *client.Client, stop func()) {
-	endpoint, end := inprocess.Alone()
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return c, func() {
-		if err := c.Close(); err != nil {
-			log.Fatal(err)
-		}
-		end()
-	}
-}
-
 // A load balancer watches who serves. One server leaves, another dies.
 func ExampleGroup() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	web := coord.NewGroup(c, "web")
@@ -75,7 +60,7 @@ func ExampleGroup() {
 // The classical example: one issuer of leases, three nodes, one of them the primary. It is
 // shut down, and another follows, when its lease has ended. Then the issuer orders a switch.
 func ExampleNodes() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx, end := context.WithCancel(context.Background())
 	issuer := coord.NewNodes(c, "db")
@@ -140,7 +125,7 @@ func ExampleNodes() {
 // A worker writes its result together with the acknowledgement, so that the result is there
 // once, although items may be worked on more than once. An item that fails comes back.
 func ExampleQueue() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	q := coord.NewQueue(c, "mail", coord.QueueConfig{TTL: 10 * time.Second, MaxTries: 2})
@@ -180,7 +165,7 @@ func ExampleQueue() {
 
 // Generators of unique IDs each need a number that no other has at the same time.
 func ExamplePool() {
-	c, stop := serveWork()
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	p, err := coord.CreatePool(ctx, c, "generators", coord.PoolSpec{First: 0, Last: 1023})

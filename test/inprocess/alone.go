@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"leasehold.dev/client"
 	"leasehold.dev/server"
 )
 
@@ -29,5 +30,20 @@ func Alone() (endpoint string, stop func()) {
 		if err := errors.Join(<-done, os.RemoveAll(dir)); err != nil {
 			panic(err)
 		}
+	}
+}
+
+// Client is a client of a member that it runs as Alone does, and how to end both.
+func Client() (c *client.Client, stop func()) {
+	endpoint, end := Alone()
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		panic(err)
+	}
+	return c, func() {
+		if err := c.Close(); err != nil {
+			panic(err)
+		}
+		end()
 	}
 }
