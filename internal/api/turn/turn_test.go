@@ -129,19 +129,26 @@ func TestDetached(t *testing.T) {
 	m.wait(t, 2, Waiting)
 }
 
+// threeInLine returns a member with three in one line, of whom the first has the turn.
+func threeInLine(t *testing.T) (m *member, one, two, three *told) {
+	t.Helper()
+	m = newMember(4)
+	m.grant(t, 1, 2, 3)
+	for id := lease.ID(1); id <= 3; id++ {
+		m.put(t, place(id), id, "")
+	}
+	_, one = m.wait(t, 1, Come)
+	_, two = m.wait(t, 2, Waiting)
+	_, three = m.wait(t, 3, Waiting)
+	return m, one, two, three
+}
+
 // TestMissed: when there were too many events, or a snapshot took the place of the state,
 // the lines are read anew, and nobody is forgotten.
 func TestMissed(t *testing.T) {
 	for _, how := range []string{"backlog", "snapshot"} {
 		t.Run(how, func(t *testing.T) {
-			m := newMember(4)
-			m.grant(t, 1, 2, 3)
-			for id := lease.ID(1); id <= 3; id++ {
-				m.put(t, place(id), id, "")
-			}
-			_, one := m.wait(t, 1, Come)
-			_, two := m.wait(t, 2, Waiting)
-			_, three := m.wait(t, 3, Waiting)
+			m, one, two, three := threeInLine(t)
 			many := 0
 			if how == "backlog" {
 				many = 10
@@ -193,14 +200,7 @@ func TestMissedAndCompacted(t *testing.T) {
 // followed only up to before; what may have taken it before is said not to be known, and so it is
 // of a key that was there once.
 func TestCompactedBetween(t *testing.T) {
-	m := newMember(4)
-	m.grant(t, 1, 2, 3)
-	for id := lease.ID(1); id <= 3; id++ {
-		m.put(t, place(id), id, "")
-	}
-	_, one := m.wait(t, 1, Come)
-	_, two := m.wait(t, 2, Waiting)
-	_, three := m.wait(t, 3, Waiting)
+	m, one, two, three := threeInLine(t)
 	made := m.view.Load().KV.Revision()
 	m.apply(t, &fsm.Revoke{ID: 1})
 	m.apply(t, &fsm.Revoke{ID: 3})
