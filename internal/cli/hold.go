@@ -113,16 +113,6 @@ func named(what, name string) error {
 	return nil
 }
 
-// firstError returns the first error that there is.
-func firstError(list ...error) error {
-	for _, err := range list {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // context returns a context that ends when the waiting does, or a signal comes. Its end may
 // be called more than once.
 func (w waiting) context() (ctx context.Context, end func()) {

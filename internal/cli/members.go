@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ environment. Exit codes are those of leasehold run; 122 says that there is a mem
 			if len(args) != 2 {
 				return badArgs("members register takes a group and an ID")
 			}
-			if err := firstError(named("group", args[0]), checkTTL(r.TTL)); err != nil {
+			if err := cmp.Or(named("group", args[0]), checkTTL(r.TTL)); err != nil {
 				return err
 			}
 			r.ID, r.Metadata = args[1], []byte(metadata)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -80,7 +81,7 @@ free in time.`,
 			if len(args) != 1 {
 				return badArgs("pool acquire takes a pool")
 			}
-			if err := firstError(named("pool", args[0]), p.check(), checkTTL(r.TTL)); err != nil {
+			if err := cmp.Or(named("pool", args[0]), p.check(), checkTTL(r.TTL)); err != nil {
 				return err
 			}
 			r.Wait = !p.try

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (f *workFlags) check(queue string) error {
 	case f.delay < 0:
 		return badArgs("--retry-delay must not be below 0")
 	}
-	return firstError(named("queue", queue), checkTTL(f.cfg.TTL))
+	return cmp.Or(named("queue", queue), checkTTL(f.cfg.TTL))
 }
 
 const workEnvironment = `
@@ -110,7 +111,7 @@ Exit codes are those of leasehold run; 122 says that there was no item.`,
 			if len(args) != 1 {
 				return badArgs("queue claim takes a queue")
 			}
-			if err := firstError(f.check(args[0]), f.wait.check()); err != nil {
+			if err := cmp.Or(f.check(args[0]), f.wait.check()); err != nil {
 				return err
 			}
 			return a.claimOne(args[0], &f, command)
