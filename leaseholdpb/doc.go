@@ -4,8 +4,9 @@
 package leaseholdpb
 
 // Needed on the PATH: protoc 3.21, protoc-gen-go 1.36.11, protoc-gen-go-grpc 1.6.2
-// and protoc-gen-grpc-gateway 2.29.0.
+// and protoc-gen-grpc-gateway 2.33.0.
 
 //go:generate go run ../internal/api/etcd/protodesc leasehold.protoset
 //go:generate protoc @protoc.args
 //go:generate rm leasehold.protoset
+//go:generate go tool -modfile=../tools/go.mod gofumpt -w leasehold.pb.go store.pb.go stream.pb.go

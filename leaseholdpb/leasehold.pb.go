@@ -18,12 +18,13 @@
 package leaseholdpb
 
 import (
-	_ "google.golang.org/genproto/googleapis/api/annotations"
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	_ "google.golang.org/genproto/googleapis/api/annotations"
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -617,12 +618,15 @@ func (x *KeyRange) GetRangeEnd() []byte {
 	return nil
 }
 
-// LeaseRef names a lease in one of its lives.
+// LeaseRef names a lease by its ID, by its name, or by both: then one lease must have both.
 type LeaseRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// If it is not 0, the lease must have this token still.
-	Token         uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// The name stands for the lease that has it when the request is applied. Without a token
+	// that is whichever lease has the name then, also if the name changed hands before.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,10 +675,18 @@ func (x *LeaseRef) GetToken() uint64 {
 	return 0
 }
 
+func (x *LeaseRef) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type GrantRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 lets the server choose.
-	Id     int64             `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// With holds, 0 is 5 s, or what the server allows if that is less.
 	TtlMs  int64             `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Name   string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Owner  string            `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -933,7 +945,9 @@ func (x *GrantResponse) GetExisted() bool {
 // on both sides.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not with ids.
+	// Not with ids. A lease that is named by its name alone needs its token: a holder whose
+	// lease has ended would else keep alive that of its successor, and take it for its own.
+	// The name stands for the lease that has it at some moment during the call.
 	Leases []*LeaseRef `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// The IDs of the leases.
 	Ids []int64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
@@ -1063,13 +1077,19 @@ func (x *RenewResponse) GetTtlMs() []int64 {
 
 type RenewResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 0 if no lease has the name that the request has, or another than that of its ID.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: it has ended, or its end
 	// is decided. Any other: not known, try again.
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
 	// If it was renewed, its TTL: for so long it lives on, counted from when the server
 	// received the request, and so from when the holder sent it.
-	TtlMs         int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// With REASON_LEASE_NOT_FOUND, if the request has the token: how the lease ended under that
+	// token. EXPIRED, REVOKED, HANDED_OVER or RESUMED; unspecified if the member does not know.
+	Cause LeaseEvent_Type `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Type" json:"cause,omitempty"`
+	// With REVOKED as in LeaseEvent; with HANDED_OVER and RESUMED the owner that has it since.
+	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1123,6 +1143,20 @@ func (x *RenewResult) GetTtlMs() int64 {
 		return x.TtlMs
 	}
 	return 0
+}
+
+func (x *RenewResult) GetCause() LeaseEvent_Type {
+	if x != nil {
+		return x.Cause
+	}
+	return LeaseEvent_TYPE_UNSPECIFIED
+}
+
+func (x *RenewResult) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 type RevokeRequest struct {
@@ -1224,7 +1258,8 @@ func (x *RevokeResponse) GetResults() []*RevokeResult {
 
 type RevokeResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// As in the request: 0 if that has the name alone.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: there was none.
 	// REASON_UNKNOWN_OUTCOME: not known. Any other: not revoked, try again.
 	Reason        Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
@@ -2481,10 +2516,11 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
 	"\bKeyRange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
-	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"0\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\"D\n" +
 	"\bLeaseRef\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\xc6\x03\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xc6\x03\n" +
 	"\fGrantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
@@ -2517,11 +2553,13 @@ const file_leasehold_proto_rawDesc = "" +
 	"\rRenewResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x123\n" +
 	"\aresults\x18\x02 \x03(\v2\x19.leasehold.v1.RenewResultR\aresults\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x03(\x03R\x05ttlMs\"b\n" +
+	"\x06ttl_ms\x18\x03 \x03(\x03R\x05ttlMs\"\xa7\x01\n" +
 	"\vRenewResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12,\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\"?\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x123\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x1d.leasehold.v1.LeaseEvent.TypeR\x05cause\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"?\n" +
 	"\rRevokeRequest\x12.\n" +
 	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\"t\n" +
 	"\x0eRevokeResponse\x12,\n" +
@@ -2676,50 +2714,53 @@ func file_leasehold_proto_rawDescGZIP() []byte {
 	return file_leasehold_proto_rawDescData
 }
 
-var file_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_leasehold_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
-var file_leasehold_proto_goTypes = []any{
-	(Reason)(0),                // 0: leasehold.v1.Reason
-	(AtExpiry)(0),              // 1: leasehold.v1.AtExpiry
-	(LeaseEvent_Type)(0),       // 2: leasehold.v1.LeaseEvent.Type
-	(*Header)(nil),             // 3: leasehold.v1.Header
-	(*Error)(nil),              // 4: leasehold.v1.Error
-	(*Lease)(nil),              // 5: leasehold.v1.Lease
-	(*KeyRange)(nil),           // 6: leasehold.v1.KeyRange
-	(*LeaseRef)(nil),           // 7: leasehold.v1.LeaseRef
-	(*GrantRequest)(nil),       // 8: leasehold.v1.GrantRequest
-	(*Pair)(nil),               // 9: leasehold.v1.Pair
-	(*GrantResponse)(nil),      // 10: leasehold.v1.GrantResponse
-	(*RenewRequest)(nil),       // 11: leasehold.v1.RenewRequest
-	(*RenewResponse)(nil),      // 12: leasehold.v1.RenewResponse
-	(*RenewResult)(nil),        // 13: leasehold.v1.RenewResult
-	(*RevokeRequest)(nil),      // 14: leasehold.v1.RevokeRequest
-	(*RevokeResponse)(nil),     // 15: leasehold.v1.RevokeResponse
-	(*RevokeResult)(nil),       // 16: leasehold.v1.RevokeResult
-	(*DescribeRequest)(nil),    // 17: leasehold.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 18: leasehold.v1.DescribeResponse
-	(*ListRequest)(nil),        // 19: leasehold.v1.ListRequest
-	(*ListResponse)(nil),       // 20: leasehold.v1.ListResponse
-	(*ChangeTTLRequest)(nil),   // 21: leasehold.v1.ChangeTTLRequest
-	(*ChangeTTLResponse)(nil),  // 22: leasehold.v1.ChangeTTLResponse
-	(*HandOverRequest)(nil),    // 23: leasehold.v1.HandOverRequest
-	(*HandOverResponse)(nil),   // 24: leasehold.v1.HandOverResponse
-	(*ResumeRequest)(nil),      // 25: leasehold.v1.ResumeRequest
-	(*ResumeResponse)(nil),     // 26: leasehold.v1.ResumeResponse
-	(*AttachRequest)(nil),      // 27: leasehold.v1.AttachRequest
-	(*AttachResponse)(nil),     // 28: leasehold.v1.AttachResponse
-	(*DetachRequest)(nil),      // 29: leasehold.v1.DetachRequest
-	(*DetachResponse)(nil),     // 30: leasehold.v1.DetachResponse
-	(*CheckTokenRequest)(nil),  // 31: leasehold.v1.CheckTokenRequest
-	(*CheckTokenResponse)(nil), // 32: leasehold.v1.CheckTokenResponse
-	(*EventsRequest)(nil),      // 33: leasehold.v1.EventsRequest
-	(*EventsResponse)(nil),     // 34: leasehold.v1.EventsResponse
-	(*LeaseEvent)(nil),         // 35: leasehold.v1.LeaseEvent
-	nil,                        // 36: leasehold.v1.Lease.LabelsEntry
-	nil,                        // 37: leasehold.v1.GrantRequest.LabelsEntry
-	nil,                        // 38: leasehold.v1.ListRequest.LabelsEntry
-	nil,                        // 39: leasehold.v1.EventsRequest.LabelsEntry
-}
+var (
+	file_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+	file_leasehold_proto_msgTypes  = make([]protoimpl.MessageInfo, 37)
+	file_leasehold_proto_goTypes   = []any{
+		Reason(0),                  // 0: leasehold.v1.Reason
+		AtExpiry(0),                // 1: leasehold.v1.AtExpiry
+		LeaseEvent_Type(0),         // 2: leasehold.v1.LeaseEvent.Type
+		(*Header)(nil),             // 3: leasehold.v1.Header
+		(*Error)(nil),              // 4: leasehold.v1.Error
+		(*Lease)(nil),              // 5: leasehold.v1.Lease
+		(*KeyRange)(nil),           // 6: leasehold.v1.KeyRange
+		(*LeaseRef)(nil),           // 7: leasehold.v1.LeaseRef
+		(*GrantRequest)(nil),       // 8: leasehold.v1.GrantRequest
+		(*Pair)(nil),               // 9: leasehold.v1.Pair
+		(*GrantResponse)(nil),      // 10: leasehold.v1.GrantResponse
+		(*RenewRequest)(nil),       // 11: leasehold.v1.RenewRequest
+		(*RenewResponse)(nil),      // 12: leasehold.v1.RenewResponse
+		(*RenewResult)(nil),        // 13: leasehold.v1.RenewResult
+		(*RevokeRequest)(nil),      // 14: leasehold.v1.RevokeRequest
+		(*RevokeResponse)(nil),     // 15: leasehold.v1.RevokeResponse
+		(*RevokeResult)(nil),       // 16: leasehold.v1.RevokeResult
+		(*DescribeRequest)(nil),    // 17: leasehold.v1.DescribeRequest
+		(*DescribeResponse)(nil),   // 18: leasehold.v1.DescribeResponse
+		(*ListRequest)(nil),        // 19: leasehold.v1.ListRequest
+		(*ListResponse)(nil),       // 20: leasehold.v1.ListResponse
+		(*ChangeTTLRequest)(nil),   // 21: leasehold.v1.ChangeTTLRequest
+		(*ChangeTTLResponse)(nil),  // 22: leasehold.v1.ChangeTTLResponse
+		(*HandOverRequest)(nil),    // 23: leasehold.v1.HandOverRequest
+		(*HandOverResponse)(nil),   // 24: leasehold.v1.HandOverResponse
+		(*ResumeRequest)(nil),      // 25: leasehold.v1.ResumeRequest
+		(*ResumeResponse)(nil),     // 26: leasehold.v1.ResumeResponse
+		(*AttachRequest)(nil),      // 27: leasehold.v1.AttachRequest
+		(*AttachResponse)(nil),     // 28: leasehold.v1.AttachResponse
+		(*DetachRequest)(nil),      // 29: leasehold.v1.DetachRequest
+		(*DetachResponse)(nil),     // 30: leasehold.v1.DetachResponse
+		(*CheckTokenRequest)(nil),  // 31: leasehold.v1.CheckTokenRequest
+		(*CheckTokenResponse)(nil), // 32: leasehold.v1.CheckTokenResponse
+		(*EventsRequest)(nil),      // 33: leasehold.v1.EventsRequest
+		(*EventsResponse)(nil),     // 34: leasehold.v1.EventsResponse
+		(*LeaseEvent)(nil),         // 35: leasehold.v1.LeaseEvent
+		nil,                        // 36: leasehold.v1.Lease.LabelsEntry
+		nil,                        // 37: leasehold.v1.GrantRequest.LabelsEntry
+		nil,                        // 38: leasehold.v1.ListRequest.LabelsEntry
+		nil,                        // 39: leasehold.v1.EventsRequest.LabelsEntry
+	}
+)
+
 var file_leasehold_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Error.reason:type_name -> leasehold.v1.Reason
 	5,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
@@ -2736,62 +2777,63 @@ var file_leasehold_proto_depIdxs = []int32{
 	3,  // 12: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
 	13, // 13: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
 	0,  // 14: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
-	7,  // 15: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
-	3,  // 16: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
-	16, // 17: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
-	0,  // 18: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
-	3,  // 19: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
-	5,  // 20: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
-	38, // 21: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
-	3,  // 22: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
-	5,  // 23: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
-	7,  // 24: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 25: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
-	5,  // 26: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 27: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 28: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
-	5,  // 29: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
-	3,  // 30: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
-	5,  // 31: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 32: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 33: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
-	7,  // 34: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 35: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
-	3,  // 36: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
-	39, // 37: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
-	3,  // 38: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
-	35, // 39: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
-	2,  // 40: leasehold.v1.LeaseEvent.type:type_name -> leasehold.v1.LeaseEvent.Type
-	5,  // 41: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
-	8,  // 42: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
-	11, // 43: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
-	14, // 44: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
-	17, // 45: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
-	19, // 46: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
-	21, // 47: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
-	23, // 48: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
-	25, // 49: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
-	27, // 50: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
-	29, // 51: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
-	31, // 52: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
-	33, // 53: leasehold.v1.Leases.Events:input_type -> leasehold.v1.EventsRequest
-	10, // 54: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
-	12, // 55: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
-	15, // 56: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
-	18, // 57: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
-	20, // 58: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
-	22, // 59: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
-	24, // 60: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
-	26, // 61: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
-	28, // 62: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
-	30, // 63: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
-	32, // 64: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
-	34, // 65: leasehold.v1.Leases.Events:output_type -> leasehold.v1.EventsResponse
-	54, // [54:66] is the sub-list for method output_type
-	42, // [42:54] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	2,  // 15: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Type
+	7,  // 16: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
+	3,  // 17: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
+	16, // 18: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
+	0,  // 19: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
+	3,  // 20: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 21: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
+	38, // 22: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
+	3,  // 23: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
+	5,  // 24: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
+	7,  // 25: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 26: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
+	5,  // 27: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 28: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 29: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
+	5,  // 30: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
+	3,  // 31: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 32: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 33: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 34: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
+	7,  // 35: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 36: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
+	3,  // 37: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
+	39, // 38: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
+	3,  // 39: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
+	35, // 40: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
+	2,  // 41: leasehold.v1.LeaseEvent.type:type_name -> leasehold.v1.LeaseEvent.Type
+	5,  // 42: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
+	8,  // 43: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
+	11, // 44: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
+	14, // 45: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
+	17, // 46: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
+	19, // 47: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
+	21, // 48: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
+	23, // 49: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
+	25, // 50: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
+	27, // 51: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
+	29, // 52: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
+	31, // 53: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
+	33, // 54: leasehold.v1.Leases.Events:input_type -> leasehold.v1.EventsRequest
+	10, // 55: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
+	12, // 56: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
+	15, // 57: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
+	18, // 58: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
+	20, // 59: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
+	22, // 60: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
+	24, // 61: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
+	26, // 62: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
+	28, // 63: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
+	30, // 64: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
+	32, // 65: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
+	34, // 66: leasehold.v1.Leases.Events:output_type -> leasehold.v1.EventsResponse
+	55, // [55:67] is the sub-list for method output_type
+	43, // [43:55] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_proto_init() }

@@ -7,12 +7,13 @@
 package leaseholdpb
 
 import (
-	_ "google.golang.org/genproto/googleapis/api/annotations"
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	_ "google.golang.org/genproto/googleapis/api/annotations"
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -328,8 +329,10 @@ type PutRequest struct {
 	IgnoreLease bool `protobuf:"varint,6,opt,name=ignore_lease,json=ignoreLease,proto3" json:"ignore_lease,omitempty"`
 	// If it is not 0, the key is put on a lease of its own with this TTL, which nobody needs
 	// to handle: it ends the key unless it is put again before, and goes when the key does.
-	// The bounds are those of grants. Not together with lease or ignore_lease.
-	TtlMs         int64 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// The bounds are those of grants. Not together with a lease or ignore_lease.
+	TtlMs int64 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// The lease, instead of lease: by its name, or under its token.
+	LeaseRef      *LeaseRef `protobuf:"bytes,8,opt,name=lease_ref,json=leaseRef,proto3" json:"lease_ref,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +414,13 @@ func (x *PutRequest) GetTtlMs() int64 {
 		return x.TtlMs
 	}
 	return 0
+}
+
+func (x *PutRequest) GetLeaseRef() *LeaseRef {
+	if x != nil {
+		return x.LeaseRef
+	}
+	return nil
 }
 
 type PutResponse struct {
@@ -602,7 +612,8 @@ type RangeRequest struct {
 	CountOnly    bool `protobuf:"varint,7,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
 	// Asks that the holder of this lease may cache what is read. The range must lie within
 	// what the lease holds, and limit, revision, serializable, keys_only and count_only must
-	// not be set. Only over a stream, on which the lease's cache is open: see CacheRequest.
+	// not be set. Only over a stream, on which the lease's cache is open: see CacheRequest. The
+	// lease is named by its ID.
 	Cache         *LeaseRef `protobuf:"bytes,8,opt,name=cache,proto3" json:"cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1170,7 +1181,8 @@ type Op_Grant struct {
 }
 
 type Op_Renew struct {
-	// Starts the lease's TTL anew, when the transaction is applied.
+	// Starts the lease's TTL anew, when the transaction is applied. A lease that is named by
+	// its name alone needs its token, as in RenewRequest.
 	Renew *LeaseRef `protobuf:"bytes,6,opt,name=renew,proto3,oneof"`
 }
 
@@ -1962,7 +1974,7 @@ const file_store_proto_rawDesc = "" +
 	"\x0fcreate_revision\x18\x03 \x01(\x03R\x0ecreateRevision\x12!\n" +
 	"\fmod_revision\x18\x04 \x01(\x03R\vmodRevision\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x14\n" +
-	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xc0\x01\n" +
+	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xf5\x01\n" +
 	"\n" +
 	"PutRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
@@ -1971,7 +1983,8 @@ const file_store_proto_rawDesc = "" +
 	"\aprev_kv\x18\x04 \x01(\bR\x06prevKv\x12!\n" +
 	"\fignore_value\x18\x05 \x01(\bR\vignoreValue\x12!\n" +
 	"\fignore_lease\x18\x06 \x01(\bR\vignoreLease\x12\x15\n" +
-	"\x06ttl_ms\x18\a \x01(\x03R\x05ttlMs\"l\n" +
+	"\x06ttl_ms\x18\a \x01(\x03R\x05ttlMs\x123\n" +
+	"\tlease_ref\x18\b \x01(\v2\x16.leasehold.v1.LeaseRefR\bleaseRef\"l\n" +
 	"\vPutResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12/\n" +
 	"\aprev_kv\x18\x02 \x01(\v2\x16.leasehold.v1.KeyValueR\x06prevKv\"W\n" +
@@ -2122,92 +2135,96 @@ func file_store_proto_rawDescGZIP() []byte {
 	return file_store_proto_rawDescData
 }
 
-var file_store_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_store_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
-var file_store_proto_goTypes = []any{
-	(Compare_Relation)(0),    // 0: leasehold.v1.Compare.Relation
-	(Turn_State)(0),          // 1: leasehold.v1.Turn.State
-	(Event_Type)(0),          // 2: leasehold.v1.Event.Type
-	(Event_Why)(0),           // 3: leasehold.v1.Event.Why
-	(*KeyValue)(nil),         // 4: leasehold.v1.KeyValue
-	(*PutRequest)(nil),       // 5: leasehold.v1.PutRequest
-	(*PutResponse)(nil),      // 6: leasehold.v1.PutResponse
-	(*DeleteRequest)(nil),    // 7: leasehold.v1.DeleteRequest
-	(*DeleteResponse)(nil),   // 8: leasehold.v1.DeleteResponse
-	(*RangeRequest)(nil),     // 9: leasehold.v1.RangeRequest
-	(*RangeResponse)(nil),    // 10: leasehold.v1.RangeResponse
-	(*Compare)(nil),          // 11: leasehold.v1.Compare
-	(*NameToken)(nil),        // 12: leasehold.v1.NameToken
-	(*Op)(nil),               // 13: leasehold.v1.Op
-	(*DrawTokenRequest)(nil), // 14: leasehold.v1.DrawTokenRequest
-	(*OpResponse)(nil),       // 15: leasehold.v1.OpResponse
-	(*TxnRequest)(nil),       // 16: leasehold.v1.TxnRequest
-	(*Await)(nil),            // 17: leasehold.v1.Await
-	(*TxnResponse)(nil),      // 18: leasehold.v1.TxnResponse
-	(*Turn)(nil),             // 19: leasehold.v1.Turn
-	(*WatchRequest)(nil),     // 20: leasehold.v1.WatchRequest
-	(*WatchResponse)(nil),    // 21: leasehold.v1.WatchResponse
-	(*Event)(nil),            // 22: leasehold.v1.Event
-	(*Header)(nil),           // 23: leasehold.v1.Header
-	(*LeaseRef)(nil),         // 24: leasehold.v1.LeaseRef
-	(*GrantRequest)(nil),     // 25: leasehold.v1.GrantRequest
-	(*GrantResponse)(nil),    // 26: leasehold.v1.GrantResponse
-	(*Lease)(nil),            // 27: leasehold.v1.Lease
-}
+var (
+	file_store_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+	file_store_proto_msgTypes  = make([]protoimpl.MessageInfo, 19)
+	file_store_proto_goTypes   = []any{
+		Compare_Relation(0),      // 0: leasehold.v1.Compare.Relation
+		Turn_State(0),            // 1: leasehold.v1.Turn.State
+		Event_Type(0),            // 2: leasehold.v1.Event.Type
+		Event_Why(0),             // 3: leasehold.v1.Event.Why
+		(*KeyValue)(nil),         // 4: leasehold.v1.KeyValue
+		(*PutRequest)(nil),       // 5: leasehold.v1.PutRequest
+		(*PutResponse)(nil),      // 6: leasehold.v1.PutResponse
+		(*DeleteRequest)(nil),    // 7: leasehold.v1.DeleteRequest
+		(*DeleteResponse)(nil),   // 8: leasehold.v1.DeleteResponse
+		(*RangeRequest)(nil),     // 9: leasehold.v1.RangeRequest
+		(*RangeResponse)(nil),    // 10: leasehold.v1.RangeResponse
+		(*Compare)(nil),          // 11: leasehold.v1.Compare
+		(*NameToken)(nil),        // 12: leasehold.v1.NameToken
+		(*Op)(nil),               // 13: leasehold.v1.Op
+		(*DrawTokenRequest)(nil), // 14: leasehold.v1.DrawTokenRequest
+		(*OpResponse)(nil),       // 15: leasehold.v1.OpResponse
+		(*TxnRequest)(nil),       // 16: leasehold.v1.TxnRequest
+		(*Await)(nil),            // 17: leasehold.v1.Await
+		(*TxnResponse)(nil),      // 18: leasehold.v1.TxnResponse
+		(*Turn)(nil),             // 19: leasehold.v1.Turn
+		(*WatchRequest)(nil),     // 20: leasehold.v1.WatchRequest
+		(*WatchResponse)(nil),    // 21: leasehold.v1.WatchResponse
+		(*Event)(nil),            // 22: leasehold.v1.Event
+		(*LeaseRef)(nil),         // 23: leasehold.v1.LeaseRef
+		(*Header)(nil),           // 24: leasehold.v1.Header
+		(*GrantRequest)(nil),     // 25: leasehold.v1.GrantRequest
+		(*GrantResponse)(nil),    // 26: leasehold.v1.GrantResponse
+		(*Lease)(nil),            // 27: leasehold.v1.Lease
+	}
+)
+
 var file_store_proto_depIdxs = []int32{
-	23, // 0: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
-	4,  // 1: leasehold.v1.PutResponse.prev_kv:type_name -> leasehold.v1.KeyValue
-	23, // 2: leasehold.v1.DeleteResponse.header:type_name -> leasehold.v1.Header
-	4,  // 3: leasehold.v1.DeleteResponse.prev_kvs:type_name -> leasehold.v1.KeyValue
-	24, // 4: leasehold.v1.RangeRequest.cache:type_name -> leasehold.v1.LeaseRef
-	23, // 5: leasehold.v1.RangeResponse.header:type_name -> leasehold.v1.Header
-	4,  // 6: leasehold.v1.RangeResponse.kvs:type_name -> leasehold.v1.KeyValue
-	0,  // 7: leasehold.v1.Compare.relation:type_name -> leasehold.v1.Compare.Relation
-	12, // 8: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
-	5,  // 9: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
-	7,  // 10: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
-	9,  // 11: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
-	16, // 12: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
-	25, // 13: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
-	24, // 14: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
-	24, // 15: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
-	14, // 16: leasehold.v1.Op.draw_token:type_name -> leasehold.v1.DrawTokenRequest
-	6,  // 17: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
-	8,  // 18: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
-	10, // 19: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
-	18, // 20: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
-	26, // 21: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
-	27, // 22: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
-	11, // 23: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
-	13, // 24: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
-	13, // 25: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
-	17, // 26: leasehold.v1.TxnRequest.await:type_name -> leasehold.v1.Await
-	23, // 27: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
-	15, // 28: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
-	19, // 29: leasehold.v1.TxnResponse.turn:type_name -> leasehold.v1.Turn
-	1,  // 30: leasehold.v1.Turn.state:type_name -> leasehold.v1.Turn.State
-	3,  // 31: leasehold.v1.Turn.why:type_name -> leasehold.v1.Event.Why
-	23, // 32: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
-	22, // 33: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
-	2,  // 34: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
-	4,  // 35: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
-	4,  // 36: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
-	3,  // 37: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
-	5,  // 38: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
-	7,  // 39: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
-	9,  // 40: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
-	16, // 41: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
-	20, // 42: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
-	6,  // 43: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
-	8,  // 44: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
-	10, // 45: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
-	18, // 46: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
-	21, // 47: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
-	43, // [43:48] is the sub-list for method output_type
-	38, // [38:43] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	23, // 0: leasehold.v1.PutRequest.lease_ref:type_name -> leasehold.v1.LeaseRef
+	24, // 1: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
+	4,  // 2: leasehold.v1.PutResponse.prev_kv:type_name -> leasehold.v1.KeyValue
+	24, // 3: leasehold.v1.DeleteResponse.header:type_name -> leasehold.v1.Header
+	4,  // 4: leasehold.v1.DeleteResponse.prev_kvs:type_name -> leasehold.v1.KeyValue
+	23, // 5: leasehold.v1.RangeRequest.cache:type_name -> leasehold.v1.LeaseRef
+	24, // 6: leasehold.v1.RangeResponse.header:type_name -> leasehold.v1.Header
+	4,  // 7: leasehold.v1.RangeResponse.kvs:type_name -> leasehold.v1.KeyValue
+	0,  // 8: leasehold.v1.Compare.relation:type_name -> leasehold.v1.Compare.Relation
+	12, // 9: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
+	5,  // 10: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
+	7,  // 11: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
+	9,  // 12: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
+	16, // 13: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
+	25, // 14: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
+	23, // 15: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
+	23, // 16: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
+	14, // 17: leasehold.v1.Op.draw_token:type_name -> leasehold.v1.DrawTokenRequest
+	6,  // 18: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
+	8,  // 19: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
+	10, // 20: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
+	18, // 21: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
+	26, // 22: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
+	27, // 23: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
+	11, // 24: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
+	13, // 25: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
+	13, // 26: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
+	17, // 27: leasehold.v1.TxnRequest.await:type_name -> leasehold.v1.Await
+	24, // 28: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
+	15, // 29: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
+	19, // 30: leasehold.v1.TxnResponse.turn:type_name -> leasehold.v1.Turn
+	1,  // 31: leasehold.v1.Turn.state:type_name -> leasehold.v1.Turn.State
+	3,  // 32: leasehold.v1.Turn.why:type_name -> leasehold.v1.Event.Why
+	24, // 33: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
+	22, // 34: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
+	2,  // 35: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
+	4,  // 36: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
+	4,  // 37: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
+	3,  // 38: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
+	5,  // 39: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
+	7,  // 40: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
+	9,  // 41: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
+	16, // 42: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
+	20, // 43: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
+	6,  // 44: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
+	8,  // 45: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
+	10, // 46: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
+	18, // 47: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
+	21, // 48: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
+	44, // [44:49] is the sub-list for method output_type
+	39, // [39:44] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_store_proto_init() }

@@ -7,11 +7,12 @@
 package leaseholdpb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -244,7 +245,8 @@ func (x *SessionResponse) GetSession() *SessionRef {
 // each stream that it uses for the cache, and again when it is asked to.
 type CacheRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// By its ID.
+	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	// What the cache has now, all of it: what it has read before and not dropped since.
 	Has []*KeyRange `protobuf:"bytes,2,rep,name=has,proto3" json:"has,omitempty"`
 	// The term of the last response, 0 for none. What was read in an earlier term than
@@ -1502,58 +1504,61 @@ func file_stream_proto_rawDescGZIP() []byte {
 	return file_stream_proto_rawDescData
 }
 
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
-var file_stream_proto_goTypes = []any{
-	(*ClientMessage)(nil),      // 0: leasehold.v1.ClientMessage
-	(*SessionRef)(nil),         // 1: leasehold.v1.SessionRef
-	(*SessionRequest)(nil),     // 2: leasehold.v1.SessionRequest
-	(*SessionResponse)(nil),    // 3: leasehold.v1.SessionResponse
-	(*CacheRequest)(nil),       // 4: leasehold.v1.CacheRequest
-	(*CacheResponse)(nil),      // 5: leasehold.v1.CacheResponse
-	(*CacheAck)(nil),           // 6: leasehold.v1.CacheAck
-	(*ServerMessage)(nil),      // 7: leasehold.v1.ServerMessage
-	(*Leadership)(nil),         // 8: leasehold.v1.Leadership
-	(*Request)(nil),            // 9: leasehold.v1.Request
-	(*Response)(nil),           // 10: leasehold.v1.Response
-	(*Header)(nil),             // 11: leasehold.v1.Header
-	(*LeaseRef)(nil),           // 12: leasehold.v1.LeaseRef
-	(*KeyRange)(nil),           // 13: leasehold.v1.KeyRange
-	(*PutRequest)(nil),         // 14: leasehold.v1.PutRequest
-	(*DeleteRequest)(nil),      // 15: leasehold.v1.DeleteRequest
-	(*RangeRequest)(nil),       // 16: leasehold.v1.RangeRequest
-	(*TxnRequest)(nil),         // 17: leasehold.v1.TxnRequest
-	(*GrantRequest)(nil),       // 18: leasehold.v1.GrantRequest
-	(*RenewRequest)(nil),       // 19: leasehold.v1.RenewRequest
-	(*RevokeRequest)(nil),      // 20: leasehold.v1.RevokeRequest
-	(*WatchRequest)(nil),       // 21: leasehold.v1.WatchRequest
-	(*EventsRequest)(nil),      // 22: leasehold.v1.EventsRequest
-	(*DescribeRequest)(nil),    // 23: leasehold.v1.DescribeRequest
-	(*ListRequest)(nil),        // 24: leasehold.v1.ListRequest
-	(*CheckTokenRequest)(nil),  // 25: leasehold.v1.CheckTokenRequest
-	(*ChangeTTLRequest)(nil),   // 26: leasehold.v1.ChangeTTLRequest
-	(*HandOverRequest)(nil),    // 27: leasehold.v1.HandOverRequest
-	(*ResumeRequest)(nil),      // 28: leasehold.v1.ResumeRequest
-	(*AttachRequest)(nil),      // 29: leasehold.v1.AttachRequest
-	(*DetachRequest)(nil),      // 30: leasehold.v1.DetachRequest
-	(*Error)(nil),              // 31: leasehold.v1.Error
-	(*PutResponse)(nil),        // 32: leasehold.v1.PutResponse
-	(*DeleteResponse)(nil),     // 33: leasehold.v1.DeleteResponse
-	(*RangeResponse)(nil),      // 34: leasehold.v1.RangeResponse
-	(*TxnResponse)(nil),        // 35: leasehold.v1.TxnResponse
-	(*GrantResponse)(nil),      // 36: leasehold.v1.GrantResponse
-	(*RenewResponse)(nil),      // 37: leasehold.v1.RenewResponse
-	(*RevokeResponse)(nil),     // 38: leasehold.v1.RevokeResponse
-	(*WatchResponse)(nil),      // 39: leasehold.v1.WatchResponse
-	(*EventsResponse)(nil),     // 40: leasehold.v1.EventsResponse
-	(*DescribeResponse)(nil),   // 41: leasehold.v1.DescribeResponse
-	(*ListResponse)(nil),       // 42: leasehold.v1.ListResponse
-	(*CheckTokenResponse)(nil), // 43: leasehold.v1.CheckTokenResponse
-	(*ChangeTTLResponse)(nil),  // 44: leasehold.v1.ChangeTTLResponse
-	(*HandOverResponse)(nil),   // 45: leasehold.v1.HandOverResponse
-	(*ResumeResponse)(nil),     // 46: leasehold.v1.ResumeResponse
-	(*AttachResponse)(nil),     // 47: leasehold.v1.AttachResponse
-	(*DetachResponse)(nil),     // 48: leasehold.v1.DetachResponse
-}
+var (
+	file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+	file_stream_proto_goTypes  = []any{
+		(*ClientMessage)(nil),      // 0: leasehold.v1.ClientMessage
+		(*SessionRef)(nil),         // 1: leasehold.v1.SessionRef
+		(*SessionRequest)(nil),     // 2: leasehold.v1.SessionRequest
+		(*SessionResponse)(nil),    // 3: leasehold.v1.SessionResponse
+		(*CacheRequest)(nil),       // 4: leasehold.v1.CacheRequest
+		(*CacheResponse)(nil),      // 5: leasehold.v1.CacheResponse
+		(*CacheAck)(nil),           // 6: leasehold.v1.CacheAck
+		(*ServerMessage)(nil),      // 7: leasehold.v1.ServerMessage
+		(*Leadership)(nil),         // 8: leasehold.v1.Leadership
+		(*Request)(nil),            // 9: leasehold.v1.Request
+		(*Response)(nil),           // 10: leasehold.v1.Response
+		(*Header)(nil),             // 11: leasehold.v1.Header
+		(*LeaseRef)(nil),           // 12: leasehold.v1.LeaseRef
+		(*KeyRange)(nil),           // 13: leasehold.v1.KeyRange
+		(*PutRequest)(nil),         // 14: leasehold.v1.PutRequest
+		(*DeleteRequest)(nil),      // 15: leasehold.v1.DeleteRequest
+		(*RangeRequest)(nil),       // 16: leasehold.v1.RangeRequest
+		(*TxnRequest)(nil),         // 17: leasehold.v1.TxnRequest
+		(*GrantRequest)(nil),       // 18: leasehold.v1.GrantRequest
+		(*RenewRequest)(nil),       // 19: leasehold.v1.RenewRequest
+		(*RevokeRequest)(nil),      // 20: leasehold.v1.RevokeRequest
+		(*WatchRequest)(nil),       // 21: leasehold.v1.WatchRequest
+		(*EventsRequest)(nil),      // 22: leasehold.v1.EventsRequest
+		(*DescribeRequest)(nil),    // 23: leasehold.v1.DescribeRequest
+		(*ListRequest)(nil),        // 24: leasehold.v1.ListRequest
+		(*CheckTokenRequest)(nil),  // 25: leasehold.v1.CheckTokenRequest
+		(*ChangeTTLRequest)(nil),   // 26: leasehold.v1.ChangeTTLRequest
+		(*HandOverRequest)(nil),    // 27: leasehold.v1.HandOverRequest
+		(*ResumeRequest)(nil),      // 28: leasehold.v1.ResumeRequest
+		(*AttachRequest)(nil),      // 29: leasehold.v1.AttachRequest
+		(*DetachRequest)(nil),      // 30: leasehold.v1.DetachRequest
+		(*Error)(nil),              // 31: leasehold.v1.Error
+		(*PutResponse)(nil),        // 32: leasehold.v1.PutResponse
+		(*DeleteResponse)(nil),     // 33: leasehold.v1.DeleteResponse
+		(*RangeResponse)(nil),      // 34: leasehold.v1.RangeResponse
+		(*TxnResponse)(nil),        // 35: leasehold.v1.TxnResponse
+		(*GrantResponse)(nil),      // 36: leasehold.v1.GrantResponse
+		(*RenewResponse)(nil),      // 37: leasehold.v1.RenewResponse
+		(*RevokeResponse)(nil),     // 38: leasehold.v1.RevokeResponse
+		(*WatchResponse)(nil),      // 39: leasehold.v1.WatchResponse
+		(*EventsResponse)(nil),     // 40: leasehold.v1.EventsResponse
+		(*DescribeResponse)(nil),   // 41: leasehold.v1.DescribeResponse
+		(*ListResponse)(nil),       // 42: leasehold.v1.ListResponse
+		(*CheckTokenResponse)(nil), // 43: leasehold.v1.CheckTokenResponse
+		(*ChangeTTLResponse)(nil),  // 44: leasehold.v1.ChangeTTLResponse
+		(*HandOverResponse)(nil),   // 45: leasehold.v1.HandOverResponse
+		(*ResumeResponse)(nil),     // 46: leasehold.v1.ResumeResponse
+		(*AttachResponse)(nil),     // 47: leasehold.v1.AttachResponse
+		(*DetachResponse)(nil),     // 48: leasehold.v1.DetachResponse
+	}
+)
+
 var file_stream_proto_depIdxs = []int32{
 	9,  // 0: leasehold.v1.ClientMessage.requests:type_name -> leasehold.v1.Request
 	1,  // 1: leasehold.v1.ClientMessage.session:type_name -> leasehold.v1.SessionRef

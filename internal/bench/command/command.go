@@ -35,7 +35,8 @@ type options struct {
 func parse(more []bench.Target) *options {
 	o := &options{more: more}
 	flag.StringVar(&o.leasehold, "leasehold", "", "leasehold `binary` (default: built now)")
-	flag.StringVar(&o.leaseholdArgs, "leasehold-args", "serve", "`arguments` before the flags")
+	flag.StringVar(&o.leaseholdArgs, "leasehold-args", "serve --lease-max-cache-ttl=1m",
+		"`arguments` before the flags")
 	flag.StringVar(&o.etcd, "etcd", "", "etcd `binary`")
 	flag.StringVar(&o.etcdArgs, "etcd-args", "", "`arguments` before the flags")
 	flag.StringVar(&o.only, "targets", "leasehold,etcd,ceiling", "which servers, in this order")
