@@ -294,6 +294,14 @@ func (s *Set[V]) Opened(term uint64) {
 // Open reports whether the cache is open.
 func (s *Set[V]) Open() bool { return s.term != 0 }
 
+// Leave drops everything, because the lease is about to be given up, and returns what is to be
+// told of that. What is being read is dropped as well: nothing is kept from now on.
+func (s *Set[V]) Leave() Told {
+	t := Told{Term: s.owed.term, Seq: s.owed.seq, Open: s.term, Dropped: asRanges(s.holds)}
+	s.Clear()
+	return t
+}
+
 // Clear drops everything, because the lease has ended. The cache is not open any more.
 func (s *Set[V]) Clear() {
 	for _, h := range s.holds {

@@ -174,6 +174,31 @@ func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return res, nil
 }
 
+// pastVisits stands for the deleted keys that a range of the past looks at. How many there are
+// differs from member to member (see Scrub), and what is applied depends on Visits.
+const pastVisits = 1 << 14
+
+// Visits returns about how many keys a range looks at, at little cost. The revision may be
+// any. It is the same on all members.
+func (s *state) Visits(key, end string, o RangeOptions) int64 {
+	if end == "" {
+		return 1
+	}
+	sp := spanOf(key, end)
+	past := o.Revision > 0 && o.Revision != s.revision
+	switch {
+	case o.CountOnly && !past:
+		return 1
+	case past:
+		return int64(count(s.live, sp)) + pastVisits
+	}
+	n := int64(count(s.live, sp))
+	if o.Limit > 0 && !o.filters() && o.SortBy <= ByKey {
+		return min(n, o.Limit)
+	}
+	return n
+}
+
 func (s *state) rangeOne(res *RangeResult, key string, rev int64, o *RangeOptions) {
 	kv := s.getAt(key, rev)
 	if kv == nil {

@@ -67,6 +67,12 @@ func (t *Txn) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	return t.s.state.rangeKeys(key, end, o)
 }
 
+// Visits returns about how many keys Range would look at.
+func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
+	t.check()
+	return t.s.state.Visits(key, end, o)
+}
+
 // next gives the new record of a value its revision, and begins a revision if it is the first.
 func (t *Txn) next(value []byte) *record {
 	t.check()

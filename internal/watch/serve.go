@@ -74,9 +74,7 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	switch {
 	case w.next <= w.goal:
 		view, from, to := s.h.current(), w.next, w.goal
-		s.mu.Unlock()
-		evs, next, err := w.read(view, from, to, s.h.opts.Batch)
-		s.mu.Lock()
+		evs, next, err := s.readUnlocked(w, view, from, to)
 		if w.dead {
 			return Batch[E]{}, false
 		}
@@ -98,6 +96,15 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	}
 	w.told = b.Revision
 	return b, true
+}
+
+// readUnlocked reads without mu, and locks it again after a panic, too: who polls may recover.
+func (s *Stream[E]) readUnlocked(
+	w *watcher[E], view History[E], from, to int64,
+) ([]E, int64, error) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	return w.read(view, from, to, s.h.opts.Batch)
 }
 
 // failLocked ends a watcher that history failed. It lets go of mu, which

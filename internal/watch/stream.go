@@ -181,7 +181,10 @@ func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
 
 // Cancel ends a watcher. After the Cancelled batch that answers it, nothing
 // more comes from it.
-func (s *Stream[E]) Cancel(id int64) error {
+func (s *Stream[E]) Cancel(id int64) error { return s.Refuse(id, nil) }
+
+// Refuse is Cancel with a reason, which the Cancelled batch tells as its Err.
+func (s *Stream[E]) Refuse(id int64, why error) error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	s.mu.Lock()
@@ -193,7 +196,7 @@ func (s *Stream[E]) Cancel(id int64) error {
 	s.dropLocked(w)
 	s.h.forgetLocked(w)
 	rev := s.h.current().Revision()
-	s.pushLocked(notice[E]{kind: Cancelled, w: w, id: id, rev: rev})
+	s.pushLocked(notice[E]{kind: Cancelled, w: w, id: id, rev: rev, err: why})
 	return nil
 }
 

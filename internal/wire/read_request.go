@@ -150,6 +150,10 @@ func (r *reader) putRequest(m *pb.PutRequest) {
 			m.IgnoreLease = r.flag()
 		case 7<<3 | typeVarint:
 			m.TtlMs = r.int()
+		case 8<<3 | typeBytes:
+			if r.once(m.LeaseRef == nil) {
+				m.LeaseRef = r.leaseRef()
+			}
 		default:
 			r.odd = true
 		}
@@ -206,6 +210,8 @@ func (r *reader) leaseRef() *pb.LeaseRef {
 			m.Id = r.int()
 		case 2<<3 | typeVarint:
 			m.Token = r.varint()
+		case 3<<3 | typeBytes:
+			m.Name = r.text()
 		default:
 			r.odd = true
 		}

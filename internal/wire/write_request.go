@@ -59,6 +59,11 @@ func (w *writer) putRequest(m *pb.PutRequest) {
 		return
 	}
 	w.known(m)
+	if m.LeaseRef != nil {
+		end := w.i
+		w.leaseRef(m.LeaseRef)
+		w.close(8, end)
+	}
 	w.number(7, uint64(m.TtlMs))
 	w.flag(6, m.IgnoreLease)
 	w.flag(5, m.IgnoreValue)
@@ -102,6 +107,7 @@ func (w *writer) leaseRef(m *pb.LeaseRef) {
 		return
 	}
 	w.known(m)
+	w.text(3, m.Name)
 	w.number(2, m.Token)
 	w.number(1, uint64(m.Id))
 }
