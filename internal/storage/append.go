@@ -82,15 +82,20 @@ func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) 
 	return d.append(entries, hs, sync, d.space.admit)
 }
 
-// AppendReserved is Append, synced, of entries that may use half of the reserve:
-// for what must go on when the disk is full, since it frees or keeps promises
-// rather than grows, such as the expiry of leases.
+// AppendReserved is Append, synced, of entries that may use half of the reserve,
+// and the ballast if that is gone as well: for what must go on when the disk is
+// full, since it frees or keeps promises rather than grows, such as the expiry of
+// leases.
 func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) error {
-	return d.append(entries, hs, true, d.space.admitReserved)
+	return d.append(entries, hs, true, d.space.admitLast)
 }
 
 // HasRoom reports whether Append would take entries.
 func (d *Disk) HasRoom() bool { return d.space.admit(0) }
+
+// HasRoomToFree reports whether there is room for entries that clients ask for to free space on a
+// full disk. When there is not, AppendReserved still has some.
+func (d *Disk) HasRoomToFree() bool { return d.space.roomToFree() }
 
 func (d *Disk) append(
 	entries []*raftpb.Entry, hs *raftpb.HardState, sync bool, room func(int) bool,

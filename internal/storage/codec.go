@@ -13,11 +13,12 @@ import (
 const (
 	entryVersion     = 1
 	hardStateVersion = 1
-	identityVersion  = 1
+	identityVersion  = 2
 	markVersion      = 1
 	confVersion      = 1
 	chunkVersion     = 1
 	manifestVersion  = 1
+	peersVersion     = 1
 
 	headerLen = 5
 )
@@ -30,6 +31,7 @@ const (
 	prefixHard     = 'h'
 	prefixIdentity = 'i'
 	prefixEntry    = 'l'
+	prefixPeers    = 'p'
 	prefixChunk    = 's'
 	prefixManifest = 't'
 )
@@ -40,6 +42,7 @@ var (
 	keyHard     = []byte{prefixHard}
 	keyIdentity = []byte{prefixIdentity}
 	keyManifest = []byte{prefixManifest}
+	keyPeers    = []byte{prefixPeers}
 
 	keyEntries    = []byte{prefixEntry}
 	keyEntriesEnd = []byte{prefixEntry + 1}
@@ -220,6 +223,7 @@ func encodeIdentity(id Identity) []byte {
 	b = binary.AppendUvarint(b, id.Member)
 	b = binary.AppendUvarint(b, id.Generation)
 	b = binary.AppendVarint(b, id.CreatedUnixMilli)
+	b = binary.AppendUvarint(b, id.Incarnation)
 	b = binary.AppendUvarint(b, uint64(len(id.Name)))
 	b = append(b, id.Name...)
 	return record(identityVersion, keyIdentity, b)
@@ -233,6 +237,9 @@ func decodeIdentity(rec []byte) (Identity, error) {
 	r := reader{b: p}
 	id := Identity{Cluster: r.uvarint(), Member: r.uvarint(), Generation: r.uvarint()}
 	id.CreatedUnixMilli = r.varint()
+	if rec[0] > 1 {
+		id.Incarnation = r.uvarint()
+	}
 	id.Name = string(r.bytes())
 	return id, r.end("identity")
 }

@@ -70,6 +70,10 @@ type Identity struct {
 	// Cluster and Member are the member's IDs in Raft and in the API.
 	Cluster, Member uint64
 
+	// Incarnation is a random number, never 0, which tells this data directory from
+	// every other one that the same member had or will have.
+	Incarnation uint64
+
 	// Name is the member's name for people.
 	Name string
 
@@ -100,7 +104,8 @@ type SnapshotInfo struct {
 
 // Usage is what a Disk uses, for metrics and for deciding when to snapshot.
 type Usage struct {
-	// DiskBytes is the size of all files of the database, the log included.
+	// DiskBytes is the size of all files in the data directory, with the space that
+	// is reserved for the log, and the ballast.
 	DiskBytes uint64
 
 	// FreeBytes is the space left on the disk when last looked at; it is

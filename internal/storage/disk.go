@@ -32,7 +32,7 @@ type Disk struct {
 
 	// write is held by one writer of the log at a time, over its I/O, and comes
 	// before mu.
-	write   sync.Mutex
+	write   turn
 	jobs    chan func() error
 	results chan error // buffered: after a failure, nobody takes the result
 
@@ -41,10 +41,21 @@ type Disk struct {
 	memory
 }
 
+// A turn is a mutex that may be held over I/O: a goroutine that waits for it is idle for
+// testing/synctest, as one that waits for a sync.Mutex is not. Its capacity is 1.
+type turn chan struct{}
+
+// Lock waits until nobody has the turn, and takes it.
+func (t turn) Lock() { t <- struct{}{} }
+
+// Unlock gives the turn back.
+func (t turn) Unlock() { <-t }
+
 // memory is what a Disk knows without reading.
 type memory struct {
 	bootstrapped bool
 	identity     Identity
+	peers        Peers
 	conf         *raftpb.ConfState // of Bootstrap
 	hard         *raftpb.HardState // nil until one was written; never changed in place
 	snap         manifest          // index 0: none
@@ -294,6 +305,13 @@ func (d *Disk) readEntries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return entries, nil
 }
 
+// LogBytes returns Usage's LogBytes. It never reads the disk.
+func (d *Disk) LogBytes() uint64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.log.bytesAfter(d.snap.index)
+}
+
 // Usage returns what the Disk uses. DiskBytes is zero after a failure.
 func (d *Disk) Usage() Usage {
 	d.mu.RLock()
@@ -309,13 +327,30 @@ func (d *Disk) Usage() Usage {
 	defer d.life.RUnlock()
 	var bytes uint64
 	err := d.run(func() error {
-		bytes = d.db.Metrics().DiskSpaceUsage()
+		for _, dir := range []string{d.cfg.Dir, d.dir, d.incoming} {
+			bytes += d.sizes(dir)
+		}
 		return nil
 	})
 	if err == nil {
 		u.DiskBytes = bytes
 	}
 	return u
+}
+
+// sizes adds up the files in a directory. Pebble's own count leaves out the log that
+// is being written. What is removed meanwhile does not count.
+func (d *Disk) sizes(dir string) (sum uint64) {
+	names, err := d.fs.List(dir)
+	if err != nil {
+		return 0
+	}
+	for _, name := range names {
+		if info, err := d.fs.Stat(d.fs.PathJoin(dir, name)); err == nil && !info.IsDir() {
+			sum += uint64(info.Size())
+		}
+	}
+	return sum
 }
 
 // Checkpoint writes a copy of everything as it is now into dir, which must not
@@ -362,7 +397,9 @@ func (d *Disk) Close() error {
 func (d *Disk) drop() error {
 	err := d.guard.err()
 	if err == nil && d.db != nil {
-		err = d.run(d.db.Close)
+		err = d.run(func() error {
+			return errors.Join(d.db.Close(), d.guard.ledger.sync())
+		})
 	}
 	d.guard.abandon()
 	return errors.Join(err, d.lock.Close())

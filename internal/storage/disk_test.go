@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -22,7 +23,7 @@ func testConfig(fs vfs.FS) Config {
 		fs = reservingFS{FS: fs}
 	}
 	return Config{
-		Dir: "data", FS: fs, MemTableBytes: 256 << 10, CacheBytes: 1 << 16,
+		Dir: "data", FS: fs, MemTableBytes: 64 << 10, CacheBytes: 1 << 16,
 		ReserveBytes: -1, BallastBytes: 64 << 10, TailBytes: 4 << 10,
 	}
 }
@@ -358,6 +359,22 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: append after: %v", c.name, err)
 		}
 		mustClose(t, d)
+	}
+}
+
+// TestDiskBytes: the usage counts every file, also the log that is being written.
+func TestDiskBytes(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	d := mustBootstrap(t, cfg)
+	defer mustClose(t, d)
+	const size = 100_000
+	e := entry(1, 1, strings.Repeat("x", size))
+	if err := d.Append([]*raftpb.Entry{e}, hardState(1, 1, 1), true); err != nil {
+		t.Fatal(err)
+	}
+	want := boundedFS{FS: cfg.FS}.size("data")
+	if got := d.Usage().DiskBytes; got != want || got < size {
+		t.Errorf("%d bytes on disk, want %d", got, want)
 	}
 }
 

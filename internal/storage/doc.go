@@ -23,6 +23,7 @@
 //	db/         the Pebble database; db/LOCK keeps a second process out
 //	incoming/   table files of a snapshot that is being written
 //	ballast     bytes that mean nothing, given up when the disk is full
+//	ledger      how far each of Pebble's logs was synced
 //
 // # Records
 //
@@ -42,10 +43,13 @@
 //	'c'                          1        compaction mark: index, term; the log
 //	                                      begins after it
 //	'h'                          1        hard state: term, vote, commit
-//	'i'                          1        identity: cluster, member, generation,
-//	                                      created (signed), name
+//	'i'                          2        identity: cluster, member, generation,
+//	                                      created (signed), incarnation, name
 //	'l' index (8, big-endian)    1        entry: type (1 byte), term, data (the
 //	                                      rest, without length)
+//	'p'                          1        other members: whether this one is
+//	                                      assembled, their number, and for each
+//	                                      its ID and incarnation
 //	's' index (8) number (4)     1        snapshot chunk, as it was written
 //	't'                          1        snapshot manifest: index, term, chunks,
 //	                                      bytes, CRC-32C of all chunks (4 bytes,
@@ -60,6 +64,30 @@
 // cuts out the old snapshot in one step of Pebble's. If the new snapshot is not
 // a prefix of the log (it came from the leader), the log is dropped in a second
 // step, which Open repeats if a crash comes between.
+//
+// # The end of the log
+//
+// Pebble takes the first record of its newest log that it cannot read for the
+// log's end: a write that a crash has torn looks like that. A flipped bit or a lost
+// sector further up looks the same, and a log that was removed looks like one that
+// never was. Either way acknowledged entries, or a vote, would vanish in silence.
+// Pebble reads its manifest in the same way.
+//
+// So the guard keeps a ledger (see ledger.go): after each sync, and before anybody
+// is told of it, it writes down how far the file was synced. Open reads all of
+// these files up to there before Pebble does, and returns ErrCorrupt if a log is
+// missing or one byte is not what was written. What comes after is Pebble's to
+// judge, so a torn write does no harm.
+//
+// The ledger is synced a second later, since a second sync with each append would
+// halve the rate. The kernel has it at once, so the death of the process costs
+// nothing. Only after a power cut, and only for what was synced in the last second
+// before it, Open has less to go by: each chunk of the log says up to where the
+// log was synced before it, so damage is noticed if a later chunk in the same
+// block still can be read, but not in the last one. Other ways were weaker or
+// dearer. A repetition of each record's end in the next one does not help where
+// there is no next one, which is where a power cut tears. The commit index in
+// the hard state lags by an append, and is in the same log.
 //
 // # Failure
 //

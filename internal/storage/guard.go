@@ -55,6 +55,10 @@ type guard struct {
 	ends map[string]int64
 
 	zeroing sync.WaitGroup // of the goroutines of zeros
+
+	// ledger is told of each sync of Pebble's logs and manifests. It is set before
+	// Pebble opens.
+	ledger *ledger
 }
 
 // errDown is what aside returns after a failure.
@@ -153,6 +157,7 @@ func isFull(err error) bool {
 
 func (g *guard) track(f vfs.File, name string) vfs.File {
 	gf := &guardFile{File: f, guard: g, name: name}
+	_, gf.listed = parseLogFile(g.PathBase(name))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.files == nil { // abandoned meanwhile
@@ -180,7 +185,7 @@ func (g *guard) opening(op, name string, f func() (vfs.File, error)) (vfs.File, 
 
 // Create implements vfs.FS.
 func (g *guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := g.settle(name); err != nil {
+	if err := errors.Join(g.settle(name), g.strike(name)); err != nil {
 		return nil, err
 	}
 	f, err := g.opening("create", name, func() (vfs.File, error) { return g.FS.Create(name, c) })
@@ -204,6 +209,9 @@ func (g *guard) OpenReadWrite(
 func (g *guard) ReuseForWrite(
 	oldname, newname string, c vfs.DiskWriteCategory,
 ) (vfs.File, error) {
+	if err := errors.Join(g.strike(oldname), g.strike(newname)); err != nil {
+		return nil, err
+	}
 	f, err := g.opening("reuse", newname, func() (vfs.File, error) {
 		return g.FS.ReuseForWrite(oldname, newname, c)
 	})
@@ -223,6 +231,14 @@ func (g *guard) forget(name string) (end int64, ok bool) {
 	end, ok = g.ends[name]
 	delete(g.ends, name)
 	return end, ok
+}
+
+// strike makes the ledger forget a file that will not be what it was.
+func (g *guard) strike(name string) error {
+	if g.ledger == nil {
+		return nil
+	}
+	return g.ledger.strike(name)
 }
 
 // Open implements vfs.FS.
@@ -261,7 +277,7 @@ func (g *guard) Link(oldname, newname string) error {
 // Remove implements vfs.FS. Its errors go back: a file that should be gone is
 // removed by the next Open.
 func (g *guard) Remove(name string) error {
-	if err := g.settle(name); err != nil {
+	if err := errors.Join(g.settle(name), g.strike(name)); err != nil {
 		return err
 	}
 	g.forget(name)
@@ -326,17 +342,18 @@ func (g *guard) Unwrap() vfs.FS { return g.FS }
 // A guardFile is an open file of a guard.
 type guardFile struct {
 	vfs.File
-	guard *guard
-	name  string
-	zeros *zeros // nil: not a log that is written
-	end   int64  // of what was written by Write; only a log's matters
+	guard  *guard
+	name   string
+	listed bool   // in the ledger
+	zeros  *zeros // nil: not a log that is written
+	end    int64  // of what was written by Write
 }
 
 // Write implements vfs.File. What a full disk took of the bytes is not written
 // again after relief.
 func (f *guardFile) Write(p []byte) (n int, err error) {
+	f.end += int64(len(p))
 	if f.zeros != nil {
-		f.end += int64(len(p))
 		f.zeros.claim(f.end)
 	}
 	err = f.guard.do("write", f.name, true, func() error {
@@ -376,12 +393,20 @@ func (f *guardFile) Preallocate(offset, length int64) error {
 
 // Sync implements vfs.File.
 func (f *guardFile) Sync() error {
-	return f.guard.do("sync", f.name, false, f.File.Sync)
+	return f.synced(f.guard.do("sync", f.name, false, f.File.Sync))
 }
 
 // SyncData implements vfs.File.
 func (f *guardFile) SyncData() error {
-	return f.guard.do("sync", f.name, false, f.File.SyncData)
+	return f.synced(f.guard.do("sync", f.name, false, f.File.SyncData))
+}
+
+// synced tells the ledger of a sync that went well.
+func (f *guardFile) synced(err error) error {
+	if err == nil && f.listed && f.guard.ledger != nil {
+		f.guard.ledger.note(f.name, f.end)
+	}
+	return err
 }
 
 // SyncTo implements vfs.File.

@@ -42,6 +42,10 @@ func (d *Disk) loadRecords() error {
 			d.identity, err = decodeIdentity(rec)
 			return err
 		}),
+		load(keyPeers, func(rec []byte) (err error) {
+			d.peers, err = decodePeers(rec)
+			return err
+		}),
 		load(keyHard, func(rec []byte) (err error) {
 			d.hard, err = decodeHardState(rec)
 			return err

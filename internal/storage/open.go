@@ -60,7 +60,8 @@ func explain(dir string, err error) error {
 		hint = "; free some space on the disk and start again, nothing is lost"
 	case errors.Is(err, ErrCorrupt):
 		hint = "; do not delete single files: keep a copy of the directory, check the disk," +
-			" then restore a backup or add this member anew with an empty directory"
+			" then restore a backup, or give this member an empty directory and start it" +
+			" with --join ADDRESS --replace to have the data from the other members"
 	}
 	return fmt.Errorf("open %s: %w%s", dir, err, hint)
 }
@@ -86,7 +87,7 @@ func prepare(cfg Config) (*Disk, error) {
 		fs: cfg.FS, dir: cfg.FS.PathJoin(cfg.Dir, "db"),
 		incoming: cfg.FS.PathJoin(cfg.Dir, "incoming"), logger: cfg.Logger,
 	}
-	d.readers = map[*SnapshotReader]struct{}{}
+	d.readers, d.write = map[*SnapshotReader]struct{}{}, make(turn, 1)
 	d.log.tailMax = cfg.TailBytes
 	d.log.reset(position{})
 	if err := checkForeign(cfg); err != nil {
@@ -189,7 +190,28 @@ func (d *Disk) checkMarker() error {
 	return nil
 }
 
+// openLedger opens the ledger, and makes sure that what it says is there. A
+// ledger that is damaged says nothing, and the next one begins empty.
+func (d *Disk) openLedger() error {
+	l, err := openLedger(d.guard, d.fs.PathJoin(d.cfg.Dir, "ledger"))
+	if errors.Is(err, ErrCorrupt) {
+		d.logger.Warn("storage: the end of the log cannot be checked", "error", err.Error())
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.checkLogs(l.lines); err != nil {
+		return err
+	}
+	d.guard.ledger = l
+	return nil
+}
+
 func (d *Disk) openPebble() error {
+	if err := d.openLedger(); err != nil {
+		return err
+	}
 	if err := d.checkMarker(); err != nil {
 		return err
 	}
@@ -200,6 +222,9 @@ func (d *Disk) openPebble() error {
 		// Pebble has no error value for this one.
 		if strings.Contains(err.Error(), "unknown format major version") {
 			return fmt.Errorf("%w: %v", ErrVersion, err)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // a file that another one names
+			return fmt.Errorf("%w: %v", ErrCorrupt, err)
 		}
 		return err
 	}

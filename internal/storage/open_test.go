@@ -109,9 +109,12 @@ func TestNewerPebble(t *testing.T) {
 	wantOpen(t, testConfig(fs), ErrVersion, "run the release that wrote it")
 }
 
-// tamper changes a closed Disk's database behind its back.
+// tamper changes a closed Disk's database behind its back, logs and all.
 func tamper(t *testing.T, cfg Config, change func(b *pebble.Batch)) {
 	t.Helper()
+	if err := cfg.FS.Remove("data/ledger"); err != nil {
+		t.Fatal(err)
+	}
 	db, err := pebble.Open("data/db", &pebble.Options{FS: cfg.FS, FormatMajorVersion: formatMajor})
 	if err != nil {
 		t.Fatal(err)

@@ -101,9 +101,24 @@ func (s *space) admit(n int) bool {
 	return true
 }
 
+// admitLast is admitReserved for what cannot wait for room at all. If another program
+// has taken the reserve as well, it gives up the ballast, and leaves a quarter of that
+// to Pebble.
+func (s *space) admitLast(n int) bool {
+	if s.admitReserved(n) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dropLocked() {
+		s.measureLocked(time.Now())
+		s.pending += int64(n)
+	}
+	return s.ballastBytes > 0 && !s.heavy && s.leftLocked() >= uint64(s.ballastBytes)/4+uint64(n)
+}
+
 // admitReserved is admit for n bytes that may use half of the reserve: of a
-// snapshot, which lets the log be compacted when the log filled the disk, and of
-// what cannot wait for room.
+// snapshot, which lets the log be compacted when the log filled the disk.
 func (s *space) admitReserved(n int) bool {
 	if s.reserve <= 0 {
 		return true
@@ -111,8 +126,26 @@ func (s *space) admitReserved(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refreshLocked(n)
-	left := s.free.Load() - min(uint64(s.pending), s.free.Load())
-	return left >= uint64(s.reserve)/2
+	return s.leftLocked() >= uint64(s.reserve)/2
+}
+
+// roomToFree reports whether what clients ask for to make room may be written. It may use what
+// admitLast may use, but for the end of it: that is kept for what cannot wait, such as expiry.
+func (s *space) roomToFree() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refreshLocked(0)
+	switch left := s.leftLocked(); {
+	case s.reserve <= 0, left >= uint64(s.reserve)*3/4, s.heavy:
+		return true
+	default:
+		return s.ballastBytes > 0 && left >= uint64(s.ballastBytes)*5/8
+	}
+}
+
+// leftLocked returns what is free beside what was admitted since the last look.
+func (s *space) leftLocked() uint64 {
+	return s.free.Load() - min(uint64(s.pending), s.free.Load())
 }
 
 // refreshLocked counts n bytes, and measures if it is time.

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -116,6 +117,55 @@ func TestRefusesEarly(t *testing.T) {
 	mustClose(t, d)
 }
 
+// TestReservedAtZero: another program takes the last byte. What cannot wait, such as
+// expiry, then goes into the room that the ballast leaves, until that is taken too.
+func TestReservedAtZero(t *testing.T) {
+	mem := vfs.NewMem()
+	fs := &takenFS{FS: mem}
+	fs.others.Store(0)
+	cfg := testConfig(fs)
+	cfg.ReserveBytes = 1 << 20
+	d := mustBootstrap(t, cfg)
+	defer mustClose(t, d)
+	fs.others.Store(1<<30 - 64<<10) // all but the ballast
+	d.space.look()
+	if err := d.Append(entries(1, 2, 1), nil, true); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrNoSpace", err)
+	}
+	if err := d.AppendReserved(entries(1, 2, 1), nil); err != nil {
+		t.Errorf("with the ballast: %v", err)
+	}
+	if _, err := mem.Stat("data/ballast"); err == nil {
+		t.Error("the ballast is still there")
+	}
+	fs.others.Store(1 << 30)
+	d.space.look()
+	err := d.AppendReserved(entries(2, 3, 1), nil)
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+		t.Errorf("with nothing left: got %v, want ErrNoSpace alone", err)
+	}
+	fs.others.Store(0)
+	d.space.look()
+	if err := d.Append(entries(2, 3, 1), nil, true); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// A takenFS is a disk of 1 GiB that other programs use as well.
+type takenFS struct {
+	vfs.FS
+	others atomic.Uint64
+}
+
+func (f *takenFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	used := f.others.Load()
+	if info, err := f.Stat("data/ballast"); err == nil {
+		used += uint64(info.Size())
+	}
+	used = min(used, 1<<30)
+	return vfs.DiskUsage{TotalBytes: 1 << 30, UsedBytes: used, AvailBytes: 1<<30 - used}, nil
+}
+
 // A boundedFS says that the disk holds as many bytes as capacity, and uses what
 // its files add up to.
 type boundedFS struct {
@@ -154,6 +204,46 @@ func eventually(t *testing.T, f func() bool) {
 		}
 	}
 	t.Fatal("never came true")
+}
+
+// TestRoomToFree: on a full disk clients may free space, but not with the last of the room, which
+// is for what cannot wait.
+func TestRoomToFree(t *testing.T) {
+	mem := vfs.NewMem()
+	room := func(free uint64) {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: free})
+	}
+	room(1 << 30)
+	for _, ballast := range []int64{-1, 1 << 18} {
+		cfg := testConfig(mem)
+		cfg.Dir, cfg.ReserveBytes, cfg.BallastBytes = fmt.Sprint("d", ballast), 1<<20, ballast
+		d := mustBootstrap(t, cfg)
+		last := uint64(1) << 19 // down to where AppendReserved writes
+		if ballast > 0 {
+			room(last - 1)
+			d.space.look()
+			if !d.HasRoomToFree() {
+				t.Error("the ballast is there, and no room to free")
+			}
+			if !d.space.admitLast(0) || d.space.heavy { // gives up the ballast
+				t.Error("the ballast was not given up")
+			}
+			last = uint64(ballast) / 4
+		}
+		room(last)
+		d.space.look()
+		if !d.space.admitLast(0) || d.HasRoomToFree() {
+			t.Errorf("ballast %d: the last room is for clients", ballast)
+		}
+		room(1<<20 - 1<<18)
+		d.space.look()
+		if !d.HasRoomToFree() || d.HasRoom() {
+			t.Errorf("ballast %d: no room to free", ballast)
+		}
+		room(1 << 30)
+		d.space.look()
+		mustClose(t, d)
+	}
 }
 
 // TestOwnLogFillsDisk: a member whose own log filled the disk gets out of it by

@@ -1,0 +1,39 @@
+package storage
+
+import (
+	"reflect"
+	"testing"
+)
+
+// Goal: what a member remembers of the others is there after a restart. Method: save it twice,
+// open the directory again after each.
+func TestPeers(t *testing.T) {
+	dir := t.TempDir()
+	d := mustOpen(t, Config{Dir: dir})
+	if got := d.Peers(); got.Assembled || len(got.Incarnations) > 0 {
+		t.Errorf("an empty directory knows %+v", got)
+	}
+	if err := d.Bootstrap(Identity{Cluster: 1, Member: 2, Incarnation: 1 << 63}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []Peers{
+		{Incarnations: map[uint64]uint64{3: 1 << 63, 1 << 63: 4}},
+		{Assembled: true, Incarnations: map[uint64]uint64{3: 5}},
+	} {
+		if err := d.SavePeers(want); err != nil {
+			t.Fatal(err)
+		}
+		want.Incarnations[9] = 9 // what was saved is a copy
+		delete(want.Incarnations, 9)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d = mustOpen(t, Config{Dir: dir})
+		if got := d.Peers(); !reflect.DeepEqual(got, want) {
+			t.Errorf("it knows %+v, not %+v", got, want)
+		}
+		if id, _ := d.Identity(); id.Incarnation != 1<<63 {
+			t.Errorf("its incarnation is %x", id.Incarnation)
+		}
+	}
+}
