@@ -61,6 +61,7 @@ func (l *Lessor) HandOver(id ID, token Token, owner string, s Secret) (Info, err
 		return Info{}, ErrNotFound
 	}
 	x := l.table.amend(slot)
+	l.table.bytes += int64(len(owner) - len(x.owner))
 	x.owner = owner
 	y := x.some()
 	y.secret = s
@@ -89,6 +90,7 @@ func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t
 // succeed begins the next life of a lease under a new token. A grant that is
 // repeated late must not find it, and give the new token to the old holder.
 func (l *Lessor) succeed(slot uint32, x *extra) Info {
+	l.table.bytes -= int64(len(x.requestID))
 	x.requestID = ""
 	l.anew(slot)
 	l.table.change(slot).token = l.nextToken()

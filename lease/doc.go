@@ -24,8 +24,8 @@
 // makes up for the rounding, so no lease ever ends early.
 //
 // The caller brings every decision to one outcome: it applies the Expire or
-// Checkpoint, or calls [Lessor.Reinstate] once it is certain that the command
-// was dropped and never will be applied. Until then an expiring lease refuses
+// Checkpoint, or calls [Lessor.Reinstate] or [Lessor.Unreport] once it is certain that
+// the command was dropped and never will be applied. Until then an expiring lease refuses
 // renewal. A renewal whose [Renewal.Clear] is set is acknowledged only after a
 // Checkpoint that clears has been applied.
 //

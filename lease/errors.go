@@ -48,8 +48,15 @@ type NameError struct {
 
 // Error says who holds the name.
 func (e *NameError) Error() string {
-	return fmt.Sprintf("lease: name %q is held by lease %016x of owner %q",
-		e.Name, e.Holder.ID, e.Holder.Owner)
+	switch h := &e.Holder; {
+	case h.Delayed:
+		return fmt.Sprintf("lease: name %q has a lock delay of %d ms since lease %016x expired",
+			e.Name, h.LockDelay, h.ID)
+	case h.Owner == "":
+		return fmt.Sprintf("lease: name %q is held by lease %016x", e.Name, h.ID)
+	default:
+		return fmt.Sprintf("lease: name %q is held by lease %016x of owner %q", e.Name, h.ID, h.Owner)
+	}
 }
 
 // A KeyLimitError reports that a lease has as many keys as it may.

@@ -40,6 +40,7 @@ func Example() {
 	// Output:
 	// foo is attached to lease 1
 	// at 2001 ms lease 1 is silent, 3000 ms remain
+	// at 4002 ms lease 1 is silent, 999 ms remain
 	// at 5001 ms lease 1 is gone (true) with [foo]
 	// foo is attached to lease 0
 }
@@ -151,7 +152,7 @@ func ExampleTerms_lockDelay() {
 
 	// Output:
 	// at 1001 ms lease 1 is gone: false
-	// lease: name "disk" is held by lease 0000000000000001 of owner ""
+	// lease: name "disk" has a lock delay of 500 ms since lease 0000000000000001 expired
 	// at 1502 ms lease 1 is gone: true
 	// <nil>
 }

@@ -38,6 +38,7 @@ func (l *Lessor) checkInvariants() error {
 func (t *table) checkInvariants() error {
 	named := 0
 	live := 0
+	bytes := int64(0)
 	free := map[uint32]bool{}
 	for _, slot := range t.free {
 		if free[slot] {
@@ -58,6 +59,7 @@ func (t *table) checkInvariants() error {
 			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
 		}
 		live++
+		bytes += leaseBytes + x.bytes()
 		if at, ok := t.find(r.id); !ok || at != slot || free[slot] {
 			return fmt.Errorf("lease %d in slot %d is indexed at %d, %v", r.id, slot, at, ok)
 		}
@@ -71,6 +73,9 @@ func (t *table) checkInvariants() error {
 	if live != t.index.len || named != t.names.len {
 		return fmt.Errorf("%d leases, %d names; indexed %d, %d",
 			live, named, t.index.len, t.names.len)
+	}
+	if bytes != t.bytes {
+		return fmt.Errorf("leases take %d bytes, counted are %d", bytes, t.bytes)
 	}
 	if err := t.index.checkInvariants(); err != nil {
 		return err

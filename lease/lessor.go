@@ -342,3 +342,7 @@ func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.
 func (l *Lessor) Len() int { return l.table.index.len }
+
+// Bytes returns about how many bytes the leases take, but for their keys. It is the same on
+// every member.
+func (l *Lessor) Bytes() int64 { return l.table.bytes }

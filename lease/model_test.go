@@ -92,7 +92,7 @@ func (r result) String() string {
 
 // step does one random thing.
 func (m *model) step() {
-	switch m.choose(26) {
+	switch m.choose(28) {
 	case 0, 1, 2:
 		terms := Terms{ID: m.id() - ID(m.choose(2)), TTL: TTL(m.span())}
 		if m.choose(3) == 0 {
@@ -152,6 +152,12 @@ func (m *model) step() {
 		id := m.id()
 		m.twin.abandon(id)
 		m.primary.Abandon(id)
+	case 26:
+		m.twin.checkpointAll()
+		m.primary.CheckpointAll()
+	case 27:
+		m.twin.recount()
+		both(m, func(l *Lessor) bool { l.Recount(); return true })
 	case 21:
 		m.twin.tokens++
 		m.same("token", both(m, (*Lessor).DrawToken), m.twin.tokens)
@@ -284,26 +290,23 @@ func (m *model) outcome(applied bool) {
 		m.apply(first)
 		return
 	}
-	var ids []ID
+	// What is about another life of a lease is left alone.
 	switch list := first.(type) {
 	case []Due:
 		for _, d := range list {
-			// The twin forgets only what is about this life; so does a caller
-			// who learns of a drop before anything else is applied.
 			if l := m.twin.leases[d.ID]; l != nil && l.Token == d.Token {
 				l.expiring = false
-				ids = append(ids, d.ID)
 			}
 		}
+		m.primary.Reinstate(list)
 	case []Checkpoint:
 		for _, c := range list {
 			if l := m.twin.leases[c.ID]; l != nil && l.Token == c.Token {
 				l.pending = false
-				ids = append(ids, c.ID)
 			}
 		}
+		m.primary.Unreport(list)
 	}
-	m.primary.Reinstate(ids)
 }
 
 func (m *model) apply(command any) {

@@ -20,8 +20,10 @@ func (l *Lessor) Advance(now Instant) {
 // countdown, so that a silent lease ends however often the primary changes
 // (T9, L7). Nobody tends the others yet, so those that are not renewed soon are
 // silent (see Config.Untended): several changes in a row add up to no more than
-// one. Where more than Config.SpreadRate leases would end within a second
-// the rest end later. It panics if now is before the previous Advance.
+// one. Checkpointed leases are checkpointed again as soon, then after twice that
+// time, and so on: so they end even if all members restart again and again.
+// Where more than Config.SpreadRate leases would end within a second the rest
+// end later. It panics if now is before the previous Advance.
 func (l *Lessor) Promote(now Instant, extend TTL) {
 	l.Demote()
 	l.Advance(now)
@@ -37,15 +39,14 @@ func (l *Lessor) Promote(now Instant, extend TTL) {
 			continue
 		}
 		expiry := now.after(r.ttl.plus(max(0, extend)))
-		quiet := now.after(silence(r.ttl))
 		if r.remaining != 0 {
 			c := l.countdown.grow(slot)
 			if *c == 0 {
 				*c = now.after(r.remaining)
 			}
-			expiry, quiet = *c, now.after(l.cfg.CheckpointInterval)
+			expiry = *c
 		}
-		t.resume(slot, s.spread(expiry), quiet)
+		t.resume(slot, s.spread(expiry), now.after(silence(r.ttl)))
 	}
 	l.tracker = t
 }
@@ -53,6 +54,17 @@ func (l *Lessor) Promote(now Instant, extend TTL) {
 // Demote makes this member a follower, which does not time leases. What the
 // tracker knew is forgotten; the countdowns of checkpointed leases stay.
 func (l *Lessor) Demote() { l.tracker = nil }
+
+// Recount begins the countdown of every checkpointed lease anew, from what remained when it was
+// checkpointed, because the clock is not to be trusted to have measured the time since. On a
+// primary that counts from the next Promote on.
+func (l *Lessor) Recount() {
+	for slot := range l.table.top {
+		if r := l.table.record(slot); r.remaining != 0 {
+			*l.countdown.grow(slot) = l.now.after(r.remaining)
+		}
+	}
+}
 
 // Renew gives a lease its full TTL anew from the current instant. The promise
 // may be told to the holder once a quorum has confirmed that this member still
@@ -101,8 +113,9 @@ func (l *Lessor) Due(most int) []Due {
 // Silent returns the remaining time of up to most leases that have not been
 // renewed for 2/5 of their TTL, or Config.CheckpointInterval if that is shorter,
 // or Config.Untended if nobody tends them, ordered by ID, so that it can be
-// replicated. A lease that stays silent is returned again every
-// CheckpointInterval. It returns nothing on a follower.
+// replicated. A lease that stays silent is returned again after each further 2/5 of its
+// TTL, but neither sooner than a second nor later than CheckpointInterval; more often
+// only for some time after a promotion. It returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
@@ -110,19 +123,47 @@ func (l *Lessor) Silent(most int) []Checkpoint {
 	return l.tracker.report(most)
 }
 
-// Reinstate takes back what Due or Silent proposed about some leases, because
-// the command was dropped and never will be applied. The caller must be
-// certain of that, and not only impatient: a lease that is alive again while
-// its Expire is under way could be renewed and expire all the same (T5). The
-// leases are alive, and due or silent again at once.
-func (l *Lessor) Reinstate(ids []ID) {
+// CheckpointAll has Silent return every lease again that is checkpointed, with what
+// remains of it now: a primary that is about to stop leaves nothing to the next interval.
+// It does nothing on a follower.
+func (l *Lessor) CheckpointAll() {
 	if l.tracker == nil {
 		return
 	}
-	for _, id := range ids {
-		if slot, ok := l.table.find(id); ok {
-			l.tracker.reinstate(slot, isExpiring|isPending)
+	for slot := range l.table.top {
+		if r := l.table.record(slot); r.id != 0 && r.remaining != 0 {
+			l.tracker.hasten(slot)
 		}
+	}
+}
+
+// Reinstate takes back what Due decided, because the command was dropped and never
+// will be applied. The caller must be certain of that, and not only impatient: a
+// lease that is alive again while its Expire is under way could be renewed and
+// expire all the same (T5). The leases are alive, and due again at once. One that
+// has another token by now is left alone: what is decided about it is another
+// decision, whose outcome is still open (T28).
+func (l *Lessor) Reinstate(due []Due) {
+	for i := range due {
+		l.reinstate(due[i].ID, due[i].Token, isExpiring)
+	}
+}
+
+// Unreport is Reinstate for what Silent returned: the leases are silent again.
+func (l *Lessor) Unreport(silent []Checkpoint) {
+	for i := range silent {
+		l.reinstate(silent[i].ID, silent[i].Token, isPending)
+	}
+}
+
+// reinstate looks at no stamp: within one life of a lease there is one proposal at a time,
+// and it is still under way if the lease has changed since.
+func (l *Lessor) reinstate(id ID, token Token, f flags) {
+	if l.tracker == nil {
+		return
+	}
+	if slot, ok := l.table.find(id); ok && l.table.record(slot).token == token {
+		l.tracker.reinstate(slot, f)
 	}
 }
 

@@ -110,17 +110,6 @@ func (a args) on(s *scenario) *Lessor {
 	return s.members[m[0]-'a']
 }
 
-func (a args) ids() (out []ID) {
-	for _, s := range strings.Split(a.string("id"), ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			a.d.Fatalf(a.t, "id: %v", err)
-		}
-		out = append(out, ID(n))
-	}
-	return out
-}
-
 // all applies a replicated command everywhere and insists on one answer.
 func (s *scenario) all(a args, f func(l *Lessor) string) string {
 	first := f(s.members[0])
@@ -226,6 +215,10 @@ var commands = map[string]func(s *scenario, a args) string{
 		a.on(s).Demote()
 		return "ok"
 	},
+	"recount": func(s *scenario, a args) string {
+		a.on(s).Recount()
+		return "ok"
+	},
 	"renew": func(s *scenario, a args) string {
 		n, err := a.on(s).Renew(a.id(), Token(a.int("token", 0)))
 		out := "ttl " + n.TTL.show()
@@ -288,6 +281,10 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		return strings.Join(out, "\n")
 	},
+	"checkpoint-all": func(s *scenario, a args) string {
+		a.on(s).CheckpointAll()
+		return "ok"
+	},
 	"checkpoint": func(s *scenario, a args) string {
 		if a.has("id") {
 			info, _ := s.members[0].Lookup(a.id())
@@ -306,7 +303,19 @@ var commands = map[string]func(s *scenario, a args) string{
 		})
 	},
 	"reinstate": func(s *scenario, a args) string {
-		a.on(s).Reinstate(a.ids())
+		list := s.decided
+		if a.has("id") {
+			list = []Due{{ID: a.id(), Token: Token(a.int("token", 0))}}
+		}
+		a.on(s).Reinstate(list)
+		return "ok"
+	},
+	"unreport": func(s *scenario, a args) string {
+		list := s.silent
+		if a.has("id") {
+			list = []Checkpoint{{ID: a.id(), Token: Token(a.int("token", 0))}}
+		}
+		a.on(s).Unreport(list)
 		return "ok"
 	},
 	"next": func(s *scenario, a args) string {

@@ -66,6 +66,26 @@ type table struct {
 	top   uint32
 	// changes counts the writes to pages, and may count more.
 	changes uint64
+	bytes   int64 // about what the leases take
+}
+
+// These are about what a lease takes, its times and its places in index, names and wheel
+// included, and a label, besides their texts.
+const (
+	leaseBytes = 200
+	labelBytes = 100
+)
+
+// bytes is about what only some leases have takes.
+func (x *extra) bytes() int64 {
+	if x == nil {
+		return 0
+	}
+	n := len(x.name) + len(x.owner) + len(x.requestID)
+	for k, v := range x.labels {
+		n += labelBytes + len(k) + len(v)
+	}
+	return int64(n)
 }
 
 func newTable(size int) *table {
@@ -188,6 +208,7 @@ func (t *table) insert(i Info) uint32 {
 		x.labels = maps.Clone(i.Labels)
 		x.setRare(y)
 	}
+	t.bytes += leaseBytes + t.extra(slot).bytes()
 	t.enter(i.ID, slot)
 	if i.Name != "" {
 		t.names.add(i.Name, slot, t.epoch)
@@ -205,6 +226,7 @@ func (x *extra) setRare(y rare) {
 
 // remove frees a slot.
 func (t *table) remove(slot uint32) {
+	t.bytes -= leaseBytes + t.extra(slot).bytes()
 	p := t.mutable(slot)
 	t.leave(p.records[slot&(pageSize-1)].id)
 	if x := p.extra(slot); x != nil {

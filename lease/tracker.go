@@ -45,6 +45,7 @@ type timing struct {
 type tracker struct {
 	cfg     *Config
 	table   *table // read only
+	began   Instant
 	now     Instant
 	timings paged[timing] // by slot
 	wheel   *wheel.Wheel
@@ -55,7 +56,7 @@ type tracker struct {
 }
 
 func newTracker(cfg *Config, t *table, now Instant) *tracker {
-	return &tracker{cfg: cfg, table: t, now: now, wheel: wheel.New(int64(now))}
+	return &tracker{cfg: cfg, table: t, began: now, now: now, wheel: wheel.New(int64(now))}
 }
 
 // advance moves the clock.
@@ -209,13 +210,28 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 	t.place(slot)
 }
 
+// again is how long a lease that is checkpointed now may stay silent until that is done
+// once more. After a promotion this grows with the age of the tracker: members that restart
+// every few seconds would else count the same time again and again.
+func (t *tracker) again(ttl TTL) TTL {
+	age := TTL(t.now - t.began)
+	return min(t.cfg.again(ttl), max(t.cfg.untended(ttl), age))
+}
+
+// hasten makes a lease silent now, unless there is something under way about it.
+func (t *tracker) hasten(slot uint32) {
+	k := t.timings.at(slot)
+	k.quiet = min(k.quiet, t.now)
+	t.place(slot)
+}
+
 // checkpointed learns that a checkpoint of a lease was set or cleared. The
 // primary goes on counting to the true expiry.
 func (t *tracker) checkpointed(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if r.remaining != 0 {
 		t.unset(slot, isPending|isHeld|isSilent)
-		k.quiet = t.now.after(t.cfg.CheckpointInterval)
+		k.quiet = t.now.after(t.again(r.ttl))
 	} else {
 		// What was set before this is gone; a proposal that is under way will
 		// be applied after this, and stays pending.

@@ -14,6 +14,7 @@ type twin struct {
 	owner   map[string]ID
 	tokens  Token
 	primary bool
+	began   Instant // of being primary
 }
 
 type twinLease struct {
@@ -35,6 +36,25 @@ func (l *twinLease) span() TTL {
 
 func (l *twinLease) silence(t *twin) Instant {
 	return Instant(min(max(l.span()/5*2, 1), t.cfg.CheckpointInterval)) + 1
+}
+
+// again is how long after a checkpoint the next is due.
+func (l *twinLease) again(t *twin) Instant {
+	full := Instant(min(max(l.span()/5*2, 1000), t.cfg.CheckpointInterval))
+	soon := l.silence(t) - 1
+	if t.cfg.Untended > 0 {
+		soon = min(soon, Instant(t.cfg.Untended))
+	}
+	return min(full, max(soon, t.now-t.began))
+}
+
+// checkpointAll has every checkpointed lease reported again.
+func (t *twin) checkpointAll() {
+	for _, l := range t.leases {
+		if t.primary && l.Remaining != 0 {
+			l.quiet = min(l.quiet, t.now)
+		}
+	}
 }
 
 // held finds a lease that is alive; token 0 means any.
@@ -228,7 +248,7 @@ func (t *twin) checkpoint(list []Checkpoint) {
 			l.Remaining = c.Remaining
 			l.countdown = t.now + Instant(c.Remaining) + 1
 			l.pending = false
-			l.quiet = t.now + Instant(t.cfg.CheckpointInterval) + 1
+			l.quiet = t.now + l.again(t) + 1
 		default:
 			if l.Remaining != 0 {
 				l.Stamp++
@@ -239,15 +259,23 @@ func (t *twin) checkpoint(list []Checkpoint) {
 	}
 }
 
+func (t *twin) recount() {
+	for _, l := range t.leases {
+		if l.Remaining != 0 {
+			l.countdown = t.now + Instant(l.Remaining) + 1
+		}
+	}
+}
+
 func (t *twin) promote(extend TTL) {
-	t.primary = true
+	t.primary, t.began = true, t.now
 	for _, l := range t.leases {
 		l.expiring, l.pending, l.expiry = false, false, 0
 		l.heard(t)
 		l.untended(t)
 		l.expiry += Instant(extend)
 		if l.Remaining != 0 {
-			l.expiry, l.quiet = l.countdown, t.now+Instant(t.cfg.CheckpointInterval)+1
+			l.expiry = l.countdown
 		}
 	}
 }

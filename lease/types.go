@@ -123,9 +123,9 @@ type Config struct {
 	// MinTTL and MaxTTL bound the TTL of a grant. Zero means 1 ms and
 	// 9,000,000,000 s.
 	MinTTL, MaxTTL TTL
-	// CheckpointInterval is the longest silence that is not checkpointed, and
-	// the time from one checkpoint of a silent lease to the next. Zero means
-	// 5 minutes.
+	// CheckpointInterval bounds the silence that is not checkpointed, and the time
+	// from one checkpoint of a silent lease to the next: both are 2/5 of its TTL, the
+	// second at least a second. Zero means 5 minutes.
 	CheckpointInterval TTL
 	// Untended is how long a lease may go unrenewed, before that is checkpointed,
 	// while nobody tends it: after its grant, after Lessor.Abandon, and after a
@@ -145,6 +145,10 @@ const (
 	defaultCheckpointInterval TTL = 5 * 60 * 1000
 	defaultSpreadRate             = 100_000
 )
+
+// minAgain bounds how often a lease with a short TTL is checkpointed. A restart of all
+// members takes about as long, and nothing is promised about that time anyway.
+const minAgain TTL = 1000
 
 func (c Config) withDefaults() Config {
 	if c.MinTTL <= 0 {
@@ -166,6 +170,12 @@ func (c Config) withDefaults() Config {
 // checkpointed. A holder that renews every third of its TTL never is.
 func (c *Config) silence(ttl TTL) TTL {
 	return min(max(ttl/5*2, 1), c.CheckpointInterval)
+}
+
+// again is how long after a checkpoint of a lease the next one is due, if the lease stays
+// silent. A restart of all members gives the lease that much more time, at most.
+func (c *Config) again(ttl TTL) TTL {
+	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
 }
 
 // untended is silence for a lease that nobody tends.

@@ -22,11 +22,16 @@ import (
 // A backup that was fetched through the API ends with the SHA-256 of all that
 // comes before. Clients of etcd recognise that by the odd length, hence the
 // whole sectors.
+//
+// The first chunk is the ID of the cluster, in clusterChunk bytes; those after it are the state.
 const (
 	backupMagic   = "leasehold backup 1\n"
 	backupVersion = "leasehold 1" // as shown to people
 	backupSector  = 512
 )
+
+// clusterChunk is the length of the chunk that holds the ID of the cluster.
+const clusterChunk = 8
 
 // maxBackupChunk bounds what a corrupt length can make a reader read.
 const maxBackupChunk = 256 << 20
@@ -37,12 +42,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var ErrBackup = errors.New("server: not a whole backup")
 
 // writeBackup writes an image as a backup, without the SHA-256.
-func writeBackup(ctx context.Context, w io.Writer, image *fsm.Image) error {
+func writeBackup(ctx context.Context, w io.Writer, cluster uint64, image *fsm.Image) error {
 	if _, err := io.WriteString(w, backupMagic); err != nil {
 		return err
 	}
 	size := int64(len(backupMagic))
-	err := image.Encode(func(chunk []byte) error {
+	write := func(chunk []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -55,7 +60,11 @@ func writeBackup(ctx context.Context, w io.Writer, image *fsm.Image) error {
 		size += int64(len(head) + len(chunk))
 		_, err := w.Write(chunk)
 		return err
-	})
+	}
+	err := write(binary.BigEndian.AppendUint64(nil, cluster))
+	if err == nil {
+		err = image.Encode(write)
+	}
 	if err != nil {
 		return err
 	}
@@ -71,6 +80,8 @@ type backupReader struct {
 	r    io.Reader
 	sum  hash.Hash // of what was read
 	size int64     // of what was read
+
+	cluster uint64 // of the first chunk
 }
 
 // newBackupReader reads the magic line.
@@ -153,7 +164,14 @@ func (b *backupReader) next() (chunk []byte, ok bool, err error) {
 		return nil, false, fmt.Errorf("%w: the checksum of the chunk at byte %d does not match",
 			ErrBackup, at)
 	}
-	return chunk, true, nil
+	if at != int64(len(backupMagic)) {
+		return chunk, true, nil
+	}
+	if n != clusterChunk {
+		return nil, false, fmt.Errorf("%w: it does not say of which cluster it is", ErrBackup)
+	}
+	b.cluster = binary.BigEndian.Uint64(chunk)
+	return b.next()
 }
 
 // finish reads what follows the last chunk that the state is in. Without needSum the
@@ -206,9 +224,9 @@ type BackupInfo struct {
 	Hash uint32
 }
 
-// BackupStatus reads a backup to its end and tells what it holds. The SHA-256
-// at the end may be missing, but all else is checked as [Restore] does; what
-// is not a whole backup is an [ErrBackup]. It takes as much memory as the state.
+// BackupStatus reads a backup to its end and tells what it holds. All is checked as
+// [Restore] does, also the SHA-256 at the end; what is not a whole backup is an [ErrBackup].
+// It takes as much memory as the state.
 func BackupStatus(r io.Reader) (BackupInfo, error) {
 	b, err := newBackupReader(r)
 	if err != nil {
@@ -218,7 +236,7 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 	if err != nil {
 		return BackupInfo{}, asBackupError(err)
 	}
-	if err := b.finish(false); err != nil {
+	if err := b.finish(true); err != nil {
 		return BackupInfo{}, err
 	}
 	image := m.Image()

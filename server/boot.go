@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/transport"
 	"leasehold.dev/lease"
 )
 
@@ -24,10 +24,12 @@ import (
 // the etcd whose API is served.
 const storageVersion = "3.7.0"
 
-// untendedAfter is how long a lease that nobody tends goes unrenewed before its
-// remaining time is replicated: long enough for who was granted one to begin to
-// keep it alive.
-const untendedAfter = 250 * lease.TTL(1)
+// minCheckpointInterval is how long silent leases gather for one entry anyway.
+const (
+	minCheckpointInterval  = 100 * time.Millisecond
+	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +
+		"replicated, or leases of dead holders would live for ever"
+)
 
 // firstIndex is the index and the term of the snapshot that every founding
 // member begins with. All founders write the same, so no entry is needed to
@@ -44,23 +46,23 @@ type booted struct {
 
 // boot opens the data directory, and loads the state from the newest snapshot.
 // An empty directory becomes a founder's, or that of a member that joins;
-// dial is how to reach the others.
-func boot(c Config, dial *tls.Config) (booted, error) {
+// way is how to reach the others.
+func boot(c Config, way transport.Way) (booted, error) {
 	if err := refuseHalfRestored(c.DataDir); err != nil {
 		return booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
 	}
-	disk, err := storage.Open(storage.Config{Dir: c.DataDir, Logger: c.Logger})
+	disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: c.Host.Files(), Logger: c.Logger})
 	if err != nil {
 		return booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
 	}
 	b := booted{disk: disk}
-	if err := b.load(c, dial); err != nil {
+	if err := b.load(c, way); err != nil {
 		return booted{}, errors.Join(err, disk.Close())
 	}
 	return b, nil
 }
 
-func (b *booted) load(c Config, dial *tls.Config) error {
+func (b *booted) load(c Config, way transport.Way) error {
 	id, founded := b.disk.Identity()
 	snap, err := b.disk.Snapshot()
 	if err != nil {
@@ -69,18 +71,14 @@ func (b *booted) load(c Config, dial *tls.Config) error {
 	if raft.IsEmptySnap(snap) {
 		// Identity without snapshot is what a crash in the middle of founding leaves, and
 		// what a member has that joined and was not sent the state yet.
-		joins := c.Cluster.State == ExistingCluster
-		if founded {
-			_, conf, err := b.disk.InitialState()
-			if err != nil {
-				return err
-			}
-			joins = len(conf.GetVoters()) == 0
+		half, err := halfFounded(b.disk)
+		if err != nil {
+			return err
 		}
-		if joins {
-			return b.join(c, dial, id)
+		if !half && (founded || c.Cluster.State == ExistingCluster) {
+			return b.join(c, way, id)
 		}
-		if err := found(b.disk, c, founded); err != nil {
+		if err := found(b.disk, c, half); err != nil {
 			return fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
 		}
 	}
@@ -114,23 +112,40 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 		return err
 	}
 	members := founders(c)
-	if !identified {
-		if err := identify(disk, c, members, 0); err != nil {
-			return err
-		}
+	begin := func() error { return identify(disk, c, members, storage.Identity{}) }
+	if identified {
+		begin = func() error { return sameFounding(disk, c, members) }
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	if err := disk.SavePeers(storage.Peers{Assembled: len(members) == 1}); err != nil {
+		return err
 	}
 	return writeFirst(disk, members, machineConfig(c))
 }
 
-// identify makes disk this member's, among the founders of a cluster whose
-// fencing tokens are of the given generation or a later one.
-func identify(disk *storage.Disk, c Config, members []fsm.Member, generation uint64) error {
-	return disk.Bootstrap(storage.Identity{
-		Cluster: clusterID(members), Name: c.Name,
-		Member:           memberID(c.InitialMembers()[c.Name], c.Cluster.Token),
-		Generation:       generation,
-		CreatedUnixMilli: time.Now().UnixMilli(),
-	}, confState(members))
+// sameFounding refuses to complete a founding that was begun with other flags.
+func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
+	id, _ := disk.Identity()
+	if id.Name == c.Name && id.Cluster == clusterID(members, id.Incarnation) &&
+		id.Member == memberID(c.InitialMembers()[c.Name], c.Cluster.Token) {
+		return nil
+	}
+	return fmt.Errorf("%w: the founding of cluster %x was begun here for member %x (%s) and cut "+
+		"short; complete it with the same --name, --initial-advertise-peer-urls, "+
+		"--initial-cluster and --initial-cluster-token, or remove the data directory",
+		ErrConfig, id.Cluster, id.Member, id.Name)
+}
+
+// identify makes disk this member's, among the founders of a cluster. What like does not say,
+// the ID of the cluster, say, is made here.
+func identify(disk *storage.Disk, c Config, members []fsm.Member, like storage.Identity) error {
+	like.Name, like.Incarnation = c.Name, newIncarnation()
+	like.Member = memberID(c.InitialMembers()[c.Name], c.Cluster.Token)
+	like.Cluster = cmp.Or(like.Cluster, clusterID(members, like.Incarnation))
+	like.CreatedUnixMilli = time.Now().UnixMilli()
+	return disk.Bootstrap(like, confState(members))
 }
 
 func writeFirst(disk *storage.Disk, members []fsm.Member, c fsm.Config) error {
@@ -171,7 +186,8 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 func machineConfig(c Config) fsm.Config {
 	return fsm.Config{Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
-		Untended:           untendedAfter,
+		Untended:           lease.TTL(c.Lease.Untended.Milliseconds()),
+		SpreadRate:         c.Lease.SpreadRate,
 	}}
 }
 
@@ -194,10 +210,16 @@ func memberID(urls []url.URL, token string) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
 }
 
-func clusterID(members []fsm.Member) uint64 {
+// clusterID is derived from the founders, who do not talk before they agree on it. One that
+// founds alone makes an ID that no other cluster has, so that nobody takes a cluster that it
+// founds later, after it has lost its disk, for this one.
+func clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	h := sha256.New()
 	for _, m := range members {
 		fmt.Fprintf(h, "%d\n", m.ID)
+	}
+	if len(members) == 1 {
+		fmt.Fprintf(h, "incarnation %x\n", incarnation)
 	}
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
 }

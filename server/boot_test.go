@@ -2,13 +2,16 @@ package server
 
 import (
 	"testing"
+	"time"
 
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/lease"
 )
 
 // A crash between the identity and the first snapshot leaves a directory from
 // which the next start founds the same cluster.
 func TestFoundingIsRepeatable(t *testing.T) {
+	t.Parallel()
 	c := testConfig(t.TempDir())
 	members := founders(c)
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir})
@@ -16,7 +19,7 @@ func TestFoundingIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := storage.Identity{
-		Cluster: clusterID(members), Member: members[0].ID, Name: c.Name,
+		Cluster: clusterID(members, 0), Member: members[0].ID, Name: c.Name,
 	}
 	if err := disk.Bootstrap(id, confState(members)); err != nil {
 		t.Fatal(err)
@@ -32,5 +35,17 @@ func TestFoundingIsRepeatable(t *testing.T) {
 	r.put(t, "k", "v")
 	if term := r.node.status.Load().Term; term != firstIndex+1 {
 		t.Errorf("term %d, want the first election's, %d", term, firstIndex+1)
+	}
+}
+
+// What flags say of leases reaches the lessor.
+func TestLessorSettings(t *testing.T) {
+	c := DefaultConfig()
+	c.Lease.CheckpointInterval = 7 * time.Second
+	c.Lease.Untended = 40 * time.Millisecond
+	c.Lease.SpreadRate = 3
+	want := lease.Config{CheckpointInterval: 7000, Untended: 40, SpreadRate: 3}
+	if got := machineConfig(c).Lease; got != want {
+		t.Errorf("the lessor is told %+v, want %+v", got, want)
 	}
 }

@@ -40,7 +40,7 @@ func (m *cacheMetrics) register(r *prometheus.Registry) {
 }
 
 // observeCaches counts for how long writes waited for caches, and names the slow ones.
-func (m *metrics) observeCaches(out replica.Output, log *slog.Logger) {
+func (m *metrics) observeCaches(out *replica.Output, log *slog.Logger) {
 	for _, w := range out.Waits {
 		m.caches.waits.Observe(float64(w) / 1000)
 	}

@@ -18,7 +18,7 @@ func TestSlowCaches(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&text, nil))
 	for i := range maxOwners + 10 {
 		info := lease.Info{Terms: lease.Terms{ID: 7, Owner: fmt.Sprint("host-", i)}}
-		m.observeCaches(replica.Output{
+		m.observeCaches(&replica.Output{
 			Waits:    []lease.TTL{3},
 			WereSlow: []replica.SlowCache{{Lease: info, Waited: 1500}},
 		}, log)
@@ -62,7 +62,7 @@ func TestManySlowCaches(t *testing.T) {
 		info := lease.Info{Terms: lease.Terms{ID: lease.ID(i + 1), Owner: "host"}}
 		out.WereSlow = append(out.WereSlow, replica.SlowCache{Lease: info, Waited: 1500})
 	}
-	m.observeCaches(out, slog.New(slog.NewTextHandler(&text, nil)))
+	m.observeCaches(&out, slog.New(slog.NewTextHandler(&text, nil)))
 	all, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,16 +1,15 @@
 package server
 
 import (
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/lease"
 )
-
-// jumpLimit is how far boot time and Go's monotonic clock may differ over
-// one step of the loop before the machine is taken to have been suspended.
-const jumpLimit = 250 * lease.Instant(1)
 
 // clock reads the instants by which leases are timed: CLOCK_BOOTTIME, which
 // runs on while the machine is suspended, as the holders' time does. Go's
@@ -18,27 +17,28 @@ const jumpLimit = 250 * lease.Instant(1)
 //
 // A reading is a system call, so the core reads once a step.
 type clock struct {
-	start     lease.Instant // boot time at which the instants begin
+	boot      func() lease.Instant // reads CLOCK_BOOTTIME
+	start     atomic.Int64         // boot time at which the instants begin, as the shell says
 	reference time.Time
-	behind    lease.Instant // by how much the monotonic clock was behind at the last reading
 }
 
-func newClock() *clock {
-	return &clock{start: bootMillis(), reference: time.Now()}
+func newClock(on *host.Host) *clock {
+	c := &clock{boot: bootMillis, reference: time.Now()}
+	if on != nil {
+		c.boot = func() lease.Instant { return lease.Instant(on.Boot().Milliseconds()) }
+	}
+	return c
 }
 
-// read returns the present instant, and whether the clocks have drifted apart
-// since the last reading by more than scheduling explains: the machine slept.
-func (c *clock) read() (now lease.Instant, jumped bool) {
-	now = bootMillis() - c.start
-	behind := now - lease.Instant(time.Since(c.reference).Milliseconds())
-	jumped = behind-c.behind > jumpLimit || c.behind-behind > jumpLimit
-	c.behind = behind
-	return now, jumped
+// read returns what the clocks show.
+func (c *clock) read() shell.Reading {
+	return shell.Reading{
+		Boot: c.boot(), Mono: lease.Instant(time.Since(c.reference).Milliseconds()),
+	}
 }
 
 // now returns the present instant. Any goroutine may ask.
-func (c *clock) now() lease.Instant { return bootMillis() - c.start }
+func (c *clock) now() lease.Instant { return c.boot() - lease.Instant(c.start.Load()) }
 
 func bootMillis() lease.Instant {
 	var ts unix.Timespec

@@ -59,6 +59,24 @@ func (l *lockedBuffer) contains(text string) bool {
 	return strings.Contains(l.b.String(), text)
 }
 
+func (l *lockedBuffer) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// line returns the first line that has a text, "" if none has.
+func (l *lockedBuffer) line(text string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		if strings.Contains(line, text) {
+			return line
+		}
+	}
+	return ""
+}
+
 // Two of three members are a cluster; the third may come later.
 func TestOneMemberDownAtStart(t *testing.T) {
 	t.Parallel()

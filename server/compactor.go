@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"leasehold.dev/internal/fsm"
@@ -16,55 +18,74 @@ const (
 	periodsPerPeriod        = 10
 )
 
-// compactor drops old revisions by themselves, on a goroutine of its own.
+const (
+	// roomEvery is how often the size is compared with the quota.
+	roomEvery = 250 * time.Millisecond
+	// reliefPause is how long history is left alone after dropping some was of little use: the
+	// quota is used up by live data then.
+	reliefPause = 10 * time.Second
+	// reliefRevisions are left to those who watch, unless the quota is all but used up.
+	reliefRevisions = 1000
+)
+
+// compactor drops old revisions by themselves, on a goroutine of its own, and lifts
+// the alarm of this member when there is room again.
 type compactor struct {
 	node *node
 	log  *slog.Logger
 	cfg  Compaction
+
+	seen     []int64 // the revisions at the looks of one period, oldest first
+	relieved int64   // the size when history was dropped for want of room; 0: that is judged
+	resume   time.Time
+
+	away map[uint64]time.Time // since when members that keep an alarm raised are away
 }
 
 // run compacts until ctx ends.
 func (a *compactor) run(ctx context.Context) {
-	switch {
-	case a.cfg.Mode == RevisionCompaction && a.cfg.Revisions > 0:
-		a.byRevision(ctx)
-	case a.cfg.Mode == PeriodicCompaction && a.cfg.Period > 0:
-		a.byTime(ctx)
+	if a.node.full() {
+		a.node.alarmed.Store(true) // before a restart
 	}
-}
-
-func (a *compactor) byRevision(ctx context.Context) {
-	ticker := time.NewTicker(revisionCompactionEvery)
-	defer ticker.Stop()
+	room := time.NewTicker(roomEvery)
+	defer room.Stop()
+	var look <-chan time.Time
+	if a.cfg.on() {
+		t := time.NewTicker(a.cfg.every())
+		defer t.Stop()
+		look = t.C
+		a.due(a.node.View().KV.Revision())
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
-			a.compact(ctx, a.node.View().KV.Revision()-a.cfg.Revisions)
-		}
-	}
-}
-
-// byTime remembers the revision at every look over one period, and compacts
-// to the one that was current a period ago.
-func (a *compactor) byTime(ctx context.Context) {
-	every := lookEvery(a.cfg.Period)
-	keep := int(a.cfg.Period / every)
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	revisions := []int64{a.node.View().KV.Revision()}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			revisions = append(revisions, a.node.View().KV.Revision())
-			if len(revisions) > keep {
-				a.compact(ctx, revisions[0])
-				revisions = revisions[1:]
+		case <-look:
+			if rev := a.due(a.node.View().KV.Revision()); a.possible(rev) {
+				a.compact(ctx, rev)
 			}
+		case now := <-room.C:
+			if a.cfg.on() {
+				a.relieve(ctx, now)
+			}
+			a.lift(ctx)
+			a.nameAway(now)
 		}
+	}
+}
+
+// on reports whether anything is compacted.
+func (c *Compaction) on() bool { return c.every() > 0 }
+
+// every is how often to look for what is to be compacted, 0 for never.
+func (c *Compaction) every() time.Duration {
+	switch {
+	case c.Mode == RevisionCompaction && c.Revisions > 0:
+		return revisionCompactionEvery
+	case c.Mode == PeriodicCompaction && c.Period > 0:
+		return lookEvery(c.Period)
+	default:
+		return 0
 	}
 }
 
@@ -73,18 +94,138 @@ func lookEvery(period time.Duration) time.Duration {
 	return max(min(period, time.Hour)/periodsPerPeriod, time.Millisecond)
 }
 
+// due returns the revision to compact at. By time it remembers the revision at every look
+// over one period, and returns the one that was current a period ago.
+func (a *compactor) due(revision int64) int64 {
+	kept := revision - a.cfg.Revisions
+	if a.cfg.Mode == RevisionCompaction {
+		return kept
+	}
+	a.seen = append(a.seen, revision)
+	if len(a.seen) <= int(a.cfg.Period/a.cfg.every()) {
+		return 0
+	}
+	old := a.seen[0]
+	a.seen = a.seen[1:]
+	return min(old, kept)
+}
+
+// possible reports whether this member may compact at a revision, and there is anything to drop.
+func (a *compactor) possible(rev int64) bool {
+	return rev > a.node.View().KV.Compacted() && rev > 0 && a.node.status.Load().Leading
+}
+
 // compact asks for a compaction. One that has nothing to do is not an error.
 func (a *compactor) compact(ctx context.Context, rev int64) {
-	if rev <= a.node.View().KV.Compacted() || rev <= 0 || !a.node.status.Load().Leading {
-		return
-	}
 	r, err := a.node.Propose(ctx, &fsm.Compact{Revision: rev})
 	if err == nil {
 		err = r.Err
 	}
 	if err != nil {
 		a.log.Warn("automatic compaction failed; it will be tried again", "revision", rev, "error", err)
+		a.resume = time.Now().Add(reliefPause)
 		return
 	}
 	a.log.Info("compacted", "revision", rev, "mode", a.cfg.Mode)
+}
+
+// relieve drops history before its time when the quota is about to be used up: better that
+// some watch has to begin anew than that no lock can be taken. What a compaction frees is
+// known only when the store was scrubbed.
+func (a *compactor) relieve(ctx context.Context, now time.Time) {
+	if !a.node.status.Load().Leading {
+		return // it alone compacts
+	}
+	view, quota := a.node.View(), a.node.quota
+	kv, size := view.KV, view.Bytes()
+	if !kv.Scrubbed() || view.LeaseBytes > quota-quota/4 { // history is not what fills it
+		return
+	}
+	if a.relieved != 0 && a.relieved-size < quota/64 {
+		a.resume = now.Add(reliefPause)
+	}
+	a.relieved = 0
+	rev := relief(size, quota, kv.Revision(), kv.Compacted())
+	if now.Before(a.resume) || !a.possible(rev) {
+		return
+	}
+	a.log.Warn("the state nears its quota: dropping history before its time",
+		"quota-bytes", quota, "size-bytes", size, "revisions", rev-kv.Compacted())
+	a.relieved = size
+	a.compact(ctx, rev)
+}
+
+// relief returns the revision to compact at so that a state of some size has room in its
+// quota again, 0 if it has. It drops half of the history at a time.
+func relief(size, quota, revision, compacted int64) int64 {
+	keep := (revision - compacted) / 2
+	switch {
+	case quota <= 0 || size <= quota-quota/4:
+		return 0
+	case size <= quota-quota/16:
+		keep = max(keep, reliefRevisions)
+	}
+	return max(revision-keep, 0)
+}
+
+// roomy reports whether the state is so far below the quota that an alarm ends.
+func (n *node) roomy() bool {
+	return n.quota <= 0 || n.view.Load().Bytes() <= n.quota-n.quota/8
+}
+
+// full reports whether the alarm of this member is raised.
+func (n *node) full() bool {
+	return slices.Contains(n.View().Alarms, fsm.Alarm{Member: n.member, Kind: fsm.NoSpace})
+}
+
+// lift lifts the alarm that this member has raised when there is room again. One that a client
+// has raised is the client's to lift.
+func (a *compactor) lift(ctx context.Context) {
+	n := a.node
+	if !n.alarmed.Load() || !n.full() || !n.roomy() {
+		return
+	}
+	off := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}, Off: true}
+	n.alarmed.Store(false) // before: it may be raised again while this waits
+	if _, err := n.propose(ctx, off); err != nil {
+		n.alarmed.Store(true)
+	} else {
+		a.log.Info("there is room again: the alarm is lifted", "alarm", "NOSPACE",
+			"quota-bytes", n.quota, "size-bytes", n.View().Bytes())
+	}
+}
+
+// awayAfter is how long a member may be away before it is named as the one whose alarm stays.
+const awayAfter = time.Minute
+
+// nameAway tells, at the leader, of alarms for want of room that stay because the member that has
+// raised them is away: it alone knows when to lift them.
+func (a *compactor) nameAway(now time.Time) {
+	alarms := a.node.View().Alarms
+	if len(alarms) == 0 || !a.node.status.Load().Leading {
+		a.away = nil
+		return
+	}
+	away := make(map[uint64]time.Time)
+	for _, alarm := range alarms {
+		id := alarm.Member
+		_, connected := a.node.peers.Since(id)
+		if alarm.Kind != fsm.NoSpace || id == a.node.member || connected {
+			continue
+		}
+		since, known := a.away[id]
+		switch {
+		case !known:
+			since = now
+		case !since.IsZero() && now.Sub(since) >= awayAfter:
+			since = time.Time{} // told
+			a.log.Warn("all members refuse to grow because of the alarm of a member that is away, "+
+				"which alone lifts it; if it is gone for good, remove it, or lift the alarm",
+				"alarm", "NOSPACE", "member", fmt.Sprintf("%x", id),
+				"to-remove", fmt.Sprintf("leasehold member remove %x", id),
+				"to-lift", "leasehold alarm disarm")
+		}
+		away[id] = since
+	}
+	a.away = away
 }

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 )
 
@@ -33,6 +34,9 @@ type Config struct {
 	// ClientTLS and PeerTLS are used by https and unixs URLs. Default: none.
 	ClientTLS TLS
 	PeerTLS   TLS
+	// PeerTokenFile holds a long random secret that all members of the cluster have: only those
+	// that know it are let in by others. Default: none.
+	PeerTokenFile string
 	// Limits bounds what clients may ask for.
 	Limits Limits
 	// GRPC tunes the gRPC connections.
@@ -41,7 +45,8 @@ type Config struct {
 	Raft Raft
 	// Lease tunes leases.
 	Lease Lease
-	// Compaction says when old revisions are dropped. Default: never.
+	// Compaction says when old revisions are dropped. Default: after an hour, but
+	// the newest 10,000 are kept.
 	Compaction Compaction
 	// WatchProgressInterval is how often a quiet watch that asked for it is told
 	// the current revision. Default 10 minutes.
@@ -53,6 +58,9 @@ type Config struct {
 	FeatureGates map[string]bool
 	// Logger takes the member's log. Default: nothing is logged.
 	Logger *slog.Logger
+	// Host is for tests of this module, which run members on machines of their own making.
+	// Default: this machine.
+	Host *host.Host
 }
 
 // URLs is where a member listens, and what it tells others. Every list is
@@ -97,6 +105,10 @@ type Cluster struct {
 	Token string
 	// State is NewCluster or ExistingCluster. Default NewCluster.
 	State ClusterState
+	// FoundersWait is how long a founder waits for other founders that it cannot reach before
+	// it founds the cluster with a majority of them: one that is away may be one that remembers
+	// a cluster whose data the others have lost. 0: for ever. Default 30 s.
+	FoundersWait time.Duration
 	// StrictReconfigCheck refuses membership changes that would lose the quorum.
 	// Default true.
 	StrictReconfigCheck bool
@@ -115,8 +127,9 @@ type TLS struct {
 	// this one dials. They matter for PeerTLS only.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle. When set, or when ClientCertAuth is, a client
-	// must show a certificate that the bundle (else the system's) vouches for.
+	// TrustedCAFile is a PEM bundle, read again at every handshake. When set, or when
+	// ClientCertAuth is, a client must show a certificate that the bundle (else the system's)
+	// vouches for.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
@@ -160,11 +173,14 @@ type Limits struct {
 	// QuotaBackendBytes is how large the state may grow before the NOSPACE alarm
 	// refuses writes, in bytes. Negative: no limit. Default 2 GiB.
 	QuotaBackendBytes int64
+	// MembersOfProcess is how many members share the files that the process may open.
+	// Default 1.
+	MembersOfProcess int
 }
 
 // GRPC tunes the gRPC connections.
 type GRPC struct {
-	// MaxConcurrentStreams is for one connection. Default math.MaxUint32.
+	// MaxConcurrentStreams is for one connection. Default 16,384.
 	MaxConcurrentStreams uint32
 	// KeepAliveMinTime is how long a client must wait between pings; one that
 	// pings more often is disconnected. Default 5 s.
@@ -196,20 +212,6 @@ type Raft struct {
 	PreVote bool
 }
 
-// Lease tunes leases.
-type Lease struct {
-	// MinTTL is the shortest lifetime that leasehold.v1 grants; what asks for less is
-	// refused. The etcd API gives one second to who asks for less.
-	// Default 100 ms.
-	MinTTL time.Duration
-	// CheckpointInterval is how long a lease may go unrenewed, at most, before the
-	// leader replicates its remaining time. 0: never. Default 60 s.
-	CheckpointInterval time.Duration
-	// MaxKeys is how many keys leasehold.v1 attaches to one lease. The etcd API
-	// has no such limit. Default 10,000.
-	MaxKeys int
-}
-
 // CompactionMode says how [Compaction] counts.
 type CompactionMode string
 
@@ -219,14 +221,16 @@ const (
 	RevisionCompaction CompactionMode = "revision"
 )
 
-// Compaction says how much history is kept. The field that belongs to the mode
-// counts; 0 there means that nothing is compacted.
+// Compaction says how much history is kept. 0 in the field that belongs to the mode means
+// that nothing is compacted. Otherwise history also goes before its time when the quota is about
+// to be used up.
 type Compaction struct {
 	// Mode is PeriodicCompaction or RevisionCompaction. Default periodic.
 	Mode CompactionMode
-	// Period is the age up to which revisions are kept. Default 0.
+	// Period is the age up to which revisions are kept. Default an hour.
 	Period time.Duration
-	// Revisions is how many revisions are kept. Default 0.
+	// Revisions is how many revisions are kept; in periodic mode at least, however old they
+	// are. Default 10,000.
 	Revisions int64
 }
 
@@ -236,8 +240,9 @@ type HTTP struct {
 	Gateway bool
 	// Pprof serves /debug/pprof/. Default false.
 	Pprof bool
-	// CORS lists the origins that browsers may call from; "*" is all. Default
-	// "*".
+	// CORS lists the origins, beside its own, whose pages browsers may let call this
+	// member; "*" is all. Default none: unlike in etcd a page that somebody who can reach
+	// the member happens to open cannot write to it.
 	CORS []string
 	// HostWhitelist lists the host names that plain HTTP requests may name, which
 	// stops DNS rebinding; "*" is all. Default "*".
@@ -247,6 +252,9 @@ type HTTP struct {
 // maxElectionTimeout is etcd's: beyond it a dead leader goes unnoticed for so
 // long that a mistaken unit is the likelier reason.
 const maxElectionTimeout = 50 * time.Second
+
+// longestCacheTTL is what every member keeps to when it applies a grant, whatever it is told.
+const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
 // DefaultConfig returns the configuration of a member alone on this machine.
 func DefaultConfig() Config {
@@ -261,14 +269,16 @@ func DefaultConfig() Config {
 		},
 		Cluster: Cluster{
 			Token: "etcd-cluster", State: NewCluster, StrictReconfigCheck: true, MaxLearners: 1,
+			FoundersWait: 30 * time.Second,
 		},
 		Limits: Limits{
 			MaxRequestBytes:   3 << 19,
 			MaxTxnOps:         128,
 			QuotaBackendBytes: 2 << 30,
+			MembersOfProcess:  1,
 		},
 		GRPC: GRPC{
-			MaxConcurrentStreams: math.MaxUint32,
+			MaxConcurrentStreams: 1 << 14,
 			KeepAliveMinTime:     5 * time.Second,
 			KeepAliveInterval:    2 * time.Hour,
 			KeepAliveTimeout:     20 * time.Second,
@@ -282,12 +292,15 @@ func DefaultConfig() Config {
 		},
 		Lease: Lease{
 			MinTTL:             100 * time.Millisecond,
+			MaxCacheTTL:        5 * time.Second,
 			CheckpointInterval: time.Minute,
+			Untended:           250 * time.Millisecond,
+			SpreadRate:         100_000,
 			MaxKeys:            10_000,
 		},
-		Compaction:            Compaction{Mode: PeriodicCompaction},
+		Compaction:            Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000},
 		WatchProgressInterval: 10 * time.Minute,
-		HTTP:                  HTTP{Gateway: true, CORS: []string{"*"}, HostWhitelist: []string{"*"}},
+		HTTP:                  HTTP{Gateway: true, HostWhitelist: []string{"*"}},
 		Logger:                slog.New(slog.DiscardHandler),
 	}
 }
@@ -407,35 +420,6 @@ func urlList(urls []url.URL) string {
 	return strings.Join(s, ",")
 }
 
-func (c Config) checkTLS() error {
-	for _, side := range []struct {
-		name, certFlag string
-		tls            TLS
-		urls           []url.URL
-	}{
-		{
-			"client", "--cert-file and --key-file, or --auto-tls", c.ClientTLS,
-			slices.Concat(c.URLs.ListenClient, c.URLs.ListenClientHTTP, c.URLs.ListenMetrics),
-		},
-		{
-			"peer", "--peer-cert-file and --peer-key-file, or --peer-auto-tls", c.PeerTLS,
-			c.URLs.ListenPeer,
-		},
-	} {
-		options := side.tls.listen()
-		if err := options.Validate(); err != nil {
-			return fmt.Errorf("%s TLS: %w", side.name, err)
-		}
-		for _, u := range side.urls {
-			if listen.IsTLS(u) && !options.Enabled() {
-				return fmt.Errorf("%s URL %s needs a certificate; set %s",
-					side.name, u.String(), side.certFlag)
-			}
-		}
-	}
-	return nil
-}
-
 func (c Config) checkNumbers() error {
 	r := c.Raft
 	for _, n := range []struct {
@@ -447,18 +431,23 @@ func (c Config) checkNumbers() error {
 			"five times --heartbeat-interval (%s)", r.ElectionTimeout, r.Heartbeat)},
 		{r.ElectionTimeout > maxElectionTimeout, fmt.Sprintf("--election-timeout (%s) must be at "+
 			"most %s; the unit of a bare number is milliseconds", r.ElectionTimeout, maxElectionTimeout)},
+		{c.Cluster.FoundersWait < 0, "--initial-founders-wait must not be negative"},
 		{c.Cluster.MaxLearners < 0, "--max-learners must not be negative"},
 		{r.SnapshotCount == 0, "--snapshot-count must be at least 1"},
-		{c.Limits.MaxRequestBytes < 1, "--max-request-bytes must be at least 1"},
-		{c.Limits.MaxRequestBytes > math.MaxInt32/2, "--max-request-bytes must be at most 1 GiB"},
-		{c.Limits.MaxTxnOps < 1, "--max-txn-ops must be at least 1"},
+		{!c.Limits.fit(), fmt.Sprintf(limitsText, maxRequestBytes, maxTxnOps)},
 		{c.GRPC.MaxConcurrentStreams == 0, "--max-concurrent-streams must be at least 1"},
 		{c.GRPC.KeepAliveMinTime < 0, "--grpc-keepalive-min-time must not be negative"},
 		{c.GRPC.KeepAliveInterval < 0, "--grpc-keepalive-interval must not be negative"},
 		{c.GRPC.KeepAliveTimeout < 0, "--grpc-keepalive-timeout must not be negative"},
 		{c.Lease.MinTTL < time.Millisecond, "--lease-min-ttl must be at least 1 ms"},
-		{c.Lease.CheckpointInterval < 0, "--lease-checkpoint-interval must not be negative"},
+		{
+			c.Lease.MaxCacheTTL < c.Lease.MinTTL || c.Lease.MaxCacheTTL > longestCacheTTL,
+			"--lease-max-cache-ttl must be at least --lease-min-ttl, and at most 10m",
+		},
+		{c.Lease.CheckpointInterval < minCheckpointInterval, checkpointIntervalRule},
 		{c.Lease.MaxKeys < 1, "--lease-max-keys must be at least 1"},
+		{c.Lease.Untended < time.Millisecond, "--lease-untended must be at least 1 ms"},
+		{c.Lease.SpreadRate < 1, "--lease-spread-rate must be at least 1"},
 		{c.WatchProgressInterval <= 0, "--watch-progress-notify-interval must be above 0"},
 	} {
 		if n.bad {

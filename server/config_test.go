@@ -38,7 +38,7 @@ func TestDefaultConfigIsFresh(t *testing.T) {
 	c := DefaultConfig()
 	c.URLs.ListenClient[0].Host = "changed"
 	c.URLs.AdvertisePeer[0].Host = "changed"
-	c.HTTP.CORS[0] = "changed"
+	c.HTTP.HostWhitelist[0] = "changed"
 	d := DefaultConfig()
 	for _, u := range []url.URL{
 		c.URLs.AdvertiseClient[0], c.URLs.ListenPeer[0], d.URLs.ListenClient[0], d.URLs.AdvertisePeer[0],
@@ -47,7 +47,7 @@ func TestDefaultConfigIsFresh(t *testing.T) {
 			t.Errorf("%s is shared", u.String())
 		}
 	}
-	if d.HTTP.CORS[0] != "*" {
+	if d.HTTP.HostWhitelist[0] != "*" {
 		t.Error("CORS is shared")
 	}
 }
@@ -96,6 +96,15 @@ func TestValidate(t *testing.T) {
 		{"", func(c *Config) {
 			c.URLs.ListenClient, c.ClientTLS.Auto = parse("https://127.0.0.1:1"), true
 		}},
+		{"give --listen-client-urls with https://", func(c *Config) { c.ClientTLS.Auto = true }},
+		{"http://localhost:2379 would not be encrypted", func(c *Config) {
+			c.ClientTLS.TrustedCAFile = "x"
+		}},
+		{"give --listen-peer-urls with https://", func(c *Config) { c.PeerTLS.ClientCertAuth = true }},
+		{"", func(c *Config) {
+			c.URLs.ListenClient = append(parse("https://127.0.0.1:1"), parse("http://127.0.0.1:2")...)
+			c.ClientTLS.Auto = true
+		}},
 		{"client TLS: ", func(c *Config) { c.ClientTLS.CertFile = "x" }},
 		{"peer TLS: ", func(c *Config) { c.PeerTLS.MinVersion = "SSL" }},
 		{"--heartbeat-interval", func(c *Config) { c.Raft.Heartbeat = 0 }},
@@ -105,7 +114,10 @@ func TestValidate(t *testing.T) {
 		{"--snapshot-count", func(c *Config) { c.Raft.SnapshotCount = 0 }},
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 0 }},
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = math.MaxInt64 }},
+		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 33 << 20 }},
+		{"", func(c *Config) { c.Limits.MaxRequestBytes = 32 << 20 }},
 		{"--max-txn-ops", func(c *Config) { c.Limits.MaxTxnOps = 0 }},
+		{"--max-txn-ops", func(c *Config) { c.Limits.MaxTxnOps = 1 << 15 }},
 		{"", func(c *Config) { c.Limits.QuotaBackendBytes = -1 }},
 		{"--max-concurrent-streams", func(c *Config) { c.GRPC.MaxConcurrentStreams = 0 }},
 		{"--grpc-keepalive-min-time", func(c *Config) { c.GRPC.KeepAliveMinTime = -1 }},
@@ -113,8 +125,13 @@ func TestValidate(t *testing.T) {
 		{"--grpc-keepalive-timeout", func(c *Config) { c.GRPC.KeepAliveTimeout = -1 }},
 		{"", func(c *Config) { c.GRPC.KeepAliveInterval, c.GRPC.KeepAliveTimeout = 0, 0 }},
 		{"--lease-min-ttl", func(c *Config) { c.Lease.MinTTL = 0 }},
+		{"--lease-max-cache-ttl", func(c *Config) { c.Lease.MaxCacheTTL = 99 * time.Millisecond }},
+		{"at most 10m", func(c *Config) { c.Lease.MaxCacheTTL = time.Hour }},
 		{"--lease-checkpoint-interval", func(c *Config) { c.Lease.CheckpointInterval = -1 }},
-		{"", func(c *Config) { c.Lease.CheckpointInterval = 0 }},
+		{"--lease-checkpoint-interval", func(c *Config) { c.Lease.CheckpointInterval = 0 }},
+		{"--lease-untended", func(c *Config) { c.Lease.Untended = 0 }},
+		{"--lease-spread-rate", func(c *Config) { c.Lease.SpreadRate = 0 }},
+		{"", func(c *Config) { c.Lease.CheckpointInterval = 100 * time.Millisecond }},
 		{"--lease-max-keys", func(c *Config) { c.Lease.MaxKeys = 0 }},
 		{"--watch-progress-notify-interval", func(c *Config) { c.WatchProgressInterval = 0 }},
 		{"--auto-compaction-mode", func(c *Config) { c.Compaction.Mode = "" }},
@@ -171,5 +188,20 @@ func TestConfigSizes(t *testing.T) {
 		if s.NumField() > 20 {
 			t.Errorf("%s has %d fields", s, s.NumField())
 		}
+	}
+}
+
+// Goal: a member keeps files for itself and for other members, whatever the process may
+// open, and says when it cannot.
+func TestClientShare(t *testing.T) {
+	for files, want := range map[uint64]int{
+		250: 50, 300: 100, 1024: 633, 1 << 20: 1<<20 - 450, math.MaxUint64: math.MaxInt32 - 450,
+	} {
+		if got, err := clientShare(files); err != nil || got != want {
+			t.Errorf("of %d files: %d for clients, %v, want %d", files, got, err, want)
+		}
+	}
+	if _, err := clientShare(249); err == nil || !strings.Contains(err.Error(), "ulimit -n") {
+		t.Errorf("too few files: %v", err)
 	}
 }

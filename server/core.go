@@ -1,7 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -13,27 +16,23 @@ import (
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
 
-// scrubBudget is how many records one step of the core cleans up after a
-// compaction: about a hundred microseconds' worth.
-const scrubBudget = 256
-
-// core owns the replica: one goroutine that takes what came in, advances the
-// clock, lets the replica work, and carries out what came of it. All other
-// goroutines reach the replica through its inbox.
+// core owns the replica and the shell around it: one goroutine that does what the shell says
+// is next. All other goroutines reach the replica through its inbox.
 type core struct {
 	replica *replica.Replica
+	shell   *shell.Shell
 	disk    *storage.Disk
 	peers   *peers
 	inbox   *inbox
 	writer  *writer
 	news    *leaseNews
 	snap    *snapshotter
-	caches  openCaches
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics
@@ -41,9 +40,9 @@ type core struct {
 
 	machineConfig fsm.Config
 	voters        []uint64 // as of the snapshot that the member started from
-	pace          pace
-	dirty         bool // the store may hold records that compaction has freed
-	removed       bool // this member is no longer in the cluster
+	respite       *respite
+	election      time.Duration
+	next          next
 
 	view   atomic.Pointer[fsm.View]
 	status statusBoard
@@ -56,6 +55,14 @@ type waiting struct {
 	lines *turn.Lines
 }
 
+// next is when the core does again what it does not do often.
+type next struct {
+	count lease.Instant // the caches
+	tell  lease.Instant // of a message that makes no sense
+	// leaderless is when to warn that nobody leads, 0 if somebody does or that is told.
+	leaderless lease.Instant
+}
+
 // stateStats are numbers of the state that only its owner can read; they are
 // published once a tick, for metrics.
 type stateStats struct {
@@ -64,6 +71,7 @@ type stateStats struct {
 	Holding          int             // leases that hold ranges
 	Open             int             // caches that are open at this member
 	Caches           directory.Stats // of the caches of this leader, some time ago
+	Lags             []replica.Lag   // of the other members, at the leader
 }
 
 func (c *core) publishStats(now lease.Instant) {
@@ -71,10 +79,11 @@ func (c *core) publishStats(now lease.Instant) {
 	l := m.Lessor()
 	s := &stateStats{
 		Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached(),
-		Holding: m.HoldCount(), Open: len(c.caches), Caches: c.stats.Load().Caches,
+		Holding: m.HoldCount(), Open: c.shell.OpenCaches(), Caches: c.stats.Load().Caches,
+		Lags: c.replica.Lags(),
 	}
-	if now >= c.pace.count {
-		s.Caches, c.pace.count = c.replica.CacheStats(), now+countEvery
+	if now >= c.next.count {
+		s.Caches, c.next.count = c.replica.CacheStats(), now+countEvery
 	}
 	c.stats.Store(s)
 }
@@ -87,9 +96,8 @@ const countEvery = 1000 * lease.Instant(1)
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	go c.pace.respite.run()
-	defer c.pace.respite.close()
-	var m mail
+	go c.respite.run()
+	defer c.respite.close()
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,107 +106,126 @@ func (c *core) run(ctx context.Context) error {
 		case <-c.inbox.wake:
 		case <-timer.C:
 		}
-		m = c.inbox.take(m)
-		wait := c.step(&m)
-		if c.removed {
+		wait, err := c.step()
+		if err != nil {
 			c.stop()
-			return errRemoved
+			return err
 		}
 		timer.Reset(wait)
 	}
 }
 
-// step does one round of work and returns how long the core may sleep.
-func (c *core) step(m *mail) time.Duration {
-	now, jumped := c.clock.read() // after the mail was taken: nothing in it is newer
-	c.replica.Advance(now)
-	if stalled := c.pace.stalled(now); jumped || stalled {
+// step does one round of work and returns how long the core may sleep, or why this member goes
+// on no more, errRemoved for one. Package shell has the order.
+func (c *core) step() (time.Duration, error) {
+	for {
+		switch do := c.shell.Next(); do {
+		case shell.End:
+			return 0, c.end()
+		case shell.Sleep:
+			return time.Duration(c.shell.Wait) * time.Millisecond, nil
+		default:
+			c.do(do)
+		}
+	}
+}
+
+// do does one action of the shell.
+func (c *core) do(do shell.Do) {
+	s := c.shell
+	switch do {
+	case shell.TakeMail:
+		if s.Mail = c.inbox.take(s.Mail); s.Mail.Hurry {
+			c.respite.fired()
+		}
+	case shell.ReadClock:
+		s.Read(c.clock.read())
+		c.clock.start.Store(int64(s.Epoch()))
+	case shell.Advance:
 		c.log.Warn("time has passed without this member, so every lease it leads gets its "+
-			"full time again", "clock-jumped", jumped, "stalled", stalled)
-		c.replica.Refresh()
-	}
-	if c.pace.tick(now) {
-		c.replica.Tick()
-		c.peers.connected(now)
-		c.publishStats(now)
-		c.yield(now)
-		c.dirty = true
-	}
-	c.feed(m)
-	begin := time.Now()
-	out := c.replica.Take()
-	if out.Applied {
-		c.metrics.apply.Observe(time.Since(begin).Seconds())
-	}
-	c.carry(out)
-	c.pace.respite.follow(c.replica.Held(), c.writer.typical())
-	if c.dirty {
-		if c.dirty = c.replica.Machine().Scrub(scrubBudget); c.dirty {
-			return 0
+			"full time again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
+	case shell.LookAround:
+		c.lookAround()
+	case shell.Feed:
+		c.refuse()
+	case shell.Work:
+		begin := time.Now()
+		if s.Work(); s.Out.Applied {
+			c.metrics.apply.Observe(time.Since(begin).Seconds())
 		}
-		c.view.Store(c.replica.Machine().View()) // the same but for the size
-	}
-	wait := c.pace.next - now
-	if next, ok := c.replica.Next(); ok {
-		wait = min(wait, next-now)
-	}
-	return time.Duration(max(wait, 0)) * time.Millisecond
-}
-
-// feed gives the replica what came in.
-func (c *core) feed(m *mail) {
-	if m.hurry {
-		c.replica.Hurry()
-		c.pace.respite.fired()
-	}
-	for _, f := range m.tasks {
-		f()
-	}
-	for _, a := range m.arrivals {
-		c.install(a)
-	}
-	for _, p := range m.persisted {
-		c.replica.Persisted(p)
-	}
-	for _, msg := range m.messages {
-		if err := c.replica.Step(msg); err != nil {
-			c.log.Debug("a message was refused", "from", msg.From, "error", err)
+	case shell.Send:
+		c.peers.send(s.Out.Send)
+	case shell.Save:
+		if a, ok := s.Arrived.(*arrival); ok {
+			c.writer.expect(a) // before the message that asks for it
 		}
-	}
-	for _, n := range m.renewals {
-		c.replica.Renew(n)
-	}
-	for _, r := range m.together {
-		c.replica.RenewAll(r)
-	}
-	c.replica.Abandon(m.abandoned)
-	for i := range m.caches {
-		c.cacheSays(&m.caches[i])
-	}
-	for _, q := range m.reads {
-		c.replica.Read(q)
-	}
-	for _, p := range m.proposals {
-		c.replica.Propose(p)
+		c.writer.put(s.Out.Append)
+	case shell.Show:
+		c.applied(&s.Out)
+	case shell.Follow:
+		c.follow(&s.Before, s.Status)
+	case shell.Publish:
+		api.Publish(c.hub, s.Out.Changes)
+	case shell.Answer:
+		c.answer(&s.Out)
+	case shell.TellCaches:
+		s.TellCaches()
+	case shell.Hold:
+		c.respite.follow(s.Held, c.writer.typical())
+	case shell.Shrink:
+		c.view.Store(s.View)
 	}
 }
 
-// carry carries out what came of a step. The order matters: nobody is
-// answered before the state he may then read is published.
-func (c *core) carry(out replica.Output) {
-	c.peers.send(out.Send)
-	c.writer.put(out.Append)
-	if out.Applied {
-		c.applied(out)
+// end is the core's last action. A snapshot that was taken and not saved is of no use.
+func (c *core) end() error {
+	if c.shell.Err == nil {
+		return errRemoved
 	}
-	c.removed = c.removed || out.Removed
-	if s := c.replica.Status(); *c.status.Load() != s {
-		c.follow(s)
+	if a, ok := c.shell.Arrived.(*arrival); ok {
+		a.refuse(errStopped)
 	}
-	if !out.Restored { // else the hub was told of a state that shows the changes, too
-		api.Publish(c.hub, out.Changes)
+	return rolledBack(c.shell.Err, c.peers.dir)
+}
+
+// lookAround is done once a heartbeat.
+func (c *core) lookAround() {
+	now := c.shell.Now
+	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
+	if c.shell.Beat(shell.Around{
+		Assembled: c.peers.assembled(), DiskStuck: stuck || full,
+	}) {
+		c.log.Warn("the disk takes no log entries: handing the leadership over",
+			"stuck", stuck, "full", full)
 	}
+	c.snap.relieve(c, full)
+	c.logLeaderless()
+	c.peers.connected(now)
+	c.publishStats(now)
+}
+
+// refuse tells what the replica did not take.
+func (c *core) refuse() {
+	for _, m := range c.shell.Refused {
+		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
+			c.shell.Now >= c.next.tell {
+			c.next.tell = c.shell.Now + countEvery
+			c.log.Warn("dropped a message that makes no sense; the member that sent it has a fault, "+
+				"or a stranger speaks in its name", "from", from, "error", m.Err)
+		} else {
+			c.log.Debug("a message was refused", "from", from, "error", m.Err)
+		}
+	}
+	for _, d := range c.shell.Declined {
+		a, why := d.Owner.(*arrival), cmp.Or(d.Err, errNotTaken)
+		c.peers.wg.Go(func() { a.refuse(why) })
+	}
+}
+
+// answer answers everybody whose request is done.
+func (c *core) answer(out *replica.Output) {
 	c.metrics.observe(out)
+	c.logRenewals(out)
 	c.metrics.observeCaches(out, c.log)
 	if out.SlowNews {
 		c.news.setSlow(c.replica.SlowCaches(), c.clock.now())
@@ -215,9 +242,6 @@ func (c *core) carry(out replica.Output) {
 	for i := range out.Renewals {
 		renewed(&out.Renewals[i])
 	}
-	if c.caches.tell(out); len(out.Opened) > 0 {
-		c.caches.follow(*c.status.Load())
-	}
 }
 
 // renewed tells the outcome of a renewal.
@@ -231,100 +255,76 @@ func renewed(n *replica.Renewal) {
 }
 
 // applied makes the new state readable.
-func (c *core) applied(out replica.Output) {
-	old, v := c.view.Load(), c.replica.Machine().View()
+func (c *core) applied(out *replica.Output) {
+	old, v := c.view.Load(), c.shell.View
 	c.view.Store(v)
 	if !slices.EqualFunc(old.Members, v.Members, sameAddress) ||
 		len(old.Removed) != len(v.Removed) {
 		c.peers.update(v.Members)
 	}
+	warnOfVoters(c.log, old.Members, v.Members)
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
-		c.snap.restored(v.Index)
+		c.snap.Restored(v.Index)
 	}
 	if v.LeaseNews(old) {
 		c.news.tell()
+		c.logLeases(old, v)
 	}
 	c.snap.applied(c)
 }
 
 func sameAddress(a, b fsm.Member) bool {
-	return a.ID == b.ID && slices.Equal(a.PeerURLs, b.PeerURLs)
-}
-
-// yield hands the leadership over when this member's disk takes no log entries:
-// a leader applies nothing that its own disk does not have, so it would keep
-// everybody waiting (T1). If nobody else can lead, it stays.
-func (c *core) yield(now lease.Instant) {
-	if !c.status.Load().Leading || now < c.pace.mayYield {
-		return
-	}
-	stuck, full := c.writer.stuck(c.pace.election), c.writer.full.Load()
-	if !stuck && !full {
-		return
-	}
-	c.pace.mayYield = now + yieldEvery*lease.Instant(c.pace.election.Milliseconds())
-	if c.replica.Yield() {
-		c.log.Warn("the disk takes no log entries: handing the leadership over",
-			"stuck", stuck, "full", full)
-	}
-}
-
-// yieldEvery is how many election timeouts pass, at least, from one attempt to
-// hand over to the next: if every disk is full, nobody gains by more.
-const yieldEvery = 10
-
-// pace is when the core does what it does at intervals or after a while.
-type pace struct {
-	heartbeat, election time.Duration
-	next                lease.Instant // of Raft's ticks
-	last                lease.Instant // the step before
-	mayYield            lease.Instant
-	count               lease.Instant // of the caches
-	respite             *respite
-}
-
-// tick reports whether it is time for one.
-func (p *pace) tick(now lease.Instant) bool {
-	if now < p.next {
-		return false
-	}
-	p.next = now + lease.Instant(p.heartbeat.Milliseconds())
-	return true
-}
-
-// stalled reports whether the core stood still for as long as it takes the
-// others to elect a new leader: the process was stopped, or starved. Holders
-// could not renew meanwhile, through no fault of theirs (T1).
-func (p *pace) stalled(now lease.Instant) bool {
-	gap := now - p.last
-	p.last = now
-	return gap > lease.Instant(p.election.Milliseconds())
+	return a.ID == b.ID && a.Incarnation == b.Incarnation && slices.Equal(a.PeerURLs, b.PeerURLs)
 }
 
 // follow tells of the replica's new status.
-func (c *core) follow(s replica.Status) {
-	old := c.status.Load()
+func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
 	c.metrics.follow(old, &s)
-	c.caches.follow(s)
+	c.logLeader(old, &s)
+	c.logRole(old, &s)
+}
+
+// logLeaderless warns when nobody has led for longer than an election takes.
+func (c *core) logLeaderless() {
+	if at := c.next.leaderless; at != 0 && c.shell.Now >= at {
+		c.next.leaderless = 0
+		c.log.Warn("no member leads: writes and renewals wait until one is elected")
+	}
+}
+
+// logLeader tells who leads when that has changed, and when nobody does any more.
+func (c *core) logLeader(old, s *replica.Status) {
+	switch {
+	case s.Leader == old.Leader:
+	case s.Leader == 0:
+		c.next.leaderless = c.shell.Now + 2*lease.Instant(c.election.Milliseconds())
+		c.log.Info("no member leads at present", "term", s.Term,
+			"before", fmt.Sprintf("%x", old.Leader))
+	default:
+		c.next.leaderless = 0
+		m, _ := c.view.Load().Member(s.Leader)
+		c.log.Info("a member leads", "leader", fmt.Sprintf("%x", s.Leader), "name", m.Name,
+			"term", s.Term, "this-member", s.Leading)
+	}
 }
 
 // hurry says that commands have waited long enough for others.
-func (c *core) hurry() { c.inbox.put(func(box *mail) { box.hurry = true }) }
+func (c *core) hurry() { c.inbox.put(func(box *mail) { box.Hurry = true }) }
 
 // stop answers everybody who still waits in the inbox. Those whose commands
 // are in the log learn of the stop through node.stopped.
 func (c *core) stop() {
 	m := c.inbox.close()
-	for _, a := range m.arrivals {
-		a.refuse(errStopped)
+	for _, a := range m.Arrivals {
+		a.Owner.(*arrival).refuse(errStopped)
 	}
-	for _, n := range m.renewals {
+	for _, n := range m.Renewals {
 		n.Err = replica.ErrLeaderChanged
 		renewed(&n)
 	}
-	for _, r := range m.together {
+	for _, r := range m.Together {
 		for i := range r.IDs {
 			r.Owner.(native.RenewedAll).RenewedOne(i, 0, replica.ErrLeaderChanged)
 		}

@@ -41,6 +41,10 @@ func (m *metrics) watchEtcdState(n *node) {
 		Namespace: "etcd", Name: "server_leader_changes_seen_total",
 		Help: "Changes of the leader that this member saw.",
 	}, func() float64 { return float64(m.leaders.Load()) }))
+	gauge("server_proposals_committed_total", "The last log index that this member knows to be "+
+		"committed.", nil, func() float64 { return float64(n.status.Load().Index) })
+	gauge("server_proposals_applied_total", "The last log index that this member has applied.", nil,
+		func() float64 { return float64(n.View().Index) })
 	gauge("mvcc_db_total_size_in_bytes", "Size of the data directory.", nil,
 		func() float64 { return float64(n.Status().DBSize) })
 	gauge("mvcc_db_total_size_in_use_in_bytes",

@@ -7,7 +7,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
-	"leasehold.dev/lease"
+	"leasehold.dev/internal/shell"
 )
 
 // maxQueued is how many requests of clients may wait for the core's next
@@ -32,18 +32,8 @@ const maxMessages = 1 << 12
 
 // mail is what an inbox holds.
 type mail struct {
-	messages  []*replica.Message
-	proposals []*replica.Proposal
-	reads     []*replica.Read
-	renewals  []replica.Renewal
-	together  []*replica.Renewals
-	renewing  int // leases in the two
-	abandoned []lease.ID
-	caches    []cacheMail
-	persisted []*raftpb.Message
-	tasks     []func()
-	arrivals  []*arrival
-	hurry     bool // commands have waited long enough for others
+	shell.Mail
+	renewing int // leases in Renewals and Together
 }
 
 func newInbox() *inbox {
@@ -55,17 +45,17 @@ func newInbox() *inbox {
 // task leaves a function for the core to call. It reports false if the core has
 // stopped.
 func (b *inbox) task(f func()) bool {
-	return b.put(func(m *mail) { m.tasks = append(m.tasks, f) })
+	return b.put(func(m *mail) { m.Tasks = append(m.Tasks, f) })
 }
 
 // putMessage leaves a message of another member, when there is room.
 func (b *inbox) putMessage(m *replica.Message) {
 	b.mu.Lock()
-	for !b.closed && len(b.messages) >= maxMessages {
+	for !b.closed && len(b.Messages) >= maxMessages {
 		b.room.Wait()
 	}
 	if !b.closed {
-		b.messages = append(b.messages, m)
+		b.Messages = append(b.Messages, m)
 	}
 	b.mu.Unlock()
 	b.signal()
@@ -106,7 +96,7 @@ func (b *inbox) put(add func(*mail)) bool {
 // persisted leaves word that an append message is durable.
 func (b *inbox) persisted(m *raftpb.Message) {
 	b.mu.Lock()
-	b.mail.persisted = append(b.mail.persisted, m)
+	b.Persisted = append(b.Persisted, m)
 	b.mu.Unlock()
 	b.signal()
 }
@@ -119,32 +109,20 @@ func (b *inbox) signal() {
 }
 
 // take returns everything that waits, and gives spare's memory to what comes.
-func (b *inbox) take(spare mail) mail {
-	clear(spare.messages)
-	clear(spare.proposals)
-	clear(spare.reads)
-	clear(spare.renewals)
-	clear(spare.together)
-	clear(spare.caches)
-	clear(spare.persisted)
-	clear(spare.tasks)
+func (b *inbox) take(spare shell.Mail) shell.Mail {
+	spare = spare.Emptied()
 	b.mu.Lock()
-	m := b.mail
-	b.mail = mail{
-		messages:  spare.messages[:0],
-		proposals: spare.proposals[:0], reads: spare.reads[:0], renewals: spare.renewals[:0],
-		together:  spare.together[:0],
-		persisted: spare.persisted[:0], tasks: spare.tasks[:0], caches: spare.caches[:0],
-	}
+	m := b.Mail
+	b.mail = mail{Mail: spare}
 	b.room.Broadcast()
 	b.mu.Unlock()
 	return m
 }
 
 // close refuses what comes from now on, and returns what was left.
-func (b *inbox) close() mail {
+func (b *inbox) close() shell.Mail {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	return b.take(mail{})
+	return b.take(shell.Mail{})
 }

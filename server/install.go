@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 )
@@ -29,7 +29,7 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 	c := p.core
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
 	index := image.View.Index
-	c.snap.hold(m.To, index)
+	c.snap.Hold(m.To, index)
 	p.wg.Go(func() {
 		begin, to := time.Now(), fmt.Sprintf("%x", m.To)
 		bytes, err := p.stream(m, image, conf)
@@ -42,7 +42,7 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 				"took", time.Since(begin))
 		}
 		c.inbox.task(func() {
-			c.snap.release(m.To)
+			c.snap.Release(m.To)
 			c.replica.SnapshotSent(m.To, err == nil)
 		})
 	})
@@ -157,9 +157,14 @@ func (a *arrival) refuse(why error) {
 	a.done <- why
 }
 
+// mail is how the core gets it.
+func (a *arrival) mail() shell.Arrival {
+	return shell.Arrival{Message: a.message, Machine: a.machine, Owner: a}
+}
+
 // offer gives an arrival to the core and waits for what becomes of it.
 func (c *core) offer(ctx context.Context, a *arrival) error {
-	if !c.inbox.put(func(m *mail) { m.arrivals = append(m.arrivals, a) }) {
+	if !c.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) }) {
 		a.refuse(errStopped)
 	}
 	select {
@@ -168,16 +173,6 @@ func (c *core) offer(ctx context.Context, a *arrival) error {
 	case <-ctx.Done():
 		// The core or the disk still has it; only the sender is not told.
 		return ctx.Err()
-	}
-}
-
-// install offers an arrival to the replica. The core calls it.
-func (c *core) install(a *arrival) {
-	// The writer must have it before the message that Restore brings about.
-	c.writer.expect(a)
-	if taken, err := c.replica.Restore(a.message, a.machine); err != nil || !taken {
-		c.writer.expect(nil)
-		c.peers.wg.Go(func() { a.refuse(cmp.Or(err, errNotTaken)) })
 	}
 }
 

@@ -60,7 +60,8 @@ func TestStopDropsSnapshot(t *testing.T) {
 	}
 
 	a := arrive(t, s)
-	s.core.install(a)
+	s.core.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) })
+	s.core.step()
 	if s.core.writer.arrival != a {
 		t.Fatal("the replica does not want it")
 	}
@@ -68,7 +69,7 @@ func TestStopDropsSnapshot(t *testing.T) {
 	refused("taken and not yet written", a)
 
 	a = arrive(t, s)
-	s.core.inbox.put(func(m *mail) { m.arrivals = append(m.arrivals, a) })
+	s.core.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) })
 	s.core.stop()
 	refused("in the inbox", a)
 
@@ -152,20 +153,21 @@ func TestEntriesBehindSnapshot(t *testing.T) {
 	watcher.Poll() // that it was created
 
 	a := arrive(t, s)
-	c.step(&mail{arrivals: []*arrival{a}})
+	c.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) })
+	c.step()
 	at := a.machine.Index()
 	entry := fsm.AppendCommand(fsm.AppendEntry(nil), &fsm.Put{Key: "k", Value: []byte("w")})
 	from, to := s.node.member+1, s.node.member
-	c.step(&mail{messages: []*replica.Message{{From: from, To: to, Raft: &raftpb.Message{
+	c.inbox.putMessage(&replica.Message{From: from, To: to, Raft: &raftpb.Message{
 		Type: raftpb.MsgApp.Enum(), From: &from, To: &to, Term: new(uint64(1)),
 		LogTerm: new(uint64(1)), Index: &at, Commit: new(at + 1),
 		Entries: []*raftpb.Entry{{Term: new(uint64(1)), Index: new(at + 1), Data: entry}},
-	}}}})
+	}})
+	c.step()
 	if err := c.writer.writeAll(t.Context(), c.writer.take(nil)); err != nil {
 		t.Fatal(err)
 	}
-	m := c.inbox.take(mail{})
-	c.step(&m)
+	c.step()
 
 	c.hub.Distribute()
 	var got []string

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,8 +22,8 @@ const describeTimeout = 3 * time.Second
 // running cluster: it asks the others who it is, and leaves the state to the
 // snapshot that the leader will send. A directory that got this far before keeps
 // its identity.
-func (b *booted) join(c Config, dial *tls.Config, id storage.Identity) error {
-	d, err := describe(c, dial)
+func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
+	d, err := describe(c, way)
 	if err != nil {
 		return fmt.Errorf("join a cluster: %w", err)
 	}
@@ -35,22 +34,31 @@ func (b *booted) join(c Config, dial *tls.Config, id storage.Identity) error {
 		return fmt.Errorf("join a cluster: %w", err)
 	}
 	switch {
+	case id.Member == 0 && self.Incarnation != 0,
+		id.Member == self.ID && self.Incarnation != 0 && self.Incarnation != id.Incarnation:
+		return fmt.Errorf("join a cluster: cluster %x knows member %x with other data: %w",
+			d.Cluster, self.ID, lostData(c.DataDir))
 	case id.Member == 0:
-		return b.disk.Bootstrap(storage.Identity{
+		err := b.disk.Bootstrap(storage.Identity{
 			Cluster: d.Cluster, Member: self.ID, Name: c.Name,
-			CreatedUnixMilli: time.Now().UnixMilli(),
+			Incarnation: newIncarnation(), CreatedUnixMilli: time.Now().UnixMilli(),
 		}, nil)
+		if err != nil {
+			return err
+		}
 	case id.Member != self.ID || id.Cluster != d.Cluster:
 		return fmt.Errorf("%w: the data directory belongs to member %x of cluster %x, but the "+
 			"cluster knows these peer URLs as member %x of cluster %x; remove the data directory "+
 			"to join as that one", ErrConfig, id.Member, id.Cluster, self.ID, d.Cluster)
 	}
-	return nil
+	known := b.disk.Peers()
+	known.Assembled = true // it founds nothing, so it need not wait for others
+	return b.disk.SavePeers(known)
 }
 
 // describe asks the other initial members, one after another, who the members
 // are.
-func describe(c Config, dial *tls.Config) (description, error) {
+func describe(c Config, way transport.Way) (description, error) {
 	if _, ok := c.InitialMembers()[c.Name]; !ok {
 		return description{}, c.CheckBootstrap()
 	}
@@ -60,7 +68,7 @@ func describe(c Config, dial *tls.Config) (description, error) {
 			continue
 		}
 		for _, u := range urls {
-			d, err := describeOne(u, dial)
+			d, err := describeOne(u, way)
 			if err == nil {
 				return d, nil
 			}
@@ -71,8 +79,47 @@ func describe(c Config, dial *tls.Config) (description, error) {
 		return description{}, fmt.Errorf("%w: --initial-cluster names no other member to ask; "+
 			"add those of the cluster", ErrConfig)
 	}
-	return description{}, fmt.Errorf("no member of --initial-cluster told who the members are: %w",
+	return description{}, fmt.Errorf("no other member told at its peer URL who the members are: %w",
 		errors.Join(failures...))
+}
+
+// Reach returns nil if at least one of the members answers at its peer URLs, and is of the
+// cluster: from there a member with this configuration can join it. It asks all at once.
+func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
+	_, way, err := peerWay(c)
+	if err != nil {
+		return err
+	}
+	outcomes := make(chan error, len(members))
+	for name, urls := range members {
+		go func() { outcomes <- reachOne(name, urls, way, cluster) }()
+	}
+	var failures []error
+	for range members {
+		err := <-outcomes
+		if err == nil {
+			return nil
+		}
+		failures = append(failures, err)
+	}
+	slices.SortFunc(failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return errors.Join(failures...)
+}
+
+func reachOne(name string, urls []url.URL, way transport.Way, cluster uint64) error {
+	var failures []error
+	for _, u := range urls {
+		d, err := describeOne(u, way)
+		if err == nil && d.Cluster == cluster {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("a member of cluster %x answers there, not of cluster %x",
+				d.Cluster, cluster)
+		}
+		failures = append(failures, fmt.Errorf("member %s at %s: %w", name, u.String(), err))
+	}
+	return errors.Join(failures...)
 }
 
 // sortedMembers yields members in the order of their names.
@@ -91,10 +138,10 @@ func sortedMembers(members map[string][]url.URL) func(func(string, []url.URL) bo
 	}
 }
 
-func describeOne(u url.URL, dial *tls.Config) (description, error) {
+func describeOne(u url.URL, way transport.Way) (description, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
-	text, err := transport.Describe(ctx, u, dial)
+	text, err := transport.Describe(ctx, u, way)
 	if err != nil {
 		return description{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -23,6 +24,7 @@ type metrics struct {
 	lateness prometheus.Histogram
 	renewals *prometheus.CounterVec
 	caches   cacheMetrics
+	peers    *peerMetrics
 
 	leaders    atomic.Uint64 // stands under two names
 	promotions prometheus.Counter
@@ -39,6 +41,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
+		peers:    newPeerMetrics(),
 		sync: hist("log_sync_duration_seconds", "Time to make log entries durable.",
 			prometheus.ExponentialBuckets(0.00002, 2, 18)),
 		apply: hist("apply_duration_seconds", "Time the core takes to apply what was committed together.",
@@ -90,7 +93,7 @@ func (m *metrics) follow(old, s *replica.Status) {
 }
 
 // observe counts what a step of the core answered and ended.
-func (m *metrics) observe(out replica.Output) {
+func (m *metrics) observe(out *replica.Output) {
 	for _, p := range out.Proposals {
 		g, ok := fsm.Inner(p.Command).(*fsm.Grant)
 		if !ok || p.Err != nil || p.Result.Err != nil || p.Result.Repeated {
@@ -125,6 +128,20 @@ func (m *metrics) observe(out replica.Output) {
 	m.renewedFailed.Add(float64(failed))
 }
 
+// watchPanics registers how many calls panicked.
+func (m *metrics) watchPanics(p *listen.Panics) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "panics_total",
+		Help: "Calls that met a fault of this member and were ended; the log has each.",
+	}, func() float64 { return float64(p.Ended()) }))
+}
+
+// watchPeers registers what is measured of the other members.
+func (m *metrics) watchPeers(n *node) {
+	m.peers.node = n
+	m.registry.MustRegister(m.peers)
+}
+
 // watchState registers what is read from the member when it is scraped.
 func (m *metrics) watchState(n *node) {
 	gauge := func(name, help string, f func() float64) {
@@ -143,6 +160,14 @@ func (m *metrics) watchState(n *node) {
 		func(s fsm.Stats) uint64 { return s.Revoked })
 	counter("leases_expired_total", "Leases that ended by expiry, since start.",
 		func(s fsm.Stats) uint64 { return s.Expired })
+	counter("lease_checkpoints_total", "Silent leases whose remaining time was replicated, each "+
+		"as often as that was done, since start.",
+		func(s fsm.Stats) uint64 { return s.Checkpointed })
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "copied_members_total",
+		Help: "Times that one of two processes with the identity of one member was refused, as " +
+			"far as this member knows: a data directory was copied. The log has which.",
+	}, func() float64 { return float64(n.peers.copied.Load()) }))
 	gauge("leases", "Live leases.", func() float64 { return float64(n.stats.Load().Leases) })
 	gauge("lease_attached_keys", "Keys attached to leases.",
 		func() float64 { return float64(n.stats.Load().Attached) })
@@ -153,10 +178,12 @@ func (m *metrics) watchState(n *node) {
 		func() float64 { return float64(n.View().KV.Revision()) })
 	gauge("store_bytes", "Approximate size of the keys and their history.",
 		func() float64 { return float64(n.View().KV.Size()) })
+	gauge("lease_bytes", "Approximate size of the leases; the quota counts it with the keys.",
+		func() float64 { return float64(n.View().LeaseBytes) })
 	gauge("disk_bytes", "Size of the data directory.",
 		func() float64 { return float64(n.disk.Usage().DiskBytes) })
 	gauge("log_bytes", "Size of the log since the last snapshot.",
-		func() float64 { return float64(n.disk.Usage().LogBytes) })
+		func() float64 { return float64(n.disk.LogBytes()) })
 	gauge("raft_term", "The Raft term.", func() float64 { return float64(n.status.Load().Term) })
 	gauge("raft_applied_index", "The last applied log index.",
 		func() float64 { return float64(n.View().Index) })

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,7 +142,7 @@ func inTime(t *testing.T, call func(context.Context) error) (err error) {
 	defer cancel()
 	for ctx.Err() == nil {
 		err = call(ctx)
-		if d := api.Detail(err); d == nil || d.Message != api.ErrTimeout.Error() {
+		if d := api.Detail(err); d == nil || !strings.HasPrefix(d.Message, api.ErrTimeout.Error()) {
 			break
 		}
 	}

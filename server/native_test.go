@@ -33,6 +33,7 @@ func TestNative(t *testing.T) {
 		run  func(nativeTest)
 	}{
 		{"names", nativeTest.names},
+		{"by name", nativeTest.byName},
 		{"request id", nativeTest.requestID},
 		{"keys of a grant", nativeTest.grantKeys},
 		{"tokens", nativeTest.tokens},

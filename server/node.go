@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold.dev/internal/api"
@@ -27,6 +30,7 @@ type node struct {
 	*core
 	cluster, member uint64
 	quota           int64
+	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
 	expelled        chan struct{}   // closed when others say that this member was removed
 }
@@ -48,10 +52,33 @@ var calls = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
+// patience is how long a command may wait, and for how long of that for caches. So a write
+// outlives a cache that is dead (T15).
+func (n *node) patience() (all time.Duration, caches lease.TTL) {
+	caches = n.View().CacheTTL
+	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
+}
+
+// maxHaste is the most by which a call is answered before its deadline, so that the answer
+// arrives; it is also no more than a tenth of the time there was.
+const maxHaste = 250 * time.Millisecond
+
 // wait returns when the core has answered, or the context, the request's time
-// or the member has ended. Only in the first case may the call be recycled.
+// or the member has ended. Only in the first case may the call be recycled. Shortly before the
+// context's deadline it returns if there is no leader, and says so.
 func (n *node) wait(ctx context.Context, c *call) error {
-	c.timer.Reset(requestTimeout)
+	limit, caches := requestTimeout, lease.TTL(0)
+	if c.proposal.Command != nil {
+		limit, caches = n.patience()
+	}
+	rest := time.Duration(0) // of the limit after the first look
+	if at, ok := ctx.Deadline(); ok {
+		left := time.Until(at)
+		if soon := left - min(left/10, maxHaste); soon < limit {
+			limit, rest = soon, limit-soon
+		}
+	}
+	c.timer.Reset(limit)
 	defer c.timer.Stop()
 	select {
 	case <-c.done:
@@ -59,16 +86,64 @@ func (n *node) wait(ctx context.Context, c *call) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-c.timer.C:
-		return api.ErrTimeout
+		return n.late(ctx, c, rest, caches)
 	case <-n.stopped:
 	case <-n.expelled:
 	}
+	return n.atEnd(c)
+}
+
+// late is wait for a call whose answer must leave now, or need not before rest is over.
+func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lease.TTL) error {
+	if why := n.Outage(); why != "" {
+		return &api.TimeoutError{Caches: caches, Outage: why}
+	}
+	if rest == 0 {
+		return api.Timeout(caches)
+	}
+	c.timer.Reset(rest)
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.timer.C:
+		return api.Timeout(caches)
+	case <-n.stopped:
+	case <-n.expelled:
+	}
+	return n.atEnd(c)
+}
+
+// atEnd is wait for a call when the member has ended.
+func (n *node) atEnd(c *call) error {
 	select {
 	case <-c.done: // the core's last answers, that this member is removed, for one
 		return nil
 	default:
 		return api.ErrStopped
 	}
+}
+
+// Outage implements native.Node.
+func (n *node) Outage() string {
+	if n.status.Load().Leader != 0 {
+		return ""
+	}
+	var silent []string
+	for _, m := range n.View().Members {
+		if m.ID == n.member || m.Learner {
+			continue
+		}
+		if _, ok := n.peers.Since(m.ID); !ok {
+			silent = append(silent, fmt.Sprintf("%s (%x)", m.Name, m.ID))
+		}
+	}
+	text := fmt.Sprintf("no leader: member %x knows of none", n.member)
+	if len(silent) > 0 {
+		text += " and has no connection to " + strings.Join(silent, ", ")
+	}
+	return text + "; a majority of the members has to run and to reach each other"
 }
 
 func (c *call) recycle() {
@@ -78,7 +153,7 @@ func (c *call) recycle() {
 
 // Propose implements api.Proposer.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
-	if err := n.admit(); err != nil {
+	if err := n.admit(cmd); err != nil {
 		return fsm.Result{}, err
 	}
 	if n.overQuota(cmd) {
@@ -104,8 +179,8 @@ func (n *node) isExpelled() bool {
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := calls.Get().(*call)
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
-	err := n.inbox.ask(func(m *mail) int { return len(m.proposals) + 1 },
-		func(m *mail) { m.proposals = append(m.proposals, &c.proposal) })
+	err := n.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
+		func(m *mail) { m.Proposals = append(m.Proposals, &c.proposal) })
 	if err != nil {
 		c.recycle()
 		return fsm.Result{}, err
@@ -117,12 +192,32 @@ func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	return c.proposal.Result, c.proposal.Err
 }
 
-// admit refuses what cannot be done now and would only wait.
-func (n *node) admit() error {
-	if n.writer.full.Load() {
+// admit refuses what cannot be done now and would only wait. On a full disk that is
+// all but what makes room, and in the end that, too: what is left is for the expiry of leases.
+func (n *node) admit(commands ...fsm.Command) error {
+	if !n.writer.full.Load() {
+		return nil
+	}
+	if slices.ContainsFunc(commands, grows) {
 		return fmt.Errorf("%w: the disk of member %x is full", fsm.ErrNoSpace, n.member)
 	}
+	if !n.writer.disk.HasRoomToFree() {
+		return fmt.Errorf("%w: the disk of member %x is so full that what is left is kept for "+
+			"the expiry of leases; free some of the disk first", fsm.ErrNoSpace, n.member)
+	}
 	return nil
+}
+
+// grows reports whether cmd may need room for more than its own place in the log.
+func grows(cmd fsm.Command) bool {
+	switch cmd := fsm.Inner(cmd).(type) {
+	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm:
+		return false
+	case *fsm.Txn:
+		return fsm.Cost(cmd) > 0
+	default:
+		return true
+	}
 }
 
 // overQuota reports whether cmd would grow the state past its quota.
@@ -131,8 +226,9 @@ func (n *node) overQuota(cmd fsm.Command) bool {
 		return false
 	}
 	switch fsm.Inner(cmd).(type) {
-	case *fsm.Put, *fsm.Grant, *fsm.Txn:
-		return n.view.Load().KV.Size()+fsm.Cost(cmd) > n.quota
+	case *fsm.Put, *fsm.Grant, *fsm.HandOver, *fsm.Txn:
+		cost := fsm.Cost(cmd) // 0 of a transaction that puts and grants nothing
+		return cost > 0 && n.view.Load().Bytes()+cost > n.quota
 	default:
 		return false
 	}
@@ -147,8 +243,14 @@ func (n *node) raiseNoSpace(ctx context.Context) (fsm.Result, error) {
 			return fsm.Result{}, fsm.ErrNoSpace
 		}
 	}
-	n.log.Warn("the state has reached its quota: raising the alarm",
-		"alarm", "NOSPACE", "quota-bytes", n.quota, "size-bytes", n.view.Load().KV.Size())
+	if n.roomy() {
+		return fsm.Result{}, fsm.ErrNoSpace // the request alone is too large
+	}
+	n.log.Warn("the state has reached its quota: raising the alarm, which is lifted by itself when "+
+		"there is room; to make room delete keys and compact, or raise --quota-backend-bytes",
+		"alarm", "NOSPACE", "quota-bytes", n.quota, "size-bytes", n.view.Load().KV.Size(),
+		"lease-bytes", n.view.Load().LeaseBytes)
+	n.alarmed.Store(true)
 	if _, err := n.propose(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
 		return fsm.Result{}, err
 	}
@@ -176,8 +278,8 @@ func (n *node) InspectLease(
 
 // read waits for the read of c.
 func (n *node) read(ctx context.Context, c *call) error {
-	err := n.inbox.ask(func(m *mail) int { return len(m.reads) + 1 },
-		func(m *mail) { m.reads = append(m.reads, &c.read) })
+	err := n.inbox.ask(func(m *mail) int { return len(m.Reads) + 1 },
+		func(m *mail) { m.Reads = append(m.Reads, &c.read) })
 	if err != nil {
 		c.recycle()
 		return err
@@ -196,7 +298,7 @@ func (n *node) View() *fsm.View { return n.view.Load() }
 func (n *node) Renew(id lease.ID, to api.Renewed) error {
 	return n.inbox.ask(func(m *mail) int { return m.renewing + 1 }, func(m *mail) {
 		m.renewing++
-		m.renewals = append(m.renewals, replica.Renewal{ID: id, Owner: to})
+		m.Renewals = append(m.Renewals, replica.Renewal{ID: id, Owner: to})
 	})
 }
 
@@ -231,8 +333,8 @@ func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 // Abandon implements etcd.Renewer.
 func (n *node) Abandon(ids []lease.ID) {
 	n.inbox.put(func(m *mail) {
-		if len(m.abandoned) < maxQueued {
-			m.abandoned = append(m.abandoned, ids...)
+		if len(m.Abandoned) < maxQueued {
+			m.Abandoned = append(m.Abandoned, ids...)
 		}
 	})
 }
@@ -249,8 +351,13 @@ func (n *node) Status() etcd.Status {
 	out := etcd.Status{
 		MemberID: n.member, ClusterID: n.cluster,
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
-		DBSize: int64(usage.DiskBytes), DBSizeInUse: v.KV.Size(), Quota: n.quota,
+		// All of the state is in memory, and not all of it on disk as well.
+		DBSize: max(int64(usage.DiskBytes), v.KV.Size()), DBSizeInUse: v.KV.Size(), Quota: n.quota,
 		StorageVersion: storageVersion, Learner: n.learner(),
+	}
+	if n.peers.copyRefused(time.Now()) {
+		out.Errors = append(out.Errors, "another process with the identity of this member was "+
+			"refused: a copy of its data directory is being run")
 	}
 	if n.writer.full.Load() {
 		out.Errors = append(out.Errors, "the disk is full: writes are refused until there is room")
@@ -272,7 +379,7 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return writeBackup(ctx, w, image)
+	return writeBackup(ctx, w, n.cluster, image)
 }
 
 // image returns a picture of the applied state, leases included.

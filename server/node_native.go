@@ -27,7 +27,7 @@ func (n *node) InspectLeases(
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	waiting := make([]*call, len(commands))
-	err := n.admit()
+	err := n.admit(commands...)
 	if err == nil {
 		err = n.leave(commands, waiting)
 	}
@@ -37,7 +37,8 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 		}
 		return out
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, api.ErrTimeout)
+	limit, caches := n.patience()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, api.Timeout(caches))
 	defer cancel()
 	for i, c := range waiting {
 		if out[i].Err = n.wait(ctx, c); out[i].Err != nil {
@@ -57,10 +58,10 @@ func (n *node) leave(commands []fsm.Command, waiting []*call) error {
 		waiting[i] = c
 	}
 	err := n.inbox.ask(
-		func(m *mail) int { return len(m.proposals) + len(waiting) },
+		func(m *mail) int { return len(m.Proposals) + len(waiting) },
 		func(m *mail) {
 			for _, c := range waiting {
-				m.proposals = append(m.proposals, &c.proposal)
+				m.Proposals = append(m.Proposals, &c.proposal)
 			}
 		})
 	if err != nil {
@@ -76,7 +77,7 @@ func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
 		func(m *mail) int { return m.renewing + len(r.IDs) },
 		func(m *mail) {
-			m.together = append(m.together, r)
+			m.Together = append(m.Together, r)
 			m.renewing += len(r.IDs)
 		})
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -36,12 +38,15 @@ type peers struct {
 	cluster uint64
 	member  uint64
 	removed context.CancelCauseFunc
-	log     *slog.Logger
+	*acquaintance
+	log *slog.Logger
 	// known are those of whom this member was told when it joined, for as long
 	// as it has no state that names any.
 	known []fsm.Member
 	// told are those of the last update. The core's, once it runs.
 	told []fsm.Member
+	// undecodable is between lines of the log about messages that do not decode.
+	undecodable listen.Pause
 
 	wg sync.WaitGroup // snapshots being sent
 }
@@ -49,14 +54,19 @@ type peers struct {
 var _ transport.Handler = (*peers)(nil)
 
 // newPeers returns the connections of a member, none of which is open yet.
-func newPeers(s *Server, conf *tls.Config, known []fsm.Member) *peers {
+func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	p := &peers{
 		core: s.core, cluster: s.node.cluster, member: s.node.member,
 		log: s.cfg.Logger, known: known, removed: func(error) {},
+		acquaintance: newAcquaintance(s),
 	}
 	p.Transport = transport.New(transport.Config{
 		Cluster: p.cluster, Self: p.member, Process: rand.Uint64() | 1,
-		TLS: conf, Handler: p, Logger: s.cfg.Logger,
+		Incarnation: p.incarnation, Way: way,
+		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
+		RoundTrip: func(member uint64, took time.Duration) {
+			s.core.metrics.peers.answered(member, took)
+		},
 	})
 	return p
 }
@@ -79,12 +89,15 @@ func (p *peers) update(members []fsm.Member) {
 	if len(leaving) > 0 {
 		members = slices.Concat(members, leaving)
 		time.AfterFunc(farewell, func() {
-			p.core.inbox.task(func() { p.update(p.core.view.Load().Members) })
+			p.core.inbox.task(func() {
+				p.update(p.core.view.Load().Members)
+				p.core.metrics.peers.forget(leaving)
+			})
 		})
 	}
 	list := make([]transport.Peer, 0, len(members))
 	for _, m := range members {
-		peer := transport.Peer{ID: m.ID}
+		peer := transport.Peer{ID: m.ID, Incarnation: m.Incarnation}
 		for _, text := range m.PeerURLs {
 			if u, err := url.Parse(text); err == nil {
 				peer.URLs = append(peer.URLs, *u)
@@ -113,20 +126,17 @@ func (p *peers) close() {
 	p.wg.Wait()
 }
 
-// Admit implements transport.Handler.
-func (p *peers) Admit(member uint64) error {
-	if slices.Contains(p.core.view.Load().Removed, member) {
-		return transport.ErrRemoved
-	}
-	return nil
-}
-
 // Receive implements transport.Handler.
 func (p *peers) Receive(from uint64, data []byte) {
+	if !p.assembled() {
+		return // Raft sends again
+	}
 	m, err := replica.DecodeMessage(from, p.member, data)
 	if err != nil {
-		p.log.Error("dropped a message that does not decode", "from", fmt.Sprintf("%x", from),
-			"error", err)
+		if p.undecodable.Over(time.Second) {
+			p.log.Error("dropped a message that does not decode", "from", fmt.Sprintf("%x", from),
+				"error", err)
+		}
 		return
 	}
 	p.core.inbox.putMessage(m)
@@ -152,13 +162,6 @@ func (p *peers) Gone(member uint64) {
 	p.core.inbox.task(func() { p.core.replica.Gone(member) })
 }
 
-// Removed implements transport.Handler. A member that has not applied its own
-// removal, because nobody sends it anything any more, learns of it so.
-func (p *peers) Removed(by uint64) {
-	p.log.Warn("another member says that this one was removed", "member", fmt.Sprintf("%x", by))
-	p.removed(errRemoved)
-}
-
 // description is what a member tells one that wants to join.
 type description struct {
 	Cluster uint64
@@ -174,18 +177,43 @@ func (p *peers) Describe() []byte {
 	return text
 }
 
-// peerTLS returns the configurations for listening and for dialing, nil for
-// none.
-func peerTLS(c Config) (accept, dial *tls.Config, err error) {
+// peerWay returns the TLS configuration for listening, nil for none, and how to reach others.
+func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
+	way.Dial = c.Host.Dialer()
+	if way.Token, err = c.peerToken(); err != nil {
+		return nil, way, err
+	}
 	t, err := c.PeerTLS.certified(c.PeerAutoTLSDir(), c.URLs.ListenPeer)
 	if err != nil || !t.Enabled() {
-		return nil, nil, err
+		return nil, way, err
 	}
 	if accept, err = t.Server(); err != nil {
-		return nil, nil, err
+		return nil, way, err
 	}
-	dial, err = t.Client()
-	return accept, dial, err
+	way.TLS, err = t.Client()
+	return accept, way, err
+}
+
+// minToken is the least length of a token: 128 random bits in hexadecimal. Whoever can connect is
+// shown an HMAC with it, and can try tokens at home.
+const minToken = 32
+
+// peerToken reads the token, nil if there is none. Space around it does not count.
+func (c Config) peerToken() ([]byte, error) {
+	if c.PeerTokenFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.PeerTokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: read --peer-token-file: %w", ErrConfig, err)
+	}
+	token := bytes.TrimSpace(text)
+	if len(token) < minToken {
+		return nil, fmt.Errorf("%w: the token in %s has %d bytes, and needs %d, so that nobody can "+
+			"guess it; make one with: head -c 32 /dev/urandom | base64",
+			ErrConfig, c.PeerTokenFile, len(token), minToken)
+	}
+	return token, nil
 }
 
 // wrongPort answers who opens a peer URL in a browser.
@@ -196,7 +224,7 @@ var wrongPort = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 
 // listenPeers opens the peer URLs, all or none, and serves them.
 func (s *Server) listenPeers(ctx context.Context, g *group, fail context.CancelCauseFunc) error {
-	ports, err := openPorts(ctx, s.cfg.URLs.ListenPeer, s.peerTLS, usePeers)
+	ports, err := s.openPorts(ctx, s.cfg.URLs.ListenPeer, s.peerTLS, usePeers)
 	if err != nil {
 		return fmt.Errorf("listen for other members: %w", err)
 	}
@@ -205,7 +233,8 @@ func (s *Server) listenPeers(ctx context.Context, g *group, fail context.CancelC
 	g.start(fail, func() error { return closedIsFine(s.peers.Serve(s.peerMux.GRPC())) })
 	g.start(fail, func() error { return closedIsFine(pages.Serve(s.peerMux.HTTP())) })
 	for _, o := range ports {
-		g.start(fail, func() error { return closedIsFine(s.peerMux.Serve(o.Listener, o.tls)) })
+		l := s.limits.peers.Listener(o.Listener)
+		g.start(fail, func() error { return closedIsFine(s.peerMux.Serve(l, o.tls)) })
 	}
 	return nil
 }

@@ -4,8 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
+	"math"
 	"net"
 	"net/url"
+	"slices"
+	"syscall"
+	"time"
 
 	"leasehold.dev/internal/listen"
 )
@@ -26,11 +32,63 @@ const (
 	usePeers
 )
 
+// Of the files that the process may open, a third, within bounds, is for the member itself:
+// its log and snapshots, and the connections to other members that it opens. Without files
+// of its own it would take strangers' connections for a failing disk. peerFiles are for
+// members that connect to this one, minClientFiles is the least that clients must have.
+const (
+	minOwnFiles    = 150
+	maxOwnFiles    = 400
+	peerFiles      = 50
+	minClientFiles = 50
+)
+
+// helloPatience is how long a connection to the peer port may stand before another member has
+// been recognized on it.
+const helloPatience = 5 * time.Second
+
+// limits bound the connections to a member.
+type limits struct{ clients, peers *listen.Limit }
+
+// newLimits shares the files that the process may open among the members that it runs.
+func newLimits(members int, log *slog.Logger) (limits, error) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return limits{}, fmt.Errorf("server: find out how many files may be open: %w", err)
+	}
+	share := uint64(files.Cur) / uint64(max(members, 1))
+	clients, err := clientShare(share)
+	if err != nil {
+		return limits{}, err
+	}
+	advice := fmt.Sprintf("this member's share of the process's files (ulimit -n) is %d, and it "+
+		"needs some itself", share)
+	peers := listen.NewLimit(peerFiles, advice, log)
+	peers.CloseStrangers(helloPatience)
+	return limits{
+		clients: listen.NewLimit(clients, advice, log),
+		peers:   peers,
+	}, nil
+}
+
+// clientShare returns how many connections of clients so many files leave room for.
+func clientShare(files uint64) (int, error) {
+	const least = minOwnFiles + peerFiles + minClientFiles
+	if files < least {
+		return 0, fmt.Errorf("server: a member may open %d files and needs %d; "+
+			"raise the limit (ulimit -n, or LimitNOFILE of systemd)", files, least)
+	}
+	all := int(min(files, math.MaxInt32))
+	return all - min(max(all/3, minOwnFiles), maxOwnFiles) - peerFiles, nil
+}
+
 // openPorts opens urls, all or none. conf is for those that are encrypted.
-func openPorts(ctx context.Context, urls []url.URL, conf *tls.Config, use use) ([]port, error) {
+func (s *Server) openPorts(
+	ctx context.Context, urls []url.URL, conf *tls.Config, use use,
+) ([]port, error) {
 	var all []port
 	for _, u := range urls {
-		l, err := listen.Listen(ctx, u)
+		l, err := s.cfg.Host.Open(ctx, u)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(all))
 		}
@@ -59,4 +117,42 @@ func (t TLS) certified(dir string, urls []url.URL) (listen.TLS, error) {
 		hosts = append(hosts, u.Host)
 	}
 	return t.listen().SelfSigned(dir, hosts)
+}
+
+// checkTLS is part of [Config.Validate].
+func (c Config) checkTLS() error {
+	for _, side := range []struct {
+		name, certFlag, urlFlag string
+		tls                     TLS
+		urls                    []url.URL
+	}{
+		{
+			"client", "--cert-file and --key-file, or --auto-tls", "--listen-client-urls",
+			c.ClientTLS,
+			slices.Concat(c.URLs.ListenClient, c.URLs.ListenClientHTTP, c.URLs.ListenMetrics),
+		},
+		{
+			"peer", "--peer-cert-file and --peer-key-file, or --peer-auto-tls",
+			"--listen-peer-urls", c.PeerTLS, c.URLs.ListenPeer,
+		},
+	} {
+		options := side.tls.listen()
+		if err := options.Validate(); err != nil {
+			return fmt.Errorf("%s TLS: %w", side.name, err)
+		}
+		encrypted := false
+		for _, u := range side.urls {
+			encrypted = encrypted || listen.IsTLS(u)
+			if listen.IsTLS(u) && !options.Enabled() {
+				return fmt.Errorf("%s URL %s needs a certificate; set %s",
+					side.name, u.String(), side.certFlag)
+			}
+		}
+		if options.Asked() && !encrypted && len(side.urls) > 0 {
+			return fmt.Errorf("there are TLS settings for the %s side, but %s would not be encrypted; "+
+				"give %s with https:// (and advertise such), or leave the TLS settings out",
+				side.name, urlList(side.urls), side.urlFlag)
+		}
+	}
+	return nil
 }

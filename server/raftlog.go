@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"go.etcd.io/raft/v3"
 )
@@ -17,14 +19,24 @@ func raftText(v ...any) string { return "raft: " + fmt.Sprint(v...) }
 
 func raftTextf(format string, v ...any) string { return "raft: " + fmt.Sprintf(format, v...) }
 
+// warn hands a warning on. A member that was restarted has entries to apply before it can campaign:
+// that is nothing to warn of.
+func (l raftLogger) warn(text string) {
+	level := slog.LevelWarn
+	if strings.Contains(text, "pending configuration changes") {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, text)
+}
+
 // The methods of raft.Logger.
 
 func (l raftLogger) Debug(v ...any)              { l.log.Debug(raftText(v...)) }
 func (l raftLogger) Debugf(f string, v ...any)   { l.log.Debug(raftTextf(f, v...)) }
 func (l raftLogger) Info(v ...any)               { l.log.Debug(raftText(v...)) }
 func (l raftLogger) Infof(f string, v ...any)    { l.log.Debug(raftTextf(f, v...)) }
-func (l raftLogger) Warning(v ...any)            { l.log.Warn(raftText(v...)) }
-func (l raftLogger) Warningf(f string, v ...any) { l.log.Warn(raftTextf(f, v...)) }
+func (l raftLogger) Warning(v ...any)            { l.warn(raftText(v...)) }
+func (l raftLogger) Warningf(f string, v ...any) { l.warn(raftTextf(f, v...)) }
 func (l raftLogger) Error(v ...any)              { l.log.Error(raftText(v...)) }
 func (l raftLogger) Errorf(f string, v ...any)   { l.log.Error(raftTextf(f, v...)) }
 func (l raftLogger) Fatal(v ...any)              { panic(raftText(v...)) }

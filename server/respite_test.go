@@ -3,13 +3,21 @@ package server
 import (
 	"testing"
 	"time"
+
+	"leasehold.dev/internal/host"
 )
 
 // TestRespite: the time is over once for each time that commands are held, whatever a
-// sync takes, and not after they have gone on.
+// sync takes, and not after they have gone on. So it is with the kernel's timer and with Go's.
 func TestRespite(t *testing.T) {
+	for name, on := range map[string]*host.Host{"kernel's": nil, "Go's": {}} {
+		t.Run(name, func(t *testing.T) { testRespite(t, on) })
+	}
+}
+
+func testRespite(t *testing.T, on *host.Host) {
 	over := make(chan struct{}, 1)
-	r, err := newRespite(func() { over <- struct{}{} })
+	r, err := newRespite(on, func() { over <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}

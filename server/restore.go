@@ -32,24 +32,49 @@ type RestoreOptions struct {
 	// SkipHash accepts a backup whose SHA-256 is missing or wrong. Its chunks
 	// have checksums of their own, which are checked all the same.
 	SkipHash bool
-	// BumpRevision is added to the revision of the backup, so that clients who
-	// saw later revisions never see them again with other contents.
+	// BumpRevision is added to the revision of the backup. It has to be more than all
+	// revisions after the backup. 0 raises the revision beyond all that the old cluster can
+	// have told, whatever became of it after the backup (T34). History up to the new revision is
+	// marked compacted, so that watches of before are told to begin anew.
 	BumpRevision int64
-	// MarkCompacted compacts at the newest revision, so that watches of before are
-	// told to begin anew.
-	MarkCompacted bool
+	// KeepRevision goes on with the revision and the history of the backup. It is for a
+	// backup whose cluster made no revision after it, or told nobody: watches of before
+	// wait for revisions that come a second time.
+	KeepRevision bool
 }
+
+// revisions says what becomes of the revision of a backup.
+func (o *RestoreOptions) revisions(f *fsm.Refounding, now time.Time) error {
+	f.BumpRevision, f.MarkCompacted = o.BumpRevision, !o.KeepRevision
+	switch {
+	case o.KeepRevision && o.BumpRevision != 0:
+		return fmt.Errorf("%w: a restore keeps the revision or raises it, not both", ErrConfig)
+	case !o.KeepRevision && o.BumpRevision == 0:
+		f.BumpRevision, f.MinRevision = defaultBump, revisionAt(now)
+	}
+	return nil
+}
+
+// defaultBump is by how much a restore raises the revision at least.
+const defaultBump = 1_000_000_000
+
+// revisionAt is a revision that no cluster has reached by the time t, if it began with
+// revision 1 or with one made here: the microseconds since 1970, and no cluster makes a
+// million revisions a second all its life. A fixed number would not do: a second restore of
+// the same backup would begin with the same revisions as the first. It stays below 1<<53, where
+// programs that keep numbers as floating point lose digits, until the year 2255.
+func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
 // Restore makes a new data directory, c.DataDir, from a backup. The directory
 // must not exist or must be empty, else the error is [ErrNotEmpty]; what is not
 // a whole backup is an [ErrBackup], and leaves nothing behind.
 //
 // The member is the founder of a new cluster, with ids made from c as at any
-// first start. Keys, history and leases are those of the backup; a lease begins
+// first start. Keys and leases are those of the backup; a lease begins
 // its full TTL, or what was left of it when last checkpointed, when the member
-// starts to serve. Revisions go on from the backup's. Fencing tokens go on above
-// all that can have been given out before, whatever was done with the backup
-// (T27), as long as the wall clock is not behind that of earlier restores.
+// starts to serve. Revisions (T34) and fencing tokens (T27) go on above all that can have
+// been given out before, whatever was done with the backup, as long as the wall clock is
+// not behind that of earlier restores. History below is compacted.
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -67,14 +92,17 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	m, err := readBackup(r, c, o, fsm.Refounding{
-		Members: members, Above: tokenAt(time.Now()),
-		BumpRevision: o.BumpRevision, MarkCompacted: o.MarkCompacted,
-	})
+	now := time.Now()
+	f := fsm.Refounding{Members: members, Above: tokenAt(now)}
+	if err := o.revisions(&f, now); err != nil {
+		return err
+	}
+	m, cluster, err := readBackup(r, c, o, f)
 	if err != nil {
 		return err
 	}
-	if err := refound(m, c, members); err != nil {
+	id := storage.Identity{Cluster: cluster, Generation: m.Lessor().View().State().Generation}
+	if err := refound(m, c, id); err != nil {
 		err = fmt.Errorf("restore into %q: %w", c.DataDir, err)
 		return errors.Join(err, undo(c.DataDir, existed))
 	}
@@ -114,20 +142,23 @@ func checkEmpty(dir string) (existed bool, err error) {
 }
 
 // readBackup reads and checks all of a backup before anything is written.
-func readBackup(r io.Reader, c Config, o RestoreOptions, f fsm.Refounding) (*fsm.Machine, error) {
+// It returns the state, and the ID of the cluster that made the backup.
+func readBackup(
+	r io.Reader, c Config, o RestoreOptions, f fsm.Refounding,
+) (*fsm.Machine, uint64, error) {
 	b, err := newBackupReader(r)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	m, err := fsm.Refound(machineConfig(c), f, b.next)
 	if err != nil {
-		return nil, asBackupError(err)
+		return nil, 0, asBackupError(err)
 	}
-	return m, b.finish(!o.SkipHash)
+	return m, b.cluster, b.finish(!o.SkipHash)
 }
 
-// refound writes m as the first state of a new cluster.
-func refound(m *fsm.Machine, c Config, members []fsm.Member) (err error) {
+// refound writes m as the first state of a new cluster, or of one that goes on under its ID.
+func refound(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return err
 	}
@@ -145,7 +176,7 @@ func refound(m *fsm.Machine, c Config, members []fsm.Member) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(writeRefounded(disk, m, c, members), disk.Close()); err != nil {
+	if err := errors.Join(writeRefounded(disk, m, c, id), disk.Close()); err != nil {
 		return err
 	}
 	if err := os.Remove(marker); err != nil {
@@ -154,9 +185,12 @@ func refound(m *fsm.Machine, c Config, members []fsm.Member) (err error) {
 	return syncDir(c.DataDir)
 }
 
-func writeRefounded(disk *storage.Disk, m *fsm.Machine, c Config, members []fsm.Member) error {
-	generation := m.Lessor().View().State().Generation
-	if err := identify(disk, c, members, generation); err != nil {
+func writeRefounded(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Identity) error {
+	members := founders(c)
+	if err := identify(disk, c, members, id); err != nil {
+		return err
+	}
+	if err := disk.SavePeers(storage.Peers{Assembled: len(members) == 1}); err != nil {
 		return err
 	}
 	// Term and index go on from the backup's: clients see both in every answer.

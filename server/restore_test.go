@@ -18,12 +18,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/transport"
 	"leasehold.dev/lease"
 )
 
 // TestRoundTrip takes a backup through the API, restores it as another cluster, and
 // compares what clients see.
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	r := run(t, testConfig(t.TempDir()))
 	ctx := t.Context()
 	l, err := r.client.Grant(ctx, 600)
@@ -68,7 +70,8 @@ func TestRoundTrip(t *testing.T) {
 
 	c := testConfig(t.TempDir())
 	c.Cluster.Token = "another"
-	if err := Restore(bytes.NewReader(backup), c, RestoreOptions{}); err != nil {
+	o := RestoreOptions{KeepRevision: true}
+	if err := Restore(bytes.NewReader(backup), c, o); err != nil {
 		t.Fatal(err)
 	}
 	r = run(t, c)
@@ -82,9 +85,9 @@ func TestRoundTrip(t *testing.T) {
 	if after.Header.Revision != 52 || after.Header.RaftTerm <= before.Header.RaftTerm {
 		t.Errorf("header %v, before %v", after.Header, before.Header)
 	}
-	if after.Header.ClusterId == before.Header.ClusterId ||
+	if after.Header.ClusterId != before.Header.ClusterId ||
 		after.Header.MemberId == before.Header.MemberId {
-		t.Error("the restored member has an old identity")
+		t.Errorf("restored as %v, before %v", after.Header, before.Header)
 	}
 	history, err := r.client.Get(ctx, "k", clientv3.WithPrefix(), clientv3.WithRev(35))
 	if err != nil || fmt.Sprint(history.Kvs) != fmt.Sprint(old.Kvs) {
@@ -155,7 +158,7 @@ func TestTokensAfterRestore(t *testing.T) {
 		if err := Restore(bytes.NewReader(backup), c, RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		b, err := boot(c, nil)
+		b, err := boot(c, transport.Way{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,6 +198,7 @@ func TestTokenAt(t *testing.T) {
 // A directory that holds something is left alone; one that is empty is as good as
 // none; what fails leaves nothing behind.
 func TestRestoreDirectories(t *testing.T) {
+	t.Parallel()
 	good := backupOf(t, machineWith(t, 0))
 	bad := slices.Clone(good)
 	bad[len(bad)-1] ^= 1
@@ -300,12 +304,46 @@ func TestHalfRestoredDirectory(t *testing.T) {
 	}
 }
 
+// T34: by default revisions go on above all that were told before, also above those of an
+// earlier restore of the same backup, and watches of before are told to begin anew.
+func TestRevisionsAfterRestore(t *testing.T) {
+	good := backupOf(t, machineWith(t, 0))
+	last := int64(0)
+	for range 3 {
+		c := testConfig(t.TempDir())
+		if err := Restore(bytes.NewReader(good), c, RestoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := boot(c, transport.Way{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.disk.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := b.machine.View().KV
+		if v.Revision() <= last || v.Revision() < defaultBump || v.Compacted() != v.Revision() {
+			t.Errorf("revision %d, compacted %d, after %d", v.Revision(), v.Compacted(), last)
+		}
+		if kv := v.Get("k1"); kv == nil || kv.ModRevision > 10 {
+			t.Errorf("k1 is %v", kv)
+		}
+		last = v.Revision()
+	}
+	both := RestoreOptions{BumpRevision: 1, KeepRevision: true}
+	err := Restore(bytes.NewReader(good), testConfig(t.TempDir()), both)
+	if !errors.Is(err, ErrConfig) {
+		t.Errorf("kept and raised: %v", err)
+	}
+}
+
 // --bump-revision and --mark-compacted: a watch of before learns that it must
 // begin anew.
 func TestRestoreBumpsTheRevision(t *testing.T) {
+	t.Parallel()
 	good := backupOf(t, machineWith(t, 0))
 	c := testConfig(t.TempDir())
-	o := RestoreOptions{BumpRevision: 1000, MarkCompacted: true}
+	o := RestoreOptions{BumpRevision: 1000}
 	if err := Restore(bytes.NewReader(good), c, o); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 // The pages of the same port answer, and its metrics count calls under the
 // names that etcd's dashboards use.
 func TestMetricsPage(t *testing.T) {
+	t.Parallel()
 	c := testConfig(t.TempDir())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,7 +58,7 @@ func TestMetricsPage(t *testing.T) {
 		`grpc_server_msg_received_total{grpc_method="LeaseKeepAlive",` +
 			`grpc_service="etcdserverpb.Lease",grpc_type="bidi_stream"} 1`,
 		`leasehold_lease_renewals_total{outcome="renewed"} 1`,
-		`leasehold_lease_ttl_seconds_count 1`,
+		`leasehold_lease_ttl_seconds_count 1`, "leasehold_lease_checkpoints_total ",
 		`leasehold_is_leader 1`,
 		"etcd_server_version{server_version=\"3.7.3\"} 1\n",
 		"etcd_cluster_version{cluster_version=\"3.7\"} 1\n",

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -64,6 +65,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return errors.Join(err, closeAll(ports))
 	}
+	s.comparePeerURLs()
 	f, err := s.listen(ctx, ports, fail)
 	if err != nil {
 		return errors.Join(err, closeAll(ports))
@@ -96,7 +98,7 @@ func (s *Server) listen(
 	}
 	options := s.apiOptions(f.stop)
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
-		grpc.Creds(listen.Credentials()), grpc.ConnectionTimeout(handshakeTimeout))...)
+		grpc.Creds(listen.Credentials(options.Answers)), grpc.ConnectionTimeout(handshakeTimeout))...)
 	etcd.Register(f.grpc, s.node, options)
 	native.Register(f.grpc, s.node, s.nativeOptions(options))
 	pages := s.webOptions(f)
@@ -105,8 +107,8 @@ func (s *Server) listen(
 		end()
 		return nil, errors.Join(err, conn.Close())
 	}
-	f.http = web.NewServer(httpCtx, handler, s.cfg.Logger)
-	f.metrics = web.NewServer(httpCtx, web.NewStatus(pages), s.cfg.Logger)
+	f.http = web.NewServer(httpCtx, s.panics.Handler(handler), s.cfg.Logger)
+	f.metrics = web.NewServer(httpCtx, s.panics.Handler(web.NewStatus(pages)), s.cfg.Logger)
 
 	f.group.start(fail, func() error { return f.grpc.Serve(loop) })
 	f.group.start(fail, func() error { return closedIsFine(f.grpc.Serve(f.mux.GRPC())) })
@@ -147,9 +149,12 @@ func (s *Server) open(ctx context.Context) ([]port, error) {
 		{s.cfg.URLs.ListenClientHTTP, useHTTP},
 		{s.cfg.URLs.ListenMetrics, useMetrics},
 	} {
-		ports, err := openPorts(ctx, group.urls, conf, group.use)
+		ports, err := s.openPorts(ctx, group.urls, conf, group.use)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(all))
+		}
+		for i := range ports {
+			ports[i].Listener = s.limits.clients.Listener(ports[i].Listener)
 		}
 		all = append(all, ports...)
 	}
@@ -175,8 +180,10 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		MinPingInterval:      s.cfg.GRPC.KeepAliveMinTime,
 		PingInterval:         s.cfg.GRPC.KeepAliveInterval,
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
-		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.unary},
-		Stream:               []grpc.StreamServerInterceptor{s.rpcs.stream},
+		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours},
+		Stream:               []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo},
+		Panics:               s.panics,
+		Answers:              listen.NewAnswers(),
 		Stop:                 stop,
 	}
 }
@@ -186,10 +193,12 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 	return native.Options{
 		ClusterID: s.node.cluster, MemberID: s.node.member,
 		MinTTL:          lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
+		MaxCacheTTL:     lease.TTL(s.cfg.Lease.MaxCacheTTL.Milliseconds()),
 		MaxKeys:         s.cfg.Lease.MaxKeys,
 		MaxRequestBytes: o.MaxRequestBytes,
 		MaxTxnOps:       o.MaxTxnOps,
 		Guard:           etcd.Guard(s.node, o),
+		Panics:          o.Panics,
 		Stop:            o.Stop,
 	}
 }
@@ -270,6 +279,9 @@ func (h health) Alarms() []string {
 		case fsm.Corrupt:
 			names = append(names, "CORRUPT")
 		}
+	}
+	if h.n.writer.full.Load() && !slices.Contains(names, "NOSPACE") {
+		names = append(names, "NOSPACE") // refused for the same reason, though nobody set an alarm
 	}
 	return names
 }

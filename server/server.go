@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -44,7 +48,9 @@ type Server struct {
 	peers   *peers
 	peerTLS *tls.Config // of the peer listeners; nil for none
 	peerMux *listen.Mux
+	limits  limits
 	rpcs    *rpcMetrics
+	panics  *listen.Panics
 	ready   chan struct{}
 	stopped chan struct{}
 	once    sync.Once
@@ -59,18 +65,23 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	accept, dial, err := peerTLS(cfg)
+	limits, err := newLimits(cfg.Limits.MembersOfProcess, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
-	b, err := boot(cfg, dial)
+	accept, way, err := peerWay(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b, err := boot(cfg, way)
 	if err != nil {
 		return nil, err
 	}
 	disk := b.disk
 	s := &Server{
-		cfg: cfg, rpcs: new(rpcMetrics), peerTLS: accept,
-		ready: make(chan struct{}), stopped: make(chan struct{}),
+		cfg: cfg, rpcs: new(rpcMetrics), peerTLS: accept, limits: limits,
+		panics: listen.NewPanics(cfg.Logger),
+		ready:  make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if s.core, err = newCore(cfg, disk, b.machine); err != nil {
 		return nil, errors.Join(err, disk.Close())
@@ -80,12 +91,14 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped, expelled: make(chan struct{}),
 	}
-	s.peers = newPeers(s, dial, b.known)
+	s.peers = newPeers(s, way, b.known)
 	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
 	s.core.metrics.watchEtcdState(s.node)
 	s.core.metrics.watchCaches(s.node)
+	s.core.metrics.watchPeers(s.node)
 	s.core.metrics.registry.MustRegister(s.rpcs)
+	s.core.metrics.watchPanics(s.panics)
 	return s, nil
 }
 
@@ -108,12 +121,17 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	}
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
-		inbox: newInbox(), clock: newClock(), log: cfg.Logger, metrics: newMetrics(),
-		news:   newLeaseNews(),
-		caches: make(openCaches),
-		voters: r.ConfState().GetVoters(),
-		pace:   pace{heartbeat: cfg.Raft.Heartbeat, election: cfg.Raft.ElectionTimeout},
+		inbox: newInbox(), clock: newClock(cfg.Host), log: cfg.Logger, metrics: newMetrics(),
+		news:     newLeaseNews(),
+		voters:   r.ConfState().GetVoters(),
+		election: cfg.Raft.ElectionTimeout,
 	}
+	c.shell = shell.New(shell.Config{
+		Replica: r, Start: c.clock.read(),
+		Heartbeat: lease.TTL(cfg.Raft.Heartbeat.Milliseconds()),
+		Election:  lease.TTL(cfg.Raft.ElectionTimeout.Milliseconds()),
+	})
+	c.clock.start.Store(int64(c.shell.Epoch()))
 	c.view.Store(machine.View())
 	c.status.put(new(r.Status()))
 	c.stats.Store(&stateStats{})
@@ -125,14 +143,16 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
 		persist: c.inbox.persisted, wake: make(chan struct{}, 1),
 	}
-	if c.pace.respite, err = newRespite(c.hurry); err != nil {
+	if c.respite, err = newRespite(cfg.Host, c.hurry); err != nil {
 		return nil, err
 	}
 	c.snap = &snapshotter{
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
-		count: cfg.Raft.SnapshotCount, tail: cfg.Raft.SnapshotCatchUpEntries,
-		last: machine.Index(), looked: machine.Index(),
+		Snapshots: shell.Snapshots{
+			Count: cfg.Raft.SnapshotCount, Tail: cfg.Raft.SnapshotCatchUpEntries,
+		},
 	}
+	c.snap.Restored(machine.Index())
 	return c, nil
 }
 
@@ -153,7 +173,7 @@ func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.peers.close()
-		s.core.pace.respite.close()
+		s.core.respite.close()
 		err = s.core.disk.Close()
 	})
 	return err
@@ -168,7 +188,9 @@ func (s *Server) run(ctx context.Context) error {
 		s.expel.Do(func() { close(s.node.expelled) })
 		fail(err)
 	}
+	s.warnOfAddresses()
 	s.peers.update(s.node.View().Members)
+	defer s.peers.assemble(s.cfg.Cluster.FoundersWait)()
 	var g group
 	coreCtx, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCore()
@@ -227,10 +249,14 @@ func (s *Server) lead() error {
 }
 
 // handOver gives the leadership away before this member stops, so that the
-// others need not find out.
+// others need not find out. What remains of silent leases is replicated before, for the
+// others may be about to stop, too.
 func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), errRemoved) || !s.node.status.Load().Leading {
 		return
+	}
+	if errors.Is(context.Cause(ctx), context.Canceled) { // else the log may be what has failed
+		s.checkpointAll(context.WithoutCancel(ctx))
 	}
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Raft.ElectionTimeout)
 	defer cancel()
@@ -242,6 +268,22 @@ func (s *Server) handOver(ctx context.Context) {
 	case ok := <-yielded:
 		for ok && s.node.status.Load().Leading && pause(wait, time.Millisecond) {
 		}
+	case <-wait.Done():
+	case <-s.stopped:
+	}
+}
+
+// checkpointAll waits until what remains of silent leases is replicated, unless that takes
+// too long: then they have a little more time after a restart of all members.
+func (s *Server) checkpointAll(ctx context.Context) {
+	wait, cancel := context.WithTimeout(ctx, s.cfg.Raft.ElectionTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	if !s.core.inbox.task(func() { s.core.replica.CheckpointAll(func() { close(done) }) }) {
+		return
+	}
+	select {
+	case <-done:
 	case <-wait.Done():
 	case <-s.stopped:
 	}
@@ -275,18 +317,33 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	return nil
 }
 
+// comparePeerURLs tells when other members reach this one at other URLs than its flags say: as
+// in etcd, those that were stored when it founded the cluster, was added, or restored, count.
+func (s *Server) comparePeerURLs() {
+	self, ok := s.node.View().Member(s.node.member)
+	given := slices.Sorted(slices.Values(urlStrings(s.cfg.URLs.AdvertisePeer)))
+	if !ok || slices.Equal(slices.Sorted(slices.Values(self.PeerURLs)), given) {
+		return
+	}
+	id := fmt.Sprintf("%x", s.node.member)
+	s.cfg.Logger.Warn("the stored peer URLs of this member differ from those given, and the "+
+		"stored ones count: others reach this member there alone", "member", id,
+		"stored", self.PeerURLs, "given", given,
+		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
+}
+
 // published reports whether the cluster knows this member's name and addresses
 // as they are now.
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
-	return ok && self.Name == s.cfg.Name &&
+	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.incarnation &&
 		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
 }
 
 // publish replicates this member's name and addresses.
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
-		ID: s.node.member, Name: s.cfg.Name,
+		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.incarnation,
 		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient),
 	}}
 	for {
@@ -294,10 +351,16 @@ func (s *Server) publish(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case err == nil && errors.Is(r.Err, fsm.ErrIncarnation):
+			return lostData(s.cfg.DataDir)
 		case err == nil:
 			return r.Err
 		}
-		s.cfg.Logger.Warn("waiting for a leader", "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, replica.ErrLeaderChanged) {
+			level = slog.LevelInfo // as happens while a member joins
+		}
+		s.cfg.Logger.Log(ctx, level, "waiting for a leader", "error", err)
 		if !pause(ctx, 10*time.Millisecond) {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,11 +14,21 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
+	pb "leasehold.dev/leaseholdpb"
+	"leasehold.dev/test/harness"
 )
+
+func TestMain(m *testing.M) {
+	harness.Parallel()
+	os.Exit(m.Run())
+}
 
 // running is a member that runs inside the test, on a unix socket.
 type running struct {
@@ -30,6 +41,7 @@ type running struct {
 func testConfig(dir string) Config {
 	c := DefaultConfig()
 	c.DataDir = filepath.Join(dir, "data")
+	c.Cluster.FoundersWait = time.Second // no test wants one that is away to be waited for
 	socket := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "s")}}
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket, socket
 	peer := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "p")}}
@@ -109,6 +121,7 @@ func TestStopAndStart(t *testing.T) {
 // A second member on the same data directory is refused, in words that name
 // the directory, and the first goes on.
 func TestSecondMemberIsRefused(t *testing.T) {
+	t.Parallel()
 	c := testConfig(t.TempDir())
 	r := run(t, c)
 	if _, err := New(c); !errors.Is(err, storage.ErrLocked) {
@@ -120,6 +133,7 @@ func TestSecondMemberIsRefused(t *testing.T) {
 // A stop ends the streams of clients that go on listening: a watch and a
 // keep-alive stream. None has to be cut off.
 func TestStopEndsStreams(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	c := testConfig(t.TempDir())
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -144,10 +158,12 @@ func TestStopEndsStreams(t *testing.T) {
 }
 
 // At the quota writes are refused, and so the alarm is raised; after room was
-// made and the alarm disarmed they go on.
+// made the alarm is lifted by itself, and they go on.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
+	c.Compaction = Compaction{Mode: PeriodicCompaction} // never: the room is made by hand
 	r := run(t, c)
 	value := string(make([]byte, 64<<10))
 	var err error
@@ -168,19 +184,92 @@ func TestQuota(t *testing.T) {
 	if _, err := r.client.Compact(t.Context(), d.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		if r.node.View().KV.Size() < 1<<19 {
-			break
+	eventually(t, "a put goes through", func() bool {
+		_, err := r.client.Put(t.Context(), "k", "v")
+		return err == nil
+	})
+	if a, err := r.client.AlarmList(t.Context()); err != nil || len(a.Alarms) != 0 {
+		t.Errorf("alarms %v, %v", a, err)
+	}
+}
+
+// What only frees is never refused for the quota, in a transaction too: Kubernetes deletes so.
+func TestFreeingOverQuota(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t.TempDir())
+	c.Limits.QuotaBackendBytes = 1 << 20
+	r := run(t, c)
+	r.put(t, "k", "v")
+	over := &node{
+		core: r.node.core, member: r.node.member, quota: 1,
+		stopped: r.node.stopped, expelled: r.node.expelled,
+	}
+	remove := []fsm.Op{{Delete: &fsm.DeleteRange{Key: "k"}}}
+	for _, c := range []struct {
+		command fsm.Command
+		refused bool
+	}{
+		{&fsm.Put{Key: "k"}, true},
+		{&fsm.Txn{Then: []fsm.Op{{Put: &fsm.Put{Key: "k"}}}}, true},
+		{&fsm.Txn{Then: remove, Else: []fsm.Op{{Range: &fsm.Range{Key: "k"}}}}, false},
+		{&fsm.Once{Number: 1, Command: &fsm.Txn{
+			Compare: []fsm.Compare{{Key: "k", Target: fsm.TargetValue, Value: make([]byte, 1<<20)}},
+			Then:    remove,
+		}}, false},
+		{&fsm.DeleteRange{Key: "k"}, false},
+	} {
+		if got := over.overQuota(c.command); got != c.refused {
+			t.Errorf("%T: refused: %v", c.command, got)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes after compaction", r.node.View().KV.Size())
+	}
+	res, err := over.Propose(t.Context(), &fsm.Txn{Then: remove})
+	if err != nil || res.Err != nil || r.get(t, "k") != "none" {
+		t.Errorf("%v, %v; the key is %q", err, res.Err, r.get(t, "k"))
+	}
+}
+
+// Leases count for the quota with all that they have: beyond it a grant is refused and the alarm
+// raised, while leases are renewed, revoked, and end.
+func TestLeasesOverQuota(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t.TempDir())
+	c.Limits.QuotaBackendBytes = 1 << 20
+	r := run(t, c)
+	leases := pb.NewLeasesClient(r.client.ActiveConnection())
+	labels := map[string]string{"l": strings.Repeat("v", 16_000)}
+	var err error
+	granted := 0
+	for ; err == nil && granted < 1000; granted++ {
+		_, err = leases.Grant(t.Context(), &pb.GrantRequest{
+			Id: int64(granted + 1), TtlMs: 600_000, Labels: labels,
+		})
+	}
+	if granted > (1<<20)/16_000+2 || status.Code(err) != codes.ResourceExhausted {
+		t.Fatalf("%d grants, then %v", granted, err)
+	}
+	if _, err := r.client.Grant(t.Context(), 60); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("a grant by the other API: %v", err)
+	}
+	if _, err := r.client.Put(t.Context(), "k", "v"); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("a put: %v", err)
+	}
+	if _, err := r.client.KeepAliveOnce(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	for id := range granted - 1 {
+		if _, err := r.client.Revoke(t.Context(), clientv3.LeaseID(id+1)); err != nil {
+			t.Fatal(err)
 		}
-		r.get(t, "k") // lets the core go round
+	}
+	if n := r.node.View().LeaseBytes; n != 0 {
+		t.Errorf("%d bytes of no leases", n)
 	}
 	if _, err := r.client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {
 		t.Fatal(err)
 	}
-	r.put(t, "k", "v")
+	if _, err := r.client.Grant(t.Context(), 60); err != nil {
+		t.Error(err)
+	}
 }
 
 // A bad configuration is refused before anything is written.
@@ -206,6 +295,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 
 // A taken port is found before a client is let in, and lets go of the data.
 func TestPortIsTaken(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	run(t, testConfig(dir))
 	c := testConfig(t.TempDir())

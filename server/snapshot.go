@@ -9,85 +9,80 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/lease"
 )
 
-// A snapshot is taken when the log since the last one is both long and, as
-// the state grows, not small beside it: writing a large state for a short
-// log would cost more disk than it saves at a restart.
+// On a full disk a log of this length is worth a snapshot, which needs room itself. While
+// attempts fail, the pauses between them double between these bounds.
 const (
-	snapshotLogBytes   = 64 << 20 // at this length, if the last snapshot was smaller
-	snapshotLogPart    = 4        // at SnapshotCount entries, if the log is this part of the last
-	snapshotCheckEvery = 256      // entries between two looks
+	reliefLogBytes = 1 << 20
+	reliefLeast    = 30 * 1000 * lease.TTL(1)
+	reliefMost     = 16 * reliefLeast
 )
+
+// backOff is when to try again what has failed. It is the core's.
+type backOff struct {
+	next  lease.Instant // the next attempt
+	pause lease.TTL     // before it, 0 if nothing has failed
+}
+
+// due reports whether it is time for an attempt, and counts it as failed until over is called.
+func (b *backOff) due(now lease.Instant) bool {
+	if now < b.next {
+		return false
+	}
+	b.pause = min(max(2*b.pause, reliefLeast), reliefMost)
+	b.next = now + lease.Instant(b.pause)
+	return true
+}
+
+// over says that the last attempt did not fail, or that there is no need for one any more.
+func (b *backOff) over() { b.pause = 0 }
 
 // snapshotter writes snapshots on a goroutine of its own, one at a time, from
-// an immutable image; the core goes on meanwhile.
+// an immutable image; the core goes on meanwhile. When, shell.Snapshots says, which belongs to
+// the core's goroutine.
 type snapshotter struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics
-	count   uint64 // entries between two snapshots
-	tail    uint64 // entries kept before the snapshot, for members that lag
-
-	// These belong to the core's goroutine.
-	last, looked uint64 // index of the last snapshot, and of the last look
-	lastBytes    uint64
-	writing      bool
-	sending      map[uint64]uint64 // index of the state that is sent to a member
-	wg           sync.WaitGroup
-}
-
-// hold keeps the log after index until release, because a member that is being
-// sent the state at index will need it.
-func (s *snapshotter) hold(member, index uint64) {
-	if s.sending == nil {
-		s.sending = make(map[uint64]uint64)
-	}
-	s.sending[member] = index
-}
-
-func (s *snapshotter) release(member uint64) { delete(s.sending, member) }
-
-// keepFrom returns the index before which the log may be dropped once there is a
-// snapshot at index.
-func (s *snapshotter) keepFrom(index uint64) uint64 {
-	keep := index - min(index, s.tail)
-	for _, sent := range s.sending {
-		keep = min(keep, sent)
-	}
-	return keep
+	wg      sync.WaitGroup
+	shell.Snapshots
+	relief backOff // of those that are written because the disk is full
 }
 
 // applied is called by the core when the state has moved on.
 func (s *snapshotter) applied(c *core) {
-	index := c.replica.Machine().Index()
-	if s.writing || index-s.looked < min(snapshotCheckEvery, s.count) {
-		return
-	}
-	s.looked = index
-	log := s.disk.Usage().LogBytes
-	many := index-s.last >= s.count && log >= s.lastBytes/snapshotLogPart
-	if many || log >= max(snapshotLogBytes, s.lastBytes) {
-		s.begin(c)
+	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) {
+		s.begin(c, s.Tail)
 	}
 }
 
-// restored is called by the core when a snapshot from another member is the
-// newest.
-func (s *snapshotter) restored(index uint64) { s.last, s.looked = index, index }
+// relieve is called by the core once a heartbeat. While the disk is full, a snapshot lets go of
+// the log before it.
+func (s *snapshotter) relieve(c *core, full bool) {
+	if !full {
+		s.relief.over()
+		return
+	}
+	if s.Writing() || s.disk.LogBytes() < reliefLogBytes || !s.relief.due(c.shell.Now) {
+		return
+	}
+	s.log.Info("the disk is full: writing a snapshot, so that the log before it can go")
+	s.begin(c, 0)
+}
 
 // begin starts to write a snapshot of the present state.
-func (s *snapshotter) begin(c *core) {
-	s.writing = true
+func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
-	keep := s.keepFrom(image.View.Index)
+	keep := s.Begin(image.View.Index, tail)
 	s.wg.Go(func() {
 		bytes, err := s.write(image, conf, keep)
 		c.inbox.task(func() {
-			s.writing = false
-			if err == nil {
-				s.last, s.lastBytes = image.View.Index, bytes
+			if s.Ended(image.View.Index, bytes, err == nil); err == nil {
+				s.relief.over()
 			}
 		})
 	})

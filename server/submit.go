@@ -109,16 +109,16 @@ func (b *inbox) submit(s *submission) error {
 	case b.closed:
 		b.mu.Unlock()
 		return api.ErrStopped
-	case max(len(b.proposals), len(b.reads))+len(s.all) > maxQueued:
+	case max(len(b.Proposals), len(b.Reads))+len(s.all) > maxQueued:
 		b.mu.Unlock()
 		return api.ErrTooManyRequests
 	}
 	s.left = len(s.all)
 	for i := range s.all {
 		if w := &s.all[i]; w.proposal.Command != nil {
-			b.proposals = append(b.proposals, &w.proposal)
+			b.Proposals = append(b.Proposals, &w.proposal)
 		} else {
-			b.reads = append(b.reads, &w.read)
+			b.Reads = append(b.Reads, &w.read)
 		}
 	}
 	b.mu.Unlock()
@@ -131,7 +131,7 @@ func (n *node) refuses(s native.Submission) bool {
 	if s.Command == nil {
 		return false
 	}
-	if err := n.admit(); err != nil {
+	if err := n.admit(s.Command); err != nil {
 		s.To.Answered(fsm.Result{}, err)
 		return true
 	}

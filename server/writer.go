@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 )
 
@@ -27,7 +28,7 @@ type writer struct {
 	log     *slog.Logger
 	metrics *metrics
 	persist func(*raftpb.Message) // called for each message that is durable and awaited
-	full    atomic.Bool           // the disk has no room; nothing is being written
+	full    atomic.Bool           // the disk has no room for what clients write
 	wake    chan struct{}
 
 	// began is when the write under way began, since the epoch; 0 if none is. No disk is
@@ -37,12 +38,7 @@ type writer struct {
 	// usual is about how long a sync takes, in nanoseconds.
 	usual atomic.Int64
 
-	// These belong to the writer's own goroutine.
-	lazy     *raftpb.HardState // a hard state that may wait for the next sync
-	written  []*raftpb.Message // not yet said to be durable
-	unsynced bool              // something was appended since the last sync
-	term     uint64            // those of the hard state that was appended last
-	vote     uint64
+	order shell.Saver // it belongs to the writer's own goroutine
 
 	mu    sync.Mutex
 	queue []*raftpb.Message
@@ -87,19 +83,12 @@ func (w *writer) put(messages []*raftpb.Message) {
 	w.mu.Lock()
 	w.queue = append(w.queue, messages...)
 	w.mu.Unlock()
-	if slices.ContainsFunc(messages, awaited) {
+	if slices.ContainsFunc(messages, shell.Awaited) {
 		select {
 		case w.wake <- struct{}{}:
 		default:
 		}
 	}
-}
-
-// awaited reports whether anybody waits until a message is durable. Where that is nobody, it
-// need not be (replica.Output.Append).
-func awaited(m *raftpb.Message) bool {
-	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 ||
-		m.GetSnapshot().GetMetadata().GetIndex() != 0
 }
 
 // run writes until ctx ends, and then what is still queued. It returns an
@@ -117,7 +106,7 @@ func (w *writer) run(ctx context.Context) error {
 		switch {
 		case len(batch) > 0:
 		case stopping:
-			return w.disk.Append(nil, w.lazy, true)
+			return w.disk.Append(nil, w.order.Left(), true)
 		default:
 			select {
 			case <-w.wake:
@@ -140,93 +129,43 @@ func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 	return batch
 }
 
-// writeAll saves what has gathered, in order, with one sync at the end. A follower
-// that was sent many small messages while its disk was busy catches up so.
+// writeAll saves what has gathered, as shell.Saver says.
 func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	if len(batch) == 0 {
 		return nil
 	}
 	w.began.Store(sinceEpoch())
 	defer w.began.Store(0)
-	for i, m := range batch {
-		if err := w.write(ctx, m, i == len(batch)-1); err != nil {
-			return err
+	for x := range w.order.Save(batch) {
+		switch {
+		case x.Install != nil:
+			if err := w.install(x.Install); err != nil {
+				return fmt.Errorf("server: install a snapshot: %w", err)
+			}
+		case len(x.Saved) > 0:
+			for _, m := range x.Saved {
+				w.persist(m)
+			}
+		default:
+			if err := w.append(ctx, &x); err != nil {
+				return err
+			}
 		}
 	}
-	return w.settle()
+	return nil
 }
 
-// write saves one message; last says that none follows at once. One that carries a
-// commit index only need not be durable: losing that costs nothing, so it waits for
-// the next append. The responses of such a message, as of one that tells a follower
-// of a commit, wait for what was appended before, and for nothing else.
-func (w *writer) write(ctx context.Context, m *raftpb.Message, last bool) error {
-	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		w.lazy = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
-	}
-	if len(m.GetEntries()) == 0 && (len(m.GetResponses()) == 0 || !w.votes(m)) {
-		w.written = append(w.written, m)
-		return nil
-	}
-	if m.GetSnapshot().GetMetadata().GetIndex() != 0 {
-		if err := w.settle(); err != nil {
-			return err
-		}
-		if err := w.install(m); err != nil {
-			return fmt.Errorf("server: install a snapshot: %w", err)
-		}
-	}
-	begin, state := time.Now(), w.lazy
-	err := w.disk.Append(m.GetEntries(), state, last)
-	w.unsynced = !last
-	w.promise(state)
+// append writes to the log.
+func (w *writer) append(ctx context.Context, x *shell.Saving) error {
+	begin := time.Now()
+	err := w.disk.Append(x.Entries, x.State, x.Sync)
 	if errors.Is(err, storage.ErrNoSpace) {
-		err, w.unsynced = w.writeReserved(ctx, m, state), false
+		err = w.appendReserved(ctx, x)
 	}
-	if err != nil {
-		return err
-	}
-	if last {
+	if err == nil && x.Sync {
 		w.synced(time.Since(begin))
 	}
-	w.lazy = nil
-	w.written = append(w.written, m)
-	return nil
-}
-
-// votes reports whether a message carries what must be durable although it is no entry: a
-// snapshot, or a term or a vote other than those appended last.
-func (w *writer) votes(m *raftpb.Message) bool {
-	return m.GetSnapshot().GetMetadata().GetIndex() != 0 ||
-		m.Term != nil && m.GetTerm() != w.term || m.Vote != nil && m.GetVote() != w.vote
-}
-
-// promise notes the hard state that was appended last.
-func (w *writer) promise(s *raftpb.HardState) {
-	if s != nil {
-		w.term, w.vote = s.GetTerm(), s.GetVote()
-	}
-}
-
-// settle syncs what was written and is not synced, and says so.
-func (w *writer) settle() error {
-	if w.unsynced {
-		begin := time.Now()
-		if err := w.disk.Append(nil, w.lazy, true); err != nil {
-			return err
-		}
-		w.synced(time.Since(begin))
-		w.promise(w.lazy)
-		w.lazy, w.unsynced = nil, false
-	}
-	for _, m := range w.written {
-		if awaited(m) {
-			w.persist(m)
-		}
-	}
-	clear(w.written)
-	w.written = w.written[:0]
-	return nil
+	return err
 }
 
 // synced notes how long a sync took.
@@ -258,18 +197,14 @@ func (w *writer) install(m *raftpb.Message) error {
 	return err
 }
 
-// writeReserved writes a message on a disk that is full. From now on clients'
+// appendReserved is append on a disk that is full. From now on clients'
 // commands are refused before they are proposed; what is in the log already, and
 // what the leader itself must write so that leases are kept and end (T32), goes
 // into the space that the disk keeps back for it.
-func (w *writer) writeReserved(
-	ctx context.Context, m *raftpb.Message, state *raftpb.HardState,
-) error {
-	if !w.full.Swap(true) {
-		w.log.Error("the disk is full: writes of clients are refused until there is room")
-	}
+func (w *writer) appendReserved(ctx context.Context, x *shell.Saving) error {
+	w.fill(true)
 	for {
-		err := w.disk.AppendReserved(m.GetEntries(), state)
+		err := w.disk.AppendReserved(x.Entries, x.State)
 		if !errors.Is(err, storage.ErrNoSpace) {
 			return err
 		}
@@ -281,10 +216,18 @@ func (w *writer) writeReserved(
 	}
 }
 
-// look finds out whether a disk that was full has room again.
-func (w *writer) look() {
-	if w.full.Load() && w.disk.HasRoom() {
-		w.full.Store(false)
-		w.log.Info("the disk has room again: writes go on")
+// look finds out whether the disk has room, before a client's command meets it full,
+// or again after it was.
+func (w *writer) look() { w.fill(!w.disk.HasRoom()) }
+
+// fill notes whether the disk is full.
+func (w *writer) fill(full bool) {
+	if w.full.Swap(full) == full {
+		return
 	}
+	if full {
+		w.log.Error("the disk is full: writes of clients are refused until there is room")
+		return
+	}
+	w.log.Info("the disk has room again: writes go on")
 }

@@ -12,5 +12,6 @@ import (
 func main() {
 	p := cli.OS()
 	p.Args = serve.Args(os.Args)
-	os.Exit(cli.Main(p, serve.Command(), serve.DevCommand(), serve.SnapshotCommand()))
+	os.Exit(cli.Main(p, serve.Command(), serve.InitCommand(), serve.DevCommand(),
+		serve.SnapshotCommand()))
 }

@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -28,6 +29,36 @@ var (
 	// ErrTimeout means that the request was not done in time; it may still take effect.
 	ErrTimeout = errors.New("member: request timed out")
 )
+
+// A TimeoutError is ErrTimeout, and says what the request waited for.
+type TimeoutError struct {
+	// Caches is for how long a command may have waited for caches, while leases hold ranges.
+	Caches lease.TTL
+	// Outage says why the cluster does nothing now, if the member knows.
+	Outage string
+}
+
+// Timeout returns ErrTimeout for a command that may have had to wait so long for caches.
+func Timeout(caches lease.TTL) error {
+	if caches == 0 {
+		return ErrTimeout
+	}
+	return &TimeoutError{Caches: caches}
+}
+
+// Error says what the command may have waited for.
+func (e *TimeoutError) Error() string { return ErrTimeout.Error() + e.why() }
+
+func (e *TimeoutError) why() string {
+	if e.Outage != "" {
+		return ", " + e.Outage
+	}
+	return fmt.Sprintf(", possibly while it waited up to %d ms for a cache that does not answer "+
+		"(leasehold lease watch tells which); it may still be done", e.Caches)
+}
+
+// Unwrap returns ErrTimeout.
+func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
 // wire is the single table from the service's errors to what clients see: to is
 // what those of the etcd API do, with etcd's texts, since client libraries compare
@@ -77,10 +108,12 @@ var wire = []struct {
 		fsm.ErrOwnerHolds, status.Error(codes.ResourceExhausted, fsm.ErrOwnerHolds.Error()),
 		pb.Reason_REASON_TOO_MANY_HOLDS,
 	},
+	{fsm.ErrTxnTooLarge, rpctypes.ErrGRPCTooManyOps, invalid},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
 
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, unavailable},
 	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, unknown},
+	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, invalid},
 	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
 	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied, invalid},
 	{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy, unavailable},
@@ -112,6 +145,10 @@ func Error(err error) error {
 	}
 	if _, ok := status.FromError(err); ok {
 		return err
+	}
+	// As with etcd's own "request timed out, possibly due to ..." the text goes on.
+	if late := new(TimeoutError); errors.As(err, &late) {
+		return status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+late.why())
 	}
 	var ttl *lease.TTLError
 	if errors.As(err, &ttl) && ttl.Got > ttl.Max {

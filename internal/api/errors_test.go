@@ -37,6 +37,7 @@ var known = map[string]error{
 	"mvcc.ErrCompacted":          mvcc.ErrCompacted,
 	"mvcc.ErrFutureRevision":     mvcc.ErrFutureRevision,
 	"fsm.ErrKeyNotFound":         fsm.ErrKeyNotFound,
+	"fsm.UnnamedError":           &fsm.UnnamedError{Name: "n"},
 	"fsm.ErrNoSpace":             fsm.ErrNoSpace,
 	"fsm.ErrDiverged":            fsm.ErrDiverged,
 	"fsm.ErrSessionNotFound":     fsm.ErrSessionNotFound,
@@ -45,13 +46,17 @@ var known = map[string]error{
 	"fsm.ErrBadHolds":            fsm.ErrBadHolds,
 	"fsm.ErrTooManyHolds":        fsm.ErrTooManyHolds,
 	"fsm.ErrOwnerHolds":          fsm.ErrOwnerHolds,
+	"api.TimeoutError":           &TimeoutError{Caches: 5000},
+	"fsm.CacheTTLError":          &fsm.CacheTTLError{Got: 2, Max: 1},
 	"fsm.ErrStale":               fsm.ErrStale,
+	"fsm.ErrTxnTooLarge":         fsm.ErrTxnTooLarge,
 	"fsm.ErrMemberExists":        fsm.ErrMemberExists,
 	"fsm.ErrPeerURLExists":       fsm.ErrPeerURLExists,
 	"fsm.ErrNotLearner":          fsm.ErrNotLearner,
 	"fsm.ErrLastVoter":           fsm.ErrLastVoter,
 	"replica.ErrNoLeader":        replica.ErrNoLeader,
 	"replica.ErrLeaderChanged":   replica.ErrLeaderChanged,
+	"replica.ErrTooLarge":        replica.ErrTooLarge,
 	"replica.ErrOverloaded":      replica.ErrOverloaded,
 	"replica.ErrInternal":        replica.ErrInternal,
 	"replica.ErrUnhealthy":       replica.ErrUnhealthy,
@@ -69,6 +74,7 @@ var known = map[string]error{
 // inside are errors that no call of the API can end with: they occur before there is an
 // API to answer on, in a restore, or in what other members send.
 var inside = map[string]bool{
+	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true,
 	"fsm.ErrCorrupt": true, "fsm.ErrRevision": true, "replica.ErrMessage": true,
 }
 
@@ -152,6 +158,12 @@ func TestError(t *testing.T) {
 		{lease.ErrExists, rpctypes.ErrGRPCLeaseExist},
 		{lease.ErrExpiring, rpctypes.ErrGRPCLeaseNotFound},
 		{&lease.TTLError{Got: 3, Min: 1, Max: 2}, rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{Timeout(0), rpctypes.ErrGRPCTimeout},
+		{
+			Timeout(5000), status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+
+				", possibly while it waited up to 5000 ms for a cache that does not answer "+
+				"(leasehold lease watch tells which); it may still be done"),
+		},
 		{fmt.Errorf("read: %w", mvcc.ErrCompacted), rpctypes.ErrGRPCCompacted},
 		{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
 		{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace},

@@ -14,6 +14,14 @@ var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction
 // ErrTooDeep means that transactions are nested too deeply in one.
 var ErrTooDeep = errors.New("api: transactions are nested too deeply")
 
+// With transactions nested in it a transaction may have so many times as many operations as
+// one list may have, or so many: the time that it takes to compare them with each other grows
+// with the square of their number. Its own three lists, when they are full, are not too large.
+const (
+	nestedTimes = 64
+	nestedMost  = 1 << 14
+)
+
 // writes is what one list of operations, with all that is nested in it, puts
 // and deletes.
 type writes struct {
@@ -21,14 +29,18 @@ type writes struct {
 	dels spans
 }
 
-// CheckOverlaps refuses, with ErrTooDeep, a transaction that the log would not take, and
-// with ErrDuplicateKey, a transaction that may write one key
-// twice. The rules are etcd's: a key is put once; it is not both put and deleted, at one level
+// CheckTxn refuses a transaction that the log would not take: with ErrTooDeep, and with
+// fsm.ErrTxnTooLarge one that has too many operations in all, if most is how many each list of
+// them may have. With ErrDuplicateKey it refuses a transaction that may write one key twice.
+// The rules are etcd's: a key is put once; it is not both put and deleted, at one level
 // or between a level and what is nested before it; the two branches of a nested
 // transaction may write the same keys, since only one of them runs.
-func CheckOverlaps(t *fsm.Txn) error {
+func CheckTxn(t *fsm.Txn, most int) error {
 	if t.TooDeep() {
 		return ErrTooDeep
+	}
+	if n := t.Operations(); n > 3*most && n > min(nestedTimes*most, nestedMost) {
+		return fsm.ErrTxnTooLarge
 	}
 	for _, ops := range [...][]fsm.Op{t.Then, t.Else} {
 		if single(ops) {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -94,9 +95,10 @@ func dataReason(err error) pb.Reason {
 		ttl  *lease.TTLError
 		name *lease.NameError
 		keys *lease.KeyLimitError
+		long *fsm.CacheTTLError
 	)
 	switch {
-	case errors.As(err, &ttl):
+	case errors.As(err, &ttl), errors.As(err, &long):
 		return invalid
 	case errors.As(err, &name):
 		return pb.Reason_REASON_NAME_TAKEN

@@ -20,7 +20,7 @@ type appointment struct {
 
 func newAgenda() agenda {
 	return agenda{btree.NewBTreeGOptions(func(a, b appointment) bool {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.c.id, b.c.id)) < 0
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.c.token, b.c.token)) < 0
 	}, btree.Options{NoLocks: true})}
 }
 
@@ -44,7 +44,8 @@ func (a agenda) first() (at lease.Instant, ok bool) {
 	return e.at, ok
 }
 
-// until returns the caches whose entries are not after an instant, in ID order.
+// until returns the caches whose entries are not after an instant, in the order of the
+// tokens.
 func (a agenda) until(now lease.Instant) (list []*cache) {
 	a.entries.Scan(func(e appointment) bool {
 		if e.at > now {

@@ -27,7 +27,7 @@ func benchmarkWrite(b *testing.B, holders, silent int) {
 	now := lease.Instant(1)
 	d.Advance(now)
 	open := func(id lease.ID, from, to string) {
-		d.Hold(id, 1, []keyrange.Range{{Key: from, End: to}}, false)
+		d.Hold(id, lease.Token(id), []keyrange.Range{{Key: from, End: to}}, false)
 		d.Open(Opening{ID: id, Token: 1, From: Origin{Member: 1}})
 		d.Ack(Ack{ID: id, Token: 1, Open: 1})
 	}

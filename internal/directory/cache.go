@@ -38,8 +38,20 @@ type cache struct {
 	sending
 	// renewers are commands that renew the lease, and wait until nothing is owed.
 	renewers []*Write
+	orphanage
 	// endsAt is where it stands in Directory.ends, 0 if it does not.
 	endsAt lease.Instant
+}
+
+// orphanage is what concerns an orphan: see Directory.Orphan.
+type orphanage struct {
+	orphan bool
+	ttl    lease.TTL
+	until  lease.Instant // when its time is over
+	// stopped says that it has nothing any more.
+	stopped bool
+	// overAt is where it stands in Directory.orphans, 0 if it does not.
+	overAt lease.Instant
 }
 
 // sending is how a cache is told what it owes.
@@ -104,7 +116,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	c.drops = append(c.drops, x)
 	c.bytes += bytesOf(r)
 	c.owed.add(r)
-	d.owing[c.id] = c
+	d.owing[c.token] = c
 	d.send(c)
 	if len(c.drops) > d.limits.Drops || c.bytes > d.limits.DropBytes {
 		c.join(d.now)
@@ -150,13 +162,14 @@ func (o Origin) before(p Origin) bool {
 }
 
 // Open notes what a cache has. It reports false if there is no such cache: the lease
-// is gone, or has another holder, or holds nothing.
+// is gone, or has another holder, or holds nothing. That of an orphan is taken, so that it
+// can be told to drop everything.
 //
 // The list may be an old one, which came late by another way. So what is known is only
 // added to, and a wide cache stays so until it acknowledges in this term (Ack.Open).
 func (d *Directory) Open(o Opening) bool {
 	c := d.find(o.ID, o.Token)
-	if c == nil {
+	if c == nil || c.stopped {
 		return false
 	}
 	c.open = true
@@ -201,8 +214,9 @@ func (d *Directory) Fill(f Fill) bool {
 		return false
 	}
 	d.heard(c, f.From.Member)
-	if !c.open || c.joined || c.fence >= d.settled || d.leases[c.id].some().closing > 0 ||
-		d.over(c) || c.has.len()+len(f.Ranges) > d.limits.Spans ||
+	_, leased := d.expiry(c)
+	if !leased || c.orphan || !c.open || c.joined || c.fence >= d.settled || d.over(c) ||
+		c.has.len()+len(f.Ranges) > d.limits.Spans ||
 		d.spans+len(f.Ranges) > d.limits.AllSpans {
 		return false
 	}
@@ -256,6 +270,7 @@ func (d *Directory) Ack(a Ack) {
 		c.has.remove(r)
 	}
 	d.spans += c.has.len() - before
+	d.look(c)
 }
 
 // acked takes what invalidations up to seq named from what a cache has.
@@ -298,6 +313,9 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	if len(c.drops) == 0 || lease.TTL(d.now-c.drops[0].since) < d.limits.Slow {
 		d.setLate(c, false)
 	}
+	if c.orphan && len(c.drops) == 0 {
+		d.stopped(c) // it was told to drop all
+	}
 	d.expect(c)
 	d.unblock(renewers)
 }
@@ -325,13 +343,14 @@ func (d *Directory) unblock(writes []*Write) {
 
 // over reports whether the lease of a cache has passed its expiry, so that nothing in
 // it is used. It may be renewed all the same, at the last moment: then it has to
-// acknowledge first. A renewal that is in the log already counts as done.
+// acknowledge first. A renewal that is in the log already counts as done. A lease that is not
+// there has just been revoked: the cache may have all that it had until it becomes an orphan.
 func (d *Directory) over(c *cache) bool {
-	if d.leases[c.id].some().renewing > 0 {
+	if !c.orphan && d.leases[c.id].some().renewing > 0 {
 		return false
 	}
-	expiry, ok := d.state.Expiry(c.id)
-	return !ok || expiry <= d.now
+	expiry, ok := d.expiry(c)
+	return ok && expiry <= d.now
 }
 
 // Invalidation is what a cache has to drop.
@@ -365,13 +384,13 @@ func (d *Directory) send(c *cache) {
 	}
 }
 
-// Invalidations returns what is to be sent now, in ID order.
+// Invalidations returns what is to be sent now, in the order of the tokens.
 func (d *Directory) Invalidations() []Invalidation {
 	list := append(d.unsent, d.resends.until(d.now)...)
 	d.unsent = nil
 	due := list[:0]
 	for _, c := range list {
-		if c.unsent = false; d.owing[c.id] == c && d.due(c) {
+		if c.unsent = false; d.owing[c.token] == c && d.due(c) {
 			due = append(due, c)
 		}
 	}

@@ -52,8 +52,9 @@ type Directory struct {
 	limits Limits
 	now    lease.Instant
 
-	caches map[lease.ID]*cache
-	// held says who holds a range, in ID order.
+	caches map[lease.Token]*cache
+	live   map[lease.ID]*cache // those that are no orphans
+	// held says who holds a range, in the order of the tokens.
 	held  keyrange.Tree[*[]*cache]
 	spans int // of all caches
 	debts
@@ -76,15 +77,18 @@ type Directory struct {
 
 // debts are what caches owe, and what is to be done about it when.
 type debts struct {
-	owing map[lease.ID]*cache
+	owing map[lease.Token]*cache
+	// gone are orphans that have nothing any more, until they are taken.
+	gone map[lease.Token]*cache
 	// paid are leases of which Owes has become false.
 	paid []lease.ID
 	// unsent are caches that may have to be told something at once, and resends says when
 	// those that were told, and have not answered, are told again.
 	unsent  []*cache
 	resends agenda
-	// ends says when caches that are waited for may be over, or late: not before.
-	ends agenda
+	// ends says when caches that are waited for may be over, or late: not before. And
+	// orphans says when those are over.
+	ends, orphans agenda
 }
 
 // told is what is told to people.
@@ -94,7 +98,7 @@ type told struct {
 	waits []lease.TTL
 	// late are the caches that are slow now, and lateNews says that they are others than
 	// when they were asked for last.
-	late     map[lease.ID]*cache
+	late     map[lease.Token]*cache
 	lateNews bool
 }
 
@@ -102,12 +106,14 @@ type told struct {
 func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
 		term: term, state: s, limits: l.withDefaults(), settled: 1,
-		caches: make(map[lease.ID]*cache), leases: make(map[lease.ID]*under),
+		caches: make(map[lease.Token]*cache), live: make(map[lease.ID]*cache),
+		leases:  make(map[lease.ID]*under),
 		waiting: make(map[*Write]struct{}), stuck: make(map[*Write]struct{}),
 		debts: debts{
-			owing: make(map[lease.ID]*cache), resends: newAgenda(), ends: newAgenda(),
+			owing: make(map[lease.Token]*cache), gone: make(map[lease.Token]*cache),
+			resends: newAgenda(), ends: newAgenda(), orphans: newAgenda(),
 		},
-		told: told{late: make(map[lease.ID]*cache)},
+		told: told{late: make(map[lease.Token]*cache)},
 	}
 }
 
@@ -118,27 +124,35 @@ func (d *Directory) Advance(now lease.Instant) {
 	if at, ok := d.Next(); !ok || now < at {
 		return
 	}
-	for _, c := range d.ends.until(now) {
-		switch {
-		case d.over(c):
-			d.stats.Outlived++
-			d.slow(c)
-			d.free(c, c.drops)
-		case d.lateAt(c) <= now:
-			d.setLate(c, true)
+	if len(d.waiting) > 0 {
+		for _, c := range d.ends.until(now) {
+			switch {
+			case d.over(c):
+				d.stats.Outlived++
+				d.slow(c)
+				d.free(c, c.drops)
+			case d.lateAt(c) <= now:
+				d.setLate(c, true)
+			}
+			d.expect(c)
 		}
-		d.expect(c)
+	}
+	for _, c := range d.orphans.until(now) {
+		d.stopped(c)
 	}
 }
 
 // Next returns an instant before which Advance has nothing to do. Renewals make it
 // only later.
 func (d *Directory) Next() (at lease.Instant, ok bool) {
+	at, ok = d.orphans.first()
 	if len(d.waiting) == 0 {
-		return 0, false
+		return at, ok
 	}
-	at, ok = d.ends.first()
-	return at, ok && at != never
+	if end, some := d.ends.first(); some && end != never && (!ok || end < at) {
+		return end, true
+	}
+	return at, ok
 }
 
 // Recheck says that leases may live longer or shorter than they did.
@@ -152,11 +166,19 @@ func (d *Directory) Recheck() {
 func (d *Directory) expect(c *cache) {
 	at := lease.Instant(0)
 	if c.waiting > 0 {
-		expiry, _ := d.state.Expiry(c.id)
+		expiry, _ := d.expiry(c)
 		// Not at once again: what is over by its expiry may be kept by a renewal in the log.
 		at = max(min(expiry, d.lateAt(c)), d.now+1)
 	}
 	d.ends.put(c, &c.endsAt, at)
+}
+
+// expiry is the instant from which a cache has nothing any more, by its lease.
+func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
+	if c.orphan {
+		return c.until, true
+	}
+	return d.state.Expiry(c.id)
 }
 
 // never is no instant of any clock.
@@ -166,43 +188,45 @@ const never = lease.Instant(math.MaxInt64)
 // lead, and its cache may have anything of them. Otherwise nothing of them may be
 // cached before all that was admitted until now is settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
-	d.Release(id)
+	d.Release(token)
 	c := &cache{id: id, token: token, holds: ranges, wide: wide}
+	d.live[id] = c
 	if !wide {
 		c.untracked, c.fence = d.admitted, d.admitted
 		if d.admitted >= d.settled {
 			d.fenced = append(d.fenced, c)
 		}
 	}
-	d.caches[id] = c
+	d.caches[token] = c
 	for _, r := range ranges {
 		list, ok := d.held.Get(r)
 		if !ok {
 			list = new([]*cache)
 			d.held.Put(r, list)
 		}
-		i, found := slices.BinarySearchFunc(*list, id, byID)
+		i, found := slices.BinarySearchFunc(*list, token, byToken)
 		if !found { // a range may be named twice
 			*list = slices.Insert(*list, i, c)
 		}
 	}
 }
 
-// Release says that a lease holds nothing any more, because it has ended or has
-// another holder. Nobody waits for its cache.
-func (d *Directory) Release(id lease.ID) {
-	c := d.caches[id]
+// Release says that what was held under a token is held no more. Nobody waits for its cache.
+func (d *Directory) Release(token lease.Token) {
+	c := d.caches[token]
 	if c == nil {
 		return
 	}
-	delete(d.caches, id)
+	delete(d.caches, token)
+	delete(d.gone, token)
+	d.unlink(c)
 	d.settleDebts(c)
 	for _, r := range c.holds {
 		list, ok := d.held.Get(r)
 		if !ok {
 			continue
 		}
-		if i, found := slices.BinarySearchFunc(*list, id, byID); found {
+		if i, found := slices.BinarySearchFunc(*list, token, byToken); found {
 			*list = slices.Delete(*list, i, i+1)
 		}
 		if len(*list) == 0 {
@@ -210,19 +234,27 @@ func (d *Directory) Release(id lease.ID) {
 		}
 	}
 	d.spans -= c.has.len()
-	renewers := c.renewers
-	c.renewers = nil
 	d.free(c, c.drops)
 	d.expect(c)
-	d.unblock(renewers)
+	d.orphans.put(c, &c.overAt, 0)
 	d.fenced = slices.DeleteFunc(d.fenced, func(f *cache) bool { return f == c })
 }
 
-func byID(c *cache, id lease.ID) int { return cmp.Compare(c.id, id) }
+// unlink takes a cache from its lease, which goes on without it or is gone.
+func (d *Directory) unlink(c *cache) {
+	if d.live[c.id] == c {
+		delete(d.live, c.id)
+	}
+	renewers := c.renewers
+	c.renewers = nil
+	d.unblock(renewers)
+}
+
+func byToken(c *cache, token lease.Token) int { return cmp.Compare(c.token, token) }
 
 // find returns the cache of a lease under its token.
 func (d *Directory) find(id lease.ID, token lease.Token) *cache {
-	if c := d.caches[id]; c != nil && c.token == token {
+	if c := d.caches[token]; c != nil && c.id == id {
 		return c
 	}
 	return nil
@@ -272,7 +304,7 @@ func (d *Directory) Waiting() []*Write { return sortedWrites(d.waiting) }
 
 // settleDebts notes that a cache owes nothing any more.
 func (d *Directory) settleDebts(c *cache) {
-	delete(d.owing, c.id)
+	delete(d.owing, c.token)
 	d.resends.put(c, &c.resendAt, 0)
 	d.paid = append(d.paid, c.id)
 }
@@ -286,10 +318,10 @@ func (d *Directory) TakePaid() []lease.ID {
 }
 
 // Owes reports whether a lease must not be renewed now: its cache has not acknowledged
-// what it was told to drop, or the lease is about to get another holder or none.
+// what it was told to drop.
 func (d *Directory) Owes(id lease.ID) bool {
-	c := d.caches[id]
-	return c != nil && len(c.drops) > 0 || d.leases[id].some().closing > 0
+	c := d.live[id]
+	return c != nil && len(c.drops) > 0
 }
 
 // Knows reports whether it is known that a lease under a token holds something.
@@ -301,7 +333,7 @@ func (d *Directory) Idle() bool {
 }
 
 func inOrder(list []*cache) []*cache {
-	slices.SortFunc(list, func(a, b *cache) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(list, func(a, b *cache) int { return cmp.Compare(a.token, b.token) })
 	return list
 }
 

@@ -10,6 +10,9 @@
 // that it dropped it, or its lease has passed its expiry. From when the write came
 // until its outcome is known what it touches is pending: nobody may cache it.
 //
+// A lease that is revoked, or gets another holder, does so at once. What it held is an orphan
+// then: its cache is told to drop everything, and writes wait for it as before.
+//
 // Why that keeps C1, a cached read is never older than a write that was acknowledged
 // before it began: a copy is used only while its lease has not passed its expiry, by
 // any leader's clock. As long as it may be used, the leader either knows of it or

@@ -91,11 +91,11 @@ func TestDirectoryIsBounded(t *testing.T) {
 	if !mayFill(d, "b") || !mayFill(d, "d", "f") || mayFill(d, "h") {
 		t.Error("one cache has another number of parts than three")
 	}
-	d.Hold(2, 1, []keyrange.Range{{Key: "a", End: "z"}}, false)
+	d.Hold(2, 2, []keyrange.Range{{Key: "a", End: "z"}}, false)
 	d.Settled(1)
-	d.Open(Opening{ID: 2, Token: 1, From: Origin{Member: 1}})
+	d.Open(Opening{ID: 2, Token: 2, From: Origin{Member: 1}})
 	other := func(key string) bool {
-		return d.Fill(Fill{ID: 2, Token: 1, Ranges: []keyrange.Range{{Key: key}}})
+		return d.Fill(Fill{ID: 2, Token: 2, Ranges: []keyrange.Range{{Key: key}}})
 	}
 	if !other("b") || other("d") {
 		t.Error("all caches have another number of parts than four")
@@ -152,7 +152,7 @@ func TestLongDropsAreBounded(t *testing.T) {
 // one waits for besides comes later; those that touch other keys pass.
 func TestWritesKeepTheirOrder(t *testing.T) {
 	d := opened(Limits{})
-	d.Hold(2, 1, []keyrange.Range{{Key: "c"}}, true)
+	d.Hold(2, 2, []keyrange.Range{{Key: "c"}}, true)
 	if !mayFill(d, "b") {
 		t.Fatal("nothing may be cached")
 	}
@@ -190,6 +190,67 @@ func TestEndAndAttach(t *testing.T) {
 	if ready := d.Ready(); len(ready) != 1 || ready[0] != attach {
 		t.Fatalf("ready are %v", ready)
 	}
+	d.Finish(attach)
+	if ready := d.Ready(); len(ready) != 2 || ready[0] != end || ready[1] != late {
+		t.Fatalf("ready are %v", ready)
+	}
+}
+
+// C1: the end of a lease takes those keys with it, too, that were attached since it was admitted:
+// they may not be cached until it is done, and who may have them drops them before.
+func TestAttachedBeforeTheEnd(t *testing.T) {
+	for _, had := range []bool{false, true} {
+		of := &keysOf{until: 9_000}
+		d := opened(Limits{})
+		d.state = of
+		attach := touches("b")
+		attach.Attaches = []lease.ID{9}
+		if now, err := d.Admit(attach); !now || err != nil { // nobody has "b"
+			t.Fatalf("admitted %v, %v", now, err)
+		}
+		end := waits(t, d, &Write{Ends: []lease.ID{9}})
+		if had { // a cache of which nobody knows what it has
+			d.Hold(2, 2, []keyrange.Range{{Key: "b"}}, true)
+		}
+		of.keys = []string{"b"}
+		d.Finish(attach)
+		if mayFill(d, "b") {
+			t.Error("a key that is about to go may be cached")
+		}
+		if ready := d.Ready(); (len(ready) == 0) != had {
+			t.Fatalf("ready are %v, where a cache may have the key: %t", ready, had)
+		}
+		if !had {
+			continue
+		}
+		d.Release(2)
+		if ready := d.Ready(); len(ready) != 1 || ready[0] != end {
+			t.Fatalf("ready are %v", ready)
+		}
+	}
+}
+
+// keysOf is a State in which all leases have these keys.
+type keysOf struct {
+	until
+	keys []string
+}
+
+func (k *keysOf) Keys(lease.ID) []string { return k.keys }
+
+// The end of a lease is not kept waiting for ever, either, by commands that attach keys to a lease
+// which is known by its name only: those that come later wait for the end.
+func TestEndAndAttachAny(t *testing.T) {
+	d := opened(Limits{})
+	attach := touches("b")
+	attach.AttachesAny = true
+	if now, err := d.Admit(attach); !now || err != nil {
+		t.Fatalf("admitted %v, %v", now, err)
+	}
+	end := waits(t, d, &Write{Ends: []lease.ID{9}})
+	late := touches("c")
+	late.AttachesAny = true
+	waits(t, d, late)
 	d.Finish(attach)
 	if ready := d.Ready(); len(ready) != 2 || ready[0] != end || ready[1] != late {
 		t.Fatalf("ready are %v", ready)
@@ -272,5 +333,34 @@ func TestRenewalInTheLog(t *testing.T) {
 	d.Advance(9501)
 	if !d.HasReady() {
 		t.Error("the write waits for a lease that is over")
+	}
+}
+
+// C1: between the end of a lease by a revocation, and the orphan that its hold becomes, its cache
+// still has what it had. A write that begins to wait just then waits for it, and nothing more may
+// be cached.
+func TestLeaseGoesBeforeItsHold(t *testing.T) {
+	state := &lives{at: 9_000}
+	d := New(1, state, Limits{})
+	d.Advance(100)
+	all := []keyrange.Range{{Key: "a", End: "z"}}
+	d.Hold(1, 1, all, false)
+	d.Settled(1)
+	d.Open(Opening{ID: 1, Token: 1, From: Origin{Member: 1}})
+	d.Ack(Ack{ID: 1, Token: 1, Open: 1})
+	if !mayFill(d, "b") {
+		t.Fatal("nothing may be cached")
+	}
+	state.gone = true
+	if mayFill(d, "c") {
+		t.Error("a cache without a lease may have more")
+	}
+	waits(t, d, touches("b"))
+	d.Orphan(Orphan{ID: 1, Token: 1, Ranges: all, TTL: 9_000, Until: 9_000}, false)
+	if d.Advance(8_999); d.HasReady() {
+		t.Error("the write has left before the cache's time is over")
+	}
+	if d.Advance(9_000); len(d.Ready()) != 1 {
+		t.Error("the write waits for ever")
 	}
 }

@@ -8,7 +8,7 @@ import (
 // checkInvariants panics unless what is derived is what it is derived from.
 func (d *Directory) checkInvariants() {
 	total := 0
-	for id, c := range d.caches {
+	for token, c := range d.caches {
 		c.has.checkInvariants()
 		total += c.has.len()
 		writes, bytes, fresh := 0, 0, false
@@ -33,17 +33,22 @@ func (d *Directory) checkInvariants() {
 			}
 			return true
 		})
-		if c.owed.len() != owed.len() || c.waiting != writes || c.id != id ||
-			(len(c.drops) > 0) != (d.owing[id] == c) {
+		if c.owed.len() != owed.len() || c.waiting != writes || c.token != token ||
+			(len(c.drops) > 0) != (d.owing[token] == c) {
 			panic(fmt.Sprintf("cache %d: %d owed, %d by the drops, %d of %d writes wait",
-				id, c.owed.len(), owed.len(), c.waiting, writes))
+				token, c.owed.len(), owed.len(), c.waiting, writes))
 		}
-		if (c.waiting > 0) != (c.endsAt != 0) || d.late[id] == c && c.waiting == 0 {
-			panic(fmt.Sprintf("cache %d: %d writes wait, it is looked at at %d, late %v", id,
-				c.waiting, c.endsAt, d.late[id] == c))
+		if (c.waiting > 0) != (c.endsAt != 0) || d.late[token] == c && c.waiting == 0 {
+			panic(fmt.Sprintf("cache %d: %d writes wait, it is looked at at %d, late %v", token,
+				c.waiting, c.endsAt, d.late[token] == c))
+		}
+		if c.orphan == (d.live[c.id] == c) || !c.stopped && d.gone[token] == c ||
+			(c.orphan && !c.stopped) != (c.overAt != 0) ||
+			c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
+			panic(fmt.Sprintf("cache %d is an orphan: %+v", token, c.orphanage))
 		}
 		if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
-			panic(fmt.Sprintf("cache %d owes %d drops, and nobody tells it", id, len(c.drops)))
+			panic(fmt.Sprintf("cache %d owes %d drops, and nobody tells it", token, len(c.drops)))
 		}
 		for _, h := range c.holds {
 			list, ok := d.held.Get(h)
@@ -52,8 +57,8 @@ func (d *Directory) checkInvariants() {
 			}
 		}
 	}
-	for id, c := range d.late {
-		if d.caches[id] != c {
+	for token, c := range d.late {
+		if d.caches[token] != c {
 			panic("a cache that is none any more is slow")
 		}
 	}

@@ -62,7 +62,7 @@ func (d *Directory) slowness(c *cache) Slow {
 
 // lateAt returns when a cache for which writes wait becomes slow, if it is not.
 func (d *Directory) lateAt(c *cache) lease.Instant {
-	if d.late[c.id] == c {
+	if d.late[c.token] == c {
 		return never
 	}
 	return c.drops[0].since + lease.Instant(d.limits.Slow)
@@ -70,13 +70,13 @@ func (d *Directory) lateAt(c *cache) lease.Instant {
 
 // setLate notes whether a cache is slow now.
 func (d *Directory) setLate(c *cache, late bool) {
-	switch was := d.late[c.id] == c; {
+	switch was := d.late[c.token] == c; {
 	case was == late:
 		return
 	case late:
-		d.late[c.id] = c
+		d.late[c.token] = c
 	default:
-		delete(d.late, c.id)
+		delete(d.late, c.token)
 	}
 	d.lateNews = true
 }

@@ -137,9 +137,9 @@ func TestSlowCachesEnd(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	const all = lateKept + 10
 	key := []keyrange.Range{{Key: "a"}}
-	d.Hold(all, 1, []keyrange.Range{{Key: "b"}}, true)
+	d.Hold(all, all, []keyrange.Range{{Key: "b"}}, true)
 	for id := range lease.ID(all - 1) {
-		d.Hold(id+1, 1, key, true)
+		d.Hold(id+1, lease.Token(id+1), key, true)
 	}
 	for now, key := range []string{"b", "a"} {
 		d.Advance(lease.Instant(now))
@@ -174,7 +174,7 @@ func TestSlowCachesEnd(t *testing.T) {
 	}
 }
 
-// A slow cache that gets another holder, or none, is slow no more.
+// A slow cache of which it is known that it has nothing is slow no more.
 func TestSlowCacheIsReleased(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	key := []keyrange.Range{{Key: "a"}}
@@ -187,19 +187,22 @@ func TestSlowCacheIsReleased(t *testing.T) {
 	if !d.AnyLate() {
 		t.Error("it is not late")
 	}
-	d.Hold(1, 2, key, false)
+	d.Release(1)
 	d.checkInvariants()
 	if d.AnyLate() || len(d.Ready()) != 1 {
-		t.Error("somebody waits for a holder who is none any more")
+		t.Error("somebody waits for a cache that is none any more")
 	}
 }
 
 // lives is a State of leases without keys, all of which end when it says.
-type lives struct{ at lease.Instant }
+type lives struct {
+	at   lease.Instant
+	gone bool // there are no leases
+}
 
 func (l *lives) Keys(lease.ID) []string { return nil }
 
-func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, true }
+func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, !l.gone }
 
 // T10: who waited for a cache while its end was not known, because the clock was not to be
 // trusted, waits until the end that it has then.

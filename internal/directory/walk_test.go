@@ -23,6 +23,7 @@ type walk struct {
 	term    uint64
 	store   map[string]int
 	leases  map[lease.ID]*walkLease
+	old     walkTokens
 	clients []*walkClient
 	log     []*proposal // proposed in this term, not applied
 	net     []func()
@@ -60,6 +61,7 @@ func newWalk(seed uint64) *walk {
 	w := &walk{
 		rng: rand.New(rand.NewPCG(seed, 3)), now: 1, store: make(map[string]int),
 		leases: make(map[lease.ID]*walkLease), numbers: make(map[uint64]uint64), next: 1,
+		old: walkTokens{orphans: make(map[lease.Token]Orphan)},
 	}
 	w.keys = toyKeys[:[]int{3, 6, 16}[w.rng.IntN(3)]]
 	w.ttl = []lease.Instant{30, 100, 300}[w.rng.IntN(3)]
@@ -107,6 +109,11 @@ func (w *walk) lead() {
 		if len(l.holds) > 0 {
 			w.dir.Hold(id, l.token, l.holds, true)
 		}
+	}
+	for _, token := range slices.Sorted(maps.Keys(w.old.orphans)) {
+		o := w.old.orphans[token]
+		o.Until = w.now + w.ttl
+		w.dir.Orphan(o, true)
 	}
 	w.dir.Advance(w.now)
 	w.note("term %d", w.term)
@@ -229,6 +236,11 @@ func (w *walk) grant() {
 	}
 	id := w.next
 	w.next++
+	for _, token := range slices.Sorted(maps.Keys(w.old.orphans)) {
+		if w.rng.IntN(3) == 0 {
+			id = w.old.orphans[token].ID // another lease of that ID
+		}
+	}
 	var holds []keyrange.Range
 	for range w.rng.IntN(3) {
 		if r := w.someRange(); !r.Empty() {
@@ -239,8 +251,11 @@ func (w *walk) grant() {
 		holds = []keyrange.Range{keyrange.All}
 	}
 	w.propose(&proposal{w: &Write{}, apply: func() {
+		if w.leases[id] != nil {
+			return
+		}
 		l := &walkLease{
-			token: lease.Token(id), holds: holds, expiry: w.now + w.ttl, keys: make(map[string]bool),
+			token: w.token(), holds: holds, expiry: w.now + w.ttl, keys: make(map[string]bool),
 		}
 		w.leases[id] = l
 		if len(holds) > 0 {
@@ -250,67 +265,6 @@ func (w *walk) grant() {
 			})
 		}
 	}})
-}
-
-func (w *walk) end(id lease.ID) {
-	l := w.leases[id]
-	delete(w.leases, id)
-	for k := range l.keys {
-		w.change(keyrange.Range{Key: k})
-	}
-	w.dir.Release(id)
-	w.note("lease %d has ended", id)
-}
-
-func (w *walk) revoke() {
-	if id := w.someLease(); id != 0 {
-		token := w.leases[id].token
-		w.propose(&proposal{
-			w: &Write{Ends: []lease.ID{id}, Closes: []lease.ID{id}},
-			apply: func() {
-				if l := w.leases[id]; l != nil && l.token == token {
-					w.end(id)
-				}
-			},
-		})
-	}
-}
-
-// resume gives a lease another holder, who has no cache.
-func (w *walk) resume() {
-	if id := w.someLease(); id != 0 {
-		w.propose(&proposal{
-			w: &Write{Closes: []lease.ID{id}},
-			apply: func() {
-				if l := w.leases[id]; l != nil {
-					l.token, l.holds, l.expiry = l.token+1000, nil, max(l.expiry, w.now+w.ttl)
-					l.stamp++
-					w.dir.Release(id)
-					w.note("lease %d has another holder", id)
-				}
-			},
-		})
-	}
-}
-
-func (w *walk) expire() {
-	for _, id := range slices.Sorted(maps.Keys(w.leases)) {
-		l := w.leases[id]
-		if l.expiring || l.expiry > w.now {
-			continue
-		}
-		l.expiring = true
-		stamp := l.stamp
-		w.propose(&proposal{
-			w: &Write{Ends: []lease.ID{id}, Urgent: true},
-			apply: func() {
-				if l.expiring = false; w.leases[id] == l && l.stamp == stamp {
-					w.end(id)
-				}
-			},
-			lost: func() { l.expiring = false },
-		})
-	}
 }
 
 // touch renews a lease through the log.
@@ -360,6 +314,7 @@ func (w *walk) step() {
 	w.now += lease.Instant(w.rng.IntN(4) / 3)
 	w.dir.Advance(w.now)
 	w.expire()
+	w.drop()
 	for _, r := range w.dir.Ready() {
 		w.enter(r.Owner.(*proposal))
 	}
@@ -450,6 +405,7 @@ func TestWalk(t *testing.T) {
 		for end := w.now + 3*w.ttl; w.now < end; w.now++ {
 			w.dir.Advance(w.now)
 			w.expire()
+			w.drop()
 			for _, r := range w.dir.Ready() {
 				w.enter(r.Owner.(*proposal))
 			}
@@ -459,6 +415,9 @@ func TestWalk(t *testing.T) {
 		}
 		if n := len(w.dir.Waiting()); n > 0 {
 			t.Fatalf("seed %d: %d writes wait for ever\n%s", seed, n, tail(w.events))
+		}
+		if len(w.old.orphans) > 0 {
+			t.Fatalf("seed %d: orphans stay for ever: %v\n%s", seed, w.old.orphans, tail(w.events))
 		}
 		reads, waits = reads+w.reads, waits+w.waits
 	}

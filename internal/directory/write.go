@@ -16,9 +16,6 @@ type Write struct {
 	Touches []keyrange.Range
 	// Ends are the leases whose end takes away the keys that are attached then.
 	Ends []lease.ID
-	// Closes are the leases that will have no holder, or another one, although their
-	// time has not passed.
-	Closes []lease.ID
 	// Renews are the leases that live longer by it.
 	Renews []lease.ID
 	// Attaches are the leases to which it may attach keys, and AttachesAny says that
@@ -34,7 +31,6 @@ type Write struct {
 	number  uint64                      // in the order of admission
 	marks   []keyrange.Range            // what is pending because of it
 	marked  map[keyrange.Range]struct{} // the same, if they are many
-	closes  []lease.ID                  // those that have a cache
 	behind  int                         // writes before it that it waits for
 	blocked int                         // drops, of caches, that it waits for
 	next    []*Write
@@ -61,7 +57,6 @@ type mark struct {
 type under struct {
 	attaching int    // commands that may attach keys, which have left
 	renewing  int    // commands that renew it, which have left
-	closing   int    // commands that close it, whether they wait or have left
 	ending    *Write // the last one that waits to end it
 	attacher  *Write // the last one that waits to attach a key
 }
@@ -98,12 +93,6 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 	d.last++
 	w.number, w.since, w.state, w.of = d.last, d.now, waiting, d
 	d.waiting[w] = struct{}{}
-	for _, id := range w.Closes {
-		if d.caches[id] != nil {
-			w.closes = append(w.closes, id)
-			d.change(id, func(u *under) { u.closing++ })
-		}
-	}
 	for _, r := range w.Touches {
 		d.mark(w, r)
 	}
@@ -147,17 +136,7 @@ func (d *Directory) Concerns(w *Write) bool {
 			return true
 		}
 	}
-	for _, id := range w.Closes {
-		if d.caches[id] != nil {
-			return true
-		}
-	}
-	for _, id := range w.Renews {
-		if d.caches[id] != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.Renews, func(id lease.ID) bool { return d.live[id] != nil })
 }
 
 // heldKeys returns the keys of a lease that some cache may hold.
@@ -226,6 +205,13 @@ func (d *Directory) queue(w *Write) {
 		// Else those who attach could keep one from ending a lease for ever.
 		behind(d.leases[id].some().ending)
 	}
+	if w.AttachesAny {
+		for _, s := range sortedWrites(d.stuck) { // likewise
+			if s.state == waiting {
+				behind(s)
+			}
+		}
+	}
 	for _, id := range w.Ends {
 		if !w.Urgent {
 			behind(d.leases[id].some().attacher)
@@ -238,15 +224,8 @@ func (d *Directory) block(w *Write) {
 	for _, r := range w.marks {
 		d.blockBy(w, r)
 	}
-	for _, id := range w.closes {
-		if c := d.caches[id]; c.wide || c.has.len() > 0 {
-			for _, h := range c.holds {
-				d.await(w, c, h)
-			}
-		}
-	}
 	for _, id := range w.Renews {
-		if c := d.caches[id]; c != nil && len(c.drops) > 0 {
+		if c := d.live[id]; c != nil && len(c.drops) > 0 {
 			c.renewers = append(c.renewers, w)
 			w.blocked++
 		}
@@ -373,10 +352,6 @@ func (d *Directory) Finish(w *Write) {
 		d.settle(w)
 	}
 	w.state = finished
-	for _, id := range w.closes {
-		d.change(id, func(u *under) { u.closing-- })
-		d.paid = append(d.paid, id)
-	}
 	for _, r := range w.marks {
 		m, _ := d.marks.Get(r)
 		if m.writes--; m.writes == 0 {

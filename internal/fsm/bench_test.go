@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -118,5 +119,39 @@ func BenchmarkRestore(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkLongestHold is that the lease which holds something for the longest time expires,
+// beside others that all have other TTLs, and is granted anew.
+func BenchmarkLongestHold(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := New(Config{})
+			grant := func(ttl lease.TTL) *lease.Info {
+				m.Begin(m.Index()+1, 1)
+				r := m.Apply(&Grant{
+					Terms: lease.Terms{ID: lease.ID(ttl), TTL: ttl, Owner: fmt.Sprint(ttl / 1000)},
+					Holds: []keyrange.Range{{Key: "a"}},
+				})
+				if r.Err != nil {
+					b.Fatal(r.Err)
+				}
+				return r.Value.(*lease.Info)
+			}
+			for i := range n - 1 {
+				grant(lease.TTL(1000 + i))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l := grant(MaxCacheTTL)
+				due := []lease.Due{{ID: l.ID, Token: l.Token, Stamp: l.Stamp}}
+				m.Apply(&Expire{Term: 1, Leases: due})
+				m.TakeHolds()
+				if m.CacheTTL() != lease.TTL(998+n) {
+					b.Fatal(m.CacheTTL())
+				}
+			}
+		})
 	}
 }

@@ -110,6 +110,8 @@ func DecodeCommands(data []byte, n int) ([]Command, error) {
 
 // AppendCommand appends the encoding of one command to an entry.
 func AppendCommand(b []byte, c Command) []byte {
+	name, token := nameIn(c)
+	b = appendName(b, byte(kindNamed), name, token)
 	k := c.kind()
 	b = append(b, byte(k))
 	switch c := c.(type) {
@@ -129,7 +131,8 @@ func AppendCommand(b []byte, c Command) []byte {
 		}
 		return binary.AppendVarint(b, int64(c.ID))
 	case *ChangeTTL:
-		return binary.AppendVarint(appendToken(b, c.ID, c.Token), int64(c.TTL))
+		b = binary.AppendVarint(appendToken(b, c.ID, c.Token), int64(c.TTL))
+		return binary.AppendVarint(b, int64(c.MaxCacheTTL))
 	case *HandOver:
 		b = encoding.AppendBytes(appendToken(b, c.ID, c.Token), c.Owner)
 		return append(b, c.Secret[:]...)
@@ -143,6 +146,8 @@ func AppendCommand(b []byte, c Command) []byte {
 		return appendExpire(b, c)
 	case *Checkpoint:
 		return appendCheckpoint(b, c, k == kindCheckpointMore)
+	case *DropOrphans:
+		return appendDropOrphans(b, c)
 	case *SetAlarm:
 		b = encoding.AppendBools(b, c.Off)
 		b = binary.AppendUvarint(b, c.Alarm.Member)
@@ -210,7 +215,7 @@ func (d *decoder) later(k kind) Command {
 	case kindChangeTTL:
 		c := &ChangeTTL{}
 		c.ID, c.Token = d.token()
-		c.TTL = lease.TTL(d.Varint())
+		c.TTL, c.MaxCacheTTL = lease.TTL(d.Varint()), lease.TTL(d.Varint())
 		return c
 	case kindHandOver:
 		c := &HandOver{}
@@ -223,6 +228,10 @@ func (d *decoder) later(k kind) Command {
 		return &OpenSession{Nonce: d.Uint64()}
 	case kindOnce:
 		return d.once()
+	case kindNamed:
+		return d.namedCommand()
+	case kindDropOrphans:
+		return d.dropOrphans()
 	default:
 		d.Fail(fmt.Sprintf("command of unknown kind %d", k))
 		return nil
@@ -410,16 +419,24 @@ func (d *decoder) checkpoint(stamped bool) *Checkpoint {
 
 func appendMember(b []byte, m Member) []byte {
 	b = binary.AppendUvarint(b, m.ID)
-	b = encoding.AppendBools(b, m.Learner)
+	b = encoding.AppendBools(b, m.Learner, m.Incarnation != 0)
+	if m.Incarnation != 0 {
+		b = binary.AppendUvarint(b, m.Incarnation)
+	}
 	b = encoding.AppendBytes(b, m.Name)
 	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
 	return encoding.AppendList(b, m.ClientURLs, encoding.AppendBytes[string])
 }
 
 func (d *decoder) member() Member {
-	return Member{
-		ID: d.Uvarint(), Learner: d.Byte()&1 != 0, Name: d.Text(),
-		PeerURLs:   encoding.List(&d.Decoder, d.Text),
-		ClientURLs: encoding.List(&d.Decoder, d.Text),
+	m := Member{ID: d.Uvarint()}
+	flags := d.Byte()
+	m.Learner = flags&1 != 0
+	if flags&2 != 0 {
+		m.Incarnation = d.Uvarint()
 	}
+	m.Name = d.Text()
+	m.PeerURLs = encoding.List(&d.Decoder, d.Text)
+	m.ClientURLs = encoding.List(&d.Decoder, d.Text)
+	return m
 }

@@ -14,7 +14,7 @@ import (
 var refusals = [...]error{
 	ErrKeyNotFound, ErrNoSpace, ErrSessionNotFound, lease.ErrNotFound, lease.ErrExists,
 	lease.ErrBadID, mvcc.ErrCompacted, mvcc.ErrFutureRevision, ErrBadHolds, lease.ErrBound,
-	ErrTooManyHolds, ErrOwnerHolds,
+	ErrTooManyHolds, ErrOwnerHolds, ErrTxnTooLarge,
 }
 
 // These stand for an error with data, or none.
@@ -23,12 +23,15 @@ const (
 	refusalName
 	refusalKeys
 	refusalTTL
+	refusalCacheTTL
+	refusalUnnamed
 )
 
 // storable reports whether an error can be in a snapshot.
 func storable(err error) bool {
 	switch err.(type) { //nolint:errorlint // apply wraps none
-	case nil, *lease.NameError, *lease.KeyLimitError, *lease.TTLError:
+	case nil, *lease.NameError, *lease.KeyLimitError, *lease.TTLError, *CacheTTLError,
+		*UnnamedError:
 		return true
 	default:
 		return slices.Contains(refusals[:], err)
@@ -50,6 +53,12 @@ func appendRefusal(b []byte, err error) []byte {
 			b = binary.AppendVarint(b, int64(ttl))
 		}
 		return b
+	case *CacheTTLError:
+		b = binary.AppendVarint(append(b, refusalCacheTTL), int64(err.Got))
+		return binary.AppendVarint(b, int64(err.Max))
+	case *UnnamedError:
+		b = encoding.AppendBytes(append(b, refusalUnnamed), err.Name)
+		return binary.AppendVarint(b, int64(err.ID))
 	default:
 		return append(b, byte(slices.Index(refusals[:], err)))
 	}
@@ -67,6 +76,10 @@ func (d *decoder) refusal() error {
 		return &lease.TTLError{
 			Got: lease.TTL(d.Varint()), Min: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint()),
 		}
+	case k == refusalCacheTTL:
+		return &CacheTTLError{Got: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint())}
+	case k == refusalUnnamed:
+		return &UnnamedError{Name: d.Text(), ID: lease.ID(d.Varint())}
 	case int(k) < len(refusals):
 		return refusals[k]
 	default:
@@ -224,6 +237,8 @@ func resultSize(r *Result) int64 {
 		return resultOverhead + valueSize(r.Value)
 	case *lease.NameError:
 		return resultOverhead + int64(len(err.Name)) + infoSize(&err.Holder)
+	case *UnnamedError:
+		return resultOverhead + int64(len(err.Name))
 	default:
 		return resultOverhead
 	}

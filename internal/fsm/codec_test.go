@@ -44,13 +44,24 @@ func samples() []Command {
 	}}
 	leases.Else = []Op{{Grant: holds}, {Draw: true}}
 	renews := &Grant{Terms: lease.Terms{ID: 1, TTL: 2, RequestID: "r"}, Renew: true}
+	named := &Put{Key: "k", LeaseName: "n", LeaseToken: 8, PrevKV: true}
 	return []Command{
+		named, &Put{Key: "k", Lease: 3, LeaseToken: math.MaxUint64},
+		&Revoke{Name: "n"}, &Revoke{ID: 9, Name: "n", Token: 5, By: "me"},
+		&ChangeTTL{Name: "n", Token: 4, TTL: 77}, &HandOver{ID: 9, Name: "n", Token: 8, Owner: "o"},
+		&Resume{Name: "n"}, &Once{Session: Session{ID: 8}, Number: 1, Command: named},
+		&Txn{
+			Compare: []Compare{{Key: "k", Target: TargetLeaseName, Value: []byte("n")}},
+			Then:    []Op{{Put: named}, {Revoke: &Revoke{Name: "n"}}},
+			Else:    []Op{{Touch: &Touch{ID: 3, Name: "n", Token: 4}}},
+		},
 		renews, &Grant{Terms: renews.Terms, Renew: true, Holds: holds.Holds},
 		&Txn{Then: []Op{{Grant: renews}}}, holds, more, leases,
 		&Revoke{ID: 9, Token: math.MaxUint64, By: "me"},
 		&ChangeTTL{ID: 9, Token: math.MaxUint64, TTL: 77},
 		&HandOver{ID: 9, Token: 8, Owner: "o", Secret: lease.Secret{3}},
 		&Resume{ID: 9, Secret: lease.Secret{31: 4}},
+		&DropOrphans{Tokens: []lease.Token{1, math.MaxUint64}}, &DropOrphans{},
 		&Checkpoint{Term: 6, Leases: []lease.Checkpoint{{ID: 1, Token: 2, Remaining: 3, Stamp: 9}}},
 		put, del, txn, &Txn{}, &Compact{Revision: math.MaxInt64},
 		&Grant{Terms: lease.Terms{
@@ -64,6 +75,7 @@ func samples() []Command {
 		&SetMember{Member: Member{
 			ID: 1, Name: "m", PeerURLs: []string{"p"}, ClientURLs: []string{"c", "d"}, Learner: true,
 		}},
+		&SetMember{Member: Member{ID: 1, Incarnation: math.MaxUint64}},
 		&AddMember{Member: Member{ID: math.MaxUint64, PeerURLs: []string{"p"}, Learner: true}},
 		&RemoveMember{ID: math.MaxUint64},
 		&PromoteMember{ID: 7},
@@ -87,8 +99,8 @@ func TestEntryRoundTrip(t *testing.T) {
 	for _, c := range want {
 		kinds[c.kind()] = true
 	}
-	if len(kinds) != int(kindGrantHolds) {
-		t.Fatalf("samples cover %d kinds of %d", len(kinds), kindGrantHolds)
+	if want := int(kindDropOrphans) - 1; len(kinds) != want { // kindNamed is no command's
+		t.Fatalf("samples cover %d kinds of %d", len(kinds), want)
 	}
 	got, err := DecodeEntry(encode(want...))
 	if err != nil {
@@ -147,6 +159,31 @@ func TestFormerForms(t *testing.T) {
 	} {
 		if got := string(AppendCommand(nil, c.command)); got != c.want {
 			t.Errorf("%#v: %q, want %q", c.command, got, c.want)
+		}
+	}
+}
+
+// A name stands before one command, or operation, that is about a lease: nothing else is read.
+func TestNameOfNothing(t *testing.T) {
+	name := func(b []byte, mark byte) []byte { return append(b, mark, 1, 'n', 0) }
+	entry := func(before ...[]byte) []byte {
+		return append(AppendEntry(nil), bytes.Join(before, nil)...)
+	}
+	command := name(nil, byte(kindNamed))
+	put := AppendCommand(nil, &Put{Key: "k"})
+	if _, err := DecodeEntry(entry(command, put)); err != nil {
+		t.Fatal(err)
+	}
+	operation := append(name([]byte{byte(kindTxn), 0, 1}, opNamed), opDraw, 0)
+	once := AppendCommand(nil, &Once{Command: &Put{Key: "k"}})
+	compact := AppendCommand(nil, &Compact{Revision: 1})
+	for what, b := range map[string][]byte{
+		"two names": entry(command, command, put), "a once": entry(command, once),
+		"a compaction": entry(command, compact), "nothing": entry(command),
+		"a drawn token": entry(operation),
+	} {
+		if _, err := DecodeEntry(b); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("a name before %s: %v", what, err)
 		}
 	}
 }

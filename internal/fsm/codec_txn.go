@@ -29,7 +29,7 @@ func (d *decoder) txn(depth int) *Txn {
 func appendCompare(b []byte, c Compare) []byte {
 	b = append(b, byte(c.Target), byte(c.Relation))
 	b = encoding.AppendBytes(encoding.AppendBytes(b, c.Key), c.End)
-	if c.Target == TargetValue {
+	if c.Target.bytes() {
 		return encoding.AppendBytes(b, c.Value)
 	}
 	return binary.AppendVarint(b, c.Number)
@@ -41,7 +41,7 @@ func (d *decoder) compare(c *Compare) {
 		d.Fail("compare")
 	}
 	c.Key, c.End = d.Text(), d.Text()
-	if c.Target == TargetValue {
+	if c.Target.bytes() {
 		c.Value = d.Bytes()
 	} else {
 		c.Number = d.Varint()
@@ -74,9 +74,12 @@ const (
 	opTouch
 	opGrantHolds
 	opDraw
+	opNamed // as kindNamed
 )
 
 func appendOp(b []byte, op Op) []byte {
+	name, token := nameInOp(&op)
+	b = appendName(b, opNamed, name, token)
 	switch {
 	case op.Put != nil:
 		return appendPut(append(b, opPut), op.Put)
@@ -123,6 +126,8 @@ func (d *decoder) op(o *Op, depth int) {
 		o.Touch = &Touch{ID: id, Token: token}
 	case opDraw:
 		o.Draw = true
+	case opNamed:
+		d.namedOp(o, depth)
 	default:
 		d.Fail("operation of unknown kind")
 	}
@@ -154,7 +159,9 @@ func Cost(c Command) int64 {
 	case *Put:
 		return int64(len(c.Key)+len(c.Value)) + recordOverhead
 	case *Grant:
-		return recordOverhead + holdsCost(c.Holds)
+		return recordOverhead + int64(termsSize(&c.Terms)) + holdsCost(c.Holds)
+	case *HandOver:
+		return int64(len(c.Owner))
 	case *Txn:
 		return max(opsCost(c.Then), opsCost(c.Else))
 	default:

@@ -8,8 +8,8 @@ import (
 
 // A Command is one change of the replicated state. The set is closed: Put,
 // DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
-// Checkpoint, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember, OpenSession
-// and Once. A Command is immutable from the moment it is proposed.
+// Checkpoint, DropOrphans, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember,
+// OpenSession and Once. A Command is immutable from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -21,6 +21,10 @@ type Put struct {
 	Key   string
 	Value []byte
 	Lease lease.ID
+	// LeaseName, if not empty, names the lease as well, or instead.
+	LeaseName string
+	// LeaseToken, if not 0, must be the lease's.
+	LeaseToken lease.Token
 	// PrevKV asks for the replaced pair in the result.
 	PrevKV      bool
 	IgnoreValue bool
@@ -81,11 +85,17 @@ const (
 	// TargetNameToken is the token of the lease that holds the name Key, compared
 	// with Number, both unsigned: 0 if no lease that is alive does.
 	TargetNameToken
+	// TargetLeaseName is the lease of the keys, as for TargetLease, compared with the one that
+	// has the name Value. If none has, no key is equal.
+	TargetLeaseName
 )
 
 func (t Target) known() bool {
-	return t <= TargetLease || t == TargetLeaseAlive || t == TargetNameToken
+	return t <= TargetLease || t >= TargetLeaseAlive && t <= TargetLeaseName
 }
+
+// bytes reports whether the operand of a target is Value.
+func (t Target) bytes() bool { return t == TargetValue || t == TargetLeaseName }
 
 // Relation is how a Compare relates what it finds to its operand.
 type Relation uint8
@@ -104,7 +114,7 @@ type Compare struct {
 	Key, End string
 	Target   Target
 	Relation Relation
-	// Number is the operand for every target but TargetValue.
+	// Number is the operand for every target but TargetValue and TargetLeaseName.
 	Number int64
 	Value  []byte
 }
@@ -130,13 +140,16 @@ type Grant struct {
 	Renew bool
 	// Holds is what the lease holds: its holder may cache the keys that lie within.
 	// It never changes, and is gone with the lease, or when that has another holder
-	// (HandOver, Resume). See CheckHolds.
+	// (HandOver, Resume); but for what the last holder's cache may have: see Orphan and
+	// CheckHolds.
 	Holds []keyrange.Range
 }
 
 // Revoke ends a lease and deletes its keys in one revision.
 type Revoke struct {
 	ID lease.ID
+	// Name, if not empty, names the lease as well, or instead. So it does below.
+	Name string
 	// Token, if not 0, must be the lease's, or it is not found (T28).
 	Token lease.Token
 	// By says who revokes, for the event. It may be empty.
@@ -146,13 +159,18 @@ type Revoke struct {
 // ChangeTTL gives a lease another TTL: see lease.Lessor.ChangeTTL.
 type ChangeTTL struct {
 	ID    lease.ID
+	Name  string
 	Token lease.Token
 	TTL   lease.TTL
+	// MaxCacheTTL, if above 0, is the longest TTL that the lease may get if it holds ranges.
+	// Whether it does is known for certain only where the command is applied.
+	MaxCacheTTL lease.TTL
 }
 
 // HandOver gives a lease to another owner: see lease.Lessor.HandOver.
 type HandOver struct {
 	ID     lease.ID
+	Name   string
 	Token  lease.Token
 	Owner  string
 	Secret lease.Secret
@@ -161,12 +179,14 @@ type HandOver struct {
 // Resume gives a lease to another process: see lease.Lessor.Resume.
 type Resume struct {
 	ID     lease.ID
+	Name   string
 	Secret lease.Secret
 }
 
 // Touch renews a lease within a transaction: see lease.Lessor.Touch.
 type Touch struct {
-	ID lease.ID
+	ID   lease.ID
+	Name string
 	// Token 0 means whichever the lease has.
 	Token lease.Token
 }
@@ -214,6 +234,9 @@ type Member struct {
 	PeerURLs   []string
 	ClientURLs []string
 	Learner    bool
+	// Incarnation tells the member's data from others that it had earlier; 0 until it has
+	// told it. It never changes then: a member whose data are lost is another member.
+	Incarnation uint64
 }
 
 // SetMember updates a known member's name and addresses. Fields that are empty
@@ -259,6 +282,8 @@ const (
 	kindOpenSession
 	kindOnce
 	kindGrantHolds // a Grant that holds ranges
+	kindNamed      // stands before a command that names a lease by its name (see appendName)
+	kindDropOrphans
 )
 
 func (*Put) kind() kind         { return kindPut }
@@ -307,7 +332,7 @@ func (*PromoteMember) kind() kind { return kindPromoteMember }
 // only, never on behalf of a client or of another member.
 func Internal(c Command) bool {
 	switch c.kind() {
-	case kindExpire, kindCheckpoint, kindCheckpointMore:
+	case kindExpire, kindCheckpoint, kindCheckpointMore, kindDropOrphans:
 		return true
 	default:
 		return false

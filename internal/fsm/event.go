@@ -43,6 +43,8 @@ type LeaseEvent struct {
 	// Info is the lease after the event, or as it was last. Its labels must not
 	// be changed.
 	Info lease.Info
+	// Before is the token that the lease had before it was handed over or resumed.
+	Before lease.Token
 	// By is who revoked it, or handed it over; ByKey for a bound lease that ended because
 	// its key went, or moved.
 	By string
@@ -111,7 +113,8 @@ func (m *Machine) settle() {
 	slices.Sort(s.loose)
 	for _, id := range s.loose {
 		if m.lessor.Loose(id) {
-			m.endBound(id)
+			ended := m.endEarly(id)
+			m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: ByKey})
 		}
 	}
 	s.loose = s.loose[:0]
@@ -132,17 +135,6 @@ func (m *Machine) detach(kv *mvcc.KeyValue) {
 	}
 }
 
-// endBound ends a lease whose only key is gone already.
-func (m *Machine) endBound(id lease.ID) {
-	ended, err := m.lessor.Revoke(id)
-	if err != nil {
-		panic("fsm: end of a lease that was there: " + err.Error())
-	}
-	m.stats.Revoked++
-	m.holds.set(id, ended.Info.Owner, nil)
-	m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: ByKey})
-}
-
 // After returns the events after number seq, or as many of the first of them as
 // lie together: the caller goes on after the last of those until there are none.
 // It returns ErrEventsCompacted if the first of them is not kept, or if the number
@@ -154,6 +146,9 @@ func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
 	}
 	return l.recent.last(int(l.last - seq)), nil
 }
+
+// Compacted returns the number up to which no event is kept.
+func (l LeaseEvents) Compacted() uint64 { return l.last - uint64(l.recent.kept) }
 
 // Last returns the number of the last event.
 func (l LeaseEvents) Last() uint64 { return l.last }

@@ -1,11 +1,15 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
+
+	"github.com/tidwall/btree"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
@@ -17,13 +21,27 @@ var (
 	// ErrBadHolds means that a lease is to hold too many ranges, too long ones, or an
 	// empty one: see CheckHolds.
 	ErrBadHolds = errors.New("fsm: a lease holds at most 64 ranges, of 16 KiB together, none empty")
-	// ErrTooManyHolds means that all leases together hold as many ranges as they may.
+	// ErrTooManyHolds means that all leases together hold as many ranges as they may, and
+	// orphans with them.
 	ErrTooManyHolds = errors.New("fsm: all leases together hold at most 100000 ranges: end some, " +
 		"or hold fewer and wider ranges")
 	// ErrOwnerHolds means that the leases of one owner do, or those that have none.
 	ErrOwnerHolds = errors.New("fsm: the leases of one owner hold at most 10000 ranges together, " +
 		"as do those without an owner: end some, hold fewer and wider ranges, or name an owner")
 )
+
+// MaxCacheTTL is the longest TTL of a lease that holds ranges, whatever a server allows. A
+// write waits that long for a cache that is dead.
+const MaxCacheTTL lease.TTL = 600_000
+
+// A CacheTTLError refuses a TTL that is too long for a lease that holds ranges.
+type CacheTTLError struct{ Got, Max lease.TTL }
+
+// Error says what is allowed, and who decides that.
+func (e *CacheTTLError) Error() string {
+	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
+		"not %d ms: ask for less, or set a longer --lease-max-cache-ttl for the servers", e.Max, e.Got)
+}
 
 // Bounds of what is held. Apply depends on them, so they are the same for every
 // member.
@@ -34,11 +52,15 @@ const (
 	maxOwnerHeld = 10_000  // ranges of the leases of one owner, or of none
 )
 
-// CheckHolds returns ErrBadHolds if no lease can hold these ranges.
-func CheckHolds(holds []keyrange.Range) error {
+// CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if
+// none of this TTL can, where that may be most.
+func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	if len(holds) > maxHolds || holdsCost(holds) > maxHoldBytes ||
 		slices.ContainsFunc(holds, keyrange.Range.Empty) {
 		return ErrBadHolds
+	}
+	if len(holds) > 0 && ttl > most {
+		return &CacheTTLError{Got: ttl, Max: most}
 	}
 	return nil
 }
@@ -51,10 +73,11 @@ func holdsCost(holds []keyrange.Range) (sum int64) {
 	return sum
 }
 
-// Holds says which ranges each lease holds. A picture of it (Machine.AllHolds) is
-// immutable and may be read from any goroutine.
+// Holds says which ranges each lease holds, and which orphans there are. A picture of it
+// (Machine.AllHolds) is immutable and may be read from any goroutine.
 type Holds struct {
-	of map[lease.ID][]keyrange.Range
+	of      map[lease.ID][]keyrange.Range
+	orphans map[lease.Token]Orphan
 }
 
 // Of returns what a lease holds. The caller must not change it.
@@ -74,58 +97,117 @@ func (h Holds) All() iter.Seq2[lease.ID, []keyrange.Range] {
 	}
 }
 
+// Holding names a lease under the token with which it held ranges.
+type Holding struct {
+	ID    lease.ID
+	Token lease.Token
+}
+
 // holdings are the holds as they change.
 type holdings struct {
 	Holds
-	ranges int // of all leases
-	// owned says how many ranges the leases of each owner hold, "" for those that have
-	// none, who count as one client: else nobody would name an owner.
+	ranges int // of all leases and orphans
+	// owned says how many ranges the leases and orphans of each owner hold, "" for those
+	// that have none, who count as one client: else nobody would name an owner.
 	// Invariant: it has no zeros, and ranges is the sum.
 	owned map[string]int
-	// shared says that a picture shows the map: it is copied before it changes.
+	// ttls says how many leases and orphans hold something for a TTL.
+	// Invariant: it has no zeros.
+	ttls btree.Map[lease.TTL, int]
+	// shared says that a picture shows the maps: they are copied before they change.
 	shared bool
-	// changed are the leases whose holds are not what they were when that was taken.
-	changed []lease.ID
+	// changed are those whose holds are not what they were when that was taken.
+	changed []Holding
 }
 
-// set makes a lease hold ranges, none to hold nothing any more. Its owner is that who had
-// it when it began to hold.
-func (h *holdings) set(id lease.ID, owner string, ranges []keyrange.Range) {
-	old := len(h.of[id])
+// set makes a lease hold ranges, or nothing any more. The lease is as it was when it began
+// to hold, but for its TTL.
+func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
+	old := len(h.of[l.ID])
 	if old == 0 && len(ranges) == 0 {
 		return
 	}
-	switch {
-	case h.of == nil:
-		h.of = make(map[lease.ID][]keyrange.Range)
-	case h.shared:
-		h.of, h.shared = maps.Clone(h.of), false
-	}
-	h.count(owner, len(ranges)-old)
+	h.change(l, len(ranges)-old)
 	if len(ranges) > 0 {
-		h.of[id] = ranges
+		h.of[l.ID] = ranges
 	} else {
-		delete(h.of, id)
+		delete(h.of, l.ID)
 	}
-	h.changed = append(h.changed, id)
 }
 
-// count counts ranges of a lease of an owner.
-func (h *holdings) count(owner string, more int) {
+// change notes that so many ranges more, or fewer if below 0, will be held by a lease, or the
+// orphan of one, and makes the maps ready for that.
+func (h *holdings) change(l *lease.Info, more int) {
+	if h.shared || h.of == nil {
+		h.Holds, h.shared = h.copied(), false
+	}
+	h.count(l, more)
+	h.changed = append(h.changed, Holding{l.ID, l.Token})
+}
+
+// copied returns holds that may be changed.
+func (h Holds) copied() Holds {
+	out := Holds{make(map[lease.ID][]keyrange.Range), make(map[lease.Token]Orphan)}
+	maps.Copy(out.of, h.of)
+	maps.Copy(out.orphans, h.orphans)
+	return out
+}
+
+// shorten shortens the TTLs of leases that hold ranges for longer than any may now, and those
+// of orphans. None was granted since there is a bound; what is older must not hold up writes
+// for ever.
+func (h *holdings) shorten(leases []lease.Info) {
+	for i := range leases {
+		if l := &leases[i]; len(h.of[l.ID]) > 0 {
+			l.TTL, l.Remaining = min(l.TTL, MaxCacheTTL), min(l.Remaining, MaxCacheTTL)
+		}
+	}
+	for token, o := range h.orphans {
+		o.Lease.TTL = min(o.Lease.TTL, MaxCacheTTL)
+		h.orphans[token] = o
+	}
+}
+
+// count counts ranges that a lease begins to hold or, below 0, holds no more.
+func (h *holdings) count(l *lease.Info, more int) {
 	h.ranges += more
 	if h.owned == nil {
 		h.owned = make(map[string]int)
 	}
-	if h.owned[owner] += more; h.owned[owner] == 0 {
-		delete(h.owned, owner)
+	if h.owned[l.Owner] += more; h.owned[l.Owner] == 0 {
+		delete(h.owned, l.Owner)
+	}
+	h.time(l.TTL, cmp.Compare(more, 0))
+}
+
+// time notes that one lease more or, with -1, one fewer holds ranges for a TTL.
+func (h *holdings) time(ttl lease.TTL, more int) {
+	n, _ := h.ttls.Get(ttl)
+	if n += more; n == 0 {
+		h.ttls.Delete(ttl)
+		return
+	}
+	h.ttls.Set(ttl, n)
+}
+
+// retime notes that a lease, which may hold something, has another TTL.
+func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
+	if len(h.of[id]) > 0 {
+		h.time(ttl, 1)
+		h.time(old, -1)
 	}
 }
 
-// recount counts all anew, because who owns the leases was not known when they were set.
-func (h *holdings) recount(owner func(lease.ID) string) {
+// recount counts all anew, because the leases were not known when their holds were set.
+func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	h.ranges, h.owned = 0, nil
-	for id, ranges := range h.All() {
-		h.count(owner(id), len(ranges))
+	h.ttls.Clear()
+	for id, ranges := range h.of {
+		info, _ := lookup(id)
+		h.count(&info, len(ranges))
+	}
+	for _, o := range h.orphans {
+		h.count(&o.Lease, len(o.Ranges))
 	}
 }
 
@@ -135,7 +217,7 @@ func (m *Machine) checkHolds(c *Grant) error {
 	if len(c.Holds) == 0 {
 		return nil
 	}
-	if err := CheckHolds(c.Holds); err != nil {
+	if err := CheckHolds(c.Holds, c.Terms.TTL, MaxCacheTTL); err != nil {
 		return err
 	}
 	_, known := m.lessor.Lookup(c.Terms.ID)
@@ -143,6 +225,23 @@ func (m *Machine) checkHolds(c *Grant) error {
 		return nil
 	}
 	return m.holds.room(c.Terms.Owner, len(c.Holds), len(c.Holds))
+}
+
+// checkChange says which lease a ChangeTTL is about, or why it is too much for one that holds
+// something.
+func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
+	id, err := m.meant(c.ID, c.Name)
+	if err != nil {
+		return 0, err
+	}
+	if info, _ := m.lessor.Lookup(id); info.Token != c.Token {
+		return 0, lease.ErrNotFound
+	}
+	most := MaxCacheTTL
+	if c.MaxCacheTTL > 0 {
+		most = min(most, c.MaxCacheTTL)
+	}
+	return id, CheckHolds(m.holds.Of(id), c.TTL, most)
 }
 
 // room says whether so many ranges more, above 0, may be held by leases of an owner, and by all.
@@ -163,16 +262,22 @@ func (m *Machine) Holds(id lease.ID) []keyrange.Range { return m.holds.Of(id) }
 // HoldCount returns how many leases hold anything.
 func (m *Machine) HoldCount() int { return m.holds.Len() }
 
+// CacheTTL returns for how long a write may have to wait for caches: see View.CacheTTL.
+func (m *Machine) CacheTTL() lease.TTL {
+	longest, _, _ := m.holds.ttls.Max()
+	return longest
+}
+
 // AllHolds returns a picture of all holds, which any goroutine may read. The first
-// change after it copies the map: take one when somebody asks.
+// change after it copies the maps: take one when somebody asks.
 func (m *Machine) AllHolds() Holds {
 	m.holds.shared = true
 	return m.holds.Holds
 }
 
 // TakeHolds returns the leases whose holds have changed since the last call: given
-// to a new lease, or gone. A lease may be named twice.
-func (m *Machine) TakeHolds() []lease.ID {
+// to a new lease, orphaned, or gone. One may be named twice.
+func (m *Machine) TakeHolds() []Holding {
 	out := m.holds.changed
 	m.holds.changed = nil
 	return out

@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -55,13 +56,18 @@ func TestHoldsGoWithTheLease(t *testing.T) {
 			g.Terms.Secret, g.Terms.LockDelay = lease.Secret{1}, 500
 			info := mustApply(t, m, g).(*lease.Info)
 			before := m.AllHolds()
-			if got := m.TakeHolds(); !slices.Equal(got, []lease.ID{1}) {
+			if got := m.TakeHolds(); !slices.Equal(got, []Holding{{1, info.Token}}) {
 				t.Fatalf("changed: %v", got)
 			}
 			c.do(t, m, info.Token)
 			got := m.Holds(1)
-			if c.gone != (len(got) == 0) || c.gone != (len(m.TakeHolds()) == 1) {
+			if c.gone != (len(got) == 0) || c.gone != (len(m.TakeHolds()) > 0) {
 				t.Errorf("holds %v", got)
+			}
+			o, orphaned := m.Orphan(info.Token)
+			if orphaned != (c.gone && c.name != "expire") || orphaned &&
+				(o.Lease.Owner != "ann" || !slices.Equal(o.Ranges, []keyrange.Range{ab})) {
+				t.Errorf("orphan %v: %+v", orphaned, o)
 			}
 			if !slices.Equal(before.Of(1), []keyrange.Range{ab}) {
 				t.Errorf("a picture of before shows %v", before.Of(1))
@@ -102,6 +108,52 @@ func TestHoldsOfGrants(t *testing.T) {
 	}
 	if other := mustRefound(t, m, Refounding{}); other.HoldCount() != 0 {
 		t.Error("caches of a life that was restored away go on")
+	}
+}
+
+// TestCacheTTL: no command gives a lease that holds something a TTL beyond the limit, nor does a
+// snapshot of a release that had none. What is refused changes nothing.
+func TestCacheTTL(t *testing.T) {
+	m := New(Config{})
+	a := keyrange.Range{Key: "a"}
+	long := func(id lease.ID, holds ...keyrange.Range) *Grant {
+		g := held(id, "", holds...)
+		g.Terms.TTL = MaxCacheTTL + 1
+		return g
+	}
+	token := mustApply(t, m, held(1, "", a)).(*lease.Info).Token
+	mustApply(t, m, long(2))
+	before := hash(t, m)
+	for _, c := range []Command{
+		long(3, a),
+		&Txn{Then: []Op{{Put: &Put{Key: "k"}}, {Grant: long(3, a)}}},
+		&ChangeTTL{ID: 1, Token: token, TTL: MaxCacheTTL + 1},
+		&ChangeTTL{ID: 1, Token: token, TTL: 4001, MaxCacheTTL: 4000},
+	} {
+		r := m.Apply(c)
+		if e := new(CacheTTLError); !errors.As(r.Err, &e) || e.Got <= e.Max || hash(t, m) != before {
+			t.Errorf("%T: %v", c, r.Err)
+		}
+	}
+	if r := m.Apply(&ChangeTTL{ID: 1, TTL: math.MaxInt64}); !errors.Is(r.Err, lease.ErrNotFound) {
+		t.Errorf("of another token: %v", r.Err)
+	}
+	mustApply(t, m, &ChangeTTL{ID: 1, Token: token, TTL: 4000, MaxCacheTTL: 4000})
+
+	info, _ := m.lessor.Lookup(2)
+	m.holds.set(&info, []keyrange.Range{a}) // as no command does
+	info, _ = restored(t, m).lessor.Lookup(2)
+	if info.TTL != MaxCacheTTL {
+		t.Errorf("restored with a TTL of %d ms", info.TTL)
+	}
+	if info, _ = mustRefound(t, m, Refounding{}).lessor.Lookup(2); info.TTL != MaxCacheTTL+1 {
+		t.Errorf("restored without holds, with a TTL of %d ms", info.TTL)
+	}
+	mustApply(t, m, &Revoke{ID: 2})
+	r := restored(t, m)
+	if o, _ := r.Orphan(info.Token); o.Lease.TTL != MaxCacheTTL || r.CacheTTL() != MaxCacheTTL {
+		t.Errorf("an orphan is restored with a TTL of %d ms, writes wait for %d ms",
+			o.Lease.TTL, r.CacheTTL())
 	}
 }
 
@@ -173,7 +225,12 @@ func TestHoldsAreBounded(t *testing.T) {
 		t.Errorf("in the place of another: %v", r.Err)
 	}
 	mustApply(t, m, held(id, "", many(left)...))
+	first, _ := m.lessor.Lookup(1)
 	mustApply(t, m, &Revoke{ID: 1})
+	if r := apply(t, m, held(1, "", many(maxHolds)...)); !errors.Is(r.Err, ErrTooManyHolds) {
+		t.Errorf("in the place of an orphan: %v", r.Err)
+	}
+	mustApply(t, m, &DropOrphans{Tokens: []lease.Token{first.Token}})
 	mustApply(t, m, held(1, "", many(maxHolds)...))
 }
 
@@ -223,6 +280,9 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 			func() { mustApply(t, m, &DeleteRange{Key: "bound"}) },
 		} {
 			end()
+			for o := range m.AllHolds().Orphans() {
+				mustApply(t, m, &DropOrphans{Tokens: []lease.Token{o.Lease.Token}})
+			}
 			mustApply(t, m, owned(id+4+lease.ID(i), owner, many(maxHolds)...))
 			refused("what was given up is taken", owned(id+99, owner, many(1)...))
 		}

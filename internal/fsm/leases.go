@@ -33,7 +33,7 @@ func (m *Machine) grant(c *Grant) (any, error) {
 		return &Existing{info}, nil
 	}
 	m.stats.Granted++
-	m.holds.set(info.ID, info.Owner, c.Holds)
+	m.holds.set(&info, c.Holds)
 	m.happened(LeaseEvent{Kind: LeaseGranted, Info: info})
 	if c.Terms.Bound {
 		m.step.loose = append(m.step.loose, info.ID)
@@ -42,69 +42,95 @@ func (m *Machine) grant(c *Grant) (any, error) {
 }
 
 func (m *Machine) applyRevoke(c *Revoke) Result {
-	if err := m.checkRevoke(c); err != nil {
+	id, err := m.meant(c.ID, c.Name)
+	if err == nil {
+		err = m.checkRevoke(id, c.Token)
+	}
+	if err != nil {
 		return Result{Err: err}
 	}
 	t := m.store.Begin()
-	r := m.revoke(t, c)
+	r := m.revoke(t, id, c.By)
 	m.end(t)
 	return Result{Value: r}
 }
 
-func (m *Machine) checkRevoke(c *Revoke) error {
-	info, ok := m.lessor.Lookup(c.ID)
-	if !ok || c.Token != 0 && c.Token != info.Token {
+func (m *Machine) checkRevoke(id lease.ID, token lease.Token) error {
+	info, ok := m.lessor.Lookup(id)
+	if !ok || token != 0 && token != info.Token {
 		return lease.ErrNotFound
 	}
 	return nil
 }
 
-// revoke does a Revoke that checkRevoke has passed.
-func (m *Machine) revoke(t *mvcc.Txn, c *Revoke) *RevokeResult {
-	ended, err := m.lessor.Revoke(c.ID)
+// revoke revokes a lease that checkRevoke has passed.
+func (m *Machine) revoke(t *mvcc.Txn, id lease.ID, by string) *RevokeResult {
+	ended := m.endEarly(id)
+	m.deleteKeys(t, ended.Keys, -int64(id))
+	m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: by})
+	return &RevokeResult{Deleted: int64(len(ended.Keys))}
+}
+
+// endEarly ends a lease that is there, before its time.
+func (m *Machine) endEarly(id lease.ID) lease.Ended {
+	until, _ := m.lessor.Expiry(id)
+	ended, err := m.lessor.Revoke(id)
 	if err != nil {
 		panic("fsm: revoke of a lease that was there: " + err.Error())
 	}
 	m.stats.Revoked++
-	m.holds.set(c.ID, ended.Info.Owner, nil)
-	m.deleteKeys(t, ended.Keys, -int64(c.ID))
-	m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: c.By})
-	return &RevokeResult{Deleted: int64(len(ended.Keys))}
+	m.holds.orphan(&ended.Info, until)
+	return ended
 }
 
 // applyLease applies a command by which a live lease changes.
 func (m *Machine) applyLease(c Command) Result {
 	e := LeaseEvent{Kind: LeaseTTLChanged}
-	var err error
-	silent := false
+	id, err := m.subject(c)
+	if err != nil {
+		return Result{Err: err}
+	}
+	before, _ := m.lessor.Lookup(id)
+	until, _ := m.lessor.Expiry(id)
+	silent := m.isSilent(id)
 	switch c := c.(type) {
 	case *ChangeTTL:
-		silent = m.isSilent(c.ID)
-		e.Info, err = m.lessor.ChangeTTL(c.ID, c.Token, c.TTL)
+		e.Info, err = m.lessor.ChangeTTL(id, c.Token, c.TTL)
 	case *HandOver:
-		before, _ := m.lessor.Lookup(c.ID)
-		silent = m.isSilent(c.ID)
 		e.Kind, e.By = LeaseHandedOver, before.Owner
-		if e.Info, err = m.lessor.HandOver(c.ID, c.Token, c.Owner, c.Secret); err == nil {
-			m.holds.set(c.ID, before.Owner, nil)
-		}
+		e.Info, err = m.lessor.HandOver(id, c.Token, c.Owner, c.Secret)
 	case *Resume:
-		silent = m.isSilent(c.ID)
 		e.Kind = LeaseResumed
-		if e.Info, err = m.lessor.Resume(c.ID, c.Secret); err == nil {
-			m.holds.set(c.ID, e.Info.Owner, nil) // the new process has nothing in its cache
-		}
-	default:
-		panic("fsm: not a command about a lease")
+		e.Info, err = m.lessor.Resume(id, c.Secret)
 	}
 	if err != nil {
 		return Result{Err: err}
+	}
+	if e.Info.Token == before.Token {
+		m.holds.retime(id, before.TTL, e.Info.TTL)
+	} else {
+		e.Before = before.Token
+		m.holds.orphan(&before, until) // the new process has nothing in its cache
 	}
 	m.happened(e)
 	if silent {
 		m.silence(Silence{Info: e.Info})
 	}
 	return Result{Value: &e.Info}
+}
+
+// subject returns the lease that a command of applyLease is about, or why there is none.
+func (m *Machine) subject(c Command) (lease.ID, error) {
+	switch c := c.(type) {
+	case *ChangeTTL:
+		return m.checkChange(c)
+	case *HandOver:
+		return m.meant(c.ID, c.Name)
+	case *Resume:
+		return m.meant(c.ID, c.Name)
+	default:
+		panic("fsm: not a command about a lease")
+	}
 }
 
 // touch renews a lease.
@@ -134,7 +160,7 @@ func (m *Machine) applyExpire(c *Expire) Result {
 // expire does what the end of a lease, or the beginning of its lock delay,
 // leaves to do.
 func (m *Machine) expire(ended *lease.Ended) {
-	m.holds.set(ended.ID, ended.Owner, nil)
+	m.holds.set(&ended.Info, nil) // and no orphan: the holder has stopped
 	kind := LeaseExpired
 	if ended.Gone && ended.Delayed {
 		kind = LeaseReleased

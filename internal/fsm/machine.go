@@ -31,7 +31,8 @@ type Machine struct {
 	// removed holds the IDs of members that were. Invariant: none is in members.
 	removed map[uint64]struct{}
 	alarms  map[Alarm]struct{}
-	// holds is what leases hold. Invariant: only leases that are alive do.
+	// holds is what leases hold, and what orphans do. Invariant: only leases that are alive
+	// hold anything.
 	holds   holdings
 	index   uint64
 	term    uint64
@@ -51,7 +52,7 @@ type Machine struct {
 
 // Stats counts what Apply has done since the Machine was made. It is no part
 // of the replicated state.
-type Stats struct{ Granted, Revoked, Expired uint64 }
+type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
 // Change is the events of one revision, in order.
 type Change struct {
@@ -110,7 +111,8 @@ func (m *Machine) View() *View {
 		m.view = &View{
 			KV: kv, Index: m.index, Term: m.term,
 			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms,
-			LeaseEvents: m.events, Silences: m.silences,
+			LeaseEvents: m.events, Silences: m.silences, CacheTTL: m.CacheTTL(),
+			LeaseBytes: m.lessor.Bytes(),
 		}
 		return m.view
 	}
@@ -118,6 +120,7 @@ func (m *Machine) View() *View {
 		KV: kv, Index: m.index, Term: m.term,
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
 		Alarms: sortedAlarms(m.alarms), LeaseEvents: m.events, Silences: m.silences,
+		CacheTTL: m.CacheTTL(), LeaseBytes: m.lessor.Bytes(),
 	}
 	m.metaChanged = false
 	return m.view
@@ -196,6 +199,8 @@ func (m *Machine) carryOut(c Command) Result {
 		return m.applyExpire(c)
 	case *Checkpoint:
 		return m.applyCheckpoint(c)
+	case *DropOrphans:
+		return m.applyDropOrphans(c)
 	case *SetAlarm:
 		return m.applyAlarm(c)
 	case *OpenSession:
@@ -240,7 +245,7 @@ func (m *Machine) raised(k AlarmKind) bool {
 // fromClient reports whether c changes keys or leases because a client asks for it.
 func fromClient(c Command) bool {
 	switch c.(type) {
-	case *SetAlarm, *SetMember, *Expire, *Checkpoint:
+	case *SetAlarm, *SetMember, *Expire, *Checkpoint, *DropOrphans:
 		return false
 	default:
 		return !Membership(c)
@@ -249,7 +254,10 @@ func fromClient(c Command) bool {
 
 func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	_, raised := m.alarms[c.Alarm]
+	_, removed := m.removed[c.Alarm.Member]
 	switch {
+	case !c.Off && removed: // asked for before the removal; nobody would lift it
+		return Result{Value: []Alarm(nil)}
 	case c.Off && raised:
 		delete(m.alarms, c.Alarm)
 	case !c.Off && !raised:

@@ -33,7 +33,7 @@ func (m *Machine) checkInvariants() {
 			panic(fmt.Sprintf("lease %d is bound to %q", info.ID, m.lessor.Keys(info.ID)))
 		}
 	}
-	ranges, owned := 0, make(map[string]int)
+	ranges, owned, longest := 0, make(map[string]int), lease.TTL(0)
 	for id, held := range m.AllHolds().All() {
 		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
 			panic(fmt.Sprintf("lease %d holds something and is not alive", id))
@@ -41,10 +41,19 @@ func (m *Machine) checkInvariants() {
 		ranges += len(held)
 		info, _ := m.lessor.Lookup(id)
 		owned[info.Owner] += len(held)
+		longest = max(longest, info.TTL)
 	}
-	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) {
-		panic(fmt.Sprintf("%d ranges are held, by owner %v; counted are %d, %v", ranges, owned,
-			m.holds.ranges, m.holds.owned))
+	for o := range m.AllHolds().Orphans() {
+		if info, _ := m.lessor.Lookup(o.Lease.ID); info.Token == o.Lease.Token {
+			panic(fmt.Sprintf("lease %d is there and has left an orphan", info.ID))
+		}
+		ranges += len(o.Ranges)
+		owned[o.Lease.Owner] += len(o.Ranges)
+		longest = max(longest, o.Lease.TTL)
+	}
+	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) || longest != m.CacheTTL() {
+		panic(fmt.Sprintf("%d ranges are held, by owner %v, for %d at most; counted are %d, %v, %d",
+			ranges, owned, longest, m.holds.ranges, m.holds.owned, m.CacheTTL()))
 	}
 }
 
@@ -342,12 +351,17 @@ func TestMembers(t *testing.T) {
 		!slices.Equal(v.Removed, []uint64{2}) {
 		t.Errorf("view after removal %+v", v)
 	}
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}}) // asked for before
+	if v := m.View(); len(v.Alarms) != 0 {
+		t.Errorf("one that was removed has raised %v", v.Alarms)
+	}
 }
 
 // What every member must refuse alike, whoever proposed it.
 func TestMembershipRefusals(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, PeerURLs: []string{"a"}})
+	mustApply(t, m, &SetMember{Member: Member{ID: 1, Incarnation: 5}})
 	mustApply(t, m, &AddMember{Member: Member{ID: 2, PeerURLs: []string{"b"}, Learner: true}})
 	mustApply(t, m, &AddMember{Member: Member{ID: 3, PeerURLs: []string{"c"}, Learner: true}})
 	mustApply(t, m, &RemoveMember{ID: 3})
@@ -359,6 +373,7 @@ func TestMembershipRefusals(t *testing.T) {
 		{&AddMember{Member: Member{ID: 3}}, ErrMemberExists},
 		{&AddMember{Member: Member{ID: 4, PeerURLs: []string{"x", "a"}}}, ErrPeerURLExists},
 		{&SetMember{Member: Member{ID: 1, PeerURLs: []string{"b"}}}, ErrPeerURLExists},
+		{&SetMember{Member: Member{ID: 1, Incarnation: 6}}, ErrIncarnation},
 		{&RemoveMember{ID: 3}, ErrMemberNotFound},
 		{&RemoveMember{ID: 1}, ErrLastVoter},
 		{&PromoteMember{ID: 3}, ErrMemberNotFound},

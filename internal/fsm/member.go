@@ -28,6 +28,12 @@ func (m *Machine) updateMember(n Member) error {
 	if m.peerURLTaken(n) {
 		return ErrPeerURLExists
 	}
+	if n.Incarnation != 0 {
+		if old.Incarnation != 0 && old.Incarnation != n.Incarnation {
+			return ErrIncarnation
+		}
+		old.Incarnation = n.Incarnation
+	}
 	if n.Name != "" {
 		old.Name = n.Name
 	}

@@ -54,7 +54,7 @@ func Inner(c Command) Command {
 func (k kind) repeatable() bool {
 	switch k {
 	case kindPut, kindDeleteRange, kindTxn, kindGrant, kindGrantMore, kindGrantHolds,
-		kindRevoke, kindRevokeMore, kindChangeTTL, kindHandOver, kindResume:
+		kindRevoke, kindRevokeMore, kindChangeTTL, kindHandOver, kindResume, kindNamed:
 		return true
 	default:
 		return false
@@ -106,7 +106,7 @@ func fits(c Command, v any) (ok bool) {
 		_, ok = v.(*RevokeResult)
 	case *Txn:
 		r, isTxn := v.(*TxnResult)
-		if !isTxn {
+		if !isTxn || !r.Succeeded && len(c.Compare) == 0 { // no condition, so none that failed
 			return false
 		}
 		ops := c.Else

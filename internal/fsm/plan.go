@@ -12,7 +12,7 @@ func (m *Machine) checkPlan(p *plan) error {
 // attaching returns how many puts there are on leases.
 func (p *plan) attaching() (n int) {
 	for i := range p.ops {
-		if put := p.ops[i].Put; put != nil && put.Lease != 0 {
+		if put := p.ops[i].Put; put != nil && put.attaches() {
 			n++
 		}
 	}
@@ -78,6 +78,9 @@ func (f *forecast) plan(p *plan) error {
 	return nil
 }
 
+// attaches reports whether a put is on a lease.
+func (c *Put) attaches() bool { return c.Lease != 0 || c.LeaseName != "" }
+
 // fate returns what is known of a lease, to be added to.
 func (f *forecast) fate(id lease.ID) *fate {
 	l := f.leases[id]
@@ -100,15 +103,19 @@ func (f *forecast) put(c *Put) error {
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
 	}
-	if c.Lease == 0 || limit <= 0 && f.leases == nil && f.repeated == nil {
-		return f.m.checkPut(c)
+	if !c.attaches() || limit <= 0 && f.leases == nil && f.repeated == nil {
+		_, err := f.m.checkPut(c)
+		return err
 	}
 	if (c.IgnoreValue || c.IgnoreLease) && f.m.store.Get(c.Key) == nil {
 		return ErrKeyNotFound
 	}
-	id := f.repeated.actual(c.Lease)
+	id, err := f.meant(c.Lease, c.LeaseName)
+	if err != nil {
+		return err
+	}
 	l := f.leases[id]
-	if l != nil && l.ended {
+	if l != nil && (l.ended || l.terms != nil && c.LeaseToken != 0) {
 		return lease.ErrNotFound
 	}
 	count, bound := 0, false
@@ -116,7 +123,7 @@ func (f *forecast) put(c *Put) error {
 		bound = l.terms.Bound
 	} else {
 		info, ok := f.m.lessor.Lookup(id)
-		if !ok || info.Delayed {
+		if !ok || info.Delayed || c.LeaseToken != 0 && c.LeaseToken != info.Token {
 			return lease.ErrNotFound
 		}
 		if f.m.lessor.LeaseOf(c.Key) == id {
@@ -153,7 +160,7 @@ func (f *forecast) attach(id lease.ID, key string) int {
 // itself granted is never a repeated request.
 func (f *forecast) grant(c *Grant) error {
 	t := &c.Terms
-	if err := CheckHolds(c.Holds); err != nil {
+	if err := CheckHolds(c.Holds, t.TTL, MaxCacheTTL); err != nil {
 		return err
 	}
 	if err := f.m.lessor.CheckTerms(t); err != nil {
@@ -235,7 +242,10 @@ func (f *forecast) name(name string, t *lease.Terms) {
 }
 
 func (f *forecast) revoke(c *Revoke) error {
-	id := f.repeated.actual(c.ID)
+	id, err := f.meant(c.ID, c.Name)
+	if err != nil {
+		return err
+	}
 	l := f.fate(id)
 	switch {
 	case l.ended || l.terms != nil && c.Token != 0:
@@ -243,7 +253,7 @@ func (f *forecast) revoke(c *Revoke) error {
 	case l.terms != nil:
 		f.name(l.terms.Name, nil)
 	default:
-		if err := f.m.checkRevoke(&Revoke{ID: id, Token: c.Token}); err != nil {
+		if err := f.m.checkRevoke(id, c.Token); err != nil {
 			return err
 		}
 		info, _ := f.m.lessor.Lookup(id)
@@ -254,7 +264,10 @@ func (f *forecast) revoke(c *Revoke) error {
 }
 
 func (f *forecast) touch(c *Touch) error {
-	id := f.repeated.actual(c.ID)
+	id, err := f.meant(c.ID, c.Name)
+	if err != nil {
+		return err
+	}
 	l := f.fate(id)
 	if l.ended || l.terms != nil && c.Token != 0 {
 		return lease.ErrNotFound

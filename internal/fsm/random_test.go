@@ -15,10 +15,15 @@ func randomCommand(rng *rand.Rand) Command {
 	key := func() string { return string(rune('a' + rng.IntN(8))) }
 	id := func() lease.ID { return lease.ID(rng.IntN(5)) }
 	put := func() *Put {
-		return &Put{
+		c := &Put{
 			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
 			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
 		}
+		if rng.IntN(8) == 0 {
+			c.LeaseToken = randomToken(rng)
+		}
+		byItsName(rng, &c.Lease, &c.LeaseName)
+		return c
 	}
 	op := func() Op {
 		switch rng.IntN(8) {
@@ -29,9 +34,13 @@ func randomCommand(rng *rand.Rand) Command {
 		case 5:
 			return Op{Grant: randomGrant(rng)}
 		case 4:
-			return Op{Revoke: &Revoke{ID: id(), Token: randomToken(rng), By: "me"}}
+			c := &Revoke{ID: id(), Token: randomToken(rng), By: "me"}
+			byItsName(rng, &c.ID, &c.Name)
+			return Op{Revoke: c}
 		case 3:
-			return Op{Touch: &Touch{ID: id(), Token: randomToken(rng)}}
+			c := &Touch{ID: id(), Token: randomToken(rng)}
+			byItsName(rng, &c.ID, &c.Name)
+			return Op{Touch: c}
 		case 0:
 			return Op{Put: put()}
 		case 1:
@@ -43,12 +52,16 @@ func randomCommand(rng *rand.Rand) Command {
 	switch rng.IntN(20) {
 	case 18:
 		return putBound(key(), id(), 88)
+	case 17:
+		return &DropOrphans{Tokens: []lease.Token{randomToken(rng), randomToken(rng)}}
 	case 0:
 		return &DeleteRange{Key: key(), End: key(), PrevKV: true}
 	case 1, 2:
 		return randomGrant(rng)
 	case 3:
-		return &Revoke{ID: id(), Token: randomToken(rng)}
+		c := &Revoke{ID: id(), Token: randomToken(rng)}
+		byItsName(rng, &c.ID, &c.Name)
+		return c
 	case 4:
 		return &Expire{Term: uint64(rng.IntN(2)) + 1, Leases: []lease.Due{{
 			ID: id(), Token: lease.Token(rng.IntN(60)), Stamp: uint64(1 + rng.IntN(3)),
@@ -64,16 +77,25 @@ func randomCommand(rng *rand.Rand) Command {
 		c := Compare{Key: key(), Number: 1}
 		c.Target, c.Relation = Target(rng.IntN(5)), Relation(rng.IntN(4))
 		if rng.IntN(3) == 0 {
-			c.Target = TargetLeaseAlive + Target(rng.IntN(2))
+			c.Target = TargetLeaseAlive + Target(rng.IntN(3))
 			c.Number = int64(rng.IntN(8))
+			if c.Target == TargetLeaseName {
+				c.Number, c.Value = 0, []byte{byte('a' + rng.IntN(3))}
+			}
 		}
 		return &Txn{Compare: []Compare{c}, Then: []Op{op(), op()}, Else: []Op{op()}}
 	case 8:
-		return &ChangeTTL{ID: id(), Token: randomToken(rng), TTL: lease.TTL(rng.IntN(9999))}
+		c := &ChangeTTL{ID: id(), Token: randomToken(rng), TTL: lease.TTL(rng.IntN(9999))}
+		byItsName(rng, &c.ID, &c.Name)
+		return c
 	case 9:
-		return &HandOver{ID: id(), Token: randomToken(rng), Owner: key(), Secret: randomSecret(rng)}
+		c := &HandOver{ID: id(), Token: randomToken(rng), Owner: key(), Secret: randomSecret(rng)}
+		byItsName(rng, &c.ID, &c.Name)
+		return c
 	case 10:
-		return &Resume{ID: id(), Secret: randomSecret(rng)}
+		c := &Resume{ID: id(), Secret: randomSecret(rng)}
+		byItsName(rng, &c.ID, &c.Name)
+		return c
 	case 11, 12:
 		t := &Txn{}
 		for range 2 + rng.IntN(4) {
@@ -82,6 +104,17 @@ func randomCommand(rng *rand.Rand) Command {
 		return &Txn{Then: append([]Op{op(), op(), {Txn: t}}, op())}
 	default:
 		return put()
+	}
+}
+
+// byItsName names a lease by a name, now and then, and mostly not by its ID then.
+func byItsName(rng *rand.Rand, id *lease.ID, name *string) {
+	if rng.IntN(4) > 0 {
+		return
+	}
+	*name = string(rune('a' + rng.IntN(3)))
+	if rng.IntN(4) > 0 {
+		*id = 0
 	}
 }
 
@@ -127,9 +160,11 @@ func now(rng *rand.Rand, m *Machine, c Command) {
 	}
 	switch c := c.(type) {
 	case *ChangeTTL:
-		token(c.ID, &c.Token)
+		id, _ := m.meant(c.ID, c.Name)
+		token(id, &c.Token)
 	case *HandOver:
-		token(c.ID, &c.Token)
+		id, _ := m.meant(c.ID, c.Name)
+		token(id, &c.Token)
 	case *Expire:
 		token(c.Leases[0].ID, &c.Leases[0].Token)
 	case *Checkpoint:

@@ -26,9 +26,10 @@ type Refounding struct {
 	// Above is a token that every later one is to exceed. If it is not above
 	// the tokens given out before, the next generation begins instead.
 	Above lease.Token
-	// BumpRevision is added to the revision, so that clients who saw revisions
-	// after the backup was taken do not see them again with other contents.
-	BumpRevision int64
+	// BumpRevision is added to the revision, and MinRevision is what it is at least then.
+	// So clients that saw revisions after the backup was taken do not see them again
+	// with other contents (T34).
+	BumpRevision, MinRevision int64
 	// MarkCompacted compacts at the new revision, so that those clients are told
 	// to read anew instead of waiting for events that never come.
 	MarkCompacted bool
@@ -45,7 +46,7 @@ func Refound(
 		if f.BumpRevision < 0 || r.revision > math.MaxInt64-f.BumpRevision {
 			return fmt.Errorf("%w: %d raised by %d", ErrRevision, r.revision, f.BumpRevision)
 		}
-		r.revision += f.BumpRevision
+		r.revision = max(r.revision+f.BumpRevision, f.MinRevision)
 		if err := f.raise(s); err != nil {
 			return err
 		}

@@ -168,6 +168,13 @@ func TestRefoundBumpsTheRevision(t *testing.T) {
 		t.Errorf("the next put is revision %d", kv.ModRevision)
 	}
 
+	for least, want := range map[int64]int64{before: before + 5, before + 90: before + 90} {
+		r = mustRefound(t, m, Refounding{BumpRevision: 5, MinRevision: least})
+		if got := r.View().KV.Revision(); got != want {
+			t.Errorf("at least %d: revision %d, want %d", least, got, want)
+		}
+	}
+
 	r = mustRefound(t, m, Refounding{BumpRevision: 10, MarkCompacted: true})
 	if got := r.View().KV.Compacted(); got != before+10 {
 		t.Errorf("compacted %d, want %d", got, before+10)

@@ -24,6 +24,8 @@ var (
 	ErrMemberExists = errors.New("fsm: member exists")
 	// ErrPeerURLExists means that a member has the peer URL already.
 	ErrPeerURLExists = errors.New("fsm: peer URL exists")
+	// ErrIncarnation means that the cluster knows the member with another incarnation.
+	ErrIncarnation = errors.New("fsm: the member had other data")
 	// ErrNotLearner means that the member to promote votes already.
 	ErrNotLearner = errors.New("fsm: member is not a learner")
 	// ErrLastVoter means that the only voter cannot be removed.
@@ -31,6 +33,9 @@ var (
 	// ErrSessionNotFound means that the session is not known, or has forgotten the number:
 	// nothing was done now, and it is not known whether it was before.
 	ErrSessionNotFound = errors.New("fsm: session not found")
+	// ErrTxnTooLarge means that a transaction has too many operations, or that together they
+	// read too many keys.
+	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads too many keys")
 	// ErrStale means that an internal command was proposed in another term.
 	ErrStale = errors.New("fsm: command of another term")
 )

@@ -83,6 +83,9 @@ func (m *Machine) checkpointed(c *lease.Checkpoint, before bool) {
 		return
 	}
 	if info, ok := m.lessor.Lookup(c.ID); ok && info.Token == c.Token && !info.Delayed {
+		if silent {
+			m.stats.Checkpointed++
+		}
 		m.silence(Silence{Info: info, Until: until, Again: silent && before})
 	}
 }

@@ -77,6 +77,9 @@ func TestSilences(t *testing.T) {
 	if got := silences(t, m, start); !slices.Equal(got, want) {
 		t.Errorf("silent are %q, want %q", got, want)
 	}
+	if n := m.Stats().Checkpointed; n != 7 {
+		t.Errorf("%d checkpoints are counted, want 7", n)
+	}
 }
 
 // What is not kept is known not to be: who comes after a restart, or too late, looks at

@@ -16,8 +16,9 @@ import (
 
 // snapshotVersion is the version of the snapshot's encoding, in its header.
 // Version 1 had no removed members, version 2 no lock delays and the like and no
-// numbers of lease events, version 3 no sessions and no holds. All are still read.
-const snapshotVersion = 4
+// numbers of lease events, version 3 no sessions and no holds, version 4 no orphans. All are
+// still read.
+const snapshotVersion = 5
 
 // chunkSize is about how large the pieces are that a snapshot is written in.
 const chunkSize = 1 << 20
@@ -36,6 +37,7 @@ const (
 	tagSession // the one used least recently first
 	tagAnswer  // of the session before, in the order of the numbers
 	tagHolds   // after the leases
+	tagOrphan  // likewise
 )
 
 // Image is an immutable picture of the whole state, leases included, from
@@ -90,6 +92,9 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	im.sessions.encode(e)
 	for id, ranges := range im.holds.All() {
 		e.record(tagHolds, func(b []byte) []byte { return appendHold(b, id, ranges) })
+	}
+	for o := range im.holds.Orphans() {
+		e.record(tagOrphan, func(b []byte) []byte { return appendOrphan(b, o) })
 	}
 	for r := range v.KV.Records() {
 		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r) })
@@ -191,7 +196,10 @@ func (d *decoder) record() mvcc.Record {
 // Restore builds a Machine from the chunks that Encode wrote; next returns
 // them in order and ok=false after the last.
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
-	return rebuild(c, next, func(*restorer, *lease.State) error { return nil })
+	return rebuild(c, next, func(r *restorer, s *lease.State) error {
+		r.m.holds.shorten(s.Leases)
+		return nil
+	})
 }
 
 // rebuild is Restore with a chance to change the header's numbers before
@@ -225,11 +233,7 @@ func rebuild(
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	m.silences.dropped = m.index
-	m.holds.changed = nil // it has always been so
-	m.holds.recount(func(id lease.ID) string {
-		info, _ := m.lessor.Lookup(id)
-		return info.Owner
-	})
+	m.holds.recount(m.lessor.Lookup)
 	for id := range m.holds.of {
 		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
 			return nil, fmt.Errorf("%w: holds of lease %016x, which is not alive", ErrCorrupt, id)
@@ -317,8 +321,8 @@ func (r *restorer) head() (lease.State, error) {
 			state.Leases = append(state.Leases, r.d.info(v))
 		case tagSession, tagAnswer:
 			r.session(t)
-		case tagHolds:
-			r.m.holds.set(lease.ID(r.d.Varint()), "", r.d.ranges()) // counted later
+		case tagHolds, tagOrphan:
+			r.m.holds.restore(t, r.d, v)
 		default:
 			r.pending = t
 			if r.err == nil {
@@ -405,6 +409,9 @@ func (im *Image) Hash() (uint32, error) {
 	b = im.sessions.hash(sum, b)
 	for id, ranges := range im.holds.All() {
 		b = appendHold(b, id, ranges)
+	}
+	for o := range im.holds.Orphans() {
+		b = appendOrphan(b, o)
 	}
 	sum.Write(b)
 	return sum.Sum32(), nil

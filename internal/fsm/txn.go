@@ -12,11 +12,12 @@ func (m *Machine) applyPut(c *Put) Result {
 	if m.full() {
 		return Result{Err: ErrNoSpace}
 	}
-	if err := m.checkPut(c); err != nil {
+	id, err := m.checkPut(c)
+	if err != nil {
 		return Result{Err: err}
 	}
 	t := m.store.Begin()
-	prev := m.put(t, c, c.Lease)
+	prev := m.put(t, c, id)
 	m.end(t)
 	return Result{Value: putResult(c, prev)}
 }
@@ -39,19 +40,21 @@ func (m *Machine) applyDelete(c *DeleteRange) Result {
 	return Result{Value: r}
 }
 
-// checkPut says why a put cannot be done.
-func (m *Machine) checkPut(c *Put) error {
+// checkPut says on which lease a put is, 0 for none, or why it cannot be done.
+func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
-		return ErrKeyNotFound
+		return 0, ErrKeyNotFound
 	}
+	id, err := m.meant(c.Lease, c.LeaseName)
 	switch {
-	case c.Lease == 0:
-		return nil
-	case c.MaxKeys > 0 && m.lessor.LeaseOf(c.Key) != c.Lease &&
-		m.lessor.KeyCount(c.Lease) >= c.MaxKeys:
-		return &lease.KeyLimitError{ID: c.Lease, Limit: c.MaxKeys}
+	case err != nil || id == 0:
+		return 0, err
+	case !m.hasToken(id, c.LeaseToken):
+		return 0, lease.ErrNotFound
+	case c.MaxKeys > 0 && m.lessor.LeaseOf(c.Key) != id && m.lessor.KeyCount(id) >= c.MaxKeys:
+		return 0, &lease.KeyLimitError{ID: id, Limit: c.MaxKeys}
 	default:
-		return m.lessor.CheckAttach(c.Lease, c.Key)
+		return id, m.lessor.CheckAttach(id, c.Key)
 	}
 }
 
@@ -103,7 +106,11 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
-	p := makePlan(c, state{t, m.lessor})
+	w := newWork(m.store.Len())
+	p := makePlan(c, state{t, m.lessor, w})
+	if w.left < 0 {
+		return Result{Err: ErrTxnTooLarge}
+	}
 	if m.full() && p.grows() {
 		return Result{Err: ErrNoSpace}
 	}
@@ -123,12 +130,14 @@ func (m *Machine) applyTxn(c *Txn) Result {
 type state struct {
 	keys   reader
 	leases *lease.Lessor
+	work   *work
 }
 
 // reader is what conditions on keys are evaluated against.
 type reader interface {
 	Get(key string) *mvcc.KeyValue
 	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)
+	Visits(key, end string, o mvcc.RangeOptions) int64
 }
 
 // plan is a transaction with its branches chosen.
@@ -138,9 +147,13 @@ type plan struct {
 	nested    []plan // of the ops that are transactions, in order
 }
 
+// makePlan returns the plan of a transaction, which is of no use if it is too much work.
 func makePlan(c *Txn, v state) plan {
 	p := plan{succeeded: true}
 	for i := range c.Compare {
+		if !v.work.compare(&c.Compare[i], v.keys) {
+			return p
+		}
 		if !holds(&c.Compare[i], v) {
 			p.succeeded = false
 			break
@@ -151,6 +164,9 @@ func makePlan(c *Txn, v state) plan {
 		p.ops = c.Then
 	}
 	for i := range p.ops {
+		if !v.work.op(&p.ops[i], v.keys) {
+			return p
+		}
 		if p.ops[i].Txn != nil {
 			p.nested = append(p.nested, makePlan(p.ops[i].Txn, v))
 		}
@@ -227,7 +243,7 @@ func newTxnResult(p *plan) *TxnResult {
 func (r *run) op(op *Op) (any, error) {
 	switch {
 	case op.Put != nil:
-		prev := r.m.put(r.t, op.Put, r.repeated.actual(op.Put.Lease))
+		prev := r.m.put(r.t, op.Put, r.meant(op.Put.Lease, op.Put.LeaseName))
 		return putResult(op.Put, prev), nil
 	case op.Delete != nil:
 		return r.m.deleteRange(r.t, op.Delete), nil
@@ -241,13 +257,12 @@ func (r *run) op(op *Op) (any, error) {
 		}
 		return v, err
 	case op.Revoke != nil:
-		c := *op.Revoke
-		c.ID = r.repeated.actual(c.ID)
-		return r.m.revoke(r.t, &c), nil
+		id := r.meant(op.Revoke.ID, op.Revoke.Name)
+		return r.m.revoke(r.t, id, op.Revoke.By), nil
 	case op.Draw:
 		return r.m.lessor.DrawToken(), nil
 	default:
-		info, err := r.m.touch(r.repeated.actual(op.Touch.ID), op.Touch.Token)
+		info, err := r.m.touch(r.meant(op.Touch.ID, op.Touch.Name), op.Touch.Token)
 		return &info, err
 	}
 }
@@ -255,7 +270,11 @@ func (r *run) op(op *Op) (any, error) {
 // ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
 // may be called from any goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
-	p := makePlan(c, state{keys: v})
+	w := newWork(v.Len())
+	p := makePlan(c, state{keys: v, work: w})
+	if w.left < 0 {
+		return nil, ErrTxnTooLarge
+	}
 	return readPlan(&p, v)
 }
 
@@ -317,6 +336,13 @@ func holds(c *Compare, s state) bool {
 			info.Token = 0
 		}
 		return c.Relation.holds(cmp.Compare(uint64(info.Token), uint64(c.Number)))
+	case TargetLeaseName:
+		of := *c
+		of.Target, of.Number = TargetLease, -1 // no key is on that
+		if info, ok := s.leases.ByName(string(c.Value)); ok {
+			of.Number = int64(info.ID)
+		}
+		c = &of
 	}
 	v := s.keys
 	if c.End == "" {

@@ -1,6 +1,9 @@
 package fsm
 
-import "leasehold.dev/internal/mvcc"
+import (
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
 
 // View is an immutable picture of the state after some entry. It may be read
 // from any goroutine for as long as it is held.
@@ -18,7 +21,15 @@ type View struct {
 	// LeaseEvents are the last events of leases, and Silences who fell silent lately.
 	LeaseEvents LeaseEvents
 	Silences    Silences
+	// LeaseBytes is about how many bytes the leases take.
+	LeaseBytes int64
+	// CacheTTL is for how long a write may have to wait for caches: the longest TTL of the
+	// leases that hold ranges, and of orphans; 0 if there are none.
+	CacheTTL lease.TTL
 }
+
+// Bytes returns about how many bytes keys, their history and leases take.
+func (v *View) Bytes() int64 { return v.KV.Size() + v.LeaseBytes }
 
 // LeaseNews reports whether something happened to leases, or some fell silent or were
 // heard again, since an earlier view, possibly that of another Machine.

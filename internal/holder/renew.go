@@ -98,7 +98,6 @@ func (s *Set) Unknown(seq uint64, id lease.ID) {
 // Broken says that no batch so far will be answered: the stream is gone.
 func (s *Set) Broken() {
 	clear(s.flights)
-	s.oldest = s.seq + 1
 	for _, l := range s.leases {
 		if l.asked != 0 {
 			s.again(l)
@@ -125,12 +124,12 @@ func (s *Set) again(l *held) {
 	s.turn(l, min(l.at[turns], s.backOff(l)))
 }
 
-// A lease is renewed after a third of its TTL, so that two more tries fit before it
-// ends. Up to a twelfth of the TTL is taken off that, by the ID: many holders that
-// begin together, as after a failure of the core, drift apart (T26).
+// A lease is renewed after a third of its TTL, unless Config.RenewAfter says otherwise, so
+// that two more tries fit before it ends. Up to a quarter of that is taken off, by the ID:
+// many holders that begin together, as after a failure of the core, drift apart (T26).
 const (
 	renewPart    = 3
-	jitterPart   = 12
+	jitterPart   = 4
 	gatherPart   = 144
 	retryPart    = 6
 	firstBackOff = lease.TTL(4)
@@ -140,8 +139,11 @@ const (
 // at sent.
 func (s *Set) renewAt(l *held, sent instant) instant {
 	ttl := min(l.TTL, l.bound)
-	early := share(ttl/jitterPart, uint64(l.ID))
-	return max(s.now, plus(sent, ttl/renewPart-early))
+	after := ttl / renewPart
+	if s.cfg.RenewAfter > 0 {
+		after = lease.TTL(float64(ttl) * s.cfg.RenewAfter)
+	}
+	return max(s.now, plus(sent, after-share(after/jitterPart, uint64(l.ID))))
 }
 
 // retryAt is when to send a renewal again that is sent now, if there is no answer.
@@ -161,8 +163,8 @@ func (s *Set) patience(l *held, d lease.TTL) lease.TTL {
 	return max(1, min(d, lease.TTL(l.end()-s.now)/3))
 }
 
-// share is a part of d, between none and all, that depends on x alone.
+// share is a part of d, which is not below 0, between none and all. It depends on x alone.
 func share(d lease.TTL, x uint64) lease.TTL {
-	hi, _ := bits.Mul64(x*0x9e3779b97f4a7c15, uint64(max(d, 0)))
+	hi, _ := bits.Mul64(x*0x9e3779b97f4a7c15, uint64(d))
 	return lease.TTL(hi)
 }

@@ -16,6 +16,8 @@ type Config struct {
 	// Gather is by how much a renewal may be made too early, to go along with others; the
 	// 144th part of the TTL of the lease that is due, if that is longer.
 	Gather lease.TTL
+	// RenewAfter is the share of its TTL after which a lease is renewed; a third if 0.
+	RenewAfter float64
 }
 
 const defaultDrift = 1e-3
@@ -33,6 +35,20 @@ const (
 	// Ended means that the lease is held no more, for ever.
 	Ended
 )
+
+// String is the status for people.
+func (s Status) String() string {
+	switch s {
+	case OK:
+		return "ok"
+	case Jeopardy:
+		return "in jeopardy"
+	case Ended:
+		return "ended"
+	default:
+		return "unknown"
+	}
+}
 
 // Reason is why a lease has ended.
 type Reason uint8

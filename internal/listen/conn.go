@@ -77,17 +77,25 @@ type secured struct {
 // The handshake was made by the Mux; they pass its outcome on, as
 // [credentials.TLSInfo], so that interceptors see client certificates. A plain
 // connection, and one from inside the process, has no security and says so.
-func Credentials() credentials.TransportCredentials { return passOn{} }
+//
+// If answers is not nil, each connection gets an account there.
+func Credentials(answers *Answers) credentials.TransportCredentials { return passOn{answers} }
 
-type passOn struct{}
+type passOn struct{ answers *Answers }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, ok := c.(*secured)
+	if ok {
+		c = s.Conn
+	}
+	if p.answers != nil {
+		c = p.answers.conn(c)
+	}
 	if !ok {
 		return c, plain{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
 	}
-	return s.Conn, credentials.TLSInfo{
+	return c, credentials.TLSInfo{
 		State:          s.state,
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 	}, nil
@@ -106,7 +114,7 @@ func (passOn) Info() credentials.ProtocolInfo {
 }
 
 // Clone implements credentials.TransportCredentials.
-func (passOn) Clone() credentials.TransportCredentials { return passOn{} }
+func (p passOn) Clone() credentials.TransportCredentials { return p }
 
 // OverrideServerName implements credentials.TransportCredentials.
 func (passOn) OverrideServerName(string) error { return nil }

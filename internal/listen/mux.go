@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -26,7 +28,8 @@ type MuxOptions struct {
 	// that takes longer is closed, so half-open ones cannot pile up. Default
 	// [DefaultSniffTimeout].
 	SniffTimeout time.Duration
-	// Logger is told, at debug level, why a connection was closed. Default: none.
+	// Logger is told why a connection was closed: as a warning if its TLS handshake was
+	// refused, at most once every refusalPause, else at debug level. Default: none.
 	Logger *slog.Logger
 }
 
@@ -43,6 +46,8 @@ type Mux struct {
 	done chan struct{}
 	wg   sync.WaitGroup // connections being sniffed
 
+	refusals refusals
+
 	mu      sync.Mutex
 	closed  bool
 	sources map[net.Listener]struct{}
@@ -58,7 +63,7 @@ func NewMux(opts MuxOptions) *Mux {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{
-		opts:    opts,
+		opts: opts, refusals: refusals{log: opts.Logger},
 		done:    make(chan struct{}),
 		sources: make(map[net.Listener]struct{}),
 		pending: make(map[net.Conn]struct{}),
@@ -140,6 +145,11 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 // isTemporary reports whether an accept error will pass. net.Error's Temporary
 // is deprecated for everything but this (net/http asks it here, too).
 func isTemporary(err error) bool {
+	for _, e := range []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EPROTO, syscall.EPERM} {
+		if errors.Is(err, e) {
+			return true // accept(2): of the kernel's memory, the network or a firewall
+		}
+	}
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()
 }
@@ -204,6 +214,7 @@ type offer struct {
 // client offered. The copy is made once a listener, not once a connection,
 // because it holds the keys of the session tickets.
 func withALPN(conf *tls.Config) *tls.Config {
+	inner := conf.GetConfigForClient
 	conf = conf.Clone()
 	conf.NextProtos = []string{"h2", "http/1.1"}
 	conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -211,18 +222,56 @@ func withALPN(conf *tls.Config) *tls.Config {
 			o.onlyH2 = slices.Contains(hello.SupportedProtos, "h2") &&
 				!slices.Contains(hello.SupportedProtos, "http/1.1")
 		}
-		return nil, nil
+		if inner == nil {
+			return nil, nil
+		}
+		fresh, err := inner(hello)
+		if fresh != nil {
+			fresh.NextProtos = conf.NextProtos
+		}
+		return fresh, err
 	}
 	return conf
 }
 
 func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 	t := tls.Server(c, conf)
-	if err := t.HandshakeContext(context.Background()); err != nil { // c has a deadline
+	err := t.HandshakeContext(context.Background()) // c has a deadline
+	switch {
+	case err == nil:
+		return t, true
+	case errors.Is(err, io.EOF): // it went away and said nothing, as probes of ports do
 		m.drop(c, "TLS handshake failed", err)
-		return nil, false
+	default:
+		m.refusals.tell(c, err)
+		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
+			_, _ = io.WriteString(c, wantsTLS) // it may be gone
+		}
+		linger(c)
 	}
-	return t, true
+	return nil, false
+}
+
+// lingerTime and lingerBytes bound for how long a refused connection is read on.
+const (
+	lingerTime  = time.Second
+	lingerBytes = 1 << 20
+)
+
+// linger closes a connection whose client was just told why. A client of TLS 1.3 has sent
+// more by then; to close on unread bytes would reset the connection, and the client would
+// see that it broke and never why.
+func linger(c net.Conn) {
+	defer c.Close() //nolint:errcheck // nothing is lost
+	_ = c.SetDeadline(time.Now().Add(lingerTime))
+	for o, ok := c.(*offer); ok; o, ok = c.(*offer) {
+		c = o.Conn
+	}
+	half, ok := c.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, c, lingerBytes)
 }
 
 // give hands conn, which wraps raw, to q, without the deadline.

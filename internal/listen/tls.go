@@ -26,9 +26,9 @@ type TLS struct {
 	// member that dials, for a CA that signs one certificate for each purpose.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle. When set, or when ClientCertAuth is, a
-	// client must show a certificate that the bundle (else the system's) vouches for.
-	// A listener that is dialed is held to the same bundle.
+	// TrustedCAFile is a PEM bundle, read again at every handshake. When set, or when
+	// ClientCertAuth is, a client must show a certificate that the bundle (else the
+	// system's) vouches for. A listener that is dialed is held to the same bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
@@ -56,6 +56,12 @@ type TLS struct {
 
 // Enabled reports whether t asks for TLS at all.
 func (t TLS) Enabled() bool { return t.CertFile != "" || t.KeyFile != "" || t.Auto }
+
+// Asked reports whether t holds any setting that a port without TLS would ignore.
+func (t TLS) Asked() bool {
+	return t.Enabled() || t.TrustedCAFile != "" || t.ClientCertAuth || t.ClientCertFile != "" ||
+		t.CRLFile != "" || len(t.AllowedHostnames) > 0 || len(t.AllowedCNs) > 0
+}
 
 // Validate reports the first setting that contradicts another or is unknown. It
 // reads no file.
@@ -132,6 +138,9 @@ func (t TLS) Server() (*tls.Config, error) {
 		if conf.ClientCAs, err = readPool(t.TrustedCAFile); err != nil {
 			return nil, err
 		}
+		conf.GetConfigForClient = t.trusting(conf, func(c *tls.Config, p *x509.CertPool) {
+			c.ClientCAs = p
+		})
 	}
 	if t.CRLFile != "" {
 		if _, err := readCRL(t.CRLFile); err != nil {
@@ -140,6 +149,21 @@ func (t TLS) Server() (*tls.Config, error) {
 	}
 	conf.VerifyConnection = t.verify
 	return conf, nil
+}
+
+// trusting returns what makes a copy of conf that trusts whom TrustedCAFile names by then.
+func (t TLS) trusting(
+	conf *tls.Config, set func(*tls.Config, *x509.CertPool),
+) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool, err := readPool(t.TrustedCAFile)
+		if err != nil {
+			return nil, err
+		}
+		fresh := conf.Clone()
+		set(fresh, pool)
+		return fresh, nil
+	}
 }
 
 func keyPair(cert, key string) (*tls.Certificate, error) {

@@ -1,13 +1,16 @@
 package listen
 
-import "crypto/tls"
+import (
+	"crypto/tls"
+	"crypto/x509"
+)
 
 // Client returns the configuration with which a member dials another. It shows
 // ClientCertFile, else CertFile, both read again at every handshake; it believes
 // a listener whose certificate the trusted CA file (else the system) vouches for,
 // that names the host dialed, and that AllowedCNs, AllowedHostnames and CRLFile
 // do not refuse. All files are read once, so that a wrong path is told at the
-// start.
+// start; see [Fresh] for the trusted CA file of a later connection.
 //
 // When [TLS.SelfSigned] made the certificate, the listener's is not verified:
 // each member has signed its own, so there is nobody to vouch for it. Then the
@@ -28,6 +31,9 @@ func (t TLS) Client() (*tls.Config, error) {
 		if conf.RootCAs, err = readPool(t.TrustedCAFile); err != nil {
 			return nil, err
 		}
+		conf.GetConfigForClient = t.trusting(conf, func(c *tls.Config, p *x509.CertPool) {
+			c.RootCAs = p
+		})
 	}
 	if t.CRLFile != "" {
 		if _, err := readCRL(t.CRLFile); err != nil {
@@ -37,6 +43,16 @@ func (t TLS) Client() (*tls.Config, error) {
 	conf.InsecureSkipVerify = t.selfSigned
 	conf.VerifyConnection = t.verify
 	return conf, nil
+}
+
+// Fresh returns the configuration for one more connection of whoever dials with conf, a
+// result of [TLS.Client]: it trusts whom the trusted CA file names by now. Package tls
+// asks for this at each handshake of a listener, and never at those of a client.
+func Fresh(conf *tls.Config) (*tls.Config, error) {
+	if conf.GetConfigForClient == nil {
+		return conf, nil
+	}
+	return conf.GetConfigForClient(nil)
 }
 
 // showCertificate makes conf show the certificate, if there is one.

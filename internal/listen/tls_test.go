@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -36,6 +37,7 @@ type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	next int64
+	uses []x509.ExtKeyUsage // of certificates to be issued; nil: those of members
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -65,10 +67,14 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 
 func (a *authority) template(cn string) *x509.Certificate {
 	a.next++
+	uses := a.uses
+	if uses == nil {
+		uses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	}
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: cn},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: uses,
 		DNSNames:    []string{"localhost", cn + ".example"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
@@ -141,8 +147,13 @@ type port struct {
 
 func open(t *testing.T, conf *tls.Config) *port {
 	t.Helper()
+	return openLogging(t, conf, nil)
+}
+
+func openLogging(t *testing.T, conf *tls.Config, log *slog.Logger) *port {
+	t.Helper()
 	p := &port{cn: make(chan string, 16)}
-	gs := grpc.NewServer(grpc.Creds(Credentials()), grpc.UnaryInterceptor(p.note))
+	gs := grpc.NewServer(grpc.Creds(Credentials(nil)), grpc.UnaryInterceptor(p.note))
 	pb.RegisterHealthServer(gs, health.NewServer())
 	hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
@@ -157,7 +168,7 @@ func open(t *testing.T, conf *tls.Config) *port {
 		t.Fatal(err)
 	}
 	p.addr = l.Addr().String()
-	m := NewMux(MuxOptions{})
+	m := NewMux(MuxOptions{Logger: log})
 	done := make(chan error, 3)
 	go func() { done <- m.Serve(l, conf) }()
 	go func() { done <- gs.Serve(m.GRPC()) }()

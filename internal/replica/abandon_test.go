@@ -104,3 +104,34 @@ func TestNoSpinWhileCheckpointing(t *testing.T) {
 		}
 	}
 }
+
+// Before a leader stops, what remains of silent leases is replicated at once, however many
+// there are; healthy leases are left alone.
+func TestCheckpointAll(t *testing.T) {
+	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	const many = 30
+	for id := range lease.ID(many) {
+		m.grant(id+1, 60_000)
+	}
+	m.renew(1)
+	m.pass(20_000) // in the middle between two checkpoints
+	done := 0
+	m.r.CheckpointAll(func() { done++ })
+	m.settle()
+	for id := range lease.ID(many) {
+		info, _ := m.m.Lessor().Lookup(id + 1)
+		if want := lease.TTL(60_000 - 20_000); id > 0 && info.Remaining > want+10 {
+			t.Errorf("lease %d is checkpointed with %d, want %d", id+1, info.Remaining, want)
+		}
+		if id == 0 && info.Remaining != 0 {
+			t.Errorf("the healthy lease is checkpointed with %d", info.Remaining)
+		}
+	}
+	if done != 1 {
+		t.Errorf("told %d times that it is done", done)
+	}
+}

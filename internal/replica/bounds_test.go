@@ -94,6 +94,99 @@ func TestInvalidationsAreBounded(t *testing.T) {
 	}
 }
 
+// Commands go to the leader in messages, and into the log in entries, that the transport has
+// room for, whatever it is in them that is large.
+func TestForwardIsBounded(t *testing.T) {
+	const n, batch, large = 60, 1 << 20, 1400 << 10
+	big := strings.Repeat("k", large)
+	commands := []fsm.Command{
+		&fsm.DeleteRange{Key: big},
+		&fsm.Txn{
+			Compare: []fsm.Compare{{Key: "k", Target: fsm.TargetValue, Value: []byte(big)}},
+			Then:    []fsm.Op{{Delete: &fsm.DeleteRange{Key: "k"}}},
+		},
+		&fsm.Txn{
+			Then: []fsm.Op{{Draw: true}},
+			Else: []fsm.Op{{Range: &fsm.Range{Key: "a", End: big}}},
+		},
+	}
+	r := &Replica{cfg: Config{ID: 2, MaxBatch: batch}}
+	f := &r.forward
+	for i := range n {
+		f.queue = append(f.queue, &Proposal{Command: commands[i%len(commands)]})
+	}
+	check := func(m *Message) {
+		t.Helper()
+		size := len(m.AppendTo(nil))
+		if size > batch+2*large || size > m.Size() {
+			t.Errorf("a message of %d bytes, Size says %d", size, m.Size())
+		}
+	}
+	for messages := 0; len(f.queue) > 0; messages++ {
+		m := &Forward{}
+		f.fill(m, batch, 1)
+		check(&Message{Forward: m})
+		f.received = f.next
+		if messages == n {
+			t.Fatal("the queue does not get shorter")
+		}
+	}
+	f.received = 0
+	f.resend(r)
+	check(r.out.Send[0])
+
+	for i := range uint64(n) { // all of them at the leader, one after the other
+		r.waiting = append(r.waiting, &Proposal{
+			Command: commands[i%3], origin: fsm.Origin{Member: 3, Seq: i},
+		})
+	}
+	for len(r.waiting) > 0 {
+		data, n := r.encode()
+		if len(data) > batch+2*large {
+			t.Errorf("an entry of %d bytes", len(data))
+		}
+		if groups, err := fsm.DecodeEntry(data); err != nil || len(groups[0].Commands) != n {
+			t.Fatalf("%d commands: %v", n, err)
+		}
+		r.waiting = r.waiting[n:]
+	}
+}
+
+// What caches are filled with goes to the leader in messages that the transport has room for.
+func TestFillsAreBounded(t *testing.T) {
+	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
+	var a relay
+	for range 30 {
+		a.reads = append(a.reads, &Read{Fill: &Fill{ID: 1, Ranges: long}})
+	}
+	for rounds := 1; len(a.reads) > 0; rounds++ {
+		m := &Forward{}
+		a.fill(m, 1)
+		if n := (&Message{Forward: m}).Size(); n > 2*maxCacheBytes || rounds > 30 {
+			t.Fatalf("round %d, a message of %d bytes", rounds, n)
+		}
+		a.current = nil
+	}
+}
+
+// A command that no message has room for is refused, by a leader and by a follower.
+func TestTooLarge(t *testing.T) {
+	c := &fsm.Put{Key: "k", Value: make([]byte, MaxCommand)}
+	leader := start(t)
+	if err := leader.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	leader.settle()
+	for _, m := range []*member{leader, start(t, 2)} {
+		p := &Proposal{Command: c}
+		m.r.Propose(p)
+		m.take()
+		if !errors.Is(p.Err, ErrTooLarge) {
+			t.Errorf("%v", p.Err)
+		}
+	}
+}
+
 // A follower without a leader takes a bounded number of commands and asks, and refuses the
 // rest at once; all that it took is answered in time, and then it takes new ones.
 func TestFollowerIsBounded(t *testing.T) {

@@ -62,6 +62,7 @@ type image struct {
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
+	repeatElections(t)
 	c := &cluster{
 		t: t, members: make(map[uint64]*peer), now: 1000, cut: make(map[link2]bool),
 		held: make(map[link2][]*Message), asks: make(map[string]string),

@@ -206,9 +206,7 @@ func (q *confirmQueue) hand(r *Replica) {
 		}
 	}
 	q.early = nil
-	parked := r.parked
-	r.parked = nil
-	r.handRenewals(parked)
+	r.handRenewals(r.parked.takeAll(r.ticks))
 }
 
 func (r *Replica) handRenewals(renewals []Renewal) {

@@ -22,12 +22,8 @@ func (r *Replica) effects(c fsm.Command) *directory.Write {
 		e.grant(c)
 	case *fsm.Revoke:
 		e.revoke(c)
-	case *fsm.HandOver:
-		e.close(c.ID, c.Token)
-	case *fsm.Resume:
-		e.close(c.ID, 0)
 	case *fsm.ChangeTTL:
-		e.w.Renews = append(e.w.Renews, c.ID)
+		e.w.Renews = append(e.w.Renews, e.meant(c.ID, c.Name))
 	case *fsm.Expire: // one of a batch that concerns nobody, but it ends leases
 		e.w.Ends, e.w.Urgent = r.taking(c.Leases), true
 	}
@@ -46,8 +42,23 @@ func (e *effects) touch(key, end string) {
 	e.w.Touches = append(e.w.Touches, keyrange.Range{Key: key, End: end})
 }
 
+// meant returns the lease that is named by an ID, or by its name alone. Another lease may get the
+// name before the command is applied. But it has another token and another secret, so a command
+// that gives one of these does nothing to it.
+func (e *effects) meant(id lease.ID, name string) lease.ID {
+	if id == 0 && name != "" {
+		info, _ := e.lessor.ByName(name)
+		return info.ID
+	}
+	return id
+}
+
 func (e *effects) put(c *fsm.Put) {
 	e.touch(c.Key, "")
+	if c.Lease == 0 && c.LeaseName != "" {
+		e.w.AttachesAny = true
+		return
+	}
 	if c.Lease == 0 {
 		return
 	}
@@ -58,23 +69,17 @@ func (e *effects) put(c *fsm.Put) {
 }
 
 func (e *effects) revoke(c *fsm.Revoke) {
-	e.w.Ends = append(e.w.Ends, c.ID)
-	e.close(c.ID, c.Token)
+	e.w.Ends = append(e.w.Ends, e.meant(c.ID, c.Name))
+	if c.ID == 0 && c.Name != "" && (c.Token == 0 || c.Token > e.lessor.LastToken()) {
+		// Which lease has the name then nobody knows, nor which keys it has.
+		e.w.Touches = append(e.w.Touches, keyrange.All)
+	}
 	if name, ok := e.granted[c.ID]; ok {
 		// Which lease it will be nobody knows, nor which keys it has.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 		if info, ok := e.lessor.ByName(name); ok {
 			e.w.Ends = append(e.w.Ends, info.ID)
-			e.close(info.ID, c.Token)
 		}
-	}
-}
-
-// close notes that a lease will have another holder or none, if the token, unless it
-// is 0, is the lease's.
-func (e *effects) close(id lease.ID, token lease.Token) {
-	if info, ok := e.lessor.Lookup(id); ok && (token == 0 || token == info.Token) {
-		e.w.Closes = append(e.w.Closes, id)
 	}
 }
 
@@ -106,7 +111,7 @@ func (e *effects) op(op *fsm.Op) {
 	case op.Revoke != nil:
 		e.revoke(op.Revoke)
 	case op.Touch != nil:
-		e.renew(op.Touch.ID)
+		e.renew(e.meant(op.Touch.ID, op.Touch.Name))
 	case op.Grant != nil:
 		e.grant(op.Grant)
 	}

@@ -48,28 +48,48 @@ func TestEffects(t *testing.T) {
 			Then: []fsm.Op{op("a", 0), {Delete: &fsm.DeleteRange{Key: "b"}}},
 			Else: []fsm.Op{{Txn: &fsm.Txn{Then: []fsm.Op{op("c", 0)}, Else: []fsm.Op{op("d", 6)}}}},
 		}, write{Touches: key("a", "b", "c", "d"), Attaches: ids(6)}},
-		{"revoke", &fsm.Revoke{ID: 5}, write{Ends: ids(5), Closes: ids(5)}},
+		{"revoke", &fsm.Revoke{ID: 5}, write{Ends: ids(5)}},
 		{"revoke under the token", &fsm.Revoke{ID: 5, Token: info.Token}, write{
-			Ends: ids(5), Closes: ids(5),
+			Ends: ids(5),
 		}},
-		{"revoke under another token", &fsm.Revoke{ID: 5, Token: info.Token + 9}, write{Ends: ids(5)}},
 		{"revoke in a transaction", &fsm.Txn{Else: []fsm.Op{{Revoke: &fsm.Revoke{ID: 5}}}}, write{
-			Ends: ids(5), Closes: ids(5),
+			Ends: ids(5),
 		}},
-		{"hand over", &fsm.HandOver{ID: 5, Token: info.Token}, write{Closes: ids(5)}},
-		{"hand over under another token", &fsm.HandOver{ID: 5, Token: info.Token + 9}, write{}},
-		{"resume", &fsm.Resume{ID: 5}, write{Closes: ids(5)}},
+		{"hand over", &fsm.HandOver{ID: 5, Token: info.Token}, write{}},
+		{"resume", &fsm.Resume{ID: 5}, write{}},
 		{"change of the TTL", &fsm.ChangeTTL{ID: 5}, write{Renews: ids(5)}},
 		{"renewal", &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 5}}}}, write{Renews: ids(5)}},
 		{"expiry", &fsm.Expire{Leases: []lease.Due{{ID: 5}, {ID: 6}}}, write{
 			Ends: ids(5), Urgent: true, // the other's keys go when its lock delay has passed
+		}},
+		{"put by name", &fsm.Put{Key: "a", LeaseName: "n"}, write{
+			Touches: key("a"), AttachesAny: true,
+		}},
+		{"put by both", &fsm.Put{Key: "a", Lease: 6, LeaseName: "n"}, write{
+			Touches: key("a"), Attaches: ids(6),
+		}},
+		{"revoke by name", &fsm.Revoke{Name: "n"}, write{
+			Touches: []keyrange.Range{keyrange.All}, Ends: ids(5),
+		}},
+		{"revoke by name under the token", &fsm.Revoke{Name: "n", Token: info.Token}, write{
+			Ends: ids(5),
+		}},
+		{"revoke by name under a token to come", &fsm.Revoke{Name: "n", Token: 99}, write{
+			Touches: []keyrange.Range{keyrange.All}, Ends: ids(5),
+		}},
+		{"revoke of nothing", &fsm.Revoke{}, write{Ends: ids(0)}},
+		{"hand over by name", &fsm.HandOver{Name: "n", Token: info.Token}, write{}},
+		{"resume by name", &fsm.Resume{Name: "n"}, write{}},
+		{"change of the TTL by name", &fsm.ChangeTTL{Name: "n"}, write{Renews: ids(5)}},
+		{"renewal by name", &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{Name: "n"}}}}, write{
+			Renews: ids(5),
 		}},
 		{"grant", &fsm.Grant{Terms: repeated}, write{}},
 		{"granted before, put", txn(op("a", 7)), write{
 			Touches: key("a"), Attaches: ids(7), AttachesAny: true,
 		}},
 		{"granted before, revoked", txn(fsm.Op{Revoke: &fsm.Revoke{ID: 7}}), write{
-			Touches: []keyrange.Range{keyrange.All}, Ends: ids(7, 5), Closes: ids(5),
+			Touches: []keyrange.Range{keyrange.All}, Ends: ids(7, 5),
 		}},
 		{"granted before, renewed", txn(fsm.Op{Touch: &fsm.Touch{ID: 7}}), write{Renews: ids(7, 5)}},
 		{"another than that", txn(op("a", 6)), write{Touches: key("a"), Attaches: ids(6)}},

@@ -14,8 +14,15 @@ var (
 	ErrOverloaded = errors.New("replica: too many requests")
 	// ErrInternal means that a client sent a command that only the leader's timers may propose.
 	ErrInternal = errors.New("replica: internal command from outside")
+	// errWaiting means that the leader has a renewal, and will answer it. Only members hear it.
+	errWaiting = errors.New("replica: the leader has not decided yet")
+	// ErrTooLarge means that a command is larger than MaxCommand. It may not be retried.
+	ErrTooLarge = errors.New("replica: command is too large")
 	// ErrMessage means that bytes from another member are no message.
 	ErrMessage = errors.New("replica: not a message")
+	// ErrImpossible means that a message of another member cannot be: it contradicts what
+	// is on this member's disk. The replica must not be used any more.
+	ErrImpossible = errors.New("replica: what another member says cannot be")
 )
 
 // These errors refuse a change of the membership that the cluster cannot afford

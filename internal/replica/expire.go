@@ -27,15 +27,42 @@ func (r *Replica) expire() {
 			r.proposeInternal(c, func(applied bool) { r.expired(due, decided, applied) })
 		}
 	}
-	if !r.timers.checkpointing && r.now >= r.timers.silence {
-		if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 0 {
-			r.timers.checkpointing = true
-			if len(silent) < r.cfg.MaxExpire {
-				r.timers.silence = r.now + checkpointEvery
-			}
-			c := &fsm.Checkpoint{Term: r.term, Leases: silent}
-			r.proposeInternal(c, func(applied bool) { r.checkpointed(silent, applied) })
-		}
+	if !r.timers.checkpointing && (r.now >= r.timers.silence || r.timers.afterAll != nil) {
+		r.checkpoint()
+	}
+}
+
+// checkpoint replicates the remaining time of leases that are silent now.
+func (r *Replica) checkpoint() {
+	silent := r.lessor.Silent(r.cfg.MaxExpire)
+	if len(silent) == 0 {
+		r.checkpointedAll()
+		return
+	}
+	r.timers.checkpointing = true
+	if len(silent) < r.cfg.MaxExpire {
+		r.timers.silence = r.now + checkpointEvery
+	}
+	c := &fsm.Checkpoint{Term: r.term, Leases: silent}
+	r.proposeInternal(c, func(applied bool) { r.checkpointed(silent, applied) })
+}
+
+// CheckpointAll replicates what now remains of each lease that is known to be silent, because
+// this leader is about to stop: if all members do, only what is in the log is remembered. It
+// calls done once that is so, or when this member does not lead.
+func (r *Replica) CheckpointAll(done func()) {
+	if !r.primary {
+		done()
+		return
+	}
+	r.lessor.CheckpointAll()
+	r.timers.afterAll = done
+}
+
+func (r *Replica) checkpointedAll() {
+	if done := r.timers.afterAll; done != nil {
+		r.timers.afterAll = nil
+		done()
 	}
 }
 
@@ -45,7 +72,7 @@ func (r *Replica) expire() {
 // under way would end by the checkpoint although its holder was heard.
 func (r *Replica) refresh() {
 	if t := r.timers; r.primary && t.refresh && !t.expiring && !t.checkpointing &&
-		t.clearing == 0 && len(r.gate.apart) == 0 {
+		t.clearing == 0 && !r.gate.ending() {
 		r.demote()
 		r.promote()
 	}
@@ -60,7 +87,7 @@ func (r *Replica) due() []lease.Due {
 	for i, d := range due {
 		keys += r.lessor.KeyCount(d.ID)
 		if i > 0 && keys > 2*r.cfg.MaxExpire {
-			r.lessor.Reinstate(ids(due[i:], func(d lease.Due) lease.ID { return d.ID }))
+			r.lessor.Reinstate(due[i:])
 			return due[:i:i]
 		}
 	}
@@ -78,24 +105,18 @@ func (r *Replica) expired(due []lease.Due, decided lease.Instant, applied bool) 
 		}
 	}
 	if !applied && r.primary {
-		r.lessor.Reinstate(ids(due, func(d lease.Due) lease.ID { return d.ID }))
+		r.lessor.Reinstate(due)
 	}
 	r.refresh()
-	r.unpark()
+	for i := range due {
+		r.unpark(due[i].ID)
+	}
 }
 
 func (r *Replica) checkpointed(silent []lease.Checkpoint, applied bool) {
 	r.timers.checkpointing = false
 	if !applied && r.primary {
-		r.lessor.Reinstate(ids(silent, func(c lease.Checkpoint) lease.ID { return c.ID }))
+		r.lessor.Unreport(silent)
 	}
 	r.refresh()
-}
-
-func ids[T any](in []T, id func(T) lease.ID) []lease.ID {
-	out := make([]lease.ID, len(in))
-	for i := range in {
-		out[i] = id(in[i])
-	}
-	return out
 }

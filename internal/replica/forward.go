@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
 )
 
 // patience is how many election timeouts a command waits, at most, for a
@@ -42,6 +43,7 @@ type forwarder struct {
 // sent is a command on its way. The proposal is nil once its client was answered.
 type sent struct {
 	seq, term uint64
+	at        lease.Instant // when it was sent first in the term
 	command   fsm.Command
 	proposal  *Proposal
 }
@@ -63,7 +65,7 @@ func (r *Replica) dispatch() {
 	}
 	for {
 		m := Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
-		r.forward.fill(&m, r.cfg.MaxBatch)
+		r.forward.fill(&m, r.cfg.MaxBatch, r.now)
 		r.asks.fill(&m, r.ticks)
 		if len(m.Commands) == 0 && m.Round == 0 && len(m.Abandoned) == 0 && !m.aboutCaches() {
 			return
@@ -102,7 +104,7 @@ func (r *Replica) adopt() {
 // fill moves commands from the queue into m. While the leader has not told
 // that it has the ones before, it holds back, so that what arrives meanwhile
 // shares the next message.
-func (f *forwarder) fill(m *Forward, maxBytes int) {
+func (f *forwarder) fill(m *Forward, maxBytes int, now lease.Instant) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
 	}
@@ -110,8 +112,8 @@ func (f *forwarder) fill(m *Forward, maxBytes int) {
 	for n < len(f.queue) && n < groupMax && bytes < maxBytes {
 		p := f.queue[n]
 		m.Commands = append(m.Commands, p.Command)
-		f.sent = append(f.sent, sent{f.next, f.term, p.Command, p})
-		bytes += int(fsm.Cost(p.Command))
+		f.sent = append(f.sent, sent{f.next, f.term, now, p.Command, p})
+		bytes += fsm.Size(p.Command)
 		f.next++
 		n++
 	}
@@ -119,15 +121,23 @@ func (f *forwarder) fill(m *Forward, maxBytes int) {
 }
 
 // tick gives up on what has waited too long, and sends again what the leader
-// seems not to have received.
+// seems not to have received. What the leader has may wait there for caches, and that
+// is no part of the patience.
 func (f *forwarder) tick(r *Replica) {
 	limit := uint64(patience * r.cfg.ElectionTicks)
+	caches := r.machine.CacheTTL()
+	late := func(s *sent) bool {
+		if r.leader != 0 && s.term == r.term && lease.TTL(r.now-s.at) < caches {
+			s.proposal.born = r.ticks
+		}
+		return s.proposal.born+limit <= r.ticks
+	}
 	for len(f.queue) > 0 && f.queue[0].born+limit <= r.ticks {
 		p := f.queue[0]
 		f.queue = f.queue[1:]
 		r.refuse(p, ErrNoLeader)
 	}
-	f.abandon(r, func(s *sent) bool { return s.proposal.born+limit <= r.ticks })
+	f.abandon(r, late)
 	if r.leading || r.leader == 0 || f.term != r.term || f.received == f.next {
 		return
 	}
@@ -143,7 +153,7 @@ func (f *forwarder) resend(r *Replica) {
 	bytes := 0
 	for ; i < len(f.sent) && bytes < r.cfg.MaxBatch; i++ {
 		m.Commands = append(m.Commands, f.sent[i].command)
-		bytes += int(fsm.Cost(f.sent[i].command))
+		bytes += fsm.Size(f.sent[i].command)
 	}
 	if len(m.Commands) == 0 {
 		f.received = f.next

@@ -1,9 +1,8 @@
 package replica
 
 import (
-	"maps"
+	"container/list"
 	"math"
-	"slices"
 
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
@@ -23,9 +22,10 @@ type gate struct {
 	// all leases that hold anything.
 	early []*Proposal
 	// parked are renewals of leases whose caches have not acknowledged something, by lease.
-	parked map[lease.ID][]Renewal
-	// apart are leases that expire each by itself, because some cache may have their keys.
-	apart []*apart
+	parked parking
+	// apart has each lease that expires by itself, because some cache may have its keys: an
+	// *apart, by expiry. It is nil unless this member is primary.
+	apart *list.List
 	tick  uint64 // number of the last command that went into the log's queue
 }
 
@@ -34,7 +34,36 @@ type apart struct {
 	due      lease.Due
 	decided  lease.Instant
 	proposal *Proposal
-	proposed bool // it is in the log's queue, or in the log
+	proposed bool          // it is in the log's queue, or in the log
+	among    *list.List    // gate.apart, when it was decided
+	place    *list.Element // in among
+}
+
+func (a *apart) expiry() lease.Instant { return a.decided - lease.Instant(a.due.Late) }
+
+// add adds a lease that expires by itself. Most expire after those that are there.
+func (g *gate) add(a *apart) {
+	before := g.apart.Back()
+	for before != nil && before.Value.(*apart).expiry() > a.expiry() {
+		before = before.Prev()
+	}
+	if a.among = g.apart; before == nil {
+		a.place = g.apart.PushFront(a)
+	} else {
+		a.place = g.apart.InsertAfter(a, before)
+	}
+}
+
+// ending reports whether leases expire by themselves just now.
+func (g *gate) ending() bool { return g.apart != nil && g.apart.Len() > 0 }
+
+// overdue is for how long the first of the leases that expire by themselves has been past its
+// expiry, 0 if there is none.
+func (g *gate) overdue(now lease.Instant) lease.TTL {
+	if !g.ending() {
+		return 0
+	}
+	return lease.TTL(now - g.apart.Front().Value.(*apart).expiry())
 }
 
 // tended is what the directory sees of the leases.
@@ -58,11 +87,16 @@ func (r *Replica) openGate() {
 		r.gate.caches.Recheck() // promoted again, for the leases to get their time anew
 		return
 	}
-	r.gate.caches = directory.New(r.term, tended{r}, directory.Limits{})
+	r.gate.caches, r.gate.apart = directory.New(r.term, tended{r}, directory.Limits{}), list.New()
 	r.gate.caches.Advance(r.now)
-	for id, ranges := range r.machine.AllHolds().All() {
+	holds := r.machine.AllHolds()
+	for id, ranges := range holds.All() {
 		info, _ := r.lessor.Lookup(id)
 		r.gate.caches.Hold(id, info.Token, ranges, true)
+	}
+	for o := range holds.Orphans() {
+		o.Until = 0 // by the timer of a term before
+		r.orphaned(o, true)
 	}
 	early := r.gate.early
 	r.gate.early = nil
@@ -83,9 +117,7 @@ func (r *Replica) closeGate() (all []*Proposal, parked []Renewal) {
 		}
 	}
 	all = append(all, r.gate.early...)
-	for _, id := range slices.Sorted(maps.Keys(r.gate.parked)) {
-		parked = append(parked, r.gate.parked[id]...)
-	}
+	parked = r.gate.parked.takeAll(r.ticks)
 	r.gate = gate{}
 	return all, parked
 }
@@ -117,8 +149,8 @@ func (r *Replica) passed(p *Proposal) {
 	r.gate.tick++
 	r.gate.caches.Admitted(p.write)
 	r.waiting = append(r.waiting, p)
-	for _, a := range r.gate.apart {
-		a.proposed = a.proposed || a.proposal == p
+	if p.apart != nil {
+		p.apart.proposed = true
 	}
 }
 
@@ -144,19 +176,18 @@ func (r *Replica) outstanding() uint64 {
 // openGates lets those commands and renewals go on that may.
 func (r *Replica) openGates() {
 	d := r.gate.caches
-	if d == nil || d.Idle() && len(r.gate.parked) == 0 {
+	if d == nil || d.Idle() && len(r.gate.parked.of) == 0 {
 		return
 	}
 	d.Settled(r.outstanding())
 	d.Advance(r.now)
+	r.dropOrphans()
 	for _, w := range d.Ready() {
 		r.passed(w.Owner.(*Proposal))
 	}
 	for _, id := range d.TakePaid() {
-		parked := r.gate.parked[id]
-		delete(r.gate.parked, id)
-		for i := range parked {
-			r.Renew(parked[i])
+		for _, n := range r.gate.parked.take(id) {
+			r.Renew(n)
 		}
 	}
 }
@@ -167,16 +198,8 @@ func (r *Replica) parks(n Renewal) bool {
 	if r.gate.caches == nil || r.gate.caches.Idle() || !r.gate.caches.Owes(n.ID) {
 		return false
 	}
-	list := r.gate.parked[n.ID]
-	if n.from != 0 && slices.ContainsFunc(list, func(o Renewal) bool {
-		return o.from == n.from && o.seq == n.seq
-	}) {
-		return true // it is asked again, because it has no answer
-	}
-	if r.gate.parked == nil {
-		r.gate.parked = make(map[lease.ID][]Renewal)
-	}
-	r.gate.parked[n.ID] = append(list, n)
+	r.gate.parked.add(n)
+	r.sayWaiting(n)
 	return true
 }
 
@@ -186,16 +209,53 @@ func (r *Replica) followHolds() {
 	if r.gate.caches == nil {
 		return
 	}
-	for _, id := range changed {
-		ranges := r.machine.Holds(id)
-		info, _ := r.lessor.Lookup(id)
-		switch {
-		case len(ranges) == 0:
-			r.gate.caches.Release(id)
-		case !r.gate.caches.Knows(id, info.Token):
-			r.gate.caches.Hold(id, info.Token, ranges, false)
+	for _, h := range changed {
+		ranges := r.machine.Holds(h.ID)
+		info, _ := r.lessor.Lookup(h.ID)
+		if o, ok := r.machine.Orphan(h.Token); ok {
+			r.orphaned(o, false)
+		} else if info.Token != h.Token || len(ranges) == 0 {
+			r.gate.caches.Release(h.Token)
+		} else if !r.gate.caches.Knows(h.ID, h.Token) {
+			r.gate.caches.Hold(h.ID, h.Token, ranges, false)
 		}
 	}
+	r.dropOrphans()
+}
+
+// orphaned learns of an orphan. Its time is over when the lease would have ended: no promise
+// reaches further. A member that has not timed the lease gives it the full TTL.
+func (r *Replica) orphaned(o fsm.Orphan, wide bool) {
+	l := &o.Lease
+	if o.Until == 0 || r.timers.refresh {
+		o.Until = r.now + lease.Instant(l.TTL) + 1
+	}
+	r.gate.caches.Orphan(directory.Orphan{
+		ID: l.ID, Token: l.Token, Ranges: o.Ranges, TTL: l.TTL, Until: o.Until,
+	}, wide)
+}
+
+// dropOrphans proposes to drop the orphans whose caches have nothing any more. So they make
+// room for holds that are asked for from now on.
+func (r *Replica) dropOrphans() {
+	d := r.gate.caches
+	most := r.cfg.MaxExpire
+	for tokens := d.TakeStopped(most); len(tokens) > 0; tokens = d.TakeStopped(most) {
+		r.proposeInternal(&fsm.DropOrphans{Tokens: tokens}, func(applied bool) {
+			if !applied {
+				d.NotDropped(tokens)
+			}
+		})
+	}
+}
+
+// cacheLease returns the lease of a cache, as it was last if that is an orphan.
+func (r *Replica) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) {
+	if o, ok := r.machine.Orphan(token); ok {
+		return o.Lease, true
+	}
+	info, ok := r.lessor.Lookup(id)
+	return info, ok && info.Token == token
 }
 
 // tellCaches sends what caches have to drop.
@@ -224,7 +284,7 @@ func (r *Replica) tellCaches() {
 	}
 	r.out.Waits = append(r.out.Waits, d.TakeWaits()...)
 	for _, s := range d.TakeSlow() {
-		info, _ := r.lessor.Lookup(s.ID)
+		info, _ := r.cacheLease(s.ID, s.Token)
 		r.out.WereSlow = append(r.out.WereSlow, SlowCache{info, s.Waited})
 	}
 }
@@ -254,9 +314,9 @@ func (r *Replica) expireApart(due []lease.Due) (rest []lease.Due) {
 		a := &apart{due: d, decided: r.now}
 		a.proposal = &Proposal{
 			Command:  &fsm.Expire{Term: r.term, Leases: []lease.Due{d}},
-			internal: func(applied bool) { r.expiredApart(a, applied) }, write: w,
+			internal: func(applied bool) { r.expiredApart(a, applied) }, write: w, apart: a,
 		}
-		r.gate.apart = append(r.gate.apart, a)
+		r.gate.add(a)
 		r.pass(a.proposal)
 	}
 	return rest
@@ -276,30 +336,25 @@ func (r *Replica) taking(due []lease.Due) (out []lease.ID) {
 
 // expiredApart is expired for a lease that expired by itself.
 func (r *Replica) expiredApart(a *apart, applied bool) {
-	n := 0
-	for _, b := range r.gate.apart {
-		if b != a {
-			r.gate.apart[n] = b
-			n++
-		}
-	}
-	clear(r.gate.apart[n:])
-	r.gate.apart = r.gate.apart[:n]
+	a.among.Remove(a.place)
 	switch {
 	case applied:
 		r.out.Late = append(r.out.Late, a.due.Late+lease.TTL(r.now-a.decided))
 	case r.primary:
-		r.lessor.Reinstate([]lease.ID{a.due.ID})
+		r.lessor.Reinstate([]lease.Due{a.due})
 	}
 	r.refresh()
-	r.unpark()
+	r.unpark(a.due.ID)
 }
 
 // recall takes back the expiries that have not left the gate.
 func (r *Replica) recall() {
+	if !r.gate.ending() {
+		return
+	}
 	var waiting []*apart
-	for _, a := range r.gate.apart {
-		if !a.proposed {
+	for e := r.gate.apart.Front(); e != nil; e = e.Next() {
+		if a := e.Value.(*apart); !a.proposed {
 			waiting = append(waiting, a)
 		}
 	}

@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
@@ -37,7 +38,7 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 	for i := range caches {
 		id := lease.ID(i + 1)
 		m.do(&fsm.Grant{
-			Terms: lease.Terms{ID: id, TTL: 3600_000},
+			Terms: lease.Terms{ID: id, TTL: fsm.MaxCacheTTL},
 			Holds: []keyrange.Range{{Key: "c/", End: "c0"}},
 		})
 		info, _ := m.m.Lessor().Lookup(id)
@@ -76,4 +77,50 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 			}
 		}
 	}
+}
+
+// Leases with keys that one cache has, which does not answer, expire at one time: what a put
+// elsewhere costs meanwhile, and how long the step takes in which the cache's lease is over
+// and all of them go.
+func BenchmarkExpireApart(b *testing.B) {
+	const leases, puts = 40_000, 2000
+	var put, release time.Duration
+	for range b.N {
+		m := lead(b)
+		m.r.cfg.MaxExpire = 512
+		m.do(&fsm.Grant{
+			Terms: lease.Terms{ID: 1, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c/", End: "c0"}},
+		})
+		for i := range lease.ID(leases) {
+			m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 2 + i, TTL: 1000}}})
+			m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprint("c/", i), Lease: 2 + i}})
+		}
+		m.settle()
+		info, _ := m.m.Lessor().Lookup(1)
+		m.r.OpenCache(OpenCache{ID: 1, Token: info.Token})
+		m.settle()
+		all := Fill{ID: 1, Token: info.Token, Ranges: []keyrange.Range{{Key: "c/", End: "c0"}}}
+		if !m.r.register(&all, origin{Member: self}) {
+			b.Fatal("the cache may not have the keys")
+		}
+		m.pass(2000)
+		began := time.Now()
+		for range puts {
+			m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+			m.settle()
+			_ = m.r.Status() // as the member's loop does
+		}
+		put += time.Since(began)
+		m.now = 60_001
+		began = time.Now()
+		m.r.Advance(m.now)
+		m.settle()
+		release += time.Since(began)
+		if n := m.m.Lessor().Len(); n != 0 {
+			b.Fatalf("%d leases are left", n)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(put.Microseconds())/float64(b.N)/puts, "us/put")
+	b.ReportMetric(float64(release.Milliseconds())/float64(b.N), "ms/release")
 }

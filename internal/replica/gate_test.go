@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"container/list"
 	"fmt"
 	"testing"
 
@@ -297,6 +298,41 @@ func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
 	k.mustFill("c1")
 }
 
+// C1: so it is with a command that waits for others, to share their sync, while the hold begins.
+func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	p.r.cfg.Gather = true
+	for _, id := range c.ids() {
+		c.members[id].stuck = true
+	}
+	grant := c.command(p, &fsm.Grant{
+		Terms: lease.Terms{ID: 1, TTL: 5000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
+	})
+	early := c.put(p, "c1", 0)
+	for _, id := range []uint64{2, 3, 1} { // the leader's own disk is the last
+		c.persist(c.members[id])
+		c.run()
+	}
+	c.want("grant", grant, "revision")
+	if !p.r.Held() {
+		t.Fatal("the put does not wait for others")
+	}
+	info, _ := p.r.lessor.Lookup(1)
+	k := &cache{c: c, p: p, id: 1, token: info.Token}
+	k.open()
+	if k.fill("c1") {
+		t.Fatal("cached while a write from before the hold waits for others")
+	}
+	for _, id := range c.ids() {
+		c.members[id].stuck = false
+	}
+	p.r.Hurry()
+	c.run()
+	c.want("the write", early, "revision")
+	k.mustFill("c1")
+}
+
 // T10, T5: expiries that wait for caches are taken back when the clock jumps: all leases
 // get their time again, and no decision of before takes effect.
 func TestRefreshTakesExpiriesBack(t *testing.T) {
@@ -309,13 +345,13 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	c.now += 2500 // at once, so that the lease's silence is not in the log before
 	c.run()
 	r := c.members[1].r
-	if len(r.gate.apart) != 1 {
-		t.Fatalf("%d leases wait for caches to expire", len(r.gate.apart))
+	if r.gate.apart.Len() != 1 {
+		t.Fatalf("%d leases wait for caches to expire", r.gate.apart.Len())
 	}
 	r.Advance(c.now)
 	r.Refresh()
 	c.run()
-	if r.Status().Refreshing || len(r.gate.apart) != 0 {
+	if r.Status().Refreshing || r.gate.ending() {
 		t.Fatal("the clock is still not trusted")
 	}
 	k.told()
@@ -337,6 +373,43 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	if _, ok := r.lessor.Lookup(9); ok {
 		t.Error("never expires")
 	}
+}
+
+// C1, T10: while the clock is not trusted, no cache counts as one whose lease has ended. Method: an
+// expiry of another lease is in the log when the clock jumps, so that all leases get their full
+// time again only when it is known what became of that.
+func TestCacheWhileClockIsNotTrusted(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 3000)
+	k.mustFill("c1")
+	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")
+	c.run()
+	w := c.put(c.members[3], "c1", 0)
+	for _, id := range c.ids() {
+		c.members[id].stuck = true
+	}
+	c.now += 1500
+	c.run()
+	c.now += 10_000
+	for _, id := range c.ids() {
+		c.members[id].r.Advance(c.now)
+		c.members[id].r.Refresh()
+	}
+	c.run()
+	if !c.members[1].r.Status().Refreshing {
+		t.Fatal("the clock is trusted")
+	}
+	for _, id := range c.ids() {
+		c.members[id].stuck = false
+		c.persist(c.members[id])
+	}
+	c.run()
+	if c.members[1].r.Status().Refreshing {
+		t.Fatal("the clock is never trusted again")
+	}
+	c.want("a write of what a cache has", w, "")
+	k.ack("c1")
+	c.want("the write", w, "revision")
 }
 
 // What waits is bounded: the rest is refused, and nothing of it is done.
@@ -385,4 +458,26 @@ func TestFillBeforeLeaderHasApplied(t *testing.T) {
 		t.Errorf("read %q, to be cached in term %d", c.asks["2: early"], q.Fill.Term)
 	}
 	k.mustFill("c1")
+}
+
+// TestApartInOrder: of the leases that expire by themselves the one that is late for longest
+// is known, however they come and go.
+func TestApartInOrder(t *testing.T) {
+	g := gate{apart: list.New()}
+	var all []*apart
+	for _, expiry := range []lease.Instant{50, 30, 40, 60, 30} {
+		a := &apart{decided: 70, due: lease.Due{Late: lease.TTL(70 - expiry)}}
+		g.add(a)
+		all = append(all, a)
+	}
+	for i, want := range []lease.TTL{70, 70, 70, 60, 40} {
+		if got := g.overdue(100); got != want {
+			t.Errorf("%d are gone: overdue for %d, want %d", i, got, want)
+		}
+		a := all[[]int{0, 1, 4, 2, 3}[i]]
+		a.among.Remove(a.place)
+	}
+	if g.ending() || g.overdue(100) != 0 {
+		t.Error("all are gone")
+	}
 }

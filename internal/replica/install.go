@@ -26,9 +26,9 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 	r.failover.heard(r, m.GetFrom())
 	r.incoming = machine
 	before := len(r.out.Append)
-	if err := r.raft.Step(m); err != nil {
+	if err := r.stepRaft(m); err != nil {
 		r.incoming = nil
-		return false, fmt.Errorf("replica: step: %w", err)
+		return false, err
 	}
 	r.drain()
 	for _, a := range r.out.Append[before:] {

@@ -1,8 +1,10 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
+	"testing/cryptotest"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -27,6 +29,7 @@ type member struct {
 	together  []*Renewals
 	told      []Invalidation
 	entries   int // with data
+	failed    error
 }
 
 const self = 1
@@ -92,6 +95,7 @@ func (m *member) take() {
 		m.renewals[n.ID] = append(m.renewals[n.ID], n)
 	}
 	m.together = append(m.together, out.Together...)
+	m.failed = cmp.Or(m.failed, out.Failed)
 }
 
 // persist makes durable what waits to be.
@@ -194,3 +198,11 @@ func (discard) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
 func (discard) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
 func (discard) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
 func (discard) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+
+// repeatElections has Raft draw the same election timeouts in every run. Else votes are split
+// now and then, an election takes twice as long, and what waits for a leader is refused.
+func repeatElections(t testing.TB) {
+	if test, ok := t.(*testing.T); ok {
+		cryptotest.SetGlobalRandom(test, 1)
+	}
+}

@@ -101,31 +101,30 @@ func confChange(p *Proposal) *raftpb.ConfChangeV2 {
 // applyChange applies a change of the membership to the state, and, if that
 // took it, to Raft.
 func (r *Replica) applyChange(e *raftpb.Entry) {
-	change := &raftpb.ConfChangeV2{}
+	change, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}
+	var err error
 	if e.GetType() == raftpb.EntryConfChangeV2 {
-		mustUnmarshal(e, change)
-	} else {
-		v1 := &raftpb.ConfChange{}
-		mustUnmarshal(e, v1)
+		err = proto.Unmarshal(e.GetData(), change)
+	} else if err = proto.Unmarshal(e.GetData(), v1); err == nil {
 		change = v1.AsV2()
+	}
+	if err != nil {
+		r.unreadable(e, err)
+		return
 	}
 	r.changes.busy = false
 	if result := r.applyCommands(e, change.GetContext()); result.Err != nil {
 		return // and Raft must not be told of a change that came to nothing
+	}
+	if err := r.possible(change); err != nil {
+		r.unreadable(e, err)
+		return
 	}
 	r.conf = r.raft.ApplyConfChange(change)
 	for _, c := range change.GetChanges() {
 		if c.GetNodeId() == r.cfg.ID && c.GetType() == raftpb.ConfChangeRemoveNode {
 			r.out.Removed = true
 		}
-	}
-}
-
-// mustUnmarshal decodes an entry's data. The log's checksums have passed, so
-// bytes that do not decode were never what a member proposed.
-func mustUnmarshal(e *raftpb.Entry, m proto.Message) {
-	if err := proto.Unmarshal(e.GetData(), m); err != nil {
-		panic(fmt.Sprintf("replica: entry %d: %v", e.GetIndex(), err))
 	}
 }
 
@@ -206,8 +205,13 @@ func (r *Replica) removesUnheard(c fsm.Command) bool {
 // affordPromote wants a learner that has what the leader has, but for a few
 // entries: else the cluster might wait for it to catch up.
 func (r *Replica) affordPromote(id uint64) error {
-	if n, ok := r.machine.View().Member(id); !ok || !n.Learner {
+	n, ok := r.machine.View().Member(id)
+	if !ok || !n.Learner {
 		return nil // apply says what is wrong
+	}
+	if n.Incarnation == 0 {
+		// Whoever knows that it votes must know it from one that has lost its data.
+		return ErrLearnerNotReady
 	}
 	var match uint64
 	replicating := false

@@ -111,6 +111,7 @@ type Code uint8
 var codes = [...]error{
 	nil, ErrNoLeader, ErrLeaderChanged, ErrOverloaded, ErrInternal,
 	lease.ErrNotFound, ErrUnhealthy, ErrTooManyLearners, ErrLearnerNotReady,
+	errWaiting,
 }
 
 func codeOf(err error) Code {
@@ -190,7 +191,7 @@ func (m *Message) Size() int {
 		size += 24*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
 		size += m.Forward.cachesSize() + m.Forward.batchesSize()
 		for _, c := range m.Forward.Commands {
-			size += 64 + int(fsm.Cost(c))
+			size += fsm.Size(c)
 		}
 	default:
 		size += 16 * (len(m.Reply.Refused) + len(m.Reply.Left) + len(m.Reply.Renewed))

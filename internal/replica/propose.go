@@ -26,6 +26,7 @@ type Proposal struct {
 	born   uint64 // the tick at which it came
 	// write is what the gate knows of it, while that has to.
 	write *directory.Write
+	apart *apart // if it ends a lease by itself
 }
 
 // Propose takes a command from a client of this member. It is answered when
@@ -35,6 +36,8 @@ type Proposal struct {
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {
+	case fsm.Size(p.Command) > MaxCommand:
+		r.refuse(p, ErrTooLarge)
 	case r.leading:
 		r.admit(p)
 	case fsm.Internal(p.Command):
@@ -108,8 +111,11 @@ func (r *Replica) encode() (data []byte, n int) {
 	for n < len(r.waiting) && len(data) < r.cfg.MaxBatch {
 		run := 1
 		if from := r.waiting[n].origin; from.Member != 0 {
-			for n+run < len(r.waiting) && run < groupMax && r.waiting[n+run].origin ==
-				(fsm.Origin{Member: from.Member, Seq: from.Seq + uint64(run)}) {
+			size := len(data) + fsm.Size(r.waiting[n].Command)
+			for n+run < len(r.waiting) && run < groupMax && size < r.cfg.MaxBatch &&
+				r.waiting[n+run].origin ==
+					(fsm.Origin{Member: from.Member, Seq: from.Seq + uint64(run)}) {
+				size += fsm.Size(r.waiting[n+run].Command)
 				run++
 			}
 			data = fsm.AppendOrigin(data, from, run)
@@ -122,6 +128,10 @@ func (r *Replica) encode() (data []byte, n int) {
 	r.scratch.entry = data
 	return data, n
 }
+
+// MaxCommand is the largest command, by fsm.Size. An entry of the log, and a message to
+// another member, may be larger by Config.MaxBatch.
+const MaxCommand = 48 << 20
 
 // groupMax is how many commands may wait for one sync. Beyond it the next
 // entry is proposed at once; the disk is behind and pipelining helps.

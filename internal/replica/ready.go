@@ -27,6 +27,9 @@ type Output struct {
 	Restored bool
 	// Removed says that this member is no longer in the cluster, and is to stop.
 	Removed bool
+	// Failed, an [ErrImpossible], says that a committed entry cannot be applied. Nothing after
+	// it is, and the member is to stop.
+	Failed error
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
 	// Applied says that the state moved on, so that a new view is to be published.
@@ -170,9 +173,6 @@ func (r *Replica) lose() {
 	r.waiting, r.changes = nil, memberQueue{}
 	r.again(waiting)
 	r.reads.hand(r)
-	for i := range parked {
-		parked[i].born = r.ticks // it has waited for its cache, and for no leader yet
-	}
 	r.handRenewals(parked)
 }
 
@@ -181,6 +181,7 @@ func (r *Replica) route(m *raftpb.Message) {
 	switch m.GetTo() {
 	case raft.LocalAppendThread:
 		r.assign(m.GetEntries())
+		r.follow(m)
 		r.out.Append = append(r.out.Append, m)
 		if len(m.GetEntries()) > 0 {
 			r.appending++
@@ -202,6 +203,16 @@ func (r *Replica) route(m *raftpb.Message) {
 	}
 }
 
+// follow learns where the log ends.
+func (r *Replica) follow(m *raftpb.Message) {
+	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
+		r.last = s.GetMetadata().GetIndex()
+	}
+	if n := len(m.GetEntries()); n > 0 {
+		r.last = m.GetEntries()[n-1].GetIndex()
+	}
+}
+
 // assign learns the index of the batch that was proposed last: entries of
 // this term that carry data are this leader's own, in the order of proposal.
 func (r *Replica) assign(entries []*raftpb.Entry) {
@@ -220,7 +231,7 @@ func (r *Replica) assign(entries []*raftpb.Entry) {
 
 // apply applies one committed entry.
 func (r *Replica) apply(e *raftpb.Entry) {
-	if !r.machine.Begin(e.GetIndex(), e.GetTerm()) {
+	if r.out.Failed != nil || !r.machine.Begin(e.GetIndex(), e.GetTerm()) {
 		return
 	}
 	r.out.Applied = true
@@ -237,6 +248,13 @@ func (r *Replica) apply(e *raftpb.Entry) {
 	}
 }
 
+// unreadable notes that an entry cannot be applied. The checksums of the log and of the
+// messages have passed, so it is what some member, or a stranger in its place, has sent.
+func (r *Replica) unreadable(e *raftpb.Entry, err error) {
+	r.out.Failed = fmt.Errorf("%w: entry %d of term %d is committed and cannot be applied: %w",
+		ErrImpossible, e.GetIndex(), e.GetTerm(), err)
+}
+
 // applyCommands applies the commands of an entry, and answers those that came
 // through this member. It returns the last one's result.
 func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) {
@@ -246,7 +264,8 @@ func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) 
 	}
 	groups, err := r.scratch.reader.Decode(data)
 	if err != nil {
-		panic(fmt.Sprintf("replica: entry %d: %v", e.GetIndex(), err))
+		r.unreadable(e, err)
+		return fsm.Result{Err: r.out.Failed}
 	}
 	proposals := own
 	for _, g := range groups {
@@ -306,7 +325,7 @@ func (r *Replica) promote() {
 	r.timers = timers{began: r.ticks}
 	r.lessor.Promote(r.now, 0)
 	r.openGate()
-	r.unpark()
+	r.unparkAll()
 }
 
 // demote stops the tracker. Decisions on their way lose their meaning with
@@ -315,5 +334,6 @@ func (r *Replica) demote() {
 	if r.primary {
 		r.primary = false
 		r.lessor.Demote()
+		r.checkpointedAll()
 	}
 }

@@ -73,11 +73,12 @@ func (a *relay) fill(m *Forward, now uint64) {
 	}
 	a.last++
 	q := &question{id: a.last}
-	n := 0
-	for ; n < len(a.reads) && len(q.queries) < maxForwarded; n++ {
+	n, size := 0, 0
+	for ; n < len(a.reads) && len(q.queries) < maxForwarded && size < maxCacheBytes; n++ {
 		q.queries = append(q.queries, a.reads[n].Leases...)
 		if f := a.reads[n].Fill; f != nil {
 			q.fills = append(q.fills, *f)
+			size += rangesSize(f.Ranges)
 		}
 	}
 	q.reads, a.reads = a.reads[:n:n], a.reads[n:]
@@ -217,10 +218,16 @@ func (a *relay) renewed(r *Replica, m *Reply) {
 	if len(m.Renewed)+len(m.Batches) == 0 {
 		return
 	}
+	waiting := codeOf(errWaiting)
 	for _, n := range m.Renewed {
-		if i, ok := a.find(n.Seq); ok {
+		i, ok := a.find(n.Seq)
+		switch {
+		case ok && n.Code == waiting:
+			a.open[i].renewal.born = r.ticks // its patience is with who leads
+		case n.Code == waiting: // of a batch, whose renewals are asked for by themselves soon
+		case ok:
 			a.answer(r, i, n.TTL, n.Code.err())
-		} else {
+		default:
 			a.batches.renewed(r, n)
 		}
 	}

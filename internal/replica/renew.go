@@ -2,6 +2,8 @@ package replica
 
 import (
 	"errors"
+	"maps"
+	"slices"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -41,7 +43,7 @@ func (r *Replica) Renew(n Renewal) {
 	case r.primary:
 		r.renew(n)
 	case r.leading: // an entry of this term is about to be applied
-		r.parked = append(r.parked, n)
+		r.parked.add(n)
 	case n.from != 0: // the member that relayed it will ask who leads next
 	case r.asks.full():
 		r.refuseRenewal(n, ErrOverloaded)
@@ -57,7 +59,8 @@ func (r *Replica) renew(n Renewal) {
 	case errors.Is(err, lease.ErrExpiring):
 		// The decision to expire is in the log. Only its outcome says whether
 		// the lease is gone, so wait for that (T5).
-		r.parked = append(r.parked, n)
+		r.parked.add(n)
+		r.sayWaiting(n)
 	case errors.Is(err, lease.ErrNotFound):
 		// "Not found" is said only by one who is known to lead (T7).
 		n.token = 0
@@ -123,13 +126,63 @@ func (r *Replica) answerRenewal(n Renewal) {
 	r.out.Renewals = append(r.out.Renewals, n)
 }
 
-// unpark tries the parked renewals again: the outcome of an expiry is known, or this member
-// has become primary.
-func (r *Replica) unpark() {
-	parked := r.parked
-	r.parked = nil
-	for i := range parked {
-		r.Renew(parked[i])
+// parking has renewals that wait at the leader, by lease. The zero parking is empty.
+type parking struct{ of map[lease.ID][]Renewal }
+
+// add adds a renewal, unless another member asks for it again because it has no answer.
+func (p *parking) add(n Renewal) {
+	if n.from != 0 && slices.ContainsFunc(p.of[n.ID], func(o Renewal) bool {
+		return o.from == n.from && o.seq == n.seq
+	}) {
+		return
+	}
+	if p.of == nil {
+		p.of = make(map[lease.ID][]Renewal)
+	}
+	p.of[n.ID] = append(p.of[n.ID], n)
+}
+
+// take takes out those of a lease.
+func (p *parking) take(id lease.ID) []Renewal {
+	list := p.of[id]
+	delete(p.of, id)
+	return list
+}
+
+// takeAll takes out all, in ID order. Since they waited for no leader yet, their patience
+// begins at the tick now.
+func (p *parking) takeAll(now uint64) (all []Renewal) {
+	for _, id := range slices.Sorted(maps.Keys(p.of)) {
+		all = append(all, p.of[id]...)
+	}
+	for i := range all {
+		all[i].born = now
+	}
+	p.of = nil
+	return all
+}
+
+// sayWaiting tells the member that relayed a renewal, each time that it asks, that the renewal
+// waits here: for the lease's end, which waits for a cache, or for the lease's own cache. Else
+// the member would find after a while that nobody leads.
+func (r *Replica) sayWaiting(n Renewal) {
+	if n.from != 0 {
+		a := r.remote(n.from).answer()
+		a.Renewed = append(a.Renewed, Renewed{n.seq, 0, codeOf(errWaiting)})
+	}
+}
+
+// unpark tries the parked renewals of a lease again: the outcome of its expiry is known.
+func (r *Replica) unpark(id lease.ID) {
+	for _, n := range r.parked.take(id) {
+		r.Renew(n)
+	}
+}
+
+// unparkAll tries all parked renewals again: this member has become primary.
+func (r *Replica) unparkAll() {
+	for _, n := range r.parked.takeAll(r.ticks) {
+		r.Renew(n)
 	}
 	early := r.reads.early
 	r.reads.early = nil

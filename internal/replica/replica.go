@@ -41,7 +41,7 @@ type Config struct {
 	Gather bool
 	// Membership says which changes of the membership are refused.
 	Membership Membership
-	// Logger receives the Raft library's log.
+	// Logger receives the Raft library's log. Required: the library panics through it.
 	Logger raft.Logger
 }
 
@@ -80,7 +80,7 @@ type Replica struct {
 	pipeline
 
 	reads    confirmQueue
-	parked   []Renewal // of expiring leases, until the outcome is known
+	parked   parking // of expiring leases, until the outcome is known
 	timers   timers
 	forward  forwarder // commands for another leader
 	asks     relay     // reads and renewals for another leader
@@ -118,6 +118,7 @@ type pipeline struct {
 	gathering gathering   // whether they wait for others
 	pending   []batch     // proposed, by index
 	appending int         // appends of entries that are not yet durable
+	last      uint64      // index of the log's last entry, durable or not, as of the last Take
 }
 
 // batch is an entry of this member's that is in the log and not yet applied.
@@ -135,6 +136,8 @@ type timers struct {
 	silence                 lease.Instant // before which no other checkpoint is proposed
 	clearing                int           // entries under way that clear a checkpoint
 	oldest                  lease.Instant // expiry of the first lease in the entry that expires
+	// afterAll is called when the remaining time of every silent lease is replicated.
+	afterAll func()
 	// refresh says that the clock is not to be trusted until every lease has got its
 	// full TTL again.
 	refresh bool
@@ -164,10 +167,14 @@ func New(c Config) (*Replica, error) {
 		ReadOnlyOption:            raft.ReadOnlySafe,
 		DisableProposalForwarding: true,
 		StepDownOnRemoval:         true,
-		Logger:                    c.Logger,
+		Logger:                    discerning{c.Logger},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("replica: start raft: %w", err)
+	}
+	last, err := c.Log.LastIndex()
+	if err != nil {
+		return nil, fmt.Errorf("replica: find the log's end: %w", err)
 	}
 	first := max(c.FirstSeq, 1) // 0 means none
 	hard := rn.BasicStatus().HardState
@@ -175,8 +182,9 @@ func New(c Config) (*Replica, error) {
 		cfg: c, raft: node{raw: rn, touched: true}, conf: conf,
 		state: state{machine: c.Machine, lessor: c.Machine.Lessor()},
 		role:  role{term: hard.GetTerm()}, committed: hard.GetCommit(),
-		forward: forwarder{next: first},
-		asks:    relay{last: first},
+		pipeline: pipeline{last: last},
+		forward:  forwarder{next: first},
+		asks:     relay{last: first},
 	}, nil
 }
 
@@ -212,7 +220,8 @@ func (r *Replica) Tick() {
 	r.slow.tick(r)
 }
 
-// Step takes a message from another member.
+// Step takes a message from another member. After an [ErrImpossible] the replica must not be
+// used any more.
 func (r *Replica) Step(m *Message) error {
 	r.failover.heard(r, m.From)
 	switch {
@@ -223,13 +232,31 @@ func (r *Replica) Step(m *Message) error {
 		r.stepReply(m.From, m.Reply)
 		return nil
 	}
-	switch t := m.Raft.GetType(); {
-	case raft.IsLocalMsg(t),
-		t == raftpb.MsgProp, // a command comes as a Forward and is admitted (T1)
-		t == raftpb.MsgSnap: // see Restore
-		return fmt.Errorf("replica: %s from outside", t)
+	if t := m.Raft.GetType(); !fromOutside(t) {
+		return fmt.Errorf("%w: member %x sent a %s, which members do not send each other",
+			ErrMessage, m.From, t)
 	}
-	if err := r.raft.Step(m.Raft); err != nil {
+	return r.stepRaft(m.Raft)
+}
+
+// stepRaft gives Raft a message of another member, unless it makes no sense. A commit beyond
+// the log's end, or another entry in the place of a committed one, makes the library panic. For
+// a member whose disk has forgotten what it acknowledged that is the news that it has. Any other
+// panic is a fault of this program and goes on.
+func (r *Replica) stepRaft(m *raftpb.Message) (err error) {
+	if err := r.vet(m); err != nil {
+		return err
+	}
+	defer func() {
+		switch said := recover().(type) {
+		case nil:
+		case contradiction:
+			err = fmt.Errorf("%w: %s from %x: %s", ErrImpossible, m.GetType(), m.GetFrom(), said)
+		default:
+			panic(said) // the stack still shows where it began
+		}
+	}()
+	if err := r.raft.Step(m); err != nil {
 		return fmt.Errorf("replica: step: %w", err)
 	}
 	return nil
@@ -249,11 +276,19 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 	}
 }
 
-// Refresh gives every lease its full TTL from now, as a promotion does. The
-// member's loop calls it when the clock cannot be trusted to have measured the
-// time since the last Advance, after the machine was suspended, say (T10).
+// Recount begins the countdowns of silent leases anew: see [lease.Lessor.Recount]. The member's
+// loop calls it, leader or not, when the clock cannot be trusted to have measured the time since
+// the last Advance, after the machine was suspended, say (T10). A leader is to Refresh then, too.
+func (r *Replica) Recount() { r.lessor.Recount() }
+
+// Refresh gives every lease its full TTL from now, as a promotion does, but for those that are
+// silent. The member's loop calls it after a Recount, and after it stood still for so long that
+// holders could not renew (T10).
 func (r *Replica) Refresh() {
 	r.timers.refresh = r.primary
+	if r.gate.caches != nil {
+		r.gate.caches.Refresh(r.now)
+	}
 	r.recall()
 	r.refresh()
 }
@@ -278,6 +313,9 @@ func (r *Replica) nextTimer() (lease.Instant, bool) {
 	}
 	if !r.primary || r.timers.expiring || r.timers.refresh {
 		return 0, false
+	}
+	if r.timers.afterAll != nil && !r.timers.checkpointing {
+		return r.now, true
 	}
 	at, ok := r.lessor.Next()
 	if !ok || at > r.now || !r.timers.checkpointing && r.now >= r.timers.silence {
@@ -316,9 +354,7 @@ func (r *Replica) Status() Status {
 	if r.primary && r.timers.expiring {
 		out.Overdue = lease.TTL(r.now - r.timers.oldest)
 	}
-	for _, a := range r.gate.apart {
-		out.Overdue = max(out.Overdue, a.due.Late+lease.TTL(r.now-a.decided))
-	}
+	out.Overdue = max(out.Overdue, r.gate.overdue(r.now))
 	return out
 }
 

@@ -119,7 +119,7 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 	},
 	"add": func(r *runner, p *peer, w []string) { // ID [learner]
 		id := uint64(r.number(w[0]))
-		n := fsm.Member{ID: id, PeerURLs: []string{url(id)}, Learner: len(w) > 1}
+		n := fsm.Member{ID: id, PeerURLs: []string{url(id)}, Learner: len(w) > 1, Incarnation: id}
 		r.propose(p, &fsm.AddMember{Member: n}, append([]string{"add"}, w...)...)
 	},
 	"promote": func(r *runner, p *peer, w []string) {
@@ -190,7 +190,7 @@ var faults = map[string]func(r *runner, w []string){
 		from.r.out.Proposals = nil
 		r.open = slices.DeleteFunc(r.open, func(name string) bool { return name == p.Owner })
 		f := &from.r.forward
-		from.r.forward.sent = append(f.sent, sent{f.next, f.term, p.Command, p})
+		from.r.forward.sent = append(f.sent, sent{f.next, f.term, from.r.now, p.Command, p})
 		r.arrive(&Message{From: from.id, To: to.id, Forward: &Forward{
 			Term: from.r.term, First: f.next, Base: f.base, Commands: []fsm.Command{p.Command},
 		}})

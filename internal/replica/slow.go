@@ -85,7 +85,7 @@ func (s *slowCaches) tick(r *Replica) {
 func (r *Replica) SlowCaches() []SlowCache {
 	out := make([]SlowCache, 0, len(r.slow.list))
 	for _, s := range r.slow.list {
-		if info, ok := r.lessor.Lookup(s.ID); ok && info.Token == s.Token {
+		if info, ok := r.cacheLease(s.ID, s.Token); ok {
 			out = append(out, SlowCache{info, s.Waited})
 		}
 	}

@@ -92,12 +92,16 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	warnAll(lg, f.warnings())
 	warnAll(lg, guesses)
 	cfg.Logger = lg
-	if err := cfg.Validate(); err != nil {
-		return &UsageError{err.Error()}
-	}
 	j, err := f.joiner(lg)
 	if err != nil {
 		return err
+	}
+	likely := cfg
+	if j != nil && !j.addressed {
+		likely = choose("localhost", clientPorts[0]).in(cfg)
+	}
+	if err := likely.Validate(); err != nil {
+		return &UsageError{err.Error()}
 	}
 	ctx := c.Context()
 	if ctx == nil {

@@ -22,7 +22,7 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	}
 	c.Cluster.State = server.ClusterState(f.state)
 	var err error
-	if c.Compaction, err = parseCompaction(f.mode, f.retention); err != nil {
+	if c.Compaction, err = f.compaction(); err != nil {
 		return c, nil, &UsageError{err.Error()}
 	}
 	defaults := server.DefaultConfig()

@@ -149,6 +149,7 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 		c.Name = "m" + strconv.Itoa(i+1)
 		c.DataDir = filepath.Join(dir, c.Name)
 		c.Logger = lg.With("name", c.Name)
+		c.Limits.MembersOfProcess = d.members
 		client, peer, err := d.addresses(i)
 		if err != nil {
 			return nil, err

@@ -8,7 +8,7 @@
 //
 // With --join a member enters a running cluster in one command: the joiner has
 // the cluster know it, starts it, and has it promoted. [DevCommand] runs a whole
-// cluster in one process, for trying things.
+// cluster in one process, for trying things. [InitCommand] founds a cluster and runs nothing.
 //
 // The package holds no logic of a member, and reads the process's environment
 // only where [Command] wires it.

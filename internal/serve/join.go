@@ -38,6 +38,8 @@ type joiner struct {
 
 	log  *slog.Logger
 	dial func(endpoints []string, cfg server.Config) (cluster, error)
+	// reach finds out whether a member can be reached at its peer URLs: see [server.Reach].
+	reach func(cfg server.Config, members map[string][]url.URL, cluster uint64) error
 
 	claimed io.Closer // keeps others from choosing the same addresses
 	cluster cluster
@@ -72,7 +74,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 			"leave --initial-cluster out")
 	}
 	j := &joiner{
-		joinFlags: f.join, log: lg, dial: dialCluster,
+		joinFlags: f.join, log: lg, dial: dialCluster, reach: server.Reach,
 		named: f.given["name"], housed: f.given["data-dir"],
 	}
 	for _, name := range []string{
@@ -134,11 +136,14 @@ func (j *joiner) admit(
 	}
 	urls := texts(cfg.URLs.AdvertisePeer)
 	m := at(list.Members, urls)
+	if err := j.check(cfg, list, m); err != nil {
+		return nil, err
+	}
 	started := m.GetName() != ""
 	switch {
 	case m == nil:
 		return j.add(ctx, urls)
-	case !started:
+	case !started && !j.replace:
 		j.log.Info("the cluster expects this member already", "member", fmt.Sprintf("%x", m.ID))
 		j.member = m.ID
 		return list.Members, nil
@@ -156,6 +161,36 @@ func (j *joiner) admit(
 		return nil, err
 	}
 	return j.add(ctx, urls)
+}
+
+// errUnreachable means that no member can be reached at its peer URLs.
+var errUnreachable = errors.New("no member of the cluster can be reached at its peer URLs, so " +
+	"this one could not take part; if they are wrong, which \"leasehold member list\" shows, change " +
+	"them with \"leasehold member update ID --peer-urls=URL\"")
+
+// check refuses to add a member, or to take the place of self, that could not take part: it
+// would stay a learner that nobody reaches.
+func (j *joiner) check(
+	cfg server.Config, list *clientv3.MemberListResponse, self *etcdserverpb.Member,
+) error {
+	others := make(map[string][]url.URL)
+	for _, m := range list.Members {
+		if m == self {
+			continue
+		}
+		us, err := listen.ParseURLs(strings.Join(m.PeerURLs, ","))
+		if err != nil {
+			return fmt.Errorf("member %x: %w", m.ID, err)
+		}
+		others[fmt.Sprintf("%x", m.ID)] = us
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	if err := j.reach(cfg, others, list.Header.GetClusterId()); err != nil {
+		return fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	return nil
 }
 
 func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,7 @@ type fakeCluster struct {
 	lose    bool // one answer of MemberAddAsLearner
 	calls   []string
 	ended   bool
+	lost    error // what is said of the members' peer URLs, once
 }
 
 func (f *fakeCluster) enter(call string) error {
@@ -131,6 +133,13 @@ func newAttempt(t *testing.T, c *fakeCluster, args ...string) *attempt {
 		t.Fatal(err)
 	}
 	a.dial = func([]string, server.Config) (cluster, error) { return c, nil }
+	a.reach = func(_ server.Config, of map[string][]url.URL, id uint64) error {
+		if len(of) == 0 || id != 0xc {
+			t.Errorf("asked for %v of cluster %x", of, id)
+		}
+		defer func() { c.lost = nil }()
+		return c.lost
+	}
 	return a
 }
 
@@ -207,6 +216,26 @@ func TestJoinWaits(t *testing.T) {
 		}
 		if n := strings.Count(a.log.String(), "waiting to join"); n != 5 {
 			t.Errorf("%d lines: %s", n, a.log.String())
+		}
+	})
+}
+
+// Goal: a member whose peer URLs are wrong gets no learner that could never take part. The
+// joining one says what is wrong, and joins when that is mended.
+func TestJoinOfWhatCannotBeReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		why := errors.New("member 1 at http://127.0.0.1:1: connection refused")
+		c := &fakeCluster{members: []*pb.Member{founder()}, lost: why}
+		a := newAttempt(t, c)
+		if _, err := a.prepare(t.Context(), a.cfg); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(c.calls, " "); got != "list list add" {
+			t.Errorf("calls: %s", got)
+		}
+		if log := a.log.String(); !strings.Contains(log, why.Error()) ||
+			!strings.Contains(log, "leasehold member update") {
+			t.Errorf("log: %s", log)
 		}
 	})
 }

@@ -44,6 +44,9 @@ func (f *flags) addCluster() {
 		"Keeps clusters apart that were given the same URLs.")
 	fs.BoolVar(&c.Cluster.StrictReconfigCheck, "strict-reconfig-check",
 		c.Cluster.StrictReconfigCheck, "Refuse membership changes that would lose the quorum.")
+	fs.DurationVar(&c.Cluster.FoundersWait, "initial-founders-wait", c.Cluster.FoundersWait,
+		"how long to wait for founders that cannot be reached before a majority of those in "+
+			"--initial-cluster begins without them; 0: for ever")
 	fs.IntVar(&c.Cluster.MaxLearners, "max-learners", c.Cluster.MaxLearners,
 		"How many members may be learners at a time (0: any number).")
 	fs.Var(list{&f.join.endpoints}, "join",
@@ -58,8 +61,17 @@ func (f *flags) addLease() {
 	l, fs := &f.cfg.Lease, f.fs
 	fs.DurationVar(&l.MinTTL, "lease-min-ttl", l.MinTTL,
 		"The shortest lifetime that leasehold.v1 grants. The etcd API grants whole seconds.")
+	fs.DurationVar(&l.MaxCacheTTL, "lease-max-cache-ttl", l.MaxCacheTTL,
+		"The longest lifetime of a cache's lease: for so long a write waits for a cache that is "+
+			"dead. At most 10m.")
 	fs.DurationVar(&l.CheckpointInterval, "lease-checkpoint-interval", l.CheckpointInterval,
-		"How long a lease may go unrenewed before its remaining time is replicated (0: never).")
+		"How long a lease may go unrenewed, at most, before its remaining time is replicated, and "+
+			"until that is done again; at least 100ms. Leases of less than 2.5 times that do it sooner.")
+	fs.DurationVar(&l.Untended, "lease-untended", l.Untended,
+		"The same for a lease that nobody tends: after its grant, after the stream that kept it "+
+			"alive has ended, and after an election.")
+	fs.IntVar(&l.SpreadRate, "lease-spread-rate", l.SpreadRate,
+		"How many leases may newly end within one second after an election; the others end later.")
 	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,
 		"How many keys leasehold.v1 attaches to one lease. The etcd API has no such limit.")
 }
@@ -73,11 +85,12 @@ func (f *flags) addLimits() {
 	fs.Int64Var(&c.Limits.QuotaBackendBytes, "quota-backend-bytes", 0,
 		"How large the state may grow before writes are refused, in bytes. "+
 			"0 is 2 GiB, a negative number is no limit.")
-	f.mode, f.retention = string(c.Compaction.Mode), "0"
+	f.mode = string(c.Compaction.Mode)
 	fs.StringVar(&f.mode, "auto-compaction-mode", f.mode,
 		"'periodic' to keep history by age, 'revision' to keep a number of revisions.")
 	fs.StringVar(&f.retention, "auto-compaction-retention", f.retention,
-		"How much history is kept: hours or a duration such as 90m, or revisions. 0: all.")
+		"How much history is kept: hours or a duration such as 90m, or revisions. 0: all. If it is "+
+			"not given: an hour but at least 10,000 revisions, or with mode 'revision' these.")
 	fs.Var(streams{&c.GRPC.MaxConcurrentStreams}, "max-concurrent-streams",
 		"How many streams one connection may have, at most "+
 			strconv.FormatUint(math.MaxUint32, 10)+".")
@@ -131,6 +144,9 @@ func (f *flags) addPeerSecurity() {
 		"A member's certificate must bear one of these common names.")
 	fs.Var(list{&t.AllowedHostnames}, "peer-cert-allowed-hostname",
 		"A member's certificate must be for one of these hosts.")
+	fs.StringVar(&f.cfg.PeerTokenFile, "peer-token-file", "",
+		"A file with a long random secret, at least 32 bytes, that all members have: members without\n"+
+			"it are refused. (head -c 32 /dev/urandom | base64)")
 	fs.BoolVar(&t.Auto, "peer-auto-tls", false,
 		"Make a self-signed certificate for members; it is kept in the data directory.")
 }
@@ -141,7 +157,8 @@ func (f *flags) addHTTP() {
 		"Where to serve /metrics and the health pages, besides the client URLs.")
 	fs.BoolVar(&c.HTTP.Gateway, "enable-grpc-gateway", c.HTTP.Gateway, "Serve JSON under /v3/.")
 	fs.BoolVar(&c.HTTP.Pprof, "enable-pprof", c.HTTP.Pprof, "Serve profiles under /debug/pprof/.")
-	fs.Var(list{&c.HTTP.CORS}, "cors", "Origins that browsers may call from ('*': all).")
+	fs.Var(list{&c.HTTP.CORS}, "cors",
+		"Other origins whose pages may call the JSON gateway ('*': all).")
 	fs.Var(list{&c.HTTP.HostWhitelist}, "host-whitelist",
 		"Hosts that unencrypted HTTP requests may name ('*': all).")
 }

@@ -67,7 +67,7 @@ func (j *joiner) persist(
 func passing(err error) bool {
 	for _, e := range []error{
 		rpctypes.ErrTooManyLearners, rpctypes.ErrMemberLearnerNotReady,
-		rpctypes.ErrMemberNotEnoughStarted, context.DeadlineExceeded,
+		rpctypes.ErrMemberNotEnoughStarted, context.DeadlineExceeded, errUnreachable,
 	} {
 		if errors.Is(err, e) {
 			return true
@@ -102,6 +102,9 @@ func look(dir string) (p possession, err error) {
 	p.Identity, _ = disk.Identity()
 	snap, err := disk.Snapshot()
 	p.stated = err == nil && !raft.IsEmptySnap(snap)
+	if err == nil {
+		err = server.HalfFounded(disk)
+	}
 	return p, errors.Join(err, disk.Close())
 }
 
@@ -160,6 +163,9 @@ func (d dialed) Ours(ctx context.Context) error {
 		return fmt.Errorf("who answers there is no member of Leasehold, and an etcd cannot be "+
 			"joined: %s", status.Convert(err).Message())
 	case codes.Unavailable, codes.DeadlineExceeded:
+		if strings.Contains(err.Error(), "looked like an HTTP/1.1 header") {
+			return fmt.Errorf("%w (perhaps the port speaks TLS: use https:// in --join)", err)
+		}
 		return err
 	default:
 		return nil // it refuses the request, and so knows it

@@ -137,7 +137,19 @@ func TestSyntax(t *testing.T) {
 		{"--quota-backend-bytes=0", quota, int64(2 << 30)},
 		{"--quota-backend-bytes=-1", quota, int64(-1)},
 		{"--quota-backend-bytes=1000", quota, int64(1000)},
-		{"--auto-compaction-retention 3", retained, 3 * time.Hour},
+		{"", retained, server.Compaction{
+			Mode: server.PeriodicCompaction, Period: time.Hour, Revisions: 10_000,
+		}},
+		{"--auto-compaction-retention 3", retained, server.Compaction{
+			Mode: server.PeriodicCompaction, Period: 3 * time.Hour,
+		}},
+		{"--auto-compaction-retention 0", retained, server.Compaction{Mode: server.PeriodicCompaction}},
+		{"--auto-compaction-mode revision", retained, server.Compaction{
+			Mode: server.RevisionCompaction, Revisions: 10_000,
+		}},
+		{"--auto-compaction-mode revision --auto-compaction-retention 0", retained, server.Compaction{
+			Mode: server.RevisionCompaction,
+		}},
 		{
 			"--snapshot-count=0", func(c server.Config) any { return c.Raft.SnapshotCount },
 			uint64(10_000),
@@ -146,6 +158,9 @@ func TestSyntax(t *testing.T) {
 			return c.GRPC.MaxConcurrentStreams
 		}, uint32(5)},
 		{"--lease-min-ttl 1s", func(c server.Config) any { return c.Lease.MinTTL }, time.Second},
+		{"--lease-max-cache-ttl 9s", func(c server.Config) any {
+			return c.Lease.MaxCacheTTL
+		}, 9 * time.Second},
 		{"--feature-gates=A=true,B=false", func(c server.Config) any {
 			return c.FeatureGates["A"] && !c.FeatureGates["B"] && len(c.FeatureGates) == 2
 		}, true},
@@ -176,7 +191,7 @@ func name(c server.Config) any     { return c.Name }
 func pprofOn(c server.Config) any  { return c.HTTP.Pprof }
 func election(c server.Config) any { return c.Raft.ElectionTimeout }
 func quota(c server.Config) any    { return c.Limits.QuotaBackendBytes }
-func retained(c server.Config) any { return c.Compaction.Period }
+func retained(c server.Config) any { return c.Compaction }
 
 // Goal: a mistake is told with what to do, ends with etcd's exit code, and no
 // member starts.
@@ -210,6 +225,8 @@ func TestMistakes(t *testing.T) {
 		"--log-format=xml":                   "not one of json, console",
 		"--config-file=a.yml":                "--config-file is not supported",
 		"--cert-file=a":                      "a certificate file needs a key file",
+		"--auto-tls":                         "give --listen-client-urls with https://",
+		"--peer-auto-tls":                    "give --listen-peer-urls with https://",
 		"--election-timeout=400":             "five times",
 		"--name= --initial-cluster-token= -": `"-" is not a flag`,
 	} {
@@ -219,6 +236,13 @@ func TestMistakes(t *testing.T) {
 			!strings.Contains(o.err.Error(), want) {
 			t.Errorf("%s: %v (ran %t), want %q", line, o.err, o.ran, want)
 		}
+	}
+}
+
+// Goal: TLS flags need no URLs where --join chooses them, for it chooses encrypted ones.
+func TestJoinWithTLS(t *testing.T) {
+	if o := try(t, nil, "--join=a:1", "--auto-tls", "--peer-auto-tls"); o.err != nil || !o.ran {
+		t.Errorf("refused: %v", o.err)
 	}
 }
 

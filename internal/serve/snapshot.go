@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/url"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/tw"
@@ -47,7 +50,7 @@ func restoreCommand() *cobra.Command {
 	cfg := server.DefaultConfig()
 	cfg.DataDir = ""
 	var o server.RestoreOptions
-	var bump uint64
+	var r revisionFlags
 	c := &cobra.Command{
 		Use:   "restore <filename> --data-dir {output dir} [options]",
 		Short: "Restores a snapshot to a new data directory",
@@ -58,21 +61,16 @@ func restoreCommand() *cobra.Command {
 			if len(args) != 1 {
 				return &wrongArgs{"snapshot restore requires exactly one argument", exitBadArgs}
 			}
-			if bump > math.MaxInt64 {
-				return &wrongArgs{"--bump-revision is out of range", exitBadArgs}
+			if err := r.apply(&o, c.Flags().Changed); err != nil {
+				return err
 			}
-			if o.MarkCompacted != (bump > 0) {
-				return &wrongArgs{"--mark-compacted is required with --bump-revision, " +
-					"and goes with it only", exitBadArgs}
-			}
-			o.BumpRevision = int64(bump)
 			if cfg.DataDir == "" {
 				cfg.DataDir = cfg.Name + ".leasehold"
 			}
 			if err := restoreFile(args[0], cfg, o); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "restored %s to %s\n", args[0], cfg.DataDir)
+			tellRestored(c.ErrOrStderr(), args[0], cfg)
 			return nil
 		},
 	}
@@ -88,10 +86,10 @@ func restoreCommand() *cobra.Command {
 		"token of the new cluster")
 	fs.BoolVar(&o.SkipHash, "skip-hash-check", false,
 		"accept a snapshot whose SHA-256 is missing or wrong")
-	fs.Uint64Var(&bump, "bump-revision", 0, "how much to increase the latest revision")
-	fs.BoolVar(&o.MarkCompacted, "mark-compacted", false,
-		"compact at the increased revision, so that watches begin anew "+
-			"(with --bump-revision only, and required there)")
+	fs.Uint64Var(&r.bump, "bump-revision", 0, "how much to increase the latest revision; 0 keeps "+
+		"it, and the history (default beyond every revision that clients can have seen)")
+	fs.BoolVar(&r.mark, "mark-compacted", false, "compact at the increased revision, so that "+
+		"watches begin anew (done whenever the revision is increased)")
 	for _, name := range []string{"wal-dir", "initial-memory-map-size"} {
 		fs.String(name, "", "")
 		// Only a pflag without the name fails here.
@@ -99,6 +97,40 @@ func restoreCommand() *cobra.Command {
 		_ = fs.MarkDeprecated(name, "it has no meaning for leasehold and is ignored")
 	}
 	return c
+}
+
+// tellRestored tells what was restored, and how to go on. The addresses are stored: flags of
+// the member that is started do not change them.
+func tellRestored(w io.Writer, file string, cfg server.Config) {
+	urls := strings.Join(texts(cfg.URLs.AdvertisePeer), ",")
+	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
+	fmt.Fprintf(w, "It is a cluster of one member, which others reach at %s. Start it with\n"+
+		"  leasehold serve --name %s --data-dir %s --initial-advertise-peer-urls %s ...\n",
+		urls, cfg.Name, cfg.DataDir, urls)
+	if !slices.ContainsFunc(cfg.URLs.AdvertisePeer, func(u url.URL) bool { return !isLoopback(u) }) {
+		fmt.Fprintf(w, "Members on other machines cannot reach it there. If they are to join, remove "+
+			"%s\nand restore with --initial-advertise-peer-urls.\n", cfg.DataDir)
+	}
+}
+
+// revisionFlags are the flags of etcdutl that say what becomes of the revision.
+type revisionFlags struct {
+	bump uint64
+	mark bool
+}
+
+// apply says it in the options. Who says nothing gets what is safe.
+func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) bool) error {
+	o.BumpRevision = int64(r.bump)
+	o.KeepRevision = given("bump-revision") && r.bump == 0
+	switch {
+	case r.bump > math.MaxInt64:
+		return &wrongArgs{"--bump-revision is out of range", exitBadArgs}
+	case given("mark-compacted") && r.mark == o.KeepRevision:
+		return &wrongArgs{"--mark-compacted goes with an increased revision, and is required " +
+			"there; --bump-revision=0 keeps revision and history", exitBadArgs}
+	}
+	return nil
 }
 
 // pflagValue makes a value of package flag one of pflag's.
@@ -142,7 +174,7 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status <filename>",
 		Short: "Gets the status of a snapshot file",
-		Long: `Gets the status of a snapshot file, after a check of every byte but the SHA-256 at its end.
+		Long: `Gets the status of a snapshot file, after a check of every byte and its SHA-256.
 
 With --write-out simple the items are hash, revision, keys, size, version, leases. The hash is of
 the whole state: snapshots with equal hashes hold the same. The keys are those that exist, without

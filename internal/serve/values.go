@@ -201,6 +201,23 @@ func (v gates) Set(s string) error {
 	return nil
 }
 
+// compaction is what the flags say of it. A retention that is not given is the default of the
+// mode: then periodic compaction leaves some revisions, too, to those who watch little.
+func (f *flags) compaction() (server.Compaction, error) {
+	if f.given["auto-compaction-retention"] {
+		return parseCompaction(f.mode, f.retention)
+	}
+	c, err := parseCompaction(f.mode, "0")
+	if err != nil {
+		return c, err
+	}
+	c.Revisions = server.DefaultConfig().Compaction.Revisions
+	if c.Mode == server.PeriodicCompaction {
+		c.Period = server.DefaultConfig().Compaction.Period
+	}
+	return c, nil
+}
+
 // parseCompaction reads --auto-compaction-retention for a mode, by etcd's
 // rules: a bare number is hours, or revisions. Unlike etcd it refuses a
 // duration for the revision mode, which etcd takes for a number of nanoseconds.

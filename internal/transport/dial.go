@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +27,11 @@ const (
 	dialTimeout  = time.Second
 	helloTimeout = 3 * time.Second
 
+	// A member has one stream to another, or two while it sends a snapshot, and says in the
+	// headers who it is and where it listens.
+	maxStreams    = 64
+	maxHeaderList = 16 << 10
+
 	bufferSize = 128 << 10
 	windowSize = 4 << 20
 )
@@ -36,6 +40,8 @@ const (
 type session struct {
 	*grpc.ClientConn
 	conn net.Conn
+	// proof goes with each call; empty if there is no token.
+	proof *string
 }
 
 func (s session) close() {
@@ -45,21 +51,30 @@ func (s session) close() {
 
 // connect opens a connection to u. The dialing is ours and not gRPC's, because
 // we must know exactly how it failed, and must try again sooner than gRPC would.
-func connect(ctx context.Context, u url.URL, conf *tls.Config) (session, error) {
-	creds := insecure.NewCredentials()
+func connect(ctx context.Context, u url.URL, way Way) (session, error) {
+	conf, creds := way.TLS, insecure.NewCredentials()
 	if listen.IsTLS(u) {
 		if conf == nil {
 			return session{}, fmt.Errorf("transport: %s needs a TLS configuration", u.String())
 		}
-		creds = credentials.NewTLS(conf)
+		fresh, err := listen.Fresh(conf)
+		if err != nil {
+			return session{}, err
+		}
+		creds = credentials.NewTLS(fresh)
 	}
 	network, addr := listen.Address(u)
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
+	dial := way.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	conn, err := dial(ctx, network, addr)
 	if err != nil {
 		return session{}, err
 	}
 	var taken atomic.Bool
-	options := append(clientOptions,
+	proof := new(string)
+	options := append(append(clientOptions, proving(proof)...),
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			if taken.Swap(true) {
@@ -79,7 +94,14 @@ func connect(ctx context.Context, u url.URL, conf *tls.Config) (session, error) 
 		_ = conn.Close()
 		return session{}, err
 	}
-	return session{cc, conn}, nil
+	s := session{cc, conn, proof}
+	if len(way.Token) > 0 {
+		if err := challenge(ctx, s, way.Token); err != nil {
+			s.close()
+			return session{}, err
+		}
+	}
+	return s, nil
 }
 
 // clientOptions has no room to grow in place: connect appends to a copy.
@@ -110,12 +132,18 @@ var clientOptions = func() []grpc.DialOption {
 }()
 
 // serverOptions are those of the server in Serve.
-func serverOptions() []grpc.ServerOption {
+func (t *Transport) serverOptions() []grpc.ServerOption {
+	creds := listen.Credentials(nil)
+	if len(t.cfg.Way.Token) > 0 {
+		creds = challenging{creds}
+	}
 	return []grpc.ServerOption{
-		grpc.Creds(listen.Credentials()),
+		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(maxFrame),
 		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.StaticStreamWindowSize(windowSize),
@@ -125,6 +153,7 @@ func serverOptions() []grpc.ServerOption {
 			Time: 5 * time.Second, Timeout: 5 * time.Second,
 		}),
 		grpc.WaitForHandlers(true),
+		grpc.StreamInterceptor(t.cfg.Panics.Stream),
 	}
 }
 

@@ -19,6 +19,9 @@
 // process answers, the old one is gone for certain: [Handler.Gone]. A member
 // that merely does not answer is not gone, whatever it is.
 //
+// Of two processes with one identity that are alive, which a copied data directory makes, it
+// refuses one: see [ErrCopy] and [Handler.Copied].
+//
 // Whoever calls says where it listens. So a member that was down while the others
 // changed can answer one that it does not know, or that has moved: see
 // [Transport.Update].

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,8 +30,15 @@ type recorder struct {
 	unreachable chan uint64
 	gone        chan uint64
 	removed     chan uint64
+	lost        chan uint64
+	claimed     chan uint64
+	copied      chan uint64
+	refused     chan uint64 // by whom, because of another process
+	admits, met chan uint64 // incarnations
+	took        chan uint64 // who answered
 
-	admit    atomic.Pointer[error]
+	admit, other atomic.Pointer[error]
+
 	hold     atomic.Pointer[chan struct{}] // Receive waits for it
 	echo     atomic.Pointer[Transport]     // Receive sends back through it
 	snapshot func(
@@ -43,10 +52,18 @@ func newRecorder() *recorder {
 		unreachable: make(chan uint64, 1<<10),
 		gone:        make(chan uint64, 1<<10),
 		removed:     make(chan uint64, 1<<10),
+		lost:        make(chan uint64, 1<<10),
+		claimed:     make(chan uint64, 1<<10),
+		copied:      make(chan uint64, 1<<10),
+		refused:     make(chan uint64, 1<<10),
+		admits:      make(chan uint64, 1<<17),
+		met:         make(chan uint64, 1<<17),
+		took:        make(chan uint64, 1),
 	}
 }
 
-func (r *recorder) Admit(uint64) error {
+func (r *recorder) Admit(_, incarnation uint64) error {
+	r.admits <- incarnation
 	if err := r.admit.Load(); err != nil {
 		return *err
 	}
@@ -66,8 +83,29 @@ func (r *recorder) Receive(from uint64, data []byte) {
 
 func (r *recorder) Unreachable(m uint64) { r.unreachable <- m }
 func (r *recorder) Gone(m uint64)        { r.gone <- m }
-func (r *recorder) Removed(m uint64)     { r.removed <- m }
-func (r *recorder) Describe() []byte     { return []byte("we are three") }
+func (r *recorder) Claimed(_, m uint64)  { r.claimed <- m }
+func (r *recorder) Copied(m uint64)      { r.copied <- m }
+
+func (r *recorder) Met(_, incarnation uint64) error {
+	r.met <- incarnation
+	if err := r.other.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (r *recorder) Expelled(m uint64, why error) {
+	switch {
+	case errors.Is(why, ErrLost):
+		r.lost <- m
+	case errors.Is(why, ErrCopy):
+		r.refused <- m
+	default:
+		r.removed <- m
+	}
+}
+
+func (r *recorder) Describe() []byte { return []byte("we are three") }
 
 func (r *recorder) Snapshot(
 	ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
@@ -84,6 +122,8 @@ type member struct {
 	url  url.URL
 	log  *lines
 	once sync.Once
+
+	insisted []string // texts of insist that came, and may come again
 }
 
 // options are for the few tests that need others.
@@ -91,6 +131,8 @@ type options struct {
 	cluster        uint64
 	url            url.URL
 	server, client *tls.Config
+	limit          *listen.Limit
+	token          []byte
 }
 
 var processes atomic.Uint64
@@ -108,9 +150,20 @@ func start(tb testing.TB, id uint64, o options) *member {
 	if o.url.Scheme == "http" || o.url.Scheme == "https" {
 		o.url.Host = l.Addr().String()
 	}
+	if o.limit != nil {
+		l = o.limit.Listener(l)
+	}
 	m := &member{recorder: newRecorder(), tb: tb, url: o.url, log: new(lines)}
 	m.Transport = New(Config{
-		Cluster: max(o.cluster, 1), Self: id, Process: processes.Add(1), TLS: o.client,
+		Cluster: max(o.cluster, 1), Self: id, Process: processes.Add(1),
+		Way:         Way{TLS: o.client, Token: o.token},
+		Incarnation: id + 100,
+		RoundTrip: func(of uint64, _ time.Duration) {
+			select {
+			case m.took <- of:
+			default:
+			}
+		},
 		Handler: m.recorder, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
 	})
 	m.open(l, o.server)
@@ -162,29 +215,40 @@ func pair(tb testing.TB, o options) (a, b *member) {
 func (m *member) meet(b *member, text string) {
 	m.tb.Helper()
 	m.Send(b.cfg.Self, bytesMessage(text))
-	if got := want(m.tb, b.got); got != text {
-		m.tb.Fatalf("received %q, want %q", got, text)
+	for !b.hears(text, want(m.tb, b.got)) {
 	}
 }
 
 // insist sends a message to b again and again until it arrives: one may be lost while
-// connections to another process of the same ID are given up. It may arrive more than once.
+// connections change. It may arrive more than once, and late.
 func (m *member) insist(b *member, text string) {
 	m.tb.Helper()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
 	end := time.After(patience)
-	for range time.Tick(20 * time.Millisecond) {
+	for {
 		m.Send(b.cfg.Self, bytesMessage(text))
 		select {
 		case got := <-b.got:
-			if got != text {
-				m.tb.Fatalf("received %q, want %q", got, text)
+			if b.hears(text, got) {
+				b.insisted = append(b.insisted, text)
+				return
 			}
-			return
+		case <-again.C:
 		case <-end:
 			m.tb.Fatal("nothing came")
-		default:
 		}
 	}
+}
+
+// hears reports whether what came is the text that is waited for, and fails if it is neither that
+// nor a repeat of an earlier one.
+func (m *member) hears(text, got string) bool {
+	m.tb.Helper()
+	if got != text && !slices.Contains(m.insisted, got) {
+		m.tb.Fatalf("received %q, want %q", got, text)
+	}
+	return got == text
 }
 
 // want waits for the next value.

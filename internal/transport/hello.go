@@ -13,21 +13,24 @@ import (
 )
 
 // protocolVersion is that of the streams, their metadata and their frames.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // Keys of the metadata.
 const (
 	keyHello   = "leasehold-hello"   // of whoever opens a stream
 	keyURL     = "leasehold-url"     // likewise: where it listens, one for each URL
-	keyProcess = "leasehold-process" // of whoever answers: its process
+	keyProcess = "leasehold-process" // of whoever answers: its process and incarnation
 	keySaid    = "leasehold-said"    // trailer of an answer in words
+	keyMark    = "leasehold-mark"    // trailer of a refusal, and of who comes back after it
 )
 
 // What keySaid may say. Its presence tells an answer of the other member from an
 // error that gRPC made up because the connection broke.
 const (
 	saidRemoved = "removed"
+	saidLost    = "lost"
 	saidRefused = "refused"
+	saidCopy    = "copy"
 )
 
 // maxURLs bounds how many URLs of a member are looked at.
@@ -38,7 +41,11 @@ const maxWords = 1 << 10
 
 // A hello says who opens a stream to whom.
 type hello struct {
-	cluster, from, to, process uint64
+	cluster, from, to uint64
+	life              // of from
+	// mark is that of the last refusal that from has had from to, 0 for none. To repeat it
+	// shows that this process lives, and that the stream is no late one of a dead process.
+	mark uint64
 }
 
 // context returns ctx with the hello for the other side, and with the sender's URLs.
@@ -47,12 +54,16 @@ func (h hello) context(ctx context.Context, urls []string) context.Context {
 	for _, u := range urls {
 		ctx = metadata.AppendToOutgoingContext(ctx, keyURL, u)
 	}
+	if h.mark != 0 {
+		ctx = metadata.AppendToOutgoingContext(ctx, keyMark, formatMark(h.mark))
+	}
 	return ctx
 }
 
 // String is the form that travels.
 func (h hello) String() string {
-	return fmt.Sprintf("%d %x %x %x %x", protocolVersion, h.cluster, h.from, h.to, h.process)
+	return fmt.Sprintf("%d %x %x %x %x %x",
+		protocolVersion, h.cluster, h.from, h.to, h.process, h.incarnation)
 }
 
 // readHello finds the hello of an incoming stream.
@@ -62,7 +73,21 @@ func readHello(ctx context.Context) (h hello, err error) {
 	if len(texts) != 1 {
 		return h, errors.New("the stream does not say whose it is")
 	}
-	return parseHello(texts[0])
+	h, err = parseHello(texts[0])
+	h.mark = readMark(md)
+	return h, err
+}
+
+func formatMark(mark uint64) string { return strconv.FormatUint(mark, 16) }
+
+// readMark returns the mark in md, 0 for none.
+func readMark(md metadata.MD) uint64 {
+	texts := md.Get(keyMark)
+	if len(texts) != 1 {
+		return 0
+	}
+	mark, _ := strconv.ParseUint(texts[0], 16, 64)
+	return mark
 }
 
 // readURLs returns where whoever opened a stream listens, as far as it says so. What
@@ -93,26 +118,32 @@ func parseHello(text string) (h hello, err error) {
 	if version != protocolVersion {
 		return h, fmt.Errorf("the stream has version %d, this member has %d", version, protocolVersion)
 	}
-	n, err := fmt.Sscanf(text, "%d %x %x %x %x", &version, &h.cluster, &h.from, &h.to, &h.process)
-	if err != nil || n != 5 || h.process == 0 {
+	n, err := fmt.Sscanf(text, "%d %x %x %x %x %x",
+		&version, &h.cluster, &h.from, &h.to, &h.process, &h.incarnation)
+	if err != nil || n != 6 || h.process == 0 {
 		return h, fmt.Errorf("cannot read the hello %q", text)
 	}
 	return h, nil
 }
 
+// A life is what tells a member's process and its data directory from others that bear its ID.
+type life struct{ process, incarnation uint64 }
+
+func (t *Transport) life() life { return life{t.cfg.Process, t.cfg.Incarnation} }
+
 // answer is the header by which a stream is accepted.
-func answer(process uint64) metadata.MD {
-	return metadata.Pairs(keyProcess, strconv.FormatUint(process, 16))
+func (p life) answer() metadata.MD {
+	return metadata.Pairs(keyProcess, fmt.Sprintf("%x %x", p.process, p.incarnation))
 }
 
 // readAnswer finds the process in it; ok is false if the stream was refused.
-func readAnswer(md metadata.MD) (process uint64, ok bool) {
+func readAnswer(md metadata.MD) (p life, ok bool) {
 	texts := md.Get(keyProcess)
 	if len(texts) != 1 {
-		return 0, false
+		return p, false
 	}
-	process, err := strconv.ParseUint(texts[0], 16, 64)
-	return process, err == nil && process != 0
+	n, err := fmt.Sscanf(texts[0], "%x %x", &p.process, &p.incarnation)
+	return p, err == nil && n == 2 && p.process != 0
 }
 
 // trailing is the part of a server's stream that say needs.
@@ -121,10 +152,20 @@ type trailing interface{ SetTrailer(metadata.MD) }
 // say turns err into the status that the other side gets, as words.
 func say(s trailing, err error) error {
 	kind := saidRefused
-	if errors.Is(err, ErrRemoved) {
+	switch {
+	case errors.Is(err, ErrRemoved):
 		kind = saidRemoved
+	case errors.Is(err, ErrLost):
+		kind = saidLost
+	case errors.Is(err, ErrCopy):
+		kind = saidCopy
 	}
-	s.SetTrailer(metadata.Pairs(keySaid, kind))
+	trailer := metadata.Pairs(keySaid, kind)
+	var marked *markedError
+	if errors.As(err, &marked) {
+		trailer.Set(keyMark, formatMark(marked.mark))
+	}
+	s.SetTrailer(trailer)
 	text := err.Error()
 	if len(text) > maxWords {
 		text = text[:maxWords] + "..."
@@ -132,15 +173,24 @@ func say(s trailing, err error) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// heard turns the error of a client's stream into ErrRemoved, a *RemoteError, or
-// leaves it: then the connection broke.
+// heard turns the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, a *RemoteError,
+// or leaves it: then the connection broke.
 func heard(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {
 		return err
 	}
-	if said[0] == saidRemoved {
+	switch said[0] {
+	case saidRemoved:
 		return ErrRemoved
+	case saidLost:
+		return ErrLost
+	case saidCopy:
+		return ErrCopy
 	}
-	return &RemoteError{Text: status.Convert(err).Message()}
+	remote := &RemoteError{Text: status.Convert(err).Message()}
+	if mark := readMark(trailer); mark != 0 {
+		return &markedError{error: remote, mark: mark}
+	}
+	return remote
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/url"
@@ -43,35 +44,46 @@ type link struct {
 	urls   []url.URL
 	ctx    context.Context
 	cancel context.CancelFunc
-	filled chan struct{} // the queue has something; room for one
-	lost   chan struct{} // Unreachable is due; room for one
-	redial chan struct{} // do not wait any longer; room for one
-	first  int           // the URL that was good last; of run
+	signals
+	first int // the URL that was good last; of run
+	*traffic
 
 	mu    sync.Mutex
 	queue queue
 	since time.Time // of the connection; zero: none
+	// parted is when the last connection broke, or the link was made.
+	parted time.Time
 	// process answered last, previous before it; 0: none. gone: Gone was reported
 	// of process. reached: these URLs have led to the member, so that a refusal
 	// there means something.
 	process, previous uint64
 	gone, reached     bool
+	mark              uint64          // since process is noted; see saw
+	heard             uint64          // the mark of the last refusal there
+	out               *outbound       // the connection; nil: none
 	told              map[string]bool // kinds of failures in the log since the connection broke
+}
+
+// signals wake the goroutines of a link. Each has room for one.
+type signals struct {
+	filled chan struct{} // the queue has something
+	lost   chan struct{} // Unreachable is due
+	redial chan struct{} // do not wait any longer
 }
 
 // newLink makes a link; old, which may be nil, is what it replaces.
 func newLink(t *Transport, p Peer, old *link) *link {
 	l := &link{
-		t: t, id: p.ID, urls: p.URLs,
-		filled: make(chan struct{}, 1),
-		lost:   make(chan struct{}, 1),
-		redial: make(chan struct{}, 1),
-		told:   make(map[string]bool),
+		t: t, id: p.ID, urls: p.URLs, told: make(map[string]bool), traffic: new(traffic),
+		parted:  time.Now(),
+		signals: signals{make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)},
 	}
 	l.ctx, l.cancel = context.WithCancel(t.ctx)
 	if old != nil {
+		l.traffic = old.traffic
 		old.mu.Lock()
 		l.process, l.previous, l.gone = old.process, old.previous, old.gone
+		l.mark, l.heard, l.parted = old.mark, old.heard, old.parted
 		old.mu.Unlock()
 	}
 	return l
@@ -95,12 +107,16 @@ func wake(c chan struct{}) {
 
 func (l *link) send(m Message) {
 	l.mu.Lock()
-	kept := l.queue.push(m, connectedLimits)
-	if l.since.IsZero() && l.queue.trim(idleLimits) {
-		kept = false
+	dropped := 0
+	if !l.queue.push(m, connectedLimits) {
+		dropped++
+	}
+	if l.since.IsZero() {
+		dropped += l.queue.trim(idleLimits)
 	}
 	l.mu.Unlock()
-	if !kept {
+	if dropped > 0 {
+		l.dropped.Add(uint64(dropped))
 		wake(l.lost)
 	}
 	wake(l.filled)
@@ -135,7 +151,7 @@ func (l *link) run() {
 			}
 		}
 		l.failed(err)
-		if errors.Is(err, ErrRemoved) {
+		if expels(err) {
 			pause = maxPause
 		}
 		l.wait(pause)
@@ -159,7 +175,9 @@ func (l *link) wait(d time.Duration) {
 
 // outbound is one connection that carries messages to the member.
 type outbound struct {
+	link    *link
 	session session
+	process uint64 // at the other end
 	stream  grpc.ClientStream
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -180,7 +198,7 @@ func (l *link) connect() (*outbound, error) {
 			return c, nil
 		}
 		refused = refused && isRefused(err, l.urls[at])
-		if firstErr == nil || errors.Is(err, ErrRemoved) {
+		if firstErr == nil || expels(err) {
 			firstErr = err
 		}
 		if l.ctx.Err() != nil {
@@ -198,66 +216,76 @@ func (l *link) connect() (*outbound, error) {
 
 // try connects to u and opens the stream.
 func (l *link) try(u url.URL) (*outbound, error) {
+	l.mu.Lock()
+	mark, heard := l.mark, l.heard
+	l.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	timer := time.AfterFunc(helloTimeout, func() { cancel(errSilent) })
 	defer timer.Stop()
-	s, err := connect(ctx, u, l.t.cfg.TLS)
+	s, err := connect(ctx, u, l.t.cfg.Way)
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	stream, process, err := l.t.greet(ctx, s, l.id, &messagesDesc)
+	stream, other, err := l.t.greet(ctx, s, hello{to: l.id, mark: heard}, &messagesDesc)
 	if !timer.Stop() {
 		err = errSilent
 	}
+	if err == nil {
+		if err = l.t.cfg.Handler.Met(l.id, other.incarnation); err != nil {
+			err = fmt.Errorf("transport: who answers is not the member that is meant: %v", err)
+		}
+	}
+	if err == nil {
+		err = l.saw(other.process, mark) // it has answered what was asked after the mark
+	}
 	if err != nil {
+		l.noteMark(err)
 		cancel(nil)
 		s.close()
 		return nil, err
 	}
-	if l.saw(process) {
-		cancel(nil)
-		s.close()
-		return nil, errors.New("transport: an earlier process answers")
-	}
-	return &outbound{session: s, stream: stream, ctx: ctx, cancel: cancel}, nil
+	return &outbound{
+		link: l, session: s, process: other.process, stream: stream, ctx: ctx, cancel: cancel,
+	}, nil
 }
 
-// greet opens a stream to a member and returns the process that accepted it.
+// greet opens a stream to the member that h names and returns which process accepted it.
 func (t *Transport) greet(
-	ctx context.Context, s session, to uint64, desc *grpc.StreamDesc,
-) (grpc.ClientStream, uint64, error) {
-	h := hello{cluster: t.cfg.Cluster, from: t.cfg.Self, to: to, process: t.cfg.Process}
+	ctx context.Context, s session, h hello, desc *grpc.StreamDesc,
+) (grpc.ClientStream, life, error) {
+	h.cluster, h.from, h.life = t.cfg.Cluster, t.cfg.Self, t.life()
 	t.mu.RLock()
 	own := t.own
 	t.mu.RUnlock()
 	stream, err := s.NewStream(h.context(ctx, own), desc, "/"+serviceName+"/"+desc.StreamName)
 	if err != nil {
-		return nil, 0, err
+		return nil, life{}, err
 	}
 	md, err := stream.Header()
 	if err == nil {
-		if process, ok := readAnswer(md); ok {
-			return stream, process, nil
+		if other, ok := readAnswer(md); ok {
+			return stream, other, nil
 		}
 	}
 	if err := stream.RecvMsg(new(blob)); err != nil {
-		return nil, 0, heard(err, stream.Trailer())
+		return nil, life{}, heard(err, stream.Trailer())
 	}
-	return nil, 0, errors.New("transport: the answer does not name a process")
+	return nil, life{}, errors.New("transport: the answer does not name a process")
 }
 
 // carry moves messages from the queue to c until that breaks, and says why.
 func (l *link) carry(c *outbound) error {
 	defer c.session.close()
 	defer c.cancel(nil)
-	l.connected()
+	l.connected(c)
 	defer l.disconnected()
 
 	misses := new(atomic.Int32)
 	broken := make(chan error, 1)
 	l.t.wg.Go(func() { broken <- c.listen(misses) })
 	l.t.wg.Go(func() { c.watch(misses) })
+	l.t.wg.Go(c.measure)
 
 	var batch []Message
 	for {
@@ -333,6 +361,7 @@ func (l *link) write(c *outbound, batch []Message) error {
 		for len(batch) > 0 && !frame.full() {
 			if size, ok := frame.add(batch[0]); !ok {
 				l.t.log.Error("message dropped", "member", l.name(), "error", tooLarge(size))
+				l.dropped.Add(1)
 				wake(l.lost)
 			}
 			batch = batch[1:]
@@ -340,9 +369,11 @@ func (l *link) write(c *outbound, batch []Message) error {
 		if frame.empty() {
 			continue
 		}
+		bytes := len(frame.data)
 		if err := c.stream.SendMsg(frame.seal()); err != nil {
 			return err
 		}
+		l.sent.Add(uint64(bytes))
 	}
 	return nil
 }

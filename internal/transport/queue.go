@@ -70,12 +70,12 @@ func (q *queue) take(dst []Message, size int) []Message {
 	return dst
 }
 
-// trim drops the oldest until the queue is within lim, and reports whether there
-// were any. One message may stay whatever its size.
-func (q *queue) trim(lim limits) bool {
+// trim drops the oldest until the queue is within lim, and returns how many. One message may stay
+// whatever its size.
+func (q *queue) trim(lim limits) int {
 	before := q.len()
 	for q.len() > 1 && (q.len() > lim.count || q.bytes > lim.bytes) {
 		q.pop()
 	}
-	return q.len() < before
+	return before - q.len()
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/listen"
 )
 
 // serviceName is the first part of each method's path.
@@ -16,12 +18,13 @@ const serviceName = "leasehold.transport.v1"
 var (
 	messagesDesc = grpc.StreamDesc{StreamName: "Messages", ClientStreams: true, ServerStreams: true}
 	snapshotDesc = grpc.StreamDesc{StreamName: "Snapshot", ClientStreams: true}
+	pingDesc     = grpc.MethodDesc{MethodName: "Ping", Handler: servePing}
 	describeDesc = grpc.MethodDesc{MethodName: "Describe", Handler: serveDescribe}
 
 	service = grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
-		Methods:     []grpc.MethodDesc{describeDesc},
+		Methods:     []grpc.MethodDesc{describeDesc, pingDesc, challengeDesc},
 		Streams: []grpc.StreamDesc{
 			served(messagesDesc, (*Transport).serveMessages),
 			served(snapshotDesc, (*Transport).serveSnapshot),
@@ -39,10 +42,12 @@ func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) erro
 
 // An inbound is one stream of another member's messages.
 type inbound struct {
-	from, process uint64
-	urls          []url.URL // where it says that it listens
-	stream        grpc.ServerStream
-	done          chan struct{} // no more messages come of it
+	from uint64
+	life
+	mark   uint64    // of its hello
+	urls   []url.URL // where it says that it listens
+	stream grpc.ServerStream
+	done   chan struct{} // no more messages come of it
 
 	once  sync.Once
 	ended chan struct{}
@@ -60,10 +65,16 @@ func (in *inbound) end(err error) {
 // welcome checks who opens a stream, and whether it may.
 func (t *Transport) welcome(ctx context.Context) (hello, error) {
 	h, err := readHello(ctx)
+	if err == nil {
+		err = t.proven(ctx)
+	}
 	switch {
 	case err != nil:
 		return h, err
 	case h.cluster != t.cfg.Cluster:
+		if h.to == t.cfg.Self {
+			t.cfg.Handler.Claimed(h.cluster, h.from)
+		}
 		return h, fmt.Errorf("the stream is of cluster %x, this member of cluster %x",
 			h.cluster, t.cfg.Cluster)
 	case h.to != t.cfg.Self:
@@ -72,7 +83,11 @@ func (t *Transport) welcome(ctx context.Context) (hello, error) {
 	case h.from == t.cfg.Self:
 		return h, fmt.Errorf("member %x talks to itself; two processes have one identity", h.from)
 	}
-	return h, t.cfg.Handler.Admit(h.from)
+	if err := t.cfg.Handler.Admit(h.from, h.incarnation); err != nil {
+		return h, err
+	}
+	listen.Vouch(ctx)
+	return h, nil
 }
 
 // serveMessages is one stream of Messages: the peer sends frames, we answer with
@@ -84,7 +99,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		return say(stream, err)
 	}
 	in := &inbound{
-		from: h.from, process: h.process, urls: readURLs(stream.Context()), stream: stream,
+		from: h.from, life: h.life, mark: h.mark, urls: readURLs(stream.Context()), stream: stream,
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := t.enter(in); err != nil {
@@ -95,14 +110,14 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		defer close(in.done)
 		broken <- t.receive(in)
 	})
-	err = in.keepAlive(t.cfg.Process, broken)
+	err = in.keepAlive(t.life(), broken)
 	t.leave(in)
 	return err
 }
 
 // keepAlive answers until the stream ends.
-func (in *inbound) keepAlive(process uint64, broken <-chan error) error {
-	if err := in.stream.SendHeader(answer(process)); err != nil {
+func (in *inbound) keepAlive(self life, broken <-chan error) error {
+	if err := in.stream.SendHeader(self.answer()); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(aliveInterval)
@@ -123,6 +138,11 @@ func (in *inbound) keepAlive(process uint64, broken <-chan error) error {
 
 // enter makes in the stream of its member, after the one before it has ended.
 func (t *Transport) enter(in *inbound) error {
+	if l := t.link(in.from); l != nil {
+		if err := l.saw(in.process, in.mark); err != nil {
+			return err
+		}
+	}
 	t.mu.Lock()
 	before := t.inbound[in.from]
 	t.inbound[in.from] = in
@@ -135,14 +155,12 @@ func (t *Transport) enter(in *inbound) error {
 	}
 	var err error
 	if l != nil {
-		if l.saw(in.process) {
-			err = fmt.Errorf("process %x of member %x has ended", in.process, in.from)
-		}
-		wake(l.redial) // whoever dials also listens
+		err = l.saw(in.process, in.mark) // the link may be new, or another process came first
+		wake(l.redial)                   // whoever dials also listens
 	}
 	// Update may have asked whom to let in before it could see this stream.
 	if err == nil {
-		err = t.cfg.Handler.Admit(in.from)
+		err = t.cfg.Handler.Admit(in.from, in.incarnation)
 	}
 	if err != nil {
 		close(in.done)
@@ -167,12 +185,14 @@ func (t *Transport) leave(in *inbound) {
 }
 
 // receive hands over messages until the stream ends.
-func (t *Transport) receive(in *inbound) error {
+func (t *Transport) receive(in *inbound) (err error) {
+	defer t.cfg.Panics.End("messages", &err)
 	for {
 		var frame blob
 		if err := in.stream.RecvMsg(&frame); err != nil {
 			return err
 		}
+		t.received(in.from, len(frame.data))
 		rest, err := open(frame.data)
 		for err == nil && len(rest) > 0 {
 			var message []byte
@@ -181,7 +201,9 @@ func (t *Transport) receive(in *inbound) error {
 			}
 		}
 		if err != nil {
-			t.log.Error("stream ended", "member", memberName(in.from), "error", err)
+			if t.badFrame.Over(toldPause) {
+				t.log.Error("stream ended", "member", memberName(in.from), "error", err)
+			}
 			return say(in.stream, err)
 		}
 	}

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -54,10 +53,10 @@ func (t *Transport) SendSnapshot(
 func (l *link) openSnapshot(ctx context.Context) (s session, stream grpc.ClientStream, err error) {
 	err = fmt.Errorf("transport: member %s has no URL", l.name())
 	for _, u := range l.urls {
-		if s, err = connect(ctx, u, l.t.cfg.TLS); err != nil {
+		if s, err = connect(ctx, u, l.t.cfg.Way); err != nil {
 			continue
 		}
-		if stream, _, err = l.t.greet(ctx, s, l.id, &snapshotDesc); err == nil {
+		if stream, _, err = l.t.greet(ctx, s, hello{to: l.id}, &snapshotDesc); err == nil {
 			return s, stream, nil
 		}
 		s.close()
@@ -99,7 +98,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	if err != nil {
 		return say(stream, err)
 	}
-	if err := stream.SendHeader(answer(t.cfg.Process)); err != nil {
+	if err := stream.SendHeader(t.life().answer()); err != nil {
 		return err
 	}
 	next := func() ([]byte, error) {
@@ -120,23 +119,29 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 }
 
 // Describe asks the member that listens at u who the members are, without being
-// one: see [Handler.Describe]. conf is as in Config.TLS.
-func Describe(ctx context.Context, u url.URL, conf *tls.Config) ([]byte, error) {
-	s, err := connect(ctx, u, conf)
+// one: see [Handler.Describe]. way is as in Config.
+func Describe(ctx context.Context, u url.URL, way Way) ([]byte, error) {
+	s, err := connect(ctx, u, way)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	reply := new(blob)
-	err = s.Invoke(ctx, "/"+serviceName+"/"+describeDesc.MethodName, new(blob), reply)
-	return reply.data, err
+	answer, err := s.unary(ctx, describeDesc.MethodName, new(blob))
+	if err != nil {
+		return nil, err
+	}
+	return answer.data, nil
 }
 
 func serveDescribe(
-	srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+	srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 ) (any, error) {
+	t := srv.(*Transport)
 	if err := decode(new(blob)); err != nil {
 		return nil, err
 	}
-	return &blob{data: srv.(*Transport).cfg.Handler.Describe()}, nil
+	if err := t.proven(ctx); err != nil {
+		return nil, say(calledUnary{ctx}, err)
+	}
+	return &blob{data: t.cfg.Handler.Describe()}, nil
 }

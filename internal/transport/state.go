@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,9 +16,9 @@ func (l *link) name() string { return memberName(l.id) }
 func memberName(id uint64) string { return strconv.FormatUint(id, 16) }
 
 // connected opens the queue.
-func (l *link) connected() {
+func (l *link) connected(c *outbound) {
 	l.mu.Lock()
-	l.since, l.reached = time.Now(), true
+	l.since, l.reached, l.out = time.Now(), true, c
 	clear(l.told)
 	l.mu.Unlock()
 	wake(l.filled) // with what waited for the connection
@@ -28,8 +29,8 @@ func (l *link) connected() {
 // lost, and what was written may be.
 func (l *link) disconnected() {
 	l.mu.Lock()
-	l.since = time.Time{}
-	l.queue.trim(idleLimits)
+	l.since, l.out, l.parted = time.Time{}, nil, time.Now()
+	l.dropped.Add(uint64(l.queue.trim(idleLimits)))
 	l.mu.Unlock()
 	wake(l.lost)
 	select { // a hint from before the break has done its work
@@ -38,29 +39,12 @@ func (l *link) disconnected() {
 	}
 }
 
-// saw notes which process of the member answered or asked, and reports Gone if
-// it is a new one. It returns true if process is one that ended before: what was
-// delayed of it must not be taken for news.
-func (l *link) saw(process uint64) (stale bool) {
-	l.mu.Lock()
-	if process == l.previous {
-		l.mu.Unlock()
-		return true
-	}
-	if process == l.process {
-		l.gone = false // it was only its listener that had gone
-		l.mu.Unlock()
-		return false
-	}
-	report := l.process != 0 && !l.gone
-	l.previous, l.process, l.gone = l.process, process, false
-	l.mu.Unlock()
-	if report {
-		l.t.log.Warn("member has begun anew", "member", l.name())
-		l.t.cfg.Handler.Gone(l.id)
-	}
-	return false
-}
+// restartTime is how long a member may be away before the log warns of it: one that is restarted,
+// or has been added and not been started yet, is no fault.
+const restartTime = 10 * time.Second
+
+// brief are the kinds of failures that a restart brings about.
+var brief = map[string]bool{"refused": true, "other": true}
 
 // failed notes why there is no connection, and reports what follows from it.
 func (l *link) failed(err error) {
@@ -73,21 +57,30 @@ func (l *link) failed(err error) {
 	if gone {
 		l.gone = true
 	}
-	kind := failureKind(err)
-	tell := !l.told[kind]
-	l.told[kind] = true
+	kind, level := failureKind(err), slog.LevelWarn
+	if brief[kind] && time.Since(l.parted) < restartTime {
+		level = slog.LevelInfo
+	}
+	line := level.String() + kind
+	tell := !l.told[line]
+	l.told[line] = true
 	l.mu.Unlock()
 	if tell {
-		l.t.log.Warn("no connection to member", "member", l.name(), "urls", joinURLs(l.urls),
-			"error", err)
+		l.t.log.Log(l.ctx, level, "no connection to member", "member", l.name(),
+			"urls", joinURLs(l.urls), "error", err)
 	}
 	if gone {
-		l.t.log.Warn("member's process has ended", "member", l.name())
+		l.t.log.Info("member's process has ended", "member", l.name())
 		l.t.cfg.Handler.Gone(l.id)
 	}
-	if errors.Is(err, ErrRemoved) {
-		l.t.cfg.Handler.Removed(l.id)
+	if expels(err) {
+		l.t.cfg.Handler.Expelled(l.id, err)
 	}
+}
+
+// expels reports whether err says that this member will never be let in again.
+func expels(err error) bool {
+	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrLost) || errors.Is(err, ErrCopy)
 }
 
 // failureKind groups errors that differ only in a port or a time, so that the
@@ -100,8 +93,8 @@ func failureKind(err error) string {
 		return "refused"
 	case errors.As(err, &remote):
 		return remote.Text
-	case errors.Is(err, ErrRemoved):
-		return "removed"
+	case expels(err):
+		return "expelled"
 	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded):
 		return "silent"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):

@@ -47,7 +47,7 @@ func TestTLS(t *testing.T) {
 		if r := want(t, results); r.bytes != 3<<20 {
 			t.Errorf("%d bytes", r.bytes)
 		}
-		if got, err := Describe(t.Context(), b.url, o.client); err != nil || len(got) == 0 {
+		if got, err := Describe(t.Context(), b.url, Way{TLS: o.client}); err != nil || len(got) == 0 {
 			t.Errorf("%q, %v", got, err)
 		}
 		b.stop()
@@ -81,7 +81,7 @@ func TestTLSRefused(t *testing.T) {
 		a.Update([]Peer{c.to})
 		a.Send(2, bytesMessage("x"))
 		until(t, name, func() bool { return a.log.count(c.word) > 0 })
-		if _, err := Describe(t.Context(), c.to.URLs[0], c.o.client); err == nil {
+		if _, err := Describe(t.Context(), c.to.URLs[0], Way{TLS: c.o.client}); err == nil {
 			t.Errorf("%s: got an answer", name)
 		}
 		if _, ok := a.Since(2); ok {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/listen"
 )
 
 // These errors can be returned by several calls.
@@ -21,6 +23,11 @@ var (
 	// returns it to keep a member out for good, and SendSnapshot, when the other
 	// side says so of this member.
 	ErrRemoved = errors.New("transport: the member was removed from the cluster")
+	// ErrLost means that the cluster remembers a member with another incarnation: the data
+	// that had its promises are lost. Handler.Admit returns it, too.
+	ErrLost = errors.New("transport: the member comes back without its data")
+	// ErrCopy means that another process of the same member is running.
+	ErrCopy = errors.New("transport: another process with the identity of this member is running")
 	// ErrUnknown means that the last Update did not name the member.
 	ErrUnknown = errors.New("transport: no such member")
 	// ErrClosed means that Close was called.
@@ -52,17 +59,23 @@ type Message interface {
 type Peer struct {
 	ID   uint64
 	URLs []url.URL
+	// Incarnation is the one that is known, 0 for none. It is not looked at but for
+	// whether it has changed, for then Admit may have another answer.
+	Incarnation uint64
 }
 
 // A Handler is told what arrives. Its methods are called from several
 // goroutines at once, never from inside a call to the transport. A method that
 // blocks holds up only what its comment says, and Close, which waits for all.
 type Handler interface {
-	// Admit says whether a member may send: nil, or ErrRemoved, or why not now
-	// (the other side will ask again). A member may be unknown here because it
+	// Admit says whether a member may send: nil, or ErrRemoved, or ErrLost, or why not
+	// now (the other side will ask again). A member may be unknown here because it
 	// joined a moment ago. Asked when a stream begins and after each Update that
 	// changed something.
-	Admit(member uint64) error
+	Admit(member, incarnation uint64) error
+	// Met says that another member has admitted this one, and as whom it answered; it
+	// is asked as Admit is, and ends the connection if it does not return nil.
+	Met(member, incarnation uint64) error
 	// Receive gets one message. For each sender the calls are one after another,
 	// in the order of sending. To block is back-pressure: the sender's queue fills,
 	// then it drops. The handler may keep data.
@@ -76,10 +89,17 @@ type Handler interface {
 	// the dead process sent before may still be received after it; those of a new
 	// process come later.
 	Gone(member uint64)
-	// Removed says that another member holds that this member was removed from
-	// the cluster (its Admit said ErrRemoved). Once for each connection that was
-	// refused or ended so; dialing goes on, slowly.
-	Removed(by uint64)
+	// Expelled says that another member will never let this one in again: its Admit said
+	// why, ErrRemoved or ErrLost; or another process of this member is connected there and
+	// alive, ErrCopy. Once for each connection that was refused or ended so; dialing goes
+	// on, slowly.
+	Expelled(by uint64, why error)
+	// Copied says that two processes of a member are alive, one of which has been refused:
+	// its data directory was copied. The member may be this one, if another member says so.
+	Copied(member uint64)
+	// Claimed says that a member of another cluster takes this one for the member of its
+	// own cluster with the same ID.
+	Claimed(cluster, by uint64)
 	// Snapshot receives one snapshot: header is the sender's, and next yields the
 	// chunks, which the handler may keep, until io.EOF; any other error means that
 	// the rest will not come. The error returned goes to the sender as RemoteError;
@@ -98,12 +118,30 @@ type Config struct {
 	// Process is a random number, not 0, that tells this process from an earlier
 	// one of the same member.
 	Process uint64
-	// TLS is how to connect to https and unixs URLs (listen.TLS.Client makes it).
-	// The listener's side is the business of whoever calls Serve.
-	TLS     *tls.Config
+	// Incarnation is a random number that tells this member's data from others that it
+	// had earlier. The other side's Admit is asked about it.
+	Incarnation uint64
+	// Way is how to connect. The listener's side is the business of whoever calls Serve.
+	Way     Way
 	Handler Handler
+	// RoundTrip is told how long a connected member took to answer, about once a second for each.
+	// Default: nobody is.
+	RoundTrip func(member uint64, took time.Duration)
+	// Panics ends the streams that panic. Nil ends none: the process does.
+	Panics *listen.Panics
 	// Logger is told when a member's connection comes and goes. Default: none.
 	Logger *slog.Logger
+}
+
+// A Way is how to connect to others.
+type Way struct {
+	// TLS is for https and unixs URLs (listen.TLS.Client makes it); nil for none.
+	TLS *tls.Config
+	// Dial, if set, is called in the place of [net.Dialer.DialContext].
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Token, if it is not empty, is a secret that all members have: see token.go. In Config
+	// it is also what others must know.
+	Token []byte
 }
 
 // Transport is one member's end. Its methods may be called from several
@@ -115,12 +153,16 @@ type Transport struct {
 	cancel context.CancelFunc
 	server *grpc.Server
 	wg     sync.WaitGroup // goroutines that are not gRPC's
+	// Between lines of the log about calls without a proof, and about broken frames.
+	noProof, badFrame listen.Pause
 
 	mu     sync.RWMutex
 	closed bool
 	// listed are the URLs of the others as Update said, and own those of this member.
 	listed map[uint64][]url.URL
 	own    []string
+	// lives are the others' incarnations as Update said.
+	lives map[uint64]uint64
 	// links lead to all who are listed, and to those who are not, but send to us and
 	// have said where they listen.
 	links map[uint64]*link
@@ -139,13 +181,16 @@ func New(cfg Config) *Transport {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.RoundTrip == nil {
+		cfg.RoundTrip = func(uint64, time.Duration) {}
+	}
 	t := &Transport{
 		cfg: cfg, log: cfg.Logger,
 		links:   make(map[uint64]*link),
 		inbound: make(map[uint64]*inbound),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.server = grpc.NewServer(serverOptions()...)
+	t.server = grpc.NewServer(t.serverOptions()...)
 	t.server.RegisterService(&service, t)
 	return t
 }
@@ -166,18 +211,20 @@ func (t *Transport) Update(peers []Peer) {
 		return
 	}
 	listed := make(map[uint64][]url.URL, len(peers))
+	lives := make(map[uint64]uint64, len(peers))
 	for _, p := range peers {
 		switch {
 		case p.ID == t.cfg.Self:
 			t.own = urlTexts(p.URLs)
 		case listed[p.ID] == nil:
 			listed[p.ID] = append([]url.URL{}, p.URLs...)
+			lives[p.ID] = p.Incarnation
 		}
 	}
-	if maps.EqualFunc(t.listed, listed, slices.Equal) {
+	if maps.EqualFunc(t.listed, listed, slices.Equal) && maps.Equal(t.lives, lives) {
 		return
 	}
-	t.listed = listed
+	t.listed, t.lives = listed, lives
 	t.relinkLocked()
 	t.wg.Go(t.admitAgain)
 }
@@ -227,7 +274,7 @@ func (t *Transport) admitAgain() {
 	}
 	t.mu.RUnlock()
 	for _, in := range streams {
-		if err := t.cfg.Handler.Admit(in.from); err != nil {
+		if err := t.cfg.Handler.Admit(in.from, in.incarnation); err != nil {
 			in.end(err)
 		}
 	}

@@ -152,11 +152,15 @@ func TestGoneAndBack(t *testing.T) {
 	}
 }
 
-// Goal: a new process under the ID of an old one means that the old one is gone,
-// even if nobody saw it go, and is told before its first message. Method: the new
-// one listens elsewhere and dials us while the old one's connections stand.
+// Goal: a new process under the ID of an old one that does not answer means that the old one is
+// gone, even if nobody saw it go, and is told before its first message. Method: the new
+// one listens elsewhere and dials us while the old one's connections stand still.
 func TestGoneByNewProcess(t *testing.T) {
-	a, _ := pair(t, options{})
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	f := forward(t, b.url.Host)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
+	a.meet(b, "hello")
+	f.stall()
 	again := start(t, 2, options{})
 	again.Update([]Peer{a.peer(1)})
 	again.insist(a, "anew")
@@ -166,6 +170,7 @@ func TestGoneByNewProcess(t *testing.T) {
 		t.Error("not told before the first message")
 	}
 	never(t, "told twice", a.gone)
+	never(t, "two at one time", a.copied)
 }
 
 // Goal: a broken connection to a process that lives is mended and is no death.
@@ -298,14 +303,14 @@ func TestCorrupt(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	a.Update([]Peer{b.peer(2)})
 	a.meet(b, "good")
-	s, err := connect(t.Context(), b.url, nil)
+	s, err := connect(t.Context(), b.url, Way{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.close()
 	// Under an ID of its own: a's link would open a newer stream at once.
 	damaged := start(t, 3, options{})
-	stream, _, err := damaged.greet(t.Context(), s, 2, &messagesDesc)
+	stream, _, err := damaged.greet(t.Context(), s, hello{to: 2}, &messagesDesc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +419,7 @@ func TestUpdate(t *testing.T) {
 // Goal: anybody may ask who the members are, and is told if nobody is there.
 func TestDescribe(t *testing.T) {
 	b := start(t, 2, options{})
-	got, err := Describe(t.Context(), b.url, nil)
+	got, err := Describe(t.Context(), b.url, Way{})
 	if err != nil || string(got) != "we are three" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -422,10 +427,10 @@ func TestDescribe(t *testing.T) {
 	defer cancel()
 	f := forward(t, b.url.Host)
 	f.stall()
-	if _, err := Describe(ctx, f.url, nil); err == nil {
+	if _, err := Describe(ctx, f.url, Way{}); err == nil {
 		t.Error("an answer from nowhere")
 	}
-	if _, err := Describe(t.Context(), closedURL(t), nil); err == nil {
+	if _, err := Describe(t.Context(), closedURL(t), Way{}); err == nil {
 		t.Error("an answer from a closed port")
 	}
 }

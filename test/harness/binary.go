@@ -22,11 +22,11 @@ type Binary struct {
 	err  error
 }
 
-// Main parses the flags, runs the tests, removes what was built for them, and
-// returns the exit code. TestMain calls it.
+// Main parses the flags, runs the tests as Parallel says, removes what was built for
+// them, and returns the exit code. TestMain calls it.
 func (b *Binary) Main(m *testing.M) int {
 	flag.StringVar(&b.given, "server", "", "`binary` to test (default: built now)")
-	flag.Parse()
+	Parallel()
 	code := m.Run()
 	if b.dir == "" {
 		return code

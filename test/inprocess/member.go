@@ -65,7 +65,7 @@ func Dir(t testing.TB) string {
 }
 
 // Config is that of a member which has all that it needs in a directory. The leader of a busy
-// machine is still heard within its election timeout.
+// machine is still heard within its election timeout, and caches of tests may live long.
 func Config(dir, name string) server.Config {
 	socket := func(end string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name+end)}}
@@ -75,6 +75,7 @@ func Config(dir, name string) server.Config {
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket("s"), socket("s")
 	c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
 	c.Raft.Heartbeat, c.Raft.ElectionTimeout = 100*time.Millisecond, time.Second
+	c.Lease.MaxCacheTTL = 10 * time.Minute
 	return c
 }
 

@@ -96,7 +96,7 @@ func TestTail(t *testing.T) {
 // No address is given twice, and each can be listened on.
 func TestMustFreeAddr(t *testing.T) {
 	seen := map[string]bool{}
-	for range 50 {
+	for range 2 * blockSize {
 		addr := MustFreeAddr()
 		if seen[addr] {
 			t.Fatalf("%s twice", addr)
@@ -108,6 +108,10 @@ func TestMustFreeAddr(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
+	if l, err := listen(blocks.end - blockSize); err == nil {
+		_ = l.Close()
+		t.Error("another process could claim the block")
+	}
 }
 
 // What go test must see is found from the directory of a package.

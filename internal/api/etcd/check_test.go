@@ -103,7 +103,7 @@ func TestTxnDepth(t *testing.T) {
 }
 
 // checkOverlaps checks a transaction as Txn does.
-func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckOverlaps(txnCommand(r))) }
+func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCommand(r), 128)) }
 
 // slowOverlaps is checkOverlaps by its definition, without merged spans.
 type slowOverlaps struct {

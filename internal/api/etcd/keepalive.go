@@ -83,6 +83,14 @@ func (r *renewal) Renewed(id lease.ID, ttl lease.TTL, err error) {
 
 // receive submits renewals until the client, or the stream, ends.
 func (k *keepAlive) receive(ctx context.Context) {
+	if err := k.receiveAll(ctx); err != nil {
+		k.finish(err)
+	}
+}
+
+// receiveAll returns nil if ctx ends first: send has returned then, or will.
+func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
+	defer k.service.panics.End("keep alive", &err)
 	var req pb.LeaseKeepAliveRequest
 	tended := make(map[lease.ID]struct{})
 	defer func() {
@@ -92,12 +100,11 @@ func (k *keepAlive) receive(ctx context.Context) {
 	}()
 	for {
 		if err := k.stream.RecvMsg(&req); err != nil {
-			k.finish(err)
-			return
+			return err
 		}
 		r := k.take(ctx)
 		if r == nil {
-			return // send has returned, or will
+			return nil
 		}
 		if len(tended) < maxTended {
 			tended[lease.ID(req.ID)] = struct{}{}

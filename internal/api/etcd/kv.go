@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 )
 
 // kvNode is what the KV service needs of the member.
@@ -37,6 +38,9 @@ func (s *kvService) Range(
 		if err := s.node.Confirm(ctx); err != nil {
 			return nil, api.ReadError(err)
 		}
+	}
+	if err := room(ctx, !r.CountOnly && api.ManyKeys(string(r.RangeEnd), r.Limit)); err != nil {
+		return nil, err
 	}
 	v := s.node.View()
 	res, err := v.KV.Range(string(r.Key), string(r.RangeEnd), rangeOptions(r))
@@ -77,7 +81,11 @@ func (s *kvService) DeleteRange(
 	if err := s.checkSize(len(r.Key)+len(r.RangeEnd), r); err != nil {
 		return nil, err
 	}
-	res, err := propose(ctx, s.node, deleteCommand(r))
+	c := deleteCommand(r)
+	if err := room(ctx, api.MayBeLarge(c)); err != nil {
+		return nil, err
+	}
+	res, err := propose(ctx, s.node, c)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +103,7 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 		return nil, err
 	}
 	t := txnCommand(r)
-	if err := api.CheckOverlaps(t); err != nil {
+	if err := api.CheckTxn(t, s.maxOps); err != nil {
 		return nil, api.Error(err)
 	}
 	if n := proto.Size(r); n > s.maxBytes {
@@ -103,6 +111,9 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	}
 	if t.ReadOnly() {
 		return s.readTxn(ctx, r, t)
+	}
+	if err := room(ctx, api.MayBeLarge(t)); err != nil {
+		return nil, err
 	}
 	res, err := propose(ctx, s.node, t)
 	if err != nil {
@@ -121,6 +132,9 @@ func (s *kvService) readTxn(
 		if err := s.node.Confirm(ctx); err != nil {
 			return nil, api.ReadError(err)
 		}
+	}
+	if err := room(ctx, api.MayBeLarge(t)); err != nil {
+		return nil, err
 	}
 	v := s.node.View()
 	res, err := fsm.ReadTxn(t, v.KV)
@@ -154,6 +168,14 @@ func (s *kvService) checkSize(parts int, m proto.Message) error {
 		return rpctypes.ErrGRPCRequestTooLarge
 	}
 	return nil
+}
+
+// room waits, if the answer may be large, until the client has read enough of earlier ones.
+func room(ctx context.Context, large bool) error {
+	if !large {
+		return nil
+	}
+	return listen.Room(ctx)
 }
 
 // propose returns the result of a command that was done, and else what the

@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
 )
 
@@ -40,8 +41,9 @@ type leaseNode interface {
 type leaseService struct {
 	pb.UnsafeLeaseServer
 	identity
-	node leaseNode
-	stop context.Context // ends when the service does
+	node   leaseNode
+	stop   context.Context // ends when the service does
+	panics *listen.Panics
 }
 
 // LeaseGrant implements pb.LeaseServer.
@@ -137,6 +139,9 @@ func (s *leaseService) LeaseLeases(
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) { view = l.View() })
 	if err != nil {
 		return nil, api.Error(err)
+	}
+	if err := room(ctx, true); err != nil {
+		return nil, err
 	}
 	resp := &pb.LeaseLeasesResponse{Header: s.header(s.node.View())}
 	for info := range view.All() {

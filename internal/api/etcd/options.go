@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/listen"
 )
 
 // Options say how the services are served. What is zero has the default named
@@ -20,7 +22,8 @@ type Options struct {
 	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
 	// transaction: 128.
 	MaxTxnOps int
-	// MaxConcurrentStreams bounds the calls under way on one connection: no bound.
+	// MaxConcurrentStreams bounds the calls under way on one connection: 16,384. In etcd
+	// there is no bound.
 	MaxConcurrentStreams uint32
 	// ProgressInterval is the time between the progress notifications of a watch
 	// on which nothing happens: 10 minutes, at least 100 ms.
@@ -38,6 +41,11 @@ type Options struct {
 	// are counted there.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
+	// Panics ends the calls that panic. Nil ends none: the process does.
+	Panics *listen.Panics
+	// Answers bounds what waits for clients to read it, of the connections that it was given
+	// as [listen.Credentials]. Nil: of all together.
+	Answers *listen.Answers
 	// Stop, when it is closed, ends all streams and waits, and turns the health
 	// service to "not serving". Nil never ends them.
 	Stop <-chan struct{}
@@ -47,6 +55,10 @@ const (
 	// requestOverhead is what a message may be longer than MaxRequestBytes before
 	// gRPC itself refuses it, so that most are refused with a better text.
 	requestOverhead = 512 << 10
+
+	// maxHeaderList bounds the headers of a call. A byte can stand for a long one (RFC 7541),
+	// so that the default of gRPC, 16 MiB, lets few bytes fill the memory.
+	maxHeaderList = 16 << 10
 
 	minProgressInterval = 100 * time.Millisecond
 )
@@ -61,12 +73,15 @@ func or[T int | uint32 | time.Duration](v, def T) T {
 func (o Options) withDefaults() Options {
 	o.MaxRequestBytes = or(o.MaxRequestBytes, 3<<19)
 	o.MaxTxnOps = or(o.MaxTxnOps, 128)
-	o.MaxConcurrentStreams = or(o.MaxConcurrentStreams, math.MaxUint32)
+	o.MaxConcurrentStreams = or(o.MaxConcurrentStreams, 1<<14)
 	o.ProgressInterval = max(or(o.ProgressInterval, 10*time.Minute), minProgressInterval)
 	o.LeaderInterval = or(o.LeaderInterval, time.Second)
 	o.MinPingInterval = or(o.MinPingInterval, 5*time.Second)
 	o.PingInterval = or(o.PingInterval, 2*time.Hour)
 	o.PingTimeout = or(o.PingTimeout, 20*time.Second)
+	if o.Answers == nil {
+		o.Answers = listen.NewAnswers()
+	}
 	return o
 }
 
@@ -75,9 +90,10 @@ func (o Options) withDefaults() Options {
 func ServerOptions(o Options) []grpc.ServerOption {
 	o = o.withDefaults()
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(o.Answers.Codec(o.Panics.Codec(newCodec()))),
 		grpc.MaxRecvMsgSize(o.MaxRequestBytes + requestOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.MaxConcurrentStreams(o.MaxConcurrentStreams),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPingInterval}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -88,8 +104,14 @@ func ServerOptions(o Options) []grpc.ServerOption {
 		grpc.ReadBufferSize(128 << 10),
 		grpc.InitialWindowSize(1 << 20),
 		grpc.InitialConnWindowSize(1 << 20),
-		grpc.ChainUnaryInterceptor(o.Unary...),
-		grpc.ChainStreamInterceptor(o.Stream...),
+		grpc.ChainUnaryInterceptor(slices.Concat(
+			[]grpc.UnaryServerInterceptor{o.Answers.Unary}, o.Unary,
+			[]grpc.UnaryServerInterceptor{o.Panics.Unary},
+		)...),
+		grpc.ChainStreamInterceptor(slices.Concat(
+			[]grpc.StreamServerInterceptor{o.Answers.Stream}, o.Stream,
+			[]grpc.StreamServerInterceptor{o.Panics.Stream},
+		)...),
 	}
 }
 

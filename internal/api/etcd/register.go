@@ -31,10 +31,12 @@ func Register(s *grpc.Server, n Node, o Options) {
 		{&etcdserverpb.KV_ServiceDesc, &kvService{
 			identity: id, node: n, maxOps: o.MaxTxnOps, maxBytes: o.MaxRequestBytes,
 		}},
-		{&etcdserverpb.Lease_ServiceDesc, &leaseService{identity: id, node: n, stop: stop}},
+		{&etcdserverpb.Lease_ServiceDesc, &leaseService{
+			identity: id, node: n, stop: stop, panics: o.Panics,
+		}},
 		{&etcdserverpb.Watch_ServiceDesc, &watchService{
 			identity: id, node: n, maxBytes: o.MaxRequestBytes + requestOverhead,
-			interval: o.ProgressInterval, stop: stop,
+			interval: o.ProgressInterval, stop: stop, panics: o.Panics,
 		}},
 		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{identity: id, node: n}},
 		{&etcdserverpb.Cluster_ServiceDesc, &clusterService{identity: id, node: n}},

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/watch"
 )
 
@@ -29,6 +30,7 @@ type watchService struct {
 	maxBytes int           // of one fragment
 	interval time.Duration // between progress notifications
 	stop     context.Context
+	panics   *listen.Panics
 }
 
 // watcher is what a stream knows of one of its watchers. It is made by the
@@ -82,14 +84,17 @@ func (w *watchStream) close() {
 // the stream ends. A client that has said all still wants the events, as in
 // etcd: one over HTTP has closed its side as soon as its request is sent.
 func (w *watchStream) receive() {
+	if err := w.receiveAll(); !errors.Is(err, io.EOF) {
+		w.ended <- err
+	}
+}
+
+func (w *watchStream) receiveAll() (err error) {
+	defer w.service.panics.End("watch", &err)
 	for {
 		req, err := w.stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return
-		}
 		if err != nil {
-			w.ended <- err
-			return
+			return err
 		}
 		switch r := req.RequestUnion.(type) {
 		case *pb.WatchRequest_CreateRequest:

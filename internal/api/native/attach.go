@@ -24,7 +24,7 @@ func (s *leases) attachOnce(
 	if err := checkSomeKeys(r.Keys); err != nil {
 		return nil, err
 	}
-	txn := &fsm.Txn{Then: s.moves(r.Lease, r.Keys, lease.ID(r.Lease.Id))}
+	txn := &fsm.Txn{Then: s.moves(r.Lease, r.Keys, true)}
 	h, err := s.move(ctx, n.once(txn), r.Keys, nil)
 	if err != nil {
 		return nil, err
@@ -43,15 +43,13 @@ func (s *leases) detachOnce(
 	if err := checkSomeKeys(r.Keys); err != nil {
 		return nil, err
 	}
-	txn := &fsm.Txn{Then: s.moves(r.Lease, r.Keys, 0)}
+	txn := &fsm.Txn{Then: s.moves(r.Lease, r.Keys, false)}
 	if r.Lease != nil {
 		if err := checkRef(r.Lease, false); err != nil {
 			return nil, err
 		}
 		for _, k := range r.Keys {
-			txn.Compare = append(txn.Compare, fsm.Compare{
-				Key: string(k), Target: fsm.TargetLease, Relation: fsm.Equal, Number: r.Lease.Id,
-			})
+			txn.Compare = append(txn.Compare, attached(string(k), r.Lease)...)
 		}
 	}
 	others := fmt.Errorf("%w: not all keys are attached to the lease", fsm.ErrKeyNotFound)
@@ -62,18 +60,35 @@ func (s *leases) detachOnce(
 	return &pb.DetachResponse{Header: h}, nil
 }
 
-// moves puts keys onto a lease as they are. If the caller says the token that he holds,
-// the lease must have it: a renewal in the same transaction sees to that. How many keys the
-// lease may have is found out where the command is applied, so that no two calls pass the
+// attached are the conditions that a key is attached to a lease.
+func attached(key string, to *pb.LeaseRef) (out []fsm.Compare) {
+	if to.Id != 0 {
+		out = append(out, fsm.Compare{
+			Key: key, Target: fsm.TargetLease, Relation: fsm.Equal, Number: to.Id,
+		})
+	}
+	if to.Name != "" {
+		out = append(out, fsm.Compare{
+			Key: key, Target: fsm.TargetLeaseName, Relation: fsm.Equal, Value: []byte(to.Name),
+		})
+	}
+	return out
+}
+
+// moves puts keys, as they are, onto a lease or onto none. If the caller says the token that it
+// holds, the lease must have it: a renewal in the same transaction sees to that. How many keys
+// the lease may have is found out where the command is applied, so that no two calls pass the
 // bound together: it keeps the end of a lease from being too much work at once (T14).
-func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, to lease.ID) []fsm.Op {
+func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	var ops []fsm.Op
 	if ref.GetToken() != 0 {
-		touch := &fsm.Touch{ID: lease.ID(ref.Id), Token: lease.Token(ref.Token)}
-		ops = append(ops, fsm.Op{Touch: touch})
+		ops = append(ops, fsm.Op{Touch: touchCommand(ref)})
 	}
 	for _, k := range keys {
-		put := &fsm.Put{Key: string(k), Lease: to, IgnoreValue: true, MaxKeys: s.o.MaxKeys}
+		put := &fsm.Put{Key: string(k), IgnoreValue: true, MaxKeys: s.o.MaxKeys}
+		if attach {
+			put.Lease, put.LeaseName = lease.ID(ref.Id), ref.Name
+		}
 		ops = append(ops, fsm.Op{Put: put})
 	}
 	return ops

@@ -27,6 +27,9 @@ type batch struct {
 	answered       bool      // there was a response
 	singles        []outcome // of the others; those that were in a response are gone
 	known          []bool    // by place: there is, or was, a single; nil for none
+	// lost are the leases, of those with a token, of which the last response says that they
+	// are gone. It belongs to who asked for that response.
+	lost []lostLease
 }
 
 // outcome is what became of the renewal at a place.
@@ -152,10 +155,22 @@ func (b *batch) respond() *pb.RenewResponse {
 func (b *batch) results(list []outcome) []*pb.RenewResult {
 	slices.SortFunc(list, func(x, y outcome) int { return cmp.Compare(x.place, y.place) })
 	out, all := make([]*pb.RenewResult, len(list)), make([]pb.RenewResult, len(list))
+	b.lost = nil
 	for i, o := range list {
 		out[i] = &all[i]
 		out[i].Id, out[i].Reason = int64(b.asks.IDs[o.place]), o.reason
 		out[i].TtlMs = int64(o.ttl)
+		if t := b.token(o.place); t != 0 && o.reason == pb.Reason_REASON_LEASE_NOT_FOUND {
+			b.lost = append(b.lost, lostLease{out[i], t})
+		}
 	}
 	return out
+}
+
+// token returns the token that the request has at a place, 0 for none.
+func (b *batch) token(place int) lease.Token {
+	if b.asks.Tokens == nil {
+		return 0
+	}
+	return b.asks.Tokens[place]
 }

@@ -34,7 +34,7 @@ type Cacher interface {
 	// elsewhere by now.
 	AckCache(a replica.AckCache, from Cache)
 	// CloseCache says that nothing more can be told there.
-	CloseCache(id lease.ID, to Cache)
+	CloseCache(of fsm.Holding, to Cache)
 }
 
 const (
@@ -52,11 +52,11 @@ type caches struct {
 	node Node
 	wake func()
 
-	mu      sync.Mutex // guards what follows, and what the caches are to be told
-	open    map[uint64]*cache
-	byLease map[lease.ID]*cache // the one that was opened last
-	ready   []*cache            // that have something to be told, each once
-	closed  bool                // none may be opened any more
+	mu     sync.Mutex // guards what follows, and what the caches are to be told
+	open   map[uint64]*cache
+	last   map[fsm.Holding]*cache // the one that was opened last
+	ready  []*cache               // that have something to be told, each once
+	closed bool                   // none may be opened any more
 }
 
 // cache is one of them. It implements Cache.
@@ -75,16 +75,19 @@ type cache struct {
 	err    error
 }
 
+// of says under which lease and token the cache holds something.
+func (x *cache) of() fsm.Holding { return fsm.Holding{ID: x.ref.ID, Token: x.ref.Token} }
+
 func newCaches(n Node, wake func()) *caches {
 	return &caches{
-		node: n, wake: wake, open: make(map[uint64]*cache), byLease: make(map[lease.ID]*cache),
+		node: n, wake: wake, open: make(map[uint64]*cache), last: make(map[fsm.Holding]*cache),
 	}
 }
 
 // begin opens a cache, unless the stream has ended: who receives learns of that late, and
 // what is opened then would never acknowledge anything.
 func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
-	if err := checkRef(r.GetLease(), true); err != nil {
+	if err := checkCacheRef(r.GetLease()); err != nil {
 		return err
 	}
 	if len(r.Has) > maxHas {
@@ -99,7 +102,7 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 		c.mu.Unlock()
 		return api.ErrStopped
 	}
-	c.open[id], c.byLease[o.ID] = x, x
+	c.open[id], c.last[x.of()] = x, x
 	c.mu.Unlock()
 	err := c.node.OpenCache(o, x)
 	if err != nil {
@@ -110,7 +113,7 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	closed := c.closed
 	c.mu.Unlock()
 	if closed { // meanwhile, and perhaps before it was open
-		c.node.CloseCache(o.ID, x)
+		c.node.CloseCache(x.of(), x)
 	}
 	return nil
 }
@@ -119,7 +122,9 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 // what it has dropped by itself may be believed, but a write may wait for the rest.
 func (c *caches) ack(a *pb.CacheAck) {
 	c.mu.Lock()
-	x := c.byLease[lease.ID(a.GetLease().GetId())]
+	x := c.last[fsm.Holding{
+		ID: lease.ID(a.GetLease().GetId()), Token: lease.Token(a.GetLease().GetToken()),
+	}]
 	c.mu.Unlock()
 	if x == nil {
 		return
@@ -128,7 +133,7 @@ func (c *caches) ack(a *pb.CacheAck) {
 		a.Dropped = nil
 	}
 	c.node.AckCache(replica.AckCache{
-		ID: x.ref.ID, Token: lease.Token(a.Lease.Token), Term: a.Term, Seq: a.Seq, Open: a.Open,
+		ID: x.ref.ID, Token: x.ref.Token, Term: a.Term, Seq: a.Seq, Open: a.Open,
 		Dropped: rangesOf(a.Dropped),
 	}, x)
 }
@@ -141,7 +146,7 @@ func (c *caches) end(id uint64) {
 	if x == nil {
 		return
 	}
-	c.node.CloseCache(x.ref.ID, x)
+	c.node.CloseCache(x.of(), x)
 	x.tell(func() { x.end = true })
 }
 
@@ -155,7 +160,7 @@ func (c *caches) close() {
 	}
 	c.mu.Unlock()
 	for _, x := range list {
-		c.node.CloseCache(x.ref.ID, x)
+		c.node.CloseCache(x.of(), x)
 	}
 }
 
@@ -167,8 +172,8 @@ func (c *caches) forget(x *cache) {
 
 func (c *caches) forgetLocked(x *cache) {
 	delete(c.open, x.id)
-	if c.byLease[x.ref.ID] == x {
-		delete(c.byLease, x.ref.ID)
+	if c.last[x.of()] == x {
+		delete(c.last, x.of())
 	}
 }
 
@@ -312,7 +317,7 @@ func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 		return job{}, invalid("what is read to be cached must be all of a range, linearizably, " +
 			"so of the other fields only key and range_end may be set")
 	}
-	if err := checkRef(r.Cache, true); err != nil {
+	if err := checkCacheRef(r.Cache); err != nil {
 		return job{}, err
 	}
 	j, err := s.rangeJob(plain)

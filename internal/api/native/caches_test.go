@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -20,7 +21,7 @@ type fakeCaches struct {
 	opened  []replica.OpenCache
 	open    []Cache // where they are
 	acks    []string
-	closed  []lease.ID
+	closed  []fsm.Holding
 	opening func() // if not nil, called when one is about to be opened
 }
 
@@ -37,7 +38,7 @@ func (n *fakeCaches) AckCache(a replica.AckCache, from Cache) {
 		from == n.open[len(n.open)-1]))
 }
 
-func (n *fakeCaches) CloseCache(id lease.ID, _ Cache) { n.closed = append(n.closed, id) }
+func (n *fakeCaches) CloseCache(of fsm.Holding, _ Cache) { n.closed = append(n.closed, of) }
 
 func (n *fakeCaches) Holds(lease.ID) []keyrange.Range { return nil }
 
@@ -112,7 +113,7 @@ func TestCacheFeed(t *testing.T) {
 		b.send(cacheRequest(7))
 		b.stop()
 		synctest.Wait()
-		if got := fmt.Sprint(n.closed); got != "[11 11]" {
+		if got := fmt.Sprint(n.closed); got != "[{11 7} {11 7}]" {
 			t.Errorf("closed %s", got)
 		}
 	})
@@ -240,6 +241,44 @@ func TestHolds(t *testing.T) {
 		if _, err := s.Grant(t.Context(), &pb.GrantRequest{TtlMs: 1000, Holds: bad}); err == nil {
 			t.Errorf("%d ranges are held", len(bad))
 		}
+	}
+}
+
+// TestCacheTTL: no lease that holds something gets a TTL beyond the limit, by a grant, in a
+// transaction or by a change; what holds nothing may live on.
+func TestCacheTTL(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{MaxCacheTTL: 3000})
+	keys := &store{leases: s, node: n}
+	holds := []*pb.KeyRange{{Key: []byte("a"), RangeEnd: []byte("b")}}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !strings.Contains(fmt.Sprint(err), "at most 3000 ms") ||
+			api.Reason(err) != pb.Reason_REASON_INVALID {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := s.Grant(t.Context(), &pb.GrantRequest{TtlMs: 3001, Holds: holds})
+	refused("grant", err)
+	_, err = keys.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Grant{
+		Grant: &pb.GrantRequest{Id: 12, TtlMs: 9e12, Holds: holds},
+	}}}})
+	refused("transaction", err)
+	l := grant(t, s, &pb.GrantRequest{Holds: holds}).Lease
+	if l.TtlMs != 3000 {
+		t.Errorf("without a TTL: %v", l)
+	}
+	held := func(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
+	longer := &pb.ChangeTTLRequest{Lease: held(l), TtlMs: 3001}
+	_, err = s.ChangeTTL(t.Context(), longer)
+	refused("change", err)
+	h, err := s.HandOver(t.Context(), &pb.HandOverRequest{Lease: held(l)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer.Lease = held(h.Lease) // which holds nothing now
+	if _, err = s.ChangeTTL(t.Context(), longer); err != nil {
+		t.Error(err)
 	}
 }
 

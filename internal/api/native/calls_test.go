@@ -1,12 +1,18 @@
 package native
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -258,4 +264,45 @@ func TestCallsEnd(t *testing.T) {
 			b.wantError(id, want)
 		}
 	})
+}
+
+// breakingNode panics when something is proposed, as a member with a fault does.
+type breakingNode struct{ *fakeNode }
+
+func (breakingNode) Propose(context.Context, fsm.Command) (fsm.Result, error) { panic("a fault") }
+
+func (breakingNode) Submit(list []Submission) {
+	if len(list) > 0 {
+		panic("a fault")
+	}
+}
+
+// TestPanicOfStream: a panic on a goroutine of a stream's own ends the request, or the stream.
+func TestPanicOfStream(t *testing.T) {
+	panics := listen.NewPanics(slog.New(slog.DiscardHandler))
+	open := func(requests ...*pb.Request) ([]*pb.Response, error) {
+		w := &pipe{
+			ctx: t.Context(), requests: make(chan *pb.ClientMessage, 1),
+			answers: make(chan *pb.ServerMessage, 10),
+		}
+		w.requests <- &pb.ClientMessage{Requests: requests}
+		close(w.requests)
+		n := breakingNode{newNode()}
+		s := &streams{store: &store{leases: service(n, Options{Panics: panics}), node: n}}
+		err := s.Open(w)
+		var out []*pb.Response
+		for len(w.answers) > 0 {
+			out = append(out, (<-w.answers).Responses...)
+		}
+		return out, err
+	}
+	change := &pb.ChangeTTLRequest{Lease: &pb.LeaseRef{Id: 1, Token: 1}, TtlMs: 1000}
+	list, err := open(&pb.Request{Id: 1, Body: &pb.Request_ChangeTtl{ChangeTtl: change}})
+	if len(list) != 1 || list[0].GetError() == nil || err != nil || panics.Ended() != 1 {
+		t.Errorf("%d panics, responses %v, error %v", panics.Ended(), list, err)
+	}
+	_, err = open(putRequest(1, 0))
+	if status.Code(err) != codes.Internal || panics.Ended() != 2 {
+		t.Errorf("%d panics, the stream ended with %v", panics.Ended(), err)
+	}
 }

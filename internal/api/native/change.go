@@ -3,7 +3,6 @@ package native
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -27,7 +26,8 @@ func (s *leases) changeTTLOnce(
 		return nil, err
 	}
 	c, err := s.change(ctx, n.once(&fsm.ChangeTTL{
-		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token), TTL: lease.TTL(r.TtlMs),
+		ID: lease.ID(r.Lease.Id), Name: r.Lease.Name, Token: lease.Token(r.Lease.Token),
+		TTL: lease.TTL(r.TtlMs), MaxCacheTTL: s.o.MaxCacheTTL,
 	}))
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *leases) handOverOnce(
 	var t lease.Terms
 	secret := s.secret(r.Resumable, &t)
 	c, err := s.change(ctx, n.once(&fsm.HandOver{
-		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token),
+		ID: lease.ID(r.Lease.Id), Name: r.Lease.Name, Token: lease.Token(r.Lease.Token),
 		Owner: r.Owner, Secret: t.Secret,
 	}))
 	if err != nil {
@@ -83,18 +83,9 @@ func (s *leases) resumeOnce(
 	if len(r.Secret) != secretBytes {
 		return nil, invalid("a secret has %d bytes, this one has %d", secretBytes, len(r.Secret))
 	}
-	id := lease.ID(r.Id)
-	if r.Name != "" {
-		held, err := s.named(ctx, r.Name)
-		if n.n != 0 && errors.Is(err, lease.ErrNotFound) {
-			err = nil // an earlier try may have found it: only the number's result tells
-		}
-		if err != nil {
-			return nil, err
-		}
-		id = held.ID
-	}
-	c, err := s.change(ctx, n.once(&fsm.Resume{ID: id, Secret: sha256.Sum256(r.Secret)}))
+	c, err := s.change(ctx, n.once(&fsm.Resume{
+		ID: lease.ID(r.Id), Name: r.Name, Secret: sha256.Sum256(r.Secret),
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 // The bounds of what a request may have, as leasehold.proto says them.
 const (
 	maxTTL        lease.TTL = 9_000_000_000_000 // as the engine has it
+	usualCacheTTL lease.TTL = 5000              // of a lease that holds ranges, if nobody says
 	maxText                 = 1024              // bytes of a name, an owner, a request ID
 	maxLabels               = 64
 	maxLabelBytes           = 16 << 10
@@ -83,24 +84,44 @@ func checkKeys(keys [][]byte) error {
 	return nil
 }
 
-// checkRef checks the name of a lease; with token it must have one.
+// checkRef checks what names a lease; with token it must have one.
 func checkRef(r *pb.LeaseRef, token bool) error {
 	switch {
-	case r.GetId() <= 0:
+	case r.GetId() == 0 && r.GetName() == "":
+		return invalid("the lease's id or its name must be given")
+	case r.GetId() < 0:
 		return invalid("the lease's id must be above zero, not %d", r.GetId())
 	case token && r.GetToken() == 0:
 		return invalid("the lease's token must be given")
 	default:
-		return nil
+		return checkText("the lease's name", r.GetName())
 	}
 }
 
-func checkRefs(list []*pb.LeaseRef) error {
+// checkAnyRef is checkRef for who may give a token, and need not.
+func checkAnyRef(r *pb.LeaseRef) error { return checkRef(r, false) }
+
+// checkCacheRef is checkRef for the lease of a cache. What a cache says comes too often for its
+// lease to be looked up by its name.
+func checkCacheRef(r *pb.LeaseRef) error {
+	if r.GetName() != "" {
+		return invalid("the lease of a cache is named by its id, not by its name")
+	}
+	return checkRef(r, true)
+}
+
+// checkRenewRef is checkRef for a renewal. Who renews by a name alone could keep alive a lease
+// that is another's by now, and believe to hold it; the token tells the two apart.
+func checkRenewRef(r *pb.LeaseRef) error {
+	return checkRef(r, r.GetId() == 0 && r.GetName() != "")
+}
+
+func checkRefs(list []*pb.LeaseRef, check func(*pb.LeaseRef) error) error {
 	if len(list) > maxBatch {
 		return invalid("%d leases, %d are the most", len(list), maxBatch)
 	}
 	for i, r := range list {
-		if err := checkRef(r, false); err != nil {
+		if err := check(r); err != nil {
 			return invalid("leases[%d]: %s", i, status.Convert(err).Message())
 		}
 	}
@@ -122,7 +143,7 @@ func checkRenew(r *pb.RenewRequest) error {
 			return invalid("ids[%d]: the lease's id must be above zero, not %d", i, id)
 		}
 	}
-	return checkRefs(r.Leases)
+	return checkRefs(r.Leases, checkRenewRef)
 }
 
 // checkOne checks that a lease is named by its ID or by its name.

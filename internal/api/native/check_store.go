@@ -24,10 +24,14 @@ func (s *store) checkInnerPut(r *pb.PutRequest) error {
 		return invalid("a lease is given, and ignore_lease as well")
 	case r.Lease < 0:
 		return invalid("lease must be above zero, or 0 for none, not %d", r.Lease)
-	case r.TtlMs != 0 && (r.IgnoreLease || r.Lease != 0):
+	case r.LeaseRef != nil && (r.IgnoreLease || r.Lease != 0):
+		return invalid("lease_ref is given, and lease or ignore_lease as well")
+	case r.TtlMs != 0 && (r.IgnoreLease || r.Lease != 0 || r.LeaseRef != nil):
 		return invalid("ttl_ms is given, and a lease or ignore_lease as well")
 	case r.TtlMs != 0:
 		return s.checkTTL(r.TtlMs)
+	case r.LeaseRef != nil:
+		return checkRef(r.LeaseRef, false)
 	}
 	return nil
 }
@@ -132,7 +136,7 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	case *pb.Op_Grant:
 		return s.checkInner(x.Grant)
 	case *pb.Op_Renew:
-		return checkRef(x.Renew, false)
+		return checkRenewRef(x.Renew)
 	case *pb.Op_Revoke:
 		return checkRef(x.Revoke, false)
 	case *pb.Op_DrawToken:

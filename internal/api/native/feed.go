@@ -3,6 +3,8 @@ package native
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -74,14 +76,16 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	t.calls.Go(func() {
 		defer cancel()
 		sent := make(chan struct{}, 1)
-		err := t.leases.events(ctx, r, func(m *pb.EventsResponse) error {
-			q.deliver(m, sent)
-			select {
-			case <-sent:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+		_, err := t.guarded(ctx, func(ctx context.Context) (proto.Message, error) {
+			return nil, t.leases.events(ctx, r, func(m *pb.EventsResponse) error {
+				q.deliver(m, sent)
+				select {
+				case <-sent:
+					return nil
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			})
 		})
 		if ctx.Err() != nil {
 			err = nil // the client does not want more

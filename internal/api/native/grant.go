@@ -39,7 +39,7 @@ func (s *leases) granting(r *pb.GrantRequest) (*granting, error) {
 	if err := s.checkGrant(r); err != nil {
 		return nil, err
 	}
-	g := &granting{leases: s, request: r, terms: termsOf(r)}
+	g := &granting{leases: s, request: r, terms: s.terms(r)}
 	g.secret = s.secret(r.Resumable, &g.terms)
 	if r.Id == 0 {
 		g.terms.ID = chooseID(&g.terms, 0)
@@ -135,7 +135,8 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	if r.Id < 0 {
 		return invalid("id must be above zero, or 0 for one that the server chooses, not %d", r.Id)
 	}
-	if err := s.checkTTL(r.TtlMs); err != nil {
+	ttl := s.ttl(r)
+	if err := s.checkTTL(int64(ttl)); err != nil {
 		return err
 	}
 	if d := lease.TTL(r.LockDelayMs); d < 0 || d > maxTTL {
@@ -161,15 +162,23 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	if err := fsm.CheckHolds(rangesOf(r.Holds)); err != nil {
+	if err := fsm.CheckHolds(rangesOf(r.Holds), ttl, s.o.MaxCacheTTL); err != nil {
 		return err
 	}
 	return checkLabels(r.Labels)
 }
 
-func termsOf(r *pb.GrantRequest) lease.Terms {
+// ttl is the TTL that a request asks for. A lease that holds ranges may leave it to the server.
+func (s *leases) ttl(r *pb.GrantRequest) lease.TTL {
+	if r.TtlMs == 0 && len(r.Holds) > 0 {
+		return min(usualCacheTTL, s.o.MaxCacheTTL)
+	}
+	return lease.TTL(r.TtlMs)
+}
+
+func (s *leases) terms(r *pb.GrantRequest) lease.Terms {
 	return lease.Terms{
-		ID: lease.ID(r.Id), TTL: lease.TTL(r.TtlMs),
+		ID: lease.ID(r.Id), TTL: s.ttl(r),
 		Name: r.Name, Owner: r.Owner, RequestID: r.RequestId, Labels: r.Labels,
 		LockDelay: lease.TTL(r.LockDelayMs), KeepKeys: r.AtExpiry == pb.AtExpiry_AT_EXPIRY_KEEP,
 	}

@@ -17,6 +17,14 @@ type fakeLeader struct {
 	leaderMu      sync.Mutex // guards what follows
 	leader        uint64
 	leaderChanged chan struct{}
+	outage        string
+}
+
+// Outage implements Node.
+func (n *fakeLeader) Outage() string {
+	n.leaderMu.Lock()
+	defer n.leaderMu.Unlock()
+	return n.outage
 }
 
 func (n *fakeLeader) Leader() (id uint64, changed <-chan struct{}) {

@@ -232,8 +232,14 @@ func TestInvalidRequests(t *testing.T) {
 		"a key is empty": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Keys: []*pb.Pair{{}}})
 		},
-		`leases[1]: the lease's id must be above zero, not 0`: func(ctx context.Context) (any, error) {
+		"leases[1]: the lease's id or its name must be given": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good, {}}})
+		},
+		"leases[0]: the lease's token must be given": func(ctx context.Context) (any, error) {
+			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Name: "n"}}})
+		},
+		"the lease's name has 1025 bytes": func(ctx context.Context) (any, error) {
+			return c.Attach(ctx, &pb.AttachRequest{Lease: &pb.LeaseRef{Name: long}, Keys: key("a")})
 		},
 		"leases and ids are both given": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good}, Ids: []int64{1}})

@@ -2,9 +2,14 @@ package native
 
 import (
 	"math"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -48,10 +53,39 @@ func TestLongestTimeout(t *testing.T) {
 	})
 }
 
+// TestTimeForCaches: a write is given the time that it may wait for caches, and the refusal
+// after that says what it may have waited for.
+func TestTimeForCaches(t *testing.T) {
+	onStream(t, func(b *bench) {
+		synctest.Wait() // the stream has looked at the machine
+		b.node.machine.Begin(1, 1)
+		b.node.machine.Apply(&fsm.Grant{
+			Terms: lease.Terms{ID: 1, TTL: 12_000}, Holds: []keyrange.Range{{Key: "c"}},
+		})
+		b.send(putRequest(1, 0), putRequest(2, 60_000), putRequest(3, 1000))
+		b.pass(2 * time.Second)
+		if list := b.got(); len(list) != 1 || list[0].Id != 3 {
+			t.Fatalf("a deadline of its own: %v", list)
+		}
+		b.pass(patience + 9*time.Second)
+		if list := b.got(); len(list) > 0 {
+			t.Errorf("before its time: %v", list)
+		}
+		b.pass(2 * time.Second)
+		list := b.got()
+		if len(list) != 2 || !strings.Contains(list[0].GetError().GetMessage(), "12000 ms") ||
+			list[1].GetError().GetReason() != pb.Reason_REASON_UNKNOWN_OUTCOME {
+			t.Errorf("responses %v", list)
+		}
+	})
+}
+
 // TestCancelsGather: a client that cancels a request again and again, and reads nothing, costs no
 // more than one that does it once.
 func TestCancelsGather(t *testing.T) {
-	s := &stream{wake: make(chan struct{}, 1), open: make(map[uint64]*request)}
+	s := &stream{
+		store: &store{node: newNode()}, wake: make(chan struct{}, 1), open: make(map[uint64]*request),
+	}
 	s.open[1] = &request{stream: s, id: 1}
 	for range 1000 {
 		s.cancel(1)

@@ -133,6 +133,8 @@ type Node interface {
 	// Leader returns the ID of the member that leads, 0 if none is known to, and what is
 	// closed when that has changed.
 	Leader() (id uint64, changed <-chan struct{})
+	// Outage says why the cluster does nothing now: empty if a leader is known.
+	Outage() string
 	// Lines returns the lines in which somebody waits; always the same ones.
 	Lines() *turn.Lines
 }

@@ -146,3 +146,79 @@ func TestOnceRefused(t *testing.T) {
 		t.Errorf("%d responses, %v", len(got), n.View().KV.Get("k"))
 	}
 }
+
+// numbered returns a request of every kind that can have a number, and of every form in which
+// its outcome differs from that of the others.
+func numbered() map[string]*pb.Request {
+	key := []byte("k")
+	put := &pb.PutRequest{Key: key, PrevKv: true}
+	bound := &pb.PutRequest{Key: key, TtlMs: 5000}
+	op := func(p *pb.PutRequest) *pb.Op { return &pb.Op{Op: &pb.Op_Put{Put: p}} }
+	inner := func(r *pb.TxnRequest) *pb.Op { return &pb.Op{Op: &pb.Op_Txn{Txn: r}} }
+	never := []*pb.Compare{{Key: key, Target: &pb.Compare_Version{Version: 99}}}
+	txn := func(r *pb.TxnRequest) *pb.Request { return &pb.Request{Body: &pb.Request_Txn{Txn: r}} }
+	grant := func(r *pb.GrantRequest) *pb.Request {
+		r.TtlMs = 5000
+		return &pb.Request{Body: &pb.Request_Grant{Grant: r}}
+	}
+	failing := &pb.TxnRequest{Compare: never, Then: []*pb.Op{op(put)}}
+	keys := []*pb.Pair{{Key: []byte("a")}, {Key: []byte("b")}}
+	ref := &pb.LeaseRef{Id: 7, Token: 1}
+	revoke := &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref}}
+	change := &pb.ChangeTTLRequest{Lease: ref, TtlMs: 700}
+	attach := &pb.AttachRequest{Lease: ref, Keys: [][]byte{key}}
+	detach := &pb.DetachRequest{Lease: ref, Keys: [][]byte{key}}
+	return map[string]*pb.Request{
+		"put":        {Body: &pb.Request_Put{Put: put}},
+		"bound put":  {Body: &pb.Request_Put{Put: bound}},
+		"bad put":    {Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte("x"), IgnoreValue: true}}},
+		"delete":     {Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{Key: key}}},
+		"failing":    txn(failing),
+		"nested":     txn(&pb.TxnRequest{Then: []*pb.Op{inner(failing), drawOp}}),
+		"bound txn":  txn(&pb.TxnRequest{Then: []*pb.Op{op(bound), drawOp}}),
+		"plain txn":  txn(&pb.TxnRequest{Then: []*pb.Op{op(put), drawOp}}),
+		"else":       txn(&pb.TxnRequest{Compare: never, Else: []*pb.Op{op(put)}}),
+		"draw":       txn(&pb.TxnRequest{Then: []*pb.Op{drawOp}}),
+		"two draws":  txn(&pb.TxnRequest{Then: []*pb.Op{drawOp, drawOp}}),
+		"grant":      grant(&pb.GrantRequest{}),
+		"with keys":  grant(&pb.GrantRequest{Keys: keys[:1]}),
+		"more keys":  grant(&pb.GrantRequest{Keys: keys}),
+		"repeatable": grant(&pb.GrantRequest{RequestId: "r", Name: "n", Keys: keys}),
+		"taken":      grant(&pb.GrantRequest{Id: 8, Name: "held"}),
+		"revoke":     {Body: &pb.Request_Revoke{Revoke: revoke}},
+		"change":     {Body: &pb.Request_ChangeTtl{ChangeTtl: change}},
+		"hand over":  {Body: &pb.Request_HandOver{HandOver: &pb.HandOverRequest{Lease: ref}}},
+		"resume": {Body: &pb.Request_Resume{Resume: &pb.ResumeRequest{
+			Id: 7, Secret: make([]byte, secretBytes),
+		}}},
+		"attach": {Body: &pb.Request_Attach{Attach: attach}},
+		"detach": {Body: &pb.Request_Detach{Detach: detach}},
+	}
+}
+
+// TestOnceOtherRequest: whatever a number was used for, another request with it has an answer:
+// that of the first, as far as it can be read as one, or that the session has none.
+func TestOnceOtherRequest(t *testing.T) {
+	for one, first := range numbered() {
+		for two, second := range numbered() {
+			n := newNode()
+			s := openSession(t, n, 5)
+			onNewStream(t, n, &pb.ClientMessage{Requests: []*pb.Request{
+				putRequest(1, 0),
+				{Id: 2, Body: &pb.Request_Grant{Grant: &pb.GrantRequest{Id: 7, TtlMs: 5000, Name: "held"}}},
+			}})
+			first, second := proto.CloneOf(first), proto.CloneOf(second)
+			first.Id, second.Id, first.Number, second.Number = 1, 2, 1, 1
+			answers := onNewStream(t, n, &pb.ClientMessage{Session: s, Requests: []*pb.Request{first}})
+			before := n.View().KV.Revision()
+			answers = append(answers,
+				onNewStream(t, n, &pb.ClientMessage{Session: s, Requests: []*pb.Request{second}})...)
+			if len(answers) != 2 || answers[0].Body == nil || answers[1].Body == nil {
+				t.Errorf("%s, then %s: %v", one, two, answers)
+			}
+			if now := n.View().KV.Revision(); now != before {
+				t.Errorf("%s, then %s: the number was done twice", one, two)
+			}
+		}
+	}
+}

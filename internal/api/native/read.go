@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
@@ -58,7 +59,7 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 	case err != nil:
 		return lease.Info{}, err // and info may still be written
 	case !found:
-		return lease.Info{}, lease.ErrNotFound
+		return lease.Info{}, &fsm.UnnamedError{Name: name}
 	}
 	return info, nil
 }

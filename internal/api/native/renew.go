@@ -2,8 +2,10 @@ package native
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -42,7 +44,11 @@ func (s *leases) renew(
 	}
 	ctx, cancel := patient(ctx)
 	defer cancel()
-	b := newBatch(r, h)
+	refs, err := s.identified(ctx, r.Leases)
+	if err != nil {
+		return nil, err
+	}
+	b := newBatch(&pb.RenewRequest{Leases: refs, Ids: r.Ids, Tokens: r.Tokens}, h)
 	if err := s.node.RenewAll(&b.asks); err != nil {
 		return nil, err
 	}
@@ -56,6 +62,7 @@ func (s *leases) renew(
 		select {
 		case <-soon:
 			if known := b.take(); known != nil {
+				s.explain(ctx, b.lost)
 				part(known)
 			}
 			continue
@@ -63,8 +70,38 @@ func (s *leases) renew(
 		case <-ctx.Done():
 		case <-s.o.Stop:
 		}
-		return b.end(), nil
+		resp := b.end()
+		s.explain(ctx, b.lost)
+		return resp, nil
 	}
+}
+
+// identified returns references by ID to leases, some of which are named by their names: which
+// have these is read by one confirm round. Renewals are in no log, so this comes before them; but
+// whoever has a name keeps it until the end of its lease, and the renewal is by that lease's ID.
+// The ID is 0, of no lease, if no lease has the name, or another than that of the ID.
+func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.LeaseRef, error) {
+	named := func(r *pb.LeaseRef) bool { return r.Name != "" }
+	if !slices.ContainsFunc(refs, named) {
+		return refs, nil
+	}
+	out := make([]*pb.LeaseRef, len(refs))
+	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
+		for i, r := range refs {
+			out[i] = r
+			if r.Name == "" {
+				continue
+			}
+			out[i] = &pb.LeaseRef{Token: r.Token}
+			if held, _ := l.ByName(r.Name); r.Id == 0 || int64(held.ID) == r.Id {
+				out[i].Id = int64(held.ID)
+			}
+		}
+	})
+	if err != nil {
+		return nil, err // and out may still be written
+	}
+	return out, nil
 }
 
 // patient returns a context that ends when the call must be answered.

@@ -15,6 +15,7 @@ import (
 type request struct {
 	stream *stream
 	id     uint64
+	haste  time.Duration // by which it is answered before until if there is no leader
 	until  time.Time
 	job    job
 	await  *turn.Ask          // what it waits for when its transaction is done; may be nil
@@ -35,10 +36,11 @@ type request struct {
 
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	q := t.unused()
-	q.stream, q.id, q.until = t, r.Id, now.Add(patience)
-	if ms := r.TimeoutMs; ms > 0 && ms < patience.Milliseconds() {
-		q.until = now.Add(time.Duration(ms) * time.Millisecond)
+	limit := patience + time.Duration(t.node.View().CacheTTL)*time.Millisecond
+	if ms := r.TimeoutMs; ms > 0 && ms < limit.Milliseconds() {
+		limit = time.Duration(ms) * time.Millisecond
 	}
+	q.stream, q.id, q.until, q.haste = t, r.Id, now.Add(limit), min(limit/10, maxHaste)
 	return q
 }
 
@@ -153,8 +155,13 @@ func (t *stream) run(q *request, call rest, writes bool) {
 	q.cancel, q.writes = cancel, writes
 	t.calls.Go(func() {
 		defer cancel()
-		q.answer(call(ctx))
+		q.answer(t.guarded(ctx, call))
 	})
+}
+
+func (t *stream) guarded(ctx context.Context, call rest) (_ proto.Message, err error) {
+	defer t.o.Panics.End("request", &err)
+	return call(ctx)
 }
 
 // goOn runs what is left of a request's job, and reports whether there is anything.

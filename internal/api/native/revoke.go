@@ -18,14 +18,14 @@ func (s *leases) Revoke(ctx context.Context, r *pb.RevokeRequest) (*pb.RevokeRes
 func (s *leases) revokeOnce(
 	ctx context.Context, r *pb.RevokeRequest, n number,
 ) (*pb.RevokeResponse, error) {
-	if err := checkRefs(r.Leases); err != nil {
+	if err := checkRefs(r.Leases, checkAnyRef); err != nil {
 		return nil, err
 	}
 	by := api.Caller(ctx)
 	commands := make([]fsm.Command, len(r.Leases))
 	for i, ref := range r.Leases {
 		commands[i] = n.plus(i).once(&fsm.Revoke{
-			ID: lease.ID(ref.Id), Token: lease.Token(ref.Token), By: by,
+			ID: lease.ID(ref.Id), Name: ref.Name, Token: lease.Token(ref.Token), By: by,
 		})
 	}
 	resp := &pb.RevokeResponse{Results: make([]*pb.RevokeResult, len(commands))}

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
 	pb "leasehold.dev/leaseholdpb"
 )
@@ -19,6 +20,8 @@ type Options struct {
 	ClusterID, MemberID uint64
 	// MinTTL is the shortest TTL of a lease: 100 ms.
 	MinTTL lease.TTL
+	// MaxCacheTTL is the longest TTL of a lease that holds ranges: 5 s.
+	MaxCacheTTL lease.TTL
 	// MaxKeys is how many keys a lease may have that were attached by this API: 10,000.
 	MaxKeys int
 	// MaxRequestBytes bounds a request: 1.5 MiB.
@@ -29,6 +32,8 @@ type Options struct {
 	// Guard puts before the methods of a service what refuses calls of clients that
 	// want a leader, and calls to a learner; nil refuses none.
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
+	// Panics ends the calls that panic. Nil ends none: the process does.
+	Panics *listen.Panics
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
 
@@ -40,6 +45,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.MinTTL <= 0 {
 		o.MinTTL = 100
+	}
+	if o.MaxCacheTTL <= 0 {
+		o.MaxCacheTTL = usualCacheTTL
 	}
 	if o.MaxKeys <= 0 {
 		o.MaxKeys = 10_000
@@ -73,8 +81,9 @@ func Register(s *grpc.Server, n Node, o Options) {
 // methods are in reads change nothing.
 type leases struct {
 	pb.UnsafeLeasesServer
-	node leaseNode
-	o    Options
+	node   leaseNode
+	o      Options
+	causes causes
 }
 
 var _ pb.LeasesServer = (*leases)(nil)

@@ -41,7 +41,9 @@ func (t *stream) refuse(q *request, size int) *pb.Response {
 // says where the others are.
 const fixedSize = 128
 
-func putBound(r *pb.PutRequest) int { return len(r.GetKey()) + len(r.GetValue()) + fixedSize }
+func putBound(r *pb.PutRequest) int {
+	return len(r.GetKey()) + len(r.GetValue()) + len(r.GetLeaseRef().GetName()) + fixedSize
+}
 
 // txnBound is no less than the size of a transaction.
 func txnBound(r *pb.TxnRequest) int {
@@ -72,6 +74,6 @@ func opBound(op *pb.Op) int {
 	case *pb.Op_Grant:
 		return proto.Size(x.Grant) + fixedSize
 	default:
-		return fixedSize
+		return len(op.GetRenew().GetName()) + len(op.GetRevoke().GetName()) + fixedSize
 	}
 }

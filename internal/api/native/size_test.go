@@ -17,6 +17,8 @@ import (
 func TestSizeBound(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 300)
 	put := &pb.PutRequest{Key: long, Value: long, Lease: -1, PrevKv: true, TtlMs: -1}
+	named := &pb.LeaseRef{Id: -1, Token: 1 << 63, Name: string(long)}
+	put.LeaseRef = named
 	compare := []*pb.Compare{
 		{
 			Relation: pb.Compare_NOT_EQUAL, Key: long, RangeEnd: long,
@@ -33,8 +35,8 @@ func TestSizeBound(t *testing.T) {
 			CountOnly: true, Cache: &pb.LeaseRef{Id: -1, Token: 1 << 63},
 		}}},
 		{Op: &pb.Op_Grant{Grant: &pb.GrantRequest{Name: string(long), Owner: string(long)}}},
-		{Op: &pb.Op_Renew{Renew: &pb.LeaseRef{Id: -1, Token: 1 << 63}}},
-		{Op: &pb.Op_Revoke{Revoke: &pb.LeaseRef{Id: -1, Token: 1 << 63}}},
+		{Op: &pb.Op_Renew{Renew: named}},
+		{Op: &pb.Op_Revoke{Revoke: named}},
 		{},
 	}
 	inner := &pb.TxnRequest{Compare: compare, Then: ops, Else: ops}

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
@@ -84,6 +85,12 @@ func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	return perform[*pb.TxnResponse](ctx, s, jobOf, r)
 }
 
+// mayTellMuch reports whether the answer to a request that changes nothing may be large.
+func mayTellMuch(r proto.Message) bool {
+	one, ok := r.(*pb.RangeRequest)
+	return !ok || api.ManyKeys(string(one.RangeEnd), one.Limit)
+}
+
 // perform does the job of one call and waits for it.
 func perform[Response, Request proto.Message](
 	ctx context.Context, s *store, of func(Request) (job, error), r Request,
@@ -95,9 +102,17 @@ func perform[Response, Request proto.Message](
 	var res fsm.Result
 	switch {
 	case j.command != nil:
-		res, err = s.propose(ctx, j.command)
+		if api.MayBeLarge(j.command) {
+			err = listen.Room(ctx)
+		}
+		if err == nil {
+			res, err = s.propose(ctx, j.command)
+		}
 	case j.confirm:
 		err = s.node.Inspect(ctx, nil)
+	}
+	if err == nil && j.command == nil && mayTellMuch(r) {
+		err = listen.Room(ctx)
 	}
 	if err != nil {
 		return out, err
@@ -189,7 +204,7 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 	if c.err != nil {
 		return job{}, c.err
 	}
-	if err := api.CheckOverlaps(txn); err != nil {
+	if err := api.CheckTxn(txn, s.o.MaxTxnOps); err != nil {
 		return job{}, err
 	}
 	if txn.ReadOnly() {
@@ -252,7 +267,10 @@ func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 		Key: string(r.Key), Value: r.Value, Lease: lease.ID(r.Lease), PrevKV: r.PrevKv,
 		IgnoreValue: r.IgnoreValue, IgnoreLease: r.IgnoreLease,
 	}
-	if c.Lease != 0 {
+	if ref := r.LeaseRef; ref != nil {
+		c.Lease, c.LeaseName, c.LeaseToken = lease.ID(ref.Id), ref.Name, lease.Token(ref.Token)
+	}
+	if c.Lease != 0 || c.LeaseName != "" {
 		c.MaxKeys = s.o.MaxKeys
 	}
 	return c

@@ -108,17 +108,22 @@ func (t *stream) finish() {
 
 // receive submits requests until the client, or the stream, ends.
 func (t *stream) receive() {
+	err := t.receiveAll()
+	t.mu.Lock()
+	t.end = err
+	t.mu.Unlock()
+	notify(t.wake)
+}
+
+func (t *stream) receiveAll() (err error) {
+	defer t.o.Panics.End("stream", &err)
 	for {
 		m, err := t.grpc.Recv()
 		if err == nil {
 			err = t.take(m)
 		}
 		if err != nil {
-			t.mu.Lock()
-			t.end = err
-			t.mu.Unlock()
-			notify(t.wake)
-			return
+			return err
 		}
 	}
 }
@@ -399,18 +404,31 @@ func (t *stream) leave(id uint64) (ok bool) {
 	return ok
 }
 
-// expire answers the requests whose time is over.
+// expire answers the requests whose time is over, or will be so soon that whoever asks would not
+// learn that there is no leader.
 func (t *stream) expire(now time.Time) {
 	var late []*request
+	outage := t.node.Outage()
 	t.mu.Lock()
 	for _, q := range t.open {
-		if q.feed == nil && q.cancel == nil && !q.given && now.After(q.until) {
+		end := q.until
+		if outage != "" {
+			end = end.Add(-q.haste)
+		}
+		if q.feed == nil && q.cancel == nil && !q.given && now.After(end) {
 			late = append(late, q.givenLocked())
 		}
 	}
 	t.mu.Unlock()
 	for _, q := range late {
-		q.over(api.ErrTimeout)
+		err := api.ErrTimeout
+		switch {
+		case outage != "":
+			err = &api.TimeoutError{Outage: outage}
+		case q.writes:
+			err = api.Timeout(t.node.View().CacheTTL)
+		}
+		q.over(err)
 	}
 }
 

@@ -222,6 +222,32 @@ func rangeRequest(id uint64, timeout int64) *pb.Request {
 	}}
 }
 
+// TestDeadlineWithoutLeader: a request that waits for a leader is answered shortly before its
+// deadline, with the reason, so that the client learns it.
+func TestDeadlineWithoutLeader(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.node.leaderMu.Lock()
+		b.node.outage = "no leader: none is known"
+		b.node.leaderMu.Unlock()
+		for _, r := range []*pb.Request{putRequest(1, 5000), rangeRequest(2, 5000)} {
+			b.send(r)
+			b.pass(5*time.Second - maxHaste - 2*lookEvery)
+			if list := b.got(); len(list) > 0 {
+				t.Errorf("early: %v", list)
+			}
+			b.pass(4 * lookEvery)
+			want := pb.Reason_REASON_UNKNOWN_OUTCOME
+			if r.GetRange() != nil {
+				want = pb.Reason_REASON_UNAVAILABLE
+			}
+			if e := b.only().GetError(); e.GetReason() != want ||
+				e.GetMessage() != "member: request timed out, no leader: none is known" {
+				t.Errorf("answer %v, want %v", e, want)
+			}
+		}
+	})
+}
+
 // TestDeadlines: a request is answered in its time, whatever the core does: of a write
 // the outcome is not known then. What comes later is not told.
 func TestDeadlines(t *testing.T) {

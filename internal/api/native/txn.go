@@ -90,21 +90,23 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	case *pb.Op_Grant:
 		return fsm.Op{Grant: c.grant(x.Grant)}
 	case *pb.Op_Renew:
-		return fsm.Op{Touch: &fsm.Touch{
-			ID: lease.ID(x.Renew.Id), Token: lease.Token(x.Renew.Token),
-		}}
+		return fsm.Op{Touch: touchCommand(x.Renew)}
 	case *pb.Op_DrawToken:
 		return fsm.Op{Draw: true}
 	default:
 		ref := op.GetRevoke()
 		return fsm.Op{Revoke: &fsm.Revoke{
-			ID: lease.ID(ref.Id), Token: lease.Token(ref.Token), By: c.by,
+			ID: lease.ID(ref.Id), Name: ref.GetName(), Token: lease.Token(ref.Token), By: c.by,
 		}}
 	}
 }
 
+func touchCommand(r *pb.LeaseRef) *fsm.Touch {
+	return &fsm.Touch{ID: lease.ID(r.Id), Name: r.Name, Token: lease.Token(r.Token)}
+}
+
 func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
-	terms := termsOf(r)
+	terms := c.terms(r)
 	if secret := c.secret(r.Resumable, &terms); secret != nil {
 		if c.secrets == nil {
 			c.secrets = make(map[*pb.GrantRequest][]byte)

@@ -21,9 +21,11 @@ type watches struct {
 	store *store
 	hub   *watch.Stream[*api.Event]
 
-	mu    sync.Mutex // guards what follows
-	quiet map[int64]*quiet
-	soon  time.Time // none of them is due before
+	mu        sync.Mutex // guards what follows
+	quiet     map[int64]*quiet
+	soon      time.Time          // none of them is due before
+	ahead     map[int64]*isAhead // by the IDs of their watches
+	confirmed []*isAhead         // whose confirm round is over
 
 	// What is left of a batch that is handed out in fragments belongs to next.
 	id   int64
@@ -42,11 +44,89 @@ type quiet struct {
 const leastQuiet = 100 * time.Millisecond
 
 func newWatches(s *store) *watches {
-	return &watches{store: s, hub: s.node.Watches().NewStream(), quiet: make(map[int64]*quiet)}
+	return &watches{
+		store: s, hub: s.node.Watches().NewStream(),
+		quiet: make(map[int64]*quiet), ahead: make(map[int64]*isAhead),
+	}
 }
 
-// tick asks for the progress of the watches that want to be told of it now.
+// isAhead is a watch that begins at a revision for which this member is not ready. Another
+// member may have told of revisions that this one does not know yet. But after a confirm round
+// this one knows all that were told before the watch was asked for. A watch that is ahead even
+// then goes on from a state that the cluster does not have any more: somebody has restored an
+// older one. It would wait for revisions that come a second time, so it is refused (T34).
+type isAhead struct {
+	watches *watches
+	id      int64
+	from    int64
+	err     error // of the confirm round; guarded by the watches' mu
+}
+
+// Answered implements Answered.
+func (a *isAhead) Answered(_ fsm.Result, err error) {
+	w := a.watches
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a.err = err
+	w.confirmed = append(w.confirmed, a)
+}
+
+// confirm begins a confirm round for a watch, if it is ahead.
+func (w *watches) confirm(id, from int64) {
+	if from <= w.store.node.View().KV.Revision()+1 {
+		return
+	}
+	a := &isAhead{watches: w, id: id, from: from}
+	w.mu.Lock()
+	w.ahead[id] = a
+	w.mu.Unlock()
+	w.store.node.Submit([]Submission{{To: a}})
+}
+
+// refuseAhead refuses the watches that are still ahead after their confirm round. A round that
+// failed is begun anew.
+func (w *watches) refuseAhead() {
+	w.mu.Lock()
+	list := w.confirmed
+	w.confirmed = nil
+	var again []Submission
+	var late []*isAhead
+	for _, a := range list {
+		switch {
+		case w.ahead[a.id] != a: // the client does not want it any more
+		case a.err != nil:
+			again = append(again, Submission{To: a})
+		default:
+			delete(w.ahead, a.id)
+			late = append(late, a)
+		}
+	}
+	w.mu.Unlock()
+	if len(again) > 0 {
+		w.store.node.Submit(again)
+	}
+	revision := w.store.node.View().KV.Revision()
+	for _, a := range late {
+		if a.from > revision+1 {
+			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, the newest is %d: the cluster "+
+				"has gone back to an earlier state; read again: %w", a.from, revision,
+				mvcc.ErrFutureRevision))
+		}
+	}
+}
+
+// forget forgets what there is to be done for a watch that has ended.
+func (w *watches) forget(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.quiet, id)
+	delete(w.ahead, id)
+}
+
+// tick asks for the progress of the watches that want to be told of it now, and refuses those
+// that are ahead.
 func (w *watches) tick(now time.Time) {
+	w.refuseAhead()
 	w.mu.Lock()
 	var due []int64
 	if !now.Before(w.soon) {
@@ -92,20 +172,20 @@ func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 		NoPut: r.NoPut, NoDelete: r.NoDelete, Tag: r.PrevKv,
 	})
 	if err != nil {
-		w.hush(int64(id), 0)
+		w.forget(int64(id))
 		return invalid("%s", err)
 	}
+	w.confirm(int64(id), r.StartRevision)
 	return nil
 }
 
 // hush notes how often a watch wants to be told that nothing has happened, 0 for never.
 func (w *watches) hush(id, ms int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if ms <= 0 {
-		delete(w.quiet, id)
 		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	every := time.Duration(min(ms, maxQuiet)) * time.Millisecond
 	q := &quiet{every: max(every, leastQuiet), last: time.Now()}
 	w.quiet[id] = q
@@ -134,7 +214,7 @@ func (w *watches) next() *pb.Response {
 		case watch.Created, watch.Progress:
 			return w.response(b.ID, &pb.WatchResponse{Header: w.header(b.Revision)})
 		case watch.Cancelled:
-			w.hush(b.ID, 0)
+			w.forget(b.ID)
 			r := &pb.Response{Id: uint64(b.ID)}
 			if b.Err != nil {
 				e := api.ErrorMessage(b.Err, api.ReadReason(b.Err))

@@ -90,13 +90,14 @@ func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Lines {
 // Wait begins to wait, for a key as it was at a revision that this member has applied. It
 // returns where the key stands, as of that revision or a later one; only if that is Waiting
 // or Come the waiter will be told, possibly before Wait returns, and must leave.
-func (l *Lines) Wait(a Ask, asOf int64, to Waiter) (*Place, News) {
+func (l *Lines) Wait(a Ask, asOf int64, to Waiter) (p *Place, _ News) {
 	l.hub.Want(1)
-	p, news := l.enter(a, asOf, to)
-	if p == nil {
-		l.hub.Want(-1)
-	}
-	return p, news
+	defer func() {
+		if p == nil {
+			l.hub.Want(-1)
+		}
+	}()
+	return l.enter(a, asOf, to)
 }
 
 func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
@@ -105,9 +106,7 @@ func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
 	q := l.lineLocked(a.Prefix)
 	if l.reached(q) < asOf && l.lines[a.Prefix] == q {
 		// What it lacks has been published already, or is about to be.
-		l.mu.Unlock()
-		l.hub.Distribute()
-		l.mu.Lock()
+		l.unlocked(l.distribute)
 		q = l.lineLocked(a.Prefix)
 	}
 	if l.reached(q) < asOf {
@@ -127,6 +126,25 @@ func (l *Lines) enter(a Ask, asOf int64, to Waiter) (*Place, News) {
 	return p, News{State: p.state, Revision: max(l.reached(q), asOf), Created: k.Revision}
 }
 
+// unlocked runs f without mu. A panic of f may be recovered from by whoever serves the call, and
+// mu is unlocked on the way there.
+func (l *Lines) unlocked(f func()) {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	f()
+}
+
+// distribute has the hub distribute what was published. A panic there ends the process, as it
+// does on the hub's own goroutine: the events are lost, and watchers would not learn of that.
+func (l *Lines) distribute() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.hub.Distribute()
+	}()
+	<-done
+}
+
 // lineLocked returns a line as it is followed or, if nobody waits in it, one that is read anew.
 func (l *Lines) lineLocked(prefix string) *queue {
 	for {
@@ -140,9 +158,7 @@ func (l *Lines) lineLocked(prefix string) *queue {
 			}
 			return l.readLocked(prefix)
 		}
-		l.mu.Unlock()
-		<-reading
-		l.mu.Lock()
+		l.unlocked(func() { <-reading })
 	}
 }
 
@@ -154,15 +170,17 @@ const fewKeys = 256
 func (l *Lines) readLocked(prefix string) *queue {
 	done, gaps := make(chan struct{}), l.gaps
 	l.reading[prefix] = done
-	l.mu.Unlock()
+	defer func() {
+		delete(l.reading, prefix)
+		close(done)
+	}()
 	q := newQueue(prefix)
-	q.read(l.view(), math.MaxInt)
-	if l.between != nil {
-		l.between()
-	}
-	l.mu.Lock()
-	delete(l.reading, prefix)
-	close(done)
+	l.unlocked(func() {
+		q.read(l.view(), math.MaxInt)
+		if l.between != nil {
+			l.between()
+		}
+	})
 	if l.live > q.from && (l.gaps != gaps || !q.catchUp(l.view())) {
 		q = newQueue(prefix)
 		q.read(l.view(), math.MaxInt)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -21,9 +22,19 @@ func (o Options) guard(next http.Handler) http.Handler {
 			return
 		}
 		o.addCORS(w, r)
-		if r.Method == http.MethodOptions {
+		switch r.Method {
+		case http.MethodOptions:
 			w.WriteHeader(http.StatusOK)
 			return
+		case http.MethodGet, http.MethodHead: // change nothing; a browser keeps the answers
+		default:
+			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
+				// Browsers send some requests of foreign pages without asking first.
+				o.Logger.Warn("refused a request of a page of another origin", "origin", origin)
+				http.Error(w, fmt.Sprintf("Pages of %q may not call this member. "+
+					"To let them, start it with --cors %q.", origin, origin), http.StatusForbidden)
+				return
+			}
 		}
 		if rest, old := strings.CutPrefix(r.URL.Path, "/v3beta/"); old {
 			r.URL.Path = "/v3/" + rest // as etcd does, for clients of its 3.3
@@ -32,12 +43,20 @@ func (o Options) guard(next http.Handler) http.Handler {
 	})
 }
 
+// mayCall reports whether pages of origin may call this host: its own, and those on the
+// list. Programs that are no browsers name no origin.
+func (o Options) mayCall(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return origin == "" || slices.Contains(o.CORS, "*") || slices.Contains(o.CORS, origin) ||
+		err == nil && u.Host == host
+}
+
 func (o Options) addCORS(w http.ResponseWriter, r *http.Request) {
 	origin := "*"
-	if !allows(o.CORS, "*") {
+	if !slices.Contains(o.CORS, "*") {
 		origin = r.Header.Get("Origin")
 		w.Header().Add("Vary", "Origin")
-		if origin == "" || !allows(o.CORS, origin) {
+		if origin == "" || !slices.Contains(o.CORS, origin) {
 			return
 		}
 	}

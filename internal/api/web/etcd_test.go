@@ -81,6 +81,7 @@ func TestEtcdGateway(t *testing.T) {
 	}
 	theirs, conn := startEtcd(t)
 	h, err := New(t.Context(), Options{
+		CORS:     []string{"*"}, // etcd's default
 		Conn:     conn,
 		Register: []RegisterFunc{v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler},
 	})

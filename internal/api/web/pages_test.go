@@ -123,15 +123,15 @@ func TestAccess(t *testing.T) {
 		status       int
 		allowed      string
 	}{
-		{nil, nil, "https://a", "evil.example", 200, "*"},
+		{nil, nil, "https://a", "evil.example", 200, ""},
 		{[]string{"*"}, []string{"*"}, "https://a", "evil.example", 200, "*"},
 		{[]string{"https://a"}, nil, "https://a", "h", 200, "https://a"},
 		{[]string{"https://a"}, nil, "https://b", "h", 200, ""},
 		{[]string{"https://a"}, nil, "", "h", 200, ""},
-		{nil, []string{"h"}, "", "h", 200, "*"},
-		{nil, []string{"h"}, "", "h:2379", 200, "*"},
-		{nil, []string{"::1"}, "", "[::1]:2379", 200, "*"},
-		{nil, []string{"::1"}, "", "[::1]", 200, "*"},
+		{nil, []string{"h"}, "", "h", 200, ""},
+		{nil, []string{"h"}, "", "h:2379", 200, ""},
+		{nil, []string{"::1"}, "", "[::1]:2379", 200, ""},
+		{nil, []string{"::1"}, "", "[::1]", 200, ""},
 		{nil, []string{"h"}, "", "evil.example", 421, ""},
 	} {
 		s := start(t, func(o *Options) { o.CORS, o.HostWhitelist = c.cors, c.hosts })
@@ -139,6 +139,32 @@ func TestAccess(t *testing.T) {
 		allowed := got.header.Get("Access-Control-Allow-Origin")
 		if got.status != c.status || allowed != c.allowed {
 			t.Errorf("%+v: %d, allowed %q", c, got.status, allowed)
+		}
+	}
+}
+
+// Goal: a page of another origin cannot write through the browser of somebody who can reach
+// the member, even by a request that browsers do not ask about first.
+func TestForeignPages(t *testing.T) {
+	for _, c := range []struct {
+		cors   []string
+		origin string
+		status int
+	}{
+		{nil, "", 404},
+		{nil, "http://h:2379", 404}, // its own
+		{nil, "http://h:1", 403},
+		{nil, "https://evil.example", 403},
+		{nil, "null", 403},
+		{[]string{"https://a"}, "https://b", 403},
+		{[]string{"https://a"}, "https://a", 404},
+		{[]string{"*"}, "https://evil.example", 404},
+	} {
+		s := start(t, func(o *Options) { o.CORS = c.cors })
+		got := s.ask(t, "POST", "/nothing", "{}", "Origin", c.origin, "Host", "h:2379",
+			"Content-Type", "text/plain")
+		if got.status != c.status {
+			t.Errorf("%+v: %d %s", c, got.status, got.body)
 		}
 	}
 }

@@ -71,7 +71,8 @@ type Options struct {
 	Page http.Handler
 	// Pprof serves /debug/pprof/.
 	Pprof bool
-	// CORS lists the origins that browsers may call from. Empty, or one "*": all.
+	// CORS lists the origins, beside its own, whose pages browsers may let call this
+	// port. One "*": all.
 	CORS []string
 	// HostWhitelist lists the hosts that unencrypted requests may name. Empty, or
 	// one "*": all.
@@ -132,12 +133,12 @@ func NewServer(ctx context.Context, h http.Handler, lg *slog.Logger) *http.Serve
 		lg = slog.New(slog.DiscardHandler)
 	}
 	s := &http.Server{
-		Handler:           h,
+		Handler:           patient(h),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       5 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(lg.Handler(), slog.LevelDebug),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 16},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 12},
 	}
 	s.BaseContext = baseContext(ctx)
 	return s

@@ -1,0 +1,61 @@
+package api
+
+import "leasehold.dev/internal/fsm"
+
+// fewKeys is how many keys the answer of a small request has at most.
+const fewKeys = 4
+
+// MayBeLarge reports whether the answer to a command may have more than a few keys with their
+// values. Such a request asks for room before it is evaluated (listen.Room).
+func MayBeLarge(c fsm.Command) bool { return keysTold(c) > fewKeys }
+
+// ManyKeys reports whether a range may have more than a few keys.
+func ManyKeys(end string, limit int64) bool { return keysWithin(end, limit) > fewKeys }
+
+// keysTold returns how many keys an answer tells with their values, at most, or more than
+// fewKeys.
+func keysTold(c fsm.Command) int {
+	switch c := c.(type) {
+	case *fsm.Put:
+		return flag(c.PrevKV)
+	case *fsm.DeleteRange:
+		return flag(c.PrevKV) * keysWithin(c.End, 0)
+	case *fsm.Txn:
+		return max(keysToldBy(c.Then), keysToldBy(c.Else))
+	}
+	return 0
+}
+
+func keysToldBy(ops []fsm.Op) (n int) {
+	for i := range ops {
+		switch op := &ops[i]; {
+		case op.Range != nil && !op.Range.Options.CountOnly:
+			n += keysWithin(op.Range.End, op.Range.Options.Limit)
+		case op.Put != nil:
+			n += keysTold(op.Put)
+		case op.Delete != nil:
+			n += keysTold(op.Delete)
+		case op.Txn != nil:
+			n += keysTold(op.Txn)
+		}
+	}
+	return n
+}
+
+// keysWithin returns how many keys a range has, at most, or more than fewKeys.
+func keysWithin(end string, limit int64) int {
+	switch {
+	case end == "":
+		return 1
+	case limit > 0 && limit <= fewKeys:
+		return int(limit)
+	}
+	return fewKeys + 1
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,100 @@
+package native
+
+import (
+	"context"
+	"sync"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// maxCauses bounds the causes that are remembered.
+const maxCauses = 1 << 16
+
+// causes are how leases have ended lately, by the tokens that they had. They are read from the
+// events of leases when somebody asks, so that events cost nothing as long as nobody does. The
+// zero causes are empty.
+type causes struct {
+	mu sync.Mutex // guards what follows
+	at uint64     // number of the last event that was read
+	of map[lease.Token]cause
+}
+
+// cause is how a lease ended under one token.
+type cause struct {
+	id   lease.ID
+	kind fsm.LeaseEventKind
+	by   string
+}
+
+// read reads the events that were not read before.
+func (c *causes) read(l fsm.LeaseEvents) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.of) > maxCauses {
+		c.of, c.at = nil, 0
+	}
+	if c.of == nil {
+		c.of = make(map[lease.Token]cause)
+	}
+	for c.at = max(c.at, l.Compacted()); c.at < l.Last(); {
+		piece, err := l.After(c.at)
+		if err != nil {
+			return // it was asked for what is kept
+		}
+		for i := range piece {
+			c.add(&piece[i])
+			c.at = piece[i].Seq
+		}
+	}
+}
+
+// add takes an event.
+func (c *causes) add(e *fsm.LeaseEvent) {
+	switch e.Kind {
+	case fsm.LeaseExpired, fsm.LeaseRevoked:
+		c.of[e.Info.Token] = cause{e.Info.ID, e.Kind, e.By}
+	case fsm.LeaseHandedOver, fsm.LeaseResumed:
+		c.of[e.Before] = cause{e.Info.ID, e.Kind, e.Info.Owner}
+	}
+}
+
+// explain says in results why leases are gone, and returns those of which it does not know.
+func (c *causes) explain(list []lostLease) (rest []lostLease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range list {
+		if why, ok := c.of[l.token]; ok && int64(why.id) == l.result.Id {
+			l.result.Cause, l.result.By = eventTypes[why.kind], why.by
+		} else {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+// lostLease is a lease that is gone, and the token by which its holder knew it.
+type lostLease struct {
+	result *pb.RenewResult
+	token  lease.Token
+}
+
+// explain says in results why leases are gone. This member may know less than the one that
+// leads, which said so: after a confirm round it knows as much. The cause is worth no more than
+// a moment.
+func (s *leases) explain(ctx context.Context, list []lostLease) {
+	if len(list) == 0 {
+		return
+	}
+	s.causes.read(s.node.View().LeaseEvents)
+	if list = s.causes.explain(list); len(list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, partly)
+	defer cancel()
+	if err := s.node.Inspect(ctx, func(*lease.Lessor) {}); err == nil {
+		s.causes.read(s.node.View().LeaseEvents)
+		s.causes.explain(list)
+	}
+}

@@ -1,0 +1,114 @@
+package native
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// behind is a member that learns in a confirm round what the others have applied.
+type behind struct {
+	*fakeNode
+	view *fsm.View
+}
+
+func (b *behind) View() *fsm.View { return b.view }
+
+func (b *behind) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
+	err := b.fakeNode.Inspect(ctx, f)
+	if err == nil {
+		b.view = b.fakeNode.View()
+	}
+	return err
+}
+
+// ended makes leases that have ended in all ways, each under the token that is told.
+func ended(t *testing.T, n *fakeNode, s *leases) (refs []*pb.LeaseRef) {
+	t.Helper()
+	for _, owner := range []string{"expires", "is revoked", "is handed over", "is resumed"} {
+		g := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Owner: owner, Resumable: true})
+		l := &pb.LeaseRef{Id: g.Lease.Id, Token: g.Lease.Token}
+		var err error
+		switch refs = append(refs, l); owner {
+		case "expires":
+			n.advance(6000)
+			_, err = n.Propose(t.Context(), &fsm.Expire{
+				Term: 2, Leases: n.machine.Lessor().Due(10),
+			})
+		case "is revoked":
+			_, err = n.Propose(t.Context(), &fsm.Revoke{ID: lease.ID(l.Id), By: "ann"})
+		case "is handed over":
+			_, err = s.HandOver(t.Context(), &pb.HandOverRequest{Lease: l, Owner: "next"})
+		default:
+			_, err = s.Resume(t.Context(), &pb.ResumeRequest{Id: l.Id, Secret: g.Secret})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return refs
+}
+
+// TestRenewTellsCause: a renewal of a lease that is gone says how it has ended, under the token
+// of the request, also at a member that is behind the one that leads, and after the lease has
+// ended in another way since.
+func TestRenewTellsCause(t *testing.T) {
+	n := newNode()
+	late := &behind{n, n.View()}
+	refs := ended(t, n, service(n, Options{}))
+	if _, err := n.Propose(t.Context(), &fsm.Revoke{ID: lease.ID(refs[2].Id), By: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []*pb.RenewResult{
+		{Cause: pb.LeaseEvent_EXPIRED},
+		{Cause: pb.LeaseEvent_REVOKED, By: "ann"},
+		{Cause: pb.LeaseEvent_HANDED_OVER, By: "next"},
+		{Cause: pb.LeaseEvent_RESUMED, By: "is resumed"},
+		{}, // without a token
+		{}, // with the token of another lease
+		{}, // with a token that no lease had
+	}
+	refs = append(refs, &pb.LeaseRef{Id: refs[0].Id},
+		&pb.LeaseRef{Id: refs[0].Id, Token: refs[1].Token}, &pb.LeaseRef{Id: 7, Token: 77})
+	for i, w := range want {
+		w.Id, w.Reason = refs[i].Id, pb.Reason_REASON_LEASE_NOT_FOUND
+	}
+	s := service(late, Options{})
+	for range 2 { // the second time it is known already
+		resp, err := s.Renew(t.Context(), &pb.RenewRequest{Leases: refs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := (&pb.RenewResponse{Header: resp.Header, Results: want}); !proto.Equal(resp, w) {
+			t.Errorf("%v, want %v", resp, w)
+		}
+		if n.fail == nil {
+			n.fail = context.Canceled // without a confirm round
+		}
+	}
+}
+
+// TestCausesAreForgotten: of a lease that ended before the events that are kept nobody knows why,
+// and what is remembered of the others is bounded.
+func TestCausesAreForgotten(t *testing.T) {
+	n := newNode()
+	n.machine = fsm.New(fsm.Config{LeaseEvents: 1})
+	var c causes
+	c.read(n.View().LeaseEvents)
+	for token := range lease.Token(maxCauses + 2) {
+		c.of[token] = cause{kind: fsm.LeaseRevoked}
+	}
+	n.machine.Begin(1, 2)
+	n.machine.Lessor().Promote(n.now, 0)
+	refs := ended(t, n, service(n, Options{}))
+	c.read(n.View().LeaseEvents)
+	if first, last := c.of[1], c.of[lease.Token(refs[3].Token)]; len(c.of) > 2 || first.kind != 0 ||
+		last.kind != fsm.LeaseResumed {
+		t.Errorf("%d causes; the first is %v, the last %v", len(c.of), first, last)
+	}
+}

@@ -1,0 +1,59 @@
+package native
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestWatchFromTheFuture (T34): a watch from a revision that even a confirm round does not
+// bring is refused. One that is ahead of this member alone begins, and so does one from the next
+// revision. A round that fails is repeated, as long as the watch is wanted.
+func TestWatchFromTheFuture(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.node.put(&fsm.Put{Key: "k"}) // revision 2
+		watch := func(id uint64, from int64) {
+			t.Helper()
+			b.send(&pb.Request{Id: id, Body: &pb.Request_Watch{
+				Watch: &pb.WatchRequest{Key: []byte("k"), StartRevision: from},
+			}})
+			if r := b.only(); r.GetWatch() == nil || !r.More {
+				t.Errorf("watch %d: response %v", id, r)
+			}
+		}
+		watch(1, 3)
+		if n := len(b.node.submitted); n != 0 {
+			t.Errorf("%d confirm rounds for the next revision", n)
+		}
+		watch(2, 4)
+		watch(3, 5)
+		watch(4, 5)
+		confirm := func(err error) (n int) {
+			list := b.node.submitted
+			b.node.submitted = nil
+			for _, s := range list {
+				s.To.Answered(fsm.Result{}, err)
+			}
+			b.pass(2 * lookEvery)
+			return len(list)
+		}
+		if n := confirm(api.ErrTimeout); n != 3 {
+			t.Errorf("%d confirm rounds", n)
+		}
+		b.send(&pb.Request{Id: 5, Body: &pb.Request_Cancel{Cancel: 4}})
+		b.got()
+		b.node.put(&fsm.Put{Key: "k"}) // revision 3, which the member learns by the round
+		if n := confirm(nil); n != 3 {
+			t.Errorf("%d confirm rounds after those that failed", n)
+		}
+		r := b.only()
+		if e := r.GetError(); r.Id != 3 || r.More || e.GetReason() != pb.Reason_REASON_FUTURE_REVISION {
+			t.Errorf("response %v", r)
+		}
+		if n := confirm(nil); n != 0 {
+			t.Errorf("%d confirm rounds more", n)
+		}
+	})
+}

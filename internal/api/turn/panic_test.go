@@ -1,0 +1,67 @@
+package turn
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// caught calls f and returns what it panicked with.
+func caught(f func()) (v any) {
+	defer func() { v = recover() }()
+	f()
+	return nil
+}
+
+// Goal: a call that panics while it reads a line, and is ended by whoever serves it, leaves the
+// lines to others as they were. Method: the first reader of a line with many keys panics.
+func TestPanicWhileReading(t *testing.T) {
+	m := newMember(1 << 16)
+	const n = fewKeys + 10
+	for id := lease.ID(1); id <= n; id++ {
+		m.grant(t, id)
+		m.put(t, place(id), id, "")
+	}
+	m.lines.between = func() { panic("a fault") }
+	if v := caught(func() { m.wait(t, 1, Come) }); v != "a fault" {
+		t.Fatalf("the reader panicked with %v", v)
+	}
+	if m.hub.Wanted() {
+		t.Error("the hub keeps events for a call that has ended")
+	}
+	m.lines.between = nil
+	p, _ := m.wait(t, 2, Waiting)
+	p.Leave()
+}
+
+// toldBadly is a waiter with a fault.
+type toldBadly struct{}
+
+func (toldBadly) Told(News) { panic("a fault of a waiter") }
+
+// Goal: a call that panics while it distributes events, which watchers would miss, ends the
+// process, though whoever serves the call recovers. Method: it is the process of a test.
+func TestPanicWhileDistributing(t *testing.T) {
+	const child = "LEASEHOLD_TEST_PANICS"
+	if os.Getenv(child) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "panic: a fault of a waiter") {
+			t.Errorf("it ended with %v:\n%s", err, out)
+		}
+		return
+	}
+	m := newMember(1 << 16)
+	for id := lease.ID(1); id <= 3; id++ {
+		m.grant(t, id)
+		m.put(t, place(id), id, "")
+	}
+	revision := func() int64 { return m.view.Load().KV.Revision() }
+	m.lines.Wait(Ask{Key: place(2), Prefix: "l/", Permits: 1}, revision(), toldBadly{})
+	m.remove(t, place(1))
+	caught(func() { m.wait(t, 3, Waiting) })
+}

@@ -1,0 +1,176 @@
+package holder
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/lease"
+)
+
+// TestScenarios runs the files of testdata: what a holder does and hears, with prose around it,
+// and what its Set knows afterwards. Rewrite the answers with -rewrite, and read the difference.
+//
+// Each command tells what it returned, the changes, and all leases with the instant at which each
+// is to be renewed.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var s *Set
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			a := args{t, d}
+			if d.Cmd == "new" {
+				s = New(Config{
+					Drift: a.float("drift", -1), Margin: lease.TTL(a.int("margin")),
+					Gather: lease.TTL(a.int("gather")), RenewAfter: a.float("after", 0),
+				}, lease.Instant(a.int("now")))
+				return "ok\n"
+			}
+			run, ok := commands[d.Cmd]
+			if !ok {
+				d.Fatalf(t, "unknown command %s", d.Cmd)
+			}
+			return run(s, a) + told(s)
+		})
+	})
+}
+
+// args reads the arguments of a command.
+type args struct {
+	t *testing.T
+	d *datadriven.TestData
+}
+
+func (a args) text(name string) string {
+	for _, arg := range a.d.CmdArgs {
+		if arg.Key == name {
+			return strings.Join(arg.Vals, ",")
+		}
+	}
+	return ""
+}
+
+func (a args) int(name string) int { return int(a.float(name, 0)) }
+
+func (a args) float(name string, otherwise float64) float64 {
+	if !a.d.HasArg(name) {
+		return otherwise
+	}
+	x, err := strconv.ParseFloat(a.text(name), 64)
+	if err != nil {
+		a.d.Fatalf(a.t, "%s: %v", name, err)
+	}
+	return x
+}
+
+func (a args) id() lease.ID           { return lease.ID(a.int("id")) }
+func (a args) ttl() lease.TTL         { return lease.TTL(a.int("ttl")) }
+func (a args) seq() uint64            { return uint64(a.int("batch")) }
+func (a args) instant() lease.Instant { return lease.Instant(a.int("sent")) }
+
+// commands are what a scenario can say.
+var commands = map[string]func(*Set, args) string{
+	"add": func(s *Set, a args) string {
+		return stateText(s.Add(Held{
+			ID: a.id(), Token: lease.Token(a.int("token")), TTL: a.ttl(), Sent: a.instant(),
+			Grace: lease.TTL(a.int("grace")), Spent: lease.TTL(a.int("spent")),
+		})) + "\n"
+	},
+	"advance": func(s *Set, a args) string {
+		s.Advance(lease.Instant(a.int("to")))
+		return ""
+	},
+	"due":       func(s *Set, a args) string { return batchText(s.Due(a.int("most"))) },
+	"ask":       func(s *Set, a args) string { return batchText(s.Ask(a.id())) },
+	"renewed":   func(s *Set, a args) string { s.Renewed(a.seq(), a.id(), a.ttl()); return "" },
+	"gone":      func(s *Set, a args) string { s.Gone(a.seq(), a.id()); return "" },
+	"unknown":   func(s *Set, a args) string { s.Unknown(a.seq(), a.id()); return "" },
+	"broken":    func(s *Set, _ args) string { s.Broken(); return "" },
+	"shorten":   func(s *Set, a args) string { s.Shorten(a.id(), a.ttl()); return "" },
+	"refused":   func(s *Set, a args) string { s.Refused(a.id(), a.ttl()); return "" },
+	"confirmed": func(s *Set, a args) string { s.Confirmed(a.id(), a.ttl(), a.instant()); return "" },
+	"rest":      func(s *Set, a args) string { s.Rest(a.id()); return "" },
+	"fail":      fail,
+	"flood":     flood,
+	"drop":      func(s *Set, a args) string { s.Drop(a.id()); return "" },
+}
+
+// fail renews a lease a few times in a row without success, and tells how long it waits each time.
+func fail(s *Set, a args) string {
+	text := "waits"
+	for range a.int("times") {
+		b, _ := s.Ask(a.id())
+		s.Unknown(b.Seq, a.id())
+		next, _ := s.Next()
+		text += fmt.Sprintf(" %d", next-s.now)
+		s.Advance(next)
+	}
+	return text + "\n"
+}
+
+// flood renews a lease a few times in a row without any answer.
+func flood(s *Set, a args) string {
+	for range a.int("times") {
+		s.Ask(a.id())
+	}
+	return ""
+}
+
+func stateText(st State) string {
+	text := fmt.Sprintf("%v, valid until %d", st.Status, st.ValidUntil)
+	switch st.Reason {
+	case Lost:
+		text += ", lost"
+	case Expired:
+		text += ", expired"
+	}
+	return text
+}
+
+func batchText(b Batch, ok bool) string {
+	if !ok {
+		return "no batch\n"
+	}
+	text := fmt.Sprintf("batch %d:", b.Seq)
+	for _, r := range b.Leases {
+		text += fmt.Sprintf(" %d", r.ID)
+		if r.Token != 0 {
+			text += fmt.Sprintf("/%d", r.Token)
+		}
+	}
+	return fmt.Sprintf("%s; waited %d\n", text, b.Waited)
+}
+
+// told is what a holder could learn of the Set now.
+func told(s *Set) string {
+	var b strings.Builder
+	for _, c := range s.Changes() {
+		fmt.Fprintf(&b, "lease %d is now %s\n", c.ID, stateText(c.State))
+	}
+	fmt.Fprintf(&b, "at %d:", s.now)
+	for _, id := range slices.Sorted(maps.Keys(s.leases)) {
+		l := s.leases[id]
+		fmt.Fprintf(&b, " lease %d %s, turn %s;", id, stateText(l.state()), turnText(l.at[turns]))
+	}
+	next, ok := s.Next()
+	ends, endsOK := s.Ends()
+	if ok != endsOK {
+		return fmt.Sprintf("Next says %v, Ends says %v\n", ok, endsOK)
+	}
+	if ok {
+		fmt.Fprintf(&b, " next %d, ends %d;", next, ends)
+	}
+	fmt.Fprintf(&b, " %d on their way\n", len(s.flights))
+	return b.String()
+}
+
+func turnText(at instant) string {
+	if at == 1<<63-1 {
+		return "never"
+	}
+	return strconv.FormatInt(int64(at), 10)
+}

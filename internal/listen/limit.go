@@ -1,0 +1,176 @@
+package listen
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/peer"
+)
+
+// Limit bounds how many connections several listeners hold together. Its methods may be
+// called from several goroutines.
+type Limit struct {
+	most     int
+	patience time.Duration // with strangers; 0: there are none
+	refusals refusals
+	why      error
+
+	mu        sync.Mutex
+	held      int
+	strangers []*counted // connections that nobody has vouched for, oldest first
+}
+
+// NewLimit returns a limit of so many connections; advice tells whoever reads of a refusal in
+// the log what to do.
+func NewLimit(most int, advice string, log *slog.Logger) *Limit {
+	return &Limit{
+		most: most, refusals: refusals{log: log},
+		why: fmt.Errorf("there are %d connections already; %s", most, advice),
+	}
+}
+
+// CloseStrangers makes each connection a stranger until a call of it is vouched for (Vouch). A
+// stranger is closed after so long, and before that, the oldest first, if a new connection
+// has no room. So strangers keep nobody out. It is called before Listener.
+func (l *Limit) CloseStrangers(after time.Duration) { l.patience = after }
+
+// Listener returns l without the connections that are too many: they are closed at once. To
+// leave them unaccepted would keep those waiting that give up only after minutes.
+func (l *Limit) Listener(inner net.Listener) net.Listener { return &limited{inner, l} }
+
+type limited struct {
+	net.Listener
+	limit *Limit
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if mine := (&counted{Conn: c, limit: l.limit}); l.limit.admit(mine) {
+			return mine, nil
+		}
+		l.limit.refusals.tell(c, l.limit.why)
+		_ = c.Close()
+	}
+}
+
+// admit counts c, if there is room for it or a stranger makes room.
+func (l *Limit) admit(c *counted) bool {
+	l.mu.Lock()
+	var leaves *counted
+	if l.held >= l.most {
+		if len(l.strangers) == 0 {
+			l.mu.Unlock()
+			return false
+		}
+		leaves = l.strangers[0]
+		l.forgetLocked(leaves)
+	}
+	l.held++
+	if l.patience > 0 {
+		l.strangers = append(l.strangers, c)
+		c.late = time.AfterFunc(l.patience, c.tooLate)
+	}
+	l.mu.Unlock()
+	if leaves != nil {
+		l.refusals.tell(leaves, l.why)
+		_ = leaves.Conn.Close()
+	}
+	return true
+}
+
+// forgetLocked ends the counting of c.
+func (l *Limit) forgetLocked(c *counted) {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	l.held--
+	l.knownLocked(c)
+}
+
+// knownLocked makes c no stranger.
+func (l *Limit) knownLocked(c *counted) {
+	if at := slices.Index(l.strangers, c); at >= 0 {
+		l.strangers = slices.Delete(l.strangers, at, at+1)
+		c.late.Stop()
+	}
+}
+
+// Vouch says that a call comes from one who may connect: its connection stays.
+func Vouch(ctx context.Context) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	addr := p.Addr
+	for outer, ok := addr.(interface{ Unwrap() net.Addr }); ok; {
+		addr = outer.Unwrap()
+		outer, ok = addr.(interface{ Unwrap() net.Addr })
+	}
+	if from, ok := addr.(caller); ok {
+		c := from.conn
+		c.limit.mu.Lock()
+		defer c.limit.mu.Unlock()
+		c.limit.knownLocked(c)
+	}
+}
+
+// caller is the address of a connection's other end, and leads to the connection.
+type caller struct {
+	net.Addr
+	conn *counted
+}
+
+// counted is a connection that a limit counts until it is closed.
+type counted struct {
+	net.Conn
+	limit *Limit
+	late  *time.Timer
+
+	gone bool // guarded by limit.mu
+}
+
+// tooLate closes a connection that is a stranger still.
+func (c *counted) tooLate() {
+	c.limit.mu.Lock()
+	stranger := slices.Contains(c.limit.strangers, c)
+	c.limit.mu.Unlock()
+	if stranger {
+		_ = c.Close()
+	}
+}
+
+// RemoteAddr implements net.Conn.
+func (c *counted) RemoteAddr() net.Addr {
+	if c.limit.patience == 0 {
+		return c.Conn.RemoteAddr()
+	}
+	return caller{c.Conn.RemoteAddr(), c}
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	err := c.Conn.Close()
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	c.limit.forgetLocked(c)
+	return err
+}
+
+// CloseWrite tells the other side that no more will come, if the connection can.
+func (c *counted) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package listen
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/peer"
+)
+
+// Goal: connections above the limit are closed at once, with a line in the log, and there is
+// room again when another has closed, however often it is closed.
+func TestLimit(t *testing.T) {
+	log := make(lines, 1)
+	limit := NewLimit(2, "do this", slog.New(slog.NewTextHandler(log, nil)))
+	p := newPipes()
+	l := limit.Listener(p)
+	type end = io.Closer
+	accepted := make(chan end)
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	p.dial()
+	first := <-accepted
+	p.dial()
+	<-accepted
+	refused := p.dial()
+	if _, err := refused.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the third connection: %v", err)
+	}
+	if line := <-log; !strings.Contains(line, "there are 2 connections already; do this") {
+		t.Errorf("the log says %q", line)
+	}
+	_ = first.Close()
+	_ = first.Close()
+	p.dial()
+	<-accepted
+	if _, err := p.dial().Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the limit has grown: %v", err)
+	}
+	_ = l.Close()
+	<-accepted
+}
+
+// Goal: strangers keep nobody out. Method: connections that say nothing fill a limit; others
+// come, one is vouched for, and time passes.
+func TestStrangersMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 5 * time.Second
+		limit := NewLimit(2, "", slog.New(slog.DiscardHandler))
+		limit.CloseStrangers(patience)
+		p := newPipes()
+		l := limit.Listener(p)
+		connect := func() (client, server net.Conn) {
+			got := make(chan net.Conn, 1)
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					t.Error(err)
+				}
+				got <- c
+			}()
+			return p.dial(), <-got
+		}
+		open := func(c net.Conn) bool {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := c.Read(make([]byte, 1))
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		}
+		first, _ := connect()
+		known, server := connect()
+		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: server.RemoteAddr()}))
+		second, _ := connect()
+		if open(first) || !open(known) || !open(second) {
+			t.Errorf("open: first %v, known %v, second %v", open(first), open(known), open(second))
+		}
+		time.Sleep(patience)
+		synctest.Wait()
+		if open(second) || !open(known) || limit.held != 1 {
+			t.Errorf("open: second %v, known %v; held %d", open(second), open(known), limit.held)
+		}
+		other, server := connect()
+		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: server.RemoteAddr()}))
+		refused := make(chan struct{})
+		go func() {
+			_, _ = l.Accept() // until the end: the third is one too many
+			close(refused)
+		}()
+		third := p.dial()
+		time.Sleep(2 * patience)
+		synctest.Wait()
+		if open(third) || !open(known) || !open(other) {
+			t.Error("a member was closed for another connection")
+		}
+		_ = l.Close()
+		<-refused
+	})
+}

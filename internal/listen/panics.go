@@ -1,0 +1,106 @@
+package listen
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+)
+
+// errPanicked is what a caller is told.
+var errPanicked = status.Error(codes.Internal,
+	"leasehold: the request met a fault of the server, whose log describes it")
+
+// Panics ends a call that panics, so that no request can end the process. It counts each
+// panic, and logs it with its stack. It is for what serves calls. The core is not guarded:
+// after a panic there the state may be wrong.
+//
+// A nil Panics ends no panic. It is safe for concurrent use.
+type Panics struct {
+	log   *slog.Logger
+	ended atomic.Uint64
+}
+
+// NewPanics returns a Panics that writes to a log.
+func NewPanics(log *slog.Logger) *Panics { return &Panics{log: log} }
+
+// Ended returns how many panics there were.
+func (p *Panics) Ended() uint64 { return p.ended.Load() }
+
+// End is to be deferred by a function that may panic. Of a panic it makes *err.
+func (p *Panics) End(what string, err *error) {
+	if p == nil {
+		return
+	}
+	if v := recover(); v != nil {
+		p.note(what, v)
+		*err = errPanicked
+	}
+}
+
+func (p *Panics) note(what string, v any) {
+	p.ended.Add(1)
+	p.log.Error("a call panicked, and was ended: please report this",
+		"call", what, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+}
+
+// Unary is a grpc.UnaryServerInterceptor.
+func (p *Panics) Unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (_ any, err error) {
+	defer p.End(info.FullMethod, &err)
+	return next(ctx, req)
+}
+
+// Stream is a grpc.StreamServerInterceptor.
+func (p *Panics) Stream(
+	srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) (err error) {
+	defer p.End(info.FullMethod, &err)
+	return next(srv, s)
+}
+
+// Codec returns c, guarded: gRPC uses it outside of the interceptors.
+func (p *Panics) Codec(c encoding.CodecV2) encoding.CodecV2 { return guardedCodec{c, p} }
+
+type guardedCodec struct {
+	encoding.CodecV2
+	panics *Panics
+}
+
+// Marshal implements encoding.CodecV2.
+func (c guardedCodec) Marshal(v any) (_ mem.BufferSlice, err error) {
+	defer c.panics.End("encode", &err)
+	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c guardedCodec) Unmarshal(data mem.BufferSlice, v any) (err error) {
+	defer c.panics.End("decode", &err)
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// Handler returns h, guarded. The connection of a request that panics is closed.
+func (p *Panics) Handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if v != http.ErrAbortHandler { //nolint:errorlint // a value, and by itself
+				p.note(r.URL.Path, v)
+			}
+			panic(http.ErrAbortHandler) // which closes the connection, and no more
+		}()
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,161 @@
+package listen
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// lines is a log whose lines a test takes.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	select {
+	case l <- string(p):
+	default:
+	}
+	return len(p), nil
+}
+
+// Goal: who runs the member reads in its log why a connection was refused, and the client
+// is told, too: it never sees a connection that just broke. Method: gRPC clients with each
+// fault, some of them more than once, since a reset that overtakes the reason is a race.
+func TestRefusedHandshakes(t *testing.T) {
+	a, stranger := newAuthority(t), newAuthority(t)
+	good := a.server()
+	good.TrustedCAFile = a.path("ca.pem")
+	a.uses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	forServers := a.issue("for-servers", "for-servers")
+	a.issue("half", "half")
+	half := good
+	half.CertFile, half.KeyFile = a.path("half.pem"), a.path("half.key")
+	for name, c := range map[string]struct {
+		opts   TLS
+		client credentials.TransportCredentials
+		told   string // to the client
+		logged string
+		spoil  func() error
+	}{
+		"no certificate": {
+			good, credentials.NewTLS(a.client()), "certificate required",
+			"didn't provide a certificate", nil,
+		},
+		"another authority": {
+			good, credentials.NewTLS(a.client(stranger.issue("x", "x"))),
+			"unknown certificate authority", "unknown authority", nil,
+		},
+		"wrong usage": {
+			good, credentials.NewTLS(a.client(forServers)), "bad certificate",
+			"incompatible key usage", nil,
+		},
+		"no TLS": {
+			good, insecure.NewCredentials(), "looked like an HTTP/1.1 header",
+			"does not look like a TLS handshake", nil,
+		},
+		"half a file": {
+			half, credentials.NewTLS(a.client()), "internal error", "half.pem",
+			func() error { return os.Truncate(a.path("half.pem"), 100) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf, err := c.opts.Server()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.spoil != nil {
+				if err := c.spoil(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log := make(lines, 1)
+			p := openLogging(t, conf, slog.New(slog.NewTextHandler(log, nil)))
+			for range 20 {
+				if _, err := p.call(t, c.client); err == nil || !strings.Contains(err.Error(), c.told) {
+					t.Fatalf("the client is told: %v, want %q", err, c.told)
+				}
+			}
+			if line := <-log; !strings.Contains(line, c.logged) || !strings.Contains(line, "WARN") {
+				t.Errorf("the log says %q, want %q", line, c.logged)
+			}
+		})
+	}
+}
+
+// Goal: refusals do not fill the log, and it says how many it left out.
+func TestRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := refusals{log: slog.New(slog.NewTextHandler(&log, nil))}
+		c, _ := net.Pipe()
+		for range 100 {
+			r.tell(c, errors.New("no"))
+		}
+		time.Sleep(refusalPause)
+		r.tell(c, errors.New("no"))
+		if got := log.String(); strings.Count(got, "\n") != 2 ||
+			!strings.Contains(got, "refused-before-it=99") {
+			t.Errorf("the log says %s", got)
+		}
+	})
+}
+
+// Goal: whom a listener and a dialer trust follows the file without a restart, and a session
+// that was begun with a certificate of before is not resumed.
+func TestTrustedCARotation(t *testing.T) {
+	before, after := newAuthority(t), newAuthority(t)
+	ca := before.write("trusted.pem", "CERTIFICATE", before.cert.Raw)
+	opts := before.server()
+	opts.TrustedCAFile = ca
+	old := before.client(before.issue("old", "old"))
+	old.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	conf, err := opts.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialer, err := TLS{TrustedCAFile: ca}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, conf)
+	if who, err := p.call(t, credentials.NewTLS(old)); err != nil || who != "old" {
+		t.Fatalf("before: %q, %v", who, err)
+	}
+	if err := os.Rename(after.path("ca.pem"), ca); err != nil {
+		t.Fatal(err)
+	}
+	if who, err := p.call(t, credentials.NewTLS(old)); err == nil {
+		t.Errorf("after: %q is let in", who)
+	}
+	young := before.client(after.issue("new", "new"))
+	if who, err := p.call(t, credentials.NewTLS(young)); who != "new" {
+		t.Errorf("after: %q, %v", who, err)
+	}
+	for name, c := range map[string]struct {
+		opts TLS
+		ok   bool
+	}{"old": {before.server(), false}, "new": {after.server(), true}} {
+		sc, err := c.opts.Server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, err := Fresh(dialer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := meet(t, sc, fresh, "localhost"); (got.client == nil) != c.ok {
+			t.Errorf("a dialer meets a listener with a certificate of the %s authority: %v",
+				name, got.client)
+		}
+	}
+}

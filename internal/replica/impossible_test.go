@@ -1,0 +1,270 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/lease"
+)
+
+// A commit beyond the log's end is an error that says so, and no panic.
+func TestCommitBeyondTheLog(t *testing.T) {
+	m := start(t, 2)
+	err := m.r.Step(raftMessage(&raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+		Term: new(uint64(9)), Commit: new(uint64(1 << 40)),
+	}))
+	if !errors.Is(err, ErrImpossible) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Goal: a panic that no message explains stays one, for it is a fault of ours. Method: the
+// library has lost its logger, which every step needs.
+func TestOwnFaultPanics(t *testing.T) {
+	m := start(t, 2)
+	defer func() {
+		if said := recover(); said == nil {
+			t.Error("the fault was taken for a message that cannot be")
+		}
+	}()
+	m.r.raft.raw = nil
+	err := m.r.Step(raftMessage(&raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+		Term: new(uint64(9)),
+	}))
+	t.Errorf("error %v", err)
+}
+
+// Goal: what makes no sense is refused, in words that name the member, and the replica goes on.
+func TestSenselessMessages(t *testing.T) {
+	app := func(change func(*raftpb.Message)) *raftpb.Message {
+		m := &raftpb.Message{
+			Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+			Term: new(uint64(5)), Index: new(uint64(1)), LogTerm: new(uint64(1)),
+			Entries: []*raftpb.Entry{
+				{Term: new(uint64(5)), Index: new(uint64(2))},
+				{Term: new(uint64(5)), Index: new(uint64(3))},
+			},
+		}
+		change(m)
+		return m
+	}
+	snap := func(change func(*raftpb.SnapshotMetadata)) *raftpb.Message {
+		meta := &raftpb.SnapshotMetadata{
+			Index: new(uint64(7)), Term: new(uint64(3)),
+			ConfState: &raftpb.ConfState{Voters: []uint64{self, 2}},
+		}
+		change(meta)
+		return app(func(m *raftpb.Message) {
+			m.Type, m.Entries = raftpb.MsgSnap.Enum(), nil
+			m.Snapshot = &raftpb.Snapshot{Metadata: meta}
+		})
+	}
+	for _, c := range []struct {
+		words string
+		m     *raftpb.Message
+	}{
+		{"no term", app(func(m *raftpb.Message) { m.Term = nil })},
+		{"too far above", app(func(m *raftpb.Message) { m.Term = new(uint64(math.MaxUint64)) })},
+		{"the log has term", app(func(m *raftpb.Message) { m.LogTerm = new(uint64(6)) })},
+		{"has term 0", app(func(m *raftpb.Message) { m.LogTerm = nil })},
+		{"a context of", app(func(m *raftpb.Message) { m.Context = make([]byte, 1<<20) })},
+		{"never leave", app(func(m *raftpb.Message) { m.Responses = []*raftpb.Message{{}} })},
+		{"in the place of entry 2", app(func(m *raftpb.Message) { m.Entries[0].Index = new(uint64(4)) })},
+		{"in the place of entry 3", app(func(m *raftpb.Message) { m.Entries[1].Index = nil })},
+		{"after term 5", app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(4)) })},
+		{"in a message of term 5", app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(6)) })},
+		{"unknown type", app(func(m *raftpb.Message) { m.Entries[0].Type = raftpb.EntryType(9).Enum() })},
+		{"carries entries", app(func(m *raftpb.Message) { m.Type = raftpb.MsgVote.Enum() })},
+		{"carries a snapshot", app(func(m *raftpb.Message) {
+			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(1))}}
+		})},
+		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgProp.Enum() })},
+		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgStorageAppendResp.Enum() })},
+		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgForgetLeader.Enum() })},
+		{"a snapshot of term 6", snap(func(s *raftpb.SnapshotMetadata) { s.Term = new(uint64(6)) })},
+		{"at entry 7 of term 0", snap(func(s *raftpb.SnapshotMetadata) { s.Term = nil })},
+		{"without voters", snap(func(s *raftpb.SnapshotMetadata) { s.ConfState = nil })},
+		{"that cannot be", snap(func(s *raftpb.SnapshotMetadata) {
+			s.ConfState.Learners = []uint64{self}
+		})},
+	} {
+		m := start(t, 2)
+		var err error
+		if c.m.GetType() == raftpb.MsgSnap {
+			m.m.Begin(c.m.GetSnapshot().GetMetadata().GetIndex(), 3)
+			_, err = m.r.Restore(c.m, m.m)
+		} else {
+			err = m.r.Step(raftMessage(c.m))
+		}
+		switch {
+		case !errors.Is(err, ErrMessage):
+			t.Errorf("%s: error %v", c.words, err)
+		case !strings.Contains(err.Error(), "member 2 ") || !strings.Contains(err.Error(), c.words):
+			t.Errorf("the words %q are not in %q", c.words, err)
+		}
+		m.settle()
+		if s := m.r.Status(); s.Term != 1 {
+			t.Errorf("%s: the term is %d", c.words, s.Term)
+		}
+	}
+}
+
+// A leader takes no acknowledgement of what its log does not have.
+func TestAcknowledgedBeyondTheLog(t *testing.T) {
+	m := lead(t)
+	err := m.r.Step(raftMessage(&raftpb.Message{
+		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+		Term: new(m.r.Status().Term), Index: new(m.r.Status().Index + 1),
+	}))
+	if !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "the log here ends at") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Goal: a committed entry that cannot be applied ends the member in words. Method: a leader
+// that commits what it has sent in the same message.
+func TestEntryThatCannotBeApplied(t *testing.T) {
+	for _, e := range []*raftpb.Entry{
+		{Data: []byte("no command")},
+		{Data: []byte("no change"), Type: raftpb.EntryConfChangeV2.Enum()},
+		{Data: []byte("no change"), Type: raftpb.EntryConfChange.Enum()},
+		{Type: raftpb.EntryConfChangeV2.Enum()}, // one that leaves a joint configuration
+	} {
+		m := start(t, 2)
+		e.Term, e.Index = new(uint64(5)), new(uint64(2))
+		if err := m.r.Step(raftMessage(&raftpb.Message{
+			Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+			Term: new(uint64(5)), Index: new(uint64(1)), LogTerm: new(uint64(1)),
+			Commit: new(uint64(2)), Entries: []*raftpb.Entry{e},
+		})); err != nil {
+			t.Fatal(err)
+		}
+		m.settle()
+		if !errors.Is(m.failed, ErrImpossible) {
+			t.Errorf("%v: %v", e, m.failed)
+		}
+	}
+}
+
+// Goal: nothing that another member can say panics. Method: messages with fields at random, of
+// every type, in the form in which they travel, to followers and to leaders whose log becomes
+// durable now and then.
+func FuzzStep(f *testing.F) {
+	for i := range uint64(200) {
+		f.Add(i, []byte{})
+	}
+	f.Add(uint64(1), []byte{wireForward, 9, 1, 1, 1, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, seed uint64, raw []byte) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		m := start(t)
+		if rng.IntN(2) == 0 {
+			m = start(t, 2)
+		} else if err := m.r.Campaign(); err != nil {
+			t.Fatal(err)
+		}
+		m.settle()
+		for i := range 20 {
+			var msg *Message
+			switch {
+			case i == 10 && len(raw) > 0:
+				msg = &Message{From: 2, To: self}
+			case rng.IntN(4) == 0:
+				msg = anyForward(rng)
+			default:
+				msg = raftMessage(anyMessage(rng, m.r.last))
+			}
+			if msg.Raft != nil || msg.Forward != nil || msg.Reply != nil {
+				raw = msg.AppendTo(nil)
+			}
+			got, err := DecodeMessage(msg.From, msg.To, raw)
+			if err != nil {
+				continue
+			}
+			if err := m.r.Step(got); errors.Is(err, ErrImpossible) {
+				return
+			}
+			if m.take(); m.failed != nil {
+				return
+			}
+			if rng.IntN(3) == 0 {
+				m.persist()
+				m.now++
+				m.r.Advance(m.now)
+				m.r.Tick()
+			}
+		}
+	})
+}
+
+// anyMessage returns a message of Raft's to a log that ends at last.
+func anyMessage(rng *rand.Rand, last uint64) *raftpb.Message {
+	number := func() *uint64 {
+		switch rng.IntN(12) {
+		case 0:
+			return new(rng.Uint64())
+		case 1:
+			return nil
+		case 2:
+			return new(last)
+		}
+		return new(rng.Uint64N(6))
+	}
+	m := &raftpb.Message{
+		Type: raftpb.MessageType(rng.IntN(len(raftpb.MessageType_name) + 1)).Enum(),
+		From: new(1 + rng.Uint64N(3)), To: new(uint64(self)), Term: number(),
+		LogTerm: number(), Index: number(), Commit: number(), Vote: number(),
+		RejectHint: number(), Reject: new(rng.IntN(2) == 0), Context: []byte("c"),
+	}
+	if rng.IntN(2) == 0 {
+		m.Type = raftpb.MsgApp.Enum()
+	}
+	plausible := rng.IntN(2) == 0
+	for i := range rng.IntN(4) {
+		e := &raftpb.Entry{Term: number(), Index: number()}
+		if plausible { // or nothing comes as far as the log
+			e.Term, e.Index = m.Term, new(m.GetIndex()+uint64(i)+1)
+		}
+		if rng.IntN(3) == 0 {
+			e.Type, e.Data = raftpb.EntryType(rng.IntN(4)).Enum(), bytes.Repeat([]byte{1}, rng.IntN(9))
+		}
+		m.Entries = append(m.Entries, e)
+	}
+	if rng.IntN(10) == 0 {
+		m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			Index: number(), Term: number(), ConfState: &raftpb.ConfState{Voters: []uint64{3, 3}},
+		}}
+	}
+	return m
+}
+
+// anyForward returns what a member asks of a leader, or answers.
+func anyForward(rng *rand.Rand) *Message {
+	m := &Message{From: 2 + rng.Uint64N(2), To: self}
+	small := func() uint64 { return rng.Uint64() >> rng.Uint64N(64) }
+	if rng.IntN(2) == 0 {
+		m.Reply = &Reply{
+			Term: 1 + rng.Uint64N(4), Next: small(), Round: small(), Index: small(),
+			Refused: []Refusal{{Seq: small(), Code: Code(small())}},
+			Left:    []Left{{TTL: lease.TTL(small()), Found: true}},
+			Renewed: []Renewed{{Seq: small(), TTL: lease.TTL(small()), Code: Code(small())}},
+			Batches: []RenewedAll{{First: small(), TTLs: []lease.TTL{0, 7}}}, Filled: []bool{true},
+		}
+		return m
+	}
+	m.Forward = &Forward{
+		Term: 1 + rng.Uint64N(4), First: small(), Base: small(), Round: small(),
+		Renewals:  []Ask{{Seq: small(), ID: lease.ID(small()), Token: lease.Token(small())}},
+		Batches:   []AskAll{{First: small(), IDs: []lease.ID{lease.ID(small()), 0}}},
+		Queries:   []lease.ID{lease.ID(small())},
+		Abandoned: []lease.ID{lease.ID(small())},
+	}
+	return m
+}

@@ -1,0 +1,28 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// A Lag says how many committed entries a member does not have yet, as far as the leader knows.
+type Lag struct{ Member, Entries uint64 }
+
+// Lags returns how far the other members are behind, in ID order: those that this leader has heard
+// of since it was elected. It returns nothing at a member that does not lead.
+func (r *Replica) Lags() []Lag {
+	if !r.leading {
+		return nil
+	}
+	var out []Lag
+	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if id != r.cfg.ID && p.Match > 0 {
+			out = append(out, Lag{id, r.committed - min(p.Match, r.committed)})
+		}
+	})
+	slices.SortFunc(out, func(a, b Lag) int { return cmp.Compare(a.Member, b.Member) })
+	return out
+}

@@ -1,0 +1,159 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/confchange"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// Bounds of what one message may say.
+const (
+	// maxTermJump is how much a message may raise the term. Each election raises it by one, so
+	// more than this is no honest number; and a term near the largest could not be raised again.
+	maxTermJump = 1 << 32
+	// maxContext is the most bytes of a context. Those that members send have at most 16.
+	maxContext = 1 << 10
+)
+
+// vet says why a message of another member makes no sense, or nil. Raft's library takes what
+// it is told for true, and panics when that leads nowhere. A member that says such things has
+// a fault, or is none; this one goes on without the message.
+func (r *Replica) vet(m *raftpb.Message) error {
+	var wrong string
+	switch t, term := m.GetType(), m.GetTerm(); {
+	case term == 0:
+		wrong = "it has no term"
+	case term > r.term && term-r.term > maxTermJump:
+		wrong = fmt.Sprintf("term %d is too far above %d", term, r.term)
+	case m.GetFrom() == raft.None || m.GetFrom() == r.cfg.ID:
+		wrong = "it is not from another member"
+	case len(m.GetContext()) > maxContext:
+		wrong = fmt.Sprintf("a context of %d bytes", len(m.GetContext()))
+	case len(m.GetResponses()) > 0:
+		wrong = "it carries messages that never leave a member"
+	case t != raftpb.MsgApp && len(m.GetEntries()) > 0:
+		wrong = "it carries entries"
+	case t != raftpb.MsgSnap && m.Snapshot != nil && !raft.IsEmptySnap(m.GetSnapshot()):
+		wrong = "it carries a snapshot"
+	case m.GetLogTerm() > term:
+		wrong = fmt.Sprintf("the log has term %d, after the message's %d", m.GetLogTerm(), term)
+	case t == raftpb.MsgApp:
+		wrong = wrongEntries(m)
+	case t == raftpb.MsgAppResp && r.leading && term == r.term && !m.GetReject() &&
+		m.GetIndex() > r.last: // of an earlier term it may be of what is no more
+		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), r.last)
+	case t == raftpb.MsgSnap:
+		wrong = wrongSnapshot(m)
+	}
+	if wrong == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: member %x sent a %s that cannot be: %s",
+		ErrMessage, m.GetFrom(), m.GetType(), wrong)
+}
+
+// fromOutside reports whether members send such messages to each other. A command comes as a
+// Forward and is admitted (T1), and a snapshot by Restore.
+func fromOutside(t raftpb.MessageType) bool {
+	switch t {
+	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp,
+		raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
+		raftpb.MsgTimeoutNow:
+		return true
+	}
+	return false
+}
+
+// wrongEntries says what is wrong with the entries of a MsgApp: they follow each other and
+// the one before them without a gap, and their terms do not fall.
+func wrongEntries(m *raftpb.Message) string {
+	index, term := m.GetIndex(), m.GetLogTerm()
+	if (index == 0) != (term == 0) {
+		return fmt.Sprintf("entry %d before it has term %d", index, term)
+	}
+	for _, e := range m.GetEntries() {
+		index++
+		switch {
+		case e.GetIndex() != index || index == 0:
+			return fmt.Sprintf("entry %d in the place of entry %d", e.GetIndex(), index)
+		case e.GetTerm() < term || e.GetTerm() == 0:
+			return fmt.Sprintf("entry %d has term %d, after term %d", index, e.GetTerm(), term)
+		case e.GetTerm() > m.GetTerm():
+			return fmt.Sprintf("entry %d has term %d, in a message of term %d",
+				index, e.GetTerm(), m.GetTerm())
+		}
+		term = e.GetTerm()
+		if _, known := raftpb.EntryType_name[int32(e.GetType())]; !known {
+			return fmt.Sprintf("entry %d is of unknown type %d", index, e.GetType())
+		}
+	}
+	return ""
+}
+
+// wrongSnapshot says what is wrong with what a snapshot says of itself.
+func wrongSnapshot(m *raftpb.Message) string {
+	meta := m.GetSnapshot().GetMetadata()
+	conf := meta.GetConfState()
+	switch {
+	case meta.GetIndex() == 0 || meta.GetTerm() == 0:
+		return fmt.Sprintf("a snapshot at entry %d of term %d", meta.GetIndex(), meta.GetTerm())
+	case meta.GetTerm() > m.GetTerm():
+		return fmt.Sprintf("a snapshot of term %d, in a message of term %d",
+			meta.GetTerm(), m.GetTerm())
+	case len(conf.GetVoters()) == 0:
+		return "a snapshot of a cluster without voters"
+	}
+	if _, err := tracked(conf); err != nil {
+		return fmt.Sprintf("a snapshot of members that cannot be: %v", err)
+	}
+	return ""
+}
+
+// tracked makes of conf what the library would, which panics if it cannot.
+func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
+	t := tracker.MakeProgressTracker(1, 0)
+	var err error
+	t.Config, t.Progress, err = confchange.Restore(confchange.Changer{Tracker: t}, conf)
+	if err == nil {
+		err = raftpb.EnsureConfState(conf).Equivalent(t.ConfState())
+	}
+	return confchange.Changer{Tracker: t}, err
+}
+
+// possible says why a committed change of the membership cannot be.
+func (r *Replica) possible(c *raftpb.ConfChangeV2) error {
+	changer, err := tracked(r.conf)
+	if err != nil {
+		return err
+	}
+	if _, joint := c.EnterJoint(); joint || c.LeaveJoint() {
+		return errors.New("no member changes the membership in this way")
+	}
+	_, _, err = changer.Simple(c.GetChanges()...)
+	return err
+}
+
+// A contradiction is what another member says that cannot be if this one's disk is right: the
+// library has found it out, and panics with it.
+type contradiction string
+
+// contradictions are how the library's words for them begin, in its logger's formats.
+var contradictions = [...]string{"tocommit(%d) is out of range", "entry %d conflict with committed"}
+
+// discerning is a logger that tells contradictions from all else for which the library panics.
+type discerning struct{ raft.Logger }
+
+// Panicf implements raft.Logger.
+func (d discerning) Panicf(format string, v ...any) {
+	for _, begin := range contradictions {
+		if strings.HasPrefix(format, begin) {
+			panic(contradiction(fmt.Sprintf(format, v...)))
+		}
+	}
+	d.Logger.Panicf(format, v...)
+}

@@ -1,0 +1,118 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/server"
+)
+
+// InitCommand returns "leasehold init", which founds a cluster and does not run it.
+func InitCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "init [flags of serve]",
+		Short: "Found a new cluster in an empty data directory, once",
+		Long: "Founds a new cluster of one member in an empty data directory, and ends. It takes " +
+			"the flags\nof \"leasehold serve\". The member is then started, as all further ones " +
+			"are, with\n\"leasehold serve --join ADDRESSES\", which founds nothing: if its disk is " +
+			"lost, it says so\ninstead of founding a second cluster. With --join given here, too, " +
+			"nothing is founded\nwhile a cluster answers there.",
+		DisableFlagParsing: true,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		ValidArgsFunction:  complete,
+	}
+	c.RunE = func(c *cobra.Command, args []string) error { return initCluster(c, args) }
+	return c
+}
+
+// askFirst is how long a cluster at the addresses of --join has to answer.
+const askFirst = 5 * time.Second
+
+func initCluster(c *cobra.Command, args []string) error {
+	f := newFlags()
+	switch err := f.parse(args); {
+	case errors.Is(err, errHelp):
+		fmt.Fprintf(c.OutOrStdout(), "%s\n\nUsage:\n  leasehold %s\n\n", c.Long, c.Use)
+		f.help(c.OutOrStdout())
+		return nil
+	case err != nil:
+		return err
+	}
+	if _, err := f.readEnv(os.Environ()); err != nil {
+		return err
+	}
+	cfg, _, err := f.config(hostname())
+	if err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return &UsageError{err.Error()}
+	}
+	if err := noCluster(f.join.endpoints, cfg); err != nil {
+		return err
+	}
+	cluster, member, err := server.Found(cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "cluster %x founded in %s by member %x (%s)\n",
+		cluster, cfg.DataDir, member, cfg.Name)
+	return nil
+}
+
+// noCluster refuses if a cluster answers at one of the addresses.
+func noCluster(endpoints []string, cfg server.Config) error {
+	for _, e := range endpoints {
+		if err := nobodyAt(e, cfg); err != nil {
+			return fmt.Errorf("--join %s: %w", e, err)
+		}
+	}
+	return nil
+}
+
+func nobodyAt(endpoint string, cfg server.Config) error {
+	c, err := dialCluster([]string{endpoint}, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // nothing is lost
+	ctx, cancel := context.WithTimeout(context.Background(), askFirst)
+	defer cancel()
+	switch err := c.Ours(ctx); {
+	case err == nil:
+		return errors.New("a cluster answers there, so nothing is founded; start this member " +
+			"with leasehold serve --join, and with --replace if its disk was lost")
+	case !passing(err):
+		return err
+	case listens(endpoint):
+		return fmt.Errorf("something listens there, so nothing is founded; whether it is a member "+
+			"is not known: %w", err)
+	}
+	return nil
+}
+
+// listens reports whether a connection to an endpoint can be made: a member may be there that
+// speaks TLS where none was asked for, or that has lost its majority.
+func listens(endpoint string) bool {
+	network, address := "tcp", endpoint
+	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
+		address = rest
+		if strings.HasPrefix(scheme, "unix") {
+			network = "unix"
+		}
+	}
+	c, err := net.DialTimeout(network, address, askFirst)
+	if err != nil {
+		return false
+	}
+	_ = c.Close() // nothing was said
+	return true
+}

@@ -1,0 +1,70 @@
+package serve
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/storage"
+)
+
+// Goal: nothing is founded while something listens at an address of the cluster, whatever it is.
+func TestInitBesideAStranger(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	dir := filepath.Join(t.TempDir(), "data")
+	found := func(join string) error {
+		c := InitCommand()
+		c.SetOut(io.Discard)
+		c.SetArgs([]string{"--data-dir", dir, "--join", join})
+		return c.Execute()
+	}
+	if err := found(l.Addr().String()); err == nil || !strings.Contains(err.Error(), "listens") {
+		t.Errorf("beside a stranger: %v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("something was founded")
+	}
+	l.Close()
+	if err := found(l.Addr().String()); err != nil {
+		t.Errorf("with nobody there: %v", err)
+	}
+}
+
+// Goal: where a founding was cut short, a member that joins says what to do instead of waiting.
+func TestJoinAfterHalfInit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	disk, err := storage.Open(storage.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := storage.Identity{Cluster: 1, Member: 2, Name: "a", Incarnation: 3}
+	if err := disk.Bootstrap(id, &raftpb.ConfState{Voters: []uint64{2}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := look(dir); err == nil || !strings.Contains(err.Error(), "leasehold init") {
+		t.Errorf("it says %v", err)
+	}
+}

@@ -1,0 +1,109 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// heardCache is a Cache that takes note of what it is told.
+type heardCache struct{ heard []string }
+
+func (c *heardCache) Opened(term uint64, err error) {
+	c.heard = append(c.heard, fmt.Sprintf("opened %d %v", term, err))
+}
+
+func (c *heardCache) Invalidated(i *replica.Invalidation) {
+	c.heard = append(c.heard, fmt.Sprintf("drop %d", i.Seq))
+}
+
+func (c *heardCache) Reopen(term uint64) {
+	c.heard = append(c.heard, fmt.Sprintf("reopen %d", term))
+}
+
+// TestOpenCaches: what a cache has to be told goes where it was opened last, and it is opened
+// anew, once, when another leads than the one who knows it.
+func TestOpenCaches(t *testing.T) {
+	old, last, other := &heardCache{}, &heardCache{}, &heardCache{}
+	heir := &heardCache{} // of a later lease of the same ID
+	c := caches{{ID: 7}: {to: last}, {ID: 8}: {to: other}, {ID: 7, Token: 1}: {to: heir, term: 9}}
+	c.tell(&replica.Output{
+		Opened: []replica.OpenCache{
+			{ID: 7, Owner: old, Term: 3}, // of the stream before
+			{ID: 7, Owner: last, Term: 3},
+			{ID: 8, Owner: other, Err: lease.ErrNotFound},
+		},
+		Invalidations: []replica.Invalidation{{ID: 7, Seq: 1}, {ID: 8, Seq: 2}, {ID: 9, Seq: 3}},
+	})
+	if len(c) != 2 {
+		t.Errorf("%d caches are open", len(c))
+	}
+	for _, s := range []replica.Status{
+		{Term: 3, Leader: 1}, {Term: 4}, {Term: 4, Leader: 2}, {Term: 5, Leader: 1},
+	} {
+		c.follow(&s)
+	}
+	for _, x := range []struct {
+		to   *heardCache
+		want []string
+	}{
+		{old, []string{"opened 3 <nil>"}},
+		{heir, nil},
+		{last, []string{"opened 3 <nil>", "drop 1", "reopen 4"}},
+		{other, []string{"opened 0 " + lease.ErrNotFound.Error()}},
+	} {
+		if !slices.Equal(x.to.heard, x.want) {
+			t.Errorf("heard %q, want %q", x.to.heard, x.want)
+		}
+	}
+}
+
+// TestCacheOfStreamThatWasLeft: what a cache says where it was opened before means nothing any
+// more, neither that it has dropped something, since it may have read that again, nor that it
+// is closed.
+func TestCacheOfStreamThatWasLeft(t *testing.T) {
+	m := lead(t)
+	m.propose(&fsm.Grant{
+		Terms: lease.Terms{ID: 7, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
+	})
+	info, _ := m.r.Machine().Lessor().Lookup(7)
+	left, last := &heardCache{}, &heardCache{}
+	say := func(from *heardCache, mail CacheMail) {
+		mail.From, mail.Of = from, fsm.Holding{ID: 7, Token: info.Token}
+		m.mail.Caches = append(m.mail.Caches, mail)
+		m.settle()
+	}
+	ack := func(seq uint64) CacheMail {
+		return CacheMail{Ack: &replica.AckCache{
+			ID: 7, Token: info.Token, Term: m.s.Status.Term, Seq: seq, Open: m.s.Status.Term,
+		}}
+	}
+	for _, c := range []*heardCache{left, last} {
+		say(c, CacheMail{Open: &replica.OpenCache{ID: 7, Token: info.Token}})
+	}
+	say(last, ack(0))
+	fill := &replica.Fill{ID: 7, Token: info.Token, Ranges: []keyrange.Range{{Key: "c1"}}}
+	m.mail.Reads = append(m.mail.Reads, &replica.Read{Fill: fill})
+	m.settle()
+	if fill.Term == 0 {
+		t.Fatal("the cache may not have what it reads")
+	}
+	before := len(m.done)
+	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "c1"}})
+	m.settle()
+	say(left, ack(1))
+	say(left, CacheMail{Closed: true})
+	if len(m.done) != before || m.s.OpenCaches() != 1 {
+		t.Errorf("%d writes are done and %d caches open, by the word of a stream that was left",
+			len(m.done)-before, m.s.OpenCaches())
+	}
+	say(last, ack(1))
+	if len(m.done) != before+1 {
+		t.Errorf("the write is not done; heard %q", last.heard)
+	}
+}

@@ -1,0 +1,54 @@
+package shell
+
+import (
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// TestClockGoesBack: a boot time that goes back, by however little, is told as a jump,
+// and the instants never go back.
+func TestClockGoesBack(t *testing.T) {
+	at := Reading{Boot: 100_000, Mono: 7}
+	c := clock{start: at}
+	var last lease.Instant
+	for _, step := range []lease.Instant{10, -1, 5, -90_000, 20, -200_000, 1} {
+		at.Boot += step
+		now, jumped := c.read(at)
+		if want := last + max(step, 0); now != want {
+			t.Errorf("after a step of %d: at %d, want %d", step, now, want)
+		}
+		if step < 0 && !jumped {
+			t.Errorf("a step of %d is no jump", step)
+		}
+		last = now
+	}
+}
+
+// TestClockOfBoot: the instants are those of boot time, which runs on while the machine sleeps,
+// and a sleep is told; a clock that is read late is none.
+func TestClockOfBoot(t *testing.T) {
+	at := Reading{Boot: 100_000, Mono: 7}
+	c := clock{start: at}
+	want := lease.Instant(0)
+	for _, x := range []struct {
+		awake, asleep lease.Instant
+		jumped        bool
+	}{
+		{awake: 10},
+		{awake: 100_000},
+		{awake: 1, asleep: jumpLimit},
+		{awake: 1, asleep: 1},
+		{asleep: jumpLimit + 1, jumped: true},
+		{awake: 5},
+		{asleep: 3_600_000, jumped: true},
+		{},
+	} {
+		at.Boot, at.Mono = at.Boot+x.awake+x.asleep, at.Mono+x.awake
+		want += x.awake + x.asleep
+		now, jumped := c.read(at)
+		if now != want || jumped != x.jumped {
+			t.Errorf("after %+v: at %d, jumped %v; want %d", x, now, jumped, want)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package shell
+
+import (
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// Mail is what came in for a member since its last step. Each list is in the order in which
+// its items came.
+type Mail struct {
+	Messages  []*replica.Message // of other members
+	Proposals []*replica.Proposal
+	Reads     []*replica.Read
+	Renewals  []replica.Renewal
+	Together  []*replica.Renewals
+	Abandoned []lease.ID
+	Caches    []CacheMail
+	Persisted []*raftpb.Message // messages of replica.Output.Append that are durable
+	Tasks     []func()          // what else is to be done with the replica
+	Arrivals  []Arrival
+	Hurry     bool // commands have waited long enough for others
+}
+
+// Arrival is a snapshot of another member that is here and not yet the newest.
+type Arrival struct {
+	Message *raftpb.Message
+	Machine *fsm.Machine // the state that was built from it
+	Owner   any
+}
+
+// Emptied returns an empty Mail that has the memory of m.
+func (m *Mail) Emptied() Mail {
+	clear(m.Messages)
+	clear(m.Proposals)
+	clear(m.Reads)
+	clear(m.Renewals)
+	clear(m.Together)
+	clear(m.Caches)
+	clear(m.Persisted)
+	clear(m.Tasks)
+	clear(m.Arrivals)
+	return Mail{
+		Messages: m.Messages[:0], Proposals: m.Proposals[:0], Reads: m.Reads[:0],
+		Renewals: m.Renewals[:0], Together: m.Together[:0], Abandoned: m.Abandoned[:0],
+		Caches: m.Caches[:0], Persisted: m.Persisted[:0], Tasks: m.Tasks[:0],
+		Arrivals: m.Arrivals[:0],
+	}
+}
+
+// Refusal is a message of another member that the replica refused.
+type Refusal struct {
+	From uint64
+	Err  error
+}
+
+// Declined is a snapshot that the replica did not take. Err is nil if it has no use for it.
+type Declined struct {
+	Owner any
+	Err   error
+}

@@ -1,0 +1,105 @@
+package shell
+
+import (
+	"iter"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Saver is the order in which a member saves the messages of replica.Output.Append: what is
+// written, when it is synced, and when a message is said to be durable. The zero value is that
+// of a process that has saved nothing. It belongs to one goroutine, that of the disk.
+type Saver struct {
+	lazy     *raftpb.HardState // a hard state that may wait for the next sync
+	written  []*raftpb.Message // not yet said to be durable
+	unsynced bool              // something was written since the last sync
+	term     uint64            // those of the hard state that was written last
+	vote     uint64
+}
+
+// Saving is one thing to do with the disk. It has one of three kinds.
+type Saving struct {
+	// Install, if not nil, asks for a snapshot, which has arrived: make it the newest,
+	// durably.
+	Install *raftpb.Message
+	// Saved, if not empty, are durable now: say so. The memory is the Saver's.
+	Saved []*raftpb.Message
+	// Otherwise write Entries, and State if that is not nil; with Sync wait then until this and
+	// all that was written before is durable.
+	Entries []*raftpb.Entry
+	State   *raftpb.HardState
+	Sync    bool
+}
+
+// Awaited reports whether anybody waits until a message is durable. Where that is nobody, it
+// need not be (replica.Output.Append).
+func Awaited(m *raftpb.Message) bool {
+	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || asksForSnapshot(m)
+}
+
+func asksForSnapshot(m *raftpb.Message) bool {
+	return m.GetSnapshot().GetMetadata().GetIndex() != 0
+}
+
+// Save yields what is to be done to save messages, in order, with one sync at the end. A follower
+// that was sent many small messages while its disk was busy catches up so. Who stops before the
+// end must not use the Saver again.
+//
+// A message that carries a commit index only need not be durable: losing that costs nothing, so
+// it waits for the next write. The responses of such a message, as of one that tells a follower
+// of a commit, wait for what was written before, and for nothing else.
+func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
+	return func(yield func(Saving) bool) {
+		for i, m := range batch {
+			if asksForSnapshot(m) && (!s.settle(yield) || !yield(Saving{Install: m})) {
+				return
+			}
+			if m.Term != nil || m.Vote != nil || m.Commit != nil {
+				s.lazy = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+			}
+			if s.needed(m) && !s.write(m.GetEntries(), i == len(batch)-1, yield) {
+				return
+			}
+			s.written = append(s.written, m)
+		}
+		s.settle(yield)
+	}
+}
+
+// Left returns the hard state that is not written, nil for none.
+func (s *Saver) Left() *raftpb.HardState { return s.lazy }
+
+// needed reports whether a message carries what must be durable: entries, or what its responses
+// promise although it is no entry, a snapshot or a term or a vote other than those written last.
+func (s *Saver) needed(m *raftpb.Message) bool {
+	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 &&
+		(asksForSnapshot(m) || m.Term != nil && m.GetTerm() != s.term ||
+			m.Vote != nil && m.GetVote() != s.vote)
+}
+
+func (s *Saver) write(entries []*raftpb.Entry, sync bool, yield func(Saving) bool) bool {
+	x := Saving{Entries: entries, State: s.lazy, Sync: sync}
+	if s.unsynced = !sync; s.lazy != nil {
+		s.term, s.vote = s.lazy.GetTerm(), s.lazy.GetVote()
+	}
+	s.lazy = nil
+	return yield(x)
+}
+
+// settle syncs what was written and is not synced, and says what is durable then.
+func (s *Saver) settle(yield func(Saving) bool) bool {
+	if s.unsynced && !s.write(nil, true, yield) {
+		return false
+	}
+	saved := s.written[:0]
+	for _, m := range s.written {
+		if Awaited(m) {
+			saved = append(saved, m)
+		}
+	}
+	clear(s.written[len(saved):])
+	s.written = s.written[:0]
+	more := len(saved) == 0 || yield(Saving{Saved: saved})
+	clear(saved)
+	return more
+}

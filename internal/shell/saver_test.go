@@ -1,0 +1,93 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// TestSaver: a message is said to be durable after a sync of what it carries and of what came
+// before it. All that has gathered shares one sync, but for a snapshot, before which all is
+// settled. What need not be durable waits, and nobody is told of what nobody awaits. Method: what
+// is to be done for batches, one after another: w is a write with its entries and its commit
+// index, with ! if it is synced.
+func TestSaver(t *testing.T) {
+	var s Saver
+	say := []*raftpb.Message{{}}
+	state := func(term, vote, commit uint64, responses ...*raftpb.Message) *raftpb.Message {
+		return &raftpb.Message{Term: &term, Vote: &vote, Commit: &commit, Responses: responses}
+	}
+	entry := func(index uint64) *raftpb.Message {
+		return &raftpb.Message{Index: &index, Entries: []*raftpb.Entry{{Index: &index}}, Responses: say}
+	}
+	snapshot := func(index uint64) *raftpb.Message {
+		m := state(2, 0, index, say...)
+		m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index}}
+		return m
+	}
+	for _, c := range []struct {
+		name  string
+		batch []*raftpb.Message
+		want  string
+	}{
+		{"an entry", []*raftpb.Message{entry(1)}, "w[1]! said1"},
+		{"a commit index", []*raftpb.Message{state(0, 0, 1)}, ""},
+		{"and then an entry", []*raftpb.Message{entry(2)}, "w[2]c1! said1"},
+		{"a response", []*raftpb.Message{state(0, 0, 2, say...)}, "said1"},
+		{"entries", []*raftpb.Message{entry(3), entry(4)}, "w[3]c2 w[4]! said2"},
+		{
+			"an entry, and a response",
+			[]*raftpb.Message{entry(5), state(0, 0, 3, say...)},
+			"w[5] w[]c3! said2",
+		},
+		{"a term", []*raftpb.Message{state(1, 0, 3, say...)}, "w[]c3! said1"},
+		{"the same term", []*raftpb.Message{state(1, 0, 4, say...)}, "said1"},
+		{"a vote", []*raftpb.Message{state(1, 1, 4, say...)}, "w[]c4! said1"},
+		{"a snapshot", []*raftpb.Message{snapshot(9)}, "install9 w[]c9! said1"},
+		{
+			"a snapshot between entries",
+			[]*raftpb.Message{entry(10), snapshot(20), entry(21)},
+			"w[10] w[]! said1 install20 w[]c20 w[21]! said2",
+		},
+	} {
+		var did []string
+		for x := range s.Save(c.batch) {
+			did = append(did, said(&x))
+		}
+		if got := strings.Join(did, " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	if s.Left() != nil {
+		t.Errorf("%v is left", s.Left())
+	}
+	for range s.Save([]*raftpb.Message{state(2, 0, 30)}) {
+		t.Error("a commit index is written by itself")
+	}
+	if s.Left().GetCommit() != 30 {
+		t.Errorf("%v is left", s.Left())
+	}
+}
+
+func said(x *Saving) string {
+	if x.Install != nil {
+		return fmt.Sprint("install", x.Install.GetSnapshot().GetMetadata().GetIndex())
+	}
+	if len(x.Saved) > 0 {
+		return fmt.Sprint("said", len(x.Saved))
+	}
+	var list []uint64
+	for _, e := range x.Entries {
+		list = append(list, e.GetIndex())
+	}
+	out := fmt.Sprint("w", list)
+	if x.State != nil {
+		out += fmt.Sprint("c", x.State.GetCommit())
+	}
+	if x.Sync {
+		out += "!"
+	}
+	return out
+}

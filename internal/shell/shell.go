@@ -1,0 +1,317 @@
+package shell
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// Do is what the driver of a Shell does next.
+type Do int
+
+// The actions of a step. A driver does each when [Shell.Next] returns it. Those that have
+// nothing to do in a step are left out, but for the ones marked "always".
+const (
+	// TakeMail: take all that came in, into Mail. Always.
+	TakeMail Do = iota
+	// ReadClock: read the clocks, and call Read. Always, and after the mail was taken, so
+	// that nothing in it is newer than the reading: a renewal counts from then.
+	ReadClock
+	// Advance: say that every lease gets its full time again, because of Jumped or Stalled.
+	Advance
+	// LookAround: a heartbeat has passed; call Beat.
+	LookAround
+	// Feed: say what was Refused, and that Declined is of no use.
+	Feed
+	// Work: call Work, which may take a while. Always.
+	Work
+	// Send: send Out.Send.
+	Send
+	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is
+	// the owner of the snapshot that one of the messages asks for.
+	Save
+	// Show: make View the one that everybody reads.
+	Show
+	// Follow: say that the replica's status was Before and is Status.
+	Follow
+	// Publish: tell watchers of Out.Changes, which the view shows already.
+	Publish
+	// Answer: answer Out.Proposals, Reads, Together and Renewals. Always. Whoever is
+	// answered may read at once, and what he reads must show what he was told.
+	Answer
+	// TellCaches: call TellCaches.
+	TellCaches
+	// End: stop for good, because of Err, or if that is nil because the member was removed.
+	End
+	// Hold: see to it that Mail.Hurry is set after a while if Held, and not any more if
+	// not. Always.
+	Hold
+	// Shrink: make View the one that everybody reads; it is the same but for the size.
+	Shrink
+	// Sleep: wait for mail, or for Wait. Always.
+	Sleep
+)
+
+// order is the order of a step.
+var order = [...]Do{
+	TakeMail, ReadClock, Advance, LookAround, Feed, Work,
+	Send, Save, Show, Follow, Publish, Answer, TellCaches,
+	End, Hold, Shrink, Sleep,
+}
+
+// scrubBudget is how many records one step cleans up after a compaction: about a hundred
+// microseconds' worth.
+const scrubBudget = 256
+
+// yieldEvery is how many election timeouts pass, at least, from one attempt to
+// hand over to the next: if every disk is full, nobody gains by more.
+const yieldEvery = 10
+
+// Config is what a Shell is made of.
+type Config struct {
+	Replica *replica.Replica
+	// Start is what the clocks show now: the shell's instants begin here.
+	Start Reading
+	// Heartbeat is the length of Raft's tick, Election the shortest election timeout, both
+	// in milliseconds.
+	Heartbeat, Election lease.TTL
+}
+
+// Shell is one member's: see the package's comment. The exported fields are the driver's to
+// read when Next has returned an action that names them; Mail is the driver's to set.
+type Shell struct {
+	Mail Mail
+	Now  lease.Instant // of the last reading
+	Out  replica.Output
+	View *fsm.View
+
+	Jumped, Stalled bool
+	Refused         []Refusal
+	Declined        []Declined
+	Arrived         any
+	Before, Status  replica.Status
+	Err             error
+	Held            bool
+	Wait            lease.TTL
+
+	r      *replica.Replica
+	clock  clock
+	pace   pace
+	caches caches
+	dirty  bool // the store may hold records that compaction has freed
+	at     int  // the place of the next action in order
+}
+
+// pace is when a member does what it does at intervals or after a while.
+type pace struct {
+	heartbeat, election lease.Instant
+	next                lease.Instant // of Raft's ticks
+	last                lease.Instant // the step before
+	mayYield            lease.Instant
+}
+
+// New returns the shell of a replica that has done nothing yet.
+func New(c Config) *Shell {
+	return &Shell{
+		r: c.Replica, clock: clock{start: c.Start}, Status: c.Replica.Status(),
+		pace:   pace{heartbeat: lease.Instant(c.Heartbeat), election: lease.Instant(c.Election)},
+		caches: make(caches),
+	}
+}
+
+// Next returns what the driver is to do next. What it returned before must be done. After
+// Sleep a new step begins; after End there is no more to do.
+func (s *Shell) Next() Do {
+	for {
+		if s.Err != nil {
+			return End
+		}
+		do := order[s.at]
+		s.at = (s.at + 1) % len(order)
+		if s.begin(do) {
+			return do
+		}
+	}
+}
+
+// begin does the shell's own part of an action, and reports whether the driver has one.
+func (s *Shell) begin(do Do) bool {
+	switch do {
+	case Advance:
+		return s.advance()
+	case LookAround:
+		return s.Now >= s.pace.next
+	case Feed:
+		return s.feed()
+	case Send:
+		return len(s.Out.Send) > 0
+	case Save:
+		return len(s.Out.Append) > 0
+	case Show:
+		s.Arrived = nil // Save has it
+		if s.Out.Applied {
+			s.View = s.r.Machine().View()
+		}
+		return s.Out.Applied
+	case Follow:
+		s.Before, s.Status = s.Status, s.r.Status()
+		return s.Before != s.Status
+	case Publish: // after a restore the hub was told of a state that shows the changes, too
+		return len(s.Out.Changes) > 0 && !s.Out.Restored
+	case TellCaches:
+		return len(s.Out.Opened)+len(s.Out.Invalidations) > 0 ||
+			s.Before.Leader != s.Status.Leader || s.Before.Term != s.Status.Term
+	case End:
+		return s.Out.Removed
+	case Hold:
+		s.Held = s.r.Held()
+	case Shrink:
+		return s.scrub()
+	case Sleep:
+		s.Wait = s.sleep()
+	}
+	return true
+}
+
+// Read takes what the clocks show.
+func (s *Shell) Read(r Reading) { s.Now, s.Jumped = s.clock.read(r) }
+
+// Epoch returns the boot time at which the instants begin. Read may change it.
+func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
+
+// advance moves the replica's clock. A member that stood still for as long as it takes the
+// others to elect a new leader was stopped, or starved; holders could not renew meanwhile,
+// through no fault of theirs (T1), so they get their full time again, as after a sleep. After
+// that nobody knows how much time has passed: silent leases then get again what remained of them.
+func (s *Shell) advance() bool {
+	s.r.Advance(s.Now)
+	s.Stalled = s.Now-s.pace.last > s.pace.election
+	s.pace.last = s.Now
+	if s.Jumped {
+		s.r.Recount()
+	}
+	if s.Jumped || s.Stalled {
+		s.r.Refresh()
+		return true
+	}
+	return false
+}
+
+// Around is what a member sees when it looks around.
+type Around struct {
+	// Assembled says that Raft may tick: the member does not wait for others to begin.
+	Assembled bool
+	// DiskStuck says that the member's disk takes no log entries.
+	DiskStuck bool
+}
+
+// Beat is called once a heartbeat. It reports whether the leadership is being handed over
+// because this member's disk takes no log entries: a leader applies nothing that its own
+// disk does not have, so it would keep everybody waiting (T1). If nobody else can lead, it
+// stays.
+func (s *Shell) Beat(a Around) (yields bool) {
+	s.pace.next = s.Now + s.pace.heartbeat
+	s.dirty = true
+	if a.Assembled {
+		s.r.Tick()
+	}
+	if !s.Status.Leading || s.Now < s.pace.mayYield || !a.DiskStuck {
+		return false
+	}
+	s.pace.mayYield = s.Now + yieldEvery*s.pace.election
+	return s.r.Yield()
+}
+
+// feed gives the replica what came in. Err is set if the replica is of no use any more.
+func (s *Shell) feed() bool {
+	m := &s.Mail
+	s.Refused, s.Declined = s.Refused[:0], s.Declined[:0]
+	if m.Hurry {
+		s.r.Hurry()
+	}
+	for _, f := range m.Tasks {
+		f()
+	}
+	for _, a := range m.Arrivals {
+		s.install(a)
+	}
+	for _, p := range m.Persisted {
+		s.r.Persisted(p)
+	}
+	for _, msg := range m.Messages {
+		switch err := s.r.Step(msg); {
+		case errors.Is(err, replica.ErrImpossible):
+			s.Err = err
+			return false
+		case err != nil:
+			s.Refused = append(s.Refused, Refusal{msg.From, err})
+		}
+	}
+	for _, n := range m.Renewals {
+		s.r.Renew(n)
+	}
+	for _, r := range m.Together {
+		s.r.RenewAll(r)
+	}
+	s.r.Abandon(m.Abandoned)
+	for i := range m.Caches {
+		s.caches.says(s.r, &m.Caches[i])
+	}
+	for _, q := range m.Reads {
+		s.r.Read(q)
+	}
+	for _, p := range m.Proposals {
+		s.r.Propose(p)
+	}
+	return len(s.Refused)+len(s.Declined) > 0
+}
+
+// install offers a snapshot to the replica, which asks for it with a message to be saved.
+func (s *Shell) install(a Arrival) {
+	if taken, err := s.r.Restore(a.Message, a.Machine); err != nil || !taken {
+		s.Declined = append(s.Declined, Declined{a.Owner, err})
+		return
+	}
+	s.Arrived = a.Owner
+}
+
+// Work lets the replica work. Err is set if it cannot go on.
+func (s *Shell) Work() {
+	s.Out = s.r.Take()
+	s.Err = s.Out.Failed
+}
+
+// TellCaches tells caches that are open at this member what the leader says, and who leads.
+func (s *Shell) TellCaches() {
+	s.caches.tell(&s.Out)
+	s.caches.follow(&s.Status)
+}
+
+// OpenCaches returns how many caches are open at this member.
+func (s *Shell) OpenCaches() int { return len(s.caches) }
+
+// scrub cleans up after a compaction, and reports whether all is clean that was not.
+func (s *Shell) scrub() bool {
+	if !s.dirty {
+		return false
+	}
+	if s.dirty = s.r.Machine().Scrub(scrubBudget); s.dirty {
+		return false
+	}
+	s.View = s.r.Machine().View()
+	return true
+}
+
+// sleep returns how long there is nothing to do without mail.
+func (s *Shell) sleep() lease.TTL {
+	if s.dirty {
+		return 0
+	}
+	next := s.pace.next
+	if at, ok := s.r.Next(); ok {
+		next = min(next, at)
+	}
+	return lease.TTL(max(next-s.Now, 0))
+}

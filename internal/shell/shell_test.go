@@ -1,0 +1,389 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// member drives the shell of a sole voter over a log in memory.
+type member struct {
+	t      *testing.T
+	s      *Shell
+	r      *replica.Replica
+	log    *raft.MemoryStorage
+	clocks Reading
+	mail   Mail
+	// unsynced are the messages that the disk has not made durable yet; sync makes it do so
+	// at once.
+	unsynced []*raftpb.Message
+	sync     bool
+	// before is called before each action.
+	before func(Do)
+	did    []Do // in the last step
+	view   *fsm.View
+	done   []*replica.Proposal
+}
+
+const (
+	heartbeat = 100
+	election  = 1000
+)
+
+func start(t *testing.T) *member {
+	t.Helper()
+	log := raft.NewMemoryStorage()
+	if err := log.ApplySnapshot(&raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(uint64(1)), Term: new(uint64(1)), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.SetHardState(&raftpb.HardState{
+		Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(1)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	machine := fsm.New(fsm.Config{})
+	machine.Begin(1, 1)
+	r, err := replica.New(replica.Config{
+		ID: 1, Log: log, Machine: machine, ElectionTicks: election / heartbeat, HeartbeatTicks: 1,
+		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{
+		t: t, r: r, log: log, clocks: Reading{Boot: 5000, Mono: 70}, sync: true,
+		before: func(Do) {}, view: machine.View(),
+	}
+	m.s = New(Config{Replica: r, Start: m.clocks, Heartbeat: heartbeat, Election: election})
+	return m
+}
+
+// lead returns a member that leads and times leases.
+func lead(t *testing.T) *member {
+	t.Helper()
+	m := start(t)
+	m.mail.Tasks = append(m.mail.Tasks, func() {
+		if err := m.r.Campaign(); err != nil {
+			t.Error(err)
+		}
+	})
+	m.settle()
+	if !m.s.Status.Primary {
+		t.Fatalf("a sole voter that campaigned has status %+v", m.s.Status)
+	}
+	return m
+}
+
+// step does one step.
+func (m *member) step() {
+	m.did = m.did[:0]
+	for {
+		do := m.s.Next()
+		m.did = append(m.did, do)
+		m.before(do)
+		if do == End || do == Sleep {
+			return
+		}
+		m.do(do)
+	}
+}
+
+func (m *member) do(do Do) {
+	s := m.s
+	switch do {
+	case TakeMail:
+		s.Mail, m.mail = m.mail, s.Mail.Emptied()
+	case ReadClock:
+		s.Read(m.clocks)
+	case LookAround:
+		s.Beat(Around{Assembled: true})
+	case Work:
+		s.Work()
+	case Save:
+		m.unsynced = append(m.unsynced, s.Out.Append...)
+		if m.sync {
+			m.persist()
+		}
+	case Show, Shrink:
+		m.view = s.View
+	case Publish:
+		for _, c := range s.Out.Changes {
+			if shown := m.view.KV.Revision(); shown < c.Revision {
+				m.t.Errorf("an event of revision %d is published, and %d is shown", c.Revision, shown)
+			}
+		}
+	case Answer:
+		for _, p := range s.Out.Proposals {
+			if shown := m.view.KV.Revision(); shown < p.Result.Revision {
+				m.t.Errorf("a write of revision %d is answered, and %d is shown", p.Result.Revision, shown)
+			}
+		}
+		m.done = append(m.done, s.Out.Proposals...)
+	case TellCaches:
+		s.TellCaches()
+	}
+}
+
+// persist makes durable what is to be.
+func (m *member) persist() {
+	for _, a := range m.unsynced {
+		if err := m.log.Append(a.GetEntries()); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	m.mail.Persisted = append(m.mail.Persisted, m.unsynced...)
+	m.unsynced = nil
+}
+
+// settle steps until there is no mail.
+func (m *member) settle() {
+	m.t.Helper()
+	for range 100 {
+		if m.step(); len(m.mail.Persisted) == 0 {
+			return
+		}
+	}
+	m.t.Fatal("does not come to rest")
+}
+
+// pass lets time pass, at which the machine is awake.
+func (m *member) pass(d lease.Instant) {
+	m.clocks.Boot, m.clocks.Mono = m.clocks.Boot+d, m.clocks.Mono+d
+}
+
+// propose has a command done.
+func (m *member) propose(c fsm.Command) {
+	m.t.Helper()
+	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: c})
+	before := len(m.done)
+	m.settle()
+	if len(m.done) != before+1 {
+		m.t.Fatalf("%T: %d answers", c, len(m.done)-before)
+	}
+	if p := m.done[before]; p.Err != nil || p.Result.Err != nil {
+		m.t.Fatalf("%T: %v, %v", c, p.Err, p.Result.Err)
+	}
+}
+
+func (m *member) grant(ttl lease.TTL) {
+	m.t.Helper()
+	m.propose(&fsm.Grant{Terms: lease.Terms{ID: 7, TTL: ttl}})
+}
+
+// lives reports whether lease 7 is there.
+func (m *member) lives() bool {
+	m.settle()
+	_, ok := m.r.Machine().Lessor().Lookup(7)
+	return ok
+}
+
+// TestRenewalCountsFromReceipt: a renewal counts from when it arrived, or later, however long the
+// step in which it is taken is held up before any of its actions. Method: a renewal arrives
+// before one action, and time passes before each.
+func TestRenewalCountsFromReceipt(t *testing.T) {
+	for at := TakeMail; at <= Sleep; at++ {
+		m := lead(t)
+		m.grant(2000)
+		m.pass(1000)
+		var arrived lease.Instant
+		m.before = func(do Do) {
+			m.pass(55)
+			if do == at && arrived == 0 {
+				m.mail.Renewals = append(m.mail.Renewals, replica.Renewal{ID: 7})
+				arrived = m.clocks.Boot
+			}
+		}
+		m.step()
+		if arrived == 0 {
+			continue // there was nothing to do
+		}
+		m.step()
+		m.before = func(Do) {}
+		for m.clocks.Boot < arrived+1999 { // it never stands still
+			m.pass(min(heartbeat, arrived+1999-m.clocks.Boot))
+			m.step()
+		}
+		if !m.lives() {
+			t.Errorf("a renewal before action %d: the lease is over before its time", at)
+		}
+		for range 10 {
+			m.pass(heartbeat)
+			m.step()
+		}
+		if m.lives() {
+			t.Errorf("a renewal before action %d: the lease goes on", at)
+		}
+	}
+}
+
+// TestAnswerShows: what is answered, or published, is in the view that is shown. Method: the
+// driver of this test looks at each answer and event.
+func TestAnswerShows(t *testing.T) {
+	m := lead(t)
+	seen := make(map[Do]int)
+	m.before = func(do Do) { seen[do]++ }
+	for i := range 3 {
+		m.propose(&fsm.Put{Key: "k", Value: fmt.Append(nil, i)})
+	}
+	if seen[Show] < 3 || seen[Publish] < 3 {
+		t.Errorf("of three writes %d were shown and %d published", seen[Show], seen[Publish])
+	}
+}
+
+// TestAnswerDurable: nothing is answered before it is said to be durable.
+func TestAnswerDurable(t *testing.T) {
+	m := lead(t)
+	m.sync = false
+	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "k"}})
+	for range 5 {
+		m.pass(heartbeat)
+		m.step()
+	}
+	if len(m.done) > 0 {
+		t.Error("a write is answered before it is durable")
+	}
+	m.persist()
+	m.step()
+	if len(m.done) != 1 {
+		t.Errorf("a durable write has %d answers", len(m.done))
+	}
+}
+
+// TestStoodStill: who stood still for longer than an election takes, or slept, gives every lease
+// its full time again before it ends any.
+func TestStoodStill(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		awake, asleep lease.Instant
+		refreshes     bool
+	}{
+		{name: "a step that is as late as an election", awake: election},
+		{name: "a stall", awake: election + 1, refreshes: true},
+		{name: "a nap", asleep: jumpLimit},
+		{name: "a sleep", asleep: jumpLimit + 1, refreshes: true},
+	} {
+		m := lead(t)
+		m.grant(lease.TTL(c.awake+c.asleep) - 10) // it is due then
+		m.pass(c.awake)
+		m.clocks.Boot += c.asleep
+		m.step()
+		if told := slices.Contains(m.did, Advance); told != c.refreshes {
+			t.Errorf("%s: told %v", c.name, told)
+		}
+		if got := m.lives(); got != c.refreshes {
+			t.Errorf("%s: the lease lives: %v", c.name, got)
+		}
+	}
+}
+
+// TestJumpOfSilent: a boot time that jumps ends no silent lease before its time. Nobody knows how
+// much time has passed, so what remained when that was replicated counts from now on.
+func TestJumpOfSilent(t *testing.T) {
+	const ttl = 5000
+	m := lead(t)
+	m.grant(ttl)
+	pass := func(d lease.Instant) {
+		for range d / heartbeat {
+			m.pass(heartbeat)
+			m.settle()
+		}
+	}
+	pass(ttl / 2)
+	if _, silent := m.r.Machine().Lessor().SilentUntil(7); !silent {
+		t.Fatal("nobody renews the lease, and it is not silent")
+	}
+	m.clocks.Boot += 3600_000
+	pass(ttl/2 - heartbeat)
+	if !m.lives() {
+		t.Fatal("the lease ended before its time, by a clock that jumped")
+	}
+	pass(1000)
+	if m.lives() {
+		t.Error("the lease lives on")
+	}
+}
+
+// TestSecondArrival: of two snapshots that arrive together one is taken and the other declined,
+// and the one that was taken is told with the message that asks for it.
+func TestSecondArrival(t *testing.T) {
+	m := start(t)
+	for owner := range 2 {
+		foreign := fsm.New(fsm.Config{})
+		foreign.Begin(1000, 2)
+		m.mail.Arrivals = append(m.mail.Arrivals, Arrival{
+			Owner: owner, Machine: foreign, Message: &raftpb.Message{
+				Type: raftpb.MsgSnap.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+				Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+					Index: new(uint64(1000)), Term: new(uint64(2)),
+					ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}},
+				}},
+			},
+		})
+	}
+	var arrived any
+	m.sync = false
+	m.before = func(do Do) {
+		if do == Save {
+			arrived = m.s.Arrived
+		}
+	}
+	m.step()
+	if arrived != 0 || len(m.s.Declined) != 1 || m.s.Declined[0].Owner != 1 {
+		t.Errorf("arrival %v is saved, declined are %+v", arrived, m.s.Declined)
+	}
+	if m.step(); len(m.s.Declined) > 0 {
+		t.Errorf("declined again: %+v", m.s.Declined)
+	}
+}
+
+// TestImpossible: a replica that is of no use any more does nothing more, nor does its driver.
+func TestImpossible(t *testing.T) {
+	m := lead(t)
+	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "k"}})
+	m.s.Err = replica.ErrImpossible
+	for range 3 {
+		m.step()
+		if !slices.Equal(m.did, []Do{End}) || !errors.Is(m.s.Err, replica.ErrImpossible) {
+			t.Fatalf("the driver is to do %v, because of %v", m.did, m.s.Err)
+		}
+	}
+}
+
+// TestMailAgain: the memory of mail that was read is used again, and holds on to nothing.
+func TestMailAgain(t *testing.T) {
+	m := Mail{Tasks: make([]func(), 1, 4), Reads: []*replica.Read{{}}, Hurry: true}
+	m.Tasks[0] = func() {}
+	again := m.Emptied()
+	if len(again.Tasks) != 0 || cap(again.Tasks) != 4 || again.Hurry {
+		t.Errorf("%d tasks with room for %d, hurry %v", len(again.Tasks), cap(again.Tasks), again.Hurry)
+	}
+	if m.Tasks[0] != nil || m.Reads[0] != nil {
+		t.Error("it holds on to what was in it")
+	}
+}
+
+// discard is a raft.Logger that says nothing but panics.
+type discard struct{}
+
+func (discard) Debug(...any)              {}
+func (discard) Debugf(string, ...any)     {}
+func (discard) Info(...any)               {}
+func (discard) Infof(string, ...any)      {}
+func (discard) Warning(...any)            {}
+func (discard) Warningf(string, ...any)   {}
+func (discard) Error(...any)              {}
+func (discard) Errorf(string, ...any)     {}
+func (discard) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discard) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+func (discard) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
+func (discard) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }

@@ -1,0 +1,69 @@
+package shell
+
+// A snapshot is due when the log since the last one is both long and, as the state grows, not
+// small beside it: writing a large state for a short log would cost more disk than it saves at a
+// restart.
+const (
+	snapshotLogBytes   = 64 << 20 // at this length, if the last snapshot was smaller
+	snapshotLogPart    = 4        // at Count entries, if the log is this part of the last
+	snapshotCheckEvery = 256      // entries between two looks
+)
+
+// Snapshots says when a member writes a snapshot of its own state, and which log it keeps then.
+// There is one at a time. It belongs to the core's goroutine, and begins with Restored.
+type Snapshots struct {
+	Count uint64 // entries between two snapshots
+	Tail  uint64 // entries kept before the snapshot, for members that lag
+
+	last, looked uint64 // index of the last snapshot, and of the last look
+	lastBytes    uint64
+	writing      bool
+	sending      map[uint64]uint64 // index of the state that is sent to a member
+}
+
+// Restored says that a snapshot which was not written here is the newest.
+func (s *Snapshots) Restored(index uint64) { s.last, s.looked = index, index }
+
+// Due reports whether one of the state at index is to be written now that it has moved on.
+func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
+	if s.writing || index-s.looked < min(snapshotCheckEvery, s.Count) {
+		return false
+	}
+	s.looked = index
+	log := logBytes()
+	many := index-s.last >= s.Count && log >= s.lastBytes/snapshotLogPart
+	return many || log >= max(snapshotLogBytes, s.lastBytes)
+}
+
+// Writing reports whether one is being written.
+func (s *Snapshots) Writing() bool { return s.writing }
+
+// Begin says that one of the state at index is being written. It returns the index up to which
+// the log may be dropped then, if tail entries before the snapshot are kept.
+func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
+	s.writing = true
+	keep = index - min(index, tail)
+	for _, sent := range s.sending {
+		keep = min(keep, sent)
+	}
+	return keep
+}
+
+// Ended says that what Begin began has ended, and whether it is the newest now.
+func (s *Snapshots) Ended(index, bytes uint64, newest bool) {
+	if s.writing = false; newest {
+		s.last, s.lastBytes = index, bytes
+	}
+}
+
+// Hold keeps the log after index until Release, because a member that is being sent the state
+// at index will need it.
+func (s *Snapshots) Hold(member, index uint64) {
+	if s.sending == nil {
+		s.sending = make(map[uint64]uint64)
+	}
+	s.sending[member] = index
+}
+
+// Release ends what Hold began.
+func (s *Snapshots) Release(member uint64) { delete(s.sending, member) }

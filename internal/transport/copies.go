@@ -1,0 +1,168 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+)
+
+// Two processes of a member live at one time if its data directory was copied and is run twice,
+// or was moved while a process went on. Both would vote and acknowledge under one ID, and know
+// nothing of what the other one promised. So a process is let in only when the one before it does
+// not answer any more. A process that was killed or has stopped never answers: its connections
+// are closed. For one whose machine is gone a newcomer waits, at most for pingTimeout.
+//
+// That a newcomer was refused is no proof that it lives: its stream may be a late one of a process
+// that has ended. So the refusal has a mark, which a newcomer that lives repeats when it comes
+// back. It has then started before the other process answered a ping, and that one before the
+// mark was made: they live at the same time, and a restart is never taken for that.
+
+// pingTimeout is how long a process may take to show that it is alive.
+const pingTimeout = 2 * time.Second
+
+// A markedError is a refusal with the mark by which the other process shows that it lives.
+type markedError struct {
+	error
+	mark uint64
+}
+
+func (e *markedError) Unwrap() error { return e.error }
+
+// noteMark keeps the mark of a refusal for the next hello.
+func (l *link) noteMark(err error) {
+	var marked *markedError
+	if errors.As(err, &marked) {
+		l.mu.Lock()
+		l.heard = marked.mark
+		l.mu.Unlock()
+	}
+}
+
+// saw notes which process of the member answered or asked, and reports Gone if it is a new one.
+// mark is what the process is known to have lived after. It returns an error if the process
+// is not let in: it ended before, as far as is known, and what was delayed of it must not be
+// taken for news; or the process before it is alive.
+func (l *link) saw(process, mark uint64) error {
+	l.mu.Lock()
+	current, out := l.process, l.out
+	if process == current {
+		l.gone = false // it was only its listener that had gone
+		l.mu.Unlock()
+		return nil
+	}
+	lives := mark != 0 && mark == l.mark
+	refusal := &markedError{mark: l.mark}
+	stale := process == l.previous && !lives
+	l.mu.Unlock()
+	if stale {
+		refusal.error = fmt.Errorf("process %x of member %s has ended", process, l.name())
+		return refusal
+	}
+	if current == 0 || out == nil || out.process != current || !out.alive() {
+		return l.replace(current, process)
+	}
+	if !lives {
+		refusal.error = fmt.Errorf("another process of member %s is connected and answers", l.name())
+		return refusal
+	}
+	l.t.cfg.Handler.Copied(l.id)
+	_ = out.ping(true)
+	return ErrCopy
+}
+
+// replace lets a new process in, in the place of current.
+func (l *link) replace(current, process uint64) error {
+	l.mu.Lock()
+	if l.process != current {
+		l.mu.Unlock()
+		return fmt.Errorf("another process of member %s has just come", l.name())
+	}
+	report := current != 0 && !l.gone
+	out := l.out
+	l.previous, l.process, l.gone = current, process, false
+	l.mark = rand.Uint64() | 1
+	l.mu.Unlock()
+	if out != nil {
+		out.cancel(errSilent)
+	}
+	l.t.endOther(l.id, process)
+	if report {
+		l.t.log.Info("member has begun anew", "member", l.name())
+		l.t.cfg.Handler.Gone(l.id)
+	}
+	return nil
+}
+
+// endOther ends the stream of a process that was replaced. If it lives, it comes back and is
+// told why.
+func (t *Transport) endOther(member, process uint64) {
+	t.mu.RLock()
+	in := t.inbound[member]
+	t.mu.RUnlock()
+	if in != nil && in.process != process {
+		in.end(errReplaced)
+	}
+}
+
+// alive reports whether the process at the other end answers now.
+func (c *outbound) alive() bool { return c.ping(false) == nil }
+
+// ping asks the process at the other end for an answer; copied tells it that another process
+// with its identity was refused.
+func (c *outbound) ping(copied bool) error {
+	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
+	defer cancel()
+	t := c.link.t
+	h := hello{cluster: t.cfg.Cluster, from: t.cfg.Self, to: c.link.id, life: t.life()}
+	ask, answer := new(blob), new(blob)
+	if copied {
+		ask.data = []byte{1}
+	}
+	err := c.session.Invoke(h.context(ctx, nil), "/"+serviceName+"/"+pingDesc.MethodName, ask, answer)
+	if err == nil && string(answer.data) != strconv.FormatUint(c.process, 16) {
+		err = errors.New("transport: another process answers")
+	}
+	return err
+}
+
+// servePing answers a ping with this process.
+func servePing(
+	srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+) (any, error) {
+	t := srv.(*Transport)
+	ask := new(blob)
+	if err := decode(ask); err != nil {
+		return nil, err
+	}
+	if err := t.proven(ctx); err != nil {
+		return nil, say(calledUnary{ctx}, err)
+	}
+	h, err := readHello(ctx)
+	if err != nil || h.cluster != t.cfg.Cluster || h.to != t.cfg.Self {
+		return nil, errors.New("transport: the ping is for another member")
+	}
+	if len(ask.data) > 0 && t.hears(ctx, h.from) {
+		t.cfg.Handler.Copied(t.cfg.Self)
+	}
+	return &blob{data: []byte(strconv.FormatUint(t.cfg.Process, 16))}, nil
+}
+
+// hears reports whether a call comes over the connection that has the stream of a member's
+// messages. So Admit has let that member in, and it is the one that calls.
+func (t *Transport) hears(ctx context.Context, member uint64) bool {
+	t.mu.RLock()
+	in := t.inbound[member]
+	t.mu.RUnlock()
+	if in == nil {
+		return false
+	}
+	caller, ok := peer.FromContext(ctx)
+	streams, known := peer.FromContext(in.stream.Context())
+	return ok && known && caller.Addr == streams.Addr // each connection has an address of its own
+}

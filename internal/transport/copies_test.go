@@ -1,0 +1,147 @@
+package transport
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Goal: of two processes with one identity that are alive, one is refused and learns why, all
+// learn that there are two, and the member goes on. Method: a second process with the ID of a
+// member that is connected. It is the second that is refused, unless the machine is so slow that
+// the first did not answer in time.
+func TestCopied(t *testing.T) {
+	a, b := pair(t, options{})
+	second := start(t, 2, options{})
+	second.Update([]Peer{a.peer(1), second.peer(2)})
+	var by uint64
+	rest := b
+	select {
+	case by = <-second.refused:
+	case by = <-b.refused:
+		rest = second
+	case <-time.After(patience):
+		t.Fatal("none was refused")
+	}
+	if by != 1 || want(t, a.copied) != 2 || want(t, rest.copied) != 2 {
+		t.Error("wrong member")
+	}
+	second.stop()
+	if rest == b {
+		a.insist(b, "you are the one")
+		b.insist(a, "I am")
+	}
+}
+
+// Goal: a process that was silent while another took its place is refused when it is back.
+// Method: the connections to the first stand still until the second is connected.
+func TestCopiedAfterSilence(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	there, back := forward(t, b.url.Host), forward(t, a.url.Host)
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{there.url}}})
+	b.Update([]Peer{{ID: 1, URLs: []url.URL{back.url}}})
+	a.meet(b, "hello")
+	b.meet(a, "hello")
+	there.stall()
+	back.stall()
+	second := start(t, 2, options{})
+	second.Update([]Peer{a.peer(1), second.peer(2)})
+	second.insist(a, "instead")
+	a.insist(second, "welcome")
+	there.resume()
+	back.resume()
+	if want(t, b.refused) != 1 || want(t, a.copied) != 2 || want(t, second.copied) != 2 {
+		t.Error("wrong member")
+	}
+}
+
+// Goal: what a dead process sent late is refused, and is not taken for a second process that is
+// alive, however often it comes. Method: streams with an earlier process number, none of which
+// repeats the mark of a refusal.
+func TestLateIsNoCopy(t *testing.T) {
+	a, b := pair(t, options{})
+	for range 5 {
+		s, err := connect(t.Context(), a.url, Way{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := hello{cluster: 1, from: 2, to: 1, life: life{process: 1 << 40}}
+		stream, err := s.NewStream(h.context(context.Background(), nil), &messagesDesc,
+			"/"+serviceName+"/"+messagesDesc.StreamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := heardFrom(stream); said == nil || said.mark == 0 {
+			t.Errorf("it was not refused with a mark: %v", said)
+		}
+		s.close()
+	}
+	b.meet(a, "still here")
+	never(t, "two at one time", a.copied)
+	never(t, "gone", a.gone)
+}
+
+// heardFrom returns the refusal of a stream.
+func heardFrom(stream grpc.ClientStream) *markedError {
+	err := heard(stream.RecvMsg(new(blob)), stream.Trailer())
+	marked, _ := err.(*markedError)
+	return marked
+}
+
+// Goal: a process that was noted before a late stream of its predecessor is let in again, for it
+// shows that it lives. Method: a late stream is the last that was noted, and is broken off.
+func TestLateIsPassedOver(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t)}}})
+	b.Update([]Peer{a.peer(1)})
+	b.insist(a, "I am the new one")
+	if err := a.link(2).saw(1<<40, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.insist(a, "I am back")
+	never(t, "two at one time", a.copied)
+}
+
+// Goal: only a member can raise the alarm that there is a copy of this one. Method: pings that say
+// so come from a stranger who knows all IDs, then also over a connection whose stream is not let
+// in, and then from the member that is connected.
+func TestStrangersAlarm(t *testing.T) {
+	a, b := pair(t, options{})
+	s, err := connect(t.Context(), a.url, Way{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	h := hello{cluster: 1, from: 2, to: 1, life: life{process: 1 << 40, incarnation: 102}}
+	alarm := func() {
+		t.Helper()
+		if _, err := s.unary(h.context(t.Context(), nil), pingDesc.MethodName,
+			&blob{data: []byte{1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm()
+	stream, err := s.NewStream(h.context(t.Context(), nil), &messagesDesc,
+		"/"+serviceName+"/"+messagesDesc.StreamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := heardFrom(stream); said == nil {
+		t.Error("the stream was let in")
+	}
+	alarm()
+	never(t, "an alarm", a.copied)
+	l := b.link(1)
+	l.mu.Lock()
+	out := l.out
+	l.mu.Unlock()
+	if err := out.ping(true); err != nil {
+		t.Fatal(err)
+	}
+	if want(t, a.copied) != 1 {
+		t.Error("wrong member")
+	}
+}

@@ -1,0 +1,62 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"testing"
+)
+
+// Goal: each side learns the other's incarnation before anything else, and one whose data are
+// lost learns that it is not the one that is remembered. Method: two members; one of them takes
+// the other for one that has lost its data.
+func TestLost(t *testing.T) {
+	a, b := pair(t, options{})
+	a.meet(b, "one")
+	if got := want(t, a.met); got != 102 {
+		t.Errorf("it met incarnation %d", got)
+	}
+	if got := want(t, b.admits); got != 101 {
+		t.Errorf("it was asked about incarnation %d", got)
+	}
+	lost := fmt.Errorf("another disk: %w", ErrLost)
+	b.admit.Store(&lost)
+	b.Update([]Peer{{ID: 1, URLs: []url.URL{a.url}, Incarnation: 7}}) // which is news
+	if want(t, a.lost) != 2 {
+		t.Fatal("wrong member")
+	}
+	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, 1)); !errors.Is(err, ErrLost) {
+		t.Errorf("snapshot: %v", err)
+	}
+	if len(a.removed) > 0 {
+		t.Error("it was told that it was removed")
+	}
+}
+
+// Goal: nothing is sent to who answers in the place of another member.
+func TestMetAnother(t *testing.T) {
+	a, b := start(t, 1, options{}), start(t, 2, options{})
+	other := errors.New("that is another")
+	a.other.Store(&other)
+	a.Update([]Peer{b.peer(2)})
+	a.Send(2, bytesMessage("to somebody"))
+	until(t, "it says so", func() bool { return a.log.count("that is another") > 0 })
+	if _, ok := a.Since(2); ok {
+		t.Error("it counts as connected")
+	}
+	never(t, "received", b.got)
+	a.other.Store(nil)
+	if got := want(t, b.got); got != "to somebody" {
+		t.Errorf("received %q", got)
+	}
+}
+
+// Goal: a member learns that another cluster takes it for one of its own.
+func TestClaimed(t *testing.T) {
+	b := start(t, 2, options{})
+	a := start(t, 1, options{cluster: 7})
+	a.Update([]Peer{b.peer(2)})
+	if want(t, b.claimed) != 1 {
+		t.Error("wrong member")
+	}
+}

@@ -1,0 +1,252 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// A token is a secret that all members of a cluster have. The member that opens a connection
+// and the one that accepts it prove to each other that they know it, and do not tell it: each
+// sends a random nonce, and an HMAC over both nonces and its part. With TLS the HMAC is also over
+// a number that only the two ends of this connection know (RFC 9266). So a process in the middle,
+// which has one connection with each member, cannot pass a proof on. Without TLS it can: then the
+// token keeps out a process that can only connect, and protects nothing on the wire.
+//
+// The listener shows its proof to everybody, so a token that can be guessed will be.
+
+const (
+	keyProof  = "leasehold-proof" // in the metadata of each call, if there is a token
+	nonceSize = 32
+
+	// What an HMAC begins with, so that what one side proves is of no use to the other.
+	partCaller   = "leasehold member that calls"
+	partListener = "leasehold member that listens"
+)
+
+// toldPause is the least time between two lines of the log of one kind that any member, or a
+// stranger, can bring about.
+const toldPause = 5 * time.Second
+
+var (
+	errNoProof = errors.New("transport: this member asks others for the token of its cluster " +
+		"and got none; give --peer-token-file")
+	errBadProof = errors.New("transport: the token of the other member is not this cluster's; " +
+		"--peer-token-file must be the same for all members, and nothing between them may end TLS")
+	errTokenless = errors.New("transport: the other member knows no token; give it this " +
+		"member's --peer-token-file, too")
+)
+
+var challengeDesc = grpc.MethodDesc{MethodName: "Challenge", Handler: serveChallenge}
+
+// A proof has what shows that the two ends of one connection know the token.
+type proof struct {
+	token              []byte
+	listeners, callers []byte // nonces
+	channel            []byte // see channelOf
+}
+
+// of returns the proof of one end.
+func (p proof) of(part string) []byte {
+	mac := hmac.New(sha256.New, p.token)
+	for _, data := range [][]byte{[]byte(part), p.listeners, p.callers, p.channel} {
+		mac.Write(data) // all but the last have fixed lengths
+	}
+	return mac.Sum(nil)
+}
+
+// channelOf returns what only the two ends of a TLS connection know, by RFC 9266. It is empty if
+// the connection has no TLS.
+func channelOf(info credentials.AuthInfo) ([]byte, error) {
+	secured, ok := info.(credentials.TLSInfo)
+	if !ok {
+		return nil, nil
+	}
+	channel, err := secured.State.ExportKeyingMaterial("EXPORTER-Channel-Binding", []byte{}, 32)
+	if err != nil {
+		return nil, fmt.Errorf("transport: bind the token to the connection: %w", err)
+	}
+	return channel, nil
+}
+
+func newNonce() []byte {
+	nonce := make([]byte, nonceSize)
+	_, _ = rand.Read(nonce) // it never fails
+	return nonce
+}
+
+// challenge has the member at the other end of s prove that it knows the token. From then on
+// the calls of s carry the proof that this member knows it.
+func challenge(ctx context.Context, s session, token []byte) error {
+	var other peer.Peer
+	own := newNonce()
+	answer, err := s.unary(ctx, challengeDesc.MethodName, &blob{data: own}, grpc.Peer(&other))
+	if err != nil {
+		return err
+	}
+	if len(answer.data) < nonceSize {
+		return errTokenless
+	}
+	p := proof{token: token, listeners: answer.data[:nonceSize], callers: own}
+	if p.channel, err = channelOf(other.AuthInfo); err != nil {
+		return err
+	}
+	*s.proof = hex.EncodeToString(p.of(partCaller))
+	if !hmac.Equal(answer.data[nonceSize:], p.of(partListener)) {
+		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob)) // so that the other's log has it
+		return errBadProof
+	}
+	return nil
+}
+
+// serveChallenge answers with a nonce and a proof, or with nothing if there is no token.
+func serveChallenge(
+	srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+) (any, error) {
+	t, ask := srv.(*Transport), new(blob)
+	if err := decode(ask); err != nil {
+		return nil, err
+	}
+	c := challengedBy(ctx)
+	if c == nil {
+		return new(blob), nil
+	}
+	if len(ask.data) != nonceSize {
+		return nil, errors.New("transport: the challenge has no nonce")
+	}
+	p := proof{
+		token: t.cfg.Way.Token, listeners: c.nonce, callers: ask.data, channel: c.channel,
+	}
+	want := hex.EncodeToString(p.of(partCaller))
+	c.want.Store(&want)
+	return &blob{data: append(bytes.Clone(c.nonce), p.of(partListener)...)}, nil
+}
+
+// proven says why a call is not one of a member that knows the token.
+func (t *Transport) proven(ctx context.Context) error {
+	if len(t.cfg.Way.Token) == 0 {
+		return nil
+	}
+	err := errNoProof
+	md, _ := metadata.FromIncomingContext(ctx)
+	if given := md.Get(keyProof); len(given) == 1 {
+		err = errBadProof
+		c := challengedBy(ctx)
+		if want := c.want.Load(); want != nil && hmac.Equal([]byte(given[0]), []byte(*want)) {
+			return nil
+		}
+	}
+	if t.noProof.Over(toldPause) {
+		from := "unknown"
+		if p, ok := peer.FromContext(ctx); ok {
+			from = p.Addr.String()
+		}
+		t.log.Warn("refused a call on the peer URLs", "remote", from, "error", err)
+	}
+	return err
+}
+
+// A challenged is a connection with the nonce that it was accepted with.
+type challenged struct {
+	net.Conn
+	nonce   []byte
+	channel []byte
+	want    atomic.Pointer[string] // the proof, once its caller has sent a nonce
+}
+
+// RemoteAddr implements net.Conn. The address leads a call to its connection.
+func (c *challenged) RemoteAddr() net.Addr { return challengedAddr{c.Conn.RemoteAddr(), c} }
+
+type challengedAddr struct {
+	net.Addr
+	conn *challenged
+}
+
+// Unwrap returns the address without what this package knows of it.
+func (a challengedAddr) Unwrap() net.Addr { return a.Addr }
+
+func challengedBy(ctx context.Context) *challenged {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(challengedAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
+}
+
+// challenging gives each connection that is accepted a nonce.
+type challenging struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c challenging) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return conn, info, err
+	}
+	channel, err := channelOf(info)
+	return &challenged{Conn: conn, nonce: newNonce(), channel: channel}, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c challenging) Clone() credentials.TransportCredentials {
+	return challenging{c.TransportCredentials.Clone()}
+}
+
+// proving returns the options of a connection whose calls carry a proof, once there is one.
+func proving(proof *string) []grpc.DialOption {
+	with := func(ctx context.Context) context.Context {
+		if *proof == "" {
+			return ctx
+		}
+		return metadata.AppendToOutgoingContext(ctx, keyProof, *proof)
+	}
+	return []grpc.DialOption{
+		grpc.WithUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			call grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			return call(with(ctx), method, req, reply, cc, opts...)
+		}),
+		grpc.WithStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			open grpc.Streamer, opts ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			return open(with(ctx), desc, cc, method, opts...)
+		}),
+	}
+}
+
+// calledUnary is the part of a unary call that say needs.
+type calledUnary struct{ ctx context.Context }
+
+// SetTrailer implements trailing.
+func (c calledUnary) SetTrailer(md metadata.MD) { _ = grpc.SetTrailer(c.ctx, md) }
+
+// unary calls a method once and returns what the other side says.
+func (s session) unary(
+	ctx context.Context, method string, ask *blob, opts ...grpc.CallOption,
+) (*blob, error) {
+	answer := new(blob)
+	var trailer metadata.MD
+	err := s.Invoke(ctx, "/"+serviceName+"/"+method, ask, answer,
+		append(opts, grpc.Trailer(&trailer))...)
+	if err != nil {
+		return nil, heard(err, trailer)
+	}
+	return answer, nil
+}

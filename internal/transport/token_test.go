@@ -1,0 +1,166 @@
+package transport
+
+import (
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Members that know the same token talk as before, also to one that asks who they are.
+func TestToken(t *testing.T) {
+	token := []byte("a secret of the cluster")
+	a, b := pair(t, options{token: token})
+	a.meet(b, "again")
+	if got, err := Describe(t.Context(), b.url, Way{Token: token}); err != nil || len(got) == 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// Goal: a stranger without the token is refused, in words on both sides, whether it has another
+// token or none; and a member with a token does not talk to one without.
+func TestStrangerWithoutToken(t *testing.T) {
+	token, another := []byte("a secret of the cluster"), []byte("another secret")
+	for _, c := range []struct {
+		name             string
+		caller, listener []byte
+		words, heard     string // at the caller, and at the listener
+	}{
+		{"none", nil, token, "give --peer-token-file", "give --peer-token-file"},
+		{"another", another, token, "must be the same", "must be the same"},
+		{"only here", token, nil, "knows no token", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := start(t, 1, options{token: c.listener})
+			if _, err := Describe(t.Context(), a.url, Way{Token: c.caller}); err == nil ||
+				!strings.Contains(err.Error(), c.words) {
+				t.Errorf("the caller is told: %v", err)
+			}
+			b := start(t, 2, options{token: c.caller})
+			b.Update([]Peer{a.peer(1), b.peer(2)})
+			b.Send(1, bytesMessage("obey"))
+			until(t, "it is refused", func() bool { // it tries again and again
+				return b.log.count(c.words) > 0 && (c.heard == "" || a.log.count(c.heard) > 0)
+			})
+			if len(a.got)+len(a.admits) > 0 {
+				t.Error("the stranger was let in")
+			}
+		})
+	}
+}
+
+// A proof that another connection, or the listener itself, has shown is of no use.
+func TestProofOfAnother(t *testing.T) {
+	token := []byte("a secret of the cluster")
+	a := start(t, 1, options{token: token})
+	s, err := connect(t.Context(), a.url, Way{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	thief, err := connect(t.Context(), a.url, Way{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer thief.close()
+	refused := func(proof string) {
+		t.Helper()
+		*thief.proof = proof
+		_, err = thief.unary(t.Context(), describeDesc.MethodName, new(blob))
+		if err == nil || !strings.Contains(err.Error(), "must be the same") {
+			t.Errorf("error %v", err)
+		}
+	}
+	refused(*s.proof)
+	if err := challenge(t.Context(), thief, token); err != nil {
+		t.Fatal(err)
+	}
+	refused(*s.proof)
+	answer, err := thief.unary(t.Context(), challengeDesc.MethodName, &blob{data: newNonce()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(hex.EncodeToString(answer.data[nonceSize:]))
+}
+
+// A caller talks to no listener that knows another token, whatever that would do with its calls.
+func TestListenerMustProve(t *testing.T) {
+	a := start(t, 1, options{token: []byte("another secret")})
+	s, err := connect(t.Context(), a.url, Way{Token: []byte("a secret of the cluster")})
+	if !errors.Is(err, errBadProof) {
+		t.Errorf("error %v", err)
+	}
+	if err == nil {
+		s.close()
+	}
+}
+
+// Goal: with TLS nothing in the middle can pass on the proofs of two members, not even if the
+// caller believes every certificate. Method: a process in the middle has a TLS connection with
+// each and copies what they say; it can do so as long as there is no token.
+func TestProofThroughMiddle(t *testing.T) {
+	for _, c := range []struct{ name, token string }{{"no token", ""}, {"token", "a secret"}} {
+		t.Run(c.name, func(t *testing.T) {
+			o, _ := secrets(t, "nobody")
+			o.token = []byte(c.token)
+			b := start(t, 2, o)
+			middle := relay(t, b.url.Host)
+			got, err := Describe(t.Context(), middle, Way{TLS: o.client, Token: o.token})
+			if c.token == "" {
+				if err != nil || len(got) == 0 {
+					t.Errorf("nothing is relayed: %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "may end TLS") {
+				t.Errorf("the caller is told: %v", err)
+			}
+			a := start(t, 1, o)
+			a.Update([]Peer{a.peer(1), {ID: 2, URLs: []url.URL{middle}}})
+			until(t, "it is refused", func() bool { return b.log.count("may end TLS") > 0 })
+			if len(b.admits) > 0 {
+				t.Error("a proof that was passed on let a member in")
+			}
+		})
+	}
+}
+
+// relay ends the TLS of whoever connects to it, and copies to and from a TLS connection of its own.
+func relay(t *testing.T, to string) url.URL {
+	t.Helper()
+	own, _ := secrets(t, "nobody")
+	own.server.NextProtos = []string{"h2"}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", own.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer from.Close()
+				on, err := tls.Dial("tcp", to,
+					&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				if err != nil {
+					return
+				}
+				defer on.Close()
+				wg.Go(func() { _, _ = io.Copy(from, on); from.Close() })
+				_, _ = io.Copy(on, from)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	return url.URL{Scheme: "https", Host: l.Addr().String()}
+}

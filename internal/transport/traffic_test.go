@@ -1,0 +1,36 @@
+package transport
+
+import (
+	"testing"
+)
+
+// TestTraffic: what is sent to a member is what it receives; what is kept for one that is not
+// connected is bounded, and the rest counts as dropped; and who is connected is asked for answers.
+func TestTraffic(t *testing.T) {
+	noLeaks(t)
+	a, b := pair(t, options{})
+	if of := want(t, a.took); of != 2 {
+		t.Errorf("member %d answered", of)
+	}
+	until(t, "what one sends the other receives", func() bool {
+		there, back := a.Traffic(2), b.Traffic(1)
+		return there.Sent > 0 && there.Sent == back.Received &&
+			back.Sent > 0 && back.Sent == there.Received
+	})
+	before := a.Traffic(2)
+	b.stop()
+	until(t, "the connection has broken", func() bool {
+		_, ok := a.Since(2)
+		return !ok
+	})
+	const more = 36
+	for range idleLimits.count + more {
+		a.Send(2, bytesMessage("kept or dropped"))
+	}
+	if got := a.Traffic(2); got.Dropped != before.Dropped+more || got.Sent != before.Sent {
+		t.Errorf("after %d messages to nobody: %+v, before %+v", idleLimits.count+more, got, before)
+	}
+	if got := a.Traffic(3); got != (Traffic{}) {
+		t.Errorf("traffic with an unknown member: %+v", got)
+	}
+}

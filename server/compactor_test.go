@@ -1,0 +1,127 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// What is written over and over does not use up the quota: by default history goes before its
+// time, and an alarm that was raised meanwhile is lifted. Nobody has to do anything.
+func TestHistoryMakesRoom(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t.TempDir())
+	c.Limits.QuotaBackendBytes = 1 << 20
+	r := run(t, c)
+	value := string(make([]byte, 16<<10))
+	for range 5 * c.Limits.QuotaBackendBytes / int64(len(value)) {
+		eventually(t, "a put goes through", func() bool {
+			_, err := r.client.Put(t.Context(), "lock", value)
+			if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
+	eventually(t, "no alarm is left", func() bool {
+		a, err := r.client.AlarmList(t.Context())
+		return err == nil && len(a.Alarms) == 0
+	})
+}
+
+// History is dropped by halves when little room is left. A thousand revisions stay for those
+// who watch, unless there is next to none.
+func TestRelief(t *testing.T) {
+	const quota = 1600
+	for _, c := range []struct{ size, quota, revision, compacted, want int64 }{
+		{1200, quota, 9000, 1000, 0},
+		{1201, quota, 9000, 1000, 5000},
+		{1500, quota, 9000, 7500, 8000},
+		{1500, quota, 9000, 8500, 8000}, // which is compacted already
+		{1500, quota, 500, 0, 0},
+		{1501, quota, 9000, 8500, 8750},
+		{1501, quota, 9000, 8999, 9000},
+		{1600, quota, 2, 0, 1},
+		{1501, 0, 9000, 1000, 0},
+		{1501, -1, 9000, 1000, 0},
+	} {
+		if got := relief(c.size, c.quota, c.revision, c.compacted); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// By time what is older than a period goes, but for the least number of revisions; by number
+// all but so many.
+func TestDue(t *testing.T) {
+	periodic := Compaction{Mode: PeriodicCompaction, Period: time.Hour}
+	least := periodic
+	least.Revisions = 500
+	for _, c := range []struct {
+		cfg  Compaction
+		want [12]int64 // after 100 revisions more each
+	}{
+		{periodic, [12]int64{10: 100, 11: 200}},
+		{least, [12]int64{10: 100, 11: 200}},
+		{Compaction{Mode: RevisionCompaction, Revisions: 1000}, [12]int64{
+			-900, -800, -700, -600, -500, -400, -300, -200, -100, 0, 100, 200,
+		}},
+	} {
+		a := &compactor{cfg: c.cfg}
+		for i, want := range c.want {
+			if got := a.due(int64(i+1) * 100); got != want {
+				t.Errorf("%+v: look %d: %d, want %d", c.cfg, i, got, want)
+			}
+		}
+	}
+	a := &compactor{cfg: least, seen: make([]int64, 10)}
+	if got := a.due(700); got != 0 {
+		t.Errorf("%d, but the newest 500 are kept", got)
+	}
+	a.seen = []int64{650, 650, 650, 650, 650, 650, 650, 650, 650, 650}
+	if got := a.due(700); got != 200 {
+		t.Errorf("%d, but the newest 500 are kept", got)
+	}
+	for _, off := range []Compaction{
+		{Mode: PeriodicCompaction, Revisions: 5}, {Mode: RevisionCompaction, Period: time.Hour},
+	} {
+		if off.on() {
+			t.Errorf("%+v compacts", off)
+		}
+	}
+}
+
+// A member that is away and keeps the alarm raised is named, once, after a while.
+func TestNameAway(t *testing.T) {
+	t.Parallel()
+	r := run(t, testConfig(t.TempDir()))
+	alarm := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: 0x4d, Kind: fsm.NoSpace}}
+	if _, err := r.node.propose(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	a := &compactor{node: r.node, log: slog.New(slog.NewTextHandler(&log, nil))}
+	now := time.Now()
+	a.nameAway(now)
+	a.nameAway(now.Add(awayAfter - 1))
+	if log.contains("4d") {
+		t.Error("it is named at once")
+	}
+	a.nameAway(now.Add(awayAfter))
+	a.nameAway(now.Add(2 * awayAfter))
+	if log.count("member=4d") != 1 {
+		t.Errorf("it is named %d times", log.count("member=4d"))
+	}
+	alarm.Off = true
+	if _, err := r.node.propose(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	if a.nameAway(now); len(a.away) > 0 {
+		t.Error("it is remembered")
+	}
+}

@@ -1,0 +1,28 @@
+package server
+
+import "time"
+
+// Lease tunes leases.
+type Lease struct {
+	// MinTTL is the shortest lifetime that leasehold.v1 grants; what asks for less is
+	// refused. The etcd API gives one second to who asks for less.
+	// Default 100 ms.
+	MinTTL time.Duration
+	// MaxCacheTTL is the longest TTL of a cache's lease, and so for how long a write waits for
+	// a cache that is dead. What asks for more is refused. Give it to all members alike: each
+	// looks at what comes through it. Default 5 s, at most 10 minutes.
+	MaxCacheTTL time.Duration
+	// CheckpointInterval is how long a lease may go unrenewed, at most, before the
+	// leader replicates its remaining time, and then again. Default 60 s.
+	CheckpointInterval time.Duration
+	// Untended is how long a lease that nobody tends may go unrenewed before that: after its
+	// grant, after the stream that kept it alive has ended, and after an election. It is
+	// long enough for a holder to begin to keep its lease alive. Default 250 ms.
+	Untended time.Duration
+	// SpreadRate is how many leases may newly end within any one second after an election.
+	// If more would, the others end later. Default 100,000.
+	SpreadRate int
+	// MaxKeys is how many keys leasehold.v1 attaches to one lease. The etcd API
+	// has no such limit. Default 10,000.
+	MaxKeys int
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+
+	"leasehold.dev/internal/storage"
+)
+
+// ErrFounded means that a data directory belongs to a cluster already.
+var ErrFounded = errors.New("server: the data directory belongs to a cluster already")
+
+// Found makes an empty data directory that of the first member of a new cluster, and returns
+// the IDs of both. The member is not started. It is for those whose members are started in a way
+// that founds nothing by itself, so that a lost disk does not make a second cluster. A founding
+// that was cut short is completed.
+func Found(c Config) (cluster, member uint64, err error) {
+	if err := c.Validate(); err != nil {
+		return 0, 0, err
+	}
+	if n := len(c.InitialMembers()); n > 1 || c.Cluster.State != NewCluster {
+		return 0, 0, fmt.Errorf("%w: a cluster is founded by one member here; leave "+
+			"--initial-cluster and --initial-cluster-state out, and let the others join it with "+
+			"--join", ErrConfig)
+	}
+	if err := refuseHalfRestored(c.DataDir); err != nil {
+		return 0, 0, err
+	}
+	disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: c.Host.Files(), Logger: c.Logger})
+	if err != nil {
+		return 0, 0, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
+	}
+	id, identified := disk.Identity()
+	half, err := halfFounded(disk)
+	if err == nil && identified && !half {
+		err = fmt.Errorf("%w: %s, to cluster %x as member %x",
+			ErrFounded, c.DataDir, id.Cluster, id.Member)
+	} else if err == nil {
+		err = found(disk, c, half)
+		id, _ = disk.Identity()
+	}
+	return id.Cluster, id.Member, errors.Join(err, disk.Close())
+}
+
+// halfFounded reports whether a data directory has an identity, but not the state with which a
+// founder begins: its founding was cut short.
+func halfFounded(disk *storage.Disk) (bool, error) {
+	_, identified := disk.Identity()
+	snap, err := disk.Snapshot()
+	if err != nil || !identified || !raft.IsEmptySnap(snap) {
+		return false, err
+	}
+	_, conf, err := disk.InitialState()
+	return len(conf.GetVoters()) > 0, err // one that joins knows of none yet
+}
+
+// HalfFounded returns an error that says what to do if the founding of a cluster in a data
+// directory was cut short, for those who found none.
+func HalfFounded(disk *storage.Disk) error {
+	half, err := halfFounded(disk)
+	if err == nil && half {
+		err = errors.New("server: the founding of a cluster in this data directory was cut short; " +
+			"complete it by the command that began it, \"leasehold init\" for one, with the same flags")
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3"
+
+	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/storage"
+)
+
+// A cloneFS can be cloned while it is written to. Pebble's own cannot: its Link and its
+// ReuseForWrite take a lock for reading twice, and hang if CrashClone asks for it between.
+type cloneFS struct {
+	*vfs.MemFS
+	links sync.RWMutex
+}
+
+func (c *cloneFS) Link(oldname, newname string) error {
+	c.links.RLock()
+	defer c.links.RUnlock()
+	return c.MemFS.Link(oldname, newname)
+}
+
+func (c *cloneFS) ReuseForWrite(
+	oldname, newname string, category vfs.DiskWriteCategory,
+) (vfs.File, error) {
+	c.links.RLock()
+	defer c.links.RUnlock()
+	return c.MemFS.ReuseForWrite(oldname, newname, category)
+}
+
+func (c *cloneFS) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
+	c.links.Lock()
+	defer c.links.Unlock()
+	return c.MemFS.CrashClone(cfg)
+}
+
+// A founding that was cut short at any moment, by a kill or by a loss of power, is completed when
+// it is tried again. Method: the file system is copied before each change that Found makes once
+// the database is open; what comes before is the matter of package storage.
+func TestFoundIsCutShort(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t.TempDir())
+	mem := &cloneFS{MemFS: vfs.NewCrashableMem()}
+	var mu sync.Mutex
+	var copies []*vfs.MemFS
+	open := false
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		open = open || op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log")
+		if !open {
+			return nil
+		}
+		for _, percent := range []int{0, 100} {
+			copies = append(copies, mem.CrashClone(vfs.CrashCloneCfg{
+				UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2)),
+			}))
+		}
+		return nil
+	})
+	c.Host = &host.Host{FS: errorfs.Wrap(mem, inject)}
+	if _, _, err := Found(c); err != nil {
+		t.Fatal(err)
+	}
+	completed := 0
+	for i, fs := range copies {
+		c.Host = &host.Host{FS: fs}
+		_, member, err := Found(c)
+		if err == nil {
+			completed++
+		}
+		if err != nil && !errors.Is(err, ErrFounded) {
+			t.Fatalf("copy %d of %d: %v", i, len(copies), err)
+		}
+		disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap, err := disk.Snapshot()
+		if id, _ := disk.Identity(); err != nil || raft.IsEmptySnap(snap) || id.Member != member {
+			t.Fatalf("copy %d of %d: member %x of %x has the snapshot %v, %v",
+				i, len(copies), member, id.Member, snap, err)
+		}
+		if err := disk.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if completed == 0 || completed == len(copies) {
+		t.Errorf("%d of %d were completed", completed, len(copies))
+	}
+	t.Logf("%d of %d were completed", completed, len(copies))
+}
+
+// What one member began to found is not completed with the flags of another.
+func TestFoundIsCutShortByAnother(t *testing.T) {
+	c := testConfig(t.TempDir())
+	disk, err := storage.Open(storage.Config{Dir: c.DataDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := founders(c)
+	if err := identify(disk, c, members, storage.Identity{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other := c
+	other.URLs.AdvertisePeer = testConfig(t.TempDir()).URLs.AdvertisePeer
+	if _, _, err := Found(other); !errors.Is(err, ErrConfig) {
+		t.Errorf("with other peer URLs: %v", err)
+	}
+	if _, member, err := Found(c); err != nil || member != members[0].ID {
+		t.Errorf("member %x, %v", member, err)
+	}
+}

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"log/slog"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// TestHealthyLifeWarnsOfNothing: members that found a cluster, join it, are stopped in order and
+// started again log no warning, and no error. On a machine that stands still for seconds they have
+// reason to, so there are three lives, and one without warnings is enough.
+func TestHealthyLifeWarnsOfNothing(t *testing.T) {
+	t.Parallel()
+	var warned string
+	for range 3 {
+		if warned = healthyLife(t); warned == "" {
+			return
+		}
+	}
+	t.Errorf("in each of three lives a member warns, in the last one: %s", warned)
+}
+
+// healthyLife returns the first warning of a cluster in which nothing goes wrong.
+func healthyLife(t *testing.T) string {
+	t.Helper()
+	members, configs, logs := founded(t, 2)
+	for i, m := range members {
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+		members[i] = begin(t, configs[i]).await(t)
+		members[i].put(t, "k", "v")
+	}
+	for i := range logs {
+		for _, level := range []string{"level=WARN", "level=ERROR"} {
+			if line := logs[i].line(level); line != "" {
+				return configs[i].Name + ": " + line
+			}
+		}
+	}
+	return ""
+}
+
+// founded runs members that found a cluster, and one that is added to them as a voter.
+func founded(t *testing.T, n int) ([]*running, []Config, []lockedBuffer) {
+	t.Helper()
+	configs := clusterConfigs(t, n+1)
+	logs := make([]lockedBuffer, len(configs))
+	for i := range configs {
+		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
+		configs[i].Cluster.FoundersWait = time.Minute
+		configs[i].Cluster.StrictReconfigCheck = false // it would want five seconds before
+	}
+	all := configs[n].Cluster.Initial
+	founders := make(map[string][]url.URL)
+	for _, c := range configs[:n] {
+		founders[c.Name] = all[c.Name]
+	}
+	for i := range configs[:n] {
+		configs[i].Cluster.Initial = founders
+	}
+	members := runAll(t, configs[:n]...)
+	if _, err := members[0].client.MemberAdd(t.Context(),
+		urlStrings(configs[n].URLs.AdvertisePeer)); err != nil {
+		t.Fatal(err)
+	}
+	configs[n].Cluster.State = ExistingCluster
+	return append(members, begin(t, configs[n]).await(t)), configs, logs
+}
+
+// TestFourthVoter: a member that votes as the fourth is warned of.
+func TestFourthVoter(t *testing.T) {
+	t.Parallel()
+	_, _, logs := founded(t, 3)
+	eventually(t, "the first member warns", func() bool { return logs[0].contains("voters=4") })
+}

@@ -1,0 +1,294 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"leasehold.dev/internal/transport"
+)
+
+// What a stranger's script is made of: two bytes a step, what to do and an argument.
+const (
+	sayOpen     byte = iota // open the next stream, with a call that argument%8 names
+	sayMessage              // send a whole message
+	sayRubbish              // send argument bytes that are no message
+	sayNothing              // send an empty frame
+	sayWindow               // give argument bytes of window, to a stream or to all
+	sayReset                // reset a stream
+	saySettings             // change a setting
+	sayAwait                // wait until the member has read all that was said
+	sayAgain                // send the headers of a stream once more
+	sayOdd                  // open a stream with headers that no library would send
+	sayRaw                  // send a frame of any type
+	sayGoAway
+	sayings
+)
+
+// Bits of an argument: the lowest three choose a call, or a stream counted back from the
+// newest.
+const (
+	sayEnd   = 1 << 3 // this is the last frame of the stream
+	sayWhole = 1 << 4 // the connection, not a stream
+)
+
+// Calls that a stranger makes on the client port and on the peer port. All are
+// harmless: a script may make any of them thousands of times.
+var strangersCalls = [2][8]string{
+	{
+		"/etcdserverpb.Lease/LeaseLeases", "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch",
+		"/etcdserverpb.Lease/LeaseKeepAlive", "/leasehold.v1.Stream/Open",
+		"/leasehold.v1.Leases/List", "/v3lockpb.Lock/Unlock", "/no.such/Call",
+	},
+	{
+		"/leasehold.transport.v1/Describe", "/leasehold.transport.v1/Messages",
+		"/leasehold.transport.v1/Snapshot", "/leasehold.transport.v1/Describe",
+		"/etcdserverpb.KV/Range", "/no.such/Call", "/", "",
+	},
+}
+
+// endedTwice is a script that killed members through grpc-go 1.83: the answer of a call
+// waits for a window, so its stream is still there when its end arrives twice.
+func endedTwice() []byte {
+	script := []byte{saySettings, 0}
+	for range 32 {
+		for stream := range byte(8) {
+			script = append(script, sayOpen, 0, sayMessage, 0, sayAwait, stream)
+		}
+		for stream := range byte(8) {
+			script = append(script, sayNothing, sayEnd|stream, sayNothing, sayEnd|stream)
+		}
+	}
+	return script
+}
+
+// Goal: no connection, whatever it says in HTTP/2, ends a member or a port of it. Method:
+// scripts of frames against the client port and the peer port of a member, which must
+// answer other connections afterwards; go test runs fixed ones, go test -fuzz looks for
+// more.
+func FuzzHTTP2(f *testing.F) {
+	f.Add(endedTwice())
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		script := make([]byte, 400)
+		for i := range script {
+			script[i] = byte(random.Uint32())
+			if i%2 == 0 && random.Uint32()%2 == 0 {
+				script[i] %= sayReset // most frames are proper ones, or few connections last
+			}
+		}
+		f.Add(script)
+	}
+	r := run(f, testConfig(shortDir(f)))
+	ports := [2]string{r.cfg.URLs.ListenClient[0].Path, r.cfg.URLs.ListenPeer[0].Path}
+	cluster, member := r.node.cluster, r.node.member
+	f.Fuzz(func(t *testing.T, script []byte) {
+		for i, port := range ports {
+			s := newStranger(t, port)
+			s.calls = strangersCalls[i][:]
+			s.hello = fmt.Sprintf("1 %x %x %x %x", cluster, member+1, member, 1)
+			for at := 0; at+1 < len(script) && s.err == nil; at += 2 {
+				s.say(script[at]%sayings, script[at+1])
+			}
+			s.end()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := r.client.Get(ctx, "k", clientv3.WithSerializable()); err != nil {
+			t.Errorf("clients are not answered any more: %v", err)
+		}
+		if _, err := transport.Describe(ctx, r.cfg.URLs.ListenPeer[0], transport.Way{}); err != nil {
+			t.Errorf("members are not answered any more: %v", err)
+		}
+	})
+}
+
+// Goal: the headers that one connection can make a member keep are bounded, on both ports: a
+// byte may stand for kilobytes of them. Method: what the member announces, and headers in
+// spite of that, which must not become a call.
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	r := run(t, testConfig(shortDir(t)))
+	for _, port := range []url.URL{r.cfg.URLs.ListenClient[0], r.cfg.URLs.ListenPeer[0]} {
+		s := newStranger(t, port.Path)
+		s.await()
+		streams, list := s.bounds[http2.SettingMaxConcurrentStreams],
+			s.bounds[http2.SettingMaxHeaderListSize]
+		if streams == 0 || list == 0 || int64(streams)*int64(list) > 256<<20 {
+			t.Errorf("%s: %d streams with %d bytes of headers each", port.Path, streams, list)
+		}
+		fields := make([]string, 0, 2000)
+		for range cap(fields) / 2 {
+			fields = append(fields, "a", "")
+		}
+		s.headers(1, false, fields...)
+		s.await()
+		if s.err != nil || s.resets.Load() != 1 {
+			t.Errorf("%s: %d streams were reset, %v", port.Path, s.resets.Load(), s.err)
+		}
+		s.end()
+	}
+}
+
+// A stranger is a connection that sends the frames that a script names.
+type stranger struct {
+	conn    net.Conn
+	framer  *http2.Framer
+	fields  bytes.Buffer
+	encoder *hpack.Encoder
+	calls   []string
+	hello   string // of a member
+	newest  uint32 // stream
+	sent    int64  // settings
+	acked   atomic.Int64
+	ack     chan struct{}              // acked has changed
+	bounds  map[http2.SettingID]uint32 // that the member announced; of read until the first ack
+	resets  atomic.Int32               // of streams, by the member
+	ended   chan struct{}              // closed when the member has ended the connection
+	err     error
+}
+
+func newStranger(t *testing.T, socket string) *stranger {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	s := &stranger{conn: conn, ack: make(chan struct{}, 1), ended: make(chan struct{})}
+	s.framer = http2.NewFramer(conn, conn)
+	s.framer.AllowIllegalWrites = true
+	s.encoder = hpack.NewEncoder(&s.fields)
+	go s.read()
+	_, s.err = conn.Write([]byte(http2.ClientPreface))
+	if s.err == nil {
+		s.settings()
+	}
+	return s
+}
+
+// read drops what the member says, but counts the settings that it acknowledges.
+func (s *stranger) read() {
+	defer close(s.ended)
+	for {
+		frame, err := s.framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		if bye, ok := frame.(*http2.GoAwayFrame); ok && bye.ErrCode != http2.ErrCodeNo {
+			return // it will close the connection after a second
+		}
+		if _, ok := frame.(*http2.RSTStreamFrame); ok {
+			s.resets.Add(1)
+		}
+		settings, ok := frame.(*http2.SettingsFrame)
+		if ok && s.bounds == nil {
+			s.bounds = make(map[http2.SettingID]uint32)
+			_ = settings.ForeachSetting(func(x http2.Setting) error {
+				s.bounds[x.ID] = x.Val
+				return nil
+			})
+		}
+		if ok && settings.IsAck() {
+			s.acked.Add(1)
+			select {
+			case s.ack <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (s *stranger) end() {
+	_ = s.conn.Close()
+	<-s.ended
+}
+
+// say does one step.
+func (s *stranger) say(what, arg byte) {
+	end, low := arg&sayEnd != 0, arg&7
+	stream := s.newest - 2*uint32(low)
+	if s.newest < 2*uint32(low)+1 {
+		stream = 1
+	}
+	switch what {
+	case sayOpen:
+		s.newest = max(s.newest+2, 1) | 1
+		s.headers(s.newest, end, ":method", "POST", ":scheme", "http", ":authority", "localhost",
+			":path", s.calls[low], "content-type", "application/grpc", "te", "trailers",
+			"leasehold-hello", s.hello)
+	case sayMessage:
+		s.err = s.framer.WriteData(stream, end, make([]byte, 5))
+	case sayRubbish:
+		s.err = s.framer.WriteData(stream, end, bytes.Repeat([]byte{arg}, int(arg)))
+	case sayNothing:
+		s.err = s.framer.WriteData(stream, end, nil)
+	case sayWindow:
+		if arg&sayWhole != 0 {
+			stream = 0
+		}
+		s.err = s.framer.WriteWindowUpdate(stream, uint32(arg)<<(arg>>4))
+	case sayReset:
+		s.err = s.framer.WriteRSTStream(stream, http2.ErrCode(arg>>4))
+	case saySettings:
+		sizes := []uint32{0, 1, 16384, 65535, 1 << 20, 1<<31 - 1, 1 << 31, 1<<32 - 1}
+		ids := []http2.SettingID{
+			http2.SettingInitialWindowSize, http2.SettingMaxFrameSize,
+			http2.SettingHeaderTableSize, http2.SettingMaxConcurrentStreams,
+		}
+		s.settings(http2.Setting{ID: ids[arg>>3&3], Val: sizes[low]})
+	case sayAwait:
+		s.await()
+	case sayAgain:
+		s.headers(stream, end, "grpc-status", "0")
+	case sayOdd:
+		s.newest = max(s.newest+2, 1) | 1
+		s.headers(s.newest, end, ":method", []string{"POST", "GET", "PRI", ""}[low&3],
+			":path", s.calls[low], "grpc-timeout", []string{"1n", "0S", "-1m", "x"}[low&3],
+			"grpc-encoding", "gzip", "grpc-trace-bin", "!!", "content-type", "application/grpc+x")
+	case sayRaw:
+		payload := binary.BigEndian.AppendUint64(nil, uint64(arg)<<56|uint64(arg))
+		s.err = s.framer.WriteRawFrame(http2.FrameType(low+2), http2.Flags(arg>>3), stream, payload)
+	case sayGoAway:
+		s.err = s.framer.WriteGoAway(stream, http2.ErrCodeNo, nil)
+	}
+}
+
+func (s *stranger) headers(stream uint32, end bool, fields ...string) {
+	s.fields.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		_ = s.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	s.err = s.framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: s.fields.Bytes(), EndStream: end, EndHeaders: true,
+	})
+}
+
+func (s *stranger) settings(list ...http2.Setting) {
+	s.sent++
+	s.err = s.framer.WriteSettings(list...)
+}
+
+// await waits until the member has read all that was said, or has ended the connection.
+// Settings serve for that, since a few pings are abuse already.
+func (s *stranger) await() {
+	s.settings()
+	for s.err == nil && s.acked.Load() < s.sent {
+		select {
+		case <-s.ack:
+		case <-s.ended:
+			return
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// copied returns the configuration of a second process with c's identity: it has a copy of the
+// data directory and listens elsewhere.
+func copied(t *testing.T, c Config) Config {
+	t.Helper()
+	dir := shortDir(t)
+	data := filepath.Join(dir, "data")
+	if err := os.CopyFS(data, os.DirFS(c.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	c.DataDir = data
+	c.URLs.ListenClient = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "s")}}
+	c.URLs.ListenPeer = []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "p")}}
+	return c
+}
+
+// A copy of a member's data directory that is run beside the member is refused, and says what to
+// do. All learn of it, and the cluster goes on. A restart is not taken for that.
+func TestCopiedData(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	logs := make([]lockedBuffer, 3)
+	for i := range configs {
+		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
+	}
+	members := runAll(t, configs...)
+	if err := members[1].stop(); err != nil {
+		t.Fatal(err)
+	}
+	c := copied(t, configs[1])
+	first := launch(t, configs[1])
+	for i, m := range []*Server{members[0].Server, first.Server, members[2].Server} {
+		if n := m.peers.copied.Load(); n != 0 {
+			t.Errorf("m%d took a restart for a copy, %d times", i+1, n)
+		}
+	}
+	second := launch(t, c)
+	rest, err := first, error(nil)
+	select {
+	case err = <-second.done:
+	case err = <-first.done: // on a machine so slow that it seemed to be dead
+		rest, c = second, configs[1]
+	case <-time.After(time.Minute):
+		t.Fatal("neither of them ended")
+	}
+	if !errors.Is(err, errCopied) || !strings.Contains(err.Error(), c.DataDir) {
+		t.Errorf("it ended with %v", err)
+	}
+	eventually(t, "the others know", func() bool {
+		return members[0].peers.copied.Load() > 0 && logs[0].contains("identity of one member") ||
+			members[2].peers.copied.Load() > 0 && logs[2].contains("identity of one member")
+	})
+	eventually(t, "the one that goes on is told", func() bool {
+		return rest.peers.copyRefused(time.Now()) &&
+			logs[1].contains("a copy of this member's data directory")
+	})
+	if e := rest.node.Status().Errors; len(e) != 1 || !strings.Contains(e[0], "copy") {
+		t.Errorf("its status has the errors %q", e)
+	}
+	members[0].put(t, "k", "w")
+	eventually(t, "the one that goes on follows", func() bool {
+		return (&running{Server: rest.Server}).has("k") == "w"
+	})
+}
+
+// launched is a member that may end by itself.
+type launched struct {
+	*Server
+	done chan error
+}
+
+// launch starts a member that ends with the test at the latest. It waits until it serves or ends.
+func launch(t *testing.T, c Config) launched {
+	t.Helper()
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := launched{s, make(chan error, 1)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.done <- s.Run(t.Context())
+	}()
+	t.Cleanup(func() { <-ended })
+	select {
+	case <-s.Ready():
+	case <-ended:
+	}
+	return l
+}
+
+// However often others say that there is a copy, the log gets few lines of it.
+func TestCopiesAreToldSeldom(t *testing.T) {
+	t.Parallel()
+	var log lockedBuffer
+	c := testConfig(shortDir(t))
+	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	p := run(t, c).peers
+	for range 1000 {
+		p.Copied(p.member)
+		p.Copied(p.member + 1)
+	}
+	if n := log.count("identity of"); n < 2 || n > 20 || p.copied.Load() != 2000 {
+		t.Errorf("%d lines of %d copies", n, p.copied.Load())
+	}
+}

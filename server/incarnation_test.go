@@ -1,0 +1,231 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/transport"
+)
+
+// ends runs a member until it ends by itself, and returns why.
+func ends(t *testing.T, c Config) error {
+	t.Helper()
+	s, err := New(c)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("it goes on")
+		return nil
+	}
+}
+
+// wipe takes a member's data away.
+func wipe(t *testing.T, c Config) {
+	t.Helper()
+	if err := os.RemoveAll(c.DataDir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Founders that are told to wait for all do so, however many are there.
+func TestFoundersWait(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	var log lockedBuffer
+	for i := range configs {
+		configs[i].Cluster.FoundersWait = 0
+	}
+	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
+	first, second := begin(t, configs[0]), begin(t, configs[1])
+	eventually(t, "the two have met", func() bool {
+		first.peers.mu.Lock()
+		defer first.peers.mu.Unlock()
+		return len(first.peers.missing) == 1
+	})
+	if !log.contains("missing=m2,m3") {
+		t.Error("the log does not say for whom it waits")
+	}
+	if first.peers.assembled() || second.peers.assembled() {
+		t.Error("two founders are a cluster")
+	}
+	begin(t, configs[2]).await(t)
+	first.await(t)
+	second.await(t)
+}
+
+// A founder whose data are lost is let in by none who knows what it had, and says what to do; so
+// is one that joined later. Those who know it have it from the state, or from when they met.
+func TestLostData(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	for i := range configs {
+		configs[i].Cluster.StrictReconfigCheck = false
+	}
+	members := runAll(t, configs...)
+	members[1].put(t, "k", "v")
+	joins := members[0].joining(t, configs)
+	joined := begin(t, joins).await(t)
+	if err := errors.Join(members[0].stop(), joined.stop()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []Config{configs[0], joins} {
+		wipe(t, c)
+		for range 2 { // with an empty directory, and with what that run has left
+			err := ends(t, c)
+			if !errors.Is(err, errLost) || !strings.Contains(err.Error(), c.DataDir) {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+		}
+	}
+	if got := members[2].get(t, "k"); got != "v" {
+		t.Errorf("k is %q", got)
+	}
+}
+
+// joining adds a learner to m's cluster, and returns its configuration.
+func (m *running) joining(t *testing.T, others []Config) Config {
+	t.Helper()
+	c := testConfig(shortDir(t))
+	c.Name, c.Cluster.State = "joins", ExistingCluster
+	c.Cluster.Initial = map[string][]url.URL{c.Name: c.URLs.AdvertisePeer}
+	for _, o := range others {
+		c.Cluster.Initial[o.Name] = o.URLs.AdvertisePeer
+	}
+	if _, err := m.client.MemberAddAsLearner(
+		t.Context(), []string{c.URLs.AdvertisePeer[0].String()}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The first member of a cluster founds another one when its disk is lost and it is started as
+// before. It has another ID, and it stops when it hears of the cluster that it was in.
+func TestFirstFoundsTwice(t *testing.T) {
+	t.Parallel()
+	c := clusterConfigs(t, 1)[0]
+	first := run(t, c)
+	cluster := first.node.cluster
+	joined := begin(t, first.joining(t, []Config{c})).await(t)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	wipe(t, c)
+	err := ends(t, c)
+	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "founded cluster") {
+		t.Errorf("it ended with %v", err)
+	}
+	again, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.node.cluster == cluster || again.node.member != first.node.member {
+		t.Errorf("member %x of cluster %x, then %x of %x",
+			first.node.member, cluster, again.node.member, again.node.cluster)
+	}
+	if joined.node.cluster != cluster {
+		t.Errorf("the one that joined is of cluster %x", joined.node.cluster)
+	}
+}
+
+// A member that has joined is no founder: started again, with most of the others gone, it takes
+// part at once, however long founders wait for each other.
+func TestJoinedWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	first := run(t, clusterConfigs(t, 1)[0])
+	c := first.joining(t, []Config{first.cfg})
+	c.Cluster.FoundersWait = 0
+	joined := begin(t, c).await(t)
+	if err := errors.Join(joined.stop(), first.stop()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if !again.peers.assembled() {
+		t.Errorf("it waits for %v", again.peers.missing)
+	}
+}
+
+// A cluster of one that is not new goes on when another cluster takes its member for its own: the
+// configuration of that one is wrong.
+func TestOldIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		age  time.Duration
+		want bool
+	}{
+		{-time.Hour, false},
+		{young + time.Hour, false},
+		{time.Minute, true},
+		{young + time.Hour, true}, // it was told before
+	} {
+		if got := s.peers.claim(time.Now().Add(c.age)); got != c.want {
+			t.Errorf("founded %v ago: claimed %v", c.age, got)
+		}
+	}
+}
+
+// A member of before a restore, which knows this one with other data, does not stop it.
+func TestStrangerExpelsNobody(t *testing.T) {
+	t.Parallel()
+	m := run(t, clusterConfigs(t, 1)[0])
+	m.peers.Expelled(77, transport.ErrLost)
+	m.put(t, "k", "v")
+}
+
+// A member whose disk was put back to an older state, with its own incarnation, is contradicted
+// by the leader, and says what has happened instead of a stack.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	for i := range configs {
+		configs[i].Raft.ElectionTimeout *= 5 // another leader would not know what it had
+	}
+	members := runAll(t, configs...)
+	old := members[2]
+	if err := old.stop(); err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(old.cfg.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	again := begin(t, old.cfg).await(t)
+	for range 50 {
+		members[0].put(t, "k", "v")
+	}
+	if got := again.get(t, "k"); got != "v" {
+		t.Fatal(got)
+	}
+	if err := again.stop(); err != nil {
+		t.Fatal(err)
+	}
+	wipe(t, old.cfg)
+	if err := os.CopyFS(old.cfg.DataDir, os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	err := ends(t, old.cfg)
+	if !errors.Is(err, replica.ErrImpossible) || !strings.Contains(err.Error(), "--replace") {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// This file writes what happens to leases into the log, at level debug: what is replicated at
+// every member, renewals at the one that answered them. It runs on the core's goroutine, and
+// costs a look at the level while that is higher.
+
+func (c *core) debugs() bool { return c.log.Enabled(context.Background(), slog.LevelDebug) }
+
+// logLeases tells what has happened between two views.
+func (c *core) logLeases(old, v *fsm.View) {
+	if !c.debugs() {
+		return
+	}
+	for at := old.LeaseEvents.Last(); at < v.LeaseEvents.Last(); {
+		events, err := v.LeaseEvents.After(at)
+		if err != nil || len(events) == 0 {
+			c.log.Debug("a snapshot brought events of leases that are not known here",
+				"after", at, "to", v.LeaseEvents.Last())
+			break
+		}
+		for i := range events {
+			e := &events[i]
+			c.log.Debug("lease "+leaseWords[e.Kind], leaseAttrs(&e.Info, "by", e.By)...)
+		}
+		at = events[len(events)-1].Seq
+	}
+	v.Silences.Since(old.Index, func(s *fsm.Silence) {
+		if s.Until == 0 {
+			c.log.Debug("lease heard again", leaseAttrs(&s.Info)...)
+			return
+		}
+		c.log.Debug("lease checkpointed", leaseAttrs(&s.Info, "remaining", int64(s.Info.Remaining))...)
+	})
+}
+
+var leaseWords = map[fsm.LeaseEventKind]string{
+	fsm.LeaseGranted: "granted", fsm.LeaseExpired: "expired", fsm.LeaseReleased: "released",
+	fsm.LeaseRevoked: "revoked", fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
+	fsm.LeaseTTLChanged: "TTL changed",
+}
+
+// leaseAttrs says which lease it is. Times are in milliseconds.
+func leaseAttrs(i *lease.Info, more ...any) []any {
+	return append([]any{
+		"lease", int64(i.ID), "token", uint64(i.Token), "ttl", int64(i.TTL), "name", i.Name,
+		"owner", i.Owner,
+	}, more...)
+}
+
+// logRenewals tells which renewals were answered.
+func (c *core) logRenewals(out *replica.Output) {
+	if len(out.Together)+len(out.Renewals) == 0 || !c.debugs() {
+		return
+	}
+	one := func(id lease.ID, ttl lease.TTL, err error) {
+		info, _ := c.replica.Machine().Lessor().Lookup(id)
+		info.ID, info.TTL = id, ttl
+		if err != nil {
+			c.log.Debug("lease not renewed", leaseAttrs(&info, "error", err)...)
+			return
+		}
+		c.log.Debug("lease renewed", leaseAttrs(&info)...)
+	}
+	for _, r := range out.Together {
+		for i, ttl := range r.TTLs {
+			if ttl > 0 {
+				one(r.IDs[i], ttl, nil)
+			}
+		}
+	}
+	for i := range out.Renewals {
+		one(out.Renewals[i].ID, out.Renewals[i].TTL, out.Renewals[i].Err)
+	}
+}
+
+// logRole tells when this member begins to time leases, and when it ceases.
+func (c *core) logRole(old, s *replica.Status) {
+	switch {
+	case s.Primary && (!old.Primary || s.Term != old.Term):
+		c.log.Debug("this member times leases from now on", "term", s.Term,
+			"leases", c.replica.Machine().Lessor().Len())
+	case old.Primary && !s.Primary:
+		c.log.Debug("this member times no leases any more", "term", s.Term, "leader", s.Leader)
+	}
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// peerMetrics are what a member measures of the others. What etcd measures, too, has etcd's name.
+// The rest is read when it is scraped.
+type peerMetrics struct {
+	roundTrip *prometheus.HistogramVec
+	node      *node
+}
+
+var (
+	peerActive = prometheus.NewDesc("etcd_network_active_peers",
+		"1 if this member has a connection to the other one, 0 if not.",
+		[]string{"Local", "Remote"}, nil)
+	peerSent = prometheus.NewDesc("etcd_network_peer_sent_bytes_total",
+		"Bytes of messages sent to the other member, without snapshots.", []string{"To"}, nil)
+	peerReceived = prometheus.NewDesc("etcd_network_peer_received_bytes_total",
+		"Bytes of messages received from the other member, without snapshots.",
+		[]string{"From"}, nil)
+	peerDropped = prometheus.NewDesc("etcd_network_peer_sent_failures_total",
+		"Messages that were dropped because the other member was not connected or too slow.",
+		[]string{"To"}, nil)
+	peerLag = prometheus.NewDesc("leasehold_member_lag_entries",
+		"Committed entries that the other member does not have yet, at the leader, as far as it "+
+			"has heard of that one.", []string{"member"}, nil)
+)
+
+func newPeerMetrics() *peerMetrics {
+	return &peerMetrics{roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
+		Help:    "Time in which the other member answers, asked once a second.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
+	}, []string{"To"})}
+}
+
+// Describe implements prometheus.Collector.
+func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
+	m.roundTrip.Describe(out)
+	for _, d := range []*prometheus.Desc{
+		peerActive, peerSent, peerReceived, peerDropped, peerLag,
+	} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
+	m.roundTrip.Collect(out)
+	emit := func(d *prometheus.Desc, kind prometheus.ValueType, value uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, kind, float64(value), labels...)
+	}
+	for _, other := range m.node.View().Members {
+		if other.ID == m.node.member {
+			continue
+		}
+		name, active := memberLabel(other.ID), uint64(0)
+		if _, ok := m.node.peers.Since(other.ID); ok {
+			active = 1
+		}
+		emit(peerActive, prometheus.GaugeValue, active, memberLabel(m.node.member), name)
+		t := m.node.peers.Traffic(other.ID)
+		emit(peerSent, prometheus.CounterValue, t.Sent, name)
+		emit(peerReceived, prometheus.CounterValue, t.Received, name)
+		emit(peerDropped, prometheus.CounterValue, t.Dropped, name)
+	}
+	for _, lag := range m.node.stats.Load().Lags {
+		emit(peerLag, prometheus.GaugeValue, lag.Entries, memberLabel(lag.Member))
+	}
+}
+
+// answered notes how long a member took to answer.
+func (m *peerMetrics) answered(member uint64, took time.Duration) {
+	m.roundTrip.WithLabelValues(memberLabel(member)).Observe(took.Seconds())
+}
+
+// forget drops what was measured of members that have left.
+func (m *peerMetrics) forget(left []fsm.Member) {
+	for _, member := range left {
+		m.roundTrip.DeleteLabelValues(memberLabel(member.ID))
+	}
+}
+
+// memberLabel is a member's ID as it is shown everywhere.
+func memberLabel(id uint64) string { return strconv.FormatUint(id, 16) }

@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// keyCluster is the header in which a client of any API may say which cluster it wants, in
+// hexadecimal digits, and in which each stream is told which one this is.
+const keyCluster = "leasehold-cluster"
+
+// ours refuses calls for another cluster.
+func (n *node) ours(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	if err := n.refuseOthers(ctx); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+// oursToo is ours for streams.
+func (n *node) oursToo(
+	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
+	cluster := metadata.Pairs(keyCluster, strconv.FormatUint(n.cluster, 16))
+	if err := stream.SetHeader(cluster); err != nil {
+		return err
+	}
+	if err := n.refuseOthers(stream.Context()); err != nil {
+		return err
+	}
+	return next(srv, stream)
+}
+
+func (n *node) refuseOthers(ctx context.Context) error {
+	texts := metadata.ValueFromIncomingContext(ctx, keyCluster)
+	if len(texts) == 0 {
+		return nil
+	}
+	want, err := strconv.ParseUint(strings.TrimPrefix(texts[0], "0x"), 16, 64)
+	switch {
+	case err != nil:
+		return status.Errorf(codes.InvalidArgument,
+			"leasehold: header %s is %q, which is no cluster ID in hexadecimal digits",
+			keyCluster, texts[0])
+	case want != n.cluster:
+		return status.Errorf(codes.FailedPrecondition,
+			"leasehold: this member belongs to cluster %x, and the client wants cluster %x",
+			n.cluster, want)
+	}
+	return nil
+}

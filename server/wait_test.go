@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/transport"
+	"leasehold.dev/lease"
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestTimeForCaches: a command may wait for caches beside the time that every request has, and
+// one that waits in vain says for how long. A read does not wait for caches.
+func TestTimeForCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{core: &core{}}
+		for _, c := range []struct {
+			command fsm.Command
+			caches  lease.TTL
+			want    time.Duration
+		}{
+			{&fsm.Put{}, 12_000, requestTimeout + 12*time.Second},
+			{&fsm.Put{}, 0, requestTimeout},
+			{nil, 12_000, requestTimeout},
+		} {
+			n.view.Store(&fsm.View{CacheTTL: c.caches})
+			n.status.put(&replica.Status{Leader: 1})
+			waiting := &call{timer: time.NewTimer(time.Hour)}
+			waiting.proposal.Command = c.command
+			began := time.Now()
+			err := n.wait(t.Context(), waiting)
+			if got := time.Since(began); got != c.want || !errors.Is(err, api.ErrTimeout) ||
+				strings.Contains(err.Error(), "12000 ms") != (c.want > requestTimeout) {
+				t.Errorf("%v after %v, want %v", err, got, c.want)
+			}
+		}
+	})
+}
+
+// TestWaitWithoutLeader: a call is told shortly before its deadline that there is no leader, and
+// which members are silent; its outcome is not known. With a leader it waits until the deadline.
+func TestWaitWithoutLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{core: &core{peers: &peers{Transport: &transport.Transport{}}}, member: 1}
+		n.view.Store(&fsm.View{Members: []fsm.Member{
+			{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 4, Name: "d", Learner: true},
+		}})
+		const outage = "no leader: member 1 knows of none and has no connection to b (2), c (3); "
+		for _, tt := range []struct {
+			leader         uint64
+			deadline, want time.Duration // 0 for no deadline
+			err            error
+		}{
+			{0, time.Second, 900 * time.Millisecond, api.ErrTimeout},
+			{0, 5 * time.Second, 4750 * time.Millisecond, api.ErrTimeout},
+			{0, time.Hour, requestTimeout, api.ErrTimeout},
+			{0, 0, requestTimeout, api.ErrTimeout},
+			{2, 5 * time.Second, 5 * time.Second, context.DeadlineExceeded},
+			{2, requestTimeout + time.Millisecond, requestTimeout, api.ErrTimeout},
+			{2, 0, requestTimeout, api.ErrTimeout},
+		} {
+			n.status.put(&replica.Status{Leader: tt.leader})
+			ctx := t.Context()
+			if tt.deadline > 0 {
+				c, cancel := context.WithTimeout(ctx, tt.deadline)
+				defer cancel()
+				ctx = c
+			}
+			began := time.Now()
+			err := n.wait(ctx, &call{timer: time.NewTimer(time.Hour)})
+			if got := time.Since(began); got != tt.want || !errors.Is(err, tt.err) ||
+				strings.Contains(err.Error(), outage) != (tt.leader == 0) {
+				t.Errorf("%+v: %v after %v", tt, err, got)
+			}
+			if tt.leader == 0 {
+				wire := status.Convert(api.ProposalError(err))
+				if wire.Code() != codes.Unavailable || !strings.HasPrefix(wire.Message(),
+					"etcdserver: request timed out, "+outage) {
+					t.Errorf("etcd's clients are told %v", wire)
+				}
+				if r := api.Reason(err); r != pb.Reason_REASON_UNKNOWN_OUTCOME {
+					t.Errorf("those of leasehold.v1 are told %v", r)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"net/url"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
+)
+
+// warnOfAddresses tells what is legal and most likely a mistake.
+func (s *Server) warnOfAddresses() {
+	for _, u := range s.cfg.URLs.ListenPeer {
+		switch t := s.cfg.PeerTLS; {
+		case local(u) || s.cfg.PeerTokenFile != "":
+		case !listen.IsTLS(u):
+			s.cfg.Logger.Warn("other machines reach the peer URL, and it has no TLS: whoever can "+
+				"connect is obeyed as a member; give --peer-token-file, or --peer-cert-file, "+
+				"--peer-key-file and --peer-trusted-ca-file", "url", u.String())
+		case len(t.AllowedCNs) == 0 && len(t.AllowedHostnames) == 0:
+			s.cfg.Logger.Warn("other machines reach the peer URL, and no names are given: whoever has "+
+				"a certificate is obeyed as a member; give --peer-token-file, --peer-cert-allowed-cn "+
+				"or --peer-cert-allowed-hostname", "url", u.String())
+		}
+	}
+	for flag, urls := range map[string][]url.URL{
+		"--advertise-client-urls":       s.cfg.URLs.AdvertiseClient,
+		"--initial-advertise-peer-urls": s.cfg.URLs.AdvertisePeer,
+	} {
+		for _, u := range urls {
+			if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+				s.cfg.Logger.Warn("an address that means every address of this machine is told to "+
+					"others, for whom it means their own; advertise one that they reach",
+					"flag", flag, "url", u.String())
+			}
+		}
+	}
+	members := s.node.View().Members
+	warnOfVoters(s.cfg.Logger, nil, members)
+	for _, m := range members {
+		if m.ID != s.node.member && m.Name == s.cfg.Name {
+			s.cfg.Logger.Warn("another member has the same name; give each its own --name",
+				"name", m.Name, "peer-urls", m.PeerURLs)
+		}
+	}
+}
+
+// warnOfVoters tells of an even number of voters, unless they were as many before. Two are on the
+// way to three.
+func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
+	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
+		log.Warn("an even number of members vote: with one voter less as many could be lost; "+
+			"add a member, or remove one", "voters", n, "may-be-lost", n/2-1)
+	}
+}
+
+func voters(members []fsm.Member) (n int) {
+	for i := range members {
+		if !members[i].Learner {
+			n++
+		}
+	}
+	return n
+}
+
+// local reports whether only this machine reaches a URL.
+func local(u url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "unix" || u.Scheme == "unixs" || u.Hostname() == "localhost" ||
+		ip != nil && ip.IsLoopback()
+}
