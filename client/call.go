@@ -50,6 +50,7 @@ type ask[B, M any] struct {
 
 // retry tries until an attempt succeeds, or fails in a way that will not change.
 func (c *Client) retry(ctx context.Context, s *spec, attempt func(*link) error) error {
+	var said error // by a member, to the last try that it has answered
 	for failures := 0; ; failures++ {
 		l, err := c.mux.get(ctx)
 		if err != nil {
@@ -60,7 +61,13 @@ func (c *Client) retry(ctx context.Context, s *spec, attempt func(*link) error) 
 			return nil
 		}
 		if !s.again(err) {
-			return s.fail(err, nil)
+			if !errors.Is(err, errOver) {
+				said = nil // this is the answer
+			}
+			return s.fail(err, said)
+		}
+		if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) {
+			said = err
 		}
 		if ctx.Err() != nil {
 			return s.fail(context.Cause(ctx), err)
@@ -68,7 +75,7 @@ func (c *Client) retry(ctx context.Context, s *spec, attempt func(*link) error) 
 		if errors.Is(err, errMoved) {
 			continue // another member, no need to wait
 		}
-		if cause := pause(ctx, backOff(failures)); cause != nil {
+		if cause := c.mux.pause(ctx, backOff(failures)); cause != nil {
 			return s.fail(cause, err)
 		}
 	}

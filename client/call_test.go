@@ -48,6 +48,12 @@ func TestTaken(t *testing.T) {
 			t.Errorf("%v: holder %+v", err, taken)
 		}
 	}
+	err := errorOf(&pb.Error{Reason: pb.Reason_REASON_NAME_TAKEN, Holder: &pb.Lease{
+		Id: 7, Token: 9, LockDelayMs: 1500, Delayed: true,
+	}})
+	if !strings.Contains(err.Error(), "lock delay of 1.5s") || strings.Contains(err.Error(), `""`) {
+		t.Errorf("delayed: %v", err)
+	}
 }
 
 func TestEndpoints(t *testing.T) {
@@ -82,10 +88,13 @@ func TestEndpoints(t *testing.T) {
 	}
 	for _, c := range []Config{
 		{},
-		{Endpoints: []string{"a"}, Drift: 1},
-		{Endpoints: []string{"a"}, Drift: math.NaN()},
-		{Endpoints: []string{"a"}, Silence: -1},
-		{Endpoints: []string{"a", ""}},
+		{Endpoints: []string{"a:1"}, Drift: 1},
+		{Endpoints: []string{"a:1"}, RenewAfter: 0.6},
+		{Endpoints: []string{"a:1"}, RenewAfter: -0.1},
+		{Endpoints: []string{"a:1"}, RenewAfter: 0.009},
+		{Endpoints: []string{"a:1"}, Drift: math.NaN()},
+		{Endpoints: []string{"a:1"}, Silence: -1},
+		{Endpoints: []string{"a:1", ""}},
 	} {
 		if _, err := New(c); err == nil {
 			t.Errorf("a client of %+v", c)

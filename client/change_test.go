@@ -307,9 +307,9 @@ func TestKeepRevoked(t *testing.T) {
 			{"by its ID", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID} }, ErrRevoked},
 			{
 				"in this life",
-				func(g *Granted) LeaseRef { return LeaseRef{g.ID, g.Token} }, ErrRevoked,
+				func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID, Token: g.Token} }, ErrRevoked,
 			},
-			{"in another", func(g *Granted) LeaseRef { return LeaseRef{g.ID, g.Token + 1} }, nil},
+			{"in another", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID, Token: g.Token + 1} }, nil},
 		} {
 			for _, kept := range []bool{false, true} {
 				g := grant()

@@ -13,12 +13,20 @@ import (
 // what the faster of the two has done: too fast ends validity early, which is safe, and it
 // is never slower than the monotonic clock.
 type clock struct {
+	source func() time.Time
+
 	mu      sync.Mutex // guards what follows
 	last    time.Time
 	elapsed time.Duration
 }
 
-func newClock() *clock { return &clock{last: time.Now()} }
+// newClock returns a clock that reads source, or time.Now if that is nil.
+func newClock(source func() time.Time) *clock {
+	if source == nil {
+		source = time.Now
+	}
+	return &clock{source: source, last: source()}
+}
 
 // read returns what has passed.
 func (c *clock) read() time.Duration {
@@ -28,7 +36,7 @@ func (c *clock) read() time.Duration {
 }
 
 func (c *clock) readLocked() time.Duration {
-	now := time.Now()
+	now := c.source()
 	c.elapsed += step(now.Sub(c.last), now.Round(0).Sub(c.last.Round(0)))
 	c.last = now
 	return c.elapsed

@@ -58,11 +58,12 @@ func ask(t testing.TB) context.Context {
 
 // TestCluster: leases, keys, transactions and watches, with three members.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	for name, test := range map[string]func(*testing.T, *client.Client){
 		"store": store, "leases": leases, "tokens": tokens, "why": why, "many": many,
-		"list": list, "bound": bound,
+		"list": list, "bound": bound, "named": named,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

@@ -20,6 +20,10 @@ type Config struct {
 	// https://host:port or unix:/path. Name all of them: the client moves among these, and
 	// to no other address.
 	Endpoints []string
+	// ClusterID, if not 0, is the ID of the cluster: endpoints of another one are refused, see
+	// [OtherClusterError]. Else the cluster is that of the first member that answers, for as
+	// long as the client lives. `leasehold endpoint status -w fields` tells it.
+	ClusterID uint64
 	// TLS, if set, is used with every endpoint but those that say http.
 	TLS *tls.Config
 	// Logger takes note of changes of the member; nil means that nobody does.
@@ -43,6 +47,10 @@ type Config struct {
 	// Drift bounds the difference between the rates of this machine's clock and the
 	// members'; 1e-3 if 0, none if negative.
 	Drift float64
+	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a
+	// third if 0. Members replicate the silence of a lease after 0.4 of it: above that each renewal
+	// costs them an entry of the log. See leasehold plan outage --renew.
+	RenewAfter float64
 	// Margin is taken off the validity of each lease besides, for what a program needs
 	// to stop, in whole milliseconds, rounded up; 5 ms if 0, none if negative.
 	Margin time.Duration
@@ -50,6 +58,12 @@ type Config struct {
 	// the members if they have the default, 1.5 MiB, if 0. Members end the whole stream
 	// for a request that is much larger than they take.
 	MaxRequestBytes int
+
+	// Now, if set, is read in the place of time.Now where the validity of leases is told, for
+	// tests in which clocks go apart. It must take no lock that is held while somebody waits.
+	Now func() time.Time
+
+	pin *pin
 }
 
 // Client is a client of one cluster. Its methods may be called from any goroutine.
@@ -74,6 +88,10 @@ func New(c Config) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
+		if c.Dial == nil && !e.hasPort() {
+			return nil, fmt.Errorf("client: endpoint %q has no port; members listen for clients "+
+				"at port 2379 unless they are told another one", text)
+		}
 		list[i] = e
 	}
 	return start(c, list, dialGRPC)
@@ -88,13 +106,17 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 		return nil, errors.New("client: a number of the configuration is negative")
 	case !(c.Drift < 1): // not a number is not either
 		return nil, fmt.Errorf("client: drift %v is not below 1", c.Drift)
+	case c.RenewAfter != 0 && !(c.RenewAfter >= 0.01 && c.RenewAfter <= 0.5):
+		return nil, fmt.Errorf("client: RenewAfter %v is not between 0.01 and 0.5", c.RenewAfter)
 	}
 	c.defaults()
+	c.pin = new(pin)
+	c.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	out := &Client{clock: newClock(), grace: c.Grace, most: c.MaxRequestBytes}
+	out := &Client{clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes}
 	out.mux = newMux(c, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
-		Drift: c.Drift, Margin: ttlOf(c.Margin),
+		Drift: c.Drift, Margin: ttlOf(c.Margin), RenewAfter: c.RenewAfter,
 	})
 	out.mux.left = out.keeper.left
 	out.mux.start()
@@ -162,8 +184,15 @@ func parseEndpoint(text string, t *tls.Config) (endpoint, error) {
 	return e, nil
 }
 
-// pause waits, or for the end of the context, which it returns the cause of.
-func pause(ctx context.Context, d time.Duration) error {
+// hasPort reports whether an endpoint says all that is needed to connect to it.
+func (e *endpoint) hasPort() bool {
+	address, network := strings.CutPrefix(e.target, "passthrough:///")
+	_, port, err := net.SplitHostPort(address)
+	return !network || err == nil && port != ""
+}
+
+// pause waits, or for the end of the context or of the client, and returns the cause of that.
+func (m *mux) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -171,6 +200,8 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-m.ctx.Done():
+		return ErrClosed
 	}
 }
 

@@ -18,8 +18,10 @@ func (n LeaseName) String() string {
 }
 
 func (r LeaseRef) message() *pb.LeaseRef {
-	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token)}
+	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token), Name: r.Name}
 }
+
+func (r LeaseRef) name() LeaseName { return LeaseName{ID: r.ID, Name: r.Name} }
 
 func (g Grant) message() *pb.GrantRequest {
 	m := &pb.GrantRequest{}
@@ -64,10 +66,20 @@ func infoOf(m *pb.Lease) LeaseInfo {
 	return i
 }
 
+// span is a range as it is sent. No key is empty, and members refuse one that is: a range from
+// there on is one from the first key that can be.
+func span(key, end string) (k, e []byte) {
+	if key == "" && end != "" {
+		key = "\x00"
+	}
+	return []byte(key), []byte(end)
+}
+
 func rangeMessages(list []KeyRange) []*pb.KeyRange {
 	out := make([]*pb.KeyRange, len(list))
 	for i, r := range list {
-		out[i] = &pb.KeyRange{Key: []byte(r.Key), RangeEnd: []byte(r.End)}
+		out[i] = &pb.KeyRange{}
+		out[i].Key, out[i].RangeEnd = span(r.Key, r.End)
 	}
 	return out
 }

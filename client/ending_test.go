@@ -13,6 +13,7 @@ import (
 // TestT21: a put on a lease that is about to end, by its time or by a revocation, is refused,
 // or its key goes with the lease.
 func TestT21(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c, other := connect(t, client.Config{}, members...), connect(t, client.Config{}, members...)

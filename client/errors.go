@@ -30,16 +30,30 @@ var (
 	ErrTooManyHolds = errors.New("too many ranges are held")
 	// ErrCompacted means that the revision asked for is not known any more.
 	ErrCompacted = errors.New("revision was compacted")
-	// ErrFutureRevision means that the revision asked for is still to come.
-	ErrFutureRevision = errors.New("revision is still to come")
+	// ErrFutureRevision means that the revision asked for is still to come. A program that
+	// goes on from what it was told gets it if the cluster has gone back to an earlier state,
+	// by a restore. It has to read again then, as after [ErrCompacted]: so it is one.
+	ErrFutureRevision error = futureRevision{}
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace = errors.New("no space left in the store")
 	// ErrUnavailable means that nothing was done, as there was no member that could.
-	// Calls go on trying, so they return it only together with the end of their context.
+	// Calls go on trying, so they return it only together with the end of their context. An
+	// error that is also [ErrUnknownOutcome] tells of the last try only: an earlier one may
+	// have taken effect, so a program asks for ErrUnknownOutcome first.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrUnknownOutcome means that the request may have taken effect, or may yet.
 	ErrUnknownOutcome = errors.New("the outcome is not known")
 )
+
+// futureRevision is the type of ErrFutureRevision.
+type futureRevision struct{}
+
+func (futureRevision) Error() string { return "revision is still to come" }
+
+// Is makes it an ErrCompacted.
+func (futureRevision) Is(target error) bool {
+	return target == ErrCompacted //nolint:errorlint // the one value
+}
 
 // ErrNotLeasehold means that the servers are none of Leasehold's, or that something before them
 // does not let leasehold.v1 pass: a plain etcd has the API of etcd alone. Nothing was done.
@@ -76,6 +90,13 @@ type TakenError struct {
 
 // Error implements error.
 func (e *TakenError) Error() string {
+	if e.Holder.Delayed {
+		return fmt.Sprintf("%v: lease %016x had it, has expired, and leaves it when its lock delay of "+
+			"%v is over", e.Err, e.Holder.ID, e.Holder.LockDelay)
+	}
+	if e.Holder.Owner == "" {
+		return fmt.Sprintf("%v: lease %016x, token %d, has it", e.Err, e.Holder.ID, e.Holder.Token)
+	}
 	return fmt.Sprintf("%v: lease %016x of %q, token %d, has it",
 		e.Err, e.Holder.ID, e.Holder.Owner, e.Holder.Token)
 }

@@ -12,6 +12,7 @@ import (
 // TestLeaseEventsFaults: the life of leases is told whole and in order while the client is
 // driven from member to member, and notice is given of those that nobody renews alone.
 func TestLeaseEventsFaults(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c, other := connect(t, client.Config{}, members...), connect(t, client.Config{}, members...)
 	ctx := ask(t)

@@ -18,9 +18,13 @@ import (
 
 	"leasehold.dev/internal/wire"
 	pb "leasehold.dev/leaseholdpb"
+	"leasehold.dev/test/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	harness.Parallel()
+	goleak.VerifyTestMain(m)
+}
 
 // fake is members without a network. What they answer is the test's to say.
 type fake struct {
@@ -42,6 +46,8 @@ type fake struct {
 	seen   []seen
 	// sessions is how many sessions were opened.
 	sessions uint64
+	// granted is the last ID that was chosen for a lease; tests choose theirs below 1000.
+	granted int64
 }
 
 // seen is a message that a member received.
@@ -284,7 +290,8 @@ func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	case *pb.Request_Grant:
 		id := x.Grant.Id
 		if id == 0 {
-			id = int64(len(f.seen))
+			f.granted = max(f.granted, 999) + 1
+			id = f.granted
 		}
 		out.Body = &pb.Response_Grant{Grant: &pb.GrantResponse{Lease: &pb.Lease{
 			Id: id, Token: 1, TtlMs: x.Grant.TtlMs, RemainingMs: x.Grant.TtlMs, Name: x.Grant.Name,

@@ -43,6 +43,7 @@ func (f *follower) run(ctx context.Context) {
 // SIGSTOP, cut off, and shut down. Leases live on, writes go on, and a watch loses nothing
 // and repeats nothing.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
@@ -116,6 +117,7 @@ func TestFaults(t *testing.T) {
 // and again an answer is lost with its stream, and members are shut down: each write takes
 // effect once, and has the answer that belongs to it.
 func TestCount(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
@@ -171,6 +173,7 @@ func harass(members []*member, n, every int) {
 // a key raises its version once, while answers are lost and members shut down; so each took
 // effect once, and has the answer that belongs to it.
 func TestCountLeases(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
@@ -239,6 +242,7 @@ func versionOf(kv *client.KV) int64 {
 // TestConcurrentHolders: of many clients that want one name one has it at a time, each with a
 // higher token. A holder tells twice of itself, and nobody may come in between.
 func TestConcurrentHolders(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
 	const clients, rounds = 4, 5

@@ -48,12 +48,19 @@ func dialGRPC(e endpoint, c *Config) (connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grpcConnection{conn}, nil
+	return grpcConnection{conn, c.pin}, nil
 }
 
-type grpcConnection struct{ *grpc.ClientConn }
+type grpcConnection struct {
+	*grpc.ClientConn
+	pin *pin
+}
 
 // Open implements connection.
 func (c grpcConnection) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
-	return pb.NewStreamClient(c.ClientConn).Open(ctx)
+	s, err := pb.NewStreamClient(c.ClientConn).Open(c.pin.context(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &pinned{Stream_OpenClient: s, pin: c.pin}, nil
 }

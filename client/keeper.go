@@ -156,6 +156,7 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	results, ttls := r.GetRenew().GetResults(), r.GetRenew().GetTtlMs()
+	var lost map[lease.ID]*LostError
 	ttls = ttls[:min(len(ttls), len(b.Leases))]
 	for i, ttl := range ttls {
 		if ttl > 0 {
@@ -168,6 +169,10 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 			k.set.Renewed(b.Seq, lease.ID(res.Id), lease.TTL(res.TtlMs))
 		case pb.Reason_REASON_LEASE_NOT_FOUND:
 			k.set.Gone(b.Seq, lease.ID(res.Id))
+			if lost == nil {
+				lost = make(map[lease.ID]*LostError)
+			}
+			lost[lease.ID(res.Id)] = &LostError{Cause: LeaseEventKind(res.Cause), By: res.By}
 		default:
 			k.set.Unknown(b.Seq, lease.ID(res.Id))
 			if l := k.leases[lease.ID(res.Id)]; l != nil && (refused == 0 || l.info.TTL < refused) {
@@ -180,7 +185,7 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 			k.set.Unknown(b.Seq, ref.ID)
 		}
 	}
-	k.changedLocked()
+	k.changedLocked(lost)
 	for i, ttl := range ttls {
 		if ttl > 0 {
 			k.reopenLocked(b.Leases[i].ID)
@@ -202,11 +207,12 @@ func (k *keeper) reopenLocked(id lease.ID) {
 // advanceLocked brings the states up to now.
 func (k *keeper) advanceLocked() {
 	k.set.Advance(k.clock.now())
-	k.changedLocked()
+	k.changedLocked(nil)
 }
 
-// changedLocked tells the leases what has changed.
-func (k *keeper) changedLocked() {
+// changedLocked tells the leases what has changed, and those that the cluster has just said to be
+// gone, why.
+func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	for _, ch := range k.set.Changes() {
 		l := k.leases[ch.ID]
 		if l == nil {
@@ -215,7 +221,7 @@ func (k *keeper) changedLocked() {
 		if ch.Status == holder.Ended {
 			delete(k.leases, ch.ID)
 		}
-		l.becomeLocked(ch.State, errorOfState(ch.State))
+		l.becomeLocked(ch.State, errorOfState(ch.State, lost[ch.ID]))
 	}
 }
 
@@ -226,14 +232,15 @@ func (k *keeper) refreshLocked(l *Lease) {
 	}
 }
 
-func errorOfState(s holder.State) error {
+// errorOfState returns why a lease is not OK: lost, if the cluster has said that it is gone.
+func errorOfState(s holder.State, lost *LostError) error {
 	switch {
 	case s.Status == holder.OK:
 		return nil
 	case s.Status == holder.Jeopardy:
 		return ErrJeopardy
 	case s.Reason == holder.Lost:
-		return ErrLost
+		return lost
 	default:
 		return ErrExpired
 	}
@@ -309,7 +316,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	}
 	l := &Lease{
 		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, fate: g.fate,
-		state: s, err: errorOfState(s), changed: make(chan struct{}),
+		state: s, err: errorOfState(s, nil), changed: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	if l.err != nil {
@@ -414,7 +421,7 @@ func (k *keeper) confirmed(l *Lease, asked, ttl lease.TTL, sent moment) {
 	if k.leases[l.info.ID] == l {
 		k.set.Refused(l.info.ID, asked)
 		k.set.Confirmed(l.info.ID, ttl, k.clock.instant(sent))
-		k.changedLocked()
+		k.changedLocked(nil)
 		k.openLocked(l)
 	}
 	notify(k.wake)

@@ -67,6 +67,7 @@ func without(list []*member, not *member) (out []*member) {
 // while it moves, and while answers are lost, takes effect once; leases are valid throughout,
 // and a watch loses and repeats nothing.
 func TestLeader(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
@@ -124,6 +125,7 @@ func TestLeader(t *testing.T) {
 // TestLeaderShutDown: when the leader is gone the client goes on at once, and to the next one
 // when there is one; also when it alone cannot reach the leader, or is not to.
 func TestLeaderShutDown(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
@@ -154,6 +156,7 @@ func TestLeaderShutDown(t *testing.T) {
 // TestLeaderElsewhere: a client that does not know the leader, or is to stay where it is, goes
 // on with the member that it has.
 func TestLeaderElsewhere(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
 	var leads *member

@@ -18,10 +18,12 @@ var (
 	// ErrJeopardy means that no renewal was acknowledged in time, and that the lease is
 	// not known to be gone.
 	ErrJeopardy = errors.New("client: the lease is in jeopardy")
-	// ErrExpired means that no renewal was acknowledged in time, for good.
-	ErrExpired = errors.New("client: the lease was not renewed in time")
-	// ErrLost means that the cluster said that the lease is gone: somebody revoked it,
-	// or took it over.
+	// ErrExpired means that no renewal was acknowledged in time, for good. The client's own
+	// clock says so: the cluster has not said what became of the lease.
+	ErrExpired = errors.New("client: the lease was not renewed in time, by the client's own clock: " +
+		"the cluster has not said what became of it")
+	// ErrLost means that the cluster said that the lease is gone: see [LostError], which says
+	// how it has ended.
 	ErrLost = errors.New("client: the lease is gone")
 	// ErrRevoked means that this client revoked the lease, or tried to.
 	ErrRevoked = errors.New("client: the lease was revoked")
@@ -30,6 +32,32 @@ var (
 	// ErrReplaced means that the client has a newer [Lease] of the same ID.
 	ErrReplaced = errors.New("client: the lease has a newer handle")
 )
+
+// LostError is ErrLost, and says how the lease has ended under the token that the client had.
+type LostError struct {
+	// Cause is [LeaseExpired], [LeaseRevoked], [LeaseHandedOver] or [LeaseResumed]; 0 if the
+	// member that was asked does not know.
+	Cause LeaseEventKind
+	// By is who revoked the lease, as in [LeaseEvent], or the owner that has taken it over.
+	By string
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	switch {
+	case e.Cause == 0:
+		return fmt.Sprintf("%v: the cluster does not say how it ended", ErrLost)
+	case e.By == "":
+		return fmt.Sprintf("%v: %v", ErrLost, e.Cause)
+	case e.Cause == LeaseHandedOver:
+		return fmt.Sprintf("%v: %v to %q", ErrLost, e.Cause, e.By)
+	default:
+		return fmt.Sprintf("%v: %v by %q", ErrLost, e.Cause, e.By)
+	}
+}
+
+// Unwrap returns ErrLost.
+func (e *LostError) Unwrap() error { return ErrLost }
 
 // Status says how far a lease can be relied on.
 type Status = holder.Status
@@ -80,7 +108,7 @@ func (l *Lease) ID() lease.ID { return l.info.ID }
 func (l *Lease) Token() lease.Token { return l.info.Token }
 
 // Ref names the lease in this life.
-func (l *Lease) Ref() LeaseRef { return LeaseRef{l.info.ID, l.info.Token} }
+func (l *Lease) Ref() LeaseRef { return LeaseRef{ID: l.info.ID, Token: l.info.Token} }
 
 // Info returns what the cluster told when the lease was granted.
 func (l *Lease) Info() LeaseInfo { return l.info }
@@ -99,7 +127,7 @@ func (l *Lease) State() State {
 	defer l.keeper.mu.Unlock()
 	l.keeper.advanceLocked()
 	l.keeper.refreshLocked(l)
-	now := time.Now()
+	now := l.keeper.clock.source()
 	return State{
 		Status: l.state.Status, Err: l.err,
 		ValidUntil: now.Add(l.keeper.clock.until(l.state.ValidUntil)),
@@ -113,7 +141,7 @@ func (l *Lease) Valid() bool {
 	if w == nil {
 		w = l.keeper.ask(l)
 	}
-	return w.within(time.Now())
+	return w.within(l.keeper.clock.source())
 }
 
 // Err returns nil as long as the lease is valid, and then why it is not.

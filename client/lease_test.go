@@ -344,7 +344,7 @@ func TestClock(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock()
+		c := newClock(nil)
 		pass(1500 * time.Microsecond)
 		if c.now() != 1 || c.until(2) != 500*time.Microsecond {
 			t.Errorf("now %v, until %v", c.now(), c.until(2))

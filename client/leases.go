@@ -43,11 +43,14 @@ type LeaseInfo struct {
 	Holds []KeyRange
 }
 
-// LeaseRef names a lease in one of its lives: with a Token that is not 0 the lease must
-// have that token still.
+// LeaseRef names a lease by its ID, by its Name, or by both: then one lease must have both.
 type LeaseRef struct {
-	ID    lease.ID
+	ID lease.ID
+	// Token, if it is not 0, is the one that the lease must have still.
 	Token lease.Token
+	// Name stands for the lease that has it when the request is applied: without a Token for
+	// whichever that is then, also if it is not the one that the program has in mind.
+	Name string
 }
 
 // LeaseName names a lease, by either its ID or its name.
@@ -166,17 +169,41 @@ func (c *Client) Resume(
 // Revoke ends leases, each with its keys. It tries to end every one, and its error is all
 // the errors there were, [ErrLeaseNotFound] for a lease that was not there. Leases that
 // this client keeps alive end for the program before anything is sent. More than 10,000 are
-// revoked by several calls.
+// revoked by several calls. Which lease has a Name is asked first, so that no try ends one that
+// has got the name only since.
 func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
+	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
 		c.fates.end(r, ErrRevoked)
 		c.keeper.giveUp(r, ErrRevoked)
 	}
-	var failed []error
 	for some := range slices.Chunk(refs, maxRevoked) {
 		failed = append(failed, c.revoke(ctx, some)...)
 	}
 	return errors.Join(failed...)
+}
+
+// identified returns the references of which all are by ID, and the errors of the others.
+func (c *Client) identified(ctx context.Context, refs []LeaseRef) (out []LeaseRef, failed []error) {
+	if !slices.ContainsFunc(refs, func(r LeaseRef) bool { return r.Name != "" }) {
+		return refs, nil
+	}
+	for _, r := range refs {
+		if r.Name == "" {
+			out = append(out, r)
+			continue
+		}
+		i, err := c.Describe(ctx, LeaseName{Name: r.Name}, false)
+		if err == nil && (r.ID != 0 && r.ID != i.ID || r.Token != 0 && r.Token != i.Token) {
+			err = fmt.Errorf("client: revoke lease %q: %w", r.Name, ErrLeaseNotFound)
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		out = append(out, LeaseRef{ID: i.ID, Token: i.Token})
+	}
+	return out, failed
 }
 
 // maxRevoked is how many leases members revoke in one call.
@@ -226,7 +253,10 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 		case r.Reason == pb.Reason_REASON_UNSPECIFIED:
 		case r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND && v.tried[ref]:
 		case r.Reason == pb.Reason_REASON_UNAVAILABLE:
-			left, again = append(left, ref), ErrUnavailable
+			left = append(left, ref)
+			if again == nil { // it must not hide that an outcome is not known
+				again = ErrUnavailable
+			}
 		case r.Reason == pb.Reason_REASON_UNKNOWN_OUTCOME:
 			v.tried[ref] = true
 			left, again = append(left, ref), ErrUnknownOutcome
@@ -296,7 +326,7 @@ func (f Filter) message(page string) *pb.ListRequest {
 // Attach moves keys, which must exist, to a lease, in one revision, and leaves their values
 // alone.
 func (c *Client) Attach(ctx context.Context, r LeaseRef, keys ...string) error {
-	s := &spec{op: fmt.Sprintf("attach to lease %016x", r.ID), kind: numbered}
+	s := &spec{op: fmt.Sprintf("attach to %s", r.name()), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
 		Attach: &pb.AttachRequest{Lease: r.message(), Keys: bytesOf(keys)},
 	}})
@@ -310,7 +340,7 @@ func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
 	if r != (LeaseRef{}) {
 		req.Lease = r.message()
 	}
-	s := &spec{op: fmt.Sprintf("detach from lease %016x", r.ID), kind: numbered}
+	s := &spec{op: fmt.Sprintf("detach from %s", r.name()), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Detach{Detach: req}})
 	return err
 }

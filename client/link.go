@@ -454,7 +454,9 @@ func (l *link) leftLocked() bool {
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
 	l.mu.Lock()
-	served := l.useful || status.Code(why) != codes.Unimplemented // else nothing was done
+	var other *OtherClusterError
+	nothing := status.Code(why) == codes.Unimplemented || errors.As(why, &other) && other.refused
+	served := l.useful || !nothing
 	if l.why == nil {
 		l.why = why
 	}

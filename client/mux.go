@@ -149,7 +149,7 @@ func (m *mux) run() {
 		round := failures / len(m.endpoints)
 		m.failed(err, foreign && round > 0)
 		if round > 0 {
-			_ = pause(m.ctx, m.cut(backOff(round), leastPause)) // the loop looks at the context
+			_ = m.pause(m.ctx, m.cut(backOff(round), leastPause)) // the loop looks at the context
 		}
 	}
 }

@@ -160,6 +160,9 @@ const fixedBytes = 128
 func atMost(r *pb.Request) (n int, ok bool) {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
+		if x.Put.LeaseRef.GetName() != "" {
+			return wire.RequestSize(r)
+		}
 		return fixedBytes + len(x.Put.Key) + len(x.Put.Value), true
 	case *pb.Request_Range:
 		return fixedBytes + len(x.Range.Key) + len(x.Range.RangeEnd), true

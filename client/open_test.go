@@ -89,14 +89,16 @@ func TestAtMost(t *testing.T) {
 	long := make([]byte, 1<<21)
 	put := &pb.PutRequest{
 		Key: long, Value: long, Lease: -1, PrevKv: true, IgnoreValue: true, IgnoreLease: true,
-		TtlMs: -1,
+		TtlMs: -1, LeaseRef: &pb.LeaseRef{Id: -1, Token: math.MaxUint64},
 	}
+	named := &pb.PutRequest{Key: long, LeaseRef: &pb.LeaseRef{Name: string(long)}}
 	read := &pb.RangeRequest{
 		Key: long, RangeEnd: long, Limit: -1, Revision: -1, Serializable: true, KeysOnly: true,
 		CountOnly: true, Cache: &pb.LeaseRef{Id: -1, Token: math.MaxUint64},
 	}
 	for _, r := range []*pb.Request{
 		{Body: &pb.Request_Put{Put: put}},
+		{Body: &pb.Request_Put{Put: named}},
 		{Body: &pb.Request_Range{Range: read}},
 		{Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{Key: long}}},
 		{},
@@ -106,6 +108,10 @@ func TestAtMost(t *testing.T) {
 		if n := proto.Size(r); !ok || n > most || most > n+fixedBytes {
 			t.Errorf("%T has %d bytes, at most %d", r.Body, n, most)
 		}
+	}
+	named.LeaseRef.Name = "\xff" // with it the stream would end for everybody
+	if _, ok := atMost(&pb.Request{Body: &pb.Request_Put{Put: named}}); ok {
+		t.Error("a name that is no UTF-8 is sent")
 	}
 	for _, m := range []protoreflect.Message{put.ProtoReflect(), read.ProtoReflect()} {
 		for i := range m.Descriptor().Fields().Len() {

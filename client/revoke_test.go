@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"testing"
 
 	"leasehold.dev/lease"
@@ -34,6 +35,29 @@ func TestRevokeRepeated(t *testing.T) {
 		}
 		want(t, c.Revoke(t.Context(), LeaseRef{ID: 1}), ErrLeaseNotFound)
 	})
+}
+
+// TestRevokeUnsure: the error says that the outcome is not known if that is so of one lease, also
+// if nothing was done to another.
+func TestRevokeUnsure(t *testing.T) {
+	unknown, unavailable := pb.Reason_REASON_UNKNOWN_OUTCOME, pb.Reason_REASON_UNAVAILABLE
+	for _, reasons := range [][]pb.Reason{{unknown, unavailable}, {unavailable, unknown}} {
+		inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+			f.set(func() {
+				f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+					m := &pb.RevokeResponse{}
+					for i, l := range r.GetRevoke().Leases {
+						m.Results = append(m.Results, &pb.RevokeResult{Id: l.Id, Reason: reasons[i]})
+					}
+					return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), ttl)
+			defer cancel()
+			err := c.Revoke(ctx, LeaseRef{ID: 1}, LeaseRef{ID: 2})
+			want(t, err, ErrUnknownOutcome, context.DeadlineExceeded)
+		})
+	}
 }
 
 // TestRevokeMany: more leases than members revoke in one call are revoked all the same, by several,

@@ -29,6 +29,9 @@ type Put struct {
 	Value []byte
 	// Lease is what to attach the key to, 0 for nothing.
 	Lease lease.ID
+	// LeaseRef is the same, but by the lease's name, or under its token; it is not given
+	// together with Lease.
+	LeaseRef LeaseRef
 	// PrevKV asks for the key as it was before.
 	PrevKV bool
 	// KeepValue and KeepLease leave the one or the other as it is; the key must exist.
@@ -94,8 +97,8 @@ type RangeResult struct {
 	Count int64
 }
 
-// PrefixEnd returns the End of the range of all keys that begin with the prefix; all
-// keys, if it is empty (the range then begins at "\x00").
+// PrefixEnd returns the End of the range of all keys that begin with the prefix, which is its
+// Key; all keys, if it is empty.
 func PrefixEnd(prefix string) string {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -157,11 +160,15 @@ func (c *Client) Get(ctx context.Context, key string) (KV, error) {
 func (p *Put) write(m *pb.PutRequest) {
 	m.Key, m.Value, m.Lease, m.PrevKv = []byte(p.Key), p.Value, int64(p.Lease), p.PrevKV
 	m.IgnoreValue, m.IgnoreLease, m.TtlMs = p.KeepValue, p.KeepLease, msUp(p.TTL)
+	if p.LeaseRef != (LeaseRef{}) {
+		m.LeaseRef = p.LeaseRef.message()
+	}
 }
 
 // write makes a new message that of the deletion.
 func (d *Delete) write(m *pb.DeleteRequest) {
-	m.Key, m.RangeEnd, m.PrevKv = []byte(d.Key), []byte(d.End), d.PrevKV
+	m.Key, m.RangeEnd = span(d.Key, d.End)
+	m.PrevKv = d.PrevKV
 }
 
 func (r Range) message() *pb.RangeRequest {
@@ -172,7 +179,8 @@ func (r Range) message() *pb.RangeRequest {
 
 // write makes a new message that of the range.
 func (r *Range) write(m *pb.RangeRequest) {
-	m.Key, m.RangeEnd, m.Limit, m.Revision = []byte(r.Key), []byte(r.End), r.Limit, r.Revision
+	m.Key, m.RangeEnd = span(r.Key, r.End)
+	m.Limit, m.Revision = r.Limit, r.Revision
 	m.Serializable, m.KeysOnly, m.CountOnly = r.Serializable, r.KeysOnly, r.CountOnly
 }
 

@@ -16,6 +16,7 @@ func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
 // TestTurnsFaults: with the members stopped, cut off, and with answers lost, two clients, each
 // through another member, wait in one line: each turn comes, and of what goes both are told.
 func TestTurnsFaults(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
 	a := connect(t, client.Config{}, members[0], members[1])
@@ -84,6 +85,7 @@ func TestTurnsFaults(t *testing.T) {
 // TestTurnExpires: who waits is told that his lease took his key along, and why; those behind
 // him do not take that for their turn.
 func TestTurnExpires(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := connect(t, client.Config{}, members...)
@@ -130,6 +132,7 @@ func TestTurnExpires(t *testing.T) {
 // TestTurnsFollowLeader: turns come wherever the leadership, and with it the client, goes, also
 // of those who enter while the client moves.
 func TestTurnsFollowLeader(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
 	c := connect(t, client.Config{}, members...)
@@ -175,6 +178,7 @@ func TestTurnsFollowLeader(t *testing.T) {
 // TestTurnGoneMeanwhile: who is cut off while his key goes is told what took it when he is back,
 // also if somebody has put one of that name since.
 func TestTurnGoneMeanwhile(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := connect(t, client.Config{}, members...)

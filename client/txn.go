@@ -20,7 +20,8 @@ type Txn struct {
 type Op interface{ op() *pb.Op }
 
 // RenewOp starts a lease's TTL anew when the transaction is applied. The client does not
-// count on it: leases that it keeps alive it renews itself.
+// count on it: leases that it keeps alive it renews itself. One that is named by its Name alone
+// needs its Token: else a holder could renew the lease of its successor, and take it for its own.
 type RenewOp LeaseRef
 
 // RevokeOp ends a lease, with its keys. The program sees to it that nobody relies on the
@@ -150,7 +151,7 @@ func (c Compare) Not() Compare {
 // Over returns the same condition on each key from the one it names up to end.
 func (c Compare) Over(end string) Compare {
 	out := c.with(c.message().Relation)
-	out.m.RangeEnd = []byte(end)
+	out.m.Key, out.m.RangeEnd = span(string(out.m.Key), end)
 	return out
 }
 

@@ -171,8 +171,9 @@ func (w *Watcher) requestLocked() *pb.Request {
 	if progress == 0 {
 		progress = quiet
 	}
+	key, end := span(w.ask.Key, w.ask.End)
 	return &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
-		Key: []byte(w.ask.Key), RangeEnd: []byte(w.ask.End), StartRevision: w.from,
+		Key: key, RangeEnd: end, StartRevision: w.from,
 		PrevKv: w.ask.PrevKV, NoPut: w.ask.NoPut, NoDelete: w.ask.NoDelete,
 		ProgressMs: msUp(progress),
 	}}}

@@ -34,6 +34,7 @@ func (l *journal) String() string {
 // TestLongKeys: a cache that drops more than one message has room for tells it, all of it, and
 // the stream goes on for everybody: the next write of another client finds nobody to wait for.
 func TestLongKeys(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 1)
 	var log journal
 	mine := inprocess.Connect(t, client.Config{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,7 +45,8 @@ func Open(
 	if len(ranges) == 0 {
 		return nil, fmt.Errorf("cache: %w: no ranges", client.ErrInvalid)
 	}
-	out := &Cache{client: c, ranges: ranges, o: o.withDefaults()}
+	o.Labels = maps.Clone(o.Labels)
+	out := &Cache{client: c, ranges: slices.Clone(ranges), o: o.withDefaults()}
 	out.ctx, out.cancel = context.WithCancel(context.Background())
 	l, err := out.begin(ctx)
 	if err != nil {
@@ -80,30 +83,32 @@ const patience = time.Second
 func (l *life) giveUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	l.leave()
 	if err := l.lease.Revoke(ctx); err != nil {
 		l.cache.o.Logger.Warn("the lease of a cache ends by itself", "lease", l.lease.ID(),
 			"why", err)
 	}
-	l.close()
 }
 
 // follow sees to the end of a life.
 func (c *Cache) follow(l *life) {
 	c.all.Add(1)
+	over := make(chan func() bool, 1)
 	stop := context.AfterFunc(l.lease.Context(), func() {
 		defer c.all.Done()
+		(<-over)() // else the cache would keep the life as long as it is open
 		c.ended(l)
 	})
-	context.AfterFunc(c.ctx, func() {
+	over <- context.AfterFunc(c.ctx, func() {
 		if stop() {
 			c.all.Done()
 		}
 	})
 }
 
-// ended clears a life whose lease has ended, and begins another if the program wants that.
+// ended leaves a life whose lease has ended, and begins another if the program wants that.
 func (c *Cache) ended(l *life) {
-	l.close()
+	l.leave()
 	why := l.lease.Err()
 	c.o.Logger.Warn("a cache has lost its lease, and holds nothing", "lease", l.lease.ID(),
 		"why", why)
@@ -165,9 +170,8 @@ func (c *Cache) Close(ctx context.Context) error {
 	c.cancel()
 	c.all.Wait()
 	l := c.life.Load()
-	err := l.lease.Revoke(ctx) // which waits for the cache, so that is not closed before
-	l.close()
-	return err
+	l.leave() // before: then writes have nothing to wait for when the lease is revoked
+	return l.lease.Revoke(ctx)
 }
 
 // Lease returns the lease of the cache. After its end it is the old one until the cache has

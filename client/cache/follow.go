@@ -50,9 +50,11 @@ type Follower struct {
 
 // part is one of the ranges.
 type part struct {
-	what keyrange.Range
-	told int64  // the revision up to which all is known
-	asOf moment // when the cluster had no later one, at least
+	what  keyrange.Range
+	told  int64              // the revision up to which all is known
+	asOf  moment             // when the cluster had no later one, at least
+	lost  bool               // the cluster has gone back: nothing is known
+	again context.CancelFunc // ends the watch; nil while there is none
 }
 
 // asked is that the cluster had a revision, not earlier than at some moment.
@@ -102,7 +104,7 @@ func Follow(
 	f.view.Store(f.set.View())
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	for _, r := range ranges {
-		p := &part{what: keyrange.Range(r)}
+		p := &part{what: rangeOf(r.Key, r.End)}
 		f.parts = append(f.parts, p)
 		if !f.set.Holds(p.what) {
 			f.cancel()
@@ -150,7 +152,7 @@ func (f *Follower) Get(ctx context.Context, key string) (kv client.KV, ok bool, 
 
 // Range implements Reader.
 func (f *Follower) Range(ctx context.Context, key, end string) (Result, error) {
-	r := keyrange.Range{Key: key, End: end}
+	r := rangeOf(key, end)
 	kvs, revision, _, known := f.view.Load().Range(r)
 	if !known && f.set.Holds(r) {
 		kvs, revision, known = f.join(r)
@@ -193,7 +195,7 @@ func (f *Follower) load(ctx context.Context, p *part) error {
 	defer f.mu.Unlock()
 	f.keepLocked(p.what, r.Revision, r.KVs)
 	f.view.Store(f.set.View())
-	p.told, p.asOf = r.Revision, at
+	p.told, p.asOf, p.lost = r.Revision, at, false
 	f.freshLocked()
 	return nil
 }
@@ -228,21 +230,33 @@ func (f *Follower) follow(p *part) {
 
 // watch takes in what is told of a range, until that ends.
 func (f *Follower) watch(p *part) error {
-	w, err := f.client.Watch(f.ctx, client.Watch{
-		Key: p.what.Key, End: p.what.End, From: p.told + 1, Progress: f.o.MaxAge / 4,
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	f.mu.Lock()
+	from, lost := p.told+1, p.lost
+	p.again = cancel
+	f.mu.Unlock()
+	if lost {
+		return errWentBack
+	}
+	w, err := f.client.Watch(ctx, client.Watch{
+		Key: p.what.Key, End: p.what.End, From: from, Progress: f.o.MaxAge / 4,
 	})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	for {
-		u, err := w.Next(f.ctx)
+		u, err := w.Next(ctx)
 		if err != nil {
 			return err
 		}
 		f.take(p, &u)
 	}
 }
+
+// errWentBack means that the cluster has gone back to an earlier state.
+var errWentBack = errors.New("cache: the cluster has gone back to an earlier state")
 
 // take takes in changes of whole revisions.
 func (f *Follower) take(p *part, u *client.Update) {
@@ -270,17 +284,45 @@ func (f *Follower) ask() {
 		case <-f.ctx.Done():
 			return
 		}
-		at := now()
+		a, told := asked{at: now()}, f.told()
 		ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
 		r, err := f.client.Range(ctx, client.Range{Key: f.parts[0].what.Key, CountOnly: true})
 		cancel()
 		if err == nil {
-			f.mu.Lock()
-			f.asked = append(f.asked, asked{at: at, revision: r.Revision})
-			f.freshLocked()
-			f.mu.Unlock()
+			a.revision = r.Revision
+			f.answered(a, told)
 		}
 	}
+}
+
+// told returns the latest revision that was told of any range.
+func (f *Follower) told() (revision int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.parts {
+		revision = max(revision, p.told)
+	}
+	return revision
+}
+
+// answered takes the answer to ask. The cluster never answers with a revision below told, the
+// latest when it was asked, unless somebody has restored an older state (T34). What
+// is known is not true any more then, and the ranges are read again.
+func (f *Follower) answered(a asked, told int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a.revision >= told {
+		f.asked = append(f.asked, a)
+		f.freshLocked()
+		return
+	}
+	f.asked = nil
+	for _, p := range f.parts {
+		if p.lost = p.lost || p.told > a.revision; p.lost && p.again != nil {
+			p.again()
+		}
+	}
+	f.freshLocked()
 }
 
 // askedMost bounds the answers to ask that no range has reached yet.
@@ -304,7 +346,11 @@ func (f *Follower) freshLocked() {
 	}
 	f.asked = f.asked[max(done, len(f.asked)-askedMost):]
 	oldest := f.parts[0].asOf
-	for _, p := range f.parts[1:] {
+	for _, p := range f.parts {
+		if p.lost {
+			f.fresh.Store(nil)
+			return
+		}
 		if later(oldest, p.asOf) == oldest {
 			oldest = p.asOf
 		}

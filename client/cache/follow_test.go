@@ -12,6 +12,7 @@ import (
 
 // TestFollower: what changes is in memory soon, in whole revisions, and no write waits.
 func TestFollower(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 3)
 	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 	put(t, other, "f/a", "1")
@@ -48,6 +49,13 @@ func TestFollower(t *testing.T) {
 	if _, _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
 		t.Errorf("read with %v", err)
 	}
+	f.Close()
+	if _, _, err := f.Get(ask(t), "f/b"); !errors.Is(err, cache.ErrStale) {
+		t.Errorf("read with %v after Close", err)
+	}
+	if age, ok := f.Age(); ok {
+		t.Errorf("what it has is %v old after Close", age)
+	}
 	bad := []client.KeyRange{{Key: "b", End: "a"}}
 	for _, list := range [][]client.KeyRange{nil, bad} {
 		_, err := cache.Follow(ask(t), own, list, cache.FollowOptions{})
@@ -60,6 +68,7 @@ func TestFollower(t *testing.T) {
 // TestFollowerGrowsOld: a follower that hears nothing does not answer from memory for longer
 // than it may, and does again when it hears something.
 func TestFollowerGrowsOld(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 1)
 	line := cl[0].Line()
 	own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)

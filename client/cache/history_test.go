@@ -78,6 +78,7 @@ func (r *recorder) do(who int, o operation, f func() (string, error)) error {
 // TestHistory: cached reads, and writes by others, are linearizable while leaders change and
 // streams break (C1).
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 3)
 	const writers, writes, keys = 3, 120, 3
 	r := &recorder{begin: time.Now()}

@@ -16,7 +16,7 @@ func TestHitTakesNoLock(t *testing.T) {
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 	all := Prefix("h/")
-	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 1 << 40})
+	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +70,10 @@ func TestHitTakesNoLock(t *testing.T) {
 // TestOpenedAnewAtOnce: a cache that is being opened anew, because another member leads, when
 // whoever opens it looks, is open all the same; and so it is soon.
 func TestOpenedAnewAtOnce(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	x, err := Open(ctx, c, []client.KeyRange{Prefix("h/")}, Options{TTL: 1 << 40})
+	x, err := Open(ctx, c, []client.KeyRange{Prefix("h/")}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +91,7 @@ func TestOpenedAnewAtOnce(t *testing.T) {
 // TestPastItsEnd: past its valid until nothing is answered from memory, also if nobody has come
 // yet to clear it: the process was stopped until just now, say (T2, C1).
 func TestPastItsEnd(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	line := inprocess.Run(t, 1)[0].Line()
 	// A grace is not for caches: another leader may have let a write pass meanwhile.

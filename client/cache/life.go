@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/internal/copies"
@@ -71,20 +72,23 @@ func (l *life) await(ctx context.Context) error {
 	select {
 	case <-l.settled:
 		return l.failure
+	case <-l.lease.Context().Done(): // so it will not be open any more
+		return fmt.Errorf("%w: %w", ErrEnded, context.Cause(l.lease.Context()))
 	case <-ctx.Done():
 		return fmt.Errorf("cache: %w", context.Cause(ctx))
 	}
 }
 
-// close ends the life: it has nothing any more.
-func (l *life) close() {
+// leave drops everything and says so, since the lease is over, or about to be. What the cluster
+// asks it to drop it goes on to acknowledge for as long as writes may wait for that: a TTL.
+func (l *life) leave() {
 	l.mu.Lock()
-	link := l.link
-	l.set.Clear()
+	defer l.mu.Unlock()
+	told := l.set.Leave()
 	l.publishLocked()
-	l.mu.Unlock()
-	if link != nil {
-		link.Close()
+	if l.link != nil {
+		l.ackLocked(told)
+		time.AfterFunc(l.lease.Info().TTL, l.link.Close)
 	}
 }
 
@@ -112,10 +116,14 @@ func (l *life) tellLocked(lazy bool) {
 		return // it is told when there is one
 	}
 	if t, ok := l.set.Told(lazy); ok {
-		l.link.Ack(client.CacheAck{
-			Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: keyRangesOf(t.Dropped),
-		})
+		l.ackLocked(t)
 	}
+}
+
+func (l *life) ackLocked(t copies.Told) {
+	l.link.Ack(client.CacheAck{
+		Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: keyRangesOf(t.Dropped),
+	})
 }
 
 // Opening implements client.CacheEvents.
@@ -129,7 +137,10 @@ func (l *life) Opening() []client.KeyRange {
 func (l *life) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lease.Err() != nil {
+	if l.lease.Err() != nil { // it has nothing, and only the leader has to know that
+		if l.link != nil {
+			l.ackLocked(copies.Told{Open: term})
+		}
 		return
 	}
 	l.set.Opened(term)
@@ -179,9 +190,18 @@ func (l *life) settleLocked(failure error) {
 func rangesOf(list []client.KeyRange) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
-		out[i] = keyrange.Range(r)
+		out[i] = rangeOf(r.Key, r.End)
 	}
 	return out
+}
+
+// rangeOf is a range as the client asks for it: no key is empty, so one from there on is one
+// from the first key that can be.
+func rangeOf(key, end string) keyrange.Range {
+	if key == "" && end != "" {
+		key = "\x00"
+	}
+	return keyrange.Range{Key: key, End: end}
 }
 
 func keyRangesOf(list []keyrange.Range) []client.KeyRange {

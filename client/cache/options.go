@@ -21,9 +21,10 @@ var ErrNotHeld = errors.New("cache: not held")
 
 // Options say how a cache works. The zero Options are good ones.
 type Options struct {
-	// TTL is that of the cache's lease; 5 s if 0. It is the longest time for which a write
-	// waits if the program is cut off or stopped, and shorter ones cost more renewals. Of a
-	// write that waits for more than about 6 s the writer does not learn the outcome.
+	// TTL is that of the cache's lease; if 0, 5 s or what the servers allow, if that is less. It
+	// is the longest time for which a write waits if the program is cut off or stopped, and
+	// shorter ones cost more renewals. More than the servers allow (--lease-max-cache-ttl, 5 s
+	// by default) is refused, with a message that says how much that is.
 	TTL time.Duration
 	// Name, Owner and Labels are those of the lease. The owner is named when the cache is
 	// slow to answer.
@@ -44,9 +45,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.TTL == 0 {
-		o.TTL = 5 * time.Second
-	}
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 100_000
 	}

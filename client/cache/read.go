@@ -32,7 +32,7 @@ func (c *Cache) Get(ctx context.Context, key string) (kv client.KV, ok bool, err
 // Range returns all keys of a range; end is as in [client.Range]. Nothing of the result may
 // be changed.
 func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
-	r := keyrange.Range{Key: key, End: end}
+	r := rangeOf(key, end)
 	l := c.life.Load()
 	kvs, revision, m, known := l.view.Load().Range(r)
 	if known && l.lease.Valid() {

@@ -17,6 +17,7 @@ import (
 // TestServicesOfEtcd: what etcd's lock and election services write, which know nothing of
 // caches either, is seen by every cache as soon as it is acknowledged (C1, T20).
 func TestServicesOfEtcd(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 3)
 	var caches []*cache.Cache
 	for _, e := range cl.endpoints() {

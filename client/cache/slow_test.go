@@ -13,6 +13,7 @@ import (
 // write waits for, with its owner, while it waits, and ends it by revoking its lease: the write
 // goes on when the cache has ended by its own clock, and the next one does not wait.
 func TestEvict(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 3)
 	line := cl[0].Line()
 	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{

@@ -10,11 +10,15 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/coord"
+	"leasehold.dev/test/harness"
 	"leasehold.dev/test/inprocess"
 )
 
 // TestMain says when a test has left a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	harness.Parallel()
+	goleak.VerifyTestMain(m)
+}
 
 // cluster is members that run in this process.
 type cluster []*inprocess.Member

@@ -43,7 +43,7 @@
 //     once, and the holder is told at about the same time: for a moment both may believe that
 //     they hold it. Tokens tell them apart.
 //   - Programs that use etcd's client do not know tokens and priorities. They have create
-//     revisions (see [Held.Revision]), which begin anew with a restore.
+//     revisions (see [Held.Revision]), which a restore with --bump-revision=0 takes back.
 //   - One client follows at most 1,536 watches and places together. Of a place beyond them it
 //     asks every second.
 package coord

@@ -17,6 +17,7 @@ import (
 
 // TestElection: with three members, what an election does.
 func TestElection(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := members.connect(t)
 	for name, test := range map[string]func(*testing.T, *client.Client){
@@ -323,6 +324,7 @@ func observe(t *testing.T, c *client.Client) {
 // TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on one name;
 // each sees the other's leader, and the one who came first is served first.
 func TestElectionWithEtcd(t *testing.T) {
+	t.Parallel()
 	all := newCluster(t, 1)
 	ctx := ask(t)
 	c, e := all.connect(t), all.etcd(t)

@@ -96,10 +96,10 @@ func ExampleRWMutex() {
 		log.Fatal(err)
 	}
 	_, err = coord.NewRWMutex(newSession(c), "config").LockWithin(ctx, time.Millisecond)
-	fmt.Println("a writer:", err)
+	fmt.Println("a writer is locked out:", errors.Is(err, coord.ErrLocked))
 	fmt.Println(one.Unlock(ctx), two.Unlock(ctx))
 	// Output:
-	// a writer: coord: lock "config": coord: locked by another
+	// a writer is locked out: true
 	// <nil> <nil>
 }
 

@@ -39,6 +39,7 @@ func setCut(list []*inprocess.Line, cut bool) {
 // TestLostAnswers: whoever does not learn whether his key was made, or deleted, leaves none
 // behind, and can use the name again.
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	direct := members.connect(t)
@@ -79,6 +80,7 @@ func TestLostAnswers(t *testing.T) {
 
 // TestUnlockUnreachable: an unlock that does not reach the cluster in time is done later.
 func TestUnlockUnreachable(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	direct := members.connect(t)
@@ -98,6 +100,7 @@ func TestUnlockUnreachable(t *testing.T) {
 // TestCompacted: who waits, and who holds, learns what happened while he was away, although the
 // cluster has forgotten it.
 func TestCompacted(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	direct, e := members.connect(t), members.etcd(t)

@@ -11,6 +11,7 @@ import (
 // TestGivenUpInside: what runs under a lock, leads, or is the primary may give that up by the
 // context that it has, which ends then, and nobody takes that for a failure.
 func TestGivenUpInside(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := members.connect(t)

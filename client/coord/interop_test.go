@@ -14,6 +14,7 @@ import (
 // TestMutexWithEtcd: etcd's concurrency.Mutex and ours exclude each other on one name, and
 // wait in one line.
 func TestMutexWithEtcd(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c, e := members.connect(t), members.etcd(t)
@@ -61,6 +62,7 @@ func TestMutexWithEtcd(t *testing.T) {
 // lock with it makes the same requests, as ours does here. (Here etcd's client stands in for
 // the package; the package itself runs in test/outside, suite node.)
 func TestMutexWithNode(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c, e := members.connect(t), members.etcd(t)

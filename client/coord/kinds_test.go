@@ -12,6 +12,7 @@ import (
 
 // TestRWMutex: readers hold together, writers alone, and all in the order in which they came.
 func TestRWMutex(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := members.connect(t)
@@ -79,6 +80,7 @@ func TestRWMutex(t *testing.T) {
 // TestSemaphore: as many hold it as there are permits, in the order in which they came, and
 // who gives up waiting frees none.
 func TestSemaphore(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := members.connect(t)
@@ -122,6 +124,7 @@ func TestSemaphore(t *testing.T) {
 // TestT18LockWithoutSession: a lock without a session lasts as long as it is held, not for the
 // TTL of a lease that nobody keeps alive, and leaves nothing behind.
 func TestT18LockWithoutSession(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c, other := members.connect(t), members.connect(t)
@@ -156,6 +159,7 @@ func TestT18LockWithoutSession(t *testing.T) {
 
 // TestDo: what runs under a lock is told that the lock is over, and so is its caller.
 func TestDo(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := members.connect(t)

@@ -3,6 +3,7 @@ package coord
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +16,25 @@ var (
 	// for longer.
 	ErrLocked = errors.New("coord: locked by another")
 	// ErrLost means that the key of the lock is gone although its holder has not given it
-	// up: somebody deleted it, or revoked the lease.
-	ErrLost = errors.New("coord: the lock is lost")
-	// ErrUnlocked means that the holder has given the lock up.
-	ErrUnlocked = errors.New("coord: unlocked")
+	// up: somebody deleted it, or revoked the lease. Of an election it is the lead that is lost.
+	ErrLost = errors.New("coord: lost")
+	// ErrUnlocked means that the holder has given the lock up, or the lead.
+	ErrUnlocked = errors.New("coord: given up")
 )
+
+// LockedError is ErrLocked, and says on which lease others have the lock.
+type LockedError struct {
+	// Lease is that of who is first in the line.
+	Lease lease.ID
+}
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("%v: lease %016x is first in the line", ErrLocked, e.Lease)
+}
+
+// Unwrap returns ErrLocked.
+func (e *LockedError) Unwrap() error { return ErrLocked }
 
 // Held is a lock as it is held, by whoever has it. Its methods may be called from any
 // goroutine.
@@ -125,11 +140,16 @@ func (l *line) lock(ctx context.Context, name string) (*Held, error) {
 func (l *line) lockWithin(
 	ctx context.Context, name string, wait time.Duration,
 ) (*Held, error) {
+	if wait <= 0 {
+		return l.tryLock(ctx, name)
+	}
 	p, err := l.enter(ctx, false)
 	if err == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
 		defer cancel()
-		err = p.wait(limited)
+		if err = p.wait(limited); errors.Is(err, ErrLocked) {
+			err = p.ready(ctx) // it was free, or is at the last moment; or this says who has it
+		}
 	}
 	return p.hold(name, err)
 }
@@ -150,8 +170,13 @@ func (p *place) ready(ctx context.Context) error {
 	if err := p.check(); err != nil || come {
 		return err
 	}
-	if before, err := p.look(ctx); err == nil && len(before) > 0 {
+	switch before, err := p.look(ctx); {
+	case err == nil && len(before) == 0:
+		return p.wait(ctx) // the member is about to say that it is its turn
+	case err == nil:
 		return p.locked(before)
+	case errors.Is(err, ErrLost):
+		return err
 	}
 	return ErrLocked
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"leasehold.dev/client"
 	rule "leasehold.dev/internal/line"
@@ -141,9 +140,7 @@ func (l *line) refusal(all []client.KV, key string) error {
 
 // locked is the error of who does not wait for those before him.
 func (l *line) locked(before []client.KV) error {
-	id, _, _ := strings.Cut(strings.TrimPrefix(before[0].Key, l.prefix), ".")
-	id = strings.Repeat("0", max(0, 16-len(id))) + id // as for people everywhere
-	return fmt.Errorf("%w: lease %s is first in the line", ErrLocked, id)
+	return &LockedError{Lease: before[0].Lease}
 }
 
 // key is that of the session's place in the line, or of the next one.

@@ -134,7 +134,8 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 				m.created, m.modified = kvs[0].CreateRevision, kvs[0].ModRevision
 				return nil
 			case !r.Wait:
-				return fmt.Errorf("%w: lease %016x has it", ErrMemberExists, kvs[0].Lease)
+				return fmt.Errorf("%w: lease %016x%s has it",
+					ErrMemberExists, kvs[0].Lease, m.ownerOf(ctx, kvs[0].Lease))
 			default:
 				if err := m.await(ctx, res.Revision); err != nil {
 					return err
@@ -145,6 +146,15 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 			return err
 		}
 	}
+}
+
+// ownerOf tells whose a lease is, as far as that is known.
+func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
+	info, err := m.g.c.Describe(ctx, client.LeaseName{ID: id}, false)
+	if err != nil || info.Owner == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of owner %q", info.Owner)
 }
 
 // await waits until the key is gone, or the lease has ended (T16: who waits for others is told

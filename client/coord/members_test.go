@@ -54,7 +54,8 @@ func TestGroup(t *testing.T) {
 	}
 	expect("a updated 2")
 	_, err := g.Register(ctx, coord.Registration{ID: "a"})
-	if !errors.Is(err, coord.ErrMemberExists) || !blames(err, a.Lease().ID()) {
+	if !errors.Is(err, coord.ErrMemberExists) || !blames(err, a.Lease().ID()) ||
+		!strings.Contains(err.Error(), `owner "a"`) {
 		t.Errorf("a second a: %v", err)
 	}
 	if err := a.Leave(ctx); err != nil {
@@ -87,6 +88,7 @@ func TestGroup(t *testing.T) {
 
 // Goal: members that share one lease leave one by one, and fail together.
 func TestGroupSharedLease(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)
@@ -125,6 +127,7 @@ func TestGroupSharedLease(t *testing.T) {
 // and no leave twice, and nobody who stayed (W1). Method: the watcher's connections are cut,
 // members come, go, and come back, all of it is compacted, and the connections are restored.
 func TestGroupWatchCompacted(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	away := r.dial(client.Config{Silence: time.Second})
@@ -189,6 +192,7 @@ func (r *rig) compact() {
 // Goal: registrations and updates whose answers are lost are done once, and one that was left
 // is not registered again by a try that comes late. Method: answers are lost again and again.
 func TestGroupLostAnswers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	watcher := r.dial(client.Config{})

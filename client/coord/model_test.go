@@ -157,6 +157,7 @@ func (c *competitor) write(ctx context.Context, h *coord.Held) error {
 // cut and who give up at random moments. No two believe at one time that they hold it, tokens
 // rise, what holders write is in the order of their tokens, and nothing stays behind.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
 	r := &record{t: t, in: make(map[*coord.Held]struct{})}

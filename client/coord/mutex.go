@@ -28,7 +28,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Held, error) {
 }
 
 // LockWithin is Lock for who waits for other holders no longer than a time; the error is
-// ErrLocked then. How long the cluster may take to answer is bounded by the context alone.
+// ErrLocked then. With a time of 0 it waits for nobody. How long the cluster may take to answer
+// is bounded by the context alone.
 func (m *Mutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.line.lockWithin(ctx, m.name, wait)
 }

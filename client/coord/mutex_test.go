@@ -3,15 +3,18 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/coord"
+	"leasehold.dev/test/inprocess"
 )
 
 // TestMutex: with three members, what the mutex does.
 func TestMutex(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	c := members.connect(t)
 	for name, test := range map[string]func(*testing.T, *client.Client){
@@ -94,6 +97,15 @@ func try(t *testing.T, c *client.Client) {
 func within(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	a, b := coord.NewMutex(session(t, c), "within"), coord.NewMutex(session(t, c), "within")
+	for _, none := range []time.Duration{-1, 0, 1} { // a free lock is had without any time
+		held := must[*coord.Held](t)(a.LockWithin(ctx, none))
+		if _, err := b.LockWithin(ctx, none); !errors.Is(err, coord.ErrLocked) {
+			t.Errorf("the second: %v", err)
+		}
+		if err := held.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 	held := must[*coord.Held](t)(a.LockWithin(ctx, time.Millisecond))
 	if _, err := b.LockWithin(ctx, time.Millisecond); !errors.Is(err, coord.ErrLocked) {
 		t.Errorf("the second: %v", err)
@@ -302,9 +314,27 @@ func owner(t *testing.T, c *client.Client) {
 	}
 }
 
+// TestLockAndClock: a lock is not held any more as soon as the clock says that its lease is not
+// valid, although nothing has run since that could have said so, as after a pause (T16).
+func TestLockAndClock(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	c := inprocess.Connect(t, client.Config{Now: now}, inprocess.Endpoints(newCluster(t, 1))...)
+	held := must[*coord.Held](t)(coord.NewMutex(session(t, c), "clock").Lock(ask(t)))
+	if err := held.Err(); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(int64(time.Hour))
+	if err := held.Err(); !errors.Is(err, client.ErrExpired) {
+		t.Errorf("the holder, an hour later: %v", err)
+	}
+}
+
 // TestTryLate: who loses a race for a lock that was free when he looked does not have it, and
 // leaves no place behind.
 func TestTryLate(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1).connect(t)
 	ctx := ask(t)
 	first := session(t, c)

@@ -10,6 +10,7 @@ import (
 
 // Goal: pools and nodes whose name is that of others with more behind it are not theirs.
 func TestNestedNames(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c, ctx := r.dial(client.Config{}), soon(t)
 	for _, name := range []string{"x/held", "x/was", "x"} {

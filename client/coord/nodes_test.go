@@ -190,6 +190,7 @@ func TestNodesSwitch(t *testing.T) {
 // Goal: T16 and T17: who waits for the role and loses its own lease is told so, and does not
 // become the primary.
 func TestNodesWaiterGoesDown(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,46 +23,6 @@ var (
 	// ErrNoneFree means that every ID of the pool, or the one that was wanted, is held.
 	ErrNoneFree = errors.New("coord: none is free")
 )
-
-// MaxPool is how many IDs a pool may have.
-const MaxPool = 1 << 16
-
-// PoolSpec says which IDs a pool has: a list, or else the numbers from First to Last.
-type PoolSpec struct {
-	IDs   []string `json:"ids,omitempty"`
-	First int64    `json:"first,omitzero"`
-	Last  int64    `json:"last,omitzero"`
-	// Quarantine is for how long an ID is nobody's after its lease has expired; it is free
-	// at once when it is released.
-	Quarantine time.Duration `json:"quarantine_ns,omitzero"`
-}
-
-// ids returns all IDs, or why there are none.
-func (s *PoolSpec) ids() ([]string, error) {
-	if len(s.IDs) == 0 {
-		n := s.Last - s.First + 1
-		if s.Last < s.First || n <= 0 || n > MaxPool {
-			return nil, fmt.Errorf("%w: %d to %d are not 1 to %d numbers",
-				client.ErrInvalid, s.First, s.Last, MaxPool)
-		}
-		out := make([]string, n)
-		for i := range out {
-			out[i] = strconv.FormatInt(s.First+int64(i), 10)
-		}
-		return out, nil
-	}
-	seen := make(map[string]bool, len(s.IDs))
-	for _, id := range s.IDs {
-		if !validID(id) || seen[id] {
-			return nil, fmt.Errorf("%w: %q is no ID, or is there twice", client.ErrInvalid, id)
-		}
-		seen[id] = true
-	}
-	if len(s.IDs) > MaxPool {
-		return nil, fmt.Errorf("%w: %d IDs, %d may be", client.ErrInvalid, len(s.IDs), MaxPool)
-	}
-	return s.IDs, nil
-}
 
 // Pool leases the IDs or addresses of a set, each to one holder at a time.
 //
@@ -133,7 +92,7 @@ func OpenPool(ctx context.Context, c *client.Client, name string) (*Pool, error)
 }
 
 func newPool(c *client.Client, name string, s PoolSpec) (*Pool, error) {
-	ids, err := s.ids()
+	ids, err := s.all()
 	if err != nil {
 		return nil, err
 	}

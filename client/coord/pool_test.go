@@ -97,6 +97,7 @@ func TestPool(t *testing.T) {
 
 // Goal: what a pool refuses, and a list of names with a quarantine.
 func TestPoolSpec(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)

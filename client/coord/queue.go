@@ -27,6 +27,9 @@ type QueueConfig struct {
 	TTL time.Duration
 	// MaxTries is how often an item is claimed before it goes to the dead letters; 20 if 0.
 	MaxTries int64
+	// MaxTime is for how long the client keeps a claim alive at most: the item of a worker that
+	// hangs comes back a TTL later. 0 is for as long as the program lives.
+	MaxTime time.Duration
 	// Worker is the name under which claims are listed.
 	Worker string
 }

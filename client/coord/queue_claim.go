@@ -228,7 +228,23 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 // process stops afterwards, or the answer is lost, the lease ends after its TTL, with it the
 // claim, and the item is free again: with one try more, since nobody can know whether anything
 // was done with it.
+//
+// Who does not know whether he has it gives up what he may have, and tries again: if nothing was
+// done nobody will say that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
+	for p := (pace{}); ; {
+		i, err := q.tryOnce(ctx, id)
+		if !unsure(ctx, err) {
+			return i, err
+		}
+		if err := p.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryOnce is tryClaim, but that an unknown outcome is an error.
+func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	l := client.NewLeaseID()
 	r, err := q.c.Txn(ctx, client.Txn{
 		If: []client.Compare{
@@ -247,7 +263,7 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 		},
 	})
 	if unsure(ctx, err) {
-		return nil, q.release(ctx, client.LeaseRef{ID: l})
+		return nil, errors.Join(err, q.release(ctx, client.LeaseRef{ID: l}))
 	}
 	if err != nil {
 		return nil, err
@@ -262,7 +278,7 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	}
 	q.crowd.Store(max(q.crowd.Load()-1, 0))
 	held, err := q.c.Keep(r.Results[0].Grant, -1)
-	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way
+	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way; it will be told
 		return nil, q.release(ctx, client.LeaseRef{ID: l})
 	}
 	if err != nil {
@@ -271,6 +287,10 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	i := &Item{q: q, id: id, lease: held, payload: r.Results[3].Range.KVs[0].Value, tries: 1}
 	if prev := r.Results[2].Put.Prev; prev != nil {
 		i.tries = prev.Version + 1
+	}
+	if q.cfg.MaxTime > 0 {
+		limit := time.AfterFunc(q.cfg.MaxTime, i.Close)
+		context.AfterFunc(held.Context(), func() { limit.Stop() })
 	}
 	return i, nil
 }
@@ -303,9 +323,6 @@ func (q *Queue) bury(ctx context.Context, id string, payload []byte) error {
 		},
 		Then: q.burial(id, payload),
 	})
-	if unsure(ctx, err) {
-		return nil // the next claim sees whether it is there
-	}
 	return err
 }
 

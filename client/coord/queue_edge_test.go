@@ -16,10 +16,11 @@ import (
 // Goal: an item that Work can neither acknowledge nor give back is not this worker's for as long
 // as it lives. Method: the dead letter is larger than the worker's client may send; and Do panics.
 func TestWorkLetsGo(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	ctx := soon(t)
 	c, small := r.dial(client.Config{}), r.dial(client.Config{MaxRequestBytes: 1000})
-	cfg := coord.QueueConfig{TTL: 500 * time.Millisecond, MaxTries: 1}
+	cfg := coord.QueueConfig{TTL: 3 * time.Second, MaxTries: 1}
 	q := coord.NewQueue(c, "q", cfg)
 	push(t, q, string(bytes.Repeat([]byte("x"), 2000)))
 	var why error
@@ -46,6 +47,7 @@ func TestWorkLetsGo(t *testing.T) {
 // Goal: what could be pushed can be buried, by who gives it back and by who finds it, by a client
 // of the same limit. Method: items of every size around the largest that can be pushed.
 func TestLargestItem(t *testing.T) {
+	t.Parallel()
 	const most = 4000
 	r := newRig(t, 1)
 	c, ctx := r.dial(client.Config{MaxRequestBytes: most}), soon(t)
@@ -85,6 +87,7 @@ func TestLargestItem(t *testing.T) {
 
 // Goal: as many items as a call may have can be pushed, delayed or not, however large they are.
 func TestLargestBatch(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c, ctx := r.dial(client.Config{}), soon(t)
 	q := coord.NewQueue(c, "q", coord.QueueConfig{})
@@ -99,6 +102,7 @@ func TestLargestBatch(t *testing.T) {
 
 // Goal: a queue whose name is that of another with more behind it is another.
 func TestQueueNames(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c, ctx := r.dial(client.Config{}), soon(t)
 	outer := coord.NewQueue(c, "q", coord.QueueConfig{MaxTries: 1})
@@ -138,6 +142,7 @@ func TestQueueNames(t *testing.T) {
 
 // Goal: a delay that is meant to be for ever is, and does not end the worker by a panic.
 func TestWorkLongDelay(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	q := coord.NewQueue(r.dial(client.Config{}), "q", coord.QueueConfig{TTL: time.Minute})
 	push(t, q, "")
@@ -149,5 +154,55 @@ func TestWorkLongDelay(t *testing.T) {
 	})
 	if s, err := q.Stats(soon(t)); err != nil || s != (coord.QueueStats{Delayed: 1}) {
 		t.Errorf("given back: %+v, %v", s, err)
+	}
+}
+
+// Goal: an item comes back whose worker could not acknowledge it, lets it go, or hangs. Method:
+// another claims it.
+func TestItemComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	c, ctx := r.dial(client.Config{}), soon(t)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	const ttl = 300 * time.Millisecond
+	for name, tt := range map[string]struct {
+		cfg coord.QueueConfig
+		end func(*coord.Item)
+	}{
+		"ack": {coord.QueueConfig{TTL: ttl}, func(i *coord.Item) {
+			if err := i.Ack(gone); !errors.Is(err, context.Canceled) {
+				t.Errorf("acknowledged: %v", err)
+			}
+		}},
+		"nack": {coord.QueueConfig{TTL: ttl}, func(i *coord.Item) {
+			if err := i.Nack(gone, 0); !errors.Is(err, context.Canceled) {
+				t.Errorf("given back: %v", err)
+			}
+		}},
+		"close": {coord.QueueConfig{TTL: ttl}, (*coord.Item).Close},
+		"hang":  {coord.QueueConfig{TTL: ttl, MaxTime: ttl}, func(*coord.Item) {}},
+	} {
+		q := coord.NewQueue(c, name, tt.cfg)
+		push(t, q, "")
+		first := claim(t, q)
+		tt.end(first)
+		short, done := context.WithTimeout(ctx, 30*time.Second)
+		if again, err := q.Claim(short); err != nil || again.ID() != first.ID() {
+			t.Errorf("%s: claimed again %v, %v", name, again, err)
+		}
+		done()
+		if first.Context().Err() == nil || !errors.Is(first.Ack(ctx), coord.ErrClaimLost) {
+			t.Errorf("%s: the first still has it", name)
+		}
+	}
+	q := coord.NewQueue(c, "later", coord.QueueConfig{TTL: time.Minute})
+	push(t, q, "")
+	i := claim(t, q)
+	if err := i.Ack(gone); err == nil {
+		t.Error("acknowledged without a context")
+	}
+	if err := i.Ack(ctx); err != nil {
+		t.Errorf("acknowledged later: %v", err)
 	}
 }

@@ -21,8 +21,9 @@ type Item struct {
 	tries   int64
 	lease   *client.Lease
 
-	mu   sync.Mutex // held while something is sent; guards what follows
-	over bool       // acknowledged, given back or lost
+	mu    sync.Mutex // held while something is sent; guards what follows
+	over  bool       // acknowledged, given back or lost
+	tried bool       // whether that was done is not known of an earlier try
 }
 
 // ID returns the item's ID, which no other item has, and which it keeps until it is
@@ -35,7 +36,7 @@ func (i *Item) Payload() []byte { return i.payload }
 // Tries returns how often the item was claimed, with this claim.
 func (i *Item) Tries() int64 { return i.tries }
 
-// Lease returns the lease of the claim, which the client keeps alive until Ack or Nack.
+// Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.
 func (i *Item) Lease() *client.Lease { return i.lease }
 
 // Token returns the fencing token of the claim: every later claim of the item has a higher one.
@@ -45,12 +46,20 @@ func (i *Item) Token() lease.Token { return i.lease.Token() }
 // have the item.
 func (i *Item) Context() context.Context { return i.lease.Context() }
 
+// Close lets the claim end by itself, after its TTL: nobody keeps it alive any more, and its
+// Context ends. It does nothing after Ack or Nack. Who claims an item, and may not come to either,
+// defers this.
+func (i *Item) Close() { i.lease.Close() }
+
 // Owner is the condition of a transaction that only the holder of this claim may do. (Each claim
 // has a lease of its own, so that the lease lives says it all.)
 func (i *Item) Owner() client.Compare { return client.LeaseAlive(i.lease.ID()) }
 
 // Ack says that the item is done: it goes, and so does the claim. If the claim was lost before,
 // this changes nothing and returns ErrClaimLost: somebody else may be at work, or be done.
+//
+// Whatever the error is, nobody keeps the claim alive any more, so that the item comes back; and
+// until it does Ack and Nack may be called again.
 func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 
 // AckWith is Ack together with what the program writes, in one transaction: both are done, or
@@ -108,6 +117,7 @@ func (i *Item) revoke() client.Op { return client.RevokeOp(i.lease.Ref()) }
 func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	defer i.Close()
 	if i.over {
 		return false, ErrClaimLost
 	}
@@ -116,25 +126,23 @@ func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err err
 		Then: then,
 		Else: []client.Op{client.Range{Key: i.q.item(i.id), KeysOnly: true}},
 	}
-	tried := false
 	for p := (pace{}); ; {
 		r, err := i.q.c.Txn(ctx, t)
+		i.tried = i.tried || errors.Is(err, client.ErrUnknownOutcome)
 		switch {
 		case unsure(ctx, err):
-			tried = true
 			if err := p.wait(ctx); err != nil {
 				return false, fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
 			}
 			continue
 		case err != nil:
-			return false, err // the claim goes on: it may be tried again
+			return false, err
 		}
 		i.over = true
-		i.lease.Close()
 		switch {
 		case r.Succeeded:
 			return true, nil
-		case !tried:
+		case !i.tried:
 			return false, ErrClaimLost
 		}
 		return len(r.Results[0].Range.KVs) == 0, nil
@@ -179,7 +187,7 @@ func (q *Queue) Work(ctx context.Context, w Work) error {
 // workOn works on one item. It gives it back even if the context has ended, as long as the
 // claim would live anyway. If that fails, or Do panics, nobody keeps the claim alive.
 func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
-	defer i.lease.Close()
+	defer i.Close()
 	inner, cancel := both(ctx, i.Context())
 	err := w.Do(inner, i)
 	cancel()

@@ -31,6 +31,7 @@ func claim(t testing.TB, q *coord.Queue) *coord.Item {
 // Goal: the life of an item: pushed, listed, claimed in order, acknowledged, given back with
 // and without a delay, dead after so many tries, requeued, discarded.
 func TestQueue(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)
@@ -153,6 +154,7 @@ func TestQueueWorkerDies(t *testing.T) {
 // Goal: Work acknowledges what succeeds and gives back what fails, with the worker's writes in
 // one transaction with the Ack if it wants that.
 func TestQueueWork(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	q := coord.NewQueue(c, "q", coord.QueueConfig{TTL: time.Minute, MaxTries: 2})
@@ -228,6 +230,7 @@ func TestQueueNoStampede(t *testing.T) {
 // Goal: a queue whose every call loses answers is used up to the end: each item is pushed once,
 // given back, buried after its tries, requeued once, and acknowledged.
 func TestQueueLostAnswers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	c := r.dial(client.Config{})
 	ctx := soon(t)

@@ -1,0 +1,140 @@
+package cache
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+
+	"leasehold.dev/client"
+	"leasehold.dev/test/inprocess"
+)
+
+// TestOldLifeGoes: nothing keeps what a cache had before it began anew.
+func TestOldLifeGoes(t *testing.T) {
+	t.Parallel()
+	at := inprocess.Endpoints(inprocess.Run(t, 1))
+	c := inprocess.Connect(t, client.Config{}, at...)
+	other := inprocess.Connect(t, client.Config{}, at...)
+	x, err := Open(t.Context(), c, []client.KeyRange{Prefix("o/")}, Options{
+		TTL: 3 * time.Second, Reopen: func(error) bool { return true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close(t.Context())
+	var old []weak.Pointer[life]
+	for range 5 {
+		old = append(old, weak.Make(x.life.Load()))
+		ref := x.Lease().Ref()
+		if err := other.Revoke(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		reopened(x, ref)
+	}
+	late := time.After(time.Minute)
+	for i, l := range old {
+		for runtime.GC(); l.Value() != nil; runtime.GC() { // what ends it may be at work
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-late:
+				t.Fatalf("life %d is still there", i)
+			}
+		}
+	}
+}
+
+// reopened waits until a cache has another lease.
+func reopened(x *Cache, old client.LeaseRef) {
+	for x.Lease().Ref() == old {
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// TestEndedWhileOpening: who opens a cache learns that its lease has ended meanwhile, and does
+// not wait for ever.
+func TestEndedWhileOpening(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLife(&Cache{client: c, o: Options{}.withDefaults()}, held)
+	held.Close()
+	l.Opened(1) // as the cluster says it
+	over := make(chan error, 1)
+	go func() { over <- l.await(t.Context()) }()
+	select {
+	case err := <-over:
+		if !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
+			t.Errorf("opened with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits")
+	}
+}
+
+// TestCallersOwn: what a caller does with its arguments after Open changes nothing.
+func TestCallersOwn(t *testing.T) {
+	t.Parallel()
+	at := inprocess.Endpoints(inprocess.Run(t, 1))
+	c := inprocess.Connect(t, client.Config{}, at...)
+	other := inprocess.Connect(t, client.Config{}, at...)
+	ranges, labels := []client.KeyRange{Prefix("a/")}, map[string]string{"a": "1"}
+	x, err := Open(t.Context(), c, ranges, Options{
+		TTL: 3 * time.Second, Labels: labels, Reopen: func(error) bool { return true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close(t.Context())
+	ranges[0], labels["a"] = Prefix("b/"), "2"
+	ref := x.Lease().Ref()
+	if err := other.Revoke(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	reopened(x, ref)
+	i, err := other.Describe(t.Context(), client.LeaseName{ID: x.Lease().ID()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i.Holds[0] != Prefix("a/") || i.Labels["a"] != "1" {
+		t.Errorf("it holds %v with labels %v", i.Holds, i.Labels)
+	}
+}
+
+// TestWholeSpace: the range of all keys may begin at the empty key.
+func TestWholeSpace(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	if _, err := c.Put(t.Context(), client.Put{Key: "\x00"}); err != nil {
+		t.Fatal(err)
+	}
+	end := client.PrefixEnd("")
+	for name, open := range map[string]func([]client.KeyRange) (Reader, func(), error){
+		"cache": func(all []client.KeyRange) (Reader, func(), error) {
+			x, err := Open(t.Context(), c, all, Options{MemoryOnly: true})
+			return x, func() { _ = x.Close(t.Context()) }, err
+		},
+		"follower": func(all []client.KeyRange) (Reader, func(), error) {
+			f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: time.Second})
+			return f, f.Close, err
+		},
+	} {
+		r, over, err := open([]client.KeyRange{{End: end}})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, err := r.Range(t.Context(), "", end); err != nil || len(got.KVs) != 1 {
+			t.Errorf("%s: read %+v, %v", name, got, err)
+		}
+		if f, ok := r.(*Follower); ok { // it learns that what it has is not old
+			for first := f.fresh.Load(); *f.fresh.Load() == *first; {
+				<-time.After(5 * time.Millisecond)
+			}
+		}
+		over()
+	}
+}

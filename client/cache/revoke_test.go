@@ -1,0 +1,107 @@
+package cache_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+)
+
+// frozen is a cache whose program stands still: it says what it has when it is opened, and
+// acknowledges nothing until the test does.
+type frozen struct {
+	has    []client.KeyRange
+	opened chan uint64
+	told   chan client.CacheNotice
+}
+
+func (f *frozen) Opening() []client.KeyRange       { return f.has }
+func (f *frozen) Opened(term uint64)               { f.opened <- term }
+func (f *frozen) Invalidated(n client.CacheNotice) { f.told <- n }
+func (f *frozen) Writing([]client.KeyRange)        {}
+func (f *frozen) Refused(error)                    {}
+
+// hasKey lets a cache that stands still have a key, and returns its lease and its link.
+func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
+	*client.Lease, *client.CacheLink,
+) {
+	t.Helper()
+	held := must[*client.Lease](t)(c.Grant(ask(t), client.Grant{
+		TTL: 10 * time.Minute, Owner: "host-1", Holds: []client.KeyRange{cache.Prefix("f/")},
+		Grace: -1,
+	}))
+	link := must[*client.CacheLink](t)(c.LinkCache(held, f))
+	t.Cleanup(link.Close)
+	link.Ack(client.CacheAck{Open: <-f.opened})
+	f.has = []client.KeyRange{{Key: key}}
+	eventually(t, "the cache may have the key", func() bool {
+		_, term, err := link.Fill(ask(t), f.has[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return term != 0
+	})
+	return held, link
+}
+
+// TestRevokeNeedsNobody: who revokes the lease of a cache that stands still is answered at once,
+// and the lease is gone. A write to what the cache has waits for it all the same (C1), whoever
+// leads then, after a restart too; and it goes on when the cache has answered.
+func TestRevokeNeedsNobody(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		members int
+		change  func(t *testing.T, cl cluster)
+	}{
+		"one leader": {1, func(*testing.T, cluster) {}},
+		"restart": {1, func(_ *testing.T, cl cluster) {
+			cl[0].End()
+			cl[0].Start()
+			cl[0].Await()
+		}},
+		"another leader": {3, func(t *testing.T, cl cluster) { moveLeader(t, cl.etcd(t)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := newCluster(t, tt.members)
+			f := &frozen{opened: make(chan uint64, 64), told: make(chan client.CacheNotice, 1024)}
+			held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")
+			other := connect(t, cl.endpoints()...)
+			if err := other.Revoke(ask(t), held.Ref()); err != nil {
+				t.Fatal(err)
+			}
+			_, err := other.Describe(ask(t), client.LeaseName{ID: held.ID()}, false)
+			if !errors.Is(err, client.ErrLeaseNotFound) {
+				t.Errorf("the lease is described: %v", err)
+			}
+			tt.change(t, cl)
+			events := must[*client.LeaseWatcher](t)(
+				other.LeaseEvents(ask(t), client.EventsOptions{Owner: "host-1"}))
+			t.Cleanup(events.Close)
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				put(t, connect(t, cl.endpoints()...), "f/a", "2")
+			}()
+			for slow := false; !slow; { // then the write waits
+				for _, e := range must[client.LeaseUpdate](t)(events.Next(ask(t))).Events {
+					slow = slow || e.Kind == client.LeaseCacheSlow && e.Lease.ID == held.ID()
+				}
+			}
+			select {
+			case <-written:
+				t.Error("the write has not waited")
+			default:
+			}
+			for done := false; !done; {
+				select {
+				case n := <-f.told:
+					link.Ack(client.CacheAck{Term: n.Term, Seq: n.Seq})
+				case <-written:
+					done = true
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+)
+
+// named uses a lease by its name: in puts, operations of transactions, attachments, and to revoke
+// it. A name stands for the lease that has it then; with the token of another it stands for none.
+func named(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "named"}))
+	by := client.LeaseRef{Name: "named"}
+	own := client.LeaseRef{Name: "named", Token: l.Token()}
+	old := client.LeaseRef{Name: "named", Token: l.Token() + 1000}
+	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "named/a", LeaseRef: by}))
+	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "named/b", LeaseRef: l.Ref()}))
+	r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
+		client.Put{Key: "named/c", LeaseRef: own}, client.RenewOp(own),
+	}}))
+	if got := r.Results[1].Renew; got == nil || got.ID != l.ID() {
+		t.Errorf("renewed %+v", got)
+	}
+	on := func(id lease.ID, keys ...string) {
+		t.Helper()
+		for _, k := range keys {
+			if kv := must[client.KV](t)(c.Get(ctx, k)); kv.Lease != id {
+				t.Errorf("%s is on lease %d, want %d", k, kv.Lease, id)
+			}
+		}
+	}
+	on(l.ID(), "named/a", "named/b", "named/c")
+	if err := errors.Join(c.Detach(ctx, by, "named/a"), c.Detach(ctx, own, "named/b")); err != nil {
+		t.Error(err)
+	}
+	on(0, "named/a", "named/b")
+	if err := c.Attach(ctx, own, "named/a"); err != nil {
+		t.Error(err)
+	}
+	on(l.ID(), "named/a")
+
+	_, put := c.Put(ctx, client.Put{Key: "named/a", LeaseRef: old})
+	_, unknown := c.Put(ctx, client.Put{Key: "named/a", LeaseRef: client.LeaseRef{Name: "none"}})
+	_, renewed := c.Txn(ctx, client.Txn{Then: []client.Op{client.RenewOp(old)}})
+	_, revoked := c.Txn(ctx, client.Txn{Then: []client.Op{client.RevokeOp(old)}})
+	for what, err := range map[string]error{
+		"put": put, "put by an unknown name": unknown, "renewal": renewed, "revocation": revoked,
+		"attachment": c.Attach(ctx, old, "named/a"), "revoke": c.Revoke(ctx, old),
+		"revoke by an unknown name": c.Revoke(ctx, client.LeaseRef{Name: "none"}),
+		"revoke another's name":     c.Revoke(ctx, client.LeaseRef{ID: l.ID() ^ 1, Name: "named"}),
+	} {
+		if !errors.Is(err, client.ErrLeaseNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := l.Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Revoke(ctx, client.LeaseRef{Name: "none"}, by)
+	if !errors.Is(err, client.ErrLeaseNotFound) {
+		t.Errorf("of two, one of them unknown: %v", err)
+	}
+	if err := l.Err(); !errors.Is(err, client.ErrRevoked) {
+		t.Errorf("a lease that its own client has revoked by its name: %v", err)
+	}
+	if _, err := c.Get(ctx, "named/a"); !errors.Is(err, client.ErrKeyNotFound) {
+		t.Errorf("its key: %v", err)
+	}
+}

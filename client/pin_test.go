@@ -1,0 +1,95 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
+)
+
+// TestPinnedCluster: a member loses its disk and is started as before, so it founds another
+// cluster at the same address. A client that knows the first one gets nothing of the second and
+// is told both IDs, whether it has learned the ID or was configured with it.
+func TestPinnedCluster(t *testing.T) {
+	t.Parallel()
+	dir := inprocess.Dir(t)
+	config := inprocess.Config(dir, "m")
+	member := inprocess.Start(t, config)
+	member.Await()
+	learned := inprocess.Connect(t, client.Config{}, member.Endpoint())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := learned.Put(ctx, client.Put{Key: "k", Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	first := learned.ClusterID()
+	if first == 0 {
+		t.Fatal("it has not learned the cluster's ID")
+	}
+	member.End()
+	again := inprocess.Config(dir, "m")
+	again.DataDir += "-anew"
+	second := inprocess.Start(t, again)
+	second.Await()
+
+	told := inprocess.Connect(t, client.Config{ClusterID: first}, second.Endpoint())
+	for name, c := range map[string]*client.Client{"learned": learned, "configured": told} {
+		for { // until it has met the second, and not only missed the first
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			_, err := c.Put(ctx, client.Put{Key: "k", Value: []byte("lost")})
+			cancel()
+			var other *client.OtherClusterError
+			if err == nil {
+				t.Fatalf("%s: it wrote to another cluster", name)
+			}
+			if errors.As(err, &other) {
+				if other.Want != first || other.Got == 0 || other.Got == first ||
+					errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s: %v", name, err)
+				}
+				break
+			}
+			if t.Context().Err() != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	fresh := inprocess.Connect(t, client.Config{}, second.Endpoint())
+	r, err := fresh.Range(ctx, client.Range{Key: "k"})
+	if err != nil || len(r.KVs) != 0 || fresh.ClusterID() == first {
+		t.Errorf("in the second: %v, %v, cluster %x", r, err, fresh.ClusterID())
+	}
+}
+
+// TestPinAfterRestore: a restore keeps the cluster's ID, so clients go on.
+func TestPinAfterRestore(t *testing.T) {
+	t.Parallel()
+	config := inprocess.Config(inprocess.Dir(t), "m")
+	member := inprocess.Start(t, config)
+	member.Await()
+	c := inprocess.Connect(t, client.Config{}, member.Endpoint())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := c.Put(ctx, client.Put{Key: "k", Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := inprocess.Etcd(t, member.Endpoint()).Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backup.Close()
+	restored := config
+	restored.DataDir += "-restored"
+	if err := server.Restore(backup, restored, server.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	member.End()
+	inprocess.Start(t, restored).Await()
+	if r, err := c.Range(ctx, client.Range{Key: "k"}); err != nil || len(r.KVs) != 1 {
+		t.Errorf("after the restore: %v, %v", r, err)
+	}
+}
