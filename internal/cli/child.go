@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,11 +13,13 @@ import (
 )
 
 // The exit codes of commands that run another while they hold something. Those from 0 to
-// 121 are the other's own, as are those from 128 on: a signal's number and 128.
+// 121 are the other's own, as are those above 128: a signal's number and 128. So is exitOwn, for
+// an own one that would say here what the other does not mean.
 const (
 	exitTaken    = 122 // it could not be had in time
 	exitNoCore   = 123 // the cluster could not be reached, or refused
 	exitLost     = 124 // the command was ended, because what it held was over
+	exitOwn      = 125 // the command has exited with one of those above, or with exitBadArgs
 	exitCannot   = 126 // the command cannot be run
 	exitNoSuch   = 127 // there is no such command
 	exitBySignal = 128 // and the number of the signal
@@ -36,7 +39,9 @@ type child struct {
 	done    chan struct{} // closed when it has ended
 	err     error         // how, set before
 	signals chan os.Signal
-	leave   func() // gives back what startChild has taken of the terminal
+	// insistent says that who asks it to end for the second time wants that for certain.
+	insistent bool
+	leave     func() // gives back what startChild has taken of the terminal
 }
 
 // startChild starts a command, in a process group of its own where there is such a thing,
@@ -89,7 +94,7 @@ type notice struct{ term, kill time.Duration }
 // is over; lost says that it had to. A command that was asked to end is not told if
 // the tenure is put off after all: it may go on with its ending for so long.
 func (c *child) under(t tenure, n notice) (lost bool) {
-	asked := false
+	asked, again := false, false
 	for {
 		left := time.Until(t.ValidUntil())
 		if t.Context().Err() != nil || left <= n.kill {
@@ -111,6 +116,12 @@ func (c *child) under(t tenure, n notice) (lost bool) {
 			timer.Stop()
 			return lost
 		case s := <-c.signals:
+			if c.insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
+				if again {
+					s = syscall.SIGKILL
+				}
+				again = true
+			}
 			c.signal(s)
 		case <-t.Context().Done():
 		case <-timer.C:
@@ -131,5 +142,10 @@ func (c *child) exit() error {
 	if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return withCode(exitBySignal+int(s.Signal()), c.err)
 	}
-	return &exitError{code: e.ExitCode()} // it has told why itself
+	switch code := e.ExitCode(); code {
+	case exitTaken, exitNoCore, exitLost, exitBadArgs:
+		return withCode(exitOwn, fmt.Errorf("the command itself has exited with %d", code))
+	default:
+		return &exitError{code: code} // it has told why itself
+	}
 }

@@ -78,6 +78,12 @@ func TestChildExit(t *testing.T) {
 	for script, want := range map[string]int{
 		"echo ready":                             0,
 		"echo ready; exit 7":                     7,
+		"echo ready; exit 122":                   125,
+		"echo ready; exit 123":                   125,
+		"echo ready; exit 124":                   125, // is not that the lock was lost
+		"echo ready; exit 127":                   127,
+		"echo ready; exit 128":                   125,
+		"echo ready; exit 130":                   130,
 		"echo ready; kill -9 $$":                 128 + 9,
 		`echo ready; exit "$LEASEHOLD_TOKEN"`:    42,
 		"echo ready; (sleep 60 &) ; exit 3":      3, // what it leaves behind does not matter

@@ -99,7 +99,7 @@ func Main(p Process, more ...*cobra.Command) int {
 func (a *app) complain(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	fmt.Fprintf(a.Stderr, format, args...)
+	fmt.Fprint(a.Stderr, harmless(fmt.Sprintf(format, args...)))
 }
 
 // say writes plain text that no --write-out changes.
@@ -151,6 +151,7 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	a.addCommands(root)
 	more = addMore(root, more)
 	completion(root)
+	help(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
 			return refuseClientFlags(cmd)
@@ -171,6 +172,26 @@ func completion(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
 			c.Args, c.RunE = cobra.ArbitraryArgs, unknownCommand
+		}
+	}
+}
+
+// help makes the help of a command that there is not an error, as the command itself would be.
+func help(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
+				cmd, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 && cmd.HasSubCommands() {
+					err = unknownCommand(cmd, rest)
+				}
+				if err != nil {
+					return err
+				}
+				cmd.InitDefaultHelpFlag()
+				return cmd.Help()
+			}
 		}
 	}
 }

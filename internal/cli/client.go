@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -85,7 +86,31 @@ func (a *app) discover() ([]string, error) {
 	if len(eps) > 0 {
 		return eps, nil
 	}
-	return a.endpoints(), nil
+	eps = a.endpoints()
+	for _, ep := range eps {
+		if !hasPort(ep) {
+			return nil, badArgs("endpoint %q has no port: give host:port, such as %s:2379", ep, ep)
+		}
+	}
+	return eps, nil
+}
+
+// hasPort reports whether an endpoint has a port, or is one that needs none: who has no port would
+// be tried in vain until the time is up.
+func hasPort(endpoint string) bool {
+	scheme, rest, found := strings.Cut(endpoint, "://")
+	switch {
+	case !found:
+		rest = endpoint
+	case scheme != "http" && scheme != "https":
+		return true
+	}
+	if rest == "" || strings.HasPrefix(rest, "unix:") || strings.HasPrefix(rest, "unixs:") {
+		return true
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	_, port, err := net.SplitHostPort(host)
+	return err == nil && port != ""
 }
 
 // endpoints returns the endpoints of the --endpoints flag.
@@ -146,6 +171,7 @@ func (a *app) dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
 		return nil, withCode(exitBadArgs, err)
 	}
 	cfg.Logger = lg // or the library makes one of its own
+	cfg.DialOptions = a.flags.cluster.options()
 	c, err := clientv3.New(*cfg)
 	if err != nil {
 		return nil, withCode(exitConnection, err)

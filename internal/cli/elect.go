@@ -46,11 +46,13 @@ const electTTL = 60
 func (a *app) observe(c *clientv3.Client, name string) error {
 	ctx, stop := untilSignal()
 	defer stop()
+	go a.tellLost(c)
 	s, err := newSession(ctx, c, electTTL)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	h := &holder{session: s, release: func(context.Context) error { return nil }}
+	defer h.giveUp(a.flags.commandTimeout)
 	for leader := range concurrency.NewElection(s, name).Observe(ctx) {
 		if err := a.show(showGet(leader)); err != nil {
 			return err
@@ -66,15 +68,33 @@ func (a *app) observe(c *clientv3.Client, name string) error {
 func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
 	ctx, stop := untilSignal()
 	defer stop()
+	go a.tellLost(c)
 	s, err := newSession(ctx, c, electTTL)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	e := concurrency.NewElection(s, name)
-	if err := e.Campaign(ctx, proposal); err != nil {
-		return err
+	h := &holder{what: "the lead", session: s, key: e.Key, release: e.Resign}
+	h.lease = a.newEtcdLease(ctx, c, s.Lease())
+	err = h.take(ctx, a.flags.commandTimeout, func(ctx context.Context) error {
+		return e.Campaign(ctx, proposal)
+	})
+	if err == nil {
+		err = a.lead(ctx, c, h, e)
 	}
+	err = h.explain(a, err)
+	if endErr := h.giveUp(a.flags.commandTimeout); err == nil {
+		err = endErr
+	}
+	return err
+}
+
+// lead leads until the user interrupts, or somebody else may.
+func (a *app) lead(
+	ctx context.Context, c *clientv3.Client, h *holder, e *concurrency.Election,
+) error {
+	during, end := h.hold(c, e.Header().GetRevision())
+	defer end()
 	key, err := c.Get(ctx, e.Key())
 	if err != nil {
 		return err
@@ -84,8 +104,8 @@ func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
 	}
 	select {
 	case <-ctx.Done():
-		return e.Resign(context.Background())
-	case <-s.Done():
-		return errors.New("elect: session expired")
+		return nil
+	case <-during.Done():
+		return context.Cause(during)
 	}
 }

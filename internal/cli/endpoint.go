@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +30,9 @@ type health struct {
 	Health   bool   `json:"health"`
 	Took     string `json:"took"`
 	Error    string `json:"error,omitempty"`
+
+	cluster uint64 // 0 if it has not answered
+	stray   bool   // it is of another cluster than others
 }
 
 func (a *app) endpointHealth(cluster *bool) *cobra.Command {
@@ -44,6 +49,7 @@ func (a *app) endpointHealth(cluster *bool) *cobra.Command {
 				return err
 			}
 			list := a.checkAll(spec, eps)
+			tellClustersApart(list)
 			if err := a.show(showHealth(list)); err != nil {
 				return err
 			}
@@ -52,8 +58,7 @@ func (a *app) endpointHealth(cluster *bool) *cobra.Command {
 				if h.Error != "" {
 					bad = true
 					if _, ok := a.printer.(*simplePrinter); ok {
-						a.complain("%s is unhealthy: failed to commit proposal: %v\n",
-							h.Endpoint, h.Error)
+						a.complain("%s is unhealthy: %s%v\n", h.Endpoint, h.prefix(), h.Error)
 					}
 				}
 			}
@@ -62,6 +67,28 @@ func (a *app) endpointHealth(cluster *bool) *cobra.Command {
 			}
 			return nil
 		},
+	}
+}
+
+// prefix is what etcdctl says of everything that is wrong.
+func (h *health) prefix() string {
+	if h.stray {
+		return ""
+	}
+	return "failed to commit proposal: "
+}
+
+// tellClustersApart makes endpoints unhealthy that belong to another cluster than the first that
+// answers: a client with such a list would find a lock free that is held.
+func tellClustersApart(list []health) {
+	first := slices.IndexFunc(list, func(h health) bool { return h.cluster != 0 })
+	for i := range list {
+		h := &list[i]
+		if h.cluster != 0 && h.cluster != list[first].cluster && h.Error == "" {
+			h.Health, h.stray = false, true
+			h.Error = fmt.Sprintf("it belongs to cluster %x, and %s to cluster %x",
+				h.cluster, list[first].Endpoint, list[first].cluster)
+		}
 	}
 }
 
@@ -92,8 +119,11 @@ func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	ctx, cancel := a.commandContext()
 	defer cancel()
 	start := time.Now()
-	_, err = c.Get(ctx, "health")
+	resp, err := c.Get(ctx, "health")
 	h.Took = time.Since(start).String()
+	if err == nil {
+		h.cluster = resp.Header.GetClusterId()
+	}
 	// A refusal has gone through the cluster too.
 	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		h.Error = err.Error()

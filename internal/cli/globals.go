@@ -16,6 +16,7 @@ var envPrefixes = []string{"LEASEHOLD_", "ETCDCTL_"}
 // globalFlags are the flags that every client command takes.
 type globalFlags struct {
 	endpoints        []string
+	cluster          clusterID
 	dialTimeout      time.Duration
 	commandTimeout   time.Duration
 	keepAliveTime    time.Duration
@@ -51,6 +52,8 @@ func (g *globalFlags) register(root *cobra.Command) {
 	fs := root.PersistentFlags()
 	g.set = fs
 	fs.StringSliceVar(&g.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "gRPC endpoints")
+	fs.Var(&g.cluster, "cluster-id",
+		"ID of the cluster in hexadecimal digits: members of another one refuse the command")
 	fs.DurationVar(&g.dialTimeout, "dial-timeout", 2*time.Second,
 		"dial timeout for client connections")
 	fs.DurationVar(&g.commandTimeout, "command-timeout", 5*time.Second,

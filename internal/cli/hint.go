@@ -33,6 +33,9 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // flagError adds a hint to a complaint about a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
+	if strings.Contains(cmd.Use, "command") {
+		err = fmt.Errorf("%w\nFlags of a command that is to be run come after --", err)
+	}
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return withHint(cmd, err.Error(), "")
 	}

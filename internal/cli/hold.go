@@ -134,11 +134,8 @@ var errWaited = errors.New("it could not be had in time")
 
 // got gives the error of who got nothing its exit code.
 func got(ctx context.Context, err error, taken ...error) error {
-	if errors.Is(err, client.ErrUnavailable) { // so nobody knows whether others have it
-		return refused(ctx, err)
-	}
-	for _, t := range append(taken, errWaited) {
-		if errors.Is(err, t) {
+	for _, t := range taken {
+		if errors.Is(err, t) && !errors.Is(err, client.ErrUnavailable) {
 			return withCode(exitTaken, err)
 		}
 	}

@@ -2,46 +2,87 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/leaseholdpb"
 )
 
 func (a *app) leaseCommand() *cobra.Command {
-	return family("lease", "Grant, inspect, renew and revoke leases",
+	cmd := family("lease", "Grant, inspect, renew and revoke leases",
 		a.leaseGrant(), a.leaseRevoke(), a.leaseTimeToLive(), a.leaseKeepAlive(), a.leaseList(),
-		a.leaseDescribe(), a.leaseHandOver(), a.leaseWatch())
+		a.leaseDescribe(), a.leaseHandOver(), a.leaseResume(), a.leaseCheckToken(),
+		a.leaseTTL(), a.leaseAttach(), a.leaseDetach(), a.leaseWatch())
+	cmd.Long = `Grant, inspect, renew and revoke leases.
+
+A lease is named by its ID, in hexadecimal digits, or by the name that it was granted with.
+What can be an ID is one: before a name such as "cafe" put "name:".`
+	return cmd
 }
 
-// parseLeaseID reads a lease's id, which is always written in hexadecimal.
-func parseLeaseID(s string) (clientv3.LeaseID, error) {
+// parseLease reads what names a lease: an ID, which is always written in hexadecimal, as etcdctl
+// does, or what cannot be one, or has "name:" before it, as its name. bad says what an ID was
+// given as.
+func parseLease(s, bad string) (*pb.LeaseRef, error) {
+	name, said := strings.CutPrefix(s, "name:")
 	id, err := strconv.ParseInt(s, 16, 64)
-	if err != nil {
-		return 0, badArgs("bad lease ID arg (%w), expecting ID in Hex", err)
+	switch {
+	case said && name == "":
+		return nil, badArgs("%q has no name", s)
+	case err == nil && !said:
+		return &pb.LeaseRef{Id: id}, nil
+	case s == "" || errors.Is(err, strconv.ErrRange):
+		return nil, badArgs("%s (%w), expecting ID in Hex", bad, err)
+	default:
+		return &pb.LeaseRef{Name: name}, nil
 	}
-	return clientv3.LeaseID(id), nil
+}
+
+// parseLeaseArg is parseLease for an argument.
+func parseLeaseArg(s string) (*pb.LeaseRef, error) { return parseLease(s, "bad lease ID arg") }
+
+// leaseID returns the ID of a lease. Which lease has a name is asked when the command begins: what
+// it does then it does to that lease, also if another gets the name meanwhile.
+func leaseID(
+	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,
+) (clientv3.LeaseID, error) {
+	if r.Name == "" {
+		return clientv3.LeaseID(r.Id), nil
+	}
+	l, err := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{Name: r.Name})
+	if err != nil {
+		return 0, nativeError(err)
+	}
+	return clientv3.LeaseID(l.Lease.Id), nil
 }
 
 func (a *app) leaseGrant() *cobra.Command {
 	var more grantFlags
 	cmd := &cobra.Command{
 		Use:   "grant <ttl>",
-		Short: "Creates leases; the TTL is in seconds",
+		Short: "Creates leases; the TTL is in seconds, or a duration such as 500ms",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("lease grant command needs TTL argument")
 			}
 			ttl, err := strconv.ParseInt(args[0], 10, 64)
-			if err != nil {
+			ms, wrong := parseTTL(args[0])
+			if err != nil && wrong != nil {
 				return badArgs("bad TTL (%w)", err)
 			}
 			if cmd.Flags().Changed("name") && more.name == "" {
 				return badArgs("--name is empty: without a name the lease would exclude nobody")
 			}
-			if more.set() {
-				return a.grantNamed(ttl, &more)
+			if more.set() || err != nil {
+				if wrong != nil {
+					return wrong
+				}
+				return a.grantNamed(ms, &more)
 			}
 			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Grant(ctx, ttl)
@@ -58,17 +99,21 @@ func (a *app) leaseGrant() *cobra.Command {
 
 func (a *app) leaseRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use:   "revoke <leaseID>",
+		Use:   "revoke <leaseID|name>",
 		Short: "Revokes leases, and deletes the keys attached to them",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("lease revoke command needs 1 argument")
 			}
-			id, err := parseLeaseID(args[0])
+			ref, err := parseLeaseArg(args[0])
 			if err != nil {
 				return err
 			}
 			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				id, err := leaseID(ctx, c, ref)
+				if err != nil {
+					return answer{}, err
+				}
 				resp, err := c.Revoke(ctx, id)
 				if err != nil {
 					return answer{}, fmt.Errorf("failed to revoke lease (%w)", err)
@@ -82,17 +127,21 @@ func (a *app) leaseRevoke() *cobra.Command {
 func (a *app) leaseTimeToLive() *cobra.Command {
 	var keys bool
 	cmd := &cobra.Command{
-		Use:   "timetolive <leaseID> [options]",
+		Use:   "timetolive <leaseID|name> [options]",
 		Short: "Get lease information",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("lease timetolive command needs lease ID as argument")
 			}
-			id, err := parseLeaseID(args[0])
+			ref, err := parseLeaseArg(args[0])
 			if err != nil {
 				return err
 			}
 			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				id, err := leaseID(ctx, c, ref)
+				if err != nil {
+					return answer{}, err
+				}
 				var opts []clientv3.LeaseOption
 				if keys {
 					opts = append(opts, clientv3.WithAttachedKeys())
@@ -134,20 +183,24 @@ func (a *app) leaseList() *cobra.Command {
 func (a *app) leaseKeepAlive() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
-		Use:   "keep-alive [options] <leaseID>",
+		Use:   "keep-alive [options] <leaseID|name>",
 		Short: "Keeps leases alive (renew)",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("lease keep-alive command needs lease ID as argument")
 			}
-			id, err := parseLeaseID(args[0])
+			ref, err := parseLeaseArg(args[0])
 			if err != nil {
 				return err
 			}
 			if !once {
-				return a.keepAlive(id)
+				return a.keepAlive(ref)
 			}
 			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				id, err := leaseID(ctx, c, ref)
+				if err != nil {
+					return answer{}, err
+				}
 				resp, err := c.KeepAliveOnce(ctx, id)
 				if err != nil {
 					return answer{}, withCode(exitConnection, err)
@@ -162,23 +215,55 @@ func (a *app) leaseKeepAlive() *cobra.Command {
 }
 
 // keepAlive renews a lease until it ends or the process does.
-func (a *app) keepAlive(id clientv3.LeaseID) error {
+func (a *app) keepAlive(ref *pb.LeaseRef) error {
 	c, err := a.open()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	renewals, err := c.KeepAlive(context.Background(), id)
+	ctx, cancel := a.commandContext()
+	id, err := leaseID(ctx, c, ref)
+	cancel()
 	if err != nil {
-		return withCode(exitConnection, err)
+		return err
 	}
-	for r := range renewals {
-		if err := a.show(showKeepAlive(r)); err != nil {
+	go a.tellLost(c)
+	var l *etcdLease
+	for lives := true; lives; {
+		renewals, err := c.KeepAlive(context.Background(), id)
+		if err != nil {
+			return withCode(exitConnection, err)
+		}
+		for r := range renewals {
+			if l == nil { // it lives, and the library renews it meanwhile
+				l = a.newEtcdLease(context.Background(), c, id)
+			}
+			if err := a.show(showKeepAlive(r)); err != nil {
+				return err
+			}
+		}
+		if lives, err = a.lives(c, id); err != nil {
 			return err
 		}
 	}
 	if _, ok := a.printer.(*simplePrinter); ok {
 		a.say("lease %016x expired or revoked.\n", id)
+		if how := a.howEnded(l); how != "" {
+			a.complain("lease %016x has ended: %s\n", id, how)
+		}
 	}
 	return nil
+}
+
+// lives reports whether there is a lease: etcd's library ends the renewals also when it has met
+// nobody for too long.
+func (a *app) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	r, err := c.TimeToLive(ctx, id)
+	if err != nil {
+		return false, withCode(exitConnection,
+			fmt.Errorf("lease %016x is not renewed any more, and may have expired: %w", id, err))
+	}
+	return r.TTL > 0, nil
 }

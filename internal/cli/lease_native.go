@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -37,6 +38,9 @@ func nativeError(err error) error {
 type grantFlags struct {
 	name, owner string
 	labels      []string
+	lockDelay   time.Duration
+	keepKeys    bool
+	resumable   bool
 }
 
 func (f *grantFlags) add(cmd *cobra.Command) {
@@ -44,19 +48,34 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.name, "name", "", "A name, which no other lease has while this one lives")
 	fs.StringVar(&f.owner, "owner", "", "Whose lease it is")
 	fs.StringArrayVar(&f.labels, "label", nil, "A label, NAME=VALUE; may be repeated")
+	fs.DurationVar(&f.lockDelay, "lock-delay", 0,
+		"How long the name and the keys stay after the lease has expired")
+	fs.BoolVar(&f.keepKeys, "keep-keys", false, "Leave the keys when the lease expires, detached")
+	fs.BoolVar(&f.resumable, "resumable", false,
+		"Print a secret, by which another process may resume the lease")
 }
 
 // set says whether any of them is.
-func (f *grantFlags) set() bool { return f.name != "" || f.owner != "" || len(f.labels) > 0 }
+func (f *grantFlags) set() bool {
+	return f.name != "" || f.owner != "" || len(f.labels) > 0 ||
+		f.lockDelay != 0 || f.keepKeys || f.resumable
+}
 
 // grantNamed grants a lease with what etcd's have not.
-func (a *app) grantNamed(seconds int64, f *grantFlags) error {
+func (a *app) grantNamed(ttl int64, f *grantFlags) error {
 	labels, err := parseLabels(f.labels)
 	if err != nil {
 		return err
 	}
+	if f.lockDelay < 0 {
+		return badArgs("--lock-delay must not be below 0")
+	}
 	r := &pb.GrantRequest{
-		TtlMs: seconds * 1000, Name: f.name, Owner: f.owner, Labels: labels,
+		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,
+		LockDelayMs: millisUp(f.lockDelay),
+	}
+	if f.keepKeys {
+		r.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
 	}
 	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 		resp, err := nativeLeases(c).Grant(ctx, r)
@@ -139,7 +158,7 @@ func (a *app) listPage(
 type leaseName struct{ name string }
 
 func (n *leaseName) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&n.name, "name", "", "The lease that has this name, instead of an ID")
+	cmd.Flags().StringVar(&n.name, "name", "", "The lease that has this name, instead of the argument")
 }
 
 func (n *leaseName) request(cmd *cobra.Command, args []string) (*pb.DescribeRequest, error) {
@@ -147,16 +166,17 @@ func (n *leaseName) request(cmd *cobra.Command, args []string) (*pb.DescribeRequ
 	case n.name != "" && len(args) == 0:
 		return &pb.DescribeRequest{Name: n.name}, nil
 	case n.name == "" && len(args) == 1:
-		id, err := parseLeaseID(args[0])
-		return &pb.DescribeRequest{Id: int64(id)}, err
+		r, err := parseLeaseArg(args[0])
+		return &pb.DescribeRequest{Id: r.GetId(), Name: r.GetName()}, err
 	}
-	return nil, badArgs("%s needs a lease ID as its argument, or --name", cmd.CommandPath())
+	return nil, badArgs("%s needs a lease, by its ID or its name, as its argument, or --name",
+		cmd.CommandPath())
 }
 
 func (a *app) leaseDescribe() *cobra.Command {
 	var n leaseName
 	cmd := &cobra.Command{
-		Use:   "describe <leaseID> | --name <name>",
+		Use:   "describe <leaseID|name> | --name <name>",
 		Short: "Tells all about one lease, its keys included",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := n.request(cmd, args)
@@ -182,7 +202,7 @@ func (a *app) leaseHandOver() *cobra.Command {
 	req := &pb.HandOverRequest{}
 	var token uint64
 	cmd := &cobra.Command{
-		Use:   "handover <leaseID> | --name <name> --owner <owner>",
+		Use:   "handover [<leaseID|name>] --owner <owner>",
 		Short: "Gives a lease to another owner, with a new fencing token",
 		Long: "Gives a lease, with its name and its keys, to another owner. Its TTL runs anew\n" +
 			"and it has a new fencing token; with the old one nothing can be done any more.\n" +

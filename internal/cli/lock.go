@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"os/signal"
-	"slices"
-	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +20,11 @@ func (a *app) lockCommand() *cobra.Command {
 		Long: `Acquires a named lock and holds it until interrupted, or while a command runs.
 
 The command finds ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment; its exit
-code becomes that of lock.`,
+code becomes that of lock. It receives the first SIGINT or SIGTERM, and the second kills
+it. If the lock is lost, since nobody could renew its lease, or because somebody revoked
+that or deleted the key, the command is killed at once, and the exit code is 124.
+
+leasehold run holds the same locks, and ends its command before the lock can be another's.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badArgs("lock takes a lock name argument " +
@@ -40,76 +42,85 @@ code becomes that of lock.`,
 	return cmd
 }
 
-// untilSignal returns a context that ends when the user interrupts.
-func untilSignal() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-}
-
-// newSession makes a session of a lease that it grants, and gives up when the context ends, as
-// the library's own grant does not: nothing but SIGKILL would end a command meanwhile. The
-// session lives on without the context, so that what it has can be given back.
-func newSession(
-	ctx context.Context, c *clientv3.Client, ttl int64,
-) (*concurrency.Session, error) {
-	granted, err := c.Grant(ctx, ttl)
-	if err != nil {
-		return nil, err
-	}
-	return concurrency.NewSession(c, concurrency.WithLease(granted.ID))
-}
-
 // holdLock takes the lock, and holds it while the command runs or, without
 // one, until the user interrupts.
 func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl int) error {
 	ctx, stop := untilSignal()
 	defer stop()
+	go a.tellLost(c)
 	s, err := newSession(ctx, c, int64(ttl))
 	if err != nil {
 		return err
 	}
-	// The lease goes with the lock: it would outlive the process by its TTL.
-	defer s.Close()
 	m := concurrency.NewMutex(s, name)
-	if err := m.Lock(ctx); err != nil {
-		return err
+	h := &holder{what: "the lock", session: s, key: m.Key, release: m.Unlock}
+	h.lease = a.newEtcdLease(ctx, c, s.Lease())
+	err = h.take(ctx, a.flags.commandTimeout, m.Lock)
+	if err == nil {
+		err = a.locked(ctx, c, h, m, command)
 	}
+	err = h.explain(a, err)
+	if endErr := h.giveUp(a.flags.commandTimeout); err == nil {
+		err = endErr
+	}
+	return err
+}
+
+// locked runs the command, or waits for the user's word, as long as the lock is held.
+func (a *app) locked(
+	ctx context.Context, c *clientv3.Client, h *holder, m *concurrency.Mutex, command []string,
+) error {
+	during, end := h.hold(c, m.Header().GetRevision())
+	defer end()
 	if len(command) > 0 {
-		err := a.runLocked(m, command)
-		if unlockErr := m.Unlock(context.Background()); err == nil {
-			err = unlockErr
-		}
-		return err
+		return a.runLocked(during, m, command)
 	}
 	key, err := c.Get(ctx, m.Key())
 	if err != nil {
 		return err
 	}
 	if len(key.Kvs) == 0 {
-		return errors.New("lock lost on init")
+		return h.lost("its key is gone")
 	}
 	if err := a.show(showGet(key)); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
-		return m.Unlock(context.Background())
-	case <-s.Done():
-		return errors.New("session expired")
+		return nil
+	case <-during.Done():
+		return context.Cause(during)
 	}
 }
 
-// runLocked runs a command that may rely on the lock.
-func (a *app) runLocked(m *concurrency.Mutex, command []string) error {
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = slices.Concat([]string{
+// etcdTenure is what a command is run under by etcd's library, which does not tell until when
+// its leases are valid.
+type etcdTenure struct{ during context.Context }
+
+// Context implements tenure.
+func (t etcdTenure) Context() context.Context { return t.during }
+
+// ValidUntil implements tenure.
+func (etcdTenure) ValidUntil() time.Time { return time.Now().Add(time.Hour) }
+
+// runLocked runs a command that may rely on the lock, and ends it when that is lost.
+func (a *app) runLocked(
+	during context.Context, m *concurrency.Mutex, command []string,
+) error {
+	ch, err := a.startFed(nil, command, []string{
 		"ETCD_LOCK_KEY=" + m.Key(),
 		fmt.Sprintf("ETCD_LOCK_REV=%d", m.Header().GetRevision()),
-	}, a.Env)
-	cmd.Stdout, cmd.Stderr = a.Stdout, a.Stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return withCode(exit.ExitCode(), err)
+	})
+	if err != nil {
+		return withCode(exitFailure, errors.Unwrap(err))
 	}
-	return err
+	ch.insistent = true
+	if ch.under(etcdTenure{during}, notice{}) {
+		return withCode(exitLost, fmt.Errorf("the command was ended: %w", context.Cause(during)))
+	}
+	var exit *exec.ExitError
+	if errors.As(ch.err, &exit) {
+		return withCode(exit.ExitCode(), ch.err)
+	}
+	return ch.err
 }

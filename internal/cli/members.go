@@ -185,7 +185,7 @@ func showMembers(list []coord.Member, revision int64) answer {
 }
 
 func showMemberEvent(e coord.MemberEvent) answer {
-	row := []string{e.Member.ID, e.Change.String(), string(e.Member.Metadata)}
+	row := readableAll([]string{e.Member.ID, e.Change.String(), string(e.Member.Metadata)})
 	return answer{
 		simple: func(p *page) { p.printf("%s\n", strings.TrimSpace(strings.Join(row, " "))) },
 		table: func() ([]string, [][]string) {

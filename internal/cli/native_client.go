@@ -10,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	"leasehold.dev/client"
 )
@@ -29,6 +31,7 @@ func (a *app) openNative() (*client.Client, error) {
 		return nil, err
 	}
 	c, err := client.New(client.Config{
+		ClusterID: uint64(a.flags.cluster),
 		Endpoints: spec.Endpoints, TLS: secure, DialTimeout: spec.DialTimeout,
 		MaxRequestBytes: spec.MaxCallSendMsgSize,
 	})
@@ -68,6 +71,40 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 			return
 		}
 		<-now.Changed
+	}
+}
+
+// tellLost is tellOutages for a client of etcd's.
+func (a *app) tellLost(c *clientv3.Client) {
+	conn, ctx := c.ActiveConnection(), c.Ctx()
+	for ctx.Err() == nil {
+		short, cancel := context.WithTimeout(ctx, a.flags.commandTimeout+time.Second)
+		there := isReady(short, conn)
+		cancel()
+		if !there && ctx.Err() == nil {
+			why := a.obstacle.String()
+			if why != "" {
+				why = ": " + why
+			}
+			a.complain("No member answers, trying on%s\n", why)
+			if isReady(ctx, conn) {
+				a.complain("Connected again\n")
+			}
+		}
+		conn.WaitForStateChange(ctx, connectivity.Ready)
+	}
+}
+
+// isReady waits until a connection can be used, and reports whether it can.
+func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
+	for {
+		s := conn.GetState()
+		if s == connectivity.Ready {
+			return true
+		}
+		if !conn.WaitForStateChange(ctx, s) {
+			return false
+		}
 	}
 }
 

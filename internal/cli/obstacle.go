@@ -73,9 +73,17 @@ func (o *obstacle) learn(text string) {
 
 // obstacleIn finds in what gRPC says of a call why there was no connection.
 func obstacleIn(text string) (why string, found bool) {
+	// A member has said why it did not answer; etcd's library asks again until the time is up.
+	const late = "request timed out, "
+	if _, why, found = strings.Cut(text, late); found {
+		return why, true
+	}
 	const mark = `connection error: desc = "`
 	_, why, found = strings.Cut(text, mark)
 	why = strings.TrimSuffix(why, `"`)
 	why = strings.TrimPrefix(why, "transport: ")
+	if strings.Contains(why, "looked like an HTTP/1.1 header") {
+		why += " (perhaps the port speaks TLS: use https://)" // our members say so in HTTP/1.1
+	}
 	return strings.TrimPrefix(why, "Error while dialing: "), found
 }

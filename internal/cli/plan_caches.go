@@ -24,8 +24,9 @@ func (a *app) planCaches(s *sheetFlags) *cobra.Command {
 		Long: `The model of Gray and Cheriton ("Leases: An Efficient Fault-Tolerant Mechanism for
 Distributed File Cache Consistency", SOSP 1989): how much of a server's work leases on
 cached data save, from rates of reads and writes and the number of caches that share
-them. The default rates and times are those that the paper gives for the V system.`,
-		Example: `  leasehold plan caches --reads 0.864 --writes 0.04 --caches 10
+them. The default rates and times are those that the paper gives for the V system. The
+servers bound the term: see --longest-wait.`,
+		Example: `  leasehold plan caches --reads 0.864 --writes 0.04 --caches 10 --longest-wait 1m
   leasehold plan caches --reads 20 --writes 0.1 --caches 50 --term 5s -o svg > caches.svg`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (sheet, error) {
@@ -53,8 +54,9 @@ them. The default rates and times are those that the paper gives for the V syste
 	fs.DurationVar(&v.Term, "term", 0, "term to give figures for (default: the recommended one)")
 	fs.StringVar(&file, "measured", "", "`file` with what was measured, to be drawn beside the "+
 		"model: lines \"term_s,messages,cpu\", in percent of the load without leases")
-	fs.DurationVar(&v.LongestWait, "longest-wait", time.Minute,
-		"how long a write may wait for a cache that is dead")
+	fs.DurationVar(&v.LongestWait, "longest-wait", 5*time.Second,
+		"how long a write may wait for a cache that is dead: the --lease-max-cache-ttl of the "+
+			"servers, which grant no longer term")
 	return cmd
 }
 

@@ -21,10 +21,13 @@ func (a *app) poolCommand() *cobra.Command {
 func (a *app) poolCreate() *cobra.Command {
 	var s coord.PoolSpec
 	cmd := &cobra.Command{
-		Use:   "create <pool> <id> ... | --first <n> --last <m>",
-		Short: "Makes a pool of IDs, or of numbers",
+		Use:   "create <pool> <id or range> ... | --first <n> --last <m>",
+		Short: "Makes a pool of IDs, of IP addresses, or of numbers",
+		Long: `Makes a pool of IDs, of IP addresses, or of numbers. The IDs may have ranges of addresses
+among them: 10.0.0.10-10.0.0.99 is all from the first to the last, and 10.0.1.0/28 all of the
+prefix, the first and the last one too. A pool has 65,536 IDs at most.`,
 		Example: `  leasehold pool create workers --first 0 --last 1023
-  leasehold pool create addresses 10.0.0.10 10.0.0.11 --quarantine 1m`,
+  leasehold pool create addresses 10.0.0.10-10.0.0.99 10.0.1.7 --quarantine 1m`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			first, last := cmd.Flags().Changed("first"), cmd.Flags().Changed("last")
 			if len(args) < 1 || first != last || first != (len(args) == 1) {

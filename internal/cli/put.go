@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,37 +22,40 @@ type putFlags struct {
 }
 
 func (f *putFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.lease, "lease", "0", "lease ID (in hexadecimal) to attach to the key")
+	fs.StringVar(&f.lease, "lease", "0",
+		"lease ID (in hexadecimal) to attach to the key, or the name of the lease")
 	fs.BoolVar(&f.prevKV, "prev-kv", false,
 		"return the previous key-value pair before modification")
 	fs.BoolVar(&f.ignoreValue, "ignore-value", false, "updates the key using its current value")
 	fs.BoolVar(&f.ignoreLease, "ignore-lease", false, "updates the key using its current lease")
 }
 
-// op makes the operation that args ask for; a missing value is read from stdin.
-func (f *putFlags) op(args []string, stdin io.Reader) (clientv3.Op, error) {
+// op makes the operation that args ask for; a missing value is read from stdin. A lease that is
+// named by its name is not in it: etcd's API has none, so the name is returned.
+func (f *putFlags) op(
+	args []string, stdin io.Reader,
+) (_ clientv3.Op, name string, err error) {
 	const usage = "put command needs 1 argument and input from stdin or 2 arguments"
 	var none clientv3.Op
 	if len(args) == 0 {
-		return none, badArgs(usage)
+		return none, "", badArgs(usage)
 	}
 	if f.ignoreValue && len(args) > 1 {
-		return none, badArgs("put command needs only 1 argument when 'ignore-value' is set")
+		return none, "", badArgs("put command needs only 1 argument when 'ignore-value' is set")
 	}
 	value := ""
 	if !f.ignoreValue {
-		var err error
 		if value, err = argOrStdin(args, 1, stdin); err != nil {
-			return none, badArgs(usage)
+			return none, "", badArgs(usage)
 		}
 	}
-	id, err := strconv.ParseInt(f.lease, 16, 64)
+	ref, err := parseLease(f.lease, "bad lease ID")
 	if err != nil {
-		return none, badArgs("bad lease ID (%w), expecting ID in Hex", err)
+		return none, "", err
 	}
 	var opts []clientv3.OpOption
-	if id != 0 {
-		opts = append(opts, clientv3.WithLease(clientv3.LeaseID(id)))
+	if ref.Id != 0 {
+		opts = append(opts, clientv3.WithLease(clientv3.LeaseID(ref.Id)))
 	}
 	if f.prevKV {
 		opts = append(opts, clientv3.WithPrevKV())
@@ -64,11 +66,11 @@ func (f *putFlags) op(args []string, stdin io.Reader) (clientv3.Op, error) {
 	if f.ignoreLease {
 		opts = append(opts, clientv3.WithIgnoreLease())
 	}
-	return clientv3.OpPut(args[0], value, opts...), nil
+	return clientv3.OpPut(args[0], value, opts...), ref.Name, nil
 }
 
-// putTTL puts a key on a lease of its own, which etcd's API cannot.
-func (a *app) putTTL(r *pb.PutRequest) error {
+// putNative does a put that etcd's API cannot ask for.
+func (a *app) putNative(r *pb.PutRequest) error {
 	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 		resp, err := pb.NewStoreClient(c.ActiveConnection()).Put(ctx, r)
 		if err != nil {
@@ -94,6 +96,14 @@ func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	return out
 }
 
+// request is what a put asks for that is not etcd's.
+func (f *putFlags) request(op clientv3.Op) *pb.PutRequest {
+	return &pb.PutRequest{
+		Key: op.KeyBytes(), Value: op.ValueBytes(), PrevKv: f.prevKV, IgnoreValue: f.ignoreValue,
+		IgnoreLease: f.ignoreLease,
+	}
+}
+
 // ttlRequest is what a put with a TTL asks for.
 func (f *putFlags) ttlRequest(op clientv3.Op, ttl time.Duration) (*pb.PutRequest, error) {
 	switch {
@@ -102,10 +112,9 @@ func (f *putFlags) ttlRequest(op clientv3.Op, ttl time.Duration) (*pb.PutRequest
 	case f.lease != "0" || f.ignoreLease:
 		return nil, badArgs("--ttl cannot be given together with --lease or --ignore-lease")
 	}
-	return &pb.PutRequest{
-		Key: op.KeyBytes(), Value: op.ValueBytes(), TtlMs: ttl.Milliseconds(), PrevKv: f.prevKV,
-		IgnoreValue: f.ignoreValue,
-	}, nil
+	r := f.request(op)
+	r.TtlMs = ttl.Milliseconds()
+	return r, nil
 }
 
 func (a *app) putCommand() *cobra.Command {
@@ -125,9 +134,12 @@ Without <value> and --ignore-value, the value is read from standard input:
 
 $ cat file | put <key>
 
-With --ttl the key is on a lease of its own, which goes when the key does.`,
+With --ttl the key is on a lease of its own, which goes when the key does.
+
+--lease takes an ID, as etcdctl's, or the name that the lease was granted with; the key is put on
+the lease that has the name then. Put "name:" before a name that could be an ID, such as "cafe".`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			op, err := f.op(args, a.Stdin)
+			op, name, err := f.op(args, a.Stdin)
 			if err != nil {
 				return err
 			}
@@ -136,7 +148,12 @@ With --ttl the key is on a lease of its own, which goes when the key does.`,
 				if err != nil {
 					return err
 				}
-				return a.putTTL(r)
+				return a.putNative(r)
+			}
+			if name != "" {
+				r := f.request(op)
+				r.LeaseRef = &pb.LeaseRef{Name: name}
+				return a.putNative(r)
 			}
 			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Do(ctx, op)

@@ -71,6 +71,8 @@ func (f *workFlags) add(cmd *cobra.Command) {
 		"How long after the death of this process its item comes back")
 	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 20,
 		"How often an item is claimed before it goes to the dead letters")
+	fs.DurationVar(&f.cfg.MaxTime, "max-time", 0,
+		"How long a command may take before it is ended, and its item comes back (default: for ever)")
 	fs.StringVar(&f.cfg.Worker, "worker", host, "The name under which claims are listed")
 	fs.DurationVar(&f.delay, "retry-delay", time.Second,
 		"How long an item that failed is left alone; doubles with each try, up to a hundredfold")
@@ -81,6 +83,8 @@ func (f *workFlags) check(queue string) error {
 	switch {
 	case f.cfg.MaxTries < 1:
 		return badArgs("--max-tries must be at least 1, not %d", f.cfg.MaxTries)
+	case f.cfg.MaxTime < 0:
+		return badArgs("--max-time must not be below 0")
 	case f.delay < 0:
 		return badArgs("--retry-delay must not be below 0")
 	}
@@ -159,6 +163,9 @@ func (a *app) runItem(i *coord.Item, command []string) error {
 		},
 	}, command)
 	var e *exitError
+	if errors.Is(err, client.ErrClosed) {
+		return withCode(exitLost, errors.New("the command was ended: it took longer than --max-time"))
+	}
 	if errors.As(err, &e) && e.err == nil {
 		return withCode(e.code, fmt.Errorf("exit status %d", e.code))
 	}

@@ -51,6 +51,7 @@ Exit codes: those of the command from 0 to 121, and
   122  the lock could not be had in time (--wait, --try)
   123  the cluster could not be reached, or refused
   124  the command was ended because the lock was, or would soon have been, over
+  125  the command itself has exited with 122, 123, 124 or 128
   126  the command cannot be run
   127  there is no such command
   128  wrong arguments; and 128 and the number of the signal that ended the command, or
@@ -96,8 +97,12 @@ func (f *runFlags) check(command []string) error {
 		return badArgs("run needs either --lock or --elect, with a name that is not empty")
 	case len(command) == 0:
 		return badArgs("run needs a command to run, after --")
-	case f.wait < 0 || n.term < 0 || n.kill < 0:
-		return badArgs("a duration must not be negative")
+	case f.wait < 0:
+		return badArgs("--wait must be at least 0, not %v", f.wait)
+	case n.term < 0:
+		return badArgs("--term-before must be at least 0, not %v", n.term)
+	case n.kill < 0:
+		return badArgs("--kill-before must be at least 0, not %v", n.kill)
 	case f.try && f.wait != 0:
 		return badArgs("--try does not wait: leave out --wait")
 	case f.elect == "" && (f.value != "" || f.priority != 0):
@@ -195,12 +200,32 @@ func (a *app) acquire(c *client.Client, f *runFlags) (post, *client.Lease, error
 	if err != nil {
 		return nil, nil, refused(ctx, err)
 	}
+	if f.wait == 0 && !f.try {
+		defer time.AfterFunc(time.Second, func() {
+			a.complain("Waiting for %q, which another has\n", f.lock+f.elect)
+		}).Stop()
+	}
 	p, err := f.wins(ctx, coord.NewSession(c, l))
 	if err == nil {
 		return p, l, nil
 	}
 	giveUp(l)
-	return nil, nil, refused(ctx, err)
+	return nil, nil, refused(ctx, a.whose(c, err))
+}
+
+// whose adds to a refusal that names a lease whose that is, if it can be told.
+func (a *app) whose(c *client.Client, err error) error {
+	var locked *coord.LockedError
+	if !errors.As(err, &locked) {
+		return err
+	}
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	l, lookErr := c.Describe(ctx, client.LeaseName{ID: locked.Lease}, false)
+	if lookErr != nil || l.Owner == "" {
+		return err
+	}
+	return fmt.Errorf("%w, of %q", err, l.Owner)
 }
 
 // grantFor grants a lease, and gives up when no member answers for as long as a command may
@@ -230,7 +255,7 @@ func (f *runFlags) wins(ctx context.Context, s *coord.Session) (post, error) {
 // elected waits until the election is won.
 func (f *runFlags) elected(ctx context.Context, e *coord.Election) (post, error) {
 	if f.wait > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, f.wait, coord.ErrLocked)
+		limited, cancel := context.WithTimeoutCause(ctx, f.wait, errWaited)
 		defer cancel()
 		ctx = limited
 	}
@@ -252,6 +277,7 @@ func cancelBySignal(cancel context.CancelCauseFunc) (stop func()) {
 		case s := <-c:
 			n, _ := s.(syscall.Signal)
 			cancel(&signalError{n})
+			signal.Stop(c) // a second one ends the process as if nobody had listened
 		case <-done:
 		}
 	}()
@@ -267,7 +293,9 @@ func refused(ctx context.Context, err error) error {
 	switch {
 	case errors.As(context.Cause(ctx), &s):
 		return withCode(exitBySignal+int(s.signal), s)
-	case errors.Is(err, coord.ErrLocked):
+	case errors.Is(err, client.ErrUnavailable): // so nobody knows whether others have it
+		return withCode(exitNoCore, err)
+	case errors.Is(err, coord.ErrLocked), errors.Is(err, errWaited):
 		return withCode(exitTaken, err)
 	default:
 		return withCode(exitNoCore, err)

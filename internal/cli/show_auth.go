@@ -54,9 +54,9 @@ func showUserRevokeRole(user, role string, r *clientv3.AuthUserRevokeRoleRespons
 func showUserGet(user string, resp *clientv3.AuthUserGetResponse) answer {
 	r := (*pb.AuthUserGetResponse)(resp)
 	return answer{json: r, proto: r, simple: func(p *page) {
-		p.printf("User: %s\nRoles:", user)
+		p.printf("User: %s\nRoles:", readable(user))
 		for _, role := range r.GetRoles() {
-			p.printf(" %s", role)
+			p.printf(" %s", readable(role))
 		}
 		p.printf("\n")
 	}}
@@ -66,7 +66,7 @@ func showUserList(resp *clientv3.AuthUserListResponse) answer {
 	r := (*pb.AuthUserListResponse)(resp)
 	return answer{json: r, proto: r, simple: func(p *page) {
 		for _, user := range r.GetUsers() {
-			p.printf("%s\n", user)
+			p.printf("%s\n", readable(user))
 		}
 	}}
 }
@@ -102,7 +102,7 @@ func showRoleList(resp *clientv3.AuthRoleListResponse) answer {
 	r := (*pb.AuthRoleListResponse)(resp)
 	return answer{json: r, proto: r, simple: func(p *page) {
 		for _, role := range r.GetRoles() {
-			p.printf("%s\n", role)
+			p.printf("%s\n", readable(role))
 		}
 	}, fields: func(p *page) {
 		p.header(r.GetHeader())
@@ -117,7 +117,7 @@ func showRoleList(resp *clientv3.AuthRoleListResponse) answer {
 func showRoleGet(role string, resp *clientv3.AuthRoleGetResponse) answer {
 	r := (*pb.AuthRoleGetResponse)(resp)
 	return answer{json: r, proto: r, simple: func(p *page) {
-		p.printf("Role %s\n", role)
+		p.printf("Role %s\n", readable(role))
 		perms := r.GetPerm()
 		if role == rootRole && perms == nil {
 			perms = []*authpb.Permission{{
@@ -145,17 +145,18 @@ func (p *page) permissions(perms []*authpb.Permission, kind authpb.Permission_Ty
 			continue
 		}
 		key, end := string(perm.GetKey()), string(perm.GetRangeEnd())
+		shown := readable(key)
 		switch end {
 		case "":
-			p.printf("\t%s\n", key)
+			p.printf("\t%s\n", shown)
 			continue
 		case "\x00":
-			p.printf("\t[%s, <open ended>", key)
+			p.printf("\t[%s, <open ended>", shown)
 		default:
-			p.printf("\t[%s, %s)", key, end)
+			p.printf("\t[%s, %s)", shown, readable(end))
 		}
 		if key != "" && clientv3.GetPrefixRangeEnd(key) == end {
-			p.printf(" (prefix %s)", key)
+			p.printf(" (prefix %s)", shown)
 		}
 		p.printf("\n")
 	}

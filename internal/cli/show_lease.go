@@ -41,7 +41,7 @@ func showTimeToLive(r *clientv3.LeaseTimeToLiveResponse, keys bool) answer {
 		}
 		p.printf("lease %016x granted with TTL(%ds), remaining(%ds)", r.ID, r.GrantedTTL, r.TTL)
 		if keys {
-			p.printf(", attached keys(%s)", r.Keys)
+			p.printf(", attached keys(%s)", readableAll(textsOf(r.Keys)))
 		}
 		p.printf("\n")
 	}, fields: func(p *page) {

@@ -40,16 +40,53 @@ var leaseHead = []string{"ID", "Name", "Owner", "TTL", "Remaining", "Keys", "Sta
 
 func leaseRow(l *pb.Lease) []string {
 	return []string{
-		fmt.Sprintf("%016x", l.Id), l.Name, l.Owner, millis(l.TtlMs), millis(l.RemainingMs),
-		fmt.Sprint(l.KeyCount), leaseState(l),
+		fmt.Sprintf("%016x", l.Id), readable(l.Name), readable(l.Owner),
+		millis(l.TtlMs), millis(l.RemainingMs), fmt.Sprint(l.KeyCount), leaseState(l),
 	}
 }
 
 func showNativeGrant(r *pb.GrantResponse) answer {
+	ttl := millis(r.Lease.TtlMs)
+	if r.Lease.TtlMs%1000 == 0 {
+		ttl = fmt.Sprintf("%ds", r.Lease.TtlMs/1000) // as etcdctl does
+	}
+	return showChanged(r, r.Lease, "granted with TTL(%s), token %d\n", ttl, r.Lease.Token)
+}
+
+// showChanged tells what a command did to a lease: the text is what follows the lease's ID. If
+// the answer has a secret, it tells that too.
+func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) answer {
+	printed := ""
+	if s, ok := r.(interface{ GetSecret() []byte }); ok {
+		printed = base64.StdEncoding.EncodeToString(s.GetSecret())
+	}
 	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
-		p.printf("lease %016x granted with TTL(%ds), token %d\n",
-			r.Lease.Id, r.Lease.TtlMs/1000, r.Lease.Token)
-	}, fields: func(p *page) { p.lease(r.Lease) }}
+		p.printf("lease %016x "+text, append([]any{l.Id}, args...)...)
+		if printed != "" {
+			p.printf("secret %s\n", printed)
+		}
+	}, fields: func(p *page) {
+		p.lease(l)
+		if printed != "" {
+			p.quoted("Secret", printed)
+		}
+	}}
+}
+
+func showChecked(asked *pb.CheckTokenRequest, r *pb.CheckTokenResponse) answer {
+	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
+		switch {
+		case r.Valid:
+			p.printf("token %d is valid\n", asked.Token)
+		case r.Current != 0:
+			p.printf("token %d is old: the lease has token %d\n", asked.Token, r.Current)
+		default:
+			p.printf("token %d is old: there is no such lease\n", asked.Token)
+		}
+	}, fields: func(p *page) {
+		p.field("Valid", r.Valid)
+		p.field("Current", r.Current)
+	}}
 }
 
 func showLeaseList(r *pb.ListResponse) answer {
@@ -88,25 +125,14 @@ func showDescribed(r *pb.DescribeResponse) answer {
 }
 
 func showHandedOver(r *pb.HandOverResponse) answer {
-	secret := base64.StdEncoding.EncodeToString(r.Secret)
-	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
-		p.printf("lease %016x handed over to %q, token %d\n", r.Lease.Id, r.Lease.Owner, r.Lease.Token)
-		if secret != "" {
-			p.printf("secret %s\n", secret)
-		}
-	}, fields: func(p *page) {
-		p.lease(r.Lease)
-		if secret != "" {
-			p.quoted("Secret", secret)
-		}
-	}}
+	return showChanged(r, r.Lease, "handed over to %q, token %d\n", r.Lease.Owner, r.Lease.Token)
 }
 
 // describe writes a lease for people: what it has not is left out.
 func (p *page) describe(l *pb.Lease) {
 	line := func(name, value string) {
 		if value != "" {
-			p.printf("%-11s%s\n", name, value)
+			p.printf("%-11s%s\n", name, readable(value))
 		}
 	}
 	line("lease", fmt.Sprintf("%016x", l.Id))
@@ -129,10 +155,10 @@ func (p *page) describe(l *pb.Lease) {
 		line("bound", "to its key")
 	}
 	for _, h := range l.Holds {
-		line("holds", heldText(h))
+		p.printf("%-11s%s\n", "holds", heldText(h))
 	}
 	for _, k := range l.Keys {
-		line("key", fmt.Sprintf("%q", k))
+		p.printf("%-11s%q\n", "key", k)
 	}
 }
 

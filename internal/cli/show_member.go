@@ -22,7 +22,7 @@ func memberRow(m *pb.Member) []string {
 	return []string{
 		fmt.Sprintf("%x", m.GetID()),
 		status,
-		m.GetName(),
+		readable(m.GetName()),
 		strings.Join(m.GetPeerURLs(), ","),
 		strings.Join(m.GetClientURLs(), ","),
 		strconv.FormatBool(m.GetIsLearner()),
@@ -126,6 +126,10 @@ func showMemberPromote(id uint64, r *clientv3.MemberPromoteResponse) answer {
 func showMoveLeader(leader, target uint64, resp *clientv3.MoveLeaderResponse) answer {
 	r := (*pb.MoveLeaderResponse)(resp)
 	return answer{json: r, proto: r, simple: func(p *page) {
+		if leader == target {
+			p.printf("Member %x leads already\n", leader)
+			return
+		}
 		p.printf("Leadership transferred from %x to %x\n", leader, target)
 	}}
 }

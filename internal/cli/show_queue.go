@@ -9,7 +9,11 @@ import (
 )
 
 // rowsAnswer is an answer that is a table, also in simple.
-func rowsAnswer(head []string, rows [][]string, json any) answer {
+func rowsAnswer(head []string, raw [][]string, json any) answer {
+	rows := make([][]string, len(raw))
+	for i, row := range raw {
+		rows[i] = readableAll(row)
+	}
 	return answer{
 		json:  json,
 		table: func() ([]string, [][]string) { return head, rows },
@@ -96,9 +100,6 @@ func glimpse(payload []byte) string {
 	s := string(payload)
 	if len(s) > most {
 		s = s[:most] + "..."
-	}
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == '\uFFFD' }) {
-		return fmt.Sprintf("%q", s)
 	}
 	return s
 }

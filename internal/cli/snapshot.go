@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -64,11 +65,15 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 		return "", fmt.Errorf("%s is there and no file, and would be replaced by one; "+
 			"save to a file", path)
 	}
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// The name is new, and nobody has prepared a link there: backups often go to directories
+	// that others may write to.
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {
-		return "", fmt.Errorf("could not open %s (%w)", part, err)
+		// The name that was tried is of no interest.
+		return "", fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path),
+			errors.Unwrap(err))
 	}
+	part := f.Name()
 	defer os.Remove(part) // gone already if all went well
 	defer f.Close()
 	// The snapshot itself may rightly take long; but nobody may be there to make it, and a

@@ -76,7 +76,11 @@ func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 		f.register(fs)
 		if parse() {
 			// Standard input holds the transaction, so it cannot hold a value too.
-			op, err = f.op(fs.Args(), strings.NewReader(""))
+			op, name, err := f.op(fs.Args(), strings.NewReader(""))
+			if err == nil && name != "" {
+				err = badArgs("bad lease ID %q, expecting ID in Hex: "+
+					"in a transaction a lease is not named by its name", name)
+			}
 			return op, false, err
 		}
 	case isPrefix(name, "get"):

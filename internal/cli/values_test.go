@@ -5,38 +5,50 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-func TestParseLeaseID(t *testing.T) {
-	for s, want := range map[string]clientv3.LeaseID{
+// Goal: what can be an ID for etcdctl is one, and anything else is a name. Method: a table.
+func TestParseLease(t *testing.T) {
+	for s, want := range map[string]int64{
 		"0": 0, "2e": 46, "2E": 46, "326963a02758b52d": 0x326963a02758b52d, "-1": -1,
 		"7fffffffffffffff": 1<<63 - 1,
 	} {
-		if got, err := parseLeaseID(s); err != nil || got != want {
-			t.Errorf("parseLeaseID(%q) = %d, %v", s, got, err)
+		if got, err := parseLeaseArg(s); err != nil || got.Id != want || got.Name != "" {
+			t.Errorf("parseLease(%q) = %v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "zz", "0x2e", " 1", "8000000000000000", "1.5"} {
-		if _, err := parseLeaseID(s); exitCode(err) != exitBadArgs {
-			t.Errorf("parseLeaseID(%q): %v", s, err)
+	for s, want := range map[string]string{
+		"zz": "zz", "0x2e": "0x2e", "server1Lease": "server1Lease", "db/2e": "db/2e", "1.5": "1.5",
+		"name:2e": "2e", "name:name:x": "name:x", "cafe au lait": "cafe au lait", "name": "name",
+	} {
+		if got, err := parseLeaseArg(s); err != nil || got.Id != 0 || got.Name != want {
+			t.Errorf("parseLease(%q) = %v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "8000000000000000", "name:"} {
+		if _, err := parseLeaseArg(s); exitCode(err) != exitBadArgs {
+			t.Errorf("parseLease(%q): %v", s, err)
 		}
 	}
 }
 
-// FuzzParseLeaseID checks that an id read is the id printed.
-func FuzzParseLeaseID(f *testing.F) {
+// FuzzParseLease checks that an ID read is the ID printed, and that no name is lost.
+func FuzzParseLease(f *testing.F) {
 	f.Add("326963a02758b52d")
 	f.Add("-1")
+	f.Add("name:-1")
 	f.Fuzz(func(t *testing.T, s string) {
-		id, err := parseLeaseID(s)
+		r, err := parseLeaseArg(s)
 		if err != nil {
 			return
 		}
-		again, err := parseLeaseID(strconv.FormatInt(int64(id), 16))
-		if err != nil || again != id {
-			t.Errorf("%q is %d, but then %d, %v", s, id, again, err)
+		form := strconv.FormatInt(r.Id, 16)
+		if r.Name != "" {
+			form = "name:" + r.Name
+		}
+		again, err := parseLeaseArg(form)
+		if err != nil || again.Id != r.Id || again.Name != r.Name {
+			t.Errorf("%q is %v, but then %v, %v", s, r, again, err)
 		}
 	})
 }

@@ -73,6 +73,7 @@ func (a *app) watch(f watchFlags, w watchArgs) error {
 	if err != nil {
 		return withCode(exitBadArgs, err)
 	}
+	go a.tellLost(c)
 	ctx := clientv3.WithRequireLeader(context.Background())
 	if err := a.follow(c, c.Watch(ctx, w.keys[0], opts...), w.exec); err != nil {
 		return err
@@ -131,6 +132,7 @@ func (a *app) watchInteractive(envKeys []string) error {
 		return err
 	}
 	defer c.Close()
+	go a.tellLost(c)
 	lines, failed := make(chan string), make(chan error)
 	go func() {
 		in := bufio.NewReader(a.Stdin)

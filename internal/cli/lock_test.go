@@ -1,0 +1,208 @@
+//go:build linux
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/test/inprocess"
+)
+
+// said is what a command has printed.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (h *said) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+func (h *said) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+// running is a client command in a process of its own, as far as its first line.
+type running struct {
+	*exec.Cmd
+	errs  said
+	ended chan struct{}
+}
+
+// start runs a client command.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{Cmd: &exec.Cmd{Path: self, Args: append([]string{"leasehold"}, args...)}}
+	r.Env, r.Stderr, r.ended = os.Environ(), &r.errs, make(chan struct{})
+	out, err := r.StdoutPipe()
+	if err == nil {
+		err = r.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = r.Process.Kill()
+		<-r.ended
+	})
+	lines := bufio.NewReader(out)
+	_, lineErr := lines.ReadString('\n')
+	go func() {
+		_, _ = lines.WriteTo(&said{})
+		_ = r.Wait()
+		close(r.ended)
+	}()
+	if lineErr != nil {
+		<-r.ended
+		t.Fatalf("%q: %s", args, r.errs.String())
+	}
+	return r
+}
+
+// end waits for the end of the command, and does something now and then until it comes.
+func (r *running) end(t *testing.T, meanwhile func()) {
+	t.Helper()
+	late := time.After(45 * time.Second)
+	for {
+		select {
+		case <-r.ended:
+			return
+		case <-time.After(100 * time.Millisecond):
+			meanwhile()
+		case <-late:
+			t.Fatalf("%q goes on; it says %s", r.Args, r.errs.String())
+		}
+	}
+}
+
+// holders are the commands that hold a key named a/ on a lease.
+var holders = map[string][]string{
+	"lock": {"lock", "a", "--ttl", "2"},
+	"lock and command": {
+		"lock", "a", "--ttl", "2", "--", "sh", "-c",
+		"trap '' INT TERM; echo; while :; do sleep 0.1; done",
+	},
+	"elect": {"elect", "a", "me"},
+}
+
+// unhurried returns the arguments of a holder with a TTL that no slow machine outlasts.
+func unhurried(args []string) []string {
+	out := slices.Clone(args)
+	if i := slices.Index(out, "2"); i >= 0 {
+		out[i] = "600"
+	}
+	return out
+}
+
+// Goal: who holds something and loses it says so at once, has ended its command by then, and has
+// an exit code that tells. Method: the key is deleted; and the lease is revoked.
+func TestHolderLoses(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)[0]
+	c := inprocess.Connect(t, client.Config{}, m.Endpoint())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, args := range holders {
+		for what, take := range map[string]func(*client.KV) error{
+			"key": func(kv *client.KV) error {
+				_, err := c.Delete(ctx, client.Delete{Key: kv.Key})
+				return err
+			},
+			"lease": func(kv *client.KV) error { return c.Revoke(ctx, client.LeaseRef{ID: kv.Lease}) },
+		} {
+			r := start(t, append([]string{"--endpoints", m.Endpoint()}, unhurried(args)...)...)
+			all, err := c.Range(ctx, client.Range{Key: "a/", End: "a0"})
+			if err != nil || len(all.KVs) != 1 {
+				t.Fatalf("%s: %+v, %v", name, all, err)
+			}
+			if err := take(&all.KVs[0]); err != nil {
+				t.Fatal(err)
+			}
+			r.end(t, func() {})
+			if code := r.ProcessState.ExitCode(); code != exitLost ||
+				!strings.Contains(r.errs.String(), "is lost") ||
+				strings.Contains(r.errs.String(), "has ended: revoked by") != (what == "lease") {
+				t.Errorf("%s, %s: exit code %d, it says %s", name, what, code, r.errs.String())
+			}
+		}
+	}
+}
+
+// Goal: who renews a lease is told how it has ended.
+func TestKeepAliveTellsCause(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)[0]
+	c := inprocess.Connect(t, client.Config{}, m.Endpoint())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g, err := c.GrantOnly(ctx, client.Grant{TTL: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprintf("%016x", int64(g.ID))
+	r := start(t, "--endpoints", m.Endpoint(), "lease", "keep-alive", id)
+	err = c.Revoke(ctx, client.LeaseRef{ID: g.ID})
+	want := "lease " + id + ` has ended: revoked by "`
+	if errors.Is(err, client.ErrLeaseNotFound) { // on a slow machine
+		want = "lease " + id + " has ended: expired"
+	}
+	r.end(t, func() {})
+	if got := r.errs.String(); !strings.Contains(got, want) {
+		t.Errorf("it says %s, want %s", got, want)
+	}
+}
+
+// Goal: the same for who cannot reach any member.
+func TestHolderCutOff(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)[0]
+	for name, args := range holders {
+		if name == "elect" {
+			continue // its TTL is a minute
+		}
+		line := m.Line()
+		r := start(t, append([]string{"--endpoints", line.Endpoint()}, args...)...)
+		line.SetCut(true)
+		r.end(t, func() {})
+		if code := r.ProcessState.ExitCode(); code != exitLost ||
+			!strings.Contains(r.errs.String(), "is lost") {
+			t.Errorf("%s: exit code %d, it says %s", name, code, r.errs.String())
+		}
+	}
+}
+
+// Goal: who is interrupted again ends, although no member can be reached and a command ignores it.
+func TestInterruptedTwice(t *testing.T) {
+	t.Parallel()
+	for name, args := range holders {
+		line := inprocess.Run(t, 1)[0].Line() // what they leave lasts long
+		r := start(t, append([]string{
+			"--endpoints", line.Endpoint(), "--command-timeout", "1h",
+		}, unhurried(args)...)...)
+		line.SetCut(true)
+		r.end(t, func() { _ = r.Process.Signal(syscall.SIGINT) })
+		if r.ProcessState.Success() {
+			t.Errorf("%s: it says nothing of what it has left", name)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+package cli
+
+import "testing"
+
+// Goal: of what a call has failed with, the user is told why no member could answer.
+func TestObstacleIn(t *testing.T) {
+	for text, want := range map[string]string{
+		"rpc error: code = Unavailable desc = etcdserver: request timed out, no leader: member 1": "" +
+			"no leader: member 1",
+		`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while ` +
+			`dialing: refused"`: "refused",
+		"rpc error: code = Unavailable desc = etcdserver: request timed out": "",
+	} {
+		if why, found := obstacleIn(text); why != want || found != (want != "") {
+			t.Errorf("%q: %q, %t", text, why, found)
+		}
+	}
+}
