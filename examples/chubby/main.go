@@ -1,0 +1,129 @@
+// Chubby keeps sessions, a lock with a sequencer and a cached file as Chubby does (Burrows: The
+// Chubby lock service for loosely-coupled distributed systems, OSDI 2006), through a proxy.
+//
+//	leasehold serve &
+//	go run leasehold.dev/examples/chubby
+//
+// Each client has a session: a lease, which the proxy (section 3.1 of the paper) keeps alive in the
+// cluster as long as the client asks the proxy for it. All sessions of a proxy are renewed over
+// one stream, many to a message. The proxy promises nothing of its own: it tells what remains of
+// the lease, and the client counts that from before it asked. So a slow proxy, or one that dies,
+// can only end a session early. The file is read from the proxy's coherent cache.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+	"leasehold.dev/lease"
+)
+
+func main() {
+	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
+	d := demo{log: log.New(os.Stdout, "", 0)}
+	flag.DurationVar(&d.ttl, "ttl", 4*time.Second, "how long a session lives without a word")
+	flag.Parse()
+	d.endpoints = strings.Split(*endpoints, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := d.run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// The lock, and the file that says who has it: "/ls/cell/primary" in Chubby.
+const (
+	lock = "chubby/cell/primary/lock"
+	file = "chubby/cell/primary"
+)
+
+type demo struct {
+	endpoints []string
+	ttl       time.Duration
+	log       *log.Logger
+}
+
+func (d *demo) run(ctx context.Context) error {
+	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p, err := newProxy(ctx, c, d.ttl)
+	if err != nil {
+		return err
+	}
+	defer p.files.Close(context.WithoutCancel(ctx)) // else writes wait for its lease to end
+	first, second := &session{name: "first", proxy: p}, &session{name: "second", proxy: p}
+	old, err := d.lead(ctx, first)
+	if err != nil {
+		return err
+	}
+	if err := d.show(ctx, p); err != nil {
+		return err
+	}
+	d.log.Printf("%s falls silent", first.name)
+	next, err := d.lead(ctx, second)
+	if err != nil {
+		return err
+	}
+	if first.valid() {
+		return errors.New("the lock was given away while its holder was valid")
+	}
+	if err := d.show(ctx, p); err != nil {
+		return err
+	}
+	// A file server hears of the new holder, and then gets an order that the old one has sent.
+	var s server
+	if err := s.write(next); err != nil {
+		return err
+	}
+	if err := s.write(old); !errors.Is(err, errSequencer) {
+		return fmt.Errorf("the file server took an old sequencer: %v", err)
+	}
+	d.log.Printf("sequencer %d is refused after %d", old, next)
+	return nil
+}
+
+// lead takes the lock for a session and writes the session's name into the file, on condition that
+// it has the lock then. It keeps the session alive meanwhile, and begins anew if that fails.
+func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err error) {
+	for {
+		held, err := s.lock(ctx)
+		if err == nil {
+			var r client.TxnResult
+			r, err = s.proxy.c.Txn(ctx, client.Txn{
+				If:   []client.Compare{held.Owner()},
+				Then: []client.Op{client.Put{Key: file, Value: []byte(s.name)}},
+			})
+			if err == nil && r.Succeeded {
+				d.log.Printf("%s has the lock, sequencer %d", s.name, held.Token())
+				return held.Token(), nil
+			}
+		}
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if err != nil && !errors.Is(err, coord.ErrLocked) {
+			d.log.Printf("%s tries again: %v", s.name, err)
+		}
+	}
+}
+
+// show reads the file through the proxy.
+func (d *demo) show(ctx context.Context, p *proxy) error {
+	kv, _, err := p.files.Get(ctx, file)
+	if err == nil {
+		d.log.Printf("the primary is %s", kv.Value)
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+// Dhcp leases addresses to hosts through two servers, as DHCP (RFC 2131) does with failover
+// (draft-ietf-dhc-failover-12).
+//
+//	leasehold serve &
+//	go run leasehold.dev/examples/dhcp
+//
+// A host's lease is a lease of the cluster, and an address is the lease's name, so two hosts
+// never have one address. The servers hold nothing: either of them renews the lease of any host.
+// DHCP's failover protocol splits the free addresses between two servers, and bounds how far one
+// may go without the other (MCLT), because two servers alone cannot agree. Here they ask the
+// cluster, so a server's death takes no address away and needs no wait.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+func main() {
+	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
+	d := demo{log: log.New(os.Stdout, "", 0)}
+	flag.IntVar(&d.hosts, "hosts", 5, "how many hosts ask for an address")
+	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long an address is leased")
+	flag.Parse()
+	d.endpoints = strings.Split(*endpoints, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := d.run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// pool is the name of the pool, and its addresses.
+const pool = "dhcp"
+
+var addresses = []string{"10.0.0.10-10.0.0.99", "10.0.1.0/28"}
+
+// server is a DHCP server. It keeps no lease alive: a lease lives as long as its host asks.
+type server struct {
+	name string
+	c    *client.Client
+	pool *coord.Pool
+	ttl  time.Duration
+	down atomic.Bool
+}
+
+var errDown = errors.New("the server does not answer")
+
+// offer is what a server tells a host. The host counts the time from before it asked.
+type offer struct {
+	address string
+	ref     client.LeaseRef
+	ttl     time.Duration
+}
+
+// request leases an address to a host (DHCPREQUEST without an address): the one that the host
+// has, through whichever server; or one that it had; or another.
+func (s *server) request(ctx context.Context, host string) (offer, error) {
+	if s.down.Load() {
+		return offer{}, errDown
+	}
+	has := client.Filter{NamePrefix: pool + "/held/", Owner: host}
+	for l, err := range s.c.List(ctx, has) {
+		if err != nil {
+			return offer{}, err
+		}
+		o := offer{
+			strings.TrimPrefix(l.Name, has.NamePrefix), client.LeaseRef{ID: l.ID, Token: l.Token}, l.TTL,
+		}
+		if !l.Delayed && s.renew(ctx, o) == nil {
+			return o, nil
+		}
+	}
+	loan, err := s.pool.Acquire(ctx, coord.PoolRequest{Owner: host, TTL: s.ttl})
+	if err != nil {
+		return offer{}, err
+	}
+	loan.Lease().Close() // the host renews it, not this process
+	return offer{loan.ID(), loan.Lease().Ref(), s.ttl}, nil
+}
+
+// renew gives a lease its full time anew (DHCPREQUEST of a host that has an address). The
+// transaction goes through the log, so its answer holds whichever member leads next.
+func (s *server) renew(ctx context.Context, o offer) error {
+	if s.down.Load() {
+		return errDown
+	}
+	_, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{client.RenewOp(o.ref)}})
+	return err
+}
+
+// host is a host that uses its address until the lease ends by its own clock.
+type host struct {
+	name    string
+	servers []*server
+	offer   offer
+	until   time.Time
+}
+
+// ask asks one server after the other: for more time, or else for an address.
+func (h *host) ask(ctx context.Context) error {
+	var errs []error
+	for _, s := range h.servers {
+		sent := time.Now()
+		if h.offer.ref.ID != 0 && s.renew(ctx, h.offer) == nil {
+			h.until = sent.Add(h.offer.ttl)
+			return nil
+		}
+		o, err := s.request(ctx, h.name)
+		if err == nil {
+			h.offer, h.until = o, sent.Add(o.ttl)
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+	}
+	return errors.Join(errs...)
+}
+
+type demo struct {
+	endpoints []string
+	hosts     int
+	ttl       time.Duration
+	log       *log.Logger
+}
+
+func (d *demo) run(ctx context.Context) error {
+	servers := make([]*server, 2)
+	for i := range servers {
+		c, err := client.New(client.Config{Endpoints: d.endpoints})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		p, err := coord.CreatePool(ctx, c, pool, coord.PoolSpec{IDs: addresses})
+		if err != nil {
+			return err
+		}
+		servers[i] = &server{name: fmt.Sprintf("server-%d", i), c: c, pool: p, ttl: d.ttl}
+	}
+	hosts := make([]*host, d.hosts)
+	for i := range hosts {
+		// Half of the hosts ask the one server first, and half the other.
+		order := []*server{servers[i%2], servers[1-i%2]}
+		hosts[i] = &host{name: fmt.Sprintf("host-%d", i), servers: order}
+		if err := hosts[i].ask(ctx); err != nil {
+			return err
+		}
+		d.log.Printf("%s has %s", hosts[i].name, hosts[i].offer.address)
+	}
+	servers[0].down.Store(true)
+	d.log.Printf("%s is gone", servers[0].name)
+	if err := d.live(ctx, hosts, 2*d.ttl); err != nil {
+		return err
+	}
+	silent := hosts[0]
+	d.log.Printf("%s falls silent", silent.name)
+	if err := d.free(ctx, servers[1], silent.offer); err != nil {
+		return err
+	}
+	return d.live(ctx, hosts[1:], 0)
+}
+
+// live lets all hosts live for a time: each asks again when half of its lease is over (T1 of
+// RFC 2131), and nobody's address may change or be another's.
+func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) error {
+	end := time.Now().Add(span)
+	for {
+		owners := make(map[string]string)
+		for _, h := range hosts {
+			before, lapsed := h.offer.address, time.Now().After(h.until)
+			if err := h.ask(ctx); err != nil {
+				return err
+			}
+			if h.offer.address != before && !lapsed {
+				return fmt.Errorf("%s had %s, and has %s", h.name, before, h.offer.address)
+			}
+			if other, taken := owners[h.offer.address]; taken {
+				return fmt.Errorf("%s and %s have %s", other, h.name, h.offer.address)
+			}
+			owners[h.offer.address] = h.name
+		}
+		if !time.Now().Before(end) {
+			d.log.Printf("%d hosts have their addresses", len(hosts))
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(d.ttl / 2):
+		}
+	}
+}
+
+// free waits until the cluster says that the lease of a silent host has expired.
+func (d *demo) free(ctx context.Context, s *server, o offer) error {
+	events, err := s.c.LeaseEvents(ctx, client.EventsOptions{NamePrefix: pool + "/held/" + o.address})
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	for {
+		name := client.LeaseName{ID: o.ref.ID}
+		valid, _, err := s.c.CheckToken(ctx, name, o.ref.Token)
+		if err != nil {
+			return err
+		}
+		if !valid {
+			d.log.Printf("%s is free again", o.address)
+			return nil
+		}
+		if _, err := events.Next(ctx); err != nil {
+			return err
+		}
+	}
+}

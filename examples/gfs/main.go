@@ -1,0 +1,128 @@
+// Gfs gives each chunk of a file system a primary by a lease, as the Google File System does
+// (Ghemawat, Gobioff, Leung: The Google File System, SOSP 2003, section 3.1).
+//
+//	leasehold serve &
+//	go run leasehold.dev/examples/gfs
+//
+// The master chooses which replica leads a chunk, and grants the lease; the cluster keeps its
+// time; the replica renews it without the master. The lease's fencing token is the chunk's version
+// number: replicas refuse the order of a primary with an older one, and a replica that missed a
+// change of primary is stale, and known by its version.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+func main() {
+	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
+	d := demo{log: log.New(os.Stdout, "", 0)}
+	flag.IntVar(&d.servers, "servers", 3, "how many chunk servers there are")
+	flag.IntVar(&d.chunks, "chunks", 4, "how many chunks there are")
+	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long a lease is")
+	flag.Parse()
+	d.endpoints = strings.Split(*endpoints, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := d.run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+type demo struct {
+	endpoints       []string
+	servers, chunks int
+	ttl             time.Duration
+	log             *log.Logger
+}
+
+func (d *demo) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	m := &master{
+		c: c, ttl: d.ttl, log: d.log,
+		leads: make(map[string]*server), changed: make(chan struct{}),
+	}
+	for i := range d.servers {
+		c, err := client.New(client.Config{Endpoints: d.endpoints})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		m.servers = append(m.servers, newServer(fmt.Sprintf("server-%d", i), c))
+	}
+	for _, s := range m.servers {
+		s.others = slices.DeleteFunc(slices.Clone(m.servers), func(o *server) bool { return o == s })
+	}
+	defer func() {
+		cancel(nil)
+		m.watching.Wait()
+	}()
+	if err := m.begin(ctx, d.chunks, cancel); err != nil {
+		return err
+	}
+	written := 0
+	write := func() error {
+		for i := range d.chunks {
+			if err := m.write(ctx, chunkName(i), fmt.Sprintf("record %d", written)); err != nil {
+				return err
+			}
+			written++
+		}
+		return nil
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	lost, version := m.primary(chunkName(0)).cutOff(chunkName(0))
+	d.log.Printf("%s is cut off", lost.name)
+	if err := write(); err != nil {
+		return err
+	}
+	// An order that the lost primary sent before it was cut off arrives now.
+	for _, s := range lost.others {
+		if err := s.append(chunkName(0), version, "late"); !errors.Is(err, errOld) {
+			return fmt.Errorf("%s took an order of an old primary: %v", s.name, err)
+		}
+	}
+	d.log.Println("an order of the old primary came late, and was refused")
+	return m.check(d.chunks, lost, written)
+}
+
+func chunkName(i int) string { return fmt.Sprintf("chunk-%d", i) }
+
+// check holds the replicas against each other.
+func (m *master) check(chunks int, lost *server, written int) error {
+	total := 0
+	for i := range chunks {
+		name := chunkName(i)
+		want := m.primary(name).read(name)
+		total += len(want)
+		for _, s := range m.servers {
+			if s != lost && !slices.Equal(s.read(name), want) {
+				return fmt.Errorf("%s: %s has %q, the primary %q", name, s.name, s.read(name), want)
+			}
+		}
+	}
+	if total < written {
+		return fmt.Errorf("%d records of %d are there", total, written)
+	}
+	m.log.Printf("all %d records are in all live replicas, in one order", written)
+	return nil
+}

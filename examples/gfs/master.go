@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// prefix is that of the names of chunks' leases.
+const prefix = "gfs/"
+
+// master decides which replica leads a chunk. It takes part in no write, and renews no lease.
+type master struct {
+	c       *client.Client
+	ttl     time.Duration
+	log     *log.Logger
+	servers []*server
+
+	watching sync.WaitGroup
+
+	mu      sync.Mutex
+	leads   map[string]*server // by chunk
+	changed chan struct{}      // closed, and another, when leads has changed
+}
+
+// begin gives each chunk a primary, and another when a lease has ended.
+func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCauseFunc) error {
+	events, err := m.c.LeaseEvents(ctx, client.EventsOptions{NamePrefix: prefix})
+	if err != nil {
+		return err
+	}
+	for i := range chunks {
+		if err := m.assign(ctx, chunkName(i), i); err != nil {
+			return err
+		}
+	}
+	m.watching.Go(func() {
+		defer events.Close()
+		for {
+			u, err := events.Next(ctx)
+			for i, e := range u.Events {
+				if err == nil && e.Kind == client.LeaseExpired {
+					err = m.assign(ctx, strings.TrimPrefix(e.Lease.Name, prefix), i)
+				}
+			}
+			if err != nil {
+				fail(err)
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// assign grants the lease of a chunk and has one of the replicas take it up: by its secret, so
+// that the lease is renewed by that replica from then on.
+func (m *master) assign(ctx context.Context, chunk string, first int) error {
+	for i := range m.servers {
+		s := m.servers[(first+i)%len(m.servers)]
+		g, err := m.c.GrantOnly(ctx, client.Grant{
+			TTL: m.ttl, Name: prefix + chunk, Owner: s.name, Resumable: true,
+		})
+		if errors.Is(err, client.ErrNameTaken) {
+			return nil // the chunk has a primary already
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.lead(ctx, chunk, g.Secret); err == nil {
+			m.log.Printf("%s leads %s", s.name, chunk)
+			m.mu.Lock()
+			m.leads[chunk] = s
+			close(m.changed)
+			m.changed = make(chan struct{})
+			m.mu.Unlock()
+			return nil
+		}
+		if err := m.c.Revoke(ctx, client.LeaseRef{ID: g.ID}); err != nil &&
+			!errors.Is(err, client.ErrLeaseNotFound) {
+			return err
+		}
+	}
+	return fmt.Errorf("no server can lead %s", chunk)
+}
+
+func (m *master) primary(chunk string) *server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leads[chunk]
+}
+
+// write is a client of the file system: it asks the master for the primary, and the primary to
+// append a record; if that fails it asks again. So a record may be in a chunk twice.
+func (m *master) write(ctx context.Context, chunk, record string) error {
+	for {
+		m.mu.Lock()
+		s, changed := m.leads[chunk], m.changed
+		m.mu.Unlock()
+		if s.write(chunk, record) == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+)
+
+var (
+	errCutOff     = errors.New("the server is cut off")
+	errNotPrimary = errors.New("another server leads the chunk")
+	errOld        = errors.New("the chunk has a newer version")
+)
+
+// replica is what one server has of a chunk.
+type replica struct {
+	version lease.Token
+	records []string
+}
+
+// server is a chunk server. Its methods are the messages that it gets.
+type server struct {
+	name   string
+	c      *client.Client
+	others []*server
+
+	mu     sync.Mutex
+	cut    bool
+	chunks map[string]*replica
+	leads  map[string]*client.Lease
+}
+
+func newServer(name string, c *client.Client) *server {
+	return &server{
+		name: name, c: c,
+		chunks: make(map[string]*replica), leads: make(map[string]*client.Lease),
+	}
+}
+
+// lead makes the server the primary of a chunk: a message of the master.
+func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
+	s.mu.Lock()
+	cut := s.cut
+	s.mu.Unlock()
+	if cut {
+		return errCutOff
+	}
+	l, err := s.c.Resume(ctx, client.LeaseName{Name: prefix + chunk}, secret, -1)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.leads[chunk] = l
+	s.mu.Unlock()
+	// What the primary has is the truth: all that was acknowledged, and perhaps a record that
+	// its predecessor did not bring to all.
+	have := s.read(chunk)
+	for _, r := range append([]*server{s}, s.others...) {
+		if err := r.begin(chunk, l.Token(), have); err != nil && !errors.Is(err, errCutOff) {
+			return err
+		}
+	}
+	return nil
+}
+
+// write appends a record to a chunk: a message of a client to the primary. It returns nil when
+// all replicas that can be reached have the record, in the primary's order.
+func (s *server) write(chunk, record string) error {
+	s.mu.Lock()
+	l, cut := s.leads[chunk], s.cut
+	s.mu.Unlock()
+	switch {
+	case cut:
+		return errCutOff
+	case l == nil || l.Err() != nil:
+		return errNotPrimary
+	}
+	for _, r := range append([]*server{s}, s.others...) {
+		if err := r.append(chunk, l.Token(), record); err != nil && !errors.Is(err, errCutOff) {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin tells a replica the version that a new primary made, and what is in the chunk.
+func (s *server) begin(chunk string, version lease.Token, records []string) error {
+	return s.change(chunk, version, func(r *replica) { r.records = slices.Clone(records) })
+}
+
+// append appends a record: a message of the primary.
+func (s *server) append(chunk string, version lease.Token, record string) error {
+	return s.change(chunk, version, func(r *replica) { r.records = append(r.records, record) })
+}
+
+// change is the fence: a version that is older than one that the replica knows changes nothing.
+func (s *server) change(chunk string, version lease.Token, f func(r *replica)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.chunks[chunk]
+	if r == nil {
+		r = &replica{}
+		s.chunks[chunk] = r
+	}
+	switch {
+	case s.cut:
+		return errCutOff
+	case version < r.version:
+		return errOld
+	}
+	r.version = version
+	f(r)
+	return nil
+}
+
+// read returns the records of a chunk as this server has them.
+func (s *server) read(chunk string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.chunks[chunk]; r != nil {
+		return slices.Clone(r.records)
+	}
+	return nil
+}
+
+// cutOff cuts the server off from everybody, and returns the version of a chunk that it leads.
+func (s *server) cutOff(chunk string) (*server, lease.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = true
+	for _, l := range s.leads {
+		l.Close() // no renewal comes through
+	}
+	return s, s.chunks[chunk].version
+}

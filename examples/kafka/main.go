@@ -1,0 +1,114 @@
+// Kafka keeps brokers, a controller and the leaders of partitions, as Kafka's controller does.
+//
+//	leasehold serve &
+//	go run leasehold.dev/examples/kafka
+//
+// A broker is a member of a group for as long as its lease lives (Kafka's broker session). One
+// broker is elected as the controller; the fencing token of its election is the controller epoch.
+// The controller gives each partition a leader among the live brokers, by transactions that only
+// the controller may do, so that one which was replaced and does not know it changes nothing.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+func main() {
+	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
+	d := demo{log: log.New(os.Stdout, "", 0)}
+	flag.IntVar(&d.brokers, "brokers", 3, "how many brokers there are")
+	flag.IntVar(&d.partitions, "partitions", 6, "how many partitions there are")
+	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long a broker's lease is")
+	flag.Parse()
+	d.endpoints = strings.Split(*endpoints, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := d.run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+type demo struct {
+	endpoints           []string
+	brokers, partitions int
+	ttl                 time.Duration
+	log                 *log.Logger
+}
+
+func (d *demo) run(ctx context.Context) error {
+	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	brokers := make(map[string]*broker)
+	defer func() {
+		for _, b := range brokers {
+			b.stop()
+		}
+	}()
+	for i := range d.brokers {
+		id := fmt.Sprintf("broker-%d", i)
+		if brokers[id], err = d.start(ctx, id); err != nil {
+			return err
+		}
+	}
+	if err := d.settled(ctx, c, brokers); err != nil {
+		return err
+	}
+	who, err := coord.Leader(ctx, c, election)
+	if err != nil {
+		return err
+	}
+	controller := string(who.Value)
+	if brokers[controller] == nil {
+		return fmt.Errorf("%q is the controller", controller)
+	}
+	d.log.Printf("%s, the controller, dies", controller)
+	brokers[controller].stop()
+	delete(brokers, controller)
+	return d.settled(ctx, c, brokers)
+}
+
+// settled waits until each partition is led by one of the brokers.
+func (d *demo) settled(ctx context.Context, c *client.Client, brokers map[string]*broker) error {
+	end := client.PrefixEnd(partitions)
+	for {
+		r, err := c.Range(ctx, client.Range{Key: partitions, End: end})
+		if err != nil {
+			return err
+		}
+		led := 0
+		for _, kv := range r.KVs {
+			if brokers[leaderOf(kv.Value)] != nil {
+				led++
+			}
+		}
+		if led == d.partitions {
+			for _, kv := range r.KVs {
+				d.log.Printf("%s: %s", strings.TrimPrefix(kv.Key, partitions), kv.Value)
+			}
+			d.log.Printf("%d partitions are led by %d live brokers", led, len(brokers))
+			return nil
+		}
+		w, err := c.WatchFrom(client.Watch{Key: partitions, End: end, From: r.Revision + 1})
+		if err != nil {
+			return err
+		}
+		_, err = w.Next(ctx)
+		w.Close()
+		if err != nil {
+			return err
+		}
+	}
+}

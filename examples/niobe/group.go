@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// key is where the cluster keeps the configuration.
+const key = "niobe/config"
+
+// config is who the replicas are: the first is the primary. The revision that wrote it numbers it.
+type config struct {
+	Replicas []string `json:"replicas"`
+	revision int64
+}
+
+func (c *config) primary() string { return c.Replicas[0] }
+
+func (c *config) has(name string) bool { return slices.Contains(c.Replicas, name) }
+
+// without returns the configuration without one replica, and with another as the primary.
+func (c *config) without(gone, primary string) config {
+	out := func(name string) bool { return name == gone || name == primary }
+	rest := slices.DeleteFunc(slices.Clone(c.Replicas), out)
+	return config{Replicas: append([]string{primary}, rest...)}
+}
+
+// group is all replicas, for the demonstration's messages between them, and the cluster.
+type group struct {
+	c        *client.Client
+	ttl      time.Duration
+	replicas map[string]*replica
+}
+
+// found writes the first configuration.
+func (g *group) found(ctx context.Context, c config) error {
+	value, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	_, err = g.c.Put(ctx, client.Put{Key: key, Value: value})
+	return err
+}
+
+// current reads the configuration.
+func (g *group) current(ctx context.Context) (config, error) {
+	kv, err := g.c.Get(ctx, key)
+	if err != nil {
+		return config{}, err
+	}
+	c := config{revision: kv.ModRevision}
+	return c, json.Unmarshal(kv.Value, &c)
+}
+
+// replace changes the configuration, if it is still the one that the replica knows. Of several
+// replicas that try at one time one succeeds, whatever each of them believes.
+func (g *group) replace(ctx context.Context, old, c config) error {
+	value, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	_, err = g.c.Txn(ctx, client.Txn{
+		If:   []client.Compare{client.CompareModRevision(key, client.Equal, old.revision)},
+		Then: []client.Op{client.Put{Key: key, Value: value}},
+	})
+	if errors.Is(err, client.ErrUnknownOutcome) {
+		return nil // the next look at the configuration tells
+	}
+	return err
+}
+
+// serving waits until there is a primary that may answer, other than one.
+func (g *group) serving(ctx context.Context, not *replica) (*replica, error) {
+	for {
+		for _, r := range g.replicas {
+			if _, err := r.read(); err == nil && r != not {
+				return r, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(g.ttl / 10):
+		}
+	}
+}

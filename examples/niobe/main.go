@@ -1,0 +1,121 @@
+// Niobe replicates a value by a primary that holds a lease from each of its secondaries, as
+// Niobe does (MacCormick, Thekkath, Jager, Roomp, Zhou, Peterson: Niobe: A practical replication
+// protocol, ACM Transactions on Storage, 2008), and PacificA after it.
+//
+//	leasehold serve &
+//	go run leasehold.dev/examples/niobe
+//
+// The replicas lease to each other, by package lease alone: each secondary is the lessor of its
+// primary. The cluster is asked only when that goes wrong. It keeps who the replicas are and who
+// is the primary, in one key that changes by comparison: a secondary whose lease to the primary
+// has expired makes itself the primary; a primary that misses a secondary's acknowledgement
+// removes that secondary; only one of them succeeds.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+func main() {
+	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
+	d := demo{log: log.New(os.Stdout, "", 0)}
+	flag.IntVar(&d.replicas, "replicas", 3, "how many replicas there are")
+	flag.DurationVar(&d.ttl, "ttl", time.Second, "how long a secondary's lease is")
+	flag.Parse()
+	d.endpoints = strings.Split(*endpoints, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := d.run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+type demo struct {
+	endpoints []string
+	replicas  int
+	ttl       time.Duration
+	log       *log.Logger
+}
+
+func (d *demo) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	g := &group{c: c, ttl: d.ttl, replicas: make(map[string]*replica)}
+	first := config{}
+	for i := range d.replicas {
+		r := newReplica(fmt.Sprintf("replica-%d", i), g)
+		g.replicas[r.name] = r
+		first.Replicas = append(first.Replicas, r.name)
+	}
+	if err := g.found(ctx, first); err != nil {
+		return err
+	}
+	ended := make(chan struct{}, d.replicas)
+	defer func() {
+		cancel(nil)
+		for range d.replicas {
+			<-ended
+		}
+	}()
+	for _, r := range g.replicas {
+		go func() {
+			if err := r.live(ctx); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+			ended <- struct{}{}
+		}()
+	}
+	if err := d.use(ctx, g); err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return nil
+}
+
+// use writes and reads, cuts the primary off, and goes on with the next.
+func (d *demo) use(ctx context.Context, g *group) error {
+	old, err := g.serving(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for old.write("one") != nil { // a secondary may be late with its lease
+		if old, err = g.serving(ctx, nil); err != nil {
+			return err
+		}
+	}
+	d.log.Printf("%s is the primary, and has written", old.name)
+	old.cutOff()
+	next, err := g.serving(ctx, old)
+	if err != nil {
+		return err
+	}
+	if value, err := old.read(); err == nil {
+		return fmt.Errorf("%s is the primary, and %s still answers %q", next.name, old.name, value)
+	}
+	value, err := next.read()
+	for err != nil || value != "one" {
+		if err == nil {
+			return fmt.Errorf("%s has %q", next.name, value)
+		}
+		if next, err = g.serving(ctx, old); err != nil {
+			return err
+		}
+		value, err = next.read()
+	}
+	d.log.Printf("%s is cut off and answers nobody; %s has what it wrote", old.name, next.name)
+	return nil
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"leasehold.dev/lease"
+)
+
+var (
+	errCutOff = errors.New("the replica is cut off")
+	errLease  = errors.New("not the primary, or without the lease of a secondary")
+	errOld    = errors.New("the configuration is a newer one")
+)
+
+// granted is the ID of the one lease that a secondary grants.
+const granted lease.ID = 1
+
+// drift is by how much clocks may differ in rate: the holder's count is shorter by so much.
+const drift = 1e-3
+
+// replica is one replica: the holder of its secondaries' leases while it is the primary, else
+// the lessor of the primary. Its methods are the messages that it gets.
+type replica struct {
+	name  string
+	group *group
+	began time.Time
+
+	mu     sync.Mutex
+	cut    bool
+	config config
+	value  string
+	// behind says that this replica was removed, and that no primary has told it the value since.
+	behind bool
+	// valid is until when each secondary's lease is valid, by the primary's clock.
+	valid map[string]time.Time
+	// lessor times the lease that this secondary has granted to its primary.
+	lessor *lease.Lessor
+}
+
+func newReplica(name string, g *group) *replica {
+	return &replica{name: name, group: g, began: time.Now()}
+}
+
+// live is what a replica does all the time: a beacon to each secondary, or a look at the lease
+// of the primary.
+func (r *replica) live(ctx context.Context) error {
+	for {
+		if err := r.step(ctx); err != nil && !errors.Is(err, errCutOff) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(r.group.ttl / 4):
+		}
+	}
+}
+
+func (r *replica) step(ctx context.Context) error {
+	r.mu.Lock()
+	cut := r.cut
+	r.mu.Unlock()
+	if cut {
+		return errCutOff
+	}
+	c, err := r.group.current(ctx)
+	if err != nil {
+		return err
+	}
+	r.adopt(c)
+	switch {
+	case !c.has(r.name):
+		return r.group.replace(ctx, c, config{Replicas: append(slices.Clone(c.Replicas), r.name)})
+	case c.primary() == r.name:
+		return r.beacons(ctx, c)
+	case r.expired():
+		return r.group.replace(ctx, c, c.without(c.primary(), r.name))
+	}
+	return nil
+}
+
+// adopt begins with a configuration: as the primary without any lease, as a secondary with a new
+// lease for the primary.
+func (r *replica) adopt(c config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.revision <= r.config.revision {
+		return
+	}
+	r.config, r.valid = c, make(map[string]time.Time)
+	r.behind = r.behind || !c.has(r.name)
+	r.lessor = lease.New(lease.Config{})
+	r.lessor.Promote(r.now(), 0)
+	terms := lease.Terms{ID: granted, TTL: lease.TTL(r.group.ttl.Milliseconds())}
+	if _, err := r.lessor.Grant(terms); err != nil {
+		panic(err) // a new lessor has no lease of this ID
+	}
+}
+
+// now is the instant by the clock of this replica, which nobody else sees.
+func (r *replica) now() lease.Instant { return lease.Instant(time.Since(r.began).Milliseconds()) }
+
+// expired reports whether this secondary may take over: the lease that it granted has ended, and it
+// has all that was acknowledged.
+func (r *replica) expired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lessor.Advance(r.now())
+	return len(r.lessor.Due(1)) > 0 && !r.behind
+}
+
+// beacons renews the primary's leases. It counts each from before it asked. A secondary that has
+// not acknowledged for the whole time of its lease is removed.
+func (r *replica) beacons(ctx context.Context, c config) error {
+	for _, name := range c.Replicas[1:] {
+		r.mu.Lock()
+		until, value := r.valid[name], r.value
+		r.mu.Unlock()
+		sent := time.Now()
+		if err := r.group.replicas[name].renew(c, value); err != nil {
+			if !until.IsZero() && time.Now().After(until) {
+				return r.group.replace(ctx, c, c.without(name, r.name))
+			}
+			continue
+		}
+		r.mu.Lock()
+		if r.config.revision == c.revision && !r.cut {
+			r.valid[name] = sent.Add(time.Duration((1 - drift) * float64(r.group.ttl)))
+		}
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+// renew is the primary's beacon: the secondary gives it its lease anew. A replica that was removed
+// and has come back learns the value by it; before, the primary writes nothing.
+func (r *replica) renew(c config, value string) error {
+	r.adopt(c)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.cut:
+		return errCutOff
+	case r.config.revision != c.revision:
+		return errOld
+	}
+	if r.behind {
+		r.value, r.behind = value, false
+	}
+	r.lessor.Advance(r.now())
+	_, err := r.lessor.Renew(granted, 0)
+	return err
+}
+
+// check returns nil while the replica is the primary and has a valid lease of every secondary.
+// The caller has the lock.
+func (r *replica) check() error {
+	if len(r.config.Replicas) == 0 || r.config.primary() != r.name {
+		return errLease
+	}
+	for _, name := range r.config.Replicas[1:] {
+		if !time.Now().Before(r.valid[name]) {
+			return errLease
+		}
+	}
+	return nil
+}
+
+// read returns the value, if this replica may: nobody has written another meanwhile, since no
+// secondary can be the primary before its lease to this one has ended.
+func (r *replica) read() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	value := r.value
+	return value, r.check()
+}
+
+// write changes the value on all replicas.
+func (r *replica) write(value string) error {
+	r.mu.Lock()
+	c, err := r.config, r.check()
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, name := range append(c.Replicas[1:], r.name) {
+		if err := r.group.replicas[name].take(c, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take is the primary's message with a value. One of an older configuration is refused.
+func (r *replica) take(c config, value string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.cut:
+		return errCutOff
+	case r.config.revision != c.revision:
+		return errOld
+	}
+	r.value = value
+	return nil
+}
+
+// cutOff cuts the replica off from the others and from the cluster.
+func (r *replica) cutOff() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = true
+}
