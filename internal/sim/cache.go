@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"leasehold.dev/internal/copies"
@@ -11,6 +10,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/lease"
 )
 
@@ -18,17 +18,19 @@ import (
 // virtual time. Its lease is a session's, and has no grace: past its validity nothing of
 // the cache counts.
 type cache struct {
-	c     *client
-	s     *session
-	holds []keyrange.Range
-	set   *copies.Set[mvcc.KeyValue]
-	at    uint64   // the member to which its stream is
-	proc  *process // likewise, once something has arrived
-	due   Time     // what is sent arrives in order: not before
+	c      *client
+	s      *session
+	holds  []keyrange.Range
+	set    *copies.Set[mvcc.KeyValue]
+	at     uint64   // the member to which its stream is
+	proc   *process // likewise, once something has arrived
+	due    Time     // what is sent arrives in order: not before
+	stream *cacheStream
 	// request is the number of the last request to open it.
 	request int
-	openIn  uint64 // the term of the answer to it, 0 if there is none
 	dead    bool
+	// over says that it is dead because its lease is over: it has nothing, and says so.
+	over bool
 }
 
 // cached are the ranges that caches hold, and that clients' programs write.
@@ -50,7 +52,7 @@ func (t *thread) cacher() {
 		switch {
 		case x.dead:
 		case w.chance(2): // it is closed
-			x.drop(keyrange.All)
+			x.say(x.set.Leave())
 			t.revoke(x.s)
 		default: // it is left as it is, and nobody answers
 			x.dead = true
@@ -86,9 +88,6 @@ func (t *thread) openCache() *cache {
 	h := holder.Held{
 		ID: info.ID, Token: info.Token, TTL: info.TTL,
 		Sent: lease.Instant(op.LocalStart / Millisecond),
-	}
-	if w.opt.Plant == plantOutlive {
-		h.Grace = 5 * info.TTL
 	}
 	w.leases = append(w.leases, info.ID)
 	if x.s = t.c.keeper.add(s, h); x.s == nil {
@@ -264,7 +263,7 @@ func (t *thread) through(x *cache, op *Op) *Op {
 // order.
 func (x *cache) post(f func(*process)) {
 	w := x.c.w
-	if x.c.cut || x.dead {
+	if x.c.cut || x.dead && !x.over {
 		return
 	}
 	at := x.at
@@ -284,7 +283,7 @@ func (x *cache) post(f func(*process)) {
 func (x *cache) receive(f func()) {
 	w := x.c.w
 	switch {
-	case x.dead || x.c.cut:
+	case x.dead && !x.over || x.c.cut:
 	case x.c.paused > w.now:
 		w.at(x.c.paused, func() { x.receive(f) })
 	default:
@@ -307,20 +306,13 @@ func (x *cache) open() {
 	w := x.c.w
 	x.request++
 	request := x.request
-	x.openIn = 0
-	o := replica.OpenCache{ID: x.s.terms.ID, Token: x.s.token, Has: x.set.Reopen()}
+	o := &replica.OpenCache{ID: x.s.terms.ID, Token: x.s.token, Has: x.set.Reopen()}
+	stream := &cacheStream{x: x, request: request}
+	x.stream = stream
 	x.post(func(p *process) {
-		p.mail.tasks = append(p.mail.tasks, func() {
-			if p.caches == nil {
-				p.caches = make(map[lease.ID]*cache)
-			}
-			p.caches[o.ID] = x
-			o.Owner = func(out *replica.OpenCache) {
-				answer := *out
-				x.answer(func() { x.opened(request, &answer) })
-			}
-			p.r.OpenCache(o)
-		})
+		stream.p = p
+		of := fsm.Holding{ID: o.ID, Token: o.Token}
+		p.mail.Caches = append(p.mail.Caches, shell.CacheMail{From: stream, Of: of, Open: o})
 	})
 	w.after(w.p.Timeout, func() {
 		if x.request == request && !x.set.Open() {
@@ -329,17 +321,47 @@ func (x *cache) open() {
 	})
 }
 
+// cacheStream is the member's end of the stream on which a cache was opened.
+type cacheStream struct {
+	x       *cache
+	request int
+	p       *process // nil until the request is there
+}
+
+var _ shell.Cache = (*cacheStream)(nil)
+
+// Opened implements shell.Cache.
+func (s *cacheStream) Opened(term uint64, err error) {
+	s.x.answer(func() { s.x.opened(s.request, term, err) })
+}
+
+// Invalidated implements shell.Cache.
+func (s *cacheStream) Invalidated(n *replica.Invalidation) {
+	i := *n
+	s.x.answer(func() { s.x.invalidate(&i) })
+}
+
+// Reopen implements shell.Cache.
+func (s *cacheStream) Reopen(uint64) {
+	s.x.answer(func() {
+		if s.x.proc == s.p {
+			s.x.open()
+		}
+	})
+}
+
 // opened takes the answer to a request to open. Only that to the last one counts.
-func (x *cache) opened(request int, o *replica.OpenCache) {
+func (x *cache) opened(request int, term uint64, err error) {
 	w := x.c.w
 	switch {
 	case request != x.request || x.set.Open():
-	case o.Err == nil:
+	case x.dead && err == nil:
+		x.say(copies.Told{Open: term}) // it has nothing still
+	case err == nil:
 		w.cover["cache opened"]++
-		x.openIn = o.Term
-		x.set.Opened(o.Term)
+		x.set.Opened(term)
 		x.tell(true)
-	case o.Err == lease.ErrNotFound: //nolint:errorlint // from a member of the world
+	case err == lease.ErrNotFound: //nolint:errorlint // from a member of the world
 		x.end()
 	default:
 		x.move()
@@ -364,70 +386,35 @@ func (x *cache) drop(what keyrange.Range) {
 
 // tell tells what the cache has dropped.
 func (x *cache) tell(lazy bool) {
-	told, ok := x.set.Told(lazy)
-	if !ok {
-		return
+	if told, ok := x.set.Told(lazy); ok {
+		x.say(told)
 	}
+}
+
+func (x *cache) say(told copies.Told) {
 	a := replica.AckCache{
 		ID: x.s.terms.ID, Token: x.s.token, Term: told.Term, Seq: told.Seq, Open: told.Open,
 		Dropped: told.Dropped,
 	}
+	from := x.stream
 	x.post(func(p *process) {
-		p.mail.tasks = append(p.mail.tasks, func() { p.r.AckCache(a) })
+		of := fsm.Holding{ID: a.ID, Token: a.Token}
+		p.mail.Caches = append(p.mail.Caches, shell.CacheMail{From: from, Of: of, Ack: &a})
 	})
 }
 
 // invalidate drops what the cluster says, and acknowledges it.
 func (x *cache) invalidate(n *replica.Invalidation) {
 	x.c.w.cover["invalidation"]++
-	if x.c.w.opt.Plant == plantAckBeforeDrop {
-		a := replica.AckCache{
-			ID: n.ID, Token: n.Token, Term: n.Term, Seq: n.Seq, Open: x.openIn,
-		}
-		x.post(func(p *process) {
-			p.mail.tasks = append(p.mail.tasks, func() { p.r.AckCache(a) })
-		})
-		x.c.w.after(50*Millisecond, func() { x.set.Invalidate(n.Term, n.Seq, n.Drop) })
-		return
-	}
 	x.set.Invalidate(n.Term, n.Seq, n.Drop)
 	x.tell(true)
 }
 
-// end is the end of the cache's lease, or of its process.
+// end is the end of the cache's lease.
 func (x *cache) end() {
 	if !x.dead {
-		x.dead = true
-		x.set.Clear()
-	}
-}
-
-// tellCaches carries what the replica has for caches.
-func (p *process) tellCaches(out *replica.Output) {
-	for i := range out.Opened {
-		o := &out.Opened[i]
-		o.Owner.(func(*replica.OpenCache))(o)
-	}
-	for i := range out.Invalidations {
-		n := out.Invalidations[i]
-		if x := p.caches[n.ID]; x != nil {
-			x.answer(func() { x.invalidate(&n) })
-		}
-	}
-	if len(out.Waits) > 0 {
-		p.w.cover["command that waited for caches"] += len(out.Waits)
-	}
-}
-
-// reopenCaches asks all caches that are open here to open anew.
-func (p *process) reopenCaches() {
-	for _, id := range slices.Sorted(maps.Keys(p.caches)) {
-		x := p.caches[id]
-		x.answer(func() {
-			if x.proc == p {
-				x.open()
-			}
-		})
+		x.dead, x.over = true, true
+		x.say(x.set.Leave())
 	}
 }
 

@@ -114,6 +114,9 @@ func (q *call) request() {
 		return
 	}
 	q.proc = p
+	if p.frozen <= w.now && q.look(p) {
+		return
+	}
 	p.mail.calls = append(p.mail.calls, q)
 	p.wake(w.now)
 }
@@ -141,31 +144,40 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 	})
 }
 
-// arrive gives the request to the replica.
+// look answers a request that needs no more than the state that the member shows.
+func (q *call) look(p *process) bool {
+	switch {
+	case q.op.Kind == opRange && q.op.Serializable:
+		q.readRange(p)
+	case q.op.Kind == opEvents:
+		q.readEvents(p)
+	default:
+		return false
+	}
+	return true
+}
+
+// arrive leaves the request for the core.
 func (q *call) arrive(p *process) {
+	mail := &p.s.Mail
 	switch op := q.op; op.Kind {
 	case opCommand:
 		if p.m.disk.full {
 			q.reply(Failed, errFull)
 			return
 		}
-		p.r.Propose(&replica.Proposal{Command: op.Command, Owner: q})
+		mail.Proposals = append(mail.Proposals, &replica.Proposal{Command: op.Command, Owner: q})
 	case opRange:
-		if op.Serializable {
-			q.readRange(p)
-			return
-		}
 		r := &replica.Read{Owner: q}
 		if f := op.Cache; f != nil {
 			r.Fill = &replica.Fill{ID: f.ID, Token: f.Token, Ranges: f.Ranges}
 		}
-		p.r.Read(r)
+		mail.Reads = append(mail.Reads, r)
 	case opTTL:
-		p.r.Read(&replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
+		mail.Reads = append(mail.Reads, &replica.Read{Owner: q, Leases: []lease.ID{op.Lease}})
 	case opRenew:
-		p.r.Renew(replica.Renewal{ID: op.Lease, Token: op.Request.Token, Owner: q})
-	case opEvents:
-		q.readEvents(p)
+		mail.Renewals = append(mail.Renewals,
+			replica.Renewal{ID: op.Lease, Token: op.Request.Token, Owner: q})
 	}
 }
 

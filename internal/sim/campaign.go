@@ -17,8 +17,10 @@ type Trial struct {
 	*Report
 }
 
-// Try runs a seed and checks what happened.
+// Try runs a seed and checks what happened. It panics if that does not come to an end.
 func Try(o Options) *Trial {
+	most := bounds{maxHeap, maxStacks, maxReal}
+	defer guard(o.Seed, most, func(what string) { panic("sim: " + what) })()
 	r := Run(o)
 	return &Trial{Result: r, Report: Check(r.History, r.Profile.Limits())}
 }
@@ -128,7 +130,7 @@ var rare = []string{
 	"expiry lost with its leader", "member learned of its removal",
 	"checkpoint lost with its leader", "crash while a snapshot was written", "RemoveMember",
 	string(faultRemove), "expiry in flight at a leader change",
-	"state shown while a line was read", seenTurnCome,
+	"state shown while a line was read", seenTurnCome, seenRestarted,
 }
 
 // Unseen lists what a campaign must see and this one has not.
@@ -163,11 +165,13 @@ var worldly = []string{
 	"refresh after a stall", "snapshot installed in a new member",
 	"snapshot installed over a state", "snapshot written",
 	"all machines slept", "leader deposed", "watch stood still",
+	"put by name", "put by name refused",
 	"cached read", "read into a cache",
 	"read that may not be cached", "cache opened", "invalidation",
 	"command that waited for caches", "renewals answered together",
 	"renewal of a message answered by itself", "turn had", "waited on after a break",
 	"waited on at another member", "state shown while a line was read",
+	"core held up in the middle of a step",
 }
 
 // String sums a campaign up.

@@ -48,6 +48,7 @@ func Check(h *History, l Limits) *Report {
 	f.matchOps()
 	f.checkExpiry()
 	f.checkLateness()
+	f.checkRestarts()
 	f.checkEnds()
 	f.checkBeliefs()
 	f.checkTokens()
@@ -123,11 +124,12 @@ type life struct {
 	checkpointed []checkpointed
 }
 
-// term is an instant from which on a TTL ran anew, because the log says so.
+// term is an instant from which on a TTL ran anew, because the log says so. It is promised
+// from taken on (Entry.Taken).
 type term struct {
-	entry int
-	at    Time
-	ttl   lease.TTL
+	entry     int
+	taken, at Time
+	ttl       lease.TTL
 }
 
 // checkpointed is a checkpoint that was set; remaining 0 is one that was cleared.
@@ -226,7 +228,7 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 
 // noteStep gathers what became of a lease.
 func (f *facts) noteStep(i int, s *modelStep) {
-	at := f.h.Log[i].At
+	taken, at := f.h.Log[i].Taken, f.h.Log[i].At
 	l := f.lifeAt(s.id, i)
 	if s.kind == fsm.LeaseGranted || s.kind == 0 || s.kind == fsm.LeaseTTLChanged {
 		if s.kind == fsm.LeaseGranted {
@@ -235,7 +237,7 @@ func (f *facts) noteStep(i int, s *modelStep) {
 			l.checkpointed = append(l.checkpointed, checkpointed{i, at, 0})
 		}
 		l.most = max(l.most, s.ttl)
-		l.terms = append(l.terms, term{i, at, s.ttl})
+		l.terms = append(l.terms, term{i, taken, at, s.ttl})
 		return
 	}
 	l.ended, l.until = i, at
@@ -244,11 +246,11 @@ func (f *facts) noteStep(i int, s *modelStep) {
 	case !s.ends():
 		l.succeeded = f.begin(i, s)
 		l.succeeded.most = max(l.most, s.ttl) // nothing is taken back from who held it
-		l.succeeded.terms = []term{{i, at, s.ttl}}
+		l.succeeded.terms = []term{{i, taken, at, s.ttl}}
 	case !s.leaves():
 		d := f.begin(i, s)
 		d.ttl, d.most = s.lockDelay, s.lockDelay
-		d.terms = []term{{i, at, d.ttl}}
+		d.terms = []term{{i, taken, at, d.ttl}}
 	}
 }
 

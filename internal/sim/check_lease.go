@@ -40,9 +40,9 @@ func (f *facts) checkExpiry() {
 			continue
 		}
 		for _, t := range l.terms {
-			if f.kept(l, t.at, t.ttl) > l.until {
+			if f.kept(l, t.taken, t.ttl) > l.until {
 				f.violate(l.until, "L1", "%v, %v after its TTL of %d ms began in entry %d",
-					l, l.until-t.at, t.ttl, t.entry+firstIndex)
+					l, l.until-t.taken, t.ttl, t.entry+firstIndex)
 			}
 		}
 		for _, op := range f.promises(l) {
@@ -63,7 +63,7 @@ func (f *facts) kept(l *life, from Time, ttl lease.TTL) Time {
 	until := from + least
 	for _, t := range l.terms {
 		if least, _ := f.span(t.ttl); t.at >= from {
-			until = min(until, t.at+least)
+			until = min(until, t.taken+least)
 		}
 	}
 	return until
@@ -262,21 +262,85 @@ func (f *facts) checkSilent(l *life, r reign, s Stretch) {
 	if least, _ := f.span(l.most); f.cached > 0 && touch+least <= due {
 		return // its end may be decided by then, and wait for a cache
 	}
-	set := false
-	for _, c := range l.checkpointed {
+	set, last := false, 0
+	for i, c := range l.checkpointed {
 		if c.at <= due {
-			set = c.remaining > 0
+			set, last = c.remaining > 0, i
 		}
 	}
 	if !set {
 		f.violate(due, "L7", "%v: not renewed since %v, and not checkpointed under member %d, primary "+
 			"since %v, by %v", l, touch, r.member, r.from, due)
+		return
+	}
+	f.checkAgain(l, l.checkpointed[last:], s)
+}
+
+// again is how long after a checkpoint of a lease the next is due.
+func (f *facts) again(l *life) Time {
+	_, again := f.span(min(max(l.most/5*2, 1000), f.l.Silence))
+	return again
+}
+
+// checkAgain: a lease that stays silent is checkpointed again in time, since only what is
+// replicated outlives a restart of all members. Its end may come first.
+func (f *facts) checkAgain(l *life, list []checkpointed, s Stretch) {
+	for i, c := range list {
+		due := max(c.at, s.From) + f.again(l) + f.l.Lateness
+		least, _ := f.span(c.remaining)
+		if due >= s.To || c.at+least <= due+f.l.Lateness {
+			return
+		}
+		if i+1 == len(list) || list[i+1].at > due {
+			f.violate(due, "L7", "%v: checkpointed with %d ms at %v, silent since, and not "+
+				"checkpointed again by %v", l, c.remaining, c.at, due)
+			return
+		}
+	}
+}
+
+// checkRestarts is L7 when all members restart at once, between two healthy stretches: a
+// silent lease has no more left than before, but for what was not checkpointed yet.
+func (f *facts) checkRestarts() {
+	reigns := f.reigns()
+	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {
+		before, s := f.h.Healthy[i-1], f.h.Healthy[i]
+		began := before.From
+		for _, r := range reigns {
+			switch {
+			case r.from < before.To:
+				began = max(began, r.from)
+			case r.from < s.To:
+				for _, l := range f.lives {
+					f.checkRestarted(l, began, before, Stretch{r.from, min(r.to, s.To)})
+				}
+			}
+		}
+	}
+}
+
+// checkRestarted checks one lease in one reign after a restart. Before, the last reign of
+// the healthy stretch had begun at some instant.
+func (f *facts) checkRestarted(l *life, began Time, before, reign Stretch) {
+	until := min(l.until, reign.To)
+	touch := f.touched(l, Stretch{before.From, until})
+	if l.until <= reign.From || touch > before.To {
+		return
+	}
+	f.seen(seenRestarted)
+	_, most := f.span(l.most)
+	left := max(0, max(touch, began)+most-before.To)
+	due := reign.From + left + f.again(l) + 2*f.l.Lateness + f.cached
+	if due < until {
+		f.violate(due, "L7", "%v: not renewed since %v, so %v were left when all members stopped "+
+			"at %v, and still there under the primary since %v, at %v",
+			l, touch, left, before.To, reign.From, until)
 	}
 }
 
 // counted finds the last checkpoint of a lease that the member of a reign had
 // when that began, and from when on it counted: from when it applied it, or, if it
-// recovered it, from its promotion.
+// recovered it, from its promotion; or from when its clock jumped.
 func (f *facts) counted(l *life, r reign) (checkpoint int, at Time, ok bool) {
 	applied, started := f.appliedAt(r)
 	for c := len(l.checkpointed) - 1; c >= 0; c-- {
@@ -291,9 +355,19 @@ func (f *facts) counted(l *life, r reign) (checkpoint int, at Time, ok bool) {
 		if t <= started {
 			t = r.from
 		}
-		return c, t, true
+		return c, f.recounted(r, t), true
 	}
 	return 0, 0, false
+}
+
+// recounted returns when the member of a reign began to count for the last time, if it did at t.
+func (f *facts) recounted(r reign, t Time) Time {
+	for _, j := range f.h.Jumps {
+		if j.Member == r.member && j.At <= r.from {
+			t = max(t, j.At)
+		}
+	}
+	return t
 }
 
 // appliedAt returns when the member of a reign had applied an entry, in the life

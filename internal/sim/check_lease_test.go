@@ -63,3 +63,67 @@ func TestRenewalWithinEntry(t *testing.T) {
 		}
 	}
 }
+
+// checkpoint has lease 7 checkpointed at an instant.
+func (b *hand) checkpoint(at Time, remaining lease.TTL) {
+	b.entry(at, &fsm.Checkpoint{
+		Term: b.term, Leases: []lease.Checkpoint{{ID: 7, Token: 1, Remaining: remaining}},
+	})
+}
+
+// TestCheckSilent: a lease that is silent has to be checkpointed in time, and then again.
+func TestCheckSilent(t *testing.T) {
+	l := handLimits
+	l.Silence = 8000
+	for at, late := range map[[2]Time]bool{
+		{9 * Second, 17 * Second}:  false,
+		{12 * Second, 17 * Second}: true,
+		{9 * Second, 19 * Second}:  true,
+		{9 * Second, 22 * Second}:  true,
+	} {
+		b := newHand()
+		b.do(1, 1*Second, 1*Second+4*Millisecond, grant(7, 24_000, ""))
+		b.checkpoint(at[0], 16_000)
+		b.checkpoint(at[1], 8_000)
+		b.expire(25500*Millisecond, 7)
+		r := Check(b.h, l)
+		if late != (len(r.Violations) == 1 && r.Violations[0].ID == "L7") {
+			t.Errorf("checkpointed at %v: %v", at, r.Violations)
+		}
+	}
+}
+
+// TestCheckRestarts: after a restart of all members a silent lease has no more left than
+// before and the time since its last checkpoint.
+func TestCheckRestarts(t *testing.T) {
+	l := handLimits
+	l.Silence = 8000
+	for last, late := range map[lease.TTL]bool{14_000: false, 21_500: true} {
+		b := newHand()
+		b.do(1, 1*Second, 1*Second+4*Millisecond, grant(7, 30_000, ""))
+		b.checkpoint(9*Second, 22_000)
+		b.checkpoint(17*Second, last)
+		b.h.Healthy = []Stretch{{0, 20 * Second}, {22 * Second, 60 * Second}}
+		for _, up := range []bool{false, true} {
+			for id := range uint64(2) {
+				at := 20 * Second
+				if up {
+					at = 21 * Second
+				}
+				b.h.Lives = append(b.h.Lives, Life{At: at, Member: id + 1, Up: up, Crash: !up})
+			}
+		}
+		b.role(21*Second, 1, false)
+		b.term++
+		b.role(25*Second, 2, true)
+		end := 25*Second + Time(last)*Millisecond
+		for at := 25 * Second; at < end; at += 4 * Second {
+			b.checkpoint(at, lease.TTL((end-at)/Millisecond))
+		}
+		b.expire(end+100*Millisecond, 7)
+		r := Check(b.h, l)
+		if late != (len(r.Violations) == 1 && r.Violations[0].ID == "L7") {
+			t.Errorf("%d ms were left in the last checkpoint: %v", last, r.Violations)
+		}
+	}
+}

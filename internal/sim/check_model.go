@@ -229,7 +229,8 @@ func (m *model) change(r *modelResult, c *fsm.Txn) {
 // fallible reports whether an operation may be refused.
 func fallible(op fsm.Op) bool {
 	return op.Grant != nil || op.Revoke != nil || op.Touch != nil ||
-		op.Put != nil && (op.Put.Lease != 0 || op.Put.IgnoreValue || op.Put.IgnoreLease)
+		op.Put != nil && (op.Put.Lease != 0 || op.Put.LeaseName != "" ||
+			op.Put.IgnoreValue || op.Put.IgnoreLease)
 }
 
 // branch evaluates a transaction's conditions, those of nested ones too, against
@@ -281,7 +282,8 @@ func (m *model) run(x *modelRun, before *model, op fsm.Op) error {
 	case op.Revoke != nil:
 		return m.revoke(x, op.Revoke)
 	case op.Touch != nil:
-		err := m.succeed(x, 0, m.live(x.actual(op.Touch.ID), op.Touch.Token), func(*modelLease) {})
+		l := m.live(m.meant(x, op.Touch.ID, op.Touch.Name), op.Touch.Token)
+		err := m.succeed(x, 0, l, func(*modelLease) {})
 		r.txn.leases = append(r.txn.leases, r.lease)
 		return err
 	case op.Draw:
@@ -298,9 +300,11 @@ func (m *model) tryPut(x *modelRun, before *model, c *fsm.Put) error {
 		}
 	}
 	put := *c
-	put.Lease = x.actual(c.Lease)
-	if put.Lease != 0 && !m.alive(put.Lease) {
-		return lease.ErrNotFound
+	if c.Lease != 0 || c.LeaseName != "" {
+		put.Lease = m.meant(x, c.Lease, c.LeaseName)
+		if m.live(put.Lease, c.LeaseToken) == nil {
+			return lease.ErrNotFound
+		}
 	}
 	if l := m.live(put.Lease, 0); l != nil && l.bound && !m.bind(x, before, l.id, put.Key) {
 		return lease.ErrBound

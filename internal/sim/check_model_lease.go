@@ -89,6 +89,20 @@ func (m *model) named(name string) *modelLease {
 	return &m.leases[i]
 }
 
+// meant returns the lease that is named by an ID or a name, or by both; 0, which is no lease, if
+// there is none.
+func (m *model) meant(x *modelRun, id lease.ID, name string) lease.ID {
+	id = x.actual(id)
+	if name == "" {
+		return id
+	}
+	l := m.named(name)
+	if l == nil || id != 0 && l.id != id {
+		return 0
+	}
+	return l.id
+}
+
 // leaseCommand carries out a command on leases alone.
 func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x := &modelRun{r: r}
@@ -101,15 +115,15 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	case *fsm.Revoke:
 		r.err = m.revoke(x, c)
 	case *fsm.ChangeTTL:
-		r.err = m.succeed(x, fsm.LeaseTTLChanged, m.live(c.ID, c.Token), func(l *modelLease) {
-			l.ttl = c.TTL
-		})
+		l := m.live(m.meant(x, c.ID, c.Name), c.Token)
+		r.err = m.succeed(x, fsm.LeaseTTLChanged, l, func(l *modelLease) { l.ttl = c.TTL })
 	case *fsm.HandOver:
-		r.err = m.succeed(x, fsm.LeaseHandedOver, m.live(c.ID, c.Token), func(l *modelLease) {
+		l := m.live(m.meant(x, c.ID, c.Name), c.Token)
+		r.err = m.succeed(x, fsm.LeaseHandedOver, l, func(l *modelLease) {
 			l.owner, l.secret = c.Owner, c.Secret
 		})
 	case *fsm.Resume:
-		l := m.live(c.ID, 0)
+		l := m.live(m.meant(x, c.ID, c.Name), 0)
 		if l != nil && (c.Secret == (lease.Secret{}) || c.Secret != l.secret) {
 			l = nil
 		}
@@ -238,7 +252,7 @@ func labels(t *lease.Terms) string {
 
 // revoke ends a lease that may be over, and its keys with it.
 func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
-	i, ok := m.lease(x.actual(c.ID))
+	i, ok := m.lease(m.meant(x, c.ID, c.Name))
 	if !ok || c.Token != 0 && c.Token != m.leases[i].token {
 		return lease.ErrNotFound
 	}

@@ -16,6 +16,7 @@ const (
 	seenCheckpoint      = "a checkpoint was set"
 	seenCleared         = "a checkpoint was cleared by a renewal"
 	seenCheckpointEnd   = "a checkpointed lease expired under a later leader"
+	seenRestarted       = "a silent lease was there when all members started again"
 	seenInFlight        = "the leader changed with an expiring lease in flight"
 	seenStale           = "an internal command of another term was dropped"
 	seenLeaders         = "the leader changed"
@@ -76,7 +77,7 @@ var interesting = []string{
 	seenReleased, seenKept, seenHandedOver, seenResumed, seenShorter, seenLonger, seenTouched,
 	seenOldToken, seenTooOld, seenOnce, seenOnceToken, seenBound, seenDrawn, seenDrawnNot,
 	seenTurnFirst, seenTurnAfter, seenTurnCome, seenTurnExpired, seenTurnRevoked, seenTurnGone,
-	seenTurnDue,
+	seenTurnDue, seenRestarted,
 }
 
 // look counts the events of interest.

@@ -265,6 +265,14 @@ func (f *facts) checkHashes() {
 	}
 }
 
+// by is the name by which a command names a lease, if it does.
+func by(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" by name %q", name)
+}
+
 // show describes a command in a line.
 func show(c fsm.Command) string {
 	switch c := c.(type) {
@@ -272,7 +280,8 @@ func show(c fsm.Command) string {
 		return fmt.Sprintf("number %d of session %d (settled %d): %s",
 			c.Number, c.Session.ID, c.Settled, show(c.Command))
 	case *fsm.Put:
-		return fmt.Sprintf("put %s=%s lease %d", c.Key, c.Value, c.Lease)
+		return fmt.Sprintf("put %s=%s lease %d%s token %d",
+			c.Key, c.Value, c.Lease, by(c.LeaseName), c.LeaseToken)
 	case *fsm.DeleteRange:
 		return fmt.Sprintf("delete [%s,%s)", c.Key, c.End)
 	case *fsm.Txn:
@@ -282,11 +291,11 @@ func show(c fsm.Command) string {
 		return fmt.Sprintf("grant %d ttl %d name %q request %q",
 			c.Terms.ID, c.Terms.TTL, c.Terms.Name, c.Terms.RequestID)
 	case *fsm.Revoke:
-		return fmt.Sprintf("revoke %d token %d", c.ID, c.Token)
+		return fmt.Sprintf("revoke %d%s token %d", c.ID, by(c.Name), c.Token)
 	case *fsm.ChangeTTL:
 		return fmt.Sprintf("change ttl of %d token %d to %d", c.ID, c.Token, c.TTL)
 	case *fsm.HandOver:
-		return fmt.Sprintf("hand over %d token %d to %q", c.ID, c.Token, c.Owner)
+		return fmt.Sprintf("hand over %d%s token %d to %q", c.ID, by(c.Name), c.Token, c.Owner)
 	case *fsm.Resume:
 		return fmt.Sprintf("resume %d", c.ID)
 	case *fsm.Expire:

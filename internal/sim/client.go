@@ -136,7 +136,7 @@ func (c *client) hangUp() {
 	}
 	c.w.after(c.w.exp(c.w.p.Delay), func() {
 		if !p.dead {
-			p.mail.tasks = append(p.mail.tasks, func() { p.r.Abandon(ids) })
+			p.mail.Abandoned = append(p.mail.Abandoned, ids...)
 			p.wake(c.w.now)
 		}
 	})

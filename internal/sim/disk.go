@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/shell"
 )
 
 // content is what a disk holds: a log behind a snapshot.
@@ -30,39 +31,29 @@ type snapshot struct {
 
 func (s *snapshot) index() uint64 { return s.meta.GetIndex() }
 
-// disk is one member's. An append is atomic. It becomes visible, through raft.Storage,
-// and durable when its sync has ended; a crash in between leaves some of those that
-// were under way, from the oldest on, each whole.
+// disk is one member's. It does what shell.Saver says. What is written is visible at once,
+// through raft.Storage, and durable when a sync has ended; a crash in between leaves some of
+// what was written since the one before, from the oldest on, each write whole.
 type disk struct {
 	content
 	w     *world
-	queue []write
-	spare []write // memory to use again
+	p     *process // that writes
+	saver shell.Saver
+	queue []*raftpb.Message
+	todo  []shell.Saving // of those taken from the queue; the first is under way
 	busy  bool
-	group int // how many of the queue share the sync under way
 	life  int // of the process that writes
 	began Time
+	// synced is what was there after the last sync, and loose what was written since; nil if
+	// nothing was.
+	synced *content
+	loose  []shell.Saving
+	// arrival is the snapshot that the next message with one asks for.
+	arrival *arrival
 
 	slow  Time // how much longer a sync takes
 	stuck Time // no sync ends before
 	full  bool // no append begins
-}
-
-// write is one append on its way to the disk.
-type write struct {
-	m    *raftpb.Message
-	snap *snapshot // that takes the place of state and log
-	done func()
-	// early says that it was acknowledged before it is durable (plantAckBeforeSync);
-	// before is what was on the disk then.
-	early  bool
-	before *content
-}
-
-// lazy reports whether an append need not be durable, and nobody waits for it: most
-// commit indexes are.
-func (x *write) lazy() bool {
-	return len(x.m.GetEntries())+len(x.m.GetResponses()) == 0 && x.snap == nil && !x.early
 }
 
 // founded returns the disk of a founding member.
@@ -74,49 +65,56 @@ func founded(w *world, first snapshot) *disk {
 	}}
 }
 
-// put takes an append of the running process. done is called when it is durable.
-func (d *disk) put(x write) {
-	snaps := x.snap != nil || slices.ContainsFunc(d.queue, func(q write) bool { return q.snap != nil })
-	if d.w.opt.Plant == plantAckBeforeSync && !snaps {
-		before := d.content
-		x.early, x.before = true, &before
-		d.write(&x)
-		x.done()
-		x.done = func() {}
-	}
-	if len(d.queue) == 0 && !d.full && d.stuck <= d.w.now && x.lazy() {
-		d.write(&x)
-		return
-	}
-	d.queue = append(d.queue, x)
+// start gives the disk to a process.
+func (d *disk) start(p *process) {
+	d.p, d.saver, d.arrival = p, shell.Saver{}, nil
+	d.normalize()
+}
+
+// put takes messages of the running process.
+func (d *disk) put(messages []*raftpb.Message) {
+	d.queue = append(d.queue, messages...)
 	d.next()
 }
 
-// next begins the next writes: all that have gathered share a sync, but for a
-// snapshot, which has its own.
+// next begins to save what has gathered, if anybody waits for that.
 func (d *disk) next() {
-	if d.busy || len(d.queue) == 0 || d.full {
+	if d.busy || d.full || !slices.ContainsFunc(d.queue, shell.Awaited) {
 		return
 	}
-	w, life := d.w, d.life
-	d.busy, d.began = true, w.now
-	end := w.now // if they carry a commit index, which need not be durable
-	d.group = 0
-	for _, x := range d.queue {
-		if x.snap != nil && d.group > 0 {
-			break
-		}
-		d.group++
-		if !x.lazy() && end == w.now {
-			end = w.now + 50 + w.exp(w.p.Sync) + d.slow
-		}
-		if x.snap != nil {
-			break
-		}
-	}
-	d.finish(max(end, d.stuck), life)
+	d.busy, d.began = true, d.w.now
+	d.plan()
+	d.work()
 }
 
+// plan says what is to be done to save what has gathered.
+func (d *disk) plan() {
+	for x := range d.saver.Save(d.queue) {
+		x.Saved = slices.Clone(x.Saved)
+		d.todo = append(d.todo, x)
+	}
+	d.queue = nil
+}
+
+// work does what is to be done. What takes time ends later.
+func (d *disk) work() {
+	w := d.w
+	for len(d.todo) > 0 {
+		x := &d.todo[0]
+		if x.Install == nil {
+			d.write(x)
+		}
+		if x.Install != nil || x.Sync {
+			d.finish(max(w.now+50+w.exp(w.p.Sync)+d.slow, d.stuck), d.life)
+			return
+		}
+		d.todo = d.todo[1:]
+	}
+	d.busy = false
+	d.next()
+}
+
+// finish is the end of what takes time.
 func (d *disk) finish(at Time, life int) {
 	d.w.at(at, func() {
 		if d.life != life {
@@ -126,19 +124,27 @@ func (d *disk) finish(at Time, life int) {
 			d.finish(d.stuck, life)
 			return
 		}
-		group := d.queue[:d.group:d.group]
-		d.queue = append(d.spare, d.queue[d.group:]...)
-		d.spare, d.busy = nil, false
-		for i := range group {
-			if !group[i].early {
-				d.write(&group[i])
-			}
-			group[i].done()
-		}
-		clear(group)
-		d.spare = group[:0]
-		d.next()
+		d.durable(&d.todo[0])
+		d.todo = d.todo[1:]
+		d.work()
 	})
+}
+
+// durable makes all that was written durable, and a snapshot the newest.
+func (d *disk) durable(x *shell.Saving) {
+	d.synced, d.loose = nil, nil
+	if x.Install == nil {
+		return
+	}
+	a := d.arrival
+	if a.snap.index() != x.Install.GetSnapshot().GetMetadata().GetIndex() {
+		panic("sim: another snapshot is to be installed than has arrived")
+	}
+	d.arrival = nil
+	d.install(a.snap)
+	if !d.p.dead {
+		a.ended(true)
+	}
 }
 
 // stall reports for how long the write under way has taken.
@@ -146,22 +152,34 @@ func (d *disk) stall() Time {
 	switch {
 	case d.busy:
 		return d.w.now - d.began
-	case d.full && len(d.queue) > 0:
+	case d.full && slices.ContainsFunc(d.queue, shell.Awaited):
 		return Never
 	default:
 		return 0
 	}
 }
 
-// write makes an append visible.
-func (d *disk) write(x *write) {
-	if x.snap != nil {
-		d.install(x.snap)
+// write writes, or says that it was durable.
+func (d *disk) write(x *shell.Saving) {
+	if len(x.Saved) > 0 {
+		d.p.persisted(x.Saved)
+		return
 	}
-	if m := x.m; m.Term != nil || m.Vote != nil || m.Commit != nil {
-		d.hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	if d.synced == nil {
+		before := d.content
+		before.entries = slices.Clip(before.entries)
+		d.synced = &before
 	}
-	entries := x.m.GetEntries()
+	d.loose = append(d.loose, *x)
+	d.append(x)
+}
+
+// append makes a write visible.
+func (d *disk) append(x *shell.Saving) {
+	if x.State != nil {
+		d.hard = x.State
+	}
+	entries := x.Entries
 	for len(entries) > 0 && entries[0].GetIndex() < d.first {
 		entries = entries[1:]
 	}
@@ -174,12 +192,9 @@ func (d *disk) write(x *write) {
 			entries[0].GetIndex(), d.first+uint64(len(d.entries))-1))
 	}
 	if at < uint64(len(d.entries)) {
+		// Readers may hold the old slice, so what is replaced is not written over.
 		d.w.overwritten(d.entries[at:])
-	}
-	// Readers may hold the old slice, so what is replaced is not written over.
-	if at < uint64(len(d.entries)) || x.early {
-		d.entries = append(d.entries[:at:at], entries...)
-		return
+		d.entries = slices.Clip(d.entries[:at])
 	}
 	d.entries = append(d.entries, entries...)
 }
@@ -217,14 +232,16 @@ func (d *disk) raise(s *snapshot) {
 }
 
 // commit makes a snapshot of the member's own state the newest, and drops the log
-// up to keep.
-func (d *disk) commit(s snapshot, keep uint64) {
+// up to keep. It reports whether it did, for another member's may be newer.
+func (d *disk) commit(s snapshot, keep uint64) bool {
 	if s.index() <= d.snap.index() {
-		return // another member's was newer
+		return false
 	}
+	d.synced, d.loose = nil, nil // a sync of all, like any
 	d.snap = s
 	d.raise(&s)
 	d.compact(keep)
+	return true
 }
 
 // compact drops the log up to and including index.
@@ -241,36 +258,46 @@ func (d *disk) compact(index uint64) {
 	d.first, d.before = index+1, t
 }
 
-// crash loses the writes under way but for a random number of the oldest.
+// crash loses what was not synced, but for a random number of the oldest writes.
 func (d *disk) crash() {
-	d.life++
-	d.busy = false
-	if len(d.queue) > 0 && d.queue[0].early {
-		d.content = *d.queue[0].before
-		d.w.cover["crash after an early acknowledgement"]++
-	}
-	for i := range d.queue {
-		if d.full || d.w.chance(2) {
-			if len(d.queue[i].m.GetEntries()) > 0 {
-				d.w.cover["crash lost unsynced entries"]++
+	if d.synced != nil {
+		loose := d.loose
+		d.content = *d.synced
+		for i := range loose {
+			if d.full || d.w.chance(2) {
+				if slices.ContainsFunc(loose[i:], func(x shell.Saving) bool { return len(x.Entries) > 0 }) {
+					d.w.cover["crash lost unsynced entries"]++
+				}
+				break
 			}
-			break
+			d.append(&loose[i])
 		}
-		d.write(&d.queue[i])
 	}
-	d.queue = nil
+	if len(d.todo) > 0 && d.todo[0].Install != nil && d.w.chance(2) {
+		d.durable(&d.todo[0])
+	}
+	d.stop()
 }
 
 // flush finishes what is under way, for a clean stop.
 func (d *disk) flush() {
-	d.life++
-	d.busy = false
-	for i := range d.queue {
-		if !d.queue[i].early {
-			d.write(&d.queue[i])
+	d.plan()
+	for i := range d.todo {
+		switch x := &d.todo[i]; {
+		case x.Install != nil:
+			d.durable(x)
+		case len(x.Saved) == 0:
+			d.append(x)
 		}
 	}
-	d.queue = nil
+	d.append(&shell.Saving{State: d.saver.Left()})
+	d.stop()
+}
+
+// stop ends what the process did with the disk.
+func (d *disk) stop() {
+	d.life++
+	d.busy, d.queue, d.todo, d.synced, d.loose = false, nil, nil, nil, nil
 }
 
 // restore builds the state of the newest snapshot.

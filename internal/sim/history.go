@@ -56,6 +56,8 @@ type History struct {
 	Applied []Applied
 	// Roles tells who led, and when.
 	Roles []Role
+	// Jumps tells when clocks jumped.
+	Jumps []Jump
 	// Lives tells when members started and stopped.
 	Lives []Life
 	// Hashes are hashes of members' states (S3).
@@ -176,8 +178,11 @@ const (
 // Results and all else are what that one said.
 type Entry struct {
 	Index, Term uint64
-	// At is when a member applied it first, and Member which.
+	// At is when a member applied it first, and Member which. Taken is when that member took
+	// the mail because of which it did: TTLs that the entry begins run from a reading of the
+	// clock after that, which is before At if the member was held up in between.
 	At     Time
+	Taken  Time
 	Member uint64
 	// Commands are those of all groups, in order, and Results their outcomes;
 	// Origins says through which member each came (zero for the leader itself).
@@ -230,6 +235,12 @@ type Role struct {
 	Local    lease.Instant
 	Removed  bool // it learned that it is no longer in the cluster
 	Promoted bool // it has just become primary
+}
+
+// Jump says that a member saw its clocks part: what remained of silent leases counts from At on.
+type Jump struct {
+	At     Time
+	Member uint64
 }
 
 // Life says that a member started or stopped.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"slices"
 
 	"leasehold.dev/internal/fsm"
@@ -16,7 +17,8 @@ type injector struct {
 	active   []active
 	operator *client // who changes the membership
 	orders   []errand
-	bell     bell // for clients that wait for two leaders
+	bell     bell       // for clients that wait for two leaders
+	hurdles  *rand.Rand // when a core is held up
 }
 
 // active is a fault that goes on until heal is called.
@@ -58,13 +60,16 @@ var faults = [...]fault{
 }
 
 func (n *injector) start(w *world) {
-	n.w = w
+	n.w, n.hurdles = w, w.source(0x4e1d)
 	n.operator = w.newClient(1)
 	n.operator.spawn((*thread).operate)
 	w.enlist()
 	if w.p.Faults == 0 {
 		n.calm = true
 		w.h.Healthy = append(w.h.Healthy, Stretch{0, Never})
+		if w.p.Reboot > 0 {
+			w.at(w.p.Reboot, n.reboot)
+		}
 		return
 	}
 	n.next()
@@ -213,6 +218,22 @@ func (n *injector) crashAll() bool {
 	return true
 }
 
+// reboot is a failure of the power that all members share, in a healthy stretch: what went
+// before and what comes after is held to the bounds of one.
+func (n *injector) reboot() {
+	w := n.w
+	n.note(Fault{Kind: faultCrashAll})
+	w.cover["restart of all in calm weather"]++
+	for _, m := range w.members {
+		if m.proc != nil {
+			m.stop(true, w.chance(2))
+			n.restart(m, w.between(10*Millisecond, 2*Second))
+		}
+	}
+	w.h.Healthy[len(w.h.Healthy)-1].To = w.now
+	w.h.Healthy = append(w.h.Healthy, Stretch{w.now + 2*Second, Never})
+}
+
 func (n *injector) stop() bool {
 	m, d := n.victim(), n.length()
 	if m == nil {
@@ -221,7 +242,9 @@ func (n *injector) stop() bool {
 	n.note(Fault{Kind: faultStop, Member: m.id, Until: n.w.now + d})
 	if n.w.chance(2) {
 		p := m.proc
-		p.deliver(func() { p.r.Yield() })
+		p.deliver(func() {
+			p.r.CheckpointAll(func() { p.deliver(func() { p.r.Yield() }) })
+		})
 		n.w.after(Time(n.w.rng.IntN(int(Second))), func() {
 			if m.proc == p && !n.calm {
 				m.stop(false, false)
@@ -251,11 +274,7 @@ func (n *injector) freeze(m *member, kind faultKind, d Time) bool {
 	p.wakeAt = Never
 	if kind == faultSuspend {
 		m.disk.stuck = max(m.disk.stuck, p.frozen)
-		p.slept = d > 250*Millisecond
-		if n.w.opt.Plant == plantClockStops {
-			p.slept = false
-			m.clock.lost += d // as if it had stood still from now on
-		}
+		m.clock.asleep += d // as if it had been from now on
 	}
 	p.wake(p.frozen)
 	n.lasting(d, func() {

@@ -92,14 +92,12 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 	w.cover["lock or role held"]++
 	t.sleep(w.exp(4 * w.p.Think))
-	if w.chance(4) {
+	if w.p.Asleep && w.chance(3) {
+		t.oversleep(s)
+	} else if w.chance(4) {
 		return // and leaves the rest to the lease
 	}
 	s.release(claim.kind, claim.what)
-	if w.opt.Plant == plantUnlockByKey && claim.kind == beliefLock {
-		t.command(&fsm.DeleteRange{Key: claim.key})
-		return
-	}
 	for range 5 {
 		op := t.command(&fsm.Txn{
 			Compare: []fsm.Compare{{
@@ -113,19 +111,30 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 }
 
+// oversleep is that the client stands still until its lease is over, and perhaps another has
+// what it held. It gives that back all the same (T16).
+func (t *thread) oversleep(s *session) {
+	w := t.c.w
+	s.rest()
+	t.sleep(Time(s.terms.TTL)*Millisecond + w.exp(4*w.p.Think))
+	if s.ended {
+		w.cover["lock or role given back too late"]++
+	}
+}
+
 // campaign waits until all older keys are gone, and leads for a while.
 func (t *thread) campaign(s *session, prefix string) {
 	w := t.c.w
 	key, end := fmt.Sprintf("%s%x", prefix, s.terms.ID), prefix[:len(prefix)-1]+"0"
 	create := t.enrol(s, key)
-	for create != 0 && (s.alive() || w.opt.Plant == plantNoRecheck) {
+	for create != 0 && s.alive() {
 		op := t.get(prefix, end, mvcc.RangeOptions{MaxCreateRevision: create - 1, Limit: 1}, false)
 		switch {
 		case op.Outcome != Done:
 		case len(op.Answer.Range.KVs) > 0:
 			t.sleep(w.exp(w.p.Think))
 			continue
-		case w.opt.Plant != plantNoRecheck && t.created(s, key) != create:
+		case t.created(s, key) != create:
 			w.cover["lost the lease while waiting"]++
 			return
 		default:

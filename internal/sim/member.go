@@ -3,11 +3,10 @@ package sim
 import (
 	"fmt"
 
-	"go.etcd.io/raft/v3/raftpb"
-
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -26,40 +25,30 @@ type member struct {
 	fresh bool
 }
 
-// mail is what came in since the last step.
+// mail is what came in since the last step. Those calls that the core does not see yet are
+// still on their way through the member's goroutines.
 type mail struct {
-	tasks     []func()
-	persisted []*raftpb.Message
-	messages  []*replica.Message
-	calls     []*call
+	shell.Mail
+	calls []*call
 }
 
-// empty returns m without what was in it.
-func (m *mail) empty() mail {
-	clear(m.tasks)
-	clear(m.persisted)
-	clear(m.messages)
-	clear(m.calls)
-	return mail{m.tasks[:0], m.persisted[:0], m.messages[:0], m.calls[:0]}
-}
-
-// process is a member's process: what server/core.go does, in virtual time.
+// process is a member's process: what server/core.go is, in virtual time. What it does, and in
+// which order, is package shell's, which ships.
 type process struct {
 	w    *world
 	m    *member
 	r    *replica.Replica
+	s    *shell.Shell
 	dead bool
 
 	mail   mail
-	spare  mail // memory to use again
-	out    replica.Output
+	calls  []*call // memory to use again
+	course course
 	wakeAt Time // when the next step is; Never for none
 	alarms alarms
-	frozen Time // it stands still until then
-	slept  bool // the machine was suspended since the last step
-
-	pace pace
-	doom int // crash before this part of an output is carried out; 0 for no
+	frozen Time          // it stands still until then
+	born   lease.Instant // the clock's reading at the start
+	doom   int           // crash before this action of a step is done; 0 for no
 
 	view *fsm.View
 	hub  *watch.Hub[*api.Event]
@@ -74,27 +63,13 @@ type process struct {
 // streams are what clients have open at a process.
 type streams struct {
 	watchers []*watcher
-	caches   map[lease.ID]*cache
 	lines
-}
-
-// pace is when a process does what it does at intervals, by its clock.
-type pace struct {
-	born     lease.Instant // the clock's reading at the start
-	next     lease.Instant // of Raft's ticks
-	last     lease.Instant // the step before
-	mayYield lease.Instant
-	hurrying bool // commands that wait for others will soon have waited long enough
 }
 
 // snaps is what a process does with snapshots.
 type snaps struct {
-	writing bool     // one of its own state
-	last    uint64   // index of that or of the one before
-	sending []uint64 // indexes of the states that are streamed to others
-	arrival *snapshot
-	arrived func(bool)
-	open    []func(bool) // the streams to it, each to be told how it ended
+	shell.Snapshots
+	open []func(bool) // the streams to it, each to be told how it ended
 }
 
 // addMember makes a member, whose process does not run yet.
@@ -123,7 +98,7 @@ func (m *member) start() {
 	w := m.w
 	p := &process{w: w, m: m, wakeAt: Never}
 	p.alarms.ring = p.alarm
-	m.disk.normalize()
+	m.disk.start(p)
 	machine := m.disk.restore(w.machine)
 	c := replica.Config{
 		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
@@ -140,7 +115,8 @@ func (m *member) start() {
 		panic(err)
 	}
 	p.view = machine.View()
-	p.snaps.last = machine.Index()
+	p.snaps.Count, p.snaps.Tail = w.p.SnapshotCount, w.p.Tail
+	p.snaps.Restored(machine.Index())
 	p.event = w.oracle.lastEvent(machine.Index())
 	p.forwarded.now = make(map[fsm.Command]bool)
 	o := watch.Options{
@@ -151,7 +127,11 @@ func (m *member) start() {
 	}
 	p.hub = watch.New(func() watch.History[*api.Event] { return api.NewHistory(p.view.KV) }, o)
 	p.lines.init(p)
-	p.pace.born = m.clock.instant(w.now)
+	p.born = m.clock.instant(w.now)
+	p.s = shell.New(shell.Config{
+		Replica: p.r, Start: m.clock.reading(w.now), Heartbeat: lease.TTL(w.p.Tick / Millisecond),
+		Election: lease.TTL(w.p.election() / Millisecond),
+	})
 	m.proc = p
 	w.h.Lives = append(w.h.Lives, Life{
 		At: w.now, Member: m.id, Up: true, Fresh: m.fresh, Index: machine.Index(),
@@ -207,53 +187,7 @@ func (m *member) stop(crash, silent bool) {
 }
 
 // instant reads the clock.
-func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - p.pace.born }
-
-// step is core.step of the server.
-func (p *process) step() {
-	now := p.instant()
-	p.r.Advance(now)
-	election := lease.Instant(Time(p.w.p.ElectionTicks) * p.w.p.Tick / Millisecond)
-	if stalled := now-p.pace.last > election; p.slept || stalled {
-		p.r.Refresh()
-		p.role.Refreshing = p.r.Status().Primary
-		p.refreshed()
-	}
-	p.pace.last, p.slept = now, false
-	if now >= p.pace.next {
-		p.r.Tick()
-		p.r.Machine().Scrub(256)
-		p.yield(now, election)
-		p.pace.next = now + lease.Instant(p.w.p.Tick/Millisecond)
-	}
-	p.feed()
-	p.out = p.r.Take()
-	p.carry()
-	p.out = replica.Output{}
-	if p.dead {
-		return
-	}
-	p.respite()
-	wait := p.pace.next
-	if at, ok := p.r.Next(); ok {
-		wait = min(wait, max(at, now+1))
-	}
-	p.wake(p.m.clock.after(wait + p.pace.born))
-}
-
-// respite bounds how long commands wait for others, as the server's does.
-func (p *process) respite() {
-	if !p.r.Held() || p.pace.hurrying {
-		return
-	}
-	p.pace.hurrying = true
-	p.w.cover["commands wait for others"]++
-	p.w.after(p.w.between(Millisecond/50, 2*Millisecond), func() {
-		if p.pace.hurrying = false; !p.dead {
-			p.deliver(p.r.Hurry)
-		}
-	})
-}
+func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - p.born }
 
 // refreshed notes that all leases got their full TTL again, if that was asked for and is
 // done. What was decided before comes first: a checkpoint on its way, say, from which
@@ -275,101 +209,8 @@ func (p *process) refreshed() {
 	p.w.tracef("member %d stood still, and gives all leases their full TTL again", p.m.id)
 }
 
-// yield is core.yield of the server.
-func (p *process) yield(now, election lease.Instant) {
-	if !p.role.Leading || now < p.pace.mayYield ||
-		p.m.disk.stall() < Time(election)*Millisecond {
-		return
-	}
-	p.pace.mayYield = now + 10*election
-	if p.r.Yield() {
-		p.w.injector.note(Fault{Kind: faultYield, Member: p.m.id})
-	}
-}
-
-// feed is core.feed of the server.
-func (p *process) feed() {
-	mail := p.mail
-	p.mail = p.spare.empty() // what is fed may bring more
-	p.thaw(&mail)
-	for _, f := range mail.tasks {
-		f()
-	}
-	for _, m := range mail.persisted {
-		p.r.Persisted(m)
-	}
-	for _, m := range mail.messages {
-		if err := p.r.Step(m); err != nil {
-			p.w.cover["message refused"]++
-		}
-	}
-	p.take(mail.calls)
-	p.spare = mail
-}
-
-// parts are what is done with an output, in order.
-var parts = [...]func(*process, *replica.Output){
-	(*process).send, (*process).save, (*process).applied, (*process).publish, (*process).answer,
-}
-
-// carry is core.carry of the server. A process that is doomed dies between two
-// parts.
-func (p *process) carry() {
-	out := &p.out
-	for i, part := range &parts {
-		if p.doom > 0 && len(out.Append)+len(out.Send) > 0 {
-			if p.doom--; p.doom == 0 {
-				p.w.cover["crash in the middle of an output"]++
-				p.w.tracef("member %d dies before part %d of its output", p.m.id, i)
-				p.m.stop(true, p.w.chance(2))
-				return
-			}
-		}
-		part(p, out)
-	}
-	if out.Removed {
-		p.w.tracef("member %d learns that it was removed", p.m.id)
-		p.w.cover["member learned of its removal"]++
-		p.m.gone = true
-		p.m.stop(false, false)
-	}
-}
-
-func (p *process) send(out *replica.Output) {
-	for _, m := range out.Send {
-		p.w.send(p, m)
-	}
-}
-
-func (p *process) save(out *replica.Output) {
-	for _, m := range out.Append {
-		x := write{m: m}
-		if m.GetSnapshot().GetMetadata().GetIndex() != 0 {
-			x.snap = p.snaps.arrival
-			if p.snaps.arrival.index() != m.GetSnapshot().GetMetadata().GetIndex() {
-				panic("sim: another snapshot was to be installed than has arrived")
-			}
-			p.snaps.arrival = nil
-		}
-		ended := p.snaps.arrived
-		x.done = func() {
-			if p.dead {
-				return
-			}
-			if x.snap != nil {
-				ended(true)
-			}
-			if !x.lazy() {
-				p.mail.persisted = append(p.mail.persisted, m)
-				p.wake(p.w.now)
-			}
-		}
-		p.m.disk.put(x)
-	}
-}
-
-// applied tells the oracle what was applied, and publishes the new state.
-func (p *process) applied(out *replica.Output) {
+// note tells the oracle what was applied.
+func (p *process) note(out *replica.Output) {
 	p.observe()
 	if !out.Applied {
 		return
@@ -388,42 +229,27 @@ func (p *process) applied(out *replica.Output) {
 		from = at
 	}
 	for i := from + 1; i <= to; i++ {
-		w.oracle.applied(p.m.id, p.m.disk.entries[i-p.m.disk.first])
+		w.oracle.applied(p, p.m.disk.entries[i-p.m.disk.first])
 	}
 	if to > from {
 		w.h.Applied = append(w.h.Applied, Applied{w.now, p.m.id, from, to, false})
 	}
-	p.view = machine.View()
 	if to%hashEvery == 0 || out.Restored {
 		w.hash(p.m.id, machine)
-	}
-	if out.Restored {
-		p.shown = p.view.KV
-		p.hub.Restore(p.view.KV.Revision())
-		p.snaps.last = max(p.snaps.last, p.m.disk.snap.index())
-	}
-	if !p.snaps.writing && to-p.snaps.last >= w.p.SnapshotCount {
-		p.snap()
 	}
 }
 
 // snap begins to write a snapshot of the state.
 func (p *process) snap() {
-	p.snaps.writing = true
 	image, conf := p.r.Machine().Image(), p.r.ConfState()
-	keep := image.View.Index - min(image.View.Index, p.w.p.Tail)
-	for _, sent := range p.snaps.sending {
-		keep = min(keep, sent)
-	}
+	keep := p.snaps.Begin(image.View.Index, p.snaps.Tail)
 	p.w.after(p.w.between(Millisecond, Second), func() {
 		if p.dead {
 			p.w.cover["crash while a snapshot was written"]++
 			return
 		}
-		p.deliver(func() {
-			p.snaps.writing, p.snaps.last = false, max(p.snaps.last, image.View.Index)
-		})
-		p.m.disk.commit(picture(image, conf), keep)
+		newest := p.m.disk.commit(picture(image, conf), keep)
+		p.deliver(func() { p.snaps.Ended(image.View.Index, 0, newest) })
 		p.w.cover["snapshot written"]++
 	})
 }
@@ -450,9 +276,6 @@ func (p *process) observe() {
 	}
 	w.tracef("member %d: term %d, leader %d, leading %v, primary %v, applied %d", p.m.id, s.Term,
 		s.Leader, s.Leading, s.Primary, s.Applied)
-	if s.Leader != 0 && (s.Term != was.Term || s.Leader != was.Leader) {
-		p.reopenCaches()
-	}
 }
 
 func (p *process) answer(out *replica.Output) {
@@ -465,7 +288,9 @@ func (p *process) answer(out *replica.Output) {
 		q.Owner.(*call).read(p, q)
 	}
 	p.renewed(out)
-	p.tellCaches(out)
+	if n := len(out.Waits); n > 0 {
+		p.w.cover["command that waited for caches"] += n
+	}
 }
 
 // quiet is a raft.Logger that says nothing but panics.

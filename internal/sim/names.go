@@ -39,8 +39,26 @@ func (t *thread) namer() {
 		if s := t.grant(terms); s != nil {
 			t.reign(s)
 		} else {
+			t.putByName(terms.Name, 0)
 			t.think()
 		}
+	}
+}
+
+// putByName puts a key on the lease that has a name, whoever holds it; under a token, if that is
+// not 0.
+func (t *thread) putByName(name string, token lease.Token) {
+	w := t.c.w
+	op := t.command(&fsm.Put{
+		Key: fmt.Sprintf("n/%s%d", name, w.rng.IntN(3)), Value: w.value(), LeaseName: name,
+		LeaseToken: token,
+	})
+	switch {
+	case op.Outcome != Done:
+	case op.Fsm.Err == nil:
+		w.cover["put by name"]++
+	default:
+		w.cover["put by name refused"]++
 	}
 }
 
@@ -54,6 +72,9 @@ func (t *thread) reign(s *session) {
 	for range w.rng.IntN(6) {
 		t.think()
 		t.fenced(s)
+		if w.chance(2) {
+			t.putByName(s.terms.Name, lease.Token(w.rng.IntN(2))*s.token)
+		}
 	}
 	switch w.rng.IntN(6) {
 	case 0:
@@ -75,6 +96,7 @@ func (t *thread) reign(s *session) {
 	if w.chance(2) {
 		t.sleep(w.exp(Time(s.terms.TTL) * Millisecond))
 		t.fenced(s) // it was stopped in the middle of its work, say, and goes on with it
+		t.putByName(s.terms.Name, s.token)
 	}
 	if s.asked != nil && w.chance(2) {
 		t.command(s.asked) // as a try of the request that was held up on its way
@@ -115,6 +137,9 @@ func (t *thread) handOver(s *session) {
 		Secret: w.secret(),
 	}
 	w.estates = append(w.estates, estate{c.ID, c.Secret})
+	if s.terms.Name != "" && w.chance(2) {
+		c.ID, c.Name = 0, s.terms.Name
+	}
 	w.heirs.call(w)
 	for range 3 {
 		op := t.command(c)

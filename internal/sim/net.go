@@ -1,12 +1,11 @@
 package sim
 
 import (
-	"slices"
-
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 )
 
 // link is the way from one member to another.
@@ -82,7 +81,7 @@ func (w *world) carry(l *link, from, to uint64, data []byte) {
 
 func (w *world) receive(m *replica.Message) {
 	if p := w.members[m.To-1].proc; p != nil && !w.link(m.From, m.To).cut {
-		p.mail.messages = append(p.mail.messages, m)
+		p.mail.Messages = append(p.mail.Messages, m)
 		p.wake(w.now)
 	}
 }
@@ -93,7 +92,7 @@ func (w *world) receive(m *replica.Message) {
 func (w *world) stream(p *process, m *replica.Message) {
 	image, conf := p.r.Machine().Image(), p.r.ConfState()
 	from, to, index := m.From, m.To, image.View.Index
-	p.snaps.sending = append(p.snaps.sending, index)
+	p.snaps.Hold(to, index)
 	over := false
 	ended := func(ok bool) {
 		if over {
@@ -102,8 +101,7 @@ func (w *world) stream(p *process, m *replica.Message) {
 		over = true
 		w.after(w.exp(w.p.Delay), func() {
 			p.deliver(func() {
-				at := slices.Index(p.snaps.sending, index)
-				p.snaps.sending = slices.Delete(p.snaps.sending, at, at+1)
+				p.snaps.Release(to)
 				p.r.SnapshotSent(to, ok)
 			})
 		})
@@ -123,25 +121,27 @@ func (w *world) stream(p *process, m *replica.Message) {
 			Type: m.Raft.Type, From: m.Raft.From, To: m.Raft.To, Term: m.Raft.Term,
 			Snapshot: &raftpb.Snapshot{Metadata: snap.meta},
 		}
-		receiver.deliver(func() { receiver.install(header, &snap, ended) })
+		receiver.arrived(header, &arrival{&snap, ended})
 	})
 }
 
-// install offers a snapshot that has arrived to the replica.
-func (p *process) install(header *raftpb.Message, snap *snapshot, ended func(bool)) {
-	if snap.index() <= p.view.Index {
+// arrival is a snapshot that is at a member, and how its sender is told whether it is taken.
+type arrival struct {
+	snap  *snapshot
+	ended func(bool)
+}
+
+// arrived leaves a snapshot for the process's next step.
+func (p *process) arrived(header *raftpb.Message, a *arrival) {
+	if a.snap.index() <= p.view.Index {
 		p.w.cover["snapshot too old when it arrived"]++
-		ended(true) // as in server: what it brings is there
+		a.ended(true) // as in server: what it brings is there
 		return
 	}
-	before, told := p.snaps.arrival, p.snaps.arrived
-	p.snaps.arrival, p.snaps.arrived = snap, ended
-	taken, err := p.r.Restore(header, snap.restore(p.w.machine))
-	if err != nil || !taken {
-		p.snaps.arrival, p.snaps.arrived = before, told
-		p.w.cover["snapshot not taken"]++
-		ended(false)
-	}
+	p.mail.Arrivals = append(p.mail.Arrivals, shell.Arrival{
+		Message: header, Machine: a.snap.restore(p.w.machine), Owner: a,
+	})
+	p.wake(p.w.now)
 }
 
 // watchForward counts what forwarding does.

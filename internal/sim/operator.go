@@ -44,7 +44,7 @@ func (t *thread) insist(c fsm.Command, done func(*fsm.View) bool) {
 func (t *thread) join(id uint64) {
 	w := t.c.w
 	n := named(id)
-	n.Learner = true
+	n.Learner, n.Incarnation = true, id
 	t.insist(&fsm.AddMember{Member: n}, func(v *fsm.View) bool {
 		return slices.ContainsFunc(v.Members, func(m fsm.Member) bool { return m.ID == id })
 	})

@@ -10,39 +10,13 @@ type Options struct {
 	Duration Time
 	// Profile sets what may happen; nil draws one from the seed.
 	Profile *Profile
-	// Plant makes one thing wrong on purpose, so that it can be seen that the
-	// checkers find it.
-	Plant Plant
 	// Tamper, if not nil, may change each replica's configuration before it starts.
 	Tamper func(*replica.Config)
+	// Steps is how many events a run may have before it is given up: ten million.
+	Steps uint64
 	// Timeline is how many lines of the timeline are kept: 400.
 	Timeline int
 }
-
-// Plant names a fault that is put into the world's own shell or clients, where
-// the hook is not in another package.
-type Plant string
-
-// The plants of the world.
-const (
-	// plantAckBeforeSync: the shell tells the replica that an append is durable
-	// before it is.
-	plantAckBeforeSync Plant = "acknowledge before sync"
-	// plantUnlockByKey: a lock's former holder deletes whatever lock is there now.
-	plantUnlockByKey Plant = "unlock without token compare"
-	// plantNoRecheck: who has waited for a lock takes it without looking whether his own key is
-	// still there.
-	plantNoRecheck Plant = "lock without re-check"
-	// plantClockStops: a member's clock stands still while its machine sleeps.
-	plantClockStops Plant = "clock stops in suspend"
-	// plantSplitResume: a watch that resumes goes on within a revision.
-	plantSplitResume Plant = "resume inside a revision"
-	// plantAckBeforeDrop: a cache acknowledges what it is about to drop.
-	plantAckBeforeDrop Plant = "acknowledge before drop"
-	// plantOutlive: a cache goes on with what it had when its lease, which had lapsed, was
-	// renewed all the same.
-	plantOutlive Plant = "cache outlives its lease"
-)
 
 // Profile says how rough a run is. Times are means of a distribution.
 type Profile struct {
@@ -76,6 +50,9 @@ type Profile struct {
 	Timeout Time
 	Weather
 }
+
+// election is the shortest election timeout.
+func (p *Profile) election() Time { return Time(p.ElectionTicks) * p.Tick }
 
 // Result is what a run gave.
 type Result struct {

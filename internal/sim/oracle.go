@@ -42,7 +42,8 @@ func (o *oracle) init(w *world, founders []fsm.Member) {
 }
 
 // applied notes that a member has applied an entry.
-func (o *oracle) applied(member uint64, e *raftpb.Entry) {
+func (o *oracle) applied(p *process, e *raftpb.Entry) {
+	member := p.m.id
 	at := e.GetIndex() - firstIndex
 	if at < uint64(len(o.raw)) {
 		known := o.raw[at]
@@ -56,11 +57,13 @@ func (o *oracle) applied(member uint64, e *raftpb.Entry) {
 		panic(fmt.Sprintf("sim: member %d applied %d, of which nobody knows", member, e.GetIndex()))
 	}
 	o.raw = append(o.raw, e)
-	o.w.h.Log = append(o.w.h.Log, o.apply(member, e))
+	o.w.h.Log = append(o.w.h.Log, o.apply(p, e))
 }
 
-func (o *oracle) apply(member uint64, e *raftpb.Entry) *Entry {
-	out := &Entry{Index: e.GetIndex(), Term: e.GetTerm(), At: o.w.now, Member: member}
+func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
+	out := &Entry{
+		Index: e.GetIndex(), Term: e.GetTerm(), At: o.w.now, Taken: p.course.taken, Member: p.m.id,
+	}
 	o.machine.Lessor().Advance(lease.Instant(o.w.now / Millisecond))
 	o.machine.Begin(out.Index, out.Term)
 	for _, g := range groups(e) {
@@ -120,9 +123,13 @@ func groups(e *raftpb.Entry) []fsm.Group {
 }
 
 // doomed returns the leases that a command may end.
-func doomed(c fsm.Command) (ids []lease.ID) {
+func doomed(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 	switch c := c.(type) {
 	case *fsm.Revoke:
+		if c.Name != "" {
+			info, _ := lessor.ByName(c.Name)
+			return []lease.ID{info.ID}
+		}
 		return []lease.ID{c.ID}
 	case *fsm.Expire:
 		for _, d := range c.Leases {
@@ -132,7 +139,7 @@ func doomed(c fsm.Command) (ids []lease.ID) {
 		for _, ops := range [...][]fsm.Op{c.Then, c.Else} {
 			for _, op := range ops {
 				if op.Revoke != nil {
-					ids = append(ids, op.Revoke.ID)
+					ids = append(ids, doomed(lessor, op.Revoke)...)
 				}
 			}
 		}
@@ -145,7 +152,7 @@ func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
 	lessor := o.machine.Lessor()
 	last := o.revision
 	var before []Ended
-	for _, id := range doomed(fsm.Inner(c)) {
+	for _, id := range doomed(lessor, fsm.Inner(c)) {
 		if info, ok := lessor.Lookup(id); ok {
 			before = append(before, Ended{Info: info, Keys: lessor.Keys(id)})
 		}

@@ -13,53 +13,62 @@ const (
 // of the replica: a hold that begins while a command is under way, a list of a cache that
 // comes late.
 var plantedCaches = []planted{
-	{"a write does not wait for one cache", "C1", "", []edit{
+	{"a write does not wait for one cache", "C1", []edit{
 		{dirWriteGo, "\tif d.over(c) {\n\t\treturn\n", "\tif d.over(c) || c.id%2 == 0 {\n\t\treturn\n"},
 	}},
-	{"a write waits for one cache of several", "C1", "", []edit{
+	{"a write waits for one cache of several", "C1", []edit{
 		{
 			dirWriteGo, "\tx.writes = append(x.writes, w)\n\tc.waiting++\n\tw.blocked++\n",
 			"\tif w.blocked == 0 {\n\t\tx.writes = append(x.writes, w)\n\t\tc.waiting++\n" +
 				"\t\tw.blocked++\n\t}\n",
 		},
 	}},
-	{"acknowledgement before drop", "C1", plantAckBeforeDrop, nil},
-	{"expiry does not pass the gate", "C1, T20", "", []edit{
+	{"acknowledgement before drop", "C1", []edit{
+		{copiesGo, "\tgiven []keyrange.Span //", "\tlate  []keyrange.Range\n\tgiven []keyrange.Span //"},
+		{
+			copiesGo, "drop []keyrange.Range) {\n\tfor",
+			"drop []keyrange.Range) {\n\tdrop, s.late = s.late, drop\n\tfor",
+		},
+	}},
+	{"expiry does not pass the gate", "C1, T20", []edit{
 		{expireGo, "if due := r.expireApart(r.due()); ", "if due := r.due(); "},
 		{effectsGo, "e.w.Ends, e.w.Urgent = r.taking(c.Leases), true", "_ = c"},
 	}},
-	{"a new leader forgets the holds", "C1", "", []edit{
+	{"a new leader forgets the holds", "C1", []edit{
 		{
 			gateGo, "r.gate.caches.Hold(id, info.Token, ranges, true)",
 			"r.gate.caches.Hold(id, info.Token, ranges, false)",
 		},
 	}},
-	{"a cache goes on when its lease, which had lapsed, is renewed", "C1", plantOutlive, nil},
-	{"a read is cached while a write is pending", "C1", "", []edit{
+	{"a cache goes on when its lease, which had lapsed, is renewed", "C1", []edit{
+		{holderSet, "func (s *Set) Add(h Held) State {\n", "func (s *Set) Add(h Held) State {\n" +
+			"\tif h.Grace == 0 {\n\t\th.Grace = 5 * h.TTL\n\t}\n"},
+	}},
+	{"a read is cached while a write is pending", "C1", []edit{
 		{dirCacheGo, " || d.marks.Hits(r)", ""},
 	}},
-	{"what is being read outlives an invalidation", "C1", "", []edit{
+	{"what is being read outlives an invalidation", "C1", []edit{
 		{copiesGo, "f.spoiled = f.spoiled || f.what.Overlaps(what)", "_ = f"},
 	}},
-	{"transactions are gated by the branch for true", "C1, T20", "", []edit{
+	{"transactions are gated by the branch for true", "C1, T20", []edit{
 		{
 			effectsGo, "for _, ops := range [...][]fsm.Op{c.Then, c.Else} {",
 			"for _, ops := range [...][]fsm.Op{c.Then} {",
 		},
 	}},
-	{"a revocation is not gated by the keys of the lease", "C1, T20", "", []edit{
-		{effectsGo, "\te.w.Ends = append(e.w.Ends, c.ID)\n\te.close", "\te.close"},
+	{"a revocation is not gated by the keys of the lease", "C1, T20", []edit{
+		{effectsGo, "\te.w.Ends = append(e.w.Ends, e.meant(c.ID, c.Name))\n", ""},
 	}},
-	{"a cache that is revoked is not asked", "C1", "", []edit{
-		{
-			effectsGo, "\te.w.Ends = append(e.w.Ends, c.ID)\n\te.close(c.ID, c.Token)\n",
-			"\te.w.Ends = append(e.w.Ends, c.ID)\n",
-		},
+	{"what a revoked lease held leaves no orphan", "C1", []edit{
+		{leasesGo, "m.holds.orphan(&ended.Info, until)", "_ = until\n\tm.holds.set(&ended.Info, nil)"},
 	}},
-	{"a cache is over before its expiry", "C1", "", []edit{
-		{dirCacheGo, "return !ok || expiry <= d.now", "return !ok || expiry <= d.now+200"},
+	{"an orphan is over before its time", "C1", []edit{
+		{gateGo, "Until: o.Until,", "Until: r.now + 1,"},
 	}},
-	{"an invalidation names only what is new", "C1", "", []edit{
+	{"a cache is over before its expiry", "C1", []edit{
+		{dirCacheGo, "return ok && expiry <= d.now", "return !ok || expiry <= d.now+200"},
+	}},
+	{"an invalidation names only what is new", "C1", []edit{
 		{
 			dirCacheGo, "\t\t\tn.Drop = append(n.Drop, x.what)\n",
 			"\t\t\tif x.seq == c.seq {\n\t\t\t\tn.Drop = append(n.Drop, x.what)\n\t\t\t}\n",

@@ -3,65 +3,77 @@ package sim
 // plantedLeases is planted in what leases have beside a TTL, and in their holders.
 var plantedLeases = []planted{
 	// Lock delay, other TTLs, other holders.
-	{"lock delay ignored", "L4", "", []edit{
+	{"lock delay ignored", "L4", []edit{
 		{lessorGo, "if x.lockDelay > 0 && x.outlived == 0 {", "if false {"},
 	}},
-	{"a renewal during the lock delay", "L3", "", []edit{
+	{"a renewal during the lock delay", "L3", []edit{
 		{trackerGo, "if k.delayed || token != 0", "if token != 0"},
 		{lessorGo, "if !ok || l.table.delayed(slot) {\n\t\treturn 0", "if !ok {\n\t\treturn 0"},
 	}},
-	{"keys that are to stay are deleted", "L6", "", []edit{
+	{"a name is looked up before the command is in the log", "S1", []edit{
+		{
+			proposeGo, "\tp.born = r.ticks\n\tswitch {\n",
+			"\tp.born = r.ticks\n\tif c, ok := p.Command.(*fsm.Put); ok && c.LeaseName != \"\" {\n" +
+				"\t\tput := *c\n\t\tif l, ok := r.lessor.ByName(c.LeaseName); ok {\n" +
+				"\t\t\tput.Lease, put.LeaseName = l.ID, \"\"\n\t\t}\n\t\tp.Command = &put\n\t}\n" +
+				"\tswitch {\n",
+		},
+	}},
+	{"a put ignores the token of its lease", "T28", []edit{
+		{namedGo, "return ok && info.Token == t", "return ok && info.Token > 0"},
+	}},
+	{"keys that are to stay are deleted", "L6", []edit{
 		{leasesGo, "\t\tif ended.Keep {", "\t\tif false {"},
 	}},
-	{"a change of the TTL keeps the checkpoint", "rule 6", "", []edit{
+	{"a change of the TTL keeps the checkpoint", "rule 6", []edit{
 		{
 			lessorGo, "\tr.stamp++\n\tr.remaining = 0\n\tl.countdown.clear(slot)\n}",
 			"\tr.stamp++\n}",
 		},
 	}},
-	{"a longer TTL counts before it is acknowledged", "L1", "", []edit{
+	{"a longer TTL counts before it is acknowledged", "L1", []edit{
 		{
 			holderSet, "l.until = min(l.until, s.validUntil(s.now, ttl))",
 			"l.until = s.validUntil(s.now, ttl)",
 		},
 	}},
-	{"a shorter TTL binds when it is acknowledged", "L1", "", []edit{
+	{"a shorter TTL binds when it is acknowledged", "L1", []edit{
 		{
 			holderSet,
 			"\t\tl.bound = min(l.bound, ttl)\n\t\tl.until = min(l.until, s.validUntil(s.now, ttl))\n", "",
 		},
 	}},
-	{"a renewal promises the TTL of before", "L1", "", []edit{
+	{"a renewal promises the TTL of before", "L1", []edit{
 		{renewGo, "\t\tn.TTL = ttl\n", "\t\t_ = ttl\n"},
 	}},
-	{"hand-over keeps the old token", "L5", "", []edit{
+	{"hand-over keeps the old token", "L5", []edit{
 		{changeGo, "\treturn l.succeed(slot, x), nil", "\treturn l.touch(slot), nil"},
 	}},
-	{"hand-over keeps the request id", "T3", "", []edit{
+	{"hand-over keeps the request id", "T3", []edit{
 		{changeGo, "\tx.requestID = \"\"\n", ""},
 	}},
-	{"who hands over goes on until it is acknowledged", "L4", "", []edit{
+	{"who hands over goes on until it is acknowledged", "L4", []edit{
 		{
 			namesGo, "\ts.end()\n\tc := &fsm.HandOver{",
 			"\tdefer s.end()\n\tc := &fsm.HandOver{",
 		},
 	}},
-	{"resume without the secret", "L4", "", []edit{
+	{"resume without the secret", "L4", []edit{
 		{
 			changeGo, "if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).some().secret) {",
 			"if !ok || s == (Secret{}) {",
 		},
 	}},
-	{"token not checked on renewal", "T28", "", []edit{
+	{"token not checked on renewal", "T28", []edit{
 		{trackerGo, "if k.delayed || token != 0 && token != r.token {", "if k.delayed {"},
 	}},
-	{"token not checked on revoke", "T28", "", []edit{
+	{"token not checked on revoke", "T28", []edit{
 		{
-			leasesGo, "if !ok || c.Token != 0 && c.Token != info.Token {",
+			leasesGo, "if !ok || token != 0 && token != info.Token {",
 			"if _ = info; !ok {",
 		},
 	}},
-	{"a renewal finds no lease that was taken over", "T7", "", []edit{
+	{"a renewal finds no lease that was taken over", "T7", []edit{
 		{
 			renewGo, "case ok && (n.Token == 0 || n.Token == token):",
 			"case ok && n.token == 0 && (n.Token == 0 || n.Token == token):",
@@ -69,7 +81,7 @@ var plantedLeases = []planted{
 	}},
 
 	// Conditions on leases.
-	{"a condition on a name is looked at when it is admitted", "T4", "", []edit{
+	{"a condition on a name is looked at when it is admitted", "T4", []edit{
 		{
 			proposeGo, "\tp.born = r.ticks\n",
 			"\tp.born = r.ticks\n" +
@@ -80,7 +92,7 @@ var plantedLeases = []planted{
 				"\t\t\tt.Compare[0] = fsm.Compare{}\n\t\t}\n\t}\n",
 		},
 	}},
-	{"a writer looks whether he has the name, and writes then", "T4", "", []edit{
+	{"a writer looks whether he has the name, and writes then", "T4", []edit{
 		{
 			namesGo, "op := t.command(&fsm.Txn{Compare: []fsm.Compare{s.holds()}, Then: []fsm.Op{put}})",
 			"op := t.command(&fsm.Txn{Compare: []fsm.Compare{s.holds()}})\n" +
@@ -88,38 +100,38 @@ var plantedLeases = []planted{
 				"\top = t.command(&fsm.Txn{Then: []fsm.Op{put}})",
 		},
 	}},
-	{"a name is held during its lock delay", "L4", "", []edit{
+	{"a name is held during its lock delay", "L4", []edit{
 		{
 			fsmTxnGo, "\t\tif info.Delayed {\n\t\t\tinfo.Token = 0\n\t\t}\n", "",
 		},
 	}},
 
 	// Bound leases.
-	{"a bound lease outlives its key", "W1", "", []edit{
+	{"a bound lease outlives its key", "W1", []edit{
 		{eventGo, "\t\tif m.lessor.Loose(id) {\n", "\t\tif false {\n"},
 	}},
-	{"a bound lease takes another key", "S1", "", []edit{
+	{"a bound lease takes another key", "S1", []edit{
 		{"lease/keys.go", "bound, full := l.table.bound(slot), ", "bound, full := false, "},
 	}},
 
-	{"a grant that is repeated renews nothing", "T3", "", []edit{
+	{"a grant that is repeated renews nothing", "T3", []edit{
 		{leasesGo, "case info.Token <= last && c.Renew:", "case false:"},
 	}},
 
 	// Events of leases.
-	{"a lease that nobody saw is told of", "W1", "", []edit{
+	{"a lease that nobody saw is told of", "W1", []edit{
 		{eventGo, "e.Kind == LeaseRevoked && e.Info.Token > s.before", "false"},
 	}},
-	{"the newest event of a lease is not told", "W1", "", []edit{
+	{"the newest event of a lease is not told", "W1", []edit{
 		{
 			eventGo, "return l.recent.last(int(l.last - seq)), nil",
 			"return l.recent.last(max(0, int(l.last-seq)-1)), nil",
 		},
 	}},
-	{"events of a transaction have the revision before it", "W1", "", []edit{
+	{"events of a transaction have the revision before it", "W1", []edit{
 		{fsmTxnGo, "m.step.date(m.store.Revision())", "m.step.date(m.store.Revision() - 1)"},
 	}},
-	{"a new leader tells no events of what ends first", "W1", "", []edit{
+	{"a new leader tells no events of what ends first", "W1", []edit{
 		{
 			leasesGo, "\tm.happened(LeaseEvent{Kind: kind, Info: ended.Info})",
 			"\tif m.view != nil && m.term != m.view.Term {\n\t\treturn\n\t}\n" +

@@ -2,23 +2,6 @@ package sim
 
 import "slices"
 
-// edit replaces one text, which occurs once in its file, by another.
-type edit struct{ file, old, new string }
-
-// planted is one fault that is put into the code of production, or into the world's
-// own clients and shells. The campaign must find it: that is how we know that the
-// checkers can fail.
-//
-// Some promises are kept by several walls, one behind the other, and with one
-// wall gone nothing happens. Such a fault takes all walls but those of others away.
-type planted struct {
-	name string
-	// breaks is the promise or the trap that it brings back.
-	breaks string
-	plant  Plant // of the world's own
-	edits  []edit
-}
-
 const (
 	lessorGo    = "lease/lessor.go"
 	primaryGo   = "lease/primary.go"
@@ -28,6 +11,7 @@ const (
 	fsmTxnGo    = "internal/fsm/txn.go"
 	eventGo     = "internal/fsm/event.go"
 	silenceGo   = "internal/fsm/silence.go"
+	namedGo     = "internal/fsm/named.go"
 	fsmSnapGo   = "internal/fsm/snapshot.go"
 	fsmOnceGo   = "internal/fsm/once.go"
 	confirmGo   = "internal/replica/confirm.go"
@@ -48,6 +32,10 @@ const (
 	changeGo    = "lease/change.go"
 	sessionGo   = "internal/sim/session.go"
 	namesGo     = "internal/sim/names.go"
+	locksGo     = "internal/sim/locks.go"
+	saverGo     = "internal/shell/saver.go"
+
+	simWatcherGo = "internal/sim/watcher.go"
 )
 
 // oldLeadersExpiry are the walls before the fence of terms: a leader that loses
@@ -68,28 +56,30 @@ var oldLeadersExpiry = []edit{
 
 // plantedList is everything that is planted.
 var plantedList = slices.Concat(
-	plantedCore, plantedLeases, plantedCaches, plantedTurns,
+	plantedCore, plantedShell, plantedLeases, plantedCaches, plantedTurns,
 )
 
 // plantedCore is planted where it all began: clocks, expiry, the store, watches.
 var plantedCore = []planted{
 	// Rule 2 and 1: clocks.
-	{"holder counts from receipt", "T2", "", []edit{
+	{"holder counts from receipt", "T2", []edit{
 		{holderRenew, "\tl.TTL = ttl\n\ts.confirm(l, sent)", "\tl.TTL = ttl\n\ts.confirm(l, s.now)"},
 	}},
-	{"member's clock stops in suspend", "T10", plantClockStops, nil},
-	{"a lease expires two percent early", "L1", "", []edit{
+	{"member's clock stops in suspend", "T10", []edit{
+		{shellClockGo, "now = r.Boot - c.start.Boot", "now = r.Mono - c.start.Mono"},
+	}},
+	{"a lease expires two percent early", "L1", []edit{
 		{"lease/types.go", "return t + Instant(ttl) + 1", "return t + Instant(ttl) - Instant(ttl)/50"},
 	}},
 
 	// Rule 4: confirm rounds.
-	{"renewal released without a confirm round", "rule 4", "", []edit{
+	{"renewal released without a confirm round", "rule 4", []edit{
 		{
 			renewGo, "renewed.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
 			"renewed.Token\n\t\tr.answerRenewal(n)",
 		},
 	}},
-	{"confirm round from before the promise", "rule 4", "", []edit{
+	{"confirm round from before the promise", "rule 4", []edit{
 		{
 			renewGo, "renewed.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
 			"renewed.Token\n\t\tif q := r.reads.current; q != nil {\n" +
@@ -97,7 +87,7 @@ var plantedCore = []planted{
 				"\t\t} else {\n\t\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)\n\t\t}",
 		},
 	}},
-	{"confirm round from before the read was asked", "rule 4", "", []edit{
+	{"confirm round from before the read was asked", "rule 4", []edit{
 		{
 			relayGo,
 			"\t\tr.reads.next.reads = append(r.reads.next.reads, q)",
@@ -106,57 +96,57 @@ var plantedCore = []planted{
 				"\t\tto.reads = append(to.reads, q)",
 		},
 	}},
-	{"confirm rounds by the leader's clock", "rule 4", "", []edit{
+	{"confirm rounds by the leader's clock", "rule 4", []edit{
 		{replicaGo, "raft.ReadOnlySafe", "raft.ReadOnlyLeaseBased"},
 	}},
-	{"not found is said without a confirm round", "T7", "", []edit{
+	{"not found is said without a confirm round", "T7", []edit{
 		{
 			renewGo, "n.token = 0\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
 			"r.refuseRenewal(n, lease.ErrNotFound)",
 		},
 	}},
-	{"a lost leader answers what waits", "rule 4", "", []edit{
+	{"a lost leader answers what waits", "rule 4", []edit{
 		{
 			confirmGo,
 			"\t\tr.handRenewals(b.renewals)\n",
 			"\t\tfor i := range b.renewals {\n\t\t\tr.answerRenewal(b.renewals[i])\n\t\t}\n",
 		},
 	}},
-	{"a batch of renewals released without a confirm round", "rule 4", "", []edit{
+	{"a batch of renewals released without a confirm round", "rule 4", []edit{
 		{
 			renewalsGo, "r.reads.next.together = append(r.reads.next.together, b)",
 			"r.settleAll(b)",
 		},
 	}},
-	{"a relayed batch of renewals is answered under one number", "L1", "", []edit{
+	{"a relayed batch of renewals is answered under one number", "L1", []edit{
 		{renewalsGo, "n.seq = b.first + uint64(i)", "n.seq = b.first"},
 	}},
-	{"a relayed batch of renewals is acknowledged without clearing", "rule 6", "", []edit{
+	{"a relayed batch of renewals is acknowledged without clearing", "rule 6", []edit{
 		{
 			renewalsGo, "if err != nil || renewed.Clear {",
 			"if err != nil || renewed.Clear && b.from == 0 {",
 		},
 	}},
-	{"a lost leader answers a batch of renewals", "rule 4", "", []edit{
+	{"a lost leader answers a batch of renewals", "rule 4", []edit{
 		{
 			renewalsGo, "\tif b.Kept == len(b.IDs) {\n",
 			"\tif b.Kept > 0 {\n\t\tr.out.Together = append(r.out.Together, b)\n" +
 				"\t\treturn\n\t}\n\tif b.Kept == len(b.IDs) {\n",
 		},
 	}},
-	{"a batch of renewals is not looked at again", "T6, L3", "", []edit{
+	{"a batch of renewals is not looked at again", "T6, L3", []edit{
 		{renewalsGo, "if r.lessor.Changes() != b.changes {", "if false {"},
 	}},
-	{"a lost leader goes on timing", "rule 3", "", []edit{
+	{"a lost leader goes on timing", "rule 3", []edit{
 		{readyGo, "\t\tr.demote()\n\t\tr.lose()", "\t\tr.lose()"},
 		{gateGo, "r.gate = gate{}", "r.gate = gate{caches: r.gate.caches}"},
 	}},
 
 	// Rule 5: promotion.
-	{"no full TTL at promotion", "rule 5", "", []edit{
+	{"no full TTL at promotion", "rule 5", []edit{
 		{primaryGo, "expiry := now.after(r.ttl.plus(max(0, extend)))", "expiry := now.after(r.ttl / 2)"},
 	}},
-	{"promoted before an entry of the own term", "rule 5, T6", "", []edit{
+	{"promoted before an entry of the own term", "rule 5, T6", []edit{
 		{
 			readyGo,
 			"if r.leading && !r.primary && e.GetTerm() == r.term {",
@@ -165,34 +155,40 @@ var plantedCore = []planted{
 	}},
 
 	// Rule 6: checkpoints.
-	{"renewal of a checkpointed lease without clearing", "rule 6", "", []edit{
+	{"renewal of a checkpointed lease without clearing", "rule 6", []edit{
 		{trackerGo, "n.Clear = k.state&isPending != 0 || r.remaining != 0", "n.Clear = false"},
 	}},
-	{"renewal of a lease with a checkpoint on its way without clearing", "rule 6", "", []edit{
+	{"renewal of a lease with a checkpoint on its way without clearing", "rule 6", []edit{
 		{trackerGo, "n.Clear = k.state&isPending != 0 || r.remaining != 0", "n.Clear = r.remaining != 0"},
 	}},
-	{"checkpoint counted from before it was applied", "rule 6", "", []edit{
+	{"checkpoint counted from before it was applied", "rule 6", []edit{
 		{
 			lessorGo, "*l.countdown.grow(slot) = l.now.after(c.Remaining)",
 			"*l.countdown.grow(slot) = l.now.after(c.Remaining / 2)",
 		},
 	}},
-	{"checkpoint ignored at promotion", "T9, L7", "", []edit{
+	{"checkpoint ignored at promotion", "T9, L7", []edit{
 		{
-			primaryGo, "expiry, quiet = *c, now.after(l.cfg.CheckpointInterval)",
-			"quiet = now.after(l.cfg.CheckpointInterval)",
+			primaryGo, "expiry = *c",
+			"_ = *c",
 		},
 	}},
-	{"silence is never checkpointed", "T9, L7", "", []edit{
+	{"silence is never checkpointed", "T9, L7", []edit{
 		{
-			expireGo, "if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 0 {",
-			"if silent := r.lessor.Silent(r.cfg.MaxExpire); len(silent) > 1000 {",
+			expireGo, "if len(silent) == 0 {",
+			"if len(silent) < 1000 {",
 		},
 	}},
-	{"clearing a checkpoint keeps the countdown", "rule 6", "", []edit{
+	{"silence is checkpointed once only", "T9, L7", []edit{
+		{trackerGo, "k.quiet = t.now.after(t.again(r.ttl))", "k.quiet = k.expiry"},
+	}},
+	{"a checkpoint says more than is left", "L7", []edit{
+		{trackerGo, "remaining := TTL(k.expiry - t.now)", "remaining := max(r.ttl, TTL(k.expiry-t.now))"},
+	}},
+	{"clearing a checkpoint keeps the countdown", "rule 6", []edit{
 		{lessorGo, "\t\tr.remaining = 0\n", "\t\tr.remaining = min(r.remaining, 500)\n"},
 	}},
-	{"checkpoint without a fence of terms", "rule 6, T1", "", append([]edit{
+	{"checkpoint without a fence of terms", "rule 6, T1", append([]edit{
 		{
 			silenceGo,
 			"\tif c.Term != m.term {\n\t\treturn Result{Err: ErrStale}\n\t}\n", "",
@@ -200,54 +196,54 @@ var plantedCore = []planted{
 	}, oldLeadersExpiry...)},
 
 	// Rule 7: expiry.
-	{"expiry without a fence of terms", "rule 7, T1", "", append([]edit{
+	{"expiry without a fence of terms", "rule 7, T1", append([]edit{
 		{
 			leasesGo,
 			"\tif c.Term != m.term {\n\t\treturn Result{Err: ErrStale}\n\t}\n\tfor _, due",
 			"\tfor _, due",
 		},
 	}, oldLeadersExpiry...)},
-	{"internal commands admitted from outside", "T1", "", oldLeadersExpiry[1:]},
-	{"expiry ignores the stamp", "rule 7", "", []edit{
+	{"internal commands admitted from outside", "T1", oldLeadersExpiry[1:]},
+	{"expiry ignores the stamp", "rule 7", []edit{
 		{lessorGo, "if r.stamp != d.Stamp {", "if false {"},
 	}},
-	{"expiry ignores the token", "T28", "", []edit{
+	{"expiry ignores the token", "T28", []edit{
 		{lessorGo, "if r.token != d.Token {", "if false {"},
 	}},
-	{"renewal of an expiring lease", "T5", "", []edit{
+	{"renewal of an expiring lease", "T5", []edit{
 		{
 			trackerGo,
 			"\tif k.state&isExpiring != 0 {\n\t\treturn Renewal{}, ErrExpiring",
 			"\tif false {\n\t\treturn Renewal{}, ErrExpiring",
 		},
 	}},
-	{"alive again before the outcome is known", "T5", "", []edit{
+	{"alive again before the outcome is known", "T5", []edit{
 		{expireGo, "\t\t\tdecided := r.now\n", "\t\t\tdecided := r.now\n" +
-			"\t\t\tdefer r.lessor.Reinstate(ids(due, func(d lease.Due) lease.ID { return d.ID }))\n"},
+			"\t\t\tdefer r.lessor.Reinstate(due)\n"},
 	}},
-	{"an expiry that was lost is not decided again", "T12", "", []edit{
+	{"an expiry that was lost is not decided again", "T12", []edit{
 		{
-			expireGo, "if !applied && r.primary {\n\t\tr.lessor.Reinstate(ids(due,",
-			"if false {\n\t\tr.lessor.Reinstate(ids(due,",
+			expireGo, "if !applied && r.primary {\n\t\tr.lessor.Reinstate(due",
+			"if false {\n\t\tr.lessor.Reinstate(due",
 		},
 		{expireGo, "\tr.timers.expiring = false\n", "\tr.timers.expiring = !applied\n"},
 	}},
 
 	// The end of a lease.
-	{"revoke leaves the keys", "L6, T5", "", []edit{
+	{"revoke leaves the keys", "L6, T5", []edit{
 		{
 			leasesGo,
-			"m.deleteKeys(t, ended.Keys, -int64(c.ID))",
-			"m.deleteKeys(t, ended.Keys[:0], -int64(c.ID))",
+			"m.deleteKeys(t, ended.Keys, -int64(id))",
+			"m.deleteKeys(t, ended.Keys[:0], -int64(id))",
 		},
 	}},
-	{"expiry leaves a key", "L6", "", []edit{
+	{"expiry leaves a key", "L6", []edit{
 		{
 			leasesGo, "m.deleteKeys(t, ended.Keys, int64(ended.ID))",
 			"m.deleteKeys(t, ended.Keys[1:], int64(ended.ID))",
 		},
 	}},
-	{"keys deleted in two revisions", "L6, T14", "", []edit{
+	{"keys deleted in two revisions", "L6, T14", []edit{
 		{
 			leasesGo, "\t\t\tm.deleteKeys(t, ended.Keys, int64(ended.ID))",
 			"\t\t\tm.deleteKeys(t, ended.Keys[:1], int64(ended.ID))\n\t\t\tm.end(t)\n" +
@@ -255,28 +251,28 @@ var plantedCore = []planted{
 				"\t\t\tm.deleteKeys(t, ended.Keys[1:], int64(ended.ID))",
 		},
 	}},
-	{"a put does not attach", "L6", "", []edit{
+	{"a put does not attach", "L6", []edit{
 		{
 			fsmTxnGo,
 			"if id != 0 && (prev == nil || prev.Lease != int64(id)) {",
 			"if id != 0 && prev == nil {",
 		},
 	}},
-	{"a put without a lease does not detach", "L6", "", []edit{
+	{"a put without a lease does not detach", "L6", []edit{
 		{fsmTxnGo, "if prev != nil && prev.Lease != int64(id) && prev.Lease != 0 {", "if false {"},
 	}},
-	{"a delete does not detach", "L6", "", []edit{
+	{"a delete does not detach", "L6", []edit{
 		{
 			fsmTxnGo,
 			"\t\tif kv.Lease != 0 {\n\t\t\tm.detach(kv)",
 			"\t\tif false {\n\t\t\tm.detach(kv)",
 		},
 	}},
-	{"a put on a lease that is gone", "T21", "", []edit{
+	{"a put on a lease that is gone", "T21", []edit{
 		{
 			fsmTxnGo,
-			"return m.lessor.CheckAttach(c.Lease, c.Key)",
-			"return nil",
+			"return id, m.lessor.CheckAttach(id, c.Key)",
+			"return id, nil",
 		},
 		{
 			fsmTxnGo,
@@ -286,17 +282,17 @@ var plantedCore = []planted{
 	}},
 
 	// Grants.
-	{"tokens are not raised", "L5", "", []edit{
+	{"tokens are not raised", "L5", []edit{
 		{lessorGo, "\tl.lastToken++\n", "\tl.lastToken |= 1\n"},
 	}},
-	{"a token that is drawn is not remembered", "L5, T27", "", []edit{
+	{"a token that is drawn is not remembered", "L5, T27", []edit{
 		{
 			lessorGo,
 			"DrawToken() Token { return l.nextToken() }",
 			"DrawToken() Token { return l.lastToken + 1 }",
 		},
 	}},
-	{"a transaction draws before it is checked", "S1", "", []edit{
+	{"a transaction draws before it is checked", "S1", []edit{
 		{
 			fsmTxnGo,
 			"\tif err := m.checkPlan(&p); err != nil {\n\t\treturn",
@@ -304,21 +300,21 @@ var plantedCore = []planted{
 				"if p.ops[i].Draw {\n\t\t\t\tm.lessor.DrawToken()\n\t\t\t}\n\t\t}\n\t\treturn",
 		},
 	}},
-	{"a name is granted twice", "L4", "", []edit{
+	{"a name is granted twice", "L4", []edit{
 		{
 			lessorGo,
 			"if slot, ok := l.table.names.find(t.Name); ok {",
 			"if slot, ok := l.table.names.find(t.Name); ok && t.ID < 0 {",
 		},
 	}},
-	{"the request id is ignored", "T3", "", []edit{
+	{"the request id is ignored", "T3", []edit{
 		{
 			lessorGo,
 			"return t.RequestID != \"\" && t.RequestID == held.RequestID && ",
 			"return t.RequestID == \"none\" && ",
 		},
 	}},
-	{"a repeated grant counts anew from receipt", "T3, T24", "", []edit{
+	{"a repeated grant counts anew from receipt", "T3, T24", []edit{
 		{
 			lessorGo,
 			"\tif err := l.CheckTerms(&t); err != nil {\n\t\treturn Info{}, err\n\t}\n",
@@ -327,33 +323,44 @@ var plantedCore = []planted{
 		},
 	}},
 
-	{"a repeated grant has its full TTL", "T3", "", []edit{
+	{"a repeated grant has its full TTL", "T3", []edit{
 		{sessionGo, "if try == 0 || renews {", "if try >= 0 {"},
 	}},
 
 	// Clients.
-	{"unlock without token compare", "T16", plantUnlockByKey, nil},
-	{"lock taken without a second look", "T16, T17", plantNoRecheck, nil},
+	{"unlock without token compare", "T16", []edit{
+		{locksGo, "Relation: fsm.Equal, Number: claim.create,", "Relation: fsm.Greater,"},
+	}},
+	{"lock taken without a second look", "T16, T17", []edit{
+		{locksGo, "for create != 0 && s.alive() {", "for create != 0 {"},
+		{locksGo, "case t.created(s, key) != create:", "case false:"},
+		{
+			sessionGo, "\tif !s.alive() {\n\t\treturn nil\n\t}\n\tb := &Belief{\n",
+			"\tuntil := s.until()\n\tif kind == beliefRole {\n\t\tuntil = max(until, w.now+Second)\n" +
+				"\t} else if !s.alive() {\n\t\treturn nil\n\t}\n\tb := &Belief{\n",
+		},
+		{sessionGo, "From: w.now, Until: s.until(), Create", "From: w.now, Until: until, Create"},
+	}},
 
 	// Reads.
-	{"read released before its index is applied", "S1", "", []edit{
+	{"read released before its index is applied", "S1", []edit{
 		{
 			confirmGo,
 			"for len(q.done) > 0 && q.done[0].index <= r.machine.Index() {",
 			"for len(q.done) > 0 {",
 		},
 	}},
-	{"read at a follower released before its index is applied", "S1", "", []edit{
+	{"read at a follower released before its index is applied", "S1", []edit{
 		{relayGo, "n < len(a.done) && a.done[n].index <= r.machine.Index()", "n < len(a.done)"},
 	}},
-	{"follower answers reads without asking", "S1", "", []edit{
+	{"follower answers reads without asking", "S1", []edit{
 		{
 			confirmGo,
 			"\tdefault:\n\t\tr.asks.reads = append(r.asks.reads, q)",
 			"\tdefault:\n\t\tq.Left = r.left(q.Leases)\n\t\tr.finish(q)",
 		},
 	}},
-	{"leader answers reads without a confirm round", "S1", "", []edit{
+	{"leader answers reads without a confirm round", "S1", []edit{
 		{
 			confirmGo, "\t\tr.reads.next.reads = append(r.reads.next.reads, q)",
 			"\t\tq.Left = r.left(q.Leases)\n\t\tr.finish(q)",
@@ -361,48 +368,48 @@ var plantedCore = []planted{
 	}},
 
 	// Commands.
-	{"forwarded command taken twice", "S1", "", []edit{
+	{"forwarded command taken twice", "S1", []edit{
 		{
 			relayGo,
 			"if seq := f.First + uint64(i); seq == l.next {",
 			"if seq := f.First + uint64(i); true {",
 		},
 	}},
-	{"command taken for lost too early", "S1", "", []edit{
+	{"command taken for lost too early", "S1", []edit{
 		{forwardGo, "f.sent[n].term < term", "f.sent[n].term <= term"},
 	}},
-	{"unknown outcome told as failed", "S1", "", []edit{
+	{"unknown outcome told as failed", "S1", []edit{
 		{
 			forwardGo,
 			"\t\tr.refuse(s.proposal, ErrLeaderChanged)",
 			"\t\tr.refuse(s.proposal, ErrNoLeader)",
 		},
 	}},
-	{"what a snapshot swallowed is sent again", "S1", "", []edit{
+	{"what a snapshot swallowed is sent again", "S1", []edit{
 		{
 			installGo,
 			"r.forward.forget(r, s.GetMetadata().GetTerm())",
 			"r.forward.bury(s.GetMetadata().GetTerm() + 1)",
 		},
 	}},
-	{"results of another leader's entry", "S1", "", []edit{
+	{"results of another leader's entry", "S1", []edit{
 		{proposeGo, "if b.index == index && b.term == term {", "if b.index == index {"},
 	}},
-	{"numbers of an earlier life", "S1", "", []edit{
+	{"numbers of an earlier life", "S1", []edit{
 		{replicaGo, "first := max(c.FirstSeq, 1)", "first := min(c.FirstSeq, 1)"},
 	}},
-	{"results in the wrong order", "S1", "", []edit{
+	{"results in the wrong order", "S1", []edit{
 		{forwardGo, "results[f.sent[k].seq-first]", "results[end-1-f.sent[k].seq]"},
 	}},
 
 	// Writes that are done once.
-	{"a write that is sent again is done again", "S1", "", []edit{
+	{"a write that is sent again is done again", "S1", []edit{
 		{fsmOnceGo, "s.answer(c.Number)", "s.answer(c.Number + 1<<40)"},
 	}},
-	{"a write that was given up is done later", "S1", "", []edit{
+	{"a write that was given up is done later", "S1", []edit{
 		{fsmOnceGo, "case done, c.Number < s.settled:", "case done:"},
 	}},
-	{"a restart forgets what was done once", "S1, S3", "", []edit{
+	{"a restart forgets what was done once", "S1, S3", []edit{
 		{
 			fsmSnapGo, "case tagSession, tagAnswer:\n\t\t\tr.session(t)",
 			"case tagSession, tagAnswer:\n\t\t\tr.session(t)\n\t\t\tr.m.sessions.drop(" +
@@ -411,27 +418,33 @@ var plantedCore = []planted{
 	}},
 
 	// Disks, snapshots, determinism.
-	{"acknowledge before sync", "S2", plantAckBeforeSync, nil},
-	{"snapshot restore drops attachments", "L6, S3", "", []edit{
+	{"acknowledge before sync", "S2", []edit{
+		{
+			saverGo, "if s.unsynced && !s.write(nil, true, yield) {\n\t\treturn false\n\t}\n",
+			"defer func() {\n\t\tif s.unsynced {\n\t\t\ts.write(nil, true, yield)\n\t\t}\n\t}()\n",
+		},
+		{saverGo, "i == len(batch)-1", "i < 0"},
+	}},
+	{"snapshot restore drops attachments", "L6, S3", []edit{
 		{fsmSnapGo, "\t\tif kv.Lease == 0 {\n", "\t\tif true {\n"},
 	}},
-	{"snapshot restore drops checkpoints", "L7, S3", "", []edit{
+	{"snapshot restore drops checkpoints", "L7, S3", []edit{
 		{
 			fsmSnapGo,
 			"Remaining: lease.TTL(d.Varint()), Stamp",
 			"Remaining: 0 * lease.TTL(d.Varint()), Stamp",
 		},
 	}},
-	{"snapshot restore rewinds tokens", "L5, T27", "", []edit{
+	{"snapshot restore rewinds tokens", "L5, T27", []edit{
 		{
 			fsmSnapGo, "state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()",
 			"state.LastToken, state.Generation = r.d.Uvarint()-1, r.d.Uvarint()",
 		},
 	}},
-	{"snapshot installed as a mix", "S3", "", []edit{
+	{"snapshot installed as a mix", "S3", []edit{
 		{installGo, "r.machine, r.lessor = m, m.Lessor()", "r.machine = m"},
 	}},
-	{"map order in apply", "S3, T11", "", []edit{
+	{"map order in apply", "S3, T11", []edit{
 		{
 			leasesGo,
 			"\tt.DeleteFor(keys, cause)",
@@ -440,7 +453,7 @@ var plantedCore = []planted{
 		},
 		{leasesGo, "import (\n", "import (\n\t\"maps\"\n\t\"slices\"\n\n"},
 	}},
-	{"entries applied again after a restart", "S3, T11", "", []edit{
+	{"entries applied again after a restart", "S3, T11", []edit{
 		{machineGo, "\tif index <= m.index {\n\t\treturn false\n\t}\n", ""},
 		{
 			replicaGo,
@@ -450,20 +463,27 @@ var plantedCore = []planted{
 	}},
 
 	// Watches.
-	{"watch resumes inside a revision", "W1, T14", plantSplitResume, nil},
-	{"watch begins one revision late", "W1", "", []edit{
+	{"watch resumes inside a revision", "W1, T14", []edit{
+		{
+			simWatcherGo, "x.next = b.Revision + 1\n",
+			"x.next = b.Revision + 1\n\t\tn := len(d.Events)\n\t\tif n > 1 && " +
+				"d.Events[n-1].KV.ModRevision == d.Events[n-2].KV.ModRevision {\n" +
+				"\t\t\td.Events = d.Events[:n-1]\n\t\t\tx.breakOff(w.now)\n\t\t}\n",
+		},
+	}},
+	{"watch begins one revision late", "W1", []edit{
 		{watcherGo, "from := max(w.next, w.goal+1)", "from := max(w.next, w.goal+2)"},
 	}},
-	{"watcher that lagged skips a revision", "W1", "", []edit{
+	{"watcher that lagged skips a revision", "W1", []edit{
 		{watcherGo, "w.lost = evs[0].Revision()", "w.lost = evs[0].Revision() + 1"},
 	}},
-	{"watch does not go back to history after a snapshot", "W1", "", []edit{
+	{"watch does not go back to history after a snapshot", "W1", []edit{
 		{hubGo, "\th.back.jump(rev)\n", "\tif rev > h.back.rev {\n\t\th.back.add(rev, nil)\n\t}\n"},
 	}},
-	{"a batch claims too much", "W1", "", []edit{
+	{"a batch claims too much", "W1", []edit{
 		{watcherGo, "return max(live, w.goal)", "return max(live, w.goal) + 1"},
 	}},
-	{"a batch splits a revision", "W1, T14", "", []edit{
+	{"a batch splits a revision", "W1, T14", []edit{
 		{mvccEvents, "if r.ModRevision != last {\n\t\t\tb.next", "if true {\n\t\t\tb.next"},
 	}},
 }

@@ -5,38 +5,72 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 )
 
-// publish tells those who watch at this member, and those who wait in lines.
-func (p *process) publish(out *replica.Output) {
-	p.publishEvents(out)
-	switch {
-	case len(out.Changes) == 0 && !out.Restored:
+// showInRace makes the new state readable, while others begin to wait in lines.
+func (p *process) showInRace() {
+	out := &p.s.Out
+	if len(p.late) == 0 || len(out.Changes) == 0 && !out.Restored {
+		p.show()
 		return
-	case len(p.late) > 0:
-		p.racing = func() { p.show(out) }
-		p.someEnter()
-		p.race()
-		p.someEnter()
-	default:
-		p.show(out)
 	}
+	p.racing = true
+	p.someEnter()
+	p.race()
+	p.someEnter()
+}
+
+// race lets the core go on until it has told of the changes.
+func (p *process) race() {
+	if !p.racing {
+		return
+	}
+	p.racing = false
+	p.show()
+	do := p.next()
+	for ; do == shell.Follow || do == shell.Publish; do = p.next() {
+		p.do(do)
+	}
+	p.course.ahead = append(p.course.ahead, do)
+}
+
+// show lets all see the new state.
+func (p *process) show() {
+	out := &p.s.Out
+	p.view = p.s.View
+	p.publishEvents(out)
+	if out.Restored {
+		p.hub.Restore(p.view.KV.Revision())
+		p.course.spread = true
+		p.snaps.Restored(p.view.Index)
+	}
+	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // of entries, not of bytes
+		p.snap()
+	}
+}
+
+// publish tells the hub what has changed. Who is told of a change and reads then must find it.
+func (p *process) publish(out *replica.Output) {
+	for i := range out.Changes {
+		c := &out.Changes[i]
+		p.w.oracle.published(p.m.id, c)
+		if shown := p.view.KV.Revision(); c.Revision > shown {
+			p.w.broken("W1", fmt.Sprintf("member %d publishes revision %d, and shows revision %d",
+				p.m.id, c.Revision, shown))
+		}
+	}
+	api.Publish(p.hub, out.Changes)
+	p.course.spread = true
+}
+
+// spread is the hub's goroutine, which may be held up.
+func (p *process) spread() {
 	if p.w.p.Liners > 0 && p.w.chance(3) {
 		p.distributeLate()
 		return
 	}
 	p.distribute()
-}
-
-// show lets all see the new state, and the hub what has changed.
-func (p *process) show(out *replica.Output) {
-	p.shown = p.view.KV
-	for i := range out.Changes {
-		p.w.oracle.published(p.m.id, &out.Changes[i])
-	}
-	if !out.Restored { // else the hub was told of a state that shows the changes, too
-		api.Publish(p.hub, out.Changes)
-	}
 }
 
 // distribute is what the hub's goroutine does.
@@ -62,7 +96,7 @@ func (p *process) publishEvents(out *replica.Output) {
 		p.event = o.lastEvent(p.m.disk.snap.index())
 	}
 	p.event = o.publishedEvents(p.m.id, p.event, p.view.LeaseEvents)
-	if p.event != o.lastEvent(p.view.Index) && out.Applied {
+	if p.event != o.lastEvent(p.view.Index) {
 		p.w.broken("W1", fmt.Sprintf("member %d has applied %d, and published events of leases up to %d",
 			p.m.id, p.view.Index, p.event))
 	}

@@ -24,15 +24,17 @@ func renewalsIn(calls []*call) int {
 	return len(calls)
 }
 
-// take gives calls to the replica.
-func (p *process) take(calls []*call) {
+// arrive leaves calls for the core.
+func (p *process) arrive(calls []*call) {
 	for len(calls) > 0 {
 		n := renewalsIn(calls)
 		if n > 0 {
-			p.r.RenewAll(newRenewals(calls[:n]))
+			p.s.Mail.Together = append(p.s.Mail.Together, newRenewals(calls[:n]))
 		} else {
 			n = 1
-			calls[0].arrive(p)
+			if q := calls[0]; !q.look(p) {
+				q.arrive(p)
+			}
 		}
 		calls = calls[n:]
 	}

@@ -73,16 +73,12 @@ func (s *session) revive() {
 // believe notes that the client is sure to hold something from now on.
 func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	w := s.k.c.w
-	until := w.now + Second
-	switch {
-	case s.alive():
-		until = s.until()
-	case w.opt.Plant != plantNoRecheck || kind != beliefRole:
+	if !s.alive() {
 		return nil
 	}
 	b := &Belief{
 		At: w.now, Client: s.k.c.id, Kind: kind, What: what, Lease: s.terms.ID, Token: s.token,
-		From: w.now, Until: until, CreateRevision: create,
+		From: w.now, Until: s.until(), CreateRevision: create,
 	}
 	s.beliefs = append(s.beliefs, b)
 	w.h.Beliefs = append(w.h.Beliefs, b)
@@ -260,6 +256,9 @@ func (t *thread) revoke(s *session) {
 	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
 	if s.bare && s.terms.Name == "" { // one with a name may be an heir's by now
 		r.Token = 0
+	}
+	if s.terms.Name != "" && t.c.w.chance(2) {
+		r.ID, r.Name = 0, s.terms.Name
 	}
 	var c fsm.Command = r
 	if t.c.w.chance(4) {

@@ -13,32 +13,21 @@ import (
 type lines struct {
 	turns  *turn.Lines
 	places []*standing
-	// shown is the view that all see. While a step is being carried out it is that of before.
-	shown *mvcc.View
-	// racing is how the step goes on, on the goroutine of the core; nil if it has.
-	racing func()
+	// racing says that the core is about to show a new state.
+	racing bool
 	// late are those who begin to wait, on goroutines of their own.
 	late []func()
 }
 
 func (l *lines) init(p *process) {
-	l.shown = p.view.KV
 	l.turns = turn.New(p.hub, func() *mvcc.View {
-		v := l.shown
-		if l.racing != nil {
+		v := p.view.KV
+		if l.racing {
 			p.w.cover["state shown while a line was read"]++
 			p.race()
 		}
 		return v
 	})
-}
-
-// race lets the core go on.
-func (p *process) race() {
-	if f := p.racing; f != nil {
-		p.racing = nil
-		f()
-	}
 }
 
 // someEnter lets some of those begin to wait who are late.

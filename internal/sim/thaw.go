@@ -18,11 +18,11 @@ func (p *process) thaw(mail *mail) {
 		return
 	}
 	later := func() bool { return p.w.chance(2) }
-	mail.messages = slices.DeleteFunc(mail.messages, func(m *replica.Message) bool {
+	mail.Messages = slices.DeleteFunc(mail.Messages, func(m *replica.Message) bool {
 		if !later() {
 			return false
 		}
-		p.mail.messages = append(p.mail.messages, m)
+		p.mail.Messages = append(p.mail.Messages, m)
 		return true
 	})
 	mail.calls = slices.DeleteFunc(mail.calls, func(c *call) bool {

@@ -4,7 +4,7 @@ import "slices"
 
 // deliver leaves a task for the process's next step.
 func (p *process) deliver(task func()) {
-	p.mail.tasks = append(p.mail.tasks, task)
+	p.mail.Tasks = append(p.mail.Tasks, task)
 	p.wake(p.w.now)
 }
 
@@ -31,9 +31,11 @@ func (p *process) alarm() {
 	case p.frozen > t:
 		p.wakeAt = Never
 		p.wake(p.frozen)
+	case p.course.within:
+		p.wakeAt, p.course.rung = Never, true
 	default:
 		p.wakeAt = Never
-		p.step()
+		p.run()
 	}
 }
 

@@ -188,22 +188,12 @@ func (x *watcher) take(b watch.Batch[*api.Event]) {
 			d.Events = append(d.Events, *e.Change())
 		}
 		x.next = b.Revision + 1
-		if w.opt.Plant == plantSplitResume && splits(d.Events) && w.chance(2) {
-			d.Events = d.Events[:len(d.Events)-1]
-			x.breakOff(w.now)
-		}
 		w.h.Deliveries = append(w.h.Deliveries, d)
 	case watch.Cancelled:
 		x.rec.Compacted = b.Compacted
 		x.close()
 		x.rec.Err = b.Err
 	}
-}
-
-// splits reports whether the last two events are of one revision.
-func splits(events []mvcc.Event) bool {
-	n := len(events)
-	return n > 1 && events[n-1].KV.ModRevision == events[n-2].KV.ModRevision
 }
 
 // observer watches a range for ever, across breaks and compactions.

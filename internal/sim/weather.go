@@ -18,15 +18,23 @@ type Weather struct {
 	// Doze is for how long all machines sleep at the end of the faults, as those of one host do
 	// (T10). 0 for not at all.
 	Doze Time
+	// Reboot is when all members die and start again, in a run without other faults. 0 for
+	// never.
+	Reboot Time
 	// Plot has leaders that are replaced and do not know it, and clients that turn to them.
 	Plot Plot
 	// Caches is how many clients have coherent caches.
 	Caches int
 	// Liners is how many clients wait in lines.
 	Liners int
+	// HeldUp is in how many actions of its shell a member's core is held up once, 0 for never.
+	HeldUp int
 	// Beside is whether who has learned that the TTL of a lease was changed renews it at once
 	// in one message with another lease.
 	Beside bool
+	// Asleep is whether who holds a lock or a role often stands still until the lease is over,
+	// and gives the lock back then.
+	Asleep bool
 }
 
 // weather draws one for a profile, and fits that to it.
@@ -53,6 +61,14 @@ func (w *world) weather(p *Profile) Weather {
 	if r := w.source(0x11e5); r.IntN(4) == 0 {
 		out.Liners = 1 + r.IntN(2)
 	}
+	if r := w.source(0x4eb007); r.IntN(12) == 0 {
+		p.Faults, out.Depose, out.Doze = 0, 0, 0
+		out.Reboot = w.end/2 + Time(r.Int64N(int64(w.end/8)))
+	}
+	if r := w.source(0x4e1d0); r.IntN(3) == 0 {
+		out.HeldUp = 1000 + r.IntN(4000)
+	}
+	out.Asleep = w.source(0x51ee9).IntN(3) == 0
 	out.Beside = w.source(0x1b9).IntN(3) == 0
 	return out
 }

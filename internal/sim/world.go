@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -48,7 +49,9 @@ func Run(o Options) *Result {
 		defer w.caught()
 		w.start()
 		for len(w.queue) > 0 && w.queue[0].at <= w.end && len(w.h.Broken) == 0 {
-			w.step()
+			if w.step(); w.events >= w.opt.Steps {
+				w.broken("watchdog", fmt.Sprintf("no end after %d steps", w.events))
+			}
 		}
 		w.finish()
 	}()
@@ -74,6 +77,7 @@ func newWorld(o Options) *world {
 	if o.Timeline == 0 {
 		o.Timeline = 400
 	}
+	o.Steps = cmp.Or(o.Steps, maxSteps)
 	w := &world{
 		opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0x1ea5e)), end: o.Duration,
 		h: &History{Seed: o.Seed}, cover: make(map[string]int),

@@ -1,0 +1,35 @@
+package sim
+
+const (
+	clientCallGo  = "client/call.go"
+	clientWatchGo = "client/watch.go"
+)
+
+// plantedBubble are faults that internal/bubble looks for: of what it runs and the simulator
+// does not, and some that both find.
+var plantedBubble = []planted{
+	{"a member says that it has saved before it has synced", "S2", []edit{
+		{saverGo, "State: s.lazy, Sync: sync}", "State: s.lazy}"},
+	}},
+	{"the client counts from receipt", "T2", []edit{
+		{holderRenew, "\tl.TTL = ttl\n\ts.confirm(l, sent)", "\tl.TTL = ttl\n\ts.confirm(l, s.now)"},
+	}},
+	{"the client's renewals are released without a confirm round", "rule 4", []edit{
+		{
+			renewalsGo, "r.reads.next.together = append(r.reads.next.together, b)",
+			"r.settleAll(b)",
+		},
+	}},
+	{"no full time after a jump of the clock", "rule 2", []edit{
+		{shellGo, "if s.Jumped || s.Stalled {", "if false {"},
+	}},
+	{"a watch goes on one revision late", "W1", []edit{
+		{clientWatchGo, "w.from, w.part = revision+1, nil", "w.from, w.part = revision+2, nil"},
+	}},
+	{"a write is sent again under another number", "S1", []edit{
+		{
+			clientCallGo, "\t\ts.unsure = s.unsure || s.kind != read\n\t\treturn true\n",
+			"\t\ts.unsure, s.number = s.unsure || s.kind != read, number{}\n\t\treturn true\n",
+		},
+	}},
+}

@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"errors"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
+	"leasehold.dev/lease"
+)
+
+// This file drives the shell that ships through virtual time.
+
+// course is how far a process has come in a step.
+type course struct {
+	ahead  []shell.Do // what is next, if it is known already
+	within bool       // it is in the middle of a step
+	taken  Time       // when the step took the mail
+	rung   bool       // it was to wake up meanwhile
+	spread bool       // the hub has something to distribute
+	// hurrying says that commands that wait for others will soon have waited long enough.
+	hurrying bool
+}
+
+// next returns what is to be done next.
+func (p *process) next() shell.Do {
+	if n := len(p.course.ahead); n > 0 {
+		do := p.course.ahead[n-1]
+		p.course.ahead = p.course.ahead[:n-1]
+		return do
+	}
+	return p.s.Next()
+}
+
+// run does a step, or what is left of one. A process that is doomed dies between two
+// actions, one that is held up goes on later.
+func (p *process) run() {
+	for p.course.within = true; p.course.within; {
+		do := p.next()
+		switch {
+		case p.dies(do):
+			return
+		case p.heldUp():
+			p.course.ahead = append(p.course.ahead, do)
+			return
+		}
+		p.do(do)
+		if p.dead {
+			return
+		}
+		if p.course.spread {
+			p.course.spread = false
+			p.spread()
+		}
+	}
+}
+
+// dies reports whether the process has died before an action.
+func (p *process) dies(do shell.Do) bool {
+	out := &p.s.Out
+	if p.doom == 0 || do < shell.Send || do > shell.Sleep || len(out.Append)+len(out.Send) == 0 {
+		return false
+	}
+	if p.doom--; p.doom > 0 {
+		return false
+	}
+	p.w.cover["crash in the middle of an output"]++
+	p.w.tracef("member %d dies before action %d of a step", p.m.id, do)
+	p.m.stop(true, p.w.chance(2))
+	return true
+}
+
+// heldUp reports whether the goroutine of the core is held up, while the process's others go
+// on: then the step goes on later.
+func (p *process) heldUp() bool {
+	w := p.w
+	if w.p.HeldUp == 0 || w.injector.calm {
+		return false
+	}
+	left := w.end - w.p.Calm - w.now
+	if w.injector.hurdles.IntN(w.p.HeldUp) > 0 || left <= 0 {
+		return false
+	}
+	w.cover["core held up in the middle of a step"]++
+	p.resume(w.now + min(left, 100+Time(w.injector.hurdles.Int64N(int64(200*Millisecond)))))
+	return true
+}
+
+// resume goes on with a step at t.
+func (p *process) resume(t Time) {
+	p.w.at(t, func() {
+		switch {
+		case p.dead:
+		case p.frozen > p.w.now:
+			p.resume(p.frozen)
+		default:
+			p.run()
+		}
+	})
+}
+
+// do does one action of the shell.
+func (p *process) do(do shell.Do) {
+	s := p.s
+	switch do {
+	case shell.TakeMail:
+		p.course.taken = p.w.now
+		p.take()
+	case shell.ReadClock:
+		s.Read(p.m.clock.reading(p.w.now))
+	case shell.Advance:
+		if s.Jumped {
+			p.w.h.Jumps = append(p.w.h.Jumps, Jump{p.w.now, p.m.id})
+		}
+		p.role.Refreshing = p.r.Status().Primary
+		p.refreshed()
+	case shell.LookAround:
+		stuck := p.m.disk.stall() >= p.w.p.election()
+		if s.Beat(shell.Around{Assembled: true, DiskStuck: stuck}) {
+			p.w.injector.note(Fault{Kind: faultYield, Member: p.m.id})
+		}
+	case shell.Feed:
+		p.refuse()
+	case shell.Work:
+		s.Work()
+		p.note(&s.Out)
+	case shell.Send:
+		for _, m := range s.Out.Send {
+			p.w.send(p, m)
+		}
+	case shell.Save:
+		p.save()
+	case shell.Show:
+		p.showInRace()
+	case shell.Publish:
+		p.publish(&s.Out)
+	case shell.Answer:
+		p.answer(&s.Out)
+	case shell.TellCaches:
+		s.TellCaches()
+	case shell.End:
+		p.end()
+	case shell.Hold:
+		p.respite()
+	case shell.Shrink:
+		p.view = s.View
+	case shell.Sleep:
+		p.sleep()
+	}
+}
+
+// take gives the shell what came in.
+func (p *process) take() {
+	m := p.mail
+	p.mail = mail{Mail: p.s.Mail.Emptied(), calls: p.calls[:0]}
+	p.thaw(&m)
+	p.s.Mail = m.Mail
+	p.arrive(m.calls)
+	clear(m.calls)
+	p.calls = m.calls
+}
+
+// refuse tells what the replica did not take.
+func (p *process) refuse() {
+	for _, m := range p.s.Refused {
+		if errors.Is(m.Err, replica.ErrMessage) {
+			p.w.broken("messages", m.Err.Error()) // no member has a fault
+		}
+		p.w.cover["message refused"]++
+	}
+	for _, d := range p.s.Declined {
+		p.w.cover["snapshot not taken"]++
+		d.Owner.(*arrival).ended(false)
+	}
+}
+
+// save gives the disk what is to be saved.
+func (p *process) save() {
+	if a, ok := p.s.Arrived.(*arrival); ok {
+		p.m.disk.arrival = a
+	}
+	p.m.disk.put(p.s.Out.Append)
+}
+
+// persisted takes messages that are durable.
+func (p *process) persisted(messages []*raftpb.Message) {
+	p.mail.Persisted = append(p.mail.Persisted, messages...)
+	p.wake(p.w.now)
+}
+
+// end is the process's last action.
+func (p *process) end() {
+	if p.s.Err != nil {
+		panic(p.s.Err) // no disk is rolled back here, and members propose every entry
+	}
+	p.w.tracef("member %d learns that it was removed", p.m.id)
+	p.w.cover["member learned of its removal"]++
+	p.m.gone = true
+	p.m.stop(false, false)
+}
+
+// respite bounds how long commands wait for others, as the server's does.
+func (p *process) respite() {
+	if !p.s.Held || p.course.hurrying {
+		return
+	}
+	p.course.hurrying = true
+	p.w.cover["commands wait for others"]++
+	p.w.after(p.w.between(Millisecond/50, 2*Millisecond), func() {
+		if p.course.hurrying = false; !p.dead {
+			p.mail.Hurry = true
+			p.wake(p.w.now)
+		}
+	})
+}
+
+// sleep ends a step.
+func (p *process) sleep() {
+	p.course.within = false
+	p.wake(p.m.clock.after(p.s.Now + max(1, lease.Instant(p.s.Wait)) + p.born))
+	if p.course.rung {
+		p.course.rung = false
+		p.wake(p.w.now)
+	}
+}
