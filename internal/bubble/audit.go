@@ -1,0 +1,112 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+// lateness is for how long after the last fault a lease of nobody may be there, beside its TTL.
+const lateness = 30 * time.Second
+
+// audit looks, when all is well again, for what was lost.
+func (w *World) audit(p *process) {
+	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
+	defer cancel()
+	if err := errors.Join(w.readAll(ctx, p), w.drain(ctx, p), w.forgotten(ctx, p),
+		w.hashes(ctx, p)); err != nil {
+		w.h.violate("live", "the cluster is well and does not answer: %v", err)
+	}
+}
+
+// readAll reads the registers of the last epochs.
+func (w *World) readAll(ctx context.Context, p *process) error {
+	now := w.h.now() / epoch
+	for e := max(0, now-2); e <= now; e++ {
+		for i := range 3 {
+			o := w.h.call(&op{by: "auditor", key: fmt.Sprintf("%s%d/%d", registers, e, i)})
+			kv, err := p.c.Get(ctx, o.key)
+			if errors.Is(err, client.ErrKeyNotFound) {
+				err = nil
+			}
+			o.got = string(kv.Value)
+			w.h.back(o, fateOf(err))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drain does what is left in the queue, and sees that nothing is missing then.
+func (w *World) drain(ctx context.Context, p *process) error {
+	q := p.queue()
+	for {
+		err := q.Work(ctx, coord.Work{Idle: true, Do: func(_ context.Context, i *coord.Item) error {
+			w.h.mu.Lock()
+			defer w.h.mu.Unlock()
+			w.h.pushed[string(i.Payload())] = true
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+		s, err := q.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Ready+s.Claimed+s.Delayed == 0 {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
+	for item, worked := range w.h.pushed {
+		if !worked {
+			w.h.violateLocked("S2", "item %s was pushed, and nobody has had it", item)
+		}
+	}
+	return nil
+}
+
+// forgotten sees that the leases of those who have ended are gone.
+func (w *World) forgotten(ctx context.Context, p *process) error {
+	time.Sleep(10*time.Second + lateness)
+	r, err := p.c.Range(ctx, client.Range{Key: leased, End: client.PrefixEnd(leased)})
+	if err != nil {
+		return err
+	}
+	for _, kv := range r.KVs {
+		w.h.violate("L2", "%s of %s is there, and nobody keeps lease %x alive", kv.Key, kv.Value,
+			kv.Lease)
+	}
+	return nil
+}
+
+// hashes compares what the members have.
+func (w *World) hashes(ctx context.Context, p *process) error {
+	r, err := p.etcd.Get(ctx, "none")
+	if err != nil {
+		return err
+	}
+	first := uint32(0)
+	for i, m := range w.members {
+		h, err := p.etcd.HashKV(ctx, clientAddr(m.name), r.Header.Revision)
+		if err != nil {
+			return fmt.Errorf("hash of %s: %w", m.name, err)
+		}
+		if i == 0 {
+			first = h.Hash
+		} else if h.Hash != first {
+			w.h.violate("S3", "%s has hash %x at revision %d, %s has %x", m.name, h.Hash,
+				r.Header.Revision, w.members[0].name, first)
+		}
+	}
+	return nil
+}

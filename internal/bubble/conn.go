@@ -1,0 +1,233 @@
+package bubble
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// windowBytes is how much of a connection may be on its way before the writer waits.
+const windowBytes = 4 << 20
+
+// chunk is what one Write has written, and when it is there.
+type chunk struct {
+	data []byte
+	at   time.Time
+}
+
+// half is one direction of a connection: from one machine to another.
+type half struct {
+	net      *network
+	from, to *machine
+	pair     *pair
+
+	mu      sync.Mutex // guards what follows
+	changed chan struct{}
+	queue   []chunk
+	bytes   int
+	ended   bool  // no more will be written
+	deaf    bool  // nobody reads any more
+	failed  error // what reading and writing say: the connection is broken
+	readBy  time.Time
+	writeBy time.Time
+	last    time.Time // when the last chunk is there: none overtakes another
+}
+
+func (h *half) wakeLocked() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// fail makes all reading and writing fail.
+func (h *half) fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failed == nil {
+		h.failed = err
+		h.queue = nil
+		h.wakeLocked()
+	}
+}
+
+// leave notes that nobody will read any more. Whoever writes learns of it as TCP tells: when what
+// it has written is refused.
+func (h *half) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deaf, h.queue = true, nil
+	h.wakeLocked()
+}
+
+// waitLocked waits for a change, or for the first of two times, and is called with h.mu.
+func (h *half) waitLocked(a, b time.Time) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		a = b
+	}
+	changed := h.changed
+	h.mu.Unlock()
+	defer h.mu.Lock()
+	if a.IsZero() {
+		<-changed
+		return
+	}
+	t := time.NewTimer(time.Until(a))
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	}
+}
+
+func past(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
+
+func (h *half) read(p []byte) (int, error) {
+	h.to.gate()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		open := h.net.open(h.from, h.to) && !h.to.stopped()
+		switch {
+		case h.failed != nil:
+			return 0, h.failed
+		case h.deaf:
+			return 0, net.ErrClosed
+		case open && len(h.queue) > 0 && past(h.queue[0].at):
+			n := copy(p, h.queue[0].data)
+			if h.queue[0].data = h.queue[0].data[n:]; len(h.queue[0].data) == 0 {
+				h.queue = h.queue[1:]
+			}
+			if h.bytes -= n; h.bytes+n >= windowBytes {
+				h.wakeLocked()
+			}
+			return n, nil
+		case open && len(h.queue) == 0 && h.ended:
+			return 0, io.EOF
+		case past(h.readBy):
+			return 0, os.ErrDeadlineExceeded
+		}
+		var next time.Time
+		if open && len(h.queue) > 0 {
+			next = h.queue[0].at
+		}
+		h.waitLocked(next, h.readBy)
+	}
+}
+
+func (h *half) write(p []byte) (int, error) {
+	h.from.gate()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		switch {
+		case h.failed != nil:
+			return 0, h.failed
+		case h.ended:
+			return 0, net.ErrClosed
+		case h.deaf && h.net.answers(h.from, h.to):
+			h.mu.Unlock()
+			h.pair.to.fail(syscall.ECONNRESET)
+			h.pair.from.fail(syscall.ECONNRESET)
+			h.mu.Lock()
+			return 0, syscall.ECONNRESET
+		case h.deaf:
+			return len(p), nil
+		case past(h.writeBy):
+			return 0, os.ErrDeadlineExceeded
+		case h.bytes < windowBytes:
+			at := time.Now().Add(h.net.delay(h.from, h.to))
+			if at.Before(h.last) {
+				at = h.last
+			}
+			h.last = at
+			h.queue = append(h.queue, chunk{append([]byte(nil), p...), at})
+			h.bytes += len(p)
+			h.wakeLocked()
+			return len(p), nil
+		}
+		h.waitLocked(h.writeBy, time.Time{})
+	}
+}
+
+// conn is one end of a connection.
+type conn struct {
+	in, out       *half
+	local, remote addr
+	pair          *pair
+	once          sync.Once
+}
+
+// pair is both directions.
+type pair struct{ to, from *half }
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.in.read(p)
+	return n, c.told("read", err)
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.out.write(p)
+	return n, c.told("write", err)
+}
+
+func (c *conn) told(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.out.mu.Lock()
+		c.out.ended = true
+		c.out.wakeLocked()
+		c.out.mu.Unlock()
+		c.in.leave()
+		c.in.net.forget(c.pair)
+	})
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (c *conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	c.in.readBy = t
+	c.in.wakeLocked()
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.writeBy = t
+	c.out.wakeLocked()
+	return nil
+}
+
+type addr string
+
+// Network implements net.Addr.
+func (addr) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a addr) String() string { return string(a) }

@@ -1,0 +1,268 @@
+package bubble
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// faults breaks things until a time, and then mends all. What is broken, when and for how long
+// follows from the seed alone.
+type faults struct {
+	w   *World
+	rng *rand.Rand
+}
+
+func (f *faults) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(f.rng.Int64N(int64(most-least)+1))
+}
+
+// run breaks things until the world's time is up.
+func (f *faults) run(until time.Duration) {
+	for f.w.h.now() < until {
+		time.Sleep(f.between(500*time.Millisecond, 2*f.w.calm))
+		f.one()
+	}
+}
+
+// later does what mends a fault after a while.
+func (f *faults) later(d time.Duration, mend func()) {
+	f.w.mends.Go(func() {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-f.w.heal:
+		}
+		mend()
+	})
+}
+
+func (f *faults) member() *member { return f.w.members[f.rng.IntN(len(f.w.members))] }
+
+// one breaks one thing.
+func (f *faults) one() {
+	kinds := []struct {
+		name string
+		do   func()
+	}{
+		{"crash", func() { f.crash(f.member()) }},
+		{"crash of the leader", func() { f.crash(f.w.leader()) }},
+		{"crash of all", f.crashAll},
+		{"cut", f.cut},
+		{"isolated member", func() { f.isolate(f.member().machine()) }},
+		{"isolated leader", func() { f.isolate(f.w.leader().machine()) }},
+		{"isolated client", func() { f.isolate(f.w.someone(f.rng).on) }},
+		{"slow way", f.slow},
+		{"pause", func() { f.pause(f.member().machine()) }},
+		{"pause of the leader", func() { f.pause(f.w.leader().machine()) }},
+		{"pause of a client", func() { f.pause(f.w.someone(f.rng).on) }},
+		{"slow disk", f.slowDisk},
+		{"clock jump", f.jump},
+		{"death of a client", f.killClient},
+		{"isolated leader with clients", f.split},
+		{"client that hears late, then nobody", f.eclipse},
+		{"crash with late last words", f.ghost},
+	}
+	k := kinds[f.rng.IntN(len(kinds))]
+	f.w.h.count("fault: " + k.name)
+	f.w.say("%s", k.name)
+	k.do()
+}
+
+func (f *faults) crash(m *member) {
+	on := m.machine()
+	if on == nil {
+		return
+	}
+	if f.rng.IntN(5) == 0 {
+		return
+	}
+	m.crash(f.rng.IntN(2) == 0, f.rng)
+	f.later(f.between(time.Millisecond, 10*time.Second), m.restart)
+}
+
+func (f *faults) crashAll() {
+	if f.rng.IntN(3) > 0 {
+		return // it is rare
+	}
+	for _, m := range f.w.members {
+		f.crash(m)
+	}
+}
+
+// ends draws the two ends of a way: members mostly, or a client and a member.
+func (f *faults) ends() (a, b *machine) {
+	a, b = f.member().machine(), f.member().machine()
+	if f.rng.IntN(3) == 0 {
+		a = f.w.someone(f.rng).on
+	}
+	if a == nil || b == nil || a == b {
+		return nil, nil
+	}
+	return a, b
+}
+
+func (f *faults) cut() {
+	a, b := f.ends()
+	if a == nil {
+		return
+	}
+	both := f.rng.IntN(2) == 0
+	f.w.net.set(a, b, &weather{cut: true})
+	if both {
+		f.w.net.set(b, a, &weather{cut: true})
+	}
+	f.later(f.between(10*time.Millisecond, 20*time.Second), func() {
+		f.w.net.set(a, b, nil)
+		f.w.net.set(b, a, nil)
+	})
+}
+
+// isolate cuts a machine off from all others, in one direction or in both.
+func (f *faults) isolate(a *machine) {
+	if a == nil {
+		return
+	}
+	in, out := true, true
+	switch f.rng.IntN(4) {
+	case 0:
+		in = false
+	case 1:
+		out = false
+	}
+	f.part([]*machine{a}, in, out)
+}
+
+// split parts the leader and some clients from all others, so that it can go on to answer
+// these clients while another member is elected.
+func (f *faults) split() {
+	leader := f.w.leader().machine()
+	if leader == nil {
+		return
+	}
+	side := []*machine{leader}
+	for _, on := range f.w.clientMachines() {
+		if f.rng.IntN(2) == 0 {
+			side = append(side, on)
+		}
+	}
+	f.part(side, true, true)
+}
+
+// part cuts the ways between some machines and all others: into the side, and out of it.
+func (f *faults) part(side []*machine, in, out bool) {
+	var ways [][2]*machine
+	for _, a := range side {
+		for _, b := range f.w.machines() {
+			if slices.Contains(side, b) {
+				continue
+			}
+			if in {
+				ways = append(ways, [2]*machine{b, a})
+			}
+			if out {
+				ways = append(ways, [2]*machine{a, b})
+			}
+		}
+	}
+	for _, x := range ways {
+		f.w.net.set(x[0], x[1], &weather{cut: true})
+	}
+	f.later(f.between(10*time.Millisecond, 20*time.Second), func() {
+		for _, x := range ways {
+			f.w.net.set(x[0], x[1], nil)
+		}
+	})
+}
+
+// eclipse lets a client hear late what members answer, and then nothing: what it was promised
+// last is old when it hears of it.
+func (f *faults) eclipse() {
+	on := f.w.someone(f.rng).on
+	late := &weather{delay: f.between(200*time.Millisecond, 2*time.Second)}
+	for _, m := range f.w.members {
+		if from := m.machine(); from != nil {
+			f.w.net.set(from, on, late)
+		}
+	}
+	f.later(f.between(time.Second, 5*time.Second), func() { f.part([]*machine{on}, true, true) })
+}
+
+// ghost crashes a member whose last messages arrive when its next process speaks already.
+func (f *faults) ghost() {
+	m := f.member()
+	on := m.machine()
+	if on == nil {
+		return
+	}
+	late := &weather{delay: f.between(time.Second, 3*time.Second), jitter: time.Second}
+	others := f.w.machines()
+	for _, to := range others {
+		f.w.net.set(on, to, late)
+	}
+	back := f.between(time.Millisecond, time.Second)
+	f.later(f.between(100*time.Millisecond, 2*time.Second), func() {
+		for _, to := range others {
+			f.w.net.set(on, to, nil)
+		}
+		if m.machine() == on {
+			m.crash(true, f.w.draw())
+			f.later(back, m.restart)
+		}
+	})
+}
+
+func (f *faults) slow() {
+	a, b := f.ends()
+	if a == nil {
+		return
+	}
+	most := f.between(time.Millisecond, 3*time.Second)
+	f.w.net.set(a, b, &weather{delay: most / 2, jitter: most / 2})
+	f.later(f.between(time.Second, 20*time.Second), func() { f.w.net.set(a, b, nil) })
+}
+
+func (f *faults) pause(on *machine) {
+	if on == nil {
+		return
+	}
+	on.stop()
+	f.later(f.between(10*time.Millisecond, 10*time.Second), on.resume)
+}
+
+func (f *faults) slowDisk() {
+	on := f.member().machine()
+	if on == nil || on.disk.slow.Load() == 0 {
+		return
+	}
+	on.disk.slow.Store(int64(f.between(time.Millisecond, 2*time.Second)))
+	f.later(f.between(time.Second, 10*time.Second), func() {
+		on.disk.slow.Store(int64(f.w.syncs))
+	})
+}
+
+// leastJump is more than a member takes for a delay of its own: a smaller jump of its clock it does
+// not see.
+const leastJump = 500 * time.Millisecond
+
+// jump sets a clock forward, or that of a member back or forward, although no time has passed.
+func (f *faults) jump() {
+	by := f.between(leastJump, 10*time.Second)
+	if f.rng.IntN(2) == 0 {
+		f.w.someone(f.rng).on.jump(by)
+		return
+	}
+	if on := f.member().machine(); on != nil {
+		if f.rng.IntN(2) == 0 {
+			by = -by
+		}
+		f.w.say("clock of %s jumps by %v", on.name, by)
+		on.jump(by)
+	}
+}
+
+func (f *faults) killClient() {
+	p := f.w.someone(f.rng)
+	f.later(0, func() { f.w.replace(p, true) })
+}

@@ -1,0 +1,141 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"leasehold.dev/client"
+)
+
+// driftBound is the default of client.Config. Clocks are off by half of it at most, so that two
+// differ by it at most.
+const driftBound = 1e-3
+
+// process is a client's process: a machine, the clients of both kinds, and programs that use
+// them until it ends.
+type process struct {
+	w    *World
+	on   *machine
+	c    *client.Client
+	etcd *clientv3.Client
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu  sync.Mutex // guards rng
+	rng *rand.Rand
+}
+
+// begin starts a client's process.
+func (w *World) begin(name string) (*process, error) {
+	seed := w.draw().Uint64()
+	on := newMachine(name, w.net)
+	on.find = w.find
+	p := &process{w: w, on: on, rng: rand.New(rand.NewPCG(seed, 3))}
+	on.setRate(1 + (p.float()-0.5)*driftBound)
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	var endpoints []string
+	for _, m := range w.members {
+		endpoints = append(endpoints, clientAddr(m.name))
+	}
+	began := time.Now()
+	var err error
+	p.c, err = client.New(client.Config{
+		Endpoints: endpoints, AnyMember: p.intn(3) == 0, Drift: driftBound,
+		Dial:   func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) },
+		Now:    func() time.Time { return began.Add(on.clock()) },
+		Logger: slog.New(w.logs(name)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.etcd, err = clientv3.New(clientv3.Config{
+		Endpoints: endpoints, Logger: zap.NewNop(), DialKeepAliveTime: 3 * time.Second,
+		DialKeepAliveTimeout: 2 * time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(
+			func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) })},
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.c.Close())
+	}
+	return p, nil
+}
+
+// run runs a program, again and again until the process ends.
+func (p *process) run(program func(*process) error) {
+	p.wg.Go(func() {
+		for p.ctx.Err() == nil {
+			if err := program(p); err != nil {
+				p.w.h.count("errors")
+			}
+			p.sleep(10*time.Millisecond, p.w.pace)
+		}
+	})
+}
+
+// end ends the process, as by SIGKILL, or cleanly.
+func (p *process) end(killed bool) {
+	if killed {
+		p.on.kill(false, nil)
+	}
+	p.on.resume()
+	p.stop()
+	_ = p.etcd.Close() // its lock gives up its place by a call that only this ends
+	p.wg.Wait()
+	_ = p.c.Close()
+}
+
+func (p *process) intn(n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rng.IntN(n)
+}
+
+func (p *process) float() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rng.Float64()
+}
+
+// between draws a time.
+func (p *process) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(p.float()*float64(most-least))
+}
+
+// sleep waits, or for the end of the process.
+func (p *process) sleep(least, most time.Duration) {
+	p.wait(p.ctx, p.between(least, most))
+}
+
+func (p *process) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// within returns a context for one call.
+func (p *process) within(most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.ctx, p.between(most/10, most))
+}
+
+// unique returns a text that no other call returns in a run.
+func (w *World) unique() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	return fmt.Sprint(w.last)
+}

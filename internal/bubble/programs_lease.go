@@ -1,0 +1,204 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+const leased = "l/"
+
+// keep keeps leases alive for a while, with a key each, and some with a name.
+func keep(p *process) error {
+	ctx, cancel := p.within(20 * time.Second)
+	defer cancel()
+	key, name := leased+p.w.unique(), ""
+	if p.intn(2) == 0 {
+		name = fmt.Sprint("name", p.intn(2))
+	}
+	l, err := p.c.Grant(ctx, client.Grant{
+		TTL: p.between(time.Second, 6*time.Second), Name: name,
+		Keys: []client.KV{{Key: key, Value: []byte(p.on.name)}},
+	})
+	if err != nil {
+		if errors.Is(err, client.ErrNameTaken) {
+			return nil
+		}
+		return err
+	}
+	b := &belief{by: p, err: l.Err}
+	p.w.h.attach(key, b)
+	held := b
+	if name != "" {
+		held = p.w.h.hold(name, p, uint64(l.Token()), l.Err)
+	}
+	p.wait(l.Context(), p.between(time.Second, 30*time.Second))
+	b.release()
+	held.release()
+	if p.intn(2) == 0 {
+		l.Close() // the lease ends by itself
+		return nil
+	}
+	return l.Revoke(ctx)
+}
+
+// attach notes whose lease a key is attached to.
+func (h *history) attach(key string, b *belief) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts["leases"]++
+	h.keys[key] = b
+}
+
+// leave grants a lease that nobody keeps alive.
+func leave(p *process) error {
+	ctx, cancel := p.within(20 * time.Second)
+	defer cancel()
+	key, ttl := leased+p.w.unique(), p.between(time.Second, 6*time.Second)
+	until := p.w.h.now() + time.Duration(float64(ttl)*(1-2*driftBound))
+	p.w.h.attach(key, &belief{by: p, err: func() error {
+		if p.w.h.now() < until {
+			return nil
+		}
+		return client.ErrExpired
+	}})
+	_, err := p.c.GrantOnly(ctx, client.Grant{
+		TTL: ttl, Keys: []client.KV{{Key: key, Value: []byte(p.on.name)}},
+	})
+	p.sleep(0, ttl)
+	return err
+}
+
+// observe sees keys of leases go.
+func observe(p *process) error {
+	w, err := p.c.Watch(p.ctx, client.Watch{Key: leased, End: client.PrefixEnd(leased), NoPut: true})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		u, err := w.Next(p.ctx)
+		if err != nil {
+			return nil
+		}
+		for _, e := range u.Events {
+			p.w.h.gone(e.KV.Key, e.Why)
+		}
+	}
+}
+
+// gone notes that the lease of a key has ended.
+func (h *history) gone(key string, why client.Why) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts[fmt.Sprint("lease gone: ", why)]++
+	if b := h.keys[key]; b != nil && b.sure() {
+		h.violateLocked("L1", "%s has gone (%v), and %s is sure of its lease", key, why, b.by.on.name)
+	}
+	delete(h.keys, key)
+}
+
+// lock has locks and roles, one after another, on one session.
+func lock(p *process) error {
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	l, err := p.c.Grant(ctx, client.Grant{TTL: p.between(time.Second, 5*time.Second)})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	s := coord.NewSession(p.c, l)
+	for l.Err() == nil && ctx.Err() == nil && p.intn(20) > 0 {
+		what := fmt.Sprint("lock", p.intn(2))
+		if err := p.lockOnce(ctx, s, what); err != nil {
+			p.w.h.count("errors")
+		}
+		p.sleep(0, 200*time.Millisecond)
+	}
+	return nil
+}
+
+func (p *process) lockOnce(ctx context.Context, s *coord.Session, what string) error {
+	wait, cancel := context.WithTimeout(ctx, p.between(time.Second, 30*time.Second))
+	defer cancel()
+	if p.intn(2) == 0 {
+		h, err := coord.NewMutex(s, what).Lock(wait)
+		if err != nil {
+			return err
+		}
+		b := p.w.h.hold(what, p, uint64(h.Token()), h.Err)
+		p.wait(h.Context(), p.between(0, 3*time.Second))
+		b.release()
+		return h.Unlock(ctx)
+	}
+	h, err := coord.NewElection(s, "role-"+what).Campaign(wait, coord.Candidate{})
+	if err != nil {
+		return err
+	}
+	b := p.w.h.hold("role-"+what, p, uint64(h.Token()), h.Err)
+	p.wait(h.Context(), p.between(0, 3*time.Second))
+	b.release()
+	return h.Resign(ctx)
+}
+
+// lockEtcd has a lock by the recipe of etcd's client. That knows no time until which it is
+// sure, so only the order of the locks is looked at.
+func lockEtcd(p *process) error {
+	s, err := concurrency.NewSession(p.etcd, concurrency.WithTTL(3), concurrency.WithContext(p.ctx))
+	if err != nil {
+		return err
+	}
+	defer s.Orphan()
+	m := concurrency.NewMutex(s, "etcd-lock")
+	for p.ctx.Err() == nil && p.intn(20) > 0 {
+		ctx, cancel := p.within(30 * time.Second)
+		err := m.Lock(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+		r, err := p.etcd.Get(p.ctx, m.Key())
+		if err == nil && len(r.Kvs) > 0 {
+			lost := func() error { return client.ErrLost } // it says nothing of others
+			p.w.h.hold("etcd-lock", p, uint64(r.Kvs[0].CreateRevision), lost)
+		}
+		p.sleep(0, time.Second)
+		ctx, cancel = p.within(30 * time.Second)
+		err = m.Unlock(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepEtcd keeps a lease alive by etcd's client.
+func keepEtcd(p *process) error {
+	ctx, cancel := context.WithTimeout(p.ctx, p.between(time.Second, time.Minute))
+	defer cancel()
+	g, err := p.etcd.Grant(ctx, int64(2+p.intn(4)))
+	if err != nil {
+		return err
+	}
+	_, err = p.etcd.Put(ctx, leased+p.w.unique(), p.on.name, clientv3.WithLease(g.ID))
+	if err != nil {
+		return err
+	}
+	alive, err := p.etcd.KeepAlive(ctx, g.ID)
+	if err != nil {
+		return err
+	}
+	for range alive {
+		p.w.h.count("etcd keep-alives")
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package bubble
+
+import (
+	"errors"
+	"time"
+
+	"leasehold.dev/client/coord"
+)
+
+const queueName = "work"
+
+func (p *process) queue() *coord.Queue {
+	return coord.NewQueue(p.c, queueName, coord.QueueConfig{
+		TTL: 2 * time.Second, MaxTries: 1 << 30, Worker: p.on.name,
+	})
+}
+
+// push puts items into a queue.
+func push(p *process) error {
+	ctx, cancel := p.within(20 * time.Second)
+	defer cancel()
+	item := p.w.unique()
+	if _, err := p.queue().Push(ctx, []byte(item), 0); err != nil {
+		return err
+	}
+	defer p.sleep(0, 2*time.Second)
+	p.w.h.mu.Lock()
+	defer p.w.h.mu.Unlock()
+	if _, ok := p.w.h.pushed[item]; !ok {
+		p.w.h.pushed[item] = false
+	}
+	p.w.h.counts["items pushed"]++
+	return nil
+}
+
+// work does items, and gives some back.
+func work(p *process) error {
+	ctx, cancel := p.within(time.Minute)
+	defer cancel()
+	i, err := p.queue().Claim(ctx)
+	if err != nil {
+		return err
+	}
+	item := string(i.Payload())
+	b := p.w.h.hold("item "+item, p, uint64(i.Token()), i.Lease().Err)
+	p.wait(i.Context(), p.between(0, time.Second))
+	b.release()
+	if p.intn(5) == 0 {
+		if p.intn(2) == 0 {
+			i.Close()
+			return nil
+		}
+		return i.Nack(p.ctx, p.between(0, time.Second))
+	}
+	p.w.h.mu.Lock()
+	p.w.h.pushed[item] = true
+	p.w.h.counts["items done"]++
+	p.w.h.mu.Unlock()
+	ctx, cancel = p.within(10 * time.Second)
+	defer cancel()
+	if err := i.Ack(ctx); err != nil && !errors.Is(err, coord.ErrClaimLost) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options says what a run is.
+type Options struct {
+	Seed uint64
+	// Minutes is how long faults go on, in the time of the run.
+	Minutes int
+	// Log prints what members and clients log, and the faults.
+	Log bool
+}
+
+// World is a run: members and clients, and what lies between them.
+type World struct {
+	opts    Options
+	h       *history
+	net     *network
+	members []*member
+	syncs   time.Duration // how long a sync takes, at most, when nothing is wrong
+	calm    time.Duration // between two faults, on average
+	pace    time.Duration // between two things that a program does, at most
+
+	heal  chan struct{}  // closed when the faults are over
+	mends sync.WaitGroup // of faults that last
+
+	mu      sync.Mutex // guards what follows
+	rng     *rand.Rand
+	others  map[string]*machine // where nobody is
+	clients []*process
+	roles   []func(*process)
+	lead    string // name of the member that has come to lead last
+	last    int
+	ended   sync.WaitGroup
+}
+
+func newWorld(o Options) *World {
+	rng := rand.New(rand.NewPCG(o.Seed, 0))
+	w := &World{
+		opts: o, h: newHistory(), rng: rng, net: newNetwork(rand.New(rand.NewPCG(o.Seed, 2))),
+		others: make(map[string]*machine), heal: make(chan struct{}),
+		syncs: time.Duration(rng.Int64N(int64(5 * time.Millisecond))),
+		calm:  time.Second + time.Duration(rng.Int64N(int64(20*time.Second))),
+		pace:  300*time.Millisecond + time.Duration(rng.Int64N(int64(5*time.Second))),
+	}
+	n := []int{1, 3, 3, 3, 3, 5}[rng.IntN(6)]
+	for i := range n {
+		w.members = append(w.members, &member{
+			w: w, name: fmt.Sprint("m", i+1), mem: vfs.NewCrashableMem(),
+		})
+	}
+	return w
+}
+
+// draw returns a source of numbers of its own.
+func (w *World) draw() *rand.Rand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rand.New(rand.NewPCG(w.rng.Uint64(), 4))
+}
+
+// find returns the machine that is at an address now.
+func (w *World) find(at string) *machine {
+	host, _, _ := strings.Cut(at, ":")
+	for _, m := range w.members {
+		if ip(m.name) != host {
+			continue
+		}
+		if on := m.place(); on != nil {
+			return on
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.others[host] == nil {
+		w.others[host] = newMachine(host, w.net)
+	}
+	return w.others[host]
+}
+
+// machines returns all that run.
+func (w *World) machines() []*machine {
+	var all []*machine
+	for _, m := range w.members {
+		if on := m.machine(); on != nil {
+			all = append(all, on)
+		}
+	}
+	return append(all, w.clientMachines()...)
+}
+
+func (w *World) clientMachines() (all []*machine) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.clients {
+		all = append(all, p.on)
+	}
+	return all
+}
+
+// leader returns the member that leads, as far as the world knows.
+func (w *World) leader() *member {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.members {
+		if m.name == w.lead {
+			return m
+		}
+	}
+	return w.members[0]
+}
+
+// someone draws a client's process.
+func (w *World) someone(rng *rand.Rand) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clients[rng.IntN(len(w.clients))]
+}
+
+// join starts the process of a client with a role, or of one that follows another.
+func (w *World) join(place int) error {
+	p, err := w.begin(fmt.Sprint("c", place+1))
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if place == len(w.clients) {
+		w.clients = append(w.clients, p)
+	}
+	w.clients[place] = p
+	role := w.roles[place]
+	w.mu.Unlock()
+	role(p)
+	return nil
+}
+
+// replace ends a client's process, if it is not another yet, and starts one in its place.
+func (w *World) replace(p *process, killed bool) {
+	w.mu.Lock()
+	place := slices.Index(w.clients, p)
+	w.mu.Unlock()
+	if place < 0 || p.ctx.Err() != nil {
+		return
+	}
+	p.end(killed)
+	if err := w.join(place); err != nil {
+		w.h.violate("start", "%v", err)
+	}
+}
+
+// hands are what programs do for a client each.
+func hands(list ...func(*process) error) func(*process) {
+	return func(p *process) {
+		for _, program := range list {
+			p.run(program)
+		}
+	}
+}
+
+// run is the whole run.
+func (w *World) run() error {
+	for _, m := range w.members {
+		if err := m.start(); err != nil {
+			return err
+		}
+	}
+	w.roles = []func(*process){
+		hands(store, keep, lock, push, watch, observe),
+		hands(storeEtcd, store, cached, work, leave, keep),
+		hands(store, lock, lockEtcd, keepEtcd, push, work, cached),
+		hands(storeEtcd, lockEtcd, keep, watch, lock, work),
+	}
+	for i := range w.roles {
+		if err := w.join(i); err != nil {
+			return err
+		}
+	}
+	auditor, err := w.begin("auditor")
+	if err != nil {
+		return err
+	}
+	auditor.run(observe)
+	auditor.run(watch)
+	time.Sleep(10 * time.Second)
+	f := &faults{w: w, rng: w.draw()}
+	f.run(time.Duration(w.opts.Minutes) * time.Minute)
+	close(w.heal)
+	w.mends.Wait()
+	w.say("all faults are over")
+	time.Sleep(time.Minute)
+	for _, p := range w.clients {
+		p.end(false)
+	}
+	w.audit(auditor)
+	auditor.end(false)
+	for _, m := range w.members {
+		m.close()
+	}
+	w.ended.Wait()
+	w.h.over = w.h.now()
+	time.Sleep(time.Minute) // some goroutines look once more before they end
+	return nil
+}
+
+// say prints what happens, if that is asked for.
+func (w *World) say(format string, args ...any) {
+	if w.opts.Log {
+		fmt.Fprintf(os.Stderr, "%v ======== %s\n", w.h.now(), fmt.Sprintf(format, args...))
+	}
+}
+
+// logs is what a process logs to.
+func (w *World) logs(name string) slog.Handler {
+	h := slog.Handler(slog.DiscardHandler)
+	if w.opts.Log {
+		h = slog.NewTextHandler(os.Stderr, nil).WithAttrs([]slog.Attr{slog.String("at", name)})
+	}
+	return &ear{Handler: h, w: w, name: name}
+}
+
+// ear hears in a member's log that it has come to lead.
+type ear struct {
+	slog.Handler
+	w    *World
+	name string
+}
+
+// Enabled implements slog.Handler.
+func (*ear) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// Handle implements slog.Handler.
+func (e *ear) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "a member leads" {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "this-member" && a.Value.Bool() {
+				e.w.mu.Lock()
+				e.w.lead = e.name
+				e.w.mu.Unlock()
+				e.w.h.count("elections")
+			}
+			return true
+		})
+	}
+	return e.Handler.Handle(ctx, r)
+}
