@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// witnesses are the packages that are changed, and who should notice besides their own tests.
+var witnesses = map[string][]Witness{
+	"lease":              {simulator},
+	"internal/holder":    {simulator},
+	"internal/copies":    {simulator, {Dir: "client/cache"}},
+	"internal/directory": {simulator, {Dir: "internal/replica"}},
+	"internal/fsm":       {simulator, {Dir: "internal/replica"}},
+	"internal/replica":   {simulator},
+	"internal/api/turn":  {simulator},
+	"internal/line":      {simulator},
+	"internal/watch":     {simulator},
+	"internal/mvcc":      {simulator, {Dir: "internal/fsm"}},
+	"internal/wheel":     {simulator, {Dir: "lease"}},
+	"internal/storage":   {{Dir: "server"}},
+	"internal/shell":     {simulator, {Dir: "server"}},
+	"server":             {},
+	"client/cache":       {},
+	"client/coord":       {},
+}
+
+// all lists the packages that are changed.
+func all() []string { return slices.Sorted(maps.Keys(witnesses)) }
+
+// simulator runs a few seeds.
+var simulator = Witness{
+	Dir: "internal/sim", Args: []string{"-test.run", "^TestSim$", "-seeds", "30", "-procs", "1"},
+}
+
+// A campaign tries mutants.
+type campaign struct {
+	match       *regexp.Regexp
+	part, parts int
+	procs       int
+	own         bool    // no other witnesses
+	least       float64 // per cent that must die
+	limit       time.Duration
+	verbose     bool
+	known       map[string]string
+
+	benches map[string]*bench
+
+	mu    sync.Mutex
+	fates map[int]Fate   // by number
+	by    map[int]string // which witness noticed
+}
+
+// run tries the mutants of packages, or of all.
+func (c *campaign) run(ctx context.Context, dirs []string) error {
+	if len(dirs) == 0 {
+		dirs = all()
+	}
+	for i, d := range dirs {
+		dirs[i] = strings.Trim(strings.TrimPrefix(d, "./"), "/")
+		if _, ok := witnesses[dirs[i]]; !ok {
+			return fmt.Errorf("%s is not one of %s", d, strings.Join(all(), " "))
+		}
+	}
+	code, err := Load(dirs)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	chosen := c.choose(code.Mutants)
+	if err := c.prepare(ctx, code, chosen, work); err != nil {
+		return err
+	}
+	c.tryAll(ctx, code.Mutants, chosen)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.report(code.Mutants, chosen)
+}
+
+// choose returns the numbers of those that are tried. Equal ones are not: they change nothing.
+func (c *campaign) choose(all []Mutant) []int {
+	var chosen []int
+	for i, m := range all {
+		if i%c.parts == c.part && c.match.MatchString(m.Name) && !isEqual(c.known[m.Name]) {
+			chosen = append(chosen, i+1)
+		}
+	}
+	return chosen
+}
+
+// prepare compiles the witnesses of those that are chosen, and runs them without a mutant.
+func (c *campaign) prepare(
+	ctx context.Context, code *Code, chosen []int, work string,
+) error {
+	overlay, err := code.Overlay(work)
+	if err != nil {
+		return err
+	}
+	c.benches = make(map[string]*bench)
+	for _, n := range chosen {
+		dir := code.Mutants[n-1].Dir()
+		for _, w := range c.witnesses(dir) {
+			if c.benches[w.Dir] != nil {
+				continue
+			}
+			began := time.Now()
+			b, err := compile(w, overlay, work)
+			if err != nil {
+				return err
+			}
+			if err := b.explore(ctx, work); err != nil {
+				return err
+			}
+			c.benches[w.Dir] = b
+			fmt.Fprintf(os.Stderr, "%s: %d tests, ready in %v\n", w.Dir, len(b.tests),
+				time.Since(began).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// witnesses are those of a package, its own tests first.
+func (c *campaign) witnesses(dir string) []Witness {
+	own := []Witness{{Dir: dir}}
+	if c.own {
+		return own
+	}
+	return append(own, witnesses[dir]...)
+}
+
+// tryAll tries the chosen ones, several at a time.
+func (c *campaign) tryAll(ctx context.Context, all []Mutant, chosen []int) {
+	c.fates, c.by = make(map[int]Fate), make(map[int]string)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range c.procs {
+		wg.Go(func() {
+			for n := range next {
+				c.tryOne(ctx, all[n-1], n)
+			}
+		})
+	}
+	began := time.Now()
+	for _, n := range chosen {
+		if ctx.Err() == nil && (c.limit == 0 || time.Since(began) < c.limit) {
+			next <- n
+		}
+	}
+	close(next)
+	wg.Wait()
+}
+
+// tryOne asks one witness after another until one notices.
+func (c *campaign) tryOne(ctx context.Context, m Mutant, n int) {
+	fate, by := Unreached, ""
+	for _, w := range c.witnesses(m.Dir()) {
+		fate = max(fate, c.benches[w.Dir].try(ctx, n))
+		if fate > Lived {
+			by = w.Dir
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fates[n], c.by[n] = fate, by
+	if c.verbose {
+		fmt.Printf("%-9s %s\n", fate, m.Name)
+	}
+}

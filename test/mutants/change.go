@@ -1,0 +1,228 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+)
+
+// runtime is the package that changed code calls, and the name that it has there.
+const (
+	runtime     = "leasehold.dev/test/mutants/mutant"
+	runtimeName = "mutant__"
+)
+
+// A Mutant is one change of one place.
+type Mutant struct {
+	// Name tells the change, and stays the same while the code there does: package, function,
+	// text, what becomes of it, and #2 if there is another like it.
+	Name string
+	Pos  token.Position
+}
+
+// Dir is the directory of the mutant's package.
+func (m Mutant) Dir() string {
+	dir, _, _ := strings.Cut(m.Name, ": ")
+	return dir
+}
+
+// An insertion puts text in the place of the next cut bytes of a file.
+type insertion struct {
+	offset, cut int
+	// order sorts those at one offset. It is below 0 for what ends an expression, so that this
+	// comes first, the innermost before all.
+	order int
+	text  string
+}
+
+// A changer makes the mutants of one file. It goes from the outside to the inside, and puts
+// calls of the runtime around what is there, so that mutants can stand in each other.
+type changer struct {
+	dir    string
+	fset   *token.FileSet
+	info   *types.Info
+	source []byte
+	// first is the number of the file's first mutant.
+	first int
+	// names tells how many mutants of the package have a name.
+	names map[string]int
+
+	function string // of which declared function the body is being changed
+	// marks tells for expressions further in what is done with them.
+	marks   map[ast.Expr]mark
+	mutants []Mutant
+	inserts []insertion
+}
+
+// A mark tells what is done with a boolean expression. The zero mark leaves that to the
+// expression itself.
+type mark int
+
+const (
+	branches    mark = iota + 1 // condition of an if: always true, always false
+	alwaysTrue                  // operand of &&
+	alwaysFalse                 // operand of ||, or the condition of a loop
+	negated                     // a result
+	spared                      // nothing: what is around it was changed in the same way
+)
+
+// change returns the file with all its mutants in it, or nil if there are none.
+func (c *changer) change(f *ast.File) []byte {
+	c.marks = make(map[ast.Expr]mark)
+	for _, d := range f.Decls {
+		if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil {
+			c.function = functionName(d)
+			c.inside(d.Body, c.info.Defs[d.Name].Type().(*types.Signature))
+		}
+	}
+	if len(c.mutants) == 0 {
+		return nil
+	}
+	c.inserts = append(c.inserts, insertion{
+		offset: c.offset(f.Name.End()),
+		text:   fmt.Sprintf("; import %s %q", runtimeName, runtime),
+	})
+	return c.text()
+}
+
+func functionName(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	return strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*") + "." + d.Name.Name
+}
+
+func (c *changer) offset(p token.Pos) int { return c.fset.Position(p).Offset }
+
+// sourceOf returns the text of a node as it stands.
+func (c *changer) sourceOf(n ast.Node) string {
+	return string(c.source[c.offset(n.Pos()):c.offset(n.End())])
+}
+
+// add takes a mutant in, and returns its number.
+func (c *changer) add(n ast.Node, becomes string) int {
+	const most = 80
+	text := []rune(strings.Join(strings.Fields(c.sourceOf(n)), " "))
+	if len(text) > most {
+		text = append(text[:most], '…')
+	}
+	name := fmt.Sprintf("%s: %s: `%s` %s", c.dir, c.function, string(text), becomes)
+	c.names[name]++
+	if k := c.names[name]; k > 1 {
+		name = fmt.Sprintf("%s #%d", name, k)
+	}
+	c.mutants = append(c.mutants, Mutant{Name: name, Pos: c.fset.Position(n.Pos())})
+	return c.first + len(c.mutants) - 1
+}
+
+// around puts text in front of a node and behind it.
+func (c *changer) around(n ast.Node, before, after string) {
+	order := len(c.inserts) + 1
+	c.inserts = append(c.inserts,
+		insertion{offset: c.offset(n.Pos()), order: order, text: before},
+		insertion{offset: c.offset(n.End()), order: -order, text: after})
+}
+
+// call makes a node the argument of one of the runtime's functions.
+func (c *changer) call(n ast.Node, function string, number int) {
+	c.around(n, fmt.Sprintf("%s.%s(%d, ", runtimeName, function, number), ")")
+}
+
+// text returns the file with all that is inserted.
+func (c *changer) text() []byte {
+	slices.SortFunc(c.inserts, func(a, b insertion) int {
+		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.order, b.order))
+	})
+	var out []byte
+	at := 0
+	for _, in := range c.inserts {
+		out = append(out, c.source[at:in.offset]...)
+		out = append(out, in.text...)
+		at = in.offset + in.cut
+	}
+	return append(out, c.source[at:]...)
+}
+
+// inside changes what is inside a function, whose results its signature tells.
+func (c *changer) inside(body *ast.BlockStmt, of *types.Signature) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			c.inside(n.Body, c.info.TypeOf(n).(*types.Signature))
+			return false
+		case *ast.IfStmt:
+			if isAssertion(n) {
+				return false
+			}
+			c.marks[n.Cond] = branches
+		case *ast.ForStmt:
+			if n.Cond != nil {
+				c.marks[n.Cond] = alwaysFalse
+			}
+		case *ast.SwitchStmt:
+			c.cases(n)
+		case *ast.BlockStmt:
+			c.statements(n.List)
+		case *ast.CaseClause:
+			c.statements(n.Body)
+		case *ast.CommClause:
+			c.statements(n.Body)
+		case *ast.ReturnStmt:
+			c.results(n, of)
+		case ast.Expr:
+			c.expression(n)
+		}
+		return true
+	})
+}
+
+// isAssertion says whether an if does nothing but panic: to take an assertion away breaks
+// nothing.
+func isAssertion(n *ast.IfStmt) bool {
+	return len(n.Body.List) == 1 && n.Else == nil && isPanic(n.Body.List[0])
+}
+
+func isPanic(s ast.Stmt) bool {
+	e, ok := s.(*ast.ExprStmt)
+	if !ok {
+		return false
+	}
+	call, ok := e.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	id, ok := call.Fun.(*ast.Ident)
+	return ok && id.Name == "panic"
+}
+
+// cases marks the conditions of a switch without a value.
+func (c *changer) cases(n *ast.SwitchStmt) {
+	if n.Tag != nil {
+		return
+	}
+	for _, s := range n.Body.List {
+		for _, e := range s.(*ast.CaseClause).List {
+			c.marks[e] = branches
+		}
+	}
+}
+
+// results changes what a function returns: an error is forgotten, a boolean negated.
+func (c *changer) results(n *ast.ReturnStmt, of *types.Signature) {
+	if len(n.Results) != of.Results().Len() {
+		return // the results of another function, or of names
+	}
+	for i, e := range n.Results {
+		t := of.Results().At(i).Type()
+		switch {
+		case types.Identical(t, types.Typ[types.Bool]):
+			c.marks[e] = negated
+		case types.Identical(t, types.Universe.Lookup("error").Type()) && !c.info.Types[e].IsNil():
+			c.call(e, "NoError", c.add(e, "is no error"))
+		}
+	}
+}

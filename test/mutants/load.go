@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+)
+
+// module is what is changed.
+const module = "leasehold.dev"
+
+// A goPackage is what the go command tells of a package.
+type goPackage struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+}
+
+// list asks the go command for packages and all that they import.
+func list(dirs []string) (map[string]goPackage, error) {
+	args := []string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
+	for _, d := range dirs {
+		args = append(args, "./"+d)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	all := make(map[string]goPackage)
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		switch err := d.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		all[p.ImportPath] = p
+	}
+}
+
+// Code is packages with all their mutants.
+type Code struct {
+	Mutants []Mutant // the number of the first is 1
+	Files   map[string][]byte
+}
+
+// Load makes the mutants of the packages in directories of the module.
+func Load(dirs []string) (*Code, error) {
+	all, err := list(dirs)
+	if err != nil {
+		return nil, err
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(all[path].Export)
+	})
+	code := &Code{Files: make(map[string][]byte)}
+	for _, dir := range dirs {
+		if err := code.add(fset, imports, dir, all[module+"/"+dir]); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	return code, nil
+}
+
+// add makes the mutants of one package.
+func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPackage) error {
+	var files []*ast.File
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	info := &types.Info{
+		Types: make(map[ast.Expr]types.TypeAndValue),
+		Defs:  make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object),
+	}
+	check := types.Config{Importer: im}
+	if _, err := check.Check(p.ImportPath, fset, files, info); err != nil {
+		return err
+	}
+	names := make(map[string]int)
+	for _, f := range files {
+		path := fset.Position(f.Package).Filename
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		c := &changer{
+			dir: dir, fset: fset, info: info, source: source,
+			first: 1 + len(code.Mutants), names: names,
+		}
+		if text := c.change(f); text != nil {
+			code.Files[path] = text
+		}
+		code.Mutants = append(code.Mutants, c.mutants...)
+	}
+	return nil
+}
+
+// Overlay writes the changed files into a directory, and the file for -overlay of the go
+// command, whose path it returns.
+func (code *Code) Overlay(dir string) (string, error) {
+	replace := make(map[string]string)
+	paths := slices.Sorted(maps.Keys(code.Files))
+	for i, path := range paths {
+		to := filepath.Join(dir, fmt.Sprintf("%d_%s", i, filepath.Base(path)))
+		if err := os.WriteFile(to, code.Files[path], 0o600); err != nil {
+			return "", err
+		}
+		replace[path] = to
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o600)
+}

@@ -1,0 +1,149 @@
+// Package mutant is called by code that test/mutants has changed, and by nothing else. Each call
+// does what the code did before, unless the mutant with its number is switched on by the
+// environment variable [Active]. So one binary holds all mutants, and is compiled once.
+//
+// With the variable [Reached] each mutant that is reached is written to the file of that name,
+// as a number in a line. All functions may be called concurrently.
+package mutant
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+)
+
+// These environment variables say what to do.
+const (
+	Active  = "LEASEHOLD_MUTANT"
+	Reached = "LEASEHOLD_MUTANTS_REACHED"
+)
+
+// active is the number of the mutant that is switched on; they begin at 1.
+var active = number(os.Getenv(Active))
+
+// reached is nil unless the mutants that are reached are wanted.
+var reached = open(os.Getenv(Reached))
+
+// A record writes each number once.
+type record struct {
+	mu   sync.Mutex
+	seen map[int]bool
+	file *os.File
+}
+
+func number(text string) int {
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(fmt.Sprintf("mutant: %s=%q: want a number", Active, text))
+	}
+	return n
+}
+
+func open(path string) *record {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(fmt.Sprintf("mutant: %v", err))
+	}
+	return &record{seen: make(map[int]bool), file: f}
+}
+
+// on says whether mutant n is switched on.
+func on(n int) bool {
+	if reached != nil {
+		reached.add(n)
+	}
+	return n == active
+}
+
+func (r *record) add(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[n] {
+		return
+	}
+	r.seen[n] = true
+	if _, err := fmt.Fprintln(r.file, n); err != nil {
+		panic(fmt.Sprintf("mutant: %v", err))
+	}
+}
+
+// Integer is what [OneMore] changes.
+type Integer interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+// A mutant that would make no difference where it stands is not reached there: each function
+// asks whether it is switched on only if the outcome depends on it.
+
+// Condition is c; mutant n makes it true, mutant n+1 false.
+func Condition[T ~bool](n int, c T) T {
+	if c {
+		return !T(on(n + 1))
+	}
+	return T(on(n))
+}
+
+// True is c; mutant n makes it true.
+func True[T ~bool](n int, c T) T { return c || T(on(n)) }
+
+// False is c; mutant n makes it false.
+func False[T ~bool](n int, c T) T { return c && !T(on(n)) }
+
+// Not is c; mutant n makes it the opposite.
+func Not[T ~bool](n int, c T) T { return c != T(on(n)) }
+
+// Less is a < b; mutant n makes it a <= b.
+func Less[T cmp.Ordered](n int, a, b T) bool { return a < b || a == b && on(n) }
+
+// LessEqual is a <= b; mutant n makes it a < b.
+func LessEqual[T cmp.Ordered](n int, a, b T) bool { return a < b || a == b && !on(n) }
+
+// Greater is a > b; mutant n makes it a >= b.
+func Greater[T cmp.Ordered](n int, a, b T) bool { return a > b || a == b && on(n) }
+
+// GreaterEqual is a >= b; mutant n makes it a > b.
+func GreaterEqual[T cmp.Ordered](n int, a, b T) bool { return a > b || a == b && !on(n) }
+
+// OneMore is v; mutant n adds one.
+func OneMore[T Integer](n int, v T) T {
+	if on(n) {
+		return v + 1
+	}
+	return v
+}
+
+// Min is the lesser of a and b; mutant n makes it a, mutant n+1 makes it b.
+func Min[T cmp.Ordered](n int, a, b T) T { return pick(n, a, b, a < b) }
+
+// Max is the greater of a and b; mutant n makes it a, mutant n+1 makes it b.
+func Max[T cmp.Ordered](n int, a, b T) T { return pick(n, a, b, a > b) }
+
+// pick returns a if first, and b otherwise; mutant n makes it a, mutant n+1 makes it b.
+func pick[T comparable](n int, a, b T, first bool) T {
+	switch {
+	case a == b:
+		return a
+	case first && on(n+1), !first && !on(n):
+		return b
+	}
+	return a
+}
+
+// Keep is true; mutant n leaves out the statements that depend on it.
+func Keep(n int) bool { return !on(n) }
+
+// NoError is err; mutant n forgets it.
+func NoError(n int, err error) error {
+	if err == nil || on(n) {
+		return nil
+	}
+	return err
+}

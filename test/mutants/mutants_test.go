@@ -1,0 +1,94 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+const sample = "test/mutants/testdata/sample"
+
+// fates tries all mutants of the sample and tells in a line what becomes of each.
+func fates(t *testing.T) []string {
+	t.Helper()
+	t.Chdir("../..")
+	c := campaign{match: regexp.MustCompile(""), parts: 1, procs: 2}
+	code, err := Load([]string{sample})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := c.choose(code.Mutants)
+	if err := c.prepare(t.Context(), code, chosen, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	c.tryAll(t.Context(), code.Mutants, chosen)
+	var lines []string
+	for _, n := range chosen {
+		m := code.Mutants[n-1]
+		lines = append(lines, fmt.Sprintf("%-9s %s", c.fates[n], strings.TrimPrefix(m.Name, sample+": ")))
+	}
+	return lines
+}
+
+// TestSample changes a small package in all ways, and compares with a golden file what its tests
+// notice: each mutant dies but those of what they do not ask for.
+func TestSample(t *testing.T) {
+	golden, err := filepath.Abs("testdata/sample.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(fates(t), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestKnown: a line of known.txt needs a reason, and the mutants that it names are there.
+func TestKnown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "known.txt")
+	if err := os.WriteFile(path, []byte("# comment\n\na: b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readKnown(path); err == nil {
+		t.Error("a mutant without a reason is taken")
+	}
+	known, err := readKnown("known.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(known) == 0 {
+		return
+	}
+	t.Chdir("../..")
+	var dirs []string
+	for name := range known {
+		dirs = append(dirs, Mutant{Name: name}.Dir())
+	}
+	slices.Sort(dirs)
+	code, err := Load(slices.Compact(dirs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range code.Mutants {
+		delete(known, m.Name)
+	}
+	for name := range known {
+		t.Errorf("known.txt names a mutant that is not there any more: %s", name)
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// A row counts the mutants of a package by what became of them.
+type row struct{ tried, own, others, hung, known, lived int }
+
+// report prints a table, and then those that live: what became of them, name and place.
+func (c *campaign) report(all []Mutant, chosen []int) error {
+	rows := make(map[string]*row)
+	var lived []string
+	tried := 0
+	for _, n := range chosen {
+		m := all[n-1]
+		fate, ok := c.fates[n]
+		if !ok {
+			continue // there was no time for it
+		}
+		tried++
+		r := rows[m.Dir()]
+		if r == nil {
+			r = &row{}
+			rows[m.Dir()] = r
+		}
+		if r.count(fate, c.by[n] == m.Dir(), c.known[m.Name] != "") {
+			at := fmt.Sprintf("%s:%d", m.Pos.Filename, m.Pos.Line)
+			lived = append(lived, fmt.Sprintf("%s\t%s\t%s", fate, m.Name, at))
+		}
+	}
+	fmt.Println("| package | tried | own tests | others | hung | known | lived | died |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
+	for _, dir := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[dir]
+		fmt.Printf("| `%s` | %d | %d | %d | %d | %d | %d | %.1f%% |\n", dir, r.tried, r.own, r.others,
+			r.hung, r.known, r.lived, 100*float64(r.own+r.others+r.hung)/float64(r.tried))
+	}
+	for _, l := range lived {
+		fmt.Println(l)
+	}
+	if share := 100 * float64(len(lived)) / float64(max(tried, 1)); share > 100-c.least {
+		return fmt.Errorf("%.1f%% live that known.txt does not name", share)
+	}
+	return nil
+}
+
+// count counts a mutant, and says whether it lives and should not.
+func (r *row) count(fate Fate, own, known bool) bool {
+	r.tried++
+	switch {
+	case fate == Hung:
+		r.hung++
+	case fate == Died && own:
+		r.own++
+	case fate == Died:
+		r.others++
+	case known:
+		r.known++
+	default:
+		r.lived++
+		return true
+	}
+	return false
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold.dev/test/mutants/mutant"
+)
+
+// A Witness is tests of a package that should notice a mutant.
+type Witness struct {
+	Dir string
+	// Args are for the test binary. If there are none, the tests are looked at one by one, and of
+	// each mutant only those are run that reach it.
+	Args []string
+}
+
+// A bench is a witness's binary, and what was learned of it without any mutant.
+type bench struct {
+	Witness
+	binary string
+	tests  []test
+}
+
+// A test is one test, or all of a witness with arguments.
+type test struct {
+	name    string
+	took    time.Duration
+	reaches map[int]bool
+}
+
+// most is how much memory a test may take, in KiB; a mutant may want all there is.
+const most = 6 << 20
+
+// compile builds a witness's binary with all mutants.
+func compile(w Witness, overlay, dir string) (*bench, error) {
+	binary := filepath.Join(dir, strings.ReplaceAll(w.Dir, "/", "_")+".test")
+	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, "./"+w.Dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compile %s with the mutants: %w\n%s", w.Dir, err, out)
+	}
+	return &bench{Witness: w, binary: binary}, nil
+}
+
+// explore runs the tests without a mutant. They must pass.
+func (b *bench) explore(ctx context.Context, dir string) error {
+	names := []string{""}
+	if len(b.Args) == 0 {
+		out, err := b.command(ctx, "-test.list", "^(Test|Fuzz|Example)").Output()
+		if err != nil {
+			return fmt.Errorf("list the tests of %s: %w", b.Dir, err)
+		}
+		names = strings.Fields(string(out))
+	}
+	for _, name := range names {
+		t := test{name: name}
+		reached := filepath.Join(dir, "reached")
+		cmd := b.command(ctx, b.args([]string{name})...)
+		cmd.Env = append(os.Environ(), mutant.Reached+"="+reached)
+		began := time.Now()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s fails without a mutant: %w\n%s", b.Dir, name, err, out)
+		}
+		t.took = time.Since(began)
+		var err error
+		if t.reaches, err = readReached(reached); err != nil {
+			return err
+		}
+		b.tests = append(b.tests, t)
+	}
+	return nil
+}
+
+// args are those for the tests with these names.
+func (b *bench) args(names []string) []string {
+	if len(b.Args) > 0 {
+		return b.Args
+	}
+	for i, n := range names {
+		names[i] = regexp.QuoteMeta(n)
+	}
+	run := "^(" + strings.Join(names, "|") + ")$"
+	return []string{"-test.short", "-test.failfast", "-test.run", run}
+}
+
+// command runs the binary where its package is.
+func (b *bench) command(ctx context.Context, args ...string) *exec.Cmd {
+	limited := fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, most)
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, b.binary}, args...)...)
+	cmd.Dir = b.Dir
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// readReached reads the numbers of the mutants that a test reached, and removes the file.
+func readReached(path string) (map[int]bool, error) {
+	reached := make(map[int]bool)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return reached, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		n, err := strconv.Atoi(s.Text())
+		if err != nil {
+			return nil, fmt.Errorf("mutants reached: %w", err)
+		}
+		reached[n] = true
+	}
+	return reached, os.Remove(path)
+}
+
+// A Fate is what became of a mutant.
+type Fate int
+
+// What becomes of a mutant.
+const (
+	Unreached Fate = iota // no test asks for what it changes
+	Lived                 // it is reached, and no test fails
+	Died                  // a test fails
+	Hung                  // the tests take five times as long as without it
+)
+
+// String returns the fate's name.
+func (f Fate) String() string {
+	return [...]string{"unreached", "lived", "died", "hung"}[f]
+}
+
+// try lets the witness look for mutant n.
+func (b *bench) try(ctx context.Context, n int) Fate {
+	var names []string
+	var took time.Duration
+	for _, t := range b.tests {
+		if t.reaches[n] {
+			names = append(names, t.name)
+			took += t.took
+		}
+	}
+	if len(names) == 0 {
+		return Unreached
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*took+5*time.Second)
+	defer cancel()
+	cmd := b.command(ctx, b.args(names)...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", mutant.Active, n))
+	switch err := cmd.Run(); {
+	case err == nil:
+		return Lived
+	case ctx.Err() != nil:
+		return Hung
+	}
+	return Died
+}
