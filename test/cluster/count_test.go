@@ -53,6 +53,7 @@ func (c *counter) counted() int {
 // again. What was under way is sent again by the client, perhaps to another member, and
 // each write must take effect once, with the one answer that belongs to it.
 func TestCount(t *testing.T) {
+	t.Parallel()
 	if *foreignFlag {
 		t.Skip("it has another API")
 	}

@@ -247,6 +247,7 @@ func (c *cluster) list() []*pb.Member {
 // TestQuorumIsKept refuses to remove one of the two members that are left of
 // three, and takes away the one that is dead.
 func TestQuorumIsKept(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	dead := c.followers()[0]
 	id := dead.id()
@@ -275,6 +276,7 @@ func TestQuorumIsKept(t *testing.T) {
 // TestRestarts ends one member and starts it again, then all: what was written
 // stays, and leases keep their keys.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	ctx := soon(t)
 	g, err := c.members[0].admin.Grant(ctx, 600)

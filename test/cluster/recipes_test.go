@@ -280,6 +280,7 @@ func left(j journal) error {
 // all their tries, and by nobody who had lost his claim; and in the end everything goes on, and
 // nothing is left.
 func TestRecipes(t *testing.T) {
+	t.Parallel()
 	if *foreignFlag {
 		t.Skip("about what leasehold promises")
 	}

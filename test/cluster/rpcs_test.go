@@ -14,6 +14,7 @@ import (
 // TestEveryMember makes each kind of call through each member, and reads what it
 // did through the same member at once.
 func TestEveryMember(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, m := range c.members {
 		t.Run(m.name, func(t *testing.T) {

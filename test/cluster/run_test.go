@@ -132,6 +132,7 @@ func (r *runner) pid() int {
 // lock without fencing lets through (DESIGN 2.2: a process may be stopped between looking
 // and acting).
 func TestRun(t *testing.T) {
+	t.Parallel()
 	if *foreignFlag {
 		t.Skip("the binary has no command run")
 	}

@@ -26,6 +26,7 @@ func (m *member) command(args ...string) (string, error) {
 // TestBackup saves, looks at and restores a backup with the command line, and runs
 // a member on what was restored.
 func TestBackup(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
@@ -38,9 +39,22 @@ func TestBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "backup.db")
+	dir := t.TempDir()
+	file, victim := filepath.Join(dir, "backup.db"), filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, []byte("not yours"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, file+".part"); err != nil { // by somebody who knows the name
+		t.Fatal(err)
+	}
 	if out, err := m.command("snapshot", "save", file); err != nil {
 		t.Fatalf("save: %v\n%s", err, out)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "not yours" {
+		t.Errorf("save has followed a link and written %d bytes, %v", len(text), err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 3 {
+		t.Errorf("beside the backup there is %v, %v", list, err)
 	}
 	out, err := m.command("snapshot", "status", file)
 	if want := regexp.MustCompile(`^[0-9a-f]+, 21, 20, \S+ k?B, leasehold 1, 1\n$`); err != nil ||
@@ -62,14 +76,15 @@ func TestBackup(t *testing.T) {
 	copied.start()
 	c = copied.client()
 	got, err := c.Get(ctx, "b/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil || got.Count != 20 || got.Header.Revision != 21 {
+	raised := got.Header.GetRevision()
+	if err != nil || got.Count != 20 || raised < 1_000_000_000 {
 		t.Errorf("restored %v, %v", got, err)
 	}
 	ttl, err := c.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys())
 	if err != nil || ttl.GrantedTTL != 600 || ttl.TTL < 590 || len(ttl.Keys) != 20 {
 		t.Errorf("restored lease %+v, %v", ttl, err)
 	}
-	if p, err := c.Put(ctx, "after", "w"); err != nil || p.Header.Revision != 22 {
+	if p, err := c.Put(ctx, "after", "w"); err != nil || p.Header.Revision != raised+1 {
 		t.Errorf("put %v, %v", p, err)
 	}
 }
@@ -77,6 +92,7 @@ func TestBackup(t *testing.T) {
 // TestBackupRefusals: what is no whole backup is refused in words, and without a
 // directory that could be taken for a restored one.
 func TestBackupRefusals(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	m := startMember(t)
 	if _, err := m.client().Put(t.Context(), "k", strings.Repeat("v", 5000)); err != nil {

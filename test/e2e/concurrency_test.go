@@ -22,6 +22,7 @@ func session(t *testing.T, c *clientv3.Client, ttl int) *concurrency.Session {
 
 // TestMutex lets ten sessions want one lock, five times each (L4).
 func TestMutex(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
 	var inside, turns atomic.Int32
@@ -55,6 +56,7 @@ func TestMutex(t *testing.T) {
 // TestLockOfLostSession: a lock is free when the session of its holder ends,
 // here because nobody renews it.
 func TestLockOfLostSession(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
 	lost := session(t, c, 2)
@@ -88,6 +90,7 @@ func closed(c <-chan struct{}) <-chan bool {
 
 // TestElection hands a role over, watched by an observer.
 func TestElection(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
 	first := concurrency.NewElection(session(t, c, 30), "role")
@@ -124,6 +127,7 @@ func TestElection(t *testing.T) {
 
 // TestSTM adds to one counter from many transactions.
 func TestSTM(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	c := m.client()
 	const adders, turns = 5, 10

@@ -58,6 +58,7 @@ func TestCrash(t *testing.T) {
 // TestCrashCheckNotices takes the data away between kill and restart: the check
 // of TestCrash must see it, of every kind of thing.
 func TestCrashCheckNotices(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	list := []*writer{newWriter(0, rand.New(rand.NewPCG(1, 1)))}
 	crashRound(t, m, list, 50, 0) // puts and grants are among them, by the seed

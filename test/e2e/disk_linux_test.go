@@ -122,6 +122,7 @@ func (w *diskWriter) check(c *clientv3.Client) {
 // pages and renewals go on; room brings the writes back; and a kill in the middle
 // of it loses nothing.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	disk := smallDisk(t, 96<<20)
 	filler := filepath.Join(disk, "filler")
@@ -147,6 +148,7 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("the refusal: %v", w.untilRefused())
 	t.Logf("%d puts before it", len(w.acked))
 
+	m.tellsWhileFull(c)
 	m.worksWhileFull(renewals, ttl+time.Second)
 	w.check(c)
 	if got := get(t, c, "alive"); string(got.Value) != "v" {
@@ -196,12 +198,30 @@ func (m *member) fillAtOnce(w *diskWriter, filler string) {
 	m.t.Fatal("with no byte left, writes are neither made nor refused")
 }
 
+// tellsWhileFull asks for the page that says so, and for what makes room.
+func (m *member) tellsWhileFull(c *clientv3.Client) {
+	m.t.Helper()
+	status, body := fetch(m.t, http.MethodGet, m.url+"/health", "")
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "NOSPACE") {
+		m.t.Errorf("/health on a full disk: %d %s", status, body)
+	}
+	if _, err := c.Delete(m.t.Context(), "no such key"); err != nil {
+		m.t.Errorf("a delete on a full disk: %v", err)
+	}
+	lease, err := c.Leases(m.t.Context())
+	if err != nil || len(lease.Leases) != 1 {
+		m.t.Errorf("leases on a full disk: %v, %v", lease, err)
+	}
+}
+
 // worksWhileFull asks for what a full disk must not prevent, for d.
 func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse, d time.Duration) {
 	m.t.Helper()
 	end := time.After(d)
 	for n := 0; ; n++ {
-		for _, path := range []string{"/livez", "/readyz", "/health", "/metrics", "/version"} {
+		for _, path := range []string{
+			"/livez", "/readyz", "/health?exclude=NOSPACE", "/metrics", "/version",
+		} {
 			if status, body := fetch(m.t, http.MethodGet, m.url+path, ""); status != http.StatusOK {
 				m.t.Errorf("%s on a full disk: %d %s", path, status, body)
 			}

@@ -162,6 +162,7 @@ const (
 
 // TestLimits sends the requests over gRPC.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	conn, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(m.url, "http://"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -223,6 +224,7 @@ var spaces = regexp.MustCompile(`[\s\x{a0}]+`)
 
 // TestJSONLimits sends requests through the gateway.
 func TestJSONLimits(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	if status, body := fetch(t, http.MethodPost, m.url+"/v3/lease/grant",
 		`{"ID":77,"TTL":600}`); status != http.StatusOK {

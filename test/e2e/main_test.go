@@ -48,6 +48,7 @@ type member struct {
 	t    *testing.T
 	data string // data directory
 	url  string // of the clients' port
+	peer string // URL of the members' port, if a test needs it
 	args []string
 	log  string // file with all that it wrote
 

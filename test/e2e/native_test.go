@@ -27,6 +27,7 @@ func (m *member) leases() pb.LeasesClient {
 // name, owner, labels, token, lock delay, what becomes of its keys, and its secret; the
 // request that made it is still known, and the next token is larger (T3, L5).
 func TestNativeLeaseSurvivesKill(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	m := startMember(t)
 	ctx, c := t.Context(), m.leases()

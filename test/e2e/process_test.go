@@ -21,6 +21,7 @@ import (
 // TestSecondProcess refuses a second process on one data directory, at once and
 // in words, and the first does not notice.
 func TestSecondProcess(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	m := startMember(t)
 	second := &member{t: t, data: m.data, log: filepath.Join(t.TempDir(), "log")}
@@ -43,6 +44,7 @@ func TestSecondProcess(t *testing.T) {
 // TestGracefulStop: SIGTERM ends open streams, none has to be cut off, the
 // process ends with 0, and everything is there the next time.
 func TestGracefulStop(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
 	lease, err := c.Grant(ctx, 60)
@@ -71,6 +73,7 @@ func TestGracefulStop(t *testing.T) {
 
 // TestRefusals: what cannot be served ends with an error in words that lead on.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	m := startMember(t)
 	file := filepath.Join(t.TempDir(), "file")
@@ -146,6 +149,7 @@ func TestVersion(t *testing.T) {
 
 // TestPages asks for the pages that stand beside the API on the one port.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	for path, want := range map[string]string{
 		"/version": `"etcdserver":"3\.7\.\d+".*"etcdcluster":"3\.7\.0"`,
@@ -164,6 +168,7 @@ func TestPages(t *testing.T) {
 // TestGateway puts, reads and grants in JSON: keys in base64, numbers of 64 bits
 // as strings out and as either in.
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	for _, c := range []struct {
 		path, body, want string

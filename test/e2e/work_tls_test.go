@@ -13,6 +13,7 @@ import (
 // Goal: the commands that hold leases take the flags about TLS. Method: a member with a
 // certificate of its own making, which only --cacert makes known.
 func TestWorkOverTLS(t *testing.T) {
+	t.Parallel()
 	ours(t)
 	m := newMember(t, "--auto-tls")
 	secure := strings.Replace(m.url, "http://", "https://", 1)

@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/process"
+)
+
+// flags are the member's without those that say which cluster it is in.
+func (m *member) flags() []string {
+	return []string{
+		"--name", m.name, "--data-dir", m.data,
+		"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
+		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+	}
+}
+
+// command runs a command of the binary, and returns all that it wrote.
+func command(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, server.Path(t), args...).CombinedOutput()
+	return string(out), err
+}
+
+// fails runs a command that is to fail, with these words.
+func fails(t *testing.T, words []string, args ...string) {
+	t.Helper()
+	out, err := command(t, args...)
+	if err == nil {
+		t.Errorf("%v succeeded: %s", args, out)
+	}
+	for _, w := range words {
+		if !strings.Contains(out, w) {
+			t.Errorf("%v does not say %q: %s", args, w, out)
+		}
+	}
+}
+
+// TestFoundedOnce sets a cluster up as the documentation says, takes the first host's disk away,
+// and starts that host again: as documented, and as one that founds a cluster in an empty
+// directory. Goal: a lock that is held is handed out by none of them, clients that know the
+// cluster's ID have nothing to do with another cluster, and the health check shows one.
+func TestFoundedOnce(t *testing.T) {
+	t.Parallel()
+	servers(t)
+	if *foreignFlag {
+		t.Skip("the commands are leasehold's")
+	}
+	c := &cluster{t: t}
+	var urls []string
+	for i := range 3 {
+		m := newMember(t, fmt.Sprintf("m%d", i+1))
+		m.admin = client(t, m)
+		c.members, urls = append(c.members, m), append(urls, m.url)
+	}
+	first, all := c.members[0], strings.Join(urls, ",")
+	founding := append([]string{"init", "--join", all}, first.flags()...)
+	if out, err := command(t, founding...); err != nil || !strings.Contains(out, "founded") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	fails(t, []string{"belongs to a cluster already"}, founding...)
+	for _, m := range c.members {
+		m.args = append([]string{"serve", "--join", all}, m.flags()...)
+		t.Cleanup(m.cleanup)
+		m.launch()
+		m.serves()
+	}
+	harness.Eventually(t, "all vote", func() error {
+		for _, m := range c.list() {
+			if m.IsLearner {
+				return fmt.Errorf("%s does not", m.Name)
+			}
+		}
+		return nil
+	})
+	r, err := first.admin.Get(soon(t), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprintf("%x", r.Header.ClusterId)
+	holder, err := process.Start(exec.Command(server.Path(t), "--endpoints", all, "--cluster-id", id,
+		"run", "--lock", "l", "--", "sleep", "600"), first.log+".holder", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Signal(syscall.SIGKILL) })
+	held := []string{"--endpoints", all, "run", "--lock", "l", "--try", "--", "true"}
+	harness.Eventually(t, "the lock is held", func() error {
+		if out, err := command(t, held...); err == nil || !strings.Contains(out, "locked") {
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	})
+
+	first.kill()
+	first.wipe()
+	first.launch() // as documented
+	if err := first.wait(); err == nil || !first.wrote("--replace") {
+		t.Errorf("%v: %s", err, first.Tail())
+	}
+	first.wipe()
+	fails(t, []string{"a cluster answers there"}, founding...)
+	first.args = append([]string{"serve"}, first.flags()...)
+	first.launch() // as one that founds
+	first.refusesToServe()
+	fails(t, []string{"locked"}, "--endpoints", all, "--cluster-id", id,
+		"run", "--lock", "l", "--try", "--", "true")
+
+	other := newMember(t, "other")
+	other.admin = client(t, other)
+	other.args = append([]string{"serve"}, other.flags()...)
+	t.Cleanup(other.cleanup)
+	other.launch()
+	other.serves()
+	fails(t, []string{id, "belongs to cluster"}, "--endpoints", other.url, "--cluster-id", id,
+		"--command-timeout", "2s", "run", "--lock", "l", "--try", "--", "true")
+	fails(t, []string{id, "belongs to cluster"}, "--endpoints", other.url, "--cluster-id", id,
+		"put", "k", "v")
+	fails(t, []string{id, other.url + " is unhealthy"}, "endpoint", "health",
+		"--endpoints", c.members[1].url+","+other.url)
+	out, err := command(t, "endpoint", "health", "--endpoints", strings.Join(urls[1:], ","))
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}

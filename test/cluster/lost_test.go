@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/process"
+)
+
+// log returns all that the member wrote.
+func (m *member) wrote(text string) bool { return strings.Contains(process.Tail(m.log), text) }
+
+// refusesToServe waits until a member has ended with words about data that are lost.
+func (m *member) refusesToServe() {
+	m.t.Helper()
+	if err := m.wait(); err == nil {
+		m.t.Errorf("%s ended as if all were well\n%s", m.name, m.Tail())
+	}
+	if !m.wrote("--join ADDRESS --replace") {
+		m.t.Errorf("%s does not say what to do:\n%s", m.name, m.Tail())
+	}
+}
+
+// TestLostFounder: two of three founders acknowledge a write while the third is down; then the
+// first loses its disk, the second its power. Goal: the first, with an empty directory, and the
+// third do not make a cluster that has never heard of the write, and the first can be replaced.
+func TestLostFounder(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	first, second, third := c.members[0], c.members[1], c.members[2]
+	third.kill()
+	c.writes(second)
+	if _, err := second.admin.Put(soon(t), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	first.kill()
+	second.kill()
+	first.wipe()
+	first.launch()
+	third.launch()
+	first.refusesToServe()
+	second.launch()
+	second.serves()
+	for _, m := range []*member{second, third} {
+		r, err := m.admin.Get(soon(t), "k")
+		if err != nil || len(r.Kvs) != 1 {
+			t.Errorf("through %s: %v, %v", m.name, r, err)
+		}
+	}
+	first.launch() // with the empty directory of before, beside the others
+	first.refusesToServe()
+
+	first.wipe()
+	first.args = append(first.args, "--join", second.url, "--replace")
+	for i, a := range first.args {
+		if a == "--initial-cluster" || a == "--initial-cluster-state" {
+			first.args[i], first.args[i+1] = "--max-learners", "1"
+		}
+	}
+	first.launch()
+	first.serves()
+	r, err := first.admin.Get(soon(t), "k")
+	if err != nil || len(r.Kvs) != 1 {
+		t.Errorf("through the one that was replaced: %v, %v", r, err)
+	}
+}
+
+// TestTwoLostFounders: two of three founders lose their disks. Goal: they do not found another
+// cluster while the third remembers this one, and what it has can be read.
+func TestTwoLostFounders(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	if _, err := c.members[0].admin.Put(soon(t), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	rest := c.members[2]
+	rest.serves()
+	if _, err := rest.admin.Get(soon(t), "k"); err != nil { // it has applied the write
+		t.Fatal(err)
+	}
+	for _, m := range c.members[:2] {
+		m.kill()
+		m.wipe()
+	}
+	for _, m := range c.members[:2] {
+		m.launch()
+	}
+	for _, m := range c.members[:2] {
+		m.refusesToServe()
+	}
+	r, err := rest.admin.Get(soon(t), "k", clientv3.WithSerializable())
+	if err != nil || len(r.Kvs) != 1 {
+		t.Errorf("through the one that remembers: %v, %v", r, err)
+	}
+}

@@ -1,0 +1,310 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/client/coord"
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/process"
+)
+
+// A witness is a program that was there before a restore, with one of everything that goes
+// on from what it was told.
+type witness struct {
+	t        *testing.T
+	c        *client.Client
+	watch    *client.Watcher
+	etcd     clientv3.WatchChan
+	leases   *client.LeaseWatcher
+	follower *cache.Follower
+	cache    *cache.Cache
+	members  *coord.GroupWatch
+	queue    *coord.Queue
+	claimed  chan *coord.Item
+}
+
+func newWitness(ctx context.Context, m *member) *witness {
+	m.t.Helper()
+	c, err := client.New(client.Config{Endpoints: []string{m.url}})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { _ = c.Close() })
+	w := &witness{t: m.t, c: c, claimed: make(chan *coord.Item, 1)}
+	all := []client.KeyRange{cache.Prefix("k/")}
+	w.etcd = m.client().Watch(ctx, "k/", clientv3.WithPrefix())
+	w.watch = got[*client.Watcher](m.t)(c.Watch(ctx,
+		client.Watch{Key: "k/", End: client.PrefixEnd("k/")}))
+	m.t.Cleanup(w.watch.Close)
+	w.leases = got[*client.LeaseWatcher](m.t)(c.LeaseEvents(ctx, client.EventsOptions{}))
+	m.t.Cleanup(w.leases.Close)
+	w.follower = got[*cache.Follower](m.t)(cache.Follow(ctx, c, all,
+		cache.FollowOptions{MemoryOnly: true}))
+	m.t.Cleanup(w.follower.Close)
+	w.cache = got[*cache.Cache](m.t)(cache.Open(ctx, c, all, cache.Options{
+		TTL: 2 * time.Second, Reopen: func(error) bool { return true },
+	}))
+	m.t.Cleanup(func() { _ = w.cache.Close(context.Background()) })
+	w.members = got[*coord.GroupWatch](m.t)(coord.NewGroup(c, "group").Watch(ctx))
+	w.queue = coord.NewQueue(c, "queue", coord.QueueConfig{})
+	go func() {
+		i, err := w.queue.Claim(ctx)
+		if err != nil && ctx.Err() == nil {
+			m.t.Errorf("claim: %v", err)
+		}
+		w.claimed <- i
+	}()
+	return w
+}
+
+// got takes a result whose error ends the test.
+func got[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// sees waits until the copies in memory have a value for a key, "" for none.
+func (w *witness) sees(ctx context.Context, key, value string) {
+	w.t.Helper()
+	for name, r := range map[string]cache.Reader{"follower": w.follower, "cache": w.cache} {
+		harness.Eventually(w.t, fmt.Sprintf("the %s has %s = %q", name, key, value), func() error {
+			kv, _, err := r.Get(ctx, key)
+			if err == nil && string(kv.Value) != value {
+				err = fmt.Errorf("it has %q", kv.Value)
+			}
+			return err
+		})
+	}
+}
+
+// beginsAgain takes what the watches tell, up to their ends: what they were to tell is not
+// known any more.
+func (w *witness) beginsAgain(ctx context.Context) {
+	w.t.Helper()
+	for {
+		if _, err := w.watch.Next(ctx); err != nil {
+			if !errors.Is(err, client.ErrCompacted) {
+				w.t.Errorf("the watch ends with %v", err)
+			}
+			break
+		}
+	}
+	for {
+		if _, err := w.leases.Next(ctx); err != nil {
+			if !errors.Is(err, client.ErrCompacted) {
+				w.t.Errorf("the events of leases end with %v", err)
+			}
+			return
+		}
+	}
+}
+
+// TestWitnessesOfARestore (T34): programs that were told of revisions which a restored
+// backup does not have notice it, read again and go on. None waits for a future that was.
+func TestWitnessesOfARestore(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	for _, c := range []struct {
+		name string
+		args []string
+		etcd bool // watches of etcd's API are told, too
+	}{
+		{"by default", nil, true},
+		{"by a number", []string{"--bump-revision=1000000", "--mark-compacted"}, true},
+		// The member knows nothing of the later revisions. Those that ask for them are refused.
+		{"with its revisions kept", []string{"--bump-revision=0"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) { witnessRestore(t, c.args, c.etcd) })
+	}
+}
+
+func witnessRestore(t *testing.T, args []string, etcd bool) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	m := startMember(t)
+	kv := m.client()
+	put := func(key, value string) {
+		t.Helper()
+		got[*clientv3.PutResponse](t)(kv.Put(ctx, key, value))
+	}
+	put("k/kept", "old")
+	put("k/changed", "old")
+	file := filepath.Join(t.TempDir(), "backup")
+	if out, err := m.command("snapshot", "save", file); err != nil {
+		t.Fatalf("save: %v\n%s", err, out)
+	}
+	w := newWitness(ctx, m)
+	put("k/lost", "new")
+	put("k/changed", "new")
+	for i := range 100 {
+		put("k/many", fmt.Sprint(i))
+	}
+	w.sees(ctx, "k/lost", "new")
+	w.sees(ctx, "k/changed", "new")
+	for told := 0; told < 102; {
+		told += len(receive(t, "events", w.etcd).Events)
+	}
+
+	m.kill()
+	m.data = filepath.Join(t.TempDir(), "restored")
+	args = append([]string{"snapshot", "restore", file, "--data-dir", m.data}, args...)
+	out, err := m.command(args...)
+	if err != nil {
+		t.Fatalf("restore: %v\n%s", err, out)
+	}
+	m.args = append(m.args, "--data-dir", m.data)
+	m.start()
+	w.beginsAgain(ctx)
+	w.sees(ctx, "k/lost", "")
+	w.sees(ctx, "k/changed", "old")
+	w.sees(ctx, "k/kept", "old")
+	put("k/changed", "newest")
+	w.sees(ctx, "k/changed", "newest")
+	if etcd {
+		if r := receive(t, "the end of etcd's watch", w.etcd); r.CompactRevision == 0 {
+			t.Errorf("etcd's watch is told %+v", r)
+		}
+	}
+	got[string](t)(w.queue.Push(ctx, []byte("item"), 0))
+	if i := receive(t, "an item", w.claimed); i == nil || string(i.Payload()) != "item" {
+		t.Errorf("claimed %v", i)
+	}
+	self := coord.Registration{ID: "m", TTL: time.Minute}
+	got[*coord.Membership](t)(coord.NewGroup(w.c, "group").Register(ctx, self))
+	events, err := w.members.Next(ctx)
+	if err != nil || len(events) != 1 {
+		t.Errorf("the watch of the group tells %v, %v", events, err)
+	}
+}
+
+// TestRestoreElsewhere follows the steps of docs/operations.md after a cluster is lost for good:
+// the newest backup becomes a member with another address, and two others join it.
+func TestRestoreElsewhere(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	lost := startMember(t)
+	got[*clientv3.PutResponse](t)(lost.client().Put(t.Context(), "k", "v"))
+	file := filepath.Join(t.TempDir(), "backup")
+	if out, err := lost.command("snapshot", "save", file); err != nil {
+		t.Fatalf("save: %v\n%s", err, out)
+	}
+	lost.kill()
+
+	a := newMember(t)
+	a.peered("a")
+	out, err := a.command("snapshot", "restore", file, "--data-dir", a.data, "--name", "a",
+		"--initial-advertise-peer-urls", a.peer)
+	if err != nil || !strings.Contains(out, "--initial-advertise-peer-urls "+a.peer) {
+		t.Fatalf("restore: %v\n%s", err, out)
+	}
+	a.start()
+	joinTwo(t, a)
+	if text := a.Tail(); strings.Contains(text, "stored peer URLs") {
+		t.Errorf("the member complains of its addresses:\n%s", text)
+	}
+}
+
+// TestRestoreWithoutAddresses: a member that was restored without its new address says that the
+// stored one counts. A member that would join it waits, says why, and leaves no learner
+// behind. It joins when the address has been changed as the first one said.
+func TestRestoreWithoutAddresses(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	lost := startMember(t)
+	got[*clientv3.PutResponse](t)(lost.client().Put(t.Context(), "k", "v"))
+	file := filepath.Join(t.TempDir(), "backup")
+	if out, err := lost.command("snapshot", "save", file); err != nil {
+		t.Fatalf("save: %v\n%s", err, out)
+	}
+	lost.kill()
+
+	a, nobody := newMember(t), "http://"+process.MustFreeAddr()
+	a.peered("a")
+	out, err := a.command("snapshot", "restore", file, "--data-dir", a.data,
+		"--initial-advertise-peer-urls", nobody)
+	if err != nil || !strings.Contains(out, "Members on other machines cannot reach it") {
+		t.Fatalf("restore: %v\n%s", err, out)
+	}
+	a.start()
+	if text := a.Tail(); !strings.Contains(text, "the stored ones count") ||
+		!strings.Contains(text, nobody) || !strings.Contains(text, a.peer) {
+		t.Errorf("the member does not tell how its addresses differ:\n%s", text)
+	}
+	b := newMember(t)
+	b.peered("b", "--join", strings.TrimPrefix(a.url, "http://"))
+	b.launch()
+	harness.Eventually(t, "it says why it waits", func() error {
+		if text := b.Tail(); !strings.Contains(text, nobody) {
+			return errors.New(text)
+		}
+		return nil
+	})
+	list := got[*clientv3.MemberListResponse](t)(a.client().MemberList(t.Context()))
+	if len(list.Members) != 1 {
+		t.Errorf("members %v", list.Members)
+	}
+	out, err = a.command("member", "update", fmt.Sprintf("%x", list.Members[0].ID),
+		"--peer-urls="+a.peer)
+	if err != nil {
+		t.Fatalf("update: %v\n%s", err, out)
+	}
+	awaitVoters(t, a, 2)
+}
+
+// peered gives a member a name, and starts it otherwise than as a founder.
+func (m *member) peered(name string, more ...string) {
+	m.peer = "http://" + process.MustFreeAddr()
+	m.args = append(strings.Fields(*serveFlag), "--name", name, "--data-dir", m.data,
+		"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
+		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer)
+	m.args = append(m.args, more...)
+}
+
+// joinTwo has two members join another, and waits until all have votes and the data.
+func joinTwo(t *testing.T, a *member) {
+	t.Helper()
+	for _, name := range []string{"b", "c"} {
+		m := newMember(t)
+		m.peered(name, "--join", strings.TrimPrefix(a.url, "http://"))
+		m.start()
+		if kv := get(t, m.client(), "k"); string(kv.Value) != "v" {
+			t.Errorf("member %s has %v", name, kv)
+		}
+	}
+	awaitVoters(t, a, 3)
+}
+
+func awaitVoters(t *testing.T, a *member, n int) {
+	t.Helper()
+	c := a.client()
+	harness.Eventually(t, "all have votes", func() error {
+		list, err := c.MemberList(t.Context())
+		if err != nil {
+			return err
+		}
+		voters := slices.DeleteFunc(list.Members, func(m *etcdserverpb.Member) bool {
+			return m.IsLearner
+		})
+		if len(voters) != n {
+			return fmt.Errorf("members %v", list.Members)
+		}
+		return nil
+	})
+}

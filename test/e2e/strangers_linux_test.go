@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"leasehold.dev/test/process"
+)
+
+// TestMoreConnectionsThanFiles: a process that may open 300 files meets 700 connections that
+// say nothing. It keeps files for itself: it goes on to write, says in its log what happens,
+// and takes new clients when the connections have gone.
+func TestMoreConnectionsThanFiles(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	m := newMember(t)
+	bounded := exec.Command("sh", append([]string{
+		"-c", `ulimit -n 300 && exec "$0" "$@"`, server.Path(t),
+	}, m.args...)...)
+	p, err := process.Start(bounded, m.log, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Process = p
+	c := m.client()
+	if _, err := c.Put(t.Context(), "before", "1"); err != nil {
+		t.Fatal(err)
+	}
+	var strangers []net.Conn
+	for range 700 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(m.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		strangers = append(strangers, conn)
+		// A whole handshake: one that says less is closed after a while.
+		_, _ = conn.Write([]byte(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
+	}
+	large := strings.Repeat("x", 1<<20)
+	for range 20 { // so that it opens files of its log
+		if _, err := c.Put(t.Context(), "meanwhile", large); err != nil {
+			t.Fatalf("%v\n%s", err, m.Tail())
+		}
+	}
+	for _, conn := range strangers {
+		_ = conn.Close()
+	}
+	if _, err := m.client().Put(t.Context(), "after", "1"); err != nil {
+		t.Errorf("%v\n%s", err, m.Tail())
+	}
+	if out := m.Tail(); !strings.Contains(out, "there are 100 connections already") {
+		t.Errorf("the log does not tell of the refusals:\n%s", out)
+	}
+}
