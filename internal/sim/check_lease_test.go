@@ -64,6 +64,30 @@ func TestRenewalWithinEntry(t *testing.T) {
 	}
 }
 
+// A member that is held up between the reading of its clock and the applying of a grant counts
+// the TTL from the reading, which comes after it has taken the mail that made it apply: that is
+// what the grant promises, and not less. Seed 304 had a core held up so for 156 ms.
+func TestPromisedFromTheMail(t *testing.T) {
+	const taken, applied = Second, Second + 150*Millisecond
+	for until, early := range map[Time]bool{
+		taken + 5001*Millisecond: false, taken + 4990*Millisecond: true,
+	} {
+		b := newHand()
+		op := b.op(1, opCommand, taken-4*Millisecond, applied+4*Millisecond)
+		op.Command = grant(7, 5000, "")
+		e := b.entry(applied, op.Command)
+		e.Taken, op.Fsm = taken, e.Results[0]
+		b.expire(until, 7)
+		found := false
+		for _, v := range Check(b.h, handLimits).Violations {
+			found = found || v.ID == "L1"
+		}
+		if found != early {
+			t.Errorf("expired at %v: found to be early: %t", until, found)
+		}
+	}
+}
+
 // checkpoint has lease 7 checkpointed at an instant.
 func (b *hand) checkpoint(at Time, remaining lease.TTL) {
 	b.entry(at, &fsm.Checkpoint{
