@@ -34,7 +34,8 @@ func TestOpenCaches(t *testing.T) {
 	c := caches{{ID: 7}: {to: last}, {ID: 8}: {to: other}, {ID: 7, Token: 1}: {to: heir, term: 9}}
 	c.tell(&replica.Output{
 		Opened: []replica.OpenCache{
-			{ID: 7, Owner: old, Term: 3}, // of the stream before
+			{ID: 7, Owner: old, Err: lease.ErrExpiring}, // of the stream before
+			{ID: 6, Owner: old, Term: 3},                // and closed since
 			{ID: 7, Owner: last, Term: 3},
 			{ID: 8, Owner: other, Err: lease.ErrNotFound},
 		},
@@ -46,13 +47,16 @@ func TestOpenCaches(t *testing.T) {
 	for _, s := range []replica.Status{
 		{Term: 3, Leader: 1}, {Term: 4}, {Term: 4, Leader: 2}, {Term: 5, Leader: 1},
 	} {
-		c.follow(&s)
+		before := len(last.heard)
+		if c.follow(&s); s.Leader == 0 && len(last.heard) > before {
+			t.Errorf("without a leader it heard %q", last.heard[before:])
+		}
 	}
 	for _, x := range []struct {
 		to   *heardCache
 		want []string
 	}{
-		{old, []string{"opened 3 <nil>"}},
+		{old, []string{"opened 0 " + lease.ErrExpiring.Error(), "opened 3 <nil>"}},
 		{heir, nil},
 		{last, []string{"opened 3 <nil>", "drop 1", "reopen 4"}},
 		{other, []string{"opened 0 " + lease.ErrNotFound.Error()}},
@@ -74,7 +78,10 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	info, _ := m.r.Machine().Lessor().Lookup(7)
 	left, last := &heardCache{}, &heardCache{}
 	say := func(from *heardCache, mail CacheMail) {
-		mail.From, mail.Of = from, fsm.Holding{ID: 7, Token: info.Token}
+		mail.From = from
+		if mail.Of.ID == 0 {
+			mail.Of = fsm.Holding{ID: 7, Token: info.Token}
+		}
 		m.mail.Caches = append(m.mail.Caches, mail)
 		m.settle()
 	}
@@ -98,6 +105,7 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	m.settle()
 	say(left, ack(1))
 	say(left, CacheMail{Closed: true})
+	say(left, CacheMail{Of: fsm.Holding{ID: 8}, Closed: true}) // never opened
 	if len(m.done) != before || m.s.OpenCaches() != 1 {
 		t.Errorf("%d writes are done and %d caches open, by the word of a stream that was left",
 			len(m.done)-before, m.s.OpenCaches())
@@ -106,4 +114,35 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	if len(m.done) != before+1 {
 		t.Errorf("the write is not done; heard %q", last.heard)
 	}
+	if want := []string{"opened 2 <nil>", "drop 1"}; !slices.Equal(last.heard, want) {
+		t.Errorf("heard %q, want %q", last.heard, want)
+	}
+	if say(last, CacheMail{Closed: true}); m.s.OpenCaches() != 0 {
+		t.Errorf("%d caches are open after the last was closed", m.s.OpenCaches())
+	}
 }
+
+// TestOpenedByLeaderOfBefore: a cache that hears at once that it is open and that another leads
+// opens anew; if there are many, in the order of their tokens.
+func TestOpenedByLeaderOfBefore(t *testing.T) {
+	s := &Shell{caches: make(caches), Status: replica.Status{Term: 4, Leader: 2}}
+	var want, reopened []lease.Token
+	for token := range lease.Token(20) {
+		to := &reopenedCache{reopen: func() { reopened = append(reopened, token) }}
+		s.caches[fsm.Holding{ID: 7, Token: token}] = &cache{to: to}
+		s.Out.Opened = append(s.Out.Opened,
+			replica.OpenCache{ID: 7, Token: token, Term: 3, Owner: to})
+		want = append(want, token)
+	}
+	if s.TellCaches(); !slices.Equal(reopened, want) {
+		t.Errorf("those with tokens %v open anew, want %v", reopened, want)
+	}
+}
+
+// reopenedCache is a Cache that tells when it is opened anew.
+type reopenedCache struct {
+	heardCache
+	reopen func()
+}
+
+func (c *reopenedCache) Reopen(uint64) { c.reopen() }

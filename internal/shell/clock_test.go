@@ -26,7 +26,8 @@ func TestClockGoesBack(t *testing.T) {
 }
 
 // TestClockOfBoot: the instants are those of boot time, which runs on while the machine sleeps,
-// and a sleep is told; a clock that is read late is none.
+// and a sleep is told; a clock that is read late is none. Nor may boot time stand still while the
+// monotonic clock goes on.
 func TestClockOfBoot(t *testing.T) {
 	at := Reading{Boot: 100_000, Mono: 7}
 	c := clock{start: at}
@@ -35,12 +36,15 @@ func TestClockOfBoot(t *testing.T) {
 		awake, asleep lease.Instant
 		jumped        bool
 	}{
+		{awake: 1, asleep: jumpLimit},
 		{awake: 10},
 		{awake: 100_000},
 		{awake: 1, asleep: jumpLimit},
 		{awake: 1, asleep: 1},
 		{asleep: jumpLimit + 1, jumped: true},
 		{awake: 5},
+		{awake: 1000, asleep: -jumpLimit},
+		{awake: 1000, asleep: -jumpLimit - 1, jumped: true},
 		{asleep: 3_600_000, jumped: true},
 		{},
 	} {

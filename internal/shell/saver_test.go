@@ -51,6 +51,13 @@ func TestSaver(t *testing.T) {
 			[]*raftpb.Message{entry(10), snapshot(20), entry(21)},
 			"w[10] w[]! said1 install20 w[]c20 w[21]! said2",
 		},
+		{"the term of before", []*raftpb.Message{state(2, 0, 22, say...)}, "said1"},
+		{"no term", []*raftpb.Message{{Commit: new(uint64(23)), Responses: say}}, "said1"},
+		{"a term that nobody awaits", []*raftpb.Message{{Term: new(uint64(3))}}, ""},
+		{"and then an entry of it", []*raftpb.Message{entry(22)}, "w[22]c0! said1"},
+		{"a vote alone", []*raftpb.Message{{Vote: new(uint64(1)), Responses: say}}, "w[]c0! said1"},
+		{"no vote", []*raftpb.Message{{Commit: new(uint64(24)), Responses: say}}, "said1"},
+		{"its commit index with an entry", []*raftpb.Message{entry(23)}, "w[23]c24! said1"},
 	} {
 		var did []string
 		for x := range s.Save(c.batch) {
@@ -58,6 +65,9 @@ func TestSaver(t *testing.T) {
 		}
 		if got := strings.Join(did, " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if len(s.written) > 0 {
+			t.Errorf("%s: %d messages are kept that are durable", c.name, len(s.written))
 		}
 	}
 	if s.Left() != nil {
@@ -68,6 +78,54 @@ func TestSaver(t *testing.T) {
 	}
 	if s.Left().GetCommit() != 30 {
 		t.Errorf("%v is left", s.Left())
+	}
+}
+
+// TestAwaited: somebody waits for what a follower acknowledges, for a leader's own entries, and
+// for a snapshot, but for nothing else.
+func TestAwaited(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    *raftpb.Message
+		want bool
+	}{
+		{"a commit index", &raftpb.Message{Commit: new(uint64(7))}, false},
+		{"an entry", &raftpb.Message{Entries: []*raftpb.Entry{{}}}, true},
+		{"a response", &raftpb.Message{Responses: []*raftpb.Message{{}}}, true},
+		{"a snapshot", &raftpb.Message{Snapshot: &raftpb.Snapshot{
+			Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(7))},
+		}}, true},
+		{"an empty snapshot", &raftpb.Message{Snapshot: &raftpb.Snapshot{}}, false},
+	} {
+		if Awaited(c.m) != c.want {
+			t.Errorf("%s is awaited: %v", c.name, !c.want)
+		}
+	}
+}
+
+// TestSaverStopped: after each thing that is to be done the disk may fail, and nothing more is to
+// be done then. Method: stop after the first, the second and so on; the language says no to a
+// sequence that goes on.
+func TestSaverStopped(t *testing.T) {
+	entry := &raftpb.Message{Entries: []*raftpb.Entry{{}}}
+	snapshot := &raftpb.Message{Snapshot: &raftpb.Snapshot{
+		Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(7))},
+	}}
+	batch := []*raftpb.Message{entry, snapshot, entry, {Commit: new(uint64(8))}}
+	for stop := 1; ; stop++ {
+		var s Saver
+		did := 0
+		for range s.Save(batch) {
+			if did++; did == stop {
+				break
+			}
+		}
+		if did < stop {
+			if did != 7 {
+				t.Errorf("there are %d things to do", did)
+			}
+			return
+		}
 	}
 }
 

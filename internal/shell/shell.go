@@ -270,7 +270,8 @@ func (s *Shell) feed() bool {
 
 // install offers a snapshot to the replica, which asks for it with a message to be saved.
 func (s *Shell) install(a Arrival) {
-	if taken, err := s.r.Restore(a.Message, a.Machine); err != nil || !taken {
+	taken, err := s.r.Restore(a.Message, a.Machine)
+	if !taken {
 		s.Declined = append(s.Declined, Declined{a.Owner, err})
 		return
 	}

@@ -36,3 +36,88 @@ func TestSnapshots(t *testing.T) {
 	}
 	s.Ended(1500, 8000, true)
 }
+
+// TestSnapshotLooks: the length of the log is looked up every 256 entries only, or as often as
+// snapshots may be written.
+func TestSnapshotLooks(t *testing.T) {
+	for _, c := range []struct {
+		count uint64
+		looks int
+	}{{count: 10_000, looks: 40}, {count: 256, looks: 40}, {count: 100, looks: 102}} {
+		s := Snapshots{Count: c.count}
+		s.Restored(5)
+		looks := 0
+		for index := uint64(5); index < 5+256*40+1; index++ {
+			s.Due(index, func() uint64 { looks++; return 0 })
+		}
+		if looks != c.looks {
+			t.Errorf("with %d entries between snapshots it looks %d times, want %d", c.count, looks, c.looks)
+		}
+	}
+}
+
+// TestSnapshotOfManyEntries: as many entries as were asked for make a snapshot due, and one less
+// does not.
+func TestSnapshotOfManyEntries(t *testing.T) {
+	for _, index := range []uint64{1299, 1300} {
+		s := Snapshots{Count: 300}
+		s.Restored(1000)
+		if due := s.Due(index, func() uint64 { return 1 }); due != (index == 1300) {
+			t.Errorf("after %d entries of 300 one is due: %v", index-1000, due)
+		}
+	}
+}
+
+// TestSnapshotOfLongLog: a log that is long is reason enough, whatever the number of its entries:
+// longer than the last snapshot, and than what is always allowed.
+func TestSnapshotOfLongLog(t *testing.T) {
+	for _, c := range []struct {
+		last, log uint64
+		due       bool
+	}{
+		{last: 0, log: snapshotLogBytes - 1},
+		{last: 0, log: snapshotLogBytes, due: true},
+		{last: 1 << 30, log: 1<<30 - 1},
+		{last: 1 << 30, log: 1 << 30, due: true},
+	} {
+		s := Snapshots{Count: 10_000}
+		s.Begin(1000, 0)
+		s.Ended(1000, c.last, true)
+		if s.Due(1256, func() uint64 { return c.log }) != c.due {
+			t.Errorf("a log of %d bytes after a snapshot of %d: %v", c.log, c.last, !c.due)
+		}
+	}
+}
+
+// TestSnapshotFailed: a snapshot that did not become the newest counts for nothing, and ends.
+func TestSnapshotFailed(t *testing.T) {
+	s := Snapshots{Count: 100}
+	s.Begin(1000, 0)
+	if !s.Writing() {
+		t.Error("it is not being written")
+	}
+	if s.Ended(1000, 5000, false); s.Writing() {
+		t.Error("it is still being written")
+	}
+	if !s.Due(1001, func() uint64 { return 1 }) {
+		t.Error("the next one is not due")
+	}
+}
+
+// TestSnapshotsBeingSent: the log is kept for each member that is being sent a state, until it is
+// sent, and never for less than the tail.
+func TestSnapshotsBeingSent(t *testing.T) {
+	var s Snapshots
+	s.Hold(7, 950)
+	s.Hold(8, 800)
+	s.Hold(9, 990)
+	keeps := func(want uint64) {
+		t.Helper()
+		if got := s.Begin(1000, 100); got != want {
+			t.Errorf("the log goes up to %d, want %d", got, want)
+		}
+	}
+	keeps(800)
+	s.Release(8)
+	keeps(900)
+}

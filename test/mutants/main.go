@@ -11,7 +11,8 @@
 // comes out of the expression or statement that it stands in.
 //
 // Those that change nothing that anybody could see, and those that are known to live, stand in
-// known.txt with the reason. The exit code is 1 if too many live that do not stand there (-least).
+// known.txt with the reason. The exit code is 1 if too many live that do not stand there: of a
+// package that was gone through (finished) any, of another more than -least allows.
 package main
 
 import (

@@ -59,6 +59,31 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// TestJudge: of a finished package nothing may live, of another as much as was asked for.
+func TestJudge(t *testing.T) {
+	for _, x := range []struct {
+		dir   string
+		lived int
+		fails bool
+	}{
+		{finished[0], 0, false},
+		{finished[0], 1, true},
+		{"server", 20, false},
+		{"server", 21, true},
+	} {
+		c := campaign{least: 80}
+		err := c.judge(map[string]*row{x.dir: {tried: 100, lived: x.lived}})
+		if (err != nil) != x.fails {
+			t.Errorf("%s, of which %d of 100 live: %v", x.dir, x.lived, err)
+		}
+	}
+	for _, dir := range finished {
+		if _, ok := witnesses[dir]; !ok {
+			t.Errorf("%s is finished, and is not changed", dir)
+		}
+	}
+}
+
 // TestKnown: a line of known.txt needs a reason, and the mutants that it names are there.
 func TestKnown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known.txt")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,14 +14,12 @@ type row struct{ tried, own, others, hung, known, lived int }
 func (c *campaign) report(all []Mutant, chosen []int) error {
 	rows := make(map[string]*row)
 	var lived []string
-	tried := 0
 	for _, n := range chosen {
 		m := all[n-1]
 		fate, ok := c.fates[n]
 		if !ok {
 			continue // there was no time for it
 		}
-		tried++
 		r := rows[m.Dir()]
 		if r == nil {
 			r = &row{}
@@ -41,10 +40,22 @@ func (c *campaign) report(all []Mutant, chosen []int) error {
 	for _, l := range lived {
 		fmt.Println(l)
 	}
-	if share := 100 * float64(len(lived)) / float64(max(tried, 1)); share > 100-c.least {
-		return fmt.Errorf("%.1f%% live that known.txt does not name", share)
+	return c.judge(rows)
+}
+
+// judge says of which packages too many live.
+func (c *campaign) judge(rows map[string]*row) error {
+	var errs []error
+	for _, dir := range slices.Sorted(maps.Keys(rows)) {
+		least, r := c.least, rows[dir]
+		if slices.Contains(finished, dir) {
+			least = 100
+		}
+		if share := 100 * float64(r.lived) / float64(r.tried); share > 100-least {
+			errs = append(errs, fmt.Errorf("%s: %.1f%% live that known.txt does not name", dir, share))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // count counts a mutant, and says whether it lives and should not.

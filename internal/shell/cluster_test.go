@@ -1,0 +1,412 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// names of those actions that are left out of a step in which there is nothing to do.
+var names = map[Do]string{
+	Advance: "advance", LookAround: "look", Feed: "feed", Send: "send", Save: "save", Show: "show",
+	Follow: "follow", Publish: "publish", TellCaches: "tell", End: "end", Shrink: "shrink",
+}
+
+// cluster returns three members, of which the first leads and the others have heard of it.
+func cluster(t *testing.T) []*member {
+	t.Helper()
+	var all []*member
+	for id := uint64(1); id <= 3; id++ {
+		all = append(all, startOf(t, replica.Config{ID: id}, 1, 2, 3))
+	}
+	for _, m := range all {
+		m.others = all
+	}
+	all[0].campaign()
+	for range 3 {
+		all[0].beat()
+	}
+	return all
+}
+
+// beat lets all members do what they do once a heartbeat.
+func (m *member) beat() {
+	m.t.Helper()
+	for _, o := range m.others {
+		o.pass(heartbeat)
+	}
+	for _, o := range m.others {
+		o.settle()
+	}
+}
+
+// hears does one step with what came in, and compares what the driver did with what it should.
+func (m *member) hears(what, want string, mail Mail) {
+	m.t.Helper()
+	mail.Persisted, mail.Messages = append(m.mail.Persisted, mail.Persisted...),
+		append(m.mail.Messages, mail.Messages...)
+	m.mail = mail
+	m.step()
+	var did []string
+	for _, do := range m.did {
+		if name := names[do]; name != "" {
+			did = append(did, name)
+		}
+	}
+	if got := strings.Join(did, " "); got != want {
+		m.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// TestNothingToDo: a driver is told to do what there is to do, and nothing else, in the order
+// that keeps the promises.
+func TestNothingToDo(t *testing.T) {
+	all := cluster(t)
+	m := all[0]
+	command := func(c fsm.Command) Mail {
+		return Mail{Proposals: []*replica.Proposal{{Command: c}}}
+	}
+	others := func() {
+		for _, o := range all[1:] {
+			for !o.rests() {
+				o.step()
+			}
+		}
+	}
+	m.hears("nothing", "", Mail{})
+	m.pass(heartbeat - 1)
+	m.hears("less than a heartbeat", "", Mail{})
+	m.pass(1)
+	m.hears("a heartbeat", "look send shrink", Mail{})
+	others()
+	m.hears("its answers", "", Mail{})
+	m.sync = false
+	m.hears("a write", "send save follow", command(&fsm.Put{Key: "k"}))
+	others()
+	m.hears("a write that the others have", "send save follow", Mail{})
+	others()
+	m.persist()
+	m.hears("a write that the leader's own disk has, too", "show follow publish", Mail{})
+	m.sync = true
+	m.hears("a command that changes no key", "send save follow", command(&fsm.Revoke{ID: 99}))
+	others()
+	m.hears("its end", "send save show follow", Mail{})
+	m.settle()
+	m.hears("a message that makes no sense", "feed", Mail{Messages: []*replica.Message{
+		{From: 2, To: 1, Raft: &raftpb.Message{Type: raftpb.MsgHup.Enum(), From: new(uint64(2))}},
+	}})
+	if len(m.s.Refused) != 1 || m.s.Refused[0].From != 2 || m.s.Refused[0].Err == nil {
+		t.Errorf("refused are %v", m.s.Refused)
+	}
+	m.hears("what cannot be", "end", Mail{Messages: []*replica.Message{{
+		From: 2, To: 1,
+		Raft: &raftpb.Message{
+			Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+			Term: new(uint64(9)), Commit: new(uint64(1 << 40)),
+		},
+	}}})
+}
+
+// TestActions is for what is hard to bring about: the driver has an action if, and only if, there
+// is something to do.
+func TestActions(t *testing.T) {
+	opened := replica.Output{Opened: []replica.OpenCache{{}}}
+	for _, c := range []struct {
+		name   string
+		do     Do
+		out    replica.Output
+		before replica.Status
+		want   bool
+	}{
+		{name: "nothing", do: TellCaches},
+		{name: "a cache is open", do: TellCaches, out: opened, want: true},
+		{
+			name: "a cache is to drop keys", do: TellCaches, want: true,
+			out: replica.Output{Invalidations: []replica.Invalidation{{}}},
+		},
+		{name: "another leads", do: TellCaches, before: replica.Status{Leader: 2}, want: true},
+		{name: "another term", do: TellCaches, before: replica.Status{Term: 2}, want: true},
+		{name: "it is behind", do: TellCaches, before: replica.Status{Applied: 2}},
+		{
+			name: "what came after a snapshot, which was told", do: Publish,
+			out: replica.Output{Restored: true, Changes: []fsm.Change{{}}},
+		},
+		{name: "a removed member", do: End, out: replica.Output{Removed: true}, want: true},
+		{name: "a member", do: End},
+	} {
+		if s := (&Shell{Out: c.out, Before: c.before}); s.begin(c.do) != c.want {
+			t.Errorf("%s: there is something to do: %v", c.name, !c.want)
+		}
+	}
+}
+
+// TestAlone: a member that waits for others to begin does not ask to be elected.
+func TestAlone(t *testing.T) {
+	for _, assembled := range []bool{false, true} {
+		m := startOf(t, replica.Config{ID: 1}, 1, 2, 3)
+		m.others = []*member{m, start(t), start(t)}
+		m.around.Assembled = assembled
+		for range 2*election/heartbeat + 1 {
+			m.pass(heartbeat)
+			m.step()
+		}
+		if asked := len(m.others[1].mail.Messages) > 0; asked != assembled {
+			t.Errorf("assembled %v, asked to be elected %v", assembled, asked)
+		}
+	}
+}
+
+// TestDiskStuck: a leader whose disk takes nothing hands the lead over, and if that does not help
+// does not try again until ten elections have passed.
+func TestDiskStuck(t *testing.T) {
+	all := cluster(t)
+	for at, m := range all {
+		m.around.DiskStuck = true
+		m.pass(heartbeat)
+		m.step()
+		if m.yields != (at == 0) {
+			t.Errorf("member %d hands the lead over: %v", at+1, m.yields)
+		}
+	}
+	first := all[0]
+	first.settle()
+	if first.s.Status.Leading {
+		t.Fatal("it leads still")
+	}
+	second := all[1]
+	if all[2].s.Status.Leading {
+		second = all[2]
+	}
+	second.pass(heartbeat)
+	if second.step(); !second.yields {
+		t.Error("the next leader, whose disk is stuck as well, keeps the lead")
+	}
+	second.settle()
+	began := first.s.Now
+	var tries []lease.Instant
+	for range 2*yieldEvery*election/heartbeat - 1 {
+		first.leadAgain()
+		first.pass(heartbeat)
+		if first.yields = false; first.s.Status.Leading {
+			first.step()
+		}
+		if first.yields {
+			tries = append(tries, first.s.Now-began)
+		}
+		first.settle()
+	}
+	if !slices.Equal(tries, []lease.Instant{yieldEvery * election}) {
+		t.Errorf("it handed the lead over again after %d ms", tries)
+	}
+}
+
+// leadAgain has the one who leads hand the lead over to m.
+func (m *member) leadAgain() {
+	m.t.Helper()
+	for _, o := range m.others {
+		if o != m && o.s.Status.Leading {
+			o.mail.Tasks = append(o.mail.Tasks, func() {
+				if err := o.r.Transfer(1); err != nil {
+					m.t.Error(err)
+				}
+			})
+			o.settle()
+		}
+	}
+	if !m.s.Status.Leading {
+		m.t.Fatal("it does not lead")
+	}
+}
+
+// TestDiskStuckAlone: a leader whose disk takes nothing stays if nobody else can lead.
+func TestDiskStuckAlone(t *testing.T) {
+	m := lead(t)
+	m.around.DiskStuck = true
+	m.pass(heartbeat)
+	if m.step(); m.yields || !m.s.Status.Leading {
+		t.Error("a sole voter hands the lead over")
+	}
+	all := cluster(t)
+	all[0].pass(heartbeat)
+	if all[0].step(); all[0].yields {
+		t.Error("a leader with a good disk hands the lead over")
+	}
+}
+
+// TestUnknownCommand: a member stops at an entry that it cannot apply, and says why.
+func TestUnknownCommand(t *testing.T) {
+	m := startOf(t, replica.Config{ID: 1}, 1, 2)
+	m.others = []*member{m, start(t)}
+	m.mail.Messages = []*replica.Message{{From: 2, To: 1, Raft: &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(5)),
+		Index: new(uint64(1)), LogTerm: new(uint64(1)), Commit: new(uint64(2)),
+		Entries: []*raftpb.Entry{
+			{Index: new(uint64(2)), Term: new(uint64(5)), Data: []byte("no command")},
+		},
+	}}}
+	for range 5 {
+		if m.step(); m.did[len(m.did)-1] == End {
+			break
+		}
+	}
+	if m.s.Err == nil {
+		t.Errorf("it goes on: status %+v", m.s.Status)
+	}
+}
+
+// TestWait: a member sleeps until the next heartbeat, or until a lease ends before that; it does
+// not sleep while there is work.
+func TestWait(t *testing.T) {
+	m := lead(t)
+	m.pass(heartbeat)
+	m.settle()
+	sleeps := func(name string, want lease.TTL) {
+		t.Helper()
+		if m.step(); m.s.Wait != want {
+			t.Errorf("%s: it sleeps for %d, want %d", name, m.s.Wait, want)
+		}
+	}
+	sleeps("after a heartbeat", heartbeat)
+	m.pass(30)
+	sleeps("later", heartbeat-30)
+	m.propose(&fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 60_000}})
+	sleeps("before the end of a lease is near", heartbeat-30)
+	m.grant(50)
+	at, ok := m.r.Next()
+	if !ok || at <= m.s.Now || at >= m.s.Now+50 {
+		t.Fatalf("at %d a lease of 50 ms has to be looked after at %d", m.s.Now, at)
+	}
+	sleeps("until a lease has to be looked after", lease.TTL(at-m.s.Now))
+	m.pass(heartbeat - 30)
+	m.settle()
+	sleeps("at the next heartbeat", heartbeat)
+	m.s.pace.next = m.s.Now - 5
+	if wait := m.s.sleep(); wait != 0 {
+		t.Errorf("it sleeps for %d although it is late", wait)
+	}
+}
+
+// TestCleaning: what compaction frees is cleaned up a piece at a time, without sleep, and then
+// all see how small the store is.
+func TestCleaning(t *testing.T) {
+	m := lead(t)
+	value := make([]byte, 1000)
+	for range 3 * scrubBudget {
+		m.propose(&fsm.Put{Key: "k", Value: value})
+	}
+	m.propose(&fsm.Compact{Revision: m.r.Machine().View().KV.Revision()})
+	before := m.view.KV.Size()
+	m.pass(heartbeat)
+	steps := 0
+	for m.s.Wait = 0; m.s.Wait == 0 && steps < 10; steps++ {
+		if m.view.KV.Size() != before {
+			t.Error("a part of it is shown")
+		}
+		m.step()
+	}
+	if steps < 3 || m.view.KV.Size() > 10*int64(len(value)) {
+		t.Errorf("after %d steps %d bytes are left", steps, m.view.KV.Size())
+	}
+	if m.hears("all is clean", "", Mail{}); m.s.Wait == 0 {
+		t.Error("it does not sleep")
+	}
+}
+
+// TestHeld: commands that wait for others are told, and wait until it was long enough.
+func TestHeld(t *testing.T) {
+	m := startOf(t, replica.Config{ID: 1, Gather: true}, 1)
+	m.campaign()
+	put := func(n int) {
+		for range n {
+			m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "k"}})
+		}
+	}
+	put(8)
+	m.settle()
+	before := len(m.done)
+	put(1)
+	m.settle()
+	if !m.s.Held || len(m.done) != before {
+		t.Fatalf("held %v, %d answers", m.s.Held, len(m.done)-before)
+	}
+	m.mail.Hurry = true
+	m.settle()
+	if m.s.Held || len(m.done) != before+1 {
+		t.Errorf("after it was long enough: held %v, %d answers", m.s.Held, len(m.done)-before)
+	}
+}
+
+// leadSoonSilent returns a member that leads, and to which a lease that nobody tends is silent
+// after a quarter of a second.
+func leadSoonSilent(t *testing.T) *member {
+	t.Helper()
+	m := startOf(t, replica.Config{
+		ID: 1, Machine: fsm.New(fsm.Config{Lease: lease.Config{Untended: 250}}),
+	}, 1)
+	m.campaign()
+	return m
+}
+
+// TestNobodyTends: a lease that its holder's connection has left is silent soon.
+func TestNobodyTends(t *testing.T) {
+	for _, left := range []bool{false, true} {
+		m := leadSoonSilent(t)
+		m.grant(60_000)
+		m.mail.Renewals = []replica.Renewal{{ID: 7}}
+		m.settle()
+		if left {
+			m.mail.Abandoned = []lease.ID{7}
+		}
+		for range 20 {
+			m.pass(heartbeat)
+			m.settle()
+		}
+		if _, silent := m.r.Machine().Lessor().SilentUntil(7); silent != left {
+			t.Errorf("left %v, silent %v", left, silent)
+		}
+	}
+}
+
+// TestStallOfSilent: a stall that the clock has measured gives a silent lease nothing.
+func TestStallOfSilent(t *testing.T) {
+	m := leadSoonSilent(t)
+	m.grant(60_000)
+	for range 10 {
+		m.pass(heartbeat)
+		m.settle()
+	}
+	until, silent := m.r.Machine().Lessor().SilentUntil(7)
+	if !silent {
+		t.Fatal("nobody renews the lease, and it is not silent")
+	}
+	for range 10 {
+		m.pass(heartbeat)
+		m.settle()
+	}
+	m.pass(election + 1)
+	m.settle()
+	for m.s.Now < until {
+		m.pass(min(heartbeat, until-m.s.Now))
+		m.settle()
+	}
+	if m.lives() {
+		t.Error("the lease lives on")
+	}
+}
+
+// TestRenewedTogether: leases that are renewed together are.
+func TestRenewedTogether(t *testing.T) {
+	m := lead(t)
+	m.grant(60_000)
+	n := &replica.Renewals{IDs: []lease.ID{7}, TTLs: make([]lease.TTL, 1)}
+	m.mail.Together = []*replica.Renewals{n}
+	if m.settle(); n.Kept != 1 || n.TTLs[0] != 60_000 {
+		t.Errorf("%d leases are kept, for %v", n.Kept, n.TTLs)
+	}
+}
