@@ -97,7 +97,7 @@ func FuzzHTTP2(f *testing.F) {
 		for i, port := range ports {
 			s := newStranger(t, port)
 			s.calls = strangersCalls[i][:]
-			s.hello = fmt.Sprintf("1 %x %x %x %x", cluster, member+1, member, 1)
+			s.hello = fmt.Sprintf("%x %x %x %x %x", cluster, member+1, member, 1, 1)
 			for at := 0; at+1 < len(script) && s.err == nil; at += 2 {
 				s.say(script[at]%sayings, script[at+1])
 			}
@@ -227,7 +227,7 @@ func (s *stranger) say(what, arg byte) {
 		s.newest = max(s.newest+2, 1) | 1
 		s.headers(s.newest, end, ":method", "POST", ":scheme", "http", ":authority", "localhost",
 			":path", s.calls[low], "content-type", "application/grpc", "te", "trailers",
-			"leasehold-hello", s.hello)
+			"leasehold-hello", s.hello, "leasehold-formats", "1 1")
 	case sayMessage:
 		s.err = s.framer.WriteData(stream, end, make([]byte, 5))
 	case sayRubbish:

@@ -53,6 +53,9 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
+// formats are the versions of what members say to each other that this program speaks.
+var formats = transport.Formats{Oldest: 1, Newest: 1}
+
 // newPeers returns the connections of a member, none of which is open yet.
 func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	p := &peers{
@@ -62,7 +65,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	}
 	p.Transport = transport.New(transport.Config{
 		Cluster: p.cluster, Self: p.member, Process: rand.Uint64() | 1,
-		Incarnation: p.incarnation, Way: way,
+		Incarnation: p.incarnation, Formats: formats, Way: way,
 		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
 		RoundTrip: func(member uint64, took time.Duration) {
 			s.core.metrics.peers.answered(member, took)

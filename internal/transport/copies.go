@@ -119,7 +119,10 @@ func (c *outbound) ping(copied bool) error {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()
 	t := c.link.t
-	h := hello{cluster: t.cfg.Cluster, from: t.cfg.Self, to: c.link.id, life: t.life()}
+	h := hello{
+		cluster: t.cfg.Cluster, from: t.cfg.Self, to: c.link.id, life: t.life(),
+		formats: t.cfg.Formats,
+	}
 	ask, answer := new(blob), new(blob)
 	if copied {
 		ask.data = []byte{1}

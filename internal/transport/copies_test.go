@@ -68,7 +68,9 @@ func TestLateIsNoCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := hello{cluster: 1, from: 2, to: 1, life: life{process: 1 << 40}}
+		h := hello{
+			cluster: 1, from: 2, to: 1, life: life{process: 1 << 40}, formats: Formats{1, 1},
+		}
 		stream, err := s.NewStream(h.context(context.Background(), nil), &messagesDesc,
 			"/"+serviceName+"/"+messagesDesc.StreamName)
 		if err != nil {
@@ -115,7 +117,10 @@ func TestStrangersAlarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	h := hello{cluster: 1, from: 2, to: 1, life: life{process: 1 << 40, incarnation: 102}}
+	h := hello{
+		cluster: 1, from: 2, to: 1, formats: Formats{1, 1},
+		life: life{process: 1 << 40, incarnation: 102},
+	}
 	alarm := func() {
 		t.Helper()
 		if _, err := s.unary(h.context(t.Context(), nil), pingDesc.MethodName,

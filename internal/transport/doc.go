@@ -22,6 +22,9 @@
 // Of two processes with one identity that are alive, which a copied data directory makes, it
 // refuses one: see [ErrCopy] and [Handler.Copied].
 //
+// Members of neighboring versions understand each other: a stream has the newest format that both
+// ends speak, see [Formats].
+//
 // Whoever calls says where it listens. So a member that was down while the others
 // changed can answer one that it does not know, or that has moved: see
 // [Transport.Update].

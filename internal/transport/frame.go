@@ -9,14 +9,13 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A frame is one gRPC message: a version byte, the CRC-32C of what follows, and
+// A frame is one gRPC message: the stream's format, the CRC-32C of what follows, and
 // the messages, each after its length in four bytes, little-endian. TCP's
 // checksum misses about one damaged segment in 65,536, and a wrong entry in a
 // log is not a thing that later votes repair.
 const (
-	frameVersion = 1
-	frameHead    = 1 + crc32.Size
-	lengthSize   = 4
+	frameHead  = 1 + crc32.Size
+	lengthSize = 4
 
 	// frameTarget is the size at which a frame is full. What a member receives in
 	// one piece, it also handles in one piece, and a heartbeat waits for that.
@@ -33,8 +32,8 @@ var errCorrupt = errors.New("transport: corrupt frame")
 // A blob is what the codec takes and gives: bytes as they are.
 type blob struct{ data []byte }
 
-// newFrame returns an empty frame with room for about size bytes of messages.
-func newFrame(size int) *blob {
+// newFrame returns an empty frame of a format, with room for about size bytes of messages.
+func newFrame(format uint8, size int) *blob {
 	size += frameHead
 	b := &blob{}
 	if size < frameTarget/16 {
@@ -42,7 +41,7 @@ func newFrame(size int) *blob {
 	} else {
 		b.data = *mem.DefaultBufferPool().Get(size)
 	}
-	b.data = append(b.data[:0], frameVersion, 0, 0, 0, 0)
+	b.data = append(b.data[:0], format, 0, 0, 0, 0)
 	return b
 }
 
@@ -71,12 +70,12 @@ func (b *blob) seal() *blob {
 }
 
 // open checks a frame and returns what is left for cut.
-func open(frame []byte) ([]byte, error) {
+func open(format uint8, frame []byte) ([]byte, error) {
 	if len(frame) < frameHead {
 		return nil, fmt.Errorf("%w: %d bytes are too few", errCorrupt, len(frame))
 	}
-	if frame[0] != frameVersion {
-		return nil, fmt.Errorf("%w: version %d, not %d", errCorrupt, frame[0], frameVersion)
+	if frame[0] != format {
+		return nil, fmt.Errorf("%w: format %d, not %d", errCorrupt, frame[0], format)
 	}
 	body := frame[frameHead:]
 	want := binary.LittleEndian.Uint32(frame[1:])
@@ -111,8 +110,8 @@ func (m bytesMessage) Size() int { return len(m) }
 func (m bytesMessage) AppendTo(b []byte) []byte { return append(b, m...) }
 
 // single makes a sealed frame of one message.
-func single(message []byte) (*blob, error) {
-	b := newFrame(len(message) + lengthSize)
+func single(format uint8, message []byte) (*blob, error) {
+	b := newFrame(format, len(message)+lengthSize)
 	if size, ok := b.add(bytesMessage(message)); !ok {
 		return nil, tooLarge(size)
 	}
@@ -120,8 +119,8 @@ func single(message []byte) (*blob, error) {
 }
 
 // unwrap opens a frame that holds exactly one message.
-func unwrap(frame []byte) ([]byte, error) {
-	body, err := open(frame)
+func unwrap(format uint8, frame []byte) ([]byte, error) {
+	body, err := open(format, frame)
 	if err != nil {
 		return nil, err
 	}

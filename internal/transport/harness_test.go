@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -133,6 +134,7 @@ type options struct {
 	server, client *tls.Config
 	limit          *listen.Limit
 	token          []byte
+	formats        Formats
 }
 
 var processes atomic.Uint64
@@ -156,6 +158,7 @@ func start(tb testing.TB, id uint64, o options) *member {
 	m := &member{recorder: newRecorder(), tb: tb, url: o.url, log: new(lines)}
 	m.Transport = New(Config{
 		Cluster: max(o.cluster, 1), Self: id, Process: processes.Add(1),
+		Formats:     cmp.Or(o.formats, Formats{1, 1}),
 		Way:         Way{TLS: o.client, Token: o.token},
 		Incarnation: id + 100,
 		RoundTrip: func(of uint64, _ time.Duration) {

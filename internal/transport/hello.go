@@ -5,21 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
-// protocolVersion is that of the streams, their metadata and their frames.
-const protocolVersion = 2
-
 // Keys of the metadata.
 const (
 	keyHello   = "leasehold-hello"   // of whoever opens a stream
+	keyFormats = "leasehold-formats" // likewise: see Formats
 	keyURL     = "leasehold-url"     // likewise: where it listens, one for each URL
 	keyProcess = "leasehold-process" // of whoever answers: its process and incarnation
+	keyFormat  = "leasehold-format"  // likewise: the one that the stream has
 	keySaid    = "leasehold-said"    // trailer of an answer in words
 	keyMark    = "leasehold-mark"    // trailer of a refusal, and of who comes back after it
 )
@@ -31,6 +32,7 @@ const (
 	saidLost    = "lost"
 	saidRefused = "refused"
 	saidCopy    = "copy"
+	saidFormats = "formats"
 )
 
 // maxURLs bounds how many URLs of a member are looked at.
@@ -43,6 +45,7 @@ const maxWords = 1 << 10
 type hello struct {
 	cluster, from, to uint64
 	life              // of from
+	formats           Formats
 	// mark is that of the last refusal that from has had from to, 0 for none. To repeat it
 	// shows that this process lives, and that the stream is no late one of a dead process.
 	mark uint64
@@ -50,7 +53,7 @@ type hello struct {
 
 // context returns ctx with the hello for the other side, and with the sender's URLs.
 func (h hello) context(ctx context.Context, urls []string) context.Context {
-	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String())
+	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String(), keyFormats, h.formats.wire())
 	for _, u := range urls {
 		ctx = metadata.AppendToOutgoingContext(ctx, keyURL, u)
 	}
@@ -62,8 +65,7 @@ func (h hello) context(ctx context.Context, urls []string) context.Context {
 
 // String is the form that travels.
 func (h hello) String() string {
-	return fmt.Sprintf("%d %x %x %x %x %x",
-		protocolVersion, h.cluster, h.from, h.to, h.process, h.incarnation)
+	return fmt.Sprintf("%x %x %x %x %x", h.cluster, h.from, h.to, h.process, h.incarnation)
 }
 
 // readHello finds the hello of an incoming stream.
@@ -73,8 +75,11 @@ func readHello(ctx context.Context) (h hello, err error) {
 	if len(texts) != 1 {
 		return h, errors.New("the stream does not say whose it is")
 	}
-	h, err = parseHello(texts[0])
+	if h, err = parseHello(texts[0]); err != nil {
+		return h, err
+	}
 	h.mark = readMark(md)
+	h.formats, err = readFormats(md)
 	return h, err
 }
 
@@ -111,16 +116,9 @@ func urlTexts(urls []url.URL) (out []string) {
 }
 
 func parseHello(text string) (h hello, err error) {
-	var version int
-	if _, err := fmt.Sscanf(text, "%d", &version); err != nil {
-		return h, fmt.Errorf("cannot read the hello %q", text)
-	}
-	if version != protocolVersion {
-		return h, fmt.Errorf("the stream has version %d, this member has %d", version, protocolVersion)
-	}
-	n, err := fmt.Sscanf(text, "%d %x %x %x %x %x",
-		&version, &h.cluster, &h.from, &h.to, &h.process, &h.incarnation)
-	if err != nil || n != 6 || h.process == 0 {
+	_, err = fmt.Sscanf(text, "%x %x %x %x %x",
+		&h.cluster, &h.from, &h.to, &h.process, &h.incarnation)
+	if err != nil || h.process == 0 {
 		return h, fmt.Errorf("cannot read the hello %q", text)
 	}
 	return h, nil
@@ -131,19 +129,26 @@ type life struct{ process, incarnation uint64 }
 
 func (t *Transport) life() life { return life{t.cfg.Process, t.cfg.Incarnation} }
 
-// answer is the header by which a stream is accepted.
-func (p life) answer() metadata.MD {
-	return metadata.Pairs(keyProcess, fmt.Sprintf("%x %x", p.process, p.incarnation))
+// An answer accepts a stream: it says by whom, and which format the stream has.
+type answer struct {
+	life
+	format uint8
 }
 
-// readAnswer finds the process in it; ok is false if the stream was refused.
-func readAnswer(md metadata.MD) (p life, ok bool) {
-	texts := md.Get(keyProcess)
-	if len(texts) != 1 {
-		return p, false
+// header is the form that travels.
+func (a answer) header() metadata.MD {
+	return metadata.Pairs(keyProcess, fmt.Sprintf("%x %x", a.process, a.incarnation),
+		keyFormat, fmt.Sprint(a.format))
+}
+
+// readAnswer reads the header; ok is false if the stream was refused.
+func readAnswer(md metadata.MD) (a answer, ok bool) {
+	texts := slices.Concat(md.Get(keyProcess), md.Get(keyFormat))
+	if len(texts) != 2 {
+		return a, false
 	}
-	n, err := fmt.Sscanf(texts[0], "%x %x", &p.process, &p.incarnation)
-	return p, err == nil && n == 2 && p.process != 0
+	_, err := fmt.Sscanf(strings.Join(texts, " "), "%x %x %d", &a.process, &a.incarnation, &a.format)
+	return a, err == nil && a.process != 0
 }
 
 // trailing is the part of a server's stream that say needs.
@@ -159,6 +164,8 @@ func say(s trailing, err error) error {
 		kind = saidLost
 	case errors.Is(err, ErrCopy):
 		kind = saidCopy
+	case errors.Is(err, ErrFormats):
+		kind = saidFormats
 	}
 	trailer := metadata.Pairs(keySaid, kind)
 	var marked *markedError
@@ -173,8 +180,8 @@ func say(s trailing, err error) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// heard turns the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, a *RemoteError,
-// or leaves it: then the connection broke.
+// heard turns the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, one that wraps
+// ErrFormats, a *RemoteError, or leaves it: then the connection broke.
 func heard(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {
@@ -187,6 +194,8 @@ func heard(err error, trailer metadata.MD) error {
 		return ErrLost
 	case saidCopy:
 		return ErrCopy
+	case saidFormats:
+		return fmt.Errorf("%w; member says: %s", ErrFormats, status.Convert(err).Message())
 	}
 	remote := &RemoteError{Text: status.Convert(err).Message()}
 	if mark := readMark(trailer); mark != 0 {

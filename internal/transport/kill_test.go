@@ -35,7 +35,10 @@ func runChild(text string) {
 		panic(err)
 	}
 	r := newRecorder()
-	t := New(Config{Cluster: 1, Self: 2, Process: uint64(time.Now().UnixNano()), Handler: r})
+	t := New(Config{
+		Cluster: 1, Self: 2, Process: uint64(time.Now().UnixNano()), Formats: Formats{1, 1},
+		Handler: r,
+	})
 	u, err := url.Parse(c.Listen)
 	if err != nil {
 		panic(err)

@@ -177,7 +177,7 @@ func (l *link) wait(d time.Duration) {
 type outbound struct {
 	link    *link
 	session session
-	process uint64 // at the other end
+	answer  // of the other end
 	stream  grpc.ClientStream
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -246,32 +246,32 @@ func (l *link) try(u url.URL) (*outbound, error) {
 		return nil, err
 	}
 	return &outbound{
-		link: l, session: s, process: other.process, stream: stream, ctx: ctx, cancel: cancel,
+		link: l, session: s, answer: other, stream: stream, ctx: ctx, cancel: cancel,
 	}, nil
 }
 
-// greet opens a stream to the member that h names and returns which process accepted it.
+// greet opens a stream to the member that h names and returns how it was accepted.
 func (t *Transport) greet(
 	ctx context.Context, s session, h hello, desc *grpc.StreamDesc,
-) (grpc.ClientStream, life, error) {
-	h.cluster, h.from, h.life = t.cfg.Cluster, t.cfg.Self, t.life()
+) (grpc.ClientStream, answer, error) {
+	h.cluster, h.from, h.life, h.formats = t.cfg.Cluster, t.cfg.Self, t.life(), t.cfg.Formats
 	t.mu.RLock()
 	own := t.own
 	t.mu.RUnlock()
 	stream, err := s.NewStream(h.context(ctx, own), desc, "/"+serviceName+"/"+desc.StreamName)
 	if err != nil {
-		return nil, life{}, err
+		return nil, answer{}, err
 	}
 	md, err := stream.Header()
 	if err == nil {
-		if other, ok := readAnswer(md); ok {
+		if other, ok := readAnswer(md); ok && t.cfg.Formats.has(other.format) {
 			return stream, other, nil
 		}
 	}
 	if err := stream.RecvMsg(new(blob)); err != nil {
-		return nil, life{}, heard(err, stream.Trailer())
+		return nil, answer{}, heard(err, stream.Trailer())
 	}
-	return nil, life{}, errors.New("transport: the answer does not name a process")
+	return nil, answer{}, errors.New("transport: the answer names no process, or a format of none")
 }
 
 // carry moves messages from the queue to c until that breaks, and says why.
@@ -357,7 +357,7 @@ func (l *link) write(c *outbound, batch []Message) error {
 		for _, m := range batch {
 			size += m.Size() + lengthSize
 		}
-		frame := newFrame(size)
+		frame := newFrame(c.format, size)
 		for len(batch) > 0 && !frame.full() {
 			if size, ok := frame.add(batch[0]); !ok {
 				l.t.log.Error("message dropped", "member", l.name(), "error", tooLarge(size))

@@ -46,6 +46,7 @@ type inbound struct {
 	life
 	mark   uint64    // of its hello
 	urls   []url.URL // where it says that it listens
+	format uint8
 	stream grpc.ServerStream
 	done   chan struct{} // no more messages come of it
 
@@ -62,45 +63,47 @@ func (in *inbound) end(err error) {
 	})
 }
 
-// welcome checks who opens a stream, and whether it may.
-func (t *Transport) welcome(ctx context.Context) (hello, error) {
-	h, err := readHello(ctx)
+// welcome checks who opens a stream, and whether it may, and returns which format it has.
+func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err error) {
+	h, err = readHello(ctx)
 	if err == nil {
 		err = t.proven(ctx)
 	}
 	switch {
 	case err != nil:
-		return h, err
+		return h, 0, err
 	case h.cluster != t.cfg.Cluster:
 		if h.to == t.cfg.Self {
 			t.cfg.Handler.Claimed(h.cluster, h.from)
 		}
-		return h, fmt.Errorf("the stream is of cluster %x, this member of cluster %x",
+		return h, 0, fmt.Errorf("the stream is of cluster %x, this member of cluster %x",
 			h.cluster, t.cfg.Cluster)
 	case h.to != t.cfg.Self:
-		return h, fmt.Errorf("the stream is for member %x, this is member %x; "+
+		return h, 0, fmt.Errorf("the stream is for member %x, this is member %x; "+
 			"the peer URL leads to the wrong one", h.to, t.cfg.Self)
 	case h.from == t.cfg.Self:
-		return h, fmt.Errorf("member %x talks to itself; two processes have one identity", h.from)
+		return h, 0, fmt.Errorf("member %x talks to itself; two processes have one identity", h.from)
 	}
 	if err := t.cfg.Handler.Admit(h.from, h.incarnation); err != nil {
-		return h, err
+		return h, 0, err
 	}
-	listen.Vouch(ctx)
-	return h, nil
+	if format, err = t.cfg.Formats.common(h.formats); err == nil {
+		listen.Vouch(ctx)
+	}
+	return h, format, err
 }
 
 // serveMessages is one stream of Messages: the peer sends frames, we answer with
 // our process and then with an empty message once an aliveInterval.
 func (t *Transport) serveMessages(stream grpc.ServerStream) error {
-	h, err := t.welcome(stream.Context())
+	h, format, err := t.welcome(stream.Context())
 	if err != nil {
 		t.log.Debug("stream refused", "member", memberName(h.from), "error", err)
 		return say(stream, err)
 	}
 	in := &inbound{
 		from: h.from, life: h.life, mark: h.mark, urls: readURLs(stream.Context()), stream: stream,
-		done: make(chan struct{}), ended: make(chan struct{}),
+		format: format, done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := t.enter(in); err != nil {
 		return say(stream, err)
@@ -110,14 +113,14 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		defer close(in.done)
 		broken <- t.receive(in)
 	})
-	err = in.keepAlive(t.life(), broken)
+	err = in.keepAlive(answer{t.life(), format}, broken)
 	t.leave(in)
 	return err
 }
 
 // keepAlive answers until the stream ends.
-func (in *inbound) keepAlive(self life, broken <-chan error) error {
-	if err := in.stream.SendHeader(self.answer()); err != nil {
+func (in *inbound) keepAlive(a answer, broken <-chan error) error {
+	if err := in.stream.SendHeader(a.header()); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(aliveInterval)
@@ -193,7 +196,7 @@ func (t *Transport) receive(in *inbound) (err error) {
 			return err
 		}
 		t.received(in.from, len(frame.data))
-		rest, err := open(frame.data)
+		rest, err := open(in.format, frame.data)
 		for err == nil && len(rest) > 0 {
 			var message []byte
 			if message, rest, err = cut(rest); err == nil {

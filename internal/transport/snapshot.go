@@ -38,10 +38,10 @@ func (t *Transport) SendSnapshot(
 		}
 	})
 	defer unhook()
-	s, stream, err := l.openSnapshot(ctx)
+	s, stream, format, err := l.openSnapshot(ctx)
 	if err == nil {
 		defer s.close()
-		err = pour(stream, header, next)
+		err = pour(stream, format, header, next)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
@@ -50,22 +50,27 @@ func (t *Transport) SendSnapshot(
 }
 
 // openSnapshot opens a stream at the first URL that works.
-func (l *link) openSnapshot(ctx context.Context) (s session, stream grpc.ClientStream, err error) {
+func (l *link) openSnapshot(
+	ctx context.Context,
+) (s session, stream grpc.ClientStream, format uint8, err error) {
+	var a answer
 	err = fmt.Errorf("transport: member %s has no URL", l.name())
 	for _, u := range l.urls {
 		if s, err = connect(ctx, u, l.t.cfg.Way); err != nil {
 			continue
 		}
-		if stream, _, err = l.t.greet(ctx, s, hello{to: l.id}, &snapshotDesc); err == nil {
-			return s, stream, nil
+		if stream, a, err = l.t.greet(ctx, s, hello{to: l.id}, &snapshotDesc); err == nil {
+			return s, stream, a.format, nil
 		}
 		s.close()
 	}
-	return s, nil, err
+	return s, nil, 0, err
 }
 
 // pour sends all and waits for the verdict.
-func pour(stream grpc.ClientStream, header []byte, next func() ([]byte, error)) error {
+func pour(
+	stream grpc.ClientStream, format uint8, header []byte, next func() ([]byte, error),
+) error {
 	for chunk, err := header, error(nil); ; chunk, err = next() {
 		if errors.Is(err, io.EOF) {
 			break
@@ -73,7 +78,7 @@ func pour(stream grpc.ClientStream, header []byte, next func() ([]byte, error)) 
 		if err != nil {
 			return err // the caller's cancel breaks the stream
 		}
-		frame, err := single(chunk)
+		frame, err := single(format, chunk)
 		if err != nil {
 			return err
 		}
@@ -94,11 +99,11 @@ func pour(stream grpc.ClientStream, header []byte, next func() ([]byte, error)) 
 
 // serveSnapshot is one stream of Snapshot.
 func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
-	h, err := t.welcome(stream.Context())
+	h, format, err := t.welcome(stream.Context())
 	if err != nil {
 		return say(stream, err)
 	}
-	if err := stream.SendHeader(t.life().answer()); err != nil {
+	if err := stream.SendHeader(answer{t.life(), format}.header()); err != nil {
 		return err
 	}
 	next := func() ([]byte, error) {
@@ -106,7 +111,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&frame); err != nil {
 			return nil, err // io.EOF only when the sender has said that it is the end
 		}
-		return unwrap(frame.data)
+		return unwrap(format, frame.data)
 	}
 	header, err := next()
 	if err == nil {

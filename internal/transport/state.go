@@ -91,6 +91,8 @@ func failureKind(err error) string {
 	switch {
 	case errors.As(err, &refused):
 		return "refused"
+	case errors.Is(err, ErrFormats):
+		return "formats"
 	case errors.As(err, &remote):
 		return remote.Text
 	case expels(err):

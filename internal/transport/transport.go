@@ -110,7 +110,7 @@ type Handler interface {
 	Describe() []byte
 }
 
-// Config is what New takes. Cluster, Self, Process and Handler are required.
+// Config is what New takes. Cluster, Self, Process, Formats and Handler are required.
 type Config struct {
 	// Cluster and Self are the IDs of the cluster and of this member. A stream
 	// from another cluster, or one meant for another member, is refused with words.
@@ -121,6 +121,8 @@ type Config struct {
 	// Incarnation is a random number that tells this member's data from others that it
 	// had earlier. The other side's Admit is asked about it.
 	Incarnation uint64
+	// Formats are those that this process speaks.
+	Formats Formats
 	// Way is how to connect. The listener's side is the business of whoever calls Serve.
 	Way     Way
 	Handler Handler
@@ -175,8 +177,9 @@ type Transport struct {
 // receives nothing, see [Transport.Serve]. It panics if a required field of the
 // configuration is missing.
 func New(cfg Config) *Transport {
-	if cfg.Cluster == 0 || cfg.Self == 0 || cfg.Process == 0 || cfg.Handler == nil {
-		panic("transport: Cluster, Self, Process and Handler are required")
+	if cfg.Cluster == 0 || cfg.Self == 0 || cfg.Process == 0 || cfg.Handler == nil ||
+		!cfg.Formats.valid() {
+		panic("transport: Cluster, Self, Process, Formats and Handler are required")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

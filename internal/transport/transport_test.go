@@ -315,7 +315,7 @@ func TestCorrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"before", "damaged"} {
-		frame, err := single([]byte(text))
+		frame, err := single(1, []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,60 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// ErrFormats means that two members speak no common format.
+var ErrFormats = errors.New("transport: the members speak no common format")
+
+// Formats are the versions of what members say to each other that a member speaks, from the
+// oldest to the newest. A stream has the newest one that both ends speak: it is the version of
+// its frames and of the messages in them. What opens a stream has none: its metadata can be
+// added to, and what is there keeps its meaning for ever.
+type Formats struct{ Oldest, Newest uint8 }
+
+// String is the form that people read.
+func (f Formats) String() string {
+	if f.Oldest == f.Newest {
+		return fmt.Sprintf("format %d", f.Oldest)
+	}
+	return fmt.Sprintf("formats %d to %d", f.Oldest, f.Newest)
+}
+
+// valid reports whether there is a format, since 0 is none.
+func (f Formats) valid() bool { return 0 < f.Oldest && f.Oldest <= f.Newest }
+
+// has reports whether a format is among them.
+func (f Formats) has(format uint8) bool { return f.Oldest <= format && format <= f.Newest }
+
+// common returns the newest format that both have. The error wraps ErrFormats.
+func (f Formats) common(other Formats) (uint8, error) {
+	format := min(f.Newest, other.Newest)
+	if !f.has(format) || !other.has(format) {
+		return 0, fmt.Errorf("%w: this one speaks %v, the other %v; run versions of leasehold that are "+
+			"neighbors, and upgrade one version after the other", ErrFormats, f, other)
+	}
+	return format, nil
+}
+
+// readFormats finds the formats of whoever opens a stream.
+func readFormats(md metadata.MD) (f Formats, err error) {
+	texts := md.Get(keyFormats)
+	if len(texts) != 1 {
+		return f, errors.New("the stream does not say which formats it may have")
+	}
+	return parseFormats(texts[0])
+}
+
+func parseFormats(text string) (f Formats, err error) {
+	if _, err := fmt.Sscanf(text, "%d %d", &f.Oldest, &f.Newest); err != nil || !f.valid() {
+		return f, fmt.Errorf("cannot read the formats %q", text)
+	}
+	return f, nil
+}
+
+// wire is the form that travels.
+func (f Formats) wire() string { return fmt.Sprintf("%d %d", f.Oldest, f.Newest) }

@@ -1,0 +1,108 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+)
+
+// Goal: a stream has the newest format that both ends speak, whoever is the newer; those that
+// have none in common refuse each other, and say on both sides which they speak. Method: members
+// of three versions, of which each speaks its own format and the one before; messages and a
+// snapshot go both ways.
+func TestFormats(t *testing.T) {
+	first, second, third := Formats{1, 1}, Formats{1, 2}, Formats{2, 3}
+	for _, c := range []struct {
+		a, b Formats
+		want uint8
+	}{
+		{first, first, 1},
+		{first, second, 1},
+		{second, second, 2},
+		{second, third, 2},
+		{third, third, 3},
+		{first, third, 0},
+	} {
+		t.Run(c.a.String()+" and "+c.b.String(), func(t *testing.T) {
+			a, b := start(t, 1, options{formats: c.a}), start(t, 2, options{formats: c.b})
+			a.Update([]Peer{a.peer(1), b.peer(2)})
+			b.Update([]Peer{a.peer(1), b.peer(2)})
+			for _, way := range [][2]*member{{a, b}, {b, a}} {
+				from, to := way[0], way[1]
+				if c.want == 0 {
+					words := "this one speaks " + to.cfg.Formats.String()
+					until(t, words, func() bool { return from.log.count(words) > 0 })
+					err := from.SendSnapshot(t.Context(), to.cfg.Self, nil, chunks(1, 1))
+					if !errors.Is(err, ErrFormats) {
+						t.Errorf("snapshot: %v", err)
+					}
+					continue
+				}
+				from.meet(to, "hello")
+				if got := from.format(to.cfg.Self); got != c.want {
+					t.Errorf("format %d, want %d", got, c.want)
+				}
+				to.recorder.snapshot = allOf
+				err := from.SendSnapshot(t.Context(), to.cfg.Self, []byte("header"), chunks(3, 9))
+				if err != nil {
+					t.Errorf("snapshot: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// format returns that of the connection to another member.
+func (m *member) format(to uint64) uint8 {
+	l := m.link(to)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out == nil {
+		return 0
+	}
+	return l.out.format
+}
+
+// Goal: a stream that does not say what it speaks, or says it wrongly, is refused, and a frame of
+// another format than its stream's is not read.
+func TestFormatsOfStrangers(t *testing.T) {
+	for _, text := range []string{"", "1", "0 1", "2 1", "1 256", "-1 2", "x y"} {
+		if f, err := parseFormats(text); err == nil {
+			t.Errorf("%q was read as %v", text, f)
+		}
+	}
+	frame, err := single(2, []byte("text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unwrap(1, frame.data); !errors.Is(err, errCorrupt) {
+		t.Errorf("a frame of another format: %v", err)
+	}
+}
+
+// Goal: no text makes the parser of formats panic, and what is written is read.
+func FuzzFormats(f *testing.F) {
+	f.Add("1 1")
+	f.Add("1 2")
+	f.Fuzz(func(t *testing.T, text string) {
+		formats, err := parseFormats(text)
+		if err != nil {
+			return
+		}
+		if again, err := parseFormats(formats.wire()); err != nil || again != formats {
+			t.Fatalf("%q reads as %v, then as %v, %v", text, formats, again, err)
+		}
+	})
+}
+
+// allOf takes a snapshot and keeps nothing.
+func allOf(_ context.Context, _ uint64, _ []byte, next func() ([]byte, error)) error {
+	for {
+		if _, err := next(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
