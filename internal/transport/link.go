@@ -46,6 +46,9 @@ type link struct {
 	cancel context.CancelFunc
 	signals
 	first int // the URL that was good last; of run
+	// told are the failures in the log since the connection broke: of each kind the text that the
+	// last line had. Of run.
+	told map[string]string
 	*traffic
 
 	mu    sync.Mutex
@@ -58,10 +61,9 @@ type link struct {
 	// there means something.
 	process, previous uint64
 	gone, reached     bool
-	mark              uint64          // since process is noted; see saw
-	heard             uint64          // the mark of the last refusal there
-	out               *outbound       // the connection; nil: none
-	told              map[string]bool // kinds of failures in the log since the connection broke
+	mark              uint64    // since process is noted; see saw
+	heard             uint64    // the mark of the last refusal there
+	out               *outbound // the connection; nil: none
 }
 
 // signals wake the goroutines of a link. Each has room for one.
@@ -74,7 +76,7 @@ type signals struct {
 // newLink makes a link; old, which may be nil, is what it replaces.
 func newLink(t *Transport, p Peer, old *link) *link {
 	l := &link{
-		t: t, id: p.ID, urls: p.URLs, told: make(map[string]bool), traffic: new(traffic),
+		t: t, id: p.ID, urls: p.URLs, told: make(map[string]string), traffic: new(traffic),
 		parted:  time.Now(),
 		signals: signals{make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)},
 	}

@@ -7,7 +7,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"leasehold.dev/internal/listen"
 )
 
 // name is the member's ID as it is shown everywhere.
@@ -19,10 +22,12 @@ func memberName(id uint64) string { return strconv.FormatUint(id, 16) }
 func (l *link) connected(c *outbound) {
 	l.mu.Lock()
 	l.since, l.reached, l.out = time.Now(), true, c
-	clear(l.told)
 	l.mu.Unlock()
 	wake(l.filled) // with what waited for the connection
-	l.t.log.Info("connected to member", "member", l.name())
+	if l.mayTell("connected") || len(l.told) > 0 {
+		l.t.log.Info("connected to member", "member", l.name())
+	}
+	clear(l.told)
 }
 
 // disconnected closes it: what does not fit into a queue that nobody empties is
@@ -43,6 +48,36 @@ func (l *link) disconnected() {
 // or has been added and not been started yet, is no fault.
 const restartTime = 10 * time.Second
 
+// linePause is the least time between two lines of one kind about one member, and about all that
+// are unknown here: without a token anybody is such a member, and of any ID.
+const linePause = time.Minute
+
+// linePauses has a pause for each kind of line.
+type linePauses struct {
+	mu sync.Mutex
+	of map[string]*listen.Pause
+}
+
+// mayTell reports whether the log may have a line of a kind about the member. If so the next one
+// has to wait.
+func (l *link) mayTell(kind string) bool {
+	if l.t.isListed(l.id) {
+		kind += l.name()
+	}
+	p := &l.t.linePauses
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = make(map[string]*listen.Pause)
+	}
+	pause := p.of[kind]
+	if pause == nil {
+		pause = new(listen.Pause)
+		p.of[kind] = pause
+	}
+	return pause.Over(linePause)
+}
+
 // brief are the kinds of failures that a restart brings about.
 var brief = map[string]bool{"refused": true, "other": true}
 
@@ -61,11 +96,13 @@ func (l *link) failed(err error) {
 	if brief[kind] && time.Since(l.parted) < restartTime {
 		level = slog.LevelInfo
 	}
-	line := level.String() + kind
-	tell := !l.told[line]
-	l.told[line] = true
 	l.mu.Unlock()
-	if tell {
+	line, text := level.String()+kind, kind
+	if remote := new(*RemoteError); errors.As(err, remote) {
+		text = (*remote).Text
+	}
+	if l.told[line] != text && l.mayTell(line) {
+		l.told[line] = text
 		l.t.log.Log(l.ctx, level, "no connection to member", "member", l.name(),
 			"urls", joinURLs(l.urls), "error", err)
 	}
@@ -94,7 +131,7 @@ func failureKind(err error) string {
 	case errors.Is(err, ErrFormats):
 		return "formats"
 	case errors.As(err, &remote):
-		return remote.Text
+		return "answer"
 	case expels(err):
 		return "expelled"
 	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded):

@@ -157,6 +157,7 @@ type Transport struct {
 	wg     sync.WaitGroup // goroutines that are not gRPC's
 	// Between lines of the log about calls without a proof, and about broken frames.
 	noProof, badFrame listen.Pause
+	linePauses        linePauses
 
 	mu     sync.RWMutex
 	closed bool
@@ -287,6 +288,13 @@ func (t *Transport) link(member uint64) *link {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.links[member]
+}
+
+// isListed reports whether Update named the member.
+func (t *Transport) isListed(member uint64) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.listed[member] != nil
 }
 
 // Send leaves m in the queue of a member and never blocks. If the queue is full,

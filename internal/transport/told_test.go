@@ -1,0 +1,49 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLinesAreRationed: whoever connects and lets go, under one ID or under many, and whatever it
+// answers, brings about a few lines of the log a minute. Method: five minutes of members that the
+// cluster does not know, and of one that it does.
+func TestLinesAreRationed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(lines)
+		m := &member{recorder: newRecorder(), tb: t, log: log}
+		m.Transport = New(Config{
+			Cluster: 1, Self: 1, Process: 1, Handler: m.recorder,
+			Logger: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		defer m.Close() //nolint:errcheck // it never fails
+		m.listed = map[uint64][]url.URL{2: {}}
+		const kinds, minutes = 4, 5
+		for name, ids := range map[string]func(i int) uint64{
+			"a member":               func(int) uint64 { return 2 },
+			"one stranger":           func(int) uint64 { return 7 },
+			"a stranger of many IDs": func(i int) uint64 { return uint64(i) + 8 },
+		} {
+			before := log.count("\n")
+			for i := range minutes * 120 {
+				l := newLink(m.Transport, Peer{ID: ids(i)}, nil)
+				l.failed(&RemoteError{fmt.Sprint("go away ", i)})
+				l.connected(&outbound{link: l})
+				l.disconnected()
+				l.failed(errSilent)
+				l.failed(errors.New("broken pipe"))
+				l.failed(&RemoteError{fmt.Sprint("go away again ", i)})
+				l.cancel()
+				time.Sleep(time.Second / 2)
+			}
+			if n := log.count("\n") - before; n > (kinds+1)*(minutes+1) {
+				t.Errorf("%s: %d lines in %d minutes", name, n, minutes)
+			}
+		}
+	})
+}
