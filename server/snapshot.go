@@ -14,12 +14,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// On a full disk a log of this length is worth a snapshot, which needs room itself. While
-// attempts fail, the pauses between them double between these bounds.
+// On a full disk a log of this length is worth a snapshot, which needs room itself.
+const reliefLogBytes = 1 << 20
+
+// While attempts fail, the pauses between them double between these bounds.
 const (
-	reliefLogBytes = 1 << 20
-	reliefLeast    = 30 * 1000 * lease.TTL(1)
-	reliefMost     = 16 * reliefLeast
+	leastRetry = 30 * 1000 * lease.TTL(1)
+	mostRetry  = 16 * leastRetry
 )
 
 // backOff is when to try again what has failed. It is the core's.
@@ -33,7 +34,7 @@ func (b *backOff) due(now lease.Instant) bool {
 	if now < b.next {
 		return false
 	}
-	b.pause = min(max(2*b.pause, reliefLeast), reliefMost)
+	b.pause = min(max(2*b.pause, leastRetry), mostRetry)
 	b.next = now + lease.Instant(b.pause)
 	return true
 }
@@ -51,11 +52,13 @@ type snapshotter struct {
 	wg      sync.WaitGroup
 	shell.Snapshots
 	relief backOff // of those that are written because the disk is full
+	retry  backOff // of those that are due
+	told   bool    // the log has it that they fail
 }
 
 // applied is called by the core when the state has moved on.
 func (s *snapshotter) applied(c *core) {
-	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) {
+	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) && s.retry.due(c.shell.Now) {
 		s.begin(c, s.Tail)
 	}
 }
@@ -81,11 +84,28 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 	s.wg.Go(func() {
 		bytes, err := s.write(image, conf, keep)
 		c.inbox.task(func() {
-			if s.Ended(image.View.Index, bytes, err == nil); err == nil {
-				s.relief.over()
-			}
+			s.Ended(image.View.Index, bytes, err == nil)
+			s.ended(image.View.Index, err)
 		})
 	})
+}
+
+// ended notes what became of a snapshot. The log is told once, until one is written, why they fail.
+func (s *snapshotter) ended(index uint64, err error) {
+	switch {
+	case err == nil:
+		s.relief.over()
+		s.retry, s.told = backOff{}, false
+	case errors.Is(err, storage.ErrBusy), errors.Is(err, storage.ErrOutOfDate):
+		s.log.Debug("a snapshot from another member came first", "index", index)
+		s.retry = backOff{}
+	case s.told:
+		s.log.Debug("could not write a snapshot again", "index", index, "error", err)
+	default:
+		s.told = true
+		s.log.Error("could not write a snapshot; the log is kept, and others are tried after pauses",
+			"index", index, "error", err)
+	}
 }
 
 // write writes a snapshot and drops the log up to keep.
@@ -93,12 +113,7 @@ func (s *snapshotter) write(
 	image *fsm.Image, conf *raftpb.ConfState, keep uint64,
 ) (uint64, error) {
 	begin, index := time.Now(), image.View.Index
-	switch err := writeSnapshot(s.disk, image, conf); {
-	case errors.Is(err, storage.ErrBusy), errors.Is(err, storage.ErrOutOfDate):
-		s.log.Debug("a snapshot from another member came first", "index", index)
-		return 0, err
-	case err != nil:
-		s.log.Error("could not write a snapshot; the log is kept", "index", index, "error", err)
+	if err := writeSnapshot(s.disk, image, conf); err != nil {
 		return 0, err
 	}
 	if keep > 0 {

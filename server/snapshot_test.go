@@ -1,11 +1,62 @@
 package server
 
 import (
+	"fmt"
+	"log/slog"
+	"net"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
 )
+
+// TestSnapshotsThatFail: a snapshot that cannot be written, though the disk has room, is not tried
+// again with each few entries, and the log tells once why. Method: a file system that creates no
+// files of snapshots for a while, and a member that writes one every few entries.
+func TestSnapshotsThatFail(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	var tries atomic.Int32
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind != errorfs.OpCreate || !strings.HasSuffix(op.Path, ".sst") ||
+			!strings.Contains(op.Path, "incoming") || !broken.Load() {
+			return nil
+		}
+		tries.Add(1)
+		return errorfs.ErrInjected
+	})
+	c := testConfig(t.TempDir())
+	c.Raft.SnapshotCount = 5
+	c.Host = &host.Host{
+		FS: errorfs.Wrap(vfs.NewMem(), inject), Listen: listen.Listen, Dial: (&net.Dialer{}).DialContext,
+		Boot: func() time.Duration { return time.Duration(bootMillis()) * time.Millisecond },
+	}
+	var log lockedBuffer
+	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	m := run(t, c)
+	broken.Store(true)
+	begin := time.Now()
+	for i := range 200 {
+		m.put(t, fmt.Sprint("k", i), "v")
+	}
+	eventually(t, "it is told", func() bool { return log.contains("could not write a snapshot") })
+	n, lines := tries.Load(), log.count("could not write a snapshot")
+	pauses := time.Since(begin).Milliseconds() / int64(leastRetry)
+	if int64(n) > 1+pauses || lines != 1 {
+		t.Errorf("%d tries, %d lines of the log", n, lines)
+	}
+	if !strings.Contains(log.line("could not write a snapshot"), errorfs.ErrInjected.Error()) {
+		t.Errorf("no reason: %s", log.line("could not write a snapshot"))
+	}
+}
 
 // TestReliefBacksOff: snapshots that fail on a full disk are tried again after pauses that double,
 // up to a bound. After one that is written, or when there is room, the pauses begin anew.
