@@ -1,6 +1,9 @@
 package lease
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // attachment is one key on one lease, linked to the lease's other keys.
 type attachment struct {
@@ -192,6 +195,22 @@ func (l *Lessor) Keys(id ID) []string {
 		return nil
 	}
 	return l.keys.keys(slot)
+}
+
+// EachKey yields the keys attached to a lease, in no order to rely on, and copies none. The
+// Lessor must not change meanwhile.
+func (l *Lessor) EachKey(id ID) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		slot, ok := l.table.find(id)
+		if !ok {
+			return
+		}
+		for n := l.keys.lists.get(slot).first; n != 0; n = l.keys.entries.at(n).next {
+			if !yield(l.keys.entries.at(n).key) {
+				return
+			}
+		}
+	}
 }
 
 // KeyCount returns how many keys are attached to a lease, 0 if there is no such

@@ -45,10 +45,10 @@ func (a agenda) first() (at lease.Instant, ok bool) {
 }
 
 // until returns the caches whose entries are not after an instant, in the order of the
-// tokens.
-func (a agenda) until(now lease.Instant) (list []*cache) {
+// tokens: the first of them, if they are more than most.
+func (a agenda) until(now lease.Instant, most int) (list []*cache) {
 	a.entries.Scan(func(e appointment) bool {
-		if e.at > now {
+		if e.at > now || len(list) >= most {
 			return false
 		}
 		list = append(list, e.c)

@@ -9,9 +9,8 @@ import (
 
 // cache is what is known of one lease that holds ranges.
 //
-// Invariants: byRange has the drops, by what they name, unless they were joined; owed
-// has their keys and no others; a drop has a number if and only if it was sent, and
-// those that have none come last.
+// Invariants: owed has the drops, by what they name; a drop has a number if and only if it
+// was sent, and those that have none come last.
 type cache struct {
 	id    lease.ID
 	token lease.Token
@@ -30,10 +29,9 @@ type cache struct {
 	untracked, fence uint64
 
 	drops   []*drop
-	bytes   int // of the keys of drops, unless they were joined
-	byRange map[keyrange.Range]*drop
+	bytes   int  // of the keys of drops, unless they were joined
 	joined  bool // drops name all that is held
-	owed    spans
+	owed    keyrange.Tree[*drop]
 	waiting int // how many writes wait for drops
 	sending
 	// renewers are commands that renew the lease, and wait until nothing is owed.
@@ -60,8 +58,9 @@ type sending struct {
 	sent   lease.Instant // when the last invalidation was
 	pause  lease.TTL     // from then to the next; 0: it is told at once
 	unsent bool          // it is among Directory.unsent
-	// resendAt is where it stands in Directory.resends, 0 if it does not.
-	resendAt lease.Instant
+	// resendAt is where it stands in Directory.resends, and lateSince where in Directory.late,
+	// 0 if it does not.
+	resendAt, lateSince lease.Instant
 }
 
 // drop is a range that a cache was told to drop, or is about to be, and has not
@@ -105,17 +104,13 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	if c.joined {
 		return c.drops[0]
 	}
-	if x := c.byRange[r]; x != nil {
+	if x, ok := c.owed.Get(r); ok {
 		return x
 	}
 	x := &drop{what: r, since: d.now}
-	if c.byRange == nil {
-		c.byRange = make(map[keyrange.Range]*drop)
-	}
-	c.byRange[r] = x
 	c.drops = append(c.drops, x)
 	c.bytes += bytesOf(r)
-	c.owed.add(r)
+	c.owed.Put(r, x)
 	d.owing[c.token] = c
 	d.send(c)
 	if len(c.drops) > d.limits.Drops || c.bytes > d.limits.DropBytes {
@@ -135,13 +130,22 @@ func (c *cache) join(now lease.Instant) {
 		writes = append(writes, x.writes...)
 		x.writes = nil
 	}
-	c.drops, c.byRange, c.joined, c.bytes = nil, nil, true, 0
-	c.owed.clear()
+	c.clearDrops()
+	c.joined = true
 	for _, h := range c.holds {
-		c.drops = append(c.drops, &drop{what: h, since: now})
-		c.owed.add(h)
+		if _, twice := c.owed.Get(h); twice {
+			continue
+		}
+		x := &drop{what: h, since: now}
+		c.drops = append(c.drops, x)
+		c.owed.Put(h, x)
 	}
 	c.drops[0].writes = writes
+}
+
+// clearDrops forgets what is owed.
+func (c *cache) clearDrops() {
+	c.drops, c.joined, c.bytes, c.owed = nil, false, 0, keyrange.Tree[*drop]{}
 }
 
 // Opening says what a cache has, and where it is.
@@ -172,7 +176,7 @@ func (d *Directory) Open(o Opening) bool {
 	if c == nil || c.stopped {
 		return false
 	}
-	c.open = true
+	d.setOpen(c, true)
 	d.heard(c, o.From.Member)
 	c.pause = 0 // what it owes, it is told here at once
 	d.send(c)
@@ -221,7 +225,7 @@ func (d *Directory) Fill(f Fill) bool {
 		return false
 	}
 	for _, r := range f.Ranges {
-		if r.Empty() || !c.within(r) || c.owed.overlaps(r) || d.marks.Hits(r) {
+		if r.Empty() || !c.within(r) || c.owed.Hits(r) || d.marks.Hits(r) {
 			return false
 		}
 	}
@@ -261,7 +265,7 @@ func (d *Directory) Ack(a Ack) {
 		return
 	}
 	// It knows that it is open, so its last list is among those that came here.
-	c.wide = c.wide && !c.open
+	d.setWide(c, c.wide && !c.open)
 	if !c.filled.before(a.From) {
 		return // it may have read again what it gave up
 	}
@@ -290,29 +294,25 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	before := c.has.len()
 	for _, x := range done {
 		c.has.remove(x.what)
-		if _, ok := c.byRange[x.what]; ok {
-			delete(c.byRange, x.what)
+		c.owed.Remove(x.what)
+		if !c.joined {
 			c.bytes -= bytesOf(x.what)
 		}
 	}
 	d.spans += c.has.len() - before
 	c.pause = 0
-	c.owed.clear()
-	for _, x := range c.drops {
-		c.owed.add(x.what)
-	}
 	var renewers []*Write
 	if len(c.drops) == 0 {
 		renewers = c.renewers
-		c.drops, c.joined, c.renewers = nil, false, nil
+		c.clearDrops()
+		c.renewers = nil
 		d.settleDebts(c)
 	} else {
 		d.send(c)
 	}
 	d.free(c, done)
-	if len(c.drops) == 0 || lease.TTL(d.now-c.drops[0].since) < d.limits.Slow {
-		d.setLate(c, false)
-	}
+	d.setLate(c, c.lateSince != 0 && len(c.drops) > 0 &&
+		lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow)
 	if c.orphan && len(c.drops) == 0 {
 		d.stopped(c) // it was told to drop all
 	}
@@ -386,16 +386,8 @@ func (d *Directory) send(c *cache) {
 
 // Invalidations returns what is to be sent now, in the order of the tokens.
 func (d *Directory) Invalidations() []Invalidation {
-	list := append(d.unsent, d.resends.until(d.now)...)
-	d.unsent = nil
-	due := list[:0]
-	for _, c := range list {
-		if c.unsent = false; d.owing[c.token] == c && d.due(c) {
-			due = append(due, c)
-		}
-	}
 	var out []Invalidation
-	for _, c := range slices.Compact(inOrder(due)) {
+	for _, c := range slices.Compact(inOrder(d.toldNow())) {
 		members := c.routes[:1]
 		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
 			members = c.routes // it was not answered
@@ -414,6 +406,31 @@ func (d *Directory) Invalidations() []Invalidation {
 		out = append(out, n)
 	}
 	return out
+}
+
+// toldNow returns the caches that are told now, as many as a step has room for: those to be
+// told at once, in the order in which they came to owe something, and then those that have
+// not answered for long.
+func (d *Directory) toldNow() (due []*cache) {
+	ranges, n := 0, 0
+	for ; n < len(d.unsent) && ranges < d.limits.Told; n++ {
+		c := d.unsent[n]
+		if c.unsent = false; d.owing[c.token] == c && d.due(c) {
+			due = append(due, c)
+			ranges += len(c.drops)
+		}
+	}
+	d.unsent = d.unsent[n:]
+	if d.left = len(d.unsent) > 0; !d.left {
+		d.unsent = nil
+	}
+	for _, c := range d.resends.until(d.now, max(d.limits.Told-ranges, 0)) {
+		if ranges < d.limits.Told && d.owing[c.token] == c && d.due(c) {
+			due = append(due, c)
+			ranges += len(c.drops)
+		}
+	}
+	return due
 }
 
 // due reports whether a cache is to be told now what it owes.

@@ -3,9 +3,12 @@ package directory
 import (
 	"cmp"
 	"errors"
+	"iter"
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/tidwall/btree"
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -16,8 +19,8 @@ var ErrFull = errors.New("directory: too many writes wait for caches")
 
 // State is what a Directory asks of the state.
 type State interface {
-	// Keys returns the keys that are attached to a lease.
-	Keys(lease.ID) []string
+	// Keys yields the keys that are attached to a lease, in whatever order.
+	Keys(lease.ID) iter.Seq[string]
 	// Expiry returns the first instant by which a lease may have ended, whatever
 	// was promised to its holder; ok=false if there is no such lease.
 	Expiry(lease.ID) (at lease.Instant, ok bool)
@@ -31,8 +34,14 @@ type Limits struct {
 	// Drops is how many ranges a cache may owe, and DropBytes how many bytes their keys may
 	// have together. One that owes more is to drop all.
 	Drops, DropBytes int
-	// Waiting is how many writes may wait.
-	Waiting int
+	// Waiting is how many writes may wait, and Links how many of them may wait for another
+	// one, each counted as often as it does: one write to a range waits for all those to its
+	// keys.
+	Waiting, Links int
+	// Told is about how many ranges are named in the invalidations of one step, and Over how
+	// many caches are looked at in one step because their time has come. The rest has its turn
+	// in the next.
+	Told, Over int
 	// Slow is how late an acknowledgement is that is told of as Slow.
 	Slow lease.TTL
 }
@@ -41,7 +50,8 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		Spans: cmp.Or(l.Spans, 65_536), AllSpans: cmp.Or(l.AllSpans, 4_000_000),
 		Drops: cmp.Or(l.Drops, 4096), DropBytes: cmp.Or(l.DropBytes, 1<<20),
-		Waiting: cmp.Or(l.Waiting, 16_384), Slow: cmp.Or(l.Slow, 1000),
+		Waiting: cmp.Or(l.Waiting, 16_384), Links: cmp.Or(l.Links, 131_072),
+		Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192), Slow: cmp.Or(l.Slow, 1000),
 	}
 }
 
@@ -54,37 +64,34 @@ type Directory struct {
 
 	caches map[lease.Token]*cache
 	live   map[lease.ID]*cache // those that are no orphans
-	// held says who holds a range, in the order of the tokens.
-	held  keyrange.Tree[*[]*cache]
+	// held says who holds a range.
+	held  keyrange.Tree[*holders]
 	spans int // of all caches
 	debts
+	line
 
-	// marks are what is pending.
-	marks        keyrange.Tree[*mark]
-	leases       map[lease.ID]*under
-	attachingAny int
-	waiting      map[*Write]struct{}
-	stuck        map[*Write]struct{} // waiting only for commands that attach keys
-	ready        []*Write
-	last         uint64 // number of the last write
-
-	// settled is the number below which all admitted commands have their outcome, and
-	// admitted that of the last one; fenced are the caches that wait for some of them.
-	settled, admitted uint64
-	fenced            []*cache
+	// settled is the number below which all admitted commands have their outcome, admitted
+	// that of the last one, and ending that of the last one that ends leases. Fenced are the
+	// caches that wait for some of them, in the order of their untracked.
+	settled, admitted, ending uint64
+	fenced                    []*cache
 	told
 }
+
+// holders are the caches that hold a range, by token.
+type holders = btree.Map[lease.Token, *cache]
 
 // debts are what caches owe, and what is to be done about it when.
 type debts struct {
 	owing map[lease.Token]*cache
 	// gone are orphans that have nothing any more, until they are taken.
-	gone map[lease.Token]*cache
+	gone btree.Map[lease.Token, *cache]
 	// paid are leases of which Owes has become false.
 	paid []lease.ID
 	// unsent are caches that may have to be told something at once, and resends says when
 	// those that were told, and have not answered, are told again.
 	unsent  []*cache
+	left    bool // there was no room for some of them in the last step
 	resends agenda
 	// ends says when caches that are waited for may be over, or late: not before. And
 	// orphans says when those are over.
@@ -96,9 +103,9 @@ type told struct {
 	stats Stats
 	slows []Slow
 	waits []lease.TTL
-	// late are the caches that are slow now, and lateNews says that they are others than
-	// when they were asked for last.
-	late     map[lease.Token]*cache
+	// late are the caches that are slow now, by when they began to be waited for; and lateNews
+	// says that they are others than when they were asked for last.
+	late     agenda
 	lateNews bool
 }
 
@@ -107,13 +114,12 @@ func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
 		term: term, state: s, limits: l.withDefaults(), settled: 1,
 		caches: make(map[lease.Token]*cache), live: make(map[lease.ID]*cache),
-		leases:  make(map[lease.ID]*under),
-		waiting: make(map[*Write]struct{}), stuck: make(map[*Write]struct{}),
+		line: line{leases: make(map[lease.ID]*under), waiting: make(map[*Write]struct{})},
 		debts: debts{
-			owing: make(map[lease.Token]*cache), gone: make(map[lease.Token]*cache),
+			owing:   make(map[lease.Token]*cache),
 			resends: newAgenda(), ends: newAgenda(), orphans: newAgenda(),
 		},
-		told: told{late: make(map[lease.Token]*cache)},
+		told: told{late: newAgenda()},
 	}
 }
 
@@ -125,7 +131,7 @@ func (d *Directory) Advance(now lease.Instant) {
 		return
 	}
 	if len(d.waiting) > 0 {
-		for _, c := range d.ends.until(now) {
+		for _, c := range d.ends.until(now, d.limits.Over) {
 			switch {
 			case d.over(c):
 				d.stats.Outlived++
@@ -137,7 +143,7 @@ func (d *Directory) Advance(now lease.Instant) {
 			d.expect(c)
 		}
 	}
-	for _, c := range d.orphans.until(now) {
+	for _, c := range d.orphans.until(now, d.limits.Over) {
 		d.stopped(c)
 	}
 }
@@ -145,6 +151,9 @@ func (d *Directory) Advance(now lease.Instant) {
 // Next returns an instant before which Advance has nothing to do. Renewals make it
 // only later.
 func (d *Directory) Next() (at lease.Instant, ok bool) {
+	if d.left {
+		return d.now, true
+	}
 	at, ok = d.orphans.first()
 	if len(d.waiting) == 0 {
 		return at, ok
@@ -189,7 +198,8 @@ const never = lease.Instant(math.MaxInt64)
 // cached before all that was admitted until now is settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
 	d.Release(token)
-	c := &cache{id: id, token: token, holds: ranges, wide: wide}
+	c := &cache{id: id, token: token, holds: ranges}
+	d.setWide(c, wide)
 	d.live[id] = c
 	if !wide {
 		c.untracked, c.fence = d.admitted, d.admitted
@@ -201,13 +211,10 @@ func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range
 	for _, r := range ranges {
 		list, ok := d.held.Get(r)
 		if !ok {
-			list = new([]*cache)
+			list = new(holders)
 			d.held.Put(r, list)
 		}
-		i, found := slices.BinarySearchFunc(*list, token, byToken)
-		if !found { // a range may be named twice
-			*list = slices.Insert(*list, i, c)
-		}
+		list.Set(token, c) // a range may be named twice
 	}
 }
 
@@ -218,18 +225,18 @@ func (d *Directory) Release(token lease.Token) {
 		return
 	}
 	delete(d.caches, token)
-	delete(d.gone, token)
+	d.gone.Delete(token)
 	d.unlink(c)
 	d.settleDebts(c)
+	d.setWide(c, false)
+	d.setOpen(c, false)
 	for _, r := range c.holds {
 		list, ok := d.held.Get(r)
 		if !ok {
 			continue
 		}
-		if i, found := slices.BinarySearchFunc(*list, token, byToken); found {
-			*list = slices.Delete(*list, i, i+1)
-		}
-		if len(*list) == 0 {
+		list.Delete(token)
+		if list.Len() == 0 {
 			d.held.Remove(r)
 		}
 	}
@@ -237,7 +244,6 @@ func (d *Directory) Release(token lease.Token) {
 	d.free(c, c.drops)
 	d.expect(c)
 	d.orphans.put(c, &c.overAt, 0)
-	d.fenced = slices.DeleteFunc(d.fenced, func(f *cache) bool { return f == c })
 }
 
 // unlink takes a cache from its lease, which goes on without it or is gone.
@@ -249,8 +255,6 @@ func (d *Directory) unlink(c *cache) {
 	c.renewers = nil
 	d.unblock(renewers)
 }
-
-func byToken(c *cache, token lease.Token) int { return cmp.Compare(c.token, token) }
 
 // find returns the cache of a lease under its token.
 func (d *Directory) find(id lease.ID, token lease.Token) *cache {
@@ -269,9 +273,7 @@ func (d *Directory) find(id lease.ID, token lease.Token) *cache {
 func (d *Directory) Admitted(w *Write) {
 	d.admitted++
 	if w != nil && len(w.Ends) > 0 {
-		for _, c := range d.fenced {
-			c.fence = d.admitted
-		}
+		d.ending = d.admitted
 	}
 }
 
@@ -282,7 +284,15 @@ func (d *Directory) Admitted(w *Write) {
 // what is cached, and the cache would not be told.
 func (d *Directory) Settled(below uint64) {
 	d.settled = max(d.settled, below)
-	d.fenced = slices.DeleteFunc(d.fenced, func(c *cache) bool { return c.untracked < d.settled })
+	n := 0
+	for ; n < len(d.fenced) && d.fenced[n].untracked < d.settled; n++ {
+		c := d.fenced[n]
+		c.fence = max(c.untracked, d.ending)
+		d.fenced[n] = nil // it may be held no more
+	}
+	if d.fenced = d.fenced[n:]; len(d.fenced) == 0 {
+		d.fenced = nil
+	}
 }
 
 // Ready returns the writes that may be proposed now, and could not before, in the
@@ -300,7 +310,9 @@ func (d *Directory) Ready() []*Write {
 func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
 
 // Waiting returns the writes that wait, in the order in which they were admitted.
-func (d *Directory) Waiting() []*Write { return sortedWrites(d.waiting) }
+func (d *Directory) Waiting() []*Write {
+	return inNumber(slices.Collect(maps.Keys(d.waiting)))
+}
 
 // settleDebts notes that a cache owes nothing any more.
 func (d *Directory) settleDebts(c *cache) {
@@ -337,8 +349,7 @@ func inOrder(list []*cache) []*cache {
 	return list
 }
 
-func sortedWrites(m map[*Write]struct{}) []*Write {
-	return slices.SortedFunc(maps.Keys(m), func(a, b *Write) int {
-		return cmp.Compare(a.number, b.number)
-	})
+func inNumber(list []*Write) []*Write {
+	slices.SortFunc(list, func(a, b *Write) int { return cmp.Compare(a.number, b.number) })
+	return list
 }

@@ -2,6 +2,8 @@ package directory
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
@@ -236,7 +238,7 @@ type keysOf struct {
 	keys []string
 }
 
-func (k *keysOf) Keys(lease.ID) []string { return k.keys }
+func (k *keysOf) Keys(lease.ID) iter.Seq[string] { return slices.Values(k.keys) }
 
 // The end of a lease is not kept waiting for ever, either, by commands that attach keys to a lease
 // which is known by its name only: those that come later wait for the end.

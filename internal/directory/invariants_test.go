@@ -12,14 +12,12 @@ func (d *Directory) checkInvariants() {
 		c.has.checkInvariants()
 		total += c.has.len()
 		writes, bytes, fresh := 0, 0, false
-		var owed spans
 		for _, x := range c.drops {
 			writes += len(x.writes)
-			owed.add(x.what)
 			if fresh = fresh || x.seq == 0; fresh && x.seq != 0 {
 				panic("a drop that was sent behind one that was not")
 			}
-			if !c.joined && c.byRange[x.what] != x {
+			if got, _ := c.owed.Get(x.what); got != x {
 				panic("a drop that is not found by its range")
 			}
 			bytes += bytesOf(x.what)
@@ -27,22 +25,17 @@ func (d *Directory) checkInvariants() {
 		if !c.joined && c.bytes != bytes || c.joined && c.bytes != 0 {
 			panic(fmt.Sprintf("%d bytes of drops, counted %d", bytes, c.bytes))
 		}
-		owed.to.Scan(func(from, to string) bool {
-			if got, ok := c.owed.to.Get(from); !ok || got != to {
-				panic("what is owed is not what the drops name")
-			}
-			return true
-		})
-		if c.owed.len() != owed.len() || c.waiting != writes || c.token != token ||
+		owed := len(slices.Collect(c.owed.All()))
+		if owed != len(c.drops) || c.waiting != writes || c.token != token ||
 			(len(c.drops) > 0) != (d.owing[token] == c) {
-			panic(fmt.Sprintf("cache %d: %d owed, %d by the drops, %d of %d writes wait",
-				token, c.owed.len(), owed.len(), c.waiting, writes))
+			panic(fmt.Sprintf("cache %d: %d owed, %d drops, %d of %d writes wait",
+				token, owed, len(c.drops), c.waiting, writes))
 		}
-		if (c.waiting > 0) != (c.endsAt != 0) || d.late[token] == c && c.waiting == 0 {
+		if (c.waiting > 0) != (c.endsAt != 0) || c.lateSince != 0 && c.waiting == 0 {
 			panic(fmt.Sprintf("cache %d: %d writes wait, it is looked at at %d, late %v", token,
-				c.waiting, c.endsAt, d.late[token] == c))
+				c.waiting, c.endsAt, c.lateSince != 0))
 		}
-		if c.orphan == (d.live[c.id] == c) || !c.stopped && d.gone[token] == c ||
+		if c.orphan == (d.live[c.id] == c) || !c.stopped && d.isGone(c) ||
 			(c.orphan && !c.stopped) != (c.overAt != 0) ||
 			c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
 			panic(fmt.Sprintf("cache %d is an orphan: %+v", token, c.orphanage))
@@ -52,19 +45,25 @@ func (d *Directory) checkInvariants() {
 		}
 		for _, h := range c.holds {
 			list, ok := d.held.Get(h)
-			if !ok || !slices.Contains(*list, c) {
+			if !ok {
 				panic("a hold that is not found")
+			}
+			if got, _ := list.Get(token); got != c {
+				panic("a holder that is not found")
 			}
 		}
 	}
-	for token, c := range d.late {
-		if d.caches[token] != c {
-			panic("a cache that is none any more is slow")
+	d.late.entries.Scan(func(e appointment) bool {
+		if d.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
+			panic("a cache that is none any more is slow, or is so since another time")
 		}
-	}
+		return true
+	})
+	d.checkCounts()
 	if total != d.spans {
 		panic(fmt.Sprintf("%d spans, counted are %d", total, d.spans))
 	}
+	d.checkLine()
 	for w := range d.waiting {
 		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
 			panic(fmt.Sprintf("a write that waits: %+v", *w))
@@ -74,5 +73,57 @@ func (d *Directory) checkInvariants() {
 				panic("what a write touches is not pending")
 			}
 		}
+	}
+}
+
+func (d *Directory) isGone(c *cache) bool {
+	gone, _ := d.gone.Get(c.token)
+	return gone == c
+}
+
+// checkCounts panics unless the counted numbers are those of a look at all caches.
+func (d *Directory) checkCounts() {
+	wide, open := 0, 0
+	for _, c := range d.caches {
+		if c.wide {
+			wide++
+		}
+		if c.open {
+			open++
+		}
+	}
+	if d.stats.Wide != wide || d.stats.Open != open {
+		panic(fmt.Sprintf("%d caches are wide and %d open, counted are %d and %d", wide, open,
+			d.stats.Wide, d.stats.Open))
+	}
+}
+
+// checkLine panics unless every write that waits for commands that attach keys is found when the
+// last of these has its outcome, and none that waits for it is forgotten.
+func (d *Directory) checkLine() {
+	d.stuck.Scan(func(number uint64, w *Write) bool {
+		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)
+		for _, id := range w.Ends {
+			u := d.leases[id].some()
+			found = found || u.attaching > 0 && slices.Contains(u.stuck, w)
+		}
+		if w.number != number || w.state != waiting || !found {
+			panic(fmt.Sprintf("a write is stuck for ever: %+v", *w))
+		}
+		return true
+	})
+	first, _, any := d.stuck.Min()
+	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
+		panic("a write waits for one that is stuck no more")
+	}
+	tails := slices.Collect(d.tails.All())
+	for _, w := range tails {
+		if w.state != waiting {
+			panic("others would wait for a write that has left")
+		}
+	}
+	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {
+		panic(fmt.Sprintf("%d links and %d tails, %d writes wait", d.links, len(tails),
+			len(d.waiting)))
 	}
 }

@@ -1,9 +1,6 @@
 package directory
 
 import (
-	"maps"
-	"slices"
-
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -70,12 +67,12 @@ func (d *Directory) stopped(c *cache) {
 	if c.stopped {
 		return
 	}
-	c.stopped, c.wide = true, false
+	c.stopped = true
+	d.setWide(c, false)
 	d.orphans.put(c, &c.overAt, 0)
-	d.gone[c.token] = c
+	d.gone.Set(c.token, c)
 	drops := c.drops
-	c.drops, c.byRange, c.joined, c.bytes = nil, nil, false, 0
-	c.owed.clear()
+	c.clearDrops()
 	d.settleDebts(c)
 	d.spans -= c.has.len()
 	c.has.clear()
@@ -86,10 +83,10 @@ func (d *Directory) stopped(c *cache) {
 // TakeStopped returns, once, orphans that have nothing any more, by their tokens and not more
 // than most: nobody waits for them, and they may be dropped, which Release tells.
 func (d *Directory) TakeStopped(most int) []lease.Token {
-	list := slices.Sorted(maps.Keys(d.gone))
-	list = list[:min(len(list), most)]
-	for _, token := range list {
-		delete(d.gone, token)
+	list := make([]lease.Token, 0, min(most, d.gone.Len()))
+	for len(list) < cap(list) {
+		token, _, _ := d.gone.PopMin()
+		list = append(list, token)
 	}
 	return list
 }
@@ -98,7 +95,7 @@ func (d *Directory) TakeStopped(most int) []lease.Token {
 func (d *Directory) NotDropped(tokens []lease.Token) {
 	for _, token := range tokens {
 		if c := d.caches[token]; c != nil {
-			d.gone[token] = c
+			d.gone.Set(token, c)
 		}
 	}
 }

@@ -1,9 +1,6 @@
 package directory
 
 import (
-	"cmp"
-	"slices"
-
 	"leasehold.dev/lease"
 )
 
@@ -24,19 +21,25 @@ type Stats struct {
 	Sent, Slow uint64
 }
 
-// Stats returns the numbers as they are now. It costs a look at every cache.
+// Stats returns the numbers as they are now.
 func (d *Directory) Stats() Stats {
 	s := d.stats
 	s.Caches, s.Spans, s.Owing, s.Waiting = len(d.caches), d.spans, len(d.owing), len(d.waiting)
-	for _, c := range d.caches {
-		if c.wide {
-			s.Wide++
-		}
-		if c.open {
-			s.Open++
-		}
-	}
 	return s
+}
+
+func (d *Directory) setWide(c *cache, wide bool) { set(&c.wide, wide, &d.stats.Wide) }
+func (d *Directory) setOpen(c *cache, open bool) { set(&c.open, open, &d.stats.Open) }
+
+// set sets a flag, and counts it.
+func set(flag *bool, to bool, count *int) {
+	switch {
+	case to && !*flag:
+		*count++
+	case !to && *flag:
+		*count--
+	}
+	*flag = to
 }
 
 // Slow is a cache that takes, or took, long to acknowledge what it was told to drop.
@@ -62,44 +65,39 @@ func (d *Directory) slowness(c *cache) Slow {
 
 // lateAt returns when a cache for which writes wait becomes slow, if it is not.
 func (d *Directory) lateAt(c *cache) lease.Instant {
-	if d.late[c.token] == c {
+	if c.lateSince != 0 {
 		return never
 	}
 	return c.drops[0].since + lease.Instant(d.limits.Slow)
 }
 
-// setLate notes whether a cache is slow now.
+// setLate notes whether a cache is slow now, and since when it is waited for.
 func (d *Directory) setLate(c *cache, late bool) {
-	switch was := d.late[c.token] == c; {
-	case was == late:
-		return
-	case late:
-		d.late[c.token] = c
-	default:
-		delete(d.late, c.token)
+	since := lease.Instant(0)
+	if late {
+		since = c.drops[0].since + 1 // never 0
 	}
-	d.lateNews = true
+	d.lateNews = d.lateNews || (c.lateSince != 0) != late
+	d.late.put(c, &c.lateSince, since)
 }
 
 // Late returns which caches are slow now: writes have waited for them for Limits.Slow, and they
 // have not caught up since. It names no more than 256, those that have been slow for longest;
 // news says whether they are others than at the last call.
 func (d *Directory) Late() (list []Slow, news bool) {
-	for _, c := range d.late {
-		list = append(list, d.slowness(c))
-	}
-	slices.SortFunc(list, func(a, b Slow) int {
-		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.ID, b.ID))
+	d.late.entries.Scan(func(e appointment) bool {
+		list = append(list, d.slowness(e.c))
+		return len(list) < lateKept
 	})
 	news, d.lateNews = d.lateNews, false
-	return list[:min(len(list), lateKept)], news
+	return list, news
 }
 
 // LateNews reports whether other caches are slow than when Late was called last.
 func (d *Directory) LateNews() bool { return d.lateNews }
 
 // AnyLate reports whether any cache is slow now.
-func (d *Directory) AnyLate() bool { return len(d.late) > 0 }
+func (d *Directory) AnyLate() bool { return d.late.entries.Len() > 0 }
 
 // TakeSlow returns which caches were slow, and are not or with something else, since the last
 // call: all of them, so that they can be counted.

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 // until is a State of leases without keys that all end at one instant.
 type until lease.Instant
 
-func (u until) Keys(lease.ID) []string { return nil }
+func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
@@ -200,7 +201,7 @@ type lives struct {
 	gone bool // there are no leases
 }
 
-func (l *lives) Keys(lease.ID) []string { return nil }
+func (l *lives) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
 
 func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, !l.gone }
 

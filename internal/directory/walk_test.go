@@ -3,6 +3,7 @@ package directory
 import (
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -72,11 +73,11 @@ func newWalk(seed uint64) *walk {
 }
 
 // Keys and Expiry are what the directory asks for.
-func (w *walk) Keys(id lease.ID) []string {
+func (w *walk) Keys(id lease.ID) iter.Seq[string] {
 	if l := w.leases[id]; l != nil {
-		return slices.Sorted(maps.Keys(l.keys))
+		return slices.Values(slices.Sorted(maps.Keys(l.keys)))
 	}
-	return nil
+	return slices.Values([]string(nil))
 }
 
 func (w *walk) Expiry(id lease.ID) (lease.Instant, bool) {
@@ -100,7 +101,7 @@ func (w *walk) lead() {
 	w.term++
 	limits := Limits{
 		Drops: 3 + w.rng.IntN(5), DropBytes: 4 + w.rng.IntN(20), Spans: 2 + w.rng.IntN(10),
-		Waiting: 30,
+		Waiting: 30, Links: 10 + int(w.term%20), Told: 1 + int(w.term%4), Over: 1 + int(w.term%3),
 	}
 	w.dir = New(w.term, w, limits)
 	for _, id := range slices.Sorted(maps.Keys(w.leases)) {

@@ -1,7 +1,10 @@
 package directory
 
 import (
+	"iter"
 	"slices"
+
+	"github.com/tidwall/btree"
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -48,17 +51,40 @@ const (
 )
 
 // mark says that a range is pending.
-type mark struct {
-	writes int
-	last   *Write // the last one that waits, and which others wait for
+type mark struct{ writes int }
+
+// line is the writes that wait, and what they wait for besides caches.
+type line struct {
+	// marks are what is pending, and tails those of the marks for which a write waits: the last
+	// one that does.
+	marks keyrange.Tree[*mark]
+	tails keyrange.Tree[*Write]
+	links int    // how often a write that has not left is in the next of another
+	last  uint64 // number of the last write
+
+	leases       map[lease.ID]*under
+	attachingAny int
+	waiting      map[*Write]struct{}
+	ready        []*Write
+	// stuck are writes that wait only for commands that attach keys, by number; those of
+	// stuckAny wait for attachingAny to be 0, the others are in under.stuck. And attachers are
+	// writes with AttachesAny that wait until no stuck one is before them, by number.
+	stuck     btree.Map[uint64, *Write]
+	stuckAny  []*Write
+	attachers []*Write
 }
 
 // under is what concerns a lease and is under way.
 type under struct {
-	attaching int    // commands that may attach keys, which have left
-	renewing  int    // commands that renew it, which have left
-	ending    *Write // the last one that waits to end it
-	attacher  *Write // the last one that waits to attach a key
+	attaching int      // commands that may attach keys, which have left
+	renewing  int      // commands that renew it, which have left
+	ending    *Write   // the last one that waits to end it
+	attacher  *Write   // the last one that waits to attach a key
+	stuck     []*Write // those that wait for attaching to be 0
+}
+
+func (u *under) none() bool {
+	return u.attaching+u.renewing+len(u.stuck) == 0 && u.ending == nil && u.attacher == nil
 }
 
 // some returns what is under way, nothing for nil.
@@ -76,7 +102,7 @@ func (d *Directory) change(id lease.ID, f func(*under)) {
 		u = &under{}
 		d.leases[id] = u
 	}
-	if f(u); *u == (under{}) {
+	if f(u); u.none() {
 		delete(d.leases, id)
 	}
 }
@@ -97,11 +123,14 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 		d.mark(w, r)
 	}
 	for _, id := range w.Ends {
-		for _, r := range d.heldKeys(id) {
+		for r := range d.heldKeys(id) {
 			d.mark(w, r)
 		}
 	}
-	d.queue(w)
+	if !d.queue(w) {
+		d.Finish(w)
+		return false, ErrFull
+	}
 	d.block(w)
 	if d.tryLeave(w); w.state == underway {
 		d.ready = d.ready[:len(d.ready)-1] // nothing else has become ready by this
@@ -109,8 +138,10 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 	}
 	if !w.Urgent {
 		for _, r := range w.marks {
-			m, _ := d.marks.Get(r)
-			m.last = w
+			if _, there := d.tails.Get(r); there {
+				d.tails.Remove(r)
+			}
+			d.tails.Put(r, w)
 		}
 	}
 	for _, id := range w.Ends {
@@ -132,7 +163,7 @@ func (d *Directory) Concerns(w *Write) bool {
 		return true
 	}
 	for _, id := range w.Ends {
-		if d.leases[id].some().attaching > 0 || len(d.heldKeys(id)) > 0 {
+		if d.leases[id].some().attaching > 0 || d.holdsKey(id) {
 			return true
 		}
 	}
@@ -140,13 +171,22 @@ func (d *Directory) Concerns(w *Write) bool {
 }
 
 // heldKeys returns the keys of a lease that some cache may hold.
-func (d *Directory) heldKeys(id lease.ID) (out []keyrange.Range) {
-	for _, k := range d.state.Keys(id) {
-		if r := (keyrange.Range{Key: k}); d.held.Hits(r) {
-			out = append(out, r)
+func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
+	return func(yield func(keyrange.Range) bool) {
+		for k := range d.state.Keys(id) {
+			if r := (keyrange.Range{Key: k}); d.held.Hits(r) && !yield(r) {
+				return
+			}
 		}
 	}
-	return out
+}
+
+// holdsKey reports whether some cache may hold a key of a lease.
+func (d *Directory) holdsKey(id lease.ID) bool {
+	for range d.heldKeys(id) {
+		return true
+	}
+	return false
 }
 
 // mark makes a range pending, if any cache may hold of it. It returns whether it was
@@ -186,18 +226,22 @@ func (w *Write) has(r keyrange.Range) bool {
 	return ok
 }
 
-// queue puts a write behind those before it.
-func (d *Directory) queue(w *Write) {
+// queue puts a write behind those before it. It reports false if these are too many.
+func (d *Directory) queue(w *Write) bool {
 	behind := func(b *Write) {
 		if b != nil && b != w {
 			b.next = append(b.next, w)
 			w.behind++
+			d.links++
 		}
 	}
 	if !w.Urgent {
 		for _, r := range w.marks {
-			for m := range d.marks.Overlapping(r) {
-				behind(m.last)
+			for b := range d.tails.Overlapping(r) {
+				if d.links >= d.limits.Links {
+					return false
+				}
+				behind(b)
 			}
 		}
 	}
@@ -205,18 +249,16 @@ func (d *Directory) queue(w *Write) {
 		// Else those who attach could keep one from ending a lease for ever.
 		behind(d.leases[id].some().ending)
 	}
-	if w.AttachesAny {
-		for _, s := range sortedWrites(d.stuck) { // likewise
-			if s.state == waiting {
-				behind(s)
-			}
-		}
+	if w.AttachesAny && d.stuck.Len() > 0 { // likewise
+		d.attachers = append(d.attachers, w)
+		w.behind++
 	}
 	for _, id := range w.Ends {
 		if !w.Urgent {
 			behind(d.leases[id].some().attacher)
 		}
 	}
+	return true
 }
 
 // block finds the caches that a write has to wait for.
@@ -235,11 +277,12 @@ func (d *Directory) block(w *Write) {
 // blockBy finds the caches that may have something of a range.
 func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	for list := range d.held.Overlapping(r) {
-		for _, c := range *list {
+		list.Scan(func(_ lease.Token, c *cache) bool {
 			if c.may(r) {
 				d.await(w, c, r)
 			}
-		}
+			return true
+		})
 	}
 }
 
@@ -267,7 +310,23 @@ func (d *Directory) tryLeave(w *Write) {
 			d.ready = append(d.ready, w)
 			list = append(list, d.follow(w)...)
 		}
+		list = append(list, d.passed()...)
 	}
+}
+
+// passed returns the writes that may attach keys to any lease, and no longer wait for one that
+// is stuck.
+func (d *Directory) passed() (list []*Write) {
+	if len(d.attachers) == 0 {
+		return nil
+	}
+	first, _, any := d.stuck.Min()
+	n := 0
+	for ; n < len(d.attachers) && (!any || d.attachers[n].number < first); n++ {
+		d.attachers[n].behind--
+	}
+	list, d.attachers = d.attachers[:n:n], d.attachers[n:]
+	return list
 }
 
 // mayEnd looks, for a write that ends leases, which keys are attached now. Nothing may
@@ -275,11 +334,19 @@ func (d *Directory) tryLeave(w *Write) {
 // admitted are to be dropped too.
 func (d *Directory) mayEnd(w *Write) bool {
 	for _, id := range w.Ends {
-		if d.attachingAny > 0 || d.leases[id].some().attaching > 0 {
-			d.stuck[w] = struct{}{}
-			return false
+		if d.attachingAny > 0 {
+			d.stuckAny = append(d.stuckAny, w)
+		} else if u := d.leases[id]; u.some().attaching > 0 {
+			u.stuck = append(u.stuck, w)
+		} else {
+			continue
 		}
-		for _, r := range d.heldKeys(id) {
+		d.stuck.Set(w.number, w)
+		return false
+	}
+	d.stuck.Delete(w.number)
+	for _, id := range w.Ends {
+		for r := range d.heldKeys(id) {
 			if d.mark(w, r) {
 				d.blockBy(w, r)
 			}
@@ -307,8 +374,8 @@ func (d *Directory) leave(w *Write) {
 // unqueue sees to it that nobody queues behind a write any more.
 func (d *Directory) unqueue(w *Write) {
 	for _, r := range w.marks {
-		if m, _ := d.marks.Get(r); m.last == w {
-			m.last = nil
+		if b, _ := d.tails.Get(r); b == w {
+			d.tails.Remove(r)
 		}
 	}
 	for _, id := range w.Ends {
@@ -334,6 +401,7 @@ func (d *Directory) follow(w *Write) []*Write {
 	}
 	next := w.next
 	w.next = nil
+	d.links -= len(next)
 	return next
 }
 
@@ -344,12 +412,13 @@ func (d *Directory) Finish(w *Write) {
 	if w.of != d || w.state == finished {
 		return
 	}
+	var stuck []*Write
 	if w.state == waiting {
 		delete(d.waiting, w)
-		delete(d.stuck, w)
+		d.stuck.Delete(w.number)
 		d.unqueue(w)
 	} else {
-		d.settle(w)
+		stuck = d.settle(w)
 	}
 	w.state = finished
 	for _, r := range w.marks {
@@ -358,28 +427,30 @@ func (d *Directory) Finish(w *Write) {
 			d.marks.Remove(r)
 		}
 	}
-	for _, n := range d.follow(w) {
+	for _, n := range slices.Concat(d.follow(w), d.passed(), inNumber(stuck)) {
 		d.tryLeave(n)
-	}
-	if len(d.stuck) == 0 {
-		return
-	}
-	stuck := sortedWrites(d.stuck)
-	clear(d.stuck)
-	for _, s := range stuck {
-		d.tryLeave(s)
 	}
 }
 
-// settle takes back what leave noted.
-func (d *Directory) settle(w *Write) {
+// settle takes back what leave noted, and returns the writes that were stuck because of it.
+func (d *Directory) settle(w *Write) (stuck []*Write) {
 	for _, id := range w.Renews {
 		d.change(id, func(u *under) { u.renewing-- })
 	}
 	for _, id := range w.Attaches {
-		d.change(id, func(u *under) { u.attaching-- })
+		d.change(id, func(u *under) {
+			if u.attaching--; u.attaching == 0 {
+				stuck = append(stuck, u.stuck...)
+				u.stuck = nil
+			}
+		})
 	}
-	if w.AttachesAny {
-		d.attachingAny--
+	if !w.AttachesAny {
+		return stuck
 	}
+	if d.attachingAny--; d.attachingAny == 0 {
+		stuck = append(stuck, d.stuckAny...)
+		d.stuckAny = nil
+	}
+	return stuck
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"container/list"
+	"iter"
 	"math"
 
 	"leasehold.dev/internal/directory"
@@ -69,7 +70,7 @@ func (g *gate) overdue(now lease.Instant) lease.TTL {
 // tended is what the directory sees of the leases.
 type tended struct{ r *Replica }
 
-func (t tended) Keys(id lease.ID) []string { return t.r.lessor.Keys(id) }
+func (t tended) Keys(id lease.ID) iter.Seq[string] { return t.r.lessor.EachKey(id) }
 
 // Expiry tells, while the clock is not to be trusted, of no end (T10).
 func (t tended) Expiry(id lease.ID) (lease.Instant, bool) {

@@ -1,0 +1,228 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// The tests of this file count what is looked at when there are very many of something, which
+// clients can bring about. Time is not asserted: BenchmarkFlat of internal/bench shows it.
+
+// counted is a State in which each lease has some keys. It counts who asks for them, and how
+// many it hands out.
+type counted struct {
+	keys        []string
+	asked, told int
+}
+
+func (s *counted) Keys(lease.ID) iter.Seq[string] {
+	s.asked++
+	return func(yield func(string) bool) {
+		for _, k := range s.keys {
+			if s.told++; !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func (s *counted) Expiry(lease.ID) (lease.Instant, bool) { return 90_000, true }
+
+// holding returns a directory with so many caches that hold all keys and have all of them.
+func holding(s State, caches int, l Limits) *Directory {
+	d := New(1, s, l)
+	d.Advance(1)
+	for id := lease.ID(1); id <= lease.ID(caches); id++ {
+		d.Hold(id, lease.Token(id), []keyrange.Range{keyrange.All}, true)
+		d.Open(Opening{ID: id, Token: lease.Token(id), From: Origin{Member: 1}})
+	}
+	d.Invalidations()
+	return d
+}
+
+// admitted admits a write, and fails unless it goes on at once or waits, as told.
+func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
+	t.Helper()
+	if got, err := d.Admit(w); err != nil || got != now {
+		t.Fatalf("it goes on: %v, %v", got, err)
+	}
+	return w
+}
+
+// Writes that end leases, and wait for many commands that attach keys to one of them, look at
+// their leases once more when the last of these is done, not at each.
+func TestManyStuck(t *testing.T) {
+	const n = 300
+	s := &counted{}
+	d := holding(s, 0, Limits{})
+	d.Hold(9999, 9999, []keyrange.Range{{Key: "held"}}, false)
+	var attaching []*Write
+	for range n {
+		w := &Write{Touches: []keyrange.Range{{Key: "held"}}, Attaches: []lease.ID{1}}
+		attaching = append(attaching, admitted(t, d, w, true))
+	}
+	for id := range lease.ID(n) {
+		admitted(t, d, &Write{Ends: []lease.ID{id + 2, 1}, Urgent: true}, false)
+	}
+	s.asked = 0
+	for _, w := range attaching {
+		d.Finish(w)
+	}
+	if got := len(d.Ready()); got != n {
+		t.Errorf("%d of %d go on", got, n)
+	}
+	if s.asked > 10*n {
+		t.Errorf("%d times somebody looked at the keys of a lease, for %d writes", s.asked, n)
+	}
+	d.checkInvariants()
+}
+
+// Commands that may attach keys to any lease wait for those that are stuck together, not for each
+// by itself.
+func TestManyAttachers(t *testing.T) {
+	const n = 300
+	d := holding(&counted{}, 0, Limits{})
+	d.Hold(9999, 9999, []keyrange.Range{{Key: "held"}}, false)
+	held := []keyrange.Range{{Key: "held"}}
+	first := admitted(t, d, &Write{Touches: held, AttachesAny: true}, true)
+	for id := range lease.ID(n) {
+		admitted(t, d, &Write{Ends: []lease.ID{id + 1}, Urgent: true}, false)
+	}
+	links := 0
+	for range n {
+		w := admitted(t, d, &Write{Touches: held, AttachesAny: true, Urgent: true}, false)
+		links += w.behind
+	}
+	if links > 2*n {
+		t.Errorf("%d writes wait for others %d times", n, links)
+	}
+	d.checkInvariants()
+	d.Finish(first)
+	if got := len(d.Ready()); got != 2*n {
+		t.Errorf("%d of %d go on", got, 2*n)
+	}
+	d.checkInvariants()
+}
+
+// Writes to ranges that wait for very many writes to keys in these are refused, before there are
+// too many links between them. Who waits goes on as ever.
+func TestManyLinks(t *testing.T) {
+	const n, most = 200, 1000
+	d := holding(&counted{}, 1, Limits{Links: most})
+	all := &Write{Touches: []keyrange.Range{{Key: "k", End: "l"}}}
+	admitted(t, d, all, false)
+	var refused, waits int
+	for i := range n {
+		key := keyrange.Range{Key: fmt.Sprintf("k%03d", i)}
+		admitted(t, d, &Write{Touches: []keyrange.Range{key}}, false)
+	}
+	for range n {
+		switch _, err := d.Admit(&Write{Touches: []keyrange.Range{{Key: "k", End: "l"}}}); {
+		case err == nil:
+			waits++
+		case errors.Is(err, ErrFull):
+			refused++
+		}
+		if d.links > most {
+			t.Fatalf("%d links", d.links)
+		}
+	}
+	if refused == 0 || waits == 0 {
+		t.Errorf("%d were refused, %d wait", refused, waits)
+	}
+	d.checkInvariants()
+	for done := 0; done < 1+n+waits; {
+		for _, i := range d.Invalidations() {
+			d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
+		}
+		ready := d.Ready()
+		if len(ready) == 0 {
+			t.Fatalf("%d of %d went on", done, 1+n+waits)
+		}
+		for _, w := range ready {
+			d.Finish(w)
+			done++
+		}
+	}
+	d.checkInvariants()
+}
+
+// Of very many caches that are to be told something no more are told in one step than it has room
+// for, and the next step is at once. It is the same when they have not answered.
+func TestManyAreTold(t *testing.T) {
+	const n, most = 100, 7
+	d := holding(&counted{}, n, Limits{Told: most})
+	admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
+	for _, now := range []lease.Instant{1, 1 + lease.Instant(resendFirst)} {
+		told := make(map[lease.ID]bool)
+		d.Advance(now)
+		for len(told) < n {
+			list := d.Invalidations()
+			if len(list) == 0 || len(list) > most {
+				t.Fatalf("%d are told in one step, after %d", len(list), len(told))
+			}
+			for _, i := range list {
+				told[i.ID] = true
+			}
+			if at, ok := d.Next(); now == 1 && len(told) < n && (!ok || at > now) {
+				t.Fatalf("the next step is at %d, %v", at, ok)
+			}
+		}
+	}
+}
+
+// Of very many caches whose leases are over no more are looked at in one step than it has room
+// for, and the next step is at once.
+func TestManyAreOver(t *testing.T) {
+	const n, most = 100, 7
+	d := holding(&counted{}, n, Limits{Over: most})
+	w := admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
+	for steps := 1; !d.HasReady(); steps++ {
+		before := w.blocked
+		at, ok := d.Next()
+		if d.Advance(max(at, 90_000)); !ok || before-w.blocked > most || steps > n {
+			t.Fatalf("step %d at %d, %v: %d caches were looked at", steps, at, ok,
+				before-w.blocked)
+		}
+	}
+	d.checkInvariants()
+}
+
+// It takes no look at all keys of a lease to see that some cache holds one.
+func TestFirstKeyIsHeld(t *testing.T) {
+	s := &counted{keys: slices.Repeat([]string{"a"}, 1000)}
+	d := holding(s, 1, Limits{})
+	if !d.Concerns(&Write{Ends: []lease.ID{1}}) {
+		t.Error("nobody holds them")
+	}
+	if s.told != 1 {
+		t.Errorf("%d keys were looked at", s.told)
+	}
+}
+
+// Who is slow is told at the cost of those who are named, however many are slow.
+func TestManyAreLate(t *testing.T) {
+	took := func(n int) uint64 {
+		d := holding(&counted{}, n, Limits{})
+		admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
+		d.Advance(5000)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		list, _ := d.Late()
+		runtime.ReadMemStats(&after)
+		if len(list) != min(n, lateKept) {
+			t.Fatalf("%d are named of %d", len(list), n)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := took(lateKept), took(20*lateKept); many > 2*few {
+		t.Errorf("%d bytes to name those who are slow, %d if they are twenty times as many", few, many)
+	}
+}
