@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"slices"
 
 	"leasehold.dev/internal/directory"
@@ -247,12 +248,14 @@ func (c *cacheRelay) expire(r *Replica, old func(born uint64) bool) {
 // opened takes the leader's answers.
 func (c *cacheRelay) opened(r *Replica, m *Reply) {
 	for _, n := range m.Opened {
-		i := slices.IndexFunc(c.asked, func(a askedOpen) bool { return a.number == n.Number })
-		if i < 0 {
+		i, ok := slices.BinarySearchFunc(c.asked, n.Number, func(a askedOpen, n uint64) int {
+			return cmp.Compare(a.number, n)
+		})
+		if !ok {
 			continue
 		}
 		o := c.asked[i].open
-		c.asked = slices.Delete(c.asked, i, i+1)
+		c.asked = cut(c.asked, i, i+1)
 		if o.Err = n.Code.err(); o.Err == nil {
 			o.Term = m.Term
 		}

@@ -38,6 +38,7 @@ type forwarder struct {
 	base     uint64 // the first number of term
 	received uint64 // the leader of term has all numbers below
 	idle     int    // ticks since the leader told of progress
+	over     int    // commands in sent that were refused, about
 }
 
 // sent is a command on its way. The proposal is nil once its client was answered.
@@ -48,7 +49,7 @@ type sent struct {
 	proposal  *Proposal
 }
 
-func (f *forwarder) full() bool { return len(f.queue)+len(f.sent) >= maxForwarded }
+func (f *forwarder) full() bool { return len(f.queue)+len(f.sent)-f.over >= maxForwarded }
 
 // dispatch hands what waits to the leader, if one is known.
 func (r *Replica) dispatch() {
@@ -175,16 +176,25 @@ func (f *forwarder) reached(term, next uint64) {
 	}
 }
 
-// take removes the command with a number and returns its proposal, nil if
-// nobody waits for it.
+// take returns the proposal of the command with a number, which the leader has refused; nil if
+// nobody waits for it. The command goes with the others that are over, since a leader may refuse
+// very many.
 func (f *forwarder) take(seq uint64) *Proposal {
 	i, ok := f.find(seq)
-	if !ok {
+	if !ok || f.sent[i].proposal == nil {
 		return nil
 	}
 	p := f.sent[i].proposal
-	f.sent = slices.Delete(f.sent, i, i+1)
+	f.sent[i].proposal = nil
+	f.over++
 	return p
+}
+
+// sweep forgets the commands that were refused, once they are half of all.
+func (f *forwarder) sweep(r *Replica) {
+	if f.over > 0 && 2*f.over >= len(f.sent) {
+		f.abandon(r, func(*sent) bool { return false })
+	}
 }
 
 // applied answers the commands of one group of an entry, which came through
@@ -200,7 +210,7 @@ func (f *forwarder) applied(r *Replica, term uint64, g fsm.Group, results []fsm.
 		}
 	}
 	if k > i {
-		f.sent = slices.Delete(f.sent, i, k)
+		f.sent = cut(f.sent, i, k)
 		f.reached(term, end)
 	}
 }
@@ -241,5 +251,5 @@ func (f *forwarder) abandon(r *Replica, late func(*sent) bool) {
 		}
 	}
 	clear(f.sent[len(kept):])
-	f.sent = kept
+	f.sent, f.over = kept, 0
 }

@@ -221,7 +221,7 @@ func (r *Replica) takePending(index, term uint64) (found []*Proposal) {
 		}
 		lost = append(lost, b.proposals...)
 	}
-	r.pending = slices.Delete(r.pending, 0, n) // few, mostly none, are left
+	r.pending = cut(r.pending, 0, n)
 	r.again(lost)
 	return found
 }

@@ -20,7 +20,8 @@ type relay struct {
 	reads    []*Read   // for the next round
 	renewals []Renewal // likewise
 	current  *question // asked, not yet confirmed
-	open     []asked   // renewals without an answer, by number
+	open     []asked   // renewals without an answer, by number, and some that have one
+	over     int       // how many have
 	batches  batchRelay
 	done     []confirmed
 	// abandoned are leases to be told of with the next message, if there still is a
@@ -45,7 +46,7 @@ type asked struct {
 	seq     uint64
 	at      uint64 // the tick at which it was asked last
 	renewal Renewal
-	// answered is set for the moment between its answer and its end.
+	// answered says that it is of no interest any more: see relay.sweep.
 	answered bool
 }
 
@@ -110,10 +111,12 @@ func (a *relay) rewind() {
 	if len(a.open) > 0 {
 		renewals := make([]Renewal, 0, len(a.open)+len(a.renewals))
 		for i := range a.open {
-			renewals = append(renewals, a.open[i].renewal)
+			if !a.open[i].answered {
+				renewals = append(renewals, a.open[i].renewal)
+			}
 		}
 		a.renewals = append(renewals, a.renewals...)
-		a.open = nil
+		a.open, a.over = nil, 0
 	}
 	a.renewals = append(a.renewals, a.batches.rewind()...)
 	a.caches.rewind()
@@ -138,7 +141,7 @@ func (a *relay) tick(r *Replica) {
 	}
 	a.batches.again(a, r.ticks, uint64(r.cfg.ElectionTicks))
 	for i := range a.open {
-		if o := &a.open[i]; r.ticks-o.at >= uint64(r.cfg.ElectionTicks) {
+		if o := &a.open[i]; !o.answered && r.ticks-o.at >= uint64(r.cfg.ElectionTicks) {
 			o.at = r.ticks
 			m.Renewals = append(m.Renewals, Ask{o.seq, o.renewal.ID, o.renewal.Token})
 		}
@@ -178,12 +181,12 @@ func (a *relay) expire(r *Replica) {
 		}
 		return old(n.born)
 	})
-	a.open = slices.DeleteFunc(a.open, func(o asked) bool {
-		if old(o.renewal.born) {
-			r.refuseRenewal(o.renewal, ErrNoLeader)
+	for i := range a.open {
+		if o := &a.open[i]; old(o.renewal.born) {
+			a.answer(r, i, 0, ErrNoLeader)
 		}
-		return old(o.renewal.born)
-	})
+	}
+	a.sweep()
 	a.batches.expire(r, old)
 	a.caches.expire(r, old)
 }
@@ -205,6 +208,7 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 			r.refuse(p, f.Code.err())
 		}
 	}
+	r.forward.sweep(r)
 	r.asks.renewed(r, m)
 	r.asks.caches.opened(r, m)
 	r.out.Invalidations = append(r.out.Invalidations, m.Invalidations...)
@@ -236,7 +240,7 @@ func (a *relay) renewed(r *Replica, m *Reply) {
 			a.renewedAll(r, b)
 		}
 	}
-	a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
+	a.sweep()
 	a.batches.close(a)
 }
 
@@ -254,8 +258,18 @@ func (a *relay) answer(r *Replica, i int, ttl lease.TTL, err error) {
 		return
 	}
 	o.answered = true
+	a.over++
 	o.renewal.TTL, o.renewal.Err = ttl, err
 	r.out.Renewals = append(r.out.Renewals, o.renewal)
+}
+
+// sweep forgets the renewals that are answered, once they are half of all: many others may have
+// to wait for long, and answers come in many replies.
+func (a *relay) sweep() {
+	if a.over > 0 && 2*a.over >= len(a.open) {
+		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
+		a.over = 0
+	}
 }
 
 func (a *relay) confirmed(m *Reply) {

@@ -127,17 +127,25 @@ func (r *Replica) answerRenewal(n Renewal) {
 }
 
 // parking has renewals that wait at the leader, by lease. The zero parking is empty.
-type parking struct{ of map[lease.ID][]Renewal }
+type parking struct {
+	of map[lease.ID][]Renewal
+	// asked has those that other members have relayed.
+	asked map[ticket]struct{}
+}
+
+// ticket names a renewal that another member has relayed.
+type ticket struct{ from, seq uint64 }
 
 // add adds a renewal, unless another member asks for it again because it has no answer.
 func (p *parking) add(n Renewal) {
-	if n.from != 0 && slices.ContainsFunc(p.of[n.ID], func(o Renewal) bool {
-		return o.from == n.from && o.seq == n.seq
-	}) {
-		return
-	}
 	if p.of == nil {
-		p.of = make(map[lease.ID][]Renewal)
+		p.of, p.asked = make(map[lease.ID][]Renewal), make(map[ticket]struct{})
+	}
+	if n.from != 0 {
+		if _, again := p.asked[ticket{n.from, n.seq}]; again {
+			return
+		}
+		p.asked[ticket{n.from, n.seq}] = struct{}{}
 	}
 	p.of[n.ID] = append(p.of[n.ID], n)
 }
@@ -146,6 +154,9 @@ func (p *parking) add(n Renewal) {
 func (p *parking) take(id lease.ID) []Renewal {
 	list := p.of[id]
 	delete(p.of, id)
+	for i := range list {
+		delete(p.asked, ticket{list[i].from, list[i].seq})
+	}
 	return list
 }
 
@@ -158,7 +169,7 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for i := range all {
 		all[i].born = now
 	}
-	p.of = nil
+	*p = parking{}
 	return all
 }
 

@@ -1,0 +1,66 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+)
+
+// Goal: cut leaves what slices.Delete leaves, and moves the shorter side only. Method: all cuts
+// of a list of ten; what has not moved is still where it was.
+func TestCut(t *testing.T) {
+	whole := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	for i := range len(whole) + 1 {
+		for k := i; k <= len(whole); k++ {
+			list := slices.Clone(whole)
+			got := cut(list, i, k)
+			if want := slices.Delete(slices.Clone(whole), i, k); !slices.Equal(got, want) {
+				t.Errorf("cut %d to %d: %v, want %v", i, k, got, want)
+			}
+			before, behind := i, len(whole)-k
+			if behind > max(before, k-i) && &got[len(got)-1] != &list[len(whole)-1] {
+				t.Errorf("cut %d to %d: the %d behind it were moved", i, k, behind)
+			}
+		}
+	}
+}
+
+// changesOf counts how often f leaves a list of another length.
+func changesOf(n int, length func() int, f func(i int)) (changes int) {
+	before := length()
+	for i := range n {
+		f(i)
+		if l := length(); l != before {
+			before = l
+			changes++
+		}
+	}
+	return changes
+}
+
+// Goal: what is answered of very many renewals, or refused of very many commands, is not taken out
+// of the list of all for each answer. Method: an answer to each by itself, in the middle first;
+// what is counted is how often the list was another.
+func TestManyAnswers(t *testing.T) {
+	const n = 1000
+	r := &Replica{}
+	a := &r.asks
+	f := &r.forward
+	for i := range n {
+		a.open = append(a.open, asked{seq: uint64(i + 1), renewal: Renewal{ID: 1}})
+		f.sent = append(f.sent, sent{seq: uint64(i + 1), proposal: &Proposal{}})
+	}
+	f.next, f.received = n+1, n+1
+	seq := func(i int) uint64 { return uint64((i+n/2)%n + 1) }
+	renewed := changesOf(n, func() int { return len(a.open) }, func(i int) {
+		a.renewed(r, &Reply{Renewed: []Renewed{{Seq: seq(i), TTL: 1}}})
+	})
+	refused := changesOf(n, func() int { return len(f.sent) }, func(i int) {
+		r.stepReply(0, &Reply{Refused: []Refusal{{Seq: seq(i), Code: codeOf(ErrOverloaded)}}})
+	})
+	if len(a.open)+len(f.sent) > 0 || len(r.out.Renewals) != n || len(r.out.Proposals) != n {
+		t.Errorf("%d renewals and %d commands are left", len(a.open), len(f.sent))
+	}
+	if renewed > 12 || refused > 12 {
+		t.Errorf("the lists were changed %d and %d times for %d answers", renewed, refused, n)
+	}
+}
