@@ -13,7 +13,7 @@ import (
 const (
 	entryVersion     = 1
 	hardStateVersion = 1
-	identityVersion  = 2
+	identityVersion  = 1
 	markVersion      = 1
 	confVersion      = 1
 	chunkVersion     = 1
@@ -237,9 +237,7 @@ func decodeIdentity(rec []byte) (Identity, error) {
 	r := reader{b: p}
 	id := Identity{Cluster: r.uvarint(), Member: r.uvarint(), Generation: r.uvarint()}
 	id.CreatedUnixMilli = r.varint()
-	if rec[0] > 1 {
-		id.Incarnation = r.uvarint()
-	}
+	id.Incarnation = r.uvarint()
 	id.Name = string(r.bytes())
 	return id, r.end("identity")
 }
@@ -293,6 +291,10 @@ func unmarshalConf(b []byte) (*raftpb.ConfState, error) {
 	conf := &raftpb.ConfState{}
 	if err := proto.Unmarshal(b, conf); err != nil {
 		return nil, fmt.Errorf("%w: membership: %v", ErrCorrupt, err)
+	}
+	if unknown := conf.ProtoReflect().GetUnknown(); len(unknown) > 0 {
+		return nil, fmt.Errorf("%w: membership has fields %x, which this release does not know",
+			ErrVersion, unknown)
 	}
 	return raftpb.EnsureConfState(conf), nil
 }

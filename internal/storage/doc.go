@@ -43,7 +43,7 @@
 //	'c'                          1        compaction mark: index, term; the log
 //	                                      begins after it
 //	'h'                          1        hard state: term, vote, commit
-//	'i'                          2        identity: cluster, member, generation,
+//	'i'                          1        identity: cluster, member, generation,
 //	                                      created (signed), incarnation, name
 //	'l' index (8, big-endian)    1        entry: type (1 byte), term, data (the
 //	                                      rest, without length)
