@@ -108,6 +108,7 @@ var wire = []struct {
 		fsm.ErrOwnerHolds, status.Error(codes.ResourceExhausted, fsm.ErrOwnerHolds.Error()),
 		pb.Reason_REASON_TOO_MANY_HOLDS,
 	},
+	{fsm.ErrUnreadable, status.Error(codes.InvalidArgument, fsm.ErrUnreadable.Error()), invalid},
 	{fsm.ErrTxnTooLarge, rpctypes.ErrGRPCTooManyOps, invalid},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
 

@@ -49,6 +49,7 @@ var known = map[string]error{
 	"api.TimeoutError":           &TimeoutError{Caches: 5000},
 	"fsm.CacheTTLError":          &fsm.CacheTTLError{Got: 2, Max: 1},
 	"fsm.ErrStale":               fsm.ErrStale,
+	"fsm.ErrUnreadable":          fsm.ErrUnreadable,
 	"fsm.ErrTxnTooLarge":         fsm.ErrTxnTooLarge,
 	"fsm.ErrMemberExists":        fsm.ErrMemberExists,
 	"fsm.ErrPeerURLExists":       fsm.ErrPeerURLExists,
@@ -247,6 +248,7 @@ func TestClientsRecognise(t *testing.T) {
 		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint // nor holds
 			w.from == fsm.ErrOwnerHolds: //nolint:errorlint
 		case w.from == lease.ErrBound: //nolint:errorlint // nor bound leases
+		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())
 		}

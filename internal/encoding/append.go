@@ -13,15 +13,13 @@ func AppendBytes[S string | []byte](b []byte, s S) []byte {
 	return append(b, s...)
 }
 
-// AppendBools appends up to eight flags as one byte, the first as its lowest bit.
-func AppendBools(b []byte, flags ...bool) []byte {
-	var v byte
-	for i, f := range flags {
-		if f {
-			v |= 1 << i
-		}
+// Flag returns a flag if it is on, else 0. The flags of a record are joined with | into one
+// byte, which [Decoder.Flags] takes.
+func Flag(on bool, flag byte) byte {
+	if on {
+		return flag
 	}
-	return append(b, v)
+	return 0
 }
 
 // AppendList appends the number of elements, and each with one, which must

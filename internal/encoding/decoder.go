@@ -2,7 +2,6 @@ package encoding
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 )
 
@@ -11,25 +10,15 @@ import (
 // look at Err once. It is not safe for concurrent use.
 type Decoder struct {
 	b       []byte
-	at      int   // how much of b is taken: moving b itself would cost write barriers
-	corrupt error // what every error wraps
+	at      int     // how much of b is taken: moving b itself would cost write barriers
+	counted int     // elements of all lists so far
+	format  *Format // of b
+	version byte    // of b
 	err     error
 }
 
-// NewDecoder returns a decoder of b, whose errors wrap corrupt. It keeps b and
-// does not change it.
-func NewDecoder(b []byte, corrupt error) Decoder { return Decoder{b: b, corrupt: corrupt} }
-
 // Err returns the first error, if there was one.
 func (d *Decoder) Err() error { return d.err }
-
-// Fail makes what was wrong the error, unless there is one already.
-func (d *Decoder) Fail(what string) {
-	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s", d.corrupt, what)
-	}
-	d.at = len(d.b)
-}
 
 // Len returns how many bytes are left.
 func (d *Decoder) Len() int { return len(d.b) - d.at }
@@ -94,7 +83,7 @@ func (d *Decoder) Uint64() uint64 {
 	return v
 }
 
-// Byte takes one byte; of AppendBools, for one.
+// Byte takes one byte.
 func (d *Decoder) Byte() byte {
 	if d.at == len(d.b) {
 		d.Fail("byte")
@@ -136,14 +125,16 @@ func (d *Decoder) Bytes() []byte {
 	return nil
 }
 
-// Count takes a number of elements, which take at least a byte each: that bounds
-// what a corrupt one can make the caller allocate.
+// Count takes a number of elements. Each element takes at least one byte of its own, in
+// whatever it lies, so all elements together are at most as many as there are bytes. That
+// bounds the memory that corrupt numbers can make the caller allocate.
 func (d *Decoder) Count() int {
 	n := d.Uvarint()
-	if n > uint64(d.Len()) {
+	if n > uint64(d.Len()) || n > uint64(len(d.b)-d.counted) {
 		d.Fail("count")
 		return 0
 	}
+	d.counted += int(n)
 	return int(n)
 }
 
@@ -163,16 +154,21 @@ func List[T any](d *Decoder, one func() T) []T {
 	return list
 }
 
-// Map takes what AppendMap wrote, nil if it is empty.
+// Map takes what AppendMap wrote, nil if it is empty. Keys that are not in order are an error.
 func (d *Decoder) Map() map[string]string {
 	n := d.Count()
 	if n == 0 {
 		return nil
 	}
 	m := make(map[string]string, n)
-	for range n {
+	last := ""
+	for i := range n {
 		k := d.Text()
-		m[k] = d.Text()
+		if i > 0 && k <= last {
+			d.Fail("keys out of order")
+			return nil
+		}
+		m[k], last = d.Text(), k
 	}
 	return m
 }

@@ -7,10 +7,14 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
 var errCorrupt = errors.New("test: corrupt")
+
+// format is one whose second version is the newest.
+var format = Format{Name: "a test", Version: 2, Corrupt: errCorrupt}
 
 // form is one of everything that can be encoded.
 type form struct {
@@ -62,19 +66,19 @@ func TestRoundTrip(t *testing.T) {
 	for _, f := range forms() {
 		whole := f.append(nil)
 		b := bytes.Clone(whole)
-		d := NewDecoder(b, errCorrupt)
+		d := format.Decoder(1, b)
 		got := take(&d)
 		clear(b)
 		if err := d.End(); err != nil || !got.equal(f) {
 			t.Errorf("%+v, %v, want %+v", got, err, f)
 		}
 		for n := range whole {
-			d := NewDecoder(whole[:n], errCorrupt)
+			d := format.Decoder(1, whole[:n])
 			if take(&d); !errors.Is(d.Err(), errCorrupt) || d.Len() != 0 {
 				t.Errorf("%d of %d bytes: %v, %d left", n, len(whole), d.Err(), d.Len())
 			}
 		}
-		d = NewDecoder(append(whole, 0), errCorrupt)
+		d = format.Decoder(1, append(whole, 0))
 		if take(&d); d.Err() != nil || !errors.Is(d.End(), errCorrupt) {
 			t.Errorf("with a byte more: %v", d.Err())
 		}
@@ -83,10 +87,10 @@ func TestRoundTrip(t *testing.T) {
 
 // The first error is the one that is told, and nothing can be read after it.
 func TestFirstErrorSticks(t *testing.T) {
-	d := NewDecoder([]byte{1, 2, 3}, errCorrupt)
+	d := format.Decoder(1, []byte{1, 2, 3})
 	d.Fail("first")
 	d.Fail("second")
-	if take(&d); d.Err().Error() != "test: corrupt: first" || d.Err() != d.End() {
+	if take(&d); d.Err().Error() != "test: corrupt: a test: first" || d.Err() != d.End() {
 		t.Errorf("error %v", d.Err())
 	}
 }
@@ -101,23 +105,98 @@ func TestHugeCount(t *testing.T) {
 		"text":  func(d *Decoder) { _ = d.Text() },
 		"bytes": func(d *Decoder) { d.Bytes() },
 	} {
-		d := NewDecoder(huge, errCorrupt)
+		d := format.Decoder(1, huge)
 		if read(&d); !errors.Is(d.Err(), errCorrupt) {
 			t.Errorf("%s: %v", name, d.Err())
 		}
 	}
 }
 
-// Flags stand in the order in which they are given.
-func TestBools(t *testing.T) {
-	if got := AppendBools(nil, true, false, true); !bytes.Equal(got, []byte{5}) {
-		t.Errorf("flags %x", got)
+// Lists within lists have no more elements together than there are bytes, or a few bytes would
+// take much memory.
+func TestNestedCounts(t *testing.T) {
+	const size = 1000
+	b := bytes.Repeat(binary.AppendUvarint(nil, size-100), size/2)
+	d := format.Decoder(1, b)
+	var counted int
+	for d.Err() == nil {
+		counted += d.Count()
+	}
+	if counted > len(b) || !errors.Is(d.Err(), errCorrupt) {
+		t.Errorf("%d elements of %d bytes, %v", counted, len(b), d.Err())
+	}
+}
+
+// Keys of a map that are not in order, or there twice, are an error: equal maps have equal bytes.
+func TestMapOutOfOrder(t *testing.T) {
+	for _, keys := range []string{"ba", "aa"} {
+		b := []byte{2, 1, keys[0], 0, 1, keys[1], 0}
+		d := format.Decoder(1, b)
+		if m := d.Map(); !errors.Is(d.Err(), errCorrupt) {
+			t.Errorf("%q: %v", m, d.Err())
+		}
+	}
+}
+
+// What is known is taken. What is not is of a newer release, and the error says what it is and
+// which version is spoken here; but what is counted from 1 is never 0.
+func TestUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		b    byte
+		take func(*Decoder) byte
+		want error
+		says string
+	}{
+		"flags":        {3, func(d *Decoder) byte { return d.Flags("x", 7) }, nil, ""},
+		"unknown flag": {11, func(d *Decoder) byte { return d.Flags("x", 7) }, ErrNewer, "flags of x 8"},
+		"true":         {1, func(d *Decoder) byte { return Flag(d.Bool("x"), 1) }, nil, ""},
+		"no bool":      {2, func(d *Decoder) byte { return Flag(d.Bool("x"), 1) }, ErrNewer, "x 2"},
+		"choice":       {3, func(d *Decoder) byte { return d.Choice("x", 3) }, nil, ""},
+		"no choice":    {4, func(d *Decoder) byte { return d.Choice("x", 3) }, ErrNewer, "x 4"},
+		"kind": {9, func(d *Decoder) byte {
+			d.Unknown("kind", uint64(d.Byte()))
+			return 0
+		}, ErrNewer, "kind 9"},
+		"kind 0": {0, func(d *Decoder) byte {
+			d.Unknown("kind", uint64(d.Byte()))
+			return 0
+		}, errCorrupt, "kind 0"},
+	} {
+		d := format.Decoder(1, []byte{c.b, 5})
+		got := c.take(&d)
+		if c.want == nil {
+			if d.Err() != nil || got != c.b || d.Len() != 1 {
+				t.Errorf("%s: %d, %v", name, got, d.Err())
+			}
+			continue
+		}
+		if err := d.Err(); !errors.Is(err, c.want) || got != 0 || d.Len() != 0 ||
+			!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "a test") {
+			t.Errorf("%s: %d, %v, %d left", name, got, err, d.Len())
+		}
+		if errors.Is(d.Err(), ErrNewer) && !strings.Contains(d.Err().Error(), "has version 2") {
+			t.Errorf("%s: %v", name, d.Err())
+		}
+	}
+}
+
+// A header says of which version the bytes are: none is 0, and a later one is of a newer release.
+func TestHeader(t *testing.T) {
+	for version, want := range []error{errCorrupt, nil, nil, ErrNewer} {
+		d := format.Open([]byte{byte(version), 7})
+		if !errors.Is(d.Err(), want) || int(d.Version()) != version || d.Err() == nil && d.Byte() != 7 {
+			t.Errorf("version %d: %v", version, d.Err())
+		}
+	}
+	d := format.Open(nil)
+	if !errors.Is(d.Err(), errCorrupt) {
+		t.Errorf("without a version: %v", d.Err())
 	}
 }
 
 // Peek and Rest see what the next field would.
 func TestPeekRest(t *testing.T) {
-	d := NewDecoder([]byte{7, 8, 9}, errCorrupt)
+	d := format.Decoder(1, []byte{7, 8, 9})
 	if d.Peek() != 7 || d.Byte() != 7 || d.Len() != 2 {
 		t.Error("peek took the byte, or another")
 	}
@@ -149,12 +228,12 @@ func FuzzDecoder(f *testing.F) {
 		f.Add(form.append(nil))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := NewDecoder(data, errCorrupt)
+		d := format.Decoder(1, data)
 		got := take(&d)
 		if d.Err() != nil {
 			return
 		}
-		d = NewDecoder(got.append(nil), errCorrupt)
+		d = format.Decoder(1, got.append(nil))
 		if again := take(&d); d.End() != nil || !again.equal(got) {
 			t.Fatalf("%+v became %+v, %v", got, again, d.Err())
 		}

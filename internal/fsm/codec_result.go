@@ -10,21 +10,23 @@ import (
 )
 
 // refusals are the errors without data that a command of a Once can end with. Their
-// places are on disk: add at the end.
+// places, from refusalPlain on, are on disk: add at the end.
 var refusals = [...]error{
-	ErrKeyNotFound, ErrNoSpace, ErrSessionNotFound, lease.ErrNotFound, lease.ErrExists,
-	lease.ErrBadID, mvcc.ErrCompacted, mvcc.ErrFutureRevision, ErrBadHolds, lease.ErrBound,
-	ErrTooManyHolds, ErrOwnerHolds, ErrTxnTooLarge,
+	ErrKeyNotFound, ErrNoSpace, ErrSessionNotFound, ErrTxnTooLarge, lease.ErrNotFound,
+	lease.ErrExists, lease.ErrBadID, lease.ErrBound, mvcc.ErrCompacted, mvcc.ErrFutureRevision,
+	ErrBadHolds, ErrTooManyHolds, ErrOwnerHolds,
 }
 
-// These stand for an error with data, or none.
+// These stand for no error, for those with data, and for the first of the others.
 const (
-	refusalNone byte = 0xff - iota
+	refusalNone byte = iota
 	refusalName
 	refusalKeys
 	refusalTTL
 	refusalCacheTTL
 	refusalUnnamed
+
+	refusalPlain byte = 32
 )
 
 // storable reports whether an error can be in a snapshot.
@@ -45,7 +47,7 @@ func appendRefusal(b []byte, err error) []byte {
 	case *lease.NameError:
 		return appendInfo(encoding.AppendBytes(append(b, refusalName), err.Name), &err.Holder)
 	case *lease.KeyLimitError:
-		b = binary.AppendVarint(append(b, refusalKeys), int64(err.ID))
+		b = appendID(append(b, refusalKeys), err.ID)
 		return binary.AppendVarint(b, int64(err.Limit))
 	case *lease.TTLError:
 		b = append(b, refusalTTL)
@@ -57,10 +59,9 @@ func appendRefusal(b []byte, err error) []byte {
 		b = binary.AppendVarint(append(b, refusalCacheTTL), int64(err.Got))
 		return binary.AppendVarint(b, int64(err.Max))
 	case *UnnamedError:
-		b = encoding.AppendBytes(append(b, refusalUnnamed), err.Name)
-		return binary.AppendVarint(b, int64(err.ID))
+		return appendID(encoding.AppendBytes(append(b, refusalUnnamed), err.Name), err.ID)
 	default:
-		return append(b, byte(slices.Index(refusals[:], err)))
+		return append(b, refusalPlain+byte(slices.Index(refusals[:], err)))
 	}
 }
 
@@ -69,9 +70,9 @@ func (d *decoder) refusal() error {
 	case k == refusalNone:
 		return nil
 	case k == refusalName:
-		return &lease.NameError{Name: d.Text(), Holder: d.info(snapshotVersion)}
+		return &lease.NameError{Name: d.Text(), Holder: d.info()}
 	case k == refusalKeys:
-		return &lease.KeyLimitError{ID: lease.ID(d.Varint()), Limit: int(d.Varint())}
+		return &lease.KeyLimitError{ID: d.id(), Limit: int(d.Varint())}
 	case k == refusalTTL:
 		return &lease.TTLError{
 			Got: lease.TTL(d.Varint()), Min: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint()),
@@ -79,11 +80,11 @@ func (d *decoder) refusal() error {
 	case k == refusalCacheTTL:
 		return &CacheTTLError{Got: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint())}
 	case k == refusalUnnamed:
-		return &UnnamedError{Name: d.Text(), ID: lease.ID(d.Varint())}
-	case int(k) < len(refusals):
-		return refusals[k]
+		return &UnnamedError{Name: d.Text(), ID: d.id()}
+	case k >= refusalPlain && int(k-refusalPlain) < len(refusals):
+		return refusals[k-refusalPlain]
 	default:
-		d.Fail("error of unknown kind")
+		d.Unknown("a refusal of kind", uint64(k))
 		return nil
 	}
 }
@@ -104,7 +105,7 @@ func (d *decoder) result() Result {
 	return r
 }
 
-// Tags of what a result has.
+// Tags of what a result has. They are on disk: add at the end.
 const (
 	valuePut byte = iota + 1
 	valueDelete
@@ -116,11 +117,19 @@ const (
 	valueToken
 )
 
+// Flags of results: a put replaced a pair, a transaction succeeded, a range has more keys.
+const (
+	putHasPrev   byte = 1
+	txnSucceeded byte = 1
+	rangeMore    byte = 1
+)
+
 // appendValue appends the value of a result, or one response of a transaction.
 func appendValue(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case *PutResult:
-		if b = encoding.AppendBools(append(b, valuePut), v.Prev != nil); v.Prev == nil {
+		b = append(b, valuePut, encoding.Flag(v.Prev != nil, putHasPrev))
+		if v.Prev == nil {
 			return b
 		}
 		return appendKV(b, v.Prev)
@@ -128,10 +137,10 @@ func appendValue(b []byte, v any) []byte {
 		b = binary.AppendVarint(append(b, valueDelete), v.Deleted)
 		return encoding.AppendList(b, v.Prev, appendKV)
 	case *TxnResult:
-		b = encoding.AppendBools(append(b, valueTxn), v.Succeeded)
+		b = append(b, valueTxn, encoding.Flag(v.Succeeded, txnSucceeded))
 		return encoding.AppendList(b, v.Responses, appendValue)
 	case *mvcc.RangeResult:
-		b = encoding.AppendBools(append(b, valueRange), v.More)
+		b = append(b, valueRange, encoding.Flag(v.More, rangeMore))
 		b = binary.AppendVarint(binary.AppendVarint(b, v.Count), v.Revision)
 		return encoding.AppendList(b, v.KVs, appendKV)
 	case *lease.Info:
@@ -148,10 +157,10 @@ func appendValue(b []byte, v any) []byte {
 }
 
 func (d *decoder) value(depth int) any {
-	switch d.Byte() {
+	switch k := d.Byte(); k {
 	case valuePut:
 		r := &PutResult{}
-		if d.Byte()&1 != 0 {
+		if d.Flags("a put's result", putHasPrev) != 0 {
 			r.Prev = d.kv()
 		}
 		return r
@@ -159,45 +168,31 @@ func (d *decoder) value(depth int) any {
 		return &DeleteResult{Deleted: d.Varint(), Prev: encoding.List(&d.Decoder, d.kv)}
 	case valueTxn:
 		if depth > maxTxnDepth {
-			d.Fail("result nested too deeply")
+			d.Fail("a result that is nested too deeply")
 			return nil
 		}
 		one := func() any { return d.value(depth + 1) }
 		return &TxnResult{
-			Succeeded: d.Byte()&1 != 0, Responses: encoding.List(&d.Decoder, one),
+			Succeeded: d.Flags("a transaction's result", txnSucceeded) != 0,
+			Responses: encoding.List(&d.Decoder, one),
 		}
 	case valueRange:
 		return &mvcc.RangeResult{
-			More: d.Byte()&1 != 0, Count: d.Varint(), Revision: d.Varint(),
-			KVs: encoding.List(&d.Decoder, d.kv),
+			More: d.Flags("a range's result", rangeMore) != 0, Count: d.Varint(),
+			Revision: d.Varint(), KVs: encoding.List(&d.Decoder, d.kv),
 		}
 	case valueLease:
-		info := d.info(snapshotVersion)
+		info := d.info()
 		return &info
 	case valueExisting:
-		return &Existing{d.info(snapshotVersion)}
+		return &Existing{d.info()}
 	case valueRevoke:
 		return &RevokeResult{Deleted: d.Varint()}
 	case valueToken:
 		return lease.Token(d.Uvarint())
 	default:
-		d.Fail("result of unknown kind")
+		d.Unknown("a result of kind", uint64(k))
 		return nil
-	}
-}
-
-func appendKV(b []byte, kv *mvcc.KeyValue) []byte {
-	b = encoding.AppendBytes(encoding.AppendBytes(b, kv.Key), kv.Value)
-	for _, v := range [...]int64{kv.Lease, kv.CreateRevision, kv.ModRevision, kv.Version} {
-		b = binary.AppendVarint(b, v)
-	}
-	return b
-}
-
-func (d *decoder) kv() *mvcc.KeyValue {
-	return &mvcc.KeyValue{
-		Key: d.Text(), Value: d.Bytes(), Lease: d.Varint(),
-		CreateRevision: d.Varint(), ModRevision: d.Varint(), Version: d.Varint(),
 	}
 }
 

@@ -99,7 +99,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	for _, c := range want {
 		kinds[c.kind()] = true
 	}
-	if want := int(kindDropOrphans) - 1; len(kinds) != want { // kindNamed is no command's
+	if want := int(kindLast); len(kinds) != want {
 		t.Fatalf("samples cover %d kinds of %d", len(kinds), want)
 	}
 	got, err := DecodeEntry(encode(want...))
@@ -116,8 +116,8 @@ func TestEntryOrigins(t *testing.T) {
 	put := func(key string) Command { return &Put{Key: key} }
 	from := func(seq uint64) Origin { return Origin{Member: math.MaxUint64, Seq: seq} }
 	b := AppendCommand(AppendEntry(nil), put("own 1"))
-	b = AppendCommand(AppendCommand(AppendOrigin(b, from(7), 2), put("7")), put("8"))
-	b = AppendCommand(AppendOrigin(b, from(1), 1), put("1"))
+	b = AppendCommand(AppendCommand(AppendGroup(b, from(7), 2), put("7")), put("8"))
+	b = AppendCommand(AppendGroup(b, from(1), 1), put("1"))
 	b = AppendCommand(b, put("own 2"))
 	got, err := DecodeEntry(b)
 	want := []Group{
@@ -129,74 +129,29 @@ func TestEntryOrigins(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %#v, %v\nwant %#v", got, err, want)
 	}
-	if _, err := DecodeEntry(AppendOrigin(AppendEntry(nil), from(1), 1)); !errors.Is(err, ErrCorrupt) {
+	if _, err := DecodeEntry(AppendGroup(AppendEntry(nil), from(1), 1)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("an origin without its command: %v", err)
 	}
 }
 
-// A log that the version before wrote is still read: an upgrade loses nothing.
-func TestEntryVersion1(t *testing.T) {
-	b := AppendCommand([]byte{1}, &Revoke{ID: 3})
-	got, err := DecodeEntry(b)
-	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Commands, []Command{&Revoke{ID: 3}}) {
-		t.Errorf("got %#v, %v", got, err)
-	}
-}
-
-// A command that says nothing new is written as the releases before wrote it,
-// and what they wrote is still read.
-func TestFormerForms(t *testing.T) {
-	for _, c := range []struct {
-		command Command
-		want    string
-	}{
-		{&Revoke{ID: 3}, "\x06\x06"},
-		{&Grant{Terms: lease.Terms{ID: 1, TTL: 2, Name: "n"}}, "\x05\x02\x04\x01n\x00\x00\x00"},
-		{
-			&Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 1, Token: 2, Remaining: 3}}},
-			"\x08\x01\x01\x02\x02\x06",
-		},
-	} {
-		if got := string(AppendCommand(nil, c.command)); got != c.want {
-			t.Errorf("%#v: %q, want %q", c.command, got, c.want)
-		}
-	}
-}
-
-// A name stands before one command, or operation, that is about a lease: nothing else is read.
-func TestNameOfNothing(t *testing.T) {
-	name := func(b []byte, mark byte) []byte { return append(b, mark, 1, 'n', 0) }
-	entry := func(before ...[]byte) []byte {
-		return append(AppendEntry(nil), bytes.Join(before, nil)...)
-	}
-	command := name(nil, byte(kindNamed))
-	put := AppendCommand(nil, &Put{Key: "k"})
-	if _, err := DecodeEntry(entry(command, put)); err != nil {
-		t.Fatal(err)
-	}
-	operation := append(name([]byte{byte(kindTxn), 0, 1}, opNamed), opDraw, 0)
-	once := AppendCommand(nil, &Once{Command: &Put{Key: "k"}})
-	compact := AppendCommand(nil, &Compact{Revision: 1})
-	for what, b := range map[string][]byte{
-		"two names": entry(command, command, put), "a once": entry(command, once),
-		"a compaction": entry(command, compact), "nothing": entry(command),
-		"a drawn token": entry(operation),
-	} {
-		if _, err := DecodeEntry(b); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("a name before %s: %v", what, err)
-		}
-	}
-}
-
-// Commands from another member are taken whole or not at all.
+// Commands from another member are taken whole or not at all, and it does not say whose they are.
 func TestDecodeCommands(t *testing.T) {
-	b := AppendCommand(AppendCommand(nil, &Revoke{ID: 3}), &Put{Key: "k"})
-	if got, err := DecodeCommands(b, 2); err != nil || len(got) != 2 {
+	want := []Command{&Revoke{ID: 3}, &Put{Key: "k"}}
+	b := AppendCommands(nil, want)
+	if got, err := DecodeCommands(b); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %#v, %v", got, err)
 	}
-	for _, n := range []int{1, 3} {
-		if _, err := DecodeCommands(b, n); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("%d of 2 commands: %v", n, err)
+	for n := range b {
+		if got, err := DecodeCommands(b[:n]); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("the first %d bytes: %#v, %v", n, got, err)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"an origin":     AppendCommand(AppendGroup(AppendEntry(nil), Origin{1, 2}, 1), &Revoke{}),
+		"another group": AppendCommand(AppendGroup(b, Origin{}, 1), &Revoke{}),
+	} {
+		if _, err := DecodeCommands(b); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -212,9 +167,6 @@ func TestEntryCutOff(t *testing.T) {
 				t.Errorf("%T cut to %d of %d bytes: error %v", c, n, len(whole), err)
 			}
 		}
-	}
-	if _, err := DecodeEntry([]byte{logVersion + 1}); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("other version: %v", err)
 	}
 	if _, err := DecodeEntry(nil); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("empty entry: %v", err)
@@ -241,7 +193,8 @@ func TestTooDeep(t *testing.T) {
 	txn := &Txn{Then: []Op{{Put: &Put{Key: "k"}}}}
 	for level := range maxTxnDepth + 3 {
 		_, err := DecodeEntry(encode(txn))
-		if deep := txn.TooDeep(); deep != (level > maxTxnDepth) || deep != (err != nil) {
+		deep := txn.TooDeep()
+		if deep != (level > maxTxnDepth) || deep != (err != nil) || deep == Readable(txn) {
 			t.Fatalf("level %d: %v, %v", level, deep, err)
 		}
 		if err == nil {
@@ -287,22 +240,13 @@ func FuzzDecodeEntry(f *testing.F) {
 		f.Add(encode(c))
 	}
 	f.Add(encode(samples()...))
-	f.Add(AppendCommand(AppendOrigin(encode(samples()...), Origin{1, 2}, 1), &Revoke{}))
+	f.Add(AppendCommand(AppendGroup(encode(samples()...), Origin{1, 2}, 1), &Revoke{}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		groups, err := DecodeEntry(data)
 		if err != nil {
 			return
 		}
-		own := AppendEntry(nil)
-		for _, g := range groups {
-			if own = AppendOrigin(own, g.Origin, len(g.Commands)); len(g.Commands) == 0 {
-				continue
-			}
-			for _, c := range g.Commands {
-				own = AppendCommand(own, c)
-			}
-		}
-		again, err := DecodeEntry(own)
+		again, err := DecodeEntry(appendGroups(groups))
 		if err != nil {
 			t.Fatalf("own encoding does not decode: %v", err)
 		}
@@ -311,6 +255,18 @@ func FuzzDecodeEntry(f *testing.F) {
 			t.Fatalf("decoded %#v, then %#v", groups, again)
 		}
 	})
+}
+
+// appendGroups encodes what DecodeEntry has returned.
+func appendGroups(groups []Group) []byte {
+	b := AppendEntry(nil)
+	for _, g := range groups {
+		b = AppendGroup(b, g.Origin, len(g.Commands))
+		for _, c := range g.Commands {
+			b = AppendCommand(b, c)
+		}
+	}
+	return b
 }
 
 // nonNil makes groups comparable: no commands may be nil or empty.
@@ -323,7 +279,29 @@ func nonNil(groups []Group) []Group {
 	return groups
 }
 
-// FuzzRestore feeds a damaged snapshot: an error, never a panic.
+// FuzzDecodeCommands feeds what another member sent to the leader: no panic, and what decodes
+// can be proposed.
+func FuzzDecodeCommands(f *testing.F) {
+	f.Add(AppendCommands(nil, samples()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		commands, err := DecodeCommands(data)
+		if err != nil {
+			return
+		}
+		for _, c := range commands {
+			if !Readable(c) {
+				t.Fatalf("%#v is not readable", c)
+			}
+		}
+		again, err := DecodeCommands(AppendCommands(nil, commands))
+		if err != nil || !reflect.DeepEqual(again, commands) {
+			t.Fatalf("decoded %#v, then %#v, %v", commands, again, err)
+		}
+	})
+}
+
+// FuzzRestore feeds a damaged snapshot: an error, never a panic, and what is restored is written
+// as something that is restored to the same.
 func FuzzRestore(f *testing.F) {
 	m := New(Config{})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -338,14 +316,24 @@ func FuzzRestore(f *testing.F) {
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		given := false
-		m, err := Restore(Config{}, func() ([]byte, bool, error) {
-			ok := !given
-			given = true
-			return data, ok && len(data) > 0, nil
-		})
-		if err == nil {
-			m.checkInvariants()
+		m, err := restoreBytes(data)
+		if err != nil {
+			return
 		}
+		m.checkInvariants()
+		again, err := restoreBytes(bytes.Join(chunks(t, m), nil))
+		if err != nil || hash(t, again) != hash(t, m) {
+			t.Fatalf("restored, and not again: %v", err)
+		}
+	})
+}
+
+// restoreBytes restores a snapshot that is one chunk.
+func restoreBytes(data []byte) (*Machine, error) {
+	given := false
+	return Restore(Config{}, func() ([]byte, bool, error) {
+		ok := !given
+		given = true
+		return data, ok && len(data) > 0, nil
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/mvcc"
 )
 
 func appendTxn(b []byte, c *Txn) []byte {
@@ -36,10 +37,10 @@ func appendCompare(b []byte, c Compare) []byte {
 }
 
 func (d *decoder) compare(c *Compare) {
-	c.Target, c.Relation = Target(d.Byte()), Relation(d.Byte())
-	if !c.Target.known() || c.Relation > NotEqual {
-		d.Fail("compare")
+	if c.Target = Target(d.Byte()); !c.Target.known() {
+		d.Unknown("a compare of target", uint64(c.Target))
 	}
+	c.Relation = Relation(d.Choice("a compare of relation", byte(NotEqual)))
 	c.Key, c.End = d.Text(), d.Text()
 	if c.Target.bytes() {
 		c.Value = d.Bytes()
@@ -48,22 +49,7 @@ func (d *decoder) compare(c *Compare) {
 	}
 }
 
-// TooDeep reports whether transactions are nested in c beyond what the log takes. Such a
-// command must not be proposed: no member could read the entry.
-func (c *Txn) TooDeep() bool { return c.deeper(maxTxnDepth) }
-
-func (c *Txn) deeper(levels int) bool {
-	for _, ops := range [...][]Op{c.Then, c.Else} {
-		for i := range ops {
-			if t := ops[i].Txn; t != nil && (levels == 0 || t.deeper(levels-1)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// opKind tags an operation inside a transaction.
+// These tag the operations of a transaction. The numbers are on disk: never reuse one.
 const (
 	opPut byte = iota + 1
 	opDelete
@@ -72,14 +58,10 @@ const (
 	opGrant
 	opRevoke
 	opTouch
-	opGrantHolds
 	opDraw
-	opNamed // as kindNamed
 )
 
 func appendOp(b []byte, op Op) []byte {
-	name, token := nameInOp(&op)
-	b = appendName(b, opNamed, name, token)
 	switch {
 	case op.Put != nil:
 		return appendPut(append(b, opPut), op.Put)
@@ -90,14 +72,11 @@ func appendOp(b []byte, op Op) []byte {
 	case op.Txn != nil:
 		return appendTxn(append(b, opTxn), op.Txn)
 	case op.Grant != nil:
-		if len(op.Grant.Holds) > 0 {
-			return appendGrant(append(b, opGrantHolds), op.Grant, kindGrantHolds)
-		}
-		return appendGrant(append(b, opGrant), op.Grant, kindGrantMore)
+		return appendGrant(append(b, opGrant), op.Grant)
 	case op.Revoke != nil:
 		return appendRevoke(append(b, opRevoke), op.Revoke)
 	case op.Touch != nil:
-		return appendToken(append(b, opTouch), op.Touch.ID, op.Touch.Token)
+		return appendRef(append(b, opTouch), 0, ref{op.Touch.ID, op.Touch.Name, op.Touch.Token})
 	case op.Draw:
 		return append(b, opDraw)
 	default:
@@ -106,7 +85,7 @@ func appendOp(b []byte, op Op) []byte {
 }
 
 func (d *decoder) op(o *Op, depth int) {
-	switch d.Byte() {
+	switch k := d.Byte(); k {
 	case opPut:
 		o.Put = d.put()
 	case opDelete:
@@ -117,71 +96,81 @@ func (d *decoder) op(o *Op, depth int) {
 		o.Txn = d.txn(depth + 1)
 	case opGrant:
 		o.Grant = d.grant()
-	case opGrantHolds:
-		o.Grant = d.grantHolds()
 	case opRevoke:
 		o.Revoke = d.revoke()
 	case opTouch:
-		id, token := d.token()
-		o.Touch = &Touch{ID: id, Token: token}
+		_, r := d.ref("a touch", refID|refName|refToken)
+		o.Touch = &Touch{ID: r.id, Name: r.name, Token: r.token}
 	case opDraw:
 		o.Draw = true
-	case opNamed:
-		d.namedOp(o, depth)
 	default:
-		d.Fail("operation of unknown kind")
+		d.Unknown("an operation of kind", uint64(k))
 	}
 }
 
-func appendOnce(b []byte, c *Once) []byte {
-	b = binary.AppendUvarint(b, c.Session.ID)
-	b = binary.BigEndian.AppendUint64(b, c.Session.Nonce)
-	b = binary.AppendUvarint(b, c.Number)
-	b = binary.AppendUvarint(b, c.Settled)
-	return AppendCommand(b, c.Command)
+// Flags of a range. Of the limits of revisions there are four or none.
+const (
+	rangeEnd byte = 1 << iota
+	rangeRevision
+	rangeLimit
+	rangeRevisions
+	rangeSort
+	rangeDescend
+	rangeCountOnly
+
+	rangeFlags = rangeEnd | rangeRevision | rangeLimit | rangeRevisions | rangeSort |
+		rangeDescend | rangeCountOnly
+)
+
+func appendRange(b []byte, c *Range) []byte {
+	o := &c.Options
+	revisions := o.MinModRevision != 0 || o.MaxModRevision != 0 || o.MinCreateRevision != 0 ||
+		o.MaxCreateRevision != 0
+	f := encoding.Flag(c.End != "", rangeEnd) | encoding.Flag(o.Revision != 0, rangeRevision) |
+		encoding.Flag(o.Limit != 0, rangeLimit) | encoding.Flag(revisions, rangeRevisions) |
+		encoding.Flag(o.SortBy != mvcc.None, rangeSort) | encoding.Flag(o.Descend, rangeDescend) |
+		encoding.Flag(o.CountOnly, rangeCountOnly)
+	b = encoding.AppendBytes(append(b, f), c.Key)
+	if c.End != "" {
+		b = encoding.AppendBytes(b, c.End)
+	}
+	if o.Revision != 0 {
+		b = binary.AppendVarint(b, o.Revision)
+	}
+	if o.Limit != 0 {
+		b = binary.AppendVarint(b, o.Limit)
+	}
+	if revisions {
+		b = binary.AppendVarint(binary.AppendVarint(b, o.MinModRevision), o.MaxModRevision)
+		b = binary.AppendVarint(binary.AppendVarint(b, o.MinCreateRevision), o.MaxCreateRevision)
+	}
+	if o.SortBy != mvcc.None {
+		b = append(b, byte(o.SortBy))
+	}
+	return b
 }
 
-func (d *decoder) once() Command {
-	c := d.room().onces.one()
-	c.Session = Session{ID: d.Uvarint(), Nonce: d.Uint64()}
-	c.Number, c.Settled = d.Uvarint(), d.Uvarint()
-	if !kind(d.Peek()).repeatable() { // another Once, for one
-		d.Fail("command that is not done once")
-		return nil
+func (d *decoder) rangeOp() *Range {
+	f := d.Flags("a range", rangeFlags)
+	r := d.room().ranges.one()
+	o := &r.Options
+	o.Descend, o.CountOnly = f&rangeDescend != 0, f&rangeCountOnly != 0
+	r.Key = d.Text()
+	if f&rangeEnd != 0 {
+		r.End = d.Text()
 	}
-	c.Command = d.command()
-	return c
-}
-
-// Cost returns about how many bytes a command may add to the state.
-func Cost(c Command) int64 {
-	switch c := Inner(c).(type) {
-	case *Put:
-		return int64(len(c.Key)+len(c.Value)) + recordOverhead
-	case *Grant:
-		return recordOverhead + int64(termsSize(&c.Terms)) + holdsCost(c.Holds)
-	case *HandOver:
-		return int64(len(c.Owner))
-	case *Txn:
-		return max(opsCost(c.Then), opsCost(c.Else))
-	default:
-		return 0
+	if f&rangeRevision != 0 {
+		o.Revision = d.Varint()
 	}
-}
-
-// recordOverhead is about what a record takes beside its key and value.
-const recordOverhead = 200
-
-func opsCost(ops []Op) (sum int64) {
-	for i := range ops {
-		switch op := &ops[i]; {
-		case op.Put != nil:
-			sum += Cost(op.Put)
-		case op.Grant != nil:
-			sum += Cost(op.Grant)
-		case op.Txn != nil:
-			sum += Cost(op.Txn)
-		}
+	if f&rangeLimit != 0 {
+		o.Limit = d.Varint()
 	}
-	return sum
+	if f&rangeRevisions != 0 {
+		o.MinModRevision, o.MaxModRevision = d.Varint(), d.Varint()
+		o.MinCreateRevision, o.MaxCreateRevision = d.Varint(), d.Varint()
+	}
+	if f&rangeSort != 0 {
+		o.SortBy = mvcc.SortBy(d.Choice("a range of order", byte(mvcc.ByValue)))
+	}
+	return r
 }

@@ -215,6 +215,8 @@ const (
 	Corrupt AlarmKind = 2
 )
 
+func (k AlarmKind) known() bool { return k == NoSpace || k == Corrupt }
+
 // Alarm is one raised alarm.
 type Alarm struct {
 	Member uint64
@@ -254,75 +256,47 @@ type RemoveMember struct{ ID uint64 }
 // PromoteMember makes a learner a voter.
 type PromoteMember struct{ ID uint64 }
 
-// kind tags a command in the log. The numbers are on disk: never reuse one.
+// kind tags a command in the log. The numbers are on disk, below
+// groupHeader: never reuse one.
 type kind uint8
 
 const (
 	kindPut kind = iota + 1
 	kindDeleteRange
 	kindTxn
-	kindCompact
+	kindOnce
+	kindOpenSession
 	kindGrant
 	kindRevoke
+	kindChangeTTL
+	kindHandOver
+	kindResume
 	kindExpire
 	kindCheckpoint
+	kindDropOrphans
+	kindCompact
 	kindSetAlarm
 	kindSetMember
 	kindAddMember
 	kindRemoveMember
 	kindPromoteMember
-	// The next three are Grant, Revoke and Checkpoint with fields that the first
-	// releases did not have, and only if one of them is set.
-	kindGrantMore
-	kindRevokeMore
-	kindCheckpointMore
-	kindChangeTTL
-	kindHandOver
-	kindResume
-	kindOpenSession
-	kindOnce
-	kindGrantHolds // a Grant that holds ranges
-	kindNamed      // stands before a command that names a lease by its name (see appendName)
-	kindDropOrphans
+
+	kindLast = kindPromoteMember
 )
 
 func (*Put) kind() kind         { return kindPut }
 func (*DeleteRange) kind() kind { return kindDeleteRange }
 func (*Txn) kind() kind         { return kindTxn }
 func (*Compact) kind() kind     { return kindCompact }
-func (*Expire) kind() kind      { return kindExpire }
-func (*SetAlarm) kind() kind    { return kindSetAlarm }
-func (*SetMember) kind() kind   { return kindSetMember }
+func (*Grant) kind() kind       { return kindGrant }
+func (*Revoke) kind() kind      { return kindRevoke }
 func (*ChangeTTL) kind() kind   { return kindChangeTTL }
 func (*HandOver) kind() kind    { return kindHandOver }
 func (*Resume) kind() kind      { return kindResume }
-
-func (c *Grant) kind() kind {
-	if len(c.Holds) > 0 {
-		return kindGrantHolds
-	}
-	if t := &c.Terms; t.LockDelay != 0 || t.KeepKeys || t.Bound || c.Renew ||
-		t.Secret != (lease.Secret{}) {
-		return kindGrantMore
-	}
-	return kindGrant
-}
-
-func (c *Revoke) kind() kind {
-	if c.Token != 0 || c.By != "" {
-		return kindRevokeMore
-	}
-	return kindRevoke
-}
-
-func (c *Checkpoint) kind() kind {
-	for i := range c.Leases {
-		if c.Leases[i].Stamp != 0 {
-			return kindCheckpointMore
-		}
-	}
-	return kindCheckpoint
-}
+func (*Expire) kind() kind      { return kindExpire }
+func (*Checkpoint) kind() kind  { return kindCheckpoint }
+func (*SetAlarm) kind() kind    { return kindSetAlarm }
+func (*SetMember) kind() kind   { return kindSetMember }
 
 func (*AddMember) kind() kind     { return kindAddMember }
 func (*RemoveMember) kind() kind  { return kindRemoveMember }
@@ -332,7 +306,7 @@ func (*PromoteMember) kind() kind { return kindPromoteMember }
 // only, never on behalf of a client or of another member.
 func Internal(c Command) bool {
 	switch c.kind() {
-	case kindExpire, kindCheckpoint, kindCheckpointMore, kindDropOrphans:
+	case kindExpire, kindCheckpoint, kindDropOrphans:
 		return true
 	default:
 		return false

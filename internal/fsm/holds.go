@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -283,36 +282,6 @@ func (m *Machine) TakeHolds() []Holding {
 	return out
 }
 
-func appendHeld(b []byte, r keyrange.Range) []byte {
-	return encoding.AppendBytes(encoding.AppendBytes(b, r.Key), r.End)
-}
-
-func (d *decoder) ranges() []keyrange.Range {
-	return encoding.List(&d.Decoder, func() keyrange.Range {
-		return keyrange.Range{Key: d.Text(), End: d.Text()}
-	})
-}
-
-// appendGrant appends a Grant in the form of a kind.
-func appendGrant(b []byte, c *Grant, k kind) []byte {
-	b = appendTerms(b, &c.Terms)
-	if k == kindGrant {
-		return b
-	}
-	b = appendMore(b, &c.Terms, c.Renew)
-	if k == kindGrantHolds {
-		b = encoding.AppendList(b, c.Holds, appendHeld)
-	}
-	return b
-}
-
-func (d *decoder) grantHolds() *Grant {
-	g := d.grant()
-	g.Holds = d.ranges()
-	return g
-}
-
 func appendHold(b []byte, id lease.ID, ranges []keyrange.Range) []byte {
-	b = binary.AppendVarint(b, int64(id))
-	return encoding.AppendList(b, ranges, appendHeld)
+	return encoding.AppendList(appendID(b, id), ranges, appendHeld)
 }

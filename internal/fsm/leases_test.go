@@ -443,28 +443,6 @@ func after(t *testing.T, m *Machine, seq uint64) []LeaseEvent {
 	}
 }
 
-// A snapshot of the release before is read: its leases have nothing of the new.
-func TestSnapshotVersion2(t *testing.T) {
-	info := lease.Info{Terms: terms(1, "n"), Token: 3, Stamp: 4, Remaining: 5}
-	b := append([]byte{tagHeader, 2}, 7, 1, 2, 0, 3, 0) // index, term, revision, compacted, tokens
-	b = append(b, tagLease)
-	b = appendTerms(b, &info.Terms)
-	b = append(b, 3, 10, 4)
-	b = append(b, tagTrailer, 2)
-	m, err := Restore(Config{}, func() ([]byte, bool, error) {
-		out := b
-		b = nil
-		return out, out != nil, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, _ := m.lessor.Lookup(1)
-	if fmt.Sprint(got) != fmt.Sprint(info) || m.events.Last() != 0 {
-		t.Errorf("%+v, the last event is %d", got, m.events.Last())
-	}
-}
-
 // A picture of the leases stays while they go on.
 func TestLeasesStay(t *testing.T) {
 	m := New(Config{})

@@ -1,10 +1,8 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"fmt"
 
-	"leasehold.dev/internal/encoding"
 	"leasehold.dev/lease"
 )
 
@@ -81,106 +79,4 @@ func (m *Machine) hasToken(id lease.ID, t lease.Token) bool {
 	}
 	info, ok := m.lessor.Lookup(id)
 	return ok && info.Token == t
-}
-
-// nameIn returns where a command has the name of the lease that it is about, and the token if that
-// is new with names, too; nil for none.
-func nameIn(c Command) (*string, *lease.Token) {
-	switch c := c.(type) {
-	case *Put:
-		return &c.LeaseName, &c.LeaseToken
-	case *Revoke:
-		return &c.Name, nil
-	case *ChangeTTL:
-		return &c.Name, nil
-	case *HandOver:
-		return &c.Name, nil
-	case *Resume:
-		return &c.Name, nil
-	default:
-		return nil, nil
-	}
-}
-
-// nameInOp is nameIn for an operation.
-func nameInOp(o *Op) (*string, *lease.Token) {
-	switch {
-	case o.Put != nil:
-		return nameIn(o.Put)
-	case o.Revoke != nil:
-		return nameIn(o.Revoke)
-	case o.Touch != nil:
-		return &o.Touch.Name, nil
-	default:
-		return nil, nil
-	}
-}
-
-// appendName appends the mark of a name with the name and the token, if there are any: what
-// follows is the command, or the operation, in the form that it has without them.
-func appendName(b []byte, mark byte, name *string, t *lease.Token) []byte {
-	token := uint64(0)
-	if t != nil {
-		token = uint64(*t)
-	}
-	if name == nil || *name == "" && token == 0 {
-		return b
-	}
-	return binary.AppendUvarint(encoding.AppendBytes(append(b, mark), *name), token)
-}
-
-// givenName is what stands behind the mark of a name, to be given to what follows.
-type givenName struct {
-	name  string
-	token lease.Token
-}
-
-func (d *decoder) name() givenName {
-	return givenName{name: d.Text(), token: lease.Token(d.Uvarint())}
-}
-
-func (d *decoder) give(g givenName, name *string, token *lease.Token) {
-	if name == nil {
-		d.Fail("name before what is about no lease")
-		return
-	}
-	*name = g.name
-	if token != nil {
-		*token = g.token
-	}
-}
-
-func (d *decoder) namedCommand() Command {
-	g := d.name()
-	if k := kind(d.Peek()); k == kindNamed || k == kindOnce {
-		d.Fail("name before what may have one of its own")
-		return nil
-	}
-	c := d.command()
-	name, token := nameIn(c)
-	d.give(g, name, token)
-	return c
-}
-
-func (d *decoder) namedOp(o *Op, depth int) {
-	g := d.name()
-	if d.Peek() == opNamed {
-		d.Fail("name before what has one of its own")
-		return
-	}
-	d.op(o, depth)
-	name, token := nameInOp(o)
-	d.give(g, name, token)
-}
-
-// nameSize returns how many bytes appendName appends at most.
-func nameSize(n *string, t *lease.Token) int {
-	size := 0
-	if n != nil {
-		size = len(*n)
-	}
-	if t != nil || size > 0 {
-		size += 2*textSize + 1
-	}
-	return size
 }

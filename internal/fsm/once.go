@@ -53,8 +53,8 @@ func Inner(c Command) Command {
 // be stored.
 func (k kind) repeatable() bool {
 	switch k {
-	case kindPut, kindDeleteRange, kindTxn, kindGrant, kindGrantMore, kindGrantHolds,
-		kindRevoke, kindRevokeMore, kindChangeTTL, kindHandOver, kindResume, kindNamed:
+	case kindPut, kindDeleteRange, kindTxn, kindGrant, kindRevoke, kindChangeTTL, kindHandOver,
+		kindResume:
 		return true
 	default:
 		return false

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"iter"
 	"maps"
 	"slices"
@@ -74,32 +73,20 @@ func (h Holds) Orphans() iter.Seq[Orphan] {
 // Orphan is that of Holds, as of now. Like Holds it is not safe for concurrent use.
 func (m *Machine) Orphan(token lease.Token) (Orphan, bool) { return m.holds.Orphan(token) }
 
-func appendDropOrphans(b []byte, c *DropOrphans) []byte {
-	return encoding.AppendList(b, c.Tokens, func(b []byte, t lease.Token) []byte {
-		return binary.AppendUvarint(b, uint64(t))
-	})
-}
-
-func (d *decoder) dropOrphans() *DropOrphans {
-	return &DropOrphans{Tokens: encoding.List(&d.Decoder, func() lease.Token {
-		return lease.Token(d.Uvarint())
-	})}
-}
-
 func appendOrphan(b []byte, o Orphan) []byte {
 	return encoding.AppendList(appendInfo(b, &o.Lease), o.Ranges, appendHeld)
 }
 
 // restore takes what a snapshot says of a hold, or of an orphan. All is counted later.
-func (h *holdings) restore(tag byte, d *decoder, version byte) {
+func (h *holdings) restore(tag byte, d *decoder) {
 	if h.of == nil {
 		h.Holds = h.copied()
 	}
 	if tag == tagHolds {
-		h.of[lease.ID(d.Varint())] = d.ranges()
+		h.of[d.id()] = d.ranges()
 		return
 	}
-	o := Orphan{Lease: d.info(version), Ranges: d.ranges()}
+	o := Orphan{Lease: d.info(), Ranges: d.ranges()}
 	if len(o.Ranges) == 0 || h.orphans[o.Lease.Token].Ranges != nil {
 		d.Fail("orphan")
 	}

@@ -1,10 +1,6 @@
 package fsm
 
-import (
-	"fmt"
-
-	"leasehold.dev/internal/encoding"
-)
+import "leasehold.dev/internal/encoding"
 
 // Reader decodes log entries, one after another, in memory that it uses again: a machine
 // keeps texts of commands, lists that are theirs and long values, but no command itself, and
@@ -25,11 +21,7 @@ func (r *Reader) Decode(data []byte) ([]Group, error) {
 func (r *Reader) decode(data []byte) ([]Group, error) {
 	r.Release()
 	d := &r.d
-	d.Decoder = encoding.NewDecoder(data, ErrCorrupt)
-	if v := d.Byte(); d.Err() == nil && (v == 0 || v > logVersion) {
-		return nil, fmt.Errorf("%w: log entry of version %d, this release reads up to %d",
-			ErrCorrupt, v, logVersion)
-	}
+	d.Decoder = logFormat.Open(data)
 	for d.Len() > 0 {
 		r.group()
 	}
@@ -39,24 +31,37 @@ func (r *Reader) decode(data []byte) ([]Group, error) {
 	return r.groups, nil
 }
 
-// group decodes commands up to where the origin changes.
+// group decodes a group: as many commands as its header says, or all before the next header.
 func (r *Reader) group() {
 	d, first := &r.d, len(r.commands)
 	var g Group
-	if d.Peek() != originMark {
-		for d.Len() > 0 && d.Peek() != originMark {
+	if d.Peek() < groupHeader {
+		for d.Len() > 0 && d.Peek() < groupHeader {
 			r.commands = append(r.commands, d.command())
 		}
 	} else {
-		d.Byte()
-		g.Origin = Origin{Member: d.Uint64(), Seq: d.Uint64()}
-		for range d.Count() {
+		var n int
+		g.Origin, n = d.group()
+		for i := 0; i < n && d.Err() == nil; i++ {
 			r.commands = append(r.commands, d.command())
 		}
 	}
 	n := len(r.commands)
 	g.Commands = r.commands[first:n:n]
 	r.groups = append(r.groups, g)
+}
+
+// group takes what AppendGroup wrote.
+func (d *decoder) group() (o Origin, n int) {
+	f := d.Flags("a group", groupHeader|groupOrigin|groupCount)
+	if f&groupOrigin != 0 {
+		o = Origin{Member: d.Uint64(), Seq: d.Uint64()}
+	}
+	n = 1
+	if f&groupCount != 0 {
+		n = d.Count()
+	}
+	return o, n
 }
 
 // Release lets go of what Decode returned last.

@@ -15,13 +15,7 @@ const (
 // Size returns how many bytes AppendCommand appends for a command, at most, at the cost of
 // looking at its lengths. Who gathers commands bounds them by it.
 func Size(c Command) int {
-	c = Inner(c)
-	return nameSize(nameIn(c)) + plainSize(c)
-}
-
-// plainSize is Size for a command but for the name of a lease.
-func plainSize(c Command) int {
-	switch c := c.(type) {
+	switch c := Inner(c).(type) {
 	case *Put:
 		return putSize(c)
 	case *Txn:
@@ -31,9 +25,13 @@ func plainSize(c Command) int {
 	case *Grant:
 		return grantSize(c)
 	case *Revoke:
-		return fixedSize + len(c.By)
+		return fixedSize + len(c.Name) + len(c.By)
+	case *ChangeTTL:
+		return fixedSize + len(c.Name)
 	case *HandOver:
-		return fixedSize + len(c.Owner)
+		return fixedSize + len(c.Name) + len(c.Owner)
+	case *Resume:
+		return fixedSize + len(c.Name)
 	case *Expire:
 		return fixedSize + fixedSize*len(c.Leases)
 	case *Checkpoint:
@@ -49,7 +47,7 @@ func plainSize(c Command) int {
 	}
 }
 
-func putSize(c *Put) int { return fixedSize + len(c.Key) + len(c.Value) }
+func putSize(c *Put) int { return fixedSize + len(c.LeaseName) + len(c.Key) + len(c.Value) }
 
 func txnSize(c *Txn) int {
 	n := 3 * textSize
@@ -65,9 +63,7 @@ func txnSize(c *Txn) int {
 	return n
 }
 
-func opSize(op *Op) int { return nameSize(nameInOp(op)) + plainOpSize(op) }
-
-func plainOpSize(op *Op) int {
+func opSize(op *Op) int {
 	switch {
 	case op.Put != nil:
 		return putSize(op.Put)
@@ -80,7 +76,9 @@ func plainOpSize(op *Op) int {
 	case op.Grant != nil:
 		return grantSize(op.Grant)
 	case op.Revoke != nil:
-		return fixedSize + len(op.Revoke.By)
+		return fixedSize + len(op.Revoke.Name) + len(op.Revoke.By)
+	case op.Touch != nil:
+		return fixedSize + len(op.Touch.Name)
 	default:
 		return fixedSize
 	}

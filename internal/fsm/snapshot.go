@@ -9,16 +9,9 @@ import (
 	"iter"
 	"slices"
 
-	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
-
-// snapshotVersion is the version of the snapshot's encoding, in its header.
-// Version 1 had no removed members, version 2 no lock delays and the like and no
-// numbers of lease events, version 3 no sessions and no holds, version 4 no orphans. All are
-// still read.
-const snapshotVersion = 5
 
 // chunkSize is about how large the pieces are that a snapshot is written in.
 const chunkSize = 1 << 20
@@ -38,6 +31,8 @@ const (
 	tagAnswer  // of the session before, in the order of the numbers
 	tagHolds   // after the leases
 	tagOrphan  // likewise
+
+	tagLast = tagOrphan
 )
 
 // Image is an immutable picture of the whole state, leases included, from
@@ -65,7 +60,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	e := &encoder{write: write} // its buffer grows, since most states are small
 	v, state := im.View, im.leases.State()
 	e.record(tagHeader, func(b []byte) []byte {
-		b = append(b, snapshotVersion)
+		b = append(b, snapshotFormat.Version)
 		b = binary.AppendUvarint(b, v.Index)
 		b = binary.AppendUvarint(b, v.Term)
 		b = binary.AppendVarint(b, v.KV.Revision())
@@ -79,11 +74,11 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
 	}
 	for _, id := range v.Removed {
-		e.record(tagRemoved, func(b []byte) []byte { return binary.AppendUvarint(b, id) })
+		e.record(tagRemoved, func(b []byte) []byte { return binary.BigEndian.AppendUint64(b, id) })
 	}
 	for _, a := range v.Alarms {
 		e.record(tagAlarm, func(b []byte) []byte {
-			return append(binary.AppendUvarint(b, a.Member), byte(a.Kind))
+			return appendAlarm(b, a)
 		})
 	}
 	for info := range im.leases.All() {
@@ -141,58 +136,6 @@ func (e *encoder) flush() error {
 	return e.err
 }
 
-func appendInfo(b []byte, l *lease.Info) []byte {
-	b = appendTerms(b, &l.Terms)
-	b = binary.AppendUvarint(b, uint64(l.Token))
-	b = binary.AppendVarint(b, int64(l.Remaining))
-	b = binary.AppendUvarint(b, l.Stamp)
-	return appendMore(b, &l.Terms, l.Delayed)
-}
-
-func (d *decoder) info(version byte) lease.Info {
-	i := lease.Info{
-		Terms: d.terms(), Token: lease.Token(d.Uvarint()),
-		Remaining: lease.TTL(d.Varint()), Stamp: d.Uvarint(),
-	}
-	if version >= 3 {
-		i.Delayed = d.more(&i.Terms)
-	}
-	return i
-}
-
-func appendRecord(b []byte, r *mvcc.Record) []byte {
-	b = encoding.AppendBools(b, r.Tombstone, r.Tombstone && r.Lease != 0)
-	b = binary.AppendVarint(b, r.ModRevision)
-	b = binary.AppendVarint(b, r.Sub)
-	b = encoding.AppendBytes(b, r.Key)
-	if r.Tombstone {
-		if r.Lease != 0 { // the cause
-			b = binary.AppendVarint(b, r.Lease)
-		}
-		return b
-	}
-	b = encoding.AppendBytes(b, r.Value)
-	b = binary.AppendVarint(b, r.Lease)
-	b = binary.AppendVarint(b, r.CreateRevision)
-	return binary.AppendVarint(b, r.Version)
-}
-
-func (d *decoder) record() mvcc.Record {
-	f := d.Byte()
-	r := mvcc.Record{Tombstone: f&1 != 0}
-	r.ModRevision, r.Sub = d.Varint(), d.Varint()
-	r.Key = d.Text()
-	if r.Tombstone {
-		if f&2 != 0 {
-			r.Lease = d.Varint()
-		}
-		return r
-	}
-	r.Value, r.Lease = d.Bytes(), d.Varint()
-	r.CreateRevision, r.Version = d.Varint(), d.Varint()
-	return r
-}
-
 // Restore builds a Machine from the chunks that Encode wrote; next returns
 // them in order and ok=false after the last.
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
@@ -208,7 +151,7 @@ func rebuild(
 	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
 ) (*Machine, error) {
 	m := New(c)
-	r := &restorer{m: m, next: next, d: newDecoder(nil)}
+	r := &restorer{m: m, next: next, d: &decoder{Decoder: snapshotFormat.Decoder(0, nil)}}
 	state, err := r.head()
 	if err != nil {
 		return nil, err
@@ -281,7 +224,7 @@ func (r *restorer) tag() byte {
 			r.err = err
 			return 0
 		}
-		r.d = newDecoder(chunk)
+		r.d = &decoder{Decoder: snapshotFormat.Decoder(r.d.Version(), chunk)}
 	}
 	r.records++
 	return r.d.Byte()
@@ -294,35 +237,26 @@ func (r *restorer) head() (lease.State, error) {
 	} else if t != tagHeader {
 		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
 	}
-	v := r.d.Byte()
-	if v == 0 || v > snapshotVersion {
-		return state, fmt.Errorf("%w: snapshot of version %d, this release reads up to %d",
-			ErrCorrupt, v, snapshotVersion)
-	}
+	r.d.Header()
 	r.m.index, r.m.term = r.d.Uvarint(), r.d.Uvarint()
 	r.revision, r.compacted = r.d.Varint(), r.d.Varint()
 	state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()
-	if v >= 3 {
-		r.m.events.start(r.d.Uvarint())
-	}
-	if v >= 4 {
-		r.m.sessions.last = r.d.Uvarint()
-	}
+	r.m.events.start(r.d.Uvarint())
+	r.m.sessions.last = r.d.Uvarint()
 	for {
 		switch t := r.tag(); t {
 		case tagMember:
 			r.m.AddMember(r.d.member())
 		case tagRemoved:
-			r.m.removed[r.d.Uvarint()] = struct{}{}
+			r.m.removed[r.d.Uint64()] = struct{}{}
 		case tagAlarm:
-			a := Alarm{Member: r.d.Uvarint(), Kind: AlarmKind(r.d.Byte())}
-			r.m.alarms[a] = struct{}{}
+			r.m.alarms[r.d.alarm()] = struct{}{}
 		case tagLease:
-			state.Leases = append(state.Leases, r.d.info(v))
+			state.Leases = append(state.Leases, r.d.info())
 		case tagSession, tagAnswer:
 			r.session(t)
 		case tagHolds, tagOrphan:
-			r.m.holds.restore(t, r.d, v)
+			r.m.holds.restore(t, r.d)
 		default:
 			r.pending = t
 			if r.err == nil {
@@ -368,9 +302,21 @@ func (r *restorer) all() iter.Seq[mvcc.Record] {
 				r.done = r.d.Uvarint() == r.records-1 && r.d.Len() == 0
 				return
 			default:
+				r.stray(t)
 				return
 			}
 		}
+	}
+}
+
+// stray says what is wrong with a record that stands where none of its kind may. There is none
+// at all (0) where a snapshot ends early.
+func (r *restorer) stray(tag byte) {
+	switch {
+	case tag > tagLast:
+		r.d.Unknown("a record of kind", uint64(tag))
+	case tag != 0:
+		r.d.Fail(fmt.Sprintf("a record of kind %d out of its place", tag))
 	}
 }
 
@@ -392,10 +338,10 @@ func (im *Image) Hash() (uint32, error) {
 		b = appendMember(b, n)
 	}
 	for _, id := range im.View.Removed {
-		b = binary.AppendUvarint(b, id)
+		b = binary.BigEndian.AppendUint64(b, id)
 	}
 	for _, a := range im.View.Alarms {
-		b = append(binary.AppendUvarint(b, a.Member), byte(a.Kind))
+		b = appendAlarm(b, a)
 	}
 	for _, info := range slices.SortedFunc(im.leases.All(), func(a, b lease.Info) int {
 		return cmp.Compare(a.ID, b.ID)

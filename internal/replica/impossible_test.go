@@ -10,6 +10,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
 
@@ -129,27 +132,74 @@ func TestAcknowledgedBeyondTheLog(t *testing.T) {
 	}
 }
 
-// Goal: a committed entry that cannot be applied ends the member in words. Method: a leader
-// that commits what it has sent in the same message.
+// Goal: a committed entry that cannot be applied ends the member in words, and one of a newer
+// release in others. Nothing of it is applied. Method: a leader that commits what it has sent in
+// the same message.
 func TestEntryThatCannotBeApplied(t *testing.T) {
-	for _, e := range []*raftpb.Entry{
-		{Data: []byte("no command")},
-		{Data: []byte("no change"), Type: raftpb.EntryConfChangeV2.Enum()},
-		{Data: []byte("no change"), Type: raftpb.EntryConfChange.Enum()},
-		{Type: raftpb.EntryConfChangeV2.Enum()}, // one that leaves a joint configuration
+	change, old := raftpb.EntryConfChangeV2.Enum(), raftpb.EntryConfChange.Enum()
+	put := fsm.AppendCommand(fsm.AppendEntry(nil), &fsm.Put{Key: "k"})
+	next := bytes.Clone(put)
+	next[0]++
+	for name, c := range map[string]struct {
+		e    *raftpb.Entry
+		want error
+	}{
+		"no entry":      {&raftpb.Entry{Data: append(bytes.Clone(put), 0)}, ErrImpossible},
+		"cut off":       {&raftpb.Entry{Data: put[:len(put)-1]}, ErrImpossible},
+		"no change":     {&raftpb.Entry{Data: []byte("no"), Type: change}, ErrImpossible},
+		"no old change": {&raftpb.Entry{Data: []byte("no"), Type: old}, ErrImpossible},
+		// This one leaves a joint configuration.
+		"a change of nothing": {&raftpb.Entry{Type: change}, ErrImpossible},
+		"another version":     {&raftpb.Entry{Data: next}, encoding.ErrNewer},
+		"another command":     {&raftpb.Entry{Data: append(bytes.Clone(put), 0x7f)}, encoding.ErrNewer},
+		"another group":       {&raftpb.Entry{Data: append(bytes.Clone(put), 0xff)}, encoding.ErrNewer},
 	} {
 		m := start(t, 2)
-		e.Term, e.Index = new(uint64(5)), new(uint64(2))
+		c.e.Term, c.e.Index = new(uint64(5)), new(uint64(2))
 		if err := m.r.Step(raftMessage(&raftpb.Message{
 			Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
 			Term: new(uint64(5)), Index: new(uint64(1)), LogTerm: new(uint64(1)),
-			Commit: new(uint64(2)), Entries: []*raftpb.Entry{e},
+			Commit: new(uint64(2)), Entries: []*raftpb.Entry{c.e},
 		})); err != nil {
 			t.Fatal(err)
 		}
+		revision := m.m.View().KV.Revision()
 		m.settle()
-		if !errors.Is(m.failed, ErrImpossible) {
-			t.Errorf("%v: %v", e, m.failed)
+		if !errors.Is(m.failed, ErrImpossible) == (c.want == ErrImpossible) ||
+			!errors.Is(m.failed, c.want) {
+			t.Errorf("%s: %v", name, m.failed)
+		}
+		if v := m.m.View().KV; v.Revision() != revision {
+			t.Errorf("%s: something of it was applied", name)
+		}
+	}
+}
+
+// A command that no member could read from the log is refused, for every member that met the
+// entry would have to stop. It comes in no entry, through whichever member.
+func TestUnreadableIsNotProposed(t *testing.T) {
+	deep := &fsm.Txn{}
+	for range 40 {
+		deep = &fsm.Txn{Else: []fsm.Op{{Txn: deep}}}
+	}
+	for name, c := range map[string]fsm.Command{
+		"alarm": &fsm.SetAlarm{Alarm: fsm.Alarm{Member: 1, Kind: 3}}, "deep": deep,
+		"once":     &fsm.Once{Number: 1, Command: &fsm.Compact{}},
+		"target":   &fsm.Txn{Compare: []fsm.Compare{{Target: 99}}},
+		"relation": &fsm.Txn{Compare: []fsm.Compare{{Relation: 4}}},
+		"order": &fsm.Once{Number: 1, Command: &fsm.Txn{Then: []fsm.Op{{
+			Range: &fsm.Range{Options: mvcc.RangeOptions{SortBy: 6}},
+		}}}},
+		"nothing": &fsm.Txn{Then: []fsm.Op{{Txn: &fsm.Txn{Else: []fsm.Op{{}}}}}},
+	} {
+		for _, m := range []*member{lead(t), start(t, 2)} {
+			before := m.entries
+			p := &Proposal{Command: c}
+			m.r.Propose(p)
+			m.settle()
+			if !errors.Is(p.Err, fsm.ErrUnreadable) || m.entries != before || m.failed != nil {
+				t.Errorf("%s: %v, %d entries, %v", name, p.Err, m.entries-before, m.failed)
+			}
 		}
 	}
 }
@@ -161,7 +211,7 @@ func FuzzStep(f *testing.F) {
 	for i := range uint64(200) {
 		f.Add(i, []byte{})
 	}
-	f.Add(uint64(1), []byte{wireForward, 9, 1, 1, 1, 0, 0, 0, 0})
+	f.Add(uint64(1), []byte{messageFormat.Version, wireForward, 0, 9, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, seed uint64, raw []byte) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		m := start(t)
@@ -250,11 +300,12 @@ func anyForward(rng *rand.Rand) *Message {
 	m := &Message{From: 2 + rng.Uint64N(2), To: self}
 	small := func() uint64 { return rng.Uint64() >> rng.Uint64N(64) }
 	if rng.IntN(2) == 0 {
+		code := Code(rng.IntN(len(codes) + 1)) // now and then one that is not known
 		m.Reply = &Reply{
 			Term: 1 + rng.Uint64N(4), Next: small(), Round: small(), Index: small(),
-			Refused: []Refusal{{Seq: small(), Code: Code(small())}},
+			Refused: []Refusal{{Seq: small(), Code: code}},
 			Left:    []Left{{TTL: lease.TTL(small()), Found: true}},
-			Renewed: []Renewed{{Seq: small(), TTL: lease.TTL(small()), Code: Code(small())}},
+			Renewed: []Renewed{{Seq: small(), TTL: lease.TTL(small()), Code: code}},
 			Batches: []RenewedAll{{First: small(), TTLs: []lease.TTL{0, 7}}}, Filled: []bool{true},
 		}
 		return m

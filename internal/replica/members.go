@@ -77,7 +77,7 @@ func (r *Replica) leavesFirst(c fsm.Command) bool {
 func confChange(p *Proposal) *raftpb.ConfChangeV2 {
 	data := fsm.AppendEntry(nil)
 	if p.origin.Member != 0 {
-		data = fsm.AppendOrigin(data, p.origin, 1)
+		data = fsm.AppendGroup(data, p.origin, 1)
 	}
 	data = fsm.AppendCommand(data, p.Command)
 	single := &raftpb.ConfChangeSingle{}

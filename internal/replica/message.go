@@ -123,34 +123,29 @@ func codeOf(err error) Code {
 	return codeOf(ErrLeaderChanged)
 }
 
-// err returns the error of c.
-func (c Code) err() error {
-	if int(c) >= len(codes) { // of a newer release
-		return ErrLeaderChanged
-	}
-	return codes[c]
+// err returns the error of c, which is one of codes.
+func (c Code) err() error { return codes[c] }
+
+func decodeCode(d *encoding.Decoder) Code {
+	return Code(d.Choice("an error of code", byte(len(codes)-1)))
 }
 
-// The kinds of message, and the version of their encoding, in the first byte.
+// messageFormat is the format of messages: the version, the kind, and what is of that kind.
+var messageFormat = encoding.Format{
+	Name: "message between members", Version: 1, Corrupt: ErrMessage,
+}
+
+// The kinds of message.
 const (
 	wireRaft byte = iota + 1
 	wireForward
 	wireReply
-	// wireForwardTokens is a Forward with the tokens of its renewals, which the
-	// first releases did not know: only if there are any.
-	wireForwardTokens
-	// These two are a Forward with tokens and a Reply with what is about caches: only
-	// if there is any.
-	wireForwardCaches
-	wireReplyCaches
-	// These two are the ones before with batches of renewals: only if there are any.
-	wireForwardBatches
-	wireReplyBatches
 )
 
 // AppendTo appends the encoding of m, without From and To, which the
 // transport knows.
 func (m *Message) AppendTo(b []byte) []byte {
+	b = append(b, messageFormat.Version)
 	switch {
 	case m.Raft != nil:
 		out, err := proto.MarshalOptions{}.MarshalAppend(append(b, wireRaft), m.Raft)
@@ -158,22 +153,8 @@ func (m *Message) AppendTo(b []byte) []byte {
 			panic(fmt.Sprintf("replica: encode a message of Raft's: %v", err))
 		}
 		return out
-	case m.Forward != nil && len(m.Forward.Batches) > 0:
-		b = m.Forward.appendBatches(append(b, wireForwardBatches))
-		return m.Forward.append(m.Forward.appendCaches(b), true)
-	case m.Forward != nil && m.Forward.aboutCaches():
-		b = m.Forward.appendCaches(append(b, wireForwardCaches))
-		return m.Forward.append(b, true)
 	case m.Forward != nil:
-		if slices.ContainsFunc(m.Forward.Renewals, func(a Ask) bool { return a.Token != 0 }) {
-			return m.Forward.append(append(b, wireForwardTokens), true)
-		}
-		return m.Forward.append(append(b, wireForward), false)
-	case len(m.Reply.Batches) > 0:
-		b = m.Reply.appendBatches(append(b, wireReplyBatches))
-		return m.Reply.append(m.Reply.appendCaches(b))
-	case m.Reply.aboutCaches():
-		return m.Reply.append(m.Reply.appendCaches(append(b, wireReplyCaches)))
+		return m.Forward.append(append(b, wireForward))
 	default:
 		return m.Reply.append(append(b, wireReply))
 	}
@@ -188,7 +169,7 @@ func (m *Message) Size() int {
 			size += 32 + len(e.GetData())
 		}
 	case m.Forward != nil:
-		size += 24*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
+		size += 28*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
 		size += m.Forward.cachesSize() + m.Forward.batchesSize()
 		for _, c := range m.Forward.Commands {
 			size += fsm.Size(c)
@@ -200,14 +181,12 @@ func (m *Message) Size() int {
 	return size
 }
 
-// DecodeMessage decodes what AppendTo wrote. It keeps no part of data.
+// DecodeMessage decodes what AppendTo wrote. It keeps no part of data. What a newer release
+// sent is encoding.ErrNewer.
 func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	m := &Message{From: from, To: to}
-	if len(data) == 0 {
-		return nil, fmt.Errorf("%w: no kind", ErrMessage)
-	}
-	d := encoding.NewDecoder(data[1:], ErrMessage)
-	switch data[0] {
+	d := messageFormat.Open(data)
+	switch kind := d.Byte(); kind {
 	case wireRaft:
 		m.Raft = &raftpb.Message{}
 		if err := proto.Unmarshal(d.Rest(), m.Raft); err != nil {
@@ -217,32 +196,15 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 			return nil, fmt.Errorf("%w: from %x to %x, but it came from %x to %x",
 				ErrMessage, m.Raft.GetFrom(), m.Raft.GetTo(), from, to)
 		}
-	case wireForward, wireForwardTokens:
-		m.Forward = decodeForward(&d, data[0] == wireForwardTokens)
-	case wireForwardCaches, wireForwardBatches:
-		first := Forward{}
-		if data[0] == wireForwardBatches {
-			first.decodeBatches(&d)
+	case wireForward:
+		var err error
+		if m.Forward, err = decodeForward(&d); err != nil {
+			return nil, err
 		}
-		first.decodeCaches(&d)
-		m.Forward = decodeForward(&d, true)
-		m.Forward.Acks, m.Forward.Fills, m.Forward.Opens = first.Acks, first.Fills, first.Opens
-		m.Forward.Batches = first.Batches
 	case wireReply:
 		m.Reply = decodeReply(&d)
-	case wireReplyCaches, wireReplyBatches:
-		first := Reply{}
-		if data[0] == wireReplyBatches {
-			first.decodeBatches(&d)
-		}
-		first.decodeCaches(&d)
-		m.Reply = decodeReply(&d)
-		m.Reply.Filled, m.Reply.Opened = first.Filled, first.Opened
-		m.Reply.Invalidations = first.Invalidations
-		m.Reply.AboutSlow, m.Reply.Slow = first.AboutSlow, first.Slow
-		m.Reply.Batches = first.Batches
 	default:
-		return nil, fmt.Errorf("%w: of unknown kind %d", ErrMessage, data[0])
+		d.Unknown("kind", uint64(kind))
 	}
 	if err := d.End(); err != nil {
 		return nil, err
@@ -250,75 +212,185 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	return m, nil
 }
 
-func (f *Forward) append(b []byte, tokens bool) []byte {
+// Flags of a Forward: what it has.
+const (
+	forwardRenewals byte = 1 << iota
+	forwardTokens        // with the renewals
+	forwardBatches
+	forwardQueries
+	forwardAbandoned
+	forwardCaches
+	forwardCommands // an entry of the log, up to the end
+
+	forwardFlags = forwardRenewals | forwardTokens | forwardBatches | forwardQueries |
+		forwardAbandoned | forwardCaches | forwardCommands
+)
+
+func (f *Forward) append(b []byte) []byte {
+	tokens := slices.ContainsFunc(f.Renewals, func(a Ask) bool { return a.Token != 0 })
+	b = append(b, encoding.Flag(len(f.Renewals) > 0, forwardRenewals)|
+		encoding.Flag(tokens, forwardTokens)|
+		encoding.Flag(len(f.Batches) > 0, forwardBatches)|
+		encoding.Flag(len(f.Queries) > 0, forwardQueries)|
+		encoding.Flag(len(f.Abandoned) > 0, forwardAbandoned)|
+		encoding.Flag(f.aboutCaches(), forwardCaches)|
+		encoding.Flag(len(f.Commands) > 0, forwardCommands))
 	for _, v := range [...]uint64{f.Term, f.First, f.Base, f.Round} {
 		b = binary.AppendUvarint(b, v)
 	}
-	b = encoding.AppendList(b, f.Renewals, func(b []byte, a Ask) []byte {
-		b = appendID(binary.AppendUvarint(b, a.Seq), a.ID)
-		if tokens {
-			b = binary.AppendUvarint(b, uint64(a.Token))
-		}
-		return b
-	})
-	b = encoding.AppendList(b, f.Queries, appendID)
-	b = encoding.AppendList(b, f.Abandoned, appendID)
-	return encoding.AppendList(b, f.Commands, fsm.AppendCommand)
+	if len(f.Renewals) > 0 {
+		b = encoding.AppendList(b, f.Renewals, func(b []byte, a Ask) []byte {
+			b = appendID(binary.AppendUvarint(b, a.Seq), a.ID)
+			if tokens {
+				b = binary.AppendUvarint(b, uint64(a.Token))
+			}
+			return b
+		})
+	}
+	if len(f.Batches) > 0 {
+		b = f.appendBatches(b)
+	}
+	if len(f.Queries) > 0 {
+		b = encoding.AppendList(b, f.Queries, appendID)
+	}
+	if len(f.Abandoned) > 0 {
+		b = encoding.AppendList(b, f.Abandoned, appendID)
+	}
+	if f.aboutCaches() {
+		b = f.appendCaches(b)
+	}
+	if len(f.Commands) > 0 {
+		b = fsm.AppendCommands(b, f.Commands)
+	}
+	return b
 }
 
-func appendID(b []byte, id lease.ID) []byte { return binary.AppendVarint(b, int64(id)) }
+// appendID appends the ID of a lease. Most are random, so that a varint would be longer.
+func appendID(b []byte, id lease.ID) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(id))
+}
 
-func decodeForward(d *encoding.Decoder, tokens bool) *Forward {
-	id := func() lease.ID { return lease.ID(d.Varint()) }
-	ask := func() Ask {
-		a := Ask{Seq: d.Uvarint(), ID: id()}
-		if tokens {
-			a.Token = lease.Token(d.Uvarint())
-		}
-		return a
+func decodeForward(d *encoding.Decoder) (*Forward, error) {
+	id := func() lease.ID { return lease.ID(d.Uint64()) }
+	has := d.Flags("a forward", forwardFlags)
+	f := &Forward{Term: d.Uvarint(), First: d.Uvarint(), Base: d.Uvarint(), Round: d.Uvarint()}
+	if has&(forwardRenewals|forwardTokens) == forwardTokens {
+		d.Fail("tokens of no renewals")
 	}
-	f := &Forward{
-		Term: d.Uvarint(), First: d.Uvarint(), Base: d.Uvarint(), Round: d.Uvarint(),
-		Renewals:  encoding.List(d, ask),
-		Queries:   encoding.List(d, id),
-		Abandoned: encoding.List(d, id),
+	if has&forwardRenewals != 0 {
+		f.Renewals = encoding.List(d, func() Ask {
+			a := Ask{Seq: d.Uvarint(), ID: id()}
+			if has&forwardTokens != 0 {
+				a.Token = lease.Token(d.Uvarint())
+			}
+			return a
+		})
 	}
-	n := d.Count()
-	commands, err := fsm.DecodeCommands(d.Rest(), n)
-	if err != nil {
-		d.Fail(err.Error())
+	if has&forwardBatches != 0 {
+		f.decodeBatches(d)
+	}
+	if has&forwardQueries != 0 {
+		f.Queries = encoding.List(d, id)
+	}
+	if has&forwardAbandoned != 0 {
+		f.Abandoned = encoding.List(d, id)
+	}
+	if has&forwardCaches != 0 {
+		f.decodeCaches(d)
+	}
+	if has&forwardCommands == 0 || d.Err() != nil {
+		return f, d.Err()
+	}
+	commands, err := fsm.DecodeCommands(d.Rest())
+	if err != nil && !errors.Is(err, encoding.ErrNewer) {
+		err = fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	f.Commands = commands
-	return f
+	return f, err
 }
 
+// Flags of a Reply: what it has.
+const (
+	replyRefused byte = 1 << iota
+	replyLeft
+	replyRenewed
+	replyBatches
+	replyCaches
+	replySlow
+
+	replyFlags = replyRefused | replyLeft | replyRenewed | replyBatches | replyCaches | replySlow
+)
+
 func (r *Reply) append(b []byte) []byte {
+	b = append(b, encoding.Flag(len(r.Refused) > 0, replyRefused)|
+		encoding.Flag(len(r.Left) > 0, replyLeft)|
+		encoding.Flag(len(r.Renewed) > 0, replyRenewed)|
+		encoding.Flag(len(r.Batches) > 0, replyBatches)|
+		encoding.Flag(r.aboutCaches(), replyCaches)|
+		encoding.Flag(r.AboutSlow, replySlow))
 	for _, v := range [...]uint64{r.Term, r.Next, r.Round, r.Index} {
 		b = binary.AppendUvarint(b, v)
 	}
-	b = encoding.AppendList(b, r.Refused, func(b []byte, f Refusal) []byte {
-		return append(binary.AppendUvarint(b, f.Seq), byte(f.Code))
-	})
-	b = encoding.AppendList(b, r.Left, func(b []byte, l Left) []byte {
-		return encoding.AppendBools(binary.AppendVarint(b, int64(l.TTL)), l.Found)
-	})
-	return encoding.AppendList(b, r.Renewed, func(b []byte, n Renewed) []byte {
-		b = binary.AppendVarint(binary.AppendUvarint(b, n.Seq), int64(n.TTL))
-		return append(b, byte(n.Code))
-	})
+	if len(r.Refused) > 0 {
+		b = encoding.AppendList(b, r.Refused, func(b []byte, f Refusal) []byte {
+			return append(binary.AppendUvarint(b, f.Seq), byte(f.Code))
+		})
+	}
+	if len(r.Left) > 0 {
+		b = encoding.AppendList(b, r.Left, func(b []byte, l Left) []byte {
+			return append(binary.AppendVarint(b, int64(l.TTL)), encoding.Flag(l.Found, leftFound))
+		})
+	}
+	if len(r.Renewed) > 0 {
+		b = encoding.AppendList(b, r.Renewed, func(b []byte, n Renewed) []byte {
+			b = binary.AppendVarint(binary.AppendUvarint(b, n.Seq), int64(n.TTL))
+			return append(b, byte(n.Code))
+		})
+	}
+	if len(r.Batches) > 0 {
+		b = r.appendBatches(b)
+	}
+	if r.aboutCaches() {
+		b = r.appendCaches(b)
+	}
+	if r.AboutSlow {
+		b = r.appendSlow(b)
+	}
+	return b
 }
 
+// leftFound is the flag of a Left.
+const leftFound byte = 1
+
 func decodeReply(d *encoding.Decoder) *Reply {
-	return &Reply{
+	has := d.Flags("a reply", replyFlags)
+	r := &Reply{
 		Term: d.Uvarint(), Next: d.Uvarint(), Round: d.Uvarint(), Index: d.Uvarint(),
-		Refused: encoding.List(d, func() Refusal {
-			return Refusal{Seq: d.Uvarint(), Code: Code(d.Byte())}
-		}),
-		Left: encoding.List(d, func() Left {
-			return Left{TTL: lease.TTL(d.Varint()), Found: d.Byte() != 0}
-		}),
-		Renewed: encoding.List(d, func() Renewed {
-			return Renewed{Seq: d.Uvarint(), TTL: lease.TTL(d.Varint()), Code: Code(d.Byte())}
-		}),
+		AboutSlow: has&replySlow != 0,
 	}
+	if has&replyRefused != 0 {
+		r.Refused = encoding.List(d, func() Refusal {
+			return Refusal{Seq: d.Uvarint(), Code: decodeCode(d)}
+		})
+	}
+	if has&replyLeft != 0 {
+		r.Left = encoding.List(d, func() Left {
+			return Left{TTL: lease.TTL(d.Varint()), Found: d.Flags("a left", leftFound) != 0}
+		})
+	}
+	if has&replyRenewed != 0 {
+		r.Renewed = encoding.List(d, func() Renewed {
+			return Renewed{Seq: d.Uvarint(), TTL: lease.TTL(d.Varint()), Code: decodeCode(d)}
+		})
+	}
+	if has&replyBatches != 0 {
+		r.decodeBatches(d)
+	}
+	if has&replyCaches != 0 {
+		r.decodeCaches(d)
+	}
+	if r.AboutSlow {
+		r.decodeSlow(d)
+	}
+	return r
 }

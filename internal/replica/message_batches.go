@@ -31,13 +31,16 @@ func (a *AskAll) renewals(from uint64) *Renewals {
 	}
 }
 
+// batchTokens is the flag of an AskAll.
+const batchTokens byte = 1
+
 func (f *Forward) appendBatches(b []byte) []byte {
 	return encoding.AppendList(b, f.Batches, func(b []byte, a AskAll) []byte {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, a.First), uint64(len(a.IDs)))
-		for _, id := range a.IDs { // mostly random, so that a varint would be longer
-			b = binary.BigEndian.AppendUint64(b, uint64(id))
+		for _, id := range a.IDs {
+			b = appendID(b, id)
 		}
-		b = encoding.AppendBools(b, a.Tokens != nil)
+		b = append(b, encoding.Flag(a.Tokens != nil, batchTokens))
 		for _, token := range a.Tokens {
 			b = binary.AppendUvarint(b, uint64(token))
 		}
@@ -56,12 +59,10 @@ func (f *Forward) decodeBatches(d *encoding.Decoder) {
 		for i := range a.IDs {
 			a.IDs[i] = lease.ID(d.Uint64())
 		}
-		switch tokens := d.Byte(); {
-		case tokens > 1:
-			d.Fail("flags of a batch")
-		case tokens == 1 && n > d.Len():
+		switch tokens := d.Flags("a batch", batchTokens) != 0; {
+		case tokens && n > d.Len():
 			d.Fail("count")
-		case tokens == 1:
+		case tokens:
 			a.Tokens = make([]lease.Token, n)
 		}
 		for i := range a.Tokens {

@@ -32,7 +32,7 @@ type Opened struct {
 func (f *Forward) aboutCaches() bool { return len(f.Acks)+len(f.Fills)+len(f.Opens) > 0 }
 
 func (r *Reply) aboutCaches() bool {
-	return r.AboutSlow || len(r.Filled)+len(r.Opened)+len(r.Invalidations) > 0
+	return len(r.Filled)+len(r.Opened)+len(r.Invalidations) > 0
 }
 
 func (f *Forward) appendCaches(b []byte) []byte {
@@ -89,26 +89,28 @@ func (f *Forward) cachesSize() (size int) {
 
 func (r *Reply) appendCaches(b []byte) []byte {
 	b = encoding.AppendList(b, r.Filled, func(b []byte, ok bool) []byte {
-		return encoding.AppendBools(b, ok)
+		return append(b, encoding.Flag(ok, 1))
 	})
 	b = encoding.AppendList(b, r.Opened, func(b []byte, o Opened) []byte {
 		return append(binary.AppendUvarint(b, o.Number), byte(o.Code))
 	})
-	b = encoding.AppendList(b, r.Invalidations, func(b []byte, i Invalidation) []byte {
+	return encoding.AppendList(b, r.Invalidations, func(b []byte, i Invalidation) []byte {
 		b = appendLease(b, i.ID, i.Token)
 		b = binary.AppendUvarint(binary.AppendUvarint(b, i.Term), i.Seq)
 		return appendRanges(b, i.Drop)
 	})
-	b = encoding.AppendBools(b, r.AboutSlow)
+}
+
+func (r *Reply) appendSlow(b []byte) []byte {
 	return encoding.AppendList(b, r.Slow, func(b []byte, s SlowNotice) []byte {
 		return binary.AppendVarint(appendLease(b, s.ID, s.Token), int64(s.Waited))
 	})
 }
 
 func (r *Reply) decodeCaches(d *encoding.Decoder) {
-	r.Filled = encoding.List(d, func() bool { return d.Byte() != 0 })
+	r.Filled = encoding.List(d, func() bool { return d.Bool("a fill's answer") })
 	r.Opened = encoding.List(d, func() Opened {
-		return Opened{Number: d.Uvarint(), Code: Code(d.Byte())}
+		return Opened{Number: d.Uvarint(), Code: decodeCode(d)}
 	})
 	r.Invalidations = encoding.List(d, func() Invalidation {
 		i := Invalidation{}
@@ -117,7 +119,9 @@ func (r *Reply) decodeCaches(d *encoding.Decoder) {
 		i.Drop = decodeRanges(d)
 		return i
 	})
-	r.AboutSlow = d.Byte() != 0
+}
+
+func (r *Reply) decodeSlow(d *encoding.Decoder) {
 	r.Slow = encoding.List(d, func() SlowNotice {
 		s := SlowNotice{}
 		s.ID, s.Token = decodeLease(d)
@@ -139,7 +143,7 @@ func appendLease(b []byte, id lease.ID, token lease.Token) []byte {
 }
 
 func decodeLease(d *encoding.Decoder) (lease.ID, lease.Token) {
-	return lease.ID(d.Varint()), lease.Token(d.Uvarint())
+	return lease.ID(d.Uint64()), lease.Token(d.Uvarint())
 }
 
 func appendRanges(b []byte, ranges []keyrange.Range) []byte {

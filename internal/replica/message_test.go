@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -42,7 +43,7 @@ func messages() []*Message {
 			Queries:  []lease.ID{1, -2, 1 << 62},
 		}},
 		{From: 1, To: 2, Forward: &Forward{
-			Commands: []fsm.Command{}, Renewals: []Ask{{Seq: 1, ID: -9}}, Queries: []lease.ID{},
+			Renewals: []Ask{{Seq: 1, ID: -9}},
 		}},
 		{From: 1, To: 2, Forward: &Forward{
 			Term: 1, First: 2, Base: 3, Round: 4,
@@ -84,9 +85,7 @@ func messages() []*Message {
 			AboutSlow: true, Slow: []SlowNotice{{ID: -1, Token: 1 << 63, Waited: 1000}, {}},
 		}},
 		{From: 1, To: 2, Reply: &Reply{Term: 1, AboutSlow: true}},
-		{From: 1, To: 2, Reply: &Reply{
-			Refused: []Refusal{}, Left: []Left{}, Renewed: []Renewed{},
-		}},
+		{From: 1, To: 2, Reply: &Reply{}},
 	}
 }
 
@@ -127,9 +126,22 @@ func TestMessageRefused(t *testing.T) {
 	for _, c := range []struct {
 		from, to uint64
 		data     []byte
-	}{{3, 2, raw}, {1, 3, raw}, {1, 2, nil}, {1, 2, []byte{0}}, {1, 2, []byte{99, 1}}} {
+	}{{3, 2, raw}, {1, 3, raw}, {1, 2, nil}, {1, 2, []byte{0, 1}}, {1, 2, []byte{1}}} {
 		if _, err := DecodeMessage(c.from, c.to, c.data); !errors.Is(err, ErrMessage) {
 			t.Errorf("from %d to %d, %x: %v", c.from, c.to, c.data, err)
+		}
+	}
+	newer := fsm.AppendEntry(nil)
+	newer[0]++
+	forward := []byte{messageFormat.Version, wireForward, forwardCommands, 1, 2, 3, 4}
+	for _, data := range [][]byte{
+		{messageFormat.Version + 1, 1},
+		{messageFormat.Version, 99},
+		append(forward, newer...),
+		append(fsm.AppendEntry(forward), 0xff),
+	} {
+		if _, err := DecodeMessage(1, 2, data); !errors.Is(err, encoding.ErrNewer) {
+			t.Errorf("%x: %v", data, err)
 		}
 	}
 }
@@ -139,14 +151,12 @@ func TestMessageRefused(t *testing.T) {
 func TestBatchRefused(t *testing.T) {
 	last := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01} // of all numbers
 	id := []byte{0, 0, 0, 0, 0, 0, 0, 7}
-	forward := func(parts ...[]byte) []byte { // what follows makes a message of it
-		data := append([]byte{wireForwardBatches, 1}, slices.Concat(parts...)...)
-		return append(data, make([]byte, 11)...)
+	message := func(kind, has byte, parts [][]byte) []byte { // of four numbers, and one batch
+		head := []byte{messageFormat.Version, kind, has, 0, 0, 0, 0, 1}
+		return append(head, slices.Concat(parts...)...)
 	}
-	reply := func(parts ...[]byte) []byte {
-		data := append([]byte{wireReplyBatches, 1}, slices.Concat(parts...)...)
-		return append(data, make([]byte, 12)...)
-	}
+	forward := func(parts ...[]byte) []byte { return message(wireForward, forwardBatches, parts) }
+	reply := func(parts ...[]byte) []byte { return message(wireReply, replyBatches, parts) }
 	for name, data := range map[string][]byte{
 		"no renewals":       forward([]byte{5, 0, 0}),
 		"too many numbers":  forward(last, []byte{1}, id, []byte{0}),
@@ -157,7 +167,11 @@ func TestBatchRefused(t *testing.T) {
 		"too many outcomes": reply(last, []byte{1, 9}),
 		"negative TTL":      reply([]byte{5, 1}, last),
 	} {
-		if m, err := DecodeMessage(1, 2, data); !errors.Is(err, ErrMessage) {
+		want := ErrMessage
+		if name == "unknown flags" {
+			want = encoding.ErrNewer
+		}
+		if m, err := DecodeMessage(1, 2, data); !errors.Is(err, want) {
 			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
@@ -171,8 +185,8 @@ func TestBatchRefused(t *testing.T) {
 	}
 }
 
-// Each error that a leader may answer to another member arrives as itself. What is unknown,
-// here or there, says that the outcome is not known.
+// Each error that a leader may answer to another member arrives as itself. One that has no code
+// says that the outcome is not known, and a code that has no error is of a newer release.
 func TestCodes(t *testing.T) {
 	for i, err := range codes {
 		if c := codeOf(err); int(c) != i || !errors.Is(c.err(), err) {
@@ -182,8 +196,9 @@ func TestCodes(t *testing.T) {
 	if c := codeOf(errors.New("new")); !errors.Is(c.err(), ErrLeaderChanged) {
 		t.Errorf("an error without a code became %v", c.err())
 	}
-	if err := Code(255).err(); !errors.Is(err, ErrLeaderChanged) {
-		t.Errorf("a code of a newer release became %v", err)
+	m := &Message{Reply: &Reply{Refused: []Refusal{{Code: Code(len(codes))}}}}
+	if _, err := DecodeMessage(1, 2, m.AppendTo(nil)); !errors.Is(err, encoding.ErrNewer) {
+		t.Errorf("a code of a newer release: %v", err)
 	}
 }
 

@@ -36,6 +36,8 @@ type Proposal struct {
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {
+	case !fsm.Readable(p.Command):
+		r.refuse(p, fsm.ErrUnreadable)
 	case fsm.Size(p.Command) > MaxCommand:
 		r.refuse(p, ErrTooLarge)
 	case r.leading:
@@ -118,7 +120,7 @@ func (r *Replica) encode() (data []byte, n int) {
 				size += fsm.Size(r.waiting[n+run].Command)
 				run++
 			}
-			data = fsm.AppendOrigin(data, from, run)
+			data = fsm.AppendGroup(data, from, run)
 		}
 		for range run {
 			data = fsm.AppendCommand(data, r.waiting[n].Command)

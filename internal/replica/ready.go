@@ -1,12 +1,14 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -27,8 +29,9 @@ type Output struct {
 	Restored bool
 	// Removed says that this member is no longer in the cluster, and is to stop.
 	Removed bool
-	// Failed, an [ErrImpossible], says that a committed entry cannot be applied. Nothing after
-	// it is, and the member is to stop.
+	// Failed says that a committed entry cannot be applied, because of an [ErrImpossible], or
+	// because a newer release has written it (encoding.ErrNewer). Nothing of the entry is applied,
+	// nothing after it is, and the member is to stop.
 	Failed error
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
@@ -249,8 +252,14 @@ func (r *Replica) apply(e *raftpb.Entry) {
 }
 
 // unreadable notes that an entry cannot be applied. The checksums of the log and of the
-// messages have passed, so it is what some member, or a stranger in its place, has sent.
+// messages have passed, so it is what a newer release has written, or else what some member, or
+// a stranger in its place, has sent. Nothing of the entry is applied, and nothing after it.
 func (r *Replica) unreadable(e *raftpb.Entry, err error) {
+	if errors.Is(err, encoding.ErrNewer) {
+		r.out.Failed = fmt.Errorf("replica: entry %d of term %d is committed, and this release "+
+			"cannot read it: %w", e.GetIndex(), e.GetTerm(), err)
+		return
+	}
 	r.out.Failed = fmt.Errorf("%w: entry %d of term %d is committed and cannot be applied: %w",
 		ErrImpossible, e.GetIndex(), e.GetTerm(), err)
 }

@@ -13,6 +13,7 @@ const (
 	silenceGo   = "internal/fsm/silence.go"
 	namedGo     = "internal/fsm/named.go"
 	fsmSnapGo   = "internal/fsm/snapshot.go"
+	fsmRecordGo = "internal/fsm/codec_record.go"
 	fsmOnceGo   = "internal/fsm/once.go"
 	confirmGo   = "internal/replica/confirm.go"
 	renewGo     = "internal/replica/renew.go"
@@ -430,9 +431,9 @@ var plantedCore = []planted{
 	}},
 	{"snapshot restore drops checkpoints", "L7, S3", []edit{
 		{
-			fsmSnapGo,
-			"Remaining: lease.TTL(d.Varint()), Stamp",
-			"Remaining: 0 * lease.TTL(d.Varint()), Stamp",
+			fsmRecordGo,
+			"i.Remaining = lease.TTL(d.Varint())",
+			"i.Remaining = 0 * lease.TTL(d.Varint())",
 		},
 	}},
 	{"snapshot restore rewinds tokens", "L5, T27", []edit{

@@ -34,8 +34,8 @@ var house = [][]string{
 	{"internal/wheel", "internal/storage"},
 	{"plan", "internal/listen"},
 	{
-		"internal/version", "internal/invariant", "internal/encoding", "internal/keyrange",
-		"internal/line", "internal/wire", "test/process", "leaseholdpb",
+		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
+		"internal/keyrange", "internal/line", "internal/wire", "test/process", "leaseholdpb",
 	},
 }
 

@@ -40,6 +40,14 @@ func TestStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, unknown := range []pb.AlarmType{3, 258} { // no member could read it from the log
+		_, err := c.Alarm(ctx10(t), &pb.AlarmRequest{
+			Action: pb.AlarmRequest_ACTIVATE, MemberID: testMember, Alarm: unknown,
+		})
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("alarm %d: %v", unknown, err)
+		}
+	}
 	n.setLeader(0)
 	got, err := c.Status(ctx10(t), &pb.StatusRequest{})
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
@@ -44,6 +46,9 @@ func (s *maintenanceService) Alarm(
 	if !off && r.Action != pb.AlarmRequest_ACTIVATE || r.Alarm == pb.AlarmType_NONE {
 		// etcd does nothing, successfully.
 		return &pb.AlarmResponse{Header: s.header(s.node.View())}, nil
+	}
+	if _, known := pb.AlarmType_name[int32(r.Alarm)]; !known {
+		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: alarm %d is not known", r.Alarm)
 	}
 	alarm := fsm.Alarm{Member: r.MemberID, Kind: fsm.AlarmKind(r.Alarm)}
 	res, err := propose(ctx, s.node, &fsm.SetAlarm{Alarm: alarm, Off: off})

@@ -1,0 +1,295 @@
+package fsm
+
+import (
+	"encoding/binary"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/lease"
+)
+
+// What a command names a lease by, as flags. Those of a command's own are above.
+const (
+	refID byte = 1 << iota
+	refName
+	refToken
+)
+
+// ref is by what a command names a lease: its ID, its name, or both, and perhaps its token.
+type ref struct {
+	id    lease.ID
+	name  string
+	token lease.Token
+}
+
+// appendRef appends the flags of a command about a lease, and by what it names that.
+func appendRef(b []byte, flags byte, r ref) []byte {
+	flags |= encoding.Flag(r.id != 0, refID) | encoding.Flag(r.name != "", refName) |
+		encoding.Flag(r.token != 0, refToken)
+	b = append(b, flags)
+	if r.id != 0 {
+		b = appendID(b, r.id)
+	}
+	if r.name != "" {
+		b = encoding.AppendBytes(b, r.name)
+	}
+	if r.token != 0 {
+		b = binary.AppendUvarint(b, uint64(r.token))
+	}
+	return b
+}
+
+// ref takes what appendRef wrote, with flags that are known.
+func (d *decoder) ref(of string, known byte) (flags byte, r ref) {
+	flags = d.Flags(of, known)
+	if flags&refID != 0 {
+		r.id = d.id()
+	}
+	if flags&refName != 0 {
+		r.name = d.Text()
+	}
+	if flags&refToken != 0 {
+		r.token = lease.Token(d.Uvarint())
+	}
+	return flags, r
+}
+
+// appendID appends the ID of a lease. Most are random, so that a varint would be longer.
+func appendID(b []byte, id lease.ID) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(id))
+}
+
+func (d *decoder) id() lease.ID { return lease.ID(d.Uint64()) }
+
+// Flags of a put, after those of its lease.
+const (
+	putPrevKV byte = refToken << (1 + iota)
+	putIgnoreValue
+	putIgnoreLease
+	putMaxKeys
+
+	putFlags = refID | refName | refToken | putPrevKV | putIgnoreValue | putIgnoreLease | putMaxKeys
+)
+
+func appendPut(b []byte, c *Put) []byte {
+	flags := encoding.Flag(c.PrevKV, putPrevKV) | encoding.Flag(c.IgnoreValue, putIgnoreValue) |
+		encoding.Flag(c.IgnoreLease, putIgnoreLease) | encoding.Flag(c.MaxKeys != 0, putMaxKeys)
+	b = appendRef(b, flags, ref{c.Lease, c.LeaseName, c.LeaseToken})
+	b = encoding.AppendBytes(b, c.Key)
+	b = encoding.AppendBytes(b, c.Value)
+	if c.MaxKeys != 0 {
+		b = binary.AppendVarint(b, int64(c.MaxKeys))
+	}
+	return b
+}
+
+func (d *decoder) put() *Put {
+	f, r := d.ref("a put", putFlags)
+	c := d.room().puts.one()
+	c.Lease, c.LeaseName, c.LeaseToken = r.id, r.name, r.token
+	c.PrevKV, c.IgnoreValue = f&putPrevKV != 0, f&putIgnoreValue != 0
+	c.IgnoreLease = f&putIgnoreLease != 0
+	c.Key, c.Value = d.Text(), d.putValue()
+	if f&putMaxKeys != 0 {
+		c.MaxKeys = int(d.Varint())
+	}
+	return c
+}
+
+// Flags of a deletion.
+const (
+	deletePrevKV byte = 1 << iota
+	deleteEnd
+)
+
+func appendDelete(b []byte, c *DeleteRange) []byte {
+	b = append(b, encoding.Flag(c.PrevKV, deletePrevKV)|encoding.Flag(c.End != "", deleteEnd))
+	b = encoding.AppendBytes(b, c.Key)
+	if c.End != "" {
+		b = encoding.AppendBytes(b, c.End)
+	}
+	return b
+}
+
+func (d *decoder) deleteRange() *DeleteRange {
+	f := d.Flags("a deletion", deletePrevKV|deleteEnd)
+	c := d.room().deletes.one()
+	c.PrevKV = f&deletePrevKV != 0
+	c.Key = d.Text()
+	if f&deleteEnd != 0 {
+		c.End = d.Text()
+	}
+	return c
+}
+
+// Flags of a grant.
+const (
+	grantRenew byte = 1 << iota
+	grantHolds
+)
+
+func appendGrant(b []byte, c *Grant) []byte {
+	holds := len(c.Holds) > 0
+	b = append(b, encoding.Flag(c.Renew, grantRenew)|encoding.Flag(holds, grantHolds))
+	b = appendTerms(b, &c.Terms)
+	if holds {
+		b = encoding.AppendList(b, c.Holds, appendHeld)
+	}
+	return b
+}
+
+func (d *decoder) grant() *Grant {
+	f := d.Flags("a grant", grantRenew|grantHolds)
+	c := d.room().grants.one()
+	c.Renew = f&grantRenew != 0
+	d.terms(&c.Terms)
+	if f&grantHolds != 0 {
+		c.Holds = d.ranges()
+	}
+	return c
+}
+
+// revokeBy is a flag of a revocation.
+const revokeBy = refToken << 1
+
+func appendRevoke(b []byte, c *Revoke) []byte {
+	b = appendRef(b, encoding.Flag(c.By != "", revokeBy), ref{c.ID, c.Name, c.Token})
+	if c.By != "" {
+		b = encoding.AppendBytes(b, c.By)
+	}
+	return b
+}
+
+func (d *decoder) revoke() *Revoke {
+	f, r := d.ref("a revocation", refID|refName|refToken|revokeBy)
+	c := d.room().revokes.one()
+	c.ID, c.Name, c.Token = r.id, r.name, r.token
+	if f&revokeBy != 0 {
+		c.By = d.Text()
+	}
+	return c
+}
+
+// changeMost is a flag of a change of the TTL.
+const changeMost = refToken << 1
+
+func appendChangeTTL(b []byte, c *ChangeTTL) []byte {
+	b = appendRef(b, encoding.Flag(c.MaxCacheTTL != 0, changeMost), ref{c.ID, c.Name, c.Token})
+	b = binary.AppendVarint(b, int64(c.TTL))
+	if c.MaxCacheTTL != 0 {
+		b = binary.AppendVarint(b, int64(c.MaxCacheTTL))
+	}
+	return b
+}
+
+func (d *decoder) changeTTL() *ChangeTTL {
+	f, r := d.ref("a change of the TTL", refID|refName|refToken|changeMost)
+	c := &ChangeTTL{ID: r.id, Name: r.name, Token: r.token, TTL: lease.TTL(d.Varint())}
+	if f&changeMost != 0 {
+		c.MaxCacheTTL = lease.TTL(d.Varint())
+	}
+	return c
+}
+
+// withSecret is a flag of a hand-over and of a resumption.
+const withSecret = refToken << 1
+
+func appendHandOver(b []byte, c *HandOver) []byte {
+	secret := c.Secret != lease.Secret{}
+	b = appendRef(b, encoding.Flag(secret, withSecret), ref{c.ID, c.Name, c.Token})
+	b = encoding.AppendBytes(b, c.Owner)
+	if secret {
+		b = append(b, c.Secret[:]...)
+	}
+	return b
+}
+
+func (d *decoder) handOver() *HandOver {
+	f, r := d.ref("a hand-over", refID|refName|refToken|withSecret)
+	c := &HandOver{ID: r.id, Name: r.name, Token: r.token, Owner: d.Text()}
+	if f&withSecret != 0 {
+		c.Secret = d.secret()
+	}
+	return c
+}
+
+func appendResume(b []byte, c *Resume) []byte {
+	secret := c.Secret != lease.Secret{}
+	b = appendRef(b, encoding.Flag(secret, withSecret), ref{c.ID, c.Name, 0})
+	if secret {
+		b = append(b, c.Secret[:]...)
+	}
+	return b
+}
+
+func (d *decoder) resume() *Resume {
+	f, r := d.ref("a resumption", refID|refName|withSecret)
+	c := &Resume{ID: r.id, Name: r.name}
+	if f&withSecret != 0 {
+		c.Secret = d.secret()
+	}
+	return c
+}
+
+func appendOnce(b []byte, c *Once) []byte {
+	b = binary.AppendUvarint(b, c.Session.ID)
+	b = binary.BigEndian.AppendUint64(b, c.Session.Nonce)
+	b = binary.AppendUvarint(b, c.Number)
+	b = binary.AppendUvarint(b, c.Settled)
+	return AppendCommand(b, c.Command)
+}
+
+func (d *decoder) once() Command {
+	c := d.room().onces.one()
+	c.Session = Session{ID: d.Uvarint(), Nonce: d.Uint64()}
+	c.Number, c.Settled = d.Uvarint(), d.Uvarint()
+	if k := kind(d.Peek()); k <= kindLast && !k.repeatable() { // another Once, for one
+		d.Fail("a command that is not done once")
+		return nil
+	}
+	c.Command = d.command()
+	return c
+}
+
+func appendExpire(b []byte, c *Expire) []byte {
+	b = binary.AppendUvarint(b, c.Term)
+	return encoding.AppendList(b, c.Leases, func(b []byte, l lease.Due) []byte {
+		b = binary.AppendUvarint(appendID(b, l.ID), uint64(l.Token))
+		return binary.AppendUvarint(b, l.Stamp)
+	})
+}
+
+func (d *decoder) expire() *Expire {
+	return &Expire{Term: d.Uvarint(), Leases: encoding.List(&d.Decoder, func() lease.Due {
+		return lease.Due{ID: d.id(), Token: lease.Token(d.Uvarint()), Stamp: d.Uvarint()}
+	})}
+}
+
+func appendCheckpoint(b []byte, c *Checkpoint) []byte {
+	b = binary.AppendUvarint(b, c.Term)
+	return encoding.AppendList(b, c.Leases, func(b []byte, l lease.Checkpoint) []byte {
+		b = binary.AppendUvarint(appendID(b, l.ID), uint64(l.Token))
+		b = binary.AppendVarint(b, int64(l.Remaining))
+		return binary.AppendUvarint(b, l.Stamp)
+	})
+}
+
+func (d *decoder) checkpoint() *Checkpoint {
+	return &Checkpoint{Term: d.Uvarint(), Leases: encoding.List(&d.Decoder, func() lease.Checkpoint {
+		return lease.Checkpoint{
+			ID: d.id(), Token: lease.Token(d.Uvarint()),
+			Remaining: lease.TTL(d.Varint()), Stamp: d.Uvarint(),
+		}
+	})}
+}
+
+func appendDropOrphans(b []byte, c *DropOrphans) []byte {
+	return encoding.AppendList(b, c.Tokens, func(b []byte, t lease.Token) []byte {
+		return binary.AppendUvarint(b, uint64(t))
+	})
+}
+
+func (d *decoder) dropOrphans() *DropOrphans {
+	return &DropOrphans{Tokens: encoding.List(&d.Decoder, func() lease.Token {
+		return lease.Token(d.Uvarint())
+	})}
+}

@@ -1,0 +1,250 @@
+package fsm
+
+import (
+	"encoding/binary"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Records that are in commands, in results and in snapshots.
+
+// Flags of a lease's terms. The last announces a byte of those that few leases have.
+const (
+	termsName byte = 1 << iota
+	termsOwner
+	termsRequest
+	termsLabels
+	termsMore
+
+	termsFlags = termsName | termsOwner | termsRequest | termsLabels | termsMore
+)
+
+const (
+	moreKeepKeys byte = 1 << iota
+	moreBound
+	moreLockDelay
+	moreSecret
+
+	moreFlags = moreKeepKeys | moreBound | moreLockDelay | moreSecret
+)
+
+func appendTerms(b []byte, t *lease.Terms) []byte {
+	more := encoding.Flag(t.KeepKeys, moreKeepKeys) | encoding.Flag(t.Bound, moreBound) |
+		encoding.Flag(t.LockDelay != 0, moreLockDelay) |
+		encoding.Flag(t.Secret != lease.Secret{}, moreSecret)
+	b = append(b, encoding.Flag(t.Name != "", termsName)|encoding.Flag(t.Owner != "", termsOwner)|
+		encoding.Flag(t.RequestID != "", termsRequest)|
+		encoding.Flag(len(t.Labels) > 0, termsLabels)|encoding.Flag(more != 0, termsMore))
+	b = binary.AppendVarint(appendID(b, t.ID), int64(t.TTL))
+	for _, s := range [...]string{t.Name, t.Owner, t.RequestID} {
+		if s != "" {
+			b = encoding.AppendBytes(b, s)
+		}
+	}
+	if len(t.Labels) > 0 {
+		b = encoding.AppendMap(b, t.Labels)
+	}
+	if more != 0 {
+		b = appendMore(b, t, more)
+	}
+	return b
+}
+
+func appendMore(b []byte, t *lease.Terms, more byte) []byte {
+	b = append(b, more)
+	if more&moreLockDelay != 0 {
+		b = binary.AppendVarint(b, int64(t.LockDelay))
+	}
+	if more&moreSecret != 0 {
+		b = append(b, t.Secret[:]...)
+	}
+	return b
+}
+
+func (d *decoder) terms(t *lease.Terms) {
+	f := d.Flags("a lease's terms", termsFlags)
+	t.ID, t.TTL = d.id(), lease.TTL(d.Varint())
+	if f&termsName != 0 {
+		t.Name = d.Text()
+	}
+	if f&termsOwner != 0 {
+		t.Owner = d.Text()
+	}
+	if f&termsRequest != 0 {
+		t.RequestID = d.Text()
+	}
+	if f&termsLabels != 0 {
+		t.Labels = d.Map()
+	}
+	if f&termsMore != 0 {
+		d.more(t)
+	}
+}
+
+func (d *decoder) more(t *lease.Terms) {
+	f := d.Flags("a lease's rarer terms", moreFlags)
+	t.KeepKeys, t.Bound = f&moreKeepKeys != 0, f&moreBound != 0
+	if f&moreLockDelay != 0 {
+		t.LockDelay = lease.TTL(d.Varint())
+	}
+	if f&moreSecret != 0 {
+		t.Secret = d.secret()
+	}
+}
+
+func (d *decoder) secret() (s lease.Secret) {
+	for i := 0; i < len(s); i += 8 {
+		binary.BigEndian.PutUint64(s[i:], d.Uint64())
+	}
+	return s
+}
+
+// Flags of a lease.
+const (
+	infoDelayed byte = 1 << iota
+	infoRemaining
+)
+
+func appendInfo(b []byte, l *lease.Info) []byte {
+	b = append(b, encoding.Flag(l.Delayed, infoDelayed)|
+		encoding.Flag(l.Remaining != 0, infoRemaining))
+	b = appendTerms(b, &l.Terms)
+	b = binary.AppendUvarint(b, uint64(l.Token))
+	b = binary.AppendUvarint(b, l.Stamp)
+	if l.Remaining != 0 {
+		b = binary.AppendVarint(b, int64(l.Remaining))
+	}
+	return b
+}
+
+func (d *decoder) info() (i lease.Info) {
+	f := d.Flags("a lease", infoDelayed|infoRemaining)
+	i.Delayed = f&infoDelayed != 0
+	d.terms(&i.Terms)
+	i.Token, i.Stamp = lease.Token(d.Uvarint()), d.Uvarint()
+	if f&infoRemaining != 0 {
+		i.Remaining = lease.TTL(d.Varint())
+	}
+	return i
+}
+
+func appendHeld(b []byte, r keyrange.Range) []byte {
+	return encoding.AppendBytes(encoding.AppendBytes(b, r.Key), r.End)
+}
+
+func (d *decoder) ranges() []keyrange.Range {
+	return encoding.List(&d.Decoder, func() keyrange.Range {
+		return keyrange.Range{Key: d.Text(), End: d.Text()}
+	})
+}
+
+// alarmOff is the flag of a SetAlarm.
+const alarmOff byte = 1
+
+func appendAlarm(b []byte, a Alarm) []byte {
+	return append(binary.BigEndian.AppendUint64(b, a.Member), byte(a.Kind))
+}
+
+func (d *decoder) alarm() Alarm {
+	a := Alarm{Member: d.Uint64(), Kind: AlarmKind(d.Byte())}
+	if !a.Kind.known() {
+		d.Unknown("an alarm of kind", uint64(a.Kind))
+	}
+	return a
+}
+
+// Flags of a member.
+const (
+	memberLearner byte = 1 << iota
+	memberIncarnation
+)
+
+func appendMember(b []byte, m Member) []byte {
+	b = append(b, encoding.Flag(m.Learner, memberLearner)|
+		encoding.Flag(m.Incarnation != 0, memberIncarnation))
+	b = binary.BigEndian.AppendUint64(b, m.ID)
+	if m.Incarnation != 0 {
+		b = binary.BigEndian.AppendUint64(b, m.Incarnation)
+	}
+	b = encoding.AppendBytes(b, m.Name)
+	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
+	return encoding.AppendList(b, m.ClientURLs, encoding.AppendBytes[string])
+}
+
+func (d *decoder) member() Member {
+	f := d.Flags("a member", memberLearner|memberIncarnation)
+	m := Member{ID: d.Uint64(), Learner: f&memberLearner != 0}
+	if f&memberIncarnation != 0 {
+		m.Incarnation = d.Uint64()
+	}
+	m.Name = d.Text()
+	m.PeerURLs = encoding.List(&d.Decoder, d.Text)
+	m.ClientURLs = encoding.List(&d.Decoder, d.Text)
+	return m
+}
+
+// kvLease is the flag of a pair: it is on a lease.
+const kvLease byte = 1
+
+func appendKV(b []byte, kv *mvcc.KeyValue) []byte {
+	b = append(b, encoding.Flag(kv.Lease != 0, kvLease))
+	b = encoding.AppendBytes(encoding.AppendBytes(b, kv.Key), kv.Value)
+	for _, v := range [...]int64{kv.CreateRevision, kv.ModRevision, kv.Version} {
+		b = binary.AppendVarint(b, v)
+	}
+	if kv.Lease != 0 {
+		b = appendID(b, lease.ID(kv.Lease))
+	}
+	return b
+}
+
+func (d *decoder) kv() *mvcc.KeyValue {
+	f := d.Flags("a pair", kvLease)
+	kv := &mvcc.KeyValue{
+		Key: d.Text(), Value: d.Bytes(),
+		CreateRevision: d.Varint(), ModRevision: d.Varint(), Version: d.Varint(),
+	}
+	if f&kvLease != 0 {
+		kv.Lease = int64(d.id())
+	}
+	return kv
+}
+
+// Flags of a record of the store's history. The lease of a tombstone is the cause.
+const (
+	recordTombstone byte = 1 << iota
+	recordLease
+)
+
+func appendRecord(b []byte, r *mvcc.Record) []byte {
+	b = append(b, encoding.Flag(r.Tombstone, recordTombstone)|
+		encoding.Flag(r.Lease != 0, recordLease))
+	b = binary.AppendVarint(binary.AppendVarint(b, r.ModRevision), r.Sub)
+	b = encoding.AppendBytes(b, r.Key)
+	if r.Lease != 0 {
+		b = appendID(b, lease.ID(r.Lease))
+	}
+	if r.Tombstone {
+		return b
+	}
+	b = encoding.AppendBytes(b, r.Value)
+	return binary.AppendVarint(binary.AppendVarint(b, r.CreateRevision), r.Version)
+}
+
+func (d *decoder) record() mvcc.Record {
+	f := d.Flags("a record", recordTombstone|recordLease)
+	r := mvcc.Record{Tombstone: f&recordTombstone != 0}
+	r.ModRevision, r.Sub = d.Varint(), d.Varint()
+	r.Key = d.Text()
+	if f&recordLease != 0 {
+		r.Lease = int64(d.id())
+	}
+	if !r.Tombstone {
+		r.Value = d.Bytes()
+		r.CreateRevision, r.Version = d.Varint(), d.Varint()
+	}
+	return r
+}

@@ -1,0 +1,64 @@
+package fsm
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/mvcc"
+)
+
+// ErrUnreadable means that a command has something in it that no member could read from the
+// log. It must not be proposed: every member that met the entry would have to stop.
+var ErrUnreadable = errors.New("fsm: a command with a value that the log does not know")
+
+// Readable reports whether members can read a command from the log. Whoever makes commands of
+// what clients send checks that before and says what is wrong; this is the wall behind.
+func Readable(c Command) bool {
+	switch c := c.(type) {
+	case *Once:
+		return c.Command.kind().repeatable() && Readable(c.Command)
+	case *Txn:
+		return c.readable(maxTxnDepth)
+	case *SetAlarm:
+		return c.Alarm.Kind.known()
+	default:
+		return true
+	}
+}
+
+// readable is Readable for a transaction in which others may be nested in so many levels.
+func (c *Txn) readable(levels int) bool {
+	for i := range c.Compare {
+		if x := &c.Compare[i]; !x.Target.known() || x.Relation > NotEqual {
+			return false
+		}
+	}
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			switch op := &ops[i]; {
+			case op.Range != nil && (op.Range.Options.SortBy < mvcc.None ||
+				op.Range.Options.SortBy > mvcc.ByValue):
+				return false
+			case op.Txn != nil && (levels == 0 || !op.Txn.readable(levels-1)):
+				return false
+			case *op == (Op{}):
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// TooDeep reports whether transactions are nested in c beyond what the log takes. Such a
+// command must not be proposed: no member could read the entry.
+func (c *Txn) TooDeep() bool { return c.deeper(maxTxnDepth) }
+
+func (c *Txn) deeper(levels int) bool {
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			if t := ops[i].Txn; t != nil && (levels == 0 || t.deeper(levels-1)) {
+				return true
+			}
+		}
+	}
+	return false
+}
