@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"cmp"
+	"iter"
 
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -136,7 +137,7 @@ type state struct {
 // reader is what conditions on keys are evaluated against.
 type reader interface {
 	Get(key string) *mvcc.KeyValue
-	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)
+	Ascend(key, end string, rev int64) iter.Seq[*mvcc.KeyValue]
 	Visits(key, end string, o mvcc.RangeOptions) int64
 }
 
@@ -351,16 +352,13 @@ func holds(c *Compare, s state) bool {
 		}
 		return c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
 	}
-	r, err := v.Range(c.Key, c.End, mvcc.RangeOptions{})
-	if err != nil {
-		panic("fsm: range over the newest revision: " + err.Error())
-	}
-	for _, kv := range r.KVs {
-		if !holdsFor(c, kv) {
-			return false
+	some := false
+	for kv := range v.Ascend(c.Key, c.End, 0) {
+		if some = true; !holdsFor(c, kv) {
+			return false // and nobody looks at the rest, which may be very many
 		}
 	}
-	return len(r.KVs) > 0 || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
+	return some || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
 }
 
 func btoi(b bool) int {

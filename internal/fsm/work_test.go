@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"testing"
 
 	"leasehold.dev/internal/mvcc"
@@ -117,5 +118,46 @@ func TestTxnWorkAfterScrub(t *testing.T) {
 	}
 	if last[0].Err != nil || last[1].Err != nil {
 		t.Errorf("not scrubbed: %v; scrubbed: %v", last[0].Err, last[1].Err)
+	}
+}
+
+// looks counts the keys that are looked at.
+type looks struct {
+	reader
+	n int
+}
+
+func (l *looks) Ascend(key, end string, rev int64) iter.Seq[*mvcc.KeyValue] {
+	return func(yield func(*mvcc.KeyValue) bool) {
+		for kv := range l.reader.Ascend(key, end, rev) {
+			if l.n++; !yield(kv) {
+				return
+			}
+		}
+	}
+}
+
+func (l *looks) Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error) {
+	r, err := l.reader.(*mvcc.View).Range(key, end, o)
+	l.n += len(r.KVs)
+	return r, err
+}
+
+// A condition on all keys of a range is decided by the first for which it is false: whoever asks
+// whether anybody is in a line does not look at all who are.
+func TestConditionEndsEarly(t *testing.T) {
+	m := New(Config{})
+	m.Begin(1, 1)
+	for i := range 1000 {
+		m.Apply(&Put{Key: fmt.Sprintf("line/%03d", i)})
+	}
+	l := &looks{reader: m.View().KV}
+	nobody := Compare{Key: "line/", End: "line0", Target: TargetCreate}
+	if holds(&nobody, state{keys: l}) || l.n != 1 {
+		t.Errorf("nobody is in the line, or %d places were looked at", l.n)
+	}
+	all := Compare{Key: "line/", End: "line0", Target: TargetVersion, Number: 1}
+	if l.n = 0; !holds(&all, state{keys: l}) || l.n != 1000 {
+		t.Errorf("one is not as it should be, or %d of 1000 places were looked at", l.n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 )
 
@@ -141,6 +142,16 @@ func (s *state) scan(sp span, rev int64, fn func(*KeyValue) bool) {
 		return
 	}
 	ascendBoth(s.live, s.dead, sp, visit)
+}
+
+func (s *state) ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
+	at, err := s.resolve(rev)
+	if err != nil {
+		panic(err)
+	}
+	return func(yield func(*KeyValue) bool) {
+		s.scan(spanOf(key, end), at, yield)
+	}
 }
 
 // getAt returns the version of the key at the revision, nil if it did not live.

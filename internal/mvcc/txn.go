@@ -1,5 +1,7 @@
 package mvcc
 
+import "iter"
+
 // What a record and a key take in memory besides the bytes of key and value: the record and
 // its places in the history and its entry; the entry and its places in tree and map.
 const (
@@ -65,6 +67,13 @@ func (t *Txn) Get(key string) *KeyValue {
 func (t *Txn) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	t.check()
 	return t.s.state.rangeKeys(key, end, o)
+}
+
+// Ascend yields the keys of a range as View.Ascend does, and sees what the transaction has
+// changed. Nothing may change meanwhile.
+func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
+	t.check()
+	return t.s.state.ascend(key, end, rev)
 }
 
 // Visits returns about how many keys Range would look at.

@@ -43,11 +43,5 @@ func (v *View) Check(rev int64) error {
 // are too large to be held at once. 0 is the view's own revision. It panics where Check
 // returns an error.
 func (v *View) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
-	at, err := v.resolve(rev)
-	if err != nil {
-		panic(err)
-	}
-	return func(yield func(*KeyValue) bool) {
-		v.scan(spanOf(key, end), at, yield)
-	}
+	return v.ascend(key, end, rev)
 }
