@@ -97,6 +97,9 @@ func (c *cache) within(r keyrange.Range) bool {
 // may reports whether the cache may have anything of r, which overlaps what it holds.
 func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
 
+// dropWork is how many looks at a cache it costs, about, to note something that it has to drop.
+const dropWork = 32
+
 // drop returns what the acknowledgement is waited for by which r is dropped. A range
 // that is named and not acknowledged is not named again: nothing of it can have been
 // cached since, because nothing that is owed is.
@@ -107,6 +110,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	if x, ok := c.owed.Get(r); ok {
 		return x
 	}
+	d.work += dropWork
 	x := &drop{what: r, since: d.now}
 	c.drops = append(c.drops, x)
 	c.bytes += bytesOf(r)

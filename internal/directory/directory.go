@@ -38,6 +38,9 @@ type Limits struct {
 	// one, each counted as often as it does: one write to a range waits for all those to its
 	// keys.
 	Waiting, Links int
+	// Work is about how many caches and keys are looked at in one step for writes that are
+	// admitted: see Spent.
+	Work int
 	// Told is about how many ranges are named in the invalidations of one step, and Over how
 	// many caches are looked at in one step because their time has come. The rest has its turn
 	// in the next.
@@ -51,7 +54,7 @@ func (l Limits) withDefaults() Limits {
 		Spans: cmp.Or(l.Spans, 65_536), AllSpans: cmp.Or(l.AllSpans, 4_000_000),
 		Drops: cmp.Or(l.Drops, 4096), DropBytes: cmp.Or(l.DropBytes, 1<<20),
 		Waiting: cmp.Or(l.Waiting, 16_384), Links: cmp.Or(l.Links, 131_072),
-		Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192), Slow: cmp.Or(l.Slow, 1000),
+		Work: cmp.Or(l.Work, 262_144), Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192), Slow: cmp.Or(l.Slow, 1000),
 	}
 }
 

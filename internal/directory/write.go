@@ -61,6 +61,7 @@ type line struct {
 	tails keyrange.Tree[*Write]
 	links int    // how often a write that has not left is in the next of another
 	last  uint64 // number of the last write
+	work  int    // caches and keys that were looked at in this step
 
 	leases       map[lease.ID]*under
 	attachingAny int
@@ -153,6 +154,13 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 	return false, nil
 }
 
+// Spent reports whether as much was looked at in this step as a step may last, so that what
+// else is to be admitted has to wait for the next, which NextStep begins.
+func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
+
+// NextStep says that a step is over.
+func (d *Directory) NextStep() { d.work = 0 }
+
 // Concerns reports whether a write has anything to do with caches, or with a write
 // that has.
 func (d *Directory) Concerns(w *Write) bool {
@@ -174,6 +182,7 @@ func (d *Directory) Concerns(w *Write) bool {
 func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
 	return func(yield func(keyrange.Range) bool) {
 		for k := range d.state.Keys(id) {
+			d.work++
 			if r := (keyrange.Range{Key: k}); d.held.Hits(r) && !yield(r) {
 				return
 			}
@@ -277,6 +286,7 @@ func (d *Directory) block(w *Write) {
 // blockBy finds the caches that may have something of a range.
 func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	for list := range d.held.Overlapping(r) {
+		d.work += list.Len()
 		list.Scan(func(_ lease.Token, c *cache) bool {
 			if c.may(r) {
 				d.await(w, c, r)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"iter"
 	"math"
+	"slices"
 
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
@@ -19,8 +20,9 @@ import (
 type gate struct {
 	// caches is nil unless this member is primary.
 	caches *directory.Directory
-	// early are commands that came before this member was primary. Only then it knows
-	// all leases that hold anything.
+	// early are commands that came before this member was primary, since only then it knows
+	// all leases that hold anything; or for which a step had no time any more, because very
+	// many caches had to be looked at for those before them.
 	early []*Proposal
 	// parked are renewals of leases whose caches have not acknowledged something, by lease.
 	parked parking
@@ -99,9 +101,19 @@ func (r *Replica) openGate() {
 		o.Until = 0 // by the timer of a term before
 		r.orphaned(o, true)
 	}
+	r.passEarly()
+}
+
+// passEarly lets the commands pass that could not before, in their order, as many as this step
+// has time for.
+func (r *Replica) passEarly() {
 	early := r.gate.early
 	r.gate.early = nil
-	for _, p := range early {
+	for n, p := range early {
+		if r.gate.caches.Spent() {
+			r.gate.early = early[n:]
+			return
+		}
 		r.pass(p)
 	}
 }
@@ -123,10 +135,17 @@ func (r *Replica) closeGate() (all []*Proposal, parked []Renewal) {
 	return all, parked
 }
 
+// maxEarly is how many commands of clients may wait to pass the gate.
+const maxEarly = 1 << 18
+
 // pass lets a command go to the log, at once or when it may.
 func (r *Replica) pass(p *Proposal) {
 	switch {
-	case r.gate.caches == nil:
+	case r.gate.caches == nil || len(r.gate.early) > 0 || r.gate.caches.Spent():
+		if len(r.gate.early) >= maxEarly && p.internal == nil {
+			r.refuse(p, ErrOverloaded)
+			return
+		}
 		r.gate.early = append(r.gate.early, p)
 		return
 	case r.gate.caches.Idle():
@@ -177,7 +196,7 @@ func (r *Replica) outstanding() uint64 {
 // openGates lets those commands and renewals go on that may.
 func (r *Replica) openGates() {
 	d := r.gate.caches
-	if d == nil || d.Idle() && len(r.gate.parked.of) == 0 {
+	if d == nil || d.Idle() && len(r.gate.parked.of)+len(r.gate.early) == 0 {
 		return
 	}
 	d.Settled(r.outstanding())
@@ -191,6 +210,7 @@ func (r *Replica) openGates() {
 			r.Renew(n)
 		}
 	}
+	r.passEarly()
 }
 
 // parks keeps a renewal until the lease's cache has acknowledged what it was told to
@@ -263,7 +283,10 @@ func (r *Replica) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) 
 func (r *Replica) tellCaches() {
 	r.slow.lead(r)
 	d := r.gate.caches
-	if d == nil || d.Idle() {
+	if d == nil {
+		return
+	}
+	if d.NextStep(); d.Idle() {
 		return
 	}
 	size := 0
@@ -359,6 +382,7 @@ func (r *Replica) recall() {
 			waiting = append(waiting, a)
 		}
 	}
+	r.gate.early = slices.DeleteFunc(r.gate.early, func(p *Proposal) bool { return p.apart != nil })
 	for _, a := range waiting {
 		r.outcome(a.proposal)
 		r.expiredApart(a, false)

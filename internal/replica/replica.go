@@ -297,7 +297,10 @@ func (r *Replica) Refresh() {
 // that no input brought, and false if there is none in sight.
 func (r *Replica) Next() (lease.Instant, bool) {
 	at, ok := r.nextTimer()
-	if r.gate.caches == nil || r.timers.refresh {
+	switch {
+	case r.gate.caches != nil && len(r.gate.early) > 0:
+		return r.now, true
+	case r.gate.caches == nil || r.timers.refresh:
 		return at, ok
 	}
 	if over, waits := r.gate.caches.Next(); waits && (!ok || over < at) {
