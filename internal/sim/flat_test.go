@@ -1,0 +1,520 @@
+package sim
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/watch"
+	"leasehold.dev/lease"
+)
+
+// few and many are how many there are of what clients can make many of.
+const few, many = 1_000, 100_000
+
+// flatRow is an operation beside so many of something.
+type flatRow struct {
+	name string
+	// most is how many there can be at all, if that is fewer than many.
+	most int
+	// make makes what there is, and returns the operation, which leaves all as it was and
+	// returns how many units its cost is shared by.
+	make func(b *testing.B, n int) func(i int) (units int)
+	// once says that the operation uses up what was made, and all that it is done to all of it.
+	once, all bool
+}
+
+// BenchmarkFlat shows what operations cost, in nanoseconds a unit, beside 1,000 and beside
+// 100,000 of what clients can make many of: the least of several rounds, without the garbage
+// collector. What a step of the core does must not grow with them by more than what the
+// processor's caches explain. Run it with -benchtime 1x.
+func BenchmarkFlat(b *testing.B) {
+	for _, rows := range [][]flatRow{flatLeases, flatKeys, flatCaches, flatRest} {
+		for _, r := range rows {
+			b.Run(r.name, func(b *testing.B) {
+				large := many
+				if r.most > 0 {
+					large = r.most
+				}
+				at := [2]float64{r.cost(b, few), r.cost(b, large)}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(at[0], "ns-at-1000")
+				b.ReportMetric(at[1], fmt.Sprintf("ns-at-%d", large))
+				b.ReportMetric(at[1]/at[0], "times")
+			})
+		}
+	}
+}
+
+// cost returns the least cost of a unit, in nanoseconds, of several rounds.
+func (r *flatRow) cost(b *testing.B, n int) float64 {
+	const rounds, length = 7, 5 * time.Millisecond
+	var op func(int) int
+	least := 0.0
+	for round := range rounds {
+		if round == 0 || r.once {
+			op = r.make(b, n)
+		}
+		runtime.GC()
+		percent := debug.SetGCPercent(-1)
+		units, i := 0, round<<20
+		begin := time.Now()
+		for done := false; !done; done = r.once || time.Since(begin) > length {
+			for range r.between() {
+				units += op(i)
+				i++
+			}
+		}
+		cost := float64(time.Since(begin).Nanoseconds()) / float64(units)
+		debug.SetGCPercent(percent)
+		if least == 0 || cost < least {
+			least = cost
+		}
+	}
+	return least
+}
+
+// between is how many operations lie between two looks at the clock, which take about as long as
+// one.
+func (r *flatRow) between() int {
+	if r.once || r.all {
+		return 1
+	}
+	return 32
+}
+
+// flatMachine is a machine of a primary.
+type flatMachine struct {
+	*fsm.Machine
+	b   *testing.B
+	now lease.Instant
+}
+
+func newFlatMachine(b *testing.B) *flatMachine {
+	m := &flatMachine{fsm.New(fsm.Config{}), b, 1}
+	m.Begin(1, 1)
+	m.Lessor().Advance(1)
+	m.Lessor().Promote(1, 0)
+	return m
+}
+
+// do applies a command in an entry of its own, as the core does.
+func (m *flatMachine) do(c fsm.Command) any {
+	m.Begin(m.Index()+1, 1)
+	r := m.Apply(c)
+	if r.Err != nil {
+		m.b.Fatal(r.Err)
+	}
+	m.View()
+	m.TakeChanges()
+	m.ReuseChanges()
+	m.TakeHolds()
+	return r.Value
+}
+
+// load applies a command of many, without what is done after each entry.
+func (m *flatMachine) load(c fsm.Command) any {
+	r := m.Apply(c)
+	if r.Err != nil {
+		m.b.Fatal(r.Err)
+	}
+	m.TakeChanges()
+	m.TakeHolds()
+	return r.Value
+}
+
+// advance lets time pass.
+func (m *flatMachine) advance(by lease.TTL) {
+	m.now += lease.Instant(by)
+	m.Lessor().Advance(m.now)
+}
+
+// scattered are IDs in an order that has nothing to do with that of the leases in memory.
+func scattered(n int) []lease.ID {
+	ids := make([]lease.ID, n)
+	for i, k := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
+		ids[i] = lease.ID(k + 1)
+	}
+	return ids
+}
+
+// newLeases returns a machine with so many leases of a TTL, each with a name if named.
+func newLeases(b *testing.B, n int, ttl lease.TTL, named bool) *flatMachine {
+	m := newFlatMachine(b)
+	for i := range n {
+		t := lease.Terms{ID: lease.ID(i + 1), TTL: ttl}
+		if named {
+			t.Name = fmt.Sprintf("name/%08d", i)
+		}
+		m.load(&fsm.Grant{Terms: t})
+	}
+	return m
+}
+
+const hour lease.TTL = 3600_000
+
+// flatLeases are operations beside the leases of a member, and first what the processor's caches
+// alone do to a look into a map.
+var flatLeases = []flatRow{
+	{name: "a-map/look-up", make: func(b *testing.B, n int) func(int) int {
+		ids, m := scattered(n), make(map[lease.ID]*lease.Info)
+		for _, id := range ids {
+			m[id] = &lease.Info{Token: lease.Token(id)}
+		}
+		return func(i int) int {
+			if id := ids[i%n]; m[id].Token != lease.Token(id) {
+				b.Fatal("another one")
+			}
+			return 1
+		}
+	}},
+	{name: "leases/grant-and-revoke", make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, hour, false)
+		return func(i int) int {
+			m.do(&fsm.Grant{Terms: lease.Terms{ID: lease.ID(n + i + 1), TTL: hour}})
+			m.do(&fsm.Revoke{ID: lease.ID(n + i + 1)})
+			return 1
+		}
+	}},
+	{name: "leases/grant-and-revoke-a-name", make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, hour, true)
+		return func(i int) int {
+			t := lease.Terms{ID: lease.ID(n + i + 1), TTL: hour, Name: fmt.Sprintf("name/%08d+", i*7919%n)}
+			m.do(&fsm.Grant{Terms: t})
+			m.do(&fsm.Revoke{Name: t.Name})
+			return 1
+		}
+	}},
+	{name: "leases/renew", make: func(b *testing.B, n int) func(int) int {
+		m, ids := newLeases(b, n, hour, false), scattered(n)
+		return func(i int) int {
+			if _, err := m.Lessor().Renew(ids[i%n], 0); err != nil {
+				b.Fatal(err)
+			}
+			return 1
+		}
+	}},
+	{name: "leases/one-expires", make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, hour, false)
+		return func(i int) int {
+			m.do(&fsm.Grant{Terms: lease.Terms{ID: lease.ID(n + i + 1), TTL: 1}})
+			m.advance(2)
+			m.do(&fsm.Expire{Term: 1, Leases: m.Lessor().Due(512)})
+			return 1
+		}
+	}},
+	{name: "leases/all-expire", once: true, make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, 1000, false)
+		return func(int) int {
+			m.advance(1001)
+			for m.Lessor().Len() > 0 {
+				m.do(&fsm.Expire{Term: 1, Leases: m.Lessor().Due(512)})
+			}
+			return n
+		}
+	}},
+	{name: "leases/all-fall-due", once: true, make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, 1000, false)
+		return func(int) int {
+			m.advance(1001)
+			return n
+		}
+	}},
+	{name: "leases/all-are-checkpointed", once: true, make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, hour, false)
+		return func(int) int {
+			m.advance(hour / 2)
+			for list := m.Lessor().Silent(512); len(list) > 0; list = m.Lessor().Silent(512) {
+				m.do(&fsm.Checkpoint{Term: 1, Leases: list})
+			}
+			return n
+		}
+	}},
+	{name: "leases/promote", all: true, make: func(b *testing.B, n int) func(int) int {
+		m := newLeases(b, n, hour, false)
+		return func(int) int {
+			m.Lessor().Promote(m.now, 0)
+			return n
+		}
+	}},
+	{name: "lease-events/happen-and-are-read", make: func(b *testing.B, n int) func(int) int {
+		m := &flatMachine{fsm.New(fsm.Config{LeaseEvents: n}), b, 1}
+		m.load(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: hour}})
+		for i := range n {
+			m.load(&fsm.Grant{Terms: lease.Terms{ID: lease.ID(i + 2), TTL: hour}})
+			m.load(&fsm.Revoke{ID: lease.ID(i + 2)})
+		}
+		return func(i int) int {
+			before := m.View().LeaseEvents
+			m.do(&fsm.Grant{Terms: lease.Terms{ID: lease.ID(n + i + 2), TTL: hour}})
+			m.do(&fsm.Revoke{ID: lease.ID(n + i + 2)})
+			if list, err := m.View().LeaseEvents.After(before.Last()); len(list) == 0 || err != nil {
+				b.Fatal(err)
+			}
+			return 1
+		}
+	}},
+}
+
+// newAttached returns a machine with a lease that has so many keys, and one that has none.
+func newAttached(b *testing.B, n int, format string) *flatMachine {
+	m := newLeases(b, 2, hour, false)
+	for i := range n {
+		m.load(&fsm.Put{Key: fmt.Sprintf(format, i), Lease: 1})
+	}
+	return m
+}
+
+// flatKeys are operations beside the keys of one lease, and the places of one line.
+var flatKeys = []flatRow{
+	{name: "keys-of-a-lease/attach-and-delete", make: func(b *testing.B, n int) func(int) int {
+		m := newAttached(b, n, "k/%08d")
+		return func(i int) int {
+			key := fmt.Sprintf("k/%08d+", i*7919%n)
+			m.do(&fsm.Put{Key: key, Lease: 1})
+			m.do(&fsm.DeleteRange{Key: key})
+			return 1
+		}
+	}},
+	{name: "keys-of-a-lease/move-and-back", make: func(b *testing.B, n int) func(int) int {
+		m := newAttached(b, n, "k/%08d")
+		return func(i int) int {
+			key := fmt.Sprintf("k/%08d", i*7919%n)
+			m.do(&fsm.Put{Key: key, Lease: 2})
+			m.do(&fsm.Put{Key: key, Lease: 1})
+			return 1
+		}
+	}},
+	{name: "keys-of-a-lease/revoke", once: true, make: func(b *testing.B, n int) func(int) int {
+		m := newAttached(b, n, "k/%08d")
+		return func(int) int {
+			m.do(&fsm.Revoke{ID: 1})
+			return n
+		}
+	}},
+	{name: "places-of-a-line/enter-and-leave", make: func(b *testing.B, n int) func(int) int {
+		m := newAttached(b, n, "line/%08x")
+		return func(i int) int {
+			key := fmt.Sprintf("line/%08x", n+i)
+			m.do(&fsm.Txn{
+				Compare: []fsm.Compare{{Key: "line/", End: "line0", Target: fsm.TargetCreate}},
+				Else:    []fsm.Op{{Put: &fsm.Put{Key: key, Lease: 2}}, {Draw: true}},
+			})
+			m.do(&fsm.DeleteRange{Key: key})
+			return 1
+		}
+	}},
+}
+
+// immortal is what a directory sees of leases without keys that do not end.
+type immortal struct{}
+
+func (immortal) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
+
+func (immortal) Expiry(lease.ID) (lease.Instant, bool) { return 1 << 40, true }
+
+// newDirectory returns what a leader knows of so many caches that hold the keys of one range.
+func newDirectory(n int) *directory.Directory {
+	d := directory.New(1, immortal{}, directory.Limits{})
+	d.Advance(1)
+	for i := range n {
+		openCache(d, lease.ID(i+1))
+	}
+	return d
+}
+
+func openCache(d *directory.Directory, id lease.ID) {
+	d.Hold(id, lease.Token(id), []keyrange.Range{{Key: "k", End: "l"}}, false)
+	d.Settled(1 << 40)
+	d.Open(directory.Opening{ID: id, Token: lease.Token(id), From: directory.Origin{Member: 1}})
+	d.Ack(directory.Ack{ID: id, Token: lease.Token(id), Open: 1})
+}
+
+func fillCache(b *testing.B, d *directory.Directory, id lease.ID, key string) {
+	fill := directory.Fill{ID: id, Token: lease.Token(id), Ranges: []keyrange.Range{{Key: key}}}
+	if !d.Fill(fill) {
+		b.Fatalf("cache %d may not have %q", id, key)
+	}
+}
+
+// write has a key written, and all caches that have it acknowledge that they have dropped it.
+func write(b *testing.B, d *directory.Directory, key string) (told int) {
+	w := &directory.Write{Touches: []keyrange.Range{{Key: key}}}
+	now, err := d.Admit(w)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for list := d.Invalidations(); len(list) > 0; list = d.Invalidations() {
+		for _, n := range list {
+			d.Ack(directory.Ack{ID: n.ID, Token: n.Token, Term: 1, Seq: n.Seq, Open: 1})
+		}
+		told += len(list)
+	}
+	if ready := d.Ready(); !now && len(ready) != 1 {
+		b.Fatal("it waits still")
+	}
+	d.Finish(w)
+	d.TakePaid()
+	d.TakeWaits()
+	return told
+}
+
+// flatCaches are operations beside caches.
+var flatCaches = []flatRow{
+	{name: "caches-of-a-range/open-and-release", make: func(_ *testing.B, n int) func(int) int {
+		d := newDirectory(n)
+		return func(i int) int {
+			openCache(d, lease.ID(n+i+1))
+			d.Release(lease.Token(n + i + 1))
+			return 1
+		}
+	}},
+	{name: "caches-of-a-range/put-that-one-has", make: func(b *testing.B, n int) func(int) int {
+		d := newDirectory(n)
+		for id := lease.ID(1); id <= lease.ID(n); id++ {
+			fillCache(b, d, id, fmt.Sprintf("k/%08d", id))
+		}
+		return func(i int) int {
+			id := lease.ID(i%n + 1)
+			write(b, d, fmt.Sprintf("k/%08d", id))
+			fillCache(b, d, id, fmt.Sprintf("k/%08d", id))
+			return 1
+		}
+	}},
+	{name: "caches-of-a-range/put-that-all-have", all: true, make: func(b *testing.B, n int) func(int) int {
+		d := newDirectory(n)
+		return func(int) int {
+			for id := lease.ID(1); id <= lease.ID(n); id++ {
+				fillCache(b, d, id, "k")
+			}
+			return write(b, d, "k")
+		}
+	}},
+	{name: "holds/grant-and-expire", make: func(b *testing.B, n int) func(int) int {
+		m := newFlatMachine(b)
+		hold := func(id lease.ID) *lease.Info {
+			return m.load(&fsm.Grant{
+				Terms: lease.Terms{ID: id, TTL: 60_000, Owner: fmt.Sprint(id / 1000)},
+				Holds: []keyrange.Range{{Key: "a"}},
+			}).(*lease.Info)
+		}
+		for i := range n - 1 {
+			hold(lease.ID(i + 1))
+		}
+		return func(i int) int {
+			l := hold(lease.ID(n + i*1000))
+			m.do(&fsm.Expire{Term: 1, Leases: []lease.Due{{ID: l.ID, Token: l.Token, Stamp: l.Stamp}}})
+			return 1
+		}
+	}},
+}
+
+// flatEvent is what a hub hands out.
+type flatEvent struct {
+	key string
+	rev int64
+}
+
+func (e *flatEvent) Key() string     { return e.key }
+func (e *flatEvent) Revision() int64 { return e.rev }
+func (e *flatEvent) IsDelete() bool  { return false }
+func (e *flatEvent) Size() int       { return 100 }
+
+// flatHistory is a store of which only the revision is known.
+type flatHistory struct{ rev int64 }
+
+func (h *flatHistory) Events(string, string, int64, int) ([]*flatEvent, int64, error) {
+	return nil, h.rev + 1, nil
+}
+func (h *flatHistory) Revision() int64  { return h.rev }
+func (h *flatHistory) Compacted() int64 { return 0 }
+
+// newWatched returns a function that publishes a put to a key, and reads what the watchers of one
+// stream are told; all but one of them are on other streams.
+func newWatched(b *testing.B, n int, ask func(i int) watch.Request) func(i int, key string) {
+	h := &flatHistory{rev: 1}
+	hub := watch.New(func() watch.History[*flatEvent] { return h }, watch.Options{})
+	streams := make([]*watch.Stream[*flatEvent], n)
+	for i := range n {
+		streams[i] = hub.NewStream()
+		if _, err := streams[i].Watch(ask(i)); err != nil {
+			b.Fatal(err)
+		}
+		if bt, ok := streams[i].Poll(); !ok || bt.Kind == watch.Changed {
+			b.Fatal("it does not watch")
+		}
+	}
+	return func(i int, key string) {
+		h.rev++
+		hub.Publish(h.rev, []*flatEvent{{key, h.rev}})
+		hub.Distribute()
+		for bt, ok := streams[i].Poll(); ; bt, ok = streams[i].Poll() {
+			if ok && len(bt.Events) == 1 {
+				return
+			}
+			if !ok {
+				b.Fatal("nobody was told of ", key)
+			}
+		}
+	}
+}
+
+// flatRest are operations beside watches, sessions and the backlog of a member.
+var flatRest = []flatRow{
+	{name: "watches/of-other-keys", make: func(b *testing.B, n int) func(int) int {
+		key := func(i int) string { return fmt.Sprintf("k/%08d", i) }
+		put := newWatched(b, n, func(i int) watch.Request { return watch.Request{Key: key(i)} })
+		return func(i int) int { put(i%n, key(i%n)); return 1 }
+	}},
+	{name: "watches/of-other-ranges", make: func(b *testing.B, n int) func(int) int {
+		key := func(i int) string { return fmt.Sprintf("k/%08d/", i) }
+		put := newWatched(b, n, func(i int) watch.Request {
+			return watch.Request{Key: key(i), End: fmt.Sprintf("k/%08d0", i)}
+		})
+		return func(i int) int { put(i%n, key(i%n)+"x"); return 1 }
+	}},
+	{name: "sessions/open", most: 16_384, make: func(b *testing.B, n int) func(int) int {
+		m := newFlatMachine(b)
+		for i := range n {
+			m.load(&fsm.OpenSession{Nonce: uint64(i)})
+		}
+		return func(i int) int { m.do(&fsm.OpenSession{Nonce: uint64(i)}); return 1 }
+	}},
+	{name: "sessions/put-once", most: 16_384, make: func(b *testing.B, n int) func(int) int {
+		m := newFlatMachine(b)
+		sessions := make([]fsm.Session, n)
+		for i := range sessions {
+			sessions[i] = m.load(&fsm.OpenSession{Nonce: uint64(i)}).(fsm.Session)
+		}
+		return func(i int) int {
+			m.do(&fsm.Once{
+				Session: sessions[i*7919%n], Number: uint64(i + 1), Settled: uint64(i),
+				Command: &fsm.Put{Key: "k"},
+			})
+			return 1
+		}
+	}},
+	{name: "answers-of-a-session/put-once", most: 4096, make: func(b *testing.B, n int) func(int) int {
+		m := newFlatMachine(b)
+		s := m.load(&fsm.OpenSession{Nonce: 1}).(fsm.Session)
+		once := func(i int) {
+			number := uint64(i + n + 1)
+			m.do(&fsm.Once{
+				Session: s, Number: number, Settled: number - uint64(n), Command: &fsm.Put{Key: "k"},
+			})
+		}
+		next := 0
+		for ; next < n; next++ {
+			once(next)
+		}
+		return func(int) int { once(next); next++; return 1 }
+	}},
+}
