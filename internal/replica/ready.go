@@ -64,6 +64,7 @@ type Output struct {
 // events of Changes.
 func (r *Replica) Take() Output {
 	r.machine.ReuseChanges()
+	r.applyNext()
 	r.drain()
 	r.expire()
 	r.campaign()
@@ -86,6 +87,7 @@ func (r *Replica) Take() Output {
 	r.out.Changes = r.machine.TakeChanges()
 	out := r.out.Output
 	r.out = output{Output: r.out.given.emptied(), given: out}
+	r.backlog.spent = 0
 	return out
 }
 
@@ -191,12 +193,8 @@ func (r *Replica) route(m *raftpb.Message) {
 		}
 		r.incomingTaken(m)
 	case raft.LocalApplyThread:
-		for _, e := range m.GetEntries() {
-			r.apply(e)
-		}
-		for _, resp := range m.GetResponses() {
-			r.route(resp)
-		}
+		r.backlog.committed = append(r.backlog.committed, m)
+		r.applyNext()
 	case r.cfg.ID:
 		if err := r.raft.Step(m); err != nil {
 			panic(fmt.Sprintf("replica: raft refused its own %s: %v", m.GetType(), err))
@@ -280,6 +278,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) 
 	for _, g := range groups {
 		results := r.scratch.results[:0]
 		for _, c := range g.Commands {
+			r.backlog.spent += weight(c)
 			last = r.machine.Apply(c)
 			results = append(results, last)
 		}

@@ -96,6 +96,7 @@ type state struct {
 	machine  *fsm.Machine
 	lessor   *lease.Lessor // the machine's
 	incoming *fsm.Machine  // what a snapshot brings, until it is on disk
+	backlog
 }
 
 // times are what was read of clocks.
@@ -298,7 +299,7 @@ func (r *Replica) Refresh() {
 func (r *Replica) Next() (lease.Instant, bool) {
 	at, ok := r.nextTimer()
 	switch {
-	case r.gate.caches != nil && len(r.gate.early) > 0:
+	case r.backlog.any() || r.gate.caches != nil && len(r.gate.early) > 0:
 		return r.now, true
 	case r.gate.caches == nil || r.timers.refresh:
 		return at, ok
