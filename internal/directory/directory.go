@@ -54,7 +54,8 @@ func (l Limits) withDefaults() Limits {
 		Spans: cmp.Or(l.Spans, 65_536), AllSpans: cmp.Or(l.AllSpans, 4_000_000),
 		Drops: cmp.Or(l.Drops, 4096), DropBytes: cmp.Or(l.DropBytes, 1<<20),
 		Waiting: cmp.Or(l.Waiting, 16_384), Links: cmp.Or(l.Links, 131_072),
-		Work: cmp.Or(l.Work, 262_144), Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192), Slow: cmp.Or(l.Slow, 1000),
+		Work: cmp.Or(l.Work, 262_144), Slow: cmp.Or(l.Slow, 1000),
+		Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192),
 	}
 }
 

@@ -106,8 +106,8 @@ func (r *Replica) flush() {
 	r.waiting, r.scratch.waiting = r.scratch.waiting, nil
 }
 
-// encode returns an entry of the first n commands that wait, about groupMax at most. It is good until the next
-// call: Raft makes a copy of what is proposed.
+// encode returns an entry of the first n commands that wait, about groupMax at most. It is good
+// until the next call: Raft makes a copy of what is proposed.
 func (r *Replica) encode() (data []byte, n int) {
 	data = fsm.AppendEntry(r.scratch.entry[:0])
 	for n < len(r.waiting) && n < groupMax && len(data) < r.cfg.MaxBatch {

@@ -2,17 +2,13 @@ package sim
 
 import (
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"testing"
 	"time"
 
-	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -309,109 +305,6 @@ var flatKeys = []flatRow{
 				Else:    []fsm.Op{{Put: &fsm.Put{Key: key, Lease: 2}}, {Draw: true}},
 			})
 			m.do(&fsm.DeleteRange{Key: key})
-			return 1
-		}
-	}},
-}
-
-// immortal is what a directory sees of leases without keys that do not end.
-type immortal struct{}
-
-func (immortal) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
-
-func (immortal) Expiry(lease.ID) (lease.Instant, bool) { return 1 << 40, true }
-
-// newDirectory returns what a leader knows of so many caches that hold the keys of one range.
-func newDirectory(n int) *directory.Directory {
-	d := directory.New(1, immortal{}, directory.Limits{})
-	d.Advance(1)
-	for i := range n {
-		openCache(d, lease.ID(i+1))
-	}
-	return d
-}
-
-func openCache(d *directory.Directory, id lease.ID) {
-	d.Hold(id, lease.Token(id), []keyrange.Range{{Key: "k", End: "l"}}, false)
-	d.Settled(1 << 40)
-	d.Open(directory.Opening{ID: id, Token: lease.Token(id), From: directory.Origin{Member: 1}})
-	d.Ack(directory.Ack{ID: id, Token: lease.Token(id), Open: 1})
-}
-
-func fillCache(b *testing.B, d *directory.Directory, id lease.ID, key string) {
-	fill := directory.Fill{ID: id, Token: lease.Token(id), Ranges: []keyrange.Range{{Key: key}}}
-	if !d.Fill(fill) {
-		b.Fatalf("cache %d may not have %q", id, key)
-	}
-}
-
-// write has a key written, and all caches that have it acknowledge that they have dropped it.
-func write(b *testing.B, d *directory.Directory, key string) (told int) {
-	w := &directory.Write{Touches: []keyrange.Range{{Key: key}}}
-	now, err := d.Admit(w)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for list := d.Invalidations(); len(list) > 0; list = d.Invalidations() {
-		for _, n := range list {
-			d.Ack(directory.Ack{ID: n.ID, Token: n.Token, Term: 1, Seq: n.Seq, Open: 1})
-		}
-		told += len(list)
-	}
-	if ready := d.Ready(); !now && len(ready) != 1 {
-		b.Fatal("it waits still")
-	}
-	d.Finish(w)
-	d.TakePaid()
-	d.TakeWaits()
-	return told
-}
-
-// flatCaches are operations beside caches.
-var flatCaches = []flatRow{
-	{name: "caches-of-a-range/open-and-release", make: func(_ *testing.B, n int) func(int) int {
-		d := newDirectory(n)
-		return func(i int) int {
-			openCache(d, lease.ID(n+i+1))
-			d.Release(lease.Token(n + i + 1))
-			return 1
-		}
-	}},
-	{name: "caches-of-a-range/put-that-one-has", make: func(b *testing.B, n int) func(int) int {
-		d := newDirectory(n)
-		for id := lease.ID(1); id <= lease.ID(n); id++ {
-			fillCache(b, d, id, fmt.Sprintf("k/%08d", id))
-		}
-		return func(i int) int {
-			id := lease.ID(i%n + 1)
-			write(b, d, fmt.Sprintf("k/%08d", id))
-			fillCache(b, d, id, fmt.Sprintf("k/%08d", id))
-			return 1
-		}
-	}},
-	{name: "caches-of-a-range/put-that-all-have", all: true, make: func(b *testing.B, n int) func(int) int {
-		d := newDirectory(n)
-		return func(int) int {
-			for id := lease.ID(1); id <= lease.ID(n); id++ {
-				fillCache(b, d, id, "k")
-			}
-			return write(b, d, "k")
-		}
-	}},
-	{name: "holds/grant-and-expire", make: func(b *testing.B, n int) func(int) int {
-		m := newFlatMachine(b)
-		hold := func(id lease.ID) *lease.Info {
-			return m.load(&fsm.Grant{
-				Terms: lease.Terms{ID: id, TTL: 60_000, Owner: fmt.Sprint(id / 1000)},
-				Holds: []keyrange.Range{{Key: "a"}},
-			}).(*lease.Info)
-		}
-		for i := range n - 1 {
-			hold(lease.ID(i + 1))
-		}
-		return func(i int) int {
-			l := hold(lease.ID(n + i*1000))
-			m.do(&fsm.Expire{Term: 1, Leases: []lease.Due{{ID: l.ID, Token: l.Token, Stamp: l.Stamp}}})
 			return 1
 		}
 	}},
