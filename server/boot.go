@@ -53,11 +53,12 @@ func boot(c Config, way transport.Way) (booted, error) {
 	}
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: c.Host.Files(), Logger: c.Logger})
 	if err != nil {
-		return booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
+		err = fmt.Errorf("open data directory %q: %w", c.DataDir, err)
+		return booted{}, tooOld(err, c.DataDir)
 	}
 	b := booted{disk: disk}
 	if err := b.load(c, way); err != nil {
-		return booted{}, errors.Join(err, disk.Close())
+		return booted{}, tooOld(errors.Join(err, disk.Close()), c.DataDir)
 	}
 	return b, nil
 }

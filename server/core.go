@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -184,6 +185,9 @@ func (c *core) end() error {
 	}
 	if a, ok := c.shell.Arrived.(*arrival); ok {
 		a.refuse(errStopped)
+	}
+	if errors.Is(c.shell.Err, encoding.ErrNewer) {
+		return tooOld(c.shell.Err, c.peers.dir)
 	}
 	return rolledBack(c.shell.Err, c.peers.dir)
 }

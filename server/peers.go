@@ -137,8 +137,8 @@ func (p *peers) Receive(from uint64, data []byte) {
 	m, err := replica.DecodeMessage(from, p.member, data)
 	if err != nil {
 		if p.undecodable.Over(time.Second) {
-			p.log.Error("dropped a message that does not decode", "from", fmt.Sprintf("%x", from),
-				"error", err)
+			p.log.Error("dropped a message that this release cannot read",
+				"from", fmt.Sprintf("%x", from), "error", err)
 		}
 		return
 	}

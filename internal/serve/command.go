@@ -107,7 +107,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return p.run(ctx, cfg, j)
+	return withExitCode(p.run(ctx, cfg, j))
 }
 
 // runMember runs a member until a signal ends it, or the cluster removes it, with

@@ -38,7 +38,7 @@ func DevCommand() *cobra.Command {
 			if ctx == nil {
 				ctx = context.Background()
 			}
-			return d.run(ctx, c.OutOrStdout(), c.ErrOrStderr())
+			return withExitCode(d.run(ctx, c.OutOrStdout(), c.ErrOrStderr()))
 		},
 	}
 	fs := c.Flags()

@@ -1,0 +1,37 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"leasehold.dev/server"
+)
+
+// A member that needs a newer release ends with an exit code of its own, so that whoever starts
+// it again can leave that; others end with the usual one.
+func TestExitCodeOfTooOld(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+	}{{fmt.Errorf("it ends: %w", server.ErrTooOld), exitTooOld}, {errors.New("another"), 1}} {
+		p := process{
+			env: func() []string { return nil }, hostname: func() string { return "host" },
+			run: func(context.Context, server.Config, *joiner) error { return c.err },
+		}
+		command := command(p)
+		command.SetArgs([]string{"--data-dir", t.TempDir()})
+		command.SetOut(io.Discard)
+		command.SetErr(io.Discard)
+		err, code := command.Execute(), 1
+		var coded interface{ ExitCode() int }
+		if errors.As(err, &coded) {
+			code = coded.ExitCode()
+		}
+		if !errors.Is(err, c.err) || code != c.code {
+			t.Errorf("%v ends with %d, want %d", err, code, c.code)
+		}
+	}
+}

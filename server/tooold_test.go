@@ -1,0 +1,128 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/storage"
+)
+
+// wantTooOld wants an error that says what to do: another release is needed, and nothing else.
+func wantTooOld(t *testing.T, err error, dir string) {
+	t.Helper()
+	if !errors.Is(err, ErrTooOld) || errors.Is(err, replica.ErrImpossible) ||
+		!strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "newer release") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Goal: an entry of a newer release ends the member, in words that say so, before any of it is
+// applied, and after that the data are as they were: a start replays the entries before it, and
+// ends in the same way at that one. Method: a leader that is made up sends two entries, the second
+// with a command that nobody knows after one that is known.
+func TestEntryOfNewerRelease(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(shortDir(t))
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(value string) []byte {
+		c := &fsm.Put{Key: "k", Value: []byte(value)}
+		return fsm.AppendCommand(fsm.AppendEntry(nil), c)
+	}
+	from, to := s.node.member+1, s.node.member
+	at := s.node.View().Index
+	send := func(m *raftpb.Message) {
+		m.From, m.To, m.Term = &from, &to, new(uint64(7))
+		s.core.inbox.putMessage(&replica.Message{From: from, To: to, Raft: m})
+	}
+	send(&raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), LogTerm: new(uint64(firstIndex)), Index: &at,
+		Entries: []*raftpb.Entry{
+			{Term: new(uint64(7)), Index: new(at + 1), Data: put("known")},
+			{Term: new(uint64(7)), Index: new(at + 2), Data: append(put("newer"), 0x7f)},
+		},
+	})
+	work := func() error { // one step, and what it wants saved
+		_, err := s.core.step()
+		if err == nil {
+			err = s.core.writer.writeAll(t.Context(), s.core.writer.take(nil))
+		}
+		return err
+	}
+	for range 2 {
+		if err := work(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for commit := at + 1; commit <= at+2; commit++ {
+		send(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), Commit: new(commit)})
+		for range 2 {
+			if err = work(); err != nil {
+				break
+			}
+		}
+		if newer := commit == at+2; newer != (err != nil) {
+			t.Fatalf("entry %d: %v", commit-at, err)
+		}
+	}
+	wantTooOld(t, err, cfg.DataDir)
+	if kv := s.node.View().KV.Get("k"); kv == nil || string(kv.Value) != "known" {
+		t.Errorf("the key is %+v", kv)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantTooOld(t, ends(t, cfg), cfg.DataDir)
+}
+
+// A snapshot of a newer release is refused at the start, in the same words.
+func TestSnapshotOfNewerRelease(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(shortDir(t))
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole []byte
+	if err := s.core.replica.Machine().Image().Encode(func(chunk []byte) error {
+		whole = append(whole, chunk...)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	conf := s.core.replica.ConfState()
+	whole = bytes.Clone(whole)
+	whole[1]++ // the version
+	w, err := s.core.disk.NewSnapshot(storage.SnapshotMeta{
+		Index: firstIndex + 1, Term: firstIndex, ConfState: conf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write(whole), w.Commit(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = New(cfg)
+	wantTooOld(t, err, cfg.DataDir)
+}
+
+// Errors that are not about releases stay as they are.
+func TestTooOldIsNoOther(t *testing.T) {
+	for _, err := range []error{nil, errStopped, storage.ErrCorrupt} {
+		if got := tooOld(err, "dir"); !errors.Is(got, err) || errors.Is(got, ErrTooOld) {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+	for _, err := range []error{storage.ErrVersion, encoding.ErrNewer} {
+		wantTooOld(t, tooOld(err, "dir"), "dir")
+	}
+}
