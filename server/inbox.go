@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -16,7 +17,8 @@ import (
 const maxQueued = 1 << 16
 
 // inbox is where the goroutines of clients and of the disk leave work for the
-// core. Everything left since the core last looked is taken in one piece.
+// core. Everything left since the core last looked is taken in one piece, unless it is very
+// much.
 type inbox struct {
 	wake chan struct{} // holds a token while there is something to take
 
@@ -108,15 +110,56 @@ func (b *inbox) signal() {
 	}
 }
 
-// take returns everything that waits, and gives spare's memory to what comes.
+// maxTaken is how many requests of a kind the core takes for one step: some milliseconds' worth
+// of each. The others are there for the next, which is at once.
+const maxTaken = 1 << 14
+
+// take returns what waits, of the requests of clients no more than a step has time for, and gives
+// spare's memory to what comes.
 func (b *inbox) take(spare shell.Mail) shell.Mail {
-	spare = spare.Emptied()
-	b.mu.Lock()
-	m := b.Mail
-	b.mail = mail{Mail: spare}
-	b.room.Broadcast()
-	b.mu.Unlock()
+	m, left := b.takeMost(spare.Emptied(), maxTaken)
+	if left {
+		b.signal()
+	}
 	return m
+}
+
+// takeMost takes at most so many requests of each kind, and reports whether some are left. What
+// caches say is taken whole: it must not come after a read that came after it.
+func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m = b.Mail
+	b.mail = mail{Mail: spare}
+	b.Proposals, m.Proposals = split(m.Proposals, b.Proposals, most)
+	b.Reads, m.Reads = split(m.Reads, b.Reads, most)
+	b.Renewals, m.Renewals = split(m.Renewals, b.Renewals, most)
+	b.Together, m.Together = split(m.Together, b.Together, few(m.Together, most))
+	b.Abandoned, m.Abandoned = split(m.Abandoned, b.Abandoned, most)
+	b.renewing = len(b.Renewals)
+	for _, r := range b.Together {
+		b.renewing += len(r.IDs)
+	}
+	b.room.Broadcast()
+	left = b.renewing+len(b.Proposals)+len(b.Reads)+len(b.Abandoned) > 0
+	return m, left
+}
+
+// few returns how many batches have at least so many leases together, or all of them.
+func few(batches []*replica.Renewals, leases int) (n int) {
+	for n < len(batches) && leases > 0 {
+		leases -= len(batches[n].IDs)
+		n++
+	}
+	return n
+}
+
+// split returns the first of a list, at most so many, and what is left of it, in spare's memory.
+func split[T any](list, spare []T, most int) (left, taken []T) {
+	if len(list) <= most {
+		return spare, list
+	}
+	return append(spare, list[most:]...), list[:most:most]
 }
 
 // close refuses what comes from now on, and returns what was left.
@@ -124,5 +167,6 @@ func (b *inbox) close() shell.Mail {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	return b.take(shell.Mail{})
+	m, _ := b.takeMost(shell.Mail{}, math.MaxInt)
+	return m
 }

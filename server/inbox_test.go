@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
 	"leasehold.dev/lease"
 )
 
@@ -59,5 +60,43 @@ func TestRenewalsWait(t *testing.T) {
 	}
 	if n.inbox.renewing != 0 {
 		t.Errorf("%d renewals wait after all were taken", n.inbox.renewing)
+	}
+}
+
+// Of very many requests the core takes no more for one step than that has time for, in their
+// order, and the next step is at once. What caches say is not left behind, since reads that came
+// after it must not overtake it.
+func TestManyRequestsTakeSeveralSteps(t *testing.T) {
+	const n = 2*maxTaken + 5
+	b := newInbox()
+	b.put(func(m *mail) {
+		for i := range n {
+			m.Proposals = append(m.Proposals, &replica.Proposal{Owner: i})
+			m.Reads = append(m.Reads, &replica.Read{Owner: i})
+			m.Caches = append(m.Caches, shell.CacheMail{})
+			m.Together = append(m.Together, &replica.Renewals{IDs: make([]lease.ID, 2)})
+			m.renewing += 2
+		}
+	})
+	var got, mail shell.Mail
+	for steps := range 5 {
+		<-b.wake
+		mail = b.take(mail)
+		if len(mail.Proposals) > maxTaken || len(mail.Reads) > maxTaken ||
+			2*len(mail.Together) > maxTaken || steps == 0 && len(mail.Caches) != n {
+			t.Fatalf("step %d takes %d commands, %d reads, %d batches, and %d of caches", steps,
+				len(mail.Proposals), len(mail.Reads), len(mail.Together), len(mail.Caches))
+		}
+		got.Proposals = append(got.Proposals, mail.Proposals...)
+		got.Reads = append(got.Reads, mail.Reads...)
+		got.Together = append(got.Together, mail.Together...)
+	}
+	if len(b.wake) > 0 || b.renewing != 0 || len(got.Together) != n {
+		t.Errorf("%d leases and %d batches are left", b.renewing, n-len(got.Together))
+	}
+	for i := range n {
+		if got.Proposals[i].Owner != i || got.Reads[i].Owner != i {
+			t.Fatalf("number %d is another", i)
+		}
 	}
 }
