@@ -70,15 +70,45 @@ func (o *RangeOptions) wants(kv *KeyValue) bool {
 		(o.MaxCreateRevision == 0 || kv.CreateRevision <= o.MaxCreateRevision)
 }
 
-// order sorts the pairs, which come in the order of their keys.
-func (o *RangeOptions) order(kvs []*KeyValue) {
+// order sorts the pairs, which come in the order of their keys. If no more are wanted than fewest
+// it returns only the first of them, and sorts none but those.
+func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
+	by := o.by()
+	switch {
+	case by != nil && 0 < o.Limit && o.Limit <= fewest && o.Limit < int64(len(kvs)):
+		return firstOf(kvs, int(o.Limit), by)
+	case by != nil:
+		slices.SortStableFunc(kvs, by)
+	case o.SortBy == ByKey && o.Descend:
+		slices.Reverse(kvs)
+	}
+	return kvs
+}
+
+// fewest is how many pairs are found without sorting all of them. Who asks for the first in a
+// waiting line, as etcd's locks do, wants one.
+const fewest = 16
+
+// firstOf returns the first n of the pairs in an order; of equal ones, those that come first.
+func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
+	first := make([]*KeyValue, 0, n+1)
+	for _, kv := range kvs {
+		at := len(first)
+		for at > 0 && by(kv, first[at-1]) < 0 {
+			at--
+		}
+		if at < n {
+			first = slices.Insert(first, at, kv)
+			first = first[:min(len(first), n)]
+		}
+	}
+	return first
+}
+
+// by returns how the pairs are compared, nil if they are not.
+func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	var by func(a, b *KeyValue) int
 	switch o.SortBy {
-	case ByKey:
-		if o.Descend {
-			slices.Reverse(kvs)
-		}
-		return
 	case ByVersion:
 		by = func(a, b *KeyValue) int { return cmp.Compare(a.Version, b.Version) }
 	case ByCreate:
@@ -88,13 +118,12 @@ func (o *RangeOptions) order(kvs []*KeyValue) {
 	case ByValue:
 		by = func(a, b *KeyValue) int { return bytes.Compare(a.Value, b.Value) }
 	default:
-		return
+		return nil
 	}
 	if o.Descend {
-		up := by
-		by = func(a, b *KeyValue) int { return up(b, a) }
+		return func(a, b *KeyValue) int { return by(b, a) }
 	}
-	slices.SortStableFunc(kvs, by)
+	return by
 }
 
 // state is what reads need: what a store has now, and a view for ever.
@@ -256,8 +285,9 @@ func (s *state) rangeAll(res *RangeResult, sp span, rev int64, o *RangeOptions) 
 		}
 		return true
 	})
-	o.order(res.KVs)
-	if o.Limit > 0 && int64(len(res.KVs)) > o.Limit {
+	all := int64(len(res.KVs))
+	res.KVs = o.order(res.KVs)
+	if o.Limit > 0 && all > o.Limit {
 		// A new slice, so that a small answer does not hold on to a large array.
 		res.KVs = slices.Clone(res.KVs[:o.Limit])
 		res.More = true

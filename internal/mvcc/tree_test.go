@@ -198,3 +198,33 @@ func TestChainDuringPush(t *testing.T) {
 		v.n.Store(v.n.Load() - 1)
 	}
 }
+
+// The first few of very many pairs in some order are those that a sort of all finds, of equal ones
+// those with the smaller keys; and no more memory is taken for them than for the few.
+func TestFirstOfMany(t *testing.T) {
+	s := New()
+	for i := range 500 {
+		tx := s.Begin()
+		tx.Put(fmt.Sprintf("k%03d", i*7%500), []byte{byte(i % 5)}, 0)
+		tx.End()
+	}
+	for _, by := range []SortBy{ByVersion, ByCreate, ByMod, ByValue} {
+		for _, down := range []bool{false, true} {
+			o := RangeOptions{SortBy: by, Descend: down}
+			all, _ := s.View().Range("", "\x00", o)
+			for o.Limit = 1; o.Limit <= fewest+1; o.Limit++ {
+				r, err := s.View().Range("", "\x00", o)
+				if err != nil || !slices.Equal(r.KVs, all.KVs[:o.Limit]) || !r.More || r.Count != 500 {
+					t.Errorf("%+v: %d pairs of %d, more %v, %v", o, len(r.KVs), r.Count, r.More, err)
+				}
+			}
+		}
+	}
+	compared := 0
+	firstOf(s.View().mustAll(), 1, func(a, b *KeyValue) int { compared++; return 1 })
+	if compared > 500 {
+		t.Errorf("%d comparisons to find the first of 500", compared)
+	}
+}
+
+func (v *View) mustAll() []*KeyValue { return slices.Collect(v.Ascend("", "\x00", 0)) }

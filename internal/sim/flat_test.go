@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -305,6 +306,18 @@ var flatKeys = []flatRow{
 				Else:    []fsm.Op{{Put: &fsm.Put{Key: key, Lease: 2}}, {Draw: true}},
 			})
 			m.do(&fsm.DeleteRange{Key: key})
+			return 1
+		}
+	}},
+	{name: "places-of-a-line/etcd-lock", all: true, make: func(b *testing.B, n int) func(int) int {
+		m := newAttached(b, n, "line/%08x")
+		return func(int) int {
+			first := mvcc.RangeOptions{SortBy: mvcc.ByCreate, Limit: 1}
+			m.do(&fsm.Txn{Then: []fsm.Op{
+				{Put: &fsm.Put{Key: "line/x", Lease: 2}},
+				{Range: &fsm.Range{Key: "line/", End: "line0", Options: first}},
+			}})
+			m.do(&fsm.DeleteRange{Key: "line/x"})
 			return 1
 		}
 	}},
