@@ -25,7 +25,7 @@ func filled(tb testing.TB, n int) (*Lessor, []ID) {
 	ids := make([]ID, n)
 	for i := range ids {
 		ids[i] = ID(r.Int64()) | 1
-		l.Advance(Instant(i * 30_000 / n))
+		l.Advance(Instant(i) * 30_000 / Instant(n))
 		mustGrant(tb, l, Terms{ID: ids[i], TTL: 60_000})
 	}
 	return l, ids

@@ -150,7 +150,7 @@ func BenchmarkIndex(b *testing.B) {
 	})
 	b.Run("missing", func(b *testing.B) {
 		for b.Loop() {
-			l.table.find(ID(1<<40 | r.IntN(1<<30)))
+			l.table.find(1<<40 | ID(r.IntN(1<<30)))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -27,7 +28,7 @@ type Histogram struct {
 // NewHistogram makes a histogram of bins in any order.
 func NewHistogram(bins []Bin) (Histogram, error) {
 	h := Histogram{bins: slices.Clone(bins)}
-	slices.SortStableFunc(h.bins, func(a, b Bin) int { return int(a.Upper - b.Upper) })
+	slices.SortStableFunc(h.bins, func(a, b Bin) int { return cmp.Compare(a.Upper, b.Upper) })
 	sum := 0.0
 	for _, b := range h.bins {
 		if err := notNegative(quantity{"upper edge of a bin", b.Upper}); err != nil {

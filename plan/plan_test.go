@@ -427,6 +427,17 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// Goal: bins are sorted also where their edges are further apart than 32 bits can say.
+func TestHistogramOrder(t *testing.T) {
+	h, err := NewHistogram([]Bin{{5 * s, 1}, {time.Hour, 2}, {s, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Bin{{s, 3}, {5 * s, 1}, {time.Hour, 2}}; !slices.Equal(h.bins, want) {
+		t.Errorf("bins %+v, want %+v", h.bins, want)
+	}
+}
+
 // Goal: what is written is read again.
 func TestHistogramRoundTrip(t *testing.T) {
 	h, err := NewHistogram([]Bin{{2 * s, 3}, {1500 * time.Microsecond, 7}})

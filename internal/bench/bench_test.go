@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -315,7 +316,7 @@ func TestSpread(t *testing.T) {
 		t.Errorf("hits %v, error %v", hits, err)
 	}
 	boom := errors.New("boom")
-	err = spread(t.Context(), 4, 1<<40, func(_ context.Context, _, i int) error { return boom })
+	err = spread(t.Context(), 4, math.MaxInt, func(_ context.Context, _, i int) error { return boom })
 	if !errors.Is(err, boom) {
 		t.Errorf("error %v", err)
 	}

@@ -210,7 +210,7 @@ func (e *Env) putsBesideDead(
 	if err != nil {
 		return err
 	}
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
+	if err := freeze(p); err != nil {
 		return err
 	}
 	err = poll(ctx, 10*time.Second, func(context.Context) error { return stopped(p.PID()) })

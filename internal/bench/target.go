@@ -118,7 +118,7 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 		"--initial-advertise-peer-urls", peer,
 		"--initial-cluster", strings.Join(all, ","),
 		"--initial-cluster-state", "new",
-		"--quota-backend-bytes", fmt.Sprint(8 << 30),
+		"--quota-backend-bytes", fmt.Sprint(int64(8 << 30)),
 		"--log-level", "error",
 	}, nil
 }

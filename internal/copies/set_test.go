@@ -188,7 +188,7 @@ func TestGivingUp(t *testing.T) {
 func TestHasIsBounded(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}},
-		MaxEntries: 1 << 20, MaxBytes: 1 << 40,
+		MaxEntries: 1 << 20, MaxBytes: 1 << 30,
 	})
 	s.Opened(1)
 	for i := range 3 * hasMost {
@@ -214,7 +214,7 @@ func TestHasIsBounded(t *testing.T) {
 func TestHasOfLongKeys(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}, {Key: "zz"}},
-		MaxEntries: 1 << 20, MaxBytes: 1 << 40,
+		MaxEntries: 1 << 20, MaxBytes: 1 << 30,
 	})
 	s.Opened(1)
 	long := strings.Repeat("1", hasBytes/2)

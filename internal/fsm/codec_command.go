@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"math"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/lease"
@@ -90,10 +91,14 @@ func (d *decoder) put() *Put {
 	c.IgnoreLease = f&putIgnoreLease != 0
 	c.Key, c.Value = d.Text(), d.putValue()
 	if f&putMaxKeys != 0 {
-		c.MaxKeys = int(d.Varint())
+		c.MaxKeys = d.limit()
 	}
 	return c
 }
+
+// limit takes a number of keys that are allowed. More than an int of this machine can say is
+// more than it could have, and so no other limit than the largest.
+func (d *decoder) limit() int { return int(min(d.Varint(), math.MaxInt)) }
 
 // Flags of a deletion.
 const (

@@ -72,7 +72,7 @@ func (d *decoder) refusal() error {
 	case k == refusalName:
 		return &lease.NameError{Name: d.Text(), Holder: d.info()}
 	case k == refusalKeys:
-		return &lease.KeyLimitError{ID: d.id(), Limit: int(d.Varint())}
+		return &lease.KeyLimitError{ID: d.id(), Limit: d.limit()}
 	case k == refusalTTL:
 		return &lease.TTLError{
 			Got: lease.TTL(d.Varint()), Min: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint()),

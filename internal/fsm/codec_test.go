@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -336,4 +337,18 @@ func restoreBytes(data []byte) (*Machine, error) {
 		given = true
 		return data, ok && len(data) > 0, nil
 	})
+}
+
+// TestLimitWidth: a limit that a member with 64 bits has replicated is as good as none to one
+// with 32, and never below 0, which would be another.
+func TestLimitWidth(t *testing.T) {
+	for n, want := range map[int64]int{
+		0: 0, 300: 300, math.MaxInt32: math.MaxInt32,
+		1 << 40: int(min(1<<40, int64(math.MaxInt))), math.MaxInt64: math.MaxInt,
+	} {
+		d := decoder{Decoder: logFormat.Decoder(logFormat.Version, binary.AppendVarint(nil, n))}
+		if got := d.limit(); got != want {
+			t.Errorf("%d is taken for %d, want %d", n, got, want)
+		}
+	}
 }

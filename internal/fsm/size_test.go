@@ -29,7 +29,7 @@ func TestSize(t *testing.T) {
 		Secret: lease.Secret{1}, Bound: true,
 	}
 	put := &Put{
-		Key: text, Value: []byte(text), Lease: most, MaxKeys: math.MinInt64, LeaseName: text,
+		Key: text, Value: []byte(text), Lease: most, MaxKeys: math.MinInt, LeaseName: text,
 		LeaseToken: math.MaxUint64,
 	}
 	remove := &DeleteRange{Key: text, End: text}

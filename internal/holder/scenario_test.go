@@ -54,7 +54,7 @@ func (a args) text(name string) string {
 	return ""
 }
 
-func (a args) int(name string) int { return int(a.float(name, 0)) }
+func (a args) int(name string) int64 { return int64(a.float(name, 0)) }
 
 func (a args) float(name string, otherwise float64) float64 {
 	if !a.d.HasArg(name) {
@@ -84,7 +84,7 @@ var commands = map[string]func(*Set, args) string{
 		s.Advance(lease.Instant(a.int("to")))
 		return ""
 	},
-	"due":       func(s *Set, a args) string { return batchText(s.Due(a.int("most"))) },
+	"due":       func(s *Set, a args) string { return batchText(s.Due(int(a.int("most")))) },
 	"ask":       func(s *Set, a args) string { return batchText(s.Ask(a.id())) },
 	"renewed":   func(s *Set, a args) string { s.Renewed(a.seq(), a.id(), a.ttl()); return "" },
 	"gone":      func(s *Set, a args) string { s.Gone(a.seq(), a.id()); return "" },

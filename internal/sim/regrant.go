@@ -11,7 +11,7 @@ import (
 func (t *thread) regranter() {
 	c, w := t.c, t.c.w
 	const ttl = 600
-	id := lease.ID(1<<41 + c.id)
+	id := 1<<41 + lease.ID(c.id)
 	var ends Time // of the present life, by the client's clock
 	near := func(p *thread) {
 		p.sleep(max(ends-c.local(), 0) + w.exp(w.p.Delay+w.p.Sync))

@@ -35,7 +35,7 @@ func requests(of func(key []byte) *pb.Request) *pb.ClientMessage {
 		Session: &pb.SessionRef{Id: someLease, Nonce: 0xb451ebb451ebb451}, Settled: 123456,
 	}
 	for i := range 64 {
-		r := of(fmt.Appendf(nil, "locks/%06d/%x", i, someLease))
+		r := of(fmt.Appendf(nil, "locks/%06d/%x", i, int64(someLease)))
 		r.Id, r.TimeoutMs = uint64(100000+i), 4998
 		m.Requests = append(m.Requests, r)
 	}
@@ -84,7 +84,7 @@ func grantSample(key []byte) *pb.Request {
 func responses(of func(key []byte) *pb.Response) *pb.ServerMessage {
 	m := &pb.ServerMessage{}
 	for i := range 64 {
-		r := of(fmt.Appendf(nil, "locks/%06d/%x", i, someLease))
+		r := of(fmt.Appendf(nil, "locks/%06d/%x", i, int64(someLease)))
 		r.Id = uint64(100000 + i)
 		m.Responses = append(m.Responses, r)
 	}
