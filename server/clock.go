@@ -1,33 +1,34 @@
 package server
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/lease"
 )
 
-// clock reads the instants by which leases are timed: CLOCK_BOOTTIME, which
-// runs on while the machine is suspended, as the holders' time does. Go's
-// own monotonic clock stands still then, and wall time jumps (DESIGN 2.2).
+// clock reads the instants by which leases are timed, by a clock that runs on while the
+// machine is suspended, as the holders' time does. Go's own monotonic clock stands still then,
+// and wall time jumps (DESIGN 2.2).
 //
 // A reading is a system call, so the core reads once a step.
 type clock struct {
-	boot      func() lease.Instant // reads CLOCK_BOOTTIME
+	boot      func() lease.Instant // reads the clock of the machine, see [host.Host.Clock]
 	start     atomic.Int64         // boot time at which the instants begin, as the shell says
 	reference time.Time
 }
 
-func newClock(on *host.Host) *clock {
-	c := &clock{boot: bootMillis, reference: time.Now()}
-	if on != nil {
-		c.boot = func() lease.Instant { return lease.Instant(on.Boot().Milliseconds()) }
+func newClock(on *host.Host) (*clock, error) {
+	boot, err := on.Clock()
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
 	}
-	return c
+	return &clock{reference: time.Now(), boot: func() lease.Instant {
+		return lease.Instant(boot().Milliseconds())
+	}}, nil
 }
 
 // read returns what the clocks show.
@@ -39,11 +40,3 @@ func (c *clock) read() shell.Reading {
 
 // now returns the present instant. Any goroutine may ask.
 func (c *clock) now() lease.Instant { return c.boot() - lease.Instant(c.start.Load()) }
-
-func bootMillis() lease.Instant {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("server: read CLOCK_BOOTTIME: " + err.Error())
-	}
-	return lease.Instant(ts.Nano() / int64(time.Millisecond))
-}

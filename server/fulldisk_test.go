@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -30,10 +29,7 @@ func TestFullDisk(t *testing.T) {
 	c := testConfig(t.TempDir())
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	c.Host = &host.Host{
-		FS: mem, Listen: listen.Listen, Dial: (&net.Dialer{}).DialContext,
-		Boot: func() time.Duration { return time.Duration(bootMillis()) * time.Millisecond },
-	}
+	c.Host = withFiles(t, mem)
 	m := run(t, c)
 	grant, err := m.client.Grant(t.Context(), 1)
 	if err != nil {
@@ -66,4 +62,16 @@ func TestFullDisk(t *testing.T) {
 		_, err := m.client.Put(context.Background(), "b", "w")
 		return err == nil
 	})
+}
+
+// withFiles returns this machine with other files.
+func withFiles(t *testing.T, files vfs.FS) *host.Host {
+	t.Helper()
+	boot, err := (*host.Host)(nil).Clock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &host.Host{
+		FS: files, Listen: listen.Listen, Dial: (&net.Dialer{}).DialContext, Boot: boot,
+	}
 }

@@ -10,9 +10,9 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"syscall"
 	"time"
 
+	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 )
 
@@ -52,11 +52,11 @@ type limits struct{ clients, peers *listen.Limit }
 
 // newLimits shares the files that the process may open among the members that it runs.
 func newLimits(members int, log *slog.Logger) (limits, error) {
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return limits{}, fmt.Errorf("server: find out how many files may be open: %w", err)
+	files, err := host.OpenFiles()
+	if err != nil {
+		return limits{}, fmt.Errorf("server: %w", err)
 	}
-	share := uint64(files.Cur) / uint64(max(members, 1))
+	share := files / uint64(max(members, 1))
 	clients, err := clientShare(share)
 	if err != nil {
 		return limits{}, err

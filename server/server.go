@@ -103,6 +103,10 @@ func New(cfg Config) (*Server, error) {
 }
 
 func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error) {
+	clock, err := newClock(cfg.Host)
+	if err != nil {
+		return nil, err
+	}
 	id, _ := disk.Identity()
 	r, err := replica.New(replica.Config{
 		ID: id.Member, FirstSeq: rand.Uint64() >> 1, Log: disk, Machine: machine,
@@ -121,7 +125,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	}
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
-		inbox: newInbox(), clock: newClock(cfg.Host), log: cfg.Logger, metrics: newMetrics(),
+		inbox: newInbox(), clock: clock, log: cfg.Logger, metrics: newMetrics(),
 		news:     newLeaseNews(),
 		voters:   r.ConfState().GetVoters(),
 		election: cfg.Raft.ElectionTimeout,

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,8 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"leasehold.dev/internal/host"
-	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
 )
 
@@ -35,10 +32,7 @@ func TestSnapshotsThatFail(t *testing.T) {
 	})
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 5
-	c.Host = &host.Host{
-		FS: errorfs.Wrap(vfs.NewMem(), inject), Listen: listen.Listen, Dial: (&net.Dialer{}).DialContext,
-		Boot: func() time.Duration { return time.Duration(bootMillis()) * time.Millisecond },
-	}
+	c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := run(t, c)

@@ -37,8 +37,9 @@ ends the lock is free at once.
 The lock is valid only as long as its lease is renewed. If that fails, the command is asked
 to end (SIGTERM) in time, and killed (SIGKILL) before the lock can go to somebody else. If
 somebody takes the lock away, by a revocation of its lease, the command is killed at once.
-Signals that this process receives go to the command. On Linux the command has a process
-group of its own, is ended with all of it, and is killed when this process is.
+Signals that this process receives go to the command. On Linux and macOS the command has a
+process group of its own, and is ended with all of it; on Linux it is killed when this
+process is.
 
 The command finds in its environment:
   LEASEHOLD_TOKEN     the fencing token, a number: who held the lock earlier had a smaller one

@@ -4,7 +4,7 @@ package cluster
 
 import "testing"
 
-type links struct{}
+type links struct{ hub string }
 
 func newNetCluster(t *testing.T, _ int) *cluster {
 	t.Skip("network namespaces need Linux")

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package cli
 
 import (
@@ -12,13 +14,13 @@ import (
 // terminal.
 func silence(f *os.File) (restore func()) {
 	fd := int(f.Fd())
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	before, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {
 		return func() {}
 	}
 	quiet := *before
 	quiet.Lflag &^= unix.ECHO
-	if unix.IoctlSetTermios(fd, unix.TCSETS, &quiet) != nil {
+	if unix.IoctlSetTermios(fd, setTermios, &quiet) != nil {
 		return func() {}
 	}
 	interrupted, done := make(chan os.Signal, 1), make(chan struct{})
@@ -26,7 +28,7 @@ func silence(f *os.File) (restore func()) {
 	go func() {
 		select {
 		case <-interrupted:
-			_ = unix.IoctlSetTermios(fd, unix.TCSETS, before)
+			_ = unix.IoctlSetTermios(fd, setTermios, before)
 			os.Exit(exitFailure)
 		case <-done:
 		}
@@ -34,6 +36,6 @@ func silence(f *os.File) (restore func()) {
 	return func() {
 		signal.Stop(interrupted)
 		close(done)
-		_ = unix.IoctlSetTermios(fd, unix.TCSETS, before)
+		_ = unix.IoctlSetTermios(fd, setTermios, before)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package cli
 
 import (
@@ -18,9 +20,10 @@ var passedOn = []os.Signal{
 
 // ownGroup puts a command into a process group of its own, which has the terminal if this
 // one had it, until leave is called; and has the kernel kill it when this process is gone,
-// however it went: nobody would end it in time any more.
+// if the kernel does such a thing: nobody would end it in time any more.
 func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
-	attr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	attr = endWithUs()
+	attr.Setpgid = true
 	f, ok := stdin.(*os.File)
 	if !ok {
 		return attr, func() {}
@@ -38,7 +41,7 @@ func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
 }
 
 // stayOnThread keeps the goroutine on its thread until the function that it returns is
-// called: the kernel takes the end of the thread that started a command for the end of
+// called: Linux takes the end of the thread that started a command for the end of
 // its parent.
 func stayOnThread() (leave func()) {
 	runtime.LockOSThread()
