@@ -23,7 +23,8 @@ var ErrNoCandidate = errors.New("coord: no such candidate who could be next")
 // them takes a place behind the leader, and gives it up for one who is before him by that
 // order. So that order is kept among ours, but for one who comes at the moment in which the
 // leader goes; and towards etcd's candidates, who know no priority, the one who is first of
-// ours is in line by age. Nobody who leads is deposed: see [Leading.HandOver].
+// ours is in line by age. No candidate deposes who leads: see
+// [Leading.HandOver], and [Election.Depose].
 type Election struct {
 	session *Session
 	name    string
@@ -75,6 +76,18 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 	_, err := e.session.client.Put(ctx, client.Put{Key: e.name + preferred, Value: []byte(id)})
 	if err != nil {
 		return failed("prefer", e.name, err)
+	}
+	return nil
+}
+
+// Depose gives the lead to a candidate, who is preferred from then on, without asking the one who
+// leads: it waits until the candidate is next, and deletes the leader's key. The leader is
+// told so (ErrLost) at about the same time as the next one, not before: for a moment both may
+// believe that they lead. Tokens tell them apart. Where the leader can be asked, let it resign, or
+// call [Leading.HandOver], after [Election.Prefer]. ErrNoCandidate is as with HandOver.
+func (e *Election) Depose(ctx context.Context, id string) error {
+	if err := e.depose(ctx, id); err != nil {
+		return failed("depose the leader of", e.name, err)
 	}
 	return nil
 }
@@ -140,86 +153,15 @@ func (l *Leading) HandOver(ctx context.Context, id string) error {
 }
 
 func (l *Leading) handOver(ctx context.Context, id string) error {
-	e := l.election
-	s := &standing{client: e.session.client, name: e.name}
-	defer s.close()
-	if err := s.read(ctx); err != nil {
+	s := l.election.succession()
+	defer s.standing.close()
+	if _, err := s.prefer(ctx, id); err != nil {
 		return err
 	}
-	if s.byID(id) == nil {
-		return ErrNoCandidate
-	}
-	if err := e.Prefer(ctx, id); err != nil {
-		return err
-	}
-	if err := l.awaitNext(ctx, s, id); err != nil {
+	if err := s.awaitNext(ctx, id, l.held.revision); err != nil {
 		return err
 	}
 	return l.held.release(ctx, "resign")
-}
-
-// awaitNext waits until a candidate is next in the line.
-func (l *Leading) awaitNext(ctx context.Context, s *standing, id string) error {
-	line := l.held.line
-	for {
-		r, err := s.client.Range(ctx, line.all())
-		if err == nil {
-			err = s.read(ctx) // later than the line: who is in that stands
-		}
-		if err != nil {
-			return err
-		}
-		list, own := line.sort(r.KVs, l.Key())
-		heir := s.byID(id)
-		switch {
-		case own == nil || own.CreateRevision != l.Revision():
-			return ErrLost
-		case heir == nil:
-			return ErrNoCandidate
-		case len(list) > 0 && list[0].Lease == heir.lease:
-			return nil
-		case len(list) > 0 && !s.stands(list[0].Lease):
-			// Somebody else's, if he has not stepped back, and gone, meanwhile.
-			kv, err := s.client.Get(ctx, list[0].Key)
-			if err == nil && kv.CreateRevision == list[0].CreateRevision {
-				return ErrNoCandidate
-			}
-			continue
-		}
-		err = either(ctx, s.next, func(ctx context.Context) error {
-			return changed(ctx, s.client, line.all(), r.Revision)
-		})
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// either waits for the first of two to return, and for the end of the other.
-func either(ctx context.Context, a, b func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error)
-	for _, f := range []func(context.Context) error{a, b} {
-		go func() { done <- f(ctx) }()
-	}
-	err := <-done
-	cancel()
-	<-done
-	return err
-}
-
-// changed waits until something changes in a range after a revision.
-func changed(ctx context.Context, c *client.Client, all client.Range, revision int64) error {
-	w, err := c.WatchFrom(client.Watch{Key: all.Key, End: all.End, From: revision + 1})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	if _, err = w.Next(ctx); errors.Is(err, client.ErrCompacted) {
-		return nil
-	}
-	return err
 }
 
 // campaign takes the session to the head of the line.

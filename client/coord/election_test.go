@@ -23,7 +23,7 @@ func TestElection(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *client.Client){
 		"one at a time": oneLeader, "priority": priority, "hand over": handOver,
 		"T17 lease": candidateLosesLease, "T17 observe": observe, "lead": lead,
-		"leaves": candidateLeaves, "prefer": prefer,
+		"leaves": candidateLeaves, "prefer": prefer, "depose": depose,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -188,6 +188,33 @@ func handOver(t *testing.T, c *client.Client) {
 	loses(t, first)
 	if now.Err() == nil || next.Token() <= now.Token() {
 		t.Errorf("two lead, with %d and %d", now.Token(), next.Token())
+	}
+	if err := next.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, first)
+}
+
+// depose: a candidate leads in the place of one who was not asked, and who is told.
+func depose(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	now := leader(t, c, "depose", coord.Candidate{})
+	_, first := stand(t, c, "depose", coord.Candidate{ID: "b", Priority: 9, Value: []byte("b")})
+	nextIs(t, c, "depose", "b")
+	_, second := stand(t, c, "depose", coord.Candidate{ID: "c", Value: []byte("c")})
+	outside := coord.NewElection(coord.NewSession(c, nil), "depose") // it takes no part itself
+	if err := outside.Depose(ctx, "nobody"); !errors.Is(err, coord.ErrNoCandidate) ||
+		now.Err() != nil {
+		t.Fatalf("for nobody: %v; it is %v", err, now.Err())
+	}
+	if err := outside.Depose(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	next := wins(t, second)
+	loses(t, first)
+	<-now.Context().Done()
+	if !errors.Is(now.Err(), coord.ErrLost) || next.Token() <= now.Token() {
+		t.Errorf("it ended with %v, and tokens are %d and %d", now.Err(), now.Token(), next.Token())
 	}
 	if err := next.Resign(ctx); err != nil {
 		t.Fatal(err)
