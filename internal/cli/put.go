@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/leaseholdpb"
@@ -88,10 +87,7 @@ func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 		RaftTerm: h.GetTerm(),
 	}}
 	if kv := r.GetPrevKv(); kv != nil {
-		out.PrevKv = &mvccpb.KeyValue{
-			Key: kv.Key, Value: kv.Value, Lease: kv.Lease, Version: kv.Version,
-			CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
-		}
+		out.PrevKv = etcdKV(kv)
 	}
 	return out
 }

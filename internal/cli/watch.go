@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 func (a *app) watchCommand() *cobra.Command {
 	var f watchFlags
+	var why bool
 	cmd := &cobra.Command{
 		Use: "watch [options] [key or prefix] [range_end] " +
 			"[--] [exec-command arg1 arg2 ...]",
@@ -27,23 +27,35 @@ each event, with ETCD_WATCH_REVISION, ETCD_WATCH_EVENT_TYPE, ETCD_WATCH_KEY and
 ETCD_WATCH_VALUE in its environment.
 
 With -i each line of standard input starts a watch ("watch [options] key ...")
-or asks how far the watches have come ("progress").`,
+or asks how far the watches have come ("progress").
+
+With --why the line DELETE goes on with the reason: deleted, expired or revoked, the
+latter two with the lease that took the key along. So does the environment of the command,
+with LEASEHOLD_WATCH_WHY and LEASEHOLD_WATCH_LEASE; JSON is that of leasehold.v1. Who has
+revoked a lease, or to whom it was handed over, is told by leasehold lease watch.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, err := a.watchKeysFromEnv()
 			if err != nil {
 				return err
 			}
 			if f.interactive {
+				if why {
+					return badArgs("--why cannot be given together with --interactive")
+				}
 				return a.watchInteractive(keys)
 			}
 			w, err := splitWatchArgs(args, cmd.ArgsLenAtDash(), keys)
 			if err != nil {
 				return withCode(exitBadArgs, err)
 			}
+			if why {
+				return a.watchWhy(f, w)
+			}
 			return a.watch(f, w)
 		},
 	}
 	f.register(cmd.Flags())
+	cmd.Flags().BoolVar(&why, "why", false, "Tell why keys went, and with which lease")
 	return cmd
 }
 
@@ -100,12 +112,7 @@ func (a *app) follow(c *clientv3.Client, ch clientv3.WatchChan, command []string
 			continue
 		}
 		for _, ev := range resp.Events {
-			env := []string{
-				fmt.Sprintf("ETCD_WATCH_REVISION=%d", resp.Header.GetRevision()),
-				fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.Type),
-				fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.Kv.Key),
-				fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.Kv.Value),
-			}
+			env := watchEnv(resp.Header.GetRevision(), ev.Type.String(), ev.Kv.Key, ev.Kv.Value)
 			if err := a.runForEvent(c.Ctx(), command, env); err != nil {
 				return err
 			}
