@@ -10,14 +10,32 @@ import (
 )
 
 func (a *app) electCommand() *cobra.Command {
-	var listen bool
+	var f electFlags
 	cmd := &cobra.Command{
 		Use:   "elect <election-name> [proposal]",
 		Short: "Observes and participates in leader election",
+		Long: `Campaigns with a proposal until it is elected, and leads until it is interrupted; or
+observes an election (-l).
+
+A candidate with --id or --priority stands in Leasehold's order: the preferred one first, then
+higher priorities, then those who came first. So does that of leasehold run --elect. Who
+stands is told by leasehold get --prefix <election-name>~candidates/.
+
+--prefer has a candidate lead next, whatever the priorities, and with an empty ID takes that
+back; it disturbs nobody who leads. --hand-over does the same, waits until the candidate is
+next, and takes the lead from whoever has it: a command of leasehold run is killed at once,
+and a program is told when the next one leads already, so that its fencing token has to tell
+them apart. Where the leader can be stopped, rather prefer the next one and stop it.`,
+		Example: `  leasehold elect scheduler host-a:8080 --id a --priority 2
+  leasehold elect scheduler --prefer b
+  leasehold elect scheduler --hand-over b`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
 				return badArgs("elect takes one election name argument " +
 					"and an optional proposal argument")
+			}
+			if f.native() {
+				return a.electNative(&f, args)
 			}
 			c, err := a.open()
 			if err != nil {
@@ -25,21 +43,21 @@ func (a *app) electCommand() *cobra.Command {
 			}
 			defer c.Close()
 			switch {
-			case len(args) == 1 && listen:
+			case len(args) == 1 && f.listen:
 				return a.observe(c, args[0])
 			case len(args) == 1:
 				return badArgs("no proposal argument but -l not set")
-			case listen:
+			case f.listen:
 				return badArgs("proposal given but -l is set")
 			}
 			return a.campaign(c, args[0], args[1])
 		},
 	}
-	cmd.Flags().BoolVarP(&listen, "listen", "l", false, "observation mode")
+	f.register(cmd.Flags())
 	return cmd
 }
 
-// electTTL is that of who takes part in an election, in seconds: the library's own.
+// electTTL is that of who takes part in an election, in seconds: that of etcd's library.
 const electTTL = 60
 
 // observe prints every leader of an election until the user interrupts.

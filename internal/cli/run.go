@@ -19,7 +19,7 @@ import (
 // runFlags say what a command is run under.
 type runFlags struct {
 	lock, elect string
-	value       string
+	id, value   string
 	priority    int
 	ttl, wait   time.Duration
 	try         bool
@@ -71,6 +71,8 @@ Exit codes: those of the command from 0 to 121, and
 	fs.StringVar(&f.elect, "elect", "", "The election to win, instead of a lock")
 	fs.StringVar(&f.value, "value", "",
 		"What observers of the election see (default: the host's name)")
+	fs.StringVar(&f.id, "id", "", "The candidate's ID in the election, for leasehold elect --prefer\n"+
+		"and --hand-over (default: the ID of the lease)")
 	fs.IntVar(&f.priority, "priority", 0,
 		"Who stands in the election with a higher one goes before")
 	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
@@ -106,8 +108,8 @@ func (f *runFlags) check(command []string) error {
 		return badArgs("--kill-before must be at least 0, not %v", n.kill)
 	case f.try && f.wait != 0:
 		return badArgs("--try does not wait: leave out --wait")
-	case f.elect == "" && (f.value != "" || f.priority != 0):
-		return badArgs("--value and --priority are for --elect")
+	case f.elect == "" && (f.id != "" || f.value != "" || f.priority != 0):
+		return badArgs("--id, --value and --priority are for --elect")
 	case f.elect != "" && f.try:
 		return badArgs("--try is for --lock: with --elect say how long to --wait")
 	}
@@ -260,7 +262,9 @@ func (f *runFlags) elected(ctx context.Context, e *coord.Election) (post, error)
 		defer cancel()
 		ctx = limited
 	}
-	return e.Campaign(ctx, coord.Candidate{Value: []byte(f.value), Priority: f.priority})
+	return e.Campaign(ctx, coord.Candidate{
+		ID: f.id, Value: []byte(f.value), Priority: f.priority,
+	})
 }
 
 // signalError says that a signal came while nothing was held yet.
