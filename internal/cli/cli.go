@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -87,13 +88,16 @@ func Main(p Process, more ...*cobra.Command) int {
 	}
 	var e *exitError
 	if !errors.As(err, &e) || e.err != nil {
-		a.complain("Error: %v\n", err)
+		a.complain("Error: %s\n", rpcPrefix.ReplaceAllString(err.Error(), ""))
 	}
 	if why := a.obstacle.String(); why != "" && !strings.Contains(err.Error(), why) {
 		a.complain("Cause: %s\n", why)
 	}
 	return exitCode(err)
 }
+
+// rpcPrefix is what gRPC writes before the words of an error that etcd's library does not know.
+var rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
 // complain writes a message for the user to the standard error.
 func (a *app) complain(format string, args ...any) {

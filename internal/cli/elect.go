@@ -65,7 +65,7 @@ func (a *app) observe(c *clientv3.Client, name string) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	go a.tellLost(c)
-	s, err := newSession(ctx, c, electTTL)
+	s, err := a.newSession(ctx, c, electTTL)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	go a.tellLost(c)
-	s, err := newSession(ctx, c, electTTL)
+	s, err := a.newSession(ctx, c, electTTL)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl in
 	ctx, stop := untilSignal()
 	defer stop()
 	go a.tellLost(c)
-	s, err := newSession(ctx, c, int64(ttl))
+	s, err := a.newSession(ctx, c, int64(ttl))
 	if err != nil {
 		return err
 	}

@@ -193,13 +193,13 @@ func (a *app) moveLeaderCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.commandContext()
-			defer cancel()
-			c, leader, err := a.findLeader(ctx, spec)
+			c, leader, err := a.findLeader(spec)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
+			ctx, cancel := a.commandContext()
+			defer cancel()
 			resp, err := c.MoveLeader(ctx, target)
 			if err != nil {
 				return err
@@ -209,24 +209,34 @@ func (a *app) moveLeaderCommand() *cobra.Command {
 	}
 }
 
-// findLeader returns a client that talks to the leader only: no other member
-// may give its role away.
+// findLeader returns a client that talks to the leader only: no other member may give its role
+// away. Unlike etcdctl it goes on behind an endpoint that does not answer.
 func (a *app) findLeader(
-	ctx context.Context, spec *clientv3.ConfigSpec,
+	spec *clientv3.ConfigSpec,
 ) (c *clientv3.Client, leader uint64, err error) {
+	var silent error
 	for _, ep := range spec.Endpoints {
 		c, err := a.dialOne(spec, ep)
 		if err != nil {
 			return nil, 0, err
 		}
+		ctx, cancel := a.commandContext()
 		resp, err := c.Status(ctx, ep)
+		cancel()
 		if err == nil && resp.Header.GetMemberId() == resp.Leader {
 			return c, resp.Leader, nil
 		}
 		c.Close()
-		if err != nil {
+		switch {
+		case err != nil && len(spec.Endpoints) == 1:
 			return nil, 0, err
+		case err != nil && silent == nil:
+			silent = fmt.Errorf("no leader endpoint given at %v: no answer from %s: %w",
+				spec.Endpoints, ep, err)
 		}
+	}
+	if silent != nil {
+		return nil, 0, silent
 	}
 	return nil, 0, badArgs("no leader endpoint given at %v", spec.Endpoints)
 }

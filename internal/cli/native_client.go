@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"leasehold.dev/client"
+	pb "leasehold.dev/leaseholdpb"
 )
 
 // openNative makes the client of a command that keeps leases alive. Unlike that of open
@@ -50,9 +52,9 @@ func (a *app) openStrict() (*client.Client, error) {
 	return c, withCode(exitBadArgs, err)
 }
 
-// tellOutages tells the user when there has been no member for longer than patience, and when
-// there is one again, until the client is closed: a command that waits for ever would
-// otherwise do so without a word.
+// tellOutages tells the user when there has been no member for longer than patience, or no
+// answer of the cluster, since nobody leads it, and when there is one again, until the client is
+// closed: a command that waits for ever would otherwise do so without a word.
 func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -70,7 +72,35 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 		if err != nil {
 			return
 		}
-		<-now.Changed
+		a.tellSilence(c, now.Changed, patience)
+	}
+}
+
+// tellSilence is tellOutages for as long as there is a connection. A member that can be reached
+// tells of itself nothing that it does not know, and takes watches although nobody leads: so it
+// is asked now and then for what it needs a leader.
+func (a *app) tellSilence(c *client.Client, changed <-chan struct{}, patience time.Duration) {
+	for silent := false; ; {
+		select {
+		case <-changed:
+			return
+		case <-time.After(patience):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		_, err := c.Range(ctx, client.Range{Key: "\x00", CountOnly: true})
+		cancel()
+		switch {
+		case errors.Is(err, client.ErrClosed):
+		case err == nil && silent:
+			a.complain("The cluster answers again\n")
+		case err != nil && !silent:
+			why, found := obstacleIn(err.Error())
+			if !found {
+				why = err.Error()
+			}
+			a.complain("The cluster does not answer, trying on: %s\n", why)
+		}
+		silent = err != nil
 	}
 }
 
@@ -82,6 +112,9 @@ func (a *app) tellLost(c *clientv3.Client) {
 		there := isReady(short, conn)
 		cancel()
 		if !there && ctx.Err() == nil {
+			// What is not put off until there is a connection fails with the reason.
+			_, err := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
+			a.obstacle.learn(fmt.Sprint(err))
 			why := a.obstacle.String()
 			if why != "" {
 				why = ": " + why

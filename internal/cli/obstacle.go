@@ -76,7 +76,7 @@ func obstacleIn(text string) (why string, found bool) {
 	// A member has said why it did not answer; etcd's library asks again until the time is up.
 	const late = "request timed out, "
 	if _, why, found = strings.Cut(text, late); found {
-		return why, true
+		return strings.TrimSuffix(why, ")"), true // where it is in brackets behind what was tried
 	}
 	const mark = `connection error: desc = "`
 	_, why, found = strings.Cut(text, mark)

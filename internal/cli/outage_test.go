@@ -49,7 +49,8 @@ func (mute) Open(s pb.Stream_OpenServer) error {
 	return nil
 }
 
-// Goal: who waits for a cluster that is away is told so, with the reason, and when it is back.
+// Goal: who waits for a cluster that is away, or has no leader, is told so, with the reason, and
+// when it is back.
 func TestTellOutages(t *testing.T) {
 	s := grpc.NewServer()
 	pb.RegisterStreamServer(s, mute{})
@@ -85,6 +86,7 @@ func TestTellOutages(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	up <- l
 	errs.await(t, "Connected to http://a.member:1")
+	errs.await(t, "The cluster does not answer") // since this member never does
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

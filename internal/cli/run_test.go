@@ -21,7 +21,8 @@ func TestSessionInterrupted(t *testing.T) {
 	defer c.Close()
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if _, err := newSession(ctx, c, 10); !errors.Is(err, context.Canceled) {
+	a := &app{flags: globalFlags{commandTimeout: patience}}
+	if _, err := a.newSession(ctx, c, 10); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -21,12 +21,15 @@ func untilSignal() (context.Context, context.CancelFunc) {
 }
 
 // newSession makes a session of a lease that it grants, and gives up when the context ends, as
-// the library's own grant does not: nothing but SIGKILL would end a command meanwhile. The
-// session lives on without the context, so that what it has can be given back.
-func newSession(
+// the library's own grant does not, or when the cluster does not answer for as long as a command
+// may take: it would try for ever, without a word. The session lives on without the context, so
+// that what it has can be given back.
+func (a *app) newSession(
 	ctx context.Context, c *clientv3.Client, ttl int64,
 ) (*concurrency.Session, error) {
-	granted, err := c.Grant(ctx, ttl)
+	short, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
+	defer cancel()
+	granted, err := c.Grant(short, ttl)
 	if err != nil {
 		return nil, err
 	}
