@@ -31,13 +31,22 @@ func TestFullDisk(t *testing.T) {
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c.Host = withFiles(t, mem)
 	m := run(t, c)
-	grant, err := m.client.Grant(t.Context(), 1)
-	if err != nil {
+	m.put(t, "a", string(make([]byte, 1<<20)))
+	m.put(t, "b", "v")
+	var grant *clientv3.LeaseGrantResponse
+	eventually(t, "a lease that does not end meanwhile has a key", func() bool {
+		var err error
+		if grant, err = m.client.Grant(t.Context(), 2); err != nil {
+			return false
+		}
+		_, err = m.client.Put(t.Context(), "leased", "v", clientv3.WithLease(grant.ID))
+		return err == nil
+	})
+	kept, letGo := context.WithCancel(t.Context())
+	defer letGo()
+	if _, err := m.client.KeepAlive(kept, grant.ID); err != nil {
 		t.Fatal(err)
 	}
-	m.put(t, "a", string(make([]byte, 1<<20)))
-	m.put(t, "leased", "v", clientv3.WithLease(grant.ID))
-	m.put(t, "b", "v")
 
 	room(50 << 20)
 	eventually(t, "the log is let go", func() bool {
@@ -52,10 +61,11 @@ func TestFullDisk(t *testing.T) {
 		_, err := m.client.Delete(t.Context(), "nothing")
 		return err != nil
 	})
-	_, err = m.client.Delete(t.Context(), "b")
+	_, err := m.client.Delete(t.Context(), "b")
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("a delete into the last room: %v", err)
 	}
+	letGo()
 	eventually(t, "the lease ends", func() bool { return m.has("leased") == "none" })
 	room(total)
 	eventually(t, "writes go on", func() bool {
