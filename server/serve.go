@@ -98,10 +98,11 @@ func (s *Server) listen(
 	}
 	options := s.apiOptions(f.stop)
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
-		grpc.Creds(listen.Credentials(options.Answers)), grpc.ConnectionTimeout(handshakeTimeout))...)
+		grpc.Creds(listen.Credentials(options.Requests, options.Answers)),
+		grpc.ConnectionTimeout(handshakeTimeout))...)
 	etcd.Register(f.grpc, s.node, options)
 	native.Register(f.grpc, s.node, s.nativeOptions(options))
-	pages := s.webOptions(f)
+	pages := s.webOptions(f, options.Requests)
 	handler, err := web.New(httpCtx, pages)
 	if err != nil {
 		end()
@@ -110,7 +111,7 @@ func (s *Server) listen(
 	f.http = web.NewServer(httpCtx, s.panics.Handler(handler), s.cfg.Logger)
 	f.metrics = web.NewServer(httpCtx, s.panics.Handler(web.NewStatus(pages)), s.cfg.Logger)
 
-	f.group.start(fail, func() error { return f.grpc.Serve(loop) })
+	f.group.start(fail, func() error { return f.grpc.Serve(listen.Inside(loop)) })
 	f.group.start(fail, func() error { return closedIsFine(f.grpc.Serve(f.mux.GRPC())) })
 	f.group.start(fail, func() error { return closedIsFine(f.http.Serve(f.mux.HTTP())) })
 	for _, p := range ports {
@@ -184,6 +185,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Stream:               []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo},
 		Panics:               s.panics,
 		Answers:              listen.NewAnswers(),
+		Requests:             listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
 		Stop:                 stop,
 	}
 }
@@ -203,7 +205,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 	}
 }
 
-func (s *Server) webOptions(f *frontend) web.Options {
+func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options {
 	o := web.Options{
 		Health: health{s.node},
 		Versions: func() web.Versions {
@@ -213,7 +215,8 @@ func (s *Server) webOptions(f *frontend) web.Options {
 		},
 		Gatherer:        s.core.metrics.registry,
 		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
-		GRPC:            f.grpc,
+		GRPC:            requests.GRPC(f.grpc),
+		Requests:        requests,
 		Pprof:           s.cfg.HTTP.Pprof,
 		CORS:            s.cfg.HTTP.CORS,
 		HostWhitelist:   s.cfg.HTTP.HostWhitelist,

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
@@ -299,11 +298,12 @@ type remote struct {
 	account *account
 }
 
+// Unwrap returns the address without what [Answers] knows of it.
+func (r remote) Unwrap() net.Addr { return r.Addr }
+
 func (all *Answers) of(ctx context.Context) *account {
-	if p, ok := peer.FromContext(ctx); ok {
-		if r, ok := p.Addr.(remote); ok && r.account.all == all {
-			return r.account
-		}
+	if r, ok := lookup[remote](ctx); ok && r.account.all == all {
+		return r.account
 	}
 	return all.others
 }

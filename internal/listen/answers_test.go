@@ -65,7 +65,7 @@ func (s *megabytes) stream(_ any, stream grpc.ServerStream) error {
 // serve returns a raw connection to the service, and its answers. Everything ends with the test.
 func (s *megabytes) serve(t *testing.T) (*answersClient, *Answers) {
 	all := NewAnswers()
-	gs := grpc.NewServer(grpc.Creds(Credentials(all)), grpc.UnaryInterceptor(all.Unary),
+	gs := grpc.NewServer(grpc.Creds(Credentials(nil, all)), grpc.UnaryInterceptor(all.Unary),
 		grpc.StreamInterceptor(all.Stream), grpc.ForceServerCodecV2(all.Codec(rawCodec{})))
 	gs.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "m", HandlerType: (*any)(nil),

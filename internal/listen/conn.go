@@ -78,16 +78,25 @@ type secured struct {
 // [credentials.TLSInfo], so that interceptors see client certificates. A plain
 // connection, and one from inside the process, has no security and says so.
 //
-// If answers is not nil, each connection gets an account there.
-func Credentials(answers *Answers) credentials.TransportCredentials { return passOn{answers} }
+// Each connection gets an account in requests, and one in answers, if they are not nil. With
+// requests the server needs [Requests.Options].
+func Credentials(requests *Requests, answers *Answers) credentials.TransportCredentials {
+	return passOn{requests, answers}
+}
 
-type passOn struct{ answers *Answers }
+type passOn struct {
+	requests *Requests
+	answers  *Answers
+}
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, ok := c.(*secured)
 	if ok {
 		c = s.Conn
+	}
+	if _, ok := c.(insider); !ok && p.requests != nil {
+		c = p.requests.conn(c)
 	}
 	if p.answers != nil {
 		c = p.answers.conn(c)
@@ -118,6 +127,23 @@ func (p passOn) Clone() credentials.TransportCredentials { return p }
 
 // OverrideServerName implements credentials.TransportCredentials.
 func (passOn) OverrideServerName(string) error { return nil }
+
+// Inside returns a listener for connections of this process. They have no account of requests.
+func Inside(l net.Listener) net.Listener { return inside{l} }
+
+type inside struct{ net.Listener }
+
+// insider is such a connection.
+type insider struct{ net.Conn }
+
+// Accept implements net.Listener.
+func (l inside) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return insider{c}, nil
+}
 
 type plain struct{ credentials.CommonAuthInfo }
 

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/peer"
 )
 
 // Limit bounds how many connections several listeners hold together. Its methods may be
@@ -108,20 +106,14 @@ func (l *Limit) knownLocked(c *counted) {
 
 // Vouch says that a call comes from one who may connect: its connection stays.
 func Vouch(ctx context.Context) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return
-	}
-	addr := p.Addr
-	for outer, ok := addr.(interface{ Unwrap() net.Addr }); ok; {
-		addr = outer.Unwrap()
-		outer, ok = addr.(interface{ Unwrap() net.Addr })
-	}
-	if from, ok := addr.(caller); ok {
+	if from, ok := lookup[caller](ctx); ok {
 		c := from.conn
 		c.limit.mu.Lock()
-		defer c.limit.mu.Unlock()
 		c.limit.knownLocked(c)
+		c.limit.mu.Unlock()
+	}
+	if from, ok := lookup[sending](ctx); ok {
+		from.sender.vouched()
 	}
 }
 

@@ -153,7 +153,7 @@ func open(t *testing.T, conf *tls.Config) *port {
 func openLogging(t *testing.T, conf *tls.Config, log *slog.Logger) *port {
 	t.Helper()
 	p := &port{cn: make(chan string, 16)}
-	gs := grpc.NewServer(grpc.Creds(Credentials(nil)), grpc.UnaryInterceptor(p.note))
+	gs := grpc.NewServer(grpc.Creds(Credentials(nil, nil)), grpc.UnaryInterceptor(p.note))
 	pb.RegisterHealthServer(gs, health.NewServer())
 	hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {

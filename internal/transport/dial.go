@@ -31,6 +31,9 @@ const (
 	// headers who it is and where it listens.
 	maxStreams    = 64
 	maxHeaderList = 16 << 10
+	// strangerBytes are what a connection may have of requests that are not complete, until it is
+	// known to be a member's.
+	strangerBytes = 1 << 20
 
 	bufferSize = 128 << 10
 	windowSize = 4 << 20
@@ -133,18 +136,18 @@ var clientOptions = func() []grpc.DialOption {
 
 // serverOptions are those of the server in Serve.
 func (t *Transport) serverOptions() []grpc.ServerOption {
-	creds := listen.Credentials(nil)
+	strangers := listen.NewStrangers(strangerBytes, t.log)
+	creds := listen.Credentials(strangers, nil)
 	if len(t.cfg.Way.Token) > 0 {
 		creds = challenging{creds}
 	}
-	return []grpc.ServerOption{
+	return append(strangers.Options(),
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(maxFrame),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderList),
-		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
@@ -154,7 +157,7 @@ func (t *Transport) serverOptions() []grpc.ServerOption {
 		}),
 		grpc.WaitForHandlers(true),
 		grpc.StreamInterceptor(t.cfg.Panics.Stream),
-	}
+	)
 }
 
 // isRefused reports whether nobody listens there. Over TCP it is the other

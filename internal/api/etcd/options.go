@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -46,6 +47,9 @@ type Options struct {
 	// Answers bounds what waits for clients to read it, of the connections that it was given
 	// as [listen.Credentials]. Nil: of all together.
 	Answers *listen.Answers
+	// Requests bounds what is kept of requests that are not complete, of connections as Answers
+	// does. Nil: of none.
+	Requests *listen.Requests
 	// Stop, when it is closed, ends all streams and waits, and turns the health
 	// service to "not serving". Nil never ends them.
 	Stop <-chan struct{}
@@ -79,6 +83,9 @@ func (o Options) withDefaults() Options {
 	o.MinPingInterval = or(o.MinPingInterval, 5*time.Second)
 	o.PingInterval = or(o.PingInterval, 2*time.Hour)
 	o.PingTimeout = or(o.PingTimeout, 20*time.Second)
+	if o.Requests == nil {
+		o.Requests = listen.NewRequests(o.MaxRequestBytes, slog.New(slog.DiscardHandler))
+	}
 	if o.Answers == nil {
 		o.Answers = listen.NewAnswers()
 	}
@@ -89,9 +96,9 @@ func (o Options) withDefaults() Options {
 // must be made with, for messages of the size of ours and many small calls.
 func ServerOptions(o Options) []grpc.ServerOption {
 	o = o.withDefaults()
-	return []grpc.ServerOption{
+	return append(o.Requests.Options(),
 		grpc.ForceServerCodecV2(o.Answers.Codec(o.Panics.Codec(newCodec()))),
-		grpc.MaxRecvMsgSize(o.MaxRequestBytes + requestOverhead),
+		grpc.MaxRecvMsgSize(o.MaxRequestBytes+requestOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.MaxConcurrentStreams(o.MaxConcurrentStreams),
@@ -100,10 +107,9 @@ func ServerOptions(o Options) []grpc.ServerOption {
 			Time: o.PingInterval, Timeout: o.PingTimeout,
 		}),
 		grpc.NumStreamWorkers(streamWorkers()),
-		grpc.WriteBufferSize(128 << 10),
-		grpc.ReadBufferSize(128 << 10),
-		grpc.InitialWindowSize(1 << 20),
-		grpc.InitialConnWindowSize(1 << 20),
+		grpc.WriteBufferSize(128<<10),
+		grpc.InitialWindowSize(1<<20),
+		grpc.InitialConnWindowSize(1<<20),
 		grpc.ChainUnaryInterceptor(slices.Concat(
 			[]grpc.UnaryServerInterceptor{o.Answers.Unary}, o.Unary,
 			[]grpc.UnaryServerInterceptor{o.Panics.Unary},
@@ -112,7 +118,7 @@ func ServerOptions(o Options) []grpc.ServerOption {
 			[]grpc.StreamServerInterceptor{o.Answers.Stream}, o.Stream,
 			[]grpc.StreamServerInterceptor{o.Panics.Stream},
 		)...),
-	}
+	)
 }
 
 // until returns a context that ends with ctx or, with its cause, with stop.

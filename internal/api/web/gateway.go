@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/listen"
 )
 
 // RegisterFunc adds the gateway handlers of one gRPC service. Those that
@@ -28,6 +30,8 @@ type RegisterFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) err
 var (
 	// errTooLarge means that its JSON is longer than allowed.
 	errTooLarge = errors.New("web: request body is too large")
+	// errTooMany means that too much of requests has come whose JSON is not complete.
+	errTooMany = errors.New("web: too many requests are not complete")
 	// errTooSlow means that its JSON did not arrive in time.
 	errTooSlow = errors.New("web: request body did not arrive in time")
 )
@@ -63,7 +67,9 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 			return nil, fmt.Errorf("web: gateway: %w", err)
 		}
 	}
-	return &gateway{mux: mux, limit: 2*o.MaxRequestBytes + 64<<10, patience: o.bodyTimeout}, nil
+	return &gateway{
+		mux: mux, limit: 2*o.MaxRequestBytes + 64<<10, patience: o.bodyTimeout, requests: o.Requests,
+	}, nil
 }
 
 // gateway gives each request a body that is bounded and tells why it is bad.
@@ -71,6 +77,7 @@ type gateway struct {
 	mux      *runtime.ServeMux
 	limit    int64         // bytes of JSON in one message
 	patience time.Duration // until the first message is there
+	requests *listen.Requests
 }
 
 // ServeHTTP implements http.Handler.
@@ -93,10 +100,12 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
 	})
 	defer late.Stop()
+	counted := g.requests.Body(w, r, func(error) { cancel(errTooMany) })
+	defer counted.Done()
 	r = r.WithContext(ctx)
 	r.Body = &body{
-		ReadCloser: r.Body, limit: g.limit, left: g.limit, fail: cancel,
-		duplex: isDuplex(r.URL.Path), arrived: func() { late.Stop() },
+		ReadCloser: counted, limit: g.limit, left: g.limit, fail: cancel,
+		duplex: isDuplex(r.URL.Path), arrived: func() { late.Stop(); counted.Taken() },
 	}
 	g.mux.ServeHTTP(w, r)
 }
@@ -114,7 +123,7 @@ type body struct {
 	broken      bool // the connection failed
 	fail        context.CancelCauseFunc
 	duplex      bool   // more messages may follow, at any time
-	arrived     func() // ends the wait for the message
+	arrived     func() // the message, or the last of it, is there
 }
 
 // Read implements io.Reader.
@@ -234,6 +243,8 @@ func cause(ctx context.Context, err error) error {
 	switch {
 	case why == nil, errors.Is(why, context.Canceled), errors.Is(why, context.DeadlineExceeded):
 		return err
+	case errors.Is(why, errTooMany):
+		return status.Error(codes.ResourceExhausted, why.Error())
 	case errors.Is(why, errTooLarge):
 		return &runtime.HTTPStatusError{
 			HTTPStatus: http.StatusRequestEntityTooLarge,

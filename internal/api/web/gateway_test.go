@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"leasehold.dev/internal/listen"
 	lpb "leasehold.dev/leaseholdpb"
 )
 
@@ -131,6 +133,22 @@ func TestGatewayToken(t *testing.T) {
 	got := s.ask(t, "POST", "/v3/kv/put", `{"key":"dG9rZW4="}`, "Authorization", "secret")
 	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, `"message":"secret"`) {
 		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// Goal: what is kept of requests whose JSON is not complete is bounded. Method: a bound below the
+// size of one that is allowed.
+func TestGatewayTooMany(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Requests = listen.NewStrangers(256<<10, slog.New(slog.DiscardHandler))
+	})
+	for size, want := range map[int]int{
+		100 << 10: http.StatusOK, 1 << 20: http.StatusTooManyRequests, 1 << 10: http.StatusOK,
+	} {
+		got := s.ask(t, "POST", "/v3/kv/put", `{"key":"`+strings.Repeat("YWFh", size/4)+`"}`)
+		if got.status != want {
+			t.Errorf("%d bytes: %d %.200s", size, got.status, got.body)
+		}
 	}
 }
 

@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/listen"
 )
 
 // Health is what the health pages ask of a member. Its methods are called from
@@ -67,6 +69,8 @@ type Options struct {
 	// HTTP/2, for which the connection went to the HTTP server. It is the
 	// *grpc.Server.
 	GRPC http.Handler
+	// Requests has the accounts of requests that are not complete. Default: one of its own.
+	Requests *listen.Requests
 	// Page answers "/" and everything below it that nothing else answers.
 	Page http.Handler
 	// Pprof serves /debug/pprof/.
@@ -153,6 +157,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.bodyTimeout <= 0 {
 		o.bodyTimeout = time.Minute
+	}
+	if o.Requests == nil {
+		o.Requests = listen.NewRequests(int(o.MaxRequestBytes), o.Logger)
 	}
 	return o
 }

@@ -1,0 +1,222 @@
+package listen
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// half returns the first bytes of a message that has more.
+func half(size int) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size+1)), make([]byte, size)...)
+}
+
+// sends is a sender that notes why it was ended.
+type sends struct {
+	*sender
+	why error
+}
+
+func newSends(all *Requests) *sends {
+	s := new(sends)
+	s.sender = all.sender("somewhere", func(why error) { s.why = why })
+	return s
+}
+
+// call opens a stream, and sends data in it.
+func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming {
+	s.begins(stream)
+	in := requestOf(s.open(ctx))
+	s.send(stream, data)
+	return in
+}
+
+func (s *sends) send(stream uint32, data []byte) {
+	_ = s.frame(stream, len(data)) // it ends the sender, too
+	s.data(stream, data)
+}
+
+// endless is a stream whose messages never come, or come at once.
+type endless struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s endless) Context() context.Context { return s.ctx }
+
+func (s endless) RecvMsg(any) error {
+	<-s.ctx.Done()
+	return s.ctx.Err()
+}
+
+// TestSlowRequests: a request that has begun must be complete after a while. A stream may be
+// silent between messages for as long as it likes, and a message may wait for its call.
+func TestSlowRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		data                []byte
+		streams, reads, end bool
+		late                bool
+	}{
+		"a call without a message":        {late: true},
+		"a call with part of one":         {data: half(10), late: true},
+		"a call that has ended":           {data: half(10), end: true},
+		"a silent stream":                 {streams: true, reads: true},
+		"a stream with part of one":       {data: half(10), streams: true, reads: true, late: true},
+		"a stream held up by its answers": {data: half(10), streams: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := NewRequests(1, slog.New(slog.DiscardHandler))
+				s := newSends(all)
+				ctx, cancel := context.WithCancel(t.Context())
+				in := s.call(ctx, 1, c.data)
+				handle := func(_ any, s grpc.ServerStream) error {
+					if c.reads {
+						return s.RecvMsg(nil)
+					}
+					<-s.Context().Done()
+					return nil
+				}
+				ended := make(chan error, 1)
+				if c.streams {
+					go func() {
+						ended <- all.stream(nil, endless{ctx: in.ctx}, nil, handle)
+					}()
+				}
+				if c.end {
+					cancel()
+				}
+				time.Sleep(10 * unfinishedBeats * unfinishedBeat)
+				synctest.Wait()
+				if late := errors.Is(s.why, errTooSlow); late != c.late || !late && s.why != nil {
+					t.Errorf("late: %v, %v", late, s.why)
+				}
+				cancel()
+				if c.streams {
+					<-ended
+				}
+				time.Sleep(2 * unfinishedBeat)
+				synctest.Wait()
+				if all.held.Load() != 0 || len(s.calls) != 0 || s.looking {
+					t.Errorf("%d bytes, %d calls are left", all.held.Load(), len(s.calls))
+				}
+			})
+		})
+	}
+}
+
+// TestUnfinishedAccount: what has arrived counts until its call has it, at what gRPC keeps for it.
+func TestUnfinishedAccount(t *testing.T) {
+	s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
+	holds := func(what string, want int64) {
+		t.Helper()
+		if s.held != want || s.all.held.Load() != want {
+			t.Errorf("%s: %d bytes are held, want %d", what, s.held, want)
+		}
+	}
+	in := s.call(t.Context(), 1, half(100))
+	holds("a part", frameCost(105))
+	s.send(1, []byte{0})
+	holds("the rest", frameCost(105)+frameCost(1))
+	s.send(1, append(half(2000)[:5+2000], 0))
+	s.send(1, make([]byte, 3))
+	in.reads(false)
+	in.reads(false)
+	holds("all messages are taken", frameCost(3))
+	in.reads(false)
+	holds("none was there to take", frameCost(3))
+	s.send(3, half(5))
+	holds("a stream that is none", frameCost(3))
+	in.done()
+	holds("the call has ended", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	for stream := uint32(5); stream < 1000; stream += 2 {
+		s.call(ctx, stream, half(100))
+	}
+	cancel()
+	s.call(t.Context(), 1001, half(leastUnfinished))
+	if s.held = s.held - frameCost(leastUnfinished+5); s.held > 100*frameCost(105) {
+		t.Errorf("%d bytes are held of calls that have ended", s.held)
+	}
+	if !errors.Is(s.why, errUnfinished) || s.all.held.Load() != 0 {
+		t.Errorf("it has too much: %v, %d bytes", s.why, s.all.held.Load())
+	}
+}
+
+// TestMostForLong: if all together have too much, the one that has much for long is ended.
+func TestMostForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1 << 20
+		all := NewStrangers(most, slog.New(slog.DiscardHandler))
+		var small [100]*sends
+		for i := range small {
+			small[i] = newSends(all)
+			small[i].call(t.Context(), 1, half(1<<10))
+		}
+		large := newSends(all)
+		large.call(t.Context(), 1, half(most/2))
+		time.Sleep(time.Second)
+		var fresh [7]*sends
+		for i := range fresh {
+			fresh[i] = newSends(all)
+			fresh[i].call(t.Context(), 1, half(most/2))
+		}
+		for i, s := range append(small[:], fresh[:]...) {
+			if s.why != nil {
+				t.Errorf("%d: %v", i, s.why)
+			}
+		}
+		if !errors.Is(large.why, errUnfinished) {
+			t.Errorf("the one with much for long: %v", large.why)
+		}
+		time.Sleep(10 * unfinishedBeats * unfinishedBeat)
+	})
+}
+
+// TestBodyWaits: no more is read of a body than its call takes, and little more.
+func TestBodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := NewRequests(1, slog.New(slog.DiscardHandler))
+		messages := io.LimitReader(zeros{}, 64<<20) // each byte in five begins one
+		b := all.Body(httptest.NewRecorder(), httptest.NewRequest("POST", "/", messages), func(error) {})
+		b.in.room = make(chan struct{}, 1)
+		read := make(chan int, 1)
+		go func() {
+			n, _ := io.Copy(io.Discard, b)
+			read <- int(n)
+		}()
+		synctest.Wait()
+		if all.held.Load() > 2*bodyRoom {
+			t.Errorf("%d bytes are held", all.held.Load())
+		}
+		for range 64 << 20 / 5 / 2 {
+			b.in.reads(false)
+		}
+		synctest.Wait()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := <-read; n < 16<<20 {
+			t.Errorf("%d bytes were read", n)
+		}
+		b.Done()
+		if all.held.Load() != 0 {
+			t.Errorf("%d bytes are left", all.held.Load())
+		}
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

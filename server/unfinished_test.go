@@ -1,0 +1,112 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// A glutton makes a member keep bytes of requests that never end.
+type glutton struct {
+	*stranger
+	limit int // bytes that it sends, at most
+	sent  int
+}
+
+// pour sends bytes, whatever the member says. It reports whether the member still takes them.
+func (g *glutton) pour(b []byte) bool {
+	n, err := g.conn.Write(b)
+	g.sent += n
+	g.err = err
+	return err == nil && g.sent < g.limit
+}
+
+// frames are frames of data for a stream, with so much in each.
+func frames(stream uint32, data []byte, each int) []byte {
+	var out bytes.Buffer
+	framer := http2.NewFramer(&out, nil)
+	for len(data) > 0 {
+		n := min(each, len(data))
+		_ = framer.WriteData(stream, false, data[:n]) // it writes to memory
+		data = data[n:]
+	}
+	return out.Bytes()
+}
+
+// message is a message of gRPC with so many bytes.
+func message(size int) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, size)...)
+}
+
+// begin opens the next stream.
+func (g *glutton) begin(call byte) uint32 {
+	g.say(sayOpen, call)
+	return g.newest
+}
+
+// TestUnfinishedRequestsAreBounded: what a connection can make a member keep of requests that are
+// not complete, or that their calls do not take, is bounded, on both ports. Method: connections
+// that send such until the member ends them, and hundreds of megabytes if it does not.
+func TestUnfinishedRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	const most = 96 << 20
+	for name, does := range map[string]func(g *glutton){
+		"large messages without an end": func(g *glutton) {
+			for g.pour(frames(g.begin(1), message(1 << 20)[:1<<20-100], 16<<10)) {
+			}
+		},
+		"a message in the smallest pieces": func(g *glutton) {
+			for g.pour(frames(g.begin(1), message(1 << 20)[:1<<20-100], 1)) {
+			}
+		},
+		"calls without an end": func(g *glutton) {
+			key := append([]byte{1<<3 | 2, 0x80, 0x80, 0x3c}, make([]byte, 0x3c<<14)...) // 960 KiB
+			call := message(len(key))
+			copy(call[5:], key)
+			for g.pour(frames(g.begin(1), call, 16<<10)) {
+			}
+		},
+		"streams whose answers are not read": func(g *glutton) {
+			g.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			g.await()
+			many := bytes.Repeat(message(0), (1<<20)/5-100)
+			for g.pour(frames(g.begin(3), many, 16<<10)) {
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := run(t, testConfig(shortDir(t)))
+			g := &glutton{stranger: newStranger(t, r.cfg.URLs.ListenClient[0].Path), limit: 4 * most}
+			g.calls = strangersCalls[0][:]
+			does(g)
+			if g.sent > most {
+				t.Errorf("the member took %d bytes", g.sent)
+			}
+			g.end()
+			if _, err := r.client.Get(context.Background(), "k"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("the peer port", func(t *testing.T) {
+		t.Parallel()
+		r := run(t, testConfig(shortDir(t)))
+		g := &glutton{stranger: newStranger(t, r.cfg.URLs.ListenPeer[0].Path), limit: 4 * most}
+		g.calls = strangersCalls[1][:]
+		g.hello = fmt.Sprintf("1 %x %x %x %x", r.node.cluster, r.node.member+1, r.node.member, 1)
+		for g.pour(frames(g.begin(0), message(4 << 20)[:4<<20-100], 16<<10)) {
+			if g.newest > 100 {
+				break
+			}
+		}
+		if g.sent > 8<<20 {
+			t.Errorf("the member took %d bytes", g.sent)
+		}
+		g.end()
+	})
+}
