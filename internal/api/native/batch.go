@@ -95,11 +95,11 @@ func (b *batch) settle(n int) {
 }
 
 // take returns a response that tells what is known and was not told before, nil if that
-// is nothing.
+// is nothing, or the rest: then the last response tells it.
 func (b *batch) take() *pb.RenewResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.singles) == 0 && (b.told || !b.together) {
+	if b.open == 0 || len(b.singles) == 0 && (b.told || !b.together) {
 		return nil
 	}
 	return b.respond()

@@ -181,3 +181,22 @@ func BenchmarkRenew(b *testing.B) {
 		})
 	}
 }
+
+// The last outcomes are left to the last response, which would have nothing to tell otherwise.
+func TestRestIsToldLast(t *testing.T) {
+	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
+	if got := b.take(); got != nil {
+		t.Errorf("before any outcome: %v", got)
+	}
+	b.RenewedOne(0, 5000, nil)
+	if got := b.take().GetResults(); len(got) != 1 || got[0].Id != 1 {
+		t.Errorf("the first outcome: %v", got)
+	}
+	b.RenewedOne(1, 5000, nil)
+	if got := b.take(); got != nil {
+		t.Errorf("when all is known: %v", got)
+	}
+	if got := b.end().GetResults(); len(got) != 1 || got[0].Id != 2 {
+		t.Errorf("the last response: %v", got)
+	}
+}
