@@ -43,3 +43,20 @@ func TestFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstAsksFew: of a lease that cannot be among the first nobody is asked whether it is wanted.
+func TestFirstAsksFew(t *testing.T) {
+	l := New(Config{})
+	for id := range ID(100) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 1000})
+	}
+	for _, most := range []int{0, 10} {
+		asked := 0
+		if got := l.View().First(5, most, func(*Info) bool { asked++; return true }); len(got) != most {
+			t.Errorf("%d leases, want %d", len(got), most)
+		}
+		if asked != most {
+			t.Errorf("of %d leases it was asked whether they are among %d", asked, most)
+		}
+	}
+}

@@ -135,6 +135,46 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestNamesMerge: pages of names that are nearly empty become one.
+func TestNamesMerge(t *testing.T) {
+	var n names
+	name := func(i int) string { return fmt.Sprintf("%09d", i) }
+	for i := range 2 * maxNames {
+		n.add(name(i), uint32(i), 0)
+	}
+	remove := func(from, to int) {
+		for i := from; i < to; i++ {
+			n.remove(name(i), 0)
+		}
+	}
+	remove(maxNames+maxNames/4, 2*maxNames)
+	remove(maxNames/4+1, maxNames)
+	if len(n.pages) != 2 {
+		t.Errorf("%d names are on %d pages, want 2", n.len, len(n.pages))
+	}
+	remove(maxNames/4, maxNames/4+1)
+	if len(n.pages) != 1 {
+		t.Errorf("%d names are on %d pages, want 1", n.len, len(n.pages))
+	}
+	if err := n.checkInvariants(0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBucketFull: the first bucket of the index is split before it has more leases than it may.
+func TestBucketFull(t *testing.T) {
+	l := New(Config{})
+	for id := range ID(bucketSize) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 1000})
+		if err := l.table.index.checkInvariants(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.table.index.depth == 0 {
+		t.Error("there is still one bucket")
+	}
+}
+
 // BenchmarkIndex looks for leases that are there and for some that are not, in buckets as
 // full as they are while leases are granted.
 func BenchmarkIndex(b *testing.B) {

@@ -86,9 +86,6 @@ func (a *attachments) release(n uint32) {
 // keys returns the keys of the lease in a slot, sorted.
 func (a *attachments) keys(slot uint32) []string {
 	list := a.lists.get(slot)
-	if list.count == 0 {
-		return nil
-	}
 	out := make([]string, 0, list.count)
 	for n := list.first; n != 0; n = a.entries.at(n).next {
 		out = append(out, a.entries.at(n).key)

@@ -131,7 +131,7 @@ func (l *Lessor) CheckpointAll() {
 		return
 	}
 	for slot := range l.table.top {
-		if r := l.table.record(slot); r.id != 0 && r.remaining != 0 {
+		if l.table.record(slot).remaining != 0 {
 			l.tracker.hasten(slot)
 		}
 	}

@@ -2,6 +2,36 @@ package lease
 
 import "testing"
 
+// TestPromoteToLess: a promotion never gives less than a TTL.
+func TestPromoteToLess(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
+	l.Promote(10, -500)
+	if at, _ := l.Expiry(1); at != 1011 {
+		t.Errorf("a lease of 1000 ms, promoted at 10, ends at %d", at)
+	}
+}
+
+// TestManyAreUntended: after a promotion leases that nobody renews are silent soon, unless they
+// are too many for the log.
+func TestManyAreUntended(t *testing.T) {
+	l := New(Config{Untended: 250})
+	for id := range ID(maxUntended) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 10_000})
+	}
+	for _, want := range []int{maxUntended, 0} {
+		l.Promote(l.now, 0)
+		l.Advance(l.now + 300)
+		if n := len(l.Silent(2 * maxUntended)); n != want {
+			t.Errorf("of %d leases %d are silent soon, want %d", l.Len(), n, want)
+		}
+		l.Demote()
+		if want > 0 {
+			mustGrant(t, l, Terms{ID: maxUntended + 1, TTL: 10_000})
+		}
+	}
+}
+
 // What the silence of many leases costs the log: each is reported three times in a TTL of
 // 10 s, and 512 share an entry.
 func TestCheckpointsOfManySilentLeases(t *testing.T) {

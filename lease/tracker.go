@@ -109,7 +109,8 @@ func (t *tracker) forget(slot uint32) {
 }
 
 // place puts a lease where its instants and flags say: among the due or the
-// silent, or into the wheel until there is something to do about it.
+// silent, or into the wheel until there is something to do about it. At its
+// expiry it is not in the wheel any more, which has fired.
 func (t *tracker) place(slot uint32) {
 	k := t.timings.at(slot)
 	switch {
@@ -118,13 +119,11 @@ func (t *tracker) place(slot uint32) {
 		// Deciding now would leave two proposals under way, and nobody could
 		// tell which of them was dropped if one is.
 		k.state |= isHeld
-		t.wheel.Remove(slot)
 	case k.expiry <= t.now:
 		t.unset(slot, isSilent)
 		k.state |= isDue
 		t.dues++
 		t.due.push(k.expiry, placed{t.table.record(slot).id, slot})
-		t.wheel.Remove(slot)
 	case k.state&(isSilent|isPending) != 0:
 		t.wheel.Add(slot, int64(k.expiry))
 	case k.quiet <= t.now:

@@ -1,0 +1,50 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// TestKeysComeAndGo: keys that come and go take no more room than those that are attached at one
+// time, however many these are.
+func TestKeysComeAndGo(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
+	const many = 3 * pageSize
+	for range 3 {
+		for i := range many {
+			if err := l.Attach(1, fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.KeyCount(1); n != many {
+			t.Errorf("%d keys, want %d", n, many)
+		}
+		for i := range many {
+			l.Detach(fmt.Sprint(i))
+		}
+	}
+	if l.keys.top != many {
+		t.Errorf("%d keys at a time took room for %d", many, l.keys.top)
+	}
+}
+
+// TestKeysOfNoLease: a lease that is not there has no keys, and takes none.
+func TestKeysOfNoLease(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Bound: true})
+	if !l.Loose(1) || l.Loose(2) {
+		t.Errorf("loose: lease 1, which has no key, %v; lease 2, which is not there, %v",
+			l.Loose(1), l.Loose(2))
+	}
+	if err := l.Attach(1, "key"); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.KeyCount(2); n != 0 {
+		t.Errorf("lease 2, which is not there, has %d keys", n)
+	}
+	if err := l.Reattach(2, "key"); !errors.Is(err, ErrNotFound) || l.LeaseOf("key") != 1 {
+		t.Errorf("a key for a lease that is not there: %v, and it is on %d", err, l.LeaseOf("key"))
+	}
+}

@@ -1,0 +1,19 @@
+package lease
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestSpreadOfPast: leases that would have ended before the promotion are spread as well, over the
+// seconds that follow.
+func TestSpreadOfPast(t *testing.T) {
+	s := newSpreader(2, 100_000)
+	var got []Instant
+	for _, expiry := range []Instant{99_000, 90_000, 10, 100_000, 98_000} {
+		got = append(got, s.spread(expiry))
+	}
+	if want := []Instant{99_000, 90_000, 101_000, 101_500, 102_000}; !slices.Equal(got, want) {
+		t.Errorf("they end at %v, want %v", got, want)
+	}
+}
