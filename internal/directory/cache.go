@@ -132,7 +132,6 @@ func (c *cache) join(now lease.Instant) {
 	for _, x := range c.drops {
 		now = min(now, x.since)
 		writes = append(writes, x.writes...)
-		x.writes = nil
 	}
 	c.clearDrops()
 	c.joined = true
@@ -223,7 +222,7 @@ func (d *Directory) Fill(f Fill) bool {
 	}
 	d.heard(c, f.From.Member)
 	_, leased := d.expiry(c)
-	if !leased || c.orphan || !c.open || c.joined || c.fence >= d.settled || d.over(c) ||
+	if !leased || c.orphan || !c.open || c.fence >= d.settled || d.over(c) ||
 		c.has.len()+len(f.Ranges) > d.limits.Spans ||
 		d.spans+len(f.Ranges) > d.limits.AllSpans {
 		return false
@@ -317,8 +316,8 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	d.free(c, done)
 	d.setLate(c, c.lateSince != 0 && len(c.drops) > 0 &&
 		lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow)
-	if c.orphan && len(c.drops) == 0 {
-		d.stopped(c) // it was told to drop all
+	if c.orphan {
+		d.stopped(c) // it was told to drop all, in one message
 	}
 	d.expect(c)
 	d.unblock(renewers)
@@ -442,7 +441,7 @@ func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
 		return false // nobody knows where it is: it will open anew
 	}
-	if c.drops[0].seq == 0 || c.pause == 0 || lease.TTL(d.now-c.sent) >= c.pause {
+	if c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause {
 		return true
 	}
 	fresh := c.drops[len(c.drops)-1].seq == 0

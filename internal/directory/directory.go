@@ -131,9 +131,6 @@ func New(term uint64, s State, l Limits) *Directory {
 // their expiry.
 func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
-	if at, ok := d.Next(); !ok || now < at {
-		return
-	}
 	if len(d.waiting) > 0 {
 		for _, c := range d.ends.until(now, d.limits.Over) {
 			switch {

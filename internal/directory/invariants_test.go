@@ -7,6 +7,16 @@ import (
 
 // checkInvariants panics unless what is derived is what it is derived from.
 func (d *Directory) checkInvariants() {
+	for list := range d.held.All() {
+		if list.Len() == 0 {
+			panic("a range that nobody holds")
+		}
+	}
+	for id, u := range d.leases {
+		if u.none() {
+			panic(fmt.Sprintf("nothing of lease %d is under way", id))
+		}
+	}
 	total := 0
 	for token, c := range d.caches {
 		c.has.checkInvariants()
@@ -68,7 +78,13 @@ func (d *Directory) checkInvariants() {
 		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
 			panic(fmt.Sprintf("a write that waits: %+v", *w))
 		}
-		for _, r := range w.marks {
+		if n := len(w.marks); n > manyMarks && len(w.marked) != n {
+			panic(fmt.Sprintf("%d of %d ranges are found", len(w.marked), n))
+		}
+		for i, r := range w.marks {
+			if slices.Contains(w.marks[:i], r) {
+				panic("a range that is pending twice because of one write")
+			}
 			if _, ok := d.marks.Get(r); !ok {
 				panic("what a write touches is not pending")
 			}

@@ -22,8 +22,8 @@ func (s *spans) overlaps(r keyrange.Range) (found bool) {
 		found = to == "" || r.Key < to
 		return false
 	})
-	if found || r.End == "" {
-		return found
+	if found {
+		return true
 	}
 	s.to.Ascend(r.Key, func(from, _ string) bool {
 		found = r.Reaches(from)
@@ -32,25 +32,9 @@ func (s *spans) overlaps(r keyrange.Range) (found bool) {
 	return found
 }
 
-// covers reports whether every key of r is in the set.
-func (s *spans) covers(r keyrange.Range) (covered bool) {
-	s.to.Descend(r.Key, func(_, to string) bool {
-		switch {
-		case to == "":
-			covered = true
-		case r.End == "":
-			covered = r.Key < to
-		default:
-			covered = r.End != keyrange.NoEnd && r.End <= to
-		}
-		return false
-	})
-	return covered || r.Empty()
-}
-
 // add adds the keys of r.
 func (s *spans) add(r keyrange.Range) {
-	if r.Empty() || s.covers(r) {
+	if r.Empty() {
 		return
 	}
 	what := r.Span()
@@ -94,9 +78,6 @@ func (s *spans) remove(r keyrange.Range) {
 		return false
 	})
 	for _, f := range s.starts(from, to) {
-		if f == to {
-			continue
-		}
 		t, _ := s.to.Delete(f)
 		if to != "" && (t == "" || to < t) {
 			s.to.Set(to, t)
