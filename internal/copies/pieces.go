@@ -10,7 +10,7 @@ const gapsMost = 16
 // missing, or all of it if too many small parts are.
 func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []keyrange.Range) {
 	what := r.Span()
-	if what.Empty() || !s.Holds(r) {
+	if !s.Holds(r) {
 		return nil, 0, []keyrange.Range{r}
 	}
 	pieces := s.view.overlapping(what)

@@ -174,9 +174,6 @@ func (s *Set[V]) Drop(ranges ...keyrange.Range) {
 // drop drops a span, and sees to it that what is being read of it is not kept. It returns
 // what there was.
 func (s *Set[V]) drop(what keyrange.Span) []keyrange.Span {
-	if what.Empty() {
-		return nil
-	}
 	for _, f := range s.fills {
 		f.spoiled = f.spoiled || f.what.Overlaps(what)
 	}

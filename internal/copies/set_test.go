@@ -449,3 +449,21 @@ func TestWalk(t *testing.T) {
 		}
 	}
 }
+
+// alwaysUsed is a mark of a copy that somebody reads again and again.
+type alwaysUsed struct{}
+
+func (alwaysUsed) Used() bool { return true }
+
+// Room is made even if all copies are in use all the time.
+func TestAllInUse(t *testing.T) {
+	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}, MaxEntries: 2})
+	s.cfg.NewMark = func() Mark { return alwaysUsed{} }
+	s.Opened(1)
+	for _, k := range []string{"b", "c", "d"} {
+		fill(s, keyrange.Range{Key: k})
+	}
+	if entries, _ := s.Len(); entries != 2 {
+		t.Errorf("there are %d copies", entries)
+	}
+}

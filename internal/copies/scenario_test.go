@@ -1,0 +1,284 @@
+package copies
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// TestScenarios runs the files of testdata: what happens to a cache, one command after another,
+// and what it has after each: its pieces, in the order of their keys, with what is in each and
+// the revision at which it was read; how many copies that are and what they weigh, without the
+// overhead; and what the mirror has been told. Rewrite the answers with -rewrite, and read the
+// difference.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &scenario{}
+		datadriven.RunTest(t, path, func(t *testing.T, c *datadriven.TestData) string {
+			run, ok := commands[c.Cmd]
+			if !ok {
+				c.Fatalf(t, "unknown command %s", c.Cmd)
+			}
+			said := run(s, args{t, c})
+			state := s.state()
+			if state == s.was {
+				return cmp.Or(said, "ok") + "\n"
+			}
+			s.was = state
+			return strings.TrimPrefix(said+"\n", "\n") + state + "\n"
+		})
+	})
+}
+
+// scenario is a set, and what is being read for it.
+type scenario struct {
+	set   *Set[pair]
+	index *index
+	fills map[string]*Fill
+	was   string
+}
+
+// state is what the set has.
+func (s *scenario) state() string {
+	var out []string
+	pieces := 0
+	for _, row := range s.set.view.rows {
+		for _, p := range row {
+			var values []string
+			for _, v := range p.values {
+				values = append(values, v.key+"="+v.value)
+			}
+			out = append(out, fmt.Sprintf("%s@%d%v", showRanges(p.Range()), p.revision, values))
+			pieces++
+		}
+	}
+	entries, bytes := s.set.Len()
+	for p := s.set.order.next; p != &s.set.order; p = p.next {
+		pieces--
+		bytes -= overhead * (1 + len(p.piece.values))
+	}
+	if pieces != 0 {
+		out = append(out, fmt.Sprintf("%d pieces have no place", pieces))
+	}
+	var mirror []string
+	for _, k := range slices.Sorted(maps.Keys(s.index.found)) {
+		if p := s.index.found[k]; p != nil {
+			k += "=" + p.value
+		}
+		mirror = append(mirror, k)
+	}
+	if len(out) > 20 || bytes > 10_000 {
+		out, mirror = []string{fmt.Sprint(len(out), " pieces")}, nil
+	}
+	return fmt.Sprintf("has %s\n%d copies, %d bytes; mirror %v", cmp.Or(strings.Join(out, " "), "-"),
+		entries, bytes, mirror)
+}
+
+func showRanges(list ...keyrange.Range) string {
+	if n := len(list); n > 20 {
+		return fmt.Sprintf("%d ranges from %.9s on", n, list[0].Key)
+	}
+	var out []string
+	for _, r := range list {
+		text := r.Key
+		switch r.End {
+		case "":
+		case keyrange.NoEnd:
+			text += "-"
+		default:
+			text += "-" + r.End
+		}
+		out = append(out, strings.ReplaceAll(text, "\x00", "'"))
+	}
+	return cmp.Or(strings.Join(out, ","), "nothing")
+}
+
+// args reads the arguments of a command.
+type args struct {
+	t *testing.T
+	c *datadriven.TestData
+}
+
+func (a args) list(name string) []string {
+	for _, arg := range a.c.CmdArgs {
+		if arg.Key == name {
+			return arg.Vals
+		}
+	}
+	return nil
+}
+
+func (a args) int(name string) int {
+	list := a.list(name)
+	if len(list) == 0 {
+		return 0
+	}
+	n, err := strconv.Atoi(list[0])
+	if err != nil {
+		a.c.Fatalf(a.t, "%s: %v", name, err)
+	}
+	return n
+}
+
+// ranges are written as b for one key, b- for all from b on, a-c for those from a up to c, and
+// none-e for an empty range that ends at e.
+func (a args) ranges(name string) (out []keyrange.Range) {
+	for _, text := range a.list(name) {
+		from, to, more := strings.Cut(text, "-")
+		switch {
+		case from == "none":
+			from = "x"
+		case more && to == "":
+			to = keyrange.NoEnd
+		}
+		out = append(out, keyrange.Range{Key: from, End: to})
+	}
+	return out
+}
+
+func (a args) one(name string) keyrange.Range { return a.ranges(name)[0] }
+
+func (a args) name() string { return a.c.CmdArgs[0].Key }
+
+func (a args) pairs() (out []pair) {
+	for _, text := range a.list("values") {
+		k, v, _ := strings.Cut(text, ":")
+		out = append(out, pair{k, v})
+	}
+	return out
+}
+
+func showTold(t *Told) string {
+	return fmt.Sprintf("open %d, #%d of term %d, gave up %s", t.Open, t.Seq, t.Term,
+		showRanges(t.Dropped...))
+}
+
+func showPairs(list []pair) string {
+	var out []string
+	for _, p := range list {
+		out = append(out, p.key+"="+p.value)
+	}
+	return fmt.Sprint(out)
+}
+
+var commands = map[string]func(s *scenario, a args) string{
+	"new": func(s *scenario, a args) string {
+		set, x := newSet(Config[pair]{
+			Holds: a.ranges("holds"), MaxEntries: a.int("entries"), MaxBytes: a.int("bytes"),
+		})
+		if a.c.HasArg("bare") { // without a mirror, and without marks
+			set.cfg.Mirror, set.cfg.NewMark = nil, nil
+		}
+		*s = scenario{set: set, index: x, fills: make(map[string]*Fill)}
+		s.was = s.state()
+		return ""
+	},
+	"opened": func(s *scenario, a args) string {
+		s.set.Opened(uint64(a.int("term")))
+		return fmt.Sprintf("open: %v", s.set.Open())
+	},
+	"reopen": func(s *scenario, _ args) string { return showRanges(s.set.Reopen()...) },
+	"begin": func(s *scenario, a args) string {
+		f := s.set.Begin(a.one("range"))
+		if f == nil {
+			return "it cannot be kept"
+		}
+		s.fills[a.name()] = f
+		return "it is being read"
+	},
+	"complete": func(s *scenario, a args) string {
+		f := s.fills[a.name()]
+		return fmt.Sprintf("spoiled: %v, kept: %v", f.Spoiled(), s.set.Complete(f, Answer[pair]{
+			Term: uint64(a.int("term")), Revision: int64(a.int("revision")), Values: a.pairs(),
+		}))
+	},
+	"cancel": func(s *scenario, a args) string {
+		s.set.Cancel(s.fills[a.name()])
+		return fmt.Sprintf("%d are being read", len(s.set.fills))
+	},
+	// read is begin and complete, in the term that is open, for each of the ranges.
+	"read": func(s *scenario, a args) string {
+		for _, r := range a.ranges("ranges") {
+			if f := s.set.Begin(r); f == nil || !s.set.Complete(f, Answer[pair]{
+				Term: s.set.term, Revision: int64(a.int("revision")), Values: a.pairs(),
+			}) {
+				return "it is not kept"
+			}
+		}
+		return ""
+	},
+	// many reads that many single keys, prefix000 and so on.
+	"many": func(s *scenario, a args) string {
+		prefix := strings.Join(a.list("prefix"), "")
+		for i := range a.int("keys") {
+			key := fmt.Sprintf("%s%03d%s", prefix, i, strings.Repeat("x", a.int("long")))
+			f := s.set.Begin(keyrange.Range{Key: key})
+			s.set.Complete(f, Answer[pair]{Term: s.set.term})
+		}
+		return ""
+	},
+	"get": func(s *scenario, a args) string {
+		value, m, known := s.set.View().Get(a.name())
+		switch {
+		case !known:
+			return "unknown"
+		case a.c.HasArg("used"):
+			m.(*mark).used = true
+		}
+		if value == nil {
+			return "no such key"
+		}
+		return value.key + "=" + value.value
+	},
+	"look": func(s *scenario, a args) string {
+		values, revision, _, known := s.set.View().Range(a.one("range"))
+		return fmt.Sprintf("%s at %d, known: %v", showPairs(values), revision, known)
+	},
+	"range": func(s *scenario, a args) string {
+		values, revision, gaps := s.set.Range(a.one("range"))
+		if len(gaps) > 0 {
+			return "to be read: " + showRanges(gaps...)
+		}
+		return fmt.Sprintf("%s at %d", showPairs(values), revision)
+	},
+	// fill reads all that is missing of a range.
+	"fill": func(s *scenario, a args) string {
+		_, _, gaps := s.set.Range(a.one("range"))
+		for _, g := range gaps {
+			s.set.Complete(s.set.Begin(g), Answer[pair]{
+				Term: s.set.term, Revision: int64(a.int("revision")),
+			})
+		}
+		return ""
+	},
+	"invalidate": func(s *scenario, a args) string {
+		s.set.Invalidate(uint64(a.int("term")), uint64(a.int("seq")), a.ranges("drop"))
+		return ""
+	},
+	"drop": func(s *scenario, a args) string {
+		s.set.Drop(a.ranges("ranges")...)
+		return ""
+	},
+	"told": func(s *scenario, a args) string {
+		if told, ok := s.set.Told(a.c.HasArg("lazy")); ok {
+			return showTold(&told)
+		}
+		return "nothing is to be told"
+	},
+	"leave": func(s *scenario, _ args) string {
+		told := s.set.Leave()
+		return fmt.Sprintf("%s; open: %v", showTold(&told), s.set.Open())
+	},
+	"clear": func(s *scenario, _ args) string {
+		s.set.Clear()
+		return ""
+	},
+}
