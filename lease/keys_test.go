@@ -41,10 +41,40 @@ func TestKeysOfNoLease(t *testing.T) {
 	if err := l.Attach(1, "key"); err != nil {
 		t.Fatal(err)
 	}
+	for key := range l.EachKey(2) {
+		t.Errorf("lease 2, which is not there, has key %s", key)
+	}
+	for key := range l.EachKey(1) {
+		if key != "key" {
+			t.Errorf("lease 1 has key %s", key)
+		}
+	}
 	if n := l.KeyCount(2); n != 0 {
 		t.Errorf("lease 2, which is not there, has %d keys", n)
 	}
 	if err := l.Reattach(2, "key"); !errors.Is(err, ErrNotFound) || l.LeaseOf("key") != 1 {
 		t.Errorf("a key for a lease that is not there: %v, and it is on %d", err, l.LeaseOf("key"))
+	}
+}
+
+// TestEachKeyStops: nobody is given more keys than he wants.
+func TestEachKeyStops(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
+	for _, key := range []string{"a", "b"} {
+		if err := l.Attach(1, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for most := 1; most <= 2; most++ {
+		n := 0
+		for range l.EachKey(1) {
+			if n++; n == most {
+				break
+			}
+		}
+		if n != most {
+			t.Errorf("%d keys, want %d", n, most)
+		}
 	}
 }
