@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -111,6 +112,10 @@ func (p *peers) Snapshot(
 	machine, err := receive(p.core.machineConfig, w, next)
 	if err != nil {
 		w.Abort()
+		if errors.Is(err, encoding.ErrNewer) && p.undecodable.Over(time.Second) {
+			p.log.Error("refused a snapshot that this release cannot read; start this member with "+
+				"the newer release", "from", fmt.Sprintf("%x", from), "error", err)
+		}
 		return err
 	}
 	return p.core.offer(ctx, &arrival{

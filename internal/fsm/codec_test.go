@@ -112,6 +112,31 @@ func TestEntryRoundTrip(t *testing.T) {
 	}
 }
 
+// What is written is what is read, whatever it is: commands, and the results that sessions keep
+// of them, drawn at random.
+func TestRandomRoundTrip(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 9))
+		m := New(Config{})
+		for range 40 {
+			c := randomCommand(rng)
+			x := command("", c)
+			got, err := x.read(x.bytes)
+			if err != nil || !reflect.DeepEqual(got, c) || !Readable(c) {
+				t.Fatalf("seed %d: %#v became %#v, %v", seed, c, got, err)
+			}
+			r := apply(t, m, c)
+			if !c.kind().repeatable() || !storable(r.Err) {
+				continue
+			}
+			x = result("", r)
+			if got, err := x.read(x.bytes); err != nil || !reflect.DeepEqual(got, r) {
+				t.Fatalf("seed %d: %#v became %#v, %v", seed, r, got, err)
+			}
+		}
+	}
+}
+
 // Commands that came through several members keep their order and origins.
 func TestEntryOrigins(t *testing.T) {
 	put := func(key string) Command { return &Put{Key: key} }
@@ -316,6 +341,7 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
+	f.Add(bytes.Join(chunks(f, everything(f)), nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := restoreBytes(data)
 		if err != nil {

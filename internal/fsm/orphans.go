@@ -83,7 +83,11 @@ func (h *holdings) restore(tag byte, d *decoder) {
 		h.Holds = h.copied()
 	}
 	if tag == tagHolds {
-		h.of[d.id()] = d.ranges()
+		id, ranges := d.id(), d.ranges()
+		if len(ranges) == 0 || h.of[id] != nil {
+			d.Fail("holds of a lease")
+		}
+		h.of[id] = ranges
 		return
 	}
 	o := Orphan{Lease: d.info(), Ranges: d.ranges()}

@@ -83,6 +83,9 @@ func randomCommand(rng *rand.Rand) Command {
 				c.Number, c.Value = 0, []byte{byte('a' + rng.IntN(3))}
 			}
 		}
+		if c.Target == TargetValue {
+			c.Number = 0
+		}
 		return &Txn{Compare: []Compare{c}, Then: []Op{op(), op()}, Else: []Op{op()}}
 	case 8:
 		c := &ChangeTTL{ID: id(), Token: randomToken(rng), TTL: lease.TTL(rng.IntN(9999))}
