@@ -13,7 +13,8 @@ import (
 )
 
 // TestChangeTTL: a shorter TTL binds before it is asked for and, as long as it may yet take
-// effect, after another one was granted. One that is refused binds no longer.
+// effect, after others were granted, the same one among them. One that is refused binds no
+// longer.
 func TestChangeTTL(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -36,10 +37,12 @@ func TestChangeTTL(t *testing.T) {
 		within(t, l, time.Hour)
 		want(t, change(time.Second, silent), ErrUnknownOutcome, context.DeadlineExceeded)
 		within(t, l, time.Second-10*time.Millisecond)
-		if err := change(time.Hour, f.obey); err != nil {
-			t.Error(err)
+		for _, d := range []time.Duration{time.Hour, time.Second, time.Hour} {
+			if err := change(d, f.obey); err != nil {
+				t.Error(err)
+			}
+			within(t, l, time.Second)
 		}
-		within(t, l, time.Second)
 	})
 }
 

@@ -419,8 +419,7 @@ func (k *keeper) confirmed(l *Lease, asked, ttl lease.TTL, sent moment) {
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	if k.leases[l.info.ID] == l {
-		k.set.Refused(l.info.ID, asked)
-		k.set.Confirmed(l.info.ID, ttl, k.clock.instant(sent))
+		k.set.Confirmed(l.info.ID, asked, ttl, k.clock.instant(sent))
 		k.changedLocked(nil)
 		k.openLocked(l)
 	}

@@ -84,19 +84,22 @@ var commands = map[string]func(*Set, args) string{
 		s.Advance(lease.Instant(a.int("to")))
 		return ""
 	},
-	"due":       func(s *Set, a args) string { return batchText(s.Due(int(a.int("most")))) },
-	"ask":       func(s *Set, a args) string { return batchText(s.Ask(a.id())) },
-	"renewed":   func(s *Set, a args) string { s.Renewed(a.seq(), a.id(), a.ttl()); return "" },
-	"gone":      func(s *Set, a args) string { s.Gone(a.seq(), a.id()); return "" },
-	"unknown":   func(s *Set, a args) string { s.Unknown(a.seq(), a.id()); return "" },
-	"broken":    func(s *Set, _ args) string { s.Broken(); return "" },
-	"shorten":   func(s *Set, a args) string { s.Shorten(a.id(), a.ttl()); return "" },
-	"refused":   func(s *Set, a args) string { s.Refused(a.id(), a.ttl()); return "" },
-	"confirmed": func(s *Set, a args) string { s.Confirmed(a.id(), a.ttl(), a.instant()); return "" },
-	"rest":      func(s *Set, a args) string { s.Rest(a.id()); return "" },
-	"fail":      fail,
-	"flood":     flood,
-	"drop":      func(s *Set, a args) string { s.Drop(a.id()); return "" },
+	"due":     func(s *Set, a args) string { return batchText(s.Due(int(a.int("most")))) },
+	"ask":     func(s *Set, a args) string { return batchText(s.Ask(a.id())) },
+	"renewed": func(s *Set, a args) string { s.Renewed(a.seq(), a.id(), a.ttl()); return "" },
+	"gone":    func(s *Set, a args) string { s.Gone(a.seq(), a.id()); return "" },
+	"unknown": func(s *Set, a args) string { s.Unknown(a.seq(), a.id()); return "" },
+	"broken":  func(s *Set, _ args) string { s.Broken(); return "" },
+	"shorten": func(s *Set, a args) string { s.Shorten(a.id(), a.ttl()); return "" },
+	"refused": func(s *Set, a args) string { s.Refused(a.id(), a.ttl()); return "" },
+	"confirmed": func(s *Set, a args) string {
+		s.Confirmed(a.id(), a.ttl(), a.ttl(), a.instant())
+		return ""
+	},
+	"rest":  func(s *Set, a args) string { s.Rest(a.id()); return "" },
+	"fail":  fail,
+	"flood": flood,
+	"drop":  func(s *Set, a args) string { s.Drop(a.id()); return "" },
 }
 
 // fail renews a lease a few times in a row without success, and tells how long it waits each time.

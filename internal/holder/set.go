@@ -115,10 +115,12 @@ func (l *held) settled(ttl lease.TTL) {
 }
 
 // Confirmed says that the lessor has acknowledged a TTL that the holder asked for,
-// by other means than a batch, after sent. Batches from before it do not count any more.
-func (s *Set) Confirmed(id lease.ID, ttl lease.TTL, sent lease.Instant) {
+// by other means than a batch, after sent, and that the lease has ttl now, mostly the same.
+// Batches from before it do not count any more. It settles one request: another one of the same
+// TTL, of which nobody knows the outcome, goes on binding the holder.
+func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
-		l.settled(ttl)
+		l.settled(asked)
 		l.TTL, l.since = ttl, s.seq
 		l.asked, l.tries = 0, 0
 		s.confirm(l, sent)

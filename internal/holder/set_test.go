@@ -150,7 +150,7 @@ func TestShorten(t *testing.T) {
 	}
 	s.Refused(1, 2000)
 	s.Advance(1500)
-	s.Confirmed(1, 50000, 1000)
+	s.Confirmed(1, 50000, 50000, 1000)
 	if got, _ := s.State(1); got.ValidUntil != 51000 {
 		t.Errorf("valid until %d, want 51000", got.ValidUntil)
 	}
@@ -174,7 +174,7 @@ func TestShortenInFlight(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing is due")
 	}
-	s.Confirmed(1, 2000, 3700)
+	s.Confirmed(1, 2000, 2000, 3700)
 	s.Renewed(b.Seq, 1, ttl) // from before the change
 	if got, _ := s.State(1); got.ValidUntil != 5700 {
 		t.Errorf("valid until %d, want 5700", got.ValidUntil)
@@ -188,7 +188,7 @@ func TestShortenInDoubt(t *testing.T) {
 	s.Add(Held{ID: 1, TTL: ttl})
 	s.Shorten(1, 2000)
 	s.Shorten(1, 20_000)
-	s.Confirmed(1, 20_000, 0)
+	s.Confirmed(1, 20_000, 20_000, 0)
 	if got, _ := s.State(1); got.ValidUntil != 2000 {
 		t.Errorf("valid until %d, want 2000", got.ValidUntil)
 	}
@@ -199,9 +199,9 @@ func TestShortenInDoubt(t *testing.T) {
 		t.Errorf("valid until %d, want 3000", got.ValidUntil)
 	}
 	s.Shorten(1, 2000) // once more, and that is acknowledged: the first may come yet
-	s.Confirmed(1, 2000, 1000)
+	s.Confirmed(1, 2000, 2000, 1000)
 	s.Shorten(1, 5000)
-	s.Confirmed(1, 5000, 1500)
+	s.Confirmed(1, 5000, 5000, 1500)
 	if got, _ := s.State(1); got.ValidUntil != 3500 {
 		t.Errorf("valid until %d, want 3500", got.ValidUntil)
 	}

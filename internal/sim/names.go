@@ -234,7 +234,7 @@ func (t *thread) changeTTL(s *session) {
 		case !s.ended:
 			w.cover["TTL changed"]++
 			s.terms.TTL = ttl
-			s.k.set.Confirmed(s.terms.ID, ttl, sent)
+			s.k.set.Confirmed(s.terms.ID, ttl, ttl, sent)
 			s.k.settle(s.terms.ID)
 			if w.p.Beside && w.chance(2) { // perhaps by a leader that has not applied it yet
 				t.renewBeside(s)
