@@ -177,8 +177,8 @@ func TestRequireLeader(t *testing.T) {
 	if r := plain.recv(); len(r.Events) != 1 {
 		t.Errorf("received %v", r)
 	}
-	if refused, err := c.watch.Watch(want); err == nil {
-		_, err = refused.Recv()
+	if late, err := c.watch.Watch(want); err == nil {
+		_, err = late.Recv()
 		wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 	}
 	if !slices.Equal(seen, []codes.Code{codes.OK, codes.Unavailable, codes.OK}) {
@@ -189,6 +189,24 @@ func TestRequireLeader(t *testing.T) {
 		w := &watchClient{t, again}
 		w.create(&pb.WatchCreateRequest{Key: []byte("a")})
 		w.recv()
+	}
+}
+
+// TestStreamInElection: a stream that wants a leader, and is opened while there is none yet, has
+// the patience of those that are open. Its client may have come from the leader that died.
+func TestStreamInElection(t *testing.T) {
+	n := newNode(t)
+	n.setLeader(0)
+	c := serve(t, n, Options{LeaderInterval: time.Hour})
+	s, err := c.watch.Watch(metadata.AppendToOutgoingContext(ctx10(t),
+		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watchClient{t, s}
+	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	if r := w.recv(); !r.Created || r.Canceled {
+		t.Errorf("received %v", r)
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 
 // leaderPatience is how many looks in a row must find no leader before the
 // streams that want one are ended: to connect again costs a client more than
-// to wait for an election.
+// to wait for an election. The same goes for those that are opened meanwhile: who was
+// connected to a leader that died comes back within the election, and etcd's clients end a
+// watch for good when they are told that there is no leader.
 const leaderPatience = 3
 
-// leaderGuard refuses and ends calls that want a leader (etcd's "hasleader"
+// leaderGuard refuses calls, and ends streams, that want a leader (etcd's "hasleader"
 // metadata) when there is none. It is safe for concurrent use.
 type leaderGuard struct {
 	node     Reporter
@@ -91,9 +93,6 @@ func (g *leaderGuard) stream(next grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, s grpc.ServerStream) error {
 		if !wanted(s.Context()) {
 			return next(srv, s)
-		}
-		if g.leaderless() {
-			return rpctypes.ErrGRPCNoLeader
 		}
 		ctx, cancel := context.WithCancelCause(s.Context())
 		defer cancel(nil)
