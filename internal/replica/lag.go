@@ -11,15 +11,16 @@ import (
 // A Lag says how many committed entries a member does not have yet, as far as the leader knows.
 type Lag struct{ Member, Entries uint64 }
 
-// Lags returns how far the other members are behind, in ID order: those that this leader has heard
-// of since it was elected. It returns nothing at a member that does not lead.
+// Lags returns how far the other members are behind, in ID order. One of which this leader has not
+// heard since it was elected may have nothing; in the first election timeout it is left out. Lags
+// returns nothing at a member that does not lead.
 func (r *Replica) Lags() []Lag {
 	if !r.leading {
 		return nil
 	}
 	var out []Lag
 	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id != r.cfg.ID && p.Match > 0 {
+		if id != r.cfg.ID && (p.Match > 0 || !r.fresh()) {
 			out = append(out, Lag{id, r.committed - min(p.Match, r.committed)})
 		}
 	})

@@ -28,8 +28,7 @@ func (r *Replica) flushChange() {
 			return
 		}
 		err := r.affordable(p.Command)
-		fresh := r.ticks < r.timers.began+uint64(r.cfg.ElectionTicks)
-		if fresh && (errors.Is(err, ErrUnhealthy) || r.removesUnheard(p.Command)) {
+		if r.fresh() && (errors.Is(err, ErrUnhealthy) || r.removesUnheard(p.Command)) {
 			return // a new leader has not heard of everybody yet
 		}
 		r.changes.waiting = r.changes.waiting[1:]
@@ -229,6 +228,12 @@ func (r *Replica) affordPromote(id uint64) error {
 func (r *Replica) voter(id uint64) bool {
 	n, ok := r.machine.View().Member(id)
 	return ok && !n.Learner
+}
+
+// fresh reports whether this leader has led for less than an election timeout, so that others
+// may not have had the time to answer it.
+func (r *Replica) fresh() bool {
+	return !r.primary || r.ticks < r.timers.began+uint64(r.cfg.ElectionTicks)
 }
 
 // active reports whether this leader has heard a member within an election timeout, and

@@ -1,0 +1,53 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// Goal: a member that is away is behind by more and more, also for a leader that has never heard of
+// it, and one that keeps up is not behind. Method: a member dies, then the lead is handed over.
+func TestLags(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.pass(3000)
+	lead := func(id uint64) *Replica {
+		t.Helper()
+		if r := c.members[id].r; r.Status().Primary {
+			return r
+		}
+		t.Fatalf("member %d does not lead", id)
+		return nil
+	}
+	elect := func(id uint64) {
+		t.Helper()
+		for _, p := range c.members {
+			if !p.down && p.id != id && p.r.Status().Leading {
+				c.check(p.r.Transfer(id))
+			}
+		}
+		c.pass(300)
+	}
+	elect(1)
+	c.kill(c.members[3])
+	for range 5 {
+		c.propose(c.members[1], &fsm.Put{Key: "k"})
+		c.run()
+	}
+	c.pass(100)
+	if got := lead(1).Lags(); !slices.Equal(got, []Lag{{2, 0}, {3, 5}}) {
+		t.Errorf("behind under the old leader: %v", got)
+	}
+	elect(2)
+	if got := lead(2).Lags(); !slices.Equal(got, []Lag{{1, 0}}) {
+		t.Errorf("behind at once under the new leader: %v", got)
+	}
+	c.pass(1500)
+	if got := lead(2).Lags(); len(got) != 2 || got[1].Member != 3 || got[1].Entries < 5 {
+		t.Errorf("behind under the new leader: %v", got)
+	}
+	if got := c.members[1].r.Lags(); got != nil {
+		t.Errorf("a follower knows of %v", got)
+	}
+}
