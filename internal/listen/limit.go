@@ -33,8 +33,9 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 }
 
 // CloseStrangers makes each connection a stranger until a call of it is vouched for (Vouch). A
-// stranger is closed after so long, and before that, the oldest first, if a new connection
-// has no room. So strangers keep nobody out. It is called before Listener.
+// stranger is closed after so long, and before that if a new connection has no room: the oldest
+// of the host that has the most. So strangers keep out nobody who comes from another host. It is
+// called before Listener.
 func (l *Limit) CloseStrangers(after time.Duration) { l.patience = after }
 
 // Listener returns l without the connections that are too many: they are closed at once. To
@@ -53,7 +54,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if mine := (&counted{Conn: c, limit: l.limit}); l.limit.admit(mine) {
+		if mine := (&counted{Conn: c, limit: l.limit, host: host(c)}); l.limit.admit(mine) {
 			return mine, nil
 		}
 		l.limit.refusals.tell(c, l.limit.why)
@@ -70,7 +71,7 @@ func (l *Limit) admit(c *counted) bool {
 			l.mu.Unlock()
 			return false
 		}
-		leaves = l.strangers[0]
+		leaves = l.crowdLocked()
 		l.forgetLocked(leaves)
 	}
 	l.held++
@@ -84,6 +85,29 @@ func (l *Limit) admit(c *counted) bool {
 		_ = leaves.Conn.Close()
 	}
 	return true
+}
+
+// crowdLocked returns the oldest stranger of the host that has the most.
+func (l *Limit) crowdLocked() (first *counted) {
+	of := make(map[string]int, len(l.strangers))
+	for _, c := range l.strangers {
+		of[c.host]++
+	}
+	for _, c := range l.strangers {
+		if first == nil || of[c.host] > of[first.host] {
+			first = c
+		}
+	}
+	return first
+}
+
+// host returns where a connection comes from, without the port.
+func host(c net.Conn) string {
+	from := c.RemoteAddr().String()
+	if h, _, err := net.SplitHostPort(from); err == nil {
+		return h
+	}
+	return from
 }
 
 // forgetLocked ends the counting of c.
@@ -128,6 +152,7 @@ type counted struct {
 	net.Conn
 	limit *Limit
 	late  *time.Timer
+	host  string
 
 	gone bool // guarded by limit.mu
 }
