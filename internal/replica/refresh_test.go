@@ -68,3 +68,31 @@ func TestRefreshWhileExpiring(t *testing.T) {
 		t.Errorf("checkpointed by the clock that jumped: %+v", info)
 	}
 }
+
+// L1: a member stood still while a checkpoint is in the log. A renewal that is asked for then is
+// acknowledged only after that checkpoint is cleared, for the next leader counts from what it says.
+func TestRefreshWhileCheckpointing(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 10_000)
+	m.now += 4500
+	m.r.Advance(m.now)
+	m.take() // the checkpoint is proposed; its sync is under way
+	if !m.r.timers.checkpointing {
+		t.Fatal("no checkpoint is under way")
+	}
+	m.now += 2000
+	m.r.Advance(m.now)
+	m.r.Refresh()
+	m.r.Renew(Renewal{ID: 1})
+	m.take()
+	early := len(m.renewals[1]) != 0
+	m.settle()
+	n := m.renewals[1]
+	if len(n) != 1 || n[0].Err != nil {
+		t.Fatalf("outcome %+v", n)
+	}
+	if info, _ := m.m.Lessor().Lookup(1); early || info.Remaining != 0 {
+		t.Errorf("acknowledged before the checkpoint was durable: %v; the next leader counts from %d ms",
+			early, info.Remaining)
+	}
+}

@@ -125,7 +125,7 @@ type life struct {
 }
 
 // term is an instant from which on a TTL ran anew, because the log says so. It is promised
-// from taken on (Entry.Taken).
+// from taken on, see Entry.Taken.
 type term struct {
 	entry     int
 	taken, at Time

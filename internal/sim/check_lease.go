@@ -63,7 +63,7 @@ func (f *facts) kept(l *life, from Time, ttl lease.TTL) Time {
 	until := from + least
 	for _, t := range l.terms {
 		if least, _ := f.span(t.ttl); t.at >= from {
-			until = min(until, t.taken+least)
+			until = min(until, max(from, t.taken)+least)
 		}
 	}
 	return until

@@ -179,8 +179,9 @@ const (
 type Entry struct {
 	Index, Term uint64
 	// At is when a member applied it first, and Member which. Taken is when that member took
-	// the mail because of which it did: TTLs that the entry begins run from a reading of the
-	// clock after that, which is before At if the member was held up in between.
+	// the mail because of which it did, or a primary in the middle of a step the mail of that, if
+	// it did so earlier: TTLs that the entry begins run from a reading of the clock after that,
+	// which is before At if the member was held up in between.
 	At     Time
 	Taken  Time
 	Member uint64

@@ -62,7 +62,7 @@ func (o *oracle) applied(p *process, e *raftpb.Entry) {
 
 func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	out := &Entry{
-		Index: e.GetIndex(), Term: e.GetTerm(), At: o.w.now, Taken: p.course.taken, Member: p.m.id,
+		Index: e.GetIndex(), Term: e.GetTerm(), At: o.w.now, Taken: o.taken(p), Member: p.m.id,
 	}
 	o.machine.Lessor().Advance(lease.Instant(o.w.now / Millisecond))
 	o.machine.Begin(out.Index, out.Term)
@@ -93,6 +93,17 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 		o.w.hash(0, o.machine)
 	}
 	return out
+}
+
+// taken returns when the earliest step began in which an entry may be applied that p applies now.
+func (o *oracle) taken(p *process) Time {
+	at := p.course.taken
+	for _, m := range o.w.members {
+		if q := m.proc; q != nil && q.role.Primary && q.course.within {
+			at = min(at, q.course.taken)
+		}
+	}
+	return at
 }
 
 // groups decodes an entry.
