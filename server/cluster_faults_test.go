@@ -65,6 +65,13 @@ func (l *lockedBuffer) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
+// text returns all that was written.
+func (l *lockedBuffer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // line returns the first line that has a text, "" if none has.
 func (l *lockedBuffer) line(text string) string {
 	l.mu.Lock()

@@ -80,6 +80,9 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	close(s.ready)
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
+	if !errors.Is(context.Cause(ctx), context.Canceled) {
+		s.handOver(ctx) // it may not wait for calls: with the disk, nothing that they want ends
+	}
 	return nil
 }
 

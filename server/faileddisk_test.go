@@ -1,0 +1,53 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// TestLeaderWithFailedDisk: a leader whose disk fails hands over before it waits for calls, which
+// cannot end any more, so that nobody else waits for them either. Method: its log cannot be
+// written, and a put goes on there. Its own log tells the order.
+func TestLeaderWithFailedDisk(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	failed := make(map[string]*atomic.Bool)
+	logs := make(map[string]*lockedBuffer)
+	for i := range configs {
+		fails := new(atomic.Bool)
+		inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if fails.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite &&
+				strings.HasSuffix(op.Path, ".log") {
+				return syscall.EIO
+			}
+			return nil
+		})
+		c := &configs[i]
+		failed[c.Name], logs[c.Name] = fails, new(lockedBuffer)
+		c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
+		c.Logger = slog.New(slog.NewTextHandler(logs[c.Name], nil))
+	}
+	first, others := leader(t, runAll(t, configs...))
+	first.put(t, "k", "v")
+	failed[first.cfg.Name].Store(true)
+	go func() { _, _ = first.client.Put(t.Context(), "k", "w") }()
+	eventually(t, "another leads", func() bool {
+		return others[0].node.status.Load().Primary || others[1].node.status.Load().Primary
+	})
+	others[0].put(t, "k", "x")
+	if err := first.stop(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("it ended with %v", err)
+	}
+	first.stop = func() error { return nil }
+	before, _, cut := strings.Cut(logs[first.cfg.Name].text(), "cutting off calls")
+	if !cut || !strings.Contains(before, "no member leads at present") {
+		t.Errorf("it cut off calls (%v), and handed over later:\n%s", cut, before)
+	}
+}
