@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
+
+	"leasehold.dev/internal/fsm"
 )
 
 // measured returns the values of a member's metric, by the other member that its last label names;
@@ -92,4 +95,16 @@ func TestPeerMetrics(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// TestMemberLeaves: nothing is shown of a member that has left.
+func TestMemberLeaves(t *testing.T) {
+	m := newPeerMetrics()
+	m.answered(1, time.Millisecond)
+	m.answered(2, time.Millisecond)
+	m.forget([]fsm.Member{{ID: 1}})
+	left, stays := memberLabel(1), memberLabel(2)
+	if m.roundTrip.DeleteLabelValues(left) || !m.roundTrip.DeleteLabelValues(stays) {
+		t.Error("the member that has left is still shown, or the other one is not")
+	}
 }
