@@ -116,7 +116,9 @@ func (f *filler) value(v reflect.Value) {
 		f.each(v)
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
+	case reflect.Int: // the same where it has 32 bits
+		v.SetInt(int64(f.n) << 16)
+	case reflect.Int64:
 		v.SetInt(int64(f.n) << 33)
 	case reflect.Uint8:
 		v.SetUint(uint64(f.n % 256))

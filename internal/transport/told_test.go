@@ -18,7 +18,7 @@ func TestLinesAreRationed(t *testing.T) {
 		log := new(lines)
 		m := &member{recorder: newRecorder(), tb: t, log: log}
 		m.Transport = New(Config{
-			Cluster: 1, Self: 1, Process: 1, Handler: m.recorder,
+			Cluster: 1, Self: 1, Process: 1, Formats: Formats{1, 1}, Handler: m.recorder,
 			Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		defer m.Close() //nolint:errcheck // it never fails
