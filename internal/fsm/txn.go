@@ -139,6 +139,7 @@ type reader interface {
 	Get(key string) *mvcc.KeyValue
 	Ascend(key, end string, rev int64) iter.Seq[*mvcc.KeyValue]
 	Visits(key, end string, o mvcc.RangeOptions) int64
+	Deleted() int
 }
 
 // plan is a transaction with its branches chosen.

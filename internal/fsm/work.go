@@ -8,12 +8,13 @@ import "leasehold.dev/internal/mvcc"
 const txnWork = 1 << 20
 
 // work is what a transaction may still do before it is refused. Every condition and every
-// operation costs one, and one more for each key that it looks at. It may look at each key
-// that there is twice, whatever their number, so that none is too large which reads, or
-// deletes, everything.
+// operation costs one, and one more for each key that it looks at, those included that a range
+// of the past steps over since they were deleted. It may look at each key that there is twice,
+// whatever their number, so that none is too large which reads, or deletes, everything.
 type work struct {
 	left int64
 	puts int64 // so far: what reads a range may find them all
+	past bool  // a range of the past was paid for
 }
 
 func newWork(keys int) *work { return &work{left: txnWork + 2*int64(keys)} }
@@ -41,6 +42,10 @@ func (w *work) op(op *Op, v reader) bool {
 	case op.Delete != nil && op.Delete.End != "":
 		return w.pay(w.puts + v.Visits(op.Delete.Key, op.Delete.End, mvcc.RangeOptions{}))
 	case op.Range != nil && op.Range.End != "":
+		if op.Range.Options.Revision > 0 && !w.past {
+			w.past = true
+			w.left += 2 * int64(v.Deleted())
+		}
 		return w.pay(w.puts + v.Visits(op.Range.Key, op.Range.End, op.Range.Options))
 	default:
 		return w.pay(0)

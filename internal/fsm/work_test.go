@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/mvcc"
@@ -25,6 +26,10 @@ func TestTxnTooLarge(t *testing.T) {
 	counts := Op{Range: &Range{
 		Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{CountOnly: true},
 	}}
+	now := Op{Range: &Range{Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{
+		CountOnly: true, Revision: 2,
+	}}}
+	others := Op{Delete: &DeleteRange{Key: "p", End: "q"}}
 	first := Op{Range: &Range{Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{Limit: 2}}}
 	every := Compare{Key: "\x00", End: "\x00", Target: TargetVersion, Relation: Greater}
 	many := make([]Compare, 600)
@@ -40,16 +45,19 @@ func TestTxnTooLarge(t *testing.T) {
 		txn   *Txn
 		large bool
 	}{
-		"all, often":     {&Txn{Then: append(times(600, all()), put)}, true},
-		"less often":     {&Txn{Then: append(times(500, all()), put)}, false},
-		"conditions":     {&Txn{Compare: many, Then: []Op{put}}, true},
-		"less of them":   {&Txn{Compare: many[:500], Then: []Op{put}}, false},
-		"other branch":   {&Txn{Then: []Op{put}, Else: times(600, all())}, false},
-		"deletes":        {&Txn{Then: append(times(600, remove), put)}, true},
-		"read, deleted":  {&Txn{Then: []Op{all(), remove, put}}, false},
-		"counted":        {&Txn{Then: append(times(5000, counts), put)}, false},
-		"first":          {&Txn{Then: append(times(5000, first), put)}, false},
-		"puts and reads": {&Txn{Then: append(puts, times(400, all())...)}, true},
+		"all, often":       {&Txn{Then: append(times(600, all()), put)}, true},
+		"less often":       {&Txn{Then: append(times(500, all()), put)}, false},
+		"conditions":       {&Txn{Compare: many, Then: []Op{put}}, true},
+		"less of them":     {&Txn{Compare: many[:500], Then: []Op{put}}, false},
+		"other branch":     {&Txn{Then: []Op{put}, Else: times(600, all())}, false},
+		"deletes":          {&Txn{Then: append(times(600, remove), put)}, true},
+		"read, deleted":    {&Txn{Then: []Op{all(), remove, put}}, false},
+		"counted":          {&Txn{Then: append(times(5000, counts), put)}, false},
+		"first":            {&Txn{Then: append(times(5000, first), put)}, false},
+		"puts and reads":   {&Txn{Then: append(puts, times(400, all())...)}, true},
+		"puts and deletes": {&Txn{Then: append(puts, times(800, others)...)}, true},
+		"fewer deletes":    {&Txn{Then: append(puts, times(600, others)...)}, false},
+		"now, then past":   {&Txn{Then: append([]Op{put}, times(600, now)...)}, true},
 		"nested": {&Txn{Then: []Op{
 			put, {Txn: &Txn{Then: times(300, all())}}, {Txn: &Txn{Compare: many[:300]}},
 		}}, true},
@@ -87,38 +95,75 @@ func TestTxnTooLarge(t *testing.T) {
 	}
 }
 
-// TestTxnWorkAfterScrub: how much of a compaction a member has cleaned up does not decide whether
-// a transaction is too large: members that differ in it would diverge (S3).
-func TestTxnWorkAfterScrub(t *testing.T) {
-	const keys, ranges = 20_000, 60
-	var last []Result
-	for _, scrubbed := range []bool{false, true} {
-		m := New(Config{})
-		open(t, m, 5)
+// A range of the past is paid for by all keys that it steps over, and those that were deleted
+// are paid for alike by members that have cleaned up all, some or nothing of a compaction and by
+// one that has the state from a snapshot: members that differ in it would diverge (S3).
+func TestTxnWorkOfThePast(t *testing.T) {
+	const kept = 2_000 // and as many that a compaction makes garbage
+	all := func(ranges int, o mvcc.RangeOptions) *Txn {
+		txn := &Txn{Then: []Op{{Put: &Put{Key: "y"}}}}
+		for range ranges {
+			txn.Then = append(txn.Then, Op{Range: &Range{Key: "k", End: "l", Options: o}})
+		}
+		return txn
+	}
+	for name, c := range map[string]struct {
+		ranges int
+		o      mvcc.RangeOptions
+		large  bool
+	}{
+		"one":        {1, mvcc.RangeOptions{}, false},
+		"some":       {520, mvcc.RangeOptions{CountOnly: true}, false},
+		"many":       {540, mvcc.RangeOptions{CountOnly: true}, true},
+		"many first": {540, mvcc.RangeOptions{Limit: 1}, true},
+		"of now":     {540, mvcc.RangeOptions{Revision: -1, CountOnly: true}, false},
+	} {
+		var sums []uint32
+		for _, scrubs := range []int{0, 3, 100} {
+			m, past := withDeleted(t, kept)
+			for range scrubs {
+				m.Scrub(500)
+			}
+			for _, m := range []*Machine{m, restored(t, m)} {
+				if c.o.Revision == 0 {
+					c.o.Revision = past
+				}
+				_, err := ReadTxn(&Txn{Then: all(c.ranges, c.o).Then[1:]}, m.View().KV)
+				m.Begin(m.Index()+1, 1)
+				r := m.Apply(all(c.ranges, c.o))
+				if errors.Is(r.Err, ErrTxnTooLarge) != c.large || r.Err != nil && !c.large {
+					t.Errorf("%s, %d scrubs: %v", name, scrubs, r.Err)
+				}
+				if scrubs == 100 && errors.Is(err, ErrTxnTooLarge) != c.large {
+					t.Errorf("%s, %d scrubs, read only: %v", name, scrubs, err)
+				}
+				sums = append(sums, hash(t, m))
+			}
+		}
+		if len(slices.Compact(sums)) != 1 {
+			t.Errorf("%s: members differ: %x", name, sums)
+		}
+	}
+}
+
+// withDeleted returns a machine in which so many keys were deleted before a compaction, and so
+// many after it, and a revision at which the latter lived.
+func withDeleted(t *testing.T, n int) (m *Machine, past int64) {
+	t.Helper()
+	m = New(Config{})
+	open(t, m, 5)
+	for _, prefix := range []string{"k0/", "k1/"} {
 		var fill Txn
-		for i := range keys {
-			fill.Then = append(fill.Then, Op{Put: &Put{Key: fmt.Sprint("k", i)}})
+		for i := range n {
+			fill.Then = append(fill.Then, Op{Put: &Put{Key: fmt.Sprint(prefix, i)}})
 		}
 		mustApply(t, m, &fill)
+		past = m.View().KV.Revision()
 		mustApply(t, m, &DeleteRange{Key: "k", End: "l"})
 		mustApply(t, m, &Put{Key: "x"})
-		at := m.View().KV.Revision()
-		mustApply(t, m, &Compact{Revision: at})
-		mustApply(t, m, &Put{Key: "x"})
-		for scrubbed && m.Scrub(1000) {
-		}
-		past := &Txn{Then: []Op{{Put: &Put{Key: "y"}}}}
-		for range ranges {
-			past.Then = append(past.Then, Op{Range: &Range{
-				Key: "k", End: "l", Options: mvcc.RangeOptions{Revision: at},
-			}})
-		}
-		m.Begin(m.Index()+1, 1)
-		last = append(last, m.Apply(past))
 	}
-	if last[0].Err != nil || last[1].Err != nil {
-		t.Errorf("not scrubbed: %v; scrubbed: %v", last[0].Err, last[1].Err)
-	}
+	mustApply(t, m, &Compact{Revision: past})
+	return m, past
 }
 
 // looks counts the keys that are looked at.

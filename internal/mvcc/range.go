@@ -214,23 +214,18 @@ func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return res, nil
 }
 
-// pastVisits stands for the deleted keys that a range of the past looks at. How many there are
-// differs from member to member (see Scrub), and what is applied depends on Visits.
-const pastVisits = 1 << 14
-
-// Visits returns about how many keys a range looks at, at little cost. The revision may be
-// any. It is the same on all members.
-func (s *state) Visits(key, end string, o RangeOptions) int64 {
+// visits returns about how many keys a range looks at, at little cost: of the past, if it is
+// one, also those that were deleted since. The revision may be any.
+func (s *state) visits(key, end string, o *RangeOptions, past bool) int64 {
 	if end == "" {
 		return 1
 	}
 	sp := spanOf(key, end)
-	past := o.Revision > 0 && o.Revision != s.revision
 	switch {
-	case o.CountOnly && !past:
-		return 1
 	case past:
-		return int64(count(s.live, sp)) + pastVisits
+		return int64(count(s.live, sp)) + int64(count(s.dead, sp))
+	case o.CountOnly:
+		return 1
 	}
 	n := int64(count(s.live, sp))
 	if o.Limit > 0 && !o.filters() && o.SortBy <= ByKey {
@@ -250,11 +245,11 @@ func (s *state) rangeOne(res *RangeResult, key string, rev int64, o *RangeOption
 	}
 }
 
-// rangeFirst reads no more keys than the limit asks for.
+// rangeFirst reads, of the present, no more keys than the limit asks for.
 func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	down := o.SortBy == ByKey && o.Descend
-	if down && rev != s.revision {
-		s.rangeAll(res, sp, rev, o)
+	if rev != s.revision {
+		s.rangePast(res, sp, rev, o)
 		return
 	}
 	take := func(kv *KeyValue) bool {
@@ -274,6 +269,22 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	if res.More {
 		res.Count = s.countAt(sp, rev)
 	}
+}
+
+// rangePast is rangeFirst at a revision at which the keys can be counted only by looking at all
+// of them, which it does once.
+func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
+	if o.SortBy == ByKey && o.Descend {
+		s.rangeAll(res, sp, rev, o)
+		return
+	}
+	s.scan(sp, rev, func(kv *KeyValue) bool {
+		if res.Count++; res.Count <= o.Limit {
+			res.KVs = append(res.KVs, kv)
+		}
+		return true
+	})
+	res.More = res.Count > o.Limit
 }
 
 func (s *state) rangeAll(res *RangeResult, sp span, rev int64, o *RangeOptions) {

@@ -110,14 +110,38 @@ func (s *Store) forget(r *record) {
 	s.size -= r.cost()
 }
 
+// bury takes the keys out of dead that no read can ask for any more, if Scrub has not done so
+// yet: how many there are depends on how far it has come. It looks at all of dead, once after
+// each compaction. Versions and entries are left to Scrub.
+func (s *Store) bury() {
+	if s.swept == s.compacted || s.buried == s.compacted {
+		return
+	}
+	s.buried = s.compacted
+	kept := newTree()
+	s.dead.Scan(func(it item) bool {
+		if it.e.newest.Load().ModRevision >= s.compacted {
+			kept.Load(it)
+		}
+		return true
+	})
+	if kept.Len() < s.dead.Len() {
+		s.frozen.dead = nil
+		s.dead = kept
+	}
+}
+
 // replace puts a new entry in the place of the key's, which views go on reading.
 func (s *Store) replace(e *entry) {
 	last := e.newest.Load()
 	s.entries[last.Key] = e
-	if last.tombstone() {
-		s.changeDead().Set(item{last.Key, e})
-	} else {
+	switch {
+	case !last.tombstone():
 		s.changeLive().Set(item{last.Key, e})
+	case last.ModRevision < s.compacted:
+		s.changeDead().Delete(item{key: last.Key}) // no read can ask for it
+	default:
+		s.changeDead().Set(item{last.Key, e})
 	}
 }
 

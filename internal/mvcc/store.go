@@ -66,8 +66,12 @@ type Store struct {
 	state
 
 	// entries finds the versions of a key without a descent of the tree.
-	// Invariant: it has exactly the keys of live and dead together.
+	// Invariant: it has exactly the keys of live and dead together, and those that bury and
+	// Scrub took out of dead before Scrub is done with them.
 	entries map[string]*entry
+
+	// buried is the compacted revision at which bury was last done.
+	buried int64
 
 	// view is the View of the present state, nil after a change. frozen holds copies of
 	// live and dead, nil after their set of keys changed: an overwrite leaves them valid.

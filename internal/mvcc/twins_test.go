@@ -196,6 +196,38 @@ func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	if got, want := tx.Get(key), mtx.now[key]; !sameKV(got, want) {
 		w.t.Fatalf("txn get %q: %v, want %v", key, got, want)
 	}
+	if o.Revision > 0 && end != "" {
+		w.visits(tx, mtx, key, end, o)
+	}
+}
+
+// visits compares what a range of the past costs: it is what the history says, however far the
+// store is scrubbed, and as many keys as are then looked at.
+func (w *twins) visits(tx *Txn, mtx *modelTxn, key, end string, o RangeOptions) {
+	last := make(map[string]Event)
+	for _, ev := range slices.Concat(w.m.changes, mtx.events) {
+		last[ev.KV.Key] = ev
+	}
+	want, deleted := int64(0), 0
+	for k, ev := range last {
+		kept := ev.Delete && ev.KV.ModRevision >= w.m.compacted
+		if kept {
+			deleted++
+		}
+		if inRange(k, key, end) && (kept || !ev.Delete) {
+			want++
+		}
+	}
+	got := tx.Visits(key, end, o)
+	looked := int64(0)
+	ascendBoth(w.s.live, w.s.dead, spanOf(key, end), func(item) bool {
+		looked++
+		return true
+	})
+	if got != want || looked != want || tx.Deleted() != deleted {
+		w.t.Fatalf("txn range [%q, %q): visits %d, looks at %d of %d deleted; want %d, %d",
+			key, end, got, looked, tx.Deleted(), want, deleted)
+	}
 }
 
 // compare reads a view and its model in some random ways.
@@ -277,11 +309,16 @@ func (w *twins) restore() {
 // checkInvariants checks what is written on the fields.
 func (s *Store) checkInvariants(t testing.TB) {
 	t.Helper()
-	versions, size := 0, int64(0)
+	versions, buried, size := 0, 0, int64(0)
 	for key, e := range s.entries {
 		_, live := s.live.Get(item{key: key})
 		_, dead := s.dead.Get(item{key: key})
-		if live == dead || dead != e.newest.Load().tombstone() {
+		last := e.newest.Load()
+		gone := last.tombstone() && last.ModRevision < s.compacted
+		switch {
+		case gone && !live && !dead:
+			buried++
+		case live == dead || dead != last.tombstone() || gone && s.buried == s.compacted:
 			t.Fatalf("key %q: live %v, dead %v", key, live, dead)
 		}
 		size += keyCost + int64(len(key))
@@ -301,8 +338,8 @@ func (s *Store) checkInvariants(t testing.TB) {
 	if n := s.records(); n != versions {
 		t.Fatalf("%d records in the history, %d in the entries", n, versions)
 	}
-	if n := s.live.Len() + s.dead.Len(); n != len(s.entries) {
-		t.Fatalf("%d keys in the trees, %d entries", n, len(s.entries))
+	if n := s.live.Len() + s.dead.Len(); n+buried != len(s.entries) {
+		t.Fatalf("%d keys in the trees, %d buried, %d entries", n, buried, len(s.entries))
 	}
 	if size != s.size {
 		t.Fatalf("size %d, want %d", s.size, size)

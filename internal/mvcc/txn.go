@@ -76,10 +76,24 @@ func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	return t.s.state.ascend(key, end, rev)
 }
 
-// Visits returns about how many keys Range would look at.
+// Visits returns about how many keys Range would look at, also after changes: what has a
+// revision is then a range of the past, even if it is the latest now. It is the same in all
+// stores with the same history, however far Scrub has come in each.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
-	return t.s.state.Visits(key, end, o)
+	past := o.Revision > 0
+	if past && end != "" {
+		t.s.bury()
+	}
+	return t.s.visits(key, end, &o, past)
+}
+
+// Deleted returns how many keys were deleted since the compaction and are not there now: what
+// ranges of the past look at besides the live ones. It is the same wherever Visits is.
+func (t *Txn) Deleted() int {
+	t.check()
+	t.s.bury()
+	return t.s.dead.Len()
 }
 
 // next gives the new record of a value its revision, and begins a revision if it is the first.

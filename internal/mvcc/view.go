@@ -32,6 +32,15 @@ func (v *View) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	return v.rangeKeys(key, end, o)
 }
 
+// Visits returns about how many keys Range would look at. It may be more where Scrub has yet
+// to come.
+func (v *View) Visits(key, end string, o RangeOptions) int64 {
+	return v.visits(key, end, &o, o.Revision > 0 && o.Revision != v.revision)
+}
+
+// Deleted returns how many deleted keys ranges of the past may have to look at.
+func (v *View) Deleted() int { return v.dead.Len() }
+
 // Check returns the error that a read at this revision would: ErrCompacted, ErrFutureRevision
 // or nil. 0 is the view's own revision, which can always be read.
 func (v *View) Check(rev int64) error {
