@@ -143,6 +143,10 @@ func receive(
 	if _, err := next(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: more follows its end (%v)", fsm.ErrCorrupt, err)
 	}
+	// Here a disk without room costs the sender another try, later it would cost the member.
+	if err := w.Finish(); err != nil {
+		return nil, err
+	}
 	return machine, nil
 }
 

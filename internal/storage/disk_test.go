@@ -278,6 +278,31 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestFinishedSnapshot: after Finish a snapshot takes no more chunks, and is committed as it is,
+// however often it was finished.
+func TestFinishedSnapshot(t *testing.T) {
+	d := mustBootstrap(t, testConfig(vfs.NewMem()))
+	defer mustClose(t, d)
+	for i, late := range []bool{true, false} {
+		w, err := d.NewSnapshot(SnapshotMeta{Index: uint64(5 + i), Term: 1, ConfState: voters(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Write([]byte("a")), w.Finish(), w.Finish()); err != nil {
+			t.Fatal(err)
+		}
+		if late && w.Write([]byte("b")) == nil {
+			t.Error("a chunk was taken after the last")
+		}
+		if err := w.Commit(); (err != nil) != late {
+			t.Errorf("commit, with a late chunk %v: %v", late, err)
+		}
+	}
+	if _, chunks, err := readSnapshot(d); err != nil || !slices.Equal(chunks, []string{"a"}) {
+		t.Errorf("got %q, %v", chunks, err)
+	}
+}
+
 // TestReaderOutlivesSnapshot: a reader that is at work when a newer snapshot comes
 // goes on with the old one, and Close of the Disk ends it.
 func TestReaderOutlivesSnapshot(t *testing.T) {

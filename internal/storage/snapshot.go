@@ -34,6 +34,7 @@ type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest
 	err      error // of an earlier call; nothing goes on after it
+	finished bool  // all chunks are written
 	done     bool
 
 	paths []string
@@ -80,6 +81,9 @@ func (w *SnapshotWriter) Write(chunk []byte) error {
 		return err
 	}
 	defer w.d.life.RUnlock()
+	if w.finished {
+		return w.fail(errors.New("storage: a chunk follows the last"))
+	}
 	if w.manifest.chunks == math.MaxUint32 {
 		return w.fail(errors.New("storage: snapshot has too many chunks"))
 	}
@@ -154,6 +158,23 @@ func (w *SnapshotWriter) finishTable() error {
 	return t.Close()
 }
 
+// Finish says that all chunks are written, and waits until they are durable. A Commit that comes
+// later takes hardly any room. After an error, only Abort is left.
+func (w *SnapshotWriter) Finish() error {
+	if err := w.enter(); err != nil {
+		return err
+	}
+	defer w.d.life.RUnlock()
+	if w.finished {
+		return nil
+	}
+	w.finished = true
+	if err := w.finish(); err != nil {
+		return w.fail(err)
+	}
+	return nil
+}
+
 // Commit makes the snapshot the newest one, atomically and durably, and removes
 // the one before. If the log does not contain the snapshot's last entry, which
 // is so if the snapshot came from the leader, the log is dropped and begins
@@ -169,13 +190,13 @@ func (w *SnapshotWriter) Commit() error {
 }
 
 func (w *SnapshotWriter) commit() error {
+	if err := w.Finish(); err != nil {
+		return err
+	}
 	if err := w.enter(); err != nil {
 		return err
 	}
 	defer w.d.life.RUnlock()
-	if err := w.finish(); err != nil {
-		return w.fail(err)
-	}
 	span := pebble.KeyRange{Start: keyChunks, End: keyChunksEnd}
 	err := w.d.run(func() error {
 		_, err := w.d.db.IngestAndExcise(context.Background(), w.paths, nil, nil, span)

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"path"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
+)
+
+// TestSnapshotOnFullDisk: a disk that has no room for a snapshot of another member refuses it while
+// it arrives, and the member goes on. Once it is there, it is installed without room. Method: the
+// disk is full while the snapshot arrives, or from then on.
+func TestSnapshotOnFullDisk(t *testing.T) {
+	t.Parallel()
+	state := fsm.New(fsm.Config{})
+	state.Begin(100, 2)
+	state.Apply(&fsm.Put{Key: "k", Value: []byte("v")})
+	conf := &raftpb.ConfState{Voters: []uint64{1, 2}}
+	var chunks [][]byte
+	if err := state.Image().Encode(func(b []byte) error {
+		chunks = append(chunks, bytes.Clone(b))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, atOnce := range []bool{true, false} {
+		var full atomic.Bool
+		inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite &&
+				strings.HasSuffix(path.Base(op.Path), ".sst") && strings.Contains(op.Path, "incoming") {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		disk, err := storage.Open(storage.Config{
+			Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), inject), ReserveBytes: -1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := disk.Bootstrap(storage.Identity{Cluster: 1, Member: 1}, conf); err != nil {
+			t.Fatal(err)
+		}
+		w, err := disk.NewSnapshot(storage.SnapshotMeta{Index: 100, Term: 2, ConfState: conf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full.Store(atOnce)
+		left := chunks
+		_, err = receive(fsm.Config{}, w, func() ([]byte, error) {
+			if len(left) == 0 {
+				return nil, io.EOF
+			}
+			chunk := left[0]
+			left = left[1:]
+			return chunk, nil
+		})
+		if atOnce != errors.Is(err, storage.ErrNoSpace) || !atOnce && err != nil {
+			t.Fatalf("full at once %v: it arrives with %v", atOnce, err)
+		}
+		if atOnce {
+			w.Abort()
+			continue
+		}
+		full.Store(true)
+		a := &arrival{writer: w, done: make(chan error, 1)}
+		saver := &writer{
+			disk: disk, log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+			wake: make(chan struct{}, 1), persist: func(*raftpb.Message) {},
+		}
+		saver.expect(a)
+		meta := &raftpb.SnapshotMetadata{Index: new(uint64(100)), Term: new(uint64(2)), ConfState: conf}
+		if err := saver.writeAll(t.Context(), []*raftpb.Message{{
+			Term: new(uint64(2)), Vote: new(uint64(0)), Commit: new(uint64(100)),
+			Snapshot: &raftpb.Snapshot{Metadata: meta}, Responses: []*raftpb.Message{{}},
+		}}); err != nil {
+			t.Errorf("it cannot be installed: %v", err)
+		}
+		if err := <-a.done; err != nil {
+			t.Errorf("its sender is told: %v", err)
+		}
+	}
+}
