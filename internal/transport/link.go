@@ -142,6 +142,7 @@ func (l *link) run() {
 	var pause time.Duration
 	short := 0 // connections in a row that lived shortly
 	for l.ctx.Err() == nil {
+		known := l.known()
 		c, err := l.connect()
 		if err == nil {
 			began := time.Now()
@@ -152,13 +153,20 @@ func (l *link) run() {
 				pause = minPause << min(short, 8)
 			}
 		}
-		l.failed(err)
+		l.failed(err, known)
 		if expels(err) {
 			pause = maxPause
 		}
 		l.wait(pause)
 		pause = min(max(2*pause, minPause), maxPause)
 	}
+}
+
+// known returns the process that answered last, 0 for none.
+func (l *link) known() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.process
 }
 
 // wait sleeps for about d, not if there is news.

@@ -81,14 +81,15 @@ func (l *link) mayTell(kind string) bool {
 // brief are the kinds of failures that a restart brings about.
 var brief = map[string]bool{"refused": true, "other": true}
 
-// failed notes why there is no connection, and reports what follows from it.
-func (l *link) failed(err error) {
+// failed notes why there is no connection, and reports what follows from it. known is the process
+// that had answered last when the dialing began: to be refused says nothing of a later one.
+func (l *link) failed(err error, known uint64) {
 	if l.ctx.Err() != nil {
 		return
 	}
 	var refused errRefused
 	l.mu.Lock()
-	gone := errors.As(err, &refused) && l.reached && l.process != 0 && !l.gone
+	gone := errors.As(err, &refused) && l.reached && l.process != 0 && l.process == known && !l.gone
 	if gone {
 		l.gone = true
 	}

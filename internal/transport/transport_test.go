@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,6 +150,28 @@ func TestGoneAndBack(t *testing.T) {
 				t.Fatal("wrong member")
 			}
 		})
+	}
+}
+
+// Goal: a connection that was refused before a new process of the member came says nothing of that
+// one. Method: the new process is seen while a dialing to the old one is under way.
+func TestRefusedBeforeItCame(t *testing.T) {
+	a := start(t, 1, options{})
+	l := newLink(a.Transport, Peer{ID: 2}, nil)
+	defer l.cancel()
+	l.reached = true
+	for process := range uint64(3) {
+		known := l.known()
+		if err := l.saw(100+process, 0); err != nil {
+			t.Fatal(err)
+		}
+		drain(a.gone) // the process before it
+		l.failed(errRefused{syscall.ECONNREFUSED}, known)
+		never(t, "the new one is gone", a.gone)
+	}
+	l.failed(errRefused{syscall.ECONNREFUSED}, l.known())
+	if want(t, a.gone) != 2 {
+		t.Error("wrong member")
 	}
 }
 
