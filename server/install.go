@@ -29,7 +29,7 @@ var errNotTaken = errors.New("server: the snapshot was not taken")
 func (p *peers) sendSnapshot(m *replica.Message) {
 	c := p.core
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
-	index := image.View.Index
+	index, term := image.View.Index, c.replica.Status().Term
 	c.snap.Hold(m.To, index)
 	p.wg.Go(func() {
 		begin, to := time.Now(), fmt.Sprintf("%x", m.To)
@@ -44,7 +44,33 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 		}
 		c.inbox.task(func() {
 			c.snap.Release(m.To)
-			c.replica.SnapshotSent(m.To, err == nil)
+			if err == nil {
+				delete(p.resends, m.To)
+				c.replica.SnapshotSent(m.To, true)
+				return
+			}
+			p.resend(m.To, term)
+		})
+	})
+}
+
+// Bounds of the pause before a snapshot that could not be sent is sent again. Each is twice as
+// long as the one before.
+const (
+	leastResend = 500 * time.Millisecond
+	mostResend  = 30 * time.Second
+)
+
+// resend tells Raft after a pause that a snapshot could not be sent, for then it sends another one.
+// A member whose disk has no room would be sent ten a second. The core calls it.
+func (p *peers) resend(to, term uint64) {
+	pause := min(max(2*p.resends[to], leastResend), mostResend)
+	p.resends[to] = pause
+	time.AfterFunc(pause, func() {
+		p.core.inbox.task(func() {
+			if p.core.replica.Status().Term == term {
+				p.core.replica.SnapshotSent(to, false)
+			}
 		})
 	})
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"path"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -91,5 +93,53 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 		if err := <-a.done; err != nil {
 			t.Errorf("its sender is told: %v", err)
 		}
+	}
+}
+
+// TestSnapshotsAreResent: a member that cannot take a snapshot is sent another one after pauses,
+// and catches up as soon as it can. Method: its disk creates no files of snapshots for a while.
+func TestSnapshotsAreResent(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	full := make(map[string]*atomic.Bool)
+	var log lockedBuffer
+	for i := range configs {
+		c := &configs[i]
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		of := new(atomic.Bool)
+		full[c.Name] = of
+		c.Raft.SnapshotCount, c.Raft.SnapshotCatchUpEntries = 20, 5
+		inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if of.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") &&
+				strings.Contains(op.Path, "incoming") {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})
+		c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
+	}
+	_, others := leader(t, runAll(t, configs...))
+	late, stays := others[0], others[1]
+	if err := late.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		stays.put(t, fmt.Sprint("k", i), "v")
+	}
+	eventually(t, "the log is dropped", func() bool {
+		n, err := stays.core.disk.FirstIndex()
+		return err == nil && n > 60
+	})
+	full[late.cfg.Name].Store(true)
+	began := time.Now()
+	back := begin(t, late.cfg)
+	tries := func() int { return log.count("could not send a snapshot") }
+	eventually(t, "it is tried", func() bool { return tries() >= 4 })
+	if n, most := tries(), 2+time.Since(began)/leastResend; time.Duration(n) > most {
+		t.Errorf("%d tries; there was time for %d", n, most)
+	}
+	full[late.cfg.Name].Store(false)
+	if got := back.await(t).get(t, "k99"); got != "v" {
+		t.Errorf("through the member that is back: %q", got)
 	}
 }

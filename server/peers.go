@@ -45,6 +45,8 @@ type peers struct {
 	known []fsm.Member
 	// told are those of the last update. The core's, once it runs.
 	told []fsm.Member
+	// resends are the last pauses before a snapshot is sent again, by member. The core's.
+	resends map[uint64]time.Duration
 	// undecodable is between lines of the log about messages that do not decode.
 	undecodable listen.Pause
 
@@ -61,6 +63,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	p := &peers{
 		core: s.core, cluster: s.node.cluster, member: s.node.member,
 		log: s.cfg.Logger, known: known, removed: func(error) {},
+		resends:      make(map[uint64]time.Duration),
 		acquaintance: newAcquaintance(s),
 	}
 	p.Transport = transport.New(transport.Config{
