@@ -78,10 +78,12 @@ func showChecked(asked *pb.CheckTokenRequest, r *pb.CheckTokenResponse) answer {
 		switch {
 		case r.Valid:
 			p.printf("token %d is valid\n", asked.Token)
+		case asked.Token > r.Current && r.Current != 0:
+			p.printf("token %d is not valid: the lease has token %d\n", asked.Token, r.Current)
 		case r.Current != 0:
 			p.printf("token %d is old: the lease has token %d\n", asked.Token, r.Current)
 		default:
-			p.printf("token %d is old: there is no such lease\n", asked.Token)
+			p.printf("token %d is not valid: there is no such lease\n", asked.Token)
 		}
 	}, fields: func(p *page) {
 		p.field("Valid", r.Valid)
