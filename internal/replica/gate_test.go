@@ -375,19 +375,18 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	}
 }
 
-// C1, T10: while the clock is not trusted, no cache counts as one whose lease has ended. Method: an
-// expiry of another lease is in the log when the clock jumps, so that all leases get their full
-// time again only when it is known what became of that.
-func TestCacheWhileClockIsNotTrusted(t *testing.T) {
-	c := caching(t)
-	k := c.hold(c.members[2], 1, 3000)
-	k.mustFill("c1")
+// jumpWhileExpiring has the clock jump while the expiry of a lease is in the log, on disks that are
+// stuck meanwhile: all leases get their full time again only when it is known what became of that.
+// What during asks for comes into the log before.
+func (c *cluster) jumpWhileExpiring(during func()) {
+	c.t.Helper()
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")
 	c.run()
-	w := c.put(c.members[3], "c1", 0)
 	for _, id := range c.ids() {
 		c.members[id].stuck = true
 	}
+	during()
+	c.run()
 	c.now += 1500
 	c.run()
 	c.now += 10_000
@@ -397,13 +396,22 @@ func TestCacheWhileClockIsNotTrusted(t *testing.T) {
 	}
 	c.run()
 	if !c.members[1].r.Status().Refreshing {
-		t.Fatal("the clock is trusted")
+		c.t.Fatal("the clock is trusted")
 	}
 	for _, id := range c.ids() {
 		c.members[id].stuck = false
 		c.persist(c.members[id])
 	}
 	c.run()
+}
+
+// C1, T10: while the clock is not trusted, no cache counts as one whose lease has ended.
+func TestCacheWhileClockIsNotTrusted(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 3000)
+	k.mustFill("c1")
+	var w func() string
+	c.jumpWhileExpiring(func() { w = c.put(c.members[3], "c1", 0) })
 	if c.members[1].r.Status().Refreshing {
 		t.Fatal("the clock is never trusted again")
 	}

@@ -239,29 +239,8 @@ func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
 	k.mustFill("c1")
-	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")
-	c.run()
-	for _, id := range c.ids() {
-		c.members[id].stuck = true
-	}
-	revoked := c.command(c.members[1], &fsm.Revoke{ID: 1})
-	c.run()
-	c.now += 1500
-	c.run()
-	c.now += 10_000
-	for _, id := range c.ids() {
-		c.members[id].r.Advance(c.now)
-		c.members[id].r.Refresh()
-	}
-	c.run()
-	if !c.members[1].r.Status().Refreshing {
-		t.Fatal("the clock is trusted")
-	}
-	for _, id := range c.ids() {
-		c.members[id].stuck = false
-		c.persist(c.members[id])
-	}
-	c.run()
+	var revoked func() string
+	c.jumpWhileExpiring(func() { revoked = c.command(c.members[1], &fsm.Revoke{ID: 1}) })
 	c.want("revoked", revoked, "revision")
 	w := c.put(c.members[3], "c1", 0)
 	c.want("a write of what the orphan has", w, "")
