@@ -2,18 +2,14 @@ package storage
 
 import (
 	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
-)
 
-var updateFlag = flag.Bool("update", false, "write the records in testdata anew")
+	"leasehold.dev/internal/corpus"
+)
 
 // sample is a record of one kind.
 type sample struct {
@@ -74,38 +70,14 @@ func samples(t *testing.T) []sample {
 // Goal: a format that has been released does not change. Method: records of all kinds stand in
 // testdata as they were written first. They are written so today, and can be read.
 func TestGoldenRecords(t *testing.T) {
-	path := filepath.Join("testdata", "v1", "records.txt")
-	if *updateFlag {
-		var b strings.Builder
-		for _, s := range samples(t) {
-			fmt.Fprintf(&b, "%s: %x\n", s.name, s.rec)
-		}
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	all := samples(t)
-	if len(lines) != len(all) {
-		t.Fatalf("%d records in %s, want %d", len(lines), path, len(all))
-	}
-	for i, s := range all {
-		var rec []byte
-		name, hex, _ := strings.Cut(lines[i], ": ")
-		if _, err := fmt.Sscanf(hex, "%x", &rec); err != nil || name != s.name {
-			t.Fatalf("line %d of %s is of %q, not of %q (%v)", i+1, path, name, s.name, err)
-		}
-		if string(rec) != string(s.rec) {
-			t.Errorf("%s: is written as %x, was %x", s.name, s.rec, rec)
-		}
-		if err := s.decode(rec); err != nil {
+	var records []corpus.Record
+	for _, s := range samples(t) {
+		records = append(records, corpus.Record{Name: s.name, Bytes: s.rec})
+		if err := s.decode(s.rec); err != nil {
 			t.Errorf("%s: %v", s.name, err)
 		}
 	}
+	corpus.Check(t, filepath.Join("testdata", "v1", "records.txt"), records)
 }
 
 // Goal: what a newer release has written is told as that, and never guessed at. Method: every
