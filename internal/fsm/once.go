@@ -69,7 +69,7 @@ func (m *Machine) applyOnce(c *Once) Result {
 	m.sessions.settle(s, c.Settled)
 	r, done := s.answer(c.Number)
 	switch {
-	case done && (r.Err != nil || fits(c.Command, r.Value)):
+	case done && (r.Err != nil || Fits(c.Command, r.Value)):
 		r.Repeated = true
 		return r
 	case done, c.Number < s.settled:
@@ -89,10 +89,14 @@ func notNow(err error) bool {
 	return err == ErrDiverged //nolint:errorlint // apply wraps none
 }
 
-// fits reports whether a value may be the result of a command: a client that uses a number
-// twice must not make anybody read one result as another.
-func fits(c Command, v any) (ok bool) {
-	switch c := c.(type) {
+// Fits reports whether a value may be the result of a command that has no error: a client that
+// uses a number twice must not make anybody read one result as another.
+func Fits(c Command, v any) (ok bool) {
+	switch c := Inner(c).(type) {
+	case *OpenSession:
+		_, ok = v.(Session)
+	case *SetAlarm:
+		_, ok = v.([]Alarm)
 	case *Put:
 		_, ok = v.(*PutResult)
 	case *DeleteRange:
@@ -114,6 +118,8 @@ func fits(c Command, v any) (ok bool) {
 			ops = c.Then
 		}
 		return slices.EqualFunc(ops, r.Responses, fitsOp)
+	default:
+		return v == nil
 	}
 	return ok
 }
@@ -121,17 +127,17 @@ func fits(c Command, v any) (ok bool) {
 func fitsOp(op Op, v any) (ok bool) {
 	switch {
 	case op.Put != nil:
-		return fits(op.Put, v)
+		return Fits(op.Put, v)
 	case op.Delete != nil:
-		return fits(op.Delete, v)
+		return Fits(op.Delete, v)
 	case op.Txn != nil:
-		return fits(op.Txn, v)
+		return Fits(op.Txn, v)
 	case op.Revoke != nil:
-		return fits(op.Revoke, v)
+		return Fits(op.Revoke, v)
 	case op.Range != nil:
 		_, ok = v.(*mvcc.RangeResult)
 	case op.Grant != nil:
-		return fits(op.Grant, v)
+		return Fits(op.Grant, v)
 	case op.Draw:
 		_, ok = v.(lease.Token)
 	default: // Touch

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -39,6 +40,7 @@ var (
 	errTimeout = errors.New("sim: no answer in time")
 	errRefused = errors.New("sim: connection refused")
 	errReset   = errors.New("sim: connection reset")
+	errAnswer  = errors.New("sim: the answer is to something else")
 	errFull    = errors.New("sim: the member's disk is full")
 )
 
@@ -86,10 +88,61 @@ func (c *client) send(calls ...*call) {
 	})
 }
 
-// finish notes when the client has looked at the outcome.
+// finish notes when the client has looked at the outcome. An answer to something else is a
+// violation, and to the client no answer.
 func (q *call) finish() {
 	q.done = true
-	q.op.End, q.op.LocalEnd = q.c.w.now, q.c.local()
+	op := q.op
+	op.End, op.LocalEnd = q.c.w.now, q.c.local()
+	if op.Outcome != Done || op.answers() {
+		return
+	}
+	q.c.w.broken("S1", fmt.Sprintf("operation %d of client %d (%s) was answered by member %d with "+
+		"%s, which is no answer to it", op.ID, op.Client, op.asks(), op.Member, op.says()))
+	op.Outcome, op.Err, op.Answer = Unknown, errAnswer, Answer{}
+}
+
+// answers reports whether the answer of an operation that is done is of the kind that was asked
+// for.
+func (op *Op) answers() bool {
+	switch {
+	case op.Kind == opCommand:
+		return op.Fsm.Err != nil || fsm.Fits(op.Command, op.Fsm.Value)
+	case op.Kind == opRange && op.Err != nil:
+		return op.Request.Range.Options.Revision != 0 // the present is always there
+	case op.Kind == opRange:
+		return op.Answer.Range != nil
+	default:
+		return true
+	}
+}
+
+// asks tells what a command or a read asked for.
+func (op *Op) asks() string {
+	if op.Kind == opRange {
+		r := op.Request.Range
+		return fmt.Sprintf("range [%s,%s) at revision %d", r.Key, r.End, r.Options.Revision)
+	}
+	return show(op.Command)
+}
+
+// says tells of which kind the answer is.
+func (op *Op) says() string {
+	switch v := op.Fsm.Value.(type) {
+	case *fsm.TxnResult:
+		parts := make([]string, len(v.Responses))
+		for i := range parts {
+			parts[i] = fmt.Sprintf("%T", v.Responses[i])
+		}
+		return fmt.Sprintf("%T, succeeded %t: %v", v, v.Succeeded, parts)
+	case nil:
+		if op.Err != nil {
+			return op.Err.Error()
+		}
+		return "nothing"
+	default:
+		return fmt.Sprintf("%T", v)
+	}
 }
 
 // end gives the client an outcome, unless it has one.

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// An answer that is none to what was asked is a violation, and the client survives it. Each
+// case runs a client's own code without a cluster, and answers its requests by hand.
+func TestAnswerOfAnotherKind(t *testing.T) {
+	enter := func(t *thread) {
+		terms := lease.Terms{ID: 7, TTL: 1000}
+		s := &session{k: t.c.keeper, terms: terms}
+		n := &numbers{open: true}
+		t.enter(n, s, turn.Ask{Prefix: "m/", Key: "m/7", Permits: 1}, "")
+	}
+	lock := func(t *thread) {
+		info := &lease.Info{Terms: lease.Terms{ID: 7, TTL: 10000}, Token: 1}
+		s := t.c.begin(info, t.c.clock.instant(t.c.w.now))
+		t.created(s, "role/7")
+	}
+	txn := func(responses ...any) fsm.Result {
+		return fsm.Result{Value: &fsm.TxnResult{Succeeded: true, Responses: responses}}
+	}
+	info := &lease.Info{Terms: lease.Terms{ID: 7}}
+	tests := map[string]struct {
+		program func(*thread)
+		answer  Answer
+		err     error
+	}{
+		"a transaction, the result of another": {
+			enter, Answer{Fsm: txn(&fsm.PutResult{}), Turn: &turn.News{}}, nil,
+		},
+		"a transaction, a lease": {
+			enter, Answer{Fsm: txn(&fsm.PutResult{}, info), Turn: &turn.News{}}, nil,
+		},
+		"a session, a put": {
+			func(t *thread) { t.onceOnly(&numbers{}, &fsm.Put{Key: "k"}, nil) },
+			Answer{Fsm: fsm.Result{Value: &fsm.PutResult{}}},
+			nil,
+		},
+		"a session of numbers, nothing": {(*thread).numberer, Answer{}, nil},
+		"a cache's lease, a delete": {
+			func(t *thread) { t.openCache() },
+			Answer{Fsm: fsm.Result{Value: &fsm.DeleteResult{}}},
+			nil,
+		},
+		"a compaction, a lease": {
+			func(t *thread) { t.command(&fsm.Compact{Revision: 1}) },
+			Answer{Fsm: fsm.Result{Value: info}},
+			nil,
+		},
+		"the present, that it is compacted": {lock, Answer{}, mvcc.ErrCompacted},
+		"a range, nothing":                  {lock, Answer{}, nil},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(Options{Seed: 1})
+			w.members = []*member{{w: w, id: 1}}
+			x := w.newClient(1).spawn(c.program)
+			for steps := 0; x.call == nil && steps < 100; steps++ {
+				x.wake(x.token)
+			}
+			x.call.op.Answer = c.answer
+			x.call.end(Done, c.err)
+			if len(w.h.Broken) != 1 || w.h.Broken[0].ID != "S1" ||
+				!strings.Contains(w.h.Broken[0].What, "no answer to") {
+				t.Errorf("violations: %v", w.h.Broken)
+			}
+		})
+	}
+}
