@@ -31,7 +31,7 @@ func quiet() *zap.Logger { return zap.NewNop() }
 
 // snapshotHeader is what a member sends before a snapshot.
 func snapshotHeader(from, to, index uint64) []byte {
-	m := replica.Message{From: from, To: to, Raft: &raftpb.Message{
+	m := replica.Message{Version: 1, From: from, To: to, Raft: &raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), From: &from, To: &to, Term: new(uint64(1)),
 		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
 			Index: &index, Term: new(uint64(1)),

@@ -99,7 +99,7 @@ func TestSnapshotHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Raft.Type = raftpb.MsgApp.Enum()
-	reply := &replica.Message{From: from, To: to, Reply: &replica.Reply{}}
+	reply := &replica.Message{Version: 1, From: from, To: to, Reply: &replica.Reply{}}
 	for what, header := range map[string][]byte{
 		"nothing": nil, "garbage": bytes.Repeat([]byte{1}, 9),
 		"another of Raft's messages": other.AppendTo(nil), "a reply": reply.AppendTo(nil),
@@ -156,9 +156,9 @@ func TestEntriesBehindSnapshot(t *testing.T) {
 	c.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) })
 	c.step()
 	at := a.machine.Index()
-	entry := fsm.AppendCommand(fsm.AppendEntry(nil), &fsm.Put{Key: "k", Value: []byte("w")})
+	entry := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: "k", Value: []byte("w")})
 	from, to := s.node.member+1, s.node.member
-	c.inbox.putMessage(&replica.Message{From: from, To: to, Raft: &raftpb.Message{
+	c.inbox.putMessage(&replica.Message{Version: 1, From: from, To: to, Raft: &raftpb.Message{
 		Type: raftpb.MsgApp.Enum(), From: &from, To: &to, Term: new(uint64(1)),
 		LogTerm: new(uint64(1)), Index: &at, Commit: new(at + 1),
 		Entries: []*raftpb.Entry{{Term: new(uint64(1)), Index: new(at + 1), Data: entry}},

@@ -21,6 +21,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -336,19 +337,20 @@ func (s *Server) comparePeerURLs() {
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }
 
-// published reports whether the cluster knows this member's name and addresses
-// as they are now.
+// published reports whether the cluster knows this member's name and addresses, and which
+// cluster versions it speaks, as they are now.
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.incarnation &&
+		self.Versions == version.Spoken &&
 		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
 }
 
-// publish replicates this member's name and addresses.
+// publish replicates this member's name, addresses and cluster versions.
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
 		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.incarnation,
-		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient),
+		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient), Versions: version.Spoken,
 	}}
 	for {
 		r, err := s.node.propose(ctx, self)

@@ -37,13 +37,13 @@ func TestEntryOfNewerRelease(t *testing.T) {
 	}
 	put := func(value string) []byte {
 		c := &fsm.Put{Key: "k", Value: []byte(value)}
-		return fsm.AppendCommand(fsm.AppendEntry(nil), c)
+		return fsm.AppendCommand(fsm.AppendEntry(nil, 1), c)
 	}
 	from, to := s.node.member+1, s.node.member
 	at := s.node.View().Index
 	send := func(m *raftpb.Message) {
 		m.From, m.To, m.Term = &from, &to, new(uint64(7))
-		s.core.inbox.putMessage(&replica.Message{From: from, To: to, Raft: m})
+		s.core.inbox.putMessage(&replica.Message{Version: 1, From: from, To: to, Raft: m})
 	}
 	send(&raftpb.Message{
 		Type: raftpb.MsgApp.Enum(), LogTerm: new(uint64(firstIndex)), Index: &at,

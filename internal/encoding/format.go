@@ -10,11 +10,15 @@ import (
 // what is not known would be to do something else than the others do.
 var ErrNewer = errors.New("encoding: written by a newer release")
 
+// ErrOlder means that bytes are of a version that this release can read, and cannot go on with:
+// a release between the two can.
+var ErrOlder = errors.New("encoding: written by a release that is too old")
+
 // Format is a form of records of which there are versions, such as the entries of the log.
 type Format struct {
 	// Name says what it is the format of, for people.
 	Name string
-	// Version is the newest that this release reads and writes. The first is 1.
+	// Version is the newest that this release reads. The first is 1.
 	Version byte
 	// Corrupt is what errors wrap that are about bytes of no version.
 	Corrupt error

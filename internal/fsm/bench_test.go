@@ -60,7 +60,7 @@ func BenchmarkOnce(b *testing.B) {
 			number := uint64(1 << 20)
 			b.ReportAllocs()
 			for b.Loop() {
-				entry, settled := AppendEntry(make([]byte, 0, 256*64)), number
+				entry, settled := AppendEntry(make([]byte, 0, 256*64), 1), number
 				for range group {
 					var c Command = put
 					if numbered {

@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 )
 
 // ErrCorrupt means that bytes from the log or a snapshot do not decode. Bytes that a newer
@@ -16,10 +17,14 @@ var ErrCorrupt = errors.New("fsm: corrupt encoding")
 
 // logFormat is the format of the log's entries, and snapshotFormat that of snapshots, which
 // share commands' parts and leases. An entry begins with its version, and so does the header of
-// a snapshot.
+// a snapshot: it is the cluster version at the time of writing.
 var (
-	logFormat      = encoding.Format{Name: "log entry", Version: 1, Corrupt: ErrCorrupt}
-	snapshotFormat = encoding.Format{Name: "snapshot", Version: 1, Corrupt: ErrCorrupt}
+	logFormat = encoding.Format{
+		Name: "log entry", Version: version.Newest, Corrupt: ErrCorrupt,
+	}
+	snapshotFormat = encoding.Format{
+		Name: "snapshot", Version: version.Newest, Corrupt: ErrCorrupt,
+	}
 )
 
 // decoder takes commands and what is in them.
@@ -83,8 +88,8 @@ const (
 	groupCount                   // how many there are, else one
 )
 
-// AppendEntry begins the encoding of a log entry.
-func AppendEntry(b []byte) []byte { return append(b, logFormat.Version) }
+// AppendEntry begins the encoding of a log entry of a cluster version.
+func AppendEntry(b []byte, v byte) []byte { return append(b, v) }
 
 // AppendGroup begins a group of n commands, which came from o.
 func AppendGroup(b []byte, o Origin, n int) []byte {
@@ -107,8 +112,8 @@ func DecodeEntry(data []byte) ([]Group, error) {
 }
 
 // AppendCommands appends an entry of commands that are on their way to the leader.
-func AppendCommands(b []byte, commands []Command) []byte {
-	b = AppendGroup(AppendEntry(b), Origin{}, len(commands))
+func AppendCommands(b []byte, v byte, commands []Command) []byte {
+	b = AppendGroup(AppendEntry(b, v), Origin{}, len(commands))
 	for _, c := range commands {
 		b = AppendCommand(b, c)
 	}
@@ -172,6 +177,8 @@ func AppendCommand(b []byte, c Command) []byte {
 		return binary.BigEndian.AppendUint64(b, c.ID)
 	case *PromoteMember:
 		return binary.BigEndian.AppendUint64(b, c.ID)
+	case *SetVersion:
+		return appendSetVersion(b, c)
 	default:
 		panic(fmt.Sprintf("fsm: no encoding for %T", c))
 	}
@@ -226,6 +233,8 @@ func (d *decoder) internal(k kind) Command {
 		return &RemoveMember{ID: d.Uint64()}
 	case kindPromoteMember:
 		return &PromoteMember{ID: d.Uint64()}
+	case kindSetVersion:
+		return d.setVersion()
 	default:
 		d.Unknown("a command of kind", uint64(k))
 		return nil

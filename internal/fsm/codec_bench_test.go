@@ -37,7 +37,7 @@ func BenchmarkEncode(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			var entry []byte
 			for b.Loop() {
-				entry = AppendEntry(entry[:0])
+				entry = AppendEntry(entry[:0], 1)
 				for range 64 {
 					entry = AppendCommand(entry, c)
 				}
@@ -51,7 +51,7 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	for name, c := range frequent() {
 		b.Run(name, func(b *testing.B) {
-			entry := AppendEntry(nil)
+			entry := AppendEntry(nil, 1)
 			for range 64 {
 				entry = AppendCommand(entry, c)
 			}

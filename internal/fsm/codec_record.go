@@ -6,6 +6,7 @@ import (
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -160,14 +161,19 @@ func (d *decoder) alarm() Alarm {
 const (
 	memberLearner byte = 1 << iota
 	memberIncarnation
+	memberVersions
 )
 
 func appendMember(b []byte, m Member) []byte {
 	b = append(b, encoding.Flag(m.Learner, memberLearner)|
-		encoding.Flag(m.Incarnation != 0, memberIncarnation))
+		encoding.Flag(m.Incarnation != 0, memberIncarnation)|
+		encoding.Flag(m.Versions.Known(), memberVersions))
 	b = binary.BigEndian.AppendUint64(b, m.ID)
 	if m.Incarnation != 0 {
 		b = binary.BigEndian.AppendUint64(b, m.Incarnation)
+	}
+	if m.Versions.Known() {
+		b = append(b, m.Versions.Oldest, m.Versions.Newest)
 	}
 	b = encoding.AppendBytes(b, m.Name)
 	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
@@ -175,10 +181,16 @@ func appendMember(b []byte, m Member) []byte {
 }
 
 func (d *decoder) member() Member {
-	f := d.Flags("a member", memberLearner|memberIncarnation)
+	f := d.Flags("a member", memberLearner|memberIncarnation|memberVersions)
 	m := Member{ID: d.Uint64(), Learner: f&memberLearner != 0}
 	if f&memberIncarnation != 0 {
 		m.Incarnation = d.Uint64()
+	}
+	if f&memberVersions != 0 {
+		m.Versions = version.Range{Oldest: d.Byte(), Newest: d.Byte()}
+		if !m.Versions.Known() {
+			d.Fail("a member's versions")
+		}
 	}
 	m.Name = d.Text()
 	m.PeerURLs = encoding.List(&d.Decoder, d.Text)

@@ -80,13 +80,15 @@ func samples() []Command {
 		&AddMember{Member: Member{ID: math.MaxUint64, PeerURLs: []string{"p"}, Learner: true}},
 		&RemoveMember{ID: math.MaxUint64},
 		&PromoteMember{ID: 7},
+		&SetVersion{Version: 1},
+		&SetVersion{Version: 200, Hold: true},
 		&OpenSession{Nonce: math.MaxUint64},
 		&Once{Session: Session{ID: 8, Nonce: 9}, Number: 10, Settled: 9, Command: txn},
 	}
 }
 
 func encode(commands ...Command) []byte {
-	b := AppendEntry(nil)
+	b := AppendEntry(nil, 1)
 	for _, c := range commands {
 		b = AppendCommand(b, c)
 	}
@@ -141,7 +143,7 @@ func TestRandomRoundTrip(t *testing.T) {
 func TestEntryOrigins(t *testing.T) {
 	put := func(key string) Command { return &Put{Key: key} }
 	from := func(seq uint64) Origin { return Origin{Member: math.MaxUint64, Seq: seq} }
-	b := AppendCommand(AppendEntry(nil), put("own 1"))
+	b := AppendCommand(AppendEntry(nil, 1), put("own 1"))
 	b = AppendCommand(AppendCommand(AppendGroup(b, from(7), 2), put("7")), put("8"))
 	b = AppendCommand(AppendGroup(b, from(1), 1), put("1"))
 	b = AppendCommand(b, put("own 2"))
@@ -155,7 +157,8 @@ func TestEntryOrigins(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %#v, %v\nwant %#v", got, err, want)
 	}
-	if _, err := DecodeEntry(AppendGroup(AppendEntry(nil), from(1), 1)); !errors.Is(err, ErrCorrupt) {
+	b = AppendGroup(AppendEntry(nil, 1), from(1), 1)
+	if _, err := DecodeEntry(b); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("an origin without its command: %v", err)
 	}
 }
@@ -163,7 +166,7 @@ func TestEntryOrigins(t *testing.T) {
 // Commands from another member are taken whole or not at all, and it does not say whose they are.
 func TestDecodeCommands(t *testing.T) {
 	want := []Command{&Revoke{ID: 3}, &Put{Key: "k"}}
-	b := AppendCommands(nil, want)
+	b := AppendCommands(nil, 1, want)
 	if got, err := DecodeCommands(b); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %#v, %v", got, err)
 	}
@@ -173,7 +176,7 @@ func TestDecodeCommands(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"an origin":     AppendCommand(AppendGroup(AppendEntry(nil), Origin{1, 2}, 1), &Revoke{}),
+		"an origin":     AppendCommand(AppendGroup(AppendEntry(nil, 1), Origin{1, 2}, 1), &Revoke{}),
 		"another group": AppendCommand(AppendGroup(b, Origin{}, 1), &Revoke{}),
 	} {
 		if _, err := DecodeCommands(b); !errors.Is(err, ErrCorrupt) {
@@ -285,7 +288,7 @@ func FuzzDecodeEntry(f *testing.F) {
 
 // appendGroups encodes what DecodeEntry has returned.
 func appendGroups(groups []Group) []byte {
-	b := AppendEntry(nil)
+	b := AppendEntry(nil, 1)
 	for _, g := range groups {
 		b = AppendGroup(b, g.Origin, len(g.Commands))
 		for _, c := range g.Commands {
@@ -308,7 +311,7 @@ func nonNil(groups []Group) []Group {
 // FuzzDecodeCommands feeds what another member sent to the leader: no panic, and what decodes
 // can be proposed.
 func FuzzDecodeCommands(f *testing.F) {
-	f.Add(AppendCommands(nil, samples()))
+	f.Add(AppendCommands(nil, 1, samples()))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		commands, err := DecodeCommands(data)
 		if err != nil {
@@ -319,7 +322,7 @@ func FuzzDecodeCommands(f *testing.F) {
 				t.Fatalf("%#v is not readable", c)
 			}
 		}
-		again, err := DecodeCommands(AppendCommands(nil, commands))
+		again, err := DecodeCommands(AppendCommands(nil, 1, commands))
 		if err != nil || !reflect.DeepEqual(again, commands) {
 			t.Fatalf("decoded %#v, then %#v, %v", commands, again, err)
 		}
@@ -372,7 +375,7 @@ func TestLimitWidth(t *testing.T) {
 		0: 0, 300: 300, math.MaxInt32: math.MaxInt32,
 		1 << 40: int(min(1<<40, int64(math.MaxInt))), math.MaxInt64: math.MaxInt,
 	} {
-		d := decoder{Decoder: logFormat.Decoder(logFormat.Version, binary.AppendVarint(nil, n))}
+		d := decoder{Decoder: logFormat.Decoder(1, binary.AppendVarint(nil, n))}
 		if got := d.limit(); got != want {
 			t.Errorf("%d is taken for %d, want %d", n, got, want)
 		}

@@ -3,13 +3,14 @@ package fsm
 import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
 // A Command is one change of the replicated state. The set is closed: Put,
 // DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
 // Checkpoint, DropOrphans, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember,
-// OpenSession and Once. A Command is immutable from the moment it is proposed.
+// SetVersion, OpenSession and Once. A Command is immutable from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -239,6 +240,8 @@ type Member struct {
 	// Incarnation tells the member's data from others that it had earlier; 0 until it has
 	// told it. It never changes then: a member whose data are lost is another member.
 	Incarnation uint64
+	// Versions are the cluster versions that the member speaks, as it has told at its last start.
+	Versions version.Range
 }
 
 // SetMember updates a known member's name and addresses. Fields that are empty
@@ -280,8 +283,9 @@ const (
 	kindAddMember
 	kindRemoveMember
 	kindPromoteMember
+	kindSetVersion
 
-	kindLast = kindPromoteMember
+	kindLast = kindSetVersion
 )
 
 func (*Put) kind() kind         { return kindPut }

@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -151,7 +152,7 @@ func bare() []Command {
 		&Put{}, &DeleteRange{}, &Txn{}, &Once{Command: &Put{}}, &OpenSession{}, &Grant{},
 		&Revoke{}, &ChangeTTL{}, &HandOver{}, &Resume{}, &Expire{}, &Checkpoint{},
 		&DropOrphans{}, &Compact{}, &SetAlarm{Alarm: Alarm{Kind: NoSpace}}, &SetMember{},
-		&AddMember{}, &RemoveMember{}, &PromoteMember{},
+		&AddMember{}, &RemoveMember{}, &PromoteMember{}, &SetVersion{Version: 1},
 	}
 }
 
@@ -165,7 +166,7 @@ type thing struct {
 
 func command(name string, c Command) thing {
 	return thing{name, c, AppendCommand(nil, c), func(b []byte) (any, error) {
-		d := &decoder{Decoder: logFormat.Decoder(logFormat.Version, b)}
+		d := &decoder{Decoder: logFormat.Decoder(1, b)}
 		c := d.command()
 		return c, d.End()
 	}}
@@ -173,14 +174,14 @@ func command(name string, c Command) thing {
 
 func result(name string, r Result) thing {
 	return thing{name, r, appendResult(nil, &r), func(b []byte) (any, error) {
-		d := &decoder{Decoder: snapshotFormat.Decoder(snapshotFormat.Version, b)}
+		d := &decoder{Decoder: snapshotFormat.Decoder(1, b)}
 		r := d.result()
 		return r, d.End()
 	}}
 }
 
 func entry(name string, groups ...Group) thing {
-	b := AppendEntry(nil)
+	b := AppendEntry(nil, 1)
 	for _, g := range groups {
 		if (g.Origin != Origin{}) {
 			b = AppendGroup(b, g.Origin, len(g.Commands))
@@ -214,7 +215,7 @@ func commandThings() (out []thing) {
 func entryThings() []thing {
 	put, revoke := &Put{Key: "k"}, &Revoke{ID: 1}
 	from := Origin{Member: math.MaxUint64, Seq: 1 << 40}
-	commands := AppendCommands(nil, []Command{put, revoke})
+	commands := AppendCommands(nil, 1, []Command{put, revoke})
 	return []thing{
 		entry("own commands", Group{Commands: []Command{put, revoke}}),
 		entry("one command of another", Group{from, []Command{put}}),
@@ -261,7 +262,7 @@ func resultThings() (out []thing) {
 	return out
 }
 
-// corpora are the files of this version and what is in them.
+// corpora are the files of version 1 and what is in them.
 func corpora() map[string][]thing {
 	return map[string][]thing{
 		"commands": commandThings(), "entries": entryThings(), "results": resultThings(),
@@ -269,7 +270,7 @@ func corpora() map[string][]thing {
 }
 
 func corpusFile(name string) string {
-	return fmt.Sprintf("testdata/v%d/%s.txt", logFormat.Version, name)
+	return fmt.Sprintf("testdata/v1/%s.txt", name)
 }
 
 // Goal: what this release writes, all later ones read, and write alike. Method: the records are
@@ -331,6 +332,7 @@ func everything(t testing.TB) *Machine {
 	f := &filler{}
 	member := Member{}
 	f.fill(&member)
+	member.Versions = version.Range{Oldest: 1, Newest: 2}
 	m.AddMember(member)
 	m.AddMember(Member{ID: 2, PeerURLs: []string{"p"}})
 	full := new(Grant)
@@ -369,6 +371,7 @@ func everything(t testing.TB) *Machine {
 	mustApply(t, m, &Put{Key: "f", Lease: 8})
 	expire(t, m, 8)
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
+	mustApply(t, m, &SetVersion{Version: 1, Hold: true})
 	delayed, _ := m.lessor.Lookup(full.Terms.ID)
 	if len(m.members) != 2 || len(m.removed) != 1 || len(m.alarms) != 1 || !delayed.Delayed ||
 		len(m.sessions.byID) != 2 || len(m.sessions.byID[s.ID].answers) != int(number)-1 ||

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -17,6 +18,8 @@ type Config struct {
 	// LeaseEvents is how many events of leases are kept for those who come late.
 	// Zero means 16,384.
 	LeaseEvents int
+	// Versions are the cluster versions that this member speaks. Zero means those of this release.
+	Versions version.Range
 }
 
 // Machine is the replicated state. It is not safe for concurrent use.
@@ -31,6 +34,7 @@ type Machine struct {
 	// removed holds the IDs of members that were. Invariant: none is in members.
 	removed map[uint64]struct{}
 	alarms  map[Alarm]struct{}
+	version ClusterVersion
 	// holds is what leases hold, and what orphans do. Invariant: only leases that are alive
 	// hold anything.
 	holds   holdings
@@ -45,7 +49,7 @@ type Machine struct {
 	silences Silences
 	stats    Stats
 	view     *View
-	// metaChanged says that members or alarms differ from those in view.
+	// metaChanged says that members, alarms or the version differ from those in view.
 	metaChanged bool
 	sessions    *sessions
 }
@@ -60,8 +64,12 @@ type Change struct {
 	Events   []mvcc.Event
 }
 
-// New returns the empty state: no leases, no keys, revision 1, no members.
+// New returns the empty state: no leases, no keys, revision 1, no members, and the oldest cluster
+// version.
 func New(c Config) *Machine {
+	if !c.Versions.Known() {
+		c.Versions = version.Spoken
+	}
 	return &Machine{
 		cfg:     c,
 		lessor:  lease.New(c.Lease),
@@ -69,6 +77,7 @@ func New(c Config) *Machine {
 		members: make(map[uint64]Member),
 		removed: make(map[uint64]struct{}),
 		alarms:  make(map[Alarm]struct{}),
+		version: ClusterVersion{Number: c.Versions.Oldest},
 		events: LeaseEvents{
 			recent: recent[LeaseEvent]{most: cmp.Or(c.LeaseEvents, defaultLeaseEvents)},
 		},
@@ -110,7 +119,7 @@ func (m *Machine) View() *View {
 		}
 		m.view = &View{
 			KV: kv, Index: m.index, Term: m.term,
-			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms,
+			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms, Version: old.Version,
 			LeaseEvents: m.events, Silences: m.silences, CacheTTL: m.CacheTTL(),
 			LeaseBytes: m.lessor.Bytes(),
 		}
@@ -119,7 +128,7 @@ func (m *Machine) View() *View {
 	m.view = &View{
 		KV: kv, Index: m.index, Term: m.term,
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
-		Alarms: sortedAlarms(m.alarms), LeaseEvents: m.events, Silences: m.silences,
+		Alarms: sortedAlarms(m.alarms), Version: m.version, LeaseEvents: m.events, Silences: m.silences,
 		CacheTTL: m.CacheTTL(), LeaseBytes: m.lessor.Bytes(),
 	}
 	m.metaChanged = false
@@ -207,6 +216,8 @@ func (m *Machine) carryOut(c Command) Result {
 		return Result{Value: m.sessions.open(c.Nonce)}
 	case *SetMember, *AddMember, *RemoveMember, *PromoteMember:
 		return Result{Err: m.applyMember(c)}
+	case *SetVersion:
+		return Result{Err: m.applyVersion(c)}
 	default:
 		panic("fsm: command of unknown type")
 	}
@@ -245,7 +256,7 @@ func (m *Machine) raised(k AlarmKind) bool {
 // fromClient reports whether c changes keys or leases because a client asks for it.
 func fromClient(c Command) bool {
 	switch c.(type) {
-	case *SetAlarm, *SetMember, *Expire, *Checkpoint, *DropOrphans:
+	case *SetAlarm, *SetMember, *SetVersion, *Expire, *Checkpoint, *DropOrphans:
 		return false
 	default:
 		return !Membership(c)

@@ -28,6 +28,12 @@ func (m *Machine) updateMember(n Member) error {
 	if m.peerURLTaken(n) {
 		return ErrPeerURLExists
 	}
+	if n.Versions.Known() {
+		if !n.Versions.Has(m.version.Number) {
+			return ErrVersion
+		}
+		old.Versions = n.Versions
+	}
 	if n.Incarnation != 0 {
 		if old.Incarnation != 0 && old.Incarnation != n.Incarnation {
 			return ErrIncarnation
@@ -55,6 +61,8 @@ func (m *Machine) admitMember(n Member) error {
 		return ErrMemberExists
 	case m.peerURLTaken(n):
 		return ErrPeerURLExists
+	case n.Versions.Known() && !n.Versions.Has(m.version.Number):
+		return ErrVersion
 	}
 	m.AddMember(n)
 	return nil

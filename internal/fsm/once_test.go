@@ -401,7 +401,7 @@ func TestSnapshotOfSessionsDamaged(t *testing.T) {
 		})},
 	} {
 		// index, term, revision, compacted, tokens, events, sessions
-		b := append([]byte{tagHeader, snapshotFormat.Version}, 7, 1, 2, 0, 3, 0, 0, 2)
+		b := append([]byte{tagHeader, 1}, 7, 1, 2, 0, 3, 0, 0, 2, 0, 0)
 		for _, r := range records {
 			b = r(b)
 		}

@@ -64,6 +64,9 @@ func (d *decoder) group() (o Origin, n int) {
 	return o, n
 }
 
+// Version returns the version of the entry that was decoded last, until Release.
+func (r *Reader) Version() byte { return r.d.Version() }
+
 // Release lets go of what Decode returned last.
 func (r *Reader) Release() {
 	r.d.Decoder = encoding.Decoder{}

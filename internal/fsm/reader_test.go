@@ -24,7 +24,7 @@ func TestReaderReuse(t *testing.T) {
 		var reader Reader
 		var got, want []Result
 		for i := range uint64(100) {
-			entry := AppendEntry(nil)
+			entry := AppendEntry(nil, 1)
 			for n := range 1 + rng.Uint64N(5) {
 				c := randomCommand(rng)
 				if c.kind().repeatable() && rng.IntN(2) == 0 {

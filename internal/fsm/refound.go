@@ -43,6 +43,12 @@ func Refound(
 	c Config, f Refounding, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
 	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
+		// A release reads what all earlier ones wrote. The new cluster has none of their members.
+		v := &r.m.version
+		*v = ClusterVersion{Number: max(v.Number, r.m.cfg.Versions.Oldest), Decided: r.m.index}
+		if err := r.m.Foreign(); err != nil {
+			return err
+		}
 		if f.BumpRevision < 0 || r.revision > math.MaxInt64-f.BumpRevision {
 			return fmt.Errorf("%w: %d raised by %d", ErrRevision, r.revision, f.BumpRevision)
 		}

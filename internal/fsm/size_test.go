@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -56,6 +57,7 @@ func TestSize(t *testing.T) {
 	txn := &Txn{Compare: []Compare{bytes, number}, Then: ops}
 	urls := []string{text, ""}
 	member := Member{ID: math.MaxUint64, Name: text, PeerURLs: urls, ClientURLs: urls}
+	member.Versions = version.Range{Oldest: 1, Newest: 255}
 	for _, c := range []Command{
 		put, remove, grant, revoke, txn,
 		&Txn{Then: []Op{{Txn: txn}}, Else: ops},
@@ -63,6 +65,7 @@ func TestSize(t *testing.T) {
 		&HandOver{ID: most, Name: text, Token: math.MaxUint64, Owner: text},
 		&Resume{ID: most, Name: text},
 		&SetMember{member}, &AddMember{member}, &RemoveMember{math.MaxUint64},
+		&SetVersion{Version: 255, Hold: true},
 		&PromoteMember{math.MaxUint64}, &Compact{math.MinInt64}, &OpenSession{},
 		&SetAlarm{Alarm: Alarm{Member: math.MaxUint64}},
 	} {

@@ -60,7 +60,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	e := &encoder{write: write} // its buffer grows, since most states are small
 	v, state := im.View, im.leases.State()
 	e.record(tagHeader, func(b []byte) []byte {
-		b = append(b, snapshotFormat.Version)
+		b = append(b, v.Version.Number)
 		b = binary.AppendUvarint(b, v.Index)
 		b = binary.AppendUvarint(b, v.Term)
 		b = binary.AppendVarint(b, v.KV.Revision())
@@ -68,7 +68,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		b = binary.AppendUvarint(b, state.LastToken)
 		b = binary.AppendUvarint(b, state.Generation)
 		b = binary.AppendUvarint(b, im.event)
-		return binary.AppendUvarint(b, im.sessions.last)
+		return appendVersion(binary.AppendUvarint(b, im.sessions.last), v.Version)
 	})
 	for _, n := range v.Members {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
@@ -137,11 +137,12 @@ func (e *encoder) flush() error {
 }
 
 // Restore builds a Machine from the chunks that Encode wrote; next returns
-// them in order and ok=false after the last.
+// them in order and ok=false after the last. It refuses a state that this release cannot go on
+// with: see [Machine.Foreign].
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
 	return rebuild(c, next, func(r *restorer, s *lease.State) error {
 		r.m.holds.shorten(s.Leases)
-		return nil
+		return r.m.Foreign()
 	})
 }
 
@@ -243,6 +244,7 @@ func (r *restorer) head() (lease.State, error) {
 	state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()
 	r.m.events.start(r.d.Uvarint())
 	r.m.sessions.last = r.d.Uvarint()
+	r.m.version = r.d.clusterVersion()
 	for {
 		switch t := r.tag(); t {
 		case tagMember:
@@ -334,6 +336,7 @@ func (im *Image) Hash() (uint32, error) {
 	b = binary.AppendVarint(b, compacted)
 	b = binary.AppendVarint(b, im.View.KV.Revision())
 	b = binary.AppendUvarint(b, im.event)
+	b = appendVersion(append(b, im.View.Version.Number), im.View.Version)
 	for _, n := range im.View.Members {
 		b = appendMember(b, n)
 	}

@@ -18,6 +18,8 @@ type View struct {
 	Removed []uint64
 	// Alarms are the raised alarms, in order of member and kind.
 	Alarms []Alarm
+	// Version is the cluster version.
+	Version ClusterVersion
 	// LeaseEvents are the last events of leases, and Silences who fell silent lately.
 	LeaseEvents LeaseEvents
 	Silences    Silences

@@ -21,7 +21,7 @@ func TestAbandonedElsewhere(t *testing.T) {
 	m.renew(1)
 	m.renew(2)
 	m.pass(5000)
-	sent := &Message{From: 2, To: self, Forward: &Forward{
+	sent := &Message{Version: 1, From: 2, To: self, Forward: &Forward{
 		Term: m.r.Status().Term, First: 1, Base: 1, Abandoned: []lease.ID{1, 9},
 	}}
 	got, err := DecodeMessage(2, self, sent.AppendTo(nil))

@@ -111,6 +111,7 @@ func TestForwardIsBounded(t *testing.T) {
 		},
 	}
 	r := &Replica{cfg: Config{ID: 2, MaxBatch: batch}}
+	r.machine = fsm.New(fsm.Config{})
 	f := &r.forward
 	for i := range n {
 		f.queue = append(f.queue, &Proposal{Command: commands[i%len(commands)]})
@@ -125,7 +126,7 @@ func TestForwardIsBounded(t *testing.T) {
 	for messages := 0; len(f.queue) > 0; messages++ {
 		m := &Forward{}
 		f.fill(m, batch, 1)
-		check(&Message{Forward: m})
+		check(&Message{Version: 1, Forward: m})
 		f.received = f.next
 		if messages == n {
 			t.Fatal("the queue does not get shorter")

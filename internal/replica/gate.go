@@ -180,6 +180,9 @@ func (r *Replica) outcome(p *Proposal) {
 		r.gate.caches.Finish(w)
 	}
 	p.write = nil
+	if decides(p.Command) {
+		r.deciding = false
+	}
 }
 
 // outstanding returns the number of the first command that has no outcome: commands

@@ -137,7 +137,7 @@ func TestAcknowledgedBeyondTheLog(t *testing.T) {
 // the same message.
 func TestEntryThatCannotBeApplied(t *testing.T) {
 	change, old := raftpb.EntryConfChangeV2.Enum(), raftpb.EntryConfChange.Enum()
-	put := fsm.AppendCommand(fsm.AppendEntry(nil), &fsm.Put{Key: "k"})
+	put := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: "k"})
 	next := bytes.Clone(put)
 	next[0]++
 	for name, c := range map[string]struct {
@@ -225,7 +225,7 @@ func FuzzStep(f *testing.F) {
 			var msg *Message
 			switch {
 			case i == 10 && len(raw) > 0:
-				msg = &Message{From: 2, To: self}
+				msg = &Message{Version: 1, From: 2, To: self}
 			case rng.IntN(4) == 0:
 				msg = anyForward(rng)
 			default:
@@ -297,7 +297,7 @@ func anyMessage(rng *rand.Rand, last uint64) *raftpb.Message {
 
 // anyForward returns what a member asks of a leader, or answers.
 func anyForward(rng *rand.Rand) *Message {
-	m := &Message{From: 2 + rng.Uint64N(2), To: self}
+	m := &Message{Version: 1, From: 2 + rng.Uint64N(2), To: self}
 	small := func() uint64 { return rng.Uint64() >> rng.Uint64N(64) }
 	if rng.IntN(2) == 0 {
 		code := Code(rng.IntN(len(codes) + 1)) // now and then one that is not known

@@ -180,7 +180,7 @@ func (m *member) alive(id lease.ID) bool {
 }
 
 func raftMessage(m *raftpb.Message) *Message {
-	return &Message{From: m.GetFrom(), To: m.GetTo(), Raft: m}
+	return &Message{Version: 1, From: m.GetFrom(), To: m.GetTo(), Raft: m}
 }
 
 // discard is a raft.Logger that says nothing but panics.

@@ -24,7 +24,7 @@ type memberQueue struct {
 func (r *Replica) flushChange() {
 	for r.primary && !r.changes.busy && len(r.changes.waiting) > 0 {
 		p := r.changes.waiting[0]
-		if r.transferring() || r.leavesFirst(p.Command) {
+		if r.transferring() || r.deciding || r.leavesFirst(p.Command) {
 			return
 		}
 		err := r.affordable(p.Command)
@@ -36,7 +36,7 @@ func (r *Replica) flushChange() {
 			r.refuse(p, err)
 			continue
 		}
-		if err := r.raft.ProposeConfChange(confChange(p)); err != nil {
+		if err := r.raft.ProposeConfChange(confChange(p, r.machine.Version().Number)); err != nil {
 			r.refuse(p, r.refusal(err))
 			continue
 		}
@@ -72,9 +72,9 @@ func (r *Replica) leavesFirst(c fsm.Command) bool {
 }
 
 // confChange is the change of Raft's configuration that p asks for, with p
-// itself as its context.
-func confChange(p *Proposal) *raftpb.ConfChangeV2 {
-	data := fsm.AppendEntry(nil)
+// itself as its context, in an entry of a cluster version.
+func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
+	data := fsm.AppendEntry(nil, v)
 	if p.origin.Member != 0 {
 		data = fsm.AppendGroup(data, p.origin, 1)
 	}

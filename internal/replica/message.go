@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -22,9 +23,11 @@ import (
 // stands: the shell streams the state beside it, see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	Raft     *raftpb.Message
-	Forward  *Forward
-	Reply    *Reply
+	// Version is the sender's cluster version, which says what may be in the message.
+	Version byte
+	Raft    *raftpb.Message
+	Forward *Forward
+	Reply   *Reply
 }
 
 // Forward carries to the leader what clients asked of another member: all that
@@ -132,7 +135,7 @@ func decodeCode(d *encoding.Decoder) Code {
 
 // messageFormat is the format of messages: the version, the kind, and what is of that kind.
 var messageFormat = encoding.Format{
-	Name: "message between members", Version: 1, Corrupt: ErrMessage,
+	Name: "message between members", Version: version.Newest, Corrupt: ErrMessage,
 }
 
 // The kinds of message.
@@ -145,7 +148,7 @@ const (
 // AppendTo appends the encoding of m, without From and To, which the
 // transport knows.
 func (m *Message) AppendTo(b []byte) []byte {
-	b = append(b, messageFormat.Version)
+	b = append(b, m.Version)
 	switch {
 	case m.Raft != nil:
 		out, err := proto.MarshalOptions{}.MarshalAppend(append(b, wireRaft), m.Raft)
@@ -154,7 +157,7 @@ func (m *Message) AppendTo(b []byte) []byte {
 		}
 		return out
 	case m.Forward != nil:
-		return m.Forward.append(append(b, wireForward))
+		return m.Forward.append(append(b, wireForward), m.Version)
 	default:
 		return m.Reply.append(append(b, wireReply))
 	}
@@ -186,6 +189,7 @@ func (m *Message) Size() int {
 func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	m := &Message{From: from, To: to}
 	d := messageFormat.Open(data)
+	m.Version = d.Version()
 	switch kind := d.Byte(); kind {
 	case wireRaft:
 		m.Raft = &raftpb.Message{}
@@ -226,7 +230,7 @@ const (
 		forwardAbandoned | forwardCaches | forwardCommands
 )
 
-func (f *Forward) append(b []byte) []byte {
+func (f *Forward) append(b []byte, v byte) []byte {
 	tokens := slices.ContainsFunc(f.Renewals, func(a Ask) bool { return a.Token != 0 })
 	b = append(b, encoding.Flag(len(f.Renewals) > 0, forwardRenewals)|
 		encoding.Flag(tokens, forwardTokens)|
@@ -260,7 +264,7 @@ func (f *Forward) append(b []byte) []byte {
 		b = f.appendCaches(b)
 	}
 	if len(f.Commands) > 0 {
-		b = fsm.AppendCommands(b, f.Commands)
+		b = fsm.AppendCommands(b, v, f.Commands)
 	}
 	return b
 }

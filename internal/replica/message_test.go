@@ -28,11 +28,11 @@ func keys(list ...string) (out []keyrange.Range) {
 // messages are one of each kind, with everything set and with nothing.
 func messages() []*Message {
 	return []*Message{
-		{From: 1, To: 2, Raft: &raftpb.Message{
+		{Version: 1, From: 1, To: 2, Raft: &raftpb.Message{
 			Type: raftpb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(2)),
 			Term: new(uint64(7)), Entries: []*raftpb.Entry{{Data: []byte("x")}},
 		}},
-		{From: 1, To: 2, Forward: &Forward{
+		{Version: 1, From: 1, To: 2, Forward: &Forward{
 			Term: 1, First: 1 << 62, Base: 3, Round: 4,
 			Commands: []fsm.Command{
 				&fsm.Put{Key: "k", Value: []byte("v"), Lease: 7},
@@ -42,10 +42,10 @@ func messages() []*Message {
 			Renewals: []Ask{{Seq: 1, ID: -9}, {Seq: 1 << 63, ID: 9, Token: 1 << 63}},
 			Queries:  []lease.ID{1, -2, 1 << 62},
 		}},
-		{From: 1, To: 2, Forward: &Forward{
+		{Version: 1, From: 1, To: 2, Forward: &Forward{
 			Renewals: []Ask{{Seq: 1, ID: -9}},
 		}},
-		{From: 1, To: 2, Forward: &Forward{
+		{Version: 1, From: 1, To: 2, Forward: &Forward{
 			Term: 1, First: 2, Base: 3, Round: 4,
 			Commands: []fsm.Command{&fsm.Put{Key: "k"}}, Renewals: []Ask{{Seq: 1, ID: 9, Token: 3}},
 			Acks: []NumberedAck{{1 << 60, AckCache{
@@ -54,7 +54,7 @@ func messages() []*Message {
 			Fills: []Fill{{ID: 1 << 62, Token: 2, Ranges: keys("a")}, {}},
 			Opens: []NumberedOpen{{Number: 1, ID: 2, Token: 3, Has: keys("c", "", "e")}, {}},
 		}},
-		{From: 1, To: 2, Forward: &Forward{
+		{Version: 1, From: 1, To: 2, Forward: &Forward{
 			Term: 1, Round: 4, Renewals: []Ask{{Seq: 1, ID: 9, Token: 3}},
 			Batches: []AskAll{
 				{First: math.MaxUint64 - 3, IDs: []lease.ID{-1, 1 << 62, 3}},
@@ -62,21 +62,23 @@ func messages() []*Message {
 			},
 			Fills: []Fill{{ID: 1 << 62, Token: 2, Ranges: keys("a")}},
 		}},
-		{From: 1, To: 2, Forward: &Forward{Batches: []AskAll{{First: 1, IDs: []lease.ID{1, 2}}}}},
-		{From: 1, To: 2, Reply: &Reply{
+		{Version: 1, From: 1, To: 2, Forward: &Forward{
+			Batches: []AskAll{{First: 1, IDs: []lease.ID{1, 2}}},
+		}},
+		{Version: 1, From: 1, To: 2, Reply: &Reply{
 			Term: 1, Renewed: []Renewed{{Seq: 9}}, Filled: []bool{true},
 			Batches: []RenewedAll{
 				{First: math.MaxUint64 - 4, TTLs: []lease.TTL{0, 1, math.MaxInt64, 60_000}},
 				{TTLs: []lease.TTL{0}},
 			},
 		}},
-		{From: 1, To: 2, Reply: &Reply{
+		{Version: 1, From: 1, To: 2, Reply: &Reply{
 			Term: 1, Next: 2, Round: 3, Index: 4,
 			Refused: []Refusal{{Seq: 8, Code: codeOf(ErrOverloaded)}},
 			Left:    []Left{{TTL: 5, Found: true}, {}},
 			Renewed: []Renewed{{Seq: 9, TTL: -1, Code: codeOf(lease.ErrNotFound)}, {Seq: 10, TTL: 60}},
 		}},
-		{From: 1, To: 2, Reply: &Reply{
+		{Version: 1, From: 1, To: 2, Reply: &Reply{
 			Term: 1, Renewed: []Renewed{{Seq: 9}},
 			Filled: []bool{true, false}, Opened: []Opened{{1 << 62, codeOf(lease.ErrNotFound)}, {}},
 			Invalidations: []Invalidation{
@@ -84,8 +86,8 @@ func messages() []*Message {
 			},
 			AboutSlow: true, Slow: []SlowNotice{{ID: -1, Token: 1 << 63, Waited: 1000}, {}},
 		}},
-		{From: 1, To: 2, Reply: &Reply{Term: 1, AboutSlow: true}},
-		{From: 1, To: 2, Reply: &Reply{}},
+		{Version: 1, From: 1, To: 2, Reply: &Reply{Term: 1, AboutSlow: true}},
+		{Version: 1, From: 1, To: 2, Reply: &Reply{}},
 	}
 }
 
@@ -131,14 +133,14 @@ func TestMessageRefused(t *testing.T) {
 			t.Errorf("from %d to %d, %x: %v", c.from, c.to, c.data, err)
 		}
 	}
-	newer := fsm.AppendEntry(nil)
-	newer[0]++
-	forward := []byte{messageFormat.Version, wireForward, forwardCommands, 1, 2, 3, 4}
+	newer := fsm.AppendEntry(nil, 1)
+	newer[0] = messageFormat.Version + 1
+	forward := []byte{1, wireForward, forwardCommands, 1, 2, 3, 4}
 	for _, data := range [][]byte{
 		{messageFormat.Version + 1, 1},
-		{messageFormat.Version, 99},
+		{1, 99},
 		append(forward, newer...),
-		append(fsm.AppendEntry(forward), 0xff),
+		append(fsm.AppendEntry(forward, 1), 0xff),
 	} {
 		if _, err := DecodeMessage(1, 2, data); !errors.Is(err, encoding.ErrNewer) {
 			t.Errorf("%x: %v", data, err)
@@ -152,7 +154,7 @@ func TestBatchRefused(t *testing.T) {
 	last := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01} // of all numbers
 	id := []byte{0, 0, 0, 0, 0, 0, 0, 7}
 	message := func(kind, has byte, parts [][]byte) []byte { // of four numbers, and one batch
-		head := []byte{messageFormat.Version, kind, has, 0, 0, 0, 0, 1}
+		head := []byte{1, kind, has, 0, 0, 0, 0, 1}
 		return append(head, slices.Concat(parts...)...)
 	}
 	forward := func(parts ...[]byte) []byte { return message(wireForward, forwardBatches, parts) }
@@ -196,7 +198,7 @@ func TestCodes(t *testing.T) {
 	if c := codeOf(errors.New("new")); !errors.Is(c.err(), ErrLeaderChanged) {
 		t.Errorf("an error without a code became %v", c.err())
 	}
-	m := &Message{Reply: &Reply{Refused: []Refusal{{Code: Code(len(codes))}}}}
+	m := &Message{Version: 1, Reply: &Reply{Refused: []Refusal{{Code: Code(len(codes))}}}}
 	if _, err := DecodeMessage(1, 2, m.AppendTo(nil)); !errors.Is(err, encoding.ErrNewer) {
 		t.Errorf("a code of a newer release: %v", err)
 	}

@@ -81,15 +81,17 @@ func (r *Replica) flush() {
 	if r.cfg.Gather && r.appending == 0 {
 		r.gathering.begin(len(r.waiting))
 	}
-	if len(r.waiting) == 0 || r.appending > 0 && len(r.waiting) < groupMax || r.Held() {
+	if len(r.waiting) == 0 || r.appending > 0 && len(r.waiting) < groupMax || r.Held() ||
+		r.deciding {
 		return
 	}
 	r.gathering.proposed(len(r.waiting))
-	for len(r.waiting) > 0 {
+	for len(r.waiting) > 0 && !r.deciding {
 		data, n := r.encode()
 		group := r.waiting[:n:n]
 		number := r.gate.tick - uint64(len(r.waiting)) + 1
 		if err := r.raft.Propose(data); err != nil {
+			r.deciding = false
 			if r.transferring() {
 				return // and try again when it is known who leads
 			}
@@ -103,14 +105,16 @@ func (r *Replica) flush() {
 		r.pending = append(r.pending, batch{term: r.term, number: number, proposals: group})
 		r.drain()
 	}
-	r.waiting, r.scratch.waiting = r.scratch.waiting, nil
+	if len(r.waiting) == 0 {
+		r.waiting, r.scratch.waiting = r.scratch.waiting, nil
+	}
 }
 
 // encode returns an entry of the first n commands that wait, about groupMax at most. It is good
 // until the next call: Raft makes a copy of what is proposed.
 func (r *Replica) encode() (data []byte, n int) {
-	data = fsm.AppendEntry(r.scratch.entry[:0])
-	for n < len(r.waiting) && n < groupMax && len(data) < r.cfg.MaxBatch {
+	data = fsm.AppendEntry(r.scratch.entry[:0], r.machine.Version().Number)
+	for n < len(r.waiting) && n < groupMax && len(data) < r.cfg.MaxBatch && !r.deciding {
 		run := 1
 		if from := r.waiting[n].origin; from.Member != 0 {
 			size := len(data) + fsm.Size(r.waiting[n].Command)
@@ -124,6 +128,7 @@ func (r *Replica) encode() (data []byte, n int) {
 		}
 		for range run {
 			data = fsm.AppendCommand(data, r.waiting[n].Command)
+			r.deciding = r.deciding || decides(r.waiting[n].Command)
 			n++
 		}
 	}

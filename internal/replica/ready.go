@@ -30,8 +30,9 @@ type Output struct {
 	// Removed says that this member is no longer in the cluster, and is to stop.
 	Removed bool
 	// Failed says that a committed entry cannot be applied, because of an [ErrImpossible], or
-	// because a newer release has written it (encoding.ErrNewer). Nothing of the entry is applied,
-	// nothing after it is, and the member is to stop.
+	// because a newer release has written it (encoding.ErrNewer); or that with it the cluster has a
+	// version that this release does not speak (or encoding.ErrOlder). Nothing of what cannot be
+	// applied is, nothing after it is, and the member is to stop.
 	Failed error
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
@@ -111,7 +112,7 @@ func (o *Output) emptied() Output {
 }
 
 func (r *Replica) send(m *Message) {
-	m.From = r.cfg.ID
+	m.From, m.Version = r.cfg.ID, r.machine.Version().Number
 	r.out.Send = append(r.out.Send, m)
 }
 
@@ -119,7 +120,7 @@ func (r *Replica) send(m *Message) {
 // at once, a renewal that is tried again, say.
 func (r *Replica) restless() bool {
 	return r.primary && r.reads.current == nil && !r.reads.next.empty() ||
-		len(r.waiting) > 0 && r.appending == 0 && !r.transferring() && !r.Held() ||
+		len(r.waiting) > 0 && r.appending == 0 && !r.transferring() && !r.Held() && !r.deciding ||
 		r.gate.caches != nil && r.gate.caches.HasReady()
 }
 
@@ -175,7 +176,7 @@ func (r *Replica) lose() {
 	}
 	gated, parked := r.closeGate()
 	waiting := slices.Concat(r.waiting, gated, r.changes.waiting)
-	r.waiting, r.changes = nil, memberQueue{}
+	r.waiting, r.changes, r.deciding = nil, memberQueue{}, false
 	r.again(waiting)
 	r.reads.hand(r)
 	r.handRenewals(parked)
@@ -253,9 +254,9 @@ func (r *Replica) apply(e *raftpb.Entry) {
 // messages have passed, so it is what a newer release has written, or else what some member, or
 // a stranger in its place, has sent. Nothing of the entry is applied, and nothing after it.
 func (r *Replica) unreadable(e *raftpb.Entry, err error) {
-	if errors.Is(err, encoding.ErrNewer) {
+	if errors.Is(err, encoding.ErrNewer) || errors.Is(err, encoding.ErrOlder) {
 		r.out.Failed = fmt.Errorf("replica: entry %d of term %d is committed, and this release "+
-			"cannot read it: %w", e.GetIndex(), e.GetTerm(), err)
+			"cannot go on with it: %w", e.GetIndex(), e.GetTerm(), err)
 		return
 	}
 	r.out.Failed = fmt.Errorf("%w: entry %d of term %d is committed and cannot be applied: %w",
@@ -270,6 +271,9 @@ func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) 
 		return fsm.Result{}
 	}
 	groups, err := r.scratch.reader.Decode(data)
+	if err == nil {
+		err = r.vetEntry()
+	}
 	if err != nil {
 		r.unreadable(e, err)
 		return fsm.Result{Err: r.out.Failed}
@@ -294,6 +298,9 @@ func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) 
 		clear(results)
 	}
 	r.scratch.release(own)
+	if err := r.machine.Foreign(); err != nil {
+		r.unreadable(e, err)
+	}
 	return last
 }
 

@@ -234,7 +234,7 @@ func TestRelayAllLeaderChanges(t *testing.T) {
 					return false
 				}
 				// What is not found is told by itself.
-				c.arrive(&Message{From: 1, To: 2, Reply: &Reply{
+				c.arrive(&Message{Version: 1, From: 1, To: 2, Reply: &Reply{
 					Term: m.Reply.Term, Renewed: m.Reply.Renewed,
 				}})
 				return true

@@ -119,6 +119,7 @@ type pipeline struct {
 	gathering gathering   // whether they wait for others
 	pending   []batch     // proposed, by index
 	appending int         // appends of entries that are not yet durable
+	deciding  bool        // a change of the cluster version is in the log and not yet applied
 	last      uint64      // index of the log's last entry, durable or not, as of the last Take
 }
 
@@ -134,6 +135,7 @@ type batch struct {
 type timers struct {
 	began                   uint64 // tick of the promotion
 	expiring, checkpointing bool
+	versioning              bool
 	silence                 lease.Instant // before which no other checkpoint is proposed
 	clearing                int           // entries under way that clear a checkpoint
 	oldest                  lease.Instant // expiry of the first lease in the entry that expires
@@ -219,6 +221,7 @@ func (r *Replica) Tick() {
 	r.forward.tick(r)
 	r.asks.tick(r)
 	r.slow.tick(r)
+	r.proposeVersion()
 }
 
 // Step takes a message from another member. After an [ErrImpossible] the replica must not be

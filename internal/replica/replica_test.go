@@ -385,7 +385,7 @@ func TestStepRefusesLocalMessages(t *testing.T) {
 	for _, typ := range []raftpb.MessageType{raftpb.MsgHup, raftpb.MsgProp, raftpb.MsgSnap} {
 		if err := m.r.Step(raftMessage(&raftpb.Message{
 			Type: typ.Enum(), From: new(uint64(self)), To: new(uint64(self)),
-			Entries: []*raftpb.Entry{{Data: fsm.AppendEntry(nil)}},
+			Entries: []*raftpb.Entry{{Data: fsm.AppendEntry(nil, 1)}},
 		})); err == nil {
 			t.Errorf("a %s was taken from outside", typ)
 		}

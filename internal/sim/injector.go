@@ -412,7 +412,7 @@ func (n *injector) forge() bool {
 	}
 	n.note(Fault{Kind: faultForged, Member: m.id, Other: s.Leader})
 	base := w.rng.Uint64() | 1<<63 // above all numbers that the member itself uses
-	w.send(m.proc, &replica.Message{From: m.id, To: s.Leader, Forward: &replica.Forward{
+	w.send(m.proc, &replica.Message{Version: 1, From: m.id, To: s.Leader, Forward: &replica.Forward{
 		Term: s.Term, First: base, Base: base, Commands: []fsm.Command{expire, checkpoint},
 	}})
 	return true

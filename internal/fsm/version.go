@@ -1,0 +1,152 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/version"
+)
+
+// These errors say why the cluster version stays as it is.
+var (
+	// ErrVersion means that some member does not speak the cluster version that was asked for, or
+	// that it may not change in this way: it rises while nothing holds it, and falls only to be held.
+	ErrVersion = errors.New("fsm: not all members can take this cluster version")
+	// ErrDowngrade means that the cluster version is held already.
+	ErrDowngrade = errors.New("fsm: a downgrade is under way")
+	// ErrNoDowngrade means that nothing holds the cluster version.
+	ErrNoDowngrade = errors.New("fsm: no downgrade is under way")
+)
+
+// ClusterVersion is the version that the members have decided on: see package version.
+type ClusterVersion struct {
+	Number byte
+	// Held says that a downgrade to Number stands, so that nobody raises it.
+	Held bool
+	// Decided is the index of the entry that said so. Of two members that differ, the one with
+	// the greater index knows better.
+	Decided uint64
+}
+
+// SetVersion changes the cluster version. The leader raises it, to one that all members speak.
+// With Hold it is the beginning of a downgrade: it falls, or stays, and is held then, until a
+// SetVersion without Hold lets go of it. So it never falls without being held.
+type SetVersion struct {
+	Version byte
+	Hold    bool
+}
+
+func (*SetVersion) kind() kind { return kindSetVersion }
+
+// setHold is the flag of a SetVersion.
+const setHold byte = 1
+
+func appendSetVersion(b []byte, c *SetVersion) []byte {
+	return append(b, encoding.Flag(c.Hold, setHold), c.Version)
+}
+
+func (d *decoder) setVersion() *SetVersion {
+	c := &SetVersion{Hold: d.Bool("a change of the cluster version"), Version: d.Byte()}
+	if c.Version == 0 {
+		d.Fail("cluster version 0")
+	}
+	return c
+}
+
+// versionHeld is the flag of the cluster version in a snapshot.
+const versionHeld byte = 1
+
+// appendVersion appends what of the cluster version is not said by the version of the snapshot,
+// which is the same number.
+func appendVersion(b []byte, v ClusterVersion) []byte {
+	return binary.AppendUvarint(append(b, encoding.Flag(v.Held, versionHeld)), v.Decided)
+}
+
+func (d *decoder) clusterVersion() ClusterVersion {
+	return ClusterVersion{
+		Number: d.Version(), Held: d.Flags("the cluster version", versionHeld) != 0,
+		Decided: d.Uvarint(),
+	}
+}
+
+// Version returns the cluster version.
+func (m *Machine) Version() ClusterVersion { return m.version }
+
+// Foreign says why this release cannot go on with the state: it does not speak the cluster
+// version. The error wraps encoding.ErrNewer or encoding.ErrOlder.
+func (m *Machine) Foreign() error {
+	v, why := m.version.Number, encoding.ErrNewer
+	if m.cfg.Versions.Has(v) {
+		return nil
+	}
+	if v < m.cfg.Versions.Oldest {
+		why = encoding.ErrOlder
+	}
+	return fmt.Errorf("%w: the cluster version is %s, and this release speaks %v",
+		why, version.Name(v), m.cfg.Versions)
+}
+
+func (m *Machine) applyVersion(c *SetVersion) error {
+	if err := m.mayTake(c); err != nil {
+		return err
+	}
+	m.version = ClusterVersion{Number: c.Version, Held: c.Hold, Decided: m.index}
+	m.metaChanged = true
+	return nil
+}
+
+// mayTake says why c may not change the cluster version. Only members of which nothing is known
+// are no obstacle to its fall: they have no data yet, and learn at their start whether they can
+// take part.
+func (m *Machine) mayTake(c *SetVersion) error {
+	now, rises := m.version, c.Version > m.version.Number
+	switch {
+	case c.Hold && now.Held:
+		return ErrDowngrade
+	case !c.Hold && !now.Held && c.Version == now.Number:
+		return ErrNoDowngrade
+	case rises && (c.Hold || now.Held), c.Version < now.Number && !c.Hold:
+		return ErrVersion
+	}
+	newer := false
+	for _, n := range m.members {
+		if n.Versions.Known() && !n.Versions.Has(c.Version) || rises && !n.Versions.Known() {
+			return ErrVersion
+		}
+		newer = newer || n.Versions.Newest > c.Version
+	}
+	if c.Hold && !newer { // nobody would raise it
+		return ErrVersion
+	}
+	return nil
+}
+
+// DueVersion returns the change of the cluster version for which it is time, nil if there is none:
+// it rises to the newest that all members speak, unless it is held, and it is let go when nobody
+// speaks a newer one any more. The leader proposes it.
+func (m *Machine) DueVersion() *SetVersion {
+	now, common, newer := m.version, version.Range{}, false
+	for _, n := range m.members {
+		r := n.Versions
+		switch {
+		case !r.Known():
+			return nil
+		case !common.Known():
+			common = r
+		default:
+			common = version.Range{
+				Oldest: max(common.Oldest, r.Oldest), Newest: min(common.Newest, r.Newest),
+			}
+		}
+		newer = newer || r.Newest > now.Number
+	}
+	switch {
+	case now.Held && !newer:
+		return &SetVersion{Version: now.Number}
+	case !now.Held && common.Known() && common.Newest > now.Number:
+		return &SetVersion{Version: common.Newest}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package fsm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/version"
+)
+
+// one, two and three are what releases speak of which each is the next.
+var (
+	one   = version.Range{Oldest: 1, Newest: 1}
+	two   = version.Range{Oldest: 1, Newest: 2}
+	three = version.Range{Oldest: 2, Newest: 3}
+)
+
+type ranges = []version.Range
+
+var (
+	unknown = version.Range{}
+
+	free1, free2 = ClusterVersion{Number: 1}, ClusterVersion{Number: 2}
+	held1        = ClusterVersion{Number: 1, Held: true}
+
+	raise, hold = SetVersion{Version: 2}, SetVersion{Version: 1, Hold: true}
+	let, both   = SetVersion{Version: 1}, SetVersion{Version: 2, Hold: true}
+)
+
+// members makes a state of members that speak these ranges, with IDs from 1.
+func members(v ClusterVersion, ranges ...version.Range) *Machine {
+	m := New(Config{})
+	m.version = v
+	for i, r := range ranges {
+		m.AddMember(Member{ID: uint64(i + 1), Versions: r})
+	}
+	return m
+}
+
+// Goal: the cluster version rises only to what all members speak and while nothing holds it,
+// falls only to be held, and is held only while it could rise. Method: each change in states of
+// members that speak this or that.
+func TestSetVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		now     ClusterVersion
+		members ranges
+		set     SetVersion
+		want    error
+	}{
+		"all speak the next":               {free1, ranges{two, two}, raise, nil},
+		"one does not":                     {free1, ranges{two, one}, raise, ErrVersion},
+		"of one nothing is known":          {free1, ranges{two, unknown}, raise, ErrVersion},
+		"they overlap there":               {free1, ranges{two, three}, raise, nil},
+		"one speaks only later ones":       {free1, ranges{two, three}, hold, ErrVersion},
+		"it is held":                       {held1, ranges{two, two}, raise, ErrVersion},
+		"a rise that holds":                {free1, ranges{two, two}, both, ErrVersion},
+		"a fall":                           {free2, ranges{two, two}, hold, nil},
+		"a fall that holds nothing":        {free2, ranges{two, two}, let, ErrVersion},
+		"a fall below what one speaks":     {free2, ranges{two, three}, hold, ErrVersion},
+		"a fall while a member is unknown": {free2, ranges{two, unknown}, hold, nil},
+		"held where it is":                 {free1, ranges{two, one}, hold, nil},
+		"held where none is newer":         {free1, ranges{one, one}, hold, ErrVersion},
+		"held twice":                       {held1, ranges{two, one}, hold, ErrDowngrade},
+		"let go":                           {held1, ranges{two, one}, let, nil},
+		"let go twice":                     {free1, ranges{two, one}, let, ErrNoDowngrade},
+		"let go and raised":                {held1, ranges{two, two}, raise, ErrVersion},
+	} {
+		m := members(c.now, c.members...)
+		m.Begin(7, 1)
+		before := m.View().Version
+		err := m.Apply(&c.set).Err
+		want := c.now
+		if c.want == nil {
+			want = ClusterVersion{Number: c.set.Version, Held: c.set.Hold, Decided: 7}
+		}
+		if !errors.Is(err, c.want) || m.Version() != want || m.View().Version != want ||
+			before != c.now {
+			t.Errorf("%s: %v, and the version is %+v", name, err, m.Version())
+		}
+	}
+}
+
+// Goal: the leader is told to raise the version as soon as all members speak a newer one, and to
+// let go of it as soon as none does; and what it is told to do may be done.
+func TestDueVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		now     ClusterVersion
+		members ranges
+		want    *SetVersion
+	}{
+		"all speak the next":      {free1, ranges{two, two}, &raise},
+		"one does not":            {free1, ranges{one, two, two}, nil},
+		"of one nothing is known": {free1, ranges{two, unknown}, nil},
+		"it is held":              {held1, ranges{two, two}, nil},
+		"nobody is newer":         {held1, ranges{one, one}, &let},
+		"all is done":             {free2, ranges{two, two}, nil},
+		"they overlap":            {free1, ranges{two, three}, &raise},
+		"they do not overlap":     {free1, ranges{one, three}, nil},
+		"it does not fall":        {free2, ranges{one, one}, nil},
+		"there is nobody":         {free1, nil, nil},
+	} {
+		m := members(c.now, c.members...)
+		got := m.DueVersion()
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got != nil {
+			m.Begin(1, 1)
+			mustApply(t, m, got)
+		}
+	}
+}
+
+// A member that says that it does not speak the cluster version is not taken for one that does,
+// neither when it is added nor when it starts.
+func TestMemberOfAnotherVersion(t *testing.T) {
+	m := members(ClusterVersion{Number: 1}, one)
+	m.Begin(1, 1)
+	for _, c := range []Command{
+		&AddMember{Member{ID: 9, Versions: three}},
+		&SetMember{Member{ID: 1, Name: "a", Versions: three}},
+	} {
+		if r := m.Apply(c); !errors.Is(r.Err, ErrVersion) {
+			t.Errorf("%T: %v", c, r.Err)
+		}
+	}
+	mustApply(t, m, &SetMember{Member{ID: 1, Versions: two}})
+	mustApply(t, m, &SetMember{Member{ID: 1, Name: "b"}}) // says nothing of it
+	if got, _ := m.View().Member(1); got.Versions != two || got.Name != "b" || len(m.members) != 1 {
+		t.Errorf("members %+v", m.View().Members)
+	}
+}
+
+// A state is refused, in words, by a release that does not speak its version. A backup of an
+// older one is not: the cluster that is made of it has members of this release alone.
+func TestStateOfAnotherVersion(t *testing.T) {
+	m := members(ClusterVersion{Number: 1, Held: true, Decided: 3}, one)
+	whole := chunks(t, m)
+	load := func(c Config, build func(Config, func() ([]byte, bool, error)) (*Machine, error),
+	) (*Machine, error) {
+		left := whole
+		return build(c, func() ([]byte, bool, error) {
+			if len(left) == 0 {
+				return nil, false, nil
+			}
+			chunk := left[0]
+			left = left[1:]
+			return chunk, true, nil
+		})
+	}
+	again, err := load(Config{}, Restore)
+	if err != nil || again.Version() != m.Version() {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	_, err = load(Config{Versions: three}, Restore)
+	if !errors.Is(err, encoding.ErrOlder) ||
+		!strings.Contains(err.Error(), "is 0.1, and this release speaks") {
+		t.Errorf("a release that is too new: %v", err)
+	}
+	refounded, err := load(Config{Versions: three},
+		func(c Config, next func() ([]byte, bool, error)) (*Machine, error) {
+			return Refound(c, Refounding{}, next)
+		})
+	if err != nil || refounded.Version().Number != 2 || refounded.Version().Held {
+		t.Errorf("a backup: %v", err)
+	}
+	m.version.Number, m.cfg.Versions = 2, one
+	if err := m.Foreign(); !errors.Is(err, encoding.ErrNewer) {
+		t.Errorf("a release that is too old: %v", err)
+	}
+}
+
+// The version is in the hash, since members that differ in it differ in what they write.
+func TestVersionInHash(t *testing.T) {
+	a, err := members(ClusterVersion{Number: 1}).Image().Hash()
+	b, err2 := members(ClusterVersion{Number: 1, Held: true}).Image().Hash()
+	c, err3 := members(ClusterVersion{Number: 2}).Image().Hash()
+	if err := errors.Join(err, err2, err3); err != nil || a == b || a == c || b == c {
+		t.Errorf("%x %x %x %v", a, b, c, err)
+	}
+}

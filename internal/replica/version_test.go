@@ -1,0 +1,115 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
+)
+
+// leadWith returns a sole voter that leads and speaks these cluster versions, and that the members
+// know to speak others.
+func leadWith(t *testing.T, speaks, known version.Range) *member {
+	t.Helper()
+	m := startWith(t, fsm.Config{Versions: speaks})
+	m.m.AddMember(fsm.Member{ID: self, Versions: known})
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	return m
+}
+
+// written returns the versions of the entries with commands, in the order of the log.
+func (m *member) written() (out []byte) {
+	m.t.Helper()
+	last, err := m.log.LastIndex()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	entries, err := m.log.Entries(2, last+1, 1<<30)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.GetType() == raftpb.EntryNormal && len(e.GetData()) > 0 {
+			out = append(out, e.GetData()[0])
+		}
+	}
+	return out
+}
+
+// Goal: the leader raises the cluster version by itself as soon as all members speak the next,
+// not before, and once. Method: a member that says at first that it speaks one, and later two. The
+// entry that raises it is of the version before, and what is written then is of the new one.
+func TestLeaderRaisesVersion(t *testing.T) {
+	two := version.Range{Oldest: 1, Newest: 2}
+	m := leadWith(t, two, version.Range{Oldest: 1, Newest: 1})
+	for range 5 {
+		m.r.Tick()
+		m.settle()
+	}
+	if v := m.m.Version(); v.Number != 1 || len(m.written()) != 0 {
+		t.Fatalf("version %+v, although not all speak it", v)
+	}
+	m.r.Propose(&Proposal{Command: &fsm.SetMember{Member: fsm.Member{ID: self, Versions: two}}})
+	m.settle()
+	m.r.Tick()
+	m.take()
+	m.r.Tick() // while it is on its way
+	m.settle()
+	if v := m.m.Version(); v.Number != 2 || m.failed != nil {
+		t.Fatalf("version %+v, %v", v, m.failed)
+	}
+	if got := string(m.written()); got != "\x01\x01" {
+		t.Errorf("entries of versions %x", got)
+	}
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	m.settle()
+	if got := string(m.written()); got != "\x01\x01\x02" {
+		t.Errorf("entries of versions %x", got)
+	}
+}
+
+// Goal: nothing is written of the version before behind a change of it. Method: a put comes while
+// a change is in the log and not applied; and the log takes it when the change is.
+func TestChangeOfVersionIsAlone(t *testing.T) {
+	m := leadWith(t, version.Range{}, version.Range{Oldest: 1, Newest: 2})
+	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
+	m.r.Propose(hold)
+	m.take()
+	put := &Proposal{Command: &fsm.Put{Key: "k"}}
+	m.r.Propose(put)
+	m.take()
+	if before := len(m.r.waiting); before != 1 || len(m.r.pending) != 1 {
+		t.Fatalf("%d commands wait, %d entries are in the log", before, len(m.r.pending))
+	}
+	m.settle()
+	if hold.Result.Err != nil || put.Result.Err != nil || !m.m.Version().Held ||
+		put.Result.Revision != 2 {
+		t.Errorf("%+v, %+v, version %+v", hold.Result, put.Result, m.m.Version())
+	}
+	again := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
+	m.r.Propose(again) // is refused, and holds nobody up
+	m.settle()
+	m.r.Propose(put)
+	m.settle()
+	if !errors.Is(again.Result.Err, fsm.ErrDowngrade) || m.r.deciding {
+		t.Errorf("%+v", again.Result)
+	}
+}
+
+// Goal: a member that does not speak the cluster version any more, when an entry has changed it,
+// says so and stops. Method: one that the others take for a later release.
+func TestVersionBeyondMember(t *testing.T) {
+	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
+	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 2}})
+	m.settle()
+	if !errors.Is(m.failed, encoding.ErrNewer) {
+		t.Errorf("error %v", m.failed)
+	}
+}
