@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +127,7 @@ func TestSVG(t *testing.T) {
 				t.Errorf("%s: no %q", name, word)
 			}
 		}
-		if !strings.Contains(a.String(), fallbacks) {
+		if !strings.Contains(a.String(), fonts) {
 			t.Errorf("%s: no fonts to fall back on", name)
 		}
 		dec := xml.NewDecoder(&a)
@@ -135,6 +137,42 @@ func TestSVG(t *testing.T) {
 			} else if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
+		}
+	}
+}
+
+// Goal: ticks are round, stand within the axis, and there are neither too few nor too many.
+func TestTicks(t *testing.T) {
+	for name, c := range map[string]struct {
+		axis axisOf
+		want []float64
+	}{
+		"linear":      {axisOf{lo: 0, hi: 105}, []float64{0, 20, 40, 60, 80, 100}},
+		"below one":   {axisOf{lo: -0.2, hi: 0.9}, []float64{-0.2, 0, 0.2, 0.4, 0.6, 0.8}},
+		"two decades": {axisOf{lo: 2, hi: 60, log: true}, []float64{2, 5, 10, 20, 50}},
+		"many":        {axisOf{lo: 1e-9, hi: 10, log: true}, []float64{1e-9, 1e-7, 1e-5, 1e-3, 0.1, 10}},
+	} {
+		got := c.axis.ticks()
+		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) <= 1e-9 }) {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// Goal: values come to stand where they belong. Method: ends and middles of both scales.
+func TestPlace(t *testing.T) {
+	linear := axisOf{lo: 10, hi: 20, from: 100, to: 0}
+	log := axisOf{lo: 1, hi: 100, from: 0, to: 50, log: true}
+	for _, c := range []struct{ got, want float64 }{
+		{linear.place(10), 100},
+		{linear.place(15), 50},
+		{linear.place(20), 0},
+		{log.place(1), 0},
+		{log.place(10), 25},
+		{log.place(100), 50},
+	} {
+		if math.Abs(c.got-c.want) > 1e-9 {
+			t.Errorf("got %v, want %v", c.got, c.want)
 		}
 	}
 }

@@ -1,92 +1,90 @@
 package draw
 
 import (
-	"image/color"
 	"io"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	"time"
 
 	"leasehold.dev/plan"
 )
 
-// plainText lays out text without markup.
-func plainText() text.Handler { return text.Plain{Fonts: font.DefaultCache} }
-
 // colors are those of spans.
-var colors = map[plan.Kind]color.Color{
+var colors = map[plan.Kind]string{
 	plan.Holds: green, plan.Leased: blue, plan.Down: red, plan.Nobody: sand,
 }
 
-// TimelineSVG draws timelines one below the other, on one scale of time.
-func TimelineSVG(w io.Writer, title string, list ...plan.Timeline) error {
-	p := newPlot(title)
-	l := &lanes{list: list}
-	for _, t := range list {
-		p.X.Max = max(p.X.Max, t.End.Seconds())
-		l.rows += len(t.Lanes) + 1
-	}
-	p.X.Min, p.X.Tick.Marker = 0, timeTicks{}
-	p.Y.Min, p.Y.Max = 0, float64(l.rows)
-	p.HideY()
-	p.Add(l)
-	return save(w, p, vg.Length(90+26*l.rows)+legendHeight)
-}
-
+// Of pictures of timelines, in points.
 const (
-	nameWidth    = 60 // points left of the axis for the names of lanes
-	legendHeight = 30
+	timelineWidth = 640
+	timelineTop   = 36 // the title
+	timelineLeft  = 78 // the names of lanes
+	timelineRight = 618
+	rowHeight     = 26
+	axisHeight    = 24
+	legendHeight  = 30
 )
 
-// lanes draw timelines from the top down.
-type lanes struct {
-	list []plan.Timeline
-	rows int
-}
-
-// GlyphBoxes makes room for names on the left, as plot.GlyphBoxer wants it.
-func (*lanes) GlyphBoxes(*plot.Plot) []plot.GlyphBox {
-	return []plot.GlyphBox{{
-		X: 0, Y: 0, Rectangle: vg.Rectangle{
-			Min: vg.Point{X: -nameWidth, Y: -legendHeight}, Max: vg.Point{X: 0, Y: 0},
-		},
-	}}
-}
-
-// Plot draws them, as plot.Plotter wants it.
-func (l *lanes) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	pen := pen{c: c, style: draw.TextStyle{
-		Color: ink, Font: sans(10), Handler: p.TextHandler, YAlign: draw.YCenter,
-	}}
-	row := float64(l.rows)
-	for _, t := range l.list {
-		row--
-		pen.text(vg.Point{X: c.Min.X, Y: y(row + 0.45)}, draw.XLeft, t.Title)
+// TimelineSVG draws timelines one below the other, on one scale of time.
+func TimelineSVG(w io.Writer, title string, list ...plan.Timeline) error {
+	l := &lanes{}
+	rows := 0
+	for _, t := range list {
+		l.end = max(l.end, t.End)
+		rows += len(t.Lanes) + 1
+	}
+	bottom := float64(timelineTop + rowHeight*rows)
+	l.canvas = &canvas{size: point{timelineWidth, bottom + axisHeight + legendHeight}}
+	l.text(point{timelineWidth / 2, 22}, around, 13, title)
+	y := float64(timelineTop)
+	for _, t := range list {
+		y += rowHeight
+		l.text(point{timelineLeft, y - 8}, after, 10, t.Title)
 		for _, lane := range t.Lanes {
-			row--
-			middle := y(row + 0.5)
-			half := (y(row+1) - y(row)) * 0.32
-			pen.text(vg.Point{X: c.Min.X - vg.Points(9), Y: middle}, draw.XRight, lane.Name)
-			for _, s := range lane.Spans {
-				from, to := x(s.From.Seconds()), x(s.To.Seconds())
-				pen.box(from, to, [2]vg.Length{middle - half, middle + half}, colors[s.Kind])
-			}
-			for _, m := range lane.Marks {
-				pen.mark(x(m.At.Seconds()), middle, half*1.25, m.Kind)
-			}
+			l.lane(lane, y+rowHeight/2)
+			y += rowHeight
 		}
 	}
-	l.legend(pen, c)
+	l.axis(bottom)
+	l.legend(list, bottom+axisHeight+legendHeight/2)
+	return l.save(w)
 }
 
-// legend names what occurs, below the axis.
-func (l *lanes) legend(p pen, c draw.Canvas) {
+// lanes draw on one scale of time.
+type lanes struct {
+	*canvas
+	end time.Duration
+}
+
+func (l *lanes) x(d time.Duration) float64 {
+	return timelineLeft + (timelineRight-timelineLeft)*float64(d)/float64(l.end)
+}
+
+func (l *lanes) lane(lane plan.Lane, middle float64) {
+	const half = rowHeight * 0.32
+	l.text(point{timelineLeft - 9, middle + 3.5}, before, 10, lane.Name)
+	for _, s := range lane.Spans {
+		l.box(colors[s.Kind], point{l.x(s.From), middle - half}, point{l.x(s.To), middle + half})
+	}
+	for _, m := range lane.Marks {
+		l.mark(point{l.x(m.At), middle}, half*1.25, m.Kind)
+	}
+}
+
+// axis is a line with round instants below it.
+func (l *lanes) axis(y float64) {
+	s := stroke{color: ink, width: 0.5}
+	l.line(s, point{timelineLeft, y}, point{timelineRight, y})
+	step := stepOf(l.end, 12)
+	for d := time.Duration(0); d <= l.end; d += step {
+		l.line(s, point{l.x(d), y}, point{l.x(d), y + 4})
+		l.text(point{l.x(d), y + 15}, around, 10, d.String())
+	}
+}
+
+// legend names what occurs.
+func (l *lanes) legend(list []plan.Timeline, y float64) {
+	const size = 9
 	seen := map[plan.Kind]bool{}
-	for _, t := range l.list {
+	for _, t := range list {
 		for _, lane := range t.Lanes {
 			for _, s := range lane.Spans {
 				seen[s.Kind] = true
@@ -96,58 +94,38 @@ func (l *lanes) legend(p pen, c draw.Canvas) {
 			}
 		}
 	}
-	p.style.Font.Size = 9
-	at := vg.Point{X: c.Min.X, Y: c.Min.Y - vg.Points(legendHeight) + vg.Points(10)}
+	x := float64(timelineLeft)
 	for _, k := range looks {
 		if !seen[k.kind] {
 			continue
 		}
 		if fill, ok := colors[k.kind]; ok {
-			p.box(at.X, at.X+vg.Points(10), [2]vg.Length{at.Y - 5, at.Y + 5}, fill)
+			l.box(fill, point{x, y - 5}, point{x + 10, y + 5})
 		} else {
-			p.mark(at.X+vg.Points(5), at.Y, 5, k.kind)
+			l.mark(point{x + 5, y}, 5, k.kind)
 		}
-		at.X += vg.Points(13)
-		p.text(at, draw.XLeft, k.name)
-		at.X += p.style.Width(k.name) + vg.Points(8)
+		l.text(point{x + 13, y + 3}, after, size, k.name)
+		x += 13 + letterWidth*size*float64(len(k.name)) + 8
 	}
 }
 
-// A pen draws the parts of lanes.
-type pen struct {
-	c     draw.Canvas
-	style draw.TextStyle
-}
-
-func (p pen) text(at vg.Point, align text.XAlignment, s string) {
-	style := p.style
-	style.XAlign = align
-	p.c.FillText(style, at, s)
-}
-
-func (p pen) box(from, to vg.Length, y [2]vg.Length, fill color.Color) {
-	p.c.FillPolygon(fill, []vg.Point{
-		{X: from, Y: y[0]}, {X: to, Y: y[0]}, {X: to, Y: y[1]}, {X: from, Y: y[1]},
-	})
-}
-
-// mark draws an instant: a cross where something fails, a bar where a lease
-// changes hands, a tick elsewhere.
-func (p pen) mark(x, y, half vg.Length, k plan.Kind) {
-	line := draw.LineStyle{Color: ink, Width: vg.Points(1.5)}
+// mark draws an instant: a cross where something fails, an arrow where a lease
+// changes hands or the issuer is back, a tick elsewhere.
+func (l *lanes) mark(at point, half float64, k plan.Kind) {
+	by := func(dx, dy float64) point { return point{at.x + dx, at.y + dy} }
 	switch k {
 	case plan.Crash, plan.Stops:
+		s := stroke{color: ink, width: 2}
 		if k == plan.Crash {
-			line.Color = color.Black
+			s.color = "#000000"
 		}
-		line.Width = vg.Points(2)
-		p.c.StrokeLine2(line, x-4, y-4, x+4, y+4)
-		p.c.StrokeLine2(line, x-4, y+4, x+4, y-4)
+		l.line(s, by(-4, -4), by(4, 4))
+		l.line(s, by(-4, 4), by(4, -4))
 	case plan.Grant, plan.Takeover:
-		p.c.FillPolygon(ink, []vg.Point{{X: x - 4, Y: y - 4}, {X: x - 4, Y: y + 4}, {X: x + 4, Y: y}})
+		l.fill(ink, by(-4, 4), by(-4, -4), by(4, 0))
 	case plan.Recover:
-		p.c.FillPolygon(ink, []vg.Point{{X: x - 4, Y: y - 4}, {X: x + 4, Y: y - 4}, {X: x, Y: y + 4}})
+		l.fill(ink, by(-4, 4), by(4, 4), by(0, -4))
 	default:
-		p.c.StrokeLine2(line, x, y-half, x, y+half)
+		l.line(stroke{color: ink, width: 1.5}, by(0, -half), by(0, half))
 	}
 }
