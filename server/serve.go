@@ -19,11 +19,11 @@ import (
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/web"
+	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
-	"leasehold.dev/leaseholdpb"
 )
 
 // stopTimeout is how long a graceful stop waits for requests and streams
@@ -229,8 +229,8 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 		o.Conn = f.conn
 		o.Register = []web.RegisterFunc{
 			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
-			leaseholdpb.RegisterLeasesHandler,
-			leaseholdpb.RegisterStoreHandler,
+			leaseholdgw.RegisterLeasesHandler,
+			leaseholdgw.RegisterStoreHandler,
 		}
 	}
 	return o

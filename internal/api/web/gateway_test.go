@@ -17,8 +17,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/listen"
-	lpb "leasehold.dev/leaseholdpb"
 )
 
 const jsonHeader = `"header":{"cluster_id":"9223372036854775808","member_id":"7",` +
@@ -89,7 +89,7 @@ func TestGateway(t *testing.T) {
 // answers what gets through.
 func TestGatewayUnknownFields(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Register = []RegisterFunc{lpb.RegisterLeasesHandler, lpb.RegisterStoreHandler}
+		o.Register = []RegisterFunc{leaseholdgw.RegisterLeasesHandler, leaseholdgw.RegisterStoreHandler}
 	})
 	for _, c := range []struct {
 		path, body string

@@ -6,7 +6,7 @@ Package leaseholdpb is a reverse proxy.
 
 It translates gRPC into RESTful JSON APIs.
 */
-package leaseholdpb
+package leaseholdgw
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	extLeaseholdpb "leasehold.dev/leaseholdpb"
 )
 
 // Suppress "imported and not used" errors
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_Leases_Grant_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Grant_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GrantRequest
+		protoReq extLeaseholdpb.GrantRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -50,9 +51,9 @@ func request_Leases_Grant_0(ctx context.Context, marshaler runtime.Marshaler, cl
 	return msg, metadata, err
 }
 
-func local_request_Leases_Grant_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Grant_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GrantRequest
+		protoReq extLeaseholdpb.GrantRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -62,9 +63,9 @@ func local_request_Leases_Grant_0(ctx context.Context, marshaler runtime.Marshal
 	return msg, metadata, err
 }
 
-func request_Leases_Renew_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Renew_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RenewRequest
+		protoReq extLeaseholdpb.RenewRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -77,9 +78,9 @@ func request_Leases_Renew_0(ctx context.Context, marshaler runtime.Marshaler, cl
 	return msg, metadata, err
 }
 
-func local_request_Leases_Renew_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Renew_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RenewRequest
+		protoReq extLeaseholdpb.RenewRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -89,9 +90,9 @@ func local_request_Leases_Renew_0(ctx context.Context, marshaler runtime.Marshal
 	return msg, metadata, err
 }
 
-func request_Leases_Revoke_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Revoke_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeRequest
+		protoReq extLeaseholdpb.RevokeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -104,9 +105,9 @@ func request_Leases_Revoke_0(ctx context.Context, marshaler runtime.Marshaler, c
 	return msg, metadata, err
 }
 
-func local_request_Leases_Revoke_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Revoke_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeRequest
+		protoReq extLeaseholdpb.RevokeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -116,9 +117,9 @@ func local_request_Leases_Revoke_0(ctx context.Context, marshaler runtime.Marsha
 	return msg, metadata, err
 }
 
-func request_Leases_Describe_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Describe_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DescribeRequest
+		protoReq extLeaseholdpb.DescribeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -131,9 +132,9 @@ func request_Leases_Describe_0(ctx context.Context, marshaler runtime.Marshaler,
 	return msg, metadata, err
 }
 
-func local_request_Leases_Describe_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Describe_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DescribeRequest
+		protoReq extLeaseholdpb.DescribeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -143,9 +144,9 @@ func local_request_Leases_Describe_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func request_Leases_List_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_List_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListRequest
+		protoReq extLeaseholdpb.ListRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -158,9 +159,9 @@ func request_Leases_List_0(ctx context.Context, marshaler runtime.Marshaler, cli
 	return msg, metadata, err
 }
 
-func local_request_Leases_List_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_List_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListRequest
+		protoReq extLeaseholdpb.ListRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -170,9 +171,9 @@ func local_request_Leases_List_0(ctx context.Context, marshaler runtime.Marshale
 	return msg, metadata, err
 }
 
-func request_Leases_ChangeTTL_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_ChangeTTL_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ChangeTTLRequest
+		protoReq extLeaseholdpb.ChangeTTLRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -185,9 +186,9 @@ func request_Leases_ChangeTTL_0(ctx context.Context, marshaler runtime.Marshaler
 	return msg, metadata, err
 }
 
-func local_request_Leases_ChangeTTL_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_ChangeTTL_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ChangeTTLRequest
+		protoReq extLeaseholdpb.ChangeTTLRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -197,9 +198,9 @@ func local_request_Leases_ChangeTTL_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func request_Leases_HandOver_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_HandOver_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq HandOverRequest
+		protoReq extLeaseholdpb.HandOverRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -212,9 +213,9 @@ func request_Leases_HandOver_0(ctx context.Context, marshaler runtime.Marshaler,
 	return msg, metadata, err
 }
 
-func local_request_Leases_HandOver_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_HandOver_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq HandOverRequest
+		protoReq extLeaseholdpb.HandOverRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -224,9 +225,9 @@ func local_request_Leases_HandOver_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func request_Leases_Resume_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Resume_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ResumeRequest
+		protoReq extLeaseholdpb.ResumeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -239,9 +240,9 @@ func request_Leases_Resume_0(ctx context.Context, marshaler runtime.Marshaler, c
 	return msg, metadata, err
 }
 
-func local_request_Leases_Resume_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Resume_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ResumeRequest
+		protoReq extLeaseholdpb.ResumeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -251,9 +252,9 @@ func local_request_Leases_Resume_0(ctx context.Context, marshaler runtime.Marsha
 	return msg, metadata, err
 }
 
-func request_Leases_Attach_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Attach_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AttachRequest
+		protoReq extLeaseholdpb.AttachRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -266,9 +267,9 @@ func request_Leases_Attach_0(ctx context.Context, marshaler runtime.Marshaler, c
 	return msg, metadata, err
 }
 
-func local_request_Leases_Attach_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Attach_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AttachRequest
+		protoReq extLeaseholdpb.AttachRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -278,9 +279,9 @@ func local_request_Leases_Attach_0(ctx context.Context, marshaler runtime.Marsha
 	return msg, metadata, err
 }
 
-func request_Leases_Detach_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_Detach_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DetachRequest
+		protoReq extLeaseholdpb.DetachRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -293,9 +294,9 @@ func request_Leases_Detach_0(ctx context.Context, marshaler runtime.Marshaler, c
 	return msg, metadata, err
 }
 
-func local_request_Leases_Detach_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_Detach_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DetachRequest
+		protoReq extLeaseholdpb.DetachRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -305,9 +306,9 @@ func local_request_Leases_Detach_0(ctx context.Context, marshaler runtime.Marsha
 	return msg, metadata, err
 }
 
-func request_Leases_CheckToken_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Leases_CheckToken_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CheckTokenRequest
+		protoReq extLeaseholdpb.CheckTokenRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -320,9 +321,9 @@ func request_Leases_CheckToken_0(ctx context.Context, marshaler runtime.Marshale
 	return msg, metadata, err
 }
 
-func local_request_Leases_CheckToken_0(ctx context.Context, marshaler runtime.Marshaler, server LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Leases_CheckToken_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.LeasesServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CheckTokenRequest
+		protoReq extLeaseholdpb.CheckTokenRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -332,9 +333,9 @@ func local_request_Leases_CheckToken_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func request_Leases_Events_0(ctx context.Context, marshaler runtime.Marshaler, client LeasesClient, req *http.Request, pathParams map[string]string) (Leases_EventsClient, runtime.ServerMetadata, error) {
+func request_Leases_Events_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.LeasesClient, req *http.Request, pathParams map[string]string) (extLeaseholdpb.Leases_EventsClient, runtime.ServerMetadata, error) {
 	var (
-		protoReq EventsRequest
+		protoReq extLeaseholdpb.EventsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -360,7 +361,7 @@ func request_Leases_Events_0(ctx context.Context, marshaler runtime.Marshaler, c
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterLeasesHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterLeasesHandlerServer(ctx context.Context, mux *runtime.ServeMux, server LeasesServer) error {
+func RegisterLeasesHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extLeaseholdpb.LeasesServer) error {
 	mux.Handle(http.MethodPost, pattern_Leases_Grant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -619,15 +620,15 @@ func RegisterLeasesHandlerFromEndpoint(ctx context.Context, mux *runtime.ServeMu
 // RegisterLeasesHandler registers the http handlers for service Leases to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterLeasesHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterLeasesHandlerClient(ctx, mux, NewLeasesClient(conn))
+	return RegisterLeasesHandlerClient(ctx, mux, extLeaseholdpb.NewLeasesClient(conn))
 }
 
 // RegisterLeasesHandlerClient registers the http handlers for service Leases
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "LeasesClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "LeasesClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extLeaseholdpb.LeasesClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extLeaseholdpb.LeasesClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "LeasesClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterLeasesHandlerClient(ctx context.Context, mux *runtime.ServeMux, client LeasesClient) error {
+// "extLeaseholdpb.LeasesClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterLeasesHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extLeaseholdpb.LeasesClient) error {
 	mux.Handle(http.MethodPost, pattern_Leases_Grant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

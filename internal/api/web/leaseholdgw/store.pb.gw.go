@@ -6,7 +6,7 @@ Package leaseholdpb is a reverse proxy.
 
 It translates gRPC into RESTful JSON APIs.
 */
-package leaseholdpb
+package leaseholdgw
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	extLeaseholdpb "leasehold.dev/leaseholdpb"
 )
 
 // Suppress "imported and not used" errors
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_Store_Put_0(ctx context.Context, marshaler runtime.Marshaler, client StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Store_Put_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PutRequest
+		protoReq extLeaseholdpb.PutRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -50,9 +51,9 @@ func request_Store_Put_0(ctx context.Context, marshaler runtime.Marshaler, clien
 	return msg, metadata, err
 }
 
-func local_request_Store_Put_0(ctx context.Context, marshaler runtime.Marshaler, server StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Store_Put_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PutRequest
+		protoReq extLeaseholdpb.PutRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -62,9 +63,9 @@ func local_request_Store_Put_0(ctx context.Context, marshaler runtime.Marshaler,
 	return msg, metadata, err
 }
 
-func request_Store_Delete_0(ctx context.Context, marshaler runtime.Marshaler, client StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Store_Delete_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DeleteRequest
+		protoReq extLeaseholdpb.DeleteRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -77,9 +78,9 @@ func request_Store_Delete_0(ctx context.Context, marshaler runtime.Marshaler, cl
 	return msg, metadata, err
 }
 
-func local_request_Store_Delete_0(ctx context.Context, marshaler runtime.Marshaler, server StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Store_Delete_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DeleteRequest
+		protoReq extLeaseholdpb.DeleteRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -89,9 +90,9 @@ func local_request_Store_Delete_0(ctx context.Context, marshaler runtime.Marshal
 	return msg, metadata, err
 }
 
-func request_Store_Range_0(ctx context.Context, marshaler runtime.Marshaler, client StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Store_Range_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RangeRequest
+		protoReq extLeaseholdpb.RangeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -104,9 +105,9 @@ func request_Store_Range_0(ctx context.Context, marshaler runtime.Marshaler, cli
 	return msg, metadata, err
 }
 
-func local_request_Store_Range_0(ctx context.Context, marshaler runtime.Marshaler, server StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Store_Range_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RangeRequest
+		protoReq extLeaseholdpb.RangeRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -116,9 +117,9 @@ func local_request_Store_Range_0(ctx context.Context, marshaler runtime.Marshale
 	return msg, metadata, err
 }
 
-func request_Store_Txn_0(ctx context.Context, marshaler runtime.Marshaler, client StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_Store_Txn_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.StoreClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq TxnRequest
+		protoReq extLeaseholdpb.TxnRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -131,9 +132,9 @@ func request_Store_Txn_0(ctx context.Context, marshaler runtime.Marshaler, clien
 	return msg, metadata, err
 }
 
-func local_request_Store_Txn_0(ctx context.Context, marshaler runtime.Marshaler, server StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_Store_Txn_0(ctx context.Context, marshaler runtime.Marshaler, server extLeaseholdpb.StoreServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq TxnRequest
+		protoReq extLeaseholdpb.TxnRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -143,9 +144,9 @@ func local_request_Store_Txn_0(ctx context.Context, marshaler runtime.Marshaler,
 	return msg, metadata, err
 }
 
-func request_Store_Watch_0(ctx context.Context, marshaler runtime.Marshaler, client StoreClient, req *http.Request, pathParams map[string]string) (Store_WatchClient, runtime.ServerMetadata, error) {
+func request_Store_Watch_0(ctx context.Context, marshaler runtime.Marshaler, client extLeaseholdpb.StoreClient, req *http.Request, pathParams map[string]string) (extLeaseholdpb.Store_WatchClient, runtime.ServerMetadata, error) {
 	var (
-		protoReq WatchRequest
+		protoReq extLeaseholdpb.WatchRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -171,7 +172,7 @@ func request_Store_Watch_0(ctx context.Context, marshaler runtime.Marshaler, cli
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterStoreHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterStoreHandlerServer(ctx context.Context, mux *runtime.ServeMux, server StoreServer) error {
+func RegisterStoreHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extLeaseholdpb.StoreServer) error {
 	mux.Handle(http.MethodPost, pattern_Store_Put_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -290,15 +291,15 @@ func RegisterStoreHandlerFromEndpoint(ctx context.Context, mux *runtime.ServeMux
 // RegisterStoreHandler registers the http handlers for service Store to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterStoreHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterStoreHandlerClient(ctx, mux, NewStoreClient(conn))
+	return RegisterStoreHandlerClient(ctx, mux, extLeaseholdpb.NewStoreClient(conn))
 }
 
 // RegisterStoreHandlerClient registers the http handlers for service Store
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "StoreClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "StoreClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extLeaseholdpb.StoreClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extLeaseholdpb.StoreClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "StoreClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterStoreHandlerClient(ctx context.Context, mux *runtime.ServeMux, client StoreClient) error {
+// "extLeaseholdpb.StoreClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterStoreHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extLeaseholdpb.StoreClient) error {
 	mux.Handle(http.MethodPost, pattern_Store_Put_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
