@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
@@ -47,30 +48,32 @@ type frontend struct {
 	group   group
 	end     context.CancelFunc // ends the HTTP requests under way
 	stop    chan struct{}      // closed when streams are to end
+	refuse  func()             // ends the waiting of calls that were not let in
 	log     *slog.Logger
 }
 
-// serve listens, waits until the member is ready, says so, and serves until
+// serve listens, shows the pages, waits until the member is ready, says so, and serves until
 // ctx ends. It has stopped all that it started when it returns.
 func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	// All ports are opened before any is served, so that one that is taken is
-	// found before a client is let in; and served only once the member can answer.
+	// found before a client is let in.
 	ports, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
-		return errors.Join(err, closeAll(ports))
-	}
-	s.comparePeerURLs()
 	f, err := s.listen(ctx, ports, fail)
 	if err != nil {
 		return errors.Join(err, closeAll(ports))
 	}
 	defer f.shutdown()
+	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	s.comparePeerURLs()
+	s.entrance.open()
 	compactor := &compactor{node: s.node, log: s.cfg.Logger, cfg: s.cfg.Compaction}
 	f.group.start(fail, func() error { compactor.run(ctx); return nil })
 	s.cfg.Logger.Info("ready to serve client requests",
@@ -97,7 +100,8 @@ func (s *Server) listen(
 	httpCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	f := &frontend{
 		mux:  listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger}),
-		conn: conn, end: end, stop: make(chan struct{}), log: s.cfg.Logger,
+		conn: conn, end: end, stop: make(chan struct{}), refuse: s.entrance.refuse,
+		log: s.cfg.Logger,
 	}
 	options := s.apiOptions(f.stop)
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
@@ -115,7 +119,10 @@ func (s *Server) listen(
 	f.metrics = web.NewServer(httpCtx, s.panics.Handler(web.NewStatus(pages)), s.cfg.Logger)
 
 	f.group.start(fail, func() error { return f.grpc.Serve(listen.Inside(loop)) })
-	f.group.start(fail, func() error { return closedIsFine(f.grpc.Serve(f.mux.GRPC())) })
+	f.group.start(fail, func() error {
+		s.entrance.wait()
+		return closedIsFine(f.grpc.Serve(f.mux.GRPC()))
+	})
 	f.group.start(fail, func() error { return closedIsFine(f.http.Serve(f.mux.HTTP())) })
 	for _, p := range ports {
 		f.group.start(fail, func() error { return closedIsFine(f.accept(p)) })
@@ -184,12 +191,14 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		MinPingInterval:      s.cfg.GRPC.KeepAliveMinTime,
 		PingInterval:         s.cfg.GRPC.KeepAliveInterval,
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
-		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours},
-		Stream:               []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo},
-		Panics:               s.panics,
-		Answers:              listen.NewAnswers(),
-		Requests:             listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
-		Stop:                 stop,
+		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary},
+		Stream: []grpc.StreamServerInterceptor{
+			s.rpcs.stream, s.node.oursToo, s.entrance.stream,
+		},
+		Panics:   s.panics,
+		Answers:  listen.NewAnswers(),
+		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
+		Stop:     stop,
 	}
 }
 
@@ -210,7 +219,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 
 func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options {
 	o := web.Options{
-		Health: health{s.node},
+		Health: health{s.node, s.entrance},
 		Versions: func() web.Versions {
 			return web.Versions{
 				Server: version.EtcdVersion, Cluster: storageVersion, Storage: storageVersion,
@@ -240,6 +249,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 // way, and cuts off what takes too long.
 func (f *frontend) shutdown() {
 	close(f.stop)
+	f.refuse()
 	timer := time.AfterFunc(stopTimeout, func() {
 		f.log.Warn(cutOff, "after", stopTimeout)
 		f.grpc.Stop()
@@ -268,7 +278,10 @@ func closedIsFine(err error) error {
 }
 
 // health answers the health pages.
-type health struct{ n *node }
+type health struct {
+	n        *node
+	entrance *entrance
+}
 
 var _ web.Health = health{}
 
@@ -295,6 +308,9 @@ func (h health) Alarms() []string {
 func (h health) Read(ctx context.Context, serializable bool) error {
 	if serializable {
 		return ctx.Err()
+	}
+	if err := h.entrance.closed(); err != nil {
+		return errors.New(status.Convert(err).Message())
 	}
 	return h.n.Confirm(ctx)
 }

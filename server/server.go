@@ -43,19 +43,21 @@ const (
 
 // Server is one member. New makes it, Run runs it, once.
 type Server struct {
-	cfg     Config
-	core    *core
-	node    *node
-	peers   *peers
-	peerTLS *tls.Config // of the peer listeners; nil for none
-	peerMux *listen.Mux
-	limits  limits
-	rpcs    *rpcMetrics
-	panics  *listen.Panics
-	ready   chan struct{}
-	stopped chan struct{}
-	once    sync.Once
-	expel   sync.Once
+	cfg   Config
+	core  *core
+	node  *node
+	peers *peers
+	// entrance lets calls in once the member can answer them.
+	entrance *entrance
+	peerTLS  *tls.Config // of the peer listeners; nil for none
+	peerMux  *listen.Mux
+	limits   limits
+	rpcs     *rpcMetrics
+	panics   *listen.Panics
+	ready    chan struct{}
+	stopped  chan struct{}
+	once     sync.Once
+	expel    sync.Once
 }
 
 // New opens the data directory, or founds a cluster in an empty one, and
@@ -92,6 +94,7 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped, expelled: make(chan struct{}),
 	}
+	s.entrance = newEntrance(s.node)
 	s.peers = newPeers(s, way, b.known)
 	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
@@ -311,6 +314,8 @@ func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 // without a leader: who looks for the reason must be able to ask it.
 func (s *Server) publishFirst(ctx context.Context) error {
 	if !s.published() {
+		late := time.AfterFunc(2*s.cfg.Raft.ElectionTimeout, s.entrance.refuse)
+		defer late.Stop()
 		return s.publish(ctx)
 	}
 	wait, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.ElectionTimeout)

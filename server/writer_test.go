@@ -145,7 +145,7 @@ func TestWriterLooks(t *testing.T) {
 					t.Errorf("full %v: %T: %v", full, cmd, err)
 				}
 			}
-			if told := slices.Contains(health{n}.Alarms(), "NOSPACE"); told != full {
+			if told := slices.Contains(health{n: n}.Alarms(), "NOSPACE"); told != full {
 				t.Errorf("full %v: told on the health page: %v", full, told)
 			}
 		}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// entrance holds up calls until a member can answer them. Its pages (health, metrics, version)
+// are served before: they tell what the member waits for.
+//
+// For two election timeouts calls wait, and connections of gRPC are not taken, for a client that
+// knows other members is better off with one of those. After that calls are refused at once.
+type entrance struct {
+	node   *node
+	opened chan struct{} // closed when calls are let in
+	late   chan struct{} // closed when calls do not wait any longer
+	open   func()
+	refuse func()
+}
+
+func newEntrance(n *node) *entrance {
+	e := &entrance{node: n, opened: make(chan struct{}), late: make(chan struct{})}
+	e.open = sync.OnceFunc(func() { close(e.opened) })
+	e.refuse = sync.OnceFunc(func() { close(e.late) })
+	return e
+}
+
+// closed returns why calls are not let in, nil if they are.
+func (e *entrance) closed() error {
+	select {
+	case <-e.opened:
+		return nil
+	default:
+	}
+	why := e.node.Outage()
+	if why == "" {
+		why = "it does not have the present state of the cluster yet"
+	}
+	return status.Errorf(codes.Unavailable, "leasehold: member %x is not ready to serve: %s",
+		e.node.member, why)
+}
+
+// pass returns when a call is let in, or why it is not.
+func (e *entrance) pass(ctx context.Context) error {
+	select {
+	case <-e.opened:
+	case <-e.late:
+	case <-ctx.Done():
+	}
+	return e.closed()
+}
+
+// wait returns when connections are to be taken.
+func (e *entrance) wait() {
+	select {
+	case <-e.opened:
+	case <-e.late:
+	}
+}
+
+func (e *entrance) unary(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	if err := e.pass(ctx); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func (e *entrance) stream(
+	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
+	if err := e.pass(stream.Context()); err != nil {
+		return err
+	}
+	return next(srv, stream)
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/leaseholdpb"
+)
+
+// TestPagesWithoutMajority: a founder whose cluster has no majority yet says so on its pages and
+// to those who call it, instead of nothing; it serves when there is one. Method: one of three
+// founders alone, then with another.
+func TestPagesWithoutMajority(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	alone := begin(t, configs[0])
+	socket := configs[0].URLs.ListenClient[0].Path
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	const why = "no leader: member %x knows of none and has no connection to m"
+	eventually(t, "the port is open", func() bool {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	})
+	reason := fmt.Sprintf(why, alone.node.member)
+
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"/livez":                    {http.StatusOK, "ok"},
+		"/readyz":                   {http.StatusServiceUnavailable, reason},
+		"/health":                   {http.StatusServiceUnavailable, "RAFT NO LEADER"},
+		"/health?serializable=true": {http.StatusOK, `"true"`},
+		"/metrics":                  {http.StatusOK, "leasehold_is_leader 0"},
+		"/version":                  {http.StatusOK, "etcdserver"},
+	} {
+		code, text := page(ctx, t, socket, http.MethodGet, path, "")
+		if code != want.code || !strings.Contains(text, want.text) {
+			t.Errorf("%s: %d %.200s, want %d %s", path, code, text, want.code, want.text)
+		}
+	}
+
+	conn, err := grpc.NewClient("unix:"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	put := &etcdserverpb.PutRequest{Key: []byte("k")}
+	_, err = etcdserverpb.NewKVClient(conn).Put(ctx, put, grpc.WaitForReady(true))
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), reason) {
+		t.Errorf("put: %v", err)
+	}
+	stream, err := pb.NewStreamClient(conn).Open(ctx)
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), reason) {
+		t.Errorf("stream: %v", err)
+	}
+	body := `{"key": "aw==", "value": "dg=="}`
+	code, text := page(ctx, t, socket, http.MethodPost, "/v3/kv/put", body)
+	if code != http.StatusServiceUnavailable || !strings.Contains(text, reason) {
+		t.Errorf("put as JSON: %d %s", code, text)
+	}
+
+	begin(t, configs[1]).await(t)
+	alone.await(t).put(t, "k", "v")
+	if _, err := etcdserverpb.NewKVClient(conn).Put(ctx, put); err != nil {
+		t.Errorf("put of before, with a majority: %v", err)
+	}
+	if code, text := page(ctx, t, socket, http.MethodGet, "/readyz", ""); code != http.StatusOK {
+		t.Errorf("/readyz with a majority: %d %s", code, text)
+	}
+}
+
+// page asks for a page of the member that listens at a socket.
+func page(
+	ctx context.Context, t *testing.T, socket, method, path, body string,
+) (code int, text string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	u := "http://localhost" + path
+	req, err := http.NewRequestWithContext(ctx, method, u, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return resp.StatusCode, string(all)
+}
