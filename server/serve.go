@@ -110,12 +110,14 @@ func (s *Server) listen(
 	etcd.Register(f.grpc, s.node, options)
 	native.Register(f.grpc, s.node, s.nativeOptions(options))
 	pages := s.webOptions(f, options.Requests)
+	pages.Bound = options.Answers.Handler
 	handler, err := web.New(httpCtx, pages)
 	if err != nil {
 		end()
 		return nil, errors.Join(err, conn.Close())
 	}
 	f.http = web.NewServer(httpCtx, s.panics.Handler(handler), s.cfg.Logger)
+	f.http.ConnContext = options.Answers.ConnContext
 	f.metrics = web.NewServer(httpCtx, s.panics.Handler(web.NewStatus(pages)), s.cfg.Logger)
 
 	f.group.start(fail, func() error { return f.grpc.Serve(listen.Inside(loop)) })

@@ -21,15 +21,17 @@ import (
 
 // Bounds of [Answers].
 const (
-	maxUnread    = 32 << 20  // bytes of large answers that one connection may leave unread
+	maxUnread    = 32 << 20  // bytes of answers that one connection may leave unread
 	maxUnreadAll = 256 << 20 // and all of a member
 	maxTurns     = 16        // calls with large answers that one connection has in the making
-	largeAnswer  = 64 << 10  // smaller answers are not counted
+	largeAnswer  = 64 << 10  // smaller messages of streams do not wait
+	smallAnswer  = 2 << 10   // smaller answers are not counted: 16,384 calls make 32 MiB
 	inTheMaking  = 256 << 10 // what an answer counts before its size is known
-	// readPatience is for how long a call waits for room. If the member's account was full for
-	// readWindow, and calls wait, the slowest connection is closed.
+	// largestDebt is what an answer counts at most. So an answer that is larger than
+	// maxUnreadAll can be given, too.
+	largestDebt = maxUnreadAll / 2
+	// readPatience is for how long a call waits for room.
 	readPatience = 20 * time.Second
-	readWindow   = 5 * time.Second
 )
 
 var (
@@ -39,208 +41,191 @@ var (
 		"many answers wait until their clients read them")
 )
 
-// Answers bounds the bytes of answers that wait in gRPC until their clients read them. gRPC
-// takes the answer of each call at once, however much waits already, so one connection that
-// reads nothing could fill the memory with the answers of its thousands of calls.
+// Answers bounds the bytes of answers that wait in gRPC, or in the JSON gateway, until their
+// clients read them. gRPC takes the answer of each call at once, however much waits already, so
+// one connection that reads nothing could fill the memory with the answers of its calls.
 //
-// Each connection has an account of its large answers, from when they are encoded until they
-// are written. While it is full, calls wait: those that ask for [Room] before they are
-// evaluated, others before their answer is encoded, streams before their next large message. A
-// call that waits for long is refused.
+// Each connection has an account of its answers, from when they are encoded until they are
+// written. While it is full, calls of this connection wait: those that ask for [Room] before they
+// are evaluated, others before their answer is encoded, streams before their next large message.
+// A call that waits for long is refused. No call waits because of another connection.
 //
-// All accounts of a member together have a bound, too. Slow readers must not use it up: room goes
-// to the connection that owes least, and while calls wait for it, connections are closed, the
-// one first that would owe most after another readWindow. That is a slow one with much unread.
+// All accounts of a member together have a bound, too. When an answer would exceed it,
+// connections are closed at once until the rest fits: first the one that has left most unread for
+// longest, in bytes times seconds. A client that reads its answers as they come is the last.
 //
 // It is safe for concurrent use.
 type Answers struct {
+	began time.Time
+
 	mu       sync.Mutex
-	accounts map[*account]struct{} // of open connections
-	waiting  map[*account]struct{} // those with calls that wait
-	came     uint64                // numbers the calls that waited
+	accounts map[*account]struct{} // those that owe something, of connections that can be closed
+	visits   map[string]*visit     // requests of the JSON gateway under way
 	others   *account              // of calls whose connection is not known
-	since    time.Time             // when what each account has written was noted
+	making   *account              // has turns only: of the gateway's calls of all connections
 
 	unread atomic.Int64 // in all accounts; changed under mu
 }
 
 // NewAnswers returns an Answers without connections.
 func NewAnswers() *Answers {
-	a := &Answers{accounts: make(map[*account]struct{}), waiting: make(map[*account]struct{})}
-	a.others = a.account(nil, maxUnreadAll/2) // as it cannot be closed, it leaves room
-	return a
+	all := &Answers{
+		began: time.Now(), accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
+	}
+	all.others, all.making = all.account(nil), all.account(nil)
+	return all
 }
 
-func (all *Answers) account(c io.Closer, most int64) *account {
-	return &account{all: all, conn: c, most: most, turns: maxTurns}
+func (all *Answers) account(c io.Closer) *account {
+	return &account{all: all, conn: c, turns: maxTurns}
 }
 
 // account is that of one connection.
 type account struct {
-	all     *Answers
-	conn    io.Closer // nil if it is not known
-	most    int64
-	unread  atomic.Int64 // changed under all.mu
-	written atomic.Int64 // bytes, of answers and of all else
+	all    *Answers
+	conn   io.Closer    // nil if it is not known
+	unread atomic.Int64 // bytes; changed under all.mu
 
 	// Guarded by all.mu.
+	begun   int64     // each unread byte times the millisecond since which it is unread
 	turns   int       // that are free; those that are not count as inTheMaking
 	waiting list.List // of *waiter, in the order of their coming
 	closed  bool
-	seen    int64 // what was written at all.since
 }
 
-// waiter is a call that waits for room.
+// debt is what an answer counts until it is written, or a turn until it comes back.
+type debt struct {
+	account *account
+	bytes   int64
+	since   int64 // milliseconds of the Answers
+	turns   int
+	paid    atomic.Bool
+}
+
+// waiter is a call that waits for a turn.
 type waiter struct {
-	number  uint64
+	turn    *debt // nil if the connection was closed
 	granted chan struct{}
 }
 
 // full reports whether new large answers have to wait.
-func (a *account) full() bool {
-	return a.unread.Load() >= a.most || a.all.unread.Load() >= maxUnreadAll
-}
+func (a *account) full() bool { return a.unread.Load() >= maxUnread }
 
 // enter waits for room, and takes a turn.
-func (a *account) enter(ctx context.Context) error {
-	all := a.all
+func (a *account) enter(ctx context.Context) (*debt, error) {
 	w := &waiter{granted: make(chan struct{})}
-	all.mu.Lock()
-	all.came++
-	w.number = all.came
+	a.all.mu.Lock()
 	at := a.waiting.PushBack(w)
-	all.waiting[a] = struct{}{}
-	all.grantLocked()
-	if len(all.waiting) > 0 {
-		all.lookLocked(time.Now(), false)
+	a.grantLocked()
+	a.all.mu.Unlock()
+	why := w.wait(ctx)
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	if w.turn == nil {
+		a.waiting.Remove(at)
+		return nil, cmp.Or(why, errNoRoom)
 	}
-	all.mu.Unlock()
-	why := a.wait(ctx, w)
-	if why == nil {
-		return nil
-	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	select {
-	case <-w.granted: // meanwhile
-		return nil
-	default:
-		a.removeLocked(at)
-		return why
-	}
+	return w.turn, nil
 }
 
-// wait waits until w has a turn, and looks after slow connections while it does.
-func (a *account) wait(ctx context.Context, w *waiter) error {
+// wait waits until w has a turn, or will have none.
+func (w *waiter) wait(ctx context.Context) error {
 	select {
 	case <-w.granted:
 		return nil
 	default:
 	}
-	ticker := time.NewTicker(readWindow)
-	defer ticker.Stop()
-	for range readPatience / readWindow {
-		select {
-		case <-w.granted:
-			return nil
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		case now := <-ticker.C:
-			a.all.mu.Lock()
-			a.all.lookLocked(now, a.turns > 0 && a.unread.Load() < a.most)
-			a.all.mu.Unlock()
+	timer := time.NewTimer(readPatience)
+	defer timer.Stop()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-timer.C:
+		return errNoRoom
+	}
+}
+
+// grantLocked gives turns to calls that can have one, in the order of their coming.
+func (a *account) grantLocked() {
+	for a.waiting.Len() > 0 && (a.closed || a.turns > 0 && !a.full()) {
+		w := a.waiting.Remove(a.waiting.Front()).(*waiter)
+		if !a.closed {
+			a.turns--
+			w.turn = a.oweLocked(inTheMaking)
+			w.turn.turns = 1
 		}
-	}
-	return errNoRoom
-}
-
-// removeLocked takes a call out of those that wait.
-func (a *account) removeLocked(at *list.Element) {
-	a.waiting.Remove(at)
-	if a.waiting.Len() == 0 {
-		delete(a.all.waiting, a)
+		close(w.granted)
 	}
 }
 
-// grantLocked gives turns to those who can have one. Of several connections the one that owes
-// least is first, and then the call that came first.
-func (all *Answers) grantLocked() {
-	for {
-		var next *account
-		for a := range all.waiting {
-			if (a.turns > 0 && !a.full() || a.closed) && (next == nil || a.before(next)) {
-				next = a
-			}
-		}
-		if next == nil {
-			return
-		}
-		first := next.waiting.Front()
-		next.removeLocked(first)
-		next.addLocked(0, -1)
-		close(first.Value.(*waiter).granted)
-	}
-}
-
-// before reports whether a call of a gets room before those of b.
-func (a *account) before(b *account) bool {
-	return cmp.Or(cmp.Compare(a.unread.Load(), b.unread.Load()),
-		cmp.Compare(a.first(), b.first())) < 0
-}
-
-// first numbers the call that has waited longest.
-func (a *account) first() uint64 { return a.waiting.Front().Value.(*waiter).number }
-
-// lookLocked notes what each connection has read, once in a readWindow. If the member's account
-// is full and has held up a call for as long, it closes the slowest.
-func (all *Answers) lookLocked(now time.Time, heldUp bool) {
-	window := now.Sub(all.since)
-	if window < readWindow {
-		return
-	}
-	// If it was noted long ago it tells nothing of how fast they read.
-	if heldUp && window < 2*readWindow && all.unread.Load() >= maxUnreadAll {
-		if slowest := all.slowestLocked(); slowest != nil {
-			slowest.closeLocked()
-			go slowest.conn.Close() //nolint:errcheck // TLS may wait until it has said goodbye
-		}
-	}
-	for a := range all.accounts {
-		a.seen = a.written.Load()
-	}
-	all.since = now
-	all.grantLocked()
-}
-
-// slowestLocked returns the account that would owe most if its connection read as much as it has
-// read since it was looked at; nil if none would owe anything.
-func (all *Answers) slowestLocked() (slowest *account) {
-	most := int64(0)
-	for a := range all.accounts {
-		if owes := a.unread.Load() - (a.written.Load() - a.seen); owes > most {
-			slowest, most = a, owes
-		}
-	}
-	return slowest
-}
-
-// add counts bytes, and takes a turn back.
-func (a *account) add(bytes int64, turns int) {
+// owe counts bytes until they are paid. Connections are closed if there is no room.
+func (a *account) owe(bytes int) *debt {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	a.addLocked(bytes, turns)
-	if turns > 0 || bytes < 0 {
-		a.all.grantLocked()
+	return a.oweLocked(bytes)
+}
+
+func (a *account) oweLocked(bytes int) *debt {
+	now := time.Since(a.all.began).Milliseconds()
+	d := &debt{account: a, bytes: min(int64(bytes), largestDebt), since: now}
+	a.countLocked(d.bytes, now)
+	for a.all.unread.Load() > maxUnreadAll {
+		worst := a.all.worstLocked(now)
+		if worst == nil {
+			break
+		}
+		worst.closeLocked()
+		go worst.conn.Close() //nolint:errcheck // TLS may wait until it has said goodbye
+	}
+	return d
+}
+
+// countLocked counts bytes that are unread since then, or are no longer if they are negative.
+func (a *account) countLocked(bytes, since int64) {
+	if a.closed {
+		return
+	}
+	a.all.unread.Add(bytes)
+	a.begun += bytes * since
+	if a.unread.Add(bytes) == 0 {
+		delete(a.all.accounts, a)
+	} else if a.conn != nil {
+		a.all.accounts[a] = struct{}{}
 	}
 }
 
-// addLocked counts bytes, and turns that are taken or come back.
-func (a *account) addLocked(bytes int64, turns int) {
-	a.turns += turns
-	bytes -= int64(turns) * inTheMaking
-	if !a.closed {
-		a.unread.Add(bytes)
-		a.all.unread.Add(bytes)
+// worstLocked returns the account whose unread bytes times their age are most; nil if there is
+// none.
+func (all *Answers) worstLocked(now int64) (worst *account) {
+	for a := range all.accounts {
+		if worst == nil || cmp.Or(cmp.Compare(a.ageLocked(now), worst.ageLocked(now)),
+			cmp.Compare(a.unread.Load(), worst.unread.Load())) > 0 {
+			worst = a
+		}
+	}
+	return worst
+}
+
+// ageLocked returns the sum of the ages of all unread bytes, in milliseconds.
+func (a *account) ageLocked(now int64) int64 { return now*a.unread.Load() - a.begun }
+
+// pay takes a debt off the account, once.
+func (d *debt) pay() {
+	if d.paid.Load() {
+		return
+	}
+	d.account.all.mu.Lock()
+	defer d.account.all.mu.Unlock()
+	d.payLocked()
+	d.account.grantLocked()
+}
+
+func (d *debt) payLocked() {
+	if !d.paid.Swap(true) {
+		d.account.turns += d.turns
+		d.account.countLocked(-d.bytes, d.since)
 	}
 }
 
@@ -249,38 +234,24 @@ func (a *account) close() {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	a.closeLocked()
-	a.all.grantLocked()
 }
 
 func (a *account) closeLocked() {
-	if a.closed {
-		return
-	}
 	a.closed = true
 	a.all.unread.Add(-a.unread.Swap(0))
 	delete(a.all.accounts, a)
+	a.grantLocked()
 }
 
 // conn returns c with an account.
 func (all *Answers) conn(c net.Conn) net.Conn {
-	a := all.account(c, maxUnread)
-	all.mu.Lock()
-	all.accounts[a] = struct{}{}
-	all.mu.Unlock()
-	return &accounted{Conn: c, account: a}
+	return &accounted{Conn: c, account: all.account(c)}
 }
 
 // accounted is a connection with an account.
 type accounted struct {
 	net.Conn
 	account *account
-}
-
-// Write implements net.Conn.
-func (c *accounted) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.account.written.Add(int64(n))
-	return n, err
 }
 
 // Close implements net.Conn.
@@ -301,11 +272,18 @@ type remote struct {
 // Unwrap returns the address without what [Answers] knows of it.
 func (r remote) Unwrap() net.Addr { return r.Addr }
 
-func (all *Answers) of(ctx context.Context) *account {
-	if r, ok := lookup[remote](ctx); ok && r.account.all == all {
-		return r.account
+// call returns that of a context.
+func (all *Answers) call(ctx context.Context) call {
+	if v := all.visit(ctx); v != nil {
+		return call{Context: ctx, account: v.account, visit: v}
 	}
-	return all.others
+	if a, ok := ctx.Value(accountKey{}).(*account); ok { // gRPC over net/http
+		return call{Context: ctx, account: a}
+	}
+	if r, ok := lookup[remote](ctx); ok && r.account.all == all {
+		return call{Context: ctx, account: r.account}
+	}
+	return call{Context: ctx, account: all.others}
 }
 
 // A call is the context of a call, and then its answer, or a stream's next message, on the way
@@ -313,8 +291,10 @@ func (all *Answers) of(ctx context.Context) *account {
 type call struct {
 	context.Context
 	account *account
+	visit   *visit // nil unless it came through the JSON gateway
 	stream  bool
-	turn    bool
+	turn    *debt // nil if it has none
+	small   int   // bytes of messages that are not counted yet
 	message any
 }
 
@@ -328,42 +308,58 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// done counts an answer that was encoded, or 0, and gives the turn back.
-func (c *call) done(bytes int) {
-	turns := 0
-	if c.turn {
-		turns, c.turn = 1, false
+// enter waits for room, and takes a turn.
+func (c *call) enter() (err error) {
+	if c.turn, err = c.account.enter(c.Context); err != nil || c.visit == nil || c.stream {
+		return err
 	}
-	if bytes > 0 || turns > 0 {
-		c.account.add(int64(bytes), turns)
+	return c.visit.enter(c.Context)
+}
+
+// done counts an answer that was encoded, or 0, and gives the turn back. The debt is nil if
+// something else pays it.
+func (c *call) done(bytes int) (d *debt) {
+	if bytes == 0 && c.turn == nil {
+		return nil
 	}
+	c.account.all.mu.Lock()
+	defer c.account.all.mu.Unlock()
+	turn := c.turn
+	c.turn = nil
+	v := c.visit
+	if c.stream {
+		v = nil // its messages come one after the other
+	}
+	if turn != nil && !v.takeLocked(turn) {
+		turn.payLocked()
+	}
+	if bytes > 0 {
+		if d = c.account.oweLocked(bytes); v.takeLocked(d) {
+			d = nil
+		}
+	}
+	c.account.grantLocked()
+	return d
 }
 
 // Room waits until the connection of a unary call has room for an answer that may be large. A
 // call asks for it when all is ready but the answer.
 func Room(ctx context.Context) error {
 	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok || c.turn {
+	if !ok || c.turn != nil {
 		return nil
 	}
-	if err := c.account.enter(ctx); err != nil {
-		return err
-	}
-	c.turn = true
-	return nil
+	return c.enter()
 }
 
 // Unary is a grpc.UnaryServerInterceptor, to be the outermost.
 func (all *Answers) Unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
-	c := &call{Context: ctx, account: all.of(ctx)}
+	c := new(all.call(ctx))
 	resp, err := next(c, req)
-	if err == nil && !c.turn && c.account.full() && isLarge(resp) {
-		if c.account.enter(ctx) != nil {
-			return nil, errUnread
-		}
-		c.turn = true
+	if err == nil && c.turn == nil && c.account.full() && !isSmall(resp) && c.enter() != nil {
+		return nil, errUnread
 	}
 	if err != nil {
 		c.done(0)
@@ -373,19 +369,18 @@ func (all *Answers) Unary(
 	return c, nil
 }
 
-func isLarge(v any) bool {
+func isSmall(v any) bool {
 	m, ok := v.(proto.Message)
-	return !ok || proto.Size(m) >= largeAnswer
+	return ok && proto.Size(m) < smallAnswer
 }
 
 // Stream is a grpc.StreamServerInterceptor, to be the outermost.
 func (all *Answers) Stream(
 	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
-	return next(srv, &accountedStream{
-		ServerStream: s,
-		call:         call{Context: s.Context(), account: all.of(s.Context()), stream: true},
-	})
+	c := all.call(s.Context())
+	c.stream = true
+	return next(srv, &accountedStream{ServerStream: s, call: c})
 }
 
 type accountedStream struct {
@@ -414,36 +409,31 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	data, err := c.CodecV2.Marshal(answer.message)
 	answer.message = nil
-	if err != nil || data.Len() < largeAnswer {
+	// A stream is written in order, so one of its messages can count for small ones before it.
+	answer.small += data.Len()
+	if err != nil || answer.small < smallAnswer {
 		answer.done(0)
 		return data, err
 	}
-	if err := answer.waitInStream(); err != nil {
+	if err := answer.waitInStream(data.Len()); err != nil {
 		data.Free()
 		return nil, err
 	}
-	bytes := data.Len()
-	answer.done(bytes)
-	whole := data.Materialize
-	if len(data) == 1 {
-		whole = data[0].ReadOnlyData
+	bytes := answer.small
+	answer.small = 0
+	if d := answer.done(bytes); d != nil {
+		data = mem.BufferSlice{newUnread(data, d)}
 	}
-	u := &unread{data: data, debt: &debt{account: answer.account, bytes: bytes}}
-	runtime.AddCleanup(u, (*debt).pay, u.debt) // gRPC forgets a frame whose stream has just ended
-	return mem.BufferSlice{mem.NewBuffer(new(whole()), u)}, nil
+	return data, nil
 }
 
 // waitInStream lets a large message of a stream wait for room. A small one never does, be it a
 // keep-alive or an event: gRPC lets a stream have only so much that is not written.
-func (c *call) waitInStream() error {
-	if !c.stream || !c.account.full() {
+func (c *call) waitInStream(bytes int) error {
+	if !c.stream || bytes < largeAnswer || !c.account.full() {
 		return nil
 	}
-	if err := c.account.enter(c.Context); err != nil {
-		return err
-	}
-	c.turn = true
-	return nil
+	return c.enter()
 }
 
 // unread is an answer until it is written.
@@ -452,18 +442,19 @@ type unread struct {
 	debt *debt
 }
 
-// debt is what an answer counts.
-type debt struct {
-	account *account
-	bytes   int
-	paid    atomic.Bool
-}
-
-// pay takes it off the account, once.
-func (d *debt) pay() {
-	if !d.paid.Swap(true) {
-		d.account.add(-int64(d.bytes), 0)
+// newUnread returns data, whose debt is paid when it is written.
+func newUnread(data mem.BufferSlice, d *debt) mem.Buffer {
+	u := &unread{data: data, debt: d}
+	runtime.AddCleanup(u, (*debt).pay, d) // gRPC forgets a frame whose stream has just ended
+	whole := data.Materialize
+	if len(data) == 1 {
+		whole = data[0].ReadOnlyData
 	}
+	bytes := whole()
+	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) { // gRPC would not tell when it is written
+		bytes = append(make([]byte, 0, smallAnswer), bytes...)
+	}
+	return mem.NewBuffer(&bytes, u)
 }
 
 // Get implements mem.BufferPool. Nobody calls it.

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -19,22 +20,36 @@ import (
 
 const megabyte = 1 << 20
 
-// megabytes is a service whose answers and messages have a megabyte each.
+// megabytes is a service whose answers and messages have a megabyte each, or size bytes.
 type megabytes struct {
 	evaluated atomic.Int64
+	size      int
+	messages  int  // of a stream; 0: no end
 	room      bool // calls ask for room
+	codec     rawCodec
 }
 
+func (s *megabytes) answer() []byte { return make([]byte, cmp.Or(s.size, megabyte)) }
+
 // rawCodec takes bytes as they are.
-type rawCodec struct{}
+type rawCodec struct{ encoded *atomic.Int64 }
 
 func (rawCodec) Name() string { return "raw" }
 
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	b := v.([]byte)
+	if c.encoded != nil {
+		c.encoded.Add(int64(len(b)))
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 }
 
-func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if b, ok := v.(*[]byte); ok {
+		*b = data.Materialize()
+	}
+	return nil
+}
 
 func (s *megabytes) call(
 	ctx context.Context, decode func(any) error, between grpc.UnaryServerInterceptor,
@@ -49,24 +64,34 @@ func (s *megabytes) call(
 			}
 		}
 		s.evaluated.Add(1)
-		return make([]byte, megabyte), nil
+		return s.answer(), nil
 	})
 }
 
 func (s *megabytes) stream(_ any, stream grpc.ServerStream) error {
-	for {
+	for i := 0; s.messages == 0 || i < s.messages; i++ {
 		s.evaluated.Add(1)
-		if err := stream.SendMsg(make([]byte, megabyte)); err != nil {
+		if err := stream.SendMsg(s.answer()); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // serve returns a raw connection to the service, and its answers. Everything ends with the test.
 func (s *megabytes) serve(t *testing.T) (*answersClient, *Answers) {
+	l, all := s.listen(t)
+	conn := l.dial()
+	t.Cleanup(func() { _ = conn.Close() })
+	return newAnswersClient(t, conn), all
+}
+
+// listen serves until the test ends.
+func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
 	all := NewAnswers()
+	s.codec.encoded = new(atomic.Int64)
 	gs := grpc.NewServer(grpc.Creds(Credentials(nil, all)), grpc.UnaryInterceptor(all.Unary),
-		grpc.StreamInterceptor(all.Stream), grpc.ForceServerCodecV2(all.Codec(rawCodec{})))
+		grpc.StreamInterceptor(all.Stream), grpc.ForceServerCodecV2(all.Codec(s.codec)))
 	gs.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "m", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: func(
@@ -79,13 +104,11 @@ func (s *megabytes) serve(t *testing.T) (*answersClient, *Answers) {
 	l := newPipes()
 	served := make(chan error, 1)
 	go func() { served <- gs.Serve(l) }()
-	conn := l.dial()
 	t.Cleanup(func() {
-		_ = conn.Close()
 		gs.Stop()
 		<-served
 	})
-	return newAnswersClient(t, conn), all
+	return l, all
 }
 
 // answersClient speaks HTTP/2 by hand, since a library would read.
@@ -187,9 +210,6 @@ func TestUnreadAnswers(t *testing.T) {
 				}
 				time.Sleep(readPatience)
 				synctest.Wait()
-				if n := len(all.waiting); n != 0 {
-					t.Errorf("calls of %d connections still wait", n)
-				}
 				if unread := all.unread.Load(); unread > c.bytes {
 					t.Errorf("%d bytes are unread in the end", unread)
 				}
@@ -208,7 +228,7 @@ func TestUnreadAnswers(t *testing.T) {
 func TestKeepAlivesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewAnswers()
-		all.others.add(maxUnreadAll, 0)
+		all.others.owe(maxUnread)
 		codec := all.Codec(rawCodec{})
 		encode := func(bytes int) error {
 			c := &call{Context: t.Context(), account: all.others, stream: true}
@@ -229,7 +249,7 @@ func TestKeepAlivesDoNotWait(t *testing.T) {
 // word. Method: answers are encoded; one is freed, and collected later, and one is only collected.
 func TestDebtIsPaidOnce(t *testing.T) {
 	all := NewAnswers()
-	all.others.add(5, 0)
+	all.others.owe(5)
 	encode := func() mem.BufferSlice {
 		c := &call{Context: t.Context(), account: all.others, message: make([]byte, megabyte)}
 		data, err := all.Codec(rawCodec{}).Marshal(c)
@@ -250,8 +270,7 @@ func TestDebtIsPaidOnce(t *testing.T) {
 		runtime.GC()
 		runtime.Gosched() // to what the collector started
 	}
-	d := &debt{account: all.others, bytes: 7}
-	all.others.add(7, 0)
+	d := all.others.owe(7)
 	d.pay()
 	d.pay()
 	if n := all.unread.Load(); n != 5 {
@@ -286,29 +305,73 @@ func TestSlowReader(t *testing.T) {
 // A call whose client gives up while it waits leaves its place to the next.
 func TestGivenUpInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewAnswers()
-		a := all.account(nil, maxUnread)
+		a := NewAnswers().others
 		a.turns = 1
-		if err := a.enter(t.Context()); err != nil {
+		turn, err := a.enter(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
+		enter := func(ctx context.Context) <-chan error {
+			entered := make(chan error)
+			go func() {
+				_, err := a.enter(ctx)
+				entered <- err
+			}()
+			synctest.Wait()
+			return entered
+		}
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := make(chan error), make(chan error)
-		go func() { first <- a.enter(ctx) }()
-		synctest.Wait()
-		go func() { second <- a.enter(t.Context()) }()
-		synctest.Wait()
+		first, second := enter(ctx), enter(t.Context())
 		cancel()
 		if err := <-first; err == nil {
 			t.Error("a call that was given up entered")
 		}
-		a.add(0, 1)
+		turn.pay()
 		if err := <-second; err != nil {
 			t.Error(err)
 		}
-		if len(all.waiting) != 0 || a.turns != 0 || all.unread.Load() != inTheMaking {
-			t.Errorf("%d wait, %d turns are free, %d bytes are unread", len(all.waiting), a.turns,
-				all.unread.Load())
+		if a.waiting.Len() != 0 || a.turns != 0 || a.all.unread.Load() != inTheMaking {
+			t.Errorf("%d wait, %d turns are free, %d bytes are unread", a.waiting.Len(), a.turns,
+				a.all.unread.Load())
+		}
+	})
+}
+
+// Goal: answers that are not large, and many, are bounded, too. Method: one connection that reads
+// nothing asks for 2,000 answers of 60,000 bytes.
+func TestManyMiddlingAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &megabytes{size: 60_000}
+		client, all := s.serve(t)
+		client.ask("Call", 2000)
+		if n := s.codec.encoded.Load(); n < maxUnread || n > 2*maxUnread {
+			t.Errorf("%d bytes were encoded, of which %d are counted", n, all.unread.Load())
+		}
+	})
+}
+
+// Goal: the small messages of a stream are counted, but for the last few, and paid when they are
+// read. Method: streams have messages of 100 bytes that nobody reads for a while.
+func TestSmallMessagesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &megabytes{size: 100, messages: 300}
+		client, all := s.serve(t)
+		const streams = 10
+		client.ask("Stream", streams)
+		encoded := s.codec.encoded.Load()
+		if encoded != streams*100*300 {
+			t.Fatalf("%d bytes were encoded", encoded)
+		}
+		if n := all.unread.Load(); n > encoded || n < encoded-streams*smallAnswer {
+			t.Errorf("%d bytes are counted, %d were encoded", n, encoded)
+		}
+		if err := client.framer.WriteWindowUpdate(0, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		client.window(megabyte)
+		synctest.Wait()
+		if n := all.unread.Load(); n != 0 {
+			t.Errorf("%d bytes are unread when all were read", n)
 		}
 	})
 }

@@ -30,13 +30,16 @@ type fake struct {
 
 var header = &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 7, Revision: 3, RaftTerm: 2}
 
+// told has the metadata that the fake tells instead of an answer, by key.
+var told = map[string]string{"token": "authorization", "visit": "leasehold-visit"}
+
 func (*fake) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	if len(r.Key) == 0 {
 		return nil, rpctypes.ErrGRPCEmptyKey
 	}
-	if string(r.Key) == "token" {
+	if name := told[string(r.Key)]; name != "" {
 		md, _ := metadata.FromIncomingContext(ctx)
-		return nil, status.Error(codes.Unauthenticated, strings.Join(md.Get("authorization"), ","))
+		return nil, status.Error(codes.Unauthenticated, strings.Join(md.Get(name), ","))
 	}
 	return &pb.PutResponse{Header: header, PrevKv: &mvccpb.KeyValue{
 		Key: r.Key, Value: r.Value, Lease: r.Lease, ModRevision: 1<<63 - 1,

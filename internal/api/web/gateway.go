@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -45,6 +46,10 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 				MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
 				UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
 			}},
+		}),
+		runtime.WithMetadata(func(ctx context.Context, _ *http.Request) metadata.MD {
+			md, _ := metadata.FromOutgoingContext(ctx) // which the mux would replace
+			return md
 		}),
 		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
 			m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error,

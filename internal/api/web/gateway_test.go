@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,17 @@ func TestGatewayTooMany(t *testing.T) {
 		if got.status != want {
 			t.Errorf("%d bytes: %d %.200s", size, got.status, got.body)
 		}
+	}
+}
+
+// Goal: a call of the gateway reaches the member with the name that its request has in
+// listen.Answers, and with no other that a client made up.
+func TestGatewayBound(t *testing.T) {
+	s := start(t, func(o *Options) { o.Bound = listen.NewAnswers().Handler })
+	got := s.ask(t, "POST", "/v3/kv/put", `{"key":"dmlzaXQ="}`,
+		"Grpc-Metadata-Leasehold-Visit", "of the client")
+	if ok, _ := regexp.MatchString(`"message":"[A-Z2-7]{26}"`, got.body); !ok {
+		t.Errorf("%d %s", got.status, got.body)
 	}
 }
 

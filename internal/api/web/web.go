@@ -59,6 +59,8 @@ type Options struct {
 	// Conn leads to the member's own gRPC server; see [Loopback]. Nil switches the
 	// gateway off.
 	Conn *grpc.ClientConn
+	// Bound bounds the answers of the gateway that its clients do not read. Nil: nothing does.
+	Bound func(http.Handler) http.Handler
 	// Register adds gateway handlers to those of etcd's six services: lock,
 	// election and those of leasehold.v1.
 	Register []RegisterFunc
@@ -100,6 +102,9 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		g, err := newGateway(ctx, o)
 		if err != nil {
 			return nil, err
+		}
+		if o.Bound != nil {
+			g = o.Bound(g)
 		}
 		mux.Handle("/v3/", g)
 		mux.Handle("/v1/", g)

@@ -1,0 +1,157 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// gateway is an http.Server that asks the service for one answer a request, by one connection of
+// its own, and writes it three times.
+type gateway struct {
+	http   *pipes
+	loop   net.Conn
+	failed atomic.Int64
+}
+
+func newGateway(t *testing.T, s *megabytes) (*gateway, *Answers) {
+	l, all := s.listen(t)
+	g := &gateway{http: newPipes()}
+	conn := dialService(t, func() net.Conn {
+		g.loop = l.dial()
+		return g.loop
+	})
+	handler := all.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b []byte
+		err := conn.Invoke(r.Context(), "/m/Call", []byte{}, &b)
+		if err != nil {
+			g.failed.Add(1)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write(bytes.Repeat(b, 3))
+	}))
+	h := &http.Server{
+		Handler: handler, ConnContext: all.ConnContext, Protocols: new(http.Protocols),
+	}
+	h.Protocols.SetHTTP1(true)
+	h.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(g.http) }()
+	t.Cleanup(func() {
+		_ = h.Close()
+		<-served
+	})
+	return g, all
+}
+
+// dialService returns a connection to the service, which is closed with the test.
+func dialService(t *testing.T, dial func() net.Conn) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///service",
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			return dial(), nil
+		}),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(1<<30), grpc.ForceCodecV2(rawCodec{})),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask makes a request on a connection of its own, and reads no answer.
+func (g *gateway) ask(t *testing.T) net.Conn {
+	t.Helper()
+	c := g.http.dial()
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return c
+}
+
+// Goal: clients of the gateway that read nothing make the member hold a bounded number of bytes,
+// and delay neither others nor, being closed, end the calls of others. Method: 40 clients ask for
+// 9 megabytes each, and another reads.
+func TestGatewayUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, all := newGateway(t, &megabytes{size: 3 * megabyte, room: true})
+		first := g.ask(t)
+		loop := g.loop
+		for range 39 {
+			time.Sleep(time.Millisecond)
+			g.ask(t)
+			if n := all.unread.Load(); n > maxUnreadAll {
+				t.Fatalf("%d bytes are unread", n)
+			}
+		}
+		if n := all.unread.Load(); n < maxUnreadAll/2 {
+			t.Errorf("only %d bytes are unread", n)
+		}
+		if n, err := io.Copy(io.Discard, first); err != nil || n >= 9*megabyte {
+			t.Errorf("the first connection was not closed: %d bytes, %v", n, err)
+		}
+		client := http.Client{Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return g.http.dial(), nil
+			},
+			DisableKeepAlives: true,
+		}}
+		resp, err := client.Get("http://h/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		if err != nil || n != 9*megabyte {
+			t.Errorf("a client that reads has %d bytes, %v", n, err)
+		}
+		if g.failed.Load() > 0 || g.loop != loop {
+			t.Errorf("%d calls failed; the gateway has the same connection: %v", g.failed.Load(),
+				g.loop == loop)
+		}
+	})
+}
+
+// Goal: one client has only a few large answers of the gateway in the making, until they are
+// written, and keeps nobody else waiting. Method: 100 requests on one HTTP/2 connection that reads
+// nothing.
+func TestGatewayTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &megabytes{room: true}
+		g, all := newGateway(t, s)
+		conn := g.http.dial()
+		client := newAnswersClient(t, conn)
+		client.ask("Call", 100)
+		if n := s.evaluated.Load(); n != maxTurns {
+			t.Errorf("%d calls were evaluated", n)
+		}
+		if n, most := all.unread.Load(), int64(maxTurns*(3*megabyte+inTheMaking)); n != most {
+			t.Errorf("%d bytes are unread, want %d", n, most)
+		}
+		g.ask(t)
+		if n := s.evaluated.Load(); n != maxTurns+1 {
+			t.Errorf("%d calls were evaluated with that of another client", n)
+		}
+		client.close()
+		synctest.Wait()
+		if n, want := all.unread.Load(), int64(3*megabyte+inTheMaking); n != want {
+			t.Errorf("%d bytes are unread in the end, want %d", n, want)
+		}
+		if n := len(all.visits); n != 1 {
+			t.Errorf("%d requests are under way", n)
+		}
+	})
+}
