@@ -232,7 +232,9 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 	if err != nil {
 		return BackupInfo{}, err
 	}
-	m, err := fsm.Restore(machineConfig(DefaultConfig()), b.next)
+	c := machineConfig(DefaultConfig())
+	c.Versions.Oldest = 1 // nobody goes on with it
+	m, err := fsm.Restore(c, b.next)
 	if err != nil {
 		return BackupInfo{}, asBackupError(err)
 	}

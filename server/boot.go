@@ -17,6 +17,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -54,11 +55,11 @@ func boot(c Config, way transport.Way) (booted, error) {
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: c.Host.Files(), Logger: c.Logger})
 	if err != nil {
 		err = fmt.Errorf("open data directory %q: %w", c.DataDir, err)
-		return booted{}, tooOld(err, c.DataDir)
+		return booted{}, otherRelease(err, c.DataDir)
 	}
 	b := booted{disk: disk}
 	if err := b.load(c, way); err != nil {
-		return booted{}, tooOld(errors.Join(err, disk.Close()), c.DataDir)
+		return booted{}, otherRelease(errors.Join(err, disk.Close()), c.DataDir)
 	}
 	return b, nil
 }
@@ -93,6 +94,9 @@ func (b *booted) load(c Config, way transport.Way) error {
 	}
 	return nil
 }
+
+// versions returns the cluster versions that the member speaks.
+func (c Config) versions() version.Range { return cmp.Or(c.Versions, version.Spoken) }
 
 // founders returns the members that found the cluster, in ID order.
 func founders(c Config) []fsm.Member {
@@ -129,7 +133,7 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 // sameFounding refuses to complete a founding that was begun with other flags.
 func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 	id, _ := disk.Identity()
-	if id.Name == c.Name && id.Cluster == clusterID(members, id.Incarnation) &&
+	if id.Name == c.Name && id.Cluster == c.clusterID(members, id.Incarnation) &&
 		id.Member == memberID(c.InitialMembers()[c.Name], c.Cluster.Token) {
 		return nil
 	}
@@ -144,7 +148,7 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 func identify(disk *storage.Disk, c Config, members []fsm.Member, like storage.Identity) error {
 	like.Name, like.Incarnation = c.Name, newIncarnation()
 	like.Member = memberID(c.InitialMembers()[c.Name], c.Cluster.Token)
-	like.Cluster = cmp.Or(like.Cluster, clusterID(members, like.Incarnation))
+	like.Cluster = cmp.Or(like.Cluster, c.clusterID(members, like.Incarnation))
 	like.CreatedUnixMilli = time.Now().UnixMilli()
 	return disk.Bootstrap(like, confState(members))
 }
@@ -185,7 +189,7 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 // machineConfig says nothing of the shortest TTL, and of the most keys: apply would
 // depend on it, and members may be told different ones. The API checks them.
 func machineConfig(c Config) fsm.Config {
-	return fsm.Config{Lease: lease.Config{
+	return fsm.Config{Versions: c.versions(), Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
 		Untended:           lease.TTL(c.Lease.Untended.Milliseconds()),
 		SpreadRate:         c.Lease.SpreadRate,
@@ -213,8 +217,9 @@ func memberID(urls []url.URL, token string) uint64 {
 
 // clusterID is derived from the founders, who do not talk before they agree on it. One that
 // founds alone makes an ID that no other cluster has, so that nobody takes a cluster that it
-// founds later, after it has lost its disk, for this one.
-func clusterID(members []fsm.Member, incarnation uint64) uint64 {
+// founds later, after it has lost its disk, for this one. Founders that would begin with different
+// cluster versions, and so with different states, found different clusters.
+func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	h := sha256.New()
 	for _, m := range members {
 		fmt.Fprintf(h, "%d\n", m.ID)
@@ -222,6 +227,7 @@ func clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	if len(members) == 1 {
 		fmt.Fprintf(h, "incarnation %x\n", incarnation)
 	}
+	fmt.Fprintf(h, "version %d\n", c.versions().Oldest)
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
 }
 

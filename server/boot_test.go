@@ -19,7 +19,7 @@ func TestFoundingIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := storage.Identity{
-		Cluster: clusterID(members, 0), Member: members[0].ID, Name: c.Name,
+		Cluster: c.clusterID(members, 0), Member: members[0].ID, Name: c.Name,
 	}
 	if err := disk.Bootstrap(id, confState(members)); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/version"
 )
 
 // ErrConfig is wrapped by every complaint of [Config.Validate].
@@ -53,14 +54,14 @@ type Config struct {
 	WatchProgressInterval time.Duration
 	// HTTP tunes the pages and the JSON gateway.
 	HTTP HTTP
-	// FeatureGates are etcd's, by name. They are accepted and kept, and change
-	// nothing: what they switch on in etcd is always on here or does not apply.
-	FeatureGates map[string]bool
 	// Logger takes the member's log. Default: nothing is logged.
 	Logger *slog.Logger
 	// Host is for tests of this module, which run members on machines of their own making.
 	// Default: this machine.
 	Host *host.Host
+	// Versions are for them, too: the cluster versions that the member speaks. Default: those of
+	// this release.
+	Versions version.Range
 }
 
 // URLs is where a member listens, and what it tells others. Every list is

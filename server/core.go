@@ -14,7 +14,6 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/directory"
-	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -186,8 +185,9 @@ func (c *core) end() error {
 	if a, ok := c.shell.Arrived.(*arrival); ok {
 		a.refuse(errStopped)
 	}
-	if errors.Is(c.shell.Err, encoding.ErrNewer) {
-		return tooOld(c.shell.Err, c.peers.dir)
+	if err := otherRelease(c.shell.Err, c.peers.dir); errors.Is(err, ErrTooOld) ||
+		errors.Is(err, ErrForeign) {
+		return err
 	}
 	return rolledBack(c.shell.Err, c.peers.dir)
 }

@@ -197,15 +197,19 @@ func (p *peers) recognize(member, incarnation uint64) error {
 }
 
 // Admit implements transport.Handler.
-func (p *peers) Admit(member, incarnation uint64) error {
+func (p *peers) Admit(v transport.Visitor) error {
+	member := v.Member
 	if slices.Contains(p.core.view.Load().Removed, member) {
 		return transport.ErrRemoved
 	}
-	err := p.recognize(member, incarnation)
+	err := p.recognize(member, v.Incarnation)
 	if errors.Is(err, transport.ErrLost) && p.news(member) {
 		p.log.Error("refused a member whose data are not those that it had; "+
 			"replace it by a new member, see leasehold serve --join --replace",
 			"member", fmt.Sprintf("%x", member))
+	}
+	if err == nil {
+		err = p.agree(v)
 	}
 	return err
 }
@@ -238,6 +242,10 @@ func (p *peers) Expelled(by uint64, why error) {
 	}
 	if errors.Is(why, transport.ErrLost) {
 		p.removed(fmt.Errorf("member %x refuses this one: %w", by, lostData(p.dir)))
+		return
+	}
+	if errors.Is(why, transport.ErrVersion) {
+		p.removed(foreign(fmt.Errorf("member %x refuses this one: %w", by, why), p.dir))
 		return
 	}
 	p.log.Warn("another member says that this one was removed", "member", fmt.Sprintf("%x", by))

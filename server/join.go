@@ -27,6 +27,9 @@ func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
 	if err != nil {
 		return fmt.Errorf("join a cluster: %w", err)
 	}
+	if err := d.joinable(c); err != nil {
+		return fmt.Errorf("join a cluster: %w", err)
+	}
 	b.known = d.Members
 	b.machine = fsm.New(machineConfig(c))
 	self, err := d.find(c.InitialMembers()[c.Name])
@@ -84,15 +87,23 @@ func describe(c Config, way transport.Way) (description, error) {
 }
 
 // Reach returns nil if at least one of the members answers at its peer URLs, and is of the
-// cluster: from there a member with this configuration can join it. It asks all at once.
+// cluster: from there a member with this configuration can join it. It asks all at once. The error
+// is an ErrForeign if this release does not speak the cluster's version.
 func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	_, way, err := peerWay(c)
 	if err != nil {
 		return err
 	}
+	fits := func(d description) error {
+		if d.Cluster != cluster {
+			return fmt.Errorf("a member of cluster %x answers there, not of cluster %x",
+				d.Cluster, cluster)
+		}
+		return d.joinable(c)
+	}
 	outcomes := make(chan error, len(members))
 	for name, urls := range members {
-		go func() { outcomes <- reachOne(name, urls, way, cluster) }()
+		go func() { outcomes <- reachOne(name, urls, way, fits) }()
 	}
 	var failures []error
 	for range members {
@@ -106,16 +117,17 @@ func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	return errors.Join(failures...)
 }
 
-func reachOne(name string, urls []url.URL, way transport.Way, cluster uint64) error {
+func reachOne(
+	name string, urls []url.URL, way transport.Way, fits func(description) error,
+) error {
 	var failures []error
 	for _, u := range urls {
 		d, err := describeOne(u, way)
-		if err == nil && d.Cluster == cluster {
-			return nil
+		if err == nil {
+			err = fits(d)
 		}
 		if err == nil {
-			err = fmt.Errorf("a member of cluster %x answers there, not of cluster %x",
-				d.Cluster, cluster)
+			return nil
 		}
 		failures = append(failures, fmt.Errorf("member %s at %s: %w", name, u.String(), err))
 	}

@@ -22,6 +22,7 @@ import (
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -46,7 +47,8 @@ type peers struct {
 	// told are those of the last update. The core's, once it runs.
 	told []fsm.Member
 	// resends are the last pauses before a snapshot is sent again, by member. The core's.
-	resends map[uint64]time.Duration
+	resends  map[uint64]time.Duration
+	versions version.Range // that this member speaks
 	// undecodable is between lines of the log about messages that do not decode.
 	undecodable listen.Pause
 
@@ -55,20 +57,19 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
-// formats are the versions of what members say to each other that this program speaks.
-var formats = transport.Formats{Oldest: 1, Newest: 1}
-
 // newPeers returns the connections of a member, none of which is open yet.
 func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	p := &peers{
 		core: s.core, cluster: s.node.cluster, member: s.node.member,
 		log: s.cfg.Logger, known: known, removed: func(error) {},
 		resends:      make(map[uint64]time.Duration),
+		versions:     s.cfg.versions(),
 		acquaintance: newAcquaintance(s),
 	}
 	p.Transport = transport.New(transport.Config{
 		Cluster: p.cluster, Self: p.member, Process: rand.Uint64() | 1,
-		Incarnation: p.incarnation, Formats: formats, Way: way,
+		Incarnation: p.incarnation, Formats: transport.Formats(p.versions),
+		Version: p.clusterVersion, Way: way,
 		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
 		RoundTrip: func(member uint64, took time.Duration) {
 			s.core.metrics.peers.answered(member, took)
@@ -172,11 +173,13 @@ func (p *peers) Gone(member uint64) {
 type description struct {
 	Cluster uint64
 	Members []fsm.Member
+	Version byte // the cluster's
 }
 
 // Describe implements transport.Handler.
 func (p *peers) Describe() []byte {
-	text, err := json.Marshal(description{p.cluster, p.core.view.Load().Members})
+	v := p.core.view.Load()
+	text, err := json.Marshal(description{p.cluster, v.Members, v.Version.Number})
 	if err != nil {
 		panic("server: encode the members: " + err.Error())
 	}

@@ -21,7 +21,6 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
-	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -347,7 +346,7 @@ func (s *Server) comparePeerURLs() {
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.incarnation &&
-		self.Versions == version.Spoken &&
+		self.Versions == s.cfg.versions() &&
 		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
 }
 
@@ -355,7 +354,7 @@ func (s *Server) published() bool {
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
 		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.incarnation,
-		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient), Versions: version.Spoken,
+		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient), Versions: s.cfg.versions(),
 	}}
 	for {
 		r, err := s.node.propose(ctx, self)
@@ -364,6 +363,8 @@ func (s *Server) publish(ctx context.Context) error {
 			return nil
 		case err == nil && errors.Is(r.Err, fsm.ErrIncarnation):
 			return lostData(s.cfg.DataDir)
+		case err == nil && errors.Is(r.Err, fsm.ErrVersion):
+			return foreign(r.Err, s.cfg.DataDir)
 		case err == nil:
 			return r.Err
 		}

@@ -98,6 +98,9 @@ var wire = []struct {
 	{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner, invalid},
 	// Without it no member would be left that is started.
 	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted, invalid},
+	{fsm.ErrVersion, rpctypes.ErrGRPCInvalidDowngradeTargetVersion, invalid},
+	{fsm.ErrDowngrade, rpctypes.ErrGRPCDowngradeInProcess, invalid},
+	{fsm.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade, invalid},
 	{fsm.ErrBadHolds, status.Error(codes.InvalidArgument, fsm.ErrBadHolds.Error()), invalid},
 	{
 		fsm.ErrTooManyHolds,

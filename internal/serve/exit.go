@@ -6,23 +6,23 @@ import (
 	"leasehold.dev/server"
 )
 
-// exitTooOld is the exit code of a member that needs a newer release: to start it again as it is
+// exitRelease is the exit code of a member that needs another release: to start it again as it is
 // would end in the same way.
-const exitTooOld = 6
+const exitRelease = 6
 
-// tooOldError is a server.ErrTooOld with its exit code.
-type tooOldError struct{ error }
+// releaseError is a server.ErrTooOld or server.ErrForeign with its exit code.
+type releaseError struct{ error }
 
 // Unwrap returns the error itself.
-func (e tooOldError) Unwrap() error { return e.error }
+func (e releaseError) Unwrap() error { return e.error }
 
 // ExitCode is the exit code that goes with the error.
-func (tooOldError) ExitCode() int { return exitTooOld }
+func (releaseError) ExitCode() int { return exitRelease }
 
 // withExitCode gives the error of a member that has ended its exit code, if it has one of its own.
 func withExitCode(err error) error {
-	if errors.Is(err, server.ErrTooOld) {
-		return tooOldError{err}
+	if errors.Is(err, server.ErrTooOld) || errors.Is(err, server.ErrForeign) {
+		return releaseError{err}
 	}
 	return err
 }

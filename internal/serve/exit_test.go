@@ -10,13 +10,17 @@ import (
 	"leasehold.dev/server"
 )
 
-// A member that needs a newer release ends with an exit code of its own, so that whoever starts
+// A member that needs another release ends with an exit code of its own, so that whoever starts
 // it again can leave that; others end with the usual one.
-func TestExitCodeOfTooOld(t *testing.T) {
+func TestExitCodeOfRelease(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code int
-	}{{fmt.Errorf("it ends: %w", server.ErrTooOld), exitTooOld}, {errors.New("another"), 1}} {
+	}{
+		{fmt.Errorf("it ends: %w", server.ErrTooOld), exitRelease},
+		{fmt.Errorf("it ends: %w", server.ErrForeign), exitRelease},
+		{errors.New("another"), 1},
+	} {
 		p := process{
 			env: func() []string { return nil }, hostname: func() string { return "host" },
 			run: func(context.Context, server.Config, *joiner) error { return c.err },

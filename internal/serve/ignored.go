@@ -82,7 +82,11 @@ var ignored = []ignoredFlag{
 	{name: "compact-hash-check-time", def: "1m", why: "state hashes are compared by other means"},
 	{name: "compaction-batch-limit", def: "1000", why: "compaction does not hold up writers"},
 	{name: "compaction-sleep-interval", why: "compaction does not hold up writers"},
-	{name: "downgrade-check-time", why: "there is no older version to go back to"},
+	{
+		name: "downgrade-check-time",
+		why:  "each member looks at the cluster version whenever that changes",
+	},
+	{name: "feature-gates", why: "what it switches on is always on here, or does not apply"},
 	{
 		name: "force-new-cluster", def: "false", isBool: true,
 		why: "restore a snapshot to make a new cluster",

@@ -187,10 +187,11 @@ func (j *joiner) check(
 	if len(others) == 0 {
 		return nil
 	}
-	if err := j.reach(cfg, others, list.Header.GetClusterId()); err != nil {
-		return fmt.Errorf("%w: %w", errUnreachable, err)
+	err := j.reach(cfg, others, list.Header.GetClusterId())
+	if err == nil || errors.Is(err, server.ErrForeign) {
+		return err
 	}
-	return nil
+	return fmt.Errorf("%w: %w", errUnreachable, err)
 }
 
 func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member, error) {

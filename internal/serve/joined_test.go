@@ -2,14 +2,20 @@ package serve
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"leasehold.dev/server"
 	servers "leasehold.dev/test/process"
 )
 
@@ -169,4 +175,19 @@ func TestJoinTLS(t *testing.T) {
 		"--listen-peer-urls", "https://"+servers.MustFreeAddr())...).until("ready to serve")
 	run(t, "member", append(secure, "--join", addr,
 		"--data-dir", t.TempDir())...).until("became a voter")
+}
+
+// Goal: a member whose release does not speak the cluster's version is not added, and does not
+// wait, although of other members nothing was heard, which may be over in a while.
+func TestJoinOfAnotherVersion(t *testing.T) {
+	foreign := fmt.Errorf("run 0.2: %w", server.ErrForeign)
+	away := status.Error(codes.Unavailable, "away")
+	c := &fakeCluster{members: []*pb.Member{founder()}, lost: errors.Join(away, foreign)}
+	a := newAttempt(t, c)
+	if _, err := a.prepare(t.Context(), a.cfg); !errors.Is(err, server.ErrForeign) {
+		t.Errorf("error %v", err)
+	}
+	if got := strings.Join(c.calls, " "); got != "list" {
+		t.Errorf("calls: %s", got)
+	}
 }

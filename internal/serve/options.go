@@ -175,8 +175,6 @@ func (f *flags) addLogging() {
 
 func (f *flags) addOther() {
 	fs := f.fs
-	fs.Var(gates{&f.cfg.FeatureGates}, "feature-gates",
-		"NAME=true,... as in etcd. Accepted; what they switch on is always on or does not apply.")
 	fs.StringVar(&f.configFile, "config-file", "",
 		"Not supported: give flags or variables. It is refused, so that nothing is lost silently.")
 	fs.BoolVar(&f.version, "version", false, "Print the version and exit.")

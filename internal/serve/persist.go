@@ -65,6 +65,9 @@ func (j *joiner) persist(
 
 // passing reports whether a refusal may be over in a while by itself.
 func passing(err error) bool {
+	if errors.Is(err, server.ErrForeign) {
+		return false
+	}
 	for _, e := range []error{
 		rpctypes.ErrTooManyLearners, rpctypes.ErrMemberLearnerNotReady,
 		rpctypes.ErrMemberNotEnoughStarted, context.DeadlineExceeded, errUnreachable,

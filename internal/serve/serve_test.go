@@ -161,9 +161,6 @@ func TestSyntax(t *testing.T) {
 		{"--lease-max-cache-ttl 9s", func(c server.Config) any {
 			return c.Lease.MaxCacheTTL
 		}, 9 * time.Second},
-		{"--feature-gates=A=true,B=false", func(c server.Config) any {
-			return c.FeatureGates["A"] && !c.FeatureGates["B"] && len(c.FeatureGates) == 2
-		}, true},
 		{"--host-whitelist a,b,a", func(c server.Config) any {
 			return strings.Join(c.HTTP.HostWhitelist, "+")
 		}, "a+b"},
@@ -220,7 +217,6 @@ func TestMistakes(t *testing.T) {
 		"--initial-cluster-state=old":        "not one of new, existing",
 		"--auto-compaction-mode=weekly":      "not one of periodic, revision",
 		"--auto-compaction-retention=x":      "neither a number of hours nor a duration",
-		"--feature-gates=A":                  "not NAME=true or NAME=false",
 		"--log-level=loud":                   "not one of debug, info, warn, error",
 		"--log-format=xml":                   "not one of json, console",
 		"--config-file=a.yml":                "--config-file is not supported",

@@ -168,39 +168,6 @@ func parseCluster(s string) (map[string][]url.URL, error) {
 	return cluster, nil
 }
 
-// gates is the flag --feature-gates.
-type gates struct{ to *map[string]bool }
-
-// String implements flag.Value.
-func (v gates) String() string {
-	if v.to == nil {
-		return ""
-	}
-	var s []string
-	for _, name := range slices.Sorted(maps.Keys(*v.to)) {
-		s = append(s, fmt.Sprintf("%s=%t", name, (*v.to)[name]))
-	}
-	return strings.Join(s, ",")
-}
-
-// Set implements flag.Value.
-func (v gates) Set(s string) error {
-	all := make(map[string]bool)
-	for part := range strings.SplitSeq(s, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(part, "=")
-		on, err := strconv.ParseBool(value)
-		if !ok || name == "" || err != nil {
-			return fmt.Errorf("%q is not NAME=true or NAME=false", part)
-		}
-		all[name] = on
-	}
-	*v.to = all
-	return nil
-}
-
 // compaction is what the flags say of it. A retention that is not given is the default of the
 // mode: then periodic compaction leaves some revisions, too, to those who watch little.
 func (f *flags) compaction() (server.Compaction, error) {

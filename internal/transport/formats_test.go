@@ -3,8 +3,12 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"testing"
+
+	"google.golang.org/grpc/metadata"
 )
 
 // Goal: a stream has the newest format that both ends speak, whoever is the newer; those that
@@ -50,6 +54,35 @@ func TestFormats(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Goal: who opens a stream says which formats it speaks and of which cluster version it is, and
+// one that does not speak the cluster's learns that in words. Method: a member is refused.
+func TestForeignVersion(t *testing.T) {
+	a, b := start(t, 1, options{formats: Formats{1, 2}}), start(t, 2, options{})
+	refusal := fmt.Errorf("run 0.2: %w", ErrVersion)
+	b.admit.Store(&refusal)
+	a.Update([]Peer{b.peer(2)})
+	if said := want(t, a.foreign); !strings.Contains(said, "run 0.2") {
+		t.Errorf("it was told %q", said)
+	}
+	want := Visitor{Member: 1, Incarnation: 101, Formats: Formats{1, 2}, Version: 1, Decided: 201}
+	if v := b.visitor.Load(); *v != want {
+		t.Errorf("the visitor is %+v", v)
+	}
+	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, 1)); !errors.Is(err, ErrVersion) {
+		t.Errorf("snapshot: %v", err)
+	}
+}
+
+// A stream that does not say of which cluster version it is, or says it wrongly, is refused.
+func TestVersionOfStrangers(t *testing.T) {
+	for _, texts := range [][]string{nil, {""}, {"1"}, {"x 1"}, {"256 1"}, {"1 1", "1 1"}} {
+		var h hello
+		if err := h.readVersion(metadata.MD{keyVersion: texts}); err == nil {
+			t.Errorf("%q was read as %+v", texts, h)
+		}
 	}
 }
 

@@ -35,10 +35,12 @@ type recorder struct {
 	claimed     chan uint64
 	copied      chan uint64
 	refused     chan uint64 // by whom, because of another process
+	foreign     chan string // why, because of the cluster version
 	admits, met chan uint64 // incarnations
 	took        chan uint64 // who answered
 
 	admit, other atomic.Pointer[error]
+	visitor      atomic.Pointer[Visitor] // the last
 
 	hold     atomic.Pointer[chan struct{}] // Receive waits for it
 	echo     atomic.Pointer[Transport]     // Receive sends back through it
@@ -57,14 +59,16 @@ func newRecorder() *recorder {
 		claimed:     make(chan uint64, 1<<10),
 		copied:      make(chan uint64, 1<<10),
 		refused:     make(chan uint64, 1<<10),
+		foreign:     make(chan string, 1<<10),
 		admits:      make(chan uint64, 1<<17),
 		met:         make(chan uint64, 1<<17),
 		took:        make(chan uint64, 1),
 	}
 }
 
-func (r *recorder) Admit(_, incarnation uint64) error {
-	r.admits <- incarnation
+func (r *recorder) Admit(v Visitor) error {
+	r.admits <- v.Incarnation
+	r.visitor.Store(&v)
 	if err := r.admit.Load(); err != nil {
 		return *err
 	}
@@ -101,6 +105,8 @@ func (r *recorder) Expelled(m uint64, why error) {
 		r.lost <- m
 	case errors.Is(why, ErrCopy):
 		r.refused <- m
+	case errors.Is(why, ErrVersion):
+		r.foreign <- why.Error()
 	default:
 		r.removed <- m
 	}
@@ -161,6 +167,7 @@ func start(tb testing.TB, id uint64, o options) *member {
 		Formats:     cmp.Or(o.formats, Formats{1, 1}),
 		Way:         Way{TLS: o.client, Token: o.token},
 		Incarnation: id + 100,
+		Version:     func() (uint8, uint64) { return 1, id + 200 },
 		RoundTrip: func(of uint64, _ time.Duration) {
 			select {
 			case m.took <- of:

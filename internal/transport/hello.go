@@ -18,6 +18,7 @@ import (
 const (
 	keyHello   = "leasehold-hello"   // of whoever opens a stream
 	keyFormats = "leasehold-formats" // likewise: see Formats
+	keyVersion = "leasehold-version" // likewise: its cluster version, and where that was decided
 	keyURL     = "leasehold-url"     // likewise: where it listens, one for each URL
 	keyProcess = "leasehold-process" // of whoever answers: its process and incarnation
 	keyFormat  = "leasehold-format"  // likewise: the one that the stream has
@@ -33,6 +34,7 @@ const (
 	saidRefused = "refused"
 	saidCopy    = "copy"
 	saidFormats = "formats"
+	saidVersion = "version"
 )
 
 // maxURLs bounds how many URLs of a member are looked at.
@@ -46,14 +48,22 @@ type hello struct {
 	cluster, from, to uint64
 	life              // of from
 	formats           Formats
+	version           uint8 // the cluster's, as from knows it
+	decided           uint64
 	// mark is that of the last refusal that from has had from to, 0 for none. To repeat it
 	// shows that this process lives, and that the stream is no late one of a dead process.
 	mark uint64
 }
 
+// visitor returns what Admit is asked about.
+func (h hello) visitor() Visitor {
+	return Visitor{h.from, h.incarnation, h.formats, h.version, h.decided}
+}
+
 // context returns ctx with the hello for the other side, and with the sender's URLs.
 func (h hello) context(ctx context.Context, urls []string) context.Context {
-	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String(), keyFormats, h.formats.wire())
+	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String(), keyFormats, h.formats.wire(),
+		keyVersion, fmt.Sprintf("%d %d", h.version, h.decided))
 	for _, u := range urls {
 		ctx = metadata.AppendToOutgoingContext(ctx, keyURL, u)
 	}
@@ -79,8 +89,22 @@ func readHello(ctx context.Context) (h hello, err error) {
 		return h, err
 	}
 	h.mark = readMark(md)
-	h.formats, err = readFormats(md)
+	if h.formats, err = readFormats(md); err == nil {
+		err = h.readVersion(md)
+	}
 	return h, err
+}
+
+// readVersion finds the cluster version of whoever opens a stream.
+func (h *hello) readVersion(md metadata.MD) error {
+	texts := md.Get(keyVersion)
+	if len(texts) != 1 {
+		return errors.New("the stream does not say of which cluster version it is")
+	}
+	if _, err := fmt.Sscanf(texts[0], "%d %d", &h.version, &h.decided); err != nil {
+		return fmt.Errorf("cannot read the cluster version %q", texts[0])
+	}
+	return nil
 }
 
 func formatMark(mark uint64) string { return strconv.FormatUint(mark, 16) }
@@ -166,6 +190,8 @@ func say(s trailing, err error) error {
 		kind = saidCopy
 	case errors.Is(err, ErrFormats):
 		kind = saidFormats
+	case errors.Is(err, ErrVersion):
+		kind = saidVersion
 	}
 	trailer := metadata.Pairs(keySaid, kind)
 	var marked *markedError
@@ -181,7 +207,7 @@ func say(s trailing, err error) error {
 }
 
 // heard turns the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, one that wraps
-// ErrFormats, a *RemoteError, or leaves it: then the connection broke.
+// ErrFormats or ErrVersion, a *RemoteError, or leaves it: then the connection broke.
 func heard(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {
@@ -196,6 +222,8 @@ func heard(err error, trailer metadata.MD) error {
 		return ErrCopy
 	case saidFormats:
 		return fmt.Errorf("%w; member says: %s", ErrFormats, status.Convert(err).Message())
+	case saidVersion:
+		return fmt.Errorf("%w; member says: %s", ErrVersion, status.Convert(err).Message())
 	}
 	remote := &RemoteError{Text: status.Convert(err).Message()}
 	if mark := readMark(trailer); mark != 0 {

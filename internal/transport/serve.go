@@ -44,11 +44,12 @@ func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) erro
 type inbound struct {
 	from uint64
 	life
-	mark   uint64    // of its hello
-	urls   []url.URL // where it says that it listens
-	format uint8
-	stream grpc.ServerStream
-	done   chan struct{} // no more messages come of it
+	visitor Visitor
+	mark    uint64    // of its hello
+	urls    []url.URL // where it says that it listens
+	format  uint8
+	stream  grpc.ServerStream
+	done    chan struct{} // no more messages come of it
 
 	once  sync.Once
 	ended chan struct{}
@@ -84,7 +85,7 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 	case h.from == t.cfg.Self:
 		return h, 0, fmt.Errorf("member %x talks to itself; two processes have one identity", h.from)
 	}
-	if err := t.cfg.Handler.Admit(h.from, h.incarnation); err != nil {
+	if err := t.cfg.Handler.Admit(h.visitor()); err != nil {
 		return h, 0, err
 	}
 	if format, err = t.cfg.Formats.common(h.formats); err == nil {
@@ -102,8 +103,9 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		return say(stream, err)
 	}
 	in := &inbound{
-		from: h.from, life: h.life, mark: h.mark, urls: readURLs(stream.Context()), stream: stream,
-		format: format, done: make(chan struct{}), ended: make(chan struct{}),
+		from: h.from, life: h.life, visitor: h.visitor(), mark: h.mark,
+		urls: readURLs(stream.Context()), stream: stream, format: format,
+		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := t.enter(in); err != nil {
 		return say(stream, err)
@@ -163,7 +165,7 @@ func (t *Transport) enter(in *inbound) error {
 	}
 	// Update may have asked whom to let in before it could see this stream.
 	if err == nil {
-		err = t.cfg.Handler.Admit(in.from, in.incarnation)
+		err = t.cfg.Handler.Admit(in.visitor)
 	}
 	if err != nil {
 		close(in.done)

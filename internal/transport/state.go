@@ -118,7 +118,8 @@ func (l *link) failed(err error, known uint64) {
 
 // expels reports whether err says that this member will never be let in again.
 func expels(err error) bool {
-	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrLost) || errors.Is(err, ErrCopy)
+	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrLost) || errors.Is(err, ErrCopy) ||
+		errors.Is(err, ErrVersion)
 }
 
 // failureKind groups errors that differ only in a port or a time, so that the

@@ -23,6 +23,8 @@ var (
 	// returns it to keep a member out for good, and SendSnapshot, when the other
 	// side says so of this member.
 	ErrRemoved = errors.New("transport: the member was removed from the cluster")
+	// ErrVersion means that a member does not speak the cluster version.
+	ErrVersion = errors.New("transport: the member does not speak the cluster version")
 	// ErrLost means that the cluster remembers a member with another incarnation: the data
 	// that had its promises are lost. Handler.Admit returns it, too.
 	ErrLost = errors.New("transport: the member comes back without its data")
@@ -64,15 +66,24 @@ type Peer struct {
 	Incarnation uint64
 }
 
+// A Visitor is who opens a stream: a member, its data, the formats that its process speaks, and
+// the cluster version of its state with the index of the entry that decided it.
+type Visitor struct {
+	Member, Incarnation uint64
+	Formats             Formats
+	Version             uint8
+	Decided             uint64
+}
+
 // A Handler is told what arrives. Its methods are called from several
 // goroutines at once, never from inside a call to the transport. A method that
 // blocks holds up only what its comment says, and Close, which waits for all.
 type Handler interface {
-	// Admit says whether a member may send: nil, or ErrRemoved, or ErrLost, or why not
-	// now (the other side will ask again). A member may be unknown here because it
-	// joined a moment ago. Asked when a stream begins and after each Update that
+	// Admit says whether a member may send: nil, or ErrRemoved, ErrLost or one that wraps
+	// ErrVersion, or why not now (the other side will ask again). A member may be unknown here
+	// because it joined a moment ago. Asked when a stream begins and after each Update that
 	// changed something.
-	Admit(member, incarnation uint64) error
+	Admit(v Visitor) error
 	// Met says that another member has admitted this one, and as whom it answered; it
 	// is asked as Admit is, and ends the connection if it does not return nil.
 	Met(member, incarnation uint64) error
@@ -90,8 +101,8 @@ type Handler interface {
 	// process come later.
 	Gone(member uint64)
 	// Expelled says that another member will never let this one in again: its Admit said
-	// why, ErrRemoved or ErrLost; or another process of this member is connected there and
-	// alive, ErrCopy. Once for each connection that was refused or ended so; dialing goes
+	// why, ErrRemoved, ErrLost or ErrVersion; or another process of this member is connected
+	// there and alive, ErrCopy. Once for each connection that was refused or ended so; dialing goes
 	// on, slowly.
 	Expelled(by uint64, why error)
 	// Copied says that two processes of a member are alive, one of which has been refused:
@@ -110,7 +121,7 @@ type Handler interface {
 	Describe() []byte
 }
 
-// Config is what New takes. Cluster, Self, Process, Formats and Handler are required.
+// Config is what New takes. Cluster, Self, Process, Formats, Version and Handler are required.
 type Config struct {
 	// Cluster and Self are the IDs of the cluster and of this member. A stream
 	// from another cluster, or one meant for another member, is refused with words.
@@ -123,6 +134,9 @@ type Config struct {
 	Incarnation uint64
 	// Formats are those that this process speaks.
 	Formats Formats
+	// Version returns the cluster version of this member's state, and the index of the entry that
+	// decided it. The other side's Admit is asked about them.
+	Version func() (version uint8, decided uint64)
 	// Way is how to connect. The listener's side is the business of whoever calls Serve.
 	Way     Way
 	Handler Handler
@@ -278,7 +292,7 @@ func (t *Transport) admitAgain() {
 	}
 	t.mu.RUnlock()
 	for _, in := range streams {
-		if err := t.cfg.Handler.Admit(in.from, in.incarnation); err != nil {
+		if err := t.cfg.Handler.Admit(in.visitor); err != nil {
 			in.end(err)
 		}
 	}

@@ -2,7 +2,9 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -13,6 +15,8 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
 )
 
 // wantTooOld wants an error that says what to do: another release is needed, and nothing else.
@@ -154,13 +158,133 @@ func TestSnapshotOfNewerRelease(t *testing.T) {
 }
 
 // Errors that are not about releases stay as they are.
-func TestTooOldIsNoOther(t *testing.T) {
+func TestOtherReleaseIsNoOther(t *testing.T) {
 	for _, err := range []error{nil, errStopped, storage.ErrCorrupt} {
-		if got := tooOld(err, "dir"); !errors.Is(got, err) || errors.Is(got, ErrTooOld) {
+		if got := otherRelease(err, "dir"); !errors.Is(got, err) || errors.Is(got, ErrTooOld) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
 	for _, err := range []error{storage.ErrVersion, encoding.ErrNewer} {
-		wantTooOld(t, tooOld(err, "dir"), "dir")
+		wantTooOld(t, otherRelease(err, "dir"), "dir")
+	}
+}
+
+// later is what a release speaks that is two after this one.
+var later = version.Range{Oldest: version.Newest + 1, Newest: version.Newest + 2}
+
+// wantForeign wants an error that names the cluster's version and what is to be done.
+func wantForeign(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrForeign) || errors.Is(err, ErrTooOld) ||
+		!strings.Contains(err.Error(), version.Name(version.Oldest)) ||
+		!strings.Contains(err.Error(), "with a release that speaks it") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Goal: a release that is too new for the data of a member refuses them at the start, and leaves
+// them as they are. Method: the release that wrote them starts on them afterwards.
+func TestDataTooOldForRelease(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(shortDir(t))
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	newer := cfg
+	newer.Versions = later
+	_, err = New(newer)
+	wantForeign(t, err)
+	if s, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Goal: a release that does not speak the cluster's version does not join it, and does not even
+// become a member. Method: one that is too new asks a member who the others are.
+func TestJoinTooNew(t *testing.T) {
+	t.Parallel()
+	r := run(t, testConfig(shortDir(t)))
+	cfg := testConfig(shortDir(t))
+	cfg.Name, cfg.Versions = "other", later
+	cfg.Cluster.State = ExistingCluster
+	others := map[string][]url.URL{r.cfg.Name: r.cfg.URLs.AdvertisePeer}
+	wantForeign(t, Reach(cfg, others, r.node.cluster))
+	cfg.Cluster.Initial = map[string][]url.URL{
+		r.cfg.Name: r.cfg.URLs.AdvertisePeer, cfg.Name: cfg.URLs.AdvertisePeer,
+	}
+	_, err := New(cfg)
+	wantForeign(t, err)
+	cfg.Versions = version.Range{}
+	if err := Reach(cfg, others, r.node.cluster); err != nil {
+		t.Errorf("a member of this release: %v", err)
+	}
+}
+
+// Goal: of two members one of which does not speak the cluster version it is that one which stops,
+// whoever calls whom, and a member that has only not heard of a change yet makes nobody stop.
+// Method: all that a caller may say of itself, to a member that knows the version of entry 7.
+func TestAgreement(t *testing.T) {
+	t.Parallel()
+	s, err := New(testConfig(shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var stopped error
+	s.peers.removed = func(err error) { stopped = err }
+	s.peers.versions = version.Range{Oldest: 2, Newest: 3}
+	v := *s.core.view.Load()
+	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}
+	s.core.view.Store(&v)
+	for name, c := range map[string]struct {
+		caller         transport.Visitor
+		refused, stops bool
+	}{
+		"the same": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 2, Newest: 3}, Version: 2, Decided: 7,
+		}},
+		"older, and speaks it": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 1, Newest: 2}, Version: 1, Decided: 3,
+		}},
+		"older": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 1, Newest: 1}, Version: 1, Decided: 3,
+		}, refused: true},
+		"newer": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 3, Newest: 4}, Version: 3,
+		}, refused: true},
+		"knows better": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 3, Newest: 4}, Version: 3, Decided: 8,
+		}},
+		"knows better, and what this one does not speak": {caller: transport.Visitor{
+			Formats: transport.Formats{Oldest: 1, Newest: 1}, Version: 1, Decided: 8,
+		}, stops: true},
+	} {
+		stopped = nil
+		c.caller.Member = s.node.member + 1
+		err := s.peers.Admit(c.caller)
+		if c.refused != errors.Is(err, transport.ErrVersion) || c.stops != (stopped != nil) ||
+			(err == nil) != (!c.refused && !c.stops) {
+			t.Errorf("%s: %v, stopped by %v", name, err, stopped)
+		}
+		if c.refused && !strings.Contains(err.Error(), version.Range(c.caller.Formats).String()) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.stops {
+			wantForeign(t, stopped)
+		}
+	}
+	s.peers.Expelled(9, fmt.Errorf("that is 0.1: %w", transport.ErrVersion))
+	wantForeign(t, stopped)
+	v.Members = nil // as when it joins
+	s.core.view.Store(&v)
+	if err := s.peers.Admit(transport.Visitor{Member: 9, Version: 1, Decided: 1}); err != nil {
+		t.Errorf("a member without a state: %v", err)
 	}
 }

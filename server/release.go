@@ -1,0 +1,86 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
+)
+
+// These errors mean that a member needs another release. [New] and [Server.Run] return them.
+// Nothing of what this release does not know was acted on, the data are as they were, and
+// starting the member again changes nothing.
+var (
+	// ErrTooOld means that this release is too old for the member: a newer one has written
+	// something into its data or into the cluster's log that this one cannot read.
+	ErrTooOld = errors.New("server: this release is too old for the data of this member")
+	// ErrForeign means that this release does not speak the version of the member's cluster.
+	ErrForeign = errors.New("server: this release does not speak the version of the cluster")
+)
+
+// otherRelease says what to do when err is about another release. Other errors it leaves as they
+// are.
+func otherRelease(err error, dir string) error {
+	switch {
+	case errors.Is(err, encoding.ErrNewer), errors.Is(err, storage.ErrVersion):
+		return fmt.Errorf("%w: a newer release wrote what it does not know. Nothing of that was done, "+
+			"and the data in %s are as they were. Start the member with the newer release, which the "+
+			"other members run or did run (this is %s): %w", ErrTooOld, dir, thisRelease(), err)
+	case errors.Is(err, encoding.ErrOlder):
+		return foreign(err, dir)
+	default:
+		return err
+	}
+}
+
+// foreign says what to do when this release does not speak the cluster version, which why names.
+func foreign(why error, dir string) error {
+	return fmt.Errorf("%w. Nothing was done, and the data in %s are as they were. Start the member "+
+		"with a release that speaks it, as the other members do (this is %s; leasehold endpoint "+
+		"status shows what the others are): %w", ErrForeign, dir, thisRelease(), why)
+}
+
+func thisRelease() string {
+	return fmt.Sprintf("release %s, for cluster versions %v", version.Version, version.Spoken)
+}
+
+// agree says why a member that opens a stream cannot be in a cluster with this one. Of the two the
+// one whose cluster version was decided later knows it.
+func (p *peers) agree(v transport.Visitor) error {
+	own, its := p.core.view.Load(), version.Range(v.Formats)
+	switch {
+	case len(own.Members) == 0: // this member knows nothing yet
+		return nil
+	case v.Decided > own.Version.Decided:
+		if p.versions.Has(v.Version) {
+			return nil
+		}
+		err := fmt.Errorf("member %x says that the cluster version is %s", v.Member,
+			version.Name(v.Version))
+		p.removed(foreign(err, p.dir))
+		return err
+	case !its.Has(own.Version.Number):
+		return fmt.Errorf("%w: that is %s, and member %x speaks %v", transport.ErrVersion,
+			version.Name(own.Version.Number), v.Member, its)
+	default:
+		return nil
+	}
+}
+
+// clusterVersion is what this member says of the cluster version when it opens a stream.
+func (p *peers) clusterVersion() (number uint8, decided uint64) {
+	v := p.core.view.Load().Version
+	return v.Number, v.Decided
+}
+
+// joinable says why a member of this release cannot join the cluster that d describes.
+func (d description) joinable(c Config) error {
+	if c.versions().Has(d.Version) {
+		return nil
+	}
+	why := fmt.Errorf("cluster %x has version %s", d.Cluster, version.Name(d.Version))
+	return foreign(why, c.DataDir)
+}
