@@ -142,7 +142,7 @@ type state struct {
 	swept  int64
 	cursor Revision
 
-	size int64
+	size int64 // of what is kept: see sized
 }
 
 // resolve returns the revision that a read with this argument is at.

@@ -64,10 +64,9 @@ func (s *Store) index(keys int) error {
 			e = new(entry)
 			made = append(made, e)
 			s.entries[r.Key] = e
-			s.size += keyCost + int64(len(r.Key))
 		}
 		e.push(r)
-		s.size += r.cost()
+		s.sized(r, before)
 	}
 	s.plant(made)
 	return nil

@@ -202,8 +202,8 @@ func TestHashDiffers(t *testing.T) {
 	}
 }
 
-// Goal: Scrub frees what it should, in bounded steps, and Size tells it. Method: overwrite a
-// few keys very often, compact, and count the steps.
+// Goal: Scrub frees what it should, in bounded steps, and Size tells it from the compaction on.
+// Method: overwrite a few keys very often, compact, and count the steps.
 func TestScrub(t *testing.T) {
 	s := New()
 	for i := range 20_000 {
@@ -211,8 +211,9 @@ func TestScrub(t *testing.T) {
 	}
 	before := s.Size()
 	must(t, s.Compact(s.Revision()))
-	if s.Size() != before {
-		t.Fatal("Compact changed the size")
+	size := s.Size()
+	if size > before/100 {
+		t.Errorf("size %d of %d", size, before)
 	}
 	steps := 0
 	for s.Scrub(500) {
@@ -225,8 +226,8 @@ func TestScrub(t *testing.T) {
 	if n := s.records(); n != 10 {
 		t.Errorf("%d records, want 10", n)
 	}
-	if s.Size() > before/100 {
-		t.Errorf("size %d of %d", s.Size(), before)
+	if s.Size() != size {
+		t.Errorf("size %d, it was %d before all was clean", s.Size(), size)
 	}
 	if n := s.log.dir.Len(); n > 3 {
 		t.Errorf("%d chunks for 10 records", n)

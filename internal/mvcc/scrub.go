@@ -6,7 +6,7 @@ const scrubStep = 256
 // Scrub frees memory that the last compaction has made superfluous. The budget is about how
 // many records it looks at or drops; more says that there is something left to do. A record
 // costs a few microseconds, less in large steps: what views share is copied once between two
-// calls of View. What the store and its views answer is not changed by it, except for Size.
+// calls of View. What the store and its views answer is not changed by it.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -85,7 +85,6 @@ func (s *Store) clean(key string, limit int) (work int, done bool) {
 	if len(recs) == 0 {
 		delete(s.entries, key)
 		s.changeDead().Delete(item{key: key})
-		s.size -= keyCost + int64(len(key))
 	} else {
 		s.replace(newEntry(recs))
 	}
@@ -107,7 +106,6 @@ func (s *Store) forget(r *record) {
 	if !s.log.drop(r.rev()) {
 		panic("mvcc: a version is missing in the history")
 	}
-	s.size -= r.cost()
 }
 
 // bury takes the keys out of dead that no read can ask for any more, if Scrub has not done so

@@ -78,6 +78,9 @@ type Store struct {
 	view   *View
 	frozen struct{ live, dead *tree }
 
+	// ends says by how much each compaction lessens the size.
+	ends ends
+
 	txn  Txn
 	open bool // a Txn is open
 }
@@ -97,8 +100,9 @@ func (s *Store) Revision() int64 { return s.revision }
 // Compacted returns the oldest revision that can be read, 0 if nothing was ever compacted.
 func (s *Store) Compacted() int64 { return s.compacted }
 
-// Size returns about how many bytes of memory the data takes, history included. It goes down
-// when Scrub cleans, not when Compact is called, so members of a cluster may differ in it.
+// Size returns about how many bytes of memory the data takes, history included. Stores with the
+// same history, compacted at the same revision, have the same size, however far Scrub has come
+// in each: what a compaction makes superfluous counts no more.
 func (s *Store) Size() int64 { return s.size }
 
 // Len returns the number of live keys.
@@ -154,6 +158,7 @@ func (s *Store) Compact(rev int64) error {
 		s.cursor = again
 	}
 	s.compacted = rev
+	s.size -= s.ends.take(rev)
 	s.view = nil
 	return nil
 }

@@ -298,8 +298,6 @@ func (w *twins) restore() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for w.s.Scrub(100) {
-	}
 	if s.Size() != w.s.Size() {
 		w.t.Fatalf("size %d after restore, want %d", s.Size(), w.s.Size())
 	}
@@ -309,7 +307,7 @@ func (w *twins) restore() {
 // checkInvariants checks what is written on the fields.
 func (s *Store) checkInvariants(t testing.TB) {
 	t.Helper()
-	versions, buried, size := 0, 0, int64(0)
+	versions, buried := 0, 0
 	for key, e := range s.entries {
 		_, live := s.live.Get(item{key: key})
 		_, dead := s.dead.Get(item{key: key})
@@ -321,12 +319,10 @@ func (s *Store) checkInvariants(t testing.TB) {
 		case live == dead || dead != last.tombstone() || gone && s.buried == s.compacted:
 			t.Fatalf("key %q: live %v, dead %v", key, live, dead)
 		}
-		size += keyCost + int64(len(key))
 		c := e.chain()
 		for i := range c.len() {
 			r := c.at(i)
 			versions++
-			size += r.cost()
 			if s.log.find(r.rev()) != r || r.Key != key {
 				t.Fatalf("key %q: version %v is not in the history", key, r.rev())
 			}
@@ -341,8 +337,36 @@ func (s *Store) checkInvariants(t testing.TB) {
 	if n := s.live.Len() + s.dead.Len(); n+buried != len(s.entries) {
 		t.Fatalf("%d keys in the trees, %d buried, %d entries", n, buried, len(s.entries))
 	}
-	if size != s.size {
-		t.Fatalf("size %d, want %d", s.size, size)
+	s.checkSize(t)
+}
+
+// checkSize checks that the size is the sum over what is there for good, and will be after each
+// compaction.
+func (s *Store) checkSize(t testing.TB) {
+	t.Helper()
+	size := int64(0)
+	alive := make(map[string]bool)
+	for r := range s.View().Records() {
+		size += recordCost + int64(len(r.Value))
+		if !alive[r.Key] {
+			size += keyCost + int64(len(r.Key))
+		}
+		alive[r.Key] = !r.Tombstone
+	}
+	if size != s.Size() {
+		t.Fatalf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, size)
+	}
+	last := end{s.compacted, s.ends.before}
+	for _, c := range s.ends.chunks {
+		for _, e := range c {
+			if e.revision <= last.revision || e.sum <= last.sum || e.revision > s.revision+1 {
+				t.Fatalf("%+v after %+v, at %d", e, last, s.revision)
+			}
+			last = e
+		}
+		if len(c) == 0 {
+			t.Fatal("an empty chunk")
+		}
 	}
 }
 

@@ -2,13 +2,6 @@ package mvcc
 
 import "iter"
 
-// What a record and a key take in memory besides the bytes of key and value: the record and
-// its places in the history and its entry; the entry and its places in tree and map.
-const (
-	recordCost = 112
-	keyCost    = 96
-)
-
 // Txn is a write transaction. All its changes share one revision, the next one; they can be
 // seen by its own reads at once, and in Views after End. There is no way back: the caller
 // checks what can fail before it changes anything.
@@ -126,7 +119,6 @@ func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 		e = new(entry)
 		s.entries[key] = e
 		s.changeLive().Set(item{key, e})
-		s.size += keyCost + int64(len(key))
 	default:
 		last := e.newest.Load()
 		r.Key = last.Key // the same bytes for all versions
@@ -144,13 +136,11 @@ func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 
 // add stores the record as the newest version of its key.
 func (t *Txn) add(e *entry, r *record, prev *KeyValue) {
+	t.s.sized(r, e.newest.Load())
 	e.push(r)
 	t.s.log.append(r)
-	t.s.size += r.cost()
 	t.events = append(t.events, r.event(prev))
 }
-
-func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
 
 func (r *record) event(prev *KeyValue) Event {
 	return Event{Delete: r.tombstone(), KV: &r.KeyValue, Prev: prev, Sub: int64(r.sub)}

@@ -13,10 +13,10 @@ func (v *View) Revision() int64 { return v.revision }
 // compacted.
 func (v *View) Compacted() int64 { return v.compacted }
 
-// Size returns about how many bytes of memory the data took when the view was made.
+// Size returns what Store.Size did when the view was made.
 func (v *View) Size() int64 { return v.size }
 
-// Scrubbed reports whether Size is without all that the last compaction made superfluous.
+// Scrubbed reports whether the memory is free that the last compaction made superfluous.
 func (v *View) Scrubbed() bool { return v.swept == v.compacted }
 
 // Len returns the number of live keys.

@@ -1,0 +1,110 @@
+package mvcc
+
+import "sort"
+
+// What a record, and a key from its creation to its deletion, take in memory besides the bytes
+// of key and value: the record and its places in the history, in its entry and in ends; the
+// entry and its places in tree and map.
+const (
+	recordCost = 128
+	keyCost    = 112
+)
+
+func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
+
+func lifeCost(key string) int64 { return keyCost + int64(len(key)) }
+
+// sized counts a record that is stored as the newest of its key, after last, nil if that is none.
+//
+// The size is that of what View.Records yields, wherever Scrub is: what is superfluous after a
+// compaction is counted no more. So each record is noted here under the compacted revision from
+// which on it is superfluous, which is known when the next of its key is stored: that one's, but
+// not its own. A tombstone takes the key with it, which counts once for each time that it was
+// created.
+func (s *Store) sized(r, last *record) {
+	s.size += r.cost()
+	if last == nil || last.tombstone() {
+		s.size += lifeCost(r.Key)
+	} else {
+		s.ends.add(max(r.ModRevision, last.ModRevision+1), last.cost())
+	}
+	if r.tombstone() {
+		s.ends.add(r.ModRevision+1, r.cost()+lifeCost(r.Key))
+	}
+}
+
+// ends says how many bytes end with which compaction. They are added in the order of the
+// revisions, but for the last two.
+//
+// Invariant: no chunk is empty, and revisions and sums rise in them and from one to the next.
+type ends struct {
+	chunks [][]end
+	before int64 // the sum of all that ended
+}
+
+// end is how many bytes end at its revision and at those before, since the store was made.
+type end struct{ revision, sum int64 }
+
+const endsChunk = 1024
+
+// add notes n more bytes that end at a revision, which is not more than one before the last.
+func (e *ends) add(revision, n int64) {
+	sum := e.before
+	if last := len(e.chunks) - 1; last >= 0 {
+		c := e.chunks[last]
+		switch at := &c[len(c)-1]; {
+		case at.revision == revision:
+			at.sum += n
+			return
+		case at.revision > revision:
+			e.addBefore(revision, n)
+			return
+		default:
+			sum = at.sum
+		}
+	}
+	e.push(end{revision, sum + n})
+}
+
+// addBefore is add for the revision before the last.
+func (e *ends) addBefore(revision, n int64) {
+	last := e.pop()
+	e.add(revision, n)
+	e.push(end{last.revision, last.sum + n})
+}
+
+func (e *ends) push(v end) {
+	if n := len(e.chunks); n == 0 || len(e.chunks[n-1]) == cap(e.chunks[n-1]) {
+		e.chunks = append(e.chunks, make([]end, 0, endsChunk))
+	}
+	c := &e.chunks[len(e.chunks)-1]
+	*c = append(*c, v)
+}
+
+func (e *ends) pop() end {
+	c := &e.chunks[len(e.chunks)-1]
+	v := (*c)[len(*c)-1]
+	if *c = (*c)[:len(*c)-1]; len(*c) == 0 {
+		e.chunks = e.chunks[:len(e.chunks)-1]
+	}
+	return v
+}
+
+// take forgets what ends at a revision or before it, and returns how many bytes that are.
+func (e *ends) take(revision int64) (bytes int64) {
+	n := sort.Search(len(e.chunks), func(i int) bool { return e.chunks[i][0].revision > revision })
+	if n == 0 {
+		return 0
+	}
+	c := e.chunks[n-1]
+	k := sort.Search(len(c), func(i int) bool { return c[i].revision > revision })
+	bytes = c[k-1].sum - e.before
+	e.before = c[k-1].sum
+	if k == len(c) {
+		e.chunks = e.chunks[n:]
+	} else {
+		e.chunks = e.chunks[n-1:]
+		e.chunks[0] = c[k:]
+	}
+	return bytes
+}
