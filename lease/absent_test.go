@@ -123,17 +123,19 @@ func TestPagesThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestBytes: a lease is counted with its texts and its labels.
+// TestBytes: a lease is counted with its texts, its labels, what else only some have, and its
+// keys, and is not counted when it is gone.
 func TestBytes(t *testing.T) {
 	for _, c := range []struct {
 		terms Terms
 		want  int64
 	}{
 		{Terms{}, leaseBytes},
-		{Terms{Name: "12345", Owner: "678", RequestID: "9"}, leaseBytes + 9},
+		{Terms{Name: "12345", Owner: "678", RequestID: "9"}, leaseBytes + extraBytes + 9},
+		{Terms{Secret: Secret{1}}, leaseBytes + extraBytes},
 		{
 			Terms{Labels: map[string]string{"a": "bc", "def": ""}},
-			leaseBytes + 2*labelBytes + 6,
+			leaseBytes + extraBytes + 2*labelBytes + 6,
 		},
 	} {
 		l := New(Config{})
@@ -141,6 +143,19 @@ func TestBytes(t *testing.T) {
 		mustGrant(t, l, c.terms)
 		if l.Bytes() != c.want {
 			t.Errorf("%+v takes %d bytes, want %d", c.terms, l.Bytes(), c.want)
+		}
+		for range 2 {
+			for _, key := range []string{"k", "l"} {
+				if err := l.Attach(1, key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if want := c.want + 2*attachBytes; l.Bytes() != want {
+			t.Errorf("%+v with two keys takes %d bytes, want %d", c.terms, l.Bytes(), want)
+		}
+		if _, err := l.Revoke(1); err != nil || l.Bytes() != 0 {
+			t.Errorf("%d bytes are left, %v", l.Bytes(), err)
 		}
 	}
 }

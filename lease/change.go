@@ -60,8 +60,8 @@ func (l *Lessor) HandOver(id ID, token Token, owner string, s Secret) (Info, err
 	if !ok {
 		return Info{}, ErrNotFound
 	}
+	l.table.bytes -= l.table.bytesOf(slot)
 	x := l.table.amend(slot)
-	l.table.bytes += int64(len(owner) - len(x.owner))
 	x.owner = owner
 	y := x.some()
 	y.secret = s
@@ -81,17 +81,19 @@ func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).some().secret) {
 		return Info{}, ErrNotFound
 	}
+	l.table.bytes -= l.table.bytesOf(slot)
 	return l.succeed(slot, l.table.amend(slot)), nil
 }
 
 // equal takes the same time wherever two secrets differ, which is nobody's business.
 func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t[:]) == 1 }
 
-// succeed begins the next life of a lease under a new token. A grant that is
-// repeated late must not find it, and give the new token to the old holder.
+// succeed begins the next life of a lease, which does not count for bytes now, under a new
+// token. A grant that is repeated late must not find it, and give the new token to the old
+// holder.
 func (l *Lessor) succeed(slot uint32, x *extra) Info {
-	l.table.bytes -= int64(len(x.requestID))
 	x.requestID = ""
+	l.table.bytes += l.table.bytesOf(slot)
 	l.anew(slot)
 	l.table.change(slot).token = l.nextToken()
 	if l.tracker != nil {

@@ -59,7 +59,8 @@ func (t *table) checkInvariants() error {
 			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
 		}
 		live++
-		bytes += leaseBytes + x.bytes()
+		info := t.info(slot)
+		bytes += info.Bytes()
 		if at, ok := t.find(r.id); !ok || at != slot || free[slot] {
 			return fmt.Errorf("lease %d in slot %d is indexed at %d, %v", r.id, slot, at, ok)
 		}

@@ -66,26 +66,45 @@ type table struct {
 	top   uint32
 	// changes counts the writes to pages, and may count more.
 	changes uint64
-	bytes   int64 // about what the leases take
+	bytes   int64 // Invariant: the sum of Terms.Bytes
 }
 
-// These are about what a lease takes, its times and its places in index, names and wheel
-// included, and a label, besides their texts.
+// These are about what a lease takes in memory, its times and its places in index and wheel
+// included; what it has that only some have, and its place in names; a label; and a key that is
+// attached: all besides their texts.
 const (
-	leaseBytes = 200
-	labelBytes = 100
+	leaseBytes  = 200
+	extraBytes  = 160
+	labelBytes  = 100
+	attachBytes = 100
 )
 
-// bytes is about what only some leases have takes.
-func (x *extra) bytes() int64 {
-	if x == nil {
-		return 0
+// Bytes returns about how many bytes a lease of these terms takes, but for its keys.
+func (t *Terms) Bytes() int64 {
+	texts := len(t.Name) + len(t.Owner) + len(t.RequestID)
+	n := leaseBytes + texts
+	if texts > 0 || len(t.Labels) > 0 || t.Secret != (Secret{}) || t.LockDelay != 0 ||
+		t.KeepKeys || t.Bound {
+		n += extraBytes
 	}
-	n := len(x.name) + len(x.owner) + len(x.requestID)
-	for k, v := range x.labels {
+	for k, v := range t.Labels {
 		n += labelBytes + len(k) + len(v)
 	}
 	return int64(n)
+}
+
+// bytesOf returns the Terms.Bytes of the lease in a slot.
+func (t *table) bytesOf(slot uint32) int64 {
+	x := t.extra(slot)
+	if x == nil {
+		return leaseBytes
+	}
+	y := x.some()
+	terms := Terms{
+		Name: x.name, Owner: x.owner, RequestID: x.requestID, Labels: x.labels,
+		LockDelay: y.lockDelay, Secret: y.secret, KeepKeys: y.keepKeys, Bound: y.bound,
+	}
+	return terms.Bytes()
 }
 
 func newTable(size int) *table {
@@ -208,7 +227,7 @@ func (t *table) insert(i Info) uint32 {
 		x.labels = maps.Clone(i.Labels)
 		x.setRare(y)
 	}
-	t.bytes += leaseBytes + t.extra(slot).bytes()
+	t.bytes += i.Bytes()
 	t.enter(i.ID, slot)
 	if i.Name != "" {
 		t.names.add(i.Name, slot, t.epoch)
@@ -226,7 +245,7 @@ func (x *extra) setRare(y rare) {
 
 // remove frees a slot.
 func (t *table) remove(slot uint32) {
-	t.bytes -= leaseBytes + t.extra(slot).bytes()
+	t.bytes -= t.bytesOf(slot)
 	p := t.mutable(slot)
 	t.leave(p.records[slot&(pageSize-1)].id)
 	if x := p.extra(slot); x != nil {
