@@ -151,7 +151,7 @@ func TestBytes(t *testing.T) {
 				}
 			}
 		}
-		if want := c.want + 2*attachBytes; l.Bytes() != want {
+		if want := c.want + 2*AttachBytes; l.Bytes() != want {
 			t.Errorf("%+v with two keys takes %d bytes, want %d", c.terms, l.Bytes(), want)
 		}
 		if _, err := l.Revoke(1); err != nil || l.Bytes() != 0 {

@@ -345,4 +345,4 @@ func (l *Lessor) Len() int { return l.table.index.len }
 
 // Bytes returns about how many bytes the leases take, and that keys are attached to them. It is
 // the same on every member: a function of the leases and of which keys they have.
-func (l *Lessor) Bytes() int64 { return l.table.bytes + int64(l.Attached())*attachBytes }
+func (l *Lessor) Bytes() int64 { return l.table.bytes + int64(l.Attached())*AttachBytes }

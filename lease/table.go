@@ -69,14 +69,16 @@ type table struct {
 	bytes   int64 // Invariant: the sum of Terms.Bytes
 }
 
+// AttachBytes is about what it takes in memory that a key is attached.
+const AttachBytes = 100
+
 // These are about what a lease takes in memory, its times and its places in index and wheel
-// included; what it has that only some have, and its place in names; a label; and a key that is
-// attached: all besides their texts.
+// included; what it has that only some have, and its place in names; and a label: all besides
+// their texts.
 const (
-	leaseBytes  = 200
-	extraBytes  = 160
-	labelBytes  = 100
-	attachBytes = 100
+	leaseBytes = 200
+	extraBytes = 160
+	labelBytes = 100
 )
 
 // Bytes returns about how many bytes a lease of these terms takes, but for its keys.

@@ -35,9 +35,8 @@ type compactor struct {
 	log  *slog.Logger
 	cfg  Compaction
 
-	seen     []int64 // the revisions at the looks of one period, oldest first
-	relieved int64   // the size when history was dropped for want of room; 0: that is judged
-	resume   time.Time
+	seen   []int64 // the revisions at the looks of one period, oldest first
+	resume time.Time
 
 	away map[uint64]time.Time // since when members that keep an alarm raised are away
 }
@@ -130,29 +129,27 @@ func (a *compactor) compact(ctx context.Context, rev int64) {
 }
 
 // relieve drops history before its time when the quota is about to be used up: better that
-// some watch has to begin anew than that no lock can be taken. What a compaction frees is
-// known only when the store was scrubbed.
+// some watch has to begin anew than that no lock can be taken. The memory that one compaction
+// frees is free before the next.
 func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	if !a.node.status.Load().Leading {
 		return // it alone compacts
 	}
 	view, quota := a.node.View(), a.node.quota
-	kv, size := view.KV, view.Bytes()
-	if !kv.Scrubbed() || view.LeaseBytes > quota-quota/4 { // history is not what fills it
+	kv, size := view.KV, view.Bytes.Sum()
+	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/4 { // history is not what fills it
 		return
 	}
-	if a.relieved != 0 && a.relieved-size < quota/64 {
-		a.resume = now.Add(reliefPause)
-	}
-	a.relieved = 0
 	rev := relief(size, quota, kv.Revision(), kv.Compacted())
 	if now.Before(a.resume) || !a.possible(rev) {
 		return
 	}
 	a.log.Warn("the state nears its quota: dropping history before its time",
 		"quota-bytes", quota, "size-bytes", size, "revisions", rev-kv.Compacted())
-	a.relieved = size
 	a.compact(ctx, rev)
+	if size-a.node.View().Bytes.Sum() < quota/64 {
+		a.resume = now.Add(reliefPause)
+	}
 }
 
 // relief returns the revision to compact at so that a state of some size has room in its
@@ -170,7 +167,7 @@ func relief(size, quota, revision, compacted int64) int64 {
 
 // roomy reports whether the state is so far below the quota that an alarm ends.
 func (n *node) roomy() bool {
-	return n.quota <= 0 || n.view.Load().Bytes() <= n.quota-n.quota/8
+	return n.quota <= 0 || n.view.Load().Bytes.Sum() <= n.quota-n.quota/8
 }
 
 // full reports whether the alarm of this member is raised.
@@ -191,7 +188,7 @@ func (a *compactor) lift(ctx context.Context) {
 		n.alarmed.Store(true)
 	} else {
 		a.log.Info("there is room again: the alarm is lifted", "alarm", "NOSPACE",
-			"quota-bytes", n.quota, "size-bytes", n.View().Bytes())
+			"quota-bytes", n.quota, "size-bytes", n.View().Bytes.Sum())
 	}
 }
 

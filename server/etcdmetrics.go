@@ -48,7 +48,7 @@ func (m *metrics) watchEtcdState(n *node) {
 	gauge("mvcc_db_total_size_in_bytes", "Size of the data directory.", nil,
 		func() float64 { return float64(n.Status().DBSize) })
 	gauge("mvcc_db_total_size_in_use_in_bytes",
-		"Approximate size of the keys and their history, which the quota counts.", nil,
+		"What the state takes, which the quota counts: leasehold_state_bytes.", nil,
 		func() float64 { return float64(n.Status().DBSizeInUse) })
 	gauge("server_quota_backend_bytes", "The quota.", nil,
 		func() float64 { return float64(n.quota) })

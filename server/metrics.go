@@ -176,10 +176,15 @@ func (m *metrics) watchState(n *node) {
 		func() float64 { return float64(n.status.Load().Overdue) / 1000 })
 	gauge("store_revision", "The store's revision.",
 		func() float64 { return float64(n.View().KV.Revision()) })
-	gauge("store_bytes", "Approximate size of the keys and their history.",
-		func() float64 { return float64(n.View().KV.Size()) })
-	gauge("lease_bytes", "Approximate size of the leases; the quota counts it with the keys.",
-		func() float64 { return float64(n.View().LeaseBytes) })
+	gauge("state_bytes", "What the state takes, about, the same at every member: what the quota "+
+		"is for, the sum of the next three and of the members.",
+		func() float64 { return float64(n.View().Bytes.Sum()) })
+	gauge("store_bytes", "What keys and their history take.",
+		func() float64 { return float64(n.View().Bytes.Keys) })
+	gauge("lease_bytes", "What leases take, with what they hold.",
+		func() float64 { return float64(n.View().Bytes.Leases) })
+	gauge("session_bytes", "What sessions take, with the answers that are kept for them.",
+		func() float64 { return float64(n.View().Bytes.Sessions) })
 	gauge("disk_bytes", "Size of the data directory.",
 		func() float64 { return float64(n.disk.Usage().DiskBytes) })
 	gauge("log_bytes", "Size of the log since the last snapshot.",

@@ -214,7 +214,7 @@ func grows(cmd fsm.Command) bool {
 	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm:
 		return false
 	case *fsm.Txn:
-		return fsm.Cost(cmd) > 0
+		return fsm.Growth(cmd) > 0
 	default:
 		return true
 	}
@@ -225,13 +225,8 @@ func (n *node) overQuota(cmd fsm.Command) bool {
 	if n.quota <= 0 {
 		return false
 	}
-	switch fsm.Inner(cmd).(type) {
-	case *fsm.Put, *fsm.Grant, *fsm.HandOver, *fsm.Txn:
-		cost := fsm.Cost(cmd) // 0 of a transaction that puts and grants nothing
-		return cost > 0 && n.view.Load().Bytes()+cost > n.quota
-	default:
-		return false
-	}
+	growth := fsm.Growth(cmd)
+	return growth > 0 && n.view.Load().Bytes.Sum()+growth > n.quota
 }
 
 // raiseNoSpace replicates the alarm, so that every member refuses to grow,
@@ -248,8 +243,8 @@ func (n *node) raiseNoSpace(ctx context.Context) (fsm.Result, error) {
 	}
 	n.log.Warn("the state has reached its quota: raising the alarm, which is lifted by itself when "+
 		"there is room; to make room delete keys and compact, or raise --quota-backend-bytes",
-		"alarm", "NOSPACE", "quota-bytes", n.quota, "size-bytes", n.view.Load().KV.Size(),
-		"lease-bytes", n.view.Load().LeaseBytes)
+		"alarm", "NOSPACE", "quota-bytes", n.quota, "size-bytes", n.view.Load().Bytes.Sum(),
+		"keys-bytes", n.view.Load().Bytes.Keys, "lease-bytes", n.view.Load().Bytes.Leases)
 	n.alarmed.Store(true)
 	if _, err := n.propose(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
 		return fsm.Result{}, err
@@ -352,7 +347,8 @@ func (n *node) Status() etcd.Status {
 		MemberID: n.member, ClusterID: n.cluster,
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
 		// All of the state is in memory, and not all of it on disk as well.
-		DBSize: max(int64(usage.DiskBytes), v.KV.Size()), DBSizeInUse: v.KV.Size(), Quota: n.quota,
+		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
+		Quota:          n.quota,
 		StorageVersion: storageVersion, Learner: n.learner(),
 	}
 	if n.peers.copyRefused(time.Now()) {

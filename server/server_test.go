@@ -261,7 +261,7 @@ func TestLeasesOverQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := r.node.View().LeaseBytes; n != 0 {
+	if n := r.node.View().Bytes.Leases; n != 0 {
 		t.Errorf("%d bytes of no leases", n)
 	}
 	if _, err := r.client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {

@@ -57,8 +57,11 @@ var ErrEventsCompacted = errors.New("fsm: lease events compacted")
 // ByKey says in a LeaseEvent that it was no revocation that ended a lease.
 const ByKey = "key"
 
-// defaultLeaseEvents is how many events are kept.
+// defaultLeaseEvents is how many events are kept, if they are not too large.
 const defaultLeaseEvents = 16_384
+
+// eventBytes is about what an event takes, beside the lease.
+const eventBytes = 64
 
 // LeaseEvents is an immutable picture of the last events of leases. They are no part
 // of the replicated state, only the number of the last one is: what a member keeps
@@ -121,7 +124,7 @@ func (m *Machine) settle() {
 	for _, e := range s.events {
 		m.events.last++
 		e.Seq = m.events.last
-		m.events.recent.push(e)
+		m.events.recent.push(e, eventBytes+e.Info.Bytes()+int64(len(e.By)))
 	}
 	clear(s.events)
 	s.events = s.events[:0]

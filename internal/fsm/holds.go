@@ -54,7 +54,7 @@ const (
 // CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if
 // none of this TTL can, where that may be most.
 func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
-	if len(holds) > maxHolds || holdsCost(holds) > maxHoldBytes ||
+	if len(holds) > maxHolds || textBytes(holds) > maxHoldBytes ||
 		slices.ContainsFunc(holds, keyrange.Range.Empty) {
 		return ErrBadHolds
 	}
@@ -62,14 +62,6 @@ func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 		return &CacheTTLError{Got: ttl, Max: most}
 	}
 	return nil
-}
-
-// holdsCost is about how many bytes ranges take.
-func holdsCost(holds []keyrange.Range) (sum int64) {
-	for _, h := range holds {
-		sum += int64(len(h.Key) + len(h.End))
-	}
-	return sum
 }
 
 // Holds says which ranges each lease holds, and which orphans there are. A picture of it
@@ -106,6 +98,8 @@ type Holding struct {
 type holdings struct {
 	Holds
 	ranges int // of all leases and orphans
+	// Invariant: bytes is the sum of heldSize, and for orphans of Orphan.size.
+	bytes int64
 	// owned says how many ranges the leases and orphans of each owner hold, "" for those
 	// that have none, who count as one client: else nobody would name an owner.
 	// Invariant: it has no zeros, and ranges is the sum.
@@ -127,6 +121,7 @@ func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 		return
 	}
 	h.change(l, len(ranges)-old)
+	h.bytes += heldSize(ranges) - heldSize(h.of[l.ID])
 	if len(ranges) > 0 {
 		h.of[l.ID] = ranges
 	} else {
@@ -199,14 +194,16 @@ func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 
 // recount counts all anew, because the leases were not known when their holds were set.
 func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
-	h.ranges, h.owned = 0, nil
+	h.ranges, h.owned, h.bytes = 0, nil, 0
 	h.ttls.Clear()
 	for id, ranges := range h.of {
 		info, _ := lookup(id)
 		h.count(&info, len(ranges))
+		h.bytes += heldSize(ranges)
 	}
 	for _, o := range h.orphans {
 		h.count(&o.Lease, len(o.Ranges))
+		h.bytes += o.size()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"leasehold.dev/lease"
@@ -156,8 +157,8 @@ func TestTxnLeaseResults(t *testing.T) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	txn := &Txn{Then: []Op{{Grant: &Grant{Terms: terms(5, "")}}}}
-	if txn.ReadOnly() || Cost(txn) == 0 {
-		t.Error("a transaction that grants reads only, or costs nothing")
+	if txn.ReadOnly() || Growth(txn) == 0 {
+		t.Error("a transaction that grants reads only, or makes room")
 	}
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
 	if r := apply(t, m, txn); !errors.Is(r.Err, ErrNoSpace) {
@@ -391,6 +392,25 @@ func TestLeaseEvents(t *testing.T) {
 func TestLeaseEventsKept(t *testing.T) {
 	for _, most := range []int{4, 20} { // in chunks of one, and of two
 		testKept(t, most)
+	}
+}
+
+// Events of leases with very many texts are kept for less long: they are no part of what the quota
+// bounds, and leases that are gone are in them.
+func TestLeaseEventsAreBounded(t *testing.T) {
+	m := New(Config{})
+	labels := map[string]string{"l": strings.Repeat("v", recentBytes/40)}
+	for i := range lease.ID(200) {
+		m.Begin(uint64(i+1), 1)
+		m.Apply(&Grant{Terms: lease.Terms{ID: i + 1, TTL: 5000, Labels: labels}})
+		m.Apply(&Revoke{ID: i + 1})
+		n := m.events.Last() - m.events.Compacted()
+		if got := uint64(len(after(t, m, m.events.Compacted()))); got != n || n > 60 {
+			t.Fatalf("%d events are kept, %d are told", n, got)
+		}
+	}
+	if n := m.events.Last() - m.events.Compacted(); n < 40 {
+		t.Errorf("only %d events are kept", n)
 	}
 }
 

@@ -49,8 +49,10 @@ type Machine struct {
 	silences Silences
 	stats    Stats
 	view     *View
-	// metaChanged says that members, alarms or the version differ from those in view.
+	// metaChanged says that members, alarms or the version differ from those in view, of
+	// which memberBytes tells what they take.
 	metaChanged bool
+	memberBytes int64
 	sessions    *sessions
 }
 
@@ -103,9 +105,6 @@ func (m *Machine) Index() uint64 { return m.index }
 // Stats returns what Apply has done so far.
 func (m *Machine) Stats() Stats { return m.stats }
 
-// Size returns about how many bytes the keys and their history take.
-func (m *Machine) Size() int64 { return m.store.Size() }
-
 // Scrub does a bounded piece of the cleaning that compaction left to do, and
 // reports whether there is more.
 func (m *Machine) Scrub(budget int) bool { return m.store.Scrub(budget) }
@@ -121,15 +120,16 @@ func (m *Machine) View() *View {
 			KV: kv, Index: m.index, Term: m.term,
 			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms, Version: old.Version,
 			LeaseEvents: m.events, Silences: m.silences, CacheTTL: m.CacheTTL(),
-			LeaseBytes: m.lessor.Bytes(),
+			Bytes: m.bytes(),
 		}
 		return m.view
 	}
+	m.memberBytes = m.clusterBytes()
 	m.view = &View{
 		KV: kv, Index: m.index, Term: m.term,
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
 		Alarms: sortedAlarms(m.alarms), Version: m.version, LeaseEvents: m.events, Silences: m.silences,
-		CacheTTL: m.CacheTTL(), LeaseBytes: m.lessor.Bytes(),
+		CacheTTL: m.CacheTTL(), Bytes: m.bytes(),
 	}
 	m.metaChanged = false
 	return m.view

@@ -179,8 +179,8 @@ func TestOnceHolds(t *testing.T) {
 	if _, err := DecodeEntry(encode(&Once{Session{1, 2}, 3, 3, once})); err == nil {
 		t.Error("a Once in a Once was decoded")
 	}
-	if put := (&Put{Key: "key"}); Cost(&Once{Command: put}) != Cost(put) {
-		t.Error("it costs something else than its command")
+	if put := (&Put{Key: "key"}); Growth(&Once{Command: put}) != Growth(put) {
+		t.Error("it lets the state grow by something else than its command")
 	}
 }
 

@@ -39,7 +39,9 @@ func (h *holdings) orphan(l *lease.Info, until lease.Instant) {
 	}
 	h.set(l, nil)
 	h.change(l, len(ranges))
-	h.orphans[l.Token] = Orphan{Lease: *l, Ranges: ranges, Until: until}
+	o := Orphan{Lease: *l, Ranges: ranges, Until: until}
+	h.bytes += o.size()
+	h.orphans[l.Token] = o
 }
 
 func (m *Machine) applyDropOrphans(c *DropOrphans) Result {
@@ -47,6 +49,7 @@ func (m *Machine) applyDropOrphans(c *DropOrphans) Result {
 	for _, token := range c.Tokens {
 		if o, ok := h.orphans[token]; ok {
 			h.change(&o.Lease, -len(o.Ranges))
+			h.bytes -= o.size()
 			delete(h.orphans, token)
 		}
 	}

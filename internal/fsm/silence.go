@@ -100,7 +100,7 @@ func (m *Machine) isSilent(id lease.ID) bool {
 func (m *Machine) silence(news Silence) {
 	s := &m.silences
 	news.index = m.index
-	if old := s.recent.push(news); old != nil {
+	if old := s.recent.push(news, eventBytes+news.Info.Bytes()); old != nil {
 		s.dropped = old[len(old)-1].index
 	}
 }

@@ -80,7 +80,8 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 		m.detach(prev)
 	}
 	if id != 0 && (prev == nil || prev.Lease != int64(id)) {
-		if err := m.lessor.Attach(id, c.Key); err != nil {
+		// By the key as the store has it: that of the command is let go.
+		if err := m.lessor.Attach(id, t.Written().Key); err != nil {
 			panic("fsm: attach to a lease that was there: " + err.Error())
 		}
 	}

@@ -23,15 +23,12 @@ type View struct {
 	// LeaseEvents are the last events of leases, and Silences who fell silent lately.
 	LeaseEvents LeaseEvents
 	Silences    Silences
-	// LeaseBytes is about how many bytes the leases take.
-	LeaseBytes int64
+	// Bytes is about what all of the state takes.
+	Bytes Bytes
 	// CacheTTL is for how long a write may have to wait for caches: the longest TTL of the
 	// leases that hold ranges, and of orphans; 0 if there are none.
 	CacheTTL lease.TTL
 }
-
-// Bytes returns about how many bytes keys, their history and leases take.
-func (v *View) Bytes() int64 { return v.KV.Size() + v.LeaseBytes }
 
 // LeaseNews reports whether something happened to leases, or some fell silent or were
 // heard again, since an earlier view, possibly that of another Machine.

@@ -237,6 +237,27 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// Goal: whoever writes does not do so faster than Scrub cleans, or the memory would grow however
+// small the size is. Method: many changes before each call with a small budget.
+func TestScrubKeepsUp(t *testing.T) {
+	s := New()
+	for i := range 20_000 {
+		put(s, fmt.Sprint("key-", i%10), nil)
+	}
+	must(t, s.Compact(s.Revision()))
+	steps := 0
+	for s.Scrub(10) {
+		for i := range 1000 {
+			put(s, fmt.Sprint("key-", i%10), nil)
+		}
+		steps++
+	}
+	if steps > 15 {
+		t.Errorf("%d steps of 1000 changes for 20,000 records", steps)
+	}
+	s.checkInvariants(t)
+}
+
 // Goal: keys that are made and deleted leave nothing behind.
 func TestScrubLeavesNothing(t *testing.T) {
 	s := New()

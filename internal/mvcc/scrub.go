@@ -3,10 +3,18 @@ package mvcc
 // scrubStep is how many records Scrub takes from the history at a time.
 const scrubStep = 256
 
+// Scrub looks at this many records for each that was added since it was called last, so that
+// nobody writes faster than it cleans; but at no more than mostScrub if it was asked for less.
+const (
+	scrubFactor = 2
+	mostScrub   = 4096
+)
+
 // Scrub frees memory that the last compaction has made superfluous. The budget is about how
-// many records it looks at or drops; more says that there is something left to do. A record
-// costs a few microseconds, less in large steps: what views share is copied once between two
-// calls of View. What the store and its views answer is not changed by it.
+// many records it looks at or drops, more if many were added since; more says that there is
+// something left to do. A record costs a few microseconds, less in large steps: what views share
+// is copied once between two calls of View. It changes nothing of what the store and its views
+// answer.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -14,6 +22,8 @@ func (s *Store) Scrub(budget int) (more bool) {
 	if s.swept == s.compacted {
 		return false
 	}
+	budget = max(budget, min(scrubFactor*s.added, mostScrub))
+	s.added = 0
 	s.view = nil
 	if len(s.log.tail) > 0 && s.log.tail[0].ModRevision <= s.compacted {
 		s.log.seal()

@@ -7,12 +7,17 @@ import "sort"
 // entry and its places in tree and map.
 const (
 	recordCost = 128
-	keyCost    = 112
+	keyCost    = 128
 )
 
 func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
 
 func lifeCost(key string) int64 { return keyCost + int64(len(key)) }
+
+// PutSize returns by how much a put lets the size grow, at most.
+func PutSize(key string, value []byte) int64 {
+	return recordCost + int64(len(value)) + lifeCost(key)
+}
 
 // sized counts a record that is stored as the newest of its key, after last, nil if that is none.
 //

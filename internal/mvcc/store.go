@@ -78,8 +78,10 @@ type Store struct {
 	view   *View
 	frozen struct{ live, dead *tree }
 
-	// ends says by how much each compaction lessens the size.
-	ends ends
+	// ends says by how much each compaction lessens the size, and added how many records
+	// were added since it, or since Scrub was called.
+	ends  ends
+	added int
 
 	txn  Txn
 	open bool // a Txn is open
@@ -159,6 +161,7 @@ func (s *Store) Compact(rev int64) error {
 	}
 	s.compacted = rev
 	s.size -= s.ends.take(rev)
+	s.added = 0
 	s.view = nil
 	return nil
 }

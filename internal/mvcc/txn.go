@@ -134,11 +134,15 @@ func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 	return prev
 }
 
+// Written returns what Put has written last, in this transaction.
+func (t *Txn) Written() *KeyValue { return t.events[len(t.events)-1].KV }
+
 // add stores the record as the newest version of its key.
 func (t *Txn) add(e *entry, r *record, prev *KeyValue) {
 	t.s.sized(r, e.newest.Load())
 	e.push(r)
 	t.s.log.append(r)
+	t.s.added++
 	t.events = append(t.events, r.event(prev))
 }
 

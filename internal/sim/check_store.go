@@ -249,7 +249,7 @@ func eventOf(ev *mvcc.Event, revision int64) modelEvent {
 	return out
 }
 
-// checkHashes is S3: equal index, equal state.
+// checkHashes is S3: equal index, equal state, which takes equally much.
 func (f *facts) checkHashes() {
 	first := make(map[uint64]Hash)
 	for _, h := range f.h.Hashes {
@@ -261,6 +261,10 @@ func (f *facts) checkHashes() {
 		if was.Sum != h.Sum {
 			f.violate(h.At, "S3", "at index %d member %d has state %08x, member %d had %08x at %v",
 				h.Index, h.Member, h.Sum, was.Member, was.Sum, was.At)
+		}
+		if was.Bytes != h.Bytes {
+			f.violate(h.At, "S3", "at index %d the state takes %+v at member %d, %+v at member %d",
+				h.Index, h.Bytes, h.Member, was.Bytes, was.Member)
 		}
 	}
 }

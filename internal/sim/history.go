@@ -264,6 +264,7 @@ type Hash struct {
 	Member uint64
 	Index  uint64
 	Sum    uint32
+	Bytes  fsm.Bytes
 }
 
 // beliefKind says what a holder believes to hold.

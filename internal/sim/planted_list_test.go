@@ -277,8 +277,8 @@ var plantedCore = []planted{
 		},
 		{
 			fsmTxnGo,
-			"if err := m.lessor.Attach(id, c.Key); err != nil {",
-			"if err := m.lessor.Attach(id, c.Key); false {",
+			"if err := m.lessor.Attach(id, t.Written().Key); err != nil {",
+			"if err := m.lessor.Attach(id, t.Written().Key); false {",
 		},
 	}},
 

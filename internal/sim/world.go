@@ -227,7 +227,9 @@ func (w *world) hash(member uint64, machine *fsm.Machine) {
 		w.broken("S3", fmt.Sprintf("hash of member %d at %d: %v", member, machine.Index(), err))
 		return
 	}
-	w.h.Hashes = append(w.h.Hashes, Hash{At: w.now, Member: member, Index: machine.Index(), Sum: sum})
+	w.h.Hashes = append(w.h.Hashes, Hash{
+		At: w.now, Member: member, Index: machine.Index(), Sum: sum, Bytes: machine.View().Bytes,
+	})
 }
 
 // broken records a violation, which ends the run.

@@ -1,0 +1,124 @@
+package fsm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// recount returns what a state takes, from all that there is of it.
+func recount(m *Machine) (b Bytes) {
+	v := m.View()
+	alive := make(map[string]bool)
+	for r := range v.KV.Records() {
+		one, key := mvcc.PutSize("", nil), mvcc.PutSize(r.Key, r.Value)
+		if alive[r.Key] {
+			key -= one - recordAlone + int64(len(r.Key))
+		}
+		b.Keys += key
+		alive[r.Key] = !r.Tombstone
+	}
+	for info := range m.lessor.Leases() {
+		b.Leases += info.Bytes() + int64(m.lessor.KeyCount(info.ID))*lease.AttachBytes
+		if ranges := m.holds.Of(info.ID); len(ranges) > 0 {
+			b.Leases += holdBytes + int64(len(ranges))*rangeBytes + textBytes(ranges)
+		}
+	}
+	for o := range m.holds.Orphans() {
+		b.Leases += o.Lease.Bytes() + holdBytes + int64(len(o.Ranges))*rangeBytes + textBytes(o.Ranges)
+	}
+	for _, s := range m.sessions.byID {
+		b.Sessions += sessionBytes
+		for i := range s.answers {
+			b.Sessions += resultSize(&s.answers[i].result)
+		}
+	}
+	for _, n := range v.Members {
+		b.Members += memberBytes + int64(len(n.Name))
+		for _, u := range append(append([]string(nil), n.PeerURLs...), n.ClientURLs...) {
+			b.Members += urlBytes + int64(len(u))
+		}
+	}
+	b.Members += int64(len(v.Removed)+len(v.Alarms)) * removedBytes
+	return b
+}
+
+// recordAlone is what one more version of a key takes, beside its value.
+var recordAlone = func() int64 {
+	s := mvcc.New()
+	for range 2 {
+		t := s.Begin()
+		t.Put("", nil, 0)
+		t.End()
+	}
+	return s.Size() - mvcc.PutSize("", nil)
+}()
+
+// randomChange draws a command of any kind, with a number or without, of clients and of members.
+func randomChange(rng *rand.Rand, n uint64) Command {
+	member := Member{
+		ID: uint64(rng.IntN(4)), Name: strings.Repeat("m", rng.IntN(3)), Learner: true,
+		PeerURLs: []string{fmt.Sprint("peer", rng.IntN(5))}, ClientURLs: []string{"client"},
+	}
+	switch rng.IntN(12) {
+	case 0:
+		return &OpenSession{Nonce: 1}
+	case 1:
+		return &AddMember{member}
+	case 2:
+		return &SetMember{member}
+	case 3:
+		return &RemoveMember{member.ID}
+	case 4:
+		return &SetAlarm{Off: rng.IntN(3) > 0, Alarm: Alarm{Member: 1, Kind: NoSpace}}
+	}
+	c := randomCommand(rng)
+	if !c.kind().repeatable() || rng.IntN(2) == 0 {
+		return c
+	}
+	return &Once{Session{uint64(1 + rng.IntN(3)), 1}, n, n - min(n, uint64(rng.IntN(20))), c}
+}
+
+// What the state takes is the sum over what there is, the same at a member that scrubs at other
+// times and at one that has restored a snapshot, and grows with a command by no more than Growth
+// says.
+func TestBytes(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		a, b := small(New(Config{})), New(Config{})
+		b.sessions.limits = a.sessions.limits
+		for i := range uint64(400) {
+			c, before := randomChange(rng, i+1), a.View().Bytes.Sum()
+			now(rng, a, c)
+			if rng.IntN(20) == 0 && a.store.Revision() > a.store.Compacted() {
+				c = &Compact{Revision: a.store.Revision() - int64(rng.IntN(3))}
+			}
+			apply(t, a, c)
+			apply(t, b, c)
+			got := a.View().Bytes
+			if want := recount(a); got != want {
+				t.Fatalf("seed %d, step %d: %#v: counted %+v, want %+v", seed, i, c, got, want)
+			}
+			if got != b.View().Bytes {
+				t.Fatalf("seed %d, step %d: %#v: %+v and %+v", seed, i, c, got, b.View().Bytes)
+			}
+			switch c.(type) {
+			case *Put, *Grant:
+				if more := got.Sum() - before; more > Growth(c) {
+					t.Fatalf("seed %d: %#v: %d bytes more, Growth says %d", seed, c, more, Growth(c))
+				}
+			}
+			switch rng.IntN(40) {
+			case 0:
+				b = restored(t, b)
+				b.sessions.limits = a.sessions.limits
+			case 1:
+				b.Scrub(1 + rng.IntN(5))
+			}
+		}
+	}
+}
