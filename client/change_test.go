@@ -134,6 +134,12 @@ func TestHandOver(t *testing.T) {
 		}
 		within(t, next, ttl)
 		is(t, l, Ended, ErrHandedOver)
+		old := &Granted{LeaseInfo: l.Info(), sent: g.sent} // as another client was told of it
+		var lost *LostError
+		_, err = c.Keep(old, 0)
+		if !errors.As(err, &lost) || *lost != (LostError{LeaseHandedOver, "you"}) {
+			t.Errorf("%v, want that it was handed over", err)
+		}
 		again, err := c.Keep(g, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -298,7 +298,11 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	old := k.leases[g.ID]
 	if old != nil {
 		if old.info.Token > g.Token { // tokens only grow (L5)
-			return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, ErrLost)
+			lost := &LostError{Cause: old.over}
+			if old.over != 0 {
+				lost.By = old.info.Owner
+			}
+			return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, lost)
 		}
 		k.refreshLocked(old)
 	}
@@ -316,7 +320,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	}
 	l := &Lease{
 		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, fate: g.fate,
-		state: s, err: errorOfState(s, nil), changed: make(chan struct{}),
+		over: g.over, state: s, err: errorOfState(s, nil), changed: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	if l.err != nil {

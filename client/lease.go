@@ -88,6 +88,7 @@ type Lease struct {
 	info   LeaseInfo
 	secret []byte
 	exist  bool
+	over   LeaseEventKind // how it was taken over, as in Granted
 	fate   *fate
 	window atomic.Pointer[window] // nil until Valid is called
 
@@ -203,7 +204,7 @@ func (l *Lease) HandOver(ctx context.Context, owner string, resumable bool) (*Gr
 	}
 	m := r.GetHandOver()
 	return l.client.fates.follow(&Granted{
-		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent,
+		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent, over: LeaseHandedOver,
 	}), nil
 }
 

@@ -398,6 +398,11 @@ func TestKeepInVain(t *testing.T) {
 		is(t, l, Ended, ErrReplaced)
 		_, err = c.Keep(g, 0)
 		want(t, err, ErrLost)
+		var lost *LostError
+		owner := newer.Info().Owner
+		if !errors.As(err, &lost) || *lost != (LostError{LeaseResumed, owner}) {
+			t.Errorf("%v, want that %q has resumed it", err, owner)
+		}
 		is(t, newer, OK, nil)
 		within(t, newer, ttl)
 	})

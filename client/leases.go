@@ -107,6 +107,9 @@ type Granted struct {
 
 	sent moment // before the request was
 	fate *fate
+	// over is how the lease was taken over from its holder of before: LeaseHandedOver or
+	// LeaseResumed; 0 if it was granted.
+	over LeaseEventKind
 }
 
 // Grant grants a lease and keeps it alive until it is revoked, closed, handed over or
@@ -142,7 +145,8 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 // passed since, or nothing remains of the lease, it fails with [ErrExpired]; and with
 // [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted,
 // if the client that it was granted to has revoked it by its [LeaseRef], or if this one holds the
-// lease under a later token. If it does not fail, an older [Lease] of the same ID has ended.
+// lease under a later token (the [LostError] says how it came by that). If it does not fail, an
+// older [Lease] of the same ID has ended.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -163,7 +167,9 @@ func (c *Client) Resume(
 	if err != nil {
 		return nil, err
 	}
-	return c.Keep(&Granted{LeaseInfo: infoOf(r.GetResume().GetLease()), sent: sent}, grace)
+	return c.Keep(&Granted{
+		LeaseInfo: infoOf(r.GetResume().GetLease()), sent: sent, over: LeaseResumed,
+	}, grace)
 }
 
 // Revoke ends leases, each with its keys. It tries to end every one, and its error is all

@@ -1085,8 +1085,9 @@ type RenewResult struct {
 	// If it was renewed, its TTL: for so long it lives on, counted from when the server
 	// received the request, and so from when the holder sent it.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// With REASON_LEASE_NOT_FOUND, if the request has the token: how the lease ended under that
-	// token. EXPIRED, REVOKED, HANDED_OVER or RESUMED; unspecified if the member does not know.
+	// With REASON_LEASE_NOT_FOUND: how the lease ended under the token that the request has, or
+	// how it ended in the end if the request has none. EXPIRED, REVOKED, HANDED_OVER or RESUMED;
+	// unspecified if the member does not know.
 	Cause LeaseEvent_Type `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Type" json:"cause,omitempty"`
 	// With REVOKED as in LeaseEvent; with HANDED_OVER and RESUMED the owner that has it since.
 	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`

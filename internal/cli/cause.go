@@ -13,7 +13,7 @@ import (
 )
 
 // etcdLease is a lease that etcd's library keeps alive, which says nothing of how it has ended.
-// The token is 0 if the server is none of Leasehold's.
+// The token is 0 if whoever has the lease is meant, or the server is none of Leasehold's.
 type etcdLease struct {
 	client *clientv3.Client
 	id     clientv3.LeaseID
@@ -32,7 +32,7 @@ func (a *app) newEtcdLease(
 
 // howEnded says how a lease has ended; empty if it has not, or nobody says so.
 func (a *app) howEnded(l *etcdLease) string {
-	if l == nil || l.token == 0 {
+	if l == nil {
 		return ""
 	}
 	ctx, cancel := a.commandContext()

@@ -235,9 +235,7 @@ func (a *app) keepAlive(ref *pb.LeaseRef) error {
 			return withCode(exitConnection, err)
 		}
 		for r := range renewals {
-			if l == nil { // it lives, and the library renews it meanwhile
-				l = a.newEtcdLease(context.Background(), c, id)
-			}
+			l = &etcdLease{client: c, id: id} // it lives
 			if err := a.show(showKeepAlive(r)); err != nil {
 				return err
 			}

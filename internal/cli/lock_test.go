@@ -148,27 +148,37 @@ func TestHolderLoses(t *testing.T) {
 	}
 }
 
-// Goal: who renews a lease is told how it has ended.
+// Goal: who renews a lease is told how it has ended, also if it has been handed over meanwhile:
+// who renews it by its ID or its name goes on with it then.
 func TestKeepAliveTellsCause(t *testing.T) {
 	t.Parallel()
 	m := inprocess.Run(t, 1)[0]
 	c := inprocess.Connect(t, client.Config{}, m.Endpoint())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	g, err := c.GrantOnly(ctx, client.Grant{TTL: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := fmt.Sprintf("%016x", int64(g.ID))
-	r := start(t, "--endpoints", m.Endpoint(), "lease", "keep-alive", id)
-	err = c.Revoke(ctx, client.LeaseRef{ID: g.ID})
-	want := "lease " + id + ` has ended: revoked by "`
-	if errors.Is(err, client.ErrLeaseNotFound) { // on a slow machine
-		want = "lease " + id + " has ended: expired"
-	}
-	r.end(t, func() {})
-	if got := r.errs.String(); !strings.Contains(got, want) {
-		t.Errorf("it says %s, want %s", got, want)
+	for _, handedOver := range []bool{false, true} {
+		l, err := c.Grant(ctx, client.Grant{Name: "n", TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := fmt.Sprintf("%016x", int64(l.ID()))
+		r := start(t, "--endpoints", m.Endpoint(), "lease", "keep-alive", "n")
+		if handedOver {
+			_, err = l.HandOver(ctx, "next", false)
+		}
+		if err == nil {
+			err = c.Revoke(ctx, client.LeaseRef{ID: l.ID()})
+		}
+		want := "lease " + id + ` has ended: revoked by "`
+		if errors.Is(err, client.ErrLeaseNotFound) { // on a slow machine
+			want = "lease " + id + " has ended: expired"
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		r.end(t, func() {})
+		if got := r.errs.String(); !strings.Contains(got, want) {
+			t.Errorf("it says %s, want %s", got, want)
+		}
 	}
 }
 

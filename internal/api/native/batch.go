@@ -27,8 +27,8 @@ type batch struct {
 	answered       bool      // there was a response
 	singles        []outcome // of the others; those that were in a response are gone
 	known          []bool    // by place: there is, or was, a single; nil for none
-	// lost are the leases, of those with a token, of which the last response says that they
-	// are gone. It belongs to who asked for that response.
+	// lost are the leases of which the last response says that they are gone. It belongs to
+	// who asked for that response.
 	lost []lostLease
 }
 
@@ -160,8 +160,8 @@ func (b *batch) results(list []outcome) []*pb.RenewResult {
 		out[i] = &all[i]
 		out[i].Id, out[i].Reason = int64(b.asks.IDs[o.place]), o.reason
 		out[i].TtlMs = int64(o.ttl)
-		if t := b.token(o.place); t != 0 && o.reason == pb.Reason_REASON_LEASE_NOT_FOUND {
-			b.lost = append(b.lost, lostLease{out[i], t})
+		if o.reason == pb.Reason_REASON_LEASE_NOT_FOUND {
+			b.lost = append(b.lost, lostLease{out[i], b.token(o.place)})
 		}
 	}
 	return out

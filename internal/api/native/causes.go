@@ -19,6 +19,8 @@ type causes struct {
 	mu sync.Mutex // guards what follows
 	at uint64     // number of the last event that was read
 	of map[lease.Token]cause
+	// last are the last tokens of leases that are gone.
+	last map[lease.ID]lease.Token
 }
 
 // cause is how a lease ended under one token.
@@ -36,7 +38,7 @@ func (c *causes) read(l fsm.LeaseEvents) {
 		c.of, c.at = nil, 0
 	}
 	if c.of == nil {
-		c.of = make(map[lease.Token]cause)
+		c.of, c.last = make(map[lease.Token]cause), make(map[lease.ID]lease.Token)
 	}
 	for c.at = max(c.at, l.Compacted()); c.at < l.Last(); {
 		piece, err := l.After(c.at)
@@ -55,6 +57,7 @@ func (c *causes) add(e *fsm.LeaseEvent) {
 	switch e.Kind {
 	case fsm.LeaseExpired, fsm.LeaseRevoked:
 		c.of[e.Info.Token] = cause{e.Info.ID, e.Kind, e.By}
+		c.last[e.Info.ID] = e.Info.Token
 	case fsm.LeaseHandedOver, fsm.LeaseResumed:
 		c.of[e.Before] = cause{e.Info.ID, e.Kind, e.Info.Owner}
 	}
@@ -65,7 +68,11 @@ func (c *causes) explain(list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range list {
-		if why, ok := c.of[l.token]; ok && int64(why.id) == l.result.Id {
+		token := l.token
+		if token == 0 {
+			token = c.last[lease.ID(l.result.Id)]
+		}
+		if why, ok := c.of[token]; ok && int64(why.id) == l.result.Id {
 			l.result.Cause, l.result.By = eventTypes[why.kind], why.by
 		} else {
 			rest = append(rest, l)
@@ -74,7 +81,7 @@ func (c *causes) explain(list []lostLease) (rest []lostLease) {
 	return rest
 }
 
-// lostLease is a lease that is gone, and the token by which its holder knew it.
+// lostLease is a lease that is gone, and the token by which its holder knew it, 0 for none.
 type lostLease struct {
 	result *pb.RenewResult
 	token  lease.Token

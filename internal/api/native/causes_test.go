@@ -56,7 +56,7 @@ func ended(t *testing.T, n *fakeNode, s *leases) (refs []*pb.LeaseRef) {
 
 // TestRenewTellsCause: a renewal of a lease that is gone says how it has ended, under the token
 // of the request, also at a member that is behind the one that leads, and after the lease has
-// ended in another way since.
+// ended in another way since; without a token, how it has ended in the end.
 func TestRenewTellsCause(t *testing.T) {
 	n := newNode()
 	late := &behind{n, n.View()}
@@ -69,11 +69,14 @@ func TestRenewTellsCause(t *testing.T) {
 		{Cause: pb.LeaseEvent_REVOKED, By: "ann"},
 		{Cause: pb.LeaseEvent_HANDED_OVER, By: "next"},
 		{Cause: pb.LeaseEvent_RESUMED, By: "is resumed"},
-		{}, // without a token
+		{Cause: pb.LeaseEvent_EXPIRED},            // without a token
+		{Cause: pb.LeaseEvent_REVOKED, By: "bob"}, // likewise, of one that was handed over before
+		{}, // likewise, of one that never was
 		{}, // with the token of another lease
 		{}, // with a token that no lease had
 	}
-	refs = append(refs, &pb.LeaseRef{Id: refs[0].Id},
+	refs = append(refs,
+		&pb.LeaseRef{Id: refs[0].Id}, &pb.LeaseRef{Id: refs[2].Id}, &pb.LeaseRef{Id: 7},
 		&pb.LeaseRef{Id: refs[0].Id, Token: refs[1].Token}, &pb.LeaseRef{Id: 7, Token: 77})
 	for i, w := range want {
 		w.Id, w.Reason = refs[i].Id, pb.Reason_REASON_LEASE_NOT_FOUND
