@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
@@ -375,7 +376,7 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return writeBackup(ctx, w, n.cluster, image)
+	return backup.Write(ctx, w, n.cluster, image.Encode)
 }
 
 // image returns a picture of the applied state, leases included.

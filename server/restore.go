@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
@@ -146,15 +147,15 @@ func checkEmpty(dir string) (existed bool, err error) {
 func readBackup(
 	r io.Reader, c Config, o RestoreOptions, f fsm.Refounding,
 ) (*fsm.Machine, uint64, error) {
-	b, err := newBackupReader(r)
+	b, err := backup.NewReader(r)
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := fsm.Refound(machineConfig(c), f, b.next)
+	m, err := fsm.Refound(machineConfig(c), f, b.Next)
 	if err != nil {
 		return nil, 0, asBackupError(err)
 	}
-	return m, b.cluster, b.finish(!o.SkipHash)
+	return m, b.Cluster(), b.Finish(!o.SkipHash)
 }
 
 // refound writes m as the first state of a new cluster, or of one that goes on under its ID.

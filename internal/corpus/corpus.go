@@ -33,7 +33,7 @@ func Check(t *testing.T, file string, records []Record) {
 	if *update {
 		write(t, file, records)
 	}
-	kept := read(t, file)
+	kept := Read(t, file)
 	for _, r := range records {
 		i := slices.IndexFunc(kept, func(k Record) bool { return k.Name == r.Name })
 		switch {
@@ -68,7 +68,8 @@ func write(t *testing.T, file string, records []Record) {
 	}
 }
 
-func read(t *testing.T, file string) (records []Record) {
+// Read returns the records of a file.
+func Read(t testing.TB, file string) (records []Record) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {

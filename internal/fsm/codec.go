@@ -105,7 +105,8 @@ func AppendGroup(b []byte, o Origin, n int) []byte {
 	return b
 }
 
-// DecodeEntry decodes a log entry. It keeps no part of data.
+// DecodeEntry decodes a log entry. It keeps no part of data. With an error it returns what stands
+// before that, for people to look at: a member does nothing of such an entry.
 func DecodeEntry(data []byte) ([]Group, error) {
 	var r Reader
 	return r.decode(data)

@@ -282,3 +282,11 @@ func (m *Machine) TakeHolds() []Holding {
 func appendHold(b []byte, id lease.ID, ranges []keyrange.Range) []byte {
 	return encoding.AppendList(appendID(b, id), ranges, appendHeld)
 }
+
+// heldBy is what a lease holds, as in a snapshot.
+type heldBy struct {
+	Lease  lease.ID
+	Ranges []keyrange.Range
+}
+
+func (d *decoder) heldBy() heldBy { return heldBy{Lease: d.id(), Ranges: d.ranges()} }

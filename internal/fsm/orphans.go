@@ -86,16 +86,18 @@ func (h *holdings) restore(tag byte, d *decoder) {
 		h.Holds = h.copied()
 	}
 	if tag == tagHolds {
-		id, ranges := d.id(), d.ranges()
-		if len(ranges) == 0 || h.of[id] != nil {
+		held := d.heldBy()
+		if len(held.Ranges) == 0 || h.of[held.Lease] != nil {
 			d.Fail("holds of a lease")
 		}
-		h.of[id] = ranges
+		h.of[held.Lease] = held.Ranges
 		return
 	}
-	o := Orphan{Lease: d.info(), Ranges: d.ranges()}
+	o := d.orphan()
 	if len(o.Ranges) == 0 || h.orphans[o.Lease.Token].Ranges != nil {
 		d.Fail("orphan")
 	}
 	h.orphans[o.Lease.Token] = o
 }
+
+func (d *decoder) orphan() Orphan { return Orphan{Lease: d.info(), Ranges: d.ranges()} }

@@ -25,10 +25,7 @@ func (r *Reader) decode(data []byte) ([]Group, error) {
 	for d.Len() > 0 {
 		r.group()
 	}
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	return r.groups, nil
+	return r.groups, d.Err()
 }
 
 // group decodes a group: as many commands as its header says, or all before the next header.
@@ -37,18 +34,25 @@ func (r *Reader) group() {
 	var g Group
 	if d.Peek() < groupHeader {
 		for d.Len() > 0 && d.Peek() < groupHeader {
-			r.commands = append(r.commands, d.command())
+			r.command()
 		}
 	} else {
 		var n int
 		g.Origin, n = d.group()
 		for i := 0; i < n && d.Err() == nil; i++ {
-			r.commands = append(r.commands, d.command())
+			r.command()
 		}
 	}
 	n := len(r.commands)
 	g.Commands = r.commands[first:n:n]
 	r.groups = append(r.groups, g)
+}
+
+// command takes a command, if it can be decoded.
+func (r *Reader) command() {
+	if c := r.d.command(); r.d.Err() == nil {
+		r.commands = append(r.commands, c)
+	}
 }
 
 // group takes what AppendGroup wrote.

@@ -35,6 +35,36 @@ const (
 	tagLast = tagOrphan
 )
 
+// header is the first record of a snapshot.
+type header struct {
+	Version             ClusterVersion // its number is the version of the snapshot
+	Index, Term         uint64
+	Revision, Compacted int64
+	LastToken           lease.Token
+	Generation          uint64
+	LastEvent           uint64 // of a lease
+	LastSession         uint64
+}
+
+func appendHeader(b []byte, h *header) []byte {
+	b = append(b, h.Version.Number)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, h.Index), h.Term)
+	b = binary.AppendVarint(binary.AppendVarint(b, h.Revision), h.Compacted)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(h.LastToken)), h.Generation)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, h.LastEvent), h.LastSession)
+	return appendVersion(b, h.Version)
+}
+
+// header takes what appendHeader wrote, and from there on the decoder has its version.
+func (d *decoder) header() header {
+	d.Header()
+	return header{
+		Index: d.Uvarint(), Term: d.Uvarint(), Revision: d.Varint(), Compacted: d.Varint(),
+		LastToken: lease.Token(d.Uvarint()), Generation: d.Uvarint(),
+		LastEvent: d.Uvarint(), LastSession: d.Uvarint(), Version: d.clusterVersion(),
+	}
+}
+
 // Image is an immutable picture of the whole state, leases included, from
 // which a snapshot is written while the Machine goes on. It may be used from
 // any goroutine.
@@ -60,15 +90,11 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	e := &encoder{write: write} // its buffer grows, since most states are small
 	v, state := im.View, im.leases.State()
 	e.record(tagHeader, func(b []byte) []byte {
-		b = append(b, v.Version.Number)
-		b = binary.AppendUvarint(b, v.Index)
-		b = binary.AppendUvarint(b, v.Term)
-		b = binary.AppendVarint(b, v.KV.Revision())
-		b = binary.AppendVarint(b, v.KV.Compacted())
-		b = binary.AppendUvarint(b, state.LastToken)
-		b = binary.AppendUvarint(b, state.Generation)
-		b = binary.AppendUvarint(b, im.event)
-		return appendVersion(binary.AppendUvarint(b, im.sessions.last), v.Version)
+		return appendHeader(b, &header{
+			Index: v.Index, Term: v.Term, Revision: v.KV.Revision(), Compacted: v.KV.Compacted(),
+			LastToken: lease.Token(state.LastToken), Generation: state.Generation,
+			LastEvent: im.event, LastSession: im.sessions.last, Version: v.Version,
+		})
 	})
 	for _, n := range v.Members {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
@@ -238,13 +264,12 @@ func (r *restorer) head() (lease.State, error) {
 	} else if t != tagHeader {
 		return state, fmt.Errorf("%w: snapshot has no header", ErrCorrupt)
 	}
-	r.d.Header()
-	r.m.index, r.m.term = r.d.Uvarint(), r.d.Uvarint()
-	r.revision, r.compacted = r.d.Varint(), r.d.Varint()
-	state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()
-	r.m.events.start(r.d.Uvarint())
-	r.m.sessions.last = r.d.Uvarint()
-	r.m.version = r.d.clusterVersion()
+	h := r.d.header()
+	r.m.index, r.m.term = h.Index, h.Term
+	r.revision, r.compacted = h.Revision, h.Compacted
+	state.LastToken, state.Generation = uint64(h.LastToken), h.Generation
+	r.m.events.start(h.LastEvent)
+	r.m.sessions.last, r.m.version = h.LastSession, h.Version
 	for {
 		switch t := r.tag(); t {
 		case tagMember:

@@ -3,14 +3,16 @@ package serve
 import (
 	"errors"
 
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
 )
 
-// exitRelease is the exit code of a member that needs another release: to start it again as it is
-// would end in the same way.
+// exitRelease is the exit code where another release is needed: to try again with this one would
+// end in the same way.
 const exitRelease = 6
 
-// releaseError is a server.ErrTooOld or server.ErrForeign with its exit code.
+// releaseError is an error with that exit code.
 type releaseError struct{ error }
 
 // Unwrap returns the error itself.
@@ -19,10 +21,15 @@ func (e releaseError) Unwrap() error { return e.error }
 // ExitCode is the exit code that goes with the error.
 func (releaseError) ExitCode() int { return exitRelease }
 
-// withExitCode gives the error of a member that has ended its exit code, if it has one of its own.
+// withExitCode gives an error its exit code, if it has one of its own: what another release has
+// written was met by a member, or in a file.
 func withExitCode(err error) error {
-	if errors.Is(err, server.ErrTooOld) || errors.Is(err, server.ErrForeign) {
-		return releaseError{err}
+	for _, e := range []error{
+		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder, storage.ErrVersion,
+	} {
+		if errors.Is(err, e) {
+			return releaseError{err}
+		}
 	}
 	return err
 }

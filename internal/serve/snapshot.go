@@ -16,14 +16,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/server"
 )
 
 // SnapshotCommand returns the commands on the files that "leasehold snapshot
-// save" writes: restore and status, as etcdutl has them. They need no server.
+// save" writes: restore and status, as etcdutl has them, and dump. They need no server.
 func SnapshotCommand() *cobra.Command {
 	c := &cobra.Command{Use: "snapshot <subcommand>", Short: "Restore and inspect snapshots"}
-	c.AddCommand(restoreCommand(), statusCommand())
+	c.AddCommand(restoreCommand(), statusCommand(), snapshotDumpCommand())
 	return c
 }
 
@@ -161,8 +162,8 @@ func restoreFile(path string, cfg server.Config, o server.RestoreOptions) error 
 	defer f.Close()
 	err = server.Restore(f, cfg, o)
 	switch {
-	case errors.Is(err, server.ErrBackup):
-		return fmt.Errorf("%s: %w", path, err)
+	case errors.Is(err, server.ErrBackup), errors.Is(err, encoding.ErrNewer):
+		return withExitCode(fmt.Errorf("%s: %w", path, err))
 	case errors.Is(err, server.ErrNotEmpty):
 		return fmt.Errorf("data-dir %q not empty or could not be read", cfg.DataDir)
 	}
@@ -176,9 +177,10 @@ func statusCommand() *cobra.Command {
 		Short: "Gets the status of a snapshot file",
 		Long: `Gets the status of a snapshot file, after a check of every byte and its SHA-256.
 
-With --write-out simple the items are hash, revision, keys, size, version, leases. The hash is of
-the whole state: snapshots with equal hashes hold the same. The keys are those that exist, without
-their history.`,
+With --write-out simple the items are hash, revision, keys, size, version, leases, compacted
+revision, members, the cluster's ID, and the cluster version. The hash is of the whole state:
+snapshots with equal hashes hold the same. The keys are those that exist, without their history.
+"leasehold snapshot dump" prints all of it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &wrongArgs{"snapshot status requires exactly one argument", exitBadArgs}
@@ -196,7 +198,7 @@ their history.`,
 			defer f.Close()
 			info, err := server.BackupStatus(f)
 			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
+				return withExitCode(fmt.Errorf("%s: %w", args[0], err))
 			}
 			return show(c.OutOrStdout(), info)
 		},
@@ -206,35 +208,48 @@ their history.`,
 	return c
 }
 
-// statusFormats are the values of --write-out for status.
+// statusFormats are the values of --write-out for status. What etcdutl has comes first.
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
-		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d\n",
-			i.Hash, i.Revision, i.Keys, sizeText(i.Bytes), i.Version, i.Leases)
+		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %d\n",
+			i.Hash, i.Revision, i.Keys, sizeText(i.Bytes), i.Version, i.Leases, i.Compacted,
+			i.Members, i.Cluster, i.ClusterVersion)
 		return err
 	},
 	"fields": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "\"Hash\" : %d\n\"Revision\" : %d\n\"Keys\" : %d\n\"Size\" : %d\n"+
-			"\"Version\" : %s\n\"Leases\" : %d\n",
-			i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases)
+			"\"Version\" : %s\n\"Leases\" : %d\n\"Compacted\" : %d\n\"Members\" : %d\n"+
+			"\"Cluster\" : %016x\n\"ClusterVersion\" : %d\n",
+			i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases, i.Compacted, i.Members, i.Cluster,
+			i.ClusterVersion)
 		return err
 	},
 	"json": func(w io.Writer, i server.BackupInfo) error {
 		return json.NewEncoder(w).Encode(struct {
-			Hash        uint32 `json:"hash"`
-			Revision    int64  `json:"revision"`
-			TotalKey    int    `json:"totalKey"`
-			TotalSize   int64  `json:"totalSize"`
-			Version     string `json:"version"`
-			TotalLeases int    `json:"totalLeases"`
-		}{i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases})
+			Hash         uint32 `json:"hash"`
+			Revision     int64  `json:"revision"`
+			TotalKey     int    `json:"totalKey"`
+			TotalSize    int64  `json:"totalSize"`
+			Version      string `json:"version"`
+			TotalLeases  int    `json:"totalLeases"`
+			Compacted    int64  `json:"compactedRevision"`
+			TotalMembers int    `json:"totalMembers"`
+			Cluster      string `json:"cluster"`
+			Spoken       byte   `json:"clusterVersion"`
+		}{
+			i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases, i.Compacted, i.Members,
+			fmt.Sprintf("%016x", i.Cluster), i.ClusterVersion,
+		})
 	},
 	"table": func(w io.Writer, i server.BackupInfo) error {
 		cfg := tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()
 		t := tablewriter.NewTable(w, tablewriter.WithConfig(cfg))
-		t.Header("hash", "revision", "total keys", "total size", "version", "total leases")
+		t.Header("hash", "revision", "total keys", "total size", "version", "total leases",
+			"compacted", "members", "cluster", "cluster version")
 		err := t.Append(fmt.Sprintf("%x", i.Hash), fmt.Sprint(i.Revision), fmt.Sprint(i.Keys),
-			sizeText(i.Bytes), i.Version, fmt.Sprint(i.Leases))
+			sizeText(i.Bytes), i.Version, fmt.Sprint(i.Leases), fmt.Sprint(i.Compacted),
+			fmt.Sprint(i.Members), fmt.Sprintf("%016x", i.Cluster),
+			fmt.Sprint(i.ClusterVersion))
 		return errors.Join(err, t.Render())
 	},
 }

@@ -35,6 +35,10 @@ func TestSnapshotMistakes(t *testing.T) {
 	if err := os.WriteFile(text, []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	newer := filepath.Join(dir, "newer")
+	if err := os.WriteFile(newer, []byte("leasehold backup 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	data := filepath.Join(dir, "data")
 	for _, c := range []struct {
 		args string
@@ -44,10 +48,16 @@ func TestSnapshotMistakes(t *testing.T) {
 		{"restore", "requires exactly one argument", 128},
 		{"restore a b", "requires exactly one argument", 128},
 		{"status", "requires exactly one argument", 128},
+		{"dump", "requires exactly one argument", 128},
+		{"dump -w table " + text, "table not supported as output format", 4},
+		{"dump " + text, text + ": backup: not a whole backup", 1},
+		{"dump " + newer, "a newer release", 6},
+		{"status " + newer, "a newer release", 6},
+		{"restore --data-dir " + data + " " + newer, "a newer release", 6},
 		{"status -w protobuf " + text, "protobuf not supported as output format", 4},
-		{"status " + text, text + ": server: not a whole backup", 1},
+		{"status " + text, text + ": backup: not a whole backup", 1},
 		{"status " + dir + "/none", "no such file", 1},
-		{"restore --data-dir " + data + " " + text, text + ": server: not a whole backup", 1},
+		{"restore --data-dir " + data + " " + text, text + ": backup: not a whole backup", 1},
 		{"restore --data-dir " + data + " " + dir + "/none", "no such file", 1},
 		{"restore --data-dir " + dir + " " + text, "not empty or could not be read", 1},
 		{"restore --bump-revision 5 --mark-compacted=false " + text, "is required there", 128},
@@ -88,20 +98,27 @@ func TestSnapshotMistakes(t *testing.T) {
 func TestStatusFormats(t *testing.T) {
 	info := server.BackupInfo{
 		Hash: 0xb10c1776, Revision: 12, Keys: 3, Bytes: 20480, Version: "leasehold 1", Leases: 2,
+		Compacted: 4, Members: 3, Cluster: 0xabc, ClusterVersion: 1,
 	}
 	for format, want := range map[string]string{
-		"simple": "b10c1776, 12, 3, 20 kB, leasehold 1, 2\n",
+		"simple": "b10c1776, 12, 3, 20 kB, leasehold 1, 2, 4, 3, 0000000000000abc, 1\n",
 		"json": `{"hash":2970359670,"revision":12,"totalKey":3,"totalSize":20480,` +
-			`"version":"leasehold 1","totalLeases":2}` + "\n",
+			`"version":"leasehold 1","totalLeases":2,"compactedRevision":4,"totalMembers":3,` +
+			`"cluster":"0000000000000abc","clusterVersion":1}` + "\n",
 		"fields": "\"Hash\" : 2970359670\n\"Revision\" : 12\n\"Keys\" : 3\n\"Size\" : 20480\n" +
-			"\"Version\" : leasehold 1\n\"Leases\" : 2\n",
-		"table": `
-┌──────────┬──────────┬────────────┬────────────┬─────────────┬──────────────┐
-│   HASH   │ REVISION │ TOTAL KEYS │ TOTAL SIZE │   VERSION   │ TOTAL LEASES │
-├──────────┼──────────┼────────────┼────────────┼─────────────┼──────────────┤
-│ b10c1776 │       12 │          3 │      20 kB │ leasehold 1 │            2 │
-└──────────┴──────────┴────────────┴────────────┴─────────────┴──────────────┘
-`[1:],
+			"\"Version\" : leasehold 1\n\"Leases\" : 2\n\"Compacted\" : 4\n" +
+			"\"Members\" : 3\n\"Cluster\" : 0000000000000abc\n\"ClusterVersion\" : 1\n",
+		"table": "" +
+			"┌──────────┬──────────┬────────────┬────────────┬─────────────┬─────" +
+			"─────────┬───────────┬─────────┬──────────────────┬─────────────────┐\n" +
+			"│   HASH   │ REVISION │ TOTAL KEYS │ TOTAL SIZE │   VERSION   │ TOTA" +
+			"L LEASES │ COMPACTED │ MEMBERS │     CLUSTER      │ CLUSTER VERSION │\n" +
+			"├──────────┼──────────┼────────────┼────────────┼─────────────┼─────" +
+			"─────────┼───────────┼─────────┼──────────────────┼─────────────────┤\n" +
+			"│ b10c1776 │       12 │          3 │      20 kB │ leasehold 1 │     " +
+			"       2 │         4 │       3 │ 0000000000000abc │               1 │\n" +
+			"└──────────┴──────────┴────────────┴────────────┴─────────────┴─────" +
+			"─────────┴───────────┴─────────┴──────────────────┴─────────────────┘\n",
 	} {
 		var out bytes.Buffer
 		if err := statusFormats[format](&out, info); err != nil || out.String() != want {

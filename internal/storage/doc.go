@@ -34,27 +34,9 @@
 //	bytes 5-    payload
 //
 // The key is part of the checksum, so a record that turns up under another key
-// is as corrupt as a changed one. Unsigned numbers are varints unless said
-// otherwise, byte strings have a varint length before them. A version above the
-// one this package writes is ErrVersion, never guessed at.
-//
-//	key                          version  payload
-//	'b'                          1        bootstrap: ConfState, as protobuf
-//	'c'                          1        compaction mark: index, term; the log
-//	                                      begins after it
-//	'h'                          1        hard state: term, vote, commit
-//	'i'                          1        identity: cluster, member, generation,
-//	                                      created (signed), incarnation, name
-//	'l' index (8, big-endian)    1        entry: type (1 byte), term, data (the
-//	                                      rest, without length)
-//	'p'                          1        other members: whether this one is
-//	                                      assembled, their number, and for each
-//	                                      its ID and incarnation
-//	's' index (8) number (4)     1        snapshot chunk, as it was written
-//	't'                          1        snapshot manifest: index, term, chunks,
-//	                                      bytes, CRC-32C of all chunks (4 bytes,
-//	                                      little-endian), ConfState (protobuf,
-//	                                      the rest)
+// is as corrupt as a changed one. A version above the one this package writes is
+// ErrVersion, never guessed at. docs/formats.md has the keys, and the payloads of
+// each. Inspect reads all of them and changes nothing.
 //
 // # Atomicity
 //

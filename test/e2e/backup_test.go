@@ -57,12 +57,25 @@ func TestBackup(t *testing.T) {
 		t.Errorf("beside the backup there is %v, %v", list, err)
 	}
 	out, err := m.command("snapshot", "status", file)
-	if want := regexp.MustCompile(`^[0-9a-f]+, 21, 20, \S+ k?B, leasehold 1, 1\n$`); err != nil ||
-		!want.MatchString(out) {
+	want := regexp.MustCompile(
+		`^[0-9a-f]+, 21, 20, \S+ k?B, leasehold 1, 1, 0, 1, [0-9a-f]{16}, 1\n$`)
+	if err != nil || !want.MatchString(out) {
 		t.Errorf("status: %v\n%s", err, out)
+	}
+	out, err = m.command("snapshot", "dump", file)
+	if !strings.Contains(out, "version  key=\"b/19\"") || err != nil {
+		t.Errorf("dump: %v\n%s", err, out)
+	}
+	if out, err = m.command("log", "dump", m.data); err == nil || !strings.Contains(out, "in use") {
+		t.Errorf("dump of the directory of a member that runs: %v\n%s", err, out)
 	}
 	if _, err := c.Put(ctx, "after", "v"); err != nil {
 		t.Fatal(err)
+	}
+	m.kill()
+	out, err = m.command("log", "dump", m.data, "-w", "json")
+	if !strings.Contains(out, `[{"put":{"key":"after","value":"v"`) || err != nil {
+		t.Errorf("dump of the directory: %v\n%s", err, out)
 	}
 
 	copied := newMember(t)

@@ -1,0 +1,244 @@
+// Package backup is the form of the files that "leasehold snapshot save" writes: the chunks of a
+// snapshot, with checksums, the ID of the cluster before them and a SHA-256 after them. What is in
+// the chunks of the state is package fsm's.
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"strings"
+
+	"leasehold.dev/internal/encoding"
+)
+
+// A backup is the magic line, then chunks, each a 4-byte length, the
+// CRC32-C of its bytes and the bytes, then a length of zero, then zeros up to
+// the next multiple of a sector. The version is in the magic line. All numbers
+// are big-endian.
+//
+// A backup that was fetched through the API ends with the SHA-256 of all that
+// comes before. Clients of etcd recognise that by the odd length, hence the
+// whole sectors.
+//
+// The first chunk is the ID of the cluster, in clusterChunk bytes; those after it are the state.
+const (
+	magic  = "leasehold backup 1\n"
+	sector = 512
+)
+
+// Version is that of the format, as shown to people.
+const Version = "leasehold 1"
+
+// clusterChunk is the length of the chunk that holds the ID of the cluster.
+const clusterChunk = 8
+
+// maxChunk bounds what a corrupt length can make a reader read.
+const maxChunk = 256 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrNotWhole means that a file is not a whole backup of this service.
+var ErrNotWhole = errors.New("backup: not a whole backup")
+
+// ErrChunk means that the checksum of one chunk is wrong. It is an [ErrNotWhole] too. The reader
+// stands behind the chunk, so Next may go on with the one after it.
+var ErrChunk = fmt.Errorf("%w: the checksum of a chunk does not match", ErrNotWhole)
+
+// Write writes a backup of the cluster with an ID, without the SHA-256. encode writes the chunks
+// of the state.
+func Write(
+	ctx context.Context, w io.Writer, cluster uint64,
+	encode func(write func(chunk []byte) error) error,
+) error {
+	if _, err := io.WriteString(w, magic); err != nil {
+		return err
+	}
+	size := int64(len(magic))
+	write := func(chunk []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var head [8]byte
+		binary.BigEndian.PutUint32(head[:4], uint32(len(chunk)))
+		binary.BigEndian.PutUint32(head[4:], crc32.Checksum(chunk, castagnoli))
+		if _, err := w.Write(head[:]); err != nil {
+			return err
+		}
+		size += int64(len(head) + len(chunk))
+		_, err := w.Write(chunk)
+		return err
+	}
+	err := write(binary.BigEndian.AppendUint64(nil, cluster))
+	if err == nil {
+		err = encode(write)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(make([]byte, 4+padding(size+4)))
+	return err
+}
+
+// padding is how many zeros make size whole sectors.
+func padding(size int64) int64 { return (sector - size%sector) % sector }
+
+// Reader reads a backup: first the chunks with Next, then Finish.
+type Reader struct {
+	r    io.Reader
+	sum  hash.Hash // of what was read
+	size int64     // of what was read
+	at   int64     // where the chunk begins that Next returned last
+
+	cluster uint64 // of the first chunk
+}
+
+// NewReader reads the first line.
+func NewReader(r io.Reader) (*Reader, error) {
+	b := &Reader{r: r, sum: sha256.New()}
+	line := make([]byte, len(magic))
+	n, err := io.ReadFull(r, line)
+	if err != nil && !isEnd(err) {
+		return nil, err
+	}
+	if string(line[:n]) == magic {
+		b.took(line)
+		return b, nil
+	}
+	if isNewer(string(line[:n])) {
+		return nil, fmt.Errorf("%w: %w: it begins with %q", ErrNotWhole, encoding.ErrNewer, line[:n])
+	}
+	if isBolt(line[:n], r) {
+		return nil, fmt.Errorf("%w: it is a snapshot of etcd, whose files cannot be restored here; "+
+			"restore it to an etcd and copy its keys from there to a running member, for example "+
+			"with etcdctl make-mirror (leases do not come along)", ErrNotWhole)
+	}
+	return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotWhole, magic)
+}
+
+// isNewer tells the first line of a later version of the format.
+func isNewer(line string) bool {
+	version, found := strings.CutPrefix(line, "leasehold backup ")
+	return found && version > "1\n" && strings.Trim(version, "0123456789\n") == ""
+}
+
+// isBolt tells a file of bbolt, etcd's store, by the number at byte 16 of its
+// first page.
+func isBolt(begin []byte, rest io.Reader) bool {
+	more := make([]byte, 1)
+	if _, err := io.ReadFull(rest, more); err != nil {
+		return false
+	}
+	begin = append(begin, more...)
+	return len(begin) >= 20 && binary.LittleEndian.Uint32(begin[16:]) == 0xED0CDAED
+}
+
+// Cluster returns the ID of the cluster, once Next has returned a chunk.
+func (b *Reader) Cluster() uint64 { return b.cluster }
+
+// Size returns how many bytes of the backup were read.
+func (b *Reader) Size() int64 { return b.size }
+
+// At returns at which byte the chunk begins that Next returned last, or that was damaged.
+func (b *Reader) At() int64 { return b.at }
+
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func (b *Reader) took(p []byte) {
+	b.sum.Write(p)
+	b.size += int64(len(p))
+}
+
+// read returns the next n bytes.
+func (b *Reader) read(n int64) ([]byte, error) {
+	// The buffer grows with what is really there: a length may be corrupt.
+	var buf bytes.Buffer
+	buf.Grow(int(min(n, 64<<10)))
+	switch _, err := io.CopyN(&buf, b.r, n); {
+	case isEnd(err):
+		return nil, fmt.Errorf("%w: it ends early, after %d bytes", ErrNotWhole,
+			b.size+int64(buf.Len()))
+	case err != nil:
+		return nil, err
+	}
+	b.took(buf.Bytes())
+	return buf.Bytes(), nil
+}
+
+// Next returns the next chunk of the state, and false after the last. It has the form that
+// fsm.Restore takes.
+func (b *Reader) Next() (chunk []byte, ok bool, err error) {
+	at := b.size
+	b.at = at
+	head, err := b.read(4)
+	if err != nil {
+		return nil, false, err
+	}
+	n := binary.BigEndian.Uint32(head)
+	if n == 0 {
+		return nil, false, nil
+	}
+	if n > maxChunk {
+		return nil, false, fmt.Errorf("%w: a chunk of %d bytes at byte %d", ErrNotWhole, n, at)
+	}
+	if head, err = b.read(4); err != nil {
+		return nil, false, err
+	}
+	if chunk, err = b.read(int64(n)); err != nil {
+		return nil, false, err
+	}
+	if crc32.Checksum(chunk, castagnoli) != binary.BigEndian.Uint32(head) {
+		return nil, false, fmt.Errorf("%w: it begins at byte %d", ErrChunk, at)
+	}
+	if at != int64(len(magic)) {
+		return chunk, true, nil
+	}
+	if n != clusterChunk {
+		return nil, false, fmt.Errorf("%w: it does not say of which cluster it is", ErrNotWhole)
+	}
+	b.cluster = binary.BigEndian.Uint64(chunk)
+	return b.Next()
+}
+
+// Finish reads what follows the last chunk of the state. Without needSum the SHA-256 may be
+// missing or wrong.
+func (b *Reader) Finish(needSum bool) error {
+	at := b.size
+	switch _, more, err := b.Next(); {
+	case err != nil:
+		return err
+	case more:
+		return fmt.Errorf("%w: another chunk follows the last, at byte %d", ErrNotWhole, at)
+	}
+	zeros, err := b.read(padding(b.size))
+	if err != nil {
+		return err
+	}
+	if len(bytes.Trim(zeros, "\x00")) > 0 {
+		return fmt.Errorf("%w: bytes other than zero at its end", ErrNotWhole)
+	}
+	sum := make([]byte, sha256.Size+1)
+	n, err := io.ReadFull(b.r, sum)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: more bytes follow its end, at byte %d", ErrNotWhole,
+			b.size+sha256.Size)
+	case !isEnd(err):
+		return err
+	case !needSum:
+		return nil
+	case n == 0:
+		return fmt.Errorf("%w: the SHA-256 at its end is missing", ErrNotWhole)
+	case !bytes.Equal(sum[:n], b.sum.Sum(nil)):
+		return fmt.Errorf("%w: the SHA-256 at its end does not match", ErrNotWhole)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package dump
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
+)
+
+// Options say what is printed, and how.
+type Options struct {
+	// JSON asks for one object a line, else a line is for people.
+	JSON bool
+	// From and To are the first and the last entry of a log; To 0 is its end.
+	From, To uint64
+	// Snapshot asks for the records of the snapshot of a data directory.
+	Snapshot bool
+}
+
+// Backup prints the records of a backup. The error says what could not be read, and is an
+// encoding.ErrNewer if a newer release has written some of that.
+func Backup(w io.Writer, r io.Reader, o Options) error {
+	b, err := backup.NewReader(r)
+	if err != nil {
+		return err
+	}
+	p := newPrinter(w, o.JSON)
+	var s fsm.Scanner
+	said := false
+	for {
+		chunk, more, err := b.Next()
+		at := fmt.Sprintf("byte %d", b.At())
+		if !said && (err == nil || errors.Is(err, backup.ErrChunk)) {
+			p.record("backup", struct {
+				Version string
+				Cluster uint64
+			}{backup.Version, b.Cluster()})
+			said = true
+		}
+		switch {
+		case errors.Is(err, backup.ErrChunk):
+			p.problem(at, err)
+		case err != nil:
+			p.problem(at, err)
+			return p.end()
+		case !more:
+			p.problem(at, s.End())
+			p.problem(at, b.Finish(true))
+			return p.end()
+		default:
+			p.chunk(&s, at, chunk)
+		}
+		if p.failed != nil {
+			return p.failed
+		}
+	}
+}
+
+// chunk prints the records of a snapshot's chunk.
+func (p *printer) chunk(s *fsm.Scanner, at string, chunk []byte) {
+	for r, err := range s.Records(chunk) {
+		if err != nil {
+			p.problem(at, err)
+			return
+		}
+		p.record(r.Kind, r.Value)
+	}
+}
+
+// Directory prints the records of the data directory of a member that has stopped, and changes
+// nothing there. The error is that of Backup, or a storage.ErrLocked if a member runs.
+func Directory(w io.Writer, dir string, o Options) error {
+	p := newPrinter(w, o.JSON)
+	var s fsm.Scanner
+	want := storage.Wanted{From: o.From, To: o.To, Chunks: o.Snapshot}
+	chunks := false
+	err := storage.Inspect(storage.Config{Dir: dir}, want, func(r storage.Record) error {
+		switch v := r.Value.(type) {
+		case storage.LogEntry:
+			if chunks {
+				p.problem("snapshot", s.End())
+				chunks = false
+			}
+			p.entry(v)
+		case storage.Chunk:
+			chunks = true
+			p.chunk(&s, fmt.Sprintf("chunk %d", v.Number), v.Data)
+		default:
+			if r.Err != nil {
+				p.problem(r.Kind, r.Err)
+			} else {
+				p.record(r.Kind, v)
+			}
+		}
+		return p.failed
+	})
+	if err != nil {
+		return err
+	}
+	if chunks {
+		p.problem("snapshot", s.End())
+	}
+	return p.end()
+}
+
+// entry is one of the log, as it is printed.
+type entry struct {
+	Index, Term uint64
+	Type        word
+	Version     byte // of the commands
+	Bytes       int
+	Changes     []change
+	Groups      []fsm.Group
+}
+
+// entry prints an entry of the log, and the commands in it.
+func (p *printer) entry(e storage.LogEntry) {
+	v := entry{Index: e.Index, Term: e.Term, Type: "commands", Bytes: len(e.Data)}
+	data, err := e.Data, error(nil)
+	switch {
+	case e.Type != raftpb.EntryNormal:
+		v.Type = "members"
+		v.Changes, data, err = changesOf(e)
+	case len(data) == 0:
+		v.Type = "empty"
+	}
+	if len(data) > 0 && err == nil {
+		v.Version = data[0]
+		v.Groups, err = fsm.DecodeEntry(data)
+	}
+	if p.json {
+		p.record("entry", v)
+	} else {
+		p.entryLines(v)
+	}
+	p.problem(fmt.Sprintf("entry %d", e.Index), err)
+}
+
+// entryLines prints an entry for people, each of its commands in a line of its own.
+func (p *printer) entryLines(e entry) {
+	groups := e.Groups
+	e.Groups = nil
+	p.record("entry", e)
+	for _, g := range groups {
+		if (g.Origin != fsm.Origin{}) {
+			p.record("  origin", g.Origin)
+		}
+		for _, c := range g.Commands {
+			f := named(reflect.ValueOf(c)).(object)[0]
+			p.fields("    "+f.name, f.value.(object))
+		}
+	}
+}
+
+// change is one of a change of Raft's members.
+type change struct {
+	Type   word
+	Member uint64
+}
+
+// changesOf returns what an entry changes in Raft's members, and its commands.
+func changesOf(e storage.LogEntry) (out []change, data []byte, err error) {
+	c, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}
+	if e.Type == raftpb.EntryConfChangeV2 {
+		err = proto.Unmarshal(e.Data, c)
+	} else if err = proto.Unmarshal(e.Data, v1); err == nil {
+		c = v1.AsV2()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: a change of the members: %v", storage.ErrCorrupt, err)
+	}
+	for _, x := range c.GetChanges() {
+		out = append(out, change{word(x.GetType().String()), x.GetNodeId()})
+	}
+	return out, c.GetContext(), nil
+}

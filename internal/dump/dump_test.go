@@ -1,0 +1,373 @@
+package dump
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/corpus"
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/lease"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is printed into testdata")
+
+// fsmCorpus is where every kind of record of a state and of a log stands.
+const fsmCorpus = "../fsm/testdata/v1/"
+
+// backupOf returns a backup of the chunks of a state, as a file has it.
+func backupOf(t testing.TB, chunks ...[]byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	err := backup.Write(t.Context(), &b, 0xc105, func(write func([]byte) error) error {
+		for _, chunk := range chunks {
+			if err := write(chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(b.Bytes())
+	return append(b.Bytes(), sum[:]...)
+}
+
+// corpusBackup is a backup with a record of each kind.
+func corpusBackup(t testing.TB) []byte {
+	t.Helper()
+	return backupOf(t, corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes)
+}
+
+func dumpOf(t testing.TB, file []byte, o Options) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Backup(&b, bytes.NewReader(file), o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// golden compares what is printed with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	name = filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(name, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil || string(want) != got {
+		t.Errorf("%s: %v: it is now\n%s", name, err, got)
+	}
+}
+
+// Goal: a dump shows each field of each record, for people and as JSON. Method: a backup and a
+// data directory with a record of each kind, and their dumps in files.
+func TestGoldenBackup(t *testing.T) {
+	file := corpusBackup(t)
+	for name, o := range map[string]Options{"backup.txt": {}, "backup.json": {JSON: true}} {
+		golden(t, name, dumpOf(t, file, o))
+	}
+}
+
+// TestGoldenDirectory is TestGoldenBackup for a data directory. How far the files of the database
+// were synced is the database's affair.
+func TestGoldenDirectory(t *testing.T) {
+	dir := corpusDirectory(t)
+	synced := regexp.MustCompile(`(synced"?[=:])\d+|(ledger  |"ledger",")number"?[=:]\d+`)
+	for name, o := range map[string]Options{
+		"directory.txt": {Snapshot: true}, "directory.json": {JSON: true, Snapshot: true},
+		"part.txt": {From: 4, To: 5},
+	} {
+		var b bytes.Buffer
+		if err := Directory(&b, dir, o); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, synced.ReplaceAllString(b.String(), "${1}${2}N"))
+	}
+}
+
+// corpusDirectory makes a data directory with entries of all kinds.
+func corpusDirectory(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	d, err := storage.Open(storage.Config{Dir: dir, BallastBytes: -1, ReserveBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := raftpb.EnsureConfState(&raftpb.ConfState{Voters: []uint64{1}})
+	fatal(t, d.Bootstrap(storage.Identity{
+		Cluster: 0xc105, Member: 1, Incarnation: math.MaxUint64, Name: "m\x1b1", Generation: 2,
+		CreatedUnixMilli: 1_700_000_000_000,
+	}, members))
+	fatal(t, d.SavePeers(storage.Peers{Claimed: true, Incarnations: map[uint64]uint64{2: 5}}))
+	w, err := d.NewSnapshot(storage.SnapshotMeta{Index: 1, Term: 1, ConfState: members})
+	fatal(t, err)
+	fatal(t, w.Write(corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes))
+	fatal(t, w.Commit())
+	entries := entriesOf(t)
+	state := &raftpb.HardState{Term: new(uint64(3)), Vote: new(uint64(1)), Commit: new(uint64(4))}
+	fatal(t, d.Append(entries, state, true))
+	fatal(t, d.Close())
+	return dir
+}
+
+func fatal(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// entriesOf returns an empty entry, a change of the members, and the entries and commands of the
+// corpus.
+func entriesOf(t testing.TB) (out []*raftpb.Entry) {
+	t.Helper()
+	add := func(typ raftpb.EntryType, data []byte) {
+		out = append(out, &raftpb.Entry{
+			Index: new(uint64(len(out) + 2)), Term: new(uint64(2)), Type: typ.Enum(), Data: data,
+		})
+	}
+	add(raftpb.EntryNormal, nil)
+	change, err := proto.Marshal(&raftpb.ConfChangeV2{
+		Changes: []*raftpb.ConfChangeSingle{{
+			Type: raftpb.ConfChangeAddLearnerNode.Enum(), NodeId: new(uint64(9)),
+		}},
+		Context: fsm.AppendCommands(nil, 1, []fsm.Command{
+			&fsm.AddMember{Member: fsm.Member{ID: 9, Learner: true, PeerURLs: []string{"http://h:1"}}},
+		}),
+	})
+	fatal(t, err)
+	add(raftpb.EntryConfChangeV2, change)
+	add(raftpb.EntryNormal, fsm.AppendCommands(nil, 1, []fsm.Command{
+		&fsm.Put{Key: "a\x1b[31m", Value: []byte{0xff, 0}, Lease: 0xabc},
+		&fsm.HandOver{ID: 5, Owner: "b", Secret: lease.Secret{1}},
+	}))
+	for _, r := range corpus.Read(t, fsmCorpus+"entries.txt") {
+		add(raftpb.EntryNormal, r.Bytes)
+	}
+	for _, r := range corpus.Read(t, fsmCorpus+"commands.txt") {
+		add(raftpb.EntryNormal, append(fsm.AppendEntry(nil, 1), r.Bytes...))
+	}
+	return out
+}
+
+// sound is what a dump has printed of what could be read.
+func sound(out string) (lines []string) {
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "error ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Goal: of a damaged backup everything is printed that stands before the damage, and what is wrong
+// is told. Method: a backup of two chunks, ended after each byte, and with each byte changed.
+func TestDamagedBackup(t *testing.T) {
+	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
+	half := bytes.LastIndex(whole, []byte{9, 14}) // an answer of a session
+	file := backupOf(t, whole[:half], whole[half:])
+	all := sound(dumpOf(t, file, Options{}))
+	check := func(what string, at int, bad []byte) {
+		var b bytes.Buffer
+		err := Backup(&b, bytes.NewReader(bad), Options{})
+		if err == nil {
+			t.Errorf("byte %d %s: no error", at, what)
+		}
+		lines := sound(b.String())
+		if n := len(lines); at > len(file)-sha256.Size && n != len(all) ||
+			what == "is the end" && !slices.Equal(lines, all[:n]) {
+			t.Errorf("byte %d %s: it prints\n%s", at, what, b.String())
+		}
+	}
+	for at := range file {
+		check("is the end", at, file[:at])
+		bad := bytes.Clone(file)
+		bad[at] ^= 1 << (at % 8)
+		check("is changed", at, bad)
+	}
+	bad := bytes.Clone(file)
+	bad[100] ^= 1 // in the first chunk of the state: the second has no header, and says so
+	var b bytes.Buffer
+	err := Backup(&b, bytes.NewReader(bad), Options{JSON: true})
+	if !errors.Is(err, backup.ErrChunk) || strings.Count(b.String(), `"record":"error"`) < 2 {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	bad = bytes.Clone(file)
+	at := bytes.Index(file, whole[half:])
+	bad[at+20] ^= 1 // in the second: what is in the first stands there
+	b.Reset()
+	if err := Backup(&b, bytes.NewReader(bad), Options{}); err == nil || len(sound(b.String())) < 10 {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// Goal: every bit of a record is shown but those of secrets, what a newer release wrote is told as
+// that, and nothing makes a dump panic. Method: every bit of a state's records differs, one at a
+// time.
+func TestChangedRecords(t *testing.T) {
+	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
+	good := dumpOf(t, backupOf(t, whole), Options{})
+	newer, hidden := 0, 0
+	for bad := range corpus.Flipped(whole) {
+		var b bytes.Buffer
+		err := Backup(&b, bytes.NewReader(backupOf(t, bad)), Options{})
+		switch {
+		case errors.Is(err, encoding.ErrNewer):
+			newer++
+		case err == nil && b.String() == good:
+			hidden++
+		}
+	}
+	if newer == 0 {
+		t.Error("no bit is of a newer release")
+	}
+	if secret := strings.Count(good, "secret of 32 bytes") * 8 * 32; hidden != secret {
+		t.Errorf("%d bits are not shown, of which %d are of secrets", hidden, secret)
+	}
+}
+
+// An entry that cannot be read to its end is printed up to there, and the entries after it are.
+func TestChangedEntries(t *testing.T) {
+	newer := 0
+	for _, e := range entriesOf(t) {
+		for bad := range corpus.Flipped(e.GetData()) {
+			p := newPrinter(&bytes.Buffer{}, false)
+			p.entry(storage.LogEntry{Index: e.GetIndex(), Type: e.GetType(), Data: bad})
+			if errors.Is(p.end(), encoding.ErrNewer) {
+				newer++
+			}
+		}
+	}
+	if newer == 0 {
+		t.Error("no bit is of a newer release")
+	}
+	var b bytes.Buffer
+	p := newPrinter(&b, false)
+	data := append(fsm.AppendEntry(nil, 1), 14, 4, 127, 14, 4)
+	p.entry(storage.LogEntry{Index: 5, Data: data})
+	p.entry(storage.LogEntry{Index: 6})
+	err := p.end()
+	if !errors.Is(err, encoding.ErrNewer) || !strings.Contains(err.Error(), "entry 5") {
+		t.Errorf("error %v", err)
+	}
+	golden(t, "newer.txt", b.String())
+}
+
+// files returns all files of a directory, with what is in them and when they were changed.
+func files(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	fatal(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil || e.IsDir() {
+			out[path] = ""
+			return err
+		}
+		b, err := os.ReadFile(path)
+		out[path] = info.Mode().String() + info.ModTime().String() + string(b)
+		return err
+	}))
+	return out
+}
+
+// Goal: a dump changes nothing in a data directory, damaged or not, and never panics. Method: every
+// file of one, ended in many places, changed in many, and missing; the directory is compared with
+// what it was.
+func TestDamagedDirectory(t *testing.T) {
+	dir := corpusDirectory(t)
+	check := func(what string) (string, error) {
+		t.Helper()
+		before := files(t, dir)
+		var b bytes.Buffer
+		err := Directory(&b, dir, Options{Snapshot: true})
+		if after := files(t, dir); !maps.Equal(before, after) {
+			t.Errorf("%s: the dump has changed the directory", what)
+		}
+		return b.String(), err
+	}
+	good, err := check("whole")
+	fatal(t, err)
+	for path, b := range contents(t, dir) {
+		for n := range 2 {
+			at := len(b) * (2*n + 1) / 4
+			fatal(t, os.WriteFile(path, b[:at], 0o600))
+			_, _ = check(path + " is cut")
+			bad := bytes.Clone(b)
+			bad[at] ^= 1 << (n % 8)
+			fatal(t, os.WriteFile(path, bad, 0o600))
+			_, _ = check(path + " is changed")
+		}
+		fatal(t, os.Remove(path))
+		_, err := check(path + " is missing")
+		if err == nil && filepath.Base(path) != "OPTIONS-000003" { // nobody needs them
+			t.Errorf("%s is missing: no error", path)
+		}
+		fatal(t, os.WriteFile(path, b, 0o600))
+	}
+	if again, err := check("restored"); err != nil || again != good {
+		t.Errorf("restored, it prints %v\n%s", err, again)
+	}
+}
+
+// contents returns the files that are not empty.
+func contents(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for path := range files(t, dir) {
+		if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
+			out[path] = b
+		}
+	}
+	return out
+}
+
+// A directory that is no member's is refused, and nothing is made in it.
+func TestNotADirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Join(dir, "none")} {
+		err := Directory(&bytes.Buffer{}, d, Options{})
+		if !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("%s: %v", d, err)
+		}
+	}
+	if names := files(t, dir); len(names) != 1 {
+		t.Errorf("the dump has made %v", names)
+	}
+}
+
+// A writer that fails ends a dump with its error.
+func TestWriteFails(t *testing.T) {
+	closed, file := errors.New("closed"), corpusBackup(t)
+	err := Backup(failing{closed}, bytes.NewReader(file), Options{JSON: true})
+	if !errors.Is(err, closed) {
+		t.Errorf("error %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,93 @@
+package dump
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/storage"
+)
+
+// printer prints records and counts what could not be read.
+type printer struct {
+	w      *bufio.Writer
+	json   bool
+	failed error // of writing
+
+	bad   int
+	first error // what could not be read; of a newer release, if some of it is
+}
+
+func newPrinter(w io.Writer, asJSON bool) *printer {
+	return &printer{w: bufio.NewWriter(w), json: asJSON}
+}
+
+// record prints a record, whose value is a struct.
+func (p *printer) record(kind string, value any) {
+	fields := tree(reflect.ValueOf(value)).(object)
+	if p.json {
+		p.line(append(object{{"record", word(kind)}}, fields...))
+		return
+	}
+	p.fields(kind, fields)
+}
+
+// fields prints a line for people.
+func (p *printer) fields(kind string, fields object) {
+	var b strings.Builder
+	b.WriteString(kind)
+	fields.write(&b, "  ")
+	b.WriteByte('\n')
+	p.write(b.String())
+}
+
+// problem prints that something cannot be read, and where, unless err is nil.
+func (p *printer) problem(place string, err error) {
+	if err == nil {
+		return
+	}
+	p.bad++
+	if newer := isNewer(err); p.first == nil || newer && !isNewer(p.first) {
+		p.first = fmt.Errorf("%s: %w", place, err)
+	}
+	if p.json {
+		p.line(object{{"record", word("error")}, {"place", word(place)}, {"error", text(err.Error())}})
+		return
+	}
+	p.write(fmt.Sprintf("error  place=%q error=%q\n", place, err))
+}
+
+func isNewer(err error) bool {
+	return errors.Is(err, encoding.ErrNewer) || errors.Is(err, storage.ErrVersion)
+}
+
+func (p *printer) line(o object) {
+	b, err := json.Marshal(o)
+	if err != nil {
+		p.failed = errors.Join(p.failed, err)
+		return
+	}
+	p.write(string(b) + "\n")
+}
+
+func (p *printer) write(s string) {
+	if p.failed == nil {
+		_, p.failed = p.w.WriteString(s)
+	}
+}
+
+// end returns what could not be read or written.
+func (p *printer) end() error {
+	if err := errors.Join(p.failed, p.w.Flush()); err != nil {
+		return err
+	}
+	if p.bad > 1 {
+		return fmt.Errorf("%d places could not be read: %w", p.bad, p.first)
+	}
+	return p.first
+}

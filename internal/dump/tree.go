@@ -1,0 +1,284 @@
+package dump
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// A tree is what a value is printed from: an object, a list, or one of the leaves, which are
+// bool, int64, uint64 and those below.
+type (
+	object []field
+	list   []any
+	// text is what others have chosen.
+	text string
+	// word is ours: an ID, or the name of a choice.
+	word string
+	// duration is in milliseconds.
+	duration int64
+)
+
+type field struct {
+	name  string
+	value any
+}
+
+// choices are the names of values that are numbers in the records.
+var choices = map[reflect.Type]map[int64]string{
+	reflect.TypeFor[fsm.AlarmKind](): {int64(fsm.NoSpace): "NOSPACE", int64(fsm.Corrupt): "CORRUPT"},
+	reflect.TypeFor[fsm.Relation](): {
+		int64(fsm.Equal): "=", int64(fsm.Greater): ">", int64(fsm.Less): "<", int64(fsm.NotEqual): "!=",
+	},
+	reflect.TypeFor[fsm.Target](): {
+		int64(fsm.TargetVersion): "version", int64(fsm.TargetCreate): "create",
+		int64(fsm.TargetMod): "mod", int64(fsm.TargetValue): "value",
+		int64(fsm.TargetLease): "lease", int64(fsm.TargetLeaseAlive): "lease alive",
+		int64(fsm.TargetNameToken): "token of name", int64(fsm.TargetLeaseName): "name of lease",
+	},
+	reflect.TypeFor[mvcc.SortBy](): {
+		int64(mvcc.ByKey): "key", int64(mvcc.ByVersion): "version", int64(mvcc.ByCreate): "create",
+		int64(mvcc.ByMod): "mod", int64(mvcc.ByValue): "value",
+	},
+}
+
+// identifiers are the fields that are printed as 16 digits of base 16.
+var identifiers = map[string]bool{
+	"Lease": true, "Member": true, "Cluster": true, "Incarnation": true, "Nonce": true, "Vote": true,
+	"Voters": true, "Outgoing": true, "Learners": true, "LearnersNext": true,
+}
+
+// tree returns what a value is printed from. A field that is zero is left out, as it is where
+// records are written.
+func tree(v reflect.Value) any { return treeOf(v, "") }
+
+// treeOf is tree for the value of a field.
+func treeOf(v reflect.Value, name string) any {
+	if v.Kind() == reflect.Interface {
+		return named(v.Elem())
+	}
+	switch x := v.Interface().(type) {
+	case lease.Secret:
+		return word(fmt.Sprintf("secret of %d bytes", len(x)))
+	case []byte:
+		return text(x)
+	case lease.ID:
+		return identifier(uint64(x))
+	case lease.TTL:
+		return duration(x)
+	case lease.Token:
+		return word(strconv.FormatUint(uint64(x), 10)) // programs may keep numbers as floating point
+	case word:
+		return x
+	}
+	if names := choices[v.Type()]; names != nil {
+		return choice(v, names)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return treeOf(v.Elem(), name)
+	case reflect.Struct:
+		return structTree(v)
+	case reflect.Slice:
+		out := make(list, v.Len())
+		for i := range out {
+			out[i] = treeOf(v.Index(i), name)
+		}
+		return out
+	case reflect.Map:
+		return mapTree(v)
+	}
+	return leaf(v, name)
+}
+
+func leaf(v reflect.Value, name string) any {
+	switch {
+	case v.Kind() == reflect.String:
+		return text(v.String())
+	case v.Kind() == reflect.Bool:
+		return v.Bool()
+	case v.CanInt() && identifiers[name]:
+		return identifier(uint64(v.Int()))
+	case v.CanInt():
+		return v.Int()
+	case v.CanUint() && identifiers[name]:
+		return identifier(v.Uint())
+	case v.CanUint():
+		return v.Uint()
+	}
+	panic(fmt.Sprintf("dump: no form for a %s", v.Type()))
+}
+
+func identifier(n uint64) word { return word(fmt.Sprintf("%016x", n)) }
+
+func choice(v reflect.Value, names map[int64]string) any {
+	n := int64(0)
+	if v.CanInt() {
+		n = v.Int()
+	} else {
+		n = int64(v.Uint())
+	}
+	return word(names[n])
+}
+
+// named is the value of a field that may have values of several types: a command, a result, an
+// error. The name of the type comes before it, unless it is an error without data.
+func named(v reflect.Value) any {
+	err, isError := v.Interface().(error)
+	for v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	name := v.Type().Name()
+	if isError && strings.ToLower(name[:1]) == name[:1] {
+		return text(err.Error())
+	}
+	return object{{lower(strings.TrimSuffix(name, "Result")), treeOf(v, "")}}
+}
+
+func structTree(v reflect.Value) object {
+	out := object{}
+	for i := range v.NumField() {
+		f, x := v.Type().Field(i), v.Field(i)
+		name := f.Name
+		if name == "ID" && v.Type() != reflect.TypeFor[fsm.Session]() { // those are counted
+			name = "Member"
+		}
+		switch {
+		case f.Anonymous:
+			out = append(out, structTree(x)...)
+		case !empty(x) || shown(v.Type(), f.Name):
+			out = append(out, field{lower(f.Name), treeOf(x, name)})
+		}
+	}
+	return out
+}
+
+func empty(v reflect.Value) bool {
+	return v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
+}
+
+// shown says of which field zero means something.
+func shown(t reflect.Type, name string) bool {
+	return t == reflect.TypeFor[fsm.Compare]() && (name == "Target" || name == "Relation")
+}
+
+func mapTree(v reflect.Value) any {
+	switch m := v.Interface().(type) {
+	case map[string]string:
+		var out object
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			out = append(out, field{k, text(m[k])})
+		}
+		return out
+	case map[uint64]uint64:
+		var out object
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			out = append(out, field{string(identifier(k)), identifier(m[k])})
+		}
+		return out
+	}
+	panic(fmt.Sprintf("dump: no form for a %s", v.Type()))
+}
+
+// lower makes the name of a field of Go's, or of a type, one of ours.
+func lower(name string) string {
+	n := 0
+	for n < len(name) && unicode.IsUpper(rune(name[n])) {
+		n++
+	}
+	if n > 1 && n < len(name) && name[n] != 's' {
+		n-- // the last begins the next word
+	}
+	return strings.ToLower(name[:n]) + name[n:]
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, f := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(f.name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(append(append(name, ':'), value...))
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// MarshalJSON implements json.Marshaler. What is no UTF-8 is an object with its base64.
+func (t text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return json.Marshal(string(t))
+	}
+	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString([]byte(t))})
+}
+
+// write writes the fields of a record, for people.
+func (o object) write(b *strings.Builder, before string) {
+	for i, f := range o {
+		if i > 0 {
+			before = " "
+		}
+		b.WriteString(before)
+		b.WriteString(plain(f.name) + "=")
+		show(b, f.value)
+	}
+}
+
+func show(b *strings.Builder, v any) {
+	switch v := v.(type) {
+	case object:
+		b.WriteByte('{')
+		v.write(b, "")
+		b.WriteByte('}')
+	case list:
+		b.WriteByte('[')
+		for i, x := range v {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			show(b, x)
+		}
+		b.WriteByte(']')
+	case text:
+		b.WriteString(strconv.Quote(string(v)))
+	case word:
+		b.WriteString(plain(string(v)))
+	case duration:
+		b.WriteString((time.Duration(v) * time.Millisecond).String())
+	default:
+		fmt.Fprint(b, v)
+	}
+}
+
+// plain quotes a name unless it is one word.
+func plain(name string) string {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-'
+	}) {
+		return strconv.Quote(name)
+	}
+	return name
+}

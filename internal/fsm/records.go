@@ -1,0 +1,109 @@
+package fsm
+
+import (
+	"fmt"
+	"iter"
+)
+
+// A Record is one record of a snapshot, for those who look at the records and not at the state
+// that they make.
+type Record struct {
+	// Kind is the record's name, as docs/formats.md has it.
+	Kind string
+	// Value is a struct of what it has.
+	Value any
+}
+
+// Scanner takes the chunks of a snapshot apart, in their order. The zero value is ready. It asks
+// less than Restore does: that each record can be decoded, and that none is missing.
+type Scanner struct {
+	version byte // of the header, 0 before it
+	records uint64
+	ended   bool // the trailer was there
+}
+
+// Records yields the records of the next chunk. An error is yielded last, in the place of what
+// cannot be decoded. The next chunk can be read all the same, unless the header could not.
+func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		d := &decoder{Decoder: snapshotFormat.Decoder(s.version, chunk)}
+		for d.Len() > 0 {
+			r := s.record(d)
+			s.records++
+			if !yield(r, d.Err()) || d.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// End returns an error if the snapshot goes on after the chunks that there were.
+func (s *Scanner) End() error {
+	if !s.ended {
+		return fmt.Errorf("%w: snapshot ends early", ErrCorrupt)
+	}
+	return nil
+}
+
+func (s *Scanner) record(d *decoder) Record {
+	switch tag := d.Byte(); {
+	case s.ended:
+		d.Fail("a record follows the trailer")
+	case s.version != 0 && tag != tagHeader:
+		return s.body(d, tag)
+	case tag != tagHeader || s.records > 0:
+		d.Fail("the header is not the first record")
+	default:
+		h := d.header()
+		if d.Err() == nil {
+			s.version = h.Version.Number
+		}
+		return Record{"header", h}
+	}
+	return Record{}
+}
+
+// body takes a record that is not the header.
+func (s *Scanner) body(d *decoder, tag byte) Record {
+	switch tag {
+	case tagMember:
+		return Record{"member", d.member()}
+	case tagRemoved:
+		return Record{"removed", RemoveMember{ID: d.Uint64()}}
+	case tagAlarm:
+		return Record{"alarm", d.alarm()}
+	case tagLease:
+		return Record{"lease", d.info()}
+	case tagSession:
+		x := d.session()
+		return Record{"session", struct {
+			Session
+			Settled uint64
+		}{x.Session, x.settled}}
+	case tagAnswer:
+		x := d.answer()
+		return Record{"answer", struct {
+			Number uint64
+			Result
+		}{x.number, x.result}}
+	case tagHolds:
+		return Record{"holds", d.heldBy()}
+	case tagOrphan:
+		return Record{"orphan", d.orphan()}
+	case tagRecord:
+		return Record{"version", d.record()}
+	case tagTrailer:
+		return s.trailer(d)
+	}
+	d.Unknown("a record of kind", uint64(tag))
+	return Record{}
+}
+
+func (s *Scanner) trailer(d *decoder) Record {
+	n := d.Uvarint()
+	s.ended = d.Err() == nil
+	if n != s.records {
+		d.Fail(fmt.Sprintf("the trailer counts %d records, and there are %d", n, s.records))
+	}
+	return Record{"trailer", struct{ Records uint64 }{n}}
+}
