@@ -57,7 +57,8 @@
 // late. [Lease.State] reads the clock.
 //
 // A call without a deadline waits for as long as no member answers it, unless what answers is
-// no member at all ([ErrNotLeasehold]). A client whose
-// members cannot be reached does not know when that will change: its leases end by its
-// own clock, and what to do then is the program's decision (see Grant.Grace).
+// no member at all ([ErrNotLeasehold]), or all endpoints are members of other clusters
+// ([OtherClusterError]). A client whose members cannot be reached does not know when that will
+// change: its leases end by its own clock, and what to do then is the program's decision (see
+// Grant.Grace).
 package client

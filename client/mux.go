@@ -127,27 +127,23 @@ func (m *mux) current() *link {
 // run keeps a link until close.
 func (m *mux) run() {
 	s := newSeeker(m)
-	foreign := false // a server has said that it is none of ours, and none has served
+	w := words{elsewhere: make(map[int]bool)}
 	for next, failures := 0, 0; m.ctx.Err() == nil; {
 		l, others, err := m.reach(next)
 		failures += others
-		if err != nil {
-			foreign = false // they are gone, and may come back as ours
-		} else {
+		if w.missed(others, err); err == nil {
 			m.log.Info("connected", "endpoint", m.endpoints[l.place].text)
 			l, err = m.stay(l, s)
 			m.log.Warn("no member", "endpoint", m.endpoints[l.place].text, "why", err)
 			next = l.place + 1
-			switch {
-			case l.wasUseful():
-				failures, foreign = 0, false
-			case status.Code(err) == codes.Unimplemented:
-				foreign = true
+			if l.wasUseful() {
+				failures = 0
 			}
+			w.said(l, err)
 			failures++
 		}
 		round := failures / len(m.endpoints)
-		m.failed(err, foreign && round > 0)
+		m.failed(err, w.unfit(round, len(m.endpoints)))
 		if round > 0 {
 			_ = m.pause(m.ctx, m.cut(backOff(round), leastPause)) // the loop looks at the context
 		}
@@ -157,13 +153,59 @@ func (m *mux) run() {
 // leastPause bounds how often a client whose leases are about to end tries to connect.
 const leastPause = 20 * time.Millisecond
 
-// failed notes why there is no link; unfit says that there will be none.
-func (m *mux) failed(why error, unfit bool) {
+// words are what servers have said of themselves since one has served.
+type words struct {
+	foreign error // of one that is none of ours; nil if there is none
+	// elsewhere are the endpoints of other clusters, and other is what the last of them said.
+	elsewhere map[int]bool
+	other     error
+}
+
+// missed notes that endpoints could not be reached. They may come back as ours.
+func (w *words) missed(others int, err error) {
+	if err != nil {
+		w.foreign = nil
+	}
+	if err != nil || others > 0 {
+		clear(w.elsewhere)
+	}
+}
+
+// said notes why a link has ended.
+func (w *words) said(l *link, why error) {
+	var other *OtherClusterError
+	switch {
+	case l.wasUseful():
+		w.foreign = nil
+		clear(w.elsewhere)
+	case status.Code(why) == codes.Unimplemented:
+		w.foreign = why
+	case errors.As(why, &other):
+		w.elsewhere[l.place], w.other = true, why
+	default:
+		delete(w.elsewhere, l.place)
+	}
+}
+
+// unfit returns why none of so many endpoints will do, nil if one may. Who is of another cluster
+// will not become ours; but as long as one may be, the client waits for that one.
+func (w *words) unfit(round, endpoints int) error {
+	switch {
+	case len(w.elsewhere) == endpoints:
+		return w.other
+	case w.foreign != nil && round > 0:
+		return fmt.Errorf("%w (%w)", ErrNotLeasehold, plain(w.foreign))
+	default:
+		return nil
+	}
+}
+
+// failed notes why there is no link, and unfit why there will be none, nil if there may be.
+func (m *mux) failed(why, unfit error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failure, m.unfit = plain(why), nil
-	if unfit {
-		m.unfit = fmt.Errorf("%w (%w)", ErrNotLeasehold, m.failure)
+	m.failure, m.unfit = plain(why), unfit
+	if unfit != nil {
 		m.toldLocked()
 	}
 }

@@ -16,7 +16,8 @@ import (
 const keyCluster = "leasehold-cluster"
 
 // OtherClusterError means that an endpoint belongs to another cluster than the client. The
-// client has nothing to do with that endpoint, and tries the others.
+// client has nothing to do with that endpoint, and tries the others. If all of them have said
+// so, calls fail at once.
 type OtherClusterError struct {
 	// Want is the ID of the client's cluster: of [Config.ClusterID], or else of the cluster of
 	// the first member that has answered the client.

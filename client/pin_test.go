@@ -38,30 +38,58 @@ func TestPinnedCluster(t *testing.T) {
 
 	told := inprocess.Connect(t, client.Config{ClusterID: first}, second.Endpoint())
 	for name, c := range map[string]*client.Client{"learned": learned, "configured": told} {
-		for { // until it has met the second, and not only missed the first
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			_, err := c.Put(ctx, client.Put{Key: "k", Value: []byte("lost")})
-			cancel()
-			var other *client.OtherClusterError
-			if err == nil {
-				t.Fatalf("%s: it wrote to another cluster", name)
-			}
-			if errors.As(err, &other) {
-				if other.Want != first || other.Got == 0 || other.Got == first ||
-					errors.Is(err, client.ErrUnknownOutcome) {
-					t.Errorf("%s: %v", name, err)
-				}
-				break
-			}
-			if t.Context().Err() != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+		_, err := c.Put(ctx, client.Put{Key: "k", Value: []byte("lost")})
+		var other *client.OtherClusterError
+		if !errors.As(err, &other) || other.Want != first || other.Got == 0 || other.Got == first ||
+			errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: it did not say so before its time was over", name)
 		}
 	}
 	fresh := inprocess.Connect(t, client.Config{}, second.Endpoint())
 	r, err := fresh.Range(ctx, client.Range{Key: "k"})
 	if err != nil || len(r.KVs) != 0 || fresh.ClusterID() == first {
 		t.Errorf("in the second: %v, %v, cluster %x", r, err, fresh.ClusterID())
+	}
+}
+
+// TestPinWaits: as long as one endpoint may be a member of the client's cluster the client waits
+// for that one, whatever the others are.
+func TestPinWaits(t *testing.T) {
+	t.Parallel()
+	dir := inprocess.Dir(t)
+	config := inprocess.Config(dir, "m")
+	member := inprocess.Start(t, config)
+	member.Await()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := inprocess.Connect(t, client.Config{}, member.Endpoint())
+	if _, err := c.Put(ctx, client.Put{Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	member.End()
+	stranger := inprocess.Start(t, inprocess.Config(dir, "n"))
+	stranger.Await()
+	waits := inprocess.Connect(t, client.Config{ClusterID: c.ClusterID()},
+		stranger.Endpoint(), member.Endpoint())
+	put := make(chan error, 1)
+	go func() {
+		_, err := waits.Put(ctx, client.Put{Key: "k"})
+		put <- err
+	}()
+	for range 3 {
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := waits.Put(short, client.Put{Key: "other"})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with one endpoint that says nothing: %v", err)
+		}
+	}
+	inprocess.Start(t, config).Await()
+	if err := <-put; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -60,10 +60,10 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		now, err := c.Connection(ctx)
 		cancel()
-		if errors.Is(err, client.ErrNotLeasehold) {
+		if err != nil && !errors.Is(err, client.ErrUnavailable) {
 			return // the command ends with it
 		}
-		if err != nil && !errors.Is(err, client.ErrClosed) {
+		if err != nil {
 			a.complain("No member answers, trying on: %v\n", err)
 			if now, err = c.Connection(context.Background()); err == nil {
 				a.complain("Connected to %s\n", now.Endpoint)
