@@ -329,6 +329,26 @@ func (a *acquaintance) claim(now time.Time) bool {
 	return true
 }
 
+// forgive begins to wait until this member, if another cluster has claimed it before, has been
+// left alone for as long as it may have been a mistake: then it is none any more. What it returns
+// ends that.
+func (a *acquaintance) forgive() (stop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.noted.Claimed {
+		return func() {}
+	}
+	t := time.AfterFunc(young, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.noted.Claimed = false
+		if err := a.disk.SavePeers(a.noted); err != nil {
+			a.log.Error("cannot save that no other cluster claims this member", "error", err)
+		}
+	})
+	return func() { t.Stop() }
+}
+
 // news reports whether the log has not yet told of a member or a cluster.
 func (a *acquaintance) news(id uint64) bool {
 	a.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold.dev/internal/replica"
@@ -159,6 +160,38 @@ func TestJoinedWaitsForNobody(t *testing.T) {
 	if !again.peers.assembled() {
 		t.Errorf("it waits for %v", again.peers.missing)
 	}
+}
+
+// TestClaimIsForgotten: a member that was claimed and is left alone for as long as it might have
+// been a mistake is none: a cluster that claims it later has a fault of its own. One that is
+// stopped before has not been left alone. Method: a member with a claim on its disk in a time of
+// its own.
+func TestClaimIsForgotten(t *testing.T) {
+	c := testConfig(t.TempDir())
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // it was never run
+	if !s.peers.claim(time.Now()) {
+		t.Fatal("a young member is not claimed")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		late := time.Now().Add(100 * 365 * 24 * time.Hour)
+		for _, left := range []struct {
+			alone   time.Duration
+			claimed bool
+		}{{young - 1, true}, {young, false}, {young, false}} {
+			stop := s.peers.forgive()
+			time.Sleep(left.alone)
+			synctest.Wait()
+			stop()
+			time.Sleep(time.Hour)
+			if got := s.peers.claim(late); got != left.claimed {
+				t.Errorf("left alone for %v: claimed %v", left.alone, got)
+			}
+		}
+	})
 }
 
 // A cluster of one that is not new goes on when another cluster takes its member for its own: the

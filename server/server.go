@@ -198,6 +198,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.warnOfAddresses()
 	s.peers.update(s.node.View().Members)
 	defer s.peers.assemble(s.cfg.Cluster.FoundersWait)()
+	defer s.peers.forgive()()
 	var g group
 	coreCtx, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCore()
