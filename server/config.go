@@ -166,7 +166,8 @@ func (t TLS) listen() listen.TLS {
 
 // Limits bounds what clients may ask for.
 type Limits struct {
-	// MaxRequestBytes is the largest request, in bytes. Default 1.5 MiB.
+	// MaxRequestBytes is the largest request, in bytes. Default 1.5 MiB. What it may be, at
+	// most, follows from what members send each other, and from MaxTxnOps: see Validate.
 	MaxRequestBytes int64
 	// MaxTxnOps is how many operations a branch of a transaction may have.
 	// Default 128.
@@ -326,7 +327,7 @@ func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtu
 // does no I/O: missing files and busy ports are found by [New] and Run.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
-		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.checkCompaction,
+		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -435,7 +436,6 @@ func (c Config) checkNumbers() error {
 		{c.Cluster.FoundersWait < 0, "--initial-founders-wait must not be negative"},
 		{c.Cluster.MaxLearners < 0, "--max-learners must not be negative"},
 		{r.SnapshotCount == 0, "--snapshot-count must be at least 1"},
-		{!c.Limits.fit(), fmt.Sprintf(limitsText, maxRequestBytes, maxTxnOps)},
 		{c.GRPC.MaxConcurrentStreams == 0, "--max-concurrent-streams must be at least 1"},
 		{c.GRPC.KeepAliveMinTime < 0, "--grpc-keepalive-min-time must not be negative"},
 		{c.GRPC.KeepAliveInterval < 0, "--grpc-keepalive-interval must not be negative"},

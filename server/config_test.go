@@ -114,7 +114,17 @@ func TestValidate(t *testing.T) {
 		{"--snapshot-count", func(c *Config) { c.Raft.SnapshotCount = 0 }},
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 0 }},
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = math.MaxInt64 }},
-		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 33 << 20 }},
+		{
+			"--max-request-bytes 49283072 is too much: with --max-txn-ops 128 it may become 51380224 " +
+				"bytes in the log, but what another member takes in one message, 67108864 bytes, has " +
+				"room for 50331648 of them; set at most 48234496",
+			func(c *Config) { c.Limits.MaxRequestBytes = 47 << 20 },
+		},
+		{"--max-request-bytes", func(c *Config) {
+			c.Limits.MaxRequestBytes, c.Limits.MaxTxnOps = 42<<20, maxTxnOps
+		}},
+		{"", func(c *Config) { c.Limits.MaxRequestBytes, c.Limits.MaxTxnOps = 40<<20, maxTxnOps }},
+		{"", func(c *Config) { c.Limits.MaxRequestBytes = 46 << 20 }},
 		{"", func(c *Config) { c.Limits.MaxRequestBytes = 32 << 20 }},
 		{"--max-txn-ops", func(c *Config) { c.Limits.MaxTxnOps = 0 }},
 		{"--max-txn-ops", func(c *Config) { c.Limits.MaxTxnOps = 1 << 15 }},

@@ -1,18 +1,50 @@
 package server
 
-// These are the most of what Limits may say. A request becomes one command of the log, which is
-// longer by up to 128 bytes for each of its operations (fsm.Size). An entry may be longer than
-// that by maxBatchBytes, and must be shorter than a message that a member takes from another.
-const (
-	maxRequestBytes = 32 << 20
-	maxTxnOps       = 1 << 14
+import (
+	"errors"
+	"fmt"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/transport"
 )
 
-const limitsText = "--max-request-bytes must be at least 1 and at most %d (32 MiB), " +
-	"--max-txn-ops at least 1 and at most %d"
+// A request becomes a command, which stands in an entry of the log together with others, and the
+// entry must go in one message to each other member, as must a command on its way to the leader:
+//
+//	largest request <= largest command < largest entry < largest message
+//
+// The last of these is the same for all members. It has room for the largest command that any
+// member takes (replica.MaxCommand), a batch, and what else may be in a message, or this does
+// not build.
+const _ = uint(transport.MaxMessage - replica.MaxCommand - maxBatchBytes - replica.MaxBeside)
 
-// fit reports whether what is within the limits can be replicated.
-func (l *Limits) fit() bool {
-	return l.MaxRequestBytes >= 1 && l.MaxRequestBytes <= maxRequestBytes &&
-		l.MaxTxnOps >= 1 && l.MaxTxnOps <= maxTxnOps
+const (
+	// maxTxnOps is the most that Limits.MaxTxnOps may be.
+	maxTxnOps = 1 << 14
+	// opGrowth is how much longer an operation may be in the log than it was in a request: a
+	// lease's ID is longer, and a secret, a bound, or who asks is added.
+	opGrowth = 128
+	// requestGrowth is the same for a request beside its operations, with what a message may
+	// have more than the request.
+	requestGrowth = 1 << 20
+)
+
+// check says what of the limits cannot be.
+func (l *Limits) check() error {
+	if l.MaxTxnOps < 1 || l.MaxTxnOps > maxTxnOps {
+		return fmt.Errorf("--max-txn-ops must be at least 1 and at most %d", maxTxnOps)
+	}
+	if l.MaxRequestBytes < 1 {
+		return errors.New("--max-request-bytes must be at least 1")
+	}
+	growth := int64(requestGrowth + opGrowth*api.MaxOperations(l.MaxTxnOps))
+	if l.MaxRequestBytes > replica.MaxCommand-growth {
+		return fmt.Errorf("--max-request-bytes %d is too much: with --max-txn-ops %d it may become %d "+
+			"bytes in the log, but what another member takes in one message, %d bytes, has room "+
+			"for %d of them; set at most %d", l.MaxRequestBytes, l.MaxTxnOps,
+			uint64(l.MaxRequestBytes)+uint64(growth), transport.MaxMessage, replica.MaxCommand,
+			replica.MaxCommand-growth)
+	}
+	return nil
 }

@@ -39,7 +39,7 @@ func CheckTxn(t *fsm.Txn, most int) error {
 	if t.TooDeep() {
 		return ErrTooDeep
 	}
-	if n := t.Operations(); n > 3*most && n > min(nestedTimes*most, nestedMost) {
+	if t.Operations() > MaxOperations(most) {
 		return fsm.ErrTxnTooLarge
 	}
 	for _, ops := range [...][]fsm.Op{t.Then, t.Else} {
@@ -52,6 +52,10 @@ func CheckTxn(t *fsm.Txn, most int) error {
 	}
 	return nil
 }
+
+// MaxOperations is how many operations a transaction that CheckTxn takes may have in all, if most
+// is how many each list of them may have.
+func MaxOperations(most int) int { return max(3*most, min(nestedTimes*most, nestedMost)) }
 
 // single reports whether ops are too few to overlap: those that put or delete are.
 func single(ops []fsm.Op) bool {

@@ -119,13 +119,13 @@ func TestForwardIsBounded(t *testing.T) {
 	check := func(m *Message) {
 		t.Helper()
 		size := len(m.AppendTo(nil))
-		if size > batch+2*large || size > m.Size() {
+		if size > batch+2*large || size > m.Size() || m.Size() > size+fixedSize {
 			t.Errorf("a message of %d bytes, Size says %d", size, m.Size())
 		}
 	}
 	for messages := 0; len(f.queue) > 0; messages++ {
 		m := &Forward{}
-		f.fill(m, batch, 1)
+		f.fill(r, m)
 		check(&Message{Version: 1, Forward: m})
 		f.received = f.next
 		if messages == n {
@@ -170,21 +170,81 @@ func TestFillsAreBounded(t *testing.T) {
 	}
 }
 
-// A command that no message has room for is refused, by a leader and by a follower.
+// A command that no message has room for is refused, by a leader and by a follower, wherever it
+// stands among others, which are done.
 func TestTooLarge(t *testing.T) {
-	c := &fsm.Put{Key: "k", Value: make([]byte, MaxCommand)}
-	leader := start(t)
-	if err := leader.r.Campaign(); err != nil {
-		t.Fatal(err)
-	}
-	leader.settle()
-	for _, m := range []*member{leader, start(t, 2)} {
-		p := &Proposal{Command: c}
-		m.r.Propose(p)
-		m.take()
-		if !errors.Is(p.Err, ErrTooLarge) {
-			t.Errorf("%v", p.Err)
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	large := make([]byte, MaxCommand)
+	for i, p := range []*peer{c.members[1], c.members[2]} {
+		var list []*Proposal
+		for k, value := range [][]byte{nil, large, nil, large, large, nil} {
+			key := fmt.Sprint(i, k)
+			list = append(list, &Proposal{
+				Command: &fsm.Put{Key: key, Value: value}, Owner: "put " + key,
+			})
+			p.r.Propose(list[k])
 		}
+		c.run()
+		for k, put := range list {
+			if k == 1 || k == 3 || k == 4 {
+				if !errors.Is(put.Err, ErrTooLarge) {
+					t.Errorf("member %d, command %d: %v", i+1, k, put.Err)
+				}
+			} else if put.Err != nil || put.Result.Revision == 0 {
+				t.Errorf("member %d, command %d: %+v, %v", i+1, k, put.Result, put.Err)
+			}
+		}
+	}
+}
+
+// A message has at most MaxBeside bytes beside a batch of commands and one that is large, however
+// much is asked for at a time, and one with a large command has nothing else.
+func TestMessageIsBounded(t *testing.T) {
+	const batch, large = 1 << 20, 6 << 20
+	r := &Replica{cfg: Config{ID: 2, MaxBatch: batch}}
+	r.machine, r.leader, r.term, r.forward.term = fsm.New(fsm.Config{}), 1, 1, 1
+	for range maxForwarded {
+		r.asks.renewals = append(r.asks.renewals, Renewal{ID: -1, Token: 1 << 63})
+		r.asks.abandoned = append(r.asks.abandoned, -1)
+		r.asks.reads = append(r.asks.reads, &Read{Leases: []lease.ID{-1}})
+	}
+	var ids []lease.ID
+	for range maxForwarded / 2 {
+		ids = append(ids, -1)
+	}
+	r.asks.batches.waiting = append(r.asks.batches.waiting, &Renewals{IDs: ids}, &Renewals{IDs: ids})
+	says := []keyrange.Range{{Key: strings.Repeat("k", large)}}
+	for range 3 {
+		r.asks.caches.acks = append(r.asks.caches.acks, AckCache{Dropped: says})
+		r.asks.caches.opens = append(r.asks.caches.opens, OpenCache{Has: says})
+	}
+	for range 3 {
+		r.asks.reads = append(r.asks.reads, &Read{Fill: &Fill{Ranges: says}})
+		r.forward.queue = append(r.forward.queue, &Proposal{
+			Command: &fsm.Put{Key: "k", Value: make([]byte, large)},
+		})
+	}
+	for range 20 {
+		r.dispatch()
+		r.forward.received, r.asks.current = r.forward.next, nil
+	}
+	commands, asks := 0, 0
+	for _, m := range r.out.Send {
+		size := len(m.AppendTo(nil))
+		commands += len(m.Forward.Commands)
+		asks += len(m.Forward.Renewals) + len(m.Forward.Acks) + len(m.Forward.Opens) +
+			len(m.Forward.Fills)
+		if size > batch+large+MaxBeside || size > m.Size() {
+			t.Errorf("a message of %d bytes, Size says %d", size, m.Size())
+		}
+		if len(m.Forward.Commands) > 0 && size > batch+large+fixedSize {
+			t.Errorf("a message of %d bytes has more than a command", size)
+		}
+	}
+	if commands != 3 || asks != maxForwarded+9 {
+		t.Errorf("%d commands, %d asks", commands, asks)
 	}
 }
 

@@ -176,12 +176,12 @@ type askedOpen struct {
 
 func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.asked) == 0 }
 
-// maxCacheBytes bounds, about, what one message to another member says of caches: the
-// transport has room for 64 MiB, and carries nothing of a message that is larger.
+// maxCacheBytes bounds what one message to another member says of caches, but for the last thing
+// said.
 const maxCacheBytes = 4 << 20
 
-// fill adds to m what there is to say, or as much of it as a message has: more says that there
-// is more. What a cache has dropped goes before what it is about to read.
+// fill adds to m what there is to say, or as much of it as a message has: more says that it has
+// room for no more. What a cache has dropped goes before what it is about to read.
 func (c *cacheRelay) fill(m *Forward, a *relay, now uint64) (more bool) {
 	size, n := 0, 0
 	for ; n < len(c.acks) && size < maxCacheBytes; n++ {
@@ -199,7 +199,7 @@ func (c *cacheRelay) fill(m *Forward, a *relay, now uint64) (more bool) {
 		size += 40 + rangesSize(o.Has)
 	}
 	c.opens = rest(c.opens, n)
-	return len(c.acks)+len(c.opens) > 0
+	return len(c.acks)+len(c.opens) > 0 || size >= maxCacheBytes
 }
 
 // rest returns what is behind the first n of a list, nil if nothing is.

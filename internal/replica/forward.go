@@ -66,8 +66,10 @@ func (r *Replica) dispatch() {
 	}
 	for {
 		m := Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
-		r.forward.fill(&m, r.cfg.MaxBatch, r.now)
-		r.asks.fill(&m, r.ticks)
+		r.forward.fill(r, &m)
+		if len(m.body) <= r.cfg.MaxBatch { // a large command goes by itself
+			r.asks.fill(&m, r.ticks)
+		}
 		if len(m.Commands) == 0 && m.Round == 0 && len(m.Abandoned) == 0 && !m.aboutCaches() {
 			return
 		}
@@ -105,18 +107,20 @@ func (r *Replica) adopt() {
 // fill moves commands from the queue into m. While the leader has not told
 // that it has the ones before, it holds back, so that what arrives meanwhile
 // shares the next message.
-func (f *forwarder) fill(m *Forward, maxBytes int, now lease.Instant) {
+func (f *forwarder) fill(r *Replica, m *Forward) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
 	}
-	bytes, n := 0, 0
-	for n < len(f.queue) && n < groupMax && bytes < maxBytes {
+	n := 0
+	for n < len(f.queue) && n < groupMax && len(m.body) < r.cfg.MaxBatch {
 		p := f.queue[n]
-		m.Commands = append(m.Commands, p.Command)
-		f.sent = append(f.sent, sent{f.next, f.term, now, p.Command, p})
-		bytes += fsm.Size(p.Command)
-		f.next++
 		n++
+		if !m.add(p.Command) {
+			r.refuse(p, ErrTooLarge)
+			continue
+		}
+		f.sent = append(f.sent, sent{f.next, f.term, r.now, p.Command, p})
+		f.next++
 	}
 	f.queue = f.queue[n:]
 }
@@ -151,10 +155,8 @@ func (f *forwarder) tick(r *Replica) {
 func (f *forwarder) resend(r *Replica) {
 	m := &Forward{Term: f.term, First: f.received, Base: f.base}
 	i, _ := f.find(f.received)
-	bytes := 0
-	for ; i < len(f.sent) && bytes < r.cfg.MaxBatch; i++ {
-		m.Commands = append(m.Commands, f.sent[i].command)
-		bytes += fsm.Size(f.sent[i].command)
+	for ; i < len(f.sent) && len(m.body) < r.cfg.MaxBatch; i++ {
+		m.add(f.sent[i].command)
 	}
 	if len(m.Commands) == 0 {
 		f.received = f.next

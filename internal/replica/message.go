@@ -40,6 +40,7 @@ type Forward struct {
 	// life of the member.
 	First, Base uint64
 	Commands    []fsm.Command
+	body        []byte // the commands as they stand in an entry; see add
 	// Round, if not 0, asks for a confirm round; the renewals and queries
 	// are asked with it.
 	Round    uint64
@@ -163,22 +164,24 @@ func (m *Message) AppendTo(b []byte) []byte {
 	}
 }
 
-// Size returns about how many bytes AppendTo appends.
+// fixedSize is more than what AppendTo appends for what has a bounded length.
+const fixedSize = 256
+
+// Size returns how many bytes AppendTo appends, at most, and not many more if they are many.
 func (m *Message) Size() int {
-	size := 64
+	size := fixedSize
 	switch {
 	case m.Raft != nil:
 		for _, e := range m.Raft.GetEntries() {
-			size += 32 + len(e.GetData())
+			size += 40 + len(e.GetData())
 		}
+		size += len(m.Raft.GetContext())
 	case m.Forward != nil:
 		size += 28*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
 		size += m.Forward.cachesSize() + m.Forward.batchesSize()
-		for _, c := range m.Forward.Commands {
-			size += fsm.Size(c)
-		}
+		size += len(m.Forward.encoded())
 	default:
-		size += 16 * (len(m.Reply.Refused) + len(m.Reply.Left) + len(m.Reply.Renewed))
+		size += 16*(len(m.Reply.Refused)+len(m.Reply.Left)) + 24*len(m.Reply.Renewed)
 		size += m.Reply.cachesSize() + m.Reply.batchesSize()
 	}
 	return size
@@ -230,6 +233,26 @@ const (
 		forwardAbandoned | forwardCaches | forwardCommands
 )
 
+// add adds a command, unless it is too large. It is encoded here, once, so that what the message
+// takes is measured and not guessed.
+func (f *Forward) add(c fsm.Command) (ok bool) {
+	if f.body, ok = appendCommand(f.body, c); ok {
+		f.Commands = append(f.Commands, c)
+	}
+	return ok
+}
+
+// encoded returns the commands as they stand in an entry.
+func (f *Forward) encoded() []byte {
+	body := f.body
+	if body == nil { // it came from another member
+		for _, c := range f.Commands {
+			body = fsm.AppendCommand(body, c)
+		}
+	}
+	return body
+}
+
 func (f *Forward) append(b []byte, v byte) []byte {
 	tokens := slices.ContainsFunc(f.Renewals, func(a Ask) bool { return a.Token != 0 })
 	b = append(b, encoding.Flag(len(f.Renewals) > 0, forwardRenewals)|
@@ -264,7 +287,8 @@ func (f *Forward) append(b []byte, v byte) []byte {
 		b = f.appendCaches(b)
 	}
 	if len(f.Commands) > 0 {
-		b = fsm.AppendCommands(b, v, f.Commands)
+		b = fsm.AppendGroup(fsm.AppendEntry(b, v), fsm.Origin{}, len(f.Commands))
+		b = append(b, f.encoded()...)
 	}
 	return b
 }

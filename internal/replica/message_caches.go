@@ -131,7 +131,7 @@ func (r *Reply) decodeSlow(d *encoding.Decoder) {
 }
 
 func (r *Reply) cachesSize() int {
-	size := len(r.Filled) + 16*len(r.Opened) + 24*len(r.Slow)
+	size := len(r.Filled) + 16*len(r.Opened) + 32*len(r.Slow)
 	for i := range r.Invalidations {
 		size += 48 + rangesSize(r.Invalidations[i].Drop)
 	}

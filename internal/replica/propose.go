@@ -38,8 +38,6 @@ func (r *Replica) Propose(p *Proposal) {
 	switch {
 	case !fsm.Readable(p.Command):
 		r.refuse(p, fsm.ErrUnreadable)
-	case fsm.Size(p.Command) > MaxCommand:
-		r.refuse(p, ErrTooLarge)
 	case r.leading:
 		r.admit(p)
 	case fsm.Internal(p.Command):
@@ -88,6 +86,11 @@ func (r *Replica) flush() {
 	r.gathering.proposed(len(r.waiting))
 	for len(r.waiting) > 0 && !r.deciding {
 		data, n := r.encode()
+		if n == 0 {
+			r.refuse(r.waiting[0], ErrTooLarge)
+			r.waiting = r.waiting[1:]
+			continue
+		}
 		group := r.waiting[:n:n]
 		number := r.gate.tick - uint64(len(r.waiting)) + 1
 		if err := r.raft.Propose(data); err != nil {
@@ -110,35 +113,64 @@ func (r *Replica) flush() {
 	}
 }
 
-// encode returns an entry of the first n commands that wait, about groupMax at most. It is good
-// until the next call: Raft makes a copy of what is proposed.
+// encode returns an entry of the first n commands that wait, about groupMax at most; of none, if
+// the first is too large. It is good until the next call: Raft makes a copy of what is proposed.
 func (r *Replica) encode() (data []byte, n int) {
 	data = fsm.AppendEntry(r.scratch.entry[:0], r.machine.Version().Number)
-	for n < len(r.waiting) && n < groupMax && len(data) < r.cfg.MaxBatch && !r.deciding {
-		run := 1
-		if from := r.waiting[n].origin; from.Member != 0 {
-			size := len(data) + fsm.Size(r.waiting[n].Command)
-			for n+run < len(r.waiting) && run < groupMax && size < r.cfg.MaxBatch &&
-				r.waiting[n+run].origin ==
-					(fsm.Origin{Member: from.Member, Seq: from.Seq + uint64(run)}) {
-				size += fsm.Size(r.waiting[n+run].Command)
-				run++
+	for ok := true; ok && n < len(r.waiting) && n < groupMax && len(data) < r.cfg.MaxBatch &&
+		!r.deciding; {
+		from := r.waiting[n].origin
+		if from.Member == 0 {
+			if data, ok = appendCommand(data, r.waiting[n].Command); ok {
+				r.deciding = decides(r.waiting[n].Command)
+				n++
 			}
-			data = fsm.AppendGroup(data, from, run)
+			continue
 		}
-		for range run {
-			data = fsm.AppendCommand(data, r.waiting[n].Command)
-			r.deciding = r.deciding || decides(r.waiting[n].Command)
-			n++
+		body, run := r.encodeRun(r.waiting[n:], r.cfg.MaxBatch-len(data))
+		if ok = run > 0; ok {
+			data = append(fsm.AppendGroup(data, from, run), body...)
+			n += run
 		}
 	}
 	r.scratch.entry = data
 	return data, n
 }
 
-// MaxCommand is the largest command, by fsm.Size. An entry of the log, and a message to
-// another member, may be larger by Config.MaxBatch.
+// encodeRun encodes commands that another member has numbered one after the other, those that
+// list begins with, as many as begin within so many bytes. There are none if the first is too
+// large.
+func (r *Replica) encodeRun(list []*Proposal, room int) (body []byte, run int) {
+	body = r.scratch.body[:0]
+	for next := list[0].origin; run < min(len(list), groupMax) && list[run].origin == next &&
+		(run == 0 || len(body) < room); next.Seq++ {
+		var ok bool
+		if body, ok = appendCommand(body, list[run].Command); !ok {
+			break
+		}
+		run++
+	}
+	r.scratch.body = body
+	return body, run
+}
+
+// MaxCommand is the largest command, as it stands in the log. An entry has less than
+// Config.MaxBatch bytes beside its last command.
 const MaxCommand = 48 << 20
+
+// MaxBeside is what may be in a message to another member, at most, beside Config.MaxBatch bytes
+// and one command, or one thing that a cache says, of any size: as many asks as may wait,
+// maxCacheBytes twice, and what has a bounded length.
+const MaxBeside = 15 << 20
+
+// appendCommand appends a command to an entry, or says that it is too large.
+func appendCommand(b []byte, c fsm.Command) (_ []byte, ok bool) {
+	out := fsm.AppendCommand(b, c)
+	if len(out)-len(b) > MaxCommand {
+		return b, false
+	}
+	return out, true
+}
 
 // groupMax is how many commands may wait for one sync. Beyond it the next
 // entry is proposed at once; the disk is behind and pipelining helps.

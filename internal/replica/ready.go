@@ -309,6 +309,7 @@ type scratch struct {
 	reader  fsm.Reader
 	results []fsm.Result
 	entry   []byte      // while one is proposed
+	body    []byte      // while a part of it is encoded
 	waiting []*Proposal // for those that come next, empty
 }
 
@@ -330,6 +331,9 @@ func (s *scratch) release(ps []*Proposal) {
 	}
 	if cap(s.entry) > keptBytes {
 		s.entry = nil
+	}
+	if cap(s.body) > keptBytes {
+		s.body = nil
 	}
 }
 
