@@ -21,10 +21,6 @@ import (
 	"leasehold.dev/lease"
 )
 
-// storageVersion is what clients are told of the data's version; it is that of
-// the etcd whose API is served.
-const storageVersion = "3.7.0"
-
 // minCheckpointInterval is how long silent leases gather for one entry anyway.
 const (
 	minCheckpointInterval  = 100 * time.Millisecond

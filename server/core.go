@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -203,6 +204,7 @@ func (c *core) lookAround() {
 			"stuck", stuck, "full", full)
 	}
 	c.snap.relieve(c, full)
+	c.snap.follow(c)
 	c.logLeaderless()
 	c.peers.connected(now)
 	c.publishStats(now)
@@ -267,9 +269,14 @@ func (c *core) applied(out *replica.Output) {
 		c.peers.update(v.Members)
 	}
 	warnOfVoters(c.log, old.Members, v.Members)
+	if old.Version != v.Version {
+		c.log.Info("the cluster version was decided", "version", version.Name(v.Version.Number),
+			"before", version.Name(old.Version.Number), "held-for-downgrade", v.Version.Held)
+	}
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
 		c.snap.Restored(v.Index)
+		c.snap.version.Store(uint32(v.Version.Number))
 	}
 	if v.LeaseNews(old) {
 		c.news.tell()

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -350,7 +351,7 @@ func (n *node) Status() etcd.Status {
 		// All of the state is in memory, and not all of it on disk as well.
 		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
 		Quota:          n.quota,
-		StorageVersion: storageVersion, Learner: n.learner(),
+		StorageVersion: version.Semantic(n.storageVersion()), Learner: n.learner(),
 	}
 	if n.peers.copyRefused(time.Now()) {
 		out.Errors = append(out.Errors, "another process with the identity of this member was "+

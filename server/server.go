@@ -98,6 +98,7 @@ func New(cfg Config) (*Server, error) {
 	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
 	s.core.metrics.watchEtcdState(s.node)
+	s.core.metrics.watchVersions(s.node)
 	s.core.metrics.watchCaches(s.node)
 	s.core.metrics.watchPeers(s.node)
 	s.core.metrics.registry.MustRegister(s.rpcs)
@@ -160,6 +161,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		},
 	}
 	c.snap.Restored(machine.Index())
+	c.snap.version.Store(uint32(machine.Version().Number))
 	return c, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -54,6 +55,30 @@ type snapshotter struct {
 	relief backOff // of those that are written because the disk is full
 	retry  backOff // of those that are due
 	told   bool    // the log has it that they fail
+	// version is the cluster version of the newest snapshot.
+	version atomic.Uint32
+}
+
+// follow is called by the core when the state has moved on, and once a heartbeat. When the cluster
+// version has changed, a snapshot of the new one is written. If it has fallen the whole log before
+// the snapshot goes: then nothing of the version before is left that an earlier release would
+// read, and [node.storageVersion] says so.
+func (s *snapshotter) follow(c *core) {
+	now, was := uint32(c.replica.Machine().Version().Number), s.version.Load()
+	if now == was || s.Writing() || !s.retry.due(c.shell.Now) {
+		return
+	}
+	tail := s.Tail
+	if now < was {
+		tail = 0
+	}
+	s.begin(c, tail)
+}
+
+// storageVersion returns the newest cluster version of which something is on disk that this member
+// reads when it starts.
+func (n *node) storageVersion() byte {
+	return max(byte(n.snap.version.Load()), n.View().Version.Number)
 }
 
 // applied is called by the core when the state has moved on.
@@ -61,6 +86,7 @@ func (s *snapshotter) applied(c *core) {
 	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) && s.retry.due(c.shell.Now) {
 		s.begin(c, s.Tail)
 	}
+	s.follow(c)
 }
 
 // relieve is called by the core once a heartbeat. While the disk is full, a snapshot lets go of
@@ -85,6 +111,9 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 		bytes, err := s.write(image, conf, keep)
 		c.inbox.task(func() {
 			s.Ended(image.View.Index, bytes, err == nil)
+			if err == nil {
+				s.version.Store(uint32(image.View.Version.Number))
+			}
 			s.ended(image.View.Index, err)
 		})
 	})

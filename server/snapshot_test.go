@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -74,5 +75,35 @@ func TestReliefBacksOff(t *testing.T) {
 	want = []int64{479, 30, 60}
 	if got := tries(len(want)); !slices.Equal(got, want) {
 		t.Errorf("afterwards the pauses are %v s, want %v", got, want)
+	}
+}
+
+// Goal: after the cluster version has fallen a member writes a snapshot of it, lets go of the log
+// before that, and only then says that a release that does not speak the version before may take
+// its place. Method: a member whose newest snapshot is of a version that the cluster had before.
+func TestSnapshotOfLowerVersion(t *testing.T) {
+	t.Parallel()
+	m := run(t, testConfig(shortDir(t)))
+	m.put(t, "k", "v")
+	if got := m.node.storageVersion(); got != version.Oldest {
+		t.Fatalf("storage version %d", got)
+	}
+	m.core.snap.version.Store(uint32(version.Oldest) + 1)
+	if got := m.node.storageVersion(); got != version.Oldest+1 {
+		t.Errorf("storage version %d", got)
+	}
+	eventually(t, "a snapshot of the present version", func() bool {
+		return m.node.storageVersion() == version.Oldest
+	})
+	snap, err := m.core.disk.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := m.core.disk.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := snap.GetMetadata().GetIndex(); at <= firstIndex || first != at+1 {
+		t.Errorf("the snapshot is at %d, and the log begins at %d", at, first)
 	}
 }

@@ -250,6 +250,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		},
 		groupMaintenance: {
 			a.compactionCommand(), a.defragCommand(), a.alarmCommand(), a.snapshotCommand(),
+			a.downgradeCommand(),
 		},
 		groupPlanning: {a.planCommand(), a.benchCommand()},
 		"":            {a.versionCommand()},

@@ -96,6 +96,55 @@ func (a *app) defragment(spec *clientv3.ConfigSpec, ep string) error {
 	return nil
 }
 
+func (a *app) downgradeCommand() *cobra.Command {
+	cmd := family("downgrade", "Downgrade related commands",
+		a.downgradeTo("validate", "Validate downgrade capability before starting downgrade",
+			clientv3.DowngradeValidate),
+		a.downgradeTo("enable", "Start a downgrade action to cluster", clientv3.DowngradeEnable),
+		a.downgradeCancel())
+	cmd.Long = "Asks the cluster to go back to the version of an earlier release, or to stay at its " +
+		"version while members are upgraded, until it is told to cancel that."
+	return cmd
+}
+
+func (a *app) downgradeTo(name, short string, action clientv3.DowngradeAction) *cobra.Command {
+	return &cobra.Command{
+		Use:   name + " <TARGET_VERSION>",
+		Short: short,
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) < 1:
+				return badArgs("TARGET_VERSION not provided")
+			case len(args) > 1:
+				return badArgs("too many arguments")
+			case args[0] == "":
+				return badArgs("target version not provided")
+			}
+			return a.downgrade(name, action, args[0])
+		},
+	}
+}
+
+func (a *app) downgradeCancel() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel",
+		Short: "Cancel the ongoing downgrade action to cluster",
+		RunE: func(*cobra.Command, []string) error {
+			return a.downgrade("cancel", clientv3.DowngradeCancel, "")
+		},
+	}
+}
+
+func (a *app) downgrade(name string, action clientv3.DowngradeAction, target string) error {
+	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+		resp, err := c.Downgrade(ctx, action, target)
+		r := (*pb.DowngradeResponse)(resp)
+		return answer{json: r, proto: r, simple: func(p *page) {
+			p.printf("Downgrade %s success, cluster version %s\n", name, r.GetVersion())
+		}}, err
+	})
+}
+
 func (a *app) alarmCommand() *cobra.Command {
 	return family("alarm", "List and disarm alarms", a.alarmDisarm(), a.alarmList())
 }

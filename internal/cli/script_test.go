@@ -418,7 +418,7 @@ var varying = []struct{ re, with string }{
 	{`(took[ =":]+|"Took" : )[\d.]+[nµm]?s`, `${1}TIME`},
 	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},
 	{`("[sS]torageVersion"[ :]+)"[\d.]*"`, `${1}"STORAGE"`},
-	{`\b3\.\d+\.\d+, 3\.\d+\.\d+`, `VERSION, STORAGE`},
+	{`\b3\.\d+\.\d+, \d+\.\d+\.\d+`, `VERSION, STORAGE`},
 	{`─+`, `─`},
 	{` +│`, ` │`},
 	{`│ +`, `│ `},

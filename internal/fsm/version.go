@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/version"
@@ -88,8 +91,13 @@ func (m *Machine) Foreign() error {
 		why, version.Name(v), m.cfg.Versions)
 }
 
+// Takes says why c may not change the cluster version, nil if it may.
+func (v *View) Takes(c *SetVersion) error {
+	return c.vet(v.Version, slices.Values(v.Members))
+}
+
 func (m *Machine) applyVersion(c *SetVersion) error {
-	if err := m.mayTake(c); err != nil {
+	if err := c.vet(m.version, maps.Values(m.members)); err != nil {
 		return err
 	}
 	m.version = ClusterVersion{Number: c.Version, Held: c.Hold, Decided: m.index}
@@ -97,11 +105,10 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	return nil
 }
 
-// mayTake says why c may not change the cluster version. Only members of which nothing is known
-// are no obstacle to its fall: they have no data yet, and learn at their start whether they can
-// take part.
-func (m *Machine) mayTake(c *SetVersion) error {
-	now, rises := m.version, c.Version > m.version.Number
+// vet says why c may not change the cluster version. Only members of which nothing is known are no
+// obstacle to its fall: they have no data yet, and learn at their start whether they can take part.
+func (c *SetVersion) vet(now ClusterVersion, members iter.Seq[Member]) error {
+	rises := c.Version > now.Number
 	switch {
 	case c.Hold && now.Held:
 		return ErrDowngrade
@@ -111,7 +118,7 @@ func (m *Machine) mayTake(c *SetVersion) error {
 		return ErrVersion
 	}
 	newer := false
-	for _, n := range m.members {
+	for n := range members {
 		if n.Versions.Known() && !n.Versions.Has(c.Version) || rises && !n.Versions.Known() {
 			return ErrVersion
 		}

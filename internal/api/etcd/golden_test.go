@@ -152,6 +152,8 @@ func goldenText(m proto.Message) string {
 		h.GetHeader().ClusterId, h.GetHeader().MemberId, h.GetHeader().RaftTerm = 0, 0, 0
 	}
 	switch m := m.(type) {
+	case *pb.DowngradeResponse:
+		m.Version = "" // the cluster's, which is ours
 	case *pb.LeaseTimeToLiveResponse:
 		if m.TTL >= m.GrantedTTL-2 && m.TTL >= 0 {
 			m.TTL = m.GrantedTTL

@@ -104,6 +104,10 @@ func (s *maintenanceService) Status(
 		IsLearner:        st.Learner,
 		DowngradeInfo:    &pb.DowngradeInfo{},
 	}
+	if v.Version.Held {
+		resp.DowngradeInfo.Enabled = true
+		resp.DowngradeInfo.TargetVersion = version.Semantic(v.Version.Number)
+	}
 	if st.Leader == 0 {
 		resp.Errors = append(resp.Errors, rpctypes.ErrNoLeader.Error())
 	}
@@ -179,21 +183,40 @@ func (s *maintenanceService) MoveLeader(
 // release is what a version to downgrade to looks like.
 var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9A-Za-z.-]+)?$`)
 
-// Downgrade implements pb.MaintenanceServer. There is no etcd that could take
-// over our data, so every version is an invalid target, and a cancel finds
-// nothing under way.
+// Downgrade implements pb.MaintenanceServer. The versions are those of our clusters: there is no
+// etcd that could take over our data. A cancel that finds nothing under way is none the worse for
+// it, as in etcd.
 func (s *maintenanceService) Downgrade(
-	_ context.Context, r *pb.DowngradeRequest,
+	ctx context.Context, r *pb.DowngradeRequest,
 ) (*pb.DowngradeResponse, error) {
-	if r.Action == pb.DowngradeRequest_CANCEL {
-		return &pb.DowngradeResponse{
-			Header: s.header(s.node.View()), Version: version.EtcdAPIVersion,
-		}, nil
-	}
-	if !release.MatchString(r.Version) {
+	cancel := r.Action == pb.DowngradeRequest_CANCEL
+	if !cancel && !release.MatchString(r.Version) {
 		return nil, rpctypes.ErrGRPCWrongDowngradeVersionFormat
 	}
-	return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
+	if err := s.node.Confirm(ctx); err != nil {
+		return nil, api.ReadError(err)
+	}
+	v := s.node.View()
+	c := &fsm.SetVersion{Version: version.Parse(r.Version), Hold: true}
+	if cancel {
+		c = &fsm.SetVersion{Version: v.Version.Number}
+	}
+	err := v.Takes(c)
+	switch {
+	case cancel && errors.Is(err, fsm.ErrNoDowngrade):
+	case c.Version == 0:
+		return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
+	case err != nil:
+		return nil, api.Error(err)
+	case r.Action != pb.DowngradeRequest_VALIDATE:
+		if _, err := propose(ctx, s.node, c); err != nil {
+			return nil, err
+		}
+		v = s.node.View()
+	}
+	return &pb.DowngradeResponse{
+		Header: s.header(v), Version: version.Name(v.Version.Number),
+	}, nil
 }
 
 // snapshotChunk is how much of a snapshot goes into one message.

@@ -85,7 +85,8 @@ type Status struct {
 	// DBSize is what the data takes, DBSizeInUse what of it is live, Quota what it
 	// may grow to, all in bytes.
 	DBSize, DBSizeInUse, Quota int64
-	// StorageVersion is the version of the data that clients are told.
+	// StorageVersion is the newest cluster version of what is on the member's disk, as a semantic
+	// version: a release that speaks it can start on the data.
 	StorageVersion string
 	// Learner says that the member does not vote.
 	Learner bool

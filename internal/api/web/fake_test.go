@@ -127,7 +127,10 @@ func start(t *testing.T, change func(*Options)) *site {
 		prometheus.GaugeOpts{Name: "leases"}, func() float64 { return 42 }))
 	o := Options{
 		Health: s.state, Conn: conn, Gatherer: registry, MaxRequestBytes: 1 << 20,
-		Versions: func() Versions { return Versions{"3.7.3", "3.7.0", "3.7.0"} },
+		Versions: func() Versions {
+			own := Leasehold{Release: "0.1.0", Cluster: "0.1", Speaks: "0.1"}
+			return Versions{"3.7.3", "3.7.0", "0.1.0", own}
+		},
 	}
 	if change != nil {
 		change(&o)

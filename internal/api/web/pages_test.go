@@ -77,7 +77,8 @@ func TestPages(t *testing.T) {
 	}{
 		{
 			"GET", "/version", 200, "application/json",
-			`{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0"}`,
+			`{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"0.1.0",` +
+				`"leasehold":{"release":"0.1.0","cluster":"0.1","speaks":"0.1"}}`,
 		},
 		{"GET", "/metrics", 200, "text/plain", "leases 42\n"},
 		{"POST", "/health", 405, "text/plain", "Method Not Allowed\n"},

@@ -45,6 +45,19 @@ type Versions struct {
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`
 	Storage string `json:"storage"`
+	// Leasehold is not etcd's. The versions above it are those that etcd's clients go by, but for
+	// that of the storage.
+	Leasehold Leasehold `json:"leasehold"`
+}
+
+// Leasehold is what /version says of this server under its own name.
+type Leasehold struct {
+	Release string `json:"release"`
+	Cluster string `json:"cluster"`
+	// Held says that a downgrade holds the cluster's version.
+	Held bool `json:"held,omitempty"`
+	// Speaks is the cluster versions that the server speaks.
+	Speaks string `json:"speaks"`
 }
 
 // Options is what [New] takes. A part whose field is nil is not served.
