@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"leasehold.dev/internal/bench"
+	"leasehold.dev/internal/load"
 )
 
 // benchFormats are the outputs of the command bench.
@@ -21,7 +21,7 @@ var benchFormats = []string{"table", "json"}
 
 func (a *app) benchCommand() *cobra.Command {
 	s := &sheetFlags{}
-	r := &bench.Remote{}
+	r := &load.Remote{}
 	conns := 4
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -48,7 +48,7 @@ at its end. It is a load: do not aim it at a cluster that others need.`,
 	s.register(cmd, benchFormats...)
 	fs := cmd.Flags()
 	fs.StringSliceVar(&r.Only, "run", nil,
-		"operations to measure: "+strings.Join(bench.Operations, ", ")+" (default: all)")
+		"operations to measure: "+strings.Join(load.Operations, ", ")+" (default: all)")
 	fs.DurationVar(&r.Duration, "duration", 3*time.Second, "longest time for each operation")
 	fs.IntVar(&r.Count, "count", 100_000, "most operations of each kind")
 	fs.IntVar(&r.Callers, "callers", 64, "callers that each wait for their answer")
@@ -56,18 +56,18 @@ at its end. It is a load: do not aim it at a cluster that others need.`,
 	return cmd
 }
 
-// load is connections for the load generator, and the ways to see what they cost.
-type load struct {
-	client    *bench.Client
+// loaded is connections for the load generator, and the ways to see what they cost.
+type loaded struct {
+	client    *load.Client
 	endpoints []string
-	traffic   *bench.Traffic
+	traffic   *load.Traffic
 	http      *http.Client
 	pages     []string
 	close     func()
 }
 
 // dialLoad opens n connections, spread over the endpoints.
-func (a *app) dialLoad(n int) (*load, error) {
+func (a *app) dialLoad(n int) (*loaded, error) {
 	if n < 1 || n > 1000 {
 		return nil, badArgs("--connections must be from 1 to 1000, not %d", n)
 	}
@@ -80,8 +80,8 @@ func (a *app) dialLoad(n int) (*load, error) {
 		return nil, withCode(exitBadArgs, err)
 	}
 	cfg.Logger = zap.NewNop() // what fails is told once, not by every caller
-	l := &load{
-		endpoints: spec.Endpoints, traffic: &bench.Traffic{},
+	l := &loaded{
+		endpoints: spec.Endpoints, traffic: &load.Traffic{},
 		http: &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}},
 	}
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithStatsHandler(l.traffic))
@@ -110,7 +110,7 @@ func (a *app) dialLoad(n int) (*load, error) {
 			l.pages = append(l.pages, metricsPage(one.Endpoints[0], cfg.TLS != nil))
 		}
 	}
-	l.client = bench.Over(conns)
+	l.client = load.Over(conns)
 	return l, nil
 }
 
@@ -135,7 +135,7 @@ func metricsPage(endpoint string, tls bool) string {
 	return "http://" + endpoint + "/metrics"
 }
 
-func (a *app) runBench(s *sheetFlags, r *bench.Remote, conns int) error {
+func (a *app) runBench(s *sheetFlags, r *load.Remote, conns int) error {
 	l, err := a.dialLoad(conns)
 	if err != nil {
 		return err
@@ -146,8 +146,8 @@ func (a *app) runBench(s *sheetFlags, r *bench.Remote, conns int) error {
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleaning up
 	bar := a.newProgress()
 	r.Client, r.Endpoints, r.Traffic, r.Progress = l.client, l.endpoints, l.traffic, bar.show
-	r.Usage = func(ctx context.Context) (bench.Usage, error) {
-		return bench.MetricsUsage(ctx, l.http, l.pages)
+	r.Usage = func(ctx context.Context) (load.Usage, error) {
+		return load.MetricsUsage(ctx, l.http, l.pages)
 	}
 	rep, err := r.Run(ctx)
 	bar.end()
@@ -164,7 +164,7 @@ func (a *app) runBench(s *sheetFlags, r *bench.Remote, conns int) error {
 	return withCode(exitInterrupted, errors.New("interrupted; "+left))
 }
 
-func benchSheet(rep bench.Report) sheet {
+func benchSheet(rep load.Report) sheet {
 	sh := sheet{
 		figures: [][2]string{
 			{"endpoints", strings.Join(rep.Endpoints, ", ")},

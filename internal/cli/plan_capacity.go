@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"leasehold.dev/internal/bench"
+	"leasehold.dev/internal/load"
 	"leasehold.dev/plan"
 )
 
@@ -71,7 +71,7 @@ func costsFrom(file string, members int) (plan.Costs, error) {
 	if err != nil {
 		return c, err
 	}
-	var r bench.Report
+	var r load.Report
 	if err := json.Unmarshal(text, &r); err != nil {
 		return c, fmt.Errorf("%s is not the output of leasehold bench -o json: %w", file, err)
 	}

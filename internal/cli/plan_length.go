@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"leasehold.dev/internal/bench"
 	"leasehold.dev/internal/draw"
+	"leasehold.dev/internal/load"
 	"leasehold.dev/plan"
 )
 
@@ -150,7 +150,7 @@ func (a *app) measureWeather(l *lengthFlags) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	bar := a.newProgress()
-	saw, err := bench.Watchful(ctx, conn.client, l.measure, func(done float64) {
+	saw, err := load.Watchful(ctx, conn.client, l.measure, func(done float64) {
 		bar.show("renewing a lease", done)
 	})
 	bar.end()
@@ -158,10 +158,10 @@ func (a *app) measureWeather(l *lengthFlags) error {
 		return fmt.Errorf("measure at %s: %w", strings.Join(conn.endpoints, ", "), err)
 	}
 	w := &l.wish.Weather
-	if w.RoundTrip, err = fromBench(&saw.RoundTrip); err != nil {
+	if w.RoundTrip, err = fromLoad(&saw.RoundTrip); err != nil {
 		return err
 	}
-	pauses, err := fromBench(&saw.Pauses)
+	pauses, err := fromLoad(&saw.Pauses)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func saveHistogram(name string, h plan.Histogram) error {
 	return os.WriteFile(name, []byte(text.String()), 0o644)
 }
 
-func fromBench(h *bench.Histogram) (plan.Histogram, error) {
+func fromLoad(h *load.Histogram) (plan.Histogram, error) {
 	var bins []plan.Bin
 	for upper, n := range h.Bins() {
 		bins = append(bins, plan.Bin{Upper: upper, Count: float64(n)})

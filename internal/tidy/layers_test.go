@@ -14,11 +14,11 @@ import (
 // the rooms is a finding: give it a row here, on purpose.
 var house = [][]string{
 	{
-		"cmd/leasehold", "examples", "internal/bench/compare", "test", "internal/tidy",
+		"cmd/leasehold", "examples", "bench", "test", "internal/tidy",
 		"internal/bubble",
 	},
 	{"internal/cli", "internal/serve"},
-	{"internal/bench", "internal/draw"},
+	{"internal/load", "internal/draw"},
 	{"server"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web"},
 	{"internal/sim"},
@@ -49,7 +49,9 @@ var strangers = map[string][]string{
 		"internal/storage", "internal/listen", "internal/version",
 	},
 	"internal/cli":      {"server", "internal/replica", "internal/storage", "internal/fsm"},
-	"internal/bench":    {"server", "internal/replica", "internal/storage", "internal/fsm"},
+	"internal/load":     {"server", "internal/replica", "internal/storage", "internal/fsm"},
+	"bench":             {"server", "internal/replica", "internal/storage", "internal/fsm"},
+	"bench/sidebyside":  {"internal"},
 	"internal/watch":    {"internal/storage", "internal/wheel"},
 	"internal/mvcc":     {"internal/storage", "internal/wheel"},
 	"lease":             {"internal/storage"},

@@ -93,8 +93,8 @@ func root(t *testing.T) string {
 	}
 }
 
-// load reads every Go file of the repository that a person wrote. Modules
-// inside it (tools) and testdata are left out.
+// load reads every Go file of the repository that a person wrote, those of the modules
+// inside it as well. What is in testdata is left out.
 func load(t *testing.T) []*source {
 	t.Helper()
 	top := root(t)
@@ -104,7 +104,7 @@ func load(t *testing.T) []*source {
 			return err
 		}
 		if d.IsDir() {
-			if p != top && skipDir(p, d.Name()) {
+			if p != top && skipDir(d.Name()) {
 				return fs.SkipDir
 			}
 			return nil
@@ -139,13 +139,9 @@ func load(t *testing.T) []*source {
 	return out
 }
 
-func skipDir(p, name string) bool {
-	if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") ||
-		strings.HasPrefix(name, "_") {
-		return true
-	}
-	_, err := os.Stat(filepath.Join(p, "go.mod"))
-	return err == nil
+func skipDir(name string) bool {
+	return name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") ||
+		strings.HasPrefix(name, "_")
 }
 
 // byPackage groups files by directory, in order of path.

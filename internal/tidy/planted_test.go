@@ -39,6 +39,22 @@ var planted = []struct {
 		"test looks up", "lease/a_test.go",
 		importing("lease_test", "leasehold.dev/internal/fsm"), nil,
 	},
+	{"comparison", "bench/compare/a.go", importing("compare", "leasehold.dev/internal/load"), nil},
+	{
+		"comparison from inside", "bench/compare/a.go",
+		importing("compare", "leasehold.dev/internal/fsm"),
+		[]string{"layers"},
+	},
+	{
+		"comparison in the product", "internal/cli/a.go",
+		importing("cli", "leasehold.dev/bench/compare"),
+		[]string{"layers"},
+	},
+	{
+		"black boxes", "bench/sidebyside/a.go",
+		importing("main", "leasehold.dev/internal/load"),
+		[]string{"layers"},
+	},
 	{
 		"black box", "test/e2e/a_test.go",
 		importing("e2e", "leasehold.dev/internal/fsm"),

@@ -41,6 +41,14 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestModulesInside: the rules are for the modules inside this one as well.
+func TestModulesInside(t *testing.T) {
+	inside := func(s *source) bool { return within(s.dir(), "bench") }
+	if !slices.ContainsFunc(load(t), inside) {
+		t.Error("no file of bench is looked at")
+	}
+}
+
 // excuse takes the findings out that have an exception, and returns the rest
 // and the exceptions that were not needed.
 func excuse(found []finding, list []exception) (left []finding, stale []exception) {

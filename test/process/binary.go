@@ -10,29 +10,45 @@ import (
 	"strings"
 )
 
-// Build makes a leasehold binary in dir, from the module that the working
-// directory is in, and returns its path.
+// Build makes a leasehold binary in dir, from the sources of the module that the
+// working directory is in, or, if that is another, from those that its go.mod names.
+// It returns the path of the binary.
 func Build(ctx context.Context, dir string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "leasehold"))
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "leasehold.dev/cmd/leasehold")
+	root, err := sources(ctx)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/leasehold")
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build leasehold: %w\n%s", err, out)
 	}
 	return path, nil
 }
 
-// DependOnSources looks at every source file of the module that the working
-// directory is in, because go test reuses a result until a file that the test
-// looked at has changed, and it does not see what Build reads.
-func DependOnSources() error {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+// sources finds the directory of leasehold's module. A module that compares it with
+// other servers names it in its go.mod, but has not all that the binary needs.
+func sources(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "leasehold.dev")
+	dir, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("find the sources: %w", err)
+		return "", fmt.Errorf("find the sources: %w", err)
 	}
-	root := strings.TrimSpace(string(dir))
+	return strings.TrimSpace(string(dir)), nil
+}
+
+// DependOnSources looks at every source file that Build reads, because go test
+// reuses a result until a file that the test looked at has changed, and it does
+// not see what Build reads.
+func DependOnSources() error {
+	root, err := sources(context.Background())
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

@@ -1,0 +1,202 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/internal/load"
+)
+
+// cacheWorkloads are those about coherent caches. Only leasehold has them: other servers
+// show what the same reads and writes are without.
+func cacheWorkloads() []Workload {
+	type runner = func(context.Context, *Env) (Result, error)
+	one := func(name, doc string, sessions int, f runner) Workload {
+		return Workload{
+			// Granting: a server without leases has nothing to show here.
+			Name: name, Doc: doc, Sessions: sessions, Granting: true, Sheet: true, run: f,
+		}
+	}
+	once := func(w Workload) Workload { w.Once = true; return w }
+	return []Workload{
+		one("cache-reads", "reads from memory, and from the server: 64 callers on 8 clients",
+			8, runCacheReads),
+		one("cache-writes", "puts through etcd's client to a key that 0 to 1,000 caches have, "+
+			"and a dead one; in etcd they are watchers", 8, runCacheWrites),
+		one("cache-writes/apart", "the same with 1,000 caches or watchers, each over a connection "+
+			"of its own", 1000, runCacheWritesApart),
+		one("cache-cpu", "what a read costs the server with 100 and with 10 reads a write: "+
+			"64 callers on 8 clients, with a cache each and without", 8, runCacheCPU),
+		once(one("cache-term/busy", "the server's work against the TTL of 200 caches, "+
+			"10 of a key: 10 reads a second each", stations, cacheTerms(busy))),
+		once(one("cache-term/v", "the same with the rates of the V system, a cache a key",
+			stations, cacheTerms(systemV))),
+	}
+}
+
+// figures are the lines of a sheet, made one after the other.
+type figures []Metric
+
+func (f *figures) add(name string, v float64, unit string) {
+	*f = append(*f, Metric{Name: name, Value: v, Unit: unit})
+}
+
+// latencies adds the median and the 99th percentile.
+func (f *figures) latencies(name string, h *load.Histogram) {
+	f.add(name+" p50", load.Millis(h.Quantile(0.5)), "ms")
+	f.add(name+" p99", load.Millis(h.Quantile(0.99)), "ms")
+}
+
+// native returns the client of a session, nil if the server is not leasehold.
+func native(s Session) *client.Client {
+	if s, ok := s.(leaseholdSession); ok {
+		return s.c
+	}
+	return nil
+}
+
+// openCaches opens n caches of a key or of all keys below a prefix, spread evenly over
+// clients.
+func (e *Env) openCaches(
+	ctx context.Context, n int, r client.KeyRange, ttl time.Duration,
+) ([]*cache.Cache, error) {
+	list := make([]*cache.Cache, n)
+	err := load.Spread(ctx, min(n, 64), n, func(ctx context.Context, _, i int) (err error) {
+		c := native(e.Sessions[i%len(e.Sessions)])
+		list[i], err = cache.Open(ctx, c, []client.KeyRange{r}, cache.Options{TTL: ttl})
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, closeCaches(ctx, list))
+	}
+	return list, nil
+}
+
+func closeCaches(ctx context.Context, list []*cache.Cache) error {
+	return load.Spread(ctx, 64, len(list), func(ctx context.Context, _, i int) error {
+		if list[i] == nil {
+			return nil
+		}
+		return list[i].Close(ctx)
+	})
+}
+
+// runCacheReads reads from memory, then linearizably, then what a member has.
+func runCacheReads(ctx context.Context, e *Env) (Result, error) {
+	const callers = 64
+	if err := fillSession(ctx, e.Sessions); err != nil {
+		return Result{}, err
+	}
+	var f figures
+	if native(e.Sessions[0]) != nil {
+		if err := e.hits(ctx, callers, &f); err != nil {
+			return Result{}, err
+		}
+	}
+	for _, way := range []string{"linearizable", "serializable"} {
+		read := sessionGetter(way == "serializable")
+		var m measure
+		var cold load.Histogram
+		op := func(ctx context.Context, caller, i int) error {
+			return read(ctx, e.Sessions[caller%len(e.Sessions)], sessionKey(caller*31+i))
+		}
+		if err := closedLoop(ctx, callers, warmUp, &cold, op); err != nil {
+			return Result{}, err
+		}
+		err := m.during(e.Server, func() error {
+			return closedLoop(ctx, callers, e.Duration, &m.hist, op)
+		})
+		if err != nil {
+			return Result{}, err
+		}
+		r := m.result()
+		f.add(way+", 64 callers", r.Rate, "reads/s")
+		f.latencies(way, &m.hist)
+		f.add(way+", server", r.CPU, "us/read")
+	}
+	return Result{More: f}, nil
+}
+
+// sessionGetter reads a key by the server's own client.
+func sessionGetter(stale bool) func(context.Context, Session, string) error {
+	return func(ctx context.Context, s Session, key string) (err error) {
+		switch s := s.(type) {
+		case leaseholdSession:
+			_, err = s.c.Range(ctx, client.Range{Key: key, Serializable: stale})
+		case etcdSession:
+			var o []clientv3.OpOption
+			if stale {
+				o = append(o, clientv3.WithSerializable())
+			}
+			_, err = s.c.Get(ctx, key, o...)
+		default:
+			err = fmt.Errorf("bench: %T cannot read so", s)
+		}
+		return err
+	}
+}
+
+// hits measures reads of one cache that are answered from memory.
+func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
+	list, err := e.openCaches(ctx, 1, cache.Prefix("bench/"), 0)
+	if err != nil {
+		return err
+	}
+	c := list[0]
+	keys := make([]string, sessionKeys)
+	for i := range keys {
+		keys[i] = sessionKey(i)
+		if _, _, err := c.Get(ctx, keys[i]); err != nil {
+			return err
+		}
+	}
+	before := c.Stats().Fills
+	one, err := hitLoop(ctx, c, keys, 1, e.Duration)
+	if err != nil {
+		return err
+	}
+	many, err := hitLoop(ctx, c, keys, callers, e.Duration)
+	if err != nil {
+		return err
+	}
+	if n := c.Stats().Fills - before; n > 0 {
+		return fmt.Errorf("bench: %d reads of a full cache went to the server", n)
+	}
+	f.add("from memory, one caller", 1e9/one, "ns")
+	f.add("from memory, 64 callers", many, "reads/s")
+	return closeCaches(ctx, list)
+}
+
+// hitLoop lets callers read as fast as they can, and returns reads a second. It looks at no
+// clock meanwhile, since that would take as long as a read.
+func hitLoop(
+	ctx context.Context, c *cache.Cache, keys []string, callers int, d time.Duration,
+) (float64, error) {
+	const lap = 256 // reads between two looks whether it is time to stop
+	var stop atomic.Bool
+	var laps atomic.Int64
+	began := time.Now()
+	timer := time.AfterFunc(d, func() { stop.Store(true) })
+	defer timer.Stop()
+	err := load.Parallel(callers, func(caller int, _ *load.Histogram) error {
+		n := int64(0)
+		for k := caller * 31; !stop.Load(); n++ {
+			for range lap {
+				k++
+				if _, ok, err := c.Get(ctx, keys[k%len(keys)]); !ok || err != nil {
+					return errors.Join(err, errors.New("bench: a cached key is missing"))
+				}
+			}
+		}
+		laps.Add(n)
+		return nil
+	}, nil)
+	return float64(laps.Load()*lap) / time.Since(began).Seconds(), err
+}

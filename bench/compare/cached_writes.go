@@ -1,0 +1,278 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/internal/load"
+	"leasehold.dev/test/process"
+)
+
+const (
+	// sharedKey is what all caches have, and readyKey tells that a process has it too.
+	sharedKey, readyKey = "shared/key", "ready/key"
+	// deadTTL is that of the cache whose process is stopped.
+	deadTTL = 5 * time.Second
+	// crowdTTL is that of the caches that live: so long that none ends, however busy the machine.
+	crowdTTL = 30 * time.Second
+	// leastPuts is how often is written at least, that there is a 99th percentile.
+	leastPuts = 100
+)
+
+// A crowd is who has a key: caches in leasehold, and in etcd watchers of it, for which no
+// write waits.
+type crowd struct {
+	caches []*cache.Cache
+
+	watchers int
+	left     atomic.Int64 // watchers that have not seen the last put
+	all      chan struct{}
+}
+
+// runCacheWrites puts a key through etcd's client, again and again, each time when all of
+// the crowd have what was put before.
+func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
+	writer, endpoints, err := e.writer(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer writer.Close()
+	var f figures
+	for _, n := range []int{0, 1, 100, 1000} {
+		if err := e.putsBeside(ctx, writer, n, &f); err != nil {
+			return Result{}, err
+		}
+	}
+	if native(e.Sessions[0]) == nil {
+		return Result{More: f}, nil
+	}
+	if err := e.putsBesideDead(ctx, writer, endpoints[0], &f); err != nil {
+		return Result{}, fmt.Errorf("a dead holder: %w", err)
+	}
+	return Result{More: f}, nil
+}
+
+// runCacheWritesApart puts a key that as many have as there are sessions, one over each.
+func runCacheWritesApart(ctx context.Context, e *Env) (Result, error) {
+	writer, _, err := e.writer(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer writer.Close()
+	var f figures
+	err = e.putsBeside(ctx, writer, len(e.Sessions), &f)
+	return Result{More: f}, err
+}
+
+// writer returns a session by etcd's client that goes through all members, and where they are.
+func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err error) {
+	if endpoints, err = e.Server.endpoints(ctx, ThroughAll); err != nil {
+		return nil, nil, err
+	}
+	s, err = OpenEtcd(endpoints)
+	return s, endpoints, err
+}
+
+// putsBeside measures puts to a key that n have.
+func (e *Env) putsBeside(ctx context.Context, writer Session, n int, f *figures) error {
+	var h load.Histogram
+	if err := e.timePuts(ctx, writer, n, &h); err != nil {
+		return fmt.Errorf("%d holders: %w", n, err)
+	}
+	f.latencies(fmt.Sprintf("%d have the key", n), &h)
+	return nil
+}
+
+func (e *Env) timePuts(ctx context.Context, writer Session, n int, h *load.Histogram) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	value := make([]byte, load.ValueSize)
+	if err := writer.Put(ctx, sharedKey, value); err != nil {
+		return err
+	}
+	c, err := e.gather(ctx, n)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for i := 0; i < leastPuts || time.Since(began) < e.Duration; i++ {
+		if err := c.again(ctx); err != nil {
+			return err
+		}
+		sent := time.Now()
+		if err := writer.Put(ctx, sharedKey, value); err != nil {
+			return err
+		}
+		h.Add(time.Since(sent))
+	}
+	return closeCaches(ctx, c.caches)
+}
+
+// gather makes a crowd of n.
+func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
+	c := &crowd{all: make(chan struct{}, 1)}
+	if n == 0 {
+		return c, nil
+	}
+	if native(e.Sessions[0]) != nil {
+		var err error
+		c.caches, err = e.openCaches(ctx, n, client.KeyRange{Key: sharedKey}, crowdTTL)
+		return c, err
+	}
+	c.watchers = n
+	c.all <- struct{}{} // nothing was put yet that they wait for
+	c.left.Store(int64(n))
+	for i := range n {
+		s := e.Sessions[i%len(e.Sessions)].(etcdSession)
+		w := s.c.Watch(ctx, sharedKey, clientv3.WithCreatedNotify())
+		if r, ok := <-w; !ok || r.Err() != nil {
+			return nil, errors.Join(r.Err(), ctx.Err(), errors.New("bench: watch not created"))
+		}
+		go c.follow(w)
+	}
+	return c, nil
+}
+
+// follow counts what a watcher sees until its context ends.
+func (c *crowd) follow(w clientv3.WatchChan) {
+	for r := range w {
+		for range r.Events {
+			if c.left.Add(-1) == 0 {
+				c.left.Store(int64(c.watchers))
+				c.all <- struct{}{}
+			}
+		}
+	}
+}
+
+// again returns when all of the crowd have the key again.
+func (c *crowd) again(ctx context.Context) error {
+	if c.watchers > 0 {
+		select {
+		case <-c.all:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if len(c.caches) == 0 {
+		return nil
+	}
+	return load.Spread(ctx, min(64, len(c.caches)), len(c.caches),
+		func(ctx context.Context, _, i int) error {
+			for c.caches[i].Stats().Entries == 0 {
+				if _, _, err := c.caches[i].Get(ctx, sharedKey); err != nil {
+					return err
+				}
+				if err := c.caches[i].Err(); errors.Is(err, cache.ErrEnded) {
+					return err // it would never have the key again
+				}
+			}
+			return nil
+		})
+}
+
+// putsBesideDead stops a process that has the key, and measures the write that waits for its
+// lease to end, and those after it.
+func (e *Env) putsBesideDead(
+	ctx context.Context, writer Session, endpoint string, f *figures,
+) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p, err := process.Start(exec.Command(self, "-hold-cache", endpoint),
+		filepath.Join(e.Server.dir, "holder.log"), "")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = p.Signal(syscall.SIGKILL) // it may be gone
+		<-p.Done()
+	}()
+	err = poll(ctx, 10*time.Second, func(ctx context.Context) error {
+		r, err := writer.(etcdSession).c.Get(ctx, readyKey)
+		if err == nil && len(r.Kvs) == 0 {
+			err = errors.New("bench: the holder is not ready: " + p.Tail())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err = poll(ctx, 10*time.Second, func(context.Context) error { return stopped(p.PID()) })
+	if err != nil {
+		return err
+	}
+	var first, next load.Histogram
+	for i := range 1 + leastPuts {
+		sent := time.Now()
+		if err := writer.Put(ctx, sharedKey, make([]byte, load.ValueSize)); err != nil {
+			return err
+		}
+		if i == 0 {
+			first.Add(time.Since(sent))
+		} else {
+			next.Add(time.Since(sent))
+		}
+	}
+	f.add("one is dead, the first write", load.Millis(first.Max()), "ms")
+	f.latencies("one is dead, the next", &next)
+	return nil
+}
+
+// stopped returns nil when all threads of a process have been stopped. The signal does not
+// wait for that: on a busy machine the process still answers for a while.
+func stopped(pid int) error {
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if _, rest, _ := cutLast(text, ") "); len(rest) == 0 || rest[0] != 'T' {
+			return fmt.Errorf("bench: not stopped: %s", text)
+		}
+	}
+	return nil
+}
+
+// HoldCache has a key in a cache until the context ends: the process that is stopped.
+func HoldCache(ctx context.Context, endpoint string) error {
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	held, err := cache.Open(ctx, c, []client.KeyRange{{Key: sharedKey}}, cache.Options{TTL: deadTTL})
+	if err != nil {
+		return err
+	}
+	for held.Stats().Entries == 0 {
+		if _, _, err := held.Get(ctx, sharedKey); err != nil {
+			return err
+		}
+	}
+	if _, err := c.Put(ctx, client.Put{Key: readyKey}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,174 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/load"
+)
+
+// drain lets n leases with a key each end as nearly together as the API can
+// make them, by one last renewal of all, and measures how fast they go and what
+// a writer feels meanwhile.
+func drain(n int) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (Result, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ttl, err := e.drainTTL(ctx, n)
+		if err != nil {
+			return Result{}, err
+		}
+		gone, err := load.WatchDeletions(ctx, e.Client.Watch(0), ending, n)
+		if err != nil {
+			return Result{}, err
+		}
+		var followed error
+		var wg sync.WaitGroup
+		wg.Go(func() { followed = gone.Follow() })
+		d := &draining{env: e, gone: gone, ttl: ttl}
+		err = d.run(ctx, n)
+		cancel()
+		wg.Wait()
+		if err != nil {
+			return Result{}, errors.Join(err, followed)
+		}
+		return d.result()
+	}
+}
+
+// drainTTL finds a TTL, in seconds, that outlasts granting n leases with keys
+// and renewing them all: it tries the pace of this server first.
+func (e *Env) drainTTL(ctx context.Context, n int) (int64, error) {
+	var h load.Histogram
+	err := closedLoop(ctx, 256, time.Second, &h, func(ctx context.Context, c, _ int) error {
+		return e.grantWithKey(ctx, c, []byte("pace"), longTTL)
+	})
+	if err != nil {
+		return 0, err
+	}
+	pace := float64(h.Count())
+	return int64(math.Ceil(1.7*float64(n)/pace)) + 4, nil
+}
+
+// draining is one run of the workload.
+type draining struct {
+	env  *Env
+	gone *load.Deletions
+	ttl  int64 // seconds
+
+	sent []time.Time    // by lease: when its last renewal was sent
+	puts load.Histogram // a writer's latency meanwhile
+	m    measure
+}
+
+func (d *draining) run(ctx context.Context, n int) error {
+	leases := make([]int64, n)
+	value := make([]byte, load.ValueSize)
+	e := d.env
+	err := load.Spread(ctx, 256, n, func(ctx context.Context, c, i int) error {
+		id, err := e.grant(ctx, c, d.ttl)
+		if err != nil {
+			return err
+		}
+		leases[i] = id
+		return e.put(ctx, c, &pb.PutRequest{Key: endingKey(i), Value: value, Lease: id})
+	})
+	if err != nil {
+		return err
+	}
+	if d.sent, err = e.renewAll(ctx, leases); err != nil {
+		return err
+	}
+	wait := time.Until(d.firstExpiry())
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return d.m.during(e.Server, func() error { return d.watchThemGo(ctx) })
+}
+
+// watchThemGo puts 1,000 times a second until the last lease is gone, or the
+// cap is reached.
+func (d *draining) watchThemGo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.env.DrainCap)
+	defer cancel()
+	go func() {
+		select {
+		case <-d.gone.All():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	value := make([]byte, load.ValueSize)
+	const every = time.Millisecond
+	most := int((d.env.DrainCap + time.Second) / every)
+	return openLoop(ctx, most, every, &d.puts, func(ctx context.Context, c, i int) error {
+		r := &pb.PutRequest{Key: endingKey(i)[1:], Value: value}
+		// A put in flight when the last lease goes is still measured.
+		err := d.env.put(context.WithoutCancel(ctx), c, r)
+		if overloaded(err) {
+			return nil // overload is an answer, and its latency counts
+		}
+		return err
+	})
+}
+
+// overloaded says whether a server refused a call for want of room. etcd 3.7
+// sends its refusal with the code Unknown.
+func overloaded(err error) bool {
+	refused := rpctypes.ErrGRPCRequestTooManyRequests
+	return status.Code(err) == codes.ResourceExhausted ||
+		status.Convert(err).Message() == status.Convert(refused).Message()
+}
+
+func (d *draining) firstExpiry() time.Time {
+	first := d.sent[0]
+	for _, t := range d.sent {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	return first.Add(time.Duration(d.ttl) * time.Second)
+}
+
+// result: the rate is of those that went, over the time from the first expiry
+// to the last deletion. It cannot exceed the pace of the renewals before,
+// which spread the expiries; "ended within" is that spread.
+func (d *draining) result() (Result, error) {
+	ttl := time.Duration(d.ttl) * time.Second
+	if err := d.gone.Lateness(&d.m.hist, d.sent, ttl); err != nil {
+		return Result{}, err
+	}
+	first, last := d.firstExpiry(), time.Time{}
+	end := first
+	for i := range d.sent {
+		if t := d.sent[i].Add(ttl); t.After(end) {
+			end = t
+		}
+		if t, ok := d.gone.Seen(i); ok && t.After(last) {
+			last = t
+		}
+	}
+	r := d.m.result()
+	r.Rate = 0
+	if n := d.m.hist.Count(); n > 0 {
+		r.Rate = float64(n) / last.Sub(first).Seconds()
+	}
+	r.More = []Metric{
+		{"latest", load.Millis(d.m.hist.Max()), "ms"},
+		{"put p99", load.Millis(d.puts.Quantile(0.99)), "ms"},
+		{"put max", load.Millis(d.puts.Max()), "ms"},
+		{"ended within", load.Millis(end.Sub(first)), "ms"},
+		{"left at the cap", float64(d.gone.Left()), "leases"},
+	}
+	return r, nil
+}

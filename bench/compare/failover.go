@@ -1,0 +1,210 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"leasehold.dev/internal/load"
+)
+
+const (
+	// userEvery is the pace of calls through the Go client after a kill.
+	userEvery = 20 * time.Millisecond
+	// userLimit is what a program would give a call before it gives up.
+	userLimit = 15 * time.Second
+	// beforeKill is how long the callers are at work when the leader dies.
+	beforeKill = 300 * time.Millisecond
+)
+
+// failover is one run of the workload: a cluster whose leader is killed again
+// and again.
+type failover struct {
+	env  *Env
+	user *clientv3.Client // of a program that only calls
+	// lease is what probes and callers renew; nothing of it is judged.
+	lease int64
+
+	// What the service does: first acknowledgement through the quicker and
+	// through the slower of the surviving members.
+	write, renew, lastWrite, lastRenew sample
+	// What a user of the Go client sees.
+	userWrite, userRenew sample
+	hangs                sample // of calls that were in flight
+}
+
+// runFailover kills the leader Kills times.
+func runFailover(ctx context.Context, e *Env) (Result, error) {
+	user, err := e.Server.dialUser()
+	if err != nil {
+		return Result{}, err
+	}
+	defer user.Close()
+	holder, err := e.Server.dialUser()
+	if err != nil {
+		return Result{}, err
+	}
+	defer holder.Close()
+	f := &failover{env: e, user: user}
+	if f.lease, err = e.grant(ctx, 0, longTTL); err != nil {
+		return Result{}, err
+	}
+	k, err := keepAlive(ctx, holder)
+	if err != nil {
+		return Result{}, err
+	}
+	for i := range e.Kills {
+		if err := f.kill(ctx); err != nil {
+			return Result{}, fmt.Errorf("kill %d: %w", i+1, err)
+		}
+	}
+	lost, err := k.finish(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	more := f.metrics()
+	return Result{More: append(more,
+		Metric{"kept-alive leases", float64(len(k.leases)), "leases"},
+		Metric{"kept-alive leases lost", float64(lost), "leases"},
+		Metric{"longest wait between their renewals (TTL 5 s)", load.Millis(k.longest()), "ms"},
+	)}, nil
+}
+
+// dialUser makes the client that a program would use, with all endpoints and
+// nothing tuned.
+func (s *Server) dialUser() (*clientv3.Client, error) {
+	var endpoints []string
+	for _, m := range s.members {
+		endpoints = append(endpoints, m.endpoint)
+	}
+	return clientv3.New(clientv3.Config{
+		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
+}
+
+// kill kills the leader once, measures, and makes the cluster whole again.
+func (f *failover) kill(ctx context.Context) error {
+	s := f.env.Server
+	r, err := s.roles(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f.userConnected(ctx); err != nil {
+		return err
+	}
+	probes, hangUp, err := f.probes(ctx, r.followers)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	calls := f.startCallers(ctx)
+	select {
+	case <-time.After(beforeKill):
+	case <-ctx.Done():
+	}
+	began := time.Now()
+	if err := r.leader.kill(); err != nil {
+		return err
+	}
+	calls.mark(began)
+	took, err := firsts(ctx, probes, began, r.term)
+	f.hangs = append(f.hangs, calls.stop()...)
+	if err != nil {
+		return err
+	}
+	n := len(r.followers)
+	f.write = append(f.write, slices.Min(took[:n]))
+	f.lastWrite = append(f.lastWrite, slices.Max(took[:n]))
+	f.renew = append(f.renew, slices.Min(took[n:2*n]))
+	f.lastRenew = append(f.lastRenew, slices.Max(took[n:2*n]))
+	f.userWrite = append(f.userWrite, took[2*n])
+	f.userRenew = append(f.userRenew, took[2*n+1])
+	return s.revive(ctx, r.leader)
+}
+
+// probes makes a write probe for each member, then a renewal probe for each,
+// then one of either for the Go client. Their connections are in use before
+// anything fails.
+func (f *failover) probes(
+	ctx context.Context, members []*member,
+) (list []probe, hangUp func(), err error) {
+	var clients []*load.Client
+	hangUp = func() {
+		for _, c := range clients {
+			_ = c.Close() // nothing is asked of it any more
+		}
+	}
+	for _, m := range members {
+		c, err := dial([]string{m.endpoint}, 1)
+		if err != nil {
+			hangUp()
+			return nil, nil, err
+		}
+		clients = append(clients, c)
+		list = append(list, writeProbe(c))
+	}
+	for _, c := range clients {
+		list = append(list, renewProbe(c, f.lease))
+	}
+	list = append(list, probe{f.userPut, userEvery, userLimit},
+		probe{f.userKeepAlive, userEvery, userLimit})
+	if _, err := firsts(ctx, list, time.Now(), 0); err != nil {
+		hangUp()
+		return nil, nil, err
+	}
+	return list, hangUp, nil
+}
+
+// userConnected waits until the Go client, which takes turns between its
+// connections, has answers from every member. It comes back to a restarted one
+// after a second or more; a kill before that would measure how fast kills
+// follow each other.
+func (f *failover) userConnected(ctx context.Context) error {
+	seen := map[uint64]bool{}
+	return poll(ctx, failoverLimit, func(ctx context.Context) error {
+		r, err := f.user.Get(ctx, "user", clientv3.WithSerializable())
+		if err != nil {
+			return err
+		}
+		if seen[r.Header.GetMemberId()] = true; len(seen) < len(f.env.Server.members) {
+			return fmt.Errorf("bench: the Go client has found %d members", len(seen))
+		}
+		return nil
+	})
+}
+
+func (f *failover) userPut(ctx context.Context) (uint64, error) {
+	r, err := f.user.Put(ctx, "user", "value")
+	if err != nil {
+		return 0, err
+	}
+	return r.Header.GetRaftTerm(), nil
+}
+
+func (f *failover) userKeepAlive(ctx context.Context) (uint64, error) {
+	r, err := f.user.KeepAliveOnce(ctx, clientv3.LeaseID(f.lease))
+	if err != nil {
+		return 0, err
+	}
+	return r.GetRaftTerm(), nil
+}
+
+func (f *failover) metrics() []Metric {
+	return slices.Concat(
+		[]Metric{{"kills", float64(len(f.write)), "of the leader"}},
+		f.write.metrics("first write"),
+		f.renew.metrics("first renewal"),
+		f.lastWrite.metrics("first write through the last member"),
+		f.lastRenew.metrics("first renewal through the last member"),
+		f.userWrite.metrics("clientv3 first write"),
+		f.userRenew.metrics("clientv3 first renewal"),
+		[]Metric{
+			{"clientv3 calls in flight", float64(len(f.hangs)), "calls"},
+			{"clientv3 call in flight max", load.Millis(f.hangs.max()), "ms"},
+		},
+	)
+}

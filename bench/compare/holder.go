@@ -1,0 +1,185 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// keptLeases are kept alive by the Go client through all faults.
+	keptLeases = 8
+	// shortTTL is the TTL, in seconds, of leases that faults may lose.
+	shortTTL = 5
+)
+
+// A keeper keeps leases alive as a program does, with KeepAlive of the Go
+// client, and notes what becomes of them.
+type keeper struct {
+	client *clientv3.Client
+	leases []*keptLease
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// A keptLease belongs to its goroutine until the keeper has finished.
+type keptLease struct {
+	id      clientv3.LeaseID
+	lost    bool
+	longest time.Duration // between two renewals
+}
+
+// keepAlive grants leases, each with a key, and keeps them alive until finish.
+func keepAlive(ctx context.Context, c *clientv3.Client) (*keeper, error) {
+	kctx, cancel := context.WithCancel(ctx)
+	k := &keeper{client: c, cancel: cancel}
+	for range keptLeases {
+		if err := k.add(kctx); err != nil {
+			cancel()
+			k.wg.Wait()
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+func (k *keeper) add(ctx context.Context) error {
+	g, err := k.client.Grant(ctx, shortTTL)
+	if err != nil {
+		return err
+	}
+	_, err = k.client.Put(ctx, keptKey(g.ID), "held", clientv3.WithLease(g.ID))
+	if err != nil {
+		return err
+	}
+	renewed, err := k.client.KeepAlive(ctx, g.ID)
+	if err != nil {
+		return err
+	}
+	l := &keptLease{id: g.ID}
+	k.leases = append(k.leases, l)
+	k.wg.Go(func() { l.follow(ctx, renewed) })
+	return nil
+}
+
+func keptKey(id clientv3.LeaseID) string { return fmt.Sprintf("kept/%016x", int64(id)) }
+
+// follow notes renewals until the keeper finishes or the client says, by
+// closing the channel, that the lease is lost.
+func (l *keptLease) follow(ctx context.Context, renewed <-chan *clientv3.LeaseKeepAliveResponse) {
+	last := time.Now()
+	for range renewed {
+		now := time.Now()
+		l.longest = max(l.longest, now.Sub(last))
+		last = now
+	}
+	l.lost = ctx.Err() == nil
+}
+
+// finish asks the server for each lease and its key while they are still kept
+// alive, then lets go of them. It counts those that the client or the server
+// lost.
+func (k *keeper) finish(ctx context.Context) (lost int, err error) {
+	gone := make([]bool, len(k.leases))
+	for i, l := range k.leases {
+		if gone[i], err = k.gone(ctx, l.id); err != nil {
+			break
+		}
+	}
+	k.cancel()
+	k.wg.Wait()
+	for i, l := range k.leases {
+		if l.lost || gone[i] {
+			lost++
+		}
+	}
+	return lost, err
+}
+
+func (k *keeper) gone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
+	ttl, err := k.client.TimeToLive(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	kv, err := k.client.Get(ctx, keptKey(id))
+	if err != nil {
+		return false, err
+	}
+	return ttl.TTL <= 0 || len(kv.Kvs) != 1, nil
+}
+
+// longest is the longest that any lease was without a renewal; ask when the
+// keeper has finished.
+func (k *keeper) longest() time.Duration {
+	var d time.Duration
+	for _, l := range k.leases {
+		d = max(d, l.longest)
+	}
+	return d
+}
+
+// callers are calls of the Go client in a loop, so that some are in flight when
+// the leader dies.
+type callers struct {
+	killed   atomic.Pointer[time.Time]
+	stopping chan struct{}
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	hangs    sample // guarded by mu
+}
+
+// startCallers lets four callers write and four renew, with a breath between
+// calls, or they would take the CPU from what is measured.
+func (f *failover) startCallers(ctx context.Context) *callers {
+	c := &callers{stopping: make(chan struct{})}
+	for range 4 {
+		c.wg.Go(func() { c.loop(ctx, f.userPut) })
+		c.wg.Go(func() { c.loop(ctx, f.userKeepAlive) })
+	}
+	return c
+}
+
+func (c *callers) loop(ctx context.Context, call try) {
+	breath := time.NewTicker(2 * time.Millisecond)
+	defer breath.Stop()
+	for {
+		c.once(ctx, call)
+		select {
+		case <-c.stopping:
+			return
+		case <-ctx.Done():
+			return
+		case <-breath.C:
+		}
+	}
+}
+
+// once makes a call and notes how long it took if the leader died meanwhile.
+// Whether it failed is all the same: it is the hanging that hurts.
+func (c *callers) once(ctx context.Context, call try) {
+	ctx, cancel := context.WithTimeout(ctx, userLimit)
+	defer cancel()
+	began := time.Now()
+	_, _ = call(ctx)
+	took := time.Since(began)
+	if at := c.killed.Load(); at != nil && began.Before(*at) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.hangs = append(c.hangs, took)
+	}
+}
+
+// mark says when the leader was killed.
+func (c *callers) mark(at time.Time) { c.killed.Store(&at) }
+
+// stop waits for the calls that are still in flight and returns how long those
+// took that the kill met.
+func (c *callers) stop() sample {
+	close(c.stopping)
+	c.wg.Wait()
+	return c.hangs
+}

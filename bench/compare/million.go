@@ -1,0 +1,100 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"leasehold.dev/internal/load"
+)
+
+// settle is how long a server may tidy up before its memory is read.
+const settle = 3 * time.Second
+
+// runMillion grants very many leases, reads the server's memory, kills it and
+// waits until it serves again. The rate is of grants (and puts).
+func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (Result, error) {
+		before, err := e.Server.Usage()
+		if err != nil {
+			return Result{}, err
+		}
+		var m measure
+		if err := e.fill(ctx, keys, &m); err != nil {
+			return Result{}, err
+		}
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+			return Result{}, context.Cause(ctx)
+		}
+		after, err := e.Server.Usage()
+		if err != nil {
+			return Result{}, err
+		}
+		took, err := e.Server.Restart(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		if err := e.stillThere(ctx, keys); err != nil {
+			return Result{}, err
+		}
+		r := m.result()
+		r.More = []Metric{
+			{"per lease", float64(after.RSS-before.RSS) / float64(e.Leases*len(e.Server.members)), "bytes"},
+			{"restart", took.Seconds(), "s"},
+		}
+		return r, nil
+	}
+}
+
+// fill grants Leases leases, from many callers, each with a key if asked.
+func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
+	const callers = 512
+	hists := make([]load.Histogram, callers)
+	err := m.during(e.Server, func() error {
+		return load.Spread(ctx, callers, e.Leases, func(ctx context.Context, c, i int) error {
+			began := time.Now()
+			var err error
+			if keys {
+				err = e.grantWithKey(ctx, c, endingKey(i), longTTL)
+			} else {
+				_, err = e.grant(ctx, c, longTTL)
+			}
+			hists[c].Add(time.Since(began))
+			return err
+		})
+	})
+	for i := range hists {
+		m.hist.Merge(&hists[i])
+	}
+	return err
+}
+
+// stillThere counts what the server has after its restart: speed without the
+// data is no speed.
+func (e *Env) stillThere(ctx context.Context, keys bool) error {
+	r, err := e.Client.Lease(0).LeaseLeases(ctx, &pb.LeaseLeasesRequest{},
+		waitForReady)
+	if err != nil {
+		return err
+	}
+	if len(r.Leases) != e.Leases {
+		return fmt.Errorf("bench: %d leases of %d after the restart", len(r.Leases), e.Leases)
+	}
+	if !keys {
+		return nil
+	}
+	end := append([]byte{}, ending...)
+	end[len(end)-1]++
+	kv, err := e.Client.KV(0).Range(ctx, &pb.RangeRequest{Key: ending, RangeEnd: end, CountOnly: true})
+	if err != nil {
+		return err
+	}
+	if kv.Count != int64(e.Leases) {
+		return fmt.Errorf("bench: %d keys of %d after the restart", kv.Count, e.Leases)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"leasehold.dev/internal/load"
+)
+
+const (
+	// probeEvery is how long after a try of a probe the next begins, and so
+	// what a probe's figure can be too large by.
+	probeEvery = 5 * time.Millisecond
+	// tryLimit ends a try that hangs. It is no resolution: others begin
+	// meanwhile.
+	tryLimit = time.Second
+	// failoverLimit is when a cluster counts as lost.
+	failoverLimit = time.Minute
+)
+
+// A try is one call that may fail. It returns the term in which it was
+// acknowledged.
+type try func(context.Context) (term uint64, err error)
+
+// A probe asks again and again until a call that began after a fault is
+// acknowledged. Tries begin at a steady pace whether or not those before have
+// their answers, so that a call that hangs hides nothing, and nothing that
+// fails at once is repeated so fast that it takes the CPU from the election.
+type probe struct {
+	call  try
+	every time.Duration
+	limit time.Duration // for one try
+}
+
+// first returns how long after began the first try was acknowledged in a term
+// later than old. An answer in the old term was on its way already when the
+// leader died.
+func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Duration, error) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
+	defer cancel()
+	acks := make(chan time.Time, 1)
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, p.limit)
+			defer cancel()
+			if term, err := p.call(ctx); err != nil || term <= old {
+				return
+			}
+			select {
+			case acks <- time.Now():
+			default:
+			}
+		})
+		select {
+		case at := <-acks:
+			return at.Sub(began), nil
+		case <-ctx.Done():
+			return 0, fmt.Errorf("bench: no call is acknowledged: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// firsts lets probes run at once and returns the figure of each.
+func firsts(
+	ctx context.Context, probes []probe, began time.Time, old uint64,
+) ([]time.Duration, error) {
+	took := make([]time.Duration, len(probes))
+	err := load.Parallel(len(probes), func(i int, _ *load.Histogram) (err error) {
+		took[i], err = probes[i].first(ctx, began, old)
+		return err
+	}, nil)
+	return took, err
+}
+
+// writeProbe puts through one connection.
+func writeProbe(c *load.Client) probe {
+	value := make([]byte, load.ValueSize)
+	call := func(ctx context.Context) (uint64, error) {
+		r, err := c.KV(0).Put(ctx, &pb.PutRequest{Key: []byte("probe"), Value: value})
+		return r.GetHeader().GetRaftTerm(), err
+	}
+	return probe{call, probeEvery, tryLimit}
+}
+
+// renewProbe renews a lease through one connection, over a stream for each
+// try: a stream that stands still must not hold up the next.
+func renewProbe(c *load.Client, lease int64) probe {
+	call := func(ctx context.Context) (uint64, error) {
+		stream, err := c.Lease(0).LeaseKeepAlive(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: lease}); err != nil {
+			return 0, err
+		}
+		r, err := stream.Recv()
+		if err != nil {
+			return 0, err
+		}
+		if r.TTL <= 0 {
+			return 0, fmt.Errorf("bench: lease %d is gone", lease)
+		}
+		return r.GetHeader().GetRaftTerm(), nil
+	}
+	return probe{call, probeEvery, tryLimit}
+}

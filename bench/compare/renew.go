@@ -1,0 +1,126 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"leasehold.dev/internal/load"
+	"leasehold.dev/leaseholdpb"
+)
+
+const (
+	// renewBatch is how many leases a message of renewals names, and renewWindow how many
+	// messages a stream has in flight.
+	renewBatch  = 5000
+	renewWindow = 4
+)
+
+// runRenew renews leases round and round, by the best that the server's own protocol has:
+// batches over leasehold.v1's stream, and else etcd's keep-alive streams.
+func runRenew(ctx context.Context, e *Env) (Result, error) {
+	if e.Server.Target.Name != "leasehold" {
+		return runKeepAlive(ctx, e)
+	}
+	leases, err := e.grantMany(ctx, keepAliveLeases, longTTL)
+	if err != nil {
+		return Result{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := leaseholdpb.NewStreamClient(e.Client.Conn(0)).Open(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	var m measure
+	err = m.during(e.Server, func() error {
+		b := batches{
+			stream: stream, leases: leases, hist: &m.hist, open: map[uint64]*renewing{},
+		}
+		return b.run(time.Now().Add(e.Duration))
+	})
+	return m.result(), err
+}
+
+// batches keeps a stream full of renewals.
+type batches struct {
+	stream leaseholdpb.Stream_OpenClient
+	leases []int64
+	hist   *load.Histogram
+
+	open map[uint64]*renewing // those that have no last answer, by ID
+}
+
+// renewing is a batch on its way.
+type renewing struct {
+	sent time.Time
+	left int // leases that were not said to be renewed
+}
+
+// run renews until a time. It sends one batch for each that has its answer.
+func (b *batches) run(until time.Time) error {
+	next := uint64(1)
+	for range renewWindow {
+		if err := b.send(next); err != nil {
+			return err
+		}
+		next++
+	}
+	for len(b.open) > 0 {
+		m, err := b.stream.Recv()
+		if err != nil {
+			return err
+		}
+		for _, r := range m.Responses {
+			done, err := b.take(r)
+			switch {
+			case err != nil:
+				return err
+			case done && time.Now().Before(until):
+				if err := b.send(next); err != nil {
+					return err
+				}
+				next++
+			}
+		}
+	}
+	return b.stream.CloseSend()
+}
+
+func (b *batches) send(id uint64) error {
+	from := int(id) * renewBatch % len(b.leases)
+	b.open[id] = &renewing{time.Now(), renewBatch}
+	return b.stream.Send(&leaseholdpb.ClientMessage{Requests: []*leaseholdpb.Request{{
+		Id: id, Body: &leaseholdpb.Request_Renew{
+			Renew: &leaseholdpb.RenewRequest{Ids: b.leases[from:][:renewBatch]},
+		},
+	}}})
+}
+
+// take takes an answer in. done says that it was the last one of its batch.
+func (b *batches) take(r *leaseholdpb.Response) (done bool, err error) {
+	if e := r.GetError(); e != nil {
+		return false, fmt.Errorf("bench: renew: %s", e.Message)
+	}
+	batch, renewed := b.open[r.Id], 0
+	for _, ttl := range r.GetRenew().GetTtlMs() {
+		if ttl > 0 {
+			renewed++
+		}
+	}
+	for _, res := range r.GetRenew().GetResults() {
+		if res.Reason != 0 || res.TtlMs <= 0 {
+			return false, fmt.Errorf("bench: lease %d was not renewed: %s", res.Id, res.Reason)
+		}
+		renewed++
+	}
+	b.hist.AddMany(time.Since(batch.sent), renewed)
+	if batch.left -= renewed; r.More {
+		return false, nil
+	}
+	delete(b.open, r.Id)
+	if batch.left != 0 {
+		return false, fmt.Errorf("bench: %d leases of a batch have no answer", batch.left)
+	}
+	return true, nil
+}

@@ -1,0 +1,38 @@
+package compare
+
+import (
+	"slices"
+	"time"
+
+	"leasehold.dev/internal/load"
+)
+
+// A sample is a few durations, each worth keeping: a histogram is for
+// thousands.
+type sample []time.Duration
+
+// quantile is the least of the durations that a share q of all do not exceed;
+// 0 for an empty sample.
+func (s sample) quantile(q float64) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[min(int(q*float64(len(s))), len(s)-1)]
+}
+
+func (s sample) max() time.Duration { return s.quantile(1) }
+
+// metrics are the three figures that tell of a sample, in milliseconds. The
+// median of an even number is the mean of the two in the middle.
+func (s sample) metrics(name string) []Metric {
+	var values []float64
+	for _, d := range s {
+		values = append(values, load.Millis(d))
+	}
+	return []Metric{
+		{name + " median", spreadOf(values).Median, "ms"},
+		{name + " p90", load.Millis(s.quantile(0.90)), "ms"},
+		{name + " max", load.Millis(s.max()), "ms"},
+	}
+}

@@ -1,0 +1,66 @@
+package compare
+
+import (
+	"context"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/coord"
+)
+
+// leaseholdSession speaks leasehold.v1 over its stream.
+type leaseholdSession struct{ c *client.Client }
+
+// OpenLeasehold opens a session with a leasehold.
+func OpenLeasehold(endpoints []string) (Session, error) {
+	c, err := client.New(client.Config{Endpoints: endpoints})
+	if err != nil {
+		return nil, err
+	}
+	return leaseholdSession{c}, nil
+}
+
+// Put implements Session.
+func (s leaseholdSession) Put(ctx context.Context, key string, value []byte) error {
+	_, err := s.c.Put(ctx, client.Put{Key: key, Value: value})
+	return err
+}
+
+// Get implements Session.
+func (s leaseholdSession) Get(ctx context.Context, key string) error {
+	_, err := s.c.Get(ctx, key)
+	return err
+}
+
+// Grant implements Session.
+func (s leaseholdSession) Grant(ctx context.Context) error {
+	_, err := s.c.GrantOnly(ctx, client.Grant{TTL: longTTL * time.Second})
+	return err
+}
+
+// leaseholdLocker has a lease of its own, as etcdLocker has.
+type leaseholdLocker struct {
+	mutex *coord.Mutex
+	held  *coord.Held
+}
+
+// Locker implements Session.
+func (s leaseholdSession) Locker(ctx context.Context, name string) (Locker, error) {
+	l, err := s.c.Grant(ctx, client.Grant{TTL: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	return &leaseholdLocker{mutex: coord.NewMutex(coord.NewSession(s.c, l), name)}, nil
+}
+
+// Lock implements Locker.
+func (l *leaseholdLocker) Lock(ctx context.Context) (err error) {
+	l.held, err = l.mutex.Lock(ctx)
+	return err
+}
+
+// Unlock implements Locker.
+func (l *leaseholdLocker) Unlock(ctx context.Context) error { return l.held.Unlock(ctx) }
+
+// Close implements Session.
+func (s leaseholdSession) Close() error { return s.c.Close() }

@@ -1,0 +1,188 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/internal/load"
+	"leasehold.dev/test/process"
+)
+
+// A Target is a kind of server that can be started.
+type Target struct {
+	// Name stands in reports: "leasehold", "etcd", "ceiling".
+	Name string
+	// Path is the binary, Args what stands before the flags that Start adds.
+	Path string
+	Args []string
+	// Ceiling marks the server that stores nothing. It takes one flag, is one
+	// process whatever the number of members, and workloads that need a store
+	// leave it out.
+	Ceiling bool
+	// Open opens a session of the server's own client. Nil means that there is none, and
+	// workloads of sessions leave the target out.
+	Open func(endpoints []string) (Session, error)
+	// Foreign is set for a server that does not speak etcd's API.
+	Foreign *Foreign
+	// WarmUp is for how long it gets load before it is measured, if it needs more than
+	// others: a virtual machine that compiles while it runs does.
+	WarmUp time.Duration
+}
+
+// Foreign is what there is to know of a server that does not speak etcd's API. It is one
+// process, and only workloads of sessions without leases meet it.
+type Foreign struct {
+	// Prepare readies an empty directory for a server on an address, and returns the
+	// arguments that follow Target.Args.
+	Prepare func(dir, addr string) ([]string, error)
+	// Answers returns nil once the server on an address serves.
+	Answers func(ctx context.Context, addr string) error
+}
+
+// A Server is a started target: one member, or a cluster of several. Its
+// methods are for one goroutine.
+type Server struct {
+	Target Target
+
+	members []*member
+	dir     string
+}
+
+// Start runs the target with so many members on free loopback ports and empty
+// directories, and returns when each answers a linearizable read.
+func (t Target) Start(ctx context.Context, members int) (*Server, error) {
+	if t.Ceiling {
+		members = 1
+	}
+	dir, err := os.MkdirTemp("", "leasehold-bench-")
+	if err != nil {
+		return nil, err
+	}
+	ports := make([]string, 2*members)
+	for i := range ports {
+		ports[i] = process.MustFreeAddr()
+	}
+	s := &Server{Target: t, dir: dir}
+	for i := range members {
+		flags, err := t.flags(dir, ports, i)
+		if err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+		m := &member{
+			target:   t.Name,
+			path:     t.Path,
+			args:     slices.Concat(t.Args, flags),
+			log:      filepath.Join(dir, memberName(i)+".log"),
+			endpoint: ports[i],
+			foreign:  t.Foreign,
+		}
+		if m.control, err = dial([]string{m.endpoint}, 1); err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+		s.members = append(s.members, m)
+	}
+	if _, err := s.run(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
+
+// flags are those of member i. The first half of the addresses is for clients,
+// the second for the other members.
+func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
+	switch {
+	case t.Ceiling:
+		return []string{"-serve-ceiling", ports[i]}, nil
+	case t.Foreign != nil:
+		return t.Foreign.Prepare(dir, ports[i])
+	}
+	n := len(ports) / 2
+	all := make([]string, n)
+	for k := range all {
+		all[k] = memberName(k) + "=http://" + ports[n+k]
+	}
+	client, peer := "http://"+ports[i], "http://"+ports[n+i]
+	return []string{
+		"--name", memberName(i),
+		"--data-dir", filepath.Join(dir, memberName(i)),
+		"--listen-client-urls", client,
+		"--advertise-client-urls", client,
+		"--listen-peer-urls", peer,
+		"--initial-advertise-peer-urls", peer,
+		"--initial-cluster", strings.Join(all, ","),
+		"--initial-cluster-state", "new",
+		"--quota-backend-bytes", fmt.Sprint(int64(8 << 30)),
+		"--log-level", "error",
+	}, nil
+}
+
+// run starts every process and waits until all serve. It returns how long that
+// took.
+func (s *Server) run(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	for _, m := range s.members {
+		if err := m.start(); err != nil {
+			return 0, err
+		}
+	}
+	for _, m := range s.members {
+		if err := m.waitReady(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// Restart kills every member as a power cut would, starts them again on the
+// same data, and returns how long it took from the start of the first process
+// until all had answered a linearizable read.
+func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
+	if err := s.kill(); err != nil {
+		return 0, err
+	}
+	return s.run(ctx)
+}
+
+// Usage reads what the members' processes have used so far, all together.
+func (s *Server) Usage() (load.Usage, error) {
+	var sum load.Usage
+	for _, m := range s.members {
+		u, err := readUsage(m.PID())
+		if err != nil {
+			return load.Usage{}, err
+		}
+		sum.CPU += u.CPU
+		sum.RSS += u.RSS
+	}
+	return sum, nil
+}
+
+// Stop ends the processes and removes their directories.
+func (s *Server) Stop() error {
+	errs := []error{s.kill()}
+	for _, m := range s.members {
+		errs = append(errs, m.control.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+}
+
+// kill ends all before it waits for any: a cluster that loses its power loses
+// it at once.
+func (s *Server) kill() error {
+	var errs []error
+	for _, m := range s.members {
+		errs = append(errs, m.kill())
+	}
+	for _, m := range s.members {
+		m.wait()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,152 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"leasehold.dev/internal/load"
+)
+
+// warmUp is how long an open-ended workload runs before it is measured.
+const warmUp = 500 * time.Millisecond
+
+// A unaryOp prepares an operation on an Env.
+type unaryOp func(context.Context, *Env) (load.Op, error)
+
+// unary is a workload of closed-loop callers with one operation.
+func unary(name string, callers int, prepare unaryOp) Workload {
+	doc := fmt.Sprintf("closed loop, callers: %d", callers)
+	return Workload{Name: name, Doc: doc, Ceiling: true, run: inLoop(callers, prepare)}
+}
+
+// inLoop measures an operation of callers in a closed loop.
+func inLoop(callers int, prepare unaryOp) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (Result, error) {
+		f, err := prepare(ctx, e)
+		if err != nil {
+			return Result{}, err
+		}
+		var cold load.Histogram
+		before := max(warmUp, e.Server.Target.WarmUp)
+		if err := closedLoop(ctx, callers, before, &cold, f); err != nil {
+			return Result{}, err
+		}
+		var m measure
+		err = m.during(e.Server, func() error {
+			return closedLoop(ctx, callers, e.Duration, &m.hist, f)
+		})
+		return m.result(), err
+	}
+}
+
+func grantOp(_ context.Context, e *Env) (load.Op, error) {
+	return func(ctx context.Context, caller, _ int) error {
+		_, err := e.grant(ctx, caller, longTTL)
+		return err
+	}, nil
+}
+
+// putOp puts 128 bytes under one of 1,000 keys a caller, each attached to the
+// caller's lease.
+func putOp(ctx context.Context, e *Env) (load.Op, error) {
+	const keys = 1000
+	leases, err := e.grantMany(ctx, 1024, longTTL)
+	if err != nil {
+		return nil, err
+	}
+	value := make([]byte, load.ValueSize)
+	return func(ctx context.Context, caller, i int) error {
+		key := fmt.Appendf(nil, "put/%04d/%04d", caller, i%keys)
+		return e.put(ctx, caller, &pb.PutRequest{Key: key, Value: value, Lease: leases[caller]})
+	}, nil
+}
+
+// getOp reads one of 1,000 keys.
+func getOp(serializable bool) unaryOp {
+	return func(ctx context.Context, e *Env) (load.Op, error) {
+		const keys = 1000
+		value := make([]byte, load.ValueSize)
+		name := func(i int) []byte { return append([]byte("get/"), strconv.Itoa(i%keys)...) }
+		err := load.Spread(ctx, 64, keys, func(ctx context.Context, caller, i int) error {
+			return e.put(ctx, caller, &pb.PutRequest{Key: name(i), Value: value})
+		})
+		if err == nil {
+			err = e.everywhere(ctx)
+		}
+		return func(ctx context.Context, caller, i int) error {
+			r, err := e.Client.KV(caller).Range(ctx, rangeRequest(name(caller+i), serializable))
+			if err == nil && len(r.Kvs) != 1 {
+				err = fmt.Errorf("bench: %d pairs for a key that was put", len(r.Kvs))
+			}
+			return err
+		}, err
+	}
+}
+
+// runRevoke grants and revokes in turns and measures only the revokes.
+func runRevoke(ctx context.Context, e *Env) (Result, error) {
+	const batch = 10_000
+	var m measure
+	for m.elapsed < e.Duration {
+		leases, err := e.grantMany(ctx, batch, longTTL)
+		if err != nil {
+			return Result{}, err
+		}
+		hists := make([]load.Histogram, 64)
+		err = m.during(e.Server, func() error {
+			return load.Spread(ctx, len(hists), batch, func(ctx context.Context, caller, i int) error {
+				began := time.Now()
+				_, err := e.Client.Lease(caller).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: leases[i]})
+				hists[caller].Add(time.Since(began))
+				return err
+			})
+		})
+		if err != nil {
+			return Result{}, err
+		}
+		for i := range hists {
+			m.hist.Merge(&hists[i])
+		}
+	}
+	return m.result(), nil
+}
+
+// everywhere returns when each member that the client is connected to has
+// applied what was acknowledged before: a serializable read finds it then.
+func (e *Env) everywhere(ctx context.Context) error {
+	for i := range e.Client.Len() {
+		if _, err := e.Client.KV(i).Range(ctx, rangeRequest([]byte("ready"), false)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grant makes a lease with a TTL in seconds.
+func (e *Env) grant(ctx context.Context, caller int, ttl int64) (int64, error) {
+	r, err := e.Client.Lease(caller).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+	if err != nil {
+		return 0, err
+	}
+	return r.ID, nil
+}
+
+// grantMany makes n leases with many callers.
+func (e *Env) grantMany(ctx context.Context, n int, ttl int64) ([]int64, error) {
+	leases := make([]int64, n)
+	err := load.Spread(ctx, min(n, 512), n, func(ctx context.Context, caller, i int) error {
+		id, err := e.grant(ctx, caller, ttl)
+		leases[i] = id
+		return err
+	})
+	return leases, err
+}
+
+func (e *Env) put(ctx context.Context, caller int, r *pb.PutRequest) error {
+	_, err := e.Client.KV(caller).Put(ctx, r)
+	return err
+}

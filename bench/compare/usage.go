@@ -1,0 +1,56 @@
+package compare
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold.dev/internal/load"
+)
+
+// clockTick is the unit of times in /proc/PID/stat: USER_HZ, 100 on every
+// Linux platform that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+// readUsage reads what a process has used since it began.
+func readUsage(pid int) (load.Usage, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return load.Usage{}, err
+	}
+	return parseStat(text)
+}
+
+// parseStat reads a line of /proc/PID/stat. The name of the program may hold
+// spaces and parentheses, so fields are counted from the last parenthesis.
+func parseStat(text []byte) (load.Usage, error) {
+	_, rest, ok := cutLast(text, ") ")
+	fields := strings.Fields(string(rest))
+	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3 // numbers in proc(5), less those before
+	if !ok || len(fields) <= rss {
+		return load.Usage{}, fmt.Errorf("bench: not a stat line: %q", text)
+	}
+	var n [3]int64
+	for i, f := range []int{utime, stime, rss} {
+		v, err := strconv.ParseInt(fields[f], 10, 64)
+		if err != nil {
+			return load.Usage{}, fmt.Errorf("bench: not a stat line: %w", err)
+		}
+		n[i] = v
+	}
+	return load.Usage{
+		CPU: time.Duration(n[0]+n[1]) * clockTick,
+		RSS: n[2] * int64(os.Getpagesize()),
+	}, nil
+}
+
+func cutLast(text []byte, sep string) (before, after []byte, ok bool) {
+	i := bytes.LastIndex(text, []byte(sep))
+	if i < 0 {
+		return text, nil, false
+	}
+	return text[:i], text[i+len(sep):], true
+}

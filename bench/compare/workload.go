@@ -1,0 +1,222 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"leasehold.dev/internal/load"
+)
+
+// longTTL is the TTL, in seconds, of leases that are not to end in a run.
+const longTTL = 36000
+
+// A Workload is one kind of load.
+type Workload struct {
+	Name string
+	Doc  string
+	// Ceiling says whether the server that stores nothing can answer it.
+	Ceiling bool
+	// Once marks long workloads that run one round unless told otherwise.
+	Once bool
+	// Cluster marks workloads that make no sense with one member. What they
+	// measure is a sheet of figures and no rate.
+	Cluster bool
+	// Sheet marks other workloads that measure a sheet of figures and no rate.
+	Sheet bool
+	// Through is which members of a cluster it is measured through, one after
+	// the other. None means all of them.
+	Through []Through
+	// Sessions is how many of the server's own clients it opens; 0 means that it speaks
+	// etcd's API over plain connections.
+	Sessions int
+	// Granting marks workloads that need leases.
+	Granting bool
+
+	run func(context.Context, *Env) (Result, error)
+}
+
+// Params bound a workload.
+type Params struct {
+	// Duration is how long the measured part of an open-ended workload lasts.
+	Duration time.Duration
+	// Leases is the size of the workloads about very many leases.
+	Leases int
+	// Conns is the number of connections of the load generator.
+	Conns int
+	// DrainCap ends the wait for leases that should all be gone.
+	DrainCap time.Duration
+	// Members is how many members a server has.
+	Members int
+	// Kills is how often the leader is killed in a failover workload.
+	Kills int
+}
+
+// An Env is what a workload runs in: one server and the way to it.
+type Env struct {
+	Params
+	Server *Server
+	// Client speaks etcd's API, if the server does.
+	Client *load.Client
+	// Sessions are as many as the workload asks for.
+	Sessions []Session
+}
+
+// A Result is what one round of a workload measured.
+type Result struct {
+	// Rate is operations a second.
+	Rate float64 `json:"rate"`
+	// P50 and P99 are latencies of one operation, in milliseconds.
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+	// CPU is the server's time for an operation, in microseconds.
+	CPU float64 `json:"cpu_us"`
+	// RSS is the server's resident memory at the end, in MiB. Of a cluster it
+	// is that of all members together, as is CPU.
+	RSS float64 `json:"rss_mib"`
+	// Terms is how many terms began meanwhile: with 0 the leader was the same
+	// all the time.
+	Terms uint64 `json:"terms,omitempty"`
+	// More holds what only this workload measures, in a fixed order.
+	More []Metric `json:"more,omitempty"`
+	// Curve is the server's work against the TTL of caches, of workloads that measure that.
+	Curve []TermPoint `json:"curve,omitempty"`
+}
+
+// A Metric is a figure of one workload.
+type Metric struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// Workloads lists every workload in the order of a full run.
+func Workloads() []Workload {
+	list := []Workload{}
+	for _, callers := range []int{1, 64, 512} {
+		list = append(list, unary(fmt.Sprintf("grant/%d", callers), callers, grantOp))
+	}
+	list = append(list,
+		unary("put/64", 64, putOp),
+		unary("get-linearizable/64", 64, getOp(false)),
+		unary("get-serializable/64", 64, getOp(true)),
+		Workload{
+			Name: "keepalive/8", Ceiling: true, run: runKeepAlive,
+			Through: []Through{ThroughLeader, ThroughFollowers},
+			Doc:     "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
+		},
+		Workload{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
+		Workload{
+			Name: "lock/1", run: lockCycles(1, byService),
+			Doc: "lock and unlock of one lock by one caller; an operation is a cycle",
+		},
+		Workload{
+			Name: "lock/64", run: lockCycles(64, byService),
+			Doc: "lock and unlock, 64 locks, a caller each; an operation is a cycle",
+		},
+		Workload{
+			Name: "handover/16", run: handover(byService),
+			Doc: "one lock, 16 waiters; latency from unlock sent to the next holder's answer",
+		},
+		Workload{
+			Name: "watch/1000", run: runWatch,
+			Doc: "1,000 watchers on 1,000 streams of one key; an operation is a delivery",
+		},
+		Workload{
+			Name: "trickle/200", run: runTrickle,
+			Doc: "200 expiries a second, as a watcher sees them; latency is lateness",
+		},
+		Workload{
+			Name: "drain/20000", run: drain(20_000),
+			Doc: "20,000 leases with a key end together; latency is lateness",
+		},
+		Workload{
+			Name: "drain/100000", run: drain(100_000), Once: true,
+			Doc: "100,000 leases with a key end together; latency is lateness",
+		},
+		Workload{
+			Name: "memory", run: runMillion(false), Once: true,
+			Doc: "resident memory of very many leases (-leases), then kill -9 and restart",
+		},
+		Workload{
+			Name: "memory-keys", run: runMillion(true), Once: true,
+			Doc: "the same, with a key on each lease",
+		},
+	)
+	list = append(list, sessionWorkloads()...)
+	list = append(list, cacheWorkloads()...)
+	return append(list, clusterWorkloads()...)
+}
+
+// clusterWorkloads are those about changes of the leader.
+func clusterWorkloads() []Workload {
+	return []Workload{
+		{
+			Name: "failover", run: runFailover, Once: true, Cluster: true,
+			Doc: "kill -9 of the leader (-kills times) to the first acknowledged write and renewal",
+		},
+		{
+			Name: "deadholder", run: runDeadHolder, Once: true, Cluster: true,
+			Doc: "when leases of a silent holder end while the leader is killed, or changes 5 times",
+		},
+	}
+}
+
+// meets reports whether servers of target t, with so many members, can do what w asks.
+func (w Workload) meets(t Target, members int) bool {
+	switch {
+	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil:
+		return false
+	case t.Foreign != nil:
+		return w.Sessions > 0 && !w.Granting && members == 1
+	default:
+		return true
+	}
+}
+
+// Run starts a fresh server of target t, runs w against it through the members
+// that were asked for, and stops it.
+func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Result, err error) {
+	s, err := t.Start(ctx, p.Members)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		if stopErr := s.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	endpoints, err := s.endpoints(ctx, by)
+	if err != nil {
+		return Result{}, err
+	}
+	c, err := dial(endpoints, p.Conns)
+	if err != nil {
+		return Result{}, err
+	}
+	defer c.Close()
+	before, err := s.term(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	sessions, err := openSessions(t, endpoints, w.Sessions)
+	if err != nil {
+		return Result{}, err
+	}
+	defer closeSessions(sessions)
+	r, err = w.run(ctx, &Env{Params: p, Server: s, Client: c, Sessions: sessions})
+	if err != nil {
+		return Result{}, fmt.Errorf("%s on %s: %w", w.Name, t.Name, err)
+	}
+	after, err := s.term(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	u, err := s.Usage()
+	if err != nil {
+		return Result{}, err
+	}
+	r.RSS = float64(u.RSS) / (1 << 20)
+	r.Terms = after - before
+	return r, nil
+}

@@ -1,0 +1,202 @@
+// Bench measures servers side by side, in one run on one machine: leasehold, etcd, ZooKeeper,
+// and the ceiling, which is a bare gRPC server that stores nothing:
+//
+//	go run -C bench . -etcd /path/to/etcd
+//	go run -C bench . -etcd /path/to/etcd -targets leasehold,etcd,zookeeper -run '^client-'
+//
+// Without -leasehold it builds cmd/leasehold first. Without -etcd it leaves etcd out; the ceiling
+// is this program itself; ZooKeeper needs Debian's package libzookeeper-java. Clusters are compared
+// with
+//
+//	go run -C bench . -etcd /path/to/etcd -members 3
+//
+// where the ceiling stays one process: it has nothing to replicate.
+//
+// This is a module of its own, so that no user of leasehold has the clients of other servers among
+// its dependencies. Package compare has the workloads, and the program in sidebyside provokes
+// faults of etcd in both.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"leasehold.dev/bench/compare"
+	"leasehold.dev/internal/load"
+	"leasehold.dev/test/process"
+)
+
+type options struct {
+	leasehold, leaseholdArgs string
+	etcd, etcdArgs           string
+	only, match, format      string
+	through                  string
+	list                     bool
+	ceiling, holdCache       string
+	curve                    string
+	plan                     compare.Plan
+}
+
+func parse() *options {
+	o := &options{}
+	flag.StringVar(&o.leasehold, "leasehold", "", "leasehold `binary` (default: built now)")
+	flag.StringVar(&o.leaseholdArgs, "leasehold-args", "serve --lease-max-cache-ttl=1m",
+		"`arguments` before the flags")
+	flag.StringVar(&o.etcd, "etcd", "", "etcd `binary`")
+	flag.StringVar(&o.etcdArgs, "etcd-args", "", "`arguments` before the flags")
+	flag.StringVar(&o.only, "targets", "leasehold,etcd,ceiling", "which servers, in this order")
+	flag.StringVar(&o.match, "run", "", "only workloads that match this `regexp`")
+	flag.StringVar(&o.format, "o", "table", "output: table or json")
+	flag.BoolVar(&o.list, "list", false, "list the workloads and stop")
+	flag.StringVar(&o.ceiling, "serve-ceiling", "", "serve the ceiling on this `address` (internal)")
+	flag.StringVar(&o.holdCache, "hold-cache", "", "have a key of this `address` (internal)")
+	flag.StringVar(&o.curve, "curve", "", "`file` to write the curve of cache-term to")
+	p := &o.plan
+	flag.DurationVar(&p.Duration, "t", 5*time.Second, "measured `time` of an open-ended workload")
+	flag.IntVar(&p.Rounds, "rounds", 3, "rounds of each workload")
+	flag.IntVar(&p.OnceRounds, "long-rounds", 1, "rounds of the longest workloads")
+	flag.IntVar(&p.Conns, "conns", 8, "connections of the load generator")
+	flag.IntVar(&p.Leases, "leases", 1_000_000, "leases in the memory and restart workloads")
+	flag.DurationVar(&p.DrainCap, "cap", 40*time.Second, "longest wait for expired leases to go")
+	flag.IntVar(&p.Members, "members", 1, "members of each server: 1, or 3 to 7")
+	flag.StringVar(&o.through, "through", "",
+		"`members` to connect to: all, leader, followers, or several of these\n"+
+			"(default: all, and for keepalive leader,followers)")
+	flag.IntVar(&p.Kills, "kills", 20, "kills of the leader in the failover workload")
+	flag.Parse()
+	return o
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, parse()); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o *options) error {
+	if o.ceiling != "" {
+		return load.ServeCeiling(ctx, o.ceiling)
+	}
+	if o.holdCache != "" {
+		return compare.HoldCache(ctx, o.holdCache)
+	}
+	match, err := regexp.Compile(o.match)
+	if err != nil {
+		return err
+	}
+	for _, w := range compare.Workloads() {
+		if match.MatchString(w.Name) {
+			o.plan.Workloads = append(o.plan.Workloads, w)
+		}
+	}
+	if o.list {
+		return list(o.plan.Workloads)
+	}
+	if o.format != "table" && o.format != "json" {
+		return fmt.Errorf("unknown output %q", o.format)
+	}
+	if o.through != "" {
+		for word := range strings.SplitSeq(o.through, ",") {
+			t, err := compare.ParseThrough(word)
+			if err != nil {
+				return err
+			}
+			o.plan.Through = append(o.plan.Through, t)
+		}
+	}
+	dir, err := os.MkdirTemp("", "leasehold-compare-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := o.targets(ctx, dir); err != nil {
+		return err
+	}
+	if err := o.plan.Check(); err != nil {
+		return err
+	}
+	info, err := os.Stderr.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	o.plan.Progress = compare.ProgressBar(os.Stderr, terminal)
+	series, err := compare.Run(ctx, o.plan)
+	if o.curve != "" && err == nil {
+		err = writeCurve(o.curve, series)
+	}
+	if o.format == "json" {
+		return errors.Join(err, compare.WriteJSON(os.Stdout, o.plan, series))
+	}
+	return errors.Join(err, compare.WriteTable(os.Stdout, o.plan, series))
+}
+
+// writeCurve writes a curve to a file.
+func writeCurve(name string, series []*compare.Series) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(compare.WriteCurve(f, series), f.Close())
+}
+
+func list(workloads []compare.Workload) error {
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, w := range workloads {
+		fmt.Fprintf(t, "%s\t%s\n", w.Name, w.Doc)
+	}
+	return t.Flush()
+}
+
+// targets fills the plan with the servers that were asked for and exist.
+func (o *options) targets(ctx context.Context, dir string) error {
+	for name := range strings.SplitSeq(o.only, ",") {
+		t := compare.Target{Name: name}
+		switch name {
+		case "leasehold":
+			path, err := o.build(ctx, dir)
+			if err != nil {
+				return err
+			}
+			t.Path, t.Args = path, strings.Fields(o.leaseholdArgs)
+			t.Open = compare.OpenLeasehold
+		case "etcd":
+			if o.etcd == "" {
+				fmt.Fprintln(os.Stderr, "compare: no -etcd binary: leaving etcd out")
+				continue
+			}
+			t.Path, t.Args = o.etcd, strings.Fields(o.etcdArgs)
+			t.Open = compare.OpenEtcd
+		case "ceiling":
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			t.Path, t.Ceiling = self, true
+		case "zookeeper":
+			t = compare.ZooKeeper()
+		default:
+			return fmt.Errorf("unknown target %q", name)
+		}
+		o.plan.Targets = append(o.plan.Targets, t)
+	}
+	return nil
+}
+
+// build returns the leasehold binary, made now unless one was given.
+func (o *options) build(ctx context.Context, dir string) (string, error) {
+	if o.leasehold != "" {
+		return o.leasehold, nil
+	}
+	return process.Build(ctx, dir)
+}

@@ -1,0 +1,89 @@
+package load
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+)
+
+// ServeCeiling answers the calls of KV and Lease on addr at once, from nothing,
+// until ctx ends. It is stock grpc-go with stock options: what it reaches is
+// what the etcd API can reach there when the service behind it is free.
+func ServeCeiling(ctx context.Context, addr string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer()
+	c := &ceiling{value: make([]byte, ValueSize)}
+	pb.RegisterKVServer(s, c)
+	pb.RegisterLeaseServer(s, ceilingLease{c: c})
+	stop := context.AfterFunc(ctx, s.Stop)
+	defer stop()
+	return s.Serve(l)
+}
+
+// ceiling makes up answers of the size that a server's have.
+type ceiling struct {
+	pb.UnimplementedKVServer
+	value    []byte
+	revision atomic.Int64
+}
+
+func (c *ceiling) header() *pb.ResponseHeader {
+	return &pb.ResponseHeader{
+		ClusterId: 0xcdf818194e3a8c32, MemberId: 0x8e9e05c52164694d, RaftTerm: 2,
+		Revision: c.revision.Add(1),
+	}
+}
+
+func (c *ceiling) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	h := c.header()
+	kv := &mvccpb.KeyValue{
+		Key: r.Key, Value: c.value, Version: 1, CreateRevision: h.Revision, ModRevision: h.Revision,
+	}
+	return &pb.RangeResponse{Header: h, Kvs: []*mvccpb.KeyValue{kv}, Count: 1}, nil
+}
+
+func (c *ceiling) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+	return &pb.PutResponse{Header: c.header()}, nil
+}
+
+type ceilingLease struct {
+	pb.UnimplementedLeaseServer
+	c *ceiling
+}
+
+func (s ceilingLease) LeaseGrant(
+	_ context.Context, r *pb.LeaseGrantRequest,
+) (*pb.LeaseGrantResponse, error) {
+	h := s.c.header()
+	id := r.ID
+	if id == 0 {
+		id = 0x694d9d3a3c4e0000 + h.Revision // as long on the wire as a real one
+	}
+	return &pb.LeaseGrantResponse{Header: h, ID: id, TTL: r.TTL}, nil
+}
+
+func (s ceilingLease) LeaseRevoke(
+	context.Context, *pb.LeaseRevokeRequest,
+) (*pb.LeaseRevokeResponse, error) {
+	return &pb.LeaseRevokeResponse{Header: s.c.header()}, nil
+}
+
+func (s ceilingLease) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return nil // the client is done
+		}
+		resp := &pb.LeaseKeepAliveResponse{Header: s.c.header(), ID: r.ID, TTL: 3600}
+		if err := stream.Send(resp); err != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package load
+
+import (
+	"errors"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+)
+
+// A Client is a few connections to the members of one server. It is safe for
+// concurrent use.
+type Client struct {
+	conns []*grpc.ClientConn
+}
+
+// Over makes a client of connections, at least one. It closes them when it is
+// closed.
+func Over(conns []*grpc.ClientConn) *Client { return &Client{conns: conns} }
+
+// Close closes the connections.
+func (c *Client) Close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Len is how many connections there are.
+func (c *Client) Len() int { return len(c.conns) }
+
+// Conn is the connection that a caller with this number uses; callers share the
+// connections evenly.
+func (c *Client) Conn(caller int) *grpc.ClientConn { return c.conns[caller%len(c.conns)] }
+
+// KV is the stub that a caller with this number uses.
+func (c *Client) KV(caller int) pb.KVClient { return pb.NewKVClient(c.Conn(caller)) }
+
+// Lease is like KV, for leases.
+func (c *Client) Lease(caller int) pb.LeaseClient { return pb.NewLeaseClient(c.Conn(caller)) }
+
+// Watch is like KV, for watches.
+func (c *Client) Watch(caller int) pb.WatchClient { return pb.NewWatchClient(c.Conn(caller)) }

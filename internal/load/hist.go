@@ -1,0 +1,103 @@
+package load
+
+import (
+	"iter"
+	"math/bits"
+	"time"
+)
+
+// subBits is the precision of a Histogram: 2^subBits steps to each doubling,
+// so a quantile is at most 1/128 too large.
+const subBits = 7
+
+// A Histogram counts durations. The zero value is empty. It is not safe for
+// concurrent use: give every caller its own and merge.
+type Histogram struct {
+	counts []uint32
+	total  uint64
+	sum    time.Duration
+	max    time.Duration
+}
+
+// Add counts d; below zero counts as zero.
+func (h *Histogram) Add(d time.Duration) { h.AddMany(d, 1) }
+
+// AddMany is Add n times.
+func (h *Histogram) AddMany(d time.Duration, n int) {
+	d = max(d, 0)
+	i := slot(uint64(d))
+	if i >= len(h.counts) {
+		h.counts = append(h.counts, make([]uint32, i+1-len(h.counts))...)
+	}
+	h.counts[i] += uint32(n)
+	h.total += uint64(n)
+	h.sum += time.Duration(n) * d
+	h.max = max(h.max, d)
+}
+
+// Merge adds what o counted.
+func (h *Histogram) Merge(o *Histogram) {
+	if n := len(o.counts) - len(h.counts); n > 0 {
+		h.counts = append(h.counts, make([]uint32, n)...)
+	}
+	for i, c := range o.counts {
+		h.counts[i] += c
+	}
+	h.total += o.total
+	h.sum += o.sum
+	h.max = max(h.max, o.max)
+}
+
+// Count is how many durations were added.
+func (h *Histogram) Count() uint64 { return h.total }
+
+// Bins yields the upper edge of each step that counts anything, and its count,
+// from the shortest on.
+func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
+	return func(yield func(time.Duration, uint32) bool) {
+		for i, c := range h.counts {
+			if c > 0 && !yield(time.Duration(slotTop(i)), c) {
+				return
+			}
+		}
+	}
+}
+
+// Max is the longest duration added.
+func (h *Histogram) Max() time.Duration { return h.max }
+
+// Quantile is the duration that a share q of all do not exceed; 0 for an empty
+// histogram.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.total == 0 {
+		return 0
+	}
+	rank := min(uint64(q*float64(h.total)), h.total-1)
+	var seen uint64
+	for i, c := range h.counts {
+		seen += uint64(c)
+		if seen > rank {
+			return min(time.Duration(slotTop(i)), h.max)
+		}
+	}
+	return h.max
+}
+
+// slot maps a value to its counter: values below 2^subBits have one each, then
+// every doubling has 2^subBits.
+func slot(v uint64) int {
+	if v < 1<<subBits {
+		return int(v)
+	}
+	shift := bits.Len64(v) - subBits - 1
+	return (shift+1)<<subBits + int(v>>shift) - 1<<subBits
+}
+
+// slotTop is the largest value of a slot.
+func slotTop(i int) uint64 {
+	if i < 1<<subBits {
+		return uint64(i)
+	}
+	shift := i>>subBits - 1
+	return (uint64(i&(1<<subBits-1))+1<<subBits+1)<<shift - 1
+}

@@ -1,0 +1,281 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Operations are what a Remote measures, in this order.
+var Operations = []string{"grant", "put", "read", "renew", "expire"}
+
+// A Remote measures a server that is there already, whatever it is. Everything
+// that it makes hangs on leases of ten minutes, which Run revokes at its end.
+type Remote struct {
+	Client *Client
+	// Endpoints are named in the report.
+	Endpoints []string
+	// Run is which Operations to measure; none means all.
+	Only []string
+	// Duration and Count bound each operation; expiry is bounded by Count alone.
+	Duration time.Duration
+	Count    int
+	// Callers is how many wait for answers at a time.
+	Callers int
+	// Usage reads what the server's processes have used so far. It may be nil, or
+	// fail: then the report has no costs.
+	Usage func(context.Context) (Usage, error)
+	// Traffic counts the bytes of the connections. It may be nil.
+	Traffic *Traffic
+	// Progress is called now and then, by one goroutine at a time, with what is
+	// measured and the share of the whole that is done. It may be nil.
+	Progress func(operation string, done float64)
+
+	prefix []byte
+	mu     sync.Mutex
+	leases []int64 // guarded by mu: to be revoked
+	step   atomic.Int64
+
+	telling sync.Mutex // held while Progress is called
+}
+
+// A Report is what a Remote measured.
+type Report struct {
+	Endpoints  []string    `json:"endpoints"`
+	Callers    int         `json:"callers"`
+	Operations []Operation `json:"operations"`
+	// LeaseBytes is what the server's memory grew by for each lease, if there
+	// were enough of them to tell, otherwise 0.
+	LeaseBytes float64 `json:"lease_bytes,omitempty"`
+	// Left counts leases that could not be revoked; they end by themselves.
+	Left int `json:"left,omitempty"`
+}
+
+// An Operation is what was measured of one of the Operations.
+type Operation struct {
+	Name  string  `json:"name"`
+	Count uint64  `json:"count"`
+	Rate  float64 `json:"rate"` // a second
+	// Latencies, in milliseconds. Of expire it is how late the deletion was seen.
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+	Max float64 `json:"max_ms"`
+	// CPU is the time of the server's processes for one, in microseconds; 0 is
+	// not known.
+	CPU float64 `json:"cpu_us,omitempty"`
+	// Bytes is what one takes on the connection, both ways; 0 is not known.
+	Bytes float64 `json:"bytes,omitempty"`
+}
+
+// Find returns an operation of the report.
+func (r Report) Find(name string) (Operation, bool) {
+	i := slices.IndexFunc(r.Operations, func(o Operation) bool { return o.Name == name })
+	if i < 0 {
+		return Operation{}, false
+	}
+	return r.Operations[i], true
+}
+
+const (
+	// remoteTTL is how long, in seconds, what a Remote leaves behind can live.
+	remoteTTL = 600
+	// fewLeases is how many leases put and renew need.
+	fewLeases = 1024
+	// tellingLeases is from how many leases on memory says anything of one.
+	tellingLeases = 50_000
+	// sweepTime bounds the revoking at the end.
+	sweepTime = time.Minute
+	// slowest is how much longer than its time an operation may take.
+	slowest = 30 * time.Second
+	// expiring is the TTL in seconds of leases that are to end: the shortest
+	// that etcd grants.
+	expiring = 2
+)
+
+// Check says what is wrong with the Remote.
+func (r *Remote) Check() error {
+	for _, name := range r.Only {
+		if !slices.Contains(Operations, name) {
+			return fmt.Errorf("bench: unknown operation %q: choose among %s", name,
+				strings.Join(Operations, ", "))
+		}
+	}
+	switch {
+	case r.Duration <= 0 || r.Duration > 10*time.Minute:
+		return fmt.Errorf("bench: the time for an operation must be above 0 and at most 10m, not %v",
+			r.Duration)
+	case r.Count < 1 || r.Count > 1_000_000:
+		return fmt.Errorf("bench: the number of operations must be from 1 to 1000000, not %d", r.Count)
+	case r.Callers < 1 || r.Callers > 4096:
+		return fmt.Errorf("bench: the number of callers must be from 1 to 4096, not %d", r.Callers)
+	}
+	return nil
+}
+
+// Run measures the operations one after the other and takes away what it made,
+// also when ctx ends. After an error the report has what was measured before.
+func (r *Remote) Run(ctx context.Context) (rep Report, err error) {
+	if err := r.Check(); err != nil {
+		return Report{}, err
+	}
+	if len(r.Only) == 0 {
+		r.Only = Operations
+	}
+	rep = Report{Endpoints: r.Endpoints, Callers: r.Callers}
+	r.prefix = fmt.Appendf(nil, "leasehold-bench/%016x/", rand.Uint64())
+	defer func() {
+		rep.Left = r.sweep(context.WithoutCancel(ctx))
+	}()
+	before, known := r.usage(ctx)
+	for i, name := range Operations {
+		if !slices.Contains(r.Only, name) {
+			continue
+		}
+		r.step.Store(int64(i))
+		o, err := r.operation(ctx, name)
+		if ctx.Err() != nil {
+			return rep, context.Cause(ctx)
+		}
+		if err != nil {
+			return rep, fmt.Errorf("%s: %w", name, err)
+		}
+		rep.Operations = append(rep.Operations, o)
+		if after, ok := r.usage(ctx); name == "grant" && ok && known && o.Count >= tellingLeases {
+			rep.LeaseBytes = max(0, float64(after.RSS-before.RSS)/float64(o.Count))
+		}
+	}
+	return rep, nil
+}
+
+func (r *Remote) usage(ctx context.Context) (Usage, bool) {
+	if r.Usage == nil {
+		return Usage{}, false
+	}
+	u, err := r.Usage(ctx)
+	return u, err == nil
+}
+
+func (r *Remote) say(what string, done float64) {
+	if r.Progress == nil {
+		return
+	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.Progress(what, done)
+}
+
+// operation measures one operation, with the server's costs if they are known.
+func (r *Remote) operation(ctx context.Context, name string) (Operation, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Duration+slowest,
+		fmt.Errorf("the server does not keep up: no end after %v", r.Duration+slowest))
+	defer cancel()
+	run := map[string]func(context.Context, *tally) error{
+		"grant": r.grants, "put": r.puts, "read": r.reads, "renew": r.renewals, "expire": r.expiries,
+	}[name]
+	t := &tally{name: name}
+	if err := run(ctx, t); err != nil {
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = cause
+		}
+		return Operation{}, err
+	}
+	n := float64(t.hist.Count())
+	o := Operation{
+		Name: name, Count: t.hist.Count(), P50: Millis(t.hist.Quantile(0.50)),
+		P99: Millis(t.hist.Quantile(0.99)), Max: Millis(t.hist.Max()),
+	}
+	if n > 0 && t.took > 0 {
+		o.Rate = n / t.took.Seconds()
+		o.CPU, o.Bytes = float64(t.cpu.Microseconds())/n, float64(t.bytes)/n
+	}
+	return o, nil
+}
+
+// A tally is what one operation adds up.
+type tally struct {
+	name  string
+	hist  Histogram
+	took  time.Duration
+	cpu   time.Duration
+	bytes int64
+}
+
+// measured runs f between two looks at the clock, the costs and the traffic.
+func (r *Remote) measured(ctx context.Context, t *tally, f func() error) error {
+	before, known := r.usage(ctx)
+	bytes := r.Traffic.Bytes()
+	began := time.Now()
+	if err := f(); err != nil {
+		return err
+	}
+	t.took = time.Since(began)
+	t.bytes = r.Traffic.Bytes() - bytes
+	if after, ok := r.usage(ctx); ok && known {
+		t.cpu = after.CPU - before.CPU
+	}
+	return nil
+}
+
+// loop lets callers repeat an operation until the time is up or it was done
+// Count times, and tells of the progress.
+func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
+	return r.measured(ctx, t, func() error {
+		began := time.Now()
+		var next atomic.Int64
+		var failed atomic.Bool
+		return Parallel(r.Callers, func(caller int, mine *Histogram) error {
+			for !failed.Load() {
+				i, at := int(next.Add(1)-1), time.Now()
+				if i >= r.Count || at.Sub(began) >= r.Duration {
+					return nil
+				}
+				if err := f(ctx, caller, i); err != nil {
+					failed.Store(true)
+					return err
+				}
+				mine.Add(time.Since(at))
+				if caller == 0 {
+					r.progress(t.name, max(float64(i)/float64(r.Count),
+						float64(time.Since(began))/float64(r.Duration)))
+				}
+			}
+			return nil
+		}, &t.hist)
+	})
+}
+
+// progress tells how much of one operation is done.
+func (r *Remote) progress(name string, share float64) {
+	r.say(name, (float64(r.step.Load())+min(1, share))/float64(len(Operations)))
+}
+
+// sweep revokes what was granted, and returns how many leases are left. Their
+// keys go with them.
+func (r *Remote) sweep(ctx context.Context) (left int) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	var gone atomic.Int64
+	r.mu.Lock()
+	leases := r.leases
+	r.mu.Unlock()
+	// An error ends it early; then some leases are left, which is what is told.
+	_ = Spread(ctx, 64, len(leases), func(ctx context.Context, caller, i int) error {
+		_, err := r.Client.Lease(caller).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: leases[i]})
+		if err == nil {
+			gone.Add(1)
+		}
+		if caller == 0 {
+			r.say("cleaning up", float64(i)/float64(len(leases)))
+		}
+		return err
+	})
+	return len(leases) - int(gone.Load())
+}

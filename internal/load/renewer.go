@@ -1,0 +1,112 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+const (
+	// RenewStreams is over how many streams many leases are renewed.
+	RenewStreams = 8
+	// window is how many requests a stream has in flight.
+	window = 64
+)
+
+// A Renewer keeps one keep-alive stream full. Answers are matched to requests
+// by lease: a server may answer out of order.
+type Renewer struct {
+	Leases []int64    // round and round
+	Hist   *Histogram // of the time from a renewal to its answer
+
+	base     time.Time
+	sent     []atomic.Int64 // by lease: when its renewal was sent, since base
+	index    map[int64]int
+	finished atomic.Bool // all that was sent is answered
+}
+
+// Run sends while more says so for the number of the request, and returns when
+// every request has its answer.
+func (r *Renewer) Run(ctx context.Context, c pb.LeaseClient, more func(i int) bool) error {
+	r.base = time.Now()
+	r.sent = make([]atomic.Int64, len(r.Leases))
+	r.index = make(map[int64]int, len(r.Leases))
+	for i, id := range r.Leases {
+		r.index[id] = i
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.LeaseKeepAlive(ctx)
+	if err != nil {
+		return err
+	}
+	slots := make(chan struct{}, window)
+	var received error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		received = r.receive(stream, slots)
+		if received != nil {
+			cancel()
+		}
+	})
+	err = r.send(ctx, stream, slots, more)
+	wg.Wait()
+	return errors.Join(received, err)
+}
+
+func (r *Renewer) send(
+	ctx context.Context, stream pb.Lease_LeaseKeepAliveClient, slots chan struct{},
+	more func(int) bool,
+) error {
+	for i := 0; more(i); i++ {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		k := i % len(r.Leases)
+		r.sent[k].Store(int64(time.Since(r.base)))
+		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: r.Leases[k]}); err != nil {
+			return err
+		}
+	}
+	// Every slot taken means that nothing is in flight.
+	for range window {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	r.finished.Store(true)
+	return stream.CloseSend()
+}
+
+// receive counts answers and frees their slots, until all that was sent is
+// answered and the stream ends.
+func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struct{}) error {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			if r.finished.Load() {
+				return nil
+			}
+			return fmt.Errorf("keep-alive stream: %w", err)
+		}
+		i, ok := r.index[resp.ID]
+		if !ok || resp.TTL <= 0 {
+			return fmt.Errorf("bench: lease %d is renewed for %d s", resp.ID, resp.TTL)
+		}
+		r.Hist.Add(time.Since(r.base) - time.Duration(r.sent[i].Load()))
+		<-slots
+	}
+}
+
+// Sent is when the last renewal of lease i of the list was sent: from then on the
+// lease has its full TTL.
+func (r *Renewer) Sent(i int) time.Time { return r.base.Add(time.Duration(r.sent[i].Load())) }
