@@ -242,9 +242,6 @@ func (m *Machine) full() bool { return m.raised(NoSpace) }
 
 // raised reports whether any member's alarm of a kind is.
 func (m *Machine) raised(k AlarmKind) bool {
-	if len(m.alarms) == 0 {
-		return false
-	}
 	for a := range m.alarms {
 		if a.Kind == k {
 			return true
@@ -267,14 +264,14 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	_, raised := m.alarms[c.Alarm]
 	_, removed := m.removed[c.Alarm.Member]
 	switch {
-	case !c.Off && removed: // asked for before the removal; nobody would lift it
+	case removed: // asked for before the removal; nobody would lift it
 		return Result{Value: []Alarm(nil)}
-	case c.Off && raised:
-		delete(m.alarms, c.Alarm)
-	case !c.Off && !raised:
+	case !c.Off:
 		m.alarms[c.Alarm] = struct{}{}
-	case c.Off:
+	case !raised:
 		return Result{Value: []Alarm(nil)}
+	default:
+		delete(m.alarms, c.Alarm)
 	}
 	m.metaChanged = true
 	return Result{Value: []Alarm{c.Alarm}}

@@ -50,9 +50,6 @@ func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 // the lease, or ended it.
 func (f *forecast) meant(id lease.ID, name string) (lease.ID, error) {
 	id = f.repeated.actual(id)
-	if name == "" {
-		return id, nil
-	}
 	terms, known := f.names[name]
 	if !known {
 		return f.m.meant(id, name)

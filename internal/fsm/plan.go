@@ -103,12 +103,11 @@ func (f *forecast) put(c *Put) error {
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
 	}
-	if !c.attaches() || limit <= 0 && f.leases == nil && f.repeated == nil {
-		_, err := f.m.checkPut(c)
-		return err
-	}
 	if (c.IgnoreValue || c.IgnoreLease) && f.m.store.Get(c.Key) == nil {
 		return ErrKeyNotFound
+	}
+	if !c.attaches() {
+		return nil
 	}
 	id, err := f.meant(c.Lease, c.LeaseName)
 	if err != nil {
@@ -130,9 +129,6 @@ func (f *forecast) put(c *Put) error {
 			return nil
 		}
 		count, bound = f.m.lessor.KeyCount(id), info.Bound
-	}
-	if limit <= 0 && !bound {
-		return nil
 	}
 	switch count += f.attach(id, c.Key); {
 	case bound && count > 1:
@@ -211,9 +207,6 @@ func (f *forecast) holds(owner string, ranges int) error {
 // named says whether a name is free to be granted, or which lease the request
 // already got it for.
 func (f *forecast) named(t *lease.Terms) (lease.ID, error) {
-	if t.Name == "" {
-		return 0, nil
-	}
 	holder, ok := f.m.lessor.ByName(t.Name)
 	if terms, known := f.names[t.Name]; known {
 		if terms != nil {

@@ -1,20 +1,29 @@
 package fsm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
 // refounded returns what f makes of a snapshot of m.
 func refounded(t testing.TB, m *Machine, f Refounding) (*Machine, error) {
 	t.Helper()
+	return refoundedAs(t, Config{}, m, f)
+}
+
+// refoundedAs is refounded for members that are set up otherwise.
+func refoundedAs(t testing.TB, c Config, m *Machine, f Refounding) (*Machine, error) {
+	t.Helper()
 	all := chunks(t, m)
-	r, err := Refound(Config{}, f, func() ([]byte, bool, error) {
+	r, err := Refound(c, f, func() ([]byte, bool, error) {
 		if len(all) == 0 {
 			return nil, false, nil
 		}
@@ -143,6 +152,72 @@ func TestTokensNeverRepeatAcrossRefounding(t *testing.T) {
 	live("a day later", mustRefound(t, backup, Refounding{Above: 7 << 48}))
 }
 
+// Events of leases go on far above all that can have been told after the backup: as many as there
+// were, or as tokens, whichever is more. So nobody resumes behind events of another life.
+func TestRefoundRaisesEvents(t *testing.T) {
+	few, many := New(Config{}), New(Config{})
+	draw := &Txn{}
+	for range 50 {
+		draw.Then = append(draw.Then, Op{Draw: true})
+	}
+	mustApply(t, few, draw) // tokens without events
+	for id := range lease.ID(30) {
+		token := grant(t, many, id+1)
+		mustApply(t, many, &ChangeTTL{ID: id + 1, Token: token, TTL: 6000}) // events without tokens
+	}
+	for name, c := range map[string]struct {
+		m    *Machine
+		f    Refounding
+		want uint64
+	}{
+		"tokens":     {few, Refounding{Above: 60}, 60},
+		"generation": {few, Refounding{}, 1 << 48},
+		"events":     {many, Refounding{Above: 31}, 60},
+	} {
+		r := mustRefound(t, c.m, c.f)
+		grant(t, r, 99)
+		if got := r.View().LeaseEvents.Last(); got != c.want+refoundEvents+1 {
+			t.Errorf("%s: the first event is %d, want %d", name, got, c.want+refoundEvents+1)
+		}
+	}
+}
+
+// The cluster version of a new cluster is the backup's, or the oldest that this release speaks.
+func TestRefoundRaisesTheVersion(t *testing.T) {
+	for oldest := range byte(2) {
+		c := Config{Versions: version.Range{Oldest: oldest + 1, Newest: 2}}
+		r, err := refoundedAs(t, c, New(Config{}), Refounding{})
+		if err != nil || r.Version().Number != oldest+1 {
+			t.Errorf("oldest %d: version %+v, %v", oldest+1, r.Version(), err)
+		}
+	}
+}
+
+// Members that were removed were of the old cluster: their IDs are free in the new one.
+func TestRefoundForgetsRemovedMembers(t *testing.T) {
+	m := full(t)
+	mustApply(t, m, &AddMember{Member{ID: 2, PeerURLs: []string{"x"}}})
+	mustApply(t, m, &RemoveMember{ID: 2})
+	r := mustRefound(t, m, Refounding{Members: []Member{{ID: 1}}})
+	if removed := r.View().Removed; len(removed) != 0 {
+		t.Errorf("removed are %v", removed)
+	}
+	mustApply(t, r, &AddMember{Member{ID: 2, PeerURLs: []string{"x"}}})
+}
+
+// A revision is raised, and not beyond the last.
+func TestRefoundBumpIsInRange(t *testing.T) {
+	m := full(t)
+	last := m.store.Revision()
+	for bump, want := range map[int64]error{
+		-1: ErrRevision, math.MaxInt64 - last + 1: ErrRevision, math.MaxInt64 - last: nil,
+	} {
+		if _, err := refounded(t, m, Refounding{BumpRevision: bump}); !errors.Is(err, want) {
+			t.Errorf("raised by %d: %v", bump, err)
+		}
+	}
+}
+
 // The last generation cannot be raised: an error, not tokens from the start.
 func TestRefoundAtTheLastGeneration(t *testing.T) {
 	m := mustRefound(t, full(t), Refounding{Above: math.MaxUint64 - 1})
@@ -204,8 +279,18 @@ func TestRefoundBumpsTheRevision(t *testing.T) {
 
 // Raising the tokens must not hide that a lease has one that was never given out.
 func TestRefoundRefusesTokensFromTheFuture(t *testing.T) {
-	s := lease.State{LastToken: 5, Leases: []lease.Info{{Token: 6}}}
-	if err := (&Refounding{Above: 1 << 50}).raise(&s); !errors.Is(err, ErrCorrupt) {
+	all := bytes.Join(chunks(t, full(t)), nil)
+	d := &decoder{Decoder: snapshotFormat.Decoder(0, all[1:])}
+	h := d.header()
+	h.LastToken-- // of five leases the last has it
+	bad := appendHeader([]byte{tagHeader}, &h)
+	bad = append(bad, d.Rest()...)
+	_, err := Refound(Config{}, Refounding{Above: 1 << 50}, func() ([]byte, bool, error) {
+		chunk := bad
+		bad = nil
+		return chunk, chunk != nil, nil
+	})
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "token 0x5, the last is 0x4") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,0 +1,275 @@
+package fsm
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// TestScenarios runs the files of testdata/scenarios: commands with prose around them, and what
+// they must do. Rewrite that with -rewrite, and read the difference.
+//
+// A command of the log is named as its type, and has the fields of that: "put key=a lease=1". Of a
+// transaction each operation is a line, "then put key=a", of the other branch "else ...", of a
+// transaction in the last place "then txn put key=a". The answer is the result, and what watchers
+// are told. After each command the state is restored from a snapshot, and must be the same.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		s := &scenario{m: New(Config{})}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t, s.d = t, d
+			return s.run()
+		})
+	})
+}
+
+type scenario struct {
+	t *testing.T
+	d *datadriven.TestData
+	m *Machine
+
+	events uint64 // of leases that were told
+}
+
+func (s *scenario) run() string {
+	switch s.d.Cmd {
+	case "new":
+		s.m, s.events = New(Config{Lease: lease.Config{MaxKeys: int(s.number("max-keys", 0))}}), 0
+		return "ok"
+	case "lease":
+		info, ok := s.m.lessor.Lookup(lease.ID(s.number("id", 0)))
+		if !ok {
+			return "none"
+		}
+		return showInfo(&info)
+	case "promote":
+		s.m.lessor.Promote(lease.Instant(s.number("now", 0)), 0)
+		return "ok"
+	}
+	index := s.m.Index()
+	r := apply(s.t, s.m, s.command())
+	if hash(s.t, restored(s.t, s.m)) != hash(s.t, s.m) {
+		s.d.Fatalf(s.t, "restored from a snapshot it is another state")
+	}
+	return s.told(index, r)
+}
+
+func (s *scenario) number(name string, otherwise int64) int64 {
+	for _, a := range s.d.CmdArgs {
+		if a.Key == name {
+			n, err := strconv.ParseInt(a.Vals[0], 10, 64)
+			s.check(err)
+			return n
+		}
+	}
+	return otherwise
+}
+
+func (s *scenario) check(err error) {
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+}
+
+// command reads the command that a line and those below it are.
+func (s *scenario) command() Command {
+	id := lease.ID(s.number("id", 0))
+	info, _ := s.m.lessor.Lookup(id)
+	token := lease.Token(s.number("token", int64(info.Token)))
+	switch s.d.Cmd {
+	case "expire":
+		return &Expire{Term: 1, Leases: []lease.Due{{ID: id, Token: token, Stamp: info.Stamp}}}
+	case "checkpoint":
+		return &Checkpoint{Term: uint64(s.number("term", 1)), Leases: []lease.Checkpoint{{
+			ID: id, Token: token, Remaining: lease.TTL(s.number("remaining", 0)), Stamp: info.Stamp,
+		}}}
+	case "txn":
+		c := &Txn{}
+		for line := range strings.Lines(s.d.Input) {
+			s.operation(c, strings.Fields(line))
+		}
+		return c
+	}
+	var words []string
+	for _, a := range s.d.CmdArgs {
+		words = append(words, a.String())
+	}
+	return s.read(s.d.Cmd, words).(Command)
+}
+
+// operation adds an operation to a transaction.
+func (s *scenario) operation(c *Txn, words []string) {
+	branch := &c.Then
+	switch words[0] {
+	case "if": // a key is there: without conditions the first branch is taken
+		c.Compare = append(c.Compare, Compare{Key: words[1], Relation: Greater})
+		return
+	case "else":
+		branch = &c.Else
+	}
+	if words[1] == "txn" {
+		if n := len(*branch); n == 0 || (*branch)[n-1].Txn == nil {
+			*branch = append(*branch, Op{Txn: &Txn{}})
+		}
+		s.operation((*branch)[len(*branch)-1].Txn, append([]string{"then"}, words[2:]...))
+		return
+	}
+	op := Op{Draw: words[1] == "draw"}
+	if !op.Draw {
+		v := reflect.ValueOf(s.read(words[1], words[2:]))
+		for i := range reflect.TypeFor[Op]().NumField() {
+			if f := reflect.ValueOf(&op).Elem().Field(i); f.Type() == v.Type() {
+				f.Set(v)
+			}
+		}
+	}
+	*branch = append(*branch, op)
+}
+
+// read makes a command, or an operation, of its name and its fields.
+func (s *scenario) read(name string, words []string) any {
+	all := []any{new(Range), new(Touch)}
+	for _, c := range bare() {
+		all = append(all, c)
+	}
+	for _, c := range all {
+		v := reflect.ValueOf(c).Elem()
+		if !strings.EqualFold(v.Type().Name(), name) {
+			continue
+		}
+		for _, w := range words {
+			field, text, _ := strings.Cut(w, "=")
+			if !s.set(v, field, text) {
+				s.d.Fatalf(s.t, "%s has no field %s", name, field)
+			}
+		}
+		return c
+	}
+	s.d.Fatalf(s.t, "unknown command %s", name)
+	return nil
+}
+
+// set sets a field of a struct, or of one that it is made of.
+func (s *scenario) set(v reflect.Value, name, text string) bool {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if strings.EqualFold(v.Type().Field(i).Name, name) && f.Kind() != reflect.Struct {
+			s.fill(f, text)
+			return true
+		}
+		if f.Kind() == reflect.Struct && s.set(f, name, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *scenario) fill(f reflect.Value, text string) {
+	switch p := f.Addr().Interface().(type) {
+	case *lease.TTL:
+		d, err := time.ParseDuration(text)
+		s.check(err)
+		*p = lease.TTL(d.Milliseconds())
+	case *[]byte:
+		*p = []byte(text)
+	case *[]keyrange.Range:
+		key, end, _ := strings.Cut(text, "-")
+		*p = append(*p, keyrange.Range{Key: key, End: end})
+	case *[]string:
+		*p = strings.Split(text, ",")
+	case *lease.Secret:
+		copy(p[:], text)
+	default:
+		switch {
+		case f.Kind() == reflect.String:
+			f.SetString(text)
+		case f.Kind() == reflect.Bool:
+			f.SetBool(true)
+		case f.CanInt():
+			n, err := strconv.ParseInt(text, 10, 64)
+			s.check(err)
+			f.SetInt(n)
+		default:
+			n, err := strconv.ParseUint(text, 10, 64)
+			s.check(err)
+			f.SetUint(n)
+		}
+	}
+}
+
+// told is a result, and what watchers were told since the entry of an index.
+func (s *scenario) told(index uint64, r Result) string {
+	var b strings.Builder
+	if r.Err != nil {
+		fmt.Fprintf(&b, "refused: %v\n", r.Err)
+	} else {
+		fmt.Fprintf(&b, "%s\n", showValue(r.Value))
+	}
+	for _, c := range s.m.TakeChanges() {
+		for _, e := range c.Events {
+			what := fmt.Sprintf("put %q %q on lease %d", e.KV.Key, e.KV.Value, e.KV.Lease)
+			if e.Delete {
+				why, id := WhyDeleted(&e)
+				what = fmt.Sprintf("deleted %q, %s %d", e.KV.Key,
+					[...]string{"by a client", "expired with", "revoked with"}[why], id)
+			}
+			fmt.Fprintf(&b, "revision %d: %s\n", c.Revision, what)
+		}
+	}
+	for _, e := range after(s.t, s.m, s.events) {
+		s.events = e.Seq
+		fmt.Fprintf(&b, "event %s, token %d", show([]LeaseEvent{e})[0], e.Info.Token)
+		if e.Before != 0 {
+			fmt.Fprintf(&b, " after %d", e.Before)
+		}
+		b.WriteByte('\n')
+	}
+	for _, text := range silences(s.t, s.m, index) {
+		fmt.Fprintf(&b, "silent: lease %s\n", text)
+	}
+	return b.String()
+}
+
+func showInfo(i *lease.Info) string {
+	return fmt.Sprintf("lease %d of %q, name %q, token %d, ttl %v", i.ID, i.Owner, i.Name, i.Token,
+		time.Duration(i.TTL)*time.Millisecond)
+}
+
+func showValue(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "done"
+	case *lease.Info:
+		return showInfo(v)
+	case *Existing:
+		return "existing " + showInfo(&v.Info)
+	case *PutResult:
+		if v.Prev != nil {
+			return fmt.Sprintf("put, before %q on lease %d", v.Prev.Value, v.Prev.Lease)
+		}
+		return "put"
+	case *DeleteResult:
+		return fmt.Sprintf("deleted %d", v.Deleted)
+	case *RevokeResult:
+		return fmt.Sprintf("revoked, with %d keys", v.Deleted)
+	case *mvcc.RangeResult:
+		return fmt.Sprintf("found %d", v.Count)
+	case *TxnResult:
+		text := fmt.Sprintf("succeeded %v", v.Succeeded)
+		for _, r := range v.Responses {
+			text += "\n- " + strings.ReplaceAll(showValue(r), "\n", "\n  ")
+		}
+		return text
+	default:
+		return fmt.Sprintf("%v", v)
+	}
+}
