@@ -40,14 +40,20 @@ type core struct {
 	waiting
 
 	machineConfig fsm.Config
-	voters        []uint64 // as of the snapshot that the member started from
 	respite       *respite
 	election      time.Duration
 	next          next
+	began         beginning
 
 	view   atomic.Pointer[fsm.View]
 	status statusBoard
 	stats  atomic.Pointer[stateStats]
+}
+
+// beginning is what a member knew when it began, and whether it knows more.
+type beginning struct {
+	voters  []uint64 // of the snapshot that it started from
+	current bool     // the state was as new as the cluster's: what changes now is news
 }
 
 // waiting is where those are who wait for keys: the lines follow the hub.
@@ -268,14 +274,16 @@ func (c *core) applied(out *replica.Output) {
 		len(old.Removed) != len(v.Removed) {
 		c.peers.update(v.Members)
 	}
-	warnOfVoters(c.log, old.Members, v.Members)
+	if c.began.current {
+		warnOfVoters(c.log, old.Members, v.Members)
+	}
 	if old.Version != v.Version {
 		c.log.Info("the cluster version was decided", "version", version.Name(v.Version.Number),
 			"before", version.Name(old.Version.Number), "held-for-downgrade", v.Version.Held)
 	}
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
-		c.snap.Restored(v.Index)
+		c.snap.Restored(v.Index, c.disk.SnapshotBytes())
 		c.snap.version.Store(uint32(v.Version.Number))
 	}
 	if v.LeaseNews(old) {

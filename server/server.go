@@ -131,7 +131,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
 		inbox: newInbox(), clock: clock, log: cfg.Logger, metrics: newMetrics(),
 		news:     newLeaseNews(),
-		voters:   r.ConfState().GetVoters(),
+		began:    beginning{voters: r.ConfState().GetVoters()},
 		election: cfg.Raft.ElectionTimeout,
 	}
 	c.shell = shell.New(shell.Config{
@@ -160,7 +160,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 			Count: cfg.Raft.SnapshotCount, Tail: cfg.Raft.SnapshotCatchUpEntries,
 		},
 	}
-	c.snap.Restored(machine.Index())
+	c.snap.Restored(machine.Index(), disk.SnapshotBytes())
 	c.snap.version.Store(uint32(machine.Version().Number))
 	return c, nil
 }
@@ -244,7 +244,7 @@ func (s *Server) run(ctx context.Context) error {
 // lead makes a sole voter elect itself at once instead of after a timeout. A core
 // that stops meanwhile has said why.
 func (s *Server) lead() error {
-	voters := s.core.voters
+	voters := s.core.began.voters
 	if len(voters) != 1 || voters[0] != s.node.member {
 		return nil
 	}

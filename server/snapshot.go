@@ -40,7 +40,7 @@ func (b *backOff) due(now lease.Instant) bool {
 	return true
 }
 
-// over says that the last attempt did not fail, or that there is no need for one any more.
+// over says that the last attempt did not fail: after the next one the pauses begin anew.
 func (b *backOff) over() { b.pause = 0 }
 
 // snapshotter writes snapshots on a goroutine of its own, one at a time, from
@@ -93,7 +93,7 @@ func (s *snapshotter) applied(c *core) {
 // the log before it.
 func (s *snapshotter) relieve(c *core, full bool) {
 	if !full {
-		s.relief.over()
+		s.relief = backOff{} // a disk that is full again needs one at once
 		return
 	}
 	if s.Writing() || s.disk.LogBytes() < reliefLogBytes || !s.relief.due(c.shell.Now) {

@@ -53,8 +53,21 @@ func TestSnapshotsThatFail(t *testing.T) {
 	}
 }
 
+// TestReliefAfterRoom: a disk that is full again after it had room does not wait for a pause that
+// was for its state of before.
+func TestReliefAfterRoom(t *testing.T) {
+	var s snapshotter
+	for now := lease.Instant(0); now < 60*60*1000; now += 100 {
+		s.relief.due(now)
+	}
+	s.relieve(nil, false)
+	if !s.relief.due(60 * 60 * 1000) {
+		t.Errorf("the next snapshot has to wait until %d ms", s.relief.next)
+	}
+}
+
 // TestReliefBacksOff: snapshots that fail on a full disk are tried again after pauses that double,
-// up to a bound. After one that is written, or when there is room, the pauses begin anew.
+// up to a bound. After one that is written the pauses begin anew.
 func TestReliefBacksOff(t *testing.T) {
 	var b backOff
 	var now lease.Instant

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/url"
+	"time"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -36,6 +38,24 @@ func (s *Server) warnOfAddresses() {
 			}
 		}
 	}
+}
+
+// warnOfMembersOnce warns of the members once this one knows them as they are now, and from then
+// on of what changes: a start goes through what was before, which nobody can mend any more.
+func (s *Server) warnOfMembersOnce(ctx context.Context) {
+	for s.node.Confirm(ctx) != nil {
+		if !pause(ctx, time.Second) {
+			return
+		}
+	}
+	s.core.inbox.task(func() {
+		s.core.began.current = true
+		s.warnOfMembers()
+	})
+}
+
+// warnOfMembers tells what is legal of the members of the cluster, and most likely a mistake.
+func (s *Server) warnOfMembers() {
 	members := s.node.View().Members
 	warnOfVoters(s.cfg.Logger, nil, members)
 	for _, m := range members {

@@ -27,9 +27,57 @@ func TestWarnOfAddresses(t *testing.T) {
 			loudly.node.core.view.Store(&v)
 		}
 		loudly.warnOfAddresses()
+		loudly.warnOfMembers()
 		for _, words := range []string{"has no TLS", "every address", "the same name"} {
 			if log.contains(words) != loud {
 				t.Errorf("the log says %q: %v", words, !loud)
+			}
+		}
+	}
+}
+
+// TestWarnOfMembersAsTheyAre: a member that starts from an old snapshot warns of the members that
+// there are now, and not of those of the snapshot. Method: a member with a snapshot that names
+// another of its name, before and after the other is removed.
+func TestWarnOfMembersAsTheyAre(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t.TempDir())
+	c.Raft.SnapshotCount = 5
+	m := run(t, c)
+	list, err := m.client.MemberAddAsLearner(t.Context(), []string{"unix:///no/such/socket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &fsm.SetMember{Member: fsm.Member{
+		ID: list.Member.ID, Name: c.Name, Incarnation: 5, ClientURLs: []string{"unix:///none"},
+	}}
+	if r, err := m.node.propose(t.Context(), other); err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+	named := m.node.View().Index
+	eventually(t, "a snapshot has it", func() bool {
+		m.put(t, "k", "v")
+		return m.core.disk.Usage().SnapshotIndex > named
+	})
+	c.Raft.SnapshotCount = 1 << 20
+	for _, removed := range []bool{false, true} {
+		if err := m.stop(); err != nil {
+			t.Fatal(err)
+		}
+		var log lockedBuffer
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		m = run(t, c)
+		current := make(chan bool, 1)
+		eventually(t, "the member knows its state", func() bool {
+			m.core.inbox.task(func() { current <- m.core.began.current })
+			return <-current
+		})
+		if log.contains("the same name") == removed {
+			t.Errorf("removed %v: it warns %v", removed, removed)
+		}
+		if !removed {
+			if _, err := m.client.MemberRemove(t.Context(), list.Member.ID); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

@@ -21,8 +21,10 @@ type Snapshots struct {
 	sending      map[uint64]uint64 // index of the state that is sent to a member
 }
 
-// Restored says that a snapshot which was not written here is the newest.
-func (s *Snapshots) Restored(index uint64) { s.last, s.looked = index, index }
+// Restored says that a snapshot of so many bytes, which was not written just now, is the newest.
+func (s *Snapshots) Restored(index, bytes uint64) {
+	s.last, s.looked, s.lastBytes = index, index, bytes
+}
 
 // Due reports whether one of the state at index is to be written now that it has moved on.
 func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {

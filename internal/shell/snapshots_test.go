@@ -7,7 +7,7 @@ import "testing"
 // member will need is kept.
 func TestSnapshots(t *testing.T) {
 	s := Snapshots{Count: 100, Tail: 10}
-	s.Restored(1000)
+	s.Restored(1000, 0)
 	due := func(index, log uint64, want bool) {
 		t.Helper()
 		if s.Due(index, func() uint64 { return log }) != want {
@@ -37,6 +37,21 @@ func TestSnapshots(t *testing.T) {
 	s.Ended(1500, 8000, true)
 }
 
+// TestSnapshotOfBefore: a snapshot that a member begins with, or has received, counts as one that
+// it has written: one more is due when the log is no longer small beside it.
+func TestSnapshotOfBefore(t *testing.T) {
+	s := Snapshots{Count: 300}
+	s.Restored(1000, 8000)
+	for _, index := range []uint64{1300, 1600} {
+		if s.Due(index, func() uint64 { return 1999 }) {
+			t.Errorf("one is due at %d after a log of 1999 bytes", index)
+		}
+	}
+	if !s.Due(2000, func() uint64 { return 2000 }) {
+		t.Error("none is due after a log of 2000 bytes")
+	}
+}
+
 // TestSnapshotLooks: the length of the log is looked up every 256 entries only, or as often as
 // snapshots may be written.
 func TestSnapshotLooks(t *testing.T) {
@@ -45,7 +60,7 @@ func TestSnapshotLooks(t *testing.T) {
 		looks int
 	}{{count: 10_000, looks: 40}, {count: 256, looks: 40}, {count: 100, looks: 102}} {
 		s := Snapshots{Count: c.count}
-		s.Restored(5)
+		s.Restored(5, 0)
 		looks := 0
 		for index := uint64(5); index < 5+256*40+1; index++ {
 			s.Due(index, func() uint64 { looks++; return 0 })
@@ -61,7 +76,7 @@ func TestSnapshotLooks(t *testing.T) {
 func TestSnapshotOfManyEntries(t *testing.T) {
 	for _, index := range []uint64{1299, 1300} {
 		s := Snapshots{Count: 300}
-		s.Restored(1000)
+		s.Restored(1000, 0)
 		if due := s.Due(index, func() uint64 { return 1 }); due != (index == 1300) {
 			t.Errorf("after %d entries of 300 one is due: %v", index-1000, due)
 		}

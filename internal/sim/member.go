@@ -116,7 +116,7 @@ func (m *member) start() {
 	}
 	p.view = machine.View()
 	p.snaps.Count, p.snaps.Tail = w.p.SnapshotCount, w.p.Tail
-	p.snaps.Restored(machine.Index())
+	p.snaps.Restored(machine.Index(), 0) // of entries, not of bytes
 	p.event = w.oracle.lastEvent(machine.Index())
 	p.forwarded.now = make(map[fsm.Command]bool)
 	o := watch.Options{

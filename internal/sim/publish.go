@@ -43,7 +43,7 @@ func (p *process) show() {
 	if out.Restored {
 		p.hub.Restore(p.view.KV.Revision())
 		p.course.spread = true
-		p.snaps.Restored(p.view.Index)
+		p.snaps.Restored(p.view.Index, 0)
 	}
 	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // of entries, not of bytes
 		p.snap()

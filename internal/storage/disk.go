@@ -312,6 +312,14 @@ func (d *Disk) LogBytes() uint64 {
 	return d.log.bytesAfter(d.snap.index)
 }
 
+// SnapshotBytes returns the size of the newest snapshot, 0 if there is none. It never reads the
+// disk.
+func (d *Disk) SnapshotBytes() uint64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.snap.bytes
+}
+
 // Usage returns what the Disk uses. DiskBytes is zero after a failure.
 func (d *Disk) Usage() Usage {
 	d.mu.RLock()
