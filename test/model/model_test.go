@@ -1,0 +1,50 @@
+package model
+
+import (
+	"flag"
+	"strings"
+	"testing"
+)
+
+var long = flag.Bool("long", false, "search further: some minutes, and some gigabytes")
+
+// Goal: no lease ends while its holder is sure of it, whatever happens. Method: every world
+// within the bounds is visited; the search must have seen all that the rules are about.
+func TestRulesAreEnough(t *testing.T) {
+	searches := []Bounds{{Time: 6, Terms: 2, Log: 5, Renewals: 1}}
+	if *long {
+		searches = []Bounds{
+			{Time: 7, Terms: 2, Log: 5, Renewals: 1},
+			{Time: 6, Terms: 3, Log: 5, Renewals: 1},
+			{Time: 6, Terms: 2, Log: 5, Renewals: 1, Crashes: 1},
+			{Time: 6, Terms: 2, Log: 5, Renewals: 2},
+		}
+	}
+	for _, b := range searches {
+		f := Search(b, NoFault)
+		t.Logf("%+v: %d worlds", b, f.Worlds)
+		if f.Early != nil {
+			t.Errorf("the lease ended early:\n%s", strings.Join(f.Early, "\n"))
+		}
+		if f.Elections == 0 || f.Checkpoints == 0 || f.Clearings == 0 || f.Expiries == 0 ||
+			f.Renewals == 0 {
+			t.Errorf("something was never seen: %+v", f)
+		}
+	}
+}
+
+// Goal: each rule is needed. Method: without it the search finds an early end.
+func TestEachRuleIsNeeded(t *testing.T) {
+	for fault, name := range map[Fault]string{
+		NoConfirm: "no confirm round", NoRefresh: "no full time for a new leader",
+		NoClear: "a checkpoint is not cleared", Forward: "a deposed leader's expiry counts",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Search(Bounds{Time: 6, Terms: 2, Log: 5, Renewals: 1}, fault)
+			t.Logf("%d worlds\n%s", f.Worlds, strings.Join(f.Early, "\n"))
+			if f.Early == nil {
+				t.Error("not found")
+			}
+		})
+	}
+}
