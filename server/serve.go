@@ -199,7 +199,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 			s.rpcs.stream, s.node.oursToo, s.entrance.stream,
 		},
 		Panics:   s.panics,
-		Answers:  listen.NewAnswers(),
+		Answers:  listen.NewAnswers(s.cfg.Logger),
 		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
 		Stop:     stop,
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -15,10 +16,13 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 )
 
 const megabyte = 1 << 20
+
+func newAnswers() *Answers { return NewAnswers(slog.New(slog.DiscardHandler)) }
 
 // megabytes is a service whose answers and messages have a megabyte each, or size bytes.
 type megabytes struct {
@@ -29,17 +33,34 @@ type megabytes struct {
 	codec     rawCodec
 }
 
-func (s *megabytes) answer() []byte { return make([]byte, cmp.Or(s.size, megabyte)) }
+func (s *megabytes) answer() sized { return make(sized, cmp.Or(s.size, megabyte)) }
+
+// sized is an answer that knows its size, as all of ours.
+type sized []byte
+
+func (s sized) Size() int { return len(s) }
 
 // rawCodec takes bytes as they are.
-type rawCodec struct{ encoded *atomic.Int64 }
+type rawCodec struct {
+	pause         func() // unless nil: what it takes to evaluate an answer, and to encode it
+	encoded       *atomic.Int64
+	current, most *atomic.Int64 // messages that are being encoded
+}
 
 func (rawCodec) Name() string { return "raw" }
 
 func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b := v.([]byte)
+	b, ok := v.(sized)
+	if !ok {
+		b = v.([]byte)
+	}
 	if c.encoded != nil {
 		c.encoded.Add(int64(len(b)))
+		c.most.Store(max(c.most.Load(), c.current.Add(1)))
+		defer c.current.Add(-1)
+	}
+	if c.pause != nil {
+		c.pause()
 	}
 	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 }
@@ -64,6 +85,9 @@ func (s *megabytes) call(
 			}
 		}
 		s.evaluated.Add(1)
+		if s.codec.pause != nil {
+			s.codec.pause()
+		}
 		return s.answer(), nil
 	})
 }
@@ -88,8 +112,9 @@ func (s *megabytes) serve(t *testing.T) (*answersClient, *Answers) {
 
 // listen serves until the test ends.
 func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
-	all := NewAnswers()
+	all := newAnswers()
 	s.codec.encoded = new(atomic.Int64)
+	s.codec.current, s.codec.most = new(atomic.Int64), new(atomic.Int64)
 	gs := grpc.NewServer(grpc.Creds(Credentials(nil, all)), grpc.UnaryInterceptor(all.Unary),
 		grpc.StreamInterceptor(all.Stream), grpc.ForceServerCodecV2(all.Codec(s.codec)))
 	gs.RegisterService(&grpc.ServiceDesc{
@@ -180,38 +205,47 @@ func (c *answersClient) ask(method string, calls int) {
 	synctest.Wait()
 }
 
-// Goal: one connection that reads nothing makes the server hold a bounded number of bytes, calls
-// wait only for a while, and all is forgotten with the connection. Method: 150 answers of a
-// megabyte.
+// Goal: one connection that reads nothing makes the server hold a bounded number of bytes, even if
+// its calls look for room at the same time; they wait only for a while, and all is forgotten with
+// the connection. Method: 150 answers of a megabyte.
 func TestUnreadAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		method string
-		room   bool
+		s      *megabytes
 		most   int64 // calls that are evaluated
-		bytes  int64 // at most, that are unread
+		bytes  int64 // at most, that are encoded
 	}{
-		{"room", "Call", true, maxUnread/megabyte + maxTurns, maxUnread + maxTurns*megabyte},
+		{
+			"room", "Call", &megabytes{room: true},
+			maxUnread/megabyte + maxUnread/leastExpected, maxUnread + maxUnread/leastExpected*megabyte,
+		},
+		{
+			"no room asked for", "Call", &megabytes{},
+			150, maxUnread + megabyte,
+		},
 		// Only those that look for room at the same time exceed the bound.
-		{"no room asked for", "Call", false, 150, 2 * maxUnread},
-		{"streams", "Stream", false, 300, 2 * maxUnread},
+		{"streams", "Stream", &megabytes{}, 300, 2 * maxUnread},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &megabytes{room: c.room}
-				client, all := s.serve(t)
+				if c.method == "Call" {
+					c.s.codec.pause = func() { time.Sleep(time.Millisecond) }
+				}
+				client, all := c.s.serve(t)
 				client.ask(c.method, 150)
-				if n := s.evaluated.Load(); n < maxUnread/megabyte || n > c.most {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if n := c.s.evaluated.Load(); n < maxUnread/megabyte || n > c.most {
 					t.Errorf("%d calls were evaluated", n)
 				}
-				unread := all.unread.Load()
-				if unread < maxUnread || unread > c.bytes {
-					t.Errorf("%d bytes are unread", unread)
+				if n := all.unread.Load(); n < maxUnread {
+					t.Errorf("only %d bytes are unread", n)
 				}
-				time.Sleep(readPatience)
+				time.Sleep(unreadPatience)
 				synctest.Wait()
-				if unread := all.unread.Load(); unread > c.bytes {
-					t.Errorf("%d bytes are unread in the end", unread)
+				if n := c.s.codec.encoded.Load(); n > c.bytes {
+					t.Errorf("%d bytes were encoded", n)
 				}
 				client.close()
 				synctest.Wait()
@@ -223,32 +257,71 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
+// Goal: a client that reads gets all that it asks for at once, however large the answers are.
+// Method: calls with answers that are larger together than all may leave unread.
+func TestLargeAnswersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls, size = 16, 20 * megabyte
+		s := &megabytes{size: size, room: true}
+		s.codec.pause = func() { time.Sleep(time.Millisecond) }
+		client, all := s.serve(t)
+		if err := client.framer.WriteWindowUpdate(0, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		client.window(size + 5)
+		client.ask("Call", calls)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := client.data.Load(); n != calls*(size+5) {
+			t.Errorf("%d bytes were answered", n)
+		}
+		if n := all.unread.Load(); n != 0 {
+			t.Errorf("%d bytes are unread", n)
+		}
+	})
+}
+
+// encodingStream encodes what is sent, and forgets it.
+type encodingStream struct {
+	grpc.ServerStream
+	codec encoding.CodecV2
+}
+
+func (s encodingStream) SendMsg(m any) error {
+	_, err := s.codec.Marshal(m)
+	return err
+}
+
+// send sends a message of so many bytes on a stream of a connection.
+func (a *account) send(t *testing.T, bytes int) error {
+	t.Helper()
+	s := &accountedStream{
+		ServerStream: encodingStream{codec: a.all.Codec(rawCodec{})},
+		call:         call{Context: t.Context(), account: a},
+	}
+	return s.SendMsg(make(sized, bytes))
+}
+
 // Goal: small messages of streams wait for nobody, however full the account is. Method: a
-// message below and one above the limit are encoded while the account is full.
+// message below and one above the limit are sent while the account is full.
 func TestKeepAlivesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewAnswers()
+		all := newAnswers()
 		all.others.owe(maxUnread)
-		codec := all.Codec(rawCodec{})
-		encode := func(bytes int) error {
-			c := &call{Context: t.Context(), account: all.others, stream: true}
-			c.message = make([]byte, bytes)
-			_, err := codec.Marshal(c)
-			return err
-		}
-		if err := encode(largeAnswer - 1); err != nil {
+		if err := all.others.send(t, largeAnswer-1); err != nil {
 			t.Error(err)
 		}
-		if err := encode(largeAnswer); !errors.Is(err, errNoRoom) {
-			t.Errorf("a large message was encoded: %v", err)
+		if err := all.others.send(t, largeAnswer); !errors.Is(err, errNoRoom) {
+			t.Errorf("a large message was sent: %v", err)
 		}
 	})
 }
 
 // Goal: what gRPC has written or given up is given back once, and so is what it drops without a
-// word. Method: answers are encoded; one is freed, and collected later, and one is only collected.
+// word. Method: answers are encoded; one is freed, and collected later, and one is only collected,
+// as is one that was not encoded.
 func TestDebtIsPaidOnce(t *testing.T) {
-	all := NewAnswers()
+	all := newAnswers()
 	all.others.owe(5)
 	encode := func() mem.BufferSlice {
 		c := &call{Context: t.Context(), account: all.others, message: make([]byte, megabyte)}
@@ -263,6 +336,10 @@ func TestDebtIsPaidOnce(t *testing.T) {
 		t.Errorf("%d bytes are unread, want 5", n)
 	}
 	encode()
+	forgotten := &call{Context: t.Context(), account: all.others}
+	if err := forgotten.count(megabyte); err != nil {
+		t.Fatal(err)
+	}
 	for range 1000 {
 		if all.unread.Load() <= 5 {
 			break
@@ -305,16 +382,16 @@ func TestSlowReader(t *testing.T) {
 // A call whose client gives up while it waits leaves its place to the next.
 func TestGivenUpInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := NewAnswers().others
-		a.turns = 1
-		turn, err := a.enter(t.Context())
+		a := newAnswers().others
+		a.expected = maxUnread
+		turn, err := a.enter(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		enter := func(ctx context.Context) <-chan error {
 			entered := make(chan error)
 			go func() {
-				_, err := a.enter(ctx)
+				_, err := a.enter(ctx, 0)
 				entered <- err
 			}()
 			synctest.Wait()
@@ -330,8 +407,8 @@ func TestGivenUpInLine(t *testing.T) {
 		if err := <-second; err != nil {
 			t.Error(err)
 		}
-		if a.waiting.Len() != 0 || a.turns != 0 || a.all.unread.Load() != inTheMaking {
-			t.Errorf("%d wait, %d turns are free, %d bytes are unread", a.waiting.Len(), a.turns,
+		if a.waiting.Len() != 0 || a.making != maxUnread || a.all.unread.Load() != 0 {
+			t.Errorf("%d wait, %d bytes are in the making, %d are unread", a.waiting.Len(), a.making,
 				a.all.unread.Load())
 		}
 	})

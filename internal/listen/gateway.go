@@ -9,6 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
+// maxJSON is of how many large answers the member makes JSON at the same time.
+const maxJSON = 16
+
 type accountKey struct{}
 
 // ConnContext gives a connection of an http.Server an account. It is its ConnContext.
@@ -17,14 +20,14 @@ func (all *Answers) ConnContext(ctx context.Context, c net.Conn) context.Context
 }
 
 // visit is a request of the JSON gateway. Its call has the gateway's connection to the member,
-// but counts for the client's. A large answer has a turn of its connection until the request is
-// over, and one of the member until the gateway writes it, as it is there in several forms: that
-// does not depend on how fast a client reads.
+// but counts for the client's. While the gateway makes JSON of a large answer it is there in
+// several forms, so only some are made at a time; that does not depend on how fast clients read.
 type visit struct {
 	account *account
 
 	// Guarded by all.mu.
 	debts []*debt
+	makes bool // JSON, of a large answer
 	over  bool
 }
 
@@ -64,44 +67,43 @@ func (all *Answers) visit(ctx context.Context) *visit {
 	return all.visits[names[0]]
 }
 
-// enter takes a turn of the member.
-func (v *visit) enter(ctx context.Context) error {
+// take takes over the debt of an answer of so many bytes, and waits until JSON may be made of it.
+func (v *visit) take(ctx context.Context, d *debt, bytes int) error {
 	all := v.account.all
-	turn, err := all.making.enter(ctx)
-	if err != nil {
-		return err
+	all.mu.Lock()
+	v.debts = append(v.debts, d)
+	if v.over {
+		v.payLocked()
+	}
+	all.mu.Unlock()
+	if bytes < largeAnswer {
+		return nil
+	}
+	select {
+	case all.json <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if !v.takeLocked(turn) {
-		turn.payLocked()
-		all.making.grantLocked()
+	if v.over || v.makes {
+		<-all.json
+	} else {
+		v.makes = true
 	}
 	return nil
 }
 
-// takeLocked takes over a debt; ok is false if there is nothing that will pay it.
-func (v *visit) takeLocked(d *debt) (ok bool) {
-	if v == nil || v.over {
-		return false
-	}
-	v.debts = append(v.debts, d)
-	return true
-}
-
-// payLocked pays the debts, but the turn of the connection only if the request is over.
+// payLocked pays the debts: the JSON is made, or the request is over.
 func (v *visit) payLocked() {
-	kept := v.debts[:0]
 	for _, d := range v.debts {
-		if !v.over && d.turns > 0 && d.account == v.account {
-			kept = append(kept, d)
-			continue
-		}
 		d.payLocked()
 	}
-	v.debts = kept
-	v.account.grantLocked()
-	v.account.all.making.grantLocked()
+	v.debts = nil
+	if v.makes {
+		v.makes = false
+		<-v.account.all.json
+	}
 }
 
 // countedWriter counts what it is given until it is written.

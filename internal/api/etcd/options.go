@@ -87,7 +87,7 @@ func (o Options) withDefaults() Options {
 		o.Requests = listen.NewRequests(o.MaxRequestBytes, slog.New(slog.DiscardHandler))
 	}
 	if o.Answers == nil {
-		o.Answers = listen.NewAnswers()
+		o.Answers = listen.NewAnswers(slog.New(slog.DiscardHandler))
 	}
 	return o
 }

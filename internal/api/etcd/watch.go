@@ -289,7 +289,7 @@ func (w *watchStream) sendEvents(b *watch.Batch[*api.Event], t *watcher) error {
 	f.id, f.prev, f.events = b.ID, t.prev, b.Events
 	f.fragment = false
 	defer func() { f.events = nil }()
-	if !t.fragment || len(b.Events) < 2 || f.size() < w.service.maxBytes {
+	if !t.fragment || len(b.Events) < 2 || f.Size() < w.service.maxBytes {
 		return w.stream.SendMsg(f)
 	}
 	for rest := b.Events; len(rest) > 0; {

@@ -28,8 +28,8 @@ func (f *watchFrame) headSize() int {
 	return n
 }
 
-// size is the length of the message.
-func (f *watchFrame) size() int {
+// Size is the length of the message. Its name is what listen.Answers looks for.
+func (f *watchFrame) Size() int {
 	n := f.headSize()
 	for _, e := range f.events {
 		n += len(encoded(e, f.prev).Bytes)

@@ -87,8 +87,8 @@ func TestWatchFrame(t *testing.T) {
 			if !bytes.Equal(got.Materialize(), want) {
 				t.Fatalf("%d events, prev %v: differs from proto.Marshal", n, prev)
 			}
-			if f.size() != len(want) {
-				t.Errorf("%d events, prev %v: size %d, want %d", n, prev, f.size(), len(want))
+			if f.Size() != len(want) {
+				t.Errorf("%d events, prev %v: size %d, want %d", n, prev, f.Size(), len(want))
 			}
 		}
 	}
@@ -126,12 +126,12 @@ func TestFits(t *testing.T) {
 				t.Fatal("an empty fragment")
 			}
 			f.events, f.fragment = rest[:n], true
-			if n > 1 && f.size() >= limit {
-				t.Errorf("limit %d: a fragment of %d events has %d bytes", limit, n, f.size())
+			if n > 1 && f.Size() >= limit {
+				t.Errorf("limit %d: a fragment of %d events has %d bytes", limit, n, f.Size())
 			}
 			if n < len(rest) {
 				f.events = rest[:n+1]
-				if f.size() < limit {
+				if f.Size() < limit {
 					t.Errorf("limit %d: one more event would have fitted", limit)
 				}
 			}

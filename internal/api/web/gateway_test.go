@@ -156,7 +156,8 @@ func TestGatewayTooMany(t *testing.T) {
 // Goal: a call of the gateway reaches the member with the name that its request has in
 // listen.Answers, and with no other that a client made up.
 func TestGatewayBound(t *testing.T) {
-	s := start(t, func(o *Options) { o.Bound = listen.NewAnswers().Handler })
+	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
+	s := start(t, func(o *Options) { o.Bound = answers.Handler })
 	got := s.ask(t, "POST", "/v3/kv/put", `{"key":"dmlzaXQ="}`,
 		"Grpc-Metadata-Leasehold-Visit", "of the client")
 	if ok, _ := regexp.MatchString(`"message":"[A-Z2-7]{26}"`, got.body); !ok {
