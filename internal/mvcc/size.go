@@ -25,7 +25,7 @@ func PutSize(key string, value []byte) int64 {
 // compaction is counted no more. So each record is noted here under the compacted revision from
 // which on it is superfluous, which is known when the next of its key is stored: that one's, but
 // not its own. A tombstone takes the key with it, which counts once for each time that it was
-// created.
+// created. See Size for an exception.
 func (s *Store) sized(r, last *record) {
 	s.size += r.cost()
 	if last == nil || last.tombstone() {
@@ -93,6 +93,15 @@ func (e *ends) pop() end {
 		e.chunks = e.chunks[:len(e.chunks)-1]
 	}
 	return v
+}
+
+// left returns how many bytes end at any revision.
+func (e *ends) left() int64 {
+	if n := len(e.chunks); n > 0 {
+		c := e.chunks[n-1]
+		return c[len(c)-1].sum - e.before
+	}
+	return 0
 }
 
 // take forgets what ends at a revision or before it, and returns how many bytes that are.

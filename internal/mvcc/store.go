@@ -105,7 +105,16 @@ func (s *Store) Compacted() int64 { return s.compacted }
 // Size returns about how many bytes of memory the data takes, history included. Stores with the
 // same history, compacted at the same revision, have the same size, however far Scrub has come
 // in each: what a compaction makes superfluous counts no more.
-func (s *Store) Size() int64 { return s.size }
+//
+// Nor does what a compaction at the present revision leaves only for those who watch from there,
+// until the next change: nothing could be done about it before. Else whoever has deleted all in
+// one revision, for want of room, would have made none.
+func (s *Store) Size() int64 {
+	if s.compacted == s.revision {
+		return s.size - s.ends.left()
+	}
+	return s.size
+}
 
 // Len returns the number of live keys.
 func (s *Store) Len() int { return s.live.Len() }
@@ -134,6 +143,7 @@ func (s *Store) View() *View {
 		s.frozen.dead = s.dead.Copy()
 	}
 	v := &View{s.state}
+	v.size = s.Size()
 	v.live, v.dead = s.frozen.live, s.frozen.dead
 	v.log = s.log.snapshot()
 	s.view = v

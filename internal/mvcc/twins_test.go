@@ -352,6 +352,14 @@ func (s *Store) checkSize(t testing.TB) {
 			size += keyCost + int64(len(r.Key))
 		}
 		alive[r.Key] = !r.Tombstone
+		if s.compacted == s.revision && r.ModRevision == s.revision {
+			last := s.Get(r.Key)
+			if r.Tombstone {
+				size -= recordCost + keyCost + int64(len(r.Key))
+			} else if last == nil || last.Version != r.Version || last.CreateRevision != r.CreateRevision {
+				size -= recordCost + int64(len(r.Value))
+			}
+		}
 	}
 	if size != s.Size() {
 		t.Fatalf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, size)
