@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"leasehold.dev/internal/fsm"
@@ -89,13 +90,14 @@ type lostLease struct {
 
 // explain says in results why leases are gone. This member may know less than the one that
 // leads, which said so: after a confirm round it knows as much. The cause is worth no more than
-// a moment.
+// a moment, and to those who know no token not even that.
 func (s *leases) explain(ctx context.Context, list []lostLease) {
 	if len(list) == 0 {
 		return
 	}
 	s.causes.read(s.node.View().LeaseEvents)
-	if list = s.causes.explain(list); len(list) == 0 {
+	list = s.causes.explain(list)
+	if !slices.ContainsFunc(list, func(l lostLease) bool { return l.token != 0 }) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, partly)
