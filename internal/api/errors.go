@@ -76,7 +76,7 @@ var wire = []struct {
 		lease.ErrBadID,
 		status.Error(codes.InvalidArgument, "etcdserver: lease ID must be positive"), invalid,
 	},
-	{lease.ErrBound, status.Error(codes.InvalidArgument, lease.ErrBound.Error()), invalid},
+	{lease.ErrBound, status.Error(codes.InvalidArgument, text(lease.ErrBound)), invalid},
 	{lease.ErrNotPrimary, rpctypes.ErrGRPCLeaderChanged, unknown},
 	{lease.ErrCorrupt, rpctypes.ErrGRPCCorrupt, unavailable},
 
@@ -101,17 +101,17 @@ var wire = []struct {
 	{fsm.ErrVersion, rpctypes.ErrGRPCInvalidDowngradeTargetVersion, invalid},
 	{fsm.ErrDowngrade, rpctypes.ErrGRPCDowngradeInProcess, invalid},
 	{fsm.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade, invalid},
-	{fsm.ErrBadHolds, status.Error(codes.InvalidArgument, fsm.ErrBadHolds.Error()), invalid},
+	{fsm.ErrBadHolds, status.Error(codes.InvalidArgument, text(fsm.ErrBadHolds)), invalid},
 	{
 		fsm.ErrTooManyHolds,
-		status.Error(codes.ResourceExhausted, fsm.ErrTooManyHolds.Error()),
+		status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyHolds)),
 		pb.Reason_REASON_TOO_MANY_HOLDS,
 	},
 	{
-		fsm.ErrOwnerHolds, status.Error(codes.ResourceExhausted, fsm.ErrOwnerHolds.Error()),
+		fsm.ErrOwnerHolds, status.Error(codes.ResourceExhausted, text(fsm.ErrOwnerHolds)),
 		pb.Reason_REASON_TOO_MANY_HOLDS,
 	},
-	{fsm.ErrUnreadable, status.Error(codes.InvalidArgument, fsm.ErrUnreadable.Error()), invalid},
+	{fsm.ErrUnreadable, status.Error(codes.InvalidArgument, text(fsm.ErrUnreadable)), invalid},
 	{fsm.ErrTxnTooLarge, rpctypes.ErrGRPCTooManyOps, invalid},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
 
@@ -163,7 +163,7 @@ func Error(err error) error {
 			return wire[i].to
 		}
 	}
-	return status.Error(refusal(err), err.Error())
+	return status.Error(refusal(err), text(err))
 }
 
 // refusal is the code of an error that carries data; its text is its own,

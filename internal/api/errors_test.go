@@ -192,13 +192,30 @@ func TestError(t *testing.T) {
 		{errors.New("x: unheard of"), status.Error(codes.Unknown, "x: unheard of")},
 		{
 			&lease.TTLError{Got: 1, Min: 5, Max: 9},
-			status.Error(codes.InvalidArgument, (&lease.TTLError{Got: 1, Min: 5, Max: 9}).Error()),
+			status.Error(codes.InvalidArgument, "lease ttl 1 ms is not within 5 and 9 ms"),
 		},
 	} {
 		got := Error(tt.err)
 		if status.Code(got) != status.Code(tt.want) ||
 			status.Convert(got).Message() != status.Convert(tt.want).Message() {
 			t.Errorf("Error(%v) = %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestNoPackageIsNamed: what clients are told of an error of ours does not begin with the name of
+// the package that it is from.
+func TestNoPackageIsNamed(t *testing.T) {
+	for _, err := range known {
+		for api, told := range map[string]string{
+			"etcd": status.Convert(Error(err)).Message(),
+			"own":  ErrorMessage(err, Reason(err)).GetMessage(),
+		} {
+			for _, name := range []string{"fsm:", "lease:", "mvcc:", "lease lease "} {
+				if strings.HasPrefix(told, name) {
+					t.Errorf("%s: %v is told as %q", api, err, told)
+				}
+			}
 		}
 	}
 }

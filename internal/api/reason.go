@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -152,12 +153,20 @@ func Detail(err error) *pb.Error {
 	return nil
 }
 
-// text is what an error says to people.
+// text is what an error says to people. They know leases, and nothing of our packages, by whose
+// names errors begin.
 func text(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
 	}
-	return err.Error()
+	text := err.Error()
+	for _, name := range [...]string{"fsm: ", "mvcc: "} {
+		text = strings.TrimPrefix(text, name)
+	}
+	if rest, ok := strings.CutPrefix(text, "lease: "); ok {
+		return "lease " + strings.TrimPrefix(rest, "lease ")
+	}
+	return text
 }
 
 // LeaseMessage returns what leasehold.v1 tells of a lease's record. The remaining time

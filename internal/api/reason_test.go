@@ -33,7 +33,7 @@ func TestReason(t *testing.T) {
 		cmdCode    codes.Code
 		wantDetail string
 	}{
-		{lease.ErrNotFound, notFound, notFound, codes.NotFound, "lease: not found"},
+		{lease.ErrNotFound, notFound, notFound, codes.NotFound, "lease not found"},
 		{
 			fmt.Errorf("grant: %w", &lease.TTLError{Got: 1, Min: 5, Max: 9}), invalid, invalid,
 			codes.InvalidArgument, "grant: lease: ttl 1 ms is not within 5 and 9 ms",
@@ -41,17 +41,17 @@ func TestReason(t *testing.T) {
 		{
 			&lease.KeyLimitError{ID: 1, Limit: 2}, pb.Reason_REASON_TOO_MANY_KEYS,
 			pb.Reason_REASON_TOO_MANY_KEYS, codes.ResourceExhausted,
-			"lease: lease 0000000000000001 has 2 keys attached, the most it may",
+			"lease 0000000000000001 has 2 keys attached, the most it may",
 		},
 		{
 			fsm.ErrOwnerHolds, pb.Reason_REASON_TOO_MANY_HOLDS, pb.Reason_REASON_TOO_MANY_HOLDS,
-			codes.ResourceExhausted, fsm.ErrOwnerHolds.Error(),
+			codes.ResourceExhausted, text(fsm.ErrOwnerHolds),
 		},
 		{
 			fsm.ErrTooManyHolds, pb.Reason_REASON_TOO_MANY_HOLDS,
-			pb.Reason_REASON_TOO_MANY_HOLDS, codes.ResourceExhausted, fsm.ErrTooManyHolds.Error(),
+			pb.Reason_REASON_TOO_MANY_HOLDS, codes.ResourceExhausted, text(fsm.ErrTooManyHolds),
 		},
-		{fsm.ErrKeyNotFound, noKey, noKey, codes.NotFound, "fsm: key not found"},
+		{fsm.ErrKeyNotFound, noKey, noKey, codes.NotFound, "key not found"},
 		{replica.ErrNoLeader, unavailable, unavailable, codes.Unavailable, "replica: no leader"},
 		{
 			replica.ErrLeaderChanged, unknown, unavailable, codes.Unknown,
