@@ -306,6 +306,21 @@ func TestAlarm(t *testing.T) {
 	mustApply(t, m, put.Put)
 }
 
+// Alarms are told in the order of their members, and of one member of their kinds.
+func TestAlarmsAreSorted(t *testing.T) {
+	m := New(Config{})
+	var want []Alarm
+	for member := range uint64(10) {
+		want = append(want, Alarm{member, NoSpace}, Alarm{member, Corrupt})
+	}
+	for _, a := range slices.Backward(want) {
+		mustApply(t, m, &SetAlarm{Alarm: a})
+	}
+	if got := m.View().Alarms; !slices.Equal(got, want) {
+		t.Errorf("alarms %v", got)
+	}
+}
+
 // The CORRUPT alarm refuses whatever clients want to change. Leases end all the same, and
 // alarms can be lowered.
 func TestCorruptAlarm(t *testing.T) {

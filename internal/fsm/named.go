@@ -74,6 +74,6 @@ func (m *Machine) hasToken(id lease.ID, t lease.Token) bool {
 	if t == 0 {
 		return true
 	}
-	info, ok := m.lessor.Lookup(id)
-	return ok && info.Token == t
+	info, _ := m.lessor.Lookup(id) // of none the token is 0
+	return info.Token == t
 }

@@ -51,6 +51,12 @@ func (s *scenario) run() string {
 			return "none"
 		}
 		return showInfo(&info)
+	case "members":
+		var b strings.Builder
+		for _, n := range s.m.View().Members {
+			fmt.Fprintf(&b, "%+v\n", n)
+		}
+		return b.String()
 	case "promote":
 		s.m.lessor.Promote(lease.Instant(s.number("now", 0)), 0)
 		return "ok"
@@ -215,6 +221,9 @@ func (s *scenario) told(index uint64, r Result) string {
 		fmt.Fprintf(&b, "%s\n", showValue(r.Value))
 	}
 	for _, c := range s.m.TakeChanges() {
+		if len(c.Events) == 0 {
+			fmt.Fprintf(&b, "revision %d: nothing\n", c.Revision)
+		}
 		for _, e := range c.Events {
 			what := fmt.Sprintf("put %q %q on lease %d", e.KV.Key, e.KV.Value, e.KV.Lease)
 			if e.Delete {
