@@ -277,7 +277,7 @@ func (c *core) applied(out *replica.Output) {
 	if c.began.current {
 		warnOfVoters(c.log, old.Members, v.Members)
 	}
-	if old.Version != v.Version {
+	if old.Version.Number != v.Version.Number || old.Version.Held != v.Version.Held {
 		c.log.Info("the cluster version was decided", "version", version.Name(v.Version.Number),
 			"before", version.Name(old.Version.Number), "held-for-downgrade", v.Version.Held)
 	}

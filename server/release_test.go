@@ -288,3 +288,28 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("a member without a state: %v", err)
 	}
 }
+
+// Goal: what a member says of itself at its start counts, also when the snapshot that it starts
+// from says the same and the log behind it something else. Method: its name is changed, and it
+// starts again before it has written a snapshot.
+func TestPublishedOverOlderSnapshot(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(shortDir(t))
+	m := run(t, cfg)
+	m.core.snap.version.Store(uint32(version.Oldest) + 1) // has a snapshot written
+	eventually(t, "a snapshot that has its name", func() bool {
+		return m.node.storageVersion() == version.Oldest
+	})
+	other := &fsm.SetMember{Member: fsm.Member{ID: m.node.member, Name: "other"}}
+	if r, err := m.node.propose(t.Context(), other); err != nil || r.Err != nil {
+		t.Fatal(r.Err, err)
+	}
+	if err := m.stop(); err != nil {
+		t.Fatal(err)
+	}
+	m = run(t, cfg)
+	eventually(t, "its name again", func() bool {
+		self, _ := m.node.View().Member(m.node.member)
+		return self.Name == cfg.Name
+	})
+}

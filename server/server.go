@@ -329,6 +329,20 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	return nil
 }
 
+// publishCaughtUp publishes what the cluster knows otherwise, once this member has caught up: the
+// state that it started from may be older than what was published last.
+func (s *Server) publishCaughtUp(ctx context.Context) error {
+	for s.node.Confirm(ctx) != nil {
+		if !pause(ctx, s.cfg.Raft.Heartbeat) {
+			return nil
+		}
+	}
+	if s.published() {
+		return nil
+	}
+	return s.publish(ctx)
+}
+
 // comparePeerURLs tells when other members reach this one at other URLs than its flags say: as
 // in etcd, those that were stored when it founded the cluster, was added, or restored, count.
 func (s *Server) comparePeerURLs() {

@@ -181,7 +181,7 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *SetVersion:
 		return appendSetVersion(b, c)
 	default:
-		panic(fmt.Sprintf("fsm: no encoding for %T", c))
+		return appendNext(b, c)
 	}
 }
 
@@ -237,7 +237,6 @@ func (d *decoder) internal(k kind) Command {
 	case kindSetVersion:
 		return d.setVersion()
 	default:
-		d.Unknown("a command of kind", uint64(k))
-		return nil
+		return d.next(k)
 	}
 }

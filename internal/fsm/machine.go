@@ -219,7 +219,7 @@ func (m *Machine) carryOut(c Command) Result {
 	case *SetVersion:
 		return Result{Err: m.applyVersion(c)}
 	default:
-		panic("fsm: command of unknown type")
+		return m.applyNext(c)
 	}
 }
 

@@ -31,6 +31,7 @@ type ClusterVersion struct {
 	// Decided is the index of the entry that said so. Of two members that differ, the one with
 	// the greater index knows better.
 	Decided uint64
+	next    nextState
 }
 
 // SetVersion changes the cluster version. The leader raises it, to one that all members speak.
@@ -61,17 +62,17 @@ func (d *decoder) setVersion() *SetVersion {
 // versionHeld is the flag of the cluster version in a snapshot.
 const versionHeld byte = 1
 
-// appendVersion appends what of the cluster version is not said by the version of the snapshot,
-// which is the same number.
-func appendVersion(b []byte, v ClusterVersion) []byte {
-	return binary.AppendUvarint(append(b, encoding.Flag(v.Held, versionHeld)), v.Decided)
+// appendDecided appends what of the cluster version is not said by the version of the snapshot,
+// which is the same number, with more flags.
+func appendDecided(b []byte, v ClusterVersion, more byte) []byte {
+	return binary.AppendUvarint(append(b, encoding.Flag(v.Held, versionHeld)|more), v.Decided)
 }
 
-func (d *decoder) clusterVersion() ClusterVersion {
+func (d *decoder) decided(known byte) (v ClusterVersion, flags byte) {
+	flags = d.Flags("the cluster version", known)
 	return ClusterVersion{
-		Number: d.Version(), Held: d.Flags("the cluster version", versionHeld) != 0,
-		Decided: d.Uvarint(),
-	}
+		Number: d.Version(), Held: flags&versionHeld != 0, Decided: d.Uvarint(),
+	}, flags
 }
 
 // Version returns the cluster version.

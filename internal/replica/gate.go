@@ -166,6 +166,11 @@ func (r *Replica) pass(p *Proposal) {
 
 // passed puts a command into the log's queue.
 func (r *Replica) passed(p *Proposal) {
+	if fsm.Since(p.Command) > r.allowed() {
+		r.refuse(p, fsm.ErrVersion)
+		return
+	}
+	r.ceiling = r.after(p.Command)
 	r.gate.tick++
 	r.gate.caches.Admitted(p.write)
 	r.waiting = append(r.waiting, p)
@@ -180,9 +185,7 @@ func (r *Replica) outcome(p *Proposal) {
 		r.gate.caches.Finish(w)
 	}
 	p.write = nil
-	if decides(p.Command) {
-		r.deciding = false
-	}
+	r.decided(p)
 }
 
 // outstanding returns the number of the first command that has no outcome: commands

@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -139,7 +140,7 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 	change, old := raftpb.EntryConfChangeV2.Enum(), raftpb.EntryConfChange.Enum()
 	put := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: "k"})
 	next := bytes.Clone(put)
-	next[0]++
+	next[0] = version.Newest + 1
 	for name, c := range map[string]struct {
 		e    *raftpb.Entry
 		want error

@@ -28,6 +28,7 @@ type Message struct {
 	Raft    *raftpb.Message
 	Forward *Forward
 	Reply   *Reply
+	nextMessage
 }
 
 // Forward carries to the leader what clients asked of another member: all that
@@ -160,7 +161,7 @@ func (m *Message) AppendTo(b []byte) []byte {
 	case m.Forward != nil:
 		return m.Forward.append(append(b, wireForward), m.Version)
 	default:
-		return m.Reply.append(append(b, wireReply))
+		return m.append(b)
 	}
 }
 
@@ -181,10 +182,13 @@ func (m *Message) Size() int {
 		size += m.Forward.cachesSize() + m.Forward.batchesSize()
 		size += len(m.Forward.encoded())
 	default:
-		size += 16*(len(m.Reply.Refused)+len(m.Reply.Left)) + 24*len(m.Reply.Renewed)
-		size += m.Reply.cachesSize() + m.Reply.batchesSize()
+		size += m.size()
 	}
 	return size
+}
+
+func (r *Reply) size() int {
+	return 16*(len(r.Refused)+len(r.Left)) + 24*len(r.Renewed) + r.cachesSize() + r.batchesSize()
 }
 
 // DecodeMessage decodes what AppendTo wrote. It keeps no part of data. What a newer release
@@ -211,7 +215,7 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	case wireReply:
 		m.Reply = decodeReply(&d)
 	default:
-		d.Unknown("kind", uint64(kind))
+		m.decode(&d, kind)
 	}
 	if err := d.End(); err != nil {
 		return nil, err

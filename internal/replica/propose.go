@@ -122,7 +122,7 @@ func (r *Replica) encode() (data []byte, n int) {
 		from := r.waiting[n].origin
 		if from.Member == 0 {
 			if data, ok = appendCommand(data, r.waiting[n].Command); ok {
-				r.deciding = decides(r.waiting[n].Command)
+				r.deciding = r.waiting[n].decides()
 				n++
 			}
 			continue
@@ -130,6 +130,7 @@ func (r *Replica) encode() (data []byte, n int) {
 		body, run := r.encodeRun(r.waiting[n:], r.cfg.MaxBatch-len(data))
 		if ok = run > 0; ok {
 			data = append(fsm.AppendGroup(data, from, run), body...)
+			r.deciding = slices.ContainsFunc(r.waiting[n:n+run], (*Proposal).decides)
 			n += run
 		}
 	}

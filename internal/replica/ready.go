@@ -176,7 +176,7 @@ func (r *Replica) lose() {
 	}
 	gated, parked := r.closeGate()
 	waiting := slices.Concat(r.waiting, gated, r.changes.waiting)
-	r.waiting, r.changes, r.deciding = nil, memberQueue{}, false
+	r.waiting, r.changes, r.deciding, r.ceiling = nil, memberQueue{}, false, 0
 	r.again(waiting)
 	r.reads.hand(r)
 	r.handRenewals(parked)

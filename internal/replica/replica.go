@@ -120,6 +120,7 @@ type pipeline struct {
 	pending   []batch     // proposed, by index
 	appending int         // appends of entries that are not yet durable
 	deciding  bool        // a change of the cluster version is in the log and not yet applied
+	ceiling   byte        // the version that one sets which has no outcome yet, 0 if none does
 	last      uint64      // index of the log's last entry, durable or not, as of the last Take
 }
 
@@ -222,6 +223,7 @@ func (r *Replica) Tick() {
 	r.asks.tick(r)
 	r.slow.tick(r)
 	r.proposeVersion()
+	r.tickNext()
 }
 
 // Step takes a message from another member. After an [ErrImpossible] the replica must not be
@@ -234,6 +236,8 @@ func (r *Replica) Step(m *Message) error {
 		return nil
 	case m.Reply != nil:
 		r.stepReply(m.From, m.Reply)
+		return nil
+	case r.stepNext(m):
 		return nil
 	}
 	if t := m.Raft.GetType(); !fromOutside(t) {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 
 	"leasehold.dev/internal/fsm"
 )
@@ -31,8 +32,43 @@ func (r *Replica) vetEntry() error {
 	return nil
 }
 
-// decides reports whether a command changes the cluster version.
-func decides(c fsm.Command) bool {
-	_, ok := c.(*fsm.SetVersion)
+// decides reports whether a proposal changes the cluster version.
+func (p *Proposal) decides() bool {
+	_, ok := p.Command.(*fsm.SetVersion)
 	return ok
+}
+
+// allowed returns the version of which a command may be that comes behind all that waits. A change
+// that is on its way counts already if it makes that less.
+func (r *Replica) allowed() byte {
+	v := r.machine.Version().Number
+	if r.ceiling != 0 {
+		v = min(v, r.ceiling)
+	}
+	return v
+}
+
+// after returns the ceiling for what comes behind a command.
+func (r *Replica) after(c fsm.Command) byte {
+	set, ok := c.(*fsm.SetVersion)
+	switch {
+	case !ok:
+		return r.ceiling
+	case r.ceiling == 0:
+		return set.Version
+	default:
+		return min(r.ceiling, set.Version)
+	}
+}
+
+// decided says that a proposal has its outcome, or is not going to have one here. If it changes the
+// cluster version that is the one in the log, and the ceiling stays while another one waits.
+func (r *Replica) decided(p *Proposal) {
+	if !p.decides() {
+		return
+	}
+	r.deciding = false
+	if !slices.ContainsFunc(r.waiting, (*Proposal).decides) {
+		r.ceiling = 0
+	}
 }

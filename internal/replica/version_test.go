@@ -76,10 +76,18 @@ func TestLeaderRaisesVersion(t *testing.T) {
 }
 
 // Goal: nothing is written of the version before behind a change of it. Method: a put comes while
-// a change is in the log and not applied; and the log takes it when the change is.
+// a change is in the log and not applied; and the log takes it when the change is. The change comes
+// from a client of this member, and of another.
 func TestChangeOfVersionIsAlone(t *testing.T) {
-	m := leadWith(t, version.Range{}, version.Range{Oldest: 1, Newest: 2})
-	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
+	for _, origin := range []fsm.Origin{{}, {Member: 9, Seq: 1}} {
+		changeAlone(t, origin)
+	}
+}
+
+func changeAlone(t *testing.T, origin fsm.Origin) {
+	t.Helper()
+	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
+	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}, origin: origin}
 	m.r.Propose(hold)
 	m.take()
 	put := &Proposal{Command: &fsm.Put{Key: "k"}}

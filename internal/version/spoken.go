@@ -1,3 +1,5 @@
+//go:build !next
+
 package version
 
 // Oldest and Newest are the cluster versions that this release speaks.

@@ -148,6 +148,23 @@ func TestPartitions(t *testing.T) {
 
 func underFaults(t *testing.T, c *cluster, faults []fault) {
 	t.Helper()
+	underWork(t, c, func(rng *rand.Rand) {
+		order := rng.Perm(len(faults))
+		for i := range *roundsFlag {
+			f := faults[order[i%len(order)]]
+			began := now()
+			f.run(c, rng)
+			c.serves()
+			took := (now() - began).Round(time.Millisecond)
+			t.Logf("round %d: %s; all serve after %v", i+1, f.name, took)
+			c.wait(500 * time.Millisecond)
+		}
+	})
+}
+
+// underWork has clients at work while something happens to a cluster, and judges all that they saw.
+func underWork(t *testing.T, c *cluster, happens func(*rand.Rand)) {
+	t.Helper()
 	rng := choices(t)
 	first := c.revision()
 	stopWatches := watchAll(t, c, first+1)
@@ -155,15 +172,7 @@ func underFaults(t *testing.T, c *cluster, faults []fault) {
 	stopWork := work(t, c, rng, h)
 	stopKeepers := keep(t, c, 3, keeperTTL)
 	stopContenders := contend(t, c, rng)
-	order := rng.Perm(len(faults))
-	for i := range *roundsFlag {
-		f := faults[order[i%len(order)]]
-		began := now()
-		f.run(c, rng)
-		c.serves()
-		t.Logf("round %d: %s; all serve after %v", i+1, f.name, (now() - began).Round(time.Millisecond))
-		c.wait(500 * time.Millisecond)
-	}
+	happens(rng)
 	stopContenders()
 	stopKeepers()
 	stopWork()

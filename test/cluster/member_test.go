@@ -30,6 +30,7 @@ type member struct {
 	ns        string // network namespace, or "" on loopback
 	dial      dialer // how clients reach it; nil on loopback
 	args      []string
+	binary    string           // of another release than the one that is tested; or ""
 	admin     *clientv3.Client // of the tests themselves
 
 	*process.Process // of the last launch; nil before
@@ -63,10 +64,14 @@ func (m *member) configure(cluster, state, token string) {
 // launch starts the process and does not wait for anything.
 func (m *member) launch() {
 	m.t.Helper()
-	cmd := exec.Command(server.Path(m.t), m.args...)
+	binary := m.binary
+	if binary == "" {
+		binary = server.Path(m.t)
+	}
+	cmd := exec.Command(binary, m.args...)
 	if m.ns != "" {
 		// ip replaces itself by the program, so the process id is the member's.
-		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, server.Path(m.t)}, m.args...)...)
+		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, binary}, m.args...)...)
 	}
 	p, err := process.Start(cmd, m.log, fmt.Sprintf("--- launched at %v", now()))
 	if err != nil {

@@ -1,0 +1,77 @@
+//go:build next
+
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// The make-believe next release has one more command, which counts, and the count in the state and
+// behind a flag in snapshots. When the cluster version falls the count is gone.
+
+// sinceNext is the cluster version that brought it.
+const sinceNext = 2
+
+// nextState is what of the state only the next version has: how often it was counted.
+type nextState uint64
+
+// Next counts by a step.
+type Next struct{ Step byte }
+
+const kindNext = kindLast + 1
+
+func (*Next) kind() kind { return kindNext }
+
+// Since returns the first cluster version that has a command: a leader writes it only when the
+// cluster has that version.
+func Since(c Command) byte {
+	if c.kind() == kindNext {
+		return sinceNext
+	}
+	return 1
+}
+
+func appendNext(b []byte, c Command) []byte {
+	next, ok := c.(*Next)
+	if !ok {
+		panic(fmt.Sprintf("fsm: no encoding for %T", c))
+	}
+	return append(b, next.Step)
+}
+
+func (d *decoder) next(k kind) Command {
+	if k != kindNext || d.Version() < sinceNext {
+		d.Unknown("a command of kind", uint64(k))
+		return nil
+	}
+	return &Next{Step: d.Byte()}
+}
+
+func (m *Machine) applyNext(c Command) Result {
+	m.version.next += nextState(c.(*Next).Step)
+	m.metaChanged = true
+	return Result{Value: uint64(m.version.next)}
+}
+
+// versionNext is the flag of the count in a snapshot.
+const versionNext = versionHeld << 1
+
+func appendVersion(b []byte, v ClusterVersion) []byte {
+	if v.next == 0 {
+		return appendDecided(b, v, 0)
+	}
+	return binary.AppendUvarint(appendDecided(b, v, versionNext), uint64(v.next))
+}
+
+func (d *decoder) clusterVersion() ClusterVersion {
+	known := versionHeld
+	if d.Version() >= sinceNext {
+		known |= versionNext
+	}
+	v, flags := d.decided(known)
+	if flags&versionNext != 0 {
+		v.next = nextState(d.Uvarint())
+	}
+	return v
+}
