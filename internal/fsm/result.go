@@ -35,7 +35,7 @@ var (
 	ErrSessionNotFound = errors.New("fsm: session not found")
 	// ErrTxnTooLarge means that a transaction has too many operations, or that together they
 	// read too many keys.
-	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads too many keys")
+	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads too much")
 	// ErrStale means that an internal command was proposed in another term.
 	ErrStale = errors.New("fsm: command of another term")
 )

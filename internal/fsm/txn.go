@@ -108,7 +108,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
-	w := newWork(m.store.Len())
+	w := newWork(m.store.Len(), m.store.Size())
 	p := makePlan(c, state{t, m.lessor, w})
 	if w.left < 0 {
 		return Result{Err: ErrTxnTooLarge}
@@ -138,6 +138,7 @@ type state struct {
 // reader is what conditions on keys are evaluated against.
 type reader interface {
 	Get(key string) *mvcc.KeyValue
+	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)
 	Ascend(key, end string, rev int64) iter.Seq[*mvcc.KeyValue]
 	Visits(key, end string, o mvcc.RangeOptions) int64
 	Deleted() int
@@ -273,7 +274,7 @@ func (r *run) op(op *Op) (any, error) {
 // ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
 // may be called from any goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
-	w := newWork(v.Len())
+	w := newWork(v.Len(), v.Size())
 	p := makePlan(c, state{keys: v, work: w})
 	if w.left < 0 {
 		return nil, ErrTxnTooLarge

@@ -7,17 +7,31 @@ import "leasehold.dev/internal/mvcc"
 // of the log too. It is a constant, since apply depends on it.
 const txnWork = 1 << 20
 
+// txnAnswer is how many bytes of pairs any transaction may read: see work. The same key can be
+// read by each operation, and the answer has it as often. It is a constant, as txnWork is.
+const txnAnswer = 256 << 20
+
 // work is what a transaction may still do before it is refused. Every condition and every
 // operation costs one, and one more for each key that it looks at, those included that a range
 // of the past steps over since they were deleted. It may look at each key that there is twice,
-// whatever their number, so that none is too large which reads, or deletes, everything.
+// whatever their number, so that none is too large which reads, or deletes, everything. For the
+// same reason its answer may have all bytes of the store twice.
 type work struct {
 	left int64
 	puts int64 // so far: what reads a range may find them all
 	past bool  // a range of the past was paid for
+
+	answer  int64    // bytes that may still be read
+	size    int64    // of the store: no range has more
+	ranges  []*Range // so far, unless counted is set
+	counted bool     // their bytes are taken off answer
+	put     int64    // bytes of the puts so far
+	largest int64    // of them
 }
 
-func newWork(keys int) *work { return &work{left: txnWork + 2*int64(keys)} }
+func newWork(keys int, size int64) *work {
+	return &work{left: txnWork + 2*int64(keys), answer: txnAnswer + 2*size, size: size}
+}
 
 // pay reports whether there is as much left, which it takes.
 func (w *work) pay(cost int64) bool {
@@ -38,9 +52,14 @@ func (w *work) op(op *Op, v reader) bool {
 	switch {
 	case op.Put != nil:
 		w.puts++
+		n := int64(len(op.Put.Key) + len(op.Put.Value))
+		w.put, w.largest = w.put+n, max(w.largest, n)
 		return w.pay(0)
 	case op.Delete != nil && op.Delete.End != "":
 		return w.pay(w.puts + v.Visits(op.Delete.Key, op.Delete.End, mvcc.RangeOptions{}))
+	case op.Range != nil && !w.read(op.Range, v):
+		w.left = -1
+		return false
 	case op.Range != nil && op.Range.End != "":
 		if op.Range.Options.Revision > 0 && !w.past {
 			w.past = true
@@ -50,6 +69,41 @@ func (w *work) op(op *Op, v reader) bool {
 	default:
 		return w.pay(0)
 	}
+}
+
+// read pays for the bytes that a range finds. While all ranges together could not find too many,
+// nobody looks.
+func (w *work) read(r *Range, v reader) bool {
+	if !w.counted {
+		w.ranges = append(w.ranges, r)
+		if int64(len(w.ranges))*(w.size+w.put) <= w.answer {
+			return true
+		}
+		w.counted = true
+		for _, r := range w.ranges[:len(w.ranges)-1] {
+			w.answer -= w.bytes(r, v)
+		}
+	}
+	w.answer -= w.bytes(r, v)
+	return w.answer >= 0
+}
+
+// bytes returns how many a range finds at most, the puts before it included.
+func (w *work) bytes(r *Range, v reader) (n int64) {
+	switch {
+	case r.Options.CountOnly:
+		return 0
+	case r.End == "":
+		n = w.largest
+	default:
+		n = w.put
+	}
+	// What cannot be read is refused later, and has no answer.
+	found, _ := v.Range(r.Key, r.End, r.Options) //nolint:errcheck
+	for _, kv := range found.KVs {
+		n += int64(len(kv.Key) + len(kv.Value))
+	}
+	return n
 }
 
 // Operations returns how many conditions and operations are in a transaction, those of all

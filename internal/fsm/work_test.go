@@ -95,6 +95,69 @@ func TestTxnTooLarge(t *testing.T) {
 	}
 }
 
+// Goal: the answer of a transaction is bounded, though each of its operations may read the same
+// large keys. Method: transactions on both sides of the bound, where they are applied and where
+// they are only read; a transaction that is refused has changed nothing.
+func TestTxnAnswerTooLarge(t *testing.T) {
+	const size = 1 << 20
+	m := New(Config{})
+	for _, key := range []string{"a", "b"} {
+		mustApply(t, m, &Put{Key: key, Value: make([]byte, size)})
+	}
+	times := func(n int, r Range) (list []Op) {
+		for range n {
+			list = append(list, Op{Range: &r})
+		}
+		return list
+	}
+	one, both := Range{Key: "a"}, Range{Key: "a", End: "z"}
+	counts := Range{Key: "a", End: "z", Options: mvcc.RangeOptions{CountOnly: true}}
+	first := Range{Key: "a", End: "z", Options: mvcc.RangeOptions{Limit: 1}}
+	put := Op{Put: &Put{Key: "c", Value: make([]byte, size)}}
+	for name, c := range map[string]struct {
+		ops   []Op
+		large bool
+	}{
+		"one key":           {times(258, one), false},
+		"one key too often": {times(261, one), true},
+		"a range":           {times(129, both), false},
+		"a range too often": {times(131, both), true},
+		"its first key":     {times(258, first), false},
+		"counted":           {times(10_000, counts), false},
+		"what it puts":      {append([]Op{put}, times(90, both)...), true},
+		"puts, less":        {append([]Op{put}, times(85, both)...), false},
+		"put and read":      {append([]Op{put}, times(135, Range{Key: "c"})...), false},
+		"nested": {[]Op{
+			{Txn: &Txn{Then: times(130, one)}}, {Txn: &Txn{Then: times(131, one)}},
+		}, true},
+	} {
+		for range 2 {
+			before := m.View().KV.Revision()
+			m.Begin(m.Index()+1, 1)
+			txn := &Txn{Then: append([]Op{{Put: &Put{Key: "d"}}}, c.ops...)}
+			r := m.Apply(txn)
+			if (r.Err == ErrTxnTooLarge) != c.large || r.Err != nil && !c.large { //nolint:errorlint
+				t.Errorf("%s: %v", name, r.Err)
+			}
+			if (m.View().KV.Revision() == before) != c.large {
+				t.Errorf("%s: revision %d, then %d", name, before, m.View().KV.Revision())
+			}
+			if !c.large && c.ops[0].Put != nil {
+				mustApply(t, m, &DeleteRange{Key: "c"})
+			}
+			if !c.large {
+				mustApply(t, m, &Compact{Revision: m.View().KV.Revision()})
+			}
+		}
+		if c.ops[0].Put == nil {
+			_, err := ReadTxn(&Txn{Then: c.ops}, m.View().KV)
+			if errors.Is(err, ErrTxnTooLarge) != c.large {
+				t.Errorf("%s, read only: %v", name, err)
+			}
+		}
+	}
+}
+
 // A range of the past is paid for by all keys that it steps over, and those that were deleted
 // are paid for alike by members that have cleaned up all, some or nothing of a compaction and by
 // one that has the state from a snapshot: members that differ in it would diverge (S3).
