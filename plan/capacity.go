@@ -20,6 +20,9 @@ type Costs struct {
 	// LeaseBytes is the resident memory of a lease at each member, KeyBytes what
 	// a small key on it adds.
 	LeaseBytes, KeyBytes float64
+	// LeaseState and KeyState are by how much they add to what the quota of a member is for,
+	// leasehold_state_bytes: that is counted, not measured.
+	LeaseState, KeyState float64
 	// Expiries is how many leases a second can end that end together.
 	Expiries float64
 	// Restart is how long a restart takes for a million leases.
@@ -33,7 +36,8 @@ func DocumentedCosts(members int) Costs {
 	c := Costs{
 		Source: "docs/benchmarks.md, one member on two cores",
 		Renew:  3500 * time.Nanosecond, Grant: 47900 * time.Nanosecond, RenewBytes: 80,
-		LeaseBytes: 280, KeyBytes: 977, Expiries: 130_000, Restart: 1680 * time.Millisecond,
+		LeaseBytes: 280, KeyBytes: 977, LeaseState: 200, KeyState: 420,
+		Expiries: 130_000, Restart: 1680 * time.Millisecond,
 	}
 	if members > 1 {
 		// The sum of three processes, taken as the leader's: it is the busiest.
@@ -56,11 +60,14 @@ type Site struct {
 	Cores, Memory, Network float64
 	// Busy is the share of these that may be used: the rest is for bad days.
 	Busy float64
+	// Quota is how large the state may be, in bytes (--quota-backend-bytes); 0: any size.
+	Quota float64
 }
 
 func (s Site) check() error {
 	err := finite(figure{"number of leases", s.Leases}, figure{"keys on a lease", s.Keys},
-		figure{"cores", s.Cores}, figure{"memory", s.Memory}, figure{"network", s.Network})
+		figure{"cores", s.Cores}, figure{"memory", s.Memory}, figure{"network", s.Network},
+		figure{"quota", s.Quota})
 	if err != nil {
 		return err
 	}
@@ -101,6 +108,8 @@ type Capacity struct {
 	// every renewal goes; Cores what it keeps busy; Memory is bytes at each
 	// member.
 	RenewalsASecond, BytesASecond, Cores, Memory float64
+	// State is how large the state is, of which the quota is a bound.
+	State float64
 	// Limits are what runs out, first the first.
 	Limits []Limit
 	// PerCell is how many leases a cell of these members carries, Cells how many
@@ -117,7 +126,8 @@ func Size(s Site, c Costs) (Capacity, error) {
 		return Capacity{}, err
 	}
 	err := finite(figure{"bytes of a renewal", c.RenewBytes}, figure{"bytes of a lease", c.LeaseBytes},
-		figure{"bytes of a key", c.KeyBytes}, figure{"expiries a second", c.Expiries})
+		figure{"bytes of a key", c.KeyBytes}, figure{"state of a lease", c.LeaseState},
+		figure{"state of a key", c.KeyState}, figure{"expiries a second", c.Expiries})
 	if err == nil {
 		err = notNegative(quantity{"CPU time of a renewal", c.Renew}, quantity{
 			"CPU time of a grant",
@@ -136,14 +146,16 @@ func Size(s Site, c Costs) (Capacity, error) {
 		{"CPU of the leader", rate * c.Renew.Seconds(), s.Cores},
 		{"memory of a member", c.LeaseBytes + s.Keys*c.KeyBytes, s.Memory},
 		{"network of the leader", rate * c.RenewBytes, s.Network},
+		{"quota", c.LeaseState + s.Keys*c.KeyState, s.Quota / s.Busy}, // all of it may be used
 	}
 	out := Capacity{
 		Site: s, Costs: c,
 		RenewalsASecond: s.Leases * rate, BytesASecond: s.Leases * each[2].cost,
 		Cores: s.Leases * each[0].cost, Memory: s.Leases * each[1].cost,
+		State: s.Leases * each[3].cost,
 	}
 	for _, e := range each {
-		if e.cost > 0 {
+		if e.cost > 0 && e.budget > 0 {
 			n := e.budget * s.Busy / e.cost
 			out.Limits = append(out.Limits, Limit{e.name, n, s.Leases / n})
 		}

@@ -17,7 +17,7 @@ import (
 func (a *app) planCapacity(s *sheetFlags) *cobra.Command {
 	v := plan.Site{}
 	var file string
-	var memory, network float64
+	var memory, network, quota float64
 	cmd := &cobra.Command{
 		Use:   "capacity",
 		Short: "What a number of leases takes, how many a member carries, and what runs out first",
@@ -29,7 +29,7 @@ wrote on the machine in question.`,
   leasehold bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (sheet, error) {
-				v.Memory, v.Network = memory*(1<<30), network*1e9/8
+				v.Memory, v.Network, v.Quota = memory*(1<<30), network*1e9/8, quota*(1<<30)
 				costs, err := costsFrom(file, v.Members)
 				if err != nil {
 					return sheet{}, err
@@ -54,6 +54,7 @@ wrote on the machine in question.`,
 	fs.IntVar(&v.Members, "members", 3, "members of a cell")
 	fs.Float64Var(&v.Cores, "cores", 2, "cores of each member")
 	fs.Float64Var(&memory, "memory", 8, "memory of each member, in GiB")
+	fs.Float64Var(&quota, "quota", 2, "--quota-backend-bytes of each member, in GiB; 0: none")
 	fs.Float64Var(&network, "network", 1, "network of each member, in Gbit/s")
 	fs.Float64Var(&v.Busy, "busy", 0.5, "share of these that may be used")
 	fs.StringVar(&file, "bench", "", "`file` with the output of leasehold bench -o json")
@@ -130,6 +131,7 @@ func capacitySheet(c plan.Capacity) sheet {
 			{"a leader's network, Mbit/s", decimal(c.BytesASecond / c.Cells * 8 / 1e6)},
 			{"a leader's cores, kept busy", decimal(c.Cores / c.Cells)},
 			{"a member's memory, GiB", decimal(c.Memory / c.Cells / (1 << 30))},
+			{"of its quota, GiB", decimal(c.State / c.Cells / (1 << 30))},
 		},
 		head:      []string{"what runs out", "leases a cell", "used by the asked number"},
 		sentences: c.Explain(),

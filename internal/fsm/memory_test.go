@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
+	planned "leasehold.dev/plan"
 )
 
 func heapInUse() int64 {
@@ -153,5 +154,21 @@ func TestMemory(t *testing.T) {
 			}
 			runtime.KeepAlive(m)
 		})
+	}
+}
+
+// What the state takes is what leasehold plan capacity says that it will: for a plain lease, and
+// for a key on it of 32 bytes with a value of as many.
+func TestPlanned(t *testing.T) {
+	m := New(Config{})
+	empty := m.View().Bytes.Sum()
+	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
+	one := m.View().Bytes.Sum()
+	text := strings.Repeat("k", 32)
+	mustApply(t, m, &Put{Key: text, Value: []byte(text), Lease: 1})
+	two, c := m.View().Bytes.Sum(), planned.DocumentedCosts(3)
+	if float64(one-empty) != c.LeaseState || float64(two-one) != c.KeyState {
+		t.Errorf("a lease takes %d, its key %d; planned are %v, %v", one-empty, two-one,
+			c.LeaseState, c.KeyState)
 	}
 }
