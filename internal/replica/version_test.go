@@ -75,9 +75,9 @@ func TestLeaderRaisesVersion(t *testing.T) {
 	}
 }
 
-// Goal: nothing is written of the version before behind a change of it. Method: a put comes while
-// a change is in the log and not applied; and the log takes it when the change is. The change comes
-// from a client of this member, and of another.
+// Goal: nothing is written of the version before behind a change of it. Method: a put comes with a
+// change, and waits until that is applied. The change comes from a client of this member, and of
+// another.
 func TestChangeOfVersionIsAlone(t *testing.T) {
 	for _, origin := range []fsm.Origin{{}, {Member: 9, Seq: 1}} {
 		changeAlone(t, origin)
@@ -89,12 +89,11 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}, origin: origin}
 	m.r.Propose(hold)
-	m.take()
 	put := &Proposal{Command: &fsm.Put{Key: "k"}}
 	m.r.Propose(put)
 	m.take()
-	if before := len(m.r.waiting); before != 1 || len(m.r.pending) != 1 {
-		t.Fatalf("%d commands wait, %d entries are in the log", before, len(m.r.pending))
+	if len(m.r.waiting) != 1 || len(m.r.pending) != 1 || len(m.r.pending[0].proposals) != 1 {
+		t.Fatalf("%d commands wait, %d entries are in the log", len(m.r.waiting), len(m.r.pending))
 	}
 	m.settle()
 	if hold.Result.Err != nil || put.Result.Err != nil || !m.m.Version().Held ||
