@@ -289,27 +289,28 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// Goal: what a member says of itself at its start counts, also when the snapshot that it starts
-// from says the same and the log behind it something else. Method: its name is changed, and it
-// starts again before it has written a snapshot.
-func TestPublishedOverOlderSnapshot(t *testing.T) {
+// Goal: what a member says of itself at its start counts, also when its own data say the same and
+// the others know something else by now. Method: it starts from
+// a snapshot that has its name, which was changed while it was down.
+func TestPublishedOverOlderData(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig(shortDir(t))
-	m := run(t, cfg)
-	m.core.snap.version.Store(uint32(version.Oldest) + 1) // has a snapshot written
+	configs := clusterConfigs(t, 3)
+	members := runAll(t, configs...)
+	self := members[0].node.member
+	members[0].core.snap.version.Store(uint32(version.Oldest) + 1) // has a snapshot written
 	eventually(t, "a snapshot that has its name", func() bool {
-		return m.node.storageVersion() == version.Oldest
+		return members[0].node.storageVersion() == version.Oldest
 	})
-	other := &fsm.SetMember{Member: fsm.Member{ID: m.node.member, Name: "other"}}
-	if r, err := m.node.propose(t.Context(), other); err != nil || r.Err != nil {
-		t.Fatal(r.Err, err)
-	}
-	if err := m.stop(); err != nil {
+	if err := members[0].stop(); err != nil {
 		t.Fatal(err)
 	}
-	m = run(t, cfg)
+	other := &fsm.SetMember{Member: fsm.Member{ID: self, Name: "other"}}
+	if r, err := members[1].node.propose(t.Context(), other); err != nil || r.Err != nil {
+		t.Fatal(r.Err, err)
+	}
+	run(t, configs[0])
 	eventually(t, "its name again", func() bool {
-		self, _ := m.node.View().Member(m.node.member)
-		return self.Name == cfg.Name
+		m, _ := members[1].node.View().Member(self)
+		return m.Name == configs[0].Name
 	})
 }
