@@ -216,7 +216,7 @@ func grows(cmd fsm.Command) bool {
 	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm:
 		return false
 	case *fsm.Txn:
-		return fsm.Growth(cmd) > 0
+		return fsm.Growth(cmd, nil) > 0
 	default:
 		return true
 	}
@@ -227,8 +227,9 @@ func (n *node) overQuota(cmd fsm.Command) bool {
 	if n.quota <= 0 {
 		return false
 	}
-	growth := fsm.Growth(cmd)
-	return growth > 0 && n.view.Load().Bytes.Sum()+growth > n.quota
+	v := n.view.Load()
+	growth := fsm.Growth(cmd, v.KV)
+	return growth > 0 && v.Bytes.Sum()+growth > n.quota
 }
 
 // raiseNoSpace replicates the alarm, so that every member refuses to grow,

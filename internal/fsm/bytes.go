@@ -64,32 +64,40 @@ func (m *Machine) clusterBytes() int64 {
 
 // Growth returns by how many bytes a command may let the state grow, at most, or 0 if it makes
 // room: then it is carried out however full the state is, though what it leaves behind takes
-// some. That is a tombstone for each key that it deletes, which takes less than the key did
-// until the next compaction, and an answer of a session, which are bounded.
-func Growth(c Command) int64 {
+// some. That is a tombstone for each key that it deletes, which takes no more than the key did
+// until the next compaction, and an answer of a session, which are bounded. A put that keeps the
+// value of its key stores it once more: what it has in kv counts, nil if nobody asks how many
+// bytes it is.
+func Growth(c Command, kv *mvcc.View) int64 {
 	switch c := Inner(c).(type) {
 	case *Put:
-		return mvcc.PutSize(c.Key, c.Value) + lease.AttachBytes
+		value := c.Value
+		if c.IgnoreValue && kv != nil {
+			if old := kv.Get(c.Key); old != nil {
+				value = old.Value
+			}
+		}
+		return mvcc.PutSize(c.Key, value) + lease.AttachBytes
 	case *Grant:
 		return c.Terms.Bytes() + heldSize(c.Holds)
 	case *HandOver:
 		return int64(len(c.Owner))
 	case *Txn:
-		return max(growth(c.Then), growth(c.Else))
+		return max(growth(c.Then, kv), growth(c.Else, kv))
 	default:
 		return 0
 	}
 }
 
-func growth(ops []Op) (sum int64) {
+func growth(ops []Op, kv *mvcc.View) (sum int64) {
 	for i := range ops {
 		switch op := &ops[i]; {
 		case op.Put != nil:
-			sum += Growth(op.Put)
+			sum += Growth(op.Put, kv)
 		case op.Grant != nil:
-			sum += Growth(op.Grant)
+			sum += Growth(op.Grant, kv)
 		case op.Txn != nil:
-			sum += Growth(op.Txn)
+			sum += Growth(op.Txn, kv)
 		}
 	}
 	return sum
