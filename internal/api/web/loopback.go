@@ -15,6 +15,15 @@ import (
 // loopbackBuffer is the size of the in-memory pipe, in bytes each way.
 const loopbackBuffer = 256 << 10
 
+// What gRPC keeps, at most, of the answers of a call, and of all calls, that the gateway has not
+// read. A client that does not read its stream of JSON holds the gateway up, and what has come
+// this far is on no account of its connection (listen.Answers). These are the least that gRPC
+// takes, and do not grow with what has come through before.
+const (
+	loopbackStream = 64 << 10
+	loopbackAll    = 1 << 20
+)
+
 // Loopback returns a listener for the member's gRPC server and a connection to
 // it that stays inside the process: it works whatever the member listens on, a
 // unix socket or mutual TLS, and costs no system call. The caller closes both.
@@ -25,6 +34,8 @@ func Loopback() (net.Listener, *grpc.ClientConn, error) {
 			return l.DialContext(ctx)
 		}),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(loopbackStream),
+		grpc.WithStaticConnWindowSize(loopbackAll),
 		// The server decides what is too large; answers may be of any size.
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
