@@ -64,7 +64,10 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("status %+v", info)
 	}
 	info.Hash, info.Version, info.Bytes = 0, "", 0
-	if want := (BackupInfo{Revision: 52, Compacted: 30, Keys: 19, Leases: 1}); info != want {
+	if want := (BackupInfo{
+		Cluster: r.node.cluster, Members: 1, ClusterVersion: r.node.View().Version.Number,
+		Revision: 52, Compacted: 30, Keys: 19, Leases: 1,
+	}); info != want {
 		t.Errorf("status %+v, want %+v", info, want)
 	}
 
