@@ -20,7 +20,7 @@ var plantedLeases = []planted{
 		},
 	}},
 	{"a put ignores the token of its lease", "T28", []edit{
-		{namedGo, "return ok && info.Token == t", "return ok && info.Token > 0"},
+		{namedGo, "return info.Token == t", "return info.Token > 0"},
 	}},
 	{"keys that are to stay are deleted", "L6", []edit{
 		{leasesGo, "\t\tif ended.Keep {", "\t\tif false {"},

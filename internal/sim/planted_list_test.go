@@ -438,8 +438,8 @@ var plantedCore = []planted{
 	}},
 	{"snapshot restore rewinds tokens", "L5, T27", []edit{
 		{
-			fsmSnapGo, "state.LastToken, state.Generation = r.d.Uvarint(), r.d.Uvarint()",
-			"state.LastToken, state.Generation = r.d.Uvarint()-1, r.d.Uvarint()",
+			fsmSnapGo, "state.LastToken, state.Generation = uint64(h.LastToken), h.Generation",
+			"state.LastToken, state.Generation = uint64(h.LastToken)-1, h.Generation",
 		},
 	}},
 	{"snapshot installed as a mix", "S3", []edit{

@@ -37,7 +37,7 @@ func runChild(text string) {
 	r := newRecorder()
 	t := New(Config{
 		Cluster: 1, Self: 2, Process: uint64(time.Now().UnixNano()), Formats: Formats{1, 1},
-		Handler: r,
+		Version: func() (uint8, uint64) { return 1, 0 }, Handler: r,
 	})
 	u, err := url.Parse(c.Listen)
 	if err != nil {
