@@ -258,6 +258,29 @@ func TestScrubKeepsUp(t *testing.T) {
 	s.checkInvariants(t)
 }
 
+// Goal: the same with very many changes in each step. Method: a compaction whenever the one before
+// is cleaned up. What is written until then must not become more and more.
+func TestScrubOfManyKeepsUp(t *testing.T) {
+	const steps, perStep = 60, 20_000
+	s, cleaned := New(), 0
+	for range steps {
+		for i := range perStep / 100 {
+			x := s.Begin()
+			for k := range 100 {
+				x.Put(fmt.Sprint("key-", (i*100+k)%1000), nil, 0)
+			}
+			x.End()
+		}
+		if !s.Scrub(10) {
+			cleaned++
+			must(t, s.Compact(s.Revision()))
+		}
+	}
+	if cleaned < steps/3 {
+		t.Errorf("%d compactions were cleaned up in %d steps", cleaned, steps)
+	}
+}
+
 // Goal: keys that are made and deleted leave nothing behind.
 func TestScrubLeavesNothing(t *testing.T) {
 	s := New()

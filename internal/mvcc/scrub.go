@@ -4,10 +4,11 @@ package mvcc
 const scrubStep = 256
 
 // Scrub looks at this many records for each that was added since it was called last, so that
-// nobody writes faster than it cleans; but at no more than mostScrub if it was asked for less.
+// nobody writes faster than it cleans: it takes about as long as the writing did. It looks at no
+// more than mostScrub if it was asked for less.
 const (
 	scrubFactor = 2
-	mostScrub   = 4096
+	mostScrub   = 1 << 17
 )
 
 // Scrub frees memory that the last compaction has made superfluous. The budget is about how
