@@ -137,10 +137,14 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	}
 	view, quota := a.node.View(), a.node.quota
 	kv, size := view.KV, view.Bytes.Sum()
-	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/4 { // history is not what fills it
+	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/8 { // without history it is not roomy
 		return
 	}
-	rev := relief(size, quota, kv.Revision(), kv.Compacted())
+	used := size
+	if a.node.full() && !a.node.roomy() {
+		used = quota // else a thousand revisions could keep the alarm raised
+	}
+	rev := relief(used, quota, kv.Revision(), kv.Compacted())
 	if now.Before(a.resume) || !a.possible(rev) {
 		return
 	}
