@@ -23,7 +23,8 @@ import (
 // stands: the shell streams the state beside it, see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version is the sender's cluster version, which says what may be in the message.
+	// Version is the sender's cluster version, which says what may be in the message; Raft's
+	// messages have raftVersion.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward

@@ -113,6 +113,9 @@ func (o *Output) emptied() Output {
 
 func (r *Replica) send(m *Message) {
 	m.From, m.Version = r.cfg.ID, r.machine.Version().Number
+	if m.Raft != nil {
+		m.Version = raftVersion
+	}
 	r.out.Send = append(r.out.Send, m)
 }
 

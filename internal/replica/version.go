@@ -11,6 +11,12 @@ import (
 // proposes nothing before that is applied, so no entry behind the change can be of the version
 // before it. A new leader proposes nothing either before it has applied all that is in its log.
 
+// raftVersion is the version of Raft's messages, whatever the cluster's is: they have not changed
+// since then, and entries in them have versions of their own. A member that missed a fall of the
+// cluster version still has the one before. What it says of its log, and its vote, must be
+// understood by members that run an earlier release by then, or it never catches up.
+const raftVersion = 1
+
 // proposeVersion proposes the change of the cluster version for which it is time, if there is one
 // and none is under way.
 func (r *Replica) proposeVersion() {

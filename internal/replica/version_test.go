@@ -120,3 +120,21 @@ func TestVersionBeyondMember(t *testing.T) {
 		t.Errorf("error %v", m.failed)
 	}
 }
+
+// Goal: a member that has missed that the cluster version fell can catch up, and vote, among others
+// of a release that speaks no later one. Method: what it sends, before it knows.
+func TestRaftSpeaksFirstVersion(t *testing.T) {
+	two := version.Range{Oldest: 1, Newest: 2}
+	m := leadWith(t, two, two)
+	m.r.Tick()
+	m.settle()
+	m.r.send(&Message{To: 2, Raft: &raftpb.Message{Type: raftpb.MsgAppResp.Enum()}})
+	m.r.send(&Message{To: 2, Reply: &Reply{}})
+	var got []byte
+	for _, sent := range m.r.Take().Send {
+		got = append(got, sent.AppendTo(nil)[0])
+	}
+	if string(got) != "\x01\x02" {
+		t.Errorf("messages of versions %x in a cluster of version %d", got, m.m.Version().Number)
+	}
+}
