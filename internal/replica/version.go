@@ -68,13 +68,16 @@ func (r *Replica) after(c fsm.Command) byte {
 }
 
 // decided says that a proposal has its outcome, or is not going to have one here. If it changes the
-// cluster version that is the one in the log, and the ceiling stays while another one waits.
+// cluster version that is mostly the one in the log, but it may have been refused before it got
+// there. The ceiling stays while another one waits.
 func (r *Replica) decided(p *Proposal) {
 	if !p.decides() {
 		return
 	}
-	r.deciding = false
-	if !slices.ContainsFunc(r.waiting, (*Proposal).decides) {
+	r.deciding = r.deciding && slices.ContainsFunc(r.pending, func(b batch) bool {
+		return slices.ContainsFunc(b.proposals, (*Proposal).decides)
+	})
+	if !r.deciding && !slices.ContainsFunc(r.waiting, (*Proposal).decides) {
 		r.ceiling = 0
 	}
 }

@@ -138,3 +138,21 @@ func TestRaftSpeaksFirstVersion(t *testing.T) {
 		t.Errorf("messages of versions %x in a cluster of version %d", got, m.m.Version().Number)
 	}
 }
+
+// A change of the cluster version that is refused at the gate lets nothing into the log behind the
+// one that is there.
+func TestRefusedChangeLeavesTheOneInTheLog(t *testing.T) {
+	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
+	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
+	m.take()
+	m.r.gate.early = make([]*Proposal, maxEarly)
+	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
+	m.r.gate.early = nil
+	if !m.r.deciding || m.r.ceiling != 1 {
+		t.Errorf("deciding %v, ceiling %d", m.r.deciding, m.r.ceiling)
+	}
+	m.settle()
+	if m.r.deciding || m.r.ceiling != 0 || !m.m.Version().Held {
+		t.Errorf("deciding %v, ceiling %d, %+v", m.r.deciding, m.r.ceiling, m.m.Version())
+	}
+}
