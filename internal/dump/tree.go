@@ -159,6 +159,7 @@ func structTree(v reflect.Value) object {
 		switch {
 		case f.Anonymous:
 			out = append(out, structTree(x)...)
+		case !f.IsExported(): // nobody's but the package's own
 		case !empty(x) || shown(v.Type(), f.Name):
 			out = append(out, field{lower(f.Name), treeOf(x, name)})
 		}
