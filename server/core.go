@@ -284,7 +284,7 @@ func (c *core) applied(out *replica.Output) {
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
 		c.snap.Restored(v.Index, c.disk.SnapshotBytes())
-		c.snap.version.Store(uint32(v.Version.Number))
+		c.snap.newest(v.Version.Number, c.disk.Usage().SnapshotIndex)
 	}
 	if v.LeaseNews(old) {
 		c.news.tell()

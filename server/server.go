@@ -155,13 +155,13 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		return nil, err
 	}
 	c.snap = &snapshotter{
-		disk: disk, log: cfg.Logger, metrics: c.metrics,
+		disk: disk, log: cfg.Logger, metrics: c.metrics, speaks: cfg.versions(),
 		Snapshots: shell.Snapshots{
 			Count: cfg.Raft.SnapshotCount, Tail: cfg.Raft.SnapshotCatchUpEntries,
 		},
 	}
 	c.snap.Restored(machine.Index(), disk.SnapshotBytes())
-	c.snap.version.Store(uint32(machine.Version().Number))
+	c.snap.newest(machine.Version().Number, machine.Index())
 	return c, nil
 }
 

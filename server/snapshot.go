@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -55,21 +56,35 @@ type snapshotter struct {
 	relief backOff // of those that are written because the disk is full
 	retry  backOff // of those that are due
 	told   bool    // the log has it that they fail
-	// version is the cluster version of the newest snapshot.
+	// version is the cluster version of the newest snapshot, and index where that stands.
 	version atomic.Uint32
+	index   atomic.Uint64
+	speaks  version.Range // what this member speaks
+}
+
+// newest notes which snapshot is the newest.
+func (s *snapshotter) newest(v byte, index uint64) {
+	s.version.Store(uint32(v))
+	s.index.Store(index)
+}
+
+// settled reports whether the newest snapshot is of the cluster version and stands behind where
+// that was decided. Else the log behind it may have something of any version that there was since.
+func (s *snapshotter) settled(v fsm.ClusterVersion) bool {
+	return v.Number == byte(s.version.Load()) && v.Decided <= s.index.Load()
 }
 
 // follow is called by the core when the state has moved on, and once a heartbeat. When the cluster
-// version has changed, a snapshot of the new one is written. If it has fallen the whole log before
-// the snapshot goes: then nothing of the version before is left that an earlier release would
+// version was decided, a snapshot of it is written. Unless it has risen the whole log before
+// the snapshot goes: then nothing of a version before is left that an earlier release would
 // read, and [node.storageVersion] says so.
 func (s *snapshotter) follow(c *core) {
-	now, was := uint32(c.replica.Machine().Version().Number), s.version.Load()
-	if now == was || s.Writing() || !s.retry.due(c.shell.Now) {
+	now, was := c.replica.Machine().Version(), byte(s.version.Load())
+	if s.settled(now) || s.Writing() || !s.retry.due(c.shell.Now) {
 		return
 	}
 	tail := s.Tail
-	if now < was {
+	if now.Number <= was {
 		tail = 0
 	}
 	s.begin(c, tail)
@@ -78,7 +93,11 @@ func (s *snapshotter) follow(c *core) {
 // storageVersion returns the newest cluster version of which something is on disk that this member
 // reads when it starts.
 func (n *node) storageVersion() byte {
-	return max(byte(n.snap.version.Load()), n.View().Version.Number)
+	v := n.View().Version
+	if v.Decided > n.snap.index.Load() {
+		return n.snap.speaks.Newest // what was in between, nobody knows any more
+	}
+	return max(byte(n.snap.version.Load()), v.Number)
 }
 
 // applied is called by the core when the state has moved on.
@@ -112,7 +131,7 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 		c.inbox.task(func() {
 			s.Ended(image.View.Index, bytes, err == nil)
 			if err == nil {
-				s.version.Store(uint32(image.View.Version.Number))
+				s.newest(image.View.Version.Number, image.View.Index)
 			}
 			s.ended(image.View.Index, err)
 		})
