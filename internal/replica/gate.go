@@ -166,7 +166,7 @@ func (r *Replica) pass(p *Proposal) {
 
 // passed puts a command into the log's queue.
 func (r *Replica) passed(p *Proposal) {
-	if fsm.Since(p.Command) > r.allowed() {
+	if fsm.Since(fsm.Inner(p.Command)) > r.allowed() {
 		r.refuse(p, fsm.ErrVersion)
 		return
 	}
