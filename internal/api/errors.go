@@ -113,6 +113,9 @@ var wire = []struct {
 	},
 	{fsm.ErrUnreadable, status.Error(codes.InvalidArgument, text(fsm.ErrUnreadable)), invalid},
 	{fsm.ErrTxnTooLarge, rpctypes.ErrGRPCTooManyOps, invalid},
+	{
+		fsm.ErrTooManyAlarms, status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyAlarms)), invalid,
+	},
 	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
 
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, unavailable},

@@ -43,6 +43,7 @@ var known = map[string]error{
 	"fsm.ErrSessionNotFound":     fsm.ErrSessionNotFound,
 	"fsm.ErrEventsCompacted":     fsm.ErrEventsCompacted,
 	"fsm.ErrMemberNotFound":      fsm.ErrMemberNotFound,
+	"fsm.ErrTooManyAlarms":       fsm.ErrTooManyAlarms,
 	"fsm.ErrVersion":             fsm.ErrVersion,
 	"fsm.ErrDowngrade":           fsm.ErrDowngrade,
 	"fsm.ErrNoDowngrade":         fsm.ErrNoDowngrade,
@@ -268,6 +269,7 @@ func TestClientsRecognise(t *testing.T) {
 		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint // nor holds
 			w.from == fsm.ErrOwnerHolds: //nolint:errorlint
 		case w.from == lease.ErrBound: //nolint:errorlint // nor bound leases
+		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // nor does etcd bound alarms
 		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())

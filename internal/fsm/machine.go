@@ -266,6 +266,8 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	switch {
 	case removed: // asked for before the removal; nobody would lift it
 		return Result{Value: []Alarm(nil)}
+	case !c.Off && !raised && m.strangeAlarms(c.Alarm.Member) >= maxStrangeAlarms:
+		return Result{Err: ErrTooManyAlarms}
 	case !c.Off:
 		m.alarms[c.Alarm] = struct{}{}
 	case !raised:
@@ -275,6 +277,24 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	}
 	m.metaChanged = true
 	return Result{Value: []Alarm{c.Alarm}}
+}
+
+// maxStrangeAlarms is how many alarms there may be of members that are not there. etcd's API lets
+// a client raise one for any number, and every command looks at all alarms.
+const maxStrangeAlarms = 64
+
+// strangeAlarms returns how many alarms there are of members that are not there, if this one is
+// not either.
+func (m *Machine) strangeAlarms(member uint64) (n int) {
+	if _, ok := m.members[member]; ok {
+		return 0
+	}
+	for a := range m.alarms {
+		if _, ok := m.members[a.Member]; !ok {
+			n++
+		}
+	}
+	return n
 }
 
 func sortedMembers(in map[uint64]Member) []Member {

@@ -36,6 +36,9 @@ var (
 	// ErrTxnTooLarge means that a transaction has too many operations, or that together they
 	// read too many keys.
 	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads too much")
+	// ErrTooManyAlarms means that there are too many alarms of members that are not there.
+	ErrTooManyAlarms = errors.New("fsm: too many alarms of members that are not in the cluster: " +
+		"disarm some")
 	// ErrStale means that an internal command was proposed in another term.
 	ErrStale = errors.New("fsm: command of another term")
 )
