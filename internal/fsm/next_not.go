@@ -9,6 +9,9 @@ import "fmt"
 // nextState is what of the state only the next version has.
 type nextState struct{}
 
+// Only the next version reads it.
+var _ = ClusterVersion{}.next
+
 // Since returns the first cluster version that has a command: a leader writes it only when the
 // cluster has that version.
 func Since(Command) byte { return 1 }

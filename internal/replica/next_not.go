@@ -9,6 +9,9 @@ import "leasehold.dev/internal/encoding"
 // nextMessage is what of a message only the next version has.
 type nextMessage struct{}
 
+// Only the next version reads it.
+var _ = Message{}.nextMessage
+
 func (m *Message) append(b []byte) []byte { return m.Reply.append(append(b, wireReply)) }
 
 func (m *Message) size() int { return m.Reply.size() }
