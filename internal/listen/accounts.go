@@ -178,14 +178,20 @@ func (a *account) oweLocked(bytes int) *debt {
 		if worst == nil {
 			break
 		}
-		if a.all.told.Over(unreadPause) {
-			a.all.log.Warn("closed a connection that did not read its answers",
-				"remote", worst.conn.RemoteAddr().String(), "unread", worst.unread.Load())
-		}
+		go worst.cut(worst.unread.Load(), a.all.told.Over(unreadPause))
 		worst.closeLocked()
-		go worst.conn.Close() //nolint:errcheck // TLS may wait until it has said goodbye
 	}
 	return d
+}
+
+// cut closes the connection, and tells of it. TLS may wait until it has said goodbye, and the log
+// for whoever reads it, so nobody else waits for this.
+func (a *account) cut(unread int64, tell bool) {
+	if tell {
+		a.all.log.Warn("closed a connection that did not read its answers",
+			"remote", a.conn.RemoteAddr().String(), "unread", unread)
+	}
+	_ = a.conn.Close()
 }
 
 // countLocked counts bytes that are unread since then, or are no longer if they are negative.
