@@ -1,7 +1,8 @@
 // Package tidy holds the tests that keep the rules of this project by machine:
 // which package may import which, what the pure packages must not touch, how
 // long a function, a file and a line may be, what is documented, how tests
-// wait, and how a commit introduces itself.
+// wait, how a commit introduces itself, and that what documents and comments
+// refer to is there.
 //
 // There is no code here to import. Run the rules with
 //
