@@ -219,43 +219,50 @@ func (d *disk) normalize() {
 
 // raise makes the hard state at least as new as a snapshot, in the step in which that
 // becomes the newest.
-func (d *disk) raise(s *snapshot) {
+func (c *content) raise(s *snapshot) {
 	hard := &raftpb.HardState{Term: new(uint64), Commit: new(uint64), Vote: new(uint64)}
-	if d.hard != nil {
-		hard = proto.CloneOf(d.hard)
+	if c.hard != nil {
+		hard = proto.CloneOf(c.hard)
 	}
 	if hard.GetTerm() < s.meta.GetTerm() {
 		hard.Term, hard.Vote = proto.Uint64(s.meta.GetTerm()), proto.Uint64(0)
 	}
 	hard.Commit = proto.Uint64(max(hard.GetCommit(), s.index()))
-	d.hard = hard
+	c.hard = hard
 }
 
 // commit makes a snapshot of the member's own state the newest, and drops the log
-// up to keep. It reports whether it did, for another member's may be newer.
+// up to keep. It reports whether it did, for another member's may be newer. The snapshot is
+// durable at once, and nothing else is: what was written since the last sync can still be lost.
 func (d *disk) commit(s snapshot, keep uint64) bool {
 	if s.index() <= d.snap.index() {
 		return false
 	}
-	d.synced, d.loose = nil, nil // a sync of all, like any
-	d.snap = s
-	d.raise(&s)
-	d.compact(keep)
+	if d.synced != nil {
+		d.synced.commit(s, keep)
+	}
+	d.content.commit(s, keep)
 	return true
 }
 
+func (c *content) commit(s snapshot, keep uint64) {
+	c.snap = s
+	c.raise(&s)
+	c.compact(keep)
+}
+
 // compact drops the log up to and including index.
-func (d *disk) compact(index uint64) {
-	if index < d.first {
+func (c *content) compact(index uint64) {
+	if index < c.first {
 		return
 	}
-	t, err := d.Term(index)
+	t, err := c.Term(index)
 	if err != nil {
 		panic(fmt.Sprintf("sim: compact to %d: %v", index, err))
 	}
-	n := index + 1 - d.first
-	d.entries = append([]*raftpb.Entry(nil), d.entries[n:]...)
-	d.first, d.before = index+1, t
+	n := index + 1 - c.first
+	c.entries = append([]*raftpb.Entry(nil), c.entries[n:]...)
+	c.first, c.before = index+1, t
 }
 
 // crash loses what was not synced, but for a random number of the oldest writes.
@@ -357,20 +364,20 @@ func (d *disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return d.hard, conf, nil
 }
 
-func (d *disk) FirstIndex() (uint64, error) { return d.first, nil }
-func (d *disk) LastIndex() (uint64, error)  { return d.last(), nil }
-func (d *disk) last() uint64                { return d.first + uint64(len(d.entries)) - 1 }
+func (c *content) FirstIndex() (uint64, error) { return c.first, nil }
+func (c *content) LastIndex() (uint64, error)  { return c.last(), nil }
+func (c *content) last() uint64                { return c.first + uint64(len(c.entries)) - 1 }
 
-func (d *disk) Term(i uint64) (uint64, error) {
+func (c *content) Term(i uint64) (uint64, error) {
 	switch {
-	case i+1 == d.first:
-		return d.before, nil
-	case i+1 < d.first:
+	case i+1 == c.first:
+		return c.before, nil
+	case i+1 < c.first:
 		return 0, raft.ErrCompacted
-	case i > d.last():
+	case i > c.last():
 		return 0, raft.ErrUnavailable
 	default:
-		return d.entries[i-d.first].GetTerm(), nil
+		return c.entries[i-c.first].GetTerm(), nil
 	}
 }
 
