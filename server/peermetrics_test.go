@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold.dev/internal/fsm"
 )
 
@@ -44,6 +46,15 @@ func TestPeerMetrics(t *testing.T) {
 	lead, others := leader(t, members)
 	id := func(m *running) string { return memberLabel(m.node.member) }
 	late, stays := others[0], others[1]
+	up := []*running{lead, stays, late}
+	leads := func() *running { // by now
+		for _, m := range up {
+			if m.node.status.Load().Leading {
+				return m
+			}
+		}
+		return lead
+	}
 	for _, m := range members {
 		eventually(t, m.cfg.Name+" knows the others", func() bool {
 			active := m.measured(t, "etcd_network_active_peers")
@@ -61,14 +72,19 @@ func TestPeerMetrics(t *testing.T) {
 		return received > 20 && received <= sent
 	})
 	eventually(t, "all are up to date", func() bool {
-		behind := lead.measured(t, "leasehold_member_lag_entries")
+		now := leads()
+		behind := now.measured(t, "leasehold_member_lag_entries")
 		committed := late.measured(t, "etcd_server_proposals_committed_total")[""]
 		applied := late.measured(t, "etcd_server_proposals_applied_total")[""]
-		return len(behind) == 2 && behind[id(late)]+behind[id(stays)] == 0 &&
-			applied > 20 && applied == committed && applied == float64(lead.node.View().Index)
+		return len(behind) == 2 && behind[id(lead)]+behind[id(late)]+behind[id(stays)] == 0 &&
+			applied > 20 && applied == committed && applied == float64(now.node.View().Index)
 	})
 
-	dropped := lead.measured(t, "etcd_network_peer_sent_failures_total")[id(late)]
+	dropped := make(map[*running]float64)
+	for _, m := range []*running{lead, stays} {
+		dropped[m] = m.measured(t, "etcd_network_peer_sent_failures_total")[id(late)]
+	}
+	up = up[:2]
 	if err := late.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,14 +92,14 @@ func TestPeerMetrics(t *testing.T) {
 		lead.put(t, fmt.Sprint("k", i), "w")
 	}
 	eventually(t, "the member that is away is seen to be", func() bool {
-		if !lead.node.status.Load().Leading {
-			t.Skip("another member leads now, and has not heard of the one that is away")
-		}
-		_, _ = lead.client.Get(context.Background(), "k") // with a message to each member
-		behind := lead.measured(t, "leasehold_member_lag_entries")
-		return behind[id(late)] >= 20 && behind[id(stays)] == 0 &&
-			lead.measured(t, "etcd_network_active_peers")[id(late)] == 0 &&
-			lead.measured(t, "etcd_network_peer_sent_failures_total")[id(late)] > dropped
+		// A new leader takes who is away for one that has nothing.
+		now := leads()
+		_, _ = now.client.Get(context.Background(), "k") // with a message to each member
+		behind := now.measured(t, "leasehold_member_lag_entries")
+		failures := now.measured(t, "etcd_network_peer_sent_failures_total")
+		return behind[id(late)] >= 20 && len(behind) == 2 &&
+			now.measured(t, "etcd_network_active_peers")[id(late)] == 0 &&
+			failures[id(late)] > dropped[now]
 	})
 	begin(t, late.cfg).await(t)
 	eventually(t, "the member that is back is up to date", func() bool {
@@ -95,6 +111,23 @@ func TestPeerMetrics(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// TestRoundTripUnit: how long members take to answer is told in seconds.
+func TestRoundTripUnit(t *testing.T) {
+	m := newPeerMetrics()
+	m.answered(1, 1500*time.Millisecond)
+	m.answered(1, 250*time.Millisecond)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.roundTrip)
+	got, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := got[0].GetMetric()[0].GetHistogram()
+	if h.GetSampleSum() != 1.75 || h.GetSampleCount() != 2 {
+		t.Errorf("%d answers, %v seconds; want 2, 1.75", h.GetSampleCount(), h.GetSampleSum())
+	}
 }
 
 // TestMemberLeaves: nothing is shown of a member that has left.
