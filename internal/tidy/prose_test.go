@@ -76,6 +76,7 @@ var (
 	heading  = regexp.MustCompile(`^#+ +(.*)$`)
 	mdLink   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	mdName   = regexp.MustCompile(`[\w./*-]*\w\.md\b`)
+	fileName = regexp.MustCompile("`([a-z]+/[\\w./-]*\\w\\.(?:go|sh|txt|csv|svg|proto))`")
 	mdTarget = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	label    = regexp.MustCompile(`\b([TLSWCQ][0-9]{1,2}[ab]?|rule [0-9])\b`)
 	defined  = regexp.MustCompile(
@@ -143,6 +144,17 @@ func danglingNames(name, text string, docs map[string]string) (out []string) {
 	return out
 }
 
+// danglingFiles returns the files of the repository that a document names in full, as in
+// `server/core.go`, and that are not there.
+func danglingFiles(text string, exists func(string) bool) (out []string) {
+	for _, m := range fileName.FindAllStringSubmatch(text, -1) {
+		if !exists(m[1]) {
+			out = append(out, m[1])
+		}
+	}
+	return out
+}
+
 // labels returns the names of invariants, faults, equations and rules that a document gives a
 // place of their own: "- **L4** ...", "| T13 | ..." and "4. **...".
 func labels(text string) []string {
@@ -181,6 +193,12 @@ func TestDocuments(t *testing.T) {
 		}
 		for _, other := range danglingNames(name, strings.Join(prose(docs[name]), "\n"), docs) {
 			t.Errorf("%s names %s, and there is no such document", name, other)
+		}
+		if name == "CHANGELOG.md" {
+			continue // it tells of what was
+		}
+		for _, file := range danglingFiles(docs[name], exists) {
+			t.Errorf("%s names %s, and there is no such file", name, file)
 		}
 	}
 }
@@ -247,6 +265,10 @@ func TestDangling(t *testing.T) {
 	got := danglingNames("x/y.go", text, docs)
 	if want := []string{"b.md", "docs/c.md"}; !slices.Equal(got, want) {
 		t.Errorf("documents that are not there are %q, want %q", got, want)
+	}
+	got = danglingFiles("`docs/p.svg`, `docs/q.svg`, `p.svg`, docs/q.svg", exists)
+	if want := []string{"docs/q.svg"}; !slices.Equal(got, want) {
+		t.Errorf("files that are not there are %q, want %q", got, want)
 	}
 	got = labels("1. **Clocks.** See **L9**.\n- **L4** one\n| T17a | f |\n| T22, T23 | g |\nT5\n")
 	if want := []string{"rule 1", "L4", "T17a", "T22", "T23"}; !slices.Equal(got, want) {
