@@ -121,6 +121,10 @@ var wire = []struct {
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, unavailable},
 	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, unknown},
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, invalid},
+	{
+		replica.ErrVersion, status.Error(
+			codes.FailedPrecondition, "the cluster version does not have this command"), invalid,
+	},
 	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
 	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied, invalid},
 	{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy, unavailable},

@@ -62,6 +62,7 @@ var known = map[string]error{
 	"replica.ErrNoLeader":        replica.ErrNoLeader,
 	"replica.ErrLeaderChanged":   replica.ErrLeaderChanged,
 	"replica.ErrTooLarge":        replica.ErrTooLarge,
+	"replica.ErrVersion":         replica.ErrVersion,
 	"replica.ErrOverloaded":      replica.ErrOverloaded,
 	"replica.ErrInternal":        replica.ErrInternal,
 	"replica.ErrUnhealthy":       replica.ErrUnhealthy,
@@ -270,6 +271,7 @@ func TestClientsRecognise(t *testing.T) {
 			w.from == fsm.ErrOwnerHolds: //nolint:errorlint
 		case w.from == lease.ErrBound: //nolint:errorlint // nor bound leases
 		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // nor does etcd bound alarms
+		case w.from == replica.ErrVersion: //nolint:errorlint // nor refuses commands for it
 		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())

@@ -102,6 +102,9 @@ func (m *Machine) Lessor() *lease.Lessor { return m.lessor }
 // Index returns the index of the last applied entry.
 func (m *Machine) Index() uint64 { return m.index }
 
+// Term returns the term of the last applied entry.
+func (m *Machine) Term() uint64 { return m.term }
+
 // Stats returns what Apply has done so far.
 func (m *Machine) Stats() Stats { return m.stats }
 

@@ -5,10 +5,13 @@ package fsm
 import (
 	"encoding/binary"
 	"fmt"
+
+	"leasehold.dev/internal/encoding"
 )
 
-// The make-believe next release has one more command, which counts, and the count in the state and
-// behind a flag in snapshots. When the cluster version falls the count is gone.
+// The make-believe next release has one more command, which counts, one more flag of a deletion,
+// which counts too, and the count in the state and behind a flag in snapshots. When the cluster
+// version falls the count is gone.
 
 // sinceNext is the cluster version that brought it.
 const sinceNext = 2
@@ -23,13 +26,27 @@ const kindNext = kindLast + 1
 
 func (*Next) kind() kind { return kindNext }
 
-// Since returns the first cluster version that has a command: a leader writes it only when the
-// cluster has that version.
-func Since(c Command) byte {
-	if c.kind() == kindNext {
-		return sinceNext
+// nextDelete is what of a deletion only the next version has, wherever the deletion stands: it may
+// be counted as a step of 1.
+type nextDelete struct{ Counted bool }
+
+// deleteCounted is the flag of a deletion that is counted.
+const deleteCounted = deleteEnd << 1
+
+func (n nextDelete) flags() byte { return encoding.Flag(n.Counted, deleteCounted) }
+
+func (d *decoder) deleteFlags(known byte) (byte, nextDelete) {
+	if d.Version() >= sinceNext {
+		known |= deleteCounted
 	}
-	return 1
+	f := d.Flags("a deletion", known)
+	return f, nextDelete{Counted: f&deleteCounted != 0}
+}
+
+func (m *Machine) deletedNext(n nextDelete) {
+	if n.Counted {
+		m.applyNext(&Next{Step: 1})
+	}
 }
 
 func appendNext(b []byte, c Command) []byte {

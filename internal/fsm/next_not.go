@@ -12,9 +12,19 @@ type nextState struct{}
 // Only the next version reads it.
 var _ = ClusterVersion{}.next
 
-// Since returns the first cluster version that has a command: a leader writes it only when the
-// cluster has that version.
-func Since(Command) byte { return 1 }
+// nextDelete is what of a deletion only the next version has.
+type nextDelete struct{}
+
+// Only the next version reads it.
+var _ = DeleteRange{}.nextDelete
+
+func (nextDelete) flags() byte { return 0 }
+
+func (d *decoder) deleteFlags(known byte) (byte, nextDelete) {
+	return d.Flags("a deletion", known), nextDelete{}
+}
+
+func (m *Machine) deletedNext(nextDelete) {}
 
 func appendNext(_ []byte, c Command) []byte { panic(fmt.Sprintf("fsm: no encoding for %T", c)) }
 

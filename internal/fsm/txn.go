@@ -95,6 +95,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 			m.detach(kv)
 		}
 	}
+	m.deletedNext(c.nextDelete)
 	r := &DeleteResult{Deleted: int64(len(prev))}
 	if c.PrevKV {
 		r.Prev = prev

@@ -92,6 +92,18 @@ func (m *Machine) Foreign() error {
 		why, version.Name(v), m.cfg.Versions)
 }
 
+// Has reports whether a cluster version has all that is in a command: whether it may be written
+// while the cluster has that version. That is so if decoders take it, which know of each part the
+// version that brought it. So there is no second list of what is new, and none that lacks anything.
+func Has(v byte, c Command) bool {
+	if v >= version.Newest {
+		return true
+	}
+	d := decoder{Decoder: logFormat.Decoder(v, AppendCommand(nil, c)), views: true}
+	d.command()
+	return d.End() == nil
+}
+
 // Takes says why c may not change the cluster version, nil if it may.
 func (v *View) Takes(c *SetVersion) error {
 	return c.vet(v.Version, slices.Values(v.Members))

@@ -18,6 +18,9 @@ var (
 	errWaiting = errors.New("replica: the leader has not decided yet")
 	// ErrTooLarge means that a command is larger than MaxCommand. It may not be retried.
 	ErrTooLarge = errors.New("replica: command is too large")
+	// ErrVersion means that the cluster version does not have a command, or something in it, and so
+	// other members may not understand it; nothing was done.
+	ErrVersion = errors.New("replica: the cluster version does not have this command")
 	// ErrMessage means that bytes from another member are no message.
 	ErrMessage = errors.New("replica: not a message")
 	// ErrImpossible means that a message of another member cannot be: it contradicts what

@@ -35,6 +35,7 @@ type forwarder struct {
 	next  uint64      // the number of the next command
 
 	term     uint64 // in which the last was sent
+	version  byte   // of what it is asked in: its leader understands that
 	base     uint64 // the first number of term
 	received uint64 // the leader of term has all numbers below
 	idle     int    // ticks since the leader told of progress
@@ -62,8 +63,10 @@ func (r *Replica) dispatch() {
 	}
 	if f := &r.forward; f.term != r.term {
 		f.term, f.base, f.received, f.idle = r.term, f.next, f.next, 0
+		f.version = firstVersion
 		r.asks.rewind()
 	}
+	r.forward.version = max(r.forward.version, r.shared())
 	for {
 		m := Forward{Term: r.term, First: r.forward.next, Base: r.forward.base}
 		r.forward.fill(r, &m)
@@ -106,21 +109,27 @@ func (r *Replica) adopt() {
 
 // fill moves commands from the queue into m. While the leader has not told
 // that it has the ones before, it holds back, so that what arrives meanwhile
-// shares the next message.
+// shares the next message. What the first version does not have waits until it is known what
+// the leader understands: a message that it cannot read would take all that is in it with it.
 func (f *forwarder) fill(r *Replica, m *Forward) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
 	}
 	n := 0
-	for n < len(f.queue) && n < groupMax && len(m.body) < r.cfg.MaxBatch {
+	known := r.machine.Term() == f.term // what the leader understands
+	for n < len(f.queue) && n < groupMax && len(m.body) < r.cfg.MaxBatch &&
+		(known || fsm.Has(f.version, f.queue[n].Command)) {
 		p := f.queue[n]
 		n++
-		if !m.add(p.Command) {
+		switch {
+		case !fsm.Has(f.version, p.Command):
+			r.refuse(p, ErrVersion)
+		case !m.add(p.Command):
 			r.refuse(p, ErrTooLarge)
-			continue
+		default:
+			f.sent = append(f.sent, sent{f.next, f.term, r.now, p.Command, p})
+			f.next++
 		}
-		f.sent = append(f.sent, sent{f.next, f.term, r.now, p.Command, p})
-		f.next++
 	}
 	f.queue = f.queue[n:]
 }

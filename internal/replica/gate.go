@@ -166,8 +166,8 @@ func (r *Replica) pass(p *Proposal) {
 
 // passed puts a command into the log's queue.
 func (r *Replica) passed(p *Proposal) {
-	if fsm.Since(fsm.Inner(p.Command)) > r.allowed() {
-		r.refuse(p, fsm.ErrVersion)
+	if !fsm.Has(r.allowed(), p.Command) {
+		r.refuse(p, ErrVersion)
 		return
 	}
 	r.ceiling = r.after(p.Command)

@@ -130,6 +130,9 @@ func (r *Replica) applyChange(e *raftpb.Entry) {
 // affordable reports why the cluster cannot afford a change now. Only the
 // leader can tell, since it alone knows who is connected.
 func (r *Replica) affordable(c fsm.Command) error {
+	if !fsm.Has(r.machine.Version().Number, c) {
+		return ErrVersion
+	}
 	switch c := c.(type) {
 	case *fsm.AddMember:
 		return r.affordAdd(c.Member.Learner)

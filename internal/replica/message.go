@@ -23,8 +23,8 @@ import (
 // stands: the shell streams the state beside it, see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version is the sender's cluster version, which says what may be in the message; Raft's
-	// messages have raftVersion.
+	// Version says what may be in the message: it is a cluster version that the receiver
+	// understands for certain.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward
@@ -117,7 +117,7 @@ type Code uint8
 var codes = [...]error{
 	nil, ErrNoLeader, ErrLeaderChanged, ErrOverloaded, ErrInternal,
 	lease.ErrNotFound, ErrUnhealthy, ErrTooManyLearners, ErrLearnerNotReady,
-	errWaiting,
+	errWaiting, ErrTooLarge, ErrVersion,
 }
 
 func codeOf(err error) Code {
@@ -332,6 +332,10 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 		f.decodeCaches(d)
 	}
 	if has&forwardCommands == 0 || d.Err() != nil {
+		return f, d.Err()
+	}
+	if v := d.Peek(); v > d.Version() {
+		d.Unknown("commands of version", uint64(v))
 		return f, d.Err()
 	}
 	commands, err := fsm.DecodeCommands(d.Rest())

@@ -38,8 +38,10 @@ func TestNextCommandFollowsVersion(t *testing.T) {
 	}
 	fall := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
 	m.r.Propose(fall)
-	late := &Proposal{Command: &fsm.Next{Step: 1}}
-	m.r.Propose(late)
+	behind := &Proposal{Command: &fsm.Next{Step: 1}}
+	m.r.Propose(behind)
+	nested := &Proposal{Command: counted(t)}
+	m.r.Propose(nested)
 	m.r.Tick()
 	for range 3 {
 		m.settle()
@@ -47,11 +49,78 @@ func TestNextCommandFollowsVersion(t *testing.T) {
 	}
 	m.settle()
 	if fall.Result.Err != nil || m.failed != nil || m.m.Version().Number != 1 ||
-		!errors.Is(late.Err, fsm.ErrVersion) {
-		t.Errorf("%+v, %v, %v, version %+v", fall.Result, late.Err, m.failed, m.m.Version())
+		!errors.Is(behind.Err, ErrVersion) || !errors.Is(nested.Err, ErrVersion) {
+		t.Errorf("%+v, %v, %v, %v, version %+v", fall.Result, behind.Err, nested.Err, m.failed,
+			m.m.Version())
 	}
 	if got := string(m.written()[before:]); got != "\x02" {
 		t.Errorf("entries of versions %x", got)
+	}
+}
+
+// counted is a command that has something of the next version deep inside.
+func counted(t *testing.T) fsm.Command {
+	t.Helper()
+	del := &fsm.DeleteRange{Key: "k"}
+	del.Counted = true
+	return &fsm.Once{Command: &fsm.Txn{Else: []fsm.Op{{Txn: &fsm.Txn{Then: []fsm.Op{{Delete: del}}}}}}}
+}
+
+// Goal: a member that has missed that the cluster version fell sends no leader of an earlier
+// release what that cannot read, nor does it keep what others ask behind it. Method: a command of
+// the next version waits until an entry of the leader's term is applied; then it is sent, or
+// refused, or no leader was found in time. A plain one goes in each case.
+func TestCommandOfVersionThatFell(t *testing.T) {
+	fell := fsm.AppendCommand(fsm.AppendEntry(nil, 2), &fsm.SetVersion{Version: 1, Hold: true})
+	for name, c := range map[string]struct {
+		then [][]byte // the leader's entries
+		want error
+	}{
+		"the version stands": {[][]byte{nil}, nil},
+		"it fell":            {[][]byte{fell, nil}, ErrVersion},
+		"nothing comes":      {nil, ErrNoLeader},
+	} {
+		m := late(t)
+		put, next := &Proposal{Command: &fsm.Put{Key: "k"}}, &Proposal{Command: counted(t)}
+		m.r.Propose(put)
+		m.r.Propose(next)
+		if v, last := m.forwarded(); v != "\x01" || last != put.Command {
+			t.Errorf("%s: at first %T in versions %x", name, last, v)
+		}
+		m.r.forward.reached(6, m.r.forward.next) // as if the leader had said so
+		m.hear(6, 2, 5, c.then...)
+		if c.then == nil {
+			for range 10 * patience {
+				m.r.Tick()
+			}
+			m.settle()
+		}
+		sent := len(m.r.forward.sent) > 1
+		if !errors.Is(next.Err, c.want) || sent != (c.want == nil) {
+			t.Errorf("%s: %v, sent %v", name, next.Err, sent)
+		}
+	}
+}
+
+// Goal: a command of the next version that was sent while the cluster had that version is asked
+// again in it, after it fell in the same term, and the commands behind it come through. Method: the
+// leader does not answer at first.
+func TestForwardedAgainAfterFall(t *testing.T) {
+	m := late(t)
+	m.hear(6, 2, 5, nil)
+	next := &Proposal{Command: counted(t)}
+	m.r.Propose(next)
+	if v, last := m.forwarded(); v != "\x02" || last != next.Command {
+		t.Fatalf("%T in versions %x", last, v)
+	}
+	fall := &fsm.SetVersion{Version: 1, Hold: true}
+	m.hear(6, 3, 6, fsm.AppendCommand(fsm.AppendEntry(nil, 2), fall))
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	for range 3 {
+		m.r.Tick()
+	}
+	if v, last := m.forwarded(); v != "\x02" || last != next.Command || m.m.Version().Number != 1 {
+		t.Errorf("again %T in versions %x, cluster version %+v", last, v, m.m.Version())
 	}
 }
 

@@ -112,10 +112,7 @@ func (o *Output) emptied() Output {
 }
 
 func (r *Replica) send(m *Message) {
-	m.From, m.Version = r.cfg.ID, r.machine.Version().Number
-	if m.Raft != nil {
-		m.Version = raftVersion
-	}
+	m.From, m.Version = r.cfg.ID, r.versionOf(m)
 	r.out.Send = append(r.out.Send, m)
 }
 

@@ -11,11 +11,35 @@ import (
 // proposes nothing before that is applied, so no entry behind the change can be of the version
 // before it. A new leader proposes nothing either before it has applied all that is in its log.
 
-// raftVersion is the version of Raft's messages, whatever the cluster's is: they have not changed
-// since then, and entries in them have versions of their own. A member that missed a fall of the
-// cluster version still has the one before. What it says of its log, and its vote, must be
-// understood by members that run an earlier release by then, or it never catches up.
-const raftVersion = 1
+// firstVersion is the version that all releases read.
+const firstVersion = 1
+
+// versionOf returns the version of a message. A member that missed a fall of the cluster version
+// still has the one before, and others may run an earlier release by then. They must understand
+// what it says of its log, and its vote, or it never catches up, and what its clients ask, or they
+// wait in vain. So Raft's messages are of the first version, which they have not changed since
+// then: entries in them have versions of their own. And what is asked and answered in a term is,
+// until an entry of that term is applied here.
+func (r *Replica) versionOf(m *Message) byte {
+	switch {
+	case m.Raft != nil:
+		return firstVersion
+	case m.Forward != nil:
+		return r.forward.version
+	default:
+		return r.shared()
+	}
+}
+
+// shared returns the cluster version as of the last entry of the present term, the first version
+// if none is applied here. Whoever leads in the term goes on understanding it: it was there when
+// the version was that, and to start as another release would cost it the term.
+func (r *Replica) shared() byte {
+	if r.machine.Term() != r.term {
+		return firstVersion
+	}
+	return r.machine.Version().Number
+}
 
 // proposeVersion proposes the change of the cluster version for which it is time, if there is one
 // and none is under way.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -154,5 +155,75 @@ func TestRefusedChangeLeavesTheOneInTheLog(t *testing.T) {
 	m.settle()
 	if m.r.deciding || m.r.ceiling != 0 || !m.m.Version().Held {
 		t.Errorf("deciding %v, ceiling %d, %+v", m.r.deciding, m.r.ceiling, m.m.Version())
+	}
+}
+
+// late returns a follower that has the cluster version 2, of term 5. In term 6 member 2 leads, and
+// nothing of that term is applied here yet.
+func late(t *testing.T) *member {
+	t.Helper()
+	two := version.Range{Oldest: 1, Newest: 2}
+	m := startWith(t, fsm.Config{Versions: two}, 2)
+	for id := uint64(self); id <= 2; id++ {
+		m.m.AddMember(fsm.Member{ID: id, Versions: two})
+	}
+	m.hear(5, 1, 1, fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.SetVersion{Version: 2}))
+	m.hear(6, 2, 5)
+	if v := m.m.Version(); v.Number != 2 || m.failed != nil {
+		t.Fatalf("version %+v, %v", v, m.failed)
+	}
+	return m
+}
+
+// hear takes what member 2 leads with in a term: entries after one of another term, committed.
+func (m *member) hear(term, index, before uint64, entries ...[]byte) {
+	m.t.Helper()
+	app := &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(self)), Term: &term,
+		Index: new(index), LogTerm: &before, Commit: new(index + uint64(len(entries))),
+	}
+	for _, data := range entries {
+		index++
+		app.Entries = append(app.Entries, &raftpb.Entry{Term: &term, Index: new(index), Data: data})
+	}
+	if err := m.r.Step(raftMessage(app)); err != nil {
+		m.t.Fatal(err)
+	}
+	m.settle()
+}
+
+// forwarded returns the versions of the messages that ask the leader something, each once, and the
+// last command that is in them.
+func (m *member) forwarded() (versions string, last fsm.Command) {
+	m.t.Helper()
+	var list []byte
+	for _, sent := range m.r.Take().Send {
+		if f := sent.Forward; f != nil {
+			list = append(list, sent.AppendTo(nil)[0])
+			if n := len(f.Commands); n > 0 {
+				last = f.Commands[n-1]
+			}
+		}
+	}
+	return string(slices.Compact(list)), last
+}
+
+// Goal: what a member's clients ask while it has not heard that the cluster version fell is not
+// lost on a leader of an earlier release. Method: the version of what it sends, before it has an
+// entry of the leader's term, and with one.
+func TestForwardsOfWhoMissedTheFall(t *testing.T) {
+	m := late(t)
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	m.r.Read(&Read{})
+	if v, put := m.forwarded(); v != "\x01" || put == nil {
+		t.Errorf("%v in versions %x", put, v)
+	}
+	m.hear(6, 2, 5, nil)
+	m.r.Renew(Renewal{ID: 1})
+	for range 10 { // and it asks again
+		m.r.Tick()
+	}
+	if v, put := m.forwarded(); v != "\x02" || put == nil {
+		t.Errorf("then %v in versions %x", put, v)
 	}
 }
