@@ -12,7 +12,7 @@ import (
 
 // clock reads the instants by which leases are timed, by a clock that runs on while the
 // machine is suspended, as the holders' time does. Go's own monotonic clock stands still then,
-// and wall time jumps (DESIGN 2.2).
+// and wall time jumps (rule 2).
 //
 // A reading is a system call, so the core reads once a step.
 type clock struct {

@@ -1,5 +1,5 @@
 // Package directory knows, at the leader of a term, which caches may have which
-// keys, and says whom a write has to wait for (DESIGN 3, "Coherent caches").
+// keys, and says whom a write has to wait for (docs/coherence.md).
 //
 // A lease holds ranges, in the replicated state; its holder's cache may have keys
 // that lie within. What a cache has of them only the leader knows, so a new leader
@@ -16,7 +16,7 @@
 // Why that keeps C1, a cached read is never older than a write that was acknowledged
 // before it began: a copy is used only while its lease has not passed its expiry, by
 // any leader's clock. As long as it may be used, the leader either knows of it or
-// takes the cache for wide. docs/caches.md has the whole argument.
+// takes the cache for wide. docs/coherence.md has the whole argument.
 //
 // The package is pure: no goroutine, no lock, no I/O; instants are arguments. Its
 // caller, the replica, owns a Directory and calls it from one goroutine. What it

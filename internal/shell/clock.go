@@ -8,7 +8,7 @@ const jumpLimit = 250 * lease.Instant(1)
 
 // Reading is what a machine's clocks show, in milliseconds. Leases are timed by boot time,
 // which runs on while the machine is suspended, as the holders' time does. The monotonic
-// clock stands still then (DESIGN 2.2).
+// clock stands still then (rule 2).
 type Reading struct{ Boot, Mono lease.Instant }
 
 // clock makes instants of readings.

@@ -129,7 +129,7 @@ func (r *runner) pid() int {
 // to a resource that knows fencing tokens. Workers and members are killed and stopped all
 // the time. The resource never sees one token in two hands, nor takes a write with a
 // smaller token than it has seen. How many such writes came is told: that is what a
-// lock without fencing lets through (DESIGN 2.2: a process may be stopped between looking
+// lock without fencing lets through (rule 2: a process may be stopped between looking
 // and acting).
 func TestRun(t *testing.T) {
 	t.Parallel()
