@@ -11,9 +11,9 @@
 //
 // [Client.Grant] grants a [Lease] and keeps it alive. [Client.Put], [Client.Get], [Client.Range],
 // [Client.Delete] and [Client.Txn] are for keys, [Client.Watch] tells how they change, and
-// [Client.LeaseEvents] what happens to leases. Locks, elections, members, queues and pools are in
-// package coord, caches in package cache: a program that wants those hardly needs more of
-// this package than New.
+// [Client.LeaseEvents] what happens to leases. Locks and elections are in package lock, and there
+// are packages queue, pool, members, nodes and cache: a program that wants those hardly needs more
+// of this package than New. What rests on a lease in any of them is a [Hold].
 //
 // A Client talks to one member at a time, over one stream that carries everything: to the one
 // that leads, if it can be reached (see Config.AnyMember), and to another when that one does

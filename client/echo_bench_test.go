@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 // BenchmarkEcho is what a request takes of the client alone, with 64 callers who each ask again
@@ -74,14 +74,14 @@ func lockCycle(b *testing.B, ctx context.Context, c *client.Client) func(int) er
 	if err != nil {
 		b.Fatal(err)
 	}
-	locks := make([]*coord.Mutex, 64)
+	locks := make([]*lock.Mutex, 64)
 	for i := range locks {
-		locks[i] = coord.NewMutex(coord.NewSession(c, l), fmt.Sprint("lock/", i))
+		locks[i] = lock.NewSession(c, l).Mutex(fmt.Sprint("lock/", i))
 	}
 	return func(i int) error {
 		held, err := locks[i].Lock(ctx)
 		if err == nil {
-			err = held.Unlock(ctx)
+			err = held.Release(ctx)
 		}
 		return err
 	}

@@ -137,7 +137,7 @@ func ExampleCompare() {
 	// false
 }
 
-// Two wait in a line: the keys of a prefix, each with the ID of its owner's lease. Package coord
+// Two wait in a line: the keys of a prefix, each with the ID of its owner's lease. Package lock
 // makes locks and elections of this.
 func ExampleTurn() {
 	c, stop := inprocess.Client()

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 // leaseholdSession speaks leasehold.v1 over its stream.
@@ -40,8 +40,8 @@ func (s leaseholdSession) Grant(ctx context.Context) error {
 
 // leaseholdLocker has a lease of its own, as etcdLocker has.
 type leaseholdLocker struct {
-	mutex *coord.Mutex
-	held  *coord.Held
+	mutex *lock.Mutex
+	held  *lock.Held
 }
 
 // Locker implements Session.
@@ -50,7 +50,7 @@ func (s leaseholdSession) Locker(ctx context.Context, name string) (Locker, erro
 	if err != nil {
 		return nil, err
 	}
-	return &leaseholdLocker{mutex: coord.NewMutex(coord.NewSession(s.c, l), name)}, nil
+	return &leaseholdLocker{mutex: lock.NewSession(s.c, l).Mutex(name)}, nil
 }
 
 // Lock implements Locker.
@@ -60,7 +60,7 @@ func (l *leaseholdLocker) Lock(ctx context.Context) (err error) {
 }
 
 // Unlock implements Locker.
-func (l *leaseholdLocker) Unlock(ctx context.Context) error { return l.held.Unlock(ctx) }
+func (l *leaseholdLocker) Unlock(ctx context.Context) error { return l.held.Release(ctx) }
 
 // Close implements Session.
 func (s leaseholdSession) Close() error { return s.c.Close() }

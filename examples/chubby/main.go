@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 	"leasehold.dev/lease"
 )
 
@@ -42,8 +42,8 @@ func main() {
 
 // The lock, and the file that says who has it: "/ls/cell/primary" in Chubby.
 const (
-	lock = "chubby/cell/primary/lock"
-	file = "chubby/cell/primary"
+	lockName = "chubby/cell/primary/lock"
+	file     = "chubby/cell/primary"
 )
 
 type demo struct {
@@ -113,7 +113,7 @@ func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		if err != nil && !errors.Is(err, coord.ErrLocked) {
+		if err != nil && !errors.Is(err, lock.ErrLocked) {
 			d.log.Printf("%s tries again: %v", s.name, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 	"leasehold.dev/lease"
 )
 
@@ -25,7 +25,7 @@ type proxy struct {
 
 // proxied is a session as the proxy has it.
 type proxied struct {
-	locks *coord.Session
+	locks *lock.Session
 	// silence ends what the proxy does for a client that has not asked for a TTL.
 	silence *time.Timer
 }
@@ -42,7 +42,7 @@ func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy,
 
 // keepAlive is a client's message: it opens the client's session, or keeps it alive. It returns
 // for how long the session is valid at least.
-func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *coord.Session, error) {
+func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *lock.Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.sessions[name]
@@ -54,7 +54,7 @@ func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *coo
 	if err != nil {
 		return 0, nil, err
 	}
-	p.sessions[name] = &proxied{coord.NewSession(p.c, l), time.AfterFunc(p.ttl, l.Close)}
+	p.sessions[name] = &proxied{lock.NewSession(p.c, l), time.AfterFunc(p.ttl, l.Close)}
 	return time.Until(l.ValidUntil()), p.sessions[name].locks, nil
 }
 
@@ -69,14 +69,14 @@ type session struct {
 func (s *session) valid() bool { return time.Now().Before(s.until) }
 
 // lock keeps the session alive and asks for the lock, for a while.
-func (s *session) lock(ctx context.Context) (*coord.Held, error) {
+func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 	sent := time.Now()
 	remaining, locks, err := s.proxy.keepAlive(ctx, s.name)
 	if err != nil {
 		return nil, err
 	}
 	s.until = sent.Add(remaining)
-	return coord.NewMutex(locks, lock).LockWithin(ctx, s.proxy.ttl/4)
+	return locks.Mutex(lockName).LockWithin(ctx, s.proxy.ttl/4)
 }
 
 var errSequencer = errors.New("the sequencer is older than one seen before")

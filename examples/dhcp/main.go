@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/pool"
 )
 
 func main() {
@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// pool is the name of the pool, and its addresses.
-const pool = "dhcp"
+// poolName is the name of the pool, and its addresses.
+const poolName = "dhcp"
 
 var addresses = []string{"10.0.0.10-10.0.0.99", "10.0.1.0/28"}
 
@@ -50,7 +50,7 @@ var addresses = []string{"10.0.0.10-10.0.0.99", "10.0.1.0/28"}
 type server struct {
 	name string
 	c    *client.Client
-	pool *coord.Pool
+	pool *pool.Pool
 	ttl  time.Duration
 	down atomic.Bool
 }
@@ -70,7 +70,7 @@ func (s *server) request(ctx context.Context, host string) (offer, error) {
 	if s.down.Load() {
 		return offer{}, errDown
 	}
-	has := client.Filter{NamePrefix: pool + "/held/", Owner: host}
+	has := client.Filter{NamePrefix: poolName + "/held/", Owner: host}
 	for l, err := range s.c.List(ctx, has) {
 		if err != nil {
 			return offer{}, err
@@ -82,7 +82,7 @@ func (s *server) request(ctx context.Context, host string) (offer, error) {
 			return o, nil
 		}
 	}
-	loan, err := s.pool.Acquire(ctx, coord.PoolRequest{Owner: host, TTL: s.ttl})
+	loan, err := s.pool.Acquire(ctx, pool.Request{Owner: host, TTL: s.ttl})
 	if err != nil {
 		return offer{}, err
 	}
@@ -142,7 +142,7 @@ func (d *demo) run(ctx context.Context) error {
 			return err
 		}
 		defer c.Close()
-		p, err := coord.CreatePool(ctx, c, pool, coord.PoolSpec{IDs: addresses})
+		p, err := pool.Create(ctx, c, poolName, pool.Spec{IDs: addresses})
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,8 @@ func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) erro
 
 // free waits until the cluster says that the lease of a silent host has expired.
 func (d *demo) free(ctx context.Context, s *server, o offer) error {
-	events, err := s.c.LeaseEvents(ctx, client.EventsOptions{NamePrefix: pool + "/held/" + o.address})
+	name := poolName + "/held/" + o.address
+	events, err := s.c.LeaseEvents(ctx, client.EventsOptions{NamePrefix: name})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@ import (
 	"sync"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/members"
 	"leasehold.dev/lease"
 )
 
@@ -80,20 +81,20 @@ func (b *broker) session(ctx context.Context) error {
 	}
 	defer l.Close() // whatever the reason, the cluster ends it after its TTL
 	// What a broker was before is gone when its lease is: the new one waits for that.
-	r := coord.Registration{ID: b.id, Lease: l, Wait: true}
-	m, err := coord.NewGroup(b.c, group).Register(ctx, r)
+	r := members.Registration{ID: b.id, Lease: l, Wait: true}
+	m, err := members.New(b.c, group).Register(ctx, r)
 	if err != nil {
 		return err
 	}
-	e := coord.NewElection(coord.NewSession(b.c, l), election)
-	return e.Lead(m.Context(), coord.Candidate{ID: b.id, Value: []byte(b.id)}, b.control)
+	e, s := lock.NewElection(b.c, election), lock.NewSession(b.c, l)
+	return e.Lead(m.Context(), s, lock.Candidate{ID: b.id, Value: []byte(b.id)}, b.control)
 }
 
 // control is the controller: it follows who is there, and gives partitions of those who went to
 // others. It returns when this broker is not the controller any more.
-func (b *broker) control(ctx context.Context, l *coord.Leading) error {
+func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	b.demo.log.Printf("%s is the controller, epoch %d", b.id, l.Token())
-	w, err := coord.NewGroup(b.c, group).Watch(ctx)
+	w, err := members.New(b.c, group).Watch(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (b *broker) control(ctx context.Context, l *coord.Leading) error {
 			return err
 		}
 		for _, e := range events {
-			live[e.Member.ID] = e.Change == coord.MemberJoined || e.Change == coord.MemberUpdated
+			live[e.Member.ID] = e.Change == members.Joined || e.Change == members.Updated
 		}
 		if err := b.assign(ctx, l, live); err != nil {
 			return err
@@ -113,7 +114,7 @@ func (b *broker) control(ctx context.Context, l *coord.Leading) error {
 }
 
 // assign gives each partition without a live leader to the broker that leads the fewest.
-func (b *broker) assign(ctx context.Context, l *coord.Leading, live map[string]bool) error {
+func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bool) error {
 	r, err := b.c.Range(ctx, client.Range{Key: partitions, End: client.PrefixEnd(partitions)})
 	if err != nil {
 		return err

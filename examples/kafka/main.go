@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 func main() {
@@ -66,7 +66,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.settled(ctx, c, brokers); err != nil {
 		return err
 	}
-	who, err := coord.Leader(ctx, c, election)
+	who, err := lock.NewElection(c, election).Leader(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/queue"
 )
 
 // lateness is for how long after the last fault a lease of nobody may be there, beside its TTL.
@@ -47,7 +47,7 @@ func (w *World) readAll(ctx context.Context, p *process) error {
 func (w *World) drain(ctx context.Context, p *process) error {
 	q := p.queue()
 	for {
-		err := q.Work(ctx, coord.Work{Idle: true, Do: func(_ context.Context, i *coord.Item) error {
+		err := q.Work(ctx, queue.Work{Idle: true, Do: func(_ context.Context, i *queue.Item) error {
 			w.h.mu.Lock()
 			defer w.h.mu.Unlock()
 			w.h.pushed[string(i.Payload())] = true

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 const leased = "l/"
@@ -106,8 +106,8 @@ func (h *history) gone(key string, why client.Why) {
 	delete(h.keys, key)
 }
 
-// lock has locks and roles, one after another, on one session.
-func lock(p *process) error {
+// locks has locks and roles, one after another, on one session.
+func locks(p *process) error {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	l, err := p.c.Grant(ctx, client.Grant{TTL: p.between(time.Second, 5*time.Second)})
@@ -115,7 +115,7 @@ func lock(p *process) error {
 		return err
 	}
 	defer l.Close()
-	s := coord.NewSession(p.c, l)
+	s := lock.NewSession(p.c, l)
 	for l.Err() == nil && ctx.Err() == nil && p.intn(20) > 0 {
 		what := fmt.Sprint("lock", p.intn(2))
 		if err := p.lockOnce(ctx, s, what); err != nil {
@@ -126,27 +126,27 @@ func lock(p *process) error {
 	return nil
 }
 
-func (p *process) lockOnce(ctx context.Context, s *coord.Session, what string) error {
+func (p *process) lockOnce(ctx context.Context, s *lock.Session, what string) error {
 	wait, cancel := context.WithTimeout(ctx, p.between(time.Second, 30*time.Second))
 	defer cancel()
 	if p.intn(2) == 0 {
-		h, err := coord.NewMutex(s, what).Lock(wait)
+		h, err := s.Mutex(what).Lock(wait)
 		if err != nil {
 			return err
 		}
 		b := p.w.h.hold(what, p, uint64(h.Token()), h.Err)
 		p.wait(h.Context(), p.between(0, 3*time.Second))
 		b.release()
-		return h.Unlock(ctx)
+		return h.Release(ctx)
 	}
-	h, err := coord.NewElection(s, "role-"+what).Campaign(wait, coord.Candidate{})
+	h, err := lock.NewElection(p.c, "role-"+what).Campaign(wait, s, lock.Candidate{})
 	if err != nil {
 		return err
 	}
 	b := p.w.h.hold("role-"+what, p, uint64(h.Token()), h.Err)
 	p.wait(h.Context(), p.between(0, 3*time.Second))
 	b.release()
-	return h.Resign(ctx)
+	return h.Release(ctx)
 }
 
 // lockEtcd has a lock by the recipe of etcd's client. That knows no time until which it is

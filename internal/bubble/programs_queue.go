@@ -4,13 +4,13 @@ import (
 	"errors"
 	"time"
 
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/queue"
 )
 
 const queueName = "work"
 
-func (p *process) queue() *coord.Queue {
-	return coord.NewQueue(p.c, queueName, coord.QueueConfig{
+func (p *process) queue() *queue.Queue {
+	return queue.New(p.c, queueName, queue.Config{
 		TTL: 2 * time.Second, MaxTries: 1 << 30, Worker: p.on.name,
 	})
 }
@@ -58,7 +58,7 @@ func work(p *process) error {
 	p.w.h.mu.Unlock()
 	ctx, cancel = p.within(10 * time.Second)
 	defer cancel()
-	if err := i.Ack(ctx); err != nil && !errors.Is(err, coord.ErrClaimLost) {
+	if err := i.Ack(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
 		return err
 	}
 	return nil

@@ -177,10 +177,10 @@ func (w *World) run() error {
 		}
 	}
 	w.roles = []func(*process){
-		hands(store, keep, lock, push, watch, observe),
+		hands(store, keep, locks, push, watch, observe),
 		hands(storeEtcd, store, cached, work, leave, keep),
-		hands(store, lock, lockEtcd, keepEtcd, push, work, cached),
-		hands(storeEtcd, lockEtcd, keep, watch, lock, work),
+		hands(store, locks, lockEtcd, keepEtcd, push, work, cached),
+		hands(storeEtcd, lockEtcd, keep, watch, locks, work),
 	}
 	for i := range w.roles {
 		if err := w.join(i); err != nil {

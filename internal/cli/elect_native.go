@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 // electFlags say how to take part in an election, or what to do to it from outside.
@@ -74,13 +74,13 @@ func (a *app) electNative(f *electFlags, args []string) error {
 	}
 	defer c.Close()
 	if len(args) == 2 {
-		return a.stand(c, args[0], coord.Candidate{
+		return a.stand(c, args[0], lock.Candidate{
 			ID: f.id, Priority: f.priority, Value: []byte(args[1]),
 		})
 	}
 	ctx, cancel := a.commandContext()
 	defer cancel()
-	outside := coord.NewElection(coord.NewSession(c, nil), args[0])
+	outside := lock.NewElection(c, args[0])
 	if f.set.Changed("prefer") {
 		if err := outside.Prefer(ctx, f.prefer); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (a *app) electNative(f *electFlags, args []string) error {
 
 // stand waits to be elected, as one of Leasehold's candidates, and leads until the user
 // interrupts.
-func (a *app) stand(c *client.Client, name string, who coord.Candidate) error {
+func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	host, _ := os.Hostname() // it is for people
@@ -115,7 +115,7 @@ func (a *app) stand(c *client.Client, name string, who coord.Candidate) error {
 		defer cancel()
 		_ = l.Revoke(ctx) // with what hangs on it; it would end by itself
 	}()
-	lead, err := coord.NewElection(coord.NewSession(c, l), name).Campaign(ctx, who)
+	lead, err := lock.NewElection(c, name).Campaign(ctx, lock.NewSession(c, l), who)
 	if err != nil {
 		return err
 	}

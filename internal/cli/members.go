@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/members"
 )
 
 func (a *app) membersCommand() *cobra.Command {
@@ -20,7 +20,7 @@ func (a *app) membersCommand() *cobra.Command {
 }
 
 func (a *app) membersRegister() *cobra.Command {
-	var r coord.Registration
+	var r members.Registration
 	var metadata string
 	cmd := &cobra.Command{
 		Use:   "register <group> <id> [-- <command> [arg ...]]",
@@ -61,7 +61,7 @@ func splitCommand(cmd *cobra.Command, args []string) (own, command []string) {
 	return args, nil
 }
 
-func (a *app) register(group string, r coord.Registration, command []string) error {
+func (a *app) register(group string, r members.Registration, command []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
@@ -74,12 +74,12 @@ func (a *app) register(group string, r coord.Registration, command []string) err
 		ctx, done = context.WithTimeout(ctx, a.flags.commandTimeout)
 		defer done()
 	}
-	m, err := coord.NewGroup(c, group).Register(ctx, r)
+	m, err := members.New(c, group).Register(ctx, r)
 	if err != nil {
-		return got(ctx, err, coord.ErrMemberExists)
+		return got(ctx, err, members.ErrExists)
 	}
 	cancel()
-	return a.holdOn(holding{lease: m.Lease(), news: r.ID + " joined"}, command, m.Leave)
+	return a.holdOn(holding{lease: m.Lease(), news: r.ID + " joined"}, command, m.Release)
 }
 
 func (a *app) membersList() *cobra.Command {
@@ -94,7 +94,7 @@ func (a *app) membersList() *cobra.Command {
 				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				list, revision, err := coord.NewGroup(c, args[0]).List(ctx)
+				list, revision, err := members.New(c, args[0]).List(ctx)
 				return showMembers(list, revision), err
 			})
 		},
@@ -132,7 +132,7 @@ func (a *app) watchMembers(group string) error {
 	defer stop()
 	begin, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
 	defer cancel()
-	w, err := coord.NewGroup(c, group).Watch(begin)
+	w, err := members.New(c, group).Watch(begin)
 	switch {
 	case ctx.Err() != nil: // the user has seen enough
 		return nil
@@ -165,11 +165,11 @@ type memberJSON struct {
 	Changed  int64  `json:"changed_revision,string"`
 }
 
-func memberOf(m *coord.Member) memberJSON {
+func memberOf(m *members.Member) memberJSON {
 	return memberJSON{m.ID, m.Metadata, int64(m.Lease), m.Joined, m.Changed}
 }
 
-func showMembers(list []coord.Member, revision int64) answer {
+func showMembers(list []members.Member, revision int64) answer {
 	members := make([]memberJSON, len(list))
 	rows := make([][]string, len(list))
 	for i := range list {
@@ -184,7 +184,7 @@ func showMembers(list []coord.Member, revision int64) answer {
 	}{revision, members})
 }
 
-func showMemberEvent(e coord.MemberEvent) answer {
+func showMemberEvent(e members.Event) answer {
 	row := readableAll([]string{e.Member.ID, e.Change.String(), string(e.Member.Metadata)})
 	return answer{
 		simple: func(p *page) { p.printf("%s\n", strings.TrimSpace(strings.Join(row, " "))) },

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/pool"
 )
 
 func (a *app) poolCommand() *cobra.Command {
@@ -19,7 +19,7 @@ func (a *app) poolCommand() *cobra.Command {
 }
 
 func (a *app) poolCreate() *cobra.Command {
-	var s coord.PoolSpec
+	var s pool.Spec
 	cmd := &cobra.Command{
 		Use:   "create <pool> <id or range> ... | --first <n> --last <m>",
 		Short: "Makes a pool of IDs, of IP addresses, or of numbers",
@@ -41,7 +41,7 @@ prefix, the first and the last one too. A pool has 65,536 IDs at most.`,
 			}
 			s.IDs = args[1:]
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				p, err := coord.CreatePool(ctx, c, args[0], s)
+				p, err := pool.Create(ctx, c, args[0], s)
 				if err != nil {
 					return answer{}, err
 				}
@@ -63,7 +63,7 @@ prefix, the first and the last one too. A pool has 65,536 IDs at most.`,
 }
 
 func (a *app) poolAcquire() *cobra.Command {
-	var r coord.PoolRequest
+	var r pool.Request
 	var p waiting
 	cmd := &cobra.Command{
 		Use:   "acquire <pool> [-- <command> [arg ...]]",
@@ -102,7 +102,7 @@ free in time.`,
 	return cmd
 }
 
-func (a *app) hold(pool string, r coord.PoolRequest, p waiting, command []string) error {
+func (a *app) hold(name string, r pool.Request, p waiting, command []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
@@ -112,13 +112,13 @@ func (a *app) hold(pool string, r coord.PoolRequest, p waiting, command []string
 	defer cancel()
 	short, done := context.WithTimeout(ctx, a.flags.commandTimeout)
 	defer done()
-	ids, err := coord.OpenPool(short, c, pool)
+	ids, err := pool.Open(short, c, name)
 	if err != nil {
 		return got(ctx, err)
 	}
 	l, err := ids.Acquire(ctx, r)
 	if err != nil {
-		return got(ctx, err, coord.ErrNoneFree)
+		return got(ctx, err, pool.ErrNoneFree)
 	}
 	cancel()
 	return a.holdOn(holding{
@@ -138,7 +138,7 @@ func (a *app) poolList() *cobra.Command {
 				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				p, err := coord.OpenPool(ctx, c, args[0])
+				p, err := pool.Open(ctx, c, args[0])
 				if err != nil {
 					return answer{}, err
 				}
@@ -149,7 +149,7 @@ func (a *app) poolList() *cobra.Command {
 	}
 }
 
-func showPool(size int, list []coord.PoolEntry) answer {
+func showPool(size int, list []pool.Entry) answer {
 	type entry struct {
 		ID          string `json:"id"`
 		Owner       string `json:"owner,omitempty"`

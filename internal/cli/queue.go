@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/queue"
 )
 
 func (a *app) queueCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func (a *app) queuePush() *cobra.Command {
 				return badArgs("queue push needs a payload: %v", err)
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
+				q := queue.New(c, args[0], queue.Config{})
 				id, err := q.Push(ctx, []byte(payload), delay)
 				return answer{
 					simple: func(p *page) { p.printf("%s\n", id) },
@@ -58,7 +58,7 @@ func (a *app) queuePush() *cobra.Command {
 
 // workFlags say how items are worked on.
 type workFlags struct {
-	cfg   coord.QueueConfig
+	cfg   queue.Config
 	delay time.Duration
 	wait  waiting
 	idle  bool
@@ -155,7 +155,7 @@ often goes to the dead letters.
 }
 
 // runItem runs a command for an item. Its error says how the command ended.
-func (a *app) runItem(i *coord.Item, command []string) error {
+func (a *app) runItem(i *queue.Item, command []string) error {
 	err := a.runHolding(holding{
 		lease: i.Lease(), stdin: bytes.NewReader(i.Payload()),
 		env: []string{
@@ -180,7 +180,7 @@ func cannotRun(err error) bool {
 
 // work works until a signal comes, which the command receives, too: the item that it has at
 // work is brought to its end.
-func (a *app) work(queue string, f *workFlags, command []string) error {
+func (a *app) work(name string, f *workFlags, command []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
@@ -194,9 +194,9 @@ func (a *app) work(queue string, f *workFlags, command []string) error {
 		delay = -1 // to Work 0 is the default
 	}
 	var fatal error
-	err = coord.NewQueue(c, queue, f.cfg).Work(ctx, coord.Work{
+	err = queue.New(c, name, f.cfg).Work(ctx, queue.Work{
 		Delay: delay, Idle: f.idle,
-		Do: func(_ context.Context, i *coord.Item) error {
+		Do: func(_ context.Context, i *queue.Item) error {
 			err := a.runItem(i, command)
 			if cannotRun(err) {
 				fatal = err
@@ -204,7 +204,7 @@ func (a *app) work(queue string, f *workFlags, command []string) error {
 			}
 			return err
 		},
-		Failed: func(i *coord.Item, err error) {
+		Failed: func(i *queue.Item, err error) {
 			a.complain("item %s failed, try %d: %v\n", i.ID(), i.Tries(), err)
 		},
 	})
@@ -217,13 +217,13 @@ func (a *app) work(queue string, f *workFlags, command []string) error {
 	return nil
 }
 
-func (a *app) claimOne(queue string, f *workFlags, command []string) error {
+func (a *app) claimOne(name string, f *workFlags, command []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	i, err := a.claim(c, queue, f)
+	i, err := a.claim(c, name, f)
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (a *app) claimOne(queue string, f *workFlags, command []string) error {
 	case err == nil:
 		return withCode(exitLost, i.Ack(last))
 	case cannotRun(err):
-		return errors.Join(err, i.Nack(last, 0))
+		return errors.Join(err, i.Release(last))
 	}
 	if nackErr := i.Nack(last, f.delay); nackErr != nil {
 		a.complain("item %s: %v\n", i.ID(), nackErr)
@@ -248,10 +248,10 @@ func (a *app) claimOne(queue string, f *workFlags, command []string) error {
 
 // claim waits for an item as the flags say. Who does not wait for items does not wait for a
 // member either, for longer than a command may take.
-func (a *app) claim(c *client.Client, queue string, f *workFlags) (*coord.Item, error) {
+func (a *app) claim(c *client.Client, name string, f *workFlags) (*queue.Item, error) {
 	ctx, cancel := f.wait.context()
 	defer cancel()
-	q := coord.NewQueue(c, queue, f.cfg)
+	q := queue.New(c, name, f.cfg)
 	claim := q.Claim
 	if f.wait.try {
 		claim = q.TryClaim
@@ -301,7 +301,7 @@ func (a *app) queueList() *cobra.Command {
 				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
+				q := queue.New(c, args[0], queue.Config{})
 				stats, err := q.Stats(ctx)
 				if err != nil {
 					return answer{}, err
@@ -328,7 +328,7 @@ func (a *app) queueDead() *cobra.Command {
 				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				list, err := coord.NewQueue(c, args[0], coord.QueueConfig{}).Dead(ctx, f.after, f.limit)
+				list, err := queue.New(c, args[0], queue.Config{}).Dead(ctx, f.after, f.limit)
 				return showItems(nil, list), err
 			})
 		},
@@ -350,7 +350,7 @@ func (a *app) queueRequeue() *cobra.Command {
 				return err
 			}
 			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
-				q := coord.NewQueue(c, args[0], coord.QueueConfig{})
+				q := queue.New(c, args[0], queue.Config{})
 				n, err := requeue(ctx, q, args[1:])
 				return answer{
 					simple: func(p *page) { p.printf("%d requeued\n", n) },
@@ -366,10 +366,10 @@ func (a *app) queueRequeue() *cobra.Command {
 }
 
 // requeue puts dead letters back, all of them if none are named.
-func requeue(ctx context.Context, q *coord.Queue, ids []string) (n int, err error) {
+func requeue(ctx context.Context, q *queue.Queue, ids []string) (n int, err error) {
 	if len(ids) > 0 {
 		for len(ids) > 0 {
-			batch := ids[:min(len(ids), coord.MaxBatch)]
+			batch := ids[:min(len(ids), queue.MaxBatch)]
 			ids = ids[len(batch):]
 			done, err := q.Requeue(ctx, batch...)
 			n += done
@@ -381,7 +381,7 @@ func requeue(ctx context.Context, q *coord.Queue, ids []string) (n int, err erro
 	}
 	after := ""
 	for {
-		page, err := q.Dead(ctx, after, coord.MaxBatch)
+		page, err := q.Dead(ctx, after, queue.MaxBatch)
 		if err != nil || len(page) == 0 {
 			return n, err
 		}

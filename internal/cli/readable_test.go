@@ -10,7 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/members"
+	"leasehold.dev/client/pool"
+	"leasehold.dev/client/queue"
 	pb "leasehold.dev/leaseholdpb"
 )
 
@@ -29,11 +31,11 @@ func TestNothingForTerminals(t *testing.T) {
 		"event": showLeaseEvent(&client.LeaseEvent{
 			Kind: client.LeaseRevoked, By: evil, Lease: client.LeaseInfo{Name: evil, Owner: evil},
 		}),
-		"members": showMembers([]coord.Member{{ID: evil, Metadata: []byte(evil)}}, 1),
-		"joined": showMemberEvent(coord.MemberEvent{
-			Member: coord.Member{ID: evil, Metadata: []byte(evil)},
+		"members": showMembers([]members.Member{{ID: evil, Metadata: []byte(evil)}}, 1),
+		"joined": showMemberEvent(members.Event{
+			Member: members.Member{ID: evil, Metadata: []byte(evil)},
 		}),
-		"items": showItems(nil, []coord.ItemInfo{{ID: evil, Worker: evil, Payload: []byte(evil)}}),
+		"items": showItems(nil, []queue.Info{{ID: evil, Worker: evil, Payload: []byte(evil)}}),
 		"time to live": showTimeToLive(&clientv3.LeaseTimeToLiveResponse{
 			GrantedTTL: 1, Keys: [][]byte{[]byte(evil)},
 		}, true),
@@ -45,7 +47,7 @@ func TestNothingForTerminals(t *testing.T) {
 			{Key: []byte(evil), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(evil))},
 			{Key: []byte(evil), RangeEnd: []byte(evil + "b")},
 		}}),
-		"pool": showPool(1, []coord.PoolEntry{{ID: evil, Owner: evil, Remaining: time.Second}}),
+		"pool": showPool(1, []pool.Entry{{ID: evil, Owner: evil, Remaining: time.Second}}),
 	} {
 		for _, p := range []printer{&simplePrinter{}, fieldsPrinter{}, tablePrinter{}} {
 			var b bytes.Buffer

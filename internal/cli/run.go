@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/coord"
-	"leasehold.dev/lease"
+	"leasehold.dev/client/lock"
 )
 
 // runFlags say what a command is run under.
@@ -131,8 +130,7 @@ func (f *runFlags) check(command []string) error {
 
 // post is what a command is run under: a lock that is held, or a won election.
 type post interface {
-	Context() context.Context
-	Token() lease.Token
+	client.Hold
 	Key() string
 }
 
@@ -156,8 +154,8 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 	if err != nil {
 		return err
 	}
-	if ch.under(held{p, l}, f.notice) {
-		return withCode(exitLost, fmt.Errorf("the command was ended: %w", cause(p, l)))
+	if ch.under(p, f.notice) {
+		return withCode(exitLost, fmt.Errorf("the command was ended: %w", cause(p)))
 	}
 	return ch.exit()
 }
@@ -170,21 +168,12 @@ func giveUp(l *client.Lease) {
 	_ = l.Revoke(ctx)
 }
 
-// held is a post until the end of its lease's validity.
-type held struct {
-	post
-	lease *client.Lease
-}
-
-// ValidUntil implements tenure.
-func (h held) ValidUntil() time.Time { return h.lease.ValidUntil() }
-
 // cause says why a command had to be ended.
-func cause(p post, l *client.Lease) error {
+func cause(p post) error {
 	if p.Context().Err() != nil {
 		return context.Cause(p.Context())
 	}
-	if err := l.Err(); err != nil {
+	if err := p.Err(); err != nil {
 		return err
 	}
 	return errors.New("the lease could not be renewed in time")
@@ -208,7 +197,7 @@ func (a *app) acquire(c *client.Client, f *runFlags) (post, *client.Lease, error
 			a.complain("Waiting for %q, which another has\n", f.lock+f.elect)
 		}).Stop()
 	}
-	p, err := f.wins(ctx, coord.NewSession(c, l))
+	p, err := f.wins(ctx, c, lock.NewSession(c, l))
 	if err == nil {
 		return p, l, nil
 	}
@@ -218,7 +207,7 @@ func (a *app) acquire(c *client.Client, f *runFlags) (post, *client.Lease, error
 
 // whose adds to a refusal that names a lease whose that is, if it can be told.
 func (a *app) whose(c *client.Client, err error) error {
-	var locked *coord.LockedError
+	var locked *lock.LockedError
 	if !errors.As(err, &locked) {
 		return err
 	}
@@ -242,10 +231,12 @@ func (a *app) grantFor(
 }
 
 // wins waits for the lock, or for the election, as the flags say.
-func (f *runFlags) wins(ctx context.Context, s *coord.Session) (post, error) {
-	switch m := coord.NewMutex(s, f.lock); {
+func (f *runFlags) wins(
+	ctx context.Context, c *client.Client, s *lock.Session,
+) (post, error) {
+	switch m := s.Mutex(f.lock); {
 	case f.elect != "":
-		return f.elected(ctx, coord.NewElection(s, f.elect))
+		return f.elected(ctx, lock.NewElection(c, f.elect), s)
 	case f.try:
 		return m.TryLock(ctx)
 	case f.wait > 0:
@@ -256,13 +247,15 @@ func (f *runFlags) wins(ctx context.Context, s *coord.Session) (post, error) {
 }
 
 // elected waits until the election is won.
-func (f *runFlags) elected(ctx context.Context, e *coord.Election) (post, error) {
+func (f *runFlags) elected(
+	ctx context.Context, e *lock.Election, s *lock.Session,
+) (post, error) {
 	if f.wait > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, f.wait, errWaited)
 		defer cancel()
 		ctx = limited
 	}
-	return e.Campaign(ctx, coord.Candidate{
+	return e.Campaign(ctx, s, lock.Candidate{
 		ID: f.id, Value: []byte(f.value), Priority: f.priority,
 	})
 }
@@ -300,7 +293,7 @@ func refused(ctx context.Context, err error) error {
 		return withCode(exitBySignal+int(s.signal), s)
 	case errors.Is(err, client.ErrUnavailable): // so nobody knows whether others have it
 		return withCode(exitNoCore, err)
-	case errors.Is(err, coord.ErrLocked), errors.Is(err, errWaited):
+	case errors.Is(err, lock.ErrLocked), errors.Is(err, errWaited):
 		return withCode(exitTaken, err)
 	default:
 		return withCode(exitNoCore, err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/queue"
 )
 
 // rowsAnswer is an answer that is a table, also in simple.
@@ -47,17 +47,17 @@ type itemJSON struct {
 
 // showClaim shows an item that was claimed: its payload and nothing else, if not asked for
 // more.
-func showClaim(i *coord.Item) answer {
+func showClaim(i *queue.Item) answer {
 	return answer{
 		simple: func(p *page) { p.printf("%s\n", i.Payload()) },
 		json: itemJSON{
-			i.ID(), coord.ItemClaimed.String(), "", i.Tries(), i.Payload(), uint64(i.Token()),
+			i.ID(), queue.Claimed.String(), "", i.Tries(), i.Payload(), uint64(i.Token()),
 		},
 	}
 }
 
 // showItems shows a page of a queue with its counts, or of its dead letters without.
-func showItems(s *coord.QueueStats, list []coord.ItemInfo) answer {
+func showItems(s *queue.Stats, list []queue.Info) answer {
 	type counts struct {
 		Ready   int64 `json:"ready"`
 		Claimed int64 `json:"claimed"`

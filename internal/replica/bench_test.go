@@ -50,7 +50,7 @@ func (c *client) put(i int) fsm.Command {
 	return c.once(&fsm.Put{Key: fmt.Sprintf("key/%08d", i%1000), Value: c.value})
 }
 
-// lock enters and leaves waiting lines in turn, as client/coord does.
+// lock enters and leaves waiting lines in turn, as client/lock does.
 func (c *client) lock(i int) fsm.Command {
 	key := fmt.Sprintf("lock/%04d/%x", i/2%64, c.lease)
 	if i%2 == 1 {

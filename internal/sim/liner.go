@@ -10,7 +10,7 @@ import (
 )
 
 // This file has the program of clients that wait in lines: locks, semaphores and locks of
-// readers and writers, as client/coord has them.
+// readers and writers, as client/lock has them.
 
 // numbers are the numbers of a thread's writes, as those of a client's.
 type numbers struct {

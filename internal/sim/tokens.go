@@ -27,7 +27,7 @@ func (t *thread) draw(key string) {
 	})
 }
 
-// maybeDraw sometimes has a transaction draw a token, as a lock of client/coord does.
+// maybeDraw sometimes has a transaction draw a token, as a lock of client/lock does.
 func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	if t.c.w.chance(2) {
 		ops = append(ops, fsm.Op{Draw: true})

@@ -23,7 +23,11 @@ var house = [][]string{
 	{"internal/api/etcd", "internal/api/native", "internal/api/web"},
 	{"internal/sim"},
 	{"internal/api"},
-	{"client/coord", "client/cache"},
+	{
+		"client/lock", "client/queue", "client/pool", "client/members", "client/nodes",
+		"client/cache",
+	},
+	{"client/internal/tries"},
 	{"client"},
 	{"internal/transport", "internal/host"},
 	{"internal/shell", "internal/dump"},
@@ -36,6 +40,7 @@ var house = [][]string{
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/line", "internal/wire", "test/process", "leaseholdpb",
+		"client/internal/fault",
 	},
 }
 

@@ -31,8 +31,8 @@ var planted = []struct {
 	{"messages", "client/a.go", importing("client", "leasehold.dev/internal/api/native/leasepb"), nil},
 	{"stranger", "client/a.go", importing("client", "leasehold.dev/internal/fsm"), []string{"layers"}},
 	{
-		"stranger below", "client/coord/a.go",
-		importing("coord", "leasehold.dev/internal/storage"),
+		"stranger below", "client/lock/a.go",
+		importing("lock", "leasehold.dev/internal/storage"),
 		[]string{"layers"},
 	},
 	{

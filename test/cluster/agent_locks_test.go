@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 // permits is how many may hold the semaphore.
@@ -27,12 +27,12 @@ const (
 
 // A latch is a lock in one of its kinds.
 type latch struct {
-	lock, try func(context.Context) (*coord.Held, error)
-	within    func(context.Context, time.Duration) (*coord.Held, error)
+	lock, try func(context.Context) (*lock.Held, error)
+	within    func(context.Context, time.Duration) (*lock.Held, error)
 }
 
 // take takes a lock in one of the ways there are.
-func (h *hand) take(l latch) (*coord.Held, error) {
+func (h *hand) take(l latch) (*lock.Held, error) {
 	ctx, cancel := h.brief()
 	defer cancel()
 	switch h.rng.IntN(6) {
@@ -45,17 +45,17 @@ func (h *hand) take(l latch) (*coord.Held, error) {
 	}
 }
 
-func locked(what, mode string, s *coord.Session, held *coord.Held) *thing {
+func locked(what, mode string, s *lock.Session, held *lock.Held) *thing {
 	return &thing{
 		what: what, mode: mode, token: uint64(held.Token()), mark: held.Revision(),
-		lease: s.Lease(), err: held.Err, owner: held.Owner(), give: held.Unlock,
+		lease: s.Lease(), err: held.Err, owner: held.Owner(), give: held.Release,
 	}
 }
 
 func useMutex(h *hand) error {
 	h.doing = "mutex"
-	return h.session(func(s *coord.Session) error {
-		m := coord.NewMutex(s, usedPrefix+theMutex)
+	return h.session(func(s *lock.Session) error {
+		m := s.Mutex(usedPrefix + theMutex)
 		held, err := h.take(latch{m.Lock, m.TryLock, m.LockWithin})
 		if err != nil {
 			return err
@@ -69,11 +69,11 @@ func useLock(h *hand) error {
 	h.doing = "lock"
 	ctx, cancel := h.brief()
 	defer cancel()
-	lock := coord.Lock
+	take := lock.Lock
 	if h.rng.IntN(3) == 0 {
-		lock = coord.TryLock
+		take = lock.TryLock
 	}
-	held, err := lock(ctx, h.conn(), usedPrefix+theMutex, h.ttl())
+	held, err := take(ctx, h.conn(), usedPrefix+theMutex, h.ttl())
 	if err != nil {
 		return err
 	}
@@ -90,13 +90,13 @@ func useLock(h *hand) error {
 		last, done = context.WithTimeout(last, between(h.rng, 0, 5)-time.Millisecond)
 		defer done()
 	}
-	return held.Unlock(last)
+	return held.Release(last)
 }
 
 func useRWMutex(h *hand) error {
 	h.doing = "rwmutex"
-	return h.session(func(s *coord.Session) error {
-		m := coord.NewRWMutex(s, usedPrefix+theRWMutex)
+	return h.session(func(s *lock.Session) error {
+		m := s.RWMutex(usedPrefix + theRWMutex)
 		l, mode := latch{m.RLock, m.TryRLock, m.RLockWithin}, modeShared
 		if h.rng.IntN(3) == 0 {
 			l, mode = latch{m.Lock, m.TryLock, m.LockWithin}, modeAlone
@@ -111,8 +111,8 @@ func useRWMutex(h *hand) error {
 
 func useSemaphore(h *hand) error {
 	h.doing = "semaphore"
-	return h.session(func(s *coord.Session) error {
-		m := coord.NewSemaphore(s, usedPrefix+theSemaphore, permits)
+	return h.session(func(s *lock.Session) error {
+		m := s.Semaphore(usedPrefix+theSemaphore, permits)
 		l := latch{m.Acquire, m.TryAcquire, m.AcquireWithin}
 		held, err := h.take(l)
 		if err != nil {
@@ -152,8 +152,8 @@ func (h *hand) useTwo(x *thing, more func() (*thing, error)) error {
 
 func standForElection(h *hand) error {
 	h.doing = "election"
-	return h.session(func(s *coord.Session) error {
-		e := coord.NewElection(s, usedPrefix+theElection)
+	return h.session(func(s *lock.Session) error {
+		e := lock.NewElection(h.conn(), usedPrefix+theElection)
 		ctx, cancel := h.brief()
 		defer cancel()
 		if h.one(8) {
@@ -161,29 +161,29 @@ func standForElection(h *hand) error {
 				return err
 			}
 		}
-		c := coord.Candidate{ID: h.Name, Value: []byte(h.unique()), Priority: h.rng.IntN(3)}
+		c := lock.Candidate{ID: h.Name, Value: []byte(h.unique()), Priority: h.rng.IntN(3)}
 		if h.rng.IntN(3) == 0 {
-			l, err := e.Campaign(ctx, c)
+			l, err := e.Campaign(ctx, s, c)
 			if err != nil {
 				return err
 			}
 			return h.use(leads(s, l))
 		}
-		return e.Lead(ctx, c, func(ctx context.Context, l *coord.Leading) error {
+		return e.Lead(ctx, s, c, func(ctx context.Context, l *lock.Leading) error {
 			return h.lead(ctx, s, l)
 		})
 	})
 }
 
-func leads(s *coord.Session, l *coord.Leading) *thing {
+func leads(s *lock.Session, l *lock.Leading) *thing {
 	return &thing{
 		what: theElection, mode: modeAlone, token: uint64(l.Token()), mark: l.Revision(),
-		lease: s.Lease(), err: l.Err, owner: l.Owner(), give: l.Resign,
+		lease: s.Lease(), err: l.Err, owner: l.Owner(), give: l.Release,
 	}
 }
 
 // lead leads until the context ends, or for as long as it likes.
-func (h *hand) lead(ctx context.Context, s *coord.Session, l *coord.Leading) error {
+func (h *hand) lead(ctx context.Context, s *lock.Session, l *lock.Leading) error {
 	x := leads(s, l)
 	span := h.hold(x)
 	h.have(ctx, span, x, h.stint())
@@ -212,7 +212,7 @@ func (h *hand) other() string { return h.Others[h.rng.IntN(len(h.Others))] }
 func observeElection(h *hand) error {
 	h.doing = "observe"
 	name := h.unique()
-	for l, err := range coord.Observe(h.ctx, h.conn(), usedPrefix+theElection) {
+	for l, err := range lock.NewElection(h.conn(), usedPrefix+theElection).Observe(h.ctx) {
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	native "leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
 )
 
 // agentEnv names the variable that makes this binary an agent instead of a test: its value is
@@ -36,9 +36,9 @@ type orders struct {
 	Others    []string
 }
 
-// An agent is a process that uses all that package coord has, in many goroutines and with a
-// few clients, gives things back in all ways there are, and dies in some. It writes down what
-// it has. On SIGUSR1 it does no harm any more; on SIGTERM it gives back what it has, says that
+// An agent is a process that uses all that the packages above the client have, in many goroutines
+// and with a few clients, gives things back in all ways there are, and dies in some. It writes down
+// what it has. On SIGUSR1 it does no harm any more; on SIGTERM it gives back what it has, says that
 // it is idle, and stays.
 type agent struct {
 	orders
@@ -166,7 +166,7 @@ func (h *hand) last() (context.Context, context.CancelFunc) {
 func (h *hand) ttl() time.Duration { return between(h.rng, 500, 1500) }
 
 // session has a session for a few turns.
-func (h *hand) session(turn func(*coord.Session) error) error {
+func (h *hand) session(turn func(*lock.Session) error) error {
 	c := h.conn()
 	ctx, cancel := h.brief()
 	l, err := c.Grant(ctx, native.Grant{TTL: h.ttl()})
@@ -175,7 +175,7 @@ func (h *hand) session(turn func(*coord.Session) error) error {
 		return err
 	}
 	defer h.revoke(l)
-	s := coord.NewSession(c, l)
+	s := lock.NewSession(c, l)
 	for range 1 + h.rng.IntN(4) {
 		if err := turn(s); err != nil || l.Err() != nil {
 			return err

@@ -8,7 +8,11 @@ import (
 	"time"
 
 	native "leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/members"
+	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/pool"
+	"leasehold.dev/client/queue"
 )
 
 // What agents share beside locks.
@@ -30,17 +34,17 @@ const (
 	donePrefix = "done/"
 )
 
-var poolSpec = coord.PoolSpec{First: 1, Last: poolSize, Quarantine: quarantine}
+var poolSpec = pool.Spec{First: 1, Last: poolSize, Quarantine: quarantine}
 
 func usePool(h *hand) error {
 	h.doing = "pool"
 	ctx, cancel := h.brief()
 	defer cancel()
-	p, err := coord.CreatePool(ctx, h.conn(), usedPrefix+thePool, poolSpec)
+	p, err := pool.Create(ctx, h.conn(), usedPrefix+thePool, poolSpec)
 	if err != nil {
 		return err
 	}
-	r := coord.PoolRequest{Owner: h.Name, TTL: h.ttl(), Wait: h.rng.IntN(2) == 0}
+	r := pool.Request{Owner: h.Name, TTL: h.ttl(), Wait: h.rng.IntN(2) == 0}
 	if h.rng.IntN(4) == 0 {
 		r.Want = fmt.Sprint(1 + h.rng.IntN(poolSize))
 	}
@@ -63,7 +67,7 @@ func useGroup(h *hand) error {
 	c := h.conn()
 	ctx, cancel := h.brief()
 	defer cancel()
-	r := coord.Registration{
+	r := members.Registration{
 		ID: fmt.Sprint(h.rng.IntN(groupSize)), TTL: h.ttl(), Wait: h.rng.IntN(2) == 0,
 	}
 	if h.rng.IntN(3) == 0 {
@@ -74,7 +78,7 @@ func useGroup(h *hand) error {
 		defer h.revoke(l)
 		r.Lease = l
 	}
-	m, err := coord.NewGroup(c, usedPrefix+theGroup).Register(ctx, r)
+	m, err := members.New(c, usedPrefix+theGroup).Register(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -99,13 +103,13 @@ func useGroup(h *hand) error {
 	h.end(span, endGiven)
 	last, done := h.last()
 	defer done()
-	return m.Leave(last)
+	return m.Release(last)
 }
 
 func watchGroup(h *hand) error {
 	h.doing = "group watch"
 	name := h.unique()
-	w, err := coord.NewGroup(h.conn(), usedPrefix+theGroup).Watch(h.ctx)
+	w, err := members.New(h.conn(), usedPrefix+theGroup).Watch(h.ctx)
 	if err != nil {
 		return err
 	}
@@ -125,7 +129,7 @@ func watchGroup(h *hand) error {
 }
 
 // told is the note of what a watch of the group told.
-func told(name string, e coord.MemberEvent) note {
+func told(name string, e members.Event) note {
 	return note{
 		Verb: noteMember, What: name, Mode: e.Change.String(), Mark: int64(e.Member.Lease),
 		Text: e.Member.ID + "=" + string(e.Member.Metadata), Revision: e.Revision,
@@ -136,11 +140,11 @@ func beNode(h *hand) error {
 	h.doing = "node"
 	ctx, cancel := h.brief()
 	defer cancel()
-	cfg := coord.NodeConfig{ID: h.Name, TTL: h.ttl(), Wait: h.rng.IntN(2) == 0}
+	cfg := nodes.Config{ID: h.Name, TTL: h.ttl(), Wait: h.rng.IntN(2) == 0}
 	if h.rng.IntN(4) == 0 {
 		cfg.Grace = h.ttl()
 	}
-	n, err := coord.NewNodes(h.conn(), usedPrefix+theNodes).Join(ctx, cfg)
+	n, err := nodes.New(h.conn(), usedPrefix+theNodes).Join(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -159,11 +163,11 @@ func beNode(h *hand) error {
 		n.Lease().Close()
 		return err
 	}
-	return errors.Join(err, n.Leave(last))
+	return errors.Join(err, n.Release(last))
 }
 
 // bePrimary is the primary until the context ends, or for as long as it likes.
-func (h *hand) bePrimary(ctx context.Context, p *coord.Primacy) error {
+func (h *hand) bePrimary(ctx context.Context, p *nodes.Primacy) error {
 	x := &thing{
 		what: thePrimary, mode: modeAlone, token: uint64(p.Token()), mark: int64(p.Token()),
 		lease: p.Lease(), err: p.Err, owner: p.Owner(),
@@ -191,8 +195,8 @@ func look(h *hand) error {
 	var err error
 	switch h.rng.IntN(4) {
 	case 0:
-		var l coord.LeaderInfo
-		l, err = coord.Leader(ctx, c, usedPrefix+theElection)
+		var l lock.LeaderInfo
+		l, err = lock.NewElection(c, usedPrefix+theElection).Leader(ctx)
 		marks[theElection] = l.Since
 	case 1:
 		err = lookAtNodes(ctx, h, c, marks)
@@ -200,11 +204,11 @@ func look(h *hand) error {
 		for i := range poolSize {
 			marks[fmt.Sprintf("%s/%d", thePool, i+1)] = 0
 		}
-		var p *coord.Pool
-		if p, err = coord.OpenPool(ctx, c, usedPrefix+thePool); err != nil {
+		var p *pool.Pool
+		if p, err = pool.Open(ctx, c, usedPrefix+thePool); err != nil {
 			return err
 		}
-		var list []coord.PoolEntry
+		var list []pool.Entry
 		list, err = p.List(ctx)
 		for _, e := range list {
 			if !e.Quarantined {
@@ -215,8 +219,8 @@ func look(h *hand) error {
 		for i := range groupSize {
 			marks[fmt.Sprintf("%s/%d", theGroup, i)] = 0
 		}
-		var list []coord.Member
-		list, _, err = coord.NewGroup(c, usedPrefix+theGroup).List(ctx)
+		var list []members.Member
+		list, _, err = members.New(c, usedPrefix+theGroup).List(ctx)
 		for _, m := range list {
 			marks[theGroup+"/"+m.ID] = int64(m.Lease)
 		}
@@ -234,7 +238,7 @@ func look(h *hand) error {
 func lookAtNodes(
 	ctx context.Context, h *hand, c *native.Client, marks map[string]int64,
 ) error {
-	v, err := coord.NewNodes(c, usedPrefix+theNodes).List(ctx)
+	v, err := nodes.New(c, usedPrefix+theNodes).List(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,8 +249,8 @@ func lookAtNodes(
 	return nil
 }
 
-func (h *hand) queue(c *native.Client) *coord.Queue {
-	return coord.NewQueue(c, usedPrefix+theQueue, coord.QueueConfig{
+func (h *hand) queue(c *native.Client) *queue.Queue {
+	return queue.New(c, usedPrefix+theQueue, queue.Config{
 		TTL: h.ttl(), MaxTries: maxTries, Worker: h.Name,
 	})
 }
@@ -319,7 +323,7 @@ func workOnItems(h *hand) error {
 	h.doing = "work"
 	ctx, cancel := context.WithTimeout(h.ctx, between(h.rng, 200, 5000))
 	defer cancel()
-	err := h.queue(h.conn()).Work(ctx, coord.Work{
+	err := h.queue(h.conn()).Work(ctx, queue.Work{
 		Do: h.handle, Delay: between(h.rng, 1, 200), Idle: h.rng.IntN(2) == 0,
 	})
 	if err != nil && ctx.Err() != nil {
@@ -331,7 +335,7 @@ func workOnItems(h *hand) error {
 var errDied = errors.New("the worker is dead")
 
 // handle does what is to be done with an item, or something else.
-func (h *hand) handle(ctx context.Context, i *coord.Item) error {
+func (h *hand) handle(ctx context.Context, i *queue.Item) error {
 	h.write(note{
 		Verb: noteClaim, What: i.ID(), Lease: int64(i.Lease().ID()), Tries: i.Tries(),
 		Text: string(i.Payload()),
@@ -377,7 +381,7 @@ func (h *hand) handle(ctx context.Context, i *coord.Item) error {
 		h.end(span, endGiven)
 		hasty, cancel := context.WithTimeout(last, between(h.rng, 0, 5)-time.Millisecond)
 		defer cancel()
-		if err := ack(hasty); err == nil || errors.Is(err, coord.ErrClaimLost) {
+		if err := ack(hasty); err == nil || errors.Is(err, queue.ErrLost) {
 			return err
 		}
 	case 13:

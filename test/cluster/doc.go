@@ -6,9 +6,9 @@
 // have seen every event once, leases that were kept alive must not have been
 // lost, and those of dead holders must be gone on time.
 //
-// TestRecipes does so with agents, processes that use all of client/coord and that are killed and
-// stopped, too. What each had, by its own account, is compared with what the others had, and
-// with all that happened in the store.
+// TestRecipes does so with agents, processes that use all of client/lock, queue, pool, members and
+// nodes and that are killed and stopped, too. What each had, by its own account, is compared with
+// what the others had, and with all that happened in the store.
 //
 // TestUpgrade takes a cluster from this release to a make-believe next one (build tag next), back
 // and there again.

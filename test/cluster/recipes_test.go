@@ -20,7 +20,8 @@ import (
 	"time"
 
 	native "leasehold.dev/client"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/queue"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
 )
@@ -155,7 +156,7 @@ func (s *stage) harass(ctx context.Context, rng *rand.Rand) {
 
 // order has the nodes switched again and again.
 func (s *stage) order(ctx context.Context, rng *rand.Rand) {
-	nodes := coord.NewNodes(s.watch, usedPrefix+theNodes)
+	nodes := nodes.New(s.watch, usedPrefix+theNodes)
 	for ctx.Err() == nil {
 		once, cancel := context.WithTimeout(ctx, between(rng, 500, 3000))
 		// It may be in vain: the node may be down, or die before.
@@ -208,11 +209,11 @@ func (s *stage) goesOn() {
 // is left of it, not even a lease, although all still run.
 func (s *stage) windsDown() {
 	s.t.Helper()
-	queue := coord.NewQueue(s.watch, usedPrefix+theQueue, coord.QueueConfig{MaxTries: maxTries})
+	items := queue.New(s.watch, usedPrefix+theQueue, queue.Config{MaxTries: maxTries})
 	since := machineTime()
 	harness.Eventually(s.t, "the queue is empty", func() error {
-		c, err := queue.Stats(s.t.Context())
-		if err == nil && c != (coord.QueueStats{Dead: c.Dead}) {
+		c, err := items.Stats(s.t.Context())
+		if err == nil && c != (queue.Stats{Dead: c.Dead}) {
 			err = fmt.Errorf("there are %+v; of workers: %v", c, s.lately(since))
 		}
 		return err
@@ -274,11 +275,11 @@ func left(j journal) error {
 	return errors.Join(wrong...)
 }
 
-// TestRecipes has agents use all that package coord has while agents and members are killed and
-// stopped. No two hold what one may, by their own account, and tokens rise (L4, L5); who looks sees
-// who has it, and who watches is told of all, once and in order; items are done, or dead after
-// all their tries, and by nobody who had lost his claim; and in the end everything goes on, and
-// nothing is left.
+// TestRecipes has agents use all that the packages above the client have while agents and members
+// are killed and stopped. No two hold what one may, by their own account, and tokens rise (L4, L5);
+// who looks sees who has it, and who watches is told of all, once and in order; items are done, or
+// dead after all their tries, and by nobody who had lost his claim; and in the end everything goes
+// on, and nothing is left.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	if *foreignFlag {

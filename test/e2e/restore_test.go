@@ -15,7 +15,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
-	"leasehold.dev/client/coord"
+	"leasehold.dev/client/members"
+	"leasehold.dev/client/queue"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
 )
@@ -30,9 +31,9 @@ type witness struct {
 	leases   *client.LeaseWatcher
 	follower *cache.Follower
 	cache    *cache.Cache
-	members  *coord.GroupWatch
-	queue    *coord.Queue
-	claimed  chan *coord.Item
+	members  *members.Watch
+	queue    *queue.Queue
+	claimed  chan *queue.Item
 }
 
 func newWitness(ctx context.Context, m *member) *witness {
@@ -42,7 +43,7 @@ func newWitness(ctx context.Context, m *member) *witness {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { _ = c.Close() })
-	w := &witness{t: m.t, c: c, claimed: make(chan *coord.Item, 1)}
+	w := &witness{t: m.t, c: c, claimed: make(chan *queue.Item, 1)}
 	all := []client.KeyRange{cache.Prefix("k/")}
 	w.etcd = m.client().Watch(ctx, "k/", clientv3.WithPrefix())
 	w.watch = got[*client.Watcher](m.t)(c.Watch(ctx,
@@ -57,8 +58,8 @@ func newWitness(ctx context.Context, m *member) *witness {
 		TTL: 2 * time.Second, Reopen: func(error) bool { return true },
 	}))
 	m.t.Cleanup(func() { _ = w.cache.Close(context.Background()) })
-	w.members = got[*coord.GroupWatch](m.t)(coord.NewGroup(c, "group").Watch(ctx))
-	w.queue = coord.NewQueue(c, "queue", coord.QueueConfig{})
+	w.members = got[*members.Watch](m.t)(members.New(c, "group").Watch(ctx))
+	w.queue = queue.New(c, "queue", queue.Config{})
 	go func() {
 		i, err := w.queue.Claim(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -186,8 +187,8 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 	if i := receive(t, "an item", w.claimed); i == nil || string(i.Payload()) != "item" {
 		t.Errorf("claimed %v", i)
 	}
-	self := coord.Registration{ID: "m", TTL: time.Minute}
-	got[*coord.Membership](t)(coord.NewGroup(w.c, "group").Register(ctx, self))
+	self := members.Registration{ID: "m", TTL: time.Minute}
+	got[*members.Membership](t)(members.New(w.c, "group").Register(ctx, self))
 	events, err := w.members.Next(ctx)
 	if err != nil || len(events) != 1 {
 		t.Errorf("the watch of the group tells %v, %v", events, err)

@@ -29,7 +29,11 @@ var witnesses = map[string][]Witness{
 	"internal/shell":     {simulator, {Dir: "server"}},
 	"server":             {},
 	"client/cache":       {},
-	"client/coord":       {},
+	"client/lock":        {},
+	"client/queue":       {},
+	"client/pool":        {},
+	"client/members":     {},
+	"client/nodes":       {},
 }
 
 // finished are the packages that were gone through: of these every mutant dies or stands in

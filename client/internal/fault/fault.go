@@ -1,0 +1,101 @@
+// Package fault makes the errors of the packages that programs import: all of one shape, so that
+// a chain of them reads as one sentence.
+//
+// An error names the package and the operation that the program called, and then the reason:
+//
+//	queue: claim from "jobs": unavailable: connection refused
+//
+// The operations that it called in turn are left out of the text. They stay in the chain for
+// [errors.Is] and [errors.As].
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Error is the error of an operation.
+type Error struct {
+	// Op is the package and the operation, such as "queue: claim from".
+	Op string
+	// On is what it was done to. It is quoted in the text, and left out if it is empty.
+	On  string
+	Err error
+}
+
+// In makes the error of an operation on something; nil if err is.
+func In(op, on string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{op, on, err}
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.On == "" {
+		return e.Op + ": " + Reason(e.Err)
+	}
+	return fmt.Sprintf("%s %q: %s", e.Op, e.On, Reason(e.Err))
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// packages are those whose names stand before the errors of this module.
+var packages = []string{
+	"cache", "client", "lock", "members", "nodes", "pool", "queue",
+}
+
+// Reason is the text of an error without the operations and the package at its beginning: for the
+// end of a longer one.
+func Reason(err error) string {
+	for {
+		inner, ok := err.(*Error) //nolint:errorlint // only what is outermost is left out
+		if !ok {
+			break
+		}
+		err = inner.Err
+	}
+	text := err.Error()
+	if before, after, found := strings.Cut(text, ": "); found {
+		for _, p := range packages {
+			if before == p {
+				return after
+			}
+		}
+	}
+	return text
+}
+
+// Because makes an error that is both a fact and the reason for it.
+func Because(fact, reason error) error { return &because{fact, reason} }
+
+type because struct{ fact, reason error }
+
+func (b *because) Error() string { return b.fact.Error() + ": " + Reason(b.reason) }
+
+func (b *because) Unwrap() []error { return []error{b.fact, b.reason} }
+
+// Cause returns why a context has ended, nil if it has not. It is the cause, and
+// [context.Canceled] or [context.DeadlineExceeded] too.
+func Cause(ctx context.Context) error { return both(context.Cause(ctx), ctx.Err()) }
+
+// Canceled makes a reason the cause of a context that is cancelled: it is [context.Canceled] too.
+func Canceled(reason error) error { return both(reason, context.Canceled) }
+
+func both(cause, ended error) error {
+	if cause == nil || errors.Is(cause, ended) {
+		return cause
+	}
+	return &end{cause, ended}
+}
+
+// end is the end of a context.
+type end struct{ cause, ended error }
+
+func (e *end) Error() string { return e.cause.Error() }
+
+func (e *end) Unwrap() []error { return []error{e.cause, e.ended} }

@@ -1,0 +1,56 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// Goal: a chain reads as one sentence, and everything in it is found. Method: the errors of a
+// lock that calls the client.
+func TestChain(t *testing.T) {
+	t.Parallel()
+	taken := errors.New("lock: another session has it")
+	gone := errors.New("client: the lease is gone")
+	call := In("client: txn", "", fmt.Errorf("unavailable: %w", context.Canceled))
+	for want, err := range map[string]error{
+		`lock: acquire "a": another session has it`:        In("lock: acquire", "a", taken),
+		`lock: acquire "a": unavailable: context canceled`: In("lock: acquire", "a", call),
+		`lock: watch: the lease is gone`:                   In("lock: watch", "", gone),
+		`nodes: lead "n": down: unavailable: context canceled`: In("nodes: lead", "n",
+			Because(errors.New("nodes: down"), call)),
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+	all := In("nodes: lead", "n", Because(taken, call))
+	if !errors.Is(all, taken) || !errors.Is(all, context.Canceled) {
+		t.Error("the text hides what was wrapped")
+	}
+	if In("lock: acquire", "a", nil) != nil {
+		t.Error("success is an error")
+	}
+}
+
+// Goal: the end of a context is found by its cause and by the error of package context.
+func TestCause(t *testing.T) {
+	t.Parallel()
+	own := errors.New("own")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if err := Cause(ctx); err != nil {
+		t.Errorf("before the end: %v", err)
+	}
+	cancel(own)
+	for _, err := range []error{Cause(ctx), Canceled(own)} {
+		if !errors.Is(err, own) || !errors.Is(err, context.Canceled) || err.Error() != "own" {
+			t.Errorf("the cause is %v", err)
+		}
+	}
+	late, done := context.WithTimeoutCause(t.Context(), 0, own)
+	defer done()
+	if err := Cause(late); !errors.Is(err, own) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the cause of a deadline is %v", err)
+	}
+}

@@ -1,0 +1,148 @@
+// Package tries is what the packages above the client do in the same way: they try again when an
+// outcome is not known, wait between tries, read long ranges in pages and wait for events.
+package tries
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+)
+
+// Pace is how long a loop waits from one try to the next: longer each time, up to half a
+// second, and at random, so that those who failed together do not come back together.
+type Pace struct{ tries int }
+
+// Wait waits for the next try, or returns why there is none.
+func (p *Pace) Wait(ctx context.Context) error {
+	d := min(5*time.Millisecond<<min(p.tries, 10), 500*time.Millisecond)
+	p.tries++
+	return Pause(ctx, d/2+rand.N(d/2))
+}
+
+// Pause waits for so long, or returns why the context ended.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return fault.Cause(ctx)
+	}
+}
+
+// Within is the key of the context that is around one which ends with what it is about: with a
+// lock, what runs under it.
+type Within[T any] struct{ Of *T }
+
+// Outside returns a context for giving up what this is about. If the context is one that ends
+// with that, it returns one that does not, and ends otherwise when the one around it does, or
+// when its time is up.
+func Outside(
+	ctx context.Context, key any, most time.Duration,
+) (context.Context, context.CancelFunc) {
+	around, ok := ctx.Value(key).(context.Context)
+	if !ok || ctx.Err() != nil {
+		return ctx, func() {}
+	}
+	end := time.Now().Add(most)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	return context.WithDeadline(around, end)
+}
+
+// Unsure reports whether a request may have been done although it failed, and there is time
+// to find out.
+func Unsure(ctx context.Context, err error) bool {
+	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
+}
+
+// DefaultTTL is the TTL of leases for which the program names none.
+const DefaultTTL = 10 * time.Second
+
+// ValidID reports whether an ID can be part of a key.
+func ValidID(id string) bool { return id != "" && !strings.Contains(id, "/") }
+
+// pageSize is how many keys are read at a time, so that no answer is too large.
+const pageSize = 1000
+
+// ReadAll reads a range, page by page, as of one revision.
+func ReadAll(
+	ctx context.Context, c *client.Client, r client.Range,
+) (kvs []client.KV, revision int64, err error) {
+	r.Limit = pageSize
+	p := Pace{}
+	for first := r; ; {
+		page, err := c.Range(ctx, r)
+		switch {
+		case errors.Is(err, client.ErrCompacted) && r.Revision != first.Revision:
+			// It took so long that the revision is Gone: the next one, from the beginning.
+			r, kvs = first, nil
+			if err := p.Wait(ctx); err != nil {
+				return nil, 0, err
+			}
+			continue
+		case err != nil:
+			return nil, 0, err
+		}
+		kvs = append(kvs, page.KVs...)
+		if r.Revision == 0 {
+			r.Revision = page.Revision
+		}
+		if !page.More || len(page.KVs) == 0 {
+			return kvs, r.Revision, nil
+		}
+		r.Key = kvs[len(kvs)-1].Key + "\x00"
+	}
+}
+
+// AwaitEvent waits for an event of a range, after a revision, that is as asked. It
+// also returns if it may have missed one: who waits looks again in any case.
+func AwaitEvent(
+	ctx context.Context, c *client.Client, w client.Watch, is func(*client.Event) bool,
+) error {
+	watch, err := c.Watch(ctx, w)
+	if errors.Is(err, client.ErrCompacted) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	for {
+		u, err := watch.Next(ctx)
+		if errors.Is(err, client.ErrCompacted) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range u.Events {
+			if is(&u.Events[i]) {
+				return nil
+			}
+		}
+	}
+}
+
+// Gone is the event of a key that went, for AwaitEvent.
+func Gone(e *client.Event) bool { return e.Delete }
+
+// Anything is every event, for AwaitEvent.
+func Anything(*client.Event) bool { return true }
+
+// Both returns a context that ends when either of two ends, with its cause.
+func Both(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(fault.Cause(other)) })
+	return out, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}

@@ -1,0 +1,58 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+)
+
+// Lock locks the mutex of a name without a session. It grants a lease for this lock alone,
+// with that TTL, which the client keeps alive as long as the lock is held, and no longer: the
+// lock never ends while the process and its client live and reach the cluster, and ends after the
+// TTL when they do not (T18). Release revokes the lease. A program that locks often makes a
+// session once, since a grant costs as much as a lock.
+func Lock(
+	ctx context.Context, c *client.Client, name string, ttl time.Duration,
+) (*Held, error) {
+	return alone(ctx, c, name, ttl, (*Mutex).Lock)
+}
+
+// TryLock is like Lock, but returns ErrLocked at once if another session holds the lock.
+func TryLock(
+	ctx context.Context, c *client.Client, name string, ttl time.Duration,
+) (*Held, error) {
+	return alone(ctx, c, name, ttl, (*Mutex).TryLock)
+}
+
+func alone(
+	ctx context.Context, c *client.Client, name string, ttl time.Duration,
+	lock func(*Mutex, context.Context) (*Held, error),
+) (*Held, error) {
+	l, err := c.Grant(ctx, client.Grant{TTL: ttl})
+	if err != nil {
+		return nil, fault.In("lock: acquire", name, err)
+	}
+	s := NewSession(c, l)
+	held, err := lock(s.Mutex(name), ctx)
+	if err != nil {
+		s.discard(ctx)
+		return nil, err
+	}
+	held.alone = true
+	return held, nil
+}
+
+// discard revokes the lease of a session that was made for one thing alone. If the context
+// ends before, the revocation goes on by itself for as long as the lease would live.
+func (s *Session) discard(ctx context.Context) {
+	if s.lease.Revoke(ctx) == nil || ctx.Err() == nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
+		defer cancel()
+		_ = s.lease.Revoke(ctx) // if that fails it ends by itself
+	}()
+}

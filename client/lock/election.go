@@ -1,0 +1,279 @@
+package lock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/lease"
+)
+
+// ErrNoCandidate means that nobody of that ID is a candidate, or that one who is not of ours
+// would lead before him.
+var ErrNoCandidate = errors.New("lock: no such candidate who could be next")
+
+// Election is how one of several sessions becomes the leader of a name. It excludes those who
+// use etcd's concurrency.Election, with the name as prefix, on the same store. Its methods
+// may be called from any goroutine.
+//
+// The leader is who has the oldest key below "name/", as in etcd. Candidates of ours wait
+// beside it, below "name~candidates/", in the order of preference, priority, age; the first of
+// them takes a place behind the leader, and gives it up for one who is before him by that
+// order. So that order is kept among ours, but for one who comes at the moment in which the
+// leader goes; and towards etcd's candidates, who know no priority, the one who is first of
+// ours is in line by age. No candidate deposes who leads: see
+// [Leading.HandOver], and [Election.Depose].
+type Election struct {
+	client *client.Client
+	name   string
+}
+
+// Candidate is who stands in an election.
+type Candidate struct {
+	// ID names the candidate for a hand-over; the lease's ID in hex if it is empty.
+	ID string
+	// Value is what observers are told of the leader.
+	Value []byte
+	// Priority: the higher is before the lower, whoever came first.
+	Priority int
+}
+
+// NewElection returns the election of a name. It does nothing yet.
+func NewElection(c *client.Client, name string) *Election { return &Election{c, name} }
+
+// Campaign waits until a session leads. It returns at once when the session's lease ends
+// meanwhile, or somebody deletes a key by which it waits (T16, T17), and then the error says
+// so. If the context ends first, the candidacy is given up, by itself. ErrInUse says that the
+// session is the leader, or a candidate, already.
+func (e *Election) Campaign(ctx context.Context, s *Session, c Candidate) (*Leading, error) {
+	p, err := e.campaign(ctx, s, c)
+	if err != nil {
+		return nil, fault.In("lock: campaign", e.name, err)
+	}
+	return &Leading{election: e, held: &Held{place: p, name: e.name}}, nil
+}
+
+// Lead campaigns, runs f, and gives the lead up. The context that f has ends with the caller's,
+// and when the session does not lead any more: by the end of the lease's validity, before the
+// cluster may give the lead to another. f must return then. The error is that of the campaign, or
+// that of f and, if the lead was lost before the end, the reason. f may give the lead up, or hand
+// it over, itself, by that context.
+func (e *Election) Lead(
+	ctx context.Context, s *Session, c Candidate,
+	f func(ctx context.Context, l *Leading) error,
+) error {
+	l, err := e.Campaign(ctx, s, c)
+	if err != nil {
+		return err
+	}
+	return l.held.run(ctx, func(ctx context.Context, _ *Held) error { return f(ctx, l) })
+}
+
+// Prefer puts a candidate before all others, whatever their priorities, now and whenever he
+// stands; with an empty ID it takes that back.
+func (e *Election) Prefer(ctx context.Context, id string) error {
+	_, err := e.client.Put(ctx, client.Put{Key: e.name + preferred, Value: []byte(id)})
+	if err != nil {
+		return fault.In("lock: prefer", e.name, err)
+	}
+	return nil
+}
+
+// Depose gives the lead to a candidate, who is preferred from then on, without asking the one who
+// leads: it waits until the candidate is next, and deletes the leader's key. The leader is
+// told so (ErrLost) at about the same time as the next one, not before: for a moment both may
+// believe that they lead. Tokens tell them apart. Where the leader can be asked, let it give the
+// lead up, or call [Leading.HandOver], after [Election.Prefer]. ErrNoCandidate is as with HandOver.
+func (e *Election) Depose(ctx context.Context, id string) error {
+	if err := e.depose(ctx, id); err != nil {
+		return fault.In("lock: depose the leader of", e.name, err)
+	}
+	return nil
+}
+
+// Leading is the lead as it is held. Its methods may be called from any goroutine.
+type Leading struct {
+	election *Election
+	held     *Held
+}
+
+// Token returns the fencing token: see [Held.Token].
+func (l *Leading) Token() lease.Token { return l.held.Token() }
+
+// Key and Revision are the leader's key and the revision that made it, as etcd's clients know
+// them.
+func (l *Leading) Key() string { return l.held.key }
+
+// Revision is told with Key.
+func (l *Leading) Revision() int64 { return l.held.revision }
+
+// Owner returns the condition that the session still leads: see [Held.Owner].
+func (l *Leading) Owner() client.Compare { return l.held.Owner() }
+
+// Context returns a context that ends when the session does not lead any more: see
+// [Held.Context].
+func (l *Leading) Context() context.Context { return l.held.Context() }
+
+// Err returns nil while the session leads, as far as this process knows: see [Held.Err].
+func (l *Leading) Err() error { return l.held.Err() }
+
+// ValidUntil returns when the program must stop leading: see [Held.ValidUntil].
+func (l *Leading) ValidUntil() time.Time { return l.held.ValidUntil() }
+
+// Proclaim gives observers another value. ErrLost says that the session does not lead.
+func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
+	r, err := l.election.client.Txn(ctx, client.Txn{
+		If:   []client.Compare{l.Owner()},
+		Then: []client.Op{client.Put{Key: l.Key(), Value: value, KeepLease: true}},
+	})
+	if err == nil && !r.Succeeded {
+		err = ErrLost
+	}
+	if err != nil {
+		return fault.In("lock: proclaim", l.election.name, err)
+	}
+	return nil
+}
+
+// Release gives the lead up, as [Held.Release] does a lock.
+func (l *Leading) Release(ctx context.Context) error { return l.held.Release(ctx) }
+
+// HandOver gives the lead to a candidate, who is preferred from then on: see
+// [Election.Prefer]. It waits until he is next, and only then stops leading. As long as the
+// context of l has not ended, an error leaves the lead as it was. ErrNoCandidate says that there
+// is none of that ID, or that one of etcd's clients is before him.
+func (l *Leading) HandOver(ctx context.Context, id string) error {
+	if err := l.handOver(ctx, id); err != nil {
+		return fault.In("lock: hand over", l.election.name, err)
+	}
+	return nil
+}
+
+func (l *Leading) handOver(ctx context.Context, id string) error {
+	s := l.election.succession()
+	defer s.standing.close()
+	if _, err := s.prefer(ctx, id); err != nil {
+		return err
+	}
+	if err := s.awaitNext(ctx, id, l.held.revision); err != nil {
+		return err
+	}
+	return l.held.Release(ctx)
+}
+
+// campaign takes the session to the head of the line.
+func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*place, error) {
+	if c.ID == "" {
+		c.ID = fmt.Sprintf("%x", int64(s.lease.ID()))
+	}
+	value, err := json.Marshal(stand{ID: c.ID, Priority: c.Priority})
+	if err != nil {
+		return nil, err
+	}
+	room := &line{session: s, prefix: e.name + candidates, value: value}
+	waiting, err := room.enter(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { waiting.abandon(ErrReleased) }()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	there := waiting.context()
+	defer context.AfterFunc(there, func() { stop(fault.Cause(there)) })()
+	r := &run{
+		line:     line{session: s, prefix: e.name + "/", value: c.Value},
+		standing: standing{client: e.client, name: e.name},
+	}
+	defer r.standing.close()
+	return r.win(ctx)
+}
+
+// run is a candidate's way to the lead.
+type run struct {
+	line     line
+	standing standing
+}
+
+func (r *run) win(ctx context.Context) (*place, error) {
+	own := r.line.session.lease.ID()
+	for {
+		if err := r.standing.await(ctx, own, true); err != nil {
+			return nil, err
+		}
+		p, err := r.line.enter(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		err = r.waitAsFirst(ctx, p)
+		if errors.Is(err, errOutranked) {
+			var left bool
+			if left, err = p.stepBack(ctx); err == nil && left {
+				continue
+			}
+			if err == nil {
+				err = p.wait(ctx) // it was too late for that: it leads
+			}
+		}
+		if err != nil {
+			p.abandon(err)
+			return nil, err
+		}
+		return p, nil
+	}
+}
+
+// errOutranked means that another is first among the candidates.
+var errOutranked = errors.New("lock: outranked")
+
+// waitAsFirst waits for the lead as long as no other candidate is before this one.
+func (r *run) waitAsFirst(ctx context.Context, p *place) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		err := r.standing.await(ctx, r.line.session.lease.ID(), false)
+		if err == nil {
+			err = errOutranked
+		}
+		stop(err)
+	}()
+	err := p.wait(ctx)
+	stop(nil)
+	<-over
+	return err
+}
+
+// stepBack gives the place up if there is somebody before it, so that nobody sees it at
+// the head who does not lead.
+func (p *place) stepBack(ctx context.Context) (left bool, err error) {
+	for {
+		before, err := p.look(ctx)
+		if err != nil {
+			return false, err
+		}
+		if len(before) == 0 {
+			return false, nil
+		}
+		first := before[0]
+		r, err := p.session.client.Txn(ctx, client.Txn{
+			If: []client.Compare{p.owner(), client.CompareCreateRevision(
+				first.Key, client.Equal, first.CreateRevision,
+			)},
+			Then: []client.Op{client.Delete{Key: p.key}},
+		})
+		switch {
+		case errors.Is(err, client.ErrUnknownOutcome):
+			return false, err // who abandons the place finds out
+		case err != nil:
+			return false, err
+		case r.Succeeded:
+			p.end(errOutranked)
+			p.session.unuse(p.key)
+			return true, nil
+		}
+	}
+}

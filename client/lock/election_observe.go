@@ -1,0 +1,152 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	rule "leasehold.dev/internal/line"
+	"leasehold.dev/lease"
+)
+
+// LeaderInfo is who leads, as of a revision. The zero Key says that nobody does.
+type LeaderInfo struct {
+	// Key is the leader's, Value what he proclaims, Lease his.
+	Key   string
+	Value []byte
+	Lease lease.ID
+	// Since is the revision that made the key, which rises from leader to leader.
+	Since int64
+	// Revision is that of which this is told.
+	Revision int64
+}
+
+// None reports whether nobody leads.
+func (l LeaderInfo) None() bool { return l.Key == "" }
+
+// Leader tells who leads now, linearizably; LeaderInfo.None says that nobody does. The lead may
+// have gone to another when the answer arrives.
+func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
+	o := &observer{line: line{prefix: e.name + "/"}}
+	if err := o.read(ctx, e.client); err != nil {
+		return LeaderInfo{}, fault.In("lock: observe", e.name, err)
+	}
+	return o.leader(), nil
+}
+
+// Observe yields who leads an election now, and then every change: of the leader, of what he
+// proclaims, and that there is none. It follows one ordered stream, so whom it names did lead, by
+// the store, at that revision, and nobody is left out or named again later (T17). Only if the
+// program falls so far behind that the cluster has forgotten what happened meanwhile it goes
+// on with what is then. It ends with the context, and yields its cause.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
+	return func(yield func(LeaderInfo, error) bool) {
+		o := &observer{line: line{prefix: e.name + "/"}, yield: yield}
+		for {
+			if err := o.follow(ctx, e.client); err != nil && !errors.Is(err, errEnough) {
+				yield(LeaderInfo{}, fault.In("lock: observe", e.name, err))
+				return
+			} else if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// errEnough means that the program wants no more.
+var errEnough = errors.New("lock: enough")
+
+// observer is one Observe.
+type observer struct {
+	line     line
+	yield    func(LeaderInfo, error) bool
+	keys     map[string]client.KV // the leader's and those of who wait
+	revision int64
+	told     *LeaderInfo
+}
+
+// read takes the line as it is now.
+func (o *observer) read(ctx context.Context, c *client.Client) error {
+	r, err := c.Range(ctx, o.line.all())
+	if err != nil {
+		return err
+	}
+	list, _ := o.line.sort(r.KVs, "")
+	o.keys, o.revision = make(map[string]client.KV), r.Revision
+	for _, kv := range list {
+		o.keys[kv.Key] = kv
+	}
+	return nil
+}
+
+// follow tells all that happens from now on, until that is not known any more.
+func (o *observer) follow(ctx context.Context, c *client.Client) error {
+	if err := o.read(ctx, c); err != nil {
+		return err
+	}
+	if err := o.tell(); err != nil {
+		return err
+	}
+	all := o.line.all()
+	w, err := c.WatchFrom(client.Watch{Key: all.Key, End: all.End, From: o.revision + 1})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		u, err := w.Next(ctx)
+		if errors.Is(err, client.ErrCompacted) {
+			return nil
+		}
+		if err == nil {
+			err = o.take(u.Events)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take takes events, and tells the outcome of each revision.
+func (o *observer) take(events []client.Event) error {
+	for i, e := range events {
+		if !e.Delete && rule.IsPlace(o.line.prefix, e.KV.Key, int64(e.KV.Lease)) {
+			o.keys[e.KV.Key] = e.KV
+		} else {
+			delete(o.keys, e.KV.Key)
+		}
+		o.revision = e.KV.ModRevision
+		if i+1 < len(events) && events[i+1].KV.ModRevision == o.revision {
+			continue
+		}
+		if err := o.tell(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell tells who leads, if that is news.
+func (o *observer) tell() error {
+	l := o.leader()
+	if o.told != nil && o.told.Since == l.Since && string(o.told.Value) == string(l.Value) {
+		return nil
+	}
+	o.told = &l
+	if !o.yield(l, nil) {
+		return errEnough
+	}
+	return nil
+}
+
+func (o *observer) leader() LeaderInfo {
+	l := LeaderInfo{Revision: o.revision}
+	for _, kv := range o.keys {
+		if l.None() || kv.CreateRevision < l.Since {
+			l.Key, l.Value, l.Lease, l.Since = kv.Key, kv.Value, kv.Lease, kv.CreateRevision
+		}
+	}
+	return l
+}

@@ -1,0 +1,132 @@
+package lock
+
+import (
+	"context"
+	"errors"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+)
+
+// succession is how the lead goes to one candidate, of all who stand. It belongs to one
+// goroutine.
+type succession struct {
+	election *Election
+	standing standing
+	line     line
+}
+
+func (e *Election) succession() *succession {
+	return &succession{
+		election: e,
+		standing: standing{client: e.client, name: e.name},
+		line:     line{prefix: e.name + "/"},
+	}
+}
+
+// prefer prefers a candidate, if there is one of that ID, and returns its lease.
+func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
+	if err := s.standing.read(ctx); err != nil {
+		return 0, err
+	}
+	heir := s.standing.byID(id)
+	if heir == nil {
+		return 0, ErrNoCandidate
+	}
+	return heir.lease, s.election.Prefer(ctx, id)
+}
+
+// awaitNext waits until a candidate is next in the line behind the leader, whose key was made by a
+// revision. It fails with ErrLost when that one does not lead any more.
+func (s *succession) awaitNext(ctx context.Context, id string, leader int64) error {
+	c := s.standing.client
+	for {
+		r, err := c.Range(ctx, s.line.all())
+		if err == nil {
+			err = s.standing.read(ctx) // later than the line: who is in that stands
+		}
+		if err != nil {
+			return err
+		}
+		list, _ := s.line.sort(r.KVs, "")
+		heir := s.standing.byID(id)
+		switch {
+		case len(list) == 0 || list[0].CreateRevision != leader:
+			return ErrLost
+		case heir == nil:
+			return ErrNoCandidate
+		case len(list) > 1 && list[1].Lease == heir.lease:
+			return nil
+		case len(list) > 1 && !s.standing.stands(list[1].Lease):
+			// It is somebody else's, unless it has stepped back, and gone, meanwhile.
+			kv, err := c.Get(ctx, list[1].Key)
+			if err == nil && kv.CreateRevision == list[1].CreateRevision {
+				return ErrNoCandidate
+			}
+			continue
+		}
+		err = either(ctx, s.standing.next, func(ctx context.Context) error {
+			return changed(ctx, c, s.line.all(), r.Revision)
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// depose gives the lead to a candidate, whoever has it.
+func (e *Election) depose(ctx context.Context, id string) error {
+	s := e.succession()
+	defer s.standing.close()
+	heir, err := s.prefer(ctx, id)
+	for err == nil {
+		var now LeaderInfo
+		if now, err = e.Leader(ctx); err != nil || now.Lease == heir {
+			return err
+		}
+		if now.None() {
+			err = changed(ctx, e.client, s.line.all(), now.Revision)
+			continue
+		}
+		switch err = s.awaitNext(ctx, id, now.Since); {
+		case err == nil:
+			own := client.CompareCreateRevision(now.Key, client.Equal, now.Since)
+			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
+		case errors.Is(err, ErrLost):
+			err = nil // somebody else leads now, perhaps the candidate
+		case errors.Is(err, ErrNoCandidate):
+			// It stands no more: it has given up, or it leads.
+			if last, look := e.Leader(ctx); look == nil && last.Lease == heir {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// either waits for the first of two to return, and for the end of the other.
+func either(ctx context.Context, a, b func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error)
+	for _, f := range []func(context.Context) error{a, b} {
+		go func() { done <- f(ctx) }()
+	}
+	err := <-done
+	cancel()
+	<-done
+	return err
+}
+
+// changed waits until something changes in a range after a revision.
+func changed(ctx context.Context, c *client.Client, all client.Range, revision int64) error {
+	w, err := c.WatchFrom(client.Watch{Key: all.Key, End: all.End, From: revision + 1})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if _, err = w.Next(ctx); errors.Is(err, client.ErrCompacted) {
+		return nil
+	}
+	return err
+}

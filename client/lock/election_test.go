@@ -1,0 +1,400 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"testing"
+
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/rig"
+)
+
+// TestElection: with three members, what an election does.
+func TestElection(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 3)
+	c := members.connect(t)
+	for name, test := range map[string]func(*testing.T, *client.Client){
+		"one at a time": oneLeader, "priority": priority, "hand over": handOver,
+		"T17 lease": candidateLosesLease, "T17 observe": observe, "lead": lead,
+		"leaves": candidateLeaves, "prefer": prefer, "depose": depose,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+// stand campaigns in the background, and returns when the candidacy is known.
+func stand(
+	t testing.TB, c *client.Client, name string, who lock.Candidate,
+) (*lock.Session, <-chan rig.Answer[*lock.Leading]) {
+	t.Helper()
+	s := session(t, c)
+	return s, standAs(t, c, s, name, who)
+}
+
+func standAs(
+	t testing.TB, c *client.Client, s *lock.Session, name string, who lock.Candidate,
+) <-chan rig.Answer[*lock.Leading] {
+	t.Helper()
+	ctx := rig.Soon(t)
+	before := rig.Must[client.RangeResult](t)(c.Range(ctx, client.Range{
+		Key: name + "~candidates/", End: client.PrefixEnd(name + "~candidates/"), CountOnly: true,
+	})).Count
+	got := rig.Async(func() (*lock.Leading, error) {
+		return lock.NewElection(c, name).Campaign(ctx, s, who)
+	})
+	rig.Keys(t, c, name+"~candidates/", int(before)+1)
+	return got
+}
+
+// leader campaigns for who has to win.
+func leader(t testing.TB, c *client.Client, name string, who lock.Candidate) *lock.Leading {
+	t.Helper()
+	e := lock.NewElection(c, name)
+	l := rig.Must[*lock.Leading](t)(e.Campaign(rig.Soon(t), session(t, c), who))
+	rig.Keys(t, c, name+"~candidates/", 0) // who leads stands no more
+	return l
+}
+
+// wins waits for the end of a campaign.
+func wins(t testing.TB, got <-chan rig.Answer[*lock.Leading]) *lock.Leading {
+	t.Helper()
+	select {
+	case a := <-got:
+		return rig.Must[*lock.Leading](t)(a.Value, a.Err)
+	case <-rig.Soon(t).Done():
+		t.Fatal("nobody wins")
+		return nil
+	}
+}
+
+// loses says that a campaign is not won.
+func loses(t testing.TB, got <-chan rig.Answer[*lock.Leading]) {
+	t.Helper()
+	select {
+	case a := <-got:
+		t.Fatalf("it is over: %+v", a)
+	default:
+	}
+}
+
+func oneLeader(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	first := leader(t, c, "one", lock.Candidate{Value: []byte("first")})
+	_, second := stand(t, c, "one", lock.Candidate{Value: []byte("second")})
+	s, third := stand(t, c, "one", lock.Candidate{Value: []byte("third")})
+	if _, err := lock.NewElection(c, "one").Campaign(ctx, s, lock.Candidate{}); !errors.Is(
+		err, lock.ErrInUse,
+	) {
+		t.Errorf("it campaigns twice: %v", err)
+	}
+	if err := first.Proclaim(ctx, []byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	l := rig.Must[lock.LeaderInfo](t)(lock.NewElection(c, "one").Leader(ctx))
+	if string(l.Value) != "again" || l.Key != first.Key() || l.Since != first.Revision() {
+		t.Errorf("%+v leads", l)
+	}
+	loses(t, second)
+	if err := first.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Proclaim(ctx, nil); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("it proclaims after it resigned: %v", err)
+	}
+	next := wins(t, second)
+	loses(t, third)
+	if next.Token() <= first.Token() {
+		t.Errorf("token %d after %d", next.Token(), first.Token())
+	}
+	if err := next.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if l := wins(t, third); l.Token() <= next.Token() {
+		t.Errorf("token %d after %d", l.Token(), next.Token())
+	}
+}
+
+// priority: the candidate with the highest leads next, whoever came first.
+func priority(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	now := leader(t, c, "prio", lock.Candidate{})
+	waiting := make(map[int]<-chan rig.Answer[*lock.Leading])
+	for _, p := range []int{1, 3, 2} {
+		_, waiting[p] = stand(t, c, "prio", lock.Candidate{
+			ID: fmt.Sprint("p", p), Priority: p, Value: []byte{byte(p)},
+		})
+		// He is behind the leader once he is the first of them.
+		nextIs(t, c, "prio", highest(waiting))
+	}
+	for _, p := range []int{3, 2, 1} {
+		nextIs(t, c, "prio", highest(waiting))
+		if err := now.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		now = wins(t, waiting[p])
+		delete(waiting, p)
+	}
+}
+
+// highest is the value of the highest of who waits.
+func highest(waiting map[int]<-chan rig.Answer[*lock.Leading]) string {
+	return string([]byte{byte(slices.Max(slices.Collect(maps.Keys(waiting))))})
+}
+
+// nextIs waits until there are two in the line, the younger with a value.
+func nextIs(t testing.TB, c *client.Client, name, value string) {
+	t.Helper()
+	ctx := rig.Soon(t)
+	all := client.Range{Key: name + "/", End: client.PrefixEnd(name + "/")}
+	for {
+		r := rig.Must[client.RangeResult](t)(c.Range(ctx, all))
+		if len(r.KVs) == 2 {
+			i := 0
+			if r.KVs[1].CreateRevision > r.KVs[0].CreateRevision {
+				i = 1
+			}
+			if string(r.KVs[i].Value) == value {
+				return
+			}
+		}
+		w := rig.Must[*client.Watcher](t)(c.WatchFrom(client.Watch{
+			Key: all.Key, End: all.End, From: r.Revision + 1,
+		}))
+		rig.Must[client.Update](t)(w.Next(ctx))
+		w.Close()
+	}
+}
+
+func handOver(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	now := leader(t, c, "over", lock.Candidate{ID: "a"})
+	_, first := stand(t, c, "over", lock.Candidate{ID: "b", Priority: 9, Value: []byte("b")})
+	nextIs(t, c, "over", "b")
+	_, second := stand(t, c, "over", lock.Candidate{ID: "c", Value: []byte("c")})
+	if err := now.HandOver(ctx, "nobody"); !errors.Is(err, lock.ErrNoCandidate) ||
+		now.Err() != nil {
+		t.Fatalf("to nobody: %v; it is %v", err, now.Err())
+	}
+	if err := now.HandOver(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	next := wins(t, second)
+	loses(t, first)
+	if now.Err() == nil || next.Token() <= now.Token() {
+		t.Errorf("two lead, with %d and %d", now.Token(), next.Token())
+	}
+	if err := next.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, first)
+}
+
+// depose: a candidate leads in the place of one who was not asked, and who is told.
+func depose(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	now := leader(t, c, "depose", lock.Candidate{})
+	_, first := stand(t, c, "depose", lock.Candidate{ID: "b", Priority: 9, Value: []byte("b")})
+	nextIs(t, c, "depose", "b")
+	_, second := stand(t, c, "depose", lock.Candidate{ID: "c", Value: []byte("c")})
+	outside := lock.NewElection(c, "depose") // it takes no part itself
+	if err := outside.Depose(ctx, "nobody"); !errors.Is(err, lock.ErrNoCandidate) ||
+		now.Err() != nil {
+		t.Fatalf("for nobody: %v; it is %v", err, now.Err())
+	}
+	if err := outside.Depose(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	next := wins(t, second)
+	loses(t, first)
+	<-now.Context().Done()
+	if !errors.Is(now.Err(), lock.ErrLost) || next.Token() <= now.Token() {
+		t.Errorf("it ended with %v, and tokens are %d and %d", now.Err(), now.Token(), next.Token())
+	}
+	if err := next.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, first)
+}
+
+// prefer: who is preferred leads next, until that is taken back.
+func prefer(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	now := leader(t, c, "prefer", lock.Candidate{})
+	_, high := stand(t, c, "prefer", lock.Candidate{ID: "high", Priority: 1, Value: []byte("h")})
+	nextIs(t, c, "prefer", "h")
+	_, low := stand(t, c, "prefer", lock.Candidate{ID: "low", Value: []byte("l")})
+	e := lock.NewElection(c, "prefer")
+	for _, step := range []struct{ id, next string }{{"low", "l"}, {"", "h"}, {"low", "l"}} {
+		if err := e.Prefer(ctx, step.id); err != nil {
+			t.Fatal(err)
+		}
+		nextIs(t, c, "prefer", step.next)
+	}
+	loses(t, high)
+	if err := now.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, low)
+}
+
+// candidateLosesLease: a candidate whose lease ends is told at once, and does not win.
+func candidateLosesLease(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	now := leader(t, c, "t17", lock.Candidate{})
+	s, second := stand(t, c, "t17", lock.Candidate{})
+	rig.Keys(t, c, "t17/", 2)
+	_, third := stand(t, c, "t17", lock.Candidate{})
+	if err := s.Lease().Revoke(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-second; !errors.Is(a.Err, client.ErrRevoked) {
+		t.Errorf("the candidate: %v", a.Err)
+	}
+	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: now.Key()}))
+	<-now.Context().Done()
+	wins(t, third)
+}
+
+// candidateLeaves: who gives up leaves nothing behind.
+func candidateLeaves(t *testing.T, c *client.Client) {
+	now := leader(t, c, "leaves", lock.Candidate{})
+	s := session(t, c)
+	ctx, cancel := context.WithCancel(rig.Soon(t))
+	got := rig.Async(func() (*lock.Leading, error) {
+		return lock.NewElection(c, "leaves").Campaign(ctx, s, lock.Candidate{})
+	})
+	rig.Keys(t, c, "leaves/", 2)
+	cancel()
+	if a := <-got; !errors.Is(a.Err, context.Canceled) {
+		t.Errorf("who gave up: %v", a.Err)
+	}
+	rig.Keys(t, c, "leaves/", 1)
+	rig.Keys(t, c, "leaves~candidates/", 0)
+	again := standAs(t, c, s, "leaves", lock.Candidate{})
+	if err := now.Release(rig.Soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	wins(t, again)
+}
+
+func lead(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	s, e := session(t, c), lock.NewElection(c, "lead")
+	mine := errors.New("mine")
+	err := e.Lead(ctx, s, lock.Candidate{}, func(ctx context.Context, l *lock.Leading) error {
+		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
+			If:   []client.Compare{l.Owner()},
+			Then: []client.Op{client.Put{Key: "led"}},
+		}))
+		if !r.Succeeded {
+			t.Error("the leader may not write")
+		}
+		return mine
+	})
+	if !errors.Is(err, mine) {
+		t.Error(err)
+	}
+	err = e.Lead(ctx, s, lock.Candidate{}, func(during context.Context, l *lock.Leading) error {
+		rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: l.Key()}))
+		<-during.Done()
+		return nil
+	})
+	if !errors.Is(err, lock.ErrLost) {
+		t.Errorf("after a loss: %v", err)
+	}
+	if l := rig.Must[lock.LeaderInfo](t)(e.Leader(ctx)); !l.None() {
+		t.Errorf("%+v leads", l)
+	}
+}
+
+// observe: every leader is told once, in order, and that there is none.
+func observe(t *testing.T, c *client.Client) {
+	ctx, cancel := context.WithCancel(rig.Soon(t))
+	defer cancel()
+	next, stop := iter.Pull2(lock.NewElection(c, "obs").Observe(ctx))
+	defer stop()
+	expect := func(value string, none bool) {
+		t.Helper()
+		l, err, _ := next()
+		if err != nil || l.None() != none || string(l.Value) != value {
+			t.Errorf("%+v, %v; want %q", l, err, value)
+		}
+	}
+	expect("", true)
+	first := leader(t, c, "obs", lock.Candidate{Value: []byte("one")})
+	_, second := stand(t, c, "obs", lock.Candidate{Value: []byte("two")})
+	rig.Keys(t, c, "obs/", 2)
+	if err := errors.Join(
+		first.Proclaim(ctx, []byte("uno")), first.Release(ctx),
+	); err != nil {
+		t.Fatal(err)
+	}
+	two := wins(t, second)
+	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: two.Key()}))
+	rig.Must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "obs/nested/1"}))
+	leader(t, c, "obs", lock.Candidate{Value: []byte("three")})
+	for _, v := range []string{"one", "uno", "two", "", "three"} {
+		expect(v, v == "")
+	}
+	cancel()
+	if _, err, ok := next(); !ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on one name;
+// each sees the other's leader, and the one who came first is served first.
+func TestElectionWithEtcd(t *testing.T) {
+	t.Parallel()
+	all := newCluster(t, 1)
+	ctx := rig.Soon(t)
+	c, e := all.connect(t), all.etcd(t)
+	s := rig.Must[*concurrency.Session](t)(concurrency.NewSession(e))
+	t.Cleanup(func() { _ = s.Close() })
+	theirs := concurrency.NewElection(s, "both")
+	ours := leader(t, c, "both", lock.Candidate{ID: "ours", Value: []byte("ours")})
+	for range 3 {
+		waits := rig.Async(func() (struct{}, error) {
+			return struct{}{}, theirs.Campaign(ctx, "theirs")
+		})
+		rig.Keys(t, c, "both/", 2)
+		r, err := theirs.Leader(ctx)
+		if err != nil || string(r.Kvs[0].Value) != "ours" {
+			t.Fatalf("they see %v, %v", r, err)
+		}
+		_, next := stand(t, c, "both", lock.Candidate{
+			ID: "next", Priority: 9, Value: []byte("ours"),
+		})
+		rig.Keys(t, c, "both/", 3)
+		if err := ours.HandOver(ctx, "next"); !errors.Is(err, lock.ErrNoCandidate) {
+			t.Fatalf("a hand-over past one of theirs: %v", err)
+		}
+		if err := ours.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if a := <-waits; a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		l := rig.Must[lock.LeaderInfo](t)(lock.NewElection(c, "both").Leader(ctx))
+		if string(l.Value) != "theirs" {
+			t.Fatalf("we see %+v", l)
+		}
+		loses(t, next)
+		if err := theirs.Resign(ctx); err != nil {
+			t.Fatal(err)
+		}
+		later := wins(t, next)
+		if later.Token() <= ours.Token() {
+			t.Fatalf("token %d after %d", later.Token(), ours.Token())
+		}
+		ours = later
+	}
+}

@@ -1,0 +1,191 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
+)
+
+// newSession grants a lease, on which a program's locks and candidacies hang.
+func newSession(c *client.Client) *lock.Session {
+	l, err := c.Grant(context.Background(), client.Grant{TTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return lock.NewSession(c, l)
+}
+
+// A program holds a lock while it works, and fences what it writes.
+func ExampleMutex() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	m := newSession(c).Mutex("ledger")
+	held, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = newSession(c).Mutex("ledger").TryLock(ctx)
+	fmt.Println("the other is locked out:", errors.Is(err, lock.ErrLocked))
+
+	work := held.Context() // ends in time if the lock cannot be kept
+	r, err := c.Txn(work, client.Txn{
+		If:   []client.Compare{held.Owner()},
+		Then: []client.Op{client.Put{Key: "balance", Value: []byte("17")}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("written:", r.Succeeded)
+	fmt.Println("held up to the end:", held.Release(ctx) == nil)
+	// Output:
+	// the other is locked out: true
+	// written: true
+	// held up to the end: true
+}
+
+// What runs under a lock is told by its context that the lock is over.
+func ExampleMutex_Do() {
+	c, stop := inprocess.Client()
+	defer stop()
+	m := newSession(c).Mutex("nightly")
+	err := m.Do(context.Background(), func(ctx context.Context, held *lock.Held) error {
+		fmt.Println("has a token:", held.Token() > 0, ctx.Err())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// has a token: true <nil>
+	// <nil>
+}
+
+// Who needs one lock once needs no session.
+func ExampleLock() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	held, err := lock.Lock(ctx, c, "migration", 10*time.Second)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(held.Err())
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// Readers hold a lock together, a writer alone.
+func ExampleRWMutex() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	m := newSession(c).RWMutex("config")
+	one, err := m.RLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	two, err := m.RLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = newSession(c).RWMutex("config").LockWithin(ctx, time.Millisecond)
+	fmt.Println("a writer is locked out:", errors.Is(err, lock.ErrLocked))
+	fmt.Println(one.Release(ctx), two.Release(ctx))
+	// Output:
+	// a writer is locked out: true
+	// <nil> <nil>
+}
+
+// Two at a time may use a printer.
+func ExampleSemaphore() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	printer := newSession(c).Semaphore("printer", 2)
+	for i := range 3 {
+		_, err := printer.TryAcquire(ctx)
+		fmt.Println(i, errors.Is(err, lock.ErrLocked))
+	}
+	// Output:
+	// 0 false
+	// 1 false
+	// 2 true
+}
+
+// One of several programs leads, and hands over before it is stopped.
+func ExampleElection() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	first := lock.NewElection(c, "scheduler")
+	lead, err := first.Campaign(ctx, newSession(c), lock.Candidate{ID: "a", Value: []byte("10.0.0.1")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handed := make(chan error, 1)
+	go func() { // when b stands: here as soon as it does
+		for {
+			err := lead.HandOver(ctx, "b")
+			if err == nil || lead.Err() != nil {
+				handed <- err
+				return
+			}
+		}
+	}()
+	second := lock.NewElection(c, "scheduler")
+	b := lock.Candidate{ID: "b", Value: []byte("10.0.0.2")}
+	err = second.Lead(ctx, newSession(c), b, func(ctx context.Context, l *lock.Leading) error {
+		now, err := second.Leader(ctx)
+		fmt.Printf("%s leads, with a larger token: %v\n", now.Value, l.Token() > lead.Token())
+		return err
+	})
+	fmt.Println(err, <-handed)
+	// Output:
+	// 10.0.0.2 leads, with a larger token: true
+	// <nil> <nil>
+}
+
+// An observer is told who leads, and that nobody does.
+func ExampleElection_Observe() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	campaign := func() {
+		e := lock.NewElection(c, "primary")
+		lead, err := e.Campaign(ctx, newSession(c), lock.Candidate{Value: []byte("host-1")})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := lead.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	told := 0
+	for leader, err := range lock.NewElection(c, "primary").Observe(ctx) {
+		switch {
+		case err != nil:
+			log.Fatal(err)
+		case leader.None():
+			fmt.Println("nobody")
+		default:
+			fmt.Println(string(leader.Value))
+		}
+		if told++; told == 3 {
+			break
+		}
+		if told == 1 {
+			campaign()
+		}
+	}
+	// Output:
+	// nobody
+	// host-1
+	// nobody
+}

@@ -1,0 +1,143 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/rig"
+)
+
+// wires returns a client whose connections go through lines, one for each member.
+func (c cluster) wires(t testing.TB) (*client.Client, []*inprocess.Line) {
+	t.Helper()
+	var list []*inprocess.Line
+	for _, m := range c {
+		list = append(list, m.Line())
+	}
+	return inprocess.Connect(t, client.Config{}, inprocess.Endpoints(list)...), list
+}
+
+func setDeaf(list []*inprocess.Line, deaf bool) {
+	for _, l := range list {
+		l.SetDeaf(deaf)
+		if !deaf {
+			l.Break()
+		}
+	}
+}
+
+func setCut(list []*inprocess.Line, cut bool) {
+	for _, l := range list {
+		l.SetCut(cut)
+	}
+}
+
+// TestLostAnswers: whoever does not learn whether his key was made, or deleted, leaves none
+// behind, and can use the name again.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	ctx := rig.Soon(t)
+	direct := members.connect(t)
+	c, list := members.wires(t)
+	m := session(t, c).Mutex("lost")
+	held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client has asked all it needs for writes
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	setDeaf(list, true)
+	brief, cancel := context.WithCancel(ctx)
+	entering := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
+	rig.Keys(t, direct, "lost/", 1) // but he does not know
+	cancel()
+	if a := <-entering; !errors.Is(a.Err, context.Canceled) {
+		t.Fatalf("the first: %+v", a)
+	}
+	setDeaf(list, false)
+	rig.Keys(t, direct, "lost/", 0)
+
+	held = rig.Must[*lock.Held](t)(m.Lock(ctx))
+	setDeaf(list, true)
+	brief, cancel = context.WithCancel(ctx)
+	leaving := rig.Async(func() (struct{}, error) { return struct{}{}, held.Release(brief) })
+	rig.Keys(t, direct, "lost/", 0)
+	cancel()
+	if a := <-leaving; !errors.Is(a.Err, context.Canceled) || held.Err() == nil {
+		t.Fatalf("the unlock: %v, %v", a.Err, held.Err())
+	}
+	setDeaf(list, false)
+	held = rig.Must[*lock.Held](t)(m.Lock(ctx))
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rig.Keys(t, direct, "lost/", 0)
+}
+
+// TestUnlockUnreachable: an unlock that does not reach the cluster in time is done later.
+func TestUnlockUnreachable(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	ctx := rig.Soon(t)
+	direct := members.connect(t)
+	c, list := members.wires(t)
+	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("far").Lock(ctx))
+	setCut(list, true)
+	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := held.Release(brief); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	rig.Keys(t, direct, "far/", 1)
+	setCut(list, false)
+	rig.Keys(t, direct, "far/", 0)
+}
+
+// TestCompacted: who waits, and who holds, learns what happened while he was away, although the
+// cluster has forgotten it.
+func TestCompacted(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	ctx := rig.Soon(t)
+	direct, e := members.connect(t), members.etcd(t)
+	c, list := members.wires(t)
+	other := rig.Must[*lock.Held](t)(session(t, direct).Mutex("gone").Lock(ctx))
+	m := session(t, c).Mutex("gone")
+	waiting := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
+	rig.Keys(t, direct, "gone/", 2)
+	forget := func(change func()) {
+		t.Helper()
+		setCut(list, true)
+		change()
+		r := rig.Must[client.PutResult](t)(direct.Put(ctx, client.Put{Key: "later"}))
+		if _, err := e.Compact(ctx, r.Revision); err != nil {
+			t.Fatal(err)
+		}
+		setCut(list, false)
+	}
+	forget(func() {
+		if err := other.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a := <-waiting
+	if a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	forget(func() {}) // the holder's key is still there
+	if !holds(t, direct, a.Value) || a.Value.Err() != nil {
+		t.Fatalf("it is over: %v", a.Value.Err())
+	}
+	forget(func() {
+		rig.Must[client.DeleteResult](t)(direct.Delete(ctx, client.Delete{Key: a.Value.Key()}))
+	})
+	<-a.Value.Context().Done()
+	if !errors.Is(a.Value.Err(), lock.ErrLost) {
+		t.Errorf("the holder: %v", a.Value.Err())
+	}
+}

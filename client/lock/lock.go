@@ -1,0 +1,202 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/lease"
+)
+
+var (
+	// ErrLocked means that others have the lock, and that the caller did not want to wait
+	// for longer.
+	ErrLocked = errors.New("lock: locked by another")
+	// ErrLost means that the key of the lock is gone although its holder has not given it
+	// up: somebody deleted it, or revoked the lease. Of an election it is the lead that is lost.
+	ErrLost = errors.New("lock: lost")
+	// ErrReleased means that the holder has given the lock up, or the lead.
+	ErrReleased = errors.New("lock: given up")
+)
+
+// LockedError is ErrLocked, and says on which lease others have the lock.
+type LockedError struct {
+	// Lease is that of who is first in the line.
+	Lease lease.ID
+}
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("%v: lease %016x is first in the line", ErrLocked, e.Lease)
+}
+
+// Unwrap returns ErrLocked.
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// Held is a lock as it is held, by whoever has it. Its methods may be called from any
+// goroutine.
+type Held struct {
+	*place
+	name  string
+	alone bool        // the session is for it alone
+	given atomic.Bool // Release was called
+}
+
+// Token returns the fencing token: larger than that of every earlier holder, ours or
+// etcd's, and never given out twice, also not after a restore from a backup. Programs
+// that use etcd's client do not see it; a resource that they write to, too, has to compare
+// create revisions (see Revision), which begin anew with a restore.
+func (h *Held) Token() lease.Token { return h.token }
+
+// Revision returns the create revision of the lock's key, which etcd's clients take for a
+// token. It rises from holder to holder, as long as the cluster is not restored from a backup.
+func (h *Held) Revision() int64 { return h.revision }
+
+// Key returns the lock's key, which is there for as long as the lock is held.
+func (h *Held) Key() string { return h.key }
+
+// Owner returns the condition that the lock is still held: put it into the If of every
+// transaction that only the holder may do.
+func (h *Held) Owner() client.Compare { return h.owner() }
+
+// Context returns a context that ends when the lock does: before the cluster may end its
+// lease, when its key is gone (ErrLost), when it is released (ErrReleased). The cause says
+// why. It does not come back, even if the lease does from its jeopardy: then release the lock,
+// and lock again.
+func (h *Held) Context() context.Context { return h.context() }
+
+// Err returns nil while the lock is held, as far as this process knows, and then why it is not.
+// It reads the clock, so it is right about the lease even if the process was stopped
+// until just before.
+func (h *Held) Err() error { return h.check() }
+
+// ValidUntil returns when the program must stop, if no renewal of the lease succeeds before;
+// the zero time if the lock is not held any more.
+func (h *Held) ValidUntil() time.Time {
+	if h.Err() != nil {
+		return time.Time{}
+	}
+	return h.session.lease.ValidUntil()
+}
+
+// Release gives the lock up. For the program it has ended at once, whatever the error is. It
+// returns nil only if the lock was held up to this moment; otherwise ErrLost, or why the lease
+// ended, or ErrReleased if it was called before. If the context ends before the cluster has
+// answered, Release goes on by itself for as long as the lease lives.
+func (h *Held) Release(ctx context.Context) error {
+	if h.given.Swap(true) {
+		return fault.In("lock: release", h.name, ErrReleased)
+	}
+	ctx, cancel := tries.Outside(ctx, tries.Within[Held]{Of: h}, h.session.lease.Info().TTL)
+	defer cancel()
+	before := h.Err()
+	was, err := h.leave(ctx, ErrReleased)
+	if h.alone {
+		h.session.discard(ctx)
+	}
+	switch {
+	case before != nil:
+		err = before
+	case err == nil && !was:
+		err = ErrLost
+	case err == nil:
+		return nil
+	}
+	return fault.In("lock: release", h.name, err)
+}
+
+// run runs f under the lock, and gives the lock up.
+func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) error {
+	during, cancel := context.WithCancelCause(ctx)
+	held := h.Context()
+	stop := context.AfterFunc(held, func() { cancel(fault.Cause(held)) })
+	defer func() { // also if f panics
+		stop()
+		cancel(nil)
+		if !h.given.Load() {
+			_ = h.releaseLate(ctx)
+		}
+	}()
+	err := f(context.WithValue(during, tries.Within[Held]{Of: h}, ctx), h)
+	if h.given.Load() {
+		return err // f knows how that went
+	}
+	return errors.Join(err, h.releaseLate(ctx))
+}
+
+// releaseLate gives the lock up although the context may have ended.
+func (h *Held) releaseLate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.session.lease.Info().TTL)
+	defer cancel()
+	return h.Release(ctx)
+}
+
+// lock takes a place in a line and waits until it is its turn.
+func (l *line) lock(ctx context.Context, name string) (*Held, error) {
+	p, err := l.enter(ctx, false)
+	if err == nil {
+		err = p.wait(ctx)
+	}
+	return p.hold(name, err)
+}
+
+// lockWithin is lock, that waits for others for some time only.
+func (l *line) lockWithin(
+	ctx context.Context, name string, wait time.Duration,
+) (*Held, error) {
+	if wait <= 0 {
+		return l.tryLock(ctx, name)
+	}
+	p, err := l.enter(ctx, false)
+	if err == nil {
+		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
+		defer cancel()
+		if err = p.wait(limited); errors.Is(err, ErrLocked) {
+			err = p.ready(ctx) // it was free, or is at the last moment; or this says who has it
+		}
+	}
+	return p.hold(name, err)
+}
+
+// tryLock is lock, that waits for nobody.
+func (l *line) tryLock(ctx context.Context, name string) (*Held, error) {
+	p, err := l.enter(ctx, true)
+	if err == nil {
+		err = p.ready(ctx)
+	}
+	return p.hold(name, err)
+}
+
+// ready returns ErrLocked if it is not the place's turn yet: somebody else took the place
+// before it after this one had looked.
+func (p *place) ready(ctx context.Context) error {
+	come := p.now()
+	if err := p.check(); err != nil || come {
+		return err
+	}
+	switch before, err := p.look(ctx); {
+	case err == nil && len(before) == 0:
+		return p.wait(ctx) // the member is about to say that it is its turn
+	case err == nil:
+		return p.locked(before)
+	case errors.Is(err, ErrLost):
+		return err
+	}
+	return ErrLocked
+}
+
+// hold makes the place, whose turn it is if there is no error, a lock.
+func (p *place) hold(name string, err error) (*Held, error) {
+	if err == nil {
+		return &Held{place: p, name: name}, nil
+	}
+	if p != nil {
+		p.abandon(err)
+	}
+	return nil, fault.In("lock: acquire", name, err)
+}

@@ -1,0 +1,210 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/tries"
+	rule "leasehold.dev/internal/line"
+)
+
+// line is a waiting line: the keys of leases below its prefix, in the order of their create
+// revisions. A place waits until fewer are before it than there are permits.
+type line struct {
+	session *Session
+	prefix  string
+	value   []byte // of the key of a place in it
+	// many says that a session may have several places in the line.
+	many bool
+	// permits is how many of a line may hold at one time; 0 means 1.
+	permits int
+	// beside is the value of keys for which a place does not wait; nil for none.
+	beside []byte
+}
+
+// free reports whether it is the turn of a place with these before it.
+func (l *line) free(before []client.KV) bool {
+	n := 0
+	for _, kv := range before {
+		if l.beside == nil || !bytes.Equal(kv.Value, l.beside) {
+			n++
+		}
+	}
+	return n < max(l.permits, 1)
+}
+
+// all is the range of the line's keys.
+func (l *line) all() client.Range {
+	return client.Range{Key: l.prefix, End: client.PrefixEnd(l.prefix)}
+}
+
+// sort returns the keys that are in the line, oldest first, and the one named. Keys that are
+// not of leases, and those of lines whose prefix begins with this one, are in nobody's way.
+func (l *line) sort(all []client.KV, key string) (list []client.KV, own *client.KV) {
+	for i, kv := range all {
+		if kv.Key == key {
+			own = &all[i]
+		} else if rule.IsPlace(l.prefix, kv.Key, int64(kv.Lease)) {
+			list = append(list, kv)
+		}
+	}
+	slices.SortFunc(list, func(a, b client.KV) int { return placeOf(&a).Compare(placeOf(&b)) })
+	return list, own
+}
+
+func placeOf(kv *client.KV) rule.Place {
+	return rule.Place{Revision: kv.CreateRevision, Key: kv.Key}
+}
+
+// enter takes a place in the line. With idle it does so only if it is likely to be the
+// place's turn at once; otherwise it fails with ErrLocked and leaves no trace.
+func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
+	s, key := l.session, l.key()
+	if err := s.err(); err != nil {
+		return nil, err
+	}
+	if err := s.use(ctx, key); err != nil {
+		return nil, err
+	}
+	for {
+		p, err := l.try(ctx, key, idle)
+		switch {
+		case err == nil:
+			return p, nil
+		case errors.Is(err, errBusy):
+			idle = false
+			continue
+		case !errors.Is(err, client.ErrUnknownOutcome):
+			s.unuse(key)
+			return nil, err
+		case ctx.Err() == nil && s.lease.Err() == nil:
+			// Whether the key was made is found out by giving up what there may be.
+			if _, err = s.any(key).remove(ctx, s.client.Txn); err == nil {
+				continue
+			}
+		}
+		s.giveUp(key, func() { s.clean(s.any(key)) })
+		return nil, err
+	}
+}
+
+// errBusy means that there are others in the line, none of whom is to be waited for.
+var errBusy = errors.New("lock: not the only one")
+
+// try takes a place in the line, once.
+//
+// The token is drawn in the transaction that makes the key. So tokens rise as the create
+// revisions do, by which the line is ordered, but unlike these also across a restore from a
+// backup, whatever became of the session's lease in it.
+func (l *line) try(ctx context.Context, key string, idle bool) (*place, error) {
+	s, all := l.session, l.all()
+	t := client.Txn{
+		If: []client.Compare{client.Missing(key)},
+		Then: []client.Op{
+			client.Put{Key: key, Value: l.value, Lease: s.lease.ID()}, client.DrawToken{},
+		},
+		Else: []client.Op{all},
+	}
+	if idle {
+		none := client.CompareCreateRevision(all.Key, client.Equal, 0).Over(all.End)
+		t.If = append(t.If, none)
+	}
+	r, turn, err := s.client.Enter(ctx, t, client.Await{
+		Key: key, Prefix: l.prefix, Permits: int64(l.permits), Beside: l.beside,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !r.Succeeded:
+		return nil, l.refusal(r.Results[0].Range.KVs, key)
+	}
+	return l.take(key, r, turn), nil
+}
+
+// refusal is why no place was taken in a line that has these keys.
+func (l *line) refusal(all []client.KV, key string) error {
+	before, own := l.sort(all, key)
+	switch {
+	case own != nil:
+		return ErrInUse // by another session of the same lease
+	case !l.free(before):
+		return l.locked(before)
+	default:
+		return errBusy
+	}
+}
+
+// locked is the error of who does not wait for those before him.
+func (l *line) locked(before []client.KV) error {
+	return &LockedError{Lease: before[0].Lease}
+}
+
+// key is that of the session's place in the line, or of the next one.
+func (l *line) key() string {
+	b := append(make([]byte, 0, len(l.prefix)+40), l.prefix...)
+	b = strconv.AppendInt(b, int64(l.session.lease.ID()), 16)
+	if l.many {
+		b = strconv.AppendInt(append(b, '.'), l.session.places.Add(1), 10)
+	}
+	return string(b)
+}
+
+// any is a key of the session, whichever revision made it.
+func (s *Session) any(key string) ownKey {
+	return ownKey{key, client.CompareLease(key, client.Equal, s.lease.ID())}
+}
+
+// ownKey is a key, and the condition under which it is to be deleted.
+type ownKey struct {
+	key string
+	is  client.Compare
+}
+
+// remove deletes a key if it is what it should be, by a transaction that is done as txn does
+// it, and reports whether it was. Who does not know whether it has does it again, and counts
+// one that is not there then as deleted.
+func (k ownKey) remove(
+	ctx context.Context, txn func(context.Context, client.Txn) (client.TxnResult, error),
+) (was bool, err error) {
+	for unsure := false; ; unsure = true {
+		r, err := txn(ctx, client.Txn{
+			If: []client.Compare{k.is}, Then: []client.Op{client.Delete{Key: k.key}},
+		})
+		switch {
+		case err == nil:
+			return r.Succeeded || unsure, nil
+		case !errors.Is(err, client.ErrUnknownOutcome) || ctx.Err() != nil:
+			return false, err
+		}
+	}
+}
+
+// clean deletes a key. It tries for as long as the lease may live, which would take it along.
+func (s *Session) clean(k ownKey) {
+	for p := (tries.Pace{}); ; {
+		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
+		_, err := k.remove(ctx, s.client.Txn)
+		over := err == nil || errors.Is(err, client.ErrClosed) ||
+			s.lease.State().Status == client.Ended
+		if !over {
+			_ = p.Wait(ctx) // it may have been refused at once
+		}
+		cancel()
+		if over {
+			return
+		}
+	}
+}
+
+// before returns those of a line, oldest first, that are before a place.
+func before(list []client.KV, p rule.Place) []client.KV {
+	i := slices.IndexFunc(list, func(kv client.KV) bool { return p.Before(placeOf(&kv)) })
+	if i >= 0 {
+		return list[:i]
+	}
+	return list
+}

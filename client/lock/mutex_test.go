@@ -1,0 +1,356 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/rig"
+)
+
+// TestMutex: with three members, what the mutex does.
+func TestMutex(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 3)
+	c := members.connect(t)
+	for name, test := range map[string]func(*testing.T, *client.Client){
+		"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
+		"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
+		"T16 T28 unlock": lateUnlock, "T25": leaseEnds, "owner": owner,
+		"key, then lease": keyThenLease,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+// inOrder: waiters have the lock one after the other, in the order in which they came,
+// each with a larger token (L5).
+func inOrder(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	var waiting []<-chan rig.Answer[*lock.Held]
+	const n = 10
+	for i := range n {
+		m := session(t, c).Mutex("order")
+		waiting = append(waiting, rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) }))
+		rig.Keys(t, c, "order/", i+1)
+	}
+	var last *lock.Held
+	for i, w := range waiting {
+		a := <-w
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		if last != nil && (a.Value.Token() <= last.Token() || a.Value.Revision() <= last.Revision()) {
+			t.Errorf("token %d after %d", a.Value.Token(), last.Token())
+		}
+		last = a.Value
+		if len(rig.Keys(t, c, "order/", n-i)[0].Value) != 0 {
+			t.Error("the key has a value")
+		}
+		for _, later := range waiting[i+1:] {
+			select {
+			case a := <-later:
+				t.Fatalf("two have the lock: %v", a)
+			default:
+			}
+		}
+		if err := last.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(context.Cause(last.Context()), lock.ErrReleased) {
+			t.Errorf("after the unlock: %v", context.Cause(last.Context()))
+		}
+	}
+}
+
+func try(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	first := session(t, c)
+	a, b := first.Mutex("try"), session(t, c).Mutex("try")
+	held := rig.Must[*lock.Held](t)(a.TryLock(ctx))
+	_, err := b.TryLock(ctx)
+	if !errors.Is(err, lock.ErrLocked) || !rig.Blames(err, first.Lease().ID()) {
+		t.Errorf("the second: %v", err)
+	}
+	if _, err := a.TryLock(ctx); !errors.Is(err, lock.ErrInUse) {
+		t.Errorf("the first again: %v", err)
+	}
+	rig.Keys(t, c, "try/", 1)
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Somebody is in the line, but not in the way.
+	if _, err := c.Put(ctx, client.Put{Key: "try/other/1"}); err != nil {
+		t.Fatal(err)
+	}
+	held = rig.Must[*lock.Held](t)(b.TryLock(ctx))
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// within: who waits for some time only leaves no place behind.
+func within(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	a, b := session(t, c).Mutex("within"), session(t, c).Mutex("within")
+	for _, none := range []time.Duration{-1, 0, 1} { // a free lock is had without any time
+		held := rig.Must[*lock.Held](t)(a.LockWithin(ctx, none))
+		if _, err := b.LockWithin(ctx, none); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("the second: %v", err)
+		}
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := rig.Must[*lock.Held](t)(a.LockWithin(ctx, time.Millisecond))
+	if _, err := b.LockWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
+		t.Errorf("the second: %v", err)
+	}
+	rig.Keys(t, c, "within/", 1)
+	next := rig.Async(func() (*lock.Held, error) { return b.LockWithin(ctx, time.Minute) })
+	rig.Keys(t, c, "within/", 2)
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-next; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+}
+
+// again: one session does not have, or wait for, a lock twice, nor unlock it twice.
+func again(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	s := session(t, c)
+	m := s.Mutex("again")
+	held := rig.Must[*lock.Held](t)(m.Lock(ctx))
+	for _, other := range []*lock.Mutex{
+		m, s.Mutex("again"), lock.NewSession(c, s.Lease()).Mutex("again"),
+	} {
+		if _, err := other.Lock(ctx); !errors.Is(err, lock.ErrInUse) {
+			t.Errorf("locked twice: %v", err)
+		}
+	}
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	next := rig.Must[*lock.Held](t)(m.Lock(ctx))
+	if err := held.Release(ctx); !errors.Is(err, lock.ErrReleased) {
+		t.Errorf("unlocked twice: %v", err)
+	}
+	if next.Err() != nil || !holds(t, c, next) {
+		t.Error("the second unlock has unlocked the second lock")
+	}
+}
+
+// holds reports whether a transaction of the holder would be done.
+func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
+	t.Helper()
+	return rig.Must[client.TxnResult](t)(c.Txn(rig.Soon(t), client.Txn{
+		If: []client.Compare{h.Owner()},
+	})).Succeeded
+}
+
+// cancelled: a waiter who gives up leaves no place behind, and may come again at once.
+func cancelled(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("cancel").Lock(ctx))
+	m := session(t, c).Mutex("cancel")
+	for range 3 {
+		brief, cancel := context.WithCancel(ctx)
+		second := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
+		rig.Keys(t, c, "cancel/", 2)
+		cancel()
+		if a := <-second; !errors.Is(a.Err, context.Canceled) {
+			t.Fatalf("cancelled: %v", a.Err)
+		}
+	}
+	rig.Keys(t, c, "cancel/", 1)
+	last := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
+	rig.Keys(t, c, "cancel/", 2)
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-last; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+}
+
+// names: locks whose names begin with each other do not touch each other.
+func names(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	s := session(t, c)
+	for _, name := range []string{"n/a/b", "n/a", "n", "n/", "n//a"} {
+		held := rig.Must[*lock.Held](t)(s.Mutex(name).Lock(ctx))
+		if _, err := session(t, c).Mutex(name).TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("%q: %v", name, err)
+		}
+		defer held.Release(ctx)
+	}
+}
+
+// deleted: who holds, or waits, is told that somebody deleted his key.
+func deleted(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("deleted").Lock(ctx))
+	m := session(t, c).Mutex("deleted")
+	second := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
+	for _, kv := range rig.Keys(t, c, "deleted/", 2) {
+		if kv.Key != held.Key() {
+			rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: kv.Key}))
+		}
+	}
+	if a := <-second; !errors.Is(a.Err, lock.ErrLost) {
+		t.Errorf("the waiter: %v", a.Err)
+	}
+	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	<-held.Context().Done()
+	if !errors.Is(held.Err(), lock.ErrLost) {
+		t.Errorf("the holder: %v", held.Err())
+	}
+	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("the unlock: %v", err)
+	}
+}
+
+// waiterLosesLease: a waiter is told at once that somebody revoked his lease.
+func waiterLosesLease(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("t16").Lock(ctx))
+	s := session(t, c)
+	second := rig.Async(func() (*lock.Held, error) { return s.Mutex("t16").Lock(ctx) })
+	rig.Keys(t, c, "t16/", 2)
+	other := session(t, c)
+	third := rig.Async(func() (*lock.Held, error) { return other.Mutex("t16").Lock(ctx) })
+	rig.Keys(t, c, "t16/", 3)
+	if err := s.Lease().Revoke(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-second; !errors.Is(a.Err, client.ErrRevoked) {
+		t.Errorf("the waiter: %v", a.Err)
+	}
+	rig.Keys(t, c, "t16/", 2)
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-third; a.Err != nil {
+		t.Error(a.Err)
+	}
+}
+
+// lateUnlock: an unlock that comes late does not touch the lock of the next holder, even
+// if he has the same key.
+func lateUnlock(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	s := session(t, c)
+	held := rig.Must[*lock.Held](t)(s.Mutex("late").Lock(ctx))
+	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	next := rig.Must[*lock.Held](t)(lock.NewSession(c, s.Lease()).Mutex("late").Lock(ctx))
+	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("the late unlock: %v", err)
+	}
+	// Who asks for the context only now is told what came first.
+	if err := context.Cause(held.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("the late context: %v", err)
+	}
+	if next.Key() != held.Key() || !holds(t, c, next) || holds(t, c, held) {
+		t.Error("it is not the second's")
+	}
+}
+
+// keyThenLease: why the lock is over is what came first, whatever comes later.
+func keyThenLease(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	s := session(t, c)
+	held := rig.Must[*lock.Held](t)(s.Mutex("first").Lock(ctx))
+	over := held.Context()
+	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	<-over.Done()
+	s.Lease().Close()
+	if !errors.Is(held.Err(), lock.ErrLost) || !errors.Is(context.Cause(over), lock.ErrLost) {
+		t.Errorf("the holder: %v, of the context: %v", held.Err(), context.Cause(over))
+	}
+	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("the unlock: %v", err)
+	}
+}
+
+// leaseEnds: a lock ends with the lease, and no other comes in its place.
+func leaseEnds(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	s := session(t, c)
+	held := rig.Must[*lock.Held](t)(s.Mutex("t25").Lock(ctx))
+	if err := s.Lease().Revoke(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-held.Context().Done()
+	if !errors.Is(held.Err(), client.ErrRevoked) ||
+		!errors.Is(context.Cause(held.Context()), client.ErrRevoked) {
+		t.Errorf("the holder: %v", held.Err())
+	}
+	if err := held.Release(ctx); !errors.Is(err, client.ErrRevoked) {
+		t.Errorf("the unlock: %v", err)
+	}
+	if _, err := s.Mutex("t25").Lock(ctx); !errors.Is(err, client.ErrRevoked) {
+		t.Errorf("another lock: %v", err)
+	}
+}
+
+// owner: the condition holds as long as the lock.
+func owner(t *testing.T, c *client.Client) {
+	ctx := rig.Soon(t)
+	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("owner").Lock(ctx))
+	if !holds(t, c, held) {
+		t.Error("the holder may not write")
+	}
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if holds(t, c, held) {
+		t.Error("he still may")
+	}
+}
+
+// TestLockAndClock: a lock is not held any more as soon as the clock says that its lease is not
+// valid, although nothing has run since that could have said so, as after a pause (T16).
+func TestLockAndClock(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	c := inprocess.Connect(t, client.Config{Now: now}, inprocess.Endpoints(newCluster(t, 1))...)
+	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("clock").Lock(rig.Soon(t)))
+	if err := held.Err(); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(int64(time.Hour))
+	if err := held.Err(); !errors.Is(err, client.ErrExpired) {
+		t.Errorf("the holder, an hour later: %v", err)
+	}
+}
+
+// TestTryLate: who loses a race for a lock that was free when he looked does not have it, and
+// leaves no place behind.
+func TestTryLate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1).connect(t)
+	ctx := rig.Soon(t)
+	first := session(t, c)
+	held := rig.Must[*lock.Held](t)(first.Mutex("late").Lock(ctx))
+	m := session(t, c).Mutex("late")
+	if _, err := m.TryLate(ctx); !errors.Is(err, lock.ErrLocked) ||
+		!rig.Blames(err, first.Lease().ID()) {
+		t.Errorf("the second: %v", err)
+	}
+	rig.Keys(t, c, "late/", 1)
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	held = rig.Must[*lock.Held](t)(m.TryLate(ctx))
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

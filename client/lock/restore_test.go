@@ -1,0 +1,82 @@
+package lock_test
+
+import (
+	"testing"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/server"
+	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/rig"
+)
+
+// TestT27TokensAfterRestore: a restore from a backup lets a session live on that was made
+// before. Tokens (L5) and revisions (T34) rise all the same.
+func TestT27TokensAfterRestore(t *testing.T) {
+	ctx := rig.Soon(t)
+	old := inprocess.Config(inprocess.Dir(t), "m")
+	restored := inprocess.Config(inprocess.Dir(t), "m")
+	member := inprocess.Start(t, old)
+	member.Await()
+	c := inprocess.Connect(t, client.Config{}, member.Endpoint(),
+		"unix:"+restored.URLs.ListenClient[0].Path)
+	m := session(t, c).Mutex("restored")
+	cycle := func() *lock.Held {
+		t.Helper()
+		held := rig.Must[*lock.Held](t)(m.Lock(ctx))
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	cycle()
+	backup, err := inprocess.Etcd(t, member.Endpoint()).Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restore(backup, restored, server.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before *lock.Held
+	for range 5 {
+		before = cycle()
+	}
+	member.End()
+	inprocess.Start(t, restored).Await()
+	after := cycle()
+	if after.Revision() <= before.Revision() || after.Token() <= before.Token() {
+		t.Errorf("token %d, revision %d after %d, %d",
+			after.Token(), after.Revision(), before.Token(), before.Revision())
+	}
+}
+
+// TestT19AfterTheEnd: nothing is said to be held once a call that ends it has returned, and
+// the state has a reason to read.
+func TestT19AfterTheEnd(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	ctx := rig.Soon(t)
+	c := members.connect(t)
+	for name, end := range map[string]func(*client.Lease) error{
+		"revoke": func(l *client.Lease) error { return l.Revoke(ctx) },
+		"close":  func(l *client.Lease) error { l.Close(); return nil },
+	} {
+		s := session(t, c)
+		held := rig.Must[*lock.Held](t)(s.Mutex("t19/" + name).Lock(ctx))
+		lead := rig.Must[*lock.Leading](t)(
+			lock.NewElection(c, "t19/"+name+"/e").Campaign(ctx, s, lock.Candidate{}))
+		if err := end(s.Lease()); err != nil {
+			t.Fatal(err)
+		}
+		if held.Err() == nil || lead.Err() == nil ||
+			held.Context().Err() == nil || lead.Context().Err() == nil {
+			t.Errorf("after %s: %v, %v", name, held.Err(), lead.Err())
+		}
+		if h, err := s.Mutex("t19/other").TryLock(ctx); err == nil {
+			t.Errorf("after %s it locks: %v", name, h.Token())
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// RWMutex is a lock that any number of readers hold together, or one writer alone. All wait
+// in one line, so neither starves: a reader waits for the writers that came before, and
+// readers that came between two writers hold together; a writer waits for all who came before.
+// A [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called from any
+// goroutine.
+//
+// A session may have many reads at one time, but one write. A lock is not turned from
+// one kind into the other: a session that writes while it reads waits for itself.
+type RWMutex struct {
+	read, write line
+	name        string
+}
+
+// reader is the value of a reader's key. What has another is a writer.
+const reader = "r"
+
+// RWMutex returns the read/write lock of a name. It does nothing yet.
+func (s *Session) RWMutex(name string) *RWMutex {
+	write := line{session: s, prefix: name + "/"}
+	read := line{
+		session: s, prefix: name + "/", value: []byte(reader), beside: []byte(reader), many: true,
+	}
+	return &RWMutex{read: read, write: write, name: name}
+}
+
+// Lock waits until the session alone holds the lock, as [Mutex.Lock] does.
+func (m *RWMutex) Lock(ctx context.Context) (*Held, error) { return m.write.lock(ctx, m.name) }
+
+// LockWithin is Lock for who waits for others no longer than a time: see [Mutex.LockWithin].
+func (m *RWMutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
+	return m.write.lockWithin(ctx, m.name, wait)
+}
+
+// TryLock is Lock for who does not wait for others.
+func (m *RWMutex) TryLock(ctx context.Context) (*Held, error) {
+	return m.write.tryLock(ctx, m.name)
+}
+
+// RLock waits until the session holds the lock, maybe with other readers.
+func (m *RWMutex) RLock(ctx context.Context) (*Held, error) { return m.read.lock(ctx, m.name) }
+
+// RLockWithin is RLock for who waits for writers no longer than a time.
+func (m *RWMutex) RLockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
+	return m.read.lockWithin(ctx, m.name, wait)
+}
+
+// TryRLock is RLock for who does not wait for writers, also not for those that wait.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Held, error) {
+	return m.read.tryLock(ctx, m.name)
+}

@@ -1,0 +1,363 @@
+package members
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/lease"
+)
+
+var (
+	// ErrExists means that a live member of the group has the ID.
+	ErrExists = errors.New("members: the group has a member of this ID")
+	// ErrNotMember means that the registration is over: the member left, or its key went.
+	ErrNotMember = errors.New("members: not a member any more")
+)
+
+// Group is a set of members, each of which is there as long as its lease lives. A member
+// is the key NAME/ID, attached to that lease, so that any etcd client can read the list, too.
+//
+// Its methods may be called from any goroutine.
+type Group struct {
+	c      *client.Client
+	prefix string // of the keys of the members
+}
+
+// New returns the group of a name. It sends nothing.
+func New(c *client.Client, name string) *Group { return &Group{c, name + "/"} }
+
+// Registration says who is to be a member.
+type Registration struct {
+	// ID is unique among the live members of the group. It has no slash.
+	ID string
+	// Metadata is what the others learn about the member, such as its address.
+	Metadata []byte
+	// TTL is that of the member's lease: how long after its death it is still listed.
+	// 10 s if 0.
+	TTL time.Duration
+	// Lease, if set, is a lease of the program's to hang the member on, instead of one
+	// of its own. The program renews and revokes it.
+	Lease *client.Lease
+	// Wait waits until an earlier member of the same ID is gone, such as the life before
+	// of a process that was restarted. Otherwise that is ErrExists.
+	Wait bool
+}
+
+// Membership is a member that this program registered. Its methods may be called from any
+// goroutine.
+type Membership struct {
+	g     *Group
+	key   string
+	lease *client.Lease
+	own   bool // the lease was granted for this member
+	// guard is a key that is put when the member leaves, if a try to register it may still
+	// be under way: see register.
+	guard string
+
+	mu       sync.Mutex // held while something is sent; guards what follows
+	created  int64      // the revision that made the key
+	modified int64      // the last that changed it, as far as is known
+	unsure   bool       // an answer was lost while it was registered
+
+	end sync.Mutex // guards what follows
+	// over is not nil once the program has called Release.
+	over error
+	// ctx ends with that of the lease and with Release. It is nil until somebody asks.
+	ofLease, ctx context.Context
+	cancel       context.CancelCauseFunc
+}
+
+// Register makes this program a member of the group. The member is there until Release, or
+// until its lease ends; it is never registered again by itself (T25).
+func (g *Group) Register(ctx context.Context, r Registration) (*Membership, error) {
+	if !tries.ValidID(r.ID) {
+		return nil, fault.In("members: register", "",
+			fmt.Errorf("%w: %q is no ID of a member", client.ErrInvalid, r.ID))
+	}
+	m := &Membership{
+		g: g, key: g.prefix + r.ID, lease: r.Lease,
+		guard: strings.TrimSuffix(g.prefix, "/") + "!left/" + rand.Text(),
+	}
+	if m.lease == nil {
+		if r.TTL == 0 {
+			r.TTL = tries.DefaultTTL
+		}
+		// If the process stops after the grant, the lease ends after its TTL and nothing hangs
+		// on it.
+		l, err := g.c.Grant(ctx, client.Grant{TTL: r.TTL, Owner: r.ID})
+		if err != nil {
+			return nil, fault.In("members: register", m.key, err)
+		}
+		m.lease, m.own = l, true
+	}
+	if err := m.register(ctx, &r); err != nil {
+		if m.own {
+			// Without a lease no try that is still under way does anything.
+			err = errors.Join(err, m.drop(ctx))
+		}
+		return nil, fault.In("members: register", m.key, err)
+	}
+	return m, nil
+}
+
+// register puts the key. The transaction does nothing if somebody has the key, and the put
+// fails if the lease has ended, so it may be tried again after a lost answer: the key is ours
+// if it is attached to our lease.
+//
+// A try that got no answer may be done much later, even when the member has left and its
+// lease lives on, as one that is shared does. Therefore each try has the condition that the
+// member's guard is missing; Release puts it, together with the deletion, if there may be such
+// a try.
+func (m *Membership) register(ctx context.Context, r *Registration) error {
+	put := client.Txn{
+		If:   []client.Compare{client.Missing(m.key), client.Missing(m.guard)},
+		Then: []client.Op{client.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
+		Else: []client.Op{client.Range{Key: m.key}},
+	}
+	for p := (tries.Pace{}); ; {
+		res, err := m.g.c.Txn(ctx, put)
+		switch {
+		case tries.Unsure(ctx, err):
+			m.unsure = true
+		case err != nil:
+			return err
+		case res.Succeeded:
+			m.created, m.modified = res.Revision, res.Revision
+			return nil
+		default:
+			kvs := res.Results[0].Range.KVs
+			switch {
+			case len(kvs) == 0: // it has gone meanwhile
+			case kvs[0].Lease == m.lease.ID() && m.unsure:
+				m.created, m.modified = kvs[0].CreateRevision, kvs[0].ModRevision
+				return nil
+			case !r.Wait:
+				return fmt.Errorf("%w: lease %016x%s has it",
+					ErrExists, kvs[0].Lease, m.ownerOf(ctx, kvs[0].Lease))
+			default:
+				if err := m.await(ctx, res.Revision); err != nil {
+					return err
+				}
+			}
+		}
+		if err := p.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// ownerOf tells whose a lease is, as far as that is known.
+func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
+	info, err := m.g.c.Describe(ctx, client.LeaseName{ID: id}, false)
+	if err != nil || info.Owner == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of owner %q", info.Owner)
+}
+
+// await waits until the key is gone, or the lease has ended (T16: who waits for others is told
+// at once that he himself is out).
+func (m *Membership) await(ctx context.Context, revision int64) error {
+	ctx, cancel := tries.Both(ctx, m.lease.Context())
+	defer cancel()
+	return tries.AwaitEvent(ctx, m.g.c,
+		client.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
+}
+
+// ours are the conditions that the key is still that of this registration.
+func (m *Membership) ours() []client.Compare {
+	return []client.Compare{
+		client.CompareCreateRevision(m.key, client.Equal, m.created),
+		client.CompareLease(m.key, client.Equal, m.lease.ID()),
+	}
+}
+
+// ID returns the member's ID.
+func (m *Membership) ID() string { return strings.TrimPrefix(m.key, m.g.prefix) }
+
+// Lease returns the lease that the member hangs on.
+func (m *Membership) Lease() *client.Lease { return m.lease }
+
+// Token returns the fencing token of the lease. A member that comes back on a lease of its own
+// has a higher one.
+func (m *Membership) Token() lease.Token { return m.lease.Token() }
+
+// ValidUntil returns when the others may see that the member failed, if no renewal succeeds
+// before; the zero time after Release.
+func (m *Membership) ValidUntil() time.Time {
+	if m.Err() != nil {
+		return time.Time{}
+	}
+	return m.lease.ValidUntil()
+}
+
+// Context returns a context that ends before the others may see that the member failed, and with
+// Release. Its cause says why. See [client.Lease.Context].
+func (m *Membership) Context() context.Context {
+	now := m.lease.Context()
+	m.end.Lock()
+	defer m.end.Unlock()
+	if m.ofLease != now { // the lease may have come back from jeopardy
+		m.ofLease = now
+		m.ctx, m.cancel = context.WithCancelCause(now)
+		if m.over != nil {
+			m.cancel(m.over)
+		}
+	}
+	return m.ctx
+}
+
+// Err returns nil as long as the lease is valid and the program has not called Release, and then
+// why it is no member: ErrNotMember after Release.
+func (m *Membership) Err() error {
+	if err := m.isOver(); err != nil {
+		return err
+	}
+	return m.lease.Err()
+}
+
+// isOver returns why the membership is over, if the program has given it up.
+func (m *Membership) isOver() error {
+	m.end.Lock()
+	defer m.end.Unlock()
+	return m.over
+}
+
+// giveUp ends the membership for the program.
+func (m *Membership) giveUp() {
+	m.end.Lock()
+	defer m.end.Unlock()
+	m.over = fault.Canceled(ErrNotMember)
+	if m.cancel != nil {
+		m.cancel(m.over)
+	}
+}
+
+// Update changes the metadata. After an error that is [client.ErrUnknownOutcome] it may be
+// changed, or may yet be.
+func (m *Membership) Update(ctx context.Context, metadata []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.isOver() != nil {
+		return fault.In("members: update", m.key, ErrNotMember)
+	}
+	for p := (tries.Pace{}); ; {
+		// The last change that is known is part of the condition, so of several tries
+		// one is done, and none after a later Update.
+		res, err := m.g.c.Txn(ctx, client.Txn{
+			If: append(m.ours(), client.CompareModRevision(m.key, client.Equal, m.modified)),
+			Then: []client.Op{
+				client.Put{Key: m.key, Value: metadata, Lease: m.lease.ID()},
+			},
+			Else: []client.Op{client.Range{Key: m.key}},
+		})
+		switch {
+		case tries.Unsure(ctx, err):
+		case err != nil:
+			return fault.In("members: update", m.key, err)
+		case res.Succeeded:
+			m.modified = res.Revision
+			return nil
+		default:
+			kvs := res.Results[0].Range.KVs
+			if len(kvs) == 0 || kvs[0].CreateRevision != m.created || kvs[0].Lease != m.lease.ID() {
+				return fault.In("members: update", m.key, ErrNotMember)
+			}
+			m.modified = kvs[0].ModRevision
+			if string(kvs[0].Value) == string(metadata) {
+				return nil // by a try whose answer was lost
+			}
+		}
+		if err := p.Wait(ctx); err != nil {
+			return fault.In("members: update", m.key, err)
+		}
+	}
+}
+
+// Release ends the membership; the others see that the member left. For this program a lease of
+// the member's own has ended at once, whatever the error is; if the cluster cannot be
+// reached, the member fails, for the others, when its TTL has passed.
+func (m *Membership) Release(ctx context.Context) error {
+	m.giveUp()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.own {
+		m.lease.Close()
+	}
+	then := []client.Op{client.Delete{Key: m.key}}
+	if m.unsure {
+		then = append(then, client.Put{Key: m.guard, Lease: m.lease.ID()})
+	}
+	for p := (tries.Pace{}); ; {
+		// Twice does no harm. If the condition does not hold the member is gone already.
+		_, err := m.g.c.Txn(ctx, client.Txn{If: m.ours(), Then: then})
+		if err == nil {
+			break
+		}
+		if !tries.Unsure(ctx, err) {
+			return fault.In("members: leave", m.key, err)
+		}
+		if err := p.Wait(ctx); err != nil {
+			return fault.In("members: leave", m.key, err)
+		}
+	}
+	if !m.own {
+		return nil
+	}
+	// If the process stops here, a lease without keys ends after its TTL.
+	return m.drop(ctx)
+}
+
+// drop revokes a lease of the member's own.
+func (m *Membership) drop(ctx context.Context) error {
+	err := m.g.c.Revoke(ctx, client.LeaseRef{ID: m.lease.ID(), Token: m.lease.Token()})
+	if errors.Is(err, client.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Member is a member of a group as of some revision.
+type Member struct {
+	ID       string
+	Metadata []byte
+	// Lease is the lease that the member hangs on.
+	Lease lease.ID
+	// Joined is the revision at which it joined, Changed the last that changed its metadata.
+	Joined, Changed int64
+}
+
+// List returns the members in the order of their IDs, linearizably, and the revision at
+// which they are that.
+func (g *Group) List(ctx context.Context) (list []Member, revision int64, err error) {
+	kvs, revision, err := tries.ReadAll(ctx, g.c, client.Range{
+		Key: g.prefix, End: client.PrefixEnd(g.prefix),
+	})
+	if err != nil {
+		return nil, 0, fault.In("members: list", g.prefix, err)
+	}
+	for i := range kvs {
+		if m, ok := g.member(&kvs[i]); ok {
+			list = append(list, m)
+		}
+	}
+	return list, revision, nil
+}
+
+// member reads a key of the group. Keys with a slash belong to another, whose name begins
+// with this one's.
+func (g *Group) member(kv *client.KV) (_ Member, ok bool) {
+	id := strings.TrimPrefix(kv.Key, g.prefix)
+	return Member{
+		ID: id, Metadata: kv.Value, Lease: kv.Lease,
+		Joined: kv.CreateRevision, Changed: kv.ModRevision,
+	}, id != "" && !strings.Contains(id, "/")
+}

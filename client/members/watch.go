@@ -1,0 +1,206 @@
+package members
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+)
+
+// Change says what happened to a member.
+type Change int
+
+// The changes. The last four are the ways to go.
+const (
+	// Joined means that there is a new member.
+	Joined Change = iota + 1
+	// Updated means that its metadata changed.
+	Updated
+	// Left means that it left: somebody's request deleted it, as Leave does.
+	Left
+	// Failed means that its lease expired: it died, or nobody heard of it.
+	Failed
+	// Revoked means that its lease was revoked.
+	Revoked
+	// Gone means that it went while this program could not see why.
+	Gone
+)
+
+// String is the change for people.
+func (m Change) String() string {
+	names := [...]string{"joined", "updated", "left", "failed", "revoked", "gone"}
+	if m < 1 || int(m) > len(names) {
+		return fmt.Sprintf("unknown change %d", int(m))
+	}
+	return names[m-1]
+}
+
+// Event is a change of one member.
+type Event struct {
+	Change Change
+	// Member is as it is now or, if it went, as it was last.
+	Member Member
+	// Revision is when it happened; of Gone, when it was found out.
+	Revision int64
+}
+
+// Watch tells what happens in a group. Next may be called from one goroutine at a
+// time, Close from any goroutine once Next has returned.
+type Watch struct {
+	g *Group
+	// known are the members as they are after all that was told, or is to be told.
+	known map[string]Member
+	// watch tells what comes after the revision up to which known goes; nil if the group
+	// has to be read anew.
+	watch   *client.Watcher
+	pending []Event // to be told
+}
+
+// Watch begins to watch a group. Those that are members now are told as joined first, in
+// the order of their IDs; then each change once, in order. If changes are not known any more,
+// since the program was away for too long, the group is read anew and what is
+// different now is told: a member whose registration is another has gone, and one has joined.
+func (g *Group) Watch(ctx context.Context) (*Watch, error) {
+	w := &Watch{g: g, known: make(map[string]Member)}
+	if err := w.begin(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	if w.watch != nil {
+		w.watch.Close()
+	}
+}
+
+// begin reads the group, and watches what comes after that.
+func (w *Watch) begin(ctx context.Context) error {
+	for p := (tries.Pace{}); ; {
+		list, revision, err := w.g.List(ctx)
+		if err != nil {
+			return err
+		}
+		w.compare(list, revision)
+		watch, err := w.g.c.Watch(ctx, client.Watch{
+			Key: w.g.prefix, End: client.PrefixEnd(w.g.prefix), From: revision + 1,
+		})
+		if err == nil {
+			w.watch = watch
+			return nil
+		}
+		// What was found out is kept: it is told in any case, and not again.
+		if !errors.Is(err, client.ErrCompacted) {
+			return fault.In("members: watch", w.g.prefix, err)
+		}
+		if err := p.Wait(ctx); err != nil {
+			return fault.In("members: watch", w.g.prefix, err)
+		}
+	}
+}
+
+// Next returns the next changes, and waits until there are some.
+func (w *Watch) Next(ctx context.Context) ([]Event, error) {
+	for {
+		if len(w.pending) > 0 {
+			out := w.pending
+			w.pending = nil
+			return out, nil
+		}
+		if w.watch == nil {
+			if err := w.begin(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		u, err := w.watch.Next(ctx)
+		switch {
+		case errors.Is(err, client.ErrCompacted):
+			w.watch.Close()
+			w.watch = nil
+		case err != nil:
+			return nil, fault.In("members: watch", w.g.prefix, err)
+		}
+		for i := range u.Events {
+			w.take(&u.Events[i])
+		}
+	}
+}
+
+// take takes an event of the watch in.
+func (w *Watch) take(e *client.Event) {
+	m, ok := w.g.member(&e.KV)
+	if !ok {
+		return
+	}
+	old, was := w.known[m.ID]
+	if e.Delete {
+		if was {
+			w.tell(goneBy(e.Why), old, e.KV.ModRevision)
+		}
+		return
+	}
+	switch {
+	case !was:
+		w.tell(Joined, m, e.KV.ModRevision)
+	default:
+		w.tell(Updated, m, e.KV.ModRevision)
+	}
+}
+
+// goneBy is the change that a key's deletion means.
+func goneBy(why client.Why) Change {
+	switch why {
+	case client.Deleted:
+		return Left
+	case client.Expired:
+		return Failed
+	case client.Revoked:
+		return Revoked
+	default:
+		return Gone
+	}
+}
+
+// tell notes a change, to be told and to be known.
+func (w *Watch) tell(c Change, m Member, revision int64) {
+	if c == Joined || c == Updated {
+		w.known[m.ID] = m
+	} else {
+		delete(w.known, m.ID)
+	}
+	w.pending = append(w.pending, Event{c, m, revision})
+}
+
+// compare tells how the group differs from what is known: first who went, then who is there.
+func (w *Watch) compare(list []Member, revision int64) {
+	now := make(map[string]int64, len(list))
+	for _, m := range list {
+		now[m.ID] = m.Joined
+	}
+	var went []Member
+	for id, m := range w.known {
+		if now[id] != m.Joined {
+			went = append(went, m)
+		}
+	}
+	slices.SortFunc(went, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	for _, m := range went {
+		w.tell(Gone, m, revision)
+	}
+	for _, m := range list {
+		old, was := w.known[m.ID]
+		switch {
+		case !was:
+			w.tell(Joined, m, m.Joined)
+		case old.Changed != m.Changed:
+			w.tell(Updated, m, m.Changed)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"leasehold.dev/client/nodes"
+	"leasehold.dev/test/inprocess"
+)
+
+// The classical example: one issuer of leases, three nodes, one of them the primary. It is
+// shut down, and another follows, when its lease has ended. Then the issuer orders a switch.
+func ExampleSet() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx, end := context.WithCancel(context.Background())
+	issuer := nodes.New(c, "db")
+
+	// What each node does. The context of lead ends when this node must not be the primary any
+	// more: before another can be.
+	leads := make(chan string)
+	stopped := make(chan struct{})
+	all := make(map[string]*nodes.Node)
+	for _, id := range []string{"a", "b", "c"} {
+		n, err := issuer.Join(ctx, nodes.Config{ID: id, TTL: 10 * time.Second})
+		if err != nil {
+			log.Fatal(err)
+		}
+		all[id] = n
+		go func() {
+			for n.Err() == nil && ctx.Err() == nil {
+				_ = n.Lead(ctx, func(ctx context.Context, p *nodes.Primacy) error {
+					leads <- id
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+			}
+			stopped <- struct{}{}
+		}()
+	}
+
+	first := <-leads
+	v, err := issuer.List(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(v.Nodes), "nodes, the primary is known:", v.Primary == first)
+	if err := all[first].Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	second := <-leads
+	fmt.Println("another follows:", second != first)
+
+	third := map[string]string{"ab": "c", "ba": "c", "ac": "b", "ca": "b"}[first+second]
+	if third == "" {
+		third = "a"
+	}
+	ordered := make(chan error, 1)
+	go func() { ordered <- issuer.Switch(ctx, third) }()
+	fmt.Println("switched as ordered:", <-leads == third, <-ordered)
+	if v, err = issuer.List(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the first is", v.Node(first).State)
+	end()
+	for range all {
+		<-stopped
+	}
+	// Output:
+	// 3 nodes, the primary is known: true
+	// another follows: true
+	// switched as ordered: true <nil>
+	// the first is down
+}

@@ -1,0 +1,42 @@
+package nodes_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/nodes"
+	"leasehold.dev/test/rig"
+)
+
+// Goal: nodes whose name is that of others with more behind it are not theirs.
+func TestNestedNames(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	for _, name := range []string{"n/up", "n/known", "n"} {
+		s := nodes.New(c, name)
+		rig.Must[*nodes.Node](t)(s.Join(ctx, nodes.Config{ID: "1", TTL: time.Minute}))
+		if v := rig.Must[nodes.View](t)(s.List(ctx)); len(v.Nodes) != 1 || v.Nodes[0].ID != "1" {
+			t.Errorf("nodes of %q: %+v", name, v)
+		}
+	}
+}
+
+// Goal: the primary may give its role up by the context that it has, which ends then, and nobody
+// takes that for a failure.
+func TestGivenUpInside(t *testing.T) {
+	t.Parallel()
+	c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
+	set := nodes.New(c, "in/nodes")
+	n := rig.Must[*nodes.Node](t)(set.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute}))
+	for range 10 {
+		err := n.Lead(ctx, func(during context.Context, p *nodes.Primacy) error {
+			return p.Release(during)
+		})
+		if err != nil {
+			t.Fatalf("released inside: %v", err)
+		}
+	}
+}

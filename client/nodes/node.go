@@ -1,0 +1,376 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/lease"
+)
+
+var (
+	// ErrDown means that the node's lease has ended, or that there is no such node.
+	ErrDown = errors.New("nodes: the node is down")
+	// ErrSwitched means that another node is to be the primary, on somebody's order.
+	ErrSwitched = errors.New("nodes: another node is to be the primary")
+)
+
+// State says what is known of a node.
+type State int
+
+// The states of a node.
+const (
+	// Alive means that the node's lease is valid and was renewed lately.
+	Alive State = iota + 1
+	// Suspect means that the lease lives, and that renewals stay away: more than one is
+	// late already.
+	Suspect
+	// Down means that the lease has ended.
+	Down
+)
+
+// String is the state for people.
+func (s State) String() string {
+	switch s {
+	case Alive:
+		return "alive"
+	case Suspect:
+		return "suspect"
+	case Down:
+		return "down"
+	default:
+		return fmt.Sprintf("unknown state %d", int(s))
+	}
+}
+
+// Config says who a node is.
+type Config struct {
+	// ID is unique among the nodes. It has no slash.
+	ID string
+	// Metadata is what the issuer and the others learn, such as the node's address.
+	Metadata []byte
+	// TTL is that of the node's lease, and of the role's when the node is the primary:
+	// how long after a node's death another can take over. 10 s if 0.
+	TTL time.Duration
+	// Grace is for how long after its validity the node goes on asking for its lease; it is
+	// suspect to itself then. See [client.Grant].
+	Grace time.Duration
+	// Wait waits until the lease of an earlier life of the same ID has ended. Otherwise
+	// that is a [client.TakenError].
+	Wait bool
+}
+
+// Node is one of the nodes: its heartbeats are the renewals of its lease, and the cluster's
+// answers to them are what it knows of itself. Its methods may be called from any goroutine.
+type Node struct {
+	s     *Set
+	id    string
+	ttl   time.Duration
+	lease *client.Lease
+}
+
+// Join makes this program a node, which is there until Release, or until its lease ends: it never
+// joins again by itself (T25).
+func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
+	if !tries.ValidID(cfg.ID) {
+		return nil, fault.In("nodes: join", "",
+			fmt.Errorf("%w: %q is no ID of a node", client.ErrInvalid, cfg.ID))
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = tries.DefaultTTL
+	}
+	up := s.up(cfg.ID)
+	for p := (tries.Pace{}); ; {
+		// The name and the key come into being and go with the lease, in one step, so that
+		// there is nothing to be cleaned up wherever the process stops.
+		l, err := s.c.Grant(ctx, client.Grant{
+			TTL: cfg.TTL, Name: up, Owner: cfg.ID, Grace: cfg.Grace,
+			Keys: []client.KV{{Key: up, Value: cfg.Metadata}},
+		})
+		if err == nil {
+			return s.joined(ctx, &Node{s, cfg.ID, cfg.TTL, l}, cfg.Metadata)
+		}
+		if !cfg.Wait || !errors.Is(err, client.ErrNameTaken) {
+			return nil, fault.In("nodes: join", up, err)
+		}
+		if err := s.awaitMissing(ctx, up); err != nil {
+			return nil, fault.In("nodes: join", up, err)
+		}
+		if err := p.Wait(ctx); err != nil {
+			return nil, fault.In("nodes: join", up, err)
+		}
+	}
+}
+
+// joined notes for the issuer that there is such a node. If the process stops before that the
+// issuer knows the node as long as it is up, and forgets it then.
+func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
+	for p := (tries.Pace{}); ; {
+		_, err := s.c.Put(ctx, client.Put{Key: s.known(n.id), Value: metadata})
+		if err == nil {
+			return n, nil
+		}
+		if tries.Unsure(ctx, err) {
+			err = p.Wait(ctx)
+		}
+		if err != nil {
+			return nil, fault.In("nodes: join", n.id, errors.Join(err, n.Release(ctx)))
+		}
+	}
+}
+
+// ID returns the node's ID.
+func (n *Node) ID() string { return n.id }
+
+// Lease returns the node's lease.
+func (n *Node) Lease() *client.Lease { return n.lease }
+
+// State returns what the node knows of itself: alive; suspect, if its lease is past its validity
+// and may be saved (see Config.Grace); or down, for ever.
+func (n *Node) State() State {
+	switch n.lease.State().Status {
+	case client.OK:
+		return Alive
+	case client.Jeopardy:
+		return Suspect
+	default:
+		return Down
+	}
+}
+
+// Token returns the fencing token of the node's lease: a node that joins again has a higher one.
+func (n *Node) Token() lease.Token { return n.lease.Token() }
+
+// ValidUntil returns when the node counts as down, if no renewal succeeds before.
+func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
+
+// Context returns a context that ends when the node's lease is not valid any more, before the
+// others may see the node as down. Its cause says why.
+func (n *Node) Context() context.Context { return n.lease.Context() }
+
+// Err returns nil as long as the node's lease is valid, and then why it is not. It reads the
+// clock.
+func (n *Node) Err() error { return n.lease.Err() }
+
+// Release ends the node's lease, so that it is down at once. A [Primacy] of it is over for the
+// program, too, and the role is free when that lease has ended: release that one before.
+func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
+
+// Primacy is the role of the primary, held under a lease of its own. At no time do two nodes
+// see a valid one (L4): the role is given away only after the lease before has ended, and
+// every holder stops before that. Its methods may be called from any goroutine.
+type Primacy struct {
+	n      *Node
+	lease  *client.Lease
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Primary waits until this node is the primary. It fails when the node's lease ends, and
+// is never late to tell so (T16, T17).
+//
+// The role has a lease of its own, and not the node's, since fencing tokens must rise from one
+// primary to the next: the next node may have joined before this one.
+func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
+	ctx, cancel := tries.Both(ctx, n.lease.Context())
+	defer cancel()
+	for p := (tries.Pace{}); ; {
+		l, err := n.tryPrimary(ctx)
+		switch {
+		case err != nil:
+			if cause := n.lease.Err(); cause != nil {
+				err = fault.Because(ErrDown, cause)
+			}
+			return nil, fault.In("nodes: primary", n.s.role(), err)
+		case l != nil:
+			return n.primacy(l), nil
+		}
+		if err := p.Wait(ctx); err != nil {
+			return nil, fault.In("nodes: primary", n.s.role(), err)
+		}
+	}
+}
+
+// primacy returns the role as this node holds it. When the node is down the lease of the role
+// is not kept alive any more: a program that does not resign must not keep the role from
+// the others for ever.
+func (n *Node) primacy(l *client.Lease) *Primacy {
+	p := &Primacy{n: n, lease: l}
+	ctx, cancel := tries.Both(l.Context(), n.lease.Context())
+	stop := context.AfterFunc(n.lease.Context(), l.Close)
+	p.ctx, p.cancel = ctx, func() {
+		stop()
+		cancel()
+	}
+	return p
+}
+
+// tryPrimary waits until the role seems to be free for this node, and tries to take it. It
+// returns nil if it is to be called again.
+func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
+	for {
+		r, err := n.s.c.Txn(ctx, client.Txn{Then: []client.Op{
+			client.Range{Key: n.s.role()}, client.Range{Key: n.s.order()},
+		}})
+		if err != nil {
+			return nil, err
+		}
+		held, ordered := r.Results[0].Range.KVs, r.Results[1].Range.KVs
+		other := len(ordered) > 0 && string(ordered[0].Value) != n.id
+		if len(held) == 0 && !other {
+			return n.take(ctx, len(ordered) > 0)
+		}
+		// An order goes away with the node it names, so this is never in vain.
+		key := n.s.role()
+		if len(held) == 0 {
+			key = n.s.order()
+		}
+		err = tries.AwaitEvent(ctx, n.s.c,
+			client.Watch{Key: key, From: r.Revision + 1}, tries.Anything)
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// take takes the role, if it is free. Everything is in one transaction: the lease, the name,
+// the key, and the end of the order that was followed. It does nothing if this node is down
+// when it is applied, if somebody has the role, or if somebody else is ordered to have it.
+//
+// If the answer is lost there may be a lease that nobody holds, now or later. It is
+// revoked; if it comes only after that it ends after its TTL.
+func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
+	role, order, id := n.s.role(), n.s.order(), client.NewLeaseID()
+	chosen := client.Missing(order)
+	if ordered {
+		chosen = client.CompareValue(order, client.Equal, []byte(n.id))
+	}
+	r, err := n.s.c.Txn(ctx, client.Txn{
+		If: []client.Compare{client.LeaseAlive(n.lease.ID()), client.Missing(role), chosen},
+		Then: []client.Op{
+			client.Grant{ID: id, TTL: n.ttl, Name: role, Owner: n.id},
+			client.Put{Key: role, Value: []byte(n.id), Lease: id},
+			client.Delete{Key: order},
+		},
+	})
+	switch {
+	case tries.Unsure(ctx, err):
+		return nil, n.s.forget(ctx, id)
+	case errors.Is(err, client.ErrNameTaken): // by somebody who took the key away
+		return nil, nil
+	case err != nil || !r.Succeeded:
+		return nil, err
+	}
+	l, err := n.s.c.Keep(r.Results[0].Grant, -1)
+	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way
+		return nil, n.s.forget(ctx, id)
+	}
+	return l, err
+}
+
+// forget revokes a lease that nobody holds, if there is one.
+func (s *Set) forget(ctx context.Context, id lease.ID) error {
+	err := s.c.Revoke(ctx, client.LeaseRef{ID: id})
+	if errors.Is(err, client.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Context returns a context that is cancelled when this node must not be the primary any more:
+// before another can be, and when the node itself is down. Its cause says why.
+func (p *Primacy) Context() context.Context { return p.ctx }
+
+// Err returns nil as long as this node is the primary, and then why it is not. It reads the
+// clock, so it is right even if the process was stopped until just before.
+func (p *Primacy) Err() error {
+	if err := p.lease.Err(); err != nil {
+		return err
+	}
+	return p.n.lease.Err()
+}
+
+// ValidUntil returns when this node must stop being the primary, if no renewal succeeds before:
+// of its own lease or of that of the role, whichever ends first.
+func (p *Primacy) ValidUntil() time.Time {
+	role, node := p.lease.ValidUntil(), p.n.lease.ValidUntil()
+	if node.Before(role) {
+		return node
+	}
+	return role
+}
+
+// Token returns the fencing token of the role: every later primary has a higher one.
+func (p *Primacy) Token() lease.Token { return p.lease.Token() }
+
+// Lease returns the lease of the role.
+func (p *Primacy) Lease() *client.Lease { return p.lease }
+
+// Owner is the condition of a transaction that only this primary may do.
+func (p *Primacy) Owner() client.Compare { return client.NameHeld(p.n.s.role(), p.Token()) }
+
+// Release gives the role away. For this program it is over at once, whatever the error is.
+func (p *Primacy) Release(ctx context.Context) error {
+	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
+	defer cancel()
+	p.cancel()
+	return p.lease.Revoke(ctx)
+}
+
+// AwaitSwitch waits until another node is ordered to be the primary, by Nodes.Switch, and
+// returns nil then; the primary should finish what it does and resign. Or it returns why it
+// does not wait any longer.
+func (p *Primacy) AwaitSwitch(ctx context.Context) error {
+	ctx, cancel := tries.Both(ctx, p.ctx)
+	defer cancel()
+	for {
+		r, err := p.n.s.c.Range(ctx, client.Range{Key: p.n.s.order()})
+		switch {
+		case err != nil:
+			return err
+		case len(r.KVs) > 0 && string(r.KVs[0].Value) != p.n.id:
+			return nil
+		}
+		err = tries.AwaitEvent(ctx, p.n.s.c,
+			client.Watch{Key: p.n.s.order(), From: r.Revision + 1, NoDelete: true}, tries.Anything)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Lead waits until this node is the primary, calls lead, and resigns when it returns. The
+// context of lead ends when the role does, and when another node is ordered to be the
+// primary; its cause is ErrSwitched then. Lead returns what lead did.
+func (n *Node) Lead(
+	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
+) (err error) {
+	p, err := n.Primary(ctx)
+	if err != nil {
+		return err
+	}
+	during, cancel := tries.Both(ctx, p.Context())
+	defer cancel()
+	inner, end := context.WithCancelCause(during)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if p.AwaitSwitch(inner) == nil {
+			end(ErrSwitched)
+		}
+	}()
+	defer func() { // also if lead panics
+		end(context.Canceled)
+		<-watched
+		// The program's context may be what ended it. The role is given back in any case, as
+		// long as its lease would live anyway.
+		free, done := context.WithTimeout(context.WithoutCancel(ctx), n.ttl)
+		defer done()
+		err = errors.Join(err, p.Release(free))
+	}()
+	return lead(context.WithValue(inner, tries.Within[Primacy]{Of: p}, ctx), p)
+}

@@ -1,0 +1,273 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/lease"
+)
+
+// Set is a set of nodes of which one is the primary, as the issuer of their leases sees it.
+// A node is up as long as its lease NAME/up/ID lives, and the primary is who holds the lease
+// NAME/primary. What is told of them rests on these leases alone, and never on the
+// clocks of nodes.
+//
+// Its methods may be called from any goroutine.
+type Set struct {
+	c      *client.Client
+	prefix string
+}
+
+// New returns the nodes of a name. It sends nothing.
+func New(c *client.Client, name string) *Set { return &Set{c, name + "/"} }
+
+func (s *Set) up(id string) string    { return s.prefix + "up/" + id }
+func (s *Set) known(id string) string { return s.prefix + "known/" + id }
+func (s *Set) role() string           { return s.prefix + "primary" }
+
+// order is the key that names the node which is to be the primary next. It is attached to the
+// lease of that node.
+func (s *Set) order() string { return s.prefix + "order" }
+
+// Info is what the issuer knows of a node.
+type Info struct {
+	ID       string
+	State    State
+	Metadata []byte
+	// Token is that of the node's lease, 0 if it is down. A node that comes back has another.
+	Token lease.Token
+	// TTL is that of its lease, and Remaining what is certainly left of it; 0 if it is down.
+	TTL, Remaining time.Duration
+}
+
+// View is what the issuer knows of all nodes.
+type View struct {
+	// Nodes has those that are up, and those that were and are not forgotten, in the order
+	// of their IDs.
+	Nodes []Info
+	// Primary is the ID of the primary, empty if there is none, and Token that of the role.
+	Primary string
+	Token   lease.Token
+}
+
+// List tells what the issuer knows: the leases, linearizably, then the nodes that are known.
+// A node is suspect when less than half of its TTL remains, since a healthy one renews
+// when two thirds do. After a change of the leader every node counts as heard.
+func (s *Set) List(ctx context.Context) (View, error) {
+	var v View
+	known, _, err := tries.ReadAll(ctx, s.c, client.Range{
+		Key: s.known(""), End: client.PrefixEnd(s.known("")),
+	})
+	if err != nil {
+		return v, fault.In("nodes: list", s.prefix, err)
+	}
+	nodes := make(map[string]*Info)
+	for _, kv := range known {
+		id := strings.TrimPrefix(kv.Key, s.known(""))
+		if !tries.ValidID(id) {
+			continue // of nodes whose name begins like this
+		}
+		nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
+	}
+	for l, err := range s.c.List(ctx, client.Filter{NamePrefix: s.prefix}) {
+		if err != nil {
+			return v, fault.In("nodes: list", s.prefix, err)
+		}
+		if l.Delayed {
+			continue
+		}
+		if l.Name == s.role() {
+			v.Primary, v.Token = l.Owner, l.Token
+			continue
+		}
+		id, ok := strings.CutPrefix(l.Name, s.up(""))
+		if !ok || !tries.ValidID(id) {
+			continue
+		}
+		n := nodes[id]
+		if n == nil {
+			n = &Info{ID: id}
+			nodes[id] = n
+		}
+		n.State, n.Token, n.TTL, n.Remaining = Alive, l.Token, l.TTL, l.Remaining
+		if l.Remaining < l.TTL/2 {
+			n.State = Suspect
+		}
+	}
+	for _, n := range nodes {
+		v.Nodes = append(v.Nodes, *n)
+	}
+	slices.SortFunc(v.Nodes, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return v, nil
+}
+
+// Node returns what is known of one node; one that is not known is down.
+func (v *View) Node(id string) Info {
+	for _, n := range v.Nodes {
+		if n.ID == id {
+			return n
+		}
+	}
+	return Info{ID: id, State: Down}
+}
+
+// same reports whether two views differ in nothing but what remains of leases.
+func (v *View) same(w *View) bool {
+	return v.Primary == w.Primary && v.Token == w.Token &&
+		slices.EqualFunc(v.Nodes, w.Nodes, func(a, b Info) bool {
+			return a.ID == b.ID && a.State == b.State && a.Token == b.Token &&
+				a.TTL == b.TTL && string(a.Metadata) == string(b.Metadata)
+		})
+}
+
+// Forget removes a node that is down from the list. One that is up stays in it.
+func (s *Set) Forget(ctx context.Context, id string) error {
+	_, err := s.c.Delete(ctx, client.Delete{Key: s.known(id)})
+	if err != nil {
+		return fault.In("nodes: forget", id, err)
+	}
+	return nil
+}
+
+// Switch makes a node the primary: it orders it, and waits until it is so. The primary of now
+// resigns when it learns of the order (see Node.Lead); if it is dead, or does not listen,
+// that takes until its lease has ended. Nothing is taken away from it before, so there are
+// never two. No other node takes the role meanwhile.
+//
+// If the node that was ordered goes down Switch returns ErrDown, and the order is void. If
+// the context ends the order stands.
+func (s *Set) Switch(ctx context.Context, id string) error {
+	for p := (tries.Pace{}); ; {
+		done, err := s.orderSwitch(ctx, id)
+		if err == nil && done {
+			return nil
+		}
+		if err == nil || tries.Unsure(ctx, err) {
+			err = p.Wait(ctx)
+		}
+		if err != nil {
+			return fault.In(fmt.Sprintf("nodes: switch %q to", s.role()), id, err)
+		}
+	}
+}
+
+// orderSwitch puts the order, if it is not there, and waits for something to change. It
+// may be done again at any time: the order is the same.
+func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error) {
+	r, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{
+		client.Range{Key: s.up(id)}, client.Range{Key: s.role()}, client.Range{Key: s.order()},
+	}})
+	if err != nil {
+		return false, err
+	}
+	up, held := r.Results[0].Range.KVs, r.Results[1].Range.KVs
+	ordered := r.Results[2].Range.KVs
+	revision := r.Revision
+	switch {
+	case len(held) > 0 && string(held[0].Value) == id:
+		return true, nil
+	case len(up) == 0:
+		return false, ErrDown
+	case len(ordered) == 0 || string(ordered[0].Value) != id:
+		// The order hangs on the node's lease: it cannot outlive who is to follow it. It is
+		// not put once the node is the primary, which would be an order for nobody.
+		r, err = s.c.Txn(ctx, client.Txn{
+			If: []client.Compare{
+				client.CompareLease(s.up(id), client.Equal, up[0].Lease),
+				compareHolder(s.role(), held),
+			},
+			Then: []client.Op{
+				client.Put{Key: s.order(), Value: []byte(id), Lease: up[0].Lease},
+			},
+		})
+		if err != nil || !r.Succeeded {
+			return false, err
+		}
+		revision = r.Revision
+	}
+	return false, tries.AwaitEvent(ctx, s.c, client.Watch{
+		Key: s.prefix, End: client.PrefixEnd(s.prefix), From: revision + 1,
+	}, func(e *client.Event) bool {
+		return e.KV.Key == s.role() || e.KV.Key == s.up(id) || e.KV.Key == s.order() && !e.Delete
+	})
+}
+
+// compareHolder says that the role is held as it was read, or free.
+func compareHolder(role string, held []client.KV) client.Compare {
+	if len(held) == 0 {
+		return client.Missing(role)
+	}
+	return client.CompareLease(role, client.Equal, held[0].Lease)
+}
+
+// awaitMissing waits until there is no such key.
+func (s *Set) awaitMissing(ctx context.Context, key string) error {
+	r, err := s.c.Range(ctx, client.Range{Key: key, KeysOnly: true})
+	if err != nil || len(r.KVs) == 0 {
+		return err
+	}
+	return tries.AwaitEvent(ctx, s.c,
+		client.Watch{Key: key, From: r.Revision + 1, NoPut: true}, tries.Gone)
+}
+
+// Watch tells how the nodes fare. Next may be called from one goroutine at a time.
+type Watch struct {
+	s     *Set
+	last  View
+	begun bool
+}
+
+// Watch begins to watch the nodes. It is a sequence of views: what comes and goes in between is
+// seen only by the tokens, which rise. Who must not miss anything watches a [Group].
+func (s *Set) Watch() *Watch { return &Watch{s: s} }
+
+// Next returns the first view at once, and then the next that differs. It looks when a node
+// or the primary comes or goes, and a few times in each TTL for nodes that are suspect.
+func (w *Watch) Next(ctx context.Context) (View, error) {
+	for {
+		v, err := w.s.List(ctx)
+		if err != nil {
+			return v, err
+		}
+		if !w.begun || !v.same(&w.last) {
+			w.last, w.begun = v, true
+			return v, nil
+		}
+		if err := w.wait(ctx); err != nil {
+			return View{}, fault.In("nodes: watch", w.s.prefix, err)
+		}
+	}
+}
+
+// errLook is the end of a wait that nothing else ended.
+var errLook = errors.New("nodes: time to look again")
+
+// wait waits until there may be something to see.
+func (w *Watch) wait(ctx context.Context) error {
+	every := tries.DefaultTTL
+	for _, n := range w.last.Nodes {
+		if n.State != Down {
+			every = min(every, n.TTL)
+		}
+	}
+	every = max(every/12, 20*time.Millisecond)
+	short, cancel := context.WithTimeoutCause(ctx, every+rand.N(every), errLook)
+	defer cancel()
+	// What happens between the view and the watch is seen when the time is up.
+	err := tries.AwaitEvent(short, w.s.c, client.Watch{
+		Key: w.s.prefix, End: client.PrefixEnd(w.s.prefix),
+	}, tries.Anything)
+	if context.Cause(short) == errLook { //nolint:errorlint // ours, as it is
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,42 @@
+package pool_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"leasehold.dev/client/pool"
+	"leasehold.dev/test/inprocess"
+)
+
+// Generators of unique IDs each need a number that no other has at the same time.
+func ExamplePool() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	p, err := pool.Create(ctx, c, "generators", pool.Spec{First: 0, Last: 1023})
+	if err != nil {
+		log.Fatal(err)
+	}
+	one, err := p.Acquire(ctx, pool.Request{Owner: "host-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	two, err := p.Acquire(ctx, pool.Request{Owner: "host-2"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the same:", one.ID() == two.ID())
+	// The program makes IDs as long as one.Err() is nil.
+	if err := one.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	again, err := p.Acquire(ctx, pool.Request{Owner: "host-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the same as before:", again.ID() == one.ID(), again.Token() > one.Token())
+	// Output:
+	// the same: false
+	// the same as before: true true
+}

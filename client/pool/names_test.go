@@ -1,0 +1,24 @@
+package pool_test
+
+import (
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/pool"
+	"leasehold.dev/test/rig"
+)
+
+// Goal: pools whose name is that of others with more behind it are not theirs.
+func TestNestedNames(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	for _, name := range []string{"x/held", "x/was", "x"} {
+		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, pool.Spec{First: 1, Last: 1}))
+		acquire(t, p, pool.Request{TTL: time.Minute})
+		if l := rig.Must[[]pool.Entry](t)(p.List(ctx)); len(l) != 1 || l[0].ID != "1" {
+			t.Errorf("pool %q has %+v", name, l)
+		}
+	}
+}

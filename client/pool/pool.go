@@ -1,0 +1,338 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/lease"
+)
+
+var (
+	// ErrNotFound means that there is no pool of this name.
+	ErrNotFound = errors.New("pool: no such pool")
+	// ErrExists means that there is a pool of this name, with other IDs.
+	ErrExists = errors.New("pool: the pool exists, and is another")
+	// ErrNoneFree means that every ID of the pool, or the one that was wanted, is held.
+	ErrNoneFree = errors.New("pool: none is free")
+)
+
+// Pool leases the IDs or addresses of a set, each to one holder at a time.
+//
+// Whoever holds the ID N holds the lease with the name POOL/held/N, so that no two can (L4),
+// and the key of the same name, by which others see it go. POOL/was/N says who held it
+// last; that is a preference and nothing rests on it.
+//
+// Its methods may be called from any goroutine.
+type Pool struct {
+	c          *client.Client
+	prefix     string
+	ids        []string
+	known      map[string]bool // of ids
+	quarantine time.Duration
+}
+
+// Create makes a pool, which stays until somebody deletes its keys. If there is one with
+// the same IDs that is fine; otherwise it is ErrExists.
+func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, error) {
+	p, err := newPool(c, name, s)
+	if err != nil {
+		return nil, fault.In("pool: create pool", name, err)
+	}
+	value, err := json.Marshal(s)
+	if err != nil {
+		return nil, fault.In("pool: create pool", name, err)
+	}
+	for w := (tries.Pace{}); ; {
+		// Twice is as good as once.
+		r, err := c.Txn(ctx, client.Txn{
+			If:   []client.Compare{client.Missing(p.spec())},
+			Then: []client.Op{client.Put{Key: p.spec(), Value: value}},
+			Else: []client.Op{client.Range{Key: p.spec()}},
+		})
+		switch {
+		case err == nil && (r.Succeeded || string(r.Results[0].Range.KVs[0].Value) == string(value)):
+			return p, nil
+		case err == nil:
+			err = ErrExists
+		case tries.Unsure(ctx, err):
+			if err = w.Wait(ctx); err == nil {
+				continue
+			}
+		}
+		return nil, fault.In("pool: create pool", name, err)
+	}
+}
+
+// Open returns a pool that was created.
+func Open(ctx context.Context, c *client.Client, name string) (*Pool, error) {
+	kv, err := c.Get(ctx, name+"/ids")
+	if errors.Is(err, client.ErrKeyNotFound) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, fault.In("pool: open pool", name, err)
+	}
+	var s Spec
+	if err := json.Unmarshal(kv.Value, &s); err != nil {
+		return nil, fault.In("pool: open pool", name, err)
+	}
+	p, err := newPool(c, name, s)
+	if err != nil {
+		return nil, fault.In("pool: open pool", name, err)
+	}
+	return p, nil
+}
+
+func newPool(c *client.Client, name string, s Spec) (*Pool, error) {
+	ids, err := s.all()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{
+		c: c, prefix: name + "/", ids: ids, known: make(map[string]bool, len(ids)),
+		quarantine: s.Quarantine,
+	}
+	for _, id := range ids {
+		p.known[id] = true
+	}
+	return p, nil
+}
+
+func (p *Pool) spec() string          { return p.prefix + "ids" }
+func (p *Pool) held(id string) string { return p.prefix + "held/" + id }
+func (p *Pool) was(id string) string  { return p.prefix + "was/" + id }
+
+// Size returns how many IDs the pool has.
+func (p *Pool) Size() int { return len(p.ids) }
+
+// Request says what to acquire.
+type Request struct {
+	// Owner is who asks, such as a host: it prefers an ID that it had before.
+	Owner string
+	// Want is the one ID that will do; empty for any.
+	Want string
+	// TTL is that of the lease: how long after the holder's death the ID is held. 10 s if 0.
+	TTL time.Duration
+	// Grace is the lease's: see [client.Grant].
+	Grace time.Duration
+	// Wait waits until an ID is free. Otherwise that is ErrNoneFree.
+	Wait bool
+}
+
+// Loan is an ID that this program holds, as long as its lease is valid. Its methods may be
+// called from any goroutine.
+type Loan struct {
+	p     *Pool
+	id    string
+	lease *client.Lease
+}
+
+// Acquire leases an ID: the one that is wanted; or one that the owner had before, if it is free;
+// or one that nobody had; or one of those that nobody has had for the longest time.
+func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
+	if r.TTL == 0 {
+		r.TTL = tries.DefaultTTL
+	}
+	fail := func(err error) (*Loan, error) {
+		return nil, fault.In("pool: acquire from", p.prefix, err)
+	}
+	if r.Want != "" && !p.known[r.Want] {
+		return fail(fmt.Errorf("%w: %q is not in the pool", client.ErrInvalid, r.Want))
+	}
+	for w := (tries.Pace{}); ; {
+		free, revision, err := p.free(ctx, &r)
+		if err != nil {
+			return fail(err)
+		}
+		for _, id := range free {
+			l, err := p.take(ctx, id, &r)
+			if l != nil || err != nil && !errors.Is(err, client.ErrNameTaken) {
+				return l, err
+			}
+		}
+		// All were taken in the meantime; or none was free, which will not change by itself.
+		if len(free) == 0 {
+			if !r.Wait {
+				return fail(p.taken(ctx, r.Want))
+			}
+			err := tries.AwaitEvent(ctx, p.c, client.Watch{
+				Key: p.held(r.Want), End: client.PrefixEnd(p.held(r.Want)),
+				From: revision + 1, NoPut: true,
+			}, tries.Gone)
+			if err != nil {
+				return fail(err)
+			}
+		}
+		if err := w.Wait(ctx); err != nil {
+			return fail(err)
+		}
+	}
+}
+
+// taken is why nobody gets the ID that is wanted, or any if that is empty: with who has it, if
+// that can be told.
+func (p *Pool) taken(ctx context.Context, want string) error {
+	if want == "" {
+		return ErrNoneFree
+	}
+	holder, err := p.c.Describe(ctx, client.LeaseName{Name: p.held(want)}, false)
+	if err != nil {
+		return ErrNoneFree // it has gone meanwhile, or the caller gives up
+	}
+	if holder.Delayed {
+		return fmt.Errorf("%w: %q was of %q until its lease %016x expired, and waits",
+			ErrNoneFree, want, holder.Owner, holder.ID)
+	}
+	return fmt.Errorf("%w: lease %016x of %q has %q", ErrNoneFree, holder.ID, holder.Owner, want)
+}
+
+// take leases one ID, or fails with [client.ErrNameTaken].
+//
+// The name and the key come and go with the lease, in one step each, and the client
+// sees to it that a grant whose answer was lost is one grant. The note of who had the ID comes
+// afterwards: if the process stops before, or the note is lost, so is the preference.
+func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
+	l, err := p.c.Grant(ctx, client.Grant{
+		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
+		Keys: []client.KV{{Key: p.held(id), Value: []byte(r.Owner)}},
+	})
+	if err != nil {
+		return nil, fault.In("pool: acquire", id, err)
+	}
+	loan := &Loan{p, id, l}
+	_, err = p.c.Put(ctx, client.Put{Key: p.was(id), Value: []byte(r.Owner)})
+	if err != nil && ctx.Err() != nil {
+		// Nobody is there to use it.
+		free, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer done()
+		return nil, errors.Join(err, loan.Release(free))
+	}
+	return loan, nil
+}
+
+// free returns some IDs that are free, the best first, as of a revision.
+func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
+	ask := client.Range{Key: p.held(""), End: client.PrefixEnd(p.held("")), KeysOnly: true}
+	if r.Want != "" {
+		ask = client.Range{Key: p.held(r.Want), KeysOnly: true}
+	}
+	kvs, rev, err := tries.ReadAll(ctx, p.c, ask)
+	if err != nil {
+		return nil, 0, err
+	}
+	held := make(map[string]bool, len(kvs))
+	for _, kv := range kvs {
+		held[strings.TrimPrefix(kv.Key, p.held(""))] = true
+	}
+	switch {
+	case r.Want != "" && held[r.Want]:
+		return nil, rev, nil
+	case r.Want != "":
+		return []string{r.Want}, rev, nil
+	}
+	notes, _, err := tries.ReadAll(ctx, p.c, client.Range{
+		Key: p.was(""), End: client.PrefixEnd(p.was("")),
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return p.best(held, notes, r.Owner), rev, nil
+}
+
+// best returns up to a handful of the IDs that are not held. Those who ask at the same time
+// should not all try for the same one, so within what is equally good the order is random.
+func (p *Pool) best(held map[string]bool, notes []client.KV, owner string) []string {
+	const handful = 8
+	last := make(map[string]*client.KV, len(notes))
+	for i := range notes {
+		last[strings.TrimPrefix(notes[i].Key, p.was(""))] = &notes[i]
+	}
+	var mine, fresh, used []string
+	for _, id := range p.ids {
+		switch kv := last[id]; {
+		case held[id]:
+		case kv == nil:
+			fresh = append(fresh, id)
+		case owner != "" && string(kv.Value) == owner:
+			mine = append(mine, id)
+		default:
+			used = append(used, id)
+		}
+	}
+	shuffle(fresh)
+	slices.SortFunc(used, func(a, b string) int {
+		return cmp.Compare(last[a].ModRevision, last[b].ModRevision)
+	})
+	used = used[:min(len(used), handful)]
+	shuffle(used)
+	all := slices.Concat(mine, fresh, used)
+	return all[:min(len(all), handful)]
+}
+
+func shuffle(ids []string) {
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+}
+
+// ID returns the ID.
+func (l *Loan) ID() string { return l.id }
+
+// Lease returns the lease under which the ID is held.
+func (l *Loan) Lease() *client.Lease { return l.lease }
+
+// Context returns a context that is cancelled when the ID must not be used any more, before
+// anybody else can have it.
+func (l *Loan) Context() context.Context { return l.lease.Context() }
+
+// Err returns nil as long as the ID may be used, and then why not. It reads the clock.
+func (l *Loan) Err() error { return l.lease.Err() }
+
+// ValidUntil returns when the ID must not be used any more, if no renewal succeeds before.
+func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
+
+// Token returns the fencing token: whoever has the ID later has a higher one.
+func (l *Loan) Token() lease.Token { return l.lease.Token() }
+
+// Owner is the condition of a transaction that only the holder of the ID may do.
+func (l *Loan) Owner() client.Compare { return client.NameHeld(l.p.held(l.id), l.Token()) }
+
+// Release gives the ID back. For this program it is over at once, whatever the error is.
+func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
+
+// Entry is an ID that is held.
+type Entry struct {
+	ID, Owner string
+	Token     lease.Token
+	// Remaining is what is certainly left of the lease.
+	Remaining time.Duration
+	// Quarantined says that the lease has expired, and that the ID is nobody's for a while.
+	Quarantined bool
+}
+
+// List returns the IDs that are held, in the order of their names, linearizably page by page.
+func (p *Pool) List(ctx context.Context) ([]Entry, error) {
+	var out []Entry
+	for l, err := range p.c.List(ctx, client.Filter{NamePrefix: p.held("")}) {
+		if err != nil {
+			return nil, fault.In("pool: list pool", p.prefix, err)
+		}
+		id := strings.TrimPrefix(l.Name, p.held(""))
+		if !p.known[id] {
+			continue // of a pool whose name begins like this
+		}
+		out = append(out, Entry{
+			ID: id, Owner: l.Owner, Token: l.Token,
+			Remaining: l.Remaining, Quarantined: l.Delayed,
+		})
+	}
+	return out, nil
+}

@@ -1,0 +1,100 @@
+package pool
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/tries"
+)
+
+// MaxIDs is how many IDs a pool may have.
+const MaxIDs = 1 << 16
+
+// Spec says which IDs a pool has: those of a list, or else the numbers from First to Last.
+type Spec struct {
+	// IDs may have ranges of IP addresses among them: "10.0.0.10-10.0.0.99" is all addresses
+	// from the first to the last, and "10.0.1.0/28" is all addresses of the prefix, the first
+	// and the last one too.
+	IDs   []string `json:"ids,omitempty"`
+	First int64    `json:"first,omitzero"`
+	Last  int64    `json:"last,omitzero"`
+	// Quarantine is for how long an ID is nobody's after its lease has expired; it is free
+	// at once when it is released.
+	Quarantine time.Duration `json:"quarantine_ns,omitzero"`
+}
+
+// all returns all IDs, or why there are none.
+func (s *Spec) all() ([]string, error) {
+	if len(s.IDs) == 0 {
+		n := s.Last - s.First + 1
+		if s.Last < s.First || n <= 0 || n > MaxIDs {
+			return nil, fmt.Errorf("%w: %d to %d are not 1 to %d numbers",
+				client.ErrInvalid, s.First, s.Last, MaxIDs)
+		}
+		out := make([]string, n)
+		for i := range out {
+			out[i] = strconv.FormatInt(s.First+int64(i), 10)
+		}
+		return out, nil
+	}
+	var out []string
+	seen := make(map[string]bool, len(s.IDs))
+	for _, text := range s.IDs {
+		list, err := addresses(text)
+		if err != nil {
+			return nil, err
+		}
+		if list == nil {
+			list = []string{text}
+		}
+		for _, id := range list {
+			if !tries.ValidID(id) || seen[id] {
+				return nil, fmt.Errorf("%w: %q is no ID, or is there twice", client.ErrInvalid, id)
+			}
+			seen[id] = true
+		}
+		if out = append(out, list...); len(out) > MaxIDs {
+			return nil, tooMany(text)
+		}
+	}
+	return out, nil
+}
+
+func tooMany(text string) error {
+	return fmt.Errorf("%w: with %q the pool has more than %d IDs", client.ErrInvalid, text, MaxIDs)
+}
+
+// addresses returns the addresses of a range, and nil if the text is none.
+func addresses(text string) ([]string, error) {
+	var first, last netip.Addr
+	prefix, err := netip.ParsePrefix(text)
+	if err == nil {
+		first = prefix.Masked().Addr()
+	} else {
+		from, to, _ := strings.Cut(text, "-")
+		var bad error
+		first, err = netip.ParseAddr(from)
+		last, bad = netip.ParseAddr(to)
+		if err != nil || bad != nil {
+			return nil, nil
+		}
+		if first.BitLen() != last.BitLen() || first.Zone() != last.Zone() || last.Less(first) {
+			return nil, fmt.Errorf("%w: %q must go from a lower to a higher address of one kind",
+				client.ErrInvalid, text)
+		}
+	}
+	var out []string
+	for a := first; a.IsValid() && (prefix.Contains(a) || !prefix.IsValid()); a = a.Next() {
+		if len(out) == MaxIDs {
+			return nil, tooMany(text)
+		}
+		if out = append(out, a.String()); a == last {
+			break
+		}
+	}
+	return out, nil
+}

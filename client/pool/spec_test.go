@@ -1,0 +1,44 @@
+package pool
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"leasehold.dev/client"
+)
+
+// Goal: a pool has all addresses of the ranges that it is made of, once each, and not too many.
+func TestPoolAddresses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ids  []string
+		want []string // nil if the pool is refused
+	}{
+		{[]string{"10.0.0.254-10.0.1.1"}, []string{"10.0.0.254", "10.0.0.255", "10.0.1.0", "10.0.1.1"}},
+		{[]string{"10.0.0.9/30"}, []string{"10.0.0.8", "10.0.0.9", "10.0.0.10", "10.0.0.11"}},
+		{[]string{"10.0.0.7/32", "printer"}, []string{"10.0.0.7", "printer"}},
+		{[]string{"255.255.255.254/31"}, []string{"255.255.255.254", "255.255.255.255"}},
+		{[]string{"fe80::fffe-fe80::1:0"}, []string{"fe80::fffe", "fe80::ffff", "fe80::1:0"}},
+		{[]string{"10.0.0.1-10.0.0.1"}, []string{"10.0.0.1"}},
+		{[]string{"rack-7", "10.0.0.1-b"}, []string{"rack-7", "10.0.0.1-b"}},
+		{[]string{"10.0.0.2-10.0.0.1"}, nil},
+		{[]string{"10.0.0.1-::1"}, nil},
+		{[]string{"10.0.0.0/30", "10.0.0.2"}, nil},
+		{[]string{"fe80::/64"}, nil},
+		{[]string{"10.0.0.0/16", "10.1.0.0"}, nil},
+		{[]string{"10.0.0.0/33"}, nil},
+	} {
+		got, err := (&Spec{IDs: c.ids}).all()
+		if (err != nil) != (c.want == nil) || err != nil && !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%v: %v", c.ids, err)
+		}
+		if err == nil && !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.ids, got, c.want)
+		}
+	}
+	whole, err := (&Spec{IDs: []string{"10.0.0.0/16"}}).all()
+	if err != nil || len(whole) != MaxIDs {
+		t.Errorf("a /16 has %d addresses: %v", len(whole), err)
+	}
+}

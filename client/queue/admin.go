@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+)
+
+// State says where an item of a queue is.
+type State int
+
+// The states of an item.
+const (
+	// Ready means that it can be claimed.
+	Ready State = iota + 1
+	// Claimed means that a worker has it.
+	Claimed
+	// Delayed means that it can be claimed later.
+	Delayed
+	// Dead means that it was tried too often, and is not tried again.
+	Dead
+)
+
+// String is the state for people.
+func (s State) String() string {
+	names := [...]string{"ready", "claimed", "delayed", "dead"}
+	if s < 1 || int(s) > len(names) {
+		return fmt.Sprintf("unknown state %d", int(s))
+	}
+	return names[s-1]
+}
+
+// Info is what is known of an item.
+type Info struct {
+	ID      string
+	State   State
+	Payload []byte
+	// Worker is the name of who has it, if it is claimed.
+	Worker string
+	// Tries is how often it was claimed; 0 of a dead one.
+	Tries int64
+}
+
+// Stats are counts of items.
+type Stats struct{ Ready, Claimed, Delayed, Dead int64 }
+
+// Stats counts the items, as of one revision. It reads the claims, and nothing of the rest.
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	var s Stats
+	claims, revision, err := tries.ReadAll(ctx, q.c, from("", q.claim))
+	if err != nil {
+		return s, fault.In("queue: count", q.prefix, err)
+	}
+	for i := range claims {
+		if len(claims[i].Value) == 0 {
+			s.Delayed++
+		} else {
+			s.Claimed++
+		}
+	}
+	count := func(kind func(string) string) client.Range {
+		r := from("", kind)
+		r.CountOnly, r.Revision = true, revision
+		return r
+	}
+	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{count(q.item), count(q.dead)}})
+	if err != nil {
+		return s, fault.In("queue: count", q.prefix, err)
+	}
+	s.Ready = r.Results[0].Range.Count - s.Claimed - s.Delayed
+	s.Dead = r.Results[1].Range.Count
+	return s, nil
+}
+
+// after returns the range of up to so many keys of one kind whose IDs are behind one.
+func after(id string, kind func(id string) string, limit int) client.Range {
+	if id != "" {
+		id += "\x00"
+	}
+	r := from(id, kind)
+	r.Limit = int64(max(limit, 1))
+	return r
+}
+
+// List returns up to limit items that are not dead, in the order in which they are to be
+// worked on, from the one after an ID on, or from the first if that is empty.
+func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) {
+	page := func(kind func(string) string) client.Range { return after(id, kind, limit) }
+	// Claims and tries are of items: see ready.
+	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{
+		page(q.item), page(q.claim), page(q.try),
+	}})
+	if err != nil {
+		return nil, fault.In("queue: list", q.prefix, err)
+	}
+	index := make(map[string]*client.KV)
+	for _, res := range r.Results[1:] {
+		for i := range res.Range.KVs {
+			index[res.Range.KVs[i].Key] = &res.Range.KVs[i]
+		}
+	}
+	var out []Info
+	for _, kv := range r.Results[0].Range.KVs {
+		id, ok := idOf(kv.Key, q.item)
+		if !ok {
+			continue
+		}
+		i := Info{ID: id, State: Ready, Payload: kv.Value}
+		if t := index[q.try(i.ID)]; t != nil {
+			i.Tries = t.Version
+		}
+		switch c := index[q.claim(i.ID)]; {
+		case c != nil && len(c.Value) == 0:
+			i.State = Delayed
+		case c != nil:
+			i.State, i.Worker = Claimed, string(c.Value)
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+// Dead returns up to limit dead letters, in the order of their IDs, from the one after an ID
+// on, or from the first if that is empty.
+func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) {
+	r, err := q.c.Range(ctx, after(id, q.dead, limit))
+	if err != nil {
+		return nil, fault.In("queue: list the dead of", q.prefix, err)
+	}
+	var out []Info
+	for _, kv := range r.KVs {
+		if id, ok := idOf(kv.Key, q.dead); ok {
+			out = append(out, Info{ID: id, State: Dead, Payload: kv.Value})
+		}
+	}
+	return out, nil
+}
+
+// Requeue puts up to MaxBatch dead letters back, behind all items there are, each as a new item
+// that was never tried, and returns how many there were.
+func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
+	fresh, err := q.newIDs(ctx, len(ids))
+	if err != nil {
+		return 0, fault.In("queue: requeue", "", err)
+	}
+	return q.exhume(ctx, ids, func(i int, payload []byte) []client.Op {
+		return []client.Op{client.Put{Key: q.item(fresh[i]), Value: payload}}
+	})
+}
+
+// Discard deletes up to MaxBatch dead letters, and returns how many there were.
+func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
+	return q.exhume(ctx, ids, func(int, []byte) []client.Op { return nil })
+}
+
+// exhume takes dead letters out, one by one. Each goes once: the transaction that deletes it
+// does the rest, and a second try after a lost answer finds nothing to do.
+func (q *Queue) exhume(
+	ctx context.Context, ids []string, then func(i int, payload []byte) []client.Op,
+) (n int, err error) {
+	if len(ids) > MaxBatch {
+		return 0, fault.In("queue: dead letters", "", fmt.Errorf("%w: %d in one call, %d may be",
+			client.ErrInvalid, len(ids), MaxBatch))
+	}
+	for i, id := range ids {
+		ok, err := q.exhumeOne(ctx, id, func(payload []byte) []client.Op { return then(i, payload) })
+		if err != nil {
+			return n, fault.In("queue: dead letter", id, err)
+		}
+		if ok {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (q *Queue) exhumeOne(
+	ctx context.Context, id string, then func(payload []byte) []client.Op,
+) (ok bool, err error) {
+	tried := false
+	for p := (tries.Pace{}); ; {
+		r, err := q.c.Range(ctx, client.Range{Key: q.dead(id)})
+		if err != nil {
+			return false, err
+		}
+		if len(r.KVs) == 0 {
+			return tried, nil
+		}
+		t, err := q.c.Txn(ctx, client.Txn{
+			If:   []client.Compare{client.Missing(q.dead(id)).Not()},
+			Then: append(then(r.KVs[0].Value), client.Delete{Key: q.dead(id)}),
+		})
+		if err == nil {
+			return tried || t.Succeeded, nil
+		}
+		if !tries.Unsure(ctx, err) {
+			return false, err
+		}
+		tried = true
+		if err := p.Wait(ctx); err != nil {
+			return false, err
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+)
+
+// window is the most items at the head of a queue that workers who lose races choose among.
+const window = 16
+
+// maxCrowd bounds Queue.crowd, and with it how long a worker waits before it tries for an
+// item: up to 2^maxCrowd ms.
+const maxCrowd = 6
+
+// Claim waits for an item and claims it: the first that is neither claimed nor delayed. A worker
+// that loses races to others tries for one of the first 2, 4 or up to 16, so an item may
+// be overtaken by as many.
+func (q *Queue) Claim(ctx context.Context) (*Item, error) {
+	for {
+		i, err := q.claimOne(ctx, true)
+		if i != nil || err != nil {
+			return i, err
+		}
+	}
+}
+
+// TryClaim is Claim for a worker that does not wait: it returns nil if there is no item now.
+func (q *Queue) TryClaim(ctx context.Context) (*Item, error) { return q.claimOne(ctx, false) }
+
+func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
+	fail := func(err error) (*Item, error) {
+		return nil, fault.In("queue: claim from", q.prefix, err)
+	}
+	for {
+		ready, revision, err := q.ready(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		if len(ready) == 0 && !wait {
+			return nil, nil
+		}
+		if len(ready) == 0 {
+			i, err := q.claimNext(ctx, revision)
+			if err != nil {
+				return fail(err)
+			}
+			return i, nil
+		}
+		i, err := q.tryClaim(ctx, q.choose(ready))
+		if err != nil {
+			return fail(err)
+		}
+		if i != nil {
+			return i, nil
+		}
+		if err := tries.Pause(ctx, q.shyness()); err != nil {
+			return fail(err)
+		}
+	}
+}
+
+// choose chooses an item from the head of the queue.
+func (q *Queue) choose(ready []string) string {
+	n := min(len(ready), window, 1<<q.crowd.Load())
+	return ready[rand.IntN(n)]
+}
+
+// shyness is how long to wait before trying for an item, so that others who try have it by
+// then. Who is alone does not wait.
+func (q *Queue) shyness() time.Duration {
+	c := q.crowd.Load()
+	if c == 0 {
+		return 0
+	}
+	return rand.N(time.Millisecond << c)
+}
+
+// ready returns the first items that are neither claimed nor delayed, as of a revision.
+//
+// Claims are of items, so the first n claims have all that are of the first n items: one page
+// of each, read at one revision, can be compared.
+func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err error) {
+	first := ""
+	page := func(kind func(string) string) client.Range {
+		r := from(first, kind)
+		r.Limit, r.Revision, r.KeysOnly = 128, revision, true
+		return r
+	}
+	for p := (tries.Pace{}); ; {
+		r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{page(q.item), page(q.claim)}})
+		if errors.Is(err, client.ErrCompacted) && revision != 0 {
+			first, revision = "", 0
+			if err := p.Wait(ctx); err != nil {
+				return nil, 0, err
+			}
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		items, claims := r.Results[0].Range, r.Results[1].Range
+		if revision == 0 {
+			revision = r.Revision
+		}
+		claimed := make(map[string]bool, len(claims.KVs))
+		for _, kv := range claims.KVs {
+			claimed[strings.TrimPrefix(kv.Key, q.claim(""))] = true
+		}
+		for _, kv := range items.KVs {
+			id, ok := idOf(kv.Key, q.item)
+			if ok && !claimed[id] {
+				ready = append(ready, id)
+			}
+			first = id + "\x00"
+		}
+		if len(ready) > 0 || !items.More || len(items.KVs) == 0 {
+			return ready, revision, nil
+		}
+	}
+}
+
+// claimNext waits for items that become ready after a revision at which none was, and claims
+// one. It returns nil if it is to be called again, from the beginning.
+func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
+	w, err := q.c.Watch(ctx, client.Watch{
+		// From claim/ to item/, and dead/ in between.
+		Key: q.claim(""), End: client.PrefixEnd(q.item("")), From: revision + 1,
+	})
+	if errors.Is(err, client.ErrCompacted) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	free := make(map[string]bool)
+	for {
+		if err := q.await(ctx, w, free); err != nil {
+			return nil, ignoreCompacted(err)
+		}
+		id := q.choose(sorted(free))
+		i, err := q.tryClaim(ctx, id)
+		if i != nil || err != nil {
+			return i, err
+		}
+		delete(free, id) // if it becomes free again that will be told
+	}
+}
+
+// await waits until there are items that are free. A worker that waits with others holds
+// back a little then, at random, and goes on listening: mostly it learns that somebody has the
+// item before it tries in vain.
+func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bool) error {
+	for {
+		for len(free) == 0 {
+			if err := q.listen(ctx, w, free); err != nil {
+				return err
+			}
+		}
+		short, cancel := context.WithTimeoutCause(ctx, q.shyness(), errLook)
+		err := error(nil)
+		for err == nil {
+			err = q.listen(short, w, free)
+		}
+		cancel()
+		if !errors.Is(err, errLook) {
+			return err
+		}
+		if len(free) > 0 {
+			return nil
+		}
+	}
+}
+
+// errLook is the end of a wait that nothing else ended.
+var errLook = errors.New("queue: time to look again")
+
+func ignoreCompacted(err error) error {
+	if errors.Is(err, client.ErrCompacted) {
+		return nil
+	}
+	return err
+}
+
+func sorted(set map[string]bool) []string {
+	out := make([]string, 0, len(set))
+	for id := range set {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// listen takes the next changes, and keeps the set of the items that became free. In the
+// revision of an Ack the claim goes before the item, and in that of a delayed Push the item
+// comes before its claim. An item too many costs a try in vain.
+func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]bool) error {
+	u, err := w.Next(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range u.Events {
+		if id, ok := idOf(e.KV.Key, q.claim); ok {
+			if e.Delete {
+				free[id] = true
+			} else {
+				delete(free, id)
+			}
+		}
+		if id, ok := idOf(e.KV.Key, q.item); ok {
+			if e.Delete {
+				delete(free, id)
+			} else {
+				free[id] = true
+			}
+		}
+	}
+	return nil
+}
+
+// tryClaim claims one item; nil if it cannot be claimed (any more).
+//
+// One transaction grants the lease, hangs the claim on it and counts the try. If the
+// process stops afterwards, or the answer is lost, the lease ends after its TTL, with it the
+// claim, and the item is free again: with one try more, since nobody can know whether anything
+// was done with it.
+//
+// Who does not know whether he has it gives up what he may have, and tries again: if nothing was
+// done nobody will say that the item is free.
+func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
+	for p := (tries.Pace{}); ; {
+		i, err := q.tryOnce(ctx, id)
+		if !tries.Unsure(ctx, err) {
+			return i, err
+		}
+		if err := p.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryOnce is tryClaim, but that an unknown outcome is an error.
+func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
+	l := client.NewLeaseID()
+	r, err := q.c.Txn(ctx, client.Txn{
+		If: []client.Compare{
+			client.Missing(q.item(id)).Not(),
+			client.Missing(q.claim(id)),
+			client.CompareVersion(q.try(id), client.Less, q.cfg.MaxTries),
+		},
+		Then: []client.Op{
+			client.Grant{ID: l, TTL: q.cfg.TTL, Owner: q.cfg.Worker},
+			client.Put{Key: q.claim(id), Value: []byte(q.claimant()), Lease: l},
+			client.Put{Key: q.try(id), PrevKV: true},
+			client.Range{Key: q.item(id)},
+		},
+		Else: []client.Op{
+			client.Range{Key: q.item(id)}, client.Range{Key: q.claim(id), KeysOnly: true},
+		},
+	})
+	if tries.Unsure(ctx, err) {
+		return nil, errors.Join(err, q.release(ctx, client.LeaseRef{ID: l}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !r.Succeeded {
+		q.lost.Add(1)
+		q.crowd.Store(min(q.crowd.Load()+2, maxCrowd))
+		if items := r.Results[0].Range.KVs; len(items) > 0 && len(r.Results[1].Range.KVs) == 0 {
+			return nil, q.bury(ctx, id, items[0].Value) // it was tried too often
+		}
+		return nil, nil
+	}
+	q.crowd.Store(max(q.crowd.Load()-1, 0))
+	held, err := q.c.Keep(r.Results[0].Grant, -1)
+	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way; it will be told
+		return nil, q.release(ctx, client.LeaseRef{ID: l})
+	}
+	if err != nil {
+		return nil, err
+	}
+	i := &Item{q: q, id: id, lease: held, payload: r.Results[3].Range.KVs[0].Value, tries: 1}
+	if prev := r.Results[2].Put.Prev; prev != nil {
+		i.tries = prev.Version + 1
+	}
+	if q.cfg.MaxTime > 0 {
+		limit := time.AfterFunc(q.cfg.MaxTime, i.Close)
+		context.AfterFunc(held.Context(), func() { limit.Stop() })
+	}
+	return i, nil
+}
+
+// claimant is the value of a claim; that of a delay is empty.
+func (q *Queue) claimant() string {
+	if q.cfg.Worker == "" {
+		return "-"
+	}
+	return q.cfg.Worker
+}
+
+// release revokes a lease that nobody holds, if there is one, so that an item is free earlier.
+func (q *Queue) release(ctx context.Context, l client.LeaseRef) error {
+	err := q.c.Revoke(ctx, l)
+	if errors.Is(err, client.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// bury moves an item that nobody has claimed, and that was tried too often, to the dead
+// letters. The transaction does nothing the second time, whoever did the first.
+func (q *Queue) bury(ctx context.Context, id string, payload []byte) error {
+	_, err := q.c.Txn(ctx, client.Txn{
+		If: []client.Compare{
+			client.Missing(q.item(id)).Not(),
+			client.Missing(q.claim(id)),
+			client.CompareVersion(q.try(id), client.Greater, q.cfg.MaxTries-1),
+		},
+		Then: q.burial(id, payload),
+	})
+	return err
+}
+
+func (q *Queue) burial(id string, payload []byte) []client.Op {
+	return []client.Op{
+		client.Delete{Key: q.item(id)},
+		client.Delete{Key: q.try(id)},
+		client.Put{Key: q.dead(id), Value: payload},
+	}
+}

@@ -1,0 +1,53 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/queue"
+	"leasehold.dev/test/inprocess"
+)
+
+// A worker writes its result together with the acknowledgement, so that the result is there
+// once, although items may be worked on more than once. An item that fails comes back.
+func ExampleQueue() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	q := queue.New(c, "mail", queue.Config{TTL: 10 * time.Second, MaxTries: 2})
+	for _, to := range []string{"ann", "nobody", "bob"} {
+		if _, err := q.Push(ctx, []byte(to), 0); err != nil {
+			log.Fatal(err)
+		}
+	}
+	err := q.Work(ctx, queue.Work{
+		Idle:  true, // ends when there is nothing to do
+		Delay: -1,
+		Do: func(ctx context.Context, i *queue.Item) error {
+			to := string(i.Payload())
+			if to == "nobody" {
+				return fmt.Errorf("try %d: no such person", i.Tries())
+			}
+			fmt.Println("to", to)
+			return i.AckWith(ctx, client.Put{Key: "sent/" + to})
+		},
+		Failed: func(_ *queue.Item, err error) { fmt.Println(err) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	dead, err := q.Dead(ctx, "", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d dead, the first is %q\n", len(dead), dead[0].Payload)
+	// Output:
+	// to ann
+	// try 1: no such person
+	// try 2: no such person
+	// to bob
+	// 1 dead, the first is "nobody"
+}

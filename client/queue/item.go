@@ -1,0 +1,231 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/lease"
+)
+
+// Item is an item that this program has claimed. Its methods may be called from any goroutine.
+type Item struct {
+	q       *Queue
+	id      string
+	payload []byte
+	tries   int64
+	lease   *client.Lease
+
+	mu    sync.Mutex // held while something is sent; guards what follows
+	over  bool       // acknowledged, given back or lost
+	tried bool       // whether that was done is not known of an earlier try
+}
+
+// ID returns the item's ID, which no other item has, and which it keeps until it is
+// acknowledged or dead.
+func (i *Item) ID() string { return i.id }
+
+// Payload returns what was pushed. It must not be changed.
+func (i *Item) Payload() []byte { return i.payload }
+
+// Tries returns how often the item was claimed, with this claim.
+func (i *Item) Tries() int64 { return i.tries }
+
+// Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.
+func (i *Item) Lease() *client.Lease { return i.lease }
+
+// Token returns the fencing token of the claim: every later claim of the item has a higher one.
+func (i *Item) Token() lease.Token { return i.lease.Token() }
+
+// Context returns a context that is cancelled when the claim ends, before anybody else can
+// have the item.
+func (i *Item) Context() context.Context { return i.lease.Context() }
+
+// ValidUntil returns when the claim ends, if no renewal succeeds before.
+func (i *Item) ValidUntil() time.Time { return i.lease.ValidUntil() }
+
+// Err returns nil as long as the claim is valid, and then why it is not. It reads the clock.
+func (i *Item) Err() error { return i.lease.Err() }
+
+// Release gives the item back, as [Item.Nack] without a delay.
+func (i *Item) Release(ctx context.Context) error { return i.Nack(ctx, 0) }
+
+// Close lets the claim end by itself, after its TTL: nobody keeps it alive any more, and its
+// Context ends. It does nothing after Ack or Nack. Who claims an item, and may not come to either,
+// defers this.
+func (i *Item) Close() { i.lease.Close() }
+
+// Owner is the condition of a transaction that only the holder of this claim may do. (Each claim
+// has a lease of its own, so that the lease lives says it all.)
+func (i *Item) Owner() client.Compare { return client.LeaseAlive(i.lease.ID()) }
+
+// Ack says that the item is done: it goes, and so does the claim. If the claim was lost before,
+// this changes nothing and returns ErrLost: somebody else may be at work, or be done.
+//
+// Whatever the error is, nobody keeps the claim alive any more, so that the item comes back; and
+// until it does Ack and Nack may be called again.
+func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
+
+// AckWith is Ack together with what the program writes, in one transaction: both are done, or
+// none. This makes work whose effect is in the store exact, although items may be
+// worked on more than once. (After lost answers it also returns nil if the claim ended and
+// somebody else has done the item since.)
+func (i *Item) AckWith(ctx context.Context, ops ...client.Op) error {
+	then := []client.Op{
+		i.revoke(), client.Delete{Key: i.q.item(i.id)}, client.Delete{Key: i.q.try(i.id)},
+	}
+	done, err := i.finish(ctx, append(then, ops...))
+	if err == nil && !done {
+		err = ErrLost
+	}
+	if err != nil {
+		return fault.In("queue: ack", i.id, err)
+	}
+	return nil
+}
+
+// Nack gives the item back: it can be claimed again after the delay, or goes to the dead
+// letters, if it was tried as often as it may be. If the claim was lost, the item has come
+// back already, and Nack returns ErrLost.
+func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
+	then := []client.Op{i.revoke()}
+	switch {
+	case i.tries >= i.q.cfg.MaxTries:
+		then = append(then, i.q.burial(i.id, i.payload)...)
+	case delay > 0:
+		// The claim moves from the worker's lease to one that nobody renews.
+		wait := client.NewLeaseID()
+		then = []client.Op{
+			client.Grant{ID: wait, TTL: max(delay, minDelay)},
+			client.Put{Key: i.q.claim(i.id), Lease: wait},
+			i.revoke(),
+		}
+	}
+	if _, err := i.finish(ctx, then); err != nil {
+		return fault.In("queue: nack", i.id, err)
+	}
+	return nil
+}
+
+// revoke ends the lease of the claim, as the first operation of a transaction where that can
+// be: who watches sees the claim go and then, if it goes, the item, and does not try for it.
+func (i *Item) revoke() client.Op { return client.RevokeOp(i.lease.Ref()) }
+
+// finish ends the claim with a transaction, which does nothing unless the claim hangs on our
+// lease. The lease is kept alive until the outcome is known, so that a lost answer does
+// not lose the claim.
+//
+// After a lost answer the condition does not hold if our transaction was done, and also if the
+// lease has ended in between. In both cases the claim is over. Then finish reports whether
+// the item is gone, which is all that matters: it was done by us, or by who came after us.
+func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	defer i.Close()
+	if i.over {
+		return false, ErrLost
+	}
+	t := client.Txn{
+		If:   []client.Compare{client.CompareLease(i.q.claim(i.id), client.Equal, i.lease.ID())},
+		Then: then,
+		Else: []client.Op{client.Range{Key: i.q.item(i.id), KeysOnly: true}},
+	}
+	for p := (tries.Pace{}); ; {
+		r, err := i.q.c.Txn(ctx, t)
+		i.tried = i.tried || errors.Is(err, client.ErrUnknownOutcome)
+		switch {
+		case tries.Unsure(ctx, err):
+			if err := p.Wait(ctx); err != nil {
+				return false, fault.Because(client.ErrUnknownOutcome, err)
+			}
+			continue
+		case err != nil:
+			return false, err
+		}
+		i.over = true
+		switch {
+		case r.Succeeded:
+			return true, nil
+		case !i.tried:
+			return false, ErrLost
+		}
+		return len(r.Results[0].Range.KVs) == 0, nil
+	}
+}
+
+// Work is how Queue.Work works.
+type Work struct {
+	// Do works on an item. Its context ends when the claim does, and with that of Work. If
+	// it returns nil the item is acknowledged, unless Do did that, else given back.
+	Do func(ctx context.Context, i *Item) error
+	// Delay is that of items that are given back, which doubles with each try, up to a
+	// hundredfold; 1 s if 0, none if negative.
+	Delay time.Duration
+	// Failed, if set, is told of items that were not done, and why.
+	Failed func(i *Item, err error)
+	// Idle, if set, makes Work return nil when there is nothing to claim.
+	Idle bool
+}
+
+// Work claims items and works on them, one after the other, until the context ends or a claim
+// fails, and returns why. Several goroutines may call it.
+func (q *Queue) Work(ctx context.Context, w Work) error {
+	if w.Delay == 0 {
+		w.Delay = time.Second
+	}
+	claim := q.Claim
+	if w.Idle {
+		claim = q.TryClaim
+	}
+	for {
+		i, err := claim(ctx)
+		if i == nil || err != nil {
+			return err
+		}
+		if err := q.workOn(ctx, i, &w); err != nil && w.Failed != nil {
+			w.Failed(i, err)
+		}
+	}
+}
+
+// workOn works on one item. It gives it back even if the context has ended, as long as the
+// claim would live anyway. If that fails, or Do panics, nobody keeps the claim alive.
+func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
+	defer i.Close()
+	inner, cancel := tries.Both(ctx, i.Context())
+	err := w.Do(inner, i)
+	cancel()
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), q.cfg.TTL)
+	defer done()
+	i.mu.Lock()
+	over := i.over
+	i.mu.Unlock()
+	switch {
+	case over:
+		return err
+	case err == nil:
+		return i.Ack(last)
+	case ctx.Err() != nil:
+		return errors.Join(err, i.Nack(last, 0)) // it is not the item's fault
+	}
+	return errors.Join(err, i.Nack(last, w.after(i.tries)))
+}
+
+// after is the delay after so many tries, with jitter.
+func (w *Work) after(tries int64) time.Duration {
+	const longest = math.MaxInt64 / 2 // leaves room for the jitter
+	switch {
+	case w.Delay < 0:
+		return 0
+	case w.Delay > longest/128:
+		return min(w.Delay, longest)
+	}
+	d := min(w.Delay<<min(tries-1, 7), 100*w.Delay)
+	return d + rand.N(d/4+1)
+}

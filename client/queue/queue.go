@@ -1,0 +1,183 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/client/internal/tries"
+)
+
+// ErrLost means that the item is not this worker's any more: the lease of its claim has
+// ended, and others may work on it.
+var ErrLost = errors.New("queue: the claim was lost")
+
+// MaxBatch is how many items one call may push, requeue or discard.
+const MaxBatch = 50
+
+// Config says how a program uses a queue. All programs of a queue should say the same.
+type Config struct {
+	// TTL is that of the leases of claims: how long after a worker's death its items come
+	// back. 10 s if 0.
+	TTL time.Duration
+	// MaxTries is how often an item is claimed before it goes to the dead letters; 20 if 0.
+	MaxTries int64
+	// MaxTime is for how long the client keeps a claim alive at most: the item of a worker that
+	// hangs comes back a TTL later. 0 is for as long as the program lives.
+	MaxTime time.Duration
+	// Worker is the name under which claims are listed.
+	Worker string
+}
+
+// Queue is a work queue: items are claimed under a lease each, and come back when that ends.
+//
+// An item with the ID O is the key NAME/item/O, from Push to Ack. It is claimed, or
+// delayed, while there is NAME/claim/O, which hangs on the lease of the claim, or on a lease
+// that nobody renews and that ends with the delay. So no program has to bring items back, and
+// no clock but the cluster's is read. NAME/try/O is put by each claim: its version is how
+// often the item was claimed. Dead letters are NAME/dead/O.
+//
+// O begins with a revision that the store had when Push was called. So an item that was pushed
+// after the Push of another returned comes behind it, without a counter that all
+// would have to write.
+//
+// Its methods may be called from any goroutine.
+type Queue struct {
+	c      *client.Client
+	prefix string
+	cfg    Config
+	// crowd rises with each race for an item that was lost, and falls slower with each that was
+	// won: how many others there seem to be. At most maxCrowd.
+	crowd atomic.Int32
+	// lost counts the races that were lost.
+	lost atomic.Int64
+}
+
+// New returns the queue of a name. It sends nothing.
+func New(c *client.Client, name string, cfg Config) *Queue {
+	if cfg.TTL <= 0 {
+		cfg.TTL = tries.DefaultTTL
+	}
+	if cfg.MaxTries <= 0 {
+		cfg.MaxTries = 20
+	}
+	return &Queue{c: c, prefix: name + "/", cfg: cfg}
+}
+
+func (q *Queue) item(id string) string  { return q.prefix + "item/" + id }
+func (q *Queue) claim(id string) string { return q.prefix + "claim/" + id }
+func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
+func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
+
+// IDs begin with digits, as revisions do for as long as anybody lives. Only those keys count, so
+// that "q/item" can be the name of another queue than "q".
+const (
+	firstID  = "0"
+	afterIDs = ":"
+)
+
+// from returns the range of the keys of one kind whose IDs are not before one.
+func from(id string, kind func(id string) string) client.Range {
+	return client.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
+}
+
+// idOf returns the ID of which a key of one kind is; false if it is another queue's key.
+func idOf(key string, kind func(id string) string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(key, kind(""))
+	return id, ok && tries.ValidID(id)
+}
+
+// newIDs returns IDs that come after those of all items that are pushed already.
+func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
+	r, err := q.c.Range(ctx, client.Range{Key: q.item(""), KeysOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, n)
+	unique := strings.ToLower(rand.Text()[:10])
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%012x-%02d-%s", r.Revision, i, unique)
+	}
+	return ids, nil
+}
+
+// largePayload is the size from which on an item might come near to what a request may have.
+const largePayload = 1 << 10
+
+// room is what makes the request that pushes items longer than the one that buries one of them or
+// gives it back, as the key of a condition that always holds: what could be pushed can be buried,
+// whatever the largest request is that members take. An item that nobody can bury would stop
+// each worker that meets it.
+func (q *Queue) room() string {
+	const keys, rest = 5, 256
+	return strings.Repeat("~", keys*len(q.item(""))+rest)
+}
+
+// minDelay is the shortest delay: the shortest TTL that members grant by default.
+const minDelay = 100 * time.Millisecond
+
+// Push adds an item, which nobody can claim before the delay has passed, and returns its ID.
+// A delay takes at least as long as asked for, and 100 ms; longer if the leader changes.
+func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (string, error) {
+	ids, err := q.PushAll(ctx, [][]byte{payload}, delay)
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// PushAll adds up to MaxBatch items, in their order: all of them or none.
+//
+// The client sees to it that a lost answer does not push twice. If the cluster has forgotten
+// the client meanwhile, the items are pushed again with the same IDs, which does nothing if
+// one of them is there; but if all were worked off by then, they are there once more. After
+// [client.ErrUnknownOutcome] the items may be there, or may yet be.
+func (q *Queue) PushAll(
+	ctx context.Context, payloads [][]byte, delay time.Duration,
+) ([]string, error) {
+	if len(payloads) == 0 || len(payloads) > MaxBatch {
+		return nil, fault.In("queue: push to", q.prefix,
+			fmt.Errorf("%w: %d items in one call, 1 to %d may be",
+				client.ErrInvalid, len(payloads), MaxBatch))
+	}
+	ids, err := q.newIDs(ctx, len(payloads))
+	if err != nil {
+		return nil, fault.In("queue: push to", q.prefix, err)
+	}
+	// They come together but go one by one: as long as one is there all were pushed.
+	var t client.Txn
+	wait := client.NewLeaseID()
+	if delay > 0 {
+		t.Then = append(t.Then, client.Grant{ID: wait, TTL: max(delay, minDelay)})
+	}
+	if slices.ContainsFunc(payloads, func(b []byte) bool { return len(b) >= largePayload }) {
+		t.If = append(t.If, client.Missing(q.item(ids[0])+q.room()))
+	}
+	for i, id := range ids {
+		t.If = append(t.If, client.Missing(q.item(id)), client.Missing(q.dead(id)))
+		t.Then = append(t.Then, client.Put{Key: q.item(id), Value: payloads[i]})
+		if delay > 0 {
+			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})
+		}
+	}
+	for p := (tries.Pace{}); ; {
+		_, err := q.c.Txn(ctx, t)
+		if tries.Unsure(ctx, err) {
+			if err = p.Wait(ctx); err == nil {
+				continue
+			}
+			err = fault.Because(client.ErrUnknownOutcome, err)
+		}
+		if err != nil {
+			return nil, fault.In("queue: push to", q.prefix, err)
+		}
+		return ids, nil
+	}
+}

@@ -1,0 +1,152 @@
+// Package rig is for tests of what is built on the client: a cluster in this process, clients whose
+// connections a test can cut, and what such tests say often.
+package rig
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/lease"
+	"leasehold.dev/test/inprocess"
+)
+
+// Rig is a cluster in this process, and clients whose connections a test can cut.
+type Rig struct {
+	// Members are those of the cluster.
+	Members []*inprocess.Member
+
+	t testing.TB
+
+	mu    sync.Mutex // guards what follows
+	lines map[*client.Client][]*inprocess.Line
+}
+
+// New runs n members until the test ends.
+func New(t testing.TB, n int) *Rig {
+	t.Helper()
+	return &Rig{
+		t: t, Members: inprocess.Run(t, n), lines: make(map[*client.Client][]*inprocess.Line),
+	}
+}
+
+// Dial returns a client of all members, through lines of its own.
+func (r *Rig) Dial(c client.Config) *client.Client {
+	r.t.Helper()
+	var lines []*inprocess.Line
+	for _, m := range r.Members {
+		lines = append(lines, m.Line())
+	}
+	out := inprocess.Connect(r.t, c, inprocess.Endpoints(lines)...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines[out] = lines
+	return out
+}
+
+// Cut cuts a client off.
+func (r *Rig) Cut(c *client.Client) { r.set(c, true) }
+
+// Mend ends a cut.
+func (r *Rig) Mend(c *client.Client) { r.set(c, false) }
+
+func (r *Rig) set(c *client.Client, cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lines[c] {
+		l.SetCut(cut)
+	}
+}
+
+// Lose loses an answer to a client, one of the next few, and breaks the connection with it.
+func (r *Rig) Lose(c *client.Client) {
+	n := 1 + rand.IntN(4)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lines[c] {
+		l.Lose(n)
+	}
+}
+
+// Soon returns a context that bounds a test.
+func Soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Must returns a function that returns the value, or ends the test for an error.
+func Must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Blames reports whether an error says which lease is in the way.
+func Blames(err error, id lease.ID) bool {
+	return strings.Contains(err.Error(), strconv.FormatInt(int64(id), 16))
+}
+
+// Compact forgets all revisions but the last.
+func (r *Rig) Compact() {
+	r.t.Helper()
+	c := inprocess.Etcd(r.t, inprocess.Endpoints(r.Members)...)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	now, err := c.Get(ctx, "x")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := c.Compact(ctx, now.Header.Revision); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Answer is how a call that may wait ended.
+type Answer[T any] struct {
+	Value T
+	Err   error
+}
+
+// Async makes a call in the background.
+func Async[T any](f func() (T, error)) <-chan Answer[T] {
+	c := make(chan Answer[T], 1)
+	go func() {
+		v, err := f()
+		c <- Answer[T]{v, err}
+	}()
+	return c
+}
+
+// Keys waits until there are n keys with a prefix, and returns them.
+func Keys(t testing.TB, c *client.Client, prefix string, n int) []client.KV {
+	t.Helper()
+	ctx := Soon(t)
+	all := client.Range{Key: prefix, End: client.PrefixEnd(prefix)}
+	for {
+		r, err := c.Range(ctx, all)
+		if err != nil {
+			t.Fatalf("waiting for %d keys with %q: %v", n, prefix, err)
+		}
+		if len(r.KVs) == n {
+			return r.KVs
+		}
+		w, err := c.Watch(ctx, client.Watch{Key: all.Key, End: all.End, From: r.Revision + 1})
+		if err == nil {
+			_, err = w.Next(ctx)
+			w.Close()
+		}
+		if err != nil {
+			t.Fatalf("waiting for %d keys with %q, there are %d: %v", n, prefix, len(r.KVs), err)
+		}
+	}
+}
