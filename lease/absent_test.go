@@ -133,6 +133,7 @@ func TestBytes(t *testing.T) {
 		{Terms{}, leaseBytes},
 		{Terms{Name: "12345", Owner: "678", RequestID: "9"}, leaseBytes + extraBytes + 9},
 		{Terms{Secret: Secret{1}}, leaseBytes + extraBytes},
+		{Terms{KeepKeys: true}, leaseBytes + extraBytes},
 		{
 			Terms{Labels: map[string]string{"a": "bc", "def": ""}},
 			leaseBytes + extraBytes + 2*labelBytes + 6,
@@ -151,7 +152,11 @@ func TestBytes(t *testing.T) {
 				}
 			}
 		}
-		if want := c.want + 2*AttachBytes; l.Bytes() != want {
+		want := c.want + 2*AttachBytes
+		if c.terms.KeepKeys {
+			want += 2 * KeepBytes
+		}
+		if l.Bytes() != want {
 			t.Errorf("%+v with two keys takes %d bytes, want %d", c.terms, l.Bytes(), want)
 		}
 		if _, err := l.Revoke(1); err != nil || l.Bytes() != 0 {

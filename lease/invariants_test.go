@@ -14,8 +14,12 @@ func (l *Lessor) checkInvariants() error {
 	if err := l.keys.checkInvariants(l.table); err != nil {
 		return err
 	}
+	kept := 0
 	for slot := range l.table.top {
 		r := l.table.record(slot)
+		if l.table.keeps(slot) {
+			kept += l.KeyCount(r.id)
+		}
 		if c := l.countdown.get(slot); c != 0 && r.remaining == 0 {
 			return fmt.Errorf("lease %d counts down to %d without a checkpoint", r.id, c)
 		}
@@ -25,6 +29,9 @@ func (l *Lessor) checkInvariants() error {
 		if r.id != 0 && (r.ttl <= 0 || r.token == 0 || r.stamp == 0 || r.remaining < 0) {
 			return fmt.Errorf("implausible record %+v", *r)
 		}
+	}
+	if kept != l.kept {
+		return fmt.Errorf("%d keys that stay, counted are %d", kept, l.kept)
 	}
 	if l.tracker == nil {
 		return nil

@@ -56,15 +56,16 @@ func (a *attachments) attach(slot uint32, key string) {
 	a.owner[key] = n
 }
 
-// detach unlinks a key, if it is attached.
-func (a *attachments) detach(key string) {
+// detach unlinks a key, if it is attached, from the lease in a slot.
+func (a *attachments) detach(key string) (slot uint32, ok bool) {
 	n, ok := a.owner[key]
 	if !ok {
-		return
+		return 0, false
 	}
 	delete(a.owner, key)
 	e := a.entries.at(n)
-	list := a.lists.at(e.slot)
+	slot = e.slot
+	list := a.lists.at(slot)
 	list.count--
 	if e.next != 0 {
 		a.entries.at(e.next).prev = e.prev
@@ -75,6 +76,7 @@ func (a *attachments) detach(key string) {
 		list.first = e.next
 	}
 	a.release(n)
+	return slot, true
 }
 
 // release gives entry n up.
@@ -117,7 +119,7 @@ func (l *Lessor) Attach(id ID, key string) error {
 		return err
 	}
 	slot, _ := l.table.find(id)
-	l.keys.move(slot, key)
+	l.move(slot, key)
 	return nil
 }
 
@@ -147,18 +149,21 @@ func (l *Lessor) Reattach(id ID, key string) error {
 	if !ok {
 		return ErrNotFound
 	}
-	l.keys.move(slot, key)
+	l.move(slot, key)
 	return nil
 }
 
 // move attaches a key to the lease in a slot, wherever it is.
-func (a *attachments) move(slot uint32, key string) {
-	switch n, ok := a.owner[key]; {
-	case !ok:
-		a.attach(slot, key)
-	case a.entries.at(n).slot != slot:
-		a.detach(key)
-		a.attach(slot, key)
+func (l *Lessor) move(slot uint32, key string) {
+	if n, ok := l.keys.owner[key]; ok {
+		if l.keys.entries.at(n).slot == slot {
+			return
+		}
+		l.Detach(key)
+	}
+	l.keys.attach(slot, key)
+	if l.table.keeps(slot) {
+		l.kept++
 	}
 }
 
@@ -168,7 +173,11 @@ func (a *attachments) attachedTo(slot uint32, key string) bool {
 }
 
 // Detach undoes Attach. A key that is not attached stays so.
-func (l *Lessor) Detach(key string) { l.keys.detach(key) }
+func (l *Lessor) Detach(key string) {
+	if slot, ok := l.keys.detach(key); ok && l.table.keeps(slot) {
+		l.kept--
+	}
+}
 
 // Loose reports whether a lease is bound, and has no key: it is there for nothing.
 func (l *Lessor) Loose(id ID) bool {

@@ -15,6 +15,7 @@ type Lessor struct {
 	now   Instant
 	table *table
 	keys  *attachments
+	kept  int // keys of leases that keep them
 	// countdown says, for a checkpointed lease, from which instant of this
 	// member's own clock on it may end; 0 means that this member has recovered
 	// the lease and has not begun to count.
@@ -166,6 +167,9 @@ func (l *Lessor) anew(slot uint32) {
 // end removes a lease with its keys in one step (T5).
 func (l *Lessor) end(slot uint32) Ended {
 	e := Ended{Info: l.table.info(slot), Keys: l.keys.detachAll(slot), Gone: true}
+	if e.KeepKeys {
+		l.kept -= len(e.Keys)
+	}
 	if l.tracker != nil {
 		l.tracker.forget(slot)
 	}
@@ -345,4 +349,6 @@ func (l *Lessor) Len() int { return l.table.index.len }
 
 // Bytes returns about how many bytes the leases take, and that keys are attached to them. It is
 // the same on every member: a function of the leases and of which keys they have.
-func (l *Lessor) Bytes() int64 { return l.table.bytes + int64(l.Attached())*AttachBytes }
+func (l *Lessor) Bytes() int64 {
+	return l.table.bytes + int64(l.Attached())*AttachBytes + int64(l.kept)*KeepBytes
+}

@@ -69,8 +69,13 @@ type table struct {
 	bytes   int64 // Invariant: the sum of Terms.Bytes
 }
 
-// AttachBytes is about what it takes in memory that a key is attached.
-const AttachBytes = 100
+// AttachBytes is about what it takes in memory that a key is attached. KeepBytes counts besides if
+// the lease keeps its keys: what they will take more when it has ended and they are stored once
+// more, on no lease.
+const (
+	AttachBytes = 100
+	KeepBytes   = 200
+)
 
 // These are about what a lease takes in memory, its times and its places in index and wheel
 // included; what it has that only some have, and its place in names; and a label: all besides
@@ -166,6 +171,12 @@ func (t *table) delayed(slot uint32) bool {
 func (t *table) bound(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.bound
+}
+
+// keeps says whether the keys of the lease in a slot stay when it expires.
+func (t *table) keeps(slot uint32) bool {
+	x := t.extra(slot)
+	return x != nil && x.rare != nil && x.rare.keepKeys
 }
 
 func (t *table) extra(slot uint32) *extra { return t.pages[slot>>pageBits].extra(slot) }

@@ -28,8 +28,8 @@ const (
 	reliefRevisions = 1000
 )
 
-// compactor drops old revisions by themselves, on a goroutine of its own, and lifts
-// the alarm of this member when there is room again.
+// compactor drops old revisions by themselves, on a goroutine of its own, and raises and lifts
+// the alarm of this member.
 type compactor struct {
 	node *node
 	log  *slog.Logger
@@ -63,6 +63,8 @@ func (a *compactor) run(ctx context.Context) {
 			if rev := a.due(a.node.View().KV.Revision()); a.possible(rev) {
 				a.compact(ctx, rev)
 			}
+		case <-a.node.short:
+			a.node.raiseNoSpace(ctx)
 		case now := <-room.C:
 			if a.cfg.on() {
 				a.relieve(ctx, now)
@@ -135,13 +137,13 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	if !a.node.status.Load().Leading {
 		return // it alone compacts
 	}
-	view, quota := a.node.View(), a.node.quota
-	kv, size := view.KV, view.Bytes.Sum()
+	view := a.node.View()
+	kv, size, quota := view.KV, view.Bytes.Sum(), view.Quota
 	if !kv.Scrubbed() || size-view.Bytes.Keys > quota-quota/8 { // without history it is not roomy
 		return
 	}
 	used := size
-	if a.node.full() && !a.node.roomy() {
+	if view.Full() && !a.node.roomy() {
 		used = quota // else a thousand revisions could keep the alarm raised
 	}
 	rev := relief(used, quota, kv.Revision(), kv.Compacted())
@@ -171,7 +173,8 @@ func relief(size, quota, revision, compacted int64) int64 {
 
 // roomy reports whether the state is so far below the quota that an alarm ends.
 func (n *node) roomy() bool {
-	return n.quota <= 0 || n.view.Load().Bytes.Sum() <= n.quota-n.quota/8
+	v := n.View()
+	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
 
 // full reports whether the alarm of this member is raised.
@@ -192,7 +195,7 @@ func (a *compactor) lift(ctx context.Context) {
 		n.alarmed.Store(true)
 	} else {
 		a.log.Info("there is room again: the alarm is lifted", "alarm", "NOSPACE",
-			"quota-bytes", n.quota, "size-bytes", n.View().Bytes.Sum())
+			"quota-bytes", n.View().Quota, "size-bytes", n.View().Bytes.Sum())
 	}
 }
 

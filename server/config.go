@@ -172,8 +172,9 @@ type Limits struct {
 	// MaxTxnOps is how many operations a branch of a transaction may have.
 	// Default 128.
 	MaxTxnOps int
-	// QuotaBackendBytes is how large the state may grow before the NOSPACE alarm
-	// refuses writes, in bytes. Negative: no limit. Default 2 GiB.
+	// QuotaBackendBytes is how large the state may grow, in bytes, at least 32 KiB: what would
+	// exceed it is refused. The smallest of the members' quotas counts. Negative: no limit.
+	// Default 2 GiB.
 	QuotaBackendBytes int64
 	// MembersOfProcess is how many members share the files that the process may open.
 	// Default 1.

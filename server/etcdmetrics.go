@@ -51,7 +51,7 @@ func (m *metrics) watchEtcdState(n *node) {
 		"What the state takes, which the quota counts: leasehold_state_bytes.", nil,
 		func() float64 { return float64(n.Status().DBSizeInUse) })
 	gauge("server_quota_backend_bytes", "The quota.", nil,
-		func() float64 { return float64(n.quota) })
+		func() float64 { return float64(n.View().Quota) })
 	gauge("debugging_mvcc_keys_total", "Keys in the store.", nil,
 		func() float64 { return float64(n.View().KV.Len()) })
 	gauge("debugging_mvcc_current_revision", "The store's revision.", nil,

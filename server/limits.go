@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/transport"
 )
@@ -30,6 +31,14 @@ const (
 	requestGrowth = 1 << 20
 )
 
+// quota is what the member tells the others of its own: never 0, which is that it tells nothing.
+func (l *Limits) quota() int64 {
+	if l.QuotaBackendBytes <= 0 {
+		return -1
+	}
+	return l.QuotaBackendBytes
+}
+
 // check says what of the limits cannot be.
 func (l *Limits) check() error {
 	if l.MaxTxnOps < 1 || l.MaxTxnOps > maxTxnOps {
@@ -37,6 +46,11 @@ func (l *Limits) check() error {
 	}
 	if l.MaxRequestBytes < 1 {
 		return errors.New("--max-request-bytes must be at least 1")
+	}
+	if q := l.QuotaBackendBytes; q > 0 && q < fsm.MinQuota {
+		return fmt.Errorf("--quota-backend-bytes %d is too little: seven members and what is kept for "+
+			"clients in any case take up to %d bytes, and there must be room for keys and leases; "+
+			"set at least %d, or a negative number for no quota", q, fsm.MinQuota/3, fsm.MinQuota)
 	}
 	growth := int64(requestGrowth + opGrowth*api.MaxOperations(l.MaxTxnOps))
 	if l.MaxRequestBytes > replica.MaxCommand-growth {

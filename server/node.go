@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,8 +32,8 @@ const requestTimeout = 7 * time.Second
 type node struct {
 	*core
 	cluster, member uint64
-	quota           int64
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
+	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
 	expelled        chan struct{}   // closed when others say that this member was removed
 }
@@ -158,10 +159,10 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	if err := n.admit(cmd); err != nil {
 		return fsm.Result{}, err
 	}
-	if n.overQuota(cmd) {
-		return n.raiseNoSpace(ctx)
-	}
 	res, err := n.propose(ctx, cmd)
+	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
+		n.raiseNoSpace(ctx)
+	}
 	if r, ok := cmd.(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
 		// Nobody sends it the entry any more; but that others say so is the answer.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
@@ -194,9 +195,13 @@ func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	return c.proposal.Result, c.proposal.Err
 }
 
-// admit refuses what cannot be done now and would only wait. On a full disk that is
-// all but what makes room, and in the end that, too: what is left is for the expiry of leases.
+// admit refuses what cannot be done now and would only wait, or stand in the log for nothing. On a
+// full disk that is all but what makes room, and in the end that, too: what is left is for the
+// expiry of leases.
 func (n *node) admit(commands ...fsm.Command) error {
+	if slices.ContainsFunc(commands, n.View().Refuses) {
+		return fsm.ErrNoSpace
+	}
 	if !n.writer.full.Load() {
 		return nil
 	}
@@ -216,43 +221,29 @@ func grows(cmd fsm.Command) bool {
 	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm:
 		return false
 	case *fsm.Txn:
-		return fsm.Growth(cmd, nil) > 0
+		return fsm.Growth(cmd) > 0
 	default:
 		return true
 	}
 }
 
-// overQuota reports whether cmd would grow the state past its quota.
-func (n *node) overQuota(cmd fsm.Command) bool {
-	if n.quota <= 0 {
-		return false
-	}
-	v := n.view.Load()
-	growth := fsm.Growth(cmd, v.KV)
-	return growth > 0 && v.Bytes.Sum()+growth > n.quota
-}
-
-// raiseNoSpace replicates the alarm, so that every member refuses to grow,
-// and refuses the request that would have.
-func (n *node) raiseNoSpace(ctx context.Context) (fsm.Result, error) {
-	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
-	for _, a := range n.view.Load().Alarms {
-		if a == alarm {
-			return fsm.Result{}, fsm.ErrNoSpace
-		}
-	}
-	if n.roomy() {
-		return fsm.Result{}, fsm.ErrNoSpace // the request alone is too large
+// raiseNoSpace replicates the alarm after a command was refused because it would have exceeded the
+// quota: all members refuse to grow then, until there is room to go on for a while.
+func (n *node) raiseNoSpace(ctx context.Context) {
+	v := n.View()
+	if n.full() || n.roomy() { // or the request alone is too large
+		return
 	}
 	n.log.Warn("the state has reached its quota: raising the alarm, which is lifted by itself when "+
 		"there is room; to make room delete keys and compact, or raise --quota-backend-bytes",
-		"alarm", "NOSPACE", "quota-bytes", n.quota, "size-bytes", n.view.Load().Bytes.Sum(),
-		"keys-bytes", n.view.Load().Bytes.Keys, "lease-bytes", n.view.Load().Bytes.Leases)
+		"alarm", "NOSPACE", "quota-bytes", v.Quota, "size-bytes", v.Bytes.Sum(),
+		"keys-bytes", v.Bytes.Keys, "lease-bytes", v.Bytes.Leases)
 	n.alarmed.Store(true)
+	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
 	if _, err := n.propose(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
-		return fsm.Result{}, err
+		n.log.Warn("the alarm could not be raised; the next request that is refused does",
+			"alarm", "NOSPACE", "error", err)
 	}
-	return fsm.Result{}, fsm.ErrNoSpace
 }
 
 // Confirm implements etcd.Reader.
@@ -351,7 +342,7 @@ func (n *node) Status() etcd.Status {
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
 		// All of the state is in memory, and not all of it on disk as well.
 		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
-		Quota:          n.quota,
+		Quota:          v.Quota,
 		StorageVersion: version.Semantic(n.storageVersion()), Learner: n.learner(),
 	}
 	if n.peers.copyRefused(time.Now()) {

@@ -91,7 +91,7 @@ func New(cfg Config) (*Server, error) {
 	id, _ := disk.Identity()
 	s.node = &node{
 		core: s.core, cluster: id.Cluster, member: id.Member,
-		quota: cfg.Limits.QuotaBackendBytes, stopped: s.stopped, expelled: make(chan struct{}),
+		short: make(chan struct{}, 1), stopped: s.stopped, expelled: make(chan struct{}),
 	}
 	s.entrance = newEntrance(s.node)
 	s.peers = newPeers(s, way, b.known)
@@ -358,20 +358,21 @@ func (s *Server) comparePeerURLs() {
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }
 
-// published reports whether the cluster knows this member's name and addresses, and which
-// cluster versions it speaks, as they are now.
+// published reports whether the cluster knows this member's name and addresses, which cluster
+// versions it speaks, and its quota, as they are now.
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.incarnation &&
-		self.Versions == s.cfg.versions() &&
+		self.Versions == s.cfg.versions() && self.Quota == s.cfg.Limits.quota() &&
 		slices.Equal(self.ClientURLs, urlStrings(s.cfg.URLs.AdvertiseClient))
 }
 
-// publish replicates this member's name, addresses and cluster versions.
+// publish replicates this member's name, addresses, cluster versions and quota.
 func (s *Server) publish(ctx context.Context) error {
 	self := &fsm.SetMember{Member: fsm.Member{
 		ID: s.node.member, Name: s.cfg.Name, Incarnation: s.peers.incarnation,
 		ClientURLs: urlStrings(s.cfg.URLs.AdvertiseClient), Versions: s.cfg.versions(),
+		Quota: s.cfg.Limits.quota(),
 	}}
 	for {
 		r, err := s.node.propose(ctx, self)

@@ -193,38 +193,42 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// What only frees is never refused for the quota, in a transaction too: Kubernetes deletes so.
+// What only frees is never refused for the quota, in a transaction too: Kubernetes deletes so. And
+// whoever repeats what was done before is told what came of it.
 func TestFreeingOverQuota(t *testing.T) {
 	t.Parallel()
-	c := testConfig(t.TempDir())
-	c.Limits.QuotaBackendBytes = 1 << 20
-	r := run(t, c)
+	r := run(t, testConfig(t.TempDir()))
+	do := func(c fsm.Command) (fsm.Result, error) {
+		t.Helper()
+		res, err := r.node.Propose(t.Context(), c)
+		return res, errors.Join(err, res.Err)
+	}
 	r.put(t, "k", "v")
-	over := &node{
-		core: r.node.core, member: r.node.member, quota: 1,
-		stopped: r.node.stopped, expelled: r.node.expelled,
+	res, err := do(&fsm.OpenSession{Nonce: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := &fsm.Once{Session: res.Value.(fsm.Session), Number: 1, Command: &fsm.Put{Key: "once"}}
+	first, err := do(put)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(&fsm.SetMember{Member: fsm.Member{
+		ID: r.node.member, Quota: r.node.View().Bytes.Sum(),
+	}}); err != nil {
+		t.Fatal(err)
 	}
 	remove := []fsm.Op{{Delete: &fsm.DeleteRange{Key: "k"}}}
-	for _, c := range []struct {
-		command fsm.Command
-		refused bool
-	}{
-		{&fsm.Put{Key: "k"}, true},
-		{&fsm.Txn{Then: []fsm.Op{{Put: &fsm.Put{Key: "k"}}}}, true},
-		{&fsm.Txn{Then: remove, Else: []fsm.Op{{Range: &fsm.Range{Key: "k"}}}}, false},
-		{&fsm.Once{Number: 1, Command: &fsm.Txn{
-			Compare: []fsm.Compare{{Key: "k", Target: fsm.TargetValue, Value: make([]byte, 1<<20)}},
-			Then:    remove,
-		}}, false},
-		{&fsm.DeleteRange{Key: "k"}, false},
-	} {
-		if got := over.overQuota(c.command); got != c.refused {
-			t.Errorf("%T: refused: %v", c.command, got)
+	for range 2 { // the first raises the alarm
+		if _, err := do(&fsm.Put{Key: "k"}); !errors.Is(err, fsm.ErrNoSpace) || !r.node.full() {
+			t.Errorf("a put: %v; alarms %v", err, r.node.View().Alarms)
 		}
 	}
-	res, err := over.Propose(t.Context(), &fsm.Txn{Then: remove})
-	if err != nil || res.Err != nil || r.get(t, "k") != "none" {
-		t.Errorf("%v, %v; the key is %q", err, res.Err, r.get(t, "k"))
+	if again, err := do(put); err != nil || !again.Repeated || again.Revision != first.Revision {
+		t.Errorf("repeated: %+v, %v; at first %+v", again, err, first)
+	}
+	if _, err := do(&fsm.Txn{Then: remove}); err != nil || r.get(t, "k") != "none" {
+		t.Errorf("%v; the key is %q", err, r.get(t, "k"))
 	}
 }
 

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"context"
+	"errors"
 	"sync"
 
 	"leasehold.dev/internal/api"
@@ -34,6 +34,9 @@ func (s *submitted) answered() {
 	} else {
 		s.proposal = replica.Proposal{}
 	}
+	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
+		s.among.node.runsShort()
+	}
 	s.to = nil
 	s.among.letGo()
 	to.Answered(res, err)
@@ -42,6 +45,7 @@ func (s *submitted) answered() {
 // submission is what was submitted together. It is used again when all of it is answered,
 // which the core does: so it needs no lock.
 type submission struct {
+	node *node
 	all  []submitted // its memory does not move
 	left int         // not answered
 }
@@ -52,10 +56,11 @@ var submissions = sync.Pool{New: func() any { return new(submission) }}
 const maxPooled = 1024
 
 // newSubmission returns an empty one with memory for so many requests.
-func newSubmission(n int) *submission {
+func (n *node) newSubmission(count int) *submission {
 	b := submissions.Get().(*submission)
-	if cap(b.all) < n {
-		b.all = make([]submitted, 0, max(n, 2*cap(b.all)))
+	b.node = n
+	if cap(b.all) < count {
+		b.all = make([]submitted, 0, max(count, 2*cap(b.all)))
 	}
 	return b
 }
@@ -76,7 +81,7 @@ func (b *submission) letGo() {
 	if b.left--; b.left > 0 || cap(b.all) > maxPooled {
 		return
 	}
-	b.all = b.all[:0]
+	b.all, b.node = b.all[:0], nil
 	submissions.Put(b)
 }
 
@@ -85,7 +90,7 @@ func (n *node) Submit(list []native.Submission) {
 	if len(list) == 0 {
 		return
 	}
-	b := newSubmission(len(list))
+	b := n.newSubmission(len(list))
 	for _, s := range list {
 		if !n.refuses(s) {
 			b.add(s)
@@ -131,13 +136,17 @@ func (n *node) refuses(s native.Submission) bool {
 	if s.Command == nil {
 		return false
 	}
-	if err := n.admit(s.Command); err != nil {
+	err := n.admit(s.Command)
+	if err != nil {
 		s.To.Answered(fsm.Result{}, err)
-		return true
 	}
-	if !n.overQuota(s.Command) {
-		return false
+	return err != nil
+}
+
+// runsShort lets the alarm for want of room be raised. It does not wait.
+func (n *node) runsShort() {
+	select {
+	case n.short <- struct{}{}:
+	default:
 	}
-	go func() { s.To.Answered(n.raiseNoSpace(context.Background())) }()
-	return true
 }

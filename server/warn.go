@@ -58,11 +58,26 @@ func (s *Server) warnOfMembersOnce(ctx context.Context) {
 func (s *Server) warnOfMembers() {
 	members := s.node.View().Members
 	warnOfVoters(s.cfg.Logger, nil, members)
+	s.warnOfQuota()
 	for _, m := range members {
 		if m.ID != s.node.member && m.Name == s.cfg.Name {
 			s.cfg.Logger.Warn("another member has the same name; give each its own --name",
 				"name", m.Name, "peer-urls", m.PeerURLs)
 		}
+	}
+}
+
+// warnOfQuota tells of a quota that is not the one that counts, or has no room for some requests.
+func (s *Server) warnOfQuota() {
+	own, least := s.cfg.Limits.QuotaBackendBytes, s.node.View().Quota
+	if least > 0 && least != own {
+		s.cfg.Logger.Warn("another member has a smaller quota, which counts for all; give each the "+
+			"same --quota-backend-bytes", "quota-bytes", least, "given", own)
+	}
+	if most := s.cfg.Limits.MaxRequestBytes; least > 0 && most > least {
+		s.cfg.Logger.Warn("the quota has no room for the largest requests, which are refused; raise "+
+			"--quota-backend-bytes or lower --max-request-bytes", "quota-bytes", least,
+			"max-request-bytes", most)
 	}
 }
 

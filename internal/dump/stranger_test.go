@@ -126,6 +126,9 @@ func (s *stranger) member() map[string]any {
 			"oldest": json.Number(fmt.Sprint(s.byte())), "newest": json.Number(fmt.Sprint(s.byte())),
 		}
 	}
+	if flags&8 != 0 {
+		f.set("quota", s.sv())
+	}
 	f.set("name", s.text())
 	f.set("peerURLs", s.list(s.text))
 	f.set("clientURLs", s.list(s.text))

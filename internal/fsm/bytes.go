@@ -44,7 +44,7 @@ func (m *Machine) bytes() Bytes {
 		Keys:     m.store.Size(),
 		Leases:   m.lessor.Bytes() + m.holds.bytes,
 		Sessions: m.sessions.bytes + int64(len(m.sessions.byID))*sessionBytes,
-		Members:  m.memberBytes,
+		Members:  m.meta.bytes,
 	}
 }
 
@@ -62,55 +62,6 @@ func (m *Machine) clusterBytes() int64 {
 	return size
 }
 
-// Growth returns by how many bytes a command may let the state grow, at most, or 0 if it makes
-// room: then it is carried out however full the state is, though what it leaves behind takes
-// some. That is a tombstone for each key that it deletes, which takes no more than the key did
-// until the next compaction, and an answer of a session, which are bounded. A put that keeps the
-// value of its key stores it once more: what it has in kv counts, nil if nobody asks how many
-// bytes it is.
-func Growth(c Command, kv *mvcc.View) int64 {
-	switch c := Inner(c).(type) {
-	case *Put:
-		value := c.Value
-		if c.IgnoreValue && kv != nil {
-			if old := kv.Get(c.Key); old != nil {
-				value = old.Value
-			}
-		}
-		return mvcc.PutSize(c.Key, value) + lease.AttachBytes
-	case *Grant:
-		return c.Terms.Bytes() + heldSize(c.Holds)
-	case *HandOver:
-		return int64(len(c.Owner))
-	case *Txn:
-		return max(growth(c.Then, kv), growth(c.Else, kv))
-	default:
-		return 0
-	}
-}
-
-func growth(ops []Op, kv *mvcc.View) (sum int64) {
-	for i := range ops {
-		switch op := &ops[i]; {
-		case op.Put != nil:
-			sum += Growth(op.Put, kv)
-		case op.Grant != nil:
-			sum += Growth(op.Grant, kv)
-		case op.Txn != nil:
-			sum += Growth(op.Txn, kv)
-		}
-	}
-	return sum
-}
-
-// heldSize is what ranges take that are held together.
-func heldSize(ranges []keyrange.Range) int64 {
-	if len(ranges) == 0 {
-		return 0
-	}
-	return holdBytes + int64(len(ranges))*rangeBytes + textBytes(ranges)
-}
-
 // textBytes is how long the keys and the ends of ranges are.
 func textBytes(ranges []keyrange.Range) (sum int64) {
 	for _, r := range ranges {
@@ -119,7 +70,14 @@ func textBytes(ranges []keyrange.Range) (sum int64) {
 	return sum
 }
 
-func (o *Orphan) size() int64 { return o.Lease.Bytes() + heldSize(o.Ranges) }
+// holdSize is what it takes that a lease holds ranges. The lease counts once more from the
+// beginning, so that the state does not grow when it ends and leaves an orphan.
+func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
+	if len(ranges) == 0 {
+		return 0
+	}
+	return l.Bytes() + holdBytes + int64(len(ranges))*rangeBytes + textBytes(ranges)
+}
 
 // resultSize returns about how many bytes a result takes that a session keeps. It is the same
 // for a result that was decoded.

@@ -162,12 +162,16 @@ const (
 	memberLearner byte = 1 << iota
 	memberIncarnation
 	memberVersions
+	memberQuota
+
+	memberFlags = memberLearner | memberIncarnation | memberVersions | memberQuota
 )
 
 func appendMember(b []byte, m Member) []byte {
 	b = append(b, encoding.Flag(m.Learner, memberLearner)|
 		encoding.Flag(m.Incarnation != 0, memberIncarnation)|
-		encoding.Flag(m.Versions.Known(), memberVersions))
+		encoding.Flag(m.Versions.Known(), memberVersions)|
+		encoding.Flag(m.Quota != 0, memberQuota))
 	b = binary.BigEndian.AppendUint64(b, m.ID)
 	if m.Incarnation != 0 {
 		b = binary.BigEndian.AppendUint64(b, m.Incarnation)
@@ -175,13 +179,16 @@ func appendMember(b []byte, m Member) []byte {
 	if m.Versions.Known() {
 		b = append(b, m.Versions.Oldest, m.Versions.Newest)
 	}
+	if m.Quota != 0 {
+		b = binary.AppendVarint(b, m.Quota)
+	}
 	b = encoding.AppendBytes(b, m.Name)
 	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
 	return encoding.AppendList(b, m.ClientURLs, encoding.AppendBytes[string])
 }
 
 func (d *decoder) member() Member {
-	f := d.Flags("a member", memberLearner|memberIncarnation|memberVersions)
+	f := d.Flags("a member", memberFlags)
 	m := Member{ID: d.Uint64(), Learner: f&memberLearner != 0}
 	if f&memberIncarnation != 0 {
 		m.Incarnation = d.Uint64()
@@ -190,6 +197,11 @@ func (d *decoder) member() Member {
 		m.Versions = version.Range{Oldest: d.Byte(), Newest: d.Byte()}
 		if !m.Versions.Known() {
 			d.Fail("a member's versions")
+		}
+	}
+	if f&memberQuota != 0 {
+		if m.Quota = d.Varint(); m.Quota == 0 {
+			d.Fail("a member's quota")
 		}
 	}
 	m.Name = d.Text()

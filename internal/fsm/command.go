@@ -243,6 +243,9 @@ type Member struct {
 	Incarnation uint64
 	// Versions are the cluster versions that the member speaks, as it has told at its last start.
 	Versions version.Range
+	// Quota is how large the state may grow, in bytes, as the member has told at its last start:
+	// 0 if it has told nothing, below 0 if there is no bound.
+	Quota int64
 }
 
 // SetMember updates a known member's name and addresses. Fields that are empty

@@ -37,8 +37,8 @@ func TestDraw(t *testing.T) {
 		Compare: []Compare{{Key: "none", Target: TargetMod, Relation: Greater}},
 		Then:    []Op{draw, draw}, Else: []Op{draw},
 	}}, draw}}
-	if c.ReadOnly() || Growth(c, nil) != 0 {
-		t.Errorf("read only: %t, cost %d", c.ReadOnly(), Growth(c, nil))
+	if c.ReadOnly() || Growth(c) != 0 {
+		t.Errorf("read only: %t, cost %d", c.ReadOnly(), Growth(c))
 	}
 	if got, want := drawn(t, m, c), []lease.Token{2, 3, 4}; !slices.Equal(got, want) {
 		t.Errorf("drew %v, want %v", got, want)

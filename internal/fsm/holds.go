@@ -98,7 +98,7 @@ type Holding struct {
 type holdings struct {
 	Holds
 	ranges int // of all leases and orphans
-	// Invariant: bytes is the sum of heldSize, and for orphans of Orphan.size.
+	// Invariant: bytes is the sum of holdSize, over leases and orphans.
 	bytes int64
 	// owned says how many ranges the leases and orphans of each owner hold, "" for those
 	// that have none, who count as one client: else nobody would name an owner.
@@ -121,7 +121,7 @@ func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 		return
 	}
 	h.change(l, len(ranges)-old)
-	h.bytes += heldSize(ranges) - heldSize(h.of[l.ID])
+	h.bytes += holdSize(&l.Terms, ranges) - holdSize(&l.Terms, h.of[l.ID])
 	if len(ranges) > 0 {
 		h.of[l.ID] = ranges
 	} else {
@@ -199,11 +199,11 @@ func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	for id, ranges := range h.of {
 		info, _ := lookup(id)
 		h.count(&info, len(ranges))
-		h.bytes += heldSize(ranges)
+		h.bytes += holdSize(&info.Terms, ranges)
 	}
 	for _, o := range h.orphans {
 		h.count(&o.Lease, len(o.Ranges))
-		h.bytes += o.size()
+		h.bytes += holdSize(&o.Lease.Terms, o.Ranges)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 func (m *Machine) applyGrant(c *Grant) Result {
-	if m.full() {
+	if m.lacks(c.growth()) && !m.repeats(&c.Terms) {
 		return Result{Err: ErrNoSpace}
 	}
 	v, err := m.grant(c)
@@ -14,6 +14,15 @@ func (m *Machine) applyGrant(c *Grant) Result {
 		return Result{Err: err}
 	}
 	return Result{Value: v}
+}
+
+// repeats reports whether a grant would return a lease that its request made before.
+func (m *Machine) repeats(t *lease.Terms) bool {
+	held, ok := m.lessor.Lookup(t.ID)
+	if !ok {
+		held, ok = m.lessor.ByName(t.Name)
+	}
+	return ok && t.Repeats(&held)
 }
 
 // grant does a Grant, and returns what GrantResult reads.
@@ -93,6 +102,10 @@ func (m *Machine) applyLease(c Command) Result {
 	before, _ := m.lessor.Lookup(id)
 	until, _ := m.lessor.Expiry(id)
 	silent := m.isSilent(id)
+	if c, ok := c.(*HandOver); ok && c.Token == before.Token && !before.Delayed &&
+		m.lacks(handsOver(before, c)) {
+		return Result{Err: ErrNoSpace}
+	}
 	switch c := c.(type) {
 	case *ChangeTTL:
 		e.Info, err = m.lessor.ChangeTTL(id, c.Token, c.TTL)
@@ -117,6 +130,13 @@ func (m *Machine) applyLease(c Command) Result {
 		m.silence(Silence{Info: e.Info})
 	}
 	return Result{Value: &e.Info}
+}
+
+// handsOver returns by how many bytes a lease grows that a HandOver gives to another owner.
+func handsOver(l lease.Info, c *HandOver) int64 {
+	before := l.Bytes()
+	l.Owner, l.Secret, l.RequestID = c.Owner, c.Secret, ""
+	return l.Bytes() - before
 }
 
 // subject returns the lease that a command of applyLease is about, or why there is none.

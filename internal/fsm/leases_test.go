@@ -157,7 +157,7 @@ func TestTxnLeaseResults(t *testing.T) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	txn := &Txn{Then: []Op{{Grant: &Grant{Terms: terms(5, "")}}}}
-	if txn.ReadOnly() || Growth(txn, nil) == 0 {
+	if txn.ReadOnly() || Growth(txn) == 0 {
 		t.Error("a transaction that grants reads only, or makes room")
 	}
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})

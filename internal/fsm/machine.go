@@ -49,11 +49,17 @@ type Machine struct {
 	silences Silences
 	stats    Stats
 	view     *View
-	// metaChanged says that members, alarms or the version differ from those in view, of
-	// which memberBytes tells what they take.
-	metaChanged bool
-	memberBytes int64
-	sessions    *sessions
+	meta     meta
+	sessions *sessions
+}
+
+// meta is what follows from the members and the alarms.
+type meta struct {
+	// changed says that they differ from those in view, or that the version does.
+	changed bool
+	// bytes is what they take, and quota the least of the members' quotas, which the sessions
+	// know too.
+	bytes, quota int64
 }
 
 // Stats counts what Apply has done since the Machine was made. It is no part
@@ -83,9 +89,9 @@ func New(c Config) *Machine {
 		events: LeaseEvents{
 			recent: recent[LeaseEvent]{most: cmp.Or(c.LeaseEvents, defaultLeaseEvents)},
 		},
-		silences:    Silences{recent: recent[Silence]{most: keptSilences}},
-		metaChanged: true,
-		sessions:    newSessions(),
+		silences: Silences{recent: recent[Silence]{most: keptSilences}},
+		meta:     meta{changed: true},
+		sessions: newSessions(),
 	}
 }
 
@@ -115,7 +121,7 @@ func (m *Machine) Scrub(budget int) bool { return m.store.Scrub(budget) }
 // View returns the state as of the last applied entry.
 func (m *Machine) View() *View {
 	kv := m.store.View()
-	if old := m.view; old != nil && !m.metaChanged {
+	if old := m.view; old != nil && !m.meta.changed {
 		if old.KV == kv && old.Index == m.index && old.Term == m.term {
 			return old
 		}
@@ -123,18 +129,17 @@ func (m *Machine) View() *View {
 			KV: kv, Index: m.index, Term: m.term,
 			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms, Version: old.Version,
 			LeaseEvents: m.events, Silences: m.silences, CacheTTL: m.CacheTTL(),
-			Bytes: m.bytes(),
+			Bytes: m.bytes(), Quota: m.meta.quota,
 		}
 		return m.view
 	}
-	m.memberBytes = m.clusterBytes()
 	m.view = &View{
 		KV: kv, Index: m.index, Term: m.term,
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
 		Alarms: sortedAlarms(m.alarms), Version: m.version, LeaseEvents: m.events, Silences: m.silences,
-		CacheTTL: m.CacheTTL(), Bytes: m.bytes(),
+		CacheTTL: m.CacheTTL(), Bytes: m.bytes(), Quota: m.meta.quota,
 	}
-	m.metaChanged = false
+	m.meta.changed = false
 	return m.view
 }
 
@@ -239,9 +244,11 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }
 
-// full reports whether nothing may grow. The alarm is replicated, so every
-// member refuses the same commands.
-func (m *Machine) full() bool { return m.raised(NoSpace) }
+// metaChange notes that members or alarms are others than they were.
+func (m *Machine) metaChange() {
+	m.meta = meta{changed: true, bytes: m.clusterBytes(), quota: m.leastQuota()}
+	m.sessions.quota = m.meta.quota
+}
 
 // raised reports whether any member's alarm of a kind is.
 func (m *Machine) raised(k AlarmKind) bool {
@@ -278,7 +285,7 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	default:
 		delete(m.alarms, c.Alarm)
 	}
-	m.metaChanged = true
+	m.metaChange()
 	return Result{Value: []Alarm{c.Alarm}}
 }
 

@@ -40,6 +40,9 @@ func (m *Machine) updateMember(n Member) error {
 		}
 		old.Incarnation = n.Incarnation
 	}
+	if n.Quota != 0 {
+		old.Quota = n.Quota
+	}
 	if n.Name != "" {
 		old.Name = n.Name
 	}
@@ -96,7 +99,7 @@ func (m *Machine) expelMember(id uint64) error {
 		}
 	}
 	m.removed[id] = struct{}{}
-	m.metaChanged = true
+	m.metaChange()
 	return nil
 }
 
@@ -126,5 +129,5 @@ func (m *Machine) voters() (n int) {
 // snapshot names.
 func (m *Machine) AddMember(n Member) {
 	m.members[n.ID] = n
-	m.metaChanged = true
+	m.metaChange()
 }

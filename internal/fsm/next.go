@@ -67,7 +67,7 @@ func (d *decoder) next(k kind) Command {
 
 func (m *Machine) applyNext(c Command) Result {
 	m.version.next += nextState(c.(*Next).Step)
-	m.metaChanged = true
+	m.meta.changed = true
 	return Result{Value: uint64(m.version.next)}
 }
 

@@ -179,7 +179,7 @@ func TestOnceHolds(t *testing.T) {
 	if _, err := DecodeEntry(encode(&Once{Session{1, 2}, 3, 3, once})); err == nil {
 		t.Error("a Once in a Once was decoded")
 	}
-	if put := (&Put{Key: "key"}); Growth(&Once{Command: put}, nil) != Growth(put, nil) {
+	if put := (&Put{Key: "key"}); Growth(&Once{Command: put}) != Growth(put) {
 		t.Error("it lets the state grow by something else than its command")
 	}
 }

@@ -40,7 +40,7 @@ func (h *holdings) orphan(l *lease.Info, until lease.Instant) {
 	h.set(l, nil)
 	h.change(l, len(ranges))
 	o := Orphan{Lease: *l, Ranges: ranges, Until: until}
-	h.bytes += o.size()
+	h.bytes += holdSize(&l.Terms, ranges)
 	h.orphans[l.Token] = o
 }
 
@@ -49,7 +49,7 @@ func (m *Machine) applyDropOrphans(c *DropOrphans) Result {
 	for _, token := range c.Tokens {
 		if o, ok := h.orphans[token]; ok {
 			h.change(&o.Lease, -len(o.Ranges))
-			h.bytes -= o.size()
+			h.bytes -= holdSize(&o.Lease.Terms, o.Ranges)
 			delete(h.orphans, token)
 		}
 	}

@@ -6,7 +6,13 @@ import "leasehold.dev/lease"
 // those before it. It changes nothing.
 func (m *Machine) checkPlan(p *plan) error {
 	f := forecast{m: m, several: p.attaching() > 1}
-	return f.plan(p)
+	if err := f.plan(p); err != nil {
+		return err
+	}
+	if m.lacks(f.growth) {
+		return ErrNoSpace
+	}
+	return nil
 }
 
 // attaching returns how many puts there are on leases.
@@ -39,6 +45,8 @@ type forecast struct {
 	// held is how many ranges will have been held in addition, and owned by whom.
 	held  int
 	owned map[string]int
+	// growth is by how many bytes the state will have grown, at most.
+	growth int64
 }
 
 // fate is what will have become of a lease.
@@ -99,6 +107,7 @@ func (f *forecast) meets(id lease.ID, l *fate) {
 }
 
 func (f *forecast) put(c *Put) error {
+	f.growth += c.growth()
 	limit := f.m.cfg.Lease.MaxKeys
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
@@ -185,6 +194,7 @@ func (f *forecast) grant(c *Grant) error {
 	if err := f.holds(t.Owner, len(c.Holds)); err != nil {
 		return err
 	}
+	f.growth += c.growth()
 	f.repeated.set(t.ID, t.ID)
 	f.meets(t.ID, &fate{terms: t})
 	f.name(t.Name, t)

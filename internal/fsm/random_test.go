@@ -1,12 +1,14 @@
 package fsm
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
 
@@ -18,6 +20,9 @@ func randomCommand(rng *rand.Rand) Command {
 		c := &Put{
 			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
 			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
+		}
+		if rng.IntN(6) == 0 { // not copied, and mostly as before
+			c.Value = bytes.Repeat([]byte{byte(rng.IntN(2))}, mvcc.ShortValue+1)
 		}
 		if rng.IntN(8) == 0 {
 			c.LeaseToken = randomToken(rng)

@@ -12,8 +12,9 @@ import (
 var (
 	// ErrKeyNotFound means that IgnoreValue or IgnoreLease named a key that does not exist.
 	ErrKeyNotFound = errors.New("fsm: key not found")
-	// ErrNoSpace means that the NoSpace alarm is raised, so nothing may grow.
-	ErrNoSpace = errors.New("fsm: no space alarm is raised")
+	// ErrNoSpace means that the state would exceed the quota, or that the NoSpace alarm is
+	// raised, so that nothing may grow.
+	ErrNoSpace = errors.New("fsm: no space: the quota is used up")
 	// ErrDiverged means that the Corrupt alarm is raised: somebody found that the members
 	// differ, so clients change nothing until it is lowered. Leases still end.
 	ErrDiverged = errors.New("fsm: corrupt alarm is raised")

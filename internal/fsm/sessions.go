@@ -18,12 +18,25 @@ var defaultSessionLimits = sessionLimits{
 	sessions: 16_384, answers: 4096, bytes: 64 << 20, answer: 1 << 20,
 }
 
+// within returns limits under which sessions and their answers take a twelfth of a quota at most,
+// or a few kilobytes: what clients that are gone have left must not fill it for ever.
+func (l sessionLimits) within(quota int64) sessionLimits {
+	if quota <= 0 {
+		return l
+	}
+	l.bytes = min(l.bytes, max(quota/16, 4096))
+	l.answer = min(l.answer, l.bytes/4)
+	l.sessions = int(min(int64(l.sessions), max(quota/64/sessionBytes, 16)))
+	return l
+}
+
 // sessions are the sessions that were used last, in the order of the log.
 //
 // Invariants: byID has those of the ring that begins and ends with root; bytes is the sum
 // of theirs; no ID is above last.
 type sessions struct {
 	limits sessionLimits
+	quota  int64  // the cluster's, 0 if there is none
 	last   uint64 // the ID given out last
 	byID   map[uint64]*session
 	root   session // next is the one used last, prev the one used least recently
@@ -63,7 +76,7 @@ func (l *sessions) open(nonce uint64) Session {
 	l.last++
 	s := &session{Session: Session{ID: l.last, Nonce: nonce}}
 	l.add(s)
-	if len(l.byID) > l.limits.sessions {
+	for len(l.byID) > l.limits.within(l.quota).sessions {
 		l.remove(l.root.prev)
 	}
 	return s.Session
@@ -174,16 +187,16 @@ func (s *session) answer(number uint64) (_ Result, done bool) {
 // keep keeps the result of a number. One that is too large, or that cannot be in a snapshot,
 // is forgotten at once, so that a repetition is refused.
 func (l *sessions) keep(s *session, number uint64, r Result) {
-	size := resultSize(&r)
-	if size > l.limits.answer || !storable(r.Err) {
+	size, limits := resultSize(&r), l.limits.within(l.quota)
+	if size > limits.answer || !storable(r.Err) {
 		r = Result{Revision: r.Revision, Err: ErrSessionNotFound}
 		size = resultSize(&r)
 	}
 	l.insert(s, answer{number, r, size})
-	if n := len(s.answers) - l.limits.answers; n > 0 {
+	if n := len(s.answers) - limits.answers; n > 0 {
 		l.forget(s, n)
 	}
-	for l.bytes > l.limits.bytes {
+	for l.bytes > limits.bytes {
 		if oldest := l.root.prev; oldest != s {
 			l.remove(oldest)
 		} else {

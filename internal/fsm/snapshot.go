@@ -202,6 +202,7 @@ func rebuild(
 	if err := m.lessor.Recover(state); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+	m.metaChange() // the restorer has set what it read
 	m.silences.dropped = m.index
 	m.holds.recount(m.lessor.Lookup)
 	for id := range m.holds.of {

@@ -10,7 +10,7 @@ import (
 )
 
 func (m *Machine) applyPut(c *Put) Result {
-	if m.full() {
+	if m.lacks(c.growth()) {
 		return Result{Err: ErrNoSpace}
 	}
 	id, err := m.checkPut(c)
@@ -114,9 +114,6 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	if w.left < 0 {
 		return Result{Err: ErrTxnTooLarge}
 	}
-	if m.full() && p.grows() {
-		return Result{Err: ErrNoSpace}
-	}
 	if err := m.checkPlan(&p); err != nil {
 		return Result{Err: err}
 	}
@@ -177,21 +174,6 @@ func makePlan(c *Txn, v state) plan {
 		}
 	}
 	return p
-}
-
-// grows reports whether the plan puts or grants anything.
-func (p *plan) grows() bool {
-	for i := range p.ops {
-		if p.ops[i].Put != nil || p.ops[i].Grant != nil {
-			return true
-		}
-	}
-	for i := range p.nested {
-		if p.nested[i].grows() {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *Machine) checkRevision(rev int64) error {

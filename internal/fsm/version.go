@@ -114,7 +114,7 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 		return err
 	}
 	m.version = ClusterVersion{Number: c.Version, Held: c.Hold, Decided: m.index}
-	m.metaChanged = true
+	m.meta.changed = true
 	return nil
 }
 

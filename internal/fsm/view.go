@@ -23,8 +23,10 @@ type View struct {
 	// LeaseEvents are the last events of leases, and Silences who fell silent lately.
 	LeaseEvents LeaseEvents
 	Silences    Silences
-	// Bytes is about what all of the state takes.
+	// Bytes is about what all of the state takes, and Quota how much it may: the smallest of
+	// the members' quotas, 0 if there is none.
 	Bytes Bytes
+	Quota int64
 	// CacheTTL is for how long a write may have to wait for caches: the longest TTL of the
 	// leases that hold ranges, and of orphans; 0 if there are none.
 	CacheTTL lease.TTL

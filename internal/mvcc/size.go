@@ -1,6 +1,9 @@
 package mvcc
 
-import "sort"
+import (
+	"bytes"
+	"sort"
+)
 
 // What a record, and a key from its creation to its deletion, take in memory besides the bytes
 // of key and value: the record and its places in the history, in its entry and in ends; the
@@ -19,19 +22,38 @@ func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
+// KeepSize is by how much a put lets the size grow, at most, that keeps the value of its key.
+const KeepSize = recordCost + ShortValue
+
+// inherit makes r have the same bytes for its value as last, the version before, if they are equal
+// and last has not got them behind it, and reports whether it does: then they count once. last may
+// be nil.
+func (r *record) inherit(last *record) bool {
+	if len(r.Value) <= ShortValue || last.kv() == nil || !bytes.Equal(r.Value, last.Value) {
+		return false
+	}
+	r.Value = last.Value
+	return true
+}
+
 // sized counts a record that is stored as the newest of its key, after last, nil if that is none.
 //
 // The size is that of what View.Records yields, wherever Scrub is: what is superfluous after a
 // compaction is counted no more. So each record is noted here under the compacted revision from
 // which on it is superfluous, which is known when the next of its key is stored: that one's, but
 // not its own. A tombstone takes the key with it, which counts once for each time that it was
-// created. See Size for an exception.
+// created, and a value that several versions have one after another goes with the last of them.
+// See Size for an exception.
 func (s *Store) sized(r, last *record) {
-	s.size += r.cost()
+	inherited := int64(0)
+	if r.inherit(last) {
+		inherited = int64(len(r.Value))
+	}
+	s.size += r.cost() - inherited
 	if last == nil || last.tombstone() {
 		s.size += lifeCost(r.Key)
 	} else {
-		s.ends.add(max(r.ModRevision, last.ModRevision+1), last.cost())
+		s.ends.add(max(r.ModRevision, last.ModRevision+1), last.cost()-inherited)
 	}
 	if r.tombstone() {
 		s.ends.add(r.ModRevision+1, r.cost()+lifeCost(r.Key))

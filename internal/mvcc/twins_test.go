@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -143,6 +144,9 @@ func (w *twins) txn(n int) {
 			w.readInside(tx, mtx)
 		default:
 			value := fmt.Appendf(nil, "%d.%d", n%7, i)
+			if w.src.Intn(3) == 0 { // not copied, and mostly that of the version before
+				value = bytes.Repeat([]byte{byte(w.src.Intn(2))}, ShortValue+1)
+			}
 			lease := int64(w.src.Intn(3))
 			got, want := tx.Put(key, value, lease), mtx.put(key, value, lease)
 			if !sameKV(got, want) {
@@ -294,7 +298,14 @@ func (w *twins) run(steps int) {
 // restore goes on with a store that was made of the records.
 func (w *twins) restore() {
 	v := w.s.View()
-	s, err := Restore(v.Revision(), v.Compacted(), v.Records())
+	s, err := Restore(v.Revision(), v.Compacted(), func(yield func(Record) bool) {
+		for r := range v.Records() {
+			r.Value = bytes.Clone(r.Value)
+			if !yield(r) {
+				return
+			}
+		}
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -345,21 +356,34 @@ func (s *Store) checkInvariants(t testing.TB) {
 func (s *Store) checkSize(t testing.TB) {
 	t.Helper()
 	size := int64(0)
+	records := slices.Collect(s.View().Records())
+	next := make(map[string]*Record)
+	for i := range slices.Backward(records) {
+		r := &records[i]
+		cost := recordCost + int64(len(r.Value))
+		after := next[r.Key]
+		if len(r.Value) > ShortValue && after != nil && bytes.Equal(after.Value, r.Value) {
+			cost = recordCost // the value counts there
+			if &after.Value[0] != &r.Value[0] {
+				t.Fatalf("key %q has the same value twice", r.Key)
+			}
+		}
+		next[r.Key] = r
+		head := s.compacted == s.revision && r.ModRevision == s.revision
+		if head && (r.Tombstone || after != nil) {
+			cost = 0 // it is there only for those who watch from here
+		}
+		size += cost
+	}
 	alive := make(map[string]bool)
-	for r := range s.View().Records() {
-		size += recordCost + int64(len(r.Value))
+	for _, r := range records {
 		if !alive[r.Key] {
 			size += keyCost + int64(len(r.Key))
 		}
-		alive[r.Key] = !r.Tombstone
-		if s.compacted == s.revision && r.ModRevision == s.revision {
-			last := s.Get(r.Key)
-			if r.Tombstone {
-				size -= recordCost + keyCost + int64(len(r.Key))
-			} else if last == nil || last.Version != r.Version || last.CreateRevision != r.CreateRevision {
-				size -= recordCost + int64(len(r.Value))
-			}
+		if r.Tombstone && s.compacted == s.revision && r.ModRevision == s.revision {
+			size -= keyCost + int64(len(r.Key))
 		}
+		alive[r.Key] = !r.Tombstone
 	}
 	if size != s.Size() {
 		t.Fatalf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, size)

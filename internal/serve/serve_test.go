@@ -136,7 +136,7 @@ func TestSyntax(t *testing.T) {
 		{"--election-timeout 2s", election, 2 * time.Second},
 		{"--quota-backend-bytes=0", quota, int64(2 << 30)},
 		{"--quota-backend-bytes=-1", quota, int64(-1)},
-		{"--quota-backend-bytes=1000", quota, int64(1000)},
+		{"--quota-backend-bytes=100000", quota, int64(100_000)},
 		{"", retained, server.Compaction{
 			Mode: server.PeriodicCompaction, Period: time.Hour, Revisions: 10_000,
 		}},

@@ -198,22 +198,22 @@ func (m *model) compact(r *modelResult, revision int64) {
 func (m *model) change(r *modelResult, c *fsm.Txn) {
 	ops, succeeded := m.branch(c)
 	r.txn = &modelTxn{succeeded: succeeded}
-	if len(m.alarms) > 0 && slices.ContainsFunc(ops, func(op fsm.Op) bool {
-		return op.Put != nil || op.Grant != nil
-	}) {
-		r.err = fsm.ErrNoSpace
-		return
-	}
-	before := m
-	if slices.ContainsFunc(ops, fallible) {
+	before, full := m, len(m.alarms) > 0
+	if full || slices.ContainsFunc(ops, fallible) {
 		m = m.clone()
 	}
 	x := &modelRun{r: r}
 	for _, op := range ops {
 		if r.err = m.run(x, before, op); r.err != nil {
-			r.lease, r.steps, r.events = nil, nil, nil
-			return
+			break
 		}
+	}
+	if r.err == nil && full && x.grows {
+		r.err = fsm.ErrNoSpace
+	}
+	if r.err != nil {
+		r.lease, r.steps, r.events = nil, nil, nil
+		return
 	}
 	m.settle(x)
 	if len(r.events) > 0 {
@@ -309,6 +309,7 @@ func (m *model) tryPut(x *modelRun, before *model, c *fsm.Put) error {
 	if l := m.live(put.Lease, 0); l != nil && l.bound && !m.bind(x, before, l.id, put.Key) {
 		return lease.ErrBound
 	}
+	x.grows = true
 	x.r.txn.prev = append(x.r.txn.prev, m.put(x.r, &put))
 	return nil
 }

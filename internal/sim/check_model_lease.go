@@ -55,6 +55,7 @@ type modelRun struct {
 	alias map[lease.ID]lease.ID
 	// fresh are the bound leases that it has granted, with their keys, "" for none yet.
 	fresh map[lease.ID]string
+	grows bool // it has put or granted something
 }
 
 func (x *modelRun) actual(id lease.ID) lease.ID {
@@ -108,10 +109,11 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x := &modelRun{r: r}
 	switch c := c.(type) {
 	case *fsm.Grant:
-		r.err = fsm.ErrNoSpace
-		if len(m.alarms) == 0 {
-			r.err = m.grant(x, c)
+		if len(m.alarms) > 0 && !m.repeats(&c.Terms) {
+			r.err = fsm.ErrNoSpace
+			break
 		}
+		r.err = m.grant(x, c)
 	case *fsm.Revoke:
 		r.err = m.revoke(x, c)
 	case *fsm.ChangeTTL:
@@ -119,6 +121,10 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 		r.err = m.succeed(x, fsm.LeaseTTLChanged, l, func(l *modelLease) { l.ttl = c.TTL })
 	case *fsm.HandOver:
 		l := m.live(m.meant(x, c.ID, c.Name), c.Token)
+		if l != nil && len(m.alarms) > 0 && l.takesMore(c) {
+			r.err = fsm.ErrNoSpace
+			break
+		}
 		r.err = m.succeed(x, fsm.LeaseHandedOver, l, func(l *modelLease) {
 			l.owner, l.secret = c.Owner, c.Secret
 		})
@@ -186,12 +192,37 @@ func (r *modelResult) tell(l *modelLease) {
 	r.lease = &c
 }
 
+// takesMore reports whether a lease takes more room when it is handed over.
+func (l *modelLease) takesMore(c *fsm.HandOver) bool {
+	before := lease.Terms{
+		Name: l.name, Owner: l.owner, RequestID: l.request, Secret: l.secret,
+		LockDelay: l.lockDelay, KeepKeys: l.keep, Bound: l.bound,
+	}
+	if l.labels != "" {
+		before.Labels = map[string]string{"": ""}
+	}
+	after := before
+	after.Owner, after.Secret, after.RequestID = c.Owner, c.Secret, ""
+	return after.Bytes() > before.Bytes()
+}
+
+// repeatedBy reports whether a grant is the request that the lease was made for.
+func (l *modelLease) repeatedBy(t *lease.Terms) bool {
+	return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
+		l.name == t.Name && !l.delayed
+}
+
+// repeats reports whether a grant finds the lease that it made before.
+func (m *model) repeats(t *lease.Terms) bool {
+	if i, there := m.lease(t.ID); there {
+		return m.leases[i].repeatedBy(t)
+	}
+	named := m.named(t.Name)
+	return named != nil && named.repeatedBy(t)
+}
+
 func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 	t := &c.Terms
-	repeats := func(l *modelLease) bool {
-		return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
-			l.name == t.Name && !l.delayed
-	}
 	i, there := m.lease(t.ID)
 	named := m.named(t.Name)
 	switch {
@@ -199,12 +230,12 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 		return lease.ErrBadID
 	case t.TTL <= 0 || t.LockDelay < 0:
 		return &lease.TTLError{}
-	case there && !repeats(&m.leases[i]):
+	case there && !m.leases[i].repeatedBy(t):
 		return lease.ErrExists
 	case there:
 		m.again(x, c, &m.leases[i])
 		return nil
-	case named != nil && !repeats(named):
+	case named != nil && !named.repeatedBy(t):
 		return &lease.NameError{Name: t.Name}
 	case named != nil:
 		if x.alias == nil {
@@ -214,6 +245,7 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 		m.again(x, c, named)
 		return nil
 	}
+	x.grows = true
 	delete(x.alias, t.ID)
 	delete(x.fresh, t.ID)
 	if t.Bound {
