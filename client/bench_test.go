@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/test/process"
 )
 
@@ -20,19 +20,19 @@ type counted struct {
 	sent *atomic.Int64
 }
 
-func (c counted) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
+func (c counted) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	s, err := c.connection.Open(ctx)
 	return countedStream{s, c.sent}, err
 }
 
 type countedStream struct {
-	pb.Stream_OpenClient
+	pb.StreamService_OpenClient
 	sent *atomic.Int64
 }
 
 func (s countedStream) Send(m *pb.ClientMessage) error {
 	s.sent.Add(1)
-	return s.Stream_OpenClient.Send(m)
+	return s.StreamService_OpenClient.Send(m)
 }
 
 // server runs one durable member as a process, and returns where it serves.

@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // KeyRange is a key or a range of keys.
@@ -161,8 +161,8 @@ func (k *CacheLink) Fill(ctx context.Context, r KeyRange) (_ RangeResult, term u
 	s := &spec{op: "range", on: r.Key, kind: read}
 	m := Range{Key: r.Key, End: r.End}.message()
 	m.Cache = k.lease.message()
-	resp, err := k.client.do(ctx, s, &pb.Request{Body: &pb.Request_Range{Range: m}})
-	return rangeResult(resp.GetRange()), resp.GetRange().GetCacheTerm(), err
+	resp, err := k.client.do(ctx, s, &pb.Request{Body: &pb.Request_ReadRange{ReadRange: m}})
+	return rangeResult(resp.GetReadRange()), resp.GetReadRange().GetCacheTerm(), err
 }
 
 // begin implements follower.
@@ -310,8 +310,8 @@ func touchedBy(r *pb.Request) []KeyRange {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
 		return []KeyRange{{Key: string(x.Put.Key)}}
-	case *pb.Request_Delete:
-		return []KeyRange{{Key: string(x.Delete.Key), End: string(x.Delete.RangeEnd)}}
+	case *pb.Request_DeleteRange:
+		return []KeyRange{{Key: string(x.DeleteRange.Key), End: string(x.DeleteRange.RangeEnd)}}
 	case *pb.Request_Txn:
 		return touchedByTxn(x.Txn, nil)
 	case *pb.Request_Grant:
@@ -339,14 +339,14 @@ func touchedKeys(keys [][]byte) []KeyRange {
 
 // touchedByTxn appends what either branch of a transaction writes.
 func touchedByTxn(t *pb.TxnRequest, out []KeyRange) []KeyRange {
-	for _, list := range [][]*pb.Op{t.GetThen(), t.GetElse()} {
+	for _, list := range [][]*pb.Op{t.GetSuccess(), t.GetFailure()} {
 		for _, o := range list {
 			switch x := o.Op.(type) {
 			case *pb.Op_Put:
 				out = append(out, KeyRange{Key: string(x.Put.GetKey())})
-			case *pb.Op_Delete:
+			case *pb.Op_DeleteRange:
 				out = append(out, KeyRange{
-					Key: string(x.Delete.GetKey()), End: string(x.Delete.GetRangeEnd()),
+					Key: string(x.DeleteRange.GetKey()), End: string(x.DeleteRange.GetRangeEnd()),
 				})
 			case *pb.Op_Txn:
 				out = touchedByTxn(x.Txn, out)

@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // fakeCache takes note of what a CacheLink tells it.
@@ -244,8 +244,8 @@ func TestAckBytes(t *testing.T) {
 			l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 			k := &CacheLink{client: &Client{most: 3 << 19}, lease: LeaseRef{ID: 1, Token: 2}}
 			k.link.Store(l)
-			fill := &call{kind: read, request: &pb.Request{Body: &pb.Request_Range{
-				Range: &pb.RangeRequest{Key: []byte("k")},
+			fill := &call{kind: read, request: &pb.Request{Body: &pb.Request_ReadRange{
+				ReadRange: &pb.RangeRequest{Key: []byte("k")},
 			}}}
 			renew := &call{kind: renewal, request: &pb.Request{Body: &pb.Request_Renew{
 				Renew: &pb.RenewRequest{Ids: []int64{1}},

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestReasonsComplete: every reason of the API has an error, but for the one that is none.

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestChangeTTL: a shorter TTL binds before it is asked for and, as long as it may yet take

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestCloseInBackOff: a call that waits before it tries again ends when the client is closed, in

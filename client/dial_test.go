@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// gate is a server of leasehold.v1.Stream over gRPC, in memory, that does what a fake says.
+// gate is a server of leasehold.v1.StreamService over gRPC, in memory, that does what a fake says.
 type gate struct {
-	pb.UnimplementedStreamServer
+	pb.UnimplementedStreamServiceServer
 	fake   *fake
 	closed atomic.Bool // it says nothing any more
 }
 
-func (g *gate) Open(s pb.Stream_OpenServer) error {
+func (g *gate) Open(s pb.StreamService_OpenServer) error {
 	for {
 		m, err := s.Recv()
 		if err != nil {
@@ -78,7 +78,7 @@ func dialed(
 // test: a lease is kept alive for a day, and ends to the millisecond when nothing answers.
 func TestDial(t *testing.T) {
 	g := &gate{fake: &fake{}}
-	register := func(s *grpc.Server) { pb.RegisterStreamServer(s, g) }
+	register := func(s *grpc.Server) { pb.RegisterStreamServiceServer(s, g) }
 	dialed(t, exact, register, func(t *testing.T, c *Client) {
 		l := grant(t, c, Grant{})
 		if _, err := c.Put(t.Context(), Put{Key: "k", Lease: l.ID()}); err != nil {

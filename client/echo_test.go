@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // echo is a member that does nothing, and answers requests as soon as there are so many that
@@ -49,7 +49,7 @@ func StartEcho(b *testing.B) (c *Client, together func(int), messages func() int
 }
 
 // Open implements connection.
-func (e *echo) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
+func (e *echo) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	e.ctx = ctx
 	return e, nil
 }
@@ -105,11 +105,11 @@ func (e *echo) answer(r *pb.Request, m *pb.Response) {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
 		m.Body = echoPut
-	case *pb.Request_Range:
+	case *pb.Request_ReadRange:
 		m.Body = echoRange
 	case *pb.Request_Txn:
 		m.Body = echoTxn
-		if x.Txn.Await != nil {
+		if x.Txn.AwaitTurn != nil {
 			m.Body, m.More = echoTurn, true
 		}
 	case *pb.Request_Grant:
@@ -131,7 +131,7 @@ var (
 	echoHeader  = &pb.Header{ClusterId: 1, MemberId: 1, Revision: 1, Term: 1}
 	echoUnknown = &pb.Response_Error{Error: &pb.Error{Reason: pb.Reason_REASON_UNKNOWN_OUTCOME}}
 	echoPut     = &pb.Response_Put{Put: &pb.PutResponse{Header: echoHeader}}
-	echoRange   = &pb.Response_Range{Range: &pb.RangeResponse{
+	echoRange   = &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{
 		Header: echoHeader, Count: 1, Kvs: []*pb.KeyValue{{
 			Key: []byte("bench/1"), Value: make([]byte, 128), CreateRevision: 1, ModRevision: 1,
 			Version: 1,
@@ -145,9 +145,9 @@ var (
 			{Response: &pb.OpResponse_Put{Put: echoPut.Put}},
 			{Response: &pb.OpResponse_DrawToken{DrawToken: 7}},
 		},
-		Turn: &pb.Turn{State: pb.Turn_COME, CreateRevision: 5},
+		Turn: &pb.Turn{State: pb.Turn_STATE_COME, CreateRevision: 5},
 	}}
-	echoDeleted = &pb.OpResponse{Response: &pb.OpResponse_Delete{Delete: &pb.DeleteResponse{
+	echoDeleted = &pb.OpResponse{Response: &pb.OpResponse_DeleteRange{DeleteRange: &pb.DeleteResponse{
 		Header: echoHeader, Deleted: 1,
 	}}}
 	echoSession = &pb.Response_Session{Session: &pb.SessionResponse{

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // These errors are what the cluster answers. Errors that calls return wrap them.

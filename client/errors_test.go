@@ -31,8 +31,8 @@ func TestPlain(t *testing.T) {
 			`authentication handshake failed: tls: "a" is not b`,
 		},
 		{
-			codes.Unimplemented, "unknown service leasehold.v1.Stream",
-			"unknown service leasehold.v1.Stream",
+			codes.Unimplemented, "unknown service leasehold.v1.StreamService",
+			"unknown service leasehold.v1.StreamService",
 		},
 		{codes.Unavailable, `connection error: desc = "cut`, `"cut`},
 	} {

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // EventsOptions say which events of leases are wanted: those of leases that meet all that
@@ -37,25 +37,25 @@ type LeaseEventKind int32
 
 // The kinds of events.
 const (
-	LeaseGranted = LeaseEventKind(pb.LeaseEvent_GRANTED)
+	LeaseGranted = LeaseEventKind(pb.LeaseEvent_KIND_GRANTED)
 	// LeaseExpired leaves the name and the keys until LeaseReleased, if the lease has a
 	// lock delay.
-	LeaseExpired    = LeaseEventKind(pb.LeaseEvent_EXPIRED)
-	LeaseRevoked    = LeaseEventKind(pb.LeaseEvent_REVOKED)
-	LeaseHandedOver = LeaseEventKind(pb.LeaseEvent_HANDED_OVER)
-	LeaseResumed    = LeaseEventKind(pb.LeaseEvent_RESUMED)
-	LeaseTTLChanged = LeaseEventKind(pb.LeaseEvent_TTL_CHANGED)
-	LeaseReleased   = LeaseEventKind(pb.LeaseEvent_RELEASED)
+	LeaseExpired    = LeaseEventKind(pb.LeaseEvent_KIND_EXPIRED)
+	LeaseRevoked    = LeaseEventKind(pb.LeaseEvent_KIND_REVOKED)
+	LeaseHandedOver = LeaseEventKind(pb.LeaseEvent_KIND_HANDED_OVER)
+	LeaseResumed    = LeaseEventKind(pb.LeaseEvent_KIND_RESUMED)
+	LeaseTTLChanged = LeaseEventKind(pb.LeaseEvent_KIND_TTL_CHANGED)
+	LeaseReleased   = LeaseEventKind(pb.LeaseEvent_KIND_RELEASED)
 	// LeaseExpiring and LeaseRenewed are told only if that was asked for. They are advice:
 	// they may come late, twice, or not at all if the client moves between members.
-	LeaseExpiring = LeaseEventKind(pb.LeaseEvent_EXPIRING)
-	LeaseRenewed  = LeaseEventKind(pb.LeaseEvent_RENEWED)
+	LeaseExpiring = LeaseEventKind(pb.LeaseEvent_KIND_EXPIRING)
+	LeaseRenewed  = LeaseEventKind(pb.LeaseEvent_KIND_RENEWED)
 	// LeaseCacheSlow says that a write waits for the lease's cache, since Waited, and
 	// LeaseCacheSlowEnded that none does any more. They are advice likewise, and told to all
 	// who follow. Who begins to follow is told first which caches are slow then. Of each that is
 	// told, the end is told too, also if the client moves between members.
-	LeaseCacheSlow      = LeaseEventKind(pb.LeaseEvent_CACHE_SLOW)
-	LeaseCacheSlowEnded = LeaseEventKind(pb.LeaseEvent_CACHE_SLOW_ENDED)
+	LeaseCacheSlow      = LeaseEventKind(pb.LeaseEvent_KIND_CACHE_SLOW)
+	LeaseCacheSlowEnded = LeaseEventKind(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED)
 )
 
 // String is the kind for people.
@@ -235,7 +235,7 @@ func (w *LeaseWatcher) toldLocked(r *pb.Response, first bool) bool {
 	events := make([]LeaseEvent, len(m.Events))
 	for i, e := range m.Events {
 		events[i] = LeaseEvent{
-			Seq: e.Seq, Kind: LeaseEventKind(e.Type), Lease: infoOf(e.Lease), By: e.By,
+			Seq: e.Seq, Kind: LeaseEventKind(e.Kind), Lease: infoOf(e.Lease), By: e.By,
 			Revision: e.Revision, Waited: time.Duration(e.WaitedMs) * time.Millisecond,
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // happened is a response with events of some numbers, all before which was told.
@@ -18,7 +18,7 @@ func happened(id, seq uint64, events ...uint64) *pb.Response {
 	m := &pb.EventsResponse{Seq: seq}
 	for _, n := range events {
 		m.Events = append(m.Events, &pb.LeaseEvent{
-			Seq: n, Type: pb.LeaseEvent_GRANTED, Lease: &pb.Lease{Id: int64(n)},
+			Seq: n, Kind: pb.LeaseEvent_KIND_GRANTED, Lease: &pb.Lease{Id: int64(n)},
 		})
 	}
 	return &pb.Response{Id: id, More: true, Body: &pb.Response_Events{Events: m}}
@@ -195,7 +195,7 @@ func TestLeaseEventsOnce(t *testing.T) {
 
 // TestLeaseEventKinds: every kind of the wire has a name.
 func TestLeaseEventKinds(t *testing.T) {
-	for k, name := range pb.LeaseEvent_Type_name {
+	for k, name := range pb.LeaseEvent_Kind_name {
 		if text := LeaseEventKind(k).String(); (text[:3] == "unk") != (k == 0) {
 			t.Errorf("%s: %s", name, text)
 		}
@@ -207,16 +207,16 @@ func TestLeaseEventKinds(t *testing.T) {
 // are slow.
 func TestLeaseEventsSlowCaches(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
-		slow := func(id uint64, kind pb.LeaseEvent_Type, leases ...int64) *pb.Response {
+		slow := func(id uint64, kind pb.LeaseEvent_Kind, leases ...int64) *pb.Response {
 			m := &pb.EventsResponse{Seq: 7}
 			for _, l := range leases {
 				m.Events = append(m.Events, &pb.LeaseEvent{
-					Type: kind, Lease: &pb.Lease{Id: l, Token: uint64(l)}, WaitedMs: 1000 * l,
+					Kind: kind, Lease: &pb.Lease{Id: l, Token: uint64(l)}, WaitedMs: 1000 * l,
 				})
 			}
 			return &pb.Response{Id: id, More: true, Body: &pb.Response_Events{Events: m}}
 		}
-		const now, over = pb.LeaseEvent_CACHE_SLOW, pb.LeaseEvent_CACHE_SLOW_ENDED
+		const now, over = pb.LeaseEvent_KIND_CACHE_SLOW, pb.LeaseEvent_KIND_CACHE_SLOW_ENDED
 		begins := func(leases ...int64) {
 			f.set(func() {
 				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/wire"
-	pb "leasehold.dev/leaseholdpb"
 	"leasehold.dev/test/harness"
 )
 
@@ -63,7 +63,7 @@ type fakeConn struct {
 	name string
 }
 
-func (c fakeConn) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
+func (c fakeConn) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	f := c.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -281,10 +281,10 @@ func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
 		out.Body = &pb.Response_Put{Put: &pb.PutResponse{Header: h}}
-	case *pb.Request_Delete:
-		out.Body = &pb.Response_Delete{Delete: &pb.DeleteResponse{Header: h}}
-	case *pb.Request_Range:
-		out.Body = &pb.Response_Range{Range: &pb.RangeResponse{Header: h}}
+	case *pb.Request_DeleteRange:
+		out.Body = &pb.Response_DeleteRange{DeleteRange: &pb.DeleteResponse{Header: h}}
+	case *pb.Request_ReadRange:
+		out.Body = &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{Header: h}}
 	case *pb.Request_Txn:
 		out.Body = &pb.Response_Txn{Txn: &pb.TxnResponse{Header: h}}
 	case *pb.Request_Grant:

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestAskTogether: callers that are answered together, and ask again at once, ask together: in

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/wire"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // dialer makes a connection, which need not be there yet.
@@ -57,10 +57,10 @@ type grpcConnection struct {
 }
 
 // Open implements connection.
-func (c grpcConnection) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
-	s, err := pb.NewStreamClient(c.ClientConn).Open(c.pin.context(ctx))
+func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
+	s, err := pb.NewStreamServiceClient(c.ClientConn).Open(c.pin.context(ctx))
 	if err != nil {
 		return nil, err
 	}
-	return &pinned{Stream_OpenClient: s, pin: c.pin}, nil
+	return &pinned{StreamService_OpenClient: s, pin: c.pin}, nil
 }

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // maxRenewals bounds the leases of one renewal.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestColumns: the answer to a renewal comes in parts. Who has a TTL in the column is renewed,

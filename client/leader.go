@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // leadership is what a member has said of who leads. Nobody is member 0.

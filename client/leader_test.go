@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // soon is time enough to go to a leader that can be reached.
@@ -230,7 +230,7 @@ func TestMovesFromBroken(t *testing.T) {
 			}
 		}
 		slices.Sort(asked)
-		want := []string{"c *leaseholdpb.Request_Cache", "c *leaseholdpb.Request_Watch"}
+		want := []string{"c *leaseholdv1.Request_Cache", "c *leaseholdv1.Request_Watch"}
 		if !slices.Equal(asked, want) {
 			t.Errorf("asked %q", asked)
 		}

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // These errors say why a lease cannot be relied on: the causes of the end of its context,

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // exact is a Config that takes nothing off a validity.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // LeaseInfo is what the cluster tells of a lease.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 const (
@@ -36,7 +36,7 @@ var errMoved = errors.New("the client has turned to another member")
 // connection is a connection to one member.
 type connection interface {
 	// Open opens the stream; it ends with the context.
-	Open(ctx context.Context) (pb.Stream_OpenClient, error)
+	Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 	Close() error
 }
 
@@ -45,7 +45,7 @@ type connection interface {
 type link struct {
 	place  int // of the endpoint
 	conn   connection
-	stream pb.Stream_OpenClient
+	stream pb.StreamService_OpenClient
 	ctx    context.Context
 	cancel context.CancelFunc
 	told   []answer      // of deliver alone, which uses it again
@@ -88,7 +88,7 @@ type load struct {
 	watches int
 }
 
-func newLink(place int, conn connection, s pb.Stream_OpenClient, cancel func()) *link {
+func newLink(place int, conn connection, s pb.StreamService_OpenClient, cancel func()) *link {
 	return &link{
 		place: place, conn: conn, stream: s, ctx: s.Context(), cancel: cancel,
 		wake: make(chan struct{}, 1), bad: make(chan struct{}, 1), news: make(chan struct{}, 1),
@@ -323,7 +323,7 @@ func (l *link) deliver(list []*pb.Response) {
 		}
 		c.gone = c.done == nil
 		l.told = append(l.told, answer{call: c, response: r})
-		if !r.More && c.kind != renewal || r.GetTxn().GetTurn().GetState() == pb.Turn_COME {
+		if !r.More && c.kind != renewal || r.GetTxn().GetTurn().GetState() == pb.Turn_STATE_COME {
 			came++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestLostError: a lease of which the cluster says that it is gone says how it has ended.
@@ -22,22 +22,22 @@ func TestLostError(t *testing.T) {
 			"client: the lease is gone: the cluster does not say how it ended",
 		},
 		{
-			&pb.RenewResult{Cause: pb.LeaseEvent_EXPIRED},
+			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_EXPIRED},
 			LostError{Cause: LeaseExpired},
 			"client: the lease is gone: expired",
 		},
 		{
-			&pb.RenewResult{Cause: pb.LeaseEvent_REVOKED, By: "ann"},
+			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_REVOKED, By: "ann"},
 			LostError{LeaseRevoked, "ann"},
 			`client: the lease is gone: revoked by "ann"`,
 		},
 		{
-			&pb.RenewResult{Cause: pb.LeaseEvent_HANDED_OVER, By: "bob"},
+			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_HANDED_OVER, By: "bob"},
 			LostError{LeaseHandedOver, "bob"},
 			`client: the lease is gone: handed over to "bob"`,
 		},
 		{
-			&pb.RenewResult{Cause: pb.LeaseEvent_RESUMED, By: "ann"},
+			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_RESUMED, By: "ann"},
 			LostError{LeaseResumed, "ann"},
 			`client: the lease is gone: resumed by "ann"`,
 		},

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // mux keeps a link to one member at a time: to the leader, if it can be reached. One goroutine
@@ -356,7 +356,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},
-		request: &pb.Request{Body: &pb.Request_Range{Range: &pb.RangeRequest{
+		request: &pb.Request{Body: &pb.Request_ReadRange{ReadRange: &pb.RangeRequest{
 			Key: []byte{0}, CountOnly: true,
 		}}},
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // maxAhead is how many numbers of a session may be open, and settled behind open ones: the

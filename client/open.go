@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/wire"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // call is one request of a link.
@@ -164,8 +164,8 @@ func atMost(r *pb.Request) (n int, ok bool) {
 			return wire.RequestSize(r)
 		}
 		return fixedBytes + len(x.Put.Key) + len(x.Put.Value), true
-	case *pb.Request_Range:
-		return fixedBytes + len(x.Range.Key) + len(x.Range.RangeEnd), true
+	case *pb.Request_ReadRange:
+		return fixedBytes + len(x.ReadRange.Key) + len(x.ReadRange.RangeEnd), true
 	default:
 		return wire.RequestSize(r)
 	}

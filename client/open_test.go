@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/holder"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestOpenCalls: the open calls are those of a map, whichever stay open for how long.
@@ -99,8 +99,8 @@ func TestAtMost(t *testing.T) {
 	for _, r := range []*pb.Request{
 		{Body: &pb.Request_Put{Put: put}},
 		{Body: &pb.Request_Put{Put: named}},
-		{Body: &pb.Request_Range{Range: read}},
-		{Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{Key: long}}},
+		{Body: &pb.Request_ReadRange{ReadRange: read}},
+		{Body: &pb.Request_DeleteRange{DeleteRange: &pb.DeleteRequest{Key: long}}},
 		{},
 	} {
 		r.Id, r.TimeoutMs, r.Number = math.MaxUint64, -1, math.MaxUint64

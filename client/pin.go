@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // keyCluster is the header in which a member says which cluster it is of, and a client which
@@ -65,14 +65,14 @@ func (p *pin) check(md metadata.MD) *OtherClusterError {
 
 // pinned is a stream that yields nothing of another cluster.
 type pinned struct {
-	pb.Stream_OpenClient
+	pb.StreamService_OpenClient
 	pin     *pin
 	checked bool // of the receiver alone
 }
 
-// Recv implements pb.Stream_OpenClient.
+// Recv implements pb.StreamService_OpenClient.
 func (p *pinned) Recv() (*pb.ServerMessage, error) {
-	m, err := p.Stream_OpenClient.Recv()
+	m, err := p.StreamService_OpenClient.Recv()
 	if p.checked {
 		return m, err
 	}

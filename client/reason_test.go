@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestReasonOfEarlierTry: a call whose context ends while a try has no answer tells what a member
@@ -15,7 +15,7 @@ func TestReasonOfEarlierTry(t *testing.T) {
 		tries := 0
 		f.set(func() {
 			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
-				if r.GetRange() == nil {
+				if r.GetReadRange() == nil {
 					return nil
 				}
 				if tries++; tries > 1 {

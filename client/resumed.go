@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // resumed is a request with responses until it is closed, which is begun again wherever it

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestRevokeRepeated: a lease that is gone at the second try was revoked by the first, as far

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // KV is a key as of some revision.
@@ -123,24 +123,24 @@ func (c *Client) Put(ctx context.Context, p Put) (PutResult, error) {
 
 // Delete deletes a key or a range.
 func (c *Client) Delete(ctx context.Context, d Delete) (DeleteResult, error) {
-	a := &ask[pb.Request_Delete, pb.DeleteRequest]{
+	a := &ask[pb.Request_DeleteRange, pb.DeleteRequest]{
 		spec: spec{op: "delete", on: d.Key, kind: numbered},
 	}
 	d.write(&a.message)
-	a.body.Delete, a.request.Body = &a.message, &a.body
+	a.body.DeleteRange, a.request.Body = &a.message, &a.body
 	r, err := c.do(ctx, &a.spec, &a.request)
-	return deleteResult(r.GetDelete()), err
+	return deleteResult(r.GetDeleteRange()), err
 }
 
 // Range reads a key or a range, linearizably if not asked otherwise.
 func (c *Client) Range(ctx context.Context, r Range) (RangeResult, error) {
-	a := &ask[pb.Request_Range, pb.RangeRequest]{
+	a := &ask[pb.Request_ReadRange, pb.RangeRequest]{
 		spec: spec{op: "range", on: r.Key, kind: read},
 	}
 	r.write(&a.message)
-	a.body.Range, a.request.Body = &a.message, &a.body
+	a.body.ReadRange, a.request.Body = &a.message, &a.body
 	resp, err := c.do(ctx, &a.spec, &a.request)
-	return rangeResult(resp.GetRange()), err
+	return rangeResult(resp.GetReadRange()), err
 }
 
 // Get reads one key, linearizably. It returns [ErrKeyNotFound] if there is none.

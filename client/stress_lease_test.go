@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // lessor is what members of a ledger know of leases. It counts from when it is asked, forgets at

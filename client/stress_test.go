@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // ledger is what members do together that lose answers, break streams, do late what they were

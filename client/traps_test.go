@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // another returns a client of the same fake members, made now.
@@ -289,7 +289,7 @@ type slowRefusal struct{}
 var errSlowRefusal = errors.New("no entry")
 
 // Open implements connection.
-func (slowRefusal) Open(ctx context.Context) (pb.Stream_OpenClient, error) {
+func (slowRefusal) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	select {
 	case <-time.After(time.Second):
 		return nil, errSlowRefusal

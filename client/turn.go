@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Await says for which turn to wait: that of a key in a line. A line is the keys that are
@@ -90,7 +90,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 		spec: spec{op: "enter", on: a.Key, kind: numbered, begins: w},
 	}
 	t.write(&q.message)
-	q.message.Await = a.message()
+	q.message.AwaitTurn = a.message()
 	q.body.Txn, q.request.Body = &q.message, &q.body
 	sent := c.sending(&q.message)
 	r, err := c.do(ctx, &q.spec, &q.request)
@@ -276,7 +276,7 @@ func (w *Turn) moveOn(from *link) {
 func (w *Turn) requestLocked() *pb.Request {
 	is := CompareCreateRevision(w.ask.Key, Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
-		Compare: []*pb.Compare{is.message()}, Await: w.ask.message(),
+		Compare: []*pb.Compare{is.message()}, AwaitTurn: w.ask.message(),
 	}}}
 }
 
@@ -293,7 +293,7 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 	switch {
 	case w.err != nil:
 		return true
-	case t == nil || t.State == pb.Turn_GONE:
+	case t == nil || t.State == pb.Turn_STATE_GONE:
 		gone := &GoneError{
 			Key: w.ask.Key, Why: Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
@@ -303,7 +303,7 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 		}
 		w.overLocked(gone)
 		return true
-	case t.State == pb.Turn_COME && !w.has:
+	case t.State == pb.Turn_STATE_COME && !w.has:
 		w.has, w.after = true, string(t.After)
 		if w.come != nil {
 			close(w.come)

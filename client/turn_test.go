@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // lineOf makes fake members serve one line: state is where each key stands that is asked for,
@@ -17,7 +17,7 @@ import (
 func (f *fake) lineOf(state *pb.Turn_State) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-			if r.GetTxn() == nil || r.GetTxn().Await == nil {
+			if r.GetTxn() == nil || r.GetTxn().AwaitTurn == nil {
 				return f.obey(s, r)
 			}
 			return []*pb.Response{turned(r.Id, *state)}
@@ -32,14 +32,14 @@ func turned(id uint64, state pb.Turn_State) *pb.Response {
 		Turn: &pb.Turn{State: state, CreateRevision: 5},
 	}
 	return &pb.Response{
-		Id: id, More: state != pb.Turn_GONE, Body: &pb.Response_Txn{Txn: m},
+		Id: id, More: state != pb.Turn_STATE_GONE, Body: &pb.Response_Txn{Txn: m},
 	}
 }
 
 // awaits returns the requests that wait, in order.
 func (f *fake) awaits() (list []*pb.Request) {
 	for _, r := range f.requests() {
-		if r.GetTxn().GetAwait() != nil {
+		if r.GetTxn().GetAwaitTurn() != nil {
 			list = append(list, r)
 		}
 	}
@@ -71,7 +71,7 @@ func gone(t *testing.T, err error) *GoneError {
 func TestTurn(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_WAITING
+		state := pb.Turn_STATE_WAITING
 		f.lineOf(&state)
 		w := enter(t, c)
 		brief, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -83,18 +83,18 @@ func TestTurn(t *testing.T) {
 		}
 		list := f.awaits()
 		last := list[len(list)-1]
-		if len(list) != 4 || len(last.GetTxn().Then) > 0 || last.Number != 0 ||
+		if len(list) != 4 || len(last.GetTxn().Success) > 0 || last.Number != 0 ||
 			last.GetTxn().Compare[0].GetCreateRevision() != 5 || w.Revision() != 5 {
 			t.Fatalf("asked %v", list)
 		}
-		r := turned(last.Id, pb.Turn_COME)
+		r := turned(last.Id, pb.Turn_STATE_COME)
 		r.GetTxn().Turn.After = []byte("l/0")
-		f.last().say(r, turned(last.Id, pb.Turn_COME))
+		f.last().say(r, turned(last.Id, pb.Turn_STATE_COME))
 		if err := w.Wait(t.Context()); err != nil || w.After() != "l/0" {
 			t.Errorf("%v, after %q", err, w.After())
 		}
-		r = turned(last.Id, pb.Turn_GONE)
-		r.GetTxn().Turn.Why, r.GetTxn().Turn.Lease = pb.Event_REVOKED, 7
+		r = turned(last.Id, pb.Turn_STATE_GONE)
+		r.GetTxn().Turn.Why, r.GetTxn().Turn.Lease = pb.Event_WHY_REVOKED, 7
 		f.last().say(r)
 		<-w.Context().Done()
 		if g := gone(t, w.Wait(t.Context())); g.Why != Revoked || g.Lease != 7 || g.Key != "l/1" {
@@ -113,7 +113,7 @@ func TestTurn(t *testing.T) {
 func TestTurnAtOnce(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_COME
+		state := pb.Turn_STATE_COME
 		f.lineOf(&state)
 		w := enter(t, c)
 		if <-w.Come(); w.Err() != nil {
@@ -123,14 +123,14 @@ func TestTurnAtOnce(t *testing.T) {
 		want(t, w.Wait(t.Context()), ErrClosed)
 		want(t, w.Err(), ErrClosed)
 		want(t, context.Cause(w.Context()), ErrClosed) // who asks only now is told
-		state = pb.Turn_GONE
+		state = pb.Turn_STATE_GONE
 		w = enter(t, c)
 		if gone(t, w.Wait(t.Context())); w.Revision() != 5 {
 			t.Errorf("created %d", w.Revision())
 		}
 		w.Close()
 		// The key was not the same any more when it was asked for again.
-		state = pb.Turn_WAITING
+		state = pb.Turn_STATE_WAITING
 		w = enter(t, c)
 		f.set(func() { f.answer = f.obey })
 		close(f.last().cut)
@@ -149,7 +149,7 @@ func TestTurnAtOnce(t *testing.T) {
 func TestTurnLeave(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_COME
+		state := pb.Turn_STATE_COME
 		f.lineOf(&state)
 		leave := func(w *Turn) {
 			t.Helper()
@@ -175,7 +175,7 @@ func TestTurnLeave(t *testing.T) {
 		leave(w)
 		pass(time.Minute)
 		for _, r := range f.awaits() {
-			if len(r.GetTxn().GetThen()) == 0 {
+			if len(r.GetTxn().GetSuccess()) == 0 {
 				t.Errorf("asked again: %v", r)
 			}
 		}
@@ -200,11 +200,11 @@ func TestTurnUnanswered(t *testing.T) {
 		if len(r) != 2 || r[1].GetCancel() != r[0].Id {
 			t.Errorf("requests %v", r)
 		}
-		f.last().say(turned(r[0].Id, pb.Turn_COME)) // for nobody
+		f.last().say(turned(r[0].Id, pb.Turn_STATE_COME)) // for nobody
 		f.set(func() { f.seen = nil })
 		go func() {
 			pass(10 * time.Millisecond)
-			state := pb.Turn_COME
+			state := pb.Turn_STATE_COME
 			f.lineOf(&state)
 			close(f.last().cut)
 		}()
@@ -230,20 +230,20 @@ func TestTurnsWithoutRoom(t *testing.T) {
 			}
 			list = append(list, w)
 		}
-		state := pb.Turn_WAITING
+		state := pb.Turn_STATE_WAITING
 		f.lineOf(&state)
 		w := enter(t, c)
 		pass(10 * time.Second)
 		if n := len(f.awaits()); n < 10 || n > 12 {
 			t.Errorf("asked %d times", n)
 		}
-		f.set(func() { state = pb.Turn_COME })
+		f.set(func() { state = pb.Turn_STATE_COME })
 		if err := w.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
 		close(f.last().cut)
 		pass(10 * time.Second)
-		f.set(func() { state = pb.Turn_GONE })
+		f.set(func() { state = pb.Turn_STATE_GONE })
 		<-w.Context().Done()
 		gone(t, w.Wait(t.Context()))
 		w.Close()
@@ -259,14 +259,14 @@ func TestTurnsWithoutRoom(t *testing.T) {
 func TestTurnLeaveBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_COME
+		state := pb.Turn_STATE_COME
 		f.lineOf(&state)
 		w := enter(t, c)
 		asked := len(f.awaits())
 		f.set(func() {
 			answer := f.answer
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if len(r.GetTxn().GetThen()) == 1 { // the one that leaves
+				if len(r.GetTxn().GetSuccess()) == 1 { // the one that leaves
 					return nil
 				}
 				return answer(s, r)
@@ -292,7 +292,7 @@ func TestTurnLeaveBroken(t *testing.T) {
 func TestTurnsEnd(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_COME
+		state := pb.Turn_STATE_COME
 		f.lineOf(&state)
 		none := func(after string) {
 			t.Helper()
@@ -308,7 +308,7 @@ func TestTurnsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		none("Leave")
-		state = pb.Turn_GONE
+		state = pb.Turn_STATE_GONE
 		w := enter(t, c)
 		gone(t, w.Wait(t.Context()))
 		w.Close()
@@ -333,7 +333,7 @@ func TestTurnsEnd(t *testing.T) {
 func TestTurnLeaveUnreached(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_COME
+		state := pb.Turn_STATE_COME
 		f.lineOf(&state)
 		w := enter(t, c)
 		asked := len(f.awaits())
@@ -365,7 +365,7 @@ func TestTurnGrants(t *testing.T) {
 				if r.GetTxn() == nil {
 					return f.obey(s, r)
 				}
-				m := turned(r.Id, pb.Turn_COME)
+				m := turned(r.Id, pb.Turn_STATE_COME)
 				m.GetTxn().Responses = []*pb.OpResponse{{Response: &pb.OpResponse_Grant{
 					Grant: &pb.GrantResponse{Lease: &pb.Lease{
 						Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: fakeTTL,
@@ -392,7 +392,7 @@ func TestTurnGrants(t *testing.T) {
 // again, which would end the stream for everybody, on each that there is.
 func TestEnterTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		state := pb.Turn_WAITING
+		state := pb.Turn_STATE_WAITING
 		f.lineOf(&state)
 		prefix := strings.Repeat("l", c.most/3) + "/"
 		_, w, err := c.Enter(t.Context(), Txn{}, Await{Key: prefix + "1", Prefix: prefix})
@@ -426,12 +426,12 @@ func TestEnterAndClose(t *testing.T) {
 // deleted it; nor if the member says that it does not know.
 func TestGoneUnseen(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		state := pb.Turn_WAITING
+		state := pb.Turn_STATE_WAITING
 		f.lineOf(&state)
 		w := enter(t, c)
 		f.set(func() {
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if r.GetTxn().GetAwait() == nil {
+				if r.GetTxn().GetAwaitTurn() == nil {
 					return f.obey(s, r)
 				}
 				m := &pb.TxnResponse{Header: &pb.Header{Revision: 10}}
@@ -444,8 +444,8 @@ func TestGoneUnseen(t *testing.T) {
 		}
 		f.lineOf(&state)
 		w = enter(t, c)
-		r := turned(f.awaits()[len(f.awaits())-1].Id, pb.Turn_GONE)
-		r.GetTxn().Turn.Why = pb.Event_UNKNOWN
+		r := turned(f.awaits()[len(f.awaits())-1].Id, pb.Turn_STATE_GONE)
+		r.GetTxn().Turn.Why = pb.Event_WHY_UNKNOWN
 		f.last().say(r)
 		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown {
 			t.Errorf("gone by %+v", g)

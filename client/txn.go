@@ -3,8 +3,8 @@ package client
 import (
 	"context"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Txn does one of two lists of operations, all of it in one revision or nothing. It is
@@ -66,10 +66,10 @@ type Relation int32
 
 // The relations. A range is compared key by key: all must meet the condition.
 const (
-	Equal    = Relation(pb.Compare_EQUAL)
-	Greater  = Relation(pb.Compare_GREATER)
-	Less     = Relation(pb.Compare_LESS)
-	NotEqual = Relation(pb.Compare_NOT_EQUAL)
+	Equal    = Relation(pb.Compare_RELATION_EQUAL)
+	Greater  = Relation(pb.Compare_RELATION_GREATER)
+	Less     = Relation(pb.Compare_RELATION_LESS)
+	NotEqual = Relation(pb.Compare_RELATION_NOT_EQUAL)
 )
 
 // Compare is a condition of a transaction. The zero Compare is none: use the functions
@@ -139,10 +139,10 @@ func NameHeld(name string, t lease.Token) Compare {
 // Greater and Less stay what they are.
 func (c Compare) Not() Compare {
 	switch m := c.message(); m.Relation {
-	case pb.Compare_EQUAL:
-		return c.with(pb.Compare_NOT_EQUAL)
-	case pb.Compare_NOT_EQUAL:
-		return c.with(pb.Compare_EQUAL)
+	case pb.Compare_RELATION_UNSPECIFIED, pb.Compare_RELATION_EQUAL:
+		return c.with(pb.Compare_RELATION_NOT_EQUAL)
+	case pb.Compare_RELATION_NOT_EQUAL:
+		return c.with(pb.Compare_RELATION_EQUAL)
 	default:
 		return c
 	}
@@ -203,7 +203,7 @@ func (c *Client) sending(m *pb.TxnRequest) moment {
 
 // grants reports whether a transaction may grant a lease.
 func grants(m *pb.TxnRequest) bool {
-	for _, list := range [...][]*pb.Op{m.Then, m.Else} {
+	for _, list := range [...][]*pb.Op{m.Success, m.Failure} {
 		for _, o := range list {
 			switch x := o.Op.(type) {
 			case *pb.Op_Grant:
@@ -220,10 +220,10 @@ func grants(m *pb.TxnRequest) bool {
 
 // reads reports whether a transaction changes nothing.
 func reads(m *pb.TxnRequest) bool {
-	for _, list := range [...][]*pb.Op{m.Then, m.Else} {
+	for _, list := range [...][]*pb.Op{m.Success, m.Failure} {
 		for _, o := range list {
 			switch x := o.Op.(type) {
-			case *pb.Op_Range:
+			case *pb.Op_ReadRange:
 			case *pb.Op_Txn:
 				if !reads(x.Txn) {
 					return false
@@ -244,7 +244,7 @@ func (t Txn) message() *pb.TxnRequest {
 
 // write makes a new message that of the transaction.
 func (t *Txn) write(m *pb.TxnRequest) {
-	m.Then, m.Else = opMessages(t.Then), opMessages(t.Else)
+	m.Success, m.Failure = opMessages(t.Then), opMessages(t.Else)
 	if len(t.If) > 0 {
 		m.Compare = make([]*pb.Compare, len(t.If))
 	}
@@ -279,16 +279,16 @@ func (p Put) op() *pb.Op {
 }
 
 func (d Delete) op() *pb.Op {
-	x := &piece[pb.Op_Delete, pb.DeleteRequest]{}
+	x := &piece[pb.Op_DeleteRange, pb.DeleteRequest]{}
 	d.write(&x.message)
-	x.body.Delete, x.op.Op = &x.message, &x.body
+	x.body.DeleteRange, x.op.Op = &x.message, &x.body
 	return &x.op
 }
 
 func (r Range) op() *pb.Op {
-	x := &piece[pb.Op_Range, pb.RangeRequest]{}
+	x := &piece[pb.Op_ReadRange, pb.RangeRequest]{}
 	r.write(&x.message)
-	x.body.Range, x.op.Op = &x.message, &x.body
+	x.body.ReadRange, x.op.Op = &x.message, &x.body
 	return &x.op
 }
 
@@ -321,11 +321,11 @@ func resultOf(m *pb.OpResponse, sent moment) (out Result) {
 	case *pb.OpResponse_Put:
 		p := putResult(x.Put)
 		out.Put = &p
-	case *pb.OpResponse_Delete:
-		d := deleteResult(x.Delete)
+	case *pb.OpResponse_DeleteRange:
+		d := deleteResult(x.DeleteRange)
 		out.Delete = &d
-	case *pb.OpResponse_Range:
-		g := rangeResult(x.Range)
+	case *pb.OpResponse_ReadRange:
+		g := rangeResult(x.ReadRange)
 		out.Range = &g
 	case *pb.OpResponse_Txn:
 		t := txnResult(x.Txn, sent)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Watch is what to watch.
@@ -32,13 +32,13 @@ type Why int32
 // The reasons for which keys go.
 const (
 	// Deleted means that somebody's request deleted the key.
-	Deleted = Why(pb.Event_DELETED)
+	Deleted = Why(pb.Event_WHY_DELETED)
 	// Expired means that the key's lease was at the end of its time.
-	Expired = Why(pb.Event_EXPIRED)
+	Expired = Why(pb.Event_WHY_EXPIRED)
 	// Revoked means that the key's lease was revoked.
-	Revoked = Why(pb.Event_REVOKED)
+	Revoked = Why(pb.Event_WHY_REVOKED)
 	// Unknown means that what deleted the key is not known any more. Only a [GoneError] says so.
-	Unknown = Why(pb.Event_UNKNOWN)
+	Unknown = Why(pb.Event_WHY_UNKNOWN)
 )
 
 // String is the reason for people.
@@ -263,7 +263,7 @@ func bytesOfEvents(list []Event) (n int) {
 
 func eventOf(m *pb.Event) Event {
 	e := Event{
-		Delete: m.Type == pb.Event_DELETE, Prev: kvOf(m.PrevKv), Why: Why(m.Why),
+		Delete: m.Kind == pb.Event_KIND_DELETE, Prev: kvOf(m.PrevKv), Why: Why(m.Why),
 		Lease: lease.ID(m.Lease),
 	}
 	if m.Kv != nil {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // told is a response of a watch with one event for each key, all of one revision.
@@ -262,8 +262,11 @@ func TestW1(t *testing.T) {
 // TestWhy: events say why a key went, and with which lease.
 func TestWhy(t *testing.T) {
 	for why, name := range pb.Event_Why_name {
+		if why == 0 { // of a put
+			continue
+		}
 		e := eventOf(&pb.Event{
-			Type: pb.Event_DELETE, Why: pb.Event_Why(why), Lease: 7,
+			Kind: pb.Event_KIND_DELETE, Why: pb.Event_Why(why), Lease: 7,
 			Kv: &pb.KeyValue{Key: []byte("k")}, PrevKv: &pb.KeyValue{Value: []byte("v")},
 		})
 		if !e.Delete || e.Lease != 7 || e.KV.Key != "k" || string(e.Prev.Value) != "v" {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // BenchmarkStream is the way of messages of so many puts over a stream of leasehold.v1, each
@@ -58,7 +58,7 @@ func benchHandOver(b *testing.B, n int) {
 			enter[h].Requests = append(enter[h].Requests, in)
 			next[h].Requests = append(next[h].Requests, txnOf(&pb.TxnRequest{
 				Compare: []*pb.Compare{{Key: key, Target: &pb.Compare_Lease{Lease: id}}},
-				Then:    []*pb.Op{{Op: &pb.Op_Delete{Delete: &pb.DeleteRequest{Key: key}}}},
+				Success: []*pb.Op{{Op: &pb.Op_DeleteRange{DeleteRange: &pb.DeleteRequest{Key: key}}}},
 			}), in)
 		}
 		s.cycle(enter[h], n)
@@ -72,11 +72,11 @@ func benchHandOver(b *testing.B, n int) {
 func enterOf(prefix, key []byte, id int64) *pb.TxnRequest {
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{{Key: key, Target: &pb.Compare_CreateRevision{}}},
-		Then: []*pb.Op{
+		Success: []*pb.Op{
 			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key, Lease: id}}},
 			{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}},
 		},
-		Await: &pb.Await{Prefix: prefix, Key: key},
+		AwaitTurn: &pb.Await{Prefix: prefix, Key: key},
 	}
 }
 
@@ -98,8 +98,8 @@ func benchOpen(b *testing.B) *streamBench {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = conn.Close() })
-	g, err := conn.NewStream(b.Context(), &pb.Stream_ServiceDesc.Streams[0],
-		pb.Stream_Open_FullMethodName)
+	g, err := conn.NewStream(b.Context(), &pb.StreamService_ServiceDesc.Streams[0],
+		pb.StreamService_Open_FullMethodName)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestPagesWithoutMajority: a founder whose cluster has no majority yet says so on its pages and
@@ -67,7 +67,7 @@ func TestPagesWithoutMajority(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), reason) {
 		t.Errorf("put: %v", err)
 	}
-	stream, err := pb.NewStreamClient(conn).Open(ctx)
+	stream, err := pb.NewStreamServiceClient(conn).Open(ctx)
 	if err == nil {
 		_, err = stream.Recv()
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // follower is a stream of events from one member.
@@ -25,7 +25,7 @@ type follower struct {
 // follow opens a stream of events at a member, and returns when it has begun.
 func follow(t *testing.T, m *running, r *pb.EventsRequest) *follower {
 	t.Helper()
-	g, err := pb.NewLeasesClient(m.client.ActiveConnection()).Events(t.Context(), r)
+	g, err := pb.NewLeaseServiceClient(m.client.ActiveConnection()).Events(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func (f *follower) take() *pb.LeaseEvent {
 }
 
 // sees takes an event of a lease that must be of a type.
-func (f *follower) sees(want pb.LeaseEvent_Type, id int64) *pb.LeaseEvent {
+func (f *follower) sees(want pb.LeaseEvent_Kind, id int64) *pb.LeaseEvent {
 	f.t.Helper()
 	e := f.take()
-	if e.Type != want || e.Lease.Id != id {
+	if e.Kind != want || e.Lease.Id != id {
 		f.t.Fatalf("event %v, want %v of lease %d", e, want, id)
 	}
 	return e
@@ -80,7 +80,8 @@ func TestEventsEverywhere(t *testing.T) {
 		streams = append(streams, follow(t, m, &pb.EventsRequest{}))
 	}
 	n := nativeTest{
-		LeasesClient: pb.NewLeasesClient(first.client.ActiveConnection()), running: first, t: t,
+		LeaseServiceClient: pb.NewLeaseServiceClient(first.client.ActiveConnection()),
+		running:            first, t: t,
 	}
 	one := n.grant(&pb.GrantRequest{Id: 1, TtlMs: 60_000, Name: "one", Owner: "ann"}).Lease
 	two := n.grant(&pb.GrantRequest{Id: 2, TtlMs: 100}).Lease
@@ -90,19 +91,19 @@ func TestEventsEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.revoke(&pb.Lease{Id: 1})
-	want := []pb.LeaseEvent_Type{
-		pb.LeaseEvent_GRANTED, pb.LeaseEvent_GRANTED, pb.LeaseEvent_EXPIRED,
-		pb.LeaseEvent_HANDED_OVER, pb.LeaseEvent_REVOKED,
+	want := []pb.LeaseEvent_Kind{
+		pb.LeaseEvent_KIND_GRANTED, pb.LeaseEvent_KIND_GRANTED, pb.LeaseEvent_KIND_EXPIRED,
+		pb.LeaseEvent_KIND_HANDED_OVER, pb.LeaseEvent_KIND_REVOKED,
 	}
 	var told []string
 	for i, f := range streams {
 		start := f.seq
 		for j, kind := range want {
 			e := f.take()
-			if e.Type != kind || e.Seq != start+uint64(j)+1 {
+			if e.Kind != kind || e.Seq != start+uint64(j)+1 {
 				t.Errorf("member %d, event %d: %v", i, j, e)
 			}
-			told = append(told, fmt.Sprint(e.Seq, e.Type, e.Lease, e.By, e.Revision))
+			told = append(told, fmt.Sprint(e.Seq, e.Kind, e.Lease, e.By, e.Revision))
 		}
 	}
 	if k := len(want); !slices.Equal(told[:k], told[k:2*k]) || !slices.Equal(told[:k], told[2*k:]) {
@@ -114,15 +115,15 @@ func TestEventsEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, _ = leader(t, members[:2])
-	n.LeasesClient = pb.NewLeasesClient(first.client.ActiveConnection())
+	n.LeaseServiceClient = pb.NewLeaseServiceClient(first.client.ActiveConnection())
 	n.grant(&pb.GrantRequest{Id: 3, TtlMs: 60_000})
 	back = begin(t, back.cfg).await(t)
 	after := streams[0].seq - 2
 	for _, m := range []*running{members[0], members[1], back} {
 		f := follow(t, m, &pb.EventsRequest{After: after})
-		f.sees(pb.LeaseEvent_HANDED_OVER, 1)
-		f.sees(pb.LeaseEvent_REVOKED, 1)
-		if e := f.sees(pb.LeaseEvent_GRANTED, 3); e.Seq != after+3 {
+		f.sees(pb.LeaseEvent_KIND_HANDED_OVER, 1)
+		f.sees(pb.LeaseEvent_KIND_REVOKED, 1)
+		if e := f.sees(pb.LeaseEvent_KIND_GRANTED, 3); e.Seq != after+3 {
 			t.Errorf("event %v, after %d", e, after)
 		}
 	}
@@ -146,18 +147,19 @@ func TestExpiringEverywhere(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, others := leader(t, members)
 	n := nativeTest{
-		LeasesClient: pb.NewLeasesClient(first.client.ActiveConnection()), running: first, t: t,
+		LeaseServiceClient: pb.NewLeaseServiceClient(first.client.ActiveConnection()),
+		running:            first, t: t,
 	}
 	request := &pb.EventsRequest{NamePrefix: "silent/", ExpiringWithinMs: 59_000}
 	early := n.grant(&pb.GrantRequest{Id: 1, TtlMs: 60_000, Name: "silent/1"}).Lease
 	var streams []*follower
 	for _, m := range members {
 		here := n
-		here.LeasesClient = pb.NewLeasesClient(m.client.ActiveConnection())
+		here.LeaseServiceClient = pb.NewLeaseServiceClient(m.client.ActiveConnection())
 		here.describe(early.Id) // so that what it tells of from now on is not the grant
 		streams = append(streams, follow(t, m, request))
 	}
-	g, err := pb.NewStreamClient(others[0].client.ActiveConnection()).Open(t.Context())
+	g, err := pb.NewStreamServiceClient(others[0].client.ActiveConnection()).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,24 +173,24 @@ func TestExpiringEverywhere(t *testing.T) {
 		return r.GetEvents(), nil
 	}))
 	for _, f := range streams {
-		e := f.sees(pb.LeaseEvent_EXPIRING, early.Id)
+		e := f.sees(pb.LeaseEvent_KIND_EXPIRING, early.Id)
 		if left := e.Lease.RemainingMs; e.Seq != 0 || left <= 0 || left > request.ExpiringWithinMs {
 			t.Errorf("notice %v", e)
 		}
 	}
 	n.renew(ref(early))
 	for _, f := range streams {
-		f.sees(pb.LeaseEvent_RENEWED, early.Id)
+		f.sees(pb.LeaseEvent_KIND_RENEWED, early.Id)
 	}
 	short := n.grant(&pb.GrantRequest{Id: 2, TtlMs: 1500, Name: "silent/2"}).Lease
 	for _, f := range streams {
-		var last []pb.LeaseEvent_Type
-		for len(last) == 0 || last[len(last)-1] != pb.LeaseEvent_EXPIRED {
+		var last []pb.LeaseEvent_Kind
+		for len(last) == 0 || last[len(last)-1] != pb.LeaseEvent_KIND_EXPIRED {
 			if e := f.take(); e.Lease.Id == short.Id { // the other falls silent again
-				last = append(last, e.Type)
+				last = append(last, e.Kind)
 			}
 		}
-		if len(last) < 2 || last[0] != pb.LeaseEvent_GRANTED {
+		if len(last) < 2 || last[0] != pb.LeaseEvent_KIND_GRANTED {
 			t.Errorf("the life of a silent lease is %v", last)
 		}
 	}
@@ -245,7 +247,8 @@ func TestEventsJSON(t *testing.T) {
 	for len(got) < 2 {
 		got = append(got, next()...)
 	}
-	if got[0]["type"] != "GRANTED" || got[1]["type"] != "REVOKED" || got[1]["by"] != "unix socket" {
+	if got[0]["kind"] != "KIND_GRANTED" || got[1]["kind"] != "KIND_REVOKED" ||
+		got[1]["by"] != "unix socket" {
 		t.Errorf("told %v", got)
 	}
 }

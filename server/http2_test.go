@@ -48,8 +48,8 @@ const (
 var strangersCalls = [2][8]string{
 	{
 		"/etcdserverpb.Lease/LeaseLeases", "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch",
-		"/etcdserverpb.Lease/LeaseKeepAlive", "/leasehold.v1.Stream/Open",
-		"/leasehold.v1.Leases/List", "/v3lockpb.Lock/Unlock", "/no.such/Call",
+		"/etcdserverpb.Lease/LeaseKeepAlive", "/leasehold.v1.StreamService/Open",
+		"/leasehold.v1.LeaseService/List", "/v3lockpb.Lock/Unlock", "/no.such/Call",
 	},
 	{
 		"/leasehold.transport.v1/Describe", "/leasehold.transport.v1/Messages",

@@ -12,8 +12,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // everyCall makes each call of the service once, about a lease with an ID and a token.
@@ -73,7 +73,9 @@ func TestNativeWithoutLeader(t *testing.T) {
 	members := runAll(t, configs...)
 	first, others := leader(t, members)
 	m := others[0]
-	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
+	n := nativeTest{
+		LeaseServiceClient: pb.NewLeaseServiceClient(m.client.ActiveConnection()), running: m, t: t,
+	}
 	l := ref(n.grant(&pb.GrantRequest{TtlMs: 600_000}).Lease)
 	for _, other := range []*running{first, others[1]} {
 		if err := other.stop(); err != nil {
@@ -169,7 +171,9 @@ func TestNativeOnLearner(t *testing.T) {
 		configs[0].Name: configs[0].URLs.AdvertisePeer, joins.Name: {peer},
 	}
 	m := begin(t, joins).await(t)
-	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
+	n := nativeTest{
+		LeaseServiceClient: pb.NewLeaseServiceClient(m.client.ActiveConnection()), running: m, t: t,
+	}
 	for name, call := range everyCall(n, &pb.LeaseRef{Id: 1, Token: 1}) {
 		d := n.is(call(t.Context()), pb.Reason_REASON_UNAVAILABLE)
 		if d.Message != "etcdserver: rpc not supported for learner" {
@@ -185,7 +189,9 @@ func TestNativeOverFailover(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, others := leader(t, members)
 	m := others[0]
-	n := nativeTest{LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()), running: m, t: t}
+	n := nativeTest{
+		LeaseServiceClient: pb.NewLeaseServiceClient(m.client.ActiveConnection()), running: m, t: t,
+	}
 	held := n.grant(&pb.GrantRequest{
 		TtlMs: 300_000, Name: "held", Owner: "o", Resumable: true, LockDelayMs: 1000,
 	})

@@ -3,7 +3,7 @@ package server
 import (
 	"strings"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // Every request that is about a lease takes its name instead of its ID, or both. A name that no
@@ -16,7 +16,7 @@ func (n nativeTest) byName() {
 	named := &pb.LeaseRef{Name: name}
 	both := &pb.LeaseRef{Id: l.Id, Name: name}
 	key := func(s string) []byte { return []byte(n.prefix + s) }
-	keys := pb.NewStoreClient(n.running.client.ActiveConnection())
+	keys := pb.NewStoreServiceClient(n.running.client.ActiveConnection())
 	ok := func(_ any, err error) {
 		n.t.Helper()
 		if err != nil {
@@ -35,7 +35,7 @@ func (n nativeTest) byName() {
 	ok(keys.Put(ctx, &pb.PutRequest{Key: key("a"), LeaseRef: named}))
 	ok(keys.Put(ctx, &pb.PutRequest{Key: key("b"), LeaseRef: both}))
 	ok(keys.Put(ctx, &pb.PutRequest{Key: key("c"), LeaseRef: ref(l)}))
-	ok(keys.Txn(ctx, &pb.TxnRequest{Then: []*pb.Op{
+	ok(keys.Txn(ctx, &pb.TxnRequest{Success: []*pb.Op{
 		{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key("d"), LeaseRef: named}}},
 		{Op: &pb.Op_Renew{Renew: &pb.LeaseRef{Name: name, Token: l.Token}}},
 	}}))
@@ -90,7 +90,7 @@ func (n nativeTest) renewByName(name string, l *pb.Lease) {
 func (n nativeTest) wrongNames(name string, l *pb.Lease) {
 	n.t.Helper()
 	ctx := n.t.Context()
-	keys := pb.NewStoreClient(n.running.client.ActiveConnection())
+	keys := pb.NewStoreServiceClient(n.running.client.ActiveConnection())
 	for _, r := range []*pb.LeaseRef{
 		{Name: name + "?", Token: l.Token}, {Id: l.Id + 1, Name: name, Token: l.Token},
 	} {

@@ -8,14 +8,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // nativeTest is a client of leasehold.v1 of one member, in a test with a prefix of its own for
 // names and keys.
 type nativeTest struct {
-	pb.LeasesClient
+	pb.LeaseServiceClient
 	*running
 	t      *testing.T
 	prefix string
@@ -53,8 +53,8 @@ func TestNative(t *testing.T) {
 		for _, s := range scenarios {
 			t.Run(where+"/"+s.name, func(t *testing.T) {
 				s.run(nativeTest{
-					LeasesClient: pb.NewLeasesClient(m.client.ActiveConnection()),
-					running:      m, t: t, prefix: where + "/" + s.name + "/",
+					LeaseServiceClient: pb.NewLeaseServiceClient(m.client.ActiveConnection()),
+					running:            m, t: t, prefix: where + "/" + s.name + "/",
 				})
 			})
 		}

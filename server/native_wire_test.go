@@ -110,7 +110,7 @@ func TestNativeJSON(t *testing.T) {
 			t.Errorf("%s %s: details %v", tt.path, tt.body, d)
 		}
 	}
-	status, got := r.postTo(t, "store/txn", `{"then":[{"draw_token":{}}]}`)
+	status, got := r.postTo(t, "store/txn", `{"success":[{"draw_token":{}}]}`)
 	drawn, _ := got["responses"].([]any)
 	if text := fmt.Sprint(drawn); status != 200 || !strings.Contains(text, "draw_token:") {
 		t.Errorf("draw: %d %v", status, got)
@@ -145,13 +145,13 @@ func TestNativeReflection(t *testing.T) {
 		MessageRequest: &v1.ServerReflectionRequest_ListServices{},
 	}).GetListServicesResponse().GetService()
 	if !slices.ContainsFunc(list, func(s *v1.ServiceResponse) bool {
-		return s.Name == "leasehold.v1.Leases"
+		return s.Name == "leasehold.v1.LeaseService"
 	}) {
 		t.Errorf("services: %v", list)
 	}
 	files := ask(&v1.ServerReflectionRequest{
 		MessageRequest: &v1.ServerReflectionRequest_FileContainingSymbol{
-			FileContainingSymbol: "leasehold.v1.Leases",
+			FileContainingSymbol: "leasehold.v1.LeaseService",
 		},
 	})
 	if n := len(files.GetFileDescriptorResponse().GetFileDescriptorProto()); n < 3 {

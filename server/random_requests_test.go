@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	_ "leasehold.dev/internal/api/etcd" // registers the services of etcd
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // FuzzRequests sends random requests to a member, by every method that it serves: none may end
@@ -50,7 +50,7 @@ func FuzzRequests(f *testing.F) {
 
 // sessions opens those that random requests are of.
 func sessions(t testing.TB, conn *grpc.ClientConn) {
-	s, err := pb.NewStreamClient(conn).Open(t.Context())
+	s, err := pb.NewStreamServiceClient(conn).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

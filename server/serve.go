@@ -248,8 +248,8 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 		o.Conn = f.conn
 		o.Register = []web.RegisterFunc{
 			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
-			leaseholdgw.RegisterLeasesHandler,
-			leaseholdgw.RegisterStoreHandler,
+			leaseholdgw.RegisterLeaseServiceHandler,
+			leaseholdgw.RegisterStoreServiceHandler,
 		}
 	}
 	return o

@@ -19,9 +19,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
-	pb "leasehold.dev/leaseholdpb"
 	"leasehold.dev/test/harness"
 )
 
@@ -239,7 +239,7 @@ func TestLeasesOverQuota(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	r := run(t, c)
-	leases := pb.NewLeasesClient(r.client.ActiveConnection())
+	leases := pb.NewLeaseServiceClient(r.client.ActiveConnection())
 	labels := map[string]string{"l": strings.Repeat("v", 16_000)}
 	var err error
 	granted := 0

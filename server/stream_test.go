@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // streamTest is an open stream of leasehold.v1 to one member, in a test with a prefix of
@@ -18,7 +18,7 @@ type streamTest struct {
 	*running
 	t      *testing.T
 	prefix string
-	grpc   pb.Stream_OpenClient
+	grpc   pb.StreamService_OpenClient
 	last   uint64 // ID of a request
 	queue  []*pb.Response
 }
@@ -46,7 +46,7 @@ func TestStream(t *testing.T) {
 		where := []string{"alone", "leader", "follower"}[i]
 		for _, s := range scenarios {
 			t.Run(where+"/"+s.name, func(t *testing.T) {
-				g, err := pb.NewStreamClient(m.client.ActiveConnection()).Open(t.Context())
+				g, err := pb.NewStreamServiceClient(m.client.ActiveConnection()).Open(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -117,7 +117,7 @@ func putOf(key, value []byte, lease int64) *pb.Request {
 }
 
 func rangeOf(key []byte) *pb.Request {
-	return &pb.Request{Body: &pb.Request_Range{Range: &pb.RangeRequest{Key: key}}}
+	return &pb.Request{Body: &pb.Request_ReadRange{ReadRange: &pb.RangeRequest{Key: key}}}
 }
 
 func txnOf(r *pb.TxnRequest) *pb.Request {
@@ -145,7 +145,7 @@ func (s *streamTest) pipeline() {
 		switch x := r.Body.(type) {
 		case *pb.Response_Put:
 			puts[r.Id] = x.Put
-		case *pb.Response_Range:
+		case *pb.Response_ReadRange:
 		default:
 			s.t.Fatalf("response %v", r)
 		}
@@ -161,7 +161,7 @@ func (s *streamTest) pipeline() {
 		}
 		before = fmt.Sprint(id)
 	}
-	if got := s.call(rangeOf(s.key("k"))).GetRange().Kvs[0]; string(got.Value) != before ||
+	if got := s.call(rangeOf(s.key("k"))).GetReadRange().Kvs[0]; string(got.Value) != before ||
 		got.Version != messages*each*9/10 {
 		s.t.Errorf("at last %v, want %q", got, before)
 	}
@@ -177,7 +177,7 @@ func (s *streamTest) transaction() {
 	put := func(key string) *pb.Op {
 		return &pb.Op{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: s.key(key), Lease: id}}}
 	}
-	got := s.call(txnOf(&pb.TxnRequest{Then: []*pb.Op{grant, put("a"), put("b")}})).GetTxn()
+	got := s.call(txnOf(&pb.TxnRequest{Success: []*pb.Op{grant, put("a"), put("b")}})).GetTxn()
 	if !got.GetSucceeded() || len(got.Responses) != 3 {
 		s.t.Fatalf("transaction %v", got)
 	}
@@ -185,14 +185,14 @@ func (s *streamTest) transaction() {
 	if g.GetLease().GetId() != id || g.Lease.Token == 0 || len(g.Secret) != 32 {
 		s.t.Errorf("granted %v", g)
 	}
-	s.fails(txnOf(&pb.TxnRequest{Then: []*pb.Op{put("c"), {Op: &pb.Op_Grant{
+	s.fails(txnOf(&pb.TxnRequest{Success: []*pb.Op{put("c"), {Op: &pb.Op_Grant{
 		Grant: &pb.GrantRequest{Id: id + 1, TtlMs: 60_000, Name: s.prefix + "name"},
 	}}}}), pb.Reason_REASON_NAME_TAKEN)
-	if n := len(s.call(rangeOf(s.key("c"))).GetRange().GetKvs()); n != 0 {
+	if n := len(s.call(rangeOf(s.key("c"))).GetReadRange().GetKvs()); n != 0 {
 		s.t.Error("a transaction that failed has put a key")
 	}
 	ref := &pb.LeaseRef{Id: id, Token: g.Lease.Token}
-	got = s.call(txnOf(&pb.TxnRequest{Then: []*pb.Op{
+	got = s.call(txnOf(&pb.TxnRequest{Success: []*pb.Op{
 		{Op: &pb.Op_Renew{Renew: ref}}, {Op: &pb.Op_Revoke{Revoke: ref}},
 	}})).GetTxn()
 	if !got.GetSucceeded() || got.Responses[0].GetRenew().GetId() != id ||
@@ -229,7 +229,7 @@ func (s *streamTest) conditions() {
 		s.t.Error("the token of a name is not told from another")
 	}
 	other := alive(got.Id)
-	other.Relation = pb.Compare_NOT_EQUAL
+	other.Relation = pb.Compare_RELATION_NOT_EQUAL
 	if holds(other) {
 		s.t.Error("a condition is not turned round")
 	}
@@ -279,7 +279,9 @@ func (s *streamTest) watch() {
 	}
 	short, long := grant(100, "expired"), grant(60_000, "revoked")
 	s.apart(putOf(s.key("deleted"), []byte("v"), 0))
-	s.apart(&pb.Request{Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{Key: s.key("deleted")}}})
+	s.apart(&pb.Request{Body: &pb.Request_DeleteRange{
+		DeleteRange: &pb.DeleteRequest{Key: s.key("deleted")},
+	}})
 	s.apart(&pb.Request{Body: &pb.Request_Revoke{
 		Revoke: &pb.RevokeRequest{Leases: []*pb.LeaseRef{{Id: long}}},
 	}})
@@ -292,7 +294,7 @@ func (s *streamTest) watch() {
 				s.t.Errorf("revision %d after %d", e.Kv.ModRevision, revision)
 			}
 			revision = e.Kv.ModRevision
-			if e.Type == pb.Event_PUT {
+			if e.Kind == pb.Event_KIND_PUT {
 				puts++
 				continue
 			}
@@ -304,7 +306,7 @@ func (s *streamTest) watch() {
 		}
 	}
 	for name, want := range map[string]pb.Event_Why{
-		"deleted": pb.Event_DELETED, "expired": pb.Event_EXPIRED, "revoked": pb.Event_REVOKED,
+		"deleted": pb.Event_WHY_DELETED, "expired": pb.Event_WHY_EXPIRED, "revoked": pb.Event_WHY_REVOKED,
 	} {
 		if whys[name] != want {
 			s.t.Errorf("%s: %v", name, whys[name])
@@ -322,7 +324,7 @@ func (s *streamTest) watch() {
 // apart does a request on a stream of its own, because this one has a watch.
 func (s *streamTest) apart(r *pb.Request) *pb.Response {
 	s.t.Helper()
-	g, err := pb.NewStreamClient(s.client.ActiveConnection()).Open(s.t.Context())
+	g, err := pb.NewStreamServiceClient(s.client.ActiveConnection()).Open(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -344,7 +346,7 @@ func (s *streamTest) fragments() {
 			Key: s.key(fmt.Sprint(i)), Value: value,
 		}}})
 	}
-	done := s.call(txnOf(&pb.TxnRequest{Then: ops})).GetTxn().GetHeader().GetRevision()
+	done := s.call(txnOf(&pb.TxnRequest{Success: ops})).GetTxn().GetHeader().GetRevision()
 	// As history, and a revision before it.
 	s.send(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: s.key(""), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.prefix)),
@@ -407,7 +409,7 @@ func TestLeadership(t *testing.T) {
 	})
 	said := make(chan *pb.Leadership)
 	for _, m := range members {
-		g, err := pb.NewStreamClient(m.client.ActiveConnection()).Open(t.Context())
+		g, err := pb.NewStreamServiceClient(m.client.ActiveConnection()).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

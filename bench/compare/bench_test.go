@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	leaseholdv1 "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/load"
-	"leasehold.dev/leaseholdpb"
 )
 
 // TestMain lets the test binary stand as the ceiling and as the process that holds a cache, as
@@ -129,24 +129,24 @@ func TestMeets(t *testing.T) {
 func TestRenewalsAreCounted(t *testing.T) {
 	var h load.Histogram
 	b := batches{hist: &h, open: map[uint64]*renewing{7: {time.Now(), 4}, 8: {time.Now(), 1}}}
-	answer := func(id uint64, more bool, m *leaseholdpb.RenewResponse) (bool, error) {
-		return b.take(&leaseholdpb.Response{
-			Id: id, More: more, Body: &leaseholdpb.Response_Renew{Renew: m},
+	answer := func(id uint64, more bool, m *leaseholdv1.RenewResponse) (bool, error) {
+		return b.take(&leaseholdv1.Response{
+			Id: id, More: more, Body: &leaseholdv1.Response_Renew{Renew: m},
 		})
 	}
-	m := &leaseholdpb.RenewResponse{TtlMs: []int64{9, 0, 9, 9}}
+	m := &leaseholdv1.RenewResponse{TtlMs: []int64{9, 0, 9, 9}}
 	if done, err := answer(7, true, m); done || err != nil || h.Count() != 3 {
 		t.Errorf("with one to come: done %v, error %v, %d renewals", done, err, h.Count())
 	}
-	m = &leaseholdpb.RenewResponse{Results: []*leaseholdpb.RenewResult{{Id: 2, TtlMs: 9}}}
+	m = &leaseholdv1.RenewResponse{Results: []*leaseholdv1.RenewResult{{Id: 2, TtlMs: 9}}}
 	if done, err := answer(7, false, m); !done || err != nil || h.Count() != 4 || len(b.open) != 1 {
 		t.Errorf("done %v, error %v, %d renewals", done, err, h.Count())
 	}
-	m = &leaseholdpb.RenewResponse{TtlMs: []int64{0}}
+	m = &leaseholdv1.RenewResponse{TtlMs: []int64{0}}
 	if done, err := answer(8, false, m); done || err == nil {
 		t.Error("a lease that was not renewed was not missed")
 	}
-	m = &leaseholdpb.RenewResponse{Results: []*leaseholdpb.RenewResult{{Id: 2, Reason: 2}}}
+	m = &leaseholdv1.RenewResponse{Results: []*leaseholdv1.RenewResult{{Id: 2, Reason: 2}}}
 	b.open[9] = &renewing{time.Now(), 1}
 	if done, err := answer(9, false, m); done || err == nil {
 		t.Error("a renewal that failed was not")

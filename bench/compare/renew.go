@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	leaseholdv1 "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/load"
-	"leasehold.dev/leaseholdpb"
 )
 
 const (
@@ -28,7 +28,7 @@ func runRenew(ctx context.Context, e *Env) (Result, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := leaseholdpb.NewStreamClient(e.Client.Conn(0)).Open(ctx)
+	stream, err := leaseholdv1.NewStreamServiceClient(e.Client.Conn(0)).Open(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -44,7 +44,7 @@ func runRenew(ctx context.Context, e *Env) (Result, error) {
 
 // batches keeps a stream full of renewals.
 type batches struct {
-	stream leaseholdpb.Stream_OpenClient
+	stream leaseholdv1.StreamService_OpenClient
 	leases []int64
 	hist   *load.Histogram
 
@@ -90,15 +90,15 @@ func (b *batches) run(until time.Time) error {
 func (b *batches) send(id uint64) error {
 	from := int(id) * renewBatch % len(b.leases)
 	b.open[id] = &renewing{time.Now(), renewBatch}
-	return b.stream.Send(&leaseholdpb.ClientMessage{Requests: []*leaseholdpb.Request{{
-		Id: id, Body: &leaseholdpb.Request_Renew{
-			Renew: &leaseholdpb.RenewRequest{Ids: b.leases[from:][:renewBatch]},
+	return b.stream.Send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
+		Id: id, Body: &leaseholdv1.Request_Renew{
+			Renew: &leaseholdv1.RenewRequest{Ids: b.leases[from:][:renewBatch]},
 		},
 	}}})
 }
 
 // take takes an answer in. done says that it was the last one of its batch.
-func (b *batches) take(r *leaseholdpb.Response) (done bool, err error) {
+func (b *batches) take(r *leaseholdv1.Response) (done bool, err error) {
 	if e := r.GetError(); e != nil {
 		return false, fmt.Errorf("bench: renew: %s", e.Message)
 	}

@@ -11,16 +11,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
-	pb "leasehold.dev/leaseholdpb"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // between stands between a client and a member, and answers some requests itself.
 type between struct {
-	pb.UnimplementedStreamServer
+	pb.UnimplementedStreamServiceServer
 	member *grpc.ClientConn
 	// instead returns what to answer to a request, nil to pass it on. It is called by one
 	// goroutine.
@@ -29,8 +29,8 @@ type between struct {
 	seen func(r *pb.Response)
 }
 
-func (b *between) Open(s pb.Stream_OpenServer) error {
-	to, err := pb.NewStreamClient(b.member).Open(s.Context())
+func (b *between) Open(s pb.StreamService_OpenServer) error {
+	to, err := pb.NewStreamServiceClient(b.member).Open(s.Context())
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (b *between) serve(t *testing.T, m *inprocess.Member) *client.Client {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	pb.RegisterStreamServer(s, b)
+	pb.RegisterStreamServiceServer(s, b)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -125,8 +125,8 @@ func TestClaimUnsure(t *testing.T) {
 			watching := make(chan struct{}, 100)
 			b := &between{
 				instead: func(r *pb.Request) *pb.Response {
-					for _, o := range r.GetTxn().GetThen() {
-						bury := o.GetDelete() != nil
+					for _, o := range r.GetTxn().GetSuccess() {
+						bury := o.GetDeleteRange() != nil
 						if o.GetGrant() == nil && !bury || bury != (name == "bury") {
 							continue
 						}

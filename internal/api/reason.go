@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // The reasons by short names, for the table.
@@ -183,6 +183,7 @@ func FillLease(m *pb.Lease, i *lease.Info) {
 	m.TtlMs, m.LockDelayMs = int64(i.TTL), int64(i.LockDelay)
 	m.Name, m.Owner, m.Labels = i.Name, i.Owner, i.Labels
 	m.Delayed, m.Bound = i.Delayed, i.Bound
+	m.AtExpiry = pb.AtExpiry_AT_EXPIRY_DELETE
 	if i.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
 	}

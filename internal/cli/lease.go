@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 func (a *app) leaseCommand() *cobra.Command {

@@ -10,12 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // describeCall is a command about one lease, which asks what the lease is first.
 type describeCall func(
-	ctx context.Context, c pb.LeasesClient, l *pb.Lease, args []string,
+	ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string,
 ) (answer, error)
 
 // onLease makes a command that names a lease, and then has the arguments that use lists. The lease
@@ -61,7 +61,7 @@ func refOf(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.To
 
 func (a *app) leaseTTL() *cobra.Command {
 	cmd := a.onLease("ttl [<leaseID|name>] <ttl>", "Gives a lease another TTL, which runs anew", 1,
-		func(ctx context.Context, c pb.LeasesClient, l *pb.Lease, args []string) (answer, error) {
+		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
 			ttl, err := parseTTL(args[0])
 			if err != nil {
 				return answer{}, err
@@ -79,25 +79,29 @@ The holder of the lease must know of a shorter TTL before: it counts on the old 
 
 func (a *app) leaseAttach() *cobra.Command {
 	return a.onKeys("attach", "Attaches keys to a lease; their values stay as they are",
-		func(ctx context.Context, c pb.LeasesClient, l *pb.Lease, keys [][]byte) (proto.Message, error) {
+		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte) (
+			proto.Message, error,
+		) {
 			return c.Attach(ctx, &pb.AttachRequest{Lease: refOf(l), Keys: keys})
 		})
 }
 
 func (a *app) leaseDetach() *cobra.Command {
 	return a.onKeys("detach", "Detaches keys from a lease; the keys stay when the lease ends",
-		func(ctx context.Context, c pb.LeasesClient, l *pb.Lease, keys [][]byte) (proto.Message, error) {
+		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte) (
+			proto.Message, error,
+		) {
 			return c.Detach(ctx, &pb.DetachRequest{Lease: refOf(l), Keys: keys})
 		})
 }
 
 // onKeys makes a command that does one thing, such as attach, with keys and a lease.
 func (a *app) onKeys(verb, short string, call func(
-	ctx context.Context, c pb.LeasesClient, l *pb.Lease, keys [][]byte,
+	ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte,
 ) (proto.Message, error),
 ) *cobra.Command {
 	return a.onLease(verb+" [<leaseID|name>] <key> ...", short, -1,
-		func(ctx context.Context, c pb.LeasesClient, l *pb.Lease, args []string) (answer, error) {
+		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
 			resp, err := call(ctx, c, l, keysOf(args))
 			if err != nil {
 				return answer{}, nativeError(err)

@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // nativeLeases returns the client of leasehold.v1 on c's connection.
-func nativeLeases(c *clientv3.Client) pb.LeasesClient {
-	return pb.NewLeasesClient(c.ActiveConnection())
+func nativeLeases(c *clientv3.Client) pb.LeaseServiceClient {
+	return pb.NewLeaseServiceClient(c.ActiveConnection())
 }
 
 // nativeError is a failure of leasehold.v1, in the words of its message alone.

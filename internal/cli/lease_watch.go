@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // eventFlags say which events lease watch tells.
@@ -126,7 +127,7 @@ func showLeaseEvent(e *client.LeaseEvent) answer {
 		p.printf("\n")
 	}, fields: func(p *page) {
 		p.field("Seq", m.Seq)
-		p.quoted("Type", m.Type.String())
+		p.quoted("Type", strings.TrimPrefix(m.Kind.String(), "KIND_"))
 		p.quoted("By", m.By)
 		p.field("Revision", m.Revision)
 		if m.WaitedMs != 0 {
@@ -151,12 +152,13 @@ func eventMessage(e *client.LeaseEvent) *pb.LeaseEvent {
 		Id: int64(l.ID), Token: uint64(l.Token), TtlMs: l.TTL.Milliseconds(),
 		RemainingMs: l.Remaining.Milliseconds(), Name: l.Name, Owner: l.Owner, Labels: l.Labels,
 		LockDelayMs: l.LockDelay.Milliseconds(), Delayed: l.Delayed,
+		AtExpiry: pb.AtExpiry_AT_EXPIRY_DELETE,
 	}
 	if l.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
 	}
 	return &pb.LeaseEvent{
-		Seq: e.Seq, Type: pb.LeaseEvent_Type(e.Kind), Lease: m, By: e.By, Revision: e.Revision,
+		Seq: e.Seq, Kind: pb.LeaseEvent_Kind(e.Kind), Lease: m, By: e.By, Revision: e.Revision,
 		WaitedMs: e.Waited.Milliseconds(),
 	}
 }

@@ -24,7 +24,7 @@ func TestShowCacheSlow(t *testing.T) {
 			`- cache slow 000000000000001a name "reader/1" owner "host-1" waited 1.001s`,
 		}},
 		{fieldsPrinter{}, []string{`"Type" : "CACHE_SLOW"`, `"WaitedMs" : 1001`}},
-		{jsonPrinter{}, []string{`"CACHE_SLOW"`, `"waited_ms":"1001"`, `"owner":"host-1"`}},
+		{jsonPrinter{}, []string{`"KIND_CACHE_SLOW"`, `"waited_ms":"1001"`, `"owner":"host-1"`}},
 	} {
 		var b bytes.Buffer
 		if err := c.p.print(&b, showLeaseEvent(e)); err != nil {

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // openNative makes the client of a command that keeps leases alive. Unlike that of open

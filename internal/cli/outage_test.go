@@ -11,8 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // heard is a standard error that says when something was written to it.
@@ -42,9 +42,11 @@ func (h *heard) await(t *testing.T, want string) {
 }
 
 // mute takes streams and answers nothing.
-type mute struct{ pb.UnimplementedStreamServer }
+type mute struct {
+	pb.UnimplementedStreamServiceServer
+}
 
-func (mute) Open(s pb.Stream_OpenServer) error {
+func (mute) Open(s pb.StreamService_OpenServer) error {
 	<-s.Context().Done()
 	return nil
 }
@@ -53,7 +55,7 @@ func (mute) Open(s pb.Stream_OpenServer) error {
 // when it is back.
 func TestTellOutages(t *testing.T) {
 	s := grpc.NewServer()
-	pb.RegisterStreamServer(s, mute{})
+	pb.RegisterStreamServiceServer(s, mute{})
 	defer s.Stop()
 	up := make(chan net.Listener, 1)
 	c, err := client.New(client.Config{

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 type putFlags struct {
@@ -71,7 +71,7 @@ func (f *putFlags) op(
 // putNative does a put that etcd's API cannot ask for.
 func (a *app) putNative(r *pb.PutRequest) error {
 	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-		resp, err := pb.NewStoreClient(c.ActiveConnection()).Put(ctx, r)
+		resp, err := pb.NewStoreServiceClient(c.ActiveConnection()).Put(ctx, r)
 		if err != nil {
 			return answer{}, nativeError(err)
 		}

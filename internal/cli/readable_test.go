@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/etcd/api/v3/authpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/pool"
 	"leasehold.dev/client/queue"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Goal: no name, owner, label, ID or metadata that somebody has chosen moves the terminal of who

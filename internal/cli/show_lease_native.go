@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // protoJSON is a message in the JSON of the gateway.

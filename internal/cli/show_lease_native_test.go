@@ -3,7 +3,7 @@ package cli
 import (
 	"testing"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // TestHeldText: what a lease holds, for people.

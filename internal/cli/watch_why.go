@@ -9,8 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // progressEvery is how often a watch with --progress-notify is told how far it is: as often as
@@ -119,8 +119,8 @@ func showWhy(u client.Update) answer {
 	}
 	return answer{json: protoJSON(m), proto: m, simple: func(p *page) {
 		for i, e := range m.Events {
-			p.printf("%s", e.Type)
-			if e.Type == pb.Event_DELETE {
+			p.printf("%s", eventType(&u.Events[i]))
+			if e.Kind == pb.Event_KIND_DELETE {
 				p.printf(" %s", strings.ReplaceAll(u.Events[i].Why.String(), " ", "-"))
 			}
 			if e.Lease != 0 {
@@ -134,10 +134,10 @@ func showWhy(u client.Update) answer {
 		}
 	}, fields: func(p *page) {
 		p.field("Revision", u.Revision)
-		for _, e := range m.Events {
-			p.field("Type", e.Type)
-			if e.Type == pb.Event_DELETE {
-				p.quoted("Why", e.Why.String())
+		for i, e := range m.Events {
+			p.field("Type", eventType(&u.Events[i]))
+			if e.Kind == pb.Event_KIND_DELETE {
+				p.quoted("Why", strings.TrimPrefix(e.Why.String(), "WHY_"))
 				p.leaseID("WhyLease", e.Lease)
 			}
 			if e.PrevKv != nil {
@@ -150,9 +150,11 @@ func showWhy(u client.Update) answer {
 
 // eventOf is an event as it came over the wire.
 func eventOf(e *client.Event) *pb.Event {
-	m := &pb.Event{Kv: kvOf(&e.KV), PrevKv: kvOf(e.Prev), Lease: int64(e.Lease)}
+	m := &pb.Event{
+		Kind: pb.Event_KIND_PUT, Kv: kvOf(&e.KV), PrevKv: kvOf(e.Prev), Lease: int64(e.Lease),
+	}
 	if e.Delete {
-		m.Type, m.Why = pb.Event_DELETE, pb.Event_Why(e.Why)
+		m.Kind, m.Why = pb.Event_KIND_DELETE, pb.Event_Why(e.Why)
 	}
 	return m
 }

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
-	pb "leasehold.dev/leaseholdpb"
 	"leasehold.dev/server"
 )
 
@@ -160,7 +160,7 @@ type dialed struct{ *clientv3.Client }
 // take part. Unlike the calls of the library this one fails at once when there is no
 // connection, and says why.
 func (d dialed) Ours(ctx context.Context) error {
-	_, err := pb.NewLeasesClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
+	_, err := pb.NewLeaseServiceClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
 	switch status.Code(err) {
 	case codes.Unimplemented:
 		return fmt.Errorf("who answers there is no member of Leasehold, and an etcd cannot be "+

@@ -39,7 +39,7 @@ var house = [][]string{
 	{"plan", "internal/listen", "internal/backup"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
-		"internal/keyrange", "internal/line", "internal/wire", "test/process", "leaseholdpb",
+		"internal/keyrange", "internal/line", "internal/wire", "test/process", "api",
 		"client/internal/fault",
 	},
 }
@@ -143,7 +143,7 @@ func room(dir string) (name string, row int, ok bool) {
 
 // isMessages says whether a directory holds only generated messages. Anybody
 // who may see wire formats may import those, from any row.
-func isMessages(dir string) bool { return strings.HasSuffix(dir, "pb") }
+func isMessages(dir string) bool { return strings.HasSuffix(dir, "pb") || within(dir, "api") }
 
 // mayImport says why dir from must not import dir to, or "".
 func mayImport(from, to string) string {

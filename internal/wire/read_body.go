@@ -1,6 +1,6 @@
 package wire
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 // header reads a header into room, or into new memory if that is nil, unless there was one.
 func (r *reader) header(to **pb.Header, room *pb.Header) {
@@ -201,7 +201,7 @@ func (r *reader) event() *pb.Event {
 	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
-			m.Type = pb.Event_Type(r.int())
+			m.Kind = pb.Event_Kind(r.int())
 		case 2<<3 | typeBytes:
 			if r.once(m.Kv == nil) {
 				m.Kv = r.keyValue(&c.pair)

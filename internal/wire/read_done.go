@@ -1,6 +1,6 @@
 package wire
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 // Outcomes of the parts of transactions, each in one piece of memory.
 type (
@@ -96,13 +96,13 @@ func (r *reader) done(key uint64) *pb.OpResponse {
 		r.putResponse(&d.body, nil)
 		return &d.message
 	case 2<<3 | typeBytes:
-		d := &joined[pb.OpResponse, pb.OpResponse_Delete, pb.DeleteResponse]{}
-		d.message.Response, d.wrapper.Delete = &d.wrapper, &d.body
+		d := &joined[pb.OpResponse, pb.OpResponse_DeleteRange, pb.DeleteResponse]{}
+		d.message.Response, d.wrapper.DeleteRange = &d.wrapper, &d.body
 		r.deleteResponse(&d.body, nil)
 		return &d.message
 	case 3<<3 | typeBytes:
-		d := &joined[pb.OpResponse, pb.OpResponse_Range, rangeDone]{}
-		d.message.Response, d.wrapper.Range = &d.wrapper, &d.body.response
+		d := &joined[pb.OpResponse, pb.OpResponse_ReadRange, rangeDone]{}
+		d.message.Response, d.wrapper.ReadRange = &d.wrapper, &d.body.response
 		r.rangeResponse(&d.body, nil)
 		return &d.message
 	case 4<<3 | typeBytes:

@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // maxDepth is how deep transactions may lie in others here.
@@ -108,13 +108,13 @@ func (r *reader) call(key uint64) *pb.Request {
 		r.putRequest(&c.body)
 		return &c.message
 	case 5<<3 | typeBytes:
-		c := &joined[pb.Request, pb.Request_Delete, pb.DeleteRequest]{}
-		c.message.Body, c.wrapper.Delete = &c.wrapper, &c.body
+		c := &joined[pb.Request, pb.Request_DeleteRange, pb.DeleteRequest]{}
+		c.message.Body, c.wrapper.DeleteRange = &c.wrapper, &c.body
 		r.deleteRequest(&c.body)
 		return &c.message
 	case 6<<3 | typeBytes:
-		c := &joined[pb.Request, pb.Request_Range, pb.RangeRequest]{}
-		c.message.Body, c.wrapper.Range = &c.wrapper, &c.body
+		c := &joined[pb.Request, pb.Request_ReadRange, pb.RangeRequest]{}
+		c.message.Body, c.wrapper.ReadRange = &c.wrapper, &c.body
 		r.rangeRequest(&c.body)
 		return &c.message
 	case 7<<3 | typeBytes:

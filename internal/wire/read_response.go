@@ -1,6 +1,6 @@
 package wire
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 func readServerMessage(b []byte, m *pb.ServerMessage) (ok bool) {
 	m.Reset()
@@ -68,13 +68,13 @@ func (r *reader) answer(key uint64) *pb.Response {
 		r.putResponse(&a.body, &a.header)
 		return &a.message
 	case 5<<3 | typeBytes:
-		a := &joinedAnswer[pb.Response_Delete, pb.DeleteResponse]{}
-		a.message.Body, a.wrapper.Delete = &a.wrapper, &a.body
+		a := &joinedAnswer[pb.Response_DeleteRange, pb.DeleteResponse]{}
+		a.message.Body, a.wrapper.DeleteRange = &a.wrapper, &a.body
 		r.deleteResponse(&a.body, &a.header)
 		return &a.message
 	case 6<<3 | typeBytes:
-		a := &joinedAnswer[pb.Response_Range, rangeDone]{}
-		a.message.Body, a.wrapper.Range = &a.wrapper, &a.body.response
+		a := &joinedAnswer[pb.Response_ReadRange, rangeDone]{}
+		a.message.Body, a.wrapper.ReadRange = &a.wrapper, &a.body.response
 		r.rangeResponse(&a.body, &a.header)
 		return &a.message
 	case 7<<3 | typeBytes:

@@ -1,6 +1,6 @@
 package wire
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 // Parts of transactions, each in one piece of memory.
 type (
@@ -34,18 +34,18 @@ func (r *reader) txnRequest(t *txn) {
 			}
 			m.Compare = append(m.Compare, r.compare())
 		case 2<<3 | typeBytes:
-			if m.Then == nil {
-				m.Then = t.then[:0]
+			if m.Success == nil {
+				m.Success = t.then[:0]
 			}
-			m.Then = append(m.Then, r.op())
+			m.Success = append(m.Success, r.op())
 		case 3<<3 | typeBytes:
-			if m.Else == nil {
-				m.Else = t.other[:0]
+			if m.Failure == nil {
+				m.Failure = t.other[:0]
 			}
-			m.Else = append(m.Else, r.op())
+			m.Failure = append(m.Failure, r.op())
 		case 4<<3 | typeBytes:
-			if r.once(m.Await == nil) {
-				m.Await = r.await()
+			if r.once(m.AwaitTurn == nil) {
+				m.AwaitTurn = r.await()
 			}
 		default:
 			r.odd = true
@@ -171,13 +171,13 @@ func (r *reader) operation(key uint64) *pb.Op {
 		r.putRequest(&o.body)
 		return &o.message
 	case 2<<3 | typeBytes:
-		o := &joined[pb.Op, pb.Op_Delete, pb.DeleteRequest]{}
-		o.message.Op, o.wrapper.Delete = &o.wrapper, &o.body
+		o := &joined[pb.Op, pb.Op_DeleteRange, pb.DeleteRequest]{}
+		o.message.Op, o.wrapper.DeleteRange = &o.wrapper, &o.body
 		r.deleteRequest(&o.body)
 		return &o.message
 	case 3<<3 | typeBytes:
-		o := &joined[pb.Op, pb.Op_Range, pb.RangeRequest]{}
-		o.message.Op, o.wrapper.Range = &o.wrapper, &o.body
+		o := &joined[pb.Op, pb.Op_ReadRange, pb.RangeRequest]{}
+		o.message.Op, o.wrapper.ReadRange = &o.wrapper, &o.body
 		r.rangeRequest(&o.body)
 		return &o.message
 	case 4<<3 | typeBytes:

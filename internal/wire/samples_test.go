@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // fresh returns an empty message of the type of m.
@@ -51,18 +51,18 @@ func putSample(key []byte) *pb.Request {
 }
 
 func getSample(key []byte) *pb.Request {
-	return &pb.Request{Body: &pb.Request_Range{Range: &pb.RangeRequest{Key: key}}}
+	return &pb.Request{Body: &pb.Request_ReadRange{ReadRange: &pb.RangeRequest{Key: key}}}
 }
 
 func lockSample(key []byte) *pb.Request {
 	return &pb.Request{Number: 123457, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 		Compare: []*pb.Compare{{Key: key, Target: &pb.Compare_CreateRevision{}}},
-		Then: []*pb.Op{
+		Success: []*pb.Op{
 			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key, Lease: someLease}}},
 			{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}},
 		},
-		Else:  []*pb.Op{{Op: &pb.Op_Range{Range: &pb.RangeRequest{Key: key}}}},
-		Await: &pb.Await{Key: key, Prefix: key[:13], Permits: 1},
+		Failure:   []*pb.Op{{Op: &pb.Op_ReadRange{ReadRange: &pb.RangeRequest{Key: key}}}},
+		AwaitTurn: &pb.Await{Key: key, Prefix: key[:13], Permits: 1},
 	}}}
 }
 
@@ -71,7 +71,7 @@ func unlockSample(key []byte) *pb.Request {
 		Compare: []*pb.Compare{{
 			Key: key, Target: &pb.Compare_CreateRevision{CreateRevision: 98765},
 		}},
-		Then: []*pb.Op{{Op: &pb.Op_Delete{Delete: &pb.DeleteRequest{Key: key}}}},
+		Success: []*pb.Op{{Op: &pb.Op_DeleteRange{DeleteRange: &pb.DeleteRequest{Key: key}}}},
 	}}}
 }
 
@@ -108,7 +108,7 @@ func putResponseSample([]byte) *pb.Response {
 }
 
 func getResponseSample(key []byte) *pb.Response {
-	return &pb.Response{Body: &pb.Response_Range{Range: &pb.RangeResponse{
+	return &pb.Response{Body: &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{
 		Header: header(), Count: 1, Kvs: []*pb.KeyValue{pair(key)},
 	}}}
 }
@@ -120,7 +120,7 @@ func lockResponseSample([]byte) *pb.Response {
 			{Response: &pb.OpResponse_Put{Put: &pb.PutResponse{}}},
 			{Response: &pb.OpResponse_DrawToken{DrawToken: 4711}},
 		},
-		Turn: &pb.Turn{State: pb.Turn_COME, CreateRevision: 98765},
+		Turn: &pb.Turn{State: pb.Turn_STATE_COME, CreateRevision: 98765},
 	}}}
 }
 
@@ -138,8 +138,8 @@ func watchResponseSample(key []byte) *pb.Response {
 		Header: header(), Events: []*pb.Event{
 			{Kv: pair(key)},
 			{
-				Type: pb.Event_DELETE, Kv: &pb.KeyValue{Key: key, ModRevision: 98765},
-				PrevKv: pair(key), Why: pb.Event_EXPIRED, Lease: someLease,
+				Kind: pb.Event_KIND_DELETE, Kv: &pb.KeyValue{Key: key, ModRevision: 98765},
+				PrevKv: pair(key), Why: pb.Event_WHY_EXPIRED, Lease: someLease,
 			},
 		},
 	}}}

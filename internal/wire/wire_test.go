@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // agree holds a decoding against the standard one: the same message, or the same error.
@@ -141,8 +141,8 @@ func TestTexts(t *testing.T) {
 		{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Compare: []*pb.Compare{{
 			Target: &pb.Compare_NameToken{NameToken: &pb.NameToken{Name: bad}},
 		}}}}},
-		{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Else: []*pb.Op{{Op: &pb.Op_Txn{
-			Txn: &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Grant{Grant: grant}}}},
+		{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Failure: []*pb.Op{{Op: &pb.Op_Txn{
+			Txn: &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Grant{Grant: grant}}}},
 		}}}}}},
 	} {
 		_, err := proto.Marshal(r)
@@ -249,8 +249,8 @@ func TestNil(t *testing.T) {
 		&pb.ClientMessage{Requests: []*pb.Request{
 			nil,
 			{Body: &pb.Request_Put{}},
-			{Body: &pb.Request_Delete{}},
-			{Body: &pb.Request_Range{}},
+			{Body: &pb.Request_DeleteRange{}},
+			{Body: &pb.Request_ReadRange{}},
 			{Body: &pb.Request_Txn{}},
 			{Body: &pb.Request_Grant{}},
 			{Body: &pb.Request_Renew{}},
@@ -260,36 +260,36 @@ func TestNil(t *testing.T) {
 					{Target: &pb.Compare_Value{}},
 					{Target: &pb.Compare_NameToken{}},
 				},
-				Then: []*pb.Op{
+				Success: []*pb.Op{
 					nil,
 					{Op: &pb.Op_Put{}},
-					{Op: &pb.Op_Delete{}},
-					{Op: &pb.Op_Range{}},
+					{Op: &pb.Op_DeleteRange{}},
+					{Op: &pb.Op_ReadRange{}},
 					{Op: &pb.Op_Txn{}},
 					{Op: &pb.Op_Grant{}},
 					{Op: &pb.Op_Renew{}},
 					{Op: &pb.Op_Revoke{}},
 					{Op: &pb.Op_DrawToken{}},
 				},
-				Await: &pb.Await{Beside: []byte{}},
+				AwaitTurn: &pb.Await{Beside: []byte{}},
 			}}},
 		}},
 		&pb.ServerMessage{Responses: []*pb.Response{
 			nil,
 			{Body: &pb.Response_Put{}},
-			{Body: &pb.Response_Delete{}},
-			{Body: &pb.Response_Range{}},
+			{Body: &pb.Response_DeleteRange{}},
+			{Body: &pb.Response_ReadRange{}},
 			{Body: &pb.Response_Txn{}},
 			{Body: &pb.Response_Grant{}},
 			{Body: &pb.Response_Watch{}},
 			{Body: &pb.Response_Error{}},
 			{Body: &pb.Response_Watch{Watch: &pb.WatchResponse{Events: []*pb.Event{nil}}}},
-			{Body: &pb.Response_Range{Range: &pb.RangeResponse{Kvs: []*pb.KeyValue{nil}}}},
+			{Body: &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{Kvs: []*pb.KeyValue{nil}}}},
 			{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{Responses: []*pb.OpResponse{
 				nil,
 				{Response: &pb.OpResponse_Put{}},
-				{Response: &pb.OpResponse_Delete{}},
-				{Response: &pb.OpResponse_Range{}},
+				{Response: &pb.OpResponse_DeleteRange{}},
+				{Response: &pb.OpResponse_ReadRange{}},
 				{Response: &pb.OpResponse_Txn{}},
 				{Response: &pb.OpResponse_Grant{}},
 				{Response: &pb.OpResponse_Renew{}},

@@ -1,6 +1,6 @@
 package wire
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 func (w *writer) clientMessage(m *pb.ClientMessage) {
 	w.known(m)
@@ -33,11 +33,11 @@ func (w *writer) request(m *pb.Request) {
 	case *pb.Request_Put:
 		w.putRequest(x.Put)
 		w.close(4, end)
-	case *pb.Request_Delete:
-		w.deleteRequest(x.Delete)
+	case *pb.Request_DeleteRange:
+		w.deleteRequest(x.DeleteRange)
 		w.close(5, end)
-	case *pb.Request_Range:
-		w.rangeRequest(x.Range)
+	case *pb.Request_ReadRange:
+		w.rangeRequest(x.ReadRange)
 		w.close(6, end)
 	case *pb.Request_Txn:
 		w.txnRequest(x.Txn)
@@ -136,13 +136,13 @@ func (w *writer) txnRequest(m *pb.TxnRequest) {
 		return
 	}
 	w.known(m)
-	if m.Await != nil {
+	if m.AwaitTurn != nil {
 		end := w.i
-		w.await(m.Await)
+		w.await(m.AwaitTurn)
 		w.close(4, end)
 	}
-	w.ops(3, m.Else)
-	w.ops(2, m.Then)
+	w.ops(3, m.Failure)
+	w.ops(2, m.Success)
 	for i := len(m.Compare) - 1; i >= 0; i-- {
 		end := w.i
 		w.compare(m.Compare[i])
@@ -213,11 +213,11 @@ func (w *writer) op(m *pb.Op) {
 	case *pb.Op_Put:
 		w.putRequest(x.Put)
 		w.close(1, end)
-	case *pb.Op_Delete:
-		w.deleteRequest(x.Delete)
+	case *pb.Op_DeleteRange:
+		w.deleteRequest(x.DeleteRange)
 		w.close(2, end)
-	case *pb.Op_Range:
-		w.rangeRequest(x.Range)
+	case *pb.Op_ReadRange:
+		w.rangeRequest(x.ReadRange)
 		w.close(3, end)
 	case *pb.Op_Txn:
 		w.txnRequest(x.Txn)

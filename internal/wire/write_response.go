@@ -1,6 +1,6 @@
 package wire
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 func (w *writer) serverMessage(m *pb.ServerMessage) {
 	w.known(m)
@@ -25,11 +25,11 @@ func (w *writer) response(m *pb.Response) {
 	case *pb.Response_Put:
 		w.putResponse(x.Put)
 		w.close(4, end)
-	case *pb.Response_Delete:
-		w.deleteResponse(x.Delete)
+	case *pb.Response_DeleteRange:
+		w.deleteResponse(x.DeleteRange)
 		w.close(5, end)
-	case *pb.Response_Range:
-		w.rangeResponse(x.Range)
+	case *pb.Response_ReadRange:
+		w.rangeResponse(x.ReadRange)
 		w.close(6, end)
 	case *pb.Response_Txn:
 		w.txnResponse(x.Txn)
@@ -152,11 +152,11 @@ func (w *writer) opResponse(m *pb.OpResponse) {
 	case *pb.OpResponse_Put:
 		w.putResponse(x.Put)
 		w.close(1, end)
-	case *pb.OpResponse_Delete:
-		w.deleteResponse(x.Delete)
+	case *pb.OpResponse_DeleteRange:
+		w.deleteResponse(x.DeleteRange)
 		w.close(2, end)
-	case *pb.OpResponse_Range:
-		w.rangeResponse(x.Range)
+	case *pb.OpResponse_ReadRange:
+		w.rangeResponse(x.ReadRange)
 		w.close(3, end)
 	case *pb.OpResponse_Txn:
 		w.txnResponse(x.Txn)
@@ -236,5 +236,5 @@ func (w *writer) event(m *pb.Event) {
 	if m.Kv != nil {
 		w.keyValue(2, m.Kv)
 	}
-	w.number(1, uint64(m.Type))
+	w.number(1, uint64(m.Kind))
 }

@@ -7,11 +7,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // leases returns a client of leasehold.v1.
-func (m *member) leases() pb.LeasesClient {
+func (m *member) leases() pb.LeaseServiceClient {
 	m.t.Helper()
 	conn, err := grpc.NewClient(m.url[len("http://"):],
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -20,7 +20,7 @@ func (m *member) leases() pb.LeasesClient {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { _ = conn.Close() })
-	return pb.NewLeasesClient(conn)
+	return pb.NewLeaseServiceClient(conn)
 }
 
 // TestNativeLeaseSurvivesKill: all that a lease of leasehold.v1 is survives SIGKILL: its

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Attach implements pb.LeasesServer.

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"sync"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // batch gathers the outcomes of a call's renewals. It implements RenewedAll.

@@ -6,9 +6,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestPutTTL: a put with a TTL makes a lease that is bound to the key, by itself and in
@@ -21,9 +21,9 @@ func TestPutTTL(t *testing.T) {
 	for i, do := range []func() (*pb.PutResponse, error){
 		func() (*pb.PutResponse, error) { return s.Put(t.Context(), put) },
 		func() (*pb.PutResponse, error) {
-			r, err := s.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{
+			r, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{
 				{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte("x")}}},
-				{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Put{Put: put}}}}}},
+				{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Put{Put: put}}}}}},
 			}})
 			if err != nil {
 				return nil, err
@@ -95,7 +95,7 @@ func TestPutTTLRefused(t *testing.T) {
 	} {
 		r.Key = []byte("k")
 		_, err := s.Put(t.Context(), r)
-		_, inTxn := s.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Put{Put: r}}}})
+		_, inTxn := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Put{Put: r}}}})
 		for _, err := range []error{err, inTxn} {
 			if api.Reason(err) != pb.Reason_REASON_INVALID {
 				t.Errorf("%v: %v", r, err)

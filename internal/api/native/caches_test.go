@@ -7,12 +7,12 @@ import (
 	"testing"
 	"testing/synctest"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // fakeCaches is the part of a fake node that caches talk to: it takes note.
@@ -168,7 +168,7 @@ func TestFills(t *testing.T) {
 		b.node.put(&fsm.Put{Key: "k", Value: []byte("v")})
 		fill := func(id uint64, r *pb.RangeRequest) {
 			r.Key, r.Cache = []byte("k"), &pb.LeaseRef{Id: 11, Token: 7}
-			b.send(&pb.Request{Id: id, Body: &pb.Request_Range{Range: r}})
+			b.send(&pb.Request{Id: id, Body: &pb.Request_ReadRange{ReadRange: r}})
 		}
 		fill(1, &pb.RangeRequest{RangeEnd: []byte("m")})
 		s := b.node.submitted[0]
@@ -178,7 +178,7 @@ func TestFills(t *testing.T) {
 		}
 		s.Fill.Term = 3
 		s.To.Answered(fsm.Result{}, nil)
-		if r := b.only().GetRange(); r.GetCacheTerm() != 3 || len(r.GetKvs()) != 1 {
+		if r := b.only().GetReadRange(); r.GetCacheTerm() != 3 || len(r.GetKvs()) != 1 {
 			t.Errorf("answered %v", r)
 		}
 		id := uint64(1)
@@ -189,12 +189,12 @@ func TestFills(t *testing.T) {
 			fill(id, r)
 			b.wantError(id, pb.Reason_REASON_INVALID)
 		}
-		b.send(&pb.Request{Id: 10, Body: &pb.Request_Range{
-			Range: &pb.RangeRequest{Key: []byte("k"), Cache: &pb.LeaseRef{Id: 11}},
+		b.send(&pb.Request{Id: 10, Body: &pb.Request_ReadRange{
+			ReadRange: &pb.RangeRequest{Key: []byte("k"), Cache: &pb.LeaseRef{Id: 11}},
 		}})
 		b.wantError(10, pb.Reason_REASON_INVALID)
-		in := &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Range{
-			Range: &pb.RangeRequest{Key: []byte("k"), Cache: &pb.LeaseRef{Id: 11, Token: 7}},
+		in := &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_ReadRange{
+			ReadRange: &pb.RangeRequest{Key: []byte("k"), Cache: &pb.LeaseRef{Id: 11, Token: 7}},
 		}}}}
 		b.send(&pb.Request{Id: 11, Body: &pb.Request_Txn{Txn: in}})
 		b.wantError(11, pb.Reason_REASON_INVALID)
@@ -217,7 +217,7 @@ func TestHolds(t *testing.T) {
 	holds := []*pb.KeyRange{{Key: []byte("a"), RangeEnd: []byte("b")}, {Key: []byte("c")}}
 	id := grant(t, s, &pb.GrantRequest{TtlMs: 1000, Holds: holds}).Lease.Id
 	keys := &store{leases: s, node: n}
-	_, err := keys.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Grant{
+	_, err := keys.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Grant{
 		Grant: &pb.GrantRequest{Id: 12, TtlMs: 1000, Holds: holds[:1]},
 	}}}})
 	if err != nil {
@@ -260,7 +260,7 @@ func TestCacheTTL(t *testing.T) {
 	}
 	_, err := s.Grant(t.Context(), &pb.GrantRequest{TtlMs: 3001, Holds: holds})
 	refused("grant", err)
-	_, err = keys.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Grant{
+	_, err = keys.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Grant{
 		Grant: &pb.GrantRequest{Id: 12, TtlMs: 9e12, Holds: holds},
 	}}}})
 	refused("transaction", err)

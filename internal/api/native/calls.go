@@ -5,9 +5,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // reading returns what answers a request that changes nothing, as the call by itself does;
@@ -124,9 +124,9 @@ func setBody(r *pb.Response, m proto.Message) {
 	case *pb.PutResponse:
 		r.Body = &pb.Response_Put{Put: m}
 	case *pb.DeleteResponse:
-		r.Body = &pb.Response_Delete{Delete: m}
+		r.Body = &pb.Response_DeleteRange{DeleteRange: m}
 	case *pb.RangeResponse:
-		r.Body = &pb.Response_Range{Range: m}
+		r.Body = &pb.Response_ReadRange{ReadRange: m}
 	case *pb.RenewResponse:
 		r.Body = &pb.Response_Renew{Renew: m}
 	case *pb.RevokeResponse:

@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // caller makes calls, by themselves or over streams, each of its own.

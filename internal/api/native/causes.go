@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // maxCauses bounds the causes that are remembered.

@@ -6,9 +6,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // behind is a member that learns in a confirm round what the others have applied.
@@ -65,12 +65,12 @@ func TestRenewTellsCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []*pb.RenewResult{
-		{Cause: pb.LeaseEvent_EXPIRED},
-		{Cause: pb.LeaseEvent_REVOKED, By: "ann"},
-		{Cause: pb.LeaseEvent_HANDED_OVER, By: "next"},
-		{Cause: pb.LeaseEvent_RESUMED, By: "is resumed"},
-		{Cause: pb.LeaseEvent_EXPIRED},            // without a token
-		{Cause: pb.LeaseEvent_REVOKED, By: "bob"}, // likewise, of one that was handed over before
+		{Cause: pb.LeaseEvent_KIND_EXPIRED},
+		{Cause: pb.LeaseEvent_KIND_REVOKED, By: "ann"},
+		{Cause: pb.LeaseEvent_KIND_HANDED_OVER, By: "next"},
+		{Cause: pb.LeaseEvent_KIND_RESUMED, By: "is resumed"},
+		{Cause: pb.LeaseEvent_KIND_EXPIRED},            // without a token
+		{Cause: pb.LeaseEvent_KIND_REVOKED, By: "bob"}, // likewise, of one that was handed over before
 		{}, // likewise, of one that never was
 		{}, // with the token of another lease
 		{}, // with a token that no lease had

@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // ChangeTTL implements pb.LeasesServer.

@@ -4,11 +4,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
-// The bounds of what a request may have, as leasehold.proto says them.
+// The bounds of what a request may have, as leases.proto says them.
 const (
 	maxTTL        lease.TTL = 9_000_000_000_000 // as the engine has it
 	usualCacheTTL lease.TTL = 5000              // of a lease that holds ranges, if nobody says

@@ -3,7 +3,8 @@ package native
 import (
 	"google.golang.org/grpc/status"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fsm"
 )
 
 func (s *store) checkPut(r *pb.PutRequest) error {
@@ -67,7 +68,7 @@ func (s *store) checkTxn(r *pb.TxnRequest) error {
 // checkNested checks a transaction and those inside it. The longest of its lists counts
 // against most, and what is left bounds the inner ones.
 func (s *store) checkNested(r *pb.TxnRequest, most int) error {
-	n := max(len(r.GetCompare()), len(r.GetThen()), len(r.GetElse()))
+	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > most {
 		return invalid("the transaction has more than %d conditions or operations", s.o.MaxTxnOps)
 	}
@@ -76,14 +77,14 @@ func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 			return within(err, "compare", i)
 		}
 	}
-	for i, op := range r.GetThen() {
+	for i, op := range r.GetSuccess() {
 		if err := s.checkOp(op, most-n); err != nil {
-			return within(err, "then", i)
+			return within(err, "success", i)
 		}
 	}
-	for i, op := range r.GetElse() {
+	for i, op := range r.GetFailure() {
 		if err := s.checkOp(op, most-n); err != nil {
-			return within(err, "else", i)
+			return within(err, "failure", i)
 		}
 	}
 	return nil
@@ -95,17 +96,18 @@ func within(err error, list string, i int) error {
 }
 
 func checkCompare(c *pb.Compare) error {
-	if _, ok := pb.Compare_Relation_name[int32(c.GetRelation())]; !ok {
+	relation, ok := relations[c.GetRelation()]
+	if !ok {
 		return invalid("relation %d is not known", c.GetRelation())
 	}
-	equality := c.GetRelation() == pb.Compare_EQUAL || c.GetRelation() == pb.Compare_NOT_EQUAL
+	equality := relation == fsm.Equal || relation == fsm.NotEqual
 	switch x := c.GetTarget().(type) {
 	case nil:
 		return invalid("it has no target")
 	case *pb.Compare_LeaseAlive, *pb.Compare_NameToken:
 		switch {
 		case !equality:
-			return invalid("a lease can be compared by EQUAL and NOT_EQUAL only")
+			return invalid("a lease can be compared by RELATION_EQUAL and RELATION_NOT_EQUAL only")
 		case len(c.Key) > 0 || len(c.RangeEnd) > 0:
 			return invalid("a lease is compared, so key and range_end must be empty")
 		}
@@ -124,13 +126,13 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	switch x := op.GetOp().(type) {
 	case *pb.Op_Put:
 		return s.checkInnerPut(x.Put)
-	case *pb.Op_Delete:
-		return checkDelete(x.Delete)
-	case *pb.Op_Range:
-		return checkRange(x.Range)
+	case *pb.Op_DeleteRange:
+		return checkDelete(x.DeleteRange)
+	case *pb.Op_ReadRange:
+		return checkRange(x.ReadRange)
 	case *pb.Op_Txn:
-		if x.Txn.GetAwait() != nil {
-			return invalid("only a transaction that is in no other can have await")
+		if x.Txn.GetAwaitTurn() != nil {
+			return invalid("only a transaction that is in no other can have await_turn")
 		}
 		return s.checkNested(x.Txn, most)
 	case *pb.Op_Grant:

@@ -3,8 +3,8 @@ package native
 import (
 	"testing"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestTxnTooDeep: what the log would not take is refused before it is proposed, also if a put
@@ -18,9 +18,9 @@ func TestTxnTooDeep(t *testing.T) {
 		ok     bool
 	}{{0, 32, true}, {0, 33, false}, {5000, 31, true}, {5000, 32, false}, {0, 120, false}} {
 		put := &pb.PutRequest{Key: []byte("k"), TtlMs: tt.ttl}
-		r := &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Put{Put: put}}}}
+		r := &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Put{Put: put}}}}
 		for range tt.levels {
-			r = &pb.TxnRequest{Then: []*pb.Op{{Op: &pb.Op_Txn{Txn: r}}}}
+			r = &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Txn{Txn: r}}}}
 		}
 		before := len(n.commands)
 		_, err := s.Txn(t.Context(), r)

@@ -1,6 +1,6 @@
 // Package native serves leasehold.v1, the service's own API. It checks requests,
 // makes commands and questions of them, and tells the outcome; every error has a
-// leaseholdpb.Error in its details, whose reason comes from the one table in
+// leaseholdv1.Error in its details, whose reason comes from the one table in
 // package api.
 //
 // It draws what is random: the IDs of leases for which the client named none, and

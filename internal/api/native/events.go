@@ -8,10 +8,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // Events implements pb.LeasesServer.
-func (s *leases) Events(r *pb.EventsRequest, out pb.Leases_EventsServer) error {
+func (s *leases) Events(r *pb.EventsRequest, out pb.LeaseService_EventsServer) error {
 	err := s.events(out.Context(), r, out.Send)
 	if err == nil || api.Detail(err) != nil {
 		return err
@@ -174,7 +174,7 @@ func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 			continue
 		}
 		m := &pb.LeaseEvent{
-			Seq: x.Seq, Type: eventTypes[x.Kind], Lease: api.LeaseMessage(&x.Info),
+			Seq: x.Seq, Kind: eventTypes[x.Kind], Lease: api.LeaseMessage(&x.Info),
 			By: x.By, Revision: x.Revision,
 		}
 		list = append(list, m)
@@ -238,14 +238,14 @@ func (e *events) wants(i *lease.Info, before string) bool {
 	return true
 }
 
-var eventTypes = map[fsm.LeaseEventKind]pb.LeaseEvent_Type{
-	fsm.LeaseGranted:    pb.LeaseEvent_GRANTED,
-	fsm.LeaseExpired:    pb.LeaseEvent_EXPIRED,
-	fsm.LeaseReleased:   pb.LeaseEvent_RELEASED,
-	fsm.LeaseRevoked:    pb.LeaseEvent_REVOKED,
-	fsm.LeaseHandedOver: pb.LeaseEvent_HANDED_OVER,
-	fsm.LeaseResumed:    pb.LeaseEvent_RESUMED,
-	fsm.LeaseTTLChanged: pb.LeaseEvent_TTL_CHANGED,
+var eventTypes = map[fsm.LeaseEventKind]pb.LeaseEvent_Kind{
+	fsm.LeaseGranted:    pb.LeaseEvent_KIND_GRANTED,
+	fsm.LeaseExpired:    pb.LeaseEvent_KIND_EXPIRED,
+	fsm.LeaseReleased:   pb.LeaseEvent_KIND_RELEASED,
+	fsm.LeaseRevoked:    pb.LeaseEvent_KIND_REVOKED,
+	fsm.LeaseHandedOver: pb.LeaseEvent_KIND_HANDED_OVER,
+	fsm.LeaseResumed:    pb.LeaseEvent_KIND_RESUMED,
+	fsm.LeaseTTLChanged: pb.LeaseEvent_KIND_TTL_CHANGED,
 }
 
 // over are the events after which a lease is no more.

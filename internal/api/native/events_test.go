@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // follower follows events in a bubble of synctest.
@@ -60,17 +60,18 @@ func (f *follower) take() []string {
 	var out []string
 	for _, m := range f.got {
 		for _, e := range m.Events {
-			text := fmt.Sprintf("%s %d", e.Type, e.Lease.Id)
+			kind := strings.TrimPrefix(e.Kind.String(), "KIND_")
+			text := fmt.Sprintf("%s %d", kind, e.Lease.Id)
 			if e.Seq > 0 {
 				text = fmt.Sprintf("%d: %s", e.Seq, text)
 			}
 			if e.By != "" {
 				text += " by " + e.By
 			}
-			if e.Type == pb.LeaseEvent_EXPIRING {
+			if e.Kind == pb.LeaseEvent_KIND_EXPIRING {
 				text += fmt.Sprint(" in ", e.Lease.RemainingMs)
 			}
-			if strings.HasPrefix(e.Type.String(), "CACHE_SLOW") {
+			if strings.HasPrefix(kind, "CACHE_SLOW") {
 				text += fmt.Sprint(" of ", e.Lease.Owner, " after ", e.WaitedMs)
 			}
 			out = append(out, text)

@@ -6,10 +6,10 @@ import (
 	"context"
 	"slices"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 const (
@@ -228,7 +228,7 @@ func (e *expiring) heard(info *lease.Info) {
 	}
 	if s.place < 0 {
 		e.out = append(e.out, &pb.LeaseEvent{
-			Type: pb.LeaseEvent_RENEWED, Lease: api.LeaseMessage(info),
+			Kind: pb.LeaseEvent_KIND_RENEWED, Lease: api.LeaseMessage(info),
 		})
 	}
 	e.remove(s)
@@ -262,7 +262,7 @@ func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
 		s := heap.Pop(&e.next).(*silent)
 		m := api.LeaseMessage(&s.info)
 		m.RemainingMs = max(0, int64(s.until-1-now))
-		e.out = append(e.out, &pb.LeaseEvent{Type: pb.LeaseEvent_EXPIRING, Lease: m})
+		e.out = append(e.out, &pb.LeaseEvent{Kind: pb.LeaseEvent_KIND_EXPIRING, Lease: m})
 		if s.place = -1; e.told < maxSilent {
 			e.told++
 		} else {

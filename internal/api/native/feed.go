@@ -5,8 +5,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/wire"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // feed serves the requests of a stream that have responses until they are cancelled. Its

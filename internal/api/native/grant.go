@@ -10,10 +10,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Grant implements pb.LeasesServer.

@@ -6,10 +6,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestRepeatedGrant: T3, rule 6. What a repetition tells is kept by every leader: the lease's
@@ -91,16 +91,16 @@ func TestTxnDraw(t *testing.T) {
 	n := newNode()
 	s := &store{leases: service(n, Options{MaxTxnOps: 3}), node: n}
 	grant := &pb.Op{Op: &pb.Op_Grant{Grant: &pb.GrantRequest{Id: 7, TtlMs: 5000}}}
-	nested := &pb.Op{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{drawOp}}}}
+	nested := &pb.Op{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Success: []*pb.Op{drawOp}}}}
 	before := n.machine.View().KV.Revision()
-	r, err := s.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{grant, nested}})
+	r, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{grant, nested}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Responses[1].GetTxn().Responses[0].GetDrawToken(); got != 2 {
 		t.Errorf("drew %d", got)
 	}
-	r, err = s.Txn(t.Context(), &pb.TxnRequest{Then: []*pb.Op{drawOp, drawOp}})
+	r, err = s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{drawOp, drawOp}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestTxnDraw(t *testing.T) {
 		t.Errorf("drew %v at revision %d, which was %d", got, r.Header.Revision, before)
 	}
 	for _, ops := range [][]*pb.Op{{drawOp, drawOp, drawOp, drawOp}, {drawOp, {}}} {
-		if _, err := s.Txn(t.Context(), &pb.TxnRequest{Then: ops}); status.Code(err) !=
+		if _, err := s.Txn(t.Context(), &pb.TxnRequest{Success: ops}); status.Code(err) !=
 			codes.InvalidArgument {
 			t.Errorf("%d operations: %v", len(ops), err)
 		}
@@ -128,7 +128,7 @@ func TestTxnGrantTold(t *testing.T) {
 	op := func(g *pb.GrantRequest) *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g}} }
 	txn := func(ops ...*pb.Op) []*pb.OpResponse {
 		t.Helper()
-		r, err := s.Txn(t.Context(), &pb.TxnRequest{Then: ops})
+		r, err := s.Txn(t.Context(), &pb.TxnRequest{Success: ops})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,10 +6,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // A lease takes as many keys as it may, and no more: at its grant, and later.
@@ -78,7 +78,7 @@ func TestPutLimit(t *testing.T) {
 		}
 	}
 	const tooMany, done = pb.Reason_REASON_TOO_MANY_KEYS, pb.Reason_REASON_UNSPECIFIED
-	ask(tooMany, &pb.TxnRequest{Then: []*pb.Op{op(put("a", 7)), op(put("b", 7)), op(put("c", 7))}})
+	ask(tooMany, &pb.TxnRequest{Success: []*pb.Op{op(put("a", 7)), op(put("b", 7)), op(put("c", 7))}})
 	ask(done, put("a", 7))
 	b, err := s.putJob(put("b", 7))
 	if err != nil {
@@ -96,16 +96,16 @@ func TestPutLimit(t *testing.T) {
 		t.Errorf("the second of two: %v, %v", err, res.Err)
 	}
 	ask(tooMany, put("c", 7))
-	ask(tooMany, &pb.TxnRequest{Then: []*pb.Op{op(put("c", 7))}})
-	ask(tooMany, &pb.TxnRequest{Then: []*pb.Op{
-		{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{op(put("c", 7))}}}},
+	ask(tooMany, &pb.TxnRequest{Success: []*pb.Op{op(put("c", 7))}})
+	ask(tooMany, &pb.TxnRequest{Success: []*pb.Op{
+		{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Success: []*pb.Op{op(put("c", 7))}}}},
 	}})
-	ask(tooMany, &pb.TxnRequest{Then: []*pb.Op{
+	ask(tooMany, &pb.TxnRequest{Success: []*pb.Op{
 		{Op: &pb.Op_Grant{Grant: &pb.GrantRequest{Id: 8, TtlMs: 5000}}},
 		op(put("d", 8)), op(put("e", 8)), op(put("f", 8)),
 	}})
 	ask(done, put("a", 7))
-	ask(done, &pb.TxnRequest{Then: []*pb.Op{op(put("a", 7)), op(put("b", 7))}})
+	ask(done, &pb.TxnRequest{Success: []*pb.Op{op(put("a", 7)), op(put("b", 7))}})
 	ask(done, &pb.PutRequest{Key: []byte("c"), TtlMs: 5000})
 	ask(done, put("c", 0))
 	ask(done, &pb.PutRequest{Key: []byte("a"), IgnoreLease: true})

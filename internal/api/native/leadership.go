@@ -1,6 +1,6 @@
 package native
 
-import pb "leasehold.dev/leaseholdpb"
+import pb "leasehold.dev/api/leasehold/v1"
 
 // tellLeader says to the client who leads, and returns what is closed when that has changed.
 // Where the leader serves clients is in the state, which may not have come so far yet: then

@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // fakeLeader says who leads: nobody, or who the test says.

@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestProgressMany: of many watches that began together each is told.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
@@ -18,7 +19,6 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // fakeNode is a member without a log: the real state machine behind a mutex. What its
@@ -194,7 +194,7 @@ func (n *fakeNode) RenewAll(r *replica.Renewals) error {
 }
 
 // serve runs the service on a connection in memory.
-func serve(t *testing.T, n Node, o Options) pb.LeasesClient {
+func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	s := grpc.NewServer()
@@ -217,7 +217,7 @@ func serve(t *testing.T, n Node, o Options) pb.LeasesClient {
 			t.Error(err)
 		}
 	})
-	return pb.NewLeasesClient(conn)
+	return pb.NewLeaseServiceClient(conn)
 }
 
 // Submit implements Node.

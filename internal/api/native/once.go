@@ -3,8 +3,8 @@ package native
 import (
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // number is the place of a write within a session, by which it is done once however often

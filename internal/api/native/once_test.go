@@ -5,8 +5,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // onNewStream sends messages over a stream of their own and returns all that is answered.
@@ -63,15 +63,15 @@ func TestOnce(t *testing.T) {
 	}
 	for name, r := range map[string]*pb.Request{
 		"put": {Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte("k"), PrevKv: true}}},
-		"delete": {Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{
+		"delete": {Body: &pb.Request_DeleteRange{DeleteRange: &pb.DeleteRequest{
 			Key: []byte("k"), PrevKv: true,
 		}}},
 		"refused": {Body: &pb.Request_Put{Put: &pb.PutRequest{
 			Key: []byte("none"), IgnoreValue: true,
 		}}},
-		"txn": {Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{
+		"txn": {Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Success: []*pb.Op{
 			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte("t"), PrevKv: true}}},
-			{Op: &pb.Op_Range{Range: &pb.RangeRequest{Key: []byte("t")}}},
+			{Op: &pb.Op_ReadRange{ReadRange: &pb.RangeRequest{Key: []byte("t")}}},
 			drawOp,
 		}}}},
 	} {
@@ -91,7 +91,7 @@ func TestOnce(t *testing.T) {
 	}
 	granted := &pb.GrantRequest{Id: 77, TtlMs: 5000, Resumable: true}
 	first, again = repeat(&pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
-		Then: []*pb.Op{{Op: &pb.Op_Grant{Grant: granted}}},
+		Success: []*pb.Op{{Op: &pb.Op_Grant{Grant: granted}}},
 	}}})
 	a = first.GetTxn().Responses[0].GetGrant()
 	b = again.GetTxn().GetResponses()[0].GetGrant()
@@ -122,7 +122,7 @@ func TestOnceRefused(t *testing.T) {
 		return r
 	}
 	txn := &pb.Request{Id: 3, Number: 1, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
-		Then: []*pb.Op{{Op: &pb.Op_Put{Put: putRequest(0, 0).GetPut()}}},
+		Success: []*pb.Op{{Op: &pb.Op_Put{Put: putRequest(0, 0).GetPut()}}},
 	}}}
 	one := func(r *pb.Request) []*pb.Request { return []*pb.Request{r} }
 	got := onNewStream(t, n,
@@ -161,7 +161,7 @@ func numbered() map[string]*pb.Request {
 		r.TtlMs = 5000
 		return &pb.Request{Body: &pb.Request_Grant{Grant: r}}
 	}
-	failing := &pb.TxnRequest{Compare: never, Then: []*pb.Op{op(put)}}
+	failing := &pb.TxnRequest{Compare: never, Success: []*pb.Op{op(put)}}
 	keys := []*pb.Pair{{Key: []byte("a")}, {Key: []byte("b")}}
 	ref := &pb.LeaseRef{Id: 7, Token: 1}
 	revoke := &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref}}
@@ -172,14 +172,14 @@ func numbered() map[string]*pb.Request {
 		"put":        {Body: &pb.Request_Put{Put: put}},
 		"bound put":  {Body: &pb.Request_Put{Put: bound}},
 		"bad put":    {Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte("x"), IgnoreValue: true}}},
-		"delete":     {Body: &pb.Request_Delete{Delete: &pb.DeleteRequest{Key: key}}},
+		"delete":     {Body: &pb.Request_DeleteRange{DeleteRange: &pb.DeleteRequest{Key: key}}},
 		"failing":    txn(failing),
-		"nested":     txn(&pb.TxnRequest{Then: []*pb.Op{inner(failing), drawOp}}),
-		"bound txn":  txn(&pb.TxnRequest{Then: []*pb.Op{op(bound), drawOp}}),
-		"plain txn":  txn(&pb.TxnRequest{Then: []*pb.Op{op(put), drawOp}}),
-		"else":       txn(&pb.TxnRequest{Compare: never, Else: []*pb.Op{op(put)}}),
-		"draw":       txn(&pb.TxnRequest{Then: []*pb.Op{drawOp}}),
-		"two draws":  txn(&pb.TxnRequest{Then: []*pb.Op{drawOp, drawOp}}),
+		"nested":     txn(&pb.TxnRequest{Success: []*pb.Op{inner(failing), drawOp}}),
+		"bound txn":  txn(&pb.TxnRequest{Success: []*pb.Op{op(bound), drawOp}}),
+		"plain txn":  txn(&pb.TxnRequest{Success: []*pb.Op{op(put), drawOp}}),
+		"else":       txn(&pb.TxnRequest{Compare: never, Failure: []*pb.Op{op(put)}}),
+		"draw":       txn(&pb.TxnRequest{Success: []*pb.Op{drawOp}}),
+		"two draws":  txn(&pb.TxnRequest{Success: []*pb.Op{drawOp, drawOp}}),
 		"grant":      grant(&pb.GrantRequest{}),
 		"with keys":  grant(&pb.GrantRequest{Keys: keys[:1]}),
 		"more keys":  grant(&pb.GrantRequest{Keys: keys}),

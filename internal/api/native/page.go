@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // cursor is where a page ended: at a lease, which need not be there any more when the next

@@ -6,9 +6,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // request is one request of a stream. It implements Answered.
@@ -71,13 +71,13 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
 		q.job, err = t.putJob(x.Put)
-	case *pb.Request_Delete:
-		q.job, err = t.deleteJob(x.Delete)
-	case *pb.Request_Range:
-		if x.Range.GetCache() != nil {
-			q.job, err = t.fillJob(x.Range)
+	case *pb.Request_DeleteRange:
+		q.job, err = t.deleteJob(x.DeleteRange)
+	case *pb.Request_ReadRange:
+		if x.ReadRange.GetCache() != nil {
+			q.job, err = t.fillJob(x.ReadRange)
 		} else {
-			q.job, err = t.rangeJob(x.Range)
+			q.job, err = t.rangeJob(x.ReadRange)
 		}
 	case *pb.Request_Txn:
 		q.job, err = t.waitingJob(q, x.Txn)

@@ -7,11 +7,11 @@ import (
 
 	"google.golang.org/grpc"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // Options say how the service is served.
@@ -71,28 +71,28 @@ func (o Options) withDefaults() Options {
 func Register(s *grpc.Server, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
-	s.RegisterService(explained(o.Guard(pb.Leases_ServiceDesc)), svc)
+	s.RegisterService(explained(o.Guard(pb.LeaseService_ServiceDesc)), svc)
 	keys := &store{leases: svc, node: n}
-	s.RegisterService(explained(o.Guard(pb.Store_ServiceDesc)), keys)
-	s.RegisterService(explained(o.Guard(pb.Stream_ServiceDesc)), &streams{store: keys})
+	s.RegisterService(explained(o.Guard(pb.StoreService_ServiceDesc)), keys)
+	s.RegisterService(explained(o.Guard(pb.StreamService_ServiceDesc)), &streams{store: keys})
 }
 
-// leases serves leasehold.v1.Leases. Its methods return errors as they come; those whose
+// leases serves leasehold.v1.LeaseService. Its methods return errors as they come; those whose
 // methods are in reads change nothing.
 type leases struct {
-	pb.UnsafeLeasesServer
+	pb.UnsafeLeaseServiceServer
 	node   leaseNode
 	o      Options
 	causes causes
 }
 
-var _ pb.LeasesServer = (*leases)(nil)
+var _ pb.LeaseServiceServer = (*leases)(nil)
 
 // reads are the methods that change nothing, so that what failed can be asked again.
 var reads = []string{
-	pb.Leases_Describe_FullMethodName, pb.Leases_List_FullMethodName,
-	pb.Leases_CheckToken_FullMethodName,
-	pb.Store_Range_FullMethodName, pb.Store_Watch_FullMethodName,
+	pb.LeaseService_Describe_FullMethodName, pb.LeaseService_List_FullMethodName,
+	pb.LeaseService_CheckToken_FullMethodName,
+	pb.StoreService_Range_FullMethodName, pb.StoreService_Watch_FullMethodName,
 }
 
 // explained returns the service with each error made a status that explains it, those of

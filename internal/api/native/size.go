@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pb "leasehold.dev/leaseholdpb"
+	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // checkSize refuses what would not fit into one entry of the log. A bound of its size that
@@ -52,10 +52,10 @@ func txnBound(r *pb.TxnRequest) int {
 		n += len(c.GetKey()) + len(c.GetRangeEnd()) + len(c.GetValue()) +
 			len(c.GetNameToken().GetName()) + fixedSize
 	}
-	for _, op := range r.GetThen() {
+	for _, op := range r.GetSuccess() {
 		n += opBound(op)
 	}
-	for _, op := range r.GetElse() {
+	for _, op := range r.GetFailure() {
 		n += opBound(op)
 	}
 	return n
@@ -65,10 +65,10 @@ func opBound(op *pb.Op) int {
 	switch x := op.GetOp().(type) {
 	case *pb.Op_Put:
 		return putBound(x.Put) + fixedSize
-	case *pb.Op_Delete:
-		return len(x.Delete.GetKey()) + len(x.Delete.GetRangeEnd()) + fixedSize
-	case *pb.Op_Range:
-		return len(x.Range.GetKey()) + len(x.Range.GetRangeEnd()) + fixedSize
+	case *pb.Op_DeleteRange:
+		return len(x.DeleteRange.GetKey()) + len(x.DeleteRange.GetRangeEnd()) + fixedSize
+	case *pb.Op_ReadRange:
+		return len(x.ReadRange.GetKey()) + len(x.ReadRange.GetRangeEnd()) + fixedSize
 	case *pb.Op_Txn:
 		return txnBound(x.Txn)
 	case *pb.Op_Grant:

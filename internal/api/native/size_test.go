@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestSizeBound: the bound of a request is never below its size, and not far above.
@@ -21,7 +21,7 @@ func TestSizeBound(t *testing.T) {
 	put.LeaseRef = named
 	compare := []*pb.Compare{
 		{
-			Relation: pb.Compare_NOT_EQUAL, Key: long, RangeEnd: long,
+			Relation: pb.Compare_RELATION_NOT_EQUAL, Key: long, RangeEnd: long,
 			Target: &pb.Compare_Value{Value: long},
 		},
 		{Relation: -1, Key: long, Target: &pb.Compare_ModRevision{ModRevision: -1}},
@@ -29,8 +29,8 @@ func TestSizeBound(t *testing.T) {
 	}
 	ops := []*pb.Op{
 		{Op: &pb.Op_Put{Put: put}},
-		{Op: &pb.Op_Delete{Delete: &pb.DeleteRequest{Key: long, RangeEnd: long, PrevKv: true}}},
-		{Op: &pb.Op_Range{Range: &pb.RangeRequest{
+		{Op: &pb.Op_DeleteRange{DeleteRange: &pb.DeleteRequest{Key: long, RangeEnd: long, PrevKv: true}}},
+		{Op: &pb.Op_ReadRange{ReadRange: &pb.RangeRequest{
 			Key: long, RangeEnd: long, Limit: -1, Revision: -1, Serializable: true, KeysOnly: true,
 			CountOnly: true, Cache: &pb.LeaseRef{Id: -1, Token: 1 << 63},
 		}}},
@@ -39,20 +39,20 @@ func TestSizeBound(t *testing.T) {
 		{Op: &pb.Op_Revoke{Revoke: named}},
 		{},
 	}
-	inner := &pb.TxnRequest{Compare: compare, Then: ops, Else: ops}
+	inner := &pb.TxnRequest{Compare: compare, Success: ops, Failure: ops}
 	ops = append(ops, &pb.Op{Op: &pb.Op_Txn{Txn: inner}})
-	txns := []*pb.TxnRequest{{}, inner, {Compare: compare, Then: ops, Else: ops}}
+	txns := []*pb.TxnRequest{{}, inner, {Compare: compare, Success: ops, Failure: ops}}
 	for _, c := range compare {
 		txns = append(txns, &pb.TxnRequest{Compare: []*pb.Compare{c}})
 	}
 	for _, op := range ops {
-		txns = append(txns, &pb.TxnRequest{Then: []*pb.Op{op}})
+		txns = append(txns, &pb.TxnRequest{Success: []*pb.Op{op}})
 	}
 	if n, bound := proto.Size(put), putBound(put); bound < n {
 		t.Errorf("a put of %d bytes: %d", n, bound)
 	}
 	for _, r := range txns {
-		messages := 1 + 2*(len(r.Compare)+len(r.Then)+len(r.Else)+len(inner.Then)*2)
+		messages := 1 + 2*(len(r.Compare)+len(r.Success)+len(r.Failure)+len(inner.Success)*2)
 		if n, bound := proto.Size(r), txnBound(r); bound < n || bound > n+messages*fixedSize {
 			t.Errorf("%v: %d bytes, and the bound is %d", r, n, bound)
 		}
@@ -68,19 +68,19 @@ func TestAnswerTooLong(t *testing.T) {
 			b.node.put(&fsm.Put{Key: fmt.Sprint("k", i), Value: make([]byte, maxFragment)})
 		}
 		from, to := []byte("k"), []byte("l")
-		b.send(&pb.Request{Id: 1, Body: &pb.Request_Range{
-			Range: &pb.RangeRequest{Key: from, RangeEnd: to, Serializable: true},
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_ReadRange{
+			ReadRange: &pb.RangeRequest{Key: from, RangeEnd: to, Serializable: true},
 		}})
 		b.wantError(1, pb.Reason_REASON_INVALID)
-		b.send(&pb.Request{Id: 2, Body: &pb.Request_Range{
-			Range: &pb.RangeRequest{Key: from, RangeEnd: to, Limit: n - 2, Serializable: true},
+		b.send(&pb.Request{Id: 2, Body: &pb.Request_ReadRange{
+			ReadRange: &pb.RangeRequest{Key: from, RangeEnd: to, Limit: n - 2, Serializable: true},
 		}})
-		if r := b.only(); len(r.GetRange().GetKvs()) != n-2 {
-			t.Errorf("%d keys", len(r.GetRange().GetKvs()))
+		if r := b.only(); len(r.GetReadRange().GetKvs()) != n-2 {
+			t.Errorf("%d keys", len(r.GetReadRange().GetKvs()))
 		}
 		r := enterRequest(3, "l/1", 1)
-		r.GetTxn().Then = append(r.GetTxn().Then, &pb.Op{Op: &pb.Op_Range{
-			Range: &pb.RangeRequest{Key: from, RangeEnd: to},
+		r.GetTxn().Success = append(r.GetTxn().Success, &pb.Op{Op: &pb.Op_ReadRange{
+			ReadRange: &pb.RangeRequest{Key: from, RangeEnd: to},
 		}})
 		b.send(r)
 		b.answer()
@@ -88,8 +88,8 @@ func TestAnswerTooLong(t *testing.T) {
 		if s := b.node.lines.Stats(); s.Waiting != 0 {
 			t.Errorf("%d wait", s.Waiting)
 		}
-		b.send(&pb.Request{Id: 4, Body: &pb.Request_Delete{
-			Delete: &pb.DeleteRequest{Key: from, RangeEnd: to, PrevKv: true},
+		b.send(&pb.Request{Id: 4, Body: &pb.Request_DeleteRange{
+			DeleteRange: &pb.DeleteRequest{Key: from, RangeEnd: to, PrevKv: true},
 		}})
 		b.answer()
 		b.wantError(4, pb.Reason_REASON_UNKNOWN_OUTCOME)

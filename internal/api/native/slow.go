@@ -1,9 +1,9 @@
 package native
 
 import (
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // slowTold are the slow caches that a stream of events has told of, and not of their end.
@@ -21,16 +21,16 @@ func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
 	}
 	t.seen = s
 	now := e.node.Now()
-	event := func(kind pb.LeaseEvent_Type, c *SlowCache) {
+	event := func(kind pb.LeaseEvent_Kind, c *SlowCache) {
 		out = append(out, &pb.LeaseEvent{
-			Type: kind, Lease: api.LeaseMessage(&c.Lease), WaitedMs: int64(max(0, now-c.Since)),
+			Kind: kind, Lease: api.LeaseMessage(&c.Lease), WaitedMs: int64(max(0, now-c.Since)),
 		})
 	}
 	had := slowByLife(t.list)
 	has := slowByLife(s.List)
 	for i := range t.list {
 		if c := &t.list[i]; !has[lifeOf(c)] {
-			event(pb.LeaseEvent_CACHE_SLOW_ENDED, c)
+			event(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED, c)
 		}
 	}
 	t.list = nil
@@ -41,7 +41,7 @@ func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
 		}
 		t.list = append(t.list, *c)
 		if !had[lifeOf(c)] {
-			event(pb.LeaseEvent_CACHE_SLOW, c)
+			event(pb.LeaseEvent_KIND_CACHE_SLOW, c)
 		}
 	}
 	return out

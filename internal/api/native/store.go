@@ -7,23 +7,23 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
-// store serves leasehold.v1.Store.
+// store serves leasehold.v1.StoreService.
 type store struct {
-	pb.UnsafeStoreServer
+	pb.UnsafeStoreServiceServer
 	*leases
 	node Node
 }
 
-var _ pb.StoreServer = (*store)(nil)
+var _ pb.StoreServiceServer = (*store)(nil)
 
 // job is one request for keys, however it came: what has to be done before it can be
 // answered, and the answer.
@@ -77,8 +77,8 @@ func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 // Txn implements pb.StoreServer.
 func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	jobOf := func(r *pb.TxnRequest) (job, error) {
-		if r.GetAwait() != nil {
-			return job{}, invalid("await is for transactions over a stream")
+		if r.GetAwaitTurn() != nil {
+			return job{}, invalid("await_turn is for transactions over a stream")
 		}
 		return s.txnJob(r, api.Caller(ctx))
 	}

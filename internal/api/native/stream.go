@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/wire"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 const (
@@ -28,16 +28,16 @@ const (
 	maxSpare = 256
 )
 
-// streams serves leasehold.v1.Stream.
+// streams serves leasehold.v1.StreamService.
 type streams struct {
-	pb.UnsafeStreamServer
+	pb.UnsafeStreamServiceServer
 	*store
 }
 
 // Open implements pb.StreamServer. One goroutine receives and submits, this one sends
 // outcomes as they come, in any order. A request whose answer takes more than one step
 // has a goroutine of its own; puts, deletes, reads, transactions and most grants have none.
-func (s *streams) Open(g pb.Stream_OpenServer) error {
+func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	ctx, cancel := context.WithCancel(g.Context())
 	t := &stream{
 		store: s.store, grpc: g, ctx: ctx, by: api.Caller(ctx), watches: newWatches(s.store),
@@ -59,7 +59,7 @@ func (s *streams) Open(g pb.Stream_OpenServer) error {
 // stream is one open stream.
 type stream struct {
 	*store
-	grpc    pb.Stream_OpenServer
+	grpc    pb.StreamService_OpenServer
 	ctx     context.Context // ends when Open returns
 	by      string          // who asks
 	watches *watches

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
@@ -19,7 +20,6 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // stuckNode is a member that answers what it is asked only when the test says so.
@@ -217,8 +217,8 @@ func putRequest(id uint64, timeout int64) *pb.Request {
 }
 
 func rangeRequest(id uint64, timeout int64) *pb.Request {
-	return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Range{
-		Range: &pb.RangeRequest{Key: []byte("k")},
+	return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_ReadRange{
+		ReadRange: &pb.RangeRequest{Key: []byte("k")},
 	}}
 }
 
@@ -237,7 +237,7 @@ func TestDeadlineWithoutLeader(t *testing.T) {
 			}
 			b.pass(4 * lookEvery)
 			want := pb.Reason_REASON_UNKNOWN_OUTCOME
-			if r.GetRange() != nil {
+			if r.GetReadRange() != nil {
 				want = pb.Reason_REASON_UNAVAILABLE
 			}
 			if e := b.only().GetError(); e.GetReason() != want ||
@@ -264,7 +264,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("late: %v", list)
 		}
 		b.node.submitted[2].To.Answered(fsm.Result{}, nil)
-		if r := b.only(); r.Id != 3 || r.GetRange() == nil {
+		if r := b.only(); r.Id != 3 || r.GetReadRange() == nil {
 			t.Errorf("response %v", r)
 		}
 	})
@@ -401,7 +401,7 @@ func TestRefusals(t *testing.T) {
 			{Id: 5},
 			{Id: 6, Body: &pb.Request_Put{Put: &pb.PutRequest{}}},
 			{Id: 7, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{}}},
-			{Id: 9, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Then: []*pb.Op{{}}}}},
+			{Id: 9, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Success: []*pb.Op{{}}}}},
 			{Id: 10, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{Compare: []*pb.Compare{{}}}}},
 		} {
 			b.send(r)

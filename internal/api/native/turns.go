@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"sync"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api/turn"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/line"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // turns are the requests of one stream that wait in lines. It is a feed. begin and drop
@@ -183,15 +183,17 @@ func turnOf(n *turn.News) *pb.Turn {
 func fillTurn(m *pb.Turn, n *turn.News) {
 	m.CreateRevision = n.Created
 	switch n.State {
+	case turn.Waiting:
+		m.State = pb.Turn_STATE_WAITING
 	case turn.Come:
-		m.State = pb.Turn_COME
+		m.State = pb.Turn_STATE_COME
 		if n.After != "" {
 			m.After = []byte(n.After)
 		}
 	case turn.Gone:
-		m.State, m.Why, m.Lease = pb.Turn_GONE, whys[n.Why], int64(n.Lease)
+		m.State, m.Why, m.Lease = pb.Turn_STATE_GONE, whys[n.Why], int64(n.Lease)
 		if n.Unknown {
-			m.Why = pb.Event_UNKNOWN
+			m.Why = pb.Event_WHY_UNKNOWN
 		}
 	}
 }
@@ -199,7 +201,7 @@ func fillTurn(m *pb.Turn, n *turn.News) {
 // waitingJob is the job of a transaction over a stream, which may wait when it is done.
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(r, t.by)
-	if a := r.GetAwait(); a != nil && err == nil {
+	if a := r.GetAwaitTurn(); a != nil && err == nil {
 		q.await, err = askOf(a)
 		q.made = madeOf(r)
 	}
@@ -210,8 +212,8 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 // be done only then; 0 otherwise.
 func madeOf(r *pb.TxnRequest) int64 {
 	for _, c := range r.Compare {
-		if c.GetRelation() == pb.Compare_EQUAL && len(c.GetRangeEnd()) == 0 &&
-			c.GetCreateRevision() > 0 && bytes.Equal(c.GetKey(), r.Await.GetKey()) {
+		if relations[c.GetRelation()] == fsm.Equal && len(c.GetRangeEnd()) == 0 &&
+			c.GetCreateRevision() > 0 && bytes.Equal(c.GetKey(), r.AwaitTurn.GetKey()) {
 			return c.GetCreateRevision()
 		}
 	}
@@ -231,13 +233,13 @@ func askOf(a *pb.Await) (*turn.Ask, error) {
 	}
 	switch {
 	case !line.IsPrefix(ask.Prefix):
-		return nil, invalid("await: the prefix %q does not end as the prefix of a line, "+
+		return nil, invalid("await_turn: the prefix %q does not end as the prefix of a line, "+
 			"in a slash for example", ask.Prefix)
 	case !line.IsPlace(ask.Prefix, ask.Key, 1):
-		return nil, invalid("await: the key %q is not the prefix %q and the ID of a lease",
+		return nil, invalid("await_turn: the key %q is not the prefix %q and the ID of a lease",
 			ask.Key, ask.Prefix)
 	case a.Permits < 0:
-		return nil, invalid("await: permits must not be below 0, but is %d", a.Permits)
+		return nil, invalid("await_turn: permits must not be below 0, but is %d", a.Permits)
 	}
 	return ask, nil
 }

@@ -5,10 +5,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // apply applies a command as a member does, and returns what came of it.
@@ -37,8 +37,8 @@ func enterRequest(id uint64, key string, on lease.ID) *pb.Request {
 		Compare: []*pb.Compare{{
 			Key: []byte(key), Target: &pb.Compare_Version{},
 		}},
-		Then:  []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte(key), Lease: int64(on)}}}},
-		Await: &pb.Await{Key: []byte(key), Prefix: []byte("l/")},
+		Success:   []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte(key), Lease: int64(on)}}}},
+		AwaitTurn: &pb.Await{Key: []byte(key), Prefix: []byte("l/")},
 	}}}
 }
 
@@ -60,7 +60,7 @@ func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
 func wantTurn(t *testing.T, r *pb.Response, id uint64, s pb.Turn_State) *pb.Turn {
 	t.Helper()
 	turn := r.GetTxn().GetTurn()
-	if r.Id != id || turn.GetState() != s || turn == nil || r.More != (s != pb.Turn_GONE) ||
+	if r.Id != id || turn.GetState() != s || turn == nil || r.More != (s != pb.Turn_STATE_GONE) ||
 		turn.CreateRevision == 0 {
 		t.Fatalf("response %v, want %v of %d", r, s, id)
 	}
@@ -88,25 +88,25 @@ func onLine(t *testing.T, test func(*bench)) {
 func TestAwait(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := b.enter(1, "l/1", 1)
-		wantTurn(t, r, 1, pb.Turn_COME)
+		wantTurn(t, r, 1, pb.Turn_STATE_COME)
 		if !r.GetTxn().Succeeded || len(r.GetTxn().Responses) != 1 {
 			t.Errorf("response %v", r)
 		}
-		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_WAITING)
-		wantTurn(t, b.enter(3, "l/3", 3), 3, pb.Turn_WAITING)
+		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_STATE_WAITING)
+		wantTurn(t, b.enter(3, "l/3", 3), 3, pb.Turn_STATE_WAITING)
 		b.pass(time.Minute) // it waits for longer than requests do
 		b.apply(&fsm.Revoke{ID: 1})
 		b.node.hub.Distribute()
 		at := b.node.View().KV.Revision()
 		for _, r := range b.got() {
 			if r.Id == 1 {
-				turn := wantTurn(t, r, 1, pb.Turn_GONE)
-				if turn.Why != pb.Event_REVOKED || turn.Lease != 1 {
+				turn := wantTurn(t, r, 1, pb.Turn_STATE_GONE)
+				if turn.Why != pb.Event_WHY_REVOKED || turn.Lease != 1 {
 					t.Errorf("gone: %v", turn)
 				}
 				continue
 			}
-			turn := wantTurn(t, r, 2, pb.Turn_COME)
+			turn := wantTurn(t, r, 2, pb.Turn_STATE_COME)
 			if string(turn.After) != "l/1" || r.GetTxn().GetHeader().GetRevision() != at {
 				t.Errorf("come: %v", r)
 			}
@@ -116,7 +116,7 @@ func TestAwait(t *testing.T) {
 		b.apply(&fsm.DeleteRange{Key: "l/3"})
 		b.node.hub.Distribute()
 		for i, r := range b.got() {
-			wantTurn(t, r, uint64(i+2), pb.Turn_GONE)
+			wantTurn(t, r, uint64(i+2), pb.Turn_STATE_GONE)
 		}
 		if s := b.node.lines.Stats(); s.Waiting != 0 {
 			t.Errorf("left behind: %+v", s)
@@ -133,8 +133,8 @@ func TestAwait(t *testing.T) {
 // comes with the next message, or soon.
 func TestAwaitCancel(t *testing.T) {
 	onLine(t, func(b *bench) {
-		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
-		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_WAITING)
+		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
+		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_STATE_WAITING)
 		b.send(&pb.Request{Id: 3, Body: &pb.Request_Cancel{Cancel: 2}}, putRequest(4, 0))
 		if list := b.got(); len(list) > 0 {
 			t.Errorf("for itself: %v", list)
@@ -184,7 +184,7 @@ func cancelRequest(id, of uint64) *pb.Request {
 // still to be made, ends the waiting; nothing is told behind it.
 func TestAwaitCancelRace(t *testing.T) {
 	onLine(t, func(b *bench) {
-		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
 		b.send(enterRequest(2, "l/2", 2), enterRequest(3, "l/3", 3))
 		two, three := b.node.submitted[1], b.node.submitted[2]
 		b.stall(4)
@@ -205,7 +205,7 @@ func TestAwaitCancelRace(t *testing.T) {
 		if len(of2) != 2 || b.got() != nil {
 			t.Fatalf("responses %v", of2)
 		}
-		wantTurn(t, of2[0], 2, pb.Turn_WAITING)
+		wantTurn(t, of2[0], 2, pb.Turn_STATE_WAITING)
 		if of2[1].More || of2[1].GetError() == nil {
 			t.Errorf("response %v", of2[1])
 		}
@@ -219,7 +219,7 @@ func TestAwaitCancelRace(t *testing.T) {
 func TestAwaitCancelRepeated(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := enterRequest(1, "l/1", 1)
-		r.GetTxn().Then = append(r.GetTxn().Then, &pb.Op{Op: &pb.Op_Grant{
+		r.GetTxn().Success = append(r.GetTxn().Success, &pb.Op{Op: &pb.Op_Grant{
 			Grant: &pb.GrantRequest{Id: 77, TtlMs: 1000},
 		}})
 		b.send(r)
@@ -242,7 +242,7 @@ func TestAwaitCancelRepeated(t *testing.T) {
 // is not in the line.
 func TestAwaitNothing(t *testing.T) {
 	onLine(t, func(b *bench) {
-		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
 		r := b.enter(2, "l/1", 1)
 		if r.More || r.GetTxn().GetSucceeded() || r.GetTxn().GetTurn() != nil {
 			t.Errorf("the conditions do not hold: %v", r)
@@ -257,7 +257,7 @@ func TestAwaitNothing(t *testing.T) {
 		res := b.apply(last.Command)
 		b.apply(&fsm.Revoke{ID: 3})
 		last.To.Answered(res, nil)
-		if turn := wantTurn(t, b.only(), 4, pb.Turn_GONE); turn.Why != pb.Event_REVOKED {
+		if turn := wantTurn(t, b.only(), 4, pb.Turn_STATE_GONE); turn.Why != pb.Event_WHY_REVOKED {
 			t.Errorf("gone: %v", turn)
 		}
 		// A repetition is answered as the first time, and waits.
@@ -269,7 +269,7 @@ func TestAwaitNothing(t *testing.T) {
 		res.Repeated = true
 		last.To.Answered(res, nil)
 		r = b.only()
-		wantTurn(t, r, 5, pb.Turn_WAITING)
+		wantTurn(t, r, 5, pb.Turn_STATE_WAITING)
 		if r.GetTxn().GetHeader().GetRevision() != res.Revision {
 			t.Errorf("repeated: %v", r)
 		}
@@ -288,15 +288,15 @@ func TestAwaitRefused(t *testing.T) {
 			b.send(r)
 			b.wantError(id, pb.Reason_REASON_INVALID)
 		}
-		refused(func(r *pb.TxnRequest) { r.Await.Prefix = nil })
-		refused(func(r *pb.TxnRequest) { r.Await.Prefix = []byte("l/1") })
-		refused(func(r *pb.TxnRequest) { r.Await.Prefix = []byte("m/") })
-		refused(func(r *pb.TxnRequest) { r.Await.Key = []byte("l/x") })
-		refused(func(r *pb.TxnRequest) { r.Await.Key = nil })
-		refused(func(r *pb.TxnRequest) { r.Await.Permits = -1 })
+		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Prefix = nil })
+		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Prefix = []byte("l/1") })
+		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Prefix = []byte("m/") })
+		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Key = []byte("l/x") })
+		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Key = nil })
+		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Permits = -1 })
 		refused(func(r *pb.TxnRequest) {
 			inner := enterRequest(1, "l/1", 1).GetTxn()
-			r.Then = append(r.Then, &pb.Op{Op: &pb.Op_Txn{Txn: inner}})
+			r.Success = append(r.Success, &pb.Op{Op: &pb.Op_Txn{Txn: inner}})
 		})
 		s := &store{leases: service(b.node, Options{}), node: b.node}
 		if _, err := s.Txn(t.Context(), enterRequest(1, "l/1", 1).GetTxn()); err == nil {
@@ -312,14 +312,14 @@ func TestAwaitRefused(t *testing.T) {
 // took the one that he had, or that it is not known.
 func TestAwaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
-		turn := wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_COME)
+		turn := wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
 		id := uint64(2)
 		again := func(made int64) *pb.Response {
 			b.send(&pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 				Compare: []*pb.Compare{{
 					Key: []byte("l/1"), Target: &pb.Compare_CreateRevision{CreateRevision: made},
 				}},
-				Await: &pb.Await{Key: []byte("l/1"), Prefix: []byte("l/")},
+				AwaitTurn: &pb.Await{Key: []byte("l/1"), Prefix: []byte("l/")},
 			}}})
 			id++
 			b.node.submitted[len(b.node.submitted)-1].To.Answered(fsm.Result{}, nil)
@@ -337,8 +337,9 @@ func TestAwaitAgain(t *testing.T) {
 		b.got() // its end
 		for range 3 {
 			r := again(turn.CreateRevision)
-			got := wantTurn(t, r, id-1, pb.Turn_GONE)
-			if got.Why != pb.Event_REVOKED || got.Lease != 1 || got.CreateRevision != turn.CreateRevision {
+			got := wantTurn(t, r, id-1, pb.Turn_STATE_GONE)
+			if got.Why != pb.Event_WHY_REVOKED || got.Lease != 1 ||
+				got.CreateRevision != turn.CreateRevision {
 				t.Errorf("gone: %v", got)
 			}
 			// The next one has the key, and loses it in another way.
@@ -351,8 +352,8 @@ func TestAwaitAgain(t *testing.T) {
 		}
 		b.apply(&fsm.Compact{Revision: gone + 1})
 		r := again(turn.CreateRevision)
-		got := wantTurn(t, r, id-1, pb.Turn_GONE)
-		if got.Why != pb.Event_UNKNOWN || got.Lease != 0 {
+		got := wantTurn(t, r, id-1, pb.Turn_STATE_GONE)
+		if got.Why != pb.Event_WHY_UNKNOWN || got.Lease != 0 {
 			t.Errorf("what is not known any more: %v", got)
 		}
 	})

@@ -6,10 +6,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // txnConverter turns a transaction that checkTxn has passed into a command, and the
@@ -30,7 +30,7 @@ func (c *txnConverter) command(r *pb.TxnRequest) *fsm.Txn {
 }
 
 func (c *txnConverter) fill(t *fsm.Txn, r *pb.TxnRequest) {
-	t.Then, t.Else = c.ops(r.Then), c.ops(r.Else)
+	t.Then, t.Else = c.ops(r.Success), c.ops(r.Failure)
 	if len(r.Compare) > 0 {
 		t.Compare = make([]fsm.Compare, len(r.Compare))
 		for i, x := range r.Compare {
@@ -39,10 +39,17 @@ func (c *txnConverter) fill(t *fsm.Txn, r *pb.TxnRequest) {
 	}
 }
 
+// relations are those that conditions can have.
+var relations = map[pb.Compare_Relation]fsm.Relation{
+	pb.Compare_RELATION_UNSPECIFIED: fsm.Equal, pb.Compare_RELATION_EQUAL: fsm.Equal,
+	pb.Compare_RELATION_GREATER: fsm.Greater, pb.Compare_RELATION_LESS: fsm.Less,
+	pb.Compare_RELATION_NOT_EQUAL: fsm.NotEqual,
+}
+
 // compareOf converts a condition.
 func compareOf(c *pb.Compare) fsm.Compare {
 	out := fsm.Compare{
-		Key: string(c.Key), End: string(c.RangeEnd), Relation: fsm.Relation(c.Relation),
+		Key: string(c.Key), End: string(c.RangeEnd), Relation: relations[c.Relation],
 	}
 	switch x := c.Target.(type) {
 	case *pb.Compare_Version:
@@ -79,11 +86,12 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 			return fsm.Op{Txn: c.boundPut(x.Put)}
 		}
 		return fsm.Op{Put: c.putCommand(x.Put)}
-	case *pb.Op_Delete:
-		return fsm.Op{Delete: deleteCommand(x.Delete)}
-	case *pb.Op_Range:
+	case *pb.Op_DeleteRange:
+		return fsm.Op{Delete: deleteCommand(x.DeleteRange)}
+	case *pb.Op_ReadRange:
 		return fsm.Op{Range: &fsm.Range{
-			Key: string(x.Range.Key), End: string(x.Range.RangeEnd), Options: rangeOptions(x.Range),
+			Key: string(x.ReadRange.Key), End: string(x.ReadRange.RangeEnd),
+			Options: rangeOptions(x.ReadRange),
 		}}
 	case *pb.Op_Txn:
 		return fsm.Op{Txn: c.command(x.Txn)}
@@ -158,9 +166,9 @@ func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnRes
 func (c *txnConverter) fillResponse(
 	out *pb.TxnResponse, r *pb.TxnRequest, res *fsm.TxnResult,
 ) {
-	ops := r.Else
+	ops := r.Failure
 	if res.Succeeded {
-		ops = r.Then
+		ops = r.Success
 	}
 	out.Succeeded = res.Succeeded
 	if len(res.Responses) > 0 {
@@ -184,8 +192,8 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 	case *fsm.DeleteResult:
 		return opDeleteResponse(x)
 	case *mvcc.RangeResult:
-		m := rangeResponse(x, op.GetRange().GetKeysOnly())
-		return &pb.OpResponse{Response: &pb.OpResponse_Range{Range: m}}
+		m := rangeResponse(x, op.GetReadRange().GetKeysOnly())
+		return &pb.OpResponse{Response: &pb.OpResponse_ReadRange{ReadRange: m}}
 	case *fsm.TxnResult:
 		m := c.response(op.GetTxn(), x)
 		return &pb.OpResponse{Response: &pb.OpResponse_Txn{Txn: m}}
@@ -218,11 +226,11 @@ func opPutResponse(res *fsm.PutResult) *pb.OpResponse {
 func opDeleteResponse(res *fsm.DeleteResult) *pb.OpResponse {
 	var out struct {
 		op     pb.OpResponse
-		body   pb.OpResponse_Delete
+		body   pb.OpResponse_DeleteRange
 		delete pb.DeleteResponse
 	}
 	out.delete.Deleted, out.delete.PrevKvs = res.Deleted, pairs(res.Prev, false)
-	out.body.Delete = &out.delete
+	out.body.DeleteRange = &out.delete
 	out.op.Response = &out.body
 	return &out.op
 }

@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // maxFragment is from which size in bytes on a response of a watch is split.
@@ -256,10 +256,10 @@ func (w *watches) header(revision int64) *pb.Header {
 
 // eventOf converts an event, with the pair before if that is wanted.
 func eventOf(e *mvcc.Event, prev bool) *pb.Event {
-	out := &pb.Event{Kv: pair(e.KV, false)}
+	out := &pb.Event{Kind: pb.Event_KIND_PUT, Kv: pair(e.KV, false)}
 	if e.Delete {
 		why, id := fsm.WhyDeleted(e)
-		out.Type, out.Why, out.Lease = pb.Event_DELETE, whys[why], int64(id)
+		out.Kind, out.Why, out.Lease = pb.Event_KIND_DELETE, whys[why], int64(id)
 		out.Kv.Lease = 0 // in the store that is the cause
 	}
 	if prev && e.Prev != nil {
@@ -269,5 +269,6 @@ func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 }
 
 var whys = map[fsm.Reason]pb.Event_Why{
-	fsm.Deleted: pb.Event_DELETED, fsm.Expired: pb.Event_EXPIRED, fsm.Revoked: pb.Event_REVOKED,
+	fsm.Deleted: pb.Event_WHY_DELETED, fsm.Expired: pb.Event_WHY_EXPIRED,
+	fsm.Revoked: pb.Event_WHY_REVOKED,
 }

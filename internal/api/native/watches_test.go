@@ -3,9 +3,9 @@ package native
 import (
 	"testing"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
-	pb "leasehold.dev/leaseholdpb"
 )
 
 // TestWatchFromTheFuture (T34): a watch from a revision that even a confirm round does not

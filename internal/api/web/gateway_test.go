@@ -90,7 +90,9 @@ func TestGateway(t *testing.T) {
 // answers what gets through.
 func TestGatewayUnknownFields(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Register = []RegisterFunc{leaseholdgw.RegisterLeasesHandler, leaseholdgw.RegisterStoreHandler}
+		o.Register = []RegisterFunc{
+			leaseholdgw.RegisterLeaseServiceHandler, leaseholdgw.RegisterStoreServiceHandler,
+		}
 	})
 	for _, c := range []struct {
 		path, body string

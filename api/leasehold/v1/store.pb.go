@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.11
 // 	protoc        v3.21.12
-// source: store.proto
+// source: leasehold/v1/store.proto
 
-package leaseholdpb
+package leaseholdv1
 
 import (
 	reflect "reflect"
@@ -26,25 +26,29 @@ const (
 type Compare_Relation int32
 
 const (
-	Compare_EQUAL     Compare_Relation = 0
-	Compare_GREATER   Compare_Relation = 1
-	Compare_LESS      Compare_Relation = 2
-	Compare_NOT_EQUAL Compare_Relation = 3
+	// RELATION_EQUAL.
+	Compare_RELATION_UNSPECIFIED Compare_Relation = 0
+	Compare_RELATION_EQUAL       Compare_Relation = 1
+	Compare_RELATION_GREATER     Compare_Relation = 2
+	Compare_RELATION_LESS        Compare_Relation = 3
+	Compare_RELATION_NOT_EQUAL   Compare_Relation = 4
 )
 
 // Enum value maps for Compare_Relation.
 var (
 	Compare_Relation_name = map[int32]string{
-		0: "EQUAL",
-		1: "GREATER",
-		2: "LESS",
-		3: "NOT_EQUAL",
+		0: "RELATION_UNSPECIFIED",
+		1: "RELATION_EQUAL",
+		2: "RELATION_GREATER",
+		3: "RELATION_LESS",
+		4: "RELATION_NOT_EQUAL",
 	}
 	Compare_Relation_value = map[string]int32{
-		"EQUAL":     0,
-		"GREATER":   1,
-		"LESS":      2,
-		"NOT_EQUAL": 3,
+		"RELATION_UNSPECIFIED": 0,
+		"RELATION_EQUAL":       1,
+		"RELATION_GREATER":     2,
+		"RELATION_LESS":        3,
+		"RELATION_NOT_EQUAL":   4,
 	}
 )
 
@@ -59,11 +63,11 @@ func (x Compare_Relation) String() string {
 }
 
 func (Compare_Relation) Descriptor() protoreflect.EnumDescriptor {
-	return file_store_proto_enumTypes[0].Descriptor()
+	return file_leasehold_v1_store_proto_enumTypes[0].Descriptor()
 }
 
 func (Compare_Relation) Type() protoreflect.EnumType {
-	return &file_store_proto_enumTypes[0]
+	return &file_leasehold_v1_store_proto_enumTypes[0]
 }
 
 func (x Compare_Relation) Number() protoreflect.EnumNumber {
@@ -72,31 +76,34 @@ func (x Compare_Relation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Compare_Relation.Descriptor instead.
 func (Compare_Relation) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{7, 0}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{7, 0}
 }
 
 type Turn_State int32
 
 const (
+	Turn_STATE_UNSPECIFIED Turn_State = 0
 	// Others are before it.
-	Turn_WAITING Turn_State = 0
+	Turn_STATE_WAITING Turn_State = 1
 	// It is its turn. The request stays open, to tell of its end.
-	Turn_COME Turn_State = 1
+	Turn_STATE_COME Turn_State = 2
 	// The key went, or is on no lease any more.
-	Turn_GONE Turn_State = 2
+	Turn_STATE_GONE Turn_State = 3
 )
 
 // Enum value maps for Turn_State.
 var (
 	Turn_State_name = map[int32]string{
-		0: "WAITING",
-		1: "COME",
-		2: "GONE",
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_WAITING",
+		2: "STATE_COME",
+		3: "STATE_GONE",
 	}
 	Turn_State_value = map[string]int32{
-		"WAITING": 0,
-		"COME":    1,
-		"GONE":    2,
+		"STATE_UNSPECIFIED": 0,
+		"STATE_WAITING":     1,
+		"STATE_COME":        2,
+		"STATE_GONE":        3,
 	}
 )
 
@@ -111,11 +118,11 @@ func (x Turn_State) String() string {
 }
 
 func (Turn_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_store_proto_enumTypes[1].Descriptor()
+	return file_leasehold_v1_store_proto_enumTypes[1].Descriptor()
 }
 
 func (Turn_State) Type() protoreflect.EnumType {
-	return &file_store_proto_enumTypes[1]
+	return &file_leasehold_v1_store_proto_enumTypes[1]
 }
 
 func (x Turn_State) Number() protoreflect.EnumNumber {
@@ -124,82 +131,89 @@ func (x Turn_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Turn_State.Descriptor instead.
 func (Turn_State) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{15, 0}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{15, 0}
 }
 
-type Event_Type int32
+type Event_Kind int32
 
 const (
-	Event_PUT    Event_Type = 0
-	Event_DELETE Event_Type = 1
+	Event_KIND_UNSPECIFIED Event_Kind = 0
+	Event_KIND_PUT         Event_Kind = 1
+	Event_KIND_DELETE      Event_Kind = 2
 )
 
-// Enum value maps for Event_Type.
+// Enum value maps for Event_Kind.
 var (
-	Event_Type_name = map[int32]string{
-		0: "PUT",
-		1: "DELETE",
+	Event_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_PUT",
+		2: "KIND_DELETE",
 	}
-	Event_Type_value = map[string]int32{
-		"PUT":    0,
-		"DELETE": 1,
+	Event_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_PUT":         1,
+		"KIND_DELETE":      2,
 	}
 )
 
-func (x Event_Type) Enum() *Event_Type {
-	p := new(Event_Type)
+func (x Event_Kind) Enum() *Event_Kind {
+	p := new(Event_Kind)
 	*p = x
 	return p
 }
 
-func (x Event_Type) String() string {
+func (x Event_Kind) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Event_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_store_proto_enumTypes[2].Descriptor()
+func (Event_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_leasehold_v1_store_proto_enumTypes[2].Descriptor()
 }
 
-func (Event_Type) Type() protoreflect.EnumType {
-	return &file_store_proto_enumTypes[2]
+func (Event_Kind) Type() protoreflect.EnumType {
+	return &file_leasehold_v1_store_proto_enumTypes[2]
 }
 
-func (x Event_Type) Number() protoreflect.EnumNumber {
+func (x Event_Kind) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Event_Type.Descriptor instead.
-func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{18, 0}
+// Deprecated: Use Event_Kind.Descriptor instead.
+func (Event_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // Why says what deleted a key.
 type Event_Why int32
 
 const (
+	// Nothing was deleted.
+	Event_WHY_UNSPECIFIED Event_Why = 0
 	// Somebody's request.
-	Event_DELETED Event_Why = 0
+	Event_WHY_DELETED Event_Why = 1
 	// The end of the time of the key's lease.
-	Event_EXPIRED Event_Why = 1
+	Event_WHY_EXPIRED Event_Why = 2
 	// The revocation of the key's lease.
-	Event_REVOKED Event_Why = 2
+	Event_WHY_REVOKED Event_Why = 3
 	// It is not known: told of turns alone, if what took the key was compacted meanwhile.
-	Event_UNKNOWN Event_Why = 3
+	Event_WHY_UNKNOWN Event_Why = 4
 )
 
 // Enum value maps for Event_Why.
 var (
 	Event_Why_name = map[int32]string{
-		0: "DELETED",
-		1: "EXPIRED",
-		2: "REVOKED",
-		3: "UNKNOWN",
+		0: "WHY_UNSPECIFIED",
+		1: "WHY_DELETED",
+		2: "WHY_EXPIRED",
+		3: "WHY_REVOKED",
+		4: "WHY_UNKNOWN",
 	}
 	Event_Why_value = map[string]int32{
-		"DELETED": 0,
-		"EXPIRED": 1,
-		"REVOKED": 2,
-		"UNKNOWN": 3,
+		"WHY_UNSPECIFIED": 0,
+		"WHY_DELETED":     1,
+		"WHY_EXPIRED":     2,
+		"WHY_REVOKED":     3,
+		"WHY_UNKNOWN":     4,
 	}
 )
 
@@ -214,11 +228,11 @@ func (x Event_Why) String() string {
 }
 
 func (Event_Why) Descriptor() protoreflect.EnumDescriptor {
-	return file_store_proto_enumTypes[3].Descriptor()
+	return file_leasehold_v1_store_proto_enumTypes[3].Descriptor()
 }
 
 func (Event_Why) Type() protoreflect.EnumType {
-	return &file_store_proto_enumTypes[3]
+	return &file_leasehold_v1_store_proto_enumTypes[3]
 }
 
 func (x Event_Why) Number() protoreflect.EnumNumber {
@@ -227,7 +241,7 @@ func (x Event_Why) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Why.Descriptor instead.
 func (Event_Why) EnumDescriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{18, 1}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{18, 1}
 }
 
 // KeyValue is a key as of some revision.
@@ -248,7 +262,7 @@ type KeyValue struct {
 
 func (x *KeyValue) Reset() {
 	*x = KeyValue{}
-	mi := &file_store_proto_msgTypes[0]
+	mi := &file_leasehold_v1_store_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +274,7 @@ func (x *KeyValue) String() string {
 func (*KeyValue) ProtoMessage() {}
 
 func (x *KeyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[0]
+	mi := &file_leasehold_v1_store_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +287,7 @@ func (x *KeyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyValue.ProtoReflect.Descriptor instead.
 func (*KeyValue) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{0}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *KeyValue) GetKey() []byte {
@@ -339,7 +353,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_store_proto_msgTypes[1]
+	mi := &file_leasehold_v1_store_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +365,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[1]
+	mi := &file_leasehold_v1_store_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +378,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{1}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *PutRequest) GetKey() []byte {
@@ -433,7 +447,7 @@ type PutResponse struct {
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_store_proto_msgTypes[2]
+	mi := &file_leasehold_v1_store_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +459,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[2]
+	mi := &file_leasehold_v1_store_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +472,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{2}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PutResponse) GetHeader() *Header {
@@ -488,7 +502,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_store_proto_msgTypes[3]
+	mi := &file_leasehold_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +514,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[3]
+	mi := &file_leasehold_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +527,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DeleteRequest) GetKey() []byte {
@@ -548,7 +562,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_store_proto_msgTypes[4]
+	mi := &file_leasehold_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +574,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[4]
+	mi := &file_leasehold_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +587,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeleteResponse) GetHeader() *Header {
@@ -621,7 +635,7 @@ type RangeRequest struct {
 
 func (x *RangeRequest) Reset() {
 	*x = RangeRequest{}
-	mi := &file_store_proto_msgTypes[5]
+	mi := &file_leasehold_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +647,7 @@ func (x *RangeRequest) String() string {
 func (*RangeRequest) ProtoMessage() {}
 
 func (x *RangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[5]
+	mi := &file_leasehold_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +660,7 @@ func (x *RangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRequest.ProtoReflect.Descriptor instead.
 func (*RangeRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RangeRequest) GetKey() []byte {
@@ -723,7 +737,7 @@ type RangeResponse struct {
 
 func (x *RangeResponse) Reset() {
 	*x = RangeResponse{}
-	mi := &file_store_proto_msgTypes[6]
+	mi := &file_leasehold_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +749,7 @@ func (x *RangeResponse) String() string {
 func (*RangeResponse) ProtoMessage() {}
 
 func (x *RangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[6]
+	mi := &file_leasehold_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +762,7 @@ func (x *RangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeResponse.ProtoReflect.Descriptor instead.
 func (*RangeResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RangeResponse) GetHeader() *Header {
@@ -808,7 +822,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_store_proto_msgTypes[7]
+	mi := &file_leasehold_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +834,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[7]
+	mi := &file_leasehold_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,14 +847,14 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Compare) GetRelation() Compare_Relation {
 	if x != nil {
 		return x.Relation
 	}
-	return Compare_EQUAL
+	return Compare_RELATION_UNSPECIFIED
 }
 
 func (x *Compare) GetKey() []byte {
@@ -953,8 +967,8 @@ type Compare_Lease struct {
 }
 
 type Compare_LeaseAlive struct {
-	// A lease with this ID lives. Of the other fields only relation counts, EQUAL or
-	// NOT_EQUAL.
+	// A lease with this ID lives. Of the other fields only relation counts,
+	// RELATION_EQUAL or RELATION_NOT_EQUAL.
 	LeaseAlive int64 `protobuf:"varint,9,opt,name=lease_alive,json=leaseAlive,proto3,oneof"`
 }
 
@@ -987,7 +1001,7 @@ type NameToken struct {
 
 func (x *NameToken) Reset() {
 	*x = NameToken{}
-	mi := &file_store_proto_msgTypes[8]
+	mi := &file_leasehold_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1013,7 @@ func (x *NameToken) String() string {
 func (*NameToken) ProtoMessage() {}
 
 func (x *NameToken) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[8]
+	mi := &file_leasehold_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1026,7 @@ func (x *NameToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameToken.ProtoReflect.Descriptor instead.
 func (*NameToken) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NameToken) GetName() string {
@@ -1035,8 +1049,8 @@ type Op struct {
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Op_Put
-	//	*Op_Delete
-	//	*Op_Range
+	//	*Op_DeleteRange
+	//	*Op_ReadRange
 	//	*Op_Txn
 	//	*Op_Grant
 	//	*Op_Renew
@@ -1049,7 +1063,7 @@ type Op struct {
 
 func (x *Op) Reset() {
 	*x = Op{}
-	mi := &file_store_proto_msgTypes[9]
+	mi := &file_leasehold_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1075,7 @@ func (x *Op) String() string {
 func (*Op) ProtoMessage() {}
 
 func (x *Op) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[9]
+	mi := &file_leasehold_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1088,7 @@ func (x *Op) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Op.ProtoReflect.Descriptor instead.
 func (*Op) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Op) GetOp() isOp_Op {
@@ -1093,19 +1107,19 @@ func (x *Op) GetPut() *PutRequest {
 	return nil
 }
 
-func (x *Op) GetDelete() *DeleteRequest {
+func (x *Op) GetDeleteRange() *DeleteRequest {
 	if x != nil {
-		if x, ok := x.Op.(*Op_Delete); ok {
-			return x.Delete
+		if x, ok := x.Op.(*Op_DeleteRange); ok {
+			return x.DeleteRange
 		}
 	}
 	return nil
 }
 
-func (x *Op) GetRange() *RangeRequest {
+func (x *Op) GetReadRange() *RangeRequest {
 	if x != nil {
-		if x, ok := x.Op.(*Op_Range); ok {
-			return x.Range
+		if x, ok := x.Op.(*Op_ReadRange); ok {
+			return x.ReadRange
 		}
 	}
 	return nil
@@ -1164,12 +1178,12 @@ type Op_Put struct {
 	Put *PutRequest `protobuf:"bytes,1,opt,name=put,proto3,oneof"`
 }
 
-type Op_Delete struct {
-	Delete *DeleteRequest `protobuf:"bytes,2,opt,name=delete,proto3,oneof"`
+type Op_DeleteRange struct {
+	DeleteRange *DeleteRequest `protobuf:"bytes,2,opt,name=delete_range,json=deleteRange,proto3,oneof"`
 }
 
-type Op_Range struct {
-	Range *RangeRequest `protobuf:"bytes,3,opt,name=range,proto3,oneof"`
+type Op_ReadRange struct {
+	ReadRange *RangeRequest `protobuf:"bytes,3,opt,name=read_range,json=readRange,proto3,oneof"`
 }
 
 type Op_Txn struct {
@@ -1196,9 +1210,9 @@ type Op_DrawToken struct {
 
 func (*Op_Put) isOp_Op() {}
 
-func (*Op_Delete) isOp_Op() {}
+func (*Op_DeleteRange) isOp_Op() {}
 
-func (*Op_Range) isOp_Op() {}
+func (*Op_ReadRange) isOp_Op() {}
 
 func (*Op_Txn) isOp_Op() {}
 
@@ -1221,7 +1235,7 @@ type DrawTokenRequest struct {
 
 func (x *DrawTokenRequest) Reset() {
 	*x = DrawTokenRequest{}
-	mi := &file_store_proto_msgTypes[10]
+	mi := &file_leasehold_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1247,7 @@ func (x *DrawTokenRequest) String() string {
 func (*DrawTokenRequest) ProtoMessage() {}
 
 func (x *DrawTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[10]
+	mi := &file_leasehold_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1260,7 @@ func (x *DrawTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrawTokenRequest.ProtoReflect.Descriptor instead.
 func (*DrawTokenRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 type OpResponse struct {
@@ -1254,8 +1268,8 @@ type OpResponse struct {
 	// Types that are valid to be assigned to Response:
 	//
 	//	*OpResponse_Put
-	//	*OpResponse_Delete
-	//	*OpResponse_Range
+	//	*OpResponse_DeleteRange
+	//	*OpResponse_ReadRange
 	//	*OpResponse_Txn
 	//	*OpResponse_Grant
 	//	*OpResponse_Renew
@@ -1268,7 +1282,7 @@ type OpResponse struct {
 
 func (x *OpResponse) Reset() {
 	*x = OpResponse{}
-	mi := &file_store_proto_msgTypes[11]
+	mi := &file_leasehold_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1294,7 @@ func (x *OpResponse) String() string {
 func (*OpResponse) ProtoMessage() {}
 
 func (x *OpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[11]
+	mi := &file_leasehold_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1307,7 @@ func (x *OpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpResponse.ProtoReflect.Descriptor instead.
 func (*OpResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{11}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OpResponse) GetResponse() isOpResponse_Response {
@@ -1312,19 +1326,19 @@ func (x *OpResponse) GetPut() *PutResponse {
 	return nil
 }
 
-func (x *OpResponse) GetDelete() *DeleteResponse {
+func (x *OpResponse) GetDeleteRange() *DeleteResponse {
 	if x != nil {
-		if x, ok := x.Response.(*OpResponse_Delete); ok {
-			return x.Delete
+		if x, ok := x.Response.(*OpResponse_DeleteRange); ok {
+			return x.DeleteRange
 		}
 	}
 	return nil
 }
 
-func (x *OpResponse) GetRange() *RangeResponse {
+func (x *OpResponse) GetReadRange() *RangeResponse {
 	if x != nil {
-		if x, ok := x.Response.(*OpResponse_Range); ok {
-			return x.Range
+		if x, ok := x.Response.(*OpResponse_ReadRange); ok {
+			return x.ReadRange
 		}
 	}
 	return nil
@@ -1383,12 +1397,12 @@ type OpResponse_Put struct {
 	Put *PutResponse `protobuf:"bytes,1,opt,name=put,proto3,oneof"`
 }
 
-type OpResponse_Delete struct {
-	Delete *DeleteResponse `protobuf:"bytes,2,opt,name=delete,proto3,oneof"`
+type OpResponse_DeleteRange struct {
+	DeleteRange *DeleteResponse `protobuf:"bytes,2,opt,name=delete_range,json=deleteRange,proto3,oneof"`
 }
 
-type OpResponse_Range struct {
-	Range *RangeResponse `protobuf:"bytes,3,opt,name=range,proto3,oneof"`
+type OpResponse_ReadRange struct {
+	ReadRange *RangeResponse `protobuf:"bytes,3,opt,name=read_range,json=readRange,proto3,oneof"`
 }
 
 type OpResponse_Txn struct {
@@ -1415,9 +1429,9 @@ type OpResponse_DrawToken struct {
 
 func (*OpResponse_Put) isOpResponse_Response() {}
 
-func (*OpResponse_Delete) isOpResponse_Response() {}
+func (*OpResponse_DeleteRange) isOpResponse_Response() {}
 
-func (*OpResponse_Range) isOpResponse_Response() {}
+func (*OpResponse_ReadRange) isOpResponse_Response() {}
 
 func (*OpResponse_Txn) isOpResponse_Response() {}
 
@@ -1433,18 +1447,18 @@ type TxnRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Compare []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
 	// What is done if all conditions hold, and what if not.
-	Then []*Op `protobuf:"bytes,2,rep,name=then,proto3" json:"then,omitempty"`
-	Else []*Op `protobuf:"bytes,3,rep,name=else,proto3" json:"else,omitempty"`
+	Success []*Op `protobuf:"bytes,2,rep,name=success,proto3" json:"success,omitempty"`
+	Failure []*Op `protobuf:"bytes,3,rep,name=failure,proto3" json:"failure,omitempty"`
 	// If the conditions hold, the request stays open: it waits for the turn of a key in a
 	// line. Only over a stream, and not of a transaction inside another.
-	Await         *Await `protobuf:"bytes,4,opt,name=await,proto3" json:"await,omitempty"`
+	AwaitTurn     *Await `protobuf:"bytes,4,opt,name=await_turn,json=awaitTurn,proto3" json:"await_turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TxnRequest) Reset() {
 	*x = TxnRequest{}
-	mi := &file_store_proto_msgTypes[12]
+	mi := &file_leasehold_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1470,7 @@ func (x *TxnRequest) String() string {
 func (*TxnRequest) ProtoMessage() {}
 
 func (x *TxnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[12]
+	mi := &file_leasehold_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1483,7 @@ func (x *TxnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnRequest.ProtoReflect.Descriptor instead.
 func (*TxnRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TxnRequest) GetCompare() []*Compare {
@@ -1479,23 +1493,23 @@ func (x *TxnRequest) GetCompare() []*Compare {
 	return nil
 }
 
-func (x *TxnRequest) GetThen() []*Op {
+func (x *TxnRequest) GetSuccess() []*Op {
 	if x != nil {
-		return x.Then
+		return x.Success
 	}
 	return nil
 }
 
-func (x *TxnRequest) GetElse() []*Op {
+func (x *TxnRequest) GetFailure() []*Op {
 	if x != nil {
-		return x.Else
+		return x.Failure
 	}
 	return nil
 }
 
-func (x *TxnRequest) GetAwait() *Await {
+func (x *TxnRequest) GetAwaitTurn() *Await {
 	if x != nil {
-		return x.Await
+		return x.AwaitTurn
 	}
 	return nil
 }
@@ -1519,7 +1533,7 @@ type Await struct {
 
 func (x *Await) Reset() {
 	*x = Await{}
-	mi := &file_store_proto_msgTypes[13]
+	mi := &file_leasehold_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1545,7 @@ func (x *Await) String() string {
 func (*Await) ProtoMessage() {}
 
 func (x *Await) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[13]
+	mi := &file_leasehold_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1558,7 @@ func (x *Await) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Await.ProtoReflect.Descriptor instead.
 func (*Await) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Await) GetKey() []byte {
@@ -1582,8 +1596,9 @@ type TxnResponse struct {
 	Responses []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
 	// Where the key of an Await stands. It is not set if the conditions did not hold, or if
 	// the key is not in the line; but if one of them asked for the key as a revision has made
-	// it, and that one is gone, it is GONE, and tells what took it if that is known. Later responses to the request have the header and this
-	// alone: at most one says that the turn has come, and the last that the key is gone.
+	// it, and that one is gone, it is STATE_GONE, and tells what took it if that is known. Later
+	// responses to the request have the header and this alone: at most one says that the turn
+	// has come, and the last that the key is gone.
 	Turn          *Turn `protobuf:"bytes,4,opt,name=turn,proto3" json:"turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1591,7 +1606,7 @@ type TxnResponse struct {
 
 func (x *TxnResponse) Reset() {
 	*x = TxnResponse{}
-	mi := &file_store_proto_msgTypes[14]
+	mi := &file_leasehold_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1618,7 @@ func (x *TxnResponse) String() string {
 func (*TxnResponse) ProtoMessage() {}
 
 func (x *TxnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[14]
+	mi := &file_leasehold_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1631,7 @@ func (x *TxnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnResponse.ProtoReflect.Descriptor instead.
 func (*TxnResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TxnResponse) GetHeader() *Header {
@@ -1655,7 +1670,7 @@ type Turn struct {
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	// The key whose going made it the turn, if that is known.
 	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
-	// What took the key, as in Event; DELETED also if it was taken off its lease.
+	// What took the key, as in Event; WHY_DELETED also if it was taken off its lease.
 	Why           Event_Why `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
 	Lease         int64     `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1664,7 +1679,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_store_proto_msgTypes[15]
+	mi := &file_leasehold_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1691,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[15]
+	mi := &file_leasehold_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,14 +1704,14 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{15}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Turn) GetState() Turn_State {
 	if x != nil {
 		return x.State
 	}
-	return Turn_WAITING
+	return Turn_STATE_UNSPECIFIED
 }
 
 func (x *Turn) GetCreateRevision() int64 {
@@ -1717,7 +1732,7 @@ func (x *Turn) GetWhy() Event_Why {
 	if x != nil {
 		return x.Why
 	}
-	return Event_DELETED
+	return Event_WHY_UNSPECIFIED
 }
 
 func (x *Turn) GetLease() int64 {
@@ -1745,7 +1760,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_store_proto_msgTypes[16]
+	mi := &file_leasehold_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1772,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[16]
+	mi := &file_leasehold_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1785,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{16}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchRequest) GetKey() []byte {
@@ -1836,7 +1851,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_store_proto_msgTypes[17]
+	mi := &file_leasehold_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1863,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[17]
+	mi := &file_leasehold_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1876,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchResponse) GetHeader() *Header {
@@ -1888,7 +1903,7 @@ func (x *WatchResponse) GetFragment() bool {
 // Event is a change of one key.
 type Event struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Type   Event_Type             `protobuf:"varint,1,opt,name=type,proto3,enum=leasehold.v1.Event_Type" json:"type,omitempty"`
+	Kind   Event_Kind             `protobuf:"varint,1,opt,name=kind,proto3,enum=leasehold.v1.Event_Kind" json:"kind,omitempty"`
 	Kv     *KeyValue              `protobuf:"bytes,2,opt,name=kv,proto3" json:"kv,omitempty"`
 	PrevKv *KeyValue              `protobuf:"bytes,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	Why    Event_Why              `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
@@ -1900,7 +1915,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_store_proto_msgTypes[18]
+	mi := &file_leasehold_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1927,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_store_proto_msgTypes[18]
+	mi := &file_leasehold_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,14 +1940,14 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_store_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *Event) GetType() Event_Type {
+func (x *Event) GetKind() Event_Kind {
 	if x != nil {
-		return x.Type
+		return x.Kind
 	}
-	return Event_PUT
+	return Event_KIND_UNSPECIFIED
 }
 
 func (x *Event) GetKv() *KeyValue {
@@ -1953,7 +1968,7 @@ func (x *Event) GetWhy() Event_Why {
 	if x != nil {
 		return x.Why
 	}
-	return Event_DELETED
+	return Event_WHY_UNSPECIFIED
 }
 
 func (x *Event) GetLease() int64 {
@@ -1963,11 +1978,11 @@ func (x *Event) GetLease() int64 {
 	return 0
 }
 
-var File_store_proto protoreflect.FileDescriptor
+var File_leasehold_v1_store_proto protoreflect.FileDescriptor
 
-const file_store_proto_rawDesc = "" +
+const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\vstore.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x0fleasehold.proto\"\xae\x01\n" +
+	"\x18leasehold/v1/store.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\"\xae\x01\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12'\n" +
@@ -2012,7 +2027,7 @@ const file_store_proto_rawDesc = "" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x12\x14\n" +
 	"\x05count\x18\x04 \x01(\x03R\x05count\x12\x1d\n" +
 	"\n" +
-	"cache_term\x18\x05 \x01(\x04R\tcacheTerm\"\xb4\x03\n" +
+	"cache_term\x18\x05 \x01(\x04R\tcacheTerm\"\xf2\x03\n" +
 	"\aCompare\x12:\n" +
 	"\brelation\x18\x01 \x01(\x0e2\x1e.leasehold.v1.Compare.RelationR\brelation\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -2026,20 +2041,22 @@ const file_store_proto_rawDesc = "" +
 	"leaseAlive\x128\n" +
 	"\n" +
 	"name_token\x18\n" +
-	" \x01(\v2\x17.leasehold.v1.NameTokenH\x00R\tnameToken\";\n" +
-	"\bRelation\x12\t\n" +
-	"\x05EQUAL\x10\x00\x12\v\n" +
-	"\aGREATER\x10\x01\x12\b\n" +
-	"\x04LESS\x10\x02\x12\r\n" +
-	"\tNOT_EQUAL\x10\x03B\b\n" +
+	" \x01(\v2\x17.leasehold.v1.NameTokenH\x00R\tnameToken\"y\n" +
+	"\bRelation\x12\x18\n" +
+	"\x14RELATION_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eRELATION_EQUAL\x10\x01\x12\x14\n" +
+	"\x10RELATION_GREATER\x10\x02\x12\x11\n" +
+	"\rRELATION_LESS\x10\x03\x12\x16\n" +
+	"\x12RELATION_NOT_EQUAL\x10\x04B\b\n" +
 	"\x06target\"5\n" +
 	"\tNameToken\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\xa8\x03\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\xbc\x03\n" +
 	"\x02Op\x12,\n" +
-	"\x03put\x18\x01 \x01(\v2\x18.leasehold.v1.PutRequestH\x00R\x03put\x125\n" +
-	"\x06delete\x18\x02 \x01(\v2\x1b.leasehold.v1.DeleteRequestH\x00R\x06delete\x122\n" +
-	"\x05range\x18\x03 \x01(\v2\x1a.leasehold.v1.RangeRequestH\x00R\x05range\x12,\n" +
+	"\x03put\x18\x01 \x01(\v2\x18.leasehold.v1.PutRequestH\x00R\x03put\x12@\n" +
+	"\fdelete_range\x18\x02 \x01(\v2\x1b.leasehold.v1.DeleteRequestH\x00R\vdeleteRange\x12;\n" +
+	"\n" +
+	"read_range\x18\x03 \x01(\v2\x1a.leasehold.v1.RangeRequestH\x00R\treadRange\x12,\n" +
 	"\x03txn\x18\x04 \x01(\v2\x18.leasehold.v1.TxnRequestH\x00R\x03txn\x122\n" +
 	"\x05grant\x18\x05 \x01(\v2\x1a.leasehold.v1.GrantRequestH\x00R\x05grant\x12.\n" +
 	"\x05renew\x18\x06 \x01(\v2\x16.leasehold.v1.LeaseRefH\x00R\x05renew\x120\n" +
@@ -2047,12 +2064,13 @@ const file_store_proto_rawDesc = "" +
 	"\n" +
 	"draw_token\x18\b \x01(\v2\x1e.leasehold.v1.DrawTokenRequestH\x00R\tdrawTokenB\x04\n" +
 	"\x02op\"\x12\n" +
-	"\x10DrawTokenRequest\"\x80\x03\n" +
+	"\x10DrawTokenRequest\"\x94\x03\n" +
 	"\n" +
 	"OpResponse\x12-\n" +
-	"\x03put\x18\x01 \x01(\v2\x19.leasehold.v1.PutResponseH\x00R\x03put\x126\n" +
-	"\x06delete\x18\x02 \x01(\v2\x1c.leasehold.v1.DeleteResponseH\x00R\x06delete\x123\n" +
-	"\x05range\x18\x03 \x01(\v2\x1b.leasehold.v1.RangeResponseH\x00R\x05range\x12-\n" +
+	"\x03put\x18\x01 \x01(\v2\x19.leasehold.v1.PutResponseH\x00R\x03put\x12A\n" +
+	"\fdelete_range\x18\x02 \x01(\v2\x1c.leasehold.v1.DeleteResponseH\x00R\vdeleteRange\x12<\n" +
+	"\n" +
+	"read_range\x18\x03 \x01(\v2\x1b.leasehold.v1.RangeResponseH\x00R\treadRange\x12-\n" +
 	"\x03txn\x18\x04 \x01(\v2\x19.leasehold.v1.TxnResponseH\x00R\x03txn\x123\n" +
 	"\x05grant\x18\x05 \x01(\v2\x1b.leasehold.v1.GrantResponseH\x00R\x05grant\x12+\n" +
 	"\x05renew\x18\x06 \x01(\v2\x13.leasehold.v1.LeaseH\x00R\x05renew\x12\x18\n" +
@@ -2060,13 +2078,14 @@ const file_store_proto_rawDesc = "" +
 	"\n" +
 	"draw_token\x18\b \x01(\x04H\x00R\tdrawTokenB\n" +
 	"\n" +
-	"\bresponse\"\xb4\x01\n" +
+	"\bresponse\"\xc9\x01\n" +
 	"\n" +
 	"TxnRequest\x12/\n" +
-	"\acompare\x18\x01 \x03(\v2\x15.leasehold.v1.CompareR\acompare\x12$\n" +
-	"\x04then\x18\x02 \x03(\v2\x10.leasehold.v1.OpR\x04then\x12$\n" +
-	"\x04else\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\x04else\x12)\n" +
-	"\x05await\x18\x04 \x01(\v2\x13.leasehold.v1.AwaitR\x05await\"s\n" +
+	"\acompare\x18\x01 \x03(\v2\x15.leasehold.v1.CompareR\acompare\x12*\n" +
+	"\asuccess\x18\x02 \x03(\v2\x10.leasehold.v1.OpR\asuccess\x12*\n" +
+	"\afailure\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\afailure\x122\n" +
+	"\n" +
+	"await_turn\x18\x04 \x01(\v2\x13.leasehold.v1.AwaitR\tawaitTurn\"s\n" +
 	"\x05Await\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x18\n" +
@@ -2077,17 +2096,20 @@ const file_store_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x126\n" +
 	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\x12&\n" +
-	"\x04turn\x18\x04 \x01(\v2\x12.leasehold.v1.TurnR\x04turn\"\xe0\x01\n" +
+	"\x04turn\x18\x04 \x01(\v2\x12.leasehold.v1.TurnR\x04turn\"\x89\x02\n" +
 	"\x04Turn\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.leasehold.v1.Turn.StateR\x05state\x12'\n" +
 	"\x0fcreate_revision\x18\x02 \x01(\x03R\x0ecreateRevision\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\fR\x05after\x12)\n" +
 	"\x03why\x18\x04 \x01(\x0e2\x17.leasehold.v1.Event.WhyR\x03why\x12\x14\n" +
-	"\x05lease\x18\x05 \x01(\x03R\x05lease\"(\n" +
-	"\x05State\x12\v\n" +
-	"\aWAITING\x10\x00\x12\b\n" +
-	"\x04COME\x10\x01\x12\b\n" +
-	"\x04GONE\x10\x02\"\xd2\x01\n" +
+	"\x05lease\x18\x05 \x01(\x03R\x05lease\"Q\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSTATE_WAITING\x10\x01\x12\x0e\n" +
+	"\n" +
+	"STATE_COME\x10\x02\x12\x0e\n" +
+	"\n" +
+	"STATE_GONE\x10\x03\"\xd2\x01\n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12%\n" +
@@ -2100,48 +2122,49 @@ const file_store_proto_rawDesc = "" +
 	"\rWatchResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12+\n" +
 	"\x06events\x18\x02 \x03(\v2\x13.leasehold.v1.EventR\x06events\x12\x1a\n" +
-	"\bfragment\x18\x03 \x01(\bR\bfragment\"\xa7\x02\n" +
+	"\bfragment\x18\x03 \x01(\bR\bfragment\"\xec\x02\n" +
 	"\x05Event\x12,\n" +
-	"\x04type\x18\x01 \x01(\x0e2\x18.leasehold.v1.Event.TypeR\x04type\x12&\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.leasehold.v1.Event.KindR\x04kind\x12&\n" +
 	"\x02kv\x18\x02 \x01(\v2\x16.leasehold.v1.KeyValueR\x02kv\x12/\n" +
 	"\aprev_kv\x18\x03 \x01(\v2\x16.leasehold.v1.KeyValueR\x06prevKv\x12)\n" +
 	"\x03why\x18\x04 \x01(\x0e2\x17.leasehold.v1.Event.WhyR\x03why\x12\x14\n" +
-	"\x05lease\x18\x05 \x01(\x03R\x05lease\"\x1b\n" +
-	"\x04Type\x12\a\n" +
-	"\x03PUT\x10\x00\x12\n" +
-	"\n" +
-	"\x06DELETE\x10\x01\"9\n" +
-	"\x03Why\x12\v\n" +
-	"\aDELETED\x10\x00\x12\v\n" +
-	"\aEXPIRED\x10\x01\x12\v\n" +
-	"\aREVOKED\x10\x02\x12\v\n" +
-	"\aUNKNOWN\x10\x032\xd3\x03\n" +
-	"\x05Store\x12T\n" +
+	"\x05lease\x18\x05 \x01(\x03R\x05lease\";\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bKIND_PUT\x10\x01\x12\x0f\n" +
+	"\vKIND_DELETE\x10\x02\"^\n" +
+	"\x03Why\x12\x13\n" +
+	"\x0fWHY_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vWHY_DELETED\x10\x01\x12\x0f\n" +
+	"\vWHY_EXPIRED\x10\x02\x12\x0f\n" +
+	"\vWHY_REVOKED\x10\x03\x12\x0f\n" +
+	"\vWHY_UNKNOWN\x10\x042\xda\x03\n" +
+	"\fStoreService\x12T\n" +
 	"\x03Put\x12\x18.leasehold.v1.PutRequest\x1a\x19.leasehold.v1.PutResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/put\x12`\n" +
 	"\x06Delete\x12\x1b.leasehold.v1.DeleteRequest\x1a\x1c.leasehold.v1.DeleteResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/store/delete\x12\\\n" +
 	"\x05Range\x12\x1a.leasehold.v1.RangeRequest\x1a\x1b.leasehold.v1.RangeResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/range\x12T\n" +
 	"\x03Txn\x12\x18.leasehold.v1.TxnRequest\x1a\x19.leasehold.v1.TxnResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/txn\x12^\n" +
-	"\x05Watch\x12\x1a.leasehold.v1.WatchRequest\x1a\x1b.leasehold.v1.WatchResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/watch0\x01B\x1bZ\x19leasehold.dev/leaseholdpbb\x06proto3"
+	"\x05Watch\x12\x1a.leasehold.v1.WatchRequest\x1a\x1b.leasehold.v1.WatchResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/watch0\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
-	file_store_proto_rawDescOnce sync.Once
-	file_store_proto_rawDescData []byte
+	file_leasehold_v1_store_proto_rawDescOnce sync.Once
+	file_leasehold_v1_store_proto_rawDescData []byte
 )
 
-func file_store_proto_rawDescGZIP() []byte {
-	file_store_proto_rawDescOnce.Do(func() {
-		file_store_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_store_proto_rawDesc), len(file_store_proto_rawDesc)))
+func file_leasehold_v1_store_proto_rawDescGZIP() []byte {
+	file_leasehold_v1_store_proto_rawDescOnce.Do(func() {
+		file_leasehold_v1_store_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_leasehold_v1_store_proto_rawDesc), len(file_leasehold_v1_store_proto_rawDesc)))
 	})
-	return file_store_proto_rawDescData
+	return file_leasehold_v1_store_proto_rawDescData
 }
 
 var (
-	file_store_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-	file_store_proto_msgTypes  = make([]protoimpl.MessageInfo, 19)
-	file_store_proto_goTypes   = []any{
+	file_leasehold_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+	file_leasehold_v1_store_proto_msgTypes  = make([]protoimpl.MessageInfo, 19)
+	file_leasehold_v1_store_proto_goTypes   = []any{
 		Compare_Relation(0),      // 0: leasehold.v1.Compare.Relation
 		Turn_State(0),            // 1: leasehold.v1.Turn.State
-		Event_Type(0),            // 2: leasehold.v1.Event.Type
+		Event_Kind(0),            // 2: leasehold.v1.Event.Kind
 		Event_Why(0),             // 3: leasehold.v1.Event.Why
 		(*KeyValue)(nil),         // 4: leasehold.v1.KeyValue
 		(*PutRequest)(nil),       // 5: leasehold.v1.PutRequest
@@ -2170,7 +2193,7 @@ var (
 	}
 )
 
-var file_store_proto_depIdxs = []int32{
+var file_leasehold_v1_store_proto_depIdxs = []int32{
 	23, // 0: leasehold.v1.PutRequest.lease_ref:type_name -> leasehold.v1.LeaseRef
 	24, // 1: leasehold.v1.PutResponse.header:type_name -> leasehold.v1.Header
 	4,  // 2: leasehold.v1.PutResponse.prev_kv:type_name -> leasehold.v1.KeyValue
@@ -2182,23 +2205,23 @@ var file_store_proto_depIdxs = []int32{
 	0,  // 8: leasehold.v1.Compare.relation:type_name -> leasehold.v1.Compare.Relation
 	12, // 9: leasehold.v1.Compare.name_token:type_name -> leasehold.v1.NameToken
 	5,  // 10: leasehold.v1.Op.put:type_name -> leasehold.v1.PutRequest
-	7,  // 11: leasehold.v1.Op.delete:type_name -> leasehold.v1.DeleteRequest
-	9,  // 12: leasehold.v1.Op.range:type_name -> leasehold.v1.RangeRequest
+	7,  // 11: leasehold.v1.Op.delete_range:type_name -> leasehold.v1.DeleteRequest
+	9,  // 12: leasehold.v1.Op.read_range:type_name -> leasehold.v1.RangeRequest
 	16, // 13: leasehold.v1.Op.txn:type_name -> leasehold.v1.TxnRequest
 	25, // 14: leasehold.v1.Op.grant:type_name -> leasehold.v1.GrantRequest
 	23, // 15: leasehold.v1.Op.renew:type_name -> leasehold.v1.LeaseRef
 	23, // 16: leasehold.v1.Op.revoke:type_name -> leasehold.v1.LeaseRef
 	14, // 17: leasehold.v1.Op.draw_token:type_name -> leasehold.v1.DrawTokenRequest
 	6,  // 18: leasehold.v1.OpResponse.put:type_name -> leasehold.v1.PutResponse
-	8,  // 19: leasehold.v1.OpResponse.delete:type_name -> leasehold.v1.DeleteResponse
-	10, // 20: leasehold.v1.OpResponse.range:type_name -> leasehold.v1.RangeResponse
+	8,  // 19: leasehold.v1.OpResponse.delete_range:type_name -> leasehold.v1.DeleteResponse
+	10, // 20: leasehold.v1.OpResponse.read_range:type_name -> leasehold.v1.RangeResponse
 	18, // 21: leasehold.v1.OpResponse.txn:type_name -> leasehold.v1.TxnResponse
 	26, // 22: leasehold.v1.OpResponse.grant:type_name -> leasehold.v1.GrantResponse
 	27, // 23: leasehold.v1.OpResponse.renew:type_name -> leasehold.v1.Lease
 	11, // 24: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
-	13, // 25: leasehold.v1.TxnRequest.then:type_name -> leasehold.v1.Op
-	13, // 26: leasehold.v1.TxnRequest.else:type_name -> leasehold.v1.Op
-	17, // 27: leasehold.v1.TxnRequest.await:type_name -> leasehold.v1.Await
+	13, // 25: leasehold.v1.TxnRequest.success:type_name -> leasehold.v1.Op
+	13, // 26: leasehold.v1.TxnRequest.failure:type_name -> leasehold.v1.Op
+	17, // 27: leasehold.v1.TxnRequest.await_turn:type_name -> leasehold.v1.Await
 	24, // 28: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
 	15, // 29: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
 	19, // 30: leasehold.v1.TxnResponse.turn:type_name -> leasehold.v1.Turn
@@ -2206,20 +2229,20 @@ var file_store_proto_depIdxs = []int32{
 	3,  // 32: leasehold.v1.Turn.why:type_name -> leasehold.v1.Event.Why
 	24, // 33: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
 	22, // 34: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
-	2,  // 35: leasehold.v1.Event.type:type_name -> leasehold.v1.Event.Type
+	2,  // 35: leasehold.v1.Event.kind:type_name -> leasehold.v1.Event.Kind
 	4,  // 36: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
 	4,  // 37: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
 	3,  // 38: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
-	5,  // 39: leasehold.v1.Store.Put:input_type -> leasehold.v1.PutRequest
-	7,  // 40: leasehold.v1.Store.Delete:input_type -> leasehold.v1.DeleteRequest
-	9,  // 41: leasehold.v1.Store.Range:input_type -> leasehold.v1.RangeRequest
-	16, // 42: leasehold.v1.Store.Txn:input_type -> leasehold.v1.TxnRequest
-	20, // 43: leasehold.v1.Store.Watch:input_type -> leasehold.v1.WatchRequest
-	6,  // 44: leasehold.v1.Store.Put:output_type -> leasehold.v1.PutResponse
-	8,  // 45: leasehold.v1.Store.Delete:output_type -> leasehold.v1.DeleteResponse
-	10, // 46: leasehold.v1.Store.Range:output_type -> leasehold.v1.RangeResponse
-	18, // 47: leasehold.v1.Store.Txn:output_type -> leasehold.v1.TxnResponse
-	21, // 48: leasehold.v1.Store.Watch:output_type -> leasehold.v1.WatchResponse
+	5,  // 39: leasehold.v1.StoreService.Put:input_type -> leasehold.v1.PutRequest
+	7,  // 40: leasehold.v1.StoreService.Delete:input_type -> leasehold.v1.DeleteRequest
+	9,  // 41: leasehold.v1.StoreService.Range:input_type -> leasehold.v1.RangeRequest
+	16, // 42: leasehold.v1.StoreService.Txn:input_type -> leasehold.v1.TxnRequest
+	20, // 43: leasehold.v1.StoreService.Watch:input_type -> leasehold.v1.WatchRequest
+	6,  // 44: leasehold.v1.StoreService.Put:output_type -> leasehold.v1.PutResponse
+	8,  // 45: leasehold.v1.StoreService.Delete:output_type -> leasehold.v1.DeleteResponse
+	10, // 46: leasehold.v1.StoreService.Range:output_type -> leasehold.v1.RangeResponse
+	18, // 47: leasehold.v1.StoreService.Txn:output_type -> leasehold.v1.TxnResponse
+	21, // 48: leasehold.v1.StoreService.Watch:output_type -> leasehold.v1.WatchResponse
 	44, // [44:49] is the sub-list for method output_type
 	39, // [39:44] is the sub-list for method input_type
 	39, // [39:39] is the sub-list for extension type_name
@@ -2227,13 +2250,13 @@ var file_store_proto_depIdxs = []int32{
 	0,  // [0:39] is the sub-list for field type_name
 }
 
-func init() { file_store_proto_init() }
-func file_store_proto_init() {
-	if File_store_proto != nil {
+func init() { file_leasehold_v1_store_proto_init() }
+func file_leasehold_v1_store_proto_init() {
+	if File_leasehold_v1_store_proto != nil {
 		return
 	}
-	file_leasehold_proto_init()
-	file_store_proto_msgTypes[7].OneofWrappers = []any{
+	file_leasehold_v1_leases_proto_init()
+	file_leasehold_v1_store_proto_msgTypes[7].OneofWrappers = []any{
 		(*Compare_Version)(nil),
 		(*Compare_CreateRevision)(nil),
 		(*Compare_ModRevision)(nil),
@@ -2242,43 +2265,43 @@ func file_store_proto_init() {
 		(*Compare_LeaseAlive)(nil),
 		(*Compare_NameToken)(nil),
 	}
-	file_store_proto_msgTypes[9].OneofWrappers = []any{
+	file_leasehold_v1_store_proto_msgTypes[9].OneofWrappers = []any{
 		(*Op_Put)(nil),
-		(*Op_Delete)(nil),
-		(*Op_Range)(nil),
+		(*Op_DeleteRange)(nil),
+		(*Op_ReadRange)(nil),
 		(*Op_Txn)(nil),
 		(*Op_Grant)(nil),
 		(*Op_Renew)(nil),
 		(*Op_Revoke)(nil),
 		(*Op_DrawToken)(nil),
 	}
-	file_store_proto_msgTypes[11].OneofWrappers = []any{
+	file_leasehold_v1_store_proto_msgTypes[11].OneofWrappers = []any{
 		(*OpResponse_Put)(nil),
-		(*OpResponse_Delete)(nil),
-		(*OpResponse_Range)(nil),
+		(*OpResponse_DeleteRange)(nil),
+		(*OpResponse_ReadRange)(nil),
 		(*OpResponse_Txn)(nil),
 		(*OpResponse_Grant)(nil),
 		(*OpResponse_Renew)(nil),
 		(*OpResponse_Revoke)(nil),
 		(*OpResponse_DrawToken)(nil),
 	}
-	file_store_proto_msgTypes[13].OneofWrappers = []any{}
+	file_leasehold_v1_store_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_proto_rawDesc), len(file_store_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_store_proto_rawDesc), len(file_leasehold_v1_store_proto_rawDesc)),
 			NumEnums:      4,
 			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_store_proto_goTypes,
-		DependencyIndexes: file_store_proto_depIdxs,
-		EnumInfos:         file_store_proto_enumTypes,
-		MessageInfos:      file_store_proto_msgTypes,
+		GoTypes:           file_leasehold_v1_store_proto_goTypes,
+		DependencyIndexes: file_leasehold_v1_store_proto_depIdxs,
+		EnumInfos:         file_leasehold_v1_store_proto_enumTypes,
+		MessageInfos:      file_leasehold_v1_store_proto_msgTypes,
 	}.Build()
-	File_store_proto = out.File
-	file_store_proto_goTypes = nil
-	file_store_proto_depIdxs = nil
+	File_leasehold_v1_store_proto = out.File
+	file_leasehold_v1_store_proto_goTypes = nil
+	file_leasehold_v1_store_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.11
 // 	protoc        v3.21.12
-// source: leasehold.proto
+// source: leasehold/v1/leases.proto
 
 // leasehold.v1 says what etcd's API cannot: leases in milliseconds with names,
 // owners and fencing tokens, in batches, in transactions and with events, and
@@ -15,7 +15,7 @@
 // together 16 KiB; a batch has at most 10,000 leases; a call names at most 10,000 keys,
 // each once.
 
-package leaseholdpb
+package leaseholdv1
 
 import (
 	reflect "reflect"
@@ -115,11 +115,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_leasehold_proto_enumTypes[0].Descriptor()
+	return file_leasehold_v1_leases_proto_enumTypes[0].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_leasehold_proto_enumTypes[0]
+	return &file_leasehold_v1_leases_proto_enumTypes[0]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -128,28 +128,32 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{0}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{0}
 }
 
 // AtExpiry is what becomes of a lease's keys when it expires.
 type AtExpiry int32
 
 const (
+	// In a request, AT_EXPIRY_DELETE. It is never told.
+	AtExpiry_AT_EXPIRY_UNSPECIFIED AtExpiry = 0
 	// They are deleted.
-	AtExpiry_AT_EXPIRY_DELETE AtExpiry = 0
+	AtExpiry_AT_EXPIRY_DELETE AtExpiry = 1
 	// They stay, attached to nothing.
-	AtExpiry_AT_EXPIRY_KEEP AtExpiry = 1
+	AtExpiry_AT_EXPIRY_KEEP AtExpiry = 2
 )
 
 // Enum value maps for AtExpiry.
 var (
 	AtExpiry_name = map[int32]string{
-		0: "AT_EXPIRY_DELETE",
-		1: "AT_EXPIRY_KEEP",
+		0: "AT_EXPIRY_UNSPECIFIED",
+		1: "AT_EXPIRY_DELETE",
+		2: "AT_EXPIRY_KEEP",
 	}
 	AtExpiry_value = map[string]int32{
-		"AT_EXPIRY_DELETE": 0,
-		"AT_EXPIRY_KEEP":   1,
+		"AT_EXPIRY_UNSPECIFIED": 0,
+		"AT_EXPIRY_DELETE":      1,
+		"AT_EXPIRY_KEEP":        2,
 	}
 )
 
@@ -164,11 +168,11 @@ func (x AtExpiry) String() string {
 }
 
 func (AtExpiry) Descriptor() protoreflect.EnumDescriptor {
-	return file_leasehold_proto_enumTypes[1].Descriptor()
+	return file_leasehold_v1_leases_proto_enumTypes[1].Descriptor()
 }
 
 func (AtExpiry) Type() protoreflect.EnumType {
-	return &file_leasehold_proto_enumTypes[1]
+	return &file_leasehold_v1_leases_proto_enumTypes[1]
 }
 
 func (x AtExpiry) Number() protoreflect.EnumNumber {
@@ -177,96 +181,96 @@ func (x AtExpiry) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AtExpiry.Descriptor instead.
 func (AtExpiry) EnumDescriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{1}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{1}
 }
 
-type LeaseEvent_Type int32
+type LeaseEvent_Kind int32
 
 const (
-	LeaseEvent_TYPE_UNSPECIFIED LeaseEvent_Type = 0
-	LeaseEvent_GRANTED          LeaseEvent_Type = 1
-	// It expired. If it has a lock-delay, its name and its keys stay until RELEASED.
-	LeaseEvent_EXPIRED LeaseEvent_Type = 2
+	LeaseEvent_KIND_UNSPECIFIED LeaseEvent_Kind = 0
+	LeaseEvent_KIND_GRANTED     LeaseEvent_Kind = 1
+	// It expired. If it has a lock-delay, its name and its keys stay until KIND_RELEASED.
+	LeaseEvent_KIND_EXPIRED LeaseEvent_Kind = 2
 	// Somebody ended it: by says who; "key" if it was bound to a key, which went or moved.
-	LeaseEvent_REVOKED LeaseEvent_Type = 3
+	LeaseEvent_KIND_REVOKED LeaseEvent_Kind = 3
 	// It has another owner and another token; by is the owner before.
-	LeaseEvent_HANDED_OVER LeaseEvent_Type = 4
+	LeaseEvent_KIND_HANDED_OVER LeaseEvent_Kind = 4
 	// Another process took it up, with another token.
-	LeaseEvent_RESUMED     LeaseEvent_Type = 5
-	LeaseEvent_TTL_CHANGED LeaseEvent_Type = 6
+	LeaseEvent_KIND_RESUMED     LeaseEvent_Kind = 5
+	LeaseEvent_KIND_TTL_CHANGED LeaseEvent_Kind = 6
 	// Its lock-delay has passed.
-	LeaseEvent_RELEASED LeaseEvent_Type = 7
+	LeaseEvent_KIND_RELEASED LeaseEvent_Kind = 7
 	// Its end is near, and it is not being renewed: remaining_ms of the lease says how near.
 	// Only who asked for it is told.
-	LeaseEvent_EXPIRING LeaseEvent_Type = 8
-	// A lease that was EXPIRING was renewed.
-	LeaseEvent_RENEWED LeaseEvent_Type = 9
+	LeaseEvent_KIND_EXPIRING LeaseEvent_Kind = 8
+	// A lease that was KIND_EXPIRING was renewed.
+	LeaseEvent_KIND_RENEWED LeaseEvent_Kind = 9
 	// A write waits for the cache of this lease, which is slow to drop what it was told to:
-	// waited_ms says for how long. It is told once until CACHE_SLOW_ENDED, and to who begins
+	// waited_ms says for how long. It is told once until KIND_CACHE_SLOW_ENDED, and to who begins
 	// to follow meanwhile with the first response.
-	LeaseEvent_CACHE_SLOW LeaseEvent_Type = 10
-	// A cache that was CACHE_SLOW is not any more: it has answered, or its lease is over, or
+	LeaseEvent_KIND_CACHE_SLOW LeaseEvent_Kind = 10
+	// A cache that was KIND_CACHE_SLOW is not any more: it has answered, or its lease is over, or
 	// another leader has begun to count.
-	LeaseEvent_CACHE_SLOW_ENDED LeaseEvent_Type = 11
+	LeaseEvent_KIND_CACHE_SLOW_ENDED LeaseEvent_Kind = 11
 )
 
-// Enum value maps for LeaseEvent_Type.
+// Enum value maps for LeaseEvent_Kind.
 var (
-	LeaseEvent_Type_name = map[int32]string{
-		0:  "TYPE_UNSPECIFIED",
-		1:  "GRANTED",
-		2:  "EXPIRED",
-		3:  "REVOKED",
-		4:  "HANDED_OVER",
-		5:  "RESUMED",
-		6:  "TTL_CHANGED",
-		7:  "RELEASED",
-		8:  "EXPIRING",
-		9:  "RENEWED",
-		10: "CACHE_SLOW",
-		11: "CACHE_SLOW_ENDED",
+	LeaseEvent_Kind_name = map[int32]string{
+		0:  "KIND_UNSPECIFIED",
+		1:  "KIND_GRANTED",
+		2:  "KIND_EXPIRED",
+		3:  "KIND_REVOKED",
+		4:  "KIND_HANDED_OVER",
+		5:  "KIND_RESUMED",
+		6:  "KIND_TTL_CHANGED",
+		7:  "KIND_RELEASED",
+		8:  "KIND_EXPIRING",
+		9:  "KIND_RENEWED",
+		10: "KIND_CACHE_SLOW",
+		11: "KIND_CACHE_SLOW_ENDED",
 	}
-	LeaseEvent_Type_value = map[string]int32{
-		"TYPE_UNSPECIFIED": 0,
-		"GRANTED":          1,
-		"EXPIRED":          2,
-		"REVOKED":          3,
-		"HANDED_OVER":      4,
-		"RESUMED":          5,
-		"TTL_CHANGED":      6,
-		"RELEASED":         7,
-		"EXPIRING":         8,
-		"RENEWED":          9,
-		"CACHE_SLOW":       10,
-		"CACHE_SLOW_ENDED": 11,
+	LeaseEvent_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED":      0,
+		"KIND_GRANTED":          1,
+		"KIND_EXPIRED":          2,
+		"KIND_REVOKED":          3,
+		"KIND_HANDED_OVER":      4,
+		"KIND_RESUMED":          5,
+		"KIND_TTL_CHANGED":      6,
+		"KIND_RELEASED":         7,
+		"KIND_EXPIRING":         8,
+		"KIND_RENEWED":          9,
+		"KIND_CACHE_SLOW":       10,
+		"KIND_CACHE_SLOW_ENDED": 11,
 	}
 )
 
-func (x LeaseEvent_Type) Enum() *LeaseEvent_Type {
-	p := new(LeaseEvent_Type)
+func (x LeaseEvent_Kind) Enum() *LeaseEvent_Kind {
+	p := new(LeaseEvent_Kind)
 	*p = x
 	return p
 }
 
-func (x LeaseEvent_Type) String() string {
+func (x LeaseEvent_Kind) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (LeaseEvent_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_leasehold_proto_enumTypes[2].Descriptor()
+func (LeaseEvent_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_leasehold_v1_leases_proto_enumTypes[2].Descriptor()
 }
 
-func (LeaseEvent_Type) Type() protoreflect.EnumType {
-	return &file_leasehold_proto_enumTypes[2]
+func (LeaseEvent_Kind) Type() protoreflect.EnumType {
+	return &file_leasehold_v1_leases_proto_enumTypes[2]
 }
 
-func (x LeaseEvent_Type) Number() protoreflect.EnumNumber {
+func (x LeaseEvent_Kind) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use LeaseEvent_Type.Descriptor instead.
-func (LeaseEvent_Type) EnumDescriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{32, 0}
+// Deprecated: Use LeaseEvent_Kind.Descriptor instead.
+func (LeaseEvent_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{32, 0}
 }
 
 // Header says who answers, and as of when.
@@ -284,7 +288,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_leasehold_proto_msgTypes[0]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +300,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[0]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +313,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{0}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Header) GetClusterId() uint64 {
@@ -354,7 +358,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_leasehold_proto_msgTypes[1]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +370,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[1]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +383,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{1}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Error) GetReason() Reason {
@@ -437,7 +441,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_leasehold_proto_msgTypes[2]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +453,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[2]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +466,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{2}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Lease) GetId() int64 {
@@ -525,7 +529,7 @@ func (x *Lease) GetAtExpiry() AtExpiry {
 	if x != nil {
 		return x.AtExpiry
 	}
-	return AtExpiry_AT_EXPIRY_DELETE
+	return AtExpiry_AT_EXPIRY_UNSPECIFIED
 }
 
 func (x *Lease) GetDelayed() bool {
@@ -576,7 +580,7 @@ type KeyRange struct {
 
 func (x *KeyRange) Reset() {
 	*x = KeyRange{}
-	mi := &file_leasehold_proto_msgTypes[3]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +592,7 @@ func (x *KeyRange) String() string {
 func (*KeyRange) ProtoMessage() {}
 
 func (x *KeyRange) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[3]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +605,7 @@ func (x *KeyRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRange.ProtoReflect.Descriptor instead.
 func (*KeyRange) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *KeyRange) GetKey() []byte {
@@ -633,7 +637,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_leasehold_proto_msgTypes[4]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +649,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[4]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +662,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -713,7 +717,7 @@ type GrantRequest struct {
 
 func (x *GrantRequest) Reset() {
 	*x = GrantRequest{}
-	mi := &file_leasehold_proto_msgTypes[5]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +729,7 @@ func (x *GrantRequest) String() string {
 func (*GrantRequest) ProtoMessage() {}
 
 func (x *GrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[5]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +742,7 @@ func (x *GrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRequest.ProtoReflect.Descriptor instead.
 func (*GrantRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GrantRequest) GetId() int64 {
@@ -794,7 +798,7 @@ func (x *GrantRequest) GetAtExpiry() AtExpiry {
 	if x != nil {
 		return x.AtExpiry
 	}
-	return AtExpiry_AT_EXPIRY_DELETE
+	return AtExpiry_AT_EXPIRY_UNSPECIFIED
 }
 
 func (x *GrantRequest) GetKeys() []*Pair {
@@ -829,7 +833,7 @@ type Pair struct {
 
 func (x *Pair) Reset() {
 	*x = Pair{}
-	mi := &file_leasehold_proto_msgTypes[6]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +845,7 @@ func (x *Pair) String() string {
 func (*Pair) ProtoMessage() {}
 
 func (x *Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[6]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +858,7 @@ func (x *Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pair.ProtoReflect.Descriptor instead.
 func (*Pair) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Pair) GetKey() []byte {
@@ -885,7 +889,7 @@ type GrantResponse struct {
 
 func (x *GrantResponse) Reset() {
 	*x = GrantResponse{}
-	mi := &file_leasehold_proto_msgTypes[7]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +901,7 @@ func (x *GrantResponse) String() string {
 func (*GrantResponse) ProtoMessage() {}
 
 func (x *GrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[7]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +914,7 @@ func (x *GrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantResponse.ProtoReflect.Descriptor instead.
 func (*GrantResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GrantResponse) GetHeader() *Header {
@@ -960,7 +964,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_leasehold_proto_msgTypes[8]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +976,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[8]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +989,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewRequest) GetLeases() []*LeaseRef {
@@ -1026,7 +1030,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_leasehold_proto_msgTypes[9]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1042,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[9]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1055,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewResponse) GetHeader() *Header {
@@ -1086,10 +1090,11 @@ type RenewResult struct {
 	// received the request, and so from when the holder sent it.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// With REASON_LEASE_NOT_FOUND: how the lease ended under the token that the request has, or
-	// how it ended in the end if the request has none. EXPIRED, REVOKED, HANDED_OVER or RESUMED;
-	// unspecified if the member does not know.
-	Cause LeaseEvent_Type `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Type" json:"cause,omitempty"`
-	// With REVOKED as in LeaseEvent; with HANDED_OVER and RESUMED the owner that has it since.
+	// how it ended in the end if the request has none: KIND_EXPIRED, KIND_REVOKED,
+	// KIND_HANDED_OVER or KIND_RESUMED; unspecified if the member does not know.
+	Cause LeaseEvent_Kind `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"cause,omitempty"`
+	// With KIND_REVOKED as in LeaseEvent; with KIND_HANDED_OVER and KIND_RESUMED the owner that
+	// has it since.
 	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1097,7 +1102,7 @@ type RenewResult struct {
 
 func (x *RenewResult) Reset() {
 	*x = RenewResult{}
-	mi := &file_leasehold_proto_msgTypes[10]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1114,7 @@ func (x *RenewResult) String() string {
 func (*RenewResult) ProtoMessage() {}
 
 func (x *RenewResult) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[10]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1127,7 @@ func (x *RenewResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResult.ProtoReflect.Descriptor instead.
 func (*RenewResult) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RenewResult) GetId() int64 {
@@ -1146,11 +1151,11 @@ func (x *RenewResult) GetTtlMs() int64 {
 	return 0
 }
 
-func (x *RenewResult) GetCause() LeaseEvent_Type {
+func (x *RenewResult) GetCause() LeaseEvent_Kind {
 	if x != nil {
 		return x.Cause
 	}
-	return LeaseEvent_TYPE_UNSPECIFIED
+	return LeaseEvent_KIND_UNSPECIFIED
 }
 
 func (x *RenewResult) GetBy() string {
@@ -1169,7 +1174,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_leasehold_proto_msgTypes[11]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1186,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[11]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1199,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{11}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RevokeRequest) GetLeases() []*LeaseRef {
@@ -1215,7 +1220,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_leasehold_proto_msgTypes[12]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1232,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[12]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1245,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RevokeResponse) GetHeader() *Header {
@@ -1270,7 +1275,7 @@ type RevokeResult struct {
 
 func (x *RevokeResult) Reset() {
 	*x = RevokeResult{}
-	mi := &file_leasehold_proto_msgTypes[13]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1287,7 @@ func (x *RevokeResult) String() string {
 func (*RevokeResult) ProtoMessage() {}
 
 func (x *RevokeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[13]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1300,7 @@ func (x *RevokeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResult.ProtoReflect.Descriptor instead.
 func (*RevokeResult) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RevokeResult) GetId() int64 {
@@ -1325,7 +1330,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_proto_msgTypes[14]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1342,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[14]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1355,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DescribeRequest) GetId() int64 {
@@ -1384,7 +1389,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_proto_msgTypes[15]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1401,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[15]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1414,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{15}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DescribeResponse) GetHeader() *Header {
@@ -1447,7 +1452,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_leasehold_proto_msgTypes[16]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1464,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[16]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1477,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{16}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRequest) GetNamePrefix() string {
@@ -1529,7 +1534,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_leasehold_proto_msgTypes[17]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1546,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[17]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1559,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetHeader() *Header {
@@ -1589,7 +1594,7 @@ type ChangeTTLRequest struct {
 
 func (x *ChangeTTLRequest) Reset() {
 	*x = ChangeTTLRequest{}
-	mi := &file_leasehold_proto_msgTypes[18]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1606,7 @@ func (x *ChangeTTLRequest) String() string {
 func (*ChangeTTLRequest) ProtoMessage() {}
 
 func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[18]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1619,7 @@ func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLRequest.ProtoReflect.Descriptor instead.
 func (*ChangeTTLRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChangeTTLRequest) GetLease() *LeaseRef {
@@ -1641,7 +1646,7 @@ type ChangeTTLResponse struct {
 
 func (x *ChangeTTLResponse) Reset() {
 	*x = ChangeTTLResponse{}
-	mi := &file_leasehold_proto_msgTypes[19]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1658,7 @@ func (x *ChangeTTLResponse) String() string {
 func (*ChangeTTLResponse) ProtoMessage() {}
 
 func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[19]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1671,7 @@ func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLResponse.ProtoReflect.Descriptor instead.
 func (*ChangeTTLResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{19}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChangeTTLResponse) GetHeader() *Header {
@@ -1696,7 +1701,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_leasehold_proto_msgTypes[20]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1713,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[20]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1726,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{20}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HandOverRequest) GetLease() *LeaseRef {
@@ -1757,7 +1762,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_leasehold_proto_msgTypes[21]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1774,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[21]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1787,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{21}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HandOverResponse) GetHeader() *Header {
@@ -1818,7 +1823,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_leasehold_proto_msgTypes[22]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1835,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[22]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1848,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{22}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeRequest) GetId() int64 {
@@ -1877,7 +1882,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_leasehold_proto_msgTypes[23]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +1894,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[23]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +1907,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{23}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeResponse) GetHeader() *Header {
@@ -1930,7 +1935,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_leasehold_proto_msgTypes[24]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +1947,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[24]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +1960,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachRequest) GetLease() *LeaseRef {
@@ -1981,7 +1986,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_leasehold_proto_msgTypes[25]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +1998,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[25]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2011,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{25}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachResponse) GetHeader() *Header {
@@ -2028,7 +2033,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_leasehold_proto_msgTypes[26]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2045,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[26]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2058,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{26}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DetachRequest) GetKeys() [][]byte {
@@ -2079,7 +2084,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_leasehold_proto_msgTypes[27]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2096,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[27]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2109,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{27}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DetachResponse) GetHeader() *Header {
@@ -2126,7 +2131,7 @@ type CheckTokenRequest struct {
 
 func (x *CheckTokenRequest) Reset() {
 	*x = CheckTokenRequest{}
-	mi := &file_leasehold_proto_msgTypes[28]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2143,7 @@ func (x *CheckTokenRequest) String() string {
 func (*CheckTokenRequest) ProtoMessage() {}
 
 func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[28]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2156,7 @@ func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenRequest.ProtoReflect.Descriptor instead.
 func (*CheckTokenRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{28}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckTokenRequest) GetId() int64 {
@@ -2188,7 +2193,7 @@ type CheckTokenResponse struct {
 
 func (x *CheckTokenResponse) Reset() {
 	*x = CheckTokenResponse{}
-	mi := &file_leasehold_proto_msgTypes[29]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2205,7 @@ func (x *CheckTokenResponse) String() string {
 func (*CheckTokenResponse) ProtoMessage() {}
 
 func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[29]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2218,7 @@ func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenResponse.ProtoReflect.Descriptor instead.
 func (*CheckTokenResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{29}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckTokenResponse) GetHeader() *Header {
@@ -2259,7 +2264,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_leasehold_proto_msgTypes[30]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2276,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[30]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2289,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{30}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -2342,7 +2347,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_leasehold_proto_msgTypes[31]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2359,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[31]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2372,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{31}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EventsResponse) GetHeader() *Header {
@@ -2394,16 +2399,16 @@ func (x *EventsResponse) GetSeq() uint64 {
 // LeaseEvent is something that happened to a lease.
 type LeaseEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Numbers the events of the cluster; 0 for EXPIRING, RENEWED, CACHE_SLOW and
-	// CACHE_SLOW_ENDED, which have none: they are advice.
+	// Numbers the events of the cluster; 0 for advice, which has none:
+	// KIND_EXPIRING, KIND_RENEWED, KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
 	Seq  uint64          `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Type LeaseEvent_Type `protobuf:"varint,2,opt,name=type,proto3,enum=leasehold.v1.LeaseEvent_Type" json:"type,omitempty"`
+	Kind LeaseEvent_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"kind,omitempty"`
 	// The lease as it was then, without its keys.
 	Lease *Lease `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	By    string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	// The store's revision when it happened.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With CACHE_SLOW and CACHE_SLOW_ENDED.
+	// With KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
 	WaitedMs      int64 `protobuf:"varint,6,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2411,7 +2416,7 @@ type LeaseEvent struct {
 
 func (x *LeaseEvent) Reset() {
 	*x = LeaseEvent{}
-	mi := &file_leasehold_proto_msgTypes[32]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2428,7 @@ func (x *LeaseEvent) String() string {
 func (*LeaseEvent) ProtoMessage() {}
 
 func (x *LeaseEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_proto_msgTypes[32]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2441,7 @@ func (x *LeaseEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseEvent.ProtoReflect.Descriptor instead.
 func (*LeaseEvent) Descriptor() ([]byte, []int) {
-	return file_leasehold_proto_rawDescGZIP(), []int{32}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LeaseEvent) GetSeq() uint64 {
@@ -2446,11 +2451,11 @@ func (x *LeaseEvent) GetSeq() uint64 {
 	return 0
 }
 
-func (x *LeaseEvent) GetType() LeaseEvent_Type {
+func (x *LeaseEvent) GetKind() LeaseEvent_Kind {
 	if x != nil {
-		return x.Type
+		return x.Kind
 	}
-	return LeaseEvent_TYPE_UNSPECIFIED
+	return LeaseEvent_KIND_UNSPECIFIED
 }
 
 func (x *LeaseEvent) GetLease() *Lease {
@@ -2481,11 +2486,11 @@ func (x *LeaseEvent) GetWaitedMs() int64 {
 	return 0
 }
 
-var File_leasehold_proto protoreflect.FileDescriptor
+var File_leasehold_v1_leases_proto protoreflect.FileDescriptor
 
-const file_leasehold_proto_rawDesc = "" +
+const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\n" +
-	"\x0fleasehold.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\"t\n" +
+	"\x19leasehold/v1/leases.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\"t\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x04R\tclusterId\x12\x1b\n" +
@@ -2559,7 +2564,7 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12,\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x123\n" +
-	"\x05cause\x18\x04 \x01(\x0e2\x1d.leasehold.v1.LeaseEvent.TypeR\x05cause\x12\x0e\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x1d.leasehold.v1.LeaseEvent.KindR\x05cause\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\"?\n" +
 	"\rRevokeRequest\x12.\n" +
 	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\"t\n" +
@@ -2645,30 +2650,29 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x0eEventsResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x120\n" +
 	"\x06events\x18\x02 \x03(\v2\x18.leasehold.v1.LeaseEventR\x06events\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x89\x03\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\xc0\x03\n" +
 	"\n" +
 	"LeaseEvent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
-	"\x04type\x18\x02 \x01(\x0e2\x1d.leasehold.v1.LeaseEvent.TypeR\x04type\x12)\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1d.leasehold.v1.LeaseEvent.KindR\x04kind\x12)\n" +
 	"\x05lease\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x1b\n" +
-	"\twaited_ms\x18\x06 \x01(\x03R\bwaitedMs\"\xc1\x01\n" +
-	"\x04Type\x12\x14\n" +
-	"\x10TYPE_UNSPECIFIED\x10\x00\x12\v\n" +
-	"\aGRANTED\x10\x01\x12\v\n" +
-	"\aEXPIRED\x10\x02\x12\v\n" +
-	"\aREVOKED\x10\x03\x12\x0f\n" +
-	"\vHANDED_OVER\x10\x04\x12\v\n" +
-	"\aRESUMED\x10\x05\x12\x0f\n" +
-	"\vTTL_CHANGED\x10\x06\x12\f\n" +
-	"\bRELEASED\x10\a\x12\f\n" +
-	"\bEXPIRING\x10\b\x12\v\n" +
-	"\aRENEWED\x10\t\x12\x0e\n" +
-	"\n" +
-	"CACHE_SLOW\x10\n" +
-	"\x12\x14\n" +
-	"\x10CACHE_SLOW_ENDED\x10\v*\xe4\x02\n" +
+	"\twaited_ms\x18\x06 \x01(\x03R\bwaitedMs\"\xf8\x01\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fKIND_GRANTED\x10\x01\x12\x10\n" +
+	"\fKIND_EXPIRED\x10\x02\x12\x10\n" +
+	"\fKIND_REVOKED\x10\x03\x12\x14\n" +
+	"\x10KIND_HANDED_OVER\x10\x04\x12\x10\n" +
+	"\fKIND_RESUMED\x10\x05\x12\x14\n" +
+	"\x10KIND_TTL_CHANGED\x10\x06\x12\x11\n" +
+	"\rKIND_RELEASED\x10\a\x12\x11\n" +
+	"\rKIND_EXPIRING\x10\b\x12\x10\n" +
+	"\fKIND_RENEWED\x10\t\x12\x13\n" +
+	"\x0fKIND_CACHE_SLOW\x10\n" +
+	"\x12\x19\n" +
+	"\x15KIND_CACHE_SLOW_ENDED\x10\v*\xe4\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x1a\n" +
@@ -2684,11 +2688,12 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x12\x1a\n" +
 	"\x16REASON_UNKNOWN_OUTCOME\x10\v\x12\x1c\n" +
 	"\x18REASON_SESSION_NOT_FOUND\x10\f\x12\x19\n" +
-	"\x15REASON_TOO_MANY_HOLDS\x10\r*4\n" +
-	"\bAtExpiry\x12\x14\n" +
-	"\x10AT_EXPIRY_DELETE\x10\x00\x12\x12\n" +
-	"\x0eAT_EXPIRY_KEEP\x10\x012\xbf\t\n" +
-	"\x06Leases\x12]\n" +
+	"\x15REASON_TOO_MANY_HOLDS\x10\r*O\n" +
+	"\bAtExpiry\x12\x19\n" +
+	"\x15AT_EXPIRY_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10AT_EXPIRY_DELETE\x10\x01\x12\x12\n" +
+	"\x0eAT_EXPIRY_KEEP\x10\x022\xc5\t\n" +
+	"\fLeaseService\x12]\n" +
 	"\x05Grant\x12\x1a.leasehold.v1.GrantRequest\x1a\x1b.leasehold.v1.GrantResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/grant\x12]\n" +
 	"\x05Renew\x12\x1a.leasehold.v1.RenewRequest\x1a\x1b.leasehold.v1.RenewResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/renew\x12a\n" +
 	"\x06Revoke\x12\x1b.leasehold.v1.RevokeRequest\x1a\x1c.leasehold.v1.RevokeResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/revoke\x12i\n" +
@@ -2701,27 +2706,27 @@ const file_leasehold_proto_rawDesc = "" +
 	"\x06Detach\x12\x1b.leasehold.v1.DetachRequest\x1a\x1c.leasehold.v1.DetachResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/detach\x12l\n" +
 	"\n" +
 	"CheckToken\x12\x1f.leasehold.v1.CheckTokenRequest\x1a .leasehold.v1.CheckTokenResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/token\x12c\n" +
-	"\x06Events\x12\x1b.leasehold.v1.EventsRequest\x1a\x1c.leasehold.v1.EventsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/events0\x01B\x1bZ\x19leasehold.dev/leaseholdpbb\x06proto3"
+	"\x06Events\x12\x1b.leasehold.v1.EventsRequest\x1a\x1c.leasehold.v1.EventsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/events0\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
-	file_leasehold_proto_rawDescOnce sync.Once
-	file_leasehold_proto_rawDescData []byte
+	file_leasehold_v1_leases_proto_rawDescOnce sync.Once
+	file_leasehold_v1_leases_proto_rawDescData []byte
 )
 
-func file_leasehold_proto_rawDescGZIP() []byte {
-	file_leasehold_proto_rawDescOnce.Do(func() {
-		file_leasehold_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_leasehold_proto_rawDesc), len(file_leasehold_proto_rawDesc)))
+func file_leasehold_v1_leases_proto_rawDescGZIP() []byte {
+	file_leasehold_v1_leases_proto_rawDescOnce.Do(func() {
+		file_leasehold_v1_leases_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_leasehold_v1_leases_proto_rawDesc), len(file_leasehold_v1_leases_proto_rawDesc)))
 	})
-	return file_leasehold_proto_rawDescData
+	return file_leasehold_v1_leases_proto_rawDescData
 }
 
 var (
-	file_leasehold_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-	file_leasehold_proto_msgTypes  = make([]protoimpl.MessageInfo, 37)
-	file_leasehold_proto_goTypes   = []any{
+	file_leasehold_v1_leases_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+	file_leasehold_v1_leases_proto_msgTypes  = make([]protoimpl.MessageInfo, 37)
+	file_leasehold_v1_leases_proto_goTypes   = []any{
 		Reason(0),                  // 0: leasehold.v1.Reason
 		AtExpiry(0),                // 1: leasehold.v1.AtExpiry
-		LeaseEvent_Type(0),         // 2: leasehold.v1.LeaseEvent.Type
+		LeaseEvent_Kind(0),         // 2: leasehold.v1.LeaseEvent.Kind
 		(*Header)(nil),             // 3: leasehold.v1.Header
 		(*Error)(nil),              // 4: leasehold.v1.Error
 		(*Lease)(nil),              // 5: leasehold.v1.Lease
@@ -2762,7 +2767,7 @@ var (
 	}
 )
 
-var file_leasehold_proto_depIdxs = []int32{
+var file_leasehold_v1_leases_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Error.reason:type_name -> leasehold.v1.Reason
 	5,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
 	36, // 2: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
@@ -2778,7 +2783,7 @@ var file_leasehold_proto_depIdxs = []int32{
 	3,  // 12: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
 	13, // 13: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
 	0,  // 14: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
-	2,  // 15: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Type
+	2,  // 15: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Kind
 	7,  // 16: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
 	3,  // 17: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
 	16, // 18: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
@@ -2804,32 +2809,32 @@ var file_leasehold_proto_depIdxs = []int32{
 	39, // 38: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
 	3,  // 39: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
 	35, // 40: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
-	2,  // 41: leasehold.v1.LeaseEvent.type:type_name -> leasehold.v1.LeaseEvent.Type
+	2,  // 41: leasehold.v1.LeaseEvent.kind:type_name -> leasehold.v1.LeaseEvent.Kind
 	5,  // 42: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
-	8,  // 43: leasehold.v1.Leases.Grant:input_type -> leasehold.v1.GrantRequest
-	11, // 44: leasehold.v1.Leases.Renew:input_type -> leasehold.v1.RenewRequest
-	14, // 45: leasehold.v1.Leases.Revoke:input_type -> leasehold.v1.RevokeRequest
-	17, // 46: leasehold.v1.Leases.Describe:input_type -> leasehold.v1.DescribeRequest
-	19, // 47: leasehold.v1.Leases.List:input_type -> leasehold.v1.ListRequest
-	21, // 48: leasehold.v1.Leases.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
-	23, // 49: leasehold.v1.Leases.HandOver:input_type -> leasehold.v1.HandOverRequest
-	25, // 50: leasehold.v1.Leases.Resume:input_type -> leasehold.v1.ResumeRequest
-	27, // 51: leasehold.v1.Leases.Attach:input_type -> leasehold.v1.AttachRequest
-	29, // 52: leasehold.v1.Leases.Detach:input_type -> leasehold.v1.DetachRequest
-	31, // 53: leasehold.v1.Leases.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
-	33, // 54: leasehold.v1.Leases.Events:input_type -> leasehold.v1.EventsRequest
-	10, // 55: leasehold.v1.Leases.Grant:output_type -> leasehold.v1.GrantResponse
-	12, // 56: leasehold.v1.Leases.Renew:output_type -> leasehold.v1.RenewResponse
-	15, // 57: leasehold.v1.Leases.Revoke:output_type -> leasehold.v1.RevokeResponse
-	18, // 58: leasehold.v1.Leases.Describe:output_type -> leasehold.v1.DescribeResponse
-	20, // 59: leasehold.v1.Leases.List:output_type -> leasehold.v1.ListResponse
-	22, // 60: leasehold.v1.Leases.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
-	24, // 61: leasehold.v1.Leases.HandOver:output_type -> leasehold.v1.HandOverResponse
-	26, // 62: leasehold.v1.Leases.Resume:output_type -> leasehold.v1.ResumeResponse
-	28, // 63: leasehold.v1.Leases.Attach:output_type -> leasehold.v1.AttachResponse
-	30, // 64: leasehold.v1.Leases.Detach:output_type -> leasehold.v1.DetachResponse
-	32, // 65: leasehold.v1.Leases.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
-	34, // 66: leasehold.v1.Leases.Events:output_type -> leasehold.v1.EventsResponse
+	8,  // 43: leasehold.v1.LeaseService.Grant:input_type -> leasehold.v1.GrantRequest
+	11, // 44: leasehold.v1.LeaseService.Renew:input_type -> leasehold.v1.RenewRequest
+	14, // 45: leasehold.v1.LeaseService.Revoke:input_type -> leasehold.v1.RevokeRequest
+	17, // 46: leasehold.v1.LeaseService.Describe:input_type -> leasehold.v1.DescribeRequest
+	19, // 47: leasehold.v1.LeaseService.List:input_type -> leasehold.v1.ListRequest
+	21, // 48: leasehold.v1.LeaseService.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
+	23, // 49: leasehold.v1.LeaseService.HandOver:input_type -> leasehold.v1.HandOverRequest
+	25, // 50: leasehold.v1.LeaseService.Resume:input_type -> leasehold.v1.ResumeRequest
+	27, // 51: leasehold.v1.LeaseService.Attach:input_type -> leasehold.v1.AttachRequest
+	29, // 52: leasehold.v1.LeaseService.Detach:input_type -> leasehold.v1.DetachRequest
+	31, // 53: leasehold.v1.LeaseService.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
+	33, // 54: leasehold.v1.LeaseService.Events:input_type -> leasehold.v1.EventsRequest
+	10, // 55: leasehold.v1.LeaseService.Grant:output_type -> leasehold.v1.GrantResponse
+	12, // 56: leasehold.v1.LeaseService.Renew:output_type -> leasehold.v1.RenewResponse
+	15, // 57: leasehold.v1.LeaseService.Revoke:output_type -> leasehold.v1.RevokeResponse
+	18, // 58: leasehold.v1.LeaseService.Describe:output_type -> leasehold.v1.DescribeResponse
+	20, // 59: leasehold.v1.LeaseService.List:output_type -> leasehold.v1.ListResponse
+	22, // 60: leasehold.v1.LeaseService.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
+	24, // 61: leasehold.v1.LeaseService.HandOver:output_type -> leasehold.v1.HandOverResponse
+	26, // 62: leasehold.v1.LeaseService.Resume:output_type -> leasehold.v1.ResumeResponse
+	28, // 63: leasehold.v1.LeaseService.Attach:output_type -> leasehold.v1.AttachResponse
+	30, // 64: leasehold.v1.LeaseService.Detach:output_type -> leasehold.v1.DetachResponse
+	32, // 65: leasehold.v1.LeaseService.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
+	34, // 66: leasehold.v1.LeaseService.Events:output_type -> leasehold.v1.EventsResponse
 	55, // [55:67] is the sub-list for method output_type
 	43, // [43:55] is the sub-list for method input_type
 	43, // [43:43] is the sub-list for extension type_name
@@ -2837,27 +2842,27 @@ var file_leasehold_proto_depIdxs = []int32{
 	0,  // [0:43] is the sub-list for field type_name
 }
 
-func init() { file_leasehold_proto_init() }
-func file_leasehold_proto_init() {
-	if File_leasehold_proto != nil {
+func init() { file_leasehold_v1_leases_proto_init() }
+func file_leasehold_v1_leases_proto_init() {
+	if File_leasehold_v1_leases_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_proto_rawDesc), len(file_leasehold_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_leases_proto_rawDesc), len(file_leasehold_v1_leases_proto_rawDesc)),
 			NumEnums:      3,
 			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_leasehold_proto_goTypes,
-		DependencyIndexes: file_leasehold_proto_depIdxs,
-		EnumInfos:         file_leasehold_proto_enumTypes,
-		MessageInfos:      file_leasehold_proto_msgTypes,
+		GoTypes:           file_leasehold_v1_leases_proto_goTypes,
+		DependencyIndexes: file_leasehold_v1_leases_proto_depIdxs,
+		EnumInfos:         file_leasehold_v1_leases_proto_enumTypes,
+		MessageInfos:      file_leasehold_v1_leases_proto_msgTypes,
 	}.Build()
-	File_leasehold_proto = out.File
-	file_leasehold_proto_goTypes = nil
-	file_leasehold_proto_depIdxs = nil
+	File_leasehold_v1_leases_proto = out.File
+	file_leasehold_v1_leases_proto_goTypes = nil
+	file_leasehold_v1_leases_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             v3.21.12
-// source: leasehold.proto
+// source: leasehold/v1/leases.proto
 
 // leasehold.v1 says what etcd's API cannot: leases in milliseconds with names,
 // owners and fencing tokens, in batches, in transactions and with events, and
@@ -15,7 +15,7 @@
 // together 16 KiB; a batch has at most 10,000 leases; a call names at most 10,000 keys,
 // each once.
 
-package leaseholdpb
+package leaseholdv1
 
 import (
 	context "context"
@@ -30,26 +30,26 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Leases_Grant_FullMethodName      = "/leasehold.v1.Leases/Grant"
-	Leases_Renew_FullMethodName      = "/leasehold.v1.Leases/Renew"
-	Leases_Revoke_FullMethodName     = "/leasehold.v1.Leases/Revoke"
-	Leases_Describe_FullMethodName   = "/leasehold.v1.Leases/Describe"
-	Leases_List_FullMethodName       = "/leasehold.v1.Leases/List"
-	Leases_ChangeTTL_FullMethodName  = "/leasehold.v1.Leases/ChangeTTL"
-	Leases_HandOver_FullMethodName   = "/leasehold.v1.Leases/HandOver"
-	Leases_Resume_FullMethodName     = "/leasehold.v1.Leases/Resume"
-	Leases_Attach_FullMethodName     = "/leasehold.v1.Leases/Attach"
-	Leases_Detach_FullMethodName     = "/leasehold.v1.Leases/Detach"
-	Leases_CheckToken_FullMethodName = "/leasehold.v1.Leases/CheckToken"
-	Leases_Events_FullMethodName     = "/leasehold.v1.Leases/Events"
+	LeaseService_Grant_FullMethodName      = "/leasehold.v1.LeaseService/Grant"
+	LeaseService_Renew_FullMethodName      = "/leasehold.v1.LeaseService/Renew"
+	LeaseService_Revoke_FullMethodName     = "/leasehold.v1.LeaseService/Revoke"
+	LeaseService_Describe_FullMethodName   = "/leasehold.v1.LeaseService/Describe"
+	LeaseService_List_FullMethodName       = "/leasehold.v1.LeaseService/List"
+	LeaseService_ChangeTTL_FullMethodName  = "/leasehold.v1.LeaseService/ChangeTTL"
+	LeaseService_HandOver_FullMethodName   = "/leasehold.v1.LeaseService/HandOver"
+	LeaseService_Resume_FullMethodName     = "/leasehold.v1.LeaseService/Resume"
+	LeaseService_Attach_FullMethodName     = "/leasehold.v1.LeaseService/Attach"
+	LeaseService_Detach_FullMethodName     = "/leasehold.v1.LeaseService/Detach"
+	LeaseService_CheckToken_FullMethodName = "/leasehold.v1.LeaseService/CheckToken"
+	LeaseService_Events_FullMethodName     = "/leasehold.v1.LeaseService/Events"
 )
 
-// LeasesClient is the client API for Leases service.
+// LeaseServiceClient is the client API for LeaseService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Leases grants leases and looks after them. Every member serves every call.
-type LeasesClient interface {
+// LeaseService grants leases and looks after them. Every member serves every call.
+type LeaseServiceClient interface {
 	// Grant creates a lease, and puts keys on it in the same step.
 	// ALREADY_EXISTS tells who holds the name or the ID.
 	Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error)
@@ -86,127 +86,127 @@ type LeasesClient interface {
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 }
 
-type leasesClient struct {
+type leaseServiceClient struct {
 	cc grpc.ClientConnInterface
 }
 
-func NewLeasesClient(cc grpc.ClientConnInterface) LeasesClient {
-	return &leasesClient{cc}
+func NewLeaseServiceClient(cc grpc.ClientConnInterface) LeaseServiceClient {
+	return &leaseServiceClient{cc}
 }
 
-func (c *leasesClient) Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error) {
+func (c *leaseServiceClient) Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GrantResponse)
-	err := c.cc.Invoke(ctx, Leases_Grant_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Grant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+func (c *leaseServiceClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RenewResponse)
-	err := c.cc.Invoke(ctx, Leases_Renew_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Renew_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error) {
+func (c *leaseServiceClient) Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RevokeResponse)
-	err := c.cc.Invoke(ctx, Leases_Revoke_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Revoke_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error) {
+func (c *leaseServiceClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DescribeResponse)
-	err := c.cc.Invoke(ctx, Leases_Describe_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Describe_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
+func (c *leaseServiceClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListResponse)
-	err := c.cc.Invoke(ctx, Leases_List_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_List_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error) {
+func (c *leaseServiceClient) ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ChangeTTLResponse)
-	err := c.cc.Invoke(ctx, Leases_ChangeTTL_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_ChangeTTL_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error) {
+func (c *leaseServiceClient) HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HandOverResponse)
-	err := c.cc.Invoke(ctx, Leases_HandOver_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_HandOver_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error) {
+func (c *leaseServiceClient) Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResumeResponse)
-	err := c.cc.Invoke(ctx, Leases_Resume_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Resume_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error) {
+func (c *leaseServiceClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AttachResponse)
-	err := c.cc.Invoke(ctx, Leases_Attach_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Attach_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error) {
+func (c *leaseServiceClient) Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DetachResponse)
-	err := c.cc.Invoke(ctx, Leases_Detach_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_Detach_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) CheckToken(ctx context.Context, in *CheckTokenRequest, opts ...grpc.CallOption) (*CheckTokenResponse, error) {
+func (c *leaseServiceClient) CheckToken(ctx context.Context, in *CheckTokenRequest, opts ...grpc.CallOption) (*CheckTokenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CheckTokenResponse)
-	err := c.cc.Invoke(ctx, Leases_CheckToken_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, LeaseService_CheckToken_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *leasesClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
+func (c *leaseServiceClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Leases_ServiceDesc.Streams[0], Leases_Events_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &LeaseService_ServiceDesc.Streams[0], LeaseService_Events_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -221,14 +221,14 @@ func (c *leasesClient) Events(ctx context.Context, in *EventsRequest, opts ...gr
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Leases_EventsClient = grpc.ServerStreamingClient[EventsResponse]
+type LeaseService_EventsClient = grpc.ServerStreamingClient[EventsResponse]
 
-// LeasesServer is the server API for Leases service.
-// All implementations must embed UnimplementedLeasesServer
+// LeaseServiceServer is the server API for LeaseService service.
+// All implementations must embed UnimplementedLeaseServiceServer
 // for forward compatibility.
 //
-// Leases grants leases and looks after them. Every member serves every call.
-type LeasesServer interface {
+// LeaseService grants leases and looks after them. Every member serves every call.
+type LeaseServiceServer interface {
 	// Grant creates a lease, and puts keys on it in the same step.
 	// ALREADY_EXISTS tells who holds the name or the ID.
 	Grant(context.Context, *GrantRequest) (*GrantResponse, error)
@@ -263,340 +263,340 @@ type LeasesServer interface {
 	// Events tells what happens to leases, each event once and in order. It ends with
 	// REASON_COMPACTED if what is asked for is not known any more.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
-	mustEmbedUnimplementedLeasesServer()
+	mustEmbedUnimplementedLeaseServiceServer()
 }
 
-// UnimplementedLeasesServer must be embedded to have
+// UnimplementedLeaseServiceServer must be embedded to have
 // forward compatible implementations.
 //
 // NOTE: this should be embedded by value instead of pointer to avoid a nil
 // pointer dereference when methods are called.
-type UnimplementedLeasesServer struct{}
+type UnimplementedLeaseServiceServer struct{}
 
-func (UnimplementedLeasesServer) Grant(context.Context, *GrantRequest) (*GrantResponse, error) {
+func (UnimplementedLeaseServiceServer) Grant(context.Context, *GrantRequest) (*GrantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Grant not implemented")
 }
-func (UnimplementedLeasesServer) Renew(context.Context, *RenewRequest) (*RenewResponse, error) {
+func (UnimplementedLeaseServiceServer) Renew(context.Context, *RenewRequest) (*RenewResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
 }
-func (UnimplementedLeasesServer) Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error) {
+func (UnimplementedLeaseServiceServer) Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
 }
-func (UnimplementedLeasesServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
+func (UnimplementedLeaseServiceServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
 }
-func (UnimplementedLeasesServer) List(context.Context, *ListRequest) (*ListResponse, error) {
+func (UnimplementedLeaseServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
-func (UnimplementedLeasesServer) ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error) {
+func (UnimplementedLeaseServiceServer) ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ChangeTTL not implemented")
 }
-func (UnimplementedLeasesServer) HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error) {
+func (UnimplementedLeaseServiceServer) HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HandOver not implemented")
 }
-func (UnimplementedLeasesServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
+func (UnimplementedLeaseServiceServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
 }
-func (UnimplementedLeasesServer) Attach(context.Context, *AttachRequest) (*AttachResponse, error) {
+func (UnimplementedLeaseServiceServer) Attach(context.Context, *AttachRequest) (*AttachResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Attach not implemented")
 }
-func (UnimplementedLeasesServer) Detach(context.Context, *DetachRequest) (*DetachResponse, error) {
+func (UnimplementedLeaseServiceServer) Detach(context.Context, *DetachRequest) (*DetachResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Detach not implemented")
 }
-func (UnimplementedLeasesServer) CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error) {
+func (UnimplementedLeaseServiceServer) CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckToken not implemented")
 }
-func (UnimplementedLeasesServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
+func (UnimplementedLeaseServiceServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Events not implemented")
 }
-func (UnimplementedLeasesServer) mustEmbedUnimplementedLeasesServer() {}
-func (UnimplementedLeasesServer) testEmbeddedByValue()                {}
+func (UnimplementedLeaseServiceServer) mustEmbedUnimplementedLeaseServiceServer() {}
+func (UnimplementedLeaseServiceServer) testEmbeddedByValue()                      {}
 
-// UnsafeLeasesServer may be embedded to opt out of forward compatibility for this service.
-// Use of this interface is not recommended, as added methods to LeasesServer will
+// UnsafeLeaseServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to LeaseServiceServer will
 // result in compilation errors.
-type UnsafeLeasesServer interface {
-	mustEmbedUnimplementedLeasesServer()
+type UnsafeLeaseServiceServer interface {
+	mustEmbedUnimplementedLeaseServiceServer()
 }
 
-func RegisterLeasesServer(s grpc.ServiceRegistrar, srv LeasesServer) {
-	// If the following call panics, it indicates UnimplementedLeasesServer was
+func RegisterLeaseServiceServer(s grpc.ServiceRegistrar, srv LeaseServiceServer) {
+	// If the following call panics, it indicates UnimplementedLeaseServiceServer was
 	// embedded by pointer and is nil.  This will cause panics if an
 	// unimplemented method is ever invoked, so we test this at initialization
 	// time to prevent it from happening at runtime later due to I/O.
 	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
 		t.testEmbeddedByValue()
 	}
-	s.RegisterService(&Leases_ServiceDesc, srv)
+	s.RegisterService(&LeaseService_ServiceDesc, srv)
 }
 
-func _Leases_Grant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Grant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GrantRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Grant(ctx, in)
+		return srv.(LeaseServiceServer).Grant(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Grant_FullMethodName,
+		FullMethod: LeaseService_Grant_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Grant(ctx, req.(*GrantRequest))
+		return srv.(LeaseServiceServer).Grant(ctx, req.(*GrantRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RenewRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Renew(ctx, in)
+		return srv.(LeaseServiceServer).Renew(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Renew_FullMethodName,
+		FullMethod: LeaseService_Renew_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Renew(ctx, req.(*RenewRequest))
+		return srv.(LeaseServiceServer).Renew(ctx, req.(*RenewRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RevokeRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Revoke(ctx, in)
+		return srv.(LeaseServiceServer).Revoke(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Revoke_FullMethodName,
+		FullMethod: LeaseService_Revoke_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Revoke(ctx, req.(*RevokeRequest))
+		return srv.(LeaseServiceServer).Revoke(ctx, req.(*RevokeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DescribeRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Describe(ctx, in)
+		return srv.(LeaseServiceServer).Describe(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Describe_FullMethodName,
+		FullMethod: LeaseService_Describe_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Describe(ctx, req.(*DescribeRequest))
+		return srv.(LeaseServiceServer).Describe(ctx, req.(*DescribeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).List(ctx, in)
+		return srv.(LeaseServiceServer).List(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_List_FullMethodName,
+		FullMethod: LeaseService_List_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).List(ctx, req.(*ListRequest))
+		return srv.(LeaseServiceServer).List(ctx, req.(*ListRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_ChangeTTL_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_ChangeTTL_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ChangeTTLRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).ChangeTTL(ctx, in)
+		return srv.(LeaseServiceServer).ChangeTTL(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_ChangeTTL_FullMethodName,
+		FullMethod: LeaseService_ChangeTTL_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).ChangeTTL(ctx, req.(*ChangeTTLRequest))
+		return srv.(LeaseServiceServer).ChangeTTL(ctx, req.(*ChangeTTLRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_HandOver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_HandOver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HandOverRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).HandOver(ctx, in)
+		return srv.(LeaseServiceServer).HandOver(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_HandOver_FullMethodName,
+		FullMethod: LeaseService_HandOver_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).HandOver(ctx, req.(*HandOverRequest))
+		return srv.(LeaseServiceServer).HandOver(ctx, req.(*HandOverRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Resume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Resume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResumeRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Resume(ctx, in)
+		return srv.(LeaseServiceServer).Resume(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Resume_FullMethodName,
+		FullMethod: LeaseService_Resume_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Resume(ctx, req.(*ResumeRequest))
+		return srv.(LeaseServiceServer).Resume(ctx, req.(*ResumeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Attach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Attach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AttachRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Attach(ctx, in)
+		return srv.(LeaseServiceServer).Attach(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Attach_FullMethodName,
+		FullMethod: LeaseService_Attach_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Attach(ctx, req.(*AttachRequest))
+		return srv.(LeaseServiceServer).Attach(ctx, req.(*AttachRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Detach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_Detach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DetachRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).Detach(ctx, in)
+		return srv.(LeaseServiceServer).Detach(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_Detach_FullMethodName,
+		FullMethod: LeaseService_Detach_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).Detach(ctx, req.(*DetachRequest))
+		return srv.(LeaseServiceServer).Detach(ctx, req.(*DetachRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_CheckToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _LeaseService_CheckToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CheckTokenRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(LeasesServer).CheckToken(ctx, in)
+		return srv.(LeaseServiceServer).CheckToken(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Leases_CheckToken_FullMethodName,
+		FullMethod: LeaseService_CheckToken_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeasesServer).CheckToken(ctx, req.(*CheckTokenRequest))
+		return srv.(LeaseServiceServer).CheckToken(ctx, req.(*CheckTokenRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Leases_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
+func _LeaseService_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(EventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(LeasesServer).Events(m, &grpc.GenericServerStream[EventsRequest, EventsResponse]{ServerStream: stream})
+	return srv.(LeaseServiceServer).Events(m, &grpc.GenericServerStream[EventsRequest, EventsResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Leases_EventsServer = grpc.ServerStreamingServer[EventsResponse]
+type LeaseService_EventsServer = grpc.ServerStreamingServer[EventsResponse]
 
-// Leases_ServiceDesc is the grpc.ServiceDesc for Leases service.
+// LeaseService_ServiceDesc is the grpc.ServiceDesc for LeaseService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
-var Leases_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "leasehold.v1.Leases",
-	HandlerType: (*LeasesServer)(nil),
+var LeaseService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.v1.LeaseService",
+	HandlerType: (*LeaseServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
 			MethodName: "Grant",
-			Handler:    _Leases_Grant_Handler,
+			Handler:    _LeaseService_Grant_Handler,
 		},
 		{
 			MethodName: "Renew",
-			Handler:    _Leases_Renew_Handler,
+			Handler:    _LeaseService_Renew_Handler,
 		},
 		{
 			MethodName: "Revoke",
-			Handler:    _Leases_Revoke_Handler,
+			Handler:    _LeaseService_Revoke_Handler,
 		},
 		{
 			MethodName: "Describe",
-			Handler:    _Leases_Describe_Handler,
+			Handler:    _LeaseService_Describe_Handler,
 		},
 		{
 			MethodName: "List",
-			Handler:    _Leases_List_Handler,
+			Handler:    _LeaseService_List_Handler,
 		},
 		{
 			MethodName: "ChangeTTL",
-			Handler:    _Leases_ChangeTTL_Handler,
+			Handler:    _LeaseService_ChangeTTL_Handler,
 		},
 		{
 			MethodName: "HandOver",
-			Handler:    _Leases_HandOver_Handler,
+			Handler:    _LeaseService_HandOver_Handler,
 		},
 		{
 			MethodName: "Resume",
-			Handler:    _Leases_Resume_Handler,
+			Handler:    _LeaseService_Resume_Handler,
 		},
 		{
 			MethodName: "Attach",
-			Handler:    _Leases_Attach_Handler,
+			Handler:    _LeaseService_Attach_Handler,
 		},
 		{
 			MethodName: "Detach",
-			Handler:    _Leases_Detach_Handler,
+			Handler:    _LeaseService_Detach_Handler,
 		},
 		{
 			MethodName: "CheckToken",
-			Handler:    _Leases_CheckToken_Handler,
+			Handler:    _LeaseService_CheckToken_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Events",
-			Handler:       _Leases_Events_Handler,
+			Handler:       _LeaseService_Events_Handler,
 			ServerStreams: true,
 		},
 	},
-	Metadata: "leasehold.proto",
+	Metadata: "leasehold/v1/leases.proto",
 }

@@ -2,9 +2,9 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             v3.21.12
-// source: store.proto
+// source: leasehold/v1/store.proto
 
-package leaseholdpb
+package leaseholdv1
 
 import (
 	context "context"
@@ -19,20 +19,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Store_Put_FullMethodName    = "/leasehold.v1.Store/Put"
-	Store_Delete_FullMethodName = "/leasehold.v1.Store/Delete"
-	Store_Range_FullMethodName  = "/leasehold.v1.Store/Range"
-	Store_Txn_FullMethodName    = "/leasehold.v1.Store/Txn"
-	Store_Watch_FullMethodName  = "/leasehold.v1.Store/Watch"
+	StoreService_Put_FullMethodName    = "/leasehold.v1.StoreService/Put"
+	StoreService_Delete_FullMethodName = "/leasehold.v1.StoreService/Delete"
+	StoreService_Range_FullMethodName  = "/leasehold.v1.StoreService/Range"
+	StoreService_Txn_FullMethodName    = "/leasehold.v1.StoreService/Txn"
+	StoreService_Watch_FullMethodName  = "/leasehold.v1.StoreService/Watch"
 )
 
-// StoreClient is the client API for Store service.
+// StoreServiceClient is the client API for StoreService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Store reads and writes keys. Keys, revisions and transactions are those of etcd's
+// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's
 // API: both look at the same store.
-type StoreClient interface {
+type StoreServiceClient interface {
 	// Put sets a key.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error)
 	// Delete deletes a key or a range of keys, in one revision.
@@ -48,57 +48,57 @@ type StoreClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
-type storeClient struct {
+type storeServiceClient struct {
 	cc grpc.ClientConnInterface
 }
 
-func NewStoreClient(cc grpc.ClientConnInterface) StoreClient {
-	return &storeClient{cc}
+func NewStoreServiceClient(cc grpc.ClientConnInterface) StoreServiceClient {
+	return &storeServiceClient{cc}
 }
 
-func (c *storeClient) Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error) {
+func (c *storeServiceClient) Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PutResponse)
-	err := c.cc.Invoke(ctx, Store_Put_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, StoreService_Put_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *storeClient) Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error) {
+func (c *storeServiceClient) Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteResponse)
-	err := c.cc.Invoke(ctx, Store_Delete_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, StoreService_Delete_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *storeClient) Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error) {
+func (c *storeServiceClient) Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RangeResponse)
-	err := c.cc.Invoke(ctx, Store_Range_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, StoreService_Range_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *storeClient) Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error) {
+func (c *storeServiceClient) Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TxnResponse)
-	err := c.cc.Invoke(ctx, Store_Txn_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, StoreService_Txn_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *storeClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+func (c *storeServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Store_ServiceDesc.Streams[0], Store_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[0], StoreService_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,15 +113,15 @@ func (c *storeClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Store_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+type StoreService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
-// StoreServer is the server API for Store service.
-// All implementations must embed UnimplementedStoreServer
+// StoreServiceServer is the server API for StoreService service.
+// All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
 //
-// Store reads and writes keys. Keys, revisions and transactions are those of etcd's
+// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's
 // API: both look at the same store.
-type StoreServer interface {
+type StoreServiceServer interface {
 	// Put sets a key.
 	Put(context.Context, *PutRequest) (*PutResponse, error)
 	// Delete deletes a key or a range of keys, in one revision.
@@ -135,165 +135,165 @@ type StoreServer interface {
 	// never in part, unless that is marked. It ends with REASON_COMPACTED if they are
 	// not known any more.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
-	mustEmbedUnimplementedStoreServer()
+	mustEmbedUnimplementedStoreServiceServer()
 }
 
-// UnimplementedStoreServer must be embedded to have
+// UnimplementedStoreServiceServer must be embedded to have
 // forward compatible implementations.
 //
 // NOTE: this should be embedded by value instead of pointer to avoid a nil
 // pointer dereference when methods are called.
-type UnimplementedStoreServer struct{}
+type UnimplementedStoreServiceServer struct{}
 
-func (UnimplementedStoreServer) Put(context.Context, *PutRequest) (*PutResponse, error) {
+func (UnimplementedStoreServiceServer) Put(context.Context, *PutRequest) (*PutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Put not implemented")
 }
-func (UnimplementedStoreServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
+func (UnimplementedStoreServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
 }
-func (UnimplementedStoreServer) Range(context.Context, *RangeRequest) (*RangeResponse, error) {
+func (UnimplementedStoreServiceServer) Range(context.Context, *RangeRequest) (*RangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Range not implemented")
 }
-func (UnimplementedStoreServer) Txn(context.Context, *TxnRequest) (*TxnResponse, error) {
+func (UnimplementedStoreServiceServer) Txn(context.Context, *TxnRequest) (*TxnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Txn not implemented")
 }
-func (UnimplementedStoreServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+func (UnimplementedStoreServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
-func (UnimplementedStoreServer) mustEmbedUnimplementedStoreServer() {}
-func (UnimplementedStoreServer) testEmbeddedByValue()               {}
+func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
+func (UnimplementedStoreServiceServer) testEmbeddedByValue()                      {}
 
-// UnsafeStoreServer may be embedded to opt out of forward compatibility for this service.
-// Use of this interface is not recommended, as added methods to StoreServer will
+// UnsafeStoreServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to StoreServiceServer will
 // result in compilation errors.
-type UnsafeStoreServer interface {
-	mustEmbedUnimplementedStoreServer()
+type UnsafeStoreServiceServer interface {
+	mustEmbedUnimplementedStoreServiceServer()
 }
 
-func RegisterStoreServer(s grpc.ServiceRegistrar, srv StoreServer) {
-	// If the following call panics, it indicates UnimplementedStoreServer was
+func RegisterStoreServiceServer(s grpc.ServiceRegistrar, srv StoreServiceServer) {
+	// If the following call panics, it indicates UnimplementedStoreServiceServer was
 	// embedded by pointer and is nil.  This will cause panics if an
 	// unimplemented method is ever invoked, so we test this at initialization
 	// time to prevent it from happening at runtime later due to I/O.
 	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
 		t.testEmbeddedByValue()
 	}
-	s.RegisterService(&Store_ServiceDesc, srv)
+	s.RegisterService(&StoreService_ServiceDesc, srv)
 }
 
-func _Store_Put_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _StoreService_Put_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PutRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(StoreServer).Put(ctx, in)
+		return srv.(StoreServiceServer).Put(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Store_Put_FullMethodName,
+		FullMethod: StoreService_Put_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServer).Put(ctx, req.(*PutRequest))
+		return srv.(StoreServiceServer).Put(ctx, req.(*PutRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Store_Delete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _StoreService_Delete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(StoreServer).Delete(ctx, in)
+		return srv.(StoreServiceServer).Delete(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Store_Delete_FullMethodName,
+		FullMethod: StoreService_Delete_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServer).Delete(ctx, req.(*DeleteRequest))
+		return srv.(StoreServiceServer).Delete(ctx, req.(*DeleteRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Store_Range_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _StoreService_Range_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RangeRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(StoreServer).Range(ctx, in)
+		return srv.(StoreServiceServer).Range(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Store_Range_FullMethodName,
+		FullMethod: StoreService_Range_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServer).Range(ctx, req.(*RangeRequest))
+		return srv.(StoreServiceServer).Range(ctx, req.(*RangeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Store_Txn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _StoreService_Txn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TxnRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(StoreServer).Txn(ctx, in)
+		return srv.(StoreServiceServer).Txn(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Store_Txn_FullMethodName,
+		FullMethod: StoreService_Txn_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServer).Txn(ctx, req.(*TxnRequest))
+		return srv.(StoreServiceServer).Txn(ctx, req.(*TxnRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Store_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+func _StoreService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(StoreServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+	return srv.(StoreServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Store_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+type StoreService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
 
-// Store_ServiceDesc is the grpc.ServiceDesc for Store service.
+// StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
-var Store_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "leasehold.v1.Store",
-	HandlerType: (*StoreServer)(nil),
+var StoreService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.v1.StoreService",
+	HandlerType: (*StoreServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
 			MethodName: "Put",
-			Handler:    _Store_Put_Handler,
+			Handler:    _StoreService_Put_Handler,
 		},
 		{
 			MethodName: "Delete",
-			Handler:    _Store_Delete_Handler,
+			Handler:    _StoreService_Delete_Handler,
 		},
 		{
 			MethodName: "Range",
-			Handler:    _Store_Range_Handler,
+			Handler:    _StoreService_Range_Handler,
 		},
 		{
 			MethodName: "Txn",
-			Handler:    _Store_Txn_Handler,
+			Handler:    _StoreService_Txn_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Watch",
-			Handler:       _Store_Watch_Handler,
+			Handler:       _StoreService_Watch_Handler,
 			ServerStreams: true,
 		},
 	},
-	Metadata: "store.proto",
+	Metadata: "leasehold/v1/store.proto",
 }

@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.36.11
 // 	protoc        v3.21.12
-// source: stream.proto
+// source: leasehold/v1/stream.proto
 
-package leaseholdpb
+package leaseholdv1
 
 import (
 	reflect "reflect"
@@ -35,7 +35,7 @@ type ClientMessage struct {
 
 func (x *ClientMessage) Reset() {
 	*x = ClientMessage{}
-	mi := &file_stream_proto_msgTypes[0]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +47,7 @@ func (x *ClientMessage) String() string {
 func (*ClientMessage) ProtoMessage() {}
 
 func (x *ClientMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[0]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +60,7 @@ func (x *ClientMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMessage.ProtoReflect.Descriptor instead.
 func (*ClientMessage) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{0}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *ClientMessage) GetRequests() []*Request {
@@ -96,7 +96,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_stream_proto_msgTypes[1]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -108,7 +108,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[1]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -121,7 +121,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{1}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SessionRef) GetId() uint64 {
@@ -153,7 +153,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_stream_proto_msgTypes[2]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -165,7 +165,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[2]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -178,7 +178,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{2}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SessionRequest) GetNonce() uint64 {
@@ -198,7 +198,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -210,7 +210,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -223,7 +223,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SessionResponse) GetHeader() *Header {
@@ -259,7 +259,7 @@ type CacheRequest struct {
 
 func (x *CacheRequest) Reset() {
 	*x = CacheRequest{}
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -271,7 +271,7 @@ func (x *CacheRequest) String() string {
 func (*CacheRequest) ProtoMessage() {}
 
 func (x *CacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -284,7 +284,7 @@ func (x *CacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheRequest.ProtoReflect.Descriptor instead.
 func (*CacheRequest) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CacheRequest) GetLease() *LeaseRef {
@@ -325,7 +325,7 @@ type CacheResponse struct {
 
 func (x *CacheResponse) Reset() {
 	*x = CacheResponse{}
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +337,7 @@ func (x *CacheResponse) String() string {
 func (*CacheResponse) ProtoMessage() {}
 
 func (x *CacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +350,7 @@ func (x *CacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheResponse.ProtoReflect.Descriptor instead.
 func (*CacheResponse) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CacheResponse) GetTerm() uint64 {
@@ -399,7 +399,7 @@ type CacheAck struct {
 
 func (x *CacheAck) Reset() {
 	*x = CacheAck{}
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +411,7 @@ func (x *CacheAck) String() string {
 func (*CacheAck) ProtoMessage() {}
 
 func (x *CacheAck) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +424,7 @@ func (x *CacheAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheAck.ProtoReflect.Descriptor instead.
 func (*CacheAck) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CacheAck) GetLease() *LeaseRef {
@@ -473,7 +473,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +485,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +498,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ServerMessage) GetResponses() []*Response {
@@ -531,7 +531,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +543,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +556,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Leadership) GetMemberId() uint64 {
@@ -593,8 +593,8 @@ type Request struct {
 	//
 	//	*Request_Cancel
 	//	*Request_Put
-	//	*Request_Delete
-	//	*Request_Range
+	//	*Request_DeleteRange
+	//	*Request_ReadRange
 	//	*Request_Txn
 	//	*Request_Grant
 	//	*Request_Renew
@@ -623,7 +623,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +635,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +648,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Request) GetId() uint64 {
@@ -690,19 +690,19 @@ func (x *Request) GetPut() *PutRequest {
 	return nil
 }
 
-func (x *Request) GetDelete() *DeleteRequest {
+func (x *Request) GetDeleteRange() *DeleteRequest {
 	if x != nil {
-		if x, ok := x.Body.(*Request_Delete); ok {
-			return x.Delete
+		if x, ok := x.Body.(*Request_DeleteRange); ok {
+			return x.DeleteRange
 		}
 	}
 	return nil
 }
 
-func (x *Request) GetRange() *RangeRequest {
+func (x *Request) GetReadRange() *RangeRequest {
 	if x != nil {
-		if x, ok := x.Body.(*Request_Range); ok {
-			return x.Range
+		if x, ok := x.Body.(*Request_ReadRange); ok {
+			return x.ReadRange
 		}
 	}
 	return nil
@@ -882,12 +882,12 @@ type Request_Put struct {
 	Put *PutRequest `protobuf:"bytes,4,opt,name=put,proto3,oneof"`
 }
 
-type Request_Delete struct {
-	Delete *DeleteRequest `protobuf:"bytes,5,opt,name=delete,proto3,oneof"`
+type Request_DeleteRange struct {
+	DeleteRange *DeleteRequest `protobuf:"bytes,5,opt,name=delete_range,json=deleteRange,proto3,oneof"`
 }
 
-type Request_Range struct {
-	Range *RangeRequest `protobuf:"bytes,6,opt,name=range,proto3,oneof"`
+type Request_ReadRange struct {
+	ReadRange *RangeRequest `protobuf:"bytes,6,opt,name=read_range,json=readRange,proto3,oneof"`
 }
 
 type Request_Txn struct {
@@ -962,9 +962,9 @@ func (*Request_Cancel) isRequest_Body() {}
 
 func (*Request_Put) isRequest_Body() {}
 
-func (*Request_Delete) isRequest_Body() {}
+func (*Request_DeleteRange) isRequest_Body() {}
 
-func (*Request_Range) isRequest_Body() {}
+func (*Request_ReadRange) isRequest_Body() {}
 
 func (*Request_Txn) isRequest_Body() {}
 
@@ -1011,8 +1011,8 @@ type Response struct {
 	//
 	//	*Response_Error
 	//	*Response_Put
-	//	*Response_Delete
-	//	*Response_Range
+	//	*Response_DeleteRange
+	//	*Response_ReadRange
 	//	*Response_Txn
 	//	*Response_Grant
 	//	*Response_Renew
@@ -1036,7 +1036,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1048,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_leasehold_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1061,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Response) GetId() uint64 {
@@ -1103,19 +1103,19 @@ func (x *Response) GetPut() *PutResponse {
 	return nil
 }
 
-func (x *Response) GetDelete() *DeleteResponse {
+func (x *Response) GetDeleteRange() *DeleteResponse {
 	if x != nil {
-		if x, ok := x.Body.(*Response_Delete); ok {
-			return x.Delete
+		if x, ok := x.Body.(*Response_DeleteRange); ok {
+			return x.DeleteRange
 		}
 	}
 	return nil
 }
 
-func (x *Response) GetRange() *RangeResponse {
+func (x *Response) GetReadRange() *RangeResponse {
 	if x != nil {
-		if x, ok := x.Body.(*Response_Range); ok {
-			return x.Range
+		if x, ok := x.Body.(*Response_ReadRange); ok {
+			return x.ReadRange
 		}
 	}
 	return nil
@@ -1277,12 +1277,12 @@ type Response_Put struct {
 	Put *PutResponse `protobuf:"bytes,4,opt,name=put,proto3,oneof"`
 }
 
-type Response_Delete struct {
-	Delete *DeleteResponse `protobuf:"bytes,5,opt,name=delete,proto3,oneof"`
+type Response_DeleteRange struct {
+	DeleteRange *DeleteResponse `protobuf:"bytes,5,opt,name=delete_range,json=deleteRange,proto3,oneof"`
 }
 
-type Response_Range struct {
-	Range *RangeResponse `protobuf:"bytes,6,opt,name=range,proto3,oneof"`
+type Response_ReadRange struct {
+	ReadRange *RangeResponse `protobuf:"bytes,6,opt,name=read_range,json=readRange,proto3,oneof"`
 }
 
 type Response_Txn struct {
@@ -1353,9 +1353,9 @@ func (*Response_Error) isResponse_Body() {}
 
 func (*Response_Put) isResponse_Body() {}
 
-func (*Response_Delete) isResponse_Body() {}
+func (*Response_DeleteRange) isResponse_Body() {}
 
-func (*Response_Range) isResponse_Body() {}
+func (*Response_ReadRange) isResponse_Body() {}
 
 func (*Response_Txn) isResponse_Body() {}
 
@@ -1389,11 +1389,11 @@ func (*Response_Attach) isResponse_Body() {}
 
 func (*Response_Detach) isResponse_Body() {}
 
-var File_stream_proto protoreflect.FileDescriptor
+var File_leasehold_v1_stream_proto protoreflect.FileDescriptor
 
-const file_stream_proto_rawDesc = "" +
+const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\fstream.proto\x12\fleasehold.v1\x1a\x0fleasehold.proto\x1a\vstore.proto\"\x90\x01\n" +
+	"\x19leasehold/v1/stream.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/store.proto\"\x90\x01\n" +
 	"\rClientMessage\x121\n" +
 	"\brequests\x18\x01 \x03(\v2\x15.leasehold.v1.RequestR\brequests\x122\n" +
 	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\x12\x18\n" +
@@ -1431,15 +1431,16 @@ const file_stream_proto_rawDesc = "" +
 	"Leadership\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\x04R\bleaderId\x12,\n" +
-	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xbe\t\n" +
+	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xd2\t\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x12\x18\n" +
 	"\x06cancel\x18\x03 \x01(\x04H\x00R\x06cancel\x12,\n" +
-	"\x03put\x18\x04 \x01(\v2\x18.leasehold.v1.PutRequestH\x00R\x03put\x125\n" +
-	"\x06delete\x18\x05 \x01(\v2\x1b.leasehold.v1.DeleteRequestH\x00R\x06delete\x122\n" +
-	"\x05range\x18\x06 \x01(\v2\x1a.leasehold.v1.RangeRequestH\x00R\x05range\x12,\n" +
+	"\x03put\x18\x04 \x01(\v2\x18.leasehold.v1.PutRequestH\x00R\x03put\x12@\n" +
+	"\fdelete_range\x18\x05 \x01(\v2\x1b.leasehold.v1.DeleteRequestH\x00R\vdeleteRange\x12;\n" +
+	"\n" +
+	"read_range\x18\x06 \x01(\v2\x1a.leasehold.v1.RangeRequestH\x00R\treadRange\x12,\n" +
 	"\x03txn\x18\a \x01(\v2\x18.leasehold.v1.TxnRequestH\x00R\x03txn\x122\n" +
 	"\x05grant\x18\b \x01(\v2\x1a.leasehold.v1.GrantRequestH\x00R\x05grant\x122\n" +
 	"\x05renew\x18\t \x01(\v2\x1a.leasehold.v1.RenewRequestH\x00R\x05renew\x125\n" +
@@ -1461,14 +1462,15 @@ const file_stream_proto_rawDesc = "" +
 	"\x06attach\x18\x17 \x01(\v2\x1b.leasehold.v1.AttachRequestH\x00R\x06attach\x125\n" +
 	"\x06detach\x18\x18 \x01(\v2\x1b.leasehold.v1.DetachRequestH\x00R\x06detach\x12\x16\n" +
 	"\x06number\x18\x14 \x01(\x04R\x06numberB\x06\n" +
-	"\x04body\"\x8b\t\n" +
+	"\x04body\"\x9f\t\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12+\n" +
 	"\x05error\x18\x03 \x01(\v2\x13.leasehold.v1.ErrorH\x00R\x05error\x12-\n" +
-	"\x03put\x18\x04 \x01(\v2\x19.leasehold.v1.PutResponseH\x00R\x03put\x126\n" +
-	"\x06delete\x18\x05 \x01(\v2\x1c.leasehold.v1.DeleteResponseH\x00R\x06delete\x123\n" +
-	"\x05range\x18\x06 \x01(\v2\x1b.leasehold.v1.RangeResponseH\x00R\x05range\x12-\n" +
+	"\x03put\x18\x04 \x01(\v2\x19.leasehold.v1.PutResponseH\x00R\x03put\x12A\n" +
+	"\fdelete_range\x18\x05 \x01(\v2\x1c.leasehold.v1.DeleteResponseH\x00R\vdeleteRange\x12<\n" +
+	"\n" +
+	"read_range\x18\x06 \x01(\v2\x1b.leasehold.v1.RangeResponseH\x00R\treadRange\x12-\n" +
 	"\x03txn\x18\a \x01(\v2\x19.leasehold.v1.TxnResponseH\x00R\x03txn\x123\n" +
 	"\x05grant\x18\b \x01(\v2\x1b.leasehold.v1.GrantResponseH\x00R\x05grant\x123\n" +
 	"\x05renew\x18\t \x01(\v2\x1b.leasehold.v1.RenewResponseH\x00R\x05renew\x126\n" +
@@ -1488,25 +1490,25 @@ const file_stream_proto_rawDesc = "" +
 	"\x06resume\x18\x16 \x01(\v2\x1c.leasehold.v1.ResumeResponseH\x00R\x06resume\x126\n" +
 	"\x06attach\x18\x17 \x01(\v2\x1c.leasehold.v1.AttachResponseH\x00R\x06attach\x126\n" +
 	"\x06detach\x18\x18 \x01(\v2\x1c.leasehold.v1.DetachResponseH\x00R\x06detachB\x06\n" +
-	"\x04body2N\n" +
-	"\x06Stream\x12D\n" +
-	"\x04Open\x12\x1b.leasehold.v1.ClientMessage\x1a\x1b.leasehold.v1.ServerMessage(\x010\x01B\x1bZ\x19leasehold.dev/leaseholdpbb\x06proto3"
+	"\x04body2U\n" +
+	"\rStreamService\x12D\n" +
+	"\x04Open\x12\x1b.leasehold.v1.ClientMessage\x1a\x1b.leasehold.v1.ServerMessage(\x010\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
-	file_stream_proto_rawDescOnce sync.Once
-	file_stream_proto_rawDescData []byte
+	file_leasehold_v1_stream_proto_rawDescOnce sync.Once
+	file_leasehold_v1_stream_proto_rawDescData []byte
 )
 
-func file_stream_proto_rawDescGZIP() []byte {
-	file_stream_proto_rawDescOnce.Do(func() {
-		file_stream_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)))
+func file_leasehold_v1_stream_proto_rawDescGZIP() []byte {
+	file_leasehold_v1_stream_proto_rawDescOnce.Do(func() {
+		file_leasehold_v1_stream_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_leasehold_v1_stream_proto_rawDesc), len(file_leasehold_v1_stream_proto_rawDesc)))
 	})
-	return file_stream_proto_rawDescData
+	return file_leasehold_v1_stream_proto_rawDescData
 }
 
 var (
-	file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
-	file_stream_proto_goTypes  = []any{
+	file_leasehold_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+	file_leasehold_v1_stream_proto_goTypes  = []any{
 		(*ClientMessage)(nil),      // 0: leasehold.v1.ClientMessage
 		(*SessionRef)(nil),         // 1: leasehold.v1.SessionRef
 		(*SessionRequest)(nil),     // 2: leasehold.v1.SessionRequest
@@ -1559,7 +1561,7 @@ var (
 	}
 )
 
-var file_stream_proto_depIdxs = []int32{
+var file_leasehold_v1_stream_proto_depIdxs = []int32{
 	9,  // 0: leasehold.v1.ClientMessage.requests:type_name -> leasehold.v1.Request
 	1,  // 1: leasehold.v1.ClientMessage.session:type_name -> leasehold.v1.SessionRef
 	11, // 2: leasehold.v1.SessionResponse.header:type_name -> leasehold.v1.Header
@@ -1572,8 +1574,8 @@ var file_stream_proto_depIdxs = []int32{
 	10, // 9: leasehold.v1.ServerMessage.responses:type_name -> leasehold.v1.Response
 	8,  // 10: leasehold.v1.ServerMessage.leadership:type_name -> leasehold.v1.Leadership
 	14, // 11: leasehold.v1.Request.put:type_name -> leasehold.v1.PutRequest
-	15, // 12: leasehold.v1.Request.delete:type_name -> leasehold.v1.DeleteRequest
-	16, // 13: leasehold.v1.Request.range:type_name -> leasehold.v1.RangeRequest
+	15, // 12: leasehold.v1.Request.delete_range:type_name -> leasehold.v1.DeleteRequest
+	16, // 13: leasehold.v1.Request.read_range:type_name -> leasehold.v1.RangeRequest
 	17, // 14: leasehold.v1.Request.txn:type_name -> leasehold.v1.TxnRequest
 	18, // 15: leasehold.v1.Request.grant:type_name -> leasehold.v1.GrantRequest
 	19, // 16: leasehold.v1.Request.renew:type_name -> leasehold.v1.RenewRequest
@@ -1593,8 +1595,8 @@ var file_stream_proto_depIdxs = []int32{
 	30, // 30: leasehold.v1.Request.detach:type_name -> leasehold.v1.DetachRequest
 	31, // 31: leasehold.v1.Response.error:type_name -> leasehold.v1.Error
 	32, // 32: leasehold.v1.Response.put:type_name -> leasehold.v1.PutResponse
-	33, // 33: leasehold.v1.Response.delete:type_name -> leasehold.v1.DeleteResponse
-	34, // 34: leasehold.v1.Response.range:type_name -> leasehold.v1.RangeResponse
+	33, // 33: leasehold.v1.Response.delete_range:type_name -> leasehold.v1.DeleteResponse
+	34, // 34: leasehold.v1.Response.read_range:type_name -> leasehold.v1.RangeResponse
 	35, // 35: leasehold.v1.Response.txn:type_name -> leasehold.v1.TxnResponse
 	36, // 36: leasehold.v1.Response.grant:type_name -> leasehold.v1.GrantResponse
 	37, // 37: leasehold.v1.Response.renew:type_name -> leasehold.v1.RenewResponse
@@ -1611,8 +1613,8 @@ var file_stream_proto_depIdxs = []int32{
 	46, // 48: leasehold.v1.Response.resume:type_name -> leasehold.v1.ResumeResponse
 	47, // 49: leasehold.v1.Response.attach:type_name -> leasehold.v1.AttachResponse
 	48, // 50: leasehold.v1.Response.detach:type_name -> leasehold.v1.DetachResponse
-	0,  // 51: leasehold.v1.Stream.Open:input_type -> leasehold.v1.ClientMessage
-	7,  // 52: leasehold.v1.Stream.Open:output_type -> leasehold.v1.ServerMessage
+	0,  // 51: leasehold.v1.StreamService.Open:input_type -> leasehold.v1.ClientMessage
+	7,  // 52: leasehold.v1.StreamService.Open:output_type -> leasehold.v1.ServerMessage
 	52, // [52:53] is the sub-list for method output_type
 	51, // [51:52] is the sub-list for method input_type
 	51, // [51:51] is the sub-list for extension type_name
@@ -1620,18 +1622,18 @@ var file_stream_proto_depIdxs = []int32{
 	0,  // [0:51] is the sub-list for field type_name
 }
 
-func init() { file_stream_proto_init() }
-func file_stream_proto_init() {
-	if File_stream_proto != nil {
+func init() { file_leasehold_v1_stream_proto_init() }
+func file_leasehold_v1_stream_proto_init() {
+	if File_leasehold_v1_stream_proto != nil {
 		return
 	}
-	file_leasehold_proto_init()
-	file_store_proto_init()
-	file_stream_proto_msgTypes[9].OneofWrappers = []any{
+	file_leasehold_v1_leases_proto_init()
+	file_leasehold_v1_store_proto_init()
+	file_leasehold_v1_stream_proto_msgTypes[9].OneofWrappers = []any{
 		(*Request_Cancel)(nil),
 		(*Request_Put)(nil),
-		(*Request_Delete)(nil),
-		(*Request_Range)(nil),
+		(*Request_DeleteRange)(nil),
+		(*Request_ReadRange)(nil),
 		(*Request_Txn)(nil),
 		(*Request_Grant)(nil),
 		(*Request_Renew)(nil),
@@ -1650,11 +1652,11 @@ func file_stream_proto_init() {
 		(*Request_Attach)(nil),
 		(*Request_Detach)(nil),
 	}
-	file_stream_proto_msgTypes[10].OneofWrappers = []any{
+	file_leasehold_v1_stream_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_Error)(nil),
 		(*Response_Put)(nil),
-		(*Response_Delete)(nil),
-		(*Response_Range)(nil),
+		(*Response_DeleteRange)(nil),
+		(*Response_ReadRange)(nil),
 		(*Response_Txn)(nil),
 		(*Response_Grant)(nil),
 		(*Response_Renew)(nil),
@@ -1676,17 +1678,17 @@ func file_stream_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_stream_proto_rawDesc), len(file_leasehold_v1_stream_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_stream_proto_goTypes,
-		DependencyIndexes: file_stream_proto_depIdxs,
-		MessageInfos:      file_stream_proto_msgTypes,
+		GoTypes:           file_leasehold_v1_stream_proto_goTypes,
+		DependencyIndexes: file_leasehold_v1_stream_proto_depIdxs,
+		MessageInfos:      file_leasehold_v1_stream_proto_msgTypes,
 	}.Build()
-	File_stream_proto = out.File
-	file_stream_proto_goTypes = nil
-	file_stream_proto_depIdxs = nil
+	File_leasehold_v1_stream_proto = out.File
+	file_leasehold_v1_stream_proto_goTypes = nil
+	file_leasehold_v1_stream_proto_depIdxs = nil
 }
