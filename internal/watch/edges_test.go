@@ -1,0 +1,285 @@
+package watch
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// TestFIFOKeepsNothing: what was popped is not referenced any more, and a few elements that come
+// and go allocate nothing.
+func TestFIFOKeepsNothing(t *testing.T) {
+	var f fifo[*event]
+	check := func() {
+		t.Helper()
+		kept := 0
+		for _, e := range f.items[:cap(f.items)] {
+			if e != nil {
+				kept++
+			}
+		}
+		if kept != f.len() {
+			t.Fatalf("%d elements are kept, want %d", kept, f.len())
+		}
+	}
+	for range 8 {
+		f.push(put("k"))
+	}
+	for range 5 {
+		f.pop()
+	}
+	for range 20 { // moves what is left to the front, again and again
+		f.push(put("k"))
+		check()
+		f.pop()
+		check()
+	}
+	for _, many := range []int{1, 64} {
+		f, e := fifo[*event]{}, put("k")
+		n := testing.AllocsPerRun(100, func() {
+			for range many {
+				f.push(e)
+			}
+			for range many {
+				f.pop()
+			}
+		})
+		if n != 0 {
+			t.Errorf("%d that come and go allocate %v times", many, n)
+		}
+	}
+}
+
+// TestHubKeepsNothing: when the last watcher of a range ends, and when progress is answered,
+// neither the index nor any scratch memory refers to them.
+func TestHubKeepsNothing(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	ranges := []Request{{Key: "k"}, {Key: "k", End: "m"}}
+	for _, r := range ranges {
+		mustWatch(t, s, r)
+		mustWatch(t, s, r)
+		r.NoPut = true
+		mustWatch(t, s, r)
+	}
+	rev := st.commit(put("k"))
+	s.RequestProgress(AllWatchers)
+	s.RequestProgress(AllWatchers)
+	st.hub.Publish(rev, st.cur.Load().events)
+	st.hub.Distribute()
+	for _, w := range st.hub.waits[:cap(st.hub.waits)] {
+		if w.stream != nil {
+			t.Error("an answered request for progress is kept")
+		}
+	}
+	for _, g := range st.hub.touched[:cap(st.hub.touched)] {
+		if g != nil {
+			t.Error("a group of the last distribution is kept")
+		}
+	}
+	for _, r := range ranges {
+		place, _ := st.hub.index.find(keyrange.Range{Key: r.Key, End: r.End})
+		for range 2 {
+			id := mustWatch(t, s, r)
+			if err := s.Cancel(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, g := range place.groups {
+			if g == nil {
+				continue
+			}
+			for _, w := range g.watchers[len(g.watchers):cap(g.watchers)] {
+				if w != nil {
+					t.Error("a watcher that was cancelled is kept")
+				}
+			}
+		}
+	}
+	for id := range int64(3) { // those of the single key: the two without a filter first
+		place, _ := st.hub.index.find(s.watchers[id].what)
+		if err := s.Cancel(id); err != nil {
+			t.Fatal(err)
+		}
+		if id == 1 && place.groups[0] != nil {
+			t.Error("a group without watchers is kept")
+		}
+	}
+	if n := len(st.hub.index.points); n != 0 {
+		t.Errorf("the index has %d keys that nobody watches", n)
+	}
+	s.Close()
+	for range st.hub.index.ranges.All() {
+		t.Error("the index has a range that nobody watches")
+	}
+}
+
+// TestClosedKeepsNothing: a stream that is closed twice counts once. It keeps nothing of what it
+// had to say, takes nothing more, and no request for progress waits for it.
+func TestClosedKeepsNothing(t *testing.T) {
+	st := newStore(Options{})
+	other := st.hub.NewStream()
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	s.Close()
+	s.Close()
+	s.Reject(ErrRevision)
+	if n := s.agenda.len(); n != 0 {
+		t.Errorf("%d things to say are kept", n)
+	}
+	st.commit() // shown and not yet published, so that progress would have to wait
+	s.RequestProgress(AllWatchers)
+	if n := len(st.hub.waits); n != 0 {
+		t.Errorf("%d requests for progress wait", n)
+	}
+	if n := st.hub.Stats(); n != (Stats{Streams: 1}) {
+		t.Errorf("stats %+v with one stream open", n)
+	}
+	other.Close()
+}
+
+// TestProgressOfTheGone: a request about a watcher that has ended makes room for others.
+func TestProgressOfTheGone(t *testing.T) {
+	s := newStore(Options{}).hub.NewStream()
+	for range 2 * maxAsked {
+		id := mustWatch(t, s, Request{Key: "k"})
+		s.RequestProgress(id)
+		if err := s.Cancel(id); err != nil {
+			t.Fatal(err)
+		}
+		drain(t, s)
+	}
+	s.RequestProgress(AllWatchers)
+	if b, ok := s.Poll(); !ok || b.Kind != Progress {
+		t.Errorf("said %+v, %v; want progress", b, ok)
+	}
+}
+
+// TestTap: the tap is given everything while somebody wants it, and told when something is
+// missing: after a restore, and when the backlog was full. A publication that is larger than the
+// backlog is not missing if nothing else was there, whatever comes after it.
+func TestTap(t *testing.T) {
+	st := newStore(Options{Backlog: Limit{Events: 3, Bytes: 30}})
+	var events, revision, gaps int
+	st.hub.Tap(func(evs []*event, rev int64, gap bool) {
+		events, revision = events+len(evs), int(rev)
+		if gap {
+			gaps++
+		}
+	})
+	want := func(when string, e, r, g int) {
+		t.Helper()
+		st.hub.Distribute()
+		if events != e || revision != r || gaps != g {
+			t.Errorf("%s: %d events up to %d, %d gaps; want %d, %d, %d",
+				when, events, revision, gaps, e, r, g)
+		}
+		events, gaps = 0, 0
+	}
+	st.write(put("k"))
+	want("nobody wants it", 0, 2, 0)
+	st.hub.Want(1)
+	st.write(put("k"), put("x"))
+	st.write(put("y"))
+	want("three events of ten bytes", 3, 4, 0)
+	st.write(put("k"), put("x"), put("y"), put("z"))
+	st.hub.Publish(st.commit(), nil)
+	want("four at once, and a revision without events", 4, 6, 0)
+	for range 4 {
+		st.write(put("k"))
+	}
+	want("four after another", 3, 10, 1)
+	st.write(&event{key: "k", size: 30})
+	want("thirty bytes", 1, 11, 0)
+	st.write(put("k"))
+	st.write(&event{key: "k", size: 21})
+	want("thirty-one bytes", 1, 13, 1)
+	st.commit()
+	st.hub.Restore(st.commit())
+	want("a restore", 0, 15, 1)
+	mustPanic(t, "watch: revision 15 published after 15", func() { st.hub.Publish(15, nil) })
+	st.hub.Want(-1)
+	st.write(put("k"))
+	want("nobody wants it any more", 0, 16, 0)
+}
+
+// TestRestoreWakes, in fake time: after a restore alone the watchers read what they missed.
+func TestRestoreWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStore(Options{})
+		go func() { _ = st.hub.Run(t.Context()) }()
+		s := st.hub.NewStream()
+		mustWatch(t, s, Request{Key: "k"})
+		rev := st.commit(put("k"))
+		st.hub.Restore(rev)
+		synctest.Wait()
+		if evs, at := drain(t, s); len(evs) != 1 || at != rev {
+			t.Errorf("%d events up to %d, want 1 up to %d", len(evs), at, rev)
+		}
+	})
+}
+
+// TestBounds: a queue takes as many events as it may, one by one, and lets go of them when they
+// are taken.
+func TestBounds(t *testing.T) {
+	st := newStore(Options{Queue: Limit{Events: 3}})
+	s := st.hub.NewStream()
+	w := s.watchers[mustWatch(t, s, Request{Key: "k"})]
+	for range 5 {
+		st.write(put("k"))
+		st.hub.Distribute()
+	}
+	if len(w.queue) != 3 || w.lost != 5 {
+		t.Errorf("%d events wait, the first lost is of %d; want 3, and 5", len(w.queue), w.lost)
+	}
+	drain(t, s)
+	if w.queue != nil || w.bytes != 0 {
+		t.Errorf("an empty queue keeps %d bytes in %v", w.bytes, w.queue)
+	}
+}
+
+// TestLargePart: watchers of a large part of what is distributed share it and copy nothing.
+func TestLargePart(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	st.write(put("x"), put("x"), put("k"), put("k"), put("x"), put("x"), put("x"), put("x"))
+	st.hub.back.mu.Lock()
+	part := &st.hub.back.events[2]
+	st.hub.back.mu.Unlock()
+	st.hub.Distribute()
+	if q := s.watchers[0].queue; len(q) != 2 || &q[0] != part {
+		t.Errorf("queue %v is a copy", q)
+	}
+}
+
+// TestTakenBeforeLive: a stream may take events before the distribution is over that offered
+// them. Its batch says a revision that is not below theirs.
+func TestTakenBeforeLive(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	w := s.watchers[mustWatch(t, s, Request{Key: "k"})]
+	e := put("k")
+	rev := st.commit(e)
+	s.offer(w, []*event{e}, e.Size(), 0)
+	if evs, at := drain(t, s); len(evs) != 1 || at != rev {
+		t.Errorf("%d events up to %d, want 1 up to %d", len(evs), at, rev)
+	}
+}
+
+// TestProgressAfterNobody, in fake time: what was published while nobody was interested was not
+// distributed. A request for progress has it distributed.
+func TestProgressAfterNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStore(Options{})
+		go func() { _ = st.hub.Run(t.Context()) }()
+		rev := st.write(put("k"))
+		s := st.hub.NewStream()
+		s.RequestProgress(AllWatchers)
+		synctest.Wait()
+		if b, ok := s.Poll(); !ok || b.Kind != Progress || b.Revision != rev {
+			t.Errorf("said %+v, %v; want progress up to %d", b, ok, rev)
+		}
+	})
+}
