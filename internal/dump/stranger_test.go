@@ -109,7 +109,9 @@ func (s *stranger) header() map[string]any {
 	f.set("generation", s.uv())
 	f.set("lastEvent", s.uv())
 	f.set("lastSession", s.uv())
-	version.set("held", s.byte()&1 != 0)
+	flags := s.byte()
+	version.set("held", flags&1 != 0)
+	version.set("fell", flags&2 != 0)
 	version.set("decided", s.uv())
 	return f
 }

@@ -72,7 +72,7 @@ func (m *Machine) applyNext(c Command) Result {
 }
 
 // versionNext is the flag of the count in a snapshot.
-const versionNext = versionHeld << 1
+const versionNext = versionFell << 1
 
 func appendVersion(b []byte, v ClusterVersion) []byte {
 	if v.next == 0 {
@@ -82,7 +82,7 @@ func appendVersion(b []byte, v ClusterVersion) []byte {
 }
 
 func (d *decoder) clusterVersion() ClusterVersion {
-	known := versionHeld
+	known := versionFlags
 	if d.Version() >= sinceNext {
 		known |= versionNext
 	}

@@ -38,6 +38,6 @@ func (m *Machine) applyNext(Command) Result { panic("fsm: command of unknown typ
 func appendVersion(b []byte, v ClusterVersion) []byte { return appendDecided(b, v, 0) }
 
 func (d *decoder) clusterVersion() ClusterVersion {
-	v, _ := d.decided(versionHeld)
+	v, _ := d.decided(versionFlags)
 	return v
 }

@@ -28,6 +28,11 @@ type ClusterVersion struct {
 	Number byte
 	// Held says that a downgrade to Number stands, so that nobody raises it.
 	Held bool
+	// Fell says that it fell to be held. Such a downgrade is over when nobody speaks a newer
+	// version any more, as in etcd. A version that is held where it was, to have time to go back,
+	// is held until somebody lets go of it: one upgraded member that goes back is not the end of
+	// the upgrade.
+	Fell bool
 	// Decided is the index of the entry that said so. Of two members that differ, the one with
 	// the greater index knows better.
 	Decided uint64
@@ -35,8 +40,8 @@ type ClusterVersion struct {
 }
 
 // SetVersion changes the cluster version. The leader raises it, to one that all members speak.
-// With Hold it is the beginning of a downgrade: it falls, or stays, and is held then, until a
-// SetVersion without Hold lets go of it. So it never falls without being held.
+// With Hold it falls, or stays, and is held then, until a SetVersion without Hold lets go of it. So
+// it never falls without being held.
 type SetVersion struct {
 	Version byte
 	Hold    bool
@@ -59,20 +64,31 @@ func (d *decoder) setVersion() *SetVersion {
 	return c
 }
 
-// versionHeld is the flag of the cluster version in a snapshot.
-const versionHeld byte = 1
+// Flags of the cluster version in a snapshot.
+const (
+	versionHeld byte = 1 << iota
+	versionFell      // and held
+
+	versionFlags = versionHeld | versionFell
+)
 
 // appendDecided appends what of the cluster version is not said by the version of the snapshot,
 // which is the same number, with more flags.
 func appendDecided(b []byte, v ClusterVersion, more byte) []byte {
-	return binary.AppendUvarint(append(b, encoding.Flag(v.Held, versionHeld)|more), v.Decided)
+	flags := encoding.Flag(v.Held, versionHeld) | encoding.Flag(v.Fell, versionFell)
+	return binary.AppendUvarint(append(b, flags|more), v.Decided)
 }
 
 func (d *decoder) decided(known byte) (v ClusterVersion, flags byte) {
 	flags = d.Flags("the cluster version", known)
-	return ClusterVersion{
-		Number: d.Version(), Held: flags&versionHeld != 0, Decided: d.Uvarint(),
-	}, flags
+	v = ClusterVersion{
+		Number: d.Version(), Held: flags&versionHeld != 0, Fell: flags&versionFell != 0,
+		Decided: d.Uvarint(),
+	}
+	if v.Fell && !v.Held {
+		d.Fail("a cluster version that fell and is not held")
+	}
+	return v, flags
 }
 
 // Version returns the cluster version.
@@ -113,7 +129,9 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	if err := c.vet(m.version, maps.Values(m.members)); err != nil {
 		return err
 	}
-	m.version = ClusterVersion{Number: c.Version, Held: c.Hold, Decided: m.index}
+	m.version = ClusterVersion{
+		Number: c.Version, Held: c.Hold, Fell: c.Version < m.version.Number, Decided: m.index,
+	}
 	m.meta.changed = true
 	return nil
 }
@@ -144,8 +162,8 @@ func (c *SetVersion) vet(now ClusterVersion, members iter.Seq[Member]) error {
 }
 
 // DueVersion returns the change of the cluster version for which it is time, nil if there is none:
-// it rises to the newest that all members speak, unless it is held, and it is let go when nobody
-// speaks a newer one any more. The leader proposes it.
+// it rises to the newest that all members speak, unless it is held, and if it fell it is let go
+// when nobody speaks a newer one any more. The leader proposes it.
 func (m *Machine) DueVersion() *SetVersion {
 	now, common, newer := m.version, version.Range{}, false
 	for _, n := range m.members {
@@ -163,7 +181,7 @@ func (m *Machine) DueVersion() *SetVersion {
 		newer = newer || r.Newest > now.Number
 	}
 	switch {
-	case now.Held && !newer:
+	case now.Fell && !newer:
 		return &SetVersion{Version: now.Number}
 	case !now.Held && common.Known() && common.Newest > now.Number:
 		return &SetVersion{Version: common.Newest}

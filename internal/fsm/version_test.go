@@ -23,6 +23,7 @@ var (
 
 	free1, free2 = ClusterVersion{Number: 1}, ClusterVersion{Number: 2}
 	held1        = ClusterVersion{Number: 1, Held: true}
+	fell1        = ClusterVersion{Number: 1, Held: true, Fell: true}
 
 	raise, hold = SetVersion{Version: 2}, SetVersion{Version: 1, Hold: true}
 	let, both   = SetVersion{Version: 1}, SetVersion{Version: 2, Hold: true}
@@ -63,6 +64,7 @@ func TestSetVersion(t *testing.T) {
 		"held where none is newer":         {free1, ranges{one, one}, hold, ErrVersion},
 		"held twice":                       {held1, ranges{two, one}, hold, ErrDowngrade},
 		"let go":                           {held1, ranges{two, one}, let, nil},
+		"let go after a fall":              {fell1, ranges{two, one}, let, nil},
 		"let go twice":                     {free1, ranges{two, one}, let, ErrNoDowngrade},
 		"let go and raised":                {held1, ranges{two, two}, raise, ErrVersion},
 	} {
@@ -72,7 +74,10 @@ func TestSetVersion(t *testing.T) {
 		err := m.Apply(&c.set).Err
 		want := c.now
 		if c.want == nil {
-			want = ClusterVersion{Number: c.set.Version, Held: c.set.Hold, Decided: 7}
+			want = ClusterVersion{
+				Number: c.set.Version, Held: c.set.Hold,
+				Fell: c.set.Version < c.now.Number, Decided: 7,
+			}
 		}
 		if !errors.Is(err, c.want) || m.Version() != want || m.View().Version != want ||
 			before != c.now {
@@ -82,7 +87,8 @@ func TestSetVersion(t *testing.T) {
 }
 
 // Goal: the leader is told to raise the version as soon as all members speak a newer one, and to
-// let go of it as soon as none does; and what it is told to do may be done.
+// let go of one that fell as soon as none does, but not of one that somebody holds where it was;
+// and what it is told to do may be done.
 func TestDueVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -93,7 +99,10 @@ func TestDueVersion(t *testing.T) {
 		"one does not":            {free1, ranges{one, two, two}, nil},
 		"of one nothing is known": {free1, ranges{two, unknown}, nil},
 		"it is held":              {held1, ranges{two, two}, nil},
-		"nobody is newer":         {held1, ranges{one, one}, &let},
+		"held, and one is newer":  {held1, ranges{one, two}, nil},
+		"held, and it went back":  {held1, ranges{one, one}, nil},
+		"fell, and all are back":  {fell1, ranges{one, one}, &let},
+		"fell, and not all are":   {fell1, ranges{one, two}, nil},
 		"all is done":             {free2, ranges{two, two}, nil},
 		"they overlap":            {free1, ranges{two, three}, &raise},
 		"they do not overlap":     {free1, ranges{one, three}, nil},
