@@ -7,6 +7,7 @@ import (
 
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
 )
 
 // ErrBackup means that a file is not a whole backup of this service.
@@ -20,7 +21,7 @@ type BackupInfo struct {
 	Cluster uint64
 	Members int
 	// ClusterVersion is what all members understood, and so the version of the records.
-	ClusterVersion byte
+	ClusterVersion string
 	// Revision is the newest; Compacted the oldest that can be read, 0 if nothing
 	// was ever compacted.
 	Revision, Compacted int64
@@ -56,7 +57,7 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 	}
 	return BackupInfo{
 		Version: backup.Version, Cluster: b.Cluster(), Members: len(image.View.Members),
-		ClusterVersion: image.View.Version.Number,
+		ClusterVersion: version.Name(image.View.Version.Number),
 		Revision:       image.View.KV.Revision(),
 		Compacted:      image.View.KV.Compacted(), Keys: image.View.KV.Len(),
 		Leases: m.Lessor().Len(), Bytes: b.Size(), Hash: sum,

@@ -65,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	info.Hash, info.Version, info.Bytes = 0, "", 0
 	if want := (BackupInfo{
-		Cluster: r.node.cluster, Members: 1, ClusterVersion: r.node.View().Version.Number,
+		Cluster: r.node.cluster, Members: 1, ClusterVersion: "0.1",
 		Revision: 52, Compacted: 30, Keys: 19, Leases: 1,
 	}); info != want {
 		t.Errorf("status %+v, want %+v", info, want)

@@ -74,6 +74,12 @@ changes nothing there. A member that is started meanwhile is told that the direc
 			if err := checkDumpFormat(format); err != nil {
 				return err
 			}
+			if o.To != 0 && o.From > o.To {
+				return &wrongArgs{
+					fmt.Sprintf("--from %d is after --to %d: no entry is between them", o.From, o.To),
+					exitBadArgs,
+				}
+			}
 			err := dump.Directory(c.OutOrStdout(), args[0], o)
 			if errors.Is(err, storage.ErrLocked) {
 				return fmt.Errorf("%w; stop it first, or print a backup of it (leasehold snapshot "+

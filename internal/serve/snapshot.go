@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 )
 
@@ -163,11 +164,20 @@ func restoreFile(path string, cfg server.Config, o server.RestoreOptions) error 
 	err = server.Restore(f, cfg, o)
 	switch {
 	case errors.Is(err, server.ErrBackup), errors.Is(err, encoding.ErrNewer):
-		return withExitCode(fmt.Errorf("%s: %w", path, err))
+		return unreadable(path, err)
 	case errors.Is(err, server.ErrNotEmpty):
 		return fmt.Errorf("data-dir %q not empty or could not be read", cfg.DataDir)
 	}
 	return err
+}
+
+// unreadable says why a backup cannot be read, and what to do if another release can.
+func unreadable(path string, err error) error {
+	if errors.Is(err, encoding.ErrNewer) {
+		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or one after "+
+			"it (this is release %s, for cluster versions %v): %w", version.Version, version.Spoken, err)
+	}
+	return withExitCode(fmt.Errorf("%s: %w", path, err))
 }
 
 func statusCommand() *cobra.Command {
@@ -198,7 +208,7 @@ snapshots with equal hashes hold the same. The keys are those that exist, withou
 			defer f.Close()
 			info, err := server.BackupStatus(f)
 			if err != nil {
-				return withExitCode(fmt.Errorf("%s: %w", args[0], err))
+				return unreadable(args[0], err)
 			}
 			return show(c.OutOrStdout(), info)
 		},
@@ -211,7 +221,7 @@ snapshots with equal hashes hold the same. The keys are those that exist, withou
 // statusFormats are the values of --write-out for status. What etcdutl has comes first.
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
-		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %d\n",
+		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %s\n",
 			i.Hash, i.Revision, i.Keys, sizeText(i.Bytes), i.Version, i.Leases, i.Compacted,
 			i.Members, i.Cluster, i.ClusterVersion)
 		return err
@@ -219,7 +229,7 @@ var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"fields": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "\"Hash\" : %d\n\"Revision\" : %d\n\"Keys\" : %d\n\"Size\" : %d\n"+
 			"\"Version\" : %s\n\"Leases\" : %d\n\"Compacted\" : %d\n\"Members\" : %d\n"+
-			"\"Cluster\" : %016x\n\"ClusterVersion\" : %d\n",
+			"\"Cluster\" : %016x\n\"ClusterVersion\" : %s\n",
 			i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases, i.Compacted, i.Members, i.Cluster,
 			i.ClusterVersion)
 		return err
@@ -235,7 +245,7 @@ var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 			Compacted    int64  `json:"compactedRevision"`
 			TotalMembers int    `json:"totalMembers"`
 			Cluster      string `json:"cluster"`
-			Spoken       byte   `json:"clusterVersion"`
+			Spoken       string `json:"clusterVersion"`
 		}{
 			i.Hash, i.Revision, i.Keys, i.Bytes, i.Version, i.Leases, i.Compacted, i.Members,
 			fmt.Sprintf("%016x", i.Cluster), i.ClusterVersion,
@@ -248,8 +258,7 @@ var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 			"compacted", "members", "cluster", "cluster version")
 		err := t.Append(fmt.Sprintf("%x", i.Hash), fmt.Sprint(i.Revision), fmt.Sprint(i.Keys),
 			sizeText(i.Bytes), i.Version, fmt.Sprint(i.Leases), fmt.Sprint(i.Compacted),
-			fmt.Sprint(i.Members), fmt.Sprintf("%016x", i.Cluster),
-			fmt.Sprint(i.ClusterVersion))
+			fmt.Sprint(i.Members), fmt.Sprintf("%016x", i.Cluster), i.ClusterVersion)
 		return errors.Join(err, t.Render())
 	},
 }

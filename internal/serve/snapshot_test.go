@@ -52,8 +52,12 @@ func TestSnapshotMistakes(t *testing.T) {
 		{"dump -w table " + text, "table not supported as output format", 4},
 		{"dump " + text, text + ": backup: not a whole backup", 1},
 		{"dump " + newer, "a newer release", 6},
-		{"status " + newer, "a newer release", 6},
-		{"restore --data-dir " + data + " " + newer, "a newer release", 6},
+		{"status " + newer, "wrote this backup: restore it with that release", 6},
+		{
+			"restore --data-dir " + data + " " + newer,
+			"a newer release wrote this backup: restore it with that release or one after it " +
+				"(this is release 0.1.0, for cluster versions 0.1)", 6,
+		},
 		{"status -w protobuf " + text, "protobuf not supported as output format", 4},
 		{"status " + text, text + ": backup: not a whole backup", 1},
 		{"status " + dir + "/none", "no such file", 1},
@@ -94,20 +98,41 @@ func TestSnapshotMistakes(t *testing.T) {
 	}
 }
 
+// A mistake in the arguments of "log dump" is told, before anything is opened.
+func TestLogDumpMistakes(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"dump", "requires exactly one argument"},
+		{"dump --from 5 --to 2 none", "--from 5 is after --to 2"},
+		{"dump -w table none", "table not supported"},
+		{"dump --from 5 --to 5 none", "not a leasehold data directory"},
+		{"dump --from 5 none", "not a leasehold data directory"},
+	} {
+		cmd := LogCommand()
+		cmd.SetArgs(strings.Fields(c.args))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		for _, sub := range cmd.Commands() {
+			sub.SilenceErrors, sub.SilenceUsage = true, true
+		}
+		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
 // The formats of status, field by field.
 func TestStatusFormats(t *testing.T) {
 	info := server.BackupInfo{
 		Hash: 0xb10c1776, Revision: 12, Keys: 3, Bytes: 20480, Version: "leasehold 1", Leases: 2,
-		Compacted: 4, Members: 3, Cluster: 0xabc, ClusterVersion: 1,
+		Compacted: 4, Members: 3, Cluster: 0xabc, ClusterVersion: "0.1",
 	}
 	for format, want := range map[string]string{
-		"simple": "b10c1776, 12, 3, 20 kB, leasehold 1, 2, 4, 3, 0000000000000abc, 1\n",
+		"simple": "b10c1776, 12, 3, 20 kB, leasehold 1, 2, 4, 3, 0000000000000abc, 0.1\n",
 		"json": `{"hash":2970359670,"revision":12,"totalKey":3,"totalSize":20480,` +
 			`"version":"leasehold 1","totalLeases":2,"compactedRevision":4,"totalMembers":3,` +
-			`"cluster":"0000000000000abc","clusterVersion":1}` + "\n",
+			`"cluster":"0000000000000abc","clusterVersion":"0.1"}` + "\n",
 		"fields": "\"Hash\" : 2970359670\n\"Revision\" : 12\n\"Keys\" : 3\n\"Size\" : 20480\n" +
 			"\"Version\" : leasehold 1\n\"Leases\" : 2\n\"Compacted\" : 4\n" +
-			"\"Members\" : 3\n\"Cluster\" : 0000000000000abc\n\"ClusterVersion\" : 1\n",
+			"\"Members\" : 3\n\"Cluster\" : 0000000000000abc\n\"ClusterVersion\" : 0.1\n",
 		"table": "" +
 			"┌──────────┬──────────┬────────────┬────────────┬─────────────┬─────" +
 			"─────────┬───────────┬─────────┬──────────────────┬─────────────────┐\n" +
@@ -116,7 +141,7 @@ func TestStatusFormats(t *testing.T) {
 			"├──────────┼──────────┼────────────┼────────────┼─────────────┼─────" +
 			"─────────┼───────────┼─────────┼──────────────────┼─────────────────┤\n" +
 			"│ b10c1776 │       12 │          3 │      20 kB │ leasehold 1 │     " +
-			"       2 │         4 │       3 │ 0000000000000abc │               1 │\n" +
+			"       2 │         4 │       3 │ 0000000000000abc │             0.1 │\n" +
 			"└──────────┴──────────┴────────────┴────────────┴─────────────┴─────" +
 			"─────────┴───────────┴─────────┴──────────────────┴─────────────────┘\n",
 	} {
