@@ -40,7 +40,7 @@ type core struct {
 	waiting
 
 	machineConfig fsm.Config
-	respite       *respite
+	commitDelay   *commitDelay
 	election      time.Duration
 	next          next
 	began         beginning
@@ -103,8 +103,8 @@ const countEvery = 1000 * lease.Instant(1)
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	go c.respite.run()
-	defer c.respite.close()
+	go c.commitDelay.run()
+	defer c.commitDelay.close()
 	for {
 		select {
 		case <-ctx.Done():
@@ -142,8 +142,8 @@ func (c *core) do(do shell.Do) {
 	s := c.shell
 	switch do {
 	case shell.TakeMail:
-		if s.Mail = c.inbox.take(s.Mail); s.Mail.Hurry {
-			c.respite.fired()
+		if s.Mail = c.inbox.take(s.Mail); s.Mail.DelayOver {
+			c.commitDelay.fired()
 		}
 	case shell.ReadClock:
 		s.Read(c.clock.read())
@@ -177,8 +177,8 @@ func (c *core) do(do shell.Do) {
 		c.answer(&s.Out)
 	case shell.TellCaches:
 		s.TellCaches()
-	case shell.Hold:
-		c.respite.follow(s.Held, c.writer.typical())
+	case shell.Delay:
+		c.commitDelay.follow(s.Delayed, c.writer.typical())
 	case shell.Shrink:
 		c.view.Store(s.View)
 	}
@@ -329,8 +329,8 @@ func (c *core) logLeader(old, s *replica.Status) {
 	}
 }
 
-// hurry says that commands have waited long enough for others.
-func (c *core) hurry() { c.inbox.put(func(box *mail) { box.Hurry = true }) }
+// endDelay says that commands have waited long enough for others.
+func (c *core) endDelay() { c.inbox.put(func(box *mail) { box.DelayOver = true }) }
 
 // stop answers everybody who still waits in the inbox. Those whose commands
 // are in the log learn of the stop through node.stopped.

@@ -117,7 +117,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		HeartbeatTicks: 1,
 		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
 		NoPreVote:      !cfg.Raft.PreVote,
-		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, Gather: true,
+		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, CommitDelay: true,
 		Membership: replica.Membership{
 			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
 			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,
@@ -151,7 +151,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
 		persist: c.inbox.persisted, wake: make(chan struct{}, 1),
 	}
-	if c.respite, err = newRespite(cfg.Host, c.hurry); err != nil {
+	if c.commitDelay, err = newCommitDelay(cfg.Host, c.endDelay); err != nil {
 		return nil, err
 	}
 	c.snap = &snapshotter{
@@ -182,7 +182,7 @@ func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.peers.close()
-		s.core.respite.close()
+		s.core.commitDelay.close()
 		err = s.core.disk.Close()
 	})
 	return err

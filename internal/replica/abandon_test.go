@@ -67,7 +67,7 @@ func TestAbandonHere(t *testing.T) {
 		t.Errorf("told again of %v", ids)
 	}
 	p.r.Abandon([]lease.ID{7})
-	p.r.asks.rewind() // as when the leader changes
+	p.r.relay.asks.rewind() // as when the leader changes
 	if ids := tell(); len(ids) != 0 {
 		t.Errorf("told another leader of %v", ids)
 	}

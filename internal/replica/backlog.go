@@ -33,23 +33,32 @@ func weight(c fsm.Command) int {
 	}
 }
 
+func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) }
+
 func (b *backlog) any() bool { return len(b.committed) > 0 }
 
-// applyNext applies the entries that are committed, as many as this step has time for.
-func (r *Replica) applyNext() {
-	b := &r.backlog
-	for b.any() {
-		m := b.committed[0]
-		for ; b.applied < len(m.GetEntries()); b.applied++ {
-			if b.spent >= stepWeight {
-				return
-			}
-			r.apply(m.GetEntries()[b.applied])
-		}
-		b.committed, b.applied = b.committed[1:], 0
-		for _, resp := range m.GetResponses() {
-			r.route(resp)
-		}
+// next returns the next entry to apply, nil if there is none or this step has no time for it; or
+// a message whose entries all have been applied.
+func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
+	if len(b.committed) == 0 {
+		b.committed = nil
+		return nil, nil
 	}
-	b.committed = nil
+	m := b.committed[0]
+	if b.applied == len(m.GetEntries()) {
+		b.committed, b.applied = b.committed[1:], 0
+		return nil, m
+	}
+	if b.spent >= stepWeight {
+		return nil, nil
+	}
+	e = m.GetEntries()[b.applied]
+	b.applied++
+	return e, nil
 }
+
+// spend counts the weight of a command that was applied.
+func (b *backlog) spend(weight int) { b.spent += weight }
+
+// rest says that the step is over.
+func (b *backlog) rest() { b.spent = 0 }

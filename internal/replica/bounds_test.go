@@ -16,7 +16,7 @@ import (
 func TestCacheWordsAreBounded(t *testing.T) {
 	const n = 30
 	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
-	var a relay
+	var a asker
 	for range n {
 		a.caches.acks = append(a.caches.acks, AckCache{ID: 1, Dropped: long})
 		a.caches.opens = append(a.caches.opens, OpenCache{ID: 1, Has: long})
@@ -110,53 +110,54 @@ func TestForwardIsBounded(t *testing.T) {
 			Else: []fsm.Op{{Range: &fsm.Range{Key: "a", End: big}}},
 		},
 	}
-	r := &Replica{cfg: Config{ID: 2, MaxBatch: batch}}
-	r.machine = fsm.New(fsm.Config{})
-	f := &r.forward
+	m := &local{cfg: Config{ID: 2, MaxBatch: batch}, machine: fsm.New(fsm.Config{})}
+	f := &forwarder{m: m}
 	for i := range n {
 		f.queue = append(f.queue, &Proposal{Command: commands[i%len(commands)]})
 	}
-	check := func(m *Message) {
+	check := func(msg *Message) {
 		t.Helper()
-		size := len(m.AppendTo(nil))
-		if size > batch+2*large || size > m.Size() || m.Size() > size+fixedSize {
-			t.Errorf("a message of %d bytes, Size says %d", size, m.Size())
+		size := len(msg.AppendTo(nil))
+		if size > batch+2*large || size > msg.Size() || msg.Size() > size+fixedSize {
+			t.Errorf("a message of %d bytes, Size says %d", size, msg.Size())
 		}
 	}
 	for messages := 0; len(f.queue) > 0; messages++ {
-		m := &Forward{}
-		f.fill(r, m)
-		check(&Message{Version: 1, Forward: m})
+		msg := &Forward{}
+		f.fill(msg)
+		check(&Message{Version: 1, Forward: msg})
 		f.received = f.next
 		if messages == n {
 			t.Fatal("the queue does not get shorter")
 		}
 	}
 	f.received = 0
-	f.resend(r)
-	check(r.out.Send[0])
+	f.resend()
+	check(m.out.Send[0])
+
+	q := queue{m: m}
 
 	for i := range uint64(n) { // all of them at the leader, one after the other
-		r.waiting = append(r.waiting, &Proposal{
+		q.waiting = append(q.waiting, &Proposal{
 			Command: commands[i%3], origin: fsm.Origin{Member: 3, Seq: i},
 		})
 	}
-	for len(r.waiting) > 0 {
-		data, n := r.encode()
+	for len(q.waiting) > 0 {
+		data, of := q.entry()
 		if len(data) > batch+2*large {
 			t.Errorf("an entry of %d bytes", len(data))
 		}
-		if groups, err := fsm.DecodeEntry(data); err != nil || len(groups[0].Commands) != n {
-			t.Fatalf("%d commands: %v", n, err)
+		if groups, err := fsm.DecodeEntry(data); err != nil || len(groups[0].Commands) != len(of) {
+			t.Fatalf("%d commands: %v", len(of), err)
 		}
-		r.waiting = r.waiting[n:]
+		q.remove(len(of))
 	}
 }
 
 // What caches are filled with goes to the leader in messages that the transport has room for.
 func TestFillsAreBounded(t *testing.T) {
 	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
-	var a relay
+	var a asker
 	for range 30 {
 		a.reads = append(a.reads, &Read{Fill: &Fill{ID: 1, Ranges: long}})
 	}
@@ -203,8 +204,12 @@ func TestTooLarge(t *testing.T) {
 // much is asked for at a time, and one with a large command has nothing else.
 func TestMessageIsBounded(t *testing.T) {
 	const batch, large = 1 << 20, 6 << 20
-	r := &Replica{cfg: Config{ID: 2, MaxBatch: batch}}
-	r.machine, r.leader, r.term, r.forward.term = fsm.New(fsm.Config{}), 1, 1, 1
+	here := &local{
+		cfg: Config{ID: 2, MaxBatch: batch}, machine: fsm.New(fsm.Config{}),
+		role: role{term: 1, leader: 1},
+	}
+	r := newRelay(here, 0)
+	r.commands.term = 1
 	for range maxForwarded {
 		r.asks.renewals = append(r.asks.renewals, Renewal{ID: -1, Token: 1 << 63})
 		r.asks.abandoned = append(r.asks.abandoned, -1)
@@ -222,16 +227,16 @@ func TestMessageIsBounded(t *testing.T) {
 	}
 	for range 3 {
 		r.asks.reads = append(r.asks.reads, &Read{Fill: &Fill{Ranges: says}})
-		r.forward.queue = append(r.forward.queue, &Proposal{
+		r.commands.queue = append(r.commands.queue, &Proposal{
 			Command: &fsm.Put{Key: "k", Value: make([]byte, large)},
 		})
 	}
 	for range 20 {
-		r.dispatch()
-		r.forward.received, r.asks.current = r.forward.next, nil
+		r.send()
+		r.commands.received, r.asks.current = r.commands.next, nil
 	}
 	commands, asks := 0, 0
-	for _, m := range r.out.Send {
+	for _, m := range here.out.Send {
 		size := len(m.AppendTo(nil))
 		commands += len(m.Forward.Commands)
 		asks += len(m.Forward.Renewals) + len(m.Forward.Acks) + len(m.Forward.Opens) +
@@ -307,7 +312,7 @@ func TestManyThroughFollower(t *testing.T) {
 			t.Fatalf("put %d: %q, want %q; renewal: %q", i, put, want, renew)
 		}
 	}
-	if f := &p.r.forward; len(f.sent)+len(f.queue)+len(p.r.asks.open) > 0 {
+	if f := &p.r.relay.commands; len(f.sent)+len(f.queue)+len(p.r.relay.asks.open) > 0 {
 		t.Error("something is kept that was answered")
 	}
 }
@@ -328,7 +333,7 @@ func TestLostRefusal(t *testing.T) {
 	if got := c.asks["2: add"]; got != ErrLeaderChanged.Error() {
 		t.Errorf("answered %q", got)
 	}
-	if n := len(p.r.forward.sent); n != 0 {
+	if n := len(p.r.relay.commands.sent); n != 0 {
 		t.Errorf("%d commands are kept that nobody waits for", n)
 	}
 	if n := len(c.members[1].r.machine.View().Members); n != 3 {

@@ -42,9 +42,9 @@ func changesOf(n int, length func() int, f func(i int)) (changes int) {
 // what is counted is how often the list was another.
 func TestManyAnswers(t *testing.T) {
 	const n = 1000
-	r := &Replica{}
-	a := &r.asks
-	f := &r.forward
+	m := &local{}
+	r := newRelay(m, 0)
+	a, f := &r.asks, &r.commands
 	for i := range n {
 		a.open = append(a.open, asked{seq: uint64(i + 1), renewal: Renewal{ID: 1}})
 		f.sent = append(f.sent, sent{seq: uint64(i + 1), proposal: &Proposal{}})
@@ -52,12 +52,12 @@ func TestManyAnswers(t *testing.T) {
 	f.next, f.received = n+1, n+1
 	seq := func(i int) uint64 { return uint64((i+n/2)%n + 1) }
 	renewed := changesOf(n, func() int { return len(a.open) }, func(i int) {
-		a.renewed(r, &Reply{Renewed: []Renewed{{Seq: seq(i), TTL: 1}}})
+		a.renewed(&Reply{Renewed: []Renewed{{Seq: seq(i), TTL: 1}}})
 	})
 	refused := changesOf(n, func() int { return len(f.sent) }, func(i int) {
-		r.stepReply(0, &Reply{Refused: []Refusal{{Seq: seq(i), Code: codeOf(ErrOverloaded)}}})
+		r.answered(&Reply{Refused: []Refusal{{Seq: seq(i), Code: codeOf(ErrOverloaded)}}})
 	})
-	if len(a.open)+len(f.sent) > 0 || len(r.out.Renewals) != n || len(r.out.Proposals) != n {
+	if len(a.open)+len(f.sent) > 0 || len(m.out.Renewals) != n || len(m.out.Proposals) != n {
 		t.Errorf("%d renewals and %d commands are left", len(a.open), len(f.sent))
 	}
 	if renewed > 12 || refused > 12 {

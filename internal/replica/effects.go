@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// effects returns what a command may do, as far as caches are concerned: whatever
-// branch of a transaction is taken.
-func (r *Replica) effects(c fsm.Command) *directory.Write {
-	e := effects{lessor: r.lessor, w: &directory.Write{}}
+// writeOf returns what a command may do, as far as caches are concerned: whatever branch of a
+// transaction is taken.
+func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
+	e := effects{lessor: l, w: &directory.Write{}}
 	switch c := fsm.Inner(c).(type) {
 	case *fsm.Put:
 		e.put(c)
@@ -25,9 +25,21 @@ func (r *Replica) effects(c fsm.Command) *directory.Write {
 	case *fsm.ChangeTTL:
 		e.w.Renews = append(e.w.Renews, e.meant(c.ID, c.Name))
 	case *fsm.Expire: // one of a batch that concerns nobody, but it ends leases
-		e.w.Ends, e.w.Urgent = r.taking(c.Leases), true
+		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	}
 	return e.w
+}
+
+// taking returns the leases that take their keys with them when they expire now. One
+// with a lock delay does so later.
+func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
+	for _, d := range due {
+		info, _ := l.Lookup(d.ID)
+		if info.LockDelay == 0 || info.Delayed {
+			out = append(out, d.ID)
+		}
+	}
+	return out
 }
 
 type effects struct {

@@ -94,7 +94,7 @@ func TestEffects(t *testing.T) {
 		{"granted before, renewed", txn(fsm.Op{Touch: &fsm.Touch{ID: 7}}), write{Renews: ids(7, 5)}},
 		{"another than that", txn(op("a", 6)), write{Touches: key("a"), Attaches: ids(6)}},
 	} {
-		got := m.r.effects(c.do)
+		got := writeOf(m.r.lessor, c.do)
 		if fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", c.want) {
 			t.Errorf("%s: %+v, want %+v", c.what, *got, c.want)
 		}
@@ -103,10 +103,10 @@ func TestEffects(t *testing.T) {
 	if info, _ := m.m.Lessor().Lookup(6); !info.Delayed {
 		t.Fatalf("no lock delay runs: %+v", info)
 	}
-	if got := m.r.taking([]lease.Due{{ID: 6}}); len(got) != 1 {
+	if got := taking(m.r.lessor, []lease.Due{{ID: 6}}); len(got) != 1 {
 		t.Errorf("takes the keys of %v when the lock delay has passed", got)
 	}
-	if !reflect.DeepEqual(m.r.effects(&fsm.Compact{}), &write{}) {
+	if !reflect.DeepEqual(writeOf(m.r.lessor, &fsm.Compact{}), &write{}) {
 		t.Error("a compaction touches something")
 	}
 }

@@ -10,113 +10,145 @@ import (
 // but a leader that dies meanwhile makes them last that much longer.
 const checkpointEvery = 100
 
-// expire proposes what the tracker finds due: leases past their expiry, and
-// the remaining time of silent ones. One entry of each kind is under way at a
-// time, and the next is cut when it has been applied, so that however many
-// leases end together, foreground commands wait for one batch at most.
-func (r *Replica) expire() {
-	if !r.primary || r.timers.refresh {
-		return
-	}
-	if !r.timers.expiring {
-		if due := r.expireApart(r.due()); len(due) > 0 {
-			r.timers.expiring = true
-			r.timers.oldest = r.now - lease.Instant(due[0].Late)
-			c := &fsm.Expire{Term: r.term, Leases: due}
-			decided := r.now
-			r.proposeInternal(c, func(applied bool) { r.expired(due, decided, applied) })
-		}
-	}
-	if !r.timers.checkpointing && (r.now >= r.timers.silence || r.timers.afterAll != nil) {
-		r.checkpoint()
-	}
-}
-
-// checkpoint replicates the remaining time of leases that are silent now.
-func (r *Replica) checkpoint() {
-	silent := r.lessor.Silent(r.cfg.MaxExpire)
-	if len(silent) == 0 {
-		r.checkpointedAll()
-		return
-	}
-	r.timers.checkpointing = true
-	if len(silent) < r.cfg.MaxExpire {
-		r.timers.silence = r.now + checkpointEvery
-	}
-	c := &fsm.Checkpoint{Term: r.term, Leases: silent}
-	r.proposeInternal(c, func(applied bool) { r.checkpointed(silent, applied) })
-}
-
-// CheckpointAll replicates what now remains of each lease that is known to be silent, because
-// this leader is about to stop: if all members do, only what is in the log is remembered. It
-// calls done once that is so, or when this member does not lead.
-func (r *Replica) CheckpointAll(done func()) {
-	if !r.primary {
-		done()
-		return
-	}
-	r.lessor.CheckpointAll()
-	r.timers.afterAll = done
-}
-
-func (r *Replica) checkpointedAll() {
-	if done := r.timers.afterAll; done != nil {
-		r.timers.afterAll = nil
-		done()
-	}
-}
-
-// refresh does what Refresh asked for when nothing that was decided before is in
-// the log any more: a lease that is alive again while its Expire is under way
-// could be renewed and expire all the same (T5), and one whose clearing entry is
-// under way would end by the checkpoint although its holder was heard.
-func (r *Replica) refresh() {
-	if t := r.timers; r.primary && t.refresh && !t.expiring && !t.checkpointing &&
-		t.clearing == 0 && !r.gate.ending() {
-		r.demote()
-		r.promote()
-	}
+// expirer decides, at a primary, which leases expire in the next entry, and the remaining time of
+// which is replicated. One entry of each kind is under way at a time, and the next is made when it
+// has been applied. So expiry takes its share of the log and no more (T13): however many leases end
+// together, foreground commands wait for one entry at most.
+type expirer struct {
+	m                       *local
+	began                   uint64 // tick of the promotion
+	expiring, checkpointing bool
+	silence                 lease.Instant // before which no other checkpoint is proposed
+	clearing                int           // entries under way that clear a checkpoint
+	oldest                  lease.Instant // expiry of the first lease in the entry that expires
+	// afterAll is called when the remaining time of every silent lease is replicated.
+	afterAll func()
+	// refresh says that the clock is not to be trusted until every lease has got its
+	// full TTL again.
+	refresh bool
 }
 
 // due returns the leases that the next entry expires: at most MaxExpire, and
 // so few that they have at most twice as many keys, unless one alone has more
 // (T14). The others stay due.
-func (r *Replica) due() []lease.Due {
-	due := r.lessor.Due(r.cfg.MaxExpire)
+func (e *expirer) due() []lease.Due {
+	most := e.m.cfg.MaxExpire
+	due := e.m.lessor.Due(most)
 	keys := 0
 	for i, d := range due {
-		keys += r.lessor.KeyCount(d.ID)
-		if i > 0 && keys > 2*r.cfg.MaxExpire {
-			r.lessor.Reinstate(due[i:])
+		keys += e.m.lessor.KeyCount(d.ID)
+		if i > 0 && keys > 2*most {
+			e.m.lessor.Reinstate(due[i:])
 			return due[:i:i]
 		}
 	}
 	return due
 }
 
-// expired learns the outcome of an expiry. A proposal that Raft did not take
+// expire returns the command that expires leases, and takes it for proposed.
+func (e *expirer) expire(due []lease.Due) *fsm.Expire {
+	e.expiring = true
+	e.oldest = e.m.now - lease.Instant(due[0].Late)
+	return &fsm.Expire{Term: e.m.term, Leases: due}
+}
+
+// expired learns the outcome of an expiry. A command that Raft did not take
 // is certain to have no effect, so its leases are alive again and due again;
 // never on a timeout, which would leave the outcome open (T5, T12).
-func (r *Replica) expired(due []lease.Due, decided lease.Instant, applied bool) {
-	r.timers.expiring = false
+func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) {
 	for i := range due {
 		if applied {
-			r.out.Late = append(r.out.Late, due[i].Late+lease.TTL(r.now-decided))
+			late := due[i].Late + lease.TTL(e.m.now-decided)
+			e.m.out.Late = append(e.m.out.Late, late)
 		}
 	}
-	if !applied && r.primary {
-		r.lessor.Reinstate(due)
-	}
-	r.refresh()
-	for i := range due {
-		r.unpark(due[i].ID)
+	if !applied && e.m.primary {
+		e.m.lessor.Reinstate(due)
 	}
 }
 
-func (r *Replica) checkpointed(silent []lease.Checkpoint, applied bool) {
-	r.timers.checkpointing = false
-	if !applied && r.primary {
-		r.lessor.Unreport(silent)
+// checkpoint returns the command that replicates the remaining time of leases that are silent now,
+// and takes it for proposed; nil if it is not time for one.
+func (e *expirer) checkpoint() fsm.Command {
+	if e.checkpointing || e.m.now < e.silence && e.afterAll == nil {
+		return nil
 	}
-	r.refresh()
+	silent := e.m.lessor.Silent(e.m.cfg.MaxExpire)
+	if len(silent) == 0 {
+		e.checkpointedAll()
+		return nil
+	}
+	e.checkpointing = true
+	if len(silent) < e.m.cfg.MaxExpire {
+		e.silence = e.m.now + checkpointEvery
+	}
+	return &fsm.Checkpoint{Term: e.m.term, Leases: silent}
+}
+
+// checkpointed learns the outcome of a checkpoint.
+func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
+	e.checkpointing = false
+	if !applied && e.m.primary {
+		e.m.lessor.Unreport(silent)
+	}
+}
+
+// clear returns the command that clears the checkpoint of a lease, and takes it for proposed.
+func (e *expirer) clear(id lease.ID, token lease.Token) *fsm.Checkpoint {
+	e.clearing++
+	return &fsm.Checkpoint{Term: e.m.term, Leases: []lease.Checkpoint{{ID: id, Token: token}}}
+}
+
+// checkpointAll calls done once the remaining time of every silent lease is replicated.
+func (e *expirer) checkpointAll(done func()) {
+	e.m.lessor.CheckpointAll()
+	e.afterAll = done
+}
+
+func (e *expirer) checkpointedAll() {
+	if done := e.afterAll; done != nil {
+		e.afterAll = nil
+		done()
+	}
+}
+
+// mayRefresh reports whether all leases are to get their full TTL again, and nothing that was
+// decided before is under way.
+func (e *expirer) mayRefresh() bool {
+	return e.refresh && !e.expiring && !e.checkpointing && e.clearing == 0
+}
+
+// fresh reports whether this leader has led for less than an election timeout, so that others
+// may not have had the time to answer it.
+func (e *expirer) fresh() bool {
+	return !e.m.primary || e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
+}
+
+// overdue is for how long the first lease of the entry that expires has been past its expiry.
+func (e *expirer) overdue() lease.TTL {
+	if !e.m.primary || !e.expiring {
+		return 0
+	}
+	return lease.TTL(e.m.now - e.oldest)
+}
+
+// next returns the instant at which there may be something to propose that no input brings.
+func (e *expirer) next() (lease.Instant, bool) {
+	if !e.m.primary || e.expiring || e.refresh {
+		return 0, false
+	}
+	if e.afterAll != nil && !e.checkpointing {
+		return e.m.now, true
+	}
+	at, ok := e.m.lessor.Next()
+	if !ok || at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
+		return at, ok
+	}
+	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until
+	// others have gathered. What falls due meanwhile does not wait.
+	due, ok := e.m.lessor.NextDue()
+	if !e.checkpointing && (!ok || e.silence < due) {
+		due, ok = e.silence, true
+	}
+	return max(due, e.m.now+1), ok
 }

@@ -16,15 +16,9 @@ import (
 // win. Being wrong costs an election and nothing else, because no promise rests on
 // timeouts (DESIGN 2.4).
 type failover struct {
+	m     *local
 	at    lease.Instant // when to campaign; 0 for never
 	tries int
-	links map[uint64]link // the members that are heard
-}
-
-// link is what this member knows of how it hears another one.
-type link struct {
-	since lease.Instant // without a break
-	last  uint64        // the tick of the last message, from 1 on; 0 if there was none
 }
 
 const (
@@ -37,106 +31,87 @@ const (
 	campaignTries = 40
 )
 
-// Gone says that another member's process has ended, or began anew: its
-// connections broke and new ones are refused.
-func (r *Replica) Gone(member uint64) {
-	r.Unreachable(member)
-	delete(r.failover.links, member)
-	if member != r.leader || r.leading || !r.voter(r.cfg.ID) {
-		return
-	}
-	if err := r.raft.ForgetLeader(); err != nil {
-		panic(fmt.Sprintf("replica: forget the leader: %v", err))
-	}
-	r.failover.tries = 0
-	r.failover.at = max(r.now, 1) + r.place(member)*stagger
+// begin plans a campaign in the place of a leader that is gone.
+func (f *failover) begin(dead uint64) {
+	f.tries = 0
+	f.at = max(f.m.now, 1) + f.place(dead)*stagger
 }
 
 // place is how many voters with lower IDs could take over from a dead one.
-func (r *Replica) place(dead uint64) (n lease.Instant) {
-	for _, m := range r.machine.View().Members {
-		if !m.Learner && m.ID < r.cfg.ID && m.ID != dead {
+func (f *failover) place(dead uint64) (n lease.Instant) {
+	for _, m := range f.m.machine.View().Members {
+		if !m.Learner && m.ID < f.m.cfg.ID && m.ID != dead {
 			n++
 		}
 	}
 	return n
 }
 
-// campaign asks to be elected in the place of a leader that is gone.
-func (r *Replica) campaign() {
-	f := &r.failover
-	if f.at == 0 || r.now < f.at {
-		return
+// due reports whether to campaign now. The next try is planned then: the others may not have seen
+// yet that the leader is gone, or have more of the log.
+func (f *failover) due() bool {
+	if f.at == 0 || f.m.now < f.at {
+		return false
 	}
-	if r.leader != 0 || r.leading || f.tries >= campaignTries {
+	if f.m.leader != 0 || f.m.leading || f.tries >= campaignTries {
 		f.at = 0
-		return
+		return false
 	}
 	f.tries++
-	// The others may not have seen it yet, or have more of the log.
-	f.at = r.now + 2*stagger
+	f.at = f.m.now + 2*stagger
+	return true
+}
+
+// stop plans no campaign.
+func (f *failover) stop() { f.at = 0 }
+
+// follow follows changes of the role: once anybody has raised the term, its
+// candidate gets the time to win.
+func (f *failover) follow(was role) {
+	switch {
+	case f.at == 0:
+	case f.m.leader != 0:
+		f.at = 0
+	case f.m.term != was.term:
+		f.at = max(f.at, f.m.now+4*stagger)
+	}
+}
+
+// Gone says that another member's process has ended, or began anew: its
+// connections broke and new ones are refused.
+func (r *Replica) Gone(member uint64) {
+	r.Unreachable(member)
+	r.links.gone(member)
+	if member != r.leader || r.leading || !r.voter(r.cfg.ID) {
+		return
+	}
+	if err := r.raft.node.ForgetLeader(); err != nil {
+		panic(fmt.Sprintf("replica: forget the leader: %v", err))
+	}
+	r.failover.begin(member)
+}
+
+// campaign asks to be elected in the place of a leader that is gone.
+func (r *Replica) campaign() {
+	if !r.failover.due() {
+		return
+	}
 	if err := r.Campaign(); err != nil {
-		f.at = 0 // not a voter any more
+		r.failover.stop() // not a voter any more
 	}
 	r.drain()
 }
 
-// observe follows changes of the role: once anybody has raised the term, its
-// candidate gets the time to win.
-func (f *failover) observe(r *Replica, was role) {
-	switch {
-	case f.at == 0:
-	case r.leader != 0:
-		f.at = 0
-	case r.term != was.term:
-		f.at = max(f.at, r.now+4*stagger)
-	}
-}
-
-// heard notes a message of a member.
-func (f *failover) heard(r *Replica, member uint64) {
-	l, ok := f.links[member]
-	if !ok {
-		l.since = r.now
-	}
-	if tick := r.ticks + 1; !ok || l.last != tick {
-		l.last = tick
-		f.note(member, l)
-	}
-}
-
-func (f *failover) note(member uint64, l link) {
-	if f.links == nil {
-		f.links = make(map[uint64]link)
-	}
-	f.links[member] = l
-}
-
 // Connected says since when this member has had a connection to another one
-// without a break. Who just became leader has not heard of the others for long.
+// without a break.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
-	l := r.failover.links[member]
-	r.failover.note(member, link{min(since, r.now), l.last})
+	r.links.connected(member, since)
 }
 
-// stable reports whether a member has been heard for Config.Membership.Stable.
-// It is asked at the leader, whose followers answer each heartbeat; those that
-// fall silent are taken for cut off after an election timeout.
-func (f *failover) stable(r *Replica, member uint64) bool {
-	if member == r.cfg.ID {
-		return true
-	}
-	return r.active(member) &&
-		lease.TTL(r.now-f.links[member].since) >= r.cfg.Membership.Stable
-}
-
-// Unreachable says that messages to a member may have been lost. A break in
-// the connection begins its time of stability anew.
+// Unreachable says that messages to a member may have been lost.
 func (r *Replica) Unreachable(member uint64) {
-	if l, ok := r.failover.links[member]; ok {
-		r.failover.links[member] = link{r.now, l.last}
-	}
-	r.raft.ReportUnreachable(member)
+	r.links.broken(member)
+	r.raft.node.ReportUnreachable(member)
 }
 
 // Transfer hands the leadership to a member, if it keeps up. Who leads when
@@ -149,7 +124,7 @@ func (r *Replica) Transfer(to uint64) error {
 	case !r.voter(to):
 		return ErrBadTransferee
 	case to != r.cfg.ID:
-		r.raft.TransferLeader(to)
+		r.raft.node.TransferLeader(to)
 	}
 	return nil
 }
@@ -158,15 +133,15 @@ func (r *Replica) Transfer(to uint64) error {
 // log, because this member is about to stop, or its disk is stuck. It reports
 // whether there is one.
 func (r *Replica) Yield() bool {
-	if !r.leading || r.transferring() {
+	if !r.leading || r.raft.transferring() {
 		return r.leading
 	}
 	var best, match uint64
 	for _, m := range r.machine.View().Members {
-		if m.Learner || m.ID == r.cfg.ID || !r.active(m.ID) {
+		if m.Learner || m.ID == r.cfg.ID || !r.links.active(m.ID) {
 			continue
 		}
-		r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		r.raft.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 			if id == m.ID && (best == 0 || p.Match > match) {
 				best, match = id, p.Match
 			}
@@ -175,6 +150,6 @@ func (r *Replica) Yield() bool {
 	if best == 0 {
 		return false
 	}
-	r.raft.TransferLeader(best)
+	r.raft.node.TransferLeader(best)
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -31,7 +32,7 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 	fill := func(id lease.ID, key string) {
 		info, _ := m.m.Lessor().Lookup(id)
 		f := &Fill{ID: id, Token: info.Token, Ranges: []keyrange.Range{{Key: key}}}
-		if !m.r.register(f, origin{Member: self}) {
+		if !m.r.lead.gate.fill(f, directory.Origin{Member: self}) {
 			b.Fatalf("cache %d may not have %q", id, key)
 		}
 	}
@@ -100,7 +101,7 @@ func BenchmarkExpireApart(b *testing.B) {
 		m.r.OpenCache(OpenCache{ID: 1, Token: info.Token})
 		m.settle()
 		all := Fill{ID: 1, Token: info.Token, Ranges: []keyrange.Range{{Key: "c/", End: "c0"}}}
-		if !m.r.register(&all, origin{Member: self}) {
+		if !m.r.lead.gate.fill(&all, directory.Origin{Member: self}) {
 			b.Fatal("the cache may not have the keys")
 		}
 		m.pass(2000)

@@ -76,7 +76,7 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 			c.pass(2500)
 			renew(c.members[2], 2)
 			c.pass(2000) // longer than a renewal waits for a leader, and is not asked again
-			if n := len(c.members[1].r.gate.parked.of[2]); n != 1 {
+			if n := len(c.members[1].r.lead.gate.parked.of[2]); n != 1 {
 				t.Errorf("%d renewals wait, one was asked", n)
 			}
 			waits := slices.Clone(c.open)
@@ -156,11 +156,9 @@ func TestFollowerWaitsForEnd(t *testing.T) {
 		}
 	}
 	want("before the cache's time is over", "", "ttl 60000", "", "")
-	for _, p := range c.members {
-		for id, list := range p.r.parked.of {
-			if len(list) > 2 {
-				t.Errorf("%d renewals of lease %d wait", len(list), id)
-			}
+	for id, list := range c.members[1].r.lead.parked.of {
+		if len(list) > 2 {
+			t.Errorf("%d renewals of lease %d wait", len(list), id)
 		}
 	}
 	c.pass(12_000)

@@ -25,7 +25,7 @@ func TestManyCachesToLookAt(t *testing.T) {
 	for i := range puts {
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", i)}})
 	}
-	early := len(m.r.gate.early)
+	early := len(m.r.lead.gate.early)
 	if early != puts-most {
 		t.Errorf("%d of %d wait for the next step", early, puts)
 	}
@@ -35,7 +35,7 @@ func TestManyCachesToLookAt(t *testing.T) {
 		}
 		m.take()
 		m.persist()
-		now := len(m.r.gate.early)
+		now := len(m.r.lead.gate.early)
 		if early-now > most || steps > 5 {
 			t.Fatalf("step %d: %d passed, %d wait", steps, early-now, now)
 		}

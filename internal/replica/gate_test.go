@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"container/list"
 	"fmt"
 	"testing"
 
@@ -251,9 +250,9 @@ func TestNotYetPrimaryHoldsBack(t *testing.T) {
 	p := &Proposal{Command: &fsm.Put{Key: "c1"}}
 	m.r.Propose(p)
 	m.take()
-	if len(m.r.gate.early) != 1 || len(m.r.waiting) > 0 {
-		t.Errorf("%d commands wait for the gate, %d for the log", len(m.r.gate.early),
-			len(m.r.waiting))
+	if len(m.r.lead.gate.early) != 1 || len(m.r.lead.queue.waiting) > 0 {
+		t.Errorf("%d commands wait for the gate, %d for the log", len(m.r.lead.gate.early),
+			len(m.r.lead.queue.waiting))
 	}
 	m.settle()
 	if len(m.proposals) != 1 || p.Err != nil {
@@ -302,7 +301,7 @@ func TestHoldWaitsForWhatIsUnderWay(t *testing.T) {
 func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
-	p.r.cfg.Gather = true
+	p.r.cfg.CommitDelay = true
 	for _, id := range c.ids() {
 		c.members[id].stuck = true
 	}
@@ -315,7 +314,7 @@ func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
 		c.run()
 	}
 	c.want("grant", grant, "revision")
-	if !p.r.Held() {
+	if !p.r.Delayed() {
 		t.Fatal("the put does not wait for others")
 	}
 	info, _ := p.r.lessor.Lookup(1)
@@ -327,7 +326,7 @@ func TestHoldWaitsForWhatIsHeldBack(t *testing.T) {
 	for _, id := range c.ids() {
 		c.members[id].stuck = false
 	}
-	p.r.Hurry()
+	p.r.EndDelay()
 	c.run()
 	c.want("the write", early, "revision")
 	k.mustFill("c1")
@@ -345,13 +344,13 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 	c.now += 2500 // at once, so that the lease's silence is not in the log before
 	c.run()
 	r := c.members[1].r
-	if r.gate.apart.Len() != 1 {
-		t.Fatalf("%d leases wait for caches to expire", r.gate.apart.Len())
+	if r.lead.gate.singles.list.Len() != 1 {
+		t.Fatalf("%d leases wait for caches to expire", r.lead.gate.singles.list.Len())
 	}
 	r.Advance(c.now)
 	r.Refresh()
 	c.run()
-	if r.Status().Refreshing || r.gate.ending() {
+	if r.Status().Refreshing || r.lead.gate.singles.any() {
 		t.Fatal("the clock is still not trusted")
 	}
 	k.told()
@@ -468,24 +467,23 @@ func TestFillBeforeLeaderHasApplied(t *testing.T) {
 	k.mustFill("c1")
 }
 
-// TestApartInOrder: of the leases that expire by themselves the one that is late for longest
+// TestSinglesInOrder: of the leases that expire by themselves the one that is late for longest
 // is known, however they come and go.
-func TestApartInOrder(t *testing.T) {
-	g := gate{apart: list.New()}
-	var all []*apart
+func TestSinglesInOrder(t *testing.T) {
+	var l singles
+	var all []*single
 	for _, expiry := range []lease.Instant{50, 30, 40, 60, 30} {
-		a := &apart{decided: 70, due: lease.Due{Late: lease.TTL(70 - expiry)}}
-		g.add(a)
-		all = append(all, a)
+		s := &single{decided: 70, due: lease.Due{Late: lease.TTL(70 - expiry)}}
+		l.add(s)
+		all = append(all, s)
 	}
 	for i, want := range []lease.TTL{70, 70, 70, 60, 40} {
-		if got := g.overdue(100); got != want {
+		if got := l.overdue(100); got != want {
 			t.Errorf("%d are gone: overdue for %d, want %d", i, got, want)
 		}
-		a := all[[]int{0, 1, 4, 2, 3}[i]]
-		a.among.Remove(a.place)
+		l.remove(all[[]int{0, 1, 4, 2, 3}[i]])
 	}
-	if g.ending() || g.overdue(100) != 0 {
+	if l.any() || l.overdue(100) != 0 {
 		t.Error("all are gone")
 	}
 }

@@ -38,7 +38,7 @@ func TestOwnFaultPanics(t *testing.T) {
 			t.Error("the fault was taken for a message that cannot be")
 		}
 	}()
-	m.r.raft.raw = nil
+	m.r.raft.node.raw = nil
 	err := m.r.Step(raftMessage(&raftpb.Message{
 		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(self)),
 		Term: new(uint64(9)),
@@ -230,7 +230,7 @@ func FuzzStep(f *testing.F) {
 			case rng.IntN(4) == 0:
 				msg = anyForward(rng)
 			default:
-				msg = raftMessage(anyMessage(rng, m.r.last))
+				msg = raftMessage(anyMessage(rng, m.r.raft.last))
 			}
 			if msg.Raft != nil || msg.Forward != nil || msg.Reply != nil {
 				raw = msg.AppendTo(nil)

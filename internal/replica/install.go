@@ -23,11 +23,11 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 	if r.incoming != nil {
 		return false, nil // one at a time
 	}
-	r.failover.heard(r, m.GetFrom())
-	r.incoming = machine
+	r.links.heard(m.GetFrom())
+	r.incoming, r.raft.offered = machine, machine.Index()
 	before := len(r.out.Append)
-	if err := r.stepRaft(m); err != nil {
-		r.incoming = nil
+	if err := r.raft.step(m); err != nil {
+		r.incoming, r.raft.offered = nil, 0
 		return false, err
 	}
 	r.drain()
@@ -35,34 +35,23 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 		taken = taken || a.GetSnapshot().GetMetadata().GetIndex() == machine.Index()
 	}
 	if !taken {
-		r.incoming = nil
+		r.incoming, r.raft.offered = nil, 0
 	}
 	return taken, nil
-}
-
-// incomingTaken checks that Raft takes no snapshot that it was not given.
-func (r *Replica) incomingTaken(m *raftpb.Message) {
-	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) &&
-		(r.incoming == nil || r.incoming.Index() != s.GetMetadata().GetIndex()) {
-		panic(fmt.Sprintf("replica: raft took a snapshot at %d that nobody streamed",
-			s.GetMetadata().GetIndex()))
-	}
 }
 
 // install puts the streamed state in the place of the old one.
 func (r *Replica) install(s *raftpb.Snapshot) {
 	m := r.incoming
-	r.incoming = nil
+	r.incoming, r.raft.offered = nil, 0
 	m.Lessor().Advance(r.now)
 	r.machine, r.lessor = m, m.Lessor()
-	r.conf = s.GetMetadata().GetConfState()
+	r.raft.conf = s.GetMetadata().GetConfState()
 	r.out.Applied, r.out.Restored = true, true
-	r.changes.busy = false
-	for len(r.pending) > 0 && r.pending[0].index <= m.Index() {
-		r.refuseAll(r.pending[0].proposals, ErrLeaderChanged)
-		r.pending = r.pending[1:]
+	for _, p := range own(r.inflight.swallow(m.Index())) {
+		r.out.refuse(p, ErrLeaderChanged)
 	}
-	r.forward.forget(r, s.GetMetadata().GetTerm())
+	r.relay.commands.swallowed(s.GetMetadata().GetTerm())
 }
 
 // SnapshotSent says how the streaming of a snapshot to a member ended. After a
@@ -72,5 +61,5 @@ func (r *Replica) SnapshotSent(to uint64, ok bool) {
 	if !ok {
 		status = raft.SnapshotFailure
 	}
-	r.raft.ReportSnapshot(to, status)
+	r.raft.node.ReportSnapshot(to, status)
 }

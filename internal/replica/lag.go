@@ -15,13 +15,13 @@ type Lag struct{ Member, Entries uint64 }
 // heard since it was elected may have nothing; in the first election timeout it is left out. Lags
 // returns nothing at a member that does not lead.
 func (r *Replica) Lags() []Lag {
-	if !r.leading {
+	if r.lead == nil {
 		return nil
 	}
 	var out []Lag
-	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id != r.cfg.ID && (p.Match > 0 || !r.fresh()) {
-			out = append(out, Lag{id, r.committed - min(p.Match, r.committed)})
+	r.raft.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if id != r.cfg.ID && (p.Match > 0 || !r.lead.expiry.fresh()) {
+			out = append(out, Lag{id, r.raft.committed - min(p.Match, r.raft.committed)})
 		}
 	})
 	slices.SortFunc(out, func(a, b Lag) int { return cmp.Compare(a.Member, b.Member) })

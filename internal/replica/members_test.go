@@ -32,7 +32,7 @@ func TestStableConnections(t *testing.T) {
 		t.Errorf("refused with connections that stand: %v, %v", p.Err, p.Result.Err)
 	}
 	leader.r.Unreachable(2)
-	if leader.r.failover.stable(leader.r, 2) {
+	if leader.r.links.stable(2) {
 		t.Error("a connection that broke counts on")
 	}
 }
@@ -73,13 +73,13 @@ func TestRemoveUnheard(t *testing.T) {
 		p := &Proposal{Command: &fsm.RemoveMember{ID: 3}, Owner: "1:remove 3"}
 		leader.r.Propose(p)
 		c.run()
-		if len(leader.r.changes.waiting) != 1 {
+		if len(leader.r.lead.changes.waiting) != 1 {
 			t.Fatalf("decided before the member could be heard: %v", p.Err)
 		}
 		c.members[3].down = silent
 		c.ticks(leader, 20)
 		if removed := p.Err == nil && p.Result.Err == nil; removed != silent ||
-			!removed && !errors.Is(p.Err, ErrUnhealthy) || len(leader.r.changes.waiting) != 0 {
+			!removed && !errors.Is(p.Err, ErrUnhealthy) || len(leader.r.lead.changes.waiting) != 0 {
 			t.Errorf("silent %v: %v, %v", silent, p.Err, p.Result.Err)
 		}
 	}

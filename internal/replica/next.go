@@ -48,7 +48,7 @@ func (r *Replica) tickNext() {
 	if !r.primary || r.machine.Version().Number < sinceNext {
 		return
 	}
-	r.proposeInternal(&fsm.Next{Step: 1}, func(bool) {})
+	r.lead.proposeOwn(&fsm.Next{Step: 1}, internal{})
 	for _, m := range r.machine.View().Members {
 		if m.ID != r.cfg.ID {
 			r.send(&Message{To: m.ID, nextMessage: nextMessage{r.ticks + 1}})

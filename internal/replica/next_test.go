@@ -87,7 +87,7 @@ func TestCommandOfVersionThatFell(t *testing.T) {
 		if v, last := m.forwarded(); v != "\x01" || last != put.Command {
 			t.Errorf("%s: at first %T in versions %x", name, last, v)
 		}
-		m.r.forward.reached(6, m.r.forward.next) // as if the leader had said so
+		m.r.relay.commands.reached(6, m.r.relay.commands.next) // as if the leader had said so
 		m.hear(6, 2, 5, c.then...)
 		if c.then == nil {
 			for range 10 * patience {
@@ -95,7 +95,7 @@ func TestCommandOfVersionThatFell(t *testing.T) {
 			}
 			m.settle()
 		}
-		sent := len(m.r.forward.sent) > 1
+		sent := len(m.r.relay.commands.sent) > 1
 		if !errors.Is(next.Err, c.want) || sent != (c.want == nil) {
 			t.Errorf("%s: %v, sent %v", name, next.Err, sent)
 		}
@@ -129,7 +129,7 @@ func TestForwardedAgainAfterFall(t *testing.T) {
 func TestEntryAboveClusterVersion(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 1})
 	data := fsm.AppendCommand(fsm.AppendEntry(nil, 2), &fsm.Put{Key: "k"})
-	if err := m.r.raft.Propose(data); err != nil {
+	if err := m.r.raft.propose(data); err != nil {
 		t.Fatal(err)
 	}
 	m.settle()

@@ -11,10 +11,10 @@ func TestRaftCopies(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: []byte("v")}})
 	m.take()
-	if len(m.r.scratch.entry) == 0 {
+	if len(m.r.lead.queue.spare.entry) == 0 {
 		t.Fatal("nothing was encoded")
 	}
-	clear(m.r.scratch.entry)
+	clear(m.r.lead.queue.spare.entry)
 	m.settle()
 	if kv := m.m.View().KV.Get("k"); kv == nil || string(kv.Value) != "v" {
 		t.Errorf("the key is %+v", kv)

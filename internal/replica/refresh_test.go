@@ -77,7 +77,7 @@ func TestRefreshWhileCheckpointing(t *testing.T) {
 	m.now += 4500
 	m.r.Advance(m.now)
 	m.take() // the checkpoint is proposed; its sync is under way
-	if !m.r.timers.checkpointing {
+	if !m.r.lead.expiry.checkpointing {
 		t.Fatal("no checkpoint is under way")
 	}
 	m.now += 2000

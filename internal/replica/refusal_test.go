@@ -57,7 +57,7 @@ func TestRefusalsComeBack(t *testing.T) {
 func refusedAcross(t *testing.T, err error) error {
 	t.Helper()
 	l := lead(t)
-	l.r.refuse(&Proposal{Command: &fsm.Put{}, origin: fsm.Origin{Member: 2, Seq: 7}}, err)
+	l.r.lead.refuse(&Proposal{Command: &fsm.Put{}, origin: fsm.Origin{Member: 2, Seq: 7}}, err)
 	out := l.r.Take()
 	if len(out.Send) != 1 || out.Send[0].Reply == nil {
 		t.Fatalf("%v: sent %+v", err, out.Send)
@@ -68,14 +68,14 @@ func refusedAcross(t *testing.T, err error) error {
 	}
 	p := &Proposal{Command: &fsm.Put{}}
 	f := start(t, 2)
-	f.r.term, f.r.leader, f.r.forward.term = m.Reply.Term, self, m.Reply.Term
-	f.r.forward.sent = []sent{{seq: 7, term: m.Reply.Term, proposal: p}}
+	f.r.term, f.r.leader, f.r.relay.commands.term = m.Reply.Term, self, m.Reply.Term
+	f.r.relay.commands.sent = []sent{{seq: 7, term: m.Reply.Term, proposal: p}}
 	f.r.stepReply(self, m.Reply)
 	return p.Err
 }
 
 // namedErrors are the errors that this package declares, and those of others in its calls of
-// refuse and refuseAll.
+// refuse.
 func namedErrors(t *testing.T) (names []string) {
 	t.Helper()
 	paths, err := filepath.Glob("*.go")
@@ -114,9 +114,9 @@ func errorNames(v *ast.ValueSpec) (names []string) {
 	return names
 }
 
-// refusedWith names the error of another package that a call of refuse or refuseAll has.
+// refusedWith names the error of another package that a call of refuse has.
 func refusedWith(c *ast.CallExpr) []string {
-	if name := called(c); name != "refuse" && name != "refuseAll" {
+	if called(c) != "refuse" {
 		return nil
 	}
 	if s, ok := c.Args[1].(*ast.SelectorExpr); ok && strings.HasPrefix(s.Sel.Name, "Err") {

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// batchRelay is the part of a relay that brings batches of renewals to another leader, each
-// as one. What can be kept by one promise is answered so; the others of the batch are
+// batchRelay is the part of an asker that sends batches of renewals to another leader, each as
+// one. What can be kept by one promise is answered so; the others of the batch are
 // answered one by one, by their numbers.
 //
 // A batch that is not answered in good time is asked for again as single renewals.
@@ -91,7 +91,7 @@ func (o *askedAll) dissolve(one func(seq uint64, n Renewal)) {
 }
 
 // again makes single renewals of the batches that were asked for that many ticks ago.
-func (c *batchRelay) again(a *relay, now, patience uint64) {
+func (c *batchRelay) again(now, patience uint64) {
 	for i := range c.open {
 		if o := &c.open[i]; now-o.at >= patience {
 			o.dissolve(func(seq uint64, n Renewal) {
@@ -99,23 +99,18 @@ func (c *batchRelay) again(a *relay, now, patience uint64) {
 			})
 		}
 	}
-	c.close(a)
 }
 
-// close forgets the batches that are over, and gives the single renewals that are left of
-// them their places among the others.
-func (c *batchRelay) close(a *relay) {
-	if len(c.singles) > 0 {
-		a.open = append(a.open, c.singles...)
-		slices.SortFunc(a.open, func(x, y asked) int { return cmp.Compare(x.seq, y.seq) })
-		c.singles = nil
-	}
+// close forgets the batches that are over, and returns the single renewals that are left of them.
+func (c *batchRelay) close() (singles []asked) {
+	singles, c.singles = c.singles, nil
 	c.open = slices.DeleteFunc(c.open, func(o askedAll) bool { return o.left == 0 })
+	return singles
 }
 
 // expire refuses what has waited too long.
-func (c *batchRelay) expire(r *Replica, old func(born uint64) bool) {
-	refuse := func(_ uint64, n Renewal) { r.refuseRenewal(n, ErrNoLeader) }
+func (c *batchRelay) expire(out *output, old func(born uint64) bool) {
+	refuse := func(_ uint64, n Renewal) { out.renewed(n, 0, ErrNoLeader) }
 	c.waiting = slices.DeleteFunc(c.waiting, func(b *Renewals) bool {
 		if old(b.born) {
 			c.leases -= len(b.IDs)
@@ -132,7 +127,7 @@ func (c *batchRelay) expire(r *Replica, old func(born uint64) bool) {
 }
 
 // renewed answers one renewal of an open batch by itself.
-func (c *batchRelay) renewed(r *Replica, n Renewed) {
+func (c *batchRelay) renewed(out *output, n Renewed) {
 	i, ok := c.find(n.Seq)
 	if !ok {
 		i-- // the one that begins before it
@@ -145,9 +140,7 @@ func (c *batchRelay) renewed(r *Replica, n Renewed) {
 	if place >= uint64(len(o.batch.IDs)) || o.left == 0 || o.batch.TTLs[place] == answered {
 		return
 	}
-	renewal := o.batch.single(int(place))
-	renewal.TTL, renewal.Err = n.TTL, n.Code.err()
-	r.out.Renewals = append(r.out.Renewals, renewal)
+	out.renewed(o.batch.single(int(place)), n.TTL, n.Code.err())
 	o.batch.TTLs[place] = answered
 	if o.left--; o.left == 0 {
 		clear(o.batch.TTLs)
@@ -162,7 +155,7 @@ func (c *batchRelay) find(first uint64) (int, bool) {
 
 // renewedAll answers the renewals of an open batch that were promised together. The others
 // are asked for one by one from now on. It reports false if the batch is not open.
-func (c *batchRelay) renewedAll(r *Replica, m *RenewedAll) bool {
+func (c *batchRelay) renewedAll(out *output, m *RenewedAll) bool {
 	i, ok := c.find(m.First)
 	if !ok || c.open[i].left == 0 || len(c.open[i].batch.IDs) != len(m.TTLs) {
 		return false
@@ -183,17 +176,7 @@ func (c *batchRelay) renewedAll(r *Replica, m *RenewedAll) bool {
 	}
 	o.left = 0
 	if b.Kept > 0 {
-		r.out.Together = append(r.out.Together, b)
+		out.Together = append(out.Together, b)
 	}
 	return true
-}
-
-// renewedAll answers the renewals of a batch that is not open any more, as single ones.
-func (a *relay) renewedAll(r *Replica, m *RenewedAll) {
-	i, _ := a.find(m.First)
-	for ; i < len(a.open) && a.open[i].seq-m.First < uint64(len(m.TTLs)); i++ {
-		if ttl := m.TTLs[a.open[i].seq-m.First]; ttl > 0 {
-			a.answer(r, i, ttl, nil)
-		}
-	}
 }

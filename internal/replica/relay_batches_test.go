@@ -74,7 +74,7 @@ func (c *cluster) wantAll(names []string, want ...string) {
 // settled fails if a member keeps anything of renewals that were answered.
 func (c *cluster) settled(p *peer) {
 	c.t.Helper()
-	a := &p.r.asks
+	a := &p.r.relay.asks
 	if len(a.open)+len(a.renewals)+len(a.batches.singles)+a.batches.leases > 0 ||
 		!a.batches.empty() {
 		c.t.Errorf("member %d keeps %+v", p.id, a)
@@ -199,8 +199,8 @@ func TestRelayAllLateAnswer(t *testing.T) {
 	names := c.renewAll(p, 1, 2, 3)
 	c.run()
 	c.pass(1200)
-	if sent.singles != 3 || len(p.r.asks.open) != 3 || late == nil {
-		t.Fatalf("%d open, sent %+v", len(p.r.asks.open), sent.relayCount)
+	if sent.singles != 3 || len(p.r.relay.asks.open) != 3 || late == nil {
+		t.Fatalf("%d open, sent %+v", len(p.r.relay.asks.open), sent.relayCount)
 	}
 	late.Reply.Batches[0].TTLs[1] = 0 // as if this one had to wait for its outcome
 	c.arrive(late)
@@ -264,19 +264,20 @@ func TestRelayAllAtLostLeader(t *testing.T) {
 	c.lose = func(m *Message) bool {
 		return sent.see(m) || m.To == 1 && m.Forward == nil // nobody confirms anything
 	}
+	old := c.members[1].r
+	before := old.lead.rounds.Last()
 	names := c.renewAll(c.members[2], 1, 2, 3)
 	c.run()
-	old := c.members[1].r
-	if n := len(old.reads.current.together); n != 1 || sent.answers != 0 {
-		t.Fatalf("%d batches wait, %d answered", n, sent.answers)
+	if n := old.lead.rounds.Last() - before; n != 1 || sent.answers != 0 {
+		t.Fatalf("%d rounds, %d answers", n, sent.answers)
 	}
 	for _, id := range []uint64{2, 3} {
 		c.cut[link2{1, id}], c.cut[link2{id, 1}] = true, true
 	}
 	c.lose = nil
 	c.pass(2500) // in which it gives up, and the others take it for dead
-	if old.leading || !old.asks.batches.empty() || len(old.asks.renewals) > 0 {
-		t.Errorf("leads %v and keeps what it was asked: %+v", old.leading, old.asks)
+	if old.leading || !old.relay.asks.batches.empty() || len(old.relay.asks.renewals) > 0 {
+		t.Errorf("leads %v and keeps what it was asked: %+v", old.leading, old.relay.asks)
 	}
 	c.wantAll(names, repeat("ttl 60000", 3)...)
 	c.settled(c.members[2])
@@ -288,23 +289,23 @@ func TestRenewAllEarly(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
 	m.grant(2, 5000)
-	m.r.demote() // as after an election
+	m.r.lead.demote() // as after an election
 	b := together(1, 2)
 	m.r.RenewAll(b)
 	m.take()
 	m.wantOutcomes(b, "", "")
-	m.r.promote()
+	m.r.lead.promote()
 	m.settle()
 	m.wantOutcomes(b, "together 5000", "together 5000")
 
 	other := together(1, 2)
 	remote := together(1, 2)
 	remote.from, remote.first = 3, 100
-	m.r.demote()
+	m.r.lead.demote()
 	m.r.RenewAll(other)
 	m.r.RenewAll(remote)
-	m.r.lose()
-	if w := m.r.asks.batches.waiting; len(w) != 1 || w[0] != other || len(m.r.reads.early) != 0 {
+	m.r.resign()
+	if w := m.r.relay.asks.batches.waiting; len(w) != 1 || w[0] != other || m.r.lead != nil {
 		t.Errorf("handed on: %+v", w)
 	}
 }
@@ -321,14 +322,14 @@ func TestRelayAllExpires(t *testing.T) {
 	}
 	m.r.RenewAll(open)
 	m.r.RenewAll(partly)
-	a := &m.r.asks
+	a := &m.r.relay.asks
 	var f Forward
 	a.fill(&f, m.r.ticks)
 	if len(f.Batches) != 2 || f.Batches[1].First != f.Batches[0].First+2 || f.Round == 0 {
 		t.Fatalf("asked for %+v", f)
 	}
 	gone := Renewed{Seq: f.Batches[1].First, Code: codeOf(lease.ErrNotFound)}
-	a.renewed(m.r, &Reply{Renewed: []Renewed{gone, gone, {Seq: 1 << 60}, {}}})
+	a.renewed(&Reply{Renewed: []Renewed{gone, gone, {Seq: 1 << 60}, {}}})
 	m.r.RenewAll(waiting)
 	for range 10 * patienceAsks {
 		m.r.Tick()
@@ -350,11 +351,11 @@ func TestRelayAllNumbers(t *testing.T) {
 	first.Owner, second.Owner = "first", "second"
 	m.r.RenewAll(first)
 	m.r.RenewAll(second)
-	a := &m.r.asks
+	a := &m.r.relay.asks
 	var f Forward
 	a.fill(&f, m.r.ticks)
 	n := f.Batches[0].First
-	a.renewed(m.r, &Reply{
+	a.renewed(&Reply{
 		Renewed: []Renewed{{Seq: n - 1, TTL: 5}, {Seq: n + 5, TTL: 5}, {Seq: n + 4, TTL: 9}},
 		Batches: []RenewedAll{
 			{First: n, TTLs: []lease.TTL{1}}, // not as many as were asked for
@@ -368,7 +369,7 @@ func TestRelayAllNumbers(t *testing.T) {
 	m.take()
 	m.wantOutcomes(first, "together 7", "", "together 8")
 	m.wantOutcomes(second, "", "9")
-	a.renewed(m.r, &Reply{Batches: []RenewedAll{
+	a.renewed(&Reply{Batches: []RenewedAll{
 		{First: n - 1, TTLs: []lease.TTL{3, 3, 4}}, {First: n + 3, TTLs: []lease.TTL{5, 5}},
 	}})
 	m.take()

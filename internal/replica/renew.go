@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
 
@@ -35,95 +34,86 @@ type Renewal struct {
 // Nothing waits inside: an expiring lease holds up nobody but those who renew
 // it (T15).
 func (r *Replica) Renew(n Renewal) {
-	if n.born == 0 {
-		n.born = r.ticks
+	n.born = r.ticks
+	if r.lead != nil {
+		r.lead.renew(n)
+		return
 	}
-	switch {
-	case r.primary && r.parks(n):
-	case r.primary:
-		r.renew(n)
-	case r.leading: // an entry of this term is about to be applied
-		r.parked.add(n)
-	case n.from != 0: // the member that relayed it will ask who leads next
-	case r.asks.full():
-		r.refuseRenewal(n, ErrOverloaded)
-	default:
-		r.asks.renewals = append(r.asks.renewals, n)
-	}
+	r.relay.asks.renew(n)
 }
 
-// renew is Renew at the primary.
-func (r *Replica) renew(n Renewal) {
-	renewed, err := r.lessor.Renew(n.ID, n.Token)
+// renew is Renew at the leader, for a client of this member or of another one.
+func (l *leadership) renew(n Renewal) {
+	if !l.m.primary { // an entry of this term is about to be applied
+		l.parked.add(n)
+		return
+	}
+	if l.gate.owes(n.ID) {
+		// It waits until the lease's cache has acknowledged what it was told to drop, or the
+		// lease is over. Nobody else waits for that.
+		l.gate.parked.add(n)
+		l.remotes.sayWaiting(&n)
+		return
+	}
+	renewed, err := l.m.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
 		// The decision to expire is in the log. Only its outcome says whether
 		// the lease is gone, so wait for that (T5).
-		r.parked.add(n)
-		r.sayWaiting(n)
+		l.parked.add(n)
+		l.remotes.sayWaiting(&n)
 	case errors.Is(err, lease.ErrNotFound):
 		// "Not found" is said only by one who is known to lead (T7).
 		n.token = 0
-		r.reads.next.renewals = append(r.reads.next.renewals, n)
+		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case err != nil:
-		r.refuseRenewal(n, err)
+		l.answerRenewal(n, 0, err)
 	case renewed.Clear:
-		n.TTL, n.token = renewed.TTL, renewed.Token
-		r.clear(n)
+		// The renewal of a checkpointed lease is acknowledged only after an entry that clears
+		// the checkpoint is applied, or a later leader would count from the checkpoint
+		// (DESIGN 2.6). The entry's commit confirms the promise.
+		waits := n
+		waits.token = renewed.Token
+		l.proposeOwn(l.expiry.clear(n.ID, renewed.Token), internal{clears: &waits})
 	default:
 		n.TTL, n.token = renewed.TTL, renewed.Token
-		r.reads.next.renewals = append(r.reads.next.renewals, n)
+		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	}
 }
 
-// clear acknowledges the renewal of a checkpointed lease only after an entry
-// that clears the checkpoint is applied, or a later leader would count from
-// the checkpoint (DESIGN 2.6). The entry's commit confirms the promise.
-func (r *Replica) clear(n Renewal) {
-	c := &fsm.Checkpoint{
-		Term:   r.term,
-		Leases: []lease.Checkpoint{{ID: n.ID, Token: n.token}},
+// cleared takes the outcome of the entry that clears a checkpoint.
+func (l *leadership) cleared(n Renewal, applied bool) {
+	l.expiry.clearing--
+	l.refresh()
+	if applied {
+		l.settle(n)
+		return
 	}
-	r.timers.clearing++
-	r.proposeInternal(c, func(applied bool) {
-		if r.primary && r.term == c.Term {
-			r.timers.clearing--
-			r.refresh()
-		}
-		switch {
-		case applied:
-			r.settle(n)
-		case r.primary:
-			r.refuseRenewal(n, ErrOverloaded)
-		default:
-			r.Renew(n) // by whoever leads now
-		}
-	})
+	l.answerRenewal(n, 0, ErrOverloaded)
 }
 
 // settle answers a renewal whose promise is confirmed, after one more look:
 // the lease may have ended through the log since (T6), or have appeared, or go on
 // under another token or with another TTL. The next leader knows of no TTL but the last.
-func (r *Replica) settle(n Renewal) {
-	ttl, token, ok := r.lessor.Standing(n.ID)
+func (l *leadership) settle(n Renewal) {
+	ttl, token, ok := l.m.lessor.Standing(n.ID)
 	switch {
 	case ok && token == n.token:
-		n.TTL = ttl
+		l.answerRenewal(n, ttl, nil)
 	case ok && (n.Token == 0 || n.Token == token):
-		r.Renew(n)
-		return
+		l.renew(n)
 	default:
-		n.TTL, n.Err = 0, lease.ErrNotFound
+		l.answerRenewal(n, 0, lease.ErrNotFound)
 	}
-	r.answerRenewal(n)
 }
 
-func (r *Replica) answerRenewal(n Renewal) {
+// answerRenewal answers the client, or the member that relayed the renewal.
+func (l *leadership) answerRenewal(n Renewal, ttl lease.TTL, err error) {
 	if n.from != 0 {
-		r.renewedRemote(n)
+		l.remotes.renewed(&n, ttl, err)
 		return
 	}
-	r.out.Renewals = append(r.out.Renewals, n)
+	l.m.out.renewed(n, ttl, err)
 }
 
 // parking has renewals that wait at the leader, by lease. The zero parking is empty.
@@ -173,52 +163,21 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 	return all
 }
 
-// sayWaiting tells the member that relayed a renewal, each time that it asks, that the renewal
-// waits here: for the lease's end, which waits for a cache, or for the lease's own cache. Else
-// the member would find after a while that nobody leads.
-func (r *Replica) sayWaiting(n Renewal) {
-	if n.from != 0 {
-		a := r.remote(n.from).answer()
-		a.Renewed = append(a.Renewed, Renewed{n.seq, 0, codeOf(errWaiting)})
-	}
-}
-
-// unpark tries the parked renewals of a lease again: the outcome of its expiry is known.
-func (r *Replica) unpark(id lease.ID) {
-	for _, n := range r.parked.take(id) {
-		r.Renew(n)
-	}
-}
-
-// unparkAll tries all parked renewals again: this member has become primary.
-func (r *Replica) unparkAll() {
-	for _, n := range r.parked.takeAll(r.ticks) {
-		r.Renew(n)
-	}
-	early := r.reads.early
-	r.reads.early = nil
-	for _, b := range early {
-		r.RenewAll(b)
-	}
-}
-
-func (r *Replica) refuseRenewal(n Renewal, err error) {
-	n.TTL, n.Err = 0, err
-	r.answerRenewal(n)
-}
-
 // Abandon says that leases are not kept alive any more by whom a client of this
 // member was: his connection has ended. The leader then replicates soon how
 // long they have left, unless they are renewed (lease.Lessor.Abandon), so that a
 // dead holder's lease ends on time even if the leader dies next. It is a hint: if
 // it is lost on the way, that happens somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
-	switch {
-	case r.leading:
-		for _, id := range ids {
-			r.lessor.Abandon(id)
-		}
-	case r.leader != 0 && len(r.asks.abandoned) < maxForwarded:
-		r.asks.abandoned = append(r.asks.abandoned, ids...)
+	if r.lead != nil {
+		r.lead.abandon(ids)
+		return
+	}
+	r.relay.asks.abandon(ids)
+}
+
+func (l *leadership) abandon(ids []lease.ID) {
+	for _, id := range ids {
+		l.m.lessor.Abandon(id)
 	}
 }

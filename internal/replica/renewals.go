@@ -32,46 +32,40 @@ type Renewals struct {
 
 // RenewAll is Renew for many. They are the replica's until all are answered.
 func (r *Replica) RenewAll(b *Renewals) {
-	if b.born == 0 {
-		b.born = max(r.ticks, 1)
+	b.born = max(r.ticks, 1)
+	if r.lead != nil {
+		r.lead.renewAll(b)
+		return
 	}
-	switch {
-	case r.primary:
-		r.renewAll(b)
-	case r.leading: // an entry of this term is about to be applied
-		r.reads.early = append(r.reads.early, b)
-	case b.from == 0 && len(b.IDs) > 1 && len(b.IDs) <= r.asks.room():
-		r.asks.batches.add(b)
-	default:
-		for i := range b.IDs {
-			r.Renew(b.single(i))
-		}
-	}
+	r.relay.asks.renewAll(b)
 }
 
-// renewAll is RenewAll at the primary.
-func (r *Replica) renewAll(b *Renewals) {
-	gated := r.gate.caches != nil && !r.gate.caches.Idle()
-	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), r.lessor.Changes()
+// renewAll is RenewAll at the leader, for a client of this member or of another one.
+func (l *leadership) renewAll(b *Renewals) {
+	if !l.m.primary { // an entry of this term is about to be applied
+		l.early = append(l.early, b)
+		return
+	}
+	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), l.m.lessor.Changes()
 	var token lease.Token
 	for i, id := range b.IDs {
 		if b.Tokens != nil {
 			token = b.Tokens[i]
 		}
-		if gated && r.gate.caches.Owes(id) {
-			r.Renew(b.single(i))
+		if l.gate.owes(id) {
+			l.renew(b.single(i))
 			continue
 		}
-		renewed, err := r.lessor.Renew(id, token)
+		renewed, err := l.m.lessor.Renew(id, token)
 		if err != nil || renewed.Clear {
-			r.Renew(b.single(i)) // once more, which changes nothing but says what to do
+			l.renew(b.single(i)) // once more, which changes nothing but says what to do
 			continue
 		}
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
 		b.Kept++
 	}
 	if b.Kept > 0 {
-		r.reads.next.together = append(r.reads.next.together, b)
+		l.rounds.Next.together = append(l.rounds.Next.together, b)
 	}
 }
 
@@ -88,27 +82,27 @@ func (b *Renewals) single(i int) Renewal {
 }
 
 // settleAll is settle for those that were promised together.
-func (r *Replica) settleAll(b *Renewals) {
-	if r.lessor.Changes() != b.changes {
+func (l *leadership) settleAll(b *Renewals) {
+	if l.m.lessor.Changes() != b.changes {
 		for i, promised := range b.TTLs {
 			if promised != 0 {
-				r.lookAgain(b, i)
+				l.lookAgain(b, i)
 			}
 		}
 	}
 	switch {
 	case b.Kept == 0:
 	case b.from != 0:
-		r.renewedAllRemote(b)
+		l.remotes.renewedAll(b)
 	default:
-		r.out.Together = append(r.out.Together, b)
+		l.m.out.Together = append(l.m.out.Together, b)
 	}
 }
 
 // lookAgain takes the second look at one of the leases. If it is not as it was, its
 // renewal goes its own way.
-func (r *Replica) lookAgain(b *Renewals, i int) {
-	ttl, token, ok := r.lessor.Standing(b.IDs[i])
+func (l *leadership) lookAgain(b *Renewals, i int) {
+	ttl, token, ok := l.m.lessor.Standing(b.IDs[i])
 	if ok && token == b.tokens[i] {
 		b.TTLs[i] = ttl
 		return
@@ -117,21 +111,7 @@ func (r *Replica) lookAgain(b *Renewals, i int) {
 	n.token = b.tokens[i]
 	b.TTLs[i] = 0
 	b.Kept--
-	r.settle(n)
-}
-
-// handAll hands a batch of which something is promised, and not yet released, to the next
-// leader's relay, if it came from a client of this member.
-func (r *Replica) handAll(b *Renewals) {
-	if b.from != 0 {
-		return // the member that relayed it will ask that leader
-	}
-	if b.Kept == len(b.IDs) {
-		b.unpromise()
-		r.asks.batches.add(b)
-		return
-	}
-	r.handRenewals(b.split())
+	l.settle(n)
 }
 
 // split takes back all promises, and returns their renewals.

@@ -251,7 +251,7 @@ func TestRenewAllParks(t *testing.T) {
 // A relay that is full refuses what does not fit, by itself.
 func TestRenewAllRefused(t *testing.T) {
 	m := start(t, 2)
-	m.r.asks.renewals = make([]Renewal, maxForwarded-1)
+	m.r.relay.asks.renewals = make([]Renewal, maxForwarded-1)
 	b := together(1, 2)
 	m.r.RenewAll(b)
 	out := m.r.Take()

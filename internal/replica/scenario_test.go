@@ -189,8 +189,8 @@ var faults = map[string]func(r *runner, w []string){
 		p := from.r.out.Proposals[0] // which was refused
 		from.r.out.Proposals = nil
 		r.open = slices.DeleteFunc(r.open, func(name string) bool { return name == p.Owner })
-		f := &from.r.forward
-		from.r.forward.sent = append(f.sent, sent{f.next, f.term, from.r.now, p.Command, p})
+		f := &from.r.relay.commands
+		from.r.relay.commands.sent = append(f.sent, sent{f.next, f.term, from.r.now, p.Command, p})
 		r.arrive(&Message{Version: 1, From: from.id, To: to.id, Forward: &Forward{
 			Term: from.r.term, First: f.next, Base: f.base, Commands: []fsm.Command{p.Command},
 		}})

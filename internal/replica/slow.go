@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"slices"
-
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/lease"
 )
@@ -30,6 +28,7 @@ type SlowNotice struct {
 // is made good by the next, and who hears no more takes them for slow no more: another leader
 // begins to count anew.
 type slowCaches struct {
+	m    *local
 	list []SlowNotice
 	// heard is the tick at which the leader told of them, or told the others.
 	heard uint64
@@ -40,22 +39,22 @@ type slowCaches struct {
 // more. The leader speaks after each.
 const slowSilence = 3
 
-// lead does the leader's part: tells of the caches that are slow.
-func (s *slowCaches) lead(r *Replica) {
-	d := r.gate.caches
+// tellSlow tells the other members of the caches that are slow.
+func (l *leadership) tellSlow() {
+	d := l.gate.caches
 	if d == nil {
 		return
 	}
-	again := d.AnyLate() && r.ticks-s.heard >= uint64(r.cfg.ElectionTicks)
+	again := d.AnyLate() && l.m.ticks-l.slow.heard >= uint64(l.m.cfg.ElectionTicks)
 	if !again && !d.LateNews() {
 		return
 	}
 	list, _ := d.Late()
-	s.set(r, noticesOf(list))
-	for _, member := range slices.Concat(r.conf.GetVoters(), r.conf.GetLearners()) {
-		if member != r.cfg.ID {
-			a := r.remote(member).answer()
-			a.AboutSlow, a.Slow = true, s.list
+	l.slow.set(noticesOf(list))
+	for _, n := range l.m.machine.View().Members {
+		if n.ID != l.m.cfg.ID {
+			a := l.remotes.of(n.ID).answer()
+			a.AboutSlow, a.Slow = true, l.slow.list
 		}
 	}
 }
@@ -69,14 +68,14 @@ func noticesOf(list []directory.Slow) []SlowNotice {
 }
 
 // set takes what there is now.
-func (s *slowCaches) set(r *Replica, list []SlowNotice) {
-	s.list, s.heard, s.news = list, r.ticks, true
+func (s *slowCaches) set(list []SlowNotice) {
+	s.list, s.heard, s.news = list, s.m.ticks, true
 }
 
 // tick forgets what the leader does not repeat.
-func (s *slowCaches) tick(r *Replica) {
-	if len(s.list) > 0 && r.ticks-s.heard >= uint64(slowSilence*r.cfg.ElectionTicks) {
-		s.set(r, nil)
+func (s *slowCaches) tick() {
+	if len(s.list) > 0 && s.m.ticks-s.heard >= uint64(slowSilence*s.m.cfg.ElectionTicks) {
+		s.set(nil)
 	}
 }
 

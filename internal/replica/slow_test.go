@@ -84,10 +84,10 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.pass(100)
 	p := c.members[2]
 	for range slowSilence * 10 { // ticks of this member alone, which thinks that 3 leads
-		p.r.slow.tick(p.r)
+		p.r.slow.tick()
 		p.r.ticks++
 	}
-	p.r.slow.tick(p.r)
+	p.r.slow.tick()
 	c.run()
 	if got := c.slow(p); got != "" {
 		t.Errorf("a member that hears nothing more knows of slow %q", got)
@@ -105,7 +105,7 @@ func TestSlowCacheOfAnotherLife(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
 	r := c.members[2].r
-	r.slow.set(r, []SlowNotice{{ID: 9, Token: k.token}, {ID: 1, Token: k.token + 1}})
+	r.slow.set([]SlowNotice{{ID: 9, Token: k.token}, {ID: 1, Token: k.token + 1}})
 	if list := r.SlowCaches(); len(list) > 0 {
 		t.Errorf("slow are %+v", list)
 	}

@@ -108,10 +108,11 @@ func TestLeftIsOfTheIndex(t *testing.T) {
 	m.do(&fsm.Revoke{ID: 1})
 	m.grant(1, 5000)
 	for index, leases := range map[uint64][]lease.ID{before: nil, m.m.Index(): {1}} {
-		m.r.finishRemote(&Read{from: 2, round: 1, Leases: leases}, before)
-		if got := m.r.remote(2).answer().Index; got != index {
+		q := &Read{from: 2, round: 1, Leases: leases}
+		m.r.lead.remotes.confirmed(q, before, m.r.left(leases))
+		if got := m.r.lead.remotes.of(2).answer().Index; got != index {
 			t.Errorf("left of leases %v is told with index %d, want %d", leases, got, index)
 		}
-		m.r.remote(2).reply = nil
+		m.r.lead.remotes.of(2).reply = nil
 	}
 }

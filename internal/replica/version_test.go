@@ -93,8 +93,9 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	put := &Proposal{Command: &fsm.Put{Key: "k"}}
 	m.r.Propose(put)
 	m.take()
-	if len(m.r.waiting) != 1 || len(m.r.pending) != 1 || len(m.r.pending[0].proposals) != 1 {
-		t.Fatalf("%d commands wait, %d entries are in the log", len(m.r.waiting), len(m.r.pending))
+	q, log := &m.r.lead.queue, m.r.inflight
+	if len(q.waiting) != 1 || len(log) != 1 || len(log[0].proposals) != 1 {
+		t.Fatalf("%d commands wait, %d entries are in the log", len(q.waiting), len(log))
 	}
 	m.settle()
 	if hold.Result.Err != nil || put.Result.Err != nil || !m.m.Version().Held ||
@@ -106,7 +107,7 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	m.settle()
 	m.r.Propose(put)
 	m.settle()
-	if !errors.Is(again.Result.Err, fsm.ErrDowngrade) || m.r.deciding {
+	if !errors.Is(again.Result.Err, fsm.ErrDowngrade) || m.r.lead.queue.versioning {
 		t.Errorf("%+v", again.Result)
 	}
 }
@@ -146,15 +147,15 @@ func TestRefusedChangeLeavesTheOneInTheLog(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
 	m.take()
-	m.r.gate.early = make([]*Proposal, maxEarly)
+	m.r.lead.gate.early = make([]*Proposal, maxEarly)
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
-	m.r.gate.early = nil
-	if !m.r.deciding || m.r.ceiling != 1 {
-		t.Errorf("deciding %v, ceiling %d", m.r.deciding, m.r.ceiling)
+	m.r.lead.gate.early = nil
+	if !m.r.lead.queue.versioning || m.r.lead.queue.ceiling != 1 {
+		t.Errorf("deciding %v, ceiling %d", m.r.lead.queue.versioning, m.r.lead.queue.ceiling)
 	}
 	m.settle()
-	if m.r.deciding || m.r.ceiling != 0 || !m.m.Version().Held {
-		t.Errorf("deciding %v, ceiling %d, %+v", m.r.deciding, m.r.ceiling, m.m.Version())
+	if m.r.lead.queue.versioning || m.r.lead.queue.ceiling != 0 || !m.m.Version().Held {
+		t.Errorf("%+v, %+v", m.r.lead.queue, m.m.Version())
 	}
 }
 

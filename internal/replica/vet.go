@@ -23,14 +23,14 @@ const (
 // vet says why a message of another member makes no sense, or nil. Raft's library takes what
 // it is told for true, and panics when that leads nowhere. A member that says such things has
 // a fault, or is none; this one goes on without the message.
-func (r *Replica) vet(m *raftpb.Message) error {
+func (d *driver) vet(m *raftpb.Message) error {
 	var wrong string
 	switch t, term := m.GetType(), m.GetTerm(); {
 	case term == 0:
 		wrong = "it has no term"
-	case term > r.term && term-r.term > maxTermJump:
-		wrong = fmt.Sprintf("term %d is too far above %d", term, r.term)
-	case m.GetFrom() == raft.None || m.GetFrom() == r.cfg.ID:
+	case term > d.m.term && term-d.m.term > maxTermJump:
+		wrong = fmt.Sprintf("term %d is too far above %d", term, d.m.term)
+	case m.GetFrom() == raft.None || m.GetFrom() == d.m.cfg.ID:
 		wrong = "it is not from another member"
 	case len(m.GetContext()) > maxContext:
 		wrong = fmt.Sprintf("a context of %d bytes", len(m.GetContext()))
@@ -44,9 +44,9 @@ func (r *Replica) vet(m *raftpb.Message) error {
 		wrong = fmt.Sprintf("the log has term %d, after the message's %d", m.GetLogTerm(), term)
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
-	case t == raftpb.MsgAppResp && r.leading && term == r.term && !m.GetReject() &&
-		m.GetIndex() > r.last: // of an earlier term it may be of what is no more
-		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), r.last)
+	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
+		m.GetIndex() > d.last: // of an earlier term it may be of what is no more
+		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
 	}
@@ -126,8 +126,8 @@ func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 }
 
 // possible says why a committed change of the membership cannot be.
-func (r *Replica) possible(c *raftpb.ConfChangeV2) error {
-	changer, err := tracked(r.conf)
+func (d *driver) possible(c *raftpb.ConfChangeV2) error {
+	changer, err := tracked(d.conf)
 	if err != nil {
 		return err
 	}

@@ -319,7 +319,7 @@ func TestCleaning(t *testing.T) {
 
 // TestHeld: commands that wait for others are told, and wait until it was long enough.
 func TestHeld(t *testing.T) {
-	m := startOf(t, replica.Config{ID: 1, Gather: true}, 1)
+	m := startOf(t, replica.Config{ID: 1, CommitDelay: true}, 1)
 	m.campaign()
 	put := func(n int) {
 		for range n {
@@ -331,13 +331,13 @@ func TestHeld(t *testing.T) {
 	before := len(m.done)
 	put(1)
 	m.settle()
-	if !m.s.Held || len(m.done) != before {
-		t.Fatalf("held %v, %d answers", m.s.Held, len(m.done)-before)
+	if !m.s.Delayed || len(m.done) != before {
+		t.Fatalf("delayed %v, %d answers", m.s.Delayed, len(m.done)-before)
 	}
-	m.mail.Hurry = true
+	m.mail.DelayOver = true
 	m.settle()
-	if m.s.Held || len(m.done) != before+1 {
-		t.Errorf("after it was long enough: held %v, %d answers", m.s.Held, len(m.done)-before)
+	if m.s.Delayed || len(m.done) != before+1 {
+		t.Errorf("after it was long enough: delayed %v, %d answers", m.s.Delayed, len(m.done)-before)
 	}
 }
 

@@ -21,7 +21,7 @@ type Mail struct {
 	Persisted []*raftpb.Message // messages of replica.Output.Append that are durable
 	Tasks     []func()          // what else is to be done with the replica
 	Arrivals  []Arrival
-	Hurry     bool // commands have waited long enough for others
+	DelayOver bool // commands have waited long enough for others
 }
 
 // Arrival is a snapshot of another member that is here and not yet the newest.

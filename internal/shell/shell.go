@@ -45,9 +45,9 @@ const (
 	TellCaches
 	// End: stop for good, because of Err, or if that is nil because the member was removed.
 	End
-	// Hold: see to it that Mail.Hurry is set after a while if Held, and not any more if
+	// Delay: see to it that Mail.DelayOver is set after a while if Delayed, and not any more if
 	// not. Always.
-	Hold
+	Delay
 	// Shrink: make View the one that everybody reads; it is the same but for the size.
 	Shrink
 	// Sleep: wait for mail, or for Wait. Always.
@@ -58,7 +58,7 @@ const (
 var order = [...]Do{
 	TakeMail, ReadClock, Advance, LookAround, Feed, Work,
 	Send, Save, Show, Follow, Publish, Answer, TellCaches,
-	End, Hold, Shrink, Sleep,
+	End, Delay, Shrink, Sleep,
 }
 
 // scrubBudget is how many records one step cleans up after a compaction: about a hundred
@@ -93,7 +93,7 @@ type Shell struct {
 	Arrived         any
 	Before, Status  replica.Status
 	Err             error
-	Held            bool
+	Delayed         bool
 	Wait            lease.TTL
 
 	r      *replica.Replica
@@ -165,8 +165,8 @@ func (s *Shell) begin(do Do) bool {
 			s.Before.Leader != s.Status.Leader || s.Before.Term != s.Status.Term
 	case End:
 		return s.Out.Removed
-	case Hold:
-		s.Held = s.r.Held()
+	case Delay:
+		s.Delayed = s.r.Delayed()
 	case Shrink:
 		return s.scrub()
 	case Sleep:
@@ -228,8 +228,8 @@ func (s *Shell) Beat(a Around) (yields bool) {
 func (s *Shell) feed() bool {
 	m := &s.Mail
 	s.Refused, s.Declined = s.Refused[:0], s.Declined[:0]
-	if m.Hurry {
-		s.r.Hurry()
+	if m.DelayOver {
+		s.r.EndDelay()
 	}
 	for _, f := range m.Tasks {
 		f()

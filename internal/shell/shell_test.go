@@ -401,11 +401,11 @@ func TestMailAgain(t *testing.T) {
 		Renewals: []replica.Renewal{{Owner: t}}, Together: []*replica.Renewals{{}},
 		Abandoned: []lease.ID{7}, Caches: []CacheMail{{Ack: &replica.AckCache{}}},
 		Persisted: []*raftpb.Message{{}}, Tasks: []func(){func() {}}, Arrivals: []Arrival{{Owner: t}},
-		Hurry: true,
+		DelayOver: true,
 	}
 	again := m.Emptied()
-	if again.Hurry {
-		t.Error("it is still in a hurry")
+	if again.DelayOver {
+		t.Error("the delay is still over")
 	}
 	was, is := reflect.ValueOf(m), reflect.ValueOf(again)
 	for i := range was.NumField() {

@@ -103,7 +103,7 @@ func (m *member) start() {
 	c := replica.Config{
 		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
 		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
-		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, Gather: true,
+		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, CommitDelay: true,
 		Logger:     quiet{},
 		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
 	}

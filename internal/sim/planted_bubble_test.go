@@ -16,8 +16,8 @@ var plantedBubble = []planted{
 	}},
 	{"the client's renewals are released without a confirm round", "rule 4", []edit{
 		{
-			renewalsGo, "r.reads.next.together = append(r.reads.next.together, b)",
-			"r.settleAll(b)",
+			renewalsGo, "l.rounds.Next.together = append(l.rounds.Next.together, b)",
+			"l.settleAll(b)",
 		},
 	}},
 	{"no full time after a jump of the clock", "rule 2", []edit{

@@ -31,13 +31,13 @@ var plantedCaches = []planted{
 		},
 	}},
 	{"expiry does not pass the gate", "C1, T20", []edit{
-		{expireGo, "if due := r.expireApart(r.due()); ", "if due := r.due(); "},
-		{effectsGo, "e.w.Ends, e.w.Urgent = r.taking(c.Leases), true", "_ = c"},
+		{leaderGo, "if due := l.expireSingly(l.expiry.due()); ", "if due := l.expiry.due(); "},
+		{effectsGo, "e.w.Ends, e.w.Urgent = taking(l, c.Leases), true", "_ = c"},
 	}},
 	{"a new leader forgets the holds", "C1", []edit{
 		{
-			gateGo, "r.gate.caches.Hold(id, info.Token, ranges, true)",
-			"r.gate.caches.Hold(id, info.Token, ranges, false)",
+			gateGo, "g.caches.Hold(id, info.Token, ranges, true)",
+			"g.caches.Hold(id, info.Token, ranges, false)",
 		},
 	}},
 	{"a cache goes on when its lease, which had lapsed, is renewed", "C1", []edit{
@@ -63,7 +63,7 @@ var plantedCaches = []planted{
 		{leasesGo, "m.holds.orphan(&ended.Info, until)", "_ = until\n\tm.holds.set(&ended.Info, nil)"},
 	}},
 	{"an orphan is over before its time", "C1", []edit{
-		{gateGo, "Until: o.Until,", "Until: r.now + 1,"},
+		{gateGo, "Until: o.Until,", "Until: g.m.now + 1,"},
 	}},
 	{"a cache is over before its expiry", "C1", []edit{
 		{dirCacheGo, "return ok && expiry <= d.now", "return !ok || expiry <= d.now+200"},

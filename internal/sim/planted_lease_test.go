@@ -44,7 +44,7 @@ var plantedLeases = []planted{
 		},
 	}},
 	{"a renewal promises the TTL of before", "L1", []edit{
-		{renewGo, "\t\tn.TTL = ttl\n", "\t\t_ = ttl\n"},
+		{renewGo, "l.answerRenewal(n, ttl, nil)", "_ = ttl\n\t\tl.answerRenewal(n, n.TTL, nil)"},
 	}},
 	{"hand-over keeps the old token", "L5", []edit{
 		{changeGo, "\treturn l.succeed(slot, x), nil", "\treturn l.touch(slot), nil"},

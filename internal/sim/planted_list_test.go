@@ -15,14 +15,21 @@ const (
 	fsmSnapGo   = "internal/fsm/snapshot.go"
 	fsmRecordGo = "internal/fsm/codec_record.go"
 	fsmOnceGo   = "internal/fsm/once.go"
-	confirmGo   = "internal/replica/confirm.go"
+	readGo      = "internal/replica/read.go"
+	confirmGo   = "internal/replica/confirm/queue.go"
 	renewGo     = "internal/replica/renew.go"
 	renewalsGo  = "internal/replica/renewals.go"
 	expireGo    = "internal/replica/expire.go"
 	proposeGo   = "internal/replica/propose.go"
 	forwardGo   = "internal/replica/forward.go"
 	relayGo     = "internal/replica/relay.go"
-	readyGo     = "internal/replica/ready.go"
+	asksGo      = "internal/replica/asks.go"
+	remotesGo   = "internal/replica/remotes.go"
+	leaderGo    = "internal/replica/leader.go"
+	driverGo    = "internal/replica/driver.go"
+	inflightGo  = "internal/replica/inflight.go"
+	takeGo      = "internal/replica/take.go"
+	applyGo     = "internal/replica/apply.go"
 	installGo   = "internal/replica/install.go"
 	replicaGo   = "internal/replica/replica.go"
 	watcherGo   = "internal/watch/watcher.go"
@@ -43,16 +50,20 @@ const (
 // forgets its own commands, and no leader admits those of another (T1).
 var oldLeadersExpiry = []edit{
 	{
-		proposeGo,
-		"\t\tcase p.internal != nil:\n\t\t\tp.internal(false)\n" +
-			"\t\tcase p.origin.Member == 0:\n\t\t\town",
-		"\t\tcase p.origin.Member == 0:\n\t\t\town",
+		relayGo, "if p.internal == nil && p.origin.Member == 0 {", "if p.origin.Member == 0 {",
 	},
 	{
-		proposeGo,
-		"\tif fsm.Internal(p.Command) {\n\t\tr.refuse(p, ErrInternal)",
-		"\tif false {\n\t\tr.refuse(p, ErrInternal)",
+		leaderGo,
+		"\tif fsm.Internal(p.Command) {\n\t\tl.refuse(p, ErrInternal)",
+		"\tif false {\n\t\tl.refuse(p, ErrInternal)",
 	},
+}
+
+// soonestRound makes a way into the confirm round that is under way.
+var soonestRound = edit{
+	confirmGo, "// Begin begins a round if",
+	"func (q *Queue[T]) Soonest() *T {\n\tif q.current.id != 0 {\n" +
+		"\t\treturn &q.current.batch\n\t}\n\treturn &q.Next\n}\n\n// Begin begins a round if",
 }
 
 // plantedList is everything that is planted.
@@ -76,47 +87,46 @@ var plantedCore = []planted{
 	// Rule 4: confirm rounds.
 	{"renewal released without a confirm round", "rule 4", []edit{
 		{
-			renewGo, "renewed.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
-			"renewed.Token\n\t\tr.answerRenewal(n)",
+			renewGo, "renewed.Token\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			"renewed.Token\n\t\tl.answerRenewal(n, n.TTL, nil)",
 		},
 	}},
 	{"confirm round from before the promise", "rule 4", []edit{
 		{
-			renewGo, "renewed.Token\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
-			"renewed.Token\n\t\tif q := r.reads.current; q != nil {\n" +
-				"\t\t\tq.renewals = append(q.renewals, n)\n" +
-				"\t\t} else {\n\t\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)\n\t\t}",
+			renewGo, "renewed.Token\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			"renewed.Token\n\t\tto := l.rounds.Soonest()\n\t\tto.renewals = append(to.renewals, n)",
 		},
+		soonestRound,
 	}},
 	{"confirm round from before the read was asked", "rule 4", []edit{
 		{
-			relayGo,
-			"\t\tr.reads.next.reads = append(r.reads.next.reads, q)",
-			"\t\tto := &r.reads.next\n\t\tif r.reads.current != nil {\n" +
-				"\t\t\tto = r.reads.current\n\t\t}\n" +
-				"\t\tto.reads = append(to.reads, q)",
+			remotesGo,
+			"\t\tl.rounds.Next.reads = append(l.rounds.Next.reads, q)",
+			"\t\tto := l.rounds.Soonest()\n\t\tto.reads = append(to.reads, q)",
 		},
+		soonestRound,
 	}},
 	{"confirm rounds by the leader's clock", "rule 4", []edit{
-		{replicaGo, "raft.ReadOnlySafe", "raft.ReadOnlyLeaseBased"},
+		{driverGo, "raft.ReadOnlySafe", "raft.ReadOnlyLeaseBased"},
 	}},
 	{"not found is said without a confirm round", "T7", []edit{
 		{
-			renewGo, "n.token = 0\n\t\tr.reads.next.renewals = append(r.reads.next.renewals, n)",
-			"r.refuseRenewal(n, lease.ErrNotFound)",
+			renewGo, "n.token = 0\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			"l.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},
 	{"a lost leader answers what waits", "rule 4", []edit{
 		{
-			confirmGo,
-			"\t\tr.handRenewals(b.renewals)\n",
-			"\t\tfor i := range b.renewals {\n\t\t\tr.answerRenewal(b.renewals[i])\n\t\t}\n",
+			leaderGo, "\t\tall.unconfirmed(&b)\n",
+			"\t\tfor i := range b.renewals {\n\t\t\tn := b.renewals[i]\n" +
+				"\t\t\tl.answerRenewal(n, n.TTL, n.Err)\n\t\t}\n" +
+				"\t\tb.renewals = nil\n\t\tall.unconfirmed(&b)\n",
 		},
 	}},
 	{"a batch of renewals released without a confirm round", "rule 4", []edit{
 		{
-			renewalsGo, "r.reads.next.together = append(r.reads.next.together, b)",
-			"r.settleAll(b)",
+			renewalsGo, "l.rounds.Next.together = append(l.rounds.Next.together, b)",
+			"l.settleAll(b)",
 		},
 	}},
 	{"a relayed batch of renewals is answered under one number", "L1", []edit{
@@ -130,17 +140,18 @@ var plantedCore = []planted{
 	}},
 	{"a lost leader answers a batch of renewals", "rule 4", []edit{
 		{
-			renewalsGo, "\tif b.Kept == len(b.IDs) {\n",
-			"\tif b.Kept > 0 {\n\t\tr.out.Together = append(r.out.Together, b)\n" +
-				"\t\treturn\n\t}\n\tif b.Kept == len(b.IDs) {\n",
+			leaderGo, "\t\tall.unconfirmed(&b)\n",
+			"\t\tfor _, x := range b.together {\n\t\t\tif x.from == 0 {\n" +
+				"\t\t\t\tl.m.out.Together = append(l.m.out.Together, x)\n\t\t\t}\n\t\t}\n" +
+				"\t\tb.together = nil\n\t\tall.unconfirmed(&b)\n",
 		},
 	}},
 	{"a batch of renewals is not looked at again", "T6, L3", []edit{
-		{renewalsGo, "if r.lessor.Changes() != b.changes {", "if false {"},
+		{renewalsGo, "if l.m.lessor.Changes() != b.changes {", "if false {"},
 	}},
 	{"a lost leader goes on timing", "rule 3", []edit{
-		{readyGo, "\t\tr.demote()\n\t\tr.lose()", "\t\tr.lose()"},
-		{gateGo, "r.gate = gate{}", "r.gate = gate{caches: r.gate.caches}"},
+		{leaderGo, "\tl.demote()\n\theld", "\theld"},
+		{takeGo, "\tr.lead = nil\n", "\tif !r.primary {\n\t\tr.lead = nil\n\t}\n"},
 	}},
 
 	// Rule 5: promotion.
@@ -149,7 +160,7 @@ var plantedCore = []planted{
 	}},
 	{"promoted before an entry of the own term", "rule 5, T6", []edit{
 		{
-			readyGo,
+			applyGo,
 			"if r.leading && !r.primary && e.GetTerm() == r.term {",
 			"if r.leading && !r.primary {",
 		},
@@ -219,15 +230,14 @@ var plantedCore = []planted{
 		},
 	}},
 	{"alive again before the outcome is known", "T5", []edit{
-		{expireGo, "\t\t\tdecided := r.now\n", "\t\t\tdecided := r.now\n" +
-			"\t\t\tdefer r.lessor.Reinstate(due)\n"},
+		{expireGo, "\te.expiring = true\n", "\te.expiring = true\n\te.m.lessor.Reinstate(due)\n"},
 	}},
 	{"an expiry that was lost is not decided again", "T12", []edit{
 		{
-			expireGo, "if !applied && r.primary {\n\t\tr.lessor.Reinstate(due",
-			"if false {\n\t\tr.lessor.Reinstate(due",
+			expireGo, "if !applied && e.m.primary {\n\t\te.m.lessor.Reinstate(due",
+			"if false {\n\t\te.m.lessor.Reinstate(due",
 		},
-		{expireGo, "\tr.timers.expiring = false\n", "\tr.timers.expiring = !applied\n"},
+		{leaderGo, "\t\tl.expiry.expiring = false\n", "\t\tl.expiry.expiring = !applied\n"},
 	}},
 
 	// The end of a lease.
@@ -347,32 +357,31 @@ var plantedCore = []planted{
 	{"read released before its index is applied", "S1", []edit{
 		{
 			confirmGo,
-			"for len(q.done) > 0 && q.done[0].index <= r.machine.Index() {",
-			"for len(q.done) > 0 {",
+			"if len(q.done) == 0 || q.done[0].index > applied {",
+			"if len(q.done) == 0 {",
 		},
 	}},
 	{"read at a follower released before its index is applied", "S1", []edit{
-		{relayGo, "n < len(a.done) && a.done[n].index <= r.machine.Index()", "n < len(a.done)"},
+		{asksGo, "n < len(a.done) && a.done[n].index <= a.m.machine.Index()", "n < len(a.done)"},
 	}},
 	{"follower answers reads without asking", "S1", []edit{
 		{
-			confirmGo,
-			"\tdefault:\n\t\tr.asks.reads = append(r.asks.reads, q)",
-			"\tdefault:\n\t\tq.Left = r.left(q.Leases)\n\t\tr.finish(q)",
+			readGo, "\tr.relay.asks.read(q)\n",
+			"\tq.Left = r.left(q.Leases)\n\tr.finish(q)\n",
 		},
 	}},
 	{"leader answers reads without a confirm round", "S1", []edit{
 		{
-			confirmGo, "\t\tr.reads.next.reads = append(r.reads.next.reads, q)",
-			"\t\tq.Left = r.left(q.Leases)\n\t\tr.finish(q)",
+			readGo, "\tl.rounds.Next.reads = append(l.rounds.Next.reads, q)",
+			"\tq.Left = l.m.left(q.Leases)\n\tl.m.finish(q)",
 		},
 	}},
 
 	// Commands.
 	{"forwarded command taken twice", "S1", []edit{
 		{
-			relayGo,
-			"if seq := f.First + uint64(i); seq == l.next {",
+			remotesGo,
+			"if seq := f.First + uint64(i); seq == now.next {",
 			"if seq := f.First + uint64(i); true {",
 		},
 	}},
@@ -382,19 +391,19 @@ var plantedCore = []planted{
 	{"unknown outcome told as failed", "S1", []edit{
 		{
 			forwardGo,
-			"\t\tr.refuse(s.proposal, ErrLeaderChanged)",
-			"\t\tr.refuse(s.proposal, ErrNoLeader)",
+			"\t\tf.m.out.refuse(s.proposal, ErrLeaderChanged)",
+			"\t\tf.m.out.refuse(s.proposal, ErrNoLeader)",
 		},
 	}},
 	{"what a snapshot swallowed is sent again", "S1", []edit{
 		{
 			installGo,
-			"r.forward.forget(r, s.GetMetadata().GetTerm())",
-			"r.forward.bury(s.GetMetadata().GetTerm() + 1)",
+			"r.relay.commands.swallowed(s.GetMetadata().GetTerm())",
+			"r.relay.commands.requeue(s.GetMetadata().GetTerm() + 1)",
 		},
 	}},
 	{"results of another leader's entry", "S1", []edit{
-		{proposeGo, "if b.index == index && b.term == term {", "if b.index == index {"},
+		{inflightGo, "if b.index == index && b.term == term {", "if b.index == index {"},
 	}},
 	{"numbers of an earlier life", "S1", []edit{
 		{replicaGo, "first := max(c.FirstSeq, 1)", "first := min(c.FirstSeq, 1)"},
@@ -457,7 +466,7 @@ var plantedCore = []planted{
 	{"entries applied again after a restart", "S3, T11", []edit{
 		{machineGo, "\tif index <= m.index {\n\t\treturn false\n\t}\n", ""},
 		{
-			replicaGo,
+			driverGo,
 			"Applied:                   c.Machine.Index(),",
 			"Applied:                   c.Machine.Index() - min(c.Machine.Index(), 1),",
 		},

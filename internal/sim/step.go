@@ -19,8 +19,8 @@ type course struct {
 	taken  Time       // when the step took the mail
 	rung   bool       // it was to wake up meanwhile
 	spread bool       // the hub has something to distribute
-	// hurrying says that commands that wait for others will soon have waited long enough.
-	hurrying bool
+	// delaying says that commands wait for others, and will soon have waited long enough.
+	delaying bool
 }
 
 // next returns what is to be done next.
@@ -141,8 +141,8 @@ func (p *process) do(do shell.Do) {
 		s.TellCaches()
 	case shell.End:
 		p.end()
-	case shell.Hold:
-		p.respite()
+	case shell.Delay:
+		p.delayCommit()
 	case shell.Shrink:
 		p.view = s.View
 	case shell.Sleep:
@@ -200,16 +200,16 @@ func (p *process) end() {
 	p.m.stop(false, false)
 }
 
-// respite bounds how long commands wait for others, as the server's does.
-func (p *process) respite() {
-	if !p.s.Held || p.course.hurrying {
+// delayCommit bounds how long commands wait for others, as the server's does.
+func (p *process) delayCommit() {
+	if !p.s.Delayed || p.course.delaying {
 		return
 	}
-	p.course.hurrying = true
+	p.course.delaying = true
 	p.w.cover["commands wait for others"]++
 	p.w.after(p.w.between(Millisecond/50, 2*Millisecond), func() {
-		if p.course.hurrying = false; !p.dead {
-			p.mail.Hurry = true
+		if p.course.delaying = false; !p.dead {
+			p.mail.DelayOver = true
 			p.wake(p.w.now)
 		}
 	})

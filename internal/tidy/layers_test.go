@@ -33,7 +33,10 @@ var house = [][]string{
 	{"internal/shell", "internal/dump"},
 	{"internal/replica"},
 	{"internal/fsm"},
-	{"internal/directory", "internal/holder", "internal/copies"},
+	{
+		"internal/directory", "internal/holder", "internal/copies", "internal/replica/confirm",
+		"internal/replica/delay",
+	},
 	{"lease", "internal/mvcc", "internal/watch"},
 	{"internal/wheel", "internal/storage"},
 	{"plan", "internal/listen", "internal/backup"},
@@ -92,6 +95,9 @@ var pure = map[string][]string{
 	"internal/copies":    nil,
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},
 	"plan":               nil,
+
+	"internal/replica/confirm": nil,
+	"internal/replica/delay":   nil,
 }
 
 // banned is what a pure package must not import directly, and what it does

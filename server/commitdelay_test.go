@@ -7,17 +7,17 @@ import (
 	"leasehold.dev/internal/host"
 )
 
-// TestRespite: the time is over once for each time that commands are held, whatever a
+// TestCommitDelay: the time is over once for each time that commands are delayed, whatever a
 // sync takes, and not after they have gone on. So it is with the kernel's timer and with Go's.
-func TestRespite(t *testing.T) {
+func TestCommitDelay(t *testing.T) {
 	for name, on := range map[string]*host.Host{"kernel's": nil, "Go's": {}} {
-		t.Run(name, func(t *testing.T) { testRespite(t, on) })
+		t.Run(name, func(t *testing.T) { testCommitDelay(t, on) })
 	}
 }
 
-func testRespite(t *testing.T, on *host.Host) {
+func testCommitDelay(t *testing.T, on *host.Host) {
 	over := make(chan struct{}, 1)
-	r, err := newRespite(on, func() { over <- struct{}{} })
+	r, err := newCommitDelay(on, func() { over <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T) *crowd {
 	c := &crowd{member: lead(t)}
-	c.r.cfg.Gather = true
+	c.r.cfg.CommitDelay = true
 	return c
 }
 
@@ -25,7 +25,7 @@ func (c *crowd) ask(n int) bool {
 		c.r.Propose(&Proposal{Command: &fsm.Grant{}})
 	}
 	c.take()
-	held := c.r.Held()
+	held := c.r.Delayed()
 	if held {
 		c.held++
 	}
@@ -41,15 +41,15 @@ func (c *crowd) sync() int {
 	return len(c.proposals) - before
 }
 
-// TestGatherTwo: two callers whose commands would be synced by turns, each of them
+// TestDelayTwo: two callers whose commands would be synced by turns, each of them
 // waiting for the sync of the other, come to share one.
-func TestGatherTwo(t *testing.T) {
+func TestDelayTwo(t *testing.T) {
 	c := newCrowd(t)
 	if c.ask(1) {
 		t.Fatal("the first command waited")
 	}
 	c.ask(1) // during the other's sync
-	if n := c.sync(); n != 1 || !c.r.Held() {
+	if n := c.sync(); n != 1 || !c.r.Delayed() {
 		t.Fatalf("%d answered, and the other's command does not wait for the next", n)
 	}
 	for i := range 10 {
@@ -65,16 +65,16 @@ func TestGatherTwo(t *testing.T) {
 	}
 }
 
-// TestGatherTurns: who is told by an answer to another, as the next holder of a lock is,
+// TestDelayTurns: who is told by an answer to another, as the next holder of a lock is,
 // was not there to be counted; the entry before tells that there are two.
-func TestGatherTurns(t *testing.T) {
+func TestDelayTurns(t *testing.T) {
 	c := newCrowd(t)
-	c.ask(1)                  // a holder unlocks
-	c.sync()                  // and is told; so is the next
-	c.ask(1)                  // it comes back to the line, which begins a sync,
-	c.ask(1)                  // just before the next unlocks
-	if c.sync(); c.r.Held() { // so that this waits: in vain, since nobody else was told
-		c.r.Hurry()
+	c.ask(1)                     // a holder unlocks
+	c.sync()                     // and is told; so is the next
+	c.ask(1)                     // it comes back to the line, which begins a sync,
+	c.ask(1)                     // just before the next unlocks
+	if c.sync(); c.r.Delayed() { // so that this waits: in vain, since nobody else was told
+		c.r.EndDelay()
 		c.take()
 	}
 	c.sync()
@@ -86,8 +86,8 @@ func TestGatherTurns(t *testing.T) {
 	}
 }
 
-// TestGatherAlone: a caller who is alone never waits.
-func TestGatherAlone(t *testing.T) {
+// TestDelayAlone: a caller that is alone never waits.
+func TestDelayAlone(t *testing.T) {
 	c := newCrowd(t)
 	for range 100 {
 		c.ask(1)
@@ -98,15 +98,15 @@ func TestGatherAlone(t *testing.T) {
 	}
 }
 
-// TestGatherHurry: those who do not come are waited for once, and no longer than the
+// TestDelayEnds: those who do not come are waited for once, and no longer than the
 // shell allows; if they keep staying away, more and more seldom.
-func TestGatherHurry(t *testing.T) {
+func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
 	for round := range 200 {
 		c.ask(8)
-		if c.r.Held() {
-			c.r.Hurry()
-			if c.take(); c.r.Held() {
+		if c.r.Delayed() {
+			c.r.EndDelay()
+			if c.take(); c.r.Delayed() {
 				t.Fatal("waited for longer than it was allowed to")
 			}
 		}
@@ -114,7 +114,7 @@ func TestGatherHurry(t *testing.T) {
 			t.Fatalf("round %d: %d answered", round, n)
 		}
 		if c.ask(1) { // seven stay away
-			c.r.Hurry()
+			c.r.EndDelay()
 			c.take()
 		}
 		c.sync()
@@ -124,12 +124,12 @@ func TestGatherHurry(t *testing.T) {
 	}
 }
 
-// TestGatherStale: nobody is expected back long after he was answered.
-func TestGatherStale(t *testing.T) {
+// TestDelayStale: nobody is expected back long after he was answered.
+func TestDelayStale(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(8)
 	c.sync()
-	c.now += stale + 1
+	c.now += 6 // milliseconds
 	c.r.Advance(c.now)
 	if c.ask(1) {
 		t.Error("a command waits for callers who were answered long ago")

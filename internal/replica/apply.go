@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
+)
+
+// applyCommitted applies the entries that are committed, as many as this step has time for.
+func (r *Replica) applyCommitted() {
+	for e := r.raft.next(); e != nil; e = r.raft.next() {
+		r.apply(e)
+	}
+}
+
+// apply applies one committed entry.
+func (r *Replica) apply(e *raftpb.Entry) {
+	if r.out.Failed != nil || !r.machine.Begin(e.GetIndex(), e.GetTerm()) {
+		return
+	}
+	r.out.Applied = true
+	r.relay.commands.requeue(e.GetTerm())
+	switch e.GetType() {
+	case raftpb.EntryConfChange, raftpb.EntryConfChangeV2:
+		r.applyChange(e)
+	default:
+		r.applyCommands(e, e.GetData())
+	}
+	changed := r.machine.TakeHolds()
+	if r.lead == nil {
+		return
+	}
+	r.lead.followHolds(changed)
+	if r.leading && !r.primary && e.GetTerm() == r.term {
+		r.lead.promote()
+	}
+}
+
+// unreadable notes that an entry cannot be applied. The checksums of the log and of the
+// messages have passed, so it is what a newer release has written, or else what some member, or
+// a stranger in its place, has sent. Nothing of the entry is applied, and nothing after it.
+func (r *Replica) unreadable(e *raftpb.Entry, err error) {
+	if errors.Is(err, encoding.ErrNewer) || errors.Is(err, encoding.ErrOlder) {
+		r.out.Failed = fmt.Errorf("replica: entry %d of term %d is committed, and this release "+
+			"cannot go on with it: %w", e.GetIndex(), e.GetTerm(), err)
+		return
+	}
+	r.out.Failed = fmt.Errorf("%w: entry %d of term %d is committed and cannot be applied: %w",
+		ErrImpossible, e.GetIndex(), e.GetTerm(), err)
+}
+
+// applyCommands applies the commands of an entry, and answers those that came
+// through this member. It returns the last one's result.
+func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) {
+	own := r.takeInflight(e.GetIndex(), e.GetTerm())
+	if len(data) == 0 {
+		return fsm.Result{}
+	}
+	groups, err := r.scratch.reader.Decode(data)
+	if err == nil {
+		err = r.vetEntry()
+	}
+	if err != nil {
+		r.unreadable(e, err)
+		return fsm.Result{Err: r.out.Failed}
+	}
+	proposals := own
+	for _, g := range groups {
+		results := r.scratch.results[:0]
+		for _, c := range g.Commands {
+			r.raft.backlog.spend(weight(c))
+			last = r.machine.Apply(c)
+			results = append(results, last)
+		}
+		switch {
+		case proposals != nil:
+			n := min(len(results), len(proposals))
+			r.answer(e.GetTerm(), proposals[:n], results)
+			proposals = proposals[n:]
+		case g.Origin.Member == r.cfg.ID:
+			r.relay.commands.applied(e.GetTerm(), g, results)
+		}
+		r.scratch.results = results
+		clear(results)
+	}
+	r.scratch.release()
+	if r.lead != nil {
+		r.lead.queue.spare.release(own)
+	}
+	if err := r.machine.Foreign(); err != nil {
+		r.unreadable(e, err)
+	}
+	return last
+}
+
+// vetEntry says why the commands of an entry cannot be applied although they can be read.
+func (r *Replica) vetEntry() error {
+	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {
+		return fmt.Errorf("%w: its version is %d, and the cluster's is %d", fsm.ErrCorrupt,
+			r.scratch.reader.Version(), v)
+	}
+	return nil
+}
+
+// answer gives the proposals of an entry of a term, which is applied, their results. The leader's
+// own mean nothing to the leader of another term.
+func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
+	for i, p := range ps {
+		if r.lead != nil {
+			r.lead.ended(p)
+		}
+		switch {
+		case p.internal != nil:
+			if r.lead != nil && r.lead.term == term {
+				r.lead.outcome(p, true)
+			}
+		case p.origin.Member == 0:
+			p.Result = results[i]
+			if r.lead != nil {
+				r.lead.queue.delay.Answered(r.now)
+			}
+			r.out.Proposals = append(r.out.Proposals, p)
+		}
+	}
+}
+
+// takeInflight returns the proposals of the entry (index, term) that is applied, if it is this
+// member's. Those that are certain to have been lost are proposed anew if they are of this
+// member's clients; another member finds that out by itself.
+func (r *Replica) takeInflight(index, term uint64) (found []*Proposal) {
+	found, lost := r.inflight.take(index, term)
+	r.relay.commands.again(own(lost))
+	return found
+}
+
+// scratch is memory for what is over with an entry.
+type scratch struct {
+	reader  fsm.Reader
+	results []fsm.Result
+}
+
+// release lets go of an entry.
+func (s *scratch) release() {
+	s.reader.Release()
+	if cap(s.results) > keptMost {
+		s.results = nil
+	}
+}

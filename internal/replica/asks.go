@@ -1,0 +1,370 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold.dev/lease"
+)
+
+// patienceAsks is how many election timeouts reads and renewals wait for a leader. It is shorter
+// than that of commands, so that a holder still has time to turn to another member.
+const patienceAsks = 3
+
+// asker sends the reads and renewals of this member's clients to another leader, and what its
+// caches say: one confirm round at a time, for all that came meanwhile. The leader's own rounds
+// serve it. So one exchange of heartbeats does, however many members and clients wait.
+//
+// Asking again is harmless: a read has no effect, and a renewal is good from
+// when the leader received it, which is later than when the holder sent it (T2).
+type asker struct {
+	m        *local
+	reads    []*Read   // for the next round
+	renewals []Renewal // likewise
+	current  *question // asked, not yet confirmed
+	open     []asked   // renewals without an answer, by number, and some that have one
+	over     int       // how many have
+	batches  batchRelay
+	done     []confirmed
+	// abandoned are leases to be told of with the next message, if there still is a
+	// leader then; more is not done about them.
+	abandoned []lease.ID
+	caches    cacheRelay
+	last      uint64 // number given last, to a round, a renewal or what is about a cache
+	idle      int    // ticks since current was asked
+}
+
+// question is a round that was asked for.
+type question struct {
+	id    uint64
+	reads []*Read
+	// queries are the leases that the reads ask about, one read after the other.
+	queries []lease.ID
+	// fills are those of the reads, in their order.
+	fills []Fill
+}
+
+type asked struct {
+	seq     uint64
+	at      uint64 // the tick at which it was asked last
+	renewal Renewal
+	// answered says that it is of no interest any more: see asker.sweep.
+	answered bool
+}
+
+// confirmed is a round that may be read when index is applied.
+type confirmed struct {
+	index uint64
+	reads []*Read
+}
+
+func (a *asker) full() bool { return a.room() <= 0 }
+
+// room is how many more asks may wait for the next round.
+func (a *asker) room() int {
+	return maxForwarded - len(a.reads) - len(a.renewals) - a.batches.leases - len(a.caches.opens)
+}
+
+// fill adds a round to m, if anybody waits and none is under way.
+func (a *asker) fill(m *Forward, now uint64) {
+	m.Abandoned, a.abandoned = a.abandoned, nil
+	var more bool
+	if a.last, more = a.caches.fill(m, a.last, now); more {
+		return // the round goes with the last of it
+	}
+	if a.current != nil || len(a.reads)+len(a.renewals)+len(a.batches.waiting) == 0 {
+		return
+	}
+	a.last++
+	q := &question{id: a.last}
+	n, size := 0, 0
+	for ; n < len(a.reads) && len(q.queries) < maxForwarded && size < maxCacheBytes; n++ {
+		q.queries = append(q.queries, a.reads[n].Leases...)
+		if f := a.reads[n].Fill; f != nil {
+			q.fills = append(q.fills, *f)
+			size += rangesSize(f.Ranges)
+		}
+	}
+	q.reads, a.reads = a.reads[:n:n], a.reads[n:]
+	for _, n := range a.renewals {
+		a.last++
+		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
+		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
+	}
+	a.renewals = nil
+	a.last = a.batches.fill(m, a.last, now)
+	if len(a.reads) == 0 {
+		a.reads = nil
+	}
+	a.current, a.idle = q, 0
+	q.fill(m)
+}
+
+func (q *question) fill(m *Forward) {
+	m.Round, m.Queries, m.Fills = q.id, q.queries, q.fills
+}
+
+// rewind takes back all that was asked, because another leader has to be.
+func (a *asker) rewind() {
+	a.abandoned = nil // a new leader knows of nobody who tends anything
+	if a.current != nil {
+		a.reads = slices.Concat(a.current.reads, a.reads)
+		a.current = nil
+	}
+	if len(a.open) > 0 {
+		renewals := make([]Renewal, 0, len(a.open)+len(a.renewals))
+		for i := range a.open {
+			if !a.open[i].answered {
+				renewals = append(renewals, a.open[i].renewal)
+			}
+		}
+		a.renewals = append(renewals, a.renewals...)
+		a.open, a.over = nil, 0
+	}
+	a.renewals = append(a.renewals, a.batches.rewind()...)
+	a.caches.rewind()
+}
+
+// take returns all that waits, since this member is the leader itself now.
+func (a *asker) take() unanswered {
+	a.rewind()
+	all := unanswered{
+		reads: a.reads, renewals: a.renewals, batches: a.batches.take(), opens: a.caches.opens,
+	}
+	a.reads, a.renewals, a.caches = nil, nil, cacheRelay{}
+	return all
+}
+
+// give takes what the leader has not answered, since this member leads no more.
+func (a *asker) give(all unanswered) {
+	a.reads = append(a.reads, all.reads...)
+	a.caches.opens = append(a.caches.opens, all.opens...)
+	a.renewals = append(a.renewals, all.renewals...)
+	for _, b := range all.batches {
+		a.batches.add(b)
+	}
+}
+
+// renew takes a renewal, or refuses it if too much waits.
+func (a *asker) renew(n Renewal) {
+	if a.full() {
+		a.m.out.renewed(n, 0, ErrOverloaded)
+		return
+	}
+	a.renewals = append(a.renewals, n)
+}
+
+// renewAll takes a batch of renewals, or each of them by itself if there is no room for all.
+func (a *asker) renewAll(b *Renewals) {
+	if len(b.IDs) > 1 && len(b.IDs) <= a.room() {
+		a.batches.add(b)
+		return
+	}
+	for i := range b.IDs {
+		a.renew(b.single(i))
+	}
+}
+
+// openCache takes an OpenCache, or refuses it if too much waits.
+func (a *asker) openCache(o OpenCache) {
+	if a.full() {
+		a.m.out.refuseOpen(o, ErrOverloaded)
+		return
+	}
+	a.caches.opens = append(a.caches.opens, o)
+}
+
+// ack takes what a cache says that it has dropped, if there is room: it may be lost.
+func (a *asker) ack(c AckCache) {
+	if len(a.caches.acks) < maxForwarded {
+		a.caches.acks = append(a.caches.acks, c)
+	}
+}
+
+// read takes a read, or refuses it if too much waits.
+func (a *asker) read(q *Read) {
+	if a.full() {
+		a.m.out.refuseRead(q, ErrOverloaded)
+		return
+	}
+	a.reads = append(a.reads, q)
+}
+
+// abandon takes word of leases that nobody keeps alive any more, if there is a leader.
+func (a *asker) abandon(ids []lease.ID) {
+	if a.m.leader != 0 && len(a.abandoned) < maxForwarded {
+		a.abandoned = append(a.abandoned, ids...)
+	}
+}
+
+// empty reports whether nothing waits for the leader, or for what it has answered.
+func (a *asker) empty() bool {
+	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done) == 0 && a.current == nil &&
+		a.batches.empty() && a.caches.empty()
+}
+
+// again adds to msg what seems lost.
+func (a *asker) again(msg *Forward) {
+	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
+	if a.current != nil {
+		if a.idle++; a.idle >= 2*a.m.cfg.HeartbeatTicks {
+			a.idle = 0
+			a.current.fill(msg)
+		}
+	}
+	a.batches.again(now, patience)
+	a.collect()
+	for i := range a.open {
+		if o := &a.open[i]; !o.answered && now-o.at >= patience {
+			o.at = now
+			msg.Renewals = append(msg.Renewals, Ask{o.seq, o.renewal.ID, o.renewal.Token})
+		}
+	}
+	a.caches.again(msg, now, patience)
+}
+
+// collect gives the single renewals that are left of batches their places among the others.
+func (a *asker) collect() {
+	if singles := a.batches.close(); len(singles) > 0 {
+		a.open = append(a.open, singles...)
+		slices.SortFunc(a.open, func(x, y asked) int { return cmp.Compare(x.seq, y.seq) })
+	}
+}
+
+// expire answers what has waited too long: nobody who leads is known, or can
+// be reached, or what it has committed does not arrive.
+func (a *asker) expire() {
+	out := &a.m.out
+	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
+	old := func(born uint64) bool { return born+limit <= a.m.ticks }
+	stale := func(q *Read) bool {
+		if !old(q.born) {
+			return false
+		}
+		out.refuseRead(q, ErrNoLeader)
+		return true
+	}
+	a.reads = slices.DeleteFunc(a.reads, stale)
+	aged := func(q *Read) bool { return old(q.born) }
+	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
+		// The round is given up as a whole, and those who are younger ask in the next.
+		a.current = nil
+		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
+	}
+	for i := range a.done {
+		a.done[i].reads = slices.DeleteFunc(a.done[i].reads, stale)
+	}
+	a.renewals = slices.DeleteFunc(a.renewals, func(n Renewal) bool {
+		if old(n.born) {
+			out.renewed(n, 0, ErrNoLeader)
+		}
+		return old(n.born)
+	})
+	for i := range a.open {
+		if o := &a.open[i]; old(o.renewal.born) {
+			a.answer(i, 0, ErrNoLeader)
+		}
+	}
+	a.sweep()
+	a.batches.expire(out, old)
+	a.caches.expire(out, old)
+}
+
+// renewed answers renewals, in one pass, since there may be very many.
+func (a *asker) renewed(m *Reply) {
+	if len(m.Renewed)+len(m.Batches) == 0 {
+		return
+	}
+	waiting := codeOf(errWaiting)
+	for _, n := range m.Renewed {
+		i, ok := a.find(n.Seq)
+		switch {
+		case ok && n.Code == waiting:
+			a.open[i].renewal.born = a.m.ticks // its patience is with who leads
+		case n.Code == waiting: // of a batch, whose renewals are asked for by themselves soon
+		case ok:
+			a.answer(i, n.TTL, n.Code.err())
+		default:
+			a.batches.renewed(&a.m.out, n)
+		}
+	}
+	for i := range m.Batches {
+		if b := &m.Batches[i]; !a.batches.renewedAll(&a.m.out, b) {
+			a.renewedAll(b)
+		}
+	}
+	a.sweep()
+	a.collect()
+}
+
+// find returns the place of the open renewal with a number.
+func (a *asker) find(seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(a.open, seq, func(o asked, seq uint64) int {
+		return cmp.Compare(o.seq, seq)
+	})
+}
+
+// answer answers the open renewal at a place.
+func (a *asker) answer(i int, ttl lease.TTL, err error) {
+	o := &a.open[i]
+	if o.answered {
+		return
+	}
+	o.answered = true
+	a.over++
+	a.m.out.renewed(o.renewal, ttl, err)
+}
+
+// sweep forgets the renewals that are answered, once they are half of all: many others may have
+// to wait for long, and answers come in many replies.
+func (a *asker) sweep() {
+	if a.over > 0 && 2*a.over >= len(a.open) {
+		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
+		a.over = 0
+	}
+}
+
+func (a *asker) confirmed(m *Reply) {
+	q := a.current
+	if q == nil || q.id != m.Round || len(m.Left) != len(q.queries) ||
+		len(m.Filled) != len(q.fills) {
+		return
+	}
+	a.current = nil
+	left, filled := m.Left, m.Filled
+	for _, read := range q.reads {
+		n := len(read.Leases)
+		read.Left, left = left[:n:n], left[n:]
+		if read.Fill == nil {
+			continue
+		}
+		if read.Fill.Term = 0; filled[0] {
+			read.Fill.Term = m.Term
+		}
+		filled = filled[1:]
+	}
+	if len(q.reads) > 0 {
+		a.done = append(a.done, confirmed{m.Index, q.reads})
+	}
+}
+
+// renewedAll answers the renewals of a batch that is not open any more, as single ones.
+func (a *asker) renewedAll(m *RenewedAll) {
+	i, _ := a.find(m.First)
+	for ; i < len(a.open) && a.open[i].seq-m.First < uint64(len(m.TTLs)); i++ {
+		if ttl := m.TTLs[a.open[i].seq-m.First]; ttl > 0 {
+			a.answer(i, ttl, nil)
+		}
+	}
+}
+
+// release answers the rounds whose index has been applied here.
+func (a *asker) release() {
+	n := 0
+	for ; n < len(a.done) && a.done[n].index <= a.m.machine.Index(); n++ {
+		for _, read := range a.done[n].reads {
+			a.m.finish(read)
+		}
+	}
+	a.done = a.done[n:]
+}

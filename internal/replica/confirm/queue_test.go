@@ -1,0 +1,137 @@
+package confirm
+
+import (
+	"slices"
+	"testing"
+)
+
+// names is a batch for tests.
+type names []string
+
+func (n names) Empty() bool    { return len(n) == 0 }
+func (n names) Emptied() names { return n[:0] }
+
+// What comes while a round is under way is served by the next one, and by no earlier one.
+func TestOneRoundAtATime(t *testing.T) {
+	q := After[names](7)
+	if _, ok := q.Begin(); ok {
+		t.Fatal("a round begins for nobody")
+	}
+	q.Next = append(q.Next, "a")
+	first, ok := q.Begin()
+	if !ok || first != 8 || q.Last() != 8 {
+		t.Fatalf("round %d, %v, after 7", first, ok)
+	}
+	q.Next = append(q.Next, "b")
+	if _, ok := q.Begin(); ok || q.HasNext() {
+		t.Fatal("a second round begins beside the first")
+	}
+	q.Confirmed(first, 5)
+	second, ok := q.Begin()
+	if !ok || second != 9 {
+		t.Fatalf("round %d, %v", second, ok)
+	}
+	if b, index, ok := q.Release(5); !ok || index != 5 || !slices.Equal(b, names{"a"}) {
+		t.Errorf("%v at %d, %v", b, index, ok)
+	}
+	q.Confirmed(second, 5)
+	if b, _, ok := q.Release(5); !ok || !slices.Equal(b, names{"b"}) {
+		t.Errorf("%v, %v", b, ok)
+	}
+}
+
+// A round is answered when its index is applied, and not before.
+func TestReleaseWaitsForIndex(t *testing.T) {
+	q := After[names](0)
+	q.Next = names{"a"}
+	id, _ := q.Begin()
+	if _, _, ok := q.Release(1 << 40); ok {
+		t.Fatal("released without the quorum's word")
+	}
+	q.Confirmed(id+1, 3) // of another round
+	q.Confirmed(0, 3)
+	if _, _, ok := q.Release(1 << 40); ok {
+		t.Fatal("released by another round's word")
+	}
+	q.Confirmed(id, 3)
+	if _, _, ok := q.Release(2); ok {
+		t.Fatal("released before the index is applied")
+	}
+	if _, _, ok := q.Release(3); !ok {
+		t.Fatal("not released")
+	}
+	q.Confirmed(id, 9) // said twice
+	if _, _, ok := q.Release(1 << 40); ok {
+		t.Fatal("released twice")
+	}
+}
+
+// A round is asked for again once per patience, as long as it is under way.
+func TestAsksAgain(t *testing.T) {
+	q := After[names](0)
+	if _, again := q.Tick(1); again {
+		t.Fatal("asks for no round")
+	}
+	q.Next = names{"a"}
+	id, _ := q.Begin()
+	var asked []int
+	for tick := 1; tick <= 6; tick++ {
+		if got, again := q.Tick(2); again {
+			if got != id {
+				t.Errorf("asks for round %d", got)
+			}
+			asked = append(asked, tick)
+		}
+	}
+	if !slices.Equal(asked, []int{2, 4, 6}) {
+		t.Errorf("asks at ticks %v", asked)
+	}
+	q.Confirmed(id, 1)
+	if _, again := q.Tick(1); again {
+		t.Error("asks for a round that is confirmed")
+	}
+}
+
+// At the end of a term all that waits comes back in its order, and the words of old rounds mean
+// nothing for later ones.
+func TestClose(t *testing.T) {
+	q := After[names](0)
+	for _, name := range []string{"done", "current", "next"} {
+		q.Next = append(q.Next, name)
+		id, _ := q.Begin()
+		if name == "done" {
+			q.Confirmed(id, 1)
+		}
+	}
+	var got names
+	for _, b := range q.Close() {
+		got = append(got, b...)
+	}
+	if !slices.Equal(got, names{"done", "current", "next"}) {
+		t.Errorf("%v", got)
+	}
+	later := After[names](q.Last())
+	later.Next = names{"later"}
+	if id, _ := later.Begin(); id != 3 {
+		t.Errorf("round %d", id)
+	}
+	later.Confirmed(2, 1)
+	if _, _, ok := later.Release(1); ok {
+		t.Error("an old round's word releases a later one")
+	}
+}
+
+// A round takes the memory of one that is over.
+func TestReuse(t *testing.T) {
+	q := After[names](0)
+	allocs := testing.AllocsPerRun(100, func() {
+		q.Next = append(q.Next, "a")
+		id, _ := q.Begin()
+		q.Confirmed(id, 1)
+		b, _, _ := q.Release(1)
+		q.Reuse(b)
+	})
+	if allocs > 2 {
+		t.Errorf("%v allocations a round", allocs)
+	}
+}

@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// health is what a leader knows of how the members do. It says which changes of the membership the
+// cluster can afford.
+type health struct {
+	m     *local
+	links *links
+	raft  *node
+}
+
+// affordable reports why the cluster cannot afford a change now. Only the
+// leader can tell, since it alone knows who is connected.
+func (h health) affordable(c fsm.Command) error {
+	if !fsm.Has(h.m.machine.Version().Number, c) {
+		return ErrVersion
+	}
+	switch c := c.(type) {
+	case *fsm.AddMember:
+		return h.affordAdd(c.Member.Learner)
+	case *fsm.RemoveMember:
+		return h.affordRemove(c.ID)
+	case *fsm.PromoteMember:
+		return h.affordPromote(c.ID)
+	default:
+		return nil
+	}
+}
+
+// affordAdd wants so many voters to have been connected for a while that they
+// have a majority although the new member counts and is not there yet (etcd's
+// rule). A learner does not count, but soon will, and the leader sends it
+// everything: that is not wise with a cluster that limps either.
+func (h health) affordAdd(learner bool) error {
+	learners, voters, connected := 0, 0, 0
+	for _, n := range h.m.machine.View().Members {
+		switch {
+		case n.Learner:
+			learners++
+		default:
+			voters++
+			if h.links.stable(n.ID) {
+				connected++
+			}
+		}
+	}
+	if limit := h.m.cfg.Membership.MaxLearners; learner && limit > 0 && learners >= limit {
+		return ErrTooManyLearners
+	}
+	if h.m.cfg.Membership.Strict && voters > 1 && connected < (voters+1)/2+1 {
+		return ErrUnhealthy
+	}
+	return nil
+}
+
+// affordRemove wants a quorum of those who stay to be connected: for a while, if
+// a member is removed that takes part itself (etcd's rule).
+func (h health) affordRemove(id uint64) error {
+	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
+		return nil
+	}
+	counts := h.links.active
+	if h.links.active(id) {
+		counts = func(n uint64) bool { return h.links.stable(n) }
+	}
+	voters, connected := 0, 0
+	for _, n := range h.m.machine.View().Members {
+		if n.Learner || n.ID == id {
+			continue
+		}
+		voters++
+		if counts(n.ID) {
+			connected++
+		}
+	}
+	if voters > 0 && connected < voters/2+1 {
+		return ErrUnhealthy
+	}
+	return nil
+}
+
+// removesUnheard reports whether c removes a voter that this leader has not heard. It is down
+// if it has had the time to be heard.
+func (h health) removesUnheard(c fsm.Command) bool {
+	remove, ok := c.(*fsm.RemoveMember)
+	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
+}
+
+// affordPromote wants a learner that has what the leader has, but for a few
+// entries: else the cluster might wait for it to catch up.
+func (h health) affordPromote(id uint64) error {
+	n, ok := h.m.machine.View().Member(id)
+	if !ok || !n.Learner {
+		return nil // apply says what is wrong
+	}
+	if n.Incarnation == 0 {
+		// Whoever knows that it votes must know it from one that has lost its data.
+		return ErrLearnerNotReady
+	}
+	var match uint64
+	replicating := false
+	h.raft.WithProgress(func(n uint64, _ raft.ProgressType, p tracker.Progress) {
+		if n == id {
+			match, replicating = p.Match, h.links.active(id) && p.State == tracker.StateReplicate
+		}
+	})
+	if !replicating || match+h.m.cfg.Membership.MaxLag < h.m.machine.Index() {
+		return ErrLearnerNotReady
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package replica
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// inflight has the entries of this member that are in the log and not yet applied, in its order.
+// They outlive the term of the leader that proposed them: only the log says what becomes of them.
+type inflight []batch
+
+// batch is one entry.
+type batch struct {
+	index, term uint64 // index is 0 until the entry was appended
+	number      uint64 // of the first proposal in its leader's queue; 0 for a change of the membership
+	proposals   []*Proposal
+}
+
+// assign tells the entry that was proposed last its index: entries of this member's term that carry
+// data are its own, in the order of proposal.
+func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
+	for _, e := range entries {
+		if len(e.GetData()) == 0 || e.GetTerm() != term {
+			continue
+		}
+		if last := len(f) - 1; last >= 0 && f[last].index == 0 {
+			f[last].index = e.GetIndex()
+		}
+	}
+}
+
+// take returns the proposals of the entry (index, term), if it is this member's, because that entry
+// is applied. Those that the log has passed by, and all of earlier terms, wherever they stood, were
+// overwritten by another leader's entries and are lost for certain: the terms in a log do not fall.
+func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
+	n := 0
+	for ; n < len(*f) && found == nil; n++ {
+		b := &(*f)[n]
+		if b.index == index && b.term == term {
+			found = b.proposals
+			continue
+		}
+		if b.term >= term && (b.index == 0 || b.index > index) {
+			break
+		}
+		lost = append(lost, b.proposals...)
+	}
+	*f = cut(*f, 0, n)
+	return found, lost
+}
+
+// swallow returns the proposals of entries up to index: a snapshot has taken their place.
+func (f *inflight) swallow(index uint64) (all []*Proposal) {
+	for len(*f) > 0 && (*f)[0].index <= index {
+		all = append(all, (*f)[0].proposals...)
+		*f = (*f)[1:]
+	}
+	return all
+}
+
+// unassigned takes out the entry that was proposed last if it has no index: Raft did not append it.
+func (f *inflight) unassigned() bool {
+	last := len(*f) - 1
+	if last < 0 || (*f)[last].index != 0 {
+		return false
+	}
+	*f = (*f)[:last]
+	return true
+}
+
+// first returns the number of the first proposal, or the number next if there is none.
+func (f inflight) first(next uint64) uint64 {
+	for i := range f {
+		if n := f[i].number; n != 0 {
+			return n
+		}
+	}
+	return next
+}
+
+// setsVersion reports whether an entry changes the cluster version.
+func (f inflight) setsVersion() bool {
+	return slices.ContainsFunc(f, func(b batch) bool {
+		return slices.ContainsFunc(b.proposals, (*Proposal).setsVersion)
+	})
+}
+
+// of yields the proposals of a term.
+func (f inflight) of(term uint64) (all []*Proposal) {
+	for i := range f {
+		if f[i].term == term {
+			all = append(all, f[i].proposals...)
+		}
+	}
+	return all
+}

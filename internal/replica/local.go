@@ -1,0 +1,108 @@
+package replica
+
+import (
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// local is what the parts of a replica share: how this member is configured, what its clocks
+// showed last, which part it plays, what it has applied, and what the next Take returns. Only the
+// Replica changes it. The other parts read it, and append to out.
+type local struct {
+	cfg Config
+	times
+	role
+	machine *fsm.Machine
+	lessor  *lease.Lessor // the machine's
+	out     output
+}
+
+// times are what was read of clocks.
+type times struct {
+	now   lease.Instant
+	ticks uint64
+}
+
+// role is the part that this member plays.
+type role struct {
+	term    uint64
+	leader  uint64 // the known leader's ID, 0 for none
+	leading bool   // this member is the leader of term
+	primary bool   // and has applied an entry of term: its tracker runs
+}
+
+// output is what gathers for the next Take, and what the last one returned.
+type output struct {
+	Output
+	given Output
+}
+
+// take returns what has gathered, and begins anew.
+func (o *output) take() Output {
+	out := o.Output
+	*o = output{Output: o.given.emptied(), given: out}
+	return out
+}
+
+// emptied returns an empty Output with memory of one that its caller is through with.
+func (o *Output) emptied() Output {
+	clear(o.Append)
+	clear(o.Proposals)
+	clear(o.Reads)
+	clear(o.Renewals)
+	clear(o.Together)
+	return Output{
+		Append: o.Append[:0], Proposals: o.Proposals[:0], Reads: o.Reads[:0],
+		Renewals: o.Renewals[:0], Together: o.Together[:0],
+	}
+}
+
+// send sends a message to another member, in the version of the term unless it says which.
+func (m *local) send(msg *Message) {
+	msg.From = m.cfg.ID
+	switch {
+	case msg.Raft != nil:
+		msg.Version = firstVersion
+	case msg.Version == 0:
+		msg.Version = m.version()
+	}
+	m.out.Send = append(m.out.Send, msg)
+}
+
+// refuse answers a command of a client of this member that it has no result.
+func (o *output) refuse(p *Proposal, err error) {
+	p.Err = err
+	o.Proposals = append(o.Proposals, p)
+}
+
+// refuseRead answers a read of a client of this member that it is not confirmed.
+func (o *output) refuseRead(q *Read, err error) {
+	q.Err = err
+	o.Reads = append(o.Reads, q)
+}
+
+// renewed answers a renewal of a client of this member.
+func (o *output) renewed(n Renewal, ttl lease.TTL, err error) {
+	n.TTL, n.Err = ttl, err
+	o.Renewals = append(o.Renewals, n)
+}
+
+// refuseOpen answers an OpenCache of a client of this member that it has no outcome.
+func (o *output) refuseOpen(c OpenCache, err error) {
+	c.Err = err
+	o.Opened = append(o.Opened, c)
+}
+
+// finish answers a read of a client of this member: the state is new enough.
+func (m *local) finish(q *Read) {
+	if q.Inspect != nil {
+		q.Inspect(m.lessor)
+	}
+	m.out.Reads = append(m.out.Reads, q)
+}
+
+// voter reports whether a member has a vote.
+func (m *local) voter(id uint64) bool {
+	n, ok := m.machine.View().Member(id)
+	return ok && !n.Learner
+}

@@ -1,0 +1,182 @@
+package replica
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica/delay"
+)
+
+// queue has the commands that a leader has admitted and not yet proposed to Raft, in the order of
+// the log. It makes entries of them.
+type queue struct {
+	m       *local
+	waiting []*Proposal
+	delay   delay.Delay
+	number  uint64 // of the last command that was added, from 1 on
+	// versioning says that a change of the cluster version is in the log and not yet applied. No
+	// command may follow it until it is: of which version these may be is not known.
+	versioning bool
+	ceiling    byte // the version that such a change sets, anywhere on its way; 0 if none is
+	spare      memory
+}
+
+// memory is what the queue uses again for the next entry.
+type memory struct {
+	waiting []*Proposal // empty
+	entry   []byte      // while one is proposed
+	body    []byte      // while a part of it is encoded
+}
+
+// add puts a command at the end, unless the cluster version that holds there does not have it.
+func (q *queue) add(p *Proposal) error {
+	if !fsm.Has(q.version(), p.Command) {
+		return ErrVersion
+	}
+	if set, ok := p.Command.(*fsm.SetVersion); ok {
+		if q.ceiling == 0 {
+			q.ceiling = set.Version
+		}
+		q.ceiling = min(q.ceiling, set.Version)
+	}
+	q.number++
+	q.waiting = append(q.waiting, p)
+	return nil
+}
+
+// version returns the cluster version that holds behind all that waits. A change that is on its way
+// counts already if it makes that less.
+func (q *queue) version() byte {
+	v := q.m.machine.Version().Number
+	if q.ceiling != 0 {
+		v = min(v, q.ceiling)
+	}
+	return v
+}
+
+// first returns the number of the first command that waits, or would.
+func (q *queue) first() uint64 { return q.number - uint64(len(q.waiting)) + 1 }
+
+// look begins the commit delay if no append is being synced: the log is free.
+func (q *queue) look(appending int) {
+	if q.m.cfg.CommitDelay && appending == 0 {
+		q.delay.Free(len(q.waiting))
+	}
+}
+
+// due reports whether it is time for the next entry, or for several, when so many appends are
+// being synced. While there are any the commands wait, so that all that come meanwhile share the
+// next entry and the next sync (group commit).
+func (q *queue) due(appending int) bool {
+	return len(q.waiting) > 0 && (appending == 0 || len(q.waiting) >= groupMax) &&
+		!q.delayed(appending) && !q.versioning
+}
+
+// delayed reports whether commands wait for others to come, and for nothing else.
+func (q *queue) delayed(appending int) bool {
+	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
+}
+
+// entry returns an entry of the first commands that wait, about groupMax at most; of none, if the
+// first is too large. It is good until the next call: Raft makes a copy of what is proposed.
+func (q *queue) entry() (data []byte, of []*Proposal) {
+	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
+	n := 0
+	for ok := true; ok && n < len(q.waiting) && n < groupMax && len(data) < q.m.cfg.MaxBatch &&
+		!q.versioning; {
+		from := q.waiting[n].origin
+		if from.Member == 0 {
+			if data, ok = appendCommand(data, q.waiting[n].Command); ok {
+				q.versioning = q.waiting[n].setsVersion()
+				n++
+			}
+			continue
+		}
+		body, run := q.run(q.waiting[n:], q.m.cfg.MaxBatch-len(data))
+		if ok = run > 0; ok {
+			data = append(fsm.AppendGroup(data, from, run), body...)
+			q.versioning = slices.ContainsFunc(q.waiting[n:n+run], (*Proposal).setsVersion)
+			n += run
+		}
+	}
+	q.spare.entry = data
+	return data, q.waiting[:n:n]
+}
+
+// run encodes commands that another member has numbered one after the other, those that list begins
+// with, as many as begin within so many bytes. There are none if the first is too large.
+func (q *queue) run(list []*Proposal, room int) (body []byte, n int) {
+	body = q.spare.body[:0]
+	for next := list[0].origin; n < min(len(list), groupMax) && list[n].origin == next &&
+		(n == 0 || len(body) < room); next.Seq++ {
+		var ok bool
+		if body, ok = appendCommand(body, list[n].Command); !ok {
+			break
+		}
+		n++
+	}
+	q.spare.body = body
+	return body, n
+}
+
+// remove takes out the first commands, which are in an entry now, or refused.
+func (q *queue) remove(n int) {
+	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
+		q.waiting, q.spare.waiting = q.spare.waiting, nil
+	}
+}
+
+// ended says that a command has its outcome, or is not going to have one here. If it changes the
+// cluster version that is mostly the one in the log, but it may have been refused before it got
+// there. The ceiling stays while another one waits.
+func (q *queue) ended(p *Proposal, log *inflight) {
+	if !p.setsVersion() {
+		return
+	}
+	q.versioning = q.versioning && log.setsVersion()
+	if !q.versioning && !slices.ContainsFunc(q.waiting, (*Proposal).setsVersion) {
+		q.ceiling = 0
+	}
+}
+
+// release lets go of an entry's proposals and of more memory than the next entry is likely to need.
+func (m *memory) release(ps []*Proposal) {
+	if cap(ps) <= keptMost {
+		clear(ps)
+		m.waiting = ps[:0]
+	}
+	if cap(m.entry) > keptBytes {
+		m.entry = nil
+	}
+	if cap(m.body) > keptBytes {
+		m.body = nil
+	}
+}
+
+// keptMost and keptBytes are how much memory is kept for the next entry.
+const (
+	keptMost  = 1024
+	keptBytes = 256 << 10
+)
+
+// groupMax is how many commands may wait for one sync. Beyond it the next
+// entry is proposed at once; the disk is behind and pipelining helps.
+const groupMax = 4096
+
+// MaxCommand is the largest command, as it stands in the log. An entry has less than
+// Config.MaxBatch bytes beside its last command.
+const MaxCommand = 48 << 20
+
+// MaxBeside is what may be in a message to another member, at most, beside Config.MaxBatch bytes
+// and one command, or one thing that a cache says, of any size: as many asks as may wait,
+// maxCacheBytes twice, and what has a bounded length.
+const MaxBeside = 15 << 20
+
+// appendCommand appends a command to an entry, or says that it is too large.
+func appendCommand(b []byte, c fsm.Command) (_ []byte, ok bool) {
+	out := fsm.AppendCommand(b, c)
+	if len(out)-len(b) > MaxCommand {
+		return b, false
+	}
+	return out, true
+}

@@ -1,0 +1,110 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+)
+
+// cacheRelay sends what this member's caches say to another leader: that they are
+// open until it is answered, what they have dropped once.
+type cacheRelay struct {
+	opens []OpenCache // not sent
+	acks  []AckCache  // likewise
+	asked []askedOpen // sent, by number
+}
+
+// askedOpen is an OpenCache that was sent.
+type askedOpen struct {
+	number uint64
+	at     uint64 // the tick at which it was sent last
+	open   OpenCache
+}
+
+func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.asked) == 0 }
+
+// maxCacheBytes bounds what one message to another member says of caches, but for the last thing
+// said.
+const maxCacheBytes = 4 << 20
+
+// fill adds to m what there is to say, with numbers after last, and returns the last number. If m
+// has no room for more, more is true. What a cache has dropped goes before what it is about to
+// read.
+func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
+	size, n := 0, 0
+	for ; n < len(c.acks) && size < maxCacheBytes; n++ {
+		last++
+		m.Acks = append(m.Acks, NumberedAck{last, c.acks[n]})
+		size += 64 + rangesSize(c.acks[n].Dropped)
+	}
+	c.acks = rest(c.acks, n)
+	n = 0
+	for ; n < len(c.opens) && size < maxCacheBytes; n++ {
+		last++
+		o := c.opens[n]
+		c.asked = append(c.asked, askedOpen{last, now, o})
+		m.Opens = append(m.Opens, NumberedOpen{last, o.ID, o.Token, o.Has})
+		size += 40 + rangesSize(o.Has)
+	}
+	c.opens = rest(c.opens, n)
+	return last, len(c.acks)+len(c.opens) > 0 || size >= maxCacheBytes
+}
+
+// rest returns what is behind the first n of a list, nil if nothing is.
+func rest[T any](list []T, n int) []T {
+	if n == len(list) {
+		return nil
+	}
+	return list[n:]
+}
+
+// again adds what was said and not answered for that many ticks, as much of it as a message has.
+func (c *cacheRelay) again(m *Forward, now, patience uint64) {
+	size := 0
+	for i := range c.asked {
+		if o := &c.asked[i]; now-o.at >= patience && size < maxCacheBytes {
+			o.at = now
+			m.Opens = append(m.Opens, NumberedOpen{o.number, o.open.ID, o.open.Token, o.open.Has})
+			size += 40 + rangesSize(o.open.Has)
+		}
+	}
+}
+
+// rewind takes back what was asked, because another leader has to be. What was
+// acknowledged means nothing to that one.
+func (c *cacheRelay) rewind() {
+	var opens []OpenCache
+	for i := range c.asked {
+		opens = append(opens, c.asked[i].open)
+	}
+	c.opens, c.asked, c.acks = append(opens, c.opens...), nil, nil
+}
+
+// expire answers what has waited too long.
+func (c *cacheRelay) expire(out *output, old func(born uint64) bool) {
+	stale := func(o OpenCache) bool {
+		if old(o.born) {
+			out.refuseOpen(o, ErrNoLeader)
+		}
+		return old(o.born)
+	}
+	c.opens = slices.DeleteFunc(c.opens, stale)
+	c.asked = slices.DeleteFunc(c.asked, func(a askedOpen) bool { return stale(a.open) })
+}
+
+// opened takes the leader's answers.
+func (c *cacheRelay) opened(out *output, m *Reply) {
+	for _, n := range m.Opened {
+		i, ok := slices.BinarySearchFunc(c.asked, n.Number, func(a askedOpen, n uint64) int {
+			return cmp.Compare(a.number, n)
+		})
+		if !ok {
+			continue
+		}
+		o := c.asked[i].open
+		c.asked = cut(c.asked, i, i+1)
+		if o.Err = n.Code.err(); o.Err == nil {
+			o.Term = m.Term
+		}
+		out.Opened = append(out.Opened, o)
+	}
+}
