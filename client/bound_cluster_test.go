@@ -12,20 +12,20 @@ import (
 // the key is put again, deleted or has ended, not before its time.
 func bound(t *testing.T, c *client.Client) {
 	ctx := ask(t)
-	gone := func(l client.LeaseName) {
+	gone := func(l client.LeaseRef) {
 		t.Helper()
-		if _, err := c.Describe(ctx, l, false); !errors.Is(err, client.ErrLeaseNotFound) {
+		if _, err := c.Describe(ctx, l); !errors.Is(err, client.ErrLeaseNotFound) {
 			t.Errorf("lease %d: %v", l.ID, err)
 		}
 	}
-	leaseOf := func() client.LeaseName {
+	leaseOf := func() client.LeaseRef {
 		t.Helper()
-		return client.LeaseName{ID: must[client.KV](t)(c.Get(ctx, "t/k")).Lease}
+		return client.LeaseRef{ID: must[client.KV](t)(c.Get(ctx, "t/k")).Lease}
 	}
 	put := client.Put{Key: "t/k", TTL: time.Hour}
 	must[client.PutResult](t)(c.Put(ctx, put))
 	first := leaseOf()
-	info := must[client.LeaseInfo](t)(c.Describe(ctx, first, true))
+	info := must[client.LeaseInfo](t)(c.DescribeKeys(ctx, first))
 	if !info.Bound || info.TTL != time.Hour || len(info.Keys) != 1 {
 		t.Errorf("described %+v", info)
 	}

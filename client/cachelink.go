@@ -12,56 +12,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/internal/keyrange"
 )
 
-// KeyRange is a key or a range of keys.
-type KeyRange struct {
-	Key string
-	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
-	End string
-}
-
-// CacheEvents is the side of a CacheLink that has the copies. Its methods are called one at a
-// time, but for Writing, and must not wait.
-type CacheEvents interface {
-	// Opening says that the cache is about to be opened on another stream, or anew: what is
-	// answered from now on is not to be kept until it is Opened. It returns what the
-	// cache has.
-	Opening() []KeyRange
-	// Opened says that the cluster knows what the cache has: what is answered in this term
-	// may be kept. This is to be acknowledged.
-	Opened(term uint64)
-	// Invalidated says what to drop. When that is done, it is to be acknowledged.
-	Invalidated(n CacheNotice)
-	// Writing says that this client is about to send a write which may touch these keys.
-	// It may be called by any goroutine.
-	Writing(list []KeyRange)
-	// Refused says that the cluster does not take the cache, and why. It is asked
-	// again if that may change.
-	Refused(err error)
-}
-
-// CacheNotice is an invalidation.
-type CacheNotice struct {
-	Term, Seq uint64
-	Drop      []KeyRange
-}
-
-// CacheAck acknowledges the invalidations of a term up to one, and says what the cache has
-// dropped besides.
-type CacheAck struct {
-	Term, Seq uint64
-	// Open is the term in which the cache was opened, 0 if it is not since Opening.
-	Open    uint64
-	Dropped []KeyRange
-}
-
-// CacheLink keeps a cache in touch with the cluster, whatever becomes of members and
-// streams. Package cache has one for each cache; programs use that package.
-type CacheLink struct {
+// cacheLink keeps a cache in touch with the cluster, whatever becomes of members and
+// streams. Package cache has one for each cache.
+type cacheLink struct {
 	client *Client
 	lease  LeaseRef
-	to     CacheEvents
+	to     cachelink.Events
 	link   atomic.Pointer[link] // that call goes over
 
 	mu    sync.Mutex // guards what follows, and is held while Opening is called
@@ -72,9 +32,25 @@ type CacheLink struct {
 	over  bool
 }
 
-// LinkCache begins to keep a cache in touch, whose lease holds the ranges.
-func (c *Client) LinkCache(l *Lease, to CacheEvents) (*CacheLink, error) {
-	k := &CacheLink{client: c, lease: l.Ref(), to: to}
+func init() {
+	cachelink.Set(cachelink.Hooks[*Client, *Lease, Grant, RangeResult]{
+		Grant: func(
+			ctx context.Context, c *Client, g Grant, holds []keyrange.Range,
+		) (*Lease, error) {
+			g.holds = holds
+			return c.Grant(ctx, g)
+		},
+		Open: func(
+			c *Client, l *Lease, to cachelink.Events,
+		) (cachelink.Link[RangeResult], error) {
+			return c.linkCache(l, to)
+		},
+	})
+}
+
+// linkCache begins to keep a cache in touch, whose lease holds the ranges.
+func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
+	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)
 	if err != nil {
 		return nil, fmt.Errorf("client: cache of lease %016x: %w", k.lease.ID, err)
@@ -87,21 +63,21 @@ func (c *Client) LinkCache(l *Lease, to CacheEvents) (*CacheLink, error) {
 }
 
 // Close ends it.
-func (k *CacheLink) Close() {
+func (k *cacheLink) Close() {
 	k.client.mux.exit(k)
 	k.client.caches.remove(k)
 	k.end(ErrClosed)
 }
 
 // end implements follower.
-func (k *CacheLink) end(error) {
+func (k *cacheLink) end(error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.over = true
 	k.stopLocked()
 }
 
-func (k *CacheLink) stopLocked() {
+func (k *cacheLink) stopLocked() {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
@@ -125,7 +101,7 @@ const (
 //
 // If much was dropped it goes in several pieces. Each is true by itself, and all go
 // before whatever is asked for later.
-func (k *CacheLink) Ack(a CacheAck) {
+func (k *cacheLink) Ack(a cachelink.Ack) {
 	l := k.link.Load()
 	if l == nil {
 		return
@@ -142,7 +118,7 @@ func (k *CacheLink) Ack(a CacheAck) {
 }
 
 // fitting returns how many ranges one acknowledgement has.
-func fitting(list []KeyRange) (n int) {
+func fitting(list []keyrange.Range) (n int) {
 	for size := 0; n < len(list) && n < maxDropped && size < maxMessage/2; n++ {
 		size += rangeBytes + len(list[n].Key) + len(list[n].End)
 	}
@@ -151,13 +127,15 @@ func fitting(list []KeyRange) (n int) {
 
 // tooLong reports whether no message has room for a range. That it was dropped is not told then:
 // the cluster asks when it is written to.
-func (k *CacheLink) tooLong(r KeyRange) bool {
+func (k *cacheLink) tooLong(r keyrange.Range) bool {
 	return len(r.Key)+len(r.End) > k.client.most
 }
 
 // Fill reads a range, linearizably, and returns the term in which the cache may keep it; 0 if
 // it may not.
-func (k *CacheLink) Fill(ctx context.Context, r KeyRange) (_ RangeResult, term uint64, _ error) {
+func (k *cacheLink) Fill(
+	ctx context.Context, r keyrange.Range,
+) (_ RangeResult, term uint64, _ error) {
 	s := &spec{op: "range", on: r.Key, kind: read}
 	m := Range{Key: r.Key, End: r.End}.message()
 	m.Cache = k.lease.message()
@@ -166,7 +144,7 @@ func (k *CacheLink) Fill(ctx context.Context, r KeyRange) (_ RangeResult, term u
 }
 
 // begin implements follower.
-func (k *CacheLink) begin(l *link) {
+func (k *cacheLink) begin(l *link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.call == nil && !k.over {
@@ -174,7 +152,7 @@ func (k *CacheLink) begin(l *link) {
 	}
 }
 
-func (k *CacheLink) beginLocked(l *link) {
+func (k *cacheLink) beginLocked(l *link) {
 	q := &call{kind: watching, request: &pb.Request{Body: &pb.Request_Cache{
 		Cache: &pb.CacheRequest{
 			Lease: k.lease.message(), Has: rangeMessages(k.to.Opening()), Term: k.last,
@@ -203,7 +181,7 @@ func (k *CacheLink) beginLocked(l *link) {
 }
 
 // check refuses what would end the stream for everybody.
-func (k *CacheLink) check(r *pb.Request) error {
+func (k *cacheLink) check(r *pb.Request) error {
 	if n := proto.Size(r); n > max(k.client.most, maxMessage)+fixedBytes {
 		return fmt.Errorf("%w: what the cache has takes %d bytes to say", ErrInvalid, n)
 	}
@@ -212,10 +190,10 @@ func (k *CacheLink) check(r *pb.Request) error {
 
 // take takes a response, or the error that is the end of the call. Invalidations are good
 // whichever call they come by.
-func (k *CacheLink) take(l *link, q *call, r *pb.Response, err error) {
+func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	m := r.GetCache()
 	if m.GetSeq() != 0 || len(m.GetDrop()) > 0 {
-		k.to.Invalidated(CacheNotice{Term: m.Term, Seq: m.Seq, Drop: rangesOf(m.Drop)})
+		k.to.Invalidated(cachelink.Notice{Term: m.Term, Seq: m.Seq, Drop: heldOf(m.Drop)})
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -239,14 +217,14 @@ func (k *CacheLink) take(l *link, q *call, r *pb.Response, err error) {
 }
 
 // lostLocked notes that there is no call any more.
-func (k *CacheLink) lostLocked() {
+func (k *cacheLink) lostLocked() {
 	k.call = nil
 	k.link.Store(nil)
 	k.to.Opening()
 }
 
 // refusedLocked takes the end of the call that the member decided on.
-func (k *CacheLink) refusedLocked(err error) {
+func (k *cacheLink) refusedLocked(err error) {
 	k.to.Refused(err)
 	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
 		return
@@ -262,27 +240,27 @@ func (k *CacheLink) refusedLocked(err error) {
 // caches are those of a client.
 type caches struct {
 	mu   sync.Mutex // of those who change the list
-	list atomic.Pointer[[]*CacheLink]
+	list atomic.Pointer[[]*cacheLink]
 }
 
-func (c *caches) add(k *CacheLink) {
+func (c *caches) add(k *cacheLink) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := []*CacheLink{k}
+	list := []*cacheLink{k}
 	if old := c.list.Load(); old != nil {
 		list = append(list, *old...)
 	}
 	c.list.Store(&list)
 }
 
-func (c *caches) remove(k *CacheLink) {
+func (c *caches) remove(k *cacheLink) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.list.Load()
 	if old == nil {
 		return
 	}
-	list := slices.DeleteFunc(slices.Clone(*old), func(x *CacheLink) bool { return x == k })
+	list := slices.DeleteFunc(slices.Clone(*old), func(x *cacheLink) bool { return x == k })
 	c.list.Store(&list)
 	if len(list) == 0 {
 		c.list.Store(nil)
@@ -306,18 +284,18 @@ func (c *caches) writing(r *pb.Request) {
 }
 
 // touchedBy returns the keys that a request names as to be written.
-func touchedBy(r *pb.Request) []KeyRange {
+func touchedBy(r *pb.Request) []keyrange.Range {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
-		return []KeyRange{{Key: string(x.Put.Key)}}
+		return []keyrange.Range{{Key: string(x.Put.Key)}}
 	case *pb.Request_DeleteRange:
-		return []KeyRange{{Key: string(x.DeleteRange.Key), End: string(x.DeleteRange.RangeEnd)}}
+		return []keyrange.Range{{Key: string(x.DeleteRange.Key), End: string(x.DeleteRange.RangeEnd)}}
 	case *pb.Request_Txn:
 		return touchedByTxn(x.Txn, nil)
 	case *pb.Request_Grant:
-		var out []KeyRange
+		var out []keyrange.Range
 		for _, p := range x.Grant.Keys {
-			out = append(out, KeyRange{Key: string(p.GetKey())})
+			out = append(out, keyrange.Range{Key: string(p.GetKey())})
 		}
 		return out
 	case *pb.Request_Attach:
@@ -329,8 +307,8 @@ func touchedBy(r *pb.Request) []KeyRange {
 	}
 }
 
-func touchedKeys(keys [][]byte) []KeyRange {
-	out := make([]KeyRange, len(keys))
+func touchedKeys(keys [][]byte) []keyrange.Range {
+	out := make([]keyrange.Range, len(keys))
 	for i, k := range keys {
 		out[i].Key = string(k)
 	}
@@ -338,14 +316,14 @@ func touchedKeys(keys [][]byte) []KeyRange {
 }
 
 // touchedByTxn appends what either branch of a transaction writes.
-func touchedByTxn(t *pb.TxnRequest, out []KeyRange) []KeyRange {
+func touchedByTxn(t *pb.TxnRequest, out []keyrange.Range) []keyrange.Range {
 	for _, list := range [][]*pb.Op{t.GetSuccess(), t.GetFailure()} {
 		for _, o := range list {
 			switch x := o.Op.(type) {
 			case *pb.Op_Put:
-				out = append(out, KeyRange{Key: string(x.Put.GetKey())})
+				out = append(out, keyrange.Range{Key: string(x.Put.GetKey())})
 			case *pb.Op_DeleteRange:
-				out = append(out, KeyRange{
+				out = append(out, keyrange.Range{
 					Key: string(x.DeleteRange.GetKey()), End: string(x.DeleteRange.GetRangeEnd()),
 				})
 			case *pb.Op_Txn:

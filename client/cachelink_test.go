@@ -12,13 +12,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/internal/keyrange"
 )
 
-// fakeCache takes note of what a CacheLink tells it.
+// fakeCache takes note of what a cacheLink tells it.
 type fakeCache struct {
 	mu    sync.Mutex
 	heard []string
-	has   []KeyRange
+	has   []keyrange.Range
 }
 
 func (f *fakeCache) note(format string, args ...any) {
@@ -27,10 +29,13 @@ func (f *fakeCache) note(format string, args ...any) {
 	f.heard = append(f.heard, fmt.Sprintf(format, args...))
 }
 
-func (f *fakeCache) Opening() []KeyRange       { f.note("opening"); return f.has }
-func (f *fakeCache) Opened(term uint64)        { f.note("opened %d", term) }
-func (f *fakeCache) Invalidated(n CacheNotice) { f.note("drop %d.%d %v", n.Term, n.Seq, n.Drop) }
-func (f *fakeCache) Writing(list []KeyRange)   { f.note("writing %v", list) }
+func (f *fakeCache) Opening() []keyrange.Range     { f.note("opening"); return f.has }
+func (f *fakeCache) Opened(term uint64)            { f.note("opened %d", term) }
+func (f *fakeCache) Writing(list []keyrange.Range) { f.note("writing %v", list) }
+
+func (f *fakeCache) Invalidated(n cachelink.Notice) {
+	f.note("drop %d.%d %v", n.Term, n.Seq, n.Drop)
+}
 
 func (f *fakeCache) Refused(err error) {
 	f.note("refused %v", errors.Is(err, ErrUnavailable))
@@ -76,12 +81,12 @@ func TestCacheLink(t *testing.T) {
 			}
 		})
 		l, cache := grant(t, c, Grant{}), &fakeCache{}
-		k, err := c.LinkCache(l, cache)
+		k, err := c.linkCache(l, cache)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cache.told(t, "opening", "opened 3")
-		cache.has = []KeyRange{{Key: "a", End: "c"}}
+		cache.has = []keyrange.Range{{Key: "a", End: "c"}}
 		first := f.cacheRequests()[0]
 		f.last().say(cacheResponse(first, &pb.CacheResponse{
 			Term: 3, Seq: 1, Drop: []*pb.KeyRange{{Key: []byte("a")}},
@@ -120,7 +125,7 @@ func TestCacheLinkRefused(t *testing.T) {
 			}
 		})
 		cache := &fakeCache{}
-		k, err := c.LinkCache(grant(t, c, Grant{}), cache)
+		k, err := c.linkCache(grant(t, c, Grant{}), cache)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +144,7 @@ func TestCacheLinkRefused(t *testing.T) {
 func TestCacheWrites(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l, cache := grant(t, c, Grant{}), &fakeCache{}
-		k, err := c.LinkCache(l, cache)
+		k, err := c.linkCache(l, cache)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +168,7 @@ func TestCacheWrites(t *testing.T) {
 			go func() { _, _ = c.Put(ctx, Put{Key: "a"}) }()
 		}
 		synctest.Wait()
-		k.Ack(CacheAck{Term: 1, Seq: 2, Dropped: []KeyRange{{Key: "a"}}})
+		k.Ack(cachelink.Ack{Term: 1, Seq: 2, Dropped: []keyrange.Range{{Key: "a"}}})
 		synctest.Wait()
 		all := f.requests()
 		ack := all[len(all)-1].GetCacheAck()
@@ -242,7 +247,7 @@ func TestAckBytes(t *testing.T) {
 	}{{"many", 100_000, 100}, {"long", 40, 1 << 20}} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
-			k := &CacheLink{client: &Client{most: 3 << 19}, lease: LeaseRef{ID: 1, Token: 2}}
+			k := &cacheLink{client: &Client{most: 3 << 19}, lease: LeaseRef{ID: 1, Token: 2}}
 			k.link.Store(l)
 			fill := &call{kind: read, request: &pb.Request{Body: &pb.Request_ReadRange{
 				ReadRange: &pb.RangeRequest{Key: []byte("k")},
@@ -250,9 +255,9 @@ func TestAckBytes(t *testing.T) {
 			renew := &call{kind: renewal, request: &pb.Request{Body: &pb.Request_Renew{
 				Renew: &pb.RenewRequest{Ids: []int64{1}},
 			}}}
-			ack := CacheAck{Term: 3, Seq: 4, Open: 5}
+			ack := cachelink.Ack{Term: 3, Seq: 4, Open: 5}
 			for i := range tt.n {
-				ack.Dropped = append(ack.Dropped, KeyRange{Key: fmt.Sprintf("%0*d", tt.bytes, i)})
+				ack.Dropped = append(ack.Dropped, keyrange.Range{Key: fmt.Sprintf("%0*d", tt.bytes, i)})
 			}
 			told := slices.Clone(ack.Dropped)
 			k.Ack(ack)
@@ -282,7 +287,7 @@ func TestAckBytes(t *testing.T) {
 					case len(a.Dropped) > 10_000:
 						t.Fatalf("%d ranges in a piece", len(a.Dropped))
 					}
-					got := rangesOf(a.Dropped)
+					got := heldOf(a.Dropped)
 					if !slices.Equal(got, told[:len(got)]) {
 						t.Fatalf("other ranges are told")
 					}
@@ -302,11 +307,11 @@ func TestAckBytes(t *testing.T) {
 // TestAckTooLong: a range that no message has room for is not told, the rest is.
 func TestAckTooLong(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
-	k := &CacheLink{client: &Client{most: 1000}}
+	k := &cacheLink{client: &Client{most: 1000}}
 	k.link.Store(l)
-	long := KeyRange{Key: string(make([]byte, 600)), End: string(make([]byte, 600))}
-	k.Ack(CacheAck{Term: 1, Seq: 2, Dropped: []KeyRange{long, {Key: "a"}, long}})
-	k.Ack(CacheAck{Term: 1, Seq: 3, Dropped: []KeyRange{long}})
+	long := keyrange.Range{Key: string(make([]byte, 600)), End: string(make([]byte, 600))}
+	k.Ack(cachelink.Ack{Term: 1, Seq: 2, Dropped: []keyrange.Range{long, {Key: "a"}, long}})
+	k.Ack(cachelink.Ack{Term: 1, Seq: 3, Dropped: []keyrange.Range{long}})
 	m := l.take()
 	if len(m.Requests) != 2 || len(m.Requests[0].GetCacheAck().Dropped) != 1 ||
 		m.Requests[1].GetCacheAck().Seq != 3 {
@@ -318,8 +323,8 @@ func TestAckTooLong(t *testing.T) {
 // stream goes on for everybody else.
 func TestHasTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		cache := &fakeCache{has: []KeyRange{{Key: string(make([]byte, 4<<20))}}}
-		k, err := c.LinkCache(grant(t, c, Grant{}), cache)
+		cache := &fakeCache{has: []keyrange.Range{{Key: string(make([]byte, 4<<20))}}}
+		k, err := c.linkCache(grant(t, c, Grant{}), cache)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 )
 
 // kind says what may be done with a request that has no answer.
@@ -70,7 +71,7 @@ func (c *Client) retry(ctx context.Context, s *spec, attempt func(*link) error) 
 			said = err
 		}
 		if ctx.Err() != nil {
-			return s.fail(context.Cause(ctx), err)
+			return s.fail(fault.Cause(ctx), err)
 		}
 		if errors.Is(err, errMoved) {
 			continue // another member, no need to wait
@@ -112,16 +113,22 @@ func (s *spec) fail(err, before error) error {
 		err = fmt.Errorf("%w (%w)", err, before)
 	}
 	if s.unsure && !errors.Is(err, ErrUnknownOutcome) {
-		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		err = fault.Because(ErrUnknownOutcome, err)
 	}
-	if s.on != "" {
-		return fmt.Errorf("client: %s %q: %w", s.op, s.on, err)
-	}
-	return fmt.Errorf("client: %s: %w", s.op, err)
+	return fault.In("client: "+s.op, s.on, err)
 }
 
 // errOver marks the error of an attempt that ended because the context did.
 var errOver = errors.New("given up")
+
+// overBy is errOver with the cause of the context's end, which is all that it tells.
+func overBy(ctx context.Context) error { return &over{fault.Cause(ctx)} }
+
+type over struct{ cause error }
+
+func (o *over) Error() string { return o.cause.Error() }
+
+func (o *over) Unwrap() []error { return []error{errOver, o.cause} }
 
 // do sends a request over the stream until it has an answer.
 func (c *Client) do(
@@ -176,7 +183,7 @@ func (c *Client) attempt(
 	c.caches.writing(r)
 	q.deadline, _ = ctx.Deadline()
 	if ctx.Err() != nil {
-		return nil, &linkError{cause: fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
+		return nil, &linkError{cause: overBy(ctx)}
 	}
 	return c.await(ctx, l, q)
 }
@@ -224,7 +231,7 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 		return r, err
 	case <-ctx.Done():
 		sent := l.forget(q)
-		return nil, &linkError{sent, fmt.Errorf("%w: %w", errOver, context.Cause(ctx))}
+		return nil, &linkError{sent, overBy(ctx)}
 	}
 }
 

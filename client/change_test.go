@@ -121,7 +121,7 @@ func TestHandOver(t *testing.T) {
 			is(t, l, Ended, ErrHandedOver)
 			return f.obey(s, r)
 		})
-		g, err := l.HandOver(t.Context(), "you", false)
+		g, err := l.HandOver(t.Context(), "you")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestHandOverAgain(t *testing.T) {
 				out[0].GetHandOver().Lease.RemainingMs = left.Milliseconds()
 				return out
 			})
-			g, err := l.HandOver(t.Context(), "you", false)
+			g, err := l.HandOver(t.Context(), "you")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,11 +199,11 @@ func TestReads(t *testing.T) {
 				return f.obey(s, r)
 			}
 		})
-		i, err := c.Describe(t.Context(), LeaseName{ID: 7}, true)
+		i, err := c.DescribeKeys(t.Context(), LeaseRef{ID: 7})
 		if err != nil || i.ID != 7 || f.last() == first {
 			t.Errorf("%+v, %v", i, err)
 		}
-		valid, current, err := c.CheckToken(t.Context(), LeaseName{ID: 7}, 1)
+		valid, current, err := c.CheckToken(t.Context(), LeaseRef{ID: 7, Token: 1})
 		if err != nil || !valid || current != 1 {
 			t.Errorf("%t, %d, %v", valid, current, err)
 		}
@@ -215,7 +215,7 @@ func TestReads(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = c.Describe(ctx, LeaseName{ID: 7}, true)
+		_, err = c.DescribeKeys(ctx, LeaseRef{ID: 7})
 		if want(t, err, context.DeadlineExceeded); errors.Is(err, ErrUnknownOutcome) {
 			t.Error(err)
 		}
@@ -228,7 +228,7 @@ func TestReads(t *testing.T) {
 func TestKeepAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		handOver := func(l *Lease) error {
-			_, err := l.HandOver(t.Context(), "you", false)
+			_, err := l.HandOver(t.Context(), "you")
 			return err
 		}
 		for _, tt := range []struct {

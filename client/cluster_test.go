@@ -120,7 +120,7 @@ func store(t *testing.T, c *client.Client) {
 		t.Errorf("put %+v", second)
 	}
 	put(c.Put(ctx, client.Put{Key: "s/b"}))
-	all := client.Range{Key: "s/", End: client.PrefixEnd("s/")}
+	all := client.Prefix("s/").Range()
 	r := must[client.RangeResult](t)(c.Range(ctx, all))
 	if r.Count != 2 || string(r.KVs[0].Value) != "2" || r.KVs[0].Version != 2 {
 		t.Errorf("range %+v", r)
@@ -173,7 +173,7 @@ func leases(t *testing.T, c *client.Client) {
 	grantedAgain(t, c, again.ID)
 	pointed(t, c)
 	renewed(t, l)
-	info := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseName{Name: "l/name"}, true))
+	info := must[client.LeaseInfo](t)(c.DescribeKeys(ctx, client.LeaseRef{Name: "l/name"}))
 	if info.ID != l.ID() || len(info.Keys) != 1 || info.Labels["zone"] != "a" {
 		t.Errorf("described %+v", info)
 	}
@@ -187,7 +187,7 @@ func leases(t *testing.T, c *client.Client) {
 		time.Until(l.ValidUntil()) < 50*time.Second {
 		t.Errorf("valid for %v, %v", time.Until(l.ValidUntil()), err)
 	}
-	next := must[*client.Lease](t)(c.Resume(ctx, client.LeaseName{ID: l.ID()}, l.Secret(), 0))
+	next := must[*client.Lease](t)(c.Resume(ctx, client.LeaseRef{ID: l.ID()}, l.Secret(), 0))
 	if next.Token() <= l.Token() || !errors.Is(l.Err(), client.ErrReplaced) {
 		t.Errorf("token %d after %d, %v", next.Token(), l.Token(), l.Err())
 	}
@@ -214,9 +214,9 @@ func tokens(t *testing.T, c *client.Client) {
 	if !write(l.Token()) || write(l.Token()+1) {
 		t.Error("the condition is not what it should be")
 	}
-	g := must[*client.Granted](t)(l.HandOver(ctx, "you", false))
-	if valid, current, err := c.CheckToken(ctx, client.LeaseName{ID: g.ID}, l.Token()); err != nil ||
-		valid || current != g.Token {
+	g := must[*client.Granted](t)(l.HandOver(ctx, "you"))
+	old := client.LeaseRef{ID: g.ID, Token: l.Token()}
+	if valid, current, err := c.CheckToken(ctx, old); err != nil || valid || current != g.Token {
 		t.Errorf("old token: %v, current %d, %v", valid, current, err)
 	}
 	next := must[*client.Lease](t)(c.Keep(g, 0))
@@ -256,7 +256,7 @@ func tokens(t *testing.T, c *client.Client) {
 func why(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{
-		Key: "w/", End: client.PrefixEnd("w/"), NoPut: true, PrevKV: true,
+		Key: "w/", End: client.Prefix("w/").End, NoPut: true, PrevKV: true,
 	}))
 	defer w.Close()
 	expect := func(reason client.Why, key string, id lease.ID) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/internal/holder"
 )
 
@@ -199,7 +200,7 @@ func (m *mux) pause(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fault.Cause(ctx)
 	case <-m.ctx.Done():
 		return ErrClosed
 	}

@@ -6,22 +6,21 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
 // String is the name for people.
-func (n LeaseName) String() string {
-	if n.Name != "" {
-		return fmt.Sprintf("lease %q", n.Name)
+func (r LeaseRef) String() string {
+	if r.Name != "" {
+		return fmt.Sprintf("lease %q", r.Name)
 	}
-	return fmt.Sprintf("lease %016x", n.ID)
+	return fmt.Sprintf("lease %016x", r.ID)
 }
 
 func (r LeaseRef) message() *pb.LeaseRef {
 	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token), Name: r.Name}
 }
-
-func (r LeaseRef) name() LeaseName { return LeaseName{ID: r.ID, Name: r.Name} }
 
 func (g Grant) message() *pb.GrantRequest {
 	m := &pb.GrantRequest{}
@@ -40,7 +39,7 @@ func (g *Grant) write(m *pb.GrantRequest) {
 	for _, kv := range g.Keys {
 		m.Keys = append(m.Keys, &pb.Pair{Key: []byte(kv.Key), Value: kv.Value})
 	}
-	m.Holds = rangeMessages(g.Holds)
+	m.Holds = rangeMessages(g.holds)
 }
 
 // grantedOf converts a grant that was sent after a moment.
@@ -62,7 +61,9 @@ func infoOf(m *pb.Lease) LeaseInfo {
 	for _, k := range m.GetKeys() {
 		i.Keys = append(i.Keys, string(k))
 	}
-	i.Holds = rangesOf(m.GetHolds())
+	for _, r := range heldOf(m.GetHolds()) {
+		i.Holds = append(i.Holds, KeyRange(r))
+	}
 	return i
 }
 
@@ -75,7 +76,7 @@ func span(key, end string) (k, e []byte) {
 	return []byte(key), []byte(end)
 }
 
-func rangeMessages(list []KeyRange) []*pb.KeyRange {
+func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	out := make([]*pb.KeyRange, len(list))
 	for i, r := range list {
 		out[i] = &pb.KeyRange{}
@@ -84,13 +85,14 @@ func rangeMessages(list []KeyRange) []*pb.KeyRange {
 	return out
 }
 
-func rangesOf(list []*pb.KeyRange) []KeyRange {
+// heldOf converts ranges that a cache has, or is to drop.
+func heldOf(list []*pb.KeyRange) []keyrange.Range {
 	if len(list) == 0 {
 		return nil
 	}
-	out := make([]KeyRange, len(list))
+	out := make([]keyrange.Range, len(list))
 	for i, m := range list {
-		out[i] = KeyRange{Key: string(m.GetKey()), End: string(m.GetRangeEnd())}
+		out[i] = keyrange.Range{Key: string(m.GetKey()), End: string(m.GetRangeEnd())}
 	}
 	return out
 }

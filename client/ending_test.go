@@ -20,7 +20,7 @@ func TestT21(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *client.Granted) error{
 		"expired": func(ctx context.Context, g *client.Granted) error {
 			for {
-				_, err := other.Describe(ctx, client.LeaseName{ID: g.ID}, false)
+				_, err := other.Describe(ctx, client.LeaseRef{ID: g.ID})
 				switch {
 				case errors.Is(err, client.ErrLeaseNotFound):
 					return nil

@@ -134,7 +134,12 @@ type linkError struct {
 	cause error
 }
 
-func (e *linkError) Error() string { return fmt.Sprintf("no answer: %v", e.cause) }
+func (e *linkError) Error() string {
+	if errors.Is(e.cause, errOver) {
+		return e.cause.Error()
+	}
+	return fmt.Sprintf("no answer: %v", e.cause)
+}
 
 func (e *linkError) Unwrap() error { return e.cause }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/lease"
 )
 
@@ -149,7 +151,7 @@ func (c *Client) LeaseEvents(ctx context.Context, ask EventsOptions) (*LeaseWatc
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("client: events of leases: %w", err)
+		return nil, fault.In("client: events of leases", "", err)
 	}
 	return w, nil
 }
@@ -176,12 +178,12 @@ func (w *LeaseWatcher) Next(ctx context.Context) (LeaseUpdate, error) {
 		err := w.err
 		w.mu.Unlock()
 		if err != nil {
-			return LeaseUpdate{}, fmt.Errorf("client: events of leases: %w", err)
+			return LeaseUpdate{}, fault.In("client: events of leases", "", err)
 		}
 		select {
 		case <-w.ready:
 		case <-ctx.Done():
-			return LeaseUpdate{}, context.Cause(ctx)
+			return LeaseUpdate{}, fault.Cause(ctx)
 		}
 	}
 }
@@ -204,6 +206,12 @@ func (u *LeaseUpdate) before() uint64 {
 		}
 	}
 	return u.Seq
+}
+
+// Updates yields what Next returns, until that fails; the error is yielded last. It does not close
+// the stream.
+func (w *LeaseWatcher) Updates(ctx context.Context) iter.Seq2[LeaseUpdate, error] {
+	return all(ctx, w.Next)
 }
 
 // Close ends the stream.

@@ -45,7 +45,7 @@ func TestLeaseEventsFaults(t *testing.T) {
 	for i := range 6 {
 		held := grant("e/held", time.Minute)
 		expect(client.LeaseGranted, held.ID())
-		if _, err := held.HandOver(ctx, "bob", false); err != nil {
+		if _, err := held.HandOver(ctx, "bob"); err != nil {
 			t.Fatal(err)
 		}
 		if e := expect(client.LeaseHandedOver, held.ID()); e.By != "ann" || e.Lease.Owner != "bob" {

@@ -69,13 +69,13 @@ func ExampleLease_HandOver() {
 		log.Fatal(err)
 	}
 
-	g, err := held.HandOver(ctx, "young", true)
+	g, err := held.HandOverResumable(ctx, "young")
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("old:", held.Err())
 	// In another process, which was told the secret:
-	next, err := young.Resume(ctx, client.LeaseName{Name: "primary"}, g.Secret, 0)
+	next, err := young.Resume(ctx, client.LeaseRef{Name: "primary"}, g.Secret, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func ExampleLease_HandOver() {
 
 	// What has no memory of the tokens that it has seen asks the cluster.
 	for _, token := range []lease.Token{held.Token(), next.Token()} {
-		valid, _, err := young.CheckToken(ctx, client.LeaseName{Name: "primary"}, token)
+		valid, _, err := young.CheckToken(ctx, client.LeaseRef{Name: "primary", Token: token})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func ExampleClient_List() {
 		}
 		fmt.Println(l.Name, l.TTL)
 	}
-	info, err := c.Describe(ctx, client.LeaseName{Name: "db/2"}, true)
+	info, err := c.DescribeKeys(ctx, client.LeaseRef{Name: "db/2"})
 	if err != nil {
 		log.Fatal(err)
 	}

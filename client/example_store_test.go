@@ -56,7 +56,7 @@ func ExampleClient_Put() {
 		log.Fatal(err)
 	}
 	fmt.Printf("a was at %s\n", r.Prev.Value)
-	nodes := client.Range{Key: "nodes/", End: client.PrefixEnd("nodes/")}
+	nodes := client.Prefix("nodes/").Range()
 	all, err := c.Range(ctx, nodes)
 	if err != nil {
 		log.Fatal(err)
@@ -116,7 +116,7 @@ func ExampleCompare() {
 	}
 	for _, is := range []client.Compare{
 		client.Missing("done/1"),
-		client.Missing("done/").Over(client.PrefixEnd("done/")), // none of them is there
+		client.Missing("done/").Over(client.Prefix("done/").End), // none of them is there
 		client.LeaseAlive(held.ID()),
 		client.NameHeld("jobs", held.Token()),
 		client.NameHeld("jobs", held.Token()+1).Not(),

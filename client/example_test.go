@@ -66,7 +66,7 @@ func ExampleClient_Watch() {
 	}
 	defer c.Close()
 
-	w, err := c.Watch(ctx, client.Watch{Key: "up/", End: client.PrefixEnd("up/")})
+	w, err := c.Watch(ctx, client.Prefix("up/").Watch())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func ExampleClient_Watch() {
 			log.Fatal(err)
 		}
 	}
-	for gone := 0; gone < 2; {
-		u, err := w.Next(ctx)
+	gone := 0
+	for u, err := range w.Updates(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -99,6 +99,9 @@ func ExampleClient_Watch() {
 			} else {
 				fmt.Println(e.KV.Key, "is up")
 			}
+		}
+		if gone == 2 {
+			break
 		}
 	}
 	// Output:
@@ -132,14 +135,17 @@ func ExampleClient_LeaseEvents() {
 	}
 	held.Close() // nobody keeps it alive any more
 
-	for gone := false; !gone; {
-		u, err := w.Next(ctx)
+	gone := false
+	for u, err := range w.Updates(ctx) {
 		if err != nil {
 			log.Fatal(err) // if it is ErrCompacted, List says what there is
 		}
 		for _, e := range u.Events {
 			fmt.Println(e.Lease.Name, "of", e.Lease.Owner, e.Kind)
 			gone = e.Kind == client.LeaseExpired
+		}
+		if gone {
+			break
 		}
 	}
 	// Output:

@@ -212,7 +212,7 @@ func TestCountLeases(t *testing.T) {
 	if kv := must[client.KV](t)(c.Get(ctx, "k")); kv.Version != 1+each || kv.Lease != 0 {
 		t.Errorf("lease %d, version %d after %d calls", kv.Lease, kv.Version, each)
 	}
-	if got := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseName{ID: id}, false)); uint64(
+	if got := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseRef{ID: id})); uint64(
 		got.Token) != given {
 		t.Errorf("token %d after %d", got.Token, given)
 	}
@@ -222,9 +222,9 @@ func TestCountLeases(t *testing.T) {
 // with an answer, by a hand-over to itself, after which it has one again.
 func next(ctx context.Context, c *client.Client, l *client.Lease) (*client.Lease, error) {
 	if len(l.Secret()) > 0 {
-		return c.Resume(ctx, client.LeaseName{ID: l.ID()}, l.Secret(), 0)
+		return c.Resume(ctx, client.LeaseRef{ID: l.ID()}, l.Secret(), 0)
 	}
-	g, err := l.HandOver(ctx, "me", true)
+	g, err := l.HandOverResumable(ctx, "me")
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
@@ -253,7 +254,7 @@ func (l *Lease) becomeLocked(s holder.State, err error) {
 		l.fate.end(err)
 	}
 	if err != nil {
-		l.cancel(err)
+		l.cancel(fault.Canceled(err))
 	} else {
 		l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	}
@@ -324,7 +325,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	if l.err != nil {
-		l.cancel(l.err)
+		l.cancel(fault.Canceled(l.err))
 	}
 	k.leases[g.ID] = l
 	notify(k.wake)
@@ -382,7 +383,7 @@ func (k *keeper) begin(ctx context.Context, l *Lease) error {
 		select {
 		case <-turn:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fault.Cause(ctx)
 		}
 	}
 }

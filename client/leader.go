@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 )
 
 // leadership is what a member has said of who leads. Nobody is member 0.
@@ -276,7 +277,7 @@ func (m *mux) connectIf(
 	case <-l.ended:
 		err = l.why
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = fault.Cause(ctx)
 	}
 	l.leave()
 	return nil, err

@@ -206,7 +206,7 @@ func TestLeaderFallsSilent(t *testing.T) {
 func TestMovesFromBroken(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		watch(t, c, 0)
-		k, err := c.LinkCache(grant(t, c, Grant{}), &fakeCache{})
+		k, err := c.linkCache(grant(t, c, Grant{}), &fakeCache{})
 		if err != nil {
 			t.Fatal(err)
 		}

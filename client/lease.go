@@ -60,17 +60,20 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() error { return ErrLost }
 
 // Status says how far a lease can be relied on.
-type Status = holder.Status
+type Status int
 
 // The states of a lease. From Jeopardy it may go back to OK; from Ended it never does.
 const (
 	// OK means that the lease is valid.
-	OK = holder.OK
+	OK = Status(holder.OK)
 	// Jeopardy means that the lease is past its validity, and not known to be gone.
-	Jeopardy = holder.Jeopardy
+	Jeopardy = Status(holder.Jeopardy)
 	// Ended means that the lease is over for this program, for ever.
-	Ended = holder.Ended
+	Ended = Status(holder.Ended)
 )
+
+// String is the status for people.
+func (s Status) String() string { return holder.Status(s).String() }
 
 // State is what is known of a lease at some moment.
 type State struct {
@@ -130,7 +133,7 @@ func (l *Lease) State() State {
 	l.keeper.refreshLocked(l)
 	now := l.keeper.clock.source()
 	return State{
-		Status: l.state.Status, Err: l.err,
+		Status: Status(l.state.Status), Err: l.err,
 		ValidUntil: now.Add(l.keeper.clock.until(l.state.ValidUntil)),
 	}
 }
@@ -185,11 +188,20 @@ func (l *Lease) Revoke(ctx context.Context) error {
 	return err
 }
 
-// HandOver gives the lease to another owner, who has a new token, and keeps it alive from
-// its new TTL on: see [Client.Keep], or let him resume it by the secret, if that is asked
-// for; there is none if an earlier answer was lost. For this program the lease has ended before
-// anything is sent, with [ErrHandedOver], and whatever the error is.
-func (l *Lease) HandOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
+// HandOver gives the lease to another owner, with a new token and its TTL from the beginning: keep
+// it alive by [Client.Keep]. For this program the lease has ended before anything is sent, with
+// [ErrHandedOver], and whatever the error is.
+func (l *Lease) HandOver(ctx context.Context, owner string) (*Granted, error) {
+	return l.handOver(ctx, owner, false)
+}
+
+// HandOverResumable is HandOver to another process, which takes the lease over by the Secret: see
+// [Client.Resume]. There is none if an earlier answer was lost.
+func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, error) {
+	return l.handOver(ctx, owner, true)
+}
+
+func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
 	l.fate.end(ErrHandedOver)
 	l.client.fates.end(l.Ref(), ErrHandedOver)
 	l.keeper.giveUp(l.Ref(), ErrHandedOver) // also a newer handle

@@ -391,7 +391,7 @@ func TestKeepInVain(t *testing.T) {
 		if g, err = c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
-		newer, err := c.Resume(t.Context(), LeaseName{ID: 7}, []byte("secret"), 0)
+		newer, err := c.Resume(t.Context(), LeaseRef{ID: 7}, []byte("secret"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -44,18 +45,13 @@ type LeaseInfo struct {
 }
 
 // LeaseRef names a lease by its ID, by its Name, or by both: then one lease must have both.
+// Describe, Resume and CheckToken take one of the two.
 type LeaseRef struct {
 	ID lease.ID
 	// Token, if it is not 0, is the one that the lease must have still.
 	Token lease.Token
 	// Name stands for the lease that has it when the request is applied: without a Token for
 	// whichever that is then, also if it is not the one that the program has in mind.
-	Name string
-}
-
-// LeaseName names a lease, by either its ID or its name.
-type LeaseName struct {
-	ID   lease.ID
 	Name string
 }
 
@@ -88,13 +84,12 @@ type Grant struct {
 	Keys []KV
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
-	// Holds is what the holder may cache as long as the lease is valid. Programs do not set
-	// it, but use package cache.
-	Holds []KeyRange
 	// Grace is for how long after its validity the client goes on asking for the lease,
 	// which is in [Jeopardy] then: it may be gone, and may be saved. 0 means Config.Grace,
 	// and less than 0 none.
 	Grace time.Duration
+
+	holds []keyrange.Range // what the holder may cache as long as the lease is valid
 }
 
 // Granted is a lease as it was granted, which nobody keeps alive yet.
@@ -158,11 +153,11 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 // secret it knows, and keeps it alive. The lease has a new token; the old one, and who holds
 // it, are out. The grace is as that of a [Grant].
 func (c *Client) Resume(
-	ctx context.Context, n LeaseName, secret []byte, grace time.Duration,
+	ctx context.Context, ref LeaseRef, secret []byte, grace time.Duration,
 ) (*Lease, error) {
-	s := &spec{op: fmt.Sprintf("resume %s", n), kind: numbered}
+	s := &spec{op: fmt.Sprintf("resume %s", ref), kind: numbered}
 	r, sent, err := c.timed(ctx, s, &pb.Request{Body: &pb.Request_Resume{
-		Resume: &pb.ResumeRequest{Id: int64(n.ID), Name: n.Name, Secret: secret},
+		Resume: &pb.ResumeRequest{Id: int64(ref.ID), Name: ref.Name, Secret: secret},
 	}})
 	if err != nil {
 		return nil, err
@@ -199,7 +194,7 @@ func (c *Client) identified(ctx context.Context, refs []LeaseRef) (out []LeaseRe
 			out = append(out, r)
 			continue
 		}
-		i, err := c.Describe(ctx, LeaseName{Name: r.Name}, false)
+		i, err := c.Describe(ctx, LeaseRef{Name: r.Name})
 		if err == nil && (r.ID != 0 && r.ID != i.ID || r.Token != 0 && r.Token != i.Token) {
 			err = fmt.Errorf("client: revoke lease %q: %w", r.Name, ErrLeaseNotFound)
 		}
@@ -275,16 +270,30 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 	return again
 }
 
-// Describe tells all about one lease, linearizably; with keys, its keys, too.
-func (c *Client) Describe(ctx context.Context, n LeaseName, keys bool) (LeaseInfo, error) {
-	s := &spec{op: fmt.Sprintf("describe %s", n), kind: read}
-	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Describe{
-		Describe: &pb.DescribeRequest{Id: int64(n.ID), Name: n.Name, Keys: keys},
+// Describe tells all about one lease but its keys, linearizably. The lease is named by its ID or
+// its Name; with a Token too, another lease of that name is not found.
+func (c *Client) Describe(ctx context.Context, r LeaseRef) (LeaseInfo, error) {
+	return c.describe(ctx, r, false)
+}
+
+// DescribeKeys is Describe, with the keys that are attached to the lease.
+func (c *Client) DescribeKeys(ctx context.Context, r LeaseRef) (LeaseInfo, error) {
+	return c.describe(ctx, r, true)
+}
+
+func (c *Client) describe(ctx context.Context, r LeaseRef, keys bool) (LeaseInfo, error) {
+	s := &spec{op: fmt.Sprintf("describe %s", r), kind: read}
+	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Describe{
+		Describe: &pb.DescribeRequest{Id: int64(r.ID), Name: r.Name, Keys: keys},
 	}})
 	if err != nil {
 		return LeaseInfo{}, err
 	}
-	return infoOf(r.GetDescribe().GetLease()), nil
+	info := infoOf(resp.GetDescribe().GetLease())
+	if r.Token != 0 && r.Token != info.Token {
+		return LeaseInfo{}, s.fail(ErrLeaseNotFound, nil)
+	}
+	return info, nil
 }
 
 // Filter says which leases to list: those that meet all that is set.
@@ -332,7 +341,7 @@ func (f Filter) message(page string) *pb.ListRequest {
 // Attach moves keys, which must exist, to a lease, in one revision, and leaves their values
 // alone.
 func (c *Client) Attach(ctx context.Context, r LeaseRef, keys ...string) error {
-	s := &spec{op: fmt.Sprintf("attach to %s", r.name()), kind: numbered}
+	s := &spec{op: fmt.Sprintf("attach to %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
 		Attach: &pb.AttachRequest{Lease: r.message(), Keys: bytesOf(keys)},
 	}})
@@ -346,21 +355,21 @@ func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
 	if r != (LeaseRef{}) {
 		req.Lease = r.message()
 	}
-	s := &spec{op: fmt.Sprintf("detach from %s", r.name()), kind: numbered}
+	s := &spec{op: fmt.Sprintf("detach from %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Detach{Detach: req}})
 	return err
 }
 
-// CheckToken says whether a fencing token is that of a live lease, linearizably, and
-// returns the token that is, 0 if there is no such lease. A resource asks this that cannot
-// remember the highest token it has seen.
+// CheckToken says whether the Token is that of a live lease, which is named by its ID or its Name,
+// linearizably, and returns the token that is, 0 if there is no such lease. A resource asks this
+// that cannot remember the highest token it has seen.
 func (c *Client) CheckToken(
-	ctx context.Context, n LeaseName, t lease.Token,
+	ctx context.Context, r LeaseRef,
 ) (valid bool, current lease.Token, err error) {
-	s := &spec{op: fmt.Sprintf("check token of %s", n), kind: read}
-	r, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_CheckToken{
-		CheckToken: &pb.CheckTokenRequest{Id: int64(n.ID), Name: n.Name, Token: uint64(t)},
+	s := &spec{op: fmt.Sprintf("check token of %s", r), kind: read}
+	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_CheckToken{
+		CheckToken: &pb.CheckTokenRequest{Id: int64(r.ID), Name: r.Name, Token: uint64(r.Token)},
 	}})
-	m := r.GetCheckToken()
+	m := resp.GetCheckToken()
 	return m.GetValid(), lease.Token(m.GetCurrent()), err
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 )
 
 // mux keeps a link to one member at a time: to the leader, if it can be reached. One goroutine
@@ -97,7 +98,7 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 		case <-m.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, notConnected(context.Cause(ctx), m.lastFailure())
+			return nil, notConnected(fault.Cause(ctx), m.lastFailure())
 		}
 	}
 }

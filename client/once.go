@@ -61,7 +61,7 @@ func (c *Client) number(ctx context.Context, l *link) (number, error) {
 			case <-opening:
 			case <-ctx.Done():
 				return number{}, &linkError{
-					cause: fmt.Errorf("%w: %w", errOver, context.Cause(ctx)),
+					cause: overBy(ctx),
 				}
 			}
 		}

@@ -30,7 +30,7 @@ func writes(c *Client) map[string]func(context.Context) error {
 		"hand over": func(ctx context.Context) error {
 			l, err := c.Grant(ctx, Grant{TTL: time.Minute})
 			if err == nil {
-				_, err = l.HandOver(ctx, "you", false)
+				_, err = l.HandOver(ctx, "you")
 			}
 			return err
 		},
@@ -43,7 +43,7 @@ func writes(c *Client) map[string]func(context.Context) error {
 			return err
 		},
 		"resume": func(ctx context.Context) error {
-			_, err := c.Resume(ctx, LeaseName{ID: 7}, nil, 0)
+			_, err := c.Resume(ctx, LeaseRef{ID: 7}, nil, 0)
 			return err
 		},
 	}

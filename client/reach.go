@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"leasehold.dev/client/internal/fault"
 )
 
 // A connection that is not there after the time that one to a member which is well takes may
@@ -94,7 +96,7 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	late := context.AfterFunc(ctx, cancel)
 	stream, err := conn.Open(open)
 	if !late() && err == nil {
-		err = context.Cause(ctx)
+		err = fault.Cause(ctx)
 	}
 	if err != nil {
 		cancel()

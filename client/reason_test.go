@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
@@ -31,5 +33,37 @@ func TestReasonOfEarlierTry(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "says the fake") || tries != 2 {
 			t.Errorf("after %d tries: %v", tries, err)
 		}
+	})
+}
+
+// TestReadable: the error of a call that was given up names the call and the reason, as a sentence,
+// and is the program's own reason and context.Canceled.
+func TestReadable(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		f.set(func() { f.answer = silent })
+		own := errors.New("the user went home")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		pass(time.Millisecond)
+		cancel(own)
+		_, err := c.Get(ctx, "k")
+		want(t, err, own, context.Canceled)
+		if got := err.Error(); got != `client: range "k": the user went home` {
+			t.Errorf("it reads %q", got)
+		}
+	})
+}
+
+// TestCauses: the context of a lease ends with a cause that is the lease's own and
+// context.Canceled, and so do the calls that use it.
+func TestCauses(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
+		l := grant(t, c, Grant{})
+		ctx := l.Context()
+		if err := l.Revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want(t, context.Cause(ctx), ErrRevoked, context.Canceled)
+		_, err := c.Get(ctx, "k")
+		want(t, err, ErrRevoked, context.Canceled)
 	})
 }

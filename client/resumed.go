@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 )
 
 // resumed is a request with responses until it is closed, which is begun again wherever it
@@ -73,9 +74,9 @@ func (w *resumed) await(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			if w.mux.current() == nil {
-				return notConnected(context.Cause(ctx), w.mux.lastFailure())
+				return notConnected(fault.Cause(ctx), w.mux.lastFailure())
 			}
-			return context.Cause(ctx)
+			return fault.Cause(ctx)
 		}
 	}
 }

@@ -54,7 +54,7 @@ type PutResult struct {
 // Delete deletes a key, or a range of them, in one revision. It is an [Op].
 type Delete struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
+	// End is the first key behind the range; empty for the one key. See [Prefix].
 	End string
 	// PrevKV asks for the keys as they were before.
 	PrevKV bool
@@ -72,7 +72,7 @@ type DeleteResult struct {
 // Range reads a key, or a range of them. It is an [Op].
 type Range struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
+	// End is the first key behind the range; empty for the one key. See [Prefix].
 	End string
 	// Limit is the most keys to return, 0 for all.
 	Limit int64
@@ -97,18 +97,36 @@ type RangeResult struct {
 	Count int64
 }
 
-// PrefixEnd returns the End of the range of all keys that begin with the prefix, which is its
-// Key; all keys, if it is empty.
-func PrefixEnd(prefix string) string {
+// KeyRange is a key or a range of keys.
+type KeyRange struct {
+	Key string
+	// End is the first key behind the range; empty for the one key. See [Prefix].
+	End string
+}
+
+// Prefix is the range of all keys that begin with the prefix; of all keys, if it is empty.
+func Prefix(prefix string) KeyRange {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i] < 0xff {
 			b[i]++
-			return string(b[:i+1])
+			return KeyRange{Key: prefix, End: string(b[:i+1])}
 		}
 	}
-	return "\x00"
+	if prefix == "" {
+		prefix = "\x00" // no key is before it
+	}
+	return KeyRange{Key: prefix, End: "\x00"}
 }
+
+// Range reads the range: add to it what else is wanted.
+func (r KeyRange) Range() Range { return Range{Key: r.Key, End: r.End} }
+
+// Watch watches the range: add to it what else is wanted.
+func (r KeyRange) Watch() Watch { return Watch{Key: r.Key, End: r.End} }
+
+// Delete deletes the range.
+func (r KeyRange) Delete() Delete { return Delete{Key: r.Key, End: r.End} }
 
 // Put sets a key.
 func (c *Client) Put(ctx context.Context, p Put) (PutResult, error) {

@@ -214,7 +214,7 @@ func use(ctx context.Context, c *Client, l *Lease, rng *rand.Rand) *Lease {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience(rng))
 	defer cancel()
-	if g, err := l.HandOver(ctx, "me", false); err == nil {
+	if g, err := l.HandOver(ctx, "me"); err == nil {
 		if next, err := c.Keep(g, 0); err == nil {
 			return next
 		}

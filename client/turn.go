@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/lease"
 )
 
@@ -84,7 +85,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	case errors.Is(err, errTooManyWatches):
 		w.polls = true // nobody else knows it
 	case err != nil:
-		return TxnResult{}, nil, fmt.Errorf("client: enter %q: %w", a.Key, err)
+		return TxnResult{}, nil, fault.In("client: enter", a.Key, err)
 	}
 	q := &ask[pb.Request_Txn, pb.TxnRequest]{
 		spec: spec{op: "enter", on: a.Key, kind: numbered, begins: w},
@@ -162,7 +163,7 @@ func (w *Turn) Context() context.Context {
 	if w.ctx == nil {
 		w.ctx, w.cancel = context.WithCancelCause(context.Background())
 		if w.err != nil {
-			w.cancel(w.err)
+			w.cancel(fault.Canceled(w.err))
 		}
 	}
 	return w.ctx
@@ -187,11 +188,11 @@ func (w *Turn) Wait(ctx context.Context) error {
 	}
 	switch has, err := w.state(); {
 	case err != nil:
-		return fmt.Errorf("client: wait for the turn of %q: %w", w.ask.Key, err)
+		return fault.In("client: wait for the turn of", w.ask.Key, err)
 	case has:
 		return nil
 	default:
-		return context.Cause(ctx)
+		return fault.Cause(ctx)
 	}
 }
 
@@ -325,7 +326,7 @@ func (w *Turn) lostLocked() {
 // endedLocked implements course.
 func (w *Turn) endedLocked(why error) {
 	if w.cancel != nil {
-		w.cancel(why)
+		w.cancel(fault.Canceled(why))
 	}
 }
 

@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/lease"
 )
 
 // Watch is what to watch.
 type Watch struct {
 	Key string
-	// End is the first key behind the range; empty for the one key. See [PrefixEnd].
+	// End is the first key behind the range; empty for the one key. See [Prefix].
 	End string
 	// From is the first revision that is wanted; 0 for what comes from now on.
 	From int64
@@ -115,7 +117,7 @@ func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
 	}
 	if err := w.await(ctx); err != nil {
 		w.Close()
-		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
+		return nil, fault.In("client: watch", ask.Key, err)
 	}
 	return w, nil
 }
@@ -131,7 +133,7 @@ func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
 		err = w.start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("client: watch %q: %w", ask.Key, err)
+		return nil, fault.In("client: watch", ask.Key, err)
 	}
 	return w, nil
 }
@@ -153,12 +155,30 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 		err := w.err
 		w.mu.Unlock()
 		if err != nil {
-			return Update{}, fmt.Errorf("client: watch %q: %w", w.ask.Key, err)
+			return Update{}, fault.In("client: watch", w.ask.Key, err)
 		}
 		select {
 		case <-w.ready:
 		case <-ctx.Done():
-			return Update{}, context.Cause(ctx)
+			return Update{}, fault.Cause(ctx)
+		}
+	}
+}
+
+// Updates yields what Next returns, until that fails; the error is yielded last. It does not close
+// the watch.
+func (w *Watcher) Updates(ctx context.Context) iter.Seq2[Update, error] {
+	return all(ctx, w.Next)
+}
+
+// all yields what next returns, until it fails.
+func all[T any](ctx context.Context, next func(context.Context) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			v, err := next(ctx)
+			if !yield(v, err) || err != nil {
+				return
+			}
 		}
 	}
 }

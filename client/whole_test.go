@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/internal/keyrange"
 )
 
 // TestWhole: the range of the empty prefix has all keys, whatever it is asked for.
@@ -12,7 +14,7 @@ func TestWhole(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
 	c, ctx := connect(t, client.Config{}, members...), ask(t)
-	end := client.PrefixEnd("")
+	end := client.Prefix("").End
 	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{End: end}))
 	defer w.Close()
 	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "\x00"}))
@@ -26,9 +28,10 @@ func TestWhole(t *testing.T) {
 	if r := must[client.RangeResult](t)(c.Range(ctx, client.Range{End: "a"})); r.Count != 1 {
 		t.Errorf("range up to a key: %+v", r)
 	}
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{
-		TTL: time.Minute, Holds: []client.KeyRange{{End: end}},
-	}))
+	holds := cachelink.Get[*client.Client, *client.Lease, client.Grant, client.RangeResult]()
+	l := must[*client.Lease](t)(holds.Grant(ctx, c, client.Grant{
+		TTL: time.Minute,
+	}, []keyrange.Range{{End: end}}))
 	if err := l.Revoke(ctx); err != nil {
 		t.Error(err)
 	}

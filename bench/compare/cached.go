@@ -145,7 +145,7 @@ func sessionGetter(stale bool) func(context.Context, Session, string) error {
 
 // hits measures reads of one cache that are answered from memory.
 func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
-	list, err := e.openCaches(ctx, 1, cache.Prefix("bench/"), 0)
+	list, err := e.openCaches(ctx, 1, client.Prefix("bench/"), 0)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 )
 
@@ -48,7 +49,7 @@ func BenchmarkHit(b *testing.B) {
 		}
 	})
 	b.Run("range", func(b *testing.B) {
-		p := cache.Prefix("k/")
+		p := client.Prefix("k/")
 		b.ReportAllocs()
 		for b.Loop() {
 			if r, err := c.Range(b.Context(), p.Key, p.End); len(r.KVs) != len(keys) || err != nil {

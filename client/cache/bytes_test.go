@@ -53,7 +53,7 @@ func TestLongKeys(t *testing.T) {
 		return c.Stats().Entries == n
 	})
 	before := c.Stats().Invalidations
-	p := cache.Prefix("k/")
+	p := client.Prefix("k/")
 	must[client.DeleteResult](t)(mine.Delete(ask(t), client.Delete{Key: p.Key, End: p.End}))
 	for i := range n {
 		put(t, other, key(i), "w")

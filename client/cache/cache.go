@@ -37,7 +37,7 @@ type Cache struct {
 
 type counts struct{ fills, kept, invalidations, reopened atomic.Uint64 }
 
-// Open opens a cache of ranges of keys, at most 64: see [Prefix]. It returns when the
+// Open opens a cache of ranges of keys, at most 64: see [client.Prefix]. It returns when the
 // cluster knows of it. Close it when it is not needed any more, so that nobody waits for it.
 func Open(
 	ctx context.Context, c *client.Client, ranges []client.KeyRange, o Options,
@@ -60,10 +60,10 @@ func Open(
 
 // begin begins a life: a lease, and a link.
 func (c *Cache) begin(ctx context.Context) (*life, error) {
-	held, err := c.client.Grant(ctx, client.Grant{
-		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels, Holds: c.ranges,
+	held, err := hooks.Grant(ctx, c.client, client.Grant{
+		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels,
 		Grace: -1, // past its end nothing of it counts
-	})
+	}, rangesOf(c.ranges))
 	if err != nil {
 		return nil, err
 	}
@@ -106,17 +106,18 @@ func (c *Cache) follow(l *life) {
 	})
 }
 
-// ended leaves a life whose lease has ended, and begins another if the program wants that.
+// ended leaves a life whose lease has ended, and begins another unless the program does not want
+// that.
 func (c *Cache) ended(l *life) {
 	l.leave()
 	why := l.lease.Err()
 	c.o.Logger.Warn("a cache has lost its lease, and holds nothing", "lease", l.lease.ID(),
 		"why", why)
-	if c.o.Reopen == nil || errors.Is(why, client.ErrClosed) {
+	if errors.Is(why, client.ErrClosed) {
 		return
 	}
 	for failures := 0; c.ctx.Err() == nil; failures++ {
-		if !c.o.Reopen(why) {
+		if c.o.Reopen != nil && !c.o.Reopen(why) {
 			return
 		}
 		next, err := c.begin(c.ctx)

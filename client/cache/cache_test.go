@@ -339,22 +339,24 @@ func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	}
 }
 
-// TestEnd: when its lease ends a cache has nothing, says so, and begins anew only if it is
-// asked to (T25).
+// TestEnd: when its lease ends a cache has nothing, says so, and begins anew with another lease,
+// unless the program does not want that (T25).
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)
 	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 	put(t, other, "e/a", "1")
 	asked := make(chan error, 10)
-	plain := open(t, own, "e/", cache.Options{})
-	strict := open(t, own, "e/", cache.Options{MemoryOnly: true})
+	never := func(error) bool { return false }
+	plain := open(t, own, "e/", cache.Options{Reopen: never})
+	strict := open(t, own, "e/", cache.Options{MemoryOnly: true, Reopen: never})
+	usual := open(t, own, "e/", cache.Options{})
 	again := open(t, own, "e/", cache.Options{Reopen: func(why error) bool {
 		asked <- why
 		return true
 	}})
 	old := make(map[lease.ID]bool)
-	for _, c := range []*cache.Cache{plain, strict, again} {
+	for _, c := range []*cache.Cache{plain, strict, usual, again} {
 		value(t, c, "e/a")
 		old[c.Lease().ID()] = true
 		if err := other.Revoke(ask(t), c.Lease().Ref()); err != nil {
@@ -362,7 +364,7 @@ func TestEnd(t *testing.T) {
 		}
 	}
 	put(t, other, "e/a", "2") // does not wait for them
-	for _, c := range []*cache.Cache{plain, strict, again} {
+	for _, c := range []*cache.Cache{plain, strict, usual, again} {
 		l := c.Lease()
 		if old[l.ID()] {
 			<-l.Context().Done()
@@ -380,7 +382,11 @@ func TestEnd(t *testing.T) {
 	if _, _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
 		t.Errorf("read with %v", err)
 	}
-	eventually(t, "the third begins anew", func() bool { return again.Err() == nil })
+	for _, c := range []*cache.Cache{usual, again} {
+		eventually(t, "it begins anew", func() bool {
+			return c.Err() == nil && !old[c.Lease().ID()]
+		})
+	}
 	if why := <-asked; !errors.Is(why, client.ErrLost) {
 		t.Errorf("it was asked for %v", why)
 	}
@@ -409,7 +415,7 @@ func TestBounds(t *testing.T) {
 	if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
 		t.Errorf("%d writes have asked the cache for what it has given up", n)
 	}
-	p := cache.Prefix("b/")
+	p := client.Prefix("b/")
 	r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))
 	if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
 		t.Errorf("read %d; %+v", len(r.KVs), s)

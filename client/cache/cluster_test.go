@@ -49,7 +49,7 @@ func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache
 	if o.TTL == 0 {
 		o.TTL = 20 * time.Second
 	}
-	out, err := cache.Open(ask(t), c, []client.KeyRange{cache.Prefix(prefix)}, o)
+	out, err := cache.Open(ask(t), c, []client.KeyRange{client.Prefix(prefix)}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func value(t testing.TB, r cache.Reader, key string) string {
 // values reads a range.
 func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 	t.Helper()
-	p := cache.Prefix(prefix)
+	p := client.Prefix(prefix)
 	res, err := r.Range(ask(t), p.Key, p.End)
 	if err != nil {
 		t.Fatalf("range %q: %v", prefix, err)

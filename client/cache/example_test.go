@@ -20,7 +20,7 @@ func ExampleOpen() {
 	defer service.Close()
 	defer operator.Close()
 
-	config, err := cache.Open(ctx, service, []client.KeyRange{cache.Prefix("config/")},
+	config, err := cache.Open(ctx, service, []client.KeyRange{client.Prefix("config/")},
 		cache.Options{Owner: "service-1"})
 	if err != nil {
 		log.Fatal(err)
@@ -61,7 +61,7 @@ func ExampleCache_Range() {
 	ctx := context.Background()
 	c := exampleClient(endpoint)
 	defer c.Close()
-	routes := cache.Prefix("routes/")
+	routes := client.Prefix("routes/")
 	cached, err := cache.Open(ctx, c, []client.KeyRange{routes}, cache.Options{})
 	if err != nil {
 		log.Fatal(err)

@@ -17,7 +17,7 @@ func TestFollower(t *testing.T) {
 	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 	put(t, other, "f/a", "1")
 	put(t, other, "g/a", "1")
-	f, err := cache.Follow(ask(t), own, []client.KeyRange{cache.Prefix("f/"), cache.Prefix("g/")},
+	f, err := cache.Follow(ask(t), own, []client.KeyRange{client.Prefix("f/"), client.Prefix("g/")},
 		cache.FollowOptions{MaxAge: time.Minute, MemoryOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestFollowerGrowsOld(t *testing.T) {
 	line := cl[0].Line()
 	own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)
 	put(t, other, "f/a", "1")
-	f, err := cache.Follow(ask(t), own, []client.KeyRange{cache.Prefix("f/")},
+	f, err := cache.Follow(ask(t), own, []client.KeyRange{client.Prefix("f/")},
 		cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 func TestHitTakesNoLock(t *testing.T) {
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	all := Prefix("h/")
+	all := client.Prefix("h/")
 	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestOpenedAnewAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	x, err := Open(ctx, c, []client.KeyRange{Prefix("h/")}, Options{TTL: 10 * time.Minute})
+	x, err := Open(ctx, c, []client.KeyRange{client.Prefix("h/")}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestPastItsEnd(t *testing.T) {
 	line := inprocess.Run(t, 1)[0].Line()
 	// A grace is not for caches: another leader may have let a write pass meanwhile.
 	c := inprocess.Connect(t, client.Config{Grace: time.Hour}, line.Endpoint())
-	all := Prefix("h/")
+	all := client.Prefix("h/")
 	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 3 * time.Second, MemoryOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,16 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/keyrange"
 )
 
-// life is a cache from the beginning of one lease to its end. It is the client.CacheEvents of
+// hooks are what the client has for caches.
+var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant, client.RangeResult]()
+
+// life is a cache from the beginning of one lease to its end. It is the cachelink.Events of
 // its link.
 //
 // What is in index and view is true as long as the lease is valid: who reads looks there
@@ -30,7 +35,7 @@ type life struct {
 	failure error
 
 	mu      sync.Mutex // guards what follows, and changes of index and view
-	link    *client.CacheLink
+	link    cachelink.Link[client.RangeResult]
 	set     *copies.Set[client.KV]
 	flights map[keyrange.Range]*flight
 	known   bool  // settled is closed
@@ -55,7 +60,7 @@ func newLife(c *Cache, held *client.Lease) *life {
 
 // open links the cache to the cluster, and waits until that knows of it.
 func (l *life) open(ctx context.Context) error {
-	link, err := l.cache.client.LinkCache(l.lease, l)
+	link, err := hooks.Open(l.cache.client, l.lease, l)
 	if err != nil {
 		return err
 	}
@@ -73,9 +78,9 @@ func (l *life) await(ctx context.Context) error {
 	case <-l.settled:
 		return l.failure
 	case <-l.lease.Context().Done(): // so it will not be open any more
-		return fmt.Errorf("%w: %w", ErrEnded, context.Cause(l.lease.Context()))
+		return fault.Because(ErrEnded, fault.Cause(l.lease.Context()))
 	case <-ctx.Done():
-		return fmt.Errorf("cache: %w", context.Cause(ctx))
+		return fault.In("cache: open", "", fault.Cause(ctx))
 	}
 }
 
@@ -121,19 +126,17 @@ func (l *life) tellLocked(lazy bool) {
 }
 
 func (l *life) ackLocked(t copies.Told) {
-	l.link.Ack(client.CacheAck{
-		Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: keyRangesOf(t.Dropped),
-	})
+	l.link.Ack(cachelink.Ack{Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: t.Dropped})
 }
 
-// Opening implements client.CacheEvents.
-func (l *life) Opening() []client.KeyRange {
+// Opening implements cachelink.Events.
+func (l *life) Opening() []keyrange.Range {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return keyRangesOf(l.set.Reopen())
+	return l.set.Reopen()
 }
 
-// Opened implements client.CacheEvents.
+// Opened implements cachelink.Events.
 func (l *life) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,26 +152,26 @@ func (l *life) Opened(term uint64) {
 	l.tellLocked(true)
 }
 
-// Invalidated implements client.CacheEvents. What is acknowledged is dropped before.
-func (l *life) Invalidated(n client.CacheNotice) {
+// Invalidated implements cachelink.Events. What is acknowledged is dropped before.
+func (l *life) Invalidated(n cachelink.Notice) {
 	l.cache.counts.invalidations.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set.Invalidate(n.Term, n.Seq, rangesOf(n.Drop))
+	l.set.Invalidate(n.Term, n.Seq, ranges(n.Drop))
 	l.publishLocked()
 	l.tellLocked(true)
 }
 
-// Writing implements client.CacheEvents.
-func (l *life) Writing(list []client.KeyRange) {
+// Writing implements cachelink.Events.
+func (l *life) Writing(list []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set.Drop(rangesOf(list)...)
+	l.set.Drop(ranges(list)...)
 	l.publishLocked()
 	l.tellLocked(false)
 }
 
-// Refused implements client.CacheEvents.
+// Refused implements cachelink.Events.
 func (l *life) Refused(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,6 +198,15 @@ func rangesOf(list []client.KeyRange) []keyrange.Range {
 	return out
 }
 
+// ranges are those as rangeOf has them.
+func ranges(list []keyrange.Range) []keyrange.Range {
+	out := make([]keyrange.Range, len(list))
+	for i, r := range list {
+		out[i] = rangeOf(r.Key, r.End)
+	}
+	return out
+}
+
 // rangeOf is a range as the client asks for it: no key is empty, so one from there on is one
 // from the first key that can be.
 func rangeOf(key, end string) keyrange.Range {
@@ -202,12 +214,4 @@ func rangeOf(key, end string) keyrange.Range {
 		key = "\x00"
 	}
 	return keyrange.Range{Key: key, End: end}
-}
-
-func keyRangesOf(list []keyrange.Range) []client.KeyRange {
-	out := make([]client.KeyRange, len(list))
-	for i, r := range list {
-		out[i] = client.KeyRange(r)
-	}
-	return out
 }

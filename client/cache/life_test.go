@@ -17,8 +17,8 @@ func TestOldLifeGoes(t *testing.T) {
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
 	c := inprocess.Connect(t, client.Config{}, at...)
 	other := inprocess.Connect(t, client.Config{}, at...)
-	x, err := Open(t.Context(), c, []client.KeyRange{Prefix("o/")}, Options{
-		TTL: 3 * time.Second, Reopen: func(error) bool { return true },
+	x, err := Open(t.Context(), c, []client.KeyRange{client.Prefix("o/")}, Options{
+		TTL: 3 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,25 +82,25 @@ func TestCallersOwn(t *testing.T) {
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
 	c := inprocess.Connect(t, client.Config{}, at...)
 	other := inprocess.Connect(t, client.Config{}, at...)
-	ranges, labels := []client.KeyRange{Prefix("a/")}, map[string]string{"a": "1"}
+	ranges, labels := []client.KeyRange{client.Prefix("a/")}, map[string]string{"a": "1"}
 	x, err := Open(t.Context(), c, ranges, Options{
-		TTL: 3 * time.Second, Labels: labels, Reopen: func(error) bool { return true },
+		TTL: 3 * time.Second, Labels: labels,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close(t.Context())
-	ranges[0], labels["a"] = Prefix("b/"), "2"
+	ranges[0], labels["a"] = client.Prefix("b/"), "2"
 	ref := x.Lease().Ref()
 	if err := other.Revoke(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 	reopened(x, ref)
-	i, err := other.Describe(t.Context(), client.LeaseName{ID: x.Lease().ID()}, false)
+	i, err := other.Describe(t.Context(), client.LeaseRef{ID: x.Lease().ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i.Holds[0] != Prefix("a/") || i.Labels["a"] != "1" {
+	if i.Holds[0] != client.Prefix("a/") || i.Labels["a"] != "1" {
 		t.Errorf("it holds %v with labels %v", i.Holds, i.Labels)
 	}
 }
@@ -112,7 +112,7 @@ func TestWholeSpace(t *testing.T) {
 	if _, err := c.Put(t.Context(), client.Put{Key: "\x00"}); err != nil {
 		t.Fatal(err)
 	}
-	end := client.PrefixEnd("")
+	end := client.Prefix("").End
 	for name, open := range map[string]func([]client.KeyRange) (Reader, func(), error){
 		"cache": func(all []client.KeyRange) (Reader, func(), error) {
 			x, err := Open(t.Context(), c, all, Options{MemoryOnly: true})

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -23,7 +24,7 @@ func TestMaxCacheTTL(t *testing.T) {
 		m := inprocess.Start(t, cfg)
 		m.Await()
 		to := connect(t, m.Endpoint())
-		keys := []client.KeyRange{cache.Prefix("h/")}
+		keys := []client.KeyRange{client.Prefix("h/")}
 		usual := must[*cache.Cache](t)(cache.Open(ask(t), to, keys, cache.Options{}))
 		if ttl := usual.Lease().Info().TTL; ttl != c.usual {
 			t.Errorf("of at most %v: a TTL of %v, want %v", c.most, ttl, c.usual)
@@ -47,13 +48,15 @@ func TestTooManyHolds(t *testing.T) {
 	cl := newCluster(t, 1)
 	c := connect(t, cl.endpoints()...)
 	var left []client.KeyRange
+	var holds []keyrange.Range
 	for i := range 64 {
-		left = append(left, cache.Prefix(fmt.Sprintf("h/%d/", i)))
+		left = append(left, client.Prefix(fmt.Sprintf("h/%d/", i)))
+		holds = append(holds, keyrange.Range(left[i]))
 	}
-	grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy", Holds: left}
-	first := must[*client.Granted](t)(c.GrantOnly(ask(t), grant))
+	grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}
+	first := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
 	for range 10_000/64 - 1 {
-		_ = must[*client.Granted](t)(c.GrantOnly(ask(t), grant))
+		_ = must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
 	}
 	_, err := cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"})
 	if !errors.Is(err, client.ErrTooManyHolds) {
@@ -61,7 +64,7 @@ func TestTooManyHolds(t *testing.T) {
 	}
 	open(t, c, "h/", cache.Options{Owner: "another"})
 	open(t, c, "h/", cache.Options{})
-	if err := c.Revoke(ask(t), client.LeaseRef{ID: first.ID}); err != nil {
+	if err := c.Revoke(ask(t), client.LeaseRef{ID: first.ID()}); err != nil {
 		t.Fatal(err)
 	}
 	mine := must[*cache.Cache](t)(cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"}))

@@ -38,7 +38,7 @@ type Options struct {
 	// the cluster. What is held and not there yet is read from the cluster in any case.
 	MemoryOnly bool
 	// Reopen is asked when the lease has ended, and why, whether the cache shall begin anew,
-	// empty and with a new lease; nil never does. It is called on a goroutine of the cache.
+	// empty and with a new lease; nil always does. It is called on a goroutine of the cache.
 	Reopen func(why error) bool
 	// Logger takes note of what is out of the ordinary; nil means that nobody does.
 	Logger *slog.Logger
@@ -72,14 +72,6 @@ type Reader interface {
 	Get(ctx context.Context, key string) (kv client.KV, ok bool, err error)
 	// Range reads a range of keys; end is as in [client.Range].
 	Range(ctx context.Context, key, end string) (Result, error)
-}
-
-// Prefix is the range of all keys that begin so.
-func Prefix(prefix string) client.KeyRange {
-	if prefix == "" {
-		return client.KeyRange{Key: "\x00", End: "\x00"}
-	}
-	return client.KeyRange{Key: prefix, End: client.PrefixEnd(prefix)}
 }
 
 // Stats are numbers of a cache since it was opened.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/keyrange"
 )
@@ -49,7 +50,7 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
 		l := c.life.Load()
 		switch {
 		case !l.lease.Valid():
-			return c.past(ctx, r, fmt.Errorf("%w: %w", ErrEnded, l.lease.Err()))
+			return c.past(ctx, r, fault.Because(ErrEnded, l.lease.Err()))
 		case !l.set.Holds(r):
 			return c.past(ctx, r, fmt.Errorf("%w: it is not within the cache's ranges", ErrNotHeld))
 		}
@@ -122,7 +123,7 @@ func (l *life) fetch(
 	case <-f.done:
 		return f.result, f.number > since && f.err == nil, nil
 	case <-ctx.Done():
-		return Result{}, false, fmt.Errorf("cache: %w", context.Cause(ctx))
+		return Result{}, false, fault.In("cache: read", "", fault.Cause(ctx))
 	}
 }
 
@@ -157,7 +158,7 @@ func (l *life) fly(ctx context.Context, f *flight) {
 	var r client.RangeResult
 	var term uint64
 	if f.fill != nil {
-		r, term, f.err = l.link.Fill(ctx, client.KeyRange(f.what))
+		r, term, f.err = l.link.Fill(ctx, f.what)
 	} else {
 		r, f.err = l.cache.client.Range(ctx, client.Range{Key: f.what.Key, End: f.what.End})
 	}

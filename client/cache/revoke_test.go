@@ -7,35 +7,36 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/internal/keyrange"
 )
 
 // frozen is a cache whose program stands still: it says what it has when it is opened, and
 // acknowledges nothing until the test does.
 type frozen struct {
-	has    []client.KeyRange
+	has    []keyrange.Range
 	opened chan uint64
-	told   chan client.CacheNotice
+	told   chan cachelink.Notice
 }
 
-func (f *frozen) Opening() []client.KeyRange       { return f.has }
-func (f *frozen) Opened(term uint64)               { f.opened <- term }
-func (f *frozen) Invalidated(n client.CacheNotice) { f.told <- n }
-func (f *frozen) Writing([]client.KeyRange)        {}
-func (f *frozen) Refused(error)                    {}
+func (f *frozen) Opening() []keyrange.Range      { return f.has }
+func (f *frozen) Opened(term uint64)             { f.opened <- term }
+func (f *frozen) Invalidated(n cachelink.Notice) { f.told <- n }
+func (f *frozen) Writing([]keyrange.Range)       {}
+func (f *frozen) Refused(error)                  {}
 
 // hasKey lets a cache that stands still have a key, and returns its lease and its link.
 func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
-	*client.Lease, *client.CacheLink,
+	*client.Lease, cachelink.Link[client.RangeResult],
 ) {
 	t.Helper()
-	held := must[*client.Lease](t)(c.Grant(ask(t), client.Grant{
-		TTL: 10 * time.Minute, Owner: "host-1", Holds: []client.KeyRange{cache.Prefix("f/")},
-		Grace: -1,
-	}))
-	link := must[*client.CacheLink](t)(c.LinkCache(held, f))
+	held := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, client.Grant{
+		TTL: 10 * time.Minute, Owner: "host-1", Grace: -1,
+	}, []keyrange.Range{keyrange.Range(client.Prefix("f/"))}))
+	link := must[cachelink.Link[client.RangeResult]](t)(cache.Hooks.Open(c, held, f))
 	t.Cleanup(link.Close)
-	link.Ack(client.CacheAck{Open: <-f.opened})
-	f.has = []client.KeyRange{{Key: key}}
+	link.Ack(cachelink.Ack{Open: <-f.opened})
+	f.has = []keyrange.Range{{Key: key}}
 	eventually(t, "the cache may have the key", func() bool {
 		_, term, err := link.Fill(ask(t), f.has[0])
 		if err != nil {
@@ -65,13 +66,13 @@ func TestRevokeNeedsNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, tt.members)
-			f := &frozen{opened: make(chan uint64, 64), told: make(chan client.CacheNotice, 1024)}
+			f := &frozen{opened: make(chan uint64, 64), told: make(chan cachelink.Notice, 1024)}
 			held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")
 			other := connect(t, cl.endpoints()...)
 			if err := other.Revoke(ask(t), held.Ref()); err != nil {
 				t.Fatal(err)
 			}
-			_, err := other.Describe(ask(t), client.LeaseName{ID: held.ID()}, false)
+			_, err := other.Describe(ask(t), client.LeaseRef{ID: held.ID()})
 			if !errors.Is(err, client.ErrLeaseNotFound) {
 				t.Errorf("the lease is described: %v", err)
 			}
@@ -97,7 +98,7 @@ func TestRevokeNeedsNobody(t *testing.T) {
 			for done := false; !done; {
 				select {
 				case n := <-f.told:
-					link.Ack(client.CacheAck{Term: n.Term, Seq: n.Seq})
+					link.Ack(cachelink.Ack{Term: n.Term, Seq: n.Seq})
 				case <-written:
 					done = true
 				}

@@ -47,7 +47,7 @@ func (s *standing) close() {
 // read takes the standing as it is now, and follows it from then on.
 func (s *standing) read(ctx context.Context) error {
 	s.close()
-	all := client.Range{Key: s.name + beside, End: client.PrefixEnd(s.name + beside)}
+	all := client.Prefix(s.name + beside).Range()
 	r, err := s.client.Range(ctx, all)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func standAs(
 	t.Helper()
 	ctx := rig.Soon(t)
 	before := rig.Must[client.RangeResult](t)(c.Range(ctx, client.Range{
-		Key: name + "~candidates/", End: client.PrefixEnd(name + "~candidates/"), CountOnly: true,
+		Key: name + "~candidates/", End: client.Prefix(name + "~candidates/").End, CountOnly: true,
 	})).Count
 	got := rig.Async(func() (*lock.Leading, error) {
 		return lock.NewElection(c, name).Campaign(ctx, s, who)
@@ -153,7 +153,7 @@ func highest(waiting map[int]<-chan rig.Answer[*lock.Leading]) string {
 func nextIs(t testing.TB, c *client.Client, name, value string) {
 	t.Helper()
 	ctx := rig.Soon(t)
-	all := client.Range{Key: name + "/", End: client.PrefixEnd(name + "/")}
+	all := client.Prefix(name + "/").Range()
 	for {
 		r := rig.Must[client.RangeResult](t)(c.Range(ctx, all))
 		if len(r.KVs) == 2 {

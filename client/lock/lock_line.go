@@ -39,7 +39,7 @@ func (l *line) free(before []client.KV) bool {
 
 // all is the range of the line's keys.
 func (l *line) all() client.Range {
-	return client.Range{Key: l.prefix, End: client.PrefixEnd(l.prefix)}
+	return client.Prefix(l.prefix).Range()
 }
 
 // sort returns the keys that are in the line, oldest first, and the one named. Keys that are

@@ -69,11 +69,11 @@ func (p *place) context() context.Context {
 	if err := p.overLocked(); err != nil {
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(p.during))
 		p.unbind = func() bool { return true }
-		p.cancel(err)
+		p.cancel(fault.Canceled(err))
 		return p.ctx
 	}
 	p.ctx, p.cancel = context.WithCancelCause(p.during)
-	p.unbind = context.AfterFunc(p.turn.Context(), func() { p.cancel(p.lost()) })
+	p.unbind = context.AfterFunc(p.turn.Context(), func() { p.cancel(fault.Canceled(p.lost())) })
 	return p.ctx
 }
 
@@ -175,7 +175,7 @@ func (p *place) stop(why error) {
 	}
 	if p.ctx != nil {
 		p.unbind()
-		p.cancel(p.why)
+		p.cancel(fault.Canceled(p.why))
 	}
 }
 

@@ -97,6 +97,7 @@ func (c *competitor) round(ctx context.Context, s *lock.Session) error {
 			}
 			c.record.exit(held)
 		}
+		stopped := during.Err() != nil
 		cancel()
 		<-over
 		if ctx.Err() != nil {
@@ -105,7 +106,7 @@ func (c *competitor) round(ctx context.Context, s *lock.Session) error {
 		if s.Lease().Err() != nil {
 			return nil
 		}
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !(stopped && errors.Is(err, context.Canceled)) {
 			return err
 		}
 	}

@@ -156,7 +156,7 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 
 // ownerOf tells whose a lease is, as far as that is known.
 func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
-	info, err := m.g.c.Describe(ctx, client.LeaseName{ID: id}, false)
+	info, err := m.g.c.Describe(ctx, client.LeaseRef{ID: id})
 	if err != nil || info.Owner == "" {
 		return ""
 	}
@@ -338,9 +338,7 @@ type Member struct {
 // List returns the members in the order of their IDs, linearizably, and the revision at
 // which they are that.
 func (g *Group) List(ctx context.Context) (list []Member, revision int64, err error) {
-	kvs, revision, err := tries.ReadAll(ctx, g.c, client.Range{
-		Key: g.prefix, End: client.PrefixEnd(g.prefix),
-	})
+	kvs, revision, err := tries.ReadAll(ctx, g.c, client.Prefix(g.prefix).Range())
 	if err != nil {
 		return nil, 0, fault.In("members: list", g.prefix, err)
 	}

@@ -271,16 +271,13 @@ func TestGroupRandom(t *testing.T) {
 		rolls[name] = book
 		watchers.Go(func() {
 			defer w.Close()
-			for {
-				list, err := w.Next(ctx)
-				if err != nil {
+			for e, err := range w.Events(ctx) {
+				switch {
+				case err != nil:
 					t.Errorf("%s: %v", name, err)
+				case e.Member.ID == "end":
 					return
-				}
-				for _, e := range list {
-					if e.Member.ID == "end" {
-						return
-					}
+				default:
 					book.take(e)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"leasehold.dev/client"
@@ -89,7 +90,7 @@ func (w *Watch) begin(ctx context.Context) error {
 		}
 		w.compare(list, revision)
 		watch, err := w.g.c.Watch(ctx, client.Watch{
-			Key: w.g.prefix, End: client.PrefixEnd(w.g.prefix), From: revision + 1,
+			Key: w.g.prefix, End: client.Prefix(w.g.prefix).End, From: revision + 1,
 		})
 		if err == nil {
 			w.watch = watch
@@ -129,6 +130,26 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 		}
 		for i := range u.Events {
 			w.take(&u.Events[i])
+		}
+	}
+}
+
+// Events yields each change, one by one, until Next fails; the error is yielded last. It does not
+// close the watch.
+func (w *Watch) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			list, err := w.Next(ctx)
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			for i, e := range list {
+				if !yield(e, nil) {
+					w.pending = append(list[i+1:], w.pending...)
+					return
+				}
+			}
 		}
 	}
 }

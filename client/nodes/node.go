@@ -360,7 +360,7 @@ func (n *Node) Lead(
 	go func() {
 		defer close(watched)
 		if p.AwaitSwitch(inner) == nil {
-			end(ErrSwitched)
+			end(fault.Canceled(ErrSwitched))
 		}
 	}()
 	defer func() { // also if lead panics

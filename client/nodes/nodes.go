@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -64,9 +65,7 @@ type View struct {
 // when two thirds do. After a change of the leader every node counts as heard.
 func (s *Set) List(ctx context.Context) (View, error) {
 	var v View
-	known, _, err := tries.ReadAll(ctx, s.c, client.Range{
-		Key: s.known(""), End: client.PrefixEnd(s.known("")),
-	})
+	known, _, err := tries.ReadAll(ctx, s.c, client.Prefix(s.known("")).Range())
 	if err != nil {
 		return v, fault.In("nodes: list", s.prefix, err)
 	}
@@ -195,7 +194,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 		revision = r.Revision
 	}
 	return false, tries.AwaitEvent(ctx, s.c, client.Watch{
-		Key: s.prefix, End: client.PrefixEnd(s.prefix), From: revision + 1,
+		Key: s.prefix, End: client.Prefix(s.prefix).End, From: revision + 1,
 	}, func(e *client.Event) bool {
 		return e.KV.Key == s.role() || e.KV.Key == s.up(id) || e.KV.Key == s.order() && !e.Delete
 	})
@@ -248,6 +247,18 @@ func (w *Watch) Next(ctx context.Context) (View, error) {
 	}
 }
 
+// Views yields what Next returns, until that fails; the error is yielded last.
+func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
+	return func(yield func(View, error) bool) {
+		for {
+			v, err := w.Next(ctx)
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // errLook is the end of a wait that nothing else ended.
 var errLook = errors.New("nodes: time to look again")
 
@@ -263,9 +274,7 @@ func (w *Watch) wait(ctx context.Context) error {
 	short, cancel := context.WithTimeoutCause(ctx, every+rand.N(every), errLook)
 	defer cancel()
 	// What happens between the view and the watch is seen when the time is up.
-	err := tries.AwaitEvent(short, w.s.c, client.Watch{
-		Key: w.s.prefix, End: client.PrefixEnd(w.s.prefix),
-	}, tries.Anything)
+	err := tries.AwaitEvent(short, w.s.c, client.Prefix(w.s.prefix).Watch(), tries.Anything)
 	if context.Cause(short) == errLook { //nolint:errorlint // ours, as it is
 		return nil
 	}

@@ -24,9 +24,7 @@ func join(t testing.TB, s *nodes.Set, cfg nodes.Config) *nodes.Node {
 func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	t.Helper()
 	ctx := rig.Soon(t)
-	w := s.Watch()
-	for {
-		v, err := w.Next(ctx)
+	for v, err := range s.Watch().Views(ctx) {
 		if err != nil {
 			t.Fatalf("in vain: %s: %v", what, err)
 		}

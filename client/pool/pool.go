@@ -166,7 +166,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 				return fail(p.taken(ctx, r.Want))
 			}
 			err := tries.AwaitEvent(ctx, p.c, client.Watch{
-				Key: p.held(r.Want), End: client.PrefixEnd(p.held(r.Want)),
+				Key: p.held(r.Want), End: client.Prefix(p.held(r.Want)).End,
 				From: revision + 1, NoPut: true,
 			}, tries.Gone)
 			if err != nil {
@@ -185,7 +185,7 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 	if want == "" {
 		return ErrNoneFree
 	}
-	holder, err := p.c.Describe(ctx, client.LeaseName{Name: p.held(want)}, false)
+	holder, err := p.c.Describe(ctx, client.LeaseRef{Name: p.held(want)})
 	if err != nil {
 		return ErrNoneFree // it has gone meanwhile, or the caller gives up
 	}
@@ -222,7 +222,7 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 
 // free returns some IDs that are free, the best first, as of a revision.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	ask := client.Range{Key: p.held(""), End: client.PrefixEnd(p.held("")), KeysOnly: true}
+	ask := client.Range{Key: p.held(""), End: client.Prefix(p.held("")).End, KeysOnly: true}
 	if r.Want != "" {
 		ask = client.Range{Key: p.held(r.Want), KeysOnly: true}
 	}
@@ -240,9 +240,7 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 	case r.Want != "":
 		return []string{r.Want}, rev, nil
 	}
-	notes, _, err := tries.ReadAll(ctx, p.c, client.Range{
-		Key: p.was(""), End: client.PrefixEnd(p.was("")),
-	})
+	notes, _, err := tries.ReadAll(ctx, p.c, client.Prefix(p.was("")).Range())
 	if err != nil {
 		return nil, 0, err
 	}

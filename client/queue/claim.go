@@ -132,7 +132,7 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 	w, err := q.c.Watch(ctx, client.Watch{
 		// From claim/ to item/, and dead/ in between.
-		Key: q.claim(""), End: client.PrefixEnd(q.item("")), From: revision + 1,
+		Key: q.claim(""), End: client.Prefix(q.item("")).End, From: revision + 1,
 	})
 	if errors.Is(err, client.ErrCompacted) {
 		return nil, nil

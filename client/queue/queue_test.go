@@ -389,9 +389,7 @@ func TestQueueRandom(t *testing.T) {
 	}
 	all.Wait()
 	end()
-	kvs := rig.Must[client.RangeResult](t)(pusher.Range(ctx, client.Range{
-		Key: "done/", End: client.PrefixEnd("done/"),
-	})).KVs
+	kvs := rig.Must[client.RangeResult](t)(pusher.Range(ctx, client.Prefix("done/").Range())).KVs
 	if len(kvs) != items {
 		t.Errorf("%d of %d items were done", len(kvs), items)
 	}

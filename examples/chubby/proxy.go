@@ -31,9 +31,7 @@ type proxied struct {
 }
 
 func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy, error) {
-	files, err := cache.Open(ctx, c, []client.KeyRange{{Key: file}}, cache.Options{
-		Reopen: func(error) bool { return true },
-	})
+	files, err := cache.Open(ctx, c, []client.KeyRange{{Key: file}}, cache.Options{})
 	if err != nil {
 		return nil, err
 	}

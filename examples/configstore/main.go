@@ -150,10 +150,9 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 		return err
 	}
 	defer c.Close()
-	config, err := cache.Open(ctx, c, []client.KeyRange{cache.Prefix(prefix)}, cache.Options{
+	config, err := cache.Open(ctx, c, []client.KeyRange{client.Prefix(prefix)}, cache.Options{
 		// A reader that was cut off for longer than the TTL reads from the cluster. Those
 		// that never begin anew make all others wait, and lose their leases too.
-		Reopen: func(error) bool { return true },
 	})
 	if err != nil {
 		return err
@@ -187,7 +186,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 // check reads the configuration once.
 func (d *demo) check(ctx context.Context, config *cache.Cache) error {
 	least := d.acknowledged.Load()
-	p := cache.Prefix(prefix)
+	p := client.Prefix(prefix)
 	r, err := config.Range(ctx, p.Key, p.End)
 	if err != nil {
 		return err

@@ -211,8 +211,7 @@ func (d *demo) free(ctx context.Context, s *server, o offer) error {
 	}
 	defer events.Close()
 	for {
-		name := client.LeaseName{ID: o.ref.ID}
-		valid, _, err := s.c.CheckToken(ctx, name, o.ref.Token)
+		valid, _, err := s.c.CheckToken(ctx, o.ref)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	if cut {
 		return errCutOff
 	}
-	l, err := s.c.Resume(ctx, client.LeaseName{Name: prefix + chunk}, secret, -1)
+	l, err := s.c.Resume(ctx, client.LeaseRef{Name: prefix + chunk}, secret, -1)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 
 // assign gives each partition without a live leader to the broker that leads the fewest.
 func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bool) error {
-	r, err := b.c.Range(ctx, client.Range{Key: partitions, End: client.PrefixEnd(partitions)})
+	r, err := b.c.Range(ctx, client.Prefix(partitions).Range())
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (d *demo) run(ctx context.Context) error {
 
 // settled waits until each partition is led by one of the brokers.
 func (d *demo) settled(ctx context.Context, c *client.Client, brokers map[string]*broker) error {
-	end := client.PrefixEnd(partitions)
+	end := client.Prefix(partitions).End
 	for {
 		r, err := c.Range(ctx, client.Range{Key: partitions, End: end})
 		if err != nil {

@@ -78,7 +78,7 @@ func (w *World) drain(ctx context.Context, p *process) error {
 // forgotten sees that the leases of those who have ended are gone.
 func (w *World) forgotten(ctx context.Context, p *process) error {
 	time.Sleep(10*time.Second + lateness)
-	r, err := p.c.Range(ctx, client.Range{Key: leased, End: client.PrefixEnd(leased)})
+	r, err := p.c.Range(ctx, client.Prefix(leased).Range())
 	if err != nil {
 		return err
 	}

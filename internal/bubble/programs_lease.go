@@ -79,7 +79,7 @@ func leave(p *process) error {
 
 // observe sees keys of leases go.
 func observe(p *process) error {
-	w, err := p.c.Watch(p.ctx, client.Watch{Key: leased, End: client.PrefixEnd(leased), NoPut: true})
+	w, err := p.c.Watch(p.ctx, client.Watch{Key: leased, End: client.Prefix(leased).End, NoPut: true})
 	if err != nil {
 		return err
 	}

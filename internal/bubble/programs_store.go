@@ -125,8 +125,8 @@ func storeEtcd(p *process) error {
 
 // cached reads the registers from a coherent cache.
 func cached(p *process) error {
-	c, err := cache.Open(p.ctx, p.c, []client.KeyRange{cache.Prefix(registers)}, cache.Options{
-		TTL: p.between(time.Second, 5*time.Second), Reopen: func(error) bool { return true },
+	c, err := cache.Open(p.ctx, p.c, []client.KeyRange{client.Prefix(registers)}, cache.Options{
+		TTL: p.between(time.Second, 5*time.Second),
 	})
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func cached(p *process) error {
 func watch(p *process) error {
 	v := &view{by: p.on.name, told: make(map[int64]string)}
 	w, err := p.c.Watch(p.ctx, client.Watch{
-		Key: registers, End: client.PrefixEnd(registers), Progress: time.Second,
+		Key: registers, End: client.Prefix(registers).End, Progress: time.Second,
 	})
 	if err != nil {
 		return err

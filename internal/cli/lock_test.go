@@ -164,7 +164,7 @@ func TestKeepAliveTellsCause(t *testing.T) {
 		id := fmt.Sprintf("%016x", int64(l.ID()))
 		r := start(t, "--endpoints", m.Endpoint(), "lease", "keep-alive", "n")
 		if handedOver {
-			_, err = l.HandOver(ctx, "next", false)
+			_, err = l.HandOver(ctx, "next")
 		}
 		if err == nil {
 			err = c.Revoke(ctx, client.LeaseRef{ID: l.ID()})

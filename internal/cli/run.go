@@ -213,7 +213,7 @@ func (a *app) whose(c *client.Client, err error) error {
 	}
 	ctx, cancel := a.commandContext()
 	defer cancel()
-	l, lookErr := c.Describe(ctx, client.LeaseName{ID: locked.Lease}, false)
+	l, lookErr := c.Describe(ctx, client.LeaseRef{ID: locked.Lease})
 	if lookErr != nil || l.Owner == "" {
 		return err
 	}

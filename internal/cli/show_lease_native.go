@@ -172,7 +172,7 @@ func heldText(r *pb.KeyRange) string {
 		return fmt.Sprintf("%q", key)
 	case end == "\x00":
 		return fmt.Sprintf("%q and all after it", key)
-	case end == client.PrefixEnd(key):
+	case end == client.Prefix(key).End:
 		return fmt.Sprintf("all that begins with %q", key)
 	default:
 		return fmt.Sprintf("%q up to %q", key, end)

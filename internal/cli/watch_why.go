@@ -24,7 +24,7 @@ func (f *watchFlags) native(w watchArgs) (client.Watch, error) {
 	case f.prefix && len(w.keys) == 2:
 		return ask, errEndAndPrefix
 	case f.prefix:
-		ask.End = client.PrefixEnd(ask.Key)
+		ask.End = client.Prefix(ask.Key).End
 	case len(w.keys) == 2:
 		ask.End = w.keys[1]
 	}

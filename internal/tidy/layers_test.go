@@ -37,7 +37,7 @@ var house = [][]string{
 		"internal/directory", "internal/holder", "internal/copies", "internal/replica/confirm",
 		"internal/replica/delay",
 	},
-	{"lease", "internal/mvcc", "internal/watch"},
+	{"lease", "internal/mvcc", "internal/watch", "client/internal/cachelink"},
 	{"internal/wheel", "internal/storage"},
 	{"plan", "internal/listen", "internal/backup"},
 	{

@@ -154,13 +154,12 @@ func (r *reading) through(b *board, c *native.Client) error {
 }
 
 func (r *reading) open(ctx context.Context, c *native.Client) (cache.Reader, error) {
-	all := cache.Prefix(cachedPrefix)
+	all := native.Prefix(cachedPrefix)
 	if r.Follow {
 		return cache.Follow(ctx, c, []native.KeyRange{all}, cache.FollowOptions{})
 	}
 	return cache.Open(ctx, c, []native.KeyRange{all}, cache.Options{
 		TTL: 2 * time.Second, Owner: fmt.Sprint(os.Getpid()),
-		Reopen: func(error) bool { return true },
 	})
 }
 
@@ -170,7 +169,7 @@ func (b *board) readAll(ctx context.Context, from cache.Reader) {
 	for i := range floors {
 		floors[i] = b.acked[i].Load()
 	}
-	res, err := from.Range(ctx, cachedPrefix, native.PrefixEnd(cachedPrefix))
+	res, err := from.Range(ctx, cachedPrefix, native.Prefix(cachedPrefix).End)
 	if err != nil {
 		return
 	}

@@ -44,10 +44,10 @@ func newWitness(ctx context.Context, m *member) *witness {
 	}
 	m.t.Cleanup(func() { _ = c.Close() })
 	w := &witness{t: m.t, c: c, claimed: make(chan *queue.Item, 1)}
-	all := []client.KeyRange{cache.Prefix("k/")}
+	all := []client.KeyRange{client.Prefix("k/")}
 	w.etcd = m.client().Watch(ctx, "k/", clientv3.WithPrefix())
 	w.watch = got[*client.Watcher](m.t)(c.Watch(ctx,
-		client.Watch{Key: "k/", End: client.PrefixEnd("k/")}))
+		client.Prefix("k/").Watch()))
 	m.t.Cleanup(w.watch.Close)
 	w.leases = got[*client.LeaseWatcher](m.t)(c.LeaseEvents(ctx, client.EventsOptions{}))
 	m.t.Cleanup(w.leases.Close)
@@ -55,7 +55,7 @@ func newWitness(ctx context.Context, m *member) *witness {
 		cache.FollowOptions{MemoryOnly: true}))
 	m.t.Cleanup(w.follower.Close)
 	w.cache = got[*cache.Cache](m.t)(cache.Open(ctx, c, all, cache.Options{
-		TTL: 2 * time.Second, Reopen: func(error) bool { return true },
+		TTL: 2 * time.Second,
 	}))
 	m.t.Cleanup(func() { _ = w.cache.Close(context.Background()) })
 	w.members = got[*members.Watch](m.t)(members.New(c, "group").Watch(ctx))

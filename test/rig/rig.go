@@ -131,7 +131,7 @@ func Async[T any](f func() (T, error)) <-chan Answer[T] {
 func Keys(t testing.TB, c *client.Client, prefix string, n int) []client.KV {
 	t.Helper()
 	ctx := Soon(t)
-	all := client.Range{Key: prefix, End: client.PrefixEnd(prefix)}
+	all := client.Prefix(prefix).Range()
 	for {
 		r, err := c.Range(ctx, all)
 		if err != nil {

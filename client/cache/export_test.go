@@ -1,0 +1,4 @@
+package cache
+
+// Hooks are what the client has for caches, for tests that stand in for one.
+var Hooks = hooks
