@@ -99,7 +99,7 @@ func TestNativeJSON(t *testing.T) {
 	} {
 		status, got := r.post(t, tt.path, tt.body)
 		details, _ := got["details"].([]any)
-		if len(details) != 1 || status != tt.status {
+		if len(details) != 2 || status != tt.status {
 			t.Errorf("%s %s: %d %v", tt.path, tt.body, status, got)
 			continue
 		}
@@ -108,6 +108,11 @@ func TestNativeJSON(t *testing.T) {
 		if d["@type"] != "type.googleapis.com/leasehold.v1.Error" || d["reason"] != tt.reason ||
 			(holder["id"] == l["id"]) != (tt.status == 409) {
 			t.Errorf("%s %s: details %v", tt.path, tt.body, d)
+		}
+		info, _ := details[1].(map[string]any)
+		if info["@type"] != "type.googleapis.com/google.rpc.ErrorInfo" ||
+			"REASON_"+fmt.Sprint(info["reason"]) != tt.reason || info["domain"] != "leasehold.dev" {
+			t.Errorf("%s %s: details %v", tt.path, tt.body, info)
 		}
 	}
 	status, got := r.postTo(t, "store/txn", `{"success":[{"draw_token":{}}]}`)

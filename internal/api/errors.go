@@ -66,80 +66,95 @@ func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 var wire = []struct {
 	from, to error
 	reason   pb.Reason
+	retry    lease.TTL // after so long it is worth asking again; 0 if nobody can say
 }{
-	{lease.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound, notFound},
-	{lease.ErrExists, rpctypes.ErrGRPCLeaseExist, idTaken},
+	{from: lease.ErrNotFound, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
+	{from: lease.ErrExists, to: rpctypes.ErrGRPCLeaseExist, reason: idTaken},
 	// An expiring lease may come back, but whoever is told so must not count
 	// on it: for a holder the safe answer is that it is gone.
-	{lease.ErrExpiring, rpctypes.ErrGRPCLeaseNotFound, notFound},
+	{from: lease.ErrExpiring, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{
-		lease.ErrBadID,
-		status.Error(codes.InvalidArgument, "etcdserver: lease ID must be positive"), invalid,
+		from: lease.ErrBadID, reason: invalid,
+		to: status.Error(codes.InvalidArgument, "etcdserver: lease ID must be positive"),
 	},
-	{lease.ErrBound, status.Error(codes.InvalidArgument, text(lease.ErrBound)), invalid},
-	{lease.ErrNotPrimary, rpctypes.ErrGRPCLeaderChanged, unknown},
-	{lease.ErrCorrupt, rpctypes.ErrGRPCCorrupt, unavailable},
-
-	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted, compacted},
-	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev, future},
-
-	{fsm.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound, noKey},
-	{fsm.ErrNoSpace, rpctypes.ErrGRPCNoSpace, noSpace},
-	{fsm.ErrDiverged, rpctypes.ErrGRPCCorrupt, unavailable},
 	{
-		fsm.ErrSessionNotFound,
-		status.Error(codes.FailedPrecondition, "leasehold: session not found"),
-		pb.Reason_REASON_SESSION_NOT_FOUND,
+		from: lease.ErrBound, reason: invalid,
+		to: status.Error(codes.InvalidArgument, text(lease.ErrBound)),
 	},
-	{fsm.ErrEventsCompacted, rpctypes.ErrGRPCCompacted, compacted},
-	{fsm.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound, invalid},
-	{fsm.ErrMemberExists, rpctypes.ErrGRPCMemberExist, invalid},
-	{fsm.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist, invalid},
-	{fsm.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner, invalid},
+	{from: lease.ErrNotPrimary, to: rpctypes.ErrGRPCLeaderChanged, reason: unknown},
+	{from: lease.ErrCorrupt, to: rpctypes.ErrGRPCCorrupt, reason: unavailable},
+
+	{from: mvcc.ErrCompacted, to: rpctypes.ErrGRPCCompacted, reason: compacted},
+	{from: mvcc.ErrFutureRevision, to: rpctypes.ErrGRPCFutureRev, reason: future},
+
+	{from: fsm.ErrKeyNotFound, to: rpctypes.ErrGRPCKeyNotFound, reason: noKey},
+	{from: fsm.ErrNoSpace, to: rpctypes.ErrGRPCNoSpace, reason: noSpace},
+	{from: fsm.ErrDiverged, to: rpctypes.ErrGRPCCorrupt, reason: unavailable},
+	{
+		from: fsm.ErrSessionNotFound, reason: pb.Reason_REASON_SESSION_NOT_FOUND,
+		to: status.Error(codes.FailedPrecondition, "leasehold: session not found"),
+	},
+	{from: fsm.ErrEventsCompacted, to: rpctypes.ErrGRPCCompacted, reason: compacted},
+	{from: fsm.ErrMemberNotFound, to: rpctypes.ErrGRPCMemberNotFound, reason: invalid},
+	{from: fsm.ErrMemberExists, to: rpctypes.ErrGRPCMemberExist, reason: invalid},
+	{from: fsm.ErrPeerURLExists, to: rpctypes.ErrGRPCPeerURLExist, reason: invalid},
+	{from: fsm.ErrNotLearner, to: rpctypes.ErrGRPCMemberNotLearner, reason: invalid},
 	// Without it no member would be left that is started.
-	{fsm.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted, invalid},
-	{fsm.ErrVersion, rpctypes.ErrGRPCInvalidDowngradeTargetVersion, invalid},
-	{fsm.ErrDowngrade, rpctypes.ErrGRPCDowngradeInProcess, invalid},
-	{fsm.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade, invalid},
-	{fsm.ErrBadHolds, status.Error(codes.InvalidArgument, text(fsm.ErrBadHolds)), invalid},
+	{from: fsm.ErrLastVoter, to: rpctypes.ErrGRPCMemberNotEnoughStarted, reason: invalid},
+	{from: fsm.ErrVersion, to: rpctypes.ErrGRPCInvalidDowngradeTargetVersion, reason: invalid},
+	{from: fsm.ErrDowngrade, to: rpctypes.ErrGRPCDowngradeInProcess, reason: invalid},
+	{from: fsm.ErrNoDowngrade, to: rpctypes.ErrGRPCNoInflightDowngrade, reason: invalid},
 	{
-		fsm.ErrTooManyHolds,
-		status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyHolds)),
-		pb.Reason_REASON_TOO_MANY_HOLDS,
+		from: fsm.ErrBadHolds, reason: invalid,
+		to: status.Error(codes.InvalidArgument, text(fsm.ErrBadHolds)),
 	},
 	{
-		fsm.ErrOwnerHolds, status.Error(codes.ResourceExhausted, text(fsm.ErrOwnerHolds)),
-		pb.Reason_REASON_TOO_MANY_HOLDS,
+		from: fsm.ErrTooManyHolds, reason: pb.Reason_REASON_TOO_MANY_HOLDS,
+		to: status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyHolds)),
 	},
-	{fsm.ErrUnreadable, status.Error(codes.InvalidArgument, text(fsm.ErrUnreadable)), invalid},
-	{fsm.ErrTxnTooLarge, rpctypes.ErrGRPCTooManyOps, invalid},
 	{
-		fsm.ErrTooManyAlarms, status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyAlarms)), invalid,
+		from: fsm.ErrOwnerHolds, reason: pb.Reason_REASON_TOO_MANY_HOLDS,
+		to: status.Error(codes.ResourceExhausted, text(fsm.ErrOwnerHolds)),
 	},
-	{fsm.ErrStale, rpctypes.ErrGRPCLeaderChanged, unavailable},
+	{
+		from: fsm.ErrUnreadable, reason: invalid,
+		to: status.Error(codes.InvalidArgument, text(fsm.ErrUnreadable)),
+	},
+	{from: fsm.ErrTxnTooLarge, to: rpctypes.ErrGRPCTooManyOps, reason: invalid},
+	{
+		from: fsm.ErrTooManyAlarms, reason: invalid,
+		to: status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyAlarms)),
+	},
+	{from: fsm.ErrStale, to: rpctypes.ErrGRPCLeaderChanged, reason: unavailable},
 
-	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, unavailable},
-	{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, unknown},
-	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, invalid},
+	{from: replica.ErrNoLeader, to: rpctypes.ErrGRPCNoLeader, reason: unavailable, retry: soon},
+	{from: replica.ErrLeaderChanged, to: rpctypes.ErrGRPCLeaderChanged, reason: unknown},
+	{from: replica.ErrTooLarge, to: rpctypes.ErrGRPCRequestTooLarge, reason: invalid},
 	{
-		replica.ErrVersion, status.Error(
-			codes.FailedPrecondition, "the cluster version does not have this command"), invalid,
+		from: replica.ErrVersion, reason: invalid,
+		to: status.Error(codes.FailedPrecondition, "the cluster version does not have this command"),
 	},
-	{replica.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
-	{replica.ErrInternal, rpctypes.ErrGRPCPermissionDenied, invalid},
-	{replica.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy, unavailable},
-	{replica.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners, unavailable},
-	{replica.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady, unavailable},
-	{replica.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee, invalid},
+	{
+		from: replica.ErrOverloaded, reason: unavailable, retry: soon,
+		to: rpctypes.ErrGRPCRequestTooManyRequests,
+	},
+	{from: replica.ErrInternal, to: rpctypes.ErrGRPCPermissionDenied, reason: invalid},
+	{from: replica.ErrUnhealthy, to: rpctypes.ErrGRPCUnhealthy, reason: unavailable},
+	{from: replica.ErrTooManyLearners, to: rpctypes.ErrGRPCTooManyLearners, reason: unavailable},
+	{from: replica.ErrLearnerNotReady, to: rpctypes.ErrGRPCLearnerNotReady, reason: unavailable},
+	{from: replica.ErrBadTransferee, to: rpctypes.ErrGRPCBadLeaderTransferee, reason: invalid},
 
-	{ErrTooDeep, rpctypes.ErrGRPCTooManyOps, invalid},
-	{ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey, invalid},
-	{ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, unavailable},
-	{ErrStopped, rpctypes.ErrGRPCStopped, unknown},
-	{ErrTimeout, rpctypes.ErrGRPCTimeout, unknown},
+	{from: ErrTooDeep, to: rpctypes.ErrGRPCTooManyOps, reason: invalid},
+	{from: ErrDuplicateKey, to: rpctypes.ErrGRPCDuplicateKey, reason: invalid},
+	{
+		from: ErrTooManyRequests, reason: unavailable, retry: soon,
+		to: rpctypes.ErrGRPCRequestTooManyRequests,
+	},
+	{from: ErrStopped, to: rpctypes.ErrGRPCStopped, reason: unknown},
+	{from: ErrTimeout, to: rpctypes.ErrGRPCTimeout, reason: unknown},
 
-	{context.Canceled, rpctypes.ErrGRPCCanceled, unknown},
-	{context.DeadlineExceeded, rpctypes.ErrGRPCDeadlineExceeded, unknown},
+	{from: context.Canceled, to: rpctypes.ErrGRPCCanceled, reason: unknown},
+	{from: context.DeadlineExceeded, to: rpctypes.ErrGRPCDeadlineExceeded, reason: unknown},
 }
 
 // Error returns the gRPC status that err is to a client of the etcd API: nil
@@ -157,6 +172,11 @@ func Error(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
+	return withFacts(translated(err), err)
+}
+
+// translated is Error for one that is in the table at most inside.
+func translated(err error) error {
 	// As with etcd's own "request timed out, possibly due to ..." the text goes on.
 	if late := new(TimeoutError); errors.As(err, &late) {
 		return status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+late.why())

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
@@ -113,7 +114,9 @@ func dataReason(err error) pb.Reason {
 // ErrorMessage returns what leasehold.v1 tells of an error for the given reason: with the
 // holder, if the error knows one.
 func ErrorMessage(err error, reason pb.Reason) *pb.Error {
-	detail := &pb.Error{Reason: reason, Message: text(err)}
+	detail := &pb.Error{
+		Reason: reason, Message: text(err), Metadata: facts(err), RetryAfterMs: int64(retryAfter(err)),
+	}
 	var (
 		name   *lease.NameError
 		holder *HolderError
@@ -128,18 +131,15 @@ func ErrorMessage(err error, reason pb.Reason) *pb.Error {
 }
 
 // NativeError returns the gRPC status that an error for the given reason is to a client
-// of leasehold.v1. Its details have the ErrorMessage.
+// of leasehold.v1. Its details have the ErrorMessage, and google.rpc's.
 func NativeError(err error, reason pb.Reason) error {
 	return MessageError(ErrorMessage(err, reason))
 }
 
 // MessageError returns the gRPC status that says what an ErrorMessage does.
 func MessageError(e *pb.Error) error {
-	s, failed := status.New(nativeCodes[e.Reason], e.Message).WithDetails(e)
-	if failed != nil { // only a message that does not marshal fails, and these all do
-		return status.Error(nativeCodes[e.Reason], e.Message)
-	}
-	return s.Err()
+	s := status.New(nativeCodes[e.Reason], e.Message)
+	return withDetails(s, append([]protoadapt.MessageV1{e}, googleDetails(e)...)...)
 }
 
 // Detail returns what the details of a status say, nil if they do not say anything of

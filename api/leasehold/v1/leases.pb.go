@@ -344,14 +344,21 @@ func (x *Header) GetTerm() uint64 {
 	return 0
 }
 
-// Error tells why a request failed. It is among the details of a gRPC status.
+// Error tells why a request failed. It is the first of the details of a gRPC status, which says
+// the same by google.rpc.ErrorInfo, with the reason as REASON_ has it behind it and the domain
+// leasehold.dev, and google.rpc.RetryInfo.
 type Error struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Who has what was asked for: set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
-	Holder        *Lease `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
+	Holder *Lease `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
+	// What the message says, for programs: numbers in decimal digits, times in milliseconds. Which
+	// keys there are with which error: docs/api.md.
+	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// After so long it is worth asking again; 0 if nobody can say.
+	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,6 +412,20 @@ func (x *Error) GetHolder() *Lease {
 		return x.Holder
 	}
 	return nil
+}
+
+func (x *Error) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *Error) GetRetryAfterMs() int64 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
 }
 
 // Lease is what is known of one lease.
@@ -2496,11 +2517,16 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\x04R\tclusterId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\x04R\bmemberId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term\"|\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\"\x9e\x02\n" +
 	"\x05Error\x12,\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12+\n" +
-	"\x06holder\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x06holder\"\xed\x03\n" +
+	"\x06holder\x18\x03 \x01(\v2\x13.leasehold.v1.LeaseR\x06holder\x12=\n" +
+	"\bmetadata\x18\x04 \x03(\v2!.leasehold.v1.Error.MetadataEntryR\bmetadata\x12$\n" +
+	"\x0eretry_after_ms\x18\x05 \x01(\x03R\fretryAfterMs\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x03\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2722,7 +2748,7 @@ func file_leasehold_v1_leases_proto_rawDescGZIP() []byte {
 
 var (
 	file_leasehold_v1_leases_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-	file_leasehold_v1_leases_proto_msgTypes  = make([]protoimpl.MessageInfo, 37)
+	file_leasehold_v1_leases_proto_msgTypes  = make([]protoimpl.MessageInfo, 38)
 	file_leasehold_v1_leases_proto_goTypes   = []any{
 		Reason(0),                  // 0: leasehold.v1.Reason
 		AtExpiry(0),                // 1: leasehold.v1.AtExpiry
@@ -2760,86 +2786,88 @@ var (
 		(*EventsRequest)(nil),      // 33: leasehold.v1.EventsRequest
 		(*EventsResponse)(nil),     // 34: leasehold.v1.EventsResponse
 		(*LeaseEvent)(nil),         // 35: leasehold.v1.LeaseEvent
-		nil,                        // 36: leasehold.v1.Lease.LabelsEntry
-		nil,                        // 37: leasehold.v1.GrantRequest.LabelsEntry
-		nil,                        // 38: leasehold.v1.ListRequest.LabelsEntry
-		nil,                        // 39: leasehold.v1.EventsRequest.LabelsEntry
+		nil,                        // 36: leasehold.v1.Error.MetadataEntry
+		nil,                        // 37: leasehold.v1.Lease.LabelsEntry
+		nil,                        // 38: leasehold.v1.GrantRequest.LabelsEntry
+		nil,                        // 39: leasehold.v1.ListRequest.LabelsEntry
+		nil,                        // 40: leasehold.v1.EventsRequest.LabelsEntry
 	}
 )
 
 var file_leasehold_v1_leases_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Error.reason:type_name -> leasehold.v1.Reason
 	5,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
-	36, // 2: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
-	1,  // 3: leasehold.v1.Lease.at_expiry:type_name -> leasehold.v1.AtExpiry
-	6,  // 4: leasehold.v1.Lease.holds:type_name -> leasehold.v1.KeyRange
-	37, // 5: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
-	1,  // 6: leasehold.v1.GrantRequest.at_expiry:type_name -> leasehold.v1.AtExpiry
-	9,  // 7: leasehold.v1.GrantRequest.keys:type_name -> leasehold.v1.Pair
-	6,  // 8: leasehold.v1.GrantRequest.holds:type_name -> leasehold.v1.KeyRange
-	3,  // 9: leasehold.v1.GrantResponse.header:type_name -> leasehold.v1.Header
-	5,  // 10: leasehold.v1.GrantResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 11: leasehold.v1.RenewRequest.leases:type_name -> leasehold.v1.LeaseRef
-	3,  // 12: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
-	13, // 13: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
-	0,  // 14: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
-	2,  // 15: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Kind
-	7,  // 16: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
-	3,  // 17: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
-	16, // 18: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
-	0,  // 19: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
-	3,  // 20: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
-	5,  // 21: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
-	38, // 22: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
-	3,  // 23: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
-	5,  // 24: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
-	7,  // 25: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 26: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
-	5,  // 27: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 28: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 29: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
-	5,  // 30: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
-	3,  // 31: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
-	5,  // 32: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 33: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 34: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
-	7,  // 35: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 36: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
-	3,  // 37: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
-	39, // 38: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
-	3,  // 39: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
-	35, // 40: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
-	2,  // 41: leasehold.v1.LeaseEvent.kind:type_name -> leasehold.v1.LeaseEvent.Kind
-	5,  // 42: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
-	8,  // 43: leasehold.v1.LeaseService.Grant:input_type -> leasehold.v1.GrantRequest
-	11, // 44: leasehold.v1.LeaseService.Renew:input_type -> leasehold.v1.RenewRequest
-	14, // 45: leasehold.v1.LeaseService.Revoke:input_type -> leasehold.v1.RevokeRequest
-	17, // 46: leasehold.v1.LeaseService.Describe:input_type -> leasehold.v1.DescribeRequest
-	19, // 47: leasehold.v1.LeaseService.List:input_type -> leasehold.v1.ListRequest
-	21, // 48: leasehold.v1.LeaseService.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
-	23, // 49: leasehold.v1.LeaseService.HandOver:input_type -> leasehold.v1.HandOverRequest
-	25, // 50: leasehold.v1.LeaseService.Resume:input_type -> leasehold.v1.ResumeRequest
-	27, // 51: leasehold.v1.LeaseService.Attach:input_type -> leasehold.v1.AttachRequest
-	29, // 52: leasehold.v1.LeaseService.Detach:input_type -> leasehold.v1.DetachRequest
-	31, // 53: leasehold.v1.LeaseService.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
-	33, // 54: leasehold.v1.LeaseService.Events:input_type -> leasehold.v1.EventsRequest
-	10, // 55: leasehold.v1.LeaseService.Grant:output_type -> leasehold.v1.GrantResponse
-	12, // 56: leasehold.v1.LeaseService.Renew:output_type -> leasehold.v1.RenewResponse
-	15, // 57: leasehold.v1.LeaseService.Revoke:output_type -> leasehold.v1.RevokeResponse
-	18, // 58: leasehold.v1.LeaseService.Describe:output_type -> leasehold.v1.DescribeResponse
-	20, // 59: leasehold.v1.LeaseService.List:output_type -> leasehold.v1.ListResponse
-	22, // 60: leasehold.v1.LeaseService.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
-	24, // 61: leasehold.v1.LeaseService.HandOver:output_type -> leasehold.v1.HandOverResponse
-	26, // 62: leasehold.v1.LeaseService.Resume:output_type -> leasehold.v1.ResumeResponse
-	28, // 63: leasehold.v1.LeaseService.Attach:output_type -> leasehold.v1.AttachResponse
-	30, // 64: leasehold.v1.LeaseService.Detach:output_type -> leasehold.v1.DetachResponse
-	32, // 65: leasehold.v1.LeaseService.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
-	34, // 66: leasehold.v1.LeaseService.Events:output_type -> leasehold.v1.EventsResponse
-	55, // [55:67] is the sub-list for method output_type
-	43, // [43:55] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	36, // 2: leasehold.v1.Error.metadata:type_name -> leasehold.v1.Error.MetadataEntry
+	37, // 3: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
+	1,  // 4: leasehold.v1.Lease.at_expiry:type_name -> leasehold.v1.AtExpiry
+	6,  // 5: leasehold.v1.Lease.holds:type_name -> leasehold.v1.KeyRange
+	38, // 6: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
+	1,  // 7: leasehold.v1.GrantRequest.at_expiry:type_name -> leasehold.v1.AtExpiry
+	9,  // 8: leasehold.v1.GrantRequest.keys:type_name -> leasehold.v1.Pair
+	6,  // 9: leasehold.v1.GrantRequest.holds:type_name -> leasehold.v1.KeyRange
+	3,  // 10: leasehold.v1.GrantResponse.header:type_name -> leasehold.v1.Header
+	5,  // 11: leasehold.v1.GrantResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 12: leasehold.v1.RenewRequest.leases:type_name -> leasehold.v1.LeaseRef
+	3,  // 13: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
+	13, // 14: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
+	0,  // 15: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
+	2,  // 16: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Kind
+	7,  // 17: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
+	3,  // 18: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
+	16, // 19: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
+	0,  // 20: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
+	3,  // 21: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 22: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
+	39, // 23: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
+	3,  // 24: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
+	5,  // 25: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
+	7,  // 26: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 27: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
+	5,  // 28: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 29: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 30: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
+	5,  // 31: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
+	3,  // 32: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 33: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 34: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 35: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
+	7,  // 36: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 37: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
+	3,  // 38: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
+	40, // 39: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
+	3,  // 40: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
+	35, // 41: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
+	2,  // 42: leasehold.v1.LeaseEvent.kind:type_name -> leasehold.v1.LeaseEvent.Kind
+	5,  // 43: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
+	8,  // 44: leasehold.v1.LeaseService.Grant:input_type -> leasehold.v1.GrantRequest
+	11, // 45: leasehold.v1.LeaseService.Renew:input_type -> leasehold.v1.RenewRequest
+	14, // 46: leasehold.v1.LeaseService.Revoke:input_type -> leasehold.v1.RevokeRequest
+	17, // 47: leasehold.v1.LeaseService.Describe:input_type -> leasehold.v1.DescribeRequest
+	19, // 48: leasehold.v1.LeaseService.List:input_type -> leasehold.v1.ListRequest
+	21, // 49: leasehold.v1.LeaseService.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
+	23, // 50: leasehold.v1.LeaseService.HandOver:input_type -> leasehold.v1.HandOverRequest
+	25, // 51: leasehold.v1.LeaseService.Resume:input_type -> leasehold.v1.ResumeRequest
+	27, // 52: leasehold.v1.LeaseService.Attach:input_type -> leasehold.v1.AttachRequest
+	29, // 53: leasehold.v1.LeaseService.Detach:input_type -> leasehold.v1.DetachRequest
+	31, // 54: leasehold.v1.LeaseService.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
+	33, // 55: leasehold.v1.LeaseService.Events:input_type -> leasehold.v1.EventsRequest
+	10, // 56: leasehold.v1.LeaseService.Grant:output_type -> leasehold.v1.GrantResponse
+	12, // 57: leasehold.v1.LeaseService.Renew:output_type -> leasehold.v1.RenewResponse
+	15, // 58: leasehold.v1.LeaseService.Revoke:output_type -> leasehold.v1.RevokeResponse
+	18, // 59: leasehold.v1.LeaseService.Describe:output_type -> leasehold.v1.DescribeResponse
+	20, // 60: leasehold.v1.LeaseService.List:output_type -> leasehold.v1.ListResponse
+	22, // 61: leasehold.v1.LeaseService.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
+	24, // 62: leasehold.v1.LeaseService.HandOver:output_type -> leasehold.v1.HandOverResponse
+	26, // 63: leasehold.v1.LeaseService.Resume:output_type -> leasehold.v1.ResumeResponse
+	28, // 64: leasehold.v1.LeaseService.Attach:output_type -> leasehold.v1.AttachResponse
+	30, // 65: leasehold.v1.LeaseService.Detach:output_type -> leasehold.v1.DetachResponse
+	32, // 66: leasehold.v1.LeaseService.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
+	34, // 67: leasehold.v1.LeaseService.Events:output_type -> leasehold.v1.EventsResponse
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_leases_proto_init() }
@@ -2853,7 +2881,7 @@ func file_leasehold_v1_leases_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_leases_proto_rawDesc), len(file_leasehold_v1_leases_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

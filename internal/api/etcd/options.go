@@ -111,14 +111,29 @@ func ServerOptions(o Options) []grpc.ServerOption {
 		grpc.InitialWindowSize(1<<20),
 		grpc.InitialConnWindowSize(1<<20),
 		grpc.ChainUnaryInterceptor(slices.Concat(
-			[]grpc.UnaryServerInterceptor{o.Answers.Unary}, o.Unary,
+			[]grpc.UnaryServerInterceptor{o.Answers.Unary, informUnary}, o.Unary,
 			[]grpc.UnaryServerInterceptor{o.Panics.Unary},
 		)...),
 		grpc.ChainStreamInterceptor(slices.Concat(
-			[]grpc.StreamServerInterceptor{o.Answers.Stream}, o.Stream,
+			[]grpc.StreamServerInterceptor{o.Answers.Stream, informStream}, o.Stream,
 			[]grpc.StreamServerInterceptor{o.Panics.Stream},
 		)...),
 	)
+}
+
+// informUnary gives the error of a call, of whichever service, its details.
+func informUnary(
+	ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	out, err := next(ctx, r)
+	return out, api.Inform(err)
+}
+
+// informStream is informUnary for streams.
+func informStream(
+	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
+	return api.Inform(next(srv, s))
 }
 
 // until returns a context that ends with ctx or, with its cause, with stop.
