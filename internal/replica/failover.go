@@ -14,7 +14,7 @@ import (
 // need not wait for the election timeout. It forgets the leader, and one of those
 // who saw it asks to be elected, the others a little later in case that one cannot
 // win. Being wrong costs an election and nothing else, because no promise rests on
-// timeouts (DESIGN 2.4).
+// timeouts (rule 4).
 type failover struct {
 	m     *local
 	at    lease.Instant // when to campaign; 0 for never

@@ -71,7 +71,7 @@ func (l *leadership) renew(n Renewal) {
 	case renewed.Clear:
 		// The renewal of a checkpointed lease is acknowledged only after an entry that clears
 		// the checkpoint is applied, or a later leader would count from the checkpoint
-		// (DESIGN 2.6). The entry's commit confirms the promise.
+		// (rule 6). The entry's commit confirms the promise.
 		waits := n
 		waits.token = renewed.Token
 		l.proposeOwn(l.expiry.clear(n.ID, renewed.Token), internal{clears: &waits})

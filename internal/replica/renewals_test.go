@@ -95,7 +95,7 @@ func (c *cluster) answerTogether(out Output) {
 
 // T15: what can be kept by one promise is answered together. What is gone (T7) or of
 // another life (T28), what is expiring (T5), and what has to be cleared of its checkpoint
-// (DESIGN 2.6), each goes its own way and delays none.
+// (rule 6), each goes its own way and delays none.
 func TestRenewAllMixed(t *testing.T) {
 	const gone = "lease: not found"
 	m := lead(t)
@@ -157,7 +157,7 @@ func TestRenewAllLooksAgain(t *testing.T) {
 }
 
 // No promise is told before its confirm round is done, and those of a leader that is none
-// any more are forgotten: what it was asked is asked of the next one (DESIGN 2.4).
+// any more are forgotten: what it was asked is asked of the next one (rule 4).
 func TestRenewAllAtLostLeader(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())

@@ -115,7 +115,7 @@ func (r *Replica) Campaign() error {
 
 // Advance moves the clock to now. It must be called with a fresh reading
 // before any other input of the same step, so that nothing that came in is
-// stamped with an instant before its arrival (DESIGN 2.1). The clock is
+// stamped with an instant before its arrival (rule 1). The clock is
 // boot time: it runs through suspend.
 func (r *Replica) Advance(now lease.Instant) {
 	r.now = now

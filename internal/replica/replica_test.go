@@ -236,7 +236,7 @@ func TestRenewDuringRevoke(t *testing.T) {
 	}
 }
 
-// DESIGN 2.6: a silent lease is checkpointed once; its renewal is answered
+// Rule 6: a silent lease is checkpointed once; its renewal is answered
 // after an entry that clears the checkpoint; healthy leases cost no entry.
 func TestSilenceIsCheckpointed(t *testing.T) {
 	m := lead(t)
@@ -275,7 +275,7 @@ func TestSilenceIsCheckpointed(t *testing.T) {
 }
 
 // A restart replays the log to the same state, and leases that were not
-// checkpointed get their full time from promotion (DESIGN 2.5).
+// checkpointed get their full time from promotion (rule 5).
 func TestRestart(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 4000)

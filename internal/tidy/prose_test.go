@@ -78,7 +78,8 @@ var (
 	mdName   = regexp.MustCompile(`[\w./*-]*\w\.md\b`)
 	fileName = regexp.MustCompile("`([a-z]+/[\\w./-]*\\w\\.(?:go|sh|txt|csv|svg|proto))`")
 	mdTarget = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	label    = regexp.MustCompile(`\b([TLSWCQ][0-9]{1,2}[ab]?|rule [0-9])\b`)
+	shouted  = regexp.MustCompile(`\b[A-Z]{5,} [0-9](?:\.[0-9])?\b`)
+	label    = regexp.MustCompile(`\b([TLSWCQ][0-9]{1,2}[ab]?|[Rr]ule [0-9])\b`)
 	defined  = regexp.MustCompile(
 		`^(?:- \*\*([A-Z]\d+)\*\*|\| ([A-Z]\d+[ab]?(?:, [A-Z]\d+)*) \||(\d)\. \*\*)`)
 )
@@ -226,8 +227,11 @@ func TestCodeNamesDocuments(t *testing.T) {
 			t.Errorf("%s names %s, and there is no such document", s.path, other)
 		}
 		for _, g := range s.ast.Comments {
+			for _, name := range shouted.FindAllString(g.Text(), -1) {
+				t.Errorf("%s:%d: %s is no document", s.path, s.line(g.Pos()), name)
+			}
 			for _, name := range label.FindAllString(g.Text(), -1) {
-				if !slices.Contains(known, name) {
+				if !slices.Contains(known, strings.Replace(name, "Rule", "rule", 1)) {
 					t.Errorf("%s:%d: no document says what %s is", s.path, s.line(g.Pos()), name)
 				}
 			}

@@ -15,7 +15,7 @@ type Batch[T any] interface {
 }
 
 // Queue runs one round at a time. What comes while a round is under way waits for the next, since a
-// promise is confirmed only by a round that began after it was made (DESIGN 2.4).
+// promise is confirmed only by a round that began after it was made (rule 4).
 type Queue[T Batch[T]] struct {
 	// Next is what waits for the next round. The caller adds to it.
 	Next T
