@@ -133,7 +133,25 @@ func (m *Machine) settle() {
 // detach takes a key off the lease that it is on.
 func (m *Machine) detach(kv *mvcc.KeyValue) {
 	m.lessor.Detach(kv.Key)
-	if id := lease.ID(kv.Lease); m.lessor.Loose(id) {
+	m.loosen(lease.ID(kv.Lease))
+}
+
+// detachAll is detach for keys that may be on no lease.
+func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
+	for i, kv := range kvs {
+		if kv.Lease == 0 {
+			continue
+		}
+		m.lessor.Detach(kv.Key)
+		if i == len(kvs)-1 || kvs[i+1].Lease != kv.Lease {
+			m.loosen(lease.ID(kv.Lease)) // not for each of many: what is bound has one
+		}
+	}
+}
+
+// loosen notes a lease that has lost its only key.
+func (m *Machine) loosen(id lease.ID) {
+	if m.lessor.Loose(id) {
 		m.step.loose = append(m.step.loose, id)
 	}
 }

@@ -239,7 +239,11 @@ func (m *Machine) end(t *mvcc.Txn) {
 	}
 	c := &m.changed
 	first := len(c.events)
-	c.events = append(c.events, events...)
+	if first == 0 && cap(events) > mvcc.KeptEvents {
+		c.events = events // nobody else has them any more
+	} else {
+		c.events = append(c.events, events...)
+	}
 	n := len(c.events)
 	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }

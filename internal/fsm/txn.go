@@ -90,11 +90,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 
 func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 	prev := t.DeleteRange(c.Key, c.End)
-	for _, kv := range prev {
-		if kv.Lease != 0 {
-			m.detach(kv)
-		}
-	}
+	m.detachAll(prev)
 	m.deletedNext(c.nextDelete)
 	r := &DeleteResult{Deleted: int64(len(prev))}
 	if c.PrevKV {

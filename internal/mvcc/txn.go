@@ -1,6 +1,9 @@
 package mvcc
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Txn is a write transaction. All its changes share one revision, the next one; they can be
 // seen by its own reads at once, and in Views after End. There is no way back: the caller
@@ -24,7 +27,7 @@ func (s *Store) Begin() *Txn {
 
 // End closes the transaction and returns the revision of the store and what was changed, in
 // order. Without changes the revision is the one before. The events are the caller's until
-// the next Begin.
+// the next Begin, and for ever if there is room for more than KeptEvents.
 func (t *Txn) End() (rev int64, events []Event) {
 	t.check()
 	s := t.s
@@ -34,10 +37,12 @@ func (t *Txn) End() (rev int64, events []Event) {
 	return s.revision, events
 }
 
+// KeptEvents is for how many events memory is used again.
+const KeptEvents = 256
+
 // emptied returns memory for the events of the next transaction.
 func emptied(events []Event) []Event {
-	const most = 256 // that memory is kept for
-	if cap(events) > most {
+	if cap(events) > KeptEvents {
 		return nil
 	}
 	clear(events)
@@ -89,8 +94,8 @@ func (t *Txn) Deleted() int {
 	return t.s.dead.Len()
 }
 
-// next gives the new record of a value its revision, and begins a revision if it is the first.
-func (t *Txn) next(value []byte) *record {
+// begin gives a new record its revision, and begins a revision if it is the first.
+func (t *Txn) begin(r *record) *record {
 	t.check()
 	s := t.s
 	if !t.changed {
@@ -98,7 +103,6 @@ func (t *Txn) next(value []byte) *record {
 		s.revision++
 		s.view = nil
 	}
-	r := newRecord(value)
 	r.ModRevision, r.sub = s.revision, t.sub
 	t.sub++
 	return r
@@ -108,7 +112,7 @@ func (t *Txn) next(value []byte) *record {
 // it was attached to. It returns the version before, nil if there was none. The store keeps
 // the value, which the caller must not change any more, but of a short one a copy.
 func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
-	r := t.next(value)
+	r := t.begin(newRecord(value))
 	s := t.s
 	r.Key, r.Lease = key, lease
 	r.CreateRevision, r.Version = r.ModRevision, 1
@@ -134,6 +138,13 @@ func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 	return prev
 }
 
+// expect makes room for the events of so many changes.
+func (t *Txn) expect(n int) {
+	if n > 1 {
+		t.events = slices.Grow(t.events, n)
+	}
+}
+
 // Written returns what Put has written last, in this transaction.
 func (t *Txn) Written() *KeyValue { return t.events[len(t.events)-1].KV }
 
@@ -148,48 +159,4 @@ func (t *Txn) add(e *entry, r *record, prev *KeyValue) {
 
 func (r *record) event(prev *KeyValue) Event {
 	return Event{Delete: r.tombstone(), KV: &r.KeyValue, Prev: prev, Sub: int64(r.sub)}
-}
-
-// remove deletes an entry's key, which must be there.
-func (t *Txn) remove(e *entry, cause int64) *KeyValue {
-	last := e.newest.Load()
-	r := t.next(nil)
-	r.Key, r.Lease = last.Key, cause
-	r.prevMain, r.prevSub = last.ModRevision, last.sub
-	t.s.changeLive().Delete(item{key: r.Key})
-	t.s.changeDead().Set(item{r.Key, e})
-	t.add(e, r, &last.KeyValue)
-	return &last.KeyValue
-}
-
-// DeleteRange deletes the keys in the range and returns what they were, in order of the keys.
-// The range is given as for View.Range.
-func (t *Txn) DeleteRange(key, end string) []*KeyValue {
-	t.check()
-	if end == "" {
-		return t.DeleteKeys([]string{key})
-	}
-	var keys []string
-	ascend(t.s.live, spanOf(key, end), func(it item) bool {
-		keys = append(keys, it.key)
-		return true
-	})
-	return t.DeleteKeys(keys)
-}
-
-// DeleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
-// not exist are passed over.
-func (t *Txn) DeleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
-
-// DeleteFor is DeleteKeys with a cause, a number that means nothing to the store: it is
-// the Lease of the deletions in the history.
-func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
-	t.check()
-	var kvs []*KeyValue
-	for _, key := range keys {
-		if e := t.s.entries[key]; e != nil && !e.newest.Load().tombstone() {
-			kvs = append(kvs, t.remove(e, cause))
-		}
-	}
-	return kvs
 }

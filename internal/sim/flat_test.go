@@ -297,6 +297,13 @@ var flatKeys = []flatRow{
 			return n
 		}
 	}},
+	{name: "keys-of-a-range/delete", once: true, make: func(b *testing.B, n int) func(int) int {
+		m := newAttached(b, n, "k/%08d")
+		return func(int) int {
+			m.do(&fsm.DeleteRange{Key: "k/", End: "k0"})
+			return n
+		}
+	}},
 	{name: "places-of-a-line/enter-and-leave", make: func(b *testing.B, n int) func(int) int {
 		m := newAttached(b, n, "line/%08x")
 		return func(i int) int {

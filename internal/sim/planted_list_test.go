@@ -273,11 +273,7 @@ var plantedCore = []planted{
 		{fsmTxnGo, "if prev != nil && prev.Lease != int64(id) && prev.Lease != 0 {", "if false {"},
 	}},
 	{"a delete does not detach", "L6", []edit{
-		{
-			fsmTxnGo,
-			"\t\tif kv.Lease != 0 {\n\t\t\tm.detach(kv)",
-			"\t\tif false {\n\t\t\tm.detach(kv)",
-		},
+		{fsmTxnGo, "m.detachAll(prev)", "_ = m.detachAll"},
 	}},
 	{"a put on a lease that is gone", "T21", []edit{
 		{

@@ -1,0 +1,150 @@
+package mvcc
+
+import "github.com/tidwall/btree"
+
+// DeleteRange deletes the keys in the range and returns what they were, in order of the keys.
+// The range is given as for View.Range.
+func (t *Txn) DeleteRange(key, end string) []*KeyValue {
+	t.check()
+	if end == "" {
+		return t.DeleteKeys([]string{key})
+	}
+	var entries []*entry
+	ascend(t.s.live, spanOf(key, end), func(it item) bool {
+		entries = append(entries, it.e)
+		return true
+	})
+	return t.remove(entries, 0)
+}
+
+// DeleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
+// not exist are passed over.
+func (t *Txn) DeleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
+
+// DeleteFor is DeleteKeys with a cause, a number that means nothing to the store: it is
+// the Lease of the deletions in the history.
+func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
+	t.check()
+	entries := make([]*entry, 0, len(keys))
+	for _, key := range keys {
+		if e := t.s.entries[key]; e != nil {
+			entries = append(entries, e)
+		}
+	}
+	return t.remove(entries, cause)
+}
+
+// remove deletes the keys of these entries that are there, in this order.
+func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
+	if len(entries) == 0 {
+		return nil
+	}
+	var made tombstones
+	gone := make([]item, 0, len(entries))
+	kvs := make([]*KeyValue, 0, len(entries))
+	t.expect(len(entries))
+	for i, e := range entries {
+		last := e.newest.Load()
+		if last.tombstone() {
+			continue
+		}
+		r := t.begin(made.next(len(entries) - i))
+		r.Key, r.Lease = last.Key, cause
+		r.prevMain, r.prevSub = last.ModRevision, last.sub
+		t.add(e, r, &last.KeyValue)
+		gone = append(gone, item{r.Key, e})
+		kvs = append(kvs, &last.KeyValue)
+	}
+	t.s.bringOut(gone)
+	return kvs
+}
+
+// tombstones are records for deletions. Those of one revision end together, so they lie together.
+type tombstones struct{ room []record }
+
+// next returns one of those that are still wanted.
+func (m *tombstones) next(wanted int) *record {
+	const most = 64
+	if len(m.room) == 0 {
+		m.room = make([]record, min(wanted, most))
+	}
+	r := &m.room[0]
+	m.room = m.room[1:]
+	return r
+}
+
+// bringOut moves items that are deleted now from live to dead. If they are many, and in order, a
+// tree of which they are a good part is built anew: that costs less than to look for the place of
+// each.
+func (s *Store) bringOut(gone []item) {
+	if len(gone) == 0 {
+		return
+	}
+	live, dead := s.changeLive(), s.changeDead()
+	inOrder := len(gone) >= manyItems && sorted(gone)
+	if inOrder && len(gone) >= live.Len()/goodPart {
+		s.live = without(live, gone)
+	} else {
+		var hint btree.PathHint
+		for _, it := range gone {
+			live.DeleteHint(it, &hint)
+		}
+	}
+	if inOrder && len(gone) >= dead.Len()/goodPart {
+		s.dead = merged(dead, gone)
+	} else {
+		var hint btree.PathHint
+		for _, it := range gone {
+			dead.SetHint(it, &hint)
+		}
+	}
+}
+
+// How many items are many, and which part of a tree is a good one.
+const (
+	manyItems = 256
+	goodPart  = 4
+)
+
+func sorted(items []item) bool {
+	for i := 1; i < len(items); i++ {
+		if items[i-1].key >= items[i].key {
+			return false
+		}
+	}
+	return true
+}
+
+// without returns a tree of the items that are not gone. All that are gone are in t, and in order.
+func without(t *tree, gone []item) *tree {
+	out := newTree()
+	if len(gone) == t.Len() {
+		return out
+	}
+	t.Scan(func(it item) bool {
+		if len(gone) > 0 && it.e == gone[0].e {
+			gone = gone[1:]
+		} else {
+			out.Load(it)
+		}
+		return true
+	})
+	return out
+}
+
+// merged returns a tree of the items of t and of others, which are not in t, and in order.
+func merged(t *tree, others []item) *tree {
+	out := newTree()
+	t.Scan(func(it item) bool {
+		for len(others) > 0 && others[0].key < it.key {
+			out.Load(others[0])
+			others = others[1:]
+		}
+		out.Load(it)
+		return true
+	})
+	for _, it := range others {
+		out.Load(it)
+	}
+	return out
+}
