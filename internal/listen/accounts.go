@@ -1,9 +1,7 @@
 package listen
 
 import (
-	"cmp"
 	"container/list"
-	"context"
 	"log/slog"
 	"net"
 	"sync"
@@ -16,18 +14,30 @@ import (
 
 // Bounds of [Answers].
 const (
-	maxUnread    = 32 << 20  // bytes of answers that one connection may leave unread
-	maxUnreadAll = 256 << 20 // and all of a member
-	// largestDebt is what an answer counts at most. So an answer that is larger than
-	// maxUnreadAll can be given, too.
-	largestDebt = maxUnreadAll / 2
+	maxUnread = 32 << 20 // bytes of answers that one connection may leave unread
+
+	// All of a member may leave so much unread: small messages of streams, and middling answers of
+	// connections that owe little; large answers of connections whose clients have not read much
+	// yet; and those of the others. What counts more than there is room counts as much as there is.
+	roomSmall    = 32 << 20
+	roomNew      = 96 << 20
+	roomReaders  = 128 << 20
+	maxUnreadAll = roomSmall + roomNew + roomReaders
+
+	// unproven is what the kernel may have taken for a client that reads nothing.
+	unproven = 4 << 20
 	// A connection's next large answer is expected to have what the last had, in these bounds:
 	// it has 4 to 16 in the making.
 	leastExpected = maxUnread / 16
 	mostExpected  = maxUnread / 4
-	// unreadPatience is for how long a call waits for room.
+	// unreadPatience is for how long a call waits for a client that reads nothing.
 	unreadPatience = 20 * time.Second
-	unreadPause    = time.Minute // between two lines of the log
+	// A client may be cut off if others need the room and, for so long, it has not read this part
+	// of what it has left unread; or if that has been unread for very long on average.
+	leastRead   = 64
+	stalledTime = 5 * time.Second
+	slowTime    = time.Minute
+	unreadPause = time.Minute // between two lines of the log
 )
 
 var (
@@ -41,26 +51,28 @@ var (
 // clients read them. gRPC takes the answer of each call at once, however much waits already, so
 // one connection that reads nothing could fill the memory with the answers of its calls.
 //
-// Each connection has an account of its answers, from before they are encoded until they are
+// Each connection has an account of its answers, from before they are made until they are
 // written. While it is full, calls of this connection wait: those that ask for [Room] before they
 // are evaluated, others before their answer is encoded, streams before their next large message.
-// A call that waits for long is refused. No call waits because of another connection.
 //
-// All accounts of a member together have a bound, too. When an answer would exceed it,
-// connections are closed at once until the rest fits: first the one that has left most unread for
-// longest, in bytes times seconds. A client that reads its answers as they come is the last.
+// All accounts together have a bound, too. A large answer that does not fit waits, and while one
+// waits connections are closed whose clients have stopped to read. No client that goes on reading
+// is closed for others' sake. A client that has read large answers before waits in a line of its
+// own, so that those who come only to read nothing do not hold it up; of the others those go first
+// who ask for least. Small messages never wait. If there are too many connections are closed at
+// once: first the one that has left most of them unread for longest.
 //
 // It is safe for concurrent use.
 type Answers struct {
 	began time.Time
 	log   *slog.Logger
 	told  Pause
-	json  chan struct{} // has an element for each large answer of which JSON is made
 
 	mu       sync.Mutex
 	accounts map[*account]struct{} // those that owe something, of connections that can be closed
 	visits   map[string]*visit     // requests of the JSON gateway under way
 	others   *account              // of calls whose connection is not known
+	rooms    [rooms]room
 
 	unread atomic.Int64 // in all accounts; changed under mu
 }
@@ -68,8 +80,11 @@ type Answers struct {
 // NewAnswers returns an Answers without connections, which tells log of those that it closes.
 func NewAnswers(log *slog.Logger) *Answers {
 	all := &Answers{
-		began: time.Now(), log: log, json: make(chan struct{}, maxJSON),
+		began: time.Now(), log: log,
 		accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
+		rooms: [rooms]room{
+			small: {most: roomSmall}, fresh: {most: roomNew}, readers: {most: roomReaders},
+		},
 	}
 	all.others = all.account(nil)
 	return all
@@ -79,109 +94,133 @@ func (all *Answers) account(c net.Conn) *account {
 	return &account{all: all, conn: c, expected: mostExpected}
 }
 
+// now returns for how long there have been Answers.
+func (all *Answers) now() time.Duration { return time.Since(all.began) }
+
 // account is that of one connection.
 type account struct {
-	all    *Answers
-	conn   net.Conn     // nil if it is not known
-	unread atomic.Int64 // bytes; changed under all.mu
+	all     *Answers
+	conn    net.Conn     // nil if it is not known
+	written atomic.Int64 // bytes that the kernel has taken
+	unread  atomic.Int64 // bytes, with those that are expected of answers in the making; under all.mu
 
 	// Guarded by all.mu.
-	begun    int64     // each unread byte times the millisecond since which it is unread
-	making   int64     // bytes of the answers in the making, as expected; they are not unread
-	expected int64     // of the next of them
-	waiting  list.List // of *waiter, in the order of their coming
+	owes     [rooms]int64  // the parts of unread
+	begun    int64         // each unread byte times the millisecond since which it is unread
+	making   int           // answers in the making
+	expected int64         // bytes of the next of them
+	seen     int64         // what was written when the client was last seen to read,
+	seenAt   time.Duration // or to have nothing to read
+	waiting  list.List     // of *waiter, in the order of their coming
+	first    *waiter       // the one that is in a line; nil if none is
+	line     *room
+	place    *list.Element // in the line
 	closed   bool
 }
 
 // debt is what an answer counts until it is written, or is expected to count while it is made.
 type debt struct {
 	account *account
+	room    int
 	bytes   int64
+	since   time.Duration // by the clock of the Answers
 	making  bool
-	since   int64 // milliseconds of the Answers
-	paid    bool  // guarded by all.mu
+	paid    bool // guarded by all.mu
 }
 
-// waiter is a call that waits for room.
-type waiter struct {
-	bytes   int   // of its answer; 0: that is not made yet
-	debt    *debt // nil if the connection was closed
-	granted chan struct{}
-}
-
-// enter waits for room. It returns a debt for an answer of so many bytes, or for one that is in
-// the making if they are 0.
-func (a *account) enter(ctx context.Context, bytes int) (*debt, error) {
-	w := &waiter{bytes: bytes, granted: make(chan struct{})}
-	a.all.mu.Lock()
-	at := a.waiting.PushBack(w)
-	a.grantLocked()
-	a.all.mu.Unlock()
-	why := w.wait(ctx)
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
-	if w.debt == nil {
-		a.waiting.Remove(at)
-		return nil, cmp.Or(why, errNoRoom)
-	}
-	return w.debt, nil
-}
-
-// wait waits until w has a debt, or will have none.
-func (w *waiter) wait(ctx context.Context) error {
-	select {
-	case <-w.granted:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(unreadPatience)
-	defer timer.Stop()
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	case <-timer.C:
-		return errNoRoom
-	}
-}
-
-// grantLocked lets calls on that have room, in the order of their coming.
-func (a *account) grantLocked() {
-	for a.waiting.Len() > 0 && (a.closed || a.unread.Load()+a.making < maxUnread) {
-		w := a.waiting.Remove(a.waiting.Front()).(*waiter)
-		switch {
-		case a.closed:
-		case w.bytes > 0:
-			w.debt = a.oweLocked(w.bytes)
-		default:
-			w.debt = &debt{account: a, bytes: a.expected, making: true}
-			a.making += a.expected
-		}
-		close(w.granted)
-	}
-}
-
-// owe counts bytes until they are paid. Connections are closed if there is no room.
+// owe counts small messages until they are paid. Connections are closed if there is no room.
 func (a *account) owe(bytes int) *debt {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	return a.oweLocked(bytes)
+	return a.oweLocked(small, int64(bytes))
 }
 
-func (a *account) oweLocked(bytes int) *debt {
-	now := time.Since(a.all.began).Milliseconds()
-	d := &debt{account: a, bytes: min(int64(bytes), largestDebt), since: now}
-	a.countLocked(d.bytes, now)
-	for a.all.unread.Load() > maxUnreadAll {
-		worst := a.all.worstLocked(now)
+// oweLocked counts an answer that does not wait.
+func (a *account) oweLocked(at int, bytes int64) *debt {
+	d := a.chargeLocked(at, bytes)
+	for r := &a.all.rooms[at]; r.unread > r.most; {
+		worst, _ := a.all.worstLocked(at, 0)
 		if worst == nil {
 			break
 		}
-		go worst.cut(worst.unread.Load(), a.all.told.Over(unreadPause))
-		worst.closeLocked()
+		worst.cutLocked()
 	}
 	return d
+}
+
+// chargeLocked counts an answer in a room.
+func (a *account) chargeLocked(at int, bytes int64) *debt {
+	d := &debt{account: a, room: at, bytes: min(bytes, a.all.rooms[at].most), since: a.all.now()}
+	if a.unread.Load() == 0 {
+		a.seen, a.seenAt = a.written.Load(), d.since
+	}
+	a.begun += d.bytes * d.since.Milliseconds()
+	a.countLocked(at, d.bytes)
+	return d
+}
+
+// countLocked counts bytes, or counts them no longer if they are negative.
+func (a *account) countLocked(at int, bytes int64) {
+	if a.closed {
+		return
+	}
+	a.all.unread.Add(bytes)
+	a.all.rooms[at].unread += bytes
+	a.owes[at] += bytes
+	if a.unread.Add(bytes) == 0 {
+		delete(a.all.accounts, a)
+	} else if a.conn != nil {
+		a.all.accounts[a] = struct{}{}
+	}
+}
+
+// pay takes a debt off the account, once.
+func (d *debt) pay() {
+	if d == nil {
+		return
+	}
+	d.account.all.mu.Lock()
+	defer d.account.all.mu.Unlock()
+	if d.payLocked() {
+		d.account.lineUpLocked()
+		d.account.all.grantLocked()
+	}
+}
+
+// payLocked reports whether that is news.
+func (d *debt) payLocked() bool {
+	if d == nil || d.paid {
+		return false
+	}
+	d.paid = true
+	if d.making {
+		d.account.making--
+	}
+	d.account.begun -= d.bytes * d.since.Milliseconds()
+	d.account.countLocked(d.room, -d.bytes)
+	return true
+}
+
+// close forgets what waited for a connection that is closed.
+func (a *account) close() {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	a.closeLocked()
+	a.all.grantLocked()
+}
+
+func (a *account) closeLocked() {
+	for at, bytes := range a.owes {
+		a.countLocked(at, -bytes)
+	}
+	a.closed = true
+	a.lineUpLocked()
+}
+
+// cutLocked closes the connection because others need the room.
+func (a *account) cutLocked() {
+	go a.cut(a.unread.Load(), a.all.told.Over(unreadPause))
+	a.closeLocked()
 }
 
 // cut closes the connection, and tells of it. TLS may wait until it has said goodbye, and the log
@@ -194,86 +233,6 @@ func (a *account) cut(unread int64, tell bool) {
 	_ = a.conn.Close()
 }
 
-// countLocked counts bytes that are unread since then, or are no longer if they are negative.
-func (a *account) countLocked(bytes, since int64) {
-	if a.closed {
-		return
-	}
-	a.all.unread.Add(bytes)
-	a.begun += bytes * since
-	if a.unread.Add(bytes) == 0 {
-		delete(a.all.accounts, a)
-	} else if a.conn != nil {
-		a.all.accounts[a] = struct{}{}
-	}
-}
-
-// worstLocked returns the account whose unread bytes times their age are most; nil if there is
-// none.
-func (all *Answers) worstLocked(now int64) (worst *account) {
-	for a := range all.accounts {
-		if worst == nil || cmp.Or(cmp.Compare(a.ageLocked(now), worst.ageLocked(now)),
-			cmp.Compare(a.unread.Load(), worst.unread.Load())) > 0 {
-			worst = a
-		}
-	}
-	return worst
-}
-
-// ageLocked returns the sum of the ages of all unread bytes, in milliseconds.
-func (a *account) ageLocked(now int64) int64 { return now*a.unread.Load() - a.begun }
-
-// made puts the debt of the answer that was in the making in the place of d; it is nil if the
-// answer is small. It does not wait, as the call has waited before it was evaluated.
-func (d *debt) made(bytes int) (answer *debt) {
-	a := d.account
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
-	a.expected = min(max(int64(bytes), leastExpected), mostExpected)
-	if bytes >= smallAnswer {
-		answer = a.oweLocked(bytes)
-	}
-	d.payLocked()
-	return answer
-}
-
-// pay takes a debt off the account, once.
-func (d *debt) pay() {
-	if d == nil {
-		return
-	}
-	d.account.all.mu.Lock()
-	defer d.account.all.mu.Unlock()
-	d.payLocked()
-}
-
-func (d *debt) payLocked() {
-	if d.paid {
-		return
-	}
-	d.paid = true
-	if d.making {
-		d.account.making -= d.bytes
-	} else {
-		d.account.countLocked(-d.bytes, d.since)
-	}
-	d.account.grantLocked()
-}
-
-// close forgets what waited for a connection that is closed.
-func (a *account) close() {
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
-	a.closeLocked()
-}
-
-func (a *account) closeLocked() {
-	a.closed = true
-	a.all.unread.Add(-a.unread.Swap(0))
-	delete(a.all.accounts, a)
-	a.grantLocked()
-}
-
 // conn returns c with an account.
 func (all *Answers) conn(c net.Conn) net.Conn {
 	return &accounted{Conn: c, account: all.account(c)}
@@ -283,6 +242,19 @@ func (all *Answers) conn(c net.Conn) net.Conn {
 type accounted struct {
 	net.Conn
 	account *account
+}
+
+// Write implements net.Conn. It is seen in pieces that a slow client reads.
+func (c *accounted) Write(p []byte) (n int, err error) {
+	const piece = 32 << 10
+	for {
+		wrote, err := c.Conn.Write(p[n:min(n+piece, len(p))])
+		n += wrote
+		c.account.written.Add(int64(wrote))
+		if err != nil || n == len(p) {
+			return n, err
+		}
+	}
 }
 
 // Close implements net.Conn.

@@ -13,8 +13,6 @@ import (
 const (
 	smallAnswer = 2 << 10  // smaller answers are not counted: 16,384 calls make 32 MiB
 	largeAnswer = 64 << 10 // smaller messages of streams do not wait
-	// halfRead is from how much on a stream looks how large a message is before it is encoded.
-	halfRead = maxUnread / 2
 )
 
 // call returns that of a context.
@@ -36,10 +34,13 @@ func (all *Answers) call(ctx context.Context) call {
 type call struct {
 	context.Context
 	account *account
-	visit   *visit  // nil unless it is a unary call that came through the JSON gateway
+	visit   *visit  // nil unless it came through the JSON gateway
 	making  *debt   // nil unless it asked for room
 	unread  *unread // nil unless the message is counted already
+	held    bool    // it is, for the visit
 	small   int     // bytes of messages that are not counted yet
+	asked   *waiter // nil unless a large message of a stream has asked for room
+	known   bool    // the next message of the stream is known to be small
 	message any
 }
 
@@ -81,21 +82,29 @@ func (all *Answers) Unary(
 
 // count counts the answer of a unary call, when there is room.
 func (c *call) count(bytes int) (err error) {
-	var d *debt
-	switch {
-	case c.making != nil:
-		d, c.making = c.making.made(bytes), nil
-	case bytes >= smallAnswer:
-		d, err = c.account.enter(c.Context, bytes)
+	if c.visit != nil {
+		bytes *= jsonFactor
 	}
-	if d == nil {
+	d := c.making
+	if c.making = nil; d == nil && bytes < smallAnswer {
+		return nil
+	}
+	w := c.account.ask(&waiter{bytes: int64(bytes)}, d)
+	if d, err = c.account.await(c.Context, w, unreadPatience); err != nil {
 		return err
 	}
-	if c.visit != nil {
-		return c.visit.take(c.Context, d, bytes)
-	}
-	c.unread = newUnread(d)
+	c.hold(d)
 	return nil
+}
+
+// hold lets the message count until it is written, or its JSON is.
+func (c *call) hold(d *debt) {
+	if c.visit != nil {
+		c.visit.take(d)
+		c.held = true
+	} else {
+		c.unread = newUnread(d)
+	}
 }
 
 // sizeOf returns the length of a message, 0 if it can only be told when it is encoded.
@@ -114,21 +123,81 @@ func (all *Answers) Stream(
 	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
 	c := all.call(s.Context())
-	c.visit = nil // its messages come one after the other
-	return next(srv, &accountedStream{ServerStream: s, call: c})
+	if c.visit != nil {
+		all.mu.Lock()
+		c.visit.stream = true
+		all.mu.Unlock()
+	}
+	out := &accountedStream{ServerStream: s, call: c}
+	out.ctx = context.WithValue(c.Context, streamKey{}, out)
+	defer func() { out.call.account.giveUp(out.call.asked) }()
+	return next(srv, out)
 }
 
 type accountedStream struct {
 	grpc.ServerStream
+	ctx  context.Context
 	call call // of the message that is sent; one is at a time
+}
+
+type streamKey struct{}
+
+// Context implements grpc.ServerStream.
+func (s *accountedStream) Context() context.Context { return s.ctx }
+
+// Ready announces the next message of a stream, which has so many bytes. It returns a channel from
+// which can be received when there is room for it; nil if it need not wait. While a large one waits
+// small ones can be announced and sent before it. Ready is called by the goroutine that sends, with
+// the context of the stream.
+func Ready(ctx context.Context, bytes int) <-chan struct{} {
+	s, ok := ctx.Value(streamKey{}).(*accountedStream)
+	if !ok {
+		return nil
+	}
+	c := &s.call
+	if c.known = bytes < largeAnswer; c.known {
+		return nil
+	}
+	if c.asked == nil {
+		c.askInStream(bytes)
+	}
+	select {
+	case <-c.asked.granted:
+		return nil
+	default:
+		return c.asked.granted
+	}
+}
+
+// askInStream lets a large message of a stream ask for room. A small one need not, be it a
+// keep-alive or an event: gRPC lets a stream have only so much that is not written.
+func (c *call) askInStream(bytes int) {
+	if bytes < largeAnswer {
+		return
+	}
+	bytes += c.small
+	c.small = 0
+	if c.visit != nil {
+		bytes *= jsonFactor
+	}
+	c.asked = c.account.ask(&waiter{bytes: int64(bytes)}, nil)
 }
 
 // SendMsg implements grpc.ServerStream.
 func (s *accountedStream) SendMsg(m any) error {
 	c := &s.call
-	if err := c.waitInStream(m); err != nil {
-		return err
+	if !c.known && c.asked == nil {
+		c.askInStream(sizeOf(m))
 	}
+	if w := c.asked; !c.known && w != nil {
+		c.asked = nil
+		d, err := c.account.await(c.Context, w, 0)
+		if err != nil {
+			return err
+		}
+		c.hold(d)
+	}
+	c.known = false
 	c.message = m
 	err := s.ServerStream.SendMsg(c)
 	if c.unread != nil { // it was not encoded
@@ -136,24 +205,6 @@ func (s *accountedStream) SendMsg(m any) error {
 		c.unread = nil
 	}
 	return err
-}
-
-// waitInStream lets a large message of a stream wait for room. A small one never does, be it a
-// keep-alive or an event: gRPC lets a stream have only so much that is not written.
-func (c *call) waitInStream(m any) error {
-	if c.account.unread.Load() < halfRead {
-		return nil
-	}
-	bytes := sizeOf(m)
-	if bytes < largeAnswer {
-		return nil
-	}
-	d, err := c.account.enter(c.Context, bytes+c.small)
-	if err != nil {
-		return err
-	}
-	c.unread, c.small = newUnread(d), 0
-	return nil
 }
 
 // Codec returns c, which counts the answers that it encodes.
@@ -175,7 +226,8 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 	case err != nil && u != nil:
 		u.debt.pay()
 		return nil, err
-	case err != nil || answer.visit != nil:
+	case err != nil || answer.held:
+		answer.held = false
 		return data, err
 	case u == nil:
 		// A stream is written in order, so one of its messages can count for small ones before it.

@@ -9,8 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// maxJSON is of how many large answers the member makes JSON at the same time.
-const maxJSON = 16
+// jsonFactor is how many times its length an answer counts until its JSON is made. While that is
+// made the answer is there in several forms.
+const jsonFactor = 8
 
 type accountKey struct{}
 
@@ -19,16 +20,22 @@ func (all *Answers) ConnContext(ctx context.Context, c net.Conn) context.Context
 	return context.WithValue(ctx, accountKey{}, all.account(c))
 }
 
+// Wrote says that the client of a connection of HTTP has taken bytes, or the kernel for it.
+func Wrote(ctx context.Context, bytes int) {
+	if a, ok := ctx.Value(accountKey{}).(*account); ok {
+		a.written.Add(int64(bytes))
+	}
+}
+
 // visit is a request of the JSON gateway. Its call has the gateway's connection to the member,
-// but counts for the client's. While the gateway makes JSON of a large answer it is there in
-// several forms, so only some are made at a time; that does not depend on how fast clients read.
+// but counts for the client's.
 type visit struct {
 	account *account
 
 	// Guarded by all.mu.
-	debts []*debt
-	makes bool // JSON, of a large answer
-	over  bool
+	debts  []*debt // of answers of which JSON is made, in their order
+	stream bool
+	over   bool
 }
 
 // visitKey is the metadata of a call that names its visit. The name is a secret: a client of gRPC
@@ -67,43 +74,24 @@ func (all *Answers) visit(ctx context.Context) *visit {
 	return all.visits[names[0]]
 }
 
-// take takes over the debt of an answer of so many bytes, and waits until JSON may be made of it.
-func (v *visit) take(ctx context.Context, d *debt, bytes int) error {
-	all := v.account.all
-	all.mu.Lock()
+// take takes over the debt of an answer.
+func (v *visit) take(d *debt) {
+	v.account.all.mu.Lock()
+	defer v.account.all.mu.Unlock()
 	v.debts = append(v.debts, d)
 	if v.over {
 		v.payLocked()
 	}
-	all.mu.Unlock()
-	if bytes < largeAnswer {
-		return nil
-	}
-	select {
-	case all.json <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if v.over || v.makes {
-		<-all.json
-	} else {
-		v.makes = true
-	}
-	return nil
 }
 
-// payLocked pays the debts: the JSON is made, or the request is over.
+// payLocked pays all debts.
 func (v *visit) payLocked() {
 	for _, d := range v.debts {
 		d.payLocked()
 	}
 	v.debts = nil
-	if v.makes {
-		v.makes = false
-		<-v.account.all.json
-	}
+	v.account.lineUpLocked()
+	v.account.all.grantLocked()
 }
 
 // countedWriter counts what it is given until it is written.
@@ -118,12 +106,21 @@ func (w *countedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// write counts bytes that take the place of the answer.
+// write counts bytes of JSON, in the place of the answer of which they are made. Of a stream only
+// large messages have been counted.
 func (v *visit) write(bytes int) *debt {
 	v.account.all.mu.Lock()
 	defer v.account.all.mu.Unlock()
-	v.payLocked()
-	return v.account.oweLocked(bytes)
+	if len(v.debts) == 0 || v.stream && bytes < largeAnswer {
+		return v.account.oweLocked(small, int64(bytes))
+	}
+	first := v.debts[0]
+	v.debts = v.debts[1:]
+	first.payLocked()
+	d := v.account.chargeLocked(first.room, int64(bytes))
+	v.account.lineUpLocked()
+	v.account.all.grantLocked()
+	return d
 }
 
 // Unwrap lets http.ResponseController reach the connection.

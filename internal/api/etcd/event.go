@@ -20,11 +20,23 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
-func encodeEvent(e *mvcc.Event, prev bool) []byte {
-	kv := e.KV
-	if e.Delete { // the cause is not for clients of etcd
-		kv = &mvcc.KeyValue{Key: kv.Key, ModRevision: kv.ModRevision}
+// encodedSize is the length of encoded, and does not encode: whoever asks may have to wait, and
+// many may.
+func encodedSize(e *api.Event, prev bool) int {
+	change := e.Change()
+	return blockSize(eventSize(change, told(change), prev && change.Prev != nil))
+}
+
+// told returns the pair that clients of etcd are told of. The cause of a delete is not for them.
+func told(e *mvcc.Event) *mvcc.KeyValue {
+	if e.Delete {
+		return &mvcc.KeyValue{Key: e.KV.Key, ModRevision: e.KV.ModRevision}
 	}
+	return e.KV
+}
+
+// eventSize is the length of an event that tells of a pair.
+func eventSize(e *mvcc.Event, kv *mvcc.KeyValue, prev bool) int {
 	size := blockSize(pairSize(kv))
 	if e.Delete {
 		size += fieldSize(1)
@@ -32,6 +44,12 @@ func encodeEvent(e *mvcc.Event, prev bool) []byte {
 	if prev {
 		size += blockSize(pairSize(e.Prev))
 	}
+	return size
+}
+
+func encodeEvent(e *mvcc.Event, prev bool) []byte {
+	kv := told(e)
+	size := eventSize(e, kv, prev)
 	b := make([]byte, 0, blockSize(size))
 	b = binary.AppendUvarint(append(b, bytes11), uint64(size))
 	if e.Delete {

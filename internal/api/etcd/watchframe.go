@@ -32,7 +32,7 @@ func (f *watchFrame) headSize() int {
 func (f *watchFrame) Size() int {
 	n := f.headSize()
 	for _, e := range f.events {
-		n += len(encoded(e, f.prev).Bytes)
+		n += encodedSize(e, f.prev)
 	}
 	return n
 }
@@ -43,7 +43,7 @@ func (f *watchFrame) fits(events []*api.Event, limit int) int {
 	f.fragment = true
 	size := f.headSize()
 	for i, e := range events {
-		size += len(encoded(e, f.prev).Bytes)
+		size += encodedSize(e, f.prev)
 		if i > 0 && size >= limit {
 			return i
 		}
@@ -56,7 +56,7 @@ func (f *watchFrame) fits(events []*api.Event, limit int) int {
 func (f *watchFrame) buffers() mem.BufferSlice {
 	room, large := f.headSize(), 0
 	for _, e := range f.events {
-		if n := len(encoded(e, f.prev).Bytes); n < shareAbove {
+		if n := encodedSize(e, f.prev); n < shareAbove {
 			room += n
 		} else {
 			large++

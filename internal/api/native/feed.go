@@ -38,9 +38,9 @@ func (t *stream) next() *pb.Response {
 	return nil
 }
 
-// tell adds to a message of some size what the feeds have to say, and reports whether it
-// added anything. It is only one message, so that no feed keeps answers waiting.
-func (t *stream) tell(m *pb.ServerMessage, size int) (told bool) {
+// tell adds to a message of some size what the feeds have to say. It returns the size, and whether
+// it added anything. It is only one message, so that no feed keeps answers waiting.
+func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool) {
 	for size < maxMessage && len(m.Responses) < maxResponses {
 		r := t.next()
 		if r == nil {
@@ -53,7 +53,7 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (told bool) {
 		size += wire.ResponseSize(r)
 		told = true
 	}
-	return told
+	return size, told
 }
 
 // maxFollowing bounds the requests for events of a stream.

@@ -11,6 +11,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/wire"
 )
 
@@ -296,7 +297,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	for i, q := range batch {
 		batch[i] = nil
 		t.ahead = len(batch) - i
-		if t.goOn(q) {
+		if q == nil || t.goOn(q) {
 			continue
 		}
 		if q.sent != nil {
@@ -317,22 +318,28 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		if size += n; size < maxMessage && len(m.Responses) < maxResponses {
 			continue
 		}
-		if err := t.sendOne(m); err != nil {
+		if err := t.sendOne(m, size, batch[i+1:]); err != nil {
 			return false, err
 		}
 		m, size = &pb.ServerMessage{}, 0
 	}
-	more = t.tell(m, size)
+	size, more = t.tell(m, size)
 	if len(m.Responses) == 0 {
 		notify(t.left)
 		return false, nil
 	}
-	return more, t.sendOne(m)
+	return more, t.sendOne(m, size, nil)
 }
 
-// sendOne sends a message. That there is room for requests is said first: to send may take long.
-func (t *stream) sendOne(m *pb.ServerMessage) error {
+// sendOne sends a message of some size; rest is to be sent after it. That there is room for
+// requests is said first: to send may take long.
+func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 	notify(t.left)
+	if ready := listen.Ready(t.ctx, size); ready != nil {
+		if err := t.sendRenewals(ready, m, rest); err != nil {
+			return err
+		}
+	}
 	return t.grpc.Send(m)
 }
 

@@ -1,8 +1,11 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"time"
+
+	"leasehold.dev/internal/listen"
 )
 
 // A client has writePatience to read each writePiece bytes of an answer, and so has the kernel
@@ -16,7 +19,7 @@ const (
 // patient returns h, whose answers are written under deadlines.
 func patient(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &patientWriter{w, http.NewResponseController(w)}
+		p := &patientWriter{w, http.NewResponseController(w), r.Context()}
 		p.until(time.Time{}) // the request before it may have left one
 		h.ServeHTTP(p, r)
 		p.until(time.Now().Add(writePatience)) // for what the server has in a buffer
@@ -27,6 +30,7 @@ func patient(h http.Handler) http.Handler {
 type patientWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	ctx     context.Context // of the request
 }
 
 // until sets the deadline. A connection that knows none, as in tests, needs none.
@@ -40,6 +44,7 @@ func (w *patientWriter) Write(b []byte) (n int, err error) {
 		w.until(time.Now().Add(writePatience))
 		wrote, err := w.ResponseWriter.Write(piece)
 		n += wrote
+		listen.Wrote(w.ctx, wrote)
 		if err != nil || n == len(b) {
 			return n, err
 		}

@@ -1,0 +1,156 @@
+package listen
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+)
+
+// encodingStream encodes what is sent, and forgets it.
+type encodingStream struct {
+	grpc.ServerStream
+	codec encoding.CodecV2
+}
+
+func (s encodingStream) SendMsg(m any) error {
+	_, err := s.codec.Marshal(m)
+	return err
+}
+
+// send sends a message of so many bytes on a stream of a connection.
+func (a *account) send(t *testing.T, bytes int) error {
+	t.Helper()
+	return a.stream(t).SendMsg(make(sized, bytes))
+}
+
+// stream returns a stream of a connection.
+func (a *account) stream(t *testing.T) *accountedStream {
+	s := &accountedStream{
+		ServerStream: encodingStream{codec: a.all.Codec(rawCodec{})},
+		call:         call{Context: t.Context(), account: a},
+	}
+	s.ctx = context.WithValue(t.Context(), streamKey{}, s)
+	return s
+}
+
+// Goal: small messages of streams wait for nobody, however full the account is, and a large one for
+// as long as it takes. Method: a message below and one above the limit are sent while the account
+// is full.
+func TestKeepAlivesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		full := all.others.owe(maxUnread)
+		if err := all.others.send(t, largeAnswer-1); err != nil {
+			t.Error(err)
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- all.others.send(t, largeAnswer) }()
+		time.Sleep(time.Hour)
+		select {
+		case err := <-sent:
+			t.Errorf("a large message was sent: %v", err)
+		default:
+		}
+		full.pay()
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Goal: small messages of a stream can be sent before a large one that waits. Method: a message is
+// announced on a full account, small ones are sent, and then it.
+func TestSmallOnesPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		a := all.others
+		full := a.owe(maxUnread)
+		s := a.stream(t)
+		announce := func(bytes int) <-chan struct{} { return Ready(s.Context(), bytes) }
+		if announce(largeAnswer) == nil {
+			t.Fatal("a large message need not wait")
+		}
+		for range 3 {
+			if announce(largeAnswer-1) != nil {
+				t.Error("a small message waits")
+			}
+			if err := s.SendMsg(make(sized, largeAnswer-1)); err != nil {
+				t.Error(err)
+			}
+		}
+		ready := announce(largeAnswer)
+		full.pay()
+		<-ready
+		if announce(largeAnswer) != nil {
+			t.Error("it has room, and waits")
+		}
+		if err := s.SendMsg(make(sized, largeAnswer)); err != nil {
+			t.Error(err)
+		}
+		if a.waiting.Len() != 0 || s.call.asked != nil {
+			t.Error("it still waits")
+		}
+	})
+}
+
+// Goal: a large message that waits while its stream ends leaves nothing behind. Method: it is
+// announced, and gets room before the end or not.
+func TestStreamEndsWhileItWaits(t *testing.T) {
+	for _, granted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			all := newAnswers()
+			full := all.others.owe(maxUnread)
+			err := all.Stream(nil, contextStream{ctx: t.Context()}, nil,
+				func(_ any, s grpc.ServerStream) error {
+					if Ready(s.Context(), megabyte) == nil {
+						t.Error("it need not wait")
+					}
+					if granted {
+						full.pay()
+					}
+					return nil
+				})
+			full.pay()
+			if n := all.unread.Load(); err != nil || n != 0 || all.others.waiting.Len() > 0 {
+				t.Errorf("%d bytes are unread, %d wait, %v", n, all.others.waiting.Len(), err)
+			}
+		})
+	}
+}
+
+type contextStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s contextStream) Context() context.Context { return s.ctx }
+
+// Goal: the small messages of a stream are counted, but for the last few, and paid when they are
+// read. Method: streams have messages of 100 bytes that nobody reads for a while.
+func TestSmallMessagesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &megabytes{size: 100, messages: 300}
+		client, all := s.serve(t)
+		const streams = 10
+		client.ask("Stream", streams)
+		encoded := s.codec.encoded.Load()
+		if encoded != streams*100*300 {
+			t.Fatalf("%d bytes were encoded", encoded)
+		}
+		if n := all.unread.Load(); n > encoded || n < encoded-streams*smallAnswer {
+			t.Errorf("%d bytes are counted, %d were encoded", n, encoded)
+		}
+		if err := client.framer.WriteWindowUpdate(0, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		client.window(megabyte)
+		synctest.Wait()
+		if n := all.unread.Load(); n != 0 {
+			t.Errorf("%d bytes are unread when all were read", n)
+		}
+	})
+}
