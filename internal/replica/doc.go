@@ -7,6 +7,13 @@
 // goroutine, reads no clock and does no I/O, so that the same code runs under
 // a real member's loop and, in virtual time, under a simulator.
 //
+// # Parts
+//
+// The Replica joins parts that do not know each other: the driver of the Raft library, the entries
+// in the log (inflight), the relay to another leader, links and failover, and, only while this
+// member leads, a leadership with its gate, queue, confirm rounds, expirer, remotes and changes of
+// the membership. docs/architecture.md has the list, and the ways through them.
+//
 // # What leaves, and when
 //
 // A proposal is answered when its entry has been applied here. Everything

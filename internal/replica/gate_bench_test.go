@@ -83,7 +83,7 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 // Leases with keys that one cache has, which does not answer, expire at one time: what a put
 // elsewhere costs meanwhile, and how long the step takes in which the cache's lease is over
 // and all of them go.
-func BenchmarkExpireApart(b *testing.B) {
+func BenchmarkExpireSingly(b *testing.B) {
 	const leases, puts = 40_000, 2000
 	var put, release time.Duration
 	for range b.N {
@@ -96,7 +96,7 @@ func BenchmarkExpireApart(b *testing.B) {
 			m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 2 + i, TTL: 1000}}})
 			m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprint("c/", i), Lease: 2 + i}})
 		}
-		m.settle()
+		m.finish()
 		info, _ := m.m.Lessor().Lookup(1)
 		m.r.OpenCache(OpenCache{ID: 1, Token: info.Token})
 		m.settle()
@@ -115,7 +115,7 @@ func BenchmarkExpireApart(b *testing.B) {
 		m.now = 60_001
 		began = time.Now()
 		m.r.Advance(m.now)
-		m.settle()
+		m.finish()
 		release += time.Since(began)
 		if n := m.m.Lessor().Len(); n != 0 {
 			b.Fatalf("%d leases are left", n)

@@ -1,0 +1,80 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// newQueue returns the queue of a leader that has applied nothing.
+func newQueue(t *testing.T) *queue {
+	t.Helper()
+	m := fsm.New(fsm.Config{})
+	return &queue{m: &local{cfg: Config{MaxBatch: 1 << 20}, machine: m}}
+}
+
+func (q *queue) mustAdd(t *testing.T, list ...*Proposal) {
+	t.Helper()
+	for _, p := range list {
+		if err := q.add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestQueueSharesEntries: all that waits goes into one entry, in its order, once no append is being
+// synced; those of another member that follow each other are one group of it.
+func TestQueueSharesEntries(t *testing.T) {
+	q := newQueue(t)
+	for i := range uint64(6) {
+		p := &Proposal{Command: &fsm.Put{Key: fmt.Sprint(i)}}
+		if i >= 2 && i < 5 {
+			p.origin = fsm.Origin{Member: 7, Seq: 100 + i}
+		}
+		q.mustAdd(t, p)
+	}
+	if q.due(1) || !q.due(0) {
+		t.Errorf("due %v during a sync, %v after it", q.due(1), q.due(0))
+	}
+	if n := q.first(); n != 1 {
+		t.Errorf("the first has number %d", n)
+	}
+	data, of := q.entry()
+	groups, err := fsm.DecodeEntry(data)
+	if err != nil || len(of) != 6 || len(groups) != 3 || len(groups[1].Commands) != 3 ||
+		groups[1].Origin != (fsm.Origin{Member: 7, Seq: 102}) {
+		t.Fatalf("%d commands in %+v: %v", len(of), groups, err)
+	}
+	q.remove(len(of))
+	if q.due(0) || q.first() != 7 {
+		t.Errorf("the next has number %d", q.first())
+	}
+}
+
+// TestQueueStopsAtVersion: nothing follows a change of the cluster version into the log before that
+// is applied, and what it will take away is refused from when it waits.
+func TestQueueStopsAtVersion(t *testing.T) {
+	q := newQueue(t)
+	fall := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
+	put := &Proposal{Command: &fsm.Put{Key: "k"}}
+	q.mustAdd(t, put, fall, put)
+	if v := q.version(); v != 1 || q.ceiling != 1 {
+		t.Errorf("version %d holds behind a fall to 1", v)
+	}
+	_, of := q.entry()
+	q.remove(len(of))
+	if len(of) != 2 || q.due(0) || len(q.waiting) != 1 {
+		t.Fatalf("%d commands in the entry, %d wait, due %v", len(of), len(q.waiting), q.due(0))
+	}
+	log := inflight{{index: 1, term: 1, proposals: of}}
+	q.ended(put, &log)
+	if q.due(0) {
+		t.Error("goes on at another command's outcome")
+	}
+	log = nil
+	q.ended(fall, &log)
+	if !q.due(0) || q.ceiling != 0 {
+		t.Errorf("due %v, ceiling %d", q.due(0), q.ceiling)
+	}
+}
