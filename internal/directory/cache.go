@@ -9,7 +9,7 @@ import (
 
 // cache is what is known of one lease that holds ranges.
 //
-// Invariants: owed has the drops, by what they name; a drop has a number if and only if it
+// Invariants: pending has the drops, by what they name; a drop has a number if and only if it
 // was sent, and those that have none come last.
 type cache struct {
 	id    lease.ID
@@ -31,10 +31,10 @@ type cache struct {
 	drops   []*drop
 	bytes   int  // of the keys of drops, unless they were joined
 	joined  bool // drops name all that is held
-	owed    keyrange.Tree[*drop]
+	pending keyrange.Tree[*drop]
 	waiting int // how many writes wait for drops
 	sending
-	// renewers are commands that renew the lease, and wait until nothing is owed.
+	// renewers are commands that renew the lease, and wait until nothing is pending.
 	renewers []*Write
 	orphanage
 	// endsAt is where it stands in Directory.ends, 0 if it does not.
@@ -52,7 +52,7 @@ type orphanage struct {
 	overAt lease.Instant
 }
 
-// sending is how a cache is told what it owes.
+// sending is how a cache is told what is pending.
 type sending struct {
 	seq    uint64
 	sent   lease.Instant // when the last invalidation was
@@ -102,20 +102,20 @@ const dropWork = 32
 
 // drop returns what the acknowledgement is waited for by which r is dropped. A range
 // that is named and not acknowledged is not named again: nothing of it can have been
-// cached since, because nothing that is owed is.
+// cached since, because nothing that is pending is.
 func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	if c.joined {
 		return c.drops[0]
 	}
-	if x, ok := c.owed.Get(r); ok {
+	if x, ok := c.pending.Get(r); ok {
 		return x
 	}
 	d.work += dropWork
 	x := &drop{what: r, since: d.now}
 	c.drops = append(c.drops, x)
 	c.bytes += bytesOf(r)
-	c.owed.Put(r, x)
-	d.owing[c.token] = c
+	c.pending.Put(r, x)
+	d.unacked[c.token] = c
 	d.send(c)
 	if len(c.drops) > d.limits.Drops || c.bytes > d.limits.DropBytes {
 		c.join(d.now)
@@ -136,19 +136,19 @@ func (c *cache) join(now lease.Instant) {
 	c.clearDrops()
 	c.joined = true
 	for _, h := range c.holds {
-		if _, twice := c.owed.Get(h); twice {
+		if _, twice := c.pending.Get(h); twice {
 			continue
 		}
 		x := &drop{what: h, since: now}
 		c.drops = append(c.drops, x)
-		c.owed.Put(h, x)
+		c.pending.Put(h, x)
 	}
 	c.drops[0].writes = writes
 }
 
-// clearDrops forgets what is owed.
+// clearDrops forgets what is pending.
 func (c *cache) clearDrops() {
-	c.drops, c.joined, c.bytes, c.owed = nil, false, 0, keyrange.Tree[*drop]{}
+	c.drops, c.joined, c.bytes, c.pending = nil, false, 0, keyrange.Tree[*drop]{}
 }
 
 // Opening says what a cache has, and where it is.
@@ -181,7 +181,7 @@ func (d *Directory) Open(o Opening) bool {
 	}
 	d.setOpen(c, true)
 	d.heard(c, o.From.Member)
-	c.pause = 0 // what it owes, it is told here at once
+	c.pause = 0 // what is pending, it is told here at once
 	d.send(c)
 	c.filled = o.From
 	before := c.has.len()
@@ -228,7 +228,7 @@ func (d *Directory) Fill(f Fill) bool {
 		return false
 	}
 	for _, r := range f.Ranges {
-		if r.Empty() || !c.within(r) || c.owed.Hits(r) || d.marks.Hits(r) {
+		if r.Empty() || !c.within(r) || c.pending.Hits(r) || d.marks.Hits(r) {
 			return false
 		}
 	}
@@ -297,7 +297,7 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	before := c.has.len()
 	for _, x := range done {
 		c.has.remove(x.what)
-		c.owed.Remove(x.what)
+		c.pending.Remove(x.what)
 		if !c.joined {
 			c.bytes -= bytesOf(x.what)
 		}
@@ -309,7 +309,7 @@ func (d *Directory) acked(c *cache, seq uint64) {
 		renewers = c.renewers
 		c.clearDrops()
 		c.renewers = nil
-		d.settleDebts(c)
+		d.acknowledged(c)
 	} else {
 		d.send(c)
 	}
@@ -361,7 +361,7 @@ type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
 	Seq   uint64
-	// Drop is all that the cache owes, so that it does not matter whether it has got the
+	// Drop is all that is pending, so that it does not matter whether it has got the
 	// invalidations before.
 	Drop []keyrange.Range
 	// Members are those through which to tell it.
@@ -412,13 +412,13 @@ func (d *Directory) Invalidations() []Invalidation {
 }
 
 // toldNow returns the caches that are told now, as many as a step has room for: those to be
-// told at once, in the order in which they came to owe something, and then those that have
+// told at once, in the order in which something became pending for them, and then those that have
 // not answered for long.
 func (d *Directory) toldNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Told; n++ {
 		c := d.unsent[n]
-		if c.unsent = false; d.owing[c.token] == c && d.due(c) {
+		if c.unsent = false; d.unacked[c.token] == c && d.due(c) {
 			due = append(due, c)
 			ranges += len(c.drops)
 		}
@@ -428,7 +428,7 @@ func (d *Directory) toldNow() (due []*cache) {
 		d.unsent = nil
 	}
 	for _, c := range d.resends.until(d.now, max(d.limits.Told-ranges, 0)) {
-		if ranges < d.limits.Told && d.owing[c.token] == c && d.due(c) {
+		if ranges < d.limits.Told && d.unacked[c.token] == c && d.due(c) {
 			due = append(due, c)
 			ranges += len(c.drops)
 		}
@@ -436,7 +436,7 @@ func (d *Directory) toldNow() (due []*cache) {
 	return due
 }
 
-// due reports whether a cache is to be told now what it owes.
+// due reports whether a cache is to be told now what is pending.
 func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
 		return false // nobody knows where it is: it will open anew

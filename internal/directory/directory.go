@@ -31,8 +31,8 @@ type Limits struct {
 	// Spans is in how many parts that which one cache has may be, and AllSpans that of
 	// all caches. Beyond it nothing more may be cached.
 	Spans, AllSpans int
-	// Drops is how many ranges a cache may owe, and DropBytes how many bytes their keys may
-	// have together. One that owes more is to drop all.
+	// Drops is how many ranges may be pending for a cache, and DropBytes how many bytes their keys may
+	// have together. One with more is to drop all.
 	Drops, DropBytes int
 	// Waiting is how many writes may wait, and Links how many of them may wait for another
 	// one, each counted as often as it does: one write to a range waits for all those to its
@@ -71,7 +71,7 @@ type Directory struct {
 	// held says who holds a range.
 	held  keyrange.Tree[*holders]
 	spans int // of all caches
-	debts
+	pending
 	line
 
 	// settled is the number below which all admitted commands have their outcome, admitted
@@ -85,13 +85,14 @@ type Directory struct {
 // holders are the caches that hold a range, by token.
 type holders = btree.Map[lease.Token, *cache]
 
-// debts are what caches owe, and what is to be done about it when.
-type debts struct {
-	owing map[lease.Token]*cache
+// pending are the invalidations that caches have not acknowledged, and what is to be done about
+// them when.
+type pending struct {
+	unacked map[lease.Token]*cache
 	// gone are orphans that have nothing any more, until they are taken.
 	gone btree.Map[lease.Token, *cache]
-	// paid are leases of which Owes has become false.
-	paid []lease.ID
+	// renewable are leases of which Pending has become false.
+	renewable []lease.ID
 	// unsent are caches that may have to be told something at once, and resends says when
 	// those that were told, and have not answered, are told again.
 	unsent  []*cache
@@ -119,8 +120,8 @@ func New(term uint64, s State, l Limits) *Directory {
 		term: term, state: s, limits: l.withDefaults(), settled: 1,
 		caches: make(map[lease.Token]*cache), live: make(map[lease.ID]*cache),
 		line: line{leases: make(map[lease.ID]*under), waiting: make(map[*Write]struct{})},
-		debts: debts{
-			owing:   make(map[lease.Token]*cache),
+		pending: pending{
+			unacked: make(map[lease.Token]*cache),
 			resends: newAgenda(), ends: newAgenda(), orphans: newAgenda(),
 		},
 		told: told{late: newAgenda()},
@@ -167,7 +168,7 @@ func (d *Directory) Next() (at lease.Instant, ok bool) {
 
 // Recheck says that leases may live longer or shorter than they did.
 func (d *Directory) Recheck() {
-	for _, c := range d.owing {
+	for _, c := range d.unacked {
 		d.expect(c)
 	}
 }
@@ -228,7 +229,7 @@ func (d *Directory) Release(token lease.Token) {
 	delete(d.caches, token)
 	d.gone.Delete(token)
 	d.unlink(c)
-	d.settleDebts(c)
+	d.acknowledged(c)
 	d.setWide(c, false)
 	d.setOpen(c, false)
 	for _, r := range c.holds {
@@ -315,24 +316,24 @@ func (d *Directory) Waiting() []*Write {
 	return inNumber(slices.Collect(maps.Keys(d.waiting)))
 }
 
-// settleDebts notes that a cache owes nothing any more.
-func (d *Directory) settleDebts(c *cache) {
-	delete(d.owing, c.token)
+// acknowledged notes that a cache has no pending invalidation any more.
+func (d *Directory) acknowledged(c *cache) {
+	delete(d.unacked, c.token)
 	d.resends.put(c, &c.resendAt, 0)
-	d.paid = append(d.paid, c.id)
+	d.renewable = append(d.renewable, c.id)
 }
 
-// TakePaid returns leases of which Owes has become false since the last call, some of them
-// twice.
-func (d *Directory) TakePaid() []lease.ID {
-	out := d.paid
-	d.paid = nil
+// TakeAcknowledged returns leases of which Pending has become false since the last call, some of
+// them twice.
+func (d *Directory) TakeAcknowledged() []lease.ID {
+	out := d.renewable
+	d.renewable = nil
 	return out
 }
 
-// Owes reports whether a lease must not be renewed now: its cache has not acknowledged
+// Pending reports whether a lease must not be renewed now: its cache has not acknowledged
 // what it was told to drop.
-func (d *Directory) Owes(id lease.ID) bool {
+func (d *Directory) Pending(id lease.ID) bool {
 	c := d.live[id]
 	return c != nil && len(c.drops) > 0
 }

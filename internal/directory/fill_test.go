@@ -46,9 +46,9 @@ func touches(keys ...string) *Write {
 	return w
 }
 
-// C1: what a cache owes it may not cache anew, also when the write that it was for has been
-// taken back: the acknowledgement that comes would be taken for that of what is new.
-func TestOwedIsNotFilled(t *testing.T) {
+// C1: what is pending for a cache it may not cache anew, also when the write that it was for has
+// been taken back: the acknowledgement that comes would be taken for that of what is new.
+func TestPendingIsNotFilled(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
 		t.Fatal("nothing may be cached")
@@ -57,7 +57,7 @@ func TestOwedIsNotFilled(t *testing.T) {
 	seq := d.Invalidations()[0].Seq
 	d.Finish(w)
 	if mayFill(d, "b") || !mayFill(d, "c") {
-		t.Error("what is owed may be cached, or nothing may")
+		t.Error("what is pending may be cached, or nothing may")
 	}
 	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: seq, Open: 1})
 	if !mayFill(d, "b") {
@@ -87,7 +87,7 @@ func TestFence(t *testing.T) {
 }
 
 // What is known of caches is bounded: for one, in all, and what one owes. Beyond that nothing
-// more is cached, and one that owes too much is told to drop all.
+// more is cached, and one with too much pending is told to drop all.
 func TestDirectoryIsBounded(t *testing.T) {
 	d := opened(Limits{Spans: 3, AllSpans: 4, Drops: 2})
 	if !mayFill(d, "b") || !mayFill(d, "d", "f") || mayFill(d, "h") {
@@ -120,11 +120,11 @@ func TestDirectoryIsBounded(t *testing.T) {
 		d.Finish(w)
 	}
 	if mayFill(d, "x") {
-		t.Error("cached though all is owed")
+		t.Error("cached though all is pending")
 	}
 }
 
-// What a cache owes is bounded by the bytes of the keys, too: it is told by one message.
+// What is pending for a cache is bounded by the bytes of the keys, too: it is told by one message.
 func TestLongDropsAreBounded(t *testing.T) {
 	d := opened(Limits{DropBytes: 10})
 	keys := []string{"bbbbb", "ccccc", "d"}
@@ -146,7 +146,7 @@ func TestLongDropsAreBounded(t *testing.T) {
 	}
 	d.checkInvariants()
 	if !mayFill(d, keys...) {
-		t.Error("nothing may be cached though nothing is owed")
+		t.Error("nothing may be cached though nothing is pending")
 	}
 }
 

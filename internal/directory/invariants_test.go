@@ -27,7 +27,7 @@ func (d *Directory) checkInvariants() {
 			if fresh = fresh || x.seq == 0; fresh && x.seq != 0 {
 				panic("a drop that was sent behind one that was not")
 			}
-			if got, _ := c.owed.Get(x.what); got != x {
+			if got, _ := c.pending.Get(x.what); got != x {
 				panic("a drop that is not found by its range")
 			}
 			bytes += bytesOf(x.what)
@@ -35,11 +35,11 @@ func (d *Directory) checkInvariants() {
 		if !c.joined && c.bytes != bytes || c.joined && c.bytes != 0 {
 			panic(fmt.Sprintf("%d bytes of drops, counted %d", bytes, c.bytes))
 		}
-		owed := len(slices.Collect(c.owed.All()))
-		if owed != len(c.drops) || c.waiting != writes || c.token != token ||
-			(len(c.drops) > 0) != (d.owing[token] == c) {
-			panic(fmt.Sprintf("cache %d: %d owed, %d drops, %d of %d writes wait",
-				token, owed, len(c.drops), c.waiting, writes))
+		pending := len(slices.Collect(c.pending.All()))
+		if pending != len(c.drops) || c.waiting != writes || c.token != token ||
+			(len(c.drops) > 0) != (d.unacked[token] == c) {
+			panic(fmt.Sprintf("cache %d: %d pending, %d drops, %d of %d writes wait",
+				token, pending, len(c.drops), c.waiting, writes))
 		}
 		if (c.waiting > 0) != (c.endsAt != 0) || c.lateSince != 0 && c.waiting == 0 {
 			panic(fmt.Sprintf("cache %d: %d writes wait, it is looked at at %d, late %v", token,
@@ -51,7 +51,7 @@ func (d *Directory) checkInvariants() {
 			panic(fmt.Sprintf("cache %d is an orphan: %+v", token, c.orphanage))
 		}
 		if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
-			panic(fmt.Sprintf("cache %d owes %d drops, and nobody tells it", token, len(c.drops)))
+			panic(fmt.Sprintf("cache %d has %d drops pending, and nobody tells it", token, len(c.drops)))
 		}
 		for _, h := range c.holds {
 			list, ok := d.held.Get(h)

@@ -36,7 +36,7 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 	d.unlink(c)
 	d.orphans.put(c, &c.overAt, c.until)
 	if d.look(c); !c.stopped && !c.joined {
-		d.owing[c.token] = c
+		d.unacked[c.token] = c
 		c.join(d.now)
 		d.send(c)
 	}
@@ -73,7 +73,7 @@ func (d *Directory) stopped(c *cache) {
 	d.gone.Set(c.token, c)
 	drops := c.drops
 	c.clearDrops()
-	d.settleDebts(c)
+	d.acknowledged(c)
 	d.spans -= c.has.len()
 	c.has.clear()
 	d.free(c, drops)

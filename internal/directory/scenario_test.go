@@ -63,8 +63,8 @@ func (s *scenario) effects() (out []string) {
 		out = append(out, fmt.Sprintf("cache %d/%d is told by %v to drop, #%d: %s", n.ID, n.Token,
 			n.Members, n.Seq, showRanges(n.Drop)))
 	}
-	for _, id := range s.d.TakePaid() {
-		out = append(out, fmt.Sprintf("lease %d owes nothing: %v", id, !s.d.Owes(id)))
+	for _, id := range s.d.TakeAcknowledged() {
+		out = append(out, fmt.Sprintf("lease %d owes nothing: %v", id, !s.d.Pending(id)))
 	}
 	for _, x := range s.d.TakeSlow() {
 		out = append(out, fmt.Sprintf("cache %d/%d was slow: %d ms", x.ID, x.Token, x.Waited))
@@ -272,6 +272,6 @@ var commands = map[string]func(s *scenario, a args) string{
 		return fmt.Sprintf("%+v, waiting are %v, idle: %v", s.d.Stats(), names, s.d.Idle())
 	},
 	"knows": func(s *scenario, a args) string {
-		return fmt.Sprintf("known: %v, owes: %v", s.d.Knows(a.id(), a.token()), s.d.Owes(a.id()))
+		return fmt.Sprintf("known: %v, owes: %v", s.d.Knows(a.id(), a.token()), s.d.Pending(a.id()))
 	},
 }

@@ -24,7 +24,7 @@ type Stats struct {
 // Stats returns the numbers as they are now.
 func (d *Directory) Stats() Stats {
 	s := d.stats
-	s.Caches, s.Spans, s.Owing, s.Waiting = len(d.caches), d.spans, len(d.owing), len(d.waiting)
+	s.Caches, s.Spans, s.Owing, s.Waiting = len(d.caches), d.spans, len(d.unacked), len(d.waiting)
 	return s
 }
 

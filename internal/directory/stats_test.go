@@ -233,7 +233,7 @@ func TestEndIsKnownLater(t *testing.T) {
 	}
 }
 
-// A cache that owes more ranges than are named again and again is told of what comes later when
+// A cache with more ranges pending than are named again and again is told of what comes later when
 // it has answered, at once.
 func TestWindowOpens(t *testing.T) {
 	d := New(1, until(90_000), Limits{})

@@ -39,7 +39,7 @@ type walk struct {
 	ttl  lease.Instant
 	calm int // how seldom a leader is replaced, or a lease ended
 	// steady says that there is one leader for ever, so that who takes up a lease again at
-	// the last moment need not drop what it has: this leader knows what it owes.
+	// the last moment need not drop what it has: this leader knows what is pending.
 	steady bool
 }
 
@@ -288,7 +288,7 @@ func (w *walk) renew(c *walkClient) {
 	sent := w.now
 	w.post(func() {
 		l := w.leases[c.id]
-		if l == nil || l.token != c.token || l.expiring || w.dir.Owes(c.id) {
+		if l == nil || l.token != c.token || l.expiring || w.dir.Pending(c.id) {
 			return
 		}
 		l.expiry = max(l.expiry, w.now+w.ttl)

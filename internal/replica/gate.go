@@ -132,10 +132,10 @@ func (g *gate) waits() bool {
 // hasReady reports whether a command may go on that waited for caches.
 func (g *gate) hasReady() bool { return g.caches != nil && g.caches.HasReady() }
 
-// owes reports whether the cache of a lease has not acknowledged what it was told to drop: the
+// pending reports whether the cache of a lease has not acknowledged what it was told to drop: the
 // lease must not be renewed then.
-func (g *gate) owes(id lease.ID) bool {
-	return g.caches != nil && !g.caches.Idle() && g.caches.Owes(id)
+func (g *gate) pending(id lease.ID) bool {
+	return g.caches != nil && !g.caches.Idle() && g.caches.Pending(id)
 }
 
 // single returns the command that expires a lease by itself, if some cache may have its keys.

@@ -291,7 +291,7 @@ func (l *leadership) openGates() {
 	for _, w := range l.gate.caches.Ready() {
 		l.enqueue(w.Owner.(*Proposal))
 	}
-	for _, id := range l.gate.caches.TakePaid() {
+	for _, id := range l.gate.caches.TakeAcknowledged() {
 		for _, n := range l.gate.parked.take(id) {
 			l.renew(n)
 		}

@@ -48,7 +48,7 @@ func (l *leadership) renew(n Renewal) {
 		l.parked.add(n)
 		return
 	}
-	if l.gate.owes(n.ID) {
+	if l.gate.pending(n.ID) {
 		// It waits until the lease's cache has acknowledged what it was told to drop, or the
 		// lease is over. Nobody else waits for that.
 		l.gate.parked.add(n)

@@ -52,7 +52,7 @@ func (l *leadership) renewAll(b *Renewals) {
 		if b.Tokens != nil {
 			token = b.Tokens[i]
 		}
-		if l.gate.owes(id) {
+		if l.gate.pending(id) {
 			l.renew(b.single(i))
 			continue
 		}

@@ -60,7 +60,7 @@ func write(b *testing.B, d *directory.Directory, key string) (told int) {
 		b.Fatal("it waits still")
 	}
 	d.Finish(w)
-	d.TakePaid()
+	d.TakeAcknowledged()
 	d.TakeWaits()
 	return told
 }
