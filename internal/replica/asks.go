@@ -231,8 +231,8 @@ func (a *asker) collect() {
 	}
 }
 
-// expire answers what has waited too long: nobody who leads is known, or can
-// be reached, or what it has committed does not arrive.
+// expire answers what has waited too long: no leader is known, or can be reached, or what it has
+// committed does not arrive.
 func (a *asker) expire() {
 	out := &a.m.out
 	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
@@ -247,7 +247,7 @@ func (a *asker) expire() {
 	a.reads = slices.DeleteFunc(a.reads, stale)
 	aged := func(q *Read) bool { return old(q.born) }
 	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
-		// The round is given up as a whole, and those who are younger ask in the next.
+		// The round is given up as a whole, and younger reads ask in the next.
 		a.current = nil
 		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
 	}
@@ -280,7 +280,7 @@ func (a *asker) renewed(m *Reply) {
 		i, ok := a.find(n.Seq)
 		switch {
 		case ok && n.Code == waiting:
-			a.open[i].renewal.born = a.m.ticks // its patience is with who leads
+			a.open[i].renewal.born = a.m.ticks // only the leader decides how long it waits
 		case n.Code == waiting: // of a batch, whose renewals are asked for by themselves soon
 		case ok:
 			a.answer(i, n.TTL, n.Code.err())

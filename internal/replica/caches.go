@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Fill asks, with a [Read], that the reader may cache what he is going to read:
-// ranges that lie within what a lease of his holds, and whose cache is open.
+// Fill asks, with a [Read], that the reader may cache what it is going to read:
+// ranges that lie within what its lease holds, if the lease's cache is open.
 type Fill struct {
 	// ID and Token are those of the lease.
 	ID     lease.ID
@@ -25,15 +25,15 @@ type OpenCache struct {
 	ID lease.ID
 	// Token is that of the lease as its holder knows it.
 	Token lease.Token
-	// Has is all that the cache has. From when its holder has made this list until he
-	// learns the answer to this, the last that he asked, he caches nothing more.
+	// Has is all that the cache has. The holder caches nothing more after it has made this
+	// list, until it learns the answer to its last OpenCache.
 	Has []keyrange.Range
 	// Term is the answer: the leader's term.
 	Term uint64
 	// Err is nil; lease.ErrNotFound if there is no such lease, or it holds nothing: then
 	// the cache is to drop all that it has; or why there is no outcome.
 	Err error
-	// Owner is the caller's, to find who waits.
+	// Owner is the caller's, to find what waits.
 	Owner any
 
 	born uint64 // the tick at which it came

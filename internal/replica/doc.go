@@ -38,7 +38,7 @@
 //
 // One goroutine owns a Replica. After every input, or several, it calls Take and
 // carries out what it is given: an append is saved and synced before its answers
-// leave, messages may be lost, and who is answered may read at once, so the new
+// leave, messages may be lost, and a client that is answered may read at once, so the new
 // view is published first. What waits for the disk, the network or a reader is not
 // the replica's affair.
 package replica

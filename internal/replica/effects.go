@@ -83,11 +83,11 @@ func (e *effects) put(c *fsm.Put) {
 func (e *effects) revoke(c *fsm.Revoke) {
 	e.w.Ends = append(e.w.Ends, e.meant(c.ID, c.Name))
 	if c.ID == 0 && c.Name != "" && (c.Token == 0 || c.Token > e.lessor.LastToken()) {
-		// Which lease has the name then nobody knows, nor which keys it has.
+		// It is not known which lease has the name then, nor which keys it has.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 	}
 	if name, ok := e.granted[c.ID]; ok {
-		// Which lease it will be nobody knows, nor which keys it has.
+		// It is not known which lease it will be, nor which keys it has.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 		if info, ok := e.lessor.ByName(name); ok {
 			e.w.Ends = append(e.w.Ends, info.ID)

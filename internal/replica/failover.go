@@ -114,8 +114,8 @@ func (r *Replica) Unreachable(member uint64) {
 	r.raft.node.ReportUnreachable(member)
 }
 
-// Transfer hands the leadership to a member, if it keeps up. Who leads when
-// the election timeout has passed, Status tells. It returns ErrNoLeader on a member
+// Transfer hands the leadership to a member, if it keeps up. Status tells which member leads when
+// the election timeout has passed. It returns ErrNoLeader on a member
 // that does not lead, and ErrBadTransferee for one that has no vote.
 func (r *Replica) Transfer(to uint64) error {
 	switch {

@@ -22,7 +22,7 @@ const maxForwarded = 1 << 16
 // that is sent in a term enters the log in that term or never, those that
 // are not applied when an entry of a later term is are lost for certain, and are
 // sent again to the new leader. So a client never has to guess what became of
-// his command because a leader died.
+// its command because a leader died.
 type forwarder struct {
 	m     *local
 	queue []*Proposal // not sent, or certain to have been lost

@@ -13,7 +13,7 @@ type Proposal struct {
 	Result  fsm.Result
 	// Err says why there is no result.
 	Err error
-	// Owner is the caller's, to find who waits.
+	// Owner is the caller's, to find what waits.
 	Owner any
 	// internal is not nil for the leader's own commands, which nobody waits for.
 	internal *internal
@@ -37,10 +37,9 @@ func (p *Proposal) setsVersion() bool {
 	return ok
 }
 
-// Propose takes a command from a client of this member. It is answered when
-// its entry is applied here, so that who is answered reads his own write, and
-// whoever leads: a command that is certain to have been lost with its leader is
-// proposed again. Internal commands are refused whoever sent them (T1).
+// Propose takes a command from a client of this member. It is answered when its entry is applied
+// here, so that a client reads its own write, on any member. A command that is certain to have been
+// lost with its leader is proposed again. Internal commands are refused, whoever sent them (T1).
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {

@@ -19,7 +19,7 @@ type Read struct {
 	// Fill, if not nil, asks that what is read then may be cached.
 	Fill *Fill
 	Err  error
-	// Owner is the caller's, to find who waits.
+	// Owner is the caller's, to find what waits.
 	Owner any
 
 	born uint64 // the tick at which it came

@@ -19,7 +19,7 @@ type Renewal struct {
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or why there is no outcome.
 	Err error
-	// Owner is the caller's, to find who waits. Place is which of a Renewals it was.
+	// Owner is the caller's, to find what waits. Place is which of a Renewals it was.
 	Owner any
 	Place int
 
@@ -31,8 +31,7 @@ type Renewal struct {
 }
 
 // Renew promises to keep a lease, and answers when the promise is confirmed.
-// Nothing waits inside: an expiring lease holds up nobody but those who renew
-// it (T15).
+// Nothing waits inside: an expiring lease delays only its own renewals (T15).
 func (r *Replica) Renew(n Renewal) {
 	n.born = r.ticks
 	if r.lead != nil {
@@ -63,7 +62,7 @@ func (l *leadership) renew(n Renewal) {
 		l.parked.add(n)
 		l.remotes.sayWaiting(&n)
 	case errors.Is(err, lease.ErrNotFound):
-		// "Not found" is said only by one who is known to lead (T7).
+		// "Not found" is said only by a member that certainly leads (T7).
 		n.token = 0
 		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case err != nil:
@@ -163,11 +162,10 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 	return all
 }
 
-// Abandon says that leases are not kept alive any more by whom a client of this
-// member was: his connection has ended. The leader then replicates soon how
-// long they have left, unless they are renewed (lease.Lessor.Abandon), so that a
-// dead holder's lease ends on time even if the leader dies next. It is a hint: if
-// it is lost on the way, that happens somewhat later.
+// Abandon says that a client of this member keeps leases alive no more: its connection has ended.
+// The leader then replicates soon how long they have left, unless they are renewed
+// (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader dies next. It is
+// a hint: if it is lost on the way, that happens somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead != nil {
 		r.lead.abandon(ids)

@@ -17,7 +17,7 @@ type Renewals struct {
 	TTLs []lease.TTL
 	// Kept is how many those are.
 	Kept int
-	// Owner is the caller's, to find who waits.
+	// Owner is the caller's, to find what waits.
 	Owner any
 
 	tokens []lease.Token // of the leases that were promised their TTLs

@@ -25,7 +25,7 @@ type SlowNotice struct {
 //
 // The leader knows it, and everybody's clients look for it. So the leader tells the others: all
 // of them whenever there are others, and again while there are any. So a message that is lost
-// is made good by the next, and who hears no more takes them for slow no more: another leader
+// is made good by the next. A member that hears no more takes no cache for slow: another leader
 // begins to count anew.
 type slowCaches struct {
 	m    *local

@@ -11,7 +11,7 @@ import (
 
 // Output is what a step brought about. The order in which its parts are
 // carried out matters: answers may be given only after the new state can be
-// read, since whoever is answered may read at once.
+// read, since a client that is answered may read at once.
 type Output struct {
 	// Append is to be saved, in order; Persisted is called for each message
 	// once it is. A message without Responses need not be durable.
