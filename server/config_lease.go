@@ -22,7 +22,7 @@ type Lease struct {
 	// SpreadRate is how many leases may newly end within any one second after an election.
 	// If more would, the others end later. Default 100,000.
 	SpreadRate int
-	// MaxKeys is how many keys leasehold.v1 attaches to one lease. The etcd API
-	// has no such limit. Default 10,000.
+	// MaxKeys is how many keys are attached to one lease, at most, by clients of this member:
+	// they all go in one step when it ends. In etcd there is no such limit. Default 10,000.
 	MaxKeys int
 }

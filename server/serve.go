@@ -189,6 +189,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 	return etcd.Options{
 		MaxRequestBytes:      int(s.cfg.Limits.MaxRequestBytes),
 		MaxTxnOps:            s.cfg.Limits.MaxTxnOps,
+		MaxKeys:              s.cfg.Lease.MaxKeys,
 		MaxConcurrentStreams: s.cfg.GRPC.MaxConcurrentStreams,
 		ProgressInterval:     s.cfg.WatchProgressInterval,
 		LeaderInterval:       s.cfg.Raft.ElectionTimeout,
@@ -212,7 +213,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		ClusterID: s.node.cluster, MemberID: s.node.member,
 		MinTTL:          lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
 		MaxCacheTTL:     lease.TTL(s.cfg.Lease.MaxCacheTTL.Milliseconds()),
-		MaxKeys:         s.cfg.Lease.MaxKeys,
+		MaxKeys:         o.MaxKeys,
 		MaxRequestBytes: o.MaxRequestBytes,
 		MaxTxnOps:       o.MaxTxnOps,
 		Guard:           etcd.Guard(s.node, o),

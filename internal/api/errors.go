@@ -185,6 +185,9 @@ func translated(err error) error {
 	if errors.As(err, &ttl) && ttl.Got > ttl.Max {
 		return rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
+	if keys := new(lease.KeyLimitError); errors.As(err, &keys) {
+		return status.Error(codes.ResourceExhausted, "etcdserver: "+text(keys)+" (--lease-max-keys)")
+	}
 	for i := range wire {
 		if errors.Is(err, wire[i].from) {
 			return wire[i].to

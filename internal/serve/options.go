@@ -73,7 +73,7 @@ func (f *flags) addLease() {
 	fs.IntVar(&l.SpreadRate, "lease-spread-rate", l.SpreadRate,
 		"How many leases may newly end within one second after an election; the others end later.")
 	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,
-		"How many keys leasehold.v1 attaches to one lease. The etcd API has no such limit.")
+		"How many keys are attached to one lease, at most. They all go in one step when it ends.")
 }
 
 func (f *flags) addLimits() {

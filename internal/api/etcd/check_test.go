@@ -103,7 +103,7 @@ func TestTxnDepth(t *testing.T) {
 }
 
 // checkOverlaps checks a transaction as Txn does.
-func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCommand(r), 128)) }
+func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCommand(r, 0), 128)) }
 
 // slowOverlaps is checkOverlaps by its definition, without merged spans.
 type slowOverlaps struct {
@@ -286,7 +286,7 @@ func FuzzTxn(f *testing.F) {
 		m.Apply(&fsm.Put{Key: "a", Value: []byte("x")})
 		before := m.View().KV.Revision()
 		m.Begin(2, 1)
-		res := m.Apply(txnCommand(&r))
+		res := m.Apply(txnCommand(&r, 0))
 		if res.Err != nil {
 			if res.Revision != before {
 				t.Fatalf("refused with %v, yet the revision is %d", res.Err, res.Revision)

@@ -12,8 +12,9 @@ import (
 // The commands below keep the byte slices of the request: gRPC decodes every
 // request into memory of its own, and nobody changes it afterwards.
 
-func putCommand(r *pb.PutRequest) *fsm.Put {
-	return &fsm.Put{
+// putCommand converts a put. If it is on a lease, that may have maxKeys keys with it.
+func putCommand(r *pb.PutRequest, maxKeys int) *fsm.Put {
+	c := &fsm.Put{
 		Key:         string(r.Key),
 		Value:       r.Value,
 		Lease:       lease.ID(r.Lease),
@@ -21,6 +22,10 @@ func putCommand(r *pb.PutRequest) *fsm.Put {
 		IgnoreValue: r.IgnoreValue,
 		IgnoreLease: r.IgnoreLease,
 	}
+	if c.Lease != 0 {
+		c.MaxKeys = maxKeys
+	}
+	return c
 }
 
 func deleteCommand(r *pb.DeleteRangeRequest) *fsm.DeleteRange {
@@ -28,8 +33,8 @@ func deleteCommand(r *pb.DeleteRangeRequest) *fsm.DeleteRange {
 }
 
 // txnCommand converts a transaction that checkTxn has passed.
-func txnCommand(r *pb.TxnRequest) *fsm.Txn {
-	t := &fsm.Txn{Then: opCommands(r.Success), Else: opCommands(r.Failure)}
+func txnCommand(r *pb.TxnRequest, maxKeys int) *fsm.Txn {
+	t := &fsm.Txn{Then: opCommands(r.Success, maxKeys), Else: opCommands(r.Failure, maxKeys)}
 	if len(r.Compare) > 0 {
 		t.Compare = make([]fsm.Compare, len(r.Compare))
 	}
@@ -65,7 +70,7 @@ func number(c *pb.Compare) int64 {
 	}
 }
 
-func opCommands(ops []*pb.RequestOp) []fsm.Op {
+func opCommands(ops []*pb.RequestOp, maxKeys int) []fsm.Op {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -73,7 +78,7 @@ func opCommands(ops []*pb.RequestOp) []fsm.Op {
 	for i, op := range ops {
 		switch r := op.Request.(type) {
 		case *pb.RequestOp_RequestPut:
-			out[i].Put = putCommand(r.RequestPut)
+			out[i].Put = putCommand(r.RequestPut, maxKeys)
 		case *pb.RequestOp_RequestDeleteRange:
 			out[i].Delete = deleteCommand(r.RequestDeleteRange)
 		case *pb.RequestOp_RequestRange:
@@ -83,7 +88,7 @@ func opCommands(ops []*pb.RequestOp) []fsm.Op {
 				Options: rangeOptions(r.RequestRange),
 			}
 		case *pb.RequestOp_RequestTxn:
-			out[i].Txn = txnCommand(r.RequestTxn)
+			out[i].Txn = txnCommand(r.RequestTxn, maxKeys)
 		}
 	}
 	return out

@@ -24,6 +24,7 @@ type kvService struct {
 	identity
 	node     kvNode
 	maxOps   int
+	maxKeys  int // of one lease
 	maxBytes int
 }
 
@@ -60,7 +61,7 @@ func (s *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse,
 	if err := s.checkSize(len(r.Key)+len(r.Value), r); err != nil {
 		return nil, err
 	}
-	res, err := propose(ctx, s.node, putCommand(r))
+	res, err := propose(ctx, s.node, putCommand(r, s.maxKeys))
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	if err := checkTxn(r, s.maxOps); err != nil {
 		return nil, err
 	}
-	t := txnCommand(r)
+	t := txnCommand(r, s.maxKeys)
 	if err := api.CheckTxn(t, s.maxOps); err != nil {
 		return nil, api.Error(err)
 	}

@@ -23,6 +23,9 @@ type Options struct {
 	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
 	// transaction: 128.
 	MaxTxnOps int
+	// MaxKeys is how many keys a lease may have that are attached by this API: 10,000. In etcd
+	// there is no bound.
+	MaxKeys int
 	// MaxConcurrentStreams bounds the calls under way on one connection: 16,384. In etcd
 	// there is no bound.
 	MaxConcurrentStreams uint32
@@ -77,6 +80,7 @@ func or[T int | uint32 | time.Duration](v, def T) T {
 func (o Options) withDefaults() Options {
 	o.MaxRequestBytes = or(o.MaxRequestBytes, 3<<19)
 	o.MaxTxnOps = or(o.MaxTxnOps, 128)
+	o.MaxKeys = or(o.MaxKeys, 10_000)
 	o.MaxConcurrentStreams = or(o.MaxConcurrentStreams, 1<<14)
 	o.ProgressInterval = max(or(o.ProgressInterval, 10*time.Minute), minProgressInterval)
 	o.LeaderInterval = or(o.LeaderInterval, time.Second)

@@ -38,8 +38,9 @@ type queueNode interface {
 // which use that and programs which use the services exclude each other.
 type queue struct {
 	identity
-	node queueNode
-	stop context.Context // ends when the service does
+	node    queueNode
+	maxKeys int             // of one lease
+	stop    context.Context // ends when the service does
 }
 
 // ticket is a place in a queue.
@@ -73,8 +74,10 @@ func (q *queue) enter(
 	t.key = fmt.Sprintf("%s%x", t.prefix, int64(t.lease))
 	res, err := q.node.Propose(ctx, &fsm.Txn{
 		Compare: []fsm.Compare{{Key: t.key, Target: fsm.TargetCreate}},
-		Then:    []fsm.Op{{Put: &fsm.Put{Key: t.key, Value: value, Lease: t.lease}}},
-		Else:    []fsm.Op{{Range: &fsm.Range{Key: t.key}}},
+		Then: []fsm.Op{{Put: &fsm.Put{
+			Key: t.key, Value: value, Lease: t.lease, MaxKeys: q.maxKeys,
+		}}},
+		Else: []fsm.Op{{Range: &fsm.Range{Key: t.key}}},
 	})
 	switch {
 	case err != nil:

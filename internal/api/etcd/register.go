@@ -21,7 +21,7 @@ func Register(s *grpc.Server, n Node, o Options) {
 	id := identity{cluster: st.ClusterID, member: st.MemberID}
 	hs := health.NewServer()
 	stop := stopping(o.Stop, hs.Shutdown)
-	q := queue{identity: id, node: n, stop: stop}
+	q := queue{identity: id, node: n, maxKeys: o.MaxKeys, stop: stop}
 	guard := Guard(n, o)
 
 	for _, svc := range []struct {
@@ -29,7 +29,7 @@ func Register(s *grpc.Server, n Node, o Options) {
 		impl any
 	}{
 		{&etcdserverpb.KV_ServiceDesc, &kvService{
-			identity: id, node: n, maxOps: o.MaxTxnOps, maxBytes: o.MaxRequestBytes,
+			identity: id, node: n, maxOps: o.MaxTxnOps, maxKeys: o.MaxKeys, maxBytes: o.MaxRequestBytes,
 		}},
 		{&etcdserverpb.Lease_ServiceDesc, &leaseService{
 			identity: id, node: n, stop: stop, panics: o.Panics,
