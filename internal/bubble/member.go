@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 )
 
@@ -25,6 +26,22 @@ type member struct {
 	end  chan struct{} // closed when Run of the last process has returned
 	off  context.CancelFunc
 	srv  *server.Server
+	// speaks is the cluster versions of its next process.
+	speaks version.Range
+}
+
+// release returns the cluster versions that the member speaks, or will when it is back.
+func (m *member) release() version.Range {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.speaks
+}
+
+// become makes the next process of the member another release's.
+func (m *member) become(speaks version.Range) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.speaks = speaks
 }
 
 // ip returns where a member is: m3 at 10.0.0.3.
@@ -46,7 +63,7 @@ func (m *member) config(on *machine) server.Config {
 		c.Cluster.Initial[o.name] = httpURL(peerAddr(o.name))
 	}
 	c.Logger = slog.New(m.w.logs(m.name))
-	c.Host = on.host()
+	c.Host, c.Versions = on.host(), m.speaks
 	return c
 }
 

@@ -3,6 +3,7 @@ package sim
 const (
 	clientCallGo  = "client/call.go"
 	clientWatchGo = "client/watch.go"
+	versionGo     = "internal/fsm/version.go"
 )
 
 // plantedBubble are faults that internal/bubble looks for: of what it runs and the simulator
@@ -31,5 +32,28 @@ var plantedBubble = []planted{
 			clientCallGo, "\t\ts.unsure = s.unsure || s.kind != read\n\t\treturn true\n",
 			"\t\ts.unsure, s.number = s.unsure || s.kind != read, number{}\n\t\treturn true\n",
 		},
+	}},
+}
+
+// plantedUpgrade are faults that internal/bubble looks for in the make-believe next release, while
+// members go to it, and back.
+var plantedUpgrade = []planted{
+	{"the cluster version rises although it is held", "V1", []edit{
+		{versionGo, "case !now.Held && common.Known()", "case common.Known()"},
+		{versionGo, "rises && (c.Hold || now.Held)", "rises && c.Hold"},
+	}},
+	{"the cluster version rises before all members speak it", "V1", []edit{
+		{versionGo, "case !r.Known():\n\t\t\treturn nil", "case !r.Known():"},
+		{versionGo, "Newest: min(common.Newest, r.Newest)", "Newest: max(common.Newest, r.Newest)"},
+		{versionGo, "!n.Versions.Has(c.Version) || rises", "false || rises"},
+	}},
+	{"an entry is written behind a change of the cluster version", "V1", []edit{
+		{
+			"internal/replica/version.go", "_, ok := p.Command.(*fsm.SetVersion)\n\treturn ok\n}",
+			"return false\n}",
+		},
+	}},
+	{"a member that is back does not say which versions it speaks", "V1", []edit{
+		{"server/server.go", "self.Versions == s.cfg.versions() &&", ""},
 	}},
 }

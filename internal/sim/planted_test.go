@@ -66,16 +66,20 @@ type found struct {
 type hunter struct {
 	dir  string
 	list []planted
+	tags string
 }
 
-// hunters are all that look for faults. internal/bubble has whole members and clients.
-var hunters = []hunter{{".", plantedList}, {"../bubble", plantedBubble}}
+// hunters are all that look for faults. internal/bubble has whole members and clients, and in the
+// make-believe next release they are upgraded.
+var hunters = []hunter{
+	{".", plantedList, ""}, {"../bubble", plantedBubble, ""}, {"../bubble", plantedUpgrade, "next"},
+}
 
 // TestPlantedTexts: every planted fault is one that can be planted: each text
 // occurs once in its file, and what comes of it is Go.
 func TestPlantedTexts(t *testing.T) {
 	names := make(map[string]bool)
-	for _, p := range slices.Concat(plantedList, plantedBubble) {
+	for _, p := range slices.Concat(plantedList, plantedBubble, plantedUpgrade) {
 		if names[p.name] {
 			t.Errorf("two faults are called %q", p.name)
 		}
@@ -224,7 +228,8 @@ func (h *hunter) build(t *testing.T, at string, edits []edit) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(at, "sim.test")
-	cmd := exec.Command("go", "test", "-vet=off", "-overlay", list, "-c", "-o", binary, h.dir)
+	cmd := exec.Command("go", "test", "-vet=off", "-tags", h.tags, "-overlay", list, "-c",
+		"-o", binary, h.dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("does not compile: %v\n%s", err, out)
 	}
