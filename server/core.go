@@ -18,7 +18,6 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
-	"leasehold.dev/internal/version"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
 )
@@ -277,10 +276,7 @@ func (c *core) applied(out *replica.Output) {
 	if c.began.current {
 		warnOfVoters(c.log, old.Members, v.Members)
 	}
-	if old.Version.Number != v.Version.Number || old.Version.Held != v.Version.Held {
-		c.log.Info("the cluster version was decided", "version", version.Name(v.Version.Number),
-			"before", version.Name(old.Version.Number), "held-for-downgrade", v.Version.Held)
-	}
+	c.logVersion(old, v)
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
 		c.snap.Restored(v.Index, c.disk.SnapshotBytes())

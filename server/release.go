@@ -1,12 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/internal/version"
@@ -70,6 +73,31 @@ func (p *peers) agree(v transport.Visitor) error {
 	default:
 		return nil
 	}
+}
+
+// logVersion logs what was decided about the cluster version, and for whom it waits.
+func (c *core) logVersion(old, v *fsm.View) {
+	if old.Version.Number != v.Version.Number || old.Version.Held != v.Version.Held {
+		c.log.Info("the cluster version was decided", "version", version.Name(v.Version.Number),
+			"before", version.Name(old.Version.Number), "held-for-downgrade", v.Version.Held)
+	}
+	behind := v.Behind()
+	if len(behind) > 0 && !slices.Equal(behind, old.Behind()) {
+		c.log.Info("the cluster version rises when these members speak a newer one too: start them "+
+			"with the newer release, or remove them", "version", version.Name(v.Version.Number),
+			"members", names(v, behind))
+	}
+}
+
+// names are the members with these IDs as people know them: by their names, or their IDs while
+// they have never started.
+func names(v *fsm.View, ids []uint64) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		m, _ := v.Member(id)
+		list[i] = cmp.Or(m.Name, fmt.Sprintf("%x", id))
+	}
+	return list
 }
 
 // clusterVersion is what this member says of the cluster version when it opens a stream.

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
@@ -166,6 +168,29 @@ func TestOtherReleaseIsNoOther(t *testing.T) {
 	}
 	for _, err := range []error{storage.ErrVersion, encoding.ErrNewer} {
 		wantTooOld(t, otherRelease(err, "dir"), "dir")
+	}
+}
+
+// Goal: for whom the cluster version waits is logged once, by name. Method: views as they follow
+// each other in an upgrade; one member has never started.
+func TestLogVersion(t *testing.T) {
+	one, two := version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2}
+	view := func(v byte, a, b version.Range) *fsm.View {
+		return &fsm.View{Version: fsm.ClusterVersion{Number: v}, Members: []fsm.Member{
+			{ID: 1, Name: "a", Versions: a}, {ID: 2, Name: "b", Versions: b}, {ID: 0xabc, Versions: b},
+		}}
+	}
+	var out bytes.Buffer
+	c := &core{log: slog.New(slog.NewTextHandler(&out, nil))}
+	views := []*fsm.View{
+		view(1, one, one), view(1, two, one), view(1, two, one), view(1, two, two), view(2, two, two),
+	}
+	for i, want := range []string{"", "[b abc]", "", "", "was decided"} {
+		out.Reset()
+		c.logVersion(views[max(0, i-1)], views[i])
+		if text := out.String(); (text == "") != (want == "") || !strings.Contains(text, want) {
+			t.Errorf("view %d: %q, want %q", i, text, want)
+		}
 	}
 }
 

@@ -226,13 +226,14 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 	o := web.Options{
 		Health: health{s.node, s.entrance},
 		Versions: func() web.Versions {
-			v := s.node.View().Version
+			view := s.node.View()
+			v := view.Version
 			return web.Versions{
 				Server: version.EtcdVersion, Cluster: version.EtcdAPIVersion + ".0",
 				Storage: version.Semantic(s.node.storageVersion()),
 				Leasehold: web.Leasehold{
 					Release: version.Version, Cluster: version.Name(v.Number), Held: v.Held,
-					Speaks: s.cfg.versions().String(),
+					Speaks: s.cfg.versions().String(), WaitsFor: names(view, view.Behind()),
 				},
 			}
 		},

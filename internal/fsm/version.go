@@ -161,6 +161,22 @@ func (c *SetVersion) vet(now ClusterVersion, members iter.Seq[Member]) error {
 	return nil
 }
 
+// Behind returns the members for which the cluster version waits, although others speak a newer
+// one: those that speak none, and those of which nothing is known because they never started. While
+// it is held it waits for nobody.
+func (v *View) Behind() (ids []uint64) {
+	newer := func(n Member) bool { return n.Versions.Newest > v.Version.Number }
+	if v.Version.Held || !slices.ContainsFunc(v.Members, newer) {
+		return nil
+	}
+	for _, n := range v.Members {
+		if !newer(n) {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}
+
 // DueVersion returns the change of the cluster version for which it is time, nil if there is none:
 // it rises to the newest that all members speak, unless it is held, and if it fell it is let go
 // when nobody speaks a newer one any more. The leader proposes it.

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,28 @@ func TestDueVersion(t *testing.T) {
 		if got != nil {
 			m.Begin(1, 1)
 			mustApply(t, m, got)
+		}
+	}
+}
+
+// Goal: it is never silent why the cluster version stays although some speak a newer one. Method:
+// whoever keeps it from rising is named, and nobody when it may rise, need not, or must not.
+func TestBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		now     ClusterVersion
+		members ranges
+		want    []uint64
+	}{
+		"all speak the next":      {free1, ranges{two, two}, nil},
+		"none does":               {free1, ranges{one, one}, nil},
+		"one does not":            {free1, ranges{two, one, two}, []uint64{2}},
+		"of one nothing is known": {free1, ranges{two, two, unknown}, []uint64{3}},
+		"it is held":              {held1, ranges{two, one}, nil},
+		"they do not overlap":     {free1, ranges{one, three}, []uint64{1}},
+		"they are two apart":      {free2, ranges{two, three}, []uint64{1}},
+	} {
+		if got := members(c.now, c.members...).View().Behind(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

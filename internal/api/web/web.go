@@ -58,6 +58,9 @@ type Leasehold struct {
 	Held bool `json:"held,omitempty"`
 	// Speaks is the cluster versions that the server speaks.
 	Speaks string `json:"speaks"`
+	// WaitsFor are the members that keep the cluster's version from rising: others speak a newer
+	// one.
+	WaitsFor []string `json:"waitsFor,omitempty"`
 }
 
 // Options is what [New] takes. A part whose field is nil is not served.
