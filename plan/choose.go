@@ -96,7 +96,7 @@ func Choose(w Wish) (Choice, error) {
 // good says whether a pair grants the wish. Pairs that this service would
 // checkpoint between renewals, at two fifths, are not good ones.
 func (w Wish) good(l Luck) bool {
-	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery, true))
+	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
 
@@ -134,7 +134,7 @@ func (c Choice) Explain() []string {
 
 // spare says what the best has left when the issuer fails.
 func (c Choice) spare() string {
-	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL, c.Wish.Weather.Recovery, true))
+	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL, c.Wish.Weather.Recovery).Silent())
 	if err != nil {
 		return ""
 	}
@@ -147,7 +147,7 @@ func (c Choice) tooShort(s Luck) string {
 	if s.LossesAYear > c.Wish.LossesAYear {
 		return text + ": " + s.blame() + "."
 	}
-	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery, true))
+	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
 	if err == nil && o.HealthyLose() {
 		return text + fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
 			"too early.", c.Wish.Weather.Recovery, round(-o.Slack))

@@ -15,6 +15,6 @@
 //	r  Holder.RoundTrip, the longest round trip of a request
 //
 // The equations have numbers (O1, N1, C1, ...), which docs/choosing-a-lease.md lists.
-// Simulate plays the same choices as a random walk that knows nothing of the
-// equations, and the tests hold one against the other.
+// A simulation that knows nothing of the equations plays the same choices, and the tests
+// hold one against the other.
 package plan

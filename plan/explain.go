@@ -52,7 +52,7 @@ func (o Outage) forgets() string {
 	}
 	return fmt.Sprintf("The issuer notes silence after %v; failures after that do not lengthen the "+
 		"lease of a dead holder, they only add their recovery if they come as it ends.",
-		round(i.silence(o.Holder.TTL)))
+		round(i.Silence(o.Holder.TTL)))
 }
 
 func attempts(n int) string {

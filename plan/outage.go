@@ -137,8 +137,8 @@ type Issuer struct {
 	Untended time.Duration
 }
 
-// silence is how long the issuer may forget that a holder is dead; ttl bounds it.
-func (i Issuer) silence(ttl time.Duration) time.Duration {
+// Silence is how long the issuer may forget that a holder is dead; ttl bounds it.
+func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	d := ttl
 	if i.Checkpoint > 0 {
 		d = min(d, i.Checkpoint)
@@ -160,16 +160,19 @@ func RefreshingIssuer(recovery time.Duration) Issuer {
 }
 
 // Leasehold is this service. A holder that dies closes its connection and is
-// checkpointed after a quarter of a second; one that falls silent with its
-// connection open, after two fifths of the TTL and at most a minute.
-func Leasehold(ttl, recovery time.Duration, silent bool) Issuer {
-	i := Issuer{
+// checkpointed after a quarter of a second; for one that falls silent with its
+// connection open see [Issuer.Silent].
+func Leasehold(ttl, recovery time.Duration) Issuer {
+	return Issuer{
 		Recovery: recovery, Lateness: lateness, Refreshes: true,
-		Checkpoint: min(2*ttl/5, longestSilence),
+		Checkpoint: min(2*ttl/5, longestSilence), Untended: untended,
 	}
-	if !silent {
-		i.Untended = untended
-	}
+}
+
+// Silent is the issuer for a holder that falls silent with its connection open: it is
+// checkpointed after two fifths of the TTL and at most a minute.
+func (i Issuer) Silent() Issuer {
+	i.Untended = 0
 	return i
 }
 
@@ -239,7 +242,7 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 	o.Worst = alone + i.Recovery + h.Retry + r
 	if i.Refreshes {
 		// It fails just before it notes the silence, and forgets it (O4).
-		forgotten := h.longest(i.silence(h.TTL)) + i.Lateness
+		forgotten := h.longest(i.Silence(h.TTL)) + i.Lateness
 		o.Worst = max(o.Worst, alone+forgotten+i.Recovery)
 	}
 	return o, nil

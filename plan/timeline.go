@@ -60,7 +60,7 @@ func (o Outage) Timeline() Timeline {
 		title += ", the issuer as it is worst"
 		fails := death + h.RoundTrip + h.longest(h.TTL)
 		if i.Refreshes {
-			fails = death + h.RoundTrip + h.longest(i.silence(h.TTL)) + i.Lateness
+			fails = death + h.RoundTrip + h.longest(i.Silence(h.TTL)) + i.Lateness
 		}
 		back := fails + i.Recovery
 		issuer.Spans = []Span{{fails, back, Down}}

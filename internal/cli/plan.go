@@ -131,7 +131,11 @@ equations, and says whether any went beyond them.`,
 func issuer(kind string, ttl, recovery time.Duration, silent bool) (plan.Issuer, error) {
 	switch kind {
 	case "leasehold":
-		return plan.Leasehold(ttl, recovery, silent), nil
+		i := plan.Leasehold(ttl, recovery)
+		if silent {
+			i = i.Silent()
+		}
+		return i, nil
 	case "refreshing":
 		return plan.RefreshingIssuer(recovery), nil
 	case "classic":

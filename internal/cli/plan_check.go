@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"leasehold.dev/internal/outages"
 	"leasehold.dev/plan"
 )
 
@@ -14,7 +15,7 @@ const mostTimelines = 20_000_000
 type checkedOutage struct {
 	Outage plan.Outage
 	Seed   int
-	Tally  plan.Tally
+	Tally  outages.Tally
 }
 
 // checkOutage plays n timelines, if n is not 0, and adds to the sheet what they
@@ -27,7 +28,7 @@ func (a *app) checkOutage(sh *sheet, o plan.Outage, n int) error {
 		return badArgs("--check must be from 1 to %d timelines", mostTimelines)
 	}
 	const seed = 1
-	t, err := plan.Simulate(o.Holder, o.Issuer, rand.New(rand.NewPCG(seed, 0)), n)
+	t, err := outages.Simulate(o.Holder, o.Issuer, rand.New(rand.NewPCG(seed, 0)), n)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
 		TTL: holders[0].TTL, RoundTrip: plan.DefaultRoundTrip, Retry: plan.DefaultRetry,
 		Drift: plan.DefaultDrift,
 	}
-	one, err := plan.Bounds(first, plan.Leasehold(first.TTL, plan.RecoveryCutOff, false))
+	one, err := plan.Bounds(first, plan.Leasehold(first.TTL, plan.RecoveryCutOff))
 	if err != nil {
 		return sheet{}, err
 	}

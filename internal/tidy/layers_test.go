@@ -39,6 +39,7 @@ var house = [][]string{
 	},
 	{"lease", "internal/mvcc", "internal/watch", "client/internal/cachelink"},
 	{"internal/wheel", "internal/storage"},
+	{"internal/outages"},
 	{"plan", "internal/listen", "internal/backup"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",

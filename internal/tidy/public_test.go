@@ -20,7 +20,7 @@ var ceilings = map[string]int{
 	"client/pool":    11,
 	"client/queue":   10,
 	"lease":          28,
-	"plan":           50,
+	"plan":           47,
 	"server":         28,
 }
 

@@ -143,7 +143,11 @@ func TestPlan(t *testing.T) {
 				if x.kill < 0 {
 					recovery = 0
 				}
-				o, err := plan.Bounds(choice, plan.Leasehold(planTTL, recovery, x.silent))
+				issuer := plan.Leasehold(planTTL, recovery)
+				if x.silent {
+					issuer = issuer.Silent()
+				}
+				o, err := plan.Bounds(choice, issuer)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -194,7 +198,7 @@ func (c *cluster) outage(key string, silent bool, kill time.Duration) time.Durat
 // that goes on trying keeps its validity, as the bounds say.
 func (c *cluster) staysHealthy(key string, choice plan.Holder) {
 	c.t.Helper()
-	o, err := plan.Bounds(choice, plan.Leasehold(planTTL, plan.RecoveryKilled, false))
+	o, err := plan.Bounds(choice, plan.Leasehold(planTTL, plan.RecoveryKilled))
 	if err != nil {
 		c.t.Fatal(err)
 	}

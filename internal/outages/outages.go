@@ -1,6 +1,14 @@
-package plan
+// Package outages plays the choices of package plan as random timelines: it moves messages and
+// clocks one by one and knows none of the equations, so that the two can be held against each
+// other.
+package outages
 
-import "time"
+import (
+	"math"
+	"time"
+
+	"leasehold.dev/plan"
+)
 
 // Random is a source of numbers in [0, 1), such as a *rand.Rand of math/rand/v2.
 type Random interface{ Float64() float64 }
@@ -24,10 +32,10 @@ type Tally struct {
 
 // Simulate plays n timelines of one holder, its issuer and the next in line, and
 // tallies them. It moves messages and clocks one by one and knows none of the
-// equations, so it can be held against them. The choice is checked as in Bounds.
+// equations, so it can be held against them. The choice is checked as in plan.Bounds.
 // rng is used by this call alone.
-func Simulate(h Holder, i Issuer, rng Random, n int) (Tally, error) {
-	if _, err := Bounds(h, i); err != nil {
+func Simulate(h plan.Holder, i plan.Issuer, rng Random, n int) (Tally, error) {
+	if _, err := plan.Bounds(h, i); err != nil {
 		return Tally{}, err
 	}
 	h.Renew = h.Interval()
@@ -74,8 +82,8 @@ func (t *Tally) add(w *walk) {
 // A walk is one timeline. Instants are durations since the first renewal that it
 // looks at was sent.
 type walk struct {
-	h   Holder
-	i   Issuer
+	h   plan.Holder
+	i   plan.Issuer
 	rng Random
 
 	dies    bool
@@ -115,7 +123,7 @@ func (w *walk) trip() (there, back time.Duration) {
 	return there, w.upTo(w.h.RoundTrip - there)
 }
 
-func newWalk(h Holder, i Issuer, rng Random) *walk {
+func newWalk(h plan.Holder, i plan.Issuer, rng Random) *walk {
 	w := &walk{h: h, i: i, rng: rng, fails: -1}
 	w.rate = 1 + h.Drift*(2*w.edge()-1)
 	w.late = w.upTo(i.Lateness)
@@ -131,7 +139,7 @@ func newWalk(h Holder, i Issuer, rng Random) *walk {
 	case w.dies && x < 0.2: // near the end of the lease
 		w.fails = time.Duration(life*(1-0.01*rng.Float64())) + scale(h.RoundTrip, 3*rng.Float64())
 	case w.dies && x < 0.4 && i.Refreshes: // near the note of silence
-		w.fails = scale(i.silence(h.TTL), 1-0.01*rng.Float64()) + i.Lateness
+		w.fails = scale(i.Silence(h.TTL), 1-0.01*rng.Float64()) + i.Lateness
 	case !w.dies && x < 0.4: // near a renewal
 		w.fails = h.Renew + w.upTo(h.RoundTrip)
 	}
@@ -262,4 +270,9 @@ func (w *walk) succeed() {
 		}
 		asks += w.h.Retry
 	}
+}
+
+// scale is a duration times a factor.
+func scale(d time.Duration, f float64) time.Duration {
+	return time.Duration(math.Round(float64(d) * f))
 }
