@@ -49,7 +49,7 @@ var plantedUpgrade = []planted{
 	}},
 	{"an entry is written behind a change of the cluster version", "V1", []edit{
 		{
-			"internal/replica/version.go", "_, ok := p.Command.(*fsm.SetVersion)\n\treturn ok\n}",
+			"internal/replica/propose.go", "_, ok := p.Command.(*fsm.SetVersion)\n\treturn ok\n}",
 			"return false\n}",
 		},
 	}},
