@@ -1,0 +1,230 @@
+package replica
+
+import (
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
+	"leasehold.dev/lease"
+)
+
+// isolate loses all messages from and to member 1.
+func (c *cluster) isolate() {
+	for _, id := range []uint64{2, 3} {
+		c.cut[link2{1, id}], c.cut[link2{id, 1}] = true, true
+	}
+}
+
+// leaderless lets members forget their leader.
+func (c *cluster) leaderless(ids ...uint64) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.check(c.members[id].r.raft.node.ForgetLeader())
+	}
+	c.run()
+}
+
+// again deposes member 1, which was isolated while it led, and elects it once more: what was in
+// its log is in the log of the later term.
+func (c *cluster) again() {
+	c.t.Helper()
+	p := c.members[1]
+	term := p.r.term + 1
+	c.check(p.r.Step(raftMessage(&raftpb.Message{
+		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: &term,
+	})))
+	c.run()
+	if p.r.leading {
+		c.t.Fatal("it leads still")
+	}
+	c.leaderless(2, 3)
+	clear(c.cut)
+	c.check(p.r.Campaign())
+	c.run()
+	if !p.r.primary || p.r.term <= term {
+		c.t.Fatalf("it does not lead again: %+v", p.r.Status())
+	}
+}
+
+// TestLeadsAgainWhileClearing: a renewal that waited for the entry that clears its checkpoint is
+// answered once, though that entry is applied when its leader leads in a later term. The entry
+// counts for nothing there.
+func TestLeadsAgainWhileClearing(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, "grant")
+	c.pass(3000)
+	c.isolate()
+	c.renew(p, 1)
+	c.run()
+	if p.r.lead.expiry.clearing != 1 || c.asks["1: renew 1"] != "" {
+		t.Fatalf("%d entries clear, %q", p.r.lead.expiry.clearing, c.asks["1: renew 1"])
+	}
+	c.again()
+	if got := c.asks["1: renew 1"]; got != "ttl 5000" {
+		t.Errorf("the renewal: %q", got)
+	}
+	if n := p.r.lead.expiry.clearing; n != 0 {
+		t.Errorf("%d entries are said to clear a checkpoint", n)
+	}
+}
+
+// TestLeadsAgainWhileExpiring: a renewal that waited for the end of its lease is answered though
+// the leader that decided the end leads no more.
+func TestLeadsAgainWhileExpiring(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}, "grant")
+	c.pass(1050) // until after its last checkpoint, which the end would wait for
+	c.isolate()
+	c.pass(300)
+	c.renew(p, 1)
+	c.run()
+	if !p.r.lead.expiry.expiring || len(p.r.lead.parked.of[1]) != 1 {
+		t.Fatal("the renewal does not wait for the end of its lease")
+	}
+	c.again()
+	if got := c.asks["1: renew 1"]; got != "lease: not found" {
+		t.Errorf("the renewal: %q", got)
+	}
+}
+
+// TestLeadsWhatWaitedForALeader: what a member's clients asked for while nobody led is done when
+// the member leads itself.
+func TestLeadsWhatWaitedForALeader(t *testing.T) {
+	c := caching(t)
+	p := c.members[2]
+	k := c.hold(p, 1, 60_000)
+	c.kill(c.members[1])
+	c.leaderless(2, 3)
+	open := c.ask(p, "open")
+	p.r.OpenCache(OpenCache{ID: 1, Token: k.token, Owner: open})
+	c.read(p, 0)
+	c.renew(p, 1)
+	c.propose(p, &fsm.Put{Key: "k"}, "put")
+	c.run()
+	if len(c.open) != 4 {
+		t.Fatalf("without a leader only %q wait", c.open)
+	}
+	c.check(p.r.Campaign())
+	c.run()
+	for name, want := range map[string]string{
+		open: "open in term", "2: read": "ok", "2: renew 1": "ttl 60000", "2: put": "revision",
+	} {
+		if got := c.asks[name]; !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestVersionWaitsForTransfer: a change of the cluster version that comes while the leader hands
+// over goes into the log when nothing has come of that, and so does what comes behind it.
+func TestVersionWaitsForTransfer(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	c.cut[link2{1, 2}], c.cut[link2{2, 1}] = true, true
+	c.check(p.r.Transfer(2))
+	c.propose(p, &fsm.SetVersion{Version: 1, Hold: true}, "hold")
+	c.propose(p, &fsm.Put{Key: "k"}, "put")
+	c.run()
+	if len(c.open) != 2 {
+		t.Fatalf("while it hands over only %q wait", c.open)
+	}
+	c.pass(1100)
+	if !p.r.primary || len(c.open) > 0 {
+		t.Errorf("not answered: %q, %+v", c.open, p.r.Status())
+	}
+}
+
+// TestVersionIsRaisedAfterARefusal: the leader raises the cluster version although it could not
+// be raised the first time, because a member spoke less by then.
+func TestVersionIsRaisedAfterARefusal(t *testing.T) {
+	one, two := version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2}
+	m := leadWith(t, two, two)
+	speaks := func(r version.Range) {
+		c := &fsm.SetMember{Member: fsm.Member{ID: self, Versions: r}}
+		m.r.Propose(&Proposal{Command: c})
+		m.r.Tick()
+		m.settle()
+	}
+	speaks(one)
+	if v := m.m.Version(); v.Number != 1 || m.r.lead.raising {
+		t.Fatalf("version %+v, still to be raised: %v", v, m.r.lead.raising)
+	}
+	speaks(two)
+	m.r.Tick()
+	m.settle()
+	if v := m.m.Version(); v.Number != 2 {
+		t.Errorf("version %+v", v)
+	}
+}
+
+// TestQueueUsesMemoryAgain: the memory of an entry's commands is used again once it is applied, and
+// that of no entry beside it.
+func TestQueueUsesMemoryAgain(t *testing.T) {
+	q := newQueue(t)
+	q.m.cfg.MaxBatch = 2 // a command to an entry
+	put := func() *Proposal { return &Proposal{Command: &fsm.Put{Key: "k"}} }
+	first, second, third := put(), put(), put()
+	q.mustAdd(t, first, second, third)
+	next := func() (of []*Proposal) {
+		_, of = q.entry()
+		q.remove(len(of))
+		return of
+	}
+	applied := next()
+	q.spare.release(applied)
+	log := [][]*Proposal{next(), next()}
+	q.mustAdd(t, put(), put(), put())
+	if log[0][0] != second || log[1][0] != third {
+		t.Error("an entry that is not applied has other commands now")
+	}
+}
+
+// TestLeadsAgainWhileWritesWait: a write that waits for a cache when its leader is deposed waits
+// for it anew when the same member leads again: what the gate knew of it was of another term.
+func TestLeadsAgainWhileWritesWait(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[1], 1, 60_000)
+	k.mustFill("c1")
+	w := c.put(c.members[1], "c1", 0)
+	c.isolate()
+	c.again()
+	c.want("the write", w, "")
+	k.told()
+	k.ask("c1")
+	k.ack("c1")
+	c.want("the write", w, "revision")
+	c.want("the next", c.put(c.members[1], "c2", 0), "revision")
+}
+
+// TestFollowersForgetHolds: a member that does not lead keeps no list of the leases that have begun
+// to hold something.
+func TestFollowersForgetHolds(t *testing.T) {
+	c := caching(t)
+	c.hold(c.members[2], 1, 60_000)
+	for _, id := range c.ids() {
+		if list := c.members[id].r.machine.TakeHolds(); len(list) > 0 {
+			t.Errorf("member %d keeps %+v", id, list)
+		}
+	}
+}
+
+// TestLateUntilApplied: how late a lease ended counts until its end is applied, not only until it
+// was decided.
+func TestLateUntilApplied(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.now += 1500
+	m.r.Advance(m.now)
+	m.take()
+	m.now += 300 // the sync takes so long
+	m.r.Advance(m.now)
+	m.persist()
+	if late := m.r.Take().Late; len(late) != 1 || late[0] != 799 { // its TTL has passed at 1001
+		t.Errorf("late %v", late)
+	}
+}
