@@ -231,7 +231,7 @@ func grows(cmd fsm.Command) bool {
 // quota: all members refuse to grow then, until there is room to go on for a while.
 func (n *node) raiseNoSpace(ctx context.Context) {
 	v := n.View()
-	if n.full() || n.roomy() { // or the request alone is too large
+	if v.Full() || n.roomy() { // or the request alone is too large
 		return
 	}
 	n.log.Warn("the state has reached its quota: raising the alarm, which is lifted by itself when "+

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -273,5 +274,29 @@ func TestSmallestQuotaCounts(t *testing.T) {
 	r = run(t, c)
 	if q := r.node.Status().Quota; q != 0 {
 		t.Errorf("without a quota it is %d", q)
+	}
+}
+
+// TestOneAlarmIsEnough: while the alarm of another member refuses what grows, this member raises
+// none of its own, which would have to be lifted too.
+func TestOneAlarmIsEnough(t *testing.T) {
+	t.Parallel()
+	c := testConfig(t.TempDir())
+	c.Limits.QuotaBackendBytes = 1 << 20
+	r := run(t, c)
+	r.put(t, "k", string(make([]byte, 1<<20-64<<10))) // so that there is not much room
+	other := fsm.Member{ID: 7, PeerURLs: []string{"http://other"}, Learner: true}
+	alarm := fsm.Alarm{Member: other.ID, Kind: fsm.NoSpace}
+	for _, m := range []fsm.Command{&fsm.AddMember{Member: other}, &fsm.SetAlarm{Alarm: alarm}} {
+		if res, err := r.node.Propose(t.Context(), m); errors.Join(err, res.Err) != nil {
+			t.Fatal(err, res.Err)
+		}
+	}
+	txn := clientv3.OpPut("l", string(make([]byte, 128<<10)))
+	if _, err := r.client.Txn(t.Context()).Then(txn).Commit(); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("a put in a transaction: %v", err)
+	}
+	if got := r.node.View().Alarms; !slices.Equal(got, []fsm.Alarm{alarm}) {
+		t.Errorf("alarms %v, want %v", got, alarm)
 	}
 }
