@@ -58,7 +58,7 @@ func TestBackup(t *testing.T) {
 	}
 	out, err := m.command("snapshot", "status", file)
 	want := regexp.MustCompile(
-		`^[0-9a-f]+, 21, 20, \S+ k?B, leasehold 1, 1, 0, 1, [0-9a-f]{16}, 1\n$`)
+		`^[0-9a-f]+, 21, 20, \S+ k?B, leasehold 1, 1, 0, 1, [0-9a-f]{16}, 0\.1\n$`)
 	if err != nil || !want.MatchString(out) {
 		t.Errorf("status: %v\n%s", err, out)
 	}
