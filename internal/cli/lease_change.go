@@ -73,6 +73,7 @@ func (a *app) leaseTTL() *cobra.Command {
 			return showChanged(resp, resp.Lease, "has TTL(%s) now\n", millis(resp.Lease.TtlMs)), nil
 		})
 	cmd.Long = `Gives a lease another TTL, which runs anew: seconds, or a duration such as 500ms.
+While the same member leads, the lease ends no earlier than it would have without this.
 The holder of the lease must know of a shorter TTL before: it counts on the old one.`
 	return cmd
 }
