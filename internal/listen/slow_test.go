@@ -212,24 +212,26 @@ func TestWhoIsClosed(t *testing.T) {
 // less than they. Method: while the room is full, calls ask for much, for less, and in the place of
 // an answer that was in the making.
 func TestSmallestFirst(t *testing.T) {
-	all := newAnswers()
-	made, err := newReader(all, 0).account.enter(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newReader(all, roomNew-leastExpected)
-	for _, bytes := range []int64{8 * megabyte, megabyte, 8 * megabyte} {
-		newReader(all, 0).account.ask(&waiter{bytes: bytes}, nil)
-	}
-	made.account.ask(&waiter{bytes: 16 * megabyte}, made)
-	var order []int64
-	line := &all.rooms[fresh].line
-	for at := line.Front(); at != nil; at = at.Next() {
-		order = append(order, at.Value.(*account).first.bytes/megabyte)
-	}
-	if want := []int64{16, 1, 8, 8}; !slices.Equal(order, want) {
-		t.Errorf("megabytes wait in the order %v, want %v", order, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		made, err := newReader(all, 0).account.enter(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newReader(all, roomNew-leastExpected)
+		for _, bytes := range []int64{8 * megabyte, megabyte, 8 * megabyte} {
+			newReader(all, 0).account.ask(&waiter{bytes: bytes}, nil)
+		}
+		made.account.ask(&waiter{bytes: 16 * megabyte}, made)
+		var order []int64
+		line := &all.rooms[fresh].line
+		for at := line.Front(); at != nil; at = at.Next() {
+			order = append(order, at.Value.(*account).first.bytes/megabyte)
+		}
+		if want := []int64{16, 1, 8, 8}; !slices.Equal(order, want) {
+			t.Errorf("megabytes wait in the order %v, want %v", order, want)
+		}
+	})
 }
 
 // Goal: of clients that read nobody is closed, or refused, however many ask for a large answer at
