@@ -21,9 +21,10 @@ func (t *stream) sendRenewals(
 	ready <-chan struct{}, large *pb.ServerMessage, rest []*request,
 ) error {
 	var renewals []*pb.Response
+	stay := make(staying)
 	others := large.Responses[:0]
 	for _, r := range large.Responses {
-		if passes(r.GetRenew()) {
+		if stay.passes(r.Id, r.GetRenew()) {
 			renewals = append(renewals, r)
 		} else {
 			others = append(others, r)
@@ -31,7 +32,7 @@ func (t *stream) sendRenewals(
 	}
 	clear(large.Responses[len(others):])
 	large.Responses = others
-	renewals = t.takeRenewals(rest, t.node.View(), renewals)
+	renewals = append(renewals, t.takeRenewals(rest, t.node.View(), stay)...)
 	var waits []*request
 	defer func() {
 		t.mu.Lock()
@@ -56,7 +57,7 @@ func (t *stream) sendRenewals(
 		done := t.done
 		t.done = nil // so that the next one wakes this goroutine again
 		t.mu.Unlock()
-		renewals = t.takeRenewals(done, t.node.View(), nil)
+		renewals = t.takeRenewals(done, t.node.View(), stay)
 		for _, q := range done {
 			if q != nil {
 				waits = append(waits, q)
@@ -65,15 +66,15 @@ func (t *stream) sendRenewals(
 	}
 }
 
-// takeRenewals takes the renewals out of what is to be sent, and adds their responses to out.
+// takeRenewals takes the renewals that pass out of what is to be sent, and returns their responses.
 func (t *stream) takeRenewals(
-	from []*request, v *fsm.View, out []*pb.Response,
-) []*pb.Response {
+	from []*request, v *fsm.View, stay staying,
+) (out []*pb.Response) {
 	for i, q := range from {
 		if q == nil || q.err != nil {
 			continue
 		}
-		if m, ok := q.response.(*pb.RenewResponse); !ok || !passes(m) {
+		if m, ok := q.response.(*pb.RenewResponse); !ok || !stay.passes(q.id, m) {
 			continue
 		}
 		from[i] = nil
@@ -84,9 +85,21 @@ func (t *stream) takeRenewals(
 	return out
 }
 
-// passes reports whether a message is a renewal that is small itself.
-func passes(m *pb.RenewResponse) bool {
-	return m != nil && proto.Size(m) < maxRenewals
+// staying are the requests of whose answers a part stays behind a large message.
+type staying map[uint64]bool
+
+// passes reports whether a part of an answer is a renewal that is small itself, and no part before
+// it stays. Parts keep their order: the first says which leases the others are about, and the last
+// that nothing more is to be told.
+func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
+	if m == nil || s[id] {
+		return false
+	}
+	if proto.Size(m) < maxRenewals {
+		return true
+	}
+	s[id] = true
+	return false
 }
 
 // sendSmall sends responses in small messages.
