@@ -37,6 +37,7 @@ const (
 	leastRead   = 64
 	stalledTime = 5 * time.Second
 	slowTime    = time.Minute
+	beatTime    = time.Second // between two looks at the clock, at most, unless it cannot
 	unreadPause = time.Minute // between two lines of the log
 )
 
@@ -64,11 +65,13 @@ var (
 //
 // It is safe for concurrent use.
 type Answers struct {
-	began time.Time
-	log   *slog.Logger
-	told  Pause
+	log  *slog.Logger
+	told Pause
 
 	mu       sync.Mutex
+	began    time.Time
+	beat     time.Duration // since then, when the clock was looked at last
+	beating  bool
 	accounts map[*account]struct{} // those that owe something, of connections that can be closed
 	visits   map[string]*visit     // requests of the JSON gateway under way
 	others   *account              // of calls whose connection is not known
@@ -94,8 +97,34 @@ func (all *Answers) account(c net.Conn) *account {
 	return &account{all: all, conn: c, expected: mostExpected}
 }
 
-// now returns for how long there have been Answers.
-func (all *Answers) now() time.Duration { return time.Since(all.began) }
+// nowLocked returns for how long there have been Answers, but for the time in which the process was
+// stopped: then nobody can have read.
+func (all *Answers) nowLocked() time.Duration {
+	now := time.Since(all.began)
+	if gap := now - all.beat; all.beating && gap > 2*beatTime {
+		all.began = all.began.Add(gap - beatTime)
+		now -= gap - beatTime
+	}
+	all.beat = now
+	return now
+}
+
+// beatLocked looks at the clock while anything is unread.
+func (all *Answers) beatLocked() {
+	if all.beating {
+		return
+	}
+	all.beating = true
+	time.AfterFunc(beatTime, func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.nowLocked()
+		all.beating = false
+		if len(all.accounts) > 0 {
+			all.beatLocked()
+		}
+	})
+}
 
 // account is that of one connection.
 type account struct {
@@ -150,7 +179,7 @@ func (a *account) oweLocked(at int, bytes int64) *debt {
 
 // chargeLocked counts an answer in a room.
 func (a *account) chargeLocked(at int, bytes int64) *debt {
-	d := &debt{account: a, room: at, bytes: min(bytes, a.all.rooms[at].most), since: a.all.now()}
+	d := &debt{account: a, room: at, bytes: min(bytes, a.all.rooms[at].most), since: a.all.nowLocked()}
 	if a.unread.Load() == 0 {
 		a.seen, a.seenAt = a.written.Load(), d.since
 	}
@@ -171,6 +200,7 @@ func (a *account) countLocked(at int, bytes int64) {
 		delete(a.all.accounts, a)
 	} else if a.conn != nil {
 		a.all.accounts[a] = struct{}{}
+		a.all.beatLocked()
 	}
 }
 

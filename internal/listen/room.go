@@ -247,7 +247,7 @@ func (all *Answers) relieveLocked(at int) bool {
 // seconds, of those that have not read for a while; nil if there is none, and in what time there
 // may be one.
 func (all *Answers) worstLocked(at int, idle time.Duration) (worst *account, soon time.Duration) {
-	now, most := all.now(), -1.0
+	now, most := all.nowLocked(), -1.0
 	soon = stalledTime
 	for a := range all.accounts {
 		if a.owes[at] == 0 {

@@ -437,3 +437,31 @@ func checkAnswers(t *testing.T, all *Answers) {
 		t.Errorf("all leave %d bytes unread, the sum is %d", n, sum)
 	}
 }
+
+// Goal: a client is not closed for the time in which the member itself was stopped. Method: the
+// clock goes on by more than stalledTime at once, before a call asks for room; then clients read.
+func TestStoppedMemberBlamesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		rs := newReaders(all, 3, roomNew/3)
+		time.Sleep(stalledTime / 2)
+		all.mu.Lock()
+		all.began = all.began.Add(-2 * stalledTime)
+		all.mu.Unlock()
+		asks := newReader(all, 0)
+		asked := asks.account.ask(&waiter{bytes: megabyte}, nil)
+		time.Sleep(stalledTime / 4)
+		for _, r := range rs {
+			r.account.written.Add(roomNew / 3)
+		}
+		time.Sleep(stalledTime / 2)
+		if n := closed(append(rs, asks)...); n > 0 {
+			t.Errorf("%d are closed", n)
+		}
+		time.Sleep(stalledTime)
+		<-asked.granted
+		if n := closed(rs...); n != 1 || closed(asks) > 0 {
+			t.Errorf("%d of those that have stopped to read are closed", n)
+		}
+	})
+}
