@@ -28,10 +28,11 @@ type room struct {
 
 // waiter is a call, or a message of a stream, that waits for room.
 type waiter struct {
-	bytes   int64 // of its answer
-	making  bool  // the answer is not made yet; bytes is what is expected
-	made    bool  // it has waited for its connection before
-	debt    *debt // nil if the connection was closed
+	bytes   int64         // of its answer
+	making  bool          // the answer is not made yet; bytes is what is expected
+	made    bool          // it has waited for its connection before
+	debt    *debt         // nil if the connection was closed
+	place   *list.Element // among those of its account that wait; nil if it never did
 	granted chan struct{}
 }
 
@@ -46,14 +47,14 @@ func (a *account) ask(w *waiter, of *debt) *waiter {
 	switch {
 	case w.making:
 		w.bytes = a.expected
-		a.waiting.PushBack(w)
+		w.place = a.waiting.PushBack(w)
 	case w.bytes < largeAnswer && w.bytes+a.unread.Load() <= largeAnswer && !a.closed:
 		w.debt = a.oweLocked(small, w.bytes)
 		close(w.granted)
 	case w.made:
-		a.waiting.PushFront(w)
+		w.place = a.waiting.PushFront(w)
 	default:
-		a.waiting.PushBack(w)
+		w.place = a.waiting.PushBack(w)
 	}
 	a.lineUpLocked()
 	a.all.grantLocked()
@@ -121,11 +122,8 @@ func (a *account) wait(ctx context.Context, w *waiter, patience time.Duration) e
 
 // forgetLocked lets those behind w pass.
 func (a *account) forgetLocked(w *waiter) {
-	for at := a.waiting.Front(); at != nil; at = at.Next() {
-		if at.Value.(*waiter) == w {
-			a.waiting.Remove(at)
-			break
-		}
+	if w.place != nil {
+		a.waiting.Remove(w.place) // if it is there still
 	}
 	a.lineUpLocked()
 	a.all.grantLocked()
