@@ -107,7 +107,7 @@ func (f *forecast) meets(id lease.ID, l *fate) {
 }
 
 func (f *forecast) put(c *Put) error {
-	f.growth += c.growth()
+	f.growth += f.m.growth(c)
 	limit := f.m.cfg.Lease.MaxKeys
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys

@@ -56,6 +56,18 @@ func (c *Put) growth() int64 {
 	return size
 }
 
+// growth is by how many bytes a put lets the state grow, at most: one that keeps the value of its
+// key has it counted once more, unless its lease is another one.
+func (m *Machine) growth(c *Put) int64 {
+	size := c.growth()
+	if c.IgnoreValue {
+		if kv := m.store.Get(c.Key); kv != nil {
+			size += int64(len(kv.Value))
+		}
+	}
+	return size
+}
+
 func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.Holds) }
 
 // lacks reports whether the state may not grow by so many bytes: an alarm says that it is full, or

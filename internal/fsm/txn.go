@@ -10,7 +10,7 @@ import (
 )
 
 func (m *Machine) applyPut(c *Put) Result {
-	if m.lacks(c.growth()) {
+	if m.lacks(m.growth(c)) {
 		return Result{Err: ErrNoSpace}
 	}
 	id, err := m.checkPut(c)

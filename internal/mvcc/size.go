@@ -22,14 +22,17 @@ func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
-// KeepSize is by how much a put lets the size grow, at most, that keeps the value of its key.
+// KeepSize is by how much a put lets the size grow, at most, that keeps the value of its key and
+// changes its lease.
 const KeepSize = recordCost + ShortValue
 
-// inherit makes r have the same bytes for its value as last, the version before, if they are equal
-// and last has not got them behind it, and reports whether it does: then they count once. last may
-// be nil.
+// inherit makes r have the same bytes for its value as last, the version before, if they are equal,
+// the lease is another, and last has not got them behind it, and reports whether it does: then they
+// count once. So a key that stays when its lease ends takes no more than before. Clients that put
+// the same again and again expect the state to grow, as it does in etcd. last may be nil.
 func (r *record) inherit(last *record) bool {
-	if len(r.Value) <= ShortValue || last.kv() == nil || !bytes.Equal(r.Value, last.Value) {
+	if len(r.Value) <= ShortValue || last.kv() == nil || r.Lease == last.Lease ||
+		!bytes.Equal(r.Value, last.Value) {
 		return false
 	}
 	r.Value = last.Value
@@ -42,7 +45,7 @@ func (r *record) inherit(last *record) bool {
 // compaction is counted no more. So each record is noted here under the compacted revision from
 // which on it is superfluous, which is known when the next of its key is stored: that one's, but
 // not its own. A tombstone takes the key with it, which counts once for each time that it was
-// created, and a value that several versions have one after another goes with the last of them.
+// created, and a value that the next version inherits goes with that one.
 // See Size for an exception.
 func (s *Store) sized(r, last *record) {
 	inherited := int64(0)
