@@ -26,6 +26,9 @@ const (
 	reliefPause = 10 * time.Second
 	// reliefRevisions are left to those who watch, unless the quota is all but used up.
 	reliefRevisions = 1000
+	// liftAfter is how long there has to be room before the alarm is lifted. Who makes room by hand
+	// and then lifts the alarm, as etcd's users do, finds it there.
+	liftAfter = 2 * time.Second
 )
 
 // compactor drops old revisions by themselves, on a goroutine of its own, and raises and lifts
@@ -37,6 +40,7 @@ type compactor struct {
 
 	seen   []int64 // the revisions at the looks of one period, oldest first
 	resume time.Time
+	needed time.Time // when there was last no room, or no alarm
 
 	away map[uint64]time.Time // since when members that keep an alarm raised are away
 }
@@ -46,6 +50,7 @@ func (a *compactor) run(ctx context.Context) {
 	if a.node.full() {
 		a.node.alarmed.Store(true) // before a restart
 	}
+	a.needed = time.Now()
 	room := time.NewTicker(roomEvery)
 	defer room.Stop()
 	var look <-chan time.Time
@@ -69,7 +74,7 @@ func (a *compactor) run(ctx context.Context) {
 			if a.cfg.on() {
 				a.relieve(ctx, now)
 			}
-			a.lift(ctx)
+			a.lift(ctx, now)
 			a.nameAway(now)
 		}
 	}
@@ -177,16 +182,25 @@ func (n *node) roomy() bool {
 	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
 
+// needless is told again and again whether the alarm is raised though there is room, and reports
+// whether that has been so for long enough.
+func (a *compactor) needless(room bool, now time.Time) bool {
+	if !room {
+		a.needed = now
+	}
+	return now.Sub(a.needed) >= liftAfter
+}
+
 // full reports whether the alarm of this member is raised.
 func (n *node) full() bool {
 	return slices.Contains(n.View().Alarms, fsm.Alarm{Member: n.member, Kind: fsm.NoSpace})
 }
 
-// lift lifts the alarm that this member has raised when there is room again. One that a client
-// has raised is the client's to lift.
-func (a *compactor) lift(ctx context.Context) {
+// lift lifts the alarm that this member has raised when there has been room for a while. One that
+// a client has raised is the client's to lift.
+func (a *compactor) lift(ctx context.Context, now time.Time) {
 	n := a.node
-	if !n.alarmed.Load() || !n.full() || !n.roomy() {
+	if !a.needless(n.alarmed.Load() && n.full() && n.roomy(), now) {
 		return
 	}
 	off := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}, Off: true}
