@@ -1,11 +1,13 @@
-// Package plan computes what follows from the length of a lease: how long a name
-// can be without a holder, whether healthy holders outlive a failure of the
-// issuer, how often they lose their leases by bad luck, and what it all costs.
+// Package plan computes what follows from the length of a lease: how long a name can be without a
+// holder, and whether healthy holders outlive a failure of the issuer.
 //
-// Every function is a function of its arguments. A time.Duration is used as a
-// value; nothing here reads a clock, waits, or draws a random number of its own.
-// All functions may be called concurrently. Arguments that make no sense are an
-// *InputError, which says what to do instead.
+// Package length below it chooses a length by how often healthy holders lose their leases, package
+// levels is about leases that rest on each other, package caches about leases on cached data, and
+// package capacity about what it all costs.
+//
+// Every function is a function of its arguments. A time.Duration is used as a value; nothing here
+// reads a clock, waits, or draws a random number of its own. All functions may be called
+// concurrently. Arguments that make no sense are an error that says what to do instead.
 //
 // The letters of the literature, and what they are called here:
 //

@@ -1,7 +1,6 @@
 package plan_test
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,36 +23,10 @@ func ExampleBounds() {
 	// a healthy holder outlives a recovery of 7s
 }
 
-// The core elects its leader by a lease of 10 s; by the rule of thumb a primary
-// takes 25 s, and 35 s is the worst.
-func ExampleChain() {
-	leases, err := plan.ThumbChain(
-		plan.Holder{TTL: 10 * time.Second, Renew: 5 * time.Second}, plan.ThumbFactor, 2)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	chain, err := plan.Chain(0, []string{"core", "primary"}, leases)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, l := range chain {
-		fmt.Println(l.Name, l.Holder.TTL, "worst", l.Worst, "to spare", l.Slack)
-	}
+// Errors say what to do: here a margin below 0.
+func ExampleHolder_Check() {
+	choice := plan.Holder{TTL: 10 * time.Second, Margin: -time.Second}
+	fmt.Println(choice.Check())
 	// Output:
-	// core 10s worst 10s to spare 5s
-	// primary 25s worst 35s to spare 2.5s
-}
-
-// Errors say what to do.
-func ExampleInputError() {
-	_, err := plan.Bounds(plan.Holder{TTL: 10 * time.Second, Renew: 12 * time.Second},
-		plan.ClassicIssuer(time.Second))
-	var in *plan.InputError
-	if errors.As(err, &in) {
-		fmt.Println(in.Field + ": " + in.Advice)
-	}
-	// Output:
-	// renewal interval: renew at a third, every 3.333s, or take a longer lease
+	// plan: the margin is negative (-1s): give 0 or more
 }

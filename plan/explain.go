@@ -2,7 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"time"
+
+	"leasehold.dev/internal/figures"
 )
 
 // Explain tells the outage in sentences with the numbers of the choice.
@@ -10,32 +11,36 @@ func (o Outage) Explain() []string {
 	i := o.Issuer
 	out := []string{
 		fmt.Sprintf("A holder that dies is replaced after %v at the longest, %v on average, "+
-			"while the issuer is well.", round(o.Alone), round(o.Typical)),
+			"while the issuer is well.", figures.Round(o.Alone), figures.Round(o.Typical)),
 	}
 	if i.Recovery > 0 {
 		out = append(out, fmt.Sprintf("If the issuer fails at the worst moment too, and takes %v, "+
-			"it is %v at the longest.", i.Recovery, round(o.Worst)), o.forgets())
+			"it is %v at the longest.", i.Recovery, figures.Round(o.Worst)), o.forgets())
 	}
 	out = append(out, fmt.Sprintf("The holder itself stops %v after it sent the last renewal that "+
-		"was acknowledged, before anybody else can hold.", round(o.Valid)))
+		"was acknowledged, before anybody else can hold.", figures.Round(o.Valid)))
 	if o.Noted() {
-		out = append(out, fmt.Sprintf("SELDOM: %v between renewals is more than the %v after which "+
-			"this service notes silence, so each renewal costs a log entry: renew at a third, every %v.",
-			round(o.Holder.Renew), round(i.Checkpoint), round(o.Holder.TTL/3)))
+		out = append(out,
+			fmt.Sprintf("SELDOM: %v between renewals is more than the %v after which "+
+				"this service notes silence, so each renewal costs a log entry: renew at a third, every %v.",
+				figures.Round(o.Holder.Renew), figures.Round(i.Checkpoint),
+				figures.Round(o.Holder.TTL/3)))
 	}
 	if !o.HealthyLose() {
-		return append(out, fmt.Sprintf("Healthy holders outlive a failure of the issuer: it may take "+
-			"up to %v, and %s fit into a lease.", round(o.Survivable), attempts(o.Attempts)))
+		return append(out,
+			fmt.Sprintf("Healthy holders outlive a failure of the issuer: it may take "+
+				"up to %v, and %s fit into a lease.", figures.Round(o.Survivable),
+				figures.Attempts(o.Attempts)))
 	}
 	worse := "lose their leases"
 	if i.Refreshes && !o.Noted() {
 		worse = "must stop (their leases are still theirs: the issuer refreshes them)"
 	}
 	text := fmt.Sprintf("TOO SHORT: healthy holders %s when the issuer fails, %v too early, "+
-		"although nothing is wrong with them.", worse, round(-o.Slack))
+		"although nothing is wrong with them.", worse, figures.Round(-o.Slack))
 	if s := o.ShortestTTL(); s > 0 {
 		text += fmt.Sprintf(" Take a lease of at least %v, or an issuer that is back within %v.",
-			up(s), round(max(0, o.Survivable)))
+			figures.Up(s), figures.Round(max(0, o.Survivable)))
 	}
 	return append(out, text)
 }
@@ -48,25 +53,9 @@ func (o Outage) forgets() string {
 		return "Each further failure as the lease ends adds its recovery."
 	case i.Checkpoint == 0 && i.Untended == 0:
 		return fmt.Sprintf("The issuer refreshes all leases when it is back: each further failure "+
-			"adds %v more, without end.", round(o.Holder.TTL+i.Recovery))
+			"adds %v more, without end.", figures.Round(o.Holder.TTL+i.Recovery))
 	}
 	return fmt.Sprintf("The issuer notes silence after %v; failures after that do not lengthen the "+
 		"lease of a dead holder, they only add their recovery if they come as it ends.",
-		round(i.Silence(o.Holder.TTL)))
-}
-
-func attempts(n int) string {
-	if n == 1 {
-		return "1 attempt to renew"
-	}
-	return fmt.Sprintf("%d attempts to renew", n)
-}
-
-// up rounds up to what a person would configure.
-func up(d time.Duration) time.Duration {
-	step := 100 * time.Millisecond
-	if d > 10*time.Second {
-		step = time.Second
-	}
-	return (d + step - 1) / step * step
+		figures.Round(i.Silence(o.Holder.TTL)))
 }

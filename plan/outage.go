@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"time"
+
+	"leasehold.dev/internal/figures"
 )
 
 // The defaults of a holder and of this service. Figures of the service are those
@@ -63,43 +65,50 @@ func (h Holder) Interval() time.Duration {
 
 // Valid is how long after it sent a renewal that was acknowledged the holder may
 // act (O1): L(1 - drift) - margin. Its valid until is that much after the sending.
-func (h Holder) Valid() time.Duration { return scale(h.TTL, 1-h.Drift) - h.Margin }
+func (h Holder) Valid() time.Duration { return figures.Scale(h.TTL, 1-h.Drift) - h.Margin }
 
 // longest is how long a lease of d can last by another clock (O2): d/(1 - drift).
-func (h Holder) longest(d time.Duration) time.Duration { return scale(d, 1/(1-h.Drift)) }
+func (h Holder) longest(d time.Duration) time.Duration { return figures.Scale(d, 1/(1-h.Drift)) }
 
-// Check returns an *InputError if the choice makes no sense.
+// Check returns an error if the choice makes no sense.
 func (h Holder) Check() error {
-	err := notNegative(
-		quantity{"lease length", h.TTL}, quantity{"renewal interval", h.Renew},
-		quantity{"round trip", h.RoundTrip}, quantity{"wait before a retry", h.Retry},
-		quantity{"margin", h.Margin},
+	err := figures.NotNegative(
+		figures.Duration("lease length", h.TTL),
+		figures.Duration("renewal interval", h.Renew),
+		figures.Duration("round trip", h.RoundTrip),
+		figures.Duration("wait before a retry", h.Retry),
+		figures.Duration("margin", h.Margin),
 	)
 	if err != nil {
 		return err
 	}
-	if err := share(figure{"clock drift", h.Drift}, 0.5); err != nil {
+	if err := figures.Share(figures.Number("clock drift", h.Drift), 0.5); err != nil {
 		return err
 	}
 	t := h.Interval()
 	switch {
 	case h.TTL == 0:
-		return wrong("lease length", "give a length such as 10s", "is 0")
+		return figures.Wrong("lease length", "give a length such as 10s", "is 0")
 	case h.TTL <= h.RoundTrip:
-		return wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
+		return figures.Wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
 			3*h.RoundTrip), "is %v, and one round trip is %v", h.TTL, h.RoundTrip)
 	case t >= h.TTL:
-		return wrong("renewal interval", fmt.Sprintf("renew at a third, every %v, or take a longer lease",
-			round(h.TTL/3)), "(%v) is not below the lease length (%v), so every lease ends", t, h.TTL)
+		return figures.Wrong("renewal interval",
+			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
+				figures.Round(h.TTL/3)),
+			"(%v) is not below the lease length (%v), so every lease ends", t, h.TTL)
 	case t == 0:
-		return wrong("renewal interval", "take a longer lease", "rounds to nothing")
+		return figures.Wrong("renewal interval", "take a longer lease", "rounds to nothing")
 	case h.Valid() <= 0:
-		return wrong("margin", "take a smaller margin or a longer lease",
+		return figures.Wrong("margin", "take a smaller margin or a longer lease",
 			"(%v) leaves nothing of a lease of %v", h.Margin, h.TTL)
 	case t+h.RoundTrip > h.Valid():
-		return wrong("renewal interval", fmt.Sprintf("renew at a third, every %v, or take a longer lease",
-			round(h.TTL/3)), "is %v and a round trip %v, but the holder stops %v after it sent the "+
-			"renewal before: not one attempt fits", round(t), h.RoundTrip, round(h.Valid()))
+		return figures.Wrong("renewal interval",
+			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
+				figures.Round(h.TTL/3)),
+			"is %v and a round trip %v, but the holder stops %v after it sent the "+
+				"renewal before: not one attempt fits", figures.Round(t), h.RoundTrip,
+			figures.Round(h.Valid()))
 	}
 	return nil
 }
@@ -177,11 +186,11 @@ func (i Issuer) Silent() Issuer {
 }
 
 func (i Issuer) check() error {
-	return notNegative(
-		quantity{"recovery time of the issuer", i.Recovery},
-		quantity{"lateness of the issuer", i.Lateness},
-		quantity{"checkpoint after silence", i.Checkpoint},
-		quantity{"checkpoint after a lost connection", i.Untended},
+	return figures.NotNegative(
+		figures.Duration("recovery time of the issuer", i.Recovery),
+		figures.Duration("lateness of the issuer", i.Lateness),
+		figures.Duration("checkpoint after silence", i.Checkpoint),
+		figures.Duration("checkpoint after a lost connection", i.Untended),
 	)
 }
 
@@ -267,5 +276,5 @@ func (o Outage) ShortestTTL() time.Duration {
 	if left <= 0 {
 		return 0
 	}
-	return scale(o.Issuer.Recovery+h.Retry+2*h.RoundTrip+h.Margin, 1/left)
+	return figures.Scale(o.Issuer.Recovery+h.Retry+2*h.RoundTrip+h.Margin, 1/left)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/draw"
+	"leasehold.dev/internal/figures"
 	"leasehold.dev/plan"
 )
 
@@ -34,7 +35,7 @@ func (a *app) planned(s *sheetFlags, args []string, compute func() (sheet, error
 		return err
 	}
 	sh, err := compute()
-	var in *plan.InputError
+	var in *figures.InputError
 	if errors.As(err, &in) {
 		return withCode(exitBadArgs, err)
 	}
@@ -65,7 +66,7 @@ func (f *holderFlags) register(cmd *cobra.Command, lease bool) {
 // holder is the choice; a --renew of 0 that was typed is no default.
 func (f *holderFlags) holder(cmd *cobra.Command) (plan.Holder, error) {
 	if cmd.Flags().Changed("renew") && f.h.Renew == 0 {
-		return f.h, &plan.InputError{
+		return f.h, &figures.InputError{
 			Field: "renewal interval", Problem: "is 0", Advice: "leave --renew out for a third of the TTL",
 		}
 	}
@@ -146,9 +147,9 @@ func issuer(kind string, ttl, recovery time.Duration, silent bool) (plan.Issuer,
 }
 
 func outageSheet(o plan.Outage, healthy bool) sheet {
-	story := o.Timeline()
+	story := draw.WorstCase(o)
 	if healthy {
-		story = o.Healthy()
+		story = draw.HealthyHolder(o)
 	}
 	h := o.Holder
 	slack := short(o.Slack) + " to spare"

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/draw"
-	"leasehold.dev/plan"
+	"leasehold.dev/plan/caches"
 )
 
 func (a *app) planCaches(s *sheetFlags) *cobra.Command {
-	v := plan.Sharing{}
+	v := caches.Sharing{}
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "caches",
@@ -30,7 +30,7 @@ servers bound the term: see --longest-wait.`,
   leasehold plan caches --reads 20 --writes 0.1 --caches 50 --term 5s -o svg > caches.svg`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (sheet, error) {
-				c, err := plan.Cache(v)
+				c, err := caches.Choose(v)
 				if err != nil {
 					return sheet{}, err
 				}
@@ -60,7 +60,7 @@ servers bound the term: see --longest-wait.`,
 	return cmd
 }
 
-func cacheSheet(c plan.Caching, measured []draw.Curve) sheet {
+func cacheSheet(c caches.Choice, measured []draw.Curve) sheet {
 	alpha := fmt.Sprintf("%.3g", c.Benefit)
 	if math.IsInf(c.Benefit, 1) {
 		alpha = "endless: nothing is written"
@@ -125,7 +125,7 @@ func readMeasured(name string) ([]draw.Curve, error) {
 }
 
 // cacheChart is the curve of load against term, beside what was measured.
-func cacheChart(c plan.Caching, measured []draw.Curve) draw.Chart {
+func cacheChart(c caches.Choice, measured []draw.Curve) draw.Chart {
 	s := c.Sharing
 	load := draw.Curve{Name: fmt.Sprintf("S = %v, alpha = %.3g", s.Caches, c.Benefit)}
 	limit := draw.Curve{Name: "with an endless term"}

@@ -12,10 +12,11 @@ import (
 
 	"leasehold.dev/internal/load"
 	"leasehold.dev/plan"
+	"leasehold.dev/plan/capacity"
 )
 
 func (a *app) planCapacity(s *sheetFlags) *cobra.Command {
-	v := plan.Site{}
+	v := capacity.Site{}
 	var file string
 	var memory, network, quota float64
 	cmd := &cobra.Command{
@@ -34,7 +35,7 @@ wrote on the machine in question.`,
 				if err != nil {
 					return sheet{}, err
 				}
-				c, err := plan.Size(v, costs)
+				c, err := capacity.Size(v, costs)
 				if err != nil {
 					return sheet{}, err
 				}
@@ -63,8 +64,8 @@ wrote on the machine in question.`,
 
 // costsFrom reads the output of leasehold bench, and takes what that did not
 // measure from the documented figures.
-func costsFrom(file string, members int) (plan.Costs, error) {
-	c := plan.DocumentedCosts(members)
+func costsFrom(file string, members int) (capacity.Costs, error) {
+	c := capacity.DocumentedCosts(members)
 	if file == "" {
 		return c, nil
 	}
@@ -100,10 +101,10 @@ func costsFrom(file string, members int) (plan.Costs, error) {
 
 // addSizes says what one member, a cell of three and many cells carry, by the
 // documented figures.
-func addSizes(sh *sheet, v plan.Site) error {
+func addSizes(sh *sheet, v capacity.Site) error {
 	carried := func(members int) (float64, error) {
 		v.Members = members
-		c, err := plan.Size(v, plan.DocumentedCosts(members))
+		c, err := capacity.Size(v, capacity.DocumentedCosts(members))
 		return c.PerCell, err
 	}
 	one, err := carried(1)
@@ -120,7 +121,7 @@ func addSizes(sh *sheet, v plan.Site) error {
 
 func micros(v float64) time.Duration { return time.Duration(v * float64(time.Microsecond)) }
 
-func capacitySheet(c plan.Capacity) sheet {
+func capacitySheet(c capacity.Result) sheet {
 	s := c.Site
 	sh := sheet{
 		figures: [][2]string{

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/internal/draw"
 	"leasehold.dev/internal/load"
 	"leasehold.dev/plan"
+	"leasehold.dev/plan/length"
 )
 
 // lengthFlags are where the weather of plan length comes from.
@@ -19,7 +20,7 @@ type lengthFlags struct {
 	rtt, pauses string // files
 	measure     time.Duration
 	save        string
-	wish        plan.Wish
+	wish        length.Wish
 
 	notes []string // on where the figures come from
 }
@@ -47,7 +48,7 @@ to 200 times a second. What is not given is assumed, and the answer says so.`,
 				if err := a.weather(&l, cmd.Flags().Changed("rtt")); err != nil {
 					return sheet{}, err
 				}
-				c, err := plan.Choose(l.wish)
+				c, err := length.Choose(l.wish)
 				if err != nil {
 					return sheet{}, err
 				}
@@ -92,7 +93,7 @@ func (a *app) weather(l *lengthFlags, given bool) error {
 		}
 		l.note("Round trips: %s, %.0f of them.", l.rtt, w.RoundTrip.Count())
 	case l.measure == 0:
-		w.RoundTrip = plan.AssumedRoundTrips()
+		w.RoundTrip = length.AssumedRoundTrips()
 		l.note("Round trips are ASSUMED (one in a thousand takes 20 ms): give --rtt-file or --measure.")
 	}
 	if l.pauses != "" {
@@ -101,7 +102,7 @@ func (a *app) weather(l *lengthFlags, given bool) error {
 		}
 		l.note("Pauses: %s, seen in %v.", l.pauses, w.PausesSeen)
 	} else {
-		w.Pauses, w.PausesSeen = plan.AssumedPauses()
+		w.Pauses, w.PausesSeen = length.AssumedPauses()
 		l.note("Pauses are ASSUMED (1 s once a day, 3 s once a month): give --pauses of your machines.")
 	}
 	if l.measure != 0 {
@@ -120,13 +121,13 @@ func (l *lengthFlags) note(format string, args ...any) {
 	l.notes = append(l.notes, fmt.Sprintf(format, args...))
 }
 
-func readHistogram(name string) (plan.Histogram, error) {
+func readHistogram(name string) (length.Histogram, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return plan.Histogram{}, err
+		return length.Histogram{}, err
 	}
 	defer f.Close()
-	h, err := plan.ReadHistogram(f)
+	h, err := length.ReadHistogram(f)
 	if err != nil {
 		return h, fmt.Errorf("%s: %w", name, err)
 	}
@@ -181,7 +182,7 @@ func (a *app) measureWeather(l *lengthFlags) error {
 	return saveHistogram(l.save, w.RoundTrip)
 }
 
-func saveHistogram(name string, h plan.Histogram) error {
+func saveHistogram(name string, h length.Histogram) error {
 	var text strings.Builder
 	if err := h.Write(&text); err != nil {
 		return err
@@ -189,15 +190,15 @@ func saveHistogram(name string, h plan.Histogram) error {
 	return os.WriteFile(name, []byte(text.String()), 0o644)
 }
 
-func fromLoad(h *load.Histogram) (plan.Histogram, error) {
-	var bins []plan.Bin
+func fromLoad(h *load.Histogram) (length.Histogram, error) {
+	var bins []length.Bin
 	for upper, n := range h.Bins() {
-		bins = append(bins, plan.Bin{Upper: upper, Count: float64(n)})
+		bins = append(bins, length.Bin{Upper: upper, Count: float64(n)})
 	}
-	return plan.NewHistogram(bins)
+	return length.NewHistogram(bins)
 }
 
-func lengthSheet(c plan.Choice, notes []string) sheet {
+func lengthSheet(c length.Choice, notes []string) sheet {
 	sh := sheet{
 		head: []string{
 			"lease", "renewed", "attempts", "losses/year", "chance/year", "dead one noticed",
@@ -206,9 +207,9 @@ func lengthSheet(c plan.Choice, notes []string) sheet {
 		sentences: append(c.Explain(), notes...),
 		svg:       func(w io.Writer) error { return lengthChart(c).SVG(w) },
 		data: struct {
-			Best, Default plan.Luck
+			Best, Default length.Luck
 			Found         bool
-			All           []plan.Luck
+			All           []length.Luck
 			Notes         []string
 		}{c.Best, c.Default, c.OK, c.All, notes},
 	}
@@ -239,7 +240,7 @@ func rare(v float64) string {
 }
 
 // lengthChart is the losses against the length, for each renewal interval.
-func lengthChart(c plan.Choice) draw.Chart {
+func lengthChart(c length.Choice) draw.Chart {
 	const floor = 1e-6 // once in a million years: beyond that the assumptions fail first
 	chart := draw.Chart{
 		Title: "How often a year a healthy holder loses its lease (1e-06: once in a million years)",

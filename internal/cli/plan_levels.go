@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/figures"
 	"leasehold.dev/plan"
+	"leasehold.dev/plan/levels"
 )
 
 // levelNames are those of levels that have no other.
@@ -17,7 +19,7 @@ func (a *app) planLevels(s *sheetFlags) *cobra.Command {
 	var ttls []time.Duration
 	var base time.Duration
 	var factor, part float64
-	levels := 2
+	count := 2
 	cmd := &cobra.Command{
 		Use:   "levels",
 		Short: "Leases that rest on each other: how long each must be, and how the outages add up",
@@ -29,13 +31,14 @@ makes each 2.5 times as long as the one above it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (sheet, error) {
 				if part <= 0 || part >= 1 {
-					return sheet{}, &plan.InputError{
-						Field: "share of the lease after which it is renewed", Problem: fmt.Sprintf("is %v", part),
-						Advice: "give more than 0 and less than 1, such as 0.5",
+					return sheet{}, &figures.InputError{
+						Field:   "share of the lease after which it is renewed",
+						Problem: fmt.Sprintf("is %v", part),
+						Advice:  "give more than 0 and less than 1, such as 0.5",
 					}
 				}
 				holders, err := levelHolders(&f, ttls, part, func(h plan.Holder) ([]plan.Holder, error) {
-					return plan.ThumbChain(h, factor, levels)
+					return levels.ThumbChain(h, factor, count)
 				})
 				if err != nil {
 					return sheet{}, err
@@ -46,8 +49,8 @@ makes each 2.5 times as long as the one above it.`,
 	}
 	fs := cmd.Flags()
 	fs.DurationVar(&f.h.TTL, "core", plan.DefaultTTL, "length of the first lease")
-	fs.IntVar(&levels, "levels", 2, "number of levels, by the rule of thumb")
-	fs.Float64Var(&factor, "factor", plan.ThumbFactor, "the rule of thumb: times the level above")
+	fs.IntVar(&count, "levels", 2, "number of levels, by the rule of thumb")
+	fs.Float64Var(&factor, "factor", levels.ThumbFactor, "the rule of thumb: times the level above")
 	fs.DurationSliceVar(&ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // none
 	fs.Float64Var(&part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
@@ -88,7 +91,7 @@ func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
 		}
 		names = append(names, name)
 	}
-	chain, err := plan.Chain(base, names, holders)
+	chain, err := levels.Chain(base, names, holders)
 	if err != nil {
 		return sheet{}, err
 	}
@@ -104,9 +107,9 @@ func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
 		head: []string{
 			"level", "lease", "renewed", "above away", "needs", "rule of thumb", "to spare", "worst outage",
 		},
-		sentences: plan.Advice(chain, one),
+		sentences: levels.Advice(chain, one),
 		data: struct {
-			Levels []plan.Level
+			Levels []levels.Level
 			Single plan.Outage
 		}{chain, one},
 	}

@@ -15,26 +15,26 @@ import (
 	"leasehold.dev/plan"
 )
 
-func story(t *testing.T) plan.Timeline {
+func story(t *testing.T) Timeline {
 	t.Helper()
 	o, err := plan.Bounds(plan.Holder{TTL: 10 * time.Second}, plan.ClassicIssuer(8*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o.Timeline()
+	return WorstCase(o)
 }
 
 // Goal: every kind of span and mark has a look of its own in ASCII, and spans a
 // colour.
 func TestLooks(t *testing.T) {
 	seen := map[rune]bool{}
-	for k := plan.Holds; k <= plan.Stops; k++ {
+	for k := Holds; k <= Stops; k++ {
 		l := lookOf(k)
 		if seen[l.ascii] || l.name == "" || l.ascii >= utf8.RuneSelf {
 			t.Errorf("kind %d: %+v", k, l)
 		}
 		seen[l.ascii] = true
-		if _, ok := colors[k]; k <= plan.Nobody && !ok {
+		if _, ok := colors[k]; k <= Nobody && !ok {
 			t.Errorf("kind %d has no colour", k)
 		}
 	}

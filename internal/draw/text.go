@@ -5,8 +5,6 @@ import (
 	"io"
 	"strings"
 	"time"
-
-	"leasehold.dev/plan"
 )
 
 // A Style is how text pictures look.
@@ -19,26 +17,26 @@ type Style struct {
 
 // A look is how a kind of span or mark is drawn and named.
 type look struct {
-	kind         plan.Kind
+	kind         Kind
 	ascii, other rune
 	name         string
 }
 
 // looks are in the order of the legend.
 var looks = []look{
-	{plan.Holds, '#', '█', "holds"},
-	{plan.Leased, '=', '▒', "lease stands"},
-	{plan.Down, 'x', '╳', "issuer away"},
-	{plan.Nobody, '.', '·', "nobody holds"},
-	{plan.Grant, 'G', 'G', "grant"},
-	{plan.Renewal, 'R', 'R', "renewal"},
-	{plan.Crash, '!', '!', "fails"},
-	{plan.Recover, '^', '^', "is back"},
-	{plan.Takeover, 'T', 'T', "takes over"},
-	{plan.Stops, 'S', 'S', "stops"},
+	{Holds, '#', '█', "holds"},
+	{Leased, '=', '▒', "lease stands"},
+	{Down, 'x', '╳', "issuer away"},
+	{Nobody, '.', '·', "nobody holds"},
+	{Grant, 'G', 'G', "grant"},
+	{Renewal, 'R', 'R', "renewal"},
+	{Crash, '!', '!', "fails"},
+	{Recover, '^', '^', "is back"},
+	{Takeover, 'T', 'T', "takes over"},
+	{Stops, 'S', 'S', "stops"},
 }
 
-func lookOf(k plan.Kind) look {
+func lookOf(k Kind) look {
 	for _, l := range looks {
 		if l.kind == k {
 			return l
@@ -58,7 +56,7 @@ const minWidth = 40
 
 // Text draws a timeline: a line for each lane, an axis in time, and a legend of
 // what occurs.
-func Text(w io.Writer, t plan.Timeline, s Style) error {
+func Text(w io.Writer, t Timeline, s Style) error {
 	s.Width = max(s.Width, minWidth)
 	name := 0
 	for _, l := range t.Lanes {
@@ -70,7 +68,7 @@ func Text(w io.Writer, t plan.Timeline, s Style) error {
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", t.Title)
-	seen := map[plan.Kind]bool{}
+	seen := map[Kind]bool{}
 	for _, l := range t.Lanes {
 		row := []rune(strings.Repeat(" ", cols))
 		for _, sp := range l.Spans {

@@ -3,13 +3,11 @@ package draw
 import (
 	"io"
 	"time"
-
-	"leasehold.dev/plan"
 )
 
 // colors are those of spans.
-var colors = map[plan.Kind]string{
-	plan.Holds: green, plan.Leased: blue, plan.Down: red, plan.Nobody: sand,
+var colors = map[Kind]string{
+	Holds: green, Leased: blue, Down: red, Nobody: sand,
 }
 
 // Of pictures of timelines, in points.
@@ -24,7 +22,7 @@ const (
 )
 
 // TimelineSVG draws timelines one below the other, on one scale of time.
-func TimelineSVG(w io.Writer, title string, list ...plan.Timeline) error {
+func TimelineSVG(w io.Writer, title string, list ...Timeline) error {
 	l := &lanes{}
 	rows := 0
 	for _, t := range list {
@@ -58,7 +56,7 @@ func (l *lanes) x(d time.Duration) float64 {
 	return timelineLeft + (timelineRight-timelineLeft)*float64(d)/float64(l.end)
 }
 
-func (l *lanes) lane(lane plan.Lane, middle float64) {
+func (l *lanes) lane(lane Lane, middle float64) {
 	const half = rowHeight * 0.32
 	l.text(point{timelineLeft - 9, middle + 3.5}, before, 10, lane.Name)
 	for _, s := range lane.Spans {
@@ -81,9 +79,9 @@ func (l *lanes) axis(y float64) {
 }
 
 // legend names what occurs.
-func (l *lanes) legend(list []plan.Timeline, y float64) {
+func (l *lanes) legend(list []Timeline, y float64) {
 	const size = 9
-	seen := map[plan.Kind]bool{}
+	seen := map[Kind]bool{}
 	for _, t := range list {
 		for _, lane := range t.Lanes {
 			for _, s := range lane.Spans {
@@ -111,19 +109,19 @@ func (l *lanes) legend(list []plan.Timeline, y float64) {
 
 // mark draws an instant: a cross where something fails, an arrow where a lease
 // changes hands or the issuer is back, a tick elsewhere.
-func (l *lanes) mark(at point, half float64, k plan.Kind) {
+func (l *lanes) mark(at point, half float64, k Kind) {
 	by := func(dx, dy float64) point { return point{at.x + dx, at.y + dy} }
 	switch k {
-	case plan.Crash, plan.Stops:
+	case Crash, Stops:
 		s := stroke{color: ink, width: 2}
-		if k == plan.Crash {
+		if k == Crash {
 			s.color = "#000000"
 		}
 		l.line(s, by(-4, -4), by(4, 4))
 		l.line(s, by(-4, 4), by(4, -4))
-	case plan.Grant, plan.Takeover:
+	case Grant, Takeover:
 		l.fill(ink, by(-4, 4), by(-4, -4), by(4, 0))
-	case plan.Recover:
+	case Recover:
 		l.fill(ink, by(-4, 4), by(4, 4), by(0, -4))
 	default:
 		l.line(stroke{color: ink, width: 1.5}, by(0, -half), by(0, half))

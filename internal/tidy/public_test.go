@@ -20,7 +20,11 @@ var ceilings = map[string]int{
 	"client/pool":    11,
 	"client/queue":   10,
 	"lease":          28,
-	"plan":           47,
+	"plan":           13,
+	"plan/caches":    4,
+	"plan/capacity":  6,
+	"plan/length":    13,
+	"plan/levels":    5,
 	"server":         28,
 }
 

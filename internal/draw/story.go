@@ -1,6 +1,11 @@
-package plan
+package draw
 
-import "time"
+import (
+	"time"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/plan"
+)
 
 // A Kind is what a span or a mark of a timeline stands for.
 type Kind int
@@ -25,8 +30,8 @@ type Span struct {
 	Kind     Kind
 }
 
-// A Mark is an instant of a lane.
-type Mark struct {
+// An Instant is a moment of a lane.
+type Instant struct {
 	At   time.Duration
 	Kind Kind
 }
@@ -35,7 +40,7 @@ type Mark struct {
 type Lane struct {
 	Name  string
 	Spans []Span
-	Marks []Mark
+	Marks []Instant
 }
 
 // A Timeline is a story to draw, from 0 to End, the first instant being a grant.
@@ -45,10 +50,10 @@ type Timeline struct {
 	Lanes []Lane
 }
 
-// Timeline tells the worst outage as a story: grant, two renewals, the death of
+// WorstCase tells the worst outage as a story: grant, two renewals, the death of
 // the holder as the second is on its way, the failure of the issuer at the worst
 // moment, its recovery, and the takeover.
-func (o Outage) Timeline() Timeline {
+func WorstCase(o plan.Outage) Timeline {
 	h, i := o.Holder, o.Issuer
 	death := 2 * h.Renew
 	taken := death + o.Worst
@@ -58,13 +63,13 @@ func (o Outage) Timeline() Timeline {
 	title := "worst case: the holder dies as it renews"
 	if i.Recovery > 0 {
 		title += ", the issuer as it is worst"
-		fails := death + h.RoundTrip + h.longest(h.TTL)
+		fails := death + h.RoundTrip + longest(h, h.TTL)
 		if i.Refreshes {
-			fails = death + h.RoundTrip + h.longest(i.Silence(h.TTL)) + i.Lateness
+			fails = death + h.RoundTrip + longest(h, i.Silence(h.TTL)) + i.Lateness
 		}
 		back := fails + i.Recovery
 		issuer.Spans = []Span{{fails, back, Down}}
-		issuer.Marks = []Mark{{fails, Crash}, {back, Recover}}
+		issuer.Marks = []Instant{{fails, Crash}, {back, Recover}}
 	}
 	return Timeline{
 		Title: title,
@@ -73,34 +78,34 @@ func (o Outage) Timeline() Timeline {
 			{
 				"holder",
 				[]Span{{0, death, Holds}},
-				[]Mark{{0, Grant}, {h.Renew, Renewal}, {death, Renewal}, {death, Crash}},
+				[]Instant{{0, Grant}, {h.Renew, Renewal}, {death, Renewal}, {death, Crash}},
 			},
 			{Name: "lease", Spans: []Span{{0, ends, Leased}}},
 			issuer,
-			{"next", []Span{{death, taken, Nobody}, {taken, end, Holds}}, []Mark{{taken, Takeover}}},
+			{"next", []Span{{death, taken, Nobody}, {taken, end, Holds}}, []Instant{{taken, Takeover}}},
 		},
 	}
 }
 
-// Healthy tells what a failure of the issuer does to a holder with nothing wrong:
+// HealthyHolder tells what a failure of the issuer does to a holder with nothing wrong:
 // the issuer fails as it would have taken the second renewal.
-func (o Outage) Healthy() Timeline {
+func HealthyHolder(o plan.Outage) Timeline {
 	h, i := o.Holder, o.Issuer
 	fails := h.Renew + h.Renew
 	back := fails + i.Recovery
 	valid := h.Renew + o.Valid
-	marks := []Mark{{0, Grant}, {h.Renew, Renewal}, {fails, Renewal}}
+	marks := []Instant{{0, Grant}, {h.Renew, Renewal}, {fails, Renewal}}
 	again := back
 	if h.Retry >= h.TTL/100 { // more often than that is a blur
 		for again = fails + h.Retry; again < back; again += h.Retry {
-			marks = append(marks, Mark{again, Renewal})
+			marks = append(marks, Instant{again, Renewal})
 		}
 	}
-	marks = append(marks, Mark{again, Renewal})
+	marks = append(marks, Instant{again, Renewal})
 	holder := Lane{"holder", []Span{{0, min(valid, again), Holds}}, marks}
 	ends := max(valid, again) + h.Renew
 	if valid < again {
-		holder.Marks = append(holder.Marks, Mark{valid, Stops})
+		holder.Marks = append(holder.Marks, Instant{valid, Stops})
 		holder.Spans = append(holder.Spans, Span{valid, again, Nobody})
 	}
 	holder.Spans = append(holder.Spans, Span{again, ends, Holds})
@@ -110,7 +115,12 @@ func (o Outage) Healthy() Timeline {
 		Lanes: []Lane{holder, {
 			"issuer",
 			[]Span{{fails, back, Down}},
-			[]Mark{{fails, Crash}, {back, Recover}},
+			[]Instant{{fails, Crash}, {back, Recover}},
 		}},
 	}
+}
+
+// longest is how long a lease of d can last by another clock (O2).
+func longest(h plan.Holder, d time.Duration) time.Duration {
+	return figures.Scale(d, 1/(1-h.Drift))
 }

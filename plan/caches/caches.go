@@ -1,9 +1,13 @@
-package plan
+// Package caches computes what leases on cached data save, and which term to take, by the model of
+// Gray and Cheriton.
+package caches
 
 import (
 	"fmt"
 	"math"
 	"time"
+
+	"leasehold.dev/internal/figures"
 )
 
 // Sharing is the model of Gray and Cheriton for leases on cached data ("Leases: An
@@ -29,28 +33,32 @@ type Sharing struct {
 }
 
 func (s Sharing) check() error {
-	err := finite(figure{"rate of reads", s.Reads}, figure{"rate of writes", s.Writes},
-		figure{"number of caches", s.Caches})
+	err := figures.Finite(
+		figures.Number("rate of reads", s.Reads),
+		figures.Number("rate of writes", s.Writes),
+		figures.Number("number of caches", s.Caches),
+	)
 	if err != nil {
 		return err
 	}
-	err = notNegative(quantity{"message time", s.Propagation}, quantity{
-		"processing time",
-		s.Processing,
-	},
-		quantity{"clock skew", s.Skew}, quantity{"term", s.Term},
-		quantity{"longest wait of a write", s.LongestWait})
+	err = figures.NotNegative(
+		figures.Duration("message time", s.Propagation),
+		figures.Duration("processing time", s.Processing),
+		figures.Duration("clock skew", s.Skew),
+		figures.Duration("term", s.Term),
+		figures.Duration("longest wait of a write", s.LongestWait),
+	)
 	if err != nil {
 		return err
 	}
 	switch {
 	case s.Caches < 1:
-		return wrong("number of caches", "give at least 1", "is %v", s.Caches)
+		return figures.Wrong("number of caches", "give at least 1", "is %v", s.Caches)
 	case s.Reads == 0:
-		return wrong("rate of reads", "give the reads a second of one cache, such as 0.9",
+		return figures.Wrong("rate of reads", "give the reads a second of one cache, such as 0.9",
 			"is 0, so there is nothing to cache")
 	case s.Term > 0 && s.Effective(s.Term) == 0:
-		return wrong("term", fmt.Sprintf("take more than %v", s.lost()),
+		return figures.Wrong("term", fmt.Sprintf("take more than %v", s.lost()),
 			"is %v, which is over before the client has it", s.Term)
 	}
 	return nil
@@ -94,7 +102,7 @@ func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
 		return 0
 	}
-	return 2*s.Propagation + scale(s.Processing, s.Caches+2)
+	return 2*s.Propagation + figures.Scale(s.Processing, s.Caches+2)
 }
 
 // Delay is what consistency adds to a read or write on average (C5): a read waits
@@ -117,8 +125,8 @@ type Point struct {
 	Delay time.Duration
 }
 
-// A Caching is what follows for cached data.
-type Caching struct {
+// A Choice is what follows for cached data.
+type Choice struct {
 	Sharing Sharing
 	// Benefit is alpha. Worth says whether leases pay at all, from a term above
 	// BreakEven on (C6).
@@ -145,27 +153,27 @@ type Caching struct {
 // tenth is R t_c at which extensions are a tenth: 1/(1 + 9).
 const tenth = 9
 
-// Cache computes what leases do for cached data.
-func Cache(s Sharing) (Caching, error) {
+// Choose computes what leases do for cached data.
+func Choose(s Sharing) (Choice, error) {
 	if s.LongestWait == 0 {
 		s.LongestWait = time.Minute
 	}
 	if err := s.check(); err != nil {
-		return Caching{}, err
+		return Choice{}, err
 	}
-	c := Caching{Sharing: s, Benefit: s.Benefit(), Approval: s.Approval()}
+	c := Choice{Sharing: s, Benefit: s.Benefit(), Approval: s.Approval()}
 	shared := s.Caches > 1 && s.Writes > 0
 	c.Worth = !shared || c.Benefit > 1
 	if shared {
 		c.Limit = 1 / c.Benefit
 	}
 	if c.Worth {
-		c.Recommended = seconds(tenth/s.Reads) + s.lost()
+		c.Recommended = figures.Seconds(tenth/s.Reads) + s.lost()
 		if c.Recommended > s.LongestWait {
 			c.Recommended, c.Capped = s.LongestWait, true
 		}
 		if shared {
-			c.BreakEven = seconds(1/(s.Reads*(c.Benefit-1))) + s.lost()
+			c.BreakEven = figures.Seconds(1/(s.Reads*(c.Benefit-1))) + s.lost()
 		}
 		if c.Worth = c.Recommended > c.BreakEven && s.Effective(c.Recommended) > 0; !c.Worth {
 			c.Recommended = 0
@@ -196,13 +204,8 @@ func (s Sharing) curve(end time.Duration) []Point {
 
 func (s Sharing) at(term time.Duration) Point { return Point{term, s.Load(term), s.Delay(term)} }
 
-// seconds makes a duration, and the longest one of what does not fit.
-func seconds(v float64) time.Duration {
-	return time.Duration(min(v*float64(time.Second), float64(100*Year)))
-}
-
 // Explain tells it in sentences.
-func (c Caching) Explain() []string {
+func (c Choice) Explain() []string {
 	s := c.Sharing
 	if !c.Worth {
 		why := fmt.Sprintf("the benefit factor 2R/(SW) is %.3g, and each write asks %v caches for their "+
@@ -214,18 +217,22 @@ func (c Caching) Explain() []string {
 	}
 	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and a read asks "+
 		"the server "+
-		"once in %.3g times.", round(c.Recommended), round(s.Effective(c.Recommended)),
+		"once in %.3g times.", figures.Round(c.Recommended),
+		figures.Round(s.Effective(c.Recommended)),
 		1+s.Reads*s.Effective(c.Recommended).Seconds())}
 	if c.Capped {
-		out = append(out, fmt.Sprintf("More would load the server less, but a write waits for a dead "+
-			"cache as "+
-			"long as the term, and %v is the longest that you allow.", s.LongestWait))
+		out = append(out,
+			fmt.Sprintf("More would load the server less, but a write waits for a dead "+
+				"cache as "+
+				"long as the term, and %v is the longest that you allow.", s.LongestWait))
 	}
 	if c.BreakEven > 0 {
-		out = append(out, fmt.Sprintf("Below %v leases cost more than they save.", round(c.BreakEven)))
+		out = append(out, fmt.Sprintf("Below %v leases cost more than they save.",
+			figures.Round(c.BreakEven)))
 	}
 	return append(out, fmt.Sprintf("With a term of %v the load is %.1f %% of that without leases; "+
 		"the longest "+
 		"term would reach %.1f %%. A write waits %v for its approvals, and %v if a cache is dead.",
-		round(c.At.Term), 100*c.At.Load, 100*c.Limit, round(c.Approval), round(c.WorstWrite)))
+		figures.Round(c.At.Term), 100*c.At.Load, 100*c.Limit, figures.Round(c.Approval),
+		figures.Round(c.WorstWrite)))
 }

@@ -1,8 +1,13 @@
-package plan
+// Package levels computes leases that rest on each other: a core elects its leader by a lease,
+// grants leases to primaries, and these grant leases to others.
+package levels
 
 import (
 	"fmt"
 	"time"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/plan"
 )
 
 // ThumbFactor is the rule of thumb for leases that rest on each other: each 2.5
@@ -14,7 +19,7 @@ const ThumbFactor = 2.5
 type Level struct {
 	// Name says whose lease it is.
 	Name   string
-	Holder Holder
+	Holder plan.Holder
 	// Recovery is how long the level above may be without a holder: the worst
 	// outage there, or what it took before there was a lease.
 	Recovery time.Duration
@@ -30,15 +35,15 @@ type Level struct {
 
 // Chain computes leases that rest on each other, the first one on something that
 // is back base after a failure. Every level is a textbook issuer for the next.
-func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
+func Chain(base time.Duration, names []string, holders []plan.Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
-		return nil, wrong("chain", "give a lease for each level, at least one",
+		return nil, figures.Wrong("chain", "give a lease for each level, at least one",
 			"has %d names for %d leases", len(names), len(holders))
 	}
 	var out []Level
 	above := base
 	for i, h := range holders {
-		o, err := Bounds(h, ClassicIssuer(above))
+		o, err := plan.Bounds(h, plan.ClassicIssuer(above))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", names[i], err)
 		}
@@ -47,7 +52,7 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 			Needs: o.ShortestTTL(), Slack: o.Slack, Worst: o.Worst,
 		}
 		if i > 0 {
-			l.Thumb = scale(holders[i-1].TTL, ThumbFactor)
+			l.Thumb = figures.Scale(holders[i-1].TTL, ThumbFactor)
 		}
 		out = append(out, l)
 		above = o.Worst
@@ -58,20 +63,21 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 // ThumbChain makes n leases by the rule of thumb, each factor times the one
 // before it, the first being of. The other fields of each are of's, and the
 // renewal interval keeps its share of the length.
-func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
-	if err := finite(figure{"factor between levels", factor}); err != nil {
+func ThumbChain(of plan.Holder, factor float64, n int) ([]plan.Holder, error) {
+	if err := figures.Finite(figures.Number("factor between levels", factor)); err != nil {
 		return nil, err
 	}
 	switch {
 	case n < 1 || n > 10:
-		return nil, wrong("number of levels", "give 1 to 10", "is %d", n)
+		return nil, figures.Wrong("number of levels", "give 1 to 10", "is %d", n)
 	case factor <= 1:
-		return nil, wrong("factor between levels", "give more than 1, such as 2.5", "is %v", factor)
+		return nil, figures.Wrong("factor between levels", "give more than 1, such as 2.5",
+			"is %v", factor)
 	}
-	out := []Holder{of}
+	out := []plan.Holder{of}
 	for range n - 1 {
 		h := out[len(out)-1]
-		h.TTL, h.Renew = scale(h.TTL, factor), scale(h.Renew, factor)
+		h.TTL, h.Renew = figures.Scale(h.TTL, factor), figures.Scale(h.Renew, factor)
 		out = append(out, h)
 	}
 	return out, nil
@@ -79,25 +85,28 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 
 // Advice tells what a chain means in sentences. one is the outage of a single
 // lease of the first level's length granted by this service.
-func Advice(chain []Level, one Outage) []string {
+func Advice(chain []Level, one plan.Outage) []string {
 	var out []string
 	for _, l := range chain {
 		if l.Slack < 0 {
 			text := fmt.Sprintf("TOO SHORT: the %s lease (%v) does not outlive %v without the level "+
 				"above: healthy holders lose it %v too early.",
-				l.Name, l.Holder.TTL, round(l.Recovery), round(-l.Slack))
+				l.Name, l.Holder.TTL, figures.Round(l.Recovery), figures.Round(-l.Slack))
 			if l.Needs > 0 {
-				text += fmt.Sprintf(" It needs %v.", up(l.Needs))
+				text += fmt.Sprintf(" It needs %v.", figures.Up(l.Needs))
 			}
 			out = append(out, text)
 		}
 	}
 	last := chain[len(chain)-1]
 	if len(chain) > 1 {
-		out = append(out, fmt.Sprintf("A name at the end of this chain can be without a holder for %v: "+
-			"the leases add up, since each level may fail as the one below it waits.", round(last.Worst)))
+		out = append(out,
+			fmt.Sprintf("A name at the end of this chain can be without a holder for %v: "+
+				"the leases add up, since each level may fail as the one below it waits.",
+				figures.Round(last.Worst)))
 	}
-	return append(out, fmt.Sprintf("Avoid levels: this service elects its leader by votes, not by a "+
-		"lease of its own, and is back %v after a machine is lost; a lease of %v straight from it has "+
-		"a worst outage of %v.", one.Issuer.Recovery, one.Holder.TTL, round(one.Worst)))
+	return append(out,
+		fmt.Sprintf("Avoid levels: this service elects its leader by votes, not by a "+
+			"lease of its own, and is back %v after a machine is lost; a lease of %v straight from it has "+
+			"a worst outage of %v.", one.Issuer.Recovery, one.Holder.TTL, figures.Round(one.Worst)))
 }

@@ -1,9 +1,12 @@
-package plan
+package length
 
 import (
 	"fmt"
 	"math"
 	"time"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/plan"
 )
 
 // Year is the year that chances are counted for: 365 days.
@@ -60,25 +63,31 @@ func AssumedRoundTrips() Histogram {
 }
 
 func (w Weather) check() error {
-	if err := share(figure{"loss of requests", w.Loss}, 1); err != nil {
+	err := figures.Share(figures.Number("loss of requests", w.Loss), 1)
+	if err != nil {
 		return err
 	}
-	if err := finite(figure{"failures of the issuer a year", w.FailuresAYear}); err != nil {
+	err = figures.Finite(figures.Number("failures of the issuer a year", w.FailuresAYear))
+	if err != nil {
 		return err
 	}
-	if err := notNegative(quantity{"recovery time of the issuer", w.Recovery},
-		quantity{"time that pauses were counted", w.PausesSeen}); err != nil {
+	err = figures.NotNegative(
+		figures.Duration("recovery time of the issuer", w.Recovery),
+		figures.Duration("time that pauses were counted", w.PausesSeen),
+	)
+	if err != nil {
 		return err
 	}
 	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
-		return wrong("time that pauses were counted", "say how long was looked, such as 720h", "is 0")
+		return figures.Wrong("time that pauses were counted",
+			"say how long was looked, such as 720h", "is 0")
 	}
 	return nil
 }
 
 // Luck is what becomes of a healthy holder with one choice.
 type Luck struct {
-	Holder Holder
+	Holder plan.Holder
 	// LossesAYear is how often a healthy holder's validity ends, on average (N1);
 	// ChanceAYear is the probability that it ever does in a year (N2).
 	LossesAYear, ChanceAYear float64
@@ -98,7 +107,7 @@ type Luck struct {
 // to fail independently of each other; what fails together belongs to the pauses,
 // which begin at any moment with the same chance. A measured distribution knows
 // nothing of what it did not see: that share (Histogram.Unseen) counts as lost.
-func Chance(h Holder, w Weather) (Luck, error) {
+func Chance(h plan.Holder, w Weather) (Luck, error) {
 	if err := h.Check(); err != nil {
 		return Luck{}, err
 	}
@@ -131,7 +140,7 @@ func (w Weather) missed() float64 {
 // attemptsOf are the renewals of one cycle: sent at T, T + retry, ... after the
 // last one that was acknowledged, the answer due before the holder's validity ends.
 type attemptsOf struct {
-	h      Holder
+	h      plan.Holder
 	w      Weather
 	missed float64
 }
@@ -159,7 +168,7 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
 	for i := range steps {
-		at := scale(a.h.Renew, (float64(i)+0.5)/steps)
+		at := figures.Scale(a.h.Renew, (float64(i)+0.5)/steps)
 		first := a.h.Renew
 		if back := at + recovery; back > first {
 			late := (back - first) % max(a.h.Retry, 1)
@@ -195,7 +204,7 @@ func (a attemptsOf) paused(d time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
 	for i := range steps {
-		at := scale(a.h.Renew, (float64(i)+0.5)/steps)
+		at := figures.Scale(a.h.Renew, (float64(i)+0.5)/steps)
 		sum += a.allFail(max(a.h.Renew, at+d))
 	}
 	return sum / steps

@@ -1,4 +1,5 @@
-package plan
+// Package capacity computes what a number of leases takes of the members, and what runs out first.
+package capacity
 
 import (
 	"cmp"
@@ -6,6 +7,9 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/plan"
 )
 
 // Costs are what a server spends on leases, as leasehold bench measures it.
@@ -65,28 +69,34 @@ type Site struct {
 }
 
 func (s Site) check() error {
-	err := finite(figure{"number of leases", s.Leases}, figure{"keys on a lease", s.Keys},
-		figure{"cores", s.Cores}, figure{"memory", s.Memory}, figure{"network", s.Network},
-		figure{"quota", s.Quota})
+	err := figures.Finite(
+		figures.Number("number of leases", s.Leases),
+		figures.Number("keys on a lease", s.Keys),
+		figures.Number("cores", s.Cores),
+		figures.Number("memory", s.Memory),
+		figures.Number("network", s.Network),
+		figures.Number("quota", s.Quota),
+	)
 	if err != nil {
 		return err
 	}
-	if err := (Holder{TTL: s.TTL, Renew: s.Renew}).Check(); err != nil {
+	if err := (plan.Holder{TTL: s.TTL, Renew: s.Renew}).Check(); err != nil {
 		return err
 	}
 	switch {
 	case s.Leases == 0:
-		return wrong("number of leases", "give 1 or more", "is 0")
+		return figures.Wrong("number of leases", "give 1 or more", "is 0")
 	case s.Cores == 0:
-		return wrong("cores", "give the cores of one member", "is 0")
+		return figures.Wrong("cores", "give the cores of one member", "is 0")
 	case s.Memory == 0:
-		return wrong("memory", "give the memory of one member", "is 0")
+		return figures.Wrong("memory", "give the memory of one member", "is 0")
 	case s.Network == 0:
-		return wrong("network", "give what the network of one member carries", "is 0")
+		return figures.Wrong("network", "give what the network of one member carries", "is 0")
 	case s.Members < 1 || s.Members > 7:
-		return wrong("number of members", "give 1, or 3 to 7", "is %d", s.Members)
+		return figures.Wrong("number of members", "give 1, or 3 to 7", "is %d", s.Members)
 	case s.Busy <= 0 || s.Busy > 1:
-		return wrong("share in use", "give more than 0 and at most 1, such as 0.5", "is %v", s.Busy)
+		return figures.Wrong("share in use", "give more than 0 and at most 1, such as 0.5",
+			"is %v", s.Busy)
 	}
 	return nil
 }
@@ -100,8 +110,8 @@ type Limit struct {
 	Leases, Used float64
 }
 
-// A Capacity is what a number of leases takes.
-type Capacity struct {
+// A Result is what a number of leases takes.
+type Result struct {
 	Site  Site
 	Costs Costs
 	// RenewalsASecond and BytesASecond are the load at the leader, through which
@@ -121,23 +131,28 @@ type Capacity struct {
 }
 
 // Size computes what a number of leases takes.
-func Size(s Site, c Costs) (Capacity, error) {
+func Size(s Site, c Costs) (Result, error) {
 	if err := s.check(); err != nil {
-		return Capacity{}, err
+		return Result{}, err
 	}
-	err := finite(figure{"bytes of a renewal", c.RenewBytes}, figure{"bytes of a lease", c.LeaseBytes},
-		figure{"bytes of a key", c.KeyBytes}, figure{"state of a lease", c.LeaseState},
-		figure{"state of a key", c.KeyState}, figure{"expiries a second", c.Expiries})
+	err := figures.Finite(
+		figures.Number("bytes of a renewal", c.RenewBytes),
+		figures.Number("bytes of a lease", c.LeaseBytes),
+		figures.Number("bytes of a key", c.KeyBytes),
+		figures.Number("state of a lease", c.LeaseState),
+		figures.Number("state of a key", c.KeyState),
+		figures.Number("expiries a second", c.Expiries),
+	)
 	if err == nil {
-		err = notNegative(quantity{"CPU time of a renewal", c.Renew}, quantity{
-			"CPU time of a grant",
-			c.Grant,
-		})
+		err = figures.NotNegative(
+			figures.Duration("CPU time of a renewal", c.Renew),
+			figures.Duration("CPU time of a grant", c.Grant),
+		)
 	}
 	if err != nil {
-		return Capacity{}, err
+		return Result{}, err
 	}
-	s.Renew = Holder{TTL: s.TTL, Renew: s.Renew}.Interval()
+	s.Renew = plan.Holder{TTL: s.TTL, Renew: s.Renew}.Interval()
 	rate := 1 / s.Renew.Seconds()
 	each := []struct {
 		name         string
@@ -148,7 +163,7 @@ func Size(s Site, c Costs) (Capacity, error) {
 		{"network of the leader", rate * c.RenewBytes, s.Network},
 		{"quota", c.LeaseState + s.Keys*c.KeyState, s.Quota / s.Busy}, // all of it may be used
 	}
-	out := Capacity{
+	out := Result{
 		Site: s, Costs: c,
 		RenewalsASecond: s.Leases * rate, BytesASecond: s.Leases * each[2].cost,
 		Cores: s.Leases * each[0].cost, Memory: s.Leases * each[1].cost,
@@ -161,44 +176,51 @@ func Size(s Site, c Costs) (Capacity, error) {
 		}
 	}
 	if len(out.Limits) == 0 {
-		return Capacity{}, wrong("costs", "measure with leasehold bench -o json", "are all 0")
+		return Result{}, figures.Wrong("costs", "measure with leasehold bench -o json", "are all 0")
 	}
-	slices.SortStableFunc(out.Limits, func(a, b Limit) int { return cmp.Compare(a.Leases, b.Leases) })
+	slices.SortStableFunc(out.Limits, func(a, b Limit) int {
+		return cmp.Compare(a.Leases,
+			b.Leases)
+	})
 	out.PerCell = out.Limits[0].Leases
 	out.Cells = math.Floor((s.Leases-1)/out.PerCell) + 1
 	if c.Expiries > 0 {
-		out.AllEnd = seconds(s.Leases / out.Cells / c.Expiries)
+		out.AllEnd = figures.Seconds(s.Leases / out.Cells / c.Expiries)
 	}
-	out.GrantAll = seconds(s.Leases / out.Cells * c.Grant.Seconds() / (s.Cores * s.Busy))
-	out.Restart = scale(c.Restart, s.Leases/out.Cells/1e6)
+	out.GrantAll = figures.Seconds(s.Leases / out.Cells * c.Grant.Seconds() / (s.Cores * s.Busy))
+	out.Restart = figures.Scale(c.Restart, s.Leases/out.Cells/1e6)
 	return out, nil
 }
 
 // Explain tells it in sentences.
-func (c Capacity) Explain() []string {
+func (c Result) Explain() []string {
 	s := c.Site
 	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, are %s renewals and %s bytes "+
 		"a second; "+
-		"all go through the leader, so more members do not carry more.", count(s.Leases), s.TTL,
-		round(s.Renew), count(c.RenewalsASecond), count(c.BytesASecond))}
+		"all go through the leader, so more members do not carry more.", figures.Count(s.Leases),
+		s.TTL,
+		figures.Round(s.Renew), figures.Count(c.RenewalsASecond), figures.Count(c.BytesASecond))}
 	first := c.Limits[0]
 	text := fmt.Sprintf("One cell of this size carries %s leases, with %.0f %% of it in use; then "+
 		"the %s is "+
-		"short", count(c.PerCell), 100*s.Busy, first.Name)
+		"short", figures.Count(c.PerCell), 100*s.Busy, first.Name)
 	if len(c.Limits) > 1 {
 		next := c.Limits[1]
-		text += fmt.Sprintf(", and with more of that the %s at %s", next.Name, count(next.Leases))
+		text += fmt.Sprintf(", and with more of that the %s at %s", next.Name,
+			figures.Count(next.Leases))
 	}
 	out = append(out, text+".")
 	if c.Cells > 1 {
-		out = append(out, fmt.Sprintf("%s leases need %s cells (names split among them by hash), or "+
-			"a longer "+
-			"lease: twice the length is half the renewals.", count(s.Leases), count(c.Cells)))
+		out = append(out,
+			fmt.Sprintf("%s leases need %s cells (names split among them by hash), or "+
+				"a longer "+
+				"lease: twice the length is half the renewals.", figures.Count(s.Leases),
+				figures.Count(c.Cells)))
 	}
 	return append(out, fmt.Sprintf("On a bad day: all leases of a cell gone, if all holders die, "+
 		"%v after the "+
 		"first; all granted anew in %v; a member back after a restart in %v.",
-		round(c.AllEnd), round(c.GrantAll), round(c.Restart)),
+		figures.Round(c.AllEnd), figures.Round(c.GrantAll), figures.Round(c.Restart)),
 		"Figures: "+c.Costs.Source+". Not counted: memory and CPU of connections. Measure with "+
 			"leasehold bench.")
 }

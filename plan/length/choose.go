@@ -1,16 +1,21 @@
-package plan
+// Package length computes how often a healthy holder loses its lease by bad luck, and chooses the
+// shortest lease that is lost seldom enough.
+package length
 
 import (
 	"fmt"
 	"math"
 	"time"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/plan"
 )
 
 // Wish says what a lease is to do.
 type Wish struct {
 	// Holder has the round trip, retry, margin and drift; its TTL and Renew are
 	// chosen.
-	Holder  Holder
+	Holder  plan.Holder
 	Weather Weather
 	// LossesAYear is how often a healthy holder may lose its lease.
 	LossesAYear float64
@@ -48,14 +53,16 @@ type Choice struct {
 
 // Choose looks at every pair and picks one.
 func Choose(w Wish) (Choice, error) {
-	if err := finite(figure{"losses a year", w.LossesAYear}, figure{
-		"number of leases",
-		w.Leases,
-	}); err != nil {
+	err := figures.Finite(
+		figures.Number("losses a year", w.LossesAYear),
+		figures.Number("number of leases", w.Leases),
+	)
+	if err != nil {
 		return Choice{}, err
 	}
 	if w.LossesAYear == 0 {
-		return Choice{}, wrong("losses a year", "give more than 0, such as 0.01: nothing is never lost",
+		return Choice{}, figures.Wrong("losses a year",
+			"give more than 0, such as 0.01: nothing is never lost",
 			"is 0")
 	}
 	if len(w.TTLs) == 0 {
@@ -83,12 +90,11 @@ func Choose(w Wish) (Choice, error) {
 		}
 	}
 	if len(c.All) == 0 {
-		return Choice{}, wrong("lease length", "allow longer leases",
+		return Choice{}, figures.Wrong("lease length", "allow longer leases",
 			"is at most %v, and a round trip takes %v", w.TTLs[len(w.TTLs)-1], w.Holder.RoundTrip)
 	}
 	h := w.Holder
-	h.TTL, h.Renew = DefaultTTL, 0
-	var err error
+	h.TTL, h.Renew = plan.DefaultTTL, 0
 	c.Default, err = Chance(h, w.Weather)
 	return c, err
 }
@@ -96,7 +102,7 @@ func Choose(w Wish) (Choice, error) {
 // good says whether a pair grants the wish. Pairs that this service would
 // checkpoint between renewals, at two fifths, are not good ones.
 func (w Wish) good(l Luck) bool {
-	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
+	o, err := plan.Bounds(l.Holder, plan.Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
 
@@ -115,42 +121,47 @@ func (c Choice) Explain() []string {
 	b := c.Best
 	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
 		"(you allow %s), a dead one is noticed after %v on average. It is the shortest that does, and "+
-		"that outlives an issuer away for %v%s.", b.Holder.TTL, round(b.Holder.Renew),
-		often(b.LossesAYear), often(w.LossesAYear), round(b.NoticeMean), w.Weather.Recovery, c.spare())}
+		"that outlives an issuer away for %v%s.", b.Holder.TTL, figures.Round(b.Holder.Renew),
+		often(b.LossesAYear), often(w.LossesAYear), figures.Round(b.NoticeMean),
+		w.Weather.Recovery, c.spare())}
 	if s, ok := c.shorter(); ok {
 		out = append(out, c.tooShort(s))
 	}
 	if l, ok := c.longer(); ok {
-		out = append(out, fmt.Sprintf("TOO LONG: with %v a dead holder keeps everybody waiting for "+
-			"%v on "+
-			"average instead of %v. A healthy one would lose it %s instead of %s, and %s leases cost "+
-			"%s renewals a second less.", l.Holder.TTL, round(l.NoticeMean), round(b.NoticeMean),
-			often(l.LossesAYear), often(b.LossesAYear), count(w.Leases),
-			count((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
+		out = append(out,
+			fmt.Sprintf("TOO LONG: with %v a dead holder keeps everybody waiting for "+
+				"%v on "+
+				"average instead of %v. A healthy one would lose it %s instead of %s, and %s leases cost "+
+				"%s renewals a second less.", l.Holder.TTL, figures.Round(l.NoticeMean),
+				figures.Round(b.NoticeMean),
+				often(l.LossesAYear), often(b.LossesAYear), figures.Count(w.Leases),
+				figures.Count((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
 	}
 	return append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
-		DefaultTTL, often(c.Default.LossesAYear)))
+		plan.DefaultTTL, often(c.Default.LossesAYear)))
 }
 
 // spare says what the best has left when the issuer fails.
 func (c Choice) spare() string {
-	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL, c.Wish.Weather.Recovery).Silent())
+	o, err := plan.Bounds(c.Best.Holder, plan.Leasehold(c.Best.Holder.TTL,
+		c.Wish.Weather.Recovery).Silent())
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf(", with %v to spare", round(o.Slack))
+	return fmt.Sprintf(", with %v to spare", figures.Round(o.Slack))
 }
 
 func (c Choice) tooShort(s Luck) string {
 	text := fmt.Sprintf("TOO SHORT: with %v, renewed every %v, a healthy holder loses it %s",
-		s.Holder.TTL, round(s.Holder.Renew), often(s.LossesAYear))
+		s.Holder.TTL, figures.Round(s.Holder.Renew), often(s.LossesAYear))
 	if s.LossesAYear > c.Wish.LossesAYear {
 		return text + ": " + s.blame() + "."
 	}
-	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
+	o, err := plan.Bounds(s.Holder, plan.Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
 	if err == nil && o.HealthyLose() {
-		return text + fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
-			"too early.", c.Wish.Weather.Recovery, round(-o.Slack))
+		return text +
+			fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
+				"too early.", c.Wish.Weather.Recovery, figures.Round(-o.Slack))
 	}
 	return text + "."
 }
@@ -162,13 +173,13 @@ func (l Luck) blame() string {
 	switch max(l.ByRequests, l.ByPauses, l.ByIssuer) {
 	case l.ByPauses:
 		return fmt.Sprintf("a pause of more than %v, which comes as a renewal is due, ends it (%s)",
-			round(spare), often(l.ByPauses))
+			figures.Round(spare), often(l.ByPauses))
 	case l.ByIssuer:
 		return fmt.Sprintf("the issuer is away longer than the %v that are left when a renewal is "+
 			"due (%s)",
-			round(spare), often(l.ByIssuer))
+			figures.Round(spare), often(l.ByIssuer))
 	}
-	return fmt.Sprintf("only %s fit into it, and all fail %s", attempts(l.Attempts),
+	return fmt.Sprintf("only %s fit into it, and all fail %s", figures.Attempts(l.Attempts),
 		often(l.ByRequests))
 }
 
@@ -199,17 +210,4 @@ func sameShare(a, b Luck) bool {
 	x := float64(a.Holder.TTL) / float64(a.Holder.Renew)
 	y := float64(b.Holder.TTL) / float64(b.Holder.Renew)
 	return math.Abs(x-y) < 0.01
-}
-
-// count prints a number with three digits, and without an exponent.
-func count(v float64) string {
-	switch a := math.Abs(v); {
-	case a >= 1e9:
-		return fmt.Sprintf("%.3g billion", v/1e9)
-	case a >= 1e6:
-		return fmt.Sprintf("%.3g million", v/1e6)
-	case a >= 1000:
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
 }

@@ -1,4 +1,4 @@
-package plan
+package length
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"leasehold.dev/internal/figures"
 )
 
 // A Bin counts durations: so many of at most Upper, and above the bin before it.
@@ -31,10 +33,13 @@ func NewHistogram(bins []Bin) (Histogram, error) {
 	slices.SortStableFunc(h.bins, func(a, b Bin) int { return cmp.Compare(a.Upper, b.Upper) })
 	sum := 0.0
 	for _, b := range h.bins {
-		if err := notNegative(quantity{"upper edge of a bin", b.Upper}); err != nil {
+		err := figures.NotNegative(
+			figures.Duration("upper edge of a bin", b.Upper),
+		)
+		if err != nil {
 			return Histogram{}, err
 		}
-		if err := finite(figure{"count of a bin", b.Count}); err != nil {
+		if err := figures.Finite(figures.Number("count of a bin", b.Count)); err != nil {
 			return Histogram{}, err
 		}
 		sum += b.Count
@@ -59,7 +64,8 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 		upper, err := strconv.ParseFloat(strings.TrimSpace(left), 64)
 		count, err2 := strconv.ParseFloat(strings.TrimSpace(right), 64)
 		if !ok || err != nil || err2 != nil || upper > math.MaxInt64/1e6 {
-			return Histogram{}, wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
+			return Histogram{}, figures.Wrong("histogram",
+				`write lines "upper_ms,count", such as "2.5,1800"`,
 				"has %q in line %d", line, n)
 		}
 		bins = append(bins, Bin{time.Duration(upper * float64(time.Millisecond)), count})
@@ -69,7 +75,8 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 	}
 	h, err := NewHistogram(bins)
 	if err == nil && h.Count() == 0 {
-		err = wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`, "counts nothing")
+		err = figures.Wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
+			"counts nothing")
 	}
 	return h, err
 }

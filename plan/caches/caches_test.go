@@ -1,0 +1,45 @@
+package caches
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+const s = time.Second
+
+// Goal: figures that Gray and Cheriton report for V: a read rate of 0.864/s, a
+// write rate of 0.04/s, and a term of 10 s that leaves a tenth of the messages.
+func TestCacheFigures(t *testing.T) {
+	v := Sharing{
+		Reads: 0.864, Writes: 0.04, Caches: 1,
+		Propagation: time.Millisecond / 2, Processing: time.Millisecond, Skew: s / 10, Term: 10 * s,
+	}
+	c, err := Choose(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 10*s - 102500*time.Microsecond; c.Effective != want {
+		t.Errorf("t_c = %v, want %v", c.Effective, want)
+	}
+	if c.At.Load < 0.10 || c.At.Load > 0.11 {
+		t.Errorf("load %v of that without leases, want about a tenth", c.At.Load)
+	}
+	if c.Recommended < 10*s || c.Recommended > 11*s {
+		t.Errorf("recommended: %v, want about 10 s", c.Recommended)
+	}
+	v.Caches = 10
+	if c, err = Choose(v); err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(c.Benefit-4.32) > 1e-9 || math.Abs(c.Limit-1/4.32) > 1e-9 {
+		t.Errorf("alpha %v, limit %v", c.Benefit, c.Limit)
+	}
+	if load := v.Load(c.BreakEven); math.Abs(load-1) > 1e-6 {
+		t.Errorf("at the break-even term %v the load is %v", c.BreakEven, load)
+	}
+	v.Caches = 100
+	if c, err = Choose(v); err != nil || c.Worth || c.Recommended != 0 || c.At.Load < 2 {
+		t.Errorf("with alpha %v leases do not pay: %v, %v", c.Benefit, c.Recommended, err)
+	}
+}

@@ -1,0 +1,35 @@
+package levels
+
+import (
+	"testing"
+	"time"
+
+	"leasehold.dev/plan"
+)
+
+const s = time.Second
+
+// Goal: 10 s above, 25 s by the rule of thumb, 35 s without a holder at worst; and
+// what the rule does not say: it holds no more at the third level if renewed at
+// half. Method: the chain of the textbooks.
+func TestLevels(t *testing.T) {
+	holders, err := ThumbChain(plan.Holder{TTL: 10 * s, Renew: 5 * s}, ThumbFactor, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := Chain(0, []string{"core", "primary", "part"}, holders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct{ ttl, worst, slack, needs time.Duration }
+	for i, want := range []row{
+		{10 * s, 10 * s, 5 * s, 0},
+		{25 * s, 35 * s, 2500 * time.Millisecond, 20 * s},
+		{62500 * time.Millisecond, 97500 * time.Millisecond, -3750 * time.Millisecond, 70 * s},
+	} {
+		l := chain[i]
+		if got := (row{l.Holder.TTL, l.Worst, l.Slack, l.Needs}); got != want {
+			t.Errorf("level %d: %+v, want %+v", i, got, want)
+		}
+	}
+}
