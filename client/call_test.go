@@ -215,7 +215,7 @@ func TestBroken(t *testing.T) {
 			get <- err
 		}()
 		go func() { // it changes nothing, so it is a read
-			_, err := c.Txn(t.Context(), Txn{If: []Compare{Missing("k")}, Then: []Op{Range{Key: "k"}}})
+			_, err := c.Txn(t.Context(), Txn{If: []Compare{Key("k").Missing()}, Then: []Op{Range{Key: "k"}}})
 			txn <- err
 		}()
 		synctest.Wait()

@@ -127,7 +127,7 @@ func store(t *testing.T, c *client.Client) {
 	}
 	txn := must[client.TxnResult](t)
 	swap := client.Txn{
-		If:   []client.Compare{client.CompareValue("s/a", client.Equal, []byte("2"))},
+		If:   []client.Compare{client.Key("s/a").Value(client.Equal, []byte("2"))},
 		Then: []client.Op{client.Put{Key: "s/a", Value: []byte("3")}, client.Delete{Key: "s/b"}},
 		Else: []client.Op{client.Range{Key: "s/a"}},
 	}
@@ -225,11 +225,11 @@ func tokens(t *testing.T, c *client.Client) {
 	}
 	id := client.NewLeaseID()
 	granted := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-		If: []client.Compare{client.Missing("t/lock")},
+		If: []client.Compare{client.Key("t/lock").Missing()},
 		Then: []client.Op{
 			client.Grant{ID: id, TTL: time.Minute},
 			client.Put{Key: "t/lock", Lease: id},
-			client.RenewOp(next.Ref()),
+			next.Ref().Renew(),
 		},
 	}))
 	held := must[*client.Lease](t)(c.Keep(granted.Results[0].Grant, 0))
@@ -246,7 +246,7 @@ func tokens(t *testing.T, c *client.Client) {
 	held.Close()
 	next.Close()
 	end := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
-		client.RevokeOp(held.Ref()), client.RevokeOp(next.Ref()),
+		held.Ref().Revoke(), next.Ref().Revoke(),
 	}}))
 	if end.Results[0].Revoked != 1 {
 		t.Errorf("revoked %+v", end.Results)

@@ -33,7 +33,7 @@ func BenchmarkEcho(b *testing.B) {
 		}},
 		{"txn", func(int) error {
 			_, err := c.Txn(ctx, client.Txn{
-				If:   []client.Compare{client.CompareVersion("bench/1", client.Equal, 1)},
+				If:   []client.Compare{client.Key("bench/1").Version(client.Equal, 1)},
 				Then: []client.Op{client.Delete{Key: "bench/1"}},
 			})
 			return err

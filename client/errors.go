@@ -9,58 +9,84 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// These errors are what the cluster answers. Errors that calls return wrap them.
-var (
+// Error is a fact that a program may want to know of: errors that calls return wrap one, so that
+// [errors.Is] finds it.
+type Error string
+
+// Error implements error.
+func (e Error) Error() string { return string(e) }
+
+// Is makes [ErrFutureRevision] an [ErrCompacted].
+func (e Error) Is(target error) bool {
+	return e == ErrFutureRevision && target == ErrCompacted //nolint:errorlint // the one value
+}
+
+// These errors are what the cluster answers.
+const (
 	// ErrInvalid means that the request makes no sense as it is.
-	ErrInvalid = errors.New("invalid request")
+	ErrInvalid Error = "invalid request"
 	// ErrLeaseNotFound means that there is no such lease, or that the token is not its
 	// token any more, or the secret not its secret.
-	ErrLeaseNotFound = errors.New("no such lease")
+	ErrLeaseNotFound Error = "no such lease"
 	// ErrNameTaken means that a live lease has the name: see [TakenError].
-	ErrNameTaken = errors.New("name is taken")
+	ErrNameTaken Error = "name is taken"
 	// ErrIDTaken means that a live lease has the ID: see [TakenError]. Of a grant within a
 	// transaction it does not say which.
-	ErrIDTaken = errors.New("lease ID is taken")
+	ErrIDTaken Error = "lease ID is taken"
 	// ErrKeyNotFound means that there is no such key.
-	ErrKeyNotFound = errors.New("no such key")
+	ErrKeyNotFound Error = "no such key"
 	// ErrTooManyKeys means that the lease has as many keys as it may.
-	ErrTooManyKeys = errors.New("too many keys on the lease")
+	ErrTooManyKeys Error = "too many keys on the lease"
 	// ErrTooManyHolds means that the leases of the owner, or all leases, hold as many ranges
 	// as they may; the message says which, and what to do.
-	ErrTooManyHolds = errors.New("too many ranges are held")
+	ErrTooManyHolds Error = "too many ranges are held"
 	// ErrCompacted means that the revision asked for is not known any more.
-	ErrCompacted = errors.New("revision was compacted")
+	ErrCompacted Error = "revision was compacted"
 	// ErrFutureRevision means that the revision asked for is still to come. A program that
 	// goes on from what it was told gets it if the cluster has gone back to an earlier state,
 	// by a restore. It has to read again then, as after [ErrCompacted]: so it is one.
-	ErrFutureRevision error = futureRevision{}
+	ErrFutureRevision Error = "revision is still to come"
 	// ErrNoSpace means that the quota of the store is used up.
-	ErrNoSpace = errors.New("no space left in the store")
+	ErrNoSpace Error = "no space left in the store"
 	// ErrUnavailable means that nothing was done, as there was no member that could.
 	// Calls go on trying, so they return it only together with the end of their context. An
 	// error that is also [ErrUnknownOutcome] tells of the last try only: an earlier one may
 	// have taken effect, so a program asks for ErrUnknownOutcome first.
-	ErrUnavailable = errors.New("unavailable")
+	ErrUnavailable Error = "unavailable"
 	// ErrUnknownOutcome means that the request may have taken effect, or may yet.
-	ErrUnknownOutcome = errors.New("the outcome is not known")
+	ErrUnknownOutcome Error = "the outcome is not known"
 )
 
-// futureRevision is the type of ErrFutureRevision.
-type futureRevision struct{}
+// These errors are the client's own.
+const (
+	// ErrNotLeasehold means that the servers are none of Leasehold's, or that something before
+	// them does not let leasehold.v1 pass: a plain etcd has the API of etcd alone. Nothing was
+	// done.
+	ErrNotLeasehold Error = "no endpoint serves leasehold.v1"
+	// ErrClosed means that the client, the watch or the lease was closed.
+	ErrClosed Error = "closed"
+)
 
-func (futureRevision) Error() string { return "revision is still to come" }
-
-// Is makes it an ErrCompacted.
-func (futureRevision) Is(target error) bool {
-	return target == ErrCompacted //nolint:errorlint // the one value
-}
-
-// ErrNotLeasehold means that the servers are none of Leasehold's, or that something before them
-// does not let leasehold.v1 pass: a plain etcd has the API of etcd alone. Nothing was done.
-var ErrNotLeasehold = errors.New("no endpoint serves leasehold.v1")
-
-// ErrClosed means that the client, the watch or the lease was closed.
-var ErrClosed = errors.New("closed")
+// These errors say why a lease cannot be relied on: the causes of the end of its context,
+// and State.Err. After a [Client.Close] it is [ErrClosed].
+const (
+	// ErrJeopardy means that no renewal was acknowledged in time, and that the lease is
+	// not known to be gone.
+	ErrJeopardy Error = "client: the lease is in jeopardy"
+	// ErrExpired means that no renewal was acknowledged in time, for good. The client's own
+	// clock says so: the cluster has not said what became of the lease.
+	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
+		"the cluster has not said what became of it"
+	// ErrLost means that the cluster said that the lease is gone: see [LostError], which says
+	// how it has ended.
+	ErrLost Error = "client: the lease is gone"
+	// ErrRevoked means that this client revoked the lease, or tried to.
+	ErrRevoked Error = "client: the lease was revoked"
+	// ErrHandedOver means that this client handed the lease over, or tried to.
+	ErrHandedOver Error = "client: the lease was handed over"
+	// ErrReplaced means that the client has a newer [Lease] of the same ID.
+	ErrReplaced Error = "client: the lease has a newer handle"
+)
 
 // reasons is the one table from the errors of leasehold.v1.
 var reasons = map[pb.Reason]error{

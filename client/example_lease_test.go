@@ -104,7 +104,7 @@ func ExampleClient_Keep() {
 	ctx := context.Background()
 	id := client.NewLeaseID()
 	r, err := c.Txn(ctx, client.Txn{
-		If: []client.Compare{client.Missing("primary")},
+		If: []client.Compare{client.Key("primary").Missing()},
 		Then: []client.Op{
 			client.Grant{ID: id, TTL: 10 * time.Second, Owner: "a"},
 			client.Put{Key: "primary", Value: []byte("a"), Lease: id},
@@ -123,7 +123,7 @@ func ExampleClient_Keep() {
 	fmt.Println("valid:", held.Valid())
 
 	held.Close() // before a transaction ends it
-	r, err = c.Txn(ctx, client.Txn{Then: []client.Op{client.RevokeOp(held.Ref())}})
+	r, err = c.Txn(ctx, client.Txn{Then: []client.Op{held.Ref().Revoke()}})
 	if err != nil {
 		log.Fatal(err)
 	}

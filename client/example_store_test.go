@@ -87,7 +87,7 @@ func ExampleTxn() {
 	}
 	for _, next := range []string{"20", "30"} {
 		r, err := c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.CompareValue("limit", client.Equal, []byte("10"))},
+			If:   []client.Compare{client.Key("limit").Value(client.Equal, []byte("10"))},
 			Then: []client.Op{client.Put{Key: "limit", Value: []byte(next)}, client.DrawToken{}},
 			Else: []client.Op{client.Range{Key: "limit"}},
 		})
@@ -115,8 +115,8 @@ func ExampleCompare() {
 		log.Fatal(err)
 	}
 	for _, is := range []client.Compare{
-		client.Missing("done/1"),
-		client.Missing("done/").Over(client.Prefix("done/").End), // none of them is there
+		client.Key("done/1").Missing(),
+		client.Prefix("done/").Missing(), // none of them is there
 		client.LeaseAlive(held.ID()),
 		client.NameHeld("jobs", held.Token()),
 		client.NameHeld("jobs", held.Token()+1).Not(),
@@ -146,7 +146,7 @@ func ExampleTurn() {
 	enter := func(l *client.Lease) *client.Turn {
 		key := fmt.Sprintf("printer/%x", l.ID())
 		_, turn, err := c.Enter(ctx, client.Txn{
-			If:   []client.Compare{client.Missing(key)},
+			If:   []client.Compare{client.Key(key).Missing()},
 			Then: []client.Op{client.Put{Key: key, Lease: l.ID()}},
 		}, client.Await{Key: key, Prefix: "printer/"})
 		if err != nil {

@@ -12,27 +12,6 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors say why a lease cannot be relied on: the causes of the end of its context,
-// and State.Err. After a [Client.Close] it is [ErrClosed].
-var (
-	// ErrJeopardy means that no renewal was acknowledged in time, and that the lease is
-	// not known to be gone.
-	ErrJeopardy = errors.New("client: the lease is in jeopardy")
-	// ErrExpired means that no renewal was acknowledged in time, for good. The client's own
-	// clock says so: the cluster has not said what became of the lease.
-	ErrExpired = errors.New("client: the lease was not renewed in time, by the client's own clock: " +
-		"the cluster has not said what became of it")
-	// ErrLost means that the cluster said that the lease is gone: see [LostError], which says
-	// how it has ended.
-	ErrLost = errors.New("client: the lease is gone")
-	// ErrRevoked means that this client revoked the lease, or tried to.
-	ErrRevoked = errors.New("client: the lease was revoked")
-	// ErrHandedOver means that this client handed the lease over, or tried to.
-	ErrHandedOver = errors.New("client: the lease was handed over")
-	// ErrReplaced means that the client has a newer [Lease] of the same ID.
-	ErrReplaced = errors.New("client: the lease has a newer handle")
-)
-
 // LostError is ErrLost, and says how the lease has ended under the token that the client had.
 type LostError struct {
 	// Cause is [LeaseExpired], [LeaseRevoked], [LeaseHandedOver] or [LeaseResumed]; 0 if the

@@ -20,7 +20,7 @@ func named(t *testing.T, c *client.Client) {
 	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "named/a", LeaseRef: by}))
 	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "named/b", LeaseRef: l.Ref()}))
 	r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
-		client.Put{Key: "named/c", LeaseRef: own}, client.RenewOp(own),
+		client.Put{Key: "named/c", LeaseRef: own}, own.Renew(),
 	}}))
 	if got := r.Results[1].Renew; got == nil || got.ID != l.ID() {
 		t.Errorf("renewed %+v", got)
@@ -45,8 +45,8 @@ func named(t *testing.T, c *client.Client) {
 
 	_, put := c.Put(ctx, client.Put{Key: "named/a", LeaseRef: old})
 	_, unknown := c.Put(ctx, client.Put{Key: "named/a", LeaseRef: client.LeaseRef{Name: "none"}})
-	_, renewed := c.Txn(ctx, client.Txn{Then: []client.Op{client.RenewOp(old)}})
-	_, revoked := c.Txn(ctx, client.Txn{Then: []client.Op{client.RevokeOp(old)}})
+	_, renewed := c.Txn(ctx, client.Txn{Then: []client.Op{old.Renew()}})
+	_, revoked := c.Txn(ctx, client.Txn{Then: []client.Op{old.Revoke()}})
 	for what, err := range map[string]error{
 		"put": put, "put by an unknown name": unknown, "renewal": renewed, "revocation": revoked,
 		"attachment": c.Attach(ctx, old, "named/a"), "revoke": c.Revoke(ctx, old),

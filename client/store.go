@@ -97,12 +97,16 @@ type RangeResult struct {
 	Count int64
 }
 
-// KeyRange is a key or a range of keys.
+// KeyRange is a key or a range of keys. Its methods make the requests for it, and the conditions
+// of a transaction on it.
 type KeyRange struct {
 	Key string
 	// End is the first key behind the range; empty for the one key. See [Prefix].
 	End string
 }
+
+// Key is the range of one key.
+func Key(key string) KeyRange { return KeyRange{Key: key} }
 
 // Prefix is the range of all keys that begin with the prefix; of all keys, if it is empty.
 func Prefix(prefix string) KeyRange {

@@ -275,7 +275,7 @@ func (w *Turn) moveOn(from *link) {
 // requestLocked asks for the turn again, at the same member or another: if the key is still the
 // one that it was.
 func (w *Turn) requestLocked() *pb.Request {
-	is := CompareCreateRevision(w.ask.Key, Equal, w.revision)
+	is := Key(w.ask.Key).CreateRevision(Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 		Compare: []*pb.Compare{is.message()}, AwaitTurn: w.ask.message(),
 	}}}

@@ -28,7 +28,7 @@ func TestTurnsFaults(t *testing.T) {
 	enter := func(c *client.Client, l *client.Lease) *client.Turn {
 		t.Helper()
 		r, w, err := c.Enter(ctx, client.Txn{
-			If:   []client.Compare{client.Missing(key(l))},
+			If:   []client.Compare{client.Key(key(l)).Missing()},
 			Then: []client.Op{client.Put{Key: key(l), Lease: l.ID()}},
 		}, client.Await{Key: key(l), Prefix: "turns/"})
 		if err != nil || w == nil || w.Revision() != r.Revision {
@@ -39,7 +39,7 @@ func TestTurnsFaults(t *testing.T) {
 	remove := func(w *client.Turn, l *client.Lease) {
 		t.Helper()
 		r, err := w.Leave(ctx, client.Txn{
-			If:   []client.Compare{client.CompareCreateRevision(key(l), client.Equal, w.Revision())},
+			If:   []client.Compare{client.Key(key(l)).CreateRevision(client.Equal, w.Revision())},
 			Then: []client.Op{client.Delete{Key: key(l)}},
 		})
 		if err != nil || !r.Succeeded {

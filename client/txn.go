@@ -15,18 +15,24 @@ type Txn struct {
 	Then, Else []Op
 }
 
-// Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn], [Grant],
-// [RenewOp], [RevokeOp] or [DrawToken], or a pointer to one.
+// Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn], [Grant] or
+// [DrawToken], or a pointer to one; or what [LeaseRef.Renew] or [LeaseRef.Revoke] returns.
 type Op interface{ op() *pb.Op }
 
-// RenewOp starts a lease's TTL anew when the transaction is applied. The client does not
-// count on it: leases that it keeps alive it renews itself. One that is named by its Name alone
-// needs its Token: else a holder could renew the lease of its successor, and take it for its own.
-type RenewOp LeaseRef
+// Renew is the operation that starts the lease's TTL anew when the transaction is applied. The
+// client does not count on it: it renews the leases that it keeps alive itself. A reference
+// without an ID needs a Token: otherwise a holder could renew the lease of its successor, and take
+// that for its own.
+func (r LeaseRef) Renew() Op { return renewOp(r) }
 
-// RevokeOp ends a lease, with its keys. The program sees to it that nobody relies on the
-// lease any more: of a [Lease] of this client call [Lease.Close] before.
-type RevokeOp LeaseRef
+// Revoke is the operation that ends the lease, with its keys. The program must not rely on the
+// lease any more: it calls [Lease.Close] first if this client keeps the lease alive.
+func (r LeaseRef) Revoke() Op { return revokeOp(r) }
+
+type (
+	renewOp  LeaseRef
+	revokeOp LeaseRef
+)
 
 // DrawToken draws the next fencing token, of the same sequence as the tokens of leases: it is
 // larger than all that were given out before, never given out again, also after a restore
@@ -59,117 +65,6 @@ type Result struct {
 	Revoked int64
 	// Token is the one that was drawn.
 	Token lease.Token
-}
-
-// Relation compares what is with what a condition names.
-type Relation int32
-
-// The relations. A range is compared key by key: all must meet the condition.
-const (
-	Equal    = Relation(pb.Compare_RELATION_EQUAL)
-	Greater  = Relation(pb.Compare_RELATION_GREATER)
-	Less     = Relation(pb.Compare_RELATION_LESS)
-	NotEqual = Relation(pb.Compare_RELATION_NOT_EQUAL)
-)
-
-// Compare is a condition of a transaction. The zero Compare is none: use the functions
-// that return one.
-type Compare struct{ m *pb.Compare }
-
-// compared is a condition and what it compares, in one piece.
-type compared[T any] struct {
-	m      pb.Compare
-	target T
-}
-
-// CompareValue compares the value of a key. The value must not be changed any more (see [Put]).
-func CompareValue(key string, r Relation, value []byte) Compare {
-	c := &compared[pb.Compare_Value]{target: pb.Compare_Value{Value: value}}
-	c.m.Target = &c.target
-	return compare(key, r, &c.m)
-}
-
-// CompareVersion compares the version of a key, which is 0 if there is none.
-func CompareVersion(key string, r Relation, version int64) Compare {
-	c := &compared[pb.Compare_Version]{target: pb.Compare_Version{Version: version}}
-	c.m.Target = &c.target
-	return compare(key, r, &c.m)
-}
-
-// CompareCreateRevision compares the revision that made a key, 0 if there is none.
-func CompareCreateRevision(key string, r Relation, revision int64) Compare {
-	c := &compared[pb.Compare_CreateRevision]{
-		target: pb.Compare_CreateRevision{CreateRevision: revision},
-	}
-	c.m.Target = &c.target
-	return compare(key, r, &c.m)
-}
-
-// CompareModRevision compares the last revision that changed a key, 0 if there is none.
-func CompareModRevision(key string, r Relation, revision int64) Compare {
-	c := &compared[pb.Compare_ModRevision]{target: pb.Compare_ModRevision{ModRevision: revision}}
-	c.m.Target = &c.target
-	return compare(key, r, &c.m)
-}
-
-// CompareLease compares the lease that a key is attached to, 0 if it is to none.
-func CompareLease(key string, r Relation, id lease.ID) Compare {
-	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
-	c.m.Target = &c.target
-	return compare(key, r, &c.m)
-}
-
-// Missing says that there is no such key.
-func Missing(key string) Compare { return CompareVersion(key, Equal, 0) }
-
-// LeaseAlive says that a lease lives.
-func LeaseAlive(id lease.ID) Compare {
-	return compare("", Equal, &pb.Compare{Target: &pb.Compare_LeaseAlive{LeaseAlive: int64(id)}})
-}
-
-// NameHeld says that a live lease holds a name, with this token: the condition of a write
-// that only the holder of a name may do.
-func NameHeld(name string, t lease.Token) Compare {
-	return compare("", Equal, &pb.Compare{Target: &pb.Compare_NameToken{
-		NameToken: &pb.NameToken{Name: name, Token: uint64(t)},
-	}})
-}
-
-// Not turns [LeaseAlive] and [NameHeld] into their opposite, and [Equal] into [NotEqual].
-// Greater and Less stay what they are.
-func (c Compare) Not() Compare {
-	switch m := c.message(); m.Relation {
-	case pb.Compare_RELATION_UNSPECIFIED, pb.Compare_RELATION_EQUAL:
-		return c.with(pb.Compare_RELATION_NOT_EQUAL)
-	case pb.Compare_RELATION_NOT_EQUAL:
-		return c.with(pb.Compare_RELATION_EQUAL)
-	default:
-		return c
-	}
-}
-
-// Over returns the same condition on each key from the one it names up to end.
-func (c Compare) Over(end string) Compare {
-	out := c.with(c.message().Relation)
-	out.m.Key, out.m.RangeEnd = span(string(out.m.Key), end)
-	return out
-}
-
-func (c Compare) with(r pb.Compare_Relation) Compare {
-	m := c.message()
-	return Compare{&pb.Compare{Relation: r, Key: m.Key, RangeEnd: m.RangeEnd, Target: m.Target}}
-}
-
-func (c Compare) message() *pb.Compare {
-	if c.m == nil {
-		return &pb.Compare{}
-	}
-	return c.m
-}
-
-func compare(key string, r Relation, m *pb.Compare) Compare {
-	m.Key, m.Relation = []byte(key), pb.Compare_Relation(r)
-	return Compare{m}
 }
 
 // Txn does a transaction. One that only reads is repeated like any read.
@@ -296,9 +191,11 @@ func (t Txn) op() *pb.Op { return &pb.Op{Op: &pb.Op_Txn{Txn: t.message()}} }
 
 func (g Grant) op() *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
 
-func (r RenewOp) op() *pb.Op  { return &pb.Op{Op: &pb.Op_Renew{Renew: LeaseRef(r).message()}} }
-func (r RevokeOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: LeaseRef(r).message()}} }
-func (DrawToken) op() *pb.Op  { return drawToken }
+func (r renewOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Renew{Renew: LeaseRef(r).message()}} }
+
+func (r revokeOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: LeaseRef(r).message()}} }
+
+func (DrawToken) op() *pb.Op { return drawToken }
 
 // drawToken is only ever sent, so all may share it.
 var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}

@@ -49,9 +49,9 @@ func pointed(t *testing.T, c *client.Client) {
 	if until := l.ValidUntil(); until.Before(before.Add(30 * time.Second)) {
 		t.Errorf("it is valid until %v, granted at %v", until, before)
 	}
-	ref := client.RevokeOp(l.Ref())
-	renew := client.RenewOp(l.Ref())
-	r = must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{&renew, &ref}}))
+	r = must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{
+		Then: []client.Op{l.Ref().Renew(), l.Ref().Revoke()},
+	}))
 	if r.Results[0].Renew == nil || r.Results[0].Renew.ID != id || r.Results[1].Revoked != 1 {
 		t.Errorf("results %+v", r.Results)
 	}

@@ -36,7 +36,7 @@ func TestWhole(t *testing.T) {
 		t.Error(err)
 	}
 	r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-		If:   []client.Compare{client.CompareVersion("", client.Equal, 1).Over(end)},
+		If:   []client.Compare{client.KeyRange{End: end}.Version(client.Equal, 1)},
 		Then: []client.Op{client.Range{End: end}},
 	}))
 	if !r.Succeeded || len(r.Results[0].Range.KVs) != 2 {

@@ -260,9 +260,9 @@ func (p *place) stepBack(ctx context.Context) (left bool, err error) {
 		}
 		first := before[0]
 		r, err := p.session.client.Txn(ctx, client.Txn{
-			If: []client.Compare{p.owner(), client.CompareCreateRevision(
-				first.Key, client.Equal, first.CreateRevision,
-			)},
+			If: []client.Compare{
+				p.owner(), client.Key(first.Key).CreateRevision(client.Equal, first.CreateRevision),
+			},
 			Then: []client.Op{client.Delete{Key: p.key}},
 		})
 		switch {

@@ -90,7 +90,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 		}
 		switch err = s.awaitNext(ctx, id, now.Since); {
 		case err == nil:
-			own := client.CompareCreateRevision(now.Key, client.Equal, now.Since)
+			own := client.Key(now.Key).CreateRevision(client.Equal, now.Since)
 			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
 		case errors.Is(err, ErrLost):
 			err = nil // somebody else leads now, perhaps the candidate

@@ -78,7 +78,7 @@ func TestMutexWithNode(t *testing.T) {
 	ours := func() (held bool, release func()) {
 		l := session(t, c).Lease()
 		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.Missing("job")},
+			If:   []client.Compare{client.Key("job").Missing()},
 			Then: []client.Op{client.Put{Key: "job", Lease: l.ID()}},
 		}))
 		return r.Succeeded, func() {

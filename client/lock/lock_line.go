@@ -103,15 +103,14 @@ var errBusy = errors.New("lock: not the only one")
 func (l *line) try(ctx context.Context, key string, idle bool) (*place, error) {
 	s, all := l.session, l.all()
 	t := client.Txn{
-		If: []client.Compare{client.Missing(key)},
+		If: []client.Compare{client.Key(key).Missing()},
 		Then: []client.Op{
 			client.Put{Key: key, Value: l.value, Lease: s.lease.ID()}, client.DrawToken{},
 		},
 		Else: []client.Op{all},
 	}
 	if idle {
-		none := client.CompareCreateRevision(all.Key, client.Equal, 0).Over(all.End)
-		t.If = append(t.If, none)
+		t.If = append(t.If, client.Prefix(l.prefix).Missing())
 	}
 	r, turn, err := s.client.Enter(ctx, t, client.Await{
 		Key: key, Prefix: l.prefix, Permits: int64(l.permits), Beside: l.beside,
@@ -155,7 +154,7 @@ func (l *line) key() string {
 
 // any is a key of the session, whichever revision made it.
 func (s *Session) any(key string) ownKey {
-	return ownKey{key, client.CompareLease(key, client.Equal, s.lease.ID())}
+	return ownKey{key, client.Key(key).Lease(client.Equal, s.lease.ID())}
 }
 
 // ownKey is a key, and the condition under which it is to be deleted.

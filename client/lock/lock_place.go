@@ -189,5 +189,5 @@ func (p *place) end(why error) {
 func (p *place) self() ownKey { return ownKey{p.key, p.owner()} }
 
 func (p *place) owner() client.Compare {
-	return client.CompareCreateRevision(p.key, client.Equal, p.revision)
+	return client.Key(p.key).CreateRevision(client.Equal, p.revision)
 }

@@ -118,7 +118,7 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 // a try.
 func (m *Membership) register(ctx context.Context, r *Registration) error {
 	put := client.Txn{
-		If:   []client.Compare{client.Missing(m.key), client.Missing(m.guard)},
+		If:   []client.Compare{client.Key(m.key).Missing(), client.Key(m.guard).Missing()},
 		Then: []client.Op{client.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
 		Else: []client.Op{client.Range{Key: m.key}},
 	}
@@ -175,8 +175,8 @@ func (m *Membership) await(ctx context.Context, revision int64) error {
 // ours are the conditions that the key is still that of this registration.
 func (m *Membership) ours() []client.Compare {
 	return []client.Compare{
-		client.CompareCreateRevision(m.key, client.Equal, m.created),
-		client.CompareLease(m.key, client.Equal, m.lease.ID()),
+		client.Key(m.key).CreateRevision(client.Equal, m.created),
+		client.Key(m.key).Lease(client.Equal, m.lease.ID()),
 	}
 }
 
@@ -253,7 +253,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 		// The last change that is known is part of the condition, so of several tries
 		// one is done, and none after a later Update.
 		res, err := m.g.c.Txn(ctx, client.Txn{
-			If: append(m.ours(), client.CompareModRevision(m.key, client.Equal, m.modified)),
+			If: append(m.ours(), client.Key(m.key).ModRevision(client.Equal, m.modified)),
 			Then: []client.Op{
 				client.Put{Key: m.key, Value: metadata, Lease: m.lease.ID()},
 			},

@@ -245,12 +245,12 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 // revoked; if it comes only after that it ends after its TTL.
 func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	role, order, id := n.s.role(), n.s.order(), client.NewLeaseID()
-	chosen := client.Missing(order)
+	chosen := client.Key(order).Missing()
 	if ordered {
-		chosen = client.CompareValue(order, client.Equal, []byte(n.id))
+		chosen = client.Key(order).Value(client.Equal, []byte(n.id))
 	}
 	r, err := n.s.c.Txn(ctx, client.Txn{
-		If: []client.Compare{client.LeaseAlive(n.lease.ID()), client.Missing(role), chosen},
+		If: []client.Compare{client.LeaseAlive(n.lease.ID()), client.Key(role).Missing(), chosen},
 		Then: []client.Op{
 			client.Grant{ID: id, TTL: n.ttl, Name: role, Owner: n.id},
 			client.Put{Key: role, Value: []byte(n.id), Lease: id},

@@ -181,7 +181,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 		// not put once the node is the primary, which would be an order for nobody.
 		r, err = s.c.Txn(ctx, client.Txn{
 			If: []client.Compare{
-				client.CompareLease(s.up(id), client.Equal, up[0].Lease),
+				client.Key(s.up(id)).Lease(client.Equal, up[0].Lease),
 				compareHolder(s.role(), held),
 			},
 			Then: []client.Op{
@@ -203,9 +203,9 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 // compareHolder says that the role is held as it was read, or free.
 func compareHolder(role string, held []client.KV) client.Compare {
 	if len(held) == 0 {
-		return client.Missing(role)
+		return client.Key(role).Missing()
 	}
-	return client.CompareLease(role, client.Equal, held[0].Lease)
+	return client.Key(role).Lease(client.Equal, held[0].Lease)
 }
 
 // awaitMissing waits until there is no such key.

@@ -55,7 +55,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	for w := (tries.Pace{}); ; {
 		// Twice is as good as once.
 		r, err := c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.Missing(p.spec())},
+			If:   []client.Compare{client.Key(p.spec()).Missing()},
 			Then: []client.Op{client.Put{Key: p.spec(), Value: value}},
 			Else: []client.Op{client.Range{Key: p.spec()}},
 		})

@@ -190,7 +190,7 @@ func (q *Queue) exhumeOne(
 			return tried, nil
 		}
 		t, err := q.c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.Missing(q.dead(id)).Not()},
+			If:   []client.Compare{client.Key(q.dead(id)).Missing().Not()},
 			Then: append(then(r.KVs[0].Value), client.Delete{Key: q.dead(id)}),
 		})
 		if err == nil {

@@ -252,9 +252,9 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	l := client.NewLeaseID()
 	r, err := q.c.Txn(ctx, client.Txn{
 		If: []client.Compare{
-			client.Missing(q.item(id)).Not(),
-			client.Missing(q.claim(id)),
-			client.CompareVersion(q.try(id), client.Less, q.cfg.MaxTries),
+			client.Key(q.item(id)).Missing().Not(),
+			client.Key(q.claim(id)).Missing(),
+			client.Key(q.try(id)).Version(client.Less, q.cfg.MaxTries),
 		},
 		Then: []client.Op{
 			client.Grant{ID: l, TTL: q.cfg.TTL, Owner: q.cfg.Worker},
@@ -321,9 +321,9 @@ func (q *Queue) release(ctx context.Context, l client.LeaseRef) error {
 func (q *Queue) bury(ctx context.Context, id string, payload []byte) error {
 	_, err := q.c.Txn(ctx, client.Txn{
 		If: []client.Compare{
-			client.Missing(q.item(id)).Not(),
-			client.Missing(q.claim(id)),
-			client.CompareVersion(q.try(id), client.Greater, q.cfg.MaxTries-1),
+			client.Key(q.item(id)).Missing().Not(),
+			client.Key(q.claim(id)).Missing(),
+			client.Key(q.try(id)).Version(client.Greater, q.cfg.MaxTries-1),
 		},
 		Then: q.burial(id, payload),
 	})

@@ -115,7 +115,7 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 
 // revoke ends the lease of the claim, as the first operation of a transaction where that can
 // be: who watches sees the claim go and then, if it goes, the item, and does not try for it.
-func (i *Item) revoke() client.Op { return client.RevokeOp(i.lease.Ref()) }
+func (i *Item) revoke() client.Op { return i.lease.Ref().Revoke() }
 
 // finish ends the claim with a transaction, which does nothing unless the claim hangs on our
 // lease. The lease is kept alive until the outcome is known, so that a lost answer does
@@ -132,7 +132,7 @@ func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err err
 		return false, ErrLost
 	}
 	t := client.Txn{
-		If:   []client.Compare{client.CompareLease(i.q.claim(i.id), client.Equal, i.lease.ID())},
+		If:   []client.Compare{client.Key(i.q.claim(i.id)).Lease(client.Equal, i.lease.ID())},
 		Then: then,
 		Else: []client.Op{client.Range{Key: i.q.item(i.id), KeysOnly: true}},
 	}

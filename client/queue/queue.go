@@ -158,10 +158,10 @@ func (q *Queue) PushAll(
 		t.Then = append(t.Then, client.Grant{ID: wait, TTL: max(delay, minDelay)})
 	}
 	if slices.ContainsFunc(payloads, func(b []byte) bool { return len(b) >= largePayload }) {
-		t.If = append(t.If, client.Missing(q.item(ids[0])+q.room()))
+		t.If = append(t.If, client.Key(q.item(ids[0])+q.room()).Missing())
 	}
 	for i, id := range ids {
-		t.If = append(t.If, client.Missing(q.item(id)), client.Missing(q.dead(id)))
+		t.If = append(t.If, client.Key(q.item(id)).Missing(), client.Key(q.dead(id)).Missing())
 		t.Then = append(t.Then, client.Put{Key: q.item(id), Value: payloads[i]})
 		if delay > 0 {
 			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})

@@ -96,7 +96,7 @@ func (s *server) renew(ctx context.Context, o offer) error {
 	if s.down.Load() {
 		return errDown
 	}
-	_, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{client.RenewOp(o.ref)}})
+	_, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{o.ref.Renew()}})
 	return err
 }
 

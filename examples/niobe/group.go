@@ -65,7 +65,7 @@ func (g *group) replace(ctx context.Context, old, c config) error {
 		return err
 	}
 	_, err = g.c.Txn(ctx, client.Txn{
-		If:   []client.Compare{client.CompareModRevision(key, client.Equal, old.revision)},
+		If:   []client.Compare{client.Key(key).ModRevision(client.Equal, old.revision)},
 		Then: []client.Op{client.Put{Key: key, Value: value}},
 	})
 	if errors.Is(err, client.ErrUnknownOutcome) {

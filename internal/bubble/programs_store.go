@@ -75,9 +75,9 @@ func (p *process) swap(ctx context.Context, o *op) error {
 	}
 	o.kind, o.want, o.value = opSwap, string(kv.Value), p.w.unique()
 	p.w.h.call(o)
-	cond := client.Missing(o.key)
+	cond := client.Key(o.key).Missing()
 	if o.want != "" {
-		cond = client.CompareValue(o.key, client.Equal, kv.Value)
+		cond = client.Key(o.key).Value(client.Equal, kv.Value)
 	}
 	r, err := p.c.Txn(ctx, client.Txn{
 		If:   []client.Compare{cond},

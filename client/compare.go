@@ -1,0 +1,117 @@
+package client
+
+import (
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/lease"
+)
+
+// Compare is a condition of a transaction. A [KeyRange] has methods that return one, and so have
+// [LeaseAlive] and [NameHeld]. The zero Compare is none.
+type Compare struct{ m *pb.Compare }
+
+// Relation compares what is with what a condition names.
+type Relation int32
+
+// The relations. A range is compared key by key: all must meet the condition.
+const (
+	Equal    = Relation(pb.Compare_RELATION_EQUAL)
+	Greater  = Relation(pb.Compare_RELATION_GREATER)
+	Less     = Relation(pb.Compare_RELATION_LESS)
+	NotEqual = Relation(pb.Compare_RELATION_NOT_EQUAL)
+)
+
+// Missing says that there is no such key, or none in the range.
+func (r KeyRange) Missing() Compare { return r.Version(Equal, 0) }
+
+// Value compares the value of the key. The value must not be changed any more (see [Put]).
+func (r KeyRange) Value(is Relation, value []byte) Compare {
+	c := &compared[pb.Compare_Value]{target: pb.Compare_Value{Value: value}}
+	c.m.Target = &c.target
+	return r.compare(is, &c.m)
+}
+
+// Version compares the version of the key, which is 0 if there is none.
+func (r KeyRange) Version(is Relation, version int64) Compare {
+	c := &compared[pb.Compare_Version]{target: pb.Compare_Version{Version: version}}
+	c.m.Target = &c.target
+	return r.compare(is, &c.m)
+}
+
+// CreateRevision compares the revision that made the key, 0 if there is none.
+func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
+	c := &compared[pb.Compare_CreateRevision]{
+		target: pb.Compare_CreateRevision{CreateRevision: revision},
+	}
+	c.m.Target = &c.target
+	return r.compare(is, &c.m)
+}
+
+// ModRevision compares the last revision that changed the key, 0 if there is none.
+func (r KeyRange) ModRevision(is Relation, revision int64) Compare {
+	c := &compared[pb.Compare_ModRevision]{target: pb.Compare_ModRevision{ModRevision: revision}}
+	c.m.Target = &c.target
+	return r.compare(is, &c.m)
+}
+
+// Lease compares the lease that the key is attached to, 0 if it is to none.
+func (r KeyRange) Lease(is Relation, id lease.ID) Compare {
+	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
+	c.m.Target = &c.target
+	return r.compare(is, &c.m)
+}
+
+// LeaseAlive says that a lease lives.
+func LeaseAlive(id lease.ID) Compare {
+	return Compare{&pb.Compare{
+		Relation: pb.Compare_RELATION_EQUAL,
+		Target:   &pb.Compare_LeaseAlive{LeaseAlive: int64(id)},
+	}}
+}
+
+// NameHeld says that a live lease holds a name, with this token: the condition of a write
+// that only the holder of a name may do.
+func NameHeld(name string, t lease.Token) Compare {
+	return Compare{&pb.Compare{
+		Relation: pb.Compare_RELATION_EQUAL,
+		Target: &pb.Compare_NameToken{
+			NameToken: &pb.NameToken{Name: name, Token: uint64(t)},
+		},
+	}}
+}
+
+// Not turns [LeaseAlive] and [NameHeld] into their opposite, and [Equal] into [NotEqual].
+// Greater and Less stay what they are.
+func (c Compare) Not() Compare {
+	m := c.message()
+	out := &pb.Compare{Relation: m.Relation, Key: m.Key, RangeEnd: m.RangeEnd, Target: m.Target}
+	switch m.Relation {
+	case pb.Compare_RELATION_UNSPECIFIED, pb.Compare_RELATION_EQUAL:
+		out.Relation = pb.Compare_RELATION_NOT_EQUAL
+	case pb.Compare_RELATION_NOT_EQUAL:
+		out.Relation = pb.Compare_RELATION_EQUAL
+	}
+	return Compare{out}
+}
+
+// compared is a condition and what it compares, in one piece.
+type compared[T any] struct {
+	m      pb.Compare
+	target T
+}
+
+// compare makes a message the condition on the range.
+func (r KeyRange) compare(is Relation, m *pb.Compare) Compare {
+	m.Relation = pb.Compare_Relation(is)
+	m.Key, m.RangeEnd = []byte(r.Key), nil
+	if r.End != "" {
+		m.Key, m.RangeEnd = span(r.Key, r.End)
+	}
+	return Compare{m}
+}
+
+func (c Compare) message() *pb.Compare {
+	if c.m == nil {
+		return &pb.Compare{}
+	}
+	return c.m
+}
