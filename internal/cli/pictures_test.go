@@ -13,7 +13,7 @@ import (
 var picturesFlag = flag.Bool("pictures", false, "draw the pictures of documents anew")
 
 // Goal: the pictures of the documents are what the tool draws. Method: every line
-// "leasehold plan ... > docs/img/..." of the documents is run.
+// "leasehold plan ... > docs/img/..." of the documents is run; a backslash continues a line.
 //
 //	go test ./internal/cli -run TestPictures -pictures
 func TestPictures(t *testing.T) {
@@ -27,7 +27,7 @@ func TestPictures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
 			command, file, ok := strings.Cut(strings.TrimSpace(line), " > docs/img/")
 			words := strings.Fields(command)
 			if !ok || len(words) < 2 || words[0] != "leasehold" {
