@@ -49,13 +49,14 @@ func (all *Requests) Body(w http.ResponseWriter, r *http.Request, end func(why e
 	return b
 }
 
-// Taken says that a message was read, to its end.
-func (b *Body) Taken() {
+// Taken says that a message was read, to its end, and so many bytes behind it.
+func (b *Body) Taken(rest int) {
 	s := b.in.sender
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addLocked(-b.in.begun)
-	b.in.begun = 0
+	cost := frameCost(rest)
+	s.addLocked(cost - b.in.begun)
+	b.in.begun = cost
 }
 
 // Done ends the account.

@@ -110,7 +110,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(ctx)
 	r.Body = &body{
 		ReadCloser: counted, limit: g.limit, left: g.limit, fail: cancel,
-		duplex: isDuplex(r.URL.Path), arrived: func() { late.Stop(); counted.Taken() },
+		duplex: isDuplex(r.URL.Path), begun: func() { late.Reset(g.patience) },
+		arrived: func(rest int) { late.Stop(); counted.Taken(rest) },
 	}
 	g.mux.ServeHTTP(w, r)
 }
@@ -118,35 +119,6 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // isDuplex reports whether a client may send messages one after the other.
 func isDuplex(path string) bool {
 	return path == "/v3/watch" || strings.HasSuffix(path, "/lease/keepalive")
-}
-
-// body is a request body. Each message in it may have limit bytes: a watch's
-// body has many and no end, so a limit on the whole would break it.
-type body struct {
-	io.ReadCloser
-	limit, left int64
-	broken      bool // the connection failed
-	fail        context.CancelCauseFunc
-	duplex      bool   // more messages may follow, at any time
-	arrived     func() // the message, or the last of it, is there
-}
-
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLarge
-	}
-	p = p[:min(int64(len(p)), b.left)]
-	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
-	switch {
-	case err == nil:
-	case errors.Is(err, io.EOF):
-		b.arrived()
-	default:
-		b.broken = true
-	}
-	return n, err
 }
 
 // marshaler is the gateway's JSON, with three differences. protojson puts spaces
@@ -173,61 +145,53 @@ func (m *marshaler) Marshal(v any) ([]byte, error) {
 
 // NewDecoder implements runtime.Marshaler.
 func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
-	dec := m.decoder(r)
+	dec := &decoder{marshaler: m, r: r}
 	b, ok := r.(*body)
 	if !ok {
 		return dec
 	}
-	return runtime.DecoderFunc(func(v any) error {
-		b.left = b.limit
-		err := dec.Decode(v)
-		switch {
-		case err == nil && b.duplex:
-			b.arrived()
-			return nil
-		case err == nil:
-			// To its end, which not every call of the gateway looks for, and while
-			// the wait is still bounded.
-			_, _ = io.Copy(io.Discard, b)
-			return nil
-		case errors.Is(err, io.EOF) || b.broken:
-			return err
-		case errors.As(err, new(*unknownFieldError)):
-		case !errors.Is(err, errTooLarge):
-			err = fmt.Errorf("malformed JSON in request: %w", err)
-		}
-		b.fail(err)
-		return err
-	})
+	return runtime.DecoderFunc(func(v any) error { return b.decode(dec, v) })
 }
 
 // ours is how the packages of leasehold.v1's messages begin.
 const ours = "leasehold."
 
-// decoder returns a decoder that knows which messages may have unknown fields.
-func (m *marshaler) decoder(r io.Reader) runtime.Decoder {
-	lenient := m.JSONPb.NewDecoder(r)
-	exact := m.JSONPb
-	exact.DiscardUnknown = false
-	strict := exact.NewDecoder(r) // a call's messages are all of one type, so one reads r
-	return runtime.DecoderFunc(func(v any) error {
-		p, ok := v.(proto.Message)
-		if !ok {
-			return lenient.Decode(v)
-		}
-		name := string(p.ProtoReflect().Descriptor().FullName())
-		if !strings.HasPrefix(name, ours) {
-			return lenient.Decode(v)
-		}
-		err := strict.Decode(v)
-		if err == nil {
-			return nil
-		}
-		if _, field, ok := strings.Cut(err.Error(), unknownField); ok {
-			return &unknownFieldError{message: name, field: field}
-		}
+// decoder decodes messages of one type, and knows whether they may have unknown fields.
+type decoder struct {
+	*marshaler
+	r    io.Reader
+	json *json.Decoder // nil before the first message, and when the buffer is to be given back
+}
+
+// Decode implements runtime.Decoder.
+func (d *decoder) Decode(v any) error {
+	if d.json == nil {
+		d.json = json.NewDecoder(d.r)
+	}
+	options := d.UnmarshalOptions
+	p, ok := v.(proto.Message)
+	if !ok {
+		return runtime.DecoderWrapper{Decoder: d.json, UnmarshalOptions: options}.Decode(v)
+	}
+	name := string(p.ProtoReflect().Descriptor().FullName())
+	options.DiscardUnknown = !strings.HasPrefix(name, ours)
+	err := runtime.DecoderWrapper{Decoder: d.json, UnmarshalOptions: options}.Decode(v)
+	if err == nil || options.DiscardUnknown {
 		return err
-	})
+	}
+	if _, field, ok := strings.Cut(err.Error(), unknownField); ok {
+		return &unknownFieldError{message: name, field: field}
+	}
+	return err
+}
+
+// rest returns what was read behind the last message.
+func (d *decoder) rest() []byte {
+	if d.json == nil {
+		return nil
+	}
+	rest, _ := io.ReadAll(d.json.Buffered()) // from memory
+	return rest
 }
 
 // unknownField is what protojson's errors say, after a place and before a name in quotes.

@@ -325,7 +325,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var failed error
 		b := &body{
-			arrived:    func() {},
+			arrived:    func(int) {},
 			ReadCloser: io.NopCloser(bytes.NewReader(data)), limit: limit,
 			fail: func(err error) { failed = err },
 		}
