@@ -24,6 +24,11 @@ const (
 	roomReaders  = 128 << 20
 	maxUnreadAll = roomSmall + roomNew + roomReaders
 
+	// Calls that wait for room may cost so much together, each waitCost for its stack and what gRPC
+	// keeps for it, and its request.
+	maxWaiting = 64 << 20
+	waitCost   = 16 << 10
+
 	// unproven is what the kernel may have taken for a client that reads nothing.
 	unproven = 4 << 20
 	// A connection's next large answer is expected to have what the last had, in these bounds:
@@ -44,6 +49,9 @@ const (
 var (
 	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers wait until "+
 		"their clients read them; read answers as they come, or ask for less at a time")
+	errCrowd = status.Error(codes.ResourceExhausted, "etcdserver: too many requests: too many "+
+		"calls wait until clients read answers, and this connection has most of them; read answers "+
+		"as they come, and have fewer calls under way")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
 		"many answers wait until their clients read them")
 )
@@ -63,6 +71,9 @@ var (
 // who ask for least. Small messages never wait. If there are too many connections are closed at
 // once: first the one that has left most of them unread for longest.
 //
+// A call that waits has memory of its own, so all of those are bounded, too. If they are too many,
+// the connection that has most of them loses its newest.
+//
 // It is safe for concurrent use.
 type Answers struct {
 	log  *slog.Logger
@@ -76,6 +87,8 @@ type Answers struct {
 	visits   map[string]*visit     // requests of the JSON gateway under way
 	others   *account              // of calls whose connection is not known
 	rooms    [rooms]room
+	crowds   map[*account]struct{} // those that have calls which wait
+	waits    int64                 // the costs of these calls
 
 	unread atomic.Int64 // in all accounts; changed under mu
 }
@@ -85,6 +98,7 @@ func NewAnswers(log *slog.Logger) *Answers {
 	all := &Answers{
 		began: time.Now(), log: log,
 		accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
+		crowds: make(map[*account]struct{}),
 		rooms: [rooms]room{
 			small: {most: roomSmall}, fresh: {most: roomNew}, readers: {most: roomReaders},
 		},
@@ -141,6 +155,7 @@ type account struct {
 	seen     int64         // what was written when the client was last seen to read,
 	seenAt   time.Duration // or to have nothing to read
 	waiting  list.List     // of *waiter, in the order of their coming
+	waits    int64         // the costs of the calls among them
 	first    *waiter       // the one that is in a line; nil if none is
 	line     *room
 	place    *list.Element // in the line

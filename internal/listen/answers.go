@@ -34,6 +34,7 @@ func (all *Answers) call(ctx context.Context) call {
 type call struct {
 	context.Context
 	account *account
+	request any     // of a unary call
 	visit   *visit  // nil unless it came through the JSON gateway
 	making  *debt   // nil unless it asked for room
 	unread  *unread // nil unless the message is counted already
@@ -58,7 +59,7 @@ func (c *call) Value(key any) any {
 // call asks for it when all is ready but the answer.
 func Room(ctx context.Context) (err error) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok && c.making == nil {
-		c.making, err = c.account.enter(ctx, 0)
+		c.making, err = c.account.enter(ctx, 0, c.request)
 	}
 	return err
 }
@@ -68,6 +69,7 @@ func (all *Answers) Unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
 	c := new(all.call(ctx))
+	c.request = req
 	defer func() { c.making.pay() }()
 	resp, err := next(c, req)
 	if err != nil {
@@ -90,7 +92,7 @@ func (c *call) count(bytes int) (err error) {
 		return nil
 	}
 	w := c.account.ask(&waiter{bytes: int64(bytes)}, d)
-	if d, err = c.account.await(c.Context, w, unreadPatience); err != nil {
+	if d, err = c.account.awaitCall(c.Context, w, c.request); err != nil {
 		return err
 	}
 	c.hold(d)

@@ -346,14 +346,14 @@ func TestGivenUpInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswers().others
 		a.expected = maxUnread
-		turn, err := a.enter(t.Context(), 0)
+		turn, err := a.enter(t.Context(), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		enter := func(ctx context.Context) <-chan error {
 			entered := make(chan error)
 			go func() {
-				_, err := a.enter(ctx, 0)
+				_, err := a.enter(ctx, 0, nil)
 				entered <- err
 			}()
 			synctest.Wait()

@@ -34,6 +34,8 @@ type waiter struct {
 	debt    *debt         // nil if the connection was closed
 	place   *list.Element // among those of its account that wait; nil if it never did
 	granted chan struct{}
+	cost    int64 // of a call, while it is counted among those that wait
+	crowded bool  // it was refused because too many wait
 }
 
 // ask asks for room. It takes the place of the debt, if that is not nil.
@@ -61,15 +63,25 @@ func (a *account) ask(w *waiter, of *debt) *waiter {
 	return w
 }
 
-// enter waits for room. It returns a debt for an answer of so many bytes, or for one that is in
-// the making if they are 0.
-func (a *account) enter(ctx context.Context, bytes int) (*debt, error) {
+// enter waits for room for the answer to a call. It returns a debt for an answer of so many bytes,
+// or for one that is in the making if they are 0.
+func (a *account) enter(ctx context.Context, bytes int, request any) (*debt, error) {
 	w := a.ask(&waiter{bytes: int64(bytes), making: bytes == 0}, nil)
+	return a.awaitCall(ctx, w, request)
+}
+
+// awaitCall is await for a call. It counts while it waits, and has patience with a client that has
+// unread answers and reads nothing for so long at least.
+func (a *account) awaitCall(ctx context.Context, w *waiter, request any) (*debt, error) {
+	select {
+	case <-w.granted:
+	default:
+		a.crowd(w, waitCost+int64(sizeOf(request)))
+	}
 	return a.await(ctx, w, unreadPatience)
 }
 
-// await waits until w has a debt, or will have none. Patience, unless it is 0, is for how long at
-// least if the client has unread answers and reads nothing.
+// await waits until w has a debt, or will have none. Patience is for ever if it is 0.
 func (a *account) await(
 	ctx context.Context, w *waiter, patience time.Duration,
 ) (_ *debt, err error) {
@@ -80,11 +92,14 @@ func (a *account) await(
 	}
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	if w.debt == nil {
-		a.forgetLocked(w)
-		return nil, cmp.Or(err, errNoRoom)
+	switch {
+	case w.debt != nil:
+		return w.debt, nil
+	case w.crowded:
+		err = errCrowd
 	}
-	return w.debt, nil
+	a.forgetLocked(w)
+	return nil, cmp.Or(err, errNoRoom)
 }
 
 // giveUp gives back what w has asked for, or has.
@@ -123,7 +138,7 @@ func (a *account) wait(ctx context.Context, w *waiter, patience time.Duration) e
 // forgetLocked lets those behind w pass.
 func (a *account) forgetLocked(w *waiter) {
 	if w.place != nil {
-		a.waiting.Remove(w.place) // if it is there still
+		a.removeLocked(w) // if it is there still
 	}
 	a.lineUpLocked()
 	a.all.grantLocked()
@@ -133,7 +148,9 @@ func (a *account) forgetLocked(w *waiter) {
 // account has room for it.
 func (a *account) lineUpLocked() {
 	for a.closed && a.waiting.Len() > 0 {
-		close(a.waiting.Remove(a.waiting.Front()).(*waiter).granted)
+		w := a.waiting.Front().Value.(*waiter)
+		a.removeLocked(w)
+		close(w.granted)
 	}
 	var w *waiter
 	if a.waiting.Len() > 0 {
@@ -205,7 +222,7 @@ func (all *Answers) grantLocked() {
 				break
 			}
 			a.leaveLocked()
-			a.waiting.Remove(a.waiting.Front())
+			a.removeLocked(w)
 			w.debt = a.chargeLocked(at, w.bytes)
 			if w.debt.making = w.making; w.making {
 				a.making++

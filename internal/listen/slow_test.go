@@ -88,7 +88,7 @@ func closed(rs ...*reader) (n int) {
 func (r *reader) ask(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
-	turn, err := r.account.enter(t.Context(), 0)
+	turn, err := r.account.enter(t.Context(), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestStrangersDelayNobody(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			for range 200 {
-				if turn, err := rs[0].account.enter(ctx, 0); err == nil {
+				if turn, err := rs[0].account.enter(ctx, 0, nil); err == nil {
 					turn.pay()
 				}
 			}
@@ -175,7 +175,7 @@ func TestLongestDebtIsClosed(t *testing.T) {
 		if closed(old) != 1 || closed(young, large) != 0 {
 			t.Errorf("closed: old %d, others %d", closed(old), closed(young, large))
 		}
-		if _, err := old.account.enter(t.Context(), 0); err == nil {
+		if _, err := old.account.enter(t.Context(), 0, nil); err == nil {
 			t.Error("a call of a connection that was closed has room")
 		}
 		if want := int64(maxUnread + roomSmall/2 + 1); all.unread.Load() != want {
@@ -214,7 +214,7 @@ func TestWhoIsClosed(t *testing.T) {
 func TestSmallestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
-		made, err := newReader(all, 0).account.enter(t.Context(), 0)
+		made, err := newReader(all, 0).account.enter(t.Context(), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestManyReaders(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, r := range rs {
 			wg.Go(func() {
-				d, err := r.account.enter(t.Context(), megabyte)
+				d, err := r.account.enter(t.Context(), megabyte, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -289,7 +289,7 @@ func TestOwnFault(t *testing.T) {
 		slow := newReaders(all, 2, maxUnread)
 		asks := newReader(all, maxUnread)
 		began := time.Now()
-		_, err := asks.account.enter(t.Context(), 0)
+		_, err := asks.account.enter(t.Context(), 0, nil)
 		if err == nil || time.Since(began) != unreadPatience {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -305,7 +305,7 @@ func TestUnknownReadersLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		for {
-			if _, err := all.others.enter(t.Context(), maxUnread/2); err != nil {
+			if _, err := all.others.enter(t.Context(), maxUnread/2, nil); err != nil {
 				break
 			}
 		}
@@ -331,7 +331,7 @@ func TestNothingStaysCounted(t *testing.T) {
 				for n := range 20 {
 					debts = append(debts, r.account.owe(megabyte*(1+i%7)))
 					checkAnswers(t, all)
-					if d, err := r.account.enter(gone, n%3*megabyte); err == nil {
+					if d, err := r.account.enter(gone, n%3*megabyte, nil); err == nil {
 						debts = append(debts, d)
 					}
 				}
