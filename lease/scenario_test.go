@@ -58,26 +58,16 @@ type args struct {
 }
 
 func (a args) string(name string) string {
-	for _, arg := range a.d.CmdArgs {
-		if arg.Key == name {
-			return strings.Join(arg.Vals, ",")
-		}
-	}
-	return ""
+	var list []string
+	a.d.MaybeScanArgs(a.t, name, &list)
+	return strings.Join(list, ",")
 }
 
 func (a args) has(name string) bool { return a.d.HasArg(name) }
 
 func (a args) int(name string, otherwise int) int {
-	s := a.string(name)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseInt(s, 0, 64)
-	if err != nil {
-		a.d.Fatalf(a.t, "%s: %v", name, err)
-	}
-	return int(n)
+	a.d.MaybeScanArgs(a.t, name, &otherwise)
+	return otherwise
 }
 
 func (a args) id() ID { return ID(a.int("id", 0)) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -107,24 +106,13 @@ type args struct {
 	c *datadriven.TestData
 }
 
-func (a args) list(name string) []string {
-	for _, arg := range a.c.CmdArgs {
-		if arg.Key == name {
-			return arg.Vals
-		}
-	}
-	return nil
+func (a args) list(name string) (list []string) {
+	a.c.MaybeScanArgs(a.t, name, &list)
+	return list
 }
 
-func (a args) int(name string) int {
-	list := a.list(name)
-	if len(list) == 0 {
-		return 0
-	}
-	n, err := strconv.Atoi(list[0])
-	if err != nil {
-		a.c.Fatalf(a.t, "%s: %v", name, err)
-	}
+func (a args) int(name string) (n int) {
+	a.c.MaybeScanArgs(a.t, name, &n)
 	return n
 }
 

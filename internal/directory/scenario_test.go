@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -100,26 +99,15 @@ type args struct {
 	c *datadriven.TestData
 }
 
-func (a args) list(name string) []string {
-	for _, arg := range a.c.CmdArgs {
-		if arg.Key == name {
-			return arg.Vals
-		}
-	}
-	return nil
+func (a args) list(name string) (list []string) {
+	a.c.MaybeScanArgs(a.t, name, &list)
+	return list
 }
 
 func (a args) has(name string) bool { return a.c.HasArg(name) }
 
-func (a args) int(name string) int {
-	list := a.list(name)
-	if len(list) == 0 {
-		return 0
-	}
-	n, err := strconv.Atoi(list[0])
-	if err != nil {
-		a.c.Fatalf(a.t, "%s: %v", name, err)
-	}
+func (a args) int(name string) (n int) {
+	a.c.MaybeScanArgs(a.t, name, &n)
 	return n
 }
 
@@ -141,13 +129,7 @@ func (a args) ranges(name string) (out []keyrange.Range) {
 }
 
 func (a args) ids(name string) (out []lease.ID) {
-	for _, text := range a.list(name) {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			a.c.Fatalf(a.t, "%s: %v", name, err)
-		}
-		out = append(out, lease.ID(n))
-	}
+	a.c.MaybeScanArgs(a.t, name, &out)
 	return out
 }
 

@@ -70,13 +70,7 @@ func (s *scenario) run() string {
 }
 
 func (s *scenario) number(name string, otherwise int64) int64 {
-	for _, a := range s.d.CmdArgs {
-		if a.Key == name {
-			n, err := strconv.ParseInt(a.Vals[0], 10, 64)
-			s.check(err)
-			return n
-		}
-	}
+	s.d.MaybeScanArgs(s.t, name, &otherwise)
 	return otherwise
 }
 

@@ -46,25 +46,16 @@ type args struct {
 }
 
 func (a args) text(name string) string {
-	for _, arg := range a.d.CmdArgs {
-		if arg.Key == name {
-			return strings.Join(arg.Vals, ",")
-		}
-	}
-	return ""
+	var list []string
+	a.d.MaybeScanArgs(a.t, name, &list)
+	return strings.Join(list, ",")
 }
 
 func (a args) int(name string) int64 { return int64(a.float(name, 0)) }
 
 func (a args) float(name string, otherwise float64) float64 {
-	if !a.d.HasArg(name) {
-		return otherwise
-	}
-	x, err := strconv.ParseFloat(a.text(name), 64)
-	if err != nil {
-		a.d.Fatalf(a.t, "%s: %v", name, err)
-	}
-	return x
+	a.d.MaybeScanArgs(a.t, name, &otherwise)
+	return otherwise
 }
 
 func (a args) id() lease.ID           { return lease.ID(a.int("id")) }
