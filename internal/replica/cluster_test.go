@@ -115,7 +115,7 @@ func (c *cluster) start(p *peer) {
 		ID: p.id, FirstSeq: p.id*1_000_000 + p.life*10_000, Log: p.log, Machine: m,
 		ElectionTicks: 10, HeartbeatTicks: 1, MaxBatch: 1 << 20, MaxExpire: 4,
 		Membership: Membership{Strict: true, Stable: 500, MaxLearners: 1, MaxLag: 5},
-		Logger:     discard{},
+		Logger:     discard,
 	})
 	c.check(err)
 	p.r, p.down, p.was, p.slow = r, false, role{}, nil

@@ -2,7 +2,8 @@ package replica
 
 import (
 	"cmp"
-	"fmt"
+	"io"
+	"log"
 	"testing"
 	"testing/cryptotest"
 
@@ -61,7 +62,7 @@ func startWith(t testing.TB, c fsm.Config, voters ...uint64) *member {
 	var err error
 	m.r, err = New(Config{
 		ID: self, Log: log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
-		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard{},
+		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -183,21 +184,8 @@ func raftMessage(m *raftpb.Message) *Message {
 	return &Message{Version: 1, From: m.GetFrom(), To: m.GetTo(), Raft: m}
 }
 
-// discard is a raft.Logger that says nothing but panics.
-type discard struct{}
-
-func (discard) Debug(...any)              {}
-func (discard) Debugf(string, ...any)     {}
-func (discard) Info(...any)               {}
-func (discard) Infof(string, ...any)      {}
-func (discard) Warning(...any)            {}
-func (discard) Warningf(string, ...any)   {}
-func (discard) Error(...any)              {}
-func (discard) Errorf(string, ...any)     {}
-func (discard) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
-func (discard) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
-func (discard) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
-func (discard) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+// discard says nothing but panics.
+var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}
 
 // repeatElections has Raft draw the same election timeouts in every run. Else votes are split
 // now and then, an election takes twice as long, and what waits for a leader is refused.

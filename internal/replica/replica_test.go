@@ -290,7 +290,7 @@ func TestRestart(t *testing.T) {
 	again := &member{t: t, log: m.log, m: f, renewals: make(map[lease.ID][]Renewal)}
 	again.r, err = New(Config{
 		ID: self, Log: m.log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
-		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard{},
+		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard,
 	})
 	if err != nil {
 		t.Fatal(err)

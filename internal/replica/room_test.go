@@ -16,7 +16,7 @@ func cramped(t *testing.T) *member {
 	var err error
 	m.r, err = New(Config{
 		ID: self, Log: m.log, Machine: m.m, ElectionTicks: 10, HeartbeatTicks: 1,
-		MaxBatch: 1 << 20, MaxExpire: 4, MaxUncommitted: 64, Logger: discard{},
+		MaxBatch: 1 << 20, MaxExpire: 4, MaxUncommitted: 64, Logger: discard,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"reflect"
 	"slices"
 	"testing"
@@ -68,7 +70,7 @@ func startOf(t *testing.T, c replica.Config, voters ...uint64) *member {
 	for _, id := range voters {
 		machine.AddMember(fsm.Member{ID: id})
 	}
-	c.Log, c.Machine, c.Logger = log, machine, discard{}
+	c.Log, c.Machine, c.Logger = log, machine, discard
 	c.ElectionTicks, c.HeartbeatTicks, c.MaxBatch, c.MaxExpire = election/heartbeat, 1, 1<<20, 4
 	r, err := replica.New(c)
 	if err != nil {
@@ -424,18 +426,5 @@ func TestMailAgain(t *testing.T) {
 	}
 }
 
-// discard is a raft.Logger that says nothing but panics.
-type discard struct{}
-
-func (discard) Debug(...any)              {}
-func (discard) Debugf(string, ...any)     {}
-func (discard) Info(...any)               {}
-func (discard) Infof(string, ...any)      {}
-func (discard) Warning(...any)            {}
-func (discard) Warningf(string, ...any)   {}
-func (discard) Error(...any)              {}
-func (discard) Errorf(string, ...any)     {}
-func (discard) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
-func (discard) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
-func (discard) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
-func (discard) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+// discard says nothing but panics.
+var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}
