@@ -74,16 +74,16 @@ func cacheSheet(c caches.Choice, measured []draw.Curve) sheet {
 	}
 	return sheet{
 		figures: [][2]string{
-			{"benefit factor, alpha = 2R/(SW) (C2)", alpha},
-			{"recommended term (C7)", recommended},
-			{"leases pay from a term of (C6)", even},
+			{"benefit factor, alpha = 2R/(SW) (G2)", alpha},
+			{"recommended term (G7)", recommended},
+			{"leases pay from a term of (G6)", even},
 			{"figures below: term at the server, t_s", short(c.At.Term)},
-			{"effective term at the client, t_c (C1)", short(c.Effective)},
-			{"load of the server, of that without leases (C3)", percent(c.At.Load)},
+			{"effective term at the client, t_c (G1)", short(c.Effective)},
+			{"load of the server, of that without leases (G3)", percent(c.At.Load)},
 			{"the same with an endless term", percent(c.Limit)},
-			{"a write waits for approvals (C4)", short(c.Approval)},
+			{"a write waits for approvals (G4)", short(c.Approval)},
 			{"a write waits with a dead cache, at most", short(c.WorstWrite)},
-			{"added to a read or write on average (C5)", c.At.Delay.Round(time.Microsecond).String()},
+			{"added to a read or write on average (G5)", c.At.Delay.Round(time.Microsecond).String()},
 		},
 		sentences: c.Explain(),
 		svg:       func(w io.Writer) error { return cacheChart(c, measured).SVG(w) },

@@ -209,8 +209,14 @@ func TestDocuments(t *testing.T) {
 func TestCodeNamesDocuments(t *testing.T) {
 	docs := documents(t)
 	var known []string
-	for _, name := range []string{"design", "faults", "choosing-a-lease"} {
-		known = append(known, labels(docs["docs/"+name+".md"])...)
+	for _, page := range []string{"design", "faults", "choosing-a-lease"} {
+		here := labels(docs["docs/"+page+".md"])
+		for _, name := range here {
+			if slices.Contains(known, name) {
+				t.Errorf("docs/%s.md says what %s is, and so does another page", page, name)
+			}
+		}
+		known = append(known, here...)
 	}
 	for at, text := range docs {
 		for _, name := range label.FindAllString(strings.Join(prose(text), "\n"), -1) {

@@ -67,11 +67,11 @@ func (s Sharing) check() error {
 // lost is what a client cannot use of a term.
 func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + s.Skew }
 
-// Effective is t_c, what a client can use of a term at the server (C1):
+// Effective is t_c, what a client can use of a term at the server (G1):
 // max(0, t_s - (m_prop + 2 m_proc) - epsilon).
 func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
 
-// Benefit is alpha, the benefit factor 2R/(SW) (C2): above 1 some term loads the
+// Benefit is alpha, the benefit factor 2R/(SW) (G2): above 1 some term loads the
 // server less than none. It is infinite without writes.
 func (s Sharing) Benefit() float64 {
 	if s.Writes == 0 {
@@ -81,7 +81,7 @@ func (s Sharing) Benefit() float64 {
 }
 
 // Load is the server's messages for consistency relative to those without leases
-// (C3): 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if more
+// (G3): 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if more
 // than one cache shares the datum. Without leases it is 1.
 func (s Sharing) Load(term time.Duration) float64 {
 	c := s.Effective(term)
@@ -96,7 +96,7 @@ func (s Sharing) Load(term time.Duration) float64 {
 }
 
 // Approval is how long a write takes to be approved by the other caches, all
-// alive (C4): 2 m_prop + (S + 2) m_proc, a multicast and S - 1 answers. It is 0
+// alive (G4): 2 m_prop + (S + 2) m_proc, a multicast and S - 1 answers. It is 0
 // for a datum that is not shared.
 func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
@@ -105,7 +105,7 @@ func (s Sharing) Approval() time.Duration {
 	return 2*s.Propagation + figures.Scale(s.Processing, s.Caches+2)
 }
 
-// Delay is what consistency adds to a read or write on average (C5): a read waits
+// Delay is what consistency adds to a read or write on average (G5): a read waits
 // 2 m_prop + 4 m_proc once in 1 + R t_c, a shared write for its approval.
 func (s Sharing) Delay(term time.Duration) time.Duration {
 	ask := float64(2*s.Propagation + 4*s.Processing)
@@ -129,12 +129,12 @@ type Point struct {
 type Choice struct {
 	Sharing Sharing
 	// Benefit is alpha. Worth says whether leases pay at all, from a term above
-	// BreakEven on (C6).
+	// BreakEven on (G6).
 	Benefit   float64
 	Worth     bool
 	BreakEven time.Duration
 	// Recommended is the term at which extensions are a tenth of what they are
-	// without leases (C7), at most LongestWait; 0 if leases do not pay.
+	// without leases (G7), at most LongestWait; 0 if leases do not pay.
 	Recommended time.Duration
 	Capped      bool
 	// At is the term that was asked for, or the recommended one, and Effective
