@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"errors"
 	"fmt"
 
 	"leasehold.dev/lease"
@@ -155,4 +156,32 @@ func ExampleTerms_lockDelay() {
 	// lease: name "disk" has a lock delay of 500 ms since lease 0000000000000001 expired
 	// at 1502 ms lease 1 is gone: true
 	// <nil>
+}
+
+// Errors say who holds a name, which bound a TTL missed, and which lease is full.
+func ExampleNameError() {
+	l := lease.New(lease.Config{MinTTL: 100, MaxKeys: 1})
+	l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "server1", Owner: "alice"})
+
+	_, err := l.Grant(lease.Terms{ID: 2, TTL: 1000, Name: "server1"})
+	var taken *lease.NameError
+	if errors.As(err, &taken) {
+		fmt.Println("held by", taken.Holder.Owner)
+	}
+	_, err = l.Grant(lease.Terms{ID: 2, TTL: 10})
+	var bounds *lease.TTLError
+	if errors.As(err, &bounds) {
+		fmt.Println("at least", bounds.Min, "ms")
+	}
+	l.Attach(1, "a")
+	err = l.Attach(1, "b")
+	var full *lease.KeyLimitError
+	if errors.As(err, &full) {
+		fmt.Println("at most", full.Limit, "key")
+	}
+
+	// Output:
+	// held by alice
+	// at least 100 ms
+	// at most 1 key
 }

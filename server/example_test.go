@@ -2,11 +2,14 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -65,4 +68,57 @@ func ExampleServer() {
 	// Output:
 	// nodes/a goes with the lease
 	// the member ended: <nil>
+}
+
+// One of three members that found a cluster, over TLS. What differs from the defaults is set.
+func ExampleConfig() {
+	at := func(host string, port int) []url.URL {
+		return []url.URL{{Scheme: "https", Host: fmt.Sprintf("%s:%d", host, port)}}
+	}
+	cfg := server.DefaultConfig()
+	cfg.Name, cfg.DataDir = "a", "/var/lib/leasehold"
+	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = at("10.0.0.1", 2379), at("10.0.0.1", 2379)
+	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = at("10.0.0.1", 2380), at("10.0.0.1", 2380)
+	cfg.Cluster.State = server.NewCluster
+	cfg.Cluster.Initial = map[string][]url.URL{
+		"a": at("10.0.0.1", 2380), "b": at("10.0.0.2", 2380), "c": at("10.0.0.3", 2380),
+	}
+	cert := server.TLS{CertFile: "/etc/leasehold/a.crt", KeyFile: "/etc/leasehold/a.key"}
+	cfg.ClientTLS, cfg.PeerTLS = cert, cert
+	cfg.Limits.QuotaBackendBytes = 4 << 30
+	cfg.GRPC.KeepAliveInterval = time.Minute
+	cfg.Raft.ElectionTimeout = 2 * time.Second
+	cfg.Lease.MaxKeys = 1000
+	cfg.Compaction.Mode, cfg.Compaction.Period = server.PeriodicCompaction, 24*time.Hour
+	cfg.HTTP.Pprof = true
+	fmt.Println("it can be run:", cfg.Validate() == nil)
+	cfg.Raft.Heartbeat = time.Second
+	fmt.Println("and with so long a heartbeat:", cfg.Validate() == nil)
+	// Output:
+	// it can be run: true
+	// and with so long a heartbeat: false
+}
+
+// What is not a whole backup is refused, and leaves nothing behind.
+func ExampleRestore() {
+	dir, err := os.MkdirTemp("", "lh")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := strings.NewReader("LEASEHOLD cut off")
+	var info server.BackupInfo
+	info, err = server.BackupStatus(file)
+	fmt.Println(info.Keys, "keys:", errors.Is(err, server.ErrBackup))
+
+	cfg := server.DefaultConfig()
+	cfg.DataDir = filepath.Join(dir, "restored")
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		log.Fatal(err)
+	}
+	err = server.Restore(file, cfg, server.RestoreOptions{})
+	fmt.Println("refused:", errors.Is(err, server.ErrBackup))
+	// Output:
+	// 0 keys: true
+	// refused: true
 }

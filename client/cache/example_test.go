@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
@@ -94,4 +95,32 @@ func exampleClient(endpoint string) *client.Client {
 		log.Fatal(err)
 	}
 	return c
+}
+
+// A dashboard shows what a follower has in memory. That may be some seconds old, and no write
+// waits for it.
+func ExampleFollow() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	if _, err := c.Put(ctx, client.Put{Key: "nodes/a", Value: []byte("10.0.0.1")}); err != nil {
+		log.Fatal(err)
+	}
+	follower, err := cache.Follow(ctx, c, []client.KeyRange{client.Prefix("nodes/")},
+		cache.FollowOptions{MaxAge: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer follower.Close()
+
+	show := func(r cache.Reader) { // as well of a cache
+		kv, ok, err := r.Get(ctx, "nodes/a")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ok, string(kv.Value))
+	}
+	show(follower)
+	// Output:
+	// true 10.0.0.1
 }

@@ -189,3 +189,28 @@ func ExampleElection_Observe() {
 	// host-1
 	// nobody
 }
+
+// All that hangs on a session ends with its lease. Who finds a lock taken is told by whose.
+func ExampleSession() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	ann, bob := newSession(c), newSession(c)
+	if _, err := ann.Mutex("printer").Lock(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	_, err := bob.Mutex("printer").TryLock(ctx)
+	var locked *lock.LockedError
+	if errors.As(err, &locked) {
+		fmt.Println("ann has it:", locked.Lease == ann.Lease().ID())
+	}
+	if err := ann.Lease().Revoke(ctx); err != nil { // gives up all of her locks in one step
+		log.Fatal(err)
+	}
+	held, err := bob.Mutex("printer").TryLock(ctx)
+	fmt.Println("bob has it:", err == nil && held.Err() == nil)
+	// Output:
+	// ann has it: true
+	// bob has it: true
+}

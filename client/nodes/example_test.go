@@ -74,3 +74,25 @@ func ExampleSet() {
 	// switched as ordered: true <nil>
 	// the first is down
 }
+
+// A watch tells how all nodes fare, each time that something has changed.
+func ExampleWatch() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	set := nodes.New(c, "db")
+	if _, err := set.Join(ctx, nodes.Config{ID: "a", TTL: 10 * time.Second}); err != nil {
+		log.Fatal(err)
+	}
+	for v, err := range set.Watch().Views(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if v.Node("a").State == nodes.Alive {
+			fmt.Println("a is up")
+			break
+		}
+	}
+	// Output:
+	// a is up
+}

@@ -27,6 +27,11 @@ func ExamplePool() {
 		log.Fatal(err)
 	}
 	fmt.Println("the same:", one.ID() == two.ID())
+	held, err := p.List(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(held), "are held, by two:", held[0].Owner != held[1].Owner)
 	// The program makes IDs as long as one.Err() is nil.
 	if err := one.Release(ctx); err != nil {
 		log.Fatal(err)
@@ -38,5 +43,6 @@ func ExamplePool() {
 	fmt.Println("the same as before:", again.ID() == one.ID(), again.Token() > one.Token())
 	// Output:
 	// the same: false
+	// 2 are held, by two: true
 	// the same as before: true true
 }

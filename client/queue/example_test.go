@@ -39,15 +39,21 @@ func ExampleQueue() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	n, err := q.Stats(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(n.Ready, "left to do,", n.Dead, "dead")
 	dead, err := q.Dead(ctx, "", 10)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%d dead, the first is %q\n", len(dead), dead[0].Payload)
+	fmt.Printf("the first is %q\n", dead[0].Payload)
 	// Output:
 	// to ann
 	// try 1: no such person
 	// try 2: no such person
 	// to bob
-	// 1 dead, the first is "nobody"
+	// 0 left to do, 1 dead
+	// the first is "nobody"
 }

@@ -1,0 +1,103 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/members"
+	"leasehold.dev/test/inprocess"
+)
+
+// What a program does while it holds something can be one function for all that rests on a lease:
+// here for a lock, and for a place in a group.
+func ExampleHold() {
+	c, stop := inprocess.Client()
+	defer stop()
+	ctx := context.Background()
+	write := func(what string, h client.Hold) {
+		_, err := c.Put(h.Context(), client.Put{Key: what, Value: fmt.Append(nil, h.Token())})
+		fmt.Println(what, "written:", err == nil, "held:", h.Err() == nil)
+		if err := h.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(what, "held:", h.Err() == nil)
+	}
+
+	l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	held, err := lock.NewSession(c, l).Mutex("ledger").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	write("lock", held)
+	member, err := members.New(c, "crew").Register(ctx, members.Registration{ID: "ann"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	write("member", member)
+	// Output:
+	// lock written: true held: true
+	// lock held: false
+	// member written: true held: true
+	// member held: false
+}
+
+// The holder of a lease learns how it was lost, here to an operator.
+func ExampleLostError() {
+	endpoint, stop := inprocess.Alone()
+	defer stop()
+	connect := func() *client.Client {
+		c, err := client.New(client.Config{
+			Endpoints:  []string{endpoint},
+			RenewAfter: 0.01, // asks for each lease every tenth of a second, to learn of it soon
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return c
+	}
+	holder, operator := connect(), connect()
+	defer holder.Close()
+	defer operator.Close()
+	ctx := context.Background()
+	held, err := holder.Grant(ctx, client.Grant{TTL: 10 * time.Second, Name: "primary"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if err := operator.Revoke(ctx, client.LeaseRef{Name: "primary"}); err != nil {
+		log.Fatal(err)
+	}
+	<-held.Context().Done()
+	var lost *client.LostError
+	if errors.As(held.Err(), &lost) {
+		fmt.Println("the lease was", lost.Cause)
+	}
+	// Output:
+	// the lease was revoked
+}
+
+// A client that is told the ID of its cluster has nothing to do with another.
+func ExampleOtherClusterError() {
+	endpoint, stop := inprocess.Alone()
+	defer stop()
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}, ClusterID: 7})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Get(context.Background(), "config")
+	var other *client.OtherClusterError
+	if errors.As(err, &other) {
+		fmt.Println("wanted cluster", other.Want, "and found another:", other.Got != 7)
+	}
+	// Output:
+	// wanted cluster 7 and found another: true
+}

@@ -1,0 +1,158 @@
+package tidy
+
+import (
+	"go/ast"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// An example shows a type if its own name says so, if it names the type, or if it names what
+// yields one: a function or a method with such a result, a field, a constant or a variable.
+// Names are enough to tell: nothing is compiled here, the compiler does that.
+
+// types returns the exported types of a package, and which of them each name yields.
+func types(files []*source) (list []string, yields map[string][]string) {
+	yields = map[string][]string{}
+	for _, s := range files {
+		if s.isTest() {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Type.Results != nil {
+					addFields(yields, d.Name.Name, d.Type.Results.List)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if t, ok := spec.(*ast.TypeSpec); ok && t.Name.IsExported() {
+						list = append(list, t.Name.Name)
+						addMembers(yields, t.Type)
+					}
+				}
+			}
+		}
+	}
+	for name, kind := range exported(files) {
+		if kind != name {
+			yields[name] = append(yields[name], kind) // a constant
+		}
+	}
+	slices.Sort(list)
+	return list, yields
+}
+
+// addMembers adds the fields of a struct and the methods of an interface.
+func addMembers(yields map[string][]string, t ast.Expr) {
+	var list []*ast.Field
+	switch t := t.(type) {
+	case *ast.StructType:
+		list = t.Fields.List
+	case *ast.InterfaceType:
+		list = t.Methods.List
+	}
+	for _, f := range list {
+		for _, n := range f.Names {
+			addFields(yields, n.Name, []*ast.Field{f})
+		}
+	}
+}
+
+// addFields adds that a name yields the exported types that occur in some fields.
+func addFields(yields map[string][]string, name string, list []*ast.Field) {
+	for _, f := range list {
+		ast.Inspect(f.Type, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && id.IsExported() {
+				yields[name] = append(yields[name], id.Name)
+			}
+			_, elsewhere := n.(*ast.SelectorExpr)
+			return !elsewhere
+		})
+	}
+}
+
+// shown returns what the examples of a package show.
+func shown(files []*source, yields map[string][]string) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range files {
+		if !s.isTest() {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || f.Body == nil {
+				continue
+			}
+			of, ok := strings.CutPrefix(f.Name.Name, "Example")
+			if !ok {
+				continue
+			}
+			of, _, _ = strings.Cut(of, "_")
+			out[of] = true
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				if x, ok := n.(*ast.SelectorExpr); ok {
+					out[x.Sel.Name] = true
+					for _, t := range yields[x.Sel.Name] {
+						out[t] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	return out
+}
+
+// unshown returns the exported types of a package that no example shows.
+func unshown(files []*source) []string {
+	list, yields := types(files)
+	seen := shown(files, yields)
+	return slices.DeleteFunc(list, func(t string) bool { return seen[t] })
+}
+
+// TestExamples: whoever reads the documentation of a type finds there how it is used.
+func TestExamples(t *testing.T) {
+	found := public(t)
+	for _, dir := range slices.Sorted(maps.Keys(found)) {
+		for _, name := range unshown(found[dir]) {
+			t.Errorf("%s.%s is in no example: add one, or use it in one", dir, name)
+		}
+	}
+}
+
+// TestExamplesMissing plants types of which some are in an example.
+func TestExamplesMissing(t *testing.T) {
+	parsed := func(path, text string) *source {
+		s, err := parse(path, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	got := unshown([]*source{
+		parsed("client/a.go", `package client
+type Named int
+type ByName struct{}
+type Result struct{ Part []Inner; Other Hidden }
+type Inner struct{}
+type Kind int
+const One Kind = 1
+type Hidden struct{}
+type Alone struct{}
+func (Named) Do() (*Result, error) { return nil, nil }
+func (Named) Skip() (Alone, time.Time) { return Alone{}, time.Time{} }
+`),
+		parsed("client/a_test.go", `package client_test
+func ExampleByName_more() {
+	r, _ := client.Named(1).Do()
+	fmt.Println(r.Part, client.One)
+}
+func TestOther() { client.Named(1).Skip() }
+`),
+	})
+	if want := []string{"Alone", "Hidden"}; !slices.Equal(got, want) {
+		t.Errorf("not shown: %v, want %v", got, want)
+	}
+}
