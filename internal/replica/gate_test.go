@@ -375,8 +375,8 @@ func TestRefreshTakesExpiriesBack(t *testing.T) {
 }
 
 // jumpWhileExpiring has the clock jump while the expiry of a lease is in the log, on disks that are
-// stuck meanwhile: all leases get their full time again only when it is known what became of that.
-// What during asks for comes into the log before.
+// stuck: all leases get their full time again only when it is known what became of that, after
+// unstick. What during asks for comes into the log before.
 func (c *cluster) jumpWhileExpiring(during func()) {
 	c.t.Helper()
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")
@@ -397,6 +397,11 @@ func (c *cluster) jumpWhileExpiring(during func()) {
 	if !c.members[1].r.Status().Refreshing {
 		c.t.Fatal("the clock is trusted")
 	}
+}
+
+// unstick lets the syncs of all members end.
+func (c *cluster) unstick() {
+	c.t.Helper()
 	for _, id := range c.ids() {
 		c.members[id].stuck = false
 		c.persist(c.members[id])
@@ -411,6 +416,7 @@ func TestCacheWhileClockIsNotTrusted(t *testing.T) {
 	k.mustFill("c1")
 	var w func() string
 	c.jumpWhileExpiring(func() { w = c.put(c.members[3], "c1", 0) })
+	c.unstick()
 	if c.members[1].r.Status().Refreshing {
 		t.Fatal("the clock is never trusted again")
 	}

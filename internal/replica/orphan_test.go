@@ -241,6 +241,7 @@ func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	k.mustFill("c1")
 	var revoked func() string
 	c.jumpWhileExpiring(func() { revoked = c.command(c.members[1], &fsm.Revoke{ID: 1}) })
+	c.unstick()
 	c.want("revoked", revoked, "revision")
 	w := c.put(c.members[3], "c1", 0)
 	c.want("a write of what the orphan has", w, "")

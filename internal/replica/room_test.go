@@ -5,18 +5,19 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
 // cramped returns a sole voter that leads and has room for 64 bytes of entries that
-// are not committed.
-func cramped(t *testing.T) *member {
+// are not committed. An entry has about so many bytes.
+func cramped(t *testing.T, batch int) *member {
 	t.Helper()
 	m := start(t)
 	var err error
 	m.r, err = New(Config{
 		ID: self, Log: m.log, Machine: m.m, ElectionTicks: 10, HeartbeatTicks: 1,
-		MaxBatch: 1 << 20, MaxExpire: 4, MaxUncommitted: 64, Logger: discard,
+		MaxBatch: batch, MaxExpire: 4, MaxUncommitted: 64, Logger: discard,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func cramped(t *testing.T) *member {
 // its way: the next one becomes an empty entry. It is refused like the first, and whatever
 // comes later is answered.
 func TestChangeWithoutRoom(t *testing.T) {
-	m := cramped(t)
+	m := cramped(t, 1<<20)
 	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
 	m.r.Propose(put)
 	m.take() // and its sync goes on
@@ -63,7 +64,7 @@ func TestChangeWithoutRoom(t *testing.T) {
 
 // An expiry that found no room is decided again as soon as there is some (T12).
 func TestExpiryWithoutRoom(t *testing.T) {
-	m := cramped(t)
+	m := cramped(t, 1<<20)
 	m.grant(1, 1000)
 	m.pass(900)
 	// The disk is slow now, and the log has no room while the put is synced.
@@ -87,5 +88,24 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	m.pass(1100)
 	if m.alive(2) {
 		t.Errorf("the next lease does not end; status %+v", m.r.Status())
+	}
+}
+
+// TestOrphanWithoutRoom: an orphan whose cache has nothing is dropped as soon as the log has room
+// for that, though it had none when the leader first proposed it.
+func TestOrphanWithoutRoom(t *testing.T) {
+	m := cramped(t, 2) // a command to an entry
+	m.do(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}, Holds: []keyrange.Range{keyrange.All}})
+	m.r.Propose(&Proposal{Command: &fsm.Revoke{ID: 1}})
+	m.take()
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
+	m.persist()
+	m.take() // the lease is revoked now, and the put fills the log
+	if info := m.r.CacheStats(); info.Caches != 1 || len(m.appends) == 0 {
+		t.Fatalf("%d caches, %d appends wait for the disk", info.Caches, len(m.appends))
+	}
+	m.settle()
+	if n := m.r.CacheStats().Caches; n != 0 {
+		t.Errorf("%d orphans stay", n)
 	}
 }
