@@ -247,6 +247,7 @@ func (q *call) proposed(p *process, r *replica.Proposal) {
 		p.w.cover["command of unknown outcome"]++
 		q.reply(Unknown, r.Err)
 	default:
+		q.unfit(r)
 		q.reply(Failed, r.Err)
 	}
 }

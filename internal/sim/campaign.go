@@ -165,6 +165,8 @@ var worldly = []string{
 	"refresh after a stall", "snapshot installed in a new member",
 	"snapshot installed over a state", "snapshot written",
 	"all machines slept", "leader deposed", "watch stood still",
+	"leader elected again with entries in flight", "cluster version held",
+	"cluster version let go",
 	"put by name", "put by name refused",
 	"cached read", "read into a cache",
 	"read that may not be cached", "cache opened", "invalidation",

@@ -58,6 +58,7 @@ func Check(h *History, l Limits) *Report {
 	f.checkHashes()
 	f.checkWatches()
 	f.checkTurns()
+	f.checkVersions()
 	if l.Search > 0 && len(f.report.Violations) == 0 {
 		f.checkLinearizable()
 	}

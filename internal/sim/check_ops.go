@@ -59,14 +59,14 @@ func (f *facts) matchOps() {
 	}
 }
 
-// operators reports whether a command comes from operators or members rather
+// operators reports whether a command comes from operators, members or leaders rather
 // than from clients.
 func operators(c fsm.Command) bool {
 	switch c.(type) {
-	case *fsm.SetMember, *fsm.SetAlarm, *fsm.Compact:
+	case *fsm.SetMember, *fsm.SetAlarm, *fsm.SetVersion, *fsm.Compact:
 		return true
 	default:
-		return fsm.Membership(c)
+		return fsm.Membership(c) || ofNext(c)
 	}
 }
 

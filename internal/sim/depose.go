@@ -38,3 +38,42 @@ func (n *injector) depose() {
 	}
 	look()
 }
+
+// relapseOften has a leader relapse now and then, if the run's weather has that.
+func (n *injector) relapseOften() {
+	if n.w.p.Relapse == 0 {
+		return
+	}
+	n.w.after(n.w.exp(n.w.p.Relapse), func() {
+		if n.calm {
+			return
+		}
+		n.relapse()
+		n.relapseOften()
+	})
+}
+
+// relapse cuts all members off from each other until the leader has given up, and has it elected
+// again then, by the first election timeout that ends. So the log that it wrote meanwhile, for
+// clients that still wait, is committed by itself in a later term, and nobody else led between.
+func (n *injector) relapse() {
+	w, m := n.w, n.w.leader()
+	if m == nil {
+		return
+	}
+	n.note(Fault{Kind: faultRelapse, Member: m.id})
+	p := m.proc
+	heal := n.cutAll(func(uint64, uint64) bool { return true }, n.spell(5*w.p.election()))
+	var look func()
+	look = func() {
+		switch {
+		case n.calm || p.dead:
+		case p.role.Leading:
+			w.after(20*Millisecond, look)
+		default:
+			heal()
+			p.deliver(func() { _ = p.r.Campaign() })
+		}
+	}
+	look()
+}

@@ -31,6 +31,7 @@ const (
 	faultSnapBreak  faultKind = "snapshot broken"  // the stream of a snapshot ends in the middle
 	faultCoup       faultKind = "coup"             // a leader is replaced, and learns of it late
 	faultCongestion faultKind = "congestion"       // the disks of all are slow
+	faultRelapse    faultKind = "relapse"          // a leader leads no more, and is elected again
 )
 
 // faultKinds are all kinds.
@@ -39,5 +40,5 @@ var faultKinds = []faultKind{
 	faultPartition, faultOneWay, faultPartial, faultClog, faultLossy, faultSlowDisk,
 	faultStuckDisk, faultFullDisk, faultLostDisk, faultAddMember, faultRemove, faultTransfer,
 	faultForged, faultYield, faultClientCut, faultClientHalt, faultClientNew, faultSnapBreak,
-	faultCoup, faultCongestion,
+	faultCoup, faultCongestion, faultRelapse,
 }

@@ -7,6 +7,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -48,6 +49,8 @@ type History struct {
 
 	// Ops are all operations of clients.
 	Ops []*Op
+	// Speak are the cluster versions that the founders speak.
+	Speak map[uint64]version.Range
 	// Log is the replicated log as far as any member has applied it: Log[i] is the
 	// entry at index firstIndex+i. It is the same for all members, or the run has
 	// found a violation (see Broken).
@@ -185,6 +188,8 @@ type Entry struct {
 	At     Time
 	Taken  Time
 	Member uint64
+	// Version is that of its encoding, 0 if it has no commands.
+	Version byte
 	// Commands are those of all groups, in order, and Results their outcomes;
 	// Origins says through which member each came (zero for the leader itself).
 	Commands []fsm.Command

@@ -63,6 +63,9 @@ func (n *injector) start(w *world) {
 	n.w, n.hurdles = w, w.source(0x4e1d)
 	n.operator = w.newClient(1)
 	n.operator.spawn((*thread).operate)
+	if w.p.Versions {
+		w.newClient(1).spawn((*thread).regent)
+	}
 	w.enlist()
 	if w.p.Faults == 0 {
 		n.calm = true
@@ -74,6 +77,7 @@ func (n *injector) start(w *world) {
 	}
 	n.next()
 	n.deposeOften()
+	n.relapseOften()
 	n.dozeLast()
 	n.conspire()
 	w.at(w.end-w.p.Calm, n.heal)

@@ -271,7 +271,10 @@ func (p *process) observe() {
 		Promoted: s.Primary && (!was.Primary || was.Term != s.Term),
 	})
 	if s.Leading && s.Term > w.oracle.term {
-		w.oracle.term, w.oracle.changed = s.Term, w.now
+		if p == w.oracle.leader && p.m.disk.last() > s.Applied {
+			w.cover["leader elected again with entries in flight"]++
+		}
+		w.oracle.term, w.oracle.changed, w.oracle.leader = s.Term, w.now, p
 		w.cover["leader elected"]++
 	}
 	w.tracef("member %d: term %d, leader %d, leading %v, primary %v, applied %d", p.m.id, s.Term,

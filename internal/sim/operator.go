@@ -51,6 +51,7 @@ func (t *thread) join(id uint64) {
 	if m := w.members[id-1]; m.proc == nil && m.fresh {
 		m.start()
 	}
+	t.announce(id)
 	t.insist(&fsm.PromoteMember{ID: id}, func(v *fsm.View) bool {
 		return !slices.ContainsFunc(v.Members, func(m fsm.Member) bool { return m.ID == id && m.Learner })
 	})

@@ -3,7 +3,9 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -20,21 +22,24 @@ const hashEvery = 32
 type oracle struct {
 	w        *world
 	machine  *fsm.Machine
-	raw      []*raftpb.Entry  // by place in History.Log
-	changes  []*fsm.Change    // by revision, from 2 on
-	events   []fsm.LeaseEvent // by number, from 1 on
-	revision int64            // after the last command
-	told     []uint64         // the number of the last event, by place in History.Log
-	token    lease.Token      // the last that was given out
-	term     uint64           // the highest in which anybody has led
-	changed  Time             // when it began
-	members  uint64           // the index of the last change of the membership
+	raw      []*raftpb.Entry      // by place in History.Log
+	changes  []*fsm.Change        // by revision, from 2 on
+	events   []fsm.LeaseEvent     // by number, from 1 on
+	revision int64                // after the last command
+	told     []uint64             // the number of the last event, by place in History.Log
+	token    lease.Token          // the last that was given out
+	term     uint64               // the highest in which anybody has led
+	leader   *process             // that did
+	changed  Time                 // when it began
+	restless Time                 // when the cluster version was changed last, or who speaks it
+	members  uint64               // the index of the last change of the membership
+	orphaned map[lease.Token]Time // when each orphan that is left lost its lease
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
 	config := w.machine
 	config.LeaseEvents = 0 // it keeps them all
-	o.w, o.machine, o.revision = w, fsm.New(config), 1
+	o.w, o.machine, o.revision, o.orphaned = w, fsm.New(config), 1, make(map[lease.Token]Time)
 	o.machine.Begin(1, 1)
 	for _, n := range founders {
 		o.machine.AddMember(n)
@@ -66,7 +71,9 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	}
 	o.machine.Lessor().Advance(lease.Instant(o.w.now / Millisecond))
 	o.machine.Begin(out.Index, out.Term)
-	for _, g := range groups(e) {
+	var list []fsm.Group
+	list, out.Version = groups(e)
+	for _, g := range list {
 		origin := g.Origin
 		for _, c := range g.Commands {
 			out.Commands = append(out.Commands, c)
@@ -77,6 +84,7 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 			}
 		}
 	}
+	o.followOrphans()
 	changes := o.machine.TakeChanges()
 	for i := range changes {
 		o.changes = append(o.changes, &changes[i])
@@ -106,8 +114,8 @@ func (o *oracle) taken(p *process) Time {
 	return at
 }
 
-// groups decodes an entry.
-func groups(e *raftpb.Entry) []fsm.Group {
+// groups decodes an entry, and tells the version of its encoding.
+func groups(e *raftpb.Entry) ([]fsm.Group, byte) {
 	data := e.GetData()
 	switch e.GetType() {
 	case raftpb.EntryConfChangeV2:
@@ -124,13 +132,13 @@ func groups(e *raftpb.Entry) []fsm.Group {
 		data = c.GetContext()
 	}
 	if len(data) == 0 {
-		return nil
+		return nil, 0
 	}
 	g, err := fsm.DecodeEntry(data)
 	if err != nil {
 		panic(fmt.Sprintf("sim: entry %d: %v", e.GetIndex(), err))
 	}
-	return g
+	return g, data[0]
 }
 
 // doomed returns the leases that a command may end.
@@ -160,7 +168,7 @@ func doomed(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 
 // command applies one command and notes what it did to leases.
 func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
-	lessor := o.machine.Lessor()
+	lessor, version := o.machine.Lessor(), o.machine.Version()
 	last := o.revision
 	var before []Ended
 	for _, id := range doomed(lessor, fsm.Inner(c)) {
@@ -198,6 +206,9 @@ func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
 			e.Gone, e.Keys)
 	}
 	o.notice(out, c, result)
+	if o.machine.Version().Decided != version.Decided {
+		o.versioned(version)
+	}
 	return result
 }
 
@@ -224,7 +235,10 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 		if late {
 			cover["clearing entry in flight at a leader change"]++
 		}
+	case *fsm.SetVersion, *fsm.SetMember:
+		o.restless = o.w.now
 	case *fsm.AddMember, *fsm.RemoveMember, *fsm.PromoteMember:
+		o.restless = o.w.now
 		if result.Err == nil {
 			cover[fmt.Sprintf("%T", c)[len("*fsm."):]]++
 			o.removed(c)
@@ -260,7 +274,8 @@ func (w *world) overwritten(entries []*raftpb.Entry) {
 		if at := e.GetIndex() - firstIndex; at < uint64(len(w.oracle.raw)) && w.oracle.raw[at] == e {
 			continue // repeated, and not replaced
 		}
-		for _, g := range groups(e) {
+		list, _ := groups(e)
+		for _, g := range list {
 			for _, c := range g.Commands {
 				switch c := c.(type) {
 				case *fsm.Expire:
@@ -330,4 +345,37 @@ func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint6
 		}
 	}
 	return last
+}
+
+// followOrphans notes since when there are which orphans.
+func (o *oracle) followOrphans() {
+	for _, h := range o.machine.TakeHolds() {
+		_, is := o.machine.Orphan(h.Token)
+		if _, was := o.orphaned[h.Token]; is && !was {
+			o.orphaned[h.Token] = o.w.now
+			o.w.cover["orphan"]++
+		} else if !is {
+			delete(o.orphaned, h.Token)
+		}
+	}
+}
+
+// outlived checks that no orphan is left whose time is over, in a stretch without faults. Leaders
+// that begin, or do not trust their clocks, give it its full time anew.
+func (o *oracle) outlived(from Time) {
+	w := o.w
+	for _, r := range w.h.Roles {
+		if r.Promoted || r.Refresh {
+			from = max(from, r.At)
+		}
+	}
+	for _, token := range slices.Sorted(maps.Keys(o.orphaned)) {
+		orphan, _ := o.machine.Orphan(token)
+		ttl := Time(float64(orphan.Lease.TTL) / (1 - w.p.RealDrift) * float64(Millisecond))
+		over := max(o.orphaned[token], from) + ttl + w.p.Limits().Lateness
+		if over < w.now {
+			w.broken("C1", fmt.Sprintf("what lease %x (token %d) held is still an orphan, %v after its time",
+				orphan.Lease.ID, token, w.now-over))
+		}
+	}
 }

@@ -38,20 +38,10 @@ var plantedBubble = []planted{
 // plantedUpgrade are faults that internal/bubble looks for in the make-believe next release, while
 // members go to it, and back.
 var plantedUpgrade = []planted{
-	{"the cluster version rises although it is held", "V1", []edit{
-		{versionGo, "case !now.Held && common.Known()", "case common.Known()"},
-		{versionGo, "rises && (c.Hold || now.Held)", "rises && c.Hold"},
-	}},
 	{"the cluster version rises before all members speak it", "V1", []edit{
 		{versionGo, "case !r.Known():\n\t\t\treturn nil", "case !r.Known():"},
 		{versionGo, "Newest: min(common.Newest, r.Newest)", "Newest: max(common.Newest, r.Newest)"},
 		{versionGo, "!n.Versions.Has(c.Version) || rises", "false || rises"},
-	}},
-	{"an entry is written behind a change of the cluster version", "V1", []edit{
-		{
-			"internal/replica/propose.go", "_, ok := p.Command.(*fsm.SetVersion)\n\treturn ok\n}",
-			"return false\n}",
-		},
 	}},
 	{"a member that is back does not say which versions it speaks", "V1", []edit{
 		{"server/server.go", "self.Versions == s.cfg.versions() &&", ""},

@@ -72,14 +72,17 @@ type hunter struct {
 // hunters are all that look for faults. internal/bubble has whole members and clients, and in the
 // make-believe next release they are upgraded.
 var hunters = []hunter{
-	{".", plantedList, ""}, {"../bubble", plantedBubble, ""}, {"../bubble", plantedUpgrade, "next"},
+	{".", plantedList, ""},
+	{".", plantedVersions, "next"},
+	{"../bubble", plantedBubble, ""},
+	{"../bubble", plantedUpgrade, "next"},
 }
 
 // TestPlantedTexts: every planted fault is one that can be planted: each text
 // occurs once in its file, and what comes of it is Go.
 func TestPlantedTexts(t *testing.T) {
 	names := make(map[string]bool)
-	for _, p := range slices.Concat(plantedList, plantedBubble, plantedUpgrade) {
+	for _, p := range slices.Concat(plantedList, plantedVersions, plantedBubble, plantedUpgrade) {
 		if names[p.name] {
 			t.Errorf("two faults are called %q", p.name)
 		}

@@ -15,6 +15,9 @@ type Weather struct {
 	// Depose is the mean time between two faults that depose a leader (injector.depose), beside
 	// all others. 0 for none.
 	Depose Time
+	// Relapse is the mean time between two faults that depose a leader and have it elected again
+	// (injector.relapse). 0 for none.
+	Relapse Time
 	// Doze is for how long all machines sleep at the end of the faults, as those of one host do
 	// (T10). 0 for not at all.
 	Doze Time
@@ -29,6 +32,9 @@ type Weather struct {
 	Liners int
 	// HeldUp is in how many actions of its shell a member's core is held up once, 0 for never.
 	HeldUp int
+	// Versions is whether members say which cluster versions they speak, and an operator holds
+	// the cluster version and lets it go.
+	Versions bool
 	// Beside is whether who has learned that the TTL of a lease was changed renews it at once
 	// in one message with another lease.
 	Beside bool
@@ -65,9 +71,15 @@ func (w *world) weather(p *Profile) Weather {
 		p.Faults, out.Depose, out.Doze = 0, 0, 0
 		out.Reboot = w.end/2 + Time(r.Int64N(int64(w.end/8)))
 	}
+	if r := w.source(0x4e1a); r.IntN(8) == 0 && p.Faults > 0 {
+		out.Relapse = Time(3+r.IntN(6)) * Second
+		p.Think = Time(50+r.IntN(300)) * Millisecond // the log has something of it
+		p.Timeout = Time(3+r.IntN(4)) * Second       // and somebody waits for it
+	}
 	if r := w.source(0x4e1d0); r.IntN(3) == 0 {
 		out.HeldUp = 1000 + r.IntN(4000)
 	}
+	out.Versions = w.source(0x7e25).IntN(4) == 0
 	out.Asleep = w.source(0x51ee9).IntN(3) == 0
 	out.Beside = w.source(0x1b9).IntN(3) == 0
 	return out

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
 
@@ -80,7 +81,7 @@ func newWorld(o Options) *world {
 	o.Steps = cmp.Or(o.Steps, maxSteps)
 	w := &world{
 		opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0x1ea5e)), end: o.Duration,
-		h: &History{Seed: o.Seed}, cover: make(map[string]int),
+		h: &History{Seed: o.Seed, Speak: make(map[uint64]version.Range)}, cover: make(map[string]int),
 	}
 	if o.Profile != nil {
 		w.p = *o.Profile
@@ -138,7 +139,10 @@ func (w *world) start() {
 	var founders []fsm.Member
 	conf := &raftpb.ConfState{}
 	for id := uint64(1); id <= uint64(w.p.Members); id++ {
-		founders = append(founders, named(id))
+		n := named(id)
+		n.Versions = w.speaks(id)
+		w.h.Speak[id] = n.Versions
+		founders = append(founders, n)
 		conf.Voters = append(conf.Voters, id)
 	}
 	w.oracle.init(w, founders)
@@ -218,6 +222,8 @@ func (w *world) alive() {
 	if primaries != 1 {
 		w.broken("liveness", fmt.Sprintf("%d members time leases", primaries))
 	}
+	w.settled()
+	w.oracle.outlived(w.h.Healthy[n-1].From)
 }
 
 // hash records the hash of a state (S3), and compares it with the world's own.

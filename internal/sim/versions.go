@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/version"
+)
+
+// This file has the cluster version: which member speaks which, and a client that holds it and lets
+// it go.
+
+// speaks is what a member says that it speaks. In the make-believe next release (-tags next) all
+// speak its version, so the cluster goes up to that and back again and again. This release knows
+// one version only: there one member says that it is of the next release, so the version can be
+// held and let go, and is never raised, because the others are not.
+func (w *world) speaks(id uint64) version.Range {
+	switch {
+	case !w.p.Versions:
+		return version.Range{}
+	case version.Newest == version.Oldest && id == 2:
+		return version.Range{Oldest: version.Oldest, Newest: version.Newest + 1}
+	default:
+		return version.Spoken
+	}
+}
+
+// announce says what a new member speaks, as the member itself does once it has caught up.
+func (t *thread) announce(id uint64) {
+	speaks := t.c.w.speaks(id)
+	t.insist(&fsm.SetMember{Member: fsm.Member{ID: id, Versions: speaks}}, func(v *fsm.View) bool {
+		n, ok := v.Member(id)
+		return !ok || n.Versions == speaks
+	})
+}
+
+// regent holds the cluster version at the oldest now and then, which is a downgrade if it is a
+// newer one, and lets it go again.
+func (t *thread) regent() {
+	w := t.c.w
+	for {
+		t.sleep(w.exp(2 * Second))
+		held := w.oracle.machine.Version().Held
+		if w.injector.calm && !held {
+			return
+		}
+		t.command(&fsm.SetVersion{Version: version.Oldest, Hold: !held})
+	}
+}
+
+// versioned counts a change of the cluster version.
+func (o *oracle) versioned(before fsm.ClusterVersion) {
+	now := o.machine.Version()
+	o.w.tracef("the cluster version is %d, held %v", now.Number, now.Held)
+	cover := o.w.cover
+	switch {
+	case now.Held && now.Fell:
+		cover["cluster version lowered"]++
+		fallthrough
+	case now.Held:
+		cover["cluster version held"]++
+	case before.Held:
+		cover["cluster version let go"]++
+	default:
+		cover["cluster version raised"]++
+	}
+}
+
+// unfit checks that a command was not refused for what it is: no client asks for anything that is
+// too large, or that the oldest cluster version lacks.
+func (q *call) unfit(r *replica.Proposal) {
+	if errors.Is(r.Err, replica.ErrVersion) || errors.Is(r.Err, replica.ErrTooLarge) {
+		q.c.w.broken("V1", fmt.Sprintf("member %d refuses %s: %v", q.op.Member, show(r.Command), r.Err))
+	}
+}
+
+// settled checks that the cluster version is what all members speak, if nobody has changed it for a
+// while.
+func (w *world) settled() {
+	if c := w.oracle.machine.DueVersion(); c != nil && w.oracle.restless+2*Second < w.now {
+		w.broken("V1", fmt.Sprintf("the cluster version is %d, and nobody raises it to %d",
+			w.oracle.machine.Version().Number, c.Version))
+	}
+}
+
+// ofNext reports whether a command is of the make-believe next release, of which the model knows
+// nothing. Leaders propose it, and clients do not.
+func ofNext(c fsm.Command) bool { return !fsm.Has(version.Oldest, c) }
+
+// versions is what is known of the cluster version from the log alone.
+type versions struct {
+	number  byte
+	held    bool
+	members map[uint64]version.Range
+}
+
+// checkVersions is V1: the cluster version changes by its rules, and every entry is of the version
+// that the cluster has where the entry stands.
+func (f *facts) checkVersions() {
+	r := versions{number: version.Oldest, members: make(map[uint64]version.Range)}
+	maps.Copy(r.members, f.h.Speak)
+	for _, e := range f.h.Log {
+		if e.Version != 0 && e.Version != r.number {
+			f.violate(e.At, "V1", "entry %d (term %d) is of version %d, and the cluster's is %d",
+				e.Index, e.Term, e.Version, r.number)
+		}
+		for k, c := range e.Commands[:len(e.Results)] {
+			if why := r.apply(c, e.Results[k].Err); why != "" {
+				f.violate(e.At, "V1", "entry %d (term %d): %s while the version is %d, held %v: %s",
+					e.Index, e.Term, show(c), r.number, r.held, why)
+			}
+		}
+	}
+}
+
+// apply follows a command, and tells what is wrong with its outcome.
+func (r *versions) apply(c fsm.Command, err error) (why string) {
+	switch c := c.(type) {
+	case *fsm.SetVersion:
+		if may := r.may(c); may != (err == nil) {
+			return fmt.Sprintf("the outcome is %v", err)
+		}
+		if err == nil {
+			r.number, r.held = c.Version, c.Hold
+		}
+	case *fsm.AddMember:
+		if err == nil {
+			r.members[c.Member.ID] = c.Member.Versions
+		}
+	case *fsm.RemoveMember:
+		if err == nil {
+			delete(r.members, c.ID)
+		}
+	case *fsm.SetMember:
+		if err == nil && c.Member.Versions.Known() {
+			r.members[c.Member.ID] = c.Member.Versions
+		}
+	}
+	return ""
+}
+
+// may reports whether the cluster version may be changed so: it is held, at the same number or
+// below, while some member speaks a newer one; let go where it is; and raised while nothing holds
+// it, to what every member has said that it speaks. No member may be left that does not speak it.
+func (r *versions) may(c *fsm.SetVersion) bool {
+	newer, unknown := false, false
+	for _, n := range r.members {
+		if n.Known() && !n.Has(c.Version) {
+			return false
+		}
+		newer, unknown = newer || n.Newest > c.Version, unknown || !n.Known()
+	}
+	switch {
+	case c.Hold:
+		return !r.held && c.Version <= r.number && newer
+	case c.Version == r.number:
+		return r.held
+	default:
+		return !r.held && c.Version > r.number && !unknown
+	}
+}
