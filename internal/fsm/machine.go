@@ -18,6 +18,8 @@ type Config struct {
 	// LeaseEvents is how many events of leases are kept for those who come late.
 	// Zero means 16,384.
 	LeaseEvents int
+	// AheadKeys is how many keys Ahead deletes at a time. Zero means 4,096.
+	AheadKeys int
 	// Versions are the cluster versions that this member speaks. Zero means those of this release.
 	Versions version.Range
 }
@@ -50,6 +52,8 @@ type Machine struct {
 	stats    Stats
 	view     *View
 	meta     meta
+	// ahead is the deletion that is under way before its entry has begun, nil if there is none.
+	ahead    *ahead
 	sessions *sessions
 }
 
@@ -99,7 +103,12 @@ func New(c Config) *Machine {
 // goroutine may read. It is no part of a View, of which there is one for every
 // batch of entries: the first change of each page of 256 leases after a picture
 // copies the page. So take one when somebody asks.
-func (m *Machine) Leases() lease.View { return m.lessor.View() }
+func (m *Machine) Leases() lease.View {
+	if m.ahead != nil {
+		return m.ahead.before.leases
+	}
+	return m.lessor.View()
+}
 
 // Lessor returns the lease engine, for the replica to promote, advance and
 // ask for due leases. Its replicated operations belong to Apply alone.
@@ -116,10 +125,13 @@ func (m *Machine) Stats() Stats { return m.stats }
 
 // Scrub does a bounded piece of the cleaning that compaction left to do, and
 // reports whether there is more.
-func (m *Machine) Scrub(budget int) bool { return m.store.Scrub(budget) }
+func (m *Machine) Scrub(budget int) bool { return m.ahead != nil || m.store.Scrub(budget) }
 
 // View returns the state as of the last applied entry.
 func (m *Machine) View() *View {
+	if m.ahead != nil {
+		return m.ahead.before.View
+	}
 	kv := m.store.View()
 	if old := m.view; old != nil && !m.meta.changed {
 		if old.KV == kv && old.Index == m.index && old.Term == m.term {

@@ -78,6 +78,9 @@ type Image struct {
 
 // Image returns the state as of the last applied entry.
 func (m *Machine) Image() *Image {
+	if m.ahead != nil {
+		return m.ahead.before
+	}
 	return &Image{
 		View: m.View(), leases: m.lessor.View(), event: m.events.last,
 		sessions: m.sessions.image(), holds: m.AllHolds(),

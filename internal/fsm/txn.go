@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"iter"
+	"math"
 
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -35,8 +36,8 @@ func putResult(c *Put, prev *mvcc.KeyValue) *PutResult {
 var noPrev = &PutResult{}
 
 func (m *Machine) applyDelete(c *DeleteRange) Result {
-	t := m.store.Begin()
-	r := m.deleteRange(t, c)
+	t, r := m.takeAhead()
+	m.deleteRange(t, c, r)
 	m.end(t)
 	return Result{Value: r}
 }
@@ -88,15 +89,20 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	return prev
 }
 
-func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
-	prev := t.DeleteRange(c.Key, c.End)
-	m.detachAll(prev)
+// deleteRange deletes what is left of a range.
+func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
+	m.deleteFirst(t, c, math.MaxInt, r)
 	m.deletedNext(c.nextDelete)
-	r := &DeleteResult{Deleted: int64(len(prev))}
+}
+
+// deleteFirst deletes the first keys of a range, so many at most.
+func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
+	prev := t.DeleteFirst(c.Key, c.End, most)
+	m.detachAll(prev)
+	r.Deleted += int64(len(prev))
 	if c.PrevKV {
-		r.Prev = prev
+		r.Prev = append(r.Prev, prev...)
 	}
-	return r
 }
 
 // applyTxn decides every branch against the state before the transaction,
@@ -105,7 +111,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange) *DeleteResult {
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
-	w := newWork(m.store.Len(), m.store.Size())
+	w := newWork(applyWork, m.store.Size())
 	p := makePlan(c, state{t, m.lessor, w})
 	if w.left < 0 {
 		return Result{Err: ErrTxnTooLarge}
@@ -135,7 +141,6 @@ type reader interface {
 	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)
 	Ascend(key, end string, rev int64) iter.Seq[*mvcc.KeyValue]
 	Visits(key, end string, o mvcc.RangeOptions) int64
-	Deleted() int
 }
 
 // plan is a transaction with its branches chosen.
@@ -162,7 +167,7 @@ func makePlan(c *Txn, v state) plan {
 		p.ops = c.Then
 	}
 	for i := range p.ops {
-		if !v.work.op(&p.ops[i], v.keys) {
+		if !v.work.op(&p.ops[i], v) {
 			return p
 		}
 		if p.ops[i].Txn != nil {
@@ -229,7 +234,9 @@ func (r *run) op(op *Op) (any, error) {
 		prev := r.m.put(r.t, op.Put, r.meant(op.Put.Lease, op.Put.LeaseName))
 		return putResult(op.Put, prev), nil
 	case op.Delete != nil:
-		return r.m.deleteRange(r.t, op.Delete), nil
+		out := new(DeleteResult)
+		r.m.deleteRange(r.t, op.Delete, out)
+		return out, nil
 	case op.Range != nil:
 		res, err := r.t.Range(op.Range.Key, op.Range.End, op.Range.Options)
 		return &res, err
@@ -253,7 +260,7 @@ func (r *run) op(op *Op) (any, error) {
 // ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
 // may be called from any goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
-	w := newWork(v.Len(), v.Size())
+	w := newWork(readWork+2*int64(v.Len()+v.Deleted()), v.Size())
 	p := makePlan(c, state{keys: v, work: w})
 	if w.left < 0 {
 		return nil, ErrTxnTooLarge

@@ -2,24 +2,28 @@ package fsm
 
 import "leasehold.dev/internal/mvcc"
 
-// txnWork is how much work any transaction may be: see work. One that is more needs so many
-// keys, or reads so many of them so often, that it would hold up all others, at each replay
-// of the log too. It is a constant, since apply depends on it.
-const txnWork = 1 << 20
+// How much work a transaction may be: see work. One that is more needs so many keys, or reads so
+// many of them so often, that it would hold up all others, at each replay of the log too. One
+// that is applied takes some ten milliseconds at most. One that only reads holds up nobody, so it
+// may look at each key that there is twice, whatever their number. They are constants, since apply
+// depends on them.
+const (
+	applyWork  = 500_000
+	readWork   = 1 << 20
+	deleteWork = 20 // of a key that is deleted
+)
 
 // txnAnswer is how many bytes of pairs any transaction may read: see work. The same key can be
-// read by each operation, and the answer has it as often. It is a constant, as txnWork is.
+// read by each operation, and the answer has it as often. It is a constant, as those are.
 const txnAnswer = 256 << 20
 
 // work is what a transaction may still do before it is refused. Every condition and every
 // operation costs one, and one more for each key that it looks at, those included that a range
-// of the past steps over since they were deleted. It may look at each key that there is twice,
-// whatever their number, so that none is too large which reads, or deletes, everything. For the
-// same reason its answer may have all bytes of the store twice.
+// of the past steps over since they were deleted; a key that it deletes costs more. Whatever the
+// size of the store, the answer may have all its bytes twice.
 type work struct {
 	left int64
 	puts int64 // so far: what reads a range may find them all
-	past bool  // a range of the past was paid for
 
 	answer  int64    // bytes that may still be read
 	size    int64    // of the store: no range has more
@@ -29,8 +33,8 @@ type work struct {
 	largest int64    // of them
 }
 
-func newWork(keys int, size int64) *work {
-	return &work{left: txnWork + 2*int64(keys), answer: txnAnswer + 2*size, size: size}
+func newWork(left, size int64) *work {
+	return &work{left: left, answer: txnAnswer + 2*size, size: size}
 }
 
 // pay reports whether there is as much left, which it takes.
@@ -48,7 +52,8 @@ func (w *work) compare(c *Compare, v reader) bool {
 }
 
 // op pays for an operation, but not for those inside it.
-func (w *work) op(op *Op, v reader) bool {
+func (w *work) op(op *Op, s state) bool {
+	v := s.keys
 	switch {
 	case op.Put != nil:
 		w.puts++
@@ -56,15 +61,14 @@ func (w *work) op(op *Op, v reader) bool {
 		w.put, w.largest = w.put+n, max(w.largest, n)
 		return w.pay(0)
 	case op.Delete != nil && op.Delete.End != "":
-		return w.pay(w.puts + v.Visits(op.Delete.Key, op.Delete.End, mvcc.RangeOptions{}))
+		keys := v.Visits(op.Delete.Key, op.Delete.End, mvcc.RangeOptions{})
+		return w.pay(w.puts + deleteWork*keys)
+	case op.Revoke != nil:
+		return w.pay(w.puts + deleteWork*int64(op.Revoke.keysOf(s.leases)))
 	case op.Range != nil && !w.read(op.Range, v):
 		w.left = -1
 		return false
 	case op.Range != nil && op.Range.End != "":
-		if op.Range.Options.Revision > 0 && !w.past {
-			w.past = true
-			w.left += 2 * int64(v.Deleted())
-		}
 		return w.pay(w.puts + v.Visits(op.Range.Key, op.Range.End, op.Range.Options))
 	default:
 		return w.pay(0)

@@ -1,16 +1,29 @@
 package mvcc
 
-import "github.com/tidwall/btree"
+import (
+	"math"
+
+	"github.com/tidwall/btree"
+)
 
 // DeleteRange deletes the keys in the range and returns what they were, in order of the keys.
 // The range is given as for View.Range.
 func (t *Txn) DeleteRange(key, end string) []*KeyValue {
+	return t.DeleteFirst(key, end, math.MaxInt)
+}
+
+// DeleteFirst is DeleteRange for the first keys of the range, so many at most. Called again until
+// none is left it does the same.
+func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	t.check()
 	if end == "" {
 		return t.DeleteKeys([]string{key})
 	}
-	var entries []*entry
+	entries := make([]*entry, 0, min(most, t.s.Count(key, end)))
 	ascend(t.s.live, spanOf(key, end), func(it item) bool {
+		if len(entries) == cap(entries) {
+			return false
+		}
 		entries = append(entries, it.e)
 		return true
 	})

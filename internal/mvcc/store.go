@@ -119,6 +119,14 @@ func (s *Store) Size() int64 {
 // Len returns the number of live keys.
 func (s *Store) Len() int { return s.live.Len() }
 
+// Count returns the number of live keys in a range, which is given as for View.Range. It costs
+// little however many they are.
+func (s *Store) Count(key, end string) int { return count(s.live, spanOf(key, end)) }
+
+// Deleted returns how many keys that were deleted since the compaction are still known, at least
+// those that reads of the past can ask for. It depends on how far Scrub has come.
+func (s *Store) Deleted() int { return s.dead.Len() }
+
 // Get returns the latest version of the key, nil if there is none.
 func (s *Store) Get(key string) *KeyValue {
 	if e := s.entries[key]; e != nil {

@@ -86,14 +86,6 @@ func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	return t.s.visits(key, end, &o, past)
 }
 
-// Deleted returns how many keys were deleted since the compaction and are not there now: what
-// ranges of the past look at besides the live ones. It is the same wherever Visits is.
-func (t *Txn) Deleted() int {
-	t.check()
-	t.s.bury()
-	return t.s.dead.Len()
-}
-
 // begin gives a new record its revision, and begins a revision if it is the first.
 func (t *Txn) begin(r *record) *record {
 	t.check()

@@ -13,31 +13,62 @@ import (
 // applyCommitted applies the entries that are committed, as many as this step has time for.
 func (r *Replica) applyCommitted() {
 	for e := r.raft.next(); e != nil; e = r.raft.next() {
-		r.apply(e)
+		if !r.apply(e) {
+			r.raft.backlog.again()
+		}
 	}
 }
 
-// apply applies one committed entry.
-func (r *Replica) apply(e *raftpb.Entry) {
-	if r.out.Failed != nil || !r.machine.Begin(e.GetIndex(), e.GetTerm()) {
-		return
+// apply applies one committed entry. If that would take too long for a step it does a part of it
+// ahead, and reports that it is not done.
+func (r *Replica) apply(e *raftpb.Entry) (done bool) {
+	if r.out.Failed != nil || e.GetIndex() <= r.machine.Index() {
+		return true
 	}
+	defer r.scratch.release()
+	groups, change, err := r.read(e)
+	if err != nil {
+		r.unreadable(e, err)
+		return true
+	}
+	if len(groups) == 1 && len(groups[0].Commands) == 1 && r.machine.Ahead(groups[0].Commands[0]) {
+		return false
+	}
+	r.machine.Begin(e.GetIndex(), e.GetTerm())
 	r.out.Applied = true
 	r.relay.commands.requeue(e.GetTerm())
-	switch e.GetType() {
-	case raftpb.EntryConfChange, raftpb.EntryConfChangeV2:
-		r.applyChange(e)
-	default:
-		r.applyCommands(e, e.GetData())
+	last := r.applyCommands(e, groups)
+	if change != nil {
+		r.applyChange(e, change, last)
 	}
 	changed := r.machine.TakeHolds()
-	if r.lead == nil {
-		return
+	if r.lead != nil {
+		r.lead.followHolds(changed)
+		if r.leading && !r.primary && e.GetTerm() == r.term {
+			r.lead.promote()
+		}
 	}
-	r.lead.followHolds(changed)
-	if r.leading && !r.primary && e.GetTerm() == r.term {
-		r.lead.promote()
+	return true
+}
+
+// read decodes an entry: its commands, and which change of Raft's configuration it is, if any. The
+// commands are good until scratch is released.
+func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChangeV2, err error) {
+	data := e.GetData()
+	if e.GetType() != raftpb.EntryNormal {
+		if change, err = readChange(e); err != nil {
+			return nil, nil, err
+		}
+		data = change.GetContext()
 	}
+	if len(data) == 0 {
+		return nil, change, nil
+	}
+	groups, err := r.scratch.reader.Decode(data)
+	if err == nil {
+		err = r.vetEntry()
+	}
+	return groups, change, err
 }
 
 // unreadable notes that an entry cannot be applied. The checksums of the log and of the
@@ -55,24 +86,13 @@ func (r *Replica) unreadable(e *raftpb.Entry, err error) {
 
 // applyCommands applies the commands of an entry, and answers those that came
 // through this member. It returns the last one's result.
-func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) {
+func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.Result) {
 	own := r.takeInflight(e.GetIndex(), e.GetTerm())
-	if len(data) == 0 {
-		return fsm.Result{}
-	}
-	groups, err := r.scratch.reader.Decode(data)
-	if err == nil {
-		err = r.vetEntry()
-	}
-	if err != nil {
-		r.unreadable(e, err)
-		return fsm.Result{Err: r.out.Failed}
-	}
 	proposals := own
 	for _, g := range groups {
 		results := r.scratch.results[:0]
 		for _, c := range g.Commands {
-			r.raft.backlog.spend(weight(c))
+			r.raft.backlog.spend(r.machine.Weight(c))
 			last = r.machine.Apply(c)
 			results = append(results, last)
 		}
@@ -87,8 +107,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, data []byte) (last fsm.Result) 
 		r.scratch.results = results
 		clear(results)
 	}
-	r.scratch.release()
-	if r.lead != nil {
+	if r.lead != nil && len(groups) > 0 {
 		r.lead.queue.spare.release(own)
 	}
 	if err := r.machine.Foreign(); err != nil {

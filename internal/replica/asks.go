@@ -360,6 +360,9 @@ func (a *asker) renewedAll(m *RenewedAll) {
 
 // release answers the rounds whose index has been applied here.
 func (a *asker) release() {
+	if a.m.machine.Midway() {
+		return // a reader of leases would see half of a deletion
+	}
 	n := 0
 	for ; n < len(a.done) && a.done[n].index <= a.m.machine.Index(); n++ {
 		for _, read := range a.done[n].reads {

@@ -1,10 +1,6 @@
 package replica
 
-import (
-	"go.etcd.io/raft/v3/raftpb"
-
-	"leasehold.dev/internal/fsm"
-)
+import "go.etcd.io/raft/v3/raftpb"
 
 // backlog is what is committed and not applied: however much is committed at once, when a disk or
 // the other members were slow, say, a step applies so much of it only as it has time for, and the
@@ -15,23 +11,10 @@ type backlog struct {
 	spent     int               // the weight of the commands applied in this step
 }
 
-// stepWeight is the weight of the commands that a step applies, beyond which it takes no further
-// entry: some ten milliseconds' worth.
+// stepWeight is the weight of the commands (see fsm.Machine.Weight) that a step applies, beyond
+// which it takes no further entry: some ten milliseconds' worth. A leader makes no entry that is
+// heavier, but for a single command.
 const stepWeight = 8192
-
-// weight is how long it takes about to apply a command, in those of a put.
-func weight(c fsm.Command) int {
-	switch c := fsm.Inner(c).(type) {
-	case *fsm.Expire:
-		return 1 + 2*len(c.Leases)
-	case *fsm.Checkpoint:
-		return 1 + len(c.Leases)
-	case *fsm.Txn:
-		return 1 + c.Operations()
-	default:
-		return 1
-	}
-}
 
 func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) }
 
@@ -55,6 +38,13 @@ func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	e = m.GetEntries()[b.applied]
 	b.applied++
 	return e, nil
+}
+
+// again says that the entry that next returned last is not applied yet, and that this step has no
+// time for more of it.
+func (b *backlog) again() {
+	b.applied--
+	b.spent = stepWeight
 }
 
 // spend counts the weight of a command that was applied.

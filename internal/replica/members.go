@@ -92,25 +92,24 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }
 
-// applyChange applies a change of the membership to the state, and, if that
-// took it, to Raft.
-func (r *Replica) applyChange(e *raftpb.Entry) {
-	change, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}
-	var err error
+// readChange decodes a change of the membership.
+func readChange(e *raftpb.Entry) (*raftpb.ConfChangeV2, error) {
 	if e.GetType() == raftpb.EntryConfChangeV2 {
-		err = proto.Unmarshal(e.GetData(), change)
-	} else if err = proto.Unmarshal(e.GetData(), v1); err == nil {
-		change = v1.AsV2()
+		change := &raftpb.ConfChangeV2{}
+		return change, proto.Unmarshal(e.GetData(), change)
 	}
-	if err != nil {
-		r.unreadable(e, err)
-		return
-	}
+	v1 := &raftpb.ConfChange{}
+	err := proto.Unmarshal(e.GetData(), v1)
+	return v1.AsV2(), err
+}
+
+// applyChange tells Raft of a change of the membership, if the state has taken it.
+func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, result fsm.Result) {
 	if r.lead != nil {
 		r.lead.changes.busy = false
 	}
-	if result := r.applyCommands(e, change.GetContext()); result.Err != nil {
-		return // and Raft must not be told of a change that came to nothing
+	if result.Err != nil {
+		return // Raft must not be told of a change that came to nothing
 	}
 	if err := r.raft.change(change); err != nil {
 		r.unreadable(e, err)

@@ -77,13 +77,26 @@ func (q *queue) delayed(appending int) bool {
 	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
 }
 
-// entry returns an entry of the first commands that wait, about groupMax at most; of none, if the
+// light returns how many of the first commands that wait one step has time for: groupMax at most,
+// one at least.
+func (q *queue) light() (n int) {
+	spent := 0
+	for n < min(len(q.waiting), groupMax) {
+		spent += q.m.machine.Weight(q.waiting[n].Command)
+		if n > 0 && spent > stepWeight {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// entry returns an entry of the first commands that wait, as light says at most; of none, if the
 // first is too large. It is good until the next call: Raft makes a copy of what is proposed.
 func (q *queue) entry() (data []byte, of []*Proposal) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
-	n := 0
-	for ok := true; ok && n < len(q.waiting) && n < groupMax && len(data) < q.m.cfg.MaxBatch &&
-		!q.versioning; {
+	n, most := 0, q.light()
+	for ok := true; ok && n < most && len(data) < q.m.cfg.MaxBatch && !q.versioning; {
 		from := q.waiting[n].origin
 		if from.Member == 0 {
 			if data, ok = appendCommand(data, q.waiting[n].Command); ok {
@@ -92,7 +105,7 @@ func (q *queue) entry() (data []byte, of []*Proposal) {
 			}
 			continue
 		}
-		body, run := q.run(q.waiting[n:], q.m.cfg.MaxBatch-len(data))
+		body, run := q.run(q.waiting[n:most], q.m.cfg.MaxBatch-len(data))
 		if ok = run > 0; ok {
 			data = append(fsm.AppendGroup(data, from, run), body...)
 			q.versioning = slices.ContainsFunc(q.waiting[n:n+run], (*Proposal).setsVersion)
@@ -107,7 +120,7 @@ func (q *queue) entry() (data []byte, of []*Proposal) {
 // with, as many as begin within so many bytes. There are none if the first is too large.
 func (q *queue) run(list []*Proposal, room int) (body []byte, n int) {
 	body = q.spare.body[:0]
-	for next := list[0].origin; n < min(len(list), groupMax) && list[n].origin == next &&
+	for next := list[0].origin; n < len(list) && list[n].origin == next &&
 		(n == 0 || len(body) < room); next.Seq++ {
 		var ok bool
 		if body, ok = appendCommand(body, list[n].Command); !ok {

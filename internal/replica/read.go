@@ -75,7 +75,7 @@ func (b round) Emptied() round {
 
 // release answers the rounds whose index has been applied.
 func (l *leadership) release() {
-	for {
+	for !l.m.machine.Midway() { // else a reader of leases would see half of a deletion
 		b, index, ok := l.rounds.Release(l.m.machine.Index())
 		if !ok {
 			return

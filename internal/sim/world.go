@@ -91,7 +91,7 @@ func newWorld(o Options) *world {
 	}
 	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
 	w.h.InBound = w.p.RealDrift <= w.p.Drift
-	w.machine = fsm.Config{LeaseEvents: 64, Lease: lease.Config{
+	w.machine = fsm.Config{LeaseEvents: 64, AheadKeys: 2, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(w.p.CheckpointInterval),
 		Untended:           250,
 	}}

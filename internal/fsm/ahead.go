@@ -1,0 +1,72 @@
+package fsm
+
+import (
+	"cmp"
+
+	"leasehold.dev/internal/mvcc"
+)
+
+// defaultAheadKeys takes some milliseconds.
+const defaultAheadKeys = 4096
+
+// ahead is what was done of a deletion before its entry began.
+type ahead struct {
+	before *Image // the state without it
+	txn    *mvcc.Txn
+	result *DeleteResult
+}
+
+// Ahead deletes a part of the keys that a command deletes, if they are very many, and reports
+// whether it did, so that there is more to do. So no step of a member is as long as the deletion
+// of a large range, which is one revision and cannot be seen in parts: until the command is applied
+// View, Image, Leases and Index show what was before. The command must be the one that is applied
+// next, and nothing else may be applied before it. Apply does what is left, and has the same result
+// on a member that did nothing ahead.
+func (m *Machine) Ahead(c Command) (more bool) {
+	most := cmp.Or(m.cfg.AheadKeys, defaultAheadKeys)
+	d := m.deletion(c)
+	if d == nil || m.store.Count(d.Key, d.End) <= most {
+		return false
+	}
+	if m.ahead == nil {
+		m.ahead = &ahead{before: m.Image(), txn: m.store.Begin(), result: new(DeleteResult)}
+	}
+	m.deleteFirst(m.ahead.txn, d, most, m.ahead.result)
+	return true
+}
+
+// Midway reports whether a part of a command was done ahead. The Lessor shows it: some keys are off
+// their leases already.
+func (m *Machine) Midway() bool { return m.ahead != nil }
+
+// deletion returns the deletion of a range that a command is certain to be if it is applied next,
+// nil if there is none.
+func (m *Machine) deletion(c Command) *DeleteRange {
+	d, ok := Inner(c).(*DeleteRange)
+	if !ok || d.End == "" || m.raised(Corrupt) {
+		return nil
+	}
+	if once, ok := c.(*Once); ok && !m.sessions.isNew(once) {
+		return nil
+	}
+	return d
+}
+
+// isNew reports whether a command will be done, which it is if its number is new to its session.
+func (l *sessions) isNew(c *Once) bool {
+	s := l.byID[c.Session.ID]
+	if s == nil || s.Session != c.Session || c.Number < max(s.settled, c.Settled) {
+		return false
+	}
+	_, done := s.answer(c.Number)
+	return !done
+}
+
+// takeAhead returns the transaction of a deletion, and what it has done so far.
+func (m *Machine) takeAhead() (*mvcc.Txn, *DeleteResult) {
+	if a := m.ahead; a != nil {
+		m.ahead = nil
+		return a.txn, a.result
+	}
+	return m.store.Begin(), new(DeleteResult)
+}

@@ -1,0 +1,127 @@
+package fsm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// Goal: a member that does a deletion ahead ends up as one that does it at once, and until its
+// entry begins nobody sees any of it. Method: two machines, random commands, some of them with
+// numbers; one does all that it can ahead, a key at a time, and is asked what there is to see
+// after each part.
+func TestAhead(t *testing.T) {
+	parts := 0
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		at, in := New(Config{}), New(Config{AheadKeys: 1})
+		session := open(t, at, 5)
+		open(t, in, 5)
+		for number := uint64(1); number < 400; number++ {
+			c := randomCommand(rng)
+			if rng.IntN(8) == 0 {
+				c = &DeleteRange{Key: string(rune('a' + rng.IntN(2))), End: "i", PrevKV: rng.IntN(2) == 0}
+				if rng.IntN(2) == 0 {
+					c = &Once{session, 1 + rng.Uint64N(number), number / 2, c}
+				}
+			}
+			before, leases := hash(t, in), in.Leases().Len()
+			view := in.View()
+			for in.Ahead(c) {
+				parts++
+				seen := in.View().KV.Revision() != view.KV.Revision() || in.Leases().Len() != leases
+				if seen || hash(t, in) != before || in.Index() != view.Index {
+					t.Fatalf("seed %d: a part of %#v is seen", seed, c)
+				}
+				if !in.Scrub(10) {
+					t.Fatalf("seed %d: all is clean, says Scrub", seed)
+				}
+			}
+			if got, want := apply(t, in, c), apply(t, at, c); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: %#v: %+v, at once %+v", seed, c, got, want)
+			}
+			if got, want := in.TakeChanges(), at.TakeChanges(); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: %#v: changes %+v, at once %+v", seed, c, got, want)
+			}
+			if got, want := hash(t, in), hash(t, at); got != want {
+				t.Fatalf("seed %d: %#v: hash %x, at once %x", seed, c, got, want)
+			}
+		}
+	}
+	if parts < 150 {
+		t.Errorf("only %d parts were done ahead", parts)
+	}
+}
+
+// What is refused or was done before deletes nothing ahead either.
+func TestNotAhead(t *testing.T) {
+	m := New(Config{AheadKeys: 2})
+	session := open(t, m, 5)
+	for _, key := range []string{"a", "b", "c", "d"} {
+		mustApply(t, m, &Put{Key: key})
+	}
+	all := &DeleteRange{Key: "\x00", End: "\x00"}
+	mustApply(t, m, &Once{session, 7, 5, &DeleteRange{Key: "x", End: "y"}})
+	for name, c := range map[string]Command{
+		"one key":       &DeleteRange{Key: "a"},
+		"few":           &DeleteRange{Key: "a", End: "c"},
+		"transaction":   &Txn{Then: []Op{{Delete: all}}},
+		"done":          &Once{session, 7, 5, all},
+		"settled":       &Once{session, 4, 0, all},
+		"settles it":    &Once{session, 8, 9, all},
+		"other session": &Once{Session{9, 5}, 8, 5, all},
+		"other nonce":   &Once{Session{1, 6}, 8, 5, all},
+	} {
+		if m.Ahead(c) {
+			t.Errorf("%s: done ahead", name)
+		}
+	}
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: Corrupt}})
+	if m.Ahead(all) {
+		t.Error("done ahead, and refused because members differ")
+	}
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: Corrupt}, Off: true})
+	if !m.Ahead(&Once{session, 8, 5, all}) || m.Ahead(&Once{session, 8, 5, all}) {
+		t.Error("four keys are not done in two parts")
+	}
+}
+
+// Goal: what a transaction deletes is bounded, by itself and with leases; a deletion alone is not,
+// as it is done in parts. Method: one on each side of the bound.
+func TestTxnDeletesTooMuch(t *testing.T) {
+	const keys, leases = 10_000, 3
+	txn := func(ops ...Op) *Txn { return &Txn{Then: ops} }
+	remove := func(end int) Op {
+		return Op{Delete: &DeleteRange{Key: "key/", End: fmt.Sprintf("key/%06d", end)}}
+	}
+	revoke := func(id lease.ID) Op { return Op{Revoke: &Revoke{ID: id}} }
+	m := New(Config{})
+	for id := range lease.ID(leases) {
+		name := fmt.Sprint("l", id)
+		mustApply(t, m, &Grant{Terms: lease.Terms{ID: id + 1, TTL: 1000, Name: name}})
+	}
+	m.Begin(m.Index()+1, 1)
+	for i := range leases * keys {
+		m.Apply(&Put{Key: fmt.Sprintf("key/%06d", i), Lease: lease.ID(i/keys + 1)})
+	}
+	byName := Op{Revoke: &Revoke{Name: "l0"}}
+	for name, c := range map[string]*Txn{
+		"a range": txn(remove(25_000)), "leases": txn(byName, revoke(2), revoke(3)),
+		"nested": txn(remove(10_000), Op{Txn: txn(byName, revoke(2))}),
+	} {
+		if r := apply(t, m, c); r.Err != ErrTxnTooLarge { //nolint:errorlint
+			t.Errorf("%s: %v", name, r.Err)
+		}
+		if w := m.Weight(c); w < 25_000 || w > 40_000 {
+			t.Errorf("%s: weight %d", name, w)
+		}
+	}
+	mustApply(t, m, txn(byName, remove(14_000)))
+	if n := m.View().KV.Len(); n != leases*keys-14_000 {
+		t.Errorf("%d keys are left", n)
+	}
+	mustApply(t, m, &DeleteRange{Key: "\x00", End: "\x00"})
+}

@@ -1,0 +1,81 @@
+package fsm
+
+import "leasehold.dev/lease"
+
+// keysLooked is how many keys a member looks at in the time of a put.
+const keysLooked = 8
+
+// Weight returns how long it takes about to apply a command to the present state, in those of a
+// put. Members need not agree on it.
+func (m *Machine) Weight(c Command) int {
+	switch c := Inner(c).(type) {
+	case *Expire:
+		n := 1 + 2*len(c.Leases)
+		for i := range c.Leases {
+			n += m.lessor.KeyCount(c.Leases[i].ID)
+		}
+		return n
+	case *Checkpoint:
+		return 1 + len(c.Leases)
+	case *Revoke:
+		return 1 + c.keysOf(m.lessor)
+	case *DeleteRange:
+		return 1 + m.countIn(c.Key, c.End)
+	case *Txn:
+		return m.weightOf(c)
+	default:
+		return 1
+	}
+}
+
+// weightOf returns the weight of a transaction, as if both its branches were run.
+func (m *Machine) weightOf(c *Txn) int {
+	n, looked := 1+len(c.Compare), 0
+	for i := range c.Compare {
+		looked += m.countIn(c.Compare[i].Key, c.Compare[i].End)
+	}
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			switch op := &ops[i]; {
+			case op.Delete != nil:
+				n += 1 + m.countIn(op.Delete.Key, op.Delete.End)
+			case op.Revoke != nil:
+				n += 1 + op.Revoke.keysOf(m.lessor)
+			case op.Txn != nil:
+				n += m.weightOf(op.Txn)
+			case op.Range != nil:
+				n++
+				looked += m.looks(op.Range)
+			default:
+				n++
+			}
+		}
+	}
+	return n + looked/keysLooked
+}
+
+// looks returns about how many keys a range of a transaction looks at: of the past also at those
+// that were deleted since.
+func (m *Machine) looks(r *Range) int {
+	n := m.countIn(r.Key, r.End)
+	if r.Options.Revision > 0 && r.End != "" {
+		n += m.store.Deleted()
+	}
+	return n
+}
+
+// countIn returns how many keys there are in a range.
+func (m *Machine) countIn(key, end string) int {
+	if end == "" {
+		return 0
+	}
+	return m.store.Count(key, end)
+}
+
+// keysOf returns how many keys end with the lease that is revoked.
+func (c *Revoke) keysOf(l *lease.Lessor) int {
+	if info, ok := l.ByName(c.Name); ok {
+		return l.KeyCount(info.ID)
+	}
+	return l.KeyCount(c.ID)
+}

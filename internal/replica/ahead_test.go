@@ -1,0 +1,82 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// Goal: the deletion of very many keys is an entry by itself and takes several steps, which follow
+// each other at once. Until it is done nothing of it is seen, and what came after it waits. Method:
+// one member; the deletion is proposed among puts.
+func TestDeletionInSteps(t *testing.T) {
+	const keys = 3*stepWeight + 1
+	m := lead(t)
+	for i := range keys {
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("k/%06d", i)}})
+	}
+	for m.r.Status().Pending > 0 {
+		m.take()
+		m.persist()
+	}
+	m.proposals, m.entries = nil, 0
+	for _, c := range []fsm.Command{
+		&fsm.Put{Key: "k/before"}, &fsm.DeleteRange{Key: "k/", End: "k0"}, &fsm.Put{Key: "k/after"},
+	} {
+		m.r.Propose(&Proposal{Command: c})
+	}
+	steps := 0
+	for len(m.proposals) < 3 {
+		m.take()
+		m.persist()
+		if n := m.r.Machine().View().KV.Len(); len(m.proposals) == 1 && n == keys+1 {
+			steps++
+			if at, ok := m.r.Next(); !ok || at > m.now {
+				t.Fatalf("the next step is at %d, %v", at, ok)
+			}
+		}
+	}
+	if steps < keys/stepWeight {
+		t.Errorf("the deletion took %d steps", steps)
+	}
+	if m.entries != 3 {
+		t.Errorf("three commands, the second of them heavy, are in %d entries", m.entries)
+	}
+	if r := m.proposals[1].Result.Value.(*fsm.DeleteResult); r.Deleted != keys+1 {
+		t.Errorf("%d keys are deleted", r.Deleted)
+	}
+	if n := m.r.Machine().View().KV.Len(); n != 1 {
+		t.Errorf("%d keys are left, want that which was put behind", n)
+	}
+}
+
+// Goal: who reads a lease never sees a part of its keys gone. Method: a deletion is done ahead in
+// part; a read that comes then is answered when all is done.
+func TestReadAmidDeletion(t *testing.T) {
+	const keys = stepWeight
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}})
+	for i := range keys {
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprint("k/", i), Lease: 1}})
+	}
+	m.settle()
+	remove := &fsm.DeleteRange{Key: "k/", End: "k0"}
+	if !m.r.Machine().Ahead(remove) {
+		t.Fatal("it is not done ahead")
+	}
+	seen := -1
+	m.r.Read(&Read{Inspect: func(l *lease.Lessor) { seen = l.KeyCount(1) }})
+	for range 3 {
+		m.take()
+	}
+	if seen != -1 {
+		t.Fatalf("%d of %d keys are seen", seen, keys)
+	}
+	m.r.Propose(&Proposal{Command: remove})
+	m.settle()
+	if seen != 0 {
+		t.Errorf("%d keys are seen when all are gone", seen)
+	}
+}
