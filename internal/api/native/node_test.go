@@ -34,6 +34,7 @@ type fakeNode struct {
 	between  func()                         // called before each question to the leader
 	commands []fsm.Command                  // all that were proposed
 	outcome  func(fsm.Command, *Outcome)    // changes the outcomes of ProposeAll
+	applied  func()                         // called after each command; may be nil
 	news     map[*func()]bool
 	slow     *SlowCaches
 	fakeCaches
@@ -61,6 +62,9 @@ func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, erro
 	n.commands = append(n.commands, c)
 	n.machine.Begin(n.machine.Index()+1, 2)
 	res := n.machine.Apply(c)
+	if n.applied != nil {
+		n.applied()
+	}
 	for f := range n.news {
 		(*f)()
 	}
@@ -224,7 +228,7 @@ func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 func (n *fakeNode) Submit(list []Submission) {
 	for _, s := range list {
 		if s.Command == nil {
-			s.To.Answered(fsm.Result{}, n.Inspect(context.Background(), nil))
+			s.To.Answered(fsm.Result{}, n.Inspect(context.Background(), func(*lease.Lessor) {}))
 			continue
 		}
 		s.To.Answered(n.Propose(context.Background(), s.Command))
