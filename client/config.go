@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )

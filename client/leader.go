@@ -9,7 +9,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // leadership is what a member has said of who leads. Nobody is member 0.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // mux keeps a link to one member at a time: to the leader, if it can be reached. One goroutine

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // A connection that is not there after the time that one to a member which is well takes may

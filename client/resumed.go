@@ -7,7 +7,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // resumed is a request with responses until it is closed, which is begun again wherever it

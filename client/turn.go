@@ -8,7 +8,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
 

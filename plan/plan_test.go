@@ -112,7 +112,7 @@ func TestBadInput(t *testing.T) {
 		"no levels":       {none, "at least one"},
 		"factor":          {flat, "more than 1"},
 		"too many levels": {deep, "1 to 10"},
-		"level":           {short, "core: plan: the renewal interval"},
+		"level":           {short, "plan: the renewal interval of core"},
 		"negative reads": {
 			sharing(func(v *caches.Sharing) { v.Reads = -1 }),
 			"rate of reads is -1",

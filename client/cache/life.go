@@ -10,8 +10,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/cachelink"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/internal/copies"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
 )
 

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/internal/copies"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // Lock locks the mutex of a name without a session. It grants a lease for this lock alone,

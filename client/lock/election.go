@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
 

@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 	rule "leasehold.dev/internal/line"
 	"leasehold.dev/lease"
 )

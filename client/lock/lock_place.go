@@ -3,11 +3,10 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
 
@@ -93,7 +92,18 @@ func (p *place) lost() error {
 // lostError is ErrLost with what took the key.
 type lostError struct{ gone *client.GoneError }
 
-func (e *lostError) Error() string { return fmt.Sprintf("%v: %v", ErrLost, e.gone.Why) }
+func (e *lostError) Error() string {
+	switch e.gone.Why {
+	case client.Deleted:
+		return ErrLost.Error() + ": its key was deleted"
+	case client.Expired:
+		return ErrLost.Error() + ": its lease has expired"
+	case client.Revoked:
+		return ErrLost.Error() + ": its lease was revoked"
+	default:
+		return ErrLost.Error() + ", " + e.gone.Why.String()
+	}
+}
 
 func (e *lostError) Unwrap() []error { return []error{ErrLost, e.gone} }
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // ErrInUse means that the session holds, or waits for, that name already. Nothing here is

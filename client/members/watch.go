@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/internal/fault"
 )
 
 // Change says what happened to a member.

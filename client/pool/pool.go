@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
 

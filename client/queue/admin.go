@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/internal/fault"
 )
 
 // State says where an item of a queue is.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/internal/fault"
 )
 
 // window is the most items at the head of a queue that workers who lose races choose among.

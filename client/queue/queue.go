@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/internal/fault"
 )
 
 // ErrLost means that the item is not this worker's any more: the lease of its claim has

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/internal/fault"
 )
 
 // electFlags say how to take part in an election, or what to do to it from outside.
@@ -127,7 +128,7 @@ func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
 		return nil
 	case <-lead.Context().Done():
 		why := context.Cause(lead.Context())
-		return withCode(exitLost, fmt.Errorf("the lead is lost: %w", why))
+		return withCode(exitLost, fault.Because(errors.New("the lead is over"), why))
 	}
 }
 

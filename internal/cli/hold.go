@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/internal/fault"
 )
+
+// errCommandEnded means that what the command ran under was lost, and why is said behind it.
+var errCommandEnded = errors.New("the command was ended")
 
 // A holding is what a command is run under: something that hangs on a lease.
 type holding struct {
@@ -47,7 +51,7 @@ func (a *app) runHolding(h holding, command []string) error {
 		if why == nil {
 			why = errors.New("the lease could not be renewed in time")
 		}
-		return withCode(exitLost, fmt.Errorf("the command was ended: %w", why))
+		return withCode(exitLost, fault.Because(errCommandEnded, why))
 	}
 	return ch.exit()
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/internal/fault"
 )
 
 func (a *app) lockCommand() *cobra.Command {
@@ -116,7 +118,7 @@ func (a *app) runLocked(
 	}
 	ch.insistent = true
 	if ch.under(etcdTenure{during}, notice{}) {
-		return withCode(exitLost, fmt.Errorf("the command was ended: %w", context.Cause(during)))
+		return withCode(exitLost, fault.Because(errCommandEnded, context.Cause(during)))
 	}
 	var exit *exec.ExitError
 	if errors.As(ch.err, &exit) {

@@ -16,6 +16,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/internal/fault"
 )
 
 // openNative makes the client of a command that keeps leases alive. Unlike that of open
@@ -64,7 +65,7 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 			return // the command ends with it
 		}
 		if err != nil {
-			a.complain("No member answers, trying on: %v\n", err)
+			a.complain("No member answers, trying on: %s\n", fault.Reason(err))
 			if now, err = c.Connection(context.Background()); err == nil {
 				a.complain("Connected to %s\n", now.Endpoint)
 			}

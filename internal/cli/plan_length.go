@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/draw"
+	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
 	"leasehold.dev/plan"
 	"leasehold.dev/plan/length"
@@ -128,10 +131,7 @@ func readHistogram(name string) (length.Histogram, error) {
 	}
 	defer f.Close()
 	h, err := length.ReadHistogram(f)
-	if err != nil {
-		return h, fmt.Errorf("%s: %w", name, err)
-	}
-	return h, nil
+	return h, figures.Of(err, name)
 }
 
 // longestMeasure bounds --measure.
@@ -156,7 +156,7 @@ func (a *app) measureWeather(l *lengthFlags) error {
 	})
 	bar.end()
 	if err != nil {
-		return fmt.Errorf("measure at %s: %w", strings.Join(conn.endpoints, ", "), err)
+		return fault.Because(errors.New("measure at "+strings.Join(conn.endpoints, ", ")), err)
 	}
 	w := &l.wish.Weather
 	if w.RoundTrip, err = fromLoad(&saw.RoundTrip); err != nil {

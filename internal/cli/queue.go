@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/internal/fault"
 )
 
 func (a *app) queueCommand() *cobra.Command {
@@ -205,7 +206,7 @@ func (a *app) work(name string, f *workFlags, command []string) error {
 			return err
 		},
 		Failed: func(i *queue.Item, err error) {
-			a.complain("item %s failed, try %d: %v\n", i.ID(), i.Tries(), err)
+			a.complain("item %s failed, try %d: %s\n", i.ID(), i.Tries(), fault.Reason(err))
 		},
 	})
 	if fatal != nil {
@@ -241,7 +242,7 @@ func (a *app) claimOne(name string, f *workFlags, command []string) error {
 		return errors.Join(err, i.Release(last))
 	}
 	if nackErr := i.Nack(last, f.delay); nackErr != nil {
-		a.complain("item %s: %v\n", i.ID(), nackErr)
+		a.complain("item %s: %s\n", i.ID(), fault.Reason(nackErr))
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/internal/fault"
 )
 
 // runFlags say what a command is run under.
@@ -155,7 +156,7 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 		return err
 	}
 	if ch.under(p, f.notice) {
-		return withCode(exitLost, fmt.Errorf("the command was ended: %w", cause(p)))
+		return withCode(exitLost, fault.Because(errCommandEnded, cause(p)))
 	}
 	return ch.exit()
 }

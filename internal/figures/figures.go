@@ -2,6 +2,7 @@
 package figures
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -23,6 +24,16 @@ func (e *InputError) Error() string {
 // Wrong makes an InputError.
 func Wrong(field, advice, problem string, args ...any) error {
 	return &InputError{field, fmt.Sprintf(problem, args...), advice}
+}
+
+// Of makes an InputError about something that has a name, such as a file; another error, and nil,
+// it returns as it is.
+func Of(err error, name string) error {
+	var in *InputError
+	if !errors.As(err, &in) {
+		return err
+	}
+	return &InputError{in.Field + " of " + name, in.Problem, in.Advice}
 }
 
 // A Quantity is a duration with the words for it.

@@ -22,8 +22,7 @@ func (v *View) EventsIn(
 	key, end string, from int64, maxEvents int,
 ) (events []Event, next int64, err error) {
 	if from < v.compacted {
-		return nil, 0, fmt.Errorf("events from %d, compacted %d: %w",
-			from, v.compacted, ErrCompacted)
+		return nil, 0, &goneError{from, v.compacted}
 	}
 	if from > v.revision {
 		return nil, from, nil
@@ -168,3 +167,13 @@ func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	}
 	return changes
 }
+
+// goneError is ErrCompacted of events, and says which were asked for.
+type goneError struct{ from, compacted int64 }
+
+func (e *goneError) Error() string {
+	return fmt.Sprintf("mvcc: events from revision %d were asked for, and those before %d are gone",
+		e.from, e.compacted)
+}
+
+func (e *goneError) Unwrap() error { return ErrCompacted }

@@ -45,7 +45,7 @@ var house = [][]string{
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/line", "internal/wire", "test/process", "api",
-		"client/internal/fault", "internal/figures",
+		"internal/fault", "internal/figures",
 	},
 }
 

@@ -45,7 +45,7 @@ func Chain(base time.Duration, names []string, holders []plan.Holder) ([]Level, 
 	for i, h := range holders {
 		o, err := plan.Bounds(h, plan.ClassicIssuer(above))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", names[i], err)
+			return nil, figures.Of(err, names[i])
 		}
 		l := Level{
 			Name: names[i], Holder: o.Holder, Recovery: above,

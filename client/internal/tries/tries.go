@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/internal/fault"
+	"leasehold.dev/internal/fault"
 )
 
 // Pace is how long a loop waits from one try to the next: longer each time, up to half a

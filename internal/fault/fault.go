@@ -46,7 +46,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // packages are those whose names stand before the errors of this module.
 var packages = []string{
-	"cache", "client", "lock", "members", "nodes", "pool", "queue",
+	"cache", "client", "lock", "members", "nodes", "plan", "pool", "queue",
 }
 
 // Reason is the text of an error without the operations and the package at its beginning: for the
