@@ -60,7 +60,8 @@ func (a *app) onLease(use, short string, arguments int, call describeCall) *cobr
 func refOf(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
 func (a *app) leaseTTL() *cobra.Command {
-	cmd := a.onLease("ttl [<leaseID|name>] <ttl>", "Gives a lease another TTL, which runs anew", 1,
+	const short = "Gives a lease another TTL, which runs anew and ends it no sooner"
+	cmd := a.onLease("ttl [<leaseID|name>] <ttl>", short, 1,
 		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
 			ttl, err := parseTTL(args[0])
 			if err != nil {
@@ -73,8 +74,9 @@ func (a *app) leaseTTL() *cobra.Command {
 			return showChanged(resp, resp.Lease, "has TTL(%s) now\n", millis(resp.Lease.TtlMs)), nil
 		})
 	cmd.Long = `Gives a lease another TTL, which runs anew: seconds, or a duration such as 500ms.
-While the same member leads, the lease ends no earlier than it would have without this.
-The holder of the lease must know of a shorter TTL before: it counts on the old one.`
+While the same member leads, the lease ends no earlier than it would have without this; a
+later leader knows only the new TTL. So the holder of the lease must know of a shorter TTL
+before: it counts on the old one.`
 	return cmd
 }
 

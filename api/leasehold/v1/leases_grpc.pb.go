@@ -63,9 +63,10 @@ type LeaseServiceClient interface {
 	// moment during the call, and what is left of them, and their keys, as of a moment
 	// not before that.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// ChangeTTL gives a lease another TTL, which runs anew. It is the holder's call: until
-	// he knows the outcome he counts by the shorter of the two TTLs, from when he sent this
-	// or, if that was later, his last renewal.
+	// ChangeTTL gives a lease another TTL, which runs anew. While the same member leads, the
+	// lease ends no earlier than it would have without this; a later leader knows only the new
+	// TTL. So it is the holder's call: until it knows the outcome it counts by the shorter of
+	// the two TTLs, from when it sent this or, if that was later, its last renewal.
 	ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error)
 	// HandOver gives a lease to another owner, with a new token; its TTL runs anew. The
 	// old token is worth nothing from then on; the holder stops before it sends this.
@@ -242,9 +243,10 @@ type LeaseServiceServer interface {
 	// moment during the call, and what is left of them, and their keys, as of a moment
 	// not before that.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// ChangeTTL gives a lease another TTL, which runs anew. It is the holder's call: until
-	// he knows the outcome he counts by the shorter of the two TTLs, from when he sent this
-	// or, if that was later, his last renewal.
+	// ChangeTTL gives a lease another TTL, which runs anew. While the same member leads, the
+	// lease ends no earlier than it would have without this; a later leader knows only the new
+	// TTL. So it is the holder's call: until it knows the outcome it counts by the shorter of
+	// the two TTLs, from when it sent this or, if that was later, its last renewal.
 	ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error)
 	// HandOver gives a lease to another owner, with a new token; its TTL runs anew. The
 	// old token is worth nothing from then on; the holder stops before it sends this.
