@@ -13,12 +13,15 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestRenewalsPass: a renewal does not wait behind a large answer of the same stream that waits
-// until the client has read others. Method: 40 watches whose large events nobody reads; then one
-// message on a stream asks for a large value and renews a lease, and another renews it again.
-func TestRenewalsPass(t *testing.T) {
+// TestUrgentOnesPass: a renewal, and what a cache has to drop, do not wait behind a large answer of
+// the same stream that waits until the client has read others. Method: 40 watches whose large
+// events nobody reads; then one message on a stream asks for a large value and renews a lease,
+// another renews it again, and a key is put that the lease's cache has.
+func TestUrgentOnesPass(t *testing.T) {
 	t.Parallel()
-	r := run(t, testConfig(shortDir(t)))
+	cfg := testConfig(shortDir(t))
+	cfg.Lease.MaxCacheTTL = time.Minute
+	r := run(t, cfg)
 	conn, err := grpc.NewClient("unix:"+r.cfg.URLs.ListenClient[0].Path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -49,11 +52,25 @@ func TestRenewalsPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &streamTest{running: r, t: t, grpc: g}
-	s.send(&pb.Request{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{TtlMs: 60_000}}})
+	s.send(&pb.Request{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{
+		TtlMs: 60_000, Holds: []*pb.KeyRange{{Key: []byte("c")}},
+	}}})
 	lease := s.next().GetGrant().GetLease()
+	ref := &pb.LeaseRef{Id: lease.GetId(), Token: lease.GetToken()}
+	ack := &pb.CacheAck{Lease: ref}
+	acknowledge := func() { s.send(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: ack}}) }
+	s.send(&pb.Request{Body: &pb.Request_Cache{Cache: &pb.CacheRequest{Lease: ref}}})
+	ack.Open = s.next().GetCache().GetTerm()
+	acknowledge()
+	s.send(&pb.Request{Body: &pb.Request_ReadRange{
+		ReadRange: &pb.RangeRequest{Key: []byte("c"), Cache: ref},
+	}})
+	if term := s.next().GetReadRange().GetCacheTerm(); term != ack.Open {
+		t.Fatalf("read in term %d, the cache is open in %d", term, ack.Open)
+	}
 	renew := func() *pb.Request {
 		return &pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
-			Leases: []*pb.LeaseRef{{Id: lease.GetId(), Token: lease.GetToken()}},
+			Leases: []*pb.LeaseRef{ref},
 		}}}
 	}
 	large := &pb.Request_ReadRange{ReadRange: &pb.RangeRequest{Key: []byte("k")}}
@@ -67,6 +84,19 @@ func TestRenewalsPass(t *testing.T) {
 			passed = 0
 			s.send(&pb.Request{Body: large})
 		}
+	}
+	put := make(chan error, 1)
+	go func() {
+		_, err := r.client.Put(ctx, "c", "v")
+		put <- err
+	}()
+	told := s.next().GetCache()
+	if ack.Term, ack.Seq = told.GetTerm(), told.GetSeq(); len(told.GetDrop()) != 1 {
+		t.Fatalf("the cache is told %v", told)
+	}
+	acknowledge()
+	if err := <-put; err != nil {
+		t.Fatal(err)
 	}
 	for _, w := range watches {
 		if m, err := w.Recv(); err != nil || len(m.Events) != 1 ||

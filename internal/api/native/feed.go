@@ -46,8 +46,8 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool) {
 		if r == nil {
 			break
 		}
-		if !r.More && !t.leave(r.Id) {
-			continue // a cancel came while the end was told
+		if t.hasEnded(r) {
+			continue
 		}
 		m.Responses = append(m.Responses, r)
 		size += wire.ResponseSize(r)
@@ -55,6 +55,10 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool) {
 	}
 	return size, told
 }
+
+// hasEnded reports whether what a feed tells is the end of a request that a cancel has ended
+// meanwhile.
+func (t *stream) hasEnded(r *pb.Response) bool { return !r.More && !t.leave(r.Id) }
 
 // maxFollowing bounds the requests for events of a stream.
 const maxFollowing = 64

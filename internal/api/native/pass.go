@@ -8,31 +8,30 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/wire"
 )
 
-// maxRenewals bounds the bytes, about, of renewals in one message, so that it has not to wait.
-const maxRenewals = 16 << 10
+const (
+	// largeMessage is from which size in bytes on a message lets others pass.
+	largeMessage = 64 << 10
+	// maxUrgent bounds the bytes, about, of a message of those, so that it has not to wait.
+	maxUrgent = 16 << 10
+)
 
-// sendRenewals sends renewals until there is room for a large message: those in it, those of the
-// rest that is to be sent after it, and those that are answered meanwhile. A lease would end if its
-// renewal waited until a client has read what others ask for on the same stream.
-func (t *stream) sendRenewals(
+// sendUrgent sends, before a large message and until there is room for it, what would be too late
+// behind it: renewals, or a lease would end because a client has not read yet what others ask for
+// on the same stream; and what caches have to drop, or writes would wait for that client. They are
+// those in the message, those of the rest that is to be sent after it, and what comes meanwhile.
+// Ready is nil if there is room already.
+//
+// An invalidation may pass an answer: of what is being read nothing is kept that the invalidation
+// names, and that the answer has not come is all that a client knows of it.
+func (t *stream) sendUrgent(
 	ready <-chan struct{}, large *pb.ServerMessage, rest []*request,
 ) error {
-	var renewals []*pb.Response
 	stay := make(staying)
-	others := large.Responses[:0]
-	for _, r := range large.Responses {
-		if stay.passes(r.Id, r.GetRenew()) {
-			renewals = append(renewals, r)
-		} else {
-			others = append(others, r)
-		}
-	}
-	clear(large.Responses[len(others):])
-	large.Responses = others
-	renewals = append(renewals, t.takeRenewals(rest, t.node.View(), stay)...)
+	urgent := append(t.takeUrgent(large, stay), t.takeRenewals(rest, t.node.View(), stay)...)
 	var waits []*request
 	defer func() {
 		t.mu.Lock()
@@ -41,9 +40,20 @@ func (t *stream) sendRenewals(
 		notify(t.wake)
 	}()
 	for {
-		if err := t.sendSmall(renewals); err != nil {
+		t.mu.Lock()
+		done := t.done
+		t.done = nil // so that the next one wakes this goroutine again
+		t.mu.Unlock()
+		urgent = append(urgent, t.takeRenewals(done, t.node.View(), stay)...)
+		for _, q := range done {
+			if q != nil {
+				waits = append(waits, q)
+			}
+		}
+		if err := t.sendSmall(append(urgent, t.cacheNews()...)); err != nil || ready == nil {
 			return err
 		}
+		urgent = nil
 		select {
 		case <-ready:
 			return nil
@@ -53,17 +63,43 @@ func (t *stream) sendRenewals(
 		case <-t.o.Stop:
 			return api.Error(api.ErrStopped)
 		}
-		t.mu.Lock()
-		done := t.done
-		t.done = nil // so that the next one wakes this goroutine again
-		t.mu.Unlock()
-		renewals = t.takeRenewals(done, t.node.View(), stay)
-		for _, q := range done {
-			if q != nil {
-				waits = append(waits, q)
-			}
+	}
+}
+
+// takeUrgent takes the responses that pass out of a large message.
+func (t *stream) takeUrgent(large *pb.ServerMessage, stay staying) (urgent []*pb.Response) {
+	others := large.Responses[:0]
+	for _, r := range large.Responses {
+		if r.GetCache() != nil || stay.passes(r.Id, r.GetRenew()) {
+			urgent = append(urgent, shortened(r))
+		} else {
+			others = append(others, r)
 		}
 	}
+	clear(large.Responses[len(others):])
+	large.Responses = others
+	return urgent
+}
+
+// cacheNews returns what caches are to be told now.
+func (t *stream) cacheNews() (news []*pb.Response) {
+	for {
+		r := t.caches.next()
+		if r == nil {
+			return news
+		}
+		if !t.hasEnded(r) {
+			news = append(news, shortened(r))
+		}
+	}
+}
+
+// shortened returns r, which tells a cache to drop everything if it names too much to pass.
+func shortened(r *pb.Response) *pb.Response {
+	if m := r.GetCache(); m != nil && proto.Size(m) >= maxUrgent {
+		m.Drop = rangeMessages([]keyrange.Range{keyrange.All})
+	}
+	return r
 }
 
 // takeRenewals takes the renewals that pass out of what is to be sent, and returns their responses.
@@ -95,7 +131,7 @@ func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	if m == nil || s[id] {
 		return false
 	}
-	if proto.Size(m) < maxRenewals {
+	if proto.Size(m) < maxUrgent {
 		return true
 	}
 	s[id] = true
@@ -106,7 +142,7 @@ func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 func (t *stream) sendSmall(responses []*pb.Response) error {
 	for len(responses) > 0 {
 		m, size := &pb.ServerMessage{}, 0
-		for len(responses) > 0 && size < maxRenewals {
+		for len(responses) > 0 && size < maxUrgent {
 			m.Responses = append(m.Responses, responses[0])
 			size += wire.ResponseSize(responses[0])
 			responses = responses[1:]

@@ -1,25 +1,37 @@
 package native
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/keyrange"
 )
+
+// passing returns a stream with three open requests, and where it sends.
+func passing(t *testing.T) (*stream, *pipe) {
+	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
+	n := newStuckNode()
+	s := &stream{
+		store: &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
+		grpc:  p, ctx: p.ctx, wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		open: map[uint64]*request{1: {}, 2: {}, 3: {}},
+	}
+	s.caches = newCaches(n, func() { notify(s.wake) })
+	s.feeds = []feed{s.caches}
+	return s, p
+}
 
 // TestPartsKeepTheirOrder: a part of a renewal's answer does not pass a part before it that is too
 // large to pass: after the last of them nothing more would be told.
 func TestPartsKeepTheirOrder(t *testing.T) {
-	many := &pb.RenewResponse{Results: make([]*pb.RenewResult, maxRenewals/8)}
+	many := &pb.RenewResponse{Results: make([]*pb.RenewResult, maxUrgent/8)}
 	for i := range many.Results {
 		many.Results[i] = &pb.RenewResult{Id: 1 << 60, TtlMs: 900}
 	}
 	one := &pb.RenewResponse{Results: many.Results[:1]}
-	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
-	s := &stream{
-		store: &store{leases: service(newStuckNode(), Options{}), node: newStuckNode()},
-		grpc:  p, ctx: p.ctx, wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
-		open: map[uint64]*request{1: {}, 2: {}, 3: {}},
-	}
+	s, p := passing(t)
 	part := func(id uint64, m *pb.RenewResponse, more bool) *request {
 		return &request{stream: s, id: id, response: m, more: more}
 	}
@@ -32,7 +44,7 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 	}
 	ready := make(chan struct{})
 	close(ready)
-	if err := s.sendRenewals(ready, large, rest); err != nil {
+	if err := s.sendUrgent(ready, large, rest); err != nil {
 		t.Fatal(err)
 	}
 	m := <-p.answers
@@ -42,5 +54,65 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 	}
 	if len(large.Responses) != 1 || rest[0] == nil || rest[2] == nil || rest[4] == nil {
 		t.Errorf("%d responses and %v stay", len(large.Responses), rest)
+	}
+}
+
+// afterFirst does something when the first message was sent.
+type afterFirst struct {
+	*pipe
+	do func()
+}
+
+func (p *afterFirst) Send(m *pb.ServerMessage) error {
+	err := p.pipe.Send(m)
+	if p.do != nil {
+		p.do()
+		p.do = nil
+	}
+	return err
+}
+
+// TestUrgentOnesPassLargeAnswers: what a cache has to drop, and a renewal, do not wait for large
+// answers that are ready before them, be they in the same message or the next ones; a cache is
+// told to drop everything if it would take long to say what. Method: large answers of two reads
+// with a short and a long invalidation before them, and others after the first.
+func TestUrgentOnesPassLargeAnswers(t *testing.T) {
+	s, p := passing(t)
+	if err := s.caches.begin(3, cacheRequest(3).GetCache()); err != nil {
+		t.Fatal(err)
+	}
+	x := s.caches.open[3]
+	x.Opened(3, nil)
+	x.Invalidated(drop(4, "a"))
+	s.grpc = &afterFirst{p, func() {
+		x.Invalidated(drop(5, strings.Repeat("b", maxUrgent)))
+		renewed := &request{stream: s, id: 2, response: &pb.RenewResponse{}}
+		renewed.over(nil)
+	}}
+	large := &pb.RangeResponse{Kvs: []*pb.KeyValue{{Value: make([]byte, maxMessage)}}}
+	read := func() *request { return &request{stream: s, id: 1, response: large, more: true} }
+	if _, err := s.sendAll([]*request{read(), read()}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for len(p.answers) > 0 {
+		for _, r := range (<-p.answers).Responses {
+			switch {
+			case r.GetReadRange() != nil:
+				got = append(got, "read")
+			case r.GetRenew() != nil:
+				got = append(got, "renewal")
+			case slices.Equal(rangesOf(r.GetCache().GetDrop()), []keyrange.Range{keyrange.All}):
+				got = append(got, shown(r)+", all")
+			default:
+				got = append(got, shown(r))
+			}
+		}
+	}
+	want := []string{
+		"3.0 false drops 0", "3.4 false drops 1", "read", "renewal", "3.5 false drops 1, all", "read",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("sent: %q\nwant: %q", got, want)
 	}
 }

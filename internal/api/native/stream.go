@@ -335,8 +335,8 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 // requests is said first: to send may take long.
 func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 	notify(t.left)
-	if ready := listen.Ready(t.ctx, size); ready != nil {
-		if err := t.sendRenewals(ready, m, rest); err != nil {
+	if ready := listen.Ready(t.ctx, size); ready != nil || size >= largeMessage {
+		if err := t.sendUrgent(ready, m, rest); err != nil {
 			return err
 		}
 	}
