@@ -11,4 +11,4 @@ package leaseholdv1
 //go:generate go run ../../../internal/api/etcd/protodesc ../../leasehold.protoset
 //go:generate sh -c "cd ../.. && protoc @leasehold/v1/protoc.args && rm leasehold.protoset"
 //go:generate go generate ../../../internal/api/web/leaseholdgw
-//go:generate go tool -modfile=../../../tools/go.mod gofumpt -w leases.pb.go store.pb.go stream.pb.go
+//go:generate sh -c "go tool -modfile=../../../tools/go.mod gofumpt -w *.pb.go"
