@@ -45,13 +45,24 @@ func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
 // fits into a backlog that is empty, however much it is.
 const publishMost = 512
 
+// publishLater is how many changes of one revision the hub turns into events itself: that would
+// take the core too long. Of so many nobody uses the memory again (fsm.Machine.ReuseChanges).
+const publishLater = 8192
+
 // Publish tells the hub of changes, which are shown by its current view already. Nobody
 // pays for events that nobody wants.
 func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 	for len(changes) > 0 {
+		if n := len(changes[0].Events); n > publishLater {
+			c := []fsm.Change{changes[0]}
+			h.PublishLater(c[0].Revision, n, func() []*Event { return newEvents(c, n) })
+			changes = changes[1:]
+			continue
+		}
 		wanted := h.Wanted()
 		n, size := 0, 0
-		for n < len(changes) && (size < publishMost || !wanted) {
+		for n < len(changes) && (size < publishMost || !wanted) &&
+			len(changes[n].Events) <= publishLater {
 			size += len(changes[n].Events)
 			n++
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // defaultAheadKeys takes some milliseconds.
-const defaultAheadKeys = 4096
+const defaultAheadKeys = 8192
 
 // ahead is what was done of a deletion before its entry began.
 type ahead struct {

@@ -18,7 +18,7 @@ type Config struct {
 	// LeaseEvents is how many events of leases are kept for those who come late.
 	// Zero means 16,384.
 	LeaseEvents int
-	// AheadKeys is how many keys Ahead deletes at a time. Zero means 4,096.
+	// AheadKeys is how many keys Ahead deletes at a time. Zero means 8,192.
 	AheadKeys int
 	// Versions are the cluster versions that this member speaks. Zero means those of this release.
 	Versions version.Range

@@ -19,7 +19,9 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	if end == "" {
 		return t.DeleteKeys([]string{key})
 	}
-	entries := make([]*entry, 0, min(most, t.s.Count(key, end)))
+	n := t.s.Count(key, end)
+	t.expect(n) // all of it, so that later calls copy no events
+	entries := make([]*entry, 0, min(most, n))
 	ascend(t.s.live, spanOf(key, end), func(it item) bool {
 		if len(entries) == cap(entries) {
 			return false

@@ -55,7 +55,7 @@ func TestDeletionInSteps(t *testing.T) {
 // Goal: who reads a lease never sees a part of its keys gone. Method: a deletion is done ahead in
 // part; a read that comes then is answered when all is done.
 func TestReadAmidDeletion(t *testing.T) {
-	const keys = stepWeight
+	const keys = stepWeight + 1
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}})
 	for i := range keys {

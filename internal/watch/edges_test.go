@@ -199,9 +199,23 @@ func TestTap(t *testing.T) {
 	st.hub.Restore(st.commit())
 	want("a restore", 0, 15, 1)
 	mustPanic(t, "watch: revision 15 published after 15", func() { st.hub.Publish(15, nil) })
+	later := func(n int) {
+		evs := []*event{put("a"), put("b"), put("c"), put("d")}[:n]
+		st.hub.PublishLater(st.commit(evs...), n, func() []*event { return evs })
+	}
+	st.write(put("k"))
+	later(1)
+	st.write(put("k"))
+	want("one of them later", 3, 18, 0)
+	later(4)
+	want("four at once, later", 4, 19, 0)
+	later(2)
+	later(2)
+	want("one too many later", 2, 21, 1)
 	st.hub.Want(-1)
 	st.write(put("k"))
-	want("nobody wants it any more", 0, 16, 0)
+	later(1)
+	want("nobody wants it any more", 0, 23, 0)
 }
 
 // TestRestoreWakes, in fake time: after a restore alone the watchers read what they missed.

@@ -136,6 +136,17 @@ func (h *Hub[E]) Publish(rev int64, events []E) {
 	}
 }
 
+// PublishLater is Publish for the events of one revision if they are so many that the writer should
+// not make them: the hub does, by a call on the goroutine that distributes. n is their number.
+func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
+	if !h.Wanted() {
+		h.Publish(rev, nil)
+		return
+	}
+	h.back.addLater(rev, n, events)
+	h.signal()
+}
+
 // Wanted reports whether events that are published now are kept. If not, the writer need not
 // make them: who begins to watch meanwhile finds them in the current view.
 func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
@@ -251,29 +262,57 @@ type backlog[E Event] struct {
 	limit Limit
 
 	mu     sync.Mutex // guards what follows
+	parts  []part[E]  // before events
 	events []E
+	count  int // of the events in parts
 	bytes  int
 	rev    int64 // latest published
 	gap    int64 // first revision dropped because the backlog was full; 0 if none
+}
+
+// part is events that were published, and then those of a revision that are still to be made.
+type part[E Event] struct {
+	events []E
+	later  func() []E
 }
 
 func (b *backlog[E]) add(rev int64, events []E) {
 	bytes := size(events)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.takesLocked(rev, len(events), bytes) {
+		b.events = append(b.events, events...)
+		b.bytes += bytes
+	}
+}
+
+func (b *backlog[E]) addLater(rev int64, n int, events func() []E) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.takesLocked(rev, n, 0) {
+		b.parts = append(b.parts, part[E]{b.events, events})
+		b.count += len(b.events) + n
+		b.events = nil
+	}
+}
+
+// takesLocked notes a revision, and reports whether there is room for its events. One that finds
+// nothing there always has room.
+func (b *backlog[E]) takesLocked(rev int64, n, bytes int) bool {
 	if rev <= b.rev {
 		panic(fmt.Sprintf("watch: revision %d published after %d", rev, b.rev))
 	}
-	if len(events) > 0 && b.gap == 0 {
-		full := b.limit.exceeded(len(b.events)+len(events), b.bytes+bytes)
-		if full && len(b.events) > 0 {
-			b.gap = b.rev + 1
-		} else {
-			b.events = append(b.events, events...)
-			b.bytes += bytes
-		}
-	}
+	before := b.rev
 	b.rev = rev
+	if n == 0 || b.gap != 0 {
+		return false
+	}
+	there := b.count + len(b.events)
+	if there > 0 && b.limit.exceeded(there+n, b.bytes+bytes) {
+		b.gap = before + 1
+		return false
+	}
+	return true
 }
 
 func (b *backlog[E]) jump(rev int64) {
@@ -289,14 +328,22 @@ func (b *backlog[E]) jump(rev int64) {
 // parts of it in their queues.
 func (b *backlog[E]) take() (events []E, rev, gap int64) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	events, gap = b.events, b.gap
-	b.events, b.bytes, b.gap = nil, 0, 0
-	return events, b.rev, gap
+	parts, count := b.parts, b.count
+	events, rev, gap = b.events, b.rev, b.gap
+	b.parts, b.events, b.count, b.bytes, b.gap = nil, nil, 0, 0, 0
+	b.mu.Unlock()
+	if len(parts) == 0 {
+		return events, rev, gap
+	}
+	all := make([]E, 0, count+len(events))
+	for _, p := range parts {
+		all = append(append(all, p.events...), p.later()...)
+	}
+	return append(all, events...), rev, gap
 }
 
 func (b *backlog[E]) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.events)
+	return b.count + len(b.events)
 }
