@@ -6,6 +6,8 @@
 // sends nothing.
 package confirm
 
+import "slices"
+
 // Batch is what one round serves: all that waited when it began.
 type Batch[T any] interface {
 	// Empty reports whether nothing waits.
@@ -87,10 +89,7 @@ func (q *Queue[T]) Release(applied uint64) (batch T, index uint64, ok bool) {
 		return batch, 0, false
 	}
 	first := q.done[0]
-	q.done[0] = round[T]{}
-	if q.done = q.done[1:]; len(q.done) == 0 {
-		q.done = nil
-	}
+	q.done = slices.Delete(q.done, 0, 1)
 	return first.batch, first.index, true
 }
 

@@ -23,7 +23,7 @@ type Delay struct {
 	since    lease.Instant // when the first of them was
 	begun    bool          // the log is free, and want is set
 	had      int           // commands that waited when it became so
-	want     int           // how many make it worth while to go on
+	want     int           // how many make it worth while to go on; 0 while it is not free
 	waited   bool          // the commands were delayed
 	over     bool          // it was long enough
 
@@ -53,7 +53,7 @@ func (d *Delay) Free(n int) {
 
 // Holds reports whether the n commands that wait are to wait for others.
 func (d *Delay) Holds(n int, now lease.Instant) bool {
-	if !d.begun || n >= d.want || d.skip > 0 || d.over || now-d.since > stale {
+	if n >= d.want || d.skip > 0 || d.over || now-d.since > stale {
 		return false
 	}
 	d.waited = true

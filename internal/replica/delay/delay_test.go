@@ -1,0 +1,112 @@
+package delay
+
+import (
+	"slices"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// answered returns a delay after n commands were answered at the instants given, one after the
+// other, while none waited since.
+func answered(at ...lease.Instant) *Delay {
+	d := &Delay{}
+	for _, t := range at {
+		d.Answered(t)
+	}
+	return d
+}
+
+// eight are the instants at which eight commands are answered together.
+var eight = make([]lease.Instant, 8)
+
+// TestHolds: commands wait while fewer have come than are expected: all who were answered or wait
+// already, but for one in eight. They do not wait before the log is free, nor when it was long
+// enough, nor for callers who were answered too long ago.
+func TestHolds(t *testing.T) {
+	free := func(d *Delay, n int) *Delay {
+		d.Free(n)
+		return d
+	}
+	ended := free(answered(eight...), 0)
+	ended.End()
+	for name, c := range map[string]struct {
+		d    *Delay
+		n    int
+		now  lease.Instant
+		want bool
+	}{
+		"nobody was answered":            {free(&Delay{}, 3), 1, 0, false},
+		"the log is not free":            {answered(eight...), 1, 0, false},
+		"one of eight":                   {free(answered(eight...), 0), 1, 0, true},
+		"six of eight":                   {free(answered(eight...), 0), 6, 0, true},
+		"seven of eight":                 {free(answered(eight...), 0), 7, 0, false},
+		"those who wait count":           {free(answered(eight...), 8), 13, 0, true},
+		"and are there":                  {free(answered(eight...), 8), 14, 0, false},
+		"a caller that is alone":         {free(answered(0), 0), 1, 0, false},
+		"it was free twice":              {free(free(answered(eight...), 0), 9), 7, 0, false},
+		"long enough":                    {ended, 1, 0, false},
+		"soon after the first answer":    {free(answered(1000, 1003), 0), 1, 1005, true},
+		"a while after the first answer": {free(answered(1000, 1003), 0), 1, 1006, false},
+	} {
+		if got := c.d.Holds(c.n, c.now); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestTurns: two callers who take turns are never seen at once, so what was seen at the entry
+// before counts too, and what was seen before that does not.
+func TestTurns(t *testing.T) {
+	d := answered(0)
+	d.Free(1)
+	d.Proposed(1)
+	for i, want := range []bool{true, false} {
+		d.Answered(0)
+		d.Free(0)
+		if got := d.Holds(1, 0); got != want {
+			t.Errorf("entry %d after two were there: one waits, %v", i+1, got)
+		}
+		d.Proposed(2) // the other has come, if one was waited for
+	}
+}
+
+// entry is one entry for which eight are expected and so many wait at first: it says whether they
+// were delayed, and that so many had come when it was proposed.
+func (d *Delay) entry(had, came int) (delayed bool) {
+	for range 8 - had {
+		d.Answered(0)
+	}
+	d.Free(had)
+	delayed = d.Holds(had, 0)
+	d.Proposed(came)
+	return delayed
+}
+
+// TestFailures: when less than half of those come who are waited for, nothing is delayed at the
+// next entries, at more of them after each time in a row, up to 30. When half of them come, it
+// begins anew.
+func TestFailures(t *testing.T) {
+	d := &Delay{}
+	skipped := func(had, came int) (list []int) {
+		for n := 0; len(list) < 7; n++ {
+			if d.entry(had, came) {
+				list = append(list, n)
+				n = -1
+			}
+		}
+		return list
+	}
+	if got, want := skipped(1, 3), []int{0, 0, 2, 6, 14, 30, 30}; !slices.Equal(got, want) {
+		t.Errorf("with two of six others: skipped %v, want %v", got, want)
+	}
+	if got, want := skipped(1, 4), []int{30, 0, 0, 0, 0, 0, 0}; !slices.Equal(got, want) {
+		t.Errorf("with three of six others: skipped %v, want %v", got, want)
+	}
+	if got, want := skipped(2, 4), []int{0, 0, 2, 6, 14, 30, 30}; !slices.Equal(got, want) {
+		t.Errorf("with two of five others: skipped %v, want %v", got, want)
+	}
+	if got, want := skipped(2, 5), []int{30, 0, 0, 0, 0, 0, 0}; !slices.Equal(got, want) {
+		t.Errorf("with three of five others: skipped %v, want %v", got, want)
+	}
+}
