@@ -77,10 +77,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 
 // after returns the range of up to so many keys of one kind whose IDs are behind one.
 func after(id string, kind func(id string) string, limit int) client.Range {
-	if id != "" {
-		id += "\x00"
-	}
-	r := from(id, kind)
+	r := from(id+"\x00", kind)
 	r.Limit = int64(max(limit, 1))
 	return r
 }

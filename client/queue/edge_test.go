@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,5 +206,115 @@ func TestItemComesBack(t *testing.T) {
 	}
 	if err := i.Ack(ctx); err != nil {
 		t.Errorf("acknowledged later: %v", err)
+	}
+}
+
+// Goal: every call tells that it failed, and of which queue, rather than that there is nothing.
+// Method: a context that has ended.
+func TestCallsFail(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	c := r.Dial(client.Config{})
+	q := queue.New(c, "some", queue.Config{})
+	push(t, q, "1", "2")
+	item := claim(t, q)
+	ctx, end := context.WithCancel(rig.Soon(t))
+	end()
+	for name, call := range map[string]func() error{
+		"push": func() error {
+			_, err := q.Push(ctx, nil, 0)
+			return err
+		},
+		"claim": func() error {
+			_, err := q.Claim(ctx)
+			return err
+		},
+		"try": func() error {
+			_, err := q.TryClaim(ctx)
+			return err
+		},
+		"count": func() error {
+			_, err := q.Stats(ctx)
+			return err
+		},
+		"list": func() error {
+			_, err := q.List(ctx, "", 1)
+			return err
+		},
+		"dead": func() error {
+			_, err := q.Dead(ctx, "", 1)
+			return err
+		},
+		"requeue": func() error {
+			_, err := q.Requeue(ctx, "a")
+			return err
+		},
+		"discard": func() error {
+			_, err := q.Discard(ctx, "a")
+			return err
+		},
+		"ack":  func() error { return item.Ack(ctx) },
+		"nack": func() error { return item.Nack(ctx, time.Second) },
+		"work": func() error {
+			return q.Work(ctx, queue.Work{Do: func(context.Context, *queue.Item) error { return nil }})
+		},
+	} {
+		if err := call(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Goal: lists have as many items as were asked for, at least one, each of this queue, and go on
+// behind an ID. Method: a queue whose keys begin as this one's items and dead letters do.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	for _, name := range []string{"q/item/0", "q/dead/0"} {
+		push(t, queue.New(c, name, queue.Config{}), "another's")
+	}
+	q := queue.New(c, "q", queue.Config{MaxTries: 1})
+	push(t, q, "1", "2", "3", "4")
+	for range 2 {
+		if err := claim(t, q).Nack(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, page := range map[string]func(context.Context, string, int) ([]queue.Info, error){
+		"3 4": q.List, "1 2": q.Dead,
+	} {
+		all := rig.Must[[]queue.Info](t)(page(ctx, "", 100))
+		if got := payloads(all); got != name {
+			t.Fatalf("all are %q, want %q", got, name)
+		}
+		for _, limit := range []int{-1, 0, 1} {
+			list := rig.Must[[]queue.Info](t)(page(ctx, all[0].ID, limit))
+			if got := payloads(list); got != name[2:] {
+				t.Errorf("behind the first, at most %d: %q", limit, got)
+			}
+		}
+		if list := rig.Must[[]queue.Info](t)(page(ctx, all[1].ID, 100)); len(list) > 0 {
+			t.Errorf("behind the last: %q", payloads(list))
+		}
+	}
+}
+
+func payloads(list []queue.Info) string {
+	var all []string
+	for _, i := range list {
+		all = append(all, string(i.Payload))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestStateString(t *testing.T) {
+	t.Parallel()
+	for s, want := range []string{
+		"unknown state 0", "ready", "claimed", "delayed", "dead", "unknown state 5",
+	} {
+		if got := queue.State(s).String(); got != want {
+			t.Errorf("%d is %q", s, got)
+		}
 	}
 }
