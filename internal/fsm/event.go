@@ -110,7 +110,7 @@ func (m *Machine) happened(e LeaseEvent) {
 // taken away, in the order of their IDs, and what happened is told.
 //
 // They end last, so that an operation of a transaction may name a lease whose key one
-// before it has deleted, and checkPlan need not know.
+// before it has deleted, and validate need not know.
 func (m *Machine) settle() {
 	s := &m.step
 	slices.Sort(s.loose)

@@ -48,11 +48,11 @@ func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 
 // meant is Machine.meant for an operation of a transaction: those before it may have granted
 // the lease, or ended it.
-func (f *forecast) meant(id lease.ID, name string) (lease.ID, error) {
-	id = f.repeated.actual(id)
-	terms, known := f.names[name]
+func (v *validation) meant(id lease.ID, name string) (lease.ID, error) {
+	id = v.repeated.actual(id)
+	terms, known := v.names[name]
 	if !known {
-		return f.m.meant(id, name)
+		return v.m.meant(id, name)
 	}
 	if terms == nil {
 		terms = &lease.Terms{}
@@ -60,7 +60,7 @@ func (f *forecast) meant(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, terms.ID)
 }
 
-// meant is forecast.meant for an operation that has passed it.
+// meant is validation.meant for an operation that has passed it.
 func (r *run) meant(id lease.ID, name string) lease.ID {
 	if name == "" {
 		return r.repeated.actual(id)

@@ -60,7 +60,7 @@ func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	}
 }
 
-// put writes a pair that checkPut has passed, or forecast.put, and moves the key
+// put writes a pair that checkPut has passed, or validation.put, and moves the key
 // to its lease: that of the command, or the one that a Grant made of it.
 func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	value := c.Value
@@ -116,7 +116,7 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	if w.left < 0 {
 		return Result{Err: ErrTxnTooLarge}
 	}
-	if err := m.checkPlan(&p); err != nil {
+	if err := m.validate(&p); err != nil {
 		return Result{Err: err}
 	}
 	r, err := (&run{m: m, t: t}).plan(&p)

@@ -302,8 +302,8 @@ var plantedCore = []planted{
 	{"a transaction draws before it is checked", "S1", []edit{
 		{
 			fsmTxnGo,
-			"\tif err := m.checkPlan(&p); err != nil {\n\t\treturn",
-			"\tif err := m.checkPlan(&p); err != nil {\n\t\tfor i := range p.ops {\n\t\t\t" +
+			"\tif err := m.validate(&p); err != nil {\n\t\treturn",
+			"\tif err := m.validate(&p); err != nil {\n\t\tfor i := range p.ops {\n\t\t\t" +
 				"if p.ops[i].Draw {\n\t\t\t\tm.lessor.DrawToken()\n\t\t\t}\n\t\t}\n\t\treturn",
 		},
 	}},

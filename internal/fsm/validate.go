@@ -2,14 +2,14 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// checkPlan says why a transaction cannot be carried out, each operation after
+// validate says why a transaction cannot be carried out, each operation after
 // those before it. It changes nothing.
-func (m *Machine) checkPlan(p *plan) error {
-	f := forecast{m: m, several: p.attaching() > 1}
-	if err := f.plan(p); err != nil {
+func (m *Machine) validate(p *plan) error {
+	v := validation{m: m, several: p.attaching() > 1}
+	if err := v.plan(p); err != nil {
 		return err
 	}
-	if m.lacks(f.growth) {
+	if m.lacks(v.growth) {
 		return ErrNoSpace
 	}
 	return nil
@@ -28,15 +28,15 @@ func (p *plan) attaching() (n int) {
 	return n
 }
 
-// forecast is what the operations that were checked will have done to leases, as
+// validation is what the operations that were checked will have done to leases, as
 // far as it matters for those that follow. Its maps are nil as long as there is
 // nothing to remember.
-type forecast struct {
+type validation struct {
 	m *Machine
 	// several says that more than one put is on a lease, so that they may be on the same.
 	several bool
 	// leases has those that will have been granted, ended, or given more keys.
-	leases map[lease.ID]*fate
+	leases map[lease.ID]*leaseAfter
 	// repeated says which lease a repeated Grant will have returned for the ID that
 	// it asked for.
 	repeated aliases
@@ -49,8 +49,8 @@ type forecast struct {
 	growth int64
 }
 
-// fate is what will have become of a lease.
-type fate struct {
+// leaseAfter is what will have become of a lease.
+type leaseAfter struct {
 	// terms are those of a new lease, nil for one that there was.
 	terms *lease.Terms
 	ended bool
@@ -60,24 +60,24 @@ type fate struct {
 	keys map[string]struct{}
 }
 
-func (f *forecast) plan(p *plan) error {
+func (v *validation) plan(p *plan) error {
 	nested := p.nested
 	for i := range p.ops {
 		var err error
 		switch op := &p.ops[i]; {
 		case op.Put != nil:
-			err = f.put(op.Put)
+			err = v.put(op.Put)
 		case op.Range != nil:
-			err = f.m.checkRevision(op.Range.Options.Revision)
+			err = v.m.checkRevision(op.Range.Options.Revision)
 		case op.Txn != nil:
-			err = f.plan(&nested[0])
+			err = v.plan(&nested[0])
 			nested = nested[1:]
 		case op.Grant != nil:
-			err = f.grant(op.Grant)
+			err = v.grant(op.Grant)
 		case op.Revoke != nil:
-			err = f.revoke(op.Revoke)
+			err = v.revoke(op.Revoke)
 		case op.Touch != nil:
-			err = f.touch(op.Touch)
+			err = v.touch(op.Touch)
 		}
 		if err != nil {
 			return err
@@ -89,40 +89,40 @@ func (f *forecast) plan(p *plan) error {
 // attaches reports whether a put is on a lease.
 func (c *Put) attaches() bool { return c.Lease != 0 || c.LeaseName != "" }
 
-// fate returns what is known of a lease, to be added to.
-func (f *forecast) fate(id lease.ID) *fate {
-	l := f.leases[id]
+// after returns what is known of a lease, to be added to.
+func (v *validation) after(id lease.ID) *leaseAfter {
+	l := v.leases[id]
 	if l == nil {
-		l = &fate{}
-		f.meets(id, l)
+		l = &leaseAfter{}
+		v.note(id, l)
 	}
 	return l
 }
 
-func (f *forecast) meets(id lease.ID, l *fate) {
-	if f.leases == nil {
-		f.leases = make(map[lease.ID]*fate)
+func (v *validation) note(id lease.ID, l *leaseAfter) {
+	if v.leases == nil {
+		v.leases = make(map[lease.ID]*leaseAfter)
 	}
-	f.leases[id] = l
+	v.leases[id] = l
 }
 
-func (f *forecast) put(c *Put) error {
-	f.growth += f.m.growth(c)
-	limit := f.m.cfg.Lease.MaxKeys
+func (v *validation) put(c *Put) error {
+	v.growth += v.m.growth(c)
+	limit := v.m.cfg.Lease.MaxKeys
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
 	}
-	if (c.IgnoreValue || c.IgnoreLease) && f.m.store.Get(c.Key) == nil {
+	if (c.IgnoreValue || c.IgnoreLease) && v.m.store.Get(c.Key) == nil {
 		return ErrKeyNotFound
 	}
 	if !c.attaches() {
 		return nil
 	}
-	id, err := f.meant(c.Lease, c.LeaseName)
+	id, err := v.meant(c.Lease, c.LeaseName)
 	if err != nil {
 		return err
 	}
-	l := f.leases[id]
+	l := v.leases[id]
 	if l != nil && (l.ended || l.terms != nil && c.LeaseToken != 0) {
 		return lease.ErrNotFound
 	}
@@ -130,16 +130,16 @@ func (f *forecast) put(c *Put) error {
 	if l != nil && l.terms != nil {
 		bound = l.terms.Bound
 	} else {
-		info, ok := f.m.lessor.Lookup(id)
+		info, ok := v.m.lessor.Lookup(id)
 		if !ok || info.Delayed || c.LeaseToken != 0 && c.LeaseToken != info.Token {
 			return lease.ErrNotFound
 		}
-		if f.m.lessor.LeaseOf(c.Key) == id {
+		if v.m.lessor.LeaseOf(c.Key) == id {
 			return nil
 		}
-		count, bound = f.m.lessor.KeyCount(id), info.Bound
+		count, bound = v.m.lessor.KeyCount(id), info.Bound
 	}
-	switch count += f.attach(id, c.Key); {
+	switch count += v.attach(id, c.Key); {
 	case bound && count > 1:
 		return lease.ErrBound
 	case limit > 0 && count > limit:
@@ -149,11 +149,11 @@ func (f *forecast) put(c *Put) error {
 }
 
 // attach notes a key that will have been put on a lease, and returns how many there are.
-func (f *forecast) attach(id lease.ID, key string) int {
-	if !f.several {
+func (v *validation) attach(id lease.ID, key string) int {
+	if !v.several {
 		return 1
 	}
-	l := f.fate(id)
+	l := v.after(id)
 	if l.keys == nil {
 		l.keys = make(map[string]struct{})
 	}
@@ -163,17 +163,17 @@ func (f *forecast) attach(id lease.ID, key string) int {
 
 // grant foresees what lease.Lessor.Grant will say. A lease that the transaction
 // itself granted is never a repeated request.
-func (f *forecast) grant(c *Grant) error {
+func (v *validation) grant(c *Grant) error {
 	t := &c.Terms
 	if err := CheckHolds(c.Holds, t.TTL, MaxCacheTTL); err != nil {
 		return err
 	}
-	if err := f.m.lessor.CheckTerms(t); err != nil {
+	if err := v.m.lessor.CheckTerms(t); err != nil {
 		return err
 	}
-	l := f.leases[t.ID]
+	l := v.leases[t.ID]
 	if l == nil || l.terms == nil && !l.ended {
-		if held, ok := f.m.lessor.Lookup(t.ID); ok {
+		if held, ok := v.m.lessor.Lookup(t.ID); ok {
 			if t.Repeats(&held) {
 				return nil
 			}
@@ -182,43 +182,43 @@ func (f *forecast) grant(c *Grant) error {
 	} else if !l.ended {
 		return lease.ErrExists
 	}
-	actual, err := f.named(t)
+	actual, err := v.named(t)
 	if err != nil {
 		return err
 	}
 	if actual != 0 { // repeated, under another ID
-		f.repeated.set(t.ID, actual)
+		v.repeated.set(t.ID, actual)
 		return nil
 	}
 	// What a revocation before this in the transaction gives up makes no room.
-	if err := f.holds(t.Owner, len(c.Holds)); err != nil {
+	if err := v.holds(t.Owner, len(c.Holds)); err != nil {
 		return err
 	}
-	f.growth += c.growth()
-	f.repeated.set(t.ID, t.ID)
-	f.meets(t.ID, &fate{terms: t})
-	f.name(t.Name, t)
+	v.growth += c.growth()
+	v.repeated.set(t.ID, t.ID)
+	v.note(t.ID, &leaseAfter{terms: t})
+	v.name(t.Name, t)
 	return nil
 }
 
 // holds foresees whether there is room for what a lease of an owner will hold.
-func (f *forecast) holds(owner string, ranges int) error {
+func (v *validation) holds(owner string, ranges int) error {
 	if ranges == 0 {
 		return nil
 	}
-	if f.owned == nil {
-		f.owned = make(map[string]int)
+	if v.owned == nil {
+		v.owned = make(map[string]int)
 	}
-	f.owned[owner] += ranges
-	f.held += ranges
-	return f.m.holds.room(owner, f.owned[owner], f.held)
+	v.owned[owner] += ranges
+	v.held += ranges
+	return v.m.holds.room(owner, v.owned[owner], v.held)
 }
 
 // named says whether a name is free to be granted, or which lease the request
 // already got it for.
-func (f *forecast) named(t *lease.Terms) (lease.ID, error) {
-	holder, ok := f.m.lessor.ByName(t.Name)
-	if terms, known := f.names[t.Name]; known {
+func (v *validation) named(t *lease.Terms) (lease.ID, error) {
+	holder, ok := v.m.lessor.ByName(t.Name)
+	if terms, known := v.names[t.Name]; known {
 		if terms != nil {
 			return 0, &lease.NameError{Name: t.Name, Holder: lease.Info{Terms: *terms}}
 		}
@@ -234,49 +234,49 @@ func (f *forecast) named(t *lease.Terms) (lease.ID, error) {
 }
 
 // name notes who will have a name, nil for nobody.
-func (f *forecast) name(name string, t *lease.Terms) {
+func (v *validation) name(name string, t *lease.Terms) {
 	if name == "" {
 		return
 	}
-	if f.names == nil {
-		f.names = make(map[string]*lease.Terms)
+	if v.names == nil {
+		v.names = make(map[string]*lease.Terms)
 	}
-	f.names[name] = t
+	v.names[name] = t
 }
 
-func (f *forecast) revoke(c *Revoke) error {
-	id, err := f.meant(c.ID, c.Name)
+func (v *validation) revoke(c *Revoke) error {
+	id, err := v.meant(c.ID, c.Name)
 	if err != nil {
 		return err
 	}
-	l := f.fate(id)
+	l := v.after(id)
 	switch {
 	case l.ended || l.terms != nil && c.Token != 0:
 		return lease.ErrNotFound
 	case l.terms != nil:
-		f.name(l.terms.Name, nil)
+		v.name(l.terms.Name, nil)
 	default:
-		if err := f.m.checkRevoke(id, c.Token); err != nil {
+		if err := v.m.checkRevoke(id, c.Token); err != nil {
 			return err
 		}
-		info, _ := f.m.lessor.Lookup(id)
-		f.name(info.Name, nil)
+		info, _ := v.m.lessor.Lookup(id)
+		v.name(info.Name, nil)
 	}
 	l.ended = true
 	return nil
 }
 
-func (f *forecast) touch(c *Touch) error {
-	id, err := f.meant(c.ID, c.Name)
+func (v *validation) touch(c *Touch) error {
+	id, err := v.meant(c.ID, c.Name)
 	if err != nil {
 		return err
 	}
-	l := f.fate(id)
+	l := v.after(id)
 	if l.ended || l.terms != nil && c.Token != 0 {
 		return lease.ErrNotFound
 	}
 	if l.terms == nil {
-		info, ok := f.m.lessor.Lookup(id)
+		info, ok := v.m.lessor.Lookup(id)
 		if !ok || info.Delayed || c.Token != 0 && c.Token != info.Token {
 			return lease.ErrNotFound
 		}
