@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 )
@@ -72,6 +74,77 @@ func TestFullDisk(t *testing.T) {
 		_, err := m.client.Put(context.Background(), "b", "w")
 		return err == nil
 	})
+}
+
+// TestRepeatedOnFullDisk: a write with a number that was done before is answered on a full disk,
+// too, whichever way it comes; one that was not is refused. Method: a put is repeated when the disk
+// is full, and its number is used for another command, and others for the put.
+func TestRepeatedOnFullDisk(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	room := func(free uint64) {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: free})
+	}
+	room(1 << 30)
+	c := testConfig(t.TempDir())
+	c.Host = withFiles(t, mem)
+	m := run(t, c)
+	opened, err := m.node.Propose(t.Context(), &fsm.OpenSession{Nonce: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := func(number uint64, c fsm.Command) *fsm.Once {
+		return &fsm.Once{Session: opened.Value.(fsm.Session), Number: number, Command: c}
+	}
+	ways := map[string]func(fsm.Command) (fsm.Result, error){
+		"a call": func(c fsm.Command) (fsm.Result, error) { return m.node.Propose(t.Context(), c) },
+		"a stream": func(c fsm.Command) (fsm.Result, error) {
+			to := make(submittedTo, 1)
+			m.node.Submit([]native.Submission{{Command: c, To: to}})
+			answered := <-to
+			return answered.Result, answered.err
+		},
+	}
+	put := &fsm.Put{Key: "k", Value: []byte("v")}
+	first, err := m.node.Propose(t.Context(), once(1, put))
+	if err != nil {
+		t.Fatal(err)
+	}
+	room(50 << 20)
+	eventually(t, "the disk is full", func() bool {
+		_, err := m.client.Put(t.Context(), "other", "v")
+		return errors.Is(err, rpctypes.ErrNoSpace)
+	})
+	for name, propose := range ways {
+		res, err := propose(once(1, put))
+		if err != nil || !res.Repeated || res.Revision != first.Revision {
+			t.Errorf("%s: repeated: %+v, %v, the first was %+v", name, res, err, first)
+		}
+		for _, c := range []*fsm.Once{once(2, put), once(1, &fsm.Grant{})} {
+			if _, err := propose(c); !errors.Is(err, fsm.ErrNoSpace) {
+				t.Errorf("%s: number %d as %T: %v", name, c.Number, c.Command, err)
+			}
+		}
+		other := once(1, put)
+		other.Session.Nonce++
+		if _, err := propose(other); !errors.Is(err, fsm.ErrNoSpace) {
+			t.Errorf("%s: of another session: %v", name, err)
+		}
+	}
+}
+
+// submittedTo gets the outcome of a submission.
+type submittedTo chan struct {
+	fsm.Result
+	err error
+}
+
+// Answered implements native.Answered.
+func (to submittedTo) Answered(res fsm.Result, err error) {
+	to <- struct {
+		fsm.Result
+		err error
+	}{res, err}
 }
 
 // withFiles returns this machine with other files.

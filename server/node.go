@@ -157,7 +157,7 @@ func (c *call) recycle() {
 // Propose implements api.Proposer.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
-		return fsm.Result{}, err
+		return n.repeated(ctx, cmd, err)
 	}
 	res, err := n.propose(ctx, cmd)
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
@@ -168,6 +168,30 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}
 	return res, err
+}
+
+// repeated returns the refusal of a command, or, if it has a number and was done before, what came
+// of it then: that needs no place in the log.
+func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fsm.Result, error) {
+	once, ok := cmd.(*fsm.Once)
+	if !ok {
+		return fsm.Result{}, refusal
+	}
+	r := &replica.Repeat{Once: once}
+	c := calls.Get().(*call)
+	c.read = replica.Read{Repeat: r, Owner: c}
+	if err := n.read(ctx, c); err != nil {
+		return fsm.Result{}, err
+	}
+	return told(r, refusal)
+}
+
+// told returns what came of a command that was refused if it was not done before.
+func told(r *replica.Repeat, refusal error) (fsm.Result, error) {
+	if !r.Done {
+		return fsm.Result{}, refusal
+	}
+	return r.Result, nil
 }
 
 func (n *node) isExpelled() bool {

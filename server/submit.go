@@ -21,6 +21,7 @@ func (c *call) answered() { c.done <- struct{}{} }
 type submitted struct {
 	proposal replica.Proposal
 	read     replica.Read
+	refusal  error // of a command that may have been done before, which is what is read
 	to       native.Answered
 	among    *submission
 }
@@ -30,7 +31,10 @@ func (s *submitted) answered() {
 	to, res, err := s.to, s.proposal.Result, s.proposal.Err
 	if s.proposal.Command == nil {
 		err = s.read.Err
-		s.read = replica.Read{}
+		if s.read.Repeat != nil && err == nil {
+			res, err = told(s.read.Repeat, s.refusal)
+		}
+		s.read, s.refusal = replica.Read{}, nil
 	} else {
 		s.proposal = replica.Proposal{}
 	}
@@ -65,10 +69,16 @@ func (n *node) newSubmission(count int) *submission {
 	return b
 }
 
-func (b *submission) add(s native.Submission) {
+// add adds a request; a refusal, unless it is nil, is of a command that may have been done.
+func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
+	if refusal != nil {
+		w.refusal, w.read.Owner = refusal, w
+		w.read.Repeat = &replica.Repeat{Once: s.Command.(*fsm.Once)}
+		return
+	}
 	if s.Command != nil {
 		w.proposal.Command, w.proposal.Owner = s.Command, w
 		return
@@ -92,8 +102,15 @@ func (n *node) Submit(list []native.Submission) {
 	}
 	b := n.newSubmission(len(list))
 	for _, s := range list {
-		if !n.refuses(s) {
-			b.add(s)
+		if s.Command == nil {
+			b.add(s, nil)
+			continue
+		}
+		err := n.admit(s.Command)
+		if _, numbered := s.Command.(*fsm.Once); err == nil || numbered {
+			b.add(s, err)
+		} else {
+			s.To.Answered(fsm.Result{}, err)
 		}
 	}
 	if len(b.all) == 0 {
@@ -129,18 +146,6 @@ func (b *inbox) submit(s *submission) error {
 	b.mu.Unlock()
 	b.signal()
 	return nil
-}
-
-// refuses answers a request that cannot be done now.
-func (n *node) refuses(s native.Submission) bool {
-	if s.Command == nil {
-		return false
-	}
-	err := n.admit(s.Command)
-	if err != nil {
-		s.To.Answered(fsm.Result{}, err)
-	}
-	return err != nil
 }
 
 // runsShort lets the alarm for want of room be raised. It does not wait.

@@ -83,6 +83,21 @@ func (m *Machine) applyOnce(c *Once) Result {
 	return r
 }
 
+// Repeated returns the result of a command that was done before with the number, as a repetition
+// has it, and whether there is one. It changes nothing.
+func (m *Machine) Repeated(c *Once) (Result, bool) {
+	s := m.sessions.byID[c.Session.ID]
+	if s == nil || s.Nonce != c.Session.Nonce {
+		return Result{}, false
+	}
+	r, done := s.answer(c.Number)
+	if !done || r.Err == nil && !Fits(c.Command, r.Value) {
+		return Result{}, false
+	}
+	r.Repeated = true
+	return r, true
+}
+
 // notNow reports whether nothing was done because of what will pass: a client is told that
 // the cluster is unavailable, and tries again. So the number is not used up.
 func notNow(err error) bool {

@@ -98,6 +98,9 @@ func (m *local) finish(q *Read) {
 	if q.Inspect != nil {
 		q.Inspect(m.lessor)
 	}
+	if r := q.Repeat; r != nil {
+		r.Result, r.Done = m.machine.Repeated(r.Once)
+	}
 	m.out.Reads = append(m.out.Reads, q)
 }
 

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
 
@@ -18,7 +19,9 @@ type Read struct {
 	Left   []Left
 	// Fill, if not nil, asks that what is read then may be cached.
 	Fill *Fill
-	Err  error
+	// Repeat, if not nil, asks what came of a command.
+	Repeat *Repeat
+	Err    error
 	// Owner is the caller's, to find what waits.
 	Owner any
 
@@ -28,6 +31,13 @@ type Read struct {
 	from, round uint64
 	// filled is what became of the fills that the member asked for with the round.
 	filled []bool
+}
+
+// Repeat is a command that may have been done before.
+type Repeat struct {
+	Once   *fsm.Once
+	Result fsm.Result
+	Done   bool // there is a Result
 }
 
 // Read asks for a confirm round that begins after this call.
