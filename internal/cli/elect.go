@@ -18,14 +18,14 @@ func (a *app) electCommand() *cobra.Command {
 observes an election (-l).
 
 A candidate with --id or --priority stands in Leasehold's order: the preferred one first, then
-higher priorities, then those who came first. So does that of leasehold run --elect. Who
-stands is told by leasehold get --prefix <election-name>~candidates/.
+higher priorities, then the earlier ones. So does a candidate of leasehold run --elect.
+leasehold get --prefix <election-name>~candidates/ lists the candidates.
 
 --prefer has a candidate lead next, whatever the priorities, and with an empty ID takes that
-back; it disturbs nobody who leads. --hand-over does the same, waits until the candidate is
-next, and takes the lead from whoever has it: a command of leasehold run is killed at once,
-and a program is told when the next one leads already, so that its fencing token has to tell
-them apart. Where the leader can be stopped, rather prefer the next one and stop it.`,
+back; it takes the lead from nobody. --hand-over does the same, waits until the candidate is
+next, and takes the lead from the present leader: a command of leasehold run is killed at once,
+and a program learns it when the next one leads already, so only its fencing token tells them
+apart. If the leader can be stopped, prefer the next one and stop the leader instead.`,
 		Example: `  leasehold elect scheduler host-a:8080 --id a --priority 2
   leasehold elect scheduler --prefer b
   leasehold elect scheduler --hand-over b`,

@@ -30,7 +30,7 @@ func (f *electFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.id, "id", "",
 		"Stand as this candidate, for --prefer and --hand-over (default: the ID of the lease)")
 	fs.IntVar(&f.priority, "priority", 0,
-		"Who stands in the election with a higher one goes before")
+		"A candidate with a higher priority goes first")
 	fs.StringVar(&f.prefer, "prefer", "", "Have this candidate lead next, whatever the priorities")
 	fs.StringVar(&f.handOver, "hand-over", "", "Give the lead to this candidate now")
 }

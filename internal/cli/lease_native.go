@@ -98,7 +98,7 @@ func (f *listFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.long, "long", false,
 		"Tell of each lease its name, owner, TTL, remaining time and keys")
 	fs.StringVar(&f.prefix, "prefix", "",
-		"Only leases whose name begins so, in the order of the names (with --long)")
+		"Only leases whose name begins with this, in the order of names (with --long)")
 	fs.StringVar(&f.owner, "owner", "", "Only leases of this owner (with --long)")
 	fs.StringArrayVar(&f.labels, "label", nil,
 		"Only leases with this label, NAME=VALUE; may be repeated (with --long)")
@@ -205,9 +205,8 @@ func (a *app) leaseHandOver() *cobra.Command {
 		Use:   "handover [<leaseID|name>] --owner <owner>",
 		Short: "Gives a lease to another owner, with a new fencing token",
 		Long: "Gives a lease, with its name and its keys, to another owner. Its TTL runs anew\n" +
-			"and it has a new fencing token; with the old one nothing can be done any more.\n" +
-			"Whoever holds the lease must have stopped, unless the old token is refused\n" +
-			"wherever it matters.",
+			"and it has a new fencing token; the old one is refused from then on. The holder\n" +
+			"must have stopped before, unless all that it writes to refuses old tokens.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := n.request(cmd, args)
 			if err != nil {

@@ -25,12 +25,12 @@ type eventFlags struct {
 
 func (f *eventFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.prefix, "prefix", "", "Only leases whose name begins so")
+	fs.StringVar(&f.prefix, "prefix", "", "Only leases whose name begins with this")
 	fs.StringVar(&f.owner, "owner", "", "Only leases that are, or were, this owner's")
 	fs.StringArrayVar(&f.labels, "label", nil,
 		"Only leases with this label, NAME=VALUE; may be repeated")
 	fs.DurationVar(&f.within, "expiring-within", 0,
-		"Tell, too, when a lease that nobody renews has no more than this left")
+		"Also tell when a lease that nobody renews has no more than this left")
 	fs.Uint64Var(&f.after, "after", 0,
 		"Begin after the event with this number, 0 for the first of all (default: with what\n"+
 			"happens from now on)")
@@ -55,10 +55,10 @@ func (a *app) leaseWatch() *cobra.Command {
 		Short: "Tells what happens to leases, as it happens",
 		Long: "Tells what happens to leases: granted, expired, revoked, handed over, resumed, a\n" +
 			"change of the TTL, the end of a lock delay. Each event has a number, by which a\n" +
-			"later watch goes on (--after); the members keep the last 16384. And tells, without\n" +
-			"a number, when a write has to wait long for a lease's cache, and when none does any\n" +
-			"more; first, for which it has to now. It ends when it is interrupted, or when events\n" +
-			"that were not told are not known any more.",
+			"later watch goes on (--after); the members keep the last 16384. Events without a\n" +
+			"number say when writes wait long for the cache of a lease, and when they no longer\n" +
+			"do; the first ones name the caches that are slow now. The watch ends when it is\n" +
+			"interrupted, or when the members no longer have the next event.",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			o, err := f.options()

@@ -47,7 +47,7 @@ environment. Exit codes are those of leasehold run; 122 says that there is a mem
 	fs := cmd.Flags()
 	fs.StringVar(&metadata, "metadata", "", "What the others learn about the member")
 	fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
-		"How long the member is listed when this process is gone without a word")
+		"How long the member is listed after this process has died")
 	fs.BoolVar(&r.Wait, "wait", false,
 		"Wait until an earlier member of the same ID is gone, such as this one before a restart")
 	return cmd

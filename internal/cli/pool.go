@@ -73,7 +73,7 @@ it is free, else one that nobody has had for long.
 
 The command finds in its environment:
   LEASEHOLD_POOL_ID  the ID
-  LEASEHOLD_TOKEN    the fencing token, a number: who had the ID earlier had a smaller one
+  LEASEHOLD_TOKEN    the fencing token, a number: earlier holders of the ID had smaller ones
   LEASEHOLD_LEASE    the ID of the lease, in hexadecimal
 If the lease cannot be renewed the command is asked to end (SIGTERM) and killed (SIGKILL) before
 another can have the ID. Exit codes are those of leasehold run; 122 says that no ID was
@@ -93,10 +93,10 @@ free in time.`,
 	}
 	fs := cmd.Flags()
 	host, _ := os.Hostname() // another owner is as good
-	fs.StringVar(&r.Owner, "owner", host, "Who asks: gets back what it had")
-	fs.StringVar(&r.Want, "want", "", "The one ID that will do")
+	fs.StringVar(&r.Owner, "owner", host, "The name of the holder, which gets back the ID that it had")
+	fs.StringVar(&r.Want, "want", "", "Acquire this ID and no other")
 	fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
-		"How long the ID is held when this process is gone without a word")
+		"How long the ID is held after this process has died")
 	fs.DurationVar(&p.wait, "wait", 0, "How long to wait for an ID (default: for ever)")
 	fs.BoolVar(&p.try, "try", false, "Do not wait for an ID")
 	return cmd

@@ -42,7 +42,7 @@ process group of its own, and is ended with all of it; on Linux it is killed whe
 process is.
 
 The command finds in its environment:
-  LEASEHOLD_TOKEN     the fencing token, a number: who held the lock earlier had a smaller one
+  LEASEHOLD_TOKEN     the fencing token, a number: earlier holders had smaller ones
   LEASEHOLD_LEASE     the ID of the lease, in hexadecimal
   LEASEHOLD_LOCK_KEY  the key of the store that stands for holding the lock
 A process can be stopped at any moment, and go on when the lock is another's. So what the
@@ -74,9 +74,9 @@ Exit codes: those of the command from 0 to 121, and
 	fs.StringVar(&f.id, "id", "", "The candidate's ID in the election, for leasehold elect --prefer\n"+
 		"and --hand-over (default: the ID of the lease)")
 	fs.IntVar(&f.priority, "priority", 0,
-		"Who stands in the election with a higher one goes before")
+		"A candidate with a higher priority goes first")
 	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
-		"How long the lock stays when this process is gone without a word")
+		"How long the lock stays after this process has died")
 	fs.DurationVar(&f.wait, "wait", 0, "How long to wait for the lock (default: for ever)")
 	fs.BoolVar(&f.try, "try", false, "Do not wait for the lock")
 	fs.DurationVar(&f.notice.term, "term-before", 0,
