@@ -79,7 +79,7 @@ var (
 	fileName = regexp.MustCompile("`([a-z]+/[\\w./-]*\\w\\.(?:go|sh|txt|csv|svg|proto))`")
 	mdTarget = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	shouted  = regexp.MustCompile(`\b[A-Z]{5,} [0-9](?:\.[0-9])?\b`)
-	label    = regexp.MustCompile(`\b([TLSWCQ][0-9]{1,2}[ab]?|[Rr]ule [0-9])\b`)
+	label    = regexp.MustCompile(`\b([TLSWCQV][0-9]{1,2}[ab]?|[Rr]ule [0-9])\b`)
 	defined  = regexp.MustCompile(
 		`^(?:- \*\*([A-Z]\d+)\*\*|\| ([A-Z]\d+[ab]?(?:, [A-Z]\d+)*) \||(\d)\. \*\*)`)
 )
