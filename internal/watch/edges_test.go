@@ -218,6 +218,25 @@ func TestTap(t *testing.T) {
 	want("nobody wants it any more", 0, 23, 0)
 }
 
+// TestLaterWakes, in fake time: events that are made later wake the watchers at once, and none
+// before they are there.
+func TestLaterWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStore(Options{})
+		go func() { _ = st.hub.Run(t.Context()) }()
+		s := st.hub.NewStream()
+		mustWatch(t, s, Request{Key: "k"})
+		for range 100 {
+			e := put("k")
+			st.hub.PublishLater(st.commit(e), 1, func() []*event { return []*event{e} })
+			synctest.Wait()
+			if rev := st.hub.Live(); rev != e.rev {
+				t.Fatalf("live is %d after %d", rev, e.rev)
+			}
+		}
+	})
+}
+
 // TestRestoreWakes, in fake time: after a restore alone the watchers read what they missed.
 func TestRestoreWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -270,7 +270,8 @@ type backlog[E Event] struct {
 	gap    int64 // first revision dropped because the backlog was full; 0 if none
 }
 
-// part is events that were published, and then those of a revision that are still to be made.
+// part is events that were published, and then those of a revision that are still to be made, if
+// later is not nil.
 type part[E Event] struct {
 	events []E
 	later  func() []E
@@ -327,19 +328,27 @@ func (b *backlog[E]) jump(rev int64) {
 // take empties the backlog. The slice is not used again here: watchers keep
 // parts of it in their queues.
 func (b *backlog[E]) take() (events []E, rev, gap int64) {
+	parts, rev, gap := b.empty()
+	events = parts[0].events
+	for i, p := range parts {
+		if i > 0 {
+			events = append(events, p.events...)
+		}
+		if p.later != nil {
+			events = append(events, p.later()...)
+		}
+	}
+	return events, rev, gap
+}
+
+// empty empties the backlog, and returns at least one part. The last has nothing that is made
+// later.
+func (b *backlog[E]) empty() (parts []part[E], rev, gap int64) {
 	b.mu.Lock()
-	parts, count := b.parts, b.count
-	events, rev, gap = b.events, b.rev, b.gap
+	defer b.mu.Unlock()
+	parts, gap = append(b.parts, part[E]{events: b.events}), b.gap
 	b.parts, b.events, b.count, b.bytes, b.gap = nil, nil, 0, 0, 0
-	b.mu.Unlock()
-	if len(parts) == 0 {
-		return events, rev, gap
-	}
-	all := make([]E, 0, count+len(events))
-	for _, p := range parts {
-		all = append(append(all, p.events...), p.later()...)
-	}
-	return append(all, events...), rev, gap
+	return parts, b.rev, gap
 }
 
 func (b *backlog[E]) len() int {
