@@ -2,8 +2,11 @@ package fsm
 
 import (
 	"bytes"
+	"errors"
+	"reflect"
 	"testing"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/lease"
 )
 
@@ -47,4 +50,29 @@ func TestAnswersTakeTheSameRestored(t *testing.T) {
 	if m.sessions.bytes == 0 || m.sessions.bytes != n.sessions.bytes {
 		t.Errorf("answers take %d bytes, restored %d", m.sessions.bytes, n.sessions.bytes)
 	}
+}
+
+// Goal: no bytes in the place of a stored answer make the decoder panic, and what it takes it
+// writes alike.
+func FuzzAnswer(f *testing.F) {
+	for _, x := range resultThings() {
+		f.Add(x.bytes)
+	}
+	read := func(b []byte) (Result, error) {
+		d := &decoder{Decoder: snapshotFormat.Decoder(1, b)}
+		r := d.result()
+		return r, d.End()
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := read(b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, encoding.ErrNewer) {
+				t.Fatalf("%x: %v", b, err)
+			}
+			return
+		}
+		if again, err := read(appendResult(nil, &r)); err != nil || !reflect.DeepEqual(again, r) {
+			t.Fatalf("%x is %+v, and read again %+v, %v", b, r, again, err)
+		}
+	})
 }

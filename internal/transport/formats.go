@@ -50,7 +50,7 @@ func readFormats(md metadata.MD) (f Formats, err error) {
 }
 
 func parseFormats(text string) (f Formats, err error) {
-	if _, err := fmt.Sscanf(text, "%d %d", &f.Oldest, &f.Newest); err != nil || !f.valid() {
+	if err := scan(text, "%d %d", &f.Oldest, &f.Newest); err != nil || !f.valid() {
 		return f, fmt.Errorf("cannot read the formats %q", text)
 	}
 	return f, nil

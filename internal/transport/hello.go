@@ -95,13 +95,24 @@ func readHello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
+// scan reads numbers from a text that has nothing else, also behind them: what a newer release may
+// add is not ignored.
+func scan(text, format string, numbers ...any) error {
+	const end = " ."
+	if n := len(strings.Fields(text)); n != len(numbers) {
+		return fmt.Errorf("%d numbers and not %d", n, len(numbers))
+	}
+	_, err := fmt.Sscanf(text+end, format+end, numbers...)
+	return err
+}
+
 // readVersion finds the cluster version of whoever opens a stream.
 func (h *hello) readVersion(md metadata.MD) error {
 	texts := md.Get(keyVersion)
 	if len(texts) != 1 {
 		return errors.New("the stream does not say of which cluster version it is")
 	}
-	if _, err := fmt.Sscanf(texts[0], "%d %d", &h.version, &h.decided); err != nil {
+	if err := scan(texts[0], "%d %d", &h.version, &h.decided); err != nil {
 		return fmt.Errorf("cannot read the cluster version %q", texts[0])
 	}
 	return nil
@@ -140,7 +151,7 @@ func urlTexts(urls []url.URL) (out []string) {
 }
 
 func parseHello(text string) (h hello, err error) {
-	_, err = fmt.Sscanf(text, "%x %x %x %x %x",
+	err = scan(text, "%x %x %x %x %x",
 		&h.cluster, &h.from, &h.to, &h.process, &h.incarnation)
 	if err != nil || h.process == 0 {
 		return h, fmt.Errorf("cannot read the hello %q", text)
@@ -171,7 +182,7 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 	if len(texts) != 2 {
 		return a, false
 	}
-	_, err := fmt.Sscanf(strings.Join(texts, " "), "%x %x %d", &a.process, &a.incarnation, &a.format)
+	err := scan(strings.Join(texts, " "), "%x %x %d", &a.process, &a.incarnation, &a.format)
 	return a, err == nil && a.process != 0
 }
 
