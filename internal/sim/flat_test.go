@@ -105,6 +105,9 @@ func newFlatMachine(b *testing.B) *flatMachine {
 
 // do applies a command in an entry of its own, as the core does.
 func (m *flatMachine) do(c fsm.Command) any {
+	for m.Ahead(c) {
+		m.View() // a step
+	}
 	m.Begin(m.Index()+1, 1)
 	r := m.Apply(c)
 	if r.Err != nil {
