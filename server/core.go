@@ -12,7 +12,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -57,8 +57,8 @@ type beginning struct {
 
 // waiting is where those are who wait for keys: the lines follow the hub.
 type waiting struct {
-	hub   *watch.Hub[*api.Event]
-	lines *turn.Lines
+	hub        *watch.Hub[*api.Event]
+	waitQueues *waitqueue.Queues
 }
 
 // next is when the core does again what it does not do often.

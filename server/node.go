@@ -13,7 +13,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -355,8 +355,8 @@ func (n *node) Abandon(ids []lease.ID) {
 // Watches implements api.Watchable.
 func (n *node) Watches() *watch.Hub[*api.Event] { return n.hub }
 
-// Lines implements native.Node.
-func (n *node) Lines() *turn.Lines { return n.lines }
+// WaitQueues implements native.Node.
+func (n *node) WaitQueues() *waitqueue.Queues { return n.waitQueues }
 
 // Status implements etcd.Reporter.
 func (n *node) Status() etcd.Status {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
@@ -146,7 +146,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(c.view.Load().KV)
 	}, watch.Options{})
-	c.lines = turn.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
+	c.waitQueues = waitqueue.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
 	c.writer = &writer{
 		disk: disk, log: cfg.Logger, metrics: c.metrics,
 		persist: c.inbox.persisted, wake: make(chan struct{}, 1),

@@ -7,7 +7,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/internal/fault"
-	rule "leasehold.dev/internal/line"
+	"leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
 
@@ -112,7 +112,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 // take takes events, and tells the outcome of each revision.
 func (o *observer) take(events []client.Event) error {
 	for i, e := range events {
-		if !e.Delete && rule.IsPlace(o.line.prefix, e.KV.Key, int64(e.KV.Lease)) {
+		if !e.Delete && ticket.Is(o.line.prefix, e.KV.Key, int64(e.KV.Lease)) {
 			o.keys[e.KV.Key] = e.KV
 		} else {
 			delete(o.keys, e.KV.Key)

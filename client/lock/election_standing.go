@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"leasehold.dev/client"
-	rule "leasehold.dev/internal/line"
+	"leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
 
@@ -68,7 +68,7 @@ func (s *standing) put(kv client.KV) {
 		s.preferred = string(kv.Value)
 		return
 	}
-	if !rule.IsPlace(s.name+candidates, kv.Key, int64(kv.Lease)) {
+	if !ticket.Is(s.name+candidates, kv.Key, int64(kv.Lease)) {
 		delete(s.list, kv.Key)
 		return
 	}

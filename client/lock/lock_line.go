@@ -9,7 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
-	rule "leasehold.dev/internal/line"
+	"leasehold.dev/internal/ticket"
 )
 
 // line is a waiting line: the keys of leases below its prefix, in the order of their create
@@ -48,7 +48,7 @@ func (l *line) sort(all []client.KV, key string) (list []client.KV, own *client.
 	for i, kv := range all {
 		if kv.Key == key {
 			own = &all[i]
-		} else if rule.IsPlace(l.prefix, kv.Key, int64(kv.Lease)) {
+		} else if ticket.Is(l.prefix, kv.Key, int64(kv.Lease)) {
 			list = append(list, kv)
 		}
 	}
@@ -56,8 +56,8 @@ func (l *line) sort(all []client.KV, key string) (list []client.KV, own *client.
 	return list, own
 }
 
-func placeOf(kv *client.KV) rule.Place {
-	return rule.Place{Revision: kv.CreateRevision, Key: kv.Key}
+func placeOf(kv *client.KV) ticket.Ticket {
+	return ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
 }
 
 // enter takes a place in the line. With idle it does so only if it is likely to be the
@@ -200,7 +200,7 @@ func (s *Session) clean(k ownKey) {
 }
 
 // before returns those of a line, oldest first, that are before a place.
-func before(list []client.KV, p rule.Place) []client.KV {
+func before(list []client.KV, p ticket.Ticket) []client.KV {
 	i := slices.IndexFunc(list, func(kv client.KV) bool { return p.Before(placeOf(&kv)) })
 	if i >= 0 {
 		return list[:i]

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -17,7 +17,7 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 		terms := lease.Terms{ID: 7, TTL: 1000}
 		s := &session{k: t.c.keeper, terms: terms}
 		n := &numbers{open: true}
-		t.enter(n, s, turn.Ask{Prefix: "m/", Key: "m/7", Permits: 1}, "")
+		t.enter(n, s, waitqueue.Ask{Prefix: "m/", Key: "m/7", Permits: 1}, "")
 	}
 	lock := func(t *thread) {
 		info := &lease.Info{Terms: lease.Terms{ID: 7, TTL: 10000}, Token: 1}
@@ -34,10 +34,10 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 		err     error
 	}{
 		"a transaction, the result of another": {
-			enter, Answer{Fsm: txn(&fsm.PutResult{}), Turn: &turn.News{}}, nil,
+			enter, Answer{Fsm: txn(&fsm.PutResult{}), Turn: &waitqueue.News{}}, nil,
 		},
 		"a transaction, a lease": {
-			enter, Answer{Fsm: txn(&fsm.PutResult{}, info), Turn: &turn.News{}}, nil,
+			enter, Answer{Fsm: txn(&fsm.PutResult{}, info), Turn: &waitqueue.News{}}, nil,
 		},
 		"a session, a put": {
 			func(t *thread) { t.onceOnly(&numbers{}, &fsm.Put{Key: "k"}, nil) },

@@ -7,7 +7,7 @@ import (
 	"sort"
 	"strings"
 
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -87,20 +87,20 @@ func (l modelLine) at(revision int64) int {
 }
 
 // state is where a place stands.
-func (q *modelQueue) state(t *Turn) turn.State {
+func (q *modelQueue) state(t *Turn) waitqueue.State {
 	before := int64(0)
 	for i := range q.places {
 		k := &q.places[i]
 		switch {
 		case k.key == t.Key && k.create == t.Made && before < t.Permits:
-			return turn.Come
+			return waitqueue.Ready
 		case k.key == t.Key && k.create == t.Made:
-			return turn.Waiting
+			return waitqueue.Waiting
 		case !t.Skips || k.value != t.Beside:
 			before++
 		}
 	}
-	return turn.Gone
+	return waitqueue.Gone
 }
 
 func (q *modelQueue) has(key string) bool {
@@ -109,7 +109,7 @@ func (q *modelQueue) has(key string) bool {
 
 // checkTold checks what a client was told of a place.
 func (f *facts) checkTold(t *Turn, line modelLine) {
-	last := turn.None
+	last := waitqueue.None
 	for i := range t.Told {
 		n := &t.Told[i]
 		now := line[line.at(n.Revision)]
@@ -124,13 +124,13 @@ func (f *facts) checkTold(t *Turn, line modelLine) {
 		case n.State != is:
 			f.violate(n.At, "Q1", "%v was told state %d as of revision %d, when it was %d: %v",
 				t, n.State, n.Revision, is, now.places)
-		case n.Created != t.Made && (n.State != turn.Gone || n.Created != 0):
+		case n.Created != t.Made && (n.State != waitqueue.Gone || n.Created != 0):
 			f.violate(n.At, "Q1", "%v was told that its key is of revision %d", t, n.Created)
 		case n.After != "" && (now.has(n.After) || now.revision != n.Revision ||
 			!line[line.at(n.Revision-1)].has(n.After)):
 			f.violate(n.At, "Q1", "%v was told that its turn came at revision %d as %s went",
 				t, n.Revision, n.After)
-		case n.State == turn.Gone:
+		case n.State == waitqueue.Gone:
 			f.checkWhy(t, n)
 		}
 		f.lookTurn(n, last)
@@ -139,15 +139,15 @@ func (f *facts) checkTold(t *Turn, line modelLine) {
 }
 
 // lookTurn counts what a client is told after a state.
-func (f *facts) lookTurn(n *Telling, last turn.State) {
+func (f *facts) lookTurn(n *Telling, last waitqueue.State) {
 	switch {
-	case n.State == turn.Come && last == turn.None:
+	case n.State == waitqueue.Ready && last == waitqueue.None:
 		f.seen(seenTurnFirst)
-	case n.State == turn.Come && n.After == "":
+	case n.State == waitqueue.Ready && n.After == "":
 		f.seen(seenTurnCome)
-	case n.State == turn.Come:
+	case n.State == waitqueue.Ready:
 		f.seen(seenTurnAfter)
-	case n.State != turn.Gone:
+	case n.State != waitqueue.Gone:
 	case n.Why == fsm.Expired:
 		f.seen(seenTurnExpired)
 	case n.Why == fsm.Revoked:
@@ -213,7 +213,7 @@ func (f *facts) checkUntold(t *Turn, line modelLine) {
 	}
 	first := &t.Told[0]
 	reached := first.State
-	for i := line.at(first.Revision) + 1; i < len(line) && reached != turn.Gone; i++ {
+	for i := line.at(first.Revision) + 1; i < len(line) && reached != waitqueue.Gone; i++ {
 		is := line[i].state(t)
 		if is <= reached { // a turn that has come stays
 			continue

@@ -3,7 +3,7 @@ package sim
 import (
 	"testing"
 
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -18,17 +18,17 @@ func lined() (*hand, *Turn) {
 	b.entry(Second, put("m/2", "", 2))
 	b.entry(5*Second, &fsm.Revoke{ID: 1})
 	b.entry(15*Second, &fsm.Revoke{ID: 2})
-	told := func(at Time, n turn.News) Telling {
+	told := func(at Time, n waitqueue.News) Telling {
 		n.Created = 3
 		return Telling{at, n}
 	}
 	t := &Turn{
-		Client: 2, Member: 2, Ask: turn.Ask{Key: "m/2", Prefix: "m/", Permits: 1}, Made: 3,
+		Client: 2, Member: 2, Ask: waitqueue.Ask{Key: "m/2", Prefix: "m/", Permits: 1}, Made: 3,
 		Token: 7, AsOf: 3, Closed: Never, Told: []Telling{
-			told(2*Second, turn.News{State: turn.Waiting, Revision: 3}),
-			told(5100*Millisecond, turn.News{State: turn.Come, Revision: 4, After: "m/1"}),
-			told(15100*Millisecond, turn.News{
-				State: turn.Gone, Revision: 5, Why: fsm.Revoked, Lease: 2,
+			told(2*Second, waitqueue.News{State: waitqueue.Waiting, Revision: 3}),
+			told(5100*Millisecond, waitqueue.News{State: waitqueue.Ready, Revision: 4, After: "m/1"}),
+			told(15100*Millisecond, waitqueue.News{
+				State: waitqueue.Gone, Revision: 5, Why: fsm.Revoked, Lease: 2,
 			}),
 		},
 	}
@@ -39,9 +39,9 @@ func lined() (*hand, *Turn) {
 // alone makes another turn in the same line, of lease 1.
 func (b *hand) alone() *Turn {
 	t := &Turn{
-		ID: 1, Client: 1, Member: 1, Ask: turn.Ask{Key: "m/1", Prefix: "m/", Permits: 1}, Made: 2,
+		ID: 1, Client: 1, Member: 1, Ask: waitqueue.Ask{Key: "m/1", Prefix: "m/", Permits: 1}, Made: 2,
 		Token: 5, AsOf: 2, Closed: 4 * Second, Told: []Telling{{
-			2 * Second, turn.News{State: turn.Come, Revision: 3, Created: 2},
+			2 * Second, waitqueue.News{State: waitqueue.Ready, Revision: 3, Created: 2},
 		}},
 	}
 	b.h.Turns = append(b.h.Turns, t)

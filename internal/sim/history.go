@@ -3,7 +3,7 @@ package sim
 import (
 	"fmt"
 
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -137,7 +137,7 @@ type Answer struct {
 	Events []fsm.LeaseEvent
 	// Turn says where the place stands in whose line the operation was to wait, nil if it
 	// does not wait.
-	Turn *turn.News
+	Turn *waitqueue.News
 }
 
 // Op is one operation of a client.
@@ -348,7 +348,7 @@ type Turn struct {
 	ID     int
 	Client int
 	Member uint64
-	turn.Ask
+	waitqueue.Ask
 	// Made is the create revision of the key as the client knows it, and Token what was drawn with
 	// it; 0 as long as he does not know.
 	Made  int64
@@ -364,7 +364,7 @@ type Turn struct {
 // Telling is what a client was told of a place, and when.
 type Telling struct {
 	At Time
-	turn.News
+	waitqueue.News
 }
 
 // Fault is one fault that was injected.

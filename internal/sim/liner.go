@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -22,16 +22,16 @@ type numbers struct {
 const reader = "r"
 
 // wanted draws what to wait for: the key is to follow.
-func (w *world) wanted() (a turn.Ask, value string) {
+func (w *world) wanted() (a waitqueue.Ask, value string) {
 	switch w.rng.IntN(6) {
 	case 0:
-		return turn.Ask{Prefix: "mrw/", Permits: 1}, "w"
+		return waitqueue.Ask{Prefix: "mrw/", Permits: 1}, "w"
 	case 1, 2:
-		return turn.Ask{Prefix: "mrw/", Permits: 1, Skips: true, Beside: reader}, reader
+		return waitqueue.Ask{Prefix: "mrw/", Permits: 1, Skips: true, Beside: reader}, reader
 	case 3:
-		return turn.Ask{Prefix: "mtwo/", Permits: 2}, ""
+		return waitqueue.Ask{Prefix: "mtwo/", Permits: 2}, ""
 	default:
-		return turn.Ask{Prefix: fmt.Sprintf("m%d/", w.rng.IntN(2)), Permits: 1}, ""
+		return waitqueue.Ask{Prefix: fmt.Sprintf("m%d/", w.rng.IntN(2)), Permits: 1}, ""
 	}
 }
 
@@ -75,16 +75,16 @@ func (t *thread) lineUp(n *numbers, s *session, place int) {
 	defer func() { t.standing.close() }()
 	switch w.rng.IntN(16) {
 	case 0: // it gives up, or is stopped
-		t.follow(s, w.now+w.exp(w.p.Think), turn.Come)
+		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		s.rest()
 	case 1:
-		t.follow(s, w.now+w.exp(w.p.Think), turn.Come)
+		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		t.revoke(s)
 	case 2: // the key is let go
-		t.follow(s, w.now+w.exp(w.p.Think), turn.Come)
+		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		t.command(&fsm.Put{Key: a.Key, Value: []byte(value)})
 	default:
-		if t.follow(s, Never, turn.Come) == turn.Come {
+		if t.follow(s, Never, waitqueue.Ready) == waitqueue.Ready {
 			t.haveTurn(s, x)
 		}
 		if w.chance(2) {
@@ -95,12 +95,12 @@ func (t *thread) lineUp(n *numbers, s *session, place int) {
 		}
 		s.rest()
 	}
-	t.follow(s, w.now+Second, turn.Gone)
+	t.follow(s, w.now+Second, waitqueue.Gone)
 }
 
 // enter puts a key into a line, and waits there: by one transaction, which also draws the
 // place's token. It returns nil if the key may not be there.
-func (t *thread) enter(n *numbers, s *session, a turn.Ask, value string) *standing {
+func (t *thread) enter(n *numbers, s *session, a waitqueue.Ask, value string) *standing {
 	c := &fsm.Txn{
 		Compare: []fsm.Compare{{Key: a.Key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
 		Then: []fsm.Op{
@@ -121,7 +121,7 @@ func (t *thread) enter(n *numbers, s *session, a turn.Ask, value string) *standi
 
 // onceOnly sends a write with a number until there is an answer, and waits in a line then if
 // it is to. It returns nil if it gives up.
-func (t *thread) onceOnly(n *numbers, c fsm.Command, a *turn.Ask) *Op {
+func (t *thread) onceOnly(n *numbers, c fsm.Command, a *waitqueue.Ask) *Op {
 	w := t.c.w
 	for !n.open {
 		op := t.command(&fsm.OpenSession{Nonce: w.rng.Uint64()})
@@ -155,7 +155,7 @@ func (t *thread) onceOnly(n *numbers, c fsm.Command, a *turn.Ask) *Op {
 
 // follow waits until the place has come to a state, or is gone, or the session's lease has
 // ended, or a deadline. It returns the state.
-func (t *thread) follow(s *session, until Time, state turn.State) turn.State {
+func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue.State {
 	w := t.c.w
 	// The key goes with the lease, which the process learns for itself.
 	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
@@ -169,7 +169,7 @@ func (t *thread) follow(s *session, until Time, state turn.State) turn.State {
 			move = w.now + w.exp(60*w.p.Think)
 			x.close()
 			t.move()
-		case s.ended && state == turn.Come && w.chance(2):
+		case s.ended && state == waitqueue.Ready && w.chance(2):
 			return x.state
 		default:
 			x.receive(min(until, give, move, w.now+Second))
@@ -187,9 +187,9 @@ func (t *thread) again(old *standing) {
 	switch {
 	case op.Outcome != Done || op.Err != nil:
 		x.close()
-	case op.Answer.Turn == nil || op.Answer.Turn.State == turn.None:
+	case op.Answer.Turn == nil || op.Answer.Turn.State == waitqueue.None:
 		x.close()
-		x.state = turn.Gone
+		x.state = waitqueue.Gone
 	default:
 		t.c.w.cover["waited on after a break"]++
 		x.first(op.Answer.Turn)
@@ -209,7 +209,7 @@ func (t *thread) haveTurn(s *session, x *standing) {
 		return
 	}
 	w.cover["turn had"]++
-	t.follow(s, w.now+w.exp(2*w.p.Think), turn.Gone)
+	t.follow(s, w.now+w.exp(2*w.p.Think), waitqueue.Gone)
 	s.release(kind, x.rec.Prefix)
 }
 

@@ -3,7 +3,7 @@ package sim
 import (
 	"slices"
 
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 )
@@ -11,7 +11,7 @@ import (
 // lines are the lines of a process in which somebody waits: what ships (package turn), on the
 // process's own hub.
 type lines struct {
-	turns  *turn.Lines
+	turns  *waitqueue.Queues
 	places []*standing
 	// racing says that the core is about to show a new state.
 	racing bool
@@ -20,7 +20,7 @@ type lines struct {
 }
 
 func (l *lines) init(p *process) {
-	l.turns = turn.New(p.hub, func() *mvcc.View {
+	l.turns = waitqueue.New(p.hub, func() *mvcc.View {
 		v := p.view.KV
 		if l.racing {
 			p.w.cover["state shown while a line was read"]++
@@ -58,7 +58,7 @@ func (p *process) leftBehind() {
 }
 
 // standing is a place in a line at which a client waits at a process: at the member's side
-// what internal/api/native has around turn.Lines, at the client's what client.Turn has, and
+// what internal/api/native has around waitqueue.Queues, at the client's what client.Turn has, and
 // what is on the way between them. What is sent arrives in order, or the connection breaks.
 type standing struct {
 	t   *thread
@@ -66,21 +66,21 @@ type standing struct {
 
 	// At the member.
 	p      *process
-	place  *turn.Place
-	news   turn.News // to be sent
+	place  *waitqueue.Entry
+	news   waitqueue.News // to be sent
 	queued bool
 	ended  bool // nothing more is sent
 	last   Time // when the last message arrives
 
 	// At the client.
-	state   turn.State
-	early   []turn.News // that came before the client had looked at the first answer
-	waiting bool        // the thread waits for news
-	closed  bool        // it knows that the connection has ended, or has given up
+	state   waitqueue.State
+	early   []waitqueue.News // that came before the client had looked at the first answer
+	waiting bool             // the thread waits for news
+	closed  bool             // it knows that the connection has ended, or has given up
 }
 
 // newStanding is somebody who is about to wait at the client's member.
-func (t *thread) newStanding(a turn.Ask) *standing {
+func (t *thread) newStanding(a waitqueue.Ask) *standing {
 	c, w := t.c, t.c.w
 	x := &standing{t: t, rec: &Turn{
 		ID: len(w.h.Turns), Client: c.id, Member: c.at, Ask: a, Closed: Never,
@@ -139,8 +139,8 @@ func (x *standing) begin(q *call, p *process, asOf int64) {
 	p.deliver(p.poll) // the hub may have distributed
 }
 
-// Told implements turn.Waiter. That the key is gone takes the place of that its turn came.
-func (x *standing) Told(news turn.News) {
+// Told implements waitqueue.Waiter. That the key is gone takes the place of that its turn came.
+func (x *standing) Told(news waitqueue.News) {
 	w := x.p.w
 	if x.ended {
 		w.broken("Q1", "somebody who has left is told of his place")
@@ -164,7 +164,7 @@ func (x *standing) flush() {
 	}
 	x.queued = false
 	news := x.news
-	if news.State == turn.Gone {
+	if news.State == waitqueue.Gone {
 		x.leave()
 	}
 	x.send(news)
@@ -182,7 +182,7 @@ func (x *standing) leave() {
 }
 
 // send brings news to the client.
-func (x *standing) send(news turn.News) {
+func (x *standing) send(news waitqueue.News) {
 	w := x.t.c.w
 	if x.t.c.cut || x.closed {
 		x.breakOff(w.now + w.exp(w.p.Timeout))
@@ -240,7 +240,7 @@ func (x *standing) close() {
 }
 
 // first is when the client looks at the answer that says where the place stands.
-func (x *standing) first(news *turn.News) {
+func (x *standing) first(news *waitqueue.News) {
 	x.take(*news)
 	for _, n := range x.early {
 		x.take(n)
@@ -249,7 +249,7 @@ func (x *standing) first(news *turn.News) {
 }
 
 // arrive is when news come to the client.
-func (x *standing) arrive(news turn.News) {
+func (x *standing) arrive(news waitqueue.News) {
 	if len(x.rec.Told) == 0 {
 		x.early = append(x.early, news)
 		return
@@ -257,7 +257,7 @@ func (x *standing) arrive(news turn.News) {
 	x.take(news)
 }
 
-func (x *standing) take(news turn.News) {
+func (x *standing) take(news waitqueue.News) {
 	if x.closed || x.t.dead {
 		return
 	}

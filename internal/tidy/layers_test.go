@@ -44,7 +44,7 @@ var house = [][]string{
 	{"plan", "internal/listen", "internal/backup"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
-		"internal/keyrange", "internal/line", "internal/wire", "test/process", "api",
+		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
 		"internal/fault", "internal/figures",
 	},
 }
@@ -79,7 +79,7 @@ var strangers = map[string][]string{
 var wireless = []string{
 	"internal/shell", "internal/replica", "internal/fsm", "internal/directory", "lease",
 	"internal/mvcc", "internal/watch", "internal/wheel", "internal/storage", "internal/keyrange",
-	"internal/line", "plan",
+	"internal/ticket", "plan",
 }
 
 // pure packages are functions of their arguments. The values are the modules
@@ -92,7 +92,7 @@ var pure = map[string][]string{
 	"internal/directory": {"github.com/tidwall/btree"},
 	"internal/encoding":  nil,
 	"internal/keyrange":  nil,
-	"internal/line":      nil,
+	"internal/ticket":    nil,
 	"internal/holder":    nil,
 	"internal/copies":    nil,
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/replica"
@@ -135,6 +135,6 @@ type Node interface {
 	Leader() (id uint64, changed <-chan struct{})
 	// Outage says why the cluster does nothing now: empty if a leader is known.
 	Outage() string
-	// Lines returns the lines in which somebody waits; always the same ones.
-	Lines() *turn.Lines
+	// WaitQueues returns the wait queues in which somebody waits; always the same ones.
+	WaitQueues() *waitqueue.Queues
 }

@@ -12,7 +12,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
@@ -235,9 +235,9 @@ func (n *fakeNode) Submit(list []Submission) {
 	}
 }
 
-// Lines implements Node.
-func (n *fakeNode) Lines() *turn.Lines {
-	return turn.New(n.Watches(), func() *mvcc.View { return n.View().KV })
+// WaitQueues implements Node.
+func (n *fakeNode) WaitQueues() *waitqueue.Queues {
+	return waitqueue.New(n.Watches(), func() *mvcc.View { return n.View().KV })
 }
 
 // Watches implements api.Watchable. Nothing is published to this hub.

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -18,7 +18,7 @@ type request struct {
 	haste  time.Duration // by which it is answered before until if there is no leader
 	until  time.Time
 	job    job
-	await  *turn.Ask          // what it waits for when its transaction is done; may be nil
+	await  *waitqueue.Ask     // what it waits for when its transaction is done; may be nil
 	made   int64              // by which revision the key was that it waits for, if it says so
 	writes bool               // so its outcome is not known when its time is over
 	feed   feed               // what serves it, if it has responses until it is cancelled

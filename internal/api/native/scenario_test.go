@@ -17,7 +17,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
@@ -50,8 +50,8 @@ func TestScenarios(t *testing.T) {
 // not by chance how many messages they get.
 type liveNode struct {
 	*fakeNode
-	hub   *watch.Hub[*api.Event]
-	lines *turn.Lines
+	hub    *watch.Hub[*api.Event]
+	queues *waitqueue.Queues
 }
 
 func newLiveNode() *liveNode {
@@ -59,14 +59,14 @@ func newLiveNode() *liveNode {
 	n.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(n.View().KV)
 	}, watch.Options{})
-	n.lines = turn.New(n.hub, func() *mvcc.View { return n.View().KV })
+	n.queues = waitqueue.New(n.hub, func() *mvcc.View { return n.View().KV })
 	n.applied = func() { api.Publish(n.hub, n.machine.TakeChanges()) }
 	return n
 }
 
 func (n *liveNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
-func (n *liveNode) Lines() *turn.Lines { return n.lines }
+func (n *liveNode) WaitQueues() *waitqueue.Queues { return n.queues }
 
 // expire ends the leases that are due, as a leader does.
 func (n *liveNode) expire(t *testing.T) {

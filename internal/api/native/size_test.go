@@ -85,7 +85,7 @@ func TestAnswerTooLong(t *testing.T) {
 		b.send(r)
 		b.answer()
 		b.wantError(3, pb.Reason_REASON_UNKNOWN_OUTCOME)
-		if s := b.node.lines.Stats(); s.Waiting != 0 {
+		if s := b.node.queues.Stats(); s.Waiting != 0 {
 			t.Errorf("%d wait", s.Waiting)
 		}
 		b.send(&pb.Request{Id: 4, Body: &pb.Request_DeleteRange{

@@ -46,10 +46,10 @@ func (s *streams) Open(g pb.StreamService_OpenServer) error {
 		open: make(map[uint64]*request),
 	}
 	t.caches = newCaches(s.node, func() { notify(t.wake) })
-	t.turns = newTurns(s.store, func() { notify(t.wake) })
-	t.feeds = []feed{t.turns, t.watches, t.caches}
+	t.waits = newWaits(s.store, func() { notify(t.wake) })
+	t.feeds = []feed{t.waits, t.watches, t.caches}
 	defer t.watches.hub.Close()
-	defer t.turns.close()
+	defer t.waits.close()
 	defer t.caches.close()
 	defer t.finish()
 	defer cancel()
@@ -65,7 +65,7 @@ type stream struct {
 	by      string          // who asks
 	watches *watches
 	caches  *caches
-	turns   *turns
+	waits   *waits
 	telling                // belongs to send
 	calls   sync.WaitGroup // requests with a goroutine
 	wake    chan struct{}  // capacity 1: there is something for send
@@ -356,7 +356,7 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	case !t.leave(q.id):
 		return nil
 	case q.await != nil:
-		t.turns.drop(q.id)
+		t.waits.drop(q.id)
 		return q.respond(v)
 	}
 	r := q.respond(v)

@@ -14,7 +14,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -27,7 +27,7 @@ type stuckNode struct {
 	mu        sync.Mutex // guards machine
 	machine   *fsm.Machine
 	hub       *watch.Hub[*api.Event]
-	lines     *turn.Lines
+	queues    *waitqueue.Queues
 	submitted []Submission
 	renewals  []*replica.Renewals
 	fakeCaches
@@ -39,7 +39,7 @@ func newStuckNode() *stuckNode {
 	n.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(n.View().KV)
 	}, watch.Options{})
-	n.lines = turn.New(n.hub, func() *mvcc.View { return n.View().KV })
+	n.queues = waitqueue.New(n.hub, func() *mvcc.View { return n.View().KV })
 	return n
 }
 
@@ -61,7 +61,7 @@ func (n *stuckNode) Submit(list []Submission) { n.submitted = append(n.submitted
 
 func (n *stuckNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
-func (n *stuckNode) Lines() *turn.Lines { return n.lines }
+func (n *stuckNode) WaitQueues() *waitqueue.Queues { return n.queues }
 
 func (n *stuckNode) Propose(ctx context.Context, _ fsm.Command) (fsm.Result, error) {
 	<-ctx.Done()

@@ -1,4 +1,4 @@
-package turn
+package waitqueue
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/line"
+	"leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
 
@@ -17,7 +17,7 @@ type modelled struct {
 	told
 	ask     Ask
 	created int64
-	place   *Place
+	entry   *Entry
 	state   State
 	// detached says that the key was on no lease for a moment since the last check.
 	detached bool
@@ -41,7 +41,7 @@ var asks = []Ask{
 	{Permits: 1, Skips: true, Beside: ""},
 }
 
-// expect is where a place stands, by a look at the whole line.
+// expect is where a ticket stands, by a look at the whole queue.
 func (m *model) expect(w *modelled) State {
 	v := m.view.Load().KV
 	own := v.Get(w.ask.Key)
@@ -50,14 +50,14 @@ func (m *model) expect(w *modelled) State {
 	}
 	before := int64(0)
 	for kv := range v.Ascend("l/", "l0", 0) {
-		at := line.Place{Revision: kv.CreateRevision, Key: kv.Key}
-		if line.IsPlace("l/", kv.Key, kv.Lease) && (!w.ask.Skips || string(kv.Value) != w.ask.Beside) &&
-			at.Before(line.Place{Revision: w.created, Key: w.ask.Key}) {
+		at := ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
+		if ticket.Is("l/", kv.Key, kv.Lease) && (!w.ask.Skips || string(kv.Value) != w.ask.Beside) &&
+			at.Before(ticket.Ticket{Revision: w.created, Key: w.ask.Key}) {
 			before++
 		}
 	}
 	if before < w.ask.Permits {
-		return Come
+		return Ready
 	}
 	return Waiting
 }
@@ -87,7 +87,7 @@ func (m *model) step() {
 		}})
 	case 9:
 		for w := range m.waiting {
-			w.place.Leave()
+			w.entry.Leave()
 			delete(m.waiting, w)
 			break
 		}
@@ -107,14 +107,14 @@ func (m *model) enter(key string) {
 	own := v.Get(key)
 	w := &modelled{ask: asks[m.random.IntN(len(asks))]}
 	w.ask.Key, w.ask.Prefix = key, "l/"
-	p, n := m.lines.Wait(w.ask, v.Revision(), w)
+	e, n := m.queues.Wait(w.ask, v.Revision(), w)
 	if own == nil || own.Lease == 0 {
 		if n.State != None {
 			m.t.Fatalf("%s is not there: %+v", key, n)
 		}
 		return
 	}
-	w.created, w.place, w.state = own.CreateRevision, p, n.State
+	w.created, w.entry, w.state = own.CreateRevision, e, n.State
 	if want := m.expect(w); n.State != want || n.Created != w.created {
 		m.t.Fatalf("%s enters %+v: %+v, want state %d", key, w.ask, n, want)
 	}
@@ -133,19 +133,19 @@ func (m *model) check() {
 		}
 		// A turn that has come stays, whoever is put before it again.
 		want := m.expect(w)
-		right := w.state == want || w.state == Come && want != Gone || w.state == Gone && w.detached
+		right := w.state == want || w.state == Ready && want != Gone || w.state == Gone && w.detached
 		if w.detached = false; !right {
 			m.t.Fatalf("%s, which waits for %+v: state %d, want %d", w.ask.Key, w.ask, w.state, want)
 		}
 		if w.state == Gone {
-			w.place.Leave()
+			w.entry.Leave()
 			delete(m.waiting, w)
 		}
 	}
 }
 
 // TestModel: random entering, leaving, revoking, detaching, changes of values, and gaps,
-// against a look at the whole line.
+// against a look at the whole queue.
 func TestModel(t *testing.T) {
 	for range 30 {
 		seed := rand.Uint64()
@@ -165,9 +165,9 @@ func TestModel(t *testing.T) {
 				m.check()
 			}
 			for w := range m.waiting {
-				w.place.Leave()
+				w.entry.Leave()
 			}
-			if s := m.lines.Stats(); s != (Stats{}) {
+			if s := m.queues.Stats(); s != (Stats{}) {
 				t.Errorf("left behind: %+v", s)
 			}
 		})
@@ -204,10 +204,10 @@ func TestRace(t *testing.T) {
 		all.Go(func() {
 			for range rounds {
 				applying.Lock()
-				at := m.put(t, place(id), id, "")
+				at := m.put(t, keyOf(id), id, "")
 				applying.Unlock()
 				h := hand{make(chan News, 2)}
-				p, n := m.lines.Wait(Ask{Key: place(id), Prefix: "l/", Permits: 1}, at, h)
+				e, n := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, at, h)
 				if n.State == Waiting {
 					select {
 					case n = <-h.turn:
@@ -216,15 +216,15 @@ func TestRace(t *testing.T) {
 						return
 					}
 				}
-				if n.State != Come || !holding.TryLock() {
+				if n.State != Ready || !holding.TryLock() {
 					t.Errorf("two have it, or one is gone: %+v", n)
 					return
 				}
 				applying.Lock()
 				holding.Unlock()
-				m.remove(t, place(id))
+				m.remove(t, keyOf(id))
 				applying.Unlock()
-				p.Leave()
+				e.Leave()
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package turn
+package waitqueue
 
 import (
 	"fmt"
@@ -9,20 +9,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkHandOver is the first of a line going and another coming at its end, with as many
+// BenchmarkHandOver is the first of a queue going and another coming at its end, with as many
 // who wait: what the hub's goroutine does for a hand-over.
 func BenchmarkHandOver(b *testing.B) {
 	for _, n := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			m := newMember(1 << 16)
-			places := make([]*Place, n)
+			entries := make([]*Entry, n)
 			ask := func(i int) Ask {
-				return Ask{Key: place(lease.ID(i + 1)), Prefix: "l/", Permits: 1}
+				return Ask{Key: keyOf(lease.ID(i + 1)), Prefix: "l/", Permits: 1}
 			}
 			for i := range n {
 				m.grant(b, lease.ID(i+1))
 				at := m.put(b, ask(i).Key, lease.ID(i+1), "")
-				places[i], _ = m.lines.Wait(ask(i), at, &told{})
+				entries[i], _ = m.queues.Wait(ask(i), at, &told{})
 			}
 			m.hub.Distribute()
 			rev := m.view.Load().KV.Revision()
@@ -31,21 +31,21 @@ func BenchmarkHandOver(b *testing.B) {
 				i := j % n
 				kv := mvcc.KeyValue{Key: ask(i).Key, ModRevision: rev + 1}
 				gone := api.NewEvent(&mvcc.Event{KV: &kv, Delete: true})
-				m.lines.follow([]*api.Event{gone}, rev+1, false)
-				places[i].Leave()
+				m.queues.follow([]*api.Event{gone}, rev+1, false)
+				entries[i].Leave()
 				again := mvcc.KeyValue{
 					Key: kv.Key, Lease: 1, CreateRevision: rev + 2, ModRevision: rev + 2,
 				}
 				rev += 2
 				put := api.NewEvent(&mvcc.Event{KV: &again})
-				m.lines.follow([]*api.Event{put}, rev, false)
-				places[i], _ = m.lines.Wait(ask(i), rev, &told{})
+				m.queues.follow([]*api.Event{put}, rev, false)
+				entries[i], _ = m.queues.Wait(ask(i), rev, &told{})
 			}
 		})
 	}
 }
 
-// BenchmarkAlone is entering a line that nobody else is in, and leaving it: what a lock costs
+// BenchmarkAlone is entering a queue that nobody else is in, and leaving it: what a lock costs
 // that nobody else wants.
 func BenchmarkAlone(b *testing.B) {
 	m := newMember(1 << 16)
@@ -53,11 +53,11 @@ func BenchmarkAlone(b *testing.B) {
 		m.put(b, fmt.Sprintf("other/%d", i), 0, "")
 	}
 	m.grant(b, 1)
-	at := m.put(b, place(1), 1, "")
-	ask, to := Ask{Key: place(1), Prefix: "l/", Permits: 1}, &told{}
+	at := m.put(b, keyOf(1), 1, "")
+	ask, to := Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, &told{}
 	b.ReportAllocs()
 	for b.Loop() {
-		p, _ := m.lines.Wait(ask, at, to)
-		p.Leave()
+		e, _ := m.queues.Wait(ask, at, to)
+		e.Leave()
 	}
 }

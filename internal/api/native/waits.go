@@ -5,14 +5,14 @@ import (
 	"sync"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/api/turn"
+	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/line"
+	"leasehold.dev/internal/ticket"
 )
 
-// turns are the requests of one stream that wait in lines. It is a feed. begin and drop
+// waits are the requests of one stream that wait in wait queues. It is a feed. begin and drop
 // belong to the goroutine that sends, as next does; end may be called from any.
-type turns struct {
+type waits struct {
 	store *store
 	wake  func()
 
@@ -21,90 +21,90 @@ type turns struct {
 	ready []*waiter // that have something to be told, each once
 }
 
-// waiter is one of them. It implements turn.Waiter.
+// waiter is one of them. It implements waitqueue.Waiter.
 type waiter struct {
-	feed  *turns
+	feed  *waits
 	id    uint64
-	place *turn.Place
+	entry *waitqueue.Entry
 
 	// Guarded by the feed's mu.
 	queued bool
 	told   bool // there is news
-	news   turn.News
+	news   waitqueue.News
 	ended  bool // by the client
 }
 
-func newTurns(s *store, wake func()) *turns {
-	return &turns{store: s, wake: wake, open: make(map[uint64]*waiter)}
+func newWaits(s *store, wake func()) *waits {
+	return &waits{store: s, wake: wake, open: make(map[uint64]*waiter)}
 }
 
 // begin begins to wait for a key as it was at a revision. It returns where the key stands, nil
-// if it is in no line, and whether more is told.
-func (t *turns) begin(id uint64, a *turn.Ask, asOf int64) (_ *pb.Turn, more bool) {
-	x := &waiter{feed: t, id: id}
-	place, news := t.store.node.Lines().Wait(*a, asOf, x)
-	if place == nil {
-		return turnOf(&news), false
+// if it is in no queue, and whether more is told.
+func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Turn, more bool) {
+	x := &waiter{feed: w, id: id}
+	entry, news := w.store.node.WaitQueues().Wait(*a, asOf, x)
+	if entry == nil {
+		return ticketOf(&news), false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	x.place = place
-	t.open[id] = x
-	return turnOf(&news), true
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x.entry = entry
+	w.open[id] = x
+	return ticketOf(&news), true
 }
 
 // end implements feed. What it leaves to be told waits for the next message.
-func (t *turns) end(id uint64) {
-	x := t.forget(id)
+func (w *waits) end(id uint64) {
+	x := w.forget(id)
 	if x == nil {
 		return
 	}
-	x.place.Leave()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	x.entry.Leave()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	x.ended = true
 	x.queueLocked()
 }
 
 // drop ends a request of which nothing more is to be told.
-func (t *turns) drop(id uint64) {
-	x := t.forget(id)
+func (w *waits) drop(id uint64) {
+	x := w.forget(id)
 	if x == nil {
 		return
 	}
-	x.place.Leave()
-	t.mu.Lock()
+	x.entry.Leave()
+	w.mu.Lock()
 	x.told = false
-	t.mu.Unlock()
+	w.mu.Unlock()
 }
 
-func (t *turns) forget(id uint64) *waiter {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	x := t.open[id]
-	delete(t.open, id)
+func (w *waits) forget(id uint64) *waiter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.open[id]
+	delete(w.open, id)
 	return x
 }
 
 // close ends all, as the stream ends.
-func (t *turns) close() {
-	t.mu.Lock()
-	list := t.open
-	t.open = nil
-	t.mu.Unlock()
+func (w *waits) close() {
+	w.mu.Lock()
+	list := w.open
+	w.open = nil
+	w.mu.Unlock()
 	for _, x := range list {
-		x.place.Leave()
+		x.entry.Leave()
 	}
 }
 
-// Told implements turn.Waiter. That the key is gone takes the place of that its turn came.
-func (x *waiter) Told(news turn.News) {
-	t := x.feed
-	t.mu.Lock()
+// Told implements waitqueue.Waiter. That the key is gone takes the place of that its turn came.
+func (x *waiter) Told(news waitqueue.News) {
+	w := x.feed
+	w.mu.Lock()
 	x.told, x.news = true, news
 	x.queueLocked()
-	t.mu.Unlock()
-	t.wake() // also if there are others, which may wait for the next message
+	w.mu.Unlock()
+	w.wake() // also if there are others, which may wait for the next message
 }
 
 // queueLocked notes that there is something to tell.
@@ -116,31 +116,31 @@ func (x *waiter) queueLocked() {
 }
 
 // next implements feed.
-func (t *turns) next() *pb.Response {
+func (w *waits) next() *pb.Response {
 	for {
-		t.mu.Lock()
-		x := t.popLocked()
+		w.mu.Lock()
+		x := w.popLocked()
 		if x == nil {
-			t.mu.Unlock()
+			w.mu.Unlock()
 			return nil
 		}
 		told, ended, news := x.told, x.ended, x.news
 		x.told = false
-		t.mu.Unlock()
+		w.mu.Unlock()
 		switch {
 		case ended:
 			return &pb.Response{Id: x.id}
 		case !told:
 			continue
-		case news.State == turn.Gone:
-			t.drop(x.id)
+		case news.State == waitqueue.Gone:
+			w.drop(x.id)
 		}
-		return t.response(x.id, &news)
+		return w.response(x.id, &news)
 	}
 }
 
-// response tells of a place. It takes one piece of memory.
-func (t *turns) response(id uint64, news *turn.News) *pb.Response {
+// response tells of a ticket. It takes one piece of memory.
+func (w *waits) response(id uint64, news *waitqueue.News) *pb.Response {
 	var out struct {
 		response pb.Response
 		body     pb.Response_Txn
@@ -148,49 +148,49 @@ func (t *turns) response(id uint64, news *turn.News) *pb.Response {
 		header   pb.Header
 		turn     pb.Turn
 	}
-	t.store.fillHeader(&out.header, t.store.node.View(), news.Revision)
-	fillTurn(&out.turn, news)
+	w.store.fillHeader(&out.header, w.store.node.View(), news.Revision)
+	fillTicket(&out.turn, news)
 	out.message.Header, out.message.Turn = &out.header, &out.turn
 	out.body.Txn = &out.message
-	out.response.Id, out.response.More = id, news.State != turn.Gone
+	out.response.Id, out.response.More = id, news.State != waitqueue.Gone
 	out.response.Body = &out.body
 	return &out.response
 }
 
 // popLocked takes the first out of those that have something to tell.
-func (t *turns) popLocked() *waiter {
-	if len(t.ready) == 0 {
+func (w *waits) popLocked() *waiter {
+	if len(w.ready) == 0 {
 		return nil
 	}
-	x := t.ready[0]
-	t.ready[0] = nil
-	t.ready = t.ready[1:]
+	x := w.ready[0]
+	w.ready[0] = nil
+	w.ready = w.ready[1:]
 	x.queued = false
 	return x
 }
 
-// turnOf converts news, nil if there is no such place.
-func turnOf(n *turn.News) *pb.Turn {
-	if n.State == turn.None {
+// ticketOf converts news, nil if there is no such ticket.
+func ticketOf(n *waitqueue.News) *pb.Turn {
+	if n.State == waitqueue.None {
 		return nil
 	}
 	m := new(pb.Turn)
-	fillTurn(m, n)
+	fillTicket(m, n)
 	return m
 }
 
-// fillTurn makes an empty message tell of a place.
-func fillTurn(m *pb.Turn, n *turn.News) {
+// fillTicket makes an empty message tell of a ticket.
+func fillTicket(m *pb.Turn, n *waitqueue.News) {
 	m.CreateRevision = n.Created
 	switch n.State {
-	case turn.Waiting:
+	case waitqueue.Waiting:
 		m.State = pb.Turn_STATE_WAITING
-	case turn.Come:
+	case waitqueue.Ready:
 		m.State = pb.Turn_STATE_COME
 		if n.After != "" {
 			m.After = []byte(n.After)
 		}
-	case turn.Gone:
+	case waitqueue.Gone:
 		m.State, m.Why, m.Lease = pb.Turn_STATE_GONE, whys[n.Why], int64(n.Lease)
 		if n.Unknown {
 			m.Why = pb.Event_WHY_UNKNOWN
@@ -221,8 +221,8 @@ func madeOf(r *pb.TxnRequest) int64 {
 }
 
 // askOf checks and converts what a transaction waits for.
-func askOf(a *pb.Await) (*turn.Ask, error) {
-	ask := &turn.Ask{
+func askOf(a *pb.Await) (*waitqueue.Ask, error) {
+	ask := &waitqueue.Ask{
 		Key: string(a.Key), Permits: max(a.Permits, 1),
 		Skips: a.Beside != nil, Beside: string(a.Beside),
 	}
@@ -232,10 +232,10 @@ func askOf(a *pb.Await) (*turn.Ask, error) {
 		ask.Prefix = string(a.Prefix) // to be refused
 	}
 	switch {
-	case !line.IsPrefix(ask.Prefix):
+	case !ticket.IsPrefix(ask.Prefix):
 		return nil, invalid("await_turn: the prefix %q does not end as the prefix of a line, "+
 			"in a slash for example", ask.Prefix)
-	case !line.IsPlace(ask.Prefix, ask.Key, 1):
+	case !ticket.Is(ask.Prefix, ask.Key, 1):
 		return nil, invalid("await_turn: the key %q is not the prefix %q and the ID of a lease",
 			ask.Key, ask.Prefix)
 	case a.Permits < 0:
@@ -254,13 +254,13 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	m := r.GetTxn()
 	switch {
 	case m.GetSucceeded():
-		if m.Turn, r.More = t.turns.begin(q.id, q.await, m.Header.Revision); r.More {
-			t.serves(q, t.turns)
+		if m.Turn, r.More = t.waits.begin(q.id, q.await, m.Header.Revision); r.More {
+			t.serves(q, t.waits)
 			return r
 		}
 	case m != nil && q.made != 0:
-		news := turn.Ended(v.KV, q.await.Key, q.made)
-		m.Turn = turnOf(&news)
+		news := waitqueue.Ended(v.KV, q.await.Key, q.made)
+		m.Turn = ticketOf(&news)
 	}
 	if !t.leave(q.id) {
 		return nil

@@ -1,13 +1,13 @@
-package line_test
+package ticket_test
 
 import (
 	"slices"
 	"testing"
 
-	"leasehold.dev/internal/line"
+	"leasehold.dev/internal/ticket"
 )
 
-// TestRule: which keys are in a line, and that none is in two.
+// TestRule: which keys are tickets in a queue, and that none is in two.
 func TestRule(t *testing.T) {
 	for _, c := range []struct {
 		prefix, key string
@@ -25,17 +25,17 @@ func TestRule(t *testing.T) {
 		{"a/", "a", 1, false},
 		{"a~candidates/", "a~candidates/7f", 1, true},
 	} {
-		if got := line.IsPlace(c.prefix, c.key, c.lease); got != c.want {
-			t.Errorf("%q in the line of %q, lease %d: %v", c.key, c.prefix, c.lease, got)
+		if got := ticket.Is(c.prefix, c.key, c.lease); got != c.want {
+			t.Errorf("%q in the queue of %q, lease %d: %v", c.key, c.prefix, c.lease, got)
 		}
-		if c.want && line.Prefix(c.key) != c.prefix {
-			t.Errorf("%q is in the line of %q", c.key, line.Prefix(c.key))
+		if c.want && ticket.Prefix(c.key) != c.prefix {
+			t.Errorf("%q is in the queue of %q", c.key, ticket.Prefix(c.key))
 		}
 	}
 	for prefix, want := range map[string]bool{
 		"a/": true, "/": true, "a": false, "": false, "a/7": false, "lock:": true, "a.": false,
 	} {
-		if line.IsPrefix(prefix) != want {
+		if ticket.IsPrefix(prefix) != want {
 			t.Errorf("%q can be a prefix: %v", prefix, !want)
 		}
 	}
@@ -43,9 +43,9 @@ func TestRule(t *testing.T) {
 
 // TestOrder: by revision, and always total.
 func TestOrder(t *testing.T) {
-	list := []line.Place{{3, "a/1"}, {1, "a/f"}, {3, "a/0"}, {2, "a/2"}}
-	slices.SortFunc(list, line.Place.Compare)
-	want := []line.Place{{1, "a/f"}, {2, "a/2"}, {3, "a/0"}, {3, "a/1"}}
+	list := []ticket.Ticket{{3, "a/1"}, {1, "a/f"}, {3, "a/0"}, {2, "a/2"}}
+	slices.SortFunc(list, ticket.Ticket.Compare)
+	want := []ticket.Ticket{{1, "a/f"}, {2, "a/2"}, {3, "a/0"}, {3, "a/1"}}
 	if !slices.Equal(list, want) || !list[2].Before(list[3]) || list[3].Before(list[3]) {
 		t.Errorf("the order is %v", list)
 	}

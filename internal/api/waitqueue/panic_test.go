@@ -1,4 +1,4 @@
-package turn
+package waitqueue
 
 import (
 	"os"
@@ -16,25 +16,25 @@ func caught(f func()) (v any) {
 	return nil
 }
 
-// Goal: a call that panics while it reads a line, and is ended by whoever serves it, leaves the
-// lines to others as they were. Method: the first reader of a line with many keys panics.
+// Goal: a call that panics while it reads a queue, and is ended by whoever serves it, leaves the
+// queues to others as they were. Method: the first reader of a queue with many keys panics.
 func TestPanicWhileReading(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
 	for id := lease.ID(1); id <= n; id++ {
 		m.grant(t, id)
-		m.put(t, place(id), id, "")
+		m.put(t, keyOf(id), id, "")
 	}
-	m.lines.between = func() { panic("a fault") }
-	if v := caught(func() { m.wait(t, 1, Come) }); v != "a fault" {
+	m.queues.between = func() { panic("a fault") }
+	if v := caught(func() { m.wait(t, 1, Ready) }); v != "a fault" {
 		t.Fatalf("the reader panicked with %v", v)
 	}
 	if m.hub.Wanted() {
 		t.Error("the hub keeps events for a call that has ended")
 	}
-	m.lines.between = nil
-	p, _ := m.wait(t, 2, Waiting)
-	p.Leave()
+	m.queues.between = nil
+	e, _ := m.wait(t, 2, Waiting)
+	e.Leave()
 }
 
 // toldBadly is a waiter with a fault.
@@ -58,10 +58,10 @@ func TestPanicWhileDistributing(t *testing.T) {
 	m := newMember(1 << 16)
 	for id := lease.ID(1); id <= 3; id++ {
 		m.grant(t, id)
-		m.put(t, place(id), id, "")
+		m.put(t, keyOf(id), id, "")
 	}
 	revision := func() int64 { return m.view.Load().KV.Revision() }
-	m.lines.Wait(Ask{Key: place(2), Prefix: "l/", Permits: 1}, revision(), toldBadly{})
-	m.remove(t, place(1))
+	m.queues.Wait(Ask{Key: keyOf(2), Prefix: "l/", Permits: 1}, revision(), toldBadly{})
+	m.remove(t, keyOf(1))
 	caught(func() { m.wait(t, 3, Waiting) })
 }

@@ -1,4 +1,4 @@
-package turn
+package waitqueue
 
 import (
 	"bytes"
@@ -7,31 +7,31 @@ import (
 	"github.com/tidwall/btree"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/line"
 	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/internal/ticket"
 )
 
-// queue is one line. It is guarded by Lines.mu.
+// queue is one wait queue. It is guarded by Queues.mu.
 type queue struct {
 	prefix  string
 	from    int64           // the revision of the view that it was read from
 	seen    int             // keys that were looked at to read it
-	keys    map[string]*key // all places, also of those who wait elsewhere
+	keys    map[string]*key // all tickets, also of those who wait elsewhere
 	kinds   []*kind
-	places  int // that somebody waits at
+	waiters int
 	touched bool
 	left    string // the key that went last
 }
 
-// key is the key of a place.
+// key is the key of a ticket.
 type key struct {
-	line.Place
-	value  []byte   // shared: nobody changes it
-	places []*Place // that somebody waits at: mostly one
+	ticket.Ticket
+	value   []byte   // shared: nobody changes it
+	entries []*Entry // who wait with it: mostly one
 }
 
 // kind is the order of the keys that count for some of those who wait. It is nil as long as
-// there are so few keys that it is everybody's turn: most lines have one.
+// there are so few keys that it is everybody's turn: most queues have one.
 type kind struct {
 	queue  *queue
 	skips  bool
@@ -42,18 +42,18 @@ type kind struct {
 
 // rank is those of a kind who wait for as many permits.
 //
-// Invariant: between steps, all places in waiting are behind the key that has so many
+// Invariant: between steps, all entries in waiting are behind the key that has so many
 // before it.
 type rank struct {
 	kind    *kind
 	permits int64
-	waiting *btree.BTreeG[*Place] // nil for nobody yet
-	places  int                   // also those whose turn has come
+	waiting *btree.BTreeG[*Entry] // nil for nobody yet
+	waiters int                   // also those whose turn has come
 }
 
-// Place is a place that somebody waits at.
-type Place struct {
-	lines  *Lines
+// Entry is somebody who waits with a ticket. Several may wait with the same.
+type Entry struct {
+	queues *Queues
 	queue  *queue
 	key    *key
 	rank   *rank
@@ -68,7 +68,7 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
 
-// read takes the line as it is in a view. If more keys begin with the prefix than most, it is
+// read takes the queue as it is in a view. If more keys begin with the prefix than most, it is
 // of no use, and whole is false.
 func (q *queue) read(v *mvcc.View, most int) (whole bool) {
 	q.from, q.seen = v.Revision(), 0 // what the loop changes must not take memory of its own
@@ -76,14 +76,14 @@ func (q *queue) read(v *mvcc.View, most int) (whole bool) {
 		if q.seen++; q.seen > most {
 			break
 		}
-		if line.IsPlace(q.prefix, kv.Key, kv.Lease) {
+		if ticket.Is(q.prefix, kv.Key, kv.Lease) {
 			q.add(kv)
 		}
 	}
 	return q.seen <= most
 }
 
-// catchUp takes what has happened up to a view since the line was read, in which nobody waits yet;
+// catchUp takes what has happened up to a view since the queue was read, in which nobody waits yet;
 // ok is false if that is not known any more.
 func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 	events, _, err := v.EventsIn(q.prefix, prefixEnd(q.prefix), q.from+1, 0)
@@ -108,7 +108,7 @@ func prefixEnd(prefix string) string {
 	return "\x00"
 }
 
-// reread takes the line, which has the events up to since, as it is in a later view, and tells
+// reread takes the queue, which has the events up to since, as it is in a later view, and tells
 // what is new.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
@@ -120,14 +120,14 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 	for name, was := range old {
 		is := q.keys[name]
 		if is != nil && is.Revision == was.Revision {
-			is.places = was.places
-			for _, p := range is.places {
-				p.key = is
+			is.entries = was.entries
+			for _, e := range is.entries {
+				e.key = is
 			}
 			continue
 		}
-		if len(was.places) > 0 {
-			q.end(was, fate(v, was.Place, max(since, was.Revision)))
+		if len(was.entries) > 0 {
+			q.end(was, fate(v, was.Ticket, max(since, was.Revision)))
 		}
 	}
 	q.settle(v.Revision())
@@ -136,7 +136,7 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 // add takes a key in.
 func (q *queue) add(kv *mvcc.KeyValue) {
 	k := &key{
-		Place: line.Place{Revision: kv.CreateRevision, Key: kv.Key}, value: kv.Value,
+		Ticket: ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}, value: kv.Value,
 	}
 	q.keys[kv.Key] = k
 	q.count(k)
@@ -167,7 +167,7 @@ func (q *queue) drop(k *key) {
 	q.discount(k)
 }
 
-// take takes an event after the view that the line was read from. It reports whether
+// take takes an event after the view that the queue was read from. It reports whether
 // anybody's turn may have come.
 func (q *queue) take(e *mvcc.Event) (changed bool) {
 	k := q.keys[e.KV.Key]
@@ -180,7 +180,7 @@ func (q *queue) take(e *mvcc.Event) (changed bool) {
 		return true
 	case e.Delete:
 		return false
-	case !line.IsPlace(q.prefix, e.KV.Key, e.KV.Lease):
+	case !ticket.Is(q.prefix, e.KV.Key, e.KV.Lease):
 		if k == nil {
 			return false
 		}
@@ -231,7 +231,7 @@ func (k *kind) sort() {
 	if k.order != nil {
 		return
 	}
-	k.order = newTree(func(a, b *key) bool { return a.Before(b.Place) })
+	k.order = newTree(func(a, b *key) bool { return a.Before(b.Ticket) })
 	for _, key := range k.queue.keys {
 		if k.counts(key.value) {
 			k.order.Set(key)
@@ -240,34 +240,34 @@ func (k *kind) sort() {
 }
 
 // enter lets somebody wait.
-func (q *queue) enter(p *Place) {
-	q.places++
-	p.rank.places++
-	p.key.places = append(p.key.places, p)
-	if p.rank.free(p.key) {
-		p.state = Come
+func (q *queue) enter(e *Entry) {
+	q.waiters++
+	e.rank.waiters++
+	e.key.entries = append(e.key.entries, e)
+	if e.rank.free(e.key) {
+		e.state = Ready
 		return
 	}
-	p.rank.wait(p)
+	e.rank.wait(e)
 }
 
-// wait adds a place whose turn is still to come.
-func (r *rank) wait(p *Place) {
+// wait adds an entry whose turn is still to come.
+func (r *rank) wait(e *Entry) {
 	if r.waiting == nil {
-		r.waiting = newTree(func(a, b *Place) bool {
-			if c := a.key.Compare(b.key.Place); c != 0 {
+		r.waiting = newTree(func(a, b *Entry) bool {
+			if c := a.key.Compare(b.key.Ticket); c != 0 {
 				return c < 0
 			}
 			return a.number < b.number
 		})
 	}
-	r.waiting.Set(p)
+	r.waiting.Set(e)
 }
 
 // free reports whether it is the turn of a key.
 func (r *rank) free(k *key) bool {
 	last, ok := r.last()
-	return !ok || !last.Before(k.Place)
+	return !ok || !last.Before(k.Ticket)
 }
 
 // last returns the key up to which it is the turn of all; ok is false if it is everybody's.
@@ -292,52 +292,52 @@ func (q *queue) settle(revision int64) {
 
 func (r *rank) settle(after string, revision int64) {
 	for r.waiting != nil {
-		p, ok := r.waiting.Min()
-		if !ok || !r.free(p.key) {
+		e, ok := r.waiting.Min()
+		if !ok || !r.free(e.key) {
 			return
 		}
-		r.waiting.Delete(p)
-		p.state = Come
-		p.to.Told(News{State: Come, Revision: revision, Created: p.key.Revision, After: after})
+		r.waiting.Delete(e)
+		e.state = Ready
+		e.to.Told(News{State: Ready, Revision: revision, Created: e.key.Revision, After: after})
 	}
 }
 
-// end tells those who wait at a key that it is gone.
+// end tells those who wait with a key that it is gone.
 func (q *queue) end(k *key, news News) {
-	for _, p := range k.places {
-		if p.state == Waiting {
-			p.rank.waiting.Delete(p)
+	for _, e := range k.entries {
+		if e.state == Waiting {
+			e.rank.waiting.Delete(e)
 		}
-		p.state = Gone
-		p.to.Told(news)
+		e.state = Gone
+		e.to.Told(news)
 	}
 }
 
 // Leave ends the waiting, and it has to be called once, also when the key is gone. Nothing is
 // told when it has returned.
-func (p *Place) Leave() {
-	l, q := p.lines, p.queue
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.hub.Want(-1)
-	if p.state == Waiting {
-		p.rank.waiting.Delete(p)
+func (e *Entry) Leave() {
+	w, q := e.queues, e.queue
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hub.Want(-1)
+	if e.state == Waiting {
+		e.rank.waiting.Delete(e)
 	}
-	p.state = Gone
-	p.key.forget(p)
-	q.leave(p.rank)
-	if q.places == 0 {
-		delete(l.lines, q.prefix)
+	e.state = Gone
+	e.key.forget(e)
+	q.leave(e.rank)
+	if q.waiters == 0 {
+		delete(w.queues, q.prefix)
 	}
 }
 
-// forget takes a place off a key.
-func (k *key) forget(p *Place) {
-	for i, other := range k.places {
-		if other == p {
-			last := len(k.places) - 1
-			k.places[i], k.places[last] = k.places[last], nil
-			k.places = k.places[:last]
+// forget takes an entry off a key.
+func (k *key) forget(e *Entry) {
+	for i, other := range k.entries {
+		if other == e {
+			last := len(k.entries) - 1
+			k.entries[i], k.entries[last] = k.entries[last], nil
+			k.entries = k.entries[:last]
 			return
 		}
 	}
@@ -345,8 +345,8 @@ func (k *key) forget(p *Place) {
 
 // leave notes that there is one less in a rank, and drops what nobody needs any more.
 func (q *queue) leave(r *rank) {
-	q.places--
-	if r.places--; r.places > 0 {
+	q.waiters--
+	if r.waiters--; r.waiters > 0 {
 		return
 	}
 	r.kind.ranks = remove(r.kind.ranks, r)

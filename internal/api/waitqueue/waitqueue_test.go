@@ -1,4 +1,4 @@
-package turn
+package waitqueue
 
 import (
 	"sync"
@@ -15,15 +15,15 @@ func TestTurns(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
 	for id := lease.ID(1); id <= 4; id++ {
-		m.put(t, place(id), id, "")
+		m.put(t, keyOf(id), id, "")
 	}
-	m.put(t, "l/sub/5", 1, "") // in no line of these
+	m.put(t, "l/sub/5", 1, "") // in no queue of these
 	m.put(t, "l/77", 0, "")    // on no lease
-	first, one := m.wait(t, 1, Come)
+	first, one := m.wait(t, 1, Ready)
 	second, two := m.wait(t, 2, Waiting)
 	third, three := m.wait(t, 3, Waiting)
 	fourth, four := m.wait(t, 4, Waiting)
-	m.remove(t, place(3))
+	m.remove(t, keyOf(3))
 	m.hub.Distribute()
 	two.want(t)
 	four.want(t)
@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 	if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 || n.Revision != at {
 		t.Errorf("told %+v", n)
 	}
-	if n := two.want(t, Come)[0]; n.After != place(1) || n.Revision != at || n.Created == 0 {
+	if n := two.want(t, Ready)[0]; n.After != keyOf(1) || n.Revision != at || n.Created == 0 {
 		t.Errorf("told %+v", n)
 	}
 	four.want(t)
@@ -49,7 +49,7 @@ func TestTurns(t *testing.T) {
 	first.Leave()
 	second.Leave()
 	third.Leave()
-	if s := m.lines.Stats(); s != (Stats{Lines: 1, Waiting: 2}) {
+	if s := m.queues.Stats(); s != (Stats{Queues: 1, Waiting: 2}) {
 		t.Errorf("stats %+v", s)
 	}
 	fourth.Leave()
@@ -60,17 +60,17 @@ func TestAsOf(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
 	before := m.view.Load().KV.Revision()
-	made := m.put(t, place(1), 1, "")
+	made := m.put(t, keyOf(1), 1, "")
 	gone := m.apply(t, &fsm.Revoke{ID: 1})
 	m.grant(t, 1)
 	ask := func(asOf int64, want State) News {
 		t.Helper()
-		p, n := m.lines.Wait(Ask{Key: place(1), Prefix: "l/", Permits: 1}, asOf, &told{})
+		e, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, asOf, &told{})
 		if n.State != want {
 			t.Errorf("as of %d: %+v, want state %d", asOf, n, want)
 		}
-		if p != nil {
-			p.Leave()
+		if e != nil {
+			e.Leave()
 		}
 		return n
 	}
@@ -79,16 +79,16 @@ func TestAsOf(t *testing.T) {
 		n.Created != made {
 		t.Errorf("told %+v", n)
 	}
-	again := m.put(t, place(1), 1, "")
+	again := m.put(t, keyOf(1), 1, "")
 	ask(made, Gone)
-	if n := ask(again, Come); n.Created != again {
+	if n := ask(again, Ready); n.Created != again {
 		t.Errorf("told %+v", n)
 	}
 	m.apply(t, &fsm.Compact{Revision: again})
 	ask(made, Gone)
-	m.put(t, place(1), 0, "") // it is on no lease any more
+	m.put(t, keyOf(1), 0, "") // it is on no lease any more
 	ask(m.view.Load().KV.Revision(), None)
-	if s := m.lines.Stats(); s != (Stats{}) {
+	if s := m.queues.Stats(); s != (Stats{}) {
 		t.Errorf("left behind: %+v", s)
 	}
 }
@@ -98,57 +98,57 @@ func TestAsOf(t *testing.T) {
 func TestBehindTheHub(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
-	m.put(t, place(1), 1, "")
-	p, _ := m.wait(t, 1, Come)
-	m.remove(t, place(1))
-	m.put(t, place(2), 2, "")
-	m.put(t, place(3), 3, "")
+	m.put(t, keyOf(1), 1, "")
+	e, _ := m.wait(t, 1, Ready)
+	m.remove(t, keyOf(1))
+	m.put(t, keyOf(2), 2, "")
+	m.put(t, keyOf(3), 3, "")
 	_, three := m.wait(t, 3, Waiting)
-	m.remove(t, place(2))
+	m.remove(t, keyOf(2))
 	m.hub.Distribute()
-	three.want(t, Come)
-	p.Leave()
+	three.want(t, Ready)
+	e.Leave()
 }
 
 // TestDetached: a key that is taken off its lease waits for nobody, and nobody for it; put on
-// one again it has its old place.
+// one again it is where it was.
 func TestDetached(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
-	m.put(t, place(1), 1, "")
-	m.put(t, place(2), 2, "")
-	_, one := m.wait(t, 1, Come)
+	m.put(t, keyOf(1), 1, "")
+	m.put(t, keyOf(2), 2, "")
+	_, one := m.wait(t, 1, Ready)
 	_, two := m.wait(t, 2, Waiting)
-	m.put(t, place(1), 0, "")
+	m.put(t, keyOf(1), 0, "")
 	m.hub.Distribute()
 	one.want(t, Gone)
-	two.want(t, Come)
-	m.put(t, place(1), 1, "")
+	two.want(t, Ready)
+	m.put(t, keyOf(1), 1, "")
 	m.hub.Distribute()
-	m.wait(t, 1, Come)
+	m.wait(t, 1, Ready)
 	m.wait(t, 2, Waiting)
 }
 
-// threeInLine returns a member with three in one line, of whom the first has the turn.
-func threeInLine(t *testing.T) (m *member, one, two, three *told) {
+// threeInQueue returns a member with three in one wait queue, of whom the first has the turn.
+func threeInQueue(t *testing.T) (m *member, one, two, three *told) {
 	t.Helper()
 	m = newMember(4)
 	m.grant(t, 1, 2, 3)
 	for id := lease.ID(1); id <= 3; id++ {
-		m.put(t, place(id), id, "")
+		m.put(t, keyOf(id), id, "")
 	}
-	_, one = m.wait(t, 1, Come)
+	_, one = m.wait(t, 1, Ready)
 	_, two = m.wait(t, 2, Waiting)
 	_, three = m.wait(t, 3, Waiting)
 	return m, one, two, three
 }
 
 // TestMissed: when there were too many events, or a snapshot took the place of the state,
-// the lines are read anew, and nobody is forgotten.
+// the queues are read anew, and nobody is forgotten.
 func TestMissed(t *testing.T) {
 	for _, how := range []string{"backlog", "snapshot"} {
 		t.Run(how, func(t *testing.T) {
-			m, one, two, three := threeInLine(t)
+			m, one, two, three := threeInQueue(t)
 			many := 0
 			if how == "backlog" {
 				many = 10
@@ -156,7 +156,7 @@ func TestMissed(t *testing.T) {
 			for range many {
 				m.put(t, "other", 0, "")
 			}
-			m.remove(t, place(2))
+			m.remove(t, keyOf(2))
 			m.apply(t, &fsm.Revoke{ID: 1})
 			if how == "snapshot" {
 				m.hub.Restore(m.view.Load().KV.Revision() + 1)
@@ -166,20 +166,20 @@ func TestMissed(t *testing.T) {
 				t.Errorf("told %+v", n)
 			}
 			two.want(t, Gone)
-			if n := three.want(t, Come)[0]; n.After != "" {
+			if n := three.want(t, Ready)[0]; n.After != "" {
 				t.Errorf("told %+v", n)
 			}
 		})
 	}
 }
 
-// TestMissedAndCompacted: what took a key is known after a gap, also if what the line was once
+// TestMissedAndCompacted: what took a key is known after a gap, also if what the queue was once
 // read from is compacted.
 func TestMissedAndCompacted(t *testing.T) {
 	m := newMember(4)
 	m.grant(t, 1)
-	m.put(t, place(1), 1, "")
-	p, one := m.wait(t, 1, Come)
+	m.put(t, keyOf(1), 1, "")
+	e, one := m.wait(t, 1, Ready)
 	m.put(t, "other", 0, "")
 	at := m.put(t, "other", 0, "")
 	m.hub.Distribute()
@@ -193,19 +193,19 @@ func TestMissedAndCompacted(t *testing.T) {
 	if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 {
 		t.Errorf("told %+v", n)
 	}
-	p.Leave()
+	e.Leave()
 }
 
-// TestCompactedBetween: what took a key after what is compacted is known, though the line was
+// TestCompactedBetween: what took a key after what is compacted is known, though the queue was
 // followed only up to before; what may have taken it before is said not to be known, and so it is
 // of a key that was there once.
 func TestCompactedBetween(t *testing.T) {
-	m, one, two, three := threeInLine(t)
+	m, one, two, three := threeInQueue(t)
 	made := m.view.Load().KV.Revision()
 	m.apply(t, &fsm.Revoke{ID: 1})
 	m.apply(t, &fsm.Revoke{ID: 3})
 	m.grant(t, 3)
-	m.put(t, place(3), 3, "")
+	m.put(t, keyOf(3), 3, "")
 	at := m.put(t, "other", 0, "")
 	m.apply(t, &fsm.Compact{Revision: at})
 	gone := m.apply(t, &fsm.Revoke{ID: 2})
@@ -224,13 +224,13 @@ func TestCompactedBetween(t *testing.T) {
 			t.Errorf("told %+v", n)
 		}
 	}
-	_, n := m.lines.Wait(Ask{Key: place(1), Prefix: "l/", Permits: 1}, made, &told{})
+	_, n := m.queues.Wait(Ask{Key: keyOf(1), Prefix: "l/", Permits: 1}, made, &told{})
 	if n.State != Gone || !n.Unknown {
 		t.Errorf("told %+v", n)
 	}
 }
 
-// TestReadOutside: a line with many keys is read while others may wait in lines, and what happens
+// TestReadOutside: a queue with many keys is read while others may wait in queues, and what happens
 // meanwhile is not missed: also if events are missing, or compacted.
 func TestReadOutside(t *testing.T) {
 	for _, how := range []string{"events", "gap", "compacted"} {
@@ -239,20 +239,20 @@ func TestReadOutside(t *testing.T) {
 			const n = fewKeys + 10
 			for id := lease.ID(1); id <= n; id++ {
 				m.grant(t, id)
-				m.put(t, place(id), id, "")
+				m.put(t, keyOf(id), id, "")
 			}
 			made := m.view.Load().KV.Revision()
 			reads := 0
-			m.lines.between = func() {
+			m.queues.between = func() {
 				if reads++; reads > 1 {
 					return
 				}
-				if s := m.lines.Stats(); s.Lines != 0 {
+				if s := m.queues.Stats(); s.Queues != 0 {
 					t.Errorf("stats %+v", s)
 				}
 				m.apply(t, &fsm.Revoke{ID: 1})
 				m.grant(t, n+1)
-				at := m.put(t, place(n+1), n+1, "")
+				at := m.put(t, keyOf(n+1), n+1, "")
 				if how == "compacted" {
 					m.apply(t, &fsm.Compact{Revision: at})
 				}
@@ -262,83 +262,83 @@ func TestReadOutside(t *testing.T) {
 				m.hub.Distribute()
 			}
 			two, three := &told{}, &told{}
-			p, news := m.lines.Wait(Ask{Key: place(2), Prefix: "l/", Permits: 1}, made, two)
-			if news.State != Come || reads != 1 {
+			e, news := m.queues.Wait(Ask{Key: keyOf(2), Prefix: "l/", Permits: 1}, made, two)
+			if news.State != Ready || reads != 1 {
 				t.Fatalf("%+v after %d reads", news, reads)
 			}
-			q, news := m.lines.Wait(Ask{Key: place(3), Prefix: "l/", Permits: 1}, made, three)
+			q, news := m.queues.Wait(Ask{Key: keyOf(3), Prefix: "l/", Permits: 1}, made, three)
 			if news.State != Waiting || reads != 1 {
 				t.Fatalf("%+v after %d reads", news, reads)
 			}
-			if len(p.queue.keys) != n {
-				t.Errorf("%d keys in the line", len(p.queue.keys))
+			if len(e.queue.keys) != n {
+				t.Errorf("%d keys in the queue", len(e.queue.keys))
 			}
 			gone := m.apply(t, &fsm.Revoke{ID: 2})
 			m.hub.Distribute()
 			two.want(t, Gone)
-			if told := three.want(t, Come)[0]; told.After != place(2) || told.Revision != gone {
+			if told := three.want(t, Ready)[0]; told.After != keyOf(2) || told.Revision != gone {
 				t.Errorf("told %+v", told)
 			}
-			p.Leave()
+			e.Leave()
 			q.Leave()
 		})
 	}
 }
 
-// TestEnterTogether: those who enter a line with many keys at once wait for one to read it.
+// TestEnterTogether: those who enter a queue with many keys at once wait for one to read it.
 func TestEnterTogether(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
 	for id := lease.ID(1); id <= n; id++ {
 		m.grant(t, id)
-		m.put(t, place(id), id, "")
+		m.put(t, keyOf(id), id, "")
 	}
 	made := m.view.Load().KV.Revision()
 	var reads atomic.Int32
-	m.lines.between = func() { reads.Add(1) }
+	m.queues.between = func() { reads.Add(1) }
 	var all sync.WaitGroup
 	for id := lease.ID(1); id <= n; id++ {
 		all.Go(func() {
-			_, news := m.lines.Wait(Ask{Key: place(id), Prefix: "l/", Permits: 1}, made, &told{})
-			if want := map[bool]State{true: Come, false: Waiting}[id == 1]; news.State != want {
-				t.Errorf("place %d: %+v", id, news)
+			_, news := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, made, &told{})
+			if want := map[bool]State{true: Ready, false: Waiting}[id == 1]; news.State != want {
+				t.Errorf("ticket %d: %+v", id, news)
 			}
 		})
 	}
 	all.Wait()
-	if s := m.lines.Stats(); s != (Stats{Lines: 1, Waiting: n}) || reads.Load() != 1 {
+	if s := m.queues.Stats(); s != (Stats{Queues: 1, Waiting: n}) || reads.Load() != 1 {
 		t.Errorf("%+v after %d reads", s, reads.Load())
 	}
 }
 
-// TestKinds: places with a value that is skipped do not count, also if it changes.
+// TestKinds: tickets with a value that is skipped do not count, also if it changes.
 func TestKinds(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
 	for i, value := range []string{"r", "w", "r", "r"} {
 		id := lease.ID(i + 1)
-		m.put(t, place(id), id, value)
+		m.put(t, keyOf(id), id, value)
 	}
 	read := func(id lease.ID, want State) *told {
 		t.Helper()
 		w := &told{}
-		_, n := m.lines.Wait(Ask{
-			Key: place(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+		_, n := m.queues.Wait(Ask{
+			Key: keyOf(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
 		}, m.view.Load().KV.Revision(), w)
 		if n.State != want {
 			t.Fatalf("reader %d: %+v", id, n)
 		}
 		return w
 	}
-	read(1, Come)
+	read(1, Ready)
 	_, two := m.wait(t, 2, Waiting)
 	three, four := read(3, Waiting), read(4, Waiting)
-	m.put(t, place(2), 2, "r")
+	m.put(t, keyOf(2), 2, "r")
 	m.hub.Distribute()
 	two.want(t)
-	three.want(t, Come)
-	four.want(t, Come)
-	m.remove(t, place(1))
+	three.want(t, Ready)
+	four.want(t, Ready)
+	m.remove(t, keyOf(1))
 	m.hub.Distribute()
-	two.want(t, Come)
+	two.want(t, Ready)
 }

@@ -77,7 +77,7 @@ func onLine(t *testing.T, test func(*bench)) {
 		test(b)
 		b.stop()
 		b.ended <- <-b.ended
-		if s := b.node.lines.Stats(); s.Waiting != 0 {
+		if s := b.node.queues.Stats(); s.Waiting != 0 {
 			t.Errorf("left behind: %+v", s)
 		}
 	})
@@ -118,7 +118,7 @@ func TestAwait(t *testing.T) {
 		for i, r := range b.got() {
 			wantTurn(t, r, uint64(i+2), pb.Turn_STATE_GONE)
 		}
-		if s := b.node.lines.Stats(); s.Waiting != 0 {
+		if s := b.node.queues.Stats(); s.Waiting != 0 {
 			t.Errorf("left behind: %+v", s)
 		}
 		b.send(&pb.Request{Id: 9, Body: &pb.Request_Cancel{Cancel: 3}})
@@ -156,7 +156,7 @@ func TestAwaitCancel(t *testing.T) {
 		if list := b.got(); len(list) > 0 {
 			t.Errorf("late: %v", list)
 		}
-		if s := b.node.lines.Stats(); s.Waiting != 0 {
+		if s := b.node.queues.Stats(); s.Waiting != 0 {
 			t.Errorf("left behind: %+v", s)
 		}
 	})
@@ -209,7 +209,7 @@ func TestAwaitCancelRace(t *testing.T) {
 		if of2[1].More || of2[1].GetError() == nil {
 			t.Errorf("response %v", of2[1])
 		}
-		if s := b.node.lines.Stats(); s.Waiting != 1 {
+		if s := b.node.queues.Stats(); s.Waiting != 1 {
 			t.Errorf("waiting: %+v", s)
 		}
 	})
@@ -232,7 +232,7 @@ func TestAwaitCancelRepeated(t *testing.T) {
 		b.send(cancelRequest(3, 1))
 		b.release()
 		b.pass(time.Second)
-		if s := b.node.lines.Stats(); s.Waiting != 0 {
+		if s := b.node.queues.Stats(); s.Waiting != 0 {
 			t.Errorf("waiting: %+v", s)
 		}
 	})

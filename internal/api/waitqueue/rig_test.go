@@ -1,4 +1,4 @@
-package turn
+package waitqueue
 
 import (
 	"fmt"
@@ -13,12 +13,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member is a member without a log: its state machine, hub and lines. One goroutine applies.
+// member is a member without a log: its state machine, hub and queues. One goroutine applies.
 type member struct {
 	machine *fsm.Machine
 	view    atomic.Pointer[fsm.View]
 	hub     *watch.Hub[*api.Event]
-	lines   *Lines
+	queues  *Queues
 }
 
 func newMember(backlog int) *member {
@@ -30,7 +30,7 @@ func newMember(backlog int) *member {
 	m.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(m.view.Load().KV)
 	}, watch.Options{Backlog: watch.Limit{Events: backlog}})
-	m.lines = New(m.hub, func() *mvcc.View { return m.view.Load().KV })
+	m.queues = New(m.hub, func() *mvcc.View { return m.view.Load().KV })
 	return m
 }
 
@@ -93,18 +93,18 @@ func (w *told) take() []News {
 	return list
 }
 
-func place(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
+func keyOf(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
 
 // wait waits as a mutex does.
-func (m *member) wait(t testing.TB, id lease.ID, want State) (*Place, *told) {
+func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *told) {
 	t.Helper()
 	w := &told{}
-	p, n := m.lines.Wait(Ask{Key: place(id), Prefix: "l/", Permits: 1},
+	e, n := m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1},
 		m.view.Load().KV.Revision(), w)
 	if n.State != want {
-		t.Fatalf("place of %d: %+v, want state %d", id, n, want)
+		t.Fatalf("ticket of %d: %+v, want state %d", id, n, want)
 	}
-	return p, w
+	return e, w
 }
 
 func (w *told) want(t testing.TB, want ...State) []News {
