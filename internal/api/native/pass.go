@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/wire"
 )
 
@@ -19,19 +20,33 @@ const (
 	maxUrgent = 16 << 10
 )
 
-// sendUrgent sends, before a large message and until there is room for it, what would be too late
-// behind it: renewals, or a lease would end because a client has not read yet what others ask for
-// on the same stream; and what caches have to drop, or writes would wait for that client. They are
-// those in the message, those of the rest that is to be sent after it, and what comes meanwhile.
-// Ready is nil if there is room already.
+// sendLarge sends a large message of some size, and before it what would be too late behind it:
+// renewals, or a lease would end because a client has not read yet what others ask for on the same
+// stream; and what caches have to drop, or writes would wait for that client. They are those in the
+// message, those of the rest that is to be sent after it, and what comes until there is room for
+// the message, of which nothing may be left.
 //
 // An invalidation may pass an answer: of what is being read nothing is kept that the invalidation
 // names, and that the answer has not come is all that a client knows of it.
-func (t *stream) sendUrgent(
-	ready <-chan struct{}, large *pb.ServerMessage, rest []*request,
-) error {
+func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error {
 	stay := make(staying)
-	urgent := append(t.takeUrgent(large, stay), t.takeRenewals(rest, t.node.View(), stay)...)
+	urgent, passed := t.takeUrgent(m, stay)
+	if len(m.Responses) == 0 {
+		return t.sendSmall(urgent)
+	}
+	ready := listen.Ready(t.ctx, size-passed)
+	urgent = append(urgent, t.takeRenewals(rest, t.node.View(), stay)...)
+	if err := t.sendUrgent(ready, urgent, stay); err != nil {
+		return err
+	}
+	return t.grpc.Send(m)
+}
+
+// sendUrgent sends what is urgent, and what comes until a message is ready to be sent. Ready is nil
+// if it is already.
+func (t *stream) sendUrgent(
+	ready <-chan struct{}, urgent []*pb.Response, stay staying,
+) error {
 	var waits []*request
 	defer func() {
 		t.mu.Lock()
@@ -66,11 +81,14 @@ func (t *stream) sendUrgent(
 	}
 }
 
-// takeUrgent takes the responses that pass out of a large message.
-func (t *stream) takeUrgent(large *pb.ServerMessage, stay staying) (urgent []*pb.Response) {
+// takeUrgent takes the responses that pass out of a large message. So many bytes of it pass.
+func (t *stream) takeUrgent(
+	large *pb.ServerMessage, stay staying,
+) (urgent []*pb.Response, passed int) {
 	others := large.Responses[:0]
 	for _, r := range large.Responses {
 		if r.GetCache() != nil || stay.passes(r.Id, r.GetRenew()) {
+			passed += wire.ResponseSize(r)
 			urgent = append(urgent, shortened(r))
 		} else {
 			others = append(others, r)
@@ -78,7 +96,7 @@ func (t *stream) takeUrgent(large *pb.ServerMessage, stay staying) (urgent []*pb
 	}
 	clear(large.Responses[len(others):])
 	large.Responses = others
-	return urgent
+	return urgent, passed
 }
 
 // cacheNews returns what caches are to be told now.

@@ -42,9 +42,7 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 		part(1, one, false), part(2, one, true), part(3, many, true), part(2, one, false),
 		part(3, one, false),
 	}
-	ready := make(chan struct{})
-	close(ready)
-	if err := s.sendUrgent(ready, large, rest); err != nil {
+	if err := s.sendOne(large, largeMessage, rest); err != nil {
 		t.Fatal(err)
 	}
 	m := <-p.answers
@@ -54,6 +52,33 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 	}
 	if len(large.Responses) != 1 || rest[0] == nil || rest[2] == nil || rest[4] == nil {
 		t.Errorf("%d responses and %v stay", len(large.Responses), rest)
+	}
+}
+
+// TestNothingStays: a large message all of which passes leaves no empty one behind, for which the
+// answers after it would have to wait.
+func TestNothingStays(t *testing.T) {
+	s, p := passing(t)
+	if err := s.caches.begin(3, cacheRequest(3).GetCache()); err != nil {
+		t.Fatal(err)
+	}
+	x := s.caches.open[3]
+	x.Opened(3, nil)
+	x.Invalidated(drop(4, strings.Repeat("a", largeMessage)))
+	if _, err := s.sendAll(nil); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for len(p.answers) > 0 {
+		m := <-p.answers
+		got = append(got, "a message")
+		for _, r := range m.Responses {
+			got = append(got, shown(r))
+		}
+	}
+	want := []string{"a message", "3.0 false drops 0", "3.4 false drops 1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("sent: %q\nwant: %q", got, want)
 	}
 }
 

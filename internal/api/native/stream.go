@@ -335,11 +335,10 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 // requests is said first: to send may take long.
 func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 	notify(t.left)
-	if ready := listen.Ready(t.ctx, size); ready != nil || size >= largeMessage {
-		if err := t.sendUrgent(ready, m, rest); err != nil {
-			return err
-		}
+	if size >= largeMessage {
+		return t.sendLarge(m, size, rest)
 	}
+	listen.Ready(t.ctx, size) // it need not wait
 	return t.grpc.Send(m)
 }
 
