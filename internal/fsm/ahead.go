@@ -25,11 +25,18 @@ type ahead struct {
 func (m *Machine) Ahead(c Command) (more bool) {
 	most := cmp.Or(m.cfg.AheadKeys, defaultAheadKeys)
 	d := m.deletion(c)
-	if d == nil || m.store.Count(d.Key, d.End) <= most {
+	if d == nil {
+		return false
+	}
+	left := m.store.Count(d.Key, d.End)
+	if left <= most {
 		return false
 	}
 	if m.ahead == nil {
 		m.ahead = &ahead{before: m.Image(), txn: m.store.Begin(), result: new(DeleteResult)}
+		if d.PrevKV {
+			m.ahead.result.Prev = make([]*mvcc.KeyValue, 0, left) // else parts copy what there is
+		}
 	}
 	m.deleteFirst(m.ahead.txn, d, most, m.ahead.result)
 	return true

@@ -89,6 +89,26 @@ func TestNotAhead(t *testing.T) {
 	}
 }
 
+// No part copies the pairs that those before it have deleted, which may be very many.
+func TestAheadCopiesNothing(t *testing.T) {
+	const keys = 1000
+	m := New(Config{AheadKeys: 10})
+	for i := range keys {
+		mustApply(t, m, &Put{Key: fmt.Sprintf("k/%06d", i)})
+	}
+	remove := &DeleteRange{Key: "k/", End: "k0", PrevKV: true}
+	m.Ahead(remove)
+	first := &m.ahead.result.Prev[0]
+	for m.Ahead(remove) {
+		if prev := m.ahead.result.Prev; &prev[0] != first {
+			t.Fatalf("%d pairs are copied", len(prev))
+		}
+	}
+	if r := mustApply(t, m, remove).(*DeleteResult); len(r.Prev) != keys {
+		t.Errorf("%d pairs are returned", len(r.Prev))
+	}
+}
+
 // Goal: what a transaction deletes is bounded, by itself and with leases; a deletion alone is not,
 // as it is done in parts. Method: one on each side of the bound.
 func TestTxnDeletesTooMuch(t *testing.T) {

@@ -228,3 +228,23 @@ func TestFirstOfMany(t *testing.T) {
 }
 
 func (v *View) mustAll() []*KeyValue { return slices.Collect(v.Ascend("", "\x00", 0)) }
+
+// Goal: a deletion in parts takes no part to copy what it has gathered so far, which may be very
+// much. Method: the events stay where they are.
+func TestDeleteFirstCopiesNothing(t *testing.T) {
+	s := New()
+	for i := range 2000 {
+		put(s, fmt.Sprintf("k%04d", i), nil)
+	}
+	tx := s.Begin()
+	tx.DeleteFirst("k", "l", 10)
+	first := &tx.events[0]
+	for len(tx.DeleteFirst("k", "l", 10)) > 0 {
+		if &tx.events[0] != first {
+			t.Fatalf("with %d events gathered, all are copied", len(tx.events))
+		}
+	}
+	if _, events := tx.End(); len(events) != 2000 {
+		t.Errorf("%d events", len(events))
+	}
+}
