@@ -35,8 +35,9 @@ var (
 	// nothing was done now, and it is not known whether it was before.
 	ErrSessionNotFound = errors.New("fsm: session not found")
 	// ErrTxnTooLarge means that a transaction has too many operations, or that together they
-	// read too many keys.
-	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads too much")
+	// read or delete too many keys.
+	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads " +
+		"or deletes too much")
 	// ErrTooManyAlarms means that there are too many alarms of members that are not there.
 	ErrTooManyAlarms = errors.New("fsm: too many alarms of members that are not in the cluster: " +
 		"disarm some")
