@@ -80,3 +80,39 @@ func TestReadAmidDeletion(t *testing.T) {
 		t.Errorf("%d keys are seen when all are gone", seen)
 	}
 }
+
+// Goal: nor does who reads it at a member that does not lead. Method: the same at a follower, which
+// has the leader's word for the read already.
+func TestFollowersReadAmidDeletion(t *testing.T) {
+	const keys = stepWeight
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	made := &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}}}}
+	for i := range keys {
+		put := &fsm.Put{Key: fmt.Sprint("k/", i), Lease: 1}
+		made.Then = append(made.Then, fsm.Op{Put: put})
+	}
+	c.propose(c.members[1], made, "make")
+	c.run()
+	remove := &fsm.DeleteRange{Key: "k/", End: "k0"}
+	at := c.members[2]
+	if !at.r.Machine().Ahead(remove) {
+		t.Fatal("it is not done ahead")
+	}
+	seen := -1
+	at.r.Read(&Read{
+		Inspect: func(l *lease.Lessor) { seen = l.KeyCount(1) }, Owner: c.ask(at, "read"),
+	})
+	c.run()
+	if seen != -1 {
+		t.Fatalf("%d of %d keys are seen", seen, keys)
+	}
+	c.propose(c.members[1], remove, "delete")
+	for range 10 {
+		c.run() // which is at rest while the deletion is only in part done
+	}
+	if seen != 0 {
+		t.Errorf("%d keys are seen when all are gone", seen)
+	}
+}
