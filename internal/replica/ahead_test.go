@@ -84,7 +84,7 @@ func TestReadAmidDeletion(t *testing.T) {
 // Goal: nor does who reads it at a member that does not lead. Method: the same at a follower, which
 // has the leader's word for the read already.
 func TestFollowersReadAmidDeletion(t *testing.T) {
-	const keys = stepWeight
+	const keys = 2 * stepWeight
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()
