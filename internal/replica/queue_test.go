@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
@@ -49,6 +50,38 @@ func TestQueueSharesEntries(t *testing.T) {
 	q.remove(len(of))
 	if q.due(0) || q.first() != 7 {
 		t.Errorf("the next has number %d", q.first())
+	}
+}
+
+// TestQueueWeighs: an entry is no heavier than a step may be, or a single command, whoever sent it.
+func TestQueueWeighs(t *testing.T) {
+	for _, from := range []uint64{0, 7} {
+		q := newQueue(t)
+		for i := range uint64(5) {
+			heavy := &fsm.Txn{Then: make([]fsm.Op, stepWeight/2)}
+			for k := range heavy.Then {
+				heavy.Then[k].Put = &fsm.Put{Key: "k"}
+			}
+			if i == 3 {
+				heavy.Then = append(heavy.Then, heavy.Then...)
+			}
+			both := []*Proposal{{Command: heavy}, {Command: &fsm.Put{Key: "k"}}}
+			for k, p := range both {
+				if from != 0 {
+					p.origin = fsm.Origin{Member: from, Seq: 100 + 2*i + uint64(k)}
+				}
+			}
+			q.mustAdd(t, both...)
+		}
+		var got []int
+		for len(q.waiting) > 0 {
+			_, of := q.entry()
+			got = append(got, len(of))
+			q.remove(len(of))
+		}
+		if want := []int{2, 2, 2, 1, 3}; !slices.Equal(got, want) {
+			t.Errorf("from %d: entries of %v commands, want %v", from, got, want)
+		}
 	}
 }
 
