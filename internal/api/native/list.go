@@ -8,6 +8,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -42,6 +43,9 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	page, more := choose(ctx, view, r, after, size)
 	if err := ctx.Err(); err != nil || len(page) == 0 {
 		return resp, err
+	}
+	if err := listen.Room(ctx); err != nil {
+		return nil, err
 	}
 	if resp.Leases, err = s.tell(ctx, page, r.Keys); err != nil {
 		return nil, err

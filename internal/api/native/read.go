@@ -6,6 +6,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -16,6 +17,11 @@ func (s *leases) Describe(
 ) (*pb.DescribeResponse, error) {
 	if err := checkOne(r.Id, r.Name); err != nil {
 		return nil, err
+	}
+	if r.Keys {
+		if err := listen.Room(ctx); err != nil {
+			return nil, err
+		}
 	}
 	id := lease.ID(r.Id)
 	for {
