@@ -12,11 +12,13 @@ import (
 
 // reading returns what answers a request that changes nothing, as the call by itself does;
 // nil for other requests.
-func (t *stream) reading(r *pb.Request) rest {
+func (t *stream) reading(q *request, r *pb.Request) rest {
 	switch x := r.Body.(type) {
 	case *pb.Request_Describe:
+		q.long = x.Describe.GetKeys()
 		return call(t.Describe, x.Describe)
 	case *pb.Request_List:
+		q.long = true
 		return call(t.List, x.List)
 	case *pb.Request_CheckToken:
 		return call(t.CheckToken, x.CheckToken)

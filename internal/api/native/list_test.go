@@ -1,9 +1,12 @@
 package native
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/protobuf/proto"
 
@@ -101,5 +104,47 @@ func FuzzPageToken(f *testing.F) {
 		if c, err := readCursor(r); err == nil && token != "" && c.token(r) != token {
 			t.Errorf("%q reads as %v, and that is %q", token, c, c.token(r))
 		}
+	})
+}
+
+// TestListsUnread: of the lists that are asked for on a stream only a few are made before the
+// client has read those before them, and all come in the end.
+func TestListsUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		var made atomic.Int64
+		n.between = func() { made.Add(1) }
+		leases := service(n, Options{})
+		grant(t, leases, &pb.GrantRequest{TtlMs: 60_000})
+		const all = 50
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &pipe{
+			ctx: ctx, requests: make(chan *pb.ClientMessage), answers: make(chan *pb.ServerMessage),
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- (&streams{store: &store{leases: leases, node: n}}).Open(w) }()
+		<-w.answers // who leads
+		var m pb.ClientMessage
+		for i := range all {
+			m.Requests = append(m.Requests, &pb.Request{
+				Id: uint64(i + 1), Body: &pb.Request_List{List: &pb.ListRequest{}},
+			})
+		}
+		w.requests <- &m
+		synctest.Wait()
+		if made := made.Load(); made > 2*maxPages {
+			t.Errorf("%d lists were made for a client that reads nothing", made)
+		}
+		got := 0
+		for got < all {
+			for _, r := range (<-w.answers).Responses {
+				if len(r.GetList().GetLeases()) != 1 {
+					t.Fatalf("response %v", r)
+				}
+				got++
+			}
+		}
+		cancel()
+		<-ended
 	})
 }

@@ -25,6 +25,7 @@ type request struct {
 	cancel context.CancelFunc // of the goroutine, if it has one
 	given  bool               // it was given up, so another answers it
 	counts bool               // as one of the stream's requests for events
+	long   bool               // its answer may be long: see calls.pages
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -131,7 +132,7 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 
 // spawn answers a request on a goroutine of its own.
 func (t *stream) spawn(q *request, r *pb.Request, n number) error {
-	if call := t.reading(r); call != nil {
+	if call := t.reading(q, r); call != nil {
 		t.run(q, call, false)
 		return nil
 	}
@@ -155,6 +156,15 @@ func (t *stream) run(q *request, call rest, writes bool) {
 	q.cancel, q.writes = cancel, writes
 	t.calls.Go(func() {
 		defer cancel()
+		if q.long {
+			select {
+			case <-t.calls.pages:
+				q.sent = t.calls.pages
+			case <-ctx.Done():
+				q.answer(nil, ctx.Err())
+				return
+			}
+		}
 		q.answer(t.guarded(ctx, call))
 	})
 }

@@ -19,6 +19,9 @@ const (
 	// maxOpen bounds the requests of a stream without an answer. A client that sends
 	// more finds that they are not read.
 	maxOpen = 4096
+	// maxPages bounds the long answers of a stream that are made, or were and are not sent: a
+	// client that asks for thousands of lists, and reads none, must not fill the memory.
+	maxPages = 4
 	// maxResponses and maxMessage bound the responses of one message, by number and,
 	// about, by bytes.
 	maxResponses = 512
@@ -43,7 +46,7 @@ func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	t := &stream{
 		store: s.store, grpc: g, ctx: ctx, by: api.Caller(ctx), watches: newWatches(s.store),
 		wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
-		open: make(map[uint64]*request),
+		open: make(map[uint64]*request), calls: calls{pages: newPages()},
 	}
 	t.caches = newCaches(s.node, func() { notify(t.wake) })
 	t.waits = newWaits(s.store, func() { notify(t.wake) })
@@ -66,11 +69,11 @@ type stream struct {
 	watches *watches
 	caches  *caches
 	waits   *waits
-	telling                // belongs to send
-	calls   sync.WaitGroup // requests with a goroutine
-	wake    chan struct{}  // capacity 1: there is something for send
-	left    chan struct{}  // capacity 1: a request was answered
-	taking                 // belongs to receive
+	telling               // belongs to send
+	calls   calls         // requests with a goroutine
+	wake    chan struct{} // capacity 1: there is something for send
+	left    chan struct{} // capacity 1: a request was answered
+	taking                // belongs to receive
 
 	mu        sync.Mutex // guards what follows
 	open      map[uint64]*request
@@ -80,6 +83,21 @@ type stream struct {
 	end       error      // why nothing more is received; io.EOF if the client is through
 	closing   bool       // no request may have a goroutine any more
 	spare     []*request // empty, to be used again
+}
+
+// calls are the requests of a stream that have a goroutine each.
+type calls struct {
+	sync.WaitGroup
+	pages chan struct{} // has a token for each long answer that may be made now
+}
+
+// newPages returns the tokens for all long answers that a stream may have.
+func newPages() chan struct{} {
+	pages := make(chan struct{}, maxPages)
+	for range maxPages {
+		pages <- struct{}{}
+	}
+	return pages
 }
 
 // telling is what send knows of what it has to say.
