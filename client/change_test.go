@@ -224,7 +224,7 @@ func TestReads(t *testing.T) {
 
 // TestKeepAgain (T19, T25): what the program has given away, or the cluster has said is gone,
 // cannot be kept again from what the grant told; what was only closed can. Who gives a lease
-// away by an old handle gives away a newer one of the same life, too.
+// away by an old handle gives away a newer one of the same incarnation, too.
 func TestKeepAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		handOver := func(l *Lease) error {
@@ -297,7 +297,7 @@ func TestKeepAgain(t *testing.T) {
 
 // TestKeepRevoked (T19): a lease that is not kept, and is revoked by a reference to it, cannot
 // be kept from what the grant told: nobody has to wait until it has ended by its clock. A
-// reference to another life of the lease means nothing, and what nobody can keep any more
+// reference to another incarnation of the lease means nothing, and what nobody can keep any more
 // is not remembered.
 func TestKeepRevoked(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
@@ -315,7 +315,7 @@ func TestKeepRevoked(t *testing.T) {
 		}{
 			{"by its ID", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID} }, ErrRevoked},
 			{
-				"in this life",
+				"in this incarnation",
 				func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID, Token: g.Token} }, ErrRevoked,
 			},
 			{"in another", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID, Token: g.Token + 1} }, nil},
@@ -329,7 +329,7 @@ func TestKeepRevoked(t *testing.T) {
 					}
 					l.Close()
 				}
-				_ = c.Revoke(t.Context(), tt.ref(g)) // the other life is not found
+				_ = c.Revoke(t.Context(), tt.ref(g)) // the other incarnation is not found
 				l, err := c.Keep(g, 0)
 				if !errors.Is(err, tt.want) {
 					t.Errorf("%s, kept before %t: %v", tt.what, kept, err)
@@ -340,8 +340,8 @@ func TestKeepRevoked(t *testing.T) {
 			}
 		}
 		g := grant()
-		c.fates.followAll([]Result{{Txn: &TxnResult{Results: []Result{{Grant: g}}}}})
-		g.fate.end(ErrLost)
+		c.endings.followAll([]Result{{Txn: &TxnResult{Results: []Result{{Grant: g}}}}})
+		g.ending.note(ErrLost)
 		_ = c.Revoke(t.Context(), LeaseRef{ID: g.ID})
 		_, err := c.Keep(g, 0)
 		want(t, err, ErrLost) // that came first
@@ -351,7 +351,7 @@ func TestKeepRevoked(t *testing.T) {
 // TestFatesForgotten: what the program has let go of takes no memory, but for a few leases
 // that were granted together with one that it still has.
 func TestFatesForgotten(t *testing.T) {
-	var f fates
+	var f endings
 	for i := range lease.ID(100) {
 		f.follow(&Granted{LeaseInfo: LeaseInfo{ID: i%10 + 1, Token: 7}})
 	}
@@ -361,7 +361,7 @@ func TestFatesForgotten(t *testing.T) {
 		f.mu.Lock()
 		left := len(f.of)
 		f.mu.Unlock()
-		if left > 0 && left < fatesTogether {
+		if left > 0 && left < endingsTogether {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -369,6 +369,6 @@ func TestFatesForgotten(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	f.end(LeaseRef{ID: 50}, ErrRevoked)
-	want(t, kept.fate.ended(), ErrRevoked)
+	f.note(LeaseRef{ID: 50}, ErrRevoked)
+	want(t, kept.ending.why(), ErrRevoked)
 }

@@ -74,7 +74,7 @@ type Client struct {
 	keeper   *keeper
 	caches   caches
 	sessions sessions
-	fates    fates
+	endings  endings
 	tokens   tokens
 	grace    time.Duration
 	most     int // bytes of a request

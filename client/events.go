@@ -125,11 +125,11 @@ type LeaseWatcher struct {
 	queue  []LeaseUpdate
 	events int // of the queue
 	// slow are the last words on caches that are slow, as far as was told.
-	slow map[slowLife]LeaseEvent
+	slow map[slowCache]LeaseEvent
 }
 
-// slowLife names a lease in the hands of one holder.
-type slowLife struct {
+// slowCache names a lease in the hands of one holder.
+type slowCache struct {
 	id    lease.ID
 	token lease.Token
 }
@@ -269,17 +269,17 @@ func (w *LeaseWatcher) followSlowLocked(list []LeaseEvent, first bool) []LeaseEv
 	}
 	kept := list[:0]
 	for _, e := range list {
-		life := slowLife{e.Lease.ID, e.Lease.Token}
-		switch _, known := had[life]; {
+		cache := slowCache{e.Lease.ID, e.Lease.Token}
+		switch _, known := had[cache]; {
 		case e.Kind == LeaseCacheSlow:
 			if w.slow == nil {
-				w.slow = make(map[slowLife]LeaseEvent)
+				w.slow = make(map[slowCache]LeaseEvent)
 			}
-			if w.slow[life] = e; known {
+			if w.slow[cache] = e; known {
 				continue
 			}
 		case e.Kind == LeaseCacheSlowEnded:
-			delete(w.slow, life)
+			delete(w.slow, cache)
 		}
 		kept = append(kept, e)
 	}
@@ -287,8 +287,8 @@ func (w *LeaseWatcher) followSlowLocked(list []LeaseEvent, first bool) []LeaseEv
 		return kept
 	}
 	var ended []LeaseEvent
-	for life, e := range had {
-		if _, still := w.slow[life]; !still {
+	for cache, e := range had {
+		if _, still := w.slow[cache]; !still {
 			e.Kind = LeaseCacheSlowEnded
 			ended = append(ended, e)
 		}

@@ -251,7 +251,7 @@ func errorOfState(s holder.State, lost *LostError) error {
 func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.state, l.err = s, err
 	if s.Status == holder.Ended {
-		l.fate.end(err)
+		l.ending.note(err)
 	}
 	if err != nil {
 		l.cancel(fault.Canceled(err))
@@ -292,7 +292,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	if k.closed {
 		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, ErrClosed)
 	}
-	if err := g.fate.ended(); err != nil {
+	if err := g.ending.why(); err != nil {
 		return nil, fmt.Errorf("client: keep lease %016x: %w", g.ID, err)
 	}
 	k.advanceLocked()
@@ -320,7 +320,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 		k.overLocked(old, ErrReplaced)
 	}
 	l := &Lease{
-		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, fate: g.fate,
+		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, ending: g.ending,
 		over: g.over, state: s, err: errorOfState(s, nil), changed: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())

@@ -71,7 +71,7 @@ type Lease struct {
 	secret []byte
 	exist  bool
 	over   LeaseEventKind // how it was taken over, as in Granted
-	fate   *fate
+	ending *ending
 	window atomic.Pointer[window] // nil until Valid is called
 
 	// Guarded by the keeper's mutex.
@@ -90,7 +90,7 @@ func (l *Lease) ID() lease.ID { return l.info.ID }
 // Token returns the fencing token: who came later has a higher one.
 func (l *Lease) Token() lease.Token { return l.info.Token }
 
-// Ref names the lease in this life.
+// Ref names the lease under its token.
 func (l *Lease) Ref() LeaseRef { return LeaseRef{ID: l.info.ID, Token: l.info.Token} }
 
 // Info returns what the cluster told when the lease was granted.
@@ -159,7 +159,7 @@ func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 // Revoke ends the lease with its keys. For the program it has ended at once, with
 // [ErrRevoked], and whatever the error is. That the lease was gone already is none.
 func (l *Lease) Revoke(ctx context.Context) error {
-	l.fate.end(ErrRevoked)
+	l.ending.note(ErrRevoked)
 	err := l.client.Revoke(ctx, l.Ref())
 	if errors.Is(err, ErrLeaseNotFound) {
 		return nil
@@ -181,8 +181,8 @@ func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, 
 }
 
 func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
-	l.fate.end(ErrHandedOver)
-	l.client.fates.end(l.Ref(), ErrHandedOver)
+	l.ending.note(ErrHandedOver)
+	l.client.endings.note(l.Ref(), ErrHandedOver)
 	l.keeper.giveUp(l.Ref(), ErrHandedOver) // also a newer handle
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
@@ -194,7 +194,7 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 		return nil, err
 	}
 	m := r.GetHandOver()
-	return l.client.fates.follow(&Granted{
+	return l.client.endings.follow(&Granted{
 		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent, over: LeaseHandedOver,
 	}), nil
 }

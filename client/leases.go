@@ -100,8 +100,8 @@ type Granted struct {
 	// Existed says that an earlier request with the same request ID made the lease.
 	Existed bool
 
-	sent moment // before the request was
-	fate *fate
+	sent   moment // before the request was
+	ending *ending
 	// over is how the lease was taken over from its holder of before: LeaseHandedOver or
 	// LeaseResumed; 0 if it was granted.
 	over LeaseEventKind
@@ -132,7 +132,7 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.fates.follow(grantedOf(resp.GetGrant(), sent)), nil
+	return c.endings.follow(grantedOf(resp.GetGrant(), sent)), nil
 }
 
 // Keep keeps a lease alive that was granted by [Client.GrantOnly] or in a transaction, by this
@@ -175,7 +175,7 @@ func (c *Client) Resume(
 func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
-		c.fates.end(r, ErrRevoked)
+		c.endings.note(r, ErrRevoked)
 		c.keeper.giveUp(r, ErrRevoked)
 	}
 	for some := range slices.Chunk(refs, maxRevoked) {

@@ -96,7 +96,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	sent := c.sending(&q.message)
 	r, err := c.do(ctx, &q.spec, &q.request)
 	out := txnResult(r.GetTxn(), sent)
-	c.fates.followAll(out.Results)
+	c.endings.followAll(out.Results)
 	switch {
 	case err != nil:
 	case !r.GetTxn().GetSucceeded():

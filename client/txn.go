@@ -83,7 +83,7 @@ func (c *Client) txn(ctx context.Context, s spec, t Txn) (TxnResult, error) {
 	sent := c.sending(&a.message)
 	r, err := c.do(ctx, &a.spec, &a.request)
 	out := txnResult(r.GetTxn(), sent)
-	c.fates.followAll(out.Results)
+	c.endings.followAll(out.Results)
 	return out, err
 }
 
