@@ -348,9 +348,9 @@ func TestKeepRevoked(t *testing.T) {
 	})
 }
 
-// TestFatesForgotten: what the program has let go of takes no memory, but for a few leases
+// TestEndingsForgotten: what the program has let go of takes no memory, but for a few leases
 // that were granted together with one that it still has.
-func TestFatesForgotten(t *testing.T) {
+func TestEndingsForgotten(t *testing.T) {
 	var f endings
 	for i := range lease.ID(100) {
 		f.follow(&Granted{LeaseInfo: LeaseInfo{ID: i%10 + 1, Token: 7}})

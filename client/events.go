@@ -117,7 +117,7 @@ type LeaseUpdate struct {
 // LeaseWatcher is a stream of events that goes on until it is closed, whatever becomes of
 // members and streams. Next may be called from one goroutine at a time, Close from any.
 type LeaseWatcher struct {
-	resumed
+	resumable
 	ask EventsOptions
 
 	// Guarded by mu.
@@ -140,7 +140,7 @@ type slowCache struct {
 func (c *Client) LeaseEvents(ctx context.Context, ask EventsOptions) (*LeaseWatcher, error) {
 	ask.Labels = maps.Clone(ask.Labels)
 	w := &LeaseWatcher{ask: ask, after: ask.After}
-	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
+	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
 	_, err := c.check(w.requestLocked()) // nobody else has it yet
 	if err == nil {
 		err = w.start()

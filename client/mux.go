@@ -130,7 +130,7 @@ func (m *mux) run() {
 	s := newSeeker(m)
 	w := words{elsewhere: make(map[int]bool)}
 	for next, failures := 0, 0; m.ctx.Err() == nil; {
-		l, others, err := m.reach(next)
+		l, others, err := m.connectAny(next)
 		failures += others
 		if w.missed(others, err); err == nil {
 			m.log.Info("connected", "endpoint", m.endpoints[l.place].text)

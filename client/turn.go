@@ -52,7 +52,7 @@ func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
 // Turn follows where a key stands in a line until it is closed, whatever becomes of members
 // and streams. Its methods may be called from any goroutine.
 type Turn struct {
-	resumed
+	resumable
 	client *Client
 	ask    Await
 
@@ -81,7 +81,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
 	}
 	w := newTurn(c, a)
-	switch _, err := w.mux.enter(&w.resumed); { // from then on Close takes it out
+	switch _, err := w.mux.enter(&w.resumable); { // from then on Close takes it out
 	case errors.Is(err, errTooManyWatches):
 		w.polls = true // nobody else knows it
 	case err != nil:
@@ -208,7 +208,7 @@ func (w *Turn) Close() { w.close() }
 
 // Leave ends the waiting and does a transaction, that deletes the key, by one message.
 func (w *Turn) Leave(ctx context.Context, t Txn) (TxnResult, error) {
-	w.mux.exit(&w.resumed)
+	w.mux.exit(&w.resumable)
 	w.mu.Lock()
 	w.overLocked(ErrClosed)
 	w.mu.Unlock()
@@ -323,7 +323,7 @@ func (w *Turn) lostLocked() {
 	}
 }
 
-// endedLocked implements course.
+// endedLocked implements resumption.
 func (w *Turn) endedLocked(why error) {
 	if w.cancel != nil {
 		w.cancel(fault.Canceled(why))

@@ -96,7 +96,7 @@ var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWa
 // Watcher is a watch that goes on until it is closed, whatever becomes of members and
 // streams. Next may be called from one goroutine at a time, Close from any.
 type Watcher struct {
-	resumed
+	resumable
 	ask Watch
 
 	// Guarded by mu.
@@ -127,7 +127,7 @@ func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
 // a revision it is not known from when on the watch tells.
 func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
-	w.resumed = resumed{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
+	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
 	_, err := c.check(w.requestLocked()) // nobody else has it yet
 	if err == nil {
 		err = w.start()

@@ -22,9 +22,9 @@ type attempt struct {
 	err   error
 }
 
-// reach connects to some member. It begins with one endpoint, and tries every one once. It
+// connectAny connects to some member. It begins with one endpoint, and tries every one once. It
 // returns how many were tried besides.
-func (m *mux) reach(first int) (_ *link, others int, _ error) {
+func (m *mux) connectAny(first int) (_ *link, others int, _ error) {
 	places := make([]int, len(m.endpoints))
 	for i := range places {
 		places[i] = (first + i) % len(places)

@@ -10,11 +10,11 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// resumed is a request with responses until it is closed, which is begun again wherever it
+// resumable is a request with responses until it is closed, which is begun again wherever it
 // left off, whatever becomes of members and streams.
-type resumed struct {
+type resumable struct {
 	mux *mux
-	of  course
+	of  resumption
 	// ready has capacity 1: there is something for who waits; nil if nobody does.
 	ready chan struct{}
 
@@ -29,9 +29,9 @@ type resumed struct {
 	err   error // why nothing more comes
 }
 
-// course is what is asked for, and taken, in the course of a resumed request. Its methods are
-// called with mu held.
-type course interface {
+// resumption is what a resumable request asks for, from where it left off, and what takes the
+// answers. Its methods are called with mu held.
+type resumption interface {
 	// requestLocked makes the request that goes on from here.
 	requestLocked() *pb.Request
 	// toldLocked takes a response, first the one that says that the request has begun, and
@@ -44,7 +44,7 @@ type course interface {
 }
 
 // start begins it on the link that there is, if there is one.
-func (w *resumed) start() error {
+func (w *resumable) start() error {
 	l, err := w.mux.enter(w)
 	if err == nil && l != nil {
 		w.begin(l)
@@ -53,7 +53,7 @@ func (w *resumed) start() error {
 }
 
 // await waits until it has begun.
-func (w *resumed) await(ctx context.Context) error {
+func (w *resumable) await(ctx context.Context) error {
 	for {
 		changed, lack := w.mux.lack()
 		w.mu.Lock()
@@ -82,13 +82,13 @@ func (w *resumed) await(ctx context.Context) error {
 }
 
 // close ends it, for the member too.
-func (w *resumed) close() {
+func (w *resumable) close() {
 	w.mux.exit(w)
 	w.end(ErrClosed)
 }
 
 // end ends it, if it has not ended.
-func (w *resumed) end(why error) {
+func (w *resumable) end(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.overLocked(why)
@@ -96,7 +96,7 @@ func (w *resumed) end(why error) {
 }
 
 // overLocked says that nothing more comes, if something would.
-func (w *resumed) overLocked(why error) {
+func (w *resumable) overLocked(why error) {
 	if w.err == nil {
 		w.err = why
 		w.of.endedLocked(why)
@@ -105,7 +105,7 @@ func (w *resumed) overLocked(why error) {
 }
 
 // stopLocked ends what there is of it at the member.
-func (w *resumed) stopLocked() {
+func (w *resumable) stopLocked() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
@@ -115,13 +115,13 @@ func (w *resumed) stopLocked() {
 	w.leftLocked()
 }
 
-func (w *resumed) leftLocked() {
+func (w *resumable) leftLocked() {
 	w.link, w.call = nil, nil
 	w.of.lostLocked()
 }
 
 // begin begins it on a link, if it is on none: where it left off.
-func (w *resumed) begin(l *link) {
+func (w *resumable) begin(l *link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.call != nil || w.err != nil || w.full {
@@ -141,7 +141,7 @@ func (w *resumed) begin(l *link) {
 }
 
 // take takes a response, or the error that is the end of the call.
-func (w *resumed) take(q *call, r *pb.Response, err error) {
+func (w *resumable) take(q *call, r *pb.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.call != q {
@@ -172,7 +172,7 @@ func (w *resumed) take(q *call, r *pb.Response, err error) {
 }
 
 // refusedLocked takes the end of the call that the member decided on.
-func (w *resumed) refusedLocked(err error) {
+func (w *resumable) refusedLocked(err error) {
 	w.leftLocked()
 	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
 		w.overLocked(err)
@@ -183,14 +183,14 @@ func (w *resumed) refusedLocked(err error) {
 }
 
 // again begins it on the link that there is.
-func (w *resumed) again() {
+func (w *resumable) again() {
 	if l := w.mux.current(); l != nil {
 		w.begin(l)
 	}
 }
 
 // tooMuchLocked leaves what comes next with the cluster, until the program has caught up.
-func (w *resumed) tooMuchLocked() {
+func (w *resumable) tooMuchLocked() {
 	w.full = true
 	w.stopLocked()
 }
