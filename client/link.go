@@ -70,7 +70,7 @@ type outbox struct {
 	queue  fifo
 	notes  []*pb.Request // that have no answer
 	// answered is how many callers were answered and have not asked again, and asking how many
-	// calls are in the queue; gather looks at both without the mutex.
+	// calls are in the queue; delay looks at both without the mutex.
 	answered, asking atomic.Int32
 }
 
@@ -173,7 +173,7 @@ func cancelOf(c *call) *pb.Request {
 
 func (l *link) send() {
 	for {
-		l.gather()
+		l.delay()
 		m := l.take()
 		if m == nil {
 			select {

@@ -10,12 +10,12 @@ const (
 	// anything, a link takes it that those who were answered do not ask again now. They take
 	// some microseconds.
 	idleTurns = 32
-	// longestGather bounds the waiting where turns are long, as there is more to do than the
+	// longestDelay bounds the waiting where turns are long, as there is more to do than the
 	// machine can.
-	longestGather = time.Millisecond
+	longestDelay = time.Millisecond
 )
 
-// gather waits until those who were answered together have asked for something again, if they
+// delay waits until those who were answered together have asked for something again, if they
 // do so at once: then it travels together, too. Otherwise it would leave in as many messages
 // as the scheduler wakes callers between two of the sender's own turns. It lets others run,
 // and does not sleep: a timer is later than all this takes. Nobody waits for himself,
@@ -23,7 +23,7 @@ const (
 //
 // Those who do not come are expected half as much each time, not given up at once: mostly the
 // machine has stopped them all, and then they come together.
-func (l *link) gather() {
+func (l *link) delay() {
 	begun := time.Time{}
 	for had, idle := int32(0), 0; ; idle++ {
 		n := l.asking.Load()
@@ -37,7 +37,7 @@ func (l *link) gather() {
 		if begun.IsZero() {
 			begun = now
 		}
-		if idle >= idleTurns || now.Sub(begun) > longestGather {
+		if idle >= idleTurns || now.Sub(begun) > longestDelay {
 			break
 		}
 		runtime.Gosched()

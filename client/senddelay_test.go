@@ -60,7 +60,7 @@ func TestNobodyComes(t *testing.T) {
 		if err := l.submit(&call{kind: read, request: &pb.Request{}}); err != nil {
 			t.Fatal(err)
 		}
-		l.gather()
+		l.delay()
 		if m := l.take(); len(m.GetRequests()) != 1 {
 			t.Fatalf("sent %v", m)
 		}
