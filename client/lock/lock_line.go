@@ -184,7 +184,7 @@ func (k ownKey) remove(
 
 // clean deletes a key. It tries for as long as the lease may live, which would take it along.
 func (s *Session) clean(k ownKey) {
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
 		_, err := k.remove(ctx, s.client.Txn)
 		over := err == nil || errors.Is(err, client.ErrClosed) ||

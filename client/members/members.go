@@ -122,7 +122,7 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 		Then: []client.Op{client.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
 		Else: []client.Op{client.Range{Key: m.key}},
 	}
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		res, err := m.g.c.Txn(ctx, put)
 		switch {
 		case tries.Unsure(ctx, err):
@@ -249,7 +249,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	if m.isOver() != nil {
 		return fault.In("members: update", m.key, ErrNotMember)
 	}
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		// The last change that is known is part of the condition, so of several tries
 		// one is done, and none after a later Update.
 		res, err := m.g.c.Txn(ctx, client.Txn{
@@ -296,7 +296,7 @@ func (m *Membership) Release(ctx context.Context) error {
 	if m.unsure {
 		then = append(then, client.Put{Key: m.guard, Lease: m.lease.ID()})
 	}
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		// Twice does no harm. If the condition does not hold the member is gone already.
 		_, err := m.g.c.Txn(ctx, client.Txn{If: m.ours(), Then: then})
 		if err == nil {

@@ -83,7 +83,7 @@ func (w *Watch) Close() {
 
 // begin reads the group, and watches what comes after that.
 func (w *Watch) begin(ctx context.Context) error {
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		list, revision, err := w.g.List(ctx)
 		if err != nil {
 			return err

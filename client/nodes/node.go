@@ -84,7 +84,7 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 		cfg.TTL = tries.DefaultTTL
 	}
 	up := s.up(cfg.ID)
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		// The name and the key come into being and go with the lease, in one step, so that
 		// there is nothing to be cleaned up wherever the process stops.
 		l, err := s.c.Grant(ctx, client.Grant{
@@ -109,7 +109,7 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 // joined notes for the issuer that there is such a node. If the process stops before that the
 // issuer knows the node as long as it is up, and forgets it then.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		_, err := s.c.Put(ctx, client.Put{Key: s.known(n.id), Value: metadata})
 		if err == nil {
 			return n, nil
@@ -178,7 +178,7 @@ type Primacy struct {
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())
 	defer cancel()
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		l, err := n.tryPrimary(ctx)
 		switch {
 		case err != nil:

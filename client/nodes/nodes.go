@@ -145,7 +145,7 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 // If the node that was ordered goes down Switch returns ErrDown, and the order is void. If
 // the context ends the order stands.
 func (s *Set) Switch(ctx context.Context, id string) error {
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		done, err := s.orderSwitch(ctx, id)
 		if err == nil && done {
 			return nil

@@ -52,7 +52,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	if err != nil {
 		return nil, fault.In("pool: create pool", name, err)
 	}
-	for w := (tries.Pace{}); ; {
+	for w := (tries.Backoff{}); ; {
 		// Twice is as good as once.
 		r, err := c.Txn(ctx, client.Txn{
 			If:   []client.Compare{client.Key(p.spec()).Missing()},
@@ -149,7 +149,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	if r.Want != "" && !p.known[r.Want] {
 		return fail(fmt.Errorf("%w: %q is not in the pool", client.ErrInvalid, r.Want))
 	}
-	for w := (tries.Pace{}); ; {
+	for w := (tries.Backoff{}); ; {
 		free, revision, err := p.free(ctx, &r)
 		if err != nil {
 			return fail(err)

@@ -178,7 +178,7 @@ func (q *Queue) exhumeOne(
 	ctx context.Context, id string, then func(payload []byte) []client.Op,
 ) (ok bool, err error) {
 	tried := false
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		r, err := q.c.Range(ctx, client.Range{Key: q.dead(id)})
 		if err != nil {
 			return false, err

@@ -94,7 +94,7 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 		r.Limit, r.Revision, r.KeysOnly = 128, revision, true
 		return r
 	}
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{page(q.item), page(q.claim)}})
 		if errors.Is(err, client.ErrCompacted) && revision != 0 {
 			first, revision = "", 0
@@ -236,7 +236,7 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 // Who does not know whether he has it gives up what he may have, and tries again: if nothing was
 // done nobody will say that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		i, err := q.tryOnce(ctx, id)
 		if !tries.Unsure(ctx, err) {
 			return i, err

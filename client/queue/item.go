@@ -136,7 +136,7 @@ func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err err
 		Then: then,
 		Else: []client.Op{client.Range{Key: i.q.item(i.id), KeysOnly: true}},
 	}
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		r, err := i.q.c.Txn(ctx, t)
 		i.tried = i.tried || errors.Is(err, client.ErrUnknownOutcome)
 		switch {

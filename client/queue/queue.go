@@ -167,7 +167,7 @@ func (q *Queue) PushAll(
 			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})
 		}
 	}
-	for p := (tries.Pace{}); ; {
+	for p := (tries.Backoff{}); ; {
 		_, err := q.c.Txn(ctx, t)
 		if tries.Unsure(ctx, err) {
 			if err = p.Wait(ctx); err == nil {

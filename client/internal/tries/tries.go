@@ -13,12 +13,12 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Pace is how long a loop waits from one try to the next: longer each time, up to half a
+// Backoff is how long a loop waits from one try to the next: longer each time, up to half a
 // second, and at random, so that those who failed together do not come back together.
-type Pace struct{ tries int }
+type Backoff struct{ tries int }
 
 // Wait waits for the next try, or returns why there is none.
-func (p *Pace) Wait(ctx context.Context) error {
+func (p *Backoff) Wait(ctx context.Context) error {
 	d := min(5*time.Millisecond<<min(p.tries, 10), 500*time.Millisecond)
 	p.tries++
 	return Pause(ctx, d/2+rand.N(d/2))
@@ -77,7 +77,7 @@ func ReadAll(
 	ctx context.Context, c *client.Client, r client.Range,
 ) (kvs []client.KV, revision int64, err error) {
 	r.Limit = pageSize
-	p := Pace{}
+	p := Backoff{}
 	for first := r; ; {
 		page, err := c.Range(ctx, r)
 		switch {
