@@ -21,17 +21,17 @@ import (
 // program too, are writes like any other's. An event of a watch is never newer than what the
 // cache answers afterwards, since the write was not done before the cache had dropped it.
 type Cache struct {
-	client *client.Client
-	ranges []client.KeyRange
-	o      Options
-	life   atomic.Pointer[life] // never nil
-	flown  atomic.Uint64        // reads from the cluster that began
-	counts counts
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	all    sync.WaitGroup
+	client  *client.Client
+	ranges  []client.KeyRange
+	o       Options
+	current atomic.Pointer[incarnation] // never nil
+	flown   atomic.Uint64               // reads from the cluster that began
+	counts  counts
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	all     sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and changes of life
+	mu     sync.Mutex // guards what follows, and changes of current
 	closed bool
 }
 
@@ -53,13 +53,13 @@ func Open(
 		out.cancel()
 		return nil, err
 	}
-	out.life.Store(l)
+	out.current.Store(l)
 	out.follow(l)
 	return out, nil
 }
 
-// begin begins a life: a lease, and a link.
-func (c *Cache) begin(ctx context.Context) (*life, error) {
+// begin begins an incarnation: a lease, and a link.
+func (c *Cache) begin(ctx context.Context) (*incarnation, error) {
 	held, err := hooks.Grant(ctx, c.client, client.Grant{
 		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels,
 		Grace: -1, // past its end nothing of it counts
@@ -67,7 +67,7 @@ func (c *Cache) begin(ctx context.Context) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLife(c, held)
+	l := newIncarnation(c, held)
 	if err := l.open(ctx); err != nil {
 		l.giveUp()
 		return nil, err
@@ -79,8 +79,8 @@ func (c *Cache) begin(ctx context.Context) (*life, error) {
 // ends by itself.
 const patience = time.Second
 
-// giveUp ends a life that is not to be.
-func (l *life) giveUp() {
+// giveUp ends an incarnation that is not to be.
+func (l *incarnation) giveUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l.leave()
@@ -90,13 +90,13 @@ func (l *life) giveUp() {
 	}
 }
 
-// follow sees to the end of a life.
-func (c *Cache) follow(l *life) {
+// follow sees to the end of an incarnation.
+func (c *Cache) follow(l *incarnation) {
 	c.all.Add(1)
 	over := make(chan func() bool, 1)
 	stop := context.AfterFunc(l.lease.Context(), func() {
 		defer c.all.Done()
-		(<-over)() // else the cache would keep the life as long as it is open
+		(<-over)() // else the cache would keep the incarnation as long as it is open
 		c.ended(l)
 	})
 	over <- context.AfterFunc(c.ctx, func() {
@@ -106,9 +106,9 @@ func (c *Cache) follow(l *life) {
 	})
 }
 
-// ended leaves a life whose lease has ended, and begins another unless the program does not want
-// that.
-func (c *Cache) ended(l *life) {
+// ended leaves an incarnation whose lease has ended, and begins another unless the program does not
+// want that.
+func (c *Cache) ended(l *incarnation) {
 	l.leave()
 	why := l.lease.Err()
 	c.o.Logger.Warn("a cache has lost its lease, and holds nothing", "lease", l.lease.ID(),
@@ -132,13 +132,13 @@ func (c *Cache) ended(l *life) {
 	}
 }
 
-// replace makes another life that of the cache, unless that is closed by now.
-func (c *Cache) replace(l *life) {
+// replace makes another incarnation the current one of the cache, unless that is closed by now.
+func (c *Cache) replace(l *incarnation) {
 	c.mu.Lock()
 	closed := c.closed
 	if !closed {
 		c.counts.reopened.Add(1)
-		c.life.Store(l)
+		c.current.Store(l)
 		c.follow(l)
 	}
 	c.mu.Unlock()
@@ -170,18 +170,18 @@ func (c *Cache) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	c.cancel()
 	c.all.Wait()
-	l := c.life.Load()
+	l := c.current.Load()
 	l.leave() // before: then writes have nothing to wait for when the lease is revoked
 	return l.lease.Revoke(ctx)
 }
 
 // Lease returns the lease of the cache. After its end it is the old one until the cache has
 // begun anew, if it does.
-func (c *Cache) Lease() *client.Lease { return c.life.Load().lease }
+func (c *Cache) Lease() *client.Lease { return c.current.Load().lease }
 
 // Err returns nil as long as the cache may answer from memory, and then why it may not.
 func (c *Cache) Err() error {
-	l := c.life.Load()
+	l := c.current.Load()
 	if err := l.lease.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
@@ -194,7 +194,7 @@ func (c *Cache) Stats() Stats {
 		Fills: c.counts.fills.Load(), Kept: c.counts.kept.Load(),
 		Invalidations: c.counts.invalidations.Load(), Reopened: c.counts.reopened.Load(),
 	}
-	l := c.life.Load()
+	l := c.current.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.Entries, s.Bytes = l.set.Len()

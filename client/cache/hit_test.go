@@ -37,7 +37,7 @@ func TestHitTakesNoLock(t *testing.T) {
 			t.Fatalf("%q: %v, %v", key, ok, err)
 		}
 	}
-	l := x.life.Load()
+	l := x.current.Load()
 	fills := x.Stats().Fills
 	l.mu.Lock()
 	x.mu.Lock()
@@ -78,7 +78,7 @@ func TestOpenedAnewAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = x.Close(ctx) }()
-	l := x.life.Load()
+	l := x.current.Load()
 	l.Opening()
 	if err := l.await(ctx); err != nil {
 		t.Errorf("it fails: %v", err)
@@ -104,7 +104,7 @@ func TestPastItsEnd(t *testing.T) {
 	if _, err := c.Put(ctx, client.Put{Key: "h/a"}); err != nil {
 		t.Fatal(err)
 	}
-	l := x.life.Load()
+	l := x.current.Load()
 	for l.index.find("h/a") == nil {
 		if _, err := x.Range(ctx, all.Key, all.End); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestPastItsEnd(t *testing.T) {
 func TestOldFlight(t *testing.T) {
 	ctx := t.Context()
 	x := &Cache{}
-	l := &life{cache: x, flights: make(map[keyrange.Range]*flight)}
+	l := &incarnation{cache: x, flights: make(map[keyrange.Range]*flight)}
 	r := keyrange.Range{Key: "h/a"}
 	f := &flight{number: x.flown.Add(1), what: r, done: make(chan struct{})}
 	l.flights[r] = f

@@ -14,7 +14,7 @@ import (
 // Get returns a key; ok says whether there is one. Its value must not be changed. From memory
 // it takes one reading of the clock and no lock.
 func (c *Cache) Get(ctx context.Context, key string) (kv client.KV, ok bool, err error) {
-	l := c.life.Load()
+	l := c.current.Load()
 	// First the copy and then the clock: the copy was there while the lease was valid.
 	if e := l.index.find(key); e != nil && l.lease.Valid() {
 		e.mark.use()
@@ -34,7 +34,7 @@ func (c *Cache) Get(ctx context.Context, key string) (kv client.KV, ok bool, err
 // be changed.
 func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
 	r := rangeOf(key, end)
-	l := c.life.Load()
+	l := c.current.Load()
 	kvs, revision, m, known := l.view.Load().Range(r)
 	if known && l.lease.Valid() {
 		m.(*mark).use()
@@ -47,7 +47,7 @@ func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
 func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
 	since := c.flown.Load() // what flies from now on began after the read
 	for parts := true; ; parts = false {
-		l := c.life.Load()
+		l := c.current.Load()
 		switch {
 		case !l.lease.Valid():
 			return c.past(ctx, r, fault.Because(ErrEnded, l.lease.Err()))
@@ -85,7 +85,7 @@ func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (Result, 
 }
 
 // look returns what there is of a range, or what is missing.
-func (l *life) look(r keyrange.Range) (Result, []keyrange.Range) {
+func (l *incarnation) look(r keyrange.Range) (Result, []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kvs, revision, gaps := l.set.Range(r)
@@ -106,7 +106,7 @@ type flight struct {
 // fetch reads a range from the cluster, or waits for who does. ok is false if that one began
 // before the caller did: then what was read may be older than the caller's read, but for what
 // is kept of it.
-func (l *life) fetch(
+func (l *incarnation) fetch(
 	ctx context.Context, r keyrange.Range, since uint64,
 ) (_ Result, ok bool, _ error) {
 	l.mu.Lock()
@@ -128,7 +128,7 @@ func (l *life) fetch(
 }
 
 // fetchAll fetches several ranges at once.
-func (l *life) fetchAll(ctx context.Context, list []keyrange.Range, since uint64) error {
+func (l *incarnation) fetchAll(ctx context.Context, list []keyrange.Range, since uint64) error {
 	errs := make([]error, len(list))
 	var all sync.WaitGroup
 	for i, r := range list {
@@ -143,7 +143,7 @@ func (l *life) fetchAll(ctx context.Context, list []keyrange.Range, since uint64
 	return nil
 }
 
-func (l *life) takeOffLocked(r keyrange.Range) *flight {
+func (l *incarnation) takeOffLocked(r keyrange.Range) *flight {
 	f := &flight{
 		number: l.cache.flown.Add(1), what: r, done: make(chan struct{}), fill: l.set.Begin(r),
 	}
@@ -152,7 +152,7 @@ func (l *life) takeOffLocked(r keyrange.Range) *flight {
 }
 
 // fly reads what a flight is for.
-func (l *life) fly(ctx context.Context, f *flight) {
+func (l *incarnation) fly(ctx context.Context, f *flight) {
 	defer close(f.done)
 	l.cache.counts.fills.Add(1)
 	var r client.RangeResult

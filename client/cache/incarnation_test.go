@@ -24,9 +24,9 @@ func TestOldLifeGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close(t.Context())
-	var old []weak.Pointer[life]
+	var old []weak.Pointer[incarnation]
 	for range 5 {
-		old = append(old, weak.Make(x.life.Load()))
+		old = append(old, weak.Make(x.current.Load()))
 		ref := x.Lease().Ref()
 		if err := other.Revoke(t.Context(), ref); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestOldLifeGoes(t *testing.T) {
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-late:
-				t.Fatalf("life %d is still there", i)
+				t.Fatalf("incarnation %d is still there", i)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func TestEndedWhileOpening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLife(&Cache{client: c, o: Options{}.withDefaults()}, held)
+	l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
 	held.Close()
 	l.Opened(1) // as the cluster says it
 	over := make(chan error, 1)

@@ -18,13 +18,13 @@ import (
 // hooks are what the client has for caches.
 var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant, client.RangeResult]()
 
-// life is a cache from the beginning of one lease to its end. It is the cachelink.Events of
+// incarnation is a cache from the beginning of one lease to its end. It is the cachelink.Events of
 // its link.
 //
 // What is in index and view is true as long as the lease is valid: who reads looks there
 // first, and then whether the lease is valid. What is dropped is gone from both before it
 // is acknowledged.
-type life struct {
+type incarnation struct {
 	cache *Cache
 	lease *client.Lease
 	index *index
@@ -42,8 +42,8 @@ type life struct {
 	refusal error // why the cache is not open, if the cluster has said so
 }
 
-func newLife(c *Cache, held *client.Lease) *life {
-	l := &life{
+func newIncarnation(c *Cache, held *client.Lease) *incarnation {
+	l := &incarnation{
 		cache: c, lease: held, index: newIndex(), settled: make(chan struct{}),
 		flights: make(map[keyrange.Range]*flight),
 	}
@@ -59,7 +59,7 @@ func newLife(c *Cache, held *client.Lease) *life {
 }
 
 // open links the cache to the cluster, and waits until that knows of it.
-func (l *life) open(ctx context.Context) error {
+func (l *incarnation) open(ctx context.Context) error {
 	link, err := hooks.Open(l.cache.client, l.lease, l)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (l *life) open(ctx context.Context) error {
 
 // await waits until the cache was open for the first time. It may be that it is being opened
 // anew by then: that is no failure.
-func (l *life) await(ctx context.Context) error {
+func (l *incarnation) await(ctx context.Context) error {
 	select {
 	case <-l.settled:
 		return l.failure
@@ -86,7 +86,7 @@ func (l *life) await(ctx context.Context) error {
 
 // leave drops everything and says so, since the lease is over, or about to be. What the cluster
 // asks it to drop it goes on to acknowledge for as long as writes may wait for that: a TTL.
-func (l *life) leave() {
+func (l *incarnation) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	told := l.set.Leave()
@@ -98,7 +98,7 @@ func (l *life) leave() {
 }
 
 // notOpen says why the cache is not open.
-func (l *life) notOpen() error {
+func (l *incarnation) notOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -112,11 +112,11 @@ func (l *life) notOpen() error {
 }
 
 // publishLocked lets those who read see what there is.
-func (l *life) publishLocked() { l.view.Store(l.set.View()) }
+func (l *incarnation) publishLocked() { l.view.Store(l.set.View()) }
 
 // tellLocked tells the cluster what is to be told. It is called with mu held, so that what
 // is given up is told before it is asked for again.
-func (l *life) tellLocked(lazy bool) {
+func (l *incarnation) tellLocked(lazy bool) {
 	if l.link == nil {
 		return // it is told when there is one
 	}
@@ -125,19 +125,19 @@ func (l *life) tellLocked(lazy bool) {
 	}
 }
 
-func (l *life) ackLocked(t copies.Told) {
+func (l *incarnation) ackLocked(t copies.Told) {
 	l.link.Ack(cachelink.Ack{Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: t.Dropped})
 }
 
 // Opening implements cachelink.Events.
-func (l *life) Opening() []keyrange.Range {
+func (l *incarnation) Opening() []keyrange.Range {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.set.Reopen()
 }
 
 // Opened implements cachelink.Events.
-func (l *life) Opened(term uint64) {
+func (l *incarnation) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lease.Err() != nil { // it has nothing, and only the leader has to know that
@@ -153,7 +153,7 @@ func (l *life) Opened(term uint64) {
 }
 
 // Invalidated implements cachelink.Events. What is acknowledged is dropped before.
-func (l *life) Invalidated(n cachelink.Notice) {
+func (l *incarnation) Invalidated(n cachelink.Notice) {
 	l.cache.counts.invalidations.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *life) Invalidated(n cachelink.Notice) {
 }
 
 // Writing implements cachelink.Events.
-func (l *life) Writing(list []keyrange.Range) {
+func (l *incarnation) Writing(list []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.set.Drop(ranges(list)...)
@@ -172,7 +172,7 @@ func (l *life) Writing(list []keyrange.Range) {
 }
 
 // Refused implements cachelink.Events.
-func (l *life) Refused(err error) {
+func (l *incarnation) Refused(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refusal = err
@@ -183,7 +183,7 @@ func (l *life) Refused(err error) {
 	l.settleLocked(fmt.Errorf("cache: %w", err))
 }
 
-func (l *life) settleLocked(failure error) {
+func (l *incarnation) settleLocked(failure error) {
 	if !l.known {
 		l.known, l.failure = true, failure
 		close(l.settled)
