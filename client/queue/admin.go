@@ -143,19 +143,19 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if err != nil {
 		return 0, fault.In("queue: requeue", "", err)
 	}
-	return q.exhume(ctx, ids, func(i int, payload []byte) []client.Op {
+	return q.takeFromDead(ctx, ids, func(i int, payload []byte) []client.Op {
 		return []client.Op{client.Put{Key: q.item(fresh[i]), Value: payload}}
 	})
 }
 
 // Discard deletes up to MaxBatch dead letters, and returns how many there were.
 func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
-	return q.exhume(ctx, ids, func(int, []byte) []client.Op { return nil })
+	return q.takeFromDead(ctx, ids, func(int, []byte) []client.Op { return nil })
 }
 
-// exhume takes dead letters out, one by one. Each goes once: the transaction that deletes it
+// takeFromDead takes dead letters out, one by one. Each goes once: the transaction that deletes it
 // does the rest, and a second try after a lost answer finds nothing to do.
-func (q *Queue) exhume(
+func (q *Queue) takeFromDead(
 	ctx context.Context, ids []string, then func(i int, payload []byte) []client.Op,
 ) (n int, err error) {
 	if len(ids) > MaxBatch {
@@ -163,7 +163,9 @@ func (q *Queue) exhume(
 			client.ErrInvalid, len(ids), MaxBatch))
 	}
 	for i, id := range ids {
-		ok, err := q.exhumeOne(ctx, id, func(payload []byte) []client.Op { return then(i, payload) })
+		ok, err := q.takeOneFromDead(ctx, id, func(payload []byte) []client.Op {
+			return then(i, payload)
+		})
 		if err != nil {
 			return n, fault.In("queue: dead letter", id, err)
 		}
@@ -174,7 +176,7 @@ func (q *Queue) exhume(
 	return n, nil
 }
 
-func (q *Queue) exhumeOne(
+func (q *Queue) takeOneFromDead(
 	ctx context.Context, id string, then func(payload []byte) []client.Op,
 ) (ok bool, err error) {
 	tried := false

@@ -276,7 +276,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		q.lost.Add(1)
 		q.crowd.Store(min(q.crowd.Load()+2, maxCrowd))
 		if items := r.Results[0].Range.KVs; len(items) > 0 && len(r.Results[1].Range.KVs) == 0 {
-			return nil, q.bury(ctx, id, items[0].Value) // it was tried too often
+			return nil, q.moveToDead(ctx, id, items[0].Value) // it was tried too often
 		}
 		return nil, nil
 	}
@@ -316,9 +316,9 @@ func (q *Queue) release(ctx context.Context, l client.LeaseRef) error {
 	return err
 }
 
-// bury moves an item that nobody has claimed, and that was tried too often, to the dead
+// moveToDead moves an item that nobody has claimed, and that was tried too often, to the dead
 // letters. The transaction does nothing the second time, whoever did the first.
-func (q *Queue) bury(ctx context.Context, id string, payload []byte) error {
+func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
 	_, err := q.c.Txn(ctx, client.Txn{
 		If: []client.Compare{
 			client.Key(q.item(id)).Missing().Not(),

@@ -111,10 +111,10 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 // largePayload is the size from which on an item might come near to what a request may have.
 const largePayload = 1 << 10
 
-// room is what makes the request that pushes items longer than the one that buries one of them or
-// gives it back, as the key of a condition that always holds: what could be pushed can be buried,
-// whatever the largest request is that members take. An item that nobody can bury would stop
-// each worker that meets it.
+// room is what makes the request that pushes items longer than the one that makes one of them a
+// dead letter or gives it back, as the key of a condition that always holds. So what could be
+// pushed can become a dead letter, whatever the largest request is that members take. Otherwise an
+// item that cannot become one would stop each worker that meets it.
 func (q *Queue) room() string {
 	const keys, rest = 5, 256
 	return strings.Repeat("~", keys*len(q.item(""))+rest)

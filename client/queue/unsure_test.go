@@ -118,7 +118,7 @@ func TestClaimUnsure(t *testing.T) {
 	r := rig.New(t, 1)
 	direct := r.Dial(client.Config{})
 	for name, cfg := range map[string]queue.Config{
-		"claim": {TTL: time.Minute}, "bury": {TTL: time.Minute, MaxTries: 1},
+		"claim": {TTL: time.Minute}, "dead": {TTL: time.Minute, MaxTries: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tries int
@@ -126,8 +126,8 @@ func TestClaimUnsure(t *testing.T) {
 			b := &between{
 				instead: func(r *pb.Request) *pb.Response {
 					for _, o := range r.GetTxn().GetSuccess() {
-						bury := o.GetDeleteRange() != nil
-						if o.GetGrant() == nil && !bury || bury != (name == "bury") {
+						dead := o.GetDeleteRange() != nil
+						if o.GetGrant() == nil && !dead || dead != (name == "dead") {
 							continue
 						}
 						switch tries++; tries {
@@ -151,7 +151,7 @@ func TestClaimUnsure(t *testing.T) {
 			defer cancel()
 			q := queue.New(c, name, cfg)
 			pushed := queue.New(direct, name, cfg)
-			if name == "bury" {
+			if name == "dead" {
 				push(t, pushed, "dead")
 				lost := claim(t, pushed)
 				watch := rig.Async(func() (*queue.Item, error) { return q.Claim(ctx) })
@@ -159,7 +159,7 @@ func TestClaimUnsure(t *testing.T) {
 				if err := direct.Revoke(ctx, lost.Lease().Ref()); err != nil {
 					t.Fatal(err)
 				}
-				rig.Keys(t, direct, "bury/dead/", 1)
+				rig.Keys(t, direct, "dead/dead/", 1)
 				push(t, pushed, "next")
 				if a := <-watch; a.Err != nil || string(a.Value.Payload()) != "next" {
 					t.Errorf("claimed %+v, %v", a.Value, a.Err)
