@@ -50,8 +50,8 @@ type app struct {
 	flags   globalFlags
 	printer printer // chosen by prepare
 
-	stopLogging func()   // ends what prepare began, nil before
-	obstacle    obstacle // that a connection met
+	stopLogging func()    // ends what prepare began, nil before
+	dialError   dialError // that a connection met
 
 	mu sync.Mutex // guards Stdout and Stderr, so that answers do not mix
 }
@@ -90,7 +90,7 @@ func Main(p Process, more ...*cobra.Command) int {
 	if !errors.As(err, &e) || e.err != nil {
 		a.complain("Error: %s\n", rpcPrefix.ReplaceAllString(err.Error(), ""))
 	}
-	if why := a.obstacle.String(); why != "" && !strings.Contains(err.Error(), why) {
+	if why := a.dialError.String(); why != "" && !strings.Contains(err.Error(), why) {
 		a.complain("Cause: %s\n", why)
 	}
 	return exitCode(err)

@@ -25,7 +25,7 @@ func nativeLeases(c *clientv3.Client) pb.LeaseServiceClient {
 func nativeError(err error) error {
 	s := grpcstatus.Convert(err)
 	text := s.Message()
-	if why, found := obstacleIn(text); found {
+	if why, found := dialErrorIn(text); found {
 		text = "no member answers: " + why
 	}
 	if s.Code() == codes.Unimplemented {

@@ -95,7 +95,7 @@ func (a *app) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 		case err == nil && silent:
 			a.complain("The cluster answers again\n")
 		case err != nil && !silent:
-			why, found := obstacleIn(err.Error())
+			why, found := dialErrorIn(err.Error())
 			if !found {
 				why = err.Error()
 			}
@@ -115,8 +115,8 @@ func (a *app) tellLost(c *clientv3.Client) {
 		if !there && ctx.Err() == nil {
 			// What is not put off until there is a connection fails with the reason.
 			_, err := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
-			a.obstacle.learn(fmt.Sprint(err))
-			why := a.obstacle.String()
+			a.dialError.learn(fmt.Sprint(err))
+			why := a.dialError.String()
 			if why != "" {
 				why = ": " + why
 			}

@@ -3,7 +3,7 @@ package cli
 import "testing"
 
 // Goal: of what a call has failed with, the user is told why no member could answer.
-func TestObstacleIn(t *testing.T) {
+func TestDialErrorIn(t *testing.T) {
 	for text, want := range map[string]string{
 		"rpc error: code = Unavailable desc = etcdserver: request timed out, no leader: member 1": "" +
 			"no leader: member 1",
@@ -11,7 +11,7 @@ func TestObstacleIn(t *testing.T) {
 			`dialing: refused"`: "refused",
 		"rpc error: code = Unavailable desc = etcdserver: request timed out": "",
 	} {
-		if why, found := obstacleIn(text); why != want || found != (want != "") {
+		if why, found := dialErrorIn(text); why != want || found != (want != "") {
 			t.Errorf("%q: %q, %t", text, why, found)
 		}
 	}

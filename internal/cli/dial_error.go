@@ -16,63 +16,63 @@ func (a *app) logger() (*zap.Logger, error) {
 	if a.flags.debug {
 		return logutil.CreateDefaultZapLogger(zap.InfoLevel)
 	}
-	return zap.New(&a.obstacle), nil
+	return zap.New(&a.dialError), nil
 }
 
-// obstacle remembers why a connection could not be made: the last reason that was logged. It
+// dialError remembers why a connection could not be made: the last reason that was logged. It
 // implements zapcore.Core.
-type obstacle struct {
+type dialError struct {
 	mu   sync.Mutex
 	text string
 }
 
 // String returns the reason, empty if there is none.
-func (o *obstacle) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text
+func (d *dialError) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text
 }
 
 // Enabled implements zapcore.LevelEnabler.
-func (o *obstacle) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+func (d *dialError) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
 
 // With implements zapcore.Core.
-func (o *obstacle) With([]zapcore.Field) zapcore.Core { return o }
+func (d *dialError) With([]zapcore.Field) zapcore.Core { return d }
 
 // Check implements zapcore.Core.
-func (o *obstacle) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if o.Enabled(e.Level) {
-		return to.AddCore(e, o)
+func (d *dialError) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if d.Enabled(e.Level) {
+		return to.AddCore(e, d)
 	}
 	return to
 }
 
 // Write implements zapcore.Core.
-func (o *obstacle) Write(_ zapcore.Entry, fields []zapcore.Field) error {
+func (d *dialError) Write(_ zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
-			o.learn(err.Error())
+			d.learn(err.Error())
 		}
 	}
 	return nil
 }
 
 // Sync implements zapcore.Core.
-func (o *obstacle) Sync() error { return nil }
+func (d *dialError) Sync() error { return nil }
 
 // learn takes what gRPC says of a call that failed.
-func (o *obstacle) learn(text string) {
-	why, found := obstacleIn(text)
+func (d *dialError) learn(text string) {
+	why, found := dialErrorIn(text)
 	if !found {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text = why
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.text = why
 }
 
-// obstacleIn finds in what gRPC says of a call why there was no connection.
-func obstacleIn(text string) (why string, found bool) {
+// dialErrorIn finds in what gRPC says of a call why there was no connection.
+func dialErrorIn(text string) (why string, found bool) {
 	// A member has said why it did not answer; etcd's library asks again until the time is up.
 	const late = "request timed out, "
 	if _, why, found = strings.Cut(text, late); found {
