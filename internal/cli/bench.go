@@ -20,7 +20,7 @@ import (
 var benchFormats = []string{"table", "json"}
 
 func (a *app) benchCommand() *cobra.Command {
-	s := &sheetFlags{}
+	s := &reportFlags{}
 	r := &load.Remote{}
 	conns := 4
 	cmd := &cobra.Command{
@@ -135,7 +135,7 @@ func metricsPage(endpoint string, tls bool) string {
 	return "http://" + endpoint + "/metrics"
 }
 
-func (a *app) runBench(s *sheetFlags, r *load.Remote, conns int) error {
+func (a *app) runBench(s *reportFlags, r *load.Remote, conns int) error {
 	l, err := a.dialLoad(conns)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (a *app) runBench(s *sheetFlags, r *load.Remote, conns int) error {
 	rep, err := r.Run(ctx)
 	bar.end()
 	if len(rep.Operations) > 0 {
-		err = errors.Join(err, s.display(a, benchSheet(rep)))
+		err = errors.Join(err, s.display(a, benchReport(rep)))
 	}
 	if ctx.Err() == nil {
 		return err
@@ -164,8 +164,8 @@ func (a *app) runBench(s *sheetFlags, r *load.Remote, conns int) error {
 	return withCode(exitInterrupted, errors.New("interrupted; "+left))
 }
 
-func benchSheet(rep load.Report) sheet {
-	sh := sheet{
+func benchReport(rep load.Report) report {
+	sh := report{
 		figures: [][2]string{
 			{"endpoints", strings.Join(rep.Endpoints, ", ")},
 			{"callers", fmt.Sprint(rep.Callers)},

@@ -16,22 +16,22 @@ import (
 
 // planCommand is lease arithmetic: what follows from a choice.
 func (a *app) planCommand() *cobra.Command {
-	s := &sheetFlags{}
+	s := &reportFlags{}
 	cmd := family("plan", "Compute what follows from the length of a lease, before production does",
 		a.planOutage(s), a.planLevels(s), a.planLength(s), a.planCaches(s), a.planCapacity(s))
 	cmd.Long = `Computes what follows from the length of a lease: outages, levels, chances, caches,
 capacity. Nothing here needs a server, but "plan length --measure" asks one.
 docs/choosing-a-lease.md explains the words and has the equations.`
-	s.register(cmd, sheetFormats...)
+	s.register(cmd, reportFormats...)
 	return cmd
 }
 
-// planned runs a computation and shows its sheet.
-func (a *app) planned(s *sheetFlags, args []string, compute func() (sheet, error)) error {
+// planned runs a computation and shows its report.
+func (a *app) planned(s *reportFlags, args []string, compute func() (report, error)) error {
 	if len(args) > 0 {
 		return badArgs("unexpected argument %q: this command takes flags only", args[0])
 	}
-	if err := s.check(a, sheetFormats...); err != nil {
+	if err := s.check(a, reportFormats...); err != nil {
 		return err
 	}
 	sh, err := compute()
@@ -76,7 +76,7 @@ func (f *holderFlags) holder(cmd *cobra.Command) (plan.Holder, error) {
 // issuers are the values of --issuer.
 var issuers = []string{"leasehold", "refreshing", "classic"}
 
-func (a *app) planOutage(s *sheetFlags) *cobra.Command {
+func (a *app) planOutage(s *reportFlags) *cobra.Command {
 	var f holderFlags
 	var kind string
 	var recovery time.Duration
@@ -93,20 +93,20 @@ equations, and says whether any went beyond them.`,
   leasehold plan outage --ttl 25s --renew 12.5s --issuer classic --recovery 10s --rtt 0 --retry 0
   leasehold plan outage --ttl 5s --recovery 4s --healthy -o svg > outage.svg`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.planned(s, args, func() (sheet, error) {
+			return a.planned(s, args, func() (report, error) {
 				h, err := f.holder(cmd)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
 				i, err := issuer(kind, h.TTL, recovery, silent)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
 				o, err := plan.Bounds(h, i)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
-				sh := outageSheet(o, healthy)
+				sh := outageReport(o, healthy)
 				return sh, a.checkOutage(&sh, o, check)
 			})
 		},
@@ -146,7 +146,7 @@ func issuer(kind string, ttl, recovery time.Duration, silent bool) (plan.Issuer,
 		kind)
 }
 
-func outageSheet(o plan.Outage, healthy bool) sheet {
+func outageReport(o plan.Outage, healthy bool) report {
 	story := draw.WorstCase(o)
 	if healthy {
 		story = draw.HealthyHolder(o)
@@ -162,7 +162,7 @@ func outageSheet(o plan.Outage, healthy bool) sheet {
 		title = fmt.Sprintf("lease %v, renewed every %v, issuer away %v: a healthy holder has %s",
 			h.TTL, short(h.Renew), o.Issuer.Recovery, slack)
 	}
-	return sheet{
+	return report{
 		figures: [][2]string{
 			{"lease, L", h.TTL.String()},
 			{"renewed every, T", short(h.Renew)},

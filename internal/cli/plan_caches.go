@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/plan/caches"
 )
 
-func (a *app) planCaches(s *sheetFlags) *cobra.Command {
+func (a *app) planCaches(s *reportFlags) *cobra.Command {
 	v := caches.Sharing{}
 	file := ""
 	cmd := &cobra.Command{
@@ -29,16 +29,16 @@ servers bound the term: see --longest-wait.`,
 		Example: `  leasehold plan caches --reads 0.864 --writes 0.04 --caches 10 --longest-wait 1m
   leasehold plan caches --reads 20 --writes 0.1 --caches 50 --term 5s -o svg > caches.svg`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.planned(s, args, func() (sheet, error) {
+			return a.planned(s, args, func() (report, error) {
 				c, err := caches.Choose(v)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
 				measured, err := readMeasured(file)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
-				return cacheSheet(c, measured), nil
+				return cacheReport(c, measured), nil
 			})
 		},
 	}
@@ -60,7 +60,7 @@ servers bound the term: see --longest-wait.`,
 	return cmd
 }
 
-func cacheSheet(c caches.Choice, measured []draw.Curve) sheet {
+func cacheReport(c caches.Choice, measured []draw.Curve) report {
 	alpha := fmt.Sprintf("%.3g", c.Benefit)
 	if math.IsInf(c.Benefit, 1) {
 		alpha = "endless: nothing is written"
@@ -72,7 +72,7 @@ func cacheSheet(c caches.Choice, measured []draw.Curve) sheet {
 	if c.BreakEven > 0 {
 		even = short(c.BreakEven)
 	}
-	return sheet{
+	return report{
 		figures: [][2]string{
 			{"benefit factor, alpha = 2R/(SW) (G2)", alpha},
 			{"recommended term (G7)", recommended},

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/plan/capacity"
 )
 
-func (a *app) planCapacity(s *sheetFlags) *cobra.Command {
+func (a *app) planCapacity(s *reportFlags) *cobra.Command {
 	v := capacity.Site{}
 	var file string
 	var memory, network, quota float64
@@ -29,17 +29,17 @@ wrote on the machine in question.`,
 		Example: `  leasehold plan capacity --leases 1e6 --ttl 10s
   leasehold bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.planned(s, args, func() (sheet, error) {
+			return a.planned(s, args, func() (report, error) {
 				v.Memory, v.Network, v.Quota = memory*(1<<30), network*1e9/8, quota*(1<<30)
 				costs, err := costsFrom(file, v.Members)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
 				c, err := capacity.Size(v, costs)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
-				sh := capacitySheet(c)
+				sh := capacityReport(c)
 				if file == "" {
 					err = addSizes(&sh, v)
 				}
@@ -101,7 +101,7 @@ func costsFrom(file string, members int) (capacity.Costs, error) {
 
 // addSizes says what one member, a cell of three and many cells carry, by the
 // documented figures.
-func addSizes(sh *sheet, v capacity.Site) error {
+func addSizes(sh *report, v capacity.Site) error {
 	carried := func(members int) (float64, error) {
 		v.Members = members
 		c, err := capacity.Size(v, capacity.DocumentedCosts(members))
@@ -121,9 +121,9 @@ func addSizes(sh *sheet, v capacity.Site) error {
 
 func micros(v float64) time.Duration { return time.Duration(v * float64(time.Microsecond)) }
 
-func capacitySheet(c capacity.Result) sheet {
+func capacityReport(c capacity.Result) report {
 	s := c.Site
-	sh := sheet{
+	sh := report{
 		figures: [][2]string{
 			{"leases", decimal(s.Leases)},
 			{"length, renewed every", fmt.Sprintf("%v, %s", s.TTL, short(s.Renew))},

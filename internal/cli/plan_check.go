@@ -18,9 +18,9 @@ type checkedOutage struct {
 	Tally  outages.Tally
 }
 
-// checkOutage plays n timelines, if n is not 0, and adds to the sheet what they
+// checkOutage plays n timelines, if n is not 0, and adds to the report what they
 // say. A bound that does not hold is an error.
-func (a *app) checkOutage(sh *sheet, o plan.Outage, n int) error {
+func (a *app) checkOutage(sh *report, o plan.Outage, n int) error {
 	if n == 0 {
 		return nil
 	}

@@ -28,7 +28,7 @@ type lengthFlags struct {
 	notes []string // on where the figures come from
 }
 
-func (a *app) planLength(s *sheetFlags) *cobra.Command {
+func (a *app) planLength(s *reportFlags) *cobra.Command {
 	var f holderFlags
 	var l lengthFlags
 	w := &l.wish.Weather
@@ -46,16 +46,16 @@ to 200 times a second. What is not given is assumed, and the answer says so.`,
 		Example: `  leasehold plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
   leasehold plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.planned(s, args, func() (sheet, error) {
+			return a.planned(s, args, func() (report, error) {
 				l.wish.Holder = f.h
 				if err := a.weather(&l, cmd.Flags().Changed("rtt")); err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
 				c, err := length.Choose(l.wish)
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
-				return lengthSheet(c, l.notes), nil
+				return lengthReport(c, l.notes), nil
 			})
 		},
 	}
@@ -198,8 +198,8 @@ func fromLoad(h *load.Histogram) (length.Histogram, error) {
 	return length.NewHistogram(bins)
 }
 
-func lengthSheet(c length.Choice, notes []string) sheet {
-	sh := sheet{
+func lengthReport(c length.Choice, notes []string) report {
+	sh := report{
 		head: []string{
 			"lease", "renewed", "attempts", "losses/year", "chance/year", "dead one noticed",
 			"renewals/s",

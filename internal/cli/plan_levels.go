@@ -14,7 +14,7 @@ import (
 // levelNames are those of levels that have no other.
 var levelNames = []string{"core's leader", "primary", "third", "fourth", "fifth"}
 
-func (a *app) planLevels(s *sheetFlags) *cobra.Command {
+func (a *app) planLevels(s *reportFlags) *cobra.Command {
 	var f holderFlags
 	var ttls []time.Duration
 	var base time.Duration
@@ -29,9 +29,9 @@ makes each 2.5 times as long as the one above it.`,
 		Example: `  leasehold plan levels --core 10s --levels 2
   leasehold plan levels --ttls 10s,25s,70s --renew-share 0.5`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.planned(s, args, func() (sheet, error) {
+			return a.planned(s, args, func() (report, error) {
 				if part <= 0 || part >= 1 {
-					return sheet{}, &figures.InputError{
+					return report{}, &figures.InputError{
 						Field:   "share of the lease after which it is renewed",
 						Problem: fmt.Sprintf("is %v", part),
 						Advice:  "give more than 0 and less than 1, such as 0.5",
@@ -41,9 +41,9 @@ makes each 2.5 times as long as the one above it.`,
 					return levels.ThumbChain(h, factor, count)
 				})
 				if err != nil {
-					return sheet{}, err
+					return report{}, err
 				}
-				return levelSheet(base, holders)
+				return levelReport(base, holders)
 			})
 		},
 	}
@@ -82,7 +82,7 @@ func levelHolders(
 	return out, nil
 }
 
-func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
+func levelReport(base time.Duration, holders []plan.Holder) (report, error) {
 	var names []string
 	for i := range holders {
 		name := fmt.Sprintf("level %d", i+1)
@@ -93,7 +93,7 @@ func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
 	}
 	chain, err := levels.Chain(base, names, holders)
 	if err != nil {
-		return sheet{}, err
+		return report{}, err
 	}
 	first := plan.Holder{
 		TTL: holders[0].TTL, RoundTrip: plan.DefaultRoundTrip, Retry: plan.DefaultRetry,
@@ -101,9 +101,9 @@ func levelSheet(base time.Duration, holders []plan.Holder) (sheet, error) {
 	}
 	one, err := plan.Bounds(first, plan.Leasehold(first.TTL, plan.RecoveryCutOff))
 	if err != nil {
-		return sheet{}, err
+		return report{}, err
 	}
-	sh := sheet{
+	sh := report{
 		head: []string{
 			"level", "lease", "renewed", "above away", "needs", "rule of thumb", "to spare", "worst outage",
 		},

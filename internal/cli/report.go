@@ -18,9 +18,9 @@ import (
 	"leasehold.dev/internal/draw"
 )
 
-// A sheet is the answer of a command that computes or measures: figures, a table,
+// A report is the answer of a command that computes or measures: figures, a table,
 // sentences and a picture, or the same as JSON or as SVG.
-type sheet struct {
+type report struct {
 	figures   [][2]string // name and value
 	head      []string
 	rows      [][]string
@@ -31,16 +31,16 @@ type sheet struct {
 	wire      any                               // as JSON, as it is, instead of data
 }
 
-// sheetFormats are the values of --output.
-var sheetFormats = []string{"table", "json", "svg"}
+// reportFormats are the values of --output.
+var reportFormats = []string{"table", "json", "svg"}
 
-// sheetFlags say how a sheet is shown.
-type sheetFlags struct {
+// reportFlags say how a report is shown.
+type reportFlags struct {
 	format string
 	ascii  bool
 }
 
-func (s *sheetFlags) register(cmd *cobra.Command, formats ...string) {
+func (s *reportFlags) register(cmd *cobra.Command, formats ...string) {
 	fs := cmd.PersistentFlags()
 	fs.StringVarP(&s.format, "output", "o", "table",
 		"what to write: "+strings.Join(formats, ", "))
@@ -50,7 +50,7 @@ func (s *sheetFlags) register(cmd *cobra.Command, formats ...string) {
 
 // check refuses an output that there is not. --write-out json, which every other
 // command has, means --output json.
-func (s *sheetFlags) check(a *app, formats ...string) error {
+func (s *reportFlags) check(a *app, formats ...string) error {
 	switch {
 	case !a.flags.set.Changed("write-out") || a.flags.format == "simple" || a.flags.format == "table":
 	case a.flags.format == "json":
@@ -66,8 +66,8 @@ func (s *sheetFlags) check(a *app, formats ...string) error {
 	return badFeature("unknown output %q: choose one of %s", s.format, strings.Join(formats, ", "))
 }
 
-// display writes a sheet to the standard output.
-func (s *sheetFlags) display(a *app, sh sheet) error {
+// display writes a report to the standard output.
+func (s *reportFlags) display(a *app, sh report) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch s.format {
@@ -94,7 +94,7 @@ func (s *sheetFlags) display(a *app, sh sheet) error {
 }
 
 // style is as wide as the terminal, or as COLUMNS says, within what reads well.
-func (s *sheetFlags) style(a *app) draw.Style {
+func (s *reportFlags) style(a *app) draw.Style {
 	width := 80
 	if f, ok := a.Stdout.(*os.File); ok {
 		if n, ok := columns(f); ok && n > 0 {
@@ -113,8 +113,8 @@ func (s *sheetFlags) style(a *app) draw.Style {
 	return draw.Style{Width: max(40, min(width, 120)), ASCII: s.ascii || !unicodes}
 }
 
-// text writes the sheet for people.
-func (sh sheet) text(w *strings.Builder, style draw.Style) error {
+// text writes the report for people.
+func (sh report) text(w *strings.Builder, style draw.Style) error {
 	gap := func() {
 		if w.Len() > 0 {
 			w.WriteByte('\n')

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Goal: a sheet is as wide as it should be, with letters that the terminal has.
-func TestSheetWidth(t *testing.T) {
+// Goal: a report is as wide as it should be, with letters that the terminal has.
+func TestReportWidth(t *testing.T) {
 	for _, c := range []struct {
 		env     []string
 		args    []string
