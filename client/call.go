@@ -32,9 +32,9 @@ type spec struct {
 	unsure, tried bool
 	// number is that of a numbered request, as soon as it has one.
 	number number
-	// begins is the turn that the request begins to wait for, ends the one that it ends
+	// begins is the ticket that the request begins to wait for, ends the one that it ends
 	// waiting for; nil for none.
-	begins, ends *Turn
+	begins, ends *Ticket
 	// first is the call of the first try, which mostly is the only one, and has the request
 	// itself. Others have copies: a link that was left may be sending it still.
 	first call

@@ -109,8 +109,8 @@ func (e *echo) answer(r *pb.Request, m *pb.Response) {
 		m.Body = echoRange
 	case *pb.Request_Txn:
 		m.Body = echoTxn
-		if x.Txn.AwaitTurn != nil {
-			m.Body, m.More = echoTurn, true
+		if x.Txn.Wait != nil {
+			m.Body, m.More = echoTicket, true
 		}
 	case *pb.Request_Grant:
 		e.leases++
@@ -140,12 +140,12 @@ var (
 	echoTxn = &pb.Response_Txn{Txn: &pb.TxnResponse{
 		Header: echoHeader, Succeeded: true, Responses: []*pb.OpResponse{echoDeleted},
 	}}
-	echoTurn = &pb.Response_Txn{Txn: &pb.TxnResponse{
+	echoTicket = &pb.Response_Txn{Txn: &pb.TxnResponse{
 		Header: echoHeader, Succeeded: true, Responses: []*pb.OpResponse{
 			{Response: &pb.OpResponse_Put{Put: echoPut.Put}},
 			{Response: &pb.OpResponse_DrawToken{DrawToken: 7}},
 		},
-		Turn: &pb.Turn{State: pb.Turn_STATE_COME, CreateRevision: 5},
+		Ticket: &pb.Ticket{State: pb.Ticket_STATE_READY, CreateRevision: 5},
 	}}
 	echoDeleted = &pb.OpResponse{Response: &pb.OpResponse_DeleteRange{DeleteRange: &pb.DeleteResponse{
 		Header: echoHeader, Deleted: 1,

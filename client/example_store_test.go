@@ -137,22 +137,22 @@ func ExampleCompare() {
 	// false
 }
 
-// Two wait in a line: the keys of a prefix, each with the ID of its owner's lease. Package lock
+// Two wait in a queue: the keys of a prefix, each with the ID of its owner's lease. Package lock
 // makes locks and elections of this.
-func ExampleTurn() {
+func ExampleTicket() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	enter := func(l *client.Lease) *client.Turn {
+	enter := func(l *client.Lease) *client.Ticket {
 		key := fmt.Sprintf("printer/%x", l.ID())
-		_, turn, err := c.Enter(ctx, client.Txn{
+		_, ticket, err := c.Enter(ctx, client.Txn{
 			If:   []client.Compare{client.Key(key).Missing()},
 			Then: []client.Op{client.Put{Key: key, Lease: l.ID()}},
-		}, client.Await{Key: key, Prefix: "printer/"})
+		}, client.Wait{Key: key, Prefix: "printer/"})
 		if err != nil {
 			log.Fatal(err)
 		}
-		return turn // nil if the key was there
+		return ticket // nil if the key was there
 	}
 	grant := func() *client.Lease {
 		l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
@@ -172,7 +172,7 @@ func ExampleTurn() {
 	var gone *client.GoneError
 	fmt.Println("ann's key:", errors.As(first.Err(), &gone), gone.Why)
 
-	// Who has his key still leaves the line, and deletes it, by one message.
+	// Who has his key still leaves the queue, and deletes it, by one message.
 	key := fmt.Sprintf("printer/%x", bob.ID())
 	r, err := second.Leave(ctx, client.Txn{Then: []client.Op{client.Delete{Key: key}}})
 	fmt.Println("bob leaves:", r.Succeeded, err)

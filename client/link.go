@@ -323,7 +323,7 @@ func (l *link) deliver(list []*pb.Response) {
 		}
 		c.gone = c.done == nil
 		l.told = append(l.told, answer{call: c, response: r})
-		if !r.More && c.kind != renewal || r.GetTxn().GetTurn().GetState() == pb.Turn_STATE_COME {
+		if !r.More && c.kind != renewal || r.GetTxn().GetTicket().GetState() == pb.Ticket_STATE_READY {
 			came++
 		}
 	}

@@ -76,7 +76,7 @@ func enterOf(prefix, key []byte, id int64) *pb.TxnRequest {
 			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key, Lease: id}}},
 			{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}},
 		},
-		AwaitTurn: &pb.Await{Prefix: prefix, Key: key},
+		Wait: &pb.Wait{Prefix: prefix, Key: key},
 	}
 }
 

@@ -10,7 +10,7 @@
 //
 // What is promised of these:
 //
-//   - All wait in lines: below the prefix "name/" each lease has a key, named by its ID in
+//   - All wait in queues: below the prefix "name/" each lease has a key, named by its ID in
 //     hex, and the oldest key, by create revision, is that of the holder. That is the layout
 //     of etcd's package concurrency, so its Mutex and Election and ours exclude each other on
 //     one name, in whatever language the other program is.
@@ -41,6 +41,6 @@
 //     they hold it. Tokens tell them apart.
 //   - Programs that use etcd's client do not know tokens and priorities. They have create
 //     revisions (see [Held.Revision]), which a restore with --bump-revision=0 takes back.
-//   - One client follows at most 1,536 watches and places together. Of a place beyond them it
+//   - One client follows at most 1,536 watches and tickets together. Of a ticket beyond them it
 //     asks every second.
 package lock

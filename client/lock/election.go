@@ -22,10 +22,10 @@ var ErrNoCandidate = errors.New("lock: no such candidate who could be next")
 //
 // The leader is who has the oldest key below "name/", as in etcd. Candidates of ours wait
 // beside it, below "name~candidates/", in the order of preference, priority, age; the first of
-// them takes a place behind the leader, and gives it up for one who is before him by that
+// them takes a ticket behind the leader, and gives it up for one who is before him by that
 // order. So that order is kept among ours, but for one who comes at the moment in which the
 // leader goes; and towards etcd's candidates, who know no priority, the one who is first of
-// ours is in line by age. No candidate deposes who leads: see
+// ours is in the queue by age. No candidate deposes who leads: see
 // [Leading.HandOver], and [Election.Depose].
 type Election struct {
 	client *client.Client
@@ -54,7 +54,7 @@ func (e *Election) Campaign(ctx context.Context, s *Session, c Candidate) (*Lead
 	if err != nil {
 		return nil, fault.In("lock: campaign", e.name, err)
 	}
-	return &Leading{election: e, held: &Held{place: p, name: e.name}}, nil
+	return &Leading{election: e, held: &Held{ticket: p, name: e.name}}, nil
 }
 
 // Lead campaigns, runs f, and gives the lead up. The context that f has ends with the caller's,
@@ -165,8 +165,8 @@ func (l *Leading) handOver(ctx context.Context, id string) error {
 	return l.held.Release(ctx)
 }
 
-// campaign takes the session to the head of the line.
-func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*place, error) {
+// campaign takes the session to the head of the queue.
+func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*ticket, error) {
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("%x", int64(s.lease.ID()))
 	}
@@ -174,7 +174,7 @@ func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*plac
 	if err != nil {
 		return nil, err
 	}
-	room := &line{session: s, prefix: e.name + candidates, value: value}
+	room := &waitQueue{session: s, prefix: e.name + candidates, value: value}
 	waiting, err := room.enter(ctx, false)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*plac
 	there := waiting.context()
 	defer context.AfterFunc(there, func() { stop(fault.Cause(there)) })()
 	r := &run{
-		line:     line{session: s, prefix: e.name + "/", value: c.Value},
+		queue:    waitQueue{session: s, prefix: e.name + "/", value: c.Value},
 		standing: standing{client: e.client, name: e.name},
 	}
 	defer r.standing.close()
@@ -194,17 +194,17 @@ func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*plac
 
 // run is a candidate's way to the lead.
 type run struct {
-	line     line
+	queue    waitQueue
 	standing standing
 }
 
-func (r *run) win(ctx context.Context) (*place, error) {
-	own := r.line.session.lease.ID()
+func (r *run) win(ctx context.Context) (*ticket, error) {
+	own := r.queue.session.lease.ID()
 	for {
 		if err := r.standing.await(ctx, own, true); err != nil {
 			return nil, err
 		}
-		p, err := r.line.enter(ctx, false)
+		p, err := r.queue.enter(ctx, false)
 		if err != nil {
 			return nil, err
 		}
@@ -230,12 +230,12 @@ func (r *run) win(ctx context.Context) (*place, error) {
 var errOutranked = errors.New("lock: outranked")
 
 // waitAsFirst waits for the lead as long as no other candidate is before this one.
-func (r *run) waitAsFirst(ctx context.Context, p *place) error {
+func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		err := r.standing.await(ctx, r.line.session.lease.ID(), false)
+		err := r.standing.await(ctx, r.queue.session.lease.ID(), false)
 		if err == nil {
 			err = errOutranked
 		}
@@ -247,9 +247,9 @@ func (r *run) waitAsFirst(ctx context.Context, p *place) error {
 	return err
 }
 
-// stepBack gives the place up if there is somebody before it, so that nobody sees it at
+// stepBack gives the ticket up if there is somebody before it, so that nobody sees it at
 // the head who does not lead.
-func (p *place) stepBack(ctx context.Context) (left bool, err error) {
+func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.look(ctx)
 		if err != nil {
@@ -267,7 +267,7 @@ func (p *place) stepBack(ctx context.Context) (left bool, err error) {
 		})
 		switch {
 		case errors.Is(err, client.ErrUnknownOutcome):
-			return false, err // who abandons the place finds out
+			return false, err // who abandons the ticket finds out
 		case err != nil:
 			return false, err
 		case r.Succeeded:

@@ -7,7 +7,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/internal/fault"
-	"leasehold.dev/internal/ticket"
+	rule "leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
 
@@ -29,7 +29,7 @@ func (l LeaderInfo) None() bool { return l.Key == "" }
 // Leader tells who leads now, linearizably; LeaderInfo.None says that nobody does. The lead may
 // have gone to another when the answer arrives.
 func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
-	o := &observer{line: line{prefix: e.name + "/"}}
+	o := &observer{queue: waitQueue{prefix: e.name + "/"}}
 	if err := o.read(ctx, e.client); err != nil {
 		return LeaderInfo{}, fault.In("lock: observe", e.name, err)
 	}
@@ -43,7 +43,7 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 // on with what is then. It ends with the context, and yields its cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
-		o := &observer{line: line{prefix: e.name + "/"}, yield: yield}
+		o := &observer{queue: waitQueue{prefix: e.name + "/"}, yield: yield}
 		for {
 			if err := o.follow(ctx, e.client); err != nil && !errors.Is(err, errEnough) {
 				yield(LeaderInfo{}, fault.In("lock: observe", e.name, err))
@@ -60,20 +60,20 @@ var errEnough = errors.New("lock: enough")
 
 // observer is one Observe.
 type observer struct {
-	line     line
+	queue    waitQueue
 	yield    func(LeaderInfo, error) bool
 	keys     map[string]client.KV // the leader's and those of who wait
 	revision int64
 	told     *LeaderInfo
 }
 
-// read takes the line as it is now.
+// read takes the queue as it is now.
 func (o *observer) read(ctx context.Context, c *client.Client) error {
-	r, err := c.Range(ctx, o.line.all())
+	r, err := c.Range(ctx, o.queue.all())
 	if err != nil {
 		return err
 	}
-	list, _ := o.line.sort(r.KVs, "")
+	list, _ := o.queue.sort(r.KVs, "")
 	o.keys, o.revision = make(map[string]client.KV), r.Revision
 	for _, kv := range list {
 		o.keys[kv.Key] = kv
@@ -89,7 +89,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 	if err := o.tell(); err != nil {
 		return err
 	}
-	all := o.line.all()
+	all := o.queue.all()
 	w, err := c.WatchFrom(client.Watch{Key: all.Key, End: all.End, From: o.revision + 1})
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 // take takes events, and tells the outcome of each revision.
 func (o *observer) take(events []client.Event) error {
 	for i, e := range events {
-		if !e.Delete && ticket.Is(o.line.prefix, e.KV.Key, int64(e.KV.Lease)) {
+		if !e.Delete && rule.Is(o.queue.prefix, e.KV.Key, int64(e.KV.Lease)) {
 			o.keys[e.KV.Key] = e.KV
 		} else {
 			delete(o.keys, e.KV.Key)

@@ -6,12 +6,12 @@ import (
 	"errors"
 
 	"leasehold.dev/client"
-	"leasehold.dev/internal/ticket"
+	rule "leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
 
-// What is beside the line of an election: its candidates, and the ID of the preferred one.
-// It begins with what no key of the line, which begins with a slash, does.
+// What is beside the queue of an election: its candidates, and the ID of the preferred one.
+// It begins with what no key of the queue, which begins with a slash, does.
 const (
 	beside     = "~"
 	candidates = beside + "candidates/"
@@ -68,7 +68,7 @@ func (s *standing) put(kv client.KV) {
 		s.preferred = string(kv.Value)
 		return
 	}
-	if !ticket.Is(s.name+candidates, kv.Key, int64(kv.Lease)) {
+	if !rule.Is(s.name+candidates, kv.Key, int64(kv.Lease)) {
 		delete(s.list, kv.Key)
 		return
 	}

@@ -13,14 +13,14 @@ import (
 type succession struct {
 	election *Election
 	standing standing
-	line     line
+	queue    waitQueue
 }
 
 func (e *Election) succession() *succession {
 	return &succession{
 		election: e,
 		standing: standing{client: e.client, name: e.name},
-		line:     line{prefix: e.name + "/"},
+		queue:    waitQueue{prefix: e.name + "/"},
 	}
 }
 
@@ -36,19 +36,19 @@ func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
 	return heir.lease, s.election.Prefer(ctx, id)
 }
 
-// awaitNext waits until a candidate is next in the line behind the leader, whose key was made by a
+// awaitNext waits until a candidate is next in the queue behind the leader, whose key was made by a
 // revision. It fails with ErrLost when that one does not lead any more.
 func (s *succession) awaitNext(ctx context.Context, id string, leader int64) error {
 	c := s.standing.client
 	for {
-		r, err := c.Range(ctx, s.line.all())
+		r, err := c.Range(ctx, s.queue.all())
 		if err == nil {
-			err = s.standing.read(ctx) // later than the line: who is in that stands
+			err = s.standing.read(ctx) // later than the queue: who is in that stands
 		}
 		if err != nil {
 			return err
 		}
-		list, _ := s.line.sort(r.KVs, "")
+		list, _ := s.queue.sort(r.KVs, "")
 		heir := s.standing.byID(id)
 		switch {
 		case len(list) == 0 || list[0].CreateRevision != leader:
@@ -66,7 +66,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 			continue
 		}
 		err = either(ctx, s.standing.next, func(ctx context.Context) error {
-			return changed(ctx, c, s.line.all(), r.Revision)
+			return changed(ctx, c, s.queue.all(), r.Revision)
 		})
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 			return err
 		}
 		if now.None() {
-			err = changed(ctx, e.client, s.line.all(), now.Revision)
+			err = changed(ctx, e.client, s.queue.all(), now.Revision)
 			continue
 		}
 		switch err = s.awaitNext(ctx, id, now.Since); {

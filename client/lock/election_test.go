@@ -149,7 +149,7 @@ func highest(waiting map[int]<-chan rig.Answer[*lock.Leading]) string {
 	return string([]byte{byte(slices.Max(slices.Collect(maps.Keys(waiting))))})
 }
 
-// nextIs waits until there are two in the line, the younger with a value.
+// nextIs waits until there are two in the wait queue, the younger with a value.
 func nextIs(t testing.TB, c *client.Client, name, value string) {
 	t.Helper()
 	ctx := rig.Soon(t)

@@ -4,7 +4,7 @@ import "context"
 
 // TryLate is TryLock for one who has found the lock free, and has lost a race for it since.
 func (m *Mutex) TryLate(ctx context.Context) (*Held, error) {
-	p, err := m.line.enter(ctx, false)
+	p, err := m.queue.enter(ctx, false)
 	if err == nil {
 		err = p.ready(ctx)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestMutexWithEtcd: etcd's concurrency.Mutex and ours exclude each other on one name, and
-// wait in one line.
+// wait in one wait queue.
 func TestMutexWithEtcd(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
@@ -59,7 +59,7 @@ func TestMutexWithEtcd(t *testing.T) {
 
 // TestMutexWithNode: the Lock of Node's package etcd3 is one key of the lock's name itself,
 // put on a lease of its own in a transaction, if it is not there, and given up by the lease's
-// revocation; it does not wait. So it does not stand in our line. A program that shares a
+// revocation; it does not wait. So it does not stand in our wait queue. A program that shares a
 // lock with it makes the same requests, as ours does here. (Here etcd's client stands in for
 // the package; the package itself runs in test/outside, suite node.)
 func TestMutexWithNode(t *testing.T) {

@@ -26,13 +26,13 @@ var (
 
 // LockedError is ErrLocked, and says on which lease others have the lock.
 type LockedError struct {
-	// Lease is that of who is first in the line.
+	// Lease is that of who is first in the wait queue.
 	Lease lease.ID
 }
 
 // Error implements error.
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("%v: lease %016x is first in the line", ErrLocked, e.Lease)
+	return fmt.Sprintf("%v: lease %016x is first in the wait queue", ErrLocked, e.Lease)
 }
 
 // Unwrap returns ErrLocked.
@@ -41,7 +41,7 @@ func (e *LockedError) Unwrap() error { return ErrLocked }
 // Held is a lock as it is held, by whoever has it. Its methods may be called from any
 // goroutine.
 type Held struct {
-	*place
+	*ticket
 	name  string
 	alone bool        // the session is for it alone
 	given atomic.Bool // Release was called
@@ -136,9 +136,9 @@ func (h *Held) releaseLate(ctx context.Context) error {
 	return h.Release(ctx)
 }
 
-// lock takes a place in a line and waits until it is its turn.
-func (l *line) lock(ctx context.Context, name string) (*Held, error) {
-	p, err := l.enter(ctx, false)
+// lock takes a ticket and waits until it is its turn.
+func (q *waitQueue) lock(ctx context.Context, name string) (*Held, error) {
+	p, err := q.enter(ctx, false)
 	if err == nil {
 		err = p.wait(ctx)
 	}
@@ -146,13 +146,13 @@ func (l *line) lock(ctx context.Context, name string) (*Held, error) {
 }
 
 // lockWithin is lock, that waits for others for some time only.
-func (l *line) lockWithin(
+func (q *waitQueue) lockWithin(
 	ctx context.Context, name string, wait time.Duration,
 ) (*Held, error) {
 	if wait <= 0 {
-		return l.tryLock(ctx, name)
+		return q.tryLock(ctx, name)
 	}
-	p, err := l.enter(ctx, false)
+	p, err := q.enter(ctx, false)
 	if err == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
 		defer cancel()
@@ -164,17 +164,17 @@ func (l *line) lockWithin(
 }
 
 // tryLock is lock, that waits for nobody.
-func (l *line) tryLock(ctx context.Context, name string) (*Held, error) {
-	p, err := l.enter(ctx, true)
+func (q *waitQueue) tryLock(ctx context.Context, name string) (*Held, error) {
+	p, err := q.enter(ctx, true)
 	if err == nil {
 		err = p.ready(ctx)
 	}
 	return p.hold(name, err)
 }
 
-// ready returns ErrLocked if it is not the place's turn yet: somebody else took the place
+// ready returns ErrLocked if it is not the ticket's turn yet: somebody else took the ticket
 // before it after this one had looked.
-func (p *place) ready(ctx context.Context) error {
+func (p *ticket) ready(ctx context.Context) error {
 	come := p.now()
 	if err := p.check(); err != nil || come {
 		return err
@@ -190,10 +190,10 @@ func (p *place) ready(ctx context.Context) error {
 	return ErrLocked
 }
 
-// hold makes the place, whose turn it is if there is no error, a lock.
-func (p *place) hold(name string, err error) (*Held, error) {
+// hold makes the ticket, whose turn it is if there is no error, a lock.
+func (p *ticket) hold(name string, err error) (*Held, error) {
 	if err == nil {
-		return &Held{place: p, name: name}, nil
+		return &Held{ticket: p, name: name}, nil
 	}
 	if p != nil {
 		p.abandon(err)

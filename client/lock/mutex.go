@@ -9,35 +9,35 @@ import (
 // etcd's concurrency.Mutex, with the name as prefix, on the same store. Its methods may be called
 // from any goroutine.
 type Mutex struct {
-	line line
-	name string
+	queue waitQueue
+	name  string
 }
 
 // Mutex returns the mutex of a name. It does nothing yet. Names that begin with each
 // other, as "a" and "a/b", do not touch each other.
 func (s *Session) Mutex(name string) *Mutex {
-	return &Mutex{line{session: s, prefix: name + "/"}, name}
+	return &Mutex{waitQueue{session: s, prefix: name + "/"}, name}
 }
 
 // Lock waits until the session holds the lock. It returns at once when the session's lease
 // ends meanwhile, or somebody deletes the key by which it waits (T16), and then the error says
-// so. If the context ends first, the place in the line is given up, by itself. ErrInUse says
+// so. If the context ends first, the ticket is given up, by itself. ErrInUse says
 // that the session has the lock, or waits for it, already.
 func (m *Mutex) Lock(ctx context.Context) (*Held, error) {
-	return m.line.lock(ctx, m.name)
+	return m.queue.lock(ctx, m.name)
 }
 
 // LockWithin is Lock for who waits for other holders no longer than a time; the error is
 // ErrLocked then. With a time of 0 it waits for nobody. How long the cluster may take to answer
 // is bounded by the context alone.
 func (m *Mutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
-	return m.line.lockWithin(ctx, m.name, wait)
+	return m.queue.lockWithin(ctx, m.name, wait)
 }
 
 // TryLock is Lock for who does not wait for other holders: the error is ErrLocked if there
 // are any.
 func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
-	return m.line.tryLock(ctx, m.name)
+	return m.queue.tryLock(ctx, m.name)
 }
 
 // Do locks, runs f, and gives the lock up. The context that f has ends with the caller's, and when

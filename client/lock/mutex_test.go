@@ -84,7 +84,7 @@ func try(t *testing.T, c *client.Client) {
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody is in the line, but not in the way.
+	// Somebody is in the wait queue, but not in the way.
 	if _, err := c.Put(ctx, client.Put{Key: "try/other/1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func try(t *testing.T, c *client.Client) {
 	}
 }
 
-// within: who waits for some time only leaves no place behind.
+// within: who waits for some time only leaves no ticket behind.
 func within(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	a, b := session(t, c).Mutex("within"), session(t, c).Mutex("within")
@@ -155,7 +155,7 @@ func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	})).Succeeded
 }
 
-// cancelled: a waiter who gives up leaves no place behind, and may come again at once.
+// cancelled: a waiter who gives up leaves no ticket behind, and may come again at once.
 func cancelled(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("cancel").Lock(ctx))
@@ -333,7 +333,7 @@ func TestLockAndClock(t *testing.T) {
 }
 
 // TestTryLate: who loses a race for a lock that was free when he looked does not have it, and
-// leaves no place behind.
+// leaves no ticket behind.
 func TestTryLate(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1).connect(t)

@@ -6,7 +6,7 @@ import (
 )
 
 // RWMutex is a lock that any number of readers hold together, or one writer alone. All wait
-// in one line, so neither starves: a reader waits for the writers that came before, and
+// in one wait queue, so neither starves: a reader waits for the writers that came before, and
 // readers that came between two writers hold together; a writer waits for all who came before.
 // A [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called from any
 // goroutine.
@@ -14,7 +14,7 @@ import (
 // A session may have many reads at one time, but one write. A lock is not turned from
 // one kind into the other: a session that writes while it reads waits for itself.
 type RWMutex struct {
-	read, write line
+	read, write waitQueue
 	name        string
 }
 
@@ -23,8 +23,8 @@ const reader = "r"
 
 // RWMutex returns the read/write lock of a name. It does nothing yet.
 func (s *Session) RWMutex(name string) *RWMutex {
-	write := line{session: s, prefix: name + "/"}
-	read := line{
+	write := waitQueue{session: s, prefix: name + "/"}
+	read := waitQueue{
 		session: s, prefix: name + "/", value: []byte(reader), beside: []byte(reader), many: true,
 	}
 	return &RWMutex{read: read, write: write, name: name}

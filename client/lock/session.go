@@ -20,17 +20,17 @@ var ErrInUse = errors.New("lock: the session has this name in use")
 // It ends with the lease and is never replaced by another (T25). It does not end the lease:
 // the program that granted it revokes it, which gives up all that hangs on it in one step.
 type Session struct {
-	client *client.Client
-	lease  *client.Lease
-	places atomic.Int64 // of those that have a number
+	client  *client.Client
+	lease   *client.Lease
+	tickets atomic.Int64 // of those that have a number
 
 	mu   sync.Mutex     // guards what follows
 	used map[string]use // by key
 }
 
-// use is a key that a place in a line has, or had.
+// use is a key that a ticket has, or had.
 type use struct {
-	// over is not nil once the place is being given up; closed when it is.
+	// over is not nil once the ticket is being given up; closed when it is.
 	over chan struct{}
 }
 

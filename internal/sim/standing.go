@@ -58,7 +58,7 @@ func (p *process) leftBehind() {
 }
 
 // standing is a place in a line at which a client waits at a process: at the member's side
-// what internal/api/native has around waitqueue.Queues, at the client's what client.Turn has, and
+// what internal/api/native has around waitqueue.Queues, at the client's what client.Ticket has, and
 // what is on the way between them. What is sent arrives in order, or the connection breaks.
 type standing struct {
 	t   *thread

@@ -7,7 +7,7 @@ type (
 	// txnDone has room for the outcomes of most.
 	txnDone struct {
 		response  pb.TxnResponse
-		turn      pb.Turn
+		ticket    pb.Ticket
 		responses [2]*pb.OpResponse
 	}
 	drawDone struct {
@@ -33,9 +33,9 @@ func (r *reader) txnResponse(d *txnDone, room *pb.Header) {
 			}
 			m.Responses = append(m.Responses, r.opResponse())
 		case 4<<3 | typeBytes:
-			if r.once(m.Turn == nil) {
-				m.Turn = &d.turn
-				r.turn(m.Turn)
+			if r.once(m.Ticket == nil) {
+				m.Ticket = &d.ticket
+				r.ticket(m.Ticket)
 			}
 		default:
 			r.odd = true
@@ -44,11 +44,11 @@ func (r *reader) txnResponse(d *txnDone, room *pb.Header) {
 	r.depth--
 }
 
-func (r *reader) turn(m *pb.Turn) {
+func (r *reader) ticket(m *pb.Ticket) {
 	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeVarint:
-			m.State = pb.Turn_State(r.int())
+			m.State = pb.Ticket_State(r.int())
 		case 2<<3 | typeVarint:
 			m.CreateRevision = r.int()
 		case 3<<3 | typeBytes:

@@ -44,8 +44,8 @@ func (r *reader) txnRequest(t *txn) {
 			}
 			m.Failure = append(m.Failure, r.op())
 		case 4<<3 | typeBytes:
-			if r.once(m.AwaitTurn == nil) {
-				m.AwaitTurn = r.await()
+			if r.once(m.Wait == nil) {
+				m.Wait = r.wait()
 			}
 		default:
 			r.odd = true
@@ -54,8 +54,8 @@ func (r *reader) txnRequest(t *txn) {
 	r.depth--
 }
 
-func (r *reader) await() *pb.Await {
-	m := &pb.Await{}
+func (r *reader) wait() *pb.Wait {
+	m := &pb.Wait{}
 	for outer := r.enter(); r.more(outer); {
 		switch r.field() {
 		case 1<<3 | typeBytes:

@@ -61,8 +61,8 @@ func lockSample(key []byte) *pb.Request {
 			{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key, Lease: someLease}}},
 			{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}},
 		},
-		Failure:   []*pb.Op{{Op: &pb.Op_ReadRange{ReadRange: &pb.RangeRequest{Key: key}}}},
-		AwaitTurn: &pb.Await{Key: key, Prefix: key[:13], Permits: 1},
+		Failure: []*pb.Op{{Op: &pb.Op_ReadRange{ReadRange: &pb.RangeRequest{Key: key}}}},
+		Wait:    &pb.Wait{Key: key, Prefix: key[:13], Permits: 1},
 	}}}
 }
 
@@ -120,7 +120,7 @@ func lockResponseSample([]byte) *pb.Response {
 			{Response: &pb.OpResponse_Put{Put: &pb.PutResponse{}}},
 			{Response: &pb.OpResponse_DrawToken{DrawToken: 4711}},
 		},
-		Turn: &pb.Turn{State: pb.Turn_STATE_COME, CreateRevision: 98765},
+		Ticket: &pb.Ticket{State: pb.Ticket_STATE_READY, CreateRevision: 98765},
 	}}}
 }
 

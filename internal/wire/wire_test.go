@@ -271,7 +271,7 @@ func TestNil(t *testing.T) {
 					{Op: &pb.Op_Revoke{}},
 					{Op: &pb.Op_DrawToken{}},
 				},
-				AwaitTurn: &pb.Await{Beside: []byte{}},
+				Wait: &pb.Wait{Beside: []byte{}},
 			}}},
 		}},
 		&pb.ServerMessage{Responses: []*pb.Response{

@@ -136,9 +136,9 @@ func (w *writer) txnRequest(m *pb.TxnRequest) {
 		return
 	}
 	w.known(m)
-	if m.AwaitTurn != nil {
+	if m.Wait != nil {
 		end := w.i
-		w.await(m.AwaitTurn)
+		w.wait(m.Wait)
 		w.close(4, end)
 	}
 	w.ops(3, m.Failure)
@@ -150,7 +150,7 @@ func (w *writer) txnRequest(m *pb.TxnRequest) {
 	}
 }
 
-func (w *writer) await(m *pb.Await) {
+func (w *writer) wait(m *pb.Wait) {
 	w.known(m)
 	if m.Beside != nil {
 		w.setBytes(4, m.Beside)

@@ -120,9 +120,9 @@ func (w *writer) txnResponse(m *pb.TxnResponse) {
 		return
 	}
 	w.known(m)
-	if m.Turn != nil {
+	if m.Ticket != nil {
 		end := w.i
-		w.turn(m.Turn)
+		w.ticket(m.Ticket)
 		w.close(4, end)
 	}
 	for i := len(m.Responses) - 1; i >= 0; i-- {
@@ -134,7 +134,7 @@ func (w *writer) txnResponse(m *pb.TxnResponse) {
 	w.header(m.Header)
 }
 
-func (w *writer) turn(m *pb.Turn) {
+func (w *writer) ticket(m *pb.Ticket) {
 	w.known(m)
 	w.number(5, uint64(m.Lease))
 	w.number(4, uint64(m.Why))

@@ -79,58 +79,58 @@ func (Compare_Relation) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{7, 0}
 }
 
-type Turn_State int32
+type Ticket_State int32
 
 const (
-	Turn_STATE_UNSPECIFIED Turn_State = 0
+	Ticket_STATE_UNSPECIFIED Ticket_State = 0
 	// Others are before it.
-	Turn_STATE_WAITING Turn_State = 1
+	Ticket_STATE_WAITING Ticket_State = 1
 	// It is its turn. The request stays open, to tell of its end.
-	Turn_STATE_COME Turn_State = 2
+	Ticket_STATE_READY Ticket_State = 2
 	// The key went, or is on no lease any more.
-	Turn_STATE_GONE Turn_State = 3
+	Ticket_STATE_GONE Ticket_State = 3
 )
 
-// Enum value maps for Turn_State.
+// Enum value maps for Ticket_State.
 var (
-	Turn_State_name = map[int32]string{
+	Ticket_State_name = map[int32]string{
 		0: "STATE_UNSPECIFIED",
 		1: "STATE_WAITING",
-		2: "STATE_COME",
+		2: "STATE_READY",
 		3: "STATE_GONE",
 	}
-	Turn_State_value = map[string]int32{
+	Ticket_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
 		"STATE_WAITING":     1,
-		"STATE_COME":        2,
+		"STATE_READY":       2,
 		"STATE_GONE":        3,
 	}
 )
 
-func (x Turn_State) Enum() *Turn_State {
-	p := new(Turn_State)
+func (x Ticket_State) Enum() *Ticket_State {
+	p := new(Ticket_State)
 	*p = x
 	return p
 }
 
-func (x Turn_State) String() string {
+func (x Ticket_State) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Turn_State) Descriptor() protoreflect.EnumDescriptor {
+func (Ticket_State) Descriptor() protoreflect.EnumDescriptor {
 	return file_leasehold_v1_store_proto_enumTypes[1].Descriptor()
 }
 
-func (Turn_State) Type() protoreflect.EnumType {
+func (Ticket_State) Type() protoreflect.EnumType {
 	return &file_leasehold_v1_store_proto_enumTypes[1]
 }
 
-func (x Turn_State) Number() protoreflect.EnumNumber {
+func (x Ticket_State) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Turn_State.Descriptor instead.
-func (Turn_State) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Ticket_State.Descriptor instead.
+func (Ticket_State) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{15, 0}
 }
 
@@ -1450,8 +1450,8 @@ type TxnRequest struct {
 	Success []*Op `protobuf:"bytes,2,rep,name=success,proto3" json:"success,omitempty"`
 	Failure []*Op `protobuf:"bytes,3,rep,name=failure,proto3" json:"failure,omitempty"`
 	// If the conditions hold, the request stays open: it waits for the turn of a key in a
-	// line. Only over a stream, and not of a transaction inside another.
-	AwaitTurn     *Await `protobuf:"bytes,4,opt,name=await_turn,json=awaitTurn,proto3" json:"await_turn,omitempty"`
+	// wait queue. Only over a stream, and not of a transaction inside another.
+	Wait          *Wait `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1507,19 +1507,19 @@ func (x *TxnRequest) GetFailure() []*Op {
 	return nil
 }
 
-func (x *TxnRequest) GetAwaitTurn() *Await {
+func (x *TxnRequest) GetWait() *Wait {
 	if x != nil {
-		return x.AwaitTurn
+		return x.Wait
 	}
 	return nil
 }
 
-// Await asks to be told when it is a key's turn in a line, and when the key is gone.
-type Await struct {
+// Wait asks to be told when it is a key's turn in a wait queue, and when the key is gone.
+type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key. It is there when the transaction has been done: put by it, or before.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The line: the keys that are this prefix and the ID of a lease in hexadecimal digits,
+	// The queue: the keys that are this prefix and the ID of a lease in hexadecimal digits,
 	// with a dot and a number or without, and are attached to a lease; in the order of their
 	// create revisions. It ends in what is in no ID, as a slash. The key is one of them.
 	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
@@ -1531,20 +1531,20 @@ type Await struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Await) Reset() {
-	*x = Await{}
+func (x *Wait) Reset() {
+	*x = Wait{}
 	mi := &file_leasehold_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Await) String() string {
+func (x *Wait) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Await) ProtoMessage() {}
+func (*Wait) ProtoMessage() {}
 
-func (x *Await) ProtoReflect() protoreflect.Message {
+func (x *Wait) ProtoReflect() protoreflect.Message {
 	mi := &file_leasehold_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1556,33 +1556,33 @@ func (x *Await) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Await.ProtoReflect.Descriptor instead.
-func (*Await) Descriptor() ([]byte, []int) {
+// Deprecated: Use Wait.ProtoReflect.Descriptor instead.
+func (*Wait) Descriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Await) GetKey() []byte {
+func (x *Wait) GetKey() []byte {
 	if x != nil {
 		return x.Key
 	}
 	return nil
 }
 
-func (x *Await) GetPrefix() []byte {
+func (x *Wait) GetPrefix() []byte {
 	if x != nil {
 		return x.Prefix
 	}
 	return nil
 }
 
-func (x *Await) GetPermits() int64 {
+func (x *Wait) GetPermits() int64 {
 	if x != nil {
 		return x.Permits
 	}
 	return 0
 }
 
-func (x *Await) GetBeside() []byte {
+func (x *Wait) GetBeside() []byte {
 	if x != nil {
 		return x.Beside
 	}
@@ -1594,12 +1594,12 @@ type TxnResponse struct {
 	Header    *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Succeeded bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
 	Responses []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
-	// Where the key of an Await stands. It is not set if the conditions did not hold, or if
-	// the key is not in the line; but if one of them asked for the key as a revision has made
+	// Where the key of a Wait stands. It is not set if the conditions did not hold, or if
+	// the key is not in the queue; but if one of them asked for the key as a revision has made
 	// it, and that one is gone, it is STATE_GONE, and tells what took it if that is known. Later
 	// responses to the request have the header and this alone: at most one says that the turn
 	// has come, and the last that the key is gone.
-	Turn          *Turn `protobuf:"bytes,4,opt,name=turn,proto3" json:"turn,omitempty"`
+	Ticket        *Ticket `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1655,17 +1655,17 @@ func (x *TxnResponse) GetResponses() []*OpResponse {
 	return nil
 }
 
-func (x *TxnResponse) GetTurn() *Turn {
+func (x *TxnResponse) GetTicket() *Ticket {
 	if x != nil {
-		return x.Turn
+		return x.Ticket
 	}
 	return nil
 }
 
-// Turn is where a key stands in a line, as of the revision of the header.
-type Turn struct {
+// Ticket is where a key stands in a wait queue, as of the revision of the header.
+type Ticket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	State Turn_State             `protobuf:"varint,1,opt,name=state,proto3,enum=leasehold.v1.Turn_State" json:"state,omitempty"`
+	State Ticket_State           `protobuf:"varint,1,opt,name=state,proto3,enum=leasehold.v1.Ticket_State" json:"state,omitempty"`
 	// The revision that made the key.
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	// The key whose going made it the turn, if that is known.
@@ -1677,20 +1677,20 @@ type Turn struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Turn) Reset() {
-	*x = Turn{}
+func (x *Ticket) Reset() {
+	*x = Ticket{}
 	mi := &file_leasehold_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Turn) String() string {
+func (x *Ticket) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Turn) ProtoMessage() {}
+func (*Ticket) ProtoMessage() {}
 
-func (x *Turn) ProtoReflect() protoreflect.Message {
+func (x *Ticket) ProtoReflect() protoreflect.Message {
 	mi := &file_leasehold_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1702,40 +1702,40 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
-func (*Turn) Descriptor() ([]byte, []int) {
+// Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
+func (*Ticket) Descriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *Turn) GetState() Turn_State {
+func (x *Ticket) GetState() Ticket_State {
 	if x != nil {
 		return x.State
 	}
-	return Turn_STATE_UNSPECIFIED
+	return Ticket_STATE_UNSPECIFIED
 }
 
-func (x *Turn) GetCreateRevision() int64 {
+func (x *Ticket) GetCreateRevision() int64 {
 	if x != nil {
 		return x.CreateRevision
 	}
 	return 0
 }
 
-func (x *Turn) GetAfter() []byte {
+func (x *Ticket) GetAfter() []byte {
 	if x != nil {
 		return x.After
 	}
 	return nil
 }
 
-func (x *Turn) GetWhy() Event_Why {
+func (x *Ticket) GetWhy() Event_Why {
 	if x != nil {
 		return x.Why
 	}
 	return Event_WHY_UNSPECIFIED
 }
 
-func (x *Turn) GetLease() int64 {
+func (x *Ticket) GetLease() int64 {
 	if x != nil {
 		return x.Lease
 	}
@@ -2078,36 +2078,34 @@ const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"draw_token\x18\b \x01(\x04H\x00R\tdrawTokenB\n" +
 	"\n" +
-	"\bresponse\"\xc9\x01\n" +
+	"\bresponse\"\xbd\x01\n" +
 	"\n" +
 	"TxnRequest\x12/\n" +
 	"\acompare\x18\x01 \x03(\v2\x15.leasehold.v1.CompareR\acompare\x12*\n" +
 	"\asuccess\x18\x02 \x03(\v2\x10.leasehold.v1.OpR\asuccess\x12*\n" +
-	"\afailure\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\afailure\x122\n" +
-	"\n" +
-	"await_turn\x18\x04 \x01(\v2\x13.leasehold.v1.AwaitR\tawaitTurn\"s\n" +
-	"\x05Await\x12\x10\n" +
+	"\afailure\x18\x03 \x03(\v2\x10.leasehold.v1.OpR\afailure\x12&\n" +
+	"\x04wait\x18\x04 \x01(\v2\x12.leasehold.v1.WaitR\x04wait\"r\n" +
+	"\x04Wait\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x18\n" +
 	"\apermits\x18\x03 \x01(\x03R\apermits\x12\x1b\n" +
 	"\x06beside\x18\x04 \x01(\fH\x00R\x06beside\x88\x01\x01B\t\n" +
-	"\a_beside\"\xb9\x01\n" +
+	"\a_beside\"\xbf\x01\n" +
 	"\vTxnResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x126\n" +
-	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\x12&\n" +
-	"\x04turn\x18\x04 \x01(\v2\x12.leasehold.v1.TurnR\x04turn\"\x89\x02\n" +
-	"\x04Turn\x12.\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x18.leasehold.v1.Turn.StateR\x05state\x12'\n" +
+	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\x12,\n" +
+	"\x06ticket\x18\x04 \x01(\v2\x14.leasehold.v1.TicketR\x06ticket\"\x8e\x02\n" +
+	"\x06Ticket\x120\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1a.leasehold.v1.Ticket.StateR\x05state\x12'\n" +
 	"\x0fcreate_revision\x18\x02 \x01(\x03R\x0ecreateRevision\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\fR\x05after\x12)\n" +
 	"\x03why\x18\x04 \x01(\x0e2\x17.leasehold.v1.Event.WhyR\x03why\x12\x14\n" +
-	"\x05lease\x18\x05 \x01(\x03R\x05lease\"Q\n" +
+	"\x05lease\x18\x05 \x01(\x03R\x05lease\"R\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
-	"\rSTATE_WAITING\x10\x01\x12\x0e\n" +
-	"\n" +
-	"STATE_COME\x10\x02\x12\x0e\n" +
+	"\rSTATE_WAITING\x10\x01\x12\x0f\n" +
+	"\vSTATE_READY\x10\x02\x12\x0e\n" +
 	"\n" +
 	"STATE_GONE\x10\x03\"\xd2\x01\n" +
 	"\fWatchRequest\x12\x10\n" +
@@ -2163,7 +2161,7 @@ var (
 	file_leasehold_v1_store_proto_msgTypes  = make([]protoimpl.MessageInfo, 19)
 	file_leasehold_v1_store_proto_goTypes   = []any{
 		Compare_Relation(0),      // 0: leasehold.v1.Compare.Relation
-		Turn_State(0),            // 1: leasehold.v1.Turn.State
+		Ticket_State(0),          // 1: leasehold.v1.Ticket.State
 		Event_Kind(0),            // 2: leasehold.v1.Event.Kind
 		Event_Why(0),             // 3: leasehold.v1.Event.Why
 		(*KeyValue)(nil),         // 4: leasehold.v1.KeyValue
@@ -2179,9 +2177,9 @@ var (
 		(*DrawTokenRequest)(nil), // 14: leasehold.v1.DrawTokenRequest
 		(*OpResponse)(nil),       // 15: leasehold.v1.OpResponse
 		(*TxnRequest)(nil),       // 16: leasehold.v1.TxnRequest
-		(*Await)(nil),            // 17: leasehold.v1.Await
+		(*Wait)(nil),             // 17: leasehold.v1.Wait
 		(*TxnResponse)(nil),      // 18: leasehold.v1.TxnResponse
-		(*Turn)(nil),             // 19: leasehold.v1.Turn
+		(*Ticket)(nil),           // 19: leasehold.v1.Ticket
 		(*WatchRequest)(nil),     // 20: leasehold.v1.WatchRequest
 		(*WatchResponse)(nil),    // 21: leasehold.v1.WatchResponse
 		(*Event)(nil),            // 22: leasehold.v1.Event
@@ -2221,12 +2219,12 @@ var file_leasehold_v1_store_proto_depIdxs = []int32{
 	11, // 24: leasehold.v1.TxnRequest.compare:type_name -> leasehold.v1.Compare
 	13, // 25: leasehold.v1.TxnRequest.success:type_name -> leasehold.v1.Op
 	13, // 26: leasehold.v1.TxnRequest.failure:type_name -> leasehold.v1.Op
-	17, // 27: leasehold.v1.TxnRequest.await_turn:type_name -> leasehold.v1.Await
+	17, // 27: leasehold.v1.TxnRequest.wait:type_name -> leasehold.v1.Wait
 	24, // 28: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
 	15, // 29: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
-	19, // 30: leasehold.v1.TxnResponse.turn:type_name -> leasehold.v1.Turn
-	1,  // 31: leasehold.v1.Turn.state:type_name -> leasehold.v1.Turn.State
-	3,  // 32: leasehold.v1.Turn.why:type_name -> leasehold.v1.Event.Why
+	19, // 30: leasehold.v1.TxnResponse.ticket:type_name -> leasehold.v1.Ticket
+	1,  // 31: leasehold.v1.Ticket.state:type_name -> leasehold.v1.Ticket.State
+	3,  // 32: leasehold.v1.Ticket.why:type_name -> leasehold.v1.Event.Why
 	24, // 33: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
 	22, // 34: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
 	2,  // 35: leasehold.v1.Event.kind:type_name -> leasehold.v1.Event.Kind

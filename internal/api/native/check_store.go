@@ -131,8 +131,8 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	case *pb.Op_ReadRange:
 		return checkRange(x.ReadRange)
 	case *pb.Op_Txn:
-		if x.Txn.GetAwaitTurn() != nil {
-			return invalid("only a transaction that is in no other can have await_turn")
+		if x.Txn.GetWait() != nil {
+			return invalid("only a transaction that is in no other can have a wait")
 		}
 		return s.checkNested(x.Txn, most)
 	case *pb.Op_Grant:

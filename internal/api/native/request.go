@@ -18,7 +18,7 @@ type request struct {
 	haste  time.Duration // by which it is answered before until if there is no leader
 	until  time.Time
 	job    job
-	await  *waitqueue.Ask     // what it waits for when its transaction is done; may be nil
+	wait   *waitqueue.Ask     // what it waits for when its transaction is done; may be nil
 	made   int64              // by which revision the key was that it waits for, if it says so
 	writes bool               // so its outcome is not known when its time is over
 	feed   feed               // what serves it, if it has responses until it is cancelled
@@ -218,7 +218,7 @@ func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 // told.
 func (q *request) givenLocked() *request {
 	q.given = true
-	return &request{stream: q.stream, id: q.id, writes: q.writes, await: q.await}
+	return &request{stream: q.stream, id: q.id, writes: q.writes, wait: q.wait}
 }
 
 func (q *request) over(err error) {

@@ -28,7 +28,7 @@ func (t *stream) refuse(q *request, size int) *pb.Response {
 	if q.writes {
 		reason = pb.Reason_REASON_UNKNOWN_OUTCOME
 	}
-	if q.await != nil && t.leave(q.id) {
+	if q.wait != nil && t.leave(q.id) {
 		t.waits.drop(q.id)
 	}
 	r := errorOf(fmt.Errorf("the answer has %d bytes, %d are the most: ask for less at a time",

@@ -77,8 +77,8 @@ func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 // Txn implements pb.StoreServer.
 func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	jobOf := func(r *pb.TxnRequest) (job, error) {
-		if r.GetAwaitTurn() != nil {
-			return job{}, invalid("await_turn is for transactions over a stream")
+		if r.GetWait() != nil {
+			return job{}, invalid("a wait is for transactions over a stream")
 		}
 		return s.txnJob(r, api.Caller(ctx))
 	}

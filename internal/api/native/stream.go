@@ -232,7 +232,7 @@ func (t *stream) cancel(id uint64) {
 	case q == nil || q.given:
 	case q.feed != nil:
 		f = q.feed
-	case q.cancel != nil && q.await == nil:
+	case q.cancel != nil && q.wait == nil:
 		stop = q.cancel
 		t.followsLocked(q, false)
 	default: // also one that may be about to wait, as what it was to do first is done
@@ -363,7 +363,7 @@ func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 // outcome makes the response of a request, nil if it was answered before.
 func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	switch {
-	case q.await != nil && q.err == nil:
+	case q.wait != nil && q.err == nil:
 		return t.firstOutcome(q, v)
 	case q.more:
 		if !t.isOpen(q.id) {
@@ -372,7 +372,7 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 		return q.respond(v)
 	case !t.leave(q.id):
 		return nil
-	case q.await != nil:
+	case q.wait != nil:
 		t.waits.drop(q.id)
 		return q.respond(v)
 	}

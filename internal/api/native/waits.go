@@ -40,7 +40,7 @@ func newWaits(s *store, wake func()) *waits {
 
 // begin begins to wait for a key as it was at a revision. It returns where the key stands, nil
 // if it is in no queue, and whether more is told.
-func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Turn, more bool) {
+func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, more bool) {
 	x := &waiter{feed: w, id: id}
 	entry, news := w.store.node.WaitQueues().Wait(*a, asOf, x)
 	if entry == nil {
@@ -146,11 +146,11 @@ func (w *waits) response(id uint64, news *waitqueue.News) *pb.Response {
 		body     pb.Response_Txn
 		message  pb.TxnResponse
 		header   pb.Header
-		turn     pb.Turn
+		ticket   pb.Ticket
 	}
 	w.store.fillHeader(&out.header, w.store.node.View(), news.Revision)
-	fillTicket(&out.turn, news)
-	out.message.Header, out.message.Turn = &out.header, &out.turn
+	fillTicket(&out.ticket, news)
+	out.message.Header, out.message.Ticket = &out.header, &out.ticket
 	out.body.Txn = &out.message
 	out.response.Id, out.response.More = id, news.State != waitqueue.Gone
 	out.response.Body = &out.body
@@ -170,28 +170,28 @@ func (w *waits) popLocked() *waiter {
 }
 
 // ticketOf converts news, nil if there is no such ticket.
-func ticketOf(n *waitqueue.News) *pb.Turn {
+func ticketOf(n *waitqueue.News) *pb.Ticket {
 	if n.State == waitqueue.None {
 		return nil
 	}
-	m := new(pb.Turn)
+	m := new(pb.Ticket)
 	fillTicket(m, n)
 	return m
 }
 
 // fillTicket makes an empty message tell of a ticket.
-func fillTicket(m *pb.Turn, n *waitqueue.News) {
+func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 	m.CreateRevision = n.Created
 	switch n.State {
 	case waitqueue.Waiting:
-		m.State = pb.Turn_STATE_WAITING
+		m.State = pb.Ticket_STATE_WAITING
 	case waitqueue.Ready:
-		m.State = pb.Turn_STATE_COME
+		m.State = pb.Ticket_STATE_READY
 		if n.After != "" {
 			m.After = []byte(n.After)
 		}
 	case waitqueue.Gone:
-		m.State, m.Why, m.Lease = pb.Turn_STATE_GONE, whys[n.Why], int64(n.Lease)
+		m.State, m.Why, m.Lease = pb.Ticket_STATE_GONE, whys[n.Why], int64(n.Lease)
 		if n.Unknown {
 			m.Why = pb.Event_WHY_UNKNOWN
 		}
@@ -201,8 +201,8 @@ func fillTicket(m *pb.Turn, n *waitqueue.News) {
 // waitingJob is the job of a transaction over a stream, which may wait when it is done.
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(r, t.by)
-	if a := r.GetAwaitTurn(); a != nil && err == nil {
-		q.await, err = askOf(a)
+	if a := r.GetWait(); a != nil && err == nil {
+		q.wait, err = askOf(a)
 		q.made = madeOf(r)
 	}
 	return j, err
@@ -213,7 +213,7 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 func madeOf(r *pb.TxnRequest) int64 {
 	for _, c := range r.Compare {
 		if relations[c.GetRelation()] == fsm.Equal && len(c.GetRangeEnd()) == 0 &&
-			c.GetCreateRevision() > 0 && bytes.Equal(c.GetKey(), r.AwaitTurn.GetKey()) {
+			c.GetCreateRevision() > 0 && bytes.Equal(c.GetKey(), r.Wait.GetKey()) {
 			return c.GetCreateRevision()
 		}
 	}
@@ -221,7 +221,7 @@ func madeOf(r *pb.TxnRequest) int64 {
 }
 
 // askOf checks and converts what a transaction waits for.
-func askOf(a *pb.Await) (*waitqueue.Ask, error) {
+func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	ask := &waitqueue.Ask{
 		Key: string(a.Key), Permits: max(a.Permits, 1),
 		Skips: a.Beside != nil, Beside: string(a.Beside),
@@ -233,13 +233,13 @@ func askOf(a *pb.Await) (*waitqueue.Ask, error) {
 	}
 	switch {
 	case !ticket.IsPrefix(ask.Prefix):
-		return nil, invalid("await_turn: the prefix %q does not end as the prefix of a line, "+
+		return nil, invalid("wait: the prefix %q does not end as the prefix of a queue, "+
 			"in a slash for example", ask.Prefix)
 	case !ticket.Is(ask.Prefix, ask.Key, 1):
-		return nil, invalid("await_turn: the key %q is not the prefix %q and the ID of a lease",
+		return nil, invalid("wait: the key %q is not the prefix %q and the ID of a lease",
 			ask.Key, ask.Prefix)
 	case a.Permits < 0:
-		return nil, invalid("await_turn: permits must not be below 0, but is %d", a.Permits)
+		return nil, invalid("wait: permits must not be below 0, but is %d", a.Permits)
 	}
 	return ask, nil
 }
@@ -254,13 +254,13 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	m := r.GetTxn()
 	switch {
 	case m.GetSucceeded():
-		if m.Turn, r.More = t.waits.begin(q.id, q.await, m.Header.Revision); r.More {
+		if m.Ticket, r.More = t.waits.begin(q.id, q.wait, m.Header.Revision); r.More {
 			t.serves(q, t.waits)
 			return r
 		}
 	case m != nil && q.made != 0:
-		news := waitqueue.Ended(v.KV, q.await.Key, q.made)
-		m.Turn = ticketOf(&news)
+		news := waitqueue.Ended(v.KV, q.wait.Key, q.made)
+		m.Ticket = ticketOf(&news)
 	}
 	if !t.leave(q.id) {
 		return nil

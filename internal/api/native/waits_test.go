@@ -31,14 +31,14 @@ func (b *bench) apply(c fsm.Command) fsm.Result {
 	return res
 }
 
-// enterRequest puts a key into a line.
+// enterRequest puts a key into a queue.
 func enterRequest(id uint64, key string, on lease.ID) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 		Compare: []*pb.Compare{{
 			Key: []byte(key), Target: &pb.Compare_Version{},
 		}},
-		Success:   []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte(key), Lease: int64(on)}}}},
-		AwaitTurn: &pb.Await{Key: []byte(key), Prefix: []byte("l/")},
+		Success: []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: []byte(key), Lease: int64(on)}}}},
+		Wait:    &pb.Wait{Key: []byte(key), Prefix: []byte("l/")},
 	}}}
 }
 
@@ -49,7 +49,7 @@ func (b *bench) answer() {
 	last.To.Answered(b.apply(last.Command), nil)
 }
 
-// enter enters a line and returns the answer.
+// enter enters a queue and returns the answer.
 func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
 	b.t.Helper()
 	b.send(enterRequest(id, key, on))
@@ -57,14 +57,14 @@ func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
 	return b.only()
 }
 
-func wantTurn(t *testing.T, r *pb.Response, id uint64, s pb.Turn_State) *pb.Turn {
+func wantTicket(t *testing.T, r *pb.Response, id uint64, s pb.Ticket_State) *pb.Ticket {
 	t.Helper()
-	turn := r.GetTxn().GetTurn()
-	if r.Id != id || turn.GetState() != s || turn == nil || r.More != (s != pb.Turn_STATE_GONE) ||
-		turn.CreateRevision == 0 {
+	ticket := r.GetTxn().GetTicket()
+	if r.Id != id || ticket.GetState() != s || ticket == nil || r.More != (s != pb.Ticket_STATE_GONE) ||
+		ticket.CreateRevision == 0 {
 		t.Fatalf("response %v, want %v of %d", r, s, id)
 	}
-	return turn
+	return ticket
 }
 
 func onLine(t *testing.T, test func(*bench)) {
@@ -83,40 +83,40 @@ func onLine(t *testing.T, test func(*bench)) {
 	})
 }
 
-// TestAwait: a transaction that waits is answered when it is done, when its turn comes, and
+// TestWait: a transaction that waits is answered when it is done, when its turn comes, and
 // when its key is gone.
-func TestAwait(t *testing.T) {
+func TestWait(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := b.enter(1, "l/1", 1)
-		wantTurn(t, r, 1, pb.Turn_STATE_COME)
+		wantTicket(t, r, 1, pb.Ticket_STATE_READY)
 		if !r.GetTxn().Succeeded || len(r.GetTxn().Responses) != 1 {
 			t.Errorf("response %v", r)
 		}
-		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_STATE_WAITING)
-		wantTurn(t, b.enter(3, "l/3", 3), 3, pb.Turn_STATE_WAITING)
+		wantTicket(t, b.enter(2, "l/2", 2), 2, pb.Ticket_STATE_WAITING)
+		wantTicket(t, b.enter(3, "l/3", 3), 3, pb.Ticket_STATE_WAITING)
 		b.pass(time.Minute) // it waits for longer than requests do
 		b.apply(&fsm.Revoke{ID: 1})
 		b.node.hub.Distribute()
 		at := b.node.View().KV.Revision()
 		for _, r := range b.got() {
 			if r.Id == 1 {
-				turn := wantTurn(t, r, 1, pb.Turn_STATE_GONE)
-				if turn.Why != pb.Event_WHY_REVOKED || turn.Lease != 1 {
-					t.Errorf("gone: %v", turn)
+				ticket := wantTicket(t, r, 1, pb.Ticket_STATE_GONE)
+				if ticket.Why != pb.Event_WHY_REVOKED || ticket.Lease != 1 {
+					t.Errorf("gone: %v", ticket)
 				}
 				continue
 			}
-			turn := wantTurn(t, r, 2, pb.Turn_STATE_COME)
-			if string(turn.After) != "l/1" || r.GetTxn().GetHeader().GetRevision() != at {
+			ticket := wantTicket(t, r, 2, pb.Ticket_STATE_READY)
+			if string(ticket.After) != "l/1" || r.GetTxn().GetHeader().GetRevision() != at {
 				t.Errorf("come: %v", r)
 			}
 		}
-		// Both go before anything is sent: it was nobody's turn.
+		// Both go before anything is sent: it was nobody's ticket.
 		b.apply(&fsm.DeleteRange{Key: "l/2"})
 		b.apply(&fsm.DeleteRange{Key: "l/3"})
 		b.node.hub.Distribute()
 		for i, r := range b.got() {
-			wantTurn(t, r, uint64(i+2), pb.Turn_STATE_GONE)
+			wantTicket(t, r, uint64(i+2), pb.Ticket_STATE_GONE)
 		}
 		if s := b.node.queues.Stats(); s.Waiting != 0 {
 			t.Errorf("left behind: %+v", s)
@@ -129,12 +129,12 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// TestAwaitCancel: a cancel ends the waiting, before and after the answer; the last response
+// TestWaitCancel: a cancel ends the waiting, before and after the answer; the last response
 // comes with the next message, or soon.
-func TestAwaitCancel(t *testing.T) {
+func TestWaitCancel(t *testing.T) {
 	onLine(t, func(b *bench) {
-		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
-		wantTurn(t, b.enter(2, "l/2", 2), 2, pb.Turn_STATE_WAITING)
+		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
+		wantTicket(t, b.enter(2, "l/2", 2), 2, pb.Ticket_STATE_WAITING)
 		b.send(&pb.Request{Id: 3, Body: &pb.Request_Cancel{Cancel: 2}}, putRequest(4, 0))
 		if list := b.got(); len(list) > 0 {
 			t.Errorf("for itself: %v", list)
@@ -180,11 +180,11 @@ func cancelRequest(id, of uint64) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Cancel{Cancel: of}}
 }
 
-// TestAwaitCancelRace: a cancel that comes when the transaction is done, and its answer is
+// TestWaitCancelRace: a cancel that comes when the transaction is done, and its answer is
 // still to be made, ends the waiting; nothing is told behind it.
-func TestAwaitCancelRace(t *testing.T) {
+func TestWaitCancelRace(t *testing.T) {
 	onLine(t, func(b *bench) {
-		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
+		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
 		b.send(enterRequest(2, "l/2", 2), enterRequest(3, "l/3", 3))
 		two, three := b.node.submitted[1], b.node.submitted[2]
 		b.stall(4)
@@ -205,7 +205,7 @@ func TestAwaitCancelRace(t *testing.T) {
 		if len(of2) != 2 || b.got() != nil {
 			t.Fatalf("responses %v", of2)
 		}
-		wantTurn(t, of2[0], 2, pb.Turn_STATE_WAITING)
+		wantTicket(t, of2[0], 2, pb.Ticket_STATE_WAITING)
 		if of2[1].More || of2[1].GetError() == nil {
 			t.Errorf("response %v", of2[1])
 		}
@@ -215,8 +215,8 @@ func TestAwaitCancelRace(t *testing.T) {
 	})
 }
 
-// TestAwaitCancelRepeated: also one that was done before, and has renewed what it granted then.
-func TestAwaitCancelRepeated(t *testing.T) {
+// TestWaitCancelRepeated: also one that was done before, and has renewed what it granted then.
+func TestWaitCancelRepeated(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := enterRequest(1, "l/1", 1)
 		r.GetTxn().Success = append(r.GetTxn().Success, &pb.Op{Op: &pb.Op_Grant{
@@ -238,18 +238,18 @@ func TestAwaitCancelRepeated(t *testing.T) {
 	})
 }
 
-// TestAwaitNothing: there is nothing to wait for if the conditions do not hold, or the key
-// is not in the line.
-func TestAwaitNothing(t *testing.T) {
+// TestWaitNothing: there is nothing to wait for if the conditions do not hold, or the key
+// is not in the queue.
+func TestWaitNothing(t *testing.T) {
 	onLine(t, func(b *bench) {
-		wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
+		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
 		r := b.enter(2, "l/1", 1)
-		if r.More || r.GetTxn().GetSucceeded() || r.GetTxn().GetTurn() != nil {
+		if r.More || r.GetTxn().GetSucceeded() || r.GetTxn().GetTicket() != nil {
 			t.Errorf("the conditions do not hold: %v", r)
 		}
 		r = b.enter(3, "l/2", 0) // on no lease
-		if r.More || !r.GetTxn().GetSucceeded() || r.GetTxn().GetTurn() != nil {
-			t.Errorf("not in the line: %v", r)
+		if r.More || !r.GetTxn().GetSucceeded() || r.GetTxn().GetTicket() != nil {
+			t.Errorf("not in the queue: %v", r)
 		}
 		// The key is gone when the answer is made.
 		b.send(enterRequest(4, "l/3", 3))
@@ -257,8 +257,8 @@ func TestAwaitNothing(t *testing.T) {
 		res := b.apply(last.Command)
 		b.apply(&fsm.Revoke{ID: 3})
 		last.To.Answered(res, nil)
-		if turn := wantTurn(t, b.only(), 4, pb.Turn_STATE_GONE); turn.Why != pb.Event_WHY_REVOKED {
-			t.Errorf("gone: %v", turn)
+		if ticket := wantTicket(t, b.only(), 4, pb.Ticket_STATE_GONE); ticket.Why != pb.Event_WHY_REVOKED {
+			t.Errorf("gone: %v", ticket)
 		}
 		// A repetition is answered as the first time, and waits.
 		b.send(enterRequest(5, "l/2", 2))
@@ -269,15 +269,15 @@ func TestAwaitNothing(t *testing.T) {
 		res.Repeated = true
 		last.To.Answered(res, nil)
 		r = b.only()
-		wantTurn(t, r, 5, pb.Turn_STATE_WAITING)
+		wantTicket(t, r, 5, pb.Ticket_STATE_WAITING)
 		if r.GetTxn().GetHeader().GetRevision() != res.Revision {
 			t.Errorf("repeated: %v", r)
 		}
 	})
 }
 
-// TestAwaitRefused: what cannot be waited for is said to be so, and nothing is done.
-func TestAwaitRefused(t *testing.T) {
+// TestWaitRefused: what cannot be waited for is said to be so, and nothing is done.
+func TestWaitRefused(t *testing.T) {
 	onLine(t, func(b *bench) {
 		id := uint64(0)
 		refused := func(change func(*pb.TxnRequest)) {
@@ -288,12 +288,12 @@ func TestAwaitRefused(t *testing.T) {
 			b.send(r)
 			b.wantError(id, pb.Reason_REASON_INVALID)
 		}
-		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Prefix = nil })
-		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Prefix = []byte("l/1") })
-		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Prefix = []byte("m/") })
-		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Key = []byte("l/x") })
-		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Key = nil })
-		refused(func(r *pb.TxnRequest) { r.AwaitTurn.Permits = -1 })
+		refused(func(r *pb.TxnRequest) { r.Wait.Prefix = nil })
+		refused(func(r *pb.TxnRequest) { r.Wait.Prefix = []byte("l/1") })
+		refused(func(r *pb.TxnRequest) { r.Wait.Prefix = []byte("m/") })
+		refused(func(r *pb.TxnRequest) { r.Wait.Key = []byte("l/x") })
+		refused(func(r *pb.TxnRequest) { r.Wait.Key = nil })
+		refused(func(r *pb.TxnRequest) { r.Wait.Permits = -1 })
 		refused(func(r *pb.TxnRequest) {
 			inner := enterRequest(1, "l/1", 1).GetTxn()
 			r.Success = append(r.Success, &pb.Op{Op: &pb.Op_Txn{Txn: inner}})
@@ -308,18 +308,18 @@ func TestAwaitRefused(t *testing.T) {
 	})
 }
 
-// TestAwaitAgain: who asks again for a key that is gone, or was put anew meanwhile, is told what
+// TestWaitAgain: who asks again for a key that is gone, or was put anew meanwhile, is told what
 // took the one that he had, or that it is not known.
-func TestAwaitAgain(t *testing.T) {
+func TestWaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
-		turn := wantTurn(t, b.enter(1, "l/1", 1), 1, pb.Turn_STATE_COME)
+		ticket := wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
 		id := uint64(2)
 		again := func(made int64) *pb.Response {
 			b.send(&pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 				Compare: []*pb.Compare{{
 					Key: []byte("l/1"), Target: &pb.Compare_CreateRevision{CreateRevision: made},
 				}},
-				AwaitTurn: &pb.Await{Key: []byte("l/1"), Prefix: []byte("l/")},
+				Wait: &pb.Wait{Key: []byte("l/1"), Prefix: []byte("l/")},
 			}}})
 			id++
 			b.node.submitted[len(b.node.submitted)-1].To.Answered(fsm.Result{}, nil)
@@ -336,10 +336,10 @@ func TestAwaitAgain(t *testing.T) {
 		b.pass(2 * lookEvery)
 		b.got() // its end
 		for range 3 {
-			r := again(turn.CreateRevision)
-			got := wantTurn(t, r, id-1, pb.Turn_STATE_GONE)
+			r := again(ticket.CreateRevision)
+			got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
 			if got.Why != pb.Event_WHY_REVOKED || got.Lease != 1 ||
-				got.CreateRevision != turn.CreateRevision {
+				got.CreateRevision != ticket.CreateRevision {
 				t.Errorf("gone: %v", got)
 			}
 			// The next one has the key, and loses it in another way.
@@ -347,12 +347,12 @@ func TestAwaitAgain(t *testing.T) {
 			b.apply(&fsm.DeleteRange{Key: "l/1"})
 		}
 		b.apply(&fsm.Put{Key: "l/1", Lease: 1})
-		if r := again(0); r.GetTxn().Turn != nil {
+		if r := again(0); r.GetTxn().Ticket != nil {
 			t.Errorf("of no key: %v", r)
 		}
 		b.apply(&fsm.Compact{Revision: gone + 1})
-		r := again(turn.CreateRevision)
-		got := wantTurn(t, r, id-1, pb.Turn_STATE_GONE)
+		r := again(ticket.CreateRevision)
+		got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
 		if got.Why != pb.Event_WHY_UNKNOWN || got.Lease != 0 {
 			t.Errorf("what is not known any more: %v", got)
 		}

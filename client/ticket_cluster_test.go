@@ -13,9 +13,9 @@ import (
 
 func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
 
-// TestTurnsFaults: with the members stopped, cut off, and with answers lost, two clients, each
-// through another member, wait in one line: each turn comes, and of what goes both are told.
-func TestTurnsFaults(t *testing.T) {
+// TestTicketsFaults: with the members stopped, cut off, and with answers lost, two clients, each
+// through another member, wait in one queue: each turn comes, and of what goes both are told.
+func TestTicketsFaults(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
@@ -24,19 +24,19 @@ func TestTurnsFaults(t *testing.T) {
 	grant := func(c *client.Client) *client.Lease {
 		return must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 20 * time.Second}))
 	}
-	key := func(l *client.Lease) string { return "turns/" + hexOf(l.ID()) }
-	enter := func(c *client.Client, l *client.Lease) *client.Turn {
+	key := func(l *client.Lease) string { return "tickets/" + hexOf(l.ID()) }
+	enter := func(c *client.Client, l *client.Lease) *client.Ticket {
 		t.Helper()
 		r, w, err := c.Enter(ctx, client.Txn{
 			If:   []client.Compare{client.Key(key(l)).Missing()},
 			Then: []client.Op{client.Put{Key: key(l), Lease: l.ID()}},
-		}, client.Await{Key: key(l), Prefix: "turns/"})
+		}, client.Wait{Key: key(l), Prefix: "tickets/"})
 		if err != nil || w == nil || w.Revision() != r.Revision {
 			t.Fatalf("%+v, %v, %v", r, w, err)
 		}
 		return w
 	}
-	remove := func(w *client.Turn, l *client.Lease) {
+	remove := func(w *client.Ticket, l *client.Lease) {
 		t.Helper()
 		r, err := w.Leave(ctx, client.Txn{
 			If:   []client.Compare{client.Key(key(l)).CreateRevision(client.Equal, w.Revision())},
@@ -82,14 +82,14 @@ func TestTurnsFaults(t *testing.T) {
 	}
 }
 
-// TestTurnExpires: who waits is told that his lease took his key along, and why; those behind
+// TestTicketExpires: who waits is told that his lease took his key along, and why; those behind
 // him do not take that for their turn.
-func TestTurnExpires(t *testing.T) {
+func TestTicketExpires(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
 	c := connect(t, client.Config{}, members...)
-	var turns []*client.Turn
+	var tickets []*client.Ticket
 	var leases []*client.Granted
 	for i := range 3 {
 		ttl := time.Minute
@@ -100,48 +100,48 @@ func TestTurnExpires(t *testing.T) {
 		key := "expires/" + hexOf(g.ID)
 		_, w, err := c.Enter(ctx, client.Txn{
 			Then: []client.Op{client.Put{Key: key, Lease: g.ID}},
-		}, client.Await{Key: key, Prefix: "expires/"})
+		}, client.Wait{Key: key, Prefix: "expires/"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		turns, leases = append(turns, w), append(leases, g)
+		tickets, leases = append(tickets, w), append(leases, g)
 	}
-	<-turns[1].Context().Done()
+	<-tickets[1].Context().Done()
 	var gone *client.GoneError
-	if !errors.As(turns[1].Wait(ctx), &gone) || gone.Why != client.Expired ||
+	if !errors.As(tickets[1].Wait(ctx), &gone) || gone.Why != client.Expired ||
 		gone.Lease != leases[1].ID {
-		t.Errorf("who expired: %v", turns[1].Wait(ctx))
+		t.Errorf("who expired: %v", tickets[1].Wait(ctx))
 	}
 	select {
-	case <-turns[2].Come():
+	case <-tickets[2].Ready():
 		t.Error("it is the turn of who is behind him")
 	default:
 	}
-	if err := turns[0].Wait(ctx); err != nil {
+	if err := tickets[0].Wait(ctx); err != nil {
 		t.Error(err)
 	}
 	if _, err := c.Delete(ctx, client.Delete{Key: "expires/" + hexOf(leases[0].ID)}); err != nil {
 		t.Error(err)
 	}
-	if err := turns[2].Wait(ctx); err != nil || turns[2].After() != "expires/"+hexOf(leases[0].ID) {
-		t.Errorf("%v, after %q", err, turns[2].After())
+	if err := tickets[2].Wait(ctx); err != nil || tickets[2].After() != "expires/"+hexOf(leases[0].ID) {
+		t.Errorf("%v, after %q", err, tickets[2].After())
 	}
 }
 
-// TestTurnsFollowLeader: turns come wherever the leadership, and with it the client, goes, also
+// TestTicketsFollowLeader: turns come wherever the leadership, and with it the client, goes, also
 // of those who enter while the client moves.
-func TestTurnsFollowLeader(t *testing.T) {
+func TestTicketsFollowLeader(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3)
 	ctx := ask(t)
 	c := connect(t, client.Config{}, members...)
 	g := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 20 * time.Second}))
-	enter := func(i int) (*client.Turn, string) {
+	enter := func(i int) (*client.Ticket, string) {
 		key := "follow/" + hexOf(g.ID()) + "." + strconv.Itoa(i)
 		_, w, err := c.Enter(ctx, client.Txn{
 			Then: []client.Op{client.Put{Key: key, Lease: g.ID()}},
-		}, client.Await{Key: key, Prefix: "follow/"})
+		}, client.Wait{Key: key, Prefix: "follow/"})
 		if err != nil {
 			t.Error(err)
 			return nil, key
@@ -175,9 +175,9 @@ func TestTurnsFollowLeader(t *testing.T) {
 	}
 }
 
-// TestTurnGoneMeanwhile: who is cut off while his key goes is told what took it when he is back,
+// TestTicketGoneMeanwhile: who is cut off while his key goes is told what took it when he is back,
 // also if somebody has put one of that name since.
-func TestTurnGoneMeanwhile(t *testing.T) {
+func TestTicketGoneMeanwhile(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
 	ctx := ask(t)
@@ -187,7 +187,7 @@ func TestTurnGoneMeanwhile(t *testing.T) {
 	key := "meanwhile/" + hexOf(g.ID)
 	_, w, err := c.Enter(ctx, client.Txn{
 		Then: []client.Op{client.Put{Key: key, Lease: g.ID}},
-	}, client.Await{Key: key, Prefix: "meanwhile/"})
+	}, client.Wait{Key: key, Prefix: "meanwhile/"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,61 +9,61 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
-	"leasehold.dev/internal/ticket"
+	rule "leasehold.dev/internal/ticket"
 )
 
-// line is a waiting line: the keys of leases below its prefix, in the order of their create
-// revisions. A place waits until fewer are before it than there are permits.
-type line struct {
+// waitQueue is a wait queue: the keys of leases below its prefix, in the order of their create
+// revisions. A ticket waits until fewer are before it than there are permits.
+type waitQueue struct {
 	session *Session
 	prefix  string
-	value   []byte // of the key of a place in it
-	// many says that a session may have several places in the line.
+	value   []byte // of the key of a ticket in it
+	// many says that a session may have several tickets in the queue.
 	many bool
-	// permits is how many of a line may hold at one time; 0 means 1.
+	// permits is how many of a queue may hold at one time; 0 means 1.
 	permits int
-	// beside is the value of keys for which a place does not wait; nil for none.
+	// beside is the value of keys for which a ticket does not wait; nil for none.
 	beside []byte
 }
 
-// free reports whether it is the turn of a place with these before it.
-func (l *line) free(before []client.KV) bool {
+// free reports whether it is the turn of a ticket with these before it.
+func (q *waitQueue) free(before []client.KV) bool {
 	n := 0
 	for _, kv := range before {
-		if l.beside == nil || !bytes.Equal(kv.Value, l.beside) {
+		if q.beside == nil || !bytes.Equal(kv.Value, q.beside) {
 			n++
 		}
 	}
-	return n < max(l.permits, 1)
+	return n < max(q.permits, 1)
 }
 
-// all is the range of the line's keys.
-func (l *line) all() client.Range {
-	return client.Prefix(l.prefix).Range()
+// all is the range of the queue's keys.
+func (q *waitQueue) all() client.Range {
+	return client.Prefix(q.prefix).Range()
 }
 
-// sort returns the keys that are in the line, oldest first, and the one named. Keys that are
-// not of leases, and those of lines whose prefix begins with this one, are in nobody's way.
-func (l *line) sort(all []client.KV, key string) (list []client.KV, own *client.KV) {
+// sort returns the keys that are in the queue, oldest first, and the one named. Keys that are
+// not of leases, and those of queues whose prefix begins with this one, are in nobody's way.
+func (q *waitQueue) sort(all []client.KV, key string) (list []client.KV, own *client.KV) {
 	for i, kv := range all {
 		if kv.Key == key {
 			own = &all[i]
-		} else if ticket.Is(l.prefix, kv.Key, int64(kv.Lease)) {
+		} else if rule.Is(q.prefix, kv.Key, int64(kv.Lease)) {
 			list = append(list, kv)
 		}
 	}
-	slices.SortFunc(list, func(a, b client.KV) int { return placeOf(&a).Compare(placeOf(&b)) })
+	slices.SortFunc(list, func(a, b client.KV) int { return ticketOf(&a).Compare(ticketOf(&b)) })
 	return list, own
 }
 
-func placeOf(kv *client.KV) ticket.Ticket {
-	return ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
+func ticketOf(kv *client.KV) rule.Ticket {
+	return rule.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
 }
 
-// enter takes a place in the line. With idle it does so only if it is likely to be the
-// place's turn at once; otherwise it fails with ErrLocked and leaves no trace.
-func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
-	s, key := l.session, l.key()
+// enter takes a ticket in the queue. With idle it does so only if it is likely to be the
+// ticket's turn at once; otherwise it fails with ErrLocked and leaves no trace.
+func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
+	s, key := q.session, q.key()
 	if err := s.err(); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
 		return nil, err
 	}
 	for {
-		p, err := l.try(ctx, key, idle)
+		p, err := q.try(ctx, key, idle)
 		switch {
 		case err == nil:
 			return p, nil
@@ -92,62 +92,62 @@ func (l *line) enter(ctx context.Context, idle bool) (*place, error) {
 	}
 }
 
-// errBusy means that there are others in the line, none of whom is to be waited for.
+// errBusy means that there are others in the queue, none of whom is to be waited for.
 var errBusy = errors.New("lock: not the only one")
 
-// try takes a place in the line, once.
+// try takes a ticket in the queue, once.
 //
 // The token is drawn in the transaction that makes the key. So tokens rise as the create
-// revisions do, by which the line is ordered, but unlike these also across a restore from a
+// revisions do, by which the queue is ordered, but unlike these also across a restore from a
 // backup, whatever became of the session's lease in it.
-func (l *line) try(ctx context.Context, key string, idle bool) (*place, error) {
-	s, all := l.session, l.all()
+func (q *waitQueue) try(ctx context.Context, key string, idle bool) (*ticket, error) {
+	s, all := q.session, q.all()
 	t := client.Txn{
 		If: []client.Compare{client.Key(key).Missing()},
 		Then: []client.Op{
-			client.Put{Key: key, Value: l.value, Lease: s.lease.ID()}, client.DrawToken{},
+			client.Put{Key: key, Value: q.value, Lease: s.lease.ID()}, client.DrawToken{},
 		},
 		Else: []client.Op{all},
 	}
 	if idle {
-		t.If = append(t.If, client.Prefix(l.prefix).Missing())
+		t.If = append(t.If, client.Prefix(q.prefix).Missing())
 	}
-	r, turn, err := s.client.Enter(ctx, t, client.Await{
-		Key: key, Prefix: l.prefix, Permits: int64(l.permits), Beside: l.beside,
+	r, told, err := s.client.Enter(ctx, t, client.Wait{
+		Key: key, Prefix: q.prefix, Permits: int64(q.permits), Beside: q.beside,
 	})
 	switch {
 	case err != nil:
 		return nil, err
 	case !r.Succeeded:
-		return nil, l.refusal(r.Results[0].Range.KVs, key)
+		return nil, q.refusal(r.Results[0].Range.KVs, key)
 	}
-	return l.take(key, r, turn), nil
+	return q.take(key, r, told), nil
 }
 
-// refusal is why no place was taken in a line that has these keys.
-func (l *line) refusal(all []client.KV, key string) error {
-	before, own := l.sort(all, key)
+// refusal is why no ticket was taken in a queue that has these keys.
+func (q *waitQueue) refusal(all []client.KV, key string) error {
+	before, own := q.sort(all, key)
 	switch {
 	case own != nil:
 		return ErrInUse // by another session of the same lease
-	case !l.free(before):
-		return l.locked(before)
+	case !q.free(before):
+		return q.locked(before)
 	default:
 		return errBusy
 	}
 }
 
 // locked is the error of who does not wait for those before him.
-func (l *line) locked(before []client.KV) error {
+func (q *waitQueue) locked(before []client.KV) error {
 	return &LockedError{Lease: before[0].Lease}
 }
 
-// key is that of the session's place in the line, or of the next one.
-func (l *line) key() string {
-	b := append(make([]byte, 0, len(l.prefix)+40), l.prefix...)
-	b = strconv.AppendInt(b, int64(l.session.lease.ID()), 16)
-	if l.many {
-		b = strconv.AppendInt(append(b, '.'), l.session.places.Add(1), 10)
+// key is that of the session's ticket in the queue, or of the next one.
+func (q *waitQueue) key() string {
+	b := append(make([]byte, 0, len(q.prefix)+40), q.prefix...)
+	b = strconv.AppendInt(b, int64(q.session.lease.ID()), 16)
+	if q.many {
+		b = strconv.AppendInt(append(b, '.'), q.session.tickets.Add(1), 10)
 	}
 	return string(b)
 }
@@ -199,9 +199,9 @@ func (s *Session) clean(k ownKey) {
 	}
 }
 
-// before returns those of a line, oldest first, that are before a place.
-func before(list []client.KV, p ticket.Ticket) []client.KV {
-	i := slices.IndexFunc(list, func(kv client.KV) bool { return p.Before(placeOf(&kv)) })
+// before returns those of a queue, oldest first, that are before a ticket.
+func before(list []client.KV, t rule.Ticket) []client.KV {
+	i := slices.IndexFunc(list, func(kv client.KV) bool { return t.Before(ticketOf(&kv)) })
 	if i >= 0 {
 		return list[:i]
 	}

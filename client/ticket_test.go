@@ -12,45 +12,45 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// lineOf makes fake members serve one line: state is where each key stands that is asked for,
+// queueOf makes fake members serve one wait queue: state is where each key stands that is asked for,
 // created 5.
-func (f *fake) lineOf(state *pb.Turn_State) {
+func (f *fake) queueOf(state *pb.Ticket_State) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-			if r.GetTxn() == nil || r.GetTxn().AwaitTurn == nil {
+			if r.GetTxn() == nil || r.GetTxn().Wait == nil {
 				return f.obey(s, r)
 			}
-			return []*pb.Response{turned(r.Id, *state)}
+			return []*pb.Response{waitAnswer(r.Id, *state)}
 		}
 	})
 }
 
-// turned is a response of a transaction that waits.
-func turned(id uint64, state pb.Turn_State) *pb.Response {
+// waitAnswer is a response of a transaction that waits.
+func waitAnswer(id uint64, state pb.Ticket_State) *pb.Response {
 	m := &pb.TxnResponse{
 		Header: &pb.Header{Revision: 9}, Succeeded: true,
-		Turn: &pb.Turn{State: state, CreateRevision: 5},
+		Ticket: &pb.Ticket{State: state, CreateRevision: 5},
 	}
 	return &pb.Response{
-		Id: id, More: state != pb.Turn_STATE_GONE, Body: &pb.Response_Txn{Txn: m},
+		Id: id, More: state != pb.Ticket_STATE_GONE, Body: &pb.Response_Txn{Txn: m},
 	}
 }
 
-// awaits returns the requests that wait, in order.
-func (f *fake) awaits() (list []*pb.Request) {
+// waits returns the requests that wait, in order.
+func (f *fake) waits() (list []*pb.Request) {
 	for _, r := range f.requests() {
-		if r.GetTxn().GetAwaitTurn() != nil {
+		if r.GetTxn().GetWait() != nil {
 			list = append(list, r)
 		}
 	}
 	return list
 }
 
-// enter enters the line.
-func enter(t *testing.T, c *Client) *Turn {
+// enter enters the queue.
+func enter(t *testing.T, c *Client) *Ticket {
 	t.Helper()
 	_, w, err := c.Enter(t.Context(), Txn{Then: []Op{Put{Key: "l/1"}}},
-		Await{Key: "l/1", Prefix: "l/"})
+		Wait{Key: "l/1", Prefix: "l/"})
 	if err != nil || w == nil {
 		t.Fatalf("%v, %v", w, err)
 	}
@@ -66,13 +66,13 @@ func gone(t *testing.T, err error) *GoneError {
 	return g
 }
 
-// TestTurn: a turn comes by a message, and so does its end. What breaks in between is asked
+// TestTicket: a turn comes by a message, and so does its end. What breaks in between is asked
 // for again, by a transaction that changes nothing and needs the key to be the same.
-func TestTurn(t *testing.T) {
+func TestTicket(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_STATE_WAITING
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_WAITING
+		f.queueOf(&state)
 		w := enter(t, c)
 		brief, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -81,20 +81,20 @@ func TestTurn(t *testing.T) {
 			close(f.last().cut)
 			pass(5 * time.Second)
 		}
-		list := f.awaits()
+		list := f.waits()
 		last := list[len(list)-1]
 		if len(list) != 4 || len(last.GetTxn().Success) > 0 || last.Number != 0 ||
 			last.GetTxn().Compare[0].GetCreateRevision() != 5 || w.Revision() != 5 {
 			t.Fatalf("asked %v", list)
 		}
-		r := turned(last.Id, pb.Turn_STATE_COME)
-		r.GetTxn().Turn.After = []byte("l/0")
-		f.last().say(r, turned(last.Id, pb.Turn_STATE_COME))
+		r := waitAnswer(last.Id, pb.Ticket_STATE_READY)
+		r.GetTxn().Ticket.After = []byte("l/0")
+		f.last().say(r, waitAnswer(last.Id, pb.Ticket_STATE_READY))
 		if err := w.Wait(t.Context()); err != nil || w.After() != "l/0" {
 			t.Errorf("%v, after %q", err, w.After())
 		}
-		r = turned(last.Id, pb.Turn_STATE_GONE)
-		r.GetTxn().Turn.Why, r.GetTxn().Turn.Lease = pb.Event_WHY_REVOKED, 7
+		r = waitAnswer(last.Id, pb.Ticket_STATE_GONE)
+		r.GetTxn().Ticket.Why, r.GetTxn().Ticket.Lease = pb.Event_WHY_REVOKED, 7
 		f.last().say(r)
 		<-w.Context().Done()
 		if g := gone(t, w.Wait(t.Context())); g.Why != Revoked || g.Lease != 7 || g.Key != "l/1" {
@@ -102,56 +102,56 @@ func TestTurn(t *testing.T) {
 		}
 		close(f.last().cut)
 		pass(time.Minute)
-		if n := len(f.awaits()); n != 4 {
+		if n := len(f.waits()); n != 4 {
 			t.Errorf("asked %d times", n)
 		}
 		w.Close()
 	})
 }
 
-// TestTurnAtOnce: the first answer may say all there is to say.
-func TestTurnAtOnce(t *testing.T) {
+// TestTicketAtOnce: the first answer may say all there is to say.
+func TestTicketAtOnce(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_STATE_COME
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_READY
+		f.queueOf(&state)
 		w := enter(t, c)
-		if <-w.Come(); w.Err() != nil {
+		if <-w.Ready(); w.Err() != nil {
 			t.Error(w.Err())
 		}
 		w.Close()
 		want(t, w.Wait(t.Context()), ErrClosed)
 		want(t, w.Err(), ErrClosed)
 		want(t, context.Cause(w.Context()), ErrClosed) // who asks only now is told
-		state = pb.Turn_STATE_GONE
+		state = pb.Ticket_STATE_GONE
 		w = enter(t, c)
 		if gone(t, w.Wait(t.Context())); w.Revision() != 5 {
 			t.Errorf("created %d", w.Revision())
 		}
 		w.Close()
 		// The key was not the same any more when it was asked for again.
-		state = pb.Turn_STATE_WAITING
+		state = pb.Ticket_STATE_WAITING
 		w = enter(t, c)
 		f.set(func() { f.answer = f.obey })
 		close(f.last().cut)
 		gone(t, w.Wait(t.Context()))
 		w.Close()
 		// The conditions do not hold.
-		_, w, err := c.Enter(t.Context(), Txn{}, Await{Key: "l/1", Prefix: "l/"})
+		_, w, err := c.Enter(t.Context(), Txn{}, Wait{Key: "l/1", Prefix: "l/"})
 		if w != nil || err != nil {
 			t.Errorf("%v, %v", w, err)
 		}
 	})
 }
 
-// TestTurnLeave: the end of the waiting and the transaction go in one message, and close the
-// turn, also if another member has to be asked.
-func TestTurnLeave(t *testing.T) {
+// TestTicketLeave: the end of the waiting and the transaction go in one message, and close the
+// ticket, also if another member has to be asked.
+func TestTicketLeave(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_STATE_COME
-		f.lineOf(&state)
-		leave := func(w *Turn) {
+		state := pb.Ticket_STATE_READY
+		f.queueOf(&state)
+		leave := func(w *Ticket) {
 			t.Helper()
 			f.set(func() { f.seen = nil })
 			if _, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}}); err != nil {
@@ -161,7 +161,7 @@ func TestTurnLeave(t *testing.T) {
 			want(t, context.Cause(w.Context()), ErrClosed)
 		}
 		w := enter(t, c)
-		list := f.awaits()
+		list := f.waits()
 		leave(w)
 		if n := len(f.seen); n != 1 {
 			t.Fatalf("%d messages", n)
@@ -174,7 +174,7 @@ func TestTurnLeave(t *testing.T) {
 		close(f.last().cut)
 		leave(w)
 		pass(time.Minute)
-		for _, r := range f.awaits() {
+		for _, r := range f.waits() {
 			if len(r.GetTxn().GetSuccess()) == 0 {
 				t.Errorf("asked again: %v", r)
 			}
@@ -182,17 +182,17 @@ func TestTurnLeave(t *testing.T) {
 	})
 }
 
-// TestTurnUnanswered: whoever gives up before the answer leaves nothing open at the member,
+// TestTicketUnanswered: whoever gives up before the answer leaves nothing open at the member,
 // and one whose first answer is lost sends the same number again.
-func TestTurnUnanswered(t *testing.T) {
+func TestTicketUnanswered(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, w, err := c.Enter(ctx, Txn{}, Await{Key: "l/1", Prefix: "l/"})
+		_, w, err := c.Enter(ctx, Txn{}, Wait{Key: "l/1", Prefix: "l/"})
 		if w != nil {
-			t.Errorf("turn %v", w)
+			t.Errorf("ticket %v", w)
 		}
 		want(t, err, ErrUnknownOutcome, context.DeadlineExceeded)
 		synctest.Wait()
@@ -200,26 +200,26 @@ func TestTurnUnanswered(t *testing.T) {
 		if len(r) != 2 || r[1].GetCancel() != r[0].Id {
 			t.Errorf("requests %v", r)
 		}
-		f.last().say(turned(r[0].Id, pb.Turn_STATE_COME)) // for nobody
+		f.last().say(waitAnswer(r[0].Id, pb.Ticket_STATE_READY)) // for nobody
 		f.set(func() { f.seen = nil })
 		go func() {
 			pass(10 * time.Millisecond)
-			state := pb.Turn_STATE_COME
-			f.lineOf(&state)
+			state := pb.Ticket_STATE_READY
+			f.queueOf(&state)
 			close(f.last().cut)
 		}()
 		w = enter(t, c)
-		<-w.Come()
+		<-w.Ready()
 		w.Close()
-		list := f.awaits()
+		list := f.waits()
 		if len(list) != 2 || list[0].Number == 0 || list[0].Number != list[1].Number {
 			t.Errorf("asked %v", list)
 		}
 	})
 }
 
-// TestTurnsWithoutRoom: a client that follows as much as it may looks now and then.
-func TestTurnsWithoutRoom(t *testing.T) {
+// TestTicketsWithoutRoom: a client that follows as much as it may looks now and then.
+func TestTicketsWithoutRoom(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
 		var list []*Watcher
@@ -230,20 +230,20 @@ func TestTurnsWithoutRoom(t *testing.T) {
 			}
 			list = append(list, w)
 		}
-		state := pb.Turn_STATE_WAITING
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_WAITING
+		f.queueOf(&state)
 		w := enter(t, c)
 		pass(10 * time.Second)
-		if n := len(f.awaits()); n < 10 || n > 12 {
+		if n := len(f.waits()); n < 10 || n > 12 {
 			t.Errorf("asked %d times", n)
 		}
-		f.set(func() { state = pb.Turn_STATE_COME })
+		f.set(func() { state = pb.Ticket_STATE_READY })
 		if err := w.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
 		close(f.last().cut)
 		pass(10 * time.Second)
-		f.set(func() { state = pb.Turn_STATE_GONE })
+		f.set(func() { state = pb.Ticket_STATE_GONE })
 		<-w.Context().Done()
 		gone(t, w.Wait(t.Context()))
 		w.Close()
@@ -255,14 +255,14 @@ func TestTurnsWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestTurnLeaveBroken: one who leaves while the stream breaks does not begin to wait again.
-func TestTurnLeaveBroken(t *testing.T) {
+// TestTicketLeaveBroken: one who leaves while the stream breaks does not begin to wait again.
+func TestTicketLeaveBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_STATE_COME
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_READY
+		f.queueOf(&state)
 		w := enter(t, c)
-		asked := len(f.awaits())
+		asked := len(f.waits())
 		f.set(func() {
 			answer := f.answer
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -276,24 +276,24 @@ func TestTurnLeaveBroken(t *testing.T) {
 			pass(10 * time.Millisecond)
 			close(f.last().cut)
 			pass(5 * time.Second)
-			f.lineOf(&state)
+			f.queueOf(&state)
 			close(f.last().cut)
 		}()
 		if _, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}}); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(f.awaits()); n != asked {
+		if n := len(f.waits()); n != asked {
 			t.Errorf("asked %d times more", n-asked)
 		}
 	})
 }
 
-// TestTurnsEnd: a turn that is over, however that came, takes no room for those to come.
-func TestTurnsEnd(t *testing.T) {
+// TestTicketsEnd: a ticket that is over, however that came, takes no room for those to come.
+func TestTicketsEnd(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_STATE_COME
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_READY
+		f.queueOf(&state)
 		none := func(after string) {
 			t.Helper()
 			c.mux.mu.Lock()
@@ -308,13 +308,13 @@ func TestTurnsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		none("Leave")
-		state = pb.Turn_STATE_GONE
+		state = pb.Ticket_STATE_GONE
 		w := enter(t, c)
 		gone(t, w.Wait(t.Context()))
 		w.Close()
 		none("its key was gone")
 		f.set(func() { f.answer = f.obey })
-		if _, w, err := c.Enter(t.Context(), Txn{}, Await{Key: "l/1", Prefix: "l/"}); w != nil ||
+		if _, w, err := c.Enter(t.Context(), Txn{}, Wait{Key: "l/1", Prefix: "l/"}); w != nil ||
 			err != nil {
 			t.Fatalf("%v, %v", w, err)
 		}
@@ -322,21 +322,21 @@ func TestTurnsEnd(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, _, err := c.Enter(ctx, Txn{}, Await{Key: "l/1", Prefix: "l/"})
+		_, _, err := c.Enter(ctx, Txn{}, Wait{Key: "l/1", Prefix: "l/"})
 		want(t, err, ErrUnknownOutcome)
 		none("the context ended")
 	})
 }
 
-// TestTurnLeaveUnreached: one who leaves while there is no member is not asked for again when
+// TestTicketLeaveUnreached: one who leaves while there is no member is not asked for again when
 // there is one, before the message that leaves.
-func TestTurnLeaveUnreached(t *testing.T) {
+func TestTicketLeaveUnreached(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
-		state := pb.Turn_STATE_COME
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_READY
+		f.queueOf(&state)
 		w := enter(t, c)
-		asked := len(f.awaits())
+		asked := len(f.waits())
 		f.set(func() { f.down["a"] = true })
 		close(f.last().cut)
 		pass(time.Second)
@@ -350,22 +350,22 @@ func TestTurnLeaveUnreached(t *testing.T) {
 		if err := <-left; err != nil {
 			t.Fatal(err)
 		}
-		if n := len(f.awaits()); n != asked {
+		if n := len(f.waits()); n != asked {
 			t.Errorf("asked %d times more", n-asked)
 		}
 	})
 }
 
-// TestTurnGrants (T19): what a transaction has granted that enters a line cannot be kept any
+// TestTicketGrants (T19): what a transaction has granted that enters a queue cannot be kept any
 // more when it has been revoked, as what any other has granted.
-func TestTurnGrants(t *testing.T) {
+func TestTicketGrants(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
 				if r.GetTxn() == nil {
 					return f.obey(s, r)
 				}
-				m := turned(r.Id, pb.Turn_STATE_COME)
+				m := waitAnswer(r.Id, pb.Ticket_STATE_READY)
 				m.GetTxn().Responses = []*pb.OpResponse{{Response: &pb.OpResponse_Grant{
 					Grant: &pb.GrantResponse{Lease: &pb.Lease{
 						Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: fakeTTL,
@@ -375,7 +375,7 @@ func TestTurnGrants(t *testing.T) {
 			}
 		})
 		r, w, err := c.Enter(t.Context(), Txn{Then: []Op{Grant{ID: 7, TTL: ttl}}},
-			Await{Key: "l/7", Prefix: "l/"})
+			Wait{Key: "l/7", Prefix: "l/"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,21 +388,21 @@ func TestTurnGrants(t *testing.T) {
 	})
 }
 
-// TestEnterTooLong: who enters a line is told at once that no message has room to ask for his turn
+// TestEnterTooLong: who enters a queue is told at once that no message has room to ask for his turn
 // again, which would end the stream for everybody, on each that there is.
 func TestEnterTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		state := pb.Turn_STATE_WAITING
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_WAITING
+		f.queueOf(&state)
 		prefix := strings.Repeat("l", c.most/3) + "/"
-		_, w, err := c.Enter(t.Context(), Txn{}, Await{Key: prefix + "1", Prefix: prefix})
-		if !errors.Is(err, ErrInvalid) || w != nil || len(f.awaits()) > 0 {
-			t.Errorf("%.200v, %v, asked %d times", err, w, len(f.awaits()))
+		_, w, err := c.Enter(t.Context(), Txn{}, Wait{Key: prefix + "1", Prefix: prefix})
+		if !errors.Is(err, ErrInvalid) || w != nil || len(f.waits()) > 0 {
+			t.Errorf("%.200v, %v, asked %d times", err, w, len(f.waits()))
 		}
 	})
 }
 
-// TestEnterAndClose: one who enters a line while the client is closed is told so. (What Close
+// TestEnterAndClose: one who enters a queue while the client is closed is told so. (What Close
 // looks at is not written meanwhile: that is for the race detector to say.)
 func TestEnterAndClose(t *testing.T) {
 	for range 50 {
@@ -412,7 +412,7 @@ func TestEnterAndClose(t *testing.T) {
 		}
 		told := make(chan error, 1)
 		go func() {
-			_, _, err := c.Enter(t.Context(), Txn{}, Await{Key: "line/a", Prefix: "line/"})
+			_, _, err := c.Enter(t.Context(), Txn{}, Wait{Key: "line/a", Prefix: "line/"})
 			told <- err
 		}()
 		_ = c.Close()
@@ -426,12 +426,12 @@ func TestEnterAndClose(t *testing.T) {
 // deleted it; nor if the member says that it does not know.
 func TestGoneUnseen(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		state := pb.Turn_STATE_WAITING
-		f.lineOf(&state)
+		state := pb.Ticket_STATE_WAITING
+		f.queueOf(&state)
 		w := enter(t, c)
 		f.set(func() {
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if r.GetTxn().GetAwaitTurn() == nil {
+				if r.GetTxn().GetWait() == nil {
 					return f.obey(s, r)
 				}
 				m := &pb.TxnResponse{Header: &pb.Header{Revision: 10}}
@@ -442,10 +442,10 @@ func TestGoneUnseen(t *testing.T) {
 		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown || g.Revision != 10 {
 			t.Errorf("gone by %+v", g)
 		}
-		f.lineOf(&state)
+		f.queueOf(&state)
 		w = enter(t, c)
-		r := turned(f.awaits()[len(f.awaits())-1].Id, pb.Turn_STATE_GONE)
-		r.GetTxn().Turn.Why = pb.Event_WHY_UNKNOWN
+		r := waitAnswer(f.waits()[len(f.waits())-1].Id, pb.Ticket_STATE_GONE)
+		r.GetTxn().Ticket.Why = pb.Event_WHY_UNKNOWN
 		f.last().say(r)
 		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown {
 			t.Errorf("gone by %+v", g)

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Await says for which turn to wait: that of a key in a line. A line is the keys that are
+// Wait says for which turn to wait: that of a key in a wait queue, which is the keys that are
 // the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or without,
 // and are attached to a lease; in the order in which they were made.
-type Await struct {
-	// Key is one of the line.
+type Wait struct {
+	// Key is one of the queue.
 	Key string
 	// Prefix ends in what is in no ID, as a slash.
 	Prefix string
@@ -27,7 +27,7 @@ type Await struct {
 	Beside []byte
 }
 
-// GoneError ends a [Turn]: its key is gone, or on no lease any more. It wraps
+// GoneError ends a [Ticket]: its key is gone, or on no lease any more. It wraps
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
@@ -49,38 +49,38 @@ func (e *GoneError) Error() string {
 // Unwrap returns ErrKeyNotFound.
 func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
 
-// Turn follows where a key stands in a line until it is closed, whatever becomes of members
+// Ticket follows where a key stands in a wait queue until it is closed, whatever becomes of members
 // and streams. Its methods may be called from any goroutine.
-type Turn struct {
+type Ticket struct {
 	resumable
 	client *Client
-	ask    Await
+	ask    Wait
 
 	// Guarded by mu.
 	revision int64
 	has      bool // the turn has come
 	after    string
 	polls    bool          // the client has no room to follow it, so it looks now and then
-	come     chan struct{} // closed when the turn has come; nil until somebody asks
+	ready    chan struct{} // closed when the turn has come; nil until somebody asks
 	ctx      context.Context
 	cancel   context.CancelCauseFunc // nil as ctx is until somebody asks
 }
 
-// lookEvery is how often a turn is asked for that cannot be followed.
+// lookEvery is how often a ticket is asked for that cannot be followed.
 const lookEvery = time.Second
 
 // Enter does a transaction and, if its conditions held, begins to wait for a turn: that of
 // a key which is there when the transaction has been done, put by it or before. One round trip
-// puts a key into a line and says where it stands; of all that follows the member tells by a
+// puts a key into a queue and says where it stands; of all that follows the member tells by a
 // message each.
 //
-// If the conditions did not hold there is no Turn. Otherwise it has to be closed.
-func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, error) {
+// If the conditions did not hold there is no Ticket. Otherwise it has to be closed.
+func (c *Client) Enter(ctx context.Context, t Txn, a Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
 			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
 	}
-	w := newTurn(c, a)
+	w := newTicket(c, a)
 	switch _, err := w.mux.enter(&w.resumable); { // from then on Close takes it out
 	case errors.Is(err, errTooManyWatches):
 		w.polls = true // nobody else knows it
@@ -91,7 +91,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 		spec: spec{op: "enter", on: a.Key, kind: numbered, begins: w},
 	}
 	t.write(&q.message)
-	q.message.AwaitTurn = a.message()
+	q.message.Wait = a.message()
 	q.body.Txn, q.request.Body = &q.message, &q.body
 	sent := c.sending(&q.message)
 	r, err := c.do(ctx, &q.spec, &q.request)
@@ -102,8 +102,8 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	case !r.GetTxn().GetSucceeded():
 		w.Close()
 		return out, nil, nil
-	case r.GetTxn().GetTurn() == nil:
-		err = fmt.Errorf("client: enter %q: %w: it is not in the line", a.Key, ErrInvalid)
+	case r.GetTxn().GetTicket() == nil:
+		err = fmt.Errorf("client: enter %q: %w: it is not in the queue", a.Key, ErrInvalid)
 	}
 	if err != nil {
 		w.Close()
@@ -112,33 +112,33 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Await) (TxnResult, *Turn, e
 	return out, w, nil
 }
 
-func newTurn(c *Client, a Await) *Turn {
-	w := &Turn{client: c, ask: a}
+func newTicket(c *Client, a Wait) *Ticket {
+	w := &Ticket{client: c, ask: a}
 	w.mux, w.of = c.mux, w
 	w.full = true // until the transaction has its answer there is nothing to go on with
 	return w
 }
 
 // Revision returns the create revision of the key.
-func (w *Turn) Revision() int64 {
+func (w *Ticket) Revision() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.revision
 }
 
-// Come returns a channel that is closed when the turn has come. It was the key's turn then;
+// Ready returns a channel that is closed when the turn has come. It was the key's turn then;
 // whether its lease still counts is for the holder's own clock to say.
-func (w *Turn) Come() <-chan struct{} {
+func (w *Ticket) Ready() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.come != nil:
+	case w.ready != nil:
 	case w.has:
 		return closed
 	default:
-		w.come = make(chan struct{})
+		w.ready = make(chan struct{})
 	}
-	return w.come
+	return w.ready
 }
 
 // closed is a channel that is closed.
@@ -149,15 +149,15 @@ var closed = func() chan struct{} {
 }()
 
 // After returns the key whose going made it the turn; empty if that is not known.
-func (w *Turn) After() string {
+func (w *Ticket) After() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.after
 }
 
 // Context returns a context that ends when the key is gone, and the cause is a [*GoneError]
-// then, and when the turn is closed.
-func (w *Turn) Context() context.Context {
+// then, and when the ticket is closed.
+func (w *Ticket) Context() context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx == nil {
@@ -170,7 +170,7 @@ func (w *Turn) Context() context.Context {
 }
 
 // Err returns nil until the context ends, and then the cause.
-func (w *Turn) Err() error {
+func (w *Ticket) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -178,10 +178,10 @@ func (w *Turn) Err() error {
 
 // Wait waits until the turn comes. It fails when the key goes, with a [*GoneError], and after
 // Close.
-func (w *Turn) Wait(ctx context.Context) error {
+func (w *Ticket) Wait(ctx context.Context) error {
 	if has, err := w.state(); err == nil && !has {
 		select {
-		case <-w.Come():
+		case <-w.Ready():
 		case <-w.Context().Done():
 		case <-ctx.Done():
 		}
@@ -197,17 +197,17 @@ func (w *Turn) Wait(ctx context.Context) error {
 }
 
 // state reports whether the turn has come, or why it will not, or has gone.
-func (w *Turn) state() (has bool, err error) {
+func (w *Ticket) state() (has bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.has, w.err
 }
 
 // Close ends the waiting. The key stays.
-func (w *Turn) Close() { w.close() }
+func (w *Ticket) Close() { w.close() }
 
 // Leave ends the waiting and does a transaction, that deletes the key, by one message.
-func (w *Turn) Leave(ctx context.Context, t Txn) (TxnResult, error) {
+func (w *Ticket) Leave(ctx context.Context, t Txn) (TxnResult, error) {
 	w.mux.exit(&w.resumable)
 	w.mu.Lock()
 	w.overLocked(ErrClosed)
@@ -217,8 +217,8 @@ func (w *Turn) Leave(ctx context.Context, t Txn) (TxnResult, error) {
 	return w.client.txn(ctx, c, t)
 }
 
-// callOn returns the call by which a link tells of the turn, nil if that is another.
-func (w *Turn) callOn(l *link) *call {
+// callOn returns the call by which a link tells of the ticket, nil if that is another.
+func (w *Ticket) callOn(l *link) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.link != l {
@@ -227,9 +227,9 @@ func (w *Turn) callOn(l *link) *call {
 	return w.call
 }
 
-// adopt makes the responses behind the first one of a transaction's call those of the turn.
+// adopt makes the responses behind the first one of a transaction's call those of the ticket.
 // What comes out of order, as a link ends, is nothing.
-func (w *Turn) adopt(l *link, q *call) {
+func (w *Ticket) adopt(l *link, q *call) {
 	began, ended := false, false // guarded by mu
 	q.done = func(r *pb.Response, err error) {
 		w.mu.Lock()
@@ -250,7 +250,7 @@ func (w *Turn) adopt(l *link, q *call) {
 		if began && w.err == nil {
 			w.link, w.call, w.full = l, q, false
 		}
-		if r.GetTxn().GetTurn() != nil {
+		if r.GetTxn().GetTicket() != nil {
 			w.toldLocked(r, true)
 		}
 		w.mu.Unlock()
@@ -261,9 +261,9 @@ func (w *Turn) adopt(l *link, q *call) {
 	}
 }
 
-// moveOn asks for the turn over the link that there is, if it is still told over one that the
+// moveOn asks for the ticket over the link that there is, if it is still told over one that the
 // client has left.
-func (w *Turn) moveOn(from *link) {
+func (w *Ticket) moveOn(from *link) {
 	w.mu.Lock()
 	if w.link == from {
 		w.stopLocked()
@@ -272,29 +272,29 @@ func (w *Turn) moveOn(from *link) {
 	w.again()
 }
 
-// requestLocked asks for the turn again, at the same member or another: if the key is still the
+// requestLocked asks for the ticket again, at the same member or another: if the key is still the
 // one that it was.
-func (w *Turn) requestLocked() *pb.Request {
+func (w *Ticket) requestLocked() *pb.Request {
 	is := Key(w.ask.Key).CreateRevision(Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
-		Compare: []*pb.Compare{is.message()}, AwaitTurn: w.ask.message(),
+		Compare: []*pb.Compare{is.message()}, Wait: w.ask.message(),
 	}}}
 }
 
 // toldLocked takes what a member tells.
-func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
+func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 	m := r.GetTxn()
 	if m == nil {
 		return false
 	}
-	t := m.GetTurn()
+	t := m.GetTicket()
 	if w.revision == 0 {
 		w.revision = t.GetCreateRevision() // also if it is gone: whoever cleans up asks for that
 	}
 	switch {
 	case w.err != nil:
 		return true
-	case t == nil || t.State == pb.Turn_STATE_GONE:
+	case t == nil || t.State == pb.Ticket_STATE_GONE:
 		gone := &GoneError{
 			Key: w.ask.Key, Why: Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
@@ -304,10 +304,10 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 		}
 		w.overLocked(gone)
 		return true
-	case t.State == pb.Turn_STATE_COME && !w.has:
+	case t.State == pb.Ticket_STATE_READY && !w.has:
 		w.has, w.after = true, string(t.After)
-		if w.come != nil {
-			close(w.come)
+		if w.ready != nil {
+			close(w.ready)
 		}
 	}
 	if w.polls && w.call != nil {
@@ -316,22 +316,22 @@ func (w *Turn) toldLocked(r *pb.Response, _ bool) bool {
 	return true
 }
 
-// lostLocked is called when the call that tells of the turn is over.
-func (w *Turn) lostLocked() {
+// lostLocked is called when the call that tells of the ticket is over.
+func (w *Ticket) lostLocked() {
 	if w.polls && w.err == nil {
 		w.timer = time.AfterFunc(lookEvery, w.poll)
 	}
 }
 
 // endedLocked implements resumption.
-func (w *Turn) endedLocked(why error) {
+func (w *Ticket) endedLocked(why error) {
 	if w.cancel != nil {
 		w.cancel(fault.Canceled(why))
 	}
 }
 
-// poll asks for the turn, since it cannot be followed.
-func (w *Turn) poll() {
+// poll asks for the ticket, since it cannot be followed.
+func (w *Ticket) poll() {
 	if w.mux.ctx.Err() != nil {
 		w.end(ErrClosed)
 		return
@@ -344,8 +344,8 @@ func (w *Turn) poll() {
 	}
 }
 
-func (a Await) message() *pb.Await {
-	m := &pb.Await{Key: []byte(a.Key), Permits: a.Permits, Beside: a.Beside}
+func (a Wait) message() *pb.Wait {
+	m := &pb.Wait{Key: []byte(a.Key), Permits: a.Permits, Beside: a.Beside}
 	if n := len(a.Prefix); strings.HasPrefix(a.Key, a.Prefix) {
 		m.Prefix = m.Key[:n:n]
 	} else {

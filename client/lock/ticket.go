@@ -1,0 +1,203 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/fault"
+	"leasehold.dev/lease"
+)
+
+// ticket is a key of the session in a wait queue.
+type ticket struct {
+	*waitQueue
+	key      string
+	revision int64 // create revision of the key
+	token    lease.Token
+	told     *client.Ticket // what the member tells of it
+	// during is the lease's context when the ticket was taken: it ends when the lease is not
+	// valid, and does not come back.
+	during context.Context
+
+	mu  sync.Mutex // guards what follows
+	why error      // why the ticket is over, as soon as somebody knows
+	// ctx ends with the lease, when the key is gone, and when the ticket is given up. It is
+	// nil until somebody asks.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	unbind func() bool // ends what ends ctx with the key
+}
+
+// take begins a ticket whose key was just made.
+func (q *waitQueue) take(key string, r client.TxnResult, told *client.Ticket) *ticket {
+	return &ticket{
+		waitQueue: q, key: key, revision: told.Revision(), token: r.Results[1].Token, told: told,
+		during: q.session.lease.Context(),
+	}
+}
+
+// over returns why the ticket is over, nil as long as it is not.
+func (t *ticket) over() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.overLocked()
+}
+
+func (t *ticket) overLocked() error {
+	switch {
+	case t.why != nil:
+	case t.ctx != nil && t.ctx.Err() != nil: // it has ended with what came first
+		t.why = fault.Cause(t.ctx)
+	case t.during.Err() != nil:
+		t.why = fault.Cause(t.during)
+	default:
+		t.why = t.lost()
+	}
+	return t.why
+}
+
+// context returns a context that ends when the ticket is over, which is its cause.
+func (t *ticket) context() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx != nil {
+		return t.ctx
+	}
+	if err := t.overLocked(); err != nil {
+		t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(t.during))
+		t.unbind = func() bool { return true }
+		t.cancel(fault.Canceled(err))
+		return t.ctx
+	}
+	t.ctx, t.cancel = context.WithCancelCause(t.during)
+	t.unbind = context.AfterFunc(t.told.Context(), func() { t.cancel(fault.Canceled(t.lost())) })
+	return t.ctx
+}
+
+// lost returns why the key is gone, nil as long as nobody has said so.
+func (t *ticket) lost() error {
+	err := t.told.Err()
+	if err == nil {
+		return nil
+	}
+	var gone *client.GoneError
+	if errors.As(err, &gone) {
+		return &lostError{gone}
+	}
+	return err
+}
+
+// lostError is ErrLost with what took the key.
+type lostError struct{ gone *client.GoneError }
+
+func (e *lostError) Error() string {
+	switch e.gone.Why {
+	case client.Deleted:
+		return ErrLost.Error() + ": its key was deleted"
+	case client.Expired:
+		return ErrLost.Error() + ": its lease has expired"
+	case client.Revoked:
+		return ErrLost.Error() + ": its lease was revoked"
+	default:
+		return ErrLost.Error() + ", " + e.gone.Why.String()
+	}
+}
+
+func (e *lostError) Unwrap() []error { return []error{ErrLost, e.gone} }
+
+// wait waits until it is the ticket's turn: the member says so.
+func (t *ticket) wait(ctx context.Context) error {
+	if !t.now() {
+		select {
+		case <-t.told.Ready():
+		case <-t.context().Done():
+		case <-ctx.Done():
+		}
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	return fault.Cause(ctx)
+}
+
+// now reports whether it is the ticket's turn already.
+func (t *ticket) now() bool {
+	select {
+	case <-t.told.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// check looks at the lease again, by the clock: the process may have been stopped (T16). The
+// member has seen the ticket's key when it was its turn, and says when it is gone.
+func (t *ticket) check() error {
+	if err := t.over(); err != nil {
+		return err
+	}
+	return t.session.err()
+}
+
+// look returns who is before the ticket, oldest first. It fails with ErrLost if the ticket's
+// own key is gone (T16).
+func (t *ticket) look(ctx context.Context) ([]client.KV, error) {
+	r, err := t.session.client.Range(ctx, t.all())
+	if err != nil {
+		return nil, err
+	}
+	list, own := t.sort(r.KVs, t.key)
+	if own == nil || own.CreateRevision != t.revision {
+		return nil, ErrLost
+	}
+	return before(list, ticketOf(own)), nil
+}
+
+// leave gives the ticket up, if its key is still its own. It reports whether the key was
+// there. If the context ends before that is known it goes on by itself.
+func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
+	t.stop(why)
+	s := t.session
+	was, err = t.self().remove(ctx, t.told.Leave)
+	if err != nil {
+		s.giveUp(t.key, func() { s.clean(t.self()) })
+		return false, err
+	}
+	s.unuse(t.key)
+	return was, nil
+}
+
+// abandon gives up a ticket that was waited at in vain; nobody waits for that.
+func (t *ticket) abandon(why error) {
+	t.end(why)
+	t.session.giveUp(t.key, func() { t.session.clean(t.self()) })
+}
+
+// stop ends what goes on for the ticket in this process, but for its turn: the message that
+// gives up the ticket ends that.
+func (t *ticket) stop(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.overLocked() == nil {
+		t.why = why
+	}
+	if t.ctx != nil {
+		t.unbind()
+		t.cancel(fault.Canceled(t.why))
+	}
+}
+
+// end ends all that goes on for the ticket.
+func (t *ticket) end(why error) {
+	t.stop(why)
+	t.told.Close()
+}
+
+// self is the ticket's key, if it is its own.
+func (t *ticket) self() ownKey { return ownKey{t.key, t.owner()} }
+
+func (t *ticket) owner() client.Compare {
+	return client.Key(t.key).CreateRevision(client.Equal, t.revision)
+}
