@@ -124,7 +124,8 @@ func TestTicketExpires(t *testing.T) {
 	if _, err := c.Delete(ctx, client.Delete{Key: "expires/" + hexOf(leases[0].ID)}); err != nil {
 		t.Error(err)
 	}
-	if err := tickets[2].Wait(ctx); err != nil || tickets[2].After() != "expires/"+hexOf(leases[0].ID) {
+	after := "expires/" + hexOf(leases[0].ID)
+	if err := tickets[2].Wait(ctx); err != nil || tickets[2].After() != after {
 		t.Errorf("%v, after %q", err, tickets[2].After())
 	}
 }

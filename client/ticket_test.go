@@ -12,8 +12,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// queueOf makes fake members serve one wait queue: state is where each key stands that is asked for,
-// created 5.
+// queueOf makes fake members serve one wait queue: state is where each key stands that is asked
+// for, created 5.
 func (f *fake) queueOf(state *pb.Ticket_State) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {

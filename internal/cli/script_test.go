@@ -413,7 +413,7 @@ var varying = []struct{ re, with string }{
 	},
 	{`lease [0-9a-f]{16} (of "me" has|of owner "a" has it|has it|is first)`, `lease LEASE $1`},
 	{`gone: revoked by "127\.0\.0\.1:\d+"`, `gone: revoked by "CALLER"`},
-	{`is first in the line, of "[^"]*"`, `is first in the line, of HOST`},
+	{`is first in the wait queue, of "[^"]*"`, `is first in the wait queue, of HOST`},
 	{`\b(Member|cluster) +`, `$1 `}, // an id is padded to 16 digits
 	{`(took[ =":]+|"Took" : )[\d.]+[nµm]?s`, `${1}TIME`},
 	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},

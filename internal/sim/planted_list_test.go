@@ -410,7 +410,10 @@ var plantedCore = []planted{
 
 	// Writes that are done once.
 	{"a write that is sent again is done again", "S1", []edit{
-		{fsmOnceGo, "s.answer(c.Number)", "s.answer(c.Number + 1<<40)"},
+		{
+			fsmOnceGo, "c.Settled)\n\tr, done := s.answer(c.Number)",
+			"c.Settled)\n\tr, done := s.answer(c.Number + 1<<40)",
+		},
 	}},
 	{"a write that was given up is done later", "S1", []edit{
 		{fsmOnceGo, "case done, c.Number < s.settled:", "case done:"},

@@ -60,7 +60,8 @@ func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
 func wantTicket(t *testing.T, r *pb.Response, id uint64, s pb.Ticket_State) *pb.Ticket {
 	t.Helper()
 	ticket := r.GetTxn().GetTicket()
-	if r.Id != id || ticket.GetState() != s || ticket == nil || r.More != (s != pb.Ticket_STATE_GONE) ||
+	gone := s == pb.Ticket_STATE_GONE
+	if r.Id != id || ticket.GetState() != s || ticket == nil || r.More == gone ||
 		ticket.CreateRevision == 0 {
 		t.Fatalf("response %v, want %v of %d", r, s, id)
 	}
@@ -257,7 +258,8 @@ func TestWaitNothing(t *testing.T) {
 		res := b.apply(last.Command)
 		b.apply(&fsm.Revoke{ID: 3})
 		last.To.Answered(res, nil)
-		if ticket := wantTicket(t, b.only(), 4, pb.Ticket_STATE_GONE); ticket.Why != pb.Event_WHY_REVOKED {
+		ticket := wantTicket(t, b.only(), 4, pb.Ticket_STATE_GONE)
+		if ticket.Why != pb.Event_WHY_REVOKED {
 			t.Errorf("gone: %v", ticket)
 		}
 		// A repetition is answered as the first time, and waits.
