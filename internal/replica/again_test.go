@@ -31,6 +31,13 @@ func (c *cluster) leaderless(ids ...uint64) {
 // its log is in the log of the later term.
 func (c *cluster) again() {
 	c.t.Helper()
+	c.depose()
+	c.reelect()
+}
+
+// depose has member 1, which is isolated, learn that it leads no more.
+func (c *cluster) depose() {
+	c.t.Helper()
 	p := c.members[1]
 	term := p.r.term + 1
 	c.check(p.r.Step(raftMessage(&raftpb.Message{
@@ -40,6 +47,13 @@ func (c *cluster) again() {
 	if p.r.leading {
 		c.t.Fatal("it leads still")
 	}
+}
+
+// reelect elects member 1, which was deposed.
+func (c *cluster) reelect() {
+	c.t.Helper()
+	p := c.members[1]
+	term := p.r.term
 	c.leaderless(2, 3)
 	clear(c.cut)
 	c.check(p.r.Campaign())

@@ -333,6 +333,9 @@ func outcome(q *Proposal) string {
 // send puts a message on its link, by way of its encoding.
 func (c *cluster) send(m *Message) {
 	c.t.Helper()
+	if m.From == m.To {
+		c.t.Errorf("member %d sends itself a message", m.From)
+	}
 	data := m.AppendTo(nil)
 	if m.Raft.GetType() != raftpb.MsgSnap && len(data) > m.Size() {
 		c.t.Errorf("%d bytes where Size says %d", len(data), m.Size())

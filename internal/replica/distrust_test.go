@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -74,4 +75,58 @@ func TestExpiryBeforeGateIsTakenBack(t *testing.T) {
 	if m.alive(id) {
 		t.Error("never expires")
 	}
+}
+
+// TestSingleExpiryInTheLog: an expiry of a lease by itself that is in the log when the clock jumps
+// has its outcome before leases get their time anew. The renewal that waits for it is told (T5).
+func TestSingleExpiryInTheLog(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 2000)
+	m.do(&fsm.Put{Key: "c/k", Lease: 1})
+	m.do(&fsm.Grant{
+		Terms: lease.Terms{ID: 2, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c/", End: "c0"}},
+	})
+	m.now += 2500
+	m.r.Advance(m.now)
+	m.take()
+	if !m.r.lead.gate.singles.any() || len(m.appends) == 0 {
+		t.Fatal("no lease expires by itself")
+	}
+	m.now += 3600_000
+	m.r.Advance(m.now)
+	m.r.Refresh()
+	m.r.Renew(Renewal{ID: 1})
+	m.take()
+	if !m.r.Status().Refreshing || len(m.renewals[1]) > 0 {
+		t.Fatalf("status %+v, answered %+v", m.r.Status(), m.renewals[1])
+	}
+	m.settle()
+	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, lease.ErrNotFound) {
+		t.Errorf("the renewal: %+v", n)
+	}
+	if m.alive(1) || !m.alive(2) || m.r.Status().Refreshing {
+		t.Errorf("alive %v, %v, status %+v", m.alive(1), m.alive(2), m.r.Status())
+	}
+}
+
+// TestOrphanOfAnEarlierTerm: a member that is elected again gives an orphan its full time anew: its
+// clock may have jumped while nobody asked it. What the orphan has is not late before then.
+func TestOrphanOfAnEarlierTerm(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 3000)
+	k.mustFill("c1")
+	c.want("revoked", c.command(c.members[1], &fsm.Revoke{ID: 1}), "revision")
+	c.isolate()
+	c.depose()
+	c.now += 10_000
+	c.reelect()
+	w := c.put(c.members[1], "c1", 0)
+	c.pass(800)
+	c.wantSlow("in the new term", "")
+	c.pass(400)
+	c.wantSlow("later", "owner 1 for 1 ")
+	c.pass(1700)
+	c.want("before its time is over", w, "")
+	c.pass(300)
+	c.want("after that", w, "revision")
 }

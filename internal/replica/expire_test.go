@@ -1,9 +1,12 @@
 package replica
 
 import (
+	"fmt"
 	"testing"
 
+	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -42,13 +45,21 @@ func TestExpirerTakesSome(t *testing.T) {
 	e.pass(1500)
 	first := e.due()
 	c := e.expire(first)
-	if len(first) != 4 || c.Term != 2 || !e.expiring || e.overdue() <= 0 {
+	if len(first) != 4 || c.Term != 2 || !e.expiring || e.overdue() != first[0].Late {
 		t.Fatalf("%d leases in term %d, overdue for %d", len(first), c.Term, e.overdue())
 	}
+	e.m.now += 7
+	if late := e.overdue(); late != first[0].Late+7 {
+		t.Errorf("overdue for %d, and for %d before", late, first[0].Late)
+	}
+	e.m.now -= 7
 	if _, ok := e.next(); ok {
 		t.Error("more is to be done before the outcome is known")
 	}
 	e.expiring = false
+	if late := e.overdue(); late != 0 {
+		t.Errorf("nothing is under way, and overdue for %d", late)
+	}
 	e.expired(first, e.m.now, false)
 	again := append(e.due(), e.due()...)
 	if len(again) != 6 || len(e.m.out.Late) != 0 {
@@ -99,4 +110,132 @@ func TestExpirerRefresh(t *testing.T) {
 	if e.refresh = true; !e.mayRefresh() {
 		t.Error("nothing is under way")
 	}
+}
+
+// TestExpirerTakesFewKeys: the leases of one entry have at most twice as many keys as it may have
+// leases, but one lease alone may have more (T14).
+func TestExpirerTakesFewKeys(t *testing.T) {
+	for keys, want := range map[int]int{0: 4, 2: 4, 3: 2, 4: 2, 5: 1, 20: 1} {
+		e := newExpirer(t, 6)
+		for id := range lease.ID(6) {
+			for k := range keys {
+				r := e.m.machine.Apply(&fsm.Put{Key: fmt.Sprint(id, "/", k), Lease: id + 1})
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+		}
+		e.pass(1500)
+		if due := e.due(); len(due) != want {
+			t.Errorf("with %d keys each: %d leases in one entry, want %d", keys, len(due), want)
+		}
+	}
+}
+
+// TestExpirerGathers: silent leases wait for others, but not those of an entry that is full, nor
+// the next if more are silent than it had room for.
+func TestExpirerGathers(t *testing.T) {
+	e := newExpirer(t, 6)
+	e.pass(900)
+	sizes := func() (n int) {
+		c, ok := e.checkpoint().(*fsm.Checkpoint)
+		if !ok {
+			return 0
+		}
+		e.checkpointed(nil, true)
+		return len(c.Leases)
+	}
+	if first, second := sizes(), sizes(); first != 4 || second != 2 {
+		t.Fatalf("%d and then %d leases", first, second)
+	}
+	grant := &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 100}}
+	if r := e.m.machine.Apply(grant); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	e.pass(checkpointEvery - 1) // it is silent for long
+	if n := sizes(); n != 0 {
+		t.Errorf("%d leases before others could come", n)
+	}
+	e.pass(1)
+	if n := sizes(); n != 1 {
+		t.Errorf("%d leases when it is time", n)
+	}
+}
+
+// TestExpirerNext: a leader wakes up when a lease is due or silent; while silent ones wait, for an
+// outcome or for others, when the next lease is due or their time has come; and at once for what it
+// has to do before it stops.
+func TestExpirerNext(t *testing.T) {
+	const due, silent = -1, -2
+	for name, c := range map[string]struct {
+		pass lease.Instant
+		set  func(e *expirer)
+		want lease.Instant // 0: nothing; due, silent: when the lessor says so
+	}{
+		"at first, until they are silent": {10, func(*expirer) {}, silent},
+		"silent":                          {600, func(*expirer) {}, 600},
+		"it does not lead":                {600, func(e *expirer) { e.m.primary = false }, 0},
+		"an end is under way":             {600, func(e *expirer) { e.expiring = true }, 0},
+		"the clock is not trusted":        {600, func(e *expirer) { e.refresh = true }, 0},
+		"a checkpoint is under way":       {600, func(e *expirer) { e.checkpointing = true }, due},
+		"others may come":                 {600, func(e *expirer) { e.silence = 650 }, 650},
+		"no more":                         {600, func(e *expirer) { e.silence = 600 }, 600},
+		"it is due before others":         {600, func(e *expirer) { e.silence = 1400 }, due},
+		"it is to stop":                   {10, func(e *expirer) { e.afterAll = func() {} }, 10},
+		"it is to stop, after a checkpoint": {10, func(e *expirer) {
+			e.afterAll, e.checkpointing = func() {}, true
+		}, silent},
+	} {
+		e := newExpirer(t, 2)
+		e.pass(c.pass)
+		switch c.want {
+		case silent:
+			c.want, _ = e.m.lessor.Next()
+		case due:
+			c.want, _ = e.m.lessor.NextDue()
+		}
+		c.set(e)
+		if at, ok := e.next(); at != c.want || ok != (c.want != 0) {
+			t.Errorf("%s: %d, %v, want %d", name, at, ok, c.want)
+		}
+	}
+}
+
+// TestGateNext: a leader wakes up when a cache is over or late for which a write waits, if nothing
+// else wakes it before; not while it does not trust the clock, which says nothing of that; and at
+// once while commands wait for a step that has time for them.
+func TestGateNext(t *testing.T) {
+	e := newExpirer(t, 0)
+	g := gate{m: e.m, leases: leases{e.m, e}}
+	next := func(what string, at lease.Instant, ok bool, want lease.Instant) {
+		t.Helper()
+		if got, ok := g.next(at, ok); got != want || ok != (want != 0) {
+			t.Errorf("%s: %d, %v, want %d", what, got, ok, want)
+		}
+	}
+	next("before it is primary", 0, false, 0)
+	next("before it is primary", 70, true, 70)
+	all := []keyrange.Range{keyrange.All}
+	c := &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 60_000}, Holds: all}
+	if r := e.m.machine.Apply(c); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	g.open()
+	next("nothing waits", 0, false, 0)
+	next("nothing waits", 70, true, 70)
+	if now, err := g.caches.Admit(&directory.Write{Touches: all}); now || err != nil {
+		t.Fatal(now, err)
+	}
+	next("a write waits", 0, false, 1000) // until its cache is late
+	next("a write waits", 70, true, 70)
+	next("a write waits", 5000, true, 1000)
+	e.refresh = true
+	next("the clock is not trusted", 0, false, 0)
+	next("the clock is not trusted", 5000, true, 5000)
+	e.refresh = false
+	e.pass(1500)
+	next("it is late, and nobody has looked", 5000, true, 1501)
+	g.early = []*Proposal{nil}
+	next("commands wait", 5000, true, 1500)
+	next("commands wait", 0, false, 1500)
 }

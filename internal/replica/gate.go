@@ -49,12 +49,12 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 }
 
 // open begins to keep account of the caches: this member is primary. A cache that there is already
-// may have all that its lease holds. It reports false if it was open: this member is promoted
-// again, for the leases to get their time anew.
-func (g *gate) open() bool {
+// may have all that its lease holds. If it was open, this member is promoted again, for the leases
+// to get their time anew.
+func (g *gate) open() {
 	if g.caches != nil {
 		g.caches.Recheck()
-		return false
+		return
 	}
 	g.caches = directory.New(g.m.term, g.leases, directory.Limits{})
 	g.caches.Advance(g.m.now)
@@ -67,7 +67,6 @@ func (g *gate) open() bool {
 		o.Until = 0 // by the timer of a term before
 		g.orphaned(o, true)
 	}
-	return true
 }
 
 // close returns all commands and renewals that have not left, in their order.

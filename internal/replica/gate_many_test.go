@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -22,13 +23,17 @@ func TestManyCachesToLookAt(t *testing.T) {
 	}
 	m.settle()
 	m.proposals = nil
-	for i := range puts {
+	for i := range puts - 1 {
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", i)}})
 	}
 	early := len(m.r.lead.gate.early)
-	if early != puts-most {
+	if early != puts-1-most {
 		t.Errorf("%d of %d wait for the next step", early, puts)
 	}
+	m.take()
+	m.persist()
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", puts-1)}}) // behind those
+	early = len(m.r.lead.gate.early)
 	for steps := 0; early > 0; steps++ {
 		if at, ok := m.r.Next(); !ok || at > m.now {
 			t.Errorf("%d wait, and the next step is at %d, %v", early, at, ok)
@@ -48,6 +53,30 @@ func TestManyCachesToLookAt(t *testing.T) {
 	for i, p := range m.proposals {
 		if want := fmt.Sprintf("c/%d", i); p.Command.(*fsm.Put).Key != want || p.Err != nil {
 			t.Fatalf("answer %d is to %+v, %v", i, p.Command, p.Err)
+		}
+	}
+}
+
+// TestEarlyIsBounded: so many commands of clients wait before the gate, and no more; what the
+// leader itself decides always finds a place.
+func TestEarlyIsBounded(t *testing.T) {
+	m := lead(t)
+	gate := &m.r.lead.gate
+	client, own := &Proposal{Command: &fsm.Put{Key: "k"}}, &Proposal{internal: &internal{}}
+	for _, c := range []struct {
+		waiting int
+		p       *Proposal
+		want    error
+	}{
+		{maxEarly - 1, client, nil},
+		{maxEarly, client, ErrOverloaded},
+		{maxEarly, own, nil},
+		{maxEarly + 9, own, nil},
+	} {
+		gate.early = make([]*Proposal, c.waiting)
+		now, err := gate.ask(c.p)
+		if kept := len(gate.early) > c.waiting; now || !errors.Is(err, c.want) || kept != (err == nil) {
+			t.Errorf("behind %d: %v, %v, kept %v", c.waiting, now, err, kept)
 		}
 	}
 }

@@ -49,9 +49,7 @@ func (l *leadership) promote() {
 	l.m.primary = true
 	l.expiry = expirer{m: l.m, began: l.m.ticks}
 	l.m.lessor.Promote(l.m.now, 0)
-	if l.gate.open() {
-		l.passEarly()
-	}
+	l.gate.open()
 	for _, n := range l.parked.takeAll(l.m.ticks) {
 		l.renew(n)
 	}
