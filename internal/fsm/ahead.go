@@ -38,12 +38,15 @@ func (m *Machine) Ahead(c Command) (more bool) {
 			m.ahead.result.Prev = make([]*mvcc.KeyValue, 0, left) // else parts copy what there is
 		}
 	}
+	m.step.before = m.lessor.LastToken()
 	m.deleteFirst(m.ahead.txn, d, most, m.ahead.result)
+	m.endLoose()
+	m.tell()
 	return true
 }
 
 // Midway reports whether a part of a command was done ahead. The Lessor shows it: some keys are off
-// their leases already.
+// their leases already, and those leases have ended that were bound to them.
 func (m *Machine) Midway() bool { return m.ahead != nil }
 
 // deletion returns the deletion of a range that a command is certain to be if it is applied next,

@@ -32,7 +32,8 @@ func TestAhead(t *testing.T) {
 			view := in.View()
 			for in.Ahead(c) {
 				parts++
-				seen := in.View().KV.Revision() != view.KV.Revision() || in.Leases().Len() != leases
+				seen := in.View().KV.Revision() != view.KV.Revision() ||
+					in.Leases().Len() != leases || in.View().LeaseEvents.last != view.LeaseEvents.last
 				if seen || hash(t, in) != before || in.Index() != view.Index {
 					t.Fatalf("seed %d: a part of %#v is seen", seed, c)
 				}
@@ -46,6 +47,11 @@ func TestAhead(t *testing.T) {
 			if got, want := in.TakeChanges(), at.TakeChanges(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d: %#v: changes %+v, at once %+v", seed, c, got, want)
 			}
+			if got, want := in.View().LeaseEvents, at.View().LeaseEvents; !reflect.DeepEqual(
+				events(t, got), events(t, want),
+			) {
+				t.Fatalf("seed %d: %#v: %+v, at once %+v", seed, c, got, want)
+			}
 			if got, want := hash(t, in), hash(t, at); got != want {
 				t.Fatalf("seed %d: %#v: hash %x, at once %x", seed, c, got, want)
 			}
@@ -53,6 +59,46 @@ func TestAhead(t *testing.T) {
 	}
 	if parts < 150 {
 		t.Errorf("only %d parts were done ahead", parts)
+	}
+}
+
+// events returns all events of leases.
+func events(t *testing.T, l LeaseEvents) (all []LeaseEvent) {
+	for seq := uint64(0); ; seq = all[len(all)-1].Seq {
+		next, err := l.After(seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(next) == 0 {
+			return all
+		}
+		all = append(all, next...)
+	}
+}
+
+// Goal: leases that are bound to the keys of a large deletion end in the steps of their keys, so
+// that the last step is as short as the others. Method: how many leases there are.
+func TestBoundLeasesEndAhead(t *testing.T) {
+	const keys = 100
+	m := New(Config{AheadKeys: 10})
+	for i := range keys {
+		mustApply(t, m, putBound(fmt.Sprintf("k/%03d", i), lease.ID(i+1), 60_000))
+	}
+	remove := &DeleteRange{Key: "k/", End: "k0"}
+	for left := keys - 10; m.Ahead(remove); left -= 10 {
+		if n := m.lessor.Len(); n != left {
+			t.Fatalf("%d leases have not ended, want %d", n, left)
+		}
+	}
+	mustApply(t, m, remove)
+	list := events(t, m.View().LeaseEvents)
+	for i, e := range list[keys:] {
+		if e.Revision != m.View().KV.Revision() || e.Info.ID != lease.ID(i+1) || e.By != ByKey {
+			t.Errorf("event %+v", e)
+		}
+	}
+	if m.lessor.Len() != 0 || len(list) != 2*keys {
+		t.Errorf("%d leases are left, %d events", m.lessor.Len(), len(list))
 	}
 }
 

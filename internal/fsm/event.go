@@ -107,13 +107,18 @@ func (m *Machine) happened(e LeaseEvent) {
 }
 
 // settle ends the command that is being applied: the bound leases end whose keys it has
-// taken away, in the order of their IDs, and what happened is told.
+// taken away, in the order in which it did, and what happened is told.
 //
 // They end last, so that an operation of a transaction may name a lease whose key one
 // before it has deleted, and validate need not know.
 func (m *Machine) settle() {
+	m.endLoose()
+	m.tell()
+}
+
+// endLoose ends the bound leases that have no key any more.
+func (m *Machine) endLoose() {
 	s := &m.step
-	slices.Sort(s.loose)
 	for _, id := range s.loose {
 		if m.lessor.Loose(id) {
 			ended := m.endEarly(id)
@@ -121,6 +126,11 @@ func (m *Machine) settle() {
 		}
 	}
 	s.loose = s.loose[:0]
+}
+
+// tell gives what happened to leases its numbers, for those who watch them.
+func (m *Machine) tell() {
+	s := &m.step
 	for _, e := range s.events {
 		m.events.last++
 		e.Seq = m.events.last
