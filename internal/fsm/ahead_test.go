@@ -181,7 +181,7 @@ func TestTxnDeletesTooMuch(t *testing.T) {
 		if r := apply(t, m, c); r.Err != ErrTxnTooLarge { //nolint:errorlint
 			t.Errorf("%s: %v", name, r.Err)
 		}
-		if w := m.Weight(c); w < 25_000 || w > 40_000 {
+		if w := m.Weight(c, 0); w < 25_000 || w > 40_000 {
 			t.Errorf("%s: weight %d", name, w)
 		}
 	}

@@ -5,9 +5,17 @@ import "leasehold.dev/lease"
 // keysLooked is how many keys a member looks at in the time of a put.
 const keysLooked = 8
 
-// Weight returns how long it takes about to apply a command to the present state, in those of a
-// put. Members need not agree on it.
-func (m *Machine) Weight(c Command) int {
+// Weight returns how long it takes about to apply a command, in those of a put, to the present
+// state and after commands of so much weight that are not applied yet: they may have made a key
+// each, for all that is known. Members need not agree on it.
+func (m *Machine) Weight(c Command, unapplied int) int { return weigher{m, unapplied}.weigh(c) }
+
+type weigher struct {
+	*Machine
+	unapplied int
+}
+
+func (m weigher) weigh(c Command) int {
 	switch c := Inner(c).(type) {
 	case *Expire:
 		n := 1 + 2*len(c.Leases)
@@ -18,7 +26,7 @@ func (m *Machine) Weight(c Command) int {
 	case *Checkpoint:
 		return 1 + len(c.Leases)
 	case *Revoke:
-		return 1 + c.keysOf(m.lessor)
+		return 1 + c.keysOf(m.lessor) + m.unapplied
 	case *DeleteRange:
 		return 1 + m.countIn(c.Key, c.End)
 	case *Txn:
@@ -29,7 +37,7 @@ func (m *Machine) Weight(c Command) int {
 }
 
 // weightOf returns the weight of a transaction, as if both its branches were run.
-func (m *Machine) weightOf(c *Txn) int {
+func (m weigher) weightOf(c *Txn) int {
 	n, looked := 1+len(c.Compare), 0
 	for i := range c.Compare {
 		looked += m.countIn(c.Compare[i].Key, c.Compare[i].End)
@@ -40,7 +48,7 @@ func (m *Machine) weightOf(c *Txn) int {
 			case op.Delete != nil:
 				n += 1 + m.countIn(op.Delete.Key, op.Delete.End)
 			case op.Revoke != nil:
-				n += 1 + op.Revoke.keysOf(m.lessor)
+				n += 1 + op.Revoke.keysOf(m.lessor) + m.unapplied
 			case op.Txn != nil:
 				n += m.weightOf(op.Txn)
 			case op.Range != nil:
@@ -56,7 +64,7 @@ func (m *Machine) weightOf(c *Txn) int {
 
 // looks returns about how many keys a range of a transaction looks at: of the past also at those
 // that were deleted since.
-func (m *Machine) looks(r *Range) int {
+func (m weigher) looks(r *Range) int {
 	n := m.countIn(r.Key, r.End)
 	if r.Options.Revision > 0 && r.End != "" {
 		n += m.store.Deleted()
@@ -64,12 +72,12 @@ func (m *Machine) looks(r *Range) int {
 	return n
 }
 
-// countIn returns how many keys there are in a range.
-func (m *Machine) countIn(key, end string) int {
+// countIn returns how many keys there may be in a range.
+func (m weigher) countIn(key, end string) int {
 	if end == "" {
 		return 0
 	}
-	return m.store.Count(key, end)
+	return m.store.Count(key, end) + m.unapplied
 }
 
 // keysOf returns how many keys end with the lease that is revoked.

@@ -185,7 +185,7 @@ func TestQueueUsesMemoryAgain(t *testing.T) {
 	first, second, third := put(), put(), put()
 	q.mustAdd(t, first, second, third)
 	next := func() (of []*Proposal) {
-		_, of = q.entry()
+		_, of = q.next()
 		q.remove(len(of))
 		return of
 	}

@@ -116,3 +116,29 @@ func TestFollowersReadAmidDeletion(t *testing.T) {
 		t.Errorf("%d keys are seen when all are gone", seen)
 	}
 }
+
+// Goal: a leader weighs a deletion by the keys that are under way, too. Method: what makes them is
+// in its log, and no other member has it yet.
+func TestDeletionsBehindKeysUnderWay(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	leader := c.members[1]
+	c.check(leader.r.Campaign())
+	c.run()
+	for to := range uint64(2) {
+		c.held[link2{1, 2 + to}] = nil
+	}
+	many := &fsm.Txn{Then: make([]fsm.Op, stepWeight/2)}
+	for i := range many.Then {
+		many.Then[i].Put = &fsm.Put{Key: fmt.Sprint("k/", i)}
+	}
+	c.propose(leader, many, "make")
+	c.run()
+	before := leader.entries
+	for i := range 3 {
+		c.propose(leader, &fsm.DeleteRange{Key: "k/", End: "k0"}, fmt.Sprint("delete ", i))
+	}
+	c.run()
+	if n := leader.entries - before; n != 3 {
+		t.Errorf("three deletions are %d entries", n)
+	}
+}

@@ -143,7 +143,7 @@ func TestForwardIsBounded(t *testing.T) {
 		})
 	}
 	for len(q.waiting) > 0 {
-		data, of := q.entry()
+		data, of := q.next()
 		if len(data) > batch+2*large {
 			t.Errorf("an entry of %d bytes", len(data))
 		}

@@ -14,6 +14,7 @@ type inflight []batch
 type batch struct {
 	index, term uint64 // index is 0 until the entry was appended
 	number      uint64 // of the first proposal in its leader's queue; 0 for a change of the membership
+	weight      int    // what its commands weigh at most
 	proposals   []*Proposal
 }
 
@@ -77,6 +78,14 @@ func (f inflight) first(next uint64) uint64 {
 		}
 	}
 	return next
+}
+
+// weight returns what all commands weigh.
+func (f inflight) weight() (all int) {
+	for i := range f {
+		all += f[i].weight
+	}
+	return all
 }
 
 // setsVersion reports whether an entry changes the cluster version.

@@ -77,25 +77,27 @@ func (q *queue) delayed(appending int) bool {
 	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
 }
 
-// light returns how many of the first commands that wait one step has time for: groupMax at most,
-// one at least.
-func (q *queue) light() (n int) {
-	spent := 0
+// light returns how many of the first commands that wait one step has time for, and what they
+// weigh: groupMax at most, one at least. Commands of so much weight are in the log and not applied.
+func (q *queue) light(unapplied int) (n, weight int) {
 	for n < min(len(q.waiting), groupMax) {
-		spent += q.m.machine.Weight(q.waiting[n].Command)
-		if n > 0 && spent > stepWeight {
+		w := q.m.machine.Weight(q.waiting[n].Command, unapplied+weight)
+		if n > 0 && weight+w > stepWeight {
 			break
 		}
+		weight += w
 		n++
 	}
-	return n
+	return n, weight
 }
 
 // entry returns an entry of the first commands that wait, as light says at most; of none, if the
 // first is too large. It is good until the next call: Raft makes a copy of what is proposed.
-func (q *queue) entry() (data []byte, of []*Proposal) {
+func (q *queue) entry(unapplied int) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
-	n, most := 0, q.light()
+	of.number = q.first()
+	n, most := 0, 0
+	most, of.weight = q.light(unapplied)
 	for ok := true; ok && n < most && len(data) < q.m.cfg.MaxBatch && !q.versioning; {
 		from := q.waiting[n].origin
 		if from.Member == 0 {
@@ -113,7 +115,8 @@ func (q *queue) entry() (data []byte, of []*Proposal) {
 		}
 	}
 	q.spare.entry = data
-	return data, q.waiting[:n:n]
+	of.proposals = q.waiting[:n:n]
+	return data, of
 }
 
 // run encodes commands that another member has numbered one after the other, those that list begins

@@ -41,7 +41,7 @@ func TestQueueSharesEntries(t *testing.T) {
 	if n := q.first(); n != 1 {
 		t.Errorf("the first has number %d", n)
 	}
-	data, of := q.entry()
+	data, of := q.next()
 	groups, err := fsm.DecodeEntry(data)
 	if err != nil || len(of) != 6 || len(groups) != 3 || len(groups[1].Commands) != 3 ||
 		groups[1].Origin != (fsm.Origin{Member: 7, Seq: 102}) {
@@ -50,6 +50,43 @@ func TestQueueSharesEntries(t *testing.T) {
 	q.remove(len(of))
 	if q.due(0) || q.first() != 7 {
 		t.Errorf("the next has number %d", q.first())
+	}
+}
+
+// next returns an entry when nothing is in the log that is not applied.
+func (q *queue) next() (data []byte, of []*Proposal) {
+	data, b := q.entry(0)
+	return data, b.proposals
+}
+
+// TestQueueWeighsKeysUnderWay: what works on a range weighs also the keys that commands in the log,
+// and those before it in the entry, may have made: so a member does not find itself with an entry
+// of deletions that take a second.
+func TestQueueWeighsKeysUnderWay(t *testing.T) {
+	q := newQueue(t)
+	many := &fsm.Txn{Then: make([]fsm.Op, stepWeight/2)}
+	for i := range many.Then {
+		many.Then[i].Put = &fsm.Put{Key: fmt.Sprint("k", i)}
+	}
+	remove := &fsm.DeleteRange{Key: "a", End: "z"}
+	few := &fsm.Txn{Then: []fsm.Op{{Delete: remove}, {Revoke: &fsm.Revoke{ID: 1}}}}
+	for _, c := range []fsm.Command{many, remove, remove, few, &fsm.Put{Key: "k"}} {
+		q.mustAdd(t, &Proposal{Command: c})
+	}
+	var got, weights []int
+	var log inflight
+	for len(q.waiting) > 0 {
+		_, b := q.entry(log.weight())
+		got, weights = append(got, len(b.proposals)), append(weights, b.weight)
+		q.remove(len(b.proposals))
+		log = append(log, b)
+	}
+	if want := []int{1, 1, 1, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("entries of %v commands with the weights %v, want %v", got, weights, want)
+	}
+	q.mustAdd(t, &Proposal{Command: remove}, &Proposal{Command: few}, &Proposal{Command: remove})
+	if _, of := q.next(); len(of) != 3 {
+		t.Errorf("an entry of %d commands, and nothing is under way", len(of))
 	}
 }
 
@@ -75,7 +112,7 @@ func TestQueueWeighs(t *testing.T) {
 		}
 		var got []int
 		for len(q.waiting) > 0 {
-			_, of := q.entry()
+			_, of := q.next()
 			got = append(got, len(of))
 			q.remove(len(of))
 		}
@@ -95,7 +132,7 @@ func TestQueueStopsAtVersion(t *testing.T) {
 	if v := q.version(); v != 1 || q.ceiling != 1 {
 		t.Errorf("version %d holds behind a fall to 1", v)
 	}
-	_, of := q.entry()
+	_, of := q.next()
 	q.remove(len(of))
 	if len(of) != 2 || q.due(0) || len(q.waiting) != 1 {
 		t.Fatalf("%d commands in the entry, %d wait, due %v", len(of), len(q.waiting), q.due(0))

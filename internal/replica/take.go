@@ -174,9 +174,8 @@ func (r *Replica) flush(l *leadership) {
 	}
 	l.queue.delay.Proposed(len(l.queue.waiting))
 	for len(l.queue.waiting) > 0 && !l.queue.versioning {
-		number := l.queue.first()
-		data, group := l.queue.entry()
-		if len(group) == 0 {
+		data, group := l.queue.entry(r.inflight.weight())
+		if len(group.proposals) == 0 {
 			p := l.queue.waiting[0]
 			l.queue.remove(1)
 			l.refuse(p, ErrTooLarge)
@@ -187,16 +186,17 @@ func (r *Replica) flush(l *leadership) {
 			if r.raft.transferring() {
 				return // and try again when it is known who leads
 			}
-			l.queue.remove(len(group))
-			for _, p := range group {
+			l.queue.remove(len(group.proposals))
+			for _, p := range group.proposals {
 				l.refuse(p, err)
 			}
 			continue
 		}
-		l.queue.remove(len(group))
+		l.queue.remove(len(group.proposals))
 		// Nothing else was proposed since the last Ready, so the entry
 		// that it shows next is this one, and tells its index.
-		r.inflight = append(r.inflight, batch{term: r.term, number: number, proposals: group})
+		group.term = r.term
+		r.inflight = append(r.inflight, group)
 		r.drain()
 	}
 }
