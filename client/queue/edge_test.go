@@ -35,6 +35,9 @@ func TestWorkLetsGo(t *testing.T) {
 		t.Errorf("given back: %v", why)
 	}
 	rig.Keys(t, c, "q/claim/", 0)
+	if err := q.Work(ctx, queue.Work{Idle: true}); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("work without Do: %v", err)
+	}
 
 	cfg.MaxTries = 5
 	q = queue.New(c, "panics", cfg)

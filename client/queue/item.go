@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -174,8 +175,12 @@ type Work struct {
 }
 
 // Work claims items and works on them, one after the other, until the context ends or a claim
-// fails, and returns why. Several goroutines may call it.
+// fails, and returns why: client.ErrInvalid if there is no Do. Several goroutines may call it.
 func (q *Queue) Work(ctx context.Context, w Work) error {
+	if w.Do == nil {
+		return fault.In("queue: work on", q.prefix,
+			fmt.Errorf("%w: Work.Do is nil", client.ErrInvalid))
+	}
 	if w.Delay == 0 {
 		w.Delay = time.Second
 	}
