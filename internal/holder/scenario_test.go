@@ -45,12 +45,6 @@ type args struct {
 	d *datadriven.TestData
 }
 
-func (a args) text(name string) string {
-	var list []string
-	a.d.MaybeScanArgs(a.t, name, &list)
-	return strings.Join(list, ",")
-}
-
 func (a args) int(name string) int64 { return int64(a.float(name, 0)) }
 
 func (a args) float(name string, otherwise float64) float64 {
