@@ -77,54 +77,62 @@ func (q *queue) delayed(appending int) bool {
 	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
 }
 
-// light returns how many of the first commands that wait one step has time for, and what they
-// weigh: groupMax at most, one at least. Commands of so much weight are in the log and not applied.
-func (q *queue) light(unapplied int) (n, weight int) {
-	for n < min(len(q.waiting), groupMax) {
-		w := q.m.machine.Weight(q.waiting[n].Command, unapplied+weight)
-		if n > 0 && weight+w > stepWeight {
-			break
-		}
-		weight += w
-		n++
-	}
-	return n, weight
+// load is what the commands of an entry weigh that is being made.
+type load struct {
+	machine   *fsm.Machine
+	unapplied int // what those in the log weigh that are not applied
+	weight    int
 }
 
-// entry returns an entry of the first commands that wait, as light says at most; of none, if the
-// first is too large. It is good until the next call: Raft makes a copy of what is proposed.
+// takes adds a command, unless one step has no time for it beside those before. It takes the first.
+func (l *load) takes(p *Proposal) bool {
+	w := l.machine.Weight(p.Command, l.unapplied+l.weight)
+	if l.weight > 0 && l.weight+w > stepWeight {
+		return false
+	}
+	l.weight += w
+	return true
+}
+
+// entry returns an entry of the first commands that wait, groupMax at most, and as many as one step
+// has time for; of none, if the first is too large. Commands of so much weight are in the log and
+// not applied. The data are good until the next call: Raft makes a copy of what is proposed.
 func (q *queue) entry(unapplied int) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
-	n, most := 0, 0
-	most, of.weight = q.light(unapplied)
+	n, most := 0, min(len(q.waiting), groupMax)
+	l := load{machine: q.m.machine, unapplied: unapplied}
 	for ok := true; ok && n < most && len(data) < q.m.cfg.MaxBatch && !q.versioning; {
-		from := q.waiting[n].origin
-		if from.Member == 0 {
-			if data, ok = appendCommand(data, q.waiting[n].Command); ok {
-				q.versioning = q.waiting[n].setsVersion()
+		p := q.waiting[n]
+		if p.origin.Member == 0 {
+			if ok = l.takes(p); !ok {
+				break
+			}
+			if data, ok = appendCommand(data, p.Command); ok {
+				q.versioning = p.setsVersion()
 				n++
 			}
 			continue
 		}
-		body, run := q.run(q.waiting[n:most], q.m.cfg.MaxBatch-len(data))
+		body, run := q.run(q.waiting[n:most], q.m.cfg.MaxBatch-len(data), &l)
 		if ok = run > 0; ok {
-			data = append(fsm.AppendGroup(data, from, run), body...)
+			data = append(fsm.AppendGroup(data, p.origin, run), body...)
 			q.versioning = slices.ContainsFunc(q.waiting[n:n+run], (*Proposal).setsVersion)
 			n += run
 		}
 	}
 	q.spare.entry = data
-	of.proposals = q.waiting[:n:n]
+	of.proposals, of.weight = q.waiting[:n:n], l.weight
 	return data, of
 }
 
 // run encodes commands that another member has numbered one after the other, those that list begins
-// with, as many as begin within so many bytes. There are none if the first is too large.
-func (q *queue) run(list []*Proposal, room int) (body []byte, n int) {
+// with, as many as begin within so many bytes and as the load takes. There are none if the first is
+// too large, or too heavy.
+func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
-		(n == 0 || len(body) < room); next.Seq++ {
+		(n == 0 || len(body) < room) && l.takes(list[n]); next.Seq++ {
 		var ok bool
 		if body, ok = appendCommand(body, list[n].Command); !ok {
 			break
