@@ -24,6 +24,7 @@ type body struct {
 	unread      []byte         // of what a decoder had read, and no other has read since
 	begun       func()         // something of another message is there
 	arrived     func(rest int) // the message, or the last of it, is there, and so much behind it
+	ended       chan struct{}  // closed when the request has been answered
 }
 
 // Read implements io.Reader.
@@ -75,13 +76,19 @@ func (b *body) decode(dec *decoder, v any) error {
 		// the wait is still bounded.
 		_, _ = io.Copy(io.Discard, b)
 		return nil
-	case errors.Is(err, io.EOF) || b.broken:
+	case errors.Is(err, io.EOF), b.broken && !b.duplex:
 		return err
+	case b.broken: // fail keeps the first reason, which may be why it broke
 	case errors.As(err, new(*unknownFieldError)):
 	case !errors.Is(err, errTooLarge):
 		err = fmt.Errorf("malformed JSON in request: %w", err)
 	}
 	b.fail(err)
+	if b.duplex {
+		// The gateway would close its stream now, and the call behind could end
+		// well before it sees that it is cancelled: nobody would be told.
+		<-b.ended
+	}
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -117,8 +118,9 @@ func TestGatewayKeepsLittle(t *testing.T) {
 	b := &body{
 		ReadCloser: io.NopCloser(strings.NewReader(large + ` {"key":"Yg`)), limit: 1 << 20,
 		duplex: true, begun: func() {}, arrived: func(n int) { rest = append(rest, n) },
-		fail: func(error) {},
+		fail: func(error) {}, ended: make(chan struct{}),
 	}
+	close(b.ended)
 	m := &marshaler{}
 	dec := &decoder{marshaler: m, r: b}
 	if err := b.decode(dec, new(pb.PutRequest)); err != nil {
@@ -132,5 +134,45 @@ func TestGatewayKeepsLittle(t *testing.T) {
 	}
 	if left := b.left; left != 1<<20-11 {
 		t.Errorf("%d bytes are left of a message of 11", left)
+	}
+}
+
+// Goal: what is wrong with a message of a stream is told. The gateway closes its stream as soon as
+// a message is refused; were that to reach the call before its cancellation, the call would end
+// well and the client see an end without a word. Method: a refused message, and one whose
+// connection broke, are held until the request has been answered.
+func TestRefusedMessageWaits(t *testing.T) {
+	for name, from := range map[string]io.Reader{
+		"malformed": strings.NewReader(`{"key":nonsense}`),
+		"too large": strings.NewReader(`{"key":"` + strings.Repeat("YWFh", 100) + `"}`),
+		"broken":    iotest.ErrReader(io.ErrClosedPipe),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var cancelled, returned bool
+				b := &body{
+					ReadCloser: io.NopCloser(from), limit: 100, duplex: true,
+					begun: func() {}, arrived: func(int) {},
+					fail:  func(error) { cancelled = true },
+					ended: make(chan struct{}),
+				}
+				go func() {
+					if b.decode(&decoder{marshaler: &marshaler{}, r: b}, new(pb.PutRequest)) == nil {
+						t.Error("the message was decoded")
+					}
+					returned = true
+				}()
+				synctest.Wait()
+				if !cancelled || returned {
+					t.Errorf("the call was cancelled: %v; before it was answered, the refusal returned: %v",
+						cancelled, returned)
+				}
+				close(b.ended)
+				synctest.Wait()
+				if !returned {
+					t.Error("the refusal did not return")
+				}
+			})
+		})
 	}
 }

@@ -108,7 +108,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	counted := g.requests.Body(w, r, func(error) { cancel(errTooMany) })
 	defer counted.Done()
 	r = r.WithContext(ctx)
+	ended := make(chan struct{})
+	defer close(ended)
 	r.Body = &body{
+		ended:      ended,
 		ReadCloser: counted, limit: g.limit, left: g.limit, fail: cancel,
 		duplex: isDuplex(r.URL.Path), begun: func() { late.Reset(g.patience) },
 		arrived: func(rest int) { late.Stop(); counted.Taken(rest) },
