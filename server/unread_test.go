@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -98,10 +99,19 @@ func TestUrgentOnesPass(t *testing.T) {
 	if err := <-put; err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range watches {
-		if m, err := w.Recv(); err != nil || len(m.Events) != 1 ||
-			len(m.Events[0].Kv.Value) != len(value) {
-			t.Fatalf("%d events, %v", len(m.GetEvents()), err)
+	events := make(chan error)
+	for _, w := range watches { // all at once: the next to be sent may be any one's
+		go func() {
+			m, err := w.Recv()
+			if err == nil && (len(m.Events) != 1 || len(m.Events[0].Kv.Value) != len(value)) {
+				err = fmt.Errorf("%d events", len(m.Events))
+			}
+			events <- err
+		}()
+	}
+	for range watches {
+		if err := <-events; err != nil {
+			t.Error(err)
 		}
 	}
 	if n := len(s.next().GetReadRange().GetKvs()[0].GetValue()); n != len(value) {
