@@ -4,16 +4,16 @@
 // 	protoc        v3.21.12
 // source: leasehold/v1/leases.proto
 
-// leasehold.v1 says what etcd's API cannot: leases in milliseconds with names,
-// owners and fencing tokens, in batches, in transactions and with events, and
-// everything of it over one stream a client.
+// leasehold.v1 says what etcd's API cannot: leases in milliseconds, with names, owners and
+// fencing tokens, in batches, in transactions and with events. One stream carries all of
+// it.
 //
-// Times are milliseconds and end in _ms. A request that fails has changed nothing,
-// unless its error says that its outcome is not known (REASON_UNKNOWN_OUTCOME).
+// Times are milliseconds; the names of their fields end in _ms. A request that fails has
+// changed nothing, unless its error is REASON_UNKNOWN_OUTCOME.
 //
-// Names, owners and request IDs have at most 1,024 bytes; labels are at most 64, of
-// together 16 KiB; a batch has at most 10,000 leases; a call names at most 10,000 keys,
-// each once.
+// Bounds: a name, an owner and a request ID have at most 1,024 bytes each. Labels are at
+// most 64, of 16 KiB together. A batch has at most 10,000 leases. A call names at most
+// 10,000 keys, each once.
 
 package leaseholdv1
 
@@ -41,8 +41,8 @@ const (
 	Reason_REASON_UNSPECIFIED Reason = 0
 	// The request makes no sense as it is; the message says what to change.
 	Reason_REASON_INVALID Reason = 1
-	// There is no such lease; or the token is not its token any more, or the secret not its
-	// secret. A lease that is delayed counts as gone for all but Describe, List and Revoke.
+	// There is no such lease, or it has another token or another secret. A delayed lease
+	// counts as gone for all calls except Describe, List and Revoke.
 	Reason_REASON_LEASE_NOT_FOUND Reason = 2
 	// A live lease has the name.
 	Reason_REASON_NAME_TAKEN Reason = 3
@@ -58,11 +58,11 @@ const (
 	Reason_REASON_FUTURE_REVISION Reason = 8
 	// The quota is used up.
 	Reason_REASON_NO_SPACE Reason = 9
-	// Nobody leads, or the member is busy or stopping: nothing was done, try again.
+	// No member leads, or this member is busy or stopping: nothing was done, try again.
 	Reason_REASON_UNAVAILABLE Reason = 10
 	// The request may have taken effect, or may still.
 	Reason_REASON_UNKNOWN_OUTCOME Reason = 11
-	// The session is not known any more: nothing was done.
+	// The session is forgotten: nothing was done.
 	Reason_REASON_SESSION_NOT_FOUND Reason = 12
 	// The leases of the owner, or all leases, hold as many ranges as they may.
 	Reason_REASON_TOO_MANY_HOLDS Reason = 13
@@ -135,7 +135,7 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 type AtExpiry int32
 
 const (
-	// In a request, AT_EXPIRY_DELETE. It is never told.
+	// In a request it means AT_EXPIRY_DELETE. Responses never have it.
 	AtExpiry_AT_EXPIRY_UNSPECIFIED AtExpiry = 0
 	// They are deleted.
 	AtExpiry_AT_EXPIRY_DELETE AtExpiry = 1
@@ -189,28 +189,29 @@ type LeaseEvent_Kind int32
 const (
 	LeaseEvent_KIND_UNSPECIFIED LeaseEvent_Kind = 0
 	LeaseEvent_KIND_GRANTED     LeaseEvent_Kind = 1
-	// It expired. If it has a lock-delay, its name and its keys stay until KIND_RELEASED.
+	// It expired. If it has a lock delay, its name and its keys stay until KIND_RELEASED.
 	LeaseEvent_KIND_EXPIRED LeaseEvent_Kind = 2
-	// Somebody ended it: by says who; "key" if it was bound to a key, which went or moved.
+	// It was revoked. by says who did it, or is "key" if the lease was bound to a key that
+	// was deleted or moved.
 	LeaseEvent_KIND_REVOKED LeaseEvent_Kind = 3
-	// It has another owner and another token; by is the owner before.
+	// It has another owner and another token. by is the owner before.
 	LeaseEvent_KIND_HANDED_OVER LeaseEvent_Kind = 4
 	// Another process took it up, with another token.
 	LeaseEvent_KIND_RESUMED     LeaseEvent_Kind = 5
 	LeaseEvent_KIND_TTL_CHANGED LeaseEvent_Kind = 6
-	// Its lock-delay has passed.
+	// Its lock delay has passed.
 	LeaseEvent_KIND_RELEASED LeaseEvent_Kind = 7
-	// Its end is near, and it is not being renewed: remaining_ms of the lease says how near.
-	// Only who asked for it is told.
+	// Its end is near, and nobody renews it. remaining_ms of the lease says how near. Only
+	// streams that ask for it (expiring_within_ms) are told.
 	LeaseEvent_KIND_EXPIRING LeaseEvent_Kind = 8
 	// A lease that was KIND_EXPIRING was renewed.
 	LeaseEvent_KIND_RENEWED LeaseEvent_Kind = 9
-	// A write waits for the cache of this lease, which is slow to drop what it was told to:
-	// waited_ms says for how long. It is told once until KIND_CACHE_SLOW_ENDED, and to who begins
-	// to follow meanwhile with the first response.
+	// A write waits for the cache of this lease, which is slow to drop what it was told to
+	// drop. waited_ms says for how long. It is told once until KIND_CACHE_SLOW_ENDED. A
+	// stream that begins meanwhile is told with the first response.
 	LeaseEvent_KIND_CACHE_SLOW LeaseEvent_Kind = 10
-	// A cache that was KIND_CACHE_SLOW is not any more: it has answered, or its lease is over, or
-	// another leader has begun to count.
+	// The cache is no longer slow: it has answered, or its lease is over, or another leader
+	// has begun to count.
 	LeaseEvent_KIND_CACHE_SLOW_ENDED LeaseEvent_Kind = 11
 )
 
@@ -273,7 +274,7 @@ func (LeaseEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{32, 0}
 }
 
-// Header says who answers, and as of when.
+// Header says which member answers, and as of when.
 type Header struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId uint64                 `protobuf:"varint,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -344,20 +345,20 @@ func (x *Header) GetTerm() uint64 {
 	return 0
 }
 
-// Error tells why a request failed. It is the first of the details of a gRPC status, which says
-// the same by google.rpc.ErrorInfo, with the reason as REASON_ has it behind it and the domain
-// leasehold.dev, and google.rpc.RetryInfo.
+// Error tells why a request failed. It is the first of the details of a gRPC status. Two
+// more details say the same to programs that know Google's: google.rpc.ErrorInfo, with the
+// domain leasehold.dev and the reason without REASON_, and google.rpc.RetryInfo.
 type Error struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Who has what was asked for: set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
+	// The lease that has the name or the ID: set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
 	Holder *Lease `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	// What the message says, for programs: numbers in decimal digits, times in milliseconds. Which
-	// keys there are with which error: docs/api.md.
+	// What the message says, for programs: numbers in decimal digits, times in milliseconds.
+	// docs/api.md lists the keys for each reason.
 	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// After so long it is worth asking again; 0 if nobody can say.
+	// When to ask again, from now; 0 if that is not known.
 	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -435,7 +436,7 @@ type Lease struct {
 	// The fencing token: it rises with every grant, hand-over and resume.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	TtlMs int64  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// For how long the lease will certainly live on, rounded down; if it is delayed, for
+	// For how long the lease will certainly live on, rounded down. For a delayed lease: for
 	// how long its name and its keys will stay. It is 0 in errors.
 	RemainingMs int64 `protobuf:"varint,4,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
 	// At most one live lease has it; empty for none.
@@ -444,17 +445,17 @@ type Lease struct {
 	Labels      map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	LockDelayMs int64             `protobuf:"varint,8,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry          `protobuf:"varint,9,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
-	// The lease has expired, and its lock-delay has not passed: its name and its keys
-	// stay, and that is all that is left of it.
+	// The lease has expired, and its lock delay has not passed: only its name and its keys
+	// are left.
 	Delayed bool `protobuf:"varint,10,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	// The keys that are attached, in order, if they were asked for.
 	Keys [][]byte `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
 	// How many keys are attached. Describe and List tell it; it is 0 elsewhere.
 	KeyCount int64 `protobuf:"varint,12,opt,name=key_count,json=keyCount,proto3" json:"key_count,omitempty"`
-	// What a cache may keep as long as the lease is valid. Describe and List tell it.
+	// The ranges that a cache may keep while the lease is valid. Describe and List tell them.
 	Holds []*KeyRange `protobuf:"bytes,13,rep,name=holds,proto3" json:"holds,omitempty"`
-	// It was made by a put with a TTL, for one key: it takes no other, and ends when that key
-	// goes, is put without it, or is moved to another lease.
+	// A put with a TTL made the lease for one key. It takes no other key, and ends when that
+	// key is deleted, is put without the lease, or is moved to another lease.
 	Bound         bool `protobuf:"varint,14,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -592,8 +593,8 @@ func (x *Lease) GetBound() bool {
 type KeyRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Empty: the one key. A single zero byte: all keys from key on. Else the first key
-	// that is not in the range.
+	// Empty: the one key. A single zero byte: all keys from key on. Otherwise the first key
+	// after the range.
 	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -643,14 +644,15 @@ func (x *KeyRange) GetRangeEnd() []byte {
 	return nil
 }
 
-// LeaseRef names a lease by its ID, by its name, or by both: then one lease must have both.
+// LeaseRef names a lease by its ID, by its name, or by both. With both, the lease must have
+// both.
 type LeaseRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// If it is not 0, the lease must have this token still.
+	// If it is not 0, the lease must still have this token.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	// The name stands for the lease that has it when the request is applied. Without a token
-	// that is whichever lease has the name then, also if the name changed hands before.
+	// that may be another holder's lease, if the name has changed hands.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -716,21 +718,21 @@ type GrantRequest struct {
 	Name   string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Owner  string            `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A request that is sent again with the same request ID and owner returns the lease
-	// that it made the first time, while that lives, and renews it; it puts no keys again.
+	// If the lease of an earlier request with this request ID and owner still lives, the
+	// request returns that lease and renews it. It puts no keys again.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// For how long the lease's name and keys stay after it has expired. After a revoke
-	// they do not.
+	// The lock delay: for how long the lease's name and keys stay after it has expired. A
+	// revoke ends them at once.
 	LockDelayMs int64    `protobuf:"varint,7,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry `protobuf:"varint,8,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
 	// Keys to put, attached to the lease.
 	Keys []*Pair `protobuf:"bytes,9,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Asks for a secret, by which another process may resume the lease. It is told once:
-	// to who repeats a request whose answer was lost, it is not. He can have another by
-	// handing the lease over to himself.
+	// Asks for a secret, by which another process may resume the lease. The secret is told
+	// once: a repeated request does not get it again. A holder that did not get the answer
+	// hands the lease over to itself with resumable, and gets a new secret.
 	Resumable bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
-	// What the holder may cache as long as the lease is valid (see CacheRequest). It is
-	// given up by a hand-over or a resumption. At most 64 ranges.
+	// The ranges that the holder may cache while the lease is valid (see CacheRequest). A
+	// hand-over or a resumption gives them up. At most 64.
 	Holds         []*KeyRange `protobuf:"bytes,11,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -966,18 +968,18 @@ func (x *GrantResponse) GetExisted() bool {
 	return false
 }
 
-// RenewRequest names leases either one by one or in columns, which cost a fraction of that
-// on both sides.
+// RenewRequest names leases one by one (leases) or in columns (ids, tokens). Columns cost
+// both sides a fraction.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not with ids. A lease that is named by its name alone needs its token: a holder whose
-	// lease has ended would else keep alive that of its successor, and take it for its own.
+	// Not together with ids. A reference by name alone needs the token: otherwise a holder
+	// whose lease has ended would renew the lease of its successor, and take it for its own.
 	// The name stands for the lease that has it at some moment during the call.
 	Leases []*LeaseRef `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// The IDs of the leases.
 	Ids []int64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// Empty, or one for each of ids, in their order: the token that the lease must have
-	// still, 0 for any.
+	// Empty, or one for each of ids, in their order: the token that the lease must still
+	// have, 0 for any.
 	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1037,13 +1039,13 @@ func (x *RenewRequest) GetTokens() []uint64 {
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each of the request's leases, in their order. Over a stream there may be several
-	// responses: what is known soon is told first, and leases that take longer after it.
-	// If the request has ids, there is none for those that ttl_ms tells of.
+	// One for each of the request's leases, in their order. Over a stream there may be
+	// several responses: the outcomes that are known soon come first. For a request with ids,
+	// those that ttl_ms tells of have no result here.
 	Results []*RenewResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// The TTLs, as in RenewResult, of those of the request's ids that were renewed: one for
-	// each, in their order, and 0 for those that results tells of, here or in a later
-	// response. Only the first response to a request has it.
+	// For a request with ids: one for each, in their order. It is the TTL, as in RenewResult,
+	// of a lease that was renewed, and 0 for one that results tells of, here or in a later
+	// response. Only the first response has it.
 	TtlMs         []int64 `protobuf:"varint,3,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1102,20 +1104,20 @@ func (x *RenewResponse) GetTtlMs() []int64 {
 
 type RenewResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 if no lease has the name that the request has, or another than that of its ID.
+	// 0 if no lease has the name, or if the name and the ID are not of one lease.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: it has ended, or its end
 	// is decided. Any other: not known, try again.
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
-	// If it was renewed, its TTL: for so long it lives on, counted from when the server
-	// received the request, and so from when the holder sent it.
+	// If it was renewed, its TTL: the lease lives on for this time, counted from when the
+	// server received the request. So the holder may count from when it sent the request.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// With REASON_LEASE_NOT_FOUND: how the lease ended under the token that the request has, or
-	// how it ended in the end if the request has none: KIND_EXPIRED, KIND_REVOKED,
-	// KIND_HANDED_OVER or KIND_RESUMED; unspecified if the member does not know.
+	// With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token, or its last
+	// end if the request has no token. KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or
+	// KIND_RESUMED; unspecified if the member does not know.
 	Cause LeaseEvent_Kind `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"cause,omitempty"`
-	// With KIND_REVOKED as in LeaseEvent; with KIND_HANDED_OVER and KIND_RESUMED the owner that
-	// has it since.
+	// With KIND_REVOKED as in LeaseEvent. With KIND_HANDED_OVER and KIND_RESUMED the new
+	// owner.
 	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1285,7 +1287,7 @@ func (x *RevokeResponse) GetResults() []*RevokeResult {
 
 type RevokeResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the request: 0 if that has the name alone.
+	// As in the request: 0 if the request has only the name.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: there was none.
 	// REASON_UNKNOWN_OUTCOME: not known. Any other: not revoked, try again.
@@ -1454,8 +1456,8 @@ func (x *DescribeResponse) GetLease() *Lease {
 
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only leases whose name begins so; then they come in the order of their names,
-	// else in that of their IDs.
+	// Only leases whose name begins with this. They come in the order of their names, and
+	// otherwise in the order of their IDs.
 	NamePrefix string `protobuf:"bytes,1,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
 	// Only this owner's.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -1463,7 +1465,7 @@ type ListRequest struct {
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The most leases that are wanted; 0 means 1,000, which is also the most.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// What the page before said.
+	// The next_page_token of the page before.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Asks for the keys, too.
 	Keys          bool `protobuf:"varint,6,opt,name=keys,proto3" json:"keys,omitempty"`
@@ -1714,7 +1716,7 @@ type HandOverRequest struct {
 	// The token must be given.
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	Owner string    `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Asks for a secret for the new holder; the old one is void in any case.
+	// Asks for a secret for the new holder. The old secret is void in any case.
 	Resumable     bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1775,7 +1777,7 @@ type HandOverResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Lease  *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Set if it was asked for. It is told once, like that of a grant.
+	// Set if it was asked for. It is told once, as that of a grant.
 	Secret        []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1948,7 +1950,7 @@ func (x *ResumeResponse) GetLease() *Lease {
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// They must exist. Those that are attached to another lease move.
+	// The keys must exist. A key that is on another lease moves.
 	Keys          [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2045,8 +2047,8 @@ func (x *AttachResponse) GetHeader() *Header {
 type DetachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// If it is set, all keys must be attached to this lease, or nothing is done: to who
-	// detaches what he attached, others' keys are not found.
+	// If it is set, all keys must be on this lease, or nothing is done. So a holder cannot
+	// detach the keys of others.
 	Lease         *LeaseRef `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2206,7 +2208,7 @@ type CheckTokenResponse struct {
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// The token is that of a live lease.
 	Valid bool `protobuf:"varint,2,opt,name=valid,proto3" json:"valid,omitempty"`
-	// The token that is, 0 if there is no such lease.
+	// The token of the lease now, 0 if there is no such lease.
 	Current       uint64 `protobuf:"varint,3,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2265,18 +2267,18 @@ func (x *CheckTokenResponse) GetCurrent() uint64 {
 
 type EventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the last event that is known already: what came after it is told.
-	// 0 tells what comes from now on, unless resume is set.
+	// The number of the last event that the client knows: later events are told. With 0,
+	// unless resume is set, the events from now on are told.
 	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
-	// Only of leases that meet all that is set, as for ListRequest.
+	// Only events of leases that meet all conditions that are set, as in ListRequest.
 	NamePrefix string            `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
 	Owner      string            `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels     map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Asks for notice when a lease that its holder does not renew has no more than this left
-	// to live. A lease that is renewed as it should be gives none. It is advisory: a
-	// notice may be told twice, or late, and after it the lease may be renewed all the same.
+	// Asks for a notice when a lease has no more than this left and its holder does not renew
+	// it. A lease that is renewed in time gives none. It is only a hint: it may come twice,
+	// or late, and the lease may still be renewed after it.
 	ExpiringWithinMs int64 `protobuf:"varint,5,opt,name=expiring_within_ms,json=expiringWithinMs,proto3" json:"expiring_within_ms,omitempty"`
-	// Says that after is a number that a response told, also if it is 0: a stream that began
+	// Says that after is a number from a response, even if it is 0. So a stream that began
 	// before there was any event goes on with the first.
 	Resume        bool `protobuf:"varint,6,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2358,9 +2360,9 @@ func (x *EventsRequest) GetResume() bool {
 type EventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// In order. Without events it says that the stream has begun, or goes on.
+	// In order. A response without events says that the stream has begun, or goes on.
 	Events []*LeaseEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// Everything up to the event with this number has been told: what to go on after.
+	// All events up to this number have been told: go on after it.
 	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2420,8 +2422,8 @@ func (x *EventsResponse) GetSeq() uint64 {
 // LeaseEvent is something that happened to a lease.
 type LeaseEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Numbers the events of the cluster; 0 for advice, which has none:
-	// KIND_EXPIRING, KIND_RENEWED, KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
+	// The number of the event. It is 0 for hints, which have none: KIND_EXPIRING,
+	// KIND_RENEWED, KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
 	Seq  uint64          `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Kind LeaseEvent_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"kind,omitempty"`
 	// The lease as it was then, without its keys.

@@ -4,16 +4,16 @@
 // - protoc             v3.21.12
 // source: leasehold/v1/leases.proto
 
-// leasehold.v1 says what etcd's API cannot: leases in milliseconds with names,
-// owners and fencing tokens, in batches, in transactions and with events, and
-// everything of it over one stream a client.
+// leasehold.v1 says what etcd's API cannot: leases in milliseconds, with names, owners and
+// fencing tokens, in batches, in transactions and with events. One stream carries all of
+// it.
 //
-// Times are milliseconds and end in _ms. A request that fails has changed nothing,
-// unless its error says that its outcome is not known (REASON_UNKNOWN_OUTCOME).
+// Times are milliseconds; the names of their fields end in _ms. A request that fails has
+// changed nothing, unless its error is REASON_UNKNOWN_OUTCOME.
 //
-// Names, owners and request IDs have at most 1,024 bytes; labels are at most 64, of
-// together 16 KiB; a batch has at most 10,000 leases; a call names at most 10,000 keys,
-// each once.
+// Bounds: a name, an owner and a request ID have at most 1,024 bytes each. Labels are at
+// most 64, of 16 KiB together. A batch has at most 10,000 leases. A call names at most
+// 10,000 keys, each once.
 
 package leaseholdv1
 
@@ -51,40 +51,44 @@ const (
 //
 // LeaseService grants leases and looks after them. Every member serves every call.
 type LeaseServiceClient interface {
-	// Grant creates a lease, and puts keys on it in the same step.
-	// ALREADY_EXISTS tells who holds the name or the ID.
+	// Grant makes a lease, and puts keys on it in the same revision: all of it or nothing.
+	// The error ALREADY_EXISTS names the lease that has the name or the ID.
 	Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error)
-	// Renew starts the TTL of many leases anew. Each lease has a result of its own.
+	// Renew starts the TTL of many leases anew, and has a result for each lease. It needs no
+	// log entry.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// Revoke ends many leases, each with its keys in a revision of its own.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
-	// Describe tells all about one lease, linearizably.
+	// Describe tells all about one lease, linearizably. The leader says what remains of it.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// List tells of leases in order, page by page. Which leases a page has is as of one
-	// moment during the call, and what is left of them, and their keys, as of a moment
-	// not before that.
+	// List tells of leases in order, page by page. The leases of a page are those of one
+	// moment during the call. What remains of them, and their keys, are as of that moment or
+	// a later one.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// ChangeTTL gives a lease another TTL, which runs anew. While the same member leads, the
-	// lease ends no earlier than it would have without this; a later leader knows only the new
-	// TTL. So it is the holder's call: until it knows the outcome it counts by the shorter of
-	// the two TTLs, from when it sent this or, if that was later, its last renewal.
+	// lease ends no earlier than it would have without this call. A later leader knows only
+	// the new TTL. So only the holder may call this, and until it knows the outcome it counts
+	// by the shorter of the two TTLs: from when it sent this call, or from when it sent its
+	// last renewal if that was later.
 	ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error)
-	// HandOver gives a lease to another owner, with a new token; its TTL runs anew. The
-	// old token is worth nothing from then on; the holder stops before it sends this.
+	// HandOver gives a lease to another owner, with a new token, and its TTL runs anew. The
+	// old token is worth nothing from then on. The holder stops before it sends this call.
 	HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error)
-	// Resume makes the caller the holder of a lease whose secret it knows: a process
-	// that was restarted goes on with the lease that it had. The token is a new one, the
-	// TTL runs anew, and the secret stays.
+	// Resume makes the caller the holder of a lease whose secret it knows, so that a process
+	// that was restarted can go on with its lease. The token is a new one, the TTL runs anew,
+	// and the secret stays.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
-	// Attach moves keys to a lease, in one revision, and leaves their values alone.
+	// Attach moves keys to a lease in one revision: all keys or none. Values and create
+	// revisions stay, versions rise. With a token it also renews the lease.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
-	// Detach takes keys off their leases, in one revision, and leaves their values alone.
+	// Detach takes keys off their leases in one revision: all keys or none. Values and create
+	// revisions stay, versions rise. With a token it also renews the lease.
 	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error)
-	// CheckToken says whether a fencing token is still the newest of its name or
-	// lease, linearizably: what a resource asks which cannot remember tokens itself.
+	// CheckToken says, linearizably, whether a fencing token is still the newest of its name
+	// or lease. It is for a resource that cannot remember tokens itself.
 	CheckToken(ctx context.Context, in *CheckTokenRequest, opts ...grpc.CallOption) (*CheckTokenResponse, error)
 	// Events tells what happens to leases, each event once and in order. It ends with
-	// REASON_COMPACTED if what is asked for is not known any more.
+	// REASON_COMPACTED if the events that are asked for are forgotten.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 }
 
@@ -231,40 +235,44 @@ type LeaseService_EventsClient = grpc.ServerStreamingClient[EventsResponse]
 //
 // LeaseService grants leases and looks after them. Every member serves every call.
 type LeaseServiceServer interface {
-	// Grant creates a lease, and puts keys on it in the same step.
-	// ALREADY_EXISTS tells who holds the name or the ID.
+	// Grant makes a lease, and puts keys on it in the same revision: all of it or nothing.
+	// The error ALREADY_EXISTS names the lease that has the name or the ID.
 	Grant(context.Context, *GrantRequest) (*GrantResponse, error)
-	// Renew starts the TTL of many leases anew. Each lease has a result of its own.
+	// Renew starts the TTL of many leases anew, and has a result for each lease. It needs no
+	// log entry.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// Revoke ends many leases, each with its keys in a revision of its own.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
-	// Describe tells all about one lease, linearizably.
+	// Describe tells all about one lease, linearizably. The leader says what remains of it.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// List tells of leases in order, page by page. Which leases a page has is as of one
-	// moment during the call, and what is left of them, and their keys, as of a moment
-	// not before that.
+	// List tells of leases in order, page by page. The leases of a page are those of one
+	// moment during the call. What remains of them, and their keys, are as of that moment or
+	// a later one.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// ChangeTTL gives a lease another TTL, which runs anew. While the same member leads, the
-	// lease ends no earlier than it would have without this; a later leader knows only the new
-	// TTL. So it is the holder's call: until it knows the outcome it counts by the shorter of
-	// the two TTLs, from when it sent this or, if that was later, its last renewal.
+	// lease ends no earlier than it would have without this call. A later leader knows only
+	// the new TTL. So only the holder may call this, and until it knows the outcome it counts
+	// by the shorter of the two TTLs: from when it sent this call, or from when it sent its
+	// last renewal if that was later.
 	ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error)
-	// HandOver gives a lease to another owner, with a new token; its TTL runs anew. The
-	// old token is worth nothing from then on; the holder stops before it sends this.
+	// HandOver gives a lease to another owner, with a new token, and its TTL runs anew. The
+	// old token is worth nothing from then on. The holder stops before it sends this call.
 	HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error)
-	// Resume makes the caller the holder of a lease whose secret it knows: a process
-	// that was restarted goes on with the lease that it had. The token is a new one, the
-	// TTL runs anew, and the secret stays.
+	// Resume makes the caller the holder of a lease whose secret it knows, so that a process
+	// that was restarted can go on with its lease. The token is a new one, the TTL runs anew,
+	// and the secret stays.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
-	// Attach moves keys to a lease, in one revision, and leaves their values alone.
+	// Attach moves keys to a lease in one revision: all keys or none. Values and create
+	// revisions stay, versions rise. With a token it also renews the lease.
 	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
-	// Detach takes keys off their leases, in one revision, and leaves their values alone.
+	// Detach takes keys off their leases in one revision: all keys or none. Values and create
+	// revisions stay, versions rise. With a token it also renews the lease.
 	Detach(context.Context, *DetachRequest) (*DetachResponse, error)
-	// CheckToken says whether a fencing token is still the newest of its name or
-	// lease, linearizably: what a resource asks which cannot remember tokens itself.
+	// CheckToken says, linearizably, whether a fencing token is still the newest of its name
+	// or lease. It is for a resource that cannot remember tokens itself.
 	CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error)
 	// Events tells what happens to leases, each event once and in order. It ends with
-	// REASON_COMPACTED if what is asked for is not known any more.
+	// REASON_COMPACTED if the events that are asked for are forgotten.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	mustEmbedUnimplementedLeaseServiceServer()
 }

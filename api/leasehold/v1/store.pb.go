@@ -83,9 +83,9 @@ type Ticket_State int32
 
 const (
 	Ticket_STATE_UNSPECIFIED Ticket_State = 0
-	// Others are before it.
+	// Other keys are before it.
 	Ticket_STATE_WAITING Ticket_State = 1
-	// It is its turn. The request stays open, to tell of its end.
+	// It is its turn. The request stays open, to tell when the key goes.
 	Ticket_STATE_READY Ticket_State = 2
 	// The key went, or is on no lease any more.
 	Ticket_STATE_GONE Ticket_State = 3
@@ -189,13 +189,13 @@ type Event_Why int32
 const (
 	// Nothing was deleted.
 	Event_WHY_UNSPECIFIED Event_Why = 0
-	// Somebody's request.
+	// A request deleted it.
 	Event_WHY_DELETED Event_Why = 1
-	// The end of the time of the key's lease.
+	// The key's lease expired.
 	Event_WHY_EXPIRED Event_Why = 2
-	// The revocation of the key's lease.
+	// The key's lease was revoked.
 	Event_WHY_REVOKED Event_Why = 3
-	// It is not known: told of turns alone, if what took the key was compacted meanwhile.
+	// Not known. Only a Ticket has it, if what took the key was compacted meanwhile.
 	Event_WHY_UNKNOWN Event_Why = 4
 )
 
@@ -249,10 +249,10 @@ type KeyValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	// The revision that made the key, and the last one that changed it.
+	// The revision that created the key, and the last one that changed it.
 	CreateRevision int64 `protobuf:"varint,3,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	ModRevision    int64 `protobuf:"varint,4,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
-	// How often the key was put since it was made.
+	// How often the key was put since it was created.
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	// The lease that the key is attached to, 0 for none.
 	Lease         int64 `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -338,14 +338,15 @@ type PutRequest struct {
 	Value  []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	Lease  int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	PrevKv bool                   `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	// The key keeps the value, or the lease, that it has; it must exist.
+	// The key, which must exist, keeps its value or its lease.
 	IgnoreValue bool `protobuf:"varint,5,opt,name=ignore_value,json=ignoreValue,proto3" json:"ignore_value,omitempty"`
 	IgnoreLease bool `protobuf:"varint,6,opt,name=ignore_lease,json=ignoreLease,proto3" json:"ignore_lease,omitempty"`
-	// If it is not 0, the key is put on a lease of its own with this TTL, which nobody needs
-	// to handle: it ends the key unless it is put again before, and goes when the key does.
-	// The bounds are those of grants. Not together with a lease or ignore_lease.
+	// If it is not 0, the key is put on a new lease with this TTL, which nobody needs to
+	// handle. The key ends with the lease, unless the key is put again before, and the lease
+	// ends with the key. The TTL has the bounds of a grant's. Not together with lease,
+	// lease_ref or ignore_lease.
 	TtlMs int64 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// The lease, instead of lease: by its name, or under its token.
+	// In place of lease: a lease by its name, or under its token.
 	LeaseRef      *LeaseRef `protobuf:"bytes,8,opt,name=lease_ref,json=leaseRef,proto3" json:"lease_ref,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -492,7 +493,7 @@ func (x *PutResponse) GetPrevKv() *KeyValue {
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Empty: the one key. A single zero byte: all keys from key on. Else the first key
+	// Empty: the one key. A single zero byte: all keys from key on. Otherwise the first key
 	// that is not deleted.
 	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	PrevKv        bool   `protobuf:"varint,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
@@ -620,14 +621,14 @@ type RangeRequest struct {
 	Limit int64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The revision to read at, 0 for the newest.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Reads what this member has, which may be old.
+	// Reads this member's state, which may be old.
 	Serializable bool `protobuf:"varint,5,opt,name=serializable,proto3" json:"serializable,omitempty"`
 	KeysOnly     bool `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
 	CountOnly    bool `protobuf:"varint,7,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
-	// Asks that the holder of this lease may cache what is read. The range must lie within
-	// what the lease holds, and limit, revision, serializable, keys_only and count_only must
-	// not be set. Only over a stream, on which the lease's cache is open: see CacheRequest. The
-	// lease is named by its ID.
+	// Asks that the holder of this lease, named by its ID, may cache what is read. The range
+	// must lie within what the lease holds. limit, revision, serializable, keys_only and
+	// count_only must not be set. Only over a stream on which the lease's cache is open: see
+	// CacheRequest.
 	Cache         *LeaseRef `protobuf:"bytes,8,opt,name=cache,proto3" json:"cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -724,12 +725,12 @@ type RangeResponse struct {
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// In the order of their keys.
 	Kvs []*KeyValue `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	// There are more than the limit.
+	// The range has more keys than the limit.
 	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	// How many keys there are in the range.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// If it was asked for: the answer may be cached, until an invalidation or the end of the
-	// lease, by who has opened the cache in this term; 0 if it may not be.
+	// If cache was set: a client whose cache is open in this term may keep the answer, until
+	// an invalidation or the end of the lease. 0: it may not be kept.
 	CacheTerm     uint64 `protobuf:"varint,5,opt,name=cache_term,json=cacheTerm,proto3" json:"cache_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -967,13 +968,14 @@ type Compare_Lease struct {
 }
 
 type Compare_LeaseAlive struct {
-	// A lease with this ID lives. Of the other fields only relation counts,
-	// RELATION_EQUAL or RELATION_NOT_EQUAL.
+	// A lease with this ID lives. Of the other fields only relation counts: RELATION_EQUAL
+	// or RELATION_NOT_EQUAL.
 	LeaseAlive int64 `protobuf:"varint,9,opt,name=lease_alive,json=leaseAlive,proto3,oneof"`
 }
 
 type Compare_NameToken struct {
-	// A live lease holds this name with this token. As for lease_alive.
+	// A live lease has this name with this token; with token 0: no lease has the name. Of
+	// the other fields only relation counts, as for lease_alive.
 	NameToken *NameToken `protobuf:"bytes,10,opt,name=name_token,json=nameToken,proto3,oneof"`
 }
 
@@ -1195,8 +1197,8 @@ type Op_Grant struct {
 }
 
 type Op_Renew struct {
-	// Starts the lease's TTL anew, when the transaction is applied. A lease that is named by
-	// its name alone needs its token, as in RenewRequest.
+	// Starts the lease's TTL anew when the transaction is applied. A reference by name
+	// alone needs the token, as in RenewRequest.
 	Renew *LeaseRef `protobuf:"bytes,6,opt,name=renew,proto3,oneof"`
 }
 
@@ -1224,9 +1226,9 @@ func (*Op_Revoke) isOp_Op() {}
 
 func (*Op_DrawToken) isOp_Op() {}
 
-// DrawTokenRequest draws the next fencing token, of the same sequence as the tokens of
-// leases: larger than all that were given out before, never given out again, and no lease
-// has it. Nothing else changes, not even the revision.
+// DrawTokenRequest draws the next fencing token, for no lease. It is of the same sequence
+// as the tokens of leases: larger than all before, and never repeated. Nothing else
+// changes, not even the revision.
 type DrawTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1446,11 +1448,11 @@ func (*OpResponse_DrawToken) isOpResponse_Response() {}
 type TxnRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Compare []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
-	// What is done if all conditions hold, and what if not.
+	// What is done if all conditions hold, and what is done otherwise.
 	Success []*Op `protobuf:"bytes,2,rep,name=success,proto3" json:"success,omitempty"`
 	Failure []*Op `protobuf:"bytes,3,rep,name=failure,proto3" json:"failure,omitempty"`
-	// If the conditions hold, the request stays open: it waits for the turn of a key in a
-	// wait queue. Only over a stream, and not of a transaction inside another.
+	// If it is set and the conditions hold, the request stays open: it waits for the turn of
+	// a key in a wait queue. Only over a stream, and not in a nested transaction.
 	Wait          *Wait `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1514,18 +1516,19 @@ func (x *TxnRequest) GetWait() *Wait {
 	return nil
 }
 
-// Wait asks to be told when it is a key's turn in a wait queue, and when the key is gone.
+// Wait asks to be told when a key has its turn in a wait queue, and when the key is gone.
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key. It is there when the transaction has been done: put by it, or before.
+	// The key. It must exist after the transaction, which may put it.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The queue: the keys that are this prefix and the ID of a lease in hexadecimal digits,
-	// with a dot and a number or without, and are attached to a lease; in the order of their
-	// create revisions. It ends in what is in no ID, as a slash. The key is one of them.
+	// The queue. Its keys consist of this prefix and the ID of a lease in hexadecimal digits,
+	// with or without a dot and a number, and they are attached to a lease. They stand in the
+	// order of their create revisions. The prefix ends in a character that no ID has, such as
+	// a slash. The key is one of them.
 	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// It is the turn of a key when fewer than so many are before it; 0 means 1.
+	// A key has its turn when fewer than this many keys are before it; 0 means 1.
 	Permits int64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`
-	// If it is set, keys with this value do not count: nobody waits for them.
+	// If it is set, keys with this value do not count: no key waits for them.
 	Beside        []byte `protobuf:"bytes,4,opt,name=beside,proto3,oneof" json:"beside,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1594,11 +1597,11 @@ type TxnResponse struct {
 	Header    *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Succeeded bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
 	Responses []*OpResponse          `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
-	// Where the key of a Wait stands. It is not set if the conditions did not hold, or if
-	// the key is not in the queue; but if one of them asked for the key as a revision has made
-	// it, and that one is gone, it is STATE_GONE, and tells what took it if that is known. Later
-	// responses to the request have the header and this alone: at most one says that the turn
-	// has come, and the last that the key is gone.
+	// Where the key of a Wait stands. It is not set if the conditions did not hold, or if the
+	// key is not in the queue, with one exception: if a condition asked for the key by its
+	// create revision, and that key is gone, it is STATE_GONE, and tells what took the key if
+	// that is known. Later responses to the request have only the header and this: at most
+	// one says that the turn has come, and the last one that the key is gone.
 	Ticket        *Ticket `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1666,11 +1669,12 @@ func (x *TxnResponse) GetTicket() *Ticket {
 type Ticket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State Ticket_State           `protobuf:"varint,1,opt,name=state,proto3,enum=leasehold.v1.Ticket_State" json:"state,omitempty"`
-	// The revision that made the key.
+	// The revision that created the key.
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
-	// The key whose going made it the turn, if that is known.
+	// The key that went before, so that the turn came, if that is known.
 	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
-	// What took the key, as in Event; WHY_DELETED also if it was taken off its lease.
+	// What took the key, as in Event. It is WHY_DELETED, too, if the key was taken off its
+	// lease.
 	Why           Event_Why `protobuf:"varint,4,opt,name=why,proto3,enum=leasehold.v1.Event_Why" json:"why,omitempty"`
 	Lease         int64     `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1746,13 +1750,13 @@ type WatchRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Key      []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	RangeEnd []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The first revision that is wanted, 0 for what comes from now on.
+	// The first revision that is wanted; 0: from now on.
 	StartRevision int64 `protobuf:"varint,3,opt,name=start_revision,json=startRevision,proto3" json:"start_revision,omitempty"`
 	PrevKv        bool  `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	NoPut         bool  `protobuf:"varint,5,opt,name=no_put,json=noPut,proto3" json:"no_put,omitempty"`
 	NoDelete      bool  `protobuf:"varint,6,opt,name=no_delete,json=noDelete,proto3" json:"no_delete,omitempty"`
-	// Asks to be told about so often, also when nothing changes, up to which revision
-	// everything has been told; 0 does not, and less than 100 means 100.
+	// About how often to be told up to which revision all changes have been told, even if
+	// nothing changes. 0: never; 1 to 99 mean 100.
 	ProgressMs    int64 `protobuf:"varint,7,opt,name=progress_ms,json=progressMs,proto3" json:"progress_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1840,8 +1844,8 @@ func (x *WatchRequest) GetProgressMs() int64 {
 type WatchResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Events of whole revisions, but for the last one if fragment is set. Without
-	// events, everything up to header.revision has been told.
+	// Events of whole revisions, except for the last one if fragment is set. A response
+	// without events says that all changes up to header.revision have been told.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// The last revision goes on in the next response.
 	Fragment      bool `protobuf:"varint,3,opt,name=fragment,proto3" json:"fragment,omitempty"`

@@ -32,20 +32,19 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's
-// API: both look at the same store.
+// API: both APIs see the same store.
 type StoreServiceClient interface {
 	// Put sets a key.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error)
 	// Delete deletes a key or a range of keys, in one revision.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
-	// Range reads a key or a range of keys, linearizably if not asked otherwise.
+	// Range reads a key or a range of keys, linearizably unless serializable is set.
 	Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error)
-	// Txn decides by conditions which of two lists of operations is done, all of it in
-	// one revision or nothing.
+	// Txn does one of two lists of operations, chosen by conditions: all of it in one
+	// revision, or nothing.
 	Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error)
-	// Watch tells of changes from a revision on: each once, in order, and a revision
-	// never in part, unless that is marked. It ends with REASON_COMPACTED if they are
-	// not known any more.
+	// Watch tells of the changes from a revision on: each once, in order, and whole revisions
+	// unless fragment is set. It ends with REASON_COMPACTED if the changes are forgotten.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -121,20 +120,19 @@ type StoreService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // for forward compatibility.
 //
 // StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's
-// API: both look at the same store.
+// API: both APIs see the same store.
 type StoreServiceServer interface {
 	// Put sets a key.
 	Put(context.Context, *PutRequest) (*PutResponse, error)
 	// Delete deletes a key or a range of keys, in one revision.
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
-	// Range reads a key or a range of keys, linearizably if not asked otherwise.
+	// Range reads a key or a range of keys, linearizably unless serializable is set.
 	Range(context.Context, *RangeRequest) (*RangeResponse, error)
-	// Txn decides by conditions which of two lists of operations is done, all of it in
-	// one revision or nothing.
+	// Txn does one of two lists of operations, chosen by conditions: all of it in one
+	// revision, or nothing.
 	Txn(context.Context, *TxnRequest) (*TxnResponse, error)
-	// Watch tells of changes from a revision on: each once, in order, and a revision
-	// never in part, unless that is marked. It ends with REASON_COMPACTED if they are
-	// not known any more.
+	// Watch tells of the changes from a revision on: each once, in order, and whole revisions
+	// unless fragment is set. It ends with REASON_COMPACTED if the changes are forgotten.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedStoreServiceServer()
 }

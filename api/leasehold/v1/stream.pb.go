@@ -25,8 +25,8 @@ const (
 type ClientMessage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Requests []*Request             `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
-	// The session that the writes of this message belong to, if they have numbers, and below
-	// which number the client has all answers, or waits for none any more.
+	// The session of the writes in this message that have numbers. settled is the number
+	// below which the client has all answers, or waits for none.
 	Session       *SessionRef `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Settled       uint64      `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -138,11 +138,11 @@ func (x *SessionRef) GetNonce() uint64 {
 	return 0
 }
 
-// SessionRequest opens a session. A write that was sent with a number, and got no answer
-// because the stream broke, may be sent again with the same number, on any stream
-// and to any member: it takes effect once, and the answer is that of the first time. The
-// cluster remembers the answers of a session until they are settled, and the sessions that
-// were used last; of one that is forgotten it says REASON_SESSION_NOT_FOUND, and
+// SessionRequest opens a session. If the stream breaks before the answer to a write with a
+// number, the client may send the write again with the same number, on any stream and to
+// any member: it takes effect once, and the answer is that of the first time. The cluster
+// remembers the answers of a session until they are settled, and the sessions that were
+// used last. For a session that is forgotten the answer is REASON_SESSION_NOT_FOUND, and
 // nothing is done.
 type SessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -240,18 +240,18 @@ func (x *SessionResponse) GetSession() *SessionRef {
 	return nil
 }
 
-// CacheRequest says that the holder of a lease caches keys, of those that the lease holds.
-// It stays open as long as the stream: over it come the invalidations. A client sends it on
-// each stream that it uses for the cache, and again when it is asked to.
+// CacheRequest says that the holder of a lease caches keys within what the lease holds. It
+// stays open as long as the stream, and brings the invalidations. A client sends it on each
+// stream that it uses for the cache, and again when reopen asks for it.
 type CacheRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By its ID.
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// What the cache has now, all of it: what it has read before and not dropped since.
+	// All that the cache has now: what it has read and not dropped since.
 	Has []*KeyRange `protobuf:"bytes,2,rep,name=has,proto3" json:"has,omitempty"`
-	// The term of the last response, 0 for none. What was read in an earlier term than
-	// that of the first response to this may be kept if it is in has; what is answered
-	// later of an earlier term may not be cached.
+	// The term of the last response, 0 for none. After the first response to this request,
+	// what was read in an earlier term than that response's may be kept if it is in has.
+	// Answers of an earlier term that come later may not be cached.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -308,16 +308,16 @@ func (x *CacheRequest) GetTerm() uint64 {
 	return 0
 }
 
-// CacheResponse is what a cache has to do. The first one says only that the cache is open.
+// CacheResponse tells a cache what to do. The first one says only that the cache is open.
 type CacheResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who leads: what is read with cache_term equal to it may be cached.
+	// The leader's term: what is read with this cache_term may be cached.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The number of this invalidation; they rise within a term. To be acknowledged.
+	// The number of this invalidation, to be acknowledged. Numbers rise within a term.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// What is to be dropped: all that lies within, also what is being read just now.
+	// The ranges to drop: all keys within, and also answers that are still to come.
 	Drop []*KeyRange `protobuf:"bytes,3,rep,name=drop,proto3" json:"drop,omitempty"`
-	// There is a new term: the cache is to send a new CacheRequest, and to cancel this one.
+	// There is a new term: the cache must send a new CacheRequest, and cancel this one.
 	Reopen        bool `protobuf:"varint,4,opt,name=reopen,proto3" json:"reopen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -381,8 +381,8 @@ func (x *CacheResponse) GetReopen() bool {
 	return false
 }
 
-// CacheAck says that the cache has dropped what the invalidations up to seq named. It
-// has no response.
+// CacheAck says that the cache has dropped what the invalidations up to seq named. It has
+// no response.
 type CacheAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -390,8 +390,8 @@ type CacheAck struct {
 	Seq   uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// What the cache has dropped by itself, to make room, and has not read again since.
 	Dropped []*KeyRange `protobuf:"bytes,4,rep,name=dropped,proto3" json:"dropped,omitempty"`
-	// The term of the first response to the last CacheRequest, 0 if there was none yet. It
-	// is sent at once when that response was taken, and with every acknowledgement.
+	// The term of the first response to the last CacheRequest, 0 if none came yet. The client
+	// sends it as soon as it has taken that response, and with every acknowledgement.
 	Open          uint64 `protobuf:"varint,5,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -465,7 +465,7 @@ func (x *CacheAck) GetOpen() uint64 {
 type ServerMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Responses []*Response            `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
-	// Who leads: in the first message of a stream, and in another whenever that changes.
+	// The leader: in the first message of a stream, and again at each change.
 	Leadership    *Leadership `protobuf:"bytes,2,opt,name=leadership,proto3" json:"leadership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -515,15 +515,15 @@ func (x *ServerMessage) GetLeadership() *Leadership {
 	return nil
 }
 
-// Leadership is who leads, as far as a member knows. Every member serves every request, and
-// the one that leads serves it without asking another.
+// Leadership names the leader, as far as a member knows. Every member serves every request;
+// the leader serves it without asking another member.
 type Leadership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The member that says so.
+	// This member.
 	MemberId uint64 `protobuf:"varint,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
-	// The one that leads, 0 if none is known to.
+	// The leader, 0 if none is known.
 	LeaderId uint64 `protobuf:"varint,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// Where that one serves clients, if it has told.
+	// Where the leader serves clients, if it has told.
 	LeaderClientUrls []string `protobuf:"bytes,3,rep,name=leader_client_urls,json=leaderClientUrls,proto3" json:"leader_client_urls,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -585,8 +585,8 @@ type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the client, above that of every earlier request of the stream.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// For how long the client waits, 0 for as long as the server does. A request that
-	// took longer answers REASON_UNKNOWN_OUTCOME if it may have taken effect, else
+	// For how long the client waits; 0: as long as the server does. After that a request that
+	// may have taken effect is answered with REASON_UNKNOWN_OUTCOME, any other with
 	// REASON_UNAVAILABLE.
 	TimeoutMs int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Body:
@@ -613,9 +613,9 @@ type Request struct {
 	//	*Request_Attach
 	//	*Request_Detach
 	Body isRequest_Body `protobuf_oneof:"body"`
-	// The number of a request that changes something within the message's session, which rise
-	// from 1; 0 for none. A revocation of several leases takes as many numbers, from this one
-	// on. Renewals have none, and what only reads ignores it.
+	// The number of a request that changes something, within the message's session: from 1,
+	// rising; 0 for none. A revocation of several leases takes as many numbers, from this one
+	// on. Renewals have no number, and requests that only read ignore it.
 	Number        uint64 `protobuf:"varint,20,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -873,8 +873,9 @@ type isRequest_Body interface {
 }
 
 type Request_Cancel struct {
-	// Ends the request, or the watch, with this ID. There is no other response to it
-	// than the last one of the request; that of one that waits comes with the next message.
+	// Ends the request, or the watch, with this ID. The only response to it is the last one
+	// of that request. If that request waits (Wait), its last response comes with the next
+	// message.
 	Cancel uint64 `protobuf:"varint,3,opt,name=cancel,proto3,oneof"`
 }
 
@@ -1004,8 +1005,8 @@ func (*Request_Detach) isRequest_Body() {}
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// There is more to come for this request: a watch, events, a cache and a transaction that
-	// waits have more than one response, and a renewal of many leases may have.
+	// More responses to this request follow. Watches, events, caches and transactions that
+	// wait have several responses, and a renewal of many leases may have.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//

@@ -27,15 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StreamService carries all of a client's requests at once. A call by itself costs gRPC
-// several times what a message on an open stream does, so this is the fast way.
+// StreamService carries all of a client's requests over one stream. This is the fast way: a
+// gRPC call costs several times what a message on an open stream does.
 type StreamServiceClient interface {
-	// Open opens a stream. Puts, deletes and transactions are done in the order in which
-	// they are sent, except that one that waits for caches (see CacheRequest) may be overtaken
-	// by those that touch other keys; other requests are in no order. A request sees all that
-	// was answered before it was sent; what is still on its way before it, it may see or not.
-	// Responses come as they are ready, in any order, many to a message. The stream ends with
-	// INVALID_ARGUMENT if a request cannot be told from another by its id.
+	// Open opens a stream. Puts, deletes and transactions are done in the order in which they
+	// are sent. One that waits for caches (see CacheRequest) may be overtaken by others to
+	// other keys. Other requests have no order. A request sees all that was answered before
+	// it was sent; it may or may not see what was on its way then. Responses come as they are
+	// ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
+	// of a request is not above all earlier ones.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientMessage, ServerMessage], error)
 }
 
@@ -64,15 +64,15 @@ type StreamService_OpenClient = grpc.BidiStreamingClient[ClientMessage, ServerMe
 // All implementations must embed UnimplementedStreamServiceServer
 // for forward compatibility.
 //
-// StreamService carries all of a client's requests at once. A call by itself costs gRPC
-// several times what a message on an open stream does, so this is the fast way.
+// StreamService carries all of a client's requests over one stream. This is the fast way: a
+// gRPC call costs several times what a message on an open stream does.
 type StreamServiceServer interface {
-	// Open opens a stream. Puts, deletes and transactions are done in the order in which
-	// they are sent, except that one that waits for caches (see CacheRequest) may be overtaken
-	// by those that touch other keys; other requests are in no order. A request sees all that
-	// was answered before it was sent; what is still on its way before it, it may see or not.
-	// Responses come as they are ready, in any order, many to a message. The stream ends with
-	// INVALID_ARGUMENT if a request cannot be told from another by its id.
+	// Open opens a stream. Puts, deletes and transactions are done in the order in which they
+	// are sent. One that waits for caches (see CacheRequest) may be overtaken by others to
+	// other keys. Other requests have no order. A request sees all that was answered before
+	// it was sent; it may or may not see what was on its way then. Responses come as they are
+	// ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
+	// of a request is not above all earlier ones.
 	Open(grpc.BidiStreamingServer[ClientMessage, ServerMessage]) error
 	mustEmbedUnimplementedStreamServiceServer()
 }
