@@ -16,7 +16,7 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 	enter := func(t *thread) {
 		terms := lease.Terms{ID: 7, TTL: 1000}
 		s := &session{k: t.c.keeper, terms: terms}
-		n := &numbers{open: true}
+		n := &idempotency{open: true}
 		t.enter(n, s, waitqueue.Ask{Prefix: "m/", Key: "m/7", Permits: 1}, "")
 	}
 	lock := func(t *thread) {
@@ -34,17 +34,17 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 		err     error
 	}{
 		"a transaction, the result of another": {
-			enter, Answer{Fsm: txn(&fsm.PutResult{}), Turn: &waitqueue.News{}}, nil,
+			enter, Answer{Fsm: txn(&fsm.PutResult{}), News: &waitqueue.News{}}, nil,
 		},
 		"a transaction, a lease": {
-			enter, Answer{Fsm: txn(&fsm.PutResult{}, info), Turn: &waitqueue.News{}}, nil,
+			enter, Answer{Fsm: txn(&fsm.PutResult{}, info), News: &waitqueue.News{}}, nil,
 		},
 		"a session, a put": {
-			func(t *thread) { t.onceOnly(&numbers{}, &fsm.Put{Key: "k"}, nil) },
+			func(t *thread) { t.onceOnly(&idempotency{}, &fsm.Put{Key: "k"}, nil) },
 			Answer{Fsm: fsm.Result{Value: &fsm.PutResult{}}},
 			nil,
 		},
-		"a session of numbers, nothing": {(*thread).numberer, Answer{}, nil},
+		"a session of numbers, nothing": {(*thread).retrier, Answer{}, nil},
 		"a cache's lease, a delete": {
 			func(t *thread) { t.openCache() },
 			Answer{Fsm: fsm.Result{Value: &fsm.DeleteResult{}}},

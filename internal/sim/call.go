@@ -13,19 +13,19 @@ import (
 type call struct {
 	op   *Op
 	c    *client
-	who  waiter
+	who  caller
 	proc *process // where it has arrived
 	done bool     // there is an answer, or who waited gave up
 	// token is that of the thread's wait, or the number of the keeper's batch.
 	token uint64
 	// beside says that it renews a lease which its keeper does not keep.
 	beside bool
-	// stands is who waits in a line once the operation is done, nil for nobody.
-	stands *standing
+	// ticket is where the client waits once the operation is done, nil for nowhere.
+	ticket *ticket
 }
 
-// waiter is who waits for the answer to a call.
-type waiter interface {
+// caller waits for the answer to a call.
+type caller interface {
 	// gone reports whether nobody waits any more, because the process has ended.
 	gone() bool
 	// answered says that the call is done.
@@ -48,9 +48,9 @@ var (
 // returns when it has an answer or gives up.
 func (t *thread) do(op *Op) *Op { return t.doAndWait(op, nil) }
 
-// doAndWait is do for who waits in a line when the operation is done.
-func (t *thread) doAndWait(op *Op, x *standing) *Op {
-	q := &call{op: op, c: t.c, who: t, token: t.token, stands: x}
+// doAndWait is do for a client that waits in a wait queue once the operation is done.
+func (t *thread) doAndWait(op *Op, x *ticket) *Op {
+	q := &call{op: op, c: t.c, who: t, token: t.token, ticket: x}
 	t.call = q
 	t.c.send(q)
 	t.park()
@@ -238,11 +238,11 @@ func (q *call) proposed(p *process, r *replica.Proposal) {
 	switch {
 	case r.Err == nil:
 		q.op.Fsm = r.Result
-		if q.stands == nil || !entered(&r.Result) {
+		if q.ticket == nil || !entered(&r.Result) {
 			q.reply(Done, nil)
 			return
 		}
-		q.stand(p, r.Result.Revision)
+		q.beginWait(p, r.Result.Revision)
 	case errors.Is(r.Err, replica.ErrLeaderChanged):
 		p.w.cover["command of unknown outcome"]++
 		q.reply(Unknown, r.Err)
@@ -275,8 +275,8 @@ func (q *call) readRange(p *process) {
 	if err == nil {
 		q.op.Answer.Range = &res
 	}
-	if x := q.stands; x != nil && err == nil && x.isIn(&res) {
-		q.stand(p, res.Revision)
+	if x := q.ticket; x != nil && err == nil && x.isIn(&res) {
+		q.beginWait(p, res.Revision)
 		return
 	}
 	q.reply(Done, err)

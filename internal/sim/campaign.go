@@ -130,7 +130,7 @@ var rare = []string{
 	"expiry lost with its leader", "member learned of its removal",
 	"checkpoint lost with its leader", "crash while a snapshot was written", "RemoveMember",
 	string(faultRemove), "expiry in flight at a leader change",
-	"state shown while a line was read", seenTurnCome, seenRestarted,
+	"state shown while a wait queue was read", seenReady, seenRestarted,
 }
 
 // Unseen lists what a campaign must see and this one has not.
@@ -150,11 +150,11 @@ func required() []string {
 	for _, k := range faultKinds {
 		out = append(out, string(k))
 	}
-	return append(append(out, interesting...), worldly...)
+	return append(append(out, interesting...), counted...)
 }
 
-// worldly are the events that the world itself counts and a campaign must see.
-var worldly = []string{
+// counted are the events that the world itself counts and a campaign must see.
+var counted = []string{
 	"AddMember", "RemoveMember", "PromoteMember", "checkpoint lost with its leader",
 	"checkpointed lease renewed", "clearing entry in flight at a leader change",
 	"clearing entry lost with its leader", "command in flight at a leader change",
@@ -171,8 +171,8 @@ var worldly = []string{
 	"cached read", "read into a cache",
 	"read that may not be cached", "cache opened", "invalidation",
 	"command that waited for caches", "renewals answered together",
-	"renewal of a message answered by itself", "turn had", "waited on after a break",
-	"waited on at another member", "state shown while a line was read",
+	"renewal of a message answered by itself", "permit held", "wait resumed after a break",
+	"wait resumed at another member", "state shown while a wait queue was read",
 	"core held up in the middle of a step",
 }
 

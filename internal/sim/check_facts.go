@@ -57,7 +57,7 @@ func Check(h *History, l Limits) *Report {
 	f.checkOps()
 	f.checkHashes()
 	f.checkWatches()
-	f.checkTurns()
+	f.checkWaits()
 	f.checkVersions()
 	if l.Search > 0 && len(f.report.Violations) == 0 {
 		f.checkLinearizable()
@@ -81,14 +81,14 @@ type facts struct {
 	events    []modelEvent // all, in order
 	compacted []compaction
 	// history has every version of every key, oldest first.
-	history map[string][]modelVersion
-	keys    []string // of history, in order
-	lives   []*life  // of leases, by grant
-	byID    map[lease.ID][]*life
-	// entryOf says in which place of the log the command of an operation is.
-	entryOf map[int]place
-	// fates are the events of leases, in order.
-	fates []*modelStep
+	history      map[string][]modelVersion
+	keys         []string       // of history, in order
+	incarnations []*incarnation // of leases, by grant
+	byID         map[lease.ID][]*incarnation
+	// entryOf says where in the log the command of an operation is.
+	entryOf map[int]logPosition
+	// leaseEvents are the events of leases, in order.
+	leaseEvents []*modelStep
 	// removed are the members that were: one that was cut off then does not learn of it.
 	removed map[uint64]bool
 	// cached is how long an expiry may wait for a cache that does not answer.
@@ -97,7 +97,7 @@ type facts struct {
 	renewals map[lease.ID][]*Op
 }
 
-type place struct{ entry, command int }
+type logPosition struct{ entry, command int }
 
 type compaction struct {
 	at       Time
@@ -109,18 +109,18 @@ type modelVersion struct {
 	deleted bool
 }
 
-// life is one lease under one token, from the grant, hand-over or resume that gave the
+// incarnation is one lease under one token, from the grant, hand-over or resume that gave the
 // token to its end; or the lock delay after it, which is as a lease of which nobody can do
 // anything.
-type life struct {
+type incarnation struct {
 	modelLease
-	granted      int // place in the log
+	granted      int // position in the log
 	ended        int // likewise, or the log's length
 	from, until  Time
 	began        fsm.LeaseEventKind // by what it began; LeaseExpired for a lock delay
 	expired      bool
-	succeeded    *life     // the next life of the lease, if another holder took it over
-	most         lease.TTL // the longest TTL that it may have been given
+	succeeded    *incarnation // the next incarnation of the lease, if another holder took it over
+	most         lease.TTL    // the longest TTL that it may have been given
 	terms        []term
 	checkpointed []checkpointed
 }
@@ -144,8 +144,8 @@ func newFacts(h *History, l Limits) *facts {
 	f := &facts{
 		h: h, l: l, report: &Report{Seen: make(map[string]int)},
 		history:  make(map[string][]modelVersion),
-		byID:     make(map[lease.ID][]*life),
-		entryOf:  make(map[int]place),
+		byID:     make(map[lease.ID][]*incarnation),
+		entryOf:  make(map[int]logPosition),
 		removed:  make(map[uint64]bool),
 		renewals: make(map[lease.ID][]*Op),
 	}
@@ -207,7 +207,7 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 	for k := range r.steps {
 		f.noteStep(i, &r.steps[k])
 		if r.steps[k].kind != 0 {
-			f.fates = append(f.fates, &r.steps[k])
+			f.leaseEvents = append(f.leaseEvents, &r.steps[k])
 		}
 	}
 	switch c := c.(type) {
@@ -220,7 +220,7 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 			if slices.Contains(r.void, p.ID) {
 				continue
 			}
-			if l := f.lifeAt(p.ID, i); r.err == nil && l != nil && l.token == p.Token {
+			if l := f.incarnationAt(p.ID, i); r.err == nil && l != nil && l.token == p.Token {
 				l.checkpointed = append(l.checkpointed, checkpointed{i, at, p.Remaining})
 			}
 		}
@@ -230,7 +230,7 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 // noteStep gathers what became of a lease.
 func (f *facts) noteStep(i int, s *modelStep) {
 	taken, at := f.h.Log[i].Taken, f.h.Log[i].At
-	l := f.lifeAt(s.id, i)
+	l := f.incarnationAt(s.id, i)
 	if s.kind == fsm.LeaseGranted || s.kind == 0 || s.kind == fsm.LeaseTTLChanged {
 		if s.kind == fsm.LeaseGranted {
 			l = f.begin(i, s)
@@ -255,19 +255,19 @@ func (f *facts) noteStep(i int, s *modelStep) {
 	}
 }
 
-func (f *facts) begin(i int, s *modelStep) *life {
-	l := &life{
+func (f *facts) begin(i int, s *modelStep) *incarnation {
+	l := &incarnation{
 		modelLease: s.modelLease, granted: i, ended: len(f.h.Log), from: f.h.Log[i].At,
 		until: Never, began: s.kind,
 	}
-	f.lives = append(f.lives, l)
+	f.incarnations = append(f.incarnations, l)
 	f.byID[l.id] = append(f.byID[l.id], l)
 	return l
 }
 
-// lifeAt returns the life of a lease after the entry in a place of the log, as
+// incarnationAt returns the incarnation of a lease after the entry at a position of the log, as
 // far as is known.
-func (f *facts) lifeAt(id lease.ID, entry int) *life {
+func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 	lives := f.byID[id]
 	for i := len(lives) - 1; i >= 0; i-- { // what ends and begins in one entry has begun
 		if l := lives[i]; l.granted <= entry && entry < l.ended {

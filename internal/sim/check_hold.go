@@ -43,7 +43,7 @@ func (f *facts) conflicts() [][2]*Belief {
 	things := make(map[thing][]*Belief)
 	var order []thing
 	for _, b := range f.h.Beliefs {
-		if b.From >= f.sure(b) || b.Kind == beliefTurn { // that is checkHolders' business
+		if b.From >= f.sure(b) || b.Kind == beliefPermit { // that is checkHolders' business
 			continue
 		}
 		t := thing{b.Kind, b.What}
@@ -140,7 +140,7 @@ func (f *facts) checkToldTokens() {
 	}
 }
 
-func (f *facts) byToken(id lease.ID, token lease.Token) *life {
+func (f *facts) byToken(id lease.ID, token lease.Token) *incarnation {
 	for _, l := range f.byID[id] {
 		if l.token == token {
 			return l
@@ -198,9 +198,9 @@ func (f *facts) checkEnds() {
 			if i+1 < len(versions) {
 				continue
 			}
-			if f.lifeAt(v.lease, len(f.h.Log)-1) == nil {
+			if f.incarnationAt(v.lease, len(f.h.Log)-1) == nil {
 				f.violate(f.h.End, "L6", "key %s of revision %d is attached to lease %d, which is gone%s",
-					key, v.mod, v.lease, f.fate(v.lease))
+					key, v.mod, v.lease, f.past(v.lease))
 			}
 		}
 	}

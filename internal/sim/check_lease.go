@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// String tells of a life in a violation.
-func (l *life) String() string {
+// String describes an incarnation in a violation.
+func (l *incarnation) String() string {
 	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was %s at %v",
 		l.id, l.token, l.ttl, beginnings[l.began], l.from)
 	switch {
@@ -35,7 +35,7 @@ func (f *facts) checkExpiry() {
 	if !f.h.InBound {
 		return
 	}
-	for _, l := range f.lives {
+	for _, l := range f.incarnations {
 		if !l.expired {
 			continue
 		}
@@ -58,7 +58,7 @@ func (f *facts) checkExpiry() {
 
 // kept is until when a promise of a TTL from an instant has to be kept. Another TTL that
 // was asked for later takes its place, if it is shorter: it runs anew too.
-func (f *facts) kept(l *life, from Time, ttl lease.TTL) Time {
+func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 	least, _ := f.span(ttl)
 	until := from + least
 	for _, t := range l.terms {
@@ -69,8 +69,8 @@ func (f *facts) kept(l *life, from Time, ttl lease.TTL) Time {
 	return until
 }
 
-// promises are the acknowledged renewals of a life.
-func (f *facts) promises(l *life) (out []*Op) {
+// promises are the acknowledged renewals of an incarnation.
+func (f *facts) promises(l *incarnation) (out []*Op) {
 	for _, op := range f.renewals[l.id] {
 		if op.Outcome == Done && op.Err == nil && f.certain(l, op) {
 			out = append(out, op)
@@ -79,17 +79,17 @@ func (f *facts) promises(l *life) (out []*Op) {
 	return out
 }
 
-// may reports whether a renewal may be of a life at all.
-func (l *life) may(op *Op) bool {
+// may reports whether a renewal may be of an incarnation at all.
+func (l *incarnation) may(op *Op) bool {
 	return !l.delayed && (op.Request.Token == 0 || op.Request.Token == l.token) &&
 		l.from <= op.Answered && op.Start <= l.until
 }
 
-// certain reports whether an acknowledged renewal can only have been of this life. Another
+// certain reports whether an acknowledged renewal can only have been of this incarnation. Another
 // one of the same ID may have been there between its start and its answer: a request that
 // waited at a member that stood still may find what a late try of the grant, which waited
 // there too, has made just before it (T28).
-func (f *facts) certain(l *life, op *Op) bool {
+func (f *facts) certain(l *incarnation, op *Op) bool {
 	for _, other := range f.byID[l.id] {
 		if other.may(op) != (other == l) {
 			return false
@@ -112,14 +112,14 @@ func (f *facts) checkValid() {
 
 // name says what is believed to be held.
 func (b *Belief) name() string {
-	kinds := [...]string{"lease ", "name ", "lock ", "role ", "turn in "}
+	kinds := [...]string{"lease ", "name ", "lock ", "role ", "permit of "}
 	return kinds[b.Kind] + b.What
 }
 
 // touched is the last instant of a healthy stretch at which a renewal of a lease
 // may have reached a leader. One that nobody answered may have been held up by a
 // fault until the stretch began.
-func (f *facts) touched(l *life, s Stretch) Time {
+func (f *facts) touched(l *incarnation, s Stretch) Time {
 	last := l.from
 	for _, t := range l.terms {
 		if t.at <= s.To {
@@ -145,7 +145,7 @@ func (f *facts) touched(l *life, s Stretch) Time {
 // begun is when the primary of a reign began to count a lease: when it applied the grant,
 // or what let the TTL run anew before an instant, which may be later than others did, if
 // its own disk took no entries.
-func (f *facts) begun(l *life, r reign, until Time) Time {
+func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	entry := l.granted
 	for _, t := range l.terms {
 		if t.at <= until {
@@ -160,7 +160,7 @@ func (f *facts) begun(l *life, r reign, until Time) Time {
 	return l.from
 }
 
-// reign is a stretch in which one member times leases without a break.
+// holdName is a stretch in which one member times leases without a break.
 type reign struct {
 	member   uint64
 	from, to Time
@@ -177,7 +177,7 @@ func (f *facts) reigns() []reign {
 			delete(open, member)
 		}
 	}
-	life := f.h.Lives
+	life := f.h.Restarts
 	for _, r := range f.h.Roles {
 		for len(life) > 0 && life[0].At <= r.At {
 			end(life[0].Member, life[0].At)
@@ -211,7 +211,7 @@ func (f *facts) checkLateness() {
 			if from >= to {
 				continue
 			}
-			for _, l := range f.lives {
+			for _, l := range f.incarnations {
 				if l.from < to && l.until > from {
 					f.checkLate(l, r, Stretch{from, to})
 				}
@@ -221,7 +221,7 @@ func (f *facts) checkLateness() {
 }
 
 // checkLate checks one lease in one healthy stretch of one reign.
-func (f *facts) checkLate(l *life, r reign, s Stretch) {
+func (f *facts) checkLate(l *incarnation, r reign, s Stretch) {
 	until := min(l.until, s.To)
 	touch := f.touched(l, Stretch{s.From, until})
 	_, most := f.span(l.most)
@@ -249,7 +249,7 @@ func (f *facts) checkLate(l *life, r reign, s Stretch) {
 }
 
 // checkSilent: a lease that is silent is checkpointed, or L7 would promise nothing.
-func (f *facts) checkSilent(l *life, r reign, s Stretch) {
+func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	if f.l.Silence == 0 {
 		return
 	}
@@ -277,14 +277,14 @@ func (f *facts) checkSilent(l *life, r reign, s Stretch) {
 }
 
 // again is how long after a checkpoint of a lease the next is due.
-func (f *facts) again(l *life) Time {
+func (f *facts) again(l *incarnation) Time {
 	_, again := f.span(min(max(l.most/5*2, 1000), f.l.Silence))
 	return again
 }
 
 // checkAgain: a lease that stays silent is checkpointed again in time, since only what is
 // replicated outlives a restart of all members. Its end may come first.
-func (f *facts) checkAgain(l *life, list []checkpointed, s Stretch) {
+func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	for i, c := range list {
 		due := max(c.at, s.From) + f.again(l) + f.l.Lateness
 		least, _ := f.span(c.remaining)
@@ -311,7 +311,7 @@ func (f *facts) checkRestarts() {
 			case r.from < before.To:
 				began = max(began, r.from)
 			case r.from < s.To:
-				for _, l := range f.lives {
+				for _, l := range f.incarnations {
 					f.checkRestarted(l, began, before, Stretch{r.from, min(r.to, s.To)})
 				}
 			}
@@ -321,7 +321,7 @@ func (f *facts) checkRestarts() {
 
 // checkRestarted checks one lease in one reign after a restart. Before, the last reign of
 // the healthy stretch had begun at some instant.
-func (f *facts) checkRestarted(l *life, began Time, before, reign Stretch) {
+func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch) {
 	until := min(l.until, reign.To)
 	touch := f.touched(l, Stretch{before.From, until})
 	if l.until <= reign.From || touch > before.To {
@@ -341,7 +341,7 @@ func (f *facts) checkRestarted(l *life, began Time, before, reign Stretch) {
 // counted finds the last checkpoint of a lease that the member of a reign had
 // when that began, and from when on it counted: from when it applied it, or, if it
 // recovered it, from its promotion; or from when its clock jumped.
-func (f *facts) counted(l *life, r reign) (checkpoint int, at Time, ok bool) {
+func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bool) {
 	applied, started := f.appliedAt(r)
 	for c := len(l.checkpointed) - 1; c >= 0; c-- {
 		p := l.checkpointed[c]
@@ -370,11 +370,11 @@ func (f *facts) recounted(r reign, t Time) Time {
 	return t
 }
 
-// appliedAt returns when the member of a reign had applied an entry, in the life
+// appliedAt returns when the member that led had applied an entry, in the run
 // of its process that the reign is in; what it had from a snapshot it had when it
 // started.
 func (f *facts) appliedAt(r reign) (applied func(entry int) (Time, bool), started Time) {
-	for _, l := range f.h.Lives {
+	for _, l := range f.h.Restarts {
 		if l.Member == r.member && l.Up && l.At <= r.from {
 			started = l.At
 		}

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A renewal that began in one life of a lease and is acknowledged in the next one of its ID
+// A renewal that began in one incarnation of a lease and is acknowledged in the next one of its ID
 // promised nothing about the first (T28); without the second it did. Seed 60294 of commit
 // 0571f21 had a member that stood still, and then granted again what had expired
 // before it looked at the renewal.
@@ -134,7 +134,7 @@ func TestCheckRestarts(t *testing.T) {
 				if up {
 					at = 21 * Second
 				}
-				b.h.Lives = append(b.h.Lives, Life{At: at, Member: id + 1, Up: up, Crash: !up})
+				b.h.Restarts = append(b.h.Restarts, Restart{At: at, Member: id + 1, Up: up, Crash: !up})
 			}
 		}
 		b.role(21*Second, 1, false)

@@ -16,7 +16,7 @@ import (
 func (f *facts) matchOps() {
 	type class struct {
 		ops    []*Op
-		places []place
+		places []logPosition
 	}
 	classes := make(map[string]*class)
 	of := func(c fsm.Command) *class {
@@ -29,7 +29,7 @@ func (f *facts) matchOps() {
 	for i, e := range f.h.Log {
 		for k, c := range e.Commands {
 			if !fsm.Internal(c) && !operators(c) {
-				of(c).places = append(of(c).places, place{i, k})
+				of(c).places = append(of(c).places, logPosition{i, k})
 			}
 		}
 	}
@@ -71,10 +71,10 @@ func operators(c fsm.Command) bool {
 }
 
 // match assigns equal commands in the log to the operations that may have sent
-// them. Of the acknowledged ones that fit a place the one that was answered first
+// them. Of the acknowledged ones that fit a position the one that was answered first
 // takes it, so that as many as possible find one; the others take what is left.
-func (f *facts) match(ops []*Op, places []place) {
-	var left []place
+func (f *facts) match(ops []*Op, places []logPosition) {
+	var left []logPosition
 	for _, p := range places {
 		if op := f.first(ops, p, Done); op != nil {
 			f.entryOf[op.ID] = p
@@ -101,9 +101,9 @@ func (f *facts) match(ops []*Op, places []place) {
 	}
 }
 
-// first returns the operation with an outcome, and without a place, that fits a
-// place and ended first.
-func (f *facts) first(ops []*Op, p place, outcome Ending) *Op {
+// first returns the operation with an outcome, and without a position, that fits a
+// position and ended first.
+func (f *facts) first(ops []*Op, p logPosition, outcome Ending) *Op {
 	var best *Op
 	for _, op := range ops {
 		if _, ok := f.entryOf[op.ID]; ok || op.Outcome != outcome || !f.fits(op, p) {
@@ -116,9 +116,9 @@ func (f *facts) first(ops []*Op, p place, outcome Ending) *Op {
 	return best
 }
 
-// fits reports whether an operation's command may be the one in a place of the
+// fits reports whether an operation's command may be the one at a position of the
 // log: it came after the start, before the answer, and gave that answer.
-func (f *facts) fits(op *Op, p place) bool {
+func (f *facts) fits(op *Op, p logPosition) bool {
 	e := f.h.Log[p.entry]
 	if e.At < op.Start {
 		return false
@@ -276,15 +276,15 @@ func (f *facts) checkRenew(op *Op, from, to int) {
 	case op.Err == nil && !was:
 		f.violate(op.End, "L3", "operation %d of client %d: the renewal of lease %d (token %d) that "+
 			"began at %v succeeded at member %d, and the lease was not there any more%s", op.ID,
-			op.Client, op.Lease, op.Request.Token, op.Start, op.Member, f.fate(op.Lease))
+			op.Client, op.Lease, op.Request.Token, op.Start, op.Member, f.past(op.Lease))
 	case errors.Is(op.Err, lease.ErrNotFound) && !wasNot:
 		f.violate(op.End, "S1", "operation %d of client %d: lease %d (token %d) was not found at "+
 			"member %d by a renewal that began at %v, and was there all the time%s", op.ID, op.Client,
-			op.Lease, op.Request.Token, op.Member, op.Start, f.fate(op.Lease))
+			op.Lease, op.Request.Token, op.Member, op.Start, f.past(op.Lease))
 	case op.Err == nil && !f.had(op, from, to):
 		f.violate(op.End, "L1", "operation %d of client %d: the renewal of lease %d that began at %v "+
 			"promised %d ms at member %d, a TTL that it did not have then%s", op.ID, op.Client,
-			op.Lease, op.Start, op.TTL, op.Member, f.fate(op.Lease))
+			op.Lease, op.Start, op.TTL, op.Member, f.past(op.Lease))
 	}
 }
 
@@ -312,18 +312,18 @@ func (f *facts) checkTTL(op *Op, from, to int) {
 	was, wasNot := f.alive(op.Lease, 0, from, to)
 	if op.Found && !was || !op.Found && !wasNot {
 		f.violate(op.End, "S1", "operation %d of client %d asked member %d from %v for lease %d: "+
-			"found %t%s", op.ID, op.Client, op.Member, op.Start, op.Lease, op.Found, f.fate(op.Lease))
+			"found %t%s", op.ID, op.Client, op.Member, op.Start, op.Lease, op.Found, f.past(op.Lease))
 		return
 	}
-	l := f.lifeAt(op.Lease, to-1)
+	l := f.incarnationAt(op.Lease, to-1)
 	if op.Found && l != nil && op.TTL > l.most+lease.TTL(f.l.Linger/Millisecond) {
 		f.violate(op.End, "L2", "operation %d of client %d: lease %d has %d ms left of %d",
 			op.ID, op.Client, op.Lease, op.TTL, l.ttl)
 	}
 }
 
-// fate tells of the lives of a lease.
-func (f *facts) fate(id lease.ID) string {
+// past describes the incarnations of a lease.
+func (f *facts) past(id lease.ID) string {
 	out := ""
 	for _, l := range f.byID[id] {
 		out += "; " + l.String()

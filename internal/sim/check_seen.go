@@ -49,7 +49,7 @@ const (
 	seenShorter         = "a lease got a shorter TTL"
 	seenLonger          = "a lease got a longer TTL"
 	seenTouched         = "a transaction renewed a lease"
-	seenOldToken        = "a renewal had the token of another life"
+	seenOldToken        = "a renewal had the token of another incarnation"
 	seenTooOld          = "events of leases were not kept any more"
 	seenOnce            = "a write was sent again and not done again"
 	seenOnceLater       = "a write was sent again under a later leader and not done again"
@@ -58,13 +58,13 @@ const (
 	seenSettled         = "a write came after it was settled"
 	seenDrawn           = "a transaction drew a token"
 	seenDrawnNot        = "a transaction that was to draw a token was refused"
-	seenTurnFirst       = "a turn had come when it was asked for"
-	seenTurnAfter       = "a turn came as another went"
-	seenTurnCome        = "a turn came, nobody knows by whose going"
-	seenTurnExpired     = "a place in a line went with a lease that expired"
-	seenTurnRevoked     = "a place in a line went with a lease that was revoked"
-	seenTurnGone        = "a place in a line was given up or let go"
-	seenTurnDue         = "who waits in a line had to be told in time"
+	seenReadyFirst      = "a permit was free when it was asked for"
+	seenReadyAfter      = "a permit came as another waiter left"
+	seenReady           = "a permit came, not known by whose leaving"
+	seenWaitExpired     = "a waiter's key went with a lease that expired"
+	seenWaitRevoked     = "a waiter's key went with a lease that was revoked"
+	seenWaitGone        = "a waiter's key was deleted or detached"
+	seenWaitDue         = "a waiter had to be told in time"
 )
 
 // interesting lists the events that a campaign must have seen.
@@ -76,14 +76,14 @@ var interesting = []string{
 	seenBeliefOutlived, seenRestart, seenJoin, seenTokenCompare, seenRenewInFailover,
 	seenReleased, seenKept, seenHandedOver, seenResumed, seenShorter, seenLonger, seenTouched,
 	seenOldToken, seenTooOld, seenOnce, seenOnceToken, seenBound, seenDrawn, seenDrawnNot,
-	seenTurnFirst, seenTurnAfter, seenTurnCome, seenTurnExpired, seenTurnRevoked, seenTurnGone,
-	seenTurnDue, seenRestarted,
+	seenReadyFirst, seenReadyAfter, seenReady, seenWaitExpired, seenWaitRevoked, seenWaitGone,
+	seenWaitDue, seenRestarted,
 }
 
 // look counts the events of interest.
 func (f *facts) look() {
 	f.lookLog()
-	f.lookFates()
+	f.lookLeaseEvents()
 	f.lookOps()
 	f.lookMembers()
 	f.lookHolders()
@@ -122,7 +122,7 @@ func (f *facts) lookLog() {
 			}
 		}
 	}
-	for _, l := range f.lives {
+	for _, l := range f.incarnations {
 		if l.delayed {
 			f.seenIf(l.expired, seenReleased)
 			continue
@@ -166,14 +166,14 @@ func (f *facts) termAt(at Time) (term uint64) {
 }
 
 // lookFates counts what became of leases but for their ends.
-func (f *facts) lookFates() {
-	for _, s := range f.fates {
+func (f *facts) lookLeaseEvents() {
+	for _, s := range f.leaseEvents {
 		f.seenIf(s.kind == fsm.LeaseHandedOver, seenHandedOver)
 		f.seenIf(s.kind == fsm.LeaseResumed, seenResumed)
 		f.seenIf(s.by == fsm.ByKey, seenBound)
 		f.seenIf(s.keep && len(s.keys) > 0 && s.kind != fsm.LeaseRevoked, seenKept)
 	}
-	for _, l := range f.lives {
+	for _, l := range f.incarnations {
 		for i := 1; i < len(l.terms); i++ {
 			f.seenIf(l.terms[i].ttl < l.terms[i-1].ttl, seenShorter)
 			f.seenIf(l.terms[i].ttl > l.terms[i-1].ttl, seenLonger)
@@ -182,7 +182,7 @@ func (f *facts) lookFates() {
 	}
 }
 
-func (f *facts) lookCheckpoints(l *life) {
+func (f *facts) lookCheckpoints(l *incarnation) {
 	set := -1
 	for _, c := range l.checkpointed {
 		f.seenIf(c.remaining > 0, seenCheckpoint)
@@ -220,7 +220,7 @@ func (f *facts) lookOps() {
 		case op.Kind == opRenew && op.Outcome == Done:
 			f.seenIf(errors.Is(op.Err, lease.ErrNotFound), seenRenewNotFound)
 			n := f.seenAt(op.Start - 1)
-			l := f.lifeAt(op.Lease, n-1)
+			l := f.incarnationAt(op.Lease, n-1)
 			f.seenIf(l != nil && op.Request.Token != 0 && op.Request.Token < l.token, seenOldToken)
 			f.seenIf(op.Err == nil && f.termAt(op.Start) < f.termAt(op.Answered), seenRenewInFailover)
 		case op.Kind == opEvents:
@@ -248,7 +248,7 @@ func (f *facts) lookCommand(op *Op, r *modelResult) {
 }
 
 func (f *facts) lookMembers() {
-	for _, l := range f.h.Lives {
+	for _, l := range f.h.Restarts {
 		f.seenIf(l.Up && !l.Fresh && l.At > 0, seenRestart)
 		f.seenIf(l.Up && l.Fresh, seenJoin)
 	}
@@ -286,7 +286,7 @@ func (f *facts) lookInFlight(r Role) {
 
 func (f *facts) lookHolders() {
 	names := make(map[string]int)
-	for _, l := range f.lives {
+	for _, l := range f.incarnations {
 		if l.name != "" {
 			names[l.name]++
 			f.seenIf(names[l.name] > 1, seenNameAgain)

@@ -278,7 +278,7 @@ func by(name string) string {
 	return fmt.Sprintf(" by name %q", name)
 }
 
-// show describes a command in a line.
+// show describes a command in one line.
 func show(c fsm.Command) string {
 	switch c := c.(type) {
 	case *fsm.Once:

@@ -31,7 +31,7 @@ func newHand() *hand {
 		m: fsm.New(fsm.Config{}), term: 2,
 	}
 	b.h.Healthy = []Stretch{{0, 60 * Second}}
-	b.h.Lives = []Life{{Member: 1, Up: true}, {Member: 2, Up: true}}
+	b.h.Restarts = []Restart{{Member: 1, Up: true}, {Member: 2, Up: true}}
 	b.role(0, 1, true)
 	return b
 }

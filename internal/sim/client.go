@@ -17,8 +17,8 @@ type client struct {
 	// paused is until when it stands still. Its clock goes on.
 	paused  Time
 	threads []*thread
-	// caching says that its program is one that caches, and lining that it waits in lines.
-	caching, lining bool
+	// caching says that its program is one that caches, and waits that it waits in wait queues.
+	caching, waits bool
 	// keeper keeps the leases of its process.
 	keeper *keeper
 }
@@ -32,9 +32,9 @@ type thread struct {
 	token  uint64 // of the wait that is under way
 	dead   bool
 	call   *call
-	// watching is the last watch that it opened, and standing the last place in a line.
+	// watching is the last watch that it opened, and ticket the last ticket in a wait queue.
 	watching *watcher
-	standing *standing
+	ticket   *ticket
 }
 
 // errKilled unwinds a thread whose client's process has ended.
@@ -67,7 +67,7 @@ func (c *client) kill() {
 		if x := t.watching; x != nil && !x.closed {
 			x.close()
 		}
-		if x := t.standing; x != nil {
+		if x := t.ticket; x != nil {
 			x.close()
 		}
 	}
@@ -181,16 +181,16 @@ func (c *client) boot() {
 		}
 		return
 	}
-	if c.lining {
+	if c.waits {
 		for range 2 + c.w.rng.IntN(2) {
-			c.spawn((*thread).liner)
+			c.spawn((*thread).waiter)
 		}
 		return
 	}
 	programs := [...]func(*thread){
 		(*thread).registers, (*thread).attacher, (*thread).locker, (*thread).candidate,
 		(*thread).observer, (*thread).namer, (*thread).leaver, (*thread).regranter,
-		(*thread).heir, (*thread).auditor, (*thread).numberer,
+		(*thread).resumer, (*thread).eventReader, (*thread).retrier,
 	}
 	c.spawn(programs[c.id%len(programs)])
 	if c.w.chance(2) {
@@ -198,8 +198,8 @@ func (c *client) boot() {
 	}
 	if c.id == 0 {
 		c.spawn((*thread).compactor)
-		if c.w.p.Doze > 0 {
-			c.spawn((*thread).depositor)
+		if c.w.p.Sleep > 0 {
+			c.spawn((*thread).granter)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package sim
 
-// deposeOften deposes a leader now and then, if the run's weather has that.
+// deposeOften deposes a leader now and then, if the run's scenario has that.
 func (n *injector) deposeOften() {
 	if n.w.p.Depose == 0 {
 		return
@@ -39,31 +39,31 @@ func (n *injector) depose() {
 	look()
 }
 
-// relapseOften has a leader relapse now and then, if the run's weather has that.
-func (n *injector) relapseOften() {
-	if n.w.p.Relapse == 0 {
+// reelectOften has a leader elected again now and then, if the run's scenario has that.
+func (n *injector) reelectOften() {
+	if n.w.p.Reelect == 0 {
 		return
 	}
-	n.w.after(n.w.exp(n.w.p.Relapse), func() {
+	n.w.after(n.w.exp(n.w.p.Reelect), func() {
 		if n.calm {
 			return
 		}
-		n.relapse()
-		n.relapseOften()
+		n.reelect()
+		n.reelectOften()
 	})
 }
 
-// relapse cuts all members off from each other until the leader has given up, and has it elected
+// reelect cuts all members off from each other until the leader has given up, and has it elected
 // again then, by the first election timeout that ends. So the log that it wrote meanwhile, for
 // clients that still wait, is committed by itself in a later term, and nobody else led between.
-func (n *injector) relapse() {
+func (n *injector) reelect() {
 	w, m := n.w, n.w.leader()
 	if m == nil {
 		return
 	}
-	n.note(Fault{Kind: faultRelapse, Member: m.id})
+	n.note(Fault{Kind: faultReelected, Member: m.id})
 	p := m.proc
-	heal := n.cutAll(func(uint64, uint64) bool { return true }, n.spell(5*w.p.election()))
+	heal := n.cutAll(func(uint64, uint64) bool { return true }, n.cutShort(5*w.p.election()))
 	var look func()
 	look = func() {
 		switch {

@@ -273,7 +273,7 @@ func newAttached(b *testing.B, n int, format string) *flatMachine {
 	return m
 }
 
-// flatKeys are operations beside the keys of one lease, and the places of one line.
+// flatKeys are operations beside the keys of one lease, and the tickets of one wait queue.
 var flatKeys = []flatRow{
 	{name: "keys-of-a-lease/attach-and-delete", make: func(b *testing.B, n int) func(int) int {
 		m := newAttached(b, n, "k/%08d")

@@ -61,8 +61,8 @@ type History struct {
 	Roles []Role
 	// Jumps tells when clocks jumped.
 	Jumps []Jump
-	// Lives tells when members started and stopped.
-	Lives []Life
+	// Restarts tells when members started and stopped.
+	Restarts []Restart
 	// Hashes are hashes of members' states (S3).
 	Hashes []Hash
 	// Beliefs are what holders were sure to hold, and how long (L1, L4).
@@ -70,8 +70,8 @@ type History struct {
 	// Watches are the watchers of clients, and Deliveries what they were told (W1).
 	Watches    []*Watch
 	Deliveries []Delivery
-	// Turns are those who waited in lines, and what they were told (Q1).
-	Turns []*Turn
+	// Waits are the waits of clients in wait queues, and what they were told (Q1).
+	Waits []*Wait
 	// Faults are those that were injected.
 	Faults []Fault
 	// Healthy are the stretches without faults (L2, L7), in order. A stretch begins
@@ -135,9 +135,9 @@ type Answer struct {
 	// Last is the number of the last event that the member knew.
 	Last   uint64
 	Events []fsm.LeaseEvent
-	// Turn says where the place stands in whose line the operation was to wait, nil if it
+	// News is the state of the ticket with which the operation was to wait, nil if it
 	// does not wait.
-	Turn *waitqueue.News
+	News *waitqueue.News
 }
 
 // Op is one operation of a client.
@@ -148,7 +148,7 @@ type Answer struct {
 // client has no answer, and what he asked may take effect at any time after
 // Start, even after End, or never.
 type Op struct {
-	// ID is the operation's place in History.Ops.
+	// ID is the operation's index in History.Ops.
 	ID     int
 	Client int
 	// Member is whom the client asked.
@@ -249,8 +249,8 @@ type Jump struct {
 	Member uint64
 }
 
-// Life says that a member started or stopped.
-type Life struct {
+// Restart says that a member started or stopped.
+type Restart struct {
 	At     Time
 	Member uint64
 	Up     bool
@@ -285,9 +285,9 @@ const (
 	beliefLock
 	// beliefRole is an election won, by the same: What is its prefix.
 	beliefRole
-	// beliefTurn is one's turn in a line where it may be several's at one time: What is its
-	// prefix. In a line where it is one's alone it is a beliefLock.
-	beliefTurn
+	// beliefPermit is one of several permits of a wait queue: What is its
+	// prefix. The only permit of a wait queue is a beliefLock.
+	beliefPermit
 )
 
 // Belief says that a client was sure to hold something from From until Until. At is
@@ -315,7 +315,7 @@ type Belief struct {
 // Watch is one watcher of one client at one member. A client that resumes
 // makes a new one.
 type Watch struct {
-	// ID is the place in History.Watches.
+	// ID is the index in History.Watches.
 	ID       int
 	Client   int
 	Member   uint64
@@ -341,10 +341,10 @@ type Delivery struct {
 	Progress bool // the batch says no more than that
 }
 
-// Turn is a place in a line at which a client waits, at one member. A client that asks again
+// Wait is one wait of a client in a wait queue at one member. A client that asks again
 // makes a new one.
-type Turn struct {
-	// ID is the place in History.Turns.
+type Wait struct {
+	// ID is the index in History.Waits.
 	ID     int
 	Client int
 	Member uint64
@@ -355,14 +355,14 @@ type Turn struct {
 	Token lease.Token
 	// AsOf is the revision as of which the member was asked, 0 until it was.
 	AsOf int64
-	// Told is what the client was told: first where the place stands, then what became of it.
-	Told []Telling
+	// Told is what the client was told: first the state of the ticket, then what became of it.
+	Told []Notice
 	// Closed is when it ended, Never if it did not.
 	Closed Time
 }
 
-// Telling is what a client was told of a place, and when.
-type Telling struct {
+// Notice is what a client was told of a ticket, and when.
+type Notice struct {
 	At Time
 	waitqueue.News
 }
@@ -387,8 +387,8 @@ type Violation struct {
 	What string
 }
 
-// String names a turn in a violation.
-func (t *Turn) String() string {
-	return fmt.Sprintf("turn %d of client %d at member %d (%s of revision %d, permits %d, skips %t)",
+// String names a wait in a violation.
+func (t *Wait) String() string {
+	return fmt.Sprintf("wait %d of client %d at member %d (%s of revision %d, permits %d, skips %t)",
 		t.ID, t.Client, t.Member, t.Key, t.Made, t.Permits, t.Skips)
 }

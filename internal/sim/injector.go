@@ -16,9 +16,9 @@ type injector struct {
 	// active are the faults that are not healed yet: how to heal each.
 	active   []active
 	operator *client // who changes the membership
-	orders   []errand
-	bell     bell       // for clients that wait for two leaders
-	hurdles  *rand.Rand // when a core is held up
+	changes  []membershipChange
+	twoLead  signal     // for clients that wait for two leaders
+	stalls   *rand.Rand // when a core is held up
 }
 
 // active is a fault that goes on until heal is called.
@@ -60,26 +60,26 @@ var faults = [...]fault{
 }
 
 func (n *injector) start(w *world) {
-	n.w, n.hurdles = w, w.source(0x4e1d)
+	n.w, n.stalls = w, w.source(0x4e1d)
 	n.operator = w.newClient(1)
 	n.operator.spawn((*thread).operate)
 	if w.p.Versions {
-		w.newClient(1).spawn((*thread).regent)
+		w.newClient(1).spawn((*thread).versionOperator)
 	}
-	w.enlist()
+	w.addRenewers()
 	if w.p.Faults == 0 {
 		n.calm = true
 		w.h.Healthy = append(w.h.Healthy, Stretch{0, Never})
-		if w.p.Reboot > 0 {
-			w.at(w.p.Reboot, n.reboot)
+		if w.p.RestartAll > 0 {
+			w.at(w.p.RestartAll, n.restartAll)
 		}
 		return
 	}
 	n.next()
 	n.deposeOften()
-	n.relapseOften()
-	n.dozeLast()
-	n.conspire()
+	n.reelectOften()
+	n.sleepAtEnd()
+	n.staleLeaders()
 	w.at(w.end-w.p.Calm, n.heal)
 }
 
@@ -89,13 +89,13 @@ func (n *injector) next() {
 		if n.calm {
 			return
 		}
-		n.strike()
+		n.injectOne()
 		n.next()
 	})
 }
 
-// strike injects one fault, chosen by weight.
-func (n *injector) strike() {
+// injectOne injects one fault, chosen by weight.
+func (n *injector) injectOne() {
 	w := n.w
 	total := 0
 	for _, x := range w.p.Weights {
@@ -156,7 +156,7 @@ func (n *injector) heal() {
 			m.start()
 		}
 		if m.proc != nil {
-			m.proc.doom = 0
+			m.proc.crashIn = 0
 		}
 	}
 	w.tracef("HEALED")
@@ -194,7 +194,7 @@ func (n *injector) crash(kind faultKind, silent bool) bool {
 	}
 	n.note(Fault{Kind: kind, Member: m.id, Until: n.w.now + d})
 	if n.w.chance(2) {
-		m.proc.doom = 1 + n.w.rng.IntN(10)
+		m.proc.crashIn = 1 + n.w.rng.IntN(10)
 	} else {
 		m.stop(true, silent)
 	}
@@ -222,12 +222,12 @@ func (n *injector) crashAll() bool {
 	return true
 }
 
-// reboot is a failure of the power that all members share, in a healthy stretch: what went
+// restartAll is a failure of the power that all members share, in a healthy stretch: what went
 // before and what comes after is held to the bounds of one.
-func (n *injector) reboot() {
+func (n *injector) restartAll() {
 	w := n.w
 	n.note(Fault{Kind: faultCrashAll})
-	w.cover["restart of all in calm weather"]++
+	w.cover["restart of all in a healthy stretch"]++
 	for _, m := range w.members {
 		if m.proc != nil {
 			m.stop(true, w.chance(2))
@@ -328,13 +328,13 @@ func (n *injector) fullDisk() bool {
 // replace loses a member's disk: the operator removes it and adds a new one.
 func (n *injector) replace() bool {
 	m := n.victim()
-	if m == nil || len(n.orders) > 0 || len(n.w.members) > 12 || !n.spare(m) {
+	if m == nil || len(n.changes) > 0 || len(n.w.members) > 12 || !n.spare(m) {
 		return false
 	}
 	n.note(Fault{Kind: faultLostDisk, Member: m.id})
 	m.stop(true, n.w.chance(2))
 	m.gone = true
-	n.send(errand{remove: m.id, add: n.newcomer()})
+	n.send(membershipChange{remove: m.id, add: n.newcomer()})
 	return true
 }
 
@@ -358,12 +358,12 @@ func (n *injector) spare(lost *member) bool {
 }
 
 func (n *injector) add() bool {
-	if len(n.orders) > 0 || len(n.w.members) > 12 || len(n.w.oracle.machine.View().Members) >= 5 {
+	if len(n.changes) > 0 || len(n.w.members) > 12 || len(n.w.oracle.machine.View().Members) >= 5 {
 		return false
 	}
 	id := n.newcomer()
 	n.note(Fault{Kind: faultAddMember, Member: id})
-	n.send(errand{add: id})
+	n.send(membershipChange{add: id})
 	return true
 }
 
@@ -374,15 +374,15 @@ func (n *injector) newcomer() uint64 {
 
 func (n *injector) remove() bool {
 	m := n.victim()
-	if m == nil || len(n.orders) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare(m) {
+	if m == nil || len(n.changes) > 0 || len(n.w.oracle.machine.View().Members) <= 3 || !n.spare(m) {
 		return false
 	}
 	n.note(Fault{Kind: faultRemove, Member: m.id})
-	n.send(errand{remove: m.id})
+	n.send(membershipChange{remove: m.id})
 	return true
 }
 
-func (n *injector) send(o errand) { n.orders = append(n.orders, o) }
+func (n *injector) send(o membershipChange) { n.changes = append(n.changes, o) }
 
 func (n *injector) transfer() bool {
 	m := n.victim()
@@ -423,7 +423,7 @@ func (n *injector) forge() bool {
 }
 
 func (n *injector) client() *client {
-	return n.w.clients[n.w.rng.IntN(n.w.p.Clients+n.w.p.Caches+n.w.p.Liners)]
+	return n.w.clients[n.w.rng.IntN(n.w.p.Clients+n.w.p.Caches+n.w.p.Waiters)]
 }
 
 func (n *injector) cutClient() bool {

@@ -142,7 +142,7 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 
 func (k *keeper) gone() bool { return k.dead }
 
-// answered implements waiter.
+// answered implements caller.
 func (k *keeper) answered(q *call) {
 	switch w := k.c.w; {
 	case k.dead:

@@ -21,7 +21,7 @@ func (t *thread) candidate() {
 	t.compete(func(s *session) { t.campaign(s, fmt.Sprintf("role%d/", t.c.w.rng.IntN(2))) })
 }
 
-// compete lives one session after the other, and takes part a few times in each.
+// compete has one session after the other, and takes part a few times in each.
 func (t *thread) compete(once func(*session)) {
 	w := t.c.w
 	for {
@@ -92,7 +92,7 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 	w.cover["lock or role held"]++
 	t.sleep(w.exp(4 * w.p.Think))
-	if w.p.Asleep && w.chance(3) {
+	if w.p.Oversleep && w.chance(3) {
 		t.oversleep(s)
 	} else if w.chance(4) {
 		return // and leaves the rest to the lease
@@ -111,7 +111,7 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 }
 
-// oversleep is that the client stands still until its lease is over, and perhaps another has
+// oversleep pauses the client until its lease is over, and perhaps another has
 // what it held. It gives that back all the same (T16).
 func (t *thread) oversleep(s *session) {
 	w := t.c.w

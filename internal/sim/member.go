@@ -41,14 +41,14 @@ type process struct {
 	s    *shell.Shell
 	dead bool
 
-	mail   mail
-	calls  []*call // memory to use again
-	course course
-	wakeAt Time // when the next step is; Never for none
-	alarms alarms
-	frozen Time          // it stands still until then
-	born   lease.Instant // the clock's reading at the start
-	doom   int           // crash before this action of a step is done; 0 for no
+	mail    mail
+	calls   []*call // memory to use again
+	step    stepState
+	wakeAt  Time // when the next step is; Never for none
+	alarms  alarms
+	frozen  Time          // it stands still until then
+	born    lease.Instant // the clock's reading at the start
+	crashIn int           // crash before this action of a step is done; 0 for no
 
 	view *fsm.View
 	hub  *watch.Hub[*api.Event]
@@ -63,7 +63,7 @@ type process struct {
 // streams are what clients have open at a process.
 type streams struct {
 	watchers []*watcher
-	lines
+	waitQueues
 }
 
 // snaps is what a process does with snapshots.
@@ -122,18 +122,18 @@ func (m *member) start() {
 	o := watch.Options{
 		Queue: watch.Limit{Events: 8}, Batch: watch.Limit{Events: 4}, Backlog: watch.Limit{Events: 64},
 	}
-	if w.p.Liners > 0 {
+	if w.p.Waiters > 0 {
 		o.Backlog.Events = 4
 	}
 	p.hub = watch.New(func() watch.History[*api.Event] { return api.NewHistory(p.view.KV) }, o)
-	p.lines.init(p)
+	p.waitQueues.init(p)
 	p.born = m.clock.instant(w.now)
 	p.s = shell.New(shell.Config{
 		Replica: p.r, Start: m.clock.reading(w.now), Heartbeat: lease.TTL(w.p.Tick / Millisecond),
 		Election: lease.TTL(w.p.election() / Millisecond),
 	})
 	m.proc = p
-	w.h.Lives = append(w.h.Lives, Life{
+	w.h.Restarts = append(w.h.Restarts, Restart{
 		At: w.now, Member: m.id, Up: true, Fresh: m.fresh, Index: machine.Index(),
 	})
 	m.fresh = false
@@ -156,14 +156,14 @@ func (m *member) stop(crash, silent bool) {
 	if p.role.Primary {
 		w.cover["primary stopped"]++
 	}
-	w.h.Lives = append(w.h.Lives, Life{
+	w.h.Restarts = append(w.h.Restarts, Restart{
 		At: w.now, Member: m.id, Crash: crash, Index: p.view.Index,
 	})
 	w.tracef("member %d stops, crash %v, silent %v; log to %d", m.id, crash, silent, m.disk.last())
 	for _, x := range p.watchers {
 		x.broken(silent)
 	}
-	for _, x := range p.places {
+	for _, x := range p.tickets {
 		x.broken(silent)
 	}
 	for _, c := range w.clients {

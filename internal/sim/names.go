@@ -37,7 +37,7 @@ func (t *thread) namer() {
 			terms.Secret = w.secret()
 		}
 		if s := t.grant(terms); s != nil {
-			t.reign(s)
+			t.holdName(s)
 		} else {
 			t.putByName(terms.Name, 0)
 			t.think()
@@ -62,9 +62,9 @@ func (t *thread) putByName(name string, token lease.Token) {
 	}
 }
 
-// reign holds a name for a while, writes what only its holder may write, and gives it up
+// holdName holds a name for a while, writes what only its holder may write, and gives it up
 // in one of several ways.
-func (t *thread) reign(s *session) {
+func (t *thread) holdName(s *session) {
 	w := t.c.w
 	if w.chance(3) {
 		s.rest()
@@ -82,7 +82,7 @@ func (t *thread) reign(s *session) {
 	case 1, 2:
 		t.handOver(s)
 	case 3:
-		t.bequeath(s)
+		t.abandon(s)
 	case 4:
 		s.rest()
 		t.renewLate(s)
@@ -127,8 +127,8 @@ func (s *session) holds() fsm.Compare {
 	}
 }
 
-// handOver gives the lease to another owner: one in the same process, who keeps it on, or one
-// who knows the secret already and takes it as soon as it is his.
+// handOver gives the lease to another owner: one in the same process, which keeps it on, or one
+// that knows the secret already and takes the lease as soon as it may.
 func (t *thread) handOver(s *session) {
 	w := t.c.w
 	s.end()
@@ -136,11 +136,11 @@ func (t *thread) handOver(s *session) {
 		ID: s.terms.ID, Token: s.token, Owner: fmt.Sprintf("o%d", w.rng.IntN(100)),
 		Secret: w.secret(),
 	}
-	w.estates = append(w.estates, estate{c.ID, c.Secret})
+	w.abandoned = append(w.abandoned, abandonedLease{c.ID, c.Secret})
 	if s.terms.Name != "" && w.chance(2) {
 		c.ID, c.Name = 0, s.terms.Name
 	}
-	w.heirs.call(w)
+	w.resumers.notify(w)
 	for range 3 {
 		op := t.command(c)
 		if op.Outcome != Done {
@@ -149,28 +149,28 @@ func (t *thread) handOver(s *session) {
 		if info := granted(&op.Fsm); info != nil {
 			w.cover["lease handed over"]++
 			if next := t.c.begin(info, lease.Instant(op.LocalStart/Millisecond)); next != nil {
-				t.reign(next)
+				t.holdName(next)
 			}
 		}
 		return
 	}
 }
 
-// estate is what a process needs to take up a lease.
-type estate struct {
+// abandonedLease is what a process needs to resume a lease.
+type abandonedLease struct {
 	id     lease.ID
 	secret lease.Secret
 }
 
-// bequeath leaves the lease to whoever resumes it, and perhaps goes on with it until it
+// abandon leaves the lease to whoever resumes it, and perhaps goes on with it until it
 // learns that somebody has.
-func (t *thread) bequeath(s *session) {
+func (t *thread) abandon(s *session) {
 	w := t.c.w
 	if s.terms.Secret == (lease.Secret{}) {
 		return
 	}
-	w.estates = append(w.estates, estate{s.terms.ID, s.terms.Secret})
-	w.heirs.call(w)
+	w.abandoned = append(w.abandoned, abandonedLease{s.terms.ID, s.terms.Secret})
+	w.resumers.notify(w)
 	for range w.rng.IntN(6) { // somebody who knows no tokens keeps it alive, too
 		t.do(&Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}})
 	}
@@ -181,16 +181,16 @@ func (t *thread) bequeath(s *session) {
 	s.end()
 }
 
-// heir resumes leases that others have left.
-func (t *thread) heir() {
+// resumer resumes leases that others have left.
+func (t *thread) resumer() {
 	w := t.c.w
 	for {
-		w.heirs.listen(t, w.exp(w.p.Think))
-		n := len(w.estates)
+		w.resumers.wait(t, w.exp(w.p.Think))
+		n := len(w.abandoned)
 		if n == 0 {
 			continue
 		}
-		e := w.estates[n-1-w.rng.IntN(min(n, 3))]
+		e := w.abandoned[n-1-w.rng.IntN(min(n, 3))]
 		if w.chance(4) {
 			e.secret[8]++ // a thief
 		}
@@ -204,7 +204,7 @@ func (t *thread) heir() {
 		}
 		w.cover["lease resumed"]++
 		if s := t.c.begin(info, lease.Instant(op.LocalStart/Millisecond)); s != nil {
-			t.reign(s)
+			t.holdName(s)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// errand is a change of the membership that the operator is to make.
-type errand struct {
+// membershipChange is a change of the membership that the operator is to make.
+type membershipChange struct {
 	remove, add uint64
 }
 
@@ -16,10 +16,10 @@ func (t *thread) operate() {
 	n := &t.c.w.injector
 	for {
 		t.sleep(200 * Millisecond)
-		if len(n.orders) == 0 {
+		if len(n.changes) == 0 {
 			continue
 		}
-		o := n.orders[0]
+		o := n.changes[0]
 		if o.remove != 0 {
 			t.insist(&fsm.RemoveMember{ID: o.remove}, func(v *fsm.View) bool {
 				return !slices.ContainsFunc(v.Members, func(m fsm.Member) bool { return m.ID == o.remove })
@@ -28,7 +28,7 @@ func (t *thread) operate() {
 		if o.add != 0 {
 			t.join(o.add)
 		}
-		n.orders = n.orders[1:]
+		n.changes = n.changes[1:]
 	}
 }
 

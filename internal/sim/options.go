@@ -33,7 +33,7 @@ type Profile struct {
 	Faults Time
 	// Calm is for how long at the end no fault is injected and all are healed.
 	Calm Time
-	// Weights says how often each kind of fault is chosen, by its place in faultKinds.
+	// Weights says how often each kind of fault is chosen, by its index in faults.
 	Weights []int
 	// Delay is the mean delay of a message, Sync of a sync, Think of a client between two
 	// operations.
@@ -48,7 +48,7 @@ type Profile struct {
 	CheckpointInterval int64
 	// Timeout is how long a client waits for an answer.
 	Timeout Time
-	Weather
+	Scenario
 }
 
 // election is the shortest election timeout.

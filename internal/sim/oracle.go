@@ -22,11 +22,11 @@ const hashEvery = 32
 type oracle struct {
 	w        *world
 	machine  *fsm.Machine
-	raw      []*raftpb.Entry      // by place in History.Log
+	raw      []*raftpb.Entry      // by index in History.Log
 	changes  []*fsm.Change        // by revision, from 2 on
 	events   []fsm.LeaseEvent     // by number, from 1 on
 	revision int64                // after the last command
-	told     []uint64             // the number of the last event, by place in History.Log
+	told     []uint64             // the number of the last event, by index in History.Log
 	token    lease.Token          // the last that was given out
 	term     uint64               // the highest in which anybody has led
 	leader   *process             // that did
@@ -105,10 +105,10 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 
 // taken returns when the earliest step began in which an entry may be applied that p applies now.
 func (o *oracle) taken(p *process) Time {
-	at := p.course.taken
+	at := p.step.taken
 	for _, m := range o.w.members {
-		if q := m.proc; q != nil && q.role.Primary && q.course.within {
-			at = min(at, q.course.taken)
+		if q := m.proc; q != nil && q.role.Primary && q.step.within {
+			at = min(at, q.step.taken)
 		}
 	}
 	return at
@@ -141,8 +141,8 @@ func groups(e *raftpb.Entry) ([]fsm.Group, byte) {
 	return g, data[0]
 }
 
-// doomed returns the leases that a command may end.
-func doomed(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
+// endedBy returns the leases that a command may end.
+func endedBy(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 	switch c := c.(type) {
 	case *fsm.Revoke:
 		if c.Name != "" {
@@ -158,7 +158,7 @@ func doomed(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 		for _, ops := range [...][]fsm.Op{c.Then, c.Else} {
 			for _, op := range ops {
 				if op.Revoke != nil {
-					ids = append(ids, doomed(lessor, op.Revoke)...)
+					ids = append(ids, endedBy(lessor, op.Revoke)...)
 				}
 			}
 		}
@@ -171,7 +171,7 @@ func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
 	lessor, version := o.machine.Lessor(), o.machine.Version()
 	last := o.revision
 	var before []Ended
-	for _, id := range doomed(lessor, fsm.Inner(c)) {
+	for _, id := range endedBy(lessor, fsm.Inner(c)) {
 		if info, ok := lessor.Lookup(id); ok {
 			before = append(before, Ended{Info: info, Keys: lessor.Keys(id)})
 		}
@@ -231,7 +231,7 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 			return
 		}
 		cover["checkpointed lease renewed"]++
-		o.w.injector.ambush(out.Member)
+		o.w.injector.deposeAtApply(out.Member)
 		if late {
 			cover["clearing entry in flight at a leader change"]++
 		}

@@ -16,26 +16,26 @@ import (
 // precede.
 type ordering struct {
 	m *model
-	// writes are the steps with a place in the log, in that order; free those without
+	// writes are the steps with a position in the log, in that order; free those without
 	// one, which change nothing, by the time of the call.
-	writes, free []*placed
+	writes, free []*positioned
 	// byEnd are all, by the time of the return; those in front of it are taken.
-	byEnd []*placed
-	open  []*placed // of free, those that may be taken now
+	byEnd []*positioned
+	open  []*positioned // of free, those that may be taken now
 }
 
-// placed is a step with its place in the log.
-type placed struct {
+// positioned is a step with its position in the log.
+type positioned struct {
 	*porcupine.Operation
-	place
+	logPosition
 	sub   int // of the leases that one command ends
 	taken bool
 }
 
-// newOrder returns ok=false if a step that changes something has no place.
+// newOrder returns ok=false if a step that changes something has no position.
 func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
 	o = &ordering{m: newModel()}
-	all := make([]placed, len(history))
+	all := make([]positioned, len(history))
 	for i := range history {
 		x := &all[i]
 		x.Operation = &history[i]
@@ -43,29 +43,29 @@ func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
 		s, ok := x.Input.(*step), true
 		switch {
 		case s.op == nil:
-			x.place, x.sub, ok = f.endOf(s)
+			x.logPosition, x.sub, ok = f.endOf(s)
 		case s.reads():
 			o.free = append(o.free, x)
 			continue
 		default:
-			x.place, ok = f.entryOf[s.op.ID]
+			x.logPosition, ok = f.entryOf[s.op.ID]
 		}
 		if !ok {
 			return nil, false
 		}
 		o.writes = append(o.writes, x)
 	}
-	slices.SortFunc(o.writes, func(a, b *placed) int {
+	slices.SortFunc(o.writes, func(a, b *positioned) int {
 		return cmp.Or(cmp.Compare(a.entry, b.entry), cmp.Compare(a.command, b.command),
 			cmp.Compare(a.sub, b.sub))
 	})
-	slices.SortFunc(o.free, func(a, b *placed) int { return cmp.Compare(a.Call, b.Call) })
-	slices.SortFunc(o.byEnd, func(a, b *placed) int { return cmp.Compare(a.Return, b.Return) })
+	slices.SortFunc(o.free, func(a, b *positioned) int { return cmp.Compare(a.Call, b.Call) })
+	slices.SortFunc(o.byEnd, func(a, b *positioned) int { return cmp.Compare(a.Return, b.Return) })
 	return o, true
 }
 
 // endOf returns where in the log the lease of an expiry ends.
-func (f *facts) endOf(s *step) (at place, sub int, ok bool) {
+func (f *facts) endOf(s *step) (at logPosition, sub int, ok bool) {
 	for _, l := range f.byID[s.expire] {
 		if l.token != s.token || l.delayed != s.delayed || !l.expired {
 			continue
@@ -81,7 +81,7 @@ func (f *facts) endOf(s *step) (at place, sub int, ok bool) {
 			}
 		}
 	}
-	return place{}, 0, false
+	return logPosition{}, 0, false
 }
 
 // explains reports whether the order of the log, with what changes nothing put in
@@ -111,7 +111,7 @@ func (o *ordering) bound() int64 {
 
 // take takes a step if the model does. If it refuses one that changes something, that
 // is the end.
-func (o *ordering) take(x *placed) bool {
+func (o *ordering) take(x *positioned) bool {
 	x.taken = x.Input.(*step).takeIn(o.m)
 	return x.taken
 }

@@ -68,7 +68,7 @@ var soonestRound = edit{
 
 // plantedList is everything that is planted.
 var plantedList = slices.Concat(
-	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedTurns,
+	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits,
 )
 
 // plantedCore is planted where it all began: clocks, expiry, the store, watches.
@@ -401,7 +401,7 @@ var plantedCore = []planted{
 	{"results of another leader's entry", "S1", []edit{
 		{inflightGo, "if b.index == index && b.term == term {", "if b.index == index {"},
 	}},
-	{"numbers of an earlier life", "S1", []edit{
+	{"numbers of an earlier incarnation", "S1", []edit{
 		{replicaGo, "first := max(c.FirstSeq, 1)", "first := min(c.FirstSeq, 1)"},
 	}},
 	{"results in the wrong order", "S1", []edit{

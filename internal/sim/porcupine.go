@@ -23,7 +23,7 @@ import (
 type step struct {
 	op *Op // nil for an expiry
 	// expire is the lease that ends, or whose lock delay does if delayed is set; token is its
-	// life's, or what a command without an answer gave out.
+	// incarnation's, or what a command without an answer gave out.
 	expire  lease.ID
 	delayed bool
 	token   lease.Token
@@ -89,7 +89,7 @@ func (f *facts) steps() []porcupine.Operation {
 			add(s, op.Client, op.Start, Never)
 		}
 	}
-	for _, l := range f.lives {
+	for _, l := range f.incarnations {
 		if l.expired {
 			s := &step{
 				expire: l.id, delayed: l.delayed, token: l.token, answered: true,
@@ -112,28 +112,28 @@ func numbered(c fsm.Command) bool {
 }
 
 // endRevision is the store's revision after a lease has ended.
-func (f *facts) endRevision(l *life) int64 {
+func (f *facts) endRevision(l *incarnation) int64 {
 	if _, s := f.endStep(l); s != nil {
 		return s.revision
 	}
 	return 0
 }
 
-// endStep returns the step that ended a life, and where in the log it is.
-func (f *facts) endStep(l *life) (at place, s *modelStep) {
+// endStep returns the step that ended an incarnation, and where in the log it is.
+func (f *facts) endStep(l *incarnation) (at logPosition, s *modelStep) {
 	if l.ended == len(f.outcomes) {
-		return place{}, nil
+		return logPosition{}, nil
 	}
 	for k := range f.outcomes[l.ended] {
 		steps := f.outcomes[l.ended][k].steps
 		for i := range steps {
 			released := steps[i].kind == fsm.LeaseReleased
 			if steps[i].token == l.token && steps[i].ends() && released == (l.delayed && l.expired) {
-				return place{l.ended, k}, &steps[i]
+				return logPosition{l.ended, k}, &steps[i]
 			}
 		}
 	}
-	return place{}, nil
+	return logPosition{}, nil
 }
 
 // searchable reports whether a read is one of the newest state, in full.
@@ -144,8 +144,8 @@ func (f *facts) searchable(op *Op) bool {
 }
 
 // earliest is the first instant at which a lease may expire: a TTL after the last
-// acknowledged renewal of this life was sent (L1).
-func (f *facts) earliest(l *life) Time {
+// acknowledged renewal of this incarnation was sent (L1).
+func (f *facts) earliest(l *incarnation) Time {
 	at := l.from
 	for _, t := range l.terms {
 		at = max(at, f.kept(l, t.at, t.ttl))

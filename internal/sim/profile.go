@@ -1,7 +1,7 @@
 package sim
 
 // draw makes a profile from the seed. Runs differ a lot: some are calm, some wild,
-// since what goes wrong only under one kind of weather is not found under another.
+// since what goes wrong only in one scenario is not found in another.
 func (w *world) draw() Profile {
 	r := w.rng
 	p := Profile{
@@ -48,6 +48,6 @@ func (w *world) draw() Profile {
 		// A few kinds often, some never.
 		p.Weights[i] = max(0, r.IntN(12)-4)
 	}
-	p.Weather = w.weather(&p)
+	p.Scenario = w.drawScenario(&p)
 	return p
 }

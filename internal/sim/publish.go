@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// showInRace makes the new state readable, while others begin to wait in lines.
+// showInRace makes the new state readable, while others begin to wait in wait queues.
 func (p *process) showInRace() {
 	out := &p.s.Out
 	if len(p.late) == 0 || len(out.Changes) == 0 && !out.Restored {
@@ -32,7 +32,7 @@ func (p *process) race() {
 	for ; do == shell.Follow || do == shell.Publish; do = p.next() {
 		p.do(do)
 	}
-	p.course.ahead = append(p.course.ahead, do)
+	p.step.ahead = append(p.step.ahead, do)
 }
 
 // show lets all see the new state.
@@ -42,7 +42,7 @@ func (p *process) show() {
 	p.publishEvents(out)
 	if out.Restored {
 		p.hub.Restore(p.view.KV.Revision())
-		p.course.spread = true
+		p.step.spread = true
 		p.snaps.Restored(p.view.Index, 0)
 	}
 	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // of entries, not of bytes
@@ -61,12 +61,12 @@ func (p *process) publish(out *replica.Output) {
 		}
 	}
 	api.Publish(p.hub, out.Changes)
-	p.course.spread = true
+	p.step.spread = true
 }
 
 // spread is the hub's goroutine, which may be held up.
 func (p *process) spread() {
-	if p.w.p.Liners > 0 && p.w.chance(3) {
+	if p.w.p.Waiters > 0 && p.w.chance(3) {
 		p.distributeLate()
 		return
 	}

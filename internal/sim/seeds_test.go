@@ -13,7 +13,7 @@ var foundSeeds = []struct {
 	{49, "L1: refresh while an entry that clears a checkpoint was on its way (replica)"},
 	{35, "L2: leases overdue after a refresh that nobody had noted (sim)"},
 	{59, "S2: of equal commands the wrong one was taken for missing (sim)"},
-	{19182, "L1: a session went on after its valid until, by another life of its ID (sim, T28)"},
+	{19182, "L1: a session outlived its valid until, by another incarnation of its ID (sim, T28)"},
 	{20385, "L7: links stayed slow because a member was added before they healed (sim)"},
 }
 

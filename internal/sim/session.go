@@ -254,7 +254,7 @@ func (t *thread) renewBeside(s *session) {
 func (t *thread) revoke(s *session) {
 	s.end()
 	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
-	if s.bare && s.terms.Name == "" { // one with a name may be an heir's by now
+	if s.bare && s.terms.Name == "" { // one with a name may have been resumed by now
 		r.Token = 0
 	}
 	if s.terms.Name != "" && t.c.w.chance(2) {

@@ -12,8 +12,8 @@ import (
 
 // This file drives the shell that ships through virtual time.
 
-// course is how far a process has come in a step.
-type course struct {
+// stepState is how far a process has come in a step.
+type stepState struct {
 	ahead  []shell.Do // what is next, if it is known already
 	within bool       // it is in the middle of a step
 	taken  Time       // when the step took the mail
@@ -25,32 +25,32 @@ type course struct {
 
 // next returns what is to be done next.
 func (p *process) next() shell.Do {
-	if n := len(p.course.ahead); n > 0 {
-		do := p.course.ahead[n-1]
-		p.course.ahead = p.course.ahead[:n-1]
+	if n := len(p.step.ahead); n > 0 {
+		do := p.step.ahead[n-1]
+		p.step.ahead = p.step.ahead[:n-1]
 		return do
 	}
 	return p.s.Next()
 }
 
-// run does a step, or what is left of one. A process that is doomed dies between two
+// run does a step, or what is left of one. A process with crashIn set dies between two
 // actions, one that is held up goes on later.
 func (p *process) run() {
-	for p.course.within = true; p.course.within; {
+	for p.step.within = true; p.step.within; {
 		do := p.next()
 		switch {
 		case p.dies(do):
 			return
 		case p.heldUp():
-			p.course.ahead = append(p.course.ahead, do)
+			p.step.ahead = append(p.step.ahead, do)
 			return
 		}
 		p.do(do)
 		if p.dead {
 			return
 		}
-		if p.course.spread {
-			p.course.spread = false
+		if p.step.spread {
+			p.step.spread = false
 			p.spread()
 		}
 	}
@@ -59,10 +59,10 @@ func (p *process) run() {
 // dies reports whether the process has died before an action.
 func (p *process) dies(do shell.Do) bool {
 	out := &p.s.Out
-	if p.doom == 0 || do < shell.Send || do > shell.Sleep || len(out.Append)+len(out.Send) == 0 {
+	if p.crashIn == 0 || do < shell.Send || do > shell.Sleep || len(out.Append)+len(out.Send) == 0 {
 		return false
 	}
-	if p.doom--; p.doom > 0 {
+	if p.crashIn--; p.crashIn > 0 {
 		return false
 	}
 	p.w.cover["crash in the middle of an output"]++
@@ -79,11 +79,11 @@ func (p *process) heldUp() bool {
 		return false
 	}
 	left := w.end - w.p.Calm - w.now
-	if w.injector.hurdles.IntN(w.p.HeldUp) > 0 || left <= 0 {
+	if w.injector.stalls.IntN(w.p.HeldUp) > 0 || left <= 0 {
 		return false
 	}
 	w.cover["core held up in the middle of a step"]++
-	p.resume(w.now + min(left, 100+Time(w.injector.hurdles.Int64N(int64(200*Millisecond)))))
+	p.resume(w.now + min(left, 100+Time(w.injector.stalls.Int64N(int64(200*Millisecond)))))
 	return true
 }
 
@@ -105,7 +105,7 @@ func (p *process) do(do shell.Do) {
 	s := p.s
 	switch do {
 	case shell.TakeMail:
-		p.course.taken = p.w.now
+		p.step.taken = p.w.now
 		p.take()
 	case shell.ReadClock:
 		s.Read(p.m.clock.reading(p.w.now))
@@ -154,7 +154,7 @@ func (p *process) do(do shell.Do) {
 func (p *process) take() {
 	m := p.mail
 	p.mail = mail{Mail: p.s.Mail.Emptied(), calls: p.calls[:0]}
-	p.thaw(&m)
+	p.afterPause(&m)
 	p.s.Mail = m.Mail
 	p.arrive(m.calls)
 	clear(m.calls)
@@ -202,13 +202,13 @@ func (p *process) end() {
 
 // delayCommit bounds how long commands wait for others, as the server's does.
 func (p *process) delayCommit() {
-	if !p.s.Delayed || p.course.delaying {
+	if !p.s.Delayed || p.step.delaying {
 		return
 	}
-	p.course.delaying = true
+	p.step.delaying = true
 	p.w.cover["commands wait for others"]++
 	p.w.after(p.w.between(Millisecond/50, 2*Millisecond), func() {
-		if p.course.delaying = false; !p.dead {
+		if p.step.delaying = false; !p.dead {
 			p.mail.DelayOver = true
 			p.wake(p.w.now)
 		}
@@ -217,10 +217,10 @@ func (p *process) delayCommit() {
 
 // sleep ends a step.
 func (p *process) sleep() {
-	p.course.within = false
+	p.step.within = false
 	p.wake(p.m.clock.after(p.s.Now + max(1, lease.Instant(p.s.Wait)) + p.born))
-	if p.course.rung {
-		p.course.rung = false
+	if p.step.rung {
+		p.step.rung = false
 		p.wake(p.w.now)
 	}
 }

@@ -37,9 +37,9 @@ func (t *thread) announce(id uint64) {
 	})
 }
 
-// regent holds the cluster version at the oldest now and then, which is a downgrade if it is a
-// newer one, and lets it go again.
-func (t *thread) regent() {
+// versionOperator holds the cluster version at the oldest now and then, which is a downgrade if
+// it is a newer one, and lets it go again.
+func (t *thread) versionOperator() {
 	w := t.c.w
 	for {
 		t.sleep(w.exp(2 * Second))

@@ -31,8 +31,8 @@ func (p *process) alarm() {
 	case p.frozen > t:
 		p.wakeAt = Never
 		p.wake(p.frozen)
-	case p.course.within:
-		p.wakeAt, p.course.rung = Never, true
+	case p.step.within:
+		p.wakeAt, p.step.rung = Never, true
 	default:
 		p.wakeAt = Never
 		p.run()

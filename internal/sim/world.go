@@ -31,15 +31,15 @@ type world struct {
 	cover    map[string]int
 	timeline []string
 
-	machine  fsm.Config
-	members  []*member // all that ever were, in ID order: ID i is at i-1
-	links    [][]link  // [from][to], by ID
-	clients  []*client
-	oracle   oracle
-	injector injector
-	leases   []lease.ID // that clients were granted, newest last
-	heirs    bell       // for those who may resume leases
-	estates  []estate   // leases that clients have left to others, newest last
+	machine   fsm.Config
+	members   []*member // all that ever were, in ID order: ID i is at i-1
+	links     [][]link  // [from][to], by ID
+	clients   []*client
+	oracle    oracle
+	injector  injector
+	leases    []lease.ID       // that clients were granted, newest last
+	resumers  signal           // for those who may resume leases
+	abandoned []abandonedLease // leases that clients have left to others, newest last
 }
 
 // Run runs a cluster, its clients and its faults. The same options give the same
@@ -87,7 +87,7 @@ func newWorld(o Options) *world {
 		w.p = *o.Profile
 	} else {
 		w.p = w.draw()
-		w.plan()
+		w.drawStaleLeader()
 	}
 	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
 	w.h.InBound = w.p.RealDrift <= w.p.Drift
@@ -161,9 +161,9 @@ func (w *world) start() {
 		c.caching = true
 		c.boot()
 	}
-	for range w.p.Liners {
+	for range w.p.Waiters {
 		c := w.newClient(w.anyMember())
-		c.lining = true
+		c.waits = true
 		c.boot()
 	}
 	w.injector.start(w)

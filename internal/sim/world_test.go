@@ -31,7 +31,7 @@ func TestRepeats(t *testing.T) {
 			for _, d := range r.Deliveries {
 				fmt.Fprintln(h, d.At, d.Watch, d.Revision, len(d.Events))
 			}
-			for _, x := range r.Turns {
+			for _, x := range r.Waits {
 				fmt.Fprintln(h, *x)
 			}
 			for _, v := range r.Broken {

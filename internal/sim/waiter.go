@@ -9,11 +9,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the program of clients that wait in lines: locks, semaphores and locks of
+// This file has the program of clients that wait in wait queues: locks, semaphores and locks of
 // readers and writers, as client/lock has them.
 
-// numbers are the numbers of a thread's writes, as those of a client's.
-type numbers struct {
+// idempotency has the idempotency keys of a thread's writes, as those of a client.
+type idempotency struct {
 	once fsm.Once // the last
 	open bool
 }
@@ -35,17 +35,17 @@ func (w *world) wanted() (a waitqueue.Ask, value string) {
 	}
 }
 
-// liner waits in lines, with one lease after the other.
-func (t *thread) liner() {
+// waiter waits in wait queues, with one lease after the other.
+func (t *thread) waiter() {
 	w := t.c.w
-	var n numbers
+	var n idempotency
 	for {
 		s := t.grant(lease.Terms{TTL: w.ttl(), KeepKeys: w.chance(6)})
 		if s == nil {
 			continue
 		}
 		for left := 1 + w.rng.IntN(6); left > 0 && s.alive(); left-- {
-			t.lineUp(&n, s, left)
+			t.waitInQueue(&n, s, left)
 			t.think()
 		}
 		switch {
@@ -59,20 +59,20 @@ func (t *thread) liner() {
 	}
 }
 
-// lineUp enters a line, waits for its turn, has it for a while, and leaves.
-func (t *thread) lineUp(n *numbers, s *session, place int) {
+// waitInQueue enters a wait queue, waits for a permit, holds it for a while, and leaves.
+func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	w := t.c.w
 	a, value := w.wanted()
 	a.Key = fmt.Sprintf("%s%x", a.Prefix, int64(s.terms.ID))
 	if w.chance(2) {
-		a.Key = fmt.Sprintf("%s.%d", a.Key, place)
+		a.Key = fmt.Sprintf("%s.%d", a.Key, i)
 	}
 	x := t.enter(n, s, a, value)
 	if x == nil {
 		s.rest() // perhaps the key is there all the same
 		return
 	}
-	defer func() { t.standing.close() }()
+	defer func() { t.ticket.close() }()
 	switch w.rng.IntN(16) {
 	case 0: // it gives up, or is stopped
 		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
@@ -80,17 +80,17 @@ func (t *thread) lineUp(n *numbers, s *session, place int) {
 	case 1:
 		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		t.revoke(s)
-	case 2: // the key is let go
+	case 2: // the key is detached
 		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		t.command(&fsm.Put{Key: a.Key, Value: []byte(value)})
 	default:
 		if t.follow(s, Never, waitqueue.Ready) == waitqueue.Ready {
-			t.haveTurn(s, x)
+			t.holdPermit(s, x)
 		}
 		if w.chance(2) {
-			t.standing.close()
+			t.ticket.close()
 		}
-		if t.leaveLine(n, x) && w.chance(2) {
+		if t.leaveQueue(n, x) && w.chance(2) {
 			return
 		}
 		s.rest()
@@ -98,9 +98,9 @@ func (t *thread) lineUp(n *numbers, s *session, place int) {
 	t.follow(s, w.now+Second, waitqueue.Gone)
 }
 
-// enter puts a key into a line, and waits there: by one transaction, which also draws the
-// place's token. It returns nil if the key may not be there.
-func (t *thread) enter(n *numbers, s *session, a waitqueue.Ask, value string) *standing {
+// enter puts a key into a wait queue, and waits there: by one transaction, which also draws the
+// ticket's token. It returns nil if the key may not be there.
+func (t *thread) enter(n *idempotency, s *session, a waitqueue.Ask, value string) *ticket {
 	c := &fsm.Txn{
 		Compare: []fsm.Compare{{Key: a.Key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
 		Then: []fsm.Op{
@@ -109,19 +109,19 @@ func (t *thread) enter(n *numbers, s *session, a waitqueue.Ask, value string) *s
 		Else: []fsm.Op{{Range: &fsm.Range{Key: a.Key}}},
 	}
 	op := t.onceOnly(n, c, &a)
-	if op == nil || !entered(&op.Fsm) || op.Answer.Turn == nil {
+	if op == nil || !entered(&op.Fsm) || op.Answer.News == nil {
 		return nil
 	}
-	x := t.standing
+	x := t.ticket
 	x.rec.Made = op.Fsm.Revision
 	x.rec.Token = op.Fsm.Value.(*fsm.TxnResult).Responses[1].(lease.Token)
-	x.first(op.Answer.Turn)
+	x.first(op.Answer.News)
 	return x
 }
 
-// onceOnly sends a write with a number until there is an answer, and waits in a line then if
+// onceOnly sends a write with an idempotency key until there is an answer, and then waits if
 // it is to. It returns nil if it gives up.
-func (t *thread) onceOnly(n *numbers, c fsm.Command, a *waitqueue.Ask) *Op {
+func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 	w := t.c.w
 	for !n.open {
 		op := t.command(&fsm.OpenSession{Nonce: w.rng.Uint64()})
@@ -135,9 +135,9 @@ func (t *thread) onceOnly(n *numbers, c fsm.Command, a *waitqueue.Ask) *Op {
 	once := n.once
 	once.Command = c
 	for range 6 {
-		var x *standing
+		var x *ticket
 		if a != nil {
-			x = t.newStanding(*a)
+			x = t.newTicket(*a)
 		}
 		op := t.doAndWait(&Op{Kind: opCommand, Request: Request{Command: &once}}, x)
 		switch {
@@ -153,19 +153,19 @@ func (t *thread) onceOnly(n *numbers, c fsm.Command, a *waitqueue.Ask) *Op {
 	return nil
 }
 
-// follow waits until the place has come to a state, or is gone, or the session's lease has
+// follow waits until the ticket has come to a state, or is gone, or the session's lease has
 // ended, or a deadline. It returns the state.
 func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue.State {
 	w := t.c.w
 	// The key goes with the lease, which the process learns for itself.
 	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
 	move := w.now + w.exp(60*w.p.Think)
-	for t.standing.state < state && w.now < min(until, give) {
-		switch x := t.standing; {
+	for t.ticket.state < state && w.now < min(until, give) {
+		switch x := t.ticket; {
 		case x.closed:
 			t.again(x)
 		case w.now >= move:
-			w.cover["waited on at another member"]++
+			w.cover["wait resumed at another member"]++
 			move = w.now + w.exp(60*w.p.Think)
 			x.close()
 			t.move()
@@ -175,46 +175,46 @@ func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue
 			x.receive(min(until, give, move, w.now+Second))
 		}
 	}
-	return t.standing.state
+	return t.ticket.state
 }
 
-// again waits at the client's member for a place at which it has waited at another.
-func (t *thread) again(old *standing) {
-	x := t.newStanding(old.rec.Ask)
+// again waits at the client's member with a ticket with which it has waited at another.
+func (t *thread) again(old *ticket) {
+	x := t.newTicket(old.rec.Ask)
 	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state
 	read := Request{Range: &fsm.Range{Key: x.rec.Key}}
 	op := t.doAndWait(&Op{Kind: opRange, Request: read}, x)
 	switch {
 	case op.Outcome != Done || op.Err != nil:
 		x.close()
-	case op.Answer.Turn == nil || op.Answer.Turn.State == waitqueue.None:
+	case op.Answer.News == nil || op.Answer.News.State == waitqueue.None:
 		x.close()
 		x.state = waitqueue.Gone
 	default:
-		t.c.w.cover["waited on after a break"]++
-		x.first(op.Answer.Turn)
+		t.c.w.cover["wait resumed after a break"]++
+		x.first(op.Answer.News)
 	}
 }
 
-// haveTurn has the turn for a while, if the session's lease still counts: the process may have
-// been stopped since it was told (T16).
-func (t *thread) haveTurn(s *session, x *standing) {
+// holdPermit holds a permit for a while, if the session's lease is still valid: the process may
+// have been paused since it was told (T16).
+func (t *thread) holdPermit(s *session, x *ticket) {
 	w := t.c.w
 	kind := beliefLock
 	if x.rec.Permits > 1 || x.rec.Prefix == "mrw/" {
-		kind = beliefTurn
+		kind = beliefPermit
 	}
 	if s.believe(kind, x.rec.Prefix, x.rec.Made) == nil {
-		w.cover["turn came too late"]++
+		w.cover["permit came too late"]++
 		return
 	}
-	w.cover["turn had"]++
+	w.cover["permit held"]++
 	t.follow(s, w.now+w.exp(2*w.p.Think), waitqueue.Gone)
 	s.release(kind, x.rec.Prefix)
 }
 
-// leaveLine deletes the key, and reports whether that is known.
-func (t *thread) leaveLine(n *numbers, x *standing) bool {
+// leaveQueue deletes the key, and reports whether that is known.
+func (t *thread) leaveQueue(n *idempotency, x *ticket) bool {
 	return t.onceOnly(n, &fsm.Txn{
 		Compare: []fsm.Compare{{
 			Key: x.rec.Key, Target: fsm.TargetCreate, Relation: fsm.Equal, Number: x.rec.Made,

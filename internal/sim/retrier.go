@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// numberer writes with numbers, and sends again, perhaps to another member, what has no
+// retrier writes with idempotency keys, and sends again, perhaps to another member, what has no
 // answer, and now and then what has one. What it gives up it settles; copies of that may
 // still be on their way.
-func (t *thread) numberer() {
+func (t *thread) retrier() {
 	w := t.c.w
 	for {
 		t.think()
@@ -19,7 +19,7 @@ func (t *thread) numberer() {
 			continue
 		}
 		c := fsm.Once{Session: open.Fsm.Value.(fsm.Session), Settled: 1}
-		own := &ward{}
+		own := &unrenewed{}
 		for left := 1 + w.rng.IntN(40); left > 0; left-- {
 			t.think()
 			c.Number++
@@ -54,15 +54,16 @@ func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 	}
 }
 
-// ward is a lease that nobody renews, for commands about leases; token is 0 while there is none.
-type ward struct {
+// unrenewed is a lease that nobody renews, for commands about leases; token is 0 while there
+// is none.
+type unrenewed struct {
 	id     lease.ID
 	token  lease.Token
 	secret lease.Secret
 }
 
 // learn takes note of an answer.
-func (l *ward) learn(r fsm.Result) {
+func (l *unrenewed) learn(r fsm.Result) {
 	switch info, ok := r.Value.(*lease.Info); {
 	case ok && info.ID == l.id:
 		l.token = info.Token
@@ -73,7 +74,7 @@ func (l *ward) learn(r fsm.Result) {
 
 // numbered draws a write whose repetition would show: it raises a version or a token, or
 // finds nothing left to delete.
-func (w *world) numbered(own *ward) fsm.Command {
+func (w *world) numbered(own *unrenewed) fsm.Command {
 	key := string(rune('0' + w.rng.IntN(3)))
 	put := &fsm.Put{Key: "c" + key, Value: w.value(), PrevKV: w.chance(2)}
 	switch w.rng.IntN(11) {
@@ -90,7 +91,7 @@ func (w *world) numbered(own *ward) fsm.Command {
 }
 
 // succeeding draws a command about a lease, which is granted first.
-func (w *world) succeeding(own *ward) fsm.Command {
+func (w *world) succeeding(own *unrenewed) fsm.Command {
 	if own.token == 0 {
 		own.id, own.secret = lease.ID(w.rng.Int64N(1<<40)+1), w.secret()
 		return &fsm.Grant{Terms: lease.Terms{ID: own.id, TTL: w.ttl(), Secret: own.secret}}

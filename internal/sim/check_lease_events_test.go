@@ -18,10 +18,10 @@ func fenced(name string, token lease.Token) *fsm.Txn {
 	}
 }
 
-// heirs is a history in which everything is as it should be: lease 7, with a lock delay, is
+// resumed is a history in which everything is as it should be: lease 7, with a lock delay, is
 // handed over, gets a shorter TTL, is resumed by another process, and expires at 13 s; each of
 // its holders writes on the condition that he holds the name, and the first writes late.
-func heirs() *hand {
+func resumed() *hand {
 	b := newHand()
 	ms := func(at Time) (Time, Time) { return at * Millisecond, at*Millisecond + 4*Millisecond }
 	do := func(client int, at Time, c fsm.Command) *Op {
@@ -58,7 +58,7 @@ func heirs() *hand {
 // TestCheckHeirs: nothing is found in a history that keeps every promise. That of three
 // holders the second goes on until he learns that the third has resumed the lease is none.
 func TestCheckHeirs(t *testing.T) {
-	r := Check(heirs().h, handLimits)
+	r := Check(resumed().h, handLimits)
 	for _, v := range r.Violations {
 		t.Errorf("%v %s: %s", v.At, v.ID, v.What)
 	}
@@ -120,7 +120,7 @@ func TestCheckHeirsBad(t *testing.T) {
 		}},
 	} {
 		t.Run(c.id+" "+c.name, func(t *testing.T) {
-			b := heirs()
+			b := resumed()
 			c.spoil(b)
 			var got []string
 			for _, v := range Check(b.h, handLimits).Violations {

@@ -8,29 +8,29 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// lines are the lines of a process in which somebody waits: what ships (package turn), on the
+// waitQueues are the wait queues of a process: what ships (package waitqueue), on the
 // process's own hub.
-type lines struct {
-	turns  *waitqueue.Queues
-	places []*standing
+type waitQueues struct {
+	queues  *waitqueue.Queues
+	tickets []*ticket
 	// racing says that the core is about to show a new state.
 	racing bool
-	// late are those who begin to wait, on goroutines of their own.
+	// late are the waiters that begin to wait, on goroutines of their own.
 	late []func()
 }
 
-func (l *lines) init(p *process) {
-	l.turns = waitqueue.New(p.hub, func() *mvcc.View {
+func (l *waitQueues) init(p *process) {
+	l.queues = waitqueue.New(p.hub, func() *mvcc.View {
 		v := p.view.KV
 		if l.racing {
-			p.w.cover["state shown while a line was read"]++
+			p.w.cover["state shown while a wait queue was read"]++
 			p.race()
 		}
 		return v
 	})
 }
 
-// someEnter lets some of those begin to wait who are late.
+// someEnter lets some of the late waiters begin to wait.
 func (p *process) someEnter() {
 	for i := 0; i < len(p.late); i++ {
 		if p.w.chance(2) {
@@ -42,7 +42,7 @@ func (p *process) someEnter() {
 	}
 }
 
-// allEnter lets all begin to wait who are late.
+// allEnter lets all late waiters begin to wait.
 func (p *process) allEnter() {
 	for _, f := range p.late {
 		f()
@@ -50,23 +50,23 @@ func (p *process) allEnter() {
 	p.late = nil
 }
 
-// leftBehind checks that nobody waits at the process but those whom it knows.
+// leftBehind checks that the process knows every waiter in its wait queues.
 func (p *process) leftBehind() {
-	if n := p.turns.Stats().Waiting; n != len(p.places) {
-		p.w.broken("Q1", "the lines of a member have places that nobody waits at, or have lost some")
+	if n := p.queues.Stats().Waiting; n != len(p.tickets) {
+		p.w.broken("Q1", "the wait queues of a member have tickets without a waiter, or have lost some")
 	}
 }
 
-// standing is a place in a line at which a client waits at a process: at the member's side
+// ticket is one wait of a client in a wait queue of a process: at the member's side
 // what internal/api/native has around waitqueue.Queues, at the client's what client.Ticket has, and
 // what is on the way between them. What is sent arrives in order, or the connection breaks.
-type standing struct {
+type ticket struct {
 	t   *thread
-	rec *Turn
+	rec *Wait
 
 	// At the member.
 	p      *process
-	place  *waitqueue.Entry
+	entry  *waitqueue.Entry
 	news   waitqueue.News // to be sent
 	queued bool
 	ended  bool // nothing more is sent
@@ -79,32 +79,32 @@ type standing struct {
 	closed  bool             // it knows that the connection has ended, or has given up
 }
 
-// newStanding is somebody who is about to wait at the client's member.
-func (t *thread) newStanding(a waitqueue.Ask) *standing {
+// newTicket is for a client that is about to wait at the client's member.
+func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	c, w := t.c, t.c.w
-	x := &standing{t: t, rec: &Turn{
-		ID: len(w.h.Turns), Client: c.id, Member: c.at, Ask: a, Closed: Never,
+	x := &ticket{t: t, rec: &Wait{
+		ID: len(w.h.Waits), Client: c.id, Member: c.at, Ask: a, Closed: Never,
 	}}
-	w.h.Turns = append(w.h.Turns, x.rec)
-	t.standing = x
+	w.h.Waits = append(w.h.Waits, x.rec)
+	t.ticket = x
 	return x
 }
 
-// entered reports whether the conditions of the transaction held that puts a key into a line.
+// entered reports whether the conditions of the transaction held that puts a key into a wait queue.
 func entered(r *fsm.Result) bool {
 	txn, ok := r.Value.(*fsm.TxnResult)
 	return ok && r.Err == nil && txn.Succeeded
 }
 
-// isIn reports whether the key that was read is the one that was put into the line.
-func (x *standing) isIn(r *mvcc.RangeResult) bool {
+// isIn reports whether the key that was read is the one that was put into the wait queue.
+func (x *ticket) isIn(r *mvcc.RangeResult) bool {
 	return len(r.KVs) > 0 && r.KVs[0].CreateRevision == x.rec.Made
 }
 
-// stand begins to wait for a key as it was at a revision, when the operation is done: at
+// beginWait begins to wait for a key as it was at a revision, when the operation is done: at
 // once, or a little later, as the goroutine that answers comes to it.
-func (q *call) stand(p *process, asOf int64) {
-	begin := func() { q.stands.begin(q, p, asOf) }
+func (q *call) beginWait(p *process, asOf int64) {
+	begin := func() { q.ticket.begin(q, p, asOf) }
 	if p.w.chance(3) {
 		begin()
 		return
@@ -117,33 +117,33 @@ func (q *call) stand(p *process, asOf int64) {
 	})
 }
 
-func (x *standing) begin(q *call, p *process, asOf int64) {
+func (x *ticket) begin(q *call, p *process, asOf int64) {
 	w := p.w
 	if p.dead || x.closed {
 		return
 	}
 	x.p, x.rec.AsOf = p, asOf
-	place, news := p.turns.Wait(x.rec.Ask, asOf, x)
-	p.w.tracef("client %d: turn %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
+	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)
+	p.w.tracef("client %d: wait %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
 		p.m.id, asOf, news)
-	x.place = place
-	if place != nil {
-		p.places = append(p.places, x)
+	x.entry = entry
+	if entry != nil {
+		p.tickets = append(p.tickets, x)
 	} else {
 		x.ended = true
 	}
 	d := w.p.Delay/4 + w.exp(w.p.Delay)
 	x.last = w.now + d
-	q.op.Answer.Turn = &news
+	q.op.Answer.News = &news
 	q.replyIn(d, Done, nil)
 	p.deliver(p.poll) // the hub may have distributed
 }
 
-// Told implements waitqueue.Waiter. That the key is gone takes the place of that its turn came.
-func (x *standing) Told(news waitqueue.News) {
+// Told implements waitqueue.Waiter. That the key is gone replaces that it is ready.
+func (x *ticket) Told(news waitqueue.News) {
 	w := x.p.w
 	if x.ended {
-		w.broken("Q1", "somebody who has left is told of his place")
+		w.broken("Q1", "a waiter that has left is told of its ticket")
 	}
 	x.news = news
 	if !x.queued {
@@ -153,7 +153,7 @@ func (x *standing) Told(news waitqueue.News) {
 }
 
 // flush sends what there is to tell.
-func (x *standing) flush() {
+func (x *ticket) flush() {
 	w := x.p.w
 	switch {
 	case x.p.dead || x.ended:
@@ -171,18 +171,18 @@ func (x *standing) flush() {
 }
 
 // leave ends the waiting at the member.
-func (x *standing) leave() {
+func (x *ticket) leave() {
 	x.ended = true
-	if x.place == nil || x.p.dead {
+	if x.entry == nil || x.p.dead {
 		return
 	}
-	x.place.Leave()
-	x.place = nil
-	x.p.places = slices.DeleteFunc(x.p.places, func(y *standing) bool { return y == x })
+	x.entry.Leave()
+	x.entry = nil
+	x.p.tickets = slices.DeleteFunc(x.p.tickets, func(y *ticket) bool { return y == x })
 }
 
 // send brings news to the client.
-func (x *standing) send(news waitqueue.News) {
+func (x *ticket) send(news waitqueue.News) {
 	w := x.t.c.w
 	if x.t.c.cut || x.closed {
 		x.breakOff(w.now + w.exp(w.p.Timeout))
@@ -199,7 +199,7 @@ func (x *standing) send(news waitqueue.News) {
 }
 
 // breakOff ends the connection; the client notices at an instant.
-func (x *standing) breakOff(at Time) {
+func (x *ticket) breakOff(at Time) {
 	x.leave()
 	x.t.c.w.at(at, func() {
 		x.close()
@@ -208,7 +208,7 @@ func (x *standing) breakOff(at Time) {
 }
 
 // broken is when the member's process has ended.
-func (x *standing) broken(silent bool) {
+func (x *ticket) broken(silent bool) {
 	w := x.t.c.w
 	at := w.now + w.exp(w.p.Delay)
 	if silent {
@@ -219,7 +219,7 @@ func (x *standing) broken(silent bool) {
 
 // close is when the client knows that the connection has ended, or gives the waiting up. The
 // member learns of that, later if the client is cut off.
-func (x *standing) close() {
+func (x *ticket) close() {
 	if x.closed {
 		return
 	}
@@ -239,8 +239,8 @@ func (x *standing) close() {
 	})
 }
 
-// first is when the client looks at the answer that says where the place stands.
-func (x *standing) first(news *waitqueue.News) {
+// first is when the client looks at the answer that says the state of the ticket.
+func (x *ticket) first(news *waitqueue.News) {
 	x.take(*news)
 	for _, n := range x.early {
 		x.take(n)
@@ -249,7 +249,7 @@ func (x *standing) first(news *waitqueue.News) {
 }
 
 // arrive is when news come to the client.
-func (x *standing) arrive(news waitqueue.News) {
+func (x *ticket) arrive(news waitqueue.News) {
 	if len(x.rec.Told) == 0 {
 		x.early = append(x.early, news)
 		return
@@ -257,25 +257,25 @@ func (x *standing) arrive(news waitqueue.News) {
 	x.take(news)
 }
 
-func (x *standing) take(news waitqueue.News) {
+func (x *ticket) take(news waitqueue.News) {
 	if x.closed || x.t.dead {
 		return
 	}
 	w := x.t.c.w
-	w.tracef("client %d: turn %d of %q: told %+v", x.t.c.id, x.rec.ID, x.rec.Key, news)
-	x.rec.Told = append(x.rec.Told, Telling{w.now, news})
+	w.tracef("client %d: wait %d of %q: told %+v", x.t.c.id, x.rec.ID, x.rec.Key, news)
+	x.rec.Told = append(x.rec.Told, Notice{w.now, news})
 	x.state = news.State
 	x.rouse()
 }
 
-func (x *standing) rouse() {
+func (x *ticket) rouse() {
 	if x.waiting {
 		x.t.wake(x.t.token)
 	}
 }
 
 // receive waits for what comes next until a deadline of true time.
-func (x *standing) receive(deadline Time) {
+func (x *ticket) receive(deadline Time) {
 	t, w := x.t, x.t.c.w
 	told := len(x.rec.Told)
 	x.waiting = true

@@ -20,24 +20,24 @@ func (f *facts) checkLeaseEvents() {
 		for i := range e.Events {
 			ev := &e.Events[i]
 			n++
-			if n > len(f.fates) {
+			if n > len(f.leaseEvents) {
 				f.violate(e.At, "W1", "entry %d tells of %d events of leases, there are %d",
-					e.Index, n, len(f.fates))
+					e.Index, n, len(f.leaseEvents))
 				return
 			}
-			if want := f.fates[n-1]; ev.Seq != uint64(n) || !sameFate(ev, want) {
+			if want := f.leaseEvents[n-1]; ev.Seq != uint64(n) || !sameEvent(ev, want) {
 				f.violate(e.At, "W1", "entry %d: event %d of leases is %+v, not number %d: %+v",
 					e.Index, ev.Seq, *ev, n, *want)
 			}
 		}
 	}
-	if n < len(f.fates) {
+	if n < len(f.leaseEvents) {
 		f.violate(f.h.End, "W1", "the log tells of %d events of leases, there are %d",
-			n, len(f.fates))
+			n, len(f.leaseEvents))
 	}
 }
 
-func sameFate(got *fsm.LeaseEvent, want *modelStep) bool {
+func sameEvent(got *fsm.LeaseEvent, want *modelStep) bool {
 	return got.Kind == want.kind && got.By == want.by && got.Revision == want.revision &&
 		differsLease(&got.Info, &want.modelLease) == ""
 }
@@ -60,7 +60,8 @@ func (f *facts) checkEvents(op *Op, to int) {
 	for i := range op.Answer.Events {
 		ev := &op.Answer.Events[i]
 		next++
-		if ev.Seq != next || next > uint64(min(known, len(f.fates))) || !sameFate(ev, f.fates[next-1]) {
+		if ev.Seq != next || next > uint64(min(known, len(f.leaseEvents))) ||
+			!sameEvent(ev, f.leaseEvents[next-1]) {
 			f.violate(op.End, "W1", "operation %d of client %d asked member %d for events of leases "+
 				"after %d, and was told %+v as the one after %d", op.ID, op.Client, op.Member, op.After,
 				*ev, next-1)
@@ -103,14 +104,14 @@ func (f *facts) checkFenced() {
 	}
 }
 
-// entryAt returns the place of the entry that made a revision.
+// entryAt returns the position of the entry that made a revision.
 func (f *facts) entryAt(revision int64) int {
 	return sort.Search(len(f.revisions), func(i int) bool { return f.revisions[i] >= revision })
 }
 
 // held reports whether a token held a name at some time within an entry.
 func (f *facts) held(name string, token lease.Token, entry int) bool {
-	for _, l := range f.lives {
+	for _, l := range f.incarnations {
 		if l.token == token && !l.delayed {
 			return l.name == name && l.granted <= entry && entry <= l.ended
 		}

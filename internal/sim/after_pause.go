@@ -6,10 +6,10 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// thaw leaves part of the mail for later if the process has stood still: its sockets
+// afterPause leaves part of the mail for later if the process was paused: its sockets
 // are drained in any order then, and a request may well be looked at before the news
 // that somebody else leads.
-func (p *process) thaw(mail *mail) {
+func (p *process) afterPause(mail *mail) {
 	if p.frozen == 0 || p.frozen > p.w.now {
 		return
 	}

@@ -6,9 +6,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// auditor follows the events of leases, at one member after the other. What is not kept any
+// eventReader follows the events of leases, at one member after the other. What is not kept any
 // more it makes up for by looking at the leases, and goes on from there.
-func (t *thread) auditor() {
+func (t *thread) eventReader() {
 	w := t.c.w
 	after := uint64(0)
 	for {

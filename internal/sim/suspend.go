@@ -7,21 +7,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the sleep of machines: their boot clocks go on, and whoever wakes up as
+// This file has the sleep of machines: their boot clocks go on, and a machine that wakes up as
 // the leader has measured nothing of what was due meanwhile (T10).
 
 // suspend lets one machine sleep, or all of them.
 func (n *injector) suspend() bool {
 	if n.w.chance(4) {
-		return n.doze(n.length())
+		return n.sleepAll(n.length())
 	}
 	m, d := n.victim(), n.length()
 	return m != nil && n.freeze(m, faultSuspend, d)
 }
 
-// doze lets all machines sleep at once, as those that share a host do. Nobody is awake to
+// sleepAll lets all machines sleep at once, as those that share a host do. Nobody is awake to
 // elect another leader, so the one that sleeps leads on when it wakes up.
-func (n *injector) doze(d Time) bool {
+func (n *injector) sleepAll(d Time) bool {
 	slept := false
 	for _, m := range n.w.members {
 		slept = m.proc != nil && n.freeze(m, faultSuspend, d) || slept
@@ -32,17 +32,17 @@ func (n *injector) doze(d Time) bool {
 	return slept
 }
 
-// dozeLast lets all machines sleep just before everything is healed.
-func (n *injector) dozeLast() {
+// sleepAtEnd lets all machines sleep just before everything is healed.
+func (n *injector) sleepAtEnd() {
 	w := n.w
-	if w.p.Doze > 0 {
-		w.at(w.end-w.p.Calm-w.p.Doze, func() { n.doze(w.p.Doze) })
+	if w.p.Sleep > 0 {
+		w.at(w.end-w.p.Calm-w.p.Sleep, func() { n.sleepAll(w.p.Sleep) })
 	}
 }
 
-// depositor grants leases with a long life and never renews them: each is to end on
-// time, whoever slept meanwhile.
-func (t *thread) depositor() {
+// granter grants leases with a long TTL and never renews them: each is to end on
+// time, whichever machine slept meanwhile.
+func (t *thread) granter() {
 	w := t.c.w
 	for {
 		t.think()

@@ -1,8 +1,8 @@
 package sim
 
-// Weather is what only a part of the runs has, each kind for itself: in all of them it
+// Scenario is what only a part of the runs has, each kind for itself: in all of them it
 // would hide more than it shows.
-type Weather struct {
+type Scenario struct {
 	// Codec passes every message between members through its encoding.
 	Codec bool
 	// Room is how many bytes of entries may wait for their commit: beyond it a leader
@@ -15,37 +15,37 @@ type Weather struct {
 	// Depose is the mean time between two faults that depose a leader (injector.depose), beside
 	// all others. 0 for none.
 	Depose Time
-	// Relapse is the mean time between two faults that depose a leader and have it elected again
-	// (injector.relapse). 0 for none.
-	Relapse Time
-	// Doze is for how long all machines sleep at the end of the faults, as those of one host do
+	// Reelect is the mean time between two faults that depose a leader and have it elected again
+	// (injector.reelect). 0 for none.
+	Reelect Time
+	// Sleep is for how long all machines sleep at the end of the faults, as those of one host do
 	// (T10). 0 for not at all.
-	Doze Time
-	// Reboot is when all members die and start again, in a run without other faults. 0 for
+	Sleep Time
+	// RestartAll is when all members die and start again, in a run without other faults. 0 for
 	// never.
-	Reboot Time
-	// Plot has leaders that are replaced and do not know it, and clients that turn to them.
-	Plot Plot
+	RestartAll Time
+	// StaleLeader has leaders that are replaced and do not know it, and clients that ask them.
+	StaleLeader StaleLeader
 	// Caches is how many clients have coherent caches.
 	Caches int
-	// Liners is how many clients wait in lines.
-	Liners int
+	// Waiters is how many clients wait in wait queues.
+	Waiters int
 	// HeldUp is in how many actions of its shell a member's core is held up once, 0 for never.
 	HeldUp int
 	// Versions is whether members say which cluster versions they speak, and an operator holds
 	// the cluster version and lets it go.
 	Versions bool
-	// Beside is whether who has learned that the TTL of a lease was changed renews it at once
+	// Beside is whether a client that learns of the new TTL of a lease renews it at once
 	// in one message with another lease.
 	Beside bool
-	// Asleep is whether who holds a lock or a role often stands still until the lease is over,
-	// and gives the lock back then.
-	Asleep bool
+	// Oversleep is whether a client that holds a lock or a role is often paused until the lease
+	// is over, and gives the lock back then.
+	Oversleep bool
 }
 
-// weather draws one for a profile, and fits that to it.
-func (w *world) weather(p *Profile) Weather {
-	out := Weather{Codec: w.chance(3)}
+// drawScenario draws one for a profile, and fits that to it.
+func (w *world) drawScenario(p *Profile) Scenario {
+	out := Scenario{Codec: w.chance(3)}
 	if w.chance(6) {
 		out.Room = uint64(w.between(32, 256))
 		p.Delay = w.between(2*Millisecond, 40*Millisecond) // entries wait for the followers
@@ -59,20 +59,20 @@ func (w *world) weather(p *Profile) Weather {
 		p.Timeout = w.between(2*Second, 7*Second)            // and somebody waits for it
 	}
 	if w.chance(6) {
-		out.Doze = w.between(2*Second, w.end/4)
+		out.Sleep = w.between(2*Second, w.end/4)
 	}
 	if r := w.source(0xcac4e); r.IntN(3) == 0 {
 		out.Caches = 1 + r.IntN(4)
 	}
 	if r := w.source(0x11e5); r.IntN(4) == 0 {
-		out.Liners = 1 + r.IntN(2)
+		out.Waiters = 1 + r.IntN(2)
 	}
 	if r := w.source(0x4eb007); r.IntN(12) == 0 {
-		p.Faults, out.Depose, out.Doze = 0, 0, 0
-		out.Reboot = w.end/2 + Time(r.Int64N(int64(w.end/8)))
+		p.Faults, out.Depose, out.Sleep = 0, 0, 0
+		out.RestartAll = w.end/2 + Time(r.Int64N(int64(w.end/8)))
 	}
 	if r := w.source(0x4e1a); r.IntN(8) == 0 && p.Faults > 0 {
-		out.Relapse = Time(3+r.IntN(6)) * Second
+		out.Reelect = Time(3+r.IntN(6)) * Second
 		p.Think = Time(50+r.IntN(300)) * Millisecond // the log has something of it
 		p.Timeout = Time(3+r.IntN(4)) * Second       // and somebody waits for it
 	}
@@ -80,7 +80,7 @@ func (w *world) weather(p *Profile) Weather {
 		out.HeldUp = 1000 + r.IntN(4000)
 	}
 	out.Versions = w.source(0x7e25).IntN(4) == 0
-	out.Asleep = w.source(0x51ee9).IntN(3) == 0
+	out.Oversleep = w.source(0x51ee9).IntN(3) == 0
 	out.Beside = w.source(0x1b9).IntN(3) == 0
 	return out
 }

@@ -5,15 +5,15 @@ const (
 	queueGo  = "internal/api/waitqueue/queue.go"
 )
 
-// plantedTurns are faults of those who tell others of their turns.
-var plantedTurns = []planted{
-	{"a turn is told with one before it too many", "L4", []edit{
+// plantedWaits are faults of wait queues.
+var plantedWaits = []planted{
+	{"a waiter is told it is ready with one too many before it", "L4", []edit{
 		{
 			queueGo, "r.permits >= int64(len(r.kind.queue.keys))",
 			"r.permits+1 >= int64(len(r.kind.queue.keys))",
 		},
 	}},
-	{"a turn is told without a look at the key before", "L4", []edit{
+	{"a waiter is told it is ready without a look at the key before", "L4", []edit{
 		{queueGo, "return !ok || !last.Before(k.Ticket)", "return !ok || last != nil"},
 	}},
 	{"a writer does not wait for readers", "L4", []edit{
@@ -22,7 +22,7 @@ var plantedTurns = []planted{
 			"return string(value) != \"r\"",
 		},
 	}},
-	{"of those whose turn has come one is told", "T16", []edit{
+	{"of the waiters that become ready only one is told", "T16", []edit{
 		{
 			queueGo, "\t\te.to.Told(News{State: Ready, Revision: revision, " +
 				"Created: e.key.Revision, After: after})\n",
@@ -30,20 +30,20 @@ var plantedTurns = []planted{
 				"Created: e.key.Revision, After: after})\n\t\treturn\n",
 		},
 	}},
-	{"the first change after a line was read is missed", "T16", []edit{
+	{"the first change after a wait queue was read is missed", "T16", []edit{
 		{queuesGo, "e.Revision() > q.from &&", "e.Revision() > q.from+1 &&"},
 	}},
-	{"who waits says so when he has looked", "T16", []edit{
+	{"a waiter registers only after it has looked", "T16", []edit{
 		{
 			queuesGo, "\tw.hub.Want(1)\n\tdefer func() {\n\t\tif e == nil {\n" +
 				"\t\t\tw.hub.Want(-1)\n\t\t}\n\t}()\n\treturn w.enter(a, asOf, to)\n",
 			"\te, n := w.enter(a, asOf, to)\n\tif e != nil {\n\t\tw.hub.Want(1)\n\t}\n\treturn e, n\n",
 		},
 	}},
-	{"a line is not read again when events are missing", "T16", []edit{
+	{"a wait queue is not read again when events are missing", "T16", []edit{
 		{queuesGo, "\tif gap {\n\t\tw.rereadAll()\n", "\tif gap {\n"},
 	}},
-	{"a line is taken to be as new as who asks", "Q1", []edit{
+	{"a wait queue is taken to be as new as the waiter", "Q1", []edit{
 		{
 			queuesGo, "\tif w.reached(q) < asOf && w.queues[a.Prefix] == q {",
 			"\tif w.queues[a.Prefix] == q && false {",
@@ -53,14 +53,14 @@ var plantedTurns = []planted{
 	{"that a key is gone is not told", "Q1", []edit{
 		{queueGo, "\t\tq.end(k, news)\n\t\treturn true\n", "\t\tq.drop(k)\n\t\treturn true\n"},
 	}},
-	{"that a key was let go is not told", "Q1", []edit{
+	{"that a key was detached is not told", "Q1", []edit{
 		{
 			queueGo,
 			"\t\tq.end(k, News{State: Gone, Revision: e.KV.ModRevision, Created: k.Revision})\n",
 			"",
 		},
 	}},
-	{"who has gone while events were missing is forgotten", "Q1", []edit{
+	{"a key that went while events were missing is forgotten", "Q1", []edit{
 		{
 			queueGo, "\t\t\tq.end(was, fate(v, was.Ticket, max(since, was.Revision)))\n",
 			"\t\t\t_ = fate(v, was.Ticket, max(since, was.Revision))\n",
