@@ -37,7 +37,7 @@ environment. Exit codes are those of leasehold run; 122 says that there is a mem
 			if len(args) != 2 {
 				return badArgs("members register takes a group and an ID")
 			}
-			if err := cmp.Or(named("group", args[0]), checkTTL(r.TTL)); err != nil {
+			if err := cmp.Or(requireName("group", args[0]), checkTTL(r.TTL)); err != nil {
 				return err
 			}
 			r.ID, r.Metadata = args[1], []byte(metadata)
@@ -67,7 +67,7 @@ func (a *app) register(group string, r members.Registration, command []string) e
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := waiting{}.context()
+	ctx, cancel := waitFlags{}.context()
 	defer cancel()
 	if !r.Wait {
 		var done context.CancelFunc
@@ -76,10 +76,10 @@ func (a *app) register(group string, r members.Registration, command []string) e
 	}
 	m, err := members.New(c, group).Register(ctx, r)
 	if err != nil {
-		return got(ctx, err, members.ErrExists)
+		return acquireError(ctx, err, members.ErrExists)
 	}
 	cancel()
-	return a.holdOn(holding{lease: m.Lease(), news: r.ID + " joined"}, command, m.Release)
+	return a.runOrWait(heldLease{lease: m.Lease(), news: r.ID + " joined"}, command, m.Release)
 }
 
 func (a *app) membersList() *cobra.Command {
@@ -90,10 +90,10 @@ func (a *app) membersList() *cobra.Command {
 			if len(args) != 1 {
 				return badArgs("members list takes a group")
 			}
-			if err := named("group", args[0]); err != nil {
+			if err := requireName("group", args[0]); err != nil {
 				return err
 			}
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				list, revision, err := members.New(c, args[0]).List(ctx)
 				return showMembers(list, revision), err
 			})
@@ -114,7 +114,7 @@ func (a *app) membersWatch() *cobra.Command {
 			if len(args) != 1 {
 				return badArgs("members watch takes a group")
 			}
-			if err := named("group", args[0]); err != nil {
+			if err := requireName("group", args[0]); err != nil {
 				return err
 			}
 			return a.watchMembers(args[0])

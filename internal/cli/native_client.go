@@ -155,3 +155,19 @@ func tlsOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	}
 	return cfg.TLS, nil
 }
+
+// callNative opens a client, makes one short call and shows its answer.
+func (a *app) callNative(do func(ctx context.Context, c *client.Client) (answer, error)) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	ans, err := do(ctx, c)
+	if err != nil {
+		return err
+	}
+	return a.show(ans)
+}

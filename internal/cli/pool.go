@@ -33,14 +33,14 @@ prefix, the first and the last one too. A pool has 65,536 IDs at most.`,
 			if len(args) < 1 || first != last || first != (len(args) == 1) {
 				return badArgs("pool create takes a pool, and IDs or both --first and --last")
 			}
-			if err := named("pool", args[0]); err != nil {
+			if err := requireName("pool", args[0]); err != nil {
 				return err
 			}
 			if s.Quarantine < 0 {
 				return badArgs("--quarantine must not be below 0")
 			}
 			s.IDs = args[1:]
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				p, err := pool.Create(ctx, c, args[0], s)
 				if err != nil {
 					return answer{}, err
@@ -64,7 +64,7 @@ prefix, the first and the last one too. A pool has 65,536 IDs at most.`,
 
 func (a *app) poolAcquire() *cobra.Command {
 	var r pool.Request
-	var p waiting
+	var p waitFlags
 	cmd := &cobra.Command{
 		Use:   "acquire <pool> [-- <command> [arg ...]]",
 		Short: "Holds an ID until interrupted, or while a command runs",
@@ -84,7 +84,7 @@ free in time.`,
 			if len(args) != 1 {
 				return badArgs("pool acquire takes a pool")
 			}
-			if err := cmp.Or(named("pool", args[0]), p.check(), checkTTL(r.TTL)); err != nil {
+			if err := cmp.Or(requireName("pool", args[0]), p.check(), checkTTL(r.TTL)); err != nil {
 				return err
 			}
 			r.Wait = !p.try
@@ -102,7 +102,7 @@ free in time.`,
 	return cmd
 }
 
-func (a *app) hold(name string, r pool.Request, p waiting, command []string) error {
+func (a *app) hold(name string, r pool.Request, p waitFlags, command []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
@@ -114,14 +114,14 @@ func (a *app) hold(name string, r pool.Request, p waiting, command []string) err
 	defer done()
 	ids, err := pool.Open(short, c, name)
 	if err != nil {
-		return got(ctx, err)
+		return acquireError(ctx, err)
 	}
 	l, err := ids.Acquire(ctx, r)
 	if err != nil {
-		return got(ctx, err, pool.ErrNoneFree)
+		return acquireError(ctx, err, pool.ErrNoneFree)
 	}
 	cancel()
-	return a.holdOn(holding{
+	return a.runOrWait(heldLease{
 		lease: l.Lease(), env: []string{"LEASEHOLD_POOL_ID=" + l.ID()}, news: l.ID(),
 	}, command, l.Release)
 }
@@ -134,10 +134,10 @@ func (a *app) poolList() *cobra.Command {
 			if len(args) != 1 {
 				return badArgs("pool list takes a pool")
 			}
-			if err := named("pool", args[0]); err != nil {
+			if err := requireName("pool", args[0]); err != nil {
 				return err
 			}
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				p, err := pool.Open(ctx, c, args[0])
 				if err != nil {
 					return answer{}, err

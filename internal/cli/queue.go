@@ -31,7 +31,7 @@ func (a *app) queuePush() *cobra.Command {
 			if len(args) != 1 && len(args) != 2 {
 				return badArgs("queue push takes a queue and a payload")
 			}
-			if err := named("queue", args[0]); err != nil {
+			if err := requireName("queue", args[0]); err != nil {
 				return err
 			}
 			if delay < 0 {
@@ -41,7 +41,7 @@ func (a *app) queuePush() *cobra.Command {
 			if err != nil {
 				return badArgs("queue push needs a payload: %v", err)
 			}
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				q := queue.New(c, args[0], queue.Config{})
 				id, err := q.Push(ctx, []byte(payload), delay)
 				return answer{
@@ -61,7 +61,7 @@ func (a *app) queuePush() *cobra.Command {
 type workFlags struct {
 	cfg   queue.Config
 	delay time.Duration
-	wait  waiting
+	wait  waitFlags
 	idle  bool
 }
 
@@ -89,7 +89,7 @@ func (f *workFlags) check(queue string) error {
 	case f.delay < 0:
 		return badArgs("--retry-delay must not be below 0")
 	}
-	return cmp.Or(named("queue", queue), checkTTL(f.cfg.TTL))
+	return cmp.Or(requireName("queue", queue), checkTTL(f.cfg.TTL))
 }
 
 const workEnvironment = `
@@ -157,7 +157,7 @@ often goes to the dead letters.
 
 // runItem runs a command for an item. Its error says how the command ended.
 func (a *app) runItem(i *queue.Item, command []string) error {
-	err := a.runHolding(holding{
+	err := a.runUnderLease(heldLease{
 		lease: i.Lease(), stdin: bytes.NewReader(i.Payload()),
 		env: []string{
 			"LEASEHOLD_ITEM=" + i.ID(), fmt.Sprintf("LEASEHOLD_TRIES=%d", i.Tries()),
@@ -263,7 +263,7 @@ func (a *app) claim(c *client.Client, name string, f *workFlags) (*queue.Item, e
 	i, err := claim(ctx)
 	switch {
 	case err != nil:
-		return nil, got(ctx, err)
+		return nil, acquireError(ctx, err)
 	case i == nil:
 		return nil, withCode(exitTaken, errors.New("there is no item"))
 	}
@@ -286,7 +286,7 @@ func (f *pageFlags) check(queue string) error {
 	if f.limit < 1 {
 		return badArgs("--limit must be at least 1, not %d", f.limit)
 	}
-	return named("queue", queue)
+	return requireName("queue", queue)
 }
 
 func (a *app) queueList() *cobra.Command {
@@ -301,7 +301,7 @@ func (a *app) queueList() *cobra.Command {
 			if err := f.check(args[0]); err != nil {
 				return err
 			}
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				q := queue.New(c, args[0], queue.Config{})
 				stats, err := q.Stats(ctx)
 				if err != nil {
@@ -328,7 +328,7 @@ func (a *app) queueDead() *cobra.Command {
 			if err := f.check(args[0]); err != nil {
 				return err
 			}
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				list, err := queue.New(c, args[0], queue.Config{}).Dead(ctx, f.after, f.limit)
 				return showItems(nil, list), err
 			})
@@ -347,10 +347,10 @@ func (a *app) queueRequeue() *cobra.Command {
 			if len(args) < 1 || all != (len(args) == 1) {
 				return badArgs("queue requeue takes a queue, and IDs or --all")
 			}
-			if err := named("queue", args[0]); err != nil {
+			if err := requireName("queue", args[0]); err != nil {
 				return err
 			}
-			return a.native(func(ctx context.Context, c *client.Client) (answer, error) {
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				q := queue.New(c, args[0], queue.Config{})
 				n, err := requeue(ctx, q, args[1:])
 				return answer{

@@ -97,7 +97,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 		return err
 	}
 	likely := cfg
-	if j != nil && !j.addressed {
+	if j != nil && !j.addressesGiven {
 		likely = choose("localhost", clientPorts[0]).in(cfg)
 	}
 	if err := likely.Validate(); err != nil {
@@ -117,7 +117,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner) error {
 	quietGRPC()
 	ctx, stop := untilSignal(ctx, cfg.Logger)
 	defer stop()
-	if j == nil || j.addressed { // else it chooses ports that are free
+	if j == nil || j.addressesGiven { // else it chooses ports that are free
 		if err := tryPorts(ctx, cfg); err != nil {
 			return err
 		}

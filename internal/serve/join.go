@@ -32,19 +32,19 @@ type joinFlags struct {
 // up. It may be stopped and started again at any point, and goes on from there.
 type joiner struct {
 	joinFlags
-	// named, housed and addressed say which of the name, the data directory and the
+	// nameGiven, dirGiven and addressesGiven say which of the name, the data directory and the
 	// addresses were given. The others are chosen here.
-	named, housed, addressed bool
+	nameGiven, dirGiven, addressesGiven bool
 
 	log  *slog.Logger
 	dial func(endpoints []string, cfg server.Config) (cluster, error)
 	// reach finds out whether a member can be reached at its peer URLs: see [server.Reach].
 	reach func(cfg server.Config, members map[string][]url.URL, cluster uint64) error
 
-	claimed io.Closer // keeps others from choosing the same addresses
-	cluster cluster
-	member  uint64 // the ID that the cluster knows this member by
-	reason  string // why it waits, as last told
+	reserved io.Closer // keeps others from choosing the same addresses
+	cluster  cluster
+	member   uint64 // the ID that the cluster knows this member by
+	reason   string // why it waits, as last told
 }
 
 // cluster is what a joiner asks of the members of the cluster.
@@ -75,13 +75,13 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 	}
 	j := &joiner{
 		joinFlags: f.join, log: lg, dial: dialCluster, reach: server.Reach,
-		named: f.given["name"], housed: f.given["data-dir"],
+		nameGiven: f.given["name"], dirGiven: f.given["data-dir"],
 	}
 	for _, name := range []string{
 		"listen-client-urls", "advertise-client-urls", "listen-peer-urls",
 		"initial-advertise-peer-urls",
 	} {
-		j.addressed = j.addressed || f.given[name]
+		j.addressesGiven = j.addressesGiven || f.given[name]
 	}
 	return j, nil
 }
@@ -90,7 +90,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 // until the cluster has taken the member in, however long that takes: it is for
 // a server, that somebody stops if he loses patience.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
-	cfg, err := j.settle(cfg)
+	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {
 		return cfg, err
 	}

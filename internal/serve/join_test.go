@@ -375,7 +375,7 @@ func TestJoinChooses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cfg, err = j.settle(cfg); err != nil {
+		if cfg, err = j.chooseAddresses(cfg); err != nil {
 			t.Skip("no free ports here: ", err)
 		}
 		if hold {

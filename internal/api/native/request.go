@@ -132,11 +132,11 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 
 // spawn answers a request on a goroutine of its own.
 func (t *stream) spawn(q *request, r *pb.Request, n number) error {
-	if call := t.reading(q, r); call != nil {
+	if call := t.readCall(q, r); call != nil {
 		t.run(q, call, false)
 		return nil
 	}
-	call := t.writing(q, r, n)
+	call := t.writeCall(q, r, n)
 	if call == nil {
 		return invalid("request %d says nothing to do", q.id)
 	}

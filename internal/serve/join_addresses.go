@@ -23,33 +23,33 @@ var clientPorts = []int{2379, 22379, 32379, 42379, 52379, 62379, 12379}
 // want of flags, so that a restart chooses the same.
 const chosenFile = "join.json"
 
-// chosen are addresses that were chosen.
-type chosen struct {
+// addresses are those that were chosen.
+type addresses struct {
 	Client string `json:"client"`
 	Peer   string `json:"peer"`
 }
 
-// settle chooses the name, the data directory and the addresses that were not
+// chooseAddresses chooses the name, the data directory and the addresses that were not
 // given. It may choose anew after a restart only if nothing was kept.
-func (j *joiner) settle(cfg server.Config) (server.Config, error) {
-	if j.addressed {
-		return j.house(cfg), nil
+func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
+	if j.addressesGiven {
+		return j.setName(cfg), nil
 	}
-	host, err := j.facing()
+	host, err := j.ownAddress()
 	if err != nil {
 		return cfg, err
 	}
-	if j.named || j.housed {
-		return j.settleIn(cfg, host)
+	if j.nameGiven || j.dirGiven {
+		return j.addressesIn(cfg, host)
 	}
 	// The directory's name tells the addresses: one that is left from an earlier
 	// start, and whose ports nobody has taken, goes before a new one.
 	for _, old := range []bool{true, false} {
 		for _, port := range clientPorts {
-			c := j.house(choose(host, port).in(cfg))
+			c := j.setName(choose(host, port).in(cfg))
 			_, err := os.Stat(c.DataDir)
-			if (err == nil) == old && j.claim(host, port) {
-				return j.tell(c), nil
+			if (err == nil) == old && j.reservePorts(host, port) {
+				return j.logChosen(c), nil
 			}
 		}
 	}
@@ -59,19 +59,19 @@ func (j *joiner) settle(cfg server.Config) (server.Config, error) {
 var errNoPorts = errors.New("found no free ports to listen on; give --listen-client-urls and " +
 	"--listen-peer-urls")
 
-// settleIn chooses addresses for a member whose directory is given.
-func (j *joiner) settleIn(cfg server.Config, host string) (server.Config, error) {
+// addressesIn chooses addresses for a member whose directory is given.
+func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, error) {
 	file := filepath.Join(cfg.DataDir, chosenFile)
 	if data, err := os.ReadFile(file); err == nil {
-		var c chosen
+		var c addresses
 		if err := json.Unmarshal(data, &c); err != nil || c.Client == "" || c.Peer == "" {
 			return cfg, fmt.Errorf("%s does not say which addresses were chosen; remove it, and "+
 				"give --listen-client-urls and --listen-peer-urls", file)
 		}
-		return j.tell(j.house(c.in(cfg))), nil
+		return j.logChosen(j.setName(c.in(cfg))), nil
 	}
 	for _, port := range clientPorts {
-		if !j.claim(host, port) {
+		if !j.reservePorts(host, port) {
 			continue
 		}
 		c := choose(host, port)
@@ -79,40 +79,40 @@ func (j *joiner) settleIn(cfg server.Config, host string) (server.Config, error)
 		if err := c.save(cfg.DataDir, file); err != nil {
 			return cfg, fmt.Errorf("keep the addresses chosen: %w", err)
 		}
-		return j.tell(j.house(c.in(cfg))), nil
+		return j.logChosen(j.setName(c.in(cfg))), nil
 	}
 	return cfg, errNoPorts
 }
 
-// house gives the member a name of its own, and a directory of that name.
-func (j *joiner) house(cfg server.Config) server.Config {
-	if !j.named {
+// setName gives the member a name of its own, and a directory of that name.
+func (j *joiner) setName(cfg server.Config) server.Config {
+	if !j.nameGiven {
 		u := cfg.URLs.AdvertisePeer[0]
 		cfg.Name = strings.NewReplacer(":", "-", ",", "-", "=", "-", "/", "-").
 			Replace(u.Hostname() + "-" + u.Port())
-		if !j.housed {
+		if !j.dirGiven {
 			cfg.DataDir = cfg.Name + ".leasehold"
 		}
 	}
 	return cfg
 }
 
-func (j *joiner) tell(cfg server.Config) server.Config {
+func (j *joiner) logChosen(cfg server.Config) server.Config {
 	j.log.Info("chose addresses, for want of flags", "name", cfg.Name, "data-dir", cfg.DataDir,
 		"listen-client-urls", joinURLs(cfg.URLs.ListenClient),
 		"listen-peer-urls", joinURLs(cfg.URLs.ListenPeer))
 	return cfg
 }
 
-func choose(host string, port int) chosen {
-	return chosen{
+func choose(host string, port int) addresses {
+	return addresses{
 		Client: "http://" + net.JoinHostPort(host, strconv.Itoa(port)),
 		Peer:   "http://" + net.JoinHostPort(host, strconv.Itoa(port+1)),
 	}
 }
 
 // secure makes the addresses ones with TLS where the member has certificates.
-func (c *chosen) secure(cfg server.Config) {
+func (c *addresses) secure(cfg server.Config) {
 	for _, side := range []struct {
 		url *string
 		tls server.TLS
@@ -125,7 +125,7 @@ func (c *chosen) secure(cfg server.Config) {
 }
 
 // in returns the configuration with the addresses.
-func (c chosen) in(cfg server.Config) server.Config {
+func (c addresses) in(cfg server.Config) server.Config {
 	c.secure(cfg)
 	for _, a := range []struct {
 		text string
@@ -146,7 +146,7 @@ func (c chosen) in(cfg server.Config) server.Config {
 }
 
 // save keeps the addresses, whole or not at all.
-func (c chosen) save(dir, file string) error {
+func (c addresses) save(dir, file string) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -160,8 +160,8 @@ func (c chosen) save(dir, file string) error {
 	return os.Rename(file+".tmp", file)
 }
 
-// facing returns this machine's address as the cluster sees it. Nothing is sent.
-func (j *joiner) facing() (string, error) {
+// ownAddress returns this machine's address as the cluster sees it. Nothing is sent.
+func (j *joiner) ownAddress() (string, error) {
 	var failures []error
 	for _, e := range j.endpoints {
 		if _, rest, ok := strings.Cut(e, "://"); ok {
@@ -183,11 +183,11 @@ func (j *joiner) facing() (string, error) {
 		errors.Join(failures...))
 }
 
-// claim reports whether a port and the next one can be listened on, and if so
-// claims them, until release: by the UDP port of the same number, which nobody
+// reservePorts reports whether a port and the next one can be listened on, and if so
+// reserves them, until release: by the UDP port of the same number, which nobody
 // else has a use for. Members that are started together would else choose the
 // same, and one would take the other's place.
-func (j *joiner) claim(host string, port int) bool {
+func (j *joiner) reservePorts(host string, port int) bool {
 	for _, p := range []int{port, port + 1} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p)))
 		if err != nil {
@@ -199,13 +199,13 @@ func (j *joiner) claim(host string, port int) bool {
 	if err != nil {
 		return false
 	}
-	j.claimed = c
+	j.reserved = c
 	return true
 }
 
-// release gives up what was claimed.
+// release gives up what was reserved.
 func (j *joiner) release() {
-	if j.claimed != nil {
-		_ = j.claimed.Close()
+	if j.reserved != nil {
+		_ = j.reserved.Close()
 	}
 }
