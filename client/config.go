@@ -143,9 +143,10 @@ func (c *Config) defaults() {
 	}
 }
 
-// Close ends the client: its leases are not kept alive any more and end for the program at
-// once, with [ErrClosed], and so do its watches and calls. It revokes nothing; who wants
-// that revokes before. It returns when all of the client's goroutines have ended.
+// Close ends the client. Its leases are not kept alive any more and end for the program at
+// once, with [ErrClosed]; so do its watches and calls. It revokes nothing: a program that
+// wants to free its leases revokes them first. It returns when all of the client's goroutines
+// have ended.
 func (c *Client) Close() error {
 	c.keeper.close()
 	c.mux.close()

@@ -53,9 +53,9 @@ const (
 	LeaseExpiring = LeaseEventKind(pb.LeaseEvent_KIND_EXPIRING)
 	LeaseRenewed  = LeaseEventKind(pb.LeaseEvent_KIND_RENEWED)
 	// LeaseCacheSlow says that a write waits for the lease's cache, since Waited, and
-	// LeaseCacheSlowEnded that none does any more. They are advice likewise, and told to all
-	// who follow. Who begins to follow is told first which caches are slow then. Of each that is
-	// told, the end is told too, also if the client moves between members.
+	// LeaseCacheSlowEnded that no write waits any more. They are advice as well, and every
+	// watcher is told: a new watcher is first told which caches are slow then. If it is told
+	// that a cache is slow, it is told the end too, also if the client moves between members.
 	LeaseCacheSlow      = LeaseEventKind(pb.LeaseEvent_KIND_CACHE_SLOW)
 	LeaseCacheSlowEnded = LeaseEventKind(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED)
 )
@@ -188,7 +188,8 @@ func (w *LeaseWatcher) Next(ctx context.Context) (LeaseUpdate, error) {
 	}
 }
 
-// Seq returns the number up to which Next has told all: where who begins anew goes on.
+// Seq returns the number up to which Next has told all: a program that begins anew goes on
+// after it.
 func (w *LeaseWatcher) Seq() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

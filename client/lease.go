@@ -87,7 +87,7 @@ type Lease struct {
 // ID returns the lease's ID.
 func (l *Lease) ID() lease.ID { return l.info.ID }
 
-// Token returns the fencing token: who came later has a higher one.
+// Token returns the fencing token: every later holder has a higher one.
 func (l *Lease) Token() lease.Token { return l.info.Token }
 
 // Ref names the lease under its token.

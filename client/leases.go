@@ -23,7 +23,7 @@ type LeaseInfo struct {
 	Token lease.Token
 	TTL   time.Duration
 	// Remaining is for how long it would certainly live on when the cluster said so.
-	// Who holds the lease asks [Lease.State] instead.
+	// The holder of the lease asks [Lease.State] instead.
 	Remaining time.Duration
 	// Name is held by at most one live lease.
 	Name, Owner string
@@ -150,8 +150,8 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 }
 
 // Resume makes this client the holder of a lease that was granted as resumable, and whose
-// secret it knows, and keeps it alive. The lease has a new token; the old one, and who holds
-// it, are out. The grace is as that of a [Grant].
+// secret it knows, and keeps it alive. The lease has a new token. The old token is worth
+// nothing, and its holder has lost the lease. The grace is as that of a [Grant].
 func (c *Client) Resume(
 	ctx context.Context, ref LeaseRef, secret []byte, grace time.Duration,
 ) (*Lease, error) {
@@ -360,9 +360,9 @@ func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
 	return err
 }
 
-// CheckToken says whether the Token is that of a live lease, which is named by its ID or its Name,
-// linearizably, and returns the token that is, 0 if there is no such lease. A resource asks this
-// that cannot remember the highest token it has seen.
+// CheckToken says, linearizably, whether the Token is that of a live lease, which is named by
+// its ID or its Name. It also returns the lease's token, 0 if there is no such lease. It is
+// for a resource that cannot remember the highest token that it has seen.
 func (c *Client) CheckToken(
 	ctx context.Context, r LeaseRef,
 ) (valid bool, current lease.Token, err error) {

@@ -188,8 +188,9 @@ func (w *words) said(l *link, why error) {
 	}
 }
 
-// unfit returns why none of so many endpoints will do, nil if one may. Who is of another cluster
-// will not become ours; but as long as one may be, the client waits for that one.
+// unfit returns why none of so many endpoints will do, nil if one may. An endpoint of another
+// cluster will not become ours; but as long as one may be of ours, the client waits for that
+// one.
 func (w *words) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:

@@ -12,7 +12,7 @@ import (
 )
 
 // keyCluster is the header in which a member says which cluster it is of, and a client which
-// one it wants. A member refuses who wants another.
+// one it wants. A member refuses a client that wants another.
 const keyCluster = "leasehold-cluster"
 
 // OtherClusterError means that an endpoint belongs to another cluster than the client. The

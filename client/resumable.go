@@ -15,7 +15,7 @@ import (
 type resumable struct {
 	mux *mux
 	of  resumption
-	// ready has capacity 1: there is something for who waits; nil if nobody does.
+	// ready has capacity 1: there is something for a waiter; nil if nobody waits.
 	ready chan struct{}
 
 	mu    sync.Mutex // guards what follows, and what those who embed this say

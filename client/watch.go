@@ -122,9 +122,9 @@ func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// WatchFrom is [Client.Watch] for who does not want to wait until the watch is there, since
-// he knows from which revision on he wants to be told. Next tells what goes wrong. Without
-// a revision it is not known from when on the watch tells.
+// WatchFrom is like [Client.Watch], but does not wait until the watch is there. It is for a
+// program that knows the revision from which it wants to be told; without a revision it is
+// not known from when on the watch tells. Next says what goes wrong.
 func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
 	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}

@@ -28,9 +28,8 @@ func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	return l.touch(slot), nil
 }
 
-// Touch is a renewal through the log: every member knows of it, so nothing has
-// to be confirmed. Token 0 means that of whoever holds the lease. It returns
-// ErrNotFound.
+// Touch is a renewal through the log: every member knows of it, so nothing has to be
+// confirmed. Token 0 means the token of the lease, whichever it is. It returns ErrNotFound.
 func (l *Lessor) Touch(id ID, token Token) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || token != 0 && l.table.record(slot).token != token {

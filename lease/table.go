@@ -69,9 +69,9 @@ type table struct {
 	bytes   int64 // Invariant: the sum of Terms.Bytes
 }
 
-// AttachBytes is about what it takes in memory that a key is attached. KeepBytes counts besides if
-// the lease keeps its keys: what they will take more when it has ended and they are stored once
-// more, on no lease.
+// AttachBytes is about the memory that an attached key takes. KeepBytes counts besides if the
+// lease keeps its keys: they take that much more when the lease has ended and they are stored
+// once more, on no lease.
 const (
 	AttachBytes = 100
 	KeepBytes   = 200

@@ -18,7 +18,7 @@ type Token uint64
 
 // Terms are what a grant asks for.
 type Terms struct {
-	// ID of the lease, chosen by whoever proposes the grant; above zero.
+	// ID of the lease, chosen by the proposer of the grant; above zero.
 	ID ID
 	// TTL is how long the lease lives after a grant or renewal.
 	TTL TTL
@@ -37,8 +37,8 @@ type Terms struct {
 	// KeepKeys says that the keys are detached when the lease expires, and
 	// stay. A revoke deletes them all the same.
 	KeepKeys bool
-	// Bound says that the lease is there for one key only: it takes no second one, and
-	// whoever detaches that key ends the lease, by Lessor.Loose and Lessor.Revoke.
+	// Bound says that the lease is there for one key only. It takes no second one, and whatever
+	// detaches that key ends the lease, by Lessor.Loose and Lessor.Revoke.
 	Bound bool
 	// Secret, if not zero, is what Lessor.Resume must show.
 	Secret Secret

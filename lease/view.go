@@ -23,9 +23,8 @@ type State struct {
 	Leases []Info
 	// LastToken is the last token given out.
 	LastToken uint64
-	// Generation is raised by every restore from a backup. Whoever restores one
-	// raises it, and so every later token is above those that were given out
-	// after the backup was taken (T27).
+	// Generation is raised by every restore from a backup. So every later token is above those
+	// that were given out after the backup was taken (T27).
 	Generation uint64
 }
 

@@ -26,8 +26,8 @@ const (
 	reliefPause = 10 * time.Second
 	// reliefRevisions are left to those who watch, unless the quota is all but used up.
 	reliefRevisions = 1000
-	// liftAfter is how long there has to be room before the alarm is lifted. Who makes room by hand
-	// and then lifts the alarm, as etcd's users do, finds it there.
+	// liftAfter is how long there has to be room before the alarm is lifted. An operator who
+	// makes room by hand and then lifts the alarm, as etcd's users do, still finds it there.
 	liftAfter = 2 * time.Second
 )
 

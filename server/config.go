@@ -135,7 +135,7 @@ type TLS struct {
 	ClientCertAuth bool
 	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
 	CRLFile string
-	// AllowedHostnames and AllowedCNs, when not empty, narrow who is let in.
+	// AllowedHostnames and AllowedCNs, when not empty, say which certificates are let in.
 	AllowedHostnames []string
 	AllowedCNs       []string
 	// Auto makes a self-signed certificate, kept in DataDir, when CertFile and

@@ -4,13 +4,12 @@ import "time"
 
 // Lease tunes leases.
 type Lease struct {
-	// MinTTL is the shortest lifetime that leasehold.v1 grants; what asks for less is
-	// refused. The etcd API gives one second to who asks for less.
-	// Default 100 ms.
+	// MinTTL is the shortest lifetime that leasehold.v1 grants; a grant that asks for less is
+	// refused. The etcd API grants one second if less is asked for. Default 100 ms.
 	MinTTL time.Duration
-	// MaxCacheTTL is the longest TTL of a cache's lease, and so for how long a write waits for
-	// a cache that is dead. What asks for more is refused. Give it to all members alike: each
-	// looks at what comes through it. Default 5 s, at most 10 minutes.
+	// MaxCacheTTL is the longest TTL of a cache's lease, and so for how long a write waits for a
+	// cache that is dead. A grant that asks for more is refused. Give all members the same: each
+	// checks the grants that come through it. Default 5 s, at most 10 minutes.
 	MaxCacheTTL time.Duration
 	// CheckpointInterval is how long a lease may go unrenewed, at most, before the
 	// leader replicates its remaining time, and then again. Default 60 s.

@@ -24,7 +24,7 @@ const (
 	// maxTxnOps is the most that Limits.MaxTxnOps may be.
 	maxTxnOps = 1 << 14
 	// opGrowth is how much longer an operation may be in the log than it was in a request: a
-	// lease's ID is longer, and a secret, a bound, or who asks is added.
+	// lease's ID is longer, and a secret, a bound, or the name of the client is added.
 	opGrowth = 128
 	// requestGrowth is the same for a request beside its operations, with what a message may
 	// have more than the request.

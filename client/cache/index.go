@@ -90,7 +90,8 @@ func (x *index) Delete(key string) {
 	x.cut(x.table.Load().chain(hash), hash, key)
 }
 
-// cut takes the entry of a key out of what follows a link. Who stands on it goes on from it.
+// cut takes the entry of a key out of what follows a link. A reader that stands on the entry
+// goes on from it.
 func (x *index) cut(link *atomic.Pointer[entry], hash uint64, key string) {
 	for e := link.Load(); e != nil; e = link.Load() {
 		if e.hash == hash && e.key == key {

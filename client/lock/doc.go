@@ -25,10 +25,10 @@
 //   - Tokens are fencing tokens: larger than those of all who held the name before, and never
 //     repeated, also not after a restore from a backup. The Owner is a condition for
 //     transactions that only the holder may do.
-//   - Who comes first is served first, but for priorities in elections. What is given up
-//     wakes those whose turn it is, and nobody else.
-//   - Who gives up waiting, or cannot say whether he was heard, leaves no key behind for
-//     longer than he takes to reach the cluster, or his lease lives.
+//   - Waiters are served in the order in which they came, except for priorities in elections.
+//     What is given up wakes those whose turn it is, and nobody else.
+//   - A session that gives up waiting, or does not know whether its request arrived, leaves
+//     no key behind for longer than it takes to reach the cluster, or than its lease lives.
 //   - Observe tells each change once, in order, and that nobody leads.
 //
 // What is not promised:

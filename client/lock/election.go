@@ -12,33 +12,33 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrNoCandidate means that nobody of that ID is a candidate, or that one who is not of ours
-// would lead before him.
+// ErrNoCandidate means that there is no candidate of that ID, or that a candidate of etcd's
+// client would lead before it.
 var ErrNoCandidate = errors.New("lock: no such candidate who could be next")
 
-// Election is how one of several sessions becomes the leader of a name. It excludes those who
-// use etcd's concurrency.Election, with the name as prefix, on the same store. Its methods
-// may be called from any goroutine.
+// Election makes one of several sessions the leader of a name. It and etcd's
+// concurrency.Election, with the name as prefix, exclude each other on the same store. Its
+// methods may be called from any goroutine.
 //
-// The leader is who has the oldest key below "name/", as in etcd. Candidates of ours wait
-// beside it, below "name~candidates/", in the order of preference, priority, age; the first of
-// them takes a ticket behind the leader, and gives it up for one who is before him by that
-// order. So that order is kept among ours, but for one who comes at the moment in which the
-// leader goes; and towards etcd's candidates, who know no priority, the one who is first of
-// ours is in the queue by age. No candidate deposes who leads: see
+// The leader is the candidate with the oldest key below "name/", as in etcd. Our candidates
+// wait beside it, below "name~candidates/", in the order of preference, priority, age. The
+// first of them takes a ticket behind the leader, and gives it up for a candidate that is
+// before it by that order. So our candidates lead in that order, except for one that comes at
+// the moment in which the leader goes. Candidates of etcd's client know no priority: our
+// first candidate stands in the queue with them by age. No candidate deposes the leader: see
 // [Leading.HandOver], and [Election.Depose].
 type Election struct {
 	client *client.Client
 	name   string
 }
 
-// Candidate is who stands in an election.
+// Candidate is a session that wants to lead, as others see it.
 type Candidate struct {
 	// ID names the candidate for a hand-over; the lease's ID in hex if it is empty.
 	ID string
 	// Value is what observers are told of the leader.
 	Value []byte
-	// Priority: the higher is before the lower, whoever came first.
+	// Priority puts a candidate before all with a lower one, even if they came first.
 	Priority int
 }
 
@@ -73,8 +73,8 @@ func (e *Election) Lead(
 	return l.held.run(ctx, func(ctx context.Context, _ *Held) error { return f(ctx, l) })
 }
 
-// Prefer puts a candidate before all others, whatever their priorities, now and whenever he
-// stands; with an empty ID it takes that back.
+// Prefer puts a candidate before all others, whatever their priorities, now and whenever it
+// is a candidate again. An empty ID takes that back.
 func (e *Election) Prefer(ctx context.Context, id string) error {
 	_, err := e.client.Put(ctx, client.Put{Key: e.name + preferred, Value: []byte(id)})
 	if err != nil {
@@ -83,11 +83,12 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 	return nil
 }
 
-// Depose gives the lead to a candidate, who is preferred from then on, without asking the one who
-// leads: it waits until the candidate is next, and deletes the leader's key. The leader is
+// Depose gives the lead to a candidate, which is preferred from then on, without asking the
+// leader: it waits until the candidate is next, and deletes the leader's key. The leader is
 // told so (ErrLost) at about the same time as the next one, not before: for a moment both may
-// believe that they lead. Tokens tell them apart. Where the leader can be asked, let it give the
-// lead up, or call [Leading.HandOver], after [Election.Prefer]. ErrNoCandidate is as with HandOver.
+// believe that they lead. Tokens tell them apart. If the leader can be asked, let it give the
+// lead up, or call [Leading.HandOver], after [Election.Prefer]. ErrNoCandidate is as with
+// HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
 	if err := e.depose(ctx, id); err != nil {
 		return fault.In("lock: depose the leader of", e.name, err)
@@ -142,10 +143,10 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 // Release gives the lead up, as [Held.Release] does a lock.
 func (l *Leading) Release(ctx context.Context) error { return l.held.Release(ctx) }
 
-// HandOver gives the lead to a candidate, who is preferred from then on: see
-// [Election.Prefer]. It waits until he is next, and only then stops leading. As long as the
-// context of l has not ended, an error leaves the lead as it was. ErrNoCandidate says that there
-// is none of that ID, or that one of etcd's clients is before him.
+// HandOver gives the lead to a candidate, which is preferred from then on: see
+// [Election.Prefer]. It waits until the candidate is next, and only then stops leading. As
+// long as the context of l has not ended, an error leaves the lead as it was. ErrNoCandidate
+// says that there is no candidate of that ID, or that one of etcd's client is before it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
 	if err := l.handOver(ctx, id); err != nil {
 		return fault.In("lock: hand over", l.election.name, err)

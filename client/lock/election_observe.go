@@ -13,7 +13,7 @@ import (
 
 // LeaderInfo is who leads, as of a revision. The zero Key says that nobody does.
 type LeaderInfo struct {
-	// Key is the leader's, Value what he proclaims, Lease his.
+	// Key is the leader's key, Value what the leader proclaims, Lease its lease.
 	Key   string
 	Value []byte
 	Lease lease.ID
@@ -36,11 +36,12 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	return o.leader(), nil
 }
 
-// Observe yields who leads an election now, and then every change: of the leader, of what he
-// proclaims, and that there is none. It follows one ordered stream, so whom it names did lead, by
-// the store, at that revision, and nobody is left out or named again later (T17). Only if the
-// program falls so far behind that the cluster has forgotten what happened meanwhile it goes
-// on with what is then. It ends with the context, and yields its cause.
+// Observe yields the leader of an election now, and then every change: of the leader, of what
+// it proclaims, and that there is none. It follows one ordered stream. So each leader that it
+// names did lead, by the store, at that revision, and none is left out or named again later
+// (T17). There is one exception: if the program falls so far behind that the cluster has
+// forgotten what happened meanwhile, it goes on with the present. It ends with the context,
+// and yields its cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{queue: waitQueue{prefix: e.name + "/"}, yield: yield}

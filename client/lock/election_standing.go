@@ -18,7 +18,7 @@ const (
 	preferred  = beside + "preferred"
 )
 
-// stand is a candidate as the others see him.
+// stand is a candidate as the others see it.
 type stand struct {
 	ID       string `json:"id"`
 	Priority int    `json:"priority"`

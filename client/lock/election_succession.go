@@ -74,7 +74,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 	}
 }
 
-// depose gives the lead to a candidate, whoever has it.
+// depose gives the lead to a candidate, whichever candidate leads now.
 func (e *Election) depose(ctx context.Context, id string) error {
 	s := e.succession()
 	defer s.standing.close()

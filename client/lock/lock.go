@@ -38,8 +38,7 @@ func (e *LockedError) Error() string {
 // Unwrap returns ErrLocked.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// Held is a lock as it is held, by whoever has it. Its methods may be called from any
-// goroutine.
+// Held is a lock that is held. Its methods may be called from any goroutine.
 type Held struct {
 	*ticket
 	name  string

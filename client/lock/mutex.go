@@ -27,15 +27,14 @@ func (m *Mutex) Lock(ctx context.Context) (*Held, error) {
 	return m.queue.lock(ctx, m.name)
 }
 
-// LockWithin is Lock for who waits for other holders no longer than a time; the error is
-// ErrLocked then. With a time of 0 it waits for nobody. How long the cluster may take to answer
-// is bounded by the context alone.
+// LockWithin is like Lock, but waits for other holders no longer than wait; the error is then
+// ErrLocked. With 0 it waits for no holder. The context alone bounds how long the cluster may
+// take to answer.
 func (m *Mutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.queue.lockWithin(ctx, m.name, wait)
 }
 
-// TryLock is Lock for who does not wait for other holders: the error is ErrLocked if there
-// are any.
+// TryLock is like Lock, but returns ErrLocked at once if another session holds the lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 	return m.queue.tryLock(ctx, m.name)
 }

@@ -33,12 +33,13 @@ func (s *Session) RWMutex(name string) *RWMutex {
 // Lock waits until the session alone holds the lock, as [Mutex.Lock] does.
 func (m *RWMutex) Lock(ctx context.Context) (*Held, error) { return m.write.lock(ctx, m.name) }
 
-// LockWithin is Lock for who waits for others no longer than a time: see [Mutex.LockWithin].
+// LockWithin is like Lock, but waits for other holders no longer than wait: see
+// [Mutex.LockWithin].
 func (m *RWMutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.write.lockWithin(ctx, m.name, wait)
 }
 
-// TryLock is Lock for who does not wait for others.
+// TryLock is like Lock, but does not wait for other holders.
 func (m *RWMutex) TryLock(ctx context.Context) (*Held, error) {
 	return m.write.tryLock(ctx, m.name)
 }
@@ -46,12 +47,13 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Held, error) {
 // RLock waits until the session holds the lock, maybe with other readers.
 func (m *RWMutex) RLock(ctx context.Context) (*Held, error) { return m.read.lock(ctx, m.name) }
 
-// RLockWithin is RLock for who waits for writers no longer than a time.
+// RLockWithin is like RLock, but waits for writers no longer than wait.
 func (m *RWMutex) RLockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.read.lockWithin(ctx, m.name, wait)
 }
 
-// TryRLock is RLock for who does not wait for writers, also not for those that wait.
+// TryRLock is like RLock, but does not wait for writers, neither for one that writes nor for
+// those that wait.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Held, error) {
 	return m.read.tryLock(ctx, m.name)
 }

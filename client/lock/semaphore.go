@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Semaphore lets so many hold it at one time as it has permits. Who comes first is served
-// first. A session may hold several. Its methods may be called from any goroutine.
+// Semaphore has a number of permits, and lets that many hold it at one time. It serves
+// waiters in the order in which they came. A session may hold several. Its methods may be
+// called from any goroutine.
 //
-// All who use a name say the same number of permits; the cluster does not know it. Give a
-// semaphore a name that no mutex has.
+// All users of a name must give the same number of permits; the cluster does not know it.
+// Give a semaphore a name that no mutex has.
 type Semaphore struct {
 	queue waitQueue
 	name  string
@@ -25,16 +26,16 @@ func (s *Session) Semaphore(name string, permits int) *Semaphore {
 }
 
 // Acquire waits until the session holds one of the permits, as [Mutex.Lock] does. The token
-// is larger than that of everybody who came before, and may hold another permit still.
+// is larger than those of all earlier holders, some of which may still hold another permit.
 func (s *Semaphore) Acquire(ctx context.Context) (*Held, error) { return s.queue.lock(ctx, s.name) }
 
-// AcquireWithin is Acquire for who waits for others no longer than a time: see
+// AcquireWithin is like Acquire, but waits for other holders no longer than wait: see
 // [Mutex.LockWithin].
 func (s *Semaphore) AcquireWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return s.queue.lockWithin(ctx, s.name, wait)
 }
 
-// TryAcquire is Acquire for who does not wait for others.
+// TryAcquire is like Acquire, but does not wait for other holders.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Held, error) {
 	return s.queue.tryLock(ctx, s.name)
 }

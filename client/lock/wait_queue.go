@@ -137,7 +137,7 @@ func (q *waitQueue) refusal(all []client.KV, key string) error {
 	}
 }
 
-// locked is the error of who does not wait for those before him.
+// locked is the error of a session that does not wait for those before it.
 func (q *waitQueue) locked(before []client.KV) error {
 	return &LockedError{Lease: before[0].Lease}
 }
@@ -164,8 +164,8 @@ type ownKey struct {
 }
 
 // remove deletes a key if it is what it should be, by a transaction that is done as txn does
-// it, and reports whether it was. Who does not know whether it has does it again, and counts
-// one that is not there then as deleted.
+// it, and reports whether it was. If the outcome is not known, it tries again, and then
+// counts a key that is not there as deleted.
 func (k ownKey) remove(
 	ctx context.Context, txn func(context.Context, client.Txn) (client.TxnResult, error),
 ) (was bool, err error) {

@@ -163,8 +163,8 @@ func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
 	return fmt.Sprintf(" of owner %q", info.Owner)
 }
 
-// await waits until the key is gone, or the lease has ended (T16: who waits for others is told
-// at once that he himself is out).
+// await waits until the key is gone, or the lease has ended (T16: a waiter is told at once
+// that its own lease has gone).
 func (m *Membership) await(ctx context.Context, revision int64) error {
 	ctx, cancel := tries.Both(ctx, m.lease.Context())
 	defer cancel()

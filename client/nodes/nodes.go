@@ -225,8 +225,9 @@ type Watch struct {
 	begun bool
 }
 
-// Watch begins to watch the nodes. It is a sequence of views: what comes and goes in between is
-// seen only by the tokens, which rise. Who must not miss anything watches a [Group].
+// Watch begins to watch the nodes. It is a sequence of views: only the tokens, which rise,
+// show what came and went in between. A program that must miss nothing watches a group of
+// package members.
 func (s *Set) Watch() *Watch { return &Watch{s: s} }
 
 // Next returns the first view at once, and then the next that differs. It looks when a node

@@ -28,9 +28,9 @@ var (
 
 // Pool leases the IDs or addresses of a set, each to one holder at a time.
 //
-// Whoever holds the ID N holds the lease with the name POOL/held/N, so that no two can (L4),
-// and the key of the same name, by which others see it go. POOL/was/N says who held it
-// last; that is a preference and nothing rests on it.
+// The holder of the ID N holds the lease with the name POOL/held/N, so that no two can (L4),
+// and the key of the same name, by which others see it go. POOL/was/N says which owner held
+// it last; that is a preference and nothing rests on it.
 //
 // Its methods may be called from any goroutine.
 type Pool struct {
@@ -117,7 +117,8 @@ func (p *Pool) Size() int { return len(p.ids) }
 
 // Request says what to acquire.
 type Request struct {
-	// Owner is who asks, such as a host: it prefers an ID that it had before.
+	// Owner names the asking program, such as a host. It gets an ID that it had before, if one
+	// is free.
 	Owner string
 	// Want is the one ID that will do; empty for any.
 	Want string
@@ -297,7 +298,7 @@ func (l *Loan) Err() error { return l.lease.Err() }
 // ValidUntil returns when the ID must not be used any more, if no renewal succeeds before.
 func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
 
-// Token returns the fencing token: whoever has the ID later has a higher one.
+// Token returns the fencing token: every later holder of the ID has a higher one.
 func (l *Loan) Token() lease.Token { return l.lease.Token() }
 
 // Owner is the condition of a transaction that only the holder of the ID may do.

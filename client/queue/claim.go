@@ -73,8 +73,8 @@ func (q *Queue) choose(ready []string) string {
 	return ready[rand.IntN(n)]
 }
 
-// shyness is how long to wait before trying for an item, so that others who try have it by
-// then. Who is alone does not wait.
+// shyness is how long to wait before trying for an item, so that other workers that try have
+// it by then. A worker that is alone does not wait.
 func (q *Queue) shyness() time.Duration {
 	c := q.crowd.Load()
 	if c == 0 {
@@ -233,8 +233,8 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 // claim, and the item is free again: with one try more, since nobody can know whether anything
 // was done with it.
 //
-// Who does not know whether he has it gives up what he may have, and tries again: if nothing was
-// done nobody will say that the item is free.
+// If the outcome is not known, the worker gives up what it may have, and tries again: if
+// nothing was done, nobody will say that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	for p := (tries.Backoff{}); ; {
 		i, err := q.tryOnce(ctx, id)
@@ -317,7 +317,7 @@ func (q *Queue) release(ctx context.Context, l client.LeaseRef) error {
 }
 
 // moveToDead moves an item that nobody has claimed, and that was tried too often, to the dead
-// letters. The transaction does nothing the second time, whoever did the first.
+// letters. The transaction does nothing the second time, whichever worker did the first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
 	_, err := q.c.Txn(ctx, client.Txn{
 		If: []client.Compare{

@@ -58,8 +58,8 @@ func (i *Item) Err() error { return i.lease.Err() }
 func (i *Item) Release(ctx context.Context) error { return i.Nack(ctx, 0) }
 
 // Close lets the claim end by itself, after its TTL: nobody keeps it alive any more, and its
-// Context ends. It does nothing after Ack or Nack. Who claims an item, and may not come to either,
-// defers this.
+// Context ends. It does nothing after Ack or Nack. A worker that may come to neither defers
+// this.
 func (i *Item) Close() { i.lease.Close() }
 
 // Owner is the condition of a transaction that only the holder of this claim may do. (Each claim
