@@ -42,9 +42,10 @@ const (
 	ErrTooManyHolds Error = "too many ranges are held"
 	// ErrCompacted means that the revision asked for is not known any more.
 	ErrCompacted Error = "revision was compacted"
-	// ErrFutureRevision means that the revision asked for is still to come. A program that
-	// goes on from what it was told gets it if the cluster has gone back to an earlier state,
-	// by a restore. It has to read again then, as after [ErrCompacted]: so it is one.
+	// ErrFutureRevision means that the revision asked for is still to come. A program that goes
+	// on from what it was told gets this error if a restore has taken the cluster back to an
+	// earlier state. It has to read again then, as after [ErrCompacted]: so errors.Is finds
+	// that, too.
 	ErrFutureRevision Error = "revision is still to come"
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace Error = "no space left in the store"

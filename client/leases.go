@@ -167,11 +167,11 @@ func (c *Client) Resume(
 	}, grace)
 }
 
-// Revoke ends leases, each with its keys. It tries to end every one, and its error is all
-// the errors there were, [ErrLeaseNotFound] for a lease that was not there. Leases that
-// this client keeps alive end for the program before anything is sent. More than 10,000 are
-// revoked by several calls. Which lease has a Name is asked first, so that no try ends one that
-// has got the name only since.
+// Revoke ends leases, each with its keys. It tries to end every one, and its error joins all
+// the errors, [ErrLeaseNotFound] for a lease that was not there. Leases that this client
+// keeps alive end for the program before anything is sent. More than 10,000 are revoked by
+// several calls. It first asks which lease has a Name, so that no repetition ends a lease
+// that got the name later.
 func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {

@@ -11,11 +11,10 @@ func (l *Lessor) held(id ID, token Token) (slot uint32, ok bool) {
 // ChangeTTL gives a lease another TTL, which runs anew. It returns a *TTLError, or
 // ErrNotFound if there is no lease of that ID and token, or it is delayed.
 //
-// On a primary the lease ends no earlier than it would have. A later primary
-// knows the new TTL only. So the holder, who alone may ask for this, is bound
-// from the moment before it sends: until it knows the outcome it counts
-// every promise, of before and of now, by the smaller of the two TTLs, from
-// the moment before it sent this or, if that was later, the renewal.
+// On a primary the lease ends no earlier than it would have. A later primary knows the new
+// TTL only. So only the holder may ask for this, and it is bound from the moment before it
+// sends: until it knows the outcome it counts every promise, earlier ones too, by the smaller
+// of the two TTLs, from the moment before it sent this or, if that was later, the renewal.
 func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if err := l.checkTTL(ttl); err != nil {
 		return Info{}, err
@@ -52,8 +51,8 @@ func (l *Lessor) touch(slot uint32) Info {
 // the request id. It returns ErrNotFound if there is no lease of that ID and
 // token, or it is delayed.
 //
-// The holder stops before it asks. If it does not learn the outcome, it may look
-// the lease up: with its own token nothing has happened yet, though it still may.
+// The holder stops before it asks. If it does not learn the outcome, it may look the lease
+// up: if the lease still has its token, nothing has happened yet, and still may.
 func (l *Lessor) HandOver(id ID, token Token, owner string, s Secret) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {

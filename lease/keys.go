@@ -141,9 +141,9 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 	}
 }
 
-// Reattach attaches a key that was attached before a Recover. Other than Attach
-// it takes keys of delayed leases, and knows no limit: what was promised under
-// another limit is kept. It returns ErrNotFound.
+// Reattach attaches a key that was attached before a Recover. Unlike Attach it takes keys of
+// delayed leases, and knows no limit: what was promised under another limit is kept. It
+// returns ErrNotFound.
 func (l *Lessor) Reattach(id ID, key string) error {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -179,7 +179,7 @@ func (l *Lessor) Detach(key string) {
 	}
 }
 
-// Loose reports whether a lease is bound, and has no key: it is there for nothing.
+// Loose reports whether a lease is bound and has no key, so that nothing needs it any more.
 func (l *Lessor) Loose(id ID) bool {
 	slot, ok := l.table.find(id)
 	return ok && l.table.bound(slot) && l.keys.lists.get(slot).count == 0

@@ -62,7 +62,8 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	return l.table.info(slot), nil
 }
 
-// CheckTerms returns an error that Grant would return whatever leases there are.
+// CheckTerms returns the error that Grant would return for these terms even if there were no
+// other lease.
 func (l *Lessor) CheckTerms(t *Terms) error {
 	if t.ID <= 0 {
 		return ErrBadID
@@ -184,10 +185,9 @@ func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
 	return slot, ok && !l.table.delayed(slot)
 }
 
-// Checkpoint sets or clears the checkpoints of leases, and skips those that are
-// not there or have another token, and to set one those that have changed since
-// they were found silent. A set one starts this member's own countdown at its
-// current instant.
+// Checkpoint sets or clears the checkpoints of leases. It skips a lease that is not there or
+// has another token. It does not set the checkpoint of a lease that has changed since it was
+// found silent. A set checkpoint starts this member's own countdown at its current instant.
 func (l *Lessor) Checkpoint(list []Checkpoint) {
 	for i := range list {
 		if slot, ok := l.table.find(list[i].ID); ok {
@@ -243,7 +243,7 @@ func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
 	return r.ttl, r.token, true
 }
 
-// Changes counts the replicated changes of leases, and may count more: as long as it is the
+// Changes counts the replicated changes of leases, and may count more. While it stays the
 // same, Standing says the same of every lease.
 func (l *Lessor) Changes() uint64 { return l.table.changes }
 
@@ -341,14 +341,15 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 // drawn again. Like Grant it is a replicated operation.
 func (l *Lessor) DrawToken() Token { return l.nextToken() }
 
-// LastToken returns the last token given out, to a lease or drawn: a later one is larger.
+// LastToken returns the last token given out, to a lease or drawn. Every later token is
+// larger.
 func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.
 func (l *Lessor) Len() int { return l.table.index.len }
 
-// Bytes returns about how many bytes the leases take, and that keys are attached to them. It is
-// the same on every member: a function of the leases and of which keys they have.
+// Bytes returns about how many bytes the leases and their attached keys take. It depends only
+// on the leases and on their keys, so it is the same on every member.
 func (l *Lessor) Bytes() int64 {
 	return l.table.bytes + int64(l.Attached())*AttachBytes + int64(l.kept)*KeepBytes
 }

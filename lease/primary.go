@@ -123,9 +123,9 @@ func (l *Lessor) Silent(most int) []Checkpoint {
 	return l.tracker.report(most)
 }
 
-// CheckpointAll has Silent return every lease again that is checkpointed, with what
-// remains of it now: a primary that is about to stop leaves nothing to the next interval.
-// It does nothing on a follower.
+// CheckpointAll makes Silent return every checkpointed lease again, with what remains of it
+// now: a primary that is about to stop leaves nothing to the next interval. It does nothing
+// on a follower.
 func (l *Lessor) CheckpointAll() {
 	if l.tracker == nil {
 		return
@@ -178,7 +178,7 @@ func (l *Lessor) Next() (at Instant, ok bool) {
 	return l.tracker.next()
 }
 
-// NextDue is Next for Due alone, for a caller that would not take silent leases now.
+// NextDue is like Next, but only for Due: for a caller that does not take silent leases now.
 func (l *Lessor) NextDue() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false

@@ -70,8 +70,8 @@ type Info struct {
 type Ended struct {
 	// Info is the lease as it is now or, if it is gone, as it was last.
 	Info
-	// Gone says that the lease is there no more. Otherwise its lock delay has
-	// begun, and there is nothing to do yet.
+	// Gone says that the lease has gone. Otherwise its lock delay has begun, and there is
+	// nothing to do yet.
 	Gone bool
 	// Keys are those that were attached, sorted. They are detached now, and the
 	// caller deletes them, unless Keep is set.
@@ -98,9 +98,9 @@ type Checkpoint struct {
 	ID        ID
 	Token     Token
 	Remaining TTL
-	// Stamp is the lease's when it was found silent: a checkpoint is not set if
-	// the lease has changed since, because its TTL may run anew. 0 means any;
-	// clearing does not look at it.
+	// Stamp is the lease's stamp when it was found silent. A checkpoint is not set if the lease
+	// has changed since, because its TTL may run anew. 0 means any stamp; clearing does not look
+	// at it.
 	Stamp uint64
 }
 

@@ -106,9 +106,9 @@ type Cluster struct {
 	Token string
 	// State is NewCluster or ExistingCluster. Default NewCluster.
 	State ClusterState
-	// FoundersWait is how long a founder waits for other founders that it cannot reach before
-	// it founds the cluster with a majority of them: one that is away may be one that remembers
-	// a cluster whose data the others have lost. 0: for ever. Default 30 s.
+	// FoundersWait is how long a founder waits for other founders that it cannot reach before it
+	// founds the cluster with a majority of them. An absent founder may remember a cluster whose
+	// data the others have lost. 0: for ever. Default 30 s.
 	FoundersWait time.Duration
 	// StrictReconfigCheck refuses membership changes that would lose the quorum.
 	// Default true.
@@ -224,9 +224,8 @@ const (
 	RevisionCompaction CompactionMode = "revision"
 )
 
-// Compaction says how much history is kept. 0 in the field that belongs to the mode means
-// that nothing is compacted. Otherwise history also goes before its time when the quota is about
-// to be used up.
+// Compaction says how much history is kept. 0 in the field that belongs to the mode keeps
+// all. Otherwise history also goes earlier when the quota is about to be used up.
 type Compaction struct {
 	// Mode is PeriodicCompaction or RevisionCompaction. Default periodic.
 	Mode CompactionMode
@@ -243,9 +242,9 @@ type HTTP struct {
 	Gateway bool
 	// Pprof serves /debug/pprof/. Default false.
 	Pprof bool
-	// CORS lists the origins, beside its own, whose pages browsers may let call this
-	// member; "*" is all. Default none: unlike in etcd a page that somebody who can reach
-	// the member happens to open cannot write to it.
+	// CORS lists the origins, beside its own, whose pages browsers may let call this member; "*"
+	// is all. Default none, unlike in etcd: otherwise any page that is open in a browser which
+	// can reach the member could write to it.
 	CORS []string
 	// HostWhitelist lists the host names that plain HTTP requests may name, which
 	// stops DNS rebinding; "*" is all. Default "*".

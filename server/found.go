@@ -13,9 +13,9 @@ import (
 var ErrFounded = errors.New("server: the data directory belongs to a cluster already")
 
 // Found makes an empty data directory that of the first member of a new cluster, and returns
-// the IDs of both. The member is not started. It is for those whose members are started in a way
-// that founds nothing by itself, so that a lost disk does not make a second cluster. A founding
-// that was cut short is completed.
+// the IDs of both. It does not start the member. It is for operators who start members in a
+// way that founds nothing, so that a lost disk does not make a second cluster. It completes a
+// founding that was cut short.
 func Found(c Config) (cluster, member uint64, err error) {
 	if err := c.Validate(); err != nil {
 		return 0, 0, err
@@ -57,7 +57,7 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 }
 
 // HalfFounded returns an error that says what to do if the founding of a cluster in a data
-// directory was cut short, for those who found none.
+// directory was cut short. It is for members that found no cluster.
 func HalfFounded(disk *storage.Disk) error {
 	half, err := halfFounded(disk)
 	if err == nil && half {

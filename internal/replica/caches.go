@@ -46,20 +46,20 @@ type OpenCache struct {
 type AckCache struct {
 	ID    lease.ID
 	Token lease.Token
-	// Seq is the number of an Invalidation of Term. It is dropped, and so is what those
-	// with lower numbers named. 0 acknowledges none.
+	// Seq is the number of an Invalidation of Term. What it and those with lower numbers named
+	// is dropped. 0 acknowledges none.
 	Term, Seq uint64
-	// Open is the Term that was the answer to the cache's last OpenCache, 0 if there is
-	// none yet. Until the leader has learned it, it believes of the cache that it may have
-	// all that the lease holds: the OpenCache that it knows may be an old one.
+	// Open is the Term that was the answer to the cache's last OpenCache, 0 if there is none
+	// yet. Until the leader has learned it, the OpenCache that it knows may be an old one, and
+	// it assumes that the cache may have all that the lease holds.
 	Open uint64
-	// Dropped is what the cache has given up by itself. What overlaps anything that is
-	// being read again, or was since, must not be named.
+	// Dropped is what the cache has given up by itself. It must not name a range that overlaps
+	// one that is being read again, or was read again since.
 	Dropped []keyrange.Range
 }
 
-// Invalidation is what a cache has to drop, and to acknowledge: all that lies within
-// Drop. What it is reading just now and overlaps that it does not keep.
+// Invalidation is what a cache has to drop, and to acknowledge: all that lies within Drop. It
+// also does not keep a read that is under way and overlaps Drop.
 type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token

@@ -37,9 +37,9 @@ type Message struct {
 type Forward struct {
 	// Term is the one in which the leader is asked; in any other it ignores this.
 	Term uint64
-	// First is the number of the first command; the others follow without a gap.
-	// Base is the first number that the member used in Term; another Base is another
-	// life of the member.
+	// First is the number of the first command; the others follow without a gap. Base is the
+	// first number that the member used in Term; another Base is another incarnation of the
+	// member.
 	First, Base uint64
 	Commands    []fsm.Command
 	body        []byte // the commands as they stand in an entry; see add
@@ -95,8 +95,8 @@ type Refusal struct {
 	Code Code
 }
 
-// Left is what a lease has left to live. One that is not found may have a TTL: it is over,
-// and its lock delay runs for so long.
+// Left is how long a lease will live. A lease that is not found may have a TTL: it is over,
+// and its lock delay runs for that time.
 type Left struct {
 	TTL   lease.TTL
 	Found bool
@@ -169,7 +169,7 @@ func (m *Message) AppendTo(b []byte) []byte {
 // fixedSize is more than what AppendTo appends for what has a bounded length.
 const fixedSize = 256
 
-// Size returns how many bytes AppendTo appends, at most, and not many more if they are many.
+// Size returns a bound on the bytes that AppendTo appends. For a large message it is close.
 func (m *Message) Size() int {
 	size := fixedSize
 	switch {

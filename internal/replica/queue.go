@@ -191,9 +191,9 @@ const groupMax = 4096
 // Config.MaxBatch bytes beside its last command.
 const MaxCommand = 48 << 20
 
-// MaxBeside is what may be in a message to another member, at most, beside Config.MaxBatch bytes
-// and one command, or one thing that a cache says, of any size: as many asks as may wait,
-// maxCacheBytes twice, and what has a bounded length.
+// MaxBeside bounds what else a message to another member may have, beside Config.MaxBatch
+// bytes and one command, or one thing that a cache says, of any size: as many asks as may
+// wait, maxCacheBytes twice, and what has a bounded length.
 const MaxBeside = 15 << 20
 
 // appendCommand appends a command to an entry, or says that it is too large.

@@ -14,9 +14,10 @@ import (
 type Config struct {
 	// ID is the member's, never 0.
 	ID uint64
-	// FirstSeq is where this member's numbers of forwarded commands, reads and renewals
-	// begin. It must be such that no earlier incarnation of the member used the same numbers: a
-	// random one. Else what the leader answers to that one would be taken for an answer.
+	// FirstSeq is where this member's numbers of forwarded commands, reads and renewals begin.
+	// It is a random number, so that no earlier incarnation of the member used the same numbers:
+	// otherwise an answer of the leader to that incarnation would be taken for an answer to this
+	// one.
 	FirstSeq uint64
 	// Log is what is on disk. Append messages that Take returned become
 	// visible through it before Persisted is called for them.
@@ -35,8 +36,8 @@ type Config struct {
 	// MaxUncommitted is how many bytes of entries may be proposed and not yet committed.
 	// Beyond it commands are refused with ErrOverloaded, not queued. 0 means 256 MiB.
 	MaxUncommitted uint64
-	// CommitDelay lets commands wait for others to share their sync with: the shell calls
-	// EndDelay a short while after Delayed says that some do.
+	// CommitDelay lets commands wait for others that can share their sync. The shell calls
+	// EndDelay a short while after Delayed says that some wait.
 	CommitDelay bool
 	// Membership says which changes of the membership are refused.
 	Membership Membership
