@@ -338,9 +338,6 @@ func (d *Directory) Pending(id lease.ID) bool {
 	return c != nil && len(c.drops) > 0
 }
 
-// Knows reports whether it is known that a lease under a token holds something.
-func (d *Directory) Knows(id lease.ID, token lease.Token) bool { return d.find(id, token) != nil }
-
 // Idle reports whether there is nothing to do for a write, whatever it touches.
 func (d *Directory) Idle() bool {
 	return len(d.caches)+len(d.waiting)+len(d.ready) == 0

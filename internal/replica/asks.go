@@ -338,7 +338,7 @@ func (a *asker) confirmed(m *Reply) {
 		if read.Fill == nil {
 			continue
 		}
-		if read.Fill.Term = 0; filled[0] {
+		if filled[0] {
 			read.Fill.Term = m.Term
 		}
 		filled = filled[1:]

@@ -16,7 +16,7 @@ const checkpointEvery = 100
 // together, foreground commands wait for one entry at most.
 type expirer struct {
 	m                       *local
-	began                   uint64 // tick of the promotion
+	began                   uint64 // tick of the election, then of the promotion
 	expiring, checkpointing bool
 	silence                 lease.Instant // before which no other checkpoint is proposed
 	clearing                int           // entries under way that clear a checkpoint
@@ -62,7 +62,7 @@ func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) 
 			e.m.out.Late = append(e.m.out.Late, late)
 		}
 	}
-	if !applied && e.m.primary {
+	if !applied {
 		e.m.lessor.Reinstate(due)
 	}
 }
@@ -88,7 +88,7 @@ func (e *expirer) checkpoint() fsm.Command {
 // checkpointed learns the outcome of a checkpoint.
 func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	e.checkpointing = false
-	if !applied && e.m.primary {
+	if !applied {
 		e.m.lessor.Unreport(silent)
 	}
 }
@@ -121,12 +121,12 @@ func (e *expirer) mayRefresh() bool {
 // fresh reports whether this leader has led for less than an election timeout, so that others
 // may not have had the time to answer it.
 func (e *expirer) fresh() bool {
-	return !e.m.primary || e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
+	return e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
 }
 
 // overdue is for how long the first lease of the entry that expires has been past its expiry.
 func (e *expirer) overdue() lease.TTL {
-	if !e.m.primary || !e.expiring {
+	if !e.expiring {
 		return 0
 	}
 	return lease.TTL(e.m.now - e.oldest)
@@ -141,14 +141,14 @@ func (e *expirer) next() (lease.Instant, bool) {
 		return e.m.now, true
 	}
 	at, ok := e.m.lessor.Next()
-	if !ok || at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
+	if at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
 		return at, ok
 	}
 	// What is silent now waits: for the outcome of a checkpoint, which is an input, or until
 	// others have gathered. What falls due meanwhile does not wait.
 	due, ok := e.m.lessor.NextDue()
-	if !e.checkpointing && (!ok || e.silence < due) {
-		due, ok = e.silence, true
+	if !e.checkpointing && e.silence < due {
+		due = e.silence
 	}
 	return max(due, e.m.now+1), ok
 }

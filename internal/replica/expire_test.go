@@ -181,6 +181,8 @@ func TestExpirerNext(t *testing.T) {
 		"others may come":                 {600, func(e *expirer) { e.silence = 650 }, 650},
 		"no more":                         {600, func(e *expirer) { e.silence = 600 }, 600},
 		"it is due before others":         {600, func(e *expirer) { e.silence = 1400 }, due},
+		"not silent, and others may come": {10, func(e *expirer) { e.silence = 300 }, silent},
+		"it is due already":               {1500, func(e *expirer) { e.checkpointing = true }, 1501},
 		"it is to stop":                   {10, func(e *expirer) { e.afterAll = func() {} }, 10},
 		"it is to stop, after a checkpoint": {10, func(e *expirer) {
 			e.afterAll, e.checkpointing = func() {}, true
@@ -201,6 +203,16 @@ func TestExpirerNext(t *testing.T) {
 	}
 }
 
+// TestExpirerNextWithoutLeases: a leader without leases does not wake up for those that might have
+// gathered since the last checkpoint.
+func TestExpirerNextWithoutLeases(t *testing.T) {
+	e := newExpirer(t, 0)
+	e.silence = 300
+	if at, ok := e.next(); ok {
+		t.Errorf("it wakes up at %d", at)
+	}
+}
+
 // TestGateNext: a leader wakes up when a cache is over or late for which a write waits, if nothing
 // else wakes it before; not while it does not trust the clock, which says nothing of that; and at
 // once while commands wait for a step that has time for them.
@@ -215,6 +227,9 @@ func TestGateNext(t *testing.T) {
 	}
 	next("before it is primary", 0, false, 0)
 	next("before it is primary", 70, true, 70)
+	g.early = []*Proposal{nil}
+	next("commands wait until it is primary", 0, false, 0)
+	g.early = nil
 	all := []keyrange.Range{keyrange.All}
 	c := &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 60_000}, Holds: all}
 	if r := e.m.machine.Apply(c); r.Err != nil {

@@ -42,8 +42,8 @@ func (l leases) Keys(id lease.ID) iter.Seq[string] { return l.m.lessor.EachKey(i
 // Expiry implements directory.State. It tells of no end while the clock is not to be trusted (T10).
 func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 	at, ok := l.m.lessor.Expiry(id)
-	if ok && l.expiry.refresh {
-		return math.MaxInt64, true
+	if l.expiry.refresh {
+		at = math.MaxInt64
 	}
 	return at, ok
 }
@@ -120,7 +120,6 @@ func (g *gate) ended(p *Proposal) {
 	if w := p.write; w != nil && g.caches != nil {
 		g.caches.Finish(w)
 	}
-	p.write = nil
 }
 
 // waits reports whether anything may be waiting here.
@@ -132,9 +131,9 @@ func (g *gate) waits() bool {
 func (g *gate) hasReady() bool { return g.caches != nil && g.caches.HasReady() }
 
 // pending reports whether the cache of a lease has not acknowledged what it was told to drop: the
-// lease must not be renewed then.
+// lease must not be renewed then. This member is primary.
 func (g *gate) pending(id lease.ID) bool {
-	return g.caches != nil && !g.caches.Idle() && g.caches.Pending(id)
+	return !g.caches.Idle() && g.caches.Pending(id)
 }
 
 // single returns the command that expires a lease by itself, if some cache may have its keys.
@@ -176,7 +175,7 @@ func (g *gate) follow(changed []fsm.Holding) {
 			g.orphaned(o, false)
 		} else if info.Token != h.Token || len(ranges) == 0 {
 			g.caches.Release(h.Token)
-		} else if !g.caches.Knows(h.ID, h.Token) {
+		} else {
 			g.caches.Hold(h.ID, h.Token, ranges, false)
 		}
 	}
@@ -212,8 +211,7 @@ func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 // from before the confirm round: a leader that is one no more finds out in the round, and what it
 // has noted is worth nothing.
 func (g *gate) fill(f *Fill, from directory.Origin) bool {
-	f.Term = 0
-	if g.caches == nil || g.caches.Idle() || !g.caches.Fill(directory.Fill{
+	if g.caches == nil || !g.caches.Fill(directory.Fill{
 		ID: f.ID, Token: f.Token, Ranges: f.Ranges, From: from,
 	}) {
 		return false

@@ -36,7 +36,7 @@ type leadership struct {
 // lastRound are of an earlier term.
 func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) *leadership {
 	l := &leadership{
-		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m},
+		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m, began: m.ticks},
 		rounds: confirm.After[round](lastRound), remotes: remotes{m: m}, inflight: log, slow: slow,
 	}
 	l.gate = gate{m: m, leases: leases{m, &l.expiry}}

@@ -234,7 +234,7 @@ var plantedCore = []planted{
 	}},
 	{"an expiry that was lost is not decided again", "T12", []edit{
 		{
-			expireGo, "if !applied && e.m.primary {\n\t\te.m.lessor.Reinstate(due",
+			expireGo, "if !applied {\n\t\te.m.lessor.Reinstate(due",
 			"if false {\n\t\te.m.lessor.Reinstate(due",
 		},
 		{leaderGo, "\t\tl.expiry.expiring = false\n", "\t\tl.expiry.expiring = !applied\n"},
