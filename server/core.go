@@ -55,7 +55,7 @@ type beginning struct {
 	current bool     // the state was as new as the cluster's: what changes now is news
 }
 
-// waiting is where those are who wait for keys: the lines follow the hub.
+// waiting has those that wait for keys: the wait queues follow the hub.
 type waiting struct {
 	hub        *watch.Hub[*api.Event]
 	waitQueues *waitqueue.Queues

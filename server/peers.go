@@ -78,9 +78,9 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	return p
 }
 
-// farewell is for how long the connections with a member that was removed stay:
-// the last thing that it is sent is that its removal is committed, and one who asked
-// it for that waits for the answer.
+// farewell is for how long the connections with a member that was removed stay. The last
+// thing that it is sent is that its removal is committed, and a client that asked it for the
+// removal waits for the answer.
 const farewell = time.Second
 
 // update tells the transport who the members are. Those who were members until now

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// raftLogger hands the Raft library's log on. What the library calls info is
-// of use only to who debugs it.
+// raftLogger hands the Raft library's log on. What the library calls info is only of use for
+// debugging it.
 type raftLogger struct{ log *slog.Logger }
 
 var _ raft.Logger = raftLogger{}

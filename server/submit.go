@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// waiter is who owns a proposal or a read. The core calls answered, on its own goroutine,
+// waiter is the owner of a proposal or a read. The core calls answered, on its own goroutine,
 // when the outcome is there.
 type waiter interface{ answered() }
 

@@ -21,9 +21,9 @@ var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant, client.Ra
 // incarnation is a cache from the beginning of one lease to its end. It is the cachelink.Events of
 // its link.
 //
-// What is in index and view is true as long as the lease is valid: who reads looks there
-// first, and then whether the lease is valid. What is dropped is gone from both before it
-// is acknowledged.
+// What is in index and view is true as long as the lease is valid: a reader looks there
+// first, and then whether the lease is valid. What is dropped is gone from both before it is
+// acknowledged.
 type incarnation struct {
 	cache *Cache
 	lease *client.Lease

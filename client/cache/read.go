@@ -93,7 +93,7 @@ func (l *incarnation) look(r keyrange.Range) (Result, []keyrange.Range) {
 	return Result{KVs: kvs, Revision: revision}, gaps
 }
 
-// flight is a read from the cluster, for all who want the same.
+// flight is a read from the cluster, for all callers that want the same.
 type flight struct {
 	number uint64
 	what   keyrange.Range
@@ -103,9 +103,9 @@ type flight struct {
 	err    error
 }
 
-// fetch reads a range from the cluster, or waits for who does. ok is false if that one began
-// before the caller did: then what was read may be older than the caller's read, but for what
-// is kept of it.
+// fetch reads a range from the cluster, or waits for a read that is under way. ok is false if
+// that one began before the caller did: then what was read may be older than the caller's
+// read, except for what is kept of it.
 func (l *incarnation) fetch(
 	ctx context.Context, r keyrange.Range, since uint64,
 ) (_ Result, ok bool, _ error) {

@@ -27,8 +27,8 @@ type stand struct {
 	since int64 // create revision of the key
 }
 
-// standing is who stands in an election, followed from a revision on. It belongs to one
-// goroutine at a time.
+// standing is the list of an election's candidates, followed from a revision on. It belongs
+// to one goroutine at a time.
 type standing struct {
 	client    *client.Client
 	name      string
@@ -111,7 +111,7 @@ func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	return nil
 }
 
-// first returns the lease of who is before all others, 0 if there is nobody.
+// first returns the lease of the candidate that is before all others, 0 if there is none.
 func (s *standing) first() lease.ID {
 	var best *stand
 	for _, c := range s.list {

@@ -8,8 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// succession is how the lead goes to one candidate, of all who stand. It belongs to one
-// goroutine.
+// succession gives the lead to one of the candidates. It belongs to one goroutine.
 type succession struct {
 	election *Election
 	standing standing

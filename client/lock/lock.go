@@ -26,7 +26,7 @@ var (
 
 // LockedError is ErrLocked, and says on which lease others have the lock.
 type LockedError struct {
-	// Lease is that of who is first in the wait queue.
+	// Lease is the one that is first in the wait queue.
 	Lease lease.ID
 }
 

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Mutex is a lock that one session at a time holds, by its name. It excludes those who use
-// etcd's concurrency.Mutex, with the name as prefix, on the same store. Its methods may be called
-// from any goroutine.
+// Mutex is a lock that one session at a time holds, by its name. It and etcd's
+// concurrency.Mutex, with the name as prefix, exclude each other on the same store. Its
+// methods may be called from any goroutine.
 type Mutex struct {
 	queue waitQueue
 	name  string

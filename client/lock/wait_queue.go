@@ -92,7 +92,8 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	}
 }
 
-// errBusy means that there are others in the queue, none of whom is to be waited for.
+// errBusy means that there are other keys in the queue, and that none of them is to be waited
+// for.
 var errBusy = errors.New("lock: not the only one")
 
 // try takes a ticket in the queue, once.

@@ -17,9 +17,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set is a set of nodes of which one is the primary, as the issuer of their leases sees it.
-// A node is up as long as its lease NAME/up/ID lives, and the primary is who holds the lease
-// NAME/primary. What is told of them rests on these leases alone, and never on the
+// Set is a set of nodes of which one is the primary, as the issuer of their leases sees it. A
+// node is up as long as its lease NAME/up/ID lives, and the primary is the node that holds
+// the lease NAME/primary. What is told of them rests on these leases alone, and never on the
 // clocks of nodes.
 //
 // Its methods may be called from any goroutine.

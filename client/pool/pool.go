@@ -180,8 +180,8 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	}
 }
 
-// taken is why nobody gets the ID that is wanted, or any if that is empty: with who has it, if
-// that can be told.
+// taken is the error when the ID that is wanted, or any ID if that is empty, is not free. It
+// names the holder, if that can be told.
 func (p *Pool) taken(ctx context.Context, want string) error {
 	if want == "" {
 		return ErrNoneFree

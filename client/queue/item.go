@@ -122,9 +122,9 @@ func (i *Item) revoke() client.Op { return i.lease.Ref().Revoke() }
 // lease. The lease is kept alive until the outcome is known, so that a lost answer does
 // not lose the claim.
 //
-// After a lost answer the condition does not hold if our transaction was done, and also if the
-// lease has ended in between. In both cases the claim is over. Then finish reports whether
-// the item is gone, which is all that matters: it was done by us, or by who came after us.
+// After a lost answer the condition does not hold if our transaction was done, and also if
+// the lease has ended in between. In both cases the claim is over. Then finish reports
+// whether the item is gone, which is all that matters: we finished it, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 // maxCaller bounds the text of Caller, in bytes, since it goes into the log.
 const maxCaller = 256
 
-// unixSocket is who asks over one: all who do are on the member's machine.
+// unixSocket is the name of a caller over one: all such callers are on the member's machine.
 const unixSocket = "unix socket"
 
-// Caller says who makes a call, for people: the name in his certificate or, if he showed
-// none, the address of his connection. It is empty if neither is known.
+// Caller says who makes a call, for people: the name in the caller's certificate or, without
+// one, the address of its connection. It is empty if neither is known.
 func Caller(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -24,8 +24,8 @@ const domain = "leasehold.dev"
 // are replaced in less, and a full queue is done in less.
 const soon lease.TTL = 100
 
-// facts is what an error says, for programs; nil if that is no more than its reason. Names are
-// not among them: they can be long, and who asked has them.
+// facts is what an error says, for programs; nil if that is no more than its reason. Names
+// are not among them: they can be long, and the caller has them.
 func facts(err error) map[string]string {
 	var (
 		ttl    *lease.TTLError

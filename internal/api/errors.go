@@ -217,10 +217,10 @@ func ProposalError(err error) error {
 	return ReadError(err)
 }
 
-// ReadError is Error for a read of keys or members that waited for a confirm
-// round. As with etcd, who waits for a leader in vain is told of a timeout; only
-// renewals and queries of leases, and calls that said that they want a leader,
-// are told that there is none.
+// ReadError is Error for a read of keys or members that waited for a confirm round. As with
+// etcd, a call that waits for a leader in vain is told of a timeout. Only renewals and
+// queries of leases, and calls that said that they want a leader, are told that there is
+// none.
 func ReadError(err error) error {
 	if errors.Is(err, replica.ErrNoLeader) {
 		return rpctypes.ErrGRPCTimeout

@@ -12,8 +12,8 @@
 //   - What the cache drops by itself it tells some time later, and never of a key that it
 //     has asked for again meanwhile.
 //
-// Whether the lease is valid is not known here: who reads looks whether there is a copy
-// and, after that, whether the lease is valid still.
+// Whether the lease is valid is not known here: a reader looks whether there is a copy and,
+// after that, whether the lease is still valid.
 //
 // A Set is pure: no clock, no goroutine, no I/O. Package cache drives it, and the simulator.
 package copies

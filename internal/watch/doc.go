@@ -1,5 +1,5 @@
-// Package watch knows who waits for which keys, and hands every watcher the
-// events it asked for: history first, then live events, each once and in order.
+// Package watch knows which watchers wait for which keys, and hands every watcher the events
+// it asked for: history first, then live events, each once and in order.
 //
 // A Hub stands between one writer and many streams. The writer calls Publish
 // after it has made a new view of the store current; Publish only appends to a

@@ -148,7 +148,7 @@ func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 }
 
 // Wanted reports whether events that are published now are kept. If not, the writer need not
-// make them: who begins to watch meanwhile finds them in the current view.
+// make them: a watch that begins meanwhile finds them in the current view.
 func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
 
 // Restore says that the store jumped to rev without events, as when a snapshot

@@ -102,8 +102,8 @@ func ReadAll(
 	}
 }
 
-// AwaitEvent waits for an event of a range, after a revision, that is as asked. It
-// also returns if it may have missed one: who waits looks again in any case.
+// AwaitEvent waits for an event of a range, after a revision, that is as asked. It also
+// returns if it may have missed one: the waiter looks again in any case.
 func AwaitEvent(
 	ctx context.Context, c *client.Client, w client.Watch, is func(*client.Event) bool,
 ) error {

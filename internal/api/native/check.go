@@ -98,7 +98,7 @@ func checkRef(r *pb.LeaseRef, token bool) error {
 	}
 }
 
-// checkAnyRef is checkRef for who may give a token, and need not.
+// checkAnyRef is checkRef for a request that may have a token, and need not.
 func checkAnyRef(r *pb.LeaseRef) error { return checkRef(r, false) }
 
 // checkCacheRef is checkRef for the lease of a cache. What a cache says comes too often for its

@@ -270,7 +270,7 @@ func (s *leases) renewTold(ctx context.Context, told ...*pb.Lease) error {
 	return nil
 }
 
-// holderOf adds to the refusal of an ID who has it, if that can still be told.
+// holderOf adds to the refusal of an ID the lease that has it, if that can still be told.
 func (s *leases) holderOf(ctx context.Context, id lease.ID, refusal error) error {
 	var info lease.Info
 	found := false
