@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -134,6 +135,12 @@ func (e *TakenError) Unwrap() error { return e.Err }
 // errForgotten means that the cluster has forgotten the client's session: nothing was done.
 var errForgotten = errors.New("the session was forgotten")
 
+// plainWords are the messages of members that say no more than their reasons do.
+var plainWords = []string{
+	"lease not found", "lease already exists", "key not found", "revision has been compacted",
+	"revision is in the future",
+}
+
 // errorOf converts what a member answered. A reason that this client does not know, of a
 // later server, tells nothing about what was done.
 func errorOf(e *pb.Error) error {
@@ -143,6 +150,9 @@ func errorOf(e *pb.Error) error {
 		err = ErrUnknownOutcome
 	case e.Holder != nil && (err == ErrNameTaken || err == ErrIDTaken): //nolint:errorlint // ours
 		return &TakenError{Holder: infoOf(e.Holder), Err: err}
+	}
+	if e.Message == "" || slices.Contains(plainWords, e.Message) {
+		return err
 	}
 	return fmt.Errorf("%w: %s", err, e.Message)
 }
