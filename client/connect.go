@@ -100,7 +100,7 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	}
 	if err != nil {
 		cancel()
-		return nil, errors.Join(err, conn.Close())
+		return nil, fault.Join(err, conn.Close())
 	}
 	l := newLink(place, conn, stream, cancel)
 	m.all.Go(l.run)

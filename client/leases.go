@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -181,7 +182,7 @@ func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 	for some := range slices.Chunk(refs, maxRevoked) {
 		failed = append(failed, c.revoke(ctx, some)...)
 	}
-	return errors.Join(failed...)
+	return fault.Join(failed...)
 }
 
 // identified returns the references of which all are by ID, and the errors of the others.

@@ -125,7 +125,7 @@ func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) er
 	if h.given.Load() {
 		return err // f knows how that went
 	}
-	return errors.Join(err, h.releaseLate(ctx))
+	return fault.Join(err, h.releaseLate(ctx))
 }
 
 // releaseLate gives the lock up although the context may have ended.

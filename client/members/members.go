@@ -101,7 +101,7 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 	if err := m.register(ctx, &r); err != nil {
 		if m.own {
 			// Without a lease no try that is still under way does anything.
-			err = errors.Join(err, m.drop(ctx))
+			err = fault.Join(err, m.drop(ctx))
 		}
 		return nil, fault.In("members: register", m.key, err)
 	}

@@ -118,7 +118,7 @@ func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, erro
 			err = p.Wait(ctx)
 		}
 		if err != nil {
-			return nil, fault.In("nodes: join", n.id, errors.Join(err, n.Release(ctx)))
+			return nil, fault.In("nodes: join", n.id, fault.Join(err, n.Release(ctx)))
 		}
 	}
 }
@@ -370,7 +370,7 @@ func (n *Node) Lead(
 		// long as its lease would live anyway.
 		free, done := context.WithTimeout(context.WithoutCancel(ctx), n.ttl)
 		defer done()
-		err = errors.Join(err, p.Release(free))
+		err = fault.Join(err, p.Release(free))
 	}()
 	return lead(context.WithValue(inner, tries.Within[Primacy]{Of: p}, ctx), p)
 }

@@ -216,7 +216,7 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 		// Nobody is there to use it.
 		free, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer done()
-		return nil, errors.Join(err, loan.Release(free))
+		return nil, fault.Join(err, loan.Release(free))
 	}
 	return loan, nil
 }

@@ -267,7 +267,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		},
 	})
 	if tries.Unsure(ctx, err) {
-		return nil, errors.Join(err, q.release(ctx, client.LeaseRef{ID: l}))
+		return nil, fault.Join(err, q.release(ctx, client.LeaseRef{ID: l}))
 	}
 	if err != nil {
 		return nil, err

@@ -217,9 +217,9 @@ func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	case err == nil:
 		return i.Ack(last)
 	case ctx.Err() != nil:
-		return errors.Join(err, i.Nack(last, 0)) // it is not the item's fault
+		return fault.Join(err, i.Nack(last, 0)) // it is not the item's fault
 	}
-	return errors.Join(err, i.Nack(last, w.after(i.tries)))
+	return fault.Join(err, i.Nack(last, w.after(i.tries)))
 }
 
 // after is the delay after so many tries, with jitter.

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/load"
 )
 
@@ -152,7 +153,7 @@ func (a *app) runBench(s *reportFlags, r *load.Remote, conns int) error {
 	rep, err := r.Run(ctx)
 	bar.end()
 	if len(rep.Operations) > 0 {
-		err = errors.Join(err, s.display(a, benchReport(rep)))
+		err = fault.Join(err, s.display(a, benchReport(rep)))
 	}
 	if ctx.Err() == nil {
 		return err

@@ -239,7 +239,7 @@ func (a *app) claimOne(name string, f *workFlags, command []string) error {
 	case err == nil:
 		return withCode(exitLost, i.Ack(last))
 	case cannotRun(err):
-		return errors.Join(err, i.Release(last))
+		return fault.Join(err, i.Release(last))
 	}
 	if nackErr := i.Nack(last, f.delay); nackErr != nil {
 		a.complain("item %s: %s\n", i.ID(), fault.Reason(nackErr))

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -78,6 +79,33 @@ type because struct{ fact, reason error }
 func (b *because) Error() string { return b.fact.Error() + ": " + Reason(b.reason) }
 
 func (b *because) Unwrap() []error { return []error{b.fact, b.reason} }
+
+// Join makes one error of several, nil if all are nil. Its text is one line.
+func Join(errs ...error) error {
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return joined(errs)
+}
+
+type joined []error
+
+func (j joined) Error() string {
+	var b strings.Builder
+	for i, err := range j {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(err.Error())
+	}
+	return b.String()
+}
+
+func (j joined) Unwrap() []error { return j }
 
 // Cause returns why a context has ended, nil if it has not. It is the cause, and
 // [context.Canceled] or [context.DeadlineExceeded] too.

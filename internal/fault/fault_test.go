@@ -34,6 +34,22 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// Goal: errors that came together are one line, and each is found.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	one, other := errors.New("one"), In("lock: release", "a", errors.New("lock: lost"))
+	all := Join(nil, one, nil, other)
+	if all.Error() != `one; lock: release "a": lost` {
+		t.Errorf("%q", all)
+	}
+	if !errors.Is(all, one) || !errors.Is(all, other) {
+		t.Error("the text hides what was joined")
+	}
+	if Join(nil, one) != one || Join(nil, nil) != nil || Join() != nil { //nolint:errorlint // as it is
+		t.Error("one error, or none, is wrapped")
+	}
+}
+
 // Goal: the end of a context is found by its cause and by the error of package context.
 func TestCause(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/grpclog"
 
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
@@ -158,7 +159,7 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	var open []net.Listener
 	defer func() {
 		for _, l := range open {
-			err = errors.Join(err, l.Close())
+			err = fault.Join(err, l.Close())
 		}
 	}()
 	for _, u := range slices.Concat(cfg.URLs.ListenClient, cfg.URLs.ListenClientHTTP,

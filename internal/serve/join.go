@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/server"
 )
@@ -114,7 +115,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 		return err
 	})
 	if err != nil {
-		return cfg, errors.Join(fmt.Errorf("join the cluster: %w", err), j.cluster.Close())
+		return cfg, fault.Join(fmt.Errorf("join the cluster: %w", err), j.cluster.Close())
 	}
 	cfg.Cluster.Initial, err = j.initial(cfg, all)
 	return cfg, err

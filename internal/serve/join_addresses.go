@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/server"
 )
 
@@ -180,7 +181,7 @@ func (j *joiner) ownAddress() (string, error) {
 	}
 	return "", fmt.Errorf("--join %s: found no address of this machine to use; give "+
 		"--listen-client-urls and --listen-peer-urls: %w", strings.Join(j.endpoints, ","),
-		errors.Join(failures...))
+		fault.Join(failures...))
 }
 
 // reservePorts reports whether a port and the next one can be listened on, and if so

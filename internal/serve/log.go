@@ -2,13 +2,14 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"time"
+
+	"leasehold.dev/internal/fault"
 )
 
 // logFlags says where the log goes, and in which form.
@@ -55,7 +56,7 @@ func (l logFlags) writer(stdout, stderr io.Writer) (io.Writer, func() error, err
 	closeFiles := func() error {
 		var err error
 		for _, f := range files {
-			err = errors.Join(err, f.Close())
+			err = fault.Join(err, f.Close())
 		}
 		return err
 	}
@@ -69,7 +70,7 @@ func (l logFlags) writer(stdout, stderr io.Writer) (io.Writer, func() error, err
 		default:
 			f, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
-				return nil, nil, errors.Join(fmt.Errorf("--log-outputs: %w", err), closeFiles())
+				return nil, nil, fault.Join(fmt.Errorf("--log-outputs: %w", err), closeFiles())
 			}
 			files = append(files, f)
 			to = append(to, f)

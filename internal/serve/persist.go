@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
@@ -108,7 +109,7 @@ func look(dir string) (p possession, err error) {
 	if err == nil {
 		err = server.HalfFounded(disk)
 	}
-	return p, errors.Join(err, disk.Close())
+	return p, fault.Join(err, disk.Close())
 }
 
 // check reports why the cluster is not the one in which this member was.
