@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/internal/fault"
 )
 
@@ -30,6 +31,9 @@ func alone(
 	ctx context.Context, c *client.Client, name string, ttl time.Duration,
 	lock func(*Mutex, context.Context) (*Held, error),
 ) (*Held, error) {
+	if err := tries.CheckName("lock", name); err != nil {
+		return nil, fault.In("lock: acquire", name, err)
+	}
 	l, err := c.Grant(ctx, client.Grant{TTL: ttl})
 	if err != nil {
 		return nil, fault.In("lock: acquire", name, err)

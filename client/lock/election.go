@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -45,6 +46,8 @@ type Candidate struct {
 // NewElection returns the election of a name. It does nothing yet.
 func NewElection(c *client.Client, name string) *Election { return &Election{c, name} }
 
+func (e *Election) check() error { return tries.CheckName("election", e.name) }
+
 // Campaign waits until a session leads. It returns at once when the session's lease ends
 // meanwhile, or somebody deletes a key by which it waits (T16, T17), and then the error says
 // so. If the context ends first, the candidacy is given up, by itself. ErrInUse says that the
@@ -76,7 +79,10 @@ func (e *Election) Lead(
 // Prefer puts a candidate before all others, whatever their priorities, now and whenever it
 // is a candidate again. An empty ID takes that back.
 func (e *Election) Prefer(ctx context.Context, id string) error {
-	_, err := e.client.Put(ctx, client.Put{Key: e.name + preferred, Value: []byte(id)})
+	err := e.check()
+	if err == nil {
+		_, err = e.client.Put(ctx, client.Put{Key: e.name + preferred, Value: []byte(id)})
+	}
 	if err != nil {
 		return fault.In("lock: prefer", e.name, err)
 	}
@@ -90,7 +96,11 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 // lead up, or call [Leading.HandOver], after [Election.Prefer]. ErrNoCandidate is as with
 // HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
-	if err := e.depose(ctx, id); err != nil {
+	err := e.check()
+	if err == nil {
+		err = e.depose(ctx, id)
+	}
+	if err != nil {
 		return fault.In("lock: depose the leader of", e.name, err)
 	}
 	return nil
@@ -168,6 +178,9 @@ func (l *Leading) handOver(ctx context.Context, id string) error {
 
 // campaign takes the session to the head of the queue.
 func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*ticket, error) {
+	if err := e.check(); err != nil {
+		return nil, err
+	}
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("%x", int64(s.lease.ID()))
 	}

@@ -29,7 +29,7 @@ func (l LeaderInfo) None() bool { return l.Key == "" }
 // Leader tells who leads now, linearizably; LeaderInfo.None says that nobody does. The lead may
 // have gone to another when the answer arrives.
 func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
-	o := &observer{queue: waitQueue{prefix: e.name + "/"}}
+	o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}}
 	if err := o.read(ctx, e.client); err != nil {
 		return LeaderInfo{}, fault.In("lock: observe", e.name, err)
 	}
@@ -44,7 +44,7 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 // and yields its cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
-		o := &observer{queue: waitQueue{prefix: e.name + "/"}, yield: yield}
+		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}
 		for {
 			if err := o.follow(ctx, e.client); err != nil && !errors.Is(err, errEnough) {
 				yield(LeaderInfo{}, fault.In("lock: observe", e.name, err))
@@ -61,6 +61,7 @@ var errEnough = errors.New("lock: enough")
 
 // observer is one Observe.
 type observer struct {
+	election *Election
 	queue    waitQueue
 	yield    func(LeaderInfo, error) bool
 	keys     map[string]client.KV // the leader's and those of who wait
@@ -70,6 +71,9 @@ type observer struct {
 
 // read takes the queue as it is now.
 func (o *observer) read(ctx context.Context, c *client.Client) error {
+	if err := o.election.check(); err != nil {
+		return err
+	}
 	r, err := c.Range(ctx, o.queue.all())
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
@@ -63,6 +64,9 @@ func ticketOf(kv *client.KV) rule.Ticket {
 // enter takes a ticket in the queue. With idle it does so only if it is likely to be the
 // ticket's turn at once; otherwise it fails with ErrLocked and leaves no trace.
 func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
+	if err := tries.CheckName("lock", strings.TrimSuffix(q.prefix, "/")); err != nil {
+		return nil, err
+	}
 	s, key := q.session, q.key()
 	if err := s.err(); err != nil {
 		return nil, err

@@ -34,6 +34,10 @@ type Group struct {
 // New returns the group of a name. It sends nothing.
 func New(c *client.Client, name string) *Group { return &Group{c, name + "/"} }
 
+func (g *Group) check() error {
+	return tries.CheckName("group", strings.TrimSuffix(g.prefix, "/"))
+}
+
 // Registration says who is to be a member.
 type Registration struct {
 	// ID is unique among the live members of the group. It has no slash.
@@ -78,6 +82,9 @@ type Membership struct {
 // Register makes this program a member of the group. The member is there until Release, or
 // until its lease ends; it is never registered again by itself (T25).
 func (g *Group) Register(ctx context.Context, r Registration) (*Membership, error) {
+	if err := g.check(); err != nil {
+		return nil, fault.In("members: register", r.ID, err)
+	}
 	if !tries.ValidID(r.ID) {
 		return nil, fault.In("members: register", "",
 			fmt.Errorf("%w: %q is no ID of a member", client.ErrInvalid, r.ID))
@@ -338,6 +345,9 @@ type Member struct {
 // List returns the members in the order of their IDs, linearizably, and the revision at
 // which they are that.
 func (g *Group) List(ctx context.Context) (list []Member, revision int64, err error) {
+	if err := g.check(); err != nil {
+		return nil, 0, fault.In("members: list", "", err)
+	}
 	kvs, revision, err := tries.ReadAll(ctx, g.c, client.Prefix(g.prefix).Range())
 	if err != nil {
 		return nil, 0, fault.In("members: list", g.prefix, err)

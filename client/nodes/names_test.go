@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -37,6 +38,21 @@ func TestGivenUpInside(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatalf("released inside: %v", err)
+		}
+	}
+}
+
+// Goal: an empty name is refused.
+func TestEmptyName(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	s := nodes.New(c, "")
+	_, joined := s.Join(ctx, nodes.Config{ID: "a"})
+	_, listed := s.List(ctx)
+	for _, err := range []error{joined, listed, s.Switch(ctx, "a"), s.Forget(ctx, "a")} {
+		if !errors.Is(err, client.ErrInvalid) {
+			t.Error(err)
 		}
 	}
 }

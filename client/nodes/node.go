@@ -76,6 +76,9 @@ type Node struct {
 // Join makes this program a node, which is there until Release, or until its lease ends: it never
 // joins again by itself (T25).
 func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
+	if err := s.check(); err != nil {
+		return nil, fault.In("nodes: join", cfg.ID, err)
+	}
 	if !tries.ValidID(cfg.ID) {
 		return nil, fault.In("nodes: join", "",
 			fmt.Errorf("%w: %q is no ID of a node", client.ErrInvalid, cfg.ID))

@@ -31,6 +31,10 @@ type Set struct {
 // New returns the nodes of a name. It sends nothing.
 func New(c *client.Client, name string) *Set { return &Set{c, name + "/"} }
 
+func (s *Set) check() error {
+	return tries.CheckName("set of nodes", strings.TrimSuffix(s.prefix, "/"))
+}
+
 func (s *Set) up(id string) string    { return s.prefix + "up/" + id }
 func (s *Set) known(id string) string { return s.prefix + "known/" + id }
 func (s *Set) role() string           { return s.prefix + "primary" }
@@ -65,6 +69,9 @@ type View struct {
 // when two thirds do. After a change of the leader every node counts as heard.
 func (s *Set) List(ctx context.Context) (View, error) {
 	var v View
+	if err := s.check(); err != nil {
+		return v, fault.In("nodes: list", "", err)
+	}
 	known, _, err := tries.ReadAll(ctx, s.c, client.Prefix(s.known("")).Range())
 	if err != nil {
 		return v, fault.In("nodes: list", s.prefix, err)
@@ -130,7 +137,10 @@ func (v *View) same(w *View) bool {
 
 // Forget removes a node that is down from the list. One that is up stays in it.
 func (s *Set) Forget(ctx context.Context, id string) error {
-	_, err := s.c.Delete(ctx, client.Delete{Key: s.known(id)})
+	err := s.check()
+	if err == nil {
+		_, err = s.c.Delete(ctx, client.Delete{Key: s.known(id)})
+	}
 	if err != nil {
 		return fault.In("nodes: forget", id, err)
 	}
@@ -162,6 +172,9 @@ func (s *Set) Switch(ctx context.Context, id string) error {
 // orderSwitch puts the order, if it is not there, and waits for something to change. It
 // may be done again at any time: the order is the same.
 func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error) {
+	if err := s.check(); err != nil {
+		return false, err
+	}
 	r, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{
 		client.Range{Key: s.up(id)}, client.Range{Key: s.role()}, client.Range{Key: s.order()},
 	}})

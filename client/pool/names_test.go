@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -20,5 +21,17 @@ func TestNestedNames(t *testing.T) {
 		if l := rig.Must[[]pool.Entry](t)(p.List(ctx)); len(l) != 1 || l[0].ID != "1" {
 			t.Errorf("pool %q has %+v", name, l)
 		}
+	}
+}
+
+// Goal: an empty name is refused.
+func TestEmptyName(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	_, made := pool.Create(ctx, c, "", pool.Spec{First: 1, Last: 1})
+	_, opened := pool.Open(ctx, c, "")
+	if !errors.Is(made, client.ErrInvalid) || !errors.Is(opened, client.ErrInvalid) {
+		t.Errorf("create: %v, open: %v", made, opened)
 	}
 }

@@ -75,6 +75,9 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 
 // Open returns a pool that was created.
 func Open(ctx context.Context, c *client.Client, name string) (*Pool, error) {
+	if err := tries.CheckName("pool", name); err != nil {
+		return nil, fault.In("pool: open pool", name, err)
+	}
 	kv, err := c.Get(ctx, name+"/ids")
 	if errors.Is(err, client.ErrKeyNotFound) {
 		err = ErrNotFound
@@ -94,6 +97,9 @@ func Open(ctx context.Context, c *client.Client, name string) (*Pool, error) {
 }
 
 func newPool(c *client.Client, name string, s Spec) (*Pool, error) {
+	if err := tries.CheckName("pool", name); err != nil {
+		return nil, err
+	}
 	ids, err := s.all()
 	if err != nil {
 		return nil, err

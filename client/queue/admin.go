@@ -50,6 +50,9 @@ type Stats struct{ Ready, Claimed, Delayed, Dead int64 }
 // Stats counts the items, as of one revision. It reads the claims, and nothing of the rest.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
+	if err := q.check(); err != nil {
+		return s, fault.In("queue: count", q.prefix, err)
+	}
 	claims, revision, err := tries.ReadAll(ctx, q.c, from("", q.claim))
 	if err != nil {
 		return s, fault.In("queue: count", q.prefix, err)
@@ -85,6 +88,9 @@ func after(id string, kind func(id string) string, limit int) client.Range {
 // List returns up to limit items that are not dead, in the order in which they are to be
 // worked on, from the one after an ID on, or from the first if that is empty.
 func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) {
+	if err := q.check(); err != nil {
+		return nil, fault.In("queue: list", q.prefix, err)
+	}
 	page := func(kind func(string) string) client.Range { return after(id, kind, limit) }
 	// Claims and tries are of items: see ready.
 	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{
@@ -123,6 +129,9 @@ func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) 
 // Dead returns up to limit dead letters, in the order of their IDs, from the one after an ID
 // on, or from the first if that is empty.
 func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) {
+	if err := q.check(); err != nil {
+		return nil, fault.In("queue: list the dead of", q.prefix, err)
+	}
 	r, err := q.c.Range(ctx, after(id, q.dead, limit))
 	if err != nil {
 		return nil, fault.In("queue: list the dead of", q.prefix, err)
@@ -158,6 +167,9 @@ func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
 func (q *Queue) takeFromDead(
 	ctx context.Context, ids []string, then func(i int, payload []byte) []client.Op,
 ) (n int, err error) {
+	if err := q.check(); err != nil {
+		return 0, fault.In("queue: dead letters of", q.prefix, err)
+	}
 	if len(ids) > MaxBatch {
 		return 0, fault.In("queue: dead letters", "", fmt.Errorf("%w: %d in one call, %d may be",
 			client.ErrInvalid, len(ids), MaxBatch))

@@ -39,6 +39,9 @@ func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
 	fail := func(err error) (*Item, error) {
 		return nil, fault.In("queue: claim from", q.prefix, err)
 	}
+	if err := q.check(); err != nil {
+		return fail(err)
+	}
 	for {
 		ready, revision, err := q.ready(ctx)
 		if err != nil {

@@ -83,6 +83,10 @@ const (
 	afterIDs = ":"
 )
 
+func (q *Queue) check() error {
+	return tries.CheckName("queue", strings.TrimSuffix(q.prefix, "/"))
+}
+
 // from returns the range of the keys of one kind whose IDs are not before one.
 func from(id string, kind func(id string) string) client.Range {
 	return client.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
@@ -96,6 +100,9 @@ func idOf(key string, kind func(id string) string) (id string, ok bool) {
 
 // newIDs returns IDs that come after those of all items that are pushed already.
 func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
 	r, err := q.c.Range(ctx, client.Range{Key: q.item(""), KeysOnly: true})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package tries
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -68,6 +69,15 @@ const DefaultTTL = 10 * time.Second
 
 // ValidID reports whether an ID can be part of a key.
 func ValidID(id string) bool { return id != "" && !strings.Contains(id, "/") }
+
+// CheckName refuses an empty name of a lock, a queue or the like: mostly it is a variable that is
+// not set.
+func CheckName(of, name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: the name of the %s is empty", client.ErrInvalid, of)
+	}
+	return nil
+}
 
 // pageSize is how many keys are read at a time, so that no answer is too large.
 const pageSize = 1000
