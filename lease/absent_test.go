@@ -123,6 +123,15 @@ func TestPagesThatAreMissing(t *testing.T) {
 	}
 }
 
+// TestBytesOfBound: a lease that is there for one key only has more than a plain one.
+func TestBytesOfBound(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Bound: true})
+	if want := int64(leaseBytes + extraBytes); l.Bytes() != want {
+		t.Errorf("it takes %d bytes, want %d", l.Bytes(), want)
+	}
+}
+
 // TestBytes: a lease is counted with its texts, its labels, what else only some have, and its
 // keys, and is not counted when it is gone.
 func TestBytes(t *testing.T) {
@@ -134,6 +143,7 @@ func TestBytes(t *testing.T) {
 		{Terms{Name: "12345", Owner: "678", RequestID: "9"}, leaseBytes + extraBytes + 9},
 		{Terms{Secret: Secret{1}}, leaseBytes + extraBytes},
 		{Terms{KeepKeys: true}, leaseBytes + extraBytes},
+		{Terms{LockDelay: 1}, leaseBytes + extraBytes},
 		{
 			Terms{Labels: map[string]string{"a": "bc", "def": ""}},
 			leaseBytes + extraBytes + 2*labelBytes + 6,

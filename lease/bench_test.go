@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // sizes are between which the cost of an operation should not change.
@@ -160,7 +161,7 @@ func BenchmarkDrain(b *testing.B) {
 			b.StopTimer()
 			l, _ := filled(b, n)
 			b.StartTimer()
-			l.Advance(l.now + 100_000)
+			catchUp(l, l.now+100_000)
 			for due := l.Due(1000); len(due) > 0; due = l.Due(1000) {
 				for _, d := range due {
 					l.Expire(d)
@@ -180,8 +181,43 @@ func BenchmarkPromote(b *testing.B) {
 		l, _ := filled(b, n)
 		for b.Loop() {
 			l.Promote(l.now, 0)
+			catchUp(l, l.now)
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
+	})
+}
+
+// BenchmarkLongestStep reports the longest of the calls in which a member becomes primary of n
+// leases, and of those in which all of them fall due at one instant and the first are taken.
+func BenchmarkLongestStep(b *testing.B) {
+	eachSize(b, func(b *testing.B, n int) {
+		var longest, calls time.Duration
+		took := func(step func()) {
+			begun := time.Now()
+			step()
+			longest = max(longest, time.Since(begun))
+			calls++
+		}
+		l, _ := filled(b, n)
+		for b.Loop() {
+			longest, calls = 0, 0
+			took(func() { l.Promote(l.now, 0) })
+			for l.tracker.behind() {
+				took(func() { l.Advance(l.now) })
+			}
+		}
+		b.ReportMetric(longest.Seconds()*1000, "promote-ms")
+		b.ReportMetric(float64(calls), "promote-steps")
+		l.cfg.SpreadRate = n
+		l.Promote(l.now, 0)
+		catchUp(l, l.now)
+		at := l.now + 100_000
+		longest, calls = 0, 0
+		for first := true; first || l.tracker.behind(); first = false {
+			took(func() { l.Advance(at); l.Due(512) })
+		}
+		b.ReportMetric(longest.Seconds()*1000, "due-ms")
+		b.ReportMetric(float64(calls), "due-steps")
 	})
 }
 

@@ -1,109 +1,70 @@
 package lease
 
-import (
-	"cmp"
-	"slices"
-)
-
-// dueQueue holds leases that are past their expiry, by expiry and then ID.
-//
-// A heap of leases would miss the cache at each of its levels when a million
-// are due. So leases are gathered by expiry, only the expiries are in a heap,
-// and those of one expiry are sorted when their turn comes: no pile-up has to
-// be put in order all at once.
+// dueQueue holds leases that are past their expiry, by expiry and then ID: a heap.
 //
 // An entry is stale if its lease has another expiry now, or is not there.
 //
-// Invariants: instants are the keys of lists, none before its parent; no list
-// is empty, and those marked as sorted are.
+// Invariant: no entry comes before its parent, which for entry i is entry (i-1)/fanOut.
 type dueQueue struct {
-	lists    map[Instant]*dueList
-	instants []Instant
+	entries paged[dueEntry]
+	len     uint32
 }
 
-// dueList is the leases of one expiry.
-type dueList struct {
-	leases []placed
-	sorted bool // the lowest ID last, where it is taken from
+type dueEntry struct {
+	expiry Instant
+	placed
 }
 
-// nearEnd is how many entries push would rather move than sort a list again.
-// Leases that come back because their decision was dropped had the lowest IDs
-// of their list, so they belong near its end.
-const nearEnd = 4096
+// fanOut keeps the heap flat, since each level misses the cache when a million leases are due: it
+// has ten then, where a binary one has twenty.
+const fanOut = 4
 
-func descending(a, b placed) int { return cmp.Compare(b.id, a.id) }
+// before says which of two entries is to be taken first.
+func (e *dueEntry) before(o *dueEntry) bool {
+	return e.expiry < o.expiry || e.expiry == o.expiry && e.id < o.id
+}
 
 // push adds a lease.
-func (q *dueQueue) push(expiry Instant, p placed) {
-	list := q.lists[expiry]
-	if list == nil {
-		if q.lists == nil {
-			q.lists = make(map[Instant]*dueList)
+func (q *dueQueue) push(e dueEntry) {
+	i := q.len
+	q.len++
+	hole := q.entries.grow(i)
+	for i > 0 {
+		i = (i - 1) / fanOut
+		parent := q.entries.at(i)
+		if !e.before(parent) {
+			break
 		}
-		list = &dueList{}
-		q.lists[expiry] = list
-		q.rise(expiry)
+		*hole, hole = *parent, parent
 	}
-	at := len(list.leases)
-	if list.sorted {
-		i, _ := slices.BinarySearchFunc(list.leases, p, descending)
-		list.sorted = at-i <= nearEnd
-		if list.sorted {
-			at = i
-		}
-	}
-	list.leases = slices.Insert(list.leases, at, p)
+	*hole = e
 }
 
 // pop takes the first lease. The queue must not be empty.
-func (q *dueQueue) pop() (expiry Instant, p placed) {
-	expiry = q.instants[0]
-	list := q.lists[expiry]
-	if !list.sorted {
-		slices.SortFunc(list.leases, descending)
-		list.sorted = true
-	}
-	last := len(list.leases) - 1
-	p = list.leases[last]
-	list.leases = list.leases[:last]
-	if last == 0 {
-		delete(q.lists, expiry)
-		q.sink()
-	}
-	return expiry, p
-}
-
-// rise adds an instant to the heap.
-func (q *dueQueue) rise(at Instant) {
-	q.instants = append(q.instants, at)
-	h := q.instants
-	i := len(h) - 1
-	for i > 0 && at < h[(i-1)/2] {
-		h[i] = h[(i-1)/2]
-		i = (i - 1) / 2
-	}
-	h[i] = at
-}
-
-// sink takes the first instant from the heap.
-func (q *dueQueue) sink() {
-	last := len(q.instants) - 1
-	at := q.instants[last]
-	h := q.instants[:last]
-	q.instants = h
-	i := 0
-	for child := 1; child < len(h); child = 2*i + 1 {
-		if child+1 < len(h) && h[child+1] < h[child] {
-			child++
-		}
-		if at <= h[child] {
+func (q *dueQueue) pop() dueEntry {
+	hole := q.entries.at(0)
+	first := *hole
+	q.len--
+	e := q.entries.at(q.len)
+	for i := uint32(0); i*fanOut+1 < q.len; {
+		i = q.firstOf(i*fanOut + 1)
+		child := q.entries.at(i)
+		if !child.before(e) {
 			break
 		}
-		h[i] = h[child]
-		i = child
+		*hole, hole = *child, child
 	}
-	if last > 0 {
-		h[i] = at
+	*hole = *e
+	return first
+}
+
+// firstOf returns which of the children that begin with a certain one is to be taken first.
+func (q *dueQueue) firstOf(child uint32) uint32 {
+	first, e := child, q.entries.at(child)
+	for i := child + 1; i < min(child+fanOut, q.len); i++ {
+		if c := q.entries.at(i); c.before(e) {
+			first, e = i, c
+		}
 	}
+	return first
 }

@@ -103,7 +103,7 @@ func (l *Lessor) nextToken() Token {
 // Revoke ends a lease at once, delayed or not, and its keys with it. It returns
 // ErrNotFound.
 func (l *Lessor) Revoke(id ID) (Ended, error) {
-	slot, ok := l.table.find(id)
+	slot, ok := l.find(id)
 	if !ok {
 		return Ended{}, ErrNotFound
 	}
@@ -117,7 +117,7 @@ func (l *Lessor) Revoke(id ID) (Ended, error) {
 // A lease with a lock delay is only over, then: it is Delayed, and a second
 // Expire, decided after the delay, ends it.
 func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
-	slot, ok := l.table.find(d.ID)
+	slot, ok := l.find(d.ID)
 	if !ok {
 		return Ended{}, false
 	}
@@ -179,9 +179,25 @@ func (l *Lessor) end(slot uint32) Ended {
 	return e
 }
 
+// find says in which slot a lease is that is to be changed, or asked for its times. A primary
+// has met it then.
+func (l *Lessor) find(id ID) (slot uint32, ok bool) {
+	if slot, ok = l.table.find(id); ok {
+		l.meet(slot)
+	}
+	return slot, ok
+}
+
+// meet has a primary time the lease in a slot, if it does not yet.
+func (l *Lessor) meet(slot uint32) {
+	if l.tracker != nil {
+		l.tracker.meet(slot)
+	}
+}
+
 // alive finds a lease that is not delayed.
 func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
-	slot, ok = l.table.find(id)
+	slot, ok = l.find(id)
 	return slot, ok && !l.table.delayed(slot)
 }
 
@@ -190,7 +206,7 @@ func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
 // found silent. A set checkpoint starts this member's own countdown at its current instant.
 func (l *Lessor) Checkpoint(list []Checkpoint) {
 	for i := range list {
-		if slot, ok := l.table.find(list[i].ID); ok {
+		if slot, ok := l.find(list[i].ID); ok {
 			l.checkpoint(slot, &list[i])
 		}
 	}
@@ -282,7 +298,7 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 // full TTL of any other. It is no promise: a later primary that has applied the
 // checkpoint of a lease earlier ends it earlier, and only a renewal clears that.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
-	slot, ok := l.table.find(id)
+	slot, ok := l.find(id)
 	if !ok {
 		return 0, false
 	}
@@ -303,7 +319,7 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 // holder was not heard for so long that its remaining time is checkpointed. ok=false means
 // that there is no such lease, or that it is not silent. It costs O(1).
 func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
-	slot, ok := l.table.find(id)
+	slot, ok := l.find(id)
 	if !ok || l.table.record(slot).remaining == 0 {
 		return 0, false
 	}
@@ -317,7 +333,7 @@ func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 // decided already: no promise to its holder reaches further. ok=false means that there
 // is no such lease, or this is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
-	slot, ok := l.table.find(id)
+	slot, ok := l.find(id)
 	if !ok || l.tracker == nil {
 		return 0, false
 	}

@@ -4,6 +4,9 @@ import "fmt"
 
 // Advance moves the clock to now. Followers need it too, for the countdowns of
 // checkpointed leases. It panics if now is before the previous call's.
+//
+// A primary looks at no more than Config.AtOnce leases whose time has come, so that a call takes
+// some milliseconds at most. As long as there may be more, Next returns now.
 func (l *Lessor) Advance(now Instant) {
 	if now < l.now {
 		panic(fmt.Sprintf("lease: clock goes back from %d to %d", l.now, now))
@@ -24,31 +27,14 @@ func (l *Lessor) Advance(now Instant) {
 // time, and so on: so they end even if all members restart again and again.
 // Where more than Config.SpreadRate leases would end within a second the rest
 // end later. It panics if now is before the previous Advance.
+//
+// It looks at no more than Config.AtOnce leases, and so does each Advance, until all are timed.
+// Their times count from now, whenever that is.
 func (l *Lessor) Promote(now Instant, extend TTL) {
 	l.Demote()
 	l.Advance(now)
-	t := newTracker(&l.cfg, l.table, now)
-	s := newSpreader(l.cfg.SpreadRate, now)
-	silence := l.cfg.untended
-	if l.Len() > maxUntended {
-		silence = l.cfg.silence
-	}
-	for slot := range l.table.top {
-		r := l.table.record(slot)
-		if r.id == 0 {
-			continue
-		}
-		expiry := now.after(r.ttl.plus(max(0, extend)))
-		if r.remaining != 0 {
-			c := l.countdown.grow(slot)
-			if *c == 0 {
-				*c = now.after(r.remaining)
-			}
-			expiry = *c
-		}
-		t.resume(slot, s.spread(expiry), now.after(silence(r.ttl)))
-	}
-	l.tracker = t
+	l.tracker = newTracker(l)
+	l.tracker.promote(extend)
 }
 
 // Demote makes this member a follower, which does not time leases. What the
@@ -61,6 +47,7 @@ func (l *Lessor) Demote() { l.tracker = nil }
 func (l *Lessor) Recount() {
 	for slot := range l.table.top {
 		if r := l.table.record(slot); r.remaining != 0 {
+			l.meet(slot)
 			*l.countdown.grow(slot) = l.now.after(r.remaining)
 		}
 	}
@@ -75,7 +62,7 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
 		return Renewal{}, ErrNotPrimary
 	}
-	slot, ok := l.table.find(id)
+	slot, ok := l.find(id)
 	if !ok {
 		return Renewal{}, ErrNotFound
 	}
@@ -95,14 +82,15 @@ func (l *Lessor) Abandon(id ID) {
 	if l.tracker == nil {
 		return
 	}
-	if slot, ok := l.table.find(id); ok {
+	if slot, ok := l.find(id); ok {
 		l.tracker.abandon(slot)
 	}
 }
 
 // Due decides to expire up to most leases that are past their expiry, ordered
 // by expiry and then ID. From now on they are expiring: see Expire and
-// Reinstate for how that ends. It returns nothing on a follower.
+// Reinstate for how that ends. They may be fewer although more are due, as
+// long as Next returns now. It returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil
@@ -162,7 +150,7 @@ func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	if l.tracker == nil {
 		return
 	}
-	if slot, ok := l.table.find(id); ok && l.table.record(slot).token == token {
+	if slot, ok := l.find(id); ok && l.table.record(slot).token == token {
 		l.tracker.reinstate(slot, f)
 	}
 }

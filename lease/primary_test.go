@@ -21,7 +21,7 @@ func TestManyAreUntended(t *testing.T) {
 	}
 	for _, want := range []int{maxUntended, 0} {
 		l.Promote(l.now, 0)
-		l.Advance(l.now + 300)
+		catchUp(l, l.now+300)
 		if n := len(l.Silent(2 * maxUntended)); n != want {
 			t.Errorf("of %d leases %d are silent soon, want %d", l.Len(), n, want)
 		}

@@ -99,7 +99,7 @@ func newWalk(seed uint64) *walk {
 	w.now = 1_000_000
 	for i := range w.members {
 		w.members[i] = &walker{
-			Lessor: New(Config{CheckpointInterval: 40}),
+			Lessor: New(Config{CheckpointInterval: 40, AtOnce: w.r.IntN(4)}),
 			began:  w.r.Int64N(w.now), bound: map[ID]int64{},
 		}
 	}

@@ -38,31 +38,41 @@ type timing struct {
 // lease that is renewed costs the wheel one move in half its TTL, however often
 // it is renewed.
 //
-// Invariants: a live lease is in exactly one of the wheel, isDue, isExpiring
-// and isHeld; at most one proposal of the tracker about a lease is under way,
-// so isExpiring excludes isPending; the wheel's instant is not after expiry,
-// and without flags not after quiet.
+// A lease that was there before this member was primary is met before anything
+// else is done with it: see promotion.
+//
+// Invariants: a live lease that was met is in exactly one of the wheel, isDue,
+// isExpiring and isHeld; at most one proposal of the tracker about a lease is
+// under way, so isExpiring excludes isPending; the wheel's instant is not after
+// expiry, and without flags not after quiet.
 type tracker struct {
-	cfg     *Config
-	table   *table // read only
-	began   Instant
-	now     Instant
-	timings paged[timing] // by slot
-	wheel   *wheel.Wheel
-	due     dueQueue
-	silent  []uint32 // slots, oldest first; one without isSilent is stale
-	dues    int      // leases with isDue
-	silents int      // leases with isSilent
+	cfg       *Config
+	table     *table          // read only
+	countdown *paged[Instant] // of the Lessor
+	began     Instant
+	now       Instant
+	timings   paged[timing] // by slot
+	wheel     *wheel.Wheel
+	due       dueQueue
+	silent    []uint32 // slots, oldest first; one without isSilent is stale
+	dues      int      // leases with isDue
+	silents   int      // leases with isSilent
+	// promotion is nil when all leases are met.
+	promotion *promotion
 }
 
-func newTracker(cfg *Config, t *table, now Instant) *tracker {
-	return &tracker{cfg: cfg, table: t, began: now, now: now, wheel: wheel.New(int64(now))}
+func newTracker(l *Lessor) *tracker {
+	return &tracker{
+		cfg: &l.cfg, table: l.table, countdown: &l.countdown,
+		began: l.now, now: l.now, wheel: wheel.New(int64(l.now)),
+	}
 }
 
-// advance moves the clock.
+// advance moves the clock, and does a part of what there is to do by now.
 func (t *tracker) advance(now Instant) {
 	t.now = now
-	t.wheel.Advance(int64(now), t.place)
+	t.wheel.Advance(int64(now), t.cfg.AtOnce, t.place)
+	t.meetMore()
 }
 
 // start begins to time a lease that was just granted.
@@ -109,8 +119,7 @@ func (t *tracker) forget(slot uint32) {
 }
 
 // place puts a lease where its instants and flags say: among the due or the
-// silent, or into the wheel until there is something to do about it. At its
-// expiry it is not in the wheel any more, which has fired.
+// silent, or into the wheel until there is something to do about it.
 func (t *tracker) place(slot uint32) {
 	k := t.timings.at(slot)
 	switch {
@@ -118,12 +127,14 @@ func (t *tracker) place(slot uint32) {
 	case k.expiry <= t.now && k.state&isPending != 0:
 		// Deciding now would leave two proposals under way, and nobody could
 		// tell which of them was dropped if one is.
+		t.wheel.Remove(slot) // it may not have fired yet
 		k.state |= isHeld
 	case k.expiry <= t.now:
+		t.wheel.Remove(slot)
 		t.unset(slot, isSilent)
 		k.state |= isDue
 		t.dues++
-		t.due.push(k.expiry, placed{t.table.record(slot).id, slot})
+		t.due.push(dueEntry{k.expiry, placed{t.table.record(slot).id, slot}})
 	case k.state&(isSilent|isPending) != 0:
 		t.wheel.Add(slot, int64(k.expiry))
 	case k.quiet <= t.now:
@@ -219,6 +230,7 @@ func (t *tracker) again(ttl TTL) TTL {
 
 // hasten makes a lease silent now, unless there is something under way about it.
 func (t *tracker) hasten(slot uint32) {
+	t.meet(slot)
 	k := t.timings.at(slot)
 	k.quiet = min(k.quiet, t.now)
 	t.place(slot)
@@ -240,12 +252,13 @@ func (t *tracker) checkpointed(slot uint32) {
 }
 
 // decide takes up to most leases past their expiry, in order, and marks them.
+// They are fewer if it meets too many that are not due any more.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
-	for t.dues > 0 && len(out) < most {
-		expiry, p := t.due.pop()
+	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {
+		p := t.due.pop()
 		k, r := t.timings.at(p.slot), t.table.record(p.slot)
-		if k.state&isDue == 0 || r.id != p.id || k.expiry != expiry {
+		if k.state&isDue == 0 || r.id != p.id || k.expiry != p.expiry {
 			continue // renewed or gone since
 		}
 		t.unset(p.slot, isDue)
@@ -266,9 +279,12 @@ func (t *tracker) report(most int) []Checkpoint {
 		if k.state&isSilent == 0 {
 			continue // renewed, due or gone since
 		}
+		if k.expiry <= t.now { // the wheel has not fired yet
+			t.place(slot)
+			continue
+		}
 		t.unset(slot, isSilent)
 		k.state |= isPending
-		// At least 1: a lease at its expiry is due, and not silent any more.
 		remaining := TTL(k.expiry - t.now)
 		out = append(out, Checkpoint{
 			ID: r.id, Token: r.token, Remaining: remaining, Stamp: r.stamp,
@@ -288,7 +304,7 @@ func (t *tracker) next() (Instant, bool) {
 
 // nextDue returns an instant before which decide has nothing new.
 func (t *tracker) nextDue() (Instant, bool) {
-	if t.dues > 0 {
+	if t.dues > 0 || t.promotion != nil {
 		return t.now, true
 	}
 	at, ok := t.wheel.Next()

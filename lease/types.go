@@ -136,6 +136,9 @@ type Config struct {
 	// SpreadRate is how many leases may newly end within any one second after a
 	// promotion: a pile-up is spread, always to later. Zero means 100,000.
 	SpreadRate int
+	// AtOnce bounds how many leases Lessor.Advance looks at because their time has come, and how
+	// many Lessor.Promote and Lessor.Due look at. Zero means 32,768, which take some milliseconds.
+	AtOnce int
 }
 
 // The defaults of Config.
@@ -144,6 +147,7 @@ const (
 	defaultMaxTTL             TTL = 9_000_000_000 * 1000
 	defaultCheckpointInterval TTL = 5 * 60 * 1000
 	defaultSpreadRate             = 100_000
+	defaultAtOnce                 = 32_768
 )
 
 // minAgain bounds how often a lease with a short TTL is checkpointed. A restart of all
@@ -162,6 +166,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SpreadRate <= 0 {
 		c.SpreadRate = defaultSpreadRate
+	}
+	if c.AtOnce <= 0 {
+		c.AtOnce = defaultAtOnce
 	}
 	return c
 }

@@ -96,7 +96,7 @@ type flatMachine struct {
 }
 
 func newFlatMachine(b *testing.B) *flatMachine {
-	m := &flatMachine{fsm.New(fsm.Config{}), b, 1}
+	m := &flatMachine{fsm.New(fsm.Config{Lease: lease.Config{AtOnce: 1 << 30}}), b, 1}
 	m.Begin(1, 1)
 	m.Lessor().Advance(1)
 	m.Lessor().Promote(1, 0)

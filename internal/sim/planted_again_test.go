@@ -3,6 +3,9 @@ package sim
 // plantedAgain are faults that show when a member is elected again that was deposed with entries
 // in flight, and when the log has no room.
 var plantedAgain = []planted{
+	{"a new leader forgets the leases for which its first step has no time", "L2", []edit{
+		{promotionGo, "if p.reached == p.end {", "if true {"},
+	}},
 	{"an outcome of an earlier term counts in this one", "rule 7", []edit{
 		{applyGo, "if r.lead != nil && r.lead.term == term {", "if _ = term; r.lead != nil {"},
 	}},

@@ -4,8 +4,8 @@ import "slices"
 
 const (
 	lessorGo    = "lease/lessor.go"
-	primaryGo   = "lease/primary.go"
 	trackerGo   = "lease/tracker.go"
+	promotionGo = "lease/promotion.go"
 	machineGo   = "internal/fsm/machine.go"
 	leasesGo    = "internal/fsm/leases.go"
 	fsmTxnGo    = "internal/fsm/txn.go"
@@ -156,7 +156,10 @@ var plantedCore = []planted{
 
 	// Rule 5: promotion.
 	{"no full TTL at promotion", "rule 5", []edit{
-		{primaryGo, "expiry := now.after(r.ttl.plus(max(0, extend)))", "expiry := now.after(r.ttl / 2)"},
+		{
+			promotionGo, "expiry := t.began.after(r.ttl.plus(p.extend))",
+			"expiry := t.began.after(r.ttl / 2)",
+		},
 	}},
 	{"promoted before an entry of the own term", "rule 5, T6", []edit{
 		{
@@ -181,7 +184,7 @@ var plantedCore = []planted{
 	}},
 	{"checkpoint ignored at promotion", "T9, L7", []edit{
 		{
-			primaryGo, "expiry = *c",
+			promotionGo, "expiry = *c",
 			"_ = *c",
 		},
 	}},

@@ -92,6 +92,7 @@ func newWorld(o Options) *world {
 	w.h.Drift, w.h.Margin = w.p.Drift, w.p.Margin
 	w.h.InBound = w.p.RealDrift <= w.p.Drift
 	w.machine = fsm.Config{LeaseEvents: 64, AheadKeys: 2, Lease: lease.Config{
+		AtOnce:             2,
 		CheckpointInterval: lease.TTL(w.p.CheckpointInterval),
 		Untended:           250,
 	}}

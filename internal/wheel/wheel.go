@@ -25,7 +25,7 @@ const (
 	levels = (63 + levelBits - 1) / levelBits
 
 	// Two lists beside the slots: entries added at an instant that has passed
-	// already, and those that the present Advance has taken out to fire.
+	// already, and those that Advance has taken out to fire, or to move to a lower level.
 	overdue = levels * slots
 	firing  = overdue + 1
 	lists   = firing + 1
@@ -60,8 +60,8 @@ type Wheel struct {
 	// has s, more than elapsed's, as digit v. So lower levels come first, and
 	// within a level lower slots.
 	elapsed int64
-	// now is what Advance was last called with: elapsed, but ahead of it while
-	// Advance runs.
+	// now is what Advance was last called with. Invariant: it is elapsed or, as long as there
+	// may be something left to fire, later.
 	now   int64
 	heads [lists]uint32
 	// occupied has a bit for every slot of a level with entries in it.
@@ -124,32 +124,39 @@ func (w *Wheel) Remove(handle uint32) bool {
 // has come, after taking it out. fire may add and remove handles, this one
 // too; what it adds at an instant that has passed fires with the next Advance.
 // It panics if now is before the clock.
-func (w *Wheel) Advance(now int64, fire func(handle uint32)) {
+//
+// It looks at no more than most entries, so that the caller's steps stay short however many come
+// at one instant. The rest fires with the next calls, and until then Next returns now.
+func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
 	}
 	w.now = now
-	w.drain(overdue, fire)
-	for {
+	if w.heads[firing] != nobody { // what the call before has left
+		most = w.look(most, fire)
+	} else {
+		most = w.drain(overdue, most, fire)
+	}
+	for most > 0 {
 		level, slot, start, ok := w.nearest()
 		if !ok || start > now {
-			break
+			w.elapsed = now
+			return
 		}
 		w.elapsed = start
-		w.drain(uint32(level*slots+slot), fire)
+		most = w.drain(uint32(level*slots+slot), most, fire)
 	}
-	w.elapsed = now
 }
 
 // Next returns an instant before which nothing fires, and ok=false if the
 // wheel is empty. It is exact when the nearest entry is on the lowest level;
 // otherwise advancing to it brings the nearest entry at least one level down.
 func (w *Wheel) Next() (at int64, ok bool) {
-	if w.heads[overdue] != nobody {
+	if w.heads[overdue] != nobody || w.heads[firing] != nobody {
 		return w.now, true
 	}
 	_, _, at, ok = w.nearest()
-	return at, ok
+	return max(at, w.now), ok
 }
 
 // nearest finds the first occupied slot and the instant at which it starts.
@@ -168,21 +175,27 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// drain empties a list: what is due fires, the rest moves to a lower level.
-func (w *Wheel) drain(list uint32, fire func(uint32)) {
+// drain takes a list out and looks at its entries. It returns at how many more it may look.
+func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
 	if first == nobody {
-		return
+		return most
 	}
 	// Move the list aside first, so that fire may add to the same one.
 	w.heads[list] = nobody
 	w.setOccupied(list, false)
 	w.heads[firing] = first
 	w.entry(first).prev = headFlag | firing
-	for {
+	return w.look(most, fire)
+}
+
+// look looks at what is taken out: what is due fires, the rest moves to a lower level. It returns
+// at how many more entries it may look; if there are any, everything was looked at.
+func (w *Wheel) look(most int, fire func(uint32)) int {
+	for ; most > 0; most-- {
 		h := w.heads[firing]
 		if h == nobody {
-			return
+			break
 		}
 		w.unlink(h)
 		if w.entry(h).at > w.now {
@@ -192,6 +205,7 @@ func (w *Wheel) drain(list uint32, fire func(uint32)) {
 		w.count--
 		fire(h)
 	}
+	return most
 }
 
 // place links an entry, which is in no list, where its instant belongs.

@@ -1,0 +1,205 @@
+package lease
+
+import (
+	"slices"
+	"testing"
+)
+
+// parts returns a primary with five leases of 1 s and some, promoted at 100, that looks at two of
+// them at once. The third is checkpointed, with 500 ms; the fifth was.
+func parts(t *testing.T) *Lessor {
+	t.Helper()
+	l := New(Config{AtOnce: 2})
+	for id := range ID(5) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 1001 + TTL(id)})
+	}
+	l.Advance(50)
+	l.Checkpoint([]Checkpoint{{ID: 3, Token: 3, Remaining: 500}, {ID: 5, Token: 5, Remaining: 700}})
+	l.Checkpoint([]Checkpoint{{ID: 5, Token: 5}})
+	l.Promote(100, 0)
+	return l
+}
+
+// met returns how many leases are timed.
+func (l *Lessor) met() (n int) {
+	for slot := range l.table.top {
+		if l.tracker.timings.get(slot).expiry != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPromotionInParts: a promotion looks at a bounded number of leases at once, the caller is told
+// that there are more, and each has the times that it would have had at once.
+func TestPromotionInParts(t *testing.T) {
+	l := parts(t)
+	for now, want := range []int{2, 4, 5} {
+		if now > 0 {
+			l.Advance(100 + Instant(now))
+		}
+		if got := l.met(); got != want {
+			t.Errorf("after step %d %d leases are timed, want %d", now, got, want)
+		}
+		if at, ok := l.Next(); ok && at == l.now != (want < 5) {
+			t.Errorf("after step %d the next look is at %d", now, at)
+		}
+		if at, ok := l.NextDue(); ok && at == l.now != (want < 5) {
+			t.Errorf("after step %d the next lease may be due at %d", now, at)
+		}
+	}
+	for id, want := range map[ID]Instant{1: 1102, 2: 1103, 3: 551, 4: 1105, 5: 1106} {
+		if at, _ := l.Expiry(id); at != want {
+			t.Errorf("lease %d ends at %d, want %d", id, at, want)
+		}
+	}
+}
+
+// TestNotMetYet: what is done with a lease that the new primary has not looked at counts as if it
+// had.
+func TestNotMetYet(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		do   func(l *Lessor)
+		want Instant // of lease 5
+		met  int
+	}{
+		{"asked for its end", func(*Lessor) {}, 1106, 3},
+		{"renewed", func(l *Lessor) {
+			l.now = 200 // without Advance, which looks at more
+			l.tracker.now = 200
+			if _, err := l.Renew(5, 0); err != nil {
+				t.Error(err)
+			}
+		}, 1206, 3},
+		{"of a smaller TTL", func(l *Lessor) {
+			if _, err := l.ChangeTTL(5, 5, 10); err != nil {
+				t.Error(err)
+			}
+		}, 1106, 3},
+		{"another of its ID", func(l *Lessor) {
+			if _, err := l.Revoke(5); err != nil {
+				t.Error(err)
+			}
+			mustGrant(t, l, Terms{ID: 5, TTL: 50})
+		}, 151, 3},
+		{"checkpointed", func(l *Lessor) {
+			l.Checkpoint([]Checkpoint{{ID: 5, Token: 5, Remaining: 9}})
+		}, 1106, 3},
+		{"counted anew", (*Lessor).Recount, 1106, 4}, // and lease 3
+		{"all checkpointed anew", (*Lessor).CheckpointAll, 1106, 4},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l := parts(t)
+			c.do(l)
+			if at, _ := l.Expiry(5); at != c.want {
+				t.Errorf("it ends at %d, want %d", at, c.want)
+			}
+			if got := l.met(); got != c.met {
+				t.Errorf("%d leases are timed, want %d", got, c.met)
+			}
+			catchUp(l, l.now)
+			if at, _ := l.Expiry(5); at != c.want {
+				t.Errorf("once all are timed it ends at %d, want %d", at, c.want)
+			}
+			if at, _ := l.Expiry(3); at != 551 {
+				t.Errorf("lease 3 ends at %d", at)
+			}
+			if err := l.checkInvariants(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestDueInParts: of leases that fall due at one instant a step looks at a bounded number, and
+// takes those that are due by then.
+func TestDueInParts(t *testing.T) {
+	l := New(Config{AtOnce: 2})
+	l.Promote(0, 0)
+	for id := range ID(5) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
+	}
+	var ended []ID
+	for _, want := range []int{2, 4, 5, 5} {
+		l.Advance(11)
+		for _, d := range l.Due(100) {
+			ended = append(ended, d.ID)
+			l.Expire(d)
+		}
+		if len(ended) != want {
+			t.Errorf("%v have ended, want %d", ended, want)
+		}
+		if at, ok := l.Next(); ok != (want < 5) || ok && at != 11 {
+			t.Errorf("with %d leases left the next look is at %d, %v", l.Len(), at, ok)
+		}
+	}
+	if slices.Sort(ended); !slices.Equal(ended, []ID{1, 2, 3, 4, 5}) {
+		t.Errorf("%v have ended", ended)
+	}
+}
+
+// TestSilentPastItsExpiry: a silent lease whose expiry has come, but which no step had time for
+// yet, is not checkpointed with nothing that remains: that would say that its holder was heard.
+func TestSilentPastItsExpiry(t *testing.T) {
+	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
+	l.Promote(0, 0)
+	for id := range ID(2) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
+	}
+	catchUp(l, 7) // both are silent
+	l.Advance(11)
+	if silent := l.Silent(10); len(silent) > 0 {
+		t.Errorf("at their expiry leases are silent: %v", silent)
+	}
+	if due := l.Due(10); len(due) != 2 {
+		t.Errorf("due are %v, want both", due)
+	}
+}
+
+// TestHeldBeforeItsTurn: a lease whose checkpoint is under way at its expiry waits for that in one
+// place, also if something is done with it before the wheel has fired.
+func TestHeldBeforeItsTurn(t *testing.T) {
+	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
+	l.Promote(0, 0)
+	for id := range ID(3) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 2000})
+	}
+	catchUp(l, 1000)
+	l.Checkpoint(l.Silent(10))
+	catchUp(l, 1010)
+	if silent := l.Silent(10); len(silent) != 3 { // under way
+		t.Fatalf("silent again are %v", silent)
+	}
+	l.Advance(2001)
+	l.CheckpointAll()
+	if err := l.checkInvariants(); err != nil {
+		t.Error(err)
+	}
+	catchUp(l, 2001)
+	if due := l.Due(10); len(due) > 0 {
+		t.Errorf("due are %v, before it is known what became of their checkpoints", due)
+	}
+}
+
+// TestDueAmongStale: a step passes over a bounded number of leases that were due, and the next goes
+// on.
+func TestDueAmongStale(t *testing.T) {
+	const stale = 10
+	l := New(Config{AtOnce: 32})
+	l.Promote(0, 0)
+	for id := range ID(stale + 1) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
+	}
+	l.Advance(11)
+	for id := range ID(stale) {
+		if _, err := l.Renew(id+1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{0, 0, 1} {
+		if due := l.Due(1); len(due) != want {
+			t.Errorf("due are %v, want %d", due, want)
+		}
+	}
+}
