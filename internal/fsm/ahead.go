@@ -56,20 +56,12 @@ func (m *Machine) deletion(c Command) *DeleteRange {
 	if !ok || d.End == "" || m.raised(Corrupt) {
 		return nil
 	}
-	if once, ok := c.(*Once); ok && !m.sessions.isNew(once) {
-		return nil
+	if once, ok := c.(*Once); ok {
+		if _, fate := m.sessions.known(once.Session).fate(once); fate != fateNew {
+			return nil
+		}
 	}
 	return d
-}
-
-// isNew reports whether a command will be done, which it is if its number is new to its session.
-func (l *sessions) isNew(c *Once) bool {
-	s := l.byID[c.Session.ID]
-	if s == nil || s.Session != c.Session || c.Number < max(s.settled, c.Settled) {
-		return false
-	}
-	_, done := s.answer(c.Number)
-	return !done
 }
 
 // takeAhead returns the transaction of a deletion, and what it has done so far.

@@ -63,16 +63,14 @@ func (k kind) repeatable() bool {
 
 func (m *Machine) applyOnce(c *Once) Result {
 	s := m.sessions.use(c.Session)
-	if s == nil {
-		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
+	r, fate := s.fate(c)
+	if s != nil {
+		m.sessions.settle(s, c.Settled)
 	}
-	m.sessions.settle(s, c.Settled)
-	r, done := s.answer(c.Number)
-	switch {
-	case done && (r.Err != nil || Fits(c.Command, r.Value)):
-		r.Repeated = true
+	switch fate {
+	case fateRepeated:
 		return r
-	case done, c.Number < s.settled:
+	case fateRefused:
 		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
 	}
 	r = m.apply(c.Command)
@@ -86,16 +84,34 @@ func (m *Machine) applyOnce(c *Once) Result {
 // Repeated returns the result of a command that was done before with the number, as a repetition
 // has it, and whether there is one. It changes nothing.
 func (m *Machine) Repeated(c *Once) (Result, bool) {
-	s := m.sessions.byID[c.Session.ID]
-	if s == nil || s.Nonce != c.Session.Nonce {
-		return Result{}, false
+	r, fate := m.sessions.known(c.Session).fate(c)
+	return r, fate == fateRepeated
+}
+
+// fate is what becomes of a Once that is applied next.
+type fate uint8
+
+const (
+	fateRefused  fate = iota // nothing is done: see Once
+	fateRepeated             // it has the result of the first time
+	fateNew                  // it is done
+)
+
+// fate says what becomes of a command of the session, which is nil if it is not known, with the
+// result if it is repeated. It changes nothing.
+func (s *session) fate(c *Once) (Result, fate) {
+	if s == nil || c.Number < max(s.settled, c.Settled) {
+		return Result{}, fateRefused
 	}
 	r, done := s.answer(c.Number)
-	if !done || r.Err == nil && !Fits(c.Command, r.Value) {
-		return Result{}, false
+	switch {
+	case !done:
+		return Result{}, fateNew
+	case r.Err == nil && !Fits(c.Command, r.Value):
+		return Result{}, fateRefused // it was the number of a command of another form
 	}
 	r.Repeated = true
-	return r, true
+	return r, fateRepeated
 }
 
 // notNow reports whether nothing was done because of what will pass: a client is told that

@@ -105,13 +105,20 @@ func (l *sessions) use(id Session) *session {
 	if s := l.root.next; s.Session == id && s != &l.root {
 		return s // the common case: a group of one client's commands
 	}
-	s := l.byID[id.ID]
-	if s == nil || s.Nonce != id.Nonce {
-		return nil
+	s := l.known(id)
+	if s != nil {
+		s.prev.next, s.next.prev = s.next, s.prev
+		l.front(s)
 	}
-	s.prev.next, s.next.prev = s.next, s.prev
-	l.front(s)
 	return s
+}
+
+// known returns a session; nil if it is not known.
+func (l *sessions) known(id Session) *session {
+	if s := l.byID[id.ID]; s != nil && s.Nonce == id.Nonce {
+		return s
+	}
+	return nil
 }
 
 // settle forgets the answers to numbers below settled.

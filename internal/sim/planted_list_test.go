@@ -414,12 +414,11 @@ var plantedCore = []planted{
 	// Writes that are done once.
 	{"a write that is sent again is done again", "S1", []edit{
 		{
-			fsmOnceGo, "c.Settled)\n\tr, done := s.answer(c.Number)",
-			"c.Settled)\n\tr, done := s.answer(c.Number + 1<<40)",
+			fsmOnceGo, "\tr, done := s.answer(c.Number)", "\tr, done := s.answer(c.Number + 1<<40)",
 		},
 	}},
 	{"a write that was given up is done later", "S1", []edit{
-		{fsmOnceGo, "case done, c.Number < s.settled:", "case done:"},
+		{fsmOnceGo, "if s == nil || c.Number < max(s.settled, c.Settled) {", "if s == nil {"},
 	}},
 	{"a restart forgets what was done once", "S1, S3", []edit{
 		{
