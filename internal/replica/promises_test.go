@@ -1,0 +1,238 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// T10: leases get their time anew after a jump of the clock, though the checkpoint of one is being
+// cleared: when that is done, and also when it was done long before.
+func TestRefreshAfterClearing(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		m := lead(t)
+		m.grant(1, 5000)
+		m.pass(3000)
+		if info, _ := m.m.Lessor().Lookup(1); info.Remaining == 0 {
+			t.Fatal("a silent lease has no checkpoint")
+		}
+		m.r.Renew(Renewal{ID: 1})
+		m.take()
+		if n := m.r.lead.expiry.clearing; n != 1 {
+			t.Fatalf("%d entries clear a checkpoint", n)
+		}
+		if !during {
+			m.settle()
+		}
+		m.now += 3600_000
+		m.r.Advance(m.now)
+		m.r.Refresh()
+		m.settle()
+		if m.r.Status().Refreshing || !m.alive(1) {
+			t.Errorf("during the clearing: %v: alive %v, %+v", during, m.alive(1), m.r.Status())
+		}
+	}
+}
+
+// A renewal that waits is taken out once. If it has to wait again, it is kept again, and a second
+// one of the same number is not.
+func TestParking(t *testing.T) {
+	var p parking
+	n := Renewal{ID: 7, from: 2, seq: 5}
+	for range 2 {
+		p.add(n)
+		p.add(n)
+		if list := p.take(7); len(list) != 1 {
+			t.Fatalf("%d renewals wait", len(list))
+		}
+		if list := p.take(7); len(list) != 0 {
+			t.Fatalf("%d renewals wait though they were taken out", len(list))
+		}
+	}
+}
+
+// Whoever waits until the remaining time of silent leases is replicated learns that this member
+// leads no more, and is told at once by a member that does not lead.
+func TestCheckpointAllWithoutTheLead(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, "grant")
+	c.pass(3000)
+	c.isolate()
+	told := 0
+	done := func() { told++ }
+	p.r.CheckpointAll(done)
+	c.run()
+	if told != 0 {
+		t.Fatal("told without a quorum")
+	}
+	c.depose()
+	if told != 1 {
+		t.Errorf("a leader that was deposed has told %d times", told)
+	}
+	c.members[2].r.CheckpointAll(done)
+	if told != 2 {
+		t.Errorf("a follower has told %d times", told-1)
+	}
+	if at, ok := p.r.lessor.Expiry(1); ok {
+		t.Errorf("a follower times leases: until %d", at)
+	}
+}
+
+// T10: when its clock cannot be trusted, a member counts what is left of silent leases anew.
+func TestRecount(t *testing.T) {
+	c := caching(t)
+	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 50_000}}, "grant")
+	c.pass(25_000)
+	r := c.members[2].r
+	before, ok := r.lessor.SilentUntil(1)
+	if !ok {
+		t.Fatal("the lease has no checkpoint")
+	}
+	r.Advance(c.now + 1000)
+	r.Recount()
+	if after, ok := r.lessor.SilentUntil(1); !ok || after <= before {
+		t.Errorf("silent until %d, %v, and %d before", after, ok, before)
+	}
+}
+
+// Raft is not told of a change of the membership that the state refuses: members would count votes
+// of one that nobody knows.
+func TestRefusedMemberHasNoVote(t *testing.T) {
+	c := caching(t)
+	c.pass(1000)
+	p := c.members[1]
+	w := c.command(p, &fsm.AddMember{Member: fsm.Member{ID: 9, PeerURLs: []string{url(2)}}})
+	if got := w(); got == "" || len(p.r.machine.View().Members) != 3 {
+		t.Fatalf("a member with the address of another: %q", got)
+	}
+	for _, id := range c.ids() {
+		if voters := c.members[id].r.ConfState().GetVoters(); len(voters) != 3 {
+			t.Errorf("member %d: voters %v", id, voters)
+		}
+	}
+}
+
+// The members that a snapshot brings are those of the next snapshot.
+func TestMembersOfASnapshot(t *testing.T) {
+	c := caching(t)
+	c.pass(1000)
+	l, p := c.members[1], c.members[3]
+	for _, id := range []uint64{1, 2} {
+		c.cut[link2{id, 3}], c.cut[link2{3, id}] = true, true
+	}
+	learner := fsm.Member{ID: 4, PeerURLs: []string{url(4)}, Learner: true, Incarnation: 4}
+	l.r.cfg.Membership.Strict = false
+	c.want("a learner", c.command(l, &fsm.AddMember{Member: learner}), "revision")
+	c.snapshot(l)
+	clear(c.cut)
+	c.pass(3000)
+	if got := p.r.ConfState().GetLearners(); !slices.Equal(got, []uint64{4}) {
+		t.Errorf("learners %v after a snapshot", got)
+	}
+}
+
+// A snapshot whose state is not of the index that its message says is refused. One that is older
+// than the log is not taken, and the next one does not wait for it.
+func TestSnapshotThatIsNotTaken(t *testing.T) {
+	c := caching(t)
+	old := encodeImage(t, c.members[1].r.Machine(), c.members[1].r.ConfState())
+	c.want("put", c.put(c.members[1], "k", 0), "revision")
+	p := c.members[2]
+	message := func(index uint64) *raftpb.Message {
+		return &raftpb.Message{
+			Type: raftpb.MsgSnap.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: &p.r.term,
+			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+				Index: &index, Term: old.meta.Term, ConfState: old.meta.ConfState,
+			}},
+		}
+	}
+	index := old.meta.GetIndex()
+	taken, err := p.r.Restore(message(index+1), old.decode(t))
+	if taken || !errors.Is(err, ErrMessage) {
+		t.Errorf("of another index: taken %v, %v", taken, err)
+	}
+	for range 2 {
+		taken, err := p.r.Restore(message(index), old.decode(t))
+		if taken || err != nil || p.r.incoming != nil || p.r.raft.offered != 0 {
+			t.Errorf("older than the log: taken %v, %v, %v", taken, err, p.r.incoming)
+		}
+	}
+}
+
+// W1: Take returns the changes of what it has applied, once.
+func TestChangesAreTaken(t *testing.T) {
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	var all []fsm.Change
+	for range 5 {
+		out := m.r.Take()
+		m.appends = append(m.appends, out.Append...)
+		all = append(all, slices.Clone(out.Changes)...)
+		m.persist()
+	}
+	if len(all) != 1 {
+		t.Errorf("changes %+v", all)
+	}
+}
+
+// S2: an entry of this term that has no index yet is not lost when an earlier one is applied; one
+// that another leader's entry has replaced is.
+func TestInflightWithoutIndex(t *testing.T) {
+	p, q := &Proposal{}, &Proposal{}
+	f := inflight{
+		{index: 5, term: 3, proposals: []*Proposal{p}}, {term: 3, proposals: []*Proposal{q}},
+	}
+	if found, lost := f.take(4, 3); found != nil || len(lost) > 0 || len(f) != 2 {
+		t.Errorf("before it: %v, %v, %d entries", found, lost, len(f))
+	}
+	if found, lost := f.take(5, 3); len(found) != 1 || len(lost) > 0 || len(f) != 1 {
+		t.Errorf("it: %v, %v, %d entries", found, lost, len(f))
+	}
+	if found, lost := f.take(6, 3); found != nil || len(lost) > 0 || len(f) != 1 {
+		t.Errorf("after it: %v, %v, %d entries", found, lost, len(f))
+	}
+	f = inflight{{index: 5, term: 3, proposals: []*Proposal{p}}}
+	if found, lost := f.take(5, 2); found != nil || len(lost) != 1 {
+		t.Errorf("in its place: %v, %v", found, lost)
+	}
+}
+
+// A cache that asks to be opened while nobody leads is told so after a while.
+func TestOpenCacheWithoutALeader(t *testing.T) {
+	m := start(t, 2)
+	m.r.OpenCache(OpenCache{ID: 1, Token: 1, Owner: "o"})
+	var opened []OpenCache
+	for range patienceAsks * 10 {
+		if len(opened) > 0 {
+			t.Fatal("it did not wait for a leader")
+		}
+		m.r.Tick()
+		opened = append(opened, m.r.Take().Opened...)
+	}
+	if len(opened) != 1 || !errors.Is(opened[0].Err, ErrNoLeader) || opened[0].Owner != "o" {
+		t.Errorf("%+v", opened)
+	}
+}
+
+// The end of a stream at the leader itself is replicated soon, too (T9).
+func TestAbandonedAtTheLeader(t *testing.T) {
+	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle()
+	m.grant(1, 60_000)
+	m.renew(1)
+	m.pass(5000)
+	m.r.Abandon([]lease.ID{1})
+	m.pass(300)
+	if info, _ := m.m.Lessor().Lookup(1); info.Remaining == 0 {
+		t.Error("the abandoned lease has no checkpoint")
+	}
+}
