@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/process"
 )
 
@@ -77,12 +78,12 @@ func BenchmarkCallers(b *testing.B) {
 	}
 	defer c.Close()
 	ctx := b.Context()
-	if _, err := c.Put(ctx, Put{Key: "k", Value: []byte("v")}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("v")}); err != nil {
 		b.Fatal(err)
 	}
 	for name, call := range map[string]func() error{
 		"put": func() error {
-			_, err := c.Put(ctx, Put{Key: "k", Value: []byte("v")})
+			_, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("v")})
 			return err
 		},
 		"get": func() error {

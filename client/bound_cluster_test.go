@@ -6,43 +6,45 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // bound puts keys with a TTL: each has a lease that needs no handling, and that is gone when
 // the key is put again, deleted or has ended, not before its time.
 func bound(t *testing.T, c *client.Client) {
 	ctx := ask(t)
-	gone := func(l client.LeaseRef) {
+	gone := func(l leases.Ref) {
 		t.Helper()
 		if _, err := c.Describe(ctx, l); !errors.Is(err, client.ErrLeaseNotFound) {
 			t.Errorf("lease %d: %v", l.ID, err)
 		}
 	}
-	leaseOf := func() client.LeaseRef {
+	leaseOf := func() leases.Ref {
 		t.Helper()
-		return client.LeaseRef{ID: must[client.KV](t)(c.Get(ctx, "t/k")).Lease}
+		return leases.Ref{ID: must[store.KV](t)(c.Get(ctx, "t/k")).Lease}
 	}
-	put := client.Put{Key: "t/k", TTL: time.Hour}
-	must[client.PutResult](t)(c.Put(ctx, put))
+	put := store.Put{Key: "t/k", TTL: time.Hour}
+	must[store.PutResult](t)(c.Put(ctx, put))
 	first := leaseOf()
-	info := must[client.LeaseInfo](t)(c.DescribeKeys(ctx, first))
+	info := must[leases.Info](t)(c.DescribeKeys(ctx, first))
 	if !info.Bound || info.TTL != time.Hour || len(info.Keys) != 1 {
 		t.Errorf("described %+v", info)
 	}
-	_, err := c.Put(ctx, client.Put{Key: "t/l", Lease: first.ID})
+	_, err := c.Put(ctx, store.Put{Key: "t/l", Lease: first.ID})
 	if !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("another key on it: %v", err)
 	}
 	put.PrevKV = true
-	r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{put}}))
+	r := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{put}}))
 	if p := r.Results[0].Put.Prev; p == nil || p.Lease != first.ID {
 		t.Errorf("put again: %+v", p)
 	}
 	gone(first)
 	second := leaseOf()
-	must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: "t/k"}))
+	must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: "t/k"}))
 	gone(second)
-	for _, bad := range []client.Put{
+	for _, bad := range []store.Put{
 		{TTL: -1},
 		{TTL: time.Millisecond},
 		{TTL: time.Hour, Lease: 1},
@@ -55,7 +57,7 @@ func bound(t *testing.T, c *client.Client) {
 	}
 	put.TTL = 200 * time.Millisecond
 	before := time.Now()
-	must[client.PutResult](t)(c.Put(ctx, put))
+	must[store.PutResult](t)(c.Put(ctx, put))
 	eventually(t, "the key ends", func() bool {
 		_, err := c.Get(ctx, "t/k")
 		return errors.Is(err, client.ErrKeyNotFound)

@@ -13,6 +13,9 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/client/internal/message"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 )
 
@@ -20,7 +23,7 @@ import (
 // streams. Package cache has one for each cache.
 type cacheLink struct {
 	client *Client
-	lease  LeaseRef
+	lease  leases.Ref
 	to     cachelink.Events
 	link   atomic.Pointer[link] // that call goes over
 
@@ -33,7 +36,7 @@ type cacheLink struct {
 }
 
 func init() {
-	cachelink.Set(cachelink.Hooks[*Client, *Lease, Grant, RangeResult]{
+	cachelink.Set(cachelink.Hooks[*Client, *Lease, Grant]{
 		Grant: func(
 			ctx context.Context, c *Client, g Grant, holds []keyrange.Range,
 		) (*Lease, error) {
@@ -42,7 +45,7 @@ func init() {
 		},
 		Open: func(
 			c *Client, l *Lease, to cachelink.Events,
-		) (cachelink.Link[RangeResult], error) {
+		) (cachelink.Link, error) {
 			return c.linkCache(l, to)
 		},
 	})
@@ -110,7 +113,7 @@ func (k *cacheLink) Ack(a cachelink.Ack) {
 	for first := true; first || len(a.Dropped) > 0; first = false {
 		n := fitting(a.Dropped)
 		l.note(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
-			Lease: k.lease.message(), Term: a.Term, Seq: a.Seq, Open: a.Open,
+			Lease: k.lease.Message(), Term: a.Term, Seq: a.Seq, Open: a.Open,
 			Dropped: rangeMessages(a.Dropped[:n]),
 		}}})
 		a.Dropped = a.Dropped[n:]
@@ -135,10 +138,11 @@ func (k *cacheLink) tooLong(r keyrange.Range) bool {
 // it may not.
 func (k *cacheLink) Fill(
 	ctx context.Context, r keyrange.Range,
-) (_ RangeResult, term uint64, _ error) {
+) (_ store.RangeResult, term uint64, _ error) {
 	s := &spec{op: "range", on: r.Key, kind: read}
-	m := Range{Key: r.Key, End: r.End}.message()
-	m.Cache = k.lease.message()
+	m := &pb.RangeRequest{}
+	m.Key, m.RangeEnd = message.Span(r.Key, r.End)
+	m.Cache = k.lease.Message()
 	resp, err := k.client.do(ctx, s, &pb.Request{Body: &pb.Request_ReadRange{ReadRange: m}})
 	return rangeResult(resp.GetReadRange()), resp.GetReadRange().GetCacheTerm(), err
 }
@@ -155,7 +159,7 @@ func (k *cacheLink) begin(l *link) {
 func (k *cacheLink) beginLocked(l *link) {
 	q := &call{kind: watching, request: &pb.Request{Body: &pb.Request_Cache{
 		Cache: &pb.CacheRequest{
-			Lease: k.lease.message(), Has: rangeMessages(k.to.Opening()), Term: k.last,
+			Lease: k.lease.Message(), Has: rangeMessages(k.to.Opening()), Term: k.last,
 		},
 	}}}
 	q.done = func(r *pb.Response, err error) {

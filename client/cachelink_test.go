@@ -13,6 +13,8 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 )
 
@@ -150,13 +152,17 @@ func TestCacheWrites(t *testing.T) {
 		}
 		cache.told(t, "opening")
 		ctx := t.Context()
-		_, _ = c.Put(ctx, Put{Key: "a"})
-		_, _ = c.Delete(ctx, Delete{Key: "b", End: "c"})
-		_, _ = c.Txn(ctx, Txn{
-			Then: []Op{Put{Key: "d"}, Range{Key: "x"}, Txn{Else: []Op{Delete{Key: "e"}}}},
-			Else: []Op{Put{Key: "f"}},
+		_, _ = c.Put(ctx, store.Put{Key: "a"})
+		_, _ = c.Delete(ctx, store.Delete{Key: "b", End: "c"})
+		_, _ = c.Txn(ctx, store.Txn{
+			Then: []store.Op{
+				store.Put{Key: "d"},
+				store.Range{Key: "x"},
+				store.Txn{Else: []store.Op{store.Delete{Key: "e"}}},
+			},
+			Else: []store.Op{store.Put{Key: "f"}},
 		})
-		_, _ = c.Grant(ctx, Grant{TTL: ttl, Keys: []KV{{Key: "g"}}})
+		_, _ = c.Grant(ctx, Grant{TTL: ttl, Keys: []store.KV{{Key: "g"}}})
 		_ = c.Attach(ctx, l.Ref(), "h", "i")
 		_ = c.Detach(ctx, l.Ref(), "j")
 		_, _ = c.Get(ctx, "a")
@@ -165,7 +171,7 @@ func TestCacheWrites(t *testing.T) {
 
 		f.set(func() { f.answer = silent })
 		for range maxCalls + 10 {
-			go func() { _, _ = c.Put(ctx, Put{Key: "a"}) }()
+			go func() { _, _ = c.Put(ctx, store.Put{Key: "a"}) }()
 		}
 		synctest.Wait()
 		k.Ack(cachelink.Ack{Term: 1, Seq: 2, Dropped: []keyrange.Range{{Key: "a"}}})
@@ -247,7 +253,7 @@ func TestAckBytes(t *testing.T) {
 	}{{"many", 100_000, 100}, {"long", 40, 1 << 20}} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
-			k := &cacheLink{client: &Client{most: 3 << 19}, lease: LeaseRef{ID: 1, Token: 2}}
+			k := &cacheLink{client: &Client{most: 3 << 19}, lease: leases.Ref{ID: 1, Token: 2}}
 			k.link.Store(l)
 			fill := &call{kind: read, request: &pb.Request{Body: &pb.Request_ReadRange{
 				ReadRange: &pb.RangeRequest{Key: []byte("k")},

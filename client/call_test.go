@@ -13,6 +13,8 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // TestReasonsComplete: every reason of the API has an error, but for the one that is none.
@@ -110,7 +112,7 @@ func TestGather(t *testing.T) {
 		errs := make(chan error, 100)
 		put := func() {
 			go func() {
-				_, err := c.Put(t.Context(), Put{Key: "k"})
+				_, err := c.Put(t.Context(), store.Put{Key: "k"})
 				errs <- err
 			}()
 		}
@@ -156,11 +158,11 @@ func TestCancel(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := c.Put(ctx, Put{Key: "k"})
+		_, err := c.Put(ctx, store.Put{Key: "k"})
 		want(t, err, context.DeadlineExceeded, ErrUnknownOutcome)
 		ctx, cancel = context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		_, err = c.Range(ctx, Range{Key: "k"})
+		_, err = c.Range(ctx, store.Range{Key: "k"})
 		want(t, err, context.Canceled)
 		if errors.Is(err, ErrUnknownOutcome) {
 			t.Errorf("a read: %v", err)
@@ -171,7 +173,7 @@ func TestCancel(t *testing.T) {
 			r[2].TimeoutMs != 0 || r[3].GetCancel() != r[2].Id {
 			t.Errorf("requests %v", r)
 		}
-		_, err = c.Put(ctx, Put{Key: "k"})
+		_, err = c.Put(ctx, store.Put{Key: "k"})
 		if want(t, err, context.Canceled); errors.Is(err, ErrUnknownOutcome) {
 			t.Errorf("never sent: %v", err)
 		}
@@ -188,13 +190,13 @@ func TestNoMember(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := c.Put(ctx, Put{Key: "k"})
+		_, err := c.Put(ctx, store.Put{Key: "k"})
 		want(t, err, context.DeadlineExceeded, ErrUnavailable)
 		if errors.Is(err, ErrUnknownOutcome) || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("error %v", err)
 		}
 		time.AfterFunc(time.Second, func() { f.set(func() { delete(f.down, "b") }) })
-		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -207,15 +209,18 @@ func TestBroken(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		put, get, txn := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := c.Put(t.Context(), Put{Key: "k"})
+			_, err := c.Put(t.Context(), store.Put{Key: "k"})
 			put <- err
 		}()
 		go func() {
-			_, err := c.Range(t.Context(), Range{Key: "k"})
+			_, err := c.Range(t.Context(), store.Range{Key: "k"})
 			get <- err
 		}()
 		go func() { // it changes nothing, so it is a read
-			_, err := c.Txn(t.Context(), Txn{If: []Compare{Key("k").Missing()}, Then: []Op{Range{Key: "k"}}})
+			_, err := c.Txn(t.Context(), store.Txn{
+				If:   []store.Compare{store.Key("k").Missing()},
+				Then: []store.Op{store.Range{Key: "k"}},
+			})
 			txn <- err
 		}()
 		synctest.Wait()
@@ -243,7 +248,7 @@ func TestRefused(t *testing.T) {
 				return f.obey(s, r)
 			}
 		})
-		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil || tries != 4 {
+		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil || tries != 4 {
 			t.Errorf("after %d tries: %v", tries, err)
 		}
 		for _, reason := range []pb.Reason{
@@ -256,7 +261,7 @@ func TestRefused(t *testing.T) {
 					return refuse(r, reason)
 				}
 			})
-			_, err := c.Put(t.Context(), Put{Key: "k"})
+			_, err := c.Put(t.Context(), store.Put{Key: "k"})
 			if want(t, err, reasons[reason]); tries != 1 {
 				t.Errorf("%v: %d tries", reason, tries)
 			}
@@ -273,23 +278,23 @@ func TestNotSent(t *testing.T) {
 		large := string(make([]byte, 2<<20))
 		for what, ask := range map[string]func() error{
 			"a value": func() error {
-				_, err := c.Put(ctx, Put{Key: "k", Value: []byte(large)})
+				_, err := c.Put(ctx, store.Put{Key: "k", Value: []byte(large)})
 				return err
 			},
-			"a watch": func() error { _, err := c.Watch(ctx, Watch{Key: large}); return err },
+			"a watch": func() error { _, err := c.Watch(ctx, store.Watch{Key: large}); return err },
 			"a name":  func() error { _, err := c.Grant(ctx, Grant{Name: "\xff"}); return err },
 			"a name inside": func() error {
-				_, err := c.Txn(ctx, Txn{Then: []Op{Grant{Owner: "\xff"}}})
+				_, err := c.Txn(ctx, store.Txn{Then: []store.Op{Grant{Owner: "\xff"}}})
 				return err
 			},
 			"a list": func() error {
-				for _, err := range c.List(ctx, Filter{NamePrefix: "\xff"}) {
+				for _, err := range c.List(ctx, leases.Filter{NamePrefix: "\xff"}) {
 					return err
 				}
 				return nil
 			},
 			"events": func() error {
-				_, err := c.LeaseEvents(ctx, EventsOptions{Owner: "\xff"})
+				_, err := c.LeaseEvents(ctx, leases.Watch{Owner: "\xff"})
 				return err
 			},
 		} {
@@ -313,7 +318,7 @@ func TestNoQuorum(t *testing.T) {
 		const outage = time.Minute
 		time.AfterFunc(outage, func() { f.set(func() { f.answer = f.obey }) })
 		start := time.Now()
-		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(start); took > outage+2*time.Second {
@@ -339,7 +344,8 @@ func TestLeavesWhoRefuses(t *testing.T) {
 			}
 		})
 		start := time.Now()
-		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil || time.Since(start) > 2*time.Second {
+		_, err := c.Put(t.Context(), store.Put{Key: "k"})
+		if err != nil || time.Since(start) > 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})
@@ -354,7 +360,7 @@ func TestLeavesWhoIsSilent(t *testing.T) {
 		f.set(func() { f.frozen[stuck.name] = true })
 		put, grant := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := c.Put(t.Context(), Put{Key: "k"})
+			_, err := c.Put(t.Context(), store.Put{Key: "k"})
 			put <- err
 		}()
 		go func() {
@@ -362,7 +368,7 @@ func TestLeavesWhoIsSilent(t *testing.T) {
 			grant <- err
 		}()
 		start := time.Now()
-		_, err := c.Range(t.Context(), Range{Key: "k"})
+		_, err := c.Range(t.Context(), store.Range{Key: "k"})
 		if err = errors.Join(err, <-put); err != nil || time.Since(start) > 5*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
@@ -389,7 +395,7 @@ func TestClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := c.Watch(t.Context(), Watch{Key: "k"})
+		w, err := c.Watch(t.Context(), store.Watch{Key: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +403,7 @@ func TestClose(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		errs := make(chan error, 3)
 		go func() {
-			_, err := c.Put(t.Context(), Put{Key: "k"})
+			_, err := c.Put(t.Context(), store.Put{Key: "k"})
 			errs <- errors.Join(err, isNot(err, ErrUnknownOutcome))
 		}()
 		go func() {
@@ -417,7 +423,7 @@ func TestClose(t *testing.T) {
 		want(t, l.Err(), ErrClosed)
 		_, err = c.Grant(t.Context(), Grant{TTL: time.Minute})
 		want(t, err, ErrClosed)
-		_, err = c.Watch(t.Context(), Watch{Key: "k"})
+		_, err = c.Watch(t.Context(), store.Watch{Key: "k"})
 		want(t, err, ErrClosed)
 	})
 }
@@ -439,7 +445,7 @@ func TestManyCalls(t *testing.T) {
 		errs := make(chan error, n)
 		for range n {
 			go func() {
-				_, err := c.Put(t.Context(), Put{Key: "k"})
+				_, err := c.Put(t.Context(), store.Put{Key: "k"})
 				errs <- err
 			}()
 		}
@@ -475,7 +481,7 @@ func TestForeignLate(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := c.Put(ctx, Put{Key: "k"})
+		_, err := c.Put(ctx, store.Put{Key: "k"})
 		want(t, err, ErrUnknownOutcome, ErrNotLeasehold)
 	})
 }
@@ -483,7 +489,7 @@ func TestForeignLate(t *testing.T) {
 // TestShortestSilence: a silence that no clock can measure is not fatal.
 func TestShortestSilence(t *testing.T) {
 	inBubble(t, 1, Config{Silence: 1}, func(t *testing.T, c *Client, _ *fake) {
-		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 			t.Error(err)
 		}
 	})

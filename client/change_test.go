@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/lease"
 )
 
@@ -134,10 +135,10 @@ func TestHandOver(t *testing.T) {
 		}
 		within(t, next, ttl)
 		is(t, l, Ended, ErrHandedOver)
-		old := &Granted{LeaseInfo: l.Info(), sent: g.sent} // as another client was told of it
+		old := &Granted{Info: l.Info(), sent: g.sent} // as another client was told of it
 		var lost *LostError
 		_, err = c.Keep(old, 0)
-		if !errors.As(err, &lost) || *lost != (LostError{LeaseHandedOver, "you"}) {
+		if !errors.As(err, &lost) || *lost != (LostError{leases.HandedOver, "you"}) {
 			t.Errorf("%v, want that it was handed over", err)
 		}
 		again, err := c.Keep(g, 0)
@@ -199,15 +200,15 @@ func TestReads(t *testing.T) {
 				return f.obey(s, r)
 			}
 		})
-		i, err := c.DescribeKeys(t.Context(), LeaseRef{ID: 7})
+		i, err := c.DescribeKeys(t.Context(), leases.Ref{ID: 7})
 		if err != nil || i.ID != 7 || f.last() == first {
 			t.Errorf("%+v, %v", i, err)
 		}
-		valid, current, err := c.CheckToken(t.Context(), LeaseRef{ID: 7, Token: 1})
+		valid, current, err := c.CheckToken(t.Context(), leases.Ref{ID: 7, Token: 1})
 		if err != nil || !valid || current != 1 {
 			t.Errorf("%t, %d, %v", valid, current, err)
 		}
-		for i, err := range c.List(t.Context(), Filter{}) {
+		for i, err := range c.List(t.Context(), leases.Filter{}) {
 			if err != nil || i.ID != 7 {
 				t.Errorf("%+v, %v", i, err)
 			}
@@ -215,7 +216,7 @@ func TestReads(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = c.DescribeKeys(ctx, LeaseRef{ID: 7})
+		_, err = c.DescribeKeys(ctx, leases.Ref{ID: 7})
 		if want(t, err, context.DeadlineExceeded); errors.Is(err, ErrUnknownOutcome) {
 			t.Error(err)
 		}
@@ -239,7 +240,7 @@ func TestKeepAgain(t *testing.T) {
 			{"revoked", func(l *Lease) error { return l.Revoke(t.Context()) }, ErrRevoked},
 			{
 				"revoked by its ID",
-				func(l *Lease) error { return c.Revoke(t.Context(), LeaseRef{ID: l.ID()}) }, ErrRevoked,
+				func(l *Lease) error { return c.Revoke(t.Context(), leases.Ref{ID: l.ID()}) }, ErrRevoked,
 			},
 			{"handed over", handOver, ErrHandedOver},
 			{"closed, and handed over", func(l *Lease) error {
@@ -310,15 +311,18 @@ func TestKeepRevoked(t *testing.T) {
 		}
 		for _, tt := range []struct {
 			what string
-			ref  func(g *Granted) LeaseRef
+			ref  func(g *Granted) leases.Ref
 			want error
 		}{
-			{"by its ID", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID} }, ErrRevoked},
+			{"by its ID", func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID} }, ErrRevoked},
 			{
 				"in this incarnation",
-				func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID, Token: g.Token} }, ErrRevoked,
+				func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID, Token: g.Token} }, ErrRevoked,
 			},
-			{"in another", func(g *Granted) LeaseRef { return LeaseRef{ID: g.ID, Token: g.Token + 1} }, nil},
+			{
+				"in another",
+				func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID, Token: g.Token + 1} }, nil,
+			},
 		} {
 			for _, kept := range []bool{false, true} {
 				g := grant()
@@ -342,7 +346,7 @@ func TestKeepRevoked(t *testing.T) {
 		g := grant()
 		c.endings.followAll([]Result{{Txn: &TxnResult{Results: []Result{{Grant: g}}}}})
 		g.ending.note(ErrLost)
-		_ = c.Revoke(t.Context(), LeaseRef{ID: g.ID})
+		_ = c.Revoke(t.Context(), leases.Ref{ID: g.ID})
 		_, err := c.Keep(g, 0)
 		want(t, err, ErrLost) // that came first
 	})
@@ -353,9 +357,9 @@ func TestKeepRevoked(t *testing.T) {
 func TestEndingsForgotten(t *testing.T) {
 	var f endings
 	for i := range lease.ID(100) {
-		f.follow(&Granted{LeaseInfo: LeaseInfo{ID: i%10 + 1, Token: 7}})
+		f.follow(&Granted{Info: leases.Info{ID: i%10 + 1, Token: 7}})
 	}
-	kept := f.follow(&Granted{LeaseInfo: LeaseInfo{ID: 50, Token: 7}})
+	kept := f.follow(&Granted{Info: leases.Info{ID: 50, Token: 7}})
 	for deadline := time.Now().Add(time.Minute); ; {
 		runtime.GC()
 		f.mu.Lock()
@@ -369,6 +373,6 @@ func TestEndingsForgotten(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	f.note(LeaseRef{ID: 50}, ErrRevoked)
+	f.note(leases.Ref{ID: 50}, ErrRevoked)
 	want(t, kept.ending.why(), ErrRevoked)
 }

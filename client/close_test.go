@@ -7,6 +7,8 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // TestCloseInBackOff: a call that waits before it tries again ends when the client is closed, in
@@ -21,8 +23,8 @@ func TestCloseInBackOff(t *testing.T) {
 		})
 		over := make(chan error, 3)
 		go func() { _, err := c.Get(context.Background(), "k"); over <- err }()
-		go func() { _, err := c.Put(context.Background(), Put{Key: "k"}); over <- err }()
-		go func() { over <- c.Revoke(context.Background(), LeaseRef{ID: 7}) }()
+		go func() { _, err := c.Put(context.Background(), store.Put{Key: "k"}); over <- err }()
+		go func() { over <- c.Revoke(context.Background(), leases.Ref{ID: 7}) }()
 		pass(10 * time.Second) // so the pauses are long
 		synctest.Wait()
 		at := time.Now()

@@ -11,6 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
 )
@@ -62,7 +64,7 @@ func TestCluster(t *testing.T) {
 	members := newCluster(t, 3)
 	c := connect(t, client.Config{}, members...)
 	for name, test := range map[string]func(*testing.T, *client.Client){
-		"store": store, "leases": leases, "tokens": tokens, "why": why, "many": many,
+		"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
 		"list": list, "bound": bound, "named": named,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
@@ -111,25 +113,25 @@ func renewed(t testing.TB, list ...*client.Lease) {
 	}
 }
 
-func store(t *testing.T, c *client.Client) {
+func storeKeys(t *testing.T, c *client.Client) {
 	ctx := ask(t)
-	put := must[client.PutResult](t)
-	put(c.Put(ctx, client.Put{Key: "s/a", Value: []byte("1")}))
-	second := put(c.Put(ctx, client.Put{Key: "s/a", Value: []byte("2"), PrevKV: true}))
+	put := must[store.PutResult](t)
+	put(c.Put(ctx, store.Put{Key: "s/a", Value: []byte("1")}))
+	second := put(c.Put(ctx, store.Put{Key: "s/a", Value: []byte("2"), PrevKV: true}))
 	if string(second.Prev.Value) != "1" {
 		t.Errorf("put %+v", second)
 	}
-	put(c.Put(ctx, client.Put{Key: "s/b"}))
-	all := client.Prefix("s/").Range()
-	r := must[client.RangeResult](t)(c.Range(ctx, all))
+	put(c.Put(ctx, store.Put{Key: "s/b"}))
+	all := store.Prefix("s/").Range()
+	r := must[store.RangeResult](t)(c.Range(ctx, all))
 	if r.Count != 2 || string(r.KVs[0].Value) != "2" || r.KVs[0].Version != 2 {
 		t.Errorf("range %+v", r)
 	}
 	txn := must[client.TxnResult](t)
-	swap := client.Txn{
-		If:   []client.Compare{client.Key("s/a").Value(client.Equal, []byte("2"))},
-		Then: []client.Op{client.Put{Key: "s/a", Value: []byte("3")}, client.Delete{Key: "s/b"}},
-		Else: []client.Op{client.Range{Key: "s/a"}},
+	swap := store.Txn{
+		If:   []store.Compare{store.Key("s/a").Value(store.Equal, []byte("2"))},
+		Then: []store.Op{store.Put{Key: "s/a", Value: []byte("3")}, store.Delete{Key: "s/b"}},
+		Else: []store.Op{store.Range{Key: "s/a"}},
 	}
 	if got := txn(c.Txn(ctx, swap)); !got.Succeeded || got.Results[1].Delete.Deleted != 1 {
 		t.Errorf("first %+v", got)
@@ -141,21 +143,21 @@ func store(t *testing.T, c *client.Client) {
 	if _, err := c.Get(ctx, "s/b"); !errors.Is(err, client.ErrKeyNotFound) {
 		t.Errorf("get: %v", err)
 	}
-	if _, err := c.Put(ctx, client.Put{}); !errors.Is(err, client.ErrInvalid) {
+	if _, err := c.Put(ctx, store.Put{}); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("put of no key: %v", err)
 	}
-	d := must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: "s/a", PrevKV: true}))
+	d := must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: "s/a", PrevKV: true}))
 	if d.Deleted != 1 || string(d.Prev[0].Value) != "3" {
 		t.Errorf("delete %+v", d)
 	}
 }
 
-func leases(t *testing.T, c *client.Client) {
+func leasesOf(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{
 		TTL: 9 * time.Second, Name: "l/name", Owner: "me", Resumable: true,
 		Labels: map[string]string{"zone": "a"},
-		Keys:   []client.KV{{Key: "l/k", Value: []byte("v")}},
+		Keys:   []store.KV{{Key: "l/k", Value: []byte("v")}},
 	}))
 	_, err := c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "l/name"})
 	var taken *client.TakenError
@@ -173,7 +175,7 @@ func leases(t *testing.T, c *client.Client) {
 	grantedAgain(t, c, again.ID)
 	pointed(t, c)
 	renewed(t, l)
-	info := must[client.LeaseInfo](t)(c.DescribeKeys(ctx, client.LeaseRef{Name: "l/name"}))
+	info := must[leases.Info](t)(c.DescribeKeys(ctx, leases.Ref{Name: "l/name"}))
 	if info.ID != l.ID() || len(info.Keys) != 1 || info.Labels["zone"] != "a" {
 		t.Errorf("described %+v", info)
 	}
@@ -187,7 +189,7 @@ func leases(t *testing.T, c *client.Client) {
 		time.Until(l.ValidUntil()) < 50*time.Second {
 		t.Errorf("valid for %v, %v", time.Until(l.ValidUntil()), err)
 	}
-	next := must[*client.Lease](t)(c.Resume(ctx, client.LeaseRef{ID: l.ID()}, l.Secret(), 0))
+	next := must[*client.Lease](t)(c.Resume(ctx, leases.Ref{ID: l.ID()}, l.Secret(), 0))
 	if next.Token() <= l.Token() || !errors.Is(l.Err(), client.ErrReplaced) {
 		t.Errorf("token %d after %d, %v", next.Token(), l.Token(), l.Err())
 	}
@@ -206,16 +208,16 @@ func tokens(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "t/name"}))
 	write := func(token lease.Token) bool {
-		return must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.NameHeld("t/name", token), client.LeaseAlive(l.ID())},
-			Then: []client.Op{client.Put{Key: "t/k"}},
+		return must[client.TxnResult](t)(c.Txn(ctx, store.Txn{
+			If:   []store.Compare{store.NameHeld("t/name", token), store.LeaseAlive(l.ID())},
+			Then: []store.Op{store.Put{Key: "t/k"}},
 		})).Succeeded
 	}
 	if !write(l.Token()) || write(l.Token()+1) {
 		t.Error("the condition is not what it should be")
 	}
 	g := must[*client.Granted](t)(l.HandOver(ctx, "you"))
-	old := client.LeaseRef{ID: g.ID, Token: l.Token()}
+	old := leases.Ref{ID: g.ID, Token: l.Token()}
 	if valid, current, err := c.CheckToken(ctx, old); err != nil || valid || current != g.Token {
 		t.Errorf("old token: %v, current %d, %v", valid, current, err)
 	}
@@ -223,18 +225,18 @@ func tokens(t *testing.T, c *client.Client) {
 	if !write(next.Token()) {
 		t.Error("the new holder may not write")
 	}
-	id := client.NewLeaseID()
-	granted := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-		If: []client.Compare{client.Key("t/lock").Missing()},
-		Then: []client.Op{
+	id := leases.NewID()
+	granted := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{
+		If: []store.Compare{store.Key("t/lock").Missing()},
+		Then: []store.Op{
 			client.Grant{ID: id, TTL: time.Minute},
-			client.Put{Key: "t/lock", Lease: id},
+			store.Put{Key: "t/lock", Lease: id},
 			next.Ref().Renew(),
 		},
 	}))
 	held := must[*client.Lease](t)(c.Keep(granted.Results[0].Grant, 0))
-	drawn := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
-		client.DrawToken{}, client.Txn{Then: []client.Op{client.DrawToken{}}},
+	drawn := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{
+		store.DrawToken{}, store.Txn{Then: []store.Op{store.DrawToken{}}},
 	}}))
 	first, second := drawn.Results[0].Token, drawn.Results[1].Txn.Results[0].Token
 	if first <= held.Token() || second <= first || drawn.Revision != granted.Revision {
@@ -245,7 +247,7 @@ func tokens(t *testing.T, c *client.Client) {
 	}
 	held.Close()
 	next.Close()
-	end := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
+	end := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{
 		held.Ref().Revoke(), next.Ref().Revoke(),
 	}}))
 	if end.Results[0].Revoked != 1 {
@@ -255,13 +257,13 @@ func tokens(t *testing.T, c *client.Client) {
 
 func why(t *testing.T, c *client.Client) {
 	ctx := ask(t)
-	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{
-		Key: "w/", End: client.Prefix("w/").End, NoPut: true, PrevKV: true,
+	w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{
+		Key: "w/", End: store.Prefix("w/").End, NoPut: true, PrevKV: true,
 	}))
 	defer w.Close()
-	expect := func(reason client.Why, key string, id lease.ID) {
+	expect := func(reason store.Why, key string, id lease.ID) {
 		t.Helper()
-		u := must[client.Update](t)(w.Next(ctx))
+		u := must[store.Update](t)(w.Next(ctx))
 		if e := u.Events[0]; !e.Delete || e.Why != reason || e.KV.Key != key || e.Lease != id ||
 			string(e.Prev.Value) != "v" {
 			t.Errorf("%+v, want %s %v by lease %d", e, key, reason, id)
@@ -269,24 +271,24 @@ func why(t *testing.T, c *client.Client) {
 	}
 	leased := func(key string, ttl time.Duration) *client.Lease {
 		return must[*client.Lease](t)(c.Grant(ctx, client.Grant{
-			TTL: ttl, Keys: []client.KV{{Key: key, Value: []byte("v")}},
+			TTL: ttl, Keys: []store.KV{{Key: key, Value: []byte("v")}},
 		}))
 	}
 	a := leased("w/a", time.Minute)
 	if err := a.Revoke(ctx); err != nil {
 		t.Fatal(err)
 	}
-	expect(client.Revoked, "w/a", a.ID())
+	expect(store.Revoked, "w/a", a.ID())
 	b := leased("w/b", time.Second)
 	b.Close()
-	expect(client.Expired, "w/b", b.ID())
-	if _, err := c.Put(ctx, client.Put{Key: "w/c", Value: []byte("v")}); err != nil {
+	expect(store.Expired, "w/b", b.ID())
+	if _, err := c.Put(ctx, store.Put{Key: "w/c", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Delete(ctx, client.Delete{Key: "w/c"}); err != nil {
+	if _, err := c.Delete(ctx, store.Delete{Key: "w/c"}); err != nil {
 		t.Fatal(err)
 	}
-	expect(client.Deleted, "w/c", 0)
+	expect(store.Deleted, "w/c", 0)
 }
 
 func many(t *testing.T, c *client.Client) {
@@ -307,7 +309,7 @@ func many(t *testing.T, c *client.Client) {
 	if t.Failed() {
 		return
 	}
-	refs := make([]client.LeaseRef, n)
+	refs := make([]leases.Ref, n)
 	for i, l := range held {
 		refs[i] = l.Ref()
 	}
@@ -328,7 +330,7 @@ func list(t *testing.T, c *client.Client) {
 		}))
 	}
 	var names []string
-	for l, err := range c.List(ctx, client.Filter{NamePrefix: "list/", Owner: "0"}) {
+	for l, err := range c.List(ctx, leases.Filter{NamePrefix: "list/", Owner: "0"}) {
 		if err != nil {
 			t.Fatal(err)
 		}

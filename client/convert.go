@@ -1,26 +1,16 @@
 package client
 
 import (
-	"fmt"
 	"maps"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/message"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
-
-// String is the name for people.
-func (r LeaseRef) String() string {
-	if r.Name != "" {
-		return fmt.Sprintf("lease %q", r.Name)
-	}
-	return fmt.Sprintf("lease %016x", r.ID)
-}
-
-func (r LeaseRef) message() *pb.LeaseRef {
-	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token), Name: r.Name}
-}
 
 func (g Grant) message() *pb.GrantRequest {
 	m := &pb.GrantRequest{}
@@ -45,12 +35,12 @@ func (g *Grant) write(m *pb.GrantRequest) {
 // grantedOf converts a grant that was sent after a moment.
 func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
-		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
+		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
 	}
 }
 
-func infoOf(m *pb.Lease) LeaseInfo {
-	i := LeaseInfo{
+func infoOf(m *pb.Lease) leases.Info {
+	i := leases.Info{
 		ID: lease.ID(m.GetId()), Token: lease.Token(m.GetToken()),
 		TTL: duration(m.GetTtlMs()), Remaining: duration(m.GetRemainingMs()),
 		Name: m.GetName(), Owner: m.GetOwner(), Labels: m.GetLabels(),
@@ -62,25 +52,27 @@ func infoOf(m *pb.Lease) LeaseInfo {
 		i.Keys = append(i.Keys, string(k))
 	}
 	for _, r := range heldOf(m.GetHolds()) {
-		i.Holds = append(i.Holds, KeyRange(r))
+		i.Holds = append(i.Holds, store.KeyRange(r))
 	}
 	return i
 }
 
-// span is a range as it is sent. No key is empty, and members refuse one that is: a range from
-// there on is one from the first key that can be.
-func span(key, end string) (k, e []byte) {
-	if key == "" && end != "" {
-		key = "\x00"
+// ttlOf is msUp as package holder has it.
+func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
+
+func bytesOf(list []string) [][]byte {
+	out := make([][]byte, len(list))
+	for i, s := range list {
+		out[i] = []byte(s)
 	}
-	return []byte(key), []byte(end)
+	return out
 }
 
 func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	out := make([]*pb.KeyRange, len(list))
 	for i, r := range list {
 		out[i] = &pb.KeyRange{}
-		out[i].Key, out[i].RangeEnd = span(r.Key, r.End)
+		out[i].Key, out[i].RangeEnd = message.Span(r.Key, r.End)
 	}
 	return out
 }
@@ -103,26 +95,5 @@ func duration(ms int64) time.Duration {
 	return time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
 }
 
-// msUp converts to milliseconds, rounded away from zero.
-func msUp(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	switch rest := d % time.Millisecond; {
-	case rest > 0:
-		return ms + 1
-	case rest < 0:
-		return ms - 1
-	default:
-		return ms
-	}
-}
-
-// ttlOf is msUp as package holder has it.
-func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
-
-func bytesOf(list []string) [][]byte {
-	out := make([][]byte, len(list))
-	for i, s := range list {
-		out[i] = []byte(s)
-	}
-	return out
-}
+// msUp is message.Ms.
+func msUp(d time.Duration) int64 { return message.Ms(d) }

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // gate is a server of leasehold.v1.StreamService over gRPC, in memory, that does what a fake says.
@@ -81,7 +83,7 @@ func TestDial(t *testing.T) {
 	register := func(s *grpc.Server) { pb.RegisterStreamServiceServer(s, g) }
 	dialed(t, exact, register, func(t *testing.T, c *Client) {
 		l := grant(t, c, Grant{})
-		if _, err := c.Put(t.Context(), Put{Key: "k", Lease: l.ID()}); err != nil {
+		if _, err := c.Put(t.Context(), store.Put{Key: "k", Lease: l.ID()}); err != nil {
 			t.Error(err)
 		}
 		pass(24 * time.Hour)
@@ -116,11 +118,11 @@ func TestNotLeasehold(t *testing.T) {
 func fail(ctx context.Context, c *Client) map[string]error {
 	out := make(map[string]error)
 	_, out["get"] = c.Get(ctx, "k")
-	_, out["put"] = c.Put(ctx, Put{Key: "k"})
+	_, out["put"] = c.Put(ctx, store.Put{Key: "k"})
 	_, out["grant"] = c.Grant(ctx, Grant{TTL: time.Minute})
-	out["revoke"] = c.Revoke(ctx, LeaseRef{ID: 1})
-	_, out["watch"] = c.Watch(ctx, Watch{Key: "k"})
-	_, out["events"] = c.LeaseEvents(ctx, EventsOptions{})
+	out["revoke"] = c.Revoke(ctx, leases.Ref{ID: 1})
+	_, out["watch"] = c.Watch(ctx, store.Watch{Key: "k"})
+	_, out["events"] = c.LeaseEvents(ctx, leases.Watch{})
 	return out
 }
 
@@ -165,7 +167,7 @@ func TestSomeNotLeasehold(t *testing.T) {
 		f.set(func() { delete(f.down, "b") })
 		pass(time.Second)
 		for range 10 {
-			if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 				t.Error(err)
 			}
 			pass(time.Second)

@@ -1,5 +1,6 @@
 // Package client is the Go client of Leasehold: leases that are kept alive, keys,
-// transactions and watches, over leasehold.v1.
+// transactions and watches, over leasehold.v1. What is asked about keys is in package store, and
+// what is told of leases in package leases.
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"10.0.0.1:2379", "10.0.0.2:2379"}})
 //	...
@@ -51,7 +52,7 @@
 // that a program asks here about a lease says that it is still valid when the program acts
 // on the answer. Where that matters let the resource refuse old fencing tokens
 // ([Lease.Token], [Client.CheckToken]), or write to the store by a transaction with a
-// condition on the lease ([LeaseAlive], [NameHeld]).
+// condition on the lease ([store.LeaseAlive], [store.NameHeld]).
 //
 // [Lease.Context] is cancelled by a timer, and a timer of a process that was stopped is
 // late. [Lease.State] reads the clock.

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 )
 
 // BenchmarkEcho is what a request takes of the client alone, with 64 callers who each ask again
@@ -24,7 +25,7 @@ func BenchmarkEcho(b *testing.B) {
 		do   func(int) error
 	}{
 		{"put", func(int) error {
-			_, err := c.Put(ctx, client.Put{Key: "bench/1", Value: value})
+			_, err := c.Put(ctx, store.Put{Key: "bench/1", Value: value})
 			return err
 		}},
 		{"get", func(int) error {
@@ -32,9 +33,9 @@ func BenchmarkEcho(b *testing.B) {
 			return err
 		}},
 		{"txn", func(int) error {
-			_, err := c.Txn(ctx, client.Txn{
-				If:   []client.Compare{client.Key("bench/1").Version(client.Equal, 1)},
-				Then: []client.Op{client.Delete{Key: "bench/1"}},
+			_, err := c.Txn(ctx, store.Txn{
+				If:   []store.Compare{store.Key("bench/1").Version(store.Equal, 1)},
+				Then: []store.Op{store.Delete{Key: "bench/1"}},
 			})
 			return err
 		}},

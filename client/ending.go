@@ -6,6 +6,7 @@ import (
 	"sync"
 	"weak"
 
+	"leasehold.dev/client/leases"
 	"leasehold.dev/lease"
 )
 
@@ -119,7 +120,7 @@ func (e *endings) forget(ids *[endingsTogether]lease.ID) {
 }
 
 // note keeps why the leases that a reference names have ended.
-func (e *endings) note(r LeaseRef, why error) {
+func (e *endings) note(r leases.Ref, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.keepLocked(r.ID, func(l incarnation) bool {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // TestT21: a put on a lease that is about to end, by its time or by a revocation, is refused,
@@ -20,7 +22,7 @@ func TestT21(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *client.Granted) error{
 		"expired": func(ctx context.Context, g *client.Granted) error {
 			for {
-				_, err := other.Describe(ctx, client.LeaseRef{ID: g.ID})
+				_, err := other.Describe(ctx, leases.Ref{ID: g.ID})
 				switch {
 				case errors.Is(err, client.ErrLeaseNotFound):
 					return nil
@@ -30,7 +32,7 @@ func TestT21(t *testing.T) {
 			}
 		},
 		"revoked": func(ctx context.Context, g *client.Granted) error {
-			return other.Revoke(ctx, client.LeaseRef{ID: g.ID, Token: g.Token})
+			return other.Revoke(ctx, leases.Ref{ID: g.ID, Token: g.Token})
 		},
 	} {
 		ttl := time.Minute
@@ -44,7 +46,7 @@ func TestT21(t *testing.T) {
 		puts := 0
 		for last := false; err == nil && !last; puts++ {
 			last = len(ended) > 0 // so the lease is gone before this put
-			_, err = c.Put(ctx, client.Put{Key: fmt.Sprint(name, "/", puts), Lease: g.ID})
+			_, err = c.Put(ctx, store.Put{Key: fmt.Sprint(name, "/", puts), Lease: g.ID})
 		}
 		if !errors.Is(err, client.ErrLeaseNotFound) {
 			t.Errorf("%s: after %d puts: %v", name, puts, err)
@@ -52,7 +54,7 @@ func TestT21(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		r := must[client.RangeResult](t)(c.Range(ctx, client.Range{Key: name + "/", End: name + "0"}))
+		r := must[store.RangeResult](t)(c.Range(ctx, store.Range{Key: name + "/", End: name + "0"}))
 		if len(r.KVs) != 0 {
 			t.Errorf("%s: %d keys of %d are left", name, len(r.KVs), puts)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 )
 
 // Error is a fact that a program may want to know of: errors that calls return wrap one, so that
@@ -111,7 +112,7 @@ var reasons = map[pb.Reason]error{
 // ErrIDTaken.
 type TakenError struct {
 	// Holder is that lease. What remains of it is not told.
-	Holder LeaseInfo
+	Holder leases.Info
 	// Err says which of the two it is.
 	Err error
 }

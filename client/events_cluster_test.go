@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/lease"
 )
 
@@ -16,17 +17,17 @@ func TestLeaseEventsFaults(t *testing.T) {
 	members := newCluster(t, 3)
 	c, other := connect(t, client.Config{}, members...), connect(t, client.Config{}, members...)
 	ctx := ask(t)
-	follow := func(o client.EventsOptions) *client.LeaseWatcher {
+	follow := func(o leases.Watch) *client.LeaseWatcher {
 		w := must[*client.LeaseWatcher](t)(c.LeaseEvents(ctx, o))
 		t.Cleanup(w.Close)
 		return w
 	}
-	all := follow(client.EventsOptions{NamePrefix: "e/"})
-	var queue []client.LeaseEvent
-	expect := func(kind client.LeaseEventKind, id lease.ID) client.LeaseEvent {
+	all := follow(leases.Watch{NamePrefix: "e/"})
+	var queue []leases.Event
+	expect := func(kind leases.Kind, id lease.ID) leases.Event {
 		t.Helper()
 		for len(queue) == 0 {
-			queue = must[client.LeaseUpdate](t)(all.Next(ctx)).Events
+			queue = must[leases.Update](t)(all.Next(ctx)).Events
 		}
 		e := queue[0]
 		queue = queue[1:]
@@ -41,44 +42,44 @@ func TestLeaseEventsFaults(t *testing.T) {
 		}))
 	}
 	first := grant("e/first", time.Minute)
-	start := expect(client.LeaseGranted, first.ID()).Seq
+	start := expect(leases.Granted, first.ID()).Seq
 	for i := range 6 {
 		held := grant("e/held", time.Minute)
-		expect(client.LeaseGranted, held.ID())
+		expect(leases.Granted, held.ID())
 		if _, err := held.HandOver(ctx, "bob"); err != nil {
 			t.Fatal(err)
 		}
-		if e := expect(client.LeaseHandedOver, held.ID()); e.By != "ann" || e.Lease.Owner != "bob" {
+		if e := expect(leases.HandedOver, held.ID()); e.By != "ann" || e.Lease.Owner != "bob" {
 			t.Errorf("handed over: %+v", e)
 		}
 		m := members[i%3]
 		m.SetCut(true)
-		if err := other.Revoke(ctx, client.LeaseRef{ID: held.ID()}); err != nil {
+		if err := other.Revoke(ctx, leases.Ref{ID: held.ID()}); err != nil {
 			t.Fatal(err)
 		}
-		if e := expect(client.LeaseRevoked, held.ID()); e.By != "unix socket" {
+		if e := expect(leases.Revoked, held.ID()); e.By != "unix socket" {
 			t.Errorf("revoked: %+v", e)
 		}
 		m.SetCut(false)
 	}
 
-	near := follow(client.EventsOptions{Owner: "ann", ExpiringWithin: time.Hour})
+	near := follow(leases.Watch{Owner: "ann", ExpiringWithin: time.Hour})
 	kept, left := grant("kept", 6*time.Second), grant("left", 2*time.Second)
 	left.Close()
 	renewed(t, kept)
 	for ended := false; !ended; {
-		for _, e := range must[client.LeaseUpdate](t)(near.Next(ctx)).Events {
-			if e.Kind == client.LeaseExpiring && e.Lease.Remaining > e.Lease.TTL {
+		for _, e := range must[leases.Update](t)(near.Next(ctx)).Events {
+			if e.Kind == leases.Expiring && e.Lease.Remaining > e.Lease.TTL {
 				t.Errorf("notice with %v left", e.Lease.Remaining)
 			}
-			ended = ended || e.Kind == client.LeaseExpired && e.Lease.ID == left.ID()
+			ended = ended || e.Kind == leases.Expired && e.Lease.ID == left.ID()
 		}
 	}
-	again := follow(client.EventsOptions{After: start})
-	if e := must[client.LeaseUpdate](t)(again.Next(ctx)).Events[0]; e.Seq != start+1 {
+	again := follow(leases.Watch{After: start})
+	if e := must[leases.Update](t)(again.Next(ctx)).Events[0]; e.Seq != start+1 {
 		t.Errorf("from the beginning: %+v", e)
 	}
-	_, err := c.LeaseEvents(ctx, client.EventsOptions{After: 1 << 40})
+	_, err := c.LeaseEvents(ctx, leases.Watch{After: 1 << 40})
 	if !errors.Is(err, client.ErrCompacted) {
 		t.Errorf("from the future: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 )
 
 // happened is a response with events of some numbers, all before which was told.
@@ -35,7 +36,7 @@ func (f *fake) eventsAsked() (id uint64, r *pb.EventsRequest, n int) {
 	return id, r, n
 }
 
-func leaseEvents(t *testing.T, c *Client, ask EventsOptions) *LeaseWatcher {
+func leaseEvents(t *testing.T, c *Client, ask leases.Watch) *LeaseWatcher {
 	t.Helper()
 	w, err := c.LeaseEvents(t.Context(), ask)
 	if err != nil {
@@ -61,7 +62,7 @@ func (f *fake) beginsAt(seq uint64) {
 func TestLeaseEvents(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(7)
-		w := leaseEvents(t, c, EventsOptions{
+		w := leaseEvents(t, c, leases.Watch{
 			NamePrefix: "p", Owner: "o", Labels: map[string]string{"l": "v"},
 			ExpiringWithin: 1500 * time.Microsecond,
 		})
@@ -73,7 +74,7 @@ func TestLeaseEvents(t *testing.T) {
 		f.last().say(happened(id, 9, 8, 9), happened(id, 20))
 		u, err := w.Next(t.Context())
 		if err != nil || len(u.Events) != 2 || u.Events[1].Seq != 9 || u.Seq != 9 ||
-			u.Events[0].Kind != LeaseGranted || u.Events[0].Lease.ID != 8 {
+			u.Events[0].Kind != leases.Granted || u.Events[0].Lease.ID != 8 {
 			t.Errorf("told %+v, %v", u, err)
 		}
 		synctest.Wait()
@@ -107,7 +108,7 @@ func TestLeaseEvents(t *testing.T) {
 func TestLeaseEventsBegin(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(0)
-		w := leaseEvents(t, c, EventsOptions{})
+		w := leaseEvents(t, c, leases.Watch{})
 		if _, r, _ := f.eventsAsked(); r.Resume || r.After != 0 {
 			t.Errorf("begun by %v", r)
 		}
@@ -117,7 +118,7 @@ func TestLeaseEventsBegin(t *testing.T) {
 			t.Errorf("went on by %v", r)
 		}
 		w.Close()
-		leaseEvents(t, c, EventsOptions{After: w.Seq(), Resume: true}).Close()
+		leaseEvents(t, c, leases.Watch{After: w.Seq(), Resume: true}).Close()
 		if _, r, n := f.eventsAsked(); n != 3 || !r.Resume || r.After != 0 {
 			t.Errorf("begun again by %v", r)
 		}
@@ -126,12 +127,12 @@ func TestLeaseEventsBegin(t *testing.T) {
 				return refuse(r, pb.Reason_REASON_COMPACTED)
 			}
 		})
-		_, err := c.LeaseEvents(t.Context(), EventsOptions{After: 5})
+		_, err := c.LeaseEvents(t.Context(), leases.Watch{After: 5})
 		want(t, err, ErrCompacted)
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.LeaseEvents(ctx, EventsOptions{}); err == nil {
+		if _, err := c.LeaseEvents(ctx, leases.Watch{}); err == nil {
 			t.Error("it has begun without a word")
 		}
 	})
@@ -167,7 +168,7 @@ func TestLeaseEventsOnce(t *testing.T) {
 					return out
 				}
 			})
-			w := leaseEvents(t, c, EventsOptions{After: 1})
+			w := leaseEvents(t, c, leases.Watch{After: 1})
 			for last := uint64(1); last < total; {
 				if slow.IntN(50) == 0 {
 					pass(20 * time.Millisecond) // so much comes that it is left with the cluster
@@ -196,7 +197,7 @@ func TestLeaseEventsOnce(t *testing.T) {
 // TestLeaseEventKinds: every kind of the wire has a name.
 func TestLeaseEventKinds(t *testing.T) {
 	for k, name := range pb.LeaseEvent_Kind_name {
-		if text := LeaseEventKind(k).String(); (text[:3] == "unk") != (k == 0) {
+		if text := leases.Kind(k).String(); (text[:3] == "unk") != (k == 0) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
@@ -228,7 +229,7 @@ func TestLeaseEventsSlowCaches(t *testing.T) {
 			})
 		}
 		begins(1, 2)
-		w := leaseEvents(t, c, EventsOptions{})
+		w := leaseEvents(t, c, leases.Watch{})
 		tells := func(want ...string) {
 			t.Helper()
 			var got []string

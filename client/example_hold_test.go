@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/members"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -20,7 +22,7 @@ func ExampleHold() {
 	defer stop()
 	ctx := context.Background()
 	write := func(what string, h client.Hold) {
-		_, err := c.Put(h.Context(), client.Put{Key: what, Value: fmt.Append(nil, h.Token())})
+		_, err := c.Put(h.Context(), store.Put{Key: what, Value: fmt.Append(nil, h.Token())})
 		fmt.Println(what, "written:", err == nil, "held:", h.Err() == nil)
 		if err := h.Release(ctx); err != nil {
 			log.Fatal(err)
@@ -72,7 +74,7 @@ func ExampleLostError() {
 		log.Fatal(err)
 	}
 
-	if err := operator.Revoke(ctx, client.LeaseRef{Name: "primary"}); err != nil {
+	if err := operator.Revoke(ctx, leases.Ref{Name: "primary"}); err != nil {
 		log.Fatal(err)
 	}
 	<-held.Context().Done()

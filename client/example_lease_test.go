@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
 )
@@ -22,7 +24,7 @@ func ExampleLease() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := c.Put(ctx, client.Put{Key: "up/me", Lease: held.ID()}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "up/me", Lease: held.ID()}); err != nil {
 		log.Fatal(err)
 	}
 	changed := held.Changed() // ask for it first, then for the State
@@ -75,7 +77,7 @@ func ExampleLease_HandOver() {
 	}
 	fmt.Println("old:", held.Err())
 	// In another process, which was told the secret:
-	next, err := young.Resume(ctx, client.LeaseRef{Name: "primary"}, g.Secret, 0)
+	next, err := young.Resume(ctx, leases.Ref{Name: "primary"}, g.Secret, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func ExampleLease_HandOver() {
 
 	// What has no memory of the tokens that it has seen asks the cluster.
 	for _, token := range []lease.Token{held.Token(), next.Token()} {
-		valid, _, err := young.CheckToken(ctx, client.LeaseRef{Name: "primary", Token: token})
+		valid, _, err := young.CheckToken(ctx, leases.Ref{Name: "primary", Token: token})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -102,12 +104,12 @@ func ExampleClient_Keep() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	id := client.NewLeaseID()
-	r, err := c.Txn(ctx, client.Txn{
-		If: []client.Compare{client.Key("primary").Missing()},
-		Then: []client.Op{
+	id := leases.NewID()
+	r, err := c.Txn(ctx, store.Txn{
+		If: []store.Compare{store.Key("primary").Missing()},
+		Then: []store.Op{
 			client.Grant{ID: id, TTL: 10 * time.Second, Owner: "a"},
-			client.Put{Key: "primary", Value: []byte("a"), Lease: id},
+			store.Put{Key: "primary", Value: []byte("a"), Lease: id},
 		},
 	})
 	if err != nil {
@@ -123,7 +125,7 @@ func ExampleClient_Keep() {
 	fmt.Println("valid:", held.Valid())
 
 	held.Close() // before a transaction ends it
-	r, err = c.Txn(ctx, client.Txn{Then: []client.Op{held.Ref().Revoke()}})
+	r, err = c.Txn(ctx, store.Txn{Then: []store.Op{held.Ref().Revoke()}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -131,35 +133,4 @@ func ExampleClient_Keep() {
 	// Output:
 	// valid: true
 	// keys that went with it: 1
-}
-
-// Leases are listed by their names, owners and labels.
-func ExampleClient_List() {
-	c, stop := inprocess.Client()
-	defer stop()
-	ctx := context.Background()
-	for name, zone := range map[string]string{"db/1": "east", "db/2": "west", "db/3": "east"} {
-		_, err := c.Grant(ctx, client.Grant{
-			TTL: time.Minute, Name: name, Labels: map[string]string{"zone": zone},
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-	}
-	east := client.Filter{NamePrefix: "db/", Labels: map[string]string{"zone": "east"}}
-	for l, err := range c.List(ctx, east) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(l.Name, l.TTL)
-	}
-	info, err := c.DescribeKeys(ctx, client.LeaseRef{Name: "db/2"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(info.Name, info.Labels["zone"], info.KeyCount)
-	// Output:
-	// db/1 1m0s
-	// db/3 1m0s
-	// db/2 west 0
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -36,9 +38,9 @@ func ExampleClient_Grant() {
 	}
 
 	work := held.Context() // ends in time if the lease cannot be kept
-	r, err := c.Txn(work, client.Txn{
-		If:   []client.Compare{client.NameHeld("jobs/nightly", held.Token())},
-		Then: []client.Op{client.Put{Key: "nightly/last", Value: []byte("done")}},
+	r, err := c.Txn(work, store.Txn{
+		If:   []store.Compare{store.NameHeld("jobs/nightly", held.Token())},
+		Then: []store.Op{store.Put{Key: "nightly/last", Value: []byte("done")}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -54,102 +56,64 @@ func ExampleClient_Grant() {
 	// then: client: the lease was revoked
 }
 
-// A watch tells why keys go: members that leave revoke their leases, and those that die are
-// found out when theirs expire.
-func ExampleClient_Watch() {
-	endpoint, stop := inprocess.Alone()
+// A program that follows keys reads them first, and watches from the revision after what it has
+// read: nothing is missed in between.
+func ExampleWatcher() {
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	nodes := store.Prefix("nodes/")
+	read, err := c.Range(ctx, nodes.Range())
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	if _, err := c.Put(ctx, store.Put{Key: "nodes/a", Value: []byte("10.0.0.1")}); err != nil {
+		log.Fatal(err)
+	}
 
-	w, err := c.Watch(ctx, client.Prefix("up/").Watch())
+	watch := nodes.Watch()
+	watch.From = read.Revision + 1
+	w, err := c.Watch(ctx, watch)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer w.Close()
-	for _, name := range []string{"ann", "bob"} {
-		held, err := c.Grant(ctx, client.Grant{
-			TTL: time.Second, Keys: []client.KV{{Key: "up/" + name}},
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-		if name == "ann" {
-			err = held.Revoke(ctx) // she leaves
-		} else {
-			held.Close() // nobody keeps it alive any more
-		}
-		if err != nil {
-			log.Fatal(err)
-		}
+	u, err := w.Next(ctx)
+	if err != nil {
+		log.Fatal(err) // if it is ErrCompacted, the program reads again
 	}
-	gone := 0
-	for u, err := range w.Updates(ctx) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		for _, e := range u.Events {
-			if e.Delete {
-				fmt.Println(e.KV.Key, e.Why)
-				gone++
-			} else {
-				fmt.Println(e.KV.Key, "is up")
-			}
-		}
-		if gone == 2 {
-			break
-		}
+	for _, e := range u.Events {
+		fmt.Printf("%s is %s\n", e.KV.Key, e.KV.Value)
 	}
 	// Output:
-	// up/ann is up
-	// up/ann revoked
-	// up/bob is up
-	// up/bob expired
+	// nodes/a is 10.0.0.1
 }
 
-// A supervisor is told when a worker is gone, and before that, when it is not heard any more.
-func ExampleClient_LeaseEvents() {
-	endpoint, stop := inprocess.Alone()
+// A program that has stopped following leases goes on where it was.
+func ExampleLeaseWatcher() {
+	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	w, err := c.LeaseEvents(ctx, leases.Watch{Owner: "ann"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
-	w, err := c.LeaseEvents(ctx, client.EventsOptions{
-		NamePrefix: "workers/", ExpiringWithin: time.Minute,
-	})
+	seen := w.Seq()
+	w.Close()
+
+	if _, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second, Owner: "ann"}); err != nil {
+		log.Fatal(err)
+	}
+	w, err = c.LeaseEvents(ctx, leases.Watch{Owner: "ann", After: seen, Resume: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer w.Close()
-
-	held, err := c.Grant(ctx, client.Grant{TTL: 2 * time.Second, Name: "workers/1", Owner: "ann"})
+	u, err := w.Next(ctx)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err) // if it is ErrCompacted, the program lists the leases
 	}
-	held.Close() // nobody keeps it alive any more
-
-	gone := false
-	for u, err := range w.Updates(ctx) {
-		if err != nil {
-			log.Fatal(err) // if it is ErrCompacted, List says what there is
-		}
-		for _, e := range u.Events {
-			fmt.Println(e.Lease.Name, "of", e.Lease.Owner, e.Kind)
-			gone = e.Kind == client.LeaseExpired
-		}
-		if gone {
-			break
-		}
-	}
+	fmt.Println("a lease of", u.Events[0].Lease.Owner, "was", u.Events[0].Kind)
 	// Output:
-	// workers/1 of ann granted
-	// workers/1 of ann expiring
-	// workers/1 of ann expired
+	// a lease of ann was granted
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/wire"
 	"leasehold.dev/test/harness"
 )
@@ -268,7 +269,7 @@ func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fak
 // withSession lets a client open its session before the test begins to look.
 func withSession(t *testing.T, c *Client, f *fake) {
 	t.Helper()
-	if _, err := c.Put(t.Context(), Put{Key: "first"}); err != nil {
+	if _, err := c.Put(t.Context(), store.Put{Key: "first"}); err != nil {
 		t.Fatal(err)
 	}
 	f.set(func() { f.seen = nil })

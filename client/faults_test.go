@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // follower is a program whose watch must see each version of one key, once and in order.
@@ -48,15 +50,15 @@ func TestFaults(t *testing.T) {
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 6 * time.Second, Name: "n"}))
-	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{Key: "k"}))
+	w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
 	f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
 	go f.run(ctx)
 	// write writes, and waits for the event.
 	write := func() {
-		if _, err := c.Put(ctx, client.Put{Key: "k", Lease: l.ID()}); err != nil {
+		if _, err := c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}); err != nil {
 			t.Fatal(err)
 		}
-		kv := must[client.KV](t)(c.Get(ctx, "k"))
+		kv := must[store.KV](t)(c.Get(ctx, "k"))
 		for v := range f.seen {
 			if v == kv.Version {
 				return
@@ -126,7 +128,7 @@ func TestCount(t *testing.T) {
 	for range workers {
 		go func() {
 			for range each {
-				r, err := c.Txn(ctx, client.Txn{Then: []client.Op{client.Put{Key: "k", PrevKV: true}}})
+				r, err := c.Txn(ctx, store.Txn{Then: []store.Op{store.Put{Key: "k", PrevKV: true}}})
 				if err != nil {
 					t.Error(err)
 					found <- -1
@@ -148,7 +150,7 @@ func TestCount(t *testing.T) {
 		seen[v] = true
 		harass(members, n, 300)
 	}
-	if kv := must[client.KV](t)(c.Get(ctx, "k")); kv.Version != workers*each {
+	if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != workers*each {
 		t.Errorf("version %d after %d writes", kv.Version, workers*each)
 	}
 }
@@ -180,7 +182,7 @@ func TestCountLeases(t *testing.T) {
 	const each = 100
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Resumable: true}))
 	other := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Hour}))
-	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "k"}))
+	must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
 	id, given, done := l.ID(), uint64(other.Token), make(chan error, 2*each)
 	go func() {
 		for range each {
@@ -200,7 +202,7 @@ func TestCountLeases(t *testing.T) {
 			if i%2 > 0 {
 				call = c.Detach
 			}
-			done <- call(ctx, client.LeaseRef{ID: other.ID, Token: other.Token}, "k")
+			done <- call(ctx, leases.Ref{ID: other.ID, Token: other.Token}, "k")
 		}
 	}()
 	for n := range 2 * each {
@@ -209,10 +211,10 @@ func TestCountLeases(t *testing.T) {
 		}
 		harass(members, n, 100)
 	}
-	if kv := must[client.KV](t)(c.Get(ctx, "k")); kv.Version != 1+each || kv.Lease != 0 {
+	if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != 1+each || kv.Lease != 0 {
 		t.Errorf("lease %d, version %d after %d calls", kv.Lease, kv.Version, each)
 	}
-	if got := must[client.LeaseInfo](t)(c.Describe(ctx, client.LeaseRef{ID: id})); uint64(
+	if got := must[leases.Info](t)(c.Describe(ctx, leases.Ref{ID: id})); uint64(
 		got.Token) != given {
 		t.Errorf("token %d after %d", got.Token, given)
 	}
@@ -222,7 +224,7 @@ func TestCountLeases(t *testing.T) {
 // with an answer, by a hand-over to itself, after which it has one again.
 func next(ctx context.Context, c *client.Client, l *client.Lease) (*client.Lease, error) {
 	if len(l.Secret()) > 0 {
-		return c.Resume(ctx, client.LeaseRef{ID: l.ID()}, l.Secret(), 0)
+		return c.Resume(ctx, leases.Ref{ID: l.ID()}, l.Secret(), 0)
 	}
 	g, err := l.HandOverResumable(ctx, "me")
 	if err != nil {
@@ -232,7 +234,7 @@ func next(ctx context.Context, c *client.Client, l *client.Lease) (*client.Lease
 }
 
 // versionOf returns the version of a key, 0 if there was none.
-func versionOf(kv *client.KV) int64 {
+func versionOf(kv *store.KV) int64 {
 	if kv == nil {
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
@@ -173,7 +174,7 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 			if lost == nil {
 				lost = make(map[lease.ID]*LostError)
 			}
-			lost[lease.ID(res.Id)] = &LostError{Cause: LeaseEventKind(res.Cause), By: res.By}
+			lost[lease.ID(res.Id)] = &LostError{Cause: leases.Kind(res.Cause), By: res.By}
 		default:
 			k.set.Unknown(b.Seq, lease.ID(res.Id))
 			if l := k.leases[lease.ID(res.Id)]; l != nil && (refused == 0 || l.info.TTL < refused) {
@@ -320,7 +321,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 		k.overLocked(old, ErrReplaced)
 	}
 	l := &Lease{
-		client: c, keeper: k, info: g.LeaseInfo, secret: g.Secret, exist: g.Existed, ending: g.ending,
+		client: c, keeper: k, info: g.Info, secret: g.Secret, exist: g.Existed, ending: g.ending,
 		over: g.over, state: s, err: errorOfState(s, nil), changed: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -343,7 +344,7 @@ func (k *keeper) end(l *Lease, why error) {
 }
 
 // giveUp is end for the lease, if it is held, that a reference names.
-func (k *keeper) giveUp(r LeaseRef, why error) {
+func (k *keeper) giveUp(r leases.Ref, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -72,7 +73,7 @@ func TestLeader(t *testing.T) {
 	c := connect(t, client.Config{}, members...)
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 9 * time.Second}))
-	w := must[*client.Watcher](t)(c.Watch(ctx, client.Watch{Key: "k"}))
+	w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
 	f := &follower{t: t, w: w, seen: make(chan int64, 100_000)}
 	go f.run(ctx)
 	const workers = 8
@@ -87,7 +88,7 @@ func TestLeader(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := c.Put(ctx, client.Put{Key: "k"}); err != nil {
+				if _, err := c.Put(ctx, store.Put{Key: "k"}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -107,7 +108,7 @@ func TestLeader(t *testing.T) {
 	for range workers {
 		total += <-counts
 	}
-	if kv := must[client.KV](t)(c.Get(ctx, "k")); kv.Version != total {
+	if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != total {
 		t.Errorf("version %d after %d puts", kv.Version, total)
 	}
 	for v := range f.seen {
@@ -132,7 +133,7 @@ func TestLeaderShutDown(t *testing.T) {
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 6 * time.Second}))
 	put := func() {
 		t.Helper()
-		must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "k", Lease: l.ID()}))
+		must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}))
 	}
 	first := atLeader(ctx, t, members...)
 	first.End()
@@ -170,7 +171,7 @@ func TestLeaderElsewhere(t *testing.T) {
 		others[0].Line.Endpoint())
 	for range 100 {
 		for _, c := range []*client.Client{partly, stays} {
-			must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "k"}))
+			must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
 		}
 	}
 	if leads.Busy() || !others[0].Busy() && !others[1].Busy() {

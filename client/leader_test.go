@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 )
 
 // soon is time enough to go to a leader that can be reached.
@@ -44,7 +45,7 @@ func TestFollowsLeader(t *testing.T) {
 			f.set(func() { f.answer, f.seen = silent, nil })
 			errs := make(chan error, 2)
 			go func() {
-				_, err := c.Put(t.Context(), Put{Key: "k"})
+				_, err := c.Put(t.Context(), store.Put{Key: "k"})
 				errs <- err
 			}()
 			go func() {
@@ -155,7 +156,7 @@ func TestLeaderDies(t *testing.T) {
 			close(f.opened[len(f.opened)-1].cut)
 		})
 		start := time.Now()
-		if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil || time.Since(start) > soon/2 {
+		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil || time.Since(start) > soon/2 {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		for _, leads := range []string{"a", "c"} {
@@ -186,7 +187,7 @@ func TestLeaderFallsSilent(t *testing.T) {
 			followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 				f.set(func() { f.frozen[tt.silent], f.leader = true, tt.next })
 				start := time.Now()
-				if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+				if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(start); took < tt.least || took > tt.most {
@@ -272,7 +273,7 @@ func TestLeaderOutOfReach(t *testing.T) {
 				begun := f.streams()
 				for range 60 {
 					pass(10 * time.Second)
-					if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+					if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -339,7 +340,7 @@ func TestLeaderFlaps(t *testing.T) {
 		for i := range 600 {
 			f.lead([]string{"a", "b", "c", ""}[i%4])
 			pass(100 * time.Millisecond)
-			if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 				t.Fatal(err)
 			}
 		}

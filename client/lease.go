@@ -8,16 +8,17 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
 
 // LostError is ErrLost, and says how the lease has ended under the token that the client had.
 type LostError struct {
-	// Cause is [LeaseExpired], [LeaseRevoked], [LeaseHandedOver] or [LeaseResumed]; 0 if the
-	// member that was asked does not know.
-	Cause LeaseEventKind
-	// By is who revoked the lease, as in [LeaseEvent], or the owner that has taken it over.
+	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or
+	// [leases.Resumed]; 0 if the member that was asked does not know.
+	Cause leases.Kind
+	// By is who revoked the lease, as in [leases.Event], or the owner that has taken it over.
 	By string
 }
 
@@ -28,7 +29,7 @@ func (e *LostError) Error() string {
 		return fmt.Sprintf("%v: the cluster does not say how it ended", ErrLost)
 	case e.By == "":
 		return fmt.Sprintf("%v: %v", ErrLost, e.Cause)
-	case e.Cause == LeaseHandedOver:
+	case e.Cause == leases.HandedOver:
 		return fmt.Sprintf("%v: %v to %q", ErrLost, e.Cause, e.By)
 	default:
 		return fmt.Sprintf("%v: %v by %q", ErrLost, e.Cause, e.By)
@@ -44,15 +45,31 @@ type Status int
 // The states of a lease. From Jeopardy it may go back to OK; from Ended it never does.
 const (
 	// OK means that the lease is valid.
-	OK = Status(holder.OK)
+	OK Status = iota + 1
 	// Jeopardy means that the lease is past its validity, and not known to be gone.
-	Jeopardy = Status(holder.Jeopardy)
+	Jeopardy
 	// Ended means that the lease is over for this program, for ever.
-	Ended = Status(holder.Ended)
+	Ended
 )
 
+// statuses are those of package holder, which has them for the same reasons.
+var statuses = [...]Status{
+	holder.OK: OK, holder.Jeopardy: Jeopardy, holder.Ended: Ended,
+}
+
 // String is the status for people.
-func (s Status) String() string { return holder.Status(s).String() }
+func (s Status) String() string {
+	switch s {
+	case OK:
+		return "ok"
+	case Jeopardy:
+		return "in jeopardy"
+	case Ended:
+		return "ended"
+	default:
+		return "unknown"
+	}
+}
 
 // State is what is known of a lease at some moment.
 type State struct {
@@ -67,10 +84,10 @@ type State struct {
 type Lease struct {
 	client *Client
 	keeper *keeper
-	info   LeaseInfo
+	info   leases.Info
 	secret []byte
 	exist  bool
-	over   LeaseEventKind // how it was taken over, as in Granted
+	over   leases.Kind // how it was taken over, as in Granted
 	ending *ending
 	window atomic.Pointer[window] // nil until Valid is called
 
@@ -91,10 +108,10 @@ func (l *Lease) ID() lease.ID { return l.info.ID }
 func (l *Lease) Token() lease.Token { return l.info.Token }
 
 // Ref names the lease under its token.
-func (l *Lease) Ref() LeaseRef { return LeaseRef{ID: l.info.ID, Token: l.info.Token} }
+func (l *Lease) Ref() leases.Ref { return leases.Ref{ID: l.info.ID, Token: l.info.Token} }
 
 // Info returns what the cluster told when the lease was granted.
-func (l *Lease) Info() LeaseInfo { return l.info }
+func (l *Lease) Info() leases.Info { return l.info }
 
 // Existed reports whether the lease is that of an earlier request with the same ID.
 func (l *Lease) Existed() bool { return l.exist }
@@ -112,7 +129,7 @@ func (l *Lease) State() State {
 	l.keeper.refreshLocked(l)
 	now := l.keeper.clock.source()
 	return State{
-		Status: Status(l.state.Status), Err: l.err,
+		Status: statuses[l.state.Status], Err: l.err,
 		ValidUntil: now.Add(l.keeper.clock.until(l.state.ValidUntil)),
 	}
 }
@@ -187,7 +204,7 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
 		HandOver: &pb.HandOverRequest{
-			Lease: l.Ref().message(), Owner: owner, Resumable: resumable,
+			Lease: l.Ref().Message(), Owner: owner, Resumable: resumable,
 		},
 	}})
 	if err != nil {
@@ -195,7 +212,7 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	}
 	m := r.GetHandOver()
 	return l.client.endings.follow(&Granted{
-		LeaseInfo: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent, over: LeaseHandedOver,
+		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), sent: sent, over: leases.HandedOver,
 	}), nil
 }
 
@@ -214,7 +231,7 @@ func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	defer l.keeper.over(l)
 	l.keeper.shorten(l, ttlOf(ttl))
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_ChangeTtl{
-		ChangeTtl: &pb.ChangeTTLRequest{Lease: l.Ref().message(), TtlMs: msUp(ttl)},
+		ChangeTtl: &pb.ChangeTTLRequest{Lease: l.Ref().Message(), TtlMs: msUp(ttl)},
 	}})
 	m := r.GetChangeTtl().GetLease()
 	switch {

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
 )
 
@@ -313,7 +316,7 @@ func TestTxnGrant(t *testing.T) {
 		})
 		granted := func() *Granted {
 			t.Helper()
-			r, err := c.Txn(t.Context(), Txn{Then: []Op{Grant{TTL: ttl}}})
+			r, err := c.Txn(t.Context(), store.Txn{Then: []store.Op{Grant{TTL: ttl}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -391,7 +394,7 @@ func TestKeepInVain(t *testing.T) {
 		if g, err = c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
-		newer, err := c.Resume(t.Context(), LeaseRef{ID: 7}, []byte("secret"), 0)
+		newer, err := c.Resume(t.Context(), leases.Ref{ID: 7}, []byte("secret"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -400,7 +403,7 @@ func TestKeepInVain(t *testing.T) {
 		want(t, err, ErrLost)
 		var lost *LostError
 		owner := newer.Info().Owner
-		if !errors.As(err, &lost) || *lost != (LostError{LeaseResumed, owner}) {
+		if !errors.As(err, &lost) || *lost != (LostError{leases.Resumed, owner}) {
 			t.Errorf("%v, want that %q has resumed it", err, owner)
 		}
 		is(t, newer, OK, nil)
@@ -419,7 +422,7 @@ func TestLabelsAreTheCallers(t *testing.T) {
 		_, err := c.GrantOnly(ctx, Grant{TTL: ttl, Labels: labels})
 		want(t, err, ErrUnknownOutcome)
 		f.beginsAt(7)
-		w := leaseEvents(t, c, EventsOptions{Labels: labels})
+		w := leaseEvents(t, c, leases.Watch{Labels: labels})
 		labels["l"] = "changed"
 		close(f.last().cut)
 		pass(time.Second)
@@ -441,4 +444,13 @@ func TestLabelsAreTheCallers(t *testing.T) {
 		}
 		w.Close()
 	})
+}
+
+// TestStatuses: a program is told of each status of package holder, in the same words.
+func TestStatuses(t *testing.T) {
+	for _, s := range []holder.Status{holder.OK, holder.Jeopardy, holder.Ended} {
+		if got := statuses[s]; got == 0 || got.String() != s.String() {
+			t.Errorf("%v is told as %v", s, got)
+		}
+	}
 }

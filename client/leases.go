@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -12,58 +11,14 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
-// LeaseInfo is what the cluster tells of a lease.
-type LeaseInfo struct {
-	ID lease.ID
-	// Token is the fencing token: it rises with every grant, hand-over and resume.
-	Token lease.Token
-	TTL   time.Duration
-	// Remaining is for how long it would certainly live on when the cluster said so.
-	// The holder of the lease asks [Lease.State] instead.
-	Remaining time.Duration
-	// Name is held by at most one live lease.
-	Name, Owner string
-	Labels      map[string]string
-	LockDelay   time.Duration
-	// KeepKeys says that its keys stay when it expires.
-	KeepKeys bool
-	// Delayed says that it has expired, and that its name and keys stay for its lock delay.
-	Delayed bool
-	// Bound says that it was made by a Put with a TTL: it takes no other key, and ends
-	// when its key goes or moves.
-	Bound bool
-	// Keys are those attached, if they were asked for.
-	Keys []string
-	// KeyCount is how many there are; Describe and List tell it.
-	KeyCount int64
-	// Holds is what its holder may cache; Describe and List tell it.
-	Holds []KeyRange
-}
-
-// LeaseRef names a lease by its ID, by its Name, or by both: then one lease must have both.
-// Describe, Resume and CheckToken take one of the two.
-type LeaseRef struct {
-	ID lease.ID
-	// Token, if it is not 0, is the one that the lease must have still.
-	Token lease.Token
-	// Name stands for the lease that has it when the request is applied: without a Token for
-	// whichever that is then, also if it is not the one that the program has in mind.
-	Name string
-}
-
-// NewLeaseID draws an ID for a lease whose ID must be known before it is granted.
-func NewLeaseID() lease.ID {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return lease.ID(max(1, binary.BigEndian.Uint64(b[:])>>1))
-}
-
-// Grant is what to grant. It is an [Op]; as one it has an ID (see [NewLeaseID]) and no Keys.
+// Grant is what to grant. It is a [store.Op]; as one it has an ID (see [leases.NewID]) and no Keys.
 type Grant struct {
 	// TTL is how long the lease lives after its grant, and after each renewal. It
 	// counts in whole milliseconds, and is rounded up.
@@ -81,8 +36,8 @@ type Grant struct {
 	// KeepKeys lets the keys stay, detached, when the lease expires.
 	KeepKeys bool
 	// Keys are put together with the grant: of each its Key and Value, which must not be
-	// changed any more (see Put).
-	Keys []KV
+	// changed any more (see [store.Put]).
+	Keys []store.KV
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
 	// Grace is for how long after its validity the client goes on asking for the lease,
@@ -95,7 +50,7 @@ type Grant struct {
 
 // Granted is a lease as it was granted, which nobody keeps alive yet.
 type Granted struct {
-	LeaseInfo
+	leases.Info
 	// Secret is set if the lease is resumable, and this request made it.
 	Secret []byte
 	// Existed says that an earlier request with the same request ID made the lease.
@@ -103,9 +58,9 @@ type Granted struct {
 
 	sent   moment // before the request was
 	ending *ending
-	// over is how the lease was taken over from its holder of before: LeaseHandedOver or
-	// LeaseResumed; 0 if it was granted.
-	over LeaseEventKind
+	// over is how the lease was taken over from its holder of before: leases.HandedOver or
+	// leases.Resumed; 0 if it was granted.
+	over leases.Kind
 }
 
 // Grant grants a lease and keeps it alive until it is revoked, closed, handed over or
@@ -140,7 +95,7 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 // client or another of the process, with a grace as that of a [Grant]. If too much time has
 // passed since, or nothing remains of the lease, it fails with [ErrExpired]; and with
 // [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted,
-// if the client that it was granted to has revoked it by its [LeaseRef], or if this one holds the
+// if the client that it was granted to has revoked it by a [leases.Ref], or if this one holds the
 // lease under a later token (the [LostError] says how it came by that). If it does not fail, an
 // older [Lease] of the same ID has ended.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
@@ -154,7 +109,7 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 // secret it knows, and keeps it alive. The lease has a new token. The old token is worth
 // nothing, and its holder has lost the lease. The grace is as that of a [Grant].
 func (c *Client) Resume(
-	ctx context.Context, ref LeaseRef, secret []byte, grace time.Duration,
+	ctx context.Context, ref leases.Ref, secret []byte, grace time.Duration,
 ) (*Lease, error) {
 	s := &spec{op: fmt.Sprintf("resume %s", ref), kind: numbered}
 	r, sent, err := c.timed(ctx, s, &pb.Request{Body: &pb.Request_Resume{
@@ -164,7 +119,7 @@ func (c *Client) Resume(
 		return nil, err
 	}
 	return c.Keep(&Granted{
-		LeaseInfo: infoOf(r.GetResume().GetLease()), sent: sent, over: LeaseResumed,
+		Info: infoOf(r.GetResume().GetLease()), sent: sent, over: leases.Resumed,
 	}, grace)
 }
 
@@ -173,7 +128,7 @@ func (c *Client) Resume(
 // keeps alive end for the program before anything is sent. More than 10,000 are revoked by
 // several calls. It first asks which lease has a Name, so that no repetition ends a lease
 // that got the name later.
-func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
+func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
 		c.endings.note(r, ErrRevoked)
@@ -186,8 +141,10 @@ func (c *Client) Revoke(ctx context.Context, refs ...LeaseRef) error {
 }
 
 // identified returns the references of which all are by ID, and the errors of the others.
-func (c *Client) identified(ctx context.Context, refs []LeaseRef) (out []LeaseRef, failed []error) {
-	if !slices.ContainsFunc(refs, func(r LeaseRef) bool { return r.Name != "" }) {
+func (c *Client) identified(
+	ctx context.Context, refs []leases.Ref,
+) (out []leases.Ref, failed []error) {
+	if !slices.ContainsFunc(refs, func(r leases.Ref) bool { return r.Name != "" }) {
 		return refs, nil
 	}
 	for _, r := range refs {
@@ -195,7 +152,7 @@ func (c *Client) identified(ctx context.Context, refs []LeaseRef) (out []LeaseRe
 			out = append(out, r)
 			continue
 		}
-		i, err := c.Describe(ctx, LeaseRef{Name: r.Name})
+		i, err := c.Describe(ctx, leases.Ref{Name: r.Name})
 		if err == nil && (r.ID != 0 && r.ID != i.ID || r.Token != 0 && r.Token != i.Token) {
 			err = fmt.Errorf("client: revoke lease %q: %w", r.Name, ErrLeaseNotFound)
 		}
@@ -203,7 +160,7 @@ func (c *Client) identified(ctx context.Context, refs []LeaseRef) (out []LeaseRe
 			failed = append(failed, err)
 			continue
 		}
-		out = append(out, LeaseRef{ID: i.ID, Token: i.Token})
+		out = append(out, leases.Ref{ID: i.ID, Token: i.Token})
 	}
 	return out, failed
 }
@@ -211,8 +168,8 @@ func (c *Client) identified(ctx context.Context, refs []LeaseRef) (out []LeaseRe
 // maxRevoked is how many leases members revoke in one call.
 const maxRevoked = 10_000
 
-func (c *Client) revoke(ctx context.Context, refs []LeaseRef) []error {
-	v := &revocation{left: refs, tried: make(map[LeaseRef]bool)}
+func (c *Client) revoke(ctx context.Context, refs []leases.Ref) []error {
+	v := &revocation{left: refs, tried: make(map[leases.Ref]bool)}
 	s := &spec{op: "revoke", kind: repeated}
 	err := c.retry(ctx, s, func(l *link) error {
 		resp, err := c.attempt(ctx, l, s, v.message())
@@ -232,22 +189,22 @@ func (c *Client) revoke(ctx context.Context, refs []LeaseRef) []error {
 
 // revocation is what is left of a Revoke.
 type revocation struct {
-	left   []LeaseRef
-	tried  map[LeaseRef]bool // may have been revoked by an earlier try
+	left   []leases.Ref
+	tried  map[leases.Ref]bool // may have been revoked by an earlier try
 	failed []error
 }
 
 func (v *revocation) message() *pb.Request {
 	m := &pb.RevokeRequest{Leases: make([]*pb.LeaseRef, len(v.left))}
 	for i, r := range v.left {
-		m.Leases[i] = r.message()
+		m.Leases[i] = r.Message()
 	}
 	return &pb.Request{Body: &pb.Request_Revoke{Revoke: m}}
 }
 
 // take takes the results of a try; an error says that there are some to try again.
 func (v *revocation) take(results []*pb.RevokeResult) error {
-	var left []LeaseRef
+	var left []leases.Ref
 	var again error
 	for i, r := range results {
 		ref := v.left[i]
@@ -273,51 +230,40 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 
 // Describe tells all about one lease but its keys, linearizably. The lease is named by its ID or
 // its Name; with a Token too, another lease of that name is not found.
-func (c *Client) Describe(ctx context.Context, r LeaseRef) (LeaseInfo, error) {
+func (c *Client) Describe(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, false)
 }
 
 // DescribeKeys is Describe, with the keys that are attached to the lease.
-func (c *Client) DescribeKeys(ctx context.Context, r LeaseRef) (LeaseInfo, error) {
+func (c *Client) DescribeKeys(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, true)
 }
 
-func (c *Client) describe(ctx context.Context, r LeaseRef, keys bool) (LeaseInfo, error) {
+func (c *Client) describe(ctx context.Context, r leases.Ref, keys bool) (leases.Info, error) {
 	s := &spec{op: fmt.Sprintf("describe %s", r), kind: read}
 	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Describe{
 		Describe: &pb.DescribeRequest{Id: int64(r.ID), Name: r.Name, Keys: keys},
 	}})
 	if err != nil {
-		return LeaseInfo{}, err
+		return leases.Info{}, err
 	}
 	info := infoOf(resp.GetDescribe().GetLease())
 	if r.Token != 0 && r.Token != info.Token {
-		return LeaseInfo{}, s.fail(ErrLeaseNotFound, nil)
+		return leases.Info{}, s.fail(ErrLeaseNotFound, nil)
 	}
 	return info, nil
 }
 
-// Filter says which leases to list: those that meet all that is set.
-type Filter struct {
-	// NamePrefix is how the name begins; then leases come in the order of their names,
-	// else in that of their IDs.
-	NamePrefix string
-	Owner      string
-	Labels     map[string]string
-	// Keys asks for the keys, too.
-	Keys bool
-}
-
 // List yields leases, page by page; after an error it yields nothing more.
-func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[LeaseInfo, error] {
+func (c *Client) List(ctx context.Context, f leases.Filter) iter.Seq2[leases.Info, error] {
 	f.Labels = maps.Clone(f.Labels)
-	return func(yield func(LeaseInfo, error) bool) {
+	return func(yield func(leases.Info, error) bool) {
 		for page := ""; ; {
 			r, err := c.do(ctx, &spec{op: "list", kind: read}, &pb.Request{
-				Body: &pb.Request_List{List: f.message(page)},
+				Body: &pb.Request_List{List: listRequest(f, page)},
 			})
 			if err != nil {
-				yield(LeaseInfo{}, err)
+				yield(leases.Info{}, err)
 				return
 			}
 			for _, m := range r.GetList().GetLeases() {
@@ -332,7 +278,7 @@ func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[LeaseInfo, error]
 	}
 }
 
-func (f Filter) message(page string) *pb.ListRequest {
+func listRequest(f leases.Filter, page string) *pb.ListRequest {
 	return &pb.ListRequest{
 		NamePrefix: f.NamePrefix, Owner: f.Owner, Labels: f.Labels, Keys: f.Keys,
 		PageToken: page,
@@ -341,20 +287,20 @@ func (f Filter) message(page string) *pb.ListRequest {
 
 // Attach moves keys, which must exist, to a lease, in one revision, and leaves their values
 // alone.
-func (c *Client) Attach(ctx context.Context, r LeaseRef, keys ...string) error {
+func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error {
 	s := &spec{op: fmt.Sprintf("attach to %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
-		Attach: &pb.AttachRequest{Lease: r.message(), Keys: bytesOf(keys)},
+		Attach: &pb.AttachRequest{Lease: r.Message(), Keys: bytesOf(keys)},
 	}})
 	return err
 }
 
 // Detach takes keys off a lease, in one revision, and leaves their values alone. Keys
-// that are not the lease's are not found; with the zero LeaseRef any lease will do.
-func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
+// that are not the lease's are not found; with the zero Ref any lease will do.
+func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error {
 	req := &pb.DetachRequest{Keys: bytesOf(keys)}
-	if r != (LeaseRef{}) {
-		req.Lease = r.message()
+	if r != (leases.Ref{}) {
+		req.Lease = r.Message()
 	}
 	s := &spec{op: fmt.Sprintf("detach from %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Detach{Detach: req}})
@@ -365,7 +311,7 @@ func (c *Client) Detach(ctx context.Context, r LeaseRef, keys ...string) error {
 // its ID or its Name. It also returns the lease's token, 0 if there is no such lease. It is
 // for a resource that cannot remember the highest token that it has seen.
 func (c *Client) CheckToken(
-	ctx context.Context, r LeaseRef,
+	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {
 	s := &spec{op: fmt.Sprintf("check token of %s", r), kind: read}
 	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_CheckToken{

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 )
 
 // TestLostError: a lease of which the cluster says that it is gone says how it has ended.
@@ -23,22 +24,22 @@ func TestLostError(t *testing.T) {
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_EXPIRED},
-			LostError{Cause: LeaseExpired},
+			LostError{Cause: leases.Expired},
 			"client: the lease is gone: expired",
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_REVOKED, By: "ann"},
-			LostError{LeaseRevoked, "ann"},
+			LostError{leases.Revoked, "ann"},
 			`client: the lease is gone: revoked by "ann"`,
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_HANDED_OVER, By: "bob"},
-			LostError{LeaseHandedOver, "bob"},
+			LostError{leases.HandedOver, "bob"},
 			`client: the lease is gone: handed over to "bob"`,
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_RESUMED, By: "ann"},
-			LostError{LeaseResumed, "ann"},
+			LostError{leases.Resumed, "ann"},
 			`client: the lease is gone: resumed by "ann"`,
 		},
 	} {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
@@ -14,13 +16,15 @@ import (
 func named(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "named"}))
-	by := client.LeaseRef{Name: "named"}
-	own := client.LeaseRef{Name: "named", Token: l.Token()}
-	old := client.LeaseRef{Name: "named", Token: l.Token() + 1000}
-	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "named/a", LeaseRef: by}))
-	must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "named/b", LeaseRef: l.Ref()}))
-	r := must[client.TxnResult](t)(c.Txn(ctx, client.Txn{Then: []client.Op{
-		client.Put{Key: "named/c", LeaseRef: own}, own.Renew(),
+	by := leases.Ref{Name: "named"}
+	own := leases.Ref{Name: "named", Token: l.Token()}
+	old := leases.Ref{Name: "named", Token: l.Token() + 1000}
+	must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "named/a", LeaseName: by.Name}))
+	must[store.PutResult](t)(c.Put(ctx, store.Put{
+		Key: "named/b", Lease: l.ID(), LeaseToken: l.Token(),
+	}))
+	r := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{
+		store.Put{Key: "named/c", LeaseName: own.Name, LeaseToken: own.Token}, own.Renew(),
 	}}))
 	if got := r.Results[1].Renew; got == nil || got.ID != l.ID() {
 		t.Errorf("renewed %+v", got)
@@ -28,7 +32,7 @@ func named(t *testing.T, c *client.Client) {
 	on := func(id lease.ID, keys ...string) {
 		t.Helper()
 		for _, k := range keys {
-			if kv := must[client.KV](t)(c.Get(ctx, k)); kv.Lease != id {
+			if kv := must[store.KV](t)(c.Get(ctx, k)); kv.Lease != id {
 				t.Errorf("%s is on lease %d, want %d", k, kv.Lease, id)
 			}
 		}
@@ -43,15 +47,15 @@ func named(t *testing.T, c *client.Client) {
 	}
 	on(l.ID(), "named/a")
 
-	_, put := c.Put(ctx, client.Put{Key: "named/a", LeaseRef: old})
-	_, unknown := c.Put(ctx, client.Put{Key: "named/a", LeaseRef: client.LeaseRef{Name: "none"}})
-	_, renewed := c.Txn(ctx, client.Txn{Then: []client.Op{old.Renew()}})
-	_, revoked := c.Txn(ctx, client.Txn{Then: []client.Op{old.Revoke()}})
+	_, put := c.Put(ctx, store.Put{Key: "named/a", LeaseName: old.Name, LeaseToken: old.Token})
+	_, unknown := c.Put(ctx, store.Put{Key: "named/a", LeaseName: "none"})
+	_, renewed := c.Txn(ctx, store.Txn{Then: []store.Op{old.Renew()}})
+	_, revoked := c.Txn(ctx, store.Txn{Then: []store.Op{old.Revoke()}})
 	for what, err := range map[string]error{
 		"put": put, "put by an unknown name": unknown, "renewal": renewed, "revocation": revoked,
 		"attachment": c.Attach(ctx, old, "named/a"), "revoke": c.Revoke(ctx, old),
-		"revoke by an unknown name": c.Revoke(ctx, client.LeaseRef{Name: "none"}),
-		"revoke another's name":     c.Revoke(ctx, client.LeaseRef{ID: l.ID() ^ 1, Name: "named"}),
+		"revoke by an unknown name": c.Revoke(ctx, leases.Ref{Name: "none"}),
+		"revoke another's name":     c.Revoke(ctx, leases.Ref{ID: l.ID() ^ 1, Name: "named"}),
 	} {
 		if !errors.Is(err, client.ErrLeaseNotFound) {
 			t.Errorf("%s: %v", what, err)
@@ -60,7 +64,7 @@ func named(t *testing.T, c *client.Client) {
 	if err := l.Err(); err != nil {
 		t.Fatal(err)
 	}
-	err := c.Revoke(ctx, client.LeaseRef{Name: "none"}, by)
+	err := c.Revoke(ctx, leases.Ref{Name: "none"}, by)
 	if !errors.Is(err, client.ErrLeaseNotFound) {
 		t.Errorf("of two, one of them unknown: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/server"
 	"leasehold.dev/test/inprocess"
 )
@@ -23,7 +24,7 @@ func TestPinnedCluster(t *testing.T) {
 	learned := inprocess.Connect(t, client.Config{}, member.Endpoint())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := learned.Put(ctx, client.Put{Key: "k", Value: []byte("v")}); err != nil {
+	if _, err := learned.Put(ctx, store.Put{Key: "k", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
 	first := learned.ClusterID()
@@ -38,7 +39,7 @@ func TestPinnedCluster(t *testing.T) {
 
 	told := inprocess.Connect(t, client.Config{ClusterID: first}, second.Endpoint())
 	for name, c := range map[string]*client.Client{"learned": learned, "configured": told} {
-		_, err := c.Put(ctx, client.Put{Key: "k", Value: []byte("lost")})
+		_, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("lost")})
 		var other *client.OtherClusterError
 		if !errors.As(err, &other) || other.Want != first || other.Got == 0 || other.Got == first ||
 			errors.Is(err, client.ErrUnknownOutcome) {
@@ -49,7 +50,7 @@ func TestPinnedCluster(t *testing.T) {
 		}
 	}
 	fresh := inprocess.Connect(t, client.Config{}, second.Endpoint())
-	r, err := fresh.Range(ctx, client.Range{Key: "k"})
+	r, err := fresh.Range(ctx, store.Range{Key: "k"})
 	if err != nil || len(r.KVs) != 0 || fresh.ClusterID() == first {
 		t.Errorf("in the second: %v, %v, cluster %x", r, err, fresh.ClusterID())
 	}
@@ -66,7 +67,7 @@ func TestPinWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := inprocess.Connect(t, client.Config{}, member.Endpoint())
-	if _, err := c.Put(ctx, client.Put{Key: "k"}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	member.End()
@@ -76,12 +77,12 @@ func TestPinWaits(t *testing.T) {
 		stranger.Endpoint(), member.Endpoint())
 	put := make(chan error, 1)
 	go func() {
-		_, err := waits.Put(ctx, client.Put{Key: "k"})
+		_, err := waits.Put(ctx, store.Put{Key: "k"})
 		put <- err
 	}()
 	for range 3 {
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		_, err := waits.Put(short, client.Put{Key: "other"})
+		_, err := waits.Put(short, store.Put{Key: "other"})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("with one endpoint that says nothing: %v", err)
@@ -102,7 +103,7 @@ func TestPinAfterRestore(t *testing.T) {
 	c := inprocess.Connect(t, client.Config{}, member.Endpoint())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := c.Put(ctx, client.Put{Key: "k", Value: []byte("v")}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
 	backup, err := inprocess.Etcd(t, member.Endpoint()).Snapshot(ctx)
@@ -117,7 +118,7 @@ func TestPinAfterRestore(t *testing.T) {
 	}
 	member.End()
 	inprocess.Start(t, restored).Await()
-	if r, err := c.Range(ctx, client.Range{Key: "k"}); err != nil || len(r.KVs) != 1 {
+	if r, err := c.Range(ctx, store.Range{Key: "k"}); err != nil || len(r.KVs) != 1 {
 		t.Errorf("after the restore: %v, %v", r, err)
 	}
 }

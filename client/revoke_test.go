@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/lease"
 )
 
@@ -30,10 +31,10 @@ func TestRevokeRepeated(t *testing.T) {
 				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
 			}
 		})
-		if err := c.Revoke(t.Context(), LeaseRef{ID: 1}, LeaseRef{ID: 2}); err != nil || try != 3 {
+		if err := c.Revoke(t.Context(), leases.Ref{ID: 1}, leases.Ref{ID: 2}); err != nil || try != 3 {
 			t.Errorf("after %d tries: %v", try, err)
 		}
-		want(t, c.Revoke(t.Context(), LeaseRef{ID: 1}), ErrLeaseNotFound)
+		want(t, c.Revoke(t.Context(), leases.Ref{ID: 1}), ErrLeaseNotFound)
 	})
 }
 
@@ -54,7 +55,7 @@ func TestRevokeUnsure(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), ttl)
 			defer cancel()
-			err := c.Revoke(ctx, LeaseRef{ID: 1}, LeaseRef{ID: 2})
+			err := c.Revoke(ctx, leases.Ref{ID: 1}, leases.Ref{ID: 2})
 			want(t, err, ErrUnknownOutcome, context.DeadlineExceeded)
 		})
 	}
@@ -84,9 +85,9 @@ func TestRevokeMany(t *testing.T) {
 				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Revoke{Revoke: m}}}
 			}
 		})
-		var refs []LeaseRef
+		var refs []leases.Ref
 		for i := range 2*most + 1 {
-			refs = append(refs, LeaseRef{ID: lease.ID(i + 1)})
+			refs = append(refs, leases.Ref{ID: lease.ID(i + 1)})
 		}
 		want(t, c.Revoke(t.Context(), refs...), ErrLeaseNotFound)
 		if len(revoked) != len(refs) {

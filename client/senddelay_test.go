@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 )
 
 // TestAskTogether: callers that are answered together, and ask again at once, ask together: in
@@ -33,9 +34,9 @@ func TestAskTogether(t *testing.T) {
 				for range rounds {
 					var err error
 					if i%2 == 0 {
-						_, err = c.Put(t.Context(), Put{Key: "k"})
+						_, err = c.Put(t.Context(), store.Put{Key: "k"})
 					} else {
-						_, err = c.Range(t.Context(), Range{Key: "k"})
+						_, err = c.Range(t.Context(), store.Range{Key: "k"})
 					}
 					if err != nil {
 						t.Error(err)

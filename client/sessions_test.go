@@ -8,25 +8,27 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // writes are a write of each kind that has a number.
 func writes(c *Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"put": func(ctx context.Context) error {
-			_, err := c.Put(ctx, Put{Key: "k"})
+			_, err := c.Put(ctx, store.Put{Key: "k"})
 			return err
 		},
 		"delete": func(ctx context.Context) error {
-			_, err := c.Delete(ctx, Delete{Key: "k"})
+			_, err := c.Delete(ctx, store.Delete{Key: "k"})
 			return err
 		},
 		"txn": func(ctx context.Context) error {
-			_, err := c.Txn(ctx, Txn{Then: []Op{Put{Key: "k"}}})
+			_, err := c.Txn(ctx, store.Txn{Then: []store.Op{store.Put{Key: "k"}}})
 			return err
 		},
-		"attach": func(ctx context.Context) error { return c.Attach(ctx, LeaseRef{ID: 7}, "k") },
-		"detach": func(ctx context.Context) error { return c.Detach(ctx, LeaseRef{}, "k") },
+		"attach": func(ctx context.Context) error { return c.Attach(ctx, leases.Ref{ID: 7}, "k") },
+		"detach": func(ctx context.Context) error { return c.Detach(ctx, leases.Ref{}, "k") },
 		"hand over": func(ctx context.Context) error {
 			l, err := c.Grant(ctx, Grant{TTL: time.Minute})
 			if err == nil {
@@ -43,7 +45,7 @@ func writes(c *Client) map[string]func(context.Context) error {
 			return err
 		},
 		"resume": func(ctx context.Context) error {
-			_, err := c.Resume(ctx, LeaseRef{ID: 7}, nil, 0)
+			_, err := c.Resume(ctx, leases.Ref{ID: 7}, nil, 0)
 			return err
 		},
 	}
@@ -172,13 +174,13 @@ func TestSettled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gaveUp := make(chan error, 1)
 		go func() {
-			_, err := c.Put(ctx, Put{Key: "slow"})
+			_, err := c.Put(ctx, store.Put{Key: "slow"})
 			gaveUp <- err
 		}()
 		synctest.Wait()
 		put := func() uint64 {
 			t.Helper()
-			if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 				t.Error(err)
 			}
 			m, _ := f.sentNumbers()
@@ -224,7 +226,7 @@ func TestSessionOpens(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := c.Put(ctx, Put{Key: "k"})
+		_, err := c.Put(ctx, store.Put{Key: "k"})
 		if want(t, err, context.DeadlineExceeded); errors.Is(err, ErrUnknownOutcome) {
 			t.Error(err)
 		}
@@ -252,7 +254,7 @@ func TestNumbersRunOut(t *testing.T) {
 		f.tries(silent)
 		slow := make(chan error, 1)
 		go func() {
-			_, err := c.Put(t.Context(), Put{Key: "slow"})
+			_, err := c.Put(t.Context(), store.Put{Key: "slow"})
 			slow <- err
 		}()
 		synctest.Wait()
@@ -261,7 +263,7 @@ func TestNumbersRunOut(t *testing.T) {
 		for range n / together {
 			for range together {
 				go func() {
-					_, err := c.Put(t.Context(), Put{Key: "k"})
+					_, err := c.Put(t.Context(), store.Put{Key: "k"})
 					errs <- err
 				}()
 			}
@@ -298,7 +300,7 @@ func TestNumbersRunOut(t *testing.T) {
 		}
 		f.set(func() { f.seen = nil })
 		for range 2 {
-			if _, err := c.Put(t.Context(), Put{Key: "k"}); err != nil {
+			if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 				t.Error(err)
 			}
 		}

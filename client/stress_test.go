@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 )
 
 // ledger is what members do together that lose answers, break streams, do late what they were
@@ -173,7 +174,7 @@ func outcomes(t *testing.T, seed uint64) {
 		l := newLedger(f, seed)
 		f.set(func() { f.take = l.take })
 		type result struct {
-			PutResult
+			store.PutResult
 			err error
 		}
 		results := make([][]result, 16)
@@ -183,7 +184,7 @@ func outcomes(t *testing.T, seed uint64) {
 			all.Go(func() {
 				for i := range 40 {
 					ctx, cancel := context.WithTimeout(t.Context(), patience(rng))
-					r, err := c.Put(ctx, Put{Key: "k", Value: fmt.Appendf(nil, "%d/%d", w, i)})
+					r, err := c.Put(ctx, store.Put{Key: "k", Value: fmt.Appendf(nil, "%d/%d", w, i)})
 					cancel()
 					results[w] = append(results[w], result{r, err})
 				}

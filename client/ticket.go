@@ -4,36 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
-
-// Wait says for which turn to wait: that of a key in a wait queue, which is the keys that are
-// the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or without,
-// and are attached to a lease; in the order in which they were made.
-type Wait struct {
-	// Key is one of the queue.
-	Key string
-	// Prefix ends in what is in no ID, as a slash.
-	Prefix string
-	// Permits says that it is the turn of a key when fewer than so many are before it; 0
-	// means 1.
-	Permits int64
-	// Beside, if it is not nil, is the value of keys for which nobody waits.
-	Beside []byte
-}
 
 // GoneError ends a [Ticket]: its key is gone, or on no lease any more. It wraps
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
 	// Why and Lease say what took the key, and Revision by when. A key that is on no lease any
-	// more counts as [Deleted]; Why is [Unknown] if the cluster could not tell any more.
-	Why      Why
+	// more counts as [store.Deleted]; Why is [store.Unknown] if the cluster could not tell any more.
+	Why      store.Why
 	Lease    lease.ID
 	Revision int64
 }
@@ -54,7 +39,7 @@ func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
 type Ticket struct {
 	resumable
 	client *Client
-	ask    Wait
+	ask    store.Wait
 
 	// Guarded by mu.
 	revision int64
@@ -75,7 +60,7 @@ const lookEvery = time.Second
 // message each.
 //
 // If the conditions did not hold there is no Ticket. Otherwise it has to be closed.
-func (c *Client) Enter(ctx context.Context, t Txn, a Wait) (TxnResult, *Ticket, error) {
+func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
 			"takes %d bytes, %d are the most", a.Key, ErrInvalid, n, c.most)
@@ -90,8 +75,8 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Wait) (TxnResult, *Ticket, 
 	q := &ask[pb.Request_Txn, pb.TxnRequest]{
 		spec: spec{op: "enter", on: a.Key, kind: numbered, begins: w},
 	}
-	t.write(&q.message)
-	q.message.Wait = a.message()
+	t.Fill(&q.message)
+	q.message.Wait = a.Message()
 	q.body.Txn, q.request.Body = &q.message, &q.body
 	sent := c.sending(&q.message)
 	r, err := c.do(ctx, &q.spec, &q.request)
@@ -112,7 +97,7 @@ func (c *Client) Enter(ctx context.Context, t Txn, a Wait) (TxnResult, *Ticket, 
 	return out, w, nil
 }
 
-func newTicket(c *Client, a Wait) *Ticket {
+func newTicket(c *Client, a store.Wait) *Ticket {
 	w := &Ticket{client: c, ask: a}
 	w.mux, w.of = c.mux, w
 	w.full = true // until the transaction has its answer there is nothing to go on with
@@ -207,7 +192,7 @@ func (w *Ticket) state() (has bool, err error) {
 func (w *Ticket) Close() { w.close() }
 
 // Leave ends the waiting and does a transaction, that deletes the key, by one message.
-func (w *Ticket) Leave(ctx context.Context, t Txn) (TxnResult, error) {
+func (w *Ticket) Leave(ctx context.Context, t store.Txn) (TxnResult, error) {
 	w.mux.exit(&w.resumable)
 	w.mu.Lock()
 	w.overLocked(ErrClosed)
@@ -275,9 +260,9 @@ func (w *Ticket) moveOn(from *link) {
 // requestLocked asks for the ticket again, at the same member or another: if the key is still the
 // one that it was.
 func (w *Ticket) requestLocked() *pb.Request {
-	is := Key(w.ask.Key).CreateRevision(Equal, w.revision)
+	is := store.Key(w.ask.Key).CreateRevision(store.Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
-		Compare: []*pb.Compare{is.message()}, Wait: w.ask.message(),
+		Compare: []*pb.Compare{is.Message()}, Wait: w.ask.Message(),
 	}}}
 }
 
@@ -296,11 +281,11 @@ func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 		return true
 	case t == nil || t.State == pb.Ticket_STATE_GONE:
 		gone := &GoneError{
-			Key: w.ask.Key, Why: Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
+			Key: w.ask.Key, Why: store.Why(t.GetWhy()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
 		}
 		if t == nil { // it was when nobody followed it
-			gone.Why = Unknown
+			gone.Why = store.Unknown
 		}
 		w.overLocked(gone)
 		return true
@@ -342,14 +327,4 @@ func (w *Ticket) poll() {
 	if w.call == nil {
 		w.lostLocked() // there was no link
 	}
-}
-
-func (a Wait) message() *pb.Wait {
-	m := &pb.Wait{Key: []byte(a.Key), Permits: a.Permits, Beside: a.Beside}
-	if n := len(a.Prefix); strings.HasPrefix(a.Key, a.Prefix) {
-		m.Prefix = m.Key[:n:n]
-	} else {
-		m.Prefix = []byte(a.Prefix)
-	}
-	return m
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
 )
@@ -27,10 +29,10 @@ func TestTicketsFaults(t *testing.T) {
 	key := func(l *client.Lease) string { return "tickets/" + hexOf(l.ID()) }
 	enter := func(c *client.Client, l *client.Lease) *client.Ticket {
 		t.Helper()
-		r, w, err := c.Enter(ctx, client.Txn{
-			If:   []client.Compare{client.Key(key(l)).Missing()},
-			Then: []client.Op{client.Put{Key: key(l), Lease: l.ID()}},
-		}, client.Wait{Key: key(l), Prefix: "tickets/"})
+		r, w, err := c.Enter(ctx, store.Txn{
+			If:   []store.Compare{store.Key(key(l)).Missing()},
+			Then: []store.Op{store.Put{Key: key(l), Lease: l.ID()}},
+		}, store.Wait{Key: key(l), Prefix: "tickets/"})
 		if err != nil || w == nil || w.Revision() != r.Revision {
 			t.Fatalf("%+v, %v, %v", r, w, err)
 		}
@@ -38,9 +40,9 @@ func TestTicketsFaults(t *testing.T) {
 	}
 	remove := func(w *client.Ticket, l *client.Lease) {
 		t.Helper()
-		r, err := w.Leave(ctx, client.Txn{
-			If:   []client.Compare{client.Key(key(l)).CreateRevision(client.Equal, w.Revision())},
-			Then: []client.Op{client.Delete{Key: key(l)}},
+		r, err := w.Leave(ctx, store.Txn{
+			If:   []store.Compare{store.Key(key(l)).CreateRevision(store.Equal, w.Revision())},
+			Then: []store.Op{store.Delete{Key: key(l)}},
 		})
 		if err != nil || !r.Succeeded {
 			t.Fatalf("%+v, %v", r, err)
@@ -64,7 +66,7 @@ func TestTicketsFaults(t *testing.T) {
 			t.Fatalf("fault %d: %v", i, err)
 		}
 		again := enter(a, la)
-		if _, err := a.Delete(ctx, client.Delete{Key: key(lb)}); err != nil {
+		if _, err := a.Delete(ctx, store.Delete{Key: key(lb)}); err != nil {
 			t.Fatal(err)
 		}
 		<-second.Context().Done()
@@ -98,9 +100,9 @@ func TestTicketExpires(t *testing.T) {
 		}
 		g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: ttl})) // nobody renews it
 		key := "expires/" + hexOf(g.ID)
-		_, w, err := c.Enter(ctx, client.Txn{
-			Then: []client.Op{client.Put{Key: key, Lease: g.ID}},
-		}, client.Wait{Key: key, Prefix: "expires/"})
+		_, w, err := c.Enter(ctx, store.Txn{
+			Then: []store.Op{store.Put{Key: key, Lease: g.ID}},
+		}, store.Wait{Key: key, Prefix: "expires/"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +111,7 @@ func TestTicketExpires(t *testing.T) {
 	}
 	<-tickets[1].Context().Done()
 	var gone *client.GoneError
-	if !errors.As(tickets[1].Wait(ctx), &gone) || gone.Why != client.Expired ||
+	if !errors.As(tickets[1].Wait(ctx), &gone) || gone.Why != store.Expired ||
 		gone.Lease != leases[1].ID {
 		t.Errorf("who expired: %v", tickets[1].Wait(ctx))
 	}
@@ -121,7 +123,7 @@ func TestTicketExpires(t *testing.T) {
 	if err := tickets[0].Wait(ctx); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Delete(ctx, client.Delete{Key: "expires/" + hexOf(leases[0].ID)}); err != nil {
+	if _, err := c.Delete(ctx, store.Delete{Key: "expires/" + hexOf(leases[0].ID)}); err != nil {
 		t.Error(err)
 	}
 	after := "expires/" + hexOf(leases[0].ID)
@@ -140,9 +142,9 @@ func TestTicketsFollowLeader(t *testing.T) {
 	g := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 20 * time.Second}))
 	enter := func(i int) (*client.Ticket, string) {
 		key := "follow/" + hexOf(g.ID()) + "." + strconv.Itoa(i)
-		_, w, err := c.Enter(ctx, client.Txn{
-			Then: []client.Op{client.Put{Key: key, Lease: g.ID()}},
-		}, client.Wait{Key: key, Prefix: "follow/"})
+		_, w, err := c.Enter(ctx, store.Txn{
+			Then: []store.Op{store.Put{Key: key, Lease: g.ID()}},
+		}, store.Wait{Key: key, Prefix: "follow/"})
 		if err != nil {
 			t.Error(err)
 			return nil, key
@@ -163,7 +165,7 @@ func TestTicketsFollowLeader(t *testing.T) {
 				if err := w.Wait(ctx); err != nil {
 					t.Errorf("%s: %v", key, err)
 				}
-				del := client.Txn{Then: []client.Op{client.Delete{Key: key}}}
+				del := store.Txn{Then: []store.Op{store.Delete{Key: key}}}
 				if _, err := w.Leave(ctx, del); err != nil {
 					t.Errorf("%s: %v", key, err)
 				}
@@ -186,23 +188,23 @@ func TestTicketGoneMeanwhile(t *testing.T) {
 	other := inprocess.Connect(t, client.Config{}, members[0].Member.Endpoint())
 	g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Minute}))
 	key := "meanwhile/" + hexOf(g.ID)
-	_, w, err := c.Enter(ctx, client.Txn{
-		Then: []client.Op{client.Put{Key: key, Lease: g.ID}},
-	}, client.Wait{Key: key, Prefix: "meanwhile/"})
+	_, w, err := c.Enter(ctx, store.Txn{
+		Then: []store.Op{store.Put{Key: key, Lease: g.ID}},
+	}, store.Wait{Key: key, Prefix: "meanwhile/"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	members[0].SetCut(true)
-	if err := other.Revoke(ctx, client.LeaseRef{ID: g.ID}); err != nil {
+	if err := other.Revoke(ctx, leases.Ref{ID: g.ID}); err != nil {
 		t.Fatal(err)
 	}
 	again := must[*client.Granted](t)(other.GrantOnly(ctx, client.Grant{ID: g.ID, TTL: time.Minute}))
-	must[client.PutResult](t)(other.Put(ctx, client.Put{Key: key, Lease: again.ID}))
+	must[store.PutResult](t)(other.Put(ctx, store.Put{Key: key, Lease: again.ID}))
 	members[0].SetCut(false)
 	<-w.Context().Done()
 	var gone *client.GoneError
-	if !errors.As(w.Err(), &gone) || gone.Why != client.Revoked || gone.Lease != g.ID {
+	if !errors.As(w.Err(), &gone) || gone.Why != store.Revoked || gone.Lease != g.ID {
 		t.Errorf("gone: %v", w.Err())
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 )
 
 // queueOf makes fake members serve one wait queue: state is where each key stands that is asked
@@ -49,8 +51,8 @@ func (f *fake) waits() (list []*pb.Request) {
 // enter enters the queue.
 func enter(t *testing.T, c *Client) *Ticket {
 	t.Helper()
-	_, w, err := c.Enter(t.Context(), Txn{Then: []Op{Put{Key: "l/1"}}},
-		Wait{Key: "l/1", Prefix: "l/"})
+	_, w, err := c.Enter(t.Context(), store.Txn{Then: []store.Op{store.Put{Key: "l/1"}}},
+		store.Wait{Key: "l/1", Prefix: "l/"})
 	if err != nil || w == nil {
 		t.Fatalf("%v, %v", w, err)
 	}
@@ -97,7 +99,7 @@ func TestTicket(t *testing.T) {
 		r.GetTxn().Ticket.Why, r.GetTxn().Ticket.Lease = pb.Event_WHY_REVOKED, 7
 		f.last().say(r)
 		<-w.Context().Done()
-		if g := gone(t, w.Wait(t.Context())); g.Why != Revoked || g.Lease != 7 || g.Key != "l/1" {
+		if g := gone(t, w.Wait(t.Context())); g.Why != store.Revoked || g.Lease != 7 || g.Key != "l/1" {
 			t.Errorf("gone: %v", g)
 		}
 		close(f.last().cut)
@@ -137,7 +139,7 @@ func TestTicketAtOnce(t *testing.T) {
 		gone(t, w.Wait(t.Context()))
 		w.Close()
 		// The conditions do not hold.
-		_, w, err := c.Enter(t.Context(), Txn{}, Wait{Key: "l/1", Prefix: "l/"})
+		_, w, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: "l/1", Prefix: "l/"})
 		if w != nil || err != nil {
 			t.Errorf("%v, %v", w, err)
 		}
@@ -154,7 +156,8 @@ func TestTicketLeave(t *testing.T) {
 		leave := func(w *Ticket) {
 			t.Helper()
 			f.set(func() { f.seen = nil })
-			if _, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}}); err != nil {
+			_, err := w.Leave(t.Context(), store.Txn{Then: []store.Op{store.Delete{Key: "l/1"}}})
+			if err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -190,7 +193,7 @@ func TestTicketUnanswered(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, w, err := c.Enter(ctx, Txn{}, Wait{Key: "l/1", Prefix: "l/"})
+		_, w, err := c.Enter(ctx, store.Txn{}, store.Wait{Key: "l/1", Prefix: "l/"})
 		if w != nil {
 			t.Errorf("ticket %v", w)
 		}
@@ -224,7 +227,7 @@ func TestTicketsWithoutRoom(t *testing.T) {
 		withSession(t, c, f)
 		var list []*Watcher
 		for range maxWatches {
-			w, err := c.WatchFrom(Watch{Key: "k", From: 1})
+			w, err := c.WatchFrom(store.Watch{Key: "k", From: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +282,8 @@ func TestTicketLeaveBroken(t *testing.T) {
 			f.queueOf(&state)
 			close(f.last().cut)
 		}()
-		if _, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}}); err != nil {
+		_, err := w.Leave(t.Context(), store.Txn{Then: []store.Op{store.Delete{Key: "l/1"}}})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if n := len(f.waits()); n != asked {
@@ -304,7 +308,7 @@ func TestTicketsEnd(t *testing.T) {
 		}
 		enter(t, c).Close()
 		none("Close")
-		if _, err := enter(t, c).Leave(t.Context(), Txn{}); err != nil {
+		if _, err := enter(t, c).Leave(t.Context(), store.Txn{}); err != nil {
 			t.Fatal(err)
 		}
 		none("Leave")
@@ -314,15 +318,15 @@ func TestTicketsEnd(t *testing.T) {
 		w.Close()
 		none("its key was gone")
 		f.set(func() { f.answer = f.obey })
-		if _, w, err := c.Enter(t.Context(), Txn{}, Wait{Key: "l/1", Prefix: "l/"}); w != nil ||
-			err != nil {
+		_, w, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: "l/1", Prefix: "l/"})
+		if w != nil || err != nil {
 			t.Fatalf("%v, %v", w, err)
 		}
 		none("conditions that did not hold")
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, _, err := c.Enter(ctx, Txn{}, Wait{Key: "l/1", Prefix: "l/"})
+		_, _, err = c.Enter(ctx, store.Txn{}, store.Wait{Key: "l/1", Prefix: "l/"})
 		want(t, err, ErrUnknownOutcome)
 		none("the context ended")
 	})
@@ -342,7 +346,7 @@ func TestTicketLeaveUnreached(t *testing.T) {
 		pass(time.Second)
 		left := make(chan error, 1)
 		go func() {
-			_, err := w.Leave(t.Context(), Txn{Then: []Op{Delete{Key: "l/1"}}})
+			_, err := w.Leave(t.Context(), store.Txn{Then: []store.Op{store.Delete{Key: "l/1"}}})
 			left <- err
 		}()
 		synctest.Wait()
@@ -374,13 +378,13 @@ func TestTicketGrants(t *testing.T) {
 				return []*pb.Response{m}
 			}
 		})
-		r, w, err := c.Enter(t.Context(), Txn{Then: []Op{Grant{ID: 7, TTL: ttl}}},
-			Wait{Key: "l/7", Prefix: "l/"})
+		r, w, err := c.Enter(t.Context(), store.Txn{Then: []store.Op{Grant{ID: 7, TTL: ttl}}},
+			store.Wait{Key: "l/7", Prefix: "l/"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		if err := c.Revoke(t.Context(), LeaseRef{ID: 7}); err != nil {
+		if err := c.Revoke(t.Context(), leases.Ref{ID: 7}); err != nil {
 			t.Fatal(err)
 		}
 		_, err = c.Keep(r.Results[0].Grant, 0)
@@ -395,7 +399,7 @@ func TestEnterTooLong(t *testing.T) {
 		state := pb.Ticket_STATE_WAITING
 		f.queueOf(&state)
 		prefix := strings.Repeat("l", c.most/3) + "/"
-		_, w, err := c.Enter(t.Context(), Txn{}, Wait{Key: prefix + "1", Prefix: prefix})
+		_, w, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: prefix + "1", Prefix: prefix})
 		if !errors.Is(err, ErrInvalid) || w != nil || len(f.waits()) > 0 {
 			t.Errorf("%.200v, %v, asked %d times", err, w, len(f.waits()))
 		}
@@ -412,7 +416,7 @@ func TestEnterAndClose(t *testing.T) {
 		}
 		told := make(chan error, 1)
 		go func() {
-			_, _, err := c.Enter(t.Context(), Txn{}, Wait{Key: "line/a", Prefix: "line/"})
+			_, _, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: "line/a", Prefix: "line/"})
 			told <- err
 		}()
 		_ = c.Close()
@@ -439,7 +443,7 @@ func TestGoneUnseen(t *testing.T) {
 			}
 		})
 		close(f.last().cut)
-		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown || g.Revision != 10 {
+		if g := gone(t, w.Wait(t.Context())); g.Why != store.Unknown || g.Revision != 10 {
 			t.Errorf("gone by %+v", g)
 		}
 		f.queueOf(&state)
@@ -447,7 +451,7 @@ func TestGoneUnseen(t *testing.T) {
 		r := waitAnswer(f.waits()[len(f.waits())-1].Id, pb.Ticket_STATE_GONE)
 		r.GetTxn().Ticket.Why = pb.Event_WHY_UNKNOWN
 		f.last().say(r)
-		if g := gone(t, w.Wait(t.Context())); g.Why != Unknown {
+		if g := gone(t, w.Wait(t.Context())); g.Why != store.Unknown {
 			t.Errorf("gone by %+v", g)
 		}
 	})

@@ -4,40 +4,10 @@ import (
 	"context"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
-
-// Txn does one of two lists of operations, all of it in one revision or nothing. It is
-// an [Op], too.
-type Txn struct {
-	// If are the conditions. If all hold, Then is done, otherwise Else.
-	If         []Compare
-	Then, Else []Op
-}
-
-// Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn], [Grant] or
-// [DrawToken], or a pointer to one; or what [LeaseRef.Renew] or [LeaseRef.Revoke] returns.
-type Op interface{ op() *pb.Op }
-
-// Renew is the operation that starts the lease's TTL anew when the transaction is applied. The
-// client does not count on it: it renews the leases that it keeps alive itself. A reference
-// without an ID needs a Token: otherwise a holder could renew the lease of its successor, and take
-// that for its own.
-func (r LeaseRef) Renew() Op { return renewOp(r) }
-
-// Revoke is the operation that ends the lease, with its keys. The program must not rely on the
-// lease any more: it calls [Lease.Close] first if this client keeps the lease alive.
-func (r LeaseRef) Revoke() Op { return revokeOp(r) }
-
-type (
-	renewOp  LeaseRef
-	revokeOp LeaseRef
-)
-
-// DrawToken draws the next fencing token, of the same sequence as the tokens of leases: it is
-// larger than all that were given out before, never given out again, also after a restore
-// from a backup, and no lease has it. Nothing else changes, not even the revision.
-type DrawToken struct{}
 
 // TxnResult is what a Txn did.
 type TxnResult struct {
@@ -52,15 +22,15 @@ type TxnResult struct {
 // Result is what one operation of a transaction did: the one field that belongs to it is
 // set.
 type Result struct {
-	Put    *PutResult
-	Delete *DeleteResult
-	Range  *RangeResult
+	Put    *store.PutResult
+	Delete *store.DeleteResult
+	Range  *store.RangeResult
 	Txn    *TxnResult
 	// Grant is a lease that nobody keeps alive yet: see [Client.Keep]. A transaction does
 	// not tell what remains of a lease that a request ID found again, so one that was asked
 	// for with a request ID cannot be kept.
 	Grant *Granted
-	Renew *LeaseInfo
+	Renew *leases.Info
 	// Revoked is how many keys went with a lease.
 	Revoked int64
 	// Token is the one that was drawn.
@@ -68,14 +38,14 @@ type Result struct {
 }
 
 // Txn does a transaction. One that only reads is repeated like any read.
-func (c *Client) Txn(ctx context.Context, t Txn) (TxnResult, error) {
+func (c *Client) Txn(ctx context.Context, t store.Txn) (TxnResult, error) {
 	return c.txn(ctx, spec{op: "txn", kind: read}, t)
 }
 
 // txn does a transaction; to be a read it must be one.
-func (c *Client) txn(ctx context.Context, s spec, t Txn) (TxnResult, error) {
+func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error) {
 	a := &ask[pb.Request_Txn, pb.TxnRequest]{spec: s}
-	t.write(&a.message)
+	t.Fill(&a.message)
 	a.body.Txn, a.request.Body = &a.message, &a.body
 	if a.kind == read && !reads(&a.message) {
 		a.kind = numbered
@@ -131,74 +101,8 @@ func reads(m *pb.TxnRequest) bool {
 	return true
 }
 
-func (t Txn) message() *pb.TxnRequest {
-	m := &pb.TxnRequest{}
-	t.write(m)
-	return m
-}
-
-// write makes a new message that of the transaction.
-func (t *Txn) write(m *pb.TxnRequest) {
-	m.Success, m.Failure = opMessages(t.Then), opMessages(t.Else)
-	if len(t.If) > 0 {
-		m.Compare = make([]*pb.Compare, len(t.If))
-	}
-	for i, c := range t.If {
-		m.Compare[i] = c.message()
-	}
-}
-
-func opMessages(list []Op) []*pb.Op {
-	if len(list) == 0 {
-		return nil
-	}
-	out := make([]*pb.Op, len(list))
-	for i, o := range list {
-		out[i] = o.op()
-	}
-	return out
-}
-
-// piece is an operation in one piece: M is what is done, and B what that is wrapped in.
-type piece[B, M any] struct {
-	op      pb.Op
-	body    B
-	message M
-}
-
-func (p Put) op() *pb.Op {
-	x := &piece[pb.Op_Put, pb.PutRequest]{}
-	p.write(&x.message)
-	x.body.Put, x.op.Op = &x.message, &x.body
-	return &x.op
-}
-
-func (d Delete) op() *pb.Op {
-	x := &piece[pb.Op_DeleteRange, pb.DeleteRequest]{}
-	d.write(&x.message)
-	x.body.DeleteRange, x.op.Op = &x.message, &x.body
-	return &x.op
-}
-
-func (r Range) op() *pb.Op {
-	x := &piece[pb.Op_ReadRange, pb.RangeRequest]{}
-	r.write(&x.message)
-	x.body.ReadRange, x.op.Op = &x.message, &x.body
-	return &x.op
-}
-
-func (t Txn) op() *pb.Op { return &pb.Op{Op: &pb.Op_Txn{Txn: t.message()}} }
-
-func (g Grant) op() *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
-
-func (r renewOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Renew{Renew: LeaseRef(r).message()}} }
-
-func (r revokeOp) op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: LeaseRef(r).message()}} }
-
-func (DrawToken) op() *pb.Op { return drawToken }
-
-// drawToken is only ever sent, so all may share it.
-var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
+// Op implements [store.Op].
+func (g Grant) Op() *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
 
 // txnResult converts what a transaction did that was sent after a moment.
 func txnResult(m *pb.TxnResponse, sent moment) TxnResult {

@@ -5,15 +5,17 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
 // grantedAgain grants in a transaction what was granted before by the request l/r, and a
 // lease that was not: it is told which is which, and has the whole TTL of both (T3).
 func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
-	r := must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{
+	r := must[client.TxnResult](t)(c.Txn(ask(t), store.Txn{Then: []store.Op{
 		client.Grant{ID: id, TTL: time.Minute, RequestID: "l/r"},
-		client.Grant{ID: client.NewLeaseID(), TTL: time.Minute, RequestID: "l/s"},
+		client.Grant{ID: leases.NewID(), TTL: time.Minute, RequestID: "l/s"},
 	}}))
 	for i, made := range r.Results {
 		if g := made.Grant; g.Existed != (i == 0) || g.Remaining != time.Minute {
@@ -23,18 +25,18 @@ func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 }
 
 // embedded is an operation that is in something else.
-type embedded struct{ client.Put }
+type embedded struct{ store.Put }
 
 // pointed gives the operations of a transaction as pointers, and in one more form: each has the
 // result that it has by itself.
 func pointed(t *testing.T, c *client.Client) {
-	id := client.NewLeaseID()
+	id := leases.NewID()
 	before := time.Now()
-	r := must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{
+	r := must[client.TxnResult](t)(c.Txn(ask(t), store.Txn{Then: []store.Op{
 		&client.Grant{ID: id, TTL: time.Minute},
-		&client.Put{Key: "pointed", Lease: id, PrevKV: true},
-		&client.Txn{Then: []client.Op{
-			&client.Range{Key: "pointed"}, &client.DrawToken{}, embedded{client.Put{Key: "embedded"}},
+		&store.Put{Key: "pointed", Lease: id, PrevKV: true},
+		&store.Txn{Then: []store.Op{
+			&store.Range{Key: "pointed"}, &store.DrawToken{}, embedded{store.Put{Key: "embedded"}},
 		}},
 	}}))
 	g, put, in := r.Results[0].Grant, r.Results[1].Put, r.Results[2].Txn
@@ -49,14 +51,14 @@ func pointed(t *testing.T, c *client.Client) {
 	if until := l.ValidUntil(); until.Before(before.Add(30 * time.Second)) {
 		t.Errorf("it is valid until %v, granted at %v", until, before)
 	}
-	r = must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{
-		Then: []client.Op{l.Ref().Renew(), l.Ref().Revoke()},
+	r = must[client.TxnResult](t)(c.Txn(ask(t), store.Txn{
+		Then: []store.Op{l.Ref().Renew(), l.Ref().Revoke()},
 	}))
 	if r.Results[0].Renew == nil || r.Results[0].Renew.ID != id || r.Results[1].Revoked != 1 {
 		t.Errorf("results %+v", r.Results)
 	}
-	read := must[client.TxnResult](t)(c.Txn(ask(t), client.Txn{Then: []client.Op{
-		&client.Range{Key: "embedded"}, &client.Txn{Else: []client.Op{&client.Delete{Key: "x"}}},
+	read := must[client.TxnResult](t)(c.Txn(ask(t), store.Txn{Then: []store.Op{
+		&store.Range{Key: "embedded"}, &store.Txn{Else: []store.Op{&store.Delete{Key: "x"}}},
 	}}))
 	if got := read.Results[0].Range; got == nil || len(got.KVs) != 1 {
 		t.Errorf("results %+v", read.Results)

@@ -8,76 +8,11 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/message"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
-
-// Watch is what to watch.
-type Watch struct {
-	Key string
-	// End is the first key behind the range; empty for the one key. See [Prefix].
-	End string
-	// From is the first revision that is wanted; 0 for what comes from now on.
-	From int64
-	// PrevKV asks for the keys as they were before.
-	PrevKV bool
-	// NoPut and NoDelete leave events out.
-	NoPut, NoDelete bool
-	// Progress, if it is not 0, is about how often to be told up to which revision
-	// everything has been told, by an Update without events, also when nothing changes.
-	Progress time.Duration
-}
-
-// Why says what deleted a key.
-type Why int32
-
-// The reasons for which keys go.
-const (
-	// Deleted means that somebody's request deleted the key.
-	Deleted = Why(pb.Event_WHY_DELETED)
-	// Expired means that the key's lease was at the end of its time.
-	Expired = Why(pb.Event_WHY_EXPIRED)
-	// Revoked means that the key's lease was revoked.
-	Revoked = Why(pb.Event_WHY_REVOKED)
-	// Unknown means that what deleted the key is not known any more. Only a [GoneError] says so.
-	Unknown = Why(pb.Event_WHY_UNKNOWN)
-)
-
-// String is the reason for people.
-func (w Why) String() string {
-	switch w {
-	case Deleted:
-		return "deleted"
-	case Expired:
-		return "expired"
-	case Revoked:
-		return "revoked"
-	case Unknown:
-		return "for a reason that is not known any more"
-	default:
-		return fmt.Sprintf("unknown reason %d", int32(w))
-	}
-}
-
-// Event is a change of one key.
-type Event struct {
-	// Delete says that the key went; otherwise it was put.
-	Delete bool
-	// KV is the key as it is now. Of one that went it has Key and ModRevision alone.
-	KV KV
-	// Prev is the key as it was before, if that was asked for, and is still known.
-	Prev *KV
-	// Why and Lease say why a key went, and which lease took it along, if one did.
-	Why   Why
-	Lease lease.ID
-}
-
-// Update is changes in the order in which they happened. A revision is never in part.
-type Update struct {
-	// Revision is that up to which all has been told.
-	Revision int64
-	Events   []Event
-}
 
 // maxEvents bounds what a Watcher keeps for a program that does not take it, by number. What
 // comes then is left with the cluster, and asked for again.
@@ -97,12 +32,12 @@ var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWa
 // streams. Next may be called from one goroutine at a time, Close from any.
 type Watcher struct {
 	resumable
-	ask Watch
+	ask store.Watch
 
 	// Guarded by mu.
-	from   int64   // the first revision that was not told yet; 0: from now on
-	part   []Event // of a revision that is not whole yet; none without a call
-	queue  []Update
+	from   int64         // the first revision that was not told yet; 0: from now on
+	part   []store.Event // of a revision that is not whole yet; none without a call
+	queue  []store.Update
 	events int // of the queue
 	bytes  int // of their keys and values
 }
@@ -110,7 +45,7 @@ type Watcher struct {
 // Watch begins a watch. When it returns, the watch is there: it tells all that happens from
 // then on, or from the revision asked for on. If that was compacted it fails with
 // [ErrCompacted]. The context is for the beginning; Close ends the watch.
-func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
+func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	w, err := c.WatchFrom(ask)
 	if err != nil {
 		return nil, err
@@ -125,7 +60,7 @@ func (c *Client) Watch(ctx context.Context, ask Watch) (*Watcher, error) {
 // WatchFrom is like [Client.Watch], but does not wait until the watch is there. It is for a
 // program that knows the revision from which it wants to be told; without a revision it is
 // not known from when on the watch tells. Next says what goes wrong.
-func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
+func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
 	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
 	_, err := c.check(w.requestLocked()) // nobody else has it yet
@@ -141,7 +76,7 @@ func (c *Client) WatchFrom(ask Watch) (*Watcher, error) {
 // Next returns the next changes, and waits until there are some. An error other than the
 // context's is the end of the watch: [ErrCompacted], if changes that were not told are not
 // known any more; [ErrClosed], after Close.
-func (w *Watcher) Next(ctx context.Context) (Update, error) {
+func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 	for {
 		w.mu.Lock()
 		if len(w.queue) > 0 && !errors.Is(w.err, ErrClosed) {
@@ -155,19 +90,19 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 		err := w.err
 		w.mu.Unlock()
 		if err != nil {
-			return Update{}, fault.In("client: watch", w.ask.Key, err)
+			return store.Update{}, fault.In("client: watch", w.ask.Key, err)
 		}
 		select {
 		case <-w.ready:
 		case <-ctx.Done():
-			return Update{}, fault.Cause(ctx)
+			return store.Update{}, fault.Cause(ctx)
 		}
 	}
 }
 
 // Updates yields what Next returns, until that fails; the error is yielded last. It does not close
 // the watch.
-func (w *Watcher) Updates(ctx context.Context) iter.Seq2[Update, error] {
+func (w *Watcher) Updates(ctx context.Context) iter.Seq2[store.Update, error] {
 	return all(ctx, w.Next)
 }
 
@@ -191,7 +126,7 @@ func (w *Watcher) requestLocked() *pb.Request {
 	if progress == 0 {
 		progress = quiet
 	}
-	key, end := span(w.ask.Key, w.ask.End)
+	key, end := message.Span(w.ask.Key, w.ask.End)
 	return &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: key, RangeEnd: end, StartRevision: w.from,
 		PrevKv: w.ask.PrevKV, NoPut: w.ask.NoPut, NoDelete: w.ask.NoDelete,
@@ -231,7 +166,7 @@ func (w *Watcher) toldLocked(r *pb.Response, first bool) bool {
 	if m.Fragment || len(w.part) == 0 {
 		return true // it is told when it is whole, so that it can be resumed
 	}
-	w.queue = append(w.queue, Update{Revision: revision, Events: w.part})
+	w.queue = append(w.queue, store.Update{Revision: revision, Events: w.part})
 	w.events += len(w.part)
 	w.bytes += bytesOfEvents(w.part)
 	w.from, w.part = revision+1, nil
@@ -251,14 +186,14 @@ func (w *Watcher) progressLocked(revision int64) {
 		w.queue[n-1].Revision = max(w.queue[n-1].Revision, revision)
 		return
 	}
-	w.queue = append(w.queue, Update{Revision: revision})
+	w.queue = append(w.queue, store.Update{Revision: revision})
 	notify(w.ready)
 }
 
 // pop takes the first of the queue out, and reports whether the watch is to begin again.
-func (w *Watcher) pop() (_ Update, again bool) {
+func (w *Watcher) pop() (_ store.Update, again bool) {
 	u := w.queue[0]
-	w.queue[0] = Update{}
+	w.queue[0] = store.Update{}
 	w.queue = w.queue[1:]
 	w.events -= len(u.Events)
 	w.bytes -= bytesOfEvents(u.Events)
@@ -270,7 +205,7 @@ func (w *Watcher) pop() (_ Update, again bool) {
 }
 
 // bytesOfEvents is how much there is in their keys and values.
-func bytesOfEvents(list []Event) (n int) {
+func bytesOfEvents(list []store.Event) (n int) {
 	for i := range list {
 		e := &list[i]
 		n += len(e.KV.Key) + len(e.KV.Value)
@@ -281,9 +216,9 @@ func bytesOfEvents(list []Event) (n int) {
 	return n
 }
 
-func eventOf(m *pb.Event) Event {
-	e := Event{
-		Delete: m.Kind == pb.Event_KIND_DELETE, Prev: kvOf(m.PrevKv), Why: Why(m.Why),
+func eventOf(m *pb.Event) store.Event {
+	e := store.Event{
+		Delete: m.Kind == pb.Event_KIND_DELETE, Prev: kvOf(m.PrevKv), Why: store.Why(m.Why),
 		Lease: lease.ID(m.Lease),
 	}
 	if m.Kv != nil {

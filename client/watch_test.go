@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
 )
 
 // told is a response of a watch with one event for each key, all of one revision.
@@ -35,14 +36,14 @@ func (f *fake) watchID() (id uint64, from int64) {
 
 func watch(t *testing.T, c *Client, from int64) *Watcher {
 	t.Helper()
-	w, err := c.Watch(t.Context(), Watch{Key: "k", From: from})
+	w, err := c.Watch(t.Context(), store.Watch{Key: "k", From: from})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func next(t *testing.T, w *Watcher) Update {
+func next(t *testing.T, w *Watcher) store.Update {
 	t.Helper()
 	u, err := w.Next(t.Context())
 	if err != nil {
@@ -122,7 +123,7 @@ func TestCompacted(t *testing.T) {
 		})
 		_, err := w.Next(t.Context())
 		want(t, err, ErrCompacted)
-		_, err = c.Watch(t.Context(), Watch{Key: "k", From: 1})
+		_, err = c.Watch(t.Context(), store.Watch{Key: "k", From: 1})
 		want(t, err, ErrCompacted)
 	})
 }
@@ -144,7 +145,7 @@ func TestWatchRefused(t *testing.T) {
 		f.set(func() { f.answer = silent })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := c.Watch(ctx, Watch{Key: "k"})
+		_, err := c.Watch(ctx, store.Watch{Key: "k"})
 		want(t, err, context.DeadlineExceeded)
 		if len(c.mux.followers) != 0 {
 			t.Error("it is there")
@@ -284,7 +285,7 @@ func TestTooManyWatches(t *testing.T) {
 		for range maxWatches {
 			watch(t, c, 0)
 		}
-		_, err := c.Watch(t.Context(), Watch{Key: "k"})
+		_, err := c.Watch(t.Context(), store.Watch{Key: "k"})
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("one more: %v", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/load"
 )
 
@@ -65,12 +66,12 @@ func native(s Session) *client.Client {
 // openCaches opens n caches of a key or of all keys below a prefix, spread evenly over
 // clients.
 func (e *Env) openCaches(
-	ctx context.Context, n int, r client.KeyRange, ttl time.Duration,
+	ctx context.Context, n int, r store.KeyRange, ttl time.Duration,
 ) ([]*cache.Cache, error) {
 	list := make([]*cache.Cache, n)
 	err := load.Spread(ctx, min(n, 64), n, func(ctx context.Context, _, i int) (err error) {
 		c := native(e.Sessions[i%len(e.Sessions)])
-		list[i], err = cache.Open(ctx, c, []client.KeyRange{r}, cache.Options{TTL: ttl})
+		list[i], err = cache.Open(ctx, c, []store.KeyRange{r}, cache.Options{TTL: ttl})
 		return err
 	})
 	if err != nil {
@@ -129,7 +130,7 @@ func sessionGetter(stale bool) func(context.Context, Session, string) error {
 	return func(ctx context.Context, s Session, key string) (err error) {
 		switch s := s.(type) {
 		case leaseholdSession:
-			_, err = s.c.Range(ctx, client.Range{Key: key, Serializable: stale})
+			_, err = s.c.Range(ctx, store.Range{Key: key, Serializable: stale})
 		case etcdSession:
 			var o []clientv3.OpOption
 			if stale {
@@ -145,7 +146,7 @@ func sessionGetter(stale bool) func(context.Context, Session, string) error {
 
 // hits measures reads of one cache that are answered from memory.
 func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
-	list, err := e.openCaches(ctx, 1, client.Prefix("bench/"), 0)
+	list, err := e.openCaches(ctx, 1, store.Prefix("bench/"), 0)
 	if err != nil {
 		return err
 	}

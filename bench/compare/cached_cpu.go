@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/load"
 )
 
@@ -29,7 +29,7 @@ func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 		if native(e.Sessions[0]) == nil {
 			continue
 		}
-		caches, err := e.openCaches(ctx, len(e.Sessions), client.Prefix("bench/"), 0)
+		caches, err := e.openCaches(ctx, len(e.Sessions), store.Prefix("bench/"), 0)
 		if err != nil {
 			return Result{}, err
 		}

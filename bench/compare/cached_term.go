@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/load"
 )
 
@@ -142,7 +142,7 @@ func (e *Env) atRates(ctx context.Context, s sharing, ttl time.Duration) (work, 
 			return work{}, err
 		}
 		if ttl > 0 {
-			c, err := cache.Open(ctx, native(session), []client.KeyRange{{Key: st.key}},
+			c, err := cache.Open(ctx, native(session), []store.KeyRange{{Key: st.key}},
 				cache.Options{TTL: ttl})
 			if err != nil {
 				return work{}, err

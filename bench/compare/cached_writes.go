@@ -15,6 +15,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/load"
 	"leasehold.dev/test/process"
 )
@@ -127,7 +128,7 @@ func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
 	}
 	if native(e.Sessions[0]) != nil {
 		var err error
-		c.caches, err = e.openCaches(ctx, n, client.KeyRange{Key: sharedKey}, crowdTTL)
+		c.caches, err = e.openCaches(ctx, n, store.KeyRange{Key: sharedKey}, crowdTTL)
 		return c, err
 	}
 	c.watchers = n
@@ -261,7 +262,7 @@ func HoldCache(ctx context.Context, endpoint string) error {
 		return err
 	}
 	defer c.Close()
-	held, err := cache.Open(ctx, c, []client.KeyRange{{Key: sharedKey}}, cache.Options{TTL: deadTTL})
+	held, err := cache.Open(ctx, c, []store.KeyRange{{Key: sharedKey}}, cache.Options{TTL: deadTTL})
 	if err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ func HoldCache(ctx context.Context, endpoint string) error {
 			return err
 		}
 	}
-	if _, err := c.Put(ctx, client.Put{Key: readyKey}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: readyKey}); err != nil {
 		return err
 	}
 	<-ctx.Done()

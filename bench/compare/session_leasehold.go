@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 )
 
 // leaseholdSession speaks leasehold.v1 over its stream.
@@ -22,7 +23,7 @@ func OpenLeasehold(endpoints []string) (Session, error) {
 
 // Put implements Session.
 func (s leaseholdSession) Put(ctx context.Context, key string, value []byte) error {
-	_, err := s.c.Put(ctx, client.Put{Key: key, Value: value})
+	_, err := s.c.Put(ctx, store.Put{Key: key, Value: value})
 	return err
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 )
 
 // BenchmarkHit is a read that is answered from memory.
@@ -49,7 +49,7 @@ func BenchmarkHit(b *testing.B) {
 		}
 	})
 	b.Run("range", func(b *testing.B) {
-		p := client.Prefix("k/")
+		p := store.Prefix("k/")
 		b.ReportAllocs()
 		for b.Loop() {
 			if r, err := c.Range(b.Context(), p.Key, p.End); len(r.KVs) != len(keys) || err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -53,8 +54,8 @@ func TestLongKeys(t *testing.T) {
 		return c.Stats().Entries == n
 	})
 	before := c.Stats().Invalidations
-	p := client.Prefix("k/")
-	must[client.DeleteResult](t)(mine.Delete(ask(t), client.Delete{Key: p.Key, End: p.End}))
+	p := store.Prefix("k/")
+	must[store.DeleteResult](t)(mine.Delete(ask(t), store.Delete{Key: p.Key, End: p.End}))
 	for i := range n {
 		put(t, other, key(i), "w")
 	}

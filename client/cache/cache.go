@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // Cache is a coherent cache of some ranges of keys. Its methods may be called from any
@@ -22,7 +23,7 @@ import (
 // cache answers afterwards, since the write was not done before the cache had dropped it.
 type Cache struct {
 	client  *client.Client
-	ranges  []client.KeyRange
+	ranges  []store.KeyRange
 	o       Options
 	current atomic.Pointer[incarnation] // never nil
 	flown   atomic.Uint64               // reads from the cluster that began
@@ -37,10 +38,10 @@ type Cache struct {
 
 type counts struct{ fills, kept, invalidations, reopened atomic.Uint64 }
 
-// Open opens a cache of ranges of keys, at most 64: see [client.Prefix]. It returns when the
+// Open opens a cache of ranges of keys, at most 64: see [store.Prefix]. It returns when the
 // cluster knows of it. Close it when it is not needed any more, so that nobody waits for it.
 func Open(
-	ctx context.Context, c *client.Client, ranges []client.KeyRange, o Options,
+	ctx context.Context, c *client.Client, ranges []store.KeyRange, o Options,
 ) (*Cache, error) {
 	if len(ranges) == 0 {
 		return nil, fmt.Errorf("cache: %w: no ranges", client.ErrInvalid)

@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
@@ -68,18 +69,18 @@ func TestCoherent(t *testing.T) {
 		{"expiry", func(ctx context.Context) error {
 			expires.Close()
 			for {
-				r, err := own.Range(ctx, client.Range{Key: "c/a"})
+				r, err := own.Range(ctx, store.Range{Key: "c/a"})
 				if err != nil || r.Count == 0 {
 					return err
 				}
 			}
 		}, "-----"},
 		{"own put", func(ctx context.Context) error {
-			_, err := own.Put(ctx, client.Put{Key: "c/c", Value: []byte("7")})
+			_, err := own.Put(ctx, store.Put{Key: "c/c", Value: []byte("7")})
 			return err
 		}, "--7--"},
 		{"own delete of all", func(ctx context.Context) error {
-			_, err := own.Delete(ctx, client.Delete{Key: "\x00", End: "\x00"})
+			_, err := own.Delete(ctx, store.Delete{Key: "\x00", End: "\x00"})
 			return err
 		}, "-----"},
 	} {
@@ -150,8 +151,8 @@ func TestOwnWrites(t *testing.T) {
 		if got := value(t, c, "o/a"); got != want {
 			t.Fatalf("%q after a put of %q", got, want)
 		}
-		must[client.TxnResult](t)(own.Txn(ask(t), client.Txn{
-			Then: []client.Op{client.Delete{Key: "o/a"}, client.Put{Key: "o/b"}},
+		must[client.TxnResult](t)(own.Txn(ask(t), store.Txn{
+			Then: []store.Op{store.Delete{Key: "o/a"}, store.Put{Key: "o/b"}},
 		}))
 		if got := values(t, c, "o/"); got != "b " {
 			t.Fatalf("%q after a transaction", got)
@@ -168,7 +169,7 @@ func TestWatchIsNeverNewer(t *testing.T) {
 	cl := newCluster(t, 3)
 	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 	c := open(t, own, "w/", cache.Options{})
-	w := must[*client.Watcher](t)(own.Watch(ask(t), client.Watch{Key: "w/a"}))
+	w := must[*client.Watcher](t)(own.Watch(ask(t), store.Watch{Key: "w/a"}))
 	defer w.Close()
 	const n = 200
 	var writer sync.WaitGroup
@@ -178,7 +179,7 @@ func TestWatchIsNeverNewer(t *testing.T) {
 		}
 	})
 	for seen := 0; seen < n; {
-		u := must[client.Update](t)(w.Next(ask(t)))
+		u := must[store.Update](t)(w.Next(ask(t)))
 		seen += len(u.Events)
 		kv, ok, err := c.Get(ask(t), "w/a")
 		if err != nil || !ok || kv.ModRevision < u.Revision {
@@ -415,7 +416,7 @@ func TestBounds(t *testing.T) {
 	if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
 		t.Errorf("%d writes have asked the cache for what it has given up", n)
 	}
-	p := client.Prefix("b/")
+	p := store.Prefix("b/")
 	r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))
 	if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
 		t.Errorf("read %d; %+v", len(r.KVs), s)
@@ -460,7 +461,7 @@ func TestNotHeld(t *testing.T) {
 	if _, _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
 		t.Errorf("read after the end with %v", err)
 	}
-	bad := []client.KeyRange{{Key: "b", End: "a"}}
+	bad := []store.KeyRange{{Key: "b", End: "a"}}
 	if _, err := cache.Open(ask(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("opened with %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/inprocess"
 )
@@ -49,7 +50,7 @@ func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache
 	if o.TTL == 0 {
 		o.TTL = 20 * time.Second
 	}
-	out, err := cache.Open(ask(t), c, []client.KeyRange{client.Prefix(prefix)}, o)
+	out, err := cache.Open(ask(t), c, []store.KeyRange{store.Prefix(prefix)}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func value(t testing.TB, r cache.Reader, key string) string {
 // values reads a range.
 func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 	t.Helper()
-	p := client.Prefix(prefix)
+	p := store.Prefix(prefix)
 	res, err := r.Range(ask(t), p.Key, p.End)
 	if err != nil {
 		t.Fatalf("range %q: %v", prefix, err)
@@ -133,5 +134,5 @@ func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 
 func put(t testing.TB, c *client.Client, key, value string) {
 	t.Helper()
-	must[client.PutResult](t)(c.Put(ask(t), client.Put{Key: key, Value: []byte(value)}))
+	must[store.PutResult](t)(c.Put(ask(t), store.Put{Key: key, Value: []byte(value)}))
 }

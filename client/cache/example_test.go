@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -21,7 +22,7 @@ func ExampleOpen() {
 	defer service.Close()
 	defer operator.Close()
 
-	config, err := cache.Open(ctx, service, []client.KeyRange{client.Prefix("config/")},
+	config, err := cache.Open(ctx, service, []store.KeyRange{store.Prefix("config/")},
 		cache.Options{Owner: "service-1"})
 	if err != nil {
 		log.Fatal(err)
@@ -43,7 +44,7 @@ func ExampleOpen() {
 	}
 	fmt.Println("limit:", limit())
 
-	put := client.Put{Key: "config/limit", Value: []byte("100")}
+	put := store.Put{Key: "config/limit", Value: []byte("100")}
 	if _, err := operator.Put(ctx, put); err != nil {
 		log.Fatal(err)
 	}
@@ -62,15 +63,15 @@ func ExampleCache_Range() {
 	ctx := context.Background()
 	c := exampleClient(endpoint)
 	defer c.Close()
-	routes := client.Prefix("routes/")
-	cached, err := cache.Open(ctx, c, []client.KeyRange{routes}, cache.Options{})
+	routes := store.Prefix("routes/")
+	cached, err := cache.Open(ctx, c, []store.KeyRange{routes}, cache.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer cached.Close(ctx)
 
 	for i, host := range []string{"a", "b", "c"} {
-		put := client.Put{Key: "routes/" + host, Value: fmt.Append(nil, i)}
+		put := store.Put{Key: "routes/" + host, Value: fmt.Append(nil, i)}
 		if _, err := c.Put(ctx, put); err != nil {
 			log.Fatal(err)
 		}
@@ -103,10 +104,10 @@ func ExampleFollow() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	if _, err := c.Put(ctx, client.Put{Key: "nodes/a", Value: []byte("10.0.0.1")}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "nodes/a", Value: []byte("10.0.0.1")}); err != nil {
 		log.Fatal(err)
 	}
-	follower, err := cache.Follow(ctx, c, []client.KeyRange{client.Prefix("nodes/")},
+	follower, err := cache.Follow(ctx, c, []store.KeyRange{store.Prefix("nodes/")},
 		cache.FollowOptions{MaxAge: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)

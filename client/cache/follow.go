@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/keyrange"
 )
@@ -36,14 +37,14 @@ type Follower struct {
 	client *client.Client
 	o      FollowOptions
 	index  *index
-	view   atomic.Pointer[copies.View[client.KV]]
+	view   atomic.Pointer[copies.View[store.KV]]
 	fresh  atomic.Pointer[moment]
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows, and changes of index and view
-	set   *copies.Set[client.KV]
+	set   *copies.Set[store.KV]
 	parts []*part
 	asked []asked
 }
@@ -83,7 +84,7 @@ func (m moment) age(t time.Time) time.Duration {
 // Follow begins to follow ranges of keys, which must not overlap. It returns when all of them
 // are there.
 func Follow(
-	ctx context.Context, c *client.Client, ranges []client.KeyRange, o FollowOptions,
+	ctx context.Context, c *client.Client, ranges []store.KeyRange, o FollowOptions,
 ) (*Follower, error) {
 	if len(ranges) == 0 {
 		return nil, fmt.Errorf("cache: %w: no ranges", client.ErrInvalid)
@@ -93,10 +94,10 @@ func Follow(
 	}
 	o.MaxAge = max(o.MaxAge, 500*time.Millisecond)
 	f := &Follower{client: c, o: o, index: newIndex()}
-	f.set = copies.New(copies.Config[client.KV]{
+	f.set = copies.New(copies.Config[store.KV]{
 		Holds: rangesOf(ranges), MaxEntries: math.MaxInt, MaxBytes: math.MaxInt,
-		Key:     func(kv *client.KV) string { return kv.Key },
-		Size:    func(kv *client.KV) int { return len(kv.Key) + len(kv.Value) },
+		Key:     func(kv *store.KV) string { return kv.Key },
+		Size:    func(kv *store.KV) int { return len(kv.Key) + len(kv.Value) },
 		NewMark: func() copies.Mark { return new(mark) },
 		Mirror:  f.index,
 	})
@@ -139,13 +140,13 @@ func (f *Follower) Age() (time.Duration, bool) {
 }
 
 // Get implements Reader.
-func (f *Follower) Get(ctx context.Context, key string) (kv client.KV, ok bool, err error) {
+func (f *Follower) Get(ctx context.Context, key string) (kv store.KV, ok bool, err error) {
 	if e := f.index.find(key); e != nil && e.kv != nil && f.valid() {
 		return *e.kv, true, nil
 	}
 	r, err := f.Range(ctx, key, "")
 	if err != nil || len(r.KVs) == 0 {
-		return client.KV{}, false, err
+		return store.KV{}, false, err
 	}
 	return r.KVs[0], true, nil
 }
@@ -165,12 +166,12 @@ func (f *Follower) Range(ctx context.Context, key, end string) (Result, error) {
 	case f.o.MemoryOnly:
 		return Result{}, fmt.Errorf("%w: it is not within the ranges", ErrNotHeld)
 	}
-	res, err := f.client.Range(ctx, client.Range{Key: key, End: end})
+	res, err := f.client.Range(ctx, store.Range{Key: key, End: end})
 	return Result{KVs: res.KVs, Revision: res.Revision}, err
 }
 
 // join makes one of the parts into which changes have cut a range.
-func (f *Follower) join(r keyrange.Range) (kvs []client.KV, revision int64, ok bool) {
+func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kvs, revision, gaps := f.set.Range(r)
@@ -187,7 +188,7 @@ func (f *Follower) valid() bool {
 // load reads a range.
 func (f *Follower) load(ctx context.Context, p *part) error {
 	at := now()
-	r, err := f.client.Range(ctx, client.Range{Key: p.what.Key, End: p.what.End})
+	r, err := f.client.Range(ctx, store.Range{Key: p.what.Key, End: p.what.End})
 	if err != nil {
 		return err
 	}
@@ -201,8 +202,8 @@ func (f *Follower) load(ctx context.Context, p *part) error {
 }
 
 // keepLocked makes what is known of a range that which was read at a revision.
-func (f *Follower) keepLocked(what keyrange.Range, revision int64, kvs []client.KV) {
-	f.set.Complete(f.set.Begin(what), copies.Answer[client.KV]{
+func (f *Follower) keepLocked(what keyrange.Range, revision int64, kvs []store.KV) {
+	f.set.Complete(f.set.Begin(what), copies.Answer[store.KV]{
 		Term: 1, Revision: revision, Values: kvs,
 	})
 }
@@ -239,7 +240,7 @@ func (f *Follower) watch(p *part) error {
 	if lost {
 		return errWentBack
 	}
-	w, err := f.client.Watch(ctx, client.Watch{
+	w, err := f.client.Watch(ctx, store.Watch{
 		Key: p.what.Key, End: p.what.End, From: from, Progress: f.o.MaxAge / 4,
 	})
 	if err != nil {
@@ -259,13 +260,13 @@ func (f *Follower) watch(p *part) error {
 var errWentBack = errors.New("cache: the cluster has gone back to an earlier state")
 
 // take takes in changes of whole revisions.
-func (f *Follower) take(p *part, u *client.Update) {
+func (f *Follower) take(p *part, u *store.Update) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range u.Events {
-		var kvs []client.KV
+		var kvs []store.KV
 		if !e.Delete {
-			kvs = []client.KV{e.KV}
+			kvs = []store.KV{e.KV}
 		}
 		f.keepLocked(keyrange.Range{Key: e.KV.Key}, e.KV.ModRevision, kvs)
 	}
@@ -286,7 +287,7 @@ func (f *Follower) ask() {
 		}
 		a, told := asked{at: now()}, f.told()
 		ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
-		r, err := f.client.Range(ctx, client.Range{Key: f.parts[0].what.Key, CountOnly: true})
+		r, err := f.client.Range(ctx, store.Range{Key: f.parts[0].what.Key, CountOnly: true})
 		cancel()
 		if err == nil {
 			a.revision = r.Revision

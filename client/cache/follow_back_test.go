@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/keyrange"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // TestFollowerOfAClusterThatWentBack (T34): once the cluster answers with a revision below
@@ -20,7 +20,7 @@ func TestFollowerOfAClusterThatWentBack(t *testing.T) {
 		{what: keyrange.Range{Key: "a"}, told: 100, asOf: now(), again: end},
 		{what: keyrange.Range{Key: "b"}, told: 40, asOf: now(), again: end},
 	}}
-	f.set = copies.New(copies.Config[client.KV]{})
+	f.set = copies.New(copies.Config[store.KV]{})
 	f.view.Store(f.set.View())
 	f.answered(asked{at: now(), revision: 100}, f.told())
 	if _, ok := f.Age(); !ok || ended != 0 {
@@ -31,7 +31,7 @@ func TestFollowerOfAClusterThatWentBack(t *testing.T) {
 		t.Fatalf("it has an age of %v, and %d watches ended", age, ended)
 	}
 	// News of the other range makes nothing of this one true again, nor does another answer.
-	f.take(f.parts[1], &client.Update{Revision: 50})
+	f.take(f.parts[1], &store.Update{Revision: 50})
 	f.answered(asked{at: now(), revision: 101}, f.told())
 	if f.valid() {
 		t.Error("it answers from memory before the range was read again")

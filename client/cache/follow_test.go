@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 )
 
 // TestFollower: what changes is in memory soon, in whole revisions, and no write waits.
@@ -17,7 +18,7 @@ func TestFollower(t *testing.T) {
 	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 	put(t, other, "f/a", "1")
 	put(t, other, "g/a", "1")
-	f, err := cache.Follow(ask(t), own, []client.KeyRange{client.Prefix("f/"), client.Prefix("g/")},
+	f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/"), store.Prefix("g/")},
 		cache.FollowOptions{MaxAge: time.Minute, MemoryOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -28,11 +29,11 @@ func TestFollower(t *testing.T) {
 	}
 	for i := range 20 {
 		v := []byte(fmt.Sprint(i))
-		must[client.TxnResult](t)(other.Txn(ask(t), client.Txn{Then: []client.Op{
-			client.Put{Key: "f/b", Value: v},
-			client.Put{Key: "f/c", Value: v},
-			client.Delete{Key: "f/a"},
-			client.Put{Key: "g/b", Value: v},
+		must[client.TxnResult](t)(other.Txn(ask(t), store.Txn{Then: []store.Op{
+			store.Put{Key: "f/b", Value: v},
+			store.Put{Key: "f/c", Value: v},
+			store.Delete{Key: "f/a"},
+			store.Put{Key: "g/b", Value: v},
 		}}))
 		want := fmt.Sprintf("b%d c%d ", i, i)
 		eventually(t, "the change is there", func() bool {
@@ -56,8 +57,8 @@ func TestFollower(t *testing.T) {
 	if age, ok := f.Age(); ok {
 		t.Errorf("what it has is %v old after Close", age)
 	}
-	bad := []client.KeyRange{{Key: "b", End: "a"}}
-	for _, list := range [][]client.KeyRange{nil, bad} {
+	bad := []store.KeyRange{{Key: "b", End: "a"}}
+	for _, list := range [][]store.KeyRange{nil, bad} {
 		_, err := cache.Follow(ask(t), own, list, cache.FollowOptions{})
 		if !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("followed with %v", err)
@@ -73,7 +74,7 @@ func TestFollowerGrowsOld(t *testing.T) {
 	line := cl[0].Line()
 	own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)
 	put(t, other, "f/a", "1")
-	f, err := cache.Follow(ask(t), own, []client.KeyRange{client.Prefix("f/")},
+	f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
 		cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 )
 
 // operation is a read, or a write, of a register.
@@ -156,9 +157,9 @@ func readOnce(ctx context.Context, t *testing.T, r *recorder, of readOf) {
 
 func writeOnce(ctx context.Context, c *client.Client, o operation) error {
 	if o.value == "" {
-		_, err := c.Delete(ctx, client.Delete{Key: o.key})
+		_, err := c.Delete(ctx, store.Delete{Key: o.key})
 		return err
 	}
-	_, err := c.Put(ctx, client.Put{Key: o.key, Value: []byte(o.value)})
+	_, err := c.Put(ctx, store.Put{Key: o.key, Value: []byte(o.value)})
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 )
@@ -15,13 +16,13 @@ import (
 func TestHitTakesNoLock(t *testing.T) {
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	all := client.Prefix("h/")
-	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 10 * time.Minute})
+	all := store.Prefix("h/")
+	x, err := Open(ctx, c, []store.KeyRange{all}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = x.Close(ctx) }()
-	if _, err := c.Put(ctx, client.Put{Key: "h/a", Value: []byte("1")}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "h/a", Value: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	for { // until it is kept: the leader may be busy still with the put
@@ -73,7 +74,7 @@ func TestOpenedAnewAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	x, err := Open(ctx, c, []client.KeyRange{client.Prefix("h/")}, Options{TTL: 10 * time.Minute})
+	x, err := Open(ctx, c, []store.KeyRange{store.Prefix("h/")}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +97,12 @@ func TestPastItsEnd(t *testing.T) {
 	line := inprocess.Run(t, 1)[0].Line()
 	// A grace is not for caches: another leader may have let a write pass meanwhile.
 	c := inprocess.Connect(t, client.Config{Grace: time.Hour}, line.Endpoint())
-	all := client.Prefix("h/")
-	x, err := Open(ctx, c, []client.KeyRange{all}, Options{TTL: 3 * time.Second, MemoryOnly: true})
+	all := store.Prefix("h/")
+	x, err := Open(ctx, c, []store.KeyRange{all}, Options{TTL: 3 * time.Second, MemoryOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Put(ctx, client.Put{Key: "h/a"}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "h/a"}); err != nil {
 		t.Fatal(err)
 	}
 	l := x.current.Load()

@@ -10,13 +10,14 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
 )
 
 // hooks are what the client has for caches.
-var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant, client.RangeResult]()
+var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
 
 // incarnation is a cache from the beginning of one lease to its end. It is the cachelink.Events of
 // its link.
@@ -28,15 +29,15 @@ type incarnation struct {
 	cache *Cache
 	lease *client.Lease
 	index *index
-	view  atomic.Pointer[copies.View[client.KV]]
+	view  atomic.Pointer[copies.View[store.KV]]
 	// settled is closed when the cache is open, or will not be. Then failure says why, and
 	// does not change any more.
 	settled chan struct{}
 	failure error
 
 	mu      sync.Mutex // guards what follows, and changes of index and view
-	link    cachelink.Link[client.RangeResult]
-	set     *copies.Set[client.KV]
+	link    cachelink.Link
+	set     *copies.Set[store.KV]
 	flights map[keyrange.Range]*flight
 	known   bool  // settled is closed
 	refusal error // why the cache is not open, if the cluster has said so
@@ -47,10 +48,10 @@ func newIncarnation(c *Cache, held *client.Lease) *incarnation {
 		cache: c, lease: held, index: newIndex(), settled: make(chan struct{}),
 		flights: make(map[keyrange.Range]*flight),
 	}
-	l.set = copies.New(copies.Config[client.KV]{
+	l.set = copies.New(copies.Config[store.KV]{
 		Holds: rangesOf(c.ranges), MaxEntries: c.o.MaxEntries, MaxBytes: c.o.MaxBytes,
-		Key:     func(kv *client.KV) string { return kv.Key },
-		Size:    func(kv *client.KV) int { return len(kv.Key) + len(kv.Value) },
+		Key:     func(kv *store.KV) string { return kv.Key },
+		Size:    func(kv *store.KV) int { return len(kv.Key) + len(kv.Value) },
 		NewMark: func() copies.Mark { return new(mark) },
 		Mirror:  l.index,
 	})
@@ -190,7 +191,7 @@ func (l *incarnation) settleLocked(failure error) {
 	}
 }
 
-func rangesOf(list []client.KeyRange) []keyrange.Range {
+func rangesOf(list []store.KeyRange) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
 		out[i] = rangeOf(r.Key, r.End)

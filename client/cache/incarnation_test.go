@@ -8,6 +8,8 @@ import (
 	"weak"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -17,7 +19,7 @@ func TestOldLifeGoes(t *testing.T) {
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
 	c := inprocess.Connect(t, client.Config{}, at...)
 	other := inprocess.Connect(t, client.Config{}, at...)
-	x, err := Open(t.Context(), c, []client.KeyRange{client.Prefix("o/")}, Options{
+	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("o/")}, Options{
 		TTL: 3 * time.Second,
 	})
 	if err != nil {
@@ -46,7 +48,7 @@ func TestOldLifeGoes(t *testing.T) {
 }
 
 // reopened waits until a cache has another lease.
-func reopened(x *Cache, old client.LeaseRef) {
+func reopened(x *Cache, old leases.Ref) {
 	for x.Lease().Ref() == old {
 		<-time.After(5 * time.Millisecond)
 	}
@@ -82,7 +84,7 @@ func TestCallersOwn(t *testing.T) {
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
 	c := inprocess.Connect(t, client.Config{}, at...)
 	other := inprocess.Connect(t, client.Config{}, at...)
-	ranges, labels := []client.KeyRange{client.Prefix("a/")}, map[string]string{"a": "1"}
+	ranges, labels := []store.KeyRange{store.Prefix("a/")}, map[string]string{"a": "1"}
 	x, err := Open(t.Context(), c, ranges, Options{
 		TTL: 3 * time.Second, Labels: labels,
 	})
@@ -90,17 +92,17 @@ func TestCallersOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close(t.Context())
-	ranges[0], labels["a"] = client.Prefix("b/"), "2"
+	ranges[0], labels["a"] = store.Prefix("b/"), "2"
 	ref := x.Lease().Ref()
 	if err := other.Revoke(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 	reopened(x, ref)
-	i, err := other.Describe(t.Context(), client.LeaseRef{ID: x.Lease().ID()})
+	i, err := other.Describe(t.Context(), leases.Ref{ID: x.Lease().ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i.Holds[0] != client.Prefix("a/") || i.Labels["a"] != "1" {
+	if i.Holds[0] != store.Prefix("a/") || i.Labels["a"] != "1" {
 		t.Errorf("it holds %v with labels %v", i.Holds, i.Labels)
 	}
 }
@@ -109,21 +111,21 @@ func TestCallersOwn(t *testing.T) {
 func TestWholeSpace(t *testing.T) {
 	t.Parallel()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	if _, err := c.Put(t.Context(), client.Put{Key: "\x00"}); err != nil {
+	if _, err := c.Put(t.Context(), store.Put{Key: "\x00"}); err != nil {
 		t.Fatal(err)
 	}
-	end := client.Prefix("").End
-	for name, open := range map[string]func([]client.KeyRange) (Reader, func(), error){
-		"cache": func(all []client.KeyRange) (Reader, func(), error) {
+	end := store.Prefix("").End
+	for name, open := range map[string]func([]store.KeyRange) (Reader, func(), error){
+		"cache": func(all []store.KeyRange) (Reader, func(), error) {
 			x, err := Open(t.Context(), c, all, Options{MemoryOnly: true})
 			return x, func() { _ = x.Close(t.Context()) }, err
 		},
-		"follower": func(all []client.KeyRange) (Reader, func(), error) {
+		"follower": func(all []store.KeyRange) (Reader, func(), error) {
 			f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: time.Second})
 			return f, f.Close, err
 		},
 	} {
-		r, over, err := open([]client.KeyRange{{End: end}})
+		r, over, err := open([]store.KeyRange{{End: end}})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -4,7 +4,7 @@ import (
 	"hash/maphash"
 	"sync/atomic"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/copies"
 )
 
@@ -25,7 +25,7 @@ type table struct{ chains []atomic.Pointer[entry] }
 type entry struct {
 	hash uint64
 	key  string
-	kv   *client.KV // nil: there is no such key
+	kv   *store.KV // nil: there is no such key
 	mark *mark
 	next atomic.Pointer[entry]
 }
@@ -70,7 +70,7 @@ func (x *index) find(key string) *entry {
 }
 
 // Put implements copies.Mirror. The new entry is there before the old one goes.
-func (x *index) Put(key string, kv *client.KV, m copies.Mark) {
+func (x *index) Put(key string, kv *store.KV, m copies.Mark) {
 	hash := maphash.String(x.seed, key)
 	t := x.table.Load()
 	if x.n >= 2*len(t.chains) {

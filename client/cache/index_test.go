@@ -7,18 +7,18 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // TestIndex: at random, against a map, through many growths.
 func TestIndex(t *testing.T) {
-	x, model := newIndex(), make(map[string]*client.KV)
+	x, model := newIndex(), make(map[string]*store.KV)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 50_000 {
 		key := fmt.Sprint(r.IntN(2000))
 		switch r.IntN(5) {
 		case 0, 1:
-			kv := &client.KV{Key: key, ModRevision: int64(i)}
+			kv := &store.KV{Key: key, ModRevision: int64(i)}
 			x.Put(key, kv, new(mark))
 			model[key] = kv
 		case 2:
@@ -66,7 +66,7 @@ func TestIndexReaders(t *testing.T) {
 		if r.IntN(4) == 0 {
 			x.Delete(key)
 		} else {
-			x.Put(key, &client.KV{Key: key, ModRevision: i}, new(mark))
+			x.Put(key, &store.KV{Key: key, ModRevision: i}, new(mark))
 		}
 		done[k].Store(i)
 		if i%100 == 0 {
@@ -82,7 +82,7 @@ func BenchmarkFind(b *testing.B) {
 	keys := make([]string, 10_000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("config/service-%05d", i)
-		x.Put(keys[i], &client.KV{Key: keys[i]}, new(mark))
+		x.Put(keys[i], &store.KV{Key: keys[i]}, new(mark))
 	}
 	b.ReportAllocs()
 	i := 0

@@ -9,6 +9,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 )
@@ -24,7 +26,7 @@ func TestMaxCacheTTL(t *testing.T) {
 		m := inprocess.Start(t, cfg)
 		m.Await()
 		to := connect(t, m.Endpoint())
-		keys := []client.KeyRange{client.Prefix("h/")}
+		keys := []store.KeyRange{store.Prefix("h/")}
 		usual := must[*cache.Cache](t)(cache.Open(ask(t), to, keys, cache.Options{}))
 		if ttl := usual.Lease().Info().TTL; ttl != c.usual {
 			t.Errorf("of at most %v: a TTL of %v, want %v", c.most, ttl, c.usual)
@@ -47,10 +49,10 @@ func TestTooManyHolds(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)
 	c := connect(t, cl.endpoints()...)
-	var left []client.KeyRange
+	var left []store.KeyRange
 	var holds []keyrange.Range
 	for i := range 64 {
-		left = append(left, client.Prefix(fmt.Sprintf("h/%d/", i)))
+		left = append(left, store.Prefix(fmt.Sprintf("h/%d/", i)))
 		holds = append(holds, keyrange.Range(left[i]))
 	}
 	grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}
@@ -64,7 +66,7 @@ func TestTooManyHolds(t *testing.T) {
 	}
 	open(t, c, "h/", cache.Options{Owner: "another"})
 	open(t, c, "h/", cache.Options{})
-	if err := c.Revoke(ask(t), client.LeaseRef{ID: first.ID()}); err != nil {
+	if err := c.Revoke(ask(t), leases.Ref{ID: first.ID()}); err != nil {
 		t.Fatal(err)
 	}
 	mine := must[*cache.Cache](t)(cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"}))
@@ -82,7 +84,7 @@ func TestRevokedByItself(t *testing.T) {
 	for name, end := range map[string]func(l *client.Lease) error{
 		"revoked": func(l *client.Lease) error { return own.Revoke(ask(t), l.Ref()) },
 		"by its ID": func(l *client.Lease) error {
-			return own.Revoke(ask(t), client.LeaseRef{ID: l.ID()})
+			return own.Revoke(ask(t), leases.Ref{ID: l.ID()})
 		},
 		"let go": func(l *client.Lease) error { l.Close(); return nil },
 	} {

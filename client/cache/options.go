@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // ErrEnded means that the cache's lease has ended: it holds nothing any more.
@@ -60,7 +60,7 @@ func (o Options) withDefaults() Options {
 // Result is what there is in a range. Nobody may change it: others have the same.
 type Result struct {
 	// KVs are in the order of their keys.
-	KVs []client.KV
+	KVs []store.KV
 	// Revision is one of the store at which the range was so. It has not changed since,
 	// until the read.
 	Revision int64
@@ -69,8 +69,8 @@ type Result struct {
 // Reader reads keys: a [Cache] or a [Follower].
 type Reader interface {
 	// Get reads a key; ok says whether there is one. The value must not be changed.
-	Get(ctx context.Context, key string) (kv client.KV, ok bool, err error)
-	// Range reads a range of keys; end is as in [client.Range].
+	Get(ctx context.Context, key string) (kv store.KV, ok bool, err error)
+	// Range reads a range of keys; end is as in [store.Range].
 	Range(ctx context.Context, key, end string) (Result, error)
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
@@ -13,24 +13,24 @@ import (
 
 // Get returns a key; ok says whether there is one. Its value must not be changed. From memory
 // it takes one reading of the clock and no lock.
-func (c *Cache) Get(ctx context.Context, key string) (kv client.KV, ok bool, err error) {
+func (c *Cache) Get(ctx context.Context, key string) (kv store.KV, ok bool, err error) {
 	l := c.current.Load()
 	// First the copy and then the clock: the copy was there while the lease was valid.
 	if e := l.index.find(key); e != nil && l.lease.Valid() {
 		e.mark.use()
 		if e.kv == nil {
-			return client.KV{}, false, nil
+			return store.KV{}, false, nil
 		}
 		return *e.kv, true, nil
 	}
 	r, err := c.Range(ctx, key, "")
 	if err != nil || len(r.KVs) == 0 {
-		return client.KV{}, false, err
+		return store.KV{}, false, err
 	}
 	return r.KVs[0], true, nil
 }
 
-// Range returns all keys of a range; end is as in [client.Range]. Nothing of the result may
+// Range returns all keys of a range; end is as in [store.Range]. Nothing of the result may
 // be changed.
 func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
 	r := rangeOf(key, end)
@@ -80,7 +80,7 @@ func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (Result, 
 		return Result{}, why
 	}
 	c.counts.fills.Add(1)
-	res, err := c.client.Range(ctx, client.Range{Key: r.Key, End: r.End})
+	res, err := c.client.Range(ctx, store.Range{Key: r.Key, End: r.End})
 	return Result{KVs: res.KVs, Revision: res.Revision}, err
 }
 
@@ -155,12 +155,12 @@ func (l *incarnation) takeOffLocked(r keyrange.Range) *flight {
 func (l *incarnation) fly(ctx context.Context, f *flight) {
 	defer close(f.done)
 	l.cache.counts.fills.Add(1)
-	var r client.RangeResult
+	var r store.RangeResult
 	var term uint64
 	if f.fill != nil {
 		r, term, f.err = l.link.Fill(ctx, f.what)
 	} else {
-		r, f.err = l.cache.client.Range(ctx, client.Range{Key: f.what.Key, End: f.what.End})
+		r, f.err = l.cache.client.Range(ctx, store.Range{Key: f.what.Key, End: f.what.End})
 	}
 	f.result = Result{KVs: r.KVs, Revision: r.Revision}
 	l.mu.Lock()
@@ -171,7 +171,7 @@ func (l *incarnation) fly(ctx context.Context, f *flight) {
 		return
 	case f.err != nil:
 		l.set.Cancel(f.fill)
-	case l.set.Complete(f.fill, copies.Answer[client.KV]{
+	case l.set.Complete(f.fill, copies.Answer[store.KV]{
 		Term: term, Revision: r.Revision, Values: r.KVs,
 	}):
 		l.cache.counts.kept.Add(1)

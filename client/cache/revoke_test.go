@@ -8,6 +8,8 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/internal/cachelink"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 )
 
@@ -27,13 +29,13 @@ func (f *frozen) Refused(error)                  {}
 
 // hasKey lets a cache that stands still have a key, and returns its lease and its link.
 func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
-	*client.Lease, cachelink.Link[client.RangeResult],
+	*client.Lease, cachelink.Link,
 ) {
 	t.Helper()
 	held := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, client.Grant{
 		TTL: 10 * time.Minute, Owner: "host-1", Grace: -1,
-	}, []keyrange.Range{keyrange.Range(client.Prefix("f/"))}))
-	link := must[cachelink.Link[client.RangeResult]](t)(cache.Hooks.Open(c, held, f))
+	}, []keyrange.Range{keyrange.Range(store.Prefix("f/"))}))
+	link := must[cachelink.Link](t)(cache.Hooks.Open(c, held, f))
 	t.Cleanup(link.Close)
 	link.Ack(cachelink.Ack{Open: <-f.opened})
 	f.has = []keyrange.Range{{Key: key}}
@@ -72,13 +74,13 @@ func TestRevokeNeedsNobody(t *testing.T) {
 			if err := other.Revoke(ask(t), held.Ref()); err != nil {
 				t.Fatal(err)
 			}
-			_, err := other.Describe(ask(t), client.LeaseRef{ID: held.ID()})
+			_, err := other.Describe(ask(t), leases.Ref{ID: held.ID()})
 			if !errors.Is(err, client.ErrLeaseNotFound) {
 				t.Errorf("the lease is described: %v", err)
 			}
 			tt.change(t, cl)
 			events := must[*client.LeaseWatcher](t)(
-				other.LeaseEvents(ask(t), client.EventsOptions{Owner: "host-1"}))
+				other.LeaseEvents(ask(t), leases.Watch{Owner: "host-1"}))
 			t.Cleanup(events.Close)
 			written := make(chan struct{})
 			go func() {
@@ -86,8 +88,8 @@ func TestRevokeNeedsNobody(t *testing.T) {
 				put(t, connect(t, cl.endpoints()...), "f/a", "2")
 			}()
 			for slow := false; !slow; { // then the write waits
-				for _, e := range must[client.LeaseUpdate](t)(events.Next(ask(t))).Events {
-					slow = slow || e.Kind == client.LeaseCacheSlow && e.Lease.ID == held.ID()
+				for _, e := range must[leases.Update](t)(events.Next(ask(t))).Events {
+					slow = slow || e.Kind == leases.CacheSlow && e.Lease.ID == held.ID()
 				}
 			}
 			select {

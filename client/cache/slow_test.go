@@ -7,6 +7,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/leases"
 )
 
 // TestEvict: who follows the events of leases, at whatever member, learns of the cache that a
@@ -24,7 +25,7 @@ func TestEvict(t *testing.T) {
 	keeps(t, dead, "d/a")
 	var watchers []*client.LeaseWatcher
 	follow := func(at string) *client.LeaseWatcher {
-		w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), client.EventsOptions{
+		w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), leases.Watch{
 			NamePrefix: "reader/",
 		}))
 		t.Cleanup(w.Close)
@@ -40,11 +41,11 @@ func TestEvict(t *testing.T) {
 		put(t, other, "d/a", "2")
 		written <- time.Now()
 	}()
-	var slow client.LeaseEvent
+	var slow leases.Event
 	isSlow := func(w *client.LeaseWatcher) {
 		t.Helper()
-		slow = must[client.LeaseUpdate](t)(w.Next(ask(t))).Events[0]
-		if slow.Kind != client.LeaseCacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
+		slow = must[leases.Update](t)(w.Next(ask(t))).Events[0]
+		if slow.Kind != leases.CacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
 			slow.Waited < time.Second || slow.Lease.ID != dead.Lease().ID() {
 			t.Errorf("told %+v", slow)
 		}
@@ -56,7 +57,7 @@ func TestEvict(t *testing.T) {
 		isSlow(follow(at)) // who begins now is told, too
 	}
 	until := dead.Lease().ValidUntil()
-	err := other.Revoke(ask(t), client.LeaseRef{ID: slow.Lease.ID})
+	err := other.Revoke(ask(t), leases.Ref{ID: slow.Lease.ID})
 	if err != nil && !errors.Is(err, client.ErrLeaseNotFound) { // it may expire just then
 		t.Fatal(err)
 	}
@@ -65,15 +66,15 @@ func TestEvict(t *testing.T) {
 	}
 	put(t, other, "d/a", "3") // does not wait for anything any more
 	for _, w := range watchers {
-		told := make(map[client.LeaseEventKind]int)
+		told := make(map[leases.Kind]int)
 		for n := 0; n < 2; {
-			for _, e := range must[client.LeaseUpdate](t)(w.Next(ask(t))).Events {
+			for _, e := range must[leases.Update](t)(w.Next(ask(t))).Events {
 				n++
 				told[e.Kind]++
 			}
 		}
-		if told[client.LeaseCacheSlowEnded] != 1 ||
-			told[client.LeaseRevoked]+told[client.LeaseExpired] != 1 {
+		if told[leases.CacheSlowEnded] != 1 ||
+			told[leases.Revoked]+told[leases.Expired] != 1 {
 			t.Errorf("told %v", told)
 		}
 	}

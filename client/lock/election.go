@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -81,7 +82,7 @@ func (e *Election) Lead(
 func (e *Election) Prefer(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
-		_, err = e.client.Put(ctx, client.Put{Key: e.name + preferred, Value: []byte(id)})
+		_, err = e.client.Put(ctx, store.Put{Key: e.name + preferred, Value: []byte(id)})
 	}
 	if err != nil {
 		return fault.In("lock: prefer", e.name, err)
@@ -123,7 +124,7 @@ func (l *Leading) Key() string { return l.held.key }
 func (l *Leading) Revision() int64 { return l.held.revision }
 
 // Owner returns the condition that the session still leads: see [Held.Owner].
-func (l *Leading) Owner() client.Compare { return l.held.Owner() }
+func (l *Leading) Owner() store.Compare { return l.held.Owner() }
 
 // Context returns a context that ends when the session does not lead any more: see
 // [Held.Context].
@@ -137,9 +138,9 @@ func (l *Leading) ValidUntil() time.Time { return l.held.ValidUntil() }
 
 // Proclaim gives observers another value. ErrLost says that the session does not lead.
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
-	r, err := l.election.client.Txn(ctx, client.Txn{
-		If:   []client.Compare{l.Owner()},
-		Then: []client.Op{client.Put{Key: l.Key(), Value: value, KeepLease: true}},
+	r, err := l.election.client.Txn(ctx, store.Txn{
+		If:   []store.Compare{l.Owner()},
+		Then: []store.Op{store.Put{Key: l.Key(), Value: value, KeepLease: true}},
 	})
 	if err == nil && !r.Succeeded {
 		err = ErrLost
@@ -273,11 +274,11 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 			return false, nil
 		}
 		first := before[0]
-		r, err := p.session.client.Txn(ctx, client.Txn{
-			If: []client.Compare{
-				p.owner(), client.Key(first.Key).CreateRevision(client.Equal, first.CreateRevision),
+		r, err := p.session.client.Txn(ctx, store.Txn{
+			If: []store.Compare{
+				p.owner(), store.Key(first.Key).CreateRevision(store.Equal, first.CreateRevision),
 			},
-			Then: []client.Op{client.Delete{Key: p.key}},
+			Then: []store.Op{store.Delete{Key: p.key}},
 		})
 		switch {
 		case errors.Is(err, client.ErrUnknownOutcome):

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	rule "leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
@@ -64,7 +65,7 @@ type observer struct {
 	election *Election
 	queue    waitQueue
 	yield    func(LeaderInfo, error) bool
-	keys     map[string]client.KV // the leader's and those of who wait
+	keys     map[string]store.KV // the leader's and those of who wait
 	revision int64
 	told     *LeaderInfo
 }
@@ -79,7 +80,7 @@ func (o *observer) read(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	list, _ := o.queue.sort(r.KVs, "")
-	o.keys, o.revision = make(map[string]client.KV), r.Revision
+	o.keys, o.revision = make(map[string]store.KV), r.Revision
 	for _, kv := range list {
 		o.keys[kv.Key] = kv
 	}
@@ -95,7 +96,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	all := o.queue.all()
-	w, err := c.WatchFrom(client.Watch{Key: all.Key, End: all.End, From: o.revision + 1})
+	w, err := c.WatchFrom(store.Watch{Key: all.Key, End: all.End, From: o.revision + 1})
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 }
 
 // take takes events, and tells the outcome of each revision.
-func (o *observer) take(events []client.Event) error {
+func (o *observer) take(events []store.Event) error {
 	for i, e := range events {
 		if !e.Delete && rule.Is(o.queue.prefix, e.KV.Key, int64(e.KV.Lease)) {
 			o.keys[e.KV.Key] = e.KV

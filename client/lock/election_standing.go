@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	rule "leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
@@ -47,7 +48,7 @@ func (s *standing) close() {
 // read takes the standing as it is now, and follows it from then on.
 func (s *standing) read(ctx context.Context) error {
 	s.close()
-	all := client.Prefix(s.name + beside).Range()
+	all := store.Prefix(s.name + beside).Range()
 	r, err := s.client.Range(ctx, all)
 	if err != nil {
 		return err
@@ -56,14 +57,14 @@ func (s *standing) read(ctx context.Context) error {
 	for _, kv := range r.KVs {
 		s.put(kv)
 	}
-	s.watch, err = s.client.WatchFrom(client.Watch{
+	s.watch, err = s.client.WatchFrom(store.Watch{
 		Key: all.Key, End: all.End, From: r.Revision + 1,
 	})
 	return err
 }
 
 // put takes note of a key. What is no candidate's, is none.
-func (s *standing) put(kv client.KV) {
+func (s *standing) put(kv store.KV) {
 	if kv.Key == s.name+preferred {
 		s.preferred = string(kv.Value)
 		return

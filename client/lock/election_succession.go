@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
@@ -89,7 +90,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 		}
 		switch err = s.awaitNext(ctx, id, now.Since); {
 		case err == nil:
-			own := client.Key(now.Key).CreateRevision(client.Equal, now.Since)
+			own := store.Key(now.Key).CreateRevision(store.Equal, now.Since)
 			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
 		case errors.Is(err, ErrLost):
 			err = nil // somebody else leads now, perhaps the candidate
@@ -118,8 +119,8 @@ func either(ctx context.Context, a, b func(context.Context) error) error {
 }
 
 // changed waits until something changes in a range after a revision.
-func changed(ctx context.Context, c *client.Client, all client.Range, revision int64) error {
-	w, err := c.WatchFrom(client.Watch{Key: all.Key, End: all.End, From: revision + 1})
+func changed(ctx context.Context, c *client.Client, all store.Range, revision int64) error {
+	w, err := c.WatchFrom(store.Watch{Key: all.Key, End: all.End, From: revision + 1})
 	if err != nil {
 		return err
 	}

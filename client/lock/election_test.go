@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/rig"
 )
 
@@ -44,8 +45,8 @@ func standAs(
 ) <-chan rig.Answer[*lock.Leading] {
 	t.Helper()
 	ctx := rig.Soon(t)
-	before := rig.Must[client.RangeResult](t)(c.Range(ctx, client.Range{
-		Key: name + "~candidates/", End: client.Prefix(name + "~candidates/").End, CountOnly: true,
+	before := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Range{
+		Key: name + "~candidates/", End: store.Prefix(name + "~candidates/").End, CountOnly: true,
 	})).Count
 	got := rig.Async(func() (*lock.Leading, error) {
 		return lock.NewElection(c, name).Campaign(ctx, s, who)
@@ -153,9 +154,9 @@ func highest(waiting map[int]<-chan rig.Answer[*lock.Leading]) string {
 func nextIs(t testing.TB, c *client.Client, name, value string) {
 	t.Helper()
 	ctx := rig.Soon(t)
-	all := client.Prefix(name + "/").Range()
+	all := store.Prefix(name + "/").Range()
 	for {
-		r := rig.Must[client.RangeResult](t)(c.Range(ctx, all))
+		r := rig.Must[store.RangeResult](t)(c.Range(ctx, all))
 		if len(r.KVs) == 2 {
 			i := 0
 			if r.KVs[1].CreateRevision > r.KVs[0].CreateRevision {
@@ -165,10 +166,10 @@ func nextIs(t testing.TB, c *client.Client, name, value string) {
 				return
 			}
 		}
-		w := rig.Must[*client.Watcher](t)(c.WatchFrom(client.Watch{
+		w := rig.Must[*client.Watcher](t)(c.WatchFrom(store.Watch{
 			Key: all.Key, End: all.End, From: r.Revision + 1,
 		}))
-		rig.Must[client.Update](t)(w.Next(ctx))
+		rig.Must[store.Update](t)(w.Next(ctx))
 		w.Close()
 	}
 }
@@ -258,7 +259,7 @@ func candidateLosesLease(t *testing.T, c *client.Client) {
 	if a := <-second; !errors.Is(a.Err, client.ErrRevoked) {
 		t.Errorf("the candidate: %v", a.Err)
 	}
-	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: now.Key()}))
+	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: now.Key()}))
 	<-now.Context().Done()
 	wins(t, third)
 }
@@ -290,9 +291,9 @@ func lead(t *testing.T, c *client.Client) {
 	s, e := session(t, c), lock.NewElection(c, "lead")
 	mine := errors.New("mine")
 	err := e.Lead(ctx, s, lock.Candidate{}, func(ctx context.Context, l *lock.Leading) error {
-		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-			If:   []client.Compare{l.Owner()},
-			Then: []client.Op{client.Put{Key: "led"}},
+		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, store.Txn{
+			If:   []store.Compare{l.Owner()},
+			Then: []store.Op{store.Put{Key: "led"}},
 		}))
 		if !r.Succeeded {
 			t.Error("the leader may not write")
@@ -303,7 +304,7 @@ func lead(t *testing.T, c *client.Client) {
 		t.Error(err)
 	}
 	err = e.Lead(ctx, s, lock.Candidate{}, func(during context.Context, l *lock.Leading) error {
-		rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: l.Key()}))
+		rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: l.Key()}))
 		<-during.Done()
 		return nil
 	})
@@ -338,8 +339,8 @@ func observe(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	two := wins(t, second)
-	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: two.Key()}))
-	rig.Must[client.PutResult](t)(c.Put(ctx, client.Put{Key: "obs/nested/1"}))
+	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: two.Key()}))
+	rig.Must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "obs/nested/1"}))
 	leader(t, c, "obs", lock.Candidate{Value: []byte("three")})
 	for _, v := range []string{"one", "uno", "two", "", "three"} {
 		expect(v, v == "")

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -35,9 +36,9 @@ func ExampleMutex() {
 	fmt.Println("the other is locked out:", errors.Is(err, lock.ErrLocked))
 
 	work := held.Context() // ends in time if the lock cannot be kept
-	r, err := c.Txn(work, client.Txn{
-		If:   []client.Compare{held.Owner()},
-		Then: []client.Op{client.Put{Key: "balance", Value: []byte("17")}},
+	r, err := c.Txn(work, store.Txn{
+		If:   []store.Compare{held.Owner()},
+		Then: []store.Op{store.Put{Key: "balance", Value: []byte("17")}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
@@ -114,7 +115,7 @@ func TestCompacted(t *testing.T) {
 		t.Helper()
 		setCut(list, true)
 		change()
-		r := rig.Must[client.PutResult](t)(direct.Put(ctx, client.Put{Key: "later"}))
+		r := rig.Must[store.PutResult](t)(direct.Put(ctx, store.Put{Key: "later"}))
 		if _, err := e.Compact(ctx, r.Revision); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +135,7 @@ func TestCompacted(t *testing.T) {
 		t.Fatalf("it is over: %v", a.Value.Err())
 	}
 	forget(func() {
-		rig.Must[client.DeleteResult](t)(direct.Delete(ctx, client.Delete{Key: a.Value.Key()}))
+		rig.Must[store.DeleteResult](t)(direct.Delete(ctx, store.Delete{Key: a.Value.Key()}))
 	})
 	<-a.Value.Context().Done()
 	if !errors.Is(a.Value.Err(), lock.ErrLost) {

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/rig"
 )
 
@@ -77,9 +78,9 @@ func TestMutexWithNode(t *testing.T) {
 	}
 	ours := func() (held bool, release func()) {
 		l := session(t, c).Lease()
-		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.Key("job").Missing()},
-			Then: []client.Op{client.Put{Key: "job", Lease: l.ID()}},
+		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, store.Txn{
+			If:   []store.Compare{store.Key("job").Missing()},
+			Then: []store.Op{store.Put{Key: "job", Lease: l.ID()}},
 		}))
 		return r.Succeeded, func() {
 			if err := l.Revoke(ctx); err != nil {

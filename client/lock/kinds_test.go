@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/rig"
 )
 
@@ -154,7 +155,7 @@ func TestT18LockWithoutSession(t *testing.T) {
 	if err := got.Value.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for l, err := range c.List(ctx, client.Filter{}) {
+	for l, err := range c.List(ctx, leases.Filter{}) {
 		t.Errorf("left behind: %+v, %v", l, err)
 	}
 }
@@ -178,7 +179,7 @@ func TestDo(t *testing.T) {
 		t.Errorf("after a failure: %v", err)
 	}
 	err = m.Do(ctx, func(during context.Context, held *lock.Held) error {
-		rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+		rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 		<-during.Done()
 		return context.Cause(during)
 	})

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -61,7 +61,7 @@ func (h *Held) Key() string { return h.key }
 
 // Owner returns the condition that the lock is still held: put it into the If of every
 // transaction that only the holder may do.
-func (h *Held) Owner() client.Compare { return h.owner() }
+func (h *Held) Owner() store.Compare { return h.owner() }
 
 // Context returns a context that ends when the lock does: before the cluster may end its
 // lease, when its key is gone (ErrLost), when it is released (ErrReleased). The cause says

@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
@@ -137,9 +138,9 @@ func (c *competitor) disturb(s *lock.Session, cancel func()) <-chan struct{} {
 
 // write writes the token where the holder alone may, over a smaller one.
 func (c *competitor) write(ctx context.Context, h *lock.Held) error {
-	r, err := c.client.Txn(ctx, client.Txn{
-		If: []client.Compare{h.Owner()},
-		Then: []client.Op{client.Put{
+	r, err := c.client.Txn(ctx, store.Txn{
+		If: []store.Compare{h.Owner()},
+		Then: []store.Op{store.Put{
 			Key: "fenced", Value: strconv.AppendUint(nil, uint64(h.Token()), 10), PrevKV: true,
 		}},
 	})

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
@@ -85,7 +86,7 @@ func try(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	// Somebody is in the wait queue, but not in the way.
-	if _, err := c.Put(ctx, client.Put{Key: "try/other/1"}); err != nil {
+	if _, err := c.Put(ctx, store.Put{Key: "try/other/1"}); err != nil {
 		t.Fatal(err)
 	}
 	held = rig.Must[*lock.Held](t)(b.TryLock(ctx))
@@ -150,8 +151,8 @@ func again(t *testing.T, c *client.Client) {
 // holds reports whether a transaction of the holder would be done.
 func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	t.Helper()
-	return rig.Must[client.TxnResult](t)(c.Txn(rig.Soon(t), client.Txn{
-		If: []client.Compare{h.Owner()},
+	return rig.Must[client.TxnResult](t)(c.Txn(rig.Soon(t), store.Txn{
+		If: []store.Compare{h.Owner()},
 	})).Succeeded
 }
 
@@ -201,13 +202,13 @@ func deleted(t *testing.T, c *client.Client) {
 	second := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
 	for _, kv := range rig.Keys(t, c, "deleted/", 2) {
 		if kv.Key != held.Key() {
-			rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: kv.Key}))
+			rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: kv.Key}))
 		}
 	}
 	if a := <-second; !errors.Is(a.Err, lock.ErrLost) {
 		t.Errorf("the waiter: %v", a.Err)
 	}
-	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 	<-held.Context().Done()
 	if !errors.Is(held.Err(), lock.ErrLost) {
 		t.Errorf("the holder: %v", held.Err())
@@ -248,7 +249,7 @@ func lateUnlock(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
 	held := rig.Must[*lock.Held](t)(s.Mutex("late").Lock(ctx))
-	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 	next := rig.Must[*lock.Held](t)(lock.NewSession(c, s.Lease()).Mutex("late").Lock(ctx))
 	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("the late unlock: %v", err)
@@ -268,7 +269,7 @@ func keyThenLease(t *testing.T, c *client.Client) {
 	s := session(t, c)
 	held := rig.Must[*lock.Held](t)(s.Mutex("first").Lock(ctx))
 	over := held.Context()
-	rig.Must[client.DeleteResult](t)(c.Delete(ctx, client.Delete{Key: held.Key()}))
+	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 	<-over.Done()
 	s.Lease().Close()
 	if !errors.Is(held.Err(), lock.ErrLost) || !errors.Is(context.Cause(over), lock.ErrLost) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -94,11 +95,11 @@ type lostError struct{ gone *client.GoneError }
 
 func (e *lostError) Error() string {
 	switch e.gone.Why {
-	case client.Deleted:
+	case store.Deleted:
 		return ErrLost.Error() + ": its key was deleted"
-	case client.Expired:
+	case store.Expired:
 		return ErrLost.Error() + ": its lease has expired"
-	case client.Revoked:
+	case store.Revoked:
 		return ErrLost.Error() + ": its lease was revoked"
 	default:
 		return ErrLost.Error() + ", " + e.gone.Why.String()
@@ -143,7 +144,7 @@ func (t *ticket) check() error {
 
 // look returns who is before the ticket, oldest first. It fails with ErrLost if the ticket's
 // own key is gone (T16).
-func (t *ticket) look(ctx context.Context) ([]client.KV, error) {
+func (t *ticket) look(ctx context.Context) ([]store.KV, error) {
 	r, err := t.session.client.Range(ctx, t.all())
 	if err != nil {
 		return nil, err
@@ -198,6 +199,6 @@ func (t *ticket) end(why error) {
 // self is the ticket's key, if it is its own.
 func (t *ticket) self() ownKey { return ownKey{t.key, t.owner()} }
 
-func (t *ticket) owner() client.Compare {
-	return client.Key(t.key).CreateRevision(client.Equal, t.revision)
+func (t *ticket) owner() store.Compare {
+	return store.Key(t.key).CreateRevision(store.Equal, t.revision)
 }

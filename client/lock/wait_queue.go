@@ -10,6 +10,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/store"
 	rule "leasehold.dev/internal/ticket"
 )
 
@@ -28,7 +29,7 @@ type waitQueue struct {
 }
 
 // free reports whether it is the turn of a ticket with these before it.
-func (q *waitQueue) free(before []client.KV) bool {
+func (q *waitQueue) free(before []store.KV) bool {
 	n := 0
 	for _, kv := range before {
 		if q.beside == nil || !bytes.Equal(kv.Value, q.beside) {
@@ -39,13 +40,13 @@ func (q *waitQueue) free(before []client.KV) bool {
 }
 
 // all is the range of the queue's keys.
-func (q *waitQueue) all() client.Range {
-	return client.Prefix(q.prefix).Range()
+func (q *waitQueue) all() store.Range {
+	return store.Prefix(q.prefix).Range()
 }
 
 // sort returns the keys that are in the queue, oldest first, and the one named. Keys that are
 // not of leases, and those of queues whose prefix begins with this one, are in nobody's way.
-func (q *waitQueue) sort(all []client.KV, key string) (list []client.KV, own *client.KV) {
+func (q *waitQueue) sort(all []store.KV, key string) (list []store.KV, own *store.KV) {
 	for i, kv := range all {
 		if kv.Key == key {
 			own = &all[i]
@@ -53,11 +54,11 @@ func (q *waitQueue) sort(all []client.KV, key string) (list []client.KV, own *cl
 			list = append(list, kv)
 		}
 	}
-	slices.SortFunc(list, func(a, b client.KV) int { return ticketOf(&a).Compare(ticketOf(&b)) })
+	slices.SortFunc(list, func(a, b store.KV) int { return ticketOf(&a).Compare(ticketOf(&b)) })
 	return list, own
 }
 
-func ticketOf(kv *client.KV) rule.Ticket {
+func ticketOf(kv *store.KV) rule.Ticket {
 	return rule.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
 }
 
@@ -107,17 +108,17 @@ var errBusy = errors.New("lock: not the only one")
 // backup, whatever became of the session's lease in it.
 func (q *waitQueue) try(ctx context.Context, key string, idle bool) (*ticket, error) {
 	s, all := q.session, q.all()
-	t := client.Txn{
-		If: []client.Compare{client.Key(key).Missing()},
-		Then: []client.Op{
-			client.Put{Key: key, Value: q.value, Lease: s.lease.ID()}, client.DrawToken{},
+	t := store.Txn{
+		If: []store.Compare{store.Key(key).Missing()},
+		Then: []store.Op{
+			store.Put{Key: key, Value: q.value, Lease: s.lease.ID()}, store.DrawToken{},
 		},
-		Else: []client.Op{all},
+		Else: []store.Op{all},
 	}
 	if idle {
-		t.If = append(t.If, client.Prefix(q.prefix).Missing())
+		t.If = append(t.If, store.Prefix(q.prefix).Missing())
 	}
-	r, told, err := s.client.Enter(ctx, t, client.Wait{
+	r, told, err := s.client.Enter(ctx, t, store.Wait{
 		Key: key, Prefix: q.prefix, Permits: int64(q.permits), Beside: q.beside,
 	})
 	switch {
@@ -130,7 +131,7 @@ func (q *waitQueue) try(ctx context.Context, key string, idle bool) (*ticket, er
 }
 
 // refusal is why no ticket was taken in a queue that has these keys.
-func (q *waitQueue) refusal(all []client.KV, key string) error {
+func (q *waitQueue) refusal(all []store.KV, key string) error {
 	before, own := q.sort(all, key)
 	switch {
 	case own != nil:
@@ -143,7 +144,7 @@ func (q *waitQueue) refusal(all []client.KV, key string) error {
 }
 
 // locked is the error of a session that does not wait for those before it.
-func (q *waitQueue) locked(before []client.KV) error {
+func (q *waitQueue) locked(before []store.KV) error {
 	return &LockedError{Lease: before[0].Lease}
 }
 
@@ -159,24 +160,24 @@ func (q *waitQueue) key() string {
 
 // any is a key of the session, whichever revision made it.
 func (s *Session) any(key string) ownKey {
-	return ownKey{key, client.Key(key).Lease(client.Equal, s.lease.ID())}
+	return ownKey{key, store.Key(key).Lease(store.Equal, s.lease.ID())}
 }
 
 // ownKey is a key, and the condition under which it is to be deleted.
 type ownKey struct {
 	key string
-	is  client.Compare
+	is  store.Compare
 }
 
 // remove deletes a key if it is what it should be, by a transaction that is done as txn does
 // it, and reports whether it was. If the outcome is not known, it tries again, and then
 // counts a key that is not there as deleted.
 func (k ownKey) remove(
-	ctx context.Context, txn func(context.Context, client.Txn) (client.TxnResult, error),
+	ctx context.Context, txn func(context.Context, store.Txn) (client.TxnResult, error),
 ) (was bool, err error) {
 	for unsure := false; ; unsure = true {
-		r, err := txn(ctx, client.Txn{
-			If: []client.Compare{k.is}, Then: []client.Op{client.Delete{Key: k.key}},
+		r, err := txn(ctx, store.Txn{
+			If: []store.Compare{k.is}, Then: []store.Op{store.Delete{Key: k.key}},
 		})
 		switch {
 		case err == nil:
@@ -205,8 +206,8 @@ func (s *Session) clean(k ownKey) {
 }
 
 // before returns those of a queue, oldest first, that are before a ticket.
-func before(list []client.KV, t rule.Ticket) []client.KV {
-	i := slices.IndexFunc(list, func(kv client.KV) bool { return t.Before(ticketOf(&kv)) })
+func before(list []store.KV, t rule.Ticket) []store.KV {
+	i := slices.IndexFunc(list, func(kv store.KV) bool { return t.Before(ticketOf(&kv)) })
 	if i >= 0 {
 		return list[:i]
 	}

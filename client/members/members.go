@@ -11,6 +11,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -124,10 +126,10 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 // member's guard is missing; Release puts it, together with the deletion, if there may be such
 // a try.
 func (m *Membership) register(ctx context.Context, r *Registration) error {
-	put := client.Txn{
-		If:   []client.Compare{client.Key(m.key).Missing(), client.Key(m.guard).Missing()},
-		Then: []client.Op{client.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
-		Else: []client.Op{client.Range{Key: m.key}},
+	put := store.Txn{
+		If:   []store.Compare{store.Key(m.key).Missing(), store.Key(m.guard).Missing()},
+		Then: []store.Op{store.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
+		Else: []store.Op{store.Range{Key: m.key}},
 	}
 	for p := (tries.Backoff{}); ; {
 		res, err := m.g.c.Txn(ctx, put)
@@ -163,7 +165,7 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 
 // ownerOf tells whose a lease is, as far as that is known.
 func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
-	info, err := m.g.c.Describe(ctx, client.LeaseRef{ID: id})
+	info, err := m.g.c.Describe(ctx, leases.Ref{ID: id})
 	if err != nil || info.Owner == "" {
 		return ""
 	}
@@ -176,14 +178,14 @@ func (m *Membership) await(ctx context.Context, revision int64) error {
 	ctx, cancel := tries.Both(ctx, m.lease.Context())
 	defer cancel()
 	return tries.AwaitEvent(ctx, m.g.c,
-		client.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
+		store.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
 }
 
 // ours are the conditions that the key is still that of this registration.
-func (m *Membership) ours() []client.Compare {
-	return []client.Compare{
-		client.Key(m.key).CreateRevision(client.Equal, m.created),
-		client.Key(m.key).Lease(client.Equal, m.lease.ID()),
+func (m *Membership) ours() []store.Compare {
+	return []store.Compare{
+		store.Key(m.key).CreateRevision(store.Equal, m.created),
+		store.Key(m.key).Lease(store.Equal, m.lease.ID()),
 	}
 }
 
@@ -259,12 +261,12 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	for p := (tries.Backoff{}); ; {
 		// The last change that is known is part of the condition, so of several tries
 		// one is done, and none after a later Update.
-		res, err := m.g.c.Txn(ctx, client.Txn{
-			If: append(m.ours(), client.Key(m.key).ModRevision(client.Equal, m.modified)),
-			Then: []client.Op{
-				client.Put{Key: m.key, Value: metadata, Lease: m.lease.ID()},
+		res, err := m.g.c.Txn(ctx, store.Txn{
+			If: append(m.ours(), store.Key(m.key).ModRevision(store.Equal, m.modified)),
+			Then: []store.Op{
+				store.Put{Key: m.key, Value: metadata, Lease: m.lease.ID()},
 			},
-			Else: []client.Op{client.Range{Key: m.key}},
+			Else: []store.Op{store.Range{Key: m.key}},
 		})
 		switch {
 		case tries.Unsure(ctx, err):
@@ -299,13 +301,13 @@ func (m *Membership) Release(ctx context.Context) error {
 	if m.own {
 		m.lease.Close()
 	}
-	then := []client.Op{client.Delete{Key: m.key}}
+	then := []store.Op{store.Delete{Key: m.key}}
 	if m.unsure {
-		then = append(then, client.Put{Key: m.guard, Lease: m.lease.ID()})
+		then = append(then, store.Put{Key: m.guard, Lease: m.lease.ID()})
 	}
 	for p := (tries.Backoff{}); ; {
 		// Twice does no harm. If the condition does not hold the member is gone already.
-		_, err := m.g.c.Txn(ctx, client.Txn{If: m.ours(), Then: then})
+		_, err := m.g.c.Txn(ctx, store.Txn{If: m.ours(), Then: then})
 		if err == nil {
 			break
 		}
@@ -325,7 +327,7 @@ func (m *Membership) Release(ctx context.Context) error {
 
 // drop revokes a lease of the member's own.
 func (m *Membership) drop(ctx context.Context) error {
-	err := m.g.c.Revoke(ctx, client.LeaseRef{ID: m.lease.ID(), Token: m.lease.Token()})
+	err := m.g.c.Revoke(ctx, leases.Ref{ID: m.lease.ID(), Token: m.lease.Token()})
 	if errors.Is(err, client.ErrLeaseNotFound) {
 		return nil
 	}
@@ -348,7 +350,7 @@ func (g *Group) List(ctx context.Context) (list []Member, revision int64, err er
 	if err := g.check(); err != nil {
 		return nil, 0, fault.In("members: list", "", err)
 	}
-	kvs, revision, err := tries.ReadAll(ctx, g.c, client.Prefix(g.prefix).Range())
+	kvs, revision, err := tries.ReadAll(ctx, g.c, store.Prefix(g.prefix).Range())
 	if err != nil {
 		return nil, 0, fault.In("members: list", g.prefix, err)
 	}
@@ -362,7 +364,7 @@ func (g *Group) List(ctx context.Context) (list []Member, revision int64, err er
 
 // member reads a key of the group. Keys with a slash belong to another, whose name begins
 // with this one's.
-func (g *Group) member(kv *client.KV) (_ Member, ok bool) {
+func (g *Group) member(kv *store.KV) (_ Member, ok bool) {
 	id := strings.TrimPrefix(kv.Key, g.prefix)
 	return Member{
 		ID: id, Metadata: kv.Value, Lease: kv.Lease,

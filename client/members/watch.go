@@ -10,6 +10,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -89,8 +90,8 @@ func (w *Watch) begin(ctx context.Context) error {
 			return err
 		}
 		w.compare(list, revision)
-		watch, err := w.g.c.Watch(ctx, client.Watch{
-			Key: w.g.prefix, End: client.Prefix(w.g.prefix).End, From: revision + 1,
+		watch, err := w.g.c.Watch(ctx, store.Watch{
+			Key: w.g.prefix, End: store.Prefix(w.g.prefix).End, From: revision + 1,
 		})
 		if err == nil {
 			w.watch = watch
@@ -155,7 +156,7 @@ func (w *Watch) Events(ctx context.Context) iter.Seq2[Event, error] {
 }
 
 // take takes an event of the watch in.
-func (w *Watch) take(e *client.Event) {
+func (w *Watch) take(e *store.Event) {
 	m, ok := w.g.member(&e.KV)
 	if !ok {
 		return
@@ -176,13 +177,13 @@ func (w *Watch) take(e *client.Event) {
 }
 
 // goneBy is the change that a key's deletion means.
-func goneBy(why client.Why) Change {
+func goneBy(why store.Why) Change {
 	switch why {
-	case client.Deleted:
+	case store.Deleted:
 		return Left
-	case client.Expired:
+	case store.Expired:
 		return Failed
-	case client.Revoked:
+	case store.Revoked:
 		return Revoked
 	default:
 		return Gone

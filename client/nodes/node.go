@@ -8,6 +8,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -92,7 +94,7 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 		// there is nothing to be cleaned up wherever the process stops.
 		l, err := s.c.Grant(ctx, client.Grant{
 			TTL: cfg.TTL, Name: up, Owner: cfg.ID, Grace: cfg.Grace,
-			Keys: []client.KV{{Key: up, Value: cfg.Metadata}},
+			Keys: []store.KV{{Key: up, Value: cfg.Metadata}},
 		})
 		if err == nil {
 			return s.joined(ctx, &Node{s, cfg.ID, cfg.TTL, l}, cfg.Metadata)
@@ -113,7 +115,7 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 // issuer knows the node as long as it is up, and forgets it then.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
 	for p := (tries.Backoff{}); ; {
-		_, err := s.c.Put(ctx, client.Put{Key: s.known(n.id), Value: metadata})
+		_, err := s.c.Put(ctx, store.Put{Key: s.known(n.id), Value: metadata})
 		if err == nil {
 			return n, nil
 		}
@@ -216,8 +218,8 @@ func (n *Node) primacy(l *client.Lease) *Primacy {
 // returns nil if it is to be called again.
 func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 	for {
-		r, err := n.s.c.Txn(ctx, client.Txn{Then: []client.Op{
-			client.Range{Key: n.s.role()}, client.Range{Key: n.s.order()},
+		r, err := n.s.c.Txn(ctx, store.Txn{Then: []store.Op{
+			store.Range{Key: n.s.role()}, store.Range{Key: n.s.order()},
 		}})
 		if err != nil {
 			return nil, err
@@ -233,7 +235,7 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 			key = n.s.order()
 		}
 		err = tries.AwaitEvent(ctx, n.s.c,
-			client.Watch{Key: key, From: r.Revision + 1}, tries.Anything)
+			store.Watch{Key: key, From: r.Revision + 1}, tries.Anything)
 		if err != nil {
 			return nil, err
 		}
@@ -247,17 +249,17 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 // If the answer is lost there may be a lease that nobody holds, now or later. It is
 // revoked; if it comes only after that it ends after its TTL.
 func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
-	role, order, id := n.s.role(), n.s.order(), client.NewLeaseID()
-	chosen := client.Key(order).Missing()
+	role, order, id := n.s.role(), n.s.order(), leases.NewID()
+	chosen := store.Key(order).Missing()
 	if ordered {
-		chosen = client.Key(order).Value(client.Equal, []byte(n.id))
+		chosen = store.Key(order).Value(store.Equal, []byte(n.id))
 	}
-	r, err := n.s.c.Txn(ctx, client.Txn{
-		If: []client.Compare{client.LeaseAlive(n.lease.ID()), client.Key(role).Missing(), chosen},
-		Then: []client.Op{
+	r, err := n.s.c.Txn(ctx, store.Txn{
+		If: []store.Compare{store.LeaseAlive(n.lease.ID()), store.Key(role).Missing(), chosen},
+		Then: []store.Op{
 			client.Grant{ID: id, TTL: n.ttl, Name: role, Owner: n.id},
-			client.Put{Key: role, Value: []byte(n.id), Lease: id},
-			client.Delete{Key: order},
+			store.Put{Key: role, Value: []byte(n.id), Lease: id},
+			store.Delete{Key: order},
 		},
 	})
 	switch {
@@ -277,7 +279,7 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 
 // forget revokes a lease that nobody holds, if there is one.
 func (s *Set) forget(ctx context.Context, id lease.ID) error {
-	err := s.c.Revoke(ctx, client.LeaseRef{ID: id})
+	err := s.c.Revoke(ctx, leases.Ref{ID: id})
 	if errors.Is(err, client.ErrLeaseNotFound) {
 		return nil
 	}
@@ -314,7 +316,7 @@ func (p *Primacy) Token() lease.Token { return p.lease.Token() }
 func (p *Primacy) Lease() *client.Lease { return p.lease }
 
 // Owner is the condition of a transaction that only this primary may do.
-func (p *Primacy) Owner() client.Compare { return client.NameHeld(p.n.s.role(), p.Token()) }
+func (p *Primacy) Owner() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
 
 // Release gives the role away. For this program it is over at once, whatever the error is.
 func (p *Primacy) Release(ctx context.Context) error {
@@ -331,7 +333,7 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	ctx, cancel := tries.Both(ctx, p.ctx)
 	defer cancel()
 	for {
-		r, err := p.n.s.c.Range(ctx, client.Range{Key: p.n.s.order()})
+		r, err := p.n.s.c.Range(ctx, store.Range{Key: p.n.s.order()})
 		switch {
 		case err != nil:
 			return err
@@ -339,7 +341,7 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 			return nil
 		}
 		err = tries.AwaitEvent(ctx, p.n.s.c,
-			client.Watch{Key: p.n.s.order(), From: r.Revision + 1, NoDelete: true}, tries.Anything)
+			store.Watch{Key: p.n.s.order(), From: r.Revision + 1, NoDelete: true}, tries.Anything)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -72,7 +74,7 @@ func (s *Set) List(ctx context.Context) (View, error) {
 	if err := s.check(); err != nil {
 		return v, fault.In("nodes: list", "", err)
 	}
-	known, _, err := tries.ReadAll(ctx, s.c, client.Prefix(s.known("")).Range())
+	known, _, err := tries.ReadAll(ctx, s.c, store.Prefix(s.known("")).Range())
 	if err != nil {
 		return v, fault.In("nodes: list", s.prefix, err)
 	}
@@ -84,7 +86,7 @@ func (s *Set) List(ctx context.Context) (View, error) {
 		}
 		nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
 	}
-	for l, err := range s.c.List(ctx, client.Filter{NamePrefix: s.prefix}) {
+	for l, err := range s.c.List(ctx, leases.Filter{NamePrefix: s.prefix}) {
 		if err != nil {
 			return v, fault.In("nodes: list", s.prefix, err)
 		}
@@ -139,7 +141,7 @@ func (v *View) same(w *View) bool {
 func (s *Set) Forget(ctx context.Context, id string) error {
 	err := s.check()
 	if err == nil {
-		_, err = s.c.Delete(ctx, client.Delete{Key: s.known(id)})
+		_, err = s.c.Delete(ctx, store.Delete{Key: s.known(id)})
 	}
 	if err != nil {
 		return fault.In("nodes: forget", id, err)
@@ -175,8 +177,8 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	if err := s.check(); err != nil {
 		return false, err
 	}
-	r, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{
-		client.Range{Key: s.up(id)}, client.Range{Key: s.role()}, client.Range{Key: s.order()},
+	r, err := s.c.Txn(ctx, store.Txn{Then: []store.Op{
+		store.Range{Key: s.up(id)}, store.Range{Key: s.role()}, store.Range{Key: s.order()},
 	}})
 	if err != nil {
 		return false, err
@@ -192,13 +194,13 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	case len(ordered) == 0 || string(ordered[0].Value) != id:
 		// The order hangs on the node's lease: it cannot outlive who is to follow it. It is
 		// not put once the node is the primary, which would be an order for nobody.
-		r, err = s.c.Txn(ctx, client.Txn{
-			If: []client.Compare{
-				client.Key(s.up(id)).Lease(client.Equal, up[0].Lease),
+		r, err = s.c.Txn(ctx, store.Txn{
+			If: []store.Compare{
+				store.Key(s.up(id)).Lease(store.Equal, up[0].Lease),
 				compareHolder(s.role(), held),
 			},
-			Then: []client.Op{
-				client.Put{Key: s.order(), Value: []byte(id), Lease: up[0].Lease},
+			Then: []store.Op{
+				store.Put{Key: s.order(), Value: []byte(id), Lease: up[0].Lease},
 			},
 		})
 		if err != nil || !r.Succeeded {
@@ -206,29 +208,29 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 		}
 		revision = r.Revision
 	}
-	return false, tries.AwaitEvent(ctx, s.c, client.Watch{
-		Key: s.prefix, End: client.Prefix(s.prefix).End, From: revision + 1,
-	}, func(e *client.Event) bool {
+	return false, tries.AwaitEvent(ctx, s.c, store.Watch{
+		Key: s.prefix, End: store.Prefix(s.prefix).End, From: revision + 1,
+	}, func(e *store.Event) bool {
 		return e.KV.Key == s.role() || e.KV.Key == s.up(id) || e.KV.Key == s.order() && !e.Delete
 	})
 }
 
 // compareHolder says that the role is held as it was read, or free.
-func compareHolder(role string, held []client.KV) client.Compare {
+func compareHolder(role string, held []store.KV) store.Compare {
 	if len(held) == 0 {
-		return client.Key(role).Missing()
+		return store.Key(role).Missing()
 	}
-	return client.Key(role).Lease(client.Equal, held[0].Lease)
+	return store.Key(role).Lease(store.Equal, held[0].Lease)
 }
 
 // awaitMissing waits until there is no such key.
 func (s *Set) awaitMissing(ctx context.Context, key string) error {
-	r, err := s.c.Range(ctx, client.Range{Key: key, KeysOnly: true})
+	r, err := s.c.Range(ctx, store.Range{Key: key, KeysOnly: true})
 	if err != nil || len(r.KVs) == 0 {
 		return err
 	}
 	return tries.AwaitEvent(ctx, s.c,
-		client.Watch{Key: key, From: r.Revision + 1, NoPut: true}, tries.Gone)
+		store.Watch{Key: key, From: r.Revision + 1, NoPut: true}, tries.Gone)
 }
 
 // Watch tells how the nodes fare. Next may be called from one goroutine at a time.
@@ -288,7 +290,7 @@ func (w *Watch) wait(ctx context.Context) error {
 	short, cancel := context.WithTimeoutCause(ctx, every+rand.N(every), errLook)
 	defer cancel()
 	// What happens between the view and the watch is seen when the time is up.
-	err := tries.AwaitEvent(short, w.s.c, client.Prefix(w.s.prefix).Watch(), tries.Anything)
+	err := tries.AwaitEvent(short, w.s.c, store.Prefix(w.s.prefix).Watch(), tries.Anything)
 	if context.Cause(short) == errLook { //nolint:errorlint // ours, as it is
 		return nil
 	}

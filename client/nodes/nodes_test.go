@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
@@ -174,8 +175,8 @@ func TestNodesSwitch(t *testing.T) {
 		p    *nodes.Primacy
 		want bool
 	}{{deaf, false}, {p, true}} {
-		w, err := c.Txn(ctx, client.Txn{
-			If: []client.Compare{tc.p.Owner()}, Then: []client.Op{client.Put{Key: "w"}},
+		w, err := c.Txn(ctx, store.Txn{
+			If: []store.Compare{tc.p.Owner()}, Then: []store.Op{store.Put{Key: "w"}},
 		})
 		if err != nil || w.Succeeded != tc.want {
 			t.Errorf("a fenced write: %v, %v", w.Succeeded, err)

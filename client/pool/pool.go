@@ -13,6 +13,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -54,10 +56,10 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	}
 	for w := (tries.Backoff{}); ; {
 		// Twice is as good as once.
-		r, err := c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.Key(p.spec()).Missing()},
-			Then: []client.Op{client.Put{Key: p.spec(), Value: value}},
-			Else: []client.Op{client.Range{Key: p.spec()}},
+		r, err := c.Txn(ctx, store.Txn{
+			If:   []store.Compare{store.Key(p.spec()).Missing()},
+			Then: []store.Op{store.Put{Key: p.spec(), Value: value}},
+			Else: []store.Op{store.Range{Key: p.spec()}},
 		})
 		switch {
 		case err == nil && (r.Succeeded || string(r.Results[0].Range.KVs[0].Value) == string(value)):
@@ -172,8 +174,8 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 			if !r.Wait {
 				return fail(p.taken(ctx, r.Want))
 			}
-			err := tries.AwaitEvent(ctx, p.c, client.Watch{
-				Key: p.held(r.Want), End: client.Prefix(p.held(r.Want)).End,
+			err := tries.AwaitEvent(ctx, p.c, store.Watch{
+				Key: p.held(r.Want), End: store.Prefix(p.held(r.Want)).End,
 				From: revision + 1, NoPut: true,
 			}, tries.Gone)
 			if err != nil {
@@ -192,7 +194,7 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 	if want == "" {
 		return ErrNoneFree
 	}
-	holder, err := p.c.Describe(ctx, client.LeaseRef{Name: p.held(want)})
+	holder, err := p.c.Describe(ctx, leases.Ref{Name: p.held(want)})
 	if err != nil {
 		return ErrNoneFree // it has gone meanwhile, or the caller gives up
 	}
@@ -211,13 +213,13 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
-		Keys: []client.KV{{Key: p.held(id), Value: []byte(r.Owner)}},
+		Keys: []store.KV{{Key: p.held(id), Value: []byte(r.Owner)}},
 	})
 	if err != nil {
 		return nil, fault.In("pool: acquire", id, err)
 	}
 	loan := &Loan{p, id, l}
-	_, err = p.c.Put(ctx, client.Put{Key: p.was(id), Value: []byte(r.Owner)})
+	_, err = p.c.Put(ctx, store.Put{Key: p.was(id), Value: []byte(r.Owner)})
 	if err != nil && ctx.Err() != nil {
 		// Nobody is there to use it.
 		free, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -229,9 +231,9 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 
 // free returns some IDs that are free, the best first, as of a revision.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	ask := client.Range{Key: p.held(""), End: client.Prefix(p.held("")).End, KeysOnly: true}
+	ask := store.Range{Key: p.held(""), End: store.Prefix(p.held("")).End, KeysOnly: true}
 	if r.Want != "" {
-		ask = client.Range{Key: p.held(r.Want), KeysOnly: true}
+		ask = store.Range{Key: p.held(r.Want), KeysOnly: true}
 	}
 	kvs, rev, err := tries.ReadAll(ctx, p.c, ask)
 	if err != nil {
@@ -247,7 +249,7 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 	case r.Want != "":
 		return []string{r.Want}, rev, nil
 	}
-	notes, _, err := tries.ReadAll(ctx, p.c, client.Prefix(p.was("")).Range())
+	notes, _, err := tries.ReadAll(ctx, p.c, store.Prefix(p.was("")).Range())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -256,9 +258,9 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 
 // best returns up to a handful of the IDs that are not held. Those who ask at the same time
 // should not all try for the same one, so within what is equally good the order is random.
-func (p *Pool) best(held map[string]bool, notes []client.KV, owner string) []string {
+func (p *Pool) best(held map[string]bool, notes []store.KV, owner string) []string {
 	const handful = 8
-	last := make(map[string]*client.KV, len(notes))
+	last := make(map[string]*store.KV, len(notes))
 	for i := range notes {
 		last[strings.TrimPrefix(notes[i].Key, p.was(""))] = &notes[i]
 	}
@@ -308,7 +310,7 @@ func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
 func (l *Loan) Token() lease.Token { return l.lease.Token() }
 
 // Owner is the condition of a transaction that only the holder of the ID may do.
-func (l *Loan) Owner() client.Compare { return client.NameHeld(l.p.held(l.id), l.Token()) }
+func (l *Loan) Owner() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
 
 // Release gives the ID back. For this program it is over at once, whatever the error is.
 func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
@@ -326,7 +328,7 @@ type Entry struct {
 // List returns the IDs that are held, in the order of their names, linearizably page by page.
 func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	var out []Entry
-	for l, err := range p.c.List(ctx, client.Filter{NamePrefix: p.held("")}) {
+	for l, err := range p.c.List(ctx, leases.Filter{NamePrefix: p.held("")}) {
 		if err != nil {
 			return nil, fault.In("pool: list pool", p.prefix, err)
 		}

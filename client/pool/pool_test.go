@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/pool"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
@@ -89,7 +90,7 @@ func TestPool(t *testing.T) {
 		l    *pool.Loan
 		want bool
 	}{{a, false}, {next, true}} {
-		w, err := c.Txn(ctx, client.Txn{If: []client.Compare{tc.l.Owner()}})
+		w, err := c.Txn(ctx, store.Txn{If: []store.Compare{tc.l.Owner()}})
 		if err != nil || w.Succeeded != tc.want {
 			t.Errorf("a fenced write: %v, %v", w.Succeeded, err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -64,12 +65,12 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 			s.Claimed++
 		}
 	}
-	count := func(kind func(string) string) client.Range {
+	count := func(kind func(string) string) store.Range {
 		r := from("", kind)
 		r.CountOnly, r.Revision = true, revision
 		return r
 	}
-	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{count(q.item), count(q.dead)}})
+	r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{count(q.item), count(q.dead)}})
 	if err != nil {
 		return s, fault.In("queue: count", q.prefix, err)
 	}
@@ -79,7 +80,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 }
 
 // after returns the range of up to so many keys of one kind whose IDs are behind one.
-func after(id string, kind func(id string) string, limit int) client.Range {
+func after(id string, kind func(id string) string, limit int) store.Range {
 	r := from(id+"\x00", kind)
 	r.Limit = int64(max(limit, 1))
 	return r
@@ -91,15 +92,15 @@ func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) 
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list", q.prefix, err)
 	}
-	page := func(kind func(string) string) client.Range { return after(id, kind, limit) }
+	page := func(kind func(string) string) store.Range { return after(id, kind, limit) }
 	// Claims and tries are of items: see ready.
-	r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{
+	r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{
 		page(q.item), page(q.claim), page(q.try),
 	}})
 	if err != nil {
 		return nil, fault.In("queue: list", q.prefix, err)
 	}
-	index := make(map[string]*client.KV)
+	index := make(map[string]*store.KV)
 	for _, res := range r.Results[1:] {
 		for i := range res.Range.KVs {
 			index[res.Range.KVs[i].Key] = &res.Range.KVs[i]
@@ -152,20 +153,20 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if err != nil {
 		return 0, fault.In("queue: requeue", "", err)
 	}
-	return q.takeFromDead(ctx, ids, func(i int, payload []byte) []client.Op {
-		return []client.Op{client.Put{Key: q.item(fresh[i]), Value: payload}}
+	return q.takeFromDead(ctx, ids, func(i int, payload []byte) []store.Op {
+		return []store.Op{store.Put{Key: q.item(fresh[i]), Value: payload}}
 	})
 }
 
 // Discard deletes up to MaxBatch dead letters, and returns how many there were.
 func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
-	return q.takeFromDead(ctx, ids, func(int, []byte) []client.Op { return nil })
+	return q.takeFromDead(ctx, ids, func(int, []byte) []store.Op { return nil })
 }
 
 // takeFromDead takes dead letters out, one by one. Each goes once: the transaction that deletes it
 // does the rest, and a second try after a lost answer finds nothing to do.
 func (q *Queue) takeFromDead(
-	ctx context.Context, ids []string, then func(i int, payload []byte) []client.Op,
+	ctx context.Context, ids []string, then func(i int, payload []byte) []store.Op,
 ) (n int, err error) {
 	if err := q.check(); err != nil {
 		return 0, fault.In("queue: dead letters of", q.prefix, err)
@@ -175,7 +176,7 @@ func (q *Queue) takeFromDead(
 			client.ErrInvalid, len(ids), MaxBatch))
 	}
 	for i, id := range ids {
-		ok, err := q.takeOneFromDead(ctx, id, func(payload []byte) []client.Op {
+		ok, err := q.takeOneFromDead(ctx, id, func(payload []byte) []store.Op {
 			return then(i, payload)
 		})
 		if err != nil {
@@ -189,20 +190,20 @@ func (q *Queue) takeFromDead(
 }
 
 func (q *Queue) takeOneFromDead(
-	ctx context.Context, id string, then func(payload []byte) []client.Op,
+	ctx context.Context, id string, then func(payload []byte) []store.Op,
 ) (ok bool, err error) {
 	tried := false
 	for p := (tries.Backoff{}); ; {
-		r, err := q.c.Range(ctx, client.Range{Key: q.dead(id)})
+		r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
 		if err != nil {
 			return false, err
 		}
 		if len(r.KVs) == 0 {
 			return tried, nil
 		}
-		t, err := q.c.Txn(ctx, client.Txn{
-			If:   []client.Compare{client.Key(q.dead(id)).Missing().Not()},
-			Then: append(then(r.KVs[0].Value), client.Delete{Key: q.dead(id)}),
+		t, err := q.c.Txn(ctx, store.Txn{
+			If:   []store.Compare{store.Key(q.dead(id)).Missing().Not()},
+			Then: append(then(r.KVs[0].Value), store.Delete{Key: q.dead(id)}),
 		})
 		if err == nil {
 			return tried || t.Succeeded, nil

@@ -10,6 +10,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -92,13 +94,13 @@ func (q *Queue) shyness() time.Duration {
 // of each, read at one revision, can be compared.
 func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err error) {
 	first := ""
-	page := func(kind func(string) string) client.Range {
+	page := func(kind func(string) string) store.Range {
 		r := from(first, kind)
 		r.Limit, r.Revision, r.KeysOnly = 128, revision, true
 		return r
 	}
 	for p := (tries.Backoff{}); ; {
-		r, err := q.c.Txn(ctx, client.Txn{Then: []client.Op{page(q.item), page(q.claim)}})
+		r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{page(q.item), page(q.claim)}})
 		if errors.Is(err, client.ErrCompacted) && revision != 0 {
 			first, revision = "", 0
 			if err := p.Wait(ctx); err != nil {
@@ -133,9 +135,9 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 // claimNext waits for items that become ready after a revision at which none was, and claims
 // one. It returns nil if it is to be called again, from the beginning.
 func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
-	w, err := q.c.Watch(ctx, client.Watch{
+	w, err := q.c.Watch(ctx, store.Watch{
 		// From claim/ to item/, and dead/ in between.
-		Key: q.claim(""), End: client.Prefix(q.item("")).End, From: revision + 1,
+		Key: q.claim(""), End: store.Prefix(q.item("")).End, From: revision + 1,
 	})
 	if errors.Is(err, client.ErrCompacted) {
 		return nil, nil
@@ -252,25 +254,25 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 
 // tryOnce is tryClaim, but that an unknown outcome is an error.
 func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
-	l := client.NewLeaseID()
-	r, err := q.c.Txn(ctx, client.Txn{
-		If: []client.Compare{
-			client.Key(q.item(id)).Missing().Not(),
-			client.Key(q.claim(id)).Missing(),
-			client.Key(q.try(id)).Version(client.Less, q.cfg.MaxTries),
+	l := leases.NewID()
+	r, err := q.c.Txn(ctx, store.Txn{
+		If: []store.Compare{
+			store.Key(q.item(id)).Missing().Not(),
+			store.Key(q.claim(id)).Missing(),
+			store.Key(q.try(id)).Version(store.Less, q.cfg.MaxTries),
 		},
-		Then: []client.Op{
+		Then: []store.Op{
 			client.Grant{ID: l, TTL: q.cfg.TTL, Owner: q.cfg.Worker},
-			client.Put{Key: q.claim(id), Value: []byte(q.claimant()), Lease: l},
-			client.Put{Key: q.try(id), PrevKV: true},
-			client.Range{Key: q.item(id)},
+			store.Put{Key: q.claim(id), Value: []byte(q.claimant()), Lease: l},
+			store.Put{Key: q.try(id), PrevKV: true},
+			store.Range{Key: q.item(id)},
 		},
-		Else: []client.Op{
-			client.Range{Key: q.item(id)}, client.Range{Key: q.claim(id), KeysOnly: true},
+		Else: []store.Op{
+			store.Range{Key: q.item(id)}, store.Range{Key: q.claim(id), KeysOnly: true},
 		},
 	})
 	if tries.Unsure(ctx, err) {
-		return nil, fault.Join(err, q.release(ctx, client.LeaseRef{ID: l}))
+		return nil, fault.Join(err, q.release(ctx, leases.Ref{ID: l}))
 	}
 	if err != nil {
 		return nil, err
@@ -286,7 +288,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	q.crowd.Store(max(q.crowd.Load()-1, 0))
 	held, err := q.c.Keep(r.Results[0].Grant, -1)
 	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way; it will be told
-		return nil, q.release(ctx, client.LeaseRef{ID: l})
+		return nil, q.release(ctx, leases.Ref{ID: l})
 	}
 	if err != nil {
 		return nil, err
@@ -311,7 +313,7 @@ func (q *Queue) claimant() string {
 }
 
 // release revokes a lease that nobody holds, if there is one, so that an item is free earlier.
-func (q *Queue) release(ctx context.Context, l client.LeaseRef) error {
+func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	err := q.c.Revoke(ctx, l)
 	if errors.Is(err, client.ErrLeaseNotFound) {
 		return nil
@@ -322,21 +324,21 @@ func (q *Queue) release(ctx context.Context, l client.LeaseRef) error {
 // moveToDead moves an item that nobody has claimed, and that was tried too often, to the dead
 // letters. The transaction does nothing the second time, whichever worker did the first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
-	_, err := q.c.Txn(ctx, client.Txn{
-		If: []client.Compare{
-			client.Key(q.item(id)).Missing().Not(),
-			client.Key(q.claim(id)).Missing(),
-			client.Key(q.try(id)).Version(client.Greater, q.cfg.MaxTries-1),
+	_, err := q.c.Txn(ctx, store.Txn{
+		If: []store.Compare{
+			store.Key(q.item(id)).Missing().Not(),
+			store.Key(q.claim(id)).Missing(),
+			store.Key(q.try(id)).Version(store.Greater, q.cfg.MaxTries-1),
 		},
 		Then: q.burial(id, payload),
 	})
 	return err
 }
 
-func (q *Queue) burial(id string, payload []byte) []client.Op {
-	return []client.Op{
-		client.Delete{Key: q.item(id)},
-		client.Delete{Key: q.try(id)},
-		client.Put{Key: q.dead(id), Value: payload},
+func (q *Queue) burial(id string, payload []byte) []store.Op {
+	return []store.Op{
+		store.Delete{Key: q.item(id)},
+		store.Delete{Key: q.try(id)},
+		store.Put{Key: q.dead(id), Value: payload},
 	}
 }

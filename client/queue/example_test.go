@@ -6,8 +6,8 @@ import (
 	"log"
 	"time"
 
-	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -32,7 +32,7 @@ func ExampleQueue() {
 				return fmt.Errorf("try %d: no such person", i.Tries())
 			}
 			fmt.Println("to", to)
-			return i.AckWith(ctx, client.Put{Key: "sent/" + to})
+			return i.AckWith(ctx, store.Put{Key: "sent/" + to})
 		},
 		Failed: func(_ *queue.Item, err error) { fmt.Println(err) },
 	})

@@ -11,6 +11,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/lease"
 )
@@ -64,7 +66,7 @@ func (i *Item) Close() { i.lease.Close() }
 
 // Owner is the condition of a transaction that only the holder of this claim may do. (Each claim
 // has a lease of its own, so that the lease lives says it all.)
-func (i *Item) Owner() client.Compare { return client.LeaseAlive(i.lease.ID()) }
+func (i *Item) Owner() store.Compare { return store.LeaseAlive(i.lease.ID()) }
 
 // Ack says that the item is done: it goes, and so does the claim. If the claim was lost before,
 // this changes nothing and returns ErrLost: somebody else may be at work, or be done.
@@ -77,9 +79,9 @@ func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 // none. This makes work whose effect is in the store exact, although items may be
 // worked on more than once. (After lost answers it also returns nil if the claim ended and
 // somebody else has done the item since.)
-func (i *Item) AckWith(ctx context.Context, ops ...client.Op) error {
-	then := []client.Op{
-		i.revoke(), client.Delete{Key: i.q.item(i.id)}, client.Delete{Key: i.q.try(i.id)},
+func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
+	then := []store.Op{
+		i.revoke(), store.Delete{Key: i.q.item(i.id)}, store.Delete{Key: i.q.try(i.id)},
 	}
 	done, err := i.finish(ctx, append(then, ops...))
 	if err == nil && !done {
@@ -95,16 +97,16 @@ func (i *Item) AckWith(ctx context.Context, ops ...client.Op) error {
 // letters, if it was tried as often as it may be. If the claim was lost, the item has come
 // back already, and Nack returns ErrLost.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
-	then := []client.Op{i.revoke()}
+	then := []store.Op{i.revoke()}
 	switch {
 	case i.tries >= i.q.cfg.MaxTries:
 		then = append(then, i.q.burial(i.id, i.payload)...)
 	case delay > 0:
 		// The claim moves from the worker's lease to one that nobody renews.
-		wait := client.NewLeaseID()
-		then = []client.Op{
+		wait := leases.NewID()
+		then = []store.Op{
 			client.Grant{ID: wait, TTL: max(delay, minDelay)},
-			client.Put{Key: i.q.claim(i.id), Lease: wait},
+			store.Put{Key: i.q.claim(i.id), Lease: wait},
 			i.revoke(),
 		}
 	}
@@ -116,7 +118,7 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 
 // revoke ends the lease of the claim, as the first operation of a transaction where that can
 // be: who watches sees the claim go and then, if it goes, the item, and does not try for it.
-func (i *Item) revoke() client.Op { return i.lease.Ref().Revoke() }
+func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 
 // finish ends the claim with a transaction, which does nothing unless the claim hangs on our
 // lease. The lease is kept alive until the outcome is known, so that a lost answer does
@@ -125,17 +127,17 @@ func (i *Item) revoke() client.Op { return i.lease.Ref().Revoke() }
 // After a lost answer the condition does not hold if our transaction was done, and also if
 // the lease has ended in between. In both cases the claim is over. Then finish reports
 // whether the item is gone, which is all that matters: we finished it, or a later worker did.
-func (i *Item) finish(ctx context.Context, then []client.Op) (done bool, err error) {
+func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	defer i.Close()
 	if i.over {
 		return false, ErrLost
 	}
-	t := client.Txn{
-		If:   []client.Compare{client.Key(i.q.claim(i.id)).Lease(client.Equal, i.lease.ID())},
+	t := store.Txn{
+		If:   []store.Compare{store.Key(i.q.claim(i.id)).Lease(store.Equal, i.lease.ID())},
 		Then: then,
-		Else: []client.Op{client.Range{Key: i.q.item(i.id), KeysOnly: true}},
+		Else: []store.Op{store.Range{Key: i.q.item(i.id), KeysOnly: true}},
 	}
 	for p := (tries.Backoff{}); ; {
 		r, err := i.q.c.Txn(ctx, t)

@@ -12,6 +12,8 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -88,8 +90,8 @@ func (q *Queue) check() error {
 }
 
 // from returns the range of the keys of one kind whose IDs are not before one.
-func from(id string, kind func(id string) string) client.Range {
-	return client.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
+func from(id string, kind func(id string) string) store.Range {
+	return store.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
 }
 
 // idOf returns the ID of which a key of one kind is; false if it is another queue's key.
@@ -103,7 +105,7 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	r, err := q.c.Range(ctx, client.Range{Key: q.item(""), KeysOnly: true})
+	r, err := q.c.Range(ctx, store.Range{Key: q.item(""), KeysOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -159,19 +161,19 @@ func (q *Queue) PushAll(
 		return nil, fault.In("queue: push to", q.prefix, err)
 	}
 	// They come together but go one by one: as long as one is there all were pushed.
-	var t client.Txn
-	wait := client.NewLeaseID()
+	var t store.Txn
+	wait := leases.NewID()
 	if delay > 0 {
 		t.Then = append(t.Then, client.Grant{ID: wait, TTL: max(delay, minDelay)})
 	}
 	if slices.ContainsFunc(payloads, func(b []byte) bool { return len(b) >= largePayload }) {
-		t.If = append(t.If, client.Key(q.item(ids[0])+q.room()).Missing())
+		t.If = append(t.If, store.Key(q.item(ids[0])+q.room()).Missing())
 	}
 	for i, id := range ids {
-		t.If = append(t.If, client.Key(q.item(id)).Missing(), client.Key(q.dead(id)).Missing())
-		t.Then = append(t.Then, client.Put{Key: q.item(id), Value: payloads[i]})
+		t.If = append(t.If, store.Key(q.item(id)).Missing(), store.Key(q.dead(id)).Missing())
+		t.Then = append(t.Then, store.Put{Key: q.item(id), Value: payloads[i]})
 		if delay > 0 {
-			t.Then = append(t.Then, client.Put{Key: q.claim(id), Lease: wait})
+			t.Then = append(t.Then, store.Put{Key: q.claim(id), Lease: wait})
 		}
 	}
 	for p := (tries.Backoff{}); ; {

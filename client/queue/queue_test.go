@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
@@ -136,7 +138,7 @@ func TestQueueWorkerDies(t *testing.T) {
 	if err := late.Nack(ctx, time.Hour); !errors.Is(err, queue.ErrLost) {
 		t.Errorf("late nack: %v", err)
 	}
-	w, err := c.Txn(ctx, client.Txn{If: []client.Compare{late.Owner()}})
+	w, err := c.Txn(ctx, store.Txn{If: []store.Compare{late.Owner()}})
 	if err != nil || w.Succeeded {
 		t.Errorf("a late write: %v, %v", w.Succeeded, err)
 	}
@@ -168,7 +170,7 @@ func TestQueueWork(t *testing.T) {
 			case "bad":
 				return errors.New("no")
 			case "exact":
-				return i.AckWith(ctx, client.Put{Key: "done"})
+				return i.AckWith(ctx, store.Put{Key: "done"})
 			}
 			return nil
 		},
@@ -181,7 +183,7 @@ func TestQueueWork(t *testing.T) {
 	if s != (queue.Stats{Dead: 1}) {
 		t.Errorf("left over: %+v", s)
 	}
-	rig.Must[client.KV](t)(c.Get(rig.Soon(t), "done"))
+	rig.Must[store.KV](t)(c.Get(rig.Soon(t), "done"))
 }
 
 // Goal: of many workers that wait, few try for each item: they would be a stampede of
@@ -256,8 +258,8 @@ func TestQueueLostAnswers(t *testing.T) {
 		t.Fatalf("given back: %+v", s)
 	}
 	for _, i := range rig.Must[[]queue.Info](t)(q.List(ctx, "", items)) {
-		delay := rig.Must[client.KV](t)(c.Get(ctx, "q/claim/"+i.ID)).Lease
-		if err := c.Revoke(ctx, client.LeaseRef{ID: delay}); err != nil {
+		delay := rig.Must[store.KV](t)(c.Get(ctx, "q/claim/"+i.ID)).Lease
+		if err := c.Revoke(ctx, leases.Ref{ID: delay}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -373,7 +375,7 @@ func TestQueueRandom(t *testing.T) {
 					continue
 				}
 				// The effect: put once, or the test fails.
-				err = i.AckWith(ctx, client.Put{Key: "done/" + string(i.Payload())})
+				err = i.AckWith(ctx, store.Put{Key: "done/" + string(i.Payload())})
 				switch {
 				case err == nil && fate == 2:
 					t.Error("an ack without a claim was accepted")
@@ -389,7 +391,7 @@ func TestQueueRandom(t *testing.T) {
 	}
 	all.Wait()
 	end()
-	kvs := rig.Must[client.RangeResult](t)(pusher.Range(ctx, client.Prefix("done/").Range())).KVs
+	kvs := rig.Must[store.RangeResult](t)(pusher.Range(ctx, store.Prefix("done/").Range())).KVs
 	if len(kvs) != items {
 		t.Errorf("%d of %d items were done", len(kvs), items)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
@@ -101,9 +102,9 @@ func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err
 		held, err := s.lock(ctx)
 		if err == nil {
 			var r client.TxnResult
-			r, err = s.proxy.c.Txn(ctx, client.Txn{
-				If:   []client.Compare{held.Owner()},
-				Then: []client.Op{client.Put{Key: file, Value: []byte(s.name)}},
+			r, err = s.proxy.c.Txn(ctx, store.Txn{
+				If:   []store.Compare{held.Owner()},
+				Then: []store.Op{store.Put{Key: file, Value: []byte(s.name)}},
 			})
 			if err == nil && r.Succeeded {
 				d.log.Printf("%s has the lock, sequencer %d", s.name, held.Token())

@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
@@ -31,7 +32,7 @@ type proxied struct {
 }
 
 func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy, error) {
-	files, err := cache.Open(ctx, c, []client.KeyRange{{Key: file}}, cache.Options{})
+	files, err := cache.Open(ctx, c, []store.KeyRange{{Key: file}}, cache.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 )
 
 func main() {
@@ -128,9 +129,9 @@ func (d *demo) write(ctx context.Context, c *client.Client) error {
 
 // change writes the whole configuration in one transaction.
 func change(ctx context.Context, c *client.Client, n int) error {
-	var txn client.Txn
+	var txn store.Txn
 	for i := range keys {
-		txn.Then = append(txn.Then, client.Put{
+		txn.Then = append(txn.Then, store.Put{
 			Key: fmt.Sprintf("%skey-%02d", prefix, i), Value: strconv.AppendInt(nil, int64(n), 10),
 		})
 	}
@@ -150,7 +151,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 		return err
 	}
 	defer c.Close()
-	config, err := cache.Open(ctx, c, []client.KeyRange{client.Prefix(prefix)}, cache.Options{
+	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix(prefix)}, cache.Options{
 		// A reader that was cut off for longer than the TTL reads from the cluster. Those
 		// that never begin anew make all others wait, and lose their leases too.
 	})
@@ -186,7 +187,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 // check reads the configuration once.
 func (d *demo) check(ctx context.Context, config *cache.Cache) error {
 	least := d.acknowledged.Load()
-	p := client.Prefix(prefix)
+	p := store.Prefix(prefix)
 	r, err := config.Range(ctx, p.Key, p.End)
 	if err != nil {
 		return err

@@ -24,7 +24,9 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/pool"
+	"leasehold.dev/client/store"
 )
 
 func main() {
@@ -60,7 +62,7 @@ var errDown = errors.New("the server does not answer")
 // offer is what a server tells a host. The host counts the time from before it asked.
 type offer struct {
 	address string
-	ref     client.LeaseRef
+	ref     leases.Ref
 	ttl     time.Duration
 }
 
@@ -70,13 +72,13 @@ func (s *server) request(ctx context.Context, host string) (offer, error) {
 	if s.down.Load() {
 		return offer{}, errDown
 	}
-	has := client.Filter{NamePrefix: poolName + "/held/", Owner: host}
+	has := leases.Filter{NamePrefix: poolName + "/held/", Owner: host}
 	for l, err := range s.c.List(ctx, has) {
 		if err != nil {
 			return offer{}, err
 		}
 		o := offer{
-			strings.TrimPrefix(l.Name, has.NamePrefix), client.LeaseRef{ID: l.ID, Token: l.Token}, l.TTL,
+			strings.TrimPrefix(l.Name, has.NamePrefix), leases.Ref{ID: l.ID, Token: l.Token}, l.TTL,
 		}
 		if !l.Delayed && s.renew(ctx, o) == nil {
 			return o, nil
@@ -96,7 +98,7 @@ func (s *server) renew(ctx context.Context, o offer) error {
 	if s.down.Load() {
 		return errDown
 	}
-	_, err := s.c.Txn(ctx, client.Txn{Then: []client.Op{o.ref.Renew()}})
+	_, err := s.c.Txn(ctx, store.Txn{Then: []store.Op{o.ref.Renew()}})
 	return err
 }
 
@@ -205,7 +207,7 @@ func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) erro
 // free waits until the cluster says that the lease of a silent host has expired.
 func (d *demo) free(ctx context.Context, s *server, o offer) error {
 	name := poolName + "/held/" + o.address
-	events, err := s.c.LeaseEvents(ctx, client.EventsOptions{NamePrefix: name})
+	events, err := s.c.LeaseEvents(ctx, leases.Watch{NamePrefix: name})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 )
 
 // prefix is that of the names of chunks' leases.
@@ -31,7 +32,7 @@ type master struct {
 
 // begin gives each chunk a primary, and another when a lease has ended.
 func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCauseFunc) error {
-	events, err := m.c.LeaseEvents(ctx, client.EventsOptions{NamePrefix: prefix})
+	events, err := m.c.LeaseEvents(ctx, leases.Watch{NamePrefix: prefix})
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCause
 		for {
 			u, err := events.Next(ctx)
 			for i, e := range u.Events {
-				if err == nil && e.Kind == client.LeaseExpired {
+				if err == nil && e.Kind == leases.Expired {
 					err = m.assign(ctx, strings.TrimPrefix(e.Lease.Name, prefix), i)
 				}
 			}
@@ -81,7 +82,7 @@ func (m *master) assign(ctx context.Context, chunk string, first int) error {
 			m.mu.Unlock()
 			return nil
 		}
-		if err := m.c.Revoke(ctx, client.LeaseRef{ID: g.ID}); err != nil &&
+		if err := m.c.Revoke(ctx, leases.Ref{ID: g.ID}); err != nil &&
 			!errors.Is(err, client.ErrLeaseNotFound) {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/lease"
 )
 
@@ -49,7 +50,7 @@ func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	if cut {
 		return errCutOff
 	}
-	l, err := s.c.Resume(ctx, client.LeaseRef{Name: prefix + chunk}, secret, -1)
+	l, err := s.c.Resume(ctx, leases.Ref{Name: prefix + chunk}, secret, -1)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/members"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
 
@@ -115,12 +116,12 @@ func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 
 // assign gives each partition without a live leader to the broker that leads the fewest.
 func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bool) error {
-	r, err := b.c.Range(ctx, client.Prefix(partitions).Range())
+	r, err := b.c.Range(ctx, store.Prefix(partitions).Range())
 	if err != nil {
 		return err
 	}
 	leads := make(map[string]int)
-	now := make(map[string]client.KV)
+	now := make(map[string]store.KV)
 	for _, kv := range r.KVs {
 		now[kv.Key] = kv
 		leads[leaderOf(kv.Value)]++
@@ -145,9 +146,9 @@ func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bo
 		if err != nil {
 			return err
 		}
-		r, err := b.c.Txn(ctx, client.Txn{
-			If:   []client.Compare{l.Owner()},
-			Then: []client.Op{client.Put{Key: key, Value: value}},
+		r, err := b.c.Txn(ctx, store.Txn{
+			If:   []store.Compare{l.Owner()},
+			Then: []store.Op{store.Put{Key: key, Value: value}},
 		})
 		if err == nil && !r.Succeeded {
 			err = errDeposed

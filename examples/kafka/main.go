@@ -21,6 +21,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 )
 
 func main() {
@@ -82,9 +83,9 @@ func (d *demo) run(ctx context.Context) error {
 
 // settled waits until each partition is led by one of the brokers.
 func (d *demo) settled(ctx context.Context, c *client.Client, brokers map[string]*broker) error {
-	end := client.Prefix(partitions).End
+	end := store.Prefix(partitions).End
 	for {
-		r, err := c.Range(ctx, client.Range{Key: partitions, End: end})
+		r, err := c.Range(ctx, store.Range{Key: partitions, End: end})
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (d *demo) settled(ctx context.Context, c *client.Client, brokers map[string
 			d.log.Printf("%d partitions are led by %d live brokers", led, len(brokers))
 			return nil
 		}
-		w, err := c.WatchFrom(client.Watch{Key: partitions, End: end, From: r.Revision + 1})
+		w, err := c.WatchFrom(store.Watch{Key: partitions, End: end, From: r.Revision + 1})
 		if err != nil {
 			return err
 		}

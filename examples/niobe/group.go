@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // key is where the cluster keeps the configuration.
@@ -43,7 +44,7 @@ func (g *group) found(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.c.Put(ctx, client.Put{Key: key, Value: value})
+	_, err = g.c.Put(ctx, store.Put{Key: key, Value: value})
 	return err
 }
 
@@ -64,9 +65,9 @@ func (g *group) replace(ctx context.Context, old, c config) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.c.Txn(ctx, client.Txn{
-		If:   []client.Compare{client.Key(key).ModRevision(client.Equal, old.revision)},
-		Then: []client.Op{client.Put{Key: key, Value: value}},
+	_, err = g.c.Txn(ctx, store.Txn{
+		If:   []store.Compare{store.Key(key).ModRevision(store.Equal, old.revision)},
+		Then: []store.Op{store.Put{Key: key, Value: value}},
 	})
 	if errors.Is(err, client.ErrUnknownOutcome) {
 		return nil // the next look at the configuration tells

@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 )
 
 func main() {
@@ -92,7 +93,7 @@ func elected(
 
 // cached reads a configuration from memory, and never an old one.
 func cached(ctx context.Context, c *client.Client, out io.Writer) error {
-	ranges := []client.KeyRange{client.Prefix("config/")}
+	ranges := []store.KeyRange{store.Prefix("config/")}
 	config, err := cache.Open(ctx, c, ranges, cache.Options{Owner: "host-1"})
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func cached(ctx context.Context, c *client.Client, out io.Writer) error {
 	defer config.Close(ctx)
 
 	for _, limit := range []string{"100", "200"} {
-		put := client.Put{Key: "config/limit", Value: []byte(limit)}
+		put := store.Put{Key: "config/limit", Value: []byte(limit)}
 		if _, err := c.Put(ctx, put); err != nil {
 			return err
 		}

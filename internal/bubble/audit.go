@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 )
 
 // lateness is for how long after the last fault a lease of nobody may be there, beside its TTL.
@@ -78,7 +79,7 @@ func (w *World) drain(ctx context.Context, p *process) error {
 // forgotten sees that the leases of those who have ended are gone.
 func (w *World) forgotten(ctx context.Context, p *process) error {
 	time.Sleep(10*time.Second + lateness)
-	r, err := p.c.Range(ctx, client.Prefix(leased).Range())
+	r, err := p.c.Range(ctx, store.Prefix(leased).Range())
 	if err != nil {
 		return err
 	}

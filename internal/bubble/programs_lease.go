@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 )
 
 const leased = "l/"
@@ -26,7 +27,7 @@ func keep(p *process) error {
 	}
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: p.between(time.Second, 6*time.Second), Name: name,
-		Keys: []client.KV{{Key: key, Value: []byte(p.on.name)}},
+		Keys: []store.KV{{Key: key, Value: []byte(p.on.name)}},
 	})
 	if err != nil {
 		if errors.Is(err, client.ErrNameTaken) {
@@ -71,7 +72,7 @@ func leave(p *process) error {
 		return client.ErrExpired
 	}})
 	_, err := p.c.GrantOnly(ctx, client.Grant{
-		TTL: ttl, Keys: []client.KV{{Key: key, Value: []byte(p.on.name)}},
+		TTL: ttl, Keys: []store.KV{{Key: key, Value: []byte(p.on.name)}},
 	})
 	p.sleep(0, ttl)
 	return err
@@ -79,7 +80,7 @@ func leave(p *process) error {
 
 // observe sees keys of leases go.
 func observe(p *process) error {
-	w, err := p.c.Watch(p.ctx, client.Watch{Key: leased, End: client.Prefix(leased).End, NoPut: true})
+	w, err := p.c.Watch(p.ctx, store.Watch{Key: leased, End: store.Prefix(leased).End, NoPut: true})
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func observe(p *process) error {
 }
 
 // gone notes that the lease of a key has ended.
-func (h *history) gone(key string, why client.Why) {
+func (h *history) gone(key string, why store.Why) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[fmt.Sprint("lease gone: ", why)]++

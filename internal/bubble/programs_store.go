@@ -10,6 +10,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 )
 
 // epoch is how long a register is in use: the search for an order of its operations takes the
@@ -35,7 +36,7 @@ func fateOf(err error) fate {
 }
 
 // store reads and writes registers by the client of leasehold.v1.
-func store(p *process) error {
+func storeKeys(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
 	o := &op{by: p.on.name, key: p.register()}
@@ -43,7 +44,7 @@ func store(p *process) error {
 	switch k := p.intn(10); {
 	case k < 4:
 		p.w.h.call(o)
-		var kv client.KV
+		var kv store.KV
 		if kv, err = p.c.Get(ctx, o.key); errors.Is(err, client.ErrKeyNotFound) {
 			err = nil
 		}
@@ -51,15 +52,15 @@ func store(p *process) error {
 	case k < 7:
 		o.kind, o.value = opPut, p.w.unique()
 		p.w.h.call(o)
-		var r client.PutResult
-		r, err = p.c.Put(ctx, client.Put{Key: o.key, Value: []byte(o.value)})
+		var r store.PutResult
+		r, err = p.c.Put(ctx, store.Put{Key: o.key, Value: []byte(o.value)})
 		o.revision = r.Revision
 	case k < 9:
 		err = p.swap(ctx, o)
 	default:
 		o.kind = opDelete
 		p.w.h.call(o)
-		_, err = p.c.Delete(ctx, client.Delete{Key: o.key})
+		_, err = p.c.Delete(ctx, store.Delete{Key: o.key})
 	}
 	p.w.h.back(o, fateOf(err))
 	return err
@@ -75,14 +76,14 @@ func (p *process) swap(ctx context.Context, o *op) error {
 	}
 	o.kind, o.want, o.value = opSwap, string(kv.Value), p.w.unique()
 	p.w.h.call(o)
-	cond := client.Key(o.key).Missing()
+	cond := store.Key(o.key).Missing()
 	if o.want != "" {
-		cond = client.Key(o.key).Value(client.Equal, kv.Value)
+		cond = store.Key(o.key).Value(store.Equal, kv.Value)
 	}
-	r, err := p.c.Txn(ctx, client.Txn{
-		If:   []client.Compare{cond},
-		Then: []client.Op{client.Put{Key: o.key, Value: []byte(o.value)}},
-		Else: []client.Op{client.Range{Key: o.key}},
+	r, err := p.c.Txn(ctx, store.Txn{
+		If:   []store.Compare{cond},
+		Then: []store.Op{store.Put{Key: o.key, Value: []byte(o.value)}},
+		Else: []store.Op{store.Range{Key: o.key}},
 	})
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func storeEtcd(p *process) error {
 
 // cached reads the registers from a coherent cache.
 func cached(p *process) error {
-	c, err := cache.Open(p.ctx, p.c, []client.KeyRange{client.Prefix(registers)}, cache.Options{
+	c, err := cache.Open(p.ctx, p.c, []store.KeyRange{store.Prefix(registers)}, cache.Options{
 		TTL: p.between(time.Second, 5*time.Second),
 	})
 	if err != nil {
@@ -150,8 +151,8 @@ func cached(p *process) error {
 // watch follows all registers, and goes on where it was in a new watch now and then.
 func watch(p *process) error {
 	v := &view{by: p.on.name, told: make(map[int64]string)}
-	w, err := p.c.Watch(p.ctx, client.Watch{
-		Key: registers, End: client.Prefix(registers).End, Progress: time.Second,
+	w, err := p.c.Watch(p.ctx, store.Watch{
+		Key: registers, End: store.Prefix(registers).End, Progress: time.Second,
 	})
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func watch(p *process) error {
 }
 
 // see notes what a watch was told.
-func (h *history) see(v *view, u *client.Update) {
+func (h *history) see(v *view, u *store.Update) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if v.last == 0 { // it began somewhere before

@@ -177,9 +177,9 @@ func (w *World) run() error {
 		}
 	}
 	w.roles = []func(*process){
-		hands(store, keep, locks, push, watch, observe),
-		hands(storeEtcd, store, cached, work, leave, keep),
-		hands(store, locks, lockEtcd, keepEtcd, push, work, cached),
+		hands(storeKeys, keep, locks, push, watch, observe),
+		hands(storeEtcd, storeKeys, cached, work, leave, keep),
+		hands(storeKeys, locks, lockEtcd, keepEtcd, push, work, cached),
 		hands(storeEtcd, lockEtcd, keep, watch, locks, work),
 	}
 	for i := range w.roles {

@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 )
 
 // etcdLease is a lease that etcd's library keeps alive, which says nothing of how it has ended.
@@ -37,17 +38,17 @@ func (a *app) howEnded(l *etcdLease) string {
 	}
 	ctx, cancel := a.commandContext()
 	defer cancel()
-	leases := nativeLeases(l.client)
-	_, err := leases.Describe(ctx, &pb.DescribeRequest{Id: int64(l.id)})
+	service := nativeLeases(l.client)
+	_, err := service.Describe(ctx, &pb.DescribeRequest{Id: int64(l.id)})
 	if grpcstatus.Code(err) != codes.NotFound {
 		return "" // a renewal, which tells more, would give what is lost another TTL
 	}
-	r, _ := leases.Renew(ctx, &pb.RenewRequest{
+	r, _ := service.Renew(ctx, &pb.RenewRequest{
 		Leases: []*pb.LeaseRef{{Id: int64(l.id), Token: l.token}},
 	})
 	for _, res := range r.GetResults() {
 		if res.Cause != 0 {
-			lost := &client.LostError{Cause: client.LeaseEventKind(res.Cause), By: res.By}
+			lost := &client.LostError{Cause: leases.Kind(res.Cause), By: res.By}
 			return strings.TrimPrefix(lost.Error(), client.ErrLost.Error()+": ")
 		}
 	}

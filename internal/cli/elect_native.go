@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -134,7 +135,7 @@ func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
 
 // showKey shows a key as get does.
 func (a *app) showKey(ctx context.Context, c *client.Client, key string) error {
-	r, err := c.Range(ctx, client.Range{Key: key})
+	r, err := c.Range(ctx, store.Range{Key: key})
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (a *app) showKey(ctx context.Context, c *client.Client, key string) error {
 }
 
 // etcdRange is an answer in the form in which etcd gives it, as far as a client knows it.
-func etcdRange(r client.RangeResult) *etcdserverpb.RangeResponse {
+func etcdRange(r store.RangeResult) *etcdserverpb.RangeResponse {
 	out := &etcdserverpb.RangeResponse{
 		Header: &etcdserverpb.ResponseHeader{Revision: r.Revision}, More: r.More, Count: r.Count,
 	}

@@ -12,6 +12,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 )
 
 // eventFlags say which events lease watch tells.
@@ -37,12 +38,12 @@ func (f *eventFlags) add(cmd *cobra.Command) {
 	f.resume = func() bool { return fs.Changed("after") }
 }
 
-func (f *eventFlags) options() (client.EventsOptions, error) {
+func (f *eventFlags) options() (leases.Watch, error) {
 	labels, err := parseLabels(f.labels)
 	if err == nil && f.within < 0 {
 		err = badArgs("--expiring-within must not be below 0")
 	}
-	return client.EventsOptions{
+	return leases.Watch{
 		After: f.after, Resume: f.resume(), NamePrefix: f.prefix, Owner: f.owner, Labels: labels,
 		ExpiringWithin: f.within,
 	}, err
@@ -73,7 +74,7 @@ func (a *app) leaseWatch() *cobra.Command {
 }
 
 // watchLeases prints events until the user interrupts.
-func (a *app) watchLeases(o client.EventsOptions) error {
+func (a *app) watchLeases(o leases.Watch) error {
 	c, err := a.openNative()
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (a *app) watchLeases(o client.EventsOptions) error {
 	defer cancel()
 	w, err := c.LeaseEvents(begin, o)
 	for err == nil {
-		var u client.LeaseUpdate
+		var u leases.Update
 		if u, err = w.Next(ctx); err != nil {
 			break
 		}
@@ -105,7 +106,7 @@ func (a *app) watchLeases(o client.EventsOptions) error {
 	}
 }
 
-func showLeaseEvent(e *client.LeaseEvent) answer {
+func showLeaseEvent(e *leases.Event) answer {
 	m := eventMessage(e)
 	return answer{json: protoJSON(m), proto: proto.Message(m), simple: func(p *page) {
 		p.printf("%s %016x", eventLabel(e), m.Lease.Id)
@@ -117,11 +118,11 @@ func showLeaseEvent(e *client.LeaseEvent) answer {
 			}
 		}
 		switch e.Kind {
-		case client.LeaseGranted, client.LeaseTTLChanged:
+		case leases.Granted, leases.TTLChanged:
 			p.printf(" ttl %s", millis(m.Lease.TtlMs))
-		case client.LeaseExpiring:
+		case leases.Expiring:
 			p.printf(" remaining %s", millis(m.Lease.RemainingMs))
-		case client.LeaseCacheSlow, client.LeaseCacheSlowEnded:
+		case leases.CacheSlow, leases.CacheSlowEnded:
 			p.printf(" waited %s", millis(m.WaitedMs))
 		}
 		p.printf("\n")
@@ -138,7 +139,7 @@ func showLeaseEvent(e *client.LeaseEvent) answer {
 }
 
 // eventLabel is the number of an event, if it has one, and what it is.
-func eventLabel(e *client.LeaseEvent) string {
+func eventLabel(e *leases.Event) string {
 	if e.Seq == 0 {
 		return "- " + e.Kind.String()
 	}
@@ -146,7 +147,7 @@ func eventLabel(e *client.LeaseEvent) string {
 }
 
 // eventMessage is an event as it came over the wire.
-func eventMessage(e *client.LeaseEvent) *pb.LeaseEvent {
+func eventMessage(e *leases.Event) *pb.LeaseEvent {
 	l := &e.Lease
 	m := &pb.Lease{
 		Id: int64(l.ID), Token: uint64(l.Token), TtlMs: l.TTL.Milliseconds(),

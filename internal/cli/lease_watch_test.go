@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 )
 
 // TestShowCacheSlow: what names the lease of a slow cache is there to revoke it by, in every
 // format.
 func TestShowCacheSlow(t *testing.T) {
-	e := &client.LeaseEvent{
-		Kind: client.LeaseCacheSlow, Waited: 1001 * time.Millisecond,
-		Lease: client.LeaseInfo{ID: 0x1a, Name: "reader/1", Owner: "host-1"},
+	e := &leases.Event{
+		Kind: leases.CacheSlow, Waited: 1001 * time.Millisecond,
+		Lease: leases.Info{ID: 0x1a, Name: "reader/1", Owner: "host-1"},
 	}
 	for _, c := range []struct {
 		p    printer
@@ -36,7 +36,7 @@ func TestShowCacheSlow(t *testing.T) {
 			}
 		}
 		over := *e
-		over.Kind = client.LeaseCacheSlowEnded
+		over.Kind = leases.CacheSlowEnded
 		b.Reset()
 		if err := c.p.print(&b, showLeaseEvent(&over)); err != nil {
 			t.Fatal(err)

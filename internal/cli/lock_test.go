@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -123,15 +125,15 @@ func TestHolderLoses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, args := range holders {
-		for what, take := range map[string]func(*client.KV) error{
-			"key": func(kv *client.KV) error {
-				_, err := c.Delete(ctx, client.Delete{Key: kv.Key})
+		for what, take := range map[string]func(*store.KV) error{
+			"key": func(kv *store.KV) error {
+				_, err := c.Delete(ctx, store.Delete{Key: kv.Key})
 				return err
 			},
-			"lease": func(kv *client.KV) error { return c.Revoke(ctx, client.LeaseRef{ID: kv.Lease}) },
+			"lease": func(kv *store.KV) error { return c.Revoke(ctx, leases.Ref{ID: kv.Lease}) },
 		} {
 			r := start(t, append([]string{"--endpoints", m.Endpoint()}, unhurried(args)...)...)
-			all, err := c.Range(ctx, client.Range{Key: "a/", End: "a0"})
+			all, err := c.Range(ctx, store.Range{Key: "a/", End: "a0"})
 			if err != nil || len(all.KVs) != 1 {
 				t.Fatalf("%s: %+v, %v", name, all, err)
 			}
@@ -167,7 +169,7 @@ func TestKeepAliveTellsCause(t *testing.T) {
 			_, err = l.HandOver(ctx, "next")
 		}
 		if err == nil {
-			err = c.Revoke(ctx, client.LeaseRef{ID: l.ID()})
+			err = c.Revoke(ctx, leases.Ref{ID: l.ID()})
 		}
 		want := "lease " + id + ` has ended: revoked by "`
 		if errors.Is(err, client.ErrLeaseNotFound) { // on a slow machine

@@ -16,6 +16,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -88,7 +89,7 @@ func (a *app) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 		case <-time.After(patience):
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		_, err := c.Range(ctx, client.Range{Key: "\x00", CountOnly: true})
+		_, err := c.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
 		cancel()
 		switch {
 		case errors.Is(err, client.ErrClosed):

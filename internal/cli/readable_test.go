@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/pool"
 	"leasehold.dev/client/queue"
@@ -28,8 +28,8 @@ func TestNothingForTerminals(t *testing.T) {
 		"list":      showLeaseList(&pb.ListResponse{Leases: []*pb.Lease{l}}),
 		"describe":  showDescribed(&pb.DescribeResponse{Lease: l}),
 		"hand over": showHandedOver(&pb.HandOverResponse{Lease: l}),
-		"event": showLeaseEvent(&client.LeaseEvent{
-			Kind: client.LeaseRevoked, By: evil, Lease: client.LeaseInfo{Name: evil, Owner: evil},
+		"event": showLeaseEvent(&leases.Event{
+			Kind: leases.Revoked, By: evil, Lease: leases.Info{Name: evil, Owner: evil},
 		}),
 		"members": showMembers([]members.Member{{ID: evil, Metadata: []byte(evil)}}, 1),
 		"joined": showMemberEvent(members.Event{

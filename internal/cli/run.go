@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/internal/fault"
 )
@@ -214,7 +215,7 @@ func (a *app) whose(c *client.Client, err error) error {
 	}
 	ctx, cancel := a.commandContext()
 	defer cancel()
-	l, lookErr := c.Describe(ctx, client.LeaseRef{ID: locked.Lease})
+	l, lookErr := c.Describe(ctx, leases.Ref{ID: locked.Lease})
 	if lookErr != nil || l.Owner == "" {
 		return err
 	}

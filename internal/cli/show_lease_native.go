@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // protoJSON is a message in the JSON of the gateway.
@@ -172,7 +172,7 @@ func heldText(r *pb.KeyRange) string {
 		return fmt.Sprintf("%q", key)
 	case end == "\x00":
 		return fmt.Sprintf("%q and all after it", key)
-	case end == client.Prefix(key).End:
+	case end == store.Prefix(key).End:
 		return fmt.Sprintf("all that begins with %q", key)
 	default:
 		return fmt.Sprintf("%q up to %q", key, end)

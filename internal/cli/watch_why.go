@@ -11,6 +11,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // progressEvery is how often a watch with --progress-notify is told how far it is: as often as
@@ -18,13 +19,13 @@ import (
 const progressEvery = 10 * time.Minute
 
 // native returns what the flags and words of a watch ask for, in leasehold.v1.
-func (f *watchFlags) native(w watchArgs) (client.Watch, error) {
-	ask := client.Watch{Key: w.keys[0], From: f.rev, PrevKV: f.prevKV}
+func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
+	ask := store.Watch{Key: w.keys[0], From: f.rev, PrevKV: f.prevKV}
 	switch {
 	case f.prefix && len(w.keys) == 2:
 		return ask, errEndAndPrefix
 	case f.prefix:
-		ask.End = client.Prefix(ask.Key).End
+		ask.End = store.Prefix(ask.Key).End
 	case len(w.keys) == 2:
 		ask.End = w.keys[1]
 	}
@@ -71,7 +72,7 @@ func watchEnded(err error) error {
 }
 
 // tellWhy prints what a watch was told, and runs the user's command for each event.
-func (a *app) tellWhy(u client.Update, command []string) error {
+func (a *app) tellWhy(u store.Update, command []string) error {
 	if len(u.Events) == 0 {
 		a.say("progress notify: %d\n", u.Revision)
 	}
@@ -104,7 +105,7 @@ func watchEnv(revision int64, what string, key, value []byte) []string {
 	}
 }
 
-func eventType(e *client.Event) string {
+func eventType(e *store.Event) string {
 	if e.Delete {
 		return mvccpb.DELETE.String()
 	}
@@ -112,7 +113,7 @@ func eventType(e *client.Event) string {
 }
 
 // showWhy shows what a watch was told as showWatch does, with the reason behind DELETE.
-func showWhy(u client.Update) answer {
+func showWhy(u store.Update) answer {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: u.Revision}}
 	for i := range u.Events {
 		m.Events = append(m.Events, eventOf(&u.Events[i]))
@@ -149,7 +150,7 @@ func showWhy(u client.Update) answer {
 }
 
 // eventOf is an event as it came over the wire.
-func eventOf(e *client.Event) *pb.Event {
+func eventOf(e *store.Event) *pb.Event {
 	m := &pb.Event{
 		Kind: pb.Event_KIND_PUT, Kv: kvOf(&e.KV), PrevKv: kvOf(e.Prev), Lease: int64(e.Lease),
 	}
@@ -159,7 +160,7 @@ func eventOf(e *client.Event) *pb.Event {
 	return m
 }
 
-func kvOf(kv *client.KV) *pb.KeyValue {
+func kvOf(kv *store.KV) *pb.KeyValue {
 	if kv == nil {
 		return nil
 	}

@@ -9,7 +9,9 @@ import (
 )
 
 // An example shows a type if its own name says so, if it names the type, or if it names what
-// yields one: a function or a method with such a result, a field, a constant or a variable.
+// yields one: a function or a method with such a result, a field, a constant or a variable. What
+// yields it may be in another package that programs import, as the methods of the client are for
+// the results in package store.
 // Names are enough to tell: nothing is compiled here, the compiler does that.
 
 // types returns the exported types of a package, and which of them each name yields.
@@ -60,6 +62,24 @@ func addMembers(yields map[string][]string, t ast.Expr) {
 	}
 }
 
+// addResults adds which exported types of a package the functions and methods of others yield.
+func addResults(yields map[string][]string, of string, others []*source) {
+	for _, s := range others {
+		for _, d := range s.ast.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Type.Results == nil || s.isTest() {
+				continue
+			}
+			ast.Inspect(f.Type.Results, func(n ast.Node) bool {
+				if x, ok := n.(*ast.SelectorExpr); ok && selector(x) == of+"."+x.Sel.Name {
+					yields[f.Name.Name] = append(yields[f.Name.Name], x.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
 // addFields adds that a name yields the exported types that occur in some fields.
 func addFields(yields map[string][]string, name string, list []*ast.Field) {
 	for _, f := range list {
@@ -105,9 +125,11 @@ func shown(files []*source, yields map[string][]string) map[string]bool {
 	return out
 }
 
-// unshown returns the exported types of a package that no example shows.
-func unshown(files []*source) []string {
+// unshown returns the exported types of a package that no example of it shows; others are files
+// of other packages.
+func unshown(files, others []*source) []string {
 	list, yields := types(files)
+	addResults(yields, files[0].ast.Name.Name, others)
 	seen := shown(files, yields)
 	return slices.DeleteFunc(list, func(t string) bool { return seen[t] })
 }
@@ -115,8 +137,9 @@ func unshown(files []*source) []string {
 // TestExamples: whoever reads the documentation of a type finds there how it is used.
 func TestExamples(t *testing.T) {
 	found := public(t)
+	all := slices.Concat(slices.Collect(maps.Values(found))...)
 	for _, dir := range slices.Sorted(maps.Keys(found)) {
-		for _, name := range unshown(found[dir]) {
+		for _, name := range unshown(found[dir], all) {
 			t.Errorf("%s.%s is in no example: add one, or use it in one", dir, name)
 		}
 	}
@@ -141,6 +164,7 @@ type Kind int
 const One Kind = 1
 type Hidden struct{}
 type Alone struct{}
+type Made struct{}
 func (Named) Do() (*Result, error) { return nil, nil }
 func (Named) Skip() (Alone, time.Time) { return Alone{}, time.Time{} }
 `),
@@ -148,8 +172,14 @@ func (Named) Skip() (Alone, time.Time) { return Alone{}, time.Time{} }
 func ExampleByName_more() {
 	r, _ := client.Named(1).Do()
 	fmt.Println(r.Part, client.One)
+	others.Make()
 }
 func TestOther() { client.Named(1).Skip() }
+`),
+	}, []*source{
+		parsed("others/a.go", `package others
+func Make() (*client.Made, error) { return nil, nil }
+func Skip() *client.Alone { return nil }
 `),
 	})
 	if want := []string{"Alone", "Hidden"}; !slices.Equal(got, want) {

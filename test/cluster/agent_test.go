@@ -15,6 +15,7 @@ import (
 
 	native "leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 )
 
 // agentEnv names the variable that makes this binary an agent instead of a test: its value is
@@ -201,7 +202,7 @@ type thing struct {
 	mark       int64
 	lease      *native.Lease // nil for one that cannot be asked
 	err        func() error  // why it is over
-	owner      native.Compare
+	owner      store.Compare
 	give       func(context.Context) error
 }
 
@@ -256,9 +257,9 @@ func (h *hand) fenced(ctx context.Context, x *thing) {
 	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	// Whether it is done does not matter here.
-	_, _ = h.conn().Txn(ctx, native.Txn{
-		If: []native.Compare{x.owner},
-		Then: []native.Op{native.Put{
+	_, _ = h.conn().Txn(ctx, store.Txn{
+		If: []store.Compare{x.owner},
+		Then: []store.Op{store.Put{
 			Key: fencedPrefix + x.what, Value: fmt.Append(nil, x.token),
 		}},
 	})

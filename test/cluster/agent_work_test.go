@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/client/nodes"
 	"leasehold.dev/client/pool"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 )
 
 // What agents share beside locks.
@@ -347,7 +348,7 @@ func (h *hand) handle(ctx context.Context, i *queue.Item) error {
 	span := h.hold(x)
 	h.have(ctx, span, x, between(h.rng, 0, 40))
 	ack := func(ctx context.Context) error {
-		return i.AckWith(ctx, native.Put{
+		return i.AckWith(ctx, store.Put{
 			Key: donePrefix + string(i.Payload()), Value: fmt.Appendf(nil, "%x", int64(i.Lease().ID())),
 		})
 	}

@@ -23,6 +23,7 @@ import (
 
 	native "leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 )
 
@@ -154,11 +155,11 @@ func (r *reading) through(b *board, c *native.Client) error {
 }
 
 func (r *reading) open(ctx context.Context, c *native.Client) (cache.Reader, error) {
-	all := native.Prefix(cachedPrefix)
+	all := store.Prefix(cachedPrefix)
 	if r.Follow {
-		return cache.Follow(ctx, c, []native.KeyRange{all}, cache.FollowOptions{})
+		return cache.Follow(ctx, c, []store.KeyRange{all}, cache.FollowOptions{})
 	}
-	return cache.Open(ctx, c, []native.KeyRange{all}, cache.Options{
+	return cache.Open(ctx, c, []store.KeyRange{all}, cache.Options{
 		TTL: 2 * time.Second, Owner: fmt.Sprint(os.Getpid()),
 	})
 }
@@ -169,15 +170,15 @@ func (b *board) readAll(ctx context.Context, from cache.Reader) {
 	for i := range floors {
 		floors[i] = b.acked[i].Load()
 	}
-	res, err := from.Range(ctx, cachedPrefix, native.Prefix(cachedPrefix).End)
+	res, err := from.Range(ctx, cachedPrefix, store.Prefix(cachedPrefix).End)
 	if err != nil {
 		return
 	}
 	for i, floor := range floors {
-		at, ok := slices.BinarySearchFunc(res.KVs, keyName(i), func(kv native.KV, key string) int {
+		at, ok := slices.BinarySearchFunc(res.KVs, keyName(i), func(kv store.KV, key string) int {
 			return strings.Compare(kv.Key, key)
 		})
-		kv := native.KV{}
+		kv := store.KV{}
 		if ok {
 			kv = res.KVs[at]
 		}
@@ -186,7 +187,7 @@ func (b *board) readAll(ctx context.Context, from cache.Reader) {
 }
 
 // note counts a read.
-func (b *board) note(key int, floor uint64, kv native.KV, ok bool) {
+func (b *board) note(key int, floor uint64, kv store.KV, ok bool) {
 	b.reads.Add(1)
 	if err := b.check(key, floor, string(kv.Value), ok); err != nil {
 		b.stale.Add(1)

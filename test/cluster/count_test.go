@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	leasehold "leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 )
 
@@ -26,8 +27,8 @@ type counter struct {
 // run counts until halt. A write that has no outcome ends the test.
 func (c *counter) run(ctx context.Context) {
 	for !c.halt.Load() {
-		r, err := c.client.Txn(ctx, leasehold.Txn{Then: []leasehold.Op{
-			leasehold.Put{Key: "count", PrevKV: true},
+		r, err := c.client.Txn(ctx, store.Txn{Then: []store.Op{
+			store.Put{Key: "count", PrevKV: true},
 		}})
 		if err != nil {
 			c.t.Errorf("a write has no outcome: %v", err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	native "leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/nodes"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/test/harness"
@@ -232,7 +233,7 @@ func (s *stage) windsDown() {
 		return nil
 	})
 	harness.Eventually(s.t, "no lease is left", func() error {
-		for l, err := range s.watch.List(s.t.Context(), native.Filter{Keys: true}) {
+		for l, err := range s.watch.List(s.t.Context(), leases.Filter{Keys: true}) {
 			if err != nil {
 				return err
 			}

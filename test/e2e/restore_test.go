@@ -15,8 +15,10 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
 )
@@ -44,12 +46,12 @@ func newWitness(ctx context.Context, m *member) *witness {
 	}
 	m.t.Cleanup(func() { _ = c.Close() })
 	w := &witness{t: m.t, c: c, claimed: make(chan *queue.Item, 1)}
-	all := []client.KeyRange{client.Prefix("k/")}
+	all := []store.KeyRange{store.Prefix("k/")}
 	w.etcd = m.client().Watch(ctx, "k/", clientv3.WithPrefix())
 	w.watch = got[*client.Watcher](m.t)(c.Watch(ctx,
-		client.Prefix("k/").Watch()))
+		store.Prefix("k/").Watch()))
 	m.t.Cleanup(w.watch.Close)
-	w.leases = got[*client.LeaseWatcher](m.t)(c.LeaseEvents(ctx, client.EventsOptions{}))
+	w.leases = got[*client.LeaseWatcher](m.t)(c.LeaseEvents(ctx, leases.Watch{}))
 	m.t.Cleanup(w.leases.Close)
 	w.follower = got[*cache.Follower](m.t)(cache.Follow(ctx, c, all,
 		cache.FollowOptions{MemoryOnly: true}))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
 )
@@ -128,10 +129,10 @@ func Async[T any](f func() (T, error)) <-chan Answer[T] {
 }
 
 // Keys waits until there are n keys with a prefix, and returns them.
-func Keys(t testing.TB, c *client.Client, prefix string, n int) []client.KV {
+func Keys(t testing.TB, c *client.Client, prefix string, n int) []store.KV {
 	t.Helper()
 	ctx := Soon(t)
-	all := client.Prefix(prefix).Range()
+	all := store.Prefix(prefix).Range()
 	for {
 		r, err := c.Range(ctx, all)
 		if err != nil {
@@ -140,7 +141,7 @@ func Keys(t testing.TB, c *client.Client, prefix string, n int) []client.KV {
 		if len(r.KVs) == n {
 			return r.KVs
 		}
-		w, err := c.Watch(ctx, client.Watch{Key: all.Key, End: all.End, From: r.Revision + 1})
+		w, err := c.Watch(ctx, store.Watch{Key: all.Key, End: all.End, From: r.Revision + 1})
 		if err == nil {
 			_, err = w.Next(ctx)
 			w.Close()

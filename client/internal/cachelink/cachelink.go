@@ -5,6 +5,7 @@ package cachelink
 import (
 	"context"
 
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 )
 
@@ -43,33 +44,30 @@ type Ack struct {
 	Dropped []keyrange.Range
 }
 
-// Link keeps a cache in touch with the cluster, whatever becomes of members and streams. A Result
-// is what a read returns.
-type Link[Result any] interface {
+// Link keeps a cache in touch with the cluster, whatever becomes of members and streams.
+type Link interface {
 	// Ack tells what the cache has dropped. It is lost if the stream breaks; then the cluster
 	// asks again. What it tells must not have been asked for again before.
 	Ack(a Ack)
 	// Fill reads a range, linearizably, and returns the term in which the cache may keep it; 0
 	// if it may not.
-	Fill(ctx context.Context, r keyrange.Range) (_ Result, term uint64, _ error)
+	Fill(ctx context.Context, r keyrange.Range) (_ store.RangeResult, term uint64, _ error)
 	// Close ends it.
 	Close()
 }
 
-// Hooks are the calls: of a Client and a Lease, with what a Grant is and a Result.
-type Hooks[Client, Lease, Grant, Result any] struct {
+// Hooks are the calls. The parameters stand for types of package client, which imports this one.
+type Hooks[Client, Lease, Grant any] struct {
 	// Grant grants a lease whose holder may keep copies of ranges.
 	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
 	// Open begins to keep a cache in touch, whose lease holds the ranges.
-	Open func(c Client, l Lease, to Events) (Link[Result], error)
+	Open func(c Client, l Lease, to Events) (Link, error)
 }
 
 var hooks any // Hooks; nil until Set is called
 
 // Set sets the hooks. Package client calls it.
-func Set[C, L, G, R any](h Hooks[C, L, G, R]) { hooks = h }
+func Set[C, L, G any](h Hooks[C, L, G]) { hooks = h }
 
 // Get returns the hooks.
-func Get[C, L, G, R any]() Hooks[C, L, G, R] {
-	return hooks.(Hooks[C, L, G, R])
-}
+func Get[C, L, G any]() Hooks[C, L, G] { return hooks.(Hooks[C, L, G]) }

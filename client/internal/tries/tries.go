@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
 
@@ -84,8 +85,8 @@ const pageSize = 1000
 
 // ReadAll reads a range, page by page, as of one revision.
 func ReadAll(
-	ctx context.Context, c *client.Client, r client.Range,
-) (kvs []client.KV, revision int64, err error) {
+	ctx context.Context, c *client.Client, r store.Range,
+) (kvs []store.KV, revision int64, err error) {
 	r.Limit = pageSize
 	p := Backoff{}
 	for first := r; ; {
@@ -115,7 +116,7 @@ func ReadAll(
 // AwaitEvent waits for an event of a range, after a revision, that is as asked. It also
 // returns if it may have missed one: the waiter looks again in any case.
 func AwaitEvent(
-	ctx context.Context, c *client.Client, w client.Watch, is func(*client.Event) bool,
+	ctx context.Context, c *client.Client, w store.Watch, is func(*store.Event) bool,
 ) error {
 	watch, err := c.Watch(ctx, w)
 	if errors.Is(err, client.ErrCompacted) {
@@ -142,10 +143,10 @@ func AwaitEvent(
 }
 
 // Gone is the event of a key that went, for AwaitEvent.
-func Gone(e *client.Event) bool { return e.Delete }
+func Gone(e *store.Event) bool { return e.Delete }
 
 // Anything is every event, for AwaitEvent.
-func Anything(*client.Event) bool { return true }
+func Anything(*store.Event) bool { return true }
 
 // Both returns a context that ends when either of two ends, with its cause.
 func Both(ctx, other context.Context) (context.Context, context.CancelFunc) {

@@ -1,7 +1,8 @@
-package client
+package store
 
 import (
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/message"
 	"leasehold.dev/lease"
 )
 
@@ -82,7 +83,7 @@ func NameHeld(name string, t lease.Token) Compare {
 // Not turns [LeaseAlive] and [NameHeld] into their opposite, and [Equal] into [NotEqual].
 // Greater and Less stay what they are.
 func (c Compare) Not() Compare {
-	m := c.message()
+	m := c.Message()
 	out := &pb.Compare{Relation: m.Relation, Key: m.Key, RangeEnd: m.RangeEnd, Target: m.Target}
 	switch m.Relation {
 	case pb.Compare_RELATION_UNSPECIFIED, pb.Compare_RELATION_EQUAL:
@@ -104,12 +105,13 @@ func (r KeyRange) compare(is Relation, m *pb.Compare) Compare {
 	m.Relation = pb.Compare_Relation(is)
 	m.Key, m.RangeEnd = []byte(r.Key), nil
 	if r.End != "" {
-		m.Key, m.RangeEnd = span(r.Key, r.End)
+		m.Key, m.RangeEnd = message.Span(r.Key, r.End)
 	}
 	return Compare{m}
 }
 
-func (c Compare) message() *pb.Compare {
+// Message returns the message of leasehold.v1.
+func (c Compare) Message() *pb.Compare {
 	if c.m == nil {
 		return &pb.Compare{}
 	}

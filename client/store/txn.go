@@ -1,0 +1,38 @@
+package store
+
+import pb "leasehold.dev/api/leasehold/v1"
+
+// Txn does one of two lists of operations, all of it in one revision or nothing. It is
+// an [Op], too.
+type Txn struct {
+	// If are the conditions. If all hold, Then is done, otherwise Else.
+	If         []Compare
+	Then, Else []Op
+}
+
+// Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn] or [DrawToken], a
+// client.Grant, or a pointer to one; or what the methods Renew and Revoke of a leases.Ref return.
+type Op interface {
+	// Op returns the operation as a message of leasehold.v1.
+	Op() *pb.Op
+}
+
+// DrawToken draws the next fencing token, of the same sequence as the tokens of leases: it is
+// larger than all that were given out before, never given out again, also after a restore
+// from a backup, and no lease has it. Nothing else changes, not even the revision.
+type DrawToken struct{}
+
+// Wait says for which turn to wait: that of a key in a wait queue, which is the keys that are
+// the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or without,
+// and are attached to a lease; in the order in which they were made.
+type Wait struct {
+	// Key is one of the queue.
+	Key string
+	// Prefix ends in what is in no ID, as a slash.
+	Prefix string
+	// Permits says that it is the turn of a key when fewer than so many are before it; 0
+	// means 1.
+	Permits int64
+	// Beside, if it is not nil, is the value of keys for which nobody waits.
+	Beside []byte
+}
