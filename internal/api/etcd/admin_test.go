@@ -12,6 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -207,6 +208,24 @@ func TestStreamInElection(t *testing.T) {
 	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
 	if r := w.recv(); !r.Created || r.Canceled {
 		t.Errorf("received %v", r)
+	}
+}
+
+// TestGuardRests: nothing of the guard runs on when the last stream that wants a leader has ended.
+func TestGuardRests(t *testing.T) {
+	n := newNode(t)
+	running := goleak.IgnoreCurrent()
+	g := &leaderGuard{node: n, interval: time.Hour}
+	ctx := metadata.NewIncomingContext(t.Context(),
+		metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
+	call := g.stream(func(any, grpc.ServerStream) error { return nil })
+	for range 2 {
+		if err := call(nil, &guardedStream{ctx: ctx}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := goleak.Find(running); err != nil {
+		t.Error(err)
 	}
 }
 

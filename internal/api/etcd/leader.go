@@ -26,7 +26,7 @@ type leaderGuard struct {
 
 	mu      sync.Mutex // guards what follows
 	streams map[*guardedStream]struct{}
-	looking bool // a goroutine looks; it ends when there are no streams
+	looking chan struct{} // closed when there are no streams; nil if no goroutine looks
 }
 
 // wanted reports whether the call wants a leader. Only the one value is read,
@@ -110,9 +110,9 @@ func (g *leaderGuard) add(s *guardedStream) {
 		g.streams = make(map[*guardedStream]struct{})
 	}
 	g.streams[s] = struct{}{}
-	if !g.looking {
-		g.looking = true
-		go g.look()
+	if g.looking == nil {
+		g.looking = make(chan struct{})
+		go g.look(g.looking)
 	}
 }
 
@@ -120,38 +120,50 @@ func (g *leaderGuard) remove(s *guardedStream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.streams, s)
+	g.restLocked()
 }
 
-// look ends the streams when there has been no leader for a while, and itself
-// when there are no streams.
-func (g *leaderGuard) look() {
+// restLocked ends the goroutine that looks if there are no streams.
+func (g *leaderGuard) restLocked() {
+	if len(g.streams) == 0 && g.looking != nil {
+		close(g.looking)
+		g.looking = nil
+	}
+}
+
+// look ends the streams when there has been no leader for a while. It returns when there are no
+// streams.
+func (g *leaderGuard) look(none chan struct{}) {
 	t := time.NewTicker(g.interval)
 	defer t.Stop()
-	missed := 0
-	for range t.C {
-		if g.leaderless() {
-			missed++
-		} else {
+	for missed := 0; ; {
+		select {
+		case <-none:
+			return
+		case <-t.C:
+		}
+		if missed++; !g.leaderless() {
 			missed = 0
 		}
-		if !g.check(missed >= leaderPatience) {
+		if missed >= leaderPatience {
+			g.endAll(none)
 			return
 		}
 	}
 }
 
-// check ends the streams if lost, and reports whether to go on.
-func (g *leaderGuard) check(lost bool) bool {
+// endAll ends all streams for the goroutine that looks until there are none.
+func (g *leaderGuard) endAll(none chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if lost {
-		for s := range g.streams {
-			s.cancel(rpctypes.ErrGRPCNoLeader)
-		}
-		clear(g.streams)
+	if g.looking != none {
+		return // they ended by themselves, and others began
 	}
-	g.looking = len(g.streams) > 0
-	return g.looking
+	for s := range g.streams {
+		s.cancel(rpctypes.ErrGRPCNoLeader)
+	}
+	clear(g.streams)
+	g.restLocked()
 }
 
 // guardedStream ends when there is no leader: its context's cause is then
