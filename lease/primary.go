@@ -103,13 +103,17 @@ func (l *Lessor) Due(most int) []Due {
 // or Config.Untended if nobody tends them, ordered by ID, so that it can be
 // replicated. A lease that stays silent is returned again after each further 2/5 of its
 // TTL, but neither sooner than a second nor later than CheckpointInterval; more often
-// only for some time after a promotion. It returns nothing on a follower.
+// only for some time after a promotion. They may be fewer although there are more: see
+// MoreSilent. It returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
 	}
 	return l.tracker.report(most)
 }
+
+// MoreSilent reports whether Silent has more to return. Next then returns now.
+func (l *Lessor) MoreSilent() bool { return l.tracker != nil && l.tracker.silents > 0 }
 
 // CheckpointAll makes Silent return every checkpointed lease again, with what remains of it
 // now: a primary that is about to stop leaves nothing to the next interval. It does nothing

@@ -269,10 +269,11 @@ func (t *tracker) decide(most int) []Due {
 	return out
 }
 
-// report takes up to most silent leases and marks them.
+// report takes up to most silent leases and marks them. They are fewer if it meets too many that
+// are not silent any more.
 func (t *tracker) report(most int) []Checkpoint {
 	var out []Checkpoint
-	for t.silents > 0 && len(out) < most {
+	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {
 		slot := t.silent[0]
 		t.silent = t.silent[1:]
 		k, r := t.timings.at(slot), t.table.record(slot)

@@ -137,7 +137,8 @@ type Config struct {
 	// promotion: a pile-up is spread, always to later. Zero means 100,000.
 	SpreadRate int
 	// AtOnce bounds how many leases Lessor.Advance looks at because their time has come, and how
-	// many Lessor.Promote and Lessor.Due look at. Zero means 32,768, which take some milliseconds.
+	// many Lessor.Promote, Lessor.Due and Lessor.Silent look at. Zero means 32,768, which take
+	// some milliseconds.
 	AtOnce int
 }
 

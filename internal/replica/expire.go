@@ -74,12 +74,15 @@ func (e *expirer) checkpoint() fsm.Command {
 		return nil
 	}
 	silent := e.m.lessor.Silent(e.m.cfg.MaxExpire)
+	more := e.m.lessor.MoreSilent()
 	if len(silent) == 0 {
-		e.checkpointedAll()
+		if !more {
+			e.checkpointedAll()
+		}
 		return nil
 	}
 	e.checkpointing = true
-	if len(silent) < e.m.cfg.MaxExpire {
+	if !more {
 		e.silence = e.m.now + checkpointEvery
 	}
 	return &fsm.Checkpoint{Term: e.m.term, Leases: silent}

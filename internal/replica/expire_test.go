@@ -14,7 +14,12 @@ import (
 // to n.
 func newExpirer(t *testing.T, n lease.ID) *expirer {
 	t.Helper()
-	machine := fsm.New(fsm.Config{})
+	return newExpirerWith(t, lease.Config{}, n)
+}
+
+func newExpirerWith(t *testing.T, c lease.Config, n lease.ID) *expirer {
+	t.Helper()
+	machine := fsm.New(fsm.Config{Lease: c})
 	machine.Begin(1, 2)
 	for id := range n {
 		g := &fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: 1000}}
@@ -253,4 +258,39 @@ func TestGateNext(t *testing.T) {
 	g.early = []*Proposal{nil}
 	next("commands wait", 5000, true, 1500)
 	next("commands wait", 0, false, 1500)
+}
+
+// TestCheckpointBehindStale: a step that only passes over leases which are not silent any more says
+// nothing of those behind them. They are looked at in the next, before the leader is told that what
+// remains of all is replicated.
+func TestCheckpointBehindStale(t *testing.T) {
+	e := newExpirerWith(t, lease.Config{AtOnce: 8}, 5) // looks at five beside those that it takes
+	last := lease.Terms{ID: 6, TTL: 1100}
+	if r := e.m.machine.Apply(&fsm.Grant{Terms: last}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	for range 10 { // all have fallen silent then
+		e.pass(45)
+	}
+	for id := range lease.ID(5) {
+		if _, err := e.m.lessor.Renew(id+1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := false
+	e.checkpointAll(func() { done = true })
+	if c := e.checkpoint(); c != nil || done {
+		t.Fatalf("proposed is %v; all are checkpointed: %v", c, done)
+	}
+	if at, ok := e.next(); !ok || at != e.m.now {
+		t.Errorf("the next look is at %d, %v; it is %d", at, ok, e.m.now)
+	}
+	c, ok := e.checkpoint().(*fsm.Checkpoint)
+	if !ok || len(c.Leases) != 1 || c.Leases[0].ID != 6 || done {
+		t.Errorf("proposed is %v; all are checkpointed: %v", c, done)
+	}
+	e.checkpointed(c.Leases, true)
+	if e.checkpoint(); !done {
+		t.Error("nobody is told that all are checkpointed")
+	}
 }
