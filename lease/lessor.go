@@ -18,8 +18,10 @@ type Lessor struct {
 	kept  int // keys of leases that keep them
 	// countdown says, for a checkpointed lease, from which instant of this
 	// member's own clock on it may end; 0 means that this member has recovered
-	// the lease and has not begun to count.
+	// the lease, which counts since counting.
 	countdown paged[Instant]
+	// counting is the first promotion after this member recovered the leases, 0 before that.
+	counting Instant
 	// tracker times the leases. It is nil unless this member is primary.
 	tracker    *tracker
 	lastToken  Token
@@ -302,15 +304,12 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	r := l.table.record(slot)
-	expiry := l.countdown.get(slot)
+	expiry := l.counted(slot)
 	switch {
 	case l.tracker != nil:
 		expiry = l.tracker.expiry(slot)
-	case r.remaining == 0:
-		return r.ttl, true
-	case expiry == 0:
-		return r.remaining, true
+	case l.table.record(slot).remaining == 0:
+		return l.table.record(slot).ttl, true
 	}
 	return max(0, TTL(expiry-1-l.now)), true
 }
@@ -323,10 +322,20 @@ func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	if !ok || l.table.record(slot).remaining == 0 {
 		return 0, false
 	}
-	if at = l.countdown.get(slot); at == 0 { // recovered, and not counted yet
-		at = l.now.after(l.table.record(slot).remaining)
+	return l.counted(slot), true
+}
+
+// counted returns from which instant on a checkpointed lease may end, by this member's countdown,
+// which has not begun yet if it has recovered the lease and was not primary since.
+func (l *Lessor) counted(slot uint32) Instant {
+	if at := l.countdown.get(slot); at != 0 {
+		return at
 	}
-	return at, true
+	since := l.counting
+	if since == 0 {
+		since = l.now
+	}
+	return since.after(l.table.record(slot).remaining)
 }
 
 // Expiry returns the first instant at which a primary lets a lease end, also if that is

@@ -33,6 +33,9 @@ func (l *Lessor) Advance(now Instant) {
 func (l *Lessor) Promote(now Instant, extend TTL) {
 	l.Demote()
 	l.Advance(now)
+	if l.counting == 0 {
+		l.counting = now
+	}
 	l.tracker = newTracker(l)
 	l.tracker.promote(extend)
 }

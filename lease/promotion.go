@@ -54,7 +54,7 @@ func (t *tracker) meet(slot uint32) {
 	if r.remaining != 0 {
 		c := t.countdown.grow(slot)
 		if *c == 0 {
-			*c = t.began.after(r.remaining)
+			*c = t.counting.after(r.remaining)
 		}
 		expiry = *c
 	}

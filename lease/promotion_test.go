@@ -203,3 +203,44 @@ func TestDueAmongStale(t *testing.T) {
 		}
 	}
 }
+
+// TestCountsFromTheFirstPromotion: what remains of a silent lease that was recovered counts from
+// the first promotion after that, also if this member was no leader any more before it had looked
+// at the lease (L7).
+func TestCountsFromTheFirstPromotion(t *testing.T) {
+	l := New(Config{AtOnce: 1})
+	var s State
+	for id := range ID(3) {
+		s.Leases = append(s.Leases, Info{
+			Terms: Terms{ID: id + 1, TTL: 1000}, Token: Token(id) + 1, Stamp: 1, Remaining: 500,
+		})
+	}
+	s.LastToken = 3
+	if err := l.Recover(s); err != nil {
+		t.Fatal(err)
+	}
+	for _, now := range []Instant{100, 200, 300} {
+		l.Promote(now, 0)
+		l.Demote()
+		if ttl, _ := l.Remaining(3); ttl != TTL(600-now) {
+			t.Errorf("at %d this member counts %d ms of lease 3, want %d", now, ttl, 600-now)
+		}
+		if at, _ := l.SilentUntil(3); at != 601 {
+			t.Errorf("at %d lease 3 may end at %d, want 601", now, at)
+		}
+	}
+	l.Promote(400, 0)
+	for id := range ID(3) {
+		if at, _ := l.Expiry(id + 1); at != 601 {
+			t.Errorf("lease %d ends at %d, want 601", id+1, at)
+		}
+	}
+	l.Demote()
+	if err := l.Recover(s); err != nil {
+		t.Fatal(err)
+	}
+	l.Promote(500, 0)
+	if at, _ := l.Expiry(3); at != 1001 {
+		t.Errorf("recovered again, lease 3 ends at %d, want 1001", at)
+	}
+}

@@ -49,6 +49,7 @@ type tracker struct {
 	cfg       *Config
 	table     *table          // read only
 	countdown *paged[Instant] // of the Lessor
+	counting  Instant         // of the Lessor
 	began     Instant
 	now       Instant
 	timings   paged[timing] // by slot
@@ -64,7 +65,7 @@ type tracker struct {
 func newTracker(l *Lessor) *tracker {
 	return &tracker{
 		cfg: &l.cfg, table: l.table, countdown: &l.countdown,
-		began: l.now, now: l.now, wheel: wheel.New(int64(l.now)),
+		counting: l.counting, began: l.now, now: l.now, wheel: wheel.New(int64(l.now)),
 	}
 }
 

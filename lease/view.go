@@ -110,6 +110,7 @@ func (l *Lessor) Recover(s State) error {
 	}
 	t.changes += l.table.changes
 	l.table, l.keys, l.kept, l.countdown = t, newAttachments(), 0, paged[Instant]{}
+	l.counting = 0
 	l.generation = s.Generation
 	l.lastToken = max(last, Token(s.Generation<<generationShift))
 	return nil
