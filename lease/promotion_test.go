@@ -244,3 +244,41 @@ func TestCountsFromTheFirstPromotion(t *testing.T) {
 		t.Errorf("recovered again, lease 3 ends at %d, want 1001", at)
 	}
 }
+
+// TestSpreadInParts: the expiries are spread over all steps of a promotion together.
+func TestSpreadInParts(t *testing.T) {
+	l := New(Config{AtOnce: 1, SpreadRate: 2})
+	for id := range ID(6) {
+		mustGrant(t, l, Terms{ID: id + 1, TTL: 10_000})
+	}
+	l.Promote(0, 0)
+	catchUp(l, 0)
+	ends := make(map[Instant]int) // by second
+	for id := range ID(6) {
+		at, _ := l.Expiry(id + 1)
+		ends[at/1000]++
+	}
+	for second, n := range ends {
+		if n > 2 {
+			t.Errorf("%d leases end in second %d, want 2 at most", n, second)
+		}
+	}
+}
+
+// TestGrantedWhileOthersAreMet: a promotion ends with the leases that were there before it, though
+// others were granted since.
+func TestGrantedWhileOthersAreMet(t *testing.T) {
+	l := parts(t)
+	for id := range ID(5) {
+		mustGrant(t, l, Terms{ID: id + 6, TTL: 1000})
+	}
+	for range 2 {
+		l.Advance(100)
+	}
+	if l.tracker.promotion != nil {
+		t.Error("the promotion goes on after all leases were met")
+	}
+	if got := l.met(); got != 10 {
+		t.Errorf("%d leases are timed, want 10", got)
+	}
+}
