@@ -29,3 +29,25 @@ func TestClockOfAll(t *testing.T) {
 		}
 	}
 }
+
+// TestClocksAreReadTogether: a goroutine that waits for a processor between two clocks does not make
+// them part. One that always waits returns all the same.
+func TestClocksAreReadTogether(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []int{0, 1, 9, 1000} {
+		var now lease.Instant
+		tries := 0
+		c := clock{mono: func() lease.Instant { return now }}
+		c.boot = func() lease.Instant {
+			at := now
+			if tries++; tries <= waits {
+				now += 300
+			}
+			return at
+		}
+		r := c.read()
+		if apart := r.Mono != r.Boot; apart != (waits == 1000) {
+			t.Errorf("with %d waits, after %d tries: %+v", waits, tries, r)
+		}
+	}
+}
