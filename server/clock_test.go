@@ -30,8 +30,8 @@ func TestClockOfAll(t *testing.T) {
 	}
 }
 
-// TestClocksAreReadTogether: a goroutine that waits for a processor between two clocks does not make
-// them part. One that always waits returns all the same.
+// TestClocksAreReadTogether: a goroutine that waits for a processor between two clocks does not
+// make them part. One that always waits returns all the same.
 func TestClocksAreReadTogether(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []int{0, 1, 9, 1000} {
