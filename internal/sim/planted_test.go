@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"go/format"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,13 @@ var panics = map[string]string{
 	"snapshot restore rewinds tokens":       "lease: corrupt state: last token",
 	"entries applied again after a restart": "is out of range [prevApplied(",
 	"a batch splits a revision":             "watch: history does not move on",
+}
+
+// seldom are the planted faults of which only one run in some hundreds shows anything, each with a
+// seed that did. The hunt for it begins a little before, where it would come anyway; when the world
+// changes that is a place like any other.
+var seldom = map[string]uint64{
+	"a key that went while events were missing is forgotten": 380,
 }
 
 // edit replaces one text, which occurs once in its file, by another.
@@ -91,7 +99,9 @@ func TestPlantedTexts(t *testing.T) {
 			t.Errorf("%s: %d edits, %v", p.name, len(p.edits), err)
 		}
 	}
-	for name := range panics {
+	for _, name := range slices.Concat(
+		slices.Collect(maps.Keys(panics)), slices.Collect(maps.Keys(seldom)),
+	) {
 		if !names[name] {
 			t.Errorf("no fault is called %q", name)
 		}
@@ -246,8 +256,9 @@ func hunt(t *testing.T, binary string, p planted) found {
 	out := filepath.Join(t.TempDir(), "found.json")
 	ctx, cancel := context.WithTimeout(t.Context(), *patienceFlag)
 	defer cancel()
+	from := max(*fromFlag, seldom[p.name])
 	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestHunt$", "-test.timeout=0",
-		"-hunt="+out, fmt.Sprintf("-from=%d", *fromFlag))
+		"-hunt="+out, fmt.Sprintf("-from=%d", from))
 	said, err := cmd.CombinedOutput()
 	data, readErr := os.ReadFile(out)
 	if readErr != nil {
