@@ -282,6 +282,7 @@ func TestNodesRandom(t *testing.T) {
 				case 1: // is cut off
 					r.Cut(c)
 					<-p.Context().Done()
+					<-n.Context().Done() // else it may be renewed once there is no cut, and live on
 				case 2: // leaves without giving the role back
 					_ = n.Release(ctx)
 					p.Lease().Close()
