@@ -57,7 +57,7 @@ func (m *Machine) deletion(c Command) *DeleteRange {
 		return nil
 	}
 	if once, ok := c.(*Once); ok {
-		if _, fate := m.sessions.known(once.Session).fate(once); fate != fateNew {
+		if _, what := m.sessions.known(once.Session).outcome(once); what != isNew {
 			return nil
 		}
 	}

@@ -63,14 +63,14 @@ func (k kind) repeatable() bool {
 
 func (m *Machine) applyOnce(c *Once) Result {
 	s := m.sessions.use(c.Session)
-	r, fate := s.fate(c)
+	r, what := s.outcome(c)
 	if s != nil {
 		m.sessions.settle(s, c.Settled)
 	}
-	switch fate {
-	case fateRepeated:
+	switch what {
+	case repeated:
 		return r
-	case fateRefused:
+	case refused:
 		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
 	}
 	r = m.apply(c.Command)
@@ -84,34 +84,34 @@ func (m *Machine) applyOnce(c *Once) Result {
 // Repeated returns the result of a command that was done before with the number, as a repetition
 // has it, and whether there is one. It changes nothing.
 func (m *Machine) Repeated(c *Once) (Result, bool) {
-	r, fate := m.sessions.known(c.Session).fate(c)
-	return r, fate == fateRepeated
+	r, what := m.sessions.known(c.Session).outcome(c)
+	return r, what == repeated
 }
 
-// fate is what becomes of a Once that is applied next.
-type fate uint8
+// outcome is what becomes of a Once that is applied next.
+type outcome uint8
 
 const (
-	fateRefused  fate = iota // nothing is done: see Once
-	fateRepeated             // it has the result of the first time
-	fateNew                  // it is done
+	refused  outcome = iota // nothing is done: see Once
+	repeated                // it has the result of the first time
+	isNew                   // it is done
 )
 
-// fate says what becomes of a command of the session, which is nil if it is not known, with the
+// outcome says what becomes of a command of the session, which is nil if it is not known, with the
 // result if it is repeated. It changes nothing.
-func (s *session) fate(c *Once) (Result, fate) {
+func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
-		return Result{}, fateRefused
+		return Result{}, refused
 	}
 	r, done := s.answer(c.Number)
 	switch {
 	case !done:
-		return Result{}, fateNew
+		return Result{}, isNew
 	case r.Err == nil && !Fits(c.Command, r.Value):
-		return Result{}, fateRefused // it was the number of a command of another form
+		return Result{}, refused // it was the number of a command of another form
 	}
 	r.Repeated = true
-	return r, fateRepeated
+	return r, repeated
 }
 
 // notNow reports whether nothing was done because of what will pass: a client is told that
