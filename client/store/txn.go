@@ -22,16 +22,16 @@ type Op interface {
 // from a backup, and no lease has it. Nothing else changes, not even the revision.
 type DrawToken struct{}
 
-// Wait says for which turn to wait: that of a key in a wait queue, which is the keys that are
-// the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or without,
-// and are attached to a lease; in the order in which they were made.
+// Wait says which key of a wait queue waits. The queue is the keys that are attached to a lease and
+// consist of the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or
+// without. They are ordered by when they were made.
 type Wait struct {
 	// Key is one of the queue.
 	Key string
-	// Prefix ends in what is in no ID, as a slash.
+	// Prefix ends in a character that is in no ID, such as a slash.
 	Prefix string
-	// Permits says that it is the turn of a key when fewer than so many are before it; 0
-	// means 1.
+	// Permits is how many keys may be ready at once: a key is ready when fewer than so many are
+	// before it; 0 means 1.
 	Permits int64
 	// Beside, if it is not nil, is the value of keys for which nobody waits.
 	Beside []byte
