@@ -44,7 +44,7 @@ var house = [][]string{
 	{"internal/wheel", "internal/storage"},
 	{"internal/outages"},
 	{"plan/length", "plan/levels", "plan/caches", "plan/capacity"},
-	{"plan", "internal/listen", "internal/backup"},
+	{"plan", "internal/listen", "internal/backup", "internal/access"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
@@ -82,7 +82,7 @@ var strangers = map[string][]string{
 var wireless = []string{
 	"internal/shell", "internal/replica", "internal/fsm", "internal/directory", "lease",
 	"internal/mvcc", "internal/watch", "internal/wheel", "internal/storage", "internal/keyrange",
-	"internal/ticket", "plan",
+	"internal/ticket", "internal/access", "plan",
 }
 
 // pure packages are functions of their arguments. The values are the modules
@@ -95,6 +95,7 @@ var pure = map[string][]string{
 	"internal/directory": {"github.com/tidwall/btree"},
 	"internal/encoding":  nil,
 	"internal/keyrange":  nil,
+	"internal/access":    nil,
 	"internal/ticket":    nil,
 	"internal/holder":    nil,
 	"internal/copies":    nil,

@@ -1,0 +1,96 @@
+package access
+
+import (
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// Caller is who asks for something. The zero value is somebody who has not logged in.
+type Caller struct {
+	User string
+	// Revision is that of the State in which the user logged in.
+	Revision uint64
+}
+
+// Check decides whether the caller may read, or write, all keys of a range. Of an empty range it
+// must be allowed to read, or write, the first key. Nil means yes. The error is ErrUserEmpty if
+// nobody has logged in, ErrOldRevision if users or roles have changed since, so that the caller has
+// to log in again, and else ErrPermissionDenied.
+func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
+	s = s.orEmpty()
+	if !s.enabled {
+		return nil
+	}
+	u, err := s.loggedIn(c)
+	if err != nil {
+		return err
+	}
+	if !s.may(u, what, of) {
+		return ErrPermissionDenied
+	}
+	return nil
+}
+
+// CheckKnown decides whether the caller has logged in as a user that is there, which is enough for
+// what names no key. The errors are those of Check.
+func (s *State) CheckKnown(c Caller) error {
+	s = s.orEmpty()
+	if !s.enabled {
+		return nil
+	}
+	_, err := s.loggedIn(c)
+	return err
+}
+
+// CheckRoot decides whether the caller may do everything. The error is ErrUserEmpty,
+// ErrUserNotFound or ErrPermissionDenied. As in etcd, it is not asked when the caller logged in.
+func (s *State) CheckRoot(c Caller) error {
+	s = s.orEmpty()
+	if !s.enabled {
+		return nil
+	}
+	u, ok := s.users[c.User]
+	switch {
+	case c.User == "":
+		return ErrUserEmpty
+	case !ok:
+		return ErrUserNotFound
+	case !isRoot(u):
+		return ErrPermissionDenied
+	}
+	return nil
+}
+
+func (s *State) loggedIn(c Caller) (*User, error) {
+	if c.Revision == 0 {
+		return nil, ErrUserEmpty
+	}
+	if c.Revision < s.revision {
+		return nil, ErrOldRevision
+	}
+	u, ok := s.users[c.User]
+	if !ok {
+		return nil, ErrPermissionDenied
+	}
+	return u, nil
+}
+
+func isRoot(u *User) bool { return slices.Contains(u.Roles, Root) }
+
+// may reports whether the roles of a user allow to read, or to write, all keys of a range.
+func (s *State) may(u *User, what Kind, of keyrange.Range) bool {
+	if isRoot(u) {
+		return true
+	}
+	if of.Empty() {
+		of.End = ""
+	}
+	roles := make([]*role, 0, len(u.Roles))
+	for _, name := range u.Roles {
+		if r, ok := s.roles[name]; ok {
+			roles = append(roles, r)
+		}
+	}
+	return covered(roles, what, of.Span())
+}

@@ -1,0 +1,34 @@
+package access
+
+import "errors"
+
+// These errors are refusals of changes of users and roles.
+var (
+	// ErrNoRootUser means that access control cannot be enabled without the user root.
+	ErrNoRootUser = errors.New("access: there is no user root")
+	// ErrNoRootRole means that access control cannot be enabled while the user root does not have
+	// the role root.
+	ErrNoRootRole   = errors.New("access: the user root does not have the role root")
+	ErrUserExists   = errors.New("access: the user exists")
+	ErrUserNotFound = errors.New("access: user not found")
+	// ErrUserEmpty means that a name of a user is missing, or that nobody has logged in.
+	ErrUserEmpty    = errors.New("access: the name of the user is empty")
+	ErrRoleExists   = errors.New("access: the role exists")
+	ErrRoleNotFound = errors.New("access: role not found")
+	ErrRoleEmpty    = errors.New("access: the name of the role is empty")
+	// ErrRoleNotGranted means that the user does not have the role.
+	ErrRoleNotGranted = errors.New("access: the user does not have the role")
+	// ErrPermissionNotGranted means that the role has no permission on exactly this range.
+	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
+	// ErrManagement means that root would lose what access control cannot do without.
+	ErrManagement = errors.New("access: root is needed while access control is enabled")
+)
+
+// These errors are refusals of what callers ask for.
+var (
+	// ErrPermissionDenied means that the caller may not do it.
+	ErrPermissionDenied = errors.New("access: permission denied")
+	// ErrOldRevision means that users or roles have changed since the caller logged in: log in
+	// again.
+	ErrOldRevision = errors.New("access: users or roles have changed since the log-in")
+)

@@ -1,0 +1,364 @@
+package access
+
+import (
+	"maps"
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// Root is the name of the user that must exist before access control is enabled, and of the role
+// that may do everything.
+const Root = "root"
+
+// User is somebody who can log in.
+type User struct {
+	Name string
+	// Hash is of the password. A user without a password has none, and logs in by a certificate
+	// or a signed token.
+	Hash       []byte
+	NoPassword bool
+	// Roles are in order.
+	Roles []string
+}
+
+// State is all users and roles, and whether access control is enabled. It never changes: methods
+// that change something return another State, and the old one with an error. What they return
+// must not be changed either. A nil State has no users and no roles.
+type State struct {
+	enabled  bool
+	revision uint64
+	bytes    int64
+	users    map[string]*User
+	roles    map[string]*role
+}
+
+// empty is what a nil State is.
+var empty = &State{revision: 1}
+
+// New returns a State with users and roles, as [State.Users] and [State.Roles] of another one
+// returned them.
+func New(enabled bool, revision uint64, users []User, roles []Role) *State {
+	s := &State{
+		enabled: enabled, revision: revision,
+		users: make(map[string]*User, len(users)), roles: make(map[string]*role, len(roles)),
+	}
+	for _, u := range users {
+		s.setUser(&u)
+	}
+	for _, r := range roles {
+		s.setRole(newRole(r.Name, r.Permissions))
+	}
+	return s
+}
+
+func (s *State) orEmpty() *State {
+	if s == nil {
+		return empty
+	}
+	return s
+}
+
+// Enabled reports whether access control is enabled. While it is not, everybody may do everything.
+func (s *State) Enabled() bool { return s.orEmpty().enabled }
+
+// Revision counts the changes of users and roles, from 1. It is no revision of the keys.
+func (s *State) Revision() uint64 { return s.orEmpty().revision }
+
+// Bytes is about how much memory the users and roles take.
+func (s *State) Bytes() int64 { return s.orEmpty().bytes }
+
+// User returns the user with a name, and whether there is one.
+func (s *State) User(name string) (u User, ok bool) {
+	if found, ok := s.orEmpty().users[name]; ok {
+		return *found, true
+	}
+	return User{}, false
+}
+
+// Users returns all users, in order of their names.
+func (s *State) Users() []User {
+	users := s.orEmpty().users
+	list := make([]User, 0, len(users))
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		list = append(list, *users[name])
+	}
+	return list
+}
+
+// Role returns the role with a name, and whether there is one.
+func (s *State) Role(name string) (r Role, ok bool) {
+	if found, ok := s.orEmpty().roles[name]; ok {
+		return found.Role, true
+	}
+	return Role{}, false
+}
+
+// Roles returns all roles, in order of their names.
+func (s *State) Roles() []Role {
+	roles := s.orEmpty().roles
+	list := make([]Role, 0, len(roles))
+	for _, name := range slices.Sorted(maps.Keys(roles)) {
+		list = append(list, roles[name].Role)
+	}
+	return list
+}
+
+// next returns a copy of s, to be changed, that counts one change more.
+func (s *State) next() *State {
+	s = s.orEmpty()
+	c := &State{
+		enabled: s.enabled, revision: s.revision + 1, bytes: s.bytes,
+		users: maps.Clone(s.users), roles: maps.Clone(s.roles),
+	}
+	if c.users == nil {
+		c.users = make(map[string]*User)
+	}
+	if c.roles == nil {
+		c.roles = make(map[string]*role)
+	}
+	return c
+}
+
+// About what an entry takes beside the texts in it.
+const (
+	userBytes       = 200
+	roleBytes       = 200
+	permissionBytes = 150
+)
+
+// Bytes is about how much memory a user takes.
+func (u *User) Bytes() int64 {
+	n := userBytes + len(u.Name) + len(u.Hash)
+	for _, r := range u.Roles {
+		n += len(r) + 16
+	}
+	return int64(n)
+}
+
+// Bytes is about how much memory a role takes.
+func (r *Role) Bytes() int64 {
+	n := roleBytes + len(r.Name)
+	for _, p := range r.Permissions {
+		n += permissionBytes + 3*(len(p.Range.Key)+len(p.Range.End))
+	}
+	return int64(n)
+}
+
+func (s *State) setUser(u *User) {
+	s.dropUser(u.Name)
+	s.users[u.Name] = u
+	s.bytes += u.Bytes()
+}
+
+func (s *State) dropUser(name string) {
+	if old, ok := s.users[name]; ok {
+		s.bytes -= old.Bytes()
+		delete(s.users, name)
+	}
+}
+
+func (s *State) setRole(r *role) {
+	s.dropRole(r.Name)
+	s.roles[r.Name] = r
+	s.bytes += r.Bytes()
+}
+
+func (s *State) dropRole(name string) {
+	if old, ok := s.roles[name]; ok {
+		s.bytes -= old.Bytes()
+		delete(s.roles, name)
+	}
+}
+
+// Enable enables access control. It needs the user root with the role root. It is no change if it
+// is enabled already, and is not counted in any case, as in etcd.
+func (s *State) Enable() (*State, error) {
+	u, ok := s.User(Root)
+	switch {
+	case s.Enabled():
+		return s, nil
+	case !ok:
+		return s, ErrNoRootUser
+	case !slices.Contains(u.Roles, Root):
+		return s, ErrNoRootRole
+	}
+	c := s.next()
+	c.enabled, c.revision = true, s.Revision()
+	return c, nil
+}
+
+// Disable disables access control. Users and roles stay. It is no change if it is not enabled.
+func (s *State) Disable() *State {
+	if !s.Enabled() {
+		return s
+	}
+	c := s.next()
+	c.enabled = false
+	return c
+}
+
+// AddUser adds a user, without roles. It fails with ErrUserEmpty without a name, and with
+// ErrUserExists.
+func (s *State) AddUser(name string, hash []byte, noPassword bool) (*State, error) {
+	if name == "" {
+		return s, ErrUserEmpty
+	}
+	if _, ok := s.User(name); ok {
+		return s, ErrUserExists
+	}
+	u := &User{Name: name, NoPassword: noPassword}
+	if !noPassword {
+		u.Hash = hash
+	}
+	c := s.next()
+	c.setUser(u)
+	return c, nil
+}
+
+// DeleteUser deletes a user. It fails with ErrUserNotFound, and with ErrManagement if access
+// control is enabled and the user is root.
+func (s *State) DeleteUser(name string) (*State, error) {
+	if s.Enabled() && name == Root {
+		return s, ErrManagement
+	}
+	if _, ok := s.User(name); !ok {
+		return s, ErrUserNotFound
+	}
+	c := s.next()
+	c.dropUser(name)
+	return c, nil
+}
+
+// SetPassword changes the hash of a user's password. It fails with ErrUserNotFound. A user that
+// was added without a password stays without one, as in etcd.
+func (s *State) SetPassword(name string, hash []byte) (*State, error) {
+	u, ok := s.User(name)
+	if !ok {
+		return s, ErrUserNotFound
+	}
+	if !u.NoPassword {
+		u.Hash = hash
+	}
+	c := s.next()
+	c.setUser(&u)
+	return c, nil
+}
+
+// GrantRole gives a user a role. It fails with ErrUserNotFound and ErrRoleNotFound; the role root
+// needs not be there. It is no change if the user has the role.
+func (s *State) GrantRole(name, role string) (*State, error) {
+	u, ok := s.User(name)
+	if !ok {
+		return s, ErrUserNotFound
+	}
+	if _, ok := s.Role(role); !ok && role != Root {
+		return s, ErrRoleNotFound
+	}
+	at, has := slices.BinarySearch(u.Roles, role)
+	if has {
+		return s, nil
+	}
+	u.Roles = slices.Insert(slices.Clone(u.Roles), at, role)
+	c := s.next()
+	c.setUser(&u)
+	return c, nil
+}
+
+// RevokeRole takes a role from a user. It fails with ErrUserNotFound, ErrRoleNotGranted, and with
+// ErrManagement if access control is enabled and both are root.
+func (s *State) RevokeRole(name, role string) (*State, error) {
+	if s.Enabled() && name == Root && role == Root {
+		return s, ErrManagement
+	}
+	u, ok := s.User(name)
+	if !ok {
+		return s, ErrUserNotFound
+	}
+	if !slices.Contains(u.Roles, role) {
+		return s, ErrRoleNotGranted
+	}
+	u.Roles = without(u.Roles, role)
+	c := s.next()
+	c.setUser(&u)
+	return c, nil
+}
+
+// without returns a list without a name, in memory of its own.
+func without(list []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(n string) bool { return n == name })
+}
+
+// AddRole adds a role without permissions. It fails with ErrRoleEmpty without a name, and with
+// ErrRoleExists.
+func (s *State) AddRole(name string) (*State, error) {
+	if name == "" {
+		return s, ErrRoleEmpty
+	}
+	if _, ok := s.Role(name); ok {
+		return s, ErrRoleExists
+	}
+	c := s.next()
+	c.setRole(newRole(name, nil))
+	return c, nil
+}
+
+// DeleteRole deletes a role, and takes it from all users. It fails with ErrRoleNotFound, and with
+// ErrManagement if access control is enabled and the role is root.
+func (s *State) DeleteRole(name string) (*State, error) {
+	if s.Enabled() && name == Root {
+		return s, ErrManagement
+	}
+	if _, ok := s.Role(name); !ok {
+		return s, ErrRoleNotFound
+	}
+	c := s.next()
+	c.dropRole(name)
+	for _, u := range s.users {
+		if slices.Contains(u.Roles, name) {
+			changed := *u
+			changed.Roles = without(u.Roles, name)
+			c.setUser(&changed)
+		}
+	}
+	return c, nil
+}
+
+// Grant gives a role a permission, in place of the one that it has on the same range. It fails
+// with ErrRoleNotFound.
+func (s *State) Grant(name string, p Permission) (*State, error) {
+	r, ok := s.Role(name)
+	if !ok {
+		return s, ErrRoleNotFound
+	}
+	list := slices.Clone(r.Permissions)
+	at, has := slices.BinarySearchFunc(list, p.Range, func(p Permission, r keyrange.Range) int {
+		return p.Range.Compare(r)
+	})
+	if has {
+		list[at] = p
+	} else {
+		list = slices.Insert(list, at, p)
+	}
+	c := s.next()
+	c.setRole(newRole(name, list))
+	return c, nil
+}
+
+// Revoke takes the permission on exactly this range from a role. It fails with ErrRoleNotFound and
+// ErrPermissionNotGranted.
+func (s *State) Revoke(name string, of keyrange.Range) (*State, error) {
+	r, ok := s.Role(name)
+	if !ok {
+		return s, ErrRoleNotFound
+	}
+	list := slices.DeleteFunc(slices.Clone(r.Permissions), func(p Permission) bool {
+		return p.Range == of
+	})
+	if len(list) == len(r.Permissions) {
+		return s, ErrPermissionNotGranted
+	}
+	c := s.next()
+	c.setRole(newRole(name, list))
+	return c, nil
+}
