@@ -221,6 +221,43 @@ func BenchmarkLongestStep(b *testing.B) {
 	})
 }
 
+// BenchmarkAll reports the time for each lease of what looks at all of them in one step, which no
+// client can cause: a clock that is not to be trusted, and a primary that stops. All leases are
+// checkpointed.
+func BenchmarkAll(b *testing.B) {
+	perLease := func(b *testing.B, n int) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
+	}
+	eachSize(b, func(b *testing.B, n int) {
+		l, ids := filled(b, n)
+		list := make([]Checkpoint, n)
+		for i, id := range ids {
+			_, token, _ := l.Standing(id)
+			list[i] = Checkpoint{ID: id, Token: token, Remaining: 30_000}
+		}
+		l.Checkpoint(list)
+		b.Run("Recount", func(b *testing.B) {
+			for b.Loop() {
+				l.Recount()
+			}
+			perLease(b, n)
+		})
+		b.Run("CheckpointAll", func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				l.Promote(l.now, 0)
+				catchUp(l, l.now)
+				b.StartTimer()
+				l.CheckpointAll()
+			}
+			perLease(b, n)
+			if !l.MoreSilent() {
+				b.Fatal("no lease is silent")
+			}
+		})
+	})
+}
+
 // BenchmarkView takes a picture; what it costs to change a lease after it is
 // the copy of one page.
 func BenchmarkView(b *testing.B) {
