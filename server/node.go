@@ -177,7 +177,7 @@ func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fs
 	if !ok {
 		return fsm.Result{}, refusal
 	}
-	r := &replica.Repeat{Once: once}
+	r := &replica.Repeat{Command: once}
 	c := calls.Get().(*call)
 	c.read = replica.Read{Repeat: r, Owner: c}
 	if err := n.read(ctx, c); err != nil {

@@ -76,7 +76,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 	w.to, w.among = s.To, b
 	if refusal != nil {
 		w.refusal, w.read.Owner = refusal, w
-		w.read.Repeat = &replica.Repeat{Once: s.Command.(*fsm.Once)}
+		w.read.Repeat = &replica.Repeat{Command: s.Command}
 		return
 	}
 	if s.Command != nil {

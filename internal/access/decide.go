@@ -62,6 +62,10 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
+// IsRoot reports whether the caller is a user with the role root, or access control is not
+// enabled. It does not ask when the caller logged in.
+func (s *State) IsRoot(c Caller) bool { return s.CheckRoot(c) == nil }
+
 func (s *State) loggedIn(c Caller) (*User, error) {
 	if c.Revision == 0 {
 		return nil, ErrUserEmpty

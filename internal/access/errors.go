@@ -4,13 +4,13 @@ import "errors"
 
 // These errors are refusals of changes of users and roles.
 var (
-	// ErrNoRootUser means that access control cannot be enabled without the user root.
-	ErrNoRootUser = errors.New("access: there is no user root")
-	// ErrNoRootRole means that access control cannot be enabled while the user root does not have
-	// the role root.
-	ErrNoRootRole   = errors.New("access: the user root does not have the role root")
-	ErrUserExists   = errors.New("access: the user exists")
-	ErrUserNotFound = errors.New("access: user not found")
+	// ErrRootUserNotExist means that access control cannot be enabled without the user root.
+	ErrRootUserNotExist = errors.New("access: there is no user root")
+	// ErrRootRoleNotExist means that access control cannot be enabled while the user root does not
+	// have the role root.
+	ErrRootRoleNotExist = errors.New("access: the user root does not have the role root")
+	ErrUserExists       = errors.New("access: the user exists")
+	ErrUserNotFound     = errors.New("access: user not found")
 	// ErrUserEmpty means that a name of a user is missing, or that nobody has logged in.
 	ErrUserEmpty    = errors.New("access: the name of the user is empty")
 	ErrRoleExists   = errors.New("access: the role exists")
@@ -20,8 +20,14 @@ var (
 	ErrRoleNotGranted = errors.New("access: the user does not have the role")
 	// ErrPermissionNotGranted means that the role has no permission on exactly this range.
 	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
-	// ErrManagement means that root would lose what access control cannot do without.
-	ErrManagement = errors.New("access: root is needed while access control is enabled")
+	// ErrPermissionNotGiven means that a permission to grant is missing.
+	ErrPermissionNotGiven = errors.New("access: no permission is given")
+	// ErrInvalidAuthMgmt means that root would lose what access control cannot do without, or that
+	// a permission is for no key.
+	ErrInvalidAuthMgmt = errors.New("access: invalid change: root is needed while access control is " +
+		"enabled, and a permission is for a key or a range of keys")
+	// ErrNotEnabled means that somebody logs in while access control is not enabled.
+	ErrNotEnabled = errors.New("access: access control is not enabled")
 )
 
 // These errors are refusals of what callers ask for.

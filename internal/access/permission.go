@@ -24,11 +24,15 @@ func (k Kind) Known() bool { return k <= lastKind }
 // allows reports whether a permission of this kind allows to read or to write.
 func (k Kind) allows(what Kind) bool { return k == what || k == ReadWrite }
 
-// Permission allows to read or write the keys of a range.
+// Permission allows to read or write the keys of [Key, End), by etcd's convention for End: "" is
+// the one key, "\x00" is everything from Key on.
 type Permission struct {
-	Kind  Kind
-	Range keyrange.Range
+	Kind     Kind
+	Key, End string
 }
+
+// Range returns the keys that the permission is for.
+func (p Permission) Range() keyrange.Range { return keyrange.Range{Key: p.Key, End: p.End} }
 
 // Role is a list of permissions that users can be given.
 type Role struct {
@@ -55,7 +59,7 @@ func joined(permissions []Permission, what Kind) []keyrange.Span {
 	var list []keyrange.Span
 	for _, p := range permissions {
 		if p.Kind.allows(what) {
-			list = append(list, p.Range.Span())
+			list = append(list, p.Range().Span())
 		}
 	}
 	return keyrange.Join(list)

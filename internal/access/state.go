@@ -36,8 +36,7 @@ type State struct {
 // empty is what a nil State is.
 var empty = &State{revision: 1}
 
-// New returns a State with users and roles, as [State.Users] and [State.Roles] of another one
-// returned them.
+// New returns a State with the users and roles of another one.
 func New(enabled bool, revision uint64, users []User, roles []Role) *State {
 	s := &State{
 		enabled: enabled, revision: revision,
@@ -76,15 +75,8 @@ func (s *State) User(name string) (u User, ok bool) {
 	return User{}, false
 }
 
-// Users returns all users, in order of their names.
-func (s *State) Users() []User {
-	users := s.orEmpty().users
-	list := make([]User, 0, len(users))
-	for _, name := range slices.Sorted(maps.Keys(users)) {
-		list = append(list, *users[name])
-	}
-	return list
-}
+// Users returns the names of all users, in order.
+func (s *State) Users() []string { return slices.Sorted(maps.Keys(s.orEmpty().users)) }
 
 // Role returns the role with a name, and whether there is one.
 func (s *State) Role(name string) (r Role, ok bool) {
@@ -94,15 +86,8 @@ func (s *State) Role(name string) (r Role, ok bool) {
 	return Role{}, false
 }
 
-// Roles returns all roles, in order of their names.
-func (s *State) Roles() []Role {
-	roles := s.orEmpty().roles
-	list := make([]Role, 0, len(roles))
-	for _, name := range slices.Sorted(maps.Keys(roles)) {
-		list = append(list, roles[name].Role)
-	}
-	return list
-}
+// Roles returns the names of all roles, in order.
+func (s *State) Roles() []string { return slices.Sorted(maps.Keys(s.orEmpty().roles)) }
 
 // next returns a copy of s, to be changed, that counts one change more.
 func (s *State) next() *State {
@@ -140,7 +125,7 @@ func (u *User) Bytes() int64 {
 func (r *Role) Bytes() int64 {
 	n := roleBytes + len(r.Name)
 	for _, p := range r.Permissions {
-		n += permissionBytes + 3*(len(p.Range.Key)+len(p.Range.End))
+		n += permissionBytes + 3*(len(p.Key)+len(p.End))
 	}
 	return int64(n)
 }
@@ -179,9 +164,9 @@ func (s *State) Enable() (*State, error) {
 	case s.Enabled():
 		return s, nil
 	case !ok:
-		return s, ErrNoRootUser
+		return s, ErrRootUserNotExist
 	case !slices.Contains(u.Roles, Root):
-		return s, ErrNoRootRole
+		return s, ErrRootRoleNotExist
 	}
 	c := s.next()
 	c.enabled, c.revision = true, s.Revision()
@@ -216,11 +201,11 @@ func (s *State) AddUser(name string, hash []byte, noPassword bool) (*State, erro
 	return c, nil
 }
 
-// DeleteUser deletes a user. It fails with ErrUserNotFound, and with ErrManagement if access
+// DeleteUser deletes a user. It fails with ErrUserNotFound, and with ErrInvalidAuthMgmt if access
 // control is enabled and the user is root.
 func (s *State) DeleteUser(name string) (*State, error) {
 	if s.Enabled() && name == Root {
-		return s, ErrManagement
+		return s, ErrInvalidAuthMgmt
 	}
 	if _, ok := s.User(name); !ok {
 		return s, ErrUserNotFound
@@ -266,10 +251,10 @@ func (s *State) GrantRole(name, role string) (*State, error) {
 }
 
 // RevokeRole takes a role from a user. It fails with ErrUserNotFound, ErrRoleNotGranted, and with
-// ErrManagement if access control is enabled and both are root.
+// ErrInvalidAuthMgmt if access control is enabled and both are root.
 func (s *State) RevokeRole(name, role string) (*State, error) {
 	if s.Enabled() && name == Root && role == Root {
-		return s, ErrManagement
+		return s, ErrInvalidAuthMgmt
 	}
 	u, ok := s.User(name)
 	if !ok {
@@ -304,10 +289,10 @@ func (s *State) AddRole(name string) (*State, error) {
 }
 
 // DeleteRole deletes a role, and takes it from all users. It fails with ErrRoleNotFound, and with
-// ErrManagement if access control is enabled and the role is root.
+// ErrInvalidAuthMgmt if access control is enabled and the role is root.
 func (s *State) DeleteRole(name string) (*State, error) {
 	if s.Enabled() && name == Root {
-		return s, ErrManagement
+		return s, ErrInvalidAuthMgmt
 	}
 	if _, ok := s.Role(name); !ok {
 		return s, ErrRoleNotFound
@@ -325,19 +310,26 @@ func (s *State) DeleteRole(name string) (*State, error) {
 }
 
 // Grant gives a role a permission, in place of the one that it has on the same range. It fails
-// with ErrRoleNotFound.
+// with ErrInvalidAuthMgmt if no key lies in the range, and with ErrRoleNotFound. It is no change
+// if the role has just this permission.
 func (s *State) Grant(name string, p Permission) (*State, error) {
+	if p.Key == "" || !p.Kind.Known() || p.Range().Empty() {
+		return s, ErrInvalidAuthMgmt
+	}
 	r, ok := s.Role(name)
 	if !ok {
 		return s, ErrRoleNotFound
 	}
 	list := slices.Clone(r.Permissions)
-	at, has := slices.BinarySearchFunc(list, p.Range, func(p Permission, r keyrange.Range) int {
-		return p.Range.Compare(r)
+	at, has := slices.BinarySearchFunc(list, p.Range(), func(p Permission, r keyrange.Range) int {
+		return p.Range().Compare(r)
 	})
-	if has {
+	switch {
+	case has && list[at] == p:
+		return s, nil
+	case has:
 		list[at] = p
-	} else {
+	default:
 		list = slices.Insert(list, at, p)
 	}
 	c := s.next()
@@ -353,7 +345,7 @@ func (s *State) Revoke(name string, of keyrange.Range) (*State, error) {
 		return s, ErrRoleNotFound
 	}
 	list := slices.DeleteFunc(slices.Clone(r.Permissions), func(p Permission) bool {
-		return p.Range == of
+		return p.Range() == of
 	})
 	if len(list) == len(r.Permissions) {
 		return s, ErrPermissionNotGranted

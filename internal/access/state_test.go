@@ -43,21 +43,21 @@ func TestChanges(t *testing.T) {
 	k := keyrange.Range{Key: "k"}
 	var s *State
 	for _, c := range []step{
-		{"enable without root", (*State).Enable, ErrNoRootUser, 1},
+		{"enable without root", (*State).Enable, ErrRootUserNotExist, 1},
 		{"disable what is not enabled", disable, nil, 1},
 		{"no name", add("", false), ErrUserEmpty, 1},
 		{"add root", add("root", false), nil, 2},
 		{"twice", add("root", true), ErrUserExists, 2},
-		{"root without its role", (*State).Enable, ErrNoRootRole, 2},
+		{"root without its role", (*State).Enable, ErrRootRoleNotExist, 2},
 		{"no user", paired((*State).GrantRole, "bob", "root"), ErrUserNotFound, 2},
 		{"no role", paired((*State).GrantRole, "root", "r"), ErrRoleNotFound, 2},
 		{"the role root needs not be there", paired((*State).GrantRole, "root", "root"), nil, 3},
 		{"again", paired((*State).GrantRole, "root", "root"), nil, 3},
 		{"enable", (*State).Enable, nil, 3},
 		{"enable again", (*State).Enable, nil, 3},
-		{"root stays", named((*State).DeleteUser, "root"), ErrManagement, 3},
-		{"with its role", paired((*State).RevokeRole, "root", "root"), ErrManagement, 3},
-		{"which stays", named((*State).DeleteRole, "root"), ErrManagement, 3},
+		{"root stays", named((*State).DeleteUser, "root"), ErrInvalidAuthMgmt, 3},
+		{"with its role", paired((*State).RevokeRole, "root", "root"), ErrInvalidAuthMgmt, 3},
+		{"which stays", named((*State).DeleteRole, "root"), ErrInvalidAuthMgmt, 3},
 		{"no such user", named((*State).DeleteUser, "bob"), ErrUserNotFound, 3},
 		{"add bob", add("bob", true), nil, 4},
 		{"nor role", named((*State).DeleteRole, "r"), ErrRoleNotFound, 4},
@@ -68,10 +68,14 @@ func TestChanges(t *testing.T) {
 		{"nobody's", paired((*State).RevokeRole, "eve", "r"), ErrUserNotFound, 5},
 		{"now it is", paired((*State).GrantRole, "bob", "r"), nil, 6},
 		{"it allows nothing", paired((*State).Revoke, "r", k), ErrPermissionNotGranted, 6},
-		{"which role", paired((*State).Grant, "q", Permission{Range: k}), ErrRoleNotFound, 6},
+		{"which role", paired((*State).Grant, "q", Permission{Key: "k"}), ErrRoleNotFound, 6},
+		{"no key", paired((*State).Grant, "r", Permission{}), ErrInvalidAuthMgmt, 6},
+		{"none", paired((*State).Grant, "r", Permission{Read, "b", "a"}), ErrInvalidAuthMgmt, 6},
+		{"no kind", paired((*State).Grant, "r", Permission{3, "k", ""}), ErrInvalidAuthMgmt, 6},
 		{"and from which", paired((*State).Revoke, "q", k), ErrRoleNotFound, 6},
-		{"to read", paired((*State).Grant, "r", Permission{Read, k}), nil, 7},
-		{"to write", paired((*State).Grant, "r", Permission{Write, k}), nil, 8},
+		{"to read", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
+		{"as it may", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
+		{"to write", paired((*State).Grant, "r", Permission{Write, "k", ""}), nil, 8},
 		{"a password for nobody", paired((*State).SetPassword, "eve", nil), ErrUserNotFound, 8},
 		{"for bob", paired((*State).SetPassword, "bob", []byte{3}), nil, 9},
 		{"for root", paired((*State).SetPassword, "root", []byte{4}), nil, 10},
@@ -98,12 +102,31 @@ func TestChanges(t *testing.T) {
 	if u, ok := s.User("bob"); !ok || u.Hash != nil || !slices.Equal(u.Roles, []string{"r"}) {
 		t.Errorf("bob is %+v, %v", u, ok)
 	}
-	if r, _ := s.Role("r"); !slices.Equal(r.Permissions, []Permission{{Write, k}}) {
+	if r, _ := s.Role("r"); !slices.Equal(r.Permissions, []Permission{{Write, "k", ""}}) {
 		t.Errorf("the role r is %+v", r)
 	}
-	if s, _ = s.DeleteRole("r"); s.Users()[0].Roles == nil || len(s.Users()[0].Roles) != 0 {
-		t.Errorf("the users are %+v after their role was deleted", s.Users())
+	if s, _ = s.DeleteRole("r"); len(userOf(s, "bob").Roles) != 0 {
+		t.Errorf("bob is %+v after the role was deleted", userOf(s, "bob"))
 	}
+}
+
+func userOf(s *State, name string) User {
+	u, _ := s.User(name)
+	return u
+}
+
+// remade returns a state with the same users and roles.
+func remade(s *State) *State {
+	var users []User
+	for _, name := range s.Users() {
+		users = append(users, userOf(s, name))
+	}
+	var roles []Role
+	for _, name := range s.Roles() {
+		r, _ := s.Role(name)
+		roles = append(roles, r)
+	}
+	return New(s.Enabled(), s.Revision(), users, roles)
 }
 
 // TestBytes fills a state, and empties it: what it counts is what is there.
@@ -115,14 +138,14 @@ func TestBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = changed
-		if again := New(s.Enabled(), s.Revision(), s.Users(), s.Roles()); again.Bytes() != s.Bytes() {
+		if again := remade(s); again.Bytes() != s.Bytes() {
 			t.Fatalf("a state of %d bytes counts %d", again.Bytes(), s.Bytes())
 		}
 	}
 	made(s.AddUser("u", make([]byte, 60), false))
 	made(s.AddRole("r"))
 	made(s.GrantRole("u", "r"))
-	made(s.Grant("r", Permission{Read, keyrange.Range{Key: "a", End: "b"}}))
+	made(s.Grant("r", Permission{Read, "a", "b"}))
 	made(s.SetPassword("u", make([]byte, 70)))
 	if least := int64(userBytes + roleBytes + permissionBytes + 70); s.Bytes() < least {
 		t.Errorf("%d bytes, at least %d are there", s.Bytes(), least)
@@ -163,7 +186,8 @@ func TestCheckKeyByKey(t *testing.T) {
 				s, _ = s.GrantRole("u", name)
 			}
 			for range r.IntN(4) {
-				s, _ = s.Grant(name, Permission{Kind(r.IntN(3)), anyRange(r)})
+				of := anyRange(r)
+				s, _ = s.Grant(name, Permission{Kind(r.IntN(3)), of.Key, of.End})
 			}
 			if role, _ := s.Role(name); has {
 				all = append(all, role.Permissions...)
@@ -174,7 +198,7 @@ func TestCheckKeyByKey(t *testing.T) {
 		for _, k := range keys {
 			in := of.Contains(k) || of.Empty() && k == of.Key
 			want = want && (!in || slices.ContainsFunc(all, func(p Permission) bool {
-				return (p.Kind == what || p.Kind == ReadWrite) && p.Range.Contains(k)
+				return (p.Kind == what || p.Kind == ReadWrite) && p.Range().Contains(k)
 			}))
 		}
 		err := s.Check(Caller{"u", s.Revision()}, what, of)
@@ -194,7 +218,7 @@ func TestCheckKeyByKey(t *testing.T) {
 func TestCallers(t *testing.T) {
 	all := []User{{Name: "bob", Roles: []string{"gone", "r"}}, {Name: "root", Roles: []string{"root"}}}
 	k := keyrange.Range{Key: "k"}
-	roles := []Role{{"r", []Permission{{ReadWrite, k}}}}
+	roles := []Role{{"r", []Permission{{ReadWrite, "k", ""}}}}
 	on, off := New(true, 5, all, roles), New(false, 5, all, roles)
 	other := keyrange.Range{Key: "l"}
 	for _, c := range []struct {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -126,6 +127,28 @@ var wire = []struct {
 		to: status.Error(codes.ResourceExhausted, text(fsm.ErrTooManyAlarms)),
 	},
 	{from: fsm.ErrStale, to: rpctypes.ErrGRPCLeaderChanged, reason: unavailable},
+
+	{from: access.ErrPermissionDenied, to: rpctypes.ErrGRPCPermissionDenied, reason: invalid},
+	{from: access.ErrOldRevision, to: rpctypes.ErrGRPCAuthOldRevision, reason: invalid},
+	{from: access.ErrUserEmpty, to: rpctypes.ErrGRPCUserEmpty, reason: invalid},
+	{from: access.ErrUserExists, to: rpctypes.ErrGRPCUserAlreadyExist, reason: invalid},
+	{from: access.ErrUserNotFound, to: rpctypes.ErrGRPCUserNotFound, reason: invalid},
+	{from: access.ErrRoleEmpty, to: rpctypes.ErrGRPCRoleEmpty, reason: invalid},
+	{from: access.ErrRoleExists, to: rpctypes.ErrGRPCRoleAlreadyExist, reason: invalid},
+	{from: access.ErrRoleNotFound, to: rpctypes.ErrGRPCRoleNotFound, reason: invalid},
+	{from: access.ErrRoleNotGranted, to: rpctypes.ErrGRPCRoleNotGranted, reason: invalid},
+	{
+		from: access.ErrPermissionNotGranted, reason: invalid,
+		to: rpctypes.ErrGRPCPermissionNotGranted,
+	},
+	{
+		from: access.ErrPermissionNotGiven, reason: invalid,
+		to: rpctypes.ErrGRPCPermissionNotGiven,
+	},
+	{from: access.ErrRootUserNotExist, to: rpctypes.ErrGRPCRootUserNotExist, reason: invalid},
+	{from: access.ErrRootRoleNotExist, to: rpctypes.ErrGRPCRootRoleNotExist, reason: invalid},
+	{from: access.ErrInvalidAuthMgmt, to: rpctypes.ErrGRPCInvalidAuthMgmt, reason: invalid},
+	{from: access.ErrNotEnabled, to: rpctypes.ErrGRPCAuthNotEnabled, reason: invalid},
 
 	{from: replica.ErrNoLeader, to: rpctypes.ErrGRPCNoLeader, reason: unavailable, retry: soon},
 	{from: replica.ErrLeaderChanged, to: rpctypes.ErrGRPCLeaderChanged, reason: unknown},

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -24,57 +25,72 @@ import (
 // known are the exported errors of the packages whose errors reach the API, by
 // name. TestWireComplete holds it against the source.
 var known = map[string]error{
-	"lease.ErrNotFound":          lease.ErrNotFound,
-	"lease.ErrExists":            lease.ErrExists,
-	"lease.ErrBadID":             lease.ErrBadID,
-	"lease.ErrExpiring":          lease.ErrExpiring,
-	"lease.ErrBound":             lease.ErrBound,
-	"lease.ErrNotPrimary":        lease.ErrNotPrimary,
-	"lease.ErrCorrupt":           lease.ErrCorrupt,
-	"lease.TTLError":             &lease.TTLError{Got: 2, Max: 1},
-	"lease.NameError":            &lease.NameError{Name: "n"},
-	"lease.KeyLimitError":        &lease.KeyLimitError{ID: 1, Limit: 1},
-	"mvcc.ErrCompacted":          mvcc.ErrCompacted,
-	"mvcc.ErrFutureRevision":     mvcc.ErrFutureRevision,
-	"fsm.ErrKeyNotFound":         fsm.ErrKeyNotFound,
-	"fsm.UnnamedError":           &fsm.UnnamedError{Name: "n"},
-	"fsm.ErrNoSpace":             fsm.ErrNoSpace,
-	"fsm.ErrDiverged":            fsm.ErrDiverged,
-	"fsm.ErrSessionNotFound":     fsm.ErrSessionNotFound,
-	"fsm.ErrEventsCompacted":     fsm.ErrEventsCompacted,
-	"fsm.ErrMemberNotFound":      fsm.ErrMemberNotFound,
-	"fsm.ErrTooManyAlarms":       fsm.ErrTooManyAlarms,
-	"fsm.ErrVersion":             fsm.ErrVersion,
-	"fsm.ErrDowngrade":           fsm.ErrDowngrade,
-	"fsm.ErrNoDowngrade":         fsm.ErrNoDowngrade,
-	"fsm.ErrBadHolds":            fsm.ErrBadHolds,
-	"fsm.ErrTooManyHolds":        fsm.ErrTooManyHolds,
-	"fsm.ErrOwnerHolds":          fsm.ErrOwnerHolds,
-	"api.TimeoutError":           &TimeoutError{Caches: 5000},
-	"fsm.CacheTTLError":          &fsm.CacheTTLError{Got: 2, Max: 1},
-	"fsm.ErrStale":               fsm.ErrStale,
-	"fsm.ErrUnreadable":          fsm.ErrUnreadable,
-	"fsm.ErrTxnTooLarge":         fsm.ErrTxnTooLarge,
-	"fsm.ErrMemberExists":        fsm.ErrMemberExists,
-	"fsm.ErrPeerURLExists":       fsm.ErrPeerURLExists,
-	"fsm.ErrNotLearner":          fsm.ErrNotLearner,
-	"fsm.ErrLastVoter":           fsm.ErrLastVoter,
-	"replica.ErrNoLeader":        replica.ErrNoLeader,
-	"replica.ErrLeaderChanged":   replica.ErrLeaderChanged,
-	"replica.ErrTooLarge":        replica.ErrTooLarge,
-	"replica.ErrVersion":         replica.ErrVersion,
-	"replica.ErrOverloaded":      replica.ErrOverloaded,
-	"replica.ErrInternal":        replica.ErrInternal,
-	"replica.ErrUnhealthy":       replica.ErrUnhealthy,
-	"replica.ErrTooManyLearners": replica.ErrTooManyLearners,
-	"replica.ErrLearnerNotReady": replica.ErrLearnerNotReady,
-	"replica.ErrBadTransferee":   replica.ErrBadTransferee,
-	"api.ErrTooDeep":             ErrTooDeep,
-	"api.ErrDuplicateKey":        ErrDuplicateKey,
-	"api.ErrTooManyRequests":     ErrTooManyRequests,
-	"api.ErrStopped":             ErrStopped,
-	"api.ErrTimeout":             ErrTimeout,
-	"api.HolderError":            &HolderError{Err: lease.ErrExists},
+	"lease.ErrNotFound":              lease.ErrNotFound,
+	"lease.ErrExists":                lease.ErrExists,
+	"lease.ErrBadID":                 lease.ErrBadID,
+	"lease.ErrExpiring":              lease.ErrExpiring,
+	"lease.ErrBound":                 lease.ErrBound,
+	"lease.ErrNotPrimary":            lease.ErrNotPrimary,
+	"lease.ErrCorrupt":               lease.ErrCorrupt,
+	"lease.TTLError":                 &lease.TTLError{Got: 2, Max: 1},
+	"lease.NameError":                &lease.NameError{Name: "n"},
+	"lease.KeyLimitError":            &lease.KeyLimitError{ID: 1, Limit: 1},
+	"mvcc.ErrCompacted":              mvcc.ErrCompacted,
+	"mvcc.ErrFutureRevision":         mvcc.ErrFutureRevision,
+	"fsm.ErrKeyNotFound":             fsm.ErrKeyNotFound,
+	"fsm.UnnamedError":               &fsm.UnnamedError{Name: "n"},
+	"fsm.ErrNoSpace":                 fsm.ErrNoSpace,
+	"fsm.ErrDiverged":                fsm.ErrDiverged,
+	"fsm.ErrSessionNotFound":         fsm.ErrSessionNotFound,
+	"fsm.ErrEventsCompacted":         fsm.ErrEventsCompacted,
+	"fsm.ErrMemberNotFound":          fsm.ErrMemberNotFound,
+	"fsm.ErrTooManyAlarms":           fsm.ErrTooManyAlarms,
+	"fsm.ErrVersion":                 fsm.ErrVersion,
+	"fsm.ErrDowngrade":               fsm.ErrDowngrade,
+	"fsm.ErrNoDowngrade":             fsm.ErrNoDowngrade,
+	"fsm.ErrBadHolds":                fsm.ErrBadHolds,
+	"fsm.ErrTooManyHolds":            fsm.ErrTooManyHolds,
+	"fsm.ErrOwnerHolds":              fsm.ErrOwnerHolds,
+	"access.ErrRootUserNotExist":     access.ErrRootUserNotExist,
+	"access.ErrRootRoleNotExist":     access.ErrRootRoleNotExist,
+	"access.ErrUserExists":           access.ErrUserExists,
+	"access.ErrUserNotFound":         access.ErrUserNotFound,
+	"access.ErrUserEmpty":            access.ErrUserEmpty,
+	"access.ErrRoleExists":           access.ErrRoleExists,
+	"access.ErrRoleNotFound":         access.ErrRoleNotFound,
+	"access.ErrRoleEmpty":            access.ErrRoleEmpty,
+	"access.ErrRoleNotGranted":       access.ErrRoleNotGranted,
+	"access.ErrPermissionNotGranted": access.ErrPermissionNotGranted,
+	"access.ErrPermissionNotGiven":   access.ErrPermissionNotGiven,
+	"access.ErrInvalidAuthMgmt":      access.ErrInvalidAuthMgmt,
+	"access.ErrNotEnabled":           access.ErrNotEnabled,
+	"access.ErrPermissionDenied":     access.ErrPermissionDenied,
+	"access.ErrOldRevision":          access.ErrOldRevision,
+	"api.TimeoutError":               &TimeoutError{Caches: 5000},
+	"fsm.CacheTTLError":              &fsm.CacheTTLError{Got: 2, Max: 1},
+	"fsm.ErrStale":                   fsm.ErrStale,
+	"fsm.ErrUnreadable":              fsm.ErrUnreadable,
+	"fsm.ErrTxnTooLarge":             fsm.ErrTxnTooLarge,
+	"fsm.ErrMemberExists":            fsm.ErrMemberExists,
+	"fsm.ErrPeerURLExists":           fsm.ErrPeerURLExists,
+	"fsm.ErrNotLearner":              fsm.ErrNotLearner,
+	"fsm.ErrLastVoter":               fsm.ErrLastVoter,
+	"replica.ErrNoLeader":            replica.ErrNoLeader,
+	"replica.ErrLeaderChanged":       replica.ErrLeaderChanged,
+	"replica.ErrTooLarge":            replica.ErrTooLarge,
+	"replica.ErrVersion":             replica.ErrVersion,
+	"replica.ErrOverloaded":          replica.ErrOverloaded,
+	"replica.ErrInternal":            replica.ErrInternal,
+	"replica.ErrUnhealthy":           replica.ErrUnhealthy,
+	"replica.ErrTooManyLearners":     replica.ErrTooManyLearners,
+	"replica.ErrLearnerNotReady":     replica.ErrLearnerNotReady,
+	"replica.ErrBadTransferee":       replica.ErrBadTransferee,
+	"api.ErrTooDeep":                 ErrTooDeep,
+	"api.ErrDuplicateKey":            ErrDuplicateKey,
+	"api.ErrTooManyRequests":         ErrTooManyRequests,
+	"api.ErrStopped":                 ErrStopped,
+	"api.ErrTimeout":                 ErrTimeout,
+	"api.HolderError":                &HolderError{Err: lease.ErrExists},
 }
 
 // inside are errors that no call of the API can end with: they occur before there is an
@@ -90,7 +106,7 @@ var inside = map[string]bool{
 func TestWireComplete(t *testing.T) {
 	for name, dir := range map[string]string{
 		"lease": "../../lease", "mvcc": "../mvcc", "fsm": "../fsm", "replica": "../replica",
-		"api": ".",
+		"access": "../access", "api": ".",
 	} {
 		for _, e := range exported(t, dir) {
 			full := name + "." + e
@@ -272,6 +288,7 @@ func TestClientsRecognise(t *testing.T) {
 		case w.from == lease.ErrBound: //nolint:errorlint // nor bound leases
 		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // nor does etcd bound alarms
 		case w.from == replica.ErrVersion: //nolint:errorlint // nor refuses commands for it
+		case w.from == access.ErrPermissionNotGiven: //nolint:errorlint // etcd's client lacks it
 		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())

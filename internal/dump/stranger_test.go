@@ -304,12 +304,38 @@ func (s *stranger) version() map[string]any {
 	return f
 }
 
+// access reads a record about users and roles.
+func (s *stranger) access(f fields, tag byte) {
+	switch tag {
+	case 12:
+		f.set("enabled", s.byte()&1 != 0)
+		f.set("revision", s.uv())
+	case 13:
+		f.set("name", s.text())
+		f.set("permissions", s.list(func() any {
+			p := fields{"kind": []string{"read", "write", "readwrite"}[s.byte()]}
+			p.set("key", s.text())
+			p.set("end", s.text())
+			return map[string]any(p)
+		}))
+	case 14:
+		f.set("noPassword", s.byte()&1 != 0)
+		f.set("name", s.text())
+		if n := s.uv(); n > 0 {
+			f.set("hash", fmt.Sprintf("hash of %d bytes", len(s.take(int(n)))))
+		}
+		f.set("roles", s.list(s.text))
+	case 15:
+		f.set("user", s.text())
+	}
+}
+
 // record reads a record after its tag.
 func (s *stranger) record(tag byte) map[string]any {
 	f := fields{}
 	kinds := []string{
 		1: "header", "member", "alarm", "lease", "version", "trailer", "removed", "session",
-		"answer", "holds", "orphan",
+		"answer", "holds", "orphan", "access", "role", "user", "session user",
 	}
 	switch tag {
 	case 1:
@@ -340,6 +366,9 @@ func (s *stranger) record(tag byte) map[string]any {
 	case 11:
 		f.set("lease", s.lease())
 		f.set("ranges", s.ranges())
+	}
+	if tag >= 12 {
+		s.access(f, tag)
 	}
 	f["record"] = kinds[tag]
 	return f

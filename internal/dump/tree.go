@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -49,6 +50,9 @@ var choices = map[reflect.Type]map[int64]string{
 		int64(fsm.TargetLease): "lease", int64(fsm.TargetLeaseAlive): "lease alive",
 		int64(fsm.TargetNameToken): "token of name", int64(fsm.TargetLeaseName): "name of lease",
 	},
+	reflect.TypeFor[access.Kind](): {
+		int64(access.Read): "read", int64(access.Write): "write", int64(access.ReadWrite): "readwrite",
+	},
 	reflect.TypeFor[mvcc.SortBy](): {
 		int64(mvcc.ByKey): "key", int64(mvcc.ByVersion): "version", int64(mvcc.ByCreate): "create",
 		int64(mvcc.ByMod): "mod", int64(mvcc.ByValue): "value",
@@ -74,6 +78,9 @@ func treeOf(v reflect.Value, name string) any {
 	case lease.Secret:
 		return word(fmt.Sprintf("secret of %d bytes", len(x)))
 	case []byte:
+		if name == "Hash" { // of a password
+			return word(fmt.Sprintf("hash of %d bytes", len(x)))
+		}
 		return text(x)
 	case lease.ID:
 		return identifier(uint64(x))
@@ -173,7 +180,8 @@ func empty(v reflect.Value) bool {
 
 // shown says of which field zero means something.
 func shown(t reflect.Type, name string) bool {
-	return t == reflect.TypeFor[fsm.Compare]() && (name == "Target" || name == "Relation")
+	return t == reflect.TypeFor[fsm.Compare]() && (name == "Target" || name == "Relation") ||
+		t == reflect.TypeFor[access.Permission]() && name == "Kind"
 }
 
 func mapTree(v reflect.Value) any {

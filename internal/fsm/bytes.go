@@ -16,12 +16,13 @@ type Bytes struct {
 	// Leases is what leases take with what they have, keep for themselves and hold, and
 	// with orphans.
 	Leases int64
-	// Sessions is what sessions and their answers take, Members what members and alarms do.
-	Sessions, Members int64
+	// Sessions is what sessions and their answers take, Members what members and alarms do, and
+	// Access what users and roles do.
+	Sessions, Members, Access int64
 }
 
 // Sum returns what all of it takes: what the quota is for.
-func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members }
+func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members + b.Access }
 
 // These are about what things take in memory besides their texts: a lease or an orphan that
 // holds ranges, and each of those, in the leader's directory too; a session, and an answer of
@@ -45,6 +46,7 @@ func (m *Machine) bytes() Bytes {
 		Leases:   m.lessor.Bytes() + m.holds.bytes,
 		Sessions: m.sessions.bytes + int64(len(m.sessions.byID))*sessionBytes,
 		Members:  m.meta.bytes,
+		Access:   m.meta.access.Bytes(),
 	}
 }
 

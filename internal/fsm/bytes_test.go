@@ -51,7 +51,7 @@ func recount(m *Machine) (b Bytes) {
 		b.Leases += o.Lease.Bytes() + holdBytes + int64(len(o.Ranges))*rangeBytes + textBytes(o.Ranges)
 	}
 	for _, s := range m.sessions.byID {
-		b.Sessions += sessionBytes
+		b.Sessions += sessionBytes + int64(len(s.user))
 		for i := range s.answers {
 			b.Sessions += resultSize(&s.answers[i].result)
 		}
@@ -63,6 +63,14 @@ func recount(m *Machine) (b Bytes) {
 		}
 	}
 	b.Members += int64(len(v.Removed)+len(v.Alarms)) * removedBytes
+	for _, name := range v.Access.Users() {
+		u, _ := v.Access.User(name)
+		b.Access += u.Bytes()
+	}
+	for _, name := range v.Access.Roles() {
+		r, _ := v.Access.Role(name)
+		b.Access += r.Bytes()
+	}
 	return b
 }
 

@@ -180,7 +180,12 @@ func AppendCommand(b []byte, c Command) []byte {
 		return binary.BigEndian.AppendUint64(b, c.ID)
 	case *SetVersion:
 		return appendSetVersion(b, c)
+	case *By:
+		return appendBy(b, c)
 	default:
+		if c.kind().aboutAccess() {
+			return appendAccess(b, c)
+		}
 		return appendNext(b, c)
 	}
 }
@@ -207,7 +212,12 @@ func (d *decoder) command() Command {
 		return d.resume()
 	case kindOpenSession:
 		return &OpenSession{Nonce: d.Uint64()}
+	case kindBy:
+		return d.by()
 	default:
+		if k.aboutAccess() {
+			return d.accessCommand(k)
+		}
 		return d.internal(k)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -84,6 +85,14 @@ func samples() []Command {
 		&SetVersion{Version: 200, Hold: true},
 		&OpenSession{Nonce: math.MaxUint64},
 		&Once{Session: Session{ID: 8, Nonce: 9}, Number: 10, Settled: 9, Command: txn},
+		&By{access.Caller{User: "u", Revision: math.MaxUint64}, txn},
+		&By{Command: &Once{Session: Session{ID: 8}, Number: 1, Command: named}},
+		&By{Command: &UserDelete{"u"}}, &AuthEnable{}, &AuthDisable{},
+		&UserAdd{Name: "u", Hash: []byte("h")}, &UserAdd{Name: "u", NoPassword: true},
+		&UserDelete{"u"}, &UserPassword{"u", []byte("h")}, &UserGrantRole{"u", "r"},
+		&UserRevokeRole{"u", "r"}, &RoleAdd{"r"}, &RoleDelete{"r"},
+		&RoleGrant{"r", access.Permission{Kind: access.ReadWrite, Key: "k", End: "\x00"}},
+		&RoleRevoke{"r", "k", "\x00"},
 	}
 }
 

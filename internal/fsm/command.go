@@ -10,7 +10,9 @@ import (
 // A Command is one change of the replicated state. The set is closed: Put,
 // DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
 // Checkpoint, DropOrphans, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember,
-// SetVersion, OpenSession and Once. A Command is immutable from the moment it is proposed.
+// SetVersion, OpenSession, Once, By, and those about users and roles: AuthEnable, AuthDisable,
+// UserAdd, UserDelete, UserPassword, UserGrantRole, UserRevokeRole, RoleAdd, RoleDelete, RoleGrant
+// and RoleRevoke. A Command is immutable from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -288,8 +290,20 @@ const (
 	kindRemoveMember
 	kindPromoteMember
 	kindSetVersion
+	kindBy
+	kindAuthEnable
+	kindAuthDisable
+	kindUserAdd
+	kindUserDelete
+	kindUserPassword
+	kindUserGrantRole
+	kindUserRevokeRole
+	kindRoleAdd
+	kindRoleDelete
+	kindRoleGrant
+	kindRoleRevoke
 
-	kindLast = kindSetVersion
+	kindLast = kindRoleRevoke
 )
 
 func (*Put) kind() kind         { return kindPut }

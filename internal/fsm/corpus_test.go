@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/corpus"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
@@ -49,6 +50,9 @@ func (f *filler) fill(p any) {
 		return
 	case *AlarmKind:
 		*p = Corrupt
+		return
+	case *access.Kind:
+		*p = access.ReadWrite
 		return
 	case *lease.Due:
 		f.each(reflect.ValueOf(p).Elem())
@@ -156,6 +160,9 @@ func bare() []Command {
 		&Revoke{}, &ChangeTTL{}, &HandOver{}, &Resume{}, &Expire{}, &Checkpoint{},
 		&DropOrphans{}, &Compact{}, &SetAlarm{Alarm: Alarm{Kind: NoSpace}}, &SetMember{},
 		&AddMember{}, &RemoveMember{}, &PromoteMember{}, &SetVersion{Version: 1},
+		&By{Command: &Put{}}, &AuthEnable{}, &AuthDisable{}, &UserAdd{}, &UserDelete{},
+		&UserPassword{}, &UserGrantRole{}, &UserRevokeRole{}, &RoleAdd{}, &RoleDelete{},
+		&RoleGrant{}, &RoleRevoke{},
 	}
 }
 
@@ -357,6 +364,14 @@ func everything(t testing.TB) *Machine {
 	held := lease.Terms{ID: 3, TTL: 6000, Owner: "o"}
 	apply(t, m, &AddMember{Member{ID: 4, PeerURLs: []string{"q"}, Learner: true}})
 	apply(t, m, &RemoveMember{ID: 4})
+	for _, c := range []Command{
+		&UserAdd{Name: "root", Hash: []byte("hash")}, &UserGrantRole{"root", "root"},
+		&UserAdd{Name: "u", NoPassword: true}, &RoleAdd{"r"}, &UserGrantRole{"u", "r"},
+		&RoleGrant{"r", access.Permission{Kind: access.ReadWrite, Key: "a", End: "b"}},
+		&RoleGrant{"r", access.Permission{Key: "c"}},
+	} {
+		apply(t, m, c)
+	}
 	s, number := open(t, m, math.MaxUint64), uint64(0)
 	open(t, m, 1)
 	for _, c := range []Command{
@@ -388,9 +403,12 @@ func everything(t testing.TB) *Machine {
 	expire(t, m, 8)
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
 	mustApply(t, m, &SetVersion{Version: 1, Hold: true})
+	mustApply(t, m, &AuthEnable{})
+	root := access.Caller{User: "root", Revision: m.meta.access.Revision()}
+	mustApply(t, m, &By{root, &OpenSession{Nonce: 2}})
 	delayed, _ := m.lessor.Lookup(full.Terms.ID)
 	if len(m.members) != 2 || len(m.removed) != 1 || len(m.alarms) != 1 || !delayed.Delayed ||
-		len(m.sessions.byID) != 2 || len(m.sessions.byID[s.ID].answers) != int(number)-1 ||
+		len(m.sessions.byID) != 3 || len(m.sessions.byID[s.ID].answers) != int(number)-1 ||
 		m.holds.Len() == 0 || len(m.holds.orphans) == 0 {
 		t.Fatal("something is missing in the state")
 	}

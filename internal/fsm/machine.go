@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
@@ -57,13 +58,14 @@ type Machine struct {
 	sessions *sessions
 }
 
-// meta is what follows from the members and the alarms.
+// meta is users and roles, and what follows from the members and the alarms.
 type meta struct {
-	// changed says that they differ from those in view, or that the version does.
+	// changed says that members, alarms, users, roles or the version differ from those in view.
 	changed bool
-	// bytes is what they take, and quota the least of the members' quotas, which the sessions
+	// changed says that any of them, or the version, differs from what is in view.
 	// know too.
 	bytes, quota int64
+	access       *access.State // nil as long as there never were any users or roles
 }
 
 // Stats counts what Apply has done since the Machine was made. It is no part
@@ -141,7 +143,7 @@ func (m *Machine) View() *View {
 			KV: kv, Index: m.index, Term: m.term,
 			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms, Version: old.Version,
 			LeaseEvents: m.events, Silences: m.silences, CacheTTL: m.CacheTTL(),
-			Bytes: m.bytes(), Quota: m.meta.quota,
+			Bytes: m.bytes(), Quota: m.meta.quota, Access: m.meta.access,
 		}
 		return m.view
 	}
@@ -149,7 +151,7 @@ func (m *Machine) View() *View {
 		KV: kv, Index: m.index, Term: m.term,
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
 		Alarms: sortedAlarms(m.alarms), Version: m.version, LeaseEvents: m.events, Silences: m.silences,
-		CacheTTL: m.CacheTTL(), Bytes: m.bytes(), Quota: m.meta.quota,
+		CacheTTL: m.CacheTTL(), Bytes: m.bytes(), Quota: m.meta.quota, Access: m.meta.access,
 	}
 	m.meta.changed = false
 	return m.view
@@ -190,11 +192,18 @@ func (m *Machine) Begin(index, term uint64) bool {
 
 // Apply applies one command of the entry that Begin named.
 func (m *Machine) Apply(c Command) Result {
+	if err := m.denied(c); err != nil {
+		return Result{Revision: m.store.Revision(), Err: err}
+	}
+	who, c := unwrap(c)
 	if c, ok := c.(*Once); ok {
-		return m.applyOnce(c)
+		return m.applyOnce(who.User, c)
 	}
 	r := m.apply(c)
 	r.Revision = m.store.Revision()
+	if s, ok := r.Value.(Session); ok && who.User != "" {
+		m.sessions.give(m.sessions.byID[s.ID], who.User)
+	}
 	return r
 }
 
@@ -239,6 +248,9 @@ func (m *Machine) carryOut(c Command) Result {
 	case *SetVersion:
 		return Result{Err: m.applyVersion(c)}
 	default:
+		if c.kind().aboutAccess() {
+			return Result{Err: m.applyAccess(c)}
+		}
 		return m.applyNext(c)
 	}
 }
@@ -262,7 +274,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 
 // metaChange notes that members or alarms are others than they were.
 func (m *Machine) metaChange() {
-	m.meta = meta{changed: true, bytes: m.clusterBytes(), quota: m.leastQuota()}
+	m.meta.changed, m.meta.bytes, m.meta.quota = true, m.clusterBytes(), m.leastQuota()
 	m.sessions.quota = m.meta.quota
 }
 

@@ -40,9 +40,10 @@ type Once struct {
 func (*OpenSession) kind() kind { return kindOpenSession }
 func (*Once) kind() kind        { return kindOnce }
 
-// Inner returns the command that c asks for: that of a Once, else c itself. Who looks into
-// commands looks into this one.
+// Inner returns the command that c asks for: that of a By and of a Once, else c itself. Who looks
+// into commands looks into this one.
 func Inner(c Command) Command {
+	_, c = unwrap(c)
 	if o, ok := c.(*Once); ok {
 		return o.Command
 	}
@@ -61,8 +62,12 @@ func (k kind) repeatable() bool {
 	}
 }
 
-func (m *Machine) applyOnce(c *Once) Result {
+// applyOnce applies the command of a user, "" if it is on behalf of nobody.
+func (m *Machine) applyOnce(user string, c *Once) Result {
 	s := m.sessions.use(c.Session)
+	if s != nil && s.user != user {
+		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
+	}
 	r, what := s.outcome(c)
 	if s != nil {
 		m.sessions.settle(s, c.Settled)
@@ -81,10 +86,15 @@ func (m *Machine) applyOnce(c *Once) Result {
 	return r
 }
 
-// Repeated returns the result of a command that was done before with the number, as a repetition
-// has it, and whether there is one. It changes nothing.
-func (m *Machine) Repeated(c *Once) (Result, bool) {
-	r, what := m.sessions.known(c.Session).outcome(c)
+// Repeated returns the result of a command that was done before with its number, as a repetition
+// has it, and whether there is one: if it is a Once, perhaps that of a By. It changes nothing.
+func (m *Machine) Repeated(c Command) (Result, bool) {
+	who, inner := unwrap(c)
+	once, ok := inner.(*Once)
+	if !ok || m.denied(c) != nil {
+		return Result{}, false
+	}
+	r, what := m.sessions.knownTo(who.User, once.Session).outcome(once)
 	return r, what == repeated
 }
 

@@ -21,7 +21,7 @@ func (m *Machine) checkSessions() {
 	l, n, bytes := m.sessions, 0, int64(0)
 	for s := l.root.next; s != &l.root; s = s.next {
 		n++
-		var size int64
+		size := int64(len(s.user))
 		for i := range s.answers {
 			a := &s.answers[i]
 			if a.number < s.settled || i > 0 && a.number <= s.answers[i-1].number {

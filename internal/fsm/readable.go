@@ -14,6 +14,10 @@ var ErrUnreadable = errors.New("fsm: a command with a value that the log does no
 // what clients send checks that before and says what is wrong; this is the wall behind.
 func Readable(c Command) bool {
 	switch c := c.(type) {
+	case *By:
+		return c.Command.kind().asked() && Readable(c.Command)
+	case *RoleGrant:
+		return c.Permission.Kind.Known()
 	case *Once:
 		return c.Command.kind().repeatable() && Readable(c.Command)
 	case *Txn:

@@ -72,6 +72,8 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 		return Record{"removed", RemoveMember{ID: d.Uint64()}}
 	case tagAlarm:
 		return Record{"alarm", d.alarm()}
+	case tagControl, tagRole, tagUser:
+		return accessRecord(d, tag)
 	case tagLease:
 		return Record{"lease", d.info()}
 	case tagSession:
@@ -80,6 +82,8 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 			Session
 			Settled uint64
 		}{x.Session, x.settled}}
+	case tagSessionUser:
+		return Record{"session user", struct{ User string }{d.Text()}}
 	case tagAnswer:
 		x := d.answer()
 		return Record{"answer", struct {
@@ -97,6 +101,18 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 	}
 	d.Unknown("a record of kind", uint64(tag))
 	return Record{}
+}
+
+// accessRecord takes a record about users and roles.
+func accessRecord(d *decoder, tag byte) Record {
+	switch tag {
+	case tagControl:
+		return Record{"access", d.control()}
+	case tagRole:
+		return Record{"role", d.role()}
+	default:
+		return Record{"user", d.user()}
+	}
 }
 
 func (s *Scanner) trailer(d *decoder) Record {

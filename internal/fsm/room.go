@@ -27,7 +27,7 @@ func Growth(c Command) int64 {
 	case *Txn:
 		return max(growth(c.Then), growth(c.Else))
 	default:
-		return 0
+		return accessGrowth(c)
 	}
 }
 
@@ -103,6 +103,7 @@ func (v *View) Full() bool {
 // Refuses reports whether a command is certain to be refused for want of room while the alarm is
 // raised, so that it need not stand in the log. A repetition of what was done before is not.
 func (v *View) Refuses(c Command) bool {
+	_, c = unwrap(c)
 	switch c := c.(type) {
 	case *Put:
 		return v.Full()

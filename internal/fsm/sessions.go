@@ -46,9 +46,10 @@ type sessions struct {
 // session is what a client's repetitions are recognized by.
 //
 // Invariants: answers are in the order of their numbers, none of which is below settled;
-// bytes is the sum of their sizes.
+// bytes is the sum of their sizes and of the user's name.
 type session struct {
 	Session
+	user    string // who opened it, and nobody else uses it; "" if that was on behalf of nobody
 	settled uint64
 	answers []answer
 	whole   []answer // begins where the memory of answers does
@@ -80,6 +81,16 @@ func (l *sessions) open(nonce uint64) Session {
 		l.remove(l.root.prev)
 	}
 	return s.Session
+}
+
+// give makes a session, the one used last, that of a user.
+func (l *sessions) give(s *session, user string) {
+	s.user = user
+	s.bytes += int64(len(user))
+	l.bytes += int64(len(user))
+	for most := l.limits.within(l.quota).bytes; l.bytes > most && l.root.prev != s; {
+		l.remove(l.root.prev)
+	}
 }
 
 // add makes a session known, as the one used last.
@@ -116,6 +127,14 @@ func (l *sessions) use(id Session) *session {
 // known returns a session; nil if it is not known.
 func (l *sessions) known(id Session) *session {
 	if s := l.byID[id.ID]; s != nil && s.Nonce == id.Nonce {
+		return s
+	}
+	return nil
+}
+
+// knownTo returns a session of a user; nil if it is not known, or that of another.
+func (l *sessions) knownTo(user string, id Session) *session {
+	if s := l.known(id); s != nil && s.user == user {
 		return s
 	}
 	return nil
@@ -243,7 +262,7 @@ func (l *sessions) image() sessionsImage {
 	for s := l.root.prev; s != &l.root; s = s.prev {
 		s.shared = true
 		im.list = append(im.list, session{
-			Session: s.Session, settled: s.settled, answers: slices.Clip(s.answers),
+			Session: s.Session, user: s.user, settled: s.settled, answers: slices.Clip(s.answers),
 		})
 	}
 	return im

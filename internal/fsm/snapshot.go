@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -18,7 +19,7 @@ const chunkSize = 1 << 20
 
 // Section tags in a snapshot. A snapshot is a sequence of chunks, each of
 // whole records, each record led by its tag: one header first, then members,
-// alarms, leases, sessions and key records, then one trailer that counts them.
+// alarms, users and roles, leases, sessions and key records, then one trailer that counts them.
 const (
 	tagHeader byte = iota + 1
 	tagMember
@@ -31,8 +32,12 @@ const (
 	tagAnswer  // of the session before, in the order of the numbers
 	tagHolds   // after the leases
 	tagOrphan  // likewise
+	tagControl // before the roles and users, if there ever were any
+	tagRole
+	tagUser
+	tagSessionUser // of the session before, if it is a user's
 
-	tagLast = tagOrphan
+	tagLast = tagSessionUser
 )
 
 // header is the first record of a snapshot.
@@ -110,6 +115,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 			return appendAlarm(b, a)
 		})
 	}
+	accessRecords(v.Access, e.record)
 	for info := range im.leases.All() {
 		e.record(tagLease, func(b []byte) []byte { return appendInfo(b, &info) })
 	}
@@ -132,6 +138,9 @@ func (im *sessionsImage) encode(e *encoder) {
 	for i := range im.list {
 		s := &im.list[i]
 		e.record(tagSession, func(b []byte) []byte { return appendSession(b, s) })
+		if s.user != "" {
+			e.record(tagSessionUser, func(b []byte) []byte { return encoding.AppendBytes(b, s.user) })
+		}
 		for k := range s.answers {
 			e.record(tagAnswer, func(b []byte) []byte { return appendAnswer(b, &s.answers[k]) })
 		}
@@ -240,6 +249,7 @@ type restorer struct {
 	records   uint64
 	revision  int64
 	compacted int64
+	access    accessRead
 	pending   byte // tag that head has read and all must handle
 	done      bool
 }
@@ -284,12 +294,16 @@ func (r *restorer) head() (lease.State, error) {
 			r.m.alarms[r.d.alarm()] = struct{}{}
 		case tagLease:
 			state.Leases = append(state.Leases, r.d.info())
-		case tagSession, tagAnswer:
-			r.session(t)
+		case tagControl, tagRole, tagUser:
+			r.access.take(t, r.d)
+		case tagSession:
+			r.session()
+		case tagSessionUser, tagAnswer:
+			r.ofSession(t)
 		case tagHolds, tagOrphan:
 			r.m.holds.restore(t, r.d)
 		default:
-			r.pending = t
+			r.pending, r.m.meta.access = t, r.access.state()
 			if r.err == nil {
 				r.err = r.d.Err()
 			}
@@ -298,20 +312,31 @@ func (r *restorer) head() (lease.State, error) {
 	}
 }
 
-// session reads a session, or the next answer of the one before.
-func (r *restorer) session(tag byte) {
+// session reads a session.
+func (r *restorer) session() {
 	l := r.m.sessions
-	if tag == tagSession {
-		s := r.d.session()
-		if s.ID == 0 || s.ID > l.last || l.byID[s.ID] != nil {
-			r.d.Fail("session")
+	s := r.d.session()
+	if s.ID == 0 || s.ID > l.last || l.byID[s.ID] != nil {
+		r.d.Fail("session")
+		return
+	}
+	l.add(s)
+}
+
+// ofSession reads the user of the session before, or its next answer.
+func (r *restorer) ofSession(tag byte) {
+	l := r.m.sessions
+	s := l.root.next
+	if tag == tagSessionUser {
+		user := r.d.Text()
+		if s == &l.root || s.user != "" || user == "" || len(s.answers) > 0 {
+			r.d.Fail("user of a session")
 			return
 		}
-		l.add(s)
+		l.give(s, user)
 		return
 	}
 	a := r.d.answer()
-	s := l.root.next
 	if i, found := s.find(a.number); s == &l.root || found || i < len(s.answers) ||
 		a.number < s.settled {
 		r.d.Fail("answer of a session")
@@ -375,6 +400,7 @@ func (im *Image) Hash() (uint32, error) {
 	for _, a := range im.View.Alarms {
 		b = appendAlarm(b, a)
 	}
+	accessRecords(im.View.Access, func(_ byte, body func([]byte) []byte) { b = body(b) })
 	for _, info := range slices.SortedFunc(im.leases.All(), func(a, b lease.Info) int {
 		return cmp.Compare(a.ID, b.ID)
 	}) {
@@ -400,7 +426,7 @@ func (im *sessionsImage) hash(sum io.Writer, b []byte) []byte {
 	b = binary.AppendUvarint(b, im.last)
 	for i := range im.list {
 		s := &im.list[i]
-		b = appendSession(b, s)
+		b = encoding.AppendBytes(appendSession(b, s), s.user)
 		for k := range s.answers {
 			if b = appendAnswer(b, &s.answers[k]); len(b) >= chunkSize {
 				_, _ = sum.Write(b) // a hash never fails

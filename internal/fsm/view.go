@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -30,6 +31,8 @@ type View struct {
 	// CacheTTL is for how long a write may have to wait for caches: the longest TTL of the
 	// leases that hold ranges, and of orphans; 0 if there are none.
 	CacheTTL lease.TTL
+	// Access is the users and roles, nil as long as there never were any.
+	Access *access.State
 }
 
 // LeaseNews reports whether something happened to leases, or some fell silent or were

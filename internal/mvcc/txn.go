@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"iter"
-	"math"
 	"slices"
 )
 
@@ -82,7 +81,7 @@ func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0
 	if past && end != "" {
-		t.s.ClearDeleted(math.MaxInt)
+		t.s.bury()
 	}
 	return t.s.visits(key, end, &o, past)
 }

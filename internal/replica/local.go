@@ -99,7 +99,7 @@ func (m *local) finish(q *Read) {
 		q.Inspect(m.lessor)
 	}
 	if r := q.Repeat; r != nil {
-		r.Result, r.Done = m.machine.Repeated(r.Once)
+		r.Result, r.Done = m.machine.Repeated(r.Command)
 	}
 	m.out.Reads = append(m.out.Reads, q)
 }

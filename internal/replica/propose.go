@@ -33,7 +33,7 @@ type internal struct {
 
 // setsVersion reports whether a proposal changes the cluster version.
 func (p *Proposal) setsVersion() bool {
-	_, ok := p.Command.(*fsm.SetVersion)
+	_, ok := fsm.Inner(p.Command).(*fsm.SetVersion)
 	return ok
 }
 

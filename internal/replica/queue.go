@@ -33,7 +33,7 @@ func (q *queue) add(p *Proposal) error {
 	if !fsm.Has(q.version(), p.Command) {
 		return ErrVersion
 	}
-	if set, ok := p.Command.(*fsm.SetVersion); ok {
+	if set, ok := fsm.Inner(p.Command).(*fsm.SetVersion); ok {
 		if q.ceiling == 0 {
 			q.ceiling = set.Version
 		}

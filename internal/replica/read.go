@@ -35,9 +35,10 @@ type Read struct {
 
 // Repeat is a command that may have been done before.
 type Repeat struct {
-	Once   *fsm.Once
-	Result fsm.Result
-	Done   bool // there is a Result
+	// Command is an fsm.Once, perhaps that of an fsm.By.
+	Command fsm.Command
+	Result  fsm.Result
+	Done    bool // there is a Result
 }
 
 // Read asks for a confirm round that begins after this call.

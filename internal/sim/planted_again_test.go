@@ -22,7 +22,7 @@ var plantedVersions = []planted{
 	}},
 	{"an entry is written behind a change of the cluster version", "V1", []edit{
 		{
-			proposeGo, "_, ok := p.Command.(*fsm.SetVersion)\n\treturn ok\n}",
+			proposeGo, "_, ok := fsm.Inner(p.Command).(*fsm.SetVersion)\n\treturn ok\n}",
 			"return false\n}",
 		},
 	}},

@@ -422,8 +422,8 @@ var plantedCore = []planted{
 	}},
 	{"a restart forgets what was done once", "S1, S3", []edit{
 		{
-			fsmSnapGo, "case tagSession, tagAnswer:\n\t\t\tr.session(t)",
-			"case tagSession, tagAnswer:\n\t\t\tr.session(t)\n\t\t\tr.m.sessions.drop(" +
+			fsmSnapGo, "case tagSessionUser, tagAnswer:\n\t\t\tr.ofSession(t)",
+			"case tagSessionUser, tagAnswer:\n\t\t\tr.ofSession(t)\n\t\t\tr.m.sessions.drop(" +
 				"r.m.sessions.root.next, len(r.m.sessions.root.next.answers))",
 		},
 	}},

@@ -1,0 +1,298 @@
+package fsm
+
+import (
+	"encoding/binary"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/keyrange"
+)
+
+// These commands change users and roles: see access.State, whose errors are their results.
+type (
+	// AuthEnable enables access control.
+	AuthEnable struct{}
+	// AuthDisable disables it.
+	AuthDisable struct{}
+	// UserAdd adds a user. Hash is that of the password, and is empty with NoPassword.
+	UserAdd struct {
+		Name       string
+		Hash       []byte
+		NoPassword bool
+	}
+	// UserDelete deletes a user.
+	UserDelete struct{ Name string }
+	// UserPassword changes the hash of a user's password.
+	UserPassword struct {
+		Name string
+		Hash []byte
+	}
+	// UserGrantRole gives a user a role.
+	UserGrantRole struct{ User, Role string }
+	// UserRevokeRole takes a role from a user.
+	UserRevokeRole struct{ User, Role string }
+	// RoleAdd adds a role.
+	RoleAdd struct{ Name string }
+	// RoleDelete deletes a role.
+	RoleDelete struct{ Name string }
+	// RoleGrant gives a role a permission.
+	RoleGrant struct {
+		Role       string
+		Permission access.Permission
+	}
+	// RoleRevoke takes the permission on exactly the range [Key, End) from a role.
+	RoleRevoke struct{ Role, Key, End string }
+)
+
+func (*AuthEnable) kind() kind     { return kindAuthEnable }
+func (*AuthDisable) kind() kind    { return kindAuthDisable }
+func (*UserAdd) kind() kind        { return kindUserAdd }
+func (*UserDelete) kind() kind     { return kindUserDelete }
+func (*UserPassword) kind() kind   { return kindUserPassword }
+func (*UserGrantRole) kind() kind  { return kindUserGrantRole }
+func (*UserRevokeRole) kind() kind { return kindUserRevokeRole }
+func (*RoleAdd) kind() kind        { return kindRoleAdd }
+func (*RoleDelete) kind() kind     { return kindRoleDelete }
+func (*RoleGrant) kind() kind      { return kindRoleGrant }
+func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
+
+// aboutAccess reports whether commands of this kind change users and roles.
+func (k kind) aboutAccess() bool { return kindAuthEnable <= k && k <= kindRoleRevoke }
+
+// applyAccess applies a command that changes users and roles.
+func (m *Machine) applyAccess(c Command) error {
+	if m.lacks(accessGrowth(c)) {
+		return ErrNoSpace
+	}
+	s, err := changeAccess(m.meta.access, c)
+	if err != nil || s == m.meta.access {
+		return err
+	}
+	m.meta.access, m.meta.changed = s, true
+	return nil
+}
+
+func changeAccess(s *access.State, c Command) (*access.State, error) {
+	switch c := c.(type) {
+	case *AuthEnable:
+		return s.Enable()
+	case *AuthDisable:
+		return s.Disable(), nil
+	case *UserAdd:
+		return s.AddUser(c.Name, c.Hash, c.NoPassword)
+	case *UserDelete:
+		return s.DeleteUser(c.Name)
+	case *UserPassword:
+		return s.SetPassword(c.Name, c.Hash)
+	case *UserGrantRole:
+		return s.GrantRole(c.User, c.Role)
+	case *UserRevokeRole:
+		return s.RevokeRole(c.User, c.Role)
+	case *RoleAdd:
+		return s.AddRole(c.Name)
+	case *RoleDelete:
+		return s.DeleteRole(c.Name)
+	case *RoleGrant:
+		return s.Grant(c.Role, c.Permission)
+	case *RoleRevoke:
+		return s.Revoke(c.Role, keyrange.Range{Key: c.Key, End: c.End})
+	default:
+		panic("fsm: not a command about users and roles")
+	}
+}
+
+// accessGrowth returns by how many bytes a command about users and roles lets the state grow, at
+// most.
+func accessGrowth(c Command) int64 {
+	switch c := c.(type) {
+	case *UserAdd:
+		u := access.User{Name: c.Name, Hash: c.Hash}
+		return u.Bytes()
+	case *UserPassword:
+		return int64(len(c.Hash))
+	case *UserGrantRole:
+		with, without := access.User{Roles: []string{c.Role}}, access.User{}
+		return with.Bytes() - without.Bytes()
+	case *RoleAdd:
+		r := access.Role{Name: c.Name}
+		return r.Bytes()
+	case *RoleGrant:
+		with := access.Role{Permissions: []access.Permission{c.Permission}}
+		without := access.Role{}
+		return with.Bytes() - without.Bytes()
+	default:
+		return 0
+	}
+}
+
+// appendAccess appends a command about users and roles.
+func appendAccess(b []byte, c Command) []byte {
+	switch c := c.(type) {
+	case *AuthEnable, *AuthDisable:
+		return b
+	case *UserAdd:
+		return appendUserAdd(b, c)
+	case *UserDelete:
+		return encoding.AppendBytes(b, c.Name)
+	case *UserPassword:
+		return encoding.AppendBytes(encoding.AppendBytes(b, c.Name), c.Hash)
+	case *UserGrantRole:
+		return encoding.AppendBytes(encoding.AppendBytes(b, c.User), c.Role)
+	case *UserRevokeRole:
+		return encoding.AppendBytes(encoding.AppendBytes(b, c.User), c.Role)
+	case *RoleAdd:
+		return encoding.AppendBytes(b, c.Name)
+	case *RoleDelete:
+		return encoding.AppendBytes(b, c.Name)
+	case *RoleGrant:
+		return appendPermission(encoding.AppendBytes(b, c.Role), c.Permission)
+	case *RoleRevoke:
+		b = encoding.AppendBytes(encoding.AppendBytes(b, c.Role), c.Key)
+		return encoding.AppendBytes(b, c.End)
+	default:
+		panic("fsm: not a command about users and roles")
+	}
+}
+
+// accessCommand decodes a command about users and roles.
+func (d *decoder) accessCommand(k kind) Command {
+	switch k {
+	case kindAuthEnable:
+		return &AuthEnable{}
+	case kindAuthDisable:
+		return &AuthDisable{}
+	case kindUserAdd:
+		return d.userAdd()
+	case kindUserDelete:
+		return &UserDelete{Name: d.Text()}
+	case kindUserPassword:
+		return &UserPassword{Name: d.Text(), Hash: d.Bytes()}
+	case kindUserGrantRole:
+		return &UserGrantRole{User: d.Text(), Role: d.Text()}
+	case kindUserRevokeRole:
+		return &UserRevokeRole{User: d.Text(), Role: d.Text()}
+	case kindRoleAdd:
+		return &RoleAdd{Name: d.Text()}
+	case kindRoleDelete:
+		return &RoleDelete{Name: d.Text()}
+	case kindRoleGrant:
+		return &RoleGrant{Role: d.Text(), Permission: d.permission()}
+	default:
+		return &RoleRevoke{Role: d.Text(), Key: d.Text(), End: d.Text()}
+	}
+}
+
+// userWithout is the flag of a user without a password.
+const userWithout byte = 1
+
+func appendUserAdd(b []byte, c *UserAdd) []byte {
+	b = append(b, encoding.Flag(c.NoPassword, userWithout))
+	return encoding.AppendBytes(encoding.AppendBytes(b, c.Name), c.Hash)
+}
+
+func (d *decoder) userAdd() *UserAdd {
+	return &UserAdd{NoPassword: d.Bool("a user"), Name: d.Text(), Hash: d.Bytes()}
+}
+
+func appendPermission(b []byte, p access.Permission) []byte {
+	b = append(b, byte(p.Kind))
+	return encoding.AppendBytes(encoding.AppendBytes(b, p.Key), p.End)
+}
+
+func (d *decoder) permission() access.Permission {
+	return access.Permission{
+		Kind: access.Kind(d.Choice("a permission of kind", byte(access.ReadWrite))),
+		Key:  d.Text(), End: d.Text(),
+	}
+}
+
+// control is whether access control is enabled, as in a snapshot.
+type control struct {
+	Enabled  bool
+	Revision uint64
+}
+
+// controlEnabled is the flag of a control.
+const controlEnabled byte = 1
+
+func appendControl(b []byte, c control) []byte {
+	return binary.AppendUvarint(append(b, encoding.Flag(c.Enabled, controlEnabled)), c.Revision)
+}
+
+func (d *decoder) control() control {
+	c := control{Enabled: d.Bool("access control"), Revision: d.Uvarint()}
+	if c.Revision == 0 {
+		d.Fail("a revision of access control")
+	}
+	return c
+}
+
+func appendUser(b []byte, u access.User) []byte {
+	b = append(b, encoding.Flag(u.NoPassword, userWithout))
+	b = encoding.AppendBytes(encoding.AppendBytes(b, u.Name), u.Hash)
+	return encoding.AppendList(b, u.Roles, encoding.AppendBytes[string])
+}
+
+func (d *decoder) user() access.User {
+	return access.User{
+		NoPassword: d.Bool("a user"), Name: d.Text(), Hash: d.Bytes(),
+		Roles: encoding.List(&d.Decoder, d.Text),
+	}
+}
+
+func appendRole(b []byte, r access.Role) []byte {
+	return encoding.AppendList(encoding.AppendBytes(b, r.Name), r.Permissions, appendPermission)
+}
+
+func (d *decoder) role() access.Role {
+	return access.Role{
+		Name: d.Text(), Permissions: encoding.List(&d.Decoder, d.permission),
+	}
+}
+
+// accessRecords gives the records of users and roles to write, none if there never were any.
+func accessRecords(s *access.State, write func(tag byte, body func([]byte) []byte)) {
+	if s == nil {
+		return
+	}
+	write(tagControl, func(b []byte) []byte {
+		return appendControl(b, control{s.Enabled(), s.Revision()})
+	})
+	for _, name := range s.Roles() {
+		r, _ := s.Role(name)
+		write(tagRole, func(b []byte) []byte { return appendRole(b, r) })
+	}
+	for _, name := range s.Users() {
+		u, _ := s.User(name)
+		write(tagUser, func(b []byte) []byte { return appendUser(b, u) })
+	}
+}
+
+// accessRead is what was read of users and roles.
+type accessRead struct {
+	control control
+	users   []access.User
+	roles   []access.Role
+}
+
+// take takes a record of them.
+func (r *accessRead) take(tag byte, d *decoder) {
+	switch {
+	case tag == tagControl && r.control.Revision == 0:
+		r.control = d.control()
+	case r.control.Revision == 0 || tag == tagControl:
+		d.Fail("users and roles do not begin with whether access control is enabled, once")
+	case tag == tagUser:
+		r.users = append(r.users, d.user())
+	default:
+		r.roles = append(r.roles, d.role())
+	}
+}
+
+// state returns the users and roles.
+func (r *accessRead) state() *access.State {
+	if r.control.Revision == 0 {
+		return nil
+	}
+	return access.New(r.control.Enabled, r.control.Revision, r.users, r.roles)
+}

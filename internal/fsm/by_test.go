@@ -1,0 +1,322 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// tenants returns a state with access control: alice may read and write [a, b) and read [c, d),
+// bob may write [c, d), and eve has no role.
+func tenants(t testing.TB) *Machine {
+	t.Helper()
+	m := New(Config{})
+	for _, c := range []Command{
+		&UserAdd{Name: "root", NoPassword: true}, &UserGrantRole{"root", "root"},
+		&UserAdd{Name: "alice", NoPassword: true}, &UserAdd{Name: "bob", NoPassword: true},
+		&UserAdd{Name: "eve", NoPassword: true}, &RoleAdd{"a"}, &RoleAdd{"c"},
+		&RoleGrant{"a", access.Permission{Kind: access.ReadWrite, Key: "a", End: "b"}},
+		&RoleGrant{"a", access.Permission{Kind: access.Read, Key: "c", End: "d"}},
+		&RoleGrant{"c", access.Permission{Kind: access.Write, Key: "c", End: "d"}},
+		&UserGrantRole{"alice", "a"}, &UserGrantRole{"bob", "c"}, &AuthEnable{},
+	} {
+		mustApply(t, m, c)
+	}
+	return m
+}
+
+// as returns a command by a user that has just logged in, or by nobody.
+func as(m *Machine, user string, c Command) *By {
+	if user == "" {
+		return &By{Command: c}
+	}
+	return &By{access.Caller{User: user, Revision: m.meta.access.Revision()}, c}
+}
+
+// Goal: each command asks for what etcd asks for. Method: a table of commands and of what becomes
+// of them, by each user.
+func TestPermit(t *testing.T) {
+	denied, empty := access.ErrPermissionDenied, access.ErrUserEmpty
+	get := func(key, end string) Op { return Op{Range: &Range{Key: key, End: end}} }
+	in := func(op Op) *Txn { return &Txn{Then: []Op{{Txn: &Txn{Else: []Op{op}}}}} }
+	for name, c := range map[string]struct {
+		c                Command
+		alice, bob, root error
+	}{
+		"put":                  {&Put{Key: "a"}, nil, denied, nil},
+		"put with what it was": {&Put{Key: "c", PrevKV: true}, denied, denied, nil},
+		"put, unread":          {&Put{Key: "c"}, denied, nil, nil},
+		"put on no lease":      {&Put{Key: "a", Lease: 77}, lease.ErrNotFound, denied, lease.ErrNotFound},
+		"put on a lease":       {&Put{Key: "a", Lease: 2}, denied, denied, nil},
+		"put on a name":        {&Put{Key: "a", LeaseName: "n"}, denied, denied, nil},
+		"delete":               {&DeleteRange{Key: "a", End: "b"}, nil, denied, nil},
+		"delete all":           {&DeleteRange{Key: "a", End: "\x00"}, denied, denied, nil},
+		"delete, unread":       {&DeleteRange{Key: "c", End: "d"}, denied, nil, nil},
+		"delete with what it was": {
+			&DeleteRange{Key: "c", End: "d", PrevKV: true}, denied, denied, nil,
+		},
+		"condition":        {&Txn{Compare: []Compare{{Key: "c"}}}, nil, denied, nil},
+		"condition on all": {&Txn{Compare: []Compare{{Key: "c", End: "\x00"}}}, denied, denied, nil},
+		"read in it":       {in(get("a", "b")), nil, denied, nil},
+		"read too much":    {in(get("a", "c")), denied, denied, nil},
+		"put in it":        {in(Op{Put: &Put{Key: "c"}}), denied, nil, nil},
+		"put in it with what it was": {
+			in(Op{Put: &Put{Key: "c", PrevKV: true}}), denied, denied, nil,
+		},
+		"put in it on a lease": {in(Op{Put: &Put{Key: "c", Lease: 1}}), denied, denied, nil},
+		"delete in it":         {in(Op{Delete: &DeleteRange{Key: "c"}}), denied, nil, nil},
+		"revoke in it":         {in(Op{Revoke: &Revoke{ID: 2}}), denied, nil, nil},
+		"touch in it":          {in(Op{Touch: &Touch{ID: 2}}), nil, nil, nil},
+		"touch of a name":      {in(Op{Touch: &Touch{Name: "n"}}), denied, denied, nil},
+		"alive":                {&Txn{Compare: []Compare{{Target: TargetLeaseAlive}}}, nil, nil, nil},
+		"token": {
+			&Txn{Compare: []Compare{{Target: TargetNameToken, Key: "n"}}}, denied, denied, nil,
+		},
+		"lease of a name": {
+			&Txn{Compare: []Compare{{Target: TargetLeaseName, Key: "c", Value: []byte("n")}}},
+			denied, denied, nil,
+		},
+		"grant":           {&Grant{Terms: lease.Terms{ID: 9, TTL: 1000}}, nil, nil, nil},
+		"grant of a name": {&Grant{Terms: lease.Terms{TTL: 1, ID: 9, Name: "m"}}, denied, denied, nil},
+		"grant to another": {
+			&Grant{Terms: lease.Terms{ID: 9, TTL: 1, Owner: "bob"}}, denied, nil, nil,
+		},
+		"hold": {&Grant{
+			Terms: lease.Terms{ID: 9, TTL: 1}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
+		}, nil, denied, nil},
+		"revoke":         {&Revoke{ID: 2}, denied, nil, nil},
+		"revoke an own":  {&Revoke{ID: 1}, nil, denied, nil},
+		"revoke a name":  {&Revoke{Name: "n"}, denied, denied, nil},
+		"change the TTL": {&ChangeTTL{ID: 1, Token: 1, TTL: 7}, denied, denied, nil},
+		"hand over":      {&HandOver{ID: 1, Token: 1, Owner: "x"}, denied, denied, nil},
+		"session":        {&OpenSession{}, nil, nil, nil},
+		"compact":        {&Compact{Revision: 2}, denied, denied, nil},
+		"alarm":          {&SetAlarm{Alarm: Alarm{Kind: NoSpace}}, denied, denied, nil},
+		"member":         {&SetMember{Member{ID: 1}}, denied, denied, ErrMemberNotFound},
+		"version":        {&SetVersion{Version: 1}, denied, denied, ErrNoDowngrade},
+		"user":           {&UserAdd{Name: "x"}, denied, denied, nil},
+		"off":            {&AuthDisable{}, denied, denied, nil},
+	} {
+		for user, want := range map[string]error{
+			"alice": c.alice, "bob": c.bob, "root": c.root, "": empty, "unwrapped": nil, "gone": denied,
+		} {
+			m := tenants(t)
+			for _, c := range []Command{
+				&Grant{Terms: lease.Terms{ID: 1, TTL: 1000}},
+				&Grant{Terms: lease.Terms{ID: 2, TTL: 1000}},
+				&Grant{Terms: lease.Terms{ID: 3, TTL: 1000, Name: "n"}},
+				&Put{Key: "a1", Lease: 1}, &Put{Key: "c1", Lease: 2},
+			} {
+				mustApply(t, m, as(m, "root", c))
+			}
+			cmd, before := Command(as(m, user, c.c)), m.View()
+			if user == "unwrapped" {
+				if cmd, want = c.c, empty; ofMembers(cmd) {
+					continue // for itself a member may
+				}
+			}
+			r := apply(t, m, cmd)
+			if user == "gone" && errors.Is(r.Err, access.ErrUserNotFound) {
+				want = r.Err // that is what etcd says of what only root may do
+			}
+			if !errors.Is(r.Err, want) || (r.Err == nil) != (want == nil) {
+				t.Errorf("%s by %q: %v, not %v", name, user, r.Err, want)
+			}
+			after := m.View()
+			if denial(r.Err) && (after.KV != before.KV || after.Access != before.Access) {
+				t.Errorf("%s by %q was refused and done", name, user)
+			}
+		}
+	}
+}
+
+func denial(err error) bool {
+	return errors.Is(err, access.ErrPermissionDenied) || errors.Is(err, access.ErrUserEmpty) ||
+		errors.Is(err, access.ErrOldRevision) || errors.Is(err, access.ErrUserNotFound)
+}
+
+// A caller that logged in before users or roles changed has to log in again, but for what only root
+// may do, as in etcd. Whoever is root may do everything, and without access control everybody.
+func TestOldRevision(t *testing.T) {
+	m := tenants(t)
+	old := as(m, "alice", &Put{Key: "a"})
+	mustApply(t, m, as(m, "root", &RoleAdd{"x"}))
+	if r := apply(t, m, old); !errors.Is(r.Err, access.ErrOldRevision) {
+		t.Errorf("after a change: %v", r.Err)
+	}
+	mustApply(t, m, as(m, "root", &AuthDisable{}))
+	for _, c := range []Command{old, old.Command, &By{Command: old.Command}} {
+		mustApply(t, m, c)
+	}
+}
+
+// model is the rule for transactions in ten lines: all keys of all parts, by what is done to them.
+func model(c *Txn, may func(access.Kind, string, string) bool) bool {
+	ok := true
+	for _, x := range c.Compare {
+		ok = ok && may(access.Read, x.Key, x.End)
+	}
+	for _, op := range append(append([]Op(nil), c.Then...), c.Else...) {
+		switch {
+		case op.Put != nil:
+			ok = ok && may(access.Write, op.Put.Key, "") &&
+				(!op.Put.PrevKV || may(access.Read, op.Put.Key, ""))
+		case op.Delete != nil:
+			ok = ok && may(access.Write, op.Delete.Key, op.Delete.End) &&
+				(!op.Delete.PrevKV || may(access.Read, op.Delete.Key, op.Delete.End))
+		case op.Range != nil:
+			ok = ok && may(access.Read, op.Range.Key, op.Range.End)
+		default:
+			ok = ok && model(op.Txn, may)
+		}
+	}
+	return ok
+}
+
+// randomTree draws a transaction, mostly over keys that alice may use.
+func randomTree(rng *rand.Rand, depth int) *Txn {
+	c := &Txn{}
+	key := func() (string, string) {
+		if rng.IntN(20) == 0 {
+			return []string{"b", "c", "d", ""}[rng.IntN(4)], []string{"", "b", "d", "\x00"}[rng.IntN(4)]
+		}
+		return []string{"a", "a1", "aa"}[rng.IntN(3)], []string{"", "", "b"}[rng.IntN(3)]
+	}
+	for range rng.IntN(3) {
+		k, end := key()
+		c.Compare = append(c.Compare, Compare{Key: k, End: end})
+	}
+	for _, ops := range [...]*[]Op{&c.Then, &c.Else} {
+		for range rng.IntN(3) {
+			k, end := key()
+			prev := rng.IntN(2) == 0
+			switch n := rng.IntN(4); {
+			case n == 0:
+				*ops = append(*ops, Op{Put: &Put{Key: k, PrevKV: prev}})
+			case n == 1:
+				*ops = append(*ops, Op{Delete: &DeleteRange{Key: k, End: end, PrevKV: prev}})
+			case n == 2 || depth == 0:
+				*ops = append(*ops, Op{Range: &Range{Key: k, End: end}})
+			default:
+				*ops = append(*ops, Op{Txn: randomTree(rng, depth-1)})
+			}
+		}
+	}
+	return c
+}
+
+// Goal: a transaction is allowed exactly if all its parts are, nested or not and in both branches.
+// Method: random trees against a model.
+func TestConjunction(t *testing.T) {
+	m := tenants(t)
+	rng := rand.New(rand.NewPCG(17, 17))
+	allowed, trees := 0, 1_000_000
+	if testing.Short() {
+		trees = 20_000
+	}
+	for n := range trees {
+		c := as(m, "alice", randomTree(rng, 4))
+		want := model(c.Command.(*Txn), func(what access.Kind, key, end string) bool {
+			return m.meta.access.Check(c.Caller, what, keyrange.Range{Key: key, End: end}) == nil
+		})
+		if err := m.denied(c); (err == nil) != want {
+			t.Fatalf("tree %d, %+v: %v, allowed should be %v", n, c.Command, err, want)
+		}
+		if want {
+			allowed++
+		}
+	}
+	if allowed < trees/10 || allowed > trees-trees/10 {
+		t.Errorf("%d of %d are allowed: the test tells little", allowed, trees)
+	}
+}
+
+// A session is its user's: nobody else is answered by it, nor told what was done in it, and a
+// snapshot keeps whose it is.
+func TestSessionOfAnother(t *testing.T) {
+	m := tenants(t)
+	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)
+	put := &Once{Session: s, Number: 1, Command: &Put{Key: "a", PrevKV: true}}
+	mustApply(t, m, as(m, "alice", put))
+	for _, m := range []*Machine{m, restored(t, m)} {
+		for _, user := range []string{"root", "bob", ""} {
+			if r := apply(t, m, as(m, user, put)); r.Err == nil || r.Repeated {
+				t.Errorf("%q is answered: %+v", user, r)
+			}
+			if r, ok := m.Repeated(as(m, user, put)); ok {
+				t.Errorf("%q is told: %+v", user, r)
+			}
+		}
+		if _, ok := m.Repeated(as(m, "alice", put)); !ok {
+			t.Error("alice is not told")
+		}
+		if r := apply(t, m, as(m, "alice", put)); !r.Repeated {
+			t.Errorf("alice is answered: %+v", r)
+		}
+	}
+}
+
+// What nobody may ask for is in no By that a member reads or proposes.
+func TestNobodyAsks(t *testing.T) {
+	for _, c := range []Command{
+		&Expire{}, &Checkpoint{}, &DropOrphans{}, &AddMember{}, &RemoveMember{}, &PromoteMember{},
+		&By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
+	} {
+		by := &By{Command: c}
+		if Readable(by) {
+			t.Errorf("%T may be proposed", c)
+		}
+		if groups, err := DecodeEntry(encode(by)); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%T is read: %v, %v", c, groups, err)
+		}
+	}
+}
+
+// A deletion of very many keys that is denied is not begun ahead of its entry.
+func TestDeniedIsNotDoneAhead(t *testing.T) {
+	m := tenants(t)
+	m.cfg.AheadKeys = 2
+	for i := range 9 {
+		mustApply(t, m, as(m, "root", &Put{Key: fmt.Sprint("a", i)}))
+	}
+	all := &DeleteRange{Key: "a", End: "b"}
+	for _, c := range []Command{all, as(m, "bob", all), as(m, "", all)} {
+		if m.Ahead(c) {
+			t.Errorf("%+v is done ahead", c)
+		}
+	}
+	if !m.Ahead(as(m, "alice", all)) {
+		t.Error("what may be done is not done ahead")
+	}
+	mustApply(t, m, as(m, "alice", all))
+}
+
+// Users and roles are in snapshots, in the hash and in what counts for the quota.
+func TestAccessInSnapshots(t *testing.T) {
+	m := tenants(t)
+	again := restored(t, m)
+	if got := again.View().Access; !reflect.DeepEqual(m.meta.access, got) {
+		t.Errorf("restored %+v", got)
+	}
+	before, err := m.Image().Hash()
+	bytes := m.View().Bytes
+	mustApply(t, m, as(m, "root", &UserAdd{Name: "new", Hash: make([]byte, 60)}))
+	after, err2 := m.Image().Hash()
+	if before == after || errors.Join(err, err2) != nil {
+		t.Errorf("a new user is not in the hash: %x, %x, %v, %v", before, after, err, err2)
+	}
+	if more := m.View().Bytes.Access - bytes.Access; more <= 60 || m.View().Bytes != recount(m) {
+		t.Errorf("a new user takes %d bytes, and in all %+v", more, m.View().Bytes)
+	}
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
+	if r := apply(t, m, as(m, "root", &UserAdd{Name: "newer"})); !errors.Is(r.Err, ErrNoSpace) {
+		t.Errorf("a user without room: %v", r.Err)
+	}
+	mustApply(t, m, as(m, "root", &UserDelete{Name: "new"}))
+}
