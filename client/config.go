@@ -27,6 +27,16 @@ type Config struct {
 	ClusterID uint64
 	// TLS, if set, is used with every endpoint but those that say http.
 	TLS *tls.Config
+	// User and Password are of a user of a cluster that has users and roles. The client logs in
+	// where it connects, and again when its login does not count any more. Without them, and
+	// without a token, it is nobody, or who its certificate says. A cluster without users takes
+	// every login.
+	User, Password string
+	// Token stands for a login in the place of User: one that a cluster or an issuer has given.
+	Token string
+	// TokenFile is a file with a token, which is read whenever the client connects, so that it
+	// may be replaced. Space around the token does not count.
+	TokenFile string
 	// Logger takes note of changes of the member; nil means that nobody does.
 	Logger *slog.Logger
 	// AnyMember lets the client stay with whichever member it has found. Otherwise it goes to
@@ -65,6 +75,7 @@ type Config struct {
 	Now func() time.Time
 
 	pin *pin
+	who *logins
 }
 
 // Client is a client of one cluster. Its methods may be called from any goroutine.
@@ -103,6 +114,8 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	switch {
 	case len(list) == 0:
 		return nil, errors.New("client: no endpoints")
+	case c.checkLogin() != nil:
+		return nil, c.checkLogin()
 	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
 		return nil, errors.New("client: a number of the configuration is negative")
 	case !(c.Drift < 1): // not a number is not either
@@ -113,6 +126,7 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	c.defaults()
 	c.pin = new(pin)
 	c.pin.id.Store(c.ClusterID)
+	c.who = &logins{user: c.User, password: c.Password, fixed: c.Token, file: c.TokenFile}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	out := &Client{clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes}
 	out.mux = newMux(c, list, dial)

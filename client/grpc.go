@@ -48,19 +48,24 @@ func dialGRPC(e endpoint, c *Config) (connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grpcConnection{conn, c.pin}, nil
+	return grpcConnection{conn, c.pin, c.who}, nil
 }
 
 type grpcConnection struct {
 	*grpc.ClientConn
 	pin *pin
+	who *logins
 }
 
 // Open implements connection.
 func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
+	ctx, token, err := c.who.context(ctx, c.ClientConn)
+	if err != nil {
+		return nil, err
+	}
 	s, err := pb.NewStreamServiceClient(c.ClientConn).Open(c.pin.context(ctx))
 	if err != nil {
 		return nil, err
 	}
-	return &pinned{StreamService_OpenClient: s, pin: c.pin}, nil
+	return &known{&pinned{StreamService_OpenClient: s, pin: c.pin}, c.who, token}, nil
 }

@@ -160,10 +160,14 @@ type words struct {
 	// elsewhere are the endpoints of other clusters, and other is what the last of them said.
 	elsewhere map[int]bool
 	other     error
+	login     error // why the login was refused last; nil if it was not
 }
 
 // missed notes that endpoints could not be reached. They may come back as ours.
 func (w *words) missed(others int, err error) {
+	if w.login = nil; errors.Is(err, errLogin) {
+		w.login = err
+	}
 	if err != nil {
 		w.foreign = nil
 	}
@@ -179,6 +183,8 @@ func (w *words) said(l *link, why error) {
 	case l.wasUseful():
 		w.foreign = nil
 		clear(w.elsewhere)
+	case errors.Is(why, errLogin):
+		w.login = why
 	case status.Code(why) == codes.Unimplemented:
 		w.foreign = why
 	case errors.As(why, &other):
@@ -195,6 +201,8 @@ func (w *words) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:
 		return w.other
+	case w.login != nil:
+		return w.login
 	case w.foreign != nil && round > 0:
 		return fmt.Errorf("%w (%w)", ErrNotLeasehold, plain(w.foreign))
 	default:

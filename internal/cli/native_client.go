@@ -27,15 +27,17 @@ func (a *app) openNative() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Auth != nil {
-		return nil, badFeature("--user and --auth-jwt-token are not supported by this command")
-	}
 	secure, err := tlsOf(spec)
 	if err != nil {
 		return nil, err
 	}
+	who := spec.Auth
+	if who == nil {
+		who = new(clientv3.AuthConfig)
+	}
 	c, err := client.New(client.Config{
 		ClusterID: uint64(a.flags.cluster),
+		User:      who.Username, Password: who.Password, Token: who.Token,
 		Endpoints: spec.Endpoints, TLS: secure, DialTimeout: spec.DialTimeout,
 		MaxRequestBytes: spec.MaxCallSendMsgSize,
 	})

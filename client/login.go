@@ -1,0 +1,176 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// errLogin means that the cluster takes neither the user's name and password nor the token. Calls
+// fail at once with it, but the client tries on.
+var errLogin = errors.New("client: the login is refused")
+
+// checkLogin refuses a client that would be two at once.
+func (c *Config) checkLogin() error {
+	set := 0
+	for _, text := range [...]string{c.User, c.Token, c.TokenFile} {
+		if text != "" {
+			set++
+		}
+	}
+	switch {
+	case set > 1:
+		return errors.New("client: more than one of User, Token and TokenFile")
+	case c.User == "" && c.Password != "":
+		return errors.New("client: a password without a user")
+	}
+	return nil
+}
+
+const (
+	// keyToken is the header with the token of a call, as in etcd.
+	keyToken = "token"
+	// methodLogin is etcd's, of which only as much is spoken here as a login needs.
+	methodLogin = "/etcdserverpb.Auth/Authenticate"
+)
+
+// logins keeps the token of a client that has logged in, for all members.
+type logins struct {
+	user, password, fixed, file string // as in Config
+
+	mu    sync.Mutex // guards what follows; held during a login
+	token string
+}
+
+// context adds to what a member is told who the client is. It returns the token, too.
+func (l *logins) context(
+	ctx context.Context, conn grpc.ClientConnInterface,
+) (_ context.Context, token string, err error) {
+	switch {
+	case l.user != "":
+		token, err = l.logIn(ctx, conn)
+	case l.file != "":
+		token, err = readToken(l.file)
+	default:
+		token = l.fixed
+	}
+	if err != nil || token == "" {
+		return ctx, "", err
+	}
+	return metadata.AppendToOutgoingContext(ctx, keyToken, token), token, nil
+}
+
+func readToken(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	token := strings.TrimSpace(string(b))
+	if err == nil && token == "" {
+		err = fmt.Errorf("%s has no token", file)
+	}
+	return token, err
+}
+
+// logIn returns the token of an earlier login or of a new one, none if the cluster has no users.
+func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token != "" {
+		return l.token, nil
+	}
+	request := protowire.AppendTag(nil, 1, protowire.BytesType)
+	request = protowire.AppendString(request, l.user)
+	request = protowire.AppendTag(request, 2, protowire.BytesType)
+	request = protowire.AppendString(request, l.password)
+	var response []byte
+	err := conn.Invoke(ctx, methodLogin, request, &response, grpc.ForceCodec(bytesCodec{}))
+	switch {
+	case status.Code(err) == codes.FailedPrecondition &&
+		strings.Contains(err.Error(), "not enabled"):
+		return "", nil
+	case status.Code(err) == codes.InvalidArgument:
+		return "", fmt.Errorf("%w for user %q: %w", errLogin, l.user, plain(err))
+	case err != nil:
+		return "", err
+	}
+	if l.token = textOf(response, 2); l.token == "" {
+		return "", fmt.Errorf("%w: no token came", errLogin)
+	}
+	return l.token, nil
+}
+
+// refused notes that a member does not take a token, and returns why the client cannot connect.
+func (l *logins) refused(token string, why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == token {
+		l.token = ""
+	}
+	if l.user != "" {
+		return why // it logs in again
+	}
+	return fmt.Errorf("%w: %w", errLogin, plain(why))
+}
+
+// known is a stream of a client that has told who it is.
+type known struct {
+	pb.StreamService_OpenClient
+	who   *logins
+	token string
+}
+
+// Recv implements pb.StreamService_OpenClient.
+func (k *known) Recv() (*pb.ServerMessage, error) {
+	m, err := k.StreamService_OpenClient.Recv()
+	if err != nil && status.Code(err) == codes.Unauthenticated {
+		err = k.who.refused(k.token, err)
+	}
+	return m, err
+}
+
+// textOf returns a text field of a message, "" if there is none.
+func textOf(b []byte, field protowire.Number) string {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return ""
+		}
+		b = b[n:]
+		if number == field && kind == protowire.BytesType {
+			text, _ := protowire.ConsumeString(b)
+			return text
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return ""
+		}
+		b = b[n:]
+	}
+	return ""
+}
+
+// bytesCodec passes messages as they are.
+type bytesCodec struct{}
+
+var _ encoding.Codec = bytesCodec{}
+
+// Marshal implements encoding.Codec.
+func (bytesCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+
+// Unmarshal implements encoding.Codec.
+func (bytesCodec) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = append([]byte(nil), b...)
+	return nil
+}
+
+// Name implements encoding.Codec.
+func (bytesCodec) Name() string { return "proto" }

@@ -1,0 +1,207 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
+)
+
+// authConn is a connection to a member that gives a token for the password "secret".
+type authConn struct {
+	grpc.ClientConnInterface
+	logins int
+	err    error
+}
+
+func (c *authConn) Invoke(
+	_ context.Context, method string, request, response any, _ ...grpc.CallOption,
+) error {
+	var r etcdserverpb.AuthenticateRequest
+	if err := proto.Unmarshal(request.([]byte), &r); err != nil {
+		return err
+	}
+	c.logins++
+	switch {
+	case c.err != nil:
+		return c.err
+	case method != etcdserverpb.Auth_Authenticate_FullMethodName || r.Password != "secret":
+		return rpctypes.ErrGRPCAuthFailed
+	}
+	b, err := proto.Marshal(&etcdserverpb.AuthenticateResponse{
+		Header: &etcdserverpb.ResponseHeader{Revision: 7}, Token: "token of " + r.Name,
+	})
+	*response.(*[]byte) = b
+	return err
+}
+
+// sent returns the token that a member is sent.
+func sent(t *testing.T, l *logins, c grpc.ClientConnInterface) string {
+	t.Helper()
+	ctx, token, err := l.context(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if list := md.Get(keyToken); token == "" && len(list) > 0 ||
+		token != "" && (len(list) != 1 || list[0] != token) {
+		t.Errorf("token %q, sent %q", token, list)
+	}
+	return token
+}
+
+// TestLogIn logs in once for many connections, and again when a member refuses the token.
+func TestLogIn(t *testing.T) {
+	c := new(authConn)
+	l := &logins{user: "bob", password: "secret"}
+	for range 3 {
+		if token := sent(t, l, c); token != "token of bob" {
+			t.Errorf("token %q", token)
+		}
+	}
+	if c.logins != 1 {
+		t.Errorf("%d logins for three connections", c.logins)
+	}
+	if err := l.refused("older token", rpctypes.ErrGRPCInvalidAuthToken); errors.Is(err, errLogin) {
+		t.Error("a token that is refused is taken for a wrong password")
+	}
+	sent(t, l, c)
+	_ = l.refused("token of bob", rpctypes.ErrGRPCInvalidAuthToken)
+	if sent(t, l, c); c.logins != 2 {
+		t.Errorf("%d logins after the token was refused", c.logins)
+	}
+}
+
+// TestLogInRefused tries what a cluster does not take, and one without users.
+func TestLogInRefused(t *testing.T) {
+	c := new(authConn)
+	l := &logins{user: "bob", password: "wrong"}
+	_, _, err := l.context(t.Context(), c)
+	if !errors.Is(err, errLogin) || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("a wrong password: %v", err)
+	}
+	c.err = rpctypes.ErrGRPCAuthNotEnabled
+	if token := sent(t, l, c); token != "" {
+		t.Errorf("token %q of a cluster without users", token)
+	}
+	c.err = rpctypes.ErrGRPCNoLeader
+	if _, _, err := l.context(t.Context(), c); err == nil || errors.Is(err, errLogin) {
+		t.Errorf("without a leader: %v", err)
+	}
+	fixed := &logins{fixed: "x"}
+	err = fixed.refused(sent(t, fixed, c), rpctypes.ErrGRPCInvalidAuthToken)
+	if !errors.Is(err, errLogin) {
+		t.Errorf("a token that is not taken: %v", err)
+	}
+}
+
+// TestTokenFile replaces the file with the token.
+func TestTokenFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	l := &logins{file: file}
+	if _, _, err := l.context(t.Context(), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the file: %v", err)
+	}
+	for _, token := range []string{"first", "second"} {
+		if err := os.WriteFile(file, []byte(" "+token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := sent(t, l, nil); got != token {
+			t.Errorf("token %q of the file with %q", got, token)
+		}
+	}
+	if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.context(t.Context(), nil); err == nil {
+		t.Error("an empty file has a token")
+	}
+}
+
+// TestLoginConfig refuses a client that would be two at once.
+func TestLoginConfig(t *testing.T) {
+	for _, c := range []Config{
+		{User: "bob", Token: "x"}, {Token: "x", TokenFile: "y"}, {Password: "x"},
+	} {
+		c.Endpoints = []string{"a:1"}
+		if _, err := New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+}
+
+// TestTextOf reads a field of messages of others.
+func TestTextOf(t *testing.T) {
+	b, err := proto.Marshal(&etcdserverpb.StatusResponse{Version: "v", DbSize: 5, Leader: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := textOf(b, 2); text != "v" {
+		t.Errorf("field 2 is %q", text)
+	}
+	for i := range b {
+		textOf(b[:i], 99)
+	}
+}
+
+// refusing is a connection that the member refuses until it takes the login.
+type refusing struct {
+	connection
+	taken *atomic.Bool
+}
+
+// Open implements connection.
+func (c refusing) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
+	if !c.taken.Load() {
+		return nil, errLogin
+	}
+	return c.connection.Open(ctx)
+}
+
+// TestLoginRefusedAtOnce lets a member refuse the login: calls fail at once and do not wait for
+// another member. When the login is taken, the same client goes on.
+func TestLoginRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(fake)
+		f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
+			return []*pb.Response{{
+				Id: r.Id, Body: &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{}},
+			}}
+		}
+		var taken atomic.Bool
+		list := []endpoint{{text: "a"}, {text: "b"}}
+		c, err := start(Config{}, list, func(e endpoint, _ *Config) (connection, error) {
+			return refusing{fakeConn{f, e.text}, &taken}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		begun := time.Now()
+		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); !errors.Is(err, errLogin) {
+			t.Errorf("a call of a client whose login is refused: %v", err)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("it has taken %s", took)
+		}
+		taken.Store(true)
+		time.Sleep(time.Second)
+		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); err != nil {
+			t.Errorf("after the login was taken: %v", err)
+		}
+	})
+}
