@@ -45,6 +45,37 @@ func (m *Machine) Ahead(c Command) (more bool) {
 	return true
 }
 
+// preparedKeys takes some milliseconds.
+const preparedKeys = 16_384
+
+// Prepare does, before an entry begins, a part of what one of its commands needs if that is much,
+// and reports whether there is more to do. Nobody can see any of it, and Apply does what is left:
+// members need not agree on it. A transaction that reads ranges of the past needs the deleted keys
+// cleared, once after each compaction (see mvcc.Store.ClearDeleted).
+func (m *Machine) Prepare(c Command) (more bool) {
+	if m.store.Cleared() {
+		return false
+	}
+	t, ok := Inner(c).(*Txn)
+	return ok && t.readsPast() && m.store.ClearDeleted(preparedKeys)
+}
+
+// readsPast reports whether a transaction reads a range of the past in any of its branches.
+func (c *Txn) readsPast() bool {
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			op := &ops[i]
+			if op.Range != nil && op.Range.past() || op.Txn != nil && op.Txn.readsPast() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// past reports whether more than one key of the past is read.
+func (c *Range) past() bool { return c.Options.Revision > 0 && c.End != "" }
+
 // Midway reports whether a part of a command was done ahead. The Lessor shows it: some keys are off
 // their leases already, and those leases have ended that were bound to them.
 func (m *Machine) Midway() bool { return m.ahead != nil }

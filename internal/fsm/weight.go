@@ -2,6 +2,10 @@ package fsm
 
 import "leasehold.dev/lease"
 
+// compactWeight fills an entry, so that a compaction is the last command of its own: what reads the
+// past behind it can be prepared before the next entry begins (see Prepare).
+const compactWeight = 8192
+
 // keysLooked is how many keys a member looks at in the time of a put.
 const keysLooked = 8
 
@@ -31,6 +35,8 @@ func (m weigher) weigh(c Command) int {
 		return 1 + m.countIn(c.Key, c.End)
 	case *Txn:
 		return m.weightOf(c)
+	case *Compact:
+		return compactWeight
 	default:
 		return 1
 	}
@@ -66,7 +72,7 @@ func (m weigher) weightOf(c *Txn) int {
 // that were deleted since.
 func (m weigher) looks(r *Range) int {
 	n := m.countIn(r.Key, r.End)
-	if r.Options.Revision > 0 && r.End != "" {
+	if r.past() {
 		n += m.store.Deleted()
 	}
 	return n

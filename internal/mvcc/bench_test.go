@@ -5,7 +5,9 @@ import (
 	"math/rand"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 )
 
 var benchSizes = []int{10_000, 1_000_000}
@@ -218,6 +220,43 @@ func BenchmarkScrub(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/changes, "ns/record")
+}
+
+// BenchmarkClearDeleted clears keys that were deleted before a compaction, as many at a time as a
+// member does in a step, and tells how long the longest part took.
+func BenchmarkClearDeleted(b *testing.B) {
+	const part = 16_384
+	for _, n := range []int{1_000, 100_000, 1_000_000} {
+		keys := benchKeys(n)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			longest := time.Duration(0)
+			for b.Loop() {
+				b.StopTimer()
+				s := filled(keys)
+				tx := s.Begin()
+				tx.DeleteRange("", "\x00")
+				tx.End()
+				put(s, "last", benchValue)
+				if err := s.Compact(s.Revision()); err != nil {
+					b.Fatal(err)
+				}
+				s.View()
+				runtime.GC()
+				b.StartTimer()
+				for more := true; more; {
+					began := time.Now()
+					more = s.ClearDeleted(part)
+					s.View()
+					longest = max(longest, time.Since(began))
+				}
+				if s.Deleted() != 0 {
+					b.Fatal(s.Deleted(), "keys are left")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/key")
+			b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
+		})
+	}
 }
 
 // BenchmarkMillion measures what is done once with a million keys, and what they take.

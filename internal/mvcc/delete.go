@@ -97,14 +97,7 @@ func (s *Store) bringOut(gone []item) {
 	}
 	live, dead := s.changeLive(), s.changeDead()
 	inOrder := len(gone) >= manyItems && sorted(gone)
-	if inOrder && len(gone) >= live.Len()/goodPart {
-		s.live = without(live, gone)
-	} else {
-		var hint btree.PathHint
-		for _, it := range gone {
-			live.DeleteHint(it, &hint)
-		}
-	}
+	s.live = taken(live, gone, inOrder)
 	if inOrder && len(gone) >= dead.Len()/goodPart {
 		s.dead = merged(dead, gone)
 	} else {
@@ -113,6 +106,24 @@ func (s *Store) bringOut(gone []item) {
 			dead.SetHint(it, &hint)
 		}
 	}
+}
+
+// forgetDead takes items out of dead that are in order.
+func (s *Store) forgetDead(gone []item) {
+	s.dead = taken(s.changeDead(), gone, len(gone) >= manyItems)
+}
+
+// taken returns t without items that are in it: t itself, or if they are many, in order, and a good
+// part of it, a tree that is built anew.
+func taken(t *tree, gone []item, manyInOrder bool) *tree {
+	if manyInOrder && len(gone) >= t.Len()/goodPart {
+		return without(t, gone)
+	}
+	var hint btree.PathHint
+	for _, it := range gone {
+		t.DeleteHint(it, &hint)
+	}
+	return t
 }
 
 // How many items are many, and which part of a tree is a good one.

@@ -202,6 +202,32 @@ func TestHashDiffers(t *testing.T) {
 	}
 }
 
+// Goal: a compaction before ClearDeleted is done with the one before begins it anew. Method: of
+// three deleted keys it has passed the first, which then lives and is deleted once more.
+func TestClearDeletedAgain(t *testing.T) {
+	s := New()
+	for _, key := range []string{"a", "b", "c"} {
+		put(s, key, nil)
+	}
+	remove := func(key, end string) {
+		tx := s.Begin()
+		tx.DeleteRange(key, end)
+		tx.End()
+	}
+	remove("a", "z")
+	put(s, "a", nil)
+	must(t, s.Compact(s.Revision()))
+	remove("a", "")
+	if !s.ClearDeleted(2) || s.Deleted() != 2 {
+		t.Fatalf("of two deleted keys that nobody can read, %d are left, and a third", s.Deleted()-1)
+	}
+	put(s, "last", nil)
+	must(t, s.Compact(s.Revision()))
+	if s.ClearDeleted(2) || s.Deleted() != 0 || !s.Cleared() {
+		t.Errorf("%d keys are left after another compaction", s.Deleted())
+	}
+}
+
 // Goal: Scrub frees what it should, in bounded steps, and Size tells it from the compaction on.
 // Method: overwrite a few keys very often, compact, and count the steps.
 func TestScrub(t *testing.T) {

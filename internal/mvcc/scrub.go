@@ -119,25 +119,46 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// bury takes the keys out of dead that no read can ask for any more, if Scrub has not done so
-// yet: how many there are depends on how far it has come. It looks at all of dead, once after
-// each compaction. Versions and entries are left to Scrub.
-func (s *Store) bury() {
-	if s.swept == s.compacted || s.buried == s.compacted {
-		return
+// ClearDeleted looks at the next deleted keys, so many at most, and forgets those that no read can
+// ask for any more. It reports whether there are more to look at. How many such keys there are
+// depends on how far Scrub has come, so Visits clears them all, once after each compaction: called
+// before, ClearDeleted spares it the time, about half a microsecond a key. Versions and entries are
+// left to Scrub. It changes nothing of what the store answers.
+func (s *Store) ClearDeleted(most int) (more bool) {
+	if s.Cleared() {
+		return false
 	}
-	s.buried = s.compacted
-	kept := newTree()
-	s.dead.Scan(func(it item) bool {
-		if it.e.newest.Load().ModRevision >= s.compacted {
-			kept.Load(it)
+	var gone []item
+	looked := 0
+	s.dead.Ascend(item{key: s.clearing.from}, func(it item) bool {
+		if looked == most {
+			s.clearing.from, more = it.key, true
+			return false
+		}
+		looked++
+		if it.e.newest.Load().ModRevision < s.compacted {
+			gone = append(gone, it)
 		}
 		return true
 	})
-	if kept.Len() < s.dead.Len() {
-		s.frozen.dead = nil
-		s.dead = kept
+	if !more {
+		s.clearing = clearing{done: s.compacted}
 	}
+	if len(gone) > 0 {
+		s.forgetDead(gone)
+	}
+	return more
+}
+
+// Cleared reports whether ClearDeleted has nothing to do.
+func (s *Store) Cleared() bool {
+	return s.swept == s.compacted || s.clearing.done == s.compacted
+}
+
+// clearing is how far ClearDeleted has come.
+type clearing struct {
+	done int64  // the compacted revision for which it has looked at all deleted keys
+	from string // for the present one, it goes on from this key
 }
 
 // replace puts a new entry in the place of the key's, which views go on reading.

@@ -66,12 +66,11 @@ type Store struct {
 	state
 
 	// entries finds the versions of a key without a descent of the tree.
-	// Invariant: it has exactly the keys of live and dead together, and those that bury and
-	// Scrub took out of dead before Scrub is done with them.
+	// Invariant: it has exactly the keys of live and dead together, and those that
+	// ClearDeleted and Scrub took out of dead before Scrub is done with them.
 	entries map[string]*entry
 
-	// buried is the compacted revision at which bury was last done.
-	buried int64
+	clearing clearing
 
 	// view is the View of the present state, nil after a change. frozen holds copies of
 	// live and dead, nil after their set of keys changed: an overwrite leaves them valid.
@@ -177,7 +176,7 @@ func (s *Store) Compact(rev int64) error {
 	if again := (Revision{Main: s.compacted}); again.Less(s.cursor) {
 		s.cursor = again
 	}
-	s.compacted = rev
+	s.compacted, s.clearing.from = rev, ""
 	s.size -= s.ends.take(rev)
 	s.added = 0
 	s.view = nil

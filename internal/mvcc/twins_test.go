@@ -80,7 +80,7 @@ func (w *twins) options() RangeOptions {
 
 // step does one thing to both.
 func (w *twins) step(n int) {
-	switch w.src.Intn(12) {
+	switch w.src.Intn(13) {
 	case 0:
 		rev := int64(w.src.Intn(int(w.m.revision()) + 2))
 		if w.src.Intn(2) == 0 { // more often a sensible one
@@ -90,6 +90,8 @@ func (w *twins) step(n int) {
 	case 1, 2:
 		w.scrub(1 + w.src.Intn(8))
 	case 3:
+		w.clearDeleted(1 + w.src.Intn(4))
+	case 4:
 		w.views = append(w.views, pair{w.s.View(), w.m.clone()})
 		if len(w.views) > 8 {
 			w.views = slices.Delete(w.views, 0, 1)
@@ -124,6 +126,25 @@ func (w *twins) scrub(budget int) {
 			w.t.Fatalf("%d records after a full sweep, want %d", got, want)
 		}
 	}
+}
+
+// clearDeleted looks at some deleted keys. After the last none is left that no read can ask for.
+func (w *twins) clearDeleted(most int) {
+	left := w.s.dead.Len()
+	more := w.s.ClearDeleted(most)
+	if gone := left - w.s.dead.Len(); gone > most {
+		w.t.Fatalf("%d keys are cleared at a time, at most %d were asked for", gone, most)
+	}
+	if more {
+		return
+	}
+	ascend(w.s.dead, spanOf("", "\x00"), func(it item) bool {
+		if last := it.e.newest.Load(); last.ModRevision < w.m.compacted {
+			w.t.Fatalf("%q, deleted at %d, is still there after a compaction at %d",
+				it.key, last.ModRevision, w.m.compacted)
+		}
+		return true
+	})
 }
 
 func (s *Store) records() (n int) {
@@ -314,7 +335,7 @@ func (w *twins) restore() {
 // checkInvariants checks what is written on the fields.
 func (s *Store) checkInvariants(t testing.TB) {
 	t.Helper()
-	versions, buried := 0, 0
+	versions, cleared := 0, 0
 	for key, e := range s.entries {
 		_, live := s.live.Get(item{key: key})
 		_, dead := s.dead.Get(item{key: key})
@@ -322,8 +343,8 @@ func (s *Store) checkInvariants(t testing.TB) {
 		gone := last.tombstone() && last.ModRevision < s.compacted
 		switch {
 		case gone && !live && !dead:
-			buried++
-		case live == dead || dead != last.tombstone() || gone && s.buried == s.compacted:
+			cleared++
+		case live == dead || dead != last.tombstone() || gone && s.Cleared():
 			t.Fatalf("key %q: live %v, dead %v", key, live, dead)
 		}
 		c := e.chain()
@@ -341,8 +362,8 @@ func (s *Store) checkInvariants(t testing.TB) {
 	if n := s.records(); n != versions {
 		t.Fatalf("%d records in the history, %d in the entries", n, versions)
 	}
-	if n := s.live.Len() + s.dead.Len(); n+buried != len(s.entries) {
-		t.Fatalf("%d keys in the trees, %d buried, %d entries", n, buried, len(s.entries))
+	if n := s.live.Len() + s.dead.Len(); n+cleared != len(s.entries) {
+		t.Fatalf("%d keys in the trees, %d cleared, %d entries", n, cleared, len(s.entries))
 	}
 	s.checkSize(t)
 }

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"iter"
+	"math"
 	"slices"
 )
 
@@ -81,7 +82,7 @@ func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0
 	if past && end != "" {
-		t.s.bury()
+		t.s.ClearDeleted(math.MaxInt)
 	}
 	return t.s.visits(key, end, &o, past)
 }

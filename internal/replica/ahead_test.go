@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
 
@@ -49,6 +50,55 @@ func TestDeletionInSteps(t *testing.T) {
 	}
 	if n := m.r.Machine().View().KV.Len(); n != 1 {
 		t.Errorf("%d keys are left, want that which was put behind", n)
+	}
+}
+
+// Goal: what reads the past behind a compaction waits while deleted keys are cleared, some in each
+// step, even if both are proposed together. Method: one member; how many steps there are between
+// the two answers.
+func TestPastInSteps(t *testing.T) {
+	const keys = 5 * stepWeight
+	m := lead(t)
+	for i := range keys {
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("k/%06d", i)}})
+	}
+	m.settle()
+	m.r.Propose(&Proposal{Command: &fsm.DeleteRange{Key: "k/", End: "k0"}})
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "last"}})
+	for m.r.Status().Pending > 0 {
+		m.take()
+		m.persist()
+	}
+	m.proposals, m.entries = nil, 0
+	revision := m.r.Machine().View().KV.Revision()
+	past := &fsm.Range{
+		Key: "k/", End: "k0", Options: mvcc.RangeOptions{Revision: revision},
+	}
+	for _, c := range []fsm.Command{
+		&fsm.Put{Key: "before"}, &fsm.Compact{Revision: revision},
+		&fsm.Txn{Then: []fsm.Op{{Range: past}, {Put: &fsm.Put{Key: "read"}}}},
+	} {
+		m.r.Propose(&Proposal{Command: c})
+	}
+	steps := 0
+	for len(m.proposals) < 3 {
+		m.take()
+		m.persist()
+		if len(m.proposals) == 2 {
+			steps++
+			if at, ok := m.r.Next(); !ok || at > m.now {
+				t.Fatalf("the next step is at %d, %v", at, ok)
+			}
+		}
+	}
+	if m.entries != 3 {
+		t.Errorf("a put, a compaction and what reads the past are in %d entries", m.entries)
+	}
+	if steps != 3 {
+		t.Errorf("%d keys are cleared, in %d steps after that of the compaction", keys, steps)
+	}
+	if r := m.proposals[2].Result; r.Err != nil {
+		t.Error(r.Err)
 	}
 }
 

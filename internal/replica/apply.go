@@ -31,7 +31,7 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 		r.unreadable(e, err)
 		return true
 	}
-	if len(groups) == 1 && len(groups[0].Commands) == 1 && r.machine.Ahead(groups[0].Commands[0]) {
+	if r.ahead(groups) {
 		return false
 	}
 	r.machine.Begin(e.GetIndex(), e.GetTerm())
@@ -49,6 +49,20 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 		}
 	}
 	return true
+}
+
+// ahead does a part of what the commands of an entry need before it begins, if that is much, and
+// reports whether there is more to do.
+func (r *Replica) ahead(groups []fsm.Group) (more bool) {
+	for _, g := range groups {
+		for _, c := range g.Commands {
+			if r.machine.Prepare(c) {
+				return true
+			}
+		}
+	}
+	return len(groups) == 1 && len(groups[0].Commands) == 1 &&
+		r.machine.Ahead(groups[0].Commands[0])
 }
 
 // read decodes an entry: its commands, and which change of Raft's configuration it is, if any. The

@@ -1,0 +1,157 @@
+package login
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// defaultTTL is the lifetime of JWTs if the option ttl does not say.
+const defaultTTL = 5 * time.Minute
+
+// claims are what a token says, as in etcd.
+type claims struct {
+	Username string `json:"username"`
+	// Revision is that of users and roles when the user logged in.
+	Revision *uint64 `json:"revision"`
+	jwt.RegisteredClaims
+}
+
+// jsonWebTokens gives tokens that anybody with the public key can check.
+type jsonWebTokens struct {
+	method jwt.SigningMethod
+	sign   any // nil: this member cannot
+	verify any
+	ttl    time.Duration
+	now    func() time.Time
+	parser *jwt.Parser
+}
+
+func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, error) {
+	j := &jsonWebTokens{ttl: defaultTTL, now: now}
+	var public, private []byte
+	var err error
+	for name, value := range options {
+		switch name {
+		case "ttl":
+			j.ttl, err = time.ParseDuration(value)
+			if err == nil && j.ttl <= 0 {
+				err = errors.New("it must be above 0")
+			}
+		case "pub-key":
+			public, err = readKey(value)
+		case "priv-key":
+			private, err = readKey(value)
+		case "sign-method":
+			if j.method = jwt.GetSigningMethod(value); j.method == nil || value == "none" {
+				err = errors.New("it must be RS256, PS256, ES256, HS256 or the like, or EdDSA")
+			}
+		default:
+			err = errors.New("there is no such option")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--auth-token: option %s: %w", name, err)
+		}
+	}
+	if j.method == nil {
+		return nil, errors.New("--auth-token: jwt needs the option sign-method")
+	}
+	if err := j.takeKeys(public, private); err != nil {
+		return nil, fmt.Errorf("--auth-token: %w", err)
+	}
+	// A token that names another method than ours, HS256 with the public key for its secret above
+	// all, is refused before a key is looked at.
+	j.parser = jwt.NewParser(jwt.WithValidMethods([]string{j.method.Alg()}),
+		jwt.WithExpirationRequired(), jwt.WithTimeFunc(now))
+	return j, nil
+}
+
+// readKey reads a file with a key. As in etcd no name is no key.
+func readKey(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	return os.ReadFile(file)
+}
+
+// takeKeys parses the keys for the method: both, one, or for a secret the private one.
+func (j *jsonWebTokens) takeKeys(public, private []byte) error {
+	files, err := keyFiles{public, private}, error(nil)
+	switch j.method.(type) {
+	case *jwt.SigningMethodHMAC:
+		if len(private) == 0 {
+			return errors.New("missing key data: priv-key names the file with the secret")
+		}
+		j.sign, j.verify = private, private
+		return nil
+	case *jwt.SigningMethodRSA, *jwt.SigningMethodRSAPSS:
+		err = take(j, files, jwt.ParseRSAPublicKeyFromPEM, jwt.ParseRSAPrivateKeyFromPEM)
+	case *jwt.SigningMethodECDSA:
+		err = take(j, files, jwt.ParseECPublicKeyFromPEM, jwt.ParseECPrivateKeyFromPEM)
+	case *jwt.SigningMethodEd25519:
+		err = take(j, files, jwt.ParseEdPublicKeyFromPEM, jwt.ParseEdPrivateKeyFromPEM)
+	}
+	if err == nil && j.verify == nil {
+		err = errors.New("missing key data: pub-key or priv-key names a file")
+	}
+	return err
+}
+
+// keyFiles is what is in the files of keys.
+type keyFiles struct{ public, private []byte }
+
+// take sets the keys of j. One that signs can verify, too.
+func take[Pub, Priv any](
+	j *jsonWebTokens, p keyFiles, pub func([]byte) (Pub, error), priv func([]byte) (Priv, error),
+) error {
+	if len(p.private) > 0 {
+		key, err := priv(p.private)
+		if err != nil {
+			return fmt.Errorf("option priv-key: %w", err)
+		}
+		j.sign, j.verify = key, any(key).(crypto.Signer).Public()
+	}
+	if len(p.public) == 0 {
+		return nil
+	}
+	key, err := pub(p.public)
+	if err != nil {
+		return fmt.Errorf("option pub-key: %w", err)
+	}
+	other, ok := any(key).(interface{ Equal(crypto.PublicKey) bool })
+	if j.sign != nil && (!ok || !other.Equal(j.verify)) {
+		return errors.New("public and private keys don't match")
+	}
+	j.verify = key
+	return nil
+}
+
+// Key implements Provider.
+func (j *jsonWebTokens) Key() []byte { return nil }
+
+// Give implements Provider.
+func (j *jsonWebTokens) Give(user string, u Users) (string, error) {
+	if j.sign == nil {
+		return "", ErrVerifyOnly
+	}
+	revision := u.Revision()
+	c := claims{Username: user, Revision: &revision}
+	c.ExpiresAt = jwt.NewNumericDate(j.now().Add(j.ttl))
+	return jwt.NewWithClaims(j.method, c).SignedString(j.sign)
+}
+
+// Check implements Provider.
+func (j *jsonWebTokens) Check(token string, _ Users) (Caller, error) {
+	var c claims
+	_, err := j.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) {
+		return j.verify, nil
+	})
+	if err != nil || c.Username == "" || c.Revision == nil {
+		return Caller{}, ErrInvalid
+	}
+	return Caller{User: c.Username, Revision: *c.Revision, HasRevision: true}, nil
+}

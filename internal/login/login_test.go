@@ -1,0 +1,359 @@
+package login
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// world is users, members and a clock.
+type world struct {
+	hashes   map[string][]byte
+	keys     map[uint64][]byte
+	revision uint64
+	now      time.Time
+}
+
+func newWorld() *world {
+	return &world{
+		hashes: map[string][]byte{"bob": []byte("hash of bob"), "eve": []byte("hash of eve")},
+		keys:   make(map[uint64][]byte), revision: 7, now: time.Unix(1_800_000_000, 0),
+	}
+}
+
+func (w *world) Hash(user string) ([]byte, bool) { h, ok := w.hashes[user]; return h, ok }
+func (w *world) Revision() uint64                { return w.revision }
+func (w *world) Key(member uint64) []byte        { return w.keys[member] }
+
+// member starts a member with simple tokens of ten seconds, and tells the others its key.
+func (w *world) member(t *testing.T, id uint64) *simple {
+	t.Helper()
+	p, err := Parse(Options{
+		Token: "simple", TTL: 10 * time.Second, Member: id, Now: func() time.Time { return w.now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.keys[id] = p.Key()
+	return p.(*simple)
+}
+
+func give(t *testing.T, p Provider, user string, u Users) string {
+	t.Helper()
+	token, err := p.Give(user, u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// want checks whom a token stands for; "" is nobody.
+func want(t *testing.T, p Provider, token string, u Users, user string) {
+	t.Helper()
+	c, err := p.Check(token, u)
+	if user == "" {
+		if !errors.Is(err, ErrInvalid) || c != (Caller{}) {
+			t.Errorf("a token that counts no more: %+v, %v", c, err)
+		}
+		return
+	}
+	if err != nil || c.User != user {
+		t.Errorf("token of %s: %+v, %v", user, c, err)
+	}
+}
+
+// TestSimpleRenewedByUse uses a token for longer than its TTL, and then not for so long.
+func TestSimpleRenewedByUse(t *testing.T) {
+	w := newWorld()
+	p := w.member(t, 1)
+	token := give(t, p, "bob", w)
+	for range 5 {
+		w.now = w.now.Add(9 * time.Second)
+		want(t, p, token, w, "bob")
+	}
+	w.now = w.now.Add(10 * time.Second)
+	want(t, p, token, w, "")
+	want(t, p, token, w, "")
+}
+
+// TestSimpleElsewhere uses a token at another member than that which gave it.
+func TestSimpleElsewhere(t *testing.T) {
+	w := newWorld()
+	a, b := w.member(t, 1), w.member(t, 2)
+	token := give(t, a, "bob", w)
+	want(t, b, token, w, "bob")
+	w.now = w.now.Add(9 * time.Second)
+	want(t, b, token, w, "bob")
+	late := give(t, a, "bob", w)
+	w.now = w.now.Add(10 * time.Second)
+	want(t, b, late, w, "") // nor is it taken for young where it was never used
+	want(t, a, late, w, "")
+	w.now = w.now.Add(-30 * time.Second) // a clock that is far behind
+	want(t, b, late, w, "")
+}
+
+// TestSimpleCountsNoMore takes away what a token stands on, one thing at a time.
+func TestSimpleCountsNoMore(t *testing.T) {
+	for name, spoil := range map[string]func(*testing.T, *world){
+		"password changed": func(_ *testing.T, w *world) { w.hashes["bob"] = []byte("another") },
+		"user deleted":     func(_ *testing.T, w *world) { delete(w.hashes, "bob") },
+		"member restarted": func(t *testing.T, w *world) { w.member(t, 1) },
+		"auth disabled":    func(_ *testing.T, w *world) { clear(w.keys) },
+	} {
+		for _, seen := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, seen %v", name, seen), func(t *testing.T) {
+				w := newWorld()
+				p := w.member(t, 1)
+				token := give(t, p, "bob", w)
+				if seen {
+					want(t, p, token, w, "bob")
+				}
+				spoil(t, w)
+				want(t, p, token, w, "")
+			})
+		}
+	}
+}
+
+// TestSimpleForged changes each character of a token, cuts it at each length, and lets another
+// member's key sign it.
+func TestSimpleForged(t *testing.T) {
+	w := newWorld()
+	p := w.member(t, 1)
+	token := give(t, p, "bob", w)
+	for i := range len(token) {
+		want(t, p, token[:i], w, "")
+		for _, c := range []byte("Aa0_-=") {
+			if token[i] != c {
+				want(t, p, token[:i]+string(c)+token[i+1:], w, "")
+			}
+		}
+	}
+	want(t, p, token+"A", w, "")
+	want(t, p, strings.Repeat("A", 1<<20), w, "")
+	stranger, err := newSimple(Options{TTL: time.Hour, Member: 1, Now: p.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, p, give(t, stranger, "bob", w), w, "")
+	if again := give(t, p, "bob", w); again == token {
+		t.Error("two logins have the same token")
+	}
+	if len(p.seen) != 0 {
+		t.Errorf("%d forged tokens are remembered", len(p.seen))
+	}
+	want(t, p, token, w, "bob")
+}
+
+// TestSimpleBounded uses more tokens than are remembered. Those that were forgotten live on as
+// long as if they had not been used.
+func TestSimpleBounded(t *testing.T) {
+	w := newWorld()
+	p := w.member(t, 1)
+	first := give(t, p, "bob", w)
+	want(t, p, first, w, "bob")
+	for i := range maxSeen {
+		p.note(use{token: [32]byte{byte(i), byte(i >> 8), byte(i >> 16), 1}})
+	}
+	if len(p.seen) != maxSeen || p.uses.Len() != maxSeen {
+		t.Errorf("%d of %d tokens are remembered", len(p.seen), maxSeen)
+	}
+	want(t, p, first, w, "bob")
+	w.now = w.now.Add(10 * time.Second)
+	p.note(use{token: [32]byte{1}})
+	if len(p.seen) != 1 || p.uses.Len() != 1 {
+		t.Errorf("%d tokens that have ended are remembered", len(p.seen)-1)
+	}
+}
+
+// writeKeys makes a pair of keys and returns the names of their files.
+func writeKeys(t *testing.T, private crypto.Signer) (pub, priv string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		name = filepath.Join(dir, name)
+		b := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	der, err := x509.MarshalPKIXPublicKey(private.Public())
+	pub = write("pub.pem", "PUBLIC KEY", der, err)
+	der, err = x509.MarshalPKCS8PrivateKey(private)
+	return pub, write("priv.pem", "PRIVATE KEY", der, err)
+}
+
+func rsaKey(t *testing.T) crypto.Signer {
+	t.Helper()
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func ecKey(t *testing.T) crypto.Signer {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func edKey(t *testing.T) crypto.Signer {
+	t.Helper()
+	_, k, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (w *world) parse(t *testing.T, token string) Provider {
+	t.Helper()
+	p, err := Parse(Options{Token: token, Now: func() time.Time { return w.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestJWT signs with each kind of key, and checks at a member that has the public key only.
+func TestJWT(t *testing.T) {
+	for method, key := range map[string]func(*testing.T) crypto.Signer{
+		"RS256": rsaKey, "PS384": rsaKey, "ES256": ecKey, "EdDSA": edKey,
+	} {
+		t.Run(method, func(t *testing.T) {
+			w := newWorld()
+			pub, priv := writeKeys(t, key(t))
+			signer := w.parse(t, "jwt,pub-key="+pub+",priv-key="+priv+",sign-method="+method+",ttl=10s")
+			alone := w.parse(t, "jwt,priv-key="+priv+",sign-method="+method)
+			verifier := w.parse(t, "jwt,pub-key="+pub+",sign-method="+method)
+			token := give(t, signer, "bob", w)
+			for _, p := range []Provider{signer, alone, verifier} {
+				want(t, p, token, w, "bob")
+				if c, _ := p.Check(token, w); c.Revision != 7 || !c.HasRevision {
+					t.Errorf("a token of revision 7: %+v", c)
+				}
+			}
+			if _, err := verifier.Give("bob", w); !errors.Is(err, ErrVerifyOnly) {
+				t.Errorf("signed with a public key: %v", err)
+			}
+			w.now = w.now.Add(10 * time.Second)
+			want(t, verifier, token, w, "")
+		})
+	}
+}
+
+// TestJWTSecret signs with a secret that members share.
+func TestJWTSecret(t *testing.T) {
+	w, file := newWorld(), filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("a secret of 32 bytes or more, so"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := w.parse(t, "jwt,priv-key="+file+",sign-method=HS256")
+	token := give(t, p, "bob", w)
+	want(t, p, token, w, "bob")
+	w.now = w.now.Add(5 * time.Minute) // the default
+	want(t, p, token, w, "")
+}
+
+// TestJWTForged signs tokens in ways that a member must not believe: with no method, with the
+// public key as the secret of HS256, with another key, and with claims that are missing.
+func TestJWTForged(t *testing.T) {
+	w, key := newWorld(), rsaKey(t)
+	pub, priv := writeKeys(t, key)
+	p := w.parse(t, "jwt,pub-key="+pub+",priv-key="+priv+",sign-method=RS256")
+	public, err := os.ReadFile(pub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := w.now.Unix() + 60
+	good := jwt.MapClaims{"username": "root", "revision": 7, "exp": soon}
+	sign := func(m jwt.SigningMethod, key any, c jwt.Claims) string {
+		token, err := jwt.NewWithClaims(m, c).SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	want(t, p, sign(jwt.SigningMethodRS256, key, good), w, "root")
+	for name, token := range map[string]string{
+		"none":           sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good),
+		"public key":     sign(jwt.SigningMethodHS256, public, good),
+		"another method": sign(jwt.SigningMethodRS512, key, good),
+		"another key":    sign(jwt.SigningMethodRS256, rsaKey(t), good),
+		"no end": sign(jwt.SigningMethodRS256, key,
+			jwt.MapClaims{"username": "root", "revision": 7}),
+		"no user": sign(jwt.SigningMethodRS256, key, jwt.MapClaims{"revision": 7, "exp": soon}),
+		"no revision": sign(jwt.SigningMethodRS256, key,
+			jwt.MapClaims{"username": "root", "exp": soon}),
+		"negative revision": sign(jwt.SigningMethodRS256, key,
+			jwt.MapClaims{"username": "root", "revision": -1, "exp": soon}),
+		"not yet": sign(jwt.SigningMethodRS256, key, jwt.MapClaims{
+			"username": "root", "revision": 7, "exp": soon, "nbf": w.now.Unix() + 30,
+		}),
+		"empty": "", "dots": "..", "no JSON": base64.RawURLEncoding.EncodeToString([]byte("x")) + ".x.x",
+	} {
+		t.Run(name, func(t *testing.T) { want(t, p, token, w, "") })
+	}
+}
+
+// TestParse refuses what would not do, and says why.
+func TestParse(t *testing.T) {
+	pub, priv := writeKeys(t, rsaKey(t))
+	other, _ := writeKeys(t, rsaKey(t))
+	for token, text := range map[string]string{
+		"plain":                                 "neither simple nor jwt",
+		"jwt":                                   "needs the option sign-method",
+		"jwt,pub-key=" + pub:                    "needs the option sign-method",
+		"jwt,sign-method=none":                  "sign-method: it must be",
+		"jwt,sign-method=RS257":                 "sign-method: it must be",
+		"jwt,sign-method=RS256":                 "missing key data",
+		"jwt,sign-method=HS256,pub-key=" + pub:  "missing key data",
+		"jwt,sign-method=ES256,pub-key=" + pub:  "pub-key",
+		"jwt,sign-method=RS256,priv-key=" + pub: "priv-key",
+		"jwt,sign-method=RS256,pub-key=" + other + ",priv-key=" + priv: "don't match",
+		"jwt,sign-method=RS256,pub-key=/nowhere":                       "/nowhere",
+		"jwt,sign-method=RS256,ttl=5,pub-key=" + pub:                   "option ttl",
+		"jwt,sign-method=RS256,ttl=-5s,pub-key=" + pub:                 "above 0",
+		"jwt,sign-method=RS256,pubkey=" + pub:                          "no such option",
+		"jwt,sign-method":                                              "not of the form",
+		"jwt,ttl=5s,ttl=5s":                                            "ttl twice",
+	} {
+		if _, err := Parse(Options{Token: token}); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, wanted: %s", token, err, text)
+		}
+	}
+	if _, err := Parse(Options{Token: "simple"}); err == nil {
+		t.Error("simple tokens without a TTL")
+	}
+	p, err := Parse(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, p, "x", newWorld(), "")
+	if _, err := p.Give("bob", newWorld()); !errors.Is(err, ErrNoTokens) {
+		t.Errorf("a token of a member that gives none: %v", err)
+	}
+}

@@ -1,0 +1,106 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// maxPassword is the longest password in bytes. bcrypt does not look at more.
+const maxPassword = 72
+
+// maxWaiting bounds the logins that wait for their turn.
+const maxWaiting = 1024
+
+// These errors are told to those who set a password or log in.
+var (
+	// ErrPasswordTooLong means that a new password has more than 72 bytes.
+	ErrPasswordTooLong = errors.New("login: a password may have at most 72 bytes")
+	// ErrBusy means that too many logins wait already.
+	ErrBusy = errors.New("login: too many logins at a time")
+)
+
+// Passwords makes and checks hashes of passwords.
+//
+// A hash is dear on purpose (50 ms of a processor by default), so only half of the processors, at
+// least one, work on hashes at a time. The others go on to renew leases, however many clients
+// log in.
+type Passwords struct {
+	cost    int
+	turns   chan struct{} // filled by those who work
+	waiting chan struct{} // filled by those who work or wait
+
+	nobody func() []byte // a hash that stands for a user who does not exist
+}
+
+// NewPasswords returns a Passwords that makes hashes of a cost, see [CheckCost].
+func NewPasswords(cost int) *Passwords {
+	return &Passwords{
+		cost:    cost,
+		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		waiting: make(chan struct{}, maxWaiting),
+		nobody: sync.OnceValue(func() []byte {
+			hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), cost)
+			if err != nil {
+				panic("login: " + err.Error()) // the cost was not checked
+			}
+			return hash
+		}),
+	}
+}
+
+// CheckCost reports whether a cost is one of bcrypt's.
+func CheckCost(cost int) bool { return cost >= bcrypt.MinCost && cost <= bcrypt.MaxCost }
+
+// Hash returns the hash of a new password.
+func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
+	if len(password) > maxPassword {
+		return nil, ErrPasswordTooLong
+	}
+	if err := p.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	return bcrypt.GenerateFromPassword([]byte(password), p.cost)
+}
+
+// Check reports whether a hash is that of a password. Without a hash it takes as long as with one
+// and reports false, so that nobody learns from the time which users there are.
+func (p *Passwords) Check(ctx context.Context, hash []byte, password string) (bool, error) {
+	if err := p.enter(ctx); err != nil {
+		return false, err
+	}
+	defer p.leave()
+	known := len(hash) > 0
+	if !known {
+		hash = p.nobody()
+	}
+	// A longer password would be taken for its first 72 bytes.
+	short := password[:min(len(password), maxPassword)]
+	err := bcrypt.CompareHashAndPassword(hash, []byte(short))
+	return err == nil && known && len(short) == len(password), nil
+}
+
+// enter waits for a turn.
+func (p *Passwords) enter(ctx context.Context) error {
+	select {
+	case p.waiting <- struct{}{}:
+	default:
+		return ErrBusy
+	}
+	select {
+	case p.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		<-p.waiting
+		return context.Cause(ctx)
+	}
+}
+
+func (p *Passwords) leave() {
+	<-p.turns
+	<-p.waiting
+}

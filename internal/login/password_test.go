@@ -1,0 +1,85 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+func check(t *testing.T, p *Passwords, hash []byte, password string, want bool) {
+	t.Helper()
+	if ok, err := p.Check(t.Context(), hash, password); ok != want || err != nil {
+		t.Errorf("password %q: %v, %v", password, ok, err)
+	}
+}
+
+// TestPasswords checks right and wrong passwords, also such that bcrypt alone would mistake.
+func TestPasswords(t *testing.T) {
+	p := NewPasswords(bcrypt.MinCost)
+	for _, password := range []string{"", "secret", strings.Repeat("x", 72), "a\x00b"} {
+		hash, err := p.Hash(t.Context(), password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(hash), "secret") {
+			t.Error("the hash has the password in it")
+		}
+		check(t, p, hash, password, true)
+		check(t, p, hash, password+"y", false)
+		check(t, p, hash, "other", false)
+	}
+	if _, err := p.Hash(t.Context(), strings.Repeat("x", 73)); !errors.Is(err, ErrPasswordTooLong) {
+		t.Errorf("a password of 73 bytes: %v", err)
+	}
+	// Not even the password that the hash of nobody is made of will do.
+	check(t, p, nil, "nobody", false)
+	check(t, p, nil, "", false)
+	if cost, err := bcrypt.Cost(p.nobody()); err != nil || cost != bcrypt.MinCost {
+		t.Errorf("the hash of nobody costs %d, %v", cost, err)
+	}
+}
+
+// TestPasswordsTakeTurns fills all turns, and then all room to wait.
+func TestPasswordsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPasswords(bcrypt.MinCost)
+		for range cap(p.turns) {
+			if err := p.enter(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, maxWaiting)
+		for range maxWaiting - cap(p.turns) {
+			go func() {
+				_, err := p.Check(ctx, nil, "x")
+				gone <- err
+			}()
+		}
+		synctest.Wait()
+		if _, err := p.Hash(t.Context(), "x"); !errors.Is(err, ErrBusy) {
+			t.Errorf("one too many: %v", err)
+		}
+		cancel()
+		for range maxWaiting - cap(p.turns) {
+			if err := <-gone; !errors.Is(err, context.Canceled) {
+				t.Errorf("a login that was given up: %v", err)
+			}
+		}
+		p.leave()
+		check(t, p, nil, "x", false)
+	})
+}
+
+// TestCheckCost tells which costs bcrypt takes.
+func TestCheckCost(t *testing.T) {
+	for cost, want := range map[int]bool{3: false, 4: true, 10: true, 31: true, 32: false, -1: false} {
+		if CheckCost(cost) != want {
+			t.Errorf("cost %d: %v", cost, !want)
+		}
+	}
+}
