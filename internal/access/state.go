@@ -67,6 +67,9 @@ func (s *State) Revision() uint64 { return s.orEmpty().revision }
 // Bytes is about how much memory the users and roles take.
 func (s *State) Bytes() int64 { return s.orEmpty().bytes }
 
+// Len returns how many users and roles there are together.
+func (s *State) Len() int { return len(s.orEmpty().users) + len(s.orEmpty().roles) }
+
 // User returns the user with a name, and whether there is one.
 func (s *State) User(name string) (u User, ok bool) {
 	if found, ok := s.orEmpty().users[name]; ok {

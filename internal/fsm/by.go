@@ -88,13 +88,14 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	default:
 		return m.meta.access.CheckRoot(who)
 	}
-	p := permission{m, who}
+	p := &permission{m: m, who: who}
 	switch c := c.(type) {
 	case *Put:
 		return p.put(c)
 	case *DeleteRange:
 		return p.delete(c)
 	case *Txn:
+		p.leases = make(map[lease.ID]struct{})
 		return p.txn(c)
 	case *Grant:
 		return p.grant(c)
@@ -109,14 +110,18 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 type permission struct {
 	m   *Machine
 	who access.Caller
+	// leases are those of a transaction whose keys the caller may write, and keys is how many these
+	// are together: see lease. Of other commands leases is nil.
+	leases map[lease.ID]struct{}
+	keys   int
 }
 
-func (p permission) check(what access.Kind, key, end string) error {
+func (p *permission) check(what access.Kind, key, end string) error {
 	return p.m.meta.access.Check(p.who, what, keyrange.Range{Key: key, End: end})
 }
 
 // put needs write on the key, read if it asks for the replaced pair, and what attach needs.
-func (p permission) put(c *Put) error {
+func (p *permission) put(c *Put) error {
 	if err := p.check(access.Write, c.Key, ""); err != nil {
 		return err
 	}
@@ -130,13 +135,23 @@ func (p permission) put(c *Put) error {
 
 // lease needs write on all keys of a lease to change what it has or to end it: as in etcd, whoever
 // could attach a key to the lease of another could let that key live, or end its lease. A name of
-// a lease is root's.
-func (p permission) lease(id lease.ID, name string) error {
+// a lease is root's. A transaction looks at the keys of each lease once, and is refused if they are
+// too many.
+func (p *permission) lease(id lease.ID, name string) error {
 	if p.m.meta.access.IsRoot(p.who) {
 		return nil
 	}
 	if name != "" {
 		return access.ErrPermissionDenied
+	}
+	if p.leases != nil {
+		if _, ok := p.leases[id]; ok {
+			return nil
+		}
+		p.leases[id] = struct{}{}
+		if p.keys += p.m.lessor.KeyCount(id); p.keys > applyWork {
+			return ErrTxnTooLarge
+		}
 	}
 	for key := range p.m.lessor.EachKey(id) {
 		if err := p.check(access.Write, key, ""); err != nil {
@@ -147,7 +162,7 @@ func (p permission) lease(id lease.ID, name string) error {
 }
 
 // delete needs write on the range, and read if it asks for the deleted pairs.
-func (p permission) delete(c *DeleteRange) error {
+func (p *permission) delete(c *DeleteRange) error {
 	if err := p.check(access.Write, c.Key, c.End); err != nil || !c.PrevKV {
 		return err
 	}
@@ -156,7 +171,7 @@ func (p permission) delete(c *DeleteRange) error {
 
 // grant needs no right to keys, but that of root to a name, and to another owner than the caller;
 // to hold ranges for a cache it needs read on them.
-func (p permission) grant(c *Grant) error {
+func (p *permission) grant(c *Grant) error {
 	root := p.m.meta.access.IsRoot(p.who)
 	if t := &c.Terms; !root && (t.Name != "" || t.Owner != "" && t.Owner != p.who.User) {
 		return access.ErrPermissionDenied
@@ -169,10 +184,10 @@ func (p permission) grant(c *Grant) error {
 	return nil
 }
 
-func (p permission) revoke(c *Revoke) error { return p.lease(c.ID, c.Name) }
+func (p *permission) revoke(c *Revoke) error { return p.lease(c.ID, c.Name) }
 
 // txn needs what all its conditions and the operations of all its branches need, whichever are run.
-func (p permission) txn(c *Txn) error {
+func (p *permission) txn(c *Txn) error {
 	for i := range c.Compare {
 		if err := p.compare(&c.Compare[i]); err != nil {
 			return err
@@ -189,7 +204,7 @@ func (p permission) txn(c *Txn) error {
 }
 
 // compare needs read on the keys. One that names a lease by its name is root's.
-func (p permission) compare(c *Compare) error {
+func (p *permission) compare(c *Compare) error {
 	switch c.Target {
 	case TargetLeaseAlive:
 		return nil
@@ -203,7 +218,7 @@ func (p permission) compare(c *Compare) error {
 	return p.check(access.Read, c.Key, c.End)
 }
 
-func (p permission) op(op *Op) error {
+func (p *permission) op(op *Op) error {
 	switch {
 	case op.Put != nil:
 		return p.put(op.Put)

@@ -136,6 +136,62 @@ func TestPermit(t *testing.T) {
 	}
 }
 
+// Goal: what a caller may write costs no step much. Method: a put on a lease of very many keys
+// weighs what is looked at, unless root asks, and a transaction looks at no more than it may.
+func TestPermitWeight(t *testing.T) {
+	const keys, leases = 16_000, 32
+	m := tenants(t)
+	for id := range lease.ID(leases) {
+		mustApply(t, m, as(m, "alice", &Grant{Terms: lease.Terms{ID: id + 1, TTL: 1000}}))
+		m.Begin(m.Index()+1, 1)
+		for i := range keys {
+			put := &Put{Key: fmt.Sprintf("a%02d/%06d", id, i), Lease: id + 1}
+			if r := m.Apply(as(m, "root", put)); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+	}
+	txn := func(of ...lease.ID) *Txn {
+		c := new(Txn)
+		for _, id := range of {
+			for n := range 2 {
+				put := &Put{Key: fmt.Sprintf("a%d/%d", id, n), Lease: id}
+				c.Then = append(c.Then, Op{Txn: &Txn{Else: []Op{{Put: put}}}})
+			}
+		}
+		return c
+	}
+	const looked = keys / keysLooked
+	for name, c := range map[string]struct {
+		c         Command
+		user      string
+		unapplied int
+		min, max  int
+	}{
+		"put":              {&Put{Key: "a", Lease: 1}, "alice", 0, looked, looked + 1},
+		"once":             {&Once{Command: &Put{Key: "a", Lease: 1}}, "alice", 0, looked, looked + 1},
+		"behind others":    {&Put{Key: "a", Lease: 1}, "alice", keys, 2 * looked, 2*looked + 1},
+		"on no lease":      {&Put{Key: "a"}, "alice", keys, 1, 1},
+		"by root":          {&Put{Key: "a", Lease: 1}, "root", keys, 1, 1},
+		"in a transaction": {txn(1, 2), "alice", 0, 4 * looked, 4*looked + 9},
+		"in one of root's": {txn(1, 2), "root", keys, 1, 9},
+		"a user":           {&UserAdd{Name: "x"}, "root", 5, 6 + m.meta.access.Len(), 12},
+	} {
+		if w := m.Weight(as(m, c.user, c.c), c.unapplied); w < c.min || w > c.max {
+			t.Errorf("%s: weight %d, not %d to %d", name, w, c.min, c.max)
+		}
+	}
+	var all []lease.ID
+	for id := range lease.ID(leases) {
+		all = append(all, id+1)
+	}
+	if r := apply(t, m, as(m, "alice", txn(all...))); r.Err != ErrTxnTooLarge { //nolint:errorlint
+		t.Errorf("a transaction looked at %d keys of leases: %v", keys*leases, r.Err)
+	}
+	mustApply(t, m, as(m, "alice", txn(all[:applyWork/keys]...)))
+	mustApply(t, m, as(m, "root", txn(all...)))
+}
+
 func denial(err error) bool {
 	return errors.Is(err, access.ErrPermissionDenied) || errors.Is(err, access.ErrUserEmpty) ||
 		errors.Is(err, access.ErrOldRevision) || errors.Is(err, access.ErrUserNotFound)

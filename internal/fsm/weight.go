@@ -12,15 +12,21 @@ const keysLooked = 8
 // Weight returns how long it takes about to apply a command, in those of a put, to the present
 // state and after commands of so much weight that are not applied yet: they may have made a key
 // each, for all that is known. Members need not agree on it.
-func (m *Machine) Weight(c Command, unapplied int) int { return weigher{m, unapplied}.weigh(c) }
+func (m *Machine) Weight(c Command, unapplied int) int {
+	who, _ := unwrap(c)
+	return weigher{m, unapplied, m.meta.access.IsRoot(who)}.weigh(c)
+}
 
 type weigher struct {
 	*Machine
 	unapplied int
+	root      bool // nobody asks whether the caller may write the keys of a lease
 }
 
 func (m weigher) weigh(c Command) int {
 	switch c := Inner(c).(type) {
+	case *Put:
+		return 1 + m.vetted(c)/keysLooked
 	case *Expire:
 		n := 1 + 2*len(c.Leases)
 		for i := range c.Leases {
@@ -38,6 +44,9 @@ func (m weigher) weigh(c Command) int {
 	case *Compact:
 		return compactWeight
 	default:
+		if c.kind().aboutAccess() {
+			return 1 + m.meta.access.Len() + m.unapplied // a change copies the lists of all
+		}
 		return 1
 	}
 }
@@ -51,6 +60,9 @@ func (m weigher) weightOf(c *Txn) int {
 	for _, ops := range [...][]Op{c.Then, c.Else} {
 		for i := range ops {
 			switch op := &ops[i]; {
+			case op.Put != nil:
+				n++
+				looked += m.vetted(op.Put)
 			case op.Delete != nil:
 				n += 1 + m.countIn(op.Delete.Key, op.Delete.End)
 			case op.Revoke != nil:
@@ -76,6 +88,15 @@ func (m weigher) looks(r *Range) int {
 		n += m.store.Deleted()
 	}
 	return n
+}
+
+// vetted returns how many keys a put on a lease looks at to learn whether its caller may write them
+// all.
+func (m weigher) vetted(c *Put) int {
+	if m.root || c.Lease == 0 {
+		return 0
+	}
+	return m.lessor.KeyCount(c.Lease) + m.unapplied
 }
 
 // countIn returns how many keys there may be in a range.
