@@ -228,6 +228,34 @@ func TestClearDeletedAgain(t *testing.T) {
 	}
 }
 
+// Goal: however many records are added at once, Scrub looks at a bounded number of others at a
+// time, and at twice as many in all.
+func TestScrubMuchAdded(t *testing.T) {
+	const added = 2 * mostScrub
+	s := New()
+	for range 6 * mostScrub {
+		put(s, "key", nil)
+	}
+	must(t, s.Compact(s.Revision()))
+	tx := s.Begin()
+	for range added {
+		tx.Put("key", nil, 0)
+	}
+	tx.End()
+	left := s.records()
+	for n := range 4 {
+		s.Scrub(1)
+		now := s.records()
+		if left-now < mostScrub/2 || left-now > mostScrub {
+			t.Errorf("call %d drops %d records", n, left-now)
+		}
+		left = now
+	}
+	if s.Scrub(1); left-s.records() > 1 {
+		t.Errorf("a later call drops %d records", left-s.records())
+	}
+}
+
 // Goal: Scrub frees what it should, in bounded steps, and Size tells it from the compaction on.
 // Method: overwrite a few keys very often, compact, and count the steps.
 func TestScrub(t *testing.T) {

@@ -3,12 +3,12 @@ package mvcc
 // scrubStep is how many records Scrub takes from the history at a time.
 const scrubStep = 256
 
-// Scrub looks at this many records for each that was added since it was called last, so that
-// nobody writes faster than it cleans: it takes about as long as the writing did. It looks at no
-// more than mostScrub if it was asked for less.
+// Scrub looks at this many records for each that was added, so that nobody writes faster than it
+// cleans: it takes about as long as the writing did. It looks at no more than mostScrub at a time
+// if it was asked for less, and at the rest when it is called again.
 const (
 	scrubFactor = 2
-	mostScrub   = 1 << 17
+	mostScrub   = 1 << 15
 )
 
 // Scrub frees memory that the last compaction has made superfluous. The budget is about how
@@ -23,8 +23,9 @@ func (s *Store) Scrub(budget int) (more bool) {
 	if s.swept == s.compacted {
 		return false
 	}
-	budget = max(budget, min(scrubFactor*s.added, mostScrub))
-	s.added = 0
+	forAdded := min(scrubFactor*s.added, mostScrub)
+	s.added -= forAdded / scrubFactor
+	budget = max(budget, forAdded)
 	s.view = nil
 	if len(s.log.tail) > 0 && s.log.tail[0].ModRevision <= s.compacted {
 		s.log.seal()

@@ -77,8 +77,8 @@ type Store struct {
 	view   *View
 	frozen struct{ live, dead *tree }
 
-	// ends says by how much each compaction lessens the size, and added how many records
-	// were added since it, or since Scrub was called.
+	// ends says by how much each compaction lessens the size, and added how many records were
+	// added since it for which Scrub has not looked at others yet.
 	ends  ends
 	added int
 
