@@ -307,7 +307,7 @@ var flatKeys = []flatRow{
 			return n
 		}
 	}},
-	{name: "places-of-a-line/enter-and-leave", make: func(b *testing.B, n int) func(int) int {
+	{name: "tickets-of-a-queue/enter-and-leave", make: func(b *testing.B, n int) func(int) int {
 		m := newAttached(b, n, "line/%08x")
 		return func(i int) int {
 			key := fmt.Sprintf("line/%08x", n+i)
@@ -319,7 +319,7 @@ var flatKeys = []flatRow{
 			return 1
 		}
 	}},
-	{name: "places-of-a-line/etcd-lock", all: true, make: func(b *testing.B, n int) func(int) int {
+	{name: "tickets-of-a-queue/etcd-lock", all: true, make: func(b *testing.B, n int) func(int) int {
 		m := newAttached(b, n, "line/%08x")
 		return func(int) int {
 			first := mvcc.RangeOptions{SortBy: mvcc.ByCreate, Limit: 1}
