@@ -123,7 +123,7 @@ func (a *compactor) possible(rev int64) bool {
 
 // compact asks for a compaction. One that has nothing to do is not an error.
 func (a *compactor) compact(ctx context.Context, rev int64) {
-	r, err := a.node.Propose(ctx, &fsm.Compact{Revision: rev})
+	r, err := a.node.order(ctx, &fsm.Compact{Revision: rev})
 	if err == nil {
 		err = r.Err
 	}

@@ -59,6 +59,7 @@ type beginning struct {
 type waiting struct {
 	hub        *watch.Hub[*api.Event]
 	waitQueues *waitqueue.Queues
+	accessNews *accessNews
 }
 
 // next is when the core does again what it does not do often.
@@ -281,6 +282,9 @@ func (c *core) applied(out *replica.Output) {
 		c.hub.Restore(v.KV.Revision())
 		c.snap.Restored(v.Index, c.disk.SnapshotBytes())
 		c.snap.newest(v.Version.Number, c.disk.Usage().SnapshotIndex)
+	}
+	if v.Access != old.Access {
+		c.accessNews.tell()
 	}
 	if v.LeaseNews(old) {
 		c.news.tell()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/waitqueue"
@@ -32,6 +33,7 @@ const requestTimeout = 7 * time.Second
 type node struct {
 	*core
 	cluster, member uint64
+	logins          *logins
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
 	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
@@ -154,8 +156,30 @@ func (c *call) recycle() {
 	calls.Put(c)
 }
 
-// Propose implements api.Proposer.
+// Propose implements api.Proposer. The command is done if whoever makes the call of ctx may do it.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
+	who := api.CallerOf(ctx)
+	if fsm.Membership(cmd) {
+		if err := n.confirmRoot(ctx, who); err != nil {
+			return fsm.Result{Err: err}, nil
+		}
+	}
+	return n.order(ctx, fsm.OnBehalf(who, cmd))
+}
+
+// confirmRoot says why a caller may not change who the members are, nil if it may.
+func (n *node) confirmRoot(ctx context.Context, who access.Caller) error {
+	if !n.View().Access.Enabled() {
+		return nil
+	}
+	if err := n.Confirm(ctx); err != nil {
+		return err
+	}
+	return n.View().Access.CheckRoot(who)
+}
+
+// order is Propose for a command that is a By already, or that this member gives by itself.
+func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
 	}
@@ -173,17 +197,25 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 // repeated returns the refusal of a command, or, if it has a number and was done before, what came
 // of it then: that needs no place in the log.
 func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fsm.Result, error) {
-	once, ok := cmd.(*fsm.Once)
-	if !ok {
+	if !numbered(cmd) {
 		return fsm.Result{}, refusal
 	}
-	r := &replica.Repeat{Command: once}
+	r := &replica.Repeat{Command: cmd}
 	c := calls.Get().(*call)
 	c.read = replica.Read{Repeat: r, Owner: c}
 	if err := n.read(ctx, c); err != nil {
 		return fsm.Result{}, err
 	}
 	return told(r, refusal)
+}
+
+// numbered reports whether a command is an fsm.Once, perhaps that of an fsm.By.
+func numbered(cmd fsm.Command) bool {
+	if by, ok := cmd.(*fsm.By); ok {
+		cmd = by.Command
+	}
+	_, ok := cmd.(*fsm.Once)
+	return ok
 }
 
 // told returns what came of a command that was refused if it was not done before.

@@ -196,9 +196,11 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		MinPingInterval:      s.cfg.GRPC.KeepAliveMinTime,
 		PingInterval:         s.cfg.GRPC.KeepAliveInterval,
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
-		Unary:                []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary},
+		Unary: []grpc.UnaryServerInterceptor{
+			s.rpcs.unary, s.node.ours, s.entrance.unary, s.node.logins.unary,
+		},
 		Stream: []grpc.StreamServerInterceptor{
-			s.rpcs.stream, s.node.oursToo, s.entrance.stream,
+			s.rpcs.stream, s.node.oursToo, s.entrance.stream, s.node.logins.stream,
 		},
 		Panics:   s.panics,
 		Answers:  listen.NewAnswers(s.cfg.Logger),

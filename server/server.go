@@ -93,6 +93,10 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		short: make(chan struct{}, 1), stopped: s.stopped, expelled: make(chan struct{}),
 	}
+	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
+		s.core.commitDelay.close()
+		return nil, errors.Join(err, disk.Close())
+	}
 	s.entrance = newEntrance(s.node)
 	s.peers = newPeers(s, way, b.known)
 	s.core.peers = s.peers
@@ -141,6 +145,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	})
 	c.clock.start.Store(int64(c.shell.Epoch()))
 	c.view.Store(machine.View())
+	c.accessNews = newAccessNews()
 	c.status.put(new(r.Status()))
 	c.stats.Store(&stateStats{})
 	c.hub = watch.New(func() watch.History[*api.Event] {

@@ -66,6 +66,13 @@ func (s *State) CheckRoot(c Caller) error {
 // enabled. It does not ask when the caller logged in.
 func (s *State) IsRoot(c Caller) bool { return s.CheckRoot(c) == nil }
 
+// HasRole reports whether the caller is a user with a role. It does not ask when the caller logged
+// in.
+func (s *State) HasRole(c Caller, role string) bool {
+	u, ok := s.orEmpty().users[c.User]
+	return ok && slices.Contains(u.Roles, role)
+}
+
 func (s *State) loggedIn(c Caller) (*User, error) {
 	if c.Revision == 0 {
 		return nil, ErrUserEmpty

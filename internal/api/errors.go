@@ -14,6 +14,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
@@ -149,6 +150,25 @@ var wire = []struct {
 	{from: access.ErrRootRoleNotExist, to: rpctypes.ErrGRPCRootRoleNotExist, reason: invalid},
 	{from: access.ErrInvalidAuthMgmt, to: rpctypes.ErrGRPCInvalidAuthMgmt, reason: invalid},
 	{from: access.ErrNotEnabled, to: rpctypes.ErrGRPCAuthNotEnabled, reason: invalid},
+
+	{from: login.ErrInvalid, to: rpctypes.ErrGRPCInvalidAuthToken, reason: invalid},
+	{from: login.ErrRefused, to: rpctypes.ErrGRPCAuthFailed, reason: invalid},
+	{
+		from: login.ErrPasswordTooLong, reason: invalid,
+		to: status.Error(codes.InvalidArgument, text(login.ErrPasswordTooLong)),
+	},
+	{
+		from: login.ErrBusy, reason: unavailable, retry: soon,
+		to: rpctypes.ErrGRPCRequestTooManyRequests,
+	},
+	{
+		from: login.ErrVerifyOnly, reason: invalid,
+		to: status.Error(codes.FailedPrecondition, text(login.ErrVerifyOnly)),
+	},
+	{
+		from: login.ErrNoTokens, reason: invalid,
+		to: status.Error(codes.FailedPrecondition, text(login.ErrNoTokens)),
+	},
 
 	{from: replica.ErrNoLeader, to: rpctypes.ErrGRPCNoLeader, reason: unavailable, retry: soon},
 	{from: replica.ErrLeaderChanged, to: rpctypes.ErrGRPCLeaderChanged, reason: unknown},

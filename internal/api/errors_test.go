@@ -17,6 +17,7 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
@@ -289,6 +290,8 @@ func TestClientsRecognise(t *testing.T) {
 		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // nor does etcd bound alarms
 		case w.from == replica.ErrVersion: //nolint:errorlint // nor refuses commands for it
 		case w.from == access.ErrPermissionNotGiven: //nolint:errorlint // etcd's client lacks it
+		case w.from == login.ErrPasswordTooLong, //nolint:errorlint // which etcd tells as Unknown
+			w.from == login.ErrVerifyOnly, w.from == login.ErrNoTokens: //nolint:errorlint
 		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())

@@ -27,3 +27,11 @@ type Watchable interface {
 	// Watches returns the hub; always the same one.
 	Watches() *watch.Hub[*Event]
 }
+
+// Guarded tells when users or roles change.
+type Guarded interface {
+	// AccessChanged returns a channel that is closed at the next change. Who has something open
+	// takes the channel, then the view in which it is decided whether it may go on, and decides
+	// again when the channel is closed.
+	AccessChanged() <-chan struct{}
+}

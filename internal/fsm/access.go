@@ -68,8 +68,21 @@ func (m *Machine) applyAccess(c Command) error {
 	if err != nil || s == m.meta.access {
 		return err
 	}
+	if m.meta.access.Enabled() && !s.Enabled() {
+		m.forgetTokens()
+	}
 	m.meta.access, m.meta.changed = s, true
 	return nil
+}
+
+// forgetTokens forgets the keys of the members' tokens: those that were given count no more.
+func (m *Machine) forgetTokens() {
+	for _, n := range m.members {
+		if n.TokenKey != "" {
+			n.TokenKey = ""
+			m.AddMember(n)
+		}
+	}
 }
 
 func changeAccess(s *access.State, c Command) (*access.State, error) {

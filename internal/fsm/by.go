@@ -21,6 +21,16 @@ type By struct {
 
 func (*By) kind() kind { return kindBy }
 
+// OnBehalf returns a command on behalf of a caller, a By. A change of who the members are is no By:
+// whoever proposes it has to decide. Nor is what counts as that of a caller that has not logged in
+// in any case.
+func OnBehalf(who access.Caller, c Command) Command {
+	if !c.kind().asked() || who == (access.Caller{}) && !ofMembers(c) {
+		return c
+	}
+	return &By{Caller: who, Command: c}
+}
+
 // asked reports whether a command of this kind may be that of a By.
 func (k kind) asked() bool {
 	switch k {
@@ -88,7 +98,7 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	default:
 		return m.meta.access.CheckRoot(who)
 	}
-	p := &permission{m: m, who: who}
+	p := &permission{access: m.meta.access, lessor: m.lessor, who: who}
 	switch c := c.(type) {
 	case *Put:
 		return p.put(c)
@@ -106,10 +116,24 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	}
 }
 
+// Permit says why a caller may not be told, of this state, what a transaction reads that changes
+// nothing, nil if it may: access.ErrUserEmpty, access.ErrOldRevision or
+// access.ErrPermissionDenied.
+func (v *View) Permit(who access.Caller, t *Txn) error {
+	if !v.Access.Enabled() {
+		return nil
+	}
+	if err := v.Access.CheckKnown(who); err != nil {
+		return err
+	}
+	return (&permission{access: v.Access, who: who}).txn(t)
+}
+
 // permission decides about the parts of a command of a caller that has logged in.
 type permission struct {
-	m   *Machine
-	who access.Caller
+	access *access.State
+	lessor *lease.Lessor // nil for what only reads
+	who    access.Caller
 	// leases are those of a transaction whose keys the caller may write, and keys is how many these
 	// are together: see lease. Of other commands leases is nil.
 	leases map[lease.ID]struct{}
@@ -117,7 +141,7 @@ type permission struct {
 }
 
 func (p *permission) check(what access.Kind, key, end string) error {
-	return p.m.meta.access.Check(p.who, what, keyrange.Range{Key: key, End: end})
+	return p.access.Check(p.who, what, keyrange.Range{Key: key, End: end})
 }
 
 // put needs write on the key, read if it asks for the replaced pair, and what attach needs.
@@ -138,7 +162,7 @@ func (p *permission) put(c *Put) error {
 // a lease is root's. A transaction looks at the keys of each lease once, and is refused if they are
 // too many.
 func (p *permission) lease(id lease.ID, name string) error {
-	if p.m.meta.access.IsRoot(p.who) {
+	if p.access.IsRoot(p.who) {
 		return nil
 	}
 	if name != "" {
@@ -149,11 +173,11 @@ func (p *permission) lease(id lease.ID, name string) error {
 			return nil
 		}
 		p.leases[id] = struct{}{}
-		if p.keys += p.m.lessor.KeyCount(id); p.keys > applyWork {
+		if p.keys += p.lessor.KeyCount(id); p.keys > applyWork {
 			return ErrTxnTooLarge
 		}
 	}
-	for key := range p.m.lessor.EachKey(id) {
+	for key := range p.lessor.EachKey(id) {
 		if err := p.check(access.Write, key, ""); err != nil {
 			return err
 		}
@@ -172,12 +196,12 @@ func (p *permission) delete(c *DeleteRange) error {
 // grant needs no right to keys, but that of root to a name, and to another owner than the caller;
 // to hold ranges for a cache it needs read on them.
 func (p *permission) grant(c *Grant) error {
-	root := p.m.meta.access.IsRoot(p.who)
+	root := p.access.IsRoot(p.who)
 	if t := &c.Terms; !root && (t.Name != "" || t.Owner != "" && t.Owner != p.who.User) {
 		return access.ErrPermissionDenied
 	}
 	for _, r := range c.Holds {
-		if err := p.m.meta.access.Check(p.who, access.Read, r); err != nil {
+		if err := p.access.Check(p.who, access.Read, r); err != nil {
 			return err
 		}
 	}

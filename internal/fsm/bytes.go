@@ -54,7 +54,7 @@ func (m *Machine) bytes() Bytes {
 func (m *Machine) clusterBytes() int64 {
 	size := int64(len(m.removed)+len(m.alarms)) * removedBytes
 	for _, n := range m.members {
-		size += memberBytes + int64(len(n.Name))
+		size += memberBytes + int64(len(n.Name)+len(n.TokenKey))
 		for _, urls := range [...][]string{n.PeerURLs, n.ClientURLs} {
 			for _, u := range urls {
 				size += urlBytes + int64(len(u))

@@ -57,7 +57,7 @@ func recount(m *Machine) (b Bytes) {
 		}
 	}
 	for _, n := range v.Members {
-		b.Members += memberBytes + int64(len(n.Name))
+		b.Members += memberBytes + int64(len(n.Name)+len(n.TokenKey))
 		for _, u := range append(append([]string(nil), n.PeerURLs...), n.ClientURLs...) {
 			b.Members += urlBytes + int64(len(u))
 		}

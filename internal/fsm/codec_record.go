@@ -163,15 +163,17 @@ const (
 	memberIncarnation
 	memberVersions
 	memberQuota
+	memberTokenKey
 
-	memberFlags = memberLearner | memberIncarnation | memberVersions | memberQuota
+	memberFlags = memberLearner | memberIncarnation | memberVersions | memberQuota | memberTokenKey
 )
 
 func appendMember(b []byte, m Member) []byte {
 	b = append(b, encoding.Flag(m.Learner, memberLearner)|
 		encoding.Flag(m.Incarnation != 0, memberIncarnation)|
 		encoding.Flag(m.Versions.Known(), memberVersions)|
-		encoding.Flag(m.Quota != 0, memberQuota))
+		encoding.Flag(m.Quota != 0, memberQuota)|
+		encoding.Flag(m.TokenKey != "", memberTokenKey))
 	b = binary.BigEndian.AppendUint64(b, m.ID)
 	if m.Incarnation != 0 {
 		b = binary.BigEndian.AppendUint64(b, m.Incarnation)
@@ -181,6 +183,9 @@ func appendMember(b []byte, m Member) []byte {
 	}
 	if m.Quota != 0 {
 		b = binary.AppendVarint(b, m.Quota)
+	}
+	if m.TokenKey != "" {
+		b = encoding.AppendBytes(b, m.TokenKey)
 	}
 	b = encoding.AppendBytes(b, m.Name)
 	b = encoding.AppendList(b, m.PeerURLs, encoding.AppendBytes[string])
@@ -202,6 +207,11 @@ func (d *decoder) member() Member {
 	if f&memberQuota != 0 {
 		if m.Quota = d.Varint(); m.Quota == 0 {
 			d.Fail("a member's quota")
+		}
+	}
+	if f&memberTokenKey != 0 {
+		if m.TokenKey = d.Text(); m.TokenKey == "" {
+			d.Fail("a member's key of tokens")
 		}
 	}
 	m.Name = d.Text()

@@ -248,6 +248,9 @@ type Member struct {
 	// Quota is how large the state may grow, in bytes, as the member has told at its last start:
 	// 0 if it has told nothing, below 0 if there is no bound.
 	Quota int64
+	// TokenKey is the public key of the tokens that the member has given since its start, as bytes.
+	// It is empty if it has given none since access control was enabled.
+	TokenKey string
 }
 
 // SetMember updates a known member's name and addresses. Fields that are empty

@@ -43,6 +43,9 @@ func (m *Machine) updateMember(n Member) error {
 	if n.Quota != 0 {
 		old.Quota = n.Quota
 	}
+	if n.TokenKey != "" {
+		old.TokenKey = n.TokenKey
+	}
 	if n.Name != "" {
 		old.Name = n.Name
 	}

@@ -11,6 +11,8 @@ import (
 var (
 	// ErrInvalid means that a token is forged, has ended, or is of a login that counts no more.
 	ErrInvalid = errors.New("login: invalid token")
+	// ErrRefused means that there is no such user, or that the password is another one.
+	ErrRefused = errors.New("login: no such user or a wrong password")
 	// ErrVerifyOnly means that this member has no private key to sign tokens with.
 	ErrVerifyOnly = errors.New("login: token signing attempted with verify-only key")
 	// ErrNoTokens means that this member gives no tokens, for --auth-token is empty.

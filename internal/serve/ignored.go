@@ -15,7 +15,6 @@ type ignoredFlag struct {
 const (
 	noDiscovery = "members are named by --initial-cluster; there is no discovery"
 	noBolt      = "there is no bbolt database"
-	noAuth      = "users and roles are not served yet"
 	noTracing   = "there is no distributed tracing"
 	noRotation  = "the log is not rotated; give it to a program that does"
 	noOldFlag   = "etcd ignores it, too"
@@ -64,9 +63,6 @@ var ignored = []ignoredFlag{
 		name: "peer-skip-client-san-verification", def: "false", isBool: true,
 		why: "host names in members' certificates are checked only against --peer-cert-allowed-hostname",
 	},
-	{name: "auth-token", def: "simple", why: noAuth},
-	{name: "bcrypt-cost", def: "10", why: noAuth},
-	{name: "auth-token-ttl", def: "300", why: noAuth},
 	{name: "metrics", def: "basic", why: "all metrics are always served"},
 	{name: "logger", def: "zap", why: "there is one logger"},
 	{name: "enable-log-rotation", def: "false", isBool: true, why: noRotation},

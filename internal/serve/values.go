@@ -91,6 +91,34 @@ func (v millis) Set(s string) error {
 	return nil
 }
 
+// seconds is a flag that holds a number of seconds, as etcd's, or a duration with a unit.
+type seconds struct{ to *time.Duration }
+
+// String implements flag.Value.
+func (v seconds) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return strconv.FormatInt(int64(*v.to/time.Second), 10)
+}
+
+// Set implements flag.Value.
+func (v seconds) Set(s string) error {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if n < 0 || n > math.MaxInt64/int64(time.Second) {
+			return errors.New("it is out of range")
+		}
+		*v.to = time.Duration(n) * time.Second
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("it is neither a number of seconds nor a duration such as 5m")
+	}
+	*v.to = d
+	return nil
+}
+
 // streams is a flag that holds a uint32; the largest is shown by name.
 type streams struct{ to *uint32 }
 

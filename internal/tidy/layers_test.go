@@ -129,8 +129,6 @@ var tolerated = map[string]string{
 	// A time.Duration is a value. The clocks of the package stay banned.
 	"plan":             "time",
 	"internal/figures": "time",
-	// Who calls travels in the context of the call.
-	"internal/access": "context",
 }
 
 // clocks are what a pure package that may name durations must not call.

@@ -61,6 +61,15 @@ type Transferrer interface {
 	MoveLeader(ctx context.Context, target uint64) error
 }
 
+// Logins establish who users are, slowly on purpose, and with bounded work at a time.
+type Logins interface {
+	// LogIn returns a token for a user with a password. Its error is login.ErrRefused,
+	// access.ErrNotEnabled, or one that says why it could not be found out.
+	LogIn(ctx context.Context, user, password string) (token string, err error)
+	// HashPassword returns the hash of a new password.
+	HashPassword(ctx context.Context, password string) ([]byte, error)
+}
+
 // Node is the member that the services speak for. It is safe for concurrent
 // use.
 type Node interface {
@@ -69,9 +78,11 @@ type Node interface {
 	Inspector
 	Renewer
 	api.Watchable
+	api.Guarded
 	Reporter
 	Maintainer
 	Transferrer
+	Logins
 }
 
 // Status is how a member sees itself and its cluster.

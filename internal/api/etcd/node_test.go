@@ -54,6 +54,11 @@ type fakeNode struct {
 	renewals int
 	// abandoned gets the leases of each stream that ends.
 	abandoned chan []lease.ID
+	// logIn is called for a login, hash for a new password.
+	logIn func(user, password string) (string, error)
+	hash  func(password string) ([]byte, error)
+	// changed is closed when users or roles change next.
+	changed chan struct{}
 }
 
 // newNode returns a node that times leases from instant 1 on.
@@ -61,7 +66,7 @@ func newNode(t testing.TB) *fakeNode {
 	t.Helper()
 	n := &fakeNode{
 		machine: fsm.New(fsm.Config{}),
-		held:    make(map[lease.ID][]api.Renewed),
+		held:    make(map[lease.ID][]api.Renewed), changed: make(chan struct{}),
 		status: Status{
 			MemberID: testMember, ClusterID: testCluster, Leader: testMember, Term: 2,
 			StorageVersion: "3.7.0",
@@ -103,13 +108,37 @@ func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, erro
 			return fsm.Result{}, err
 		}
 	}
-	return n.applyLocked(c), nil
+	if err := n.machine.View().Access.CheckRoot(api.CallerOf(ctx)); fsm.Membership(c) && err != nil {
+		return fsm.Result{Err: err}, nil
+	}
+	return n.applyLocked(fsm.OnBehalf(api.CallerOf(ctx), c)), nil
+}
+
+func (n *fakeNode) AccessChanged() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+func (n *fakeNode) LogIn(_ context.Context, user, password string) (string, error) {
+	return n.logIn(user, password)
+}
+
+func (n *fakeNode) HashPassword(_ context.Context, password string) ([]byte, error) {
+	if n.hash == nil {
+		return []byte("hash of " + password), nil
+	}
+	return n.hash(password)
 }
 
 func (n *fakeNode) applyLocked(c fsm.Command) fsm.Result {
 	n.machine.Begin(n.machine.Index()+1, n.status.Term)
 	r := n.machine.Apply(c)
-	n.view.Store(n.machine.View())
+	old := n.view.Swap(n.machine.View())
+	if n.view.Load().Access != old.Access {
+		close(n.changed)
+		n.changed = make(chan struct{})
+	}
 	for _, change := range n.machine.TakeChanges() {
 		events := make([]*api.Event, len(change.Events))
 		for i := range change.Events {

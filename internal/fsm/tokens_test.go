@@ -1,0 +1,93 @@
+package fsm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"leasehold.dev/internal/access"
+)
+
+// A member's key of tokens is kept by what changes something else of it, by others' and by a
+// snapshot, and is gone when access control is disabled.
+func TestTokenKeys(t *testing.T) {
+	m := tenants(t)
+	for id := range uint64(3) {
+		m.AddMember(Member{ID: id + 1})
+	}
+	for _, c := range []Command{
+		&SetMember{Member{ID: 1, TokenKey: "old"}}, &SetMember{Member{ID: 1, TokenKey: "one"}},
+		&SetMember{Member{ID: 2, TokenKey: "two"}}, &SetMember{Member{ID: 1, Name: "x"}},
+		&RoleAdd{"more"}, &AuthEnable{},
+	} {
+		if !ofMembers(c) {
+			c = as(m, "root", c)
+		}
+		mustApply(t, m, c)
+	}
+	want := map[uint64]string{1: "one", 2: "two", 3: ""}
+	for range 2 {
+		for _, m := range []*Machine{m, restored(t, m)} {
+			for id, key := range want {
+				if got, _ := m.View().Member(id); got.TokenKey != key {
+					t.Errorf("member %d has the key %q, not %q", id, got.TokenKey, key)
+				}
+			}
+			if m.View().Bytes != recount(m) {
+				t.Errorf("%+v bytes, not %+v", m.View().Bytes, recount(m))
+			}
+		}
+		mustApply(t, m, as(m, "root", &AuthDisable{}))
+		want = map[uint64]string{1: "", 2: "", 3: ""}
+	}
+}
+
+// What nobody may do but a member by itself is always a By when a client asks for it, and a change
+// of who the members are never is: see OnBehalf.
+func TestOnBehalf(t *testing.T) {
+	for _, c := range samples() {
+		if _, by := c.(*By); by || Internal(c) {
+			continue
+		}
+		for _, who := range []access.Caller{{}, {User: "u", Revision: 1}, {Revision: 1}} {
+			got := OnBehalf(who, c)
+			by, wrapped := got.(*By)
+			want := !Membership(c) && (who != access.Caller{} || ofMembers(c))
+			if wrapped != want || wrapped && (by.Caller != who || by.Command != c) ||
+				!wrapped && got != c {
+				t.Errorf("%T by %+v is %T", c, who, got)
+			}
+		}
+	}
+}
+
+// Goal: what is read outside of the log is decided as in it. Method: random transactions that only
+// read, by a View and by the machine.
+func TestPermitRead(t *testing.T) {
+	m := tenants(t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	denied := 0
+	for range 20_000 {
+		c := randomTree(rng, 3)
+		if !c.ReadOnly() {
+			continue
+		}
+		for _, user := range []string{"alice", "root", "", "gone"} {
+			by := as(m, user, c)
+			got, want := m.View().Permit(by.Caller, c), m.denied(by)
+			if !errors.Is(got, want) {
+				t.Fatalf("%+v by %q: %v, not %v", c, user, got, want)
+			}
+			if want != nil {
+				denied++
+			}
+		}
+	}
+	if denied < 1000 {
+		t.Errorf("%d are denied: the test tells little", denied)
+	}
+	mustApply(t, m, as(m, "root", &AuthDisable{}))
+	if err := m.View().Permit(access.Caller{}, &Txn{Compare: []Compare{{Key: "c"}}}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,271 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
+)
+
+// logins establish who calls: whom a token in the header of a call stands for, or else whom the
+// certificate of the connection names, as in etcd. What callers may do is decided where it is done.
+type logins struct {
+	node      *node
+	passwords *login.Passwords
+	tokens    login.Provider
+	// certificates says that the common name of a verified certificate is a user.
+	certificates bool
+}
+
+// newLogins returns the logins at a member.
+func newLogins(cfg Config, n *node) (*logins, error) {
+	tokens, err := login.Parse(login.Options{
+		Token: cfg.AuthToken, TTL: cfg.AuthTokenTTL, Member: n.member,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return &logins{
+		node: n, passwords: login.NewPasswords(cfg.BcryptCost), tokens: tokens,
+		certificates: cfg.ClientTLS.ClientCertAuth,
+	}, nil
+}
+
+// users is a view as package login sees it.
+type users struct{ *fsm.View }
+
+// Hash implements login.Users.
+func (u users) Hash(user string) ([]byte, bool) {
+	x, ok := u.Access.User(user)
+	return x.Hash, ok && !x.NoPassword
+}
+
+// Revision implements login.Users.
+func (u users) Revision() uint64 { return u.Access.Revision() }
+
+// Key implements login.Users.
+func (u users) Key(member uint64) []byte {
+	m, _ := u.Member(member)
+	return []byte(m.TokenKey)
+}
+
+// LogIn implements etcd.Node.
+func (n *node) LogIn(ctx context.Context, user, password string) (string, error) {
+	if err := n.Confirm(ctx); err != nil {
+		return "", err
+	}
+	for {
+		v := n.View()
+		if !v.Access.Enabled() {
+			return "", access.ErrNotEnabled
+		}
+		// Of one who is not there nothing is told, nor whether there is a password.
+		hash, _ := users{v}.Hash(user)
+		right, err := n.logins.passwords.Check(ctx, hash, password)
+		if err != nil {
+			return "", err
+		}
+		if !right {
+			n.log.Warn("a login was refused: no such user or a wrong password", "user", user,
+				"caller", api.Caller(ctx))
+			return "", login.ErrRefused
+		}
+		if err := n.publishTokenKey(ctx); err != nil {
+			return "", err
+		}
+		now := n.View()
+		if known, ok := (users{now}).Hash(user); !ok || !bytes.Equal(known, hash) ||
+			!now.Access.Enabled() {
+			continue // the password is another one since
+		}
+		return n.logins.tokens.Give(user, users{now})
+	}
+}
+
+// publishTokenKey has all members know the key by which the tokens of this one are checked, if they
+// do not know it yet.
+func (n *node) publishTokenKey(ctx context.Context) error {
+	key := n.logins.tokens.Key()
+	if len(key) == 0 || bytes.Equal(users{n.View()}.Key(n.member), key) {
+		return nil
+	}
+	res, err := n.propose(ctx, &fsm.SetMember{Member: fsm.Member{
+		ID: n.member, TokenKey: string(key),
+	}})
+	return errors.Join(err, res.Err)
+}
+
+// HashPassword implements etcd.Node.
+func (n *node) HashPassword(ctx context.Context, password string) ([]byte, error) {
+	return n.logins.passwords.Hash(ctx, password)
+}
+
+// token returns the token in the headers of a call, in gRPC's or HTTP's form, "" if there is none.
+func token(ctx context.Context) string {
+	for _, name := range [...]string{
+		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
+	} {
+		if list := metadata.ValueFromIncomingContext(ctx, name); len(list) > 0 {
+			return strings.TrimPrefix(list[0], "Bearer ")
+		}
+	}
+	return ""
+}
+
+// commonName returns the name in the certificate of the connection that a call came over, if that
+// counts as a user's. The gateway has none: whoever calls it must show a token.
+func (l *logins) commonName(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || !l.certificates {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return ""
+	}
+	return info.State.VerifiedChains[0][0].Subject.CommonName
+}
+
+// caller returns who makes a call, nobody if there is neither token nor certificate. Its error is
+// login.ErrInvalid.
+func (l *logins) caller(ctx context.Context) (access.Caller, error) {
+	v := l.node.View()
+	text := token(ctx)
+	if text == "" {
+		name := l.commonName(ctx)
+		if name == "" {
+			return access.Caller{}, nil
+		}
+		return access.Caller{User: name, Revision: v.Access.Revision()}, nil
+	}
+	c, err := l.tokens.Check(text, users{v})
+	if err != nil {
+		// Another member may have given it only now.
+		if l.node.Confirm(ctx) != nil {
+			return access.Caller{}, err
+		}
+		v = l.node.View()
+		if c, err = l.tokens.Check(text, users{v}); err != nil {
+			return access.Caller{}, err
+		}
+	}
+	if !c.HasRevision {
+		c.Revision = v.Access.Revision()
+	}
+	return access.Caller{User: c.User, Revision: c.Revision}, nil
+}
+
+// anybody reports whether a method is for those who have not logged in: what logs them in, and
+// what is not about the member's state.
+func anybody(method string) bool {
+	return method == etcdserverpb.Auth_Authenticate_FullMethodName ||
+		strings.HasPrefix(method, "/grpc.")
+}
+
+// unary is a grpc.UnaryServerInterceptor.
+func (l *logins) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	if !l.node.View().Access.Enabled() || anybody(info.FullMethod) {
+		return next(ctx, req)
+	}
+	c, err := l.caller(ctx)
+	if err != nil {
+		return nil, api.Error(err)
+	}
+	if c != (access.Caller{}) {
+		ctx = api.WithCaller(ctx, c)
+	}
+	return next(ctx, req)
+}
+
+// stream is a grpc.StreamServerInterceptor.
+func (l *logins) stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
+	if anybody(info.FullMethod) {
+		return next(srv, stream)
+	}
+	s, err := l.open(stream.Context())
+	if err != nil && !info.IsClientStream {
+		return api.Error(err)
+	}
+	if s == nil && err == nil {
+		return next(srv, stream)
+	}
+	// A stream with more than one message is told at each of them: etcd's clients log in again
+	// when they are told so of a watch, and not when they are told so of its stream.
+	return next(srv, &knownStream{stream, api.WithIdentity(stream.Context(), s)})
+}
+
+// open returns who opens a stream: nil for nobody, who is nobody for as long as it is open. With an
+// error it returns one whose login does not count.
+func (l *logins) open(ctx context.Context) (*streamUser, error) {
+	s := &streamUser{node: l.node}
+	if !l.node.View().Access.Enabled() {
+		if s.name = l.commonName(ctx); s.name == "" {
+			return nil, nil
+		}
+		return s, nil
+	}
+	c, err := l.caller(ctx)
+	if err != nil {
+		return s, err
+	}
+	if c == (access.Caller{}) {
+		return nil, nil
+	}
+	v := l.node.View()
+	if c.Revision >= v.Access.Revision() {
+		u, _ := v.Access.User(c.User)
+		s.name, s.byToken, s.hash = c.User, token(ctx) != "", u.Hash
+	}
+	return s, nil
+}
+
+// streamUser is who has opened a stream. The login counts for as long as the stream is open and the
+// user has the password that it had then, also when the token has ended.
+type streamUser struct {
+	node    *node
+	name    string // empty if the login did not count
+	byToken bool
+	hash    []byte
+}
+
+var _ api.Identity = (*streamUser)(nil)
+
+// Caller implements api.Identity.
+func (s *streamUser) Caller() access.Caller {
+	v := s.node.View()
+	counts := s.name != ""
+	if counts && s.byToken {
+		u, ok := v.Access.User(s.name)
+		counts = ok && bytes.Equal(u.Hash, s.hash)
+	}
+	if !counts {
+		return access.Caller{Revision: 1} // an old one: who calls has to log in again
+	}
+	return access.Caller{User: s.name, Revision: v.Access.Revision()}
+}
+
+// knownStream is a stream of which is known who has opened it.
+type knownStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *knownStream) Context() context.Context { return s.ctx }

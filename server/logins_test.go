@@ -1,0 +1,458 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
+)
+
+// cheap is the cost of hashes in tests.
+const cheap = 4
+
+// withUsers enables access control with root, and alice who may read and write keys that begin
+// with "a". Each has the name for a password. The member gives the commands itself.
+func withUsers(t testing.TB, r *running) {
+	t.Helper()
+	commands := []fsm.Command{
+		&fsm.UserGrantRole{User: "root", Role: "root"}, &fsm.RoleAdd{Name: "a"},
+		&fsm.RoleGrant{Role: "a", Permission: access.Permission{
+			Kind: access.ReadWrite, Key: "a", End: "b",
+		}},
+		&fsm.UserGrantRole{User: "alice", Role: "a"}, &fsm.AuthEnable{},
+	}
+	for _, user := range []string{"root", "alice"} {
+		hash, err := r.node.HashPassword(t.Context(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands = append([]fsm.Command{&fsm.UserAdd{Name: user, Hash: hash}}, commands...)
+	}
+	for _, c := range commands {
+		if res, err := r.node.order(t.Context(), c); errors.Join(err, res.Err) != nil {
+			t.Fatal(err, res.Err)
+		}
+	}
+}
+
+// asRoot gives a command as root.
+func (r *running) asRoot(t testing.TB, c fsm.Command) {
+	t.Helper()
+	root := access.Caller{User: access.Root, Revision: r.node.View().Access.Revision()}
+	res, err := r.node.Propose(api.WithCaller(t.Context(), root), c)
+	if errors.Join(err, res.Err) != nil {
+		t.Fatal(err, res.Err)
+	}
+}
+
+// token logs a user in at a member.
+func (r *running) token(t testing.TB, user string) string {
+	t.Helper()
+	token, err := r.node.LogIn(t.Context(), user, user)
+	if err != nil {
+		t.Fatalf("%s: %v", user, err)
+	}
+	return token
+}
+
+// cheapConfig is a testConfig whose hashes cost little.
+func cheapConfig(dir string) Config {
+	c := testConfig(dir)
+	c.BcryptCost = cheap
+	return c
+}
+
+// certificates are files of an authority, of a server, and of clients by their common names.
+type certificates struct {
+	ca, cert, key string
+	pool          *x509.CertPool
+	clients       map[string]tls.Certificate
+}
+
+func newCertificates(t testing.TB, names ...string) *certificates {
+	t.Helper()
+	dir := t.TempDir()
+	c := &certificates{pool: x509.NewCertPool(), clients: make(map[string]tls.Certificate)}
+	ca, caKey := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
+		NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}, newKey(t)
+	issue := func(name string, parent *x509.Certificate, sign *ecdsa.PrivateKey) tls.Certificate {
+		key, template := caKey, ca
+		if name != "ca" {
+			key = newKey(t)
+			template = &x509.Certificate{
+				SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+				NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"},
+			}
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), sign)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	}
+	file := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		b := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	own := issue("ca", ca, caKey)
+	server := issue("server", ca, caKey)
+	key, err := x509.MarshalPKCS8PrivateKey(server.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ca = file("ca", "CERTIFICATE", own.Certificate[0])
+	c.cert = file("cert", "CERTIFICATE", server.Certificate[0])
+	c.key = file("key", "PRIVATE KEY", key)
+	parsed, err := x509.ParseCertificate(own.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.pool.AddCert(parsed)
+	for _, name := range names {
+		c.clients[name] = issue(name, ca, caKey)
+	}
+	return c
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// config is that of a client with the certificate of name.
+func (c *certificates) config(name string, protocols ...string) *tls.Config {
+	return &tls.Config{
+		RootCAs: c.pool, ServerName: "localhost", NextProtos: protocols,
+		Certificates: []tls.Certificate{c.clients[name]},
+	}
+}
+
+// dial connects to a socket, with TLS if conf is not nil.
+func dial(t testing.TB, socket string, conf *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if conf != nil {
+		creds = credentials.NewTLS(conf)
+	}
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// put puts a key over gRPC with a header, unless its name is empty.
+func put(t testing.TB, conn *grpc.ClientConn, key, header, value string) error {
+	t.Helper()
+	ctx := t.Context()
+	if header != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, header, value)
+	}
+	_, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: []byte(key)})
+	return rpctypes.Error(err)
+}
+
+// putJSON puts a key through the gateway. It returns the message of the error.
+func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value string) string {
+	t.Helper()
+	scheme := "http"
+	if conf != nil {
+		scheme = "https"
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+		TLSClientConfig: conf, DisableKeepAlives: true,
+	}}
+	body, err := json.Marshal(map[string][]byte{"key": []byte(key)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		scheme+"://localhost/v3/kv/put", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != "" {
+		r.Header.Set(header, value)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read whole
+	var out struct{ Message string }
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Message
+}
+
+// TestWhoCalls calls over each listener, with a token in each form and with certificates. The
+// common name of a certificate is a user over gRPC and not through the gateway, whichever versions
+// of HTTP the client offers, and a token goes before it.
+func TestWhoCalls(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	certs := newCertificates(t, "alice", "stranger", "")
+	plain, secure := filepath.Join(dir, "s"), filepath.Join(dir, "t")
+	c.URLs.ListenClient = append(c.URLs.ListenClient, url.URL{Scheme: "unixs", Path: secure})
+	c.ClientTLS = TLS{
+		CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
+	}
+	r := run(t, c)
+	withUsers(t, r)
+	alice, root := r.token(t, "alice"), r.token(t, "root")
+	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
+		rpctypes.ErrInvalidAuthToken
+	for name, x := range map[string]struct {
+		certificate   string // "-" for a connection without TLS
+		header, value string
+		own, other    error // of a key of alice's, and of another
+		gateway       error // of a key of alice's
+	}{
+		"nobody":              {"-", "", "", empty, empty, empty},
+		"token":               {"-", "token", alice, nil, denied, empty},
+		"authorization":       {"-", "authorization", alice, nil, denied, nil},
+		"bearer":              {"-", "authorization", "Bearer " + alice, nil, denied, nil},
+		"root":                {"-", "authorization", root, nil, nil, nil},
+		"forged":              {"-", "authorization", alice[1:], invalid, invalid, invalid},
+		"certificate":         {"alice", "", "", nil, denied, empty},
+		"certificate, token":  {"alice", "authorization", root, nil, nil, nil},
+		"certificate, forged": {"alice", "authorization", "x", invalid, invalid, invalid},
+		"stranger":            {"stranger", "", "", denied, denied, empty},
+		"stranger, token":     {"stranger", "authorization", alice, nil, denied, nil},
+		"no name":             {"", "", "", empty, empty, empty},
+	} {
+		for _, protocols := range [][]string{{"h2"}, {"h2", "http/1.1"}} {
+			socket, conf := plain, (*tls.Config)(nil)
+			if x.certificate != "-" {
+				socket, conf = secure, certs.config(x.certificate, protocols...)
+			}
+			conn := dial(t, socket, conf)
+			for key, want := range map[string]error{"a": x.own, "c": x.other} {
+				if err := put(t, conn, key, x.header, x.value); !errors.Is(err, want) {
+					t.Errorf("%s, offering %v, of %s: %v, not %v", name, protocols, key, err, want)
+				}
+			}
+			want := ""
+			if x.gateway != nil {
+				want = x.gateway.Error()
+			}
+			if conf != nil {
+				conf.NextProtos = []string{"http/1.1"}
+			}
+			if got := putJSON(t, socket, conf, "a", x.header, x.value); got != want {
+				t.Errorf("%s, through the gateway: %q, not %q", name, got, want)
+			}
+		}
+	}
+}
+
+// Without --client-cert-auth a certificate is no login, though it is verified.
+func TestCertificateIsNoLogin(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	certs := newCertificates(t, "root")
+	secure := filepath.Join(dir, "t")
+	c.URLs.ListenClient = append(c.URLs.ListenClient, url.URL{Scheme: "unixs", Path: secure})
+	c.ClientTLS = TLS{CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca}
+	r := run(t, c)
+	withUsers(t, r)
+	conn := dial(t, secure, certs.config("root"))
+	if err := put(t, conn, "a", "", ""); !errors.Is(err, rpctypes.ErrUserEmpty) {
+		t.Errorf("put: %v", err)
+	}
+}
+
+// A token counts at all members at once, also when the one that gave it has started anew or leads
+// no more. It counts no more when the password is another one, after access control was disabled,
+// and when its member has given others since it started anew.
+func TestTokenCounts(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	for i := range configs {
+		configs[i].BcryptCost = cheap
+	}
+	members := runAll(t, configs...)
+	withUsers(t, members[0])
+	counts := func(m *running, token string, want error) {
+		t.Helper()
+		conn := dial(t, m.cfg.URLs.ListenClient[0].Path, nil)
+		if err := put(t, conn, "a", "token", token); !errors.Is(err, want) {
+			t.Errorf("at %s: %v, not %v", m.cfg.Name, err, want)
+		}
+	}
+	given := members[1].token(t, "alice")
+	for _, m := range members {
+		counts(m, given, nil)
+	}
+	if err := members[1].stop(); err != nil {
+		t.Fatal(err)
+	}
+	counts(members[2], given, nil)
+	members[1] = run(t, configs[1])
+	counts(members[1], given, nil)
+	newer := members[1].token(t, "alice")
+	for _, m := range members {
+		counts(m, newer, nil)
+		counts(m, given, rpctypes.ErrInvalidAuthToken)
+	}
+	hash, err := members[0].node.HashPassword(t.Context(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := members[2].token(t, "root")
+	members[0].asRoot(t, &fsm.UserPassword{Name: "alice", Hash: hash})
+	counts(members[2], newer, rpctypes.ErrInvalidAuthToken)
+	counts(members[2], root, nil)
+	members[0].asRoot(t, &fsm.AuthDisable{})
+	counts(members[2], "anything", nil)
+	res, err := members[0].node.order(t.Context(), &fsm.AuthEnable{})
+	if errors.Join(err, res.Err) != nil {
+		t.Fatal(err, res.Err)
+	}
+	counts(members[2], root, rpctypes.ErrInvalidAuthToken)
+}
+
+// A login is refused for a wrong password, for a user who is not there or has no password, and
+// while access control is not enabled.
+func TestLogIn(t *testing.T) {
+	t.Parallel()
+	r := run(t, cheapConfig(shortDir(t)))
+	if _, err := r.node.LogIn(t.Context(), "root", "root"); !errors.Is(err, access.ErrNotEnabled) {
+		t.Errorf("not enabled: %v", err)
+	}
+	withUsers(t, r)
+	r.asRoot(t, &fsm.UserAdd{Name: "cert", NoPassword: true})
+	r.asRoot(t, &fsm.UserAdd{Name: "empty"})
+	for user, password := range map[string]string{
+		"root": "alice", "nobody": "nobody", "cert": "", "empty": "", "": "", "alice": "Alice",
+	} {
+		if _, err := r.node.LogIn(t.Context(), user, password); !errors.Is(err, login.ErrRefused) {
+			t.Errorf("%q with %q: %v", user, password, err)
+		}
+	}
+}
+
+// What a member does by itself needs no permission: it compacts, and raises and lifts its alarm.
+// A client may do nothing of that, nor change who the members are.
+func TestMembersOwnWork(t *testing.T) {
+	t.Parallel()
+	r := run(t, cheapConfig(shortDir(t)))
+	withUsers(t, r)
+	for name, c := range map[string]fsm.Command{
+		"compact": &fsm.Compact{Revision: 1},
+		"alarm":   &fsm.SetAlarm{Alarm: fsm.Alarm{Member: r.node.member, Kind: fsm.NoSpace}, Off: true},
+		"version": &fsm.SetVersion{Version: r.node.View().Version.Number},
+		"member":  &fsm.SetMember{Member: fsm.Member{ID: r.node.member, Name: "x"}},
+		"add":     &fsm.AddMember{Member: fsm.Member{ID: 7, PeerURLs: []string{"http://a:1"}}},
+		"remove":  &fsm.RemoveMember{ID: r.node.member},
+		"user":    &fsm.UserAdd{Name: "x"},
+		"disable": &fsm.AuthDisable{},
+	} {
+		for user, want := range map[string]error{
+			"": access.ErrUserEmpty, "alice": access.ErrPermissionDenied,
+		} {
+			who := access.Caller{User: user, Revision: r.node.View().Access.Revision()}
+			if user == "" {
+				who = access.Caller{}
+			}
+			res, err := r.node.Propose(api.WithCaller(t.Context(), who), c)
+			if err != nil || !errors.Is(res.Err, want) {
+				t.Errorf("%s by %q: %v, %v", name, user, res.Err, err)
+			}
+		}
+	}
+	r.asRoot(t, &fsm.Put{Key: "a"})
+	a := &compactor{node: r.node, log: r.cfg.Logger, cfg: r.cfg.Compaction}
+	a.compact(t.Context(), 2)
+	if got := r.node.View().KV.Compacted(); got != 2 {
+		t.Errorf("compacted at %d", got)
+	}
+}
+
+// Who has opened a stream is who it was for as long as the user has the password of then, whatever
+// becomes of other users; not if nobody had logged in then.
+func TestStreamUser(t *testing.T) {
+	t.Parallel()
+	r := run(t, cheapConfig(shortDir(t)))
+	open := func(token string) *streamUser {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", token))
+		s, err := r.node.logins.open(ctx)
+		if (err == nil) != (token == "" || s == nil || s.name != "") {
+			t.Errorf("%q opens %+v, %v", token, s, err)
+		}
+		return s
+	}
+	if s := open(""); s != nil {
+		t.Errorf("nobody is %+v", s)
+	}
+	withUsers(t, r)
+	alice, forged := open(r.token(t, "alice")), open("x")
+	changed := r.node.AccessChanged()
+	r.asRoot(t, &fsm.RoleAdd{Name: "more"})
+	select {
+	case <-changed:
+	default:
+		t.Error("a new role is not told")
+	}
+	may := func(s *streamUser, want error) {
+		t.Helper()
+		state := r.node.View().Access
+		if err := state.CheckKnown(s.Caller()); !errors.Is(err, want) {
+			t.Errorf("%q: %v, not %v", s.name, err, want)
+		}
+	}
+	may(alice, nil)
+	may(forged, access.ErrOldRevision)
+	if s := open(""); s != nil {
+		t.Errorf("nobody is %+v", s)
+	}
+	r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: []byte("other")})
+	may(alice, access.ErrOldRevision)
+	r.asRoot(t, &fsm.UserDelete{Name: "alice"})
+	may(alice, access.ErrOldRevision)
+}
