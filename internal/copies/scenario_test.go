@@ -184,7 +184,7 @@ var commands = map[string]func(s *scenario, a args) string{
 	},
 	"complete": func(s *scenario, a args) string {
 		f := s.fills[a.name()]
-		return fmt.Sprintf("spoiled: %v, kept: %v", f.Spoiled(), s.set.Complete(f, Answer[pair]{
+		return fmt.Sprintf("spoiled: %v, kept: %v", f.spoiled, s.set.Complete(f, Answer[pair]{
 			Term: uint64(a.int("term")), Revision: int64(a.int("revision")), Values: a.pairs(),
 		}))
 	},

@@ -66,9 +66,6 @@ type Fill struct {
 	spoiled bool // it is not to be kept
 }
 
-// Spoiled reports whether what is read is not to be kept.
-func (f *Fill) Spoiled() bool { return f.spoiled }
-
 // New returns an empty Set, of a cache that is not open.
 func New[V any](c Config[V]) *Set[V] {
 	s := &Set[V]{cfg: c, view: &View[V]{key: c.Key}}

@@ -116,7 +116,7 @@ func TestInvalidation(t *testing.T) {
 	want(t, "index", len(x.found), 2)
 	_, _, gaps := s.Range(keyrange.Range{Key: "b", End: "g"})
 	want(t, "what is to be read anew", gaps, []keyrange.Range{{Key: "c"}})
-	want(t, "spoiled", []bool{reading.Spoiled(), other.Spoiled()}, []bool{true, false})
+	want(t, "spoiled", []bool{reading.spoiled, other.spoiled}, []bool{true, false})
 	told, ok := s.Told(true)
 	want(t, "told", fmt.Sprint(told, ok), "{4 9 4 []} true")
 	_, ok = s.Told(false)

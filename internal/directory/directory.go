@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrFull means that too many writes wait for caches.
-var ErrFull = errors.New("directory: too many writes wait for caches")
+// errFull means that too many writes wait for caches.
+var errFull = errors.New("directory: too many writes wait for caches")
 
 // State is what a Directory asks of the state.
 type State interface {

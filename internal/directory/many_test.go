@@ -127,7 +127,7 @@ func TestManyLinks(t *testing.T) {
 		switch _, err := d.Admit(&Write{Touches: []keyrange.Range{{Key: "k", End: "l"}}}); {
 		case err == nil:
 			waits++
-		case errors.Is(err, ErrFull):
+		case errors.Is(err, errFull):
 			refused++
 		}
 		if d.links > most {

@@ -109,13 +109,13 @@ func (d *Directory) change(id lease.ID, f func(*under)) {
 }
 
 // Admit takes a write, and reports whether it may be proposed now. If not, Ready
-// returns it when it may. It returns ErrFull if too many wait.
+// returns it when it may. It fails if too many wait.
 func (d *Directory) Admit(w *Write) (now bool, err error) {
 	if !d.Concerns(w) {
 		return true, nil
 	}
 	if !w.Urgent && len(d.waiting) >= d.limits.Waiting {
-		return false, ErrFull
+		return false, errFull
 	}
 	d.last++
 	w.number, w.since, w.state, w.of = d.last, d.now, waiting, d
@@ -130,7 +130,7 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 	}
 	if !d.queue(w) {
 		d.Finish(w)
-		return false, ErrFull
+		return false, errFull
 	}
 	d.block(w)
 	if d.tryLeave(w); w.state == underway {

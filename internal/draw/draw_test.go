@@ -28,13 +28,13 @@ func story(t *testing.T) Timeline {
 // colour.
 func TestLooks(t *testing.T) {
 	seen := map[rune]bool{}
-	for k := Holds; k <= Stops; k++ {
+	for k := holds; k <= stops; k++ {
 		l := lookOf(k)
 		if seen[l.ascii] || l.name == "" || l.ascii >= utf8.RuneSelf {
 			t.Errorf("kind %d: %+v", k, l)
 		}
 		seen[l.ascii] = true
-		if _, ok := colors[k]; k <= Nobody && !ok {
+		if _, ok := colors[k]; k <= nobody && !ok {
 			t.Errorf("kind %d has no colour", k)
 		}
 	}

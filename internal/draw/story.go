@@ -12,16 +12,16 @@ type Kind int
 
 // The kinds of spans and marks.
 const (
-	Holds    Kind = iota // the holder may act
-	Leased               // the lease stands at the issuer
-	Down                 // the issuer grants, renews and ends nothing
-	Nobody               // nobody holds
-	Grant                // a lease is granted
-	Renewal              // a renewal is sent
-	Crash                // a holder or an issuer fails
-	Recover              // the issuer is back
-	Takeover             // the next holder has it
-	Stops                // a healthy holder stops at its own valid until
+	holds    Kind = iota // the holder may act
+	leased               // the lease stands at the issuer
+	down                 // the issuer grants, renews and ends nothing
+	nobody               // nobody holds
+	grant                // a lease is granted
+	renewal              // a renewal is sent
+	crash                // a holder or an issuer fails
+	recovery             // the issuer is back
+	takeover             // the next holder has it
+	stops                // a healthy holder stops at its own valid until
 )
 
 // A Span is a stretch of a lane.
@@ -68,8 +68,8 @@ func WorstCase(o plan.Outage) Timeline {
 			fails = death + h.RoundTrip + longest(h, i.Silence(h.TTL)) + i.Lateness
 		}
 		back := fails + i.Recovery
-		issuer.Spans = []Span{{fails, back, Down}}
-		issuer.Marks = []Instant{{fails, Crash}, {back, Recover}}
+		issuer.Spans = []Span{{fails, back, down}}
+		issuer.Marks = []Instant{{fails, crash}, {back, recovery}}
 	}
 	return Timeline{
 		Title: title,
@@ -77,12 +77,12 @@ func WorstCase(o plan.Outage) Timeline {
 		Lanes: []Lane{
 			{
 				"holder",
-				[]Span{{0, death, Holds}},
-				[]Instant{{0, Grant}, {h.Renew, Renewal}, {death, Renewal}, {death, Crash}},
+				[]Span{{0, death, holds}},
+				[]Instant{{0, grant}, {h.Renew, renewal}, {death, renewal}, {death, crash}},
 			},
-			{Name: "lease", Spans: []Span{{0, ends, Leased}}},
+			{Name: "lease", Spans: []Span{{0, ends, leased}}},
 			issuer,
-			{"next", []Span{{death, taken, Nobody}, {taken, end, Holds}}, []Instant{{taken, Takeover}}},
+			{"next", []Span{{death, taken, nobody}, {taken, end, holds}}, []Instant{{taken, takeover}}},
 		},
 	}
 }
@@ -94,28 +94,28 @@ func HealthyHolder(o plan.Outage) Timeline {
 	fails := h.Renew + h.Renew
 	back := fails + i.Recovery
 	valid := h.Renew + o.Valid
-	marks := []Instant{{0, Grant}, {h.Renew, Renewal}, {fails, Renewal}}
+	marks := []Instant{{0, grant}, {h.Renew, renewal}, {fails, renewal}}
 	again := back
 	if h.Retry >= h.TTL/100 { // more often than that is a blur
 		for again = fails + h.Retry; again < back; again += h.Retry {
-			marks = append(marks, Instant{again, Renewal})
+			marks = append(marks, Instant{again, renewal})
 		}
 	}
-	marks = append(marks, Instant{again, Renewal})
-	holder := Lane{"holder", []Span{{0, min(valid, again), Holds}}, marks}
+	marks = append(marks, Instant{again, renewal})
+	holder := Lane{"holder", []Span{{0, min(valid, again), holds}}, marks}
 	ends := max(valid, again) + h.Renew
 	if valid < again {
-		holder.Marks = append(holder.Marks, Instant{valid, Stops})
-		holder.Spans = append(holder.Spans, Span{valid, again, Nobody})
+		holder.Marks = append(holder.Marks, Instant{valid, stops})
+		holder.Spans = append(holder.Spans, Span{valid, again, nobody})
 	}
-	holder.Spans = append(holder.Spans, Span{again, ends, Holds})
+	holder.Spans = append(holder.Spans, Span{again, ends, holds})
 	return Timeline{
 		Title: "a healthy holder while the issuer fails as a renewal is due",
 		End:   ends,
 		Lanes: []Lane{holder, {
 			"issuer",
-			[]Span{{fails, back, Down}},
-			[]Instant{{fails, Crash}, {back, Recover}},
+			[]Span{{fails, back, down}},
+			[]Instant{{fails, crash}, {back, recovery}},
 		}},
 	}
 }

@@ -24,16 +24,16 @@ type look struct {
 
 // looks are in the order of the legend.
 var looks = []look{
-	{Holds, '#', '█', "holds"},
-	{Leased, '=', '▒', "lease stands"},
-	{Down, 'x', '╳', "issuer away"},
-	{Nobody, '.', '·', "nobody holds"},
-	{Grant, 'G', 'G', "grant"},
-	{Renewal, 'R', 'R', "renewal"},
-	{Crash, '!', '!', "fails"},
-	{Recover, '^', '^', "is back"},
-	{Takeover, 'T', 'T', "takes over"},
-	{Stops, 'S', 'S', "stops"},
+	{holds, '#', '█', "holds"},
+	{leased, '=', '▒', "lease stands"},
+	{down, 'x', '╳', "issuer away"},
+	{nobody, '.', '·', "nobody holds"},
+	{grant, 'G', 'G', "grant"},
+	{renewal, 'R', 'R', "renewal"},
+	{crash, '!', '!', "fails"},
+	{recovery, '^', '^', "is back"},
+	{takeover, 'T', 'T', "takes over"},
+	{stops, 'S', 'S', "stops"},
 }
 
 func lookOf(k Kind) look {

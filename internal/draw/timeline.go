@@ -7,7 +7,7 @@ import (
 
 // colors are those of spans.
 var colors = map[Kind]string{
-	Holds: green, Leased: blue, Down: red, Nobody: sand,
+	holds: green, leased: blue, down: red, nobody: sand,
 }
 
 // Of pictures of timelines, in points.
@@ -112,16 +112,16 @@ func (l *lanes) legend(list []Timeline, y float64) {
 func (l *lanes) mark(at point, half float64, k Kind) {
 	by := func(dx, dy float64) point { return point{at.x + dx, at.y + dy} }
 	switch k {
-	case Crash, Stops:
+	case crash, stops:
 		s := stroke{color: ink, width: 2}
-		if k == Crash {
+		if k == crash {
 			s.color = "#000000"
 		}
 		l.line(s, by(-4, -4), by(4, 4))
 		l.line(s, by(-4, 4), by(4, -4))
-	case Grant, Takeover:
+	case grant, takeover:
 		l.fill(ink, by(-4, 4), by(-4, -4), by(4, 0))
-	case Recover:
+	case recovery:
 		l.fill(ink, by(-4, 4), by(4, 4), by(0, -4))
 	default:
 		l.line(stroke{color: ink, width: 1.5}, by(0, -half), by(0, half))

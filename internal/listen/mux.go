@@ -18,15 +18,15 @@ import (
 // request can begin so, because PRI is a reserved method (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0")
 
-// DefaultSniffTimeout is how long a new connection may take to show which
+// defaultSniffTimeout is how long a new connection may take to show which
 // protocol it speaks, TLS handshake included.
-const DefaultSniffTimeout = 10 * time.Second
+const defaultSniffTimeout = 10 * time.Second
 
 // MuxOptions is what [NewMux] takes. The zero value is usable.
 type MuxOptions struct {
 	// SniffTimeout bounds the time from accept to a known protocol. A connection
 	// that takes longer is closed, so half-open ones cannot pile up. Default
-	// [DefaultSniffTimeout].
+	// [defaultSniffTimeout].
 	SniffTimeout time.Duration
 	// Logger is told why a connection was closed: as a warning if its TLS handshake was
 	// refused, at most once every refusalPause, else at debug level. Default: none.
@@ -57,7 +57,7 @@ type Mux struct {
 // NewMux returns a Mux without sources; see [Mux.Serve].
 func NewMux(opts MuxOptions) *Mux {
 	if opts.SniffTimeout <= 0 {
-		opts.SniffTimeout = DefaultSniffTimeout
+		opts.SniffTimeout = defaultSniffTimeout
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

@@ -236,7 +236,7 @@ func TestMuxManyHalfOpen(t *testing.T) {
 		if n := runtime.NumGoroutine() - before; n > 1000 {
 			t.Errorf("%d goroutines for 1000 connections", n)
 		}
-		time.Sleep(DefaultSniffTimeout) // fake
+		time.Sleep(defaultSniffTimeout) // fake
 		synctest.Wait()
 		// One that has just ended may still be counted.
 		if n := runtime.NumGoroutine() - before; n > 10 {

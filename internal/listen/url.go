@@ -27,7 +27,7 @@ func ParseURLs(s string) ([]url.URL, error) {
 	}
 	var urls []url.URL
 	for part := range strings.SplitSeq(s, ",") {
-		u, err := ParseURL(strings.TrimSpace(part))
+		u, err := parseURL(strings.TrimSpace(part))
 		if err != nil {
 			return nil, err
 		}
@@ -37,10 +37,10 @@ func ParseURLs(s string) ([]url.URL, error) {
 	return slices.CompactFunc(urls, func(a, b url.URL) bool { return a.String() == b.String() }), nil
 }
 
-// ParseURL reads one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or
+// parseURL reads one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or
 // unixs://PATH. For a unix URL the host is the first element of the path, so
 // unix://localhost:1 is the file "localhost:1" in the working directory.
-func ParseURL(s string) (url.URL, error) {
+func parseURL(s string) (url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
 		return url.URL{}, fmt.Errorf("%w: %q: %w", ErrURL, s, err)

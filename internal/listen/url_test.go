@@ -80,7 +80,7 @@ func FuzzParseURLs(f *testing.F) {
 			if network, addr := Address(u); network == "" || addr == "" {
 				t.Fatalf("%q: URL %v has no address", s, u)
 			}
-			again, err := ParseURL(u.String())
+			again, err := parseURL(u.String())
 			if err != nil || again.String() != u.String() {
 				t.Fatalf("%q: %q parses to %q, %v", s, u.String(), again.String(), err)
 			}
@@ -103,7 +103,7 @@ func TestCheck(t *testing.T) {
 		{"unix:///a", true, true},
 		{"unixs://example.org:1", true, true},
 	} {
-		u, err := ParseURL(c.url)
+		u, err := parseURL(c.url)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,7 @@ func benchCreate(run func(string, func(*testing.B)), s *Store) {
 					s.View()
 				}
 				tx := s.Begin()
-				tx.DeleteKeys([]string{k})
+				tx.deleteKeys([]string{k})
 				tx.End()
 				if n%batch == 0 {
 					s.View()

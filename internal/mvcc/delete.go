@@ -17,7 +17,7 @@ func (t *Txn) DeleteRange(key, end string) []*KeyValue {
 func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	t.check()
 	if end == "" {
-		return t.DeleteKeys([]string{key})
+		return t.deleteKeys([]string{key})
 	}
 	n := t.s.Count(key, end)
 	t.expect(n) // all of it, so that later calls copy no events
@@ -32,11 +32,11 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	return t.remove(entries, 0)
 }
 
-// DeleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
+// deleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
 // not exist are passed over.
-func (t *Txn) DeleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
+func (t *Txn) deleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
 
-// DeleteFor is DeleteKeys with a cause, a number that means nothing to the store: it is
+// DeleteFor is deleteKeys with a cause, a number that means nothing to the store: it is
 // the Lease of the deletions in the history.
 func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	t.check()

@@ -193,7 +193,7 @@ func (w *twins) delete(tx *Txn, mtx *modelTxn, key, end string) {
 		}
 	} else {
 		keys := []string{key, end, w.key()}
-		got = tx.DeleteKeys(keys)
+		got = tx.deleteKeys(keys)
 		for _, k := range keys {
 			if kv := mtx.del(k); kv != nil {
 				want = append(want, kv)

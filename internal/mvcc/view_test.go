@@ -124,7 +124,7 @@ func TestViewIsCached(t *testing.T) {
 	}
 	before := s.View()
 	tx := s.Begin()
-	tx.DeleteKeys([]string{"nothing"})
+	tx.deleteKeys([]string{"nothing"})
 	if rev, events := tx.End(); rev != before.Revision() || len(events) != 0 {
 		t.Fatalf("revision %d, %v", rev, events)
 	}
@@ -197,7 +197,7 @@ func TestMisuse(t *testing.T) {
 		"put after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.Put("a", nil, 0) },
 		"end twice":       func(s *Store) { tx := s.Begin(); tx.End(); tx.End() },
 		"get after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.Get("a") },
-		"del after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.DeleteKeys(nil) },
+		"del after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.deleteKeys(nil) },
 		"range after end": func(s *Store) { tx := s.Begin(); tx.End(); tx.DeleteRange("a", "b") },
 		"read after end": func(s *Store) {
 			tx := s.Begin()
@@ -342,7 +342,7 @@ func TestDeleteFor(t *testing.T) {
 		tx.End()
 		tx = s.Begin()
 		tx.DeleteFor([]string{"a"}, cause)
-		tx.DeleteKeys([]string{"b"})
+		tx.deleteKeys([]string{"b"})
 		if _, events := tx.End(); events[0].KV.Lease != cause || events[1].KV.Lease != 0 {
 			t.Errorf("events %+v", events)
 		}

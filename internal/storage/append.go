@@ -12,8 +12,8 @@ import (
 
 // Bootstrap makes an empty directory a member's, durably. conf is the membership
 // the log starts from at index 0; nil or empty for a member that joins a cluster
-// and gets its membership with a snapshot. It returns ErrBootstrapped if the
-// directory has an identity already.
+// and gets its membership with a snapshot. It fails if the directory
+// has an identity already.
 //
 // A log that starts from a membership at index 0 does not contain it. So a member
 // that joins later cannot be fed from entry 1: compact the log, and thereby make
@@ -26,7 +26,7 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	d.write.Lock()
 	defer d.write.Unlock()
 	if _, done := d.Identity(); done {
-		return ErrBootstrapped
+		return errBootstrapped
 	}
 	rec, err := encodeConf(conf)
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *Disk) admit(
 	bootstrapped, first, last := d.bootstrapped, d.log.first(), d.log.last
 	d.mu.RUnlock()
 	if !bootstrapped {
-		return nil, 0, ErrNotBootstrapped
+		return nil, 0, errNotBootstrapped
 	}
 	for len(entries) > 0 && entries[0].GetIndex() < first {
 		entries = entries[1:]
@@ -154,13 +154,13 @@ func (d *Disk) admit(
 		return nil, last, nil
 	}
 	if at := entries[0].GetIndex(); at > last+1 {
-		return nil, 0, fmt.Errorf("%w: append at %d, the log ends at %d", ErrGap, at, last)
+		return nil, 0, fmt.Errorf("%w: append at %d, the log ends at %d", errGap, at, last)
 	}
 	size := 0
 	for i, e := range entries {
 		if want := entries[0].GetIndex() + uint64(i); e.GetIndex() != want {
 			return nil, 0, fmt.Errorf("%w: append has entry %d where %d belongs",
-				ErrGap, e.GetIndex(), want)
+				errGap, e.GetIndex(), want)
 		}
 		size += entryKeyLen + headerLen + entryPayloadLen(e)
 	}
@@ -210,8 +210,8 @@ func (d *Disk) Flush() error {
 	return d.run(d.syncLog)
 }
 
-// Compact drops the log up to and including index. It returns ErrGap if no
-// snapshot reaches index, and does nothing if the log begins later already. It
+// Compact drops the log up to and including index. It fails if no snapshot
+// reaches index, and does nothing if the log begins later already. It
 // is not synced: after a crash the log may begin earlier again. While the disk is
 // full, it takes the time to hand the space back.
 func (d *Disk) Compact(index uint64) error {
@@ -239,7 +239,7 @@ func (d *Disk) compact(index uint64) error {
 	case index < first:
 		return nil
 	case index > snap:
-		return fmt.Errorf("%w: the snapshot ends at %d", ErrGap, snap)
+		return fmt.Errorf("%w: the snapshot ends at %d", errGap, snap)
 	case err != nil:
 		return err
 	}

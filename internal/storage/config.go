@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// DefaultTailBytes is the size of the log kept in memory when
+	// defaultTailBytes is the size of the log kept in memory when
 	// Config.TailBytes is zero.
-	DefaultTailBytes = 64 << 20
+	defaultTailBytes = 64 << 20
 
-	// DefaultCacheBytes is the size of Pebble's block cache when
+	// defaultCacheBytes is the size of Pebble's block cache when
 	// Config.CacheBytes is zero. It is small because nothing hot is read from
 	// disk.
-	DefaultCacheBytes = 8 << 20
+	defaultCacheBytes = 8 << 20
 
-	// DefaultBallastBytes is the largest default size of the ballast file; see
+	// defaultBallastBytes is the largest default size of the ballast file; see
 	// Config.BallastBytes.
-	DefaultBallastBytes = 16 << 20
+	defaultBallastBytes = 16 << 20
 
-	// DefaultReserveBytes is the largest default of Config.ReserveBytes.
-	DefaultReserveBytes = 256 << 20
+	// defaultReserveBytes is the largest default of Config.ReserveBytes.
+	defaultReserveBytes = 256 << 20
 
 	defaultMemTableBytes = 64 << 20
 )
@@ -40,22 +40,22 @@ type Config struct {
 	// messages go there at debug level.
 	Logger *slog.Logger
 
-	// CacheBytes is the size of Pebble's block cache; 0 is DefaultCacheBytes.
+	// CacheBytes is the size of Pebble's block cache; 0 is defaultCacheBytes.
 	CacheBytes int64
 
 	// TailBytes bounds the encoded size of the recent entries kept in memory;
-	// 0 is DefaultTailBytes. The newest entry is always kept.
+	// 0 is defaultTailBytes. The newest entry is always kept.
 	TailBytes int64
 
 	// ReserveBytes is the free disk space below which Append refuses with
 	// ErrNoSpace. 0 is a twentieth of the disk, between 16 MiB and
-	// DefaultReserveBytes; a negative value turns the check off.
+	// defaultReserveBytes; a negative value turns the check off.
 	ReserveBytes int64
 
 	// BallastBytes is the size of a file that does nothing but occupy space, and
 	// is removed when a write of the log finds the disk full, so that the write
 	// can be finished. 0 is a hundredth of the disk, between 1 MiB and
-	// DefaultBallastBytes; a negative value means no ballast.
+	// defaultBallastBytes; a negative value means no ballast.
 	BallastBytes int64
 
 	// MemTableBytes is the size of one in-memory table of Pebble, which is also

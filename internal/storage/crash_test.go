@@ -224,7 +224,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 				w.d = d
 				return
 			}
-			if !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFailed) {
+			if !errors.Is(err, ErrNoSpace) && !errors.Is(err, errFailed) {
 				fatal("open: %v", err)
 			}
 			if d == nil && errors.Is(f.err, syscall.ENOSPC) != errors.Is(err, ErrNoSpace) {
@@ -243,7 +243,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 		if err == nil {
 			continue
 		}
-		if !errors.Is(err, ErrFailed) {
+		if !errors.Is(err, errFailed) {
 			fatal("step: %v", err)
 		}
 		if !errors.Is(err, f.err) || errors.Is(err, ErrNoSpace) {
@@ -272,7 +272,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 		}
 	}
 	f.healed.Store(true)
-	if err := w.d.Close(); err != nil && !errors.Is(err, ErrFailed) {
+	if err := w.d.Close(); err != nil && !errors.Is(err, errFailed) {
 		fatal("close: %v", err)
 	}
 	win := h.after(h.before())

@@ -118,7 +118,7 @@ func classify(err error) error {
 		return nil
 	}
 	known := []error{
-		ErrCorrupt, ErrVersion, ErrNoSpace, ErrFailed, ErrClosed, ErrGap,
+		ErrCorrupt, ErrVersion, ErrNoSpace, errFailed, errClosed, errGap,
 		raft.ErrCompacted, raft.ErrUnavailable,
 	}
 	for _, k := range known {
@@ -132,7 +132,7 @@ func classify(err error) error {
 	case isFull(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
-	return fmt.Errorf("%w: %w", ErrFailed, err)
+	return fmt.Errorf("%w: %w", errFailed, err)
 }
 
 // enter begins a call. If it returns nil, the caller must release d.life.
@@ -140,7 +140,7 @@ func (d *Disk) enter() error {
 	d.life.RLock()
 	if d.closed {
 		d.life.RUnlock()
-		return ErrClosed
+		return errClosed
 	}
 	if err := d.guard.err(); err != nil {
 		d.life.RUnlock()
@@ -211,7 +211,7 @@ func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 }
 
 // Entries implements raft.Storage. Entries that are no longer in memory are read
-// from disk; the error then may be ErrCorrupt or ErrFailed.
+// from disk; the error then may be ErrCorrupt, or that the disk has failed.
 func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	first, last, tailFirst := d.log.first(), d.log.last, d.log.tailFirst

@@ -109,13 +109,13 @@ func TestBootstrap(t *testing.T) {
 	if _, done := d.Identity(); done {
 		t.Error("an empty directory has an identity")
 	}
-	if err := d.Append(entries(1, 2, 1), nil, true); !errors.Is(err, ErrNotBootstrapped) {
+	if err := d.Append(entries(1, 2, 1), nil, true); !errors.Is(err, errNotBootstrapped) {
 		t.Errorf("append: %v", err)
 	}
-	if _, err := d.NewSnapshot(SnapshotMeta{Index: 1}); !errors.Is(err, ErrNotBootstrapped) {
+	if _, err := d.NewSnapshot(SnapshotMeta{Index: 1}); !errors.Is(err, errNotBootstrapped) {
 		t.Errorf("snapshot: %v", err)
 	}
-	if _, err := d.OpenSnapshot(); !errors.Is(err, ErrNoSnapshot) {
+	if _, err := d.OpenSnapshot(); !errors.Is(err, errNoSnapshot) {
 		t.Errorf("open snapshot: %v", err)
 	}
 	id := Identity{Cluster: 1, Member: 2, Name: "m", Generation: 3, CreatedUnixMilli: 4}
@@ -132,7 +132,7 @@ func TestBootstrap(t *testing.T) {
 	if err != nil || hs != nil || conf.Equivalent(voters(2, 3)) != nil {
 		t.Errorf("initial state: %v %v %v", hs, conf, err)
 	}
-	if err := again.Bootstrap(id, nil); !errors.Is(err, ErrBootstrapped) {
+	if err := again.Bootstrap(id, nil); !errors.Is(err, errBootstrapped) {
 		t.Errorf("second bootstrap: %v", err)
 	}
 	mustClose(t, d)
@@ -160,11 +160,11 @@ func TestAppend(t *testing.T) {
 	appendOK(nil, nil, true)
 	appendOK(nil, &raftpb.HardState{}, true)
 	appendOK(entries(1, 20, 1), hardState(1, 1, 10), false)
-	if err := d.Append(entries(21, 22, 1), nil, true); !errors.Is(err, ErrGap) {
+	if err := d.Append(entries(21, 22, 1), nil, true); !errors.Is(err, errGap) {
 		t.Errorf("gap before: %v", err)
 	}
 	hole := []*raftpb.Entry{entry(20, 1, ""), entry(22, 1, "")}
-	if err := d.Append(hole, nil, true); !errors.Is(err, ErrGap) {
+	if err := d.Append(hole, nil, true); !errors.Is(err, errGap) {
 		t.Errorf("gap inside: %v", err)
 	}
 	appendOK(entries(15, 17, 2), nil, true)
@@ -177,7 +177,7 @@ func TestAppend(t *testing.T) {
 	if err := writeSnapshot(d, 10, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Compact(11); !errors.Is(err, ErrGap) {
+	if err := d.Compact(11); !errors.Is(err, errGap) {
 		t.Errorf("compact beyond the snapshot: %v", err)
 	}
 	for range 2 { // the second does nothing
@@ -249,7 +249,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	w.Abort()
 	w.Abort()
-	if err := w.Commit(); !errors.Is(err, ErrClosed) {
+	if err := w.Commit(); !errors.Is(err, errClosed) {
 		t.Errorf("commit after abort: %v", err)
 	}
 	if names, err := cfg.FS.List("data/incoming"); err != nil || len(names) > 0 {
@@ -331,7 +331,7 @@ func TestReaderOutlivesSnapshot(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Next(); !errors.Is(err, ErrClosed) {
+	if _, err := r.Next(); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	mustClose(t, r)
@@ -475,7 +475,7 @@ func TestConcurrent(t *testing.T) {
 			if err != nil && !errors.Is(err, raft.ErrCompacted) && last >= first {
 				t.Error(err)
 			}
-			if _, _, err := readSnapshot(d); err != nil && !errors.Is(err, ErrNoSnapshot) {
+			if _, _, err := readSnapshot(d); err != nil && !errors.Is(err, errNoSnapshot) {
 				t.Error(err)
 			}
 			_ = d.Usage()
@@ -488,7 +488,7 @@ func TestConcurrent(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := d.Append(entries(n+1, n+2, 1), nil, true); !errors.Is(err, ErrClosed) {
+	if err := d.Append(entries(n+1, n+2, 1), nil, true); !errors.Is(err, errClosed) {
 		t.Errorf("append after close: %v", err)
 	}
 	if err := d.Close(); err != nil {

@@ -76,7 +76,7 @@
 // Pebble panics, or ends the process, when its log cannot be written, because
 // whether the bytes arrived can no longer be known. Here every write of Pebble
 // goes through a guard instead (see guard.go): when one fails, the guard holds
-// Pebble still for ever, and every call returns ErrFailed. Close then drops the
+// Pebble still for ever, and every call fails. Close then drops the
 // database without writing, and a new Open finds what was acknowledged, as after
 // a crash.
 //

@@ -25,34 +25,34 @@ var (
 	// call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space left on disk")
 
-	// ErrFailed means that a write failed for good, and whether it is on disk is
+	// errFailed means that a write failed for good, and whether it is on disk is
 	// unknown, or that a read failed. After a write, every later call returns
-	// ErrFailed; the only ways on are Close and a new Open, which finds
+	// errFailed; the only ways on are Close and a new Open, which finds
 	// everything that was acknowledged. It is never ErrNoSpace at the same time:
 	// a disk that filled up under a write shows as syscall.ENOSPC in the chain.
-	ErrFailed = errors.New("storage: disk failed")
+	errFailed = errors.New("storage: disk failed")
 )
 
 // These errors report calls that do not fit the state of the Disk.
 var (
-	// ErrClosed means that the Disk is closed.
-	ErrClosed = errors.New("storage: closed")
+	// errClosed means that the Disk is closed.
+	errClosed = errors.New("storage: closed")
 
-	// ErrBootstrapped means that the directory already has an identity.
-	ErrBootstrapped = errors.New("storage: already bootstrapped")
+	// errBootstrapped means that the directory already has an identity.
+	errBootstrapped = errors.New("storage: already bootstrapped")
 
-	// ErrNotBootstrapped means that the directory has no identity yet.
-	ErrNotBootstrapped = errors.New("storage: not bootstrapped")
+	// errNotBootstrapped means that the directory has no identity yet.
+	errNotBootstrapped = errors.New("storage: not bootstrapped")
 
-	// ErrNoSnapshot means that no snapshot has been committed yet.
-	ErrNoSnapshot = errors.New("storage: no snapshot")
+	// errNoSnapshot means that no snapshot has been committed yet.
+	errNoSnapshot = errors.New("storage: no snapshot")
 
 	// ErrOutOfDate means that a snapshot at this index or a later one exists.
 	ErrOutOfDate = errors.New("storage: snapshot is out of date")
 
-	// ErrGap means that entries do not follow the log, or that an index to
+	// errGap means that entries do not follow the log, or that an index to
 	// compact is not covered by a snapshot.
-	ErrGap = errors.New("storage: gap in the log")
+	errGap = errors.New("storage: gap in the log")
 
 	// ErrBusy means that another snapshot is being written.
 	ErrBusy = errors.New("storage: a snapshot is being written")

@@ -88,13 +88,13 @@ func (g *guard) err() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrFailed, g.cause)
+	return fmt.Errorf("%w: %w", errFailed, g.cause)
 }
 
 // abandon stops all writing for good, waits until none is under way, and closes
 // all files.
 func (g *guard) abandon() {
-	g.fail(ErrClosed)
+	g.fail(errClosed)
 	g.closeFiles()
 	g.zeroing.Wait() // none begins any more
 }

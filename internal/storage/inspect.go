@@ -55,7 +55,7 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
 	}
-	cfg.CacheBytes, cfg.Logger = DefaultCacheBytes, slog.New(slog.DiscardHandler)
+	cfg.CacheBytes, cfg.Logger = defaultCacheBytes, slog.New(slog.DiscardHandler)
 	d := &Disk{cfg: cfg, fs: readOnly{cfg.FS}, dir: cfg.FS.PathJoin(cfg.Dir, "db"), logger: cfg.Logger}
 	if info, err := cfg.FS.Stat(d.dir); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return fmt.Errorf("%w: there is no directory %s", ErrForeign, d.dir)

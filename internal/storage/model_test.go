@@ -183,7 +183,7 @@ func observe(d *Disk) (modelLog, modelSnap, error) {
 	}
 	l.hard = [3]uint64{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}
 	info, chunks, err := readSnapshot(d)
-	if errors.Is(err, ErrNoSnapshot) {
+	if errors.Is(err, errNoSnapshot) {
 		return l, s, nil
 	}
 	s.position, s.chunks = position{index: info.Index, term: info.Term}, chunks
@@ -224,7 +224,7 @@ func (w *driver) step() error {
 func (w *driver) retry(f func() error) error {
 	for range 3 {
 		err := f()
-		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+		if !errors.Is(err, ErrNoSpace) || errors.Is(err, errFailed) {
 			return err
 		}
 		w.full()

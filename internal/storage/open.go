@@ -43,10 +43,10 @@ func Open(cfg Config) (*Disk, error) {
 
 // explain adds the directory, and what a person can do.
 func explain(dir string, err error) error {
-	if errors.Is(err, ErrFailed) && isFull(err) {
+	if errors.Is(err, errFailed) && isFull(err) {
 		// Nothing was acknowledged yet, so here it is final for nobody.
 		err = fmt.Errorf("%w: %s", ErrNoSpace,
-			strings.TrimPrefix(err.Error(), ErrFailed.Error()+": "))
+			strings.TrimPrefix(err.Error(), errFailed.Error()+": "))
 	}
 	hint := ""
 	switch {
@@ -78,10 +78,10 @@ func prepare(cfg Config) (*Disk, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.CacheBytes == 0 {
-		cfg.CacheBytes = DefaultCacheBytes
+		cfg.CacheBytes = defaultCacheBytes
 	}
 	if cfg.TailBytes == 0 {
-		cfg.TailBytes = DefaultTailBytes
+		cfg.TailBytes = defaultTailBytes
 	}
 	d := &Disk{
 		fs: cfg.FS, dir: cfg.FS.PathJoin(cfg.Dir, "db"),

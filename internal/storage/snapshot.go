@@ -55,7 +55,7 @@ func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
 	defer d.mu.Unlock()
 	switch {
 	case !d.bootstrapped:
-		return nil, ErrNotBootstrapped
+		return nil, errNotBootstrapped
 	case meta.Index <= d.snap.index:
 		return nil, fmt.Errorf("%w: %d, newest is %d", ErrOutOfDate, meta.Index, d.snap.index)
 	case d.writing:
@@ -114,7 +114,7 @@ func (w *SnapshotWriter) enter() error {
 		return w.err
 	}
 	if w.done {
-		return ErrClosed
+		return errClosed
 	}
 	return w.d.enter()
 }
@@ -180,7 +180,7 @@ func (w *SnapshotWriter) Finish() error {
 // is so if the snapshot came from the leader, the log is dropped and begins
 // after the snapshot, and the hard state's commit and term rise to it. After an
 // error the writer is aborted and the newest snapshot is still the old one,
-// unless the error is ErrFailed; then it is one of the two.
+// unless the disk has failed for good; then it is one of the two.
 func (w *SnapshotWriter) Commit() error {
 	err := w.commit()
 	if err != nil {
@@ -280,7 +280,7 @@ type SnapshotReader struct {
 	err   error
 }
 
-// OpenSnapshot opens the newest snapshot, or returns ErrNoSnapshot.
+// OpenSnapshot opens the newest snapshot. It fails if there is none.
 func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -318,7 +318,7 @@ func newest(it *pebble.Iterator) (manifest, error) {
 		if err := it.Error(); err != nil {
 			return manifest{}, err
 		}
-		return manifest{}, ErrNoSnapshot
+		return manifest{}, errNoSnapshot
 	}
 	m, err := decodeManifest(it.Value())
 	if err == nil {
@@ -362,7 +362,7 @@ func (r *SnapshotReader) Next() ([]byte, error) {
 
 func (r *SnapshotReader) nextLocked() ([]byte, error) {
 	if r.it == nil {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	if r.count == r.manifest.chunks {
 		return nil, r.finishLocked()
@@ -426,6 +426,6 @@ func (r *SnapshotReader) release() error {
 		return nil
 	}
 	it := r.it
-	r.it, r.err = nil, ErrClosed
+	r.it, r.err = nil, errClosed
 	return r.d.run(it.Close)
 }

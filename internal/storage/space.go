@@ -55,10 +55,10 @@ func newSpace(cfg *Config) *space {
 		total = int64(min(usage.TotalBytes, math.MaxInt64))
 	}
 	if cfg.ReserveBytes == 0 {
-		cfg.ReserveBytes = min(max(total/20, minReserveBytes), DefaultReserveBytes)
+		cfg.ReserveBytes = min(max(total/20, minReserveBytes), defaultReserveBytes)
 	}
 	if cfg.BallastBytes == 0 {
-		cfg.BallastBytes = min(max(total/100, minBallastBytes), DefaultBallastBytes)
+		cfg.BallastBytes = min(max(total/100, minBallastBytes), defaultBallastBytes)
 	}
 	if cfg.MemTableBytes == 0 {
 		cfg.MemTableBytes = min(max(total/80, minMemTableBytes), defaultMemTableBytes)

@@ -12,8 +12,8 @@ import (
 // before a number if the lease has several tickets.
 const id = "0123456789abcdef."
 
-// IsID reports whether the end of a key is the ID of a lease, or that and a number.
-func IsID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
+// isID reports whether the end of a key is the ID of a lease, or that and a number.
+func isID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
 
 // Prefix returns the prefix of the queue that a key is in, if it is in one at all.
 func Prefix(key string) string { return strings.TrimRight(key, id) }
@@ -27,7 +27,7 @@ func IsPrefix(prefix string) bool { return prefix != "" && Prefix(prefix) == pre
 // nobody waits for it.
 func Is(prefix, key string, lease int64) bool {
 	rest, ok := strings.CutPrefix(key, prefix)
-	return ok && lease != 0 && IsID(rest)
+	return ok && lease != 0 && isID(rest)
 }
 
 // Ticket is a key in its queue.

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// ErrFormats means that two members speak no common format.
-var ErrFormats = errors.New("transport: the members speak no common format")
+// errFormats means that two members speak no common format.
+var errFormats = errors.New("transport: the members speak no common format")
 
 // Formats are the versions of what members say to each other that a member speaks, from the
 // oldest to the newest. A stream has the newest one that both ends speak: it is the version of
@@ -30,12 +30,12 @@ func (f Formats) valid() bool { return 0 < f.Oldest && f.Oldest <= f.Newest }
 // has reports whether a format is among them.
 func (f Formats) has(format uint8) bool { return f.Oldest <= format && format <= f.Newest }
 
-// common returns the newest format that both have. The error wraps ErrFormats.
+// common returns the newest format that both have. The error wraps errFormats.
 func (f Formats) common(other Formats) (uint8, error) {
 	format := min(f.Newest, other.Newest)
 	if !f.has(format) || !other.has(format) {
 		return 0, fmt.Errorf("%w: this one speaks %v, the other %v; run versions of leasehold that are "+
-			"neighbors, and upgrade one version after the other", ErrFormats, f, other)
+			"neighbors, and upgrade one version after the other", errFormats, f, other)
 	}
 	return format, nil
 }

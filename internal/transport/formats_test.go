@@ -38,7 +38,7 @@ func TestFormats(t *testing.T) {
 					words := "this one speaks " + to.cfg.Formats.String()
 					until(t, words, func() bool { return from.log.count(words) > 0 })
 					err := from.SendSnapshot(t.Context(), to.cfg.Self, nil, chunks(1, 1))
-					if !errors.Is(err, ErrFormats) {
+					if !errors.Is(err, errFormats) {
 						t.Errorf("snapshot: %v", err)
 					}
 					continue

@@ -199,7 +199,7 @@ func say(s trailing, err error) error {
 		kind = saidLost
 	case errors.Is(err, ErrCopy):
 		kind = saidCopy
-	case errors.Is(err, ErrFormats):
+	case errors.Is(err, errFormats):
 		kind = saidFormats
 	case errors.Is(err, ErrVersion):
 		kind = saidVersion
@@ -218,7 +218,7 @@ func say(s trailing, err error) error {
 }
 
 // heard turns the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, one that wraps
-// ErrFormats or ErrVersion, a *RemoteError, or leaves it: then the connection broke.
+// errFormats or ErrVersion, a *remoteError, or leaves it: then the connection broke.
 func heard(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {
@@ -232,11 +232,11 @@ func heard(err error, trailer metadata.MD) error {
 	case saidCopy:
 		return ErrCopy
 	case saidFormats:
-		return fmt.Errorf("%w; member says: %s", ErrFormats, status.Convert(err).Message())
+		return fmt.Errorf("%w; member says: %s", errFormats, status.Convert(err).Message())
 	case saidVersion:
 		return fmt.Errorf("%w; member says: %s", ErrVersion, status.Convert(err).Message())
 	}
-	remote := &RemoteError{Text: status.Convert(err).Message()}
+	remote := &remoteError{Text: status.Convert(err).Message()}
 	if mark := readMark(trailer); mark != 0 {
 		return &markedError{error: remote, mark: mark}
 	}

@@ -15,7 +15,7 @@ const maxHeader = 1 << 20
 
 // SendSnapshot sends header, of at most 1 MiB, and the chunks that next yields
 // until io.EOF, on a connection of its own. It returns nil when the other side's
-// handler has said that it has all, a *RemoteError when that says otherwise, and
+// handler has said that it has all, a *remoteError when that says otherwise, and
 // next's own error when next fails (the other side sees a break). A chunk is used
 // until the next call of next; 256 KiB to 1 MiB is a good size.
 func (t *Transport) SendSnapshot(
@@ -23,7 +23,7 @@ func (t *Transport) SendSnapshot(
 ) error {
 	l := t.link(to)
 	if l == nil {
-		return ErrUnknown
+		return errUnknown
 	}
 	if len(header) > maxHeader {
 		return tooLarge(len(header))
@@ -34,7 +34,7 @@ func (t *Transport) SendSnapshot(
 		if t.ctx.Err() != nil {
 			cancel(ErrClosed)
 		} else {
-			cancel(ErrUnknown)
+			cancel(errUnknown)
 		}
 	})
 	defer unhook()

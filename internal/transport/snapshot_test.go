@@ -86,7 +86,7 @@ func TestSnapshotRefused(t *testing.T) {
 	a, b := pair(t, options{})
 	collect(b, errors.New("the disk is full"))
 	err := a.sendSnapshot(t.Context(), nil, chunks(3, 10))
-	if remote := new(RemoteError); !errors.As(err, &remote) || remote.Text != "the disk is full" {
+	if remote := new(remoteError); !errors.As(err, &remote) || remote.Text != "the disk is full" {
 		t.Errorf("at the end: %v", err)
 	}
 	b.snapshot = func(
@@ -99,7 +99,7 @@ func TestSnapshotRefused(t *testing.T) {
 	}
 	endless := func() ([]byte, error) { return make([]byte, 1<<20), nil }
 	err = a.sendSnapshot(t.Context(), nil, endless)
-	if remote := new(RemoteError); !errors.As(err, &remote) || remote.Text != "too old" {
+	if remote := new(remoteError); !errors.As(err, &remote) || remote.Text != "too old" {
 		t.Errorf("in the middle: %v", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestSnapshotBreaks(t *testing.T) {
 		{"left", func(a, _ *member, _ *forwarder, _ func()) error {
 			a.Update(nil)
 			return nil
-		}, ErrUnknown},
+		}, errUnknown},
 		{"closed", func(a, _ *member, _ *forwarder, _ func()) error {
 			a.cancel()
 			return nil
@@ -164,7 +164,7 @@ func TestSnapshotBreaks(t *testing.T) {
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("the sender got %v, want %v", err, c.want)
 			}
-			if remote := new(RemoteError); errors.As(err, &remote) {
+			if remote := new(remoteError); errors.As(err, &remote) {
 				t.Errorf("a break is taken for an answer: %v", err)
 			}
 			if r := want(t, results); r.err == nil || errors.Is(r.err, io.EOF) {

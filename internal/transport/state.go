@@ -99,7 +99,7 @@ func (l *link) failed(err error, known uint64) {
 	}
 	l.mu.Unlock()
 	line, text := level.String()+kind, kind
-	if remote := new(*RemoteError); errors.As(err, remote) {
+	if remote := new(*remoteError); errors.As(err, remote) {
 		text = (*remote).Text
 	}
 	if l.told[line] != text && l.mayTell(line) {
@@ -126,11 +126,11 @@ func expels(err error) bool {
 // log gets one line of each and not one for each attempt.
 func failureKind(err error) string {
 	var refused errRefused
-	var remote *RemoteError
+	var remote *remoteError
 	switch {
 	case errors.As(err, &refused):
 		return "refused"
-	case errors.Is(err, ErrFormats):
+	case errors.Is(err, errFormats):
 		return "formats"
 	case errors.As(err, &remote):
 		return "answer"

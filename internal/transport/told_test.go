@@ -32,12 +32,12 @@ func TestLinesAreRationed(t *testing.T) {
 			before := log.count("\n")
 			for i := range minutes * 120 {
 				l := newLink(m.Transport, Peer{ID: ids(i)}, nil)
-				l.failed(&RemoteError{fmt.Sprint("go away ", i)}, 0)
+				l.failed(&remoteError{fmt.Sprint("go away ", i)}, 0)
 				l.connected(&outbound{link: l})
 				l.disconnected()
 				l.failed(errSilent, 0)
 				l.failed(errors.New("broken pipe"), 0)
-				l.failed(&RemoteError{fmt.Sprint("go away again ", i)}, 0)
+				l.failed(&remoteError{fmt.Sprint("go away again ", i)}, 0)
 				l.cancel()
 				time.Sleep(time.Second / 2)
 			}

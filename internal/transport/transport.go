@@ -30,17 +30,17 @@ var (
 	ErrLost = errors.New("transport: the member comes back without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with the identity of this member is running")
-	// ErrUnknown means that the last Update did not name the member.
-	ErrUnknown = errors.New("transport: no such member")
+	// errUnknown means that the last Update did not name the member.
+	errUnknown = errors.New("transport: no such member")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("transport: closed")
 )
 
-// A RemoteError is what the other side answered; the connection was good.
-type RemoteError struct{ Text string }
+// A remoteError is what the other side answered; the connection was good.
+type remoteError struct{ Text string }
 
 // Error implements error.
-func (e *RemoteError) Error() string { return "transport: the other member says: " + e.Text }
+func (e *remoteError) Error() string { return "transport: the other member says: " + e.Text }
 
 // MaxMessage is the largest message, and the largest chunk of a snapshot, in
 // bytes. A larger one is dropped, with a line in the log.
@@ -113,7 +113,7 @@ type Handler interface {
 	Claimed(cluster, by uint64)
 	// Snapshot receives one snapshot: header is the sender's, and next yields the
 	// chunks, which the handler may keep, until io.EOF; any other error means that
-	// the rest will not come. The error returned goes to the sender as RemoteError;
+	// the rest will not come. The error returned goes to the sender as remoteError;
 	// nil tells it that the snapshot is safe here. ctx ends with the connection
 	// and with Close.
 	Snapshot(ctx context.Context, from uint64, header []byte, next func() ([]byte, error)) error

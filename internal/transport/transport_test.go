@@ -304,7 +304,7 @@ func TestRefused(t *testing.T) {
 			if c.self == c.to { // Update passes over itself
 				l := newLink(a.Transport, b.peer(c.to), nil)
 				_, err := l.try(b.url)
-				var remote *RemoteError
+				var remote *remoteError
 				if !errors.As(err, &remote) || !strings.Contains(remote.Text, c.words) {
 					t.Errorf("error %v", err)
 				}
@@ -355,7 +355,7 @@ func TestCorrupt(t *testing.T) {
 	for err == nil {
 		err = stream.RecvMsg(new(blob))
 	}
-	var remote *RemoteError
+	var remote *remoteError
 	if err := heard(err, stream.Trailer()); !errors.As(err, &remote) ||
 		!strings.Contains(remote.Text, "corrupt frame") {
 		t.Errorf("the sender got %v", err)
@@ -431,7 +431,7 @@ func TestUpdate(t *testing.T) {
 	a.Update(nil)
 	until(t, "2 is no guest either", func() bool { return a.link(2) == nil })
 	a.Send(2, bytesMessage("no"))
-	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(0, 0)); !errors.Is(err, ErrUnknown) {
+	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(0, 0)); !errors.Is(err, errUnknown) {
 		t.Errorf("snapshot to one that left: %v", err)
 	}
 	until(t, "the connection is closed", func() bool { return f.count() == 0 })

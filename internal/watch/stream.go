@@ -10,8 +10,8 @@ import (
 
 // These errors answer a request that a stream cannot serve.
 var (
-	// ErrClosed means the stream was closed.
-	ErrClosed = errors.New("watch: stream is closed")
+	// errClosed means the stream was closed.
+	errClosed = errors.New("watch: stream is closed")
 	// ErrDuplicate means the stream has a watcher with the requested id, or
 	// the id is AllWatchers.
 	ErrDuplicate = errors.New("watch: id is in use")
@@ -145,7 +145,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return AllWatchers, ErrClosed
+		return AllWatchers, errClosed
 	}
 	var ok bool
 	if w.id, ok = s.chooseLocked(r.ID); !ok {
@@ -230,14 +230,14 @@ func (s *Stream[E]) RequestProgress(id int64) {
 func (s *Stream[E]) Ready() <-chan struct{} { return s.wake }
 
 // Next waits until the stream has something to tell and returns it. It fails
-// with ErrClosed, or the cause of ctx.
+// when the stream is closed, or with the cause of ctx.
 func (s *Stream[E]) Next(ctx context.Context) (Batch[E], error) {
 	for {
 		if b, ok := s.Poll(); ok {
 			return b, nil
 		}
 		if s.isClosed() {
-			return Batch[E]{}, ErrClosed
+			return Batch[E]{}, errClosed
 		}
 		select {
 		case <-ctx.Done():

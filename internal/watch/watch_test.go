@@ -344,7 +344,7 @@ func TestRefused(t *testing.T) {
 	}
 	s.Close()
 	s.Close()
-	if _, err := s.Watch(Request{Key: "k"}); err != ErrClosed {
+	if _, err := s.Watch(Request{Key: "k"}); err != errClosed {
 		t.Errorf("watch after close: %v", err)
 	}
 	s.RequestProgress(AllWatchers)
@@ -453,7 +453,7 @@ func TestRun(t *testing.T) {
 			t.Fatalf("%+v, %v", b, err)
 		}
 		time.AfterFunc(time.Second, s.Close)
-		if _, err := s.Next(ctx); err != ErrClosed {
+		if _, err := s.Next(ctx); err != errClosed {
 			t.Fatalf("after close: %v", err)
 		}
 		s = st.hub.NewStream()

@@ -41,8 +41,8 @@ const (
 	// number the list. So an entry finds its list without knowing its level.
 	headFlag uint32 = 1 << 31
 
-	// MaxHandle is the largest handle.
-	MaxHandle = headFlag - 1
+	// maxHandle is the largest handle.
+	maxHandle = headFlag - 1
 )
 
 // entry is a handle's place. Invariant: prev == absent if and only if the
@@ -97,7 +97,7 @@ func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 // Add has the handle fire at the instant at, or with the next Advance if that
 // has passed. A handle that is in the wheel already is moved.
 func (w *Wheel) Add(handle uint32, at int64) {
-	if handle > MaxHandle {
+	if handle > maxHandle {
 		panic(fmt.Sprintf("wheel: handle %d is too large", handle))
 	}
 	w.grow(handle)

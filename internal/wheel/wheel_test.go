@@ -342,7 +342,7 @@ func TestEnds(t *testing.T) {
 	w := New(0)
 	w.Add(0, math.MaxInt64)
 	w.Add(1, math.MinInt64)
-	w.Add(MaxHandle>>16, 1)
+	w.Add(maxHandle>>16, 1)
 	fired := map[uint32]bool{}
 	fire := func(h uint32) { fired[h] = true }
 	if at, ok := w.Next(); at != 0 || !ok {
@@ -413,7 +413,7 @@ func TestMisuse(t *testing.T) {
 	for name, f := range map[string]func(){
 		"clock goes back":  func() { New(10).Advance(9, all, func(uint32) {}) },
 		"negative start":   func() { New(-1) },
-		"handle too large": func() { New(0).Add(MaxHandle+1, 1) },
+		"handle too large": func() { New(0).Add(maxHandle+1, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
