@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"bufio"
 	"encoding/binary"
 	"net"
 
@@ -10,7 +9,6 @@ import (
 
 const (
 	frameHead   = 9 // bytes before what a frame has
-	readBuffer  = 128 << 10
 	prefaceSize = len(http2.ClientPreface)
 )
 
@@ -27,7 +25,7 @@ func (a sending) Unwrap() net.Addr { return a.Addr }
 // and gRPC none, so that what is noted is what gRPC has read.
 type framed struct {
 	net.Conn
-	in     *bufio.Reader
+	in     *inflow
 	sender *sender
 	addr   sending
 
@@ -42,7 +40,7 @@ type framed struct {
 
 // conn returns c with an account of what it sends.
 func (all *Requests) conn(c net.Conn) net.Conn {
-	f := &framed{Conn: c, in: bufio.NewReaderSize(c, readBuffer), skip: prefaceSize}
+	f := &framed{Conn: c, in: newInflow(c), skip: prefaceSize}
 	f.sender = all.sender(c.RemoteAddr().String(), func(error) {
 		go c.Close() //nolint:errcheck // TLS may wait until it has said goodbye
 	})
@@ -101,6 +99,9 @@ func (f *framed) note(b []byte) error {
 				return err
 			}
 		}
+	}
+	if f.data > 0 {
+		f.sender.awaitsData()
 	}
 	return nil
 }

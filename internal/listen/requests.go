@@ -82,7 +82,7 @@ type sender struct {
 	newest  uint32               // the stream whose headers came last
 	held    int64
 	since   time.Time // it has held something
-	looking bool      // a timer runs
+	looking bool      // a timer runs: some request is not complete, or was not a while ago
 	gone    bool
 }
 
@@ -163,11 +163,25 @@ func (s *sender) open(ctx context.Context) context.Context {
 	if len(s.calls) > 2*s.lived+64 {
 		s.forgetLocked()
 	}
+	s.lookLocked()
+	return in.ctx
+}
+
+// awaitsData notes that a frame of data has begun, and that not all of it is there.
+func (s *sender) awaitsData() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.gone {
+		s.lookLocked()
+	}
+}
+
+// lookLocked sees to it that look is called, while a request is not complete.
+func (s *sender) lookLocked() {
 	if !s.looking {
 		s.looking = true
 		time.AfterFunc(unfinishedBeat, s.look)
 	}
-	return in.ctx
 }
 
 // forgetLocked forgets the calls that have ended before they had their request.
@@ -275,15 +289,19 @@ func (s *sender) vouched() {
 func (s *sender) look() {
 	s.mu.Lock()
 	s.forgetLocked()
-	late := false
+	late, more := false, false
 	for _, in := range s.calls {
-		if in.isStream && (in.begun == 0 || !in.isReading) {
+		if in.isStream && in.begun == 0 {
+			continue // as a stream is that says nothing
+		}
+		more = true
+		if in.isStream && !in.isReading {
 			continue
 		}
 		in.beats++
 		late = late || in.beats > unfinishedBeats
 	}
-	if s.looking = len(s.calls) > 0 && !late; s.looking {
+	if s.looking = more && !late; s.looking {
 		time.AfterFunc(unfinishedBeat, s.look)
 	}
 	s.mu.Unlock()
@@ -320,6 +338,9 @@ func (s *sender) data(stream uint32, b []byte) {
 	defer s.mu.Unlock()
 	if in := s.calls[stream]; in != nil {
 		in.dataLocked(b)
+		if in.begun > 0 {
+			s.lookLocked()
+		}
 	}
 }
 

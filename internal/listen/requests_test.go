@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 )
 
@@ -112,6 +113,44 @@ func TestSlowRequests(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Goal: a stream between messages has no timer, and one with a part of a message has. Method: a
+// stream has a whole message, and then the head of a frame, as it is read from a connection.
+func TestIdleStreamHasNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
+		in := s.call(t.Context(), 1, append(half(9), 0))
+		s.mu.Lock()
+		in.isStream, in.isReading = true, true
+		s.mu.Unlock()
+		looks := func() bool {
+			time.Sleep(unfinishedBeat)
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.looking
+		}
+		if looks() {
+			t.Error("a timer runs for a stream that owes nothing")
+		}
+		f := framed{sender: s.sender}
+		head := []byte{0, 0, 16, byte(http2.FrameData), 0, 0, 0, 0, 1}
+		if err := f.note(head); err != nil || !looks() {
+			t.Errorf("no timer runs for a frame of which the head has come: %v", err)
+		}
+		if err := f.note(append(half(10), 0)); err != nil || looks() {
+			t.Errorf("a timer runs when all of it has come: %v", err)
+		}
+		if err := f.note(append(head, half(10)...)); err != nil {
+			t.Error(err)
+		}
+		time.Sleep((unfinishedBeats + 2) * unfinishedBeat)
+		synctest.Wait()
+		if !errors.Is(s.why, errTooSlow) {
+			t.Errorf("a stream that is slow the second time: %v", s.why)
+		}
+	})
 }
 
 // TestUnfinishedAccount: what has arrived counts until its call has it, at what gRPC keeps for it.

@@ -71,7 +71,7 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	if t.closing {
 		return nil // nobody is there to be answered
 	}
-	if t.following == maxFollowing {
+	if t.calls.following == maxFollowing {
 		return invalid("a stream has at most %d requests for events", maxFollowing)
 	}
 	t.followsLocked(q, true)
@@ -107,9 +107,9 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 func (t *stream) followsLocked(q *request, counts bool) {
 	switch {
 	case counts:
-		t.following++
+		t.calls.following++
 	case q.counts:
-		t.following--
+		t.calls.following--
 	}
 	q.counts = counts
 }

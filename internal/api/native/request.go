@@ -119,7 +119,9 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
 		t.serves(q, t.watches)
-		return t.watches.begin(q.id, x.Watch)
+		err := t.watches.begin(q.id, x.Watch)
+		t.lookForWatches(time.Now())
+		return err
 	case *pb.Request_Events:
 		return t.follow(q, x.Events)
 	case *pb.Request_Cache:
@@ -154,12 +156,17 @@ func (t *stream) run(q *request, call rest, writes bool) {
 		return
 	}
 	q.cancel, q.writes = cancel, writes
+	pages := t.calls.pages
+	if q.long && pages == nil {
+		pages = newPages()
+		t.calls.pages = pages
+	}
 	t.calls.Go(func() {
 		defer cancel()
 		if q.long {
 			select {
-			case <-t.calls.pages:
-				q.sent = t.calls.pages
+			case <-pages:
+				q.sent = pages
 			case <-ctx.Done():
 				q.answer(nil, ctx.Err())
 				return

@@ -237,7 +237,7 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 	if err := w.begin(0, r); err != nil {
 		return err
 	}
-	look := time.NewTicker(lookEvery)
+	look := time.NewTimer(0)
 	defer look.Stop()
 	for {
 		for resp := w.next(); resp != nil; resp = w.next() {
@@ -252,6 +252,9 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 		case <-w.hub.Ready():
 		case now := <-look.C:
 			w.tick(now)
+			if at, ok := w.nextLook(now); ok {
+				look.Reset(at.Sub(now))
+			}
 		case <-out.Context().Done():
 			return context.Cause(out.Context())
 		case <-s.o.Stop:

@@ -26,8 +26,6 @@ const (
 	// about, by bytes.
 	maxResponses = 512
 	maxMessage   = 256 << 10
-	// lookEvery is how often a stream looks for requests whose time is over.
-	lookEvery = 50 * time.Millisecond
 	// maxSpare bounds the requests that a stream keeps to use them again.
 	maxSpare = 256
 )
@@ -46,11 +44,12 @@ func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	t := &stream{
 		store: s.store, grpc: g, ctx: ctx, by: api.Caller(ctx), watches: newWatches(s.store),
 		wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
-		open: make(map[uint64]*request), calls: calls{pages: newPages()},
+		open: make(map[uint64]*request),
 	}
 	t.caches = newCaches(s.node, func() { notify(t.wake) })
 	t.waits = newWaits(s.store, func() { notify(t.wake) })
 	t.feeds = []feed{t.waits, t.watches, t.caches}
+	defer t.stopLooking()
 	defer t.watches.hub.Close()
 	defer t.waits.close()
 	defer t.caches.close()
@@ -75,20 +74,23 @@ type stream struct {
 	left    chan struct{} // capacity 1: a request was answered
 	taking                // belongs to receive
 
-	mu        sync.Mutex // guards what follows
-	open      map[uint64]*request
-	done      []*request // with outcomes to be sent
-	last      uint64     // the highest ID so far
-	following int        // requests for events
-	end       error      // why nothing more is received; io.EOF if the client is through
-	closing   bool       // no request may have a goroutine any more
-	spare     []*request // empty, to be used again
+	mu      sync.Mutex // guards what follows
+	open    map[uint64]*request
+	done    []*request // with outcomes to be sent
+	last    uint64     // the highest ID so far
+	end     error      // why nothing more is received; io.EOF if the client is through
+	closing bool       // no request may have a goroutine any more
+	spare   []*request // empty, to be used again
+	look    look
 }
 
 // calls are the requests of a stream that have a goroutine each.
 type calls struct {
 	sync.WaitGroup
-	pages chan struct{} // has a token for each long answer that may be made now
+	// pages has a token for each long answer that may be made now; nil before the first. It and
+	// following, how many requests for events there are, are guarded by the stream's mu.
+	pages     chan struct{}
+	following int
 }
 
 // newPages returns the tokens for all long answers that a stream may have.
@@ -166,7 +168,7 @@ func (t *stream) take(m *pb.ClientMessage) error {
 		}
 		q := t.newRequest(now, r)
 		refusal := t.prepare(q, m, r)
-		if err := t.enter(q); err != nil {
+		if err := t.enter(q, now); err != nil {
 			return err
 		}
 		t.begin(q, m, r, refusal)
@@ -208,7 +210,7 @@ func (t *stream) room() bool {
 
 // enter notes a request as open. A client that uses an ID again could not tell the
 // answers apart.
-func (t *stream) enter(q *request) error {
+func (t *stream) enter(q *request, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q.id > math.MaxInt64 {
@@ -219,6 +221,9 @@ func (t *stream) enter(q *request) error {
 	}
 	t.last = q.id
 	t.open[q.id] = q
+	if q.job.command != nil || q.job.confirm {
+		t.lookLocked(now, now.Add(lookEvery))
+	}
 	return nil
 }
 
@@ -232,6 +237,8 @@ func (t *stream) cancel(id uint64) {
 	case q == nil || q.given:
 	case q.feed != nil:
 		f = q.feed
+		now := time.Now()
+		t.lookLocked(now, now.Add(lookEvery)) // and so send what the feed says of it, if not before
 	case q.cancel != nil && q.wait == nil:
 		stop = q.cancel
 		t.followsLocked(q, false)
@@ -252,8 +259,6 @@ func (t *stream) cancel(id uint64) {
 // send sends until the stream ends: first who leads, so that the client need not ask for
 // anything to learn of it.
 func (t *stream) send() error {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
 	leader, err := t.tellLeader()
 	if err != nil {
 		return err
@@ -262,7 +267,8 @@ func (t *stream) send() error {
 	for {
 		t.mu.Lock()
 		batch, t.done = t.done, batch[:0]
-		end := t.end
+		end, isDue := t.end, t.look.isDue
+		t.look.isDue = false
 		t.mu.Unlock()
 		more, err := t.sendAll(batch)
 		if err != nil {
@@ -274,6 +280,9 @@ func (t *stream) send() error {
 		if more {
 			notify(t.wake) // what was answered meanwhile comes before it
 		}
+		if isDue {
+			t.lookNow(time.Now())
+		}
 		select {
 		case <-t.wake:
 		case <-t.watches.hub.Ready():
@@ -281,9 +290,6 @@ func (t *stream) send() error {
 			if leader, err = t.tellLeader(); err != nil {
 				return err
 			}
-		case now := <-look.C:
-			t.expire(now)
-			t.watches.tick(now)
 		case <-t.ctx.Done():
 			return context.Cause(t.ctx)
 		case <-t.o.Stop:
@@ -426,34 +432,6 @@ func (t *stream) leave(id uint64) (ok bool) {
 	_, ok = t.open[id]
 	delete(t.open, id)
 	return ok
-}
-
-// expire answers the requests whose time is over, or will be so soon that whoever asks would not
-// learn that there is no leader.
-func (t *stream) expire(now time.Time) {
-	var late []*request
-	outage := t.node.Outage()
-	t.mu.Lock()
-	for _, q := range t.open {
-		end := q.until
-		if outage != "" {
-			end = end.Add(-q.haste)
-		}
-		if q.feed == nil && q.cancel == nil && !q.given && now.After(end) {
-			late = append(late, q.givenLocked())
-		}
-	}
-	t.mu.Unlock()
-	for _, q := range late {
-		err := api.ErrTimeout
-		switch {
-		case outage != "":
-			err = &api.TimeoutError{Outage: outage}
-		case q.writes:
-			err = api.Timeout(t.node.View().CacheTTL)
-		}
-		q.over(err)
-	}
 }
 
 // notify puts a token into a channel of capacity 1 that may have one.

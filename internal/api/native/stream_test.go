@@ -32,6 +32,7 @@ type stuckNode struct {
 	renewals  []*replica.Renewals
 	fakeCaches
 	fakeLeader
+	viewCount
 }
 
 func newStuckNode() *stuckNode {
@@ -46,7 +47,7 @@ func newStuckNode() *stuckNode {
 func (n *stuckNode) View() *fsm.View {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.machine.View()
+	return n.count(n.machine.View())
 }
 
 // put applies a put, of which the hub learns as of the past.

@@ -138,6 +138,17 @@ func (w *watches) tick(now time.Time) {
 	}
 }
 
+// nextLook returns when tick has something to do, or may have; ok is false if it has not.
+func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at = now.Add(lookEvery)
+	if len(w.ahead) == 0 && w.soon.After(at) {
+		at = w.soon
+	}
+	return at, len(w.ahead)+len(w.quiet) > 0
+}
+
 // maxDue bounds for how many watches progress is asked for at once. Those of a client may all
 // have begun together, and the hub takes no more than 64 such requests of a stream.
 const maxDue = 32

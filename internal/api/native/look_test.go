@@ -1,0 +1,54 @@
+package native
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fsm"
+)
+
+// Goal: a stream that waits for nothing never wakes, nor does it after a request was answered, and
+// one that waits for a watch alone wakes when that is due. Method: whenever a stream wakes it asks
+// for the view, and that is counted while an hour goes by.
+func TestIdleStreamSleeps(t *testing.T) {
+	onStream(t, func(b *bench) {
+		go func() { _ = b.node.hub.Run(b.ctx) }()
+		wakes := func() int64 {
+			b.pass(lookEvery) // what was there to be done is done
+			before := b.node.views.Load()
+			b.pass(time.Hour)
+			return b.node.views.Load() - before
+		}
+		if n := wakes(); n != 0 {
+			t.Errorf("a new stream has woken %d times", n)
+		}
+		b.send(putRequest(1, 0))
+		b.answer()
+		b.only()
+		b.send(&pb.Request{Id: 2, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("k")}}})
+		b.only()
+		if n := wakes(); n != 0 {
+			t.Errorf("a stream with a watch has woken %d times", n)
+		}
+		b.send(&pb.Request{Id: 3, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
+			Key: []byte("k"), ProgressMs: (10 * time.Minute).Milliseconds(),
+		}}})
+		b.only()
+		if n := wakes(); n < 6 || n > 60 {
+			t.Errorf("a stream that is told of progress six times has woken %d times", n)
+		}
+		if list := b.got(); len(list) != 6 {
+			t.Errorf("told %d times of progress", len(list))
+		}
+	})
+}
+
+// viewCount counts views.
+type viewCount struct{ views atomic.Int64 }
+
+func (c *viewCount) count(v *fsm.View) *fsm.View {
+	c.views.Add(1)
+	return v
+}
