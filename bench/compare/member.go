@@ -21,6 +21,7 @@ type member struct {
 	args     []string
 	log      string // the file that it writes to
 	endpoint string // host:port of the API
+	secure   string // the same with TLS, if it has that
 	foreign  *Foreign
 
 	// control is a connection for asking how the member is, so that no load

@@ -33,6 +33,8 @@ type Target struct {
 	// WarmUp is for how long it gets load before it is measured, if it needs more than
 	// others: a virtual machine that compiles while it runs does.
 	WarmUp time.Duration
+
+	secure bool // each member serves a second address, with TLS
 }
 
 // Foreign is what there is to know of a server that does not speak etcd's API. It is one
@@ -64,7 +66,7 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports := make([]string, 2*members)
+	ports := make([]string, 3*members)
 	for i := range ports {
 		ports[i] = process.MustFreeAddr()
 	}
@@ -80,6 +82,7 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 			args:     slices.Concat(t.Args, flags),
 			log:      filepath.Join(dir, memberName(i)+".log"),
 			endpoint: ports[i],
+			secure:   ports[2*members+i],
 			foreign:  t.Foreign,
 		}
 		if m.control, err = dial([]string{m.endpoint}, 1); err != nil {
@@ -95,8 +98,8 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 
 func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
 
-// flags are those of member i. The first half of the addresses is for clients,
-// the second for the other members.
+// flags are those of member i. The first third of the addresses is for clients,
+// the second for the other members, the last for clients with TLS.
 func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	switch {
 	case t.Ceiling:
@@ -104,13 +107,13 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	case t.Foreign != nil:
 		return t.Foreign.Prepare(dir, ports[i])
 	}
-	n := len(ports) / 2
+	n := len(ports) / 3
 	all := make([]string, n)
 	for k := range all {
 		all[k] = memberName(k) + "=http://" + ports[n+k]
 	}
 	client, peer := "http://"+ports[i], "http://"+ports[n+i]
-	return []string{
+	list := []string{
 		"--name", memberName(i),
 		"--data-dir", filepath.Join(dir, memberName(i)),
 		"--listen-client-urls", client,
@@ -121,7 +124,12 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 		"--initial-cluster-state", "new",
 		"--quota-backend-bytes", fmt.Sprint(int64(8 << 30)),
 		"--log-level", "error",
-	}, nil
+	}
+	if t.secure {
+		both := client + ",https://" + ports[2*n+i]
+		list = append(list, "--listen-client-urls", both, "--auto-tls")
+	}
+	return list, nil
 }
 
 // run starts every process and waits until all serve. It returns how long that

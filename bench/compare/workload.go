@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"leasehold.dev/internal/load"
@@ -32,6 +33,12 @@ type Workload struct {
 	Sessions int
 	// Granting marks workloads that need leases.
 	Granting bool
+	// Secure marks workloads whose clients use TLS.
+	Secure bool
+	// Profiled marks workloads that ask the server's own pages what it holds.
+	Profiled bool
+	// Everybody marks workloads that also meet servers which do not speak etcd's API.
+	Everybody bool
 
 	run func(context.Context, *Env) (Result, error)
 }
@@ -50,6 +57,8 @@ type Params struct {
 	Members int
 	// Kills is how often the leader is killed in a failover workload.
 	Kills int
+	// IdleSessions is the size of the workloads about idle sessions.
+	IdleSessions int
 }
 
 // An Env is what a workload runs in: one server and the way to it.
@@ -145,6 +154,7 @@ func Workloads() []Workload {
 	)
 	list = append(list, sessionWorkloads()...)
 	list = append(list, cacheWorkloads()...)
+	list = append(list, idleWorkloads()...)
 	return append(list, clusterWorkloads()...)
 }
 
@@ -168,7 +178,7 @@ func (w Workload) meets(t Target, members int) bool {
 	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil:
 		return false
 	case t.Foreign != nil:
-		return w.Sessions > 0 && !w.Granting && members == 1
+		return w.Everybody || w.Sessions > 0 && !w.Granting && members == 1
 	default:
 		return true
 	}
@@ -177,6 +187,10 @@ func (w Workload) meets(t Target, members int) bool {
 // Run starts a fresh server of target t, runs w against it through the members
 // that were asked for, and stops it.
 func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Result, err error) {
+	if w.Profiled && t.Foreign == nil {
+		t.Args = append(slices.Clone(t.Args), "--enable-pprof")
+	}
+	t.secure = w.Secure
 	s, err := t.Start(ctx, p.Members)
 	if err != nil {
 		return Result{}, err

@@ -1,0 +1,324 @@
+package compare
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/internal/load"
+)
+
+const (
+	// idleTTL is the TTL of an idle session's lease, idleEvery how often it is renewed.
+	idleTTL   = 10 * time.Second
+	idleEvery = idleTTL / 3
+	// idleOpeners is how many sessions are opened at a time.
+	idleOpeners = 32
+)
+
+// idleWorkloads are those of clients that do nothing but stay alive.
+func idleWorkloads() []Workload {
+	var list []Workload
+	for _, secure := range []bool{false, true} {
+		add := func(name, doc string, foreign bool, run func(context.Context, *Env) (Result, error)) {
+			if secure {
+				name, doc = name+"-tls", doc+", with TLS"
+			}
+			list = append(list, Workload{
+				Name: name, Doc: doc, Sheet: true, Once: true, Secure: secure, Profiled: true,
+				Everybody: foreign, run: run,
+			})
+		}
+		add("sessions", "idle clients (-sessions), a connection and a lease each; own protocol",
+			!secure, idling(ownIdle))
+		add("sessions-etcd", "the same over etcd's API", false, idling(etcdIdle))
+		add("sessions-client", "the same through the server's Go client: what it costs its program",
+			false, runIdleClients)
+	}
+	return append(list, Workload{
+		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
+		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
+	})
+}
+
+// idleAddress is where idle sessions connect, and how.
+func (s *Server) idleAddress() (string, *tls.Config) {
+	if s.Target.secure {
+		return s.members[0].secure, anyServer
+	}
+	return s.members[0].endpoint, nil
+}
+
+// anyServer trusts the certificates that servers have made themselves.
+var anyServer = &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}
+
+// idleConn is the connection of an idle session.
+type idleConn interface {
+	io.Closer
+	// open makes the lease.
+	open() error
+	// renew asks for a renewal.
+	renew() error
+	// follow reads until the connection ends; each renewal that is acknowledged is counted.
+	follow(renewed func()) error
+}
+
+// idleDialer connects an idle session.
+type idleDialer func(ctx context.Context, addr string, conf *tls.Config) (idleConn, error)
+
+// ownIdle returns how sessions of the server's own protocol connect.
+func ownIdle(t Target) idleDialer {
+	switch {
+	case t.Foreign != nil:
+		return dialZooIdle
+	case t.Name == "leasehold":
+		return dialOwnIdle
+	}
+	return dialEtcdIdle
+}
+
+func etcdIdle(Target) idleDialer { return dialEtcdIdle }
+
+// idling measures sessions that kind connects.
+func idling(kind func(Target) idleDialer) func(context.Context, *Env) (Result, error) {
+	return func(ctx context.Context, e *Env) (Result, error) {
+		if e.Server.Target.Foreign != nil { // it takes what memory it likes until it is warm
+			if err := warmIdle(ctx, e, kind(e.Server.Target)); err != nil {
+				return Result{}, err
+			}
+		}
+		return e.measureIdle(ctx, newIdleCrowd(e, kind(e.Server.Target)))
+	}
+}
+
+// warmIdle opens sessions and closes them.
+func warmIdle(ctx context.Context, e *Env, dial idleDialer) error {
+	crowd := newIdleCrowd(e, dial)
+	err := crowd.open(ctx)
+	crowd.close()
+	return err
+}
+
+// idleState is what a server holds at a moment.
+type idleState struct {
+	usage               load.Usage
+	heap, stack, number float64 // bytes after a collection, and goroutines
+}
+
+// idlers are the idle sessions of a run.
+type idlers interface {
+	open(ctx context.Context) error
+	// live keeps them alive until ctx ends.
+	live(ctx context.Context)
+	// check says if any was lost.
+	check() error
+	close()
+}
+
+// measureIdle opens sessions, lets them be, and tells what they cost the server.
+func (e *Env) measureIdle(ctx context.Context, all idlers) (Result, error) {
+	defer all.close()
+	alone, err := e.cpuFor(ctx, idleEvery)
+	if err != nil {
+		return Result{}, err
+	}
+	before, err := e.idleState(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	beat, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { all.live(beat) })
+	defer wg.Wait()
+	defer stop()
+	began := time.Now()
+	if err := all.open(ctx); err != nil {
+		return Result{}, err
+	}
+	took := time.Since(began)
+	opened, err := e.Server.Usage()
+	if err != nil {
+		return Result{}, err
+	}
+	if _, err := e.cpuFor(ctx, idleEvery); err != nil {
+		return Result{}, err
+	}
+	idle, err := e.cpuFor(ctx, max(e.Duration, idleTTL))
+	if err != nil {
+		return Result{}, err
+	}
+	after, err := e.idleState(ctx)
+	if err = errors.Join(err, all.check()); err != nil {
+		return Result{}, err
+	}
+	n := float64(e.IdleSessions)
+	r := Result{More: []Metric{
+		{"sessions", n, "sessions"},
+		{"set up", n / took.Seconds(), "a second"},
+		{"CPU to set one up", micros(opened.CPU-before.usage.CPU) / n, "us"},
+		{"CPU of an idle one", (idle - alone) / n, "us a second"},
+		{"resident memory of one", float64(after.usage.RSS-before.usage.RSS) / n, "bytes"},
+	}}
+	if after.number > 0 {
+		r.More = append(r.More, Metric{"live heap of one", (after.heap - before.heap) / n, "bytes"},
+			Metric{"stacks of one", (after.stack - before.stack) / n, "bytes"},
+			Metric{"goroutines of one", (after.number - before.number) / n, "goroutines"})
+	}
+	return r, nil
+}
+
+// cpuFor returns what the server uses in a while, in microseconds a second.
+func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
+	before, err := e.Server.Usage()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := sleepUntil(ctx, began.Add(d)); err != nil {
+		return 0, err
+	}
+	after, err := e.Server.Usage()
+	return micros(after.CPU-before.CPU) / time.Since(began).Seconds(), err
+}
+
+func micros(d time.Duration) float64 { return float64(d.Microseconds()) }
+
+// idleState reads what all members hold. A server that is no Go program tells only its use.
+func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
+	if s.usage, err = e.Server.Usage(); err != nil || e.Server.Target.Foreign != nil {
+		return s, err
+	}
+	for _, m := range e.Server.members {
+		for _, of := range []struct {
+			page, name string
+			to         *float64
+		}{
+			{"/debug/pprof/heap?gc=1&debug=1", "# HeapAlloc = ", &s.heap},
+			{"/debug/pprof/heap?debug=1", "# Stack = ", &s.stack},
+			{"/debug/pprof/goroutine?debug=1", "goroutine profile: total ", &s.number},
+		} {
+			v, err := pageFigure(ctx, "http://"+m.endpoint+of.page, of.name)
+			if err != nil {
+				return s, err
+			}
+			*of.to += v
+		}
+	}
+	return s, nil
+}
+
+// pageFigure returns the number that follows a text on a page.
+func pageFigure(ctx context.Context, page, name string) (float64, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(text), name)
+	if !ok {
+		return 0, fmt.Errorf("bench: %s does not tell %q", page, name)
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	word, _, _ := strings.Cut(line, " ")
+	return strconv.ParseFloat(word, 64)
+}
+
+// idleCrowd is many idle sessions.
+type idleCrowd struct {
+	env  *Env
+	dial idleDialer
+
+	members []idleMember
+	all     sync.WaitGroup
+	lost    atomic.Int64 // connections that have ended
+	closing atomic.Bool
+	why     atomic.Pointer[error] // of the first of them
+}
+
+type idleMember struct {
+	conn idleConn
+	has  atomic.Bool  // a lease
+	told atomic.Int64 // renewals that were acknowledged
+}
+
+func newIdleCrowd(e *Env, dial idleDialer) *idleCrowd {
+	return &idleCrowd{env: e, dial: dial, members: make([]idleMember, e.IdleSessions)}
+}
+
+// open opens all.
+func (c *idleCrowd) open(ctx context.Context) error {
+	addr, conf := c.env.Server.idleAddress()
+	return load.Spread(ctx, idleOpeners, len(c.members), func(ctx context.Context, _, i int) error {
+		conn, err := c.dial(ctx, addr, conf)
+		if err != nil {
+			return err
+		}
+		m := &c.members[i]
+		m.conn = conn
+		if err := conn.open(); err != nil {
+			return err
+		}
+		m.has.Store(true)
+		c.all.Go(func() {
+			err := conn.follow(func() { m.told.Add(1) })
+			if !c.closing.Load() {
+				c.lost.Add(1)
+				c.why.CompareAndSwap(nil, &err)
+			}
+		})
+		return nil
+	})
+}
+
+// live renews them in turn, evenly over the time, until ctx ends.
+func (c *idleCrowd) live(ctx context.Context) {
+	began := time.Now()
+	for i := 0; ; i++ {
+		at := began.Add(time.Duration(float64(i) / float64(len(c.members)) * float64(idleEvery)))
+		if time.Until(at) > time.Millisecond && sleepUntil(ctx, at) != nil || ctx.Err() != nil {
+			return
+		}
+		if m := &c.members[i%len(c.members)]; m.has.Load() {
+			_ = m.conn.renew() // follow tells of what has ended
+		}
+	}
+}
+
+// check says if any was lost.
+func (c *idleCrowd) check() error {
+	if n := c.lost.Load(); n > 0 {
+		return fmt.Errorf("bench: %d idle sessions have ended; the first: %w", n, *c.why.Load())
+	}
+	for i := range c.members {
+		if m := &c.members[i]; m.told.Load() < 1 {
+			return fmt.Errorf("bench: idle session %d was not renewed", i)
+		}
+	}
+	return nil
+}
+
+func (c *idleCrowd) close() {
+	c.closing.Store(true)
+	for i := range c.members {
+		if m := &c.members[i]; m.conn != nil {
+			_ = m.conn.Close()
+		}
+	}
+	c.all.Wait()
+}

@@ -1,0 +1,237 @@
+package compare
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+)
+
+// wireConn is a connection of HTTP/2 that carries gRPC, and costs this process one goroutine
+// and a few hundred bytes: grpc-go's own costs more than the server that is measured. It gives
+// no window back, so it is for some megabytes at most.
+type wireConn struct {
+	net.Conn
+	headers hpack.Encoder
+	block   bytes.Buffer
+	in      [512]byte
+	had     int    // bytes of in that were read and not taken
+	data    []byte // of a message that is not complete
+
+	mu sync.Mutex // guards writing
+}
+
+const wireWindow = 1 << 24
+
+// dialWire connects. With a configuration the connection is encrypted.
+func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, error) {
+	raw, err := dialRaw(ctx, addr, conf)
+	if err != nil {
+		return nil, err
+	}
+	c := &wireConn{Conn: raw}
+	c.headers = *hpack.NewEncoder(&c.block)
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&b, nil)
+	err = errors.Join(
+		f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: wireWindow}),
+		f.WriteWindowUpdate(0, wireWindow))
+	if err == nil {
+		_, err = raw.Write(b.Bytes())
+	}
+	if err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	return c, nil
+}
+
+// dialRaw makes the connection under a protocol.
+func dialRaw(ctx context.Context, addr string, conf *tls.Config) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil || conf == nil {
+		return c, err
+	}
+	t := tls.Client(c, conf)
+	if err := t.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return t, nil
+}
+
+// open begins a call on a stream.
+func (c *wireConn) open(stream uint32, method string) error {
+	c.block.Reset()
+	for _, h := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", method},
+		{":authority", "localhost"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		if err := c.headers.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+			return err
+		}
+	}
+	var b bytes.Buffer
+	err := http2.NewFramer(&b, nil).WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: c.block.Bytes(), EndHeaders: true,
+	})
+	if err != nil {
+		return err
+	}
+	return c.write(b.Bytes())
+}
+
+// send sends a message on a stream; last says that no other follows.
+func (c *wireConn) send(stream uint32, m proto.Message, last bool) error {
+	const head = 9 + 5
+	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, head, 128), m)
+	if err != nil {
+		return err
+	}
+	n := len(b) - head
+	binary.BigEndian.PutUint32(b, uint32(n+5)<<8|uint32(http2.FrameData))
+	if last {
+		b[4] = byte(http2.FlagDataEndStream)
+	}
+	binary.BigEndian.PutUint32(b[5:], stream)
+	binary.BigEndian.PutUint32(b[10:], uint32(n))
+	return c.write(b)
+}
+
+func (c *wireConn) write(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.Write(b)
+	return err
+}
+
+// receive reads messages until the connection ends, or take returns an error.
+func (c *wireConn) receive(take func(stream uint32, message []byte) error) error {
+	for {
+		n, err := c.frame(c.in[:c.had], take)
+		c.had = copy(c.in[:], c.in[n:c.had])
+		switch {
+		case err != nil:
+			return err
+		case n > 0:
+			continue
+		case c.had == len(c.in):
+			return errors.New("bench: a frame is too long for this client")
+		}
+		n, err = c.Read(c.in[c.had:])
+		if c.had += n; n == 0 && err != nil {
+			return err
+		}
+	}
+}
+
+// frame takes a frame from the front of b, and returns how long it is; 0 if it is not complete.
+func (c *wireConn) frame(b []byte, take func(uint32, []byte) error) (int, error) {
+	if len(b) < 9 {
+		return 0, nil
+	}
+	n := 9 + int(binary.BigEndian.Uint32(b)>>8)
+	if len(b) < n {
+		return 0, nil
+	}
+	kind, flags, body := http2.FrameType(b[3]), http2.Flags(b[4]), b[9:n]
+	stream := binary.BigEndian.Uint32(b[5:])
+	switch kind {
+	case http2.FrameData:
+		return n, c.messages(stream, body, take)
+	case http2.FrameSettings, http2.FramePing:
+		const ack = 1
+		if flags&ack != 0 {
+			break
+		}
+		answer := append([]byte{0, 0, 0, byte(kind), ack, 0, 0, 0, 0}, body...)
+		if kind == http2.FrameSettings {
+			answer = answer[:9]
+		}
+		answer[2] = byte(len(answer) - 9)
+		return n, c.write(answer)
+	case http2.FrameGoAway, http2.FrameRSTStream:
+		return n, fmt.Errorf("bench: the server ended the stream: %v %q", kind, body)
+	}
+	return n, nil
+}
+
+// messages takes what is whole of the messages of a stream. Only one stream at a time may have
+// one that is not.
+func (c *wireConn) messages(stream uint32, b []byte, take func(uint32, []byte) error) error {
+	c.data = append(c.data, b...)
+	for len(c.data) >= 5 {
+		n := 5 + int(binary.BigEndian.Uint32(c.data[1:]))
+		if len(c.data) < n {
+			return nil
+		}
+		m := c.data[5:n]
+		c.data = c.data[n:]
+		if err := take(stream, m); err != nil {
+			return err
+		}
+	}
+	if len(c.data) == 0 {
+		c.data = nil
+	}
+	return nil
+}
+
+// zooWire is a session with a ZooKeeper.
+type zooWire struct{ net.Conn }
+
+// dialZoo opens a session with a timeout in milliseconds.
+func dialZoo(ctx context.Context, addr string, ms int32) (*zooWire, error) {
+	c, err := dialRaw(ctx, addr, nil)
+	if err != nil {
+		return nil, err
+	}
+	const size = 4 + 8 + 4 + 8 + 4 + 16
+	b := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(b, size)
+	binary.BigEndian.PutUint32(b[16:], uint32(ms))
+	binary.BigEndian.PutUint32(b[28:], 16) // of the password
+	z := &zooWire{c}
+	_, err = c.Write(b)
+	if err == nil {
+		err = z.skip()
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return z, nil
+}
+
+// skip reads one answer.
+func (z *zooWire) skip() error {
+	var b [64]byte
+	if _, err := io.ReadFull(z, b[:4]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(b[:])
+	if int(n) > len(b) {
+		return fmt.Errorf("bench: an answer of %d bytes", n)
+	}
+	_, err := io.ReadFull(z, b[:n])
+	return err
+}
+
+// ping renews the session.
+func (z *zooWire) ping() error {
+	const ping = 11
+	_, err := z.Write([]byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, ping})
+	return err
+}
