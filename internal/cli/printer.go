@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/olekukonko/tablewriter"
-	"github.com/olekukonko/tablewriter/tw"
 	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/table"
 )
 
 // formats are the values of --write-out.
@@ -127,15 +127,7 @@ func (tablePrinter) print(w io.Writer, a answer) error {
 		return unsupported("table")
 	}
 	head, rows := a.table()
-	cfg := tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()
-	t := tablewriter.NewTable(w, tablewriter.WithConfig(cfg))
-	t.Header(head)
-	for _, row := range rows {
-		if err := t.Append(row); err != nil {
-			return err
-		}
-	}
-	return t.Render()
+	return table.Write(w, head, rows)
 }
 
 // page collects the text of one answer, so that it reaches the reader in one

@@ -40,8 +40,9 @@ func Command() *cobra.Command {
 type process struct {
 	env      func() []string
 	hostname func() string
-	// run runs a member; the joiner is nil unless it joins a running cluster.
-	run func(context.Context, server.Config, *joiner) error
+	// run runs a member; the joiner is nil unless it joins a running cluster, the reloader
+	// unless it has a configuration file.
+	run func(context.Context, server.Config, *joiner, *reloader) error
 }
 
 func command(p process) *cobra.Command {
@@ -65,7 +66,8 @@ func command(p process) *cobra.Command {
 // serve reads the flags and runs the member.
 func (p process) serve(c *cobra.Command, args []string) error {
 	f := newFlags()
-	switch err := f.parse(args); {
+	warnings, err := f.read(args, p.env())
+	switch {
 	case errors.Is(err, errHelp):
 		f.help(c.OutOrStdout())
 		return nil
@@ -76,45 +78,59 @@ func (p process) serve(c *cobra.Command, args []string) error {
 		printVersion(c.OutOrStdout())
 		return nil
 	}
-	warnings, err := f.readEnv(p.env())
+	cfg, more, err := f.checked(p.hostname())
 	if err != nil {
 		return err
 	}
-	cfg, guesses, err := f.config(p.hostname())
+	lg, style, closeLog, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
 	if err != nil {
-		return err
-	}
-	lg, closeLog, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
-	if err != nil {
-		return err
+		return f.located(err)
 	}
 	defer closeLog() //nolint:errcheck // the process ends; there is nowhere left to say so
 	warnAll(lg, warnings)
-	warnAll(lg, f.warnings())
-	warnAll(lg, guesses)
+	warnAll(lg, more)
 	cfg.Logger = lg
 	j, err := f.joiner(lg)
 	if err != nil {
-		return err
-	}
-	likely := cfg
-	if j != nil && !j.addressesGiven {
-		likely = choose("localhost", clientPorts[0]).in(cfg)
-	}
-	if err := likely.Validate(); err != nil {
-		return &UsageError{err.Error()}
+		return f.located(err)
 	}
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return withExitCode(p.run(ctx, cfg, j))
+	var r *reloader
+	if f.configFile != "" { // else SIGHUP ends the process, as when its terminal closes
+		r = &reloader{args: args, env: p.env(), running: f, style: style, log: lg}
+		defer r.onHangup()()
+	}
+	return withExitCode(p.run(ctx, cfg, j, r))
+}
+
+// checked returns the configuration as [flags.config] does, and refuses one that no member
+// could have.
+func (f *flags) checked(hostname string) (server.Config, []string, error) {
+	cfg, warnings, err := f.config(hostname)
+	if err != nil {
+		return cfg, nil, f.located(err)
+	}
+	j, err := f.joiner(slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = f.log.check()
+	}
+	if err == nil {
+		likely := cfg
+		if j != nil && !j.addressesGiven {
+			likely = choose("localhost", clientPorts[0]).in(cfg)
+		}
+		err = likely.Validate()
+	}
+	return cfg, warnings, f.located(err)
 }
 
 // runMember runs a member until a signal ends it, or the cluster removes it, with
 // the settings that are right for a process of its own and would be rude in a
 // library.
-func runMember(ctx context.Context, cfg server.Config, j *joiner) error {
+func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) error {
 	quietGRPC()
 	ctx, stop := untilSignal(ctx, cfg.Logger)
 	defer stop()
@@ -138,7 +154,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner) error {
 		return err
 	}
 	tuneGC() // not before the state is loaded: that is all growth and no garbage
-	go notify(ctx, s.Ready())
+	go notify(ctx, s.Ready(), r)
 	if j != nil {
 		joining := make(chan struct{})
 		go func() { defer close(joining); j.finish(ctx, s.Ready()) }()
@@ -178,9 +194,12 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 
 // notify tells systemd, if it started us, that the member serves and that it
 // stops: for units of Type=notify, which Debian's of etcd is.
-func notify(ctx context.Context, ready <-chan struct{}) {
+func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	select {
 	case <-ready:
+		if r != nil {
+			r.serving.Store(true)
+		}
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 		<-ctx.Done()
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)

@@ -13,10 +13,6 @@ import (
 // values that were chosen for want of a flag. It does not validate.
 func (f *flags) config(hostname string) (server.Config, []string, error) {
 	c := f.cfg
-	if f.configFile != "" {
-		return c, nil, usageError("--config-file is not supported; give its settings as flags " +
-			"or as LEASEHOLD_... variables")
-	}
 	if c.DataDir == "" {
 		c.DataDir = c.Name + ".leasehold"
 	}

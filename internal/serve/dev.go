@@ -73,7 +73,7 @@ func (d *dev) check() error {
 
 // run runs the cluster until a signal, ctx, or the failure of a member ends it.
 func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
-	lg, _, err := logFlags{
+	lg, _, _, err := logFlags{
 		level: d.level, format: "console", outputs: []string{"default"},
 	}.open(stdout, stderr)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestExitCodeOfRelease(t *testing.T) {
 	} {
 		p := process{
 			env: func() []string { return nil }, hostname: func() string { return "host" },
-			run: func(context.Context, server.Config, *joiner) error { return c.err },
+			run: func(context.Context, server.Config, *joiner, *reloader) error { return c.err },
 		}
 		command := command(p)
 		command.SetArgs([]string{"--data-dir", t.TempDir()})

@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"leasehold.dev/server"
 )
@@ -33,7 +35,8 @@ func usageError(format string, args ...any) error {
 type flags struct {
 	fs       *flag.FlagSet
 	sections []section
-	given    map[string]bool // on the command line or by a variable
+	given    map[string]bool   // on the command line, by a variable or in the file
+	from     map[string]string // where what is given comes from
 
 	cfg        server.Config
 	log        logFlags
@@ -56,6 +59,7 @@ func newFlags() *flags {
 	f := &flags{
 		fs:    flag.NewFlagSet("serve", flag.ContinueOnError),
 		given: make(map[string]bool),
+		from:  make(map[string]string),
 		cfg:   server.DefaultConfig(),
 	}
 	f.fs.SetOutput(io.Discard)
@@ -131,17 +135,70 @@ func (f *flags) parse(args []string) error {
 // set gives x a value that came from source, a flag or a variable.
 func (f *flags) set(x *flag.Flag, value, source string) error {
 	if err := x.Value.Set(value); err != nil {
-		why := err.Error()
-		if why == "parse error" { // all that package flag says
-			if why = "it is not a whole number"; isBool(x) {
-				why = "it is neither true nor false"
-			}
-		}
-		return usageError("invalid value %q for %s: %s", value, source, why)
+		return usageError("invalid value %q for %s: %s", value, source, because(x, err))
 	}
-	f.given[x.Name] = true
+	f.given[x.Name], f.from[x.Name] = true, "variable "+source
+	if strings.HasPrefix(source, "--") {
+		f.from[x.Name] = "flag"
+	}
 	return nil
 }
+
+// because says why x did not take a value.
+func because(x *flag.Flag, err error) string {
+	var kind any
+	if g, ok := x.Value.(flag.Getter); ok {
+		kind = g.Get()
+	}
+	_, isDuration := kind.(time.Duration)
+	why := err.Error()
+	switch {
+	case why != "parse error": // all that package flag says
+	case isBool(x):
+		why = "it is neither true nor false"
+	case isDuration:
+		why = "it is not a duration such as 10s"
+	default:
+		why = "it is not a whole number"
+	}
+	return why
+}
+
+// read takes a command line, what it leaves to variables, and what both leave to the file. A
+// warning is about a value that means nothing here.
+func (f *flags) read(args, env []string) (warnings []string, err error) {
+	if err := f.parse(args); err != nil || f.version {
+		return nil, err
+	}
+	if warnings, err = f.readEnv(env); err != nil {
+		return nil, err
+	}
+	more, err := f.readFile()
+	return append(append(warnings, more...), f.warnings()...), err
+}
+
+// located adds to an error where a flag that it names was given, if not on the command line.
+func (f *flags) located(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	var where []string
+	for _, m := range namedFlag.FindAllStringSubmatch(text, -1) {
+		from := f.from[m[1]]
+		if w := fmt.Sprintf("--%s is given by %s", m[1], from); f.given[m[1]] && from != "flag" &&
+			!slices.Contains(where, w) {
+			where = append(where, w)
+		}
+	}
+	if len(where) > 0 {
+		text += " (" + strings.Join(where, ", ") + ")"
+	}
+	return &UsageError{text}
+}
+
+// namedFlag finds flags in the text of an error.
+var namedFlag = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 
 func isBool(x *flag.Flag) bool {
 	b, ok := x.Value.(interface{ IsBoolFlag() bool })
@@ -194,7 +251,11 @@ func (f *flags) warnings() []string {
 	f.fs.VisitAll(func(x *flag.Flag) {
 		v, ok := x.Value.(*ignoredValue)
 		if ok && f.given[x.Name] && v.text != v.flag.def {
-			w = append(w, fmt.Sprintf("flag --%s is accepted and ignored: %s", x.Name, v.flag.why))
+			what := "flag --" + x.Name
+			if file, ok := strings.CutPrefix(f.from[x.Name], "file "); ok {
+				what = fmt.Sprintf("setting %s (%s)", x.Name, file)
+			}
+			w = append(w, fmt.Sprintf("%s is accepted and ignored: %s", what, v.flag.why))
 		}
 	})
 	return w
@@ -204,7 +265,9 @@ func (f *flags) warnings() []string {
 func (f *flags) help(w io.Writer) {
 	fmt.Fprint(w, "Run one member, until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
 		"Every flag may be given as a variable: LEASEHOLD_DATA_DIR for --data-dir, or\n"+
-		"ETCD_DATA_DIR. A flag beats both, and LEASEHOLD_ beats ETCD_.\n")
+		"ETCD_DATA_DIR, or as a line of the file of --config-file: \"data-dir: /var/lib/leasehold\".\n"+
+		"A flag beats a variable, LEASEHOLD_ beats ETCD_, and a variable beats the file. See\n"+
+		"\"leasehold config --help\".\n")
 	for _, s := range f.sections {
 		fmt.Fprintf(w, "\n%s:\n", s.title)
 		for _, name := range s.names {

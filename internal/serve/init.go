@@ -38,7 +38,7 @@ const askFirst = 5 * time.Second
 
 func initCluster(c *cobra.Command, args []string) error {
 	f := newFlags()
-	switch err := f.parse(args); {
+	switch _, err := f.read(args, os.Environ()); {
 	case errors.Is(err, errHelp):
 		fmt.Fprintf(c.OutOrStdout(), "%s\n\nUsage:\n  leasehold %s\n\n", c.Long, c.Use)
 		f.help(c.OutOrStdout())
@@ -46,15 +46,12 @@ func initCluster(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	}
-	if _, err := f.readEnv(os.Environ()); err != nil {
-		return err
-	}
 	cfg, _, err := f.config(hostname())
-	if err != nil {
-		return err
+	if err == nil {
+		err = cfg.Validate()
 	}
-	if err := cfg.Validate(); err != nil {
-		return &UsageError{err.Error()}
+	if err != nil {
+		return f.located(err)
 	}
 	if err := noCluster(f.join.endpoints, cfg); err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold.dev/internal/fault"
@@ -27,27 +29,94 @@ var levels = map[string]slog.Level{
 	"panic": slog.LevelError, "fatal": slog.LevelError,
 }
 
-// open returns the logger, and what closes its files.
-func (l logFlags) open(stdout, stderr io.Writer) (*slog.Logger, func() error, error) {
-	level, ok := levels[strings.ToLower(l.level)]
-	if !ok {
-		return nil, nil, usageError("invalid value %q for --log-level: it is not one of debug, "+
+// logStyle is what may change of a log while it is written.
+type logStyle struct {
+	level   slog.LevelVar
+	console atomic.Bool // else JSON
+}
+
+// check refuses a level or a format that there is not.
+func (l logFlags) check() error {
+	if _, ok := levels[strings.ToLower(l.level)]; !ok {
+		return usageError("invalid value %q for --log-level: it is not one of debug, "+
 			"info, warn, error", l.level)
 	}
 	if l.format != "json" && l.format != "console" {
-		return nil, nil, usageError("invalid value %q for --log-format: it is not one of json, "+
+		return usageError("invalid value %q for --log-format: it is not one of json, "+
 			"console", l.format)
+	}
+	return nil
+}
+
+// apply makes s what the flags say, which check has seen.
+func (l logFlags) apply(s *logStyle) {
+	s.level.Set(levels[strings.ToLower(l.level)])
+	s.console.Store(l.format == "console")
+}
+
+// open returns the logger, what may change of it, and what closes its files.
+func (l logFlags) open(stdout, stderr io.Writer) (*slog.Logger, *logStyle, func() error, error) {
+	if err := l.check(); err != nil {
+		return nil, nil, nil, err
 	}
 	w, closeFiles, err := l.writer(stdout, stderr)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	options := &slog.HandlerOptions{Level: level}
-	if l.format == "console" {
-		return slog.New(slog.NewTextHandler(w, options)), closeFiles, nil
+	style := new(logStyle)
+	l.apply(style)
+	w = &oneAtATime{w: w}
+	return slog.New(logHandler{
+		style:   style,
+		console: slog.NewTextHandler(w, &slog.HandlerOptions{Level: &style.level}),
+		json: slog.NewJSONHandler(w, &slog.HandlerOptions{
+			Level: &style.level, ReplaceAttr: likeEtcd,
+		}),
+	}), style, closeFiles, nil
+}
+
+// logHandler writes each record in the form that the style has just then.
+type logHandler struct {
+	style         *logStyle
+	console, json slog.Handler
+}
+
+// Enabled implements slog.Handler.
+func (h logHandler) Enabled(_ context.Context, l slog.Level) bool {
+	return l >= h.style.level.Level()
+}
+
+// Handle implements slog.Handler.
+func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	if h.style.console.Load() {
+		return h.console.Handle(ctx, r)
 	}
-	options.ReplaceAttr = likeEtcd
-	return slog.New(slog.NewJSONHandler(w, options)), closeFiles, nil
+	return h.json.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.console, h.json = h.console.WithAttrs(attrs), h.json.WithAttrs(attrs)
+	return h
+}
+
+// WithGroup implements slog.Handler.
+func (h logHandler) WithGroup(name string) slog.Handler {
+	h.console, h.json = h.console.WithGroup(name), h.json.WithGroup(name)
+	return h
+}
+
+// oneAtATime keeps the lines of the two handlers apart, each of which has a lock of its own.
+type oneAtATime struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+// Write implements io.Writer.
+func (o *oneAtATime) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.w.Write(b)
 }
 
 func (l logFlags) writer(stdout, stderr io.Writer) (io.Writer, func() error, error) {

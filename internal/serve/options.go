@@ -112,6 +112,8 @@ func (f *flags) addClientSecurity() {
 		"Clients must show a certificate that one of these vouches for (PEM).")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Clients must show a certificate.")
 	fs.StringVar(&t.CRLFile, "client-crl-file", "", "Client certificates that were revoked.")
+	fs.Var(list{&t.AllowedCNs}, "client-cert-allowed-cn",
+		"A client certificate must bear one of these common names.")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
 		"A client certificate must be for one of these hosts.")
 	fs.BoolVar(&t.Auto, "auto-tls", false,
@@ -185,6 +187,7 @@ func (f *flags) addLogging() {
 func (f *flags) addOther() {
 	fs := f.fs
 	fs.StringVar(&f.configFile, "config-file", "",
-		"Not supported: give flags or variables. It is refused, so that nothing is lost silently.")
+		"A YAML file of settings, named as the flags or as in etcd's file. Flags and variables "+
+			"beat it. SIGHUP reads log-level and log-format from it again.")
 	fs.BoolVar(&f.version, "version", false, "Print the version and exit.")
 }

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		quietGRPC() // before a test's own connections have begun to log
 		os.Exit(m.Run())
 	case "stuck":
-		p.run = func(ctx context.Context, cfg server.Config, _ *joiner) error {
+		p.run = func(ctx context.Context, cfg server.Config, _ *joiner, _ *reloader) error {
 			ctx, stop := untilSignal(ctx, cfg.Logger)
 			defer stop()
 			cfg.Logger.Info("ready to serve client requests")
@@ -215,7 +215,7 @@ func TestPortTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Logger = slog.New(slog.DiscardHandler)
-		if err := runMember(t.Context(), cfg, nil); !errors.Is(err, syscall.EADDRINUSE) {
+		if err := runMember(t.Context(), cfg, nil, nil); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

@@ -31,7 +31,7 @@ func try(t *testing.T, env []string, args ...string) outcome {
 	c := command(process{
 		env:      func() []string { return env },
 		hostname: func() string { return "myhost" },
-		run: func(_ context.Context, cfg server.Config, _ *joiner) error {
+		run: func(_ context.Context, cfg server.Config, _ *joiner, _ *reloader) error {
 			o.cfg, o.ran = cfg, true
 			cfg.Logger.Info("ran", "n", 1, "took", 1500*time.Microsecond)
 			return nil
@@ -219,7 +219,7 @@ func TestMistakes(t *testing.T) {
 		"--auto-compaction-retention=x":      "neither a number of hours nor a duration",
 		"--log-level=loud":                   "not one of debug, info, warn, error",
 		"--log-format=xml":                   "not one of json, console",
-		"--config-file=a.yml":                "--config-file is not supported",
+		"--config-file=missing.yml":          "--config-file: open missing.yml",
 		"--cert-file=a":                      "a certificate file needs a key file",
 		"--auto-tls":                         "give --listen-client-urls with https://",
 		"--peer-auto-tls":                    "give --listen-peer-urls with https://",

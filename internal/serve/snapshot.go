@@ -11,12 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/olekukonko/tablewriter"
-	"github.com/olekukonko/tablewriter/tw"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/table"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 )
@@ -252,14 +251,14 @@ var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 		})
 	},
 	"table": func(w io.Writer, i server.BackupInfo) error {
-		cfg := tablewriter.NewConfigBuilder().WithRowAlignment(tw.AlignRight).Build()
-		t := tablewriter.NewTable(w, tablewriter.WithConfig(cfg))
-		t.Header("hash", "revision", "total keys", "total size", "version", "total leases",
-			"compacted", "members", "cluster", "cluster version")
-		err := t.Append(fmt.Sprintf("%x", i.Hash), fmt.Sprint(i.Revision), fmt.Sprint(i.Keys),
+		return table.Write(w, []string{
+			"hash", "revision", "total keys", "total size", "version", "total leases", "compacted",
+			"members", "cluster", "cluster version",
+		}, [][]string{{
+			fmt.Sprintf("%x", i.Hash), fmt.Sprint(i.Revision), fmt.Sprint(i.Keys),
 			sizeText(i.Bytes), i.Version, fmt.Sprint(i.Leases), fmt.Sprint(i.Compacted),
-			fmt.Sprint(i.Members), fmt.Sprintf("%016x", i.Cluster), i.ClusterVersion)
-		return errors.Join(err, t.Render())
+			fmt.Sprint(i.Members), fmt.Sprintf("%016x", i.Cluster), i.ClusterVersion,
+		}})
 	},
 }
 

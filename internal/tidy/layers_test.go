@@ -48,7 +48,7 @@ var house = [][]string{
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
-		"internal/fault", "internal/figures", "internal/login",
+		"internal/fault", "internal/figures", "internal/login", "internal/table",
 	},
 }
 

@@ -1,0 +1,173 @@
+package serve
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/server"
+)
+
+const configLong = `Reads settings as "leasehold serve" does, and starts nothing.
+
+A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or
+a line of the file of --config-file. A flag beats a variable, LEASEHOLD_ beats ETCD_, a variable
+beats the file, and the file beats the default. (etcd ignores flags and variables if there is a
+file.)
+
+The file is YAML. Its names are those of the flags; etcd's file can be used as it is, with its
+sections client-transport-security and peer-transport-security. Unknown names, names that come
+twice and values of the wrong type are refused, with their line.
+
+  name: a
+  data-dir: /var/lib/leasehold
+  listen-client-urls: https://10.0.0.1:2379        # or a list: [URL, URL]
+  election-timeout: 1s                             # or, as in etcd, milliseconds
+  client-transport-security:
+    cert-file: /etc/leasehold/tls/tls.crt
+    key-file: /etc/leasehold/tls/tls.key
+
+While a member runs, SIGHUP makes it read the file again: log-level and log-format count at once,
+other changes are named in the log and count from the next start.`
+
+// ConfigCommand returns "leasehold config", which reads settings as serve does.
+func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }
+
+func configCommand(env func() []string, hostname func() string) *cobra.Command {
+	sub := func(
+		use, short, example string, do func(io.Writer, *flags, server.Config, []string),
+	) *cobra.Command {
+		c := &cobra.Command{
+			Use: use + " [FILE] [flags of serve]", Short: short, Long: configLong, Example: example,
+			DisableFlagParsing: true, SilenceErrors: true, SilenceUsage: true,
+			ValidArgsFunction: complete,
+		}
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				args = append([]string{"--config-file", args[0]}, args[1:]...)
+			}
+			f := newFlags()
+			warnings, err := f.read(args, env())
+			if errors.Is(err, errHelp) {
+				return c.Help()
+			}
+			if err != nil {
+				return err
+			}
+			cfg, more, err := f.checked(hostname())
+			if err != nil {
+				return err
+			}
+			do(c.OutOrStdout(), f, cfg, append(warnings, more...))
+			return nil
+		}
+		return c
+	}
+	c := &cobra.Command{
+		Use: "config <subcommand>", Short: "Check or show the settings of a member",
+		Long: configLong,
+	}
+	c.AddCommand(
+		sub("check", "Say whether a member could start with these settings",
+			"  leasehold config check /etc/leasehold/leasehold.yaml\n"+
+				"  leasehold config check /etc/leasehold/leasehold.yaml --name b --log-level debug",
+			checkConfig),
+		sub("show", "Print every setting, and where its value comes from",
+			"  leasehold config show /etc/leasehold/leasehold.yaml\n"+
+				"  LEASEHOLD_NAME=b leasehold config show | grep -v '# default'", showConfig),
+	)
+	return c
+}
+
+// checkConfig tells what was read, once there is no mistake in it.
+func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) {
+	for _, line := range warnings {
+		fmt.Fprintf(w, "warning: %s\n", line)
+	}
+	count := make(map[string]int)
+	for name, from := range f.from {
+		if name == "config-file" {
+			continue
+		}
+		kind, _, _ := strings.Cut(from, " ")
+		count[kind]++
+	}
+	fmt.Fprintf(w, "ok: member %s, data in %s; "+
+		"settings: %d of the file, %d of variables, %d of flags\n",
+		cfg.Name, cfg.DataDir, count["file"], count["variable"], count["flag"])
+}
+
+// showConfig prints what would be a configuration file of the same meaning.
+func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) {
+	for _, line := range warnings {
+		fmt.Fprintf(w, "# warning: %s\n", line)
+	}
+	for _, s := range f.sections {
+		fmt.Fprintf(w, "# %s\n", s.title)
+		for _, name := range s.names {
+			if slices.Contains(notInFile, name) {
+				continue
+			}
+			x := f.fs.Lookup(name)
+			from := f.from[name]
+			value := x.Value.String()
+			if !f.given[name] {
+				from = "default"
+				value = chosen(name, value, cfg)
+			}
+			fmt.Fprintf(w, "%-48s # %s\n", name+": "+inFileText(x, value), from)
+		}
+	}
+}
+
+// chosen is the value of a flag that was not given where that depends on others.
+func chosen(name, value string, cfg server.Config) string {
+	switch name {
+	case "data-dir":
+		return cfg.DataDir
+	case "advertise-client-urls":
+		return joinURLs(cfg.URLs.AdvertiseClient)
+	case "initial-advertise-peer-urls":
+		return joinURLs(cfg.URLs.AdvertisePeer)
+	case "quota-backend-bytes":
+		return strconv.FormatInt(cfg.Limits.QuotaBackendBytes, 10)
+	case "auto-compaction-retention":
+		return "" // two numbers at once, of which a file can give one
+	default:
+		return value
+	}
+}
+
+// inFileText writes a value as a configuration file has it: numbers and truths bare, text in
+// quotes. A flag without a value has none.
+func inFileText(x *flag.Flag, value string) string {
+	if value == "" {
+		return ""
+	}
+	var kind any
+	if g, ok := x.Value.(flag.Getter); ok {
+		kind = g.Get()
+	}
+	switch kind.(type) {
+	case bool, int, int64, uint, uint64, time.Duration:
+		return value
+	}
+	switch x.Value.(type) {
+	case millis:
+		return value
+	case streams:
+		if value == "math.MaxUint32" {
+			return "4294967295"
+		}
+		return value
+	}
+	return strconv.Quote(value)
+}

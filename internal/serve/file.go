@@ -1,0 +1,306 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// inFile maps the sections of a configuration file, which etcd has, to the names in each and
+// the flags that these stand for.
+var inFile = map[string]map[string]string{
+	"client-transport-security": {
+		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file",
+		"client-key-file": "client-key-file", "client-cert-auth": "client-cert-auth",
+		"trusted-ca-file": "trusted-ca-file", "auto-tls": "auto-tls", "crl-file": "client-crl-file",
+		"allowed-cn": "client-cert-allowed-cn", "allowed-hostname": "client-cert-allowed-hostname",
+		"skip-client-san-verification": "",
+	},
+	"peer-transport-security": {
+		"cert-file": "peer-cert-file", "key-file": "peer-key-file",
+		"client-cert-file": "peer-client-cert-file", "client-key-file": "peer-client-key-file",
+		"client-cert-auth": "peer-client-cert-auth", "trusted-ca-file": "peer-trusted-ca-file",
+		"auto-tls": "peer-auto-tls", "crl-file": "peer-crl-file", "allowed-cn": "peer-cert-allowed-cn",
+		"allowed-hostname":             "peer-cert-allowed-hostname",
+		"skip-client-san-verification": "peer-skip-client-san-verification",
+	},
+}
+
+// ignoredInFile are names of etcd's configuration file that no flag has, and why they mean
+// nothing here.
+var ignoredInFile = map[string]string{
+	"discovery-config": noDiscovery, "socket-options": "one process has a port",
+	"client-transport-security.skip-client-san-verification": "host names in clients' " +
+		"certificates are checked only against client-cert-allowed-hostname",
+	"proxy": noProxy, "proxy-failure-wait": noProxy, "proxy-refresh-interval": noProxy,
+	"proxy-dial-timeout": noProxy, "proxy-write-timeout": noProxy, "proxy-read-timeout": noProxy,
+}
+
+const noProxy = "there is no proxy; every member serves every call"
+
+// notInFile are flags that a file cannot give.
+var notInFile = []string{"config-file", "version"}
+
+// setting is one line of a configuration file.
+type setting struct {
+	name  string // as in the file, with its section
+	flag  string // "" if it is ignored
+	line  int
+	value *yaml.Node
+}
+
+// readFile sets the flags that neither the command line nor a variable gave from the file of
+// --config-file, if there is one. It refuses what it does not know, and what has the wrong type,
+// even if that is overridden.
+func (f *flags) readFile() (warnings []string, err error) {
+	if f.configFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.configFile)
+	if err != nil {
+		return nil, usageError("--config-file: %v", err)
+	}
+	settings, err := f.settings(text)
+	if err != nil {
+		return nil, err
+	}
+	tried := newFlags()
+	for _, s := range settings {
+		if s.flag == "" && (s.value.Value == "false" || s.value.Value == "off") {
+			continue // etcd's default is not worth a warning
+		}
+		if s.flag == "" {
+			warnings = append(warnings, fmt.Sprintf("setting %s in %s is accepted and ignored: %s",
+				s.name, f.configFile, ignoredInFile[s.name]))
+			continue
+		}
+		where := fmt.Sprintf("%s:%d", f.configFile, s.line)
+		to := f
+		if f.given[s.flag] {
+			to = tried
+		}
+		x := to.fs.Lookup(s.flag)
+		value, err := valueOf(x, s.value)
+		if err == nil {
+			err = x.Value.Set(value)
+		}
+		if err != nil {
+			return nil, usageError("%s: invalid value for %s: %s", where, s.name, because(x, err))
+		}
+		if to == f {
+			f.given[s.flag], f.from[s.flag] = true, "file "+where
+		}
+	}
+	return warnings, nil
+}
+
+// settings reads the names in a file, and finds the flag of each.
+func (f *flags) settings(text []byte) ([]setting, error) {
+	root, err := parseYAML(text)
+	if err != nil {
+		return nil, usageError("%s%v", f.configFile, err)
+	}
+	if root == nil {
+		return nil, nil
+	}
+	fail := func(line int, format string, args ...any) ([]setting, error) {
+		return nil, usageError("%s:%d: %s", f.configFile, line, fmt.Sprintf(format, args...))
+	}
+	if root.Kind != yaml.MappingNode {
+		return fail(root.Line, "a configuration file has lines such as \"name: a\"")
+	}
+	var all []setting
+	for i := 0; i < len(root.Content); i += 2 {
+		name, value := root.Content[i], root.Content[i+1]
+		section, isSection := inFile[name.Value]
+		if !isSection {
+			all = append(all, setting{name: name.Value, flag: name.Value, line: name.Line, value: value})
+			continue
+		}
+		if isNull(value) {
+			continue
+		}
+		if value.Kind != yaml.MappingNode {
+			return fail(value.Line, "%s holds settings, such as \"cert-file: server.crt\", each "+
+				"on a line of its own", name.Value)
+		}
+		for j := 0; j < len(value.Content); j += 2 {
+			n := value.Content[j]
+			x, ok := section[n.Value]
+			if !ok {
+				return fail(n.Line, "unknown setting %q in %s%s", n.Value, name.Value,
+					didYouMean(n.Value, slices.Collect(maps.Keys(section))))
+			}
+			all = append(all, setting{
+				name: name.Value + "." + n.Value, flag: x, line: n.Line, value: value.Content[j+1],
+			})
+		}
+	}
+	return f.vetSettings(all, fail)
+}
+
+// vetSettings refuses names that are unknown or come twice, and leaves out what has no value.
+func (f *flags) vetSettings(
+	all []setting, fail func(int, string, ...any) ([]setting, error),
+) (kept []setting, err error) {
+	first := make(map[string]setting)
+	for _, s := range all {
+		if ignoredInFile[s.name] != "" {
+			s.flag = ""
+		} else if f.fs.Lookup(s.flag) == nil || slices.Contains(notInFile, s.flag) {
+			return fail(s.line, "unknown setting %q%s", s.name, didYouMean(s.name, f.fileNames()))
+		}
+		if other, twice := first[s.flag]; twice && s.flag != "" {
+			return fail(s.line, "%s is given already, as %s in line %d", s.name, other.name, other.line)
+		}
+		first[s.flag] = s
+		if !isNull(s.value) {
+			kept = append(kept, s)
+		}
+	}
+	return kept, nil
+}
+
+// fileNames are the names that a configuration file may have outside of a section.
+func (f *flags) fileNames() []string {
+	names := slices.DeleteFunc(f.names(), func(n string) bool {
+		return slices.Contains(notInFile, n)
+	})
+	names = slices.AppendSeq(names, maps.Keys(inFile))
+	slices.Sort(names)
+	return names
+}
+
+// didYouMean ends a complaint about an unknown name.
+func didYouMean(typed string, names []string) string {
+	// etcd's flags lost this when they were no longer experiments.
+	plain := strings.TrimPrefix(typed, "experimental-")
+	if plain != typed && slices.Contains(names, plain) {
+		return fmt.Sprintf("; did you mean %q?", plain)
+	}
+	// A file may have been written with the names of another language.
+	plain = strings.ReplaceAll(strings.TrimPrefix(plain, "--"), "_", "-")
+	if near := nearest(plain, names); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return "; leasehold serve --help lists the names, as flags"
+}
+
+// inYAML finds the line in an error of the library.
+var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// parseYAML returns the one document of a text, nil if it is empty. The error begins with the
+// line, if that is known, between colons.
+func parseYAML(text []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, next yaml.Node
+	err := d.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err == nil {
+		switch err := d.Decode(&next); {
+		case errors.Is(err, io.EOF):
+		case err == nil:
+			return nil, fmt.Errorf(":%d: a second document begins here; one is enough", next.Line)
+		}
+	}
+	if err != nil {
+		m := inYAML.FindStringSubmatch(err.Error())
+		if m == nil || m[1] == "" {
+			return nil, fmt.Errorf(": not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		return nil, fmt.Errorf(":%s: not YAML: %s", m[1], strings.TrimPrefix(err.Error(), m[0]))
+	}
+	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+// isNull reports whether a name has no value, as many in etcd's sample have none.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// valueOf returns the text of a value, as it would be on the command line, if the value has the
+// type of x.
+func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	var kind any = ""
+	if g, ok := x.Value.(flag.Getter); ok {
+		kind = g.Get()
+	}
+	_, ignored := x.Value.(*ignoredValue)
+	switch n.Kind {
+	case yaml.SequenceNode:
+		if takesList(x) || ignored {
+			return listOf(n)
+		}
+		return "", errors.New("it is one value, not a list")
+	case yaml.MappingNode:
+		return "", errors.New("it is one value, not names with values")
+	}
+	_, isText := kind.(string)
+	switch kind.(type) {
+	case bool:
+		if n.Tag != "!!bool" {
+			return "", errors.New("it is true or false, without quotes")
+		}
+	case time.Duration:
+		// etcd's are numbers of nanoseconds.
+		if n.Tag == "!!int" && n.Value != "0" {
+			return etcdDuration(x, n.Value)
+		}
+	case int, int64, uint, uint64:
+		if n.Tag != "!!int" {
+			return "", errors.New("it is a whole number, without quotes")
+		}
+	}
+	if n.Tag == "!!bool" && isText && !ignored {
+		return "", fmt.Errorf("it is text; write \"%s\" if that is meant", n.Value)
+	}
+	return n.Value, nil
+}
+
+// etcdDuration reads the durations of etcd's configuration file, which are numbers of
+// nanoseconds. A number so small would be meant otherwise.
+func etcdDuration(x *flag.Flag, nanoseconds string) (string, error) {
+	if d, err := time.ParseDuration(nanoseconds + "ns"); err == nil && d >= time.Millisecond {
+		return d.String(), nil
+	}
+	return "", fmt.Errorf("it needs a unit, as in %s%s", nanoseconds, "s")
+}
+
+// takesList reports whether x holds what the command line separates with commas.
+func takesList(x *flag.Flag) bool {
+	switch x.Value.(type) {
+	case urls, list, members:
+		return true
+	}
+	return false
+}
+
+func listOf(n *yaml.Node) (string, error) {
+	var words []string
+	for _, c := range n.Content {
+		for c.Kind == yaml.AliasNode {
+			c = c.Alias
+		}
+		if c.Kind != yaml.ScalarNode {
+			return "", fmt.Errorf("what begins in line %d is no single value", c.Line)
+		}
+		words = append(words, c.Value)
+	}
+	return strings.Join(words, ","), nil
+}

@@ -1,0 +1,216 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// file writes a configuration file.
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "leasehold.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Goal: etcd's configuration file can be used as it is. Method: one with every name that etcd
+// 3.7 has; what means nothing here and is not etcd's default is warned of.
+func TestEtcdsFile(t *testing.T) {
+	o := try(t, nil, "--config-file", "testdata/etcd.yaml")
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	c := o.cfg
+	for what, ok := range map[string]bool{
+		"name": c.Name == "m1", "data-dir": c.DataDir == "/var/lib/etcd",
+		"election":      c.Raft.ElectionTimeout == time.Second,
+		"list of URLs":  len(c.URLs.ListenClient) == 2,
+		"members":       len(c.Cluster.Initial) == 2,
+		"reconfig":      !c.Cluster.StrictReconfigCheck,
+		"compaction":    c.Compaction.Period == time.Hour,
+		"nanoseconds":   c.GRPC.KeepAliveInterval == 2*time.Hour,
+		"suites":        len(c.ClientTLS.CipherSuites) == 2 && len(c.PeerTLS.CipherSuites) == 2,
+		"client TLS":    c.ClientTLS.CertFile == "server.crt" && c.ClientTLS.ClientCertAuth,
+		"client names":  slices.Equal(c.ClientTLS.AllowedCNs, []string{"alice"}),
+		"client hosts":  len(c.ClientTLS.AllowedHostnames) == 2,
+		"peer TLS":      c.PeerTLS.TrustedCAFile == "peer-ca.crt" && c.PeerTLS.ClientCertAuth,
+		"peer names":    slices.Equal(c.PeerTLS.AllowedCNs, []string{"m1", "m2"}),
+		"peer's client": c.PeerTLS.ClientKeyFile == "peer-client.key",
+		"pprof":         c.HTTP.Pprof,
+	} {
+		if !ok {
+			t.Errorf("%s: %+v", what, c)
+		}
+	}
+	for _, want := range []string{
+		"setting peer-skip-client-san-verification (testdata/etcd.yaml:",
+		"setting discovery-config in testdata/etcd.yaml is accepted and ignored",
+		"setting socket-options in", "setting proxy-failure-wait in",
+		"setting feature-gates (", "setting compaction-sleep-interval (",
+	} {
+		if strings.Count(o.stderr, want) != 1 {
+			t.Errorf("%d warnings %q: %s", strings.Count(o.stderr, want), want, o.stderr)
+		}
+	}
+	for _, is := range []string{"setting wal-dir", "setting proxy in", "metrics is"} {
+		if strings.Contains(o.stderr, is) {
+			t.Errorf("a default is warned of: %s", o.stderr)
+		}
+	}
+}
+
+// Goal: a flag beats LEASEHOLD_, which beats ETCD_, which beats the file, which beats the
+// default; and config show says which it was. Method: every one of these once.
+func TestPrecedence(t *testing.T) {
+	path := file(t, "name: file\ndata-dir: file\ninitial-cluster-token: file\nmax-learners: 7\n"+
+		"host-whitelist: &x\n- a\n- b\ncors: *x\n")
+	env := []string{
+		"LEASEHOLD_NAME=ours", "ETCD_NAME=etcds", "ETCD_DATA_DIR=etcds", "LEASEHOLD_CONFIG_FILE=" + path,
+		"ETCD_INITIAL_CLUSTER_TOKEN=etcds",
+	}
+	o := try(t, env, "--initial-cluster-token", "flag")
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	c := o.cfg
+	if c.Cluster.Token != "flag" || c.Name != "ours" || c.DataDir != "etcds" ||
+		c.Cluster.MaxLearners != 7 || c.Limits.MaxTxnOps != 128 ||
+		strings.Join(c.HTTP.HostWhitelist, "+") != "a+b" {
+		t.Errorf("%+v", c)
+	}
+	var out bytes.Buffer
+	show := configCommand(func() []string { return env }, func() string { return "h" })
+	show.SetOut(&out)
+	show.SetArgs([]string{"show", "--initial-cluster-token", "flag"})
+	if err := show.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	for _, want := range [][2]string{
+		{`initial-cluster-token: "flag"`, "# flag"},
+		{`name: "ours"`, "# variable LEASEHOLD_NAME"},
+		{`data-dir: "etcds"`, "# variable ETCD_DATA_DIR"},
+		{"max-learners: 7", "# file " + path + ":4"},
+		{"max-txn-ops: 128", "# default"},
+	} {
+		if !slices.ContainsFunc(lines, func(l string) bool {
+			return strings.HasPrefix(l, want[0]+" ") && strings.HasSuffix(l, want[1])
+		}) {
+			t.Errorf("no line %q ... %q in:\n%s", want[0], want[1], out.String())
+		}
+	}
+	// What is shown means the same, as a file.
+	again := try(t, nil, "--config-file", file(t, out.String()))
+	if again.err != nil {
+		t.Fatal(again.err)
+	}
+	again.cfg.Logger, c.Logger = nil, nil
+	if a, b := text(again.cfg), text(c); a != b {
+		t.Errorf("what config show prints means another configuration:\n%s\n%s", a, b)
+	}
+}
+
+// Goal: a mistake in the file is told with its line, what to do, and exit code 2; no member
+// starts, even where a flag overrides what is wrong.
+func TestMistakesInFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"nmae: a":                           `:1: unknown setting "nmae"; did you mean "name"?`,
+		"# x\n\nlisten-client-url: x":       `:3: unknown setting "listen-client-url"; did you mean`,
+		"listen_client_urls: x":             `did you mean "listen-client-urls"?`,
+		"experimental-peer-cert-file: x":    `did you mean "peer-cert-file"?`,
+		"qqqqqqqqqqqqqqqqqqqqqqqqq: x":      "leasehold serve --help lists the names",
+		"version: true":                     `unknown setting "version"`,
+		"config-file: x":                    `unknown setting "config-file"`,
+		"client-transport-securty: {}":      `did you mean "client-transport-security"?`,
+		"name: a\nname: b":                  ":2: name is given already, as name in line 1",
+		"peer-transport-security: 5":        ":1: peer-transport-security holds settings",
+		"snapshot-count: many":              ":1: invalid value for snapshot-count: it is a whole number",
+		`snapshot-count: "5"`:               "it is a whole number, without quotes",
+		"snapshot-count: -5":                "it is not a whole number",
+		"snapshot-count: 1.5":               "it is a whole number",
+		"enable-pprof: 1":                   "it is true or false",
+		`enable-pprof: "true"`:              "it is true or false, without quotes",
+		"name: true":                        `it is text; write "true"`,
+		"name: [a]":                         "it is one value, not a list",
+		"name: {a: b}":                      "it is one value, not names with values",
+		"log-outputs: [[a]]":                "what begins in line 1 is no single value",
+		"lease-min-ttl: 5":                  "it needs a unit, as in 5s",
+		"lease-min-ttl: soon":               "it is not a duration such as 10s",
+		"election-timeout: x":               "neither a number of milliseconds nor a duration",
+		"- a":                               ":1: a configuration file has lines",
+		"just text":                         "a configuration file has lines",
+		"name: a\n---\nname: b":             "a second document begins here",
+		"name: a\n  b: c":                   ":2: not YAML:",
+		"name: \"a":                         "not YAML:",
+		"name: a\nlog-level: loud":          "(--log-level is given by file ",
+		"auto-compaction-mode: weekly":      "(--auto-compaction-mode is given by file ",
+		"name: a\nlog-format: xml\n":        "leasehold.yaml:2)",
+		"auto-tls: true":                    "give --listen-client-urls with https://",
+		"client-transport-security: {a: b}": `unknown setting "a" in client-transport-security`,
+		"peer-transport-security:\n  cert_file: b": `:2: unknown setting "cert_file" in ` +
+			`peer-transport-security; did you mean "cert-file"?`,
+		"cert-file: a\nclient-transport-security:\n  cert-file: b": ":3: client-transport-security." +
+			"cert-file is given already, as cert-file in line 1",
+	} {
+		o := try(t, nil, "--config-file", file(t, text), "--snapshot-count", "7")
+		var usage *UsageError
+		if !errors.As(o.err, &usage) || usage.ExitCode() != 2 || o.ran ||
+			!strings.Contains(o.err.Error(), want) {
+			t.Errorf("%q: %v (ran %t), want %q", text, o.err, o.ran, want)
+		}
+	}
+	for _, text := range []string{
+		"", "# nothing\n", "---\n", "name:\n", "peer-transport-security:\n",
+	} {
+		if o := try(t, nil, "--config-file", file(t, text)); o.err != nil || !o.ran {
+			t.Errorf("%q is refused: %v", text, o.err)
+		}
+	}
+}
+
+// Goal: no text makes the reader panic.
+func FuzzFile(f *testing.F) {
+	f.Add("name: a\nclient-transport-security:\n  cert-file: [x, *a]\nlog-outputs: &a [b]\n")
+	f.Add("a: &a [*a]\nlease-min-ttl: 5000000000\n<<: {name: b}\n? [x]\n: y\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "f")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = newFlags().read([]string{"--config-file", path}, nil)
+	})
+}
+
+// Goal: config check says what was read, or refuses as serve would.
+func TestConfigCheck(t *testing.T) {
+	run := func(env []string, args ...string) (string, error) {
+		var out bytes.Buffer
+		c := configCommand(func() []string { return env }, func() string { return "h" })
+		c.SetOut(&out)
+		c.SetArgs(append([]string{"check"}, args...))
+		err := c.Execute()
+		return out.String(), err
+	}
+	path := file(t, "name: a\nwal-dir: /x\n")
+	out, err := run([]string{"ETCD_DATA_DIR=/d"}, path, "--max-learners=2")
+	want := "ok: member a, data in /d; settings: 2 of the file, 1 of variables, 1 of flags\n"
+	warns := "warning: setting wal-dir (" + path + ":2)"
+	if err != nil || !strings.HasSuffix(out, want) || !strings.Contains(out, warns) {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := run(nil, path, "--election-timeout=1"); err == nil || out != "" {
+		t.Errorf("no member could start, but: %q, %v", out, err)
+	}
+	out, err = run(nil, "--help")
+	if err != nil || !strings.Contains(out, "client-transport-security:") {
+		t.Errorf("help: %q, %v", out, err)
+	}
+}

@@ -1,0 +1,104 @@
+package serve
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// reloadable are the settings that count from the moment when the file is read again. All
+// others count from the next start.
+var reloadable = []string{"log-level", "log-format"}
+
+// reloader reads the configuration file of a member again while it runs.
+type reloader struct {
+	args, env []string
+	running   *flags // as they were read at the start, or the last time
+	style     *logStyle
+	log       *slog.Logger
+	serving   atomic.Bool // before that systemd must not be told that a reload is done
+}
+
+// onHangup reloads at each SIGHUP, until what it returns is called.
+func (r *reloader) onHangup() (stop func()) {
+	hangups := make(chan os.Signal, 1) // one that waits stands for all that come before it
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-hangups:
+				tell := r.serving.Load()
+				if tell {
+					_, _ = daemon.SdNotify(false,
+						daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
+				}
+				r.reload()
+				if tell {
+					_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(done)
+		<-ended
+	}
+}
+
+// reload applies what has changed in the file, if all of it is right. It says what needs a new
+// start.
+func (r *reloader) reload() {
+	path := r.running.configFile
+	now := newFlags()
+	_, err := now.read(r.args, r.env)
+	if err == nil {
+		_, _, err = now.checked(hostname())
+	}
+	if err != nil {
+		r.log.Error("the configuration file is not read again: it has a mistake, and nothing changes",
+			"file", path, "error", err.Error())
+		return
+	}
+	var changed, later []string
+	now.fs.VisitAll(func(x *flag.Flag) {
+		before, after := shown(r.running.fs.Lookup(x.Name)), shown(x)
+		switch {
+		case before == after:
+		case slices.Contains(reloadable, x.Name):
+			changed = append(changed, fmt.Sprintf("%s=%s", x.Name, after))
+		default:
+			later = append(later, x.Name)
+		}
+	})
+	now.log.apply(r.style)
+	// What counts from the next start is told each time, so it is compared with the start.
+	r.running.log.level, r.running.log.format = now.log.level, now.log.format
+	r.log.Info("the configuration file was read again", "file", path,
+		"changed", strings.Join(changed, " "))
+	if len(later) > 0 {
+		r.log.Warn("settings have changed that count from the next start", "file", path,
+			"settings", strings.Join(later, " "))
+	}
+}
+
+// shown is the value of a flag as text, that of one which is ignored too.
+func shown(x *flag.Flag) string {
+	if v, ok := x.Value.(*ignoredValue); ok && v.text != "" {
+		return v.text
+	}
+	return x.Value.String()
+}

@@ -1,0 +1,107 @@
+// Package table draws tables of text as etcdctl does: frames of box-drawing
+// characters, centred headings in capitals, cells to the right.
+//
+// It draws whole tables only, as wide as their content.
+package table
+
+import (
+	"io"
+	"strings"
+	"unicode"
+)
+
+// Write draws a table. In a heading an underscore is a space, and in a cell a line break begins
+// another line of the cell. A row may have fewer cells than there are headings.
+func Write(w io.Writer, head []string, rows [][]string) error {
+	titles := make([]string, len(head))
+	for i, h := range head {
+		titles[i] = strings.ToUpper(strings.ReplaceAll(h, "_", " "))
+	}
+	widths := make([]int, len(head))
+	var lines [][]string // of the rows, cut where a cell has a line break
+	for i, t := range titles {
+		widths[i] = width(t)
+	}
+	for _, row := range rows {
+		for _, line := range split(row, len(head)) {
+			for i, cell := range line {
+				widths[i] = max(widths[i], width(cell))
+			}
+			lines = append(lines, line)
+		}
+	}
+	var b strings.Builder
+	rule(&b, widths, "┌┬┐")
+	for i, t := range titles {
+		left := (widths[i] - width(t)) / 2
+		cell(&b, left, t, widths[i]-width(t)-left)
+	}
+	b.WriteString("│\n")
+	if len(lines) > 0 {
+		rule(&b, widths, "├┼┤")
+	}
+	for _, line := range lines {
+		for i, text := range line {
+			cell(&b, widths[i]-width(text), text, 0)
+		}
+		b.WriteString("│\n")
+	}
+	rule(&b, widths, "└┴┘")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// split makes lines of n cells of a row whose cells may have several.
+func split(row []string, n int) [][]string {
+	lines := [][]string{make([]string, n)}
+	for i, text := range row[:min(n, len(row))] {
+		for j, part := range strings.Split(text, "\n") {
+			if j == len(lines) {
+				lines = append(lines, make([]string, n))
+			}
+			lines[j][i] = strings.TrimSpace(part)
+		}
+	}
+	return lines
+}
+
+// rule draws a horizontal line; corners are its left end, its crossings and its right end.
+func rule(b *strings.Builder, widths []int, corners string) {
+	c := []rune(corners)
+	for i, w := range widths {
+		b.WriteRune(c[min(i, 1)])
+		b.WriteString(strings.Repeat("─", w+2))
+	}
+	b.WriteRune(c[2])
+	b.WriteByte('\n')
+}
+
+func cell(b *strings.Builder, left int, text string, right int) {
+	b.WriteString("│ ")
+	b.WriteString(strings.Repeat(" ", left))
+	b.WriteString(text)
+	b.WriteString(strings.Repeat(" ", right))
+	b.WriteByte(' ')
+}
+
+// wide has the scripts whose characters take two columns of a terminal.
+var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
+
+// width is how many columns of a terminal s takes.
+func width(s string) int {
+	n := 0
+	for _, r := range s {
+		switch {
+		case r < 0x300: // the usual case
+			n++
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case unicode.In(r, wide...), isEmoji(r), r >= 0xff01 && r <= 0xff60:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func isEmoji(r rune) bool { return r >= 0x1f300 && r <= 0x1faff }

@@ -1,0 +1,58 @@
+package table
+
+import (
+	"strings"
+	"testing"
+)
+
+// Goal: a table looks as etcdctl's does. Method: what etcdctl's library draws of the same cells.
+func TestWrite(t *testing.T) {
+	for _, c := range []struct {
+		head []string
+		rows [][]string
+		want string
+	}{
+		{
+			[]string{"ID", "peer addrs", "is_learner"},
+			[][]string{{"1", "http://a:1\nhttp://b:2", "false"}, {"日本", "", "x"}},
+			`
+┌──────┬────────────┬────────────┐
+│  ID  │ PEER ADDRS │ IS LEARNER │
+├──────┼────────────┼────────────┤
+│    1 │ http://a:1 │      false │
+│      │ http://b:2 │            │
+│ 日本 │            │          x │
+└──────┴────────────┴────────────┘
+`,
+		},
+		{[]string{"a", "Name"}, nil, `
+┌───┬──────┐
+│ A │ NAME │
+└───┴──────┘
+`},
+		{[]string{"a", "b"}, [][]string{{" padded ", "a long value"}, {"only"}}, `
+┌────────┬──────────────┐
+│   A    │      B       │
+├────────┼──────────────┤
+│ padded │ a long value │
+│   only │              │
+└────────┴──────────────┘
+`},
+	} {
+		var b strings.Builder
+		if err := Write(&b, c.head, c.rows); err != nil || "\n"+b.String() != c.want {
+			t.Errorf("%v:\n%swant%s(%v)", c.head, b.String(), c.want, err)
+		}
+	}
+}
+
+// Goal: columns of a terminal are counted, not bytes or characters.
+func TestWidth(t *testing.T) {
+	for s, want := range map[string]int{
+		"": 0, "abc": 3, "é": 1, "e\u0301": 1, "日本語": 6, "한글": 4, "カナ": 4, "🔑": 2, "Ａ": 2, "→": 1,
+	} {
+		if got := width(s); got != want {
+			t.Errorf("%q takes %d columns, not %d", s, got, want)
+		}
+	}
+}
