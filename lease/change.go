@@ -46,23 +46,23 @@ func (l *Lessor) touch(slot uint32) Info {
 	return l.table.info(slot)
 }
 
-// HandOver gives a lease, with its name and keys, to another owner. The TTL runs
-// anew, and the token and the secret are new: the old ones are dead, and so is
-// the request id. It returns ErrNotFound if there is no lease of that ID and
-// token, or it is delayed.
+// HandOver gives a lease, with its name and keys, to another owner. Of to only the Owner, the
+// Principal and the Secret count. The TTL runs anew, and the token and the secret are new: the old
+// ones are dead, and so is the request id. It returns ErrNotFound if there is no lease of that ID
+// and token, or it is delayed.
 //
 // The holder stops before it asks. If it does not learn the outcome, it may look the lease
 // up: if the lease still has its token, nothing has happened yet, and still may.
-func (l *Lessor) HandOver(id ID, token Token, owner string, s Secret) (Info, error) {
+func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {
 		return Info{}, ErrNotFound
 	}
 	l.table.bytes -= l.table.bytesOf(slot)
 	x := l.table.amend(slot)
-	x.owner = owner
+	x.owner, x.principal = to.Owner, to.Principal
 	y := x.some()
-	y.secret = s
+	y.secret = to.Secret
 	x.setRare(y)
 	return l.succeed(slot, x), nil
 }

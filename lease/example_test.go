@@ -120,7 +120,7 @@ func ExampleLessor_HandOver() {
 	l.Promote(0, 0)
 	old, _ := l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "primary", Owner: "a"})
 
-	info, err := l.HandOver(1, old.Token, "b", lease.Secret{})
+	info, err := l.HandOver(1, old.Token, lease.Terms{Owner: "b", Secret: lease.Secret{}})
 	fmt.Println(info.Name, "belongs to", info.Owner, info.Token > old.Token, err)
 
 	_, err = l.Renew(1, old.Token)

@@ -90,7 +90,7 @@ func (t *Terms) Repeats(held *Info) bool {
 		return false // it is over
 	}
 	return t.RequestID != "" && t.RequestID == held.RequestID && t.Owner == held.Owner &&
-		t.Name == held.Name
+		t.Name == held.Name && t.Principal == held.Principal
 }
 
 // nextToken never repeats itself, nor reaches into the next generation.

@@ -91,7 +91,7 @@ func TestViewStays(t *testing.T) {
 					t.Error(err)
 				}
 			case r.IntN(2) == 0:
-				l.HandOver(id, info.Token, "p", Secret{2})
+				l.HandOver(id, info.Token, Terms{Owner: "p", Secret: Secret{2}})
 			case r.IntN(2) == 0:
 				l.Expire(Due{ID: id, Token: info.Token, Stamp: info.Stamp})
 			default:

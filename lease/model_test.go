@@ -98,6 +98,7 @@ func (m *model) step() {
 		if m.choose(3) == 0 {
 			terms.Name = []string{"", "x", "y"}[m.choose(3)]
 			terms.Owner = []string{"", "o", "p"}[m.choose(3)]
+			terms.Principal = []string{"", "u", "v"}[m.choose(3)]
 			terms.RequestID = []string{"", "r", "s"}[m.choose(3)]
 			terms.Labels = map[string]string{"l": terms.Owner}
 			terms.LockDelay = TTL(m.span()-4) * TTL(m.choose(2))
@@ -184,7 +185,9 @@ func (m *model) held() (ID, Token) {
 func (m *model) change() {
 	id, token := m.held()
 	ttl, s := TTL(m.span()), m.secret()
-	owner := []string{"", "o", "p"}[m.choose(3)]
+	to := Terms{
+		Owner: []string{"", "o", "p"}[m.choose(3)], Principal: []string{"", "u"}[m.choose(2)], Secret: s,
+	}
 	kind := m.choose(4)
 	var info Info
 	var err error
@@ -194,7 +197,7 @@ func (m *model) change() {
 	case 1:
 		info, err = m.twin.touch(id, token)
 	case 2:
-		info, err = m.twin.handOver(id, token, owner, s)
+		info, err = m.twin.handOver(id, token, to)
 	case 3:
 		info, err = m.twin.resume(id, s)
 	}
@@ -205,7 +208,7 @@ func (m *model) change() {
 		case 1:
 			r.info, r.err = l.Touch(id, token)
 		case 2:
-			r.info, r.err = l.HandOver(id, token, owner, s)
+			r.info, r.err = l.HandOver(id, token, to)
 		case 3:
 			r.info, r.err = l.Resume(id, s)
 		}

@@ -179,7 +179,7 @@ func (w *walk) change(i int, e change) {
 	case "touch":
 		info, err = m.Touch(e.id, e.token)
 	case "hand over":
-		info, err = m.HandOver(e.id, e.token, "other", Secret{1})
+		info, err = m.HandOver(e.id, e.token, Terms{Owner: "other", Secret: Secret{1}})
 	case "resume":
 		info, err = m.Resume(e.id, Secret{1})
 	}

@@ -160,7 +160,7 @@ var commands = map[string]func(s *scenario, a args) string{
 	"hand-over": func(s *scenario, a args) string {
 		return s.all(a, func(l *Lessor) string {
 			token := Token(a.int("token", 0))
-			info, err := l.HandOver(a.id(), token, a.string("owner"), a.secret())
+			info, err := l.HandOver(a.id(), token, Terms{Owner: a.string("owner"), Secret: a.secret()})
 			return orError(showInfo(info), err)
 		})
 	},

@@ -20,6 +20,7 @@ type record struct {
 // table.amend), so a View may share it.
 type extra struct {
 	name, owner, requestID string
+	principal              string
 	labels                 map[string]string
 	rare                   *rare // nil: all zero
 }
@@ -88,7 +89,7 @@ const (
 
 // Bytes returns about how many bytes a lease of these terms takes, but for its keys.
 func (t *Terms) Bytes() int64 {
-	texts := len(t.Name) + len(t.Owner) + len(t.RequestID)
+	texts := len(t.Name) + len(t.Owner) + len(t.RequestID) + len(t.Principal)
 	n := leaseBytes + texts
 	if texts > 0 || len(t.Labels) > 0 || t.Secret != (Secret{}) || t.LockDelay != 0 ||
 		t.KeepKeys || t.Bound {
@@ -109,6 +110,7 @@ func (t *table) bytesOf(slot uint32) int64 {
 	y := x.some()
 	terms := Terms{
 		Name: x.name, Owner: x.owner, RequestID: x.requestID, Labels: x.labels,
+		Principal: x.principal,
 		LockDelay: y.lockDelay, Secret: y.secret, KeepKeys: y.keepKeys, Bound: y.bound,
 	}
 	return terms.Bytes()
@@ -198,6 +200,7 @@ func (p *page) info(slot uint32) Info {
 	}
 	if x := p.extra(slot); x != nil {
 		i.Name, i.Owner, i.RequestID = x.name, x.owner, x.requestID
+		i.Principal = x.principal
 		i.Labels = maps.Clone(x.labels)
 		if y := x.rare; y != nil {
 			i.LockDelay, i.KeepKeys, i.Secret = y.lockDelay, y.keepKeys, y.secret
@@ -234,9 +237,11 @@ func (t *table) insert(i Info) uint32 {
 	if i.Delayed {
 		r.ttl, y.outlived = i.LockDelay, i.TTL
 	}
-	if y != (rare{}) || i.Name != "" || i.Owner != "" || i.RequestID != "" || len(i.Labels) > 0 {
+	if y != (rare{}) || i.Name != "" || i.Owner != "" || i.RequestID != "" || i.Principal != "" ||
+		len(i.Labels) > 0 {
 		x := t.amend(slot)
 		x.name, x.owner, x.requestID = i.Name, i.Owner, i.RequestID
+		x.principal = i.Principal
 		x.labels = maps.Clone(i.Labels)
 		x.setRare(y)
 	}

@@ -76,7 +76,7 @@ func (t *twin) grant(terms Terms) (Info, error) {
 	}
 	same := func(l *twinLease) bool {
 		return !l.Delayed && terms.RequestID != "" && l.RequestID == terms.RequestID &&
-			l.Owner == terms.Owner && l.Name == terms.Name
+			l.Owner == terms.Owner && l.Name == terms.Name && l.Principal == terms.Principal
 	}
 	if l := t.leases[terms.ID]; l != nil {
 		if same(l) {
@@ -148,12 +148,12 @@ func (t *twin) touch(id ID, token Token) (Info, error) {
 	return l.Info, nil
 }
 
-func (t *twin) handOver(id ID, token Token, owner string, s Secret) (Info, error) {
+func (t *twin) handOver(id ID, token Token, to Terms) (Info, error) {
 	l := t.held(id, token)
 	if l == nil || token == 0 {
 		return Info{}, ErrNotFound
 	}
-	l.Owner, l.Secret = owner, s
+	l.Owner, l.Principal, l.Secret = to.Owner, to.Principal, to.Secret
 	return l.succeed(t), nil
 }
 

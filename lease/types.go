@@ -24,8 +24,11 @@ type Terms struct {
 	TTL TTL
 	// Name, if not empty, is held by at most one live lease.
 	Name string
-	// Owner is the principal that the lease belongs to.
+	// Owner is what the holder calls itself. It says nothing about what anybody may do.
 	Owner string
+	// Principal, if not empty, is the user that the lease belongs to. The engine asks it only of
+	// a repeated request: those of two users are two.
+	Principal string
 	// RequestID, if not empty, tells a repeated request from a second one (T3).
 	RequestID string
 	// Labels are free for the owner's use.

@@ -89,7 +89,7 @@ func (s *State) loggedIn(c Caller) (*User, error) {
 
 func isRoot(u *User) bool { return slices.Contains(u.Roles, Root) }
 
-// may reports whether the roles of a user allow to read, or to write, all keys of a range.
+// may reports whether the roles of a user allow something with all keys or names of a range.
 func (s *State) may(u *User, what Kind, of keyrange.Range) bool {
 	if isRoot(u) {
 		return true

@@ -313,8 +313,8 @@ func (s *State) DeleteRole(name string) (*State, error) {
 }
 
 // Grant gives a role a permission, in place of the one that it has on the same range. It fails
-// with ErrInvalidAuthMgmt if no key lies in the range, and with ErrRoleNotFound. It is no change
-// if the role has just this permission.
+// with ErrInvalidAuthMgmt if no key or name lies in the range, and with ErrRoleNotFound. It is no
+// change if the role has just this permission.
 func (s *State) Grant(name string, p Permission) (*State, error) {
 	if p.Key == "" || !p.Kind.Known() || p.Range().Empty() {
 		return s, ErrInvalidAuthMgmt
@@ -324,9 +324,7 @@ func (s *State) Grant(name string, p Permission) (*State, error) {
 		return s, ErrRoleNotFound
 	}
 	list := slices.Clone(r.Permissions)
-	at, has := slices.BinarySearchFunc(list, p.Range(), func(p Permission, r keyrange.Range) int {
-		return p.Range().Compare(r)
-	})
+	at, has := slices.BinarySearchFunc(list, p, Permission.compare)
 	switch {
 	case has && list[at] == p:
 		return s, nil
@@ -340,15 +338,25 @@ func (s *State) Grant(name string, p Permission) (*State, error) {
 	return c, nil
 }
 
-// Revoke takes the permission on exactly this range from a role. It fails with ErrRoleNotFound and
-// ErrPermissionNotGranted.
+// Revoke takes the permission on exactly this range of keys from a role. It fails with
+// ErrRoleNotFound and ErrPermissionNotGranted.
 func (s *State) Revoke(name string, of keyrange.Range) (*State, error) {
+	return s.revoke(name, Permission{Read, of.Key, of.End})
+}
+
+// RevokeNames is Revoke for a range of names of leases.
+func (s *State) RevokeNames(name string, of keyrange.Range) (*State, error) {
+	return s.revoke(name, Permission{See, of.Key, of.End})
+}
+
+// revoke takes the permission that is in place of p from a role.
+func (s *State) revoke(name string, of Permission) (*State, error) {
 	r, ok := s.Role(name)
 	if !ok {
 		return s, ErrRoleNotFound
 	}
 	list := slices.DeleteFunc(slices.Clone(r.Permissions), func(p Permission) bool {
-		return p.Range() == of
+		return p.compare(of) == 0
 	})
 	if len(list) == len(r.Permissions) {
 		return s, ErrPermissionNotGranted

@@ -131,6 +131,9 @@ func (s *stranger) member() map[string]any {
 	if flags&8 != 0 {
 		f.set("quota", s.sv())
 	}
+	if flags&16 != 0 {
+		f.set("tokenKey", s.text())
+	}
 	f.set("name", s.text())
 	f.set("peerURLs", s.list(s.text))
 	f.set("clientURLs", s.list(s.text))
@@ -163,6 +166,9 @@ func (s *stranger) terms() map[string]any {
 		}
 		if more&8 != 0 {
 			f.set("secret", fmt.Sprintf("secret of %d bytes", len(s.take(32))))
+		}
+		if more&16 != 0 {
+			f.set("principal", s.text())
 		}
 	}
 	return f
@@ -313,7 +319,9 @@ func (s *stranger) access(f fields, tag byte) {
 	case 13:
 		f.set("name", s.text())
 		f.set("permissions", s.list(func() any {
-			p := fields{"kind": []string{"read", "write", "readwrite"}[s.byte()]}
+			p := fields{"kind": []string{
+				0: "read", 1: "write", 2: "readwrite", 16: "see", 17: "hold", 18: "manage",
+			}[s.byte()]}
 			p.set("key", s.text())
 			p.set("end", s.text())
 			return map[string]any(p)

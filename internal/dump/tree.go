@@ -52,6 +52,7 @@ var choices = map[reflect.Type]map[int64]string{
 	},
 	reflect.TypeFor[access.Kind](): {
 		int64(access.Read): "read", int64(access.Write): "write", int64(access.ReadWrite): "readwrite",
+		int64(access.See): "see", int64(access.Hold): "hold", int64(access.Manage): "manage",
 	},
 	reflect.TypeFor[mvcc.SortBy](): {
 		int64(mvcc.ByKey): "key", int64(mvcc.ByVersion): "version", int64(mvcc.ByCreate): "create",

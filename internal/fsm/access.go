@@ -40,8 +40,12 @@ type (
 		Role       string
 		Permission access.Permission
 	}
-	// RoleRevoke takes the permission on exactly the range [Key, End) from a role.
-	RoleRevoke struct{ Role, Key, End string }
+	// RoleRevoke takes the permission on exactly the range [Key, End) from a role: on keys, or on
+	// names of leases.
+	RoleRevoke struct {
+		Role, Key, End string
+		Names          bool
+	}
 )
 
 func (*AuthEnable) kind() kind     { return kindAuthEnable }
@@ -55,6 +59,17 @@ func (*RoleAdd) kind() kind        { return kindRoleAdd }
 func (*RoleDelete) kind() kind     { return kindRoleDelete }
 func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
+
+// TakesRights reports whether a command may take a right from somebody: what caches have is to be
+// dropped before it is done, as before a write to all keys.
+func TakesRights(c Command) bool {
+	switch Inner(c).(type) {
+	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke:
+		return true
+	default:
+		return false
+	}
+}
 
 // aboutAccess reports whether commands of this kind change users and roles.
 func (k kind) aboutAccess() bool { return kindAuthEnable <= k && k <= kindRoleRevoke }
@@ -108,7 +123,11 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 	case *RoleGrant:
 		return s.Grant(c.Role, c.Permission)
 	case *RoleRevoke:
-		return s.Revoke(c.Role, keyrange.Range{Key: c.Key, End: c.End})
+		if of := (keyrange.Range{Key: c.Key, End: c.End}); c.Names {
+			return s.RevokeNames(c.Role, of)
+		} else {
+			return s.Revoke(c.Role, of)
+		}
 	default:
 		panic("fsm: not a command about users and roles")
 	}
@@ -160,6 +179,7 @@ func appendAccess(b []byte, c Command) []byte {
 	case *RoleGrant:
 		return appendPermission(encoding.AppendBytes(b, c.Role), c.Permission)
 	case *RoleRevoke:
+		b = append(b, encoding.Flag(c.Names, revokeNames))
 		b = encoding.AppendBytes(encoding.AppendBytes(b, c.Role), c.Key)
 		return encoding.AppendBytes(b, c.End)
 	default:
@@ -191,12 +211,17 @@ func (d *decoder) accessCommand(k kind) Command {
 	case kindRoleGrant:
 		return &RoleGrant{Role: d.Text(), Permission: d.permission()}
 	default:
-		return &RoleRevoke{Role: d.Text(), Key: d.Text(), End: d.Text()}
+		return &RoleRevoke{
+			Names: d.Bool("a role"), Role: d.Text(), Key: d.Text(), End: d.Text(),
+		}
 	}
 }
 
 // userWithout is the flag of a user without a password.
 const userWithout byte = 1
+
+// revokeNames is the flag of a RoleRevoke of names.
+const revokeNames byte = 1
 
 func appendUserAdd(b []byte, c *UserAdd) []byte {
 	b = append(b, encoding.Flag(c.NoPassword, userWithout))
@@ -213,10 +238,12 @@ func appendPermission(b []byte, p access.Permission) []byte {
 }
 
 func (d *decoder) permission() access.Permission {
-	return access.Permission{
-		Kind: access.Kind(d.Choice("a permission of kind", byte(access.ReadWrite))),
-		Key:  d.Text(), End: d.Text(),
+	k := access.Kind(d.Byte())
+	if !k.Known() {
+		d.Unknown("a permission of kind", uint64(k))
+		k = 0
 	}
+	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
 
 // control is whether access control is enabled, as in a snapshot.

@@ -85,13 +85,13 @@ func (m *Machine) denied(c Command) error {
 func ofMembers(c Command) bool { _, compacts := c.(*Compact); return compacts || !fromClient(c) }
 
 // permit says why a caller may not do a command now, nil if it may. The rules are those of etcd,
-// but that a lease is granted only to those who have logged in, and that names and owners of
-// leases, which etcd does not have, are root's.
+// but that a lease is granted only to those who have logged in. For leases with a name or a
+// principal, which etcd does not have, they are those of access.State.CheckLease.
 func (m *Machine) permit(who access.Caller, c Command) error {
 	switch c := c.(type) {
 	case *Once:
 		return m.permit(who, c.Command)
-	case *Put, *DeleteRange, *Txn, *Grant, *Revoke, *OpenSession:
+	case *Put, *DeleteRange, *Txn, *Grant, *Revoke, *ChangeTTL, *HandOver, *Resume, *OpenSession:
 		if err := m.meta.access.CheckKnown(who); err != nil {
 			return err
 		}
@@ -110,7 +110,13 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	case *Grant:
 		return p.grant(c)
 	case *Revoke:
-		return p.revoke(c)
+		return p.lease(c.ID, c.Name)
+	case *ChangeTTL:
+		return p.held(c.ID, c.Name)
+	case *HandOver:
+		return p.handOver(c)
+	case *Resume:
+		return p.held(c.ID, c.Name)
 	default: // OpenSession
 		return nil
 	}
@@ -157,16 +163,16 @@ func (p *permission) put(c *Put) error {
 	return p.lease(c.Lease, c.LeaseName)
 }
 
-// lease needs write on all keys of a lease to change what it has or to end it: as in etcd, whoever
-// could attach a key to the lease of another could let that key live, or end its lease. A name of
-// a lease is root's. A transaction looks at the keys of each lease once, and is refused if they are
-// too many.
+// lease needs to hold a lease to change what it has or to end it. Of one that belongs to nobody,
+// and has no name, it needs write on all keys: as in etcd, whoever could attach a key to the lease
+// of another could let that key live, or end its lease. A transaction looks at the keys of each
+// lease once, and is refused if they are too many.
 func (p *permission) lease(id lease.ID, name string) error {
+	if of, ok := p.meant(id, name); !ok || of != (access.Lease{}) {
+		return p.access.CheckLease(p.who, access.Hold, of)
+	}
 	if p.access.IsRoot(p.who) {
 		return nil
-	}
-	if name != "" {
-		return access.ErrPermissionDenied
 	}
 	if p.leases != nil {
 		if _, ok := p.leases[id]; ok {
@@ -185,6 +191,59 @@ func (p *permission) lease(id lease.ID, name string) error {
 	return nil
 }
 
+// meant returns whose a lease is that a command names, not ok if it is not there. Then it may be
+// granted by the same transaction, and so be the caller's.
+func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) {
+	info, ok := p.lessor.Lookup(id)
+	if name != "" {
+		info, ok = p.lessor.ByName(name)
+	}
+	if !ok {
+		return access.Lease{Name: name, Principal: p.who.User}, false
+	}
+	return belongsTo(&info), true
+}
+
+// belongsTo returns what decides who may do something with a lease.
+func belongsTo(i *lease.Info) access.Lease {
+	return access.Lease{Name: i.Name, Principal: i.Principal}
+}
+
+// held needs to hold the lease. One that belongs to nobody, and has no name, is root's.
+func (p *permission) held(id lease.ID, name string) error {
+	of, _ := p.meant(id, name)
+	return p.access.CheckLease(p.who, access.Hold, of)
+}
+
+// touch is held, but that as in etcd everybody may renew a lease that belongs to nobody and has no
+// name.
+func (p *permission) touch(c *Touch) error {
+	if of, ok := p.meant(c.ID, c.Name); ok && of == (access.Lease{}) {
+		return nil
+	}
+	return p.held(c.ID, c.Name)
+}
+
+// seen needs to see the lease with a name, whether there is one or not.
+func (p *permission) seen(name string) error {
+	of, ok := p.meant(0, name)
+	if !ok {
+		of.Principal = ""
+	}
+	return p.access.CheckLease(p.who, access.See, of)
+}
+
+// handOver is held, and nobody is given a lease that it may not hold.
+func (p *permission) handOver(c *HandOver) error {
+	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
+		return err
+	}
+	if of, _ := p.meant(c.ID, c.Name); !p.access.MayHold(c.Principal, of.Name) {
+		return access.ErrPermissionDenied
+	}
+	return nil
+}
+
 // delete needs write on the range, and read if it asks for the deleted pairs.
 func (p *permission) delete(c *DeleteRange) error {
 	if err := p.check(access.Write, c.Key, c.End); err != nil || !c.PrevKV {
@@ -193,12 +252,12 @@ func (p *permission) delete(c *DeleteRange) error {
 	return p.check(access.Read, c.Key, c.End)
 }
 
-// grant needs no right to keys, but that of root to a name, and to another owner than the caller;
-// to hold ranges for a cache it needs read on them.
+// grant needs to hold the name, if there is one, or to manage it if the lease is to belong to
+// another; to hold ranges for a cache it needs read on them.
 func (p *permission) grant(c *Grant) error {
-	root := p.access.IsRoot(p.who)
-	if t := &c.Terms; !root && (t.Name != "" || t.Owner != "" && t.Owner != p.who.User) {
-		return access.ErrPermissionDenied
+	of := access.Lease{Name: c.Terms.Name, Principal: c.Terms.Principal}
+	if err := p.access.CheckGrant(p.who, of); err != nil {
+		return err
 	}
 	for _, r := range c.Holds {
 		if err := p.access.Check(p.who, access.Read, r); err != nil {
@@ -207,8 +266,6 @@ func (p *permission) grant(c *Grant) error {
 	}
 	return nil
 }
-
-func (p *permission) revoke(c *Revoke) error { return p.lease(c.ID, c.Name) }
 
 // txn needs what all its conditions and the operations of all its branches need, whichever are run.
 func (p *permission) txn(c *Txn) error {
@@ -227,15 +284,16 @@ func (p *permission) txn(c *Txn) error {
 	return nil
 }
 
-// compare needs read on the keys. One that names a lease by its name is root's.
+// compare needs read on the keys, and to see the lease that it names by its name. Whether the lease
+// of an ID is alive is no secret.
 func (p *permission) compare(c *Compare) error {
 	switch c.Target {
 	case TargetLeaseAlive:
 		return nil
 	case TargetNameToken:
-		return p.lease(0, c.Key)
+		return p.seen(c.Key)
 	case TargetLeaseName:
-		if err := p.lease(0, string(c.Value)); err != nil {
+		if err := p.seen(string(c.Value)); err != nil {
 			return err
 		}
 	}
@@ -255,10 +313,10 @@ func (p *permission) op(op *Op) error {
 	case op.Grant != nil:
 		return p.grant(op.Grant)
 	case op.Revoke != nil:
-		return p.revoke(op.Revoke)
-	case op.Touch != nil && op.Touch.Name != "":
-		return p.lease(op.Touch.ID, op.Touch.Name)
-	default: // Draw, and Touch of an ID
+		return p.lease(op.Revoke.ID, op.Revoke.Name)
+	case op.Touch != nil:
+		return p.touch(op.Touch)
+	default: // Draw
 		return nil
 	}
 }

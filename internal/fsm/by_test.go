@@ -85,7 +85,10 @@ func TestPermit(t *testing.T) {
 		"grant":           {&Grant{Terms: lease.Terms{ID: 9, TTL: 1000}}, nil, nil, nil},
 		"grant of a name": {&Grant{Terms: lease.Terms{TTL: 1, ID: 9, Name: "m"}}, denied, denied, nil},
 		"grant to another": {
-			&Grant{Terms: lease.Terms{ID: 9, TTL: 1, Owner: "bob"}}, denied, nil, nil,
+			&Grant{Terms: lease.Terms{ID: 9, TTL: 1, Principal: "bob"}}, denied, nil, nil,
+		},
+		"grant with any owner": {
+			&Grant{Terms: lease.Terms{ID: 9, TTL: 1, Owner: "bob"}}, nil, nil, nil,
 		},
 		"hold": {&Grant{
 			Terms: lease.Terms{ID: 9, TTL: 1}, Holds: []keyrange.Range{{Key: "c", End: "d"}},

@@ -200,21 +200,31 @@ func (d *decoder) changeTTL() *ChangeTTL {
 // withSecret is a flag of a hand-over and of a resumption.
 const withSecret = refToken << 1
 
+// withPrincipal is a flag of a hand-over.
+const withPrincipal = withSecret << 1
+
 func appendHandOver(b []byte, c *HandOver) []byte {
 	secret := c.Secret != lease.Secret{}
-	b = appendRef(b, encoding.Flag(secret, withSecret), ref{c.ID, c.Name, c.Token})
+	f := encoding.Flag(secret, withSecret) | encoding.Flag(c.Principal != "", withPrincipal)
+	b = appendRef(b, f, ref{c.ID, c.Name, c.Token})
 	b = encoding.AppendBytes(b, c.Owner)
 	if secret {
 		b = append(b, c.Secret[:]...)
+	}
+	if c.Principal != "" {
+		b = encoding.AppendBytes(b, c.Principal)
 	}
 	return b
 }
 
 func (d *decoder) handOver() *HandOver {
-	f, r := d.ref("a hand-over", refID|refName|refToken|withSecret)
+	f, r := d.ref("a hand-over", refID|refName|refToken|withSecret|withPrincipal)
 	c := &HandOver{ID: r.id, Name: r.name, Token: r.token, Owner: d.Text()}
 	if f&withSecret != 0 {
 		c.Secret = d.secret()
+	}
+	if f&withPrincipal != 0 {
+		c.Principal = d.Text()
 	}
 	return c
 }

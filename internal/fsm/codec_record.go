@@ -28,14 +28,16 @@ const (
 	moreBound
 	moreLockDelay
 	moreSecret
+	morePrincipal
 
-	moreFlags = moreKeepKeys | moreBound | moreLockDelay | moreSecret
+	moreFlags = moreKeepKeys | moreBound | moreLockDelay | moreSecret | morePrincipal
 )
 
 func appendTerms(b []byte, t *lease.Terms) []byte {
 	more := encoding.Flag(t.KeepKeys, moreKeepKeys) | encoding.Flag(t.Bound, moreBound) |
 		encoding.Flag(t.LockDelay != 0, moreLockDelay) |
-		encoding.Flag(t.Secret != lease.Secret{}, moreSecret)
+		encoding.Flag(t.Secret != lease.Secret{}, moreSecret) |
+		encoding.Flag(t.Principal != "", morePrincipal)
 	b = append(b, encoding.Flag(t.Name != "", termsName)|encoding.Flag(t.Owner != "", termsOwner)|
 		encoding.Flag(t.RequestID != "", termsRequest)|
 		encoding.Flag(len(t.Labels) > 0, termsLabels)|encoding.Flag(more != 0, termsMore))
@@ -61,6 +63,9 @@ func appendMore(b []byte, t *lease.Terms, more byte) []byte {
 	}
 	if more&moreSecret != 0 {
 		b = append(b, t.Secret[:]...)
+	}
+	if more&morePrincipal != 0 {
+		b = encoding.AppendBytes(b, t.Principal)
 	}
 	return b
 }
@@ -93,6 +98,9 @@ func (d *decoder) more(t *lease.Terms) {
 	}
 	if f&moreSecret != 0 {
 		t.Secret = d.secret()
+	}
+	if f&morePrincipal != 0 {
+		t.Principal = d.Text()
 	}
 }
 

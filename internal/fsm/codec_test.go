@@ -92,7 +92,10 @@ func samples() []Command {
 		&UserDelete{"u"}, &UserPassword{"u", []byte("h")}, &UserGrantRole{"u", "r"},
 		&UserRevokeRole{"u", "r"}, &RoleAdd{"r"}, &RoleDelete{"r"},
 		&RoleGrant{"r", access.Permission{Kind: access.ReadWrite, Key: "k", End: "\x00"}},
-		&RoleRevoke{"r", "k", "\x00"},
+		&RoleRevoke{Role: "r", Key: "k", End: "\x00"},
+		&RoleGrant{"r", access.Permission{Kind: access.Manage, Key: "n"}},
+		&RoleRevoke{Role: "r", Key: "n", Names: true}, &HandOver{ID: 1, Token: 2, Principal: "u"},
+		&Grant{Terms: lease.Terms{ID: 1, TTL: 2, Principal: "u"}},
 	}
 }
 

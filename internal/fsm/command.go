@@ -178,6 +178,8 @@ type HandOver struct {
 	Token  lease.Token
 	Owner  string
 	Secret lease.Secret
+	// Principal is the user that it belongs to then. Empty means the same as before.
+	Principal string
 }
 
 // Resume gives a lease to another process: see lease.Lessor.Resume.

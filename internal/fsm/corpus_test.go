@@ -369,6 +369,7 @@ func everything(t testing.TB) *Machine {
 		&UserAdd{Name: "u", NoPassword: true}, &RoleAdd{"r"}, &UserGrantRole{"u", "r"},
 		&RoleGrant{"r", access.Permission{Kind: access.ReadWrite, Key: "a", End: "b"}},
 		&RoleGrant{"r", access.Permission{Key: "c"}},
+		&RoleGrant{"r", access.Permission{Kind: access.Hold, Key: "a", End: "b"}},
 	} {
 		apply(t, m, c)
 	}

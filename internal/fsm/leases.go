@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"cmp"
+
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -111,7 +113,7 @@ func (m *Machine) applyLease(c Command) Result {
 		e.Info, err = m.lessor.ChangeTTL(id, c.Token, c.TTL)
 	case *HandOver:
 		e.Kind, e.By = LeaseHandedOver, before.Owner
-		e.Info, err = m.lessor.HandOver(id, c.Token, c.Owner, c.Secret)
+		e.Info, err = m.lessor.HandOver(id, c.Token, c.successor(before))
 	case *Resume:
 		e.Kind = LeaseResumed
 		e.Info, err = m.lessor.Resume(id, c.Secret)
@@ -134,9 +136,16 @@ func (m *Machine) applyLease(c Command) Result {
 
 // handsOver returns by how many bytes a lease grows that a HandOver gives to another owner.
 func handsOver(l lease.Info, c *HandOver) int64 {
-	before := l.Bytes()
-	l.Owner, l.Secret, l.RequestID = c.Owner, c.Secret, ""
+	before, to := l.Bytes(), c.successor(l)
+	l.Owner, l.Principal, l.Secret, l.RequestID = to.Owner, to.Principal, to.Secret, ""
 	return l.Bytes() - before
+}
+
+// successor returns who gets a lease by c.
+func (c *HandOver) successor(l lease.Info) lease.Terms {
+	return lease.Terms{
+		Owner: c.Owner, Secret: c.Secret, Principal: cmp.Or(c.Principal, l.Principal),
+	}
 }
 
 // subject returns the lease that a command of applyLease is about, or why there is none.

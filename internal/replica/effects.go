@@ -26,6 +26,10 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 		e.w.Renews = append(e.w.Renews, e.meant(c.ID, c.Name))
 	case *fsm.Expire: // one of a batch that concerns nobody, but it ends leases
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
+	default:
+		if fsm.TakesRights(c) {
+			e.w.Touches = []keyrange.Range{keyrange.All}
+		}
 	}
 	return e.w
 }

@@ -77,6 +77,10 @@ func TestEffects(t *testing.T) {
 		{"revoke by name under a token to come", &fsm.Revoke{Name: "n", Token: 99}, write{
 			Touches: []keyrange.Range{keyrange.All}, Ends: ids(5),
 		}},
+		{"a right is taken", &fsm.By{Command: &fsm.RoleRevoke{Role: "r", Key: "k"}}, write{
+			Touches: []keyrange.Range{keyrange.All},
+		}},
+		{"a right is given", &fsm.By{Command: &fsm.UserGrantRole{User: "u", Role: "r"}}, write{}},
 		{"revoke of nothing", &fsm.Revoke{}, write{Ends: ids(0)}},
 		{"hand over by name", &fsm.HandOver{Name: "n", Token: info.Token}, write{}},
 		{"resume by name", &fsm.Resume{Name: "n"}, write{}},

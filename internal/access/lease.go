@@ -1,0 +1,74 @@
+package access
+
+import "leasehold.dev/internal/keyrange"
+
+// Lease is what decides who may do something with a lease.
+type Lease struct {
+	// Name is empty for most leases.
+	Name string
+	// Principal is the user that the lease belongs to. It is empty if the lease was granted by
+	// etcd's API, or while access control was not enabled.
+	Principal string
+}
+
+// CheckLease decides whether the caller may See a lease, or do with it what the user may do that it
+// belongs to, which is to Hold it. A lease is seen by its own user, and by those who may see its
+// name. It is held by its own user, who must still be allowed to hold its name if it has one; and
+// by those who may manage its name. Of a lease without a name and a user nobody but root may do
+// anything by this rule. The errors are those of Check.
+func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
+	s = s.orEmpty()
+	if !s.enabled {
+		return nil
+	}
+	u, err := s.loggedIn(c)
+	if err != nil {
+		return err
+	}
+	own := of.Principal != "" && of.Principal == u.Name
+	switch {
+	case own && (what == See || of.Name == ""), isRoot(u):
+		return nil
+	case of.Name == "":
+		return ErrPermissionDenied
+	case what == Hold && !own:
+		what = Manage
+	}
+	if !s.may(u, what, keyrange.Range{Key: of.Name}) {
+		return ErrPermissionDenied
+	}
+	return nil
+}
+
+// CheckGrant decides whether the caller may be granted a lease. For a name it must be allowed to
+// hold that name, and for another user than itself to manage it. The errors are those of Check.
+func (s *State) CheckGrant(c Caller, of Lease) error {
+	s = s.orEmpty()
+	if !s.enabled {
+		return nil
+	}
+	u, err := s.loggedIn(c)
+	own := of.Principal == "" || of.Principal == c.User
+	switch {
+	case err != nil:
+		return err
+	case isRoot(u), own && of.Name == "":
+		return nil
+	case own && s.may(u, Hold, keyrange.Range{Key: of.Name}):
+		return nil
+	case of.Name != "" && s.may(u, Manage, keyrange.Range{Key: of.Name}):
+		return nil
+	}
+	return ErrPermissionDenied
+}
+
+// MayHold reports whether a user may have a lease with a name, or without one. Without access
+// control everybody may.
+func (s *State) MayHold(user, name string) bool {
+	s = s.orEmpty()
+	if !s.enabled {
+		return true
+	}
+	u, ok := s.users[user]
+	return ok && (name == "" || s.may(u, Hold, keyrange.Range{Key: name}))
+}
