@@ -13,34 +13,8 @@ import (
 
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/crashfs"
 )
-
-// A cloneFS can be cloned while it is written to. Pebble's own cannot: its Link and its
-// ReuseForWrite take a lock for reading twice, and hang if CrashClone asks for it between.
-type cloneFS struct {
-	*vfs.MemFS
-	links sync.RWMutex
-}
-
-func (c *cloneFS) Link(oldname, newname string) error {
-	c.links.RLock()
-	defer c.links.RUnlock()
-	return c.MemFS.Link(oldname, newname)
-}
-
-func (c *cloneFS) ReuseForWrite(
-	oldname, newname string, category vfs.DiskWriteCategory,
-) (vfs.File, error) {
-	c.links.RLock()
-	defer c.links.RUnlock()
-	return c.MemFS.ReuseForWrite(oldname, newname, category)
-}
-
-func (c *cloneFS) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
-	c.links.Lock()
-	defer c.links.Unlock()
-	return c.MemFS.CrashClone(cfg)
-}
 
 // A founding that was cut short at any moment, by a kill or by a loss of power, is completed when
 // it is tried again. Method: the file system is copied before each change that Found makes once
@@ -48,7 +22,7 @@ func (c *cloneFS) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
 func TestFoundIsCutShort(t *testing.T) {
 	t.Parallel()
 	c := testConfig(t.TempDir())
-	mem := &cloneFS{MemFS: vfs.NewCrashableMem()}
+	mem := crashfs.New()
 	var mu sync.Mutex
 	var copies []*vfs.MemFS
 	open := false

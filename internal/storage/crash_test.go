@@ -14,6 +14,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"leasehold.dev/test/crashfs"
 )
 
 var rounds = flag.Int("rounds", 1, "how many times as many crashes and faults to try")
@@ -25,39 +27,11 @@ type crash struct {
 	op     string
 }
 
-// A cloneFS can be cloned while it is written to. Pebble's own cannot: its Link
-// and its ReuseForWrite take a lock for reading twice, and hang if CrashClone asks
-// for that lock between.
-type cloneFS struct {
-	*vfs.MemFS
-	links sync.RWMutex
-}
-
-func (c *cloneFS) Link(oldname, newname string) error {
-	c.links.RLock()
-	defer c.links.RUnlock()
-	return c.MemFS.Link(oldname, newname)
-}
-
-func (c *cloneFS) ReuseForWrite(
-	oldname, newname string, category vfs.DiskWriteCategory,
-) (vfs.File, error) {
-	c.links.RLock()
-	defer c.links.RUnlock()
-	return c.MemFS.ReuseForWrite(oldname, newname, category)
-}
-
-func (c *cloneFS) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
-	c.links.Lock()
-	defer c.links.Unlock()
-	return c.MemFS.CrashClone(cfg)
-}
-
 // crashes runs a driver for some steps and returns clones of its file system as
 // of random mutations, in the middle of whatever was going on.
 func crashes(t *testing.T, seed uint64, steps, every int) (*history, []crash) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	mem := &cloneFS{MemFS: vfs.NewCrashableMem()}
+	mem := crashfs.New()
 	h := newHistory()
 	var mu sync.Mutex
 	var all []crash
@@ -199,7 +173,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 		}
 		return fmt.Sprintf("%v x%d from mutation %d (%s)", f.err, f.count, f.after, hit)
 	}
-	mem := &cloneFS{MemFS: vfs.NewCrashableMem()}
+	mem := crashfs.New()
 	cfg := testConfig(errorfs.Wrap(mem, errorfs.InjectorFunc(f.inject)))
 	h := newHistory()
 	w := &driver{h: h, rng: rand.New(rand.NewPCG(seed, 3))}

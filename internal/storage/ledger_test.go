@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/test/crashfs"
 )
 
 // killed returns the file system as the death of the process leaves it.
@@ -132,25 +134,25 @@ func fillDisk(t *testing.T, d *Disk, sizes ...int) {
 
 // A cutFS tells of syncs of logs, and can be full for table files.
 type cutFS struct {
-	*cloneFS
+	*crashfs.FS
 	full atomic.Bool
 	sync atomic.Pointer[func()] // called once, before a sync of a log
 }
 
-func newCutFS() *cutFS { return &cutFS{cloneFS: &cloneFS{MemFS: vfs.NewCrashableMem()}} }
+func newCutFS() *cutFS { return &cutFS{FS: crashfs.New()} }
 
 func (c *cutFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if c.full.Load() && strings.HasSuffix(name, ".sst") {
 		return nil, syscall.ENOSPC
 	}
-	f, err := c.cloneFS.Create(name, category)
+	f, err := c.FS.Create(name, category)
 	return c.wrap(name, f), err
 }
 
 func (c *cutFS) ReuseForWrite(
 	oldname, newname string, category vfs.DiskWriteCategory,
 ) (vfs.File, error) {
-	f, err := c.cloneFS.ReuseForWrite(oldname, newname, category)
+	f, err := c.FS.ReuseForWrite(oldname, newname, category)
 	return c.wrap(newname, f), err
 }
 
