@@ -9,10 +9,33 @@
 //
 // # Parts
 //
-// The Replica joins parts that do not know each other: the driver of the Raft library, the entries
-// in the log (inflight), the relay to another leader, links and failover, and, only while this
-// member leads, a leadership with its gate, queue, confirm rounds, expirer, remotes and changes of
-// the membership. docs/architecture.md has the list, and the ways through them.
+// [Replica.Take] joins parts that do not know each other. Each takes values, and returns values or
+// appends to the output:
+//
+//   - The driver (driver.go, vet.go, backlog.go) drives the Raft library. What goes in is vetted;
+//     what is committed waits until a step has time for it.
+//   - inflight has this member's entries in the log, until the log says what became of them.
+//   - The relay (relay.go, forward.go, asks.go) has what clients of this member ask of another
+//     leader: commands by number; renewals, reads and caches by round.
+//   - links and failover: how each member is heard; when to campaign in the place of a dead leader.
+//
+// Only while this member leads there is a leadership (leader.go), which has
+//
+//   - the gate (gate.go, effects.go, single.go), which holds back what changes something that
+//     caches may have (package directory);
+//   - the queue (queue.go, package delay): admitted commands, the commit delay, and the entries
+//     made of them;
+//   - confirm rounds (read.go, package confirm): reads and promises wait for a quorum's word that
+//     began after them;
+//   - renewals (renew.go, renewals.go): promises to holders, one by one or as a batch;
+//   - the expirer (expire.go): which leases expire in the next entry, and whose remaining time is
+//     replicated;
+//   - remotes: the members that forward to this leader, and what is ready for each;
+//   - changes and health (members.go, health.go): changes of the membership, one at a time, if the
+//     cluster can afford them.
+//
+// What several parts read is in local.go; only the Replica changes it. docs/architecture.md draws
+// the ways through the parts.
 //
 // # What leaves, and when
 //
