@@ -105,7 +105,13 @@ func (l *leadership) tellCaches() {
 	if d == nil {
 		return
 	}
-	if d.NextStep(); d.Idle() {
+	d.NextStep()
+	l.m.out.Waits = append(l.m.out.Waits, d.TakeWaits()...)
+	for _, s := range d.TakeSlow() {
+		info, _ := l.m.cacheLease(s.ID, s.Token)
+		l.m.out.WereSlow = append(l.m.out.WereSlow, SlowCache{info, s.Waited})
+	}
+	if d.Idle() {
 		return
 	}
 	size := 0
@@ -124,11 +130,6 @@ func (l *leadership) tellCaches() {
 			a := l.remotes.of(member).answer()
 			a.Invalidations = append(a.Invalidations, out)
 		}
-	}
-	l.m.out.Waits = append(l.m.out.Waits, d.TakeWaits()...)
-	for _, s := range d.TakeSlow() {
-		info, _ := l.m.cacheLease(s.ID, s.Token)
-		l.m.out.WereSlow = append(l.m.out.WereSlow, SlowCache{info, s.Waited})
 	}
 }
 

@@ -110,3 +110,26 @@ func TestSlowCacheOfAnotherLife(t *testing.T) {
 		t.Errorf("slow are %+v", list)
 	}
 }
+
+// Goal: what there is to tell of caches is told though there is no cache any more. Method: the last
+// one acknowledges late, and is released before the leader's next step.
+func TestLastCacheWasSlow(t *testing.T) {
+	c := newCluster(t, 1)
+	p := c.members[1]
+	c.check(p.r.Campaign())
+	c.run()
+	k := c.hold(p, 1, 5000)
+	k.mustFill("c1")
+	w := c.put(p, "c1", 0)
+	c.pass(1500)
+	_, told := k.told()
+	p.r.AckCache(AckCache{ID: 1, Token: k.token, Term: told.Term, Seq: told.Seq, Open: k.term})
+	p.r.lead.gate.caches.Release(k.token)
+	out := p.r.Take()
+	if s := out.WereSlow; len(s) != 1 || s[0].Lease.Owner != "owner 1" || len(out.Waits) != 1 {
+		t.Errorf("were slow: %+v; writes waited for %v", s, out.Waits)
+	}
+	c.carry(p, out)
+	c.run()
+	c.want("the write", w, "revision")
+}
