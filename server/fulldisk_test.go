@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/lease"
 )
 
 // A member whose disk turns full writes a snapshot, to let go of the log before it. Clients may
@@ -77,8 +78,9 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestRepeatedOnFullDisk: a write with a number that was done before is answered on a full disk,
-// too, whichever way it comes; one that was not is refused. Method: a put is repeated when the disk
-// is full, and its number is used for another command, and others for the put.
+// too, whichever way it comes, and so is a grant of the same request; what was not done is refused.
+// Method: a put is repeated when the disk is full, and its number is used for another command, and
+// others for the put. Grants with and without keys are repeated, and made by other requests.
 func TestRepeatedOnFullDisk(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem()
@@ -110,12 +112,43 @@ func TestRepeatedOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	grant := func(id lease.ID, request string, puts ...*fsm.Put) fsm.Command {
+		terms := lease.Terms{ID: id, TTL: 60_000, RequestID: request}
+		return (&fsm.Grant{Terms: terms}).Repeatable(puts...)
+	}
+	grants := map[lease.ID]*lease.Info{}
+	for id, c := range map[lease.ID]fsm.Command{
+		1: grant(1, "r"), 2: grant(2, "r", &fsm.Put{Key: "leased", Lease: 2}),
+	} {
+		res, err := m.node.Propose(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants[id], _ = grantedBy(res)
+	}
 	room(50 << 20)
 	eventually(t, "the disk is full", func() bool {
 		_, err := m.client.Put(t.Context(), "other", "v")
 		return errors.Is(err, rpctypes.ErrNoSpace)
 	})
 	for name, propose := range ways {
+		for id, c := range map[lease.ID]fsm.Command{
+			1: grant(1, "r"), 2: grant(2, "r", &fsm.Put{Key: "leased", Lease: 2}),
+		} {
+			res, err := propose(c)
+			info, existed := grantedBy(res)
+			if err != nil || !res.Repeated || !existed || info.Token != grants[id].Token {
+				t.Errorf("%s: grant %d repeated: %+v, %v", name, id, res, err)
+			}
+		}
+		for _, c := range []fsm.Command{
+			grant(3, "r"), grant(1, "another"), grant(2, "another", &fsm.Put{Key: "leased"}),
+			&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}},
+		} {
+			if res, err := propose(c); !errors.Is(err, fsm.ErrNoSpace) {
+				t.Errorf("%s: %+v: %+v, %v", name, c, res, err)
+			}
+		}
 		res, err := propose(once(1, put))
 		if err != nil || !res.Repeated || res.Revision != first.Revision {
 			t.Errorf("%s: repeated: %+v, %v, the first was %+v", name, res, err, first)
@@ -131,6 +164,15 @@ func TestRepeatedOnFullDisk(t *testing.T) {
 			t.Errorf("%s: of another session: %v", name, err)
 		}
 	}
+}
+
+// grantedBy returns the lease that the command of a grant has made, or found.
+func grantedBy(res fsm.Result) (info *lease.Info, existed bool) {
+	v := res.Value
+	if txn, ok := v.(*fsm.TxnResult); ok {
+		v = txn.Responses[0]
+	}
+	return fsm.GrantResult(v)
 }
 
 // submittedTo gets the outcome of a submission.

@@ -194,10 +194,10 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	return res, err
 }
 
-// repeated returns the refusal of a command, or, if it has a number and was done before, what came
-// of it then: that needs no place in the log.
+// repeated returns the refusal of a command, or, if it says so and was done before, what came of it
+// then: that needs no place in the log.
 func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fsm.Result, error) {
-	if !numbered(cmd) {
+	if !fsm.MayBeRepeated(cmd) {
 		return fsm.Result{}, refusal
 	}
 	r := &replica.Repeat{Command: cmd}
@@ -207,15 +207,6 @@ func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fs
 		return fsm.Result{}, err
 	}
 	return told(r, refusal)
-}
-
-// numbered reports whether a command is an fsm.Once, perhaps that of an fsm.By.
-func numbered(cmd fsm.Command) bool {
-	if by, ok := cmd.(*fsm.By); ok {
-		cmd = by.Command
-	}
-	_, ok := cmd.(*fsm.Once)
-	return ok
 }
 
 // told returns what came of a command that was refused if it was not done before.

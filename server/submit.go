@@ -107,7 +107,7 @@ func (n *node) Submit(list []native.Submission) {
 			continue
 		}
 		err := n.admit(s.Command)
-		if err == nil || numbered(s.Command) {
+		if err == nil || fsm.MayBeRepeated(s.Command) {
 			b.add(s, err)
 		} else {
 			s.To.Answered(fsm.Result{}, err)

@@ -18,13 +18,19 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	return Result{Value: v}
 }
 
-// repeats reports whether a grant would return a lease that its request made before.
-func (m *Machine) repeats(t *lease.Terms) bool {
-	held, ok := m.lessor.Lookup(t.ID)
+// held returns the lease that a grant would return because its request made it before.
+func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
+	held, ok = m.lessor.Lookup(t.ID)
 	if !ok {
 		held, ok = m.lessor.ByName(t.Name)
 	}
-	return ok && t.Repeats(&held)
+	return held, ok && t.Repeats(&held)
+}
+
+// repeats reports whether a grant would return a lease that its request made before.
+func (m *Machine) repeats(t *lease.Terms) bool {
+	_, ok := m.held(t)
+	return ok
 }
 
 // grant does a Grant, and returns what GrantResult reads.

@@ -86,13 +86,25 @@ func (m *Machine) applyOnce(user string, c *Once) Result {
 	return r
 }
 
-// Repeated returns the result of a command that was done before with its number, as a repetition
-// has it, and whether there is one: if it is a Once, perhaps that of a By. It changes nothing.
+// MayBeRepeated reports whether a command says how to tell whether it was done before: by its
+// number, or by the request that it is.
+func MayBeRepeated(c Command) bool {
+	_, c = unwrap(c)
+	_, numbered := c.(*Once)
+	return numbered || repeatableOf(c) != nil
+}
+
+// Repeated returns the result of a command that was done before, as a repetition has it, and
+// whether it was: if it [MayBeRepeated]. It changes nothing, so it does not renew the lease of a
+// grant.
 func (m *Machine) Repeated(c Command) (Result, bool) {
 	who, inner := unwrap(c)
-	once, ok := inner.(*Once)
-	if !ok || m.denied(c) != nil {
+	if m.denied(c) != nil {
 		return Result{}, false
+	}
+	once, ok := inner.(*Once)
+	if !ok {
+		return m.granted(inner)
 	}
 	r, what := m.sessions.knownTo(who.User, once.Session).outcome(once)
 	return r, what == repeated

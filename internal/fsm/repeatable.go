@@ -29,3 +29,36 @@ func (c *Grant) Repeatable(puts ...*Put) Command {
 	}
 	return t
 }
+
+// repeatableOf returns the grant of a command that Repeatable has made here, nil if it is another.
+func repeatableOf(c Command) *Grant {
+	switch c := c.(type) {
+	case *Grant:
+		if c.Renew && c.Terms.RequestID != "" {
+			return c
+		}
+	case *Txn:
+		if len(c.Then) > 0 && len(c.Else) == 1 && c.Else[0].Grant == c.Then[0].Grant {
+			return c.Else[0].Grant // a client's transaction has no operation twice
+		}
+	}
+	return nil
+}
+
+// granted returns what the repetition of a grant returns, if the lease is there that the same
+// request has made. Unlike the repetition it does not renew the lease.
+func (m *Machine) granted(c Command) (Result, bool) {
+	g := repeatableOf(c)
+	if g == nil {
+		return Result{}, false
+	}
+	info, ok := m.held(&g.Terms)
+	if !ok {
+		return Result{}, false
+	}
+	r := Result{Revision: m.store.Revision(), Repeated: true, Value: &Existing{info}}
+	if _, ok := c.(*Txn); ok {
+		r.Value = &TxnResult{Responses: []any{r.Value}}
+	}
+	return r, true
+}

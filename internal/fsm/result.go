@@ -57,8 +57,8 @@ type Result struct {
 	// for SetAlarm (the alarms it changed), Session for OpenSession, that of the command
 	// for Once, nil for the others.
 	Value any
-	// Repeated says that the command of a Once was done before, and that this was its
-	// result then. A lease in it has been counting since.
+	// Repeated says that the command was done before: that of a Once, which had this result
+	// then, or a grant. A lease in it has been counting since.
 	Repeated bool
 }
 

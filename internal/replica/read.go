@@ -35,7 +35,7 @@ type Read struct {
 
 // Repeat is a command that may have been done before.
 type Repeat struct {
-	// Command is an fsm.Once, perhaps that of an fsm.By.
+	// Command is one that fsm.MayBeRepeated.
 	Command fsm.Command
 	Result  fsm.Result
 	Done    bool // there is a Result
