@@ -11,14 +11,21 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: nodes whose name is that of others with more behind it are not theirs.
+// Goal: nodes whose name is that of others with more behind it are not theirs, or are refused.
 func TestNestedNames(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
 	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for _, name := range []string{"n/up", "n/known", "n"} {
+	for _, name := range []string{"n/up", "n/known"} {
+		_, err := nodes.New(c, name).Join(ctx, nodes.Config{ID: "1"})
+		if !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("a set %q, whose keys are another's: %v", name, err)
+		}
+	}
+	for _, name := range []string{"n/up/x", "n/known/x", "n/order", "n/primary", "up", "n"} {
 		s := nodes.New(c, name)
-		rig.Must[*nodes.Node](t)(s.Join(ctx, nodes.Config{ID: "1", TTL: time.Minute}))
+		n := rig.Must[*nodes.Node](t)(s.Join(ctx, nodes.Config{ID: "1", TTL: time.Minute}))
+		rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
 		if v := rig.Must[nodes.View](t)(s.List(ctx)); len(v.Nodes) != 1 || v.Nodes[0].ID != "1" {
 			t.Errorf("nodes of %q: %+v", name, v)
 		}

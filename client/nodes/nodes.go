@@ -33,8 +33,16 @@ type Set struct {
 // New returns the nodes of a name. It sends nothing.
 func New(c *client.Client, name string) *Set { return &Set{c, name + "/"} }
 
+// check refuses a name whose role and order would be nodes of another set.
 func (s *Set) check() error {
-	return tries.CheckName("set of nodes", strings.TrimSuffix(s.prefix, "/"))
+	name := strings.TrimSuffix(s.prefix, "/")
+	for _, kind := range []string{"/up", "/known"} {
+		if other, ok := strings.CutSuffix(name, kind); ok {
+			return fmt.Errorf("%w: the keys of the set of nodes %q would be among those of %q; "+
+				"choose another name", client.ErrInvalid, name, other)
+		}
+	}
+	return tries.CheckName("set of nodes", name)
 }
 
 func (s *Set) up(id string) string    { return s.prefix + "up/" + id }

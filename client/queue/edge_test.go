@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/rig"
 )
 
@@ -136,7 +137,13 @@ func TestQueueNames(t *testing.T) {
 	if l, err := outer.List(ctx, "", 100); err != nil || len(l) > 0 {
 		t.Errorf("listed others: %+v, %v", l, err)
 	}
-	push(t, queue.New(c, "q/item/0", queue.Config{}), "even so")
+	for _, name := range []string{"q/item/0", "q/claim/7/x", "a/q/dead/0a", "q/item/x/try/9"} {
+		_, err := queue.New(c, name, queue.Config{}).Push(ctx, nil, 0)
+		if !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("a queue %q, whose keys are another's: %v", name, err)
+		}
+	}
+	push(t, queue.New(c, "item/0", queue.Config{}), "of no other")
 	if i, err := outer.TryClaim(ctx); i != nil || err != nil {
 		t.Errorf("claimed another's: %+v, %v", i, err)
 	}
@@ -274,8 +281,10 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
 	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for _, name := range []string{"q/item/0", "q/dead/0"} {
-		push(t, queue.New(c, name, queue.Config{}), "another's")
+	for _, key := range []string{"q/item/0/x", "q/dead/0/x"} {
+		if _, err := c.Put(ctx, store.Put{Key: key, Value: []byte("another's")}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	q := queue.New(c, "q", queue.Config{MaxTries: 1})
 	push(t, q, "1", "2", "3", "4")

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -79,14 +80,22 @@ func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 
 // IDs begin with digits, as revisions do for as long as anybody lives. Only those keys count, so
-// that "q/item" can be the name of another queue than "q".
+// that "q/item" can be the name of another queue than "q". That of "q/item/0" cannot: its keys lie
+// among those of "q".
 const (
 	firstID  = "0"
 	afterIDs = ":"
 )
 
+var within = regexp.MustCompile(`^(.+)/(?:item|claim|try|dead)/[0-9]`)
+
 func (q *Queue) check() error {
-	return tries.CheckName("queue", strings.TrimSuffix(q.prefix, "/"))
+	name := strings.TrimSuffix(q.prefix, "/")
+	if m := within.FindStringSubmatch(name); m != nil {
+		return fmt.Errorf("%w: the keys of queue %q would be among those of queue %q; "+
+			"choose another name", client.ErrInvalid, name, m[1])
+	}
+	return tries.CheckName("queue", name)
 }
 
 // from returns the range of the keys of one kind whose IDs are not before one.
