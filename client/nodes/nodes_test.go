@@ -12,7 +12,6 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/nodes"
 	"leasehold.dev/client/store"
-	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
 
@@ -229,22 +228,7 @@ func TestNodesRandom(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const rounds, ids = 4, 4
-	var (
-		mu     sync.Mutex
-		before *nodes.Primacy
-		high   lease.Token
-	)
-	check := func(p *nodes.Primacy) {
-		mu.Lock()
-		defer mu.Unlock()
-		if before != nil && before.Err() == nil {
-			t.Error("two primaries")
-		}
-		if p.Token() <= high {
-			t.Errorf("token %d after %d", p.Token(), high)
-		}
-		before, high = p, p.Token()
-	}
+	var primaries rig.Holders
 	clients := make([]*client.Client, ids)
 	for i := range clients {
 		clients[i] = r.Dial(client.Config{Silence: time.Second})
@@ -273,7 +257,7 @@ func TestNodesRandom(t *testing.T) {
 					_ = n.Release(ctx)
 					continue
 				}
-				check(p)
+				primaries.Next(t, p)
 				done++
 				switch rand.IntN(4) {
 				case 0: // dies

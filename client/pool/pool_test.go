@@ -13,7 +13,6 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/pool"
 	"leasehold.dev/client/store"
-	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
 
@@ -144,22 +143,12 @@ func TestPoolRandom(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const owners, rounds = 6, 8
-	var (
-		mu     sync.Mutex
-		last   = make(map[string]*pool.Loan)
-		tokens = make(map[string]lease.Token)
-	)
-	check := func(l *pool.Loan) {
-		mu.Lock()
-		defer mu.Unlock()
-		if before := last[l.ID()]; before != nil && before.Err() == nil {
-			t.Errorf("two hold %s", l.ID())
-		}
-		if l.Token() <= tokens[l.ID()] {
-			t.Errorf("%s: token %d after %d", l.ID(), l.Token(), tokens[l.ID()])
-		}
-		last[l.ID()], tokens[l.ID()] = l, l.Token()
+	holders := make(map[string]*rig.Holders)
+	for i := 1; i <= 4; i++ {
+		holders[fmt.Sprint(i)] = new(rig.Holders)
 	}
+	var mu sync.Mutex // guards last
+	last := make(map[string]*pool.Loan)
 	first := r.Dial(client.Config{})
 	spec := pool.Spec{First: 1, Last: 4}
 	rig.Must[*pool.Pool](t)(pool.Create(ctx, first, "p", spec))
@@ -186,7 +175,10 @@ func TestPoolRandom(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				check(l)
+				holders[l.ID()].Next(t, l)
+				mu.Lock()
+				last[l.ID()] = l
+				mu.Unlock()
 				switch rand.IntN(3) {
 				case 0: // dies
 					l.Lease().Close()

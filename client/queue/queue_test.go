@@ -15,7 +15,6 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
-	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
 
@@ -289,28 +288,6 @@ func TestQueueLostAnswers(t *testing.T) {
 	}
 }
 
-// ledger is what the resource behind the workers sees.
-type ledger struct {
-	t  *testing.T
-	mu sync.Mutex // guards what follows
-	// last is the last claim of each item, and tokens its token.
-	last   map[string]*queue.Item
-	tokens map[string]lease.Token
-}
-
-// claimed looks whether the claim before is over (L4), and whether tokens rise (L5).
-func (l *ledger) claimed(i *queue.Item) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if before := l.last[i.ID()]; before != nil && before.Lease().Err() == nil {
-		l.t.Errorf("two workers have item %s", i.ID())
-	}
-	if i.Token() <= l.tokens[i.ID()] {
-		l.t.Errorf("item %s: token %d after %d", i.ID(), i.Token(), l.tokens[i.ID()])
-	}
-	l.last[i.ID()], l.tokens[i.ID()] = i, i.Token()
-}
-
 // Goal: with three members, whatever happens to workers and connections, each item is done, its
 // effect in the store happens once, no two workers have it at one time, and tokens rise.
 // Method: workers die without a word, go on after their claim has ended, have their leases
@@ -321,9 +298,7 @@ func TestQueueRandom(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	const items, workers = 60, 5
-	book := &ledger{
-		t: t, last: make(map[string]*queue.Item), tokens: make(map[string]lease.Token),
-	}
+	var holders sync.Map // of an item, *rig.Holders
 	var all sync.WaitGroup
 	pusher := r.Dial(client.Config{Silence: time.Second})
 	all.Go(func() {
@@ -354,7 +329,8 @@ func TestQueueRandom(t *testing.T) {
 					}
 					return
 				}
-				book.claimed(i)
+				of, _ := holders.LoadOrStore(i.ID(), new(rig.Holders))
+				of.(*rig.Holders).Next(t, i)
 				fate := rand.IntN(8)
 				switch fate {
 				case 0: // dies
