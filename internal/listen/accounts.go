@@ -49,9 +49,8 @@ const (
 var (
 	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers wait until "+
 		"their clients read them; read answers as they come, or ask for less at a time")
-	errCrowd = status.Error(codes.ResourceExhausted, "etcdserver: too many requests: too many "+
-		"calls wait until clients read answers, and this connection has most of them; read answers "+
-		"as they come, and have fewer calls under way")
+	// errCrowd has etcd's text, by which its clients know it. The log says more.
+	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
 		"many answers wait until their clients read them")
 )
@@ -76,8 +75,9 @@ var (
 //
 // It is safe for concurrent use.
 type Answers struct {
-	log  *slog.Logger
-	told Pause
+	log     *slog.Logger
+	told    Pause // of connections that were closed
+	crowded Pause // of calls that were refused
 
 	mu       sync.Mutex
 	began    time.Time

@@ -42,6 +42,20 @@ func (a *account) refuseLocked() {
 		}
 	}
 	a.lineUpLocked()
+	if a.all.crowded.Over(unreadPause) {
+		go a.tellCrowd(a.waiting.Len())
+	}
+}
+
+// tellCrowd tells the log, for which nobody waits.
+func (a *account) tellCrowd(waiting int) {
+	remote := ""
+	if a.conn != nil {
+		remote = a.conn.RemoteAddr().String()
+	}
+	a.all.log.Warn("refused a call: too many wait until clients read answers, and this connection "+
+		"has most of them; it should read answers as they come, and have fewer calls under way",
+		"remote", remote, "waiting", waiting)
 }
 
 // removeLocked takes w out of those that wait.

@@ -2,12 +2,13 @@ package listen
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // waits are calls of one connection that wait for room.
@@ -38,7 +39,8 @@ func (w *waits) call(ctx context.Context, calls int, request any) {
 // then two others make a few calls, one of them with a large request.
 func TestCallsThatWaitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newAnswers()
+		var log strings.Builder
+		all := NewAnswers(slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		greedy, modest, large := newWaits(all), newWaits(all), newWaits(all)
 		first := *greedy
@@ -60,10 +62,11 @@ func TestCallsThatWaitAreBounded(t *testing.T) {
 		if len(greedy.refused) != others+1 || all.waits != maxWaiting {
 			t.Errorf("refused: %d; %d bytes wait", len(greedy.refused), all.waits)
 		}
-		err := <-greedy.refused
-		if status.Code(err) != codes.ResourceExhausted ||
-			!strings.HasPrefix(status.Convert(err).Message(), "etcdserver: too many requests") {
-			t.Error(err)
+		if err := <-greedy.refused; !errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests) {
+			t.Errorf("clientv3 does not know %v", err)
+		}
+		if n := strings.Count(log.String(), "refused a call"); n != 1 {
+			t.Errorf("%d lines of the log are about it:\n%s", n, log.String())
 		}
 		cancel()
 		synctest.Wait()
