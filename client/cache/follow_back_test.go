@@ -37,3 +37,41 @@ func TestFollowerOfAClusterThatWentBack(t *testing.T) {
 		t.Error("it answers from memory before the range was read again")
 	}
 }
+
+// Goal: what a follower has is as old as that of its ranges of which least is known, in whichever
+// order the answers and the news come; and no news makes it older. Method: two ranges, and moments
+// that the test chooses.
+func TestFollowerIsAsOldAsItsOldestRange(t *testing.T) {
+	began := now()
+	at := func(s int) moment {
+		d := time.Duration(s) * time.Second
+		return moment{at: began.at.Add(d), wall: began.wall + int64(d)}
+	}
+	for name, turn := range map[string]int{"the first": 0, "the second": 1} {
+		t.Run(name, func(t *testing.T) {
+			parts := []*part{{told: 5, asOf: at(1)}, {told: 5, asOf: at(2)}}
+			f := &Follower{parts: []*part{parts[turn], parts[1-turn]}}
+			f.set = copies.New(copies.Config[store.KV]{})
+			old, young := parts[0], parts[1]
+			want := func(when string, s int) {
+				t.Helper()
+				if m := f.fresh.Load(); m == nil || *m != at(s) {
+					t.Fatalf("%s: as of %v, want %v", when, m, at(s))
+				}
+			}
+			f.answered(asked{at: at(3), revision: 7}, 5)
+			want("nobody has told of what there is by now", 1)
+			f.take(young, &store.Update{Revision: 7})
+			want("one range is told", 1)
+			f.answered(asked{at: at(4), revision: 9}, 7)
+			f.take(old, &store.Update{Revision: 8})
+			want("both are told of the first answer", 3)
+			f.answered(asked{at: at(5), revision: 8}, 8)
+			f.take(young, &store.Update{Revision: 8})
+			want("both are told of the last answer", 5)
+			f.take(young, &store.Update{Revision: 9})
+			f.take(old, &store.Update{Revision: 9})
+			want("both are told of an earlier one", 5)
+		})
+	}
+}

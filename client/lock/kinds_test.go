@@ -102,9 +102,13 @@ func TestSemaphore(t *testing.T) {
 	rig.Keys(t, c, "sem/", 3)
 	fourth := rig.Async(func() (*lock.Held, error) { return b.Acquire(ctx) })
 	rig.Keys(t, c, "sem/", 4)
+	limited := rig.Async(func() (*lock.Held, error) { return b.AcquireWithin(brief, time.Hour) })
+	rig.Keys(t, c, "sem/", 5)
 	cancel()
-	if got := <-third; !errors.Is(got.Err, context.Canceled) {
-		t.Errorf("who gave up: %v", got.Err)
+	for _, w := range []<-chan rig.Answer[*lock.Held]{third, limited} {
+		if got := <-w; !errors.Is(got.Err, context.Canceled) || errors.Is(got.Err, lock.ErrLocked) {
+			t.Errorf("who gave up: %v", got.Err)
+		}
 	}
 	rig.Keys(t, c, "sem/", 3)
 	select {
