@@ -3,13 +3,16 @@ package cache
 import (
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/cachelink"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -51,6 +54,76 @@ func TestOldLifeGoes(t *testing.T) {
 func reopened(x *Cache, old leases.Ref) {
 	for x.Lease().Ref() == old {
 		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// spy is a link that looks what readers find at the moment of an acknowledgement.
+type spy struct {
+	cachelink.Link
+	t    *testing.T
+	l    *incarnation
+	what keyrange.Range
+	acks atomic.Int32 // that said that something was dropped
+}
+
+func (s *spy) Ack(a cachelink.Ack) {
+	if a.Seq != 0 || len(a.Dropped) > 0 {
+		s.acks.Add(1)
+		if kvs, _, _, known := s.l.view.Load().Range(s.what); known {
+			s.t.Errorf("%+v is acknowledged, while readers of the range find %+v", a, kvs)
+		}
+		if e := s.l.index.find(s.what.Key + "a"); e != nil {
+			s.t.Errorf("%+v is acknowledged, while readers of the key find %+v", a, e.kv)
+		}
+	}
+	s.Link.Ack(a)
+}
+
+// TestGoneBeforeAcknowledged: what a cache says that it has dropped nobody reads from it any more,
+// neither the key nor the range (C1). Method: a link that looks, and whatever makes a cache drop:
+// the write of another client, one of its own client, and its end.
+func TestGoneBeforeAcknowledged(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	at := inprocess.Endpoints(inprocess.Run(t, 1))
+	c, other := inprocess.Connect(t, client.Config{}, at...), inprocess.Connect(t, client.Config{}, at...)
+	x, err := Open(ctx, c, []store.KeyRange{store.Prefix("g/")}, Options{TTL: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := x.current.Load()
+	s := &spy{t: t, l: l, what: rangeOf("g/", store.Prefix("g/").End)}
+	l.mu.Lock()
+	s.Link, l.link = l.link, s
+	l.mu.Unlock()
+	put := func(by *client.Client) func() error {
+		return func() error {
+			_, err := by.Put(ctx, store.Put{Key: "g/a", Value: []byte("1")})
+			return err
+		}
+	}
+	for _, drop := range []struct {
+		name string
+		do   func() error
+	}{
+		{"another's write", put(other)}, {"its own", put(c)},
+		{"its end", func() error { return x.Close(ctx) }},
+	} {
+		for { // until it is kept
+			if _, err := x.Range(ctx, s.what.Key, s.what.End); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, _, known := l.view.Load().Range(s.what); known {
+				break
+			}
+		}
+		before := s.acks.Load()
+		if err := drop.do(); err != nil {
+			t.Fatal(err)
+		}
+		if s.acks.Load() == before {
+			t.Errorf("%s: nothing was acknowledged", drop.name)
+		}
 	}
 }
 
