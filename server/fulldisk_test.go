@@ -59,6 +59,17 @@ func TestFullDisk(t *testing.T) {
 	if _, err := m.client.Delete(t.Context(), "a"); err != nil {
 		t.Errorf("a delete on a full disk: %v", err)
 	}
+	gone, more := clientv3.OpDelete("a"), clientv3.OpPut("c", "v")
+	if _, err := m.client.Txn(t.Context()).Then(gone).Else(gone).Commit(); err != nil {
+		t.Errorf("a transaction that only deletes: %v", err)
+	}
+	for _, txn := range []clientv3.Txn{
+		m.client.Txn(t.Context()).Then(gone, more), m.client.Txn(t.Context()).Then(gone).Else(more),
+	} {
+		if _, err := txn.Commit(); !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Errorf("a transaction that may put: %v", err)
+		}
+	}
 	room(3 << 20) // another program has taken the reserve: what is left is the ballast's
 	eventually(t, "the ballast is given up", func() bool {
 		_, err := m.client.Delete(t.Context(), "nothing")

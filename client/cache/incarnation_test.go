@@ -86,7 +86,8 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c, other := inprocess.Connect(t, client.Config{}, at...), inprocess.Connect(t, client.Config{}, at...)
+	c := inprocess.Connect(t, client.Config{}, at...)
+	other := inprocess.Connect(t, client.Config{}, at...)
 	x, err := Open(ctx, c, []store.KeyRange{store.Prefix("g/")}, Options{TTL: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
