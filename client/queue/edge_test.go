@@ -215,6 +215,9 @@ func TestItemComesBack(t *testing.T) {
 	if err := i.Ack(gone); err == nil {
 		t.Error("acknowledged without a context")
 	}
+	if i.Context().Err() == nil {
+		t.Error("the claim of an item that could not be acknowledged is kept alive")
+	}
 	if err := i.Ack(ctx); err != nil {
 		t.Errorf("acknowledged later: %v", err)
 	}

@@ -83,6 +83,32 @@ func TestParseCompaction(t *testing.T) {
 	}
 }
 
+// Goal: history is compacted unless somebody turns that off: a cluster that keeps all of it is full
+// one day. Method: no flags, each mode, and each mode with a retention of 0.
+func TestCompactionByDefault(t *testing.T) {
+	usual := server.DefaultConfig().Compaction
+	if usual.Period <= 0 || usual.Revisions <= 0 {
+		t.Fatalf("the default is %+v", usual)
+	}
+	off := "--auto-compaction-retention=0"
+	for args, want := range map[string]server.Compaction{
+		"":                                       usual,
+		"--auto-compaction-mode=periodic":        usual,
+		"--auto-compaction-mode=revision":        {Mode: "revision", Revisions: usual.Revisions},
+		off:                                      {Mode: "periodic"},
+		"--auto-compaction-mode=revision " + off: {Mode: "revision"},
+	} {
+		f := newFlags()
+		if err := f.parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		cfg, _, err := f.config("myhost")
+		if err != nil || cfg.Compaction != want {
+			t.Errorf("%q: %+v, %v, want %+v", args, cfg.Compaction, err, want)
+		}
+	}
+}
+
 // Goal: retention never comes out negative or unchecked, whatever is typed.
 func FuzzParseCompaction(f *testing.F) {
 	f.Add("periodic", "5m")
