@@ -303,6 +303,22 @@ func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return n.read(ctx, c)
 }
 
+// KeysOf implements etcd.Inspector.
+func (n *node) KeysOf(ctx context.Context, id lease.ID) ([]string, error) {
+	got := make(chan []string, 1)
+	if !n.inbox.task(func() { got <- n.replica.Machine().Lessor().Keys(id) }) {
+		return nil, api.ErrStopped
+	}
+	select {
+	case keys := <-got:
+		return keys, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-n.stopped:
+		return nil, api.ErrStopped
+	}
+}
+
 // InspectLease implements etcd.Inspector.
 func (n *node) InspectLease(
 	ctx context.Context, id lease.ID, f func(*lease.Lessor, lease.TTL, bool),

@@ -15,8 +15,7 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// window is how many items at the head of a queue a worker that loses races chooses among,
-// at most.
+// window is the most items at the head of a queue that workers who lose races choose among.
 const window = 16
 
 // maxCrowd bounds Queue.crowd, and with it how long a worker waits before it tries for an

@@ -255,8 +255,7 @@ func (d *Directory) queue(w *Write) bool {
 		}
 	}
 	for _, id := range w.Attaches {
-		// Otherwise writes that attach keys could keep one from ending a lease for
-		// ever.
+		// Else those who attach could keep one from ending a lease for ever.
 		behind(d.leases[id].some().ending)
 	}
 	if w.AttachesAny && d.stuck.Len() > 0 { // likewise

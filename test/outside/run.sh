@@ -166,6 +166,7 @@ e2e=(
   MemberReplace RemoveNonExistingMember Reproduce20340 RuntimeReconfig ForceNewCluster
   'EtcdMultiPeer|EtcdUnixPeers|EtcdPeer|EtcdTLSVersion|ConnectionMultiplexing'
   'GracefulShutdown|HTTPHealth|HTTPLivez|V3Metrics|V3Learner'
+  'Auth|CtlV3Role|LowPermissionUser'
   'TxnRangeConsistency|DeleteEventDrop|StartWatcherFromCompacted'
 )
 e2e_long=(

@@ -117,16 +117,6 @@ func TestSnapshotFails(t *testing.T) {
 	wantStatus(t, err, status.Error(codes.Unknown, errDisk.Error()))
 }
 
-// TestAuthNotThere: the one thing that differs from an etcd without users is
-// said plainly.
-func TestAuthNotThere(t *testing.T) {
-	c := serve(t, newNode(t), Options{})
-	_, err := c.UserAdd(ctx10(t), &pb.AuthUserAddRequest{Name: "root", Password: "x"})
-	wantStatus(t, err, errNoUsers)
-	_, err = c.RoleAdd(ctx10(t), &pb.AuthRoleAddRequest{Name: "root"})
-	wantStatus(t, err, errNoUsers)
-}
-
 // TestRequireLeader: calls that want a leader are refused without one, and
 // streams end when it stays away; those that do not want one go on. The
 // interceptors see what is refused.

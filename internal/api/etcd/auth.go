@@ -3,154 +3,304 @@ package etcd
 import (
 	"context"
 
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
 )
 
-// errNoUsers answers what would make the first user or role.
-var errNoUsers = status.Error(codes.Unimplemented, "leasehold: users and roles are not there yet")
+// errHash refuses what members of etcd alone tell each other.
+var errHash = status.Error(codes.InvalidArgument,
+	"leasehold: a user is given a password, and not the hash of one")
 
-// authService serves etcdserverpb.Auth as an etcd without users and roles,
-// whose authentication was never enabled.
+// authNode is what the Auth service needs of the member.
+type authNode interface {
+	api.Proposer
+	Reader
+	Logins
+}
+
+// authService serves etcdserverpb.Auth.
 type authService struct {
 	pb.UnsafeAuthServer
 	identity
-	node Reader
+	node authNode
 }
 
-func (s *authService) header() *pb.ResponseHeader { return s.identity.header(s.node.View()) }
+// change proposes a command about users and roles, and returns the header of the answer.
+func (s *authService) change(ctx context.Context, c fsm.Command) (*pb.ResponseHeader, error) {
+	res, err := propose(ctx, s.node, c)
+	if err != nil {
+		return nil, err
+	}
+	return s.headerAt(s.node.View(), res.Revision), nil
+}
+
+// read returns a state that is no older than the call.
+func (s *authService) read(ctx context.Context) (*fsm.View, error) {
+	if err := s.node.Confirm(ctx); err != nil {
+		return nil, api.ReadError(err)
+	}
+	return s.node.View(), nil
+}
 
 // AuthEnable implements pb.AuthServer.
 func (s *authService) AuthEnable(
-	context.Context, *pb.AuthEnableRequest,
+	ctx context.Context, _ *pb.AuthEnableRequest,
 ) (*pb.AuthEnableResponse, error) {
-	return nil, rpctypes.ErrGRPCRootUserNotExist
+	h, err := s.change(ctx, &fsm.AuthEnable{})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthEnableResponse{Header: h}, nil
 }
 
 // AuthDisable implements pb.AuthServer.
 func (s *authService) AuthDisable(
-	context.Context, *pb.AuthDisableRequest,
+	ctx context.Context, _ *pb.AuthDisableRequest,
 ) (*pb.AuthDisableResponse, error) {
-	return &pb.AuthDisableResponse{Header: s.header()}, nil
+	h, err := s.change(ctx, &fsm.AuthDisable{})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthDisableResponse{Header: h}, nil
 }
 
-// AuthStatus implements pb.AuthServer.
+// AuthStatus implements pb.AuthServer. As in etcd anybody may ask.
 func (s *authService) AuthStatus(
-	context.Context, *pb.AuthStatusRequest,
+	ctx context.Context, _ *pb.AuthStatusRequest,
 ) (*pb.AuthStatusResponse, error) {
-	return &pb.AuthStatusResponse{Header: s.header(), AuthRevision: 1}, nil
+	v, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthStatusResponse{
+		Header: s.header(v), Enabled: v.Access.Enabled(), AuthRevision: v.Access.Revision(),
+	}, nil
 }
 
 // Authenticate implements pb.AuthServer.
 func (s *authService) Authenticate(
-	ctx context.Context, _ *pb.AuthenticateRequest,
+	ctx context.Context, r *pb.AuthenticateRequest,
 ) (*pb.AuthenticateResponse, error) {
-	if err := s.node.Confirm(ctx); err != nil {
+	token, err := s.node.LogIn(ctx, r.Name, r.Password)
+	if err != nil {
 		return nil, api.ReadError(err)
 	}
-	return nil, rpctypes.ErrGRPCAuthNotEnabled
+	return &pb.AuthenticateResponse{Header: s.header(s.node.View()), Token: token}, nil
+}
+
+// hash returns the hash of a password for a user. Only for root so much work is done.
+func (s *authService) hash(ctx context.Context, password, hashed string) ([]byte, error) {
+	if err := root(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
+	if hashed != "" {
+		return nil, errHash
+	}
+	b, err := s.node.HashPassword(ctx, password)
+	return b, api.Error(err)
 }
 
 // UserAdd implements pb.AuthServer.
 func (s *authService) UserAdd(
-	_ context.Context, r *pb.AuthUserAddRequest,
+	ctx context.Context, r *pb.AuthUserAddRequest,
 ) (*pb.AuthUserAddResponse, error) {
-	if r.Name == "" {
-		return nil, rpctypes.ErrGRPCUserEmpty
+	c := &fsm.UserAdd{Name: r.Name, NoPassword: r.Options.GetNoPassword()}
+	if !c.NoPassword && c.Name != "" {
+		var err error
+		if c.Hash, err = s.hash(ctx, r.Password, r.HashedPassword); err != nil {
+			return nil, err
+		}
 	}
-	return nil, errNoUsers
+	h, err := s.change(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserAddResponse{Header: h}, nil
 }
 
-// UserGet implements pb.AuthServer.
+// UserGet implements pb.AuthServer. Everybody may look at himself.
 func (s *authService) UserGet(
-	context.Context, *pb.AuthUserGetRequest,
+	ctx context.Context, r *pb.AuthUserGetRequest,
 ) (*pb.AuthUserGetResponse, error) {
-	return nil, rpctypes.ErrGRPCUserNotFound
+	v, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := root(ctx, v); err != nil && (r.Name == "" || api.CallerOf(ctx).User != r.Name) {
+		return nil, err
+	}
+	u, ok := v.Access.User(r.Name)
+	if !ok {
+		return nil, rpctypes.ErrGRPCUserNotFound
+	}
+	return &pb.AuthUserGetResponse{Header: s.header(v), Roles: u.Roles}, nil
 }
 
 // UserList implements pb.AuthServer.
 func (s *authService) UserList(
-	context.Context, *pb.AuthUserListRequest,
+	ctx context.Context, _ *pb.AuthUserListRequest,
 ) (*pb.AuthUserListResponse, error) {
-	return &pb.AuthUserListResponse{Header: s.header()}, nil
+	v, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := root(ctx, v); err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserListResponse{Header: s.header(v), Users: v.Access.Users()}, nil
 }
 
 // UserDelete implements pb.AuthServer.
 func (s *authService) UserDelete(
-	context.Context, *pb.AuthUserDeleteRequest,
+	ctx context.Context, r *pb.AuthUserDeleteRequest,
 ) (*pb.AuthUserDeleteResponse, error) {
-	return nil, rpctypes.ErrGRPCUserNotFound
+	h, err := s.change(ctx, &fsm.UserDelete{Name: r.Name})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserDeleteResponse{Header: h}, nil
 }
 
-// UserChangePassword implements pb.AuthServer.
+// UserChangePassword implements pb.AuthServer. With an empty password nobody can log in by one, as
+// in etcd.
 func (s *authService) UserChangePassword(
-	context.Context, *pb.AuthUserChangePasswordRequest,
+	ctx context.Context, r *pb.AuthUserChangePasswordRequest,
 ) (*pb.AuthUserChangePasswordResponse, error) {
-	return nil, rpctypes.ErrGRPCUserNotFound
+	c := &fsm.UserPassword{Name: r.Name}
+	if r.Password != "" || r.HashedPassword != "" {
+		var err error
+		if c.Hash, err = s.hash(ctx, r.Password, r.HashedPassword); err != nil {
+			return nil, err
+		}
+	}
+	h, err := s.change(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserChangePasswordResponse{Header: h}, nil
 }
 
 // UserGrantRole implements pb.AuthServer.
 func (s *authService) UserGrantRole(
-	context.Context, *pb.AuthUserGrantRoleRequest,
+	ctx context.Context, r *pb.AuthUserGrantRoleRequest,
 ) (*pb.AuthUserGrantRoleResponse, error) {
-	return nil, rpctypes.ErrGRPCUserNotFound
+	h, err := s.change(ctx, &fsm.UserGrantRole{User: r.User, Role: r.Role})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserGrantRoleResponse{Header: h}, nil
 }
 
 // UserRevokeRole implements pb.AuthServer.
 func (s *authService) UserRevokeRole(
-	context.Context, *pb.AuthUserRevokeRoleRequest,
+	ctx context.Context, r *pb.AuthUserRevokeRoleRequest,
 ) (*pb.AuthUserRevokeRoleResponse, error) {
-	return nil, rpctypes.ErrGRPCUserNotFound
+	h, err := s.change(ctx, &fsm.UserRevokeRole{User: r.Name, Role: r.Role})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthUserRevokeRoleResponse{Header: h}, nil
 }
 
 // RoleAdd implements pb.AuthServer.
 func (s *authService) RoleAdd(
-	_ context.Context, r *pb.AuthRoleAddRequest,
+	ctx context.Context, r *pb.AuthRoleAddRequest,
 ) (*pb.AuthRoleAddResponse, error) {
-	if r.Name == "" {
-		return nil, rpctypes.ErrGRPCRoleEmpty
+	h, err := s.change(ctx, &fsm.RoleAdd{Name: r.Name})
+	if err != nil {
+		return nil, err
 	}
-	return nil, errNoUsers
+	return &pb.AuthRoleAddResponse{Header: h}, nil
 }
 
-// RoleGet implements pb.AuthServer.
+// RoleGet implements pb.AuthServer. Everybody may look at his own roles.
 func (s *authService) RoleGet(
-	context.Context, *pb.AuthRoleGetRequest,
+	ctx context.Context, r *pb.AuthRoleGetRequest,
 ) (*pb.AuthRoleGetResponse, error) {
-	return nil, rpctypes.ErrGRPCRoleNotFound
+	v, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := root(ctx, v); err != nil && !v.Access.HasRole(api.CallerOf(ctx), r.Role) {
+		return nil, err
+	}
+	role, ok := v.Access.Role(r.Role)
+	if !ok {
+		return nil, rpctypes.ErrGRPCRoleNotFound
+	}
+	if role.Name == access.Root { // which may do everything, whatever it was granted
+		role.Permissions = []access.Permission{{Kind: access.ReadWrite, End: "\x00"}}
+	}
+	resp := &pb.AuthRoleGetResponse{Header: s.header(v)}
+	for _, p := range role.Permissions {
+		resp.Perm = append(resp.Perm, &authpb.Permission{
+			PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End),
+		})
+	}
+	return resp, nil
 }
 
 // RoleList implements pb.AuthServer.
 func (s *authService) RoleList(
-	context.Context, *pb.AuthRoleListRequest,
+	ctx context.Context, _ *pb.AuthRoleListRequest,
 ) (*pb.AuthRoleListResponse, error) {
-	return &pb.AuthRoleListResponse{Header: s.header()}, nil
+	v, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := root(ctx, v); err != nil {
+		return nil, err
+	}
+	return &pb.AuthRoleListResponse{Header: s.header(v), Roles: v.Access.Roles()}, nil
 }
 
 // RoleDelete implements pb.AuthServer.
 func (s *authService) RoleDelete(
-	context.Context, *pb.AuthRoleDeleteRequest,
+	ctx context.Context, r *pb.AuthRoleDeleteRequest,
 ) (*pb.AuthRoleDeleteResponse, error) {
-	return nil, rpctypes.ErrGRPCRoleNotFound
+	h, err := s.change(ctx, &fsm.RoleDelete{Name: r.Role})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthRoleDeleteResponse{Header: h}, nil
 }
 
 // RoleGrantPermission implements pb.AuthServer.
 func (s *authService) RoleGrantPermission(
-	_ context.Context, r *pb.AuthRoleGrantPermissionRequest,
+	ctx context.Context, r *pb.AuthRoleGrantPermissionRequest,
 ) (*pb.AuthRoleGrantPermissionResponse, error) {
-	if r.Perm == nil {
+	p := r.Perm
+	switch {
+	case p == nil:
 		return nil, rpctypes.ErrGRPCPermissionNotGiven
+	case p.PermType < authpb.READ || p.PermType > authpb.READWRITE:
+		return nil, rpctypes.ErrGRPCInvalidAuthMgmt
 	}
-	return nil, rpctypes.ErrGRPCRoleNotFound
+	h, err := s.change(ctx, &fsm.RoleGrant{Role: r.Name, Permission: access.Permission{
+		Kind: access.Kind(p.PermType), Key: string(p.Key), End: string(p.RangeEnd),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthRoleGrantPermissionResponse{Header: h}, nil
 }
 
 // RoleRevokePermission implements pb.AuthServer.
 func (s *authService) RoleRevokePermission(
-	context.Context, *pb.AuthRoleRevokePermissionRequest,
+	ctx context.Context, r *pb.AuthRoleRevokePermissionRequest,
 ) (*pb.AuthRoleRevokePermissionResponse, error) {
-	return nil, rpctypes.ErrGRPCRoleNotFound
+	h, err := s.change(ctx, &fsm.RoleRevoke{
+		Role: r.Role, Key: string(r.Key), End: string(r.RangeEnd),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AuthRoleRevokePermissionResponse{Header: h}, nil
 }

@@ -43,6 +43,9 @@ func (s *clusterService) MemberList(
 		}
 	}
 	v := s.node.View()
+	if err := known(ctx, v); err != nil {
+		return nil, err
+	}
 	return &pb.MemberListResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
@@ -51,6 +54,9 @@ func (s *clusterService) MemberList(
 func (s *clusterService) MemberAdd(
 	ctx context.Context, r *pb.MemberAddRequest,
 ) (*pb.MemberAddResponse, error) {
+	if err := root(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
 	if !validURLs(r.PeerURLs) {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}
@@ -89,6 +95,9 @@ func (s *clusterService) MemberRemove(
 func (s *clusterService) MemberUpdate(
 	ctx context.Context, r *pb.MemberUpdateRequest,
 ) (*pb.MemberUpdateResponse, error) {
+	if err := root(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
 	if _, ok := s.node.View().Member(r.ID); ok && !validURLs(r.PeerURLs) {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}

@@ -40,7 +40,7 @@ func TestWaiterCompacted(t *testing.T) {
 			old := n.View()
 			q := &queue{node: n, stop: context.Background()}
 			ticket := &ticket{prefix: "l/", key: "l/2", revision: rev}
-			ahead, err := q.ahead(old, ticket)
+			ahead, err := q.ahead(t.Context(), old, ticket)
 			if err != nil || ahead.Key != "l/1" {
 				t.Fatal(ahead, err)
 			}

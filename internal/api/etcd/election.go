@@ -100,8 +100,12 @@ func (s *electionService) Leader(
 		return nil, api.ReadError(err)
 	}
 	v := s.node.View()
+	prefix := queuePrefix(r.Name)
+	if err := readable(ctx, v, prefix, prefixEnd(prefix)); err != nil {
+		return nil, err
+	}
 	var first *mvcc.KeyValue
-	for kv := range v.KV.Ascend(queuePrefix(r.Name), prefixEnd(queuePrefix(r.Name)), 0) {
+	for kv := range v.KV.Ascend(prefix, prefixEnd(prefix), 0) {
 		if first == nil || kv.CreateRevision < first.CreateRevision {
 			first = kv
 		}

@@ -35,6 +35,7 @@ func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) erro
 		stream:  stream,
 		wake:    make(chan struct{}, 1),
 		room:    make(chan struct{}, 1),
+		permits: permits{node: s.node},
 	}
 	go k.receive(stream.Context())
 	return k.send(stream.Context())
@@ -46,6 +47,7 @@ type keepAlive struct {
 	stream  pb.Lease_LeaseKeepAliveServer
 	wake    chan struct{} // capacity 1: there is something for send
 	room    chan struct{} // capacity 1: open was lowered
+	permits permits       // belongs to receive
 
 	mu   sync.Mutex // guards what follows
 	done []*renewal // outcomes to be sent
@@ -111,6 +113,10 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 		}
 		v := k.service.node.View()
 		r.revision, r.term = v.KV.Revision(), v.Term
+		if err := k.permits.renew(ctx, v, lease.ID(req.ID)); err != nil {
+			r.Renewed(lease.ID(req.ID), 0, err)
+			continue
+		}
 		if err := k.service.node.Renew(lease.ID(req.ID), r); err != nil {
 			r.Renewed(lease.ID(req.ID), 0, err)
 		}

@@ -44,6 +44,9 @@ func (s *kvService) Range(
 		return nil, err
 	}
 	v := s.node.View()
+	if err := readable(ctx, v, string(r.Key), string(r.RangeEnd)); err != nil {
+		return nil, err
+	}
 	res, err := v.KV.Range(string(r.Key), string(r.RangeEnd), rangeOptions(r))
 	if err != nil {
 		return nil, api.Error(err)
@@ -138,6 +141,9 @@ func (s *kvService) readTxn(
 		return nil, err
 	}
 	v := s.node.View()
+	if err := v.Permit(api.CallerOf(ctx), t); err != nil {
+		return nil, api.Error(err)
+	}
 	res, err := fsm.ReadTxn(t, v.KV)
 	if err != nil {
 		return nil, api.Error(err)

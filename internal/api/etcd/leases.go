@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -107,6 +108,9 @@ func (s *leaseService) LeaseTimeToLive(
 	resp := &pb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}
 	var keys []string
 	id := lease.ID(r.ID)
+	if err := known(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
 	err := s.node.InspectLease(ctx, id, func(l *lease.Lessor, left lease.TTL, ok bool) {
 		info, here := l.Lookup(id)
 		if !ok || !here || info.Delayed {
@@ -122,16 +126,20 @@ func (s *leaseService) LeaseTimeToLive(
 	if err != nil {
 		return nil, api.Error(err)
 	}
+	v := s.node.View() // as new as what f saw, or newer
+	if err := allKeys(ctx, v, access.Read, keys); err != nil {
+		return nil, err
+	}
 	slices.Sort(keys)
 	for _, k := range keys {
 		resp.Keys = append(resp.Keys, []byte(k))
 	}
-	resp.Header = s.header(s.node.View())
+	resp.Header = s.header(v)
 	return resp, nil
 }
 
 // LeaseLeases implements pb.LeaseServer. The leases are in the order of their
-// IDs.
+// IDs. As in etcd the call is refused if one has a key which the caller may not read.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {
@@ -143,7 +151,11 @@ func (s *leaseService) LeaseLeases(
 	if err := room(ctx, true); err != nil {
 		return nil, err
 	}
-	resp := &pb.LeaseLeasesResponse{Header: s.header(s.node.View())}
+	v := s.node.View() // as new as the leases, or newer
+	if err := allLeases(ctx, v); err != nil {
+		return nil, err
+	}
+	resp := &pb.LeaseLeasesResponse{Header: s.header(v)}
 	for info := range view.All() {
 		if !info.Delayed {
 			resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(info.ID)})

@@ -45,6 +45,9 @@ func (s *maintenanceService) Alarm(
 	off := r.Action == pb.AlarmRequest_DEACTIVATE
 	if !off && r.Action != pb.AlarmRequest_ACTIVATE || r.Alarm == pb.AlarmType_NONE {
 		// etcd does nothing, successfully.
+		if err := root(ctx, s.node.View()); err != nil {
+			return nil, err
+		}
 		return &pb.AlarmResponse{Header: s.header(s.node.View())}, nil
 	}
 	if _, known := pb.AlarmType_name[int32(r.Alarm)]; !known {
@@ -70,6 +73,9 @@ func (s *maintenanceService) alarms(
 		return nil, api.ReadError(err)
 	}
 	v := s.node.View()
+	if err := known(ctx, v); err != nil {
+		return nil, err
+	}
 	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(v.Alarms, r.Alarm)}, nil
 }
 
@@ -87,9 +93,12 @@ func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
 // Status implements pb.MaintenanceServer. Sizes are never 0, as in etcd, where
 // an empty file has pages, too: JSON would leave them out.
 func (s *maintenanceService) Status(
-	context.Context, *pb.StatusRequest,
+	ctx context.Context, _ *pb.StatusRequest,
 ) (*pb.StatusResponse, error) {
 	st, v := s.node.Status(), s.node.View()
+	if err := known(ctx, v); err != nil {
+		return nil, err
+	}
 	resp := &pb.StatusResponse{
 		Header:           s.header(v),
 		Version:          version.EtcdVersion,
@@ -122,6 +131,9 @@ func (s *maintenanceService) Status(
 func (s *maintenanceService) Defragment(
 	ctx context.Context, _ *pb.DefragmentRequest,
 ) (*pb.DefragmentResponse, error) {
+	if err := root(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
 	if err := s.node.Defragment(ctx); err != nil {
 		return nil, api.Error(err)
 	}
@@ -135,9 +147,12 @@ var emptyHash = crc32.Checksum([]byte("key"), crc32.MakeTable(crc32.Castagnoli))
 
 // Hash implements pb.MaintenanceServer.
 func (s *maintenanceService) Hash(
-	context.Context, *pb.HashRequest,
+	ctx context.Context, _ *pb.HashRequest,
 ) (*pb.HashResponse, error) {
 	v := s.node.View()
+	if err := root(ctx, v); err != nil {
+		return nil, err
+	}
 	h, _, err := v.KV.Hash(0)
 	if err != nil {
 		return nil, api.Error(err)
@@ -147,9 +162,12 @@ func (s *maintenanceService) Hash(
 
 // HashKV implements pb.MaintenanceServer.
 func (s *maintenanceService) HashKV(
-	_ context.Context, r *pb.HashKVRequest,
+	ctx context.Context, r *pb.HashKVRequest,
 ) (*pb.HashKVResponse, error) {
 	v := s.node.View()
+	if err := root(ctx, v); err != nil {
+		return nil, err
+	}
 	h, compacted, err := v.KV.Hash(r.Revision)
 	if err != nil {
 		return nil, api.Error(err)
@@ -171,6 +189,9 @@ func (s *maintenanceService) HashKV(
 func (s *maintenanceService) MoveLeader(
 	ctx context.Context, r *pb.MoveLeaderRequest,
 ) (*pb.MoveLeaderResponse, error) {
+	if err := root(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
 	switch err := s.node.MoveLeader(ctx, r.TargetID); {
 	case errors.Is(err, replica.ErrNoLeader):
 		return nil, rpctypes.ErrGRPCNotLeader
@@ -189,6 +210,9 @@ var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9A-Za-z.-]+)?
 func (s *maintenanceService) Downgrade(
 	ctx context.Context, r *pb.DowngradeRequest,
 ) (*pb.DowngradeResponse, error) {
+	if err := root(ctx, s.node.View()); err != nil {
+		return nil, err
+	}
 	cancel := r.Action == pb.DowngradeRequest_CANCEL
 	if !cancel && !release.MatchString(r.Version) {
 		return nil, rpctypes.ErrGRPCWrongDowngradeVersionFormat
@@ -227,6 +251,9 @@ const snapshotChunk = 64 << 10
 func (s *maintenanceService) Snapshot(
 	_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer,
 ) error {
+	if err := root(stream.Context(), s.node.View()); err != nil {
+		return err
+	}
 	st := s.node.Status()
 	w := &snapshotWriter{
 		stream: stream, sum: sha256.New(), version: st.StorageVersion, estimate: st.DBSizeInUse,

@@ -23,6 +23,8 @@ type Inspector interface {
 	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
 	// must not block, and must copy what it takes out.
 	Inspect(ctx context.Context, f func(*lease.Lessor)) error
+	// KeysOf returns the keys of a lease as this member knows them. It waits for no other.
+	KeysOf(ctx context.Context, id lease.ID) ([]string, error)
 	// InspectLease is Inspect with what the leader says of one lease: how long it
 	// will certainly live on, and whether it is there at all. Only the leader knows
 	// that. What f sees of the rest is this member's state, which is as new or newer.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
@@ -114,6 +115,12 @@ func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, erro
 	return n.applyLocked(fsm.OnBehalf(api.CallerOf(ctx), c)), nil
 }
 
+func (n *fakeNode) KeysOf(_ context.Context, id lease.ID) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.machine.Lessor().Keys(id), nil
+}
+
 func (n *fakeNode) AccessChanged() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,6 +128,12 @@ func (n *fakeNode) AccessChanged() <-chan struct{} {
 }
 
 func (n *fakeNode) LogIn(_ context.Context, user, password string) (string, error) {
+	if err := n.Confirm(context.Background()); err != nil {
+		return "", err
+	}
+	if !n.View().Access.Enabled() {
+		return "", access.ErrNotEnabled
+	}
 	return n.logIn(user, password)
 }
 

@@ -46,6 +46,9 @@ func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err err
 	for kv := range v.KV.Ascend(o.prefix, prefixEnd(o.prefix), 0) {
 		o.keys[kv.Key] = kv
 	}
+	if err := readable(ctx, v, o.prefix, prefixEnd(o.prefix)); err != nil {
+		return false, err
+	}
 	rev := v.KV.Revision()
 	if err := o.tell(rev); err != nil {
 		return false, err
@@ -101,9 +104,13 @@ func (o *observer) tell(revision int64) error {
 		o.told != nil && first.ModRevision == o.told.ModRevision && first.Key == o.told.Key {
 		return nil
 	}
-	o.told = first
 	s := o.service
+	v := s.node.View()
+	if err := readable(o.stream.Context(), v, o.prefix, prefixEnd(o.prefix)); err != nil {
+		return err
+	}
+	o.told = first
 	return o.stream.Send(&pb.LeaderResponse{
-		Header: s.headerAt(s.node.View(), revision), Kv: pair(first),
+		Header: s.headerAt(v, revision), Kv: pair(first),
 	})
 }

@@ -114,7 +114,7 @@ var errExpired = status.Error(codes.Unknown, "mutex: session is expired")
 
 func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error) {
 	v := q.node.View()
-	ahead, err := q.ahead(v, t)
+	ahead, err := q.ahead(ctx, v, t)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 		return nil, api.ReadError(err)
 	}
 	v = q.node.View()
-	if _, err := q.ahead(v, t); err != nil {
+	if _, err := q.ahead(ctx, v, t); err != nil {
 		return nil, err
 	}
 	return q.header(v), nil
@@ -142,7 +142,14 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 // ahead returns the youngest of the keys that are older than the ticket's, nil
 // if it is at the head, errExpired if it is not in the queue any more. Waiting
 // for the youngest alone, not for the head, wakes one waiter at a time.
-func (q *queue) ahead(v *fsm.View, t *ticket) (*mvcc.KeyValue, error) {
+//
+// As in etcd the caller must be allowed to read all keys of the queue.
+func (q *queue) ahead(
+	ctx context.Context, v *fsm.View, t *ticket,
+) (*mvcc.KeyValue, error) {
+	if err := readable(ctx, v, t.prefix, prefixEnd(t.prefix)); err != nil {
+		return nil, err
+	}
 	own := v.KV.Get(t.key)
 	if own == nil || own.CreateRevision != t.revision || own.Lease != int64(t.lease) {
 		return nil, errExpired
@@ -217,7 +224,7 @@ func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) er
 		}
 		var err error
 		v = w.node.View()
-		if ahead, err = w.ahead(v, w.ticket); err != nil {
+		if ahead, err = w.ahead(ctx, v, w.ticket); err != nil {
 			return err
 		}
 	}

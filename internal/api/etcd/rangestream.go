@@ -50,6 +50,9 @@ func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 		}
 	}
 	v := s.node.View()
+	if err := readable(stream.Context(), v, string(r.Key), string(r.RangeEnd)); err != nil {
+		return err
+	}
 	if err := v.KV.Check(r.Revision); err != nil {
 		return api.Error(err)
 	}

@@ -11,7 +11,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/watch"
 )
@@ -20,6 +22,7 @@ import (
 type watchNode interface {
 	Reader
 	api.Watchable
+	api.Guarded
 }
 
 // watchService serves etcdserverpb.Watch.
@@ -40,6 +43,9 @@ type watcher struct {
 	fragment bool // large responses are split
 	progress bool // progress is reported while nothing happens
 	quiet    bool // nothing was sent since the last tick
+
+	key, end string // as they are watched
+	denied   error  // why the caller may not go on; it is told at the end of the watch
 }
 
 // Watch implements pb.WatchServer. One goroutine receives and passes what the
@@ -50,7 +56,7 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 		stream:  stream,
 		hub:     s.node.Watches().NewStream(),
 		ended:   make(chan error, 1),
-		quiet:   make(map[int64]*watcher),
+		quiet:   make(map[int64]*watcher), watchers: make(map[int64]*watcher),
 	}
 	defer w.close()
 	go w.receive()
@@ -65,7 +71,8 @@ type watchStream struct {
 	ended   chan error // receives once, if receiving fails
 
 	// What follows belongs to send.
-	watchers int                // that the client knows of
+	watchers map[int64]*watcher // that the client knows of
+	allowed  *access.State      // with which the watchers were allowed to go on
 	quiet    map[int64]*watcher // those that want progress reported
 	ticker   *time.Ticker       // runs while quiet is not empty
 	due      []int64            // watchers whose progress is yet to be asked for
@@ -127,12 +134,47 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 		req.NoPut = req.NoPut || f == pb.WatchCreateRequest_NOPUT
 		req.NoDelete = req.NoDelete || f == pb.WatchCreateRequest_NODELETE
 	}
+	t := req.Tag.(*watcher)
+	t.key, t.end = req.Key, req.End
+	if err := t.permit(w.stream.Context(), w.service.node.View()); err != nil {
+		w.hub.Reject(err)
+		return
+	}
 	if r.WatchId < 0 {
 		w.hub.Reject(errWatchID)
 		return
 	}
 	if _, err := w.hub.Watch(req); err != nil {
 		w.hub.Reject(err)
+	}
+}
+
+// permit says why the caller may not watch what the watcher watches. An empty range is not watched
+// at all.
+func (t *watcher) permit(ctx context.Context, v *fsm.View) error {
+	return readable(ctx, v, t.key, t.end)
+}
+
+// recheck ends the watchers that the caller may not have any more, with what users and roles are
+// now: they are told nothing from then on but why.
+func (w *watchStream) recheck() {
+	v := w.service.node.View()
+	if v.Access == w.allowed {
+		return
+	}
+	w.allowed = v.Access
+	for id, t := range w.watchers {
+		w.end(id, t, v)
+	}
+}
+
+// end ends a watcher if the caller may not have it.
+func (w *watchStream) end(id int64, t *watcher, v *fsm.View) {
+	if t.denied != nil {
+		return
+	}
+	if t.denied = t.permit(w.stream.Context(), v); t.denied != nil {
+		_ = w.hub.Cancel(id) // unless it has ended by itself
 	}
 }
 
@@ -156,6 +198,8 @@ func reason(err error) string {
 // send sends until the stream ends.
 func (w *watchStream) send(ctx context.Context) error {
 	for {
+		changed := w.service.node.AccessChanged()
+		w.recheck()
 		for b, ok := w.hub.Poll(); ok; b, ok = w.hub.Poll() {
 			if err := w.answer(&b); err != nil {
 				return err
@@ -163,6 +207,7 @@ func (w *watchStream) send(ctx context.Context) error {
 		}
 		select {
 		case <-w.hub.Ready():
+		case <-changed:
 		case <-w.ticks():
 			w.tick()
 		case err := <-w.ended:
@@ -188,13 +233,16 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	switch b.Kind {
 	case watch.Changed:
 		t := b.Tag.(*watcher)
+		if w.recheck(); t.denied != nil {
+			return nil
+		}
 		t.quiet = false
 		return w.sendEvents(b, t)
 	case watch.Progress:
 		if b.ID != watch.AllWatchers {
 			w.asked--
 			w.askProgress()
-		} else if w.watchers == 0 {
+		} else if len(w.watchers) == 0 {
 			return nil // nobody to tell, as in etcd
 		}
 	case watch.Created:
@@ -202,8 +250,14 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			w.began(b)
 		}
 	case watch.Cancelled:
-		w.watchers--
+		t := w.watchers[b.ID]
+		delete(w.watchers, b.ID)
 		delete(w.quiet, b.ID)
+		if t != nil && t.denied != nil {
+			resp := w.control(b)
+			resp.CancelReason = t.denied.Error()
+			return w.stream.Send(resp)
+		}
 	default:
 		panic(fmt.Sprintf("etcd: batch of unknown kind %d", b.Kind))
 	}
@@ -231,8 +285,9 @@ func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 
 // began notes a watcher that the client is about to hear of.
 func (w *watchStream) began(b *watch.Batch[*api.Event]) {
-	w.watchers++
 	t := b.Tag.(*watcher)
+	w.watchers[b.ID] = t
+	w.end(b.ID, t, w.service.node.View())
 	if !t.progress {
 		return
 	}

@@ -1,0 +1,49 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// permitTime is for how long a stream may renew a lease without another look at its keys.
+const permitTime = time.Second
+
+// permits is which leases a stream may renew. As in etcd its user must be allowed to write all keys
+// of a lease: otherwise anybody who knows its ID could keep the keys of others alive.
+type permits struct {
+	node  Inspector
+	state *access.State // with which the leases were looked at
+	until map[lease.ID]time.Time
+}
+
+// renew says why the caller may not renew a lease, nil if it may.
+func (p *permits) renew(ctx context.Context, v *fsm.View, id lease.ID) error {
+	if !v.Access.Enabled() {
+		return nil
+	}
+	who := api.CallerOf(ctx)
+	if err := v.Access.CheckKnown(who); err != nil || v.Access.IsRoot(who) {
+		return err
+	}
+	if p.state != v.Access || len(p.until) >= maxTended {
+		p.state, p.until = v.Access, make(map[lease.ID]time.Time)
+	}
+	now := time.Now()
+	if until, ok := p.until[id]; ok && now.Before(until) {
+		return nil
+	}
+	keys, err := p.node.KeysOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := allKeys(ctx, v, access.Write, keys); err != nil {
+		return err
+	}
+	p.until[id] = now.Add(permitTime)
+	return nil
+}
