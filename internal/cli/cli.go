@@ -96,6 +96,13 @@ func Main(p Process, more ...*cobra.Command) int {
 	return exitCode(err)
 }
 
+// Commands returns the whole command line, for programs that describe it: those that write its
+// manual and what shells complete.
+func Commands(more ...*cobra.Command) *cobra.Command {
+	a := &app{Process: Process{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}}
+	return a.root(more)
+}
+
 // rpcPrefix is what gRPC writes before the words of an error that etcd's library does not know.
 var rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 

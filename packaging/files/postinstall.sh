@@ -1,0 +1,16 @@
+#!/bin/sh
+set -e
+if command -v systemd-sysusers >/dev/null; then
+  systemd-sysusers leasehold.conf
+elif ! getent passwd leasehold >/dev/null; then
+  useradd --system --user-group --home-dir /var/lib/leasehold --no-create-home \
+    --shell /usr/sbin/nologin leasehold
+fi
+mkdir -p /var/lib/leasehold
+chown leasehold:leasehold /var/lib/leasehold
+chmod 700 /var/lib/leasehold
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+  # An upgrade restarts a member that runs. A new one is started by hand, once it has its settings.
+  systemctl try-restart leasehold.service || true
+fi

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb" // the formats
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
+)
+
+func (b *build) content(source, at string, mode fs.FileMode) *files.Content {
+	return &files.Content{
+		Source: source, Destination: at,
+		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when},
+	}
+}
+
+// packages writes the Debian and the RPM package of a target.
+func (b *build) packages(t target, docs files.Contents) error {
+	for _, format := range []string{"deb", "rpm"} {
+		conf := b.content("files/leasehold.yaml", "/etc/leasehold/leasehold.yaml", 0o644)
+		conf.Type = files.TypeConfigNoReplace
+		contents := files.Contents{
+			b.content(b.binary(t), "/usr/bin/leasehold", 0o755),
+			b.content("files/leasehold.service", "/usr/lib/systemd/system/leasehold.service", 0o644),
+			b.content("files/sysusers.conf", "/usr/lib/sysusers.d/leasehold.conf", 0o644),
+			b.content("../LICENSE", "/usr/share/doc/leasehold/copyright", 0o644),
+			conf,
+		}
+		info := nfpm.WithDefaults(&nfpm.Info{
+			Name: "leasehold", Arch: t.arch, Platform: "linux", Version: b.version,
+			Section: "admin", Priority: "optional", MTime: b.when, License: "Apache-2.0",
+			Maintainer: "The Leasehold authors <packages@leasehold.dev>", Vendor: "Leasehold",
+			Homepage: "https://leasehold.dev",
+			Description: "Lease service that speaks the etcd v3 API\n" +
+				"It grants promises for a bounded time, keeps keys attached to them, and tells\n" +
+				"watchers when a lease ends: for locks, elections, membership and caches.",
+			Overridables: nfpm.Overridables{
+				Contents: append(contents, docs...),
+				Scripts: nfpm.Scripts{
+					PostInstall: "files/postinstall.sh", PreRemove: "files/preremove.sh",
+					PostRemove: "files/postremove.sh",
+				},
+				RPM: nfpm.RPM{BuildHost: "leasehold.dev"},
+				// Neither installs without a shell and the means to make a user.
+				Recommends: []string{"systemd"},
+			},
+		})
+		if err := nfpm.PrepareForPackager(info, format); err != nil {
+			return err
+		}
+		p, err := nfpm.Get(format)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("leasehold_%s_%s.%s", b.version, t.arch, format)
+		f, err := os.Create(filepath.Join(b.out, name))
+		if err != nil {
+			return err
+		}
+		if err := p.Package(info, f); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	strict "sigs.k8s.io/yaml"
+)
+
+// Goal: Kubernetes knows every field of the manifests, with these types. Method: they are decoded
+// strictly into the types of its API, and so are the patches, which have a part of the fields.
+func TestManifests(t *testing.T) {
+	var seen int
+	err := filepath.WalkDir("kubernetes", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		docs := yaml.NewYAMLReader(bufioReader(f))
+		for {
+			text, err := docs.Read()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			seen++
+			checkManifest(t, path, text)
+		}
+	})
+	if err != nil || seen < 10 {
+		t.Fatalf("%d manifests, %v", seen, err)
+	}
+}
+
+func checkManifest(t *testing.T, path string, text []byte) {
+	var head struct{ APIVersion, Kind string }
+	if err := strict.Unmarshal(text, &head); err != nil {
+		t.Errorf("%s: %v", path, err)
+		return
+	}
+	var into any
+	switch head.APIVersion + " " + head.Kind {
+	case "v1 Service":
+		into = new(corev1.Service)
+	case "apps/v1 StatefulSet":
+		into = new(appsv1.StatefulSet)
+	case "policy/v1 PodDisruptionBudget":
+		into = new(policyv1.PodDisruptionBudget)
+	case "networking.k8s.io/v1 NetworkPolicy":
+		into = new(networkingv1.NetworkPolicy)
+	case "kustomize.config.k8s.io/v1beta1 Kustomization":
+		into = new(kustomization)
+	default:
+		t.Errorf("%s: no type for %s %s", path, head.APIVersion, head.Kind)
+		return
+	}
+	if err := strict.UnmarshalStrict(text, into); err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	if k, ok := into.(*kustomization); ok {
+		k.check(t, filepath.Dir(path))
+	}
+}
+
+// kustomization is what we use of Kustomize's format.
+type kustomization struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Resources  []string `json:"resources"`
+	Patches    []struct {
+		Path string `json:"path"`
+	} `json:"patches"`
+	Images []struct {
+		Name   string `json:"name"`
+		NewTag string `json:"newTag"`
+	} `json:"images"`
+}
+
+// check looks for the files that it names.
+func (k *kustomization) check(t *testing.T, dir string) {
+	names := k.Resources
+	for _, p := range k.Patches {
+		names = append(names, p.Path)
+	}
+	for _, n := range names {
+		if _, err := os.Stat(filepath.Join(dir, n)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Goal: each setting that a manifest or the Compose file gives is a flag of serve. Method: all
+// variables and arguments that begin as ours do, given to leasehold config check.
+func TestSettingsOfManifests(t *testing.T) {
+	known := helpOf(t)
+	var seen int
+	for _, pattern := range []string{"kubernetes/*/*.yaml", "kubernetes/*/*/*.yaml", "compose/*"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
+				seen++
+				flag := "--" + strings.ToLower(strings.ReplaceAll(m[1], "_", "-")) + " "
+				if !strings.Contains(known, flag) {
+					t.Errorf("%s: LEASEHOLD_%s is no flag of serve", path, m[1])
+				}
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d settings are seen", seen)
+	}
+}
