@@ -243,7 +243,7 @@ func (k *cacheLink) refusedLocked(err error) {
 
 // caches are those of a client.
 type caches struct {
-	mu   sync.Mutex // of those who change the list
+	mu   sync.Mutex // for goroutines that change the list
 	list atomic.Pointer[[]*cacheLink]
 }
 

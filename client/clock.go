@@ -46,7 +46,7 @@ func (c *clock) readLocked() time.Duration {
 // went forward by so much.
 func step(monotonic, wall time.Duration) time.Duration { return max(monotonic, wall, 0) }
 
-// window is a stretch of time for those who must not wait for the clock.
+// window is a stretch of time for callers that must not wait for the clock.
 type window struct {
 	base time.Time
 	wall int64 // of base, in nanoseconds

@@ -2,8 +2,9 @@ package client
 
 import "context"
 
-// Connection is what a client has to a member, for those who want to tell people or a
-// readiness check. Nothing else needs it: every call waits for a member by itself.
+// Connection is what a client has to a member, for programs that want to tell people
+// or a readiness check. Nothing else needs it: every call waits for a member by
+// itself.
 type Connection struct {
 	// Endpoint is the member's, as it was configured.
 	Endpoint string

@@ -50,8 +50,8 @@ func (l leadership) elsewhere() bool { return l.leader != 0 && l.leader != l.mem
 const (
 	// A client looks for the leader within firstLook after it has learned that another
 	// member leads, since all the clients of a member learn of that at once. It takes twice
-	// as long after each move, up to lastLook, unless it has stayed for calm: who leads
-	// may change faster than it is worth while to follow.
+	// as long after each move, up to lastLook, unless it has stayed for calm. The lead may
+	// change faster than it is worth while to follow.
 	firstLook = 20 * time.Millisecond
 	lastLook  = 30 * time.Second
 	calm      = time.Minute
@@ -250,10 +250,11 @@ func bare(address string) string {
 	return strings.TrimPrefix(address, "unix:")
 }
 
-// errNotWanted means that a member does not say of who leads what is wanted.
+// errNotWanted means that a member does not name the leader that is looked for.
 var errNotWanted = errors.New("another leads")
 
-// connectIf is connect for a member that is wanted only if it says the right thing of who leads.
+// connectIf is like connect, but leaves a member again unless ok holds for what it says of the
+// leader.
 func (m *mux) connectIf(
 	search context.Context, place int, ok func(leadership) bool,
 ) (*link, error) {

@@ -135,7 +135,7 @@ func (l *Lease) State() State {
 }
 
 // Valid reports whether the lease is valid now, like State, and takes no lock and about as
-// long as it takes to read the clock: for those who ask very often.
+// long as it takes to read the clock. It is for programs that ask very often.
 func (l *Lease) Valid() bool {
 	w := l.window.Load()
 	if w == nil {

@@ -113,7 +113,7 @@ func (l *link) run() {
 		l.deliver(m.Responses)
 	}
 	sender.Wait()
-	_ = l.conn.Close() // there is nobody who could do anything about it
+	_ = l.conn.Close() // nobody could do anything about it
 }
 
 // submit takes a call in, to be sent soon. An error means that it never will be.

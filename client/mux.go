@@ -31,7 +31,7 @@ type mux struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
-	now    atomic.Pointer[link] // link, for who has not locked mu
+	now    atomic.Pointer[link] // link, for goroutines that have not locked mu
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
@@ -220,7 +220,7 @@ func (m *mux) failed(why, unfit error) {
 	}
 }
 
-// toldLocked wakes those who wait for a link.
+// toldLocked wakes the callers that wait for a link.
 func (m *mux) toldLocked() {
 	close(m.changed)
 	m.changed = make(chan struct{})

@@ -18,7 +18,7 @@ type resumable struct {
 	// ready has capacity 1: there is something for a waiter; nil if nobody waits.
 	ready chan struct{}
 
-	mu    sync.Mutex // guards what follows, and what those who embed this say
+	mu    sync.Mutex // guards what follows, and what types that embed this say
 	link  *link      // that call goes over
 	call  *call      // of the link that the request is on, nil for none
 	fresh bool       // call has no response yet

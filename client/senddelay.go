@@ -7,22 +7,22 @@ import (
 
 const (
 	// idleTurns is after how many turns of everybody else, in which nobody has asked for
-	// anything, a link takes it that those who were answered do not ask again now. They take
-	// some microseconds.
+	// anything, a link takes it that the callers which were answered do not ask again now.
+	// They take some microseconds.
 	idleTurns = 32
 	// longestDelay bounds the waiting where turns are long, as there is more to do than the
 	// machine can.
 	longestDelay = time.Millisecond
 )
 
-// delay waits until those who were answered together have asked for something again, if they
-// do so at once: then it travels together, too. Otherwise it would leave in as many messages
-// as the scheduler wakes callers between two of the sender's own turns. It lets others run,
-// and does not sleep: a timer is later than all this takes. Nobody waits for himself,
-// so one caller alone is never held up.
+// delay waits a moment for callers that were answered together. If they ask for something
+// again at once, that travels together too. Otherwise it would leave in as many messages as
+// the sender has turns while the scheduler wakes the callers. delay lets others run, and
+// does not sleep: a timer would be later than all this takes. A caller never waits for
+// itself, so one caller alone is not held up.
 //
-// Those who do not come are expected half as much each time, not given up at once: mostly the
-// machine has stopped them all, and then they come together.
+// Callers that do not come are expected half as much each time, and not given up at once:
+// mostly the machine has stopped them all, and then they come together.
 func (l *link) delay() {
 	begun := time.Time{}
 	for had, idle := int32(0), 0; ; idle++ {

@@ -112,7 +112,7 @@ func (l *incarnation) notOpen() error {
 	}
 }
 
-// publishLocked lets those who read see what there is.
+// publishLocked lets readers see what there is.
 func (l *incarnation) publishLocked() { l.view.Store(l.set.View()) }
 
 // tellLocked tells the cluster what is to be told. It is called with mu held, so that what

@@ -8,14 +8,14 @@ import (
 	"leasehold.dev/internal/copies"
 )
 
-// index finds copies by their keys. Those who look take no lock and never wait; those who
-// change it take turns by some lock of theirs. It is a copies.Mirror.
+// index finds copies by their keys. Readers take no lock and never wait. Goroutines that
+// change it take turns by a lock of their own. It is a copies.Mirror.
 //
 // Invariant: an entry that can be reached from the table by a key is the newest for it.
 type index struct {
 	seed  maphash.Seed
 	table atomic.Pointer[table]
-	n     int // entries; belongs to who changes
+	n     int // entries; only for goroutines that change it
 }
 
 // table is as large as a power of two.
@@ -36,7 +36,7 @@ type mark struct{ used atomic.Bool }
 // Used implements copies.Mark.
 func (m *mark) Used() bool { return m.used.Load() && m.used.Swap(false) }
 
-// use notes that the copy is used. It writes only if that is news, so that those who read the
+// use notes that the copy is used. It writes only if that is news, so that readers of the
 // same copy do not wait for each other's cache lines.
 func (m *mark) use() {
 	if !m.used.Load() {
@@ -103,7 +103,8 @@ func (x *index) cut(link *atomic.Pointer[entry], hash uint64, key string) {
 	}
 }
 
-// grow makes the table twice as large. The old one stays as it is, for those who look now.
+// grow makes the table twice as large. The old one stays as it is, for readers that look
+// now.
 func (x *index) grow() *table {
 	old := x.table.Load()
 	t := newTable(2 * len(old.chains))

@@ -262,8 +262,8 @@ func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	return err
 }
 
-// stepBack gives the ticket up if there is somebody before it, so that nobody sees it at
-// the head who does not lead.
+// stepBack gives the ticket up if there is another one before it. So nobody sees a
+// candidate at the head that does not lead.
 func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.look(ctx)
@@ -282,7 +282,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 		})
 		switch {
 		case errors.Is(err, client.ErrUnknownOutcome):
-			return false, err // who abandons the ticket finds out
+			return false, err // the one that abandons the ticket finds out
 		case err != nil:
 			return false, err
 		case r.Succeeded:

@@ -65,7 +65,7 @@ type observer struct {
 	election *Election
 	queue    waitQueue
 	yield    func(LeaderInfo, error) bool
-	keys     map[string]store.KV // the leader's and those of who wait
+	keys     map[string]store.KV // the leader's and those of candidates that wait
 	revision int64
 	told     *LeaderInfo
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// RWMutex is a lock that any number of readers hold together, or one writer alone. All wait
-// in one wait queue, so neither starves: a reader waits for the writers that came before, and
-// readers that came between two writers hold together; a writer waits for all who came before.
-// A [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called from any
-// goroutine.
+// RWMutex is a lock that any number of readers hold together, or one writer alone. All wait in
+// one wait queue, so neither starves: a reader waits for the writers that came before, and
+// readers that came between two writers hold together; a writer waits for all that came
+// before. A [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called
+// from any goroutine.
 //
 // A session may have many reads at one time, but one write. A lock is not turned from
 // one kind into the other: a session that writes while it reads waits for itself.

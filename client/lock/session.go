@@ -11,7 +11,7 @@ import (
 )
 
 // ErrInUse means that the session holds, or waits for, that name already. Nothing here is
-// reentrant: who needs two of one name makes two sessions.
+// reentrant: a program that needs two locks of one name makes two sessions.
 var ErrInUse = errors.New("lock: the session has this name in use")
 
 // Session is what of a client's lease the locks and candidacies of a program hang on. Its

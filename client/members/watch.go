@@ -200,7 +200,8 @@ func (w *Watch) tell(c Change, m Member, revision int64) {
 	w.pending = append(w.pending, Event{c, m, revision})
 }
 
-// compare tells how the group differs from what is known: first who went, then who is there.
+// compare tells how the group differs from what is known: first the members that went, then
+// those that are there.
 func (w *Watch) compare(list []Member, revision int64) {
 	now := make(map[string]int64, len(list))
 	for _, m := range list {

@@ -200,8 +200,9 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	case len(up) == 0:
 		return false, ErrDown
 	case len(ordered) == 0 || string(ordered[0].Value) != id:
-		// The order hangs on the node's lease: it cannot outlive who is to follow it. It is
-		// not put once the node is the primary, which would be an order for nobody.
+		// The order hangs on the node's lease: it cannot outlive the node that is to follow
+		// it. It is not put once the node is the primary, which would be an order for
+		// nobody.
 		r, err = s.c.Txn(ctx, store.Txn{
 			If: []store.Compare{
 				store.Key(s.up(id)).Lease(store.Equal, up[0].Lease),

@@ -207,9 +207,9 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 
 // take leases one ID, or fails with [client.ErrNameTaken].
 //
-// The name and the key come and go with the lease, in one step each, and the client
-// sees to it that a grant whose answer was lost is one grant. The note of who had the ID comes
-// afterwards: if the process stops before, or the note is lost, so is the preference.
+// The name and the key come and go with the lease, in one step each, and the client sees to it
+// that a grant whose answer was lost is one grant. The note of the ID's last owner is written
+// afterwards. If the process stops before, or the note is lost, so is the preference.
 func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
@@ -256,8 +256,8 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 	return p.best(held, notes, r.Owner), rev, nil
 }
 
-// best returns up to a handful of the IDs that are not held. Those who ask at the same time
-// should not all try for the same one, so within what is equally good the order is random.
+// best returns up to a handful of the IDs that are not held. Programs that ask at the same
+// time should not all try for the same one, so among equally good ones the order is random.
 func (p *Pool) best(held map[string]bool, notes []store.KV, owner string) []string {
 	const handful = 8
 	last := make(map[string]*store.KV, len(notes))

@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// window is the most items at the head of a queue that workers who lose races choose among.
+// window is how many items at the head of a queue a worker that loses races chooses among,
+// at most.
 const window = 16
 
 // maxCrowd bounds Queue.crowd, and with it how long a worker waits before it tries for an

@@ -117,7 +117,8 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 }
 
 // revoke ends the lease of the claim, as the first operation of a transaction where that can
-// be: who watches sees the claim go and then, if it goes, the item, and does not try for it.
+// be. So a watcher sees the claim go and then, if it goes, the item, and does not try for
+// it.
 func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 
 // finish ends the claim with a transaction, which does nothing unless the claim hangs on our

@@ -76,7 +76,7 @@ func (w *World) drain(ctx context.Context, p *process) error {
 	return nil
 }
 
-// forgotten sees that the leases of those who have ended are gone.
+// forgotten checks that the leases of clients that have ended are gone.
 func (w *World) forgotten(ctx context.Context, p *process) error {
 	time.Sleep(10*time.Second + lateness)
 	r, err := p.c.Range(ctx, store.Prefix(leased).Range())

@@ -13,7 +13,7 @@ type Mark interface {
 }
 
 // Mirror is told which keys there are copies of, also of those of which only their
-// absence is known if they were read one by one. It is an index for those who read.
+// absence is known if they were read one by one. It is an index for readers.
 type Mirror[V any] interface {
 	// Put says that there is a copy; value is nil if there is no such key.
 	Put(key string, value *V, m Mark)

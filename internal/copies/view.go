@@ -10,8 +10,8 @@ import (
 // rowMost is how many pieces a row of a View has at most.
 const rowMost = 256
 
-// Piece is a range of keys of which the cache knows all: those that there are, and so also
-// those that there are not. Nobody changes one.
+// Piece is a range of which the cache knows all keys, and so also which keys are missing.
+// Nobody changes one.
 type Piece[V any] struct {
 	keyrange.Span
 	// values are in the order of their keys.

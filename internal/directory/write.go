@@ -255,7 +255,8 @@ func (d *Directory) queue(w *Write) bool {
 		}
 	}
 	for _, id := range w.Attaches {
-		// Else those who attach could keep one from ending a lease for ever.
+		// Otherwise writes that attach keys could keep one from ending a lease for
+		// ever.
 		behind(d.leases[id].some().ending)
 	}
 	if w.AttachesAny && d.stuck.Len() > 0 { // likewise

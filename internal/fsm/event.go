@@ -128,7 +128,7 @@ func (m *Machine) endLoose() {
 	s.loose = s.loose[:0]
 }
 
-// tell gives what happened to leases its numbers, for those who watch them.
+// tell numbers what happened to leases, for followers of events.
 func (m *Machine) tell() {
 	s := &m.step
 	for _, e := range s.events {

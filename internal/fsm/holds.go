@@ -100,9 +100,9 @@ type holdings struct {
 	ranges int // of all leases and orphans
 	// Invariant: bytes is the sum of holdSize, over leases and orphans.
 	bytes int64
-	// owned says how many ranges the leases and orphans of each owner hold, "" for those
-	// that have none, who count as one client: else nobody would name an owner.
-	// Invariant: it has no zeros, and ranges is the sum.
+	// owned says how many ranges the leases and orphans of each owner hold, "" for
+	// leases without an owner. These count as one client: otherwise nobody would name an
+	// owner. Invariant: it has no zeros, and ranges is the sum.
 	owned map[string]int
 	// ttls says how many leases and orphans hold something for a TTL.
 	// Invariant: it has no zeros.

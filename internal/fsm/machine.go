@@ -16,8 +16,8 @@ type Config struct {
 	// Lease must be the same for every member of a cluster, since apply depends
 	// on it.
 	Lease lease.Config
-	// LeaseEvents is how many events of leases are kept for those who come late.
-	// Zero means 16,384.
+	// LeaseEvents is how many events of leases are kept for followers that come
+	// late. Zero means 16,384.
 	LeaseEvents int
 	// AheadKeys is how many keys Ahead deletes at a time. Zero means 8,192.
 	AheadKeys int

@@ -40,8 +40,8 @@ type Once struct {
 func (*OpenSession) kind() kind { return kindOpenSession }
 func (*Once) kind() kind        { return kindOnce }
 
-// Inner returns the command that c asks for: that of a By and of a Once, else c itself. Who looks
-// into commands looks into this one.
+// Inner returns the command that c asks for: that of a By and of a Once, else c itself. Code that
+// looks into commands looks into this one.
 func Inner(c Command) Command {
 	_, c = unwrap(c)
 	if o, ok := c.(*Once); ok {

@@ -17,11 +17,12 @@ type Silence struct {
 	index uint64 // of the entry
 }
 
-// keptSilences is how many are kept. Who comes late looks at all leases instead.
+// keptSilences is how many are kept. A follower that comes late looks at all
+// leases instead.
 const keptSilences = 4096
 
-// Silences is an immutable picture of who fell silent lately, or was heard again.
-// Any goroutine may read it.
+// Silences is an immutable picture of the leases that fell silent lately, or were
+// renewed again. Any goroutine may read it.
 type Silences struct {
 	recent  recent[Silence]
 	dropped uint64 // index of the newest that is not kept

@@ -233,7 +233,7 @@ func (v *validation) named(t *lease.Terms) (lease.ID, error) {
 	return 0, &lease.NameError{Name: t.Name, Holder: holder}
 }
 
-// name notes who will have a name, nil for nobody.
+// name notes which lease will have a name, nil for none.
 func (v *validation) name(name string, t *lease.Terms) {
 	if name == "" {
 		return

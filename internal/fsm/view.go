@@ -21,7 +21,8 @@ type View struct {
 	Alarms []Alarm
 	// Version is the cluster version.
 	Version ClusterVersion
-	// LeaseEvents are the last events of leases, and Silences who fell silent lately.
+	// LeaseEvents are the last events of leases, and Silences the leases that fell
+	// silent lately.
 	LeaseEvents LeaseEvents
 	Silences    Silences
 	// Bytes is about what all of the state takes, and Quota how much it may: the smallest of

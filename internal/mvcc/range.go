@@ -85,8 +85,8 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	return kvs
 }
 
-// fewest is how many pairs are found without sorting all of them. Who asks for the first in a
-// waiting line, as etcd's locks do, wants one.
+// fewest is how many pairs are found without sorting all of them. A reader that asks for the
+// first in a wait queue, as etcd's locks do, wants one.
 const fewest = 16
 
 // firstOf returns the first n of the pairs in an order; of equal ones, those that come first.

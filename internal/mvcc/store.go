@@ -105,9 +105,9 @@ func (s *Store) Compacted() int64 { return s.compacted }
 // same history, compacted at the same revision, have the same size, however far Scrub has come
 // in each: what a compaction makes superfluous counts no more.
 //
-// Nor does what a compaction at the present revision leaves only for those who watch from there,
-// until the next change: nothing could be done about it before. Else whoever has deleted all in
-// one revision, for want of room, would have made none.
+// Nor does what a compaction at the present revision leaves only for watchers from there, until
+// the next change. Otherwise a client that has deleted all keys in one revision, for want of
+// room, would have made none.
 func (s *Store) Size() int64 {
 	if s.compacted == s.revision {
 		return s.size - s.ends.left()

@@ -10,11 +10,11 @@ import (
 )
 
 // failover makes a dead leader's successor in milliseconds. A process that dies
-// takes its connections with it, and new ones are refused: whoever sees that
-// need not wait for the election timeout. It forgets the leader, and one of those
-// who saw it asks to be elected, the others a little later in case that one cannot
-// win. Being wrong costs an election and nothing else, because no promise rests on
-// timeouts (rule 4).
+// takes its connections with it, and new ones are refused: a member that sees this
+// need not wait for the election timeout. It forgets the leader. One of the
+// members that saw it asks to be elected, the others a little later in case that
+// one cannot win. Being wrong costs an election and nothing else, because no
+// promise rests on timeouts (rule 4).
 type failover struct {
 	m     *local
 	at    lease.Instant // when to campaign; 0 for never

@@ -59,8 +59,8 @@ func (h health) affordAdd(learner bool) error {
 	return nil
 }
 
-// affordRemove wants a quorum of those who stay to be connected: for a while, if
-// a member is removed that takes part itself (etcd's rule).
+// affordRemove wants a quorum of the remaining members to be connected: for a
+// while, if a member is removed that takes part itself (etcd's rule).
 func (h health) affordRemove(id uint64) error {
 	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
 		return nil

@@ -76,8 +76,8 @@ func (c caches) tell(out *replica.Output) {
 	}
 }
 
-// follow makes caches open anew if there is another leader than the one who knows them, in
-// the order of their tokens.
+// follow makes caches open anew if there is another leader than the one that knows them,
+// in the order of their tokens.
 func (c caches) follow(s *replica.Status) {
 	if s.Leader == 0 {
 		return

@@ -42,8 +42,8 @@ func asksForSnapshot(m *raftpb.Message) bool {
 }
 
 // Save yields what is to be done to save messages, in order, with one sync at the end. A follower
-// that was sent many small messages while its disk was busy catches up so. Who stops before the
-// end must not use the Saver again.
+// that was sent many small messages while its disk was busy catches up so. A caller that stops
+// before the end must not use the Saver again.
 //
 // A message that carries a commit index only need not be durable: losing that costs nothing, so
 // it waits for the next write. The responses of such a message, as of one that tells a follower

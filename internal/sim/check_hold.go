@@ -71,7 +71,7 @@ func (f *facts) conflicts() [][2]*Belief {
 }
 
 // checkTokens is L5: in the log tokens rise with every grant and every draw, and no client is
-// told a token that is not above those that were told before he asked.
+// told a token that is not above those that were told before it asked.
 func (f *facts) checkTokens() {
 	last := lease.Token(0)
 	seen := make(map[lease.Token]lease.ID)

@@ -16,7 +16,7 @@ func (n *injector) deposeOften() {
 
 // depose cuts a leader off until another one leads, and no longer: the log that the
 // first one wrote meanwhile, several entries of it, gives way to the second one's while
-// those who asked the first still wait.
+// those that asked the first still wait.
 func (n *injector) depose() {
 	w := n.w
 	leader := n.victim()

@@ -88,8 +88,8 @@ func (p *process) distributeLate() {
 	})
 }
 
-// publishEvents is for those who want to know what happens to leases. A snapshot has none
-// of what happened before it.
+// publishEvents is for clients that follow what happens to leases. A snapshot has none of
+// what happened before it.
 func (p *process) publishEvents(out *replica.Output) {
 	o := &p.w.oracle
 	if out.Restored {

@@ -38,7 +38,7 @@ type world struct {
 	oracle    oracle
 	injector  injector
 	leases    []lease.ID       // that clients were granted, newest last
-	resumers  signal           // for those who may resume leases
+	resumers  signal           // for clients that may resume leases
 	abandoned []abandonedLease // leases that clients have left to others, newest last
 }
 

@@ -180,7 +180,7 @@ type Transport struct {
 	own    []string
 	// lives are the others' incarnations as Update said.
 	lives map[uint64]uint64
-	// links lead to all who are listed, and to those who are not, but send to us and
+	// links lead to all members that are listed, and to others that send to us and
 	// have said where they listen.
 	links map[uint64]*link
 	// inbound has the newest stream of each member that sends to us, whether it has
@@ -283,7 +283,7 @@ func (t *Transport) relinkLocked() {
 	t.links = next
 }
 
-// admitAgain ends the streams of those who may no longer send.
+// admitAgain ends the streams of members that may no longer send.
 func (t *Transport) admitAgain() {
 	t.mu.RLock()
 	streams := make([]*inbound, 0, len(t.inbound))

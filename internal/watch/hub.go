@@ -171,8 +171,8 @@ func (h *Hub[E]) signal() {
 // events only while somebody wants them. It is to be called before the hub is used, and once.
 func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
 
-// Want says that as many more, or fewer, want what the tap is given. Who has said so, and
-// looks at the current view then, misses nothing: the tap is given all that comes after it.
+// Want says that as many more, or fewer, want what the tap is given. A caller that looks at
+// the current view afterwards misses nothing: the tap is given all that comes after it.
 func (h *Hub[E]) Want(more int64) { h.interest.Add(more) }
 
 // Live returns the revision up to which everything was distributed.

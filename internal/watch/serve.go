@@ -98,7 +98,8 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	return b, true
 }
 
-// readUnlocked reads without mu, and locks it again after a panic, too: who polls may recover.
+// readUnlocked reads without mu, and locks it again after a panic, too, since the caller may
+// recover.
 func (s *Stream[E]) readUnlocked(
 	w *watcher[E], view History[E], from, to int64,
 ) ([]E, int64, error) {

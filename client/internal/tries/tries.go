@@ -16,7 +16,7 @@ import (
 )
 
 // Backoff is how long a loop waits from one try to the next: longer each time, up to half a
-// second, and at random, so that those who failed together do not come back together.
+// second, and at random, so that clients that failed together do not come back together.
 type Backoff struct{ tries int }
 
 // Wait waits for the next try, or returns why there is none.

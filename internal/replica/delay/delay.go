@@ -1,9 +1,9 @@
 // Package delay is the commit delay: whether commands wait a moment for others before they are
 // proposed, so that all share one entry and one sync.
 //
-// Without it, callers who each wait for their answer before they ask again form two groups. While
-// one group waits for its sync, the other is answered. So each sync serves half of the callers, and
-// a command that comes just after a sync has begun waits for two. Two callers who take turns, as
+// Without it, callers that wait for their answers before they ask again form two groups. While one
+// group waits for its sync, the other is answered. So each sync serves half of the callers, and a
+// command that comes just after a sync has begun waits for two. Two callers that take turns, as
 // the holders of a lock do, take twice the time that they need.
 //
 // As many callers as were answered, or wait when the log is free, are likely to ask again soon. So
@@ -44,8 +44,8 @@ func (d *Delay) Free(n int) {
 	if d.answered == 0 || d.begun {
 		return
 	}
-	// The crowd of the entry before counts as well: two who take turns are never seen
-	// at once. One in eight may stay away or be late.
+	// The crowd of the entry before counts as well: two callers that take turns are
+	// never seen at once. One in eight may stay away or be late.
 	crowd := n + d.answered
 	want := max(crowd, d.crowd)
 	d.begun, d.had, d.want, d.crowd = true, n, want-want/8, crowd
@@ -78,7 +78,8 @@ func (d *Delay) Proposed(n int) {
 	case !d.waited:
 	case n-d.had < (d.want-d.had+1)/2:
 		next.failure = min(d.failure+1, maxFailures)
-		// An even number, so that of two who take turns the other is tried next.
+		// An even number, so that of two callers that take turns the other is tried
+		// next.
 		next.skip = 1<<next.failure - 2
 	default:
 		next.failure = 0
