@@ -82,6 +82,7 @@ func (f *framed) note(b []byte) error {
 				f.data, pad = 0, f.data // gRPC ends the connection
 			}
 			f.data, f.pad = f.data-pad, pad
+			f.sender.awaitsData() // of data there may be none, and then nobody else notes it
 			f.endData()
 		case f.data > 0:
 			n := min(f.data, len(b))
@@ -100,7 +101,7 @@ func (f *framed) note(b []byte) error {
 			}
 		}
 	}
-	if f.data > 0 {
+	if f.data > 0 || f.isPad {
 		f.sender.awaitsData()
 	}
 	return nil

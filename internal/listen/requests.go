@@ -167,7 +167,7 @@ func (s *sender) open(ctx context.Context) context.Context {
 	return in.ctx
 }
 
-// awaitsData notes that a frame of data has begun, and that not all of it is there.
+// awaitsData notes that a frame of data has begun, and that not all of it is there, or no data.
 func (s *sender) awaitsData() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

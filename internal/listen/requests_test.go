@@ -153,6 +153,37 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 	})
 }
 
+// Goal: a message is late also if what came of it is padding. Method: frames with padding alone,
+// or of which not even the length of the padding has come, are all that a stream has.
+func TestPaddingIsLate(t *testing.T) {
+	head := func(size byte) []byte {
+		return []byte{0, 0, size, byte(http2.FrameData), byte(http2.FlagDataPadded), 0, 0, 0, 1}
+	}
+	for name, sent := range map[string][]byte{
+		"padding":             append(head(4), 3, 0, 0, 0),
+		"padding of no bytes": append(head(1), 0),
+		"a head alone":        head(1),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
+			in := s.call(t.Context(), 1, append(half(9), 0))
+			s.mu.Lock()
+			in.isStream, in.isReading = true, true
+			s.mu.Unlock()
+			time.Sleep(unfinishedBeat) // it looks, and there is nothing
+			f := framed{sender: s.sender}
+			if err := f.note(sent); err != nil {
+				t.Error(err)
+			}
+			time.Sleep((unfinishedBeats + 2) * unfinishedBeat)
+			synctest.Wait()
+			if !errors.Is(s.why, errTooSlow) {
+				t.Errorf("%s: the connection ended with %v", name, s.why)
+			}
+		})
+	}
+}
+
 // TestUnfinishedAccount: what has arrived counts until its call has it, at what gRPC keeps for it.
 func TestUnfinishedAccount(t *testing.T) {
 	s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
