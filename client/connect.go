@@ -13,6 +13,9 @@ import (
 const (
 	longestStagger  = 100 * time.Millisecond
 	shortestStagger = 10 * time.Millisecond
+	// leisurelyStagger takes the place of the longest if nobody waits for a link: members that
+	// many clients come to at once take long to answer, and would have three times as many.
+	leisurelyStagger = time.Second
 )
 
 // attempt is one try to connect.
@@ -47,9 +50,14 @@ func (m *mux) race(
 	}()
 	next := time.NewTimer(0)
 	defer next.Stop()
+	var hurry <-chan struct{} // says that somebody waits, if nobody did
 	for {
 		select {
 		case <-next.C:
+		case <-hurry:
+			hurry = nil
+			next.Reset(m.cut(longestStagger, shortestStagger))
+			continue
 		case r := <-results:
 			open--
 			if r.err == nil {
@@ -71,7 +79,11 @@ func (m *mux) race(
 			l, err := try(ctx, place)
 			results <- attempt{place, l, err}
 		})
-		next.Reset(m.cut(longestStagger, shortestStagger))
+		stagger := m.cut(longestStagger, shortestStagger)
+		if d := m.leisure(leisurelyStagger); d > stagger {
+			stagger, hurry = d, m.wanted
+		}
+		next.Reset(stagger)
 	}
 }
 

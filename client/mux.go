@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,8 @@ type mux struct {
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
 	now    atomic.Pointer[link] // link, for goroutines that have not locked mu
+	calls  atomic.Int32         // that wait for a link
+	wanted chan struct{}        // capacity 1: there is another of them
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
@@ -54,6 +57,7 @@ func newMux(c Config, list []endpoint, dial dialer) *mux {
 	m := &mux{
 		endpoints: list, dial: dial, cfg: c, log: c.Logger,
 		changed: make(chan struct{}), followers: make(map[follower]struct{}),
+		wanted:  make(chan struct{}, 1),
 		members: make([]uint64, len(list)),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
@@ -81,6 +85,8 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 	if l := m.now.Load(); l != nil && m.ctx.Err() == nil {
 		return l, nil
 	}
+	m.calls.Add(1)
+	defer m.calls.Add(-1)
 	for {
 		m.mu.Lock()
 		l, changed, unfit := m.link, m.changed, m.unfit
@@ -93,6 +99,7 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 		case unfit != nil:
 			return nil, unfit
 		}
+		notify(m.wanted)
 		select {
 		case <-changed:
 		case <-m.ctx.Done():
@@ -137,6 +144,7 @@ func (m *mux) run() {
 			l, err = m.stay(l, s)
 			m.log.Warn("no member", "endpoint", m.endpoints[l.place].text, "why", err)
 			next = l.place + 1
+			m.spread()
 			if l.wasUseful() {
 				failures = 0
 			}
@@ -149,6 +157,47 @@ func (m *mux) run() {
 			_ = m.pause(m.ctx, m.cut(backOff(round), leastPause)) // the loop looks at the context
 		}
 	}
+}
+
+// mostSpread bounds for how long a client waits that nobody waits for.
+const mostSpread = 3 * time.Second
+
+// spread waits, for a client that lost its link and has nothing to do but to renew leases, a part
+// of the time that they have left, at random. All the clients of a member that dies lose it at
+// once, and if they came to the others at once, none would be served in time. It ends when a call
+// wants a link.
+func (m *mux) spread() {
+	d := m.leisure(mostSpread)
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(rand.N(d))
+	defer t.Stop()
+	for m.leisure(mostSpread) > 0 {
+		select {
+		case <-t.C:
+			return
+		case <-m.wanted:
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// leisure is for how long the client can do without the link that it lacks, but no longer than
+// most: not at all if it has no leases, or watches, or a call waits.
+func (m *mux) leisure(most time.Duration) time.Duration {
+	left, ok := m.left()
+	if !ok {
+		return 0
+	}
+	m.mu.Lock()
+	busy := len(m.followers) > 0 || m.link != nil // with a link it looks for the leader
+	m.mu.Unlock()
+	if busy || m.calls.Load() > 0 {
+		return 0
+	}
+	return min(left/3, most)
 }
 
 // leastPause bounds how often a client whose leases are about to end tries to connect.

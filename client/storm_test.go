@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
+)
+
+// stormClients are the clients of members of which one dies, and shortClients those of them whose
+// leases are short.
+const stormClients, shortClients = 300, 30
+
+// storm notes when clients open streams to members that live, each of which takes a while.
+type storm struct {
+	*fake
+	takes time.Duration
+
+	mu     sync.Mutex
+	opened []time.Time
+}
+
+// stormConn is a connection to a member in a storm.
+type stormConn struct {
+	fakeConn
+	storm *storm
+}
+
+func (c stormConn) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
+	s := c.storm
+	s.fake.mu.Lock()
+	down := s.down[c.name]
+	s.fake.mu.Unlock()
+	if !down {
+		s.mu.Lock()
+		s.opened = append(s.opened, time.Now())
+		s.mu.Unlock()
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return c.fakeConn.Open(ctx)
+}
+
+// connect makes a client with three members.
+func (s *storm) connect(t *testing.T) *Client {
+	list := []endpoint{{text: "a"}, {text: "b"}, {text: "c"}}
+	c, err := start(exact, list, func(e endpoint, _ *Config) (connection, error) {
+		return stormConn{fakeConn{s.fake, e.text}, s}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return c
+}
+
+// isWith reports whether a client has a link to a member.
+func isWith(c *Client, name string) bool {
+	return c.mux.endpoints[c.mux.current().place].text == name
+}
+
+// kill lets a member die, and forgets what was opened.
+func (s *storm) kill(name string) {
+	s.set(func() {
+		s.down[name] = true
+		for _, x := range s.fake.opened {
+			if x.name == name && !x.isCut() {
+				close(x.cut)
+			}
+		}
+	})
+	s.mu.Lock()
+	s.opened = nil
+	s.mu.Unlock()
+}
+
+// Goal: when a member dies, the clients that only keep leases alive come to the others one by one,
+// each to one member, and lose no lease. One that has something to ask comes at once, and so does
+// one without leases. Method: clients lose a member in a time of their own, and the others take
+// half a second to let one in.
+func TestStormOfClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{
+			down: make(map[string]bool), frozen: make(map[string]bool),
+			dead: make(map[string]bool), foreign: make(map[string]bool),
+		}
+		f.answer = f.obey
+		s := &storm{fake: f}
+		var clients []*Client
+		var leases []*Lease
+		for i := range stormClients {
+			c, g := s.connect(t), Grant{TTL: 10 * time.Second}
+			if i < shortClients {
+				g.TTL = 2 * time.Second
+			}
+			clients, leases = append(clients, c), append(leases, grant(t, c, g))
+		}
+		without := s.connect(t)
+		for !isWith(without, "a") {
+			clients = append(clients, without)
+			without = s.connect(t)
+		}
+		lost := slices.DeleteFunc(slices.Clone(clients), func(c *Client) bool {
+			return !isWith(c, "a")
+		})
+		s.takes = 500 * time.Millisecond
+		began := time.Now()
+		s.kill("a")
+		if _, err := lost[0].Put(t.Context(), store.Put{Key: "k"}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > s.takes+50*time.Millisecond {
+			t.Errorf("a call has waited %v", took)
+		}
+		if without.mux.current() == nil {
+			t.Error("a client without leases is not back at once")
+		}
+		time.Sleep(mostSpread + s.takes)
+		synctest.Wait()
+		s.mu.Lock()
+		opened := slices.Clone(s.opened)
+		s.mu.Unlock()
+		// Those in a hurry may have tried both members.
+		if n, most := len(opened), len(lost)+1; n < most || n > most+2+shortClients {
+			t.Errorf("%d clients have tried to connect %d times", most, n)
+		}
+		fifth := len(lost) / 5
+		for i := range opened[fifth:] {
+			if d := opened[i+fifth].Sub(opened[i]); d < mostSpread/20 {
+				t.Errorf("%d clients have come within %v", fifth, d)
+				break
+			}
+		}
+		time.Sleep(10 * time.Second)
+		for i, l := range leases {
+			if l.Err() != nil {
+				t.Fatalf("lease %d: %v", i, l.Err())
+			}
+		}
+		for _, c := range append(clients, without) {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
