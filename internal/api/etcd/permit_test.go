@@ -83,6 +83,8 @@ func newTenants(t testing.TB) *fakeNode {
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{
 			Kind: access.ReadWrite, Key: "a", End: "b",
 		}},
+		// One place in a queue, and not the others'.
+		&fsm.RoleGrant{Role: "a", Permission: access.Permission{Kind: access.ReadWrite, Key: "q/1"}},
 		&fsm.UserGrantRole{User: "alice", Role: "a"}, &fsm.AuthEnable{},
 	} {
 		n.do(t, c)
@@ -183,6 +185,7 @@ func unaryCases() []unaryCase {
 		{au + "RoleDelete", &pb.AuthRoleDeleteRequest{Role: "x"}, rootOnly},
 		{au + "UserDelete", &pb.AuthUserDeleteRequest{Name: "x"}, rootOnly},
 		{lock + "Lock", lockOf("al"), everyone},
+		{lock + "Lock", lockOf("q"), rootOnly}, // before root puts keys of others on the lease
 		{lock + "Lock", lockOf("l"), rootOnly},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("ax")}, everyone},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("cx")}, rootOnly},
@@ -366,6 +369,12 @@ func TestWhoMayWatch(t *testing.T) {
 		if r := w.recv(); !r.Canceled || !r.Created || r.CancelReason != x.want.Error() {
 			t.Errorf("%q to %q by %q: %v", x.key, x.end, x.user, r)
 		}
+	}
+	n.do(t, &fsm.RoleGrant{Role: "a", Permission: access.Permission{Key: "\x00", End: "a"}})
+	w := stream("alice")
+	w.create(&pb.WatchCreateRequest{RangeEnd: []byte("b")})
+	if r := w.recv(); r.Canceled {
+		t.Errorf("from the first key there is: %v", r)
 	}
 	busy, idle, root := stream("alice"), stream("alice"), stream("root")
 	for _, w := range []*watchClient{busy, idle, root} {

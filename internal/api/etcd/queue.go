@@ -64,6 +64,9 @@ func (q *queue) enter(
 	ctx context.Context, name, value []byte, id lease.ID,
 ) (*ticket, *mvcc.KeyValue, error) {
 	t := &ticket{prefix: queuePrefix(name), lease: id}
+	if err := readable(ctx, q.node.View(), t.prefix, prefixEnd(t.prefix)); err != nil {
+		return nil, nil, err // not only once it has entered: see ahead
+	}
 	if id == 0 {
 		info, _, err := grant(ctx, q.node, lease.Terms{TTL: sessionTTL})
 		if err != nil {
