@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
 	strict "sigs.k8s.io/yaml"
 )
 
@@ -69,7 +70,14 @@ func checkManifest(t *testing.T, path string, text []byte) {
 		t.Errorf("%s: no type for %s %s", path, head.APIVersion, head.Kind)
 		return
 	}
-	if err := strict.UnmarshalStrict(text, into); err != nil {
+	// Not the YAML library's own: to it, as to encoding/json, capitals in a name are all one.
+	inJSON, err := strict.YAMLToJSONStrict(text)
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+		return
+	}
+	unknown, err := json.UnmarshalStrict(inJSON, into)
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		t.Errorf("%s: %v", path, err)
 	}
 	if k, ok := into.(*kustomization); ok {
