@@ -11,8 +11,12 @@ chmod 755 "$work"
 pid=
 installed=
 finish() {
-  [ -z "$pid" ] || kill "$pid" 2>/dev/null || true
-  mountpoint -q "$work/root" && umount "$work/root"
+  if [ -n "$pid" ]; then
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true # what it holds cannot be unmounted
+  fi
+  if mountpoint -q "$work/root/var/lib/leasehold"; then umount "$work/root/var/lib/leasehold"; fi
+  if mountpoint -q "$work/root"; then umount "$work/root"; fi
   if [ -n "$installed" ]; then
     dpkg --purge leasehold >/dev/null || true
     userdel leasehold 2>/dev/null || true
@@ -34,7 +38,23 @@ up() {
   fail "the member does not serve"
 }
 
+# logged waits until the log of the member has a line that matches $1.
+logged() {
+  for _ in $(seq 300); do
+    grep -q "$1" "$work/log" && return
+    kill -0 "$pid" 2>/dev/null || { cat "$work/log"; fail "the member ended"; }
+    sleep 0.2
+  done
+  cat "$work/log"
+  fail "the log has no line that matches: $1"
+}
+
+# What this removes at the end must be its own: data stay after a purge, and may be somebody's.
 dpkg -s leasehold >/dev/null 2>&1 && fail "a package leasehold is installed already"
+for path in /var/lib/leasehold /etc/leasehold; do
+  [ ! -e "$path" ] || fail "$path is there already; move it away first"
+done
+! id leasehold >/dev/null 2>&1 || fail "there is a user leasehold already; userdel leasehold first"
 installed=1
 dpkg -i "$deb" >/dev/null
 id leasehold >/dev/null || fail "no user"
@@ -63,6 +83,7 @@ leasehold --endpoints 127.0.0.1:12379 put a 1 >/dev/null
 [ "$(leasehold --endpoints 127.0.0.1:12379 get a --print-value-only)" = 1 ] || fail "no value"
 sed -i 's/^log-level: info/log-level: debug/' /etc/leasehold/leasehold.yaml
 kill -HUP "$pid"
+logged '"the configuration file was read again".*"changed":"log-level=debug"'
 kill -TERM "$pid"
 wait "$pid" || fail "the member ended with $?"
 pid=
@@ -84,7 +105,6 @@ mkdir "$work/data"
 chown 65532:65532 "$work/data"
 mount --bind "$work/data" "$work/root/var/lib/leasehold"
 mount -o remount,bind,ro "$work/root"
-trap 'umount "$work/root/var/lib/leasehold" || true; finish' EXIT
 leasehold() { "$work/leasehold" "$@"; }
 chroot --userspec 65532:65532 "$work/root" /usr/bin/leasehold serve --data-dir=/var/lib/leasehold \
   --listen-client-urls=http://127.0.0.1:13379 --listen-peer-urls=http://127.0.0.1:13380 \

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Goal: systemd starts a member again that has crashed, and a member can see how many connections
+// may wait for it. Method: the unit keeps no exit code from a new start that Go gives a crash, and
+// hides nothing in /proc that Go reads before it listens (it would let 128 connections wait, where
+// the kernel lets thousands; those of a member that died come to the others all together).
+func TestUnit(t *testing.T) {
+	text, err := os.ReadFile("files/leasehold.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const crash = "2" // of a panic, and of what the runtime calls a fatal error
+	has := false
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch {
+		case name == "Restart" && value == "on-failure":
+			has = true
+		case name == "RestartPreventExitStatus":
+			for _, code := range strings.Fields(value) {
+				if code == crash {
+					t.Errorf("%s=%s: a member that has crashed stays down", name, value)
+				}
+			}
+		case name == "ProcSubset" && value != "all":
+			t.Errorf("%s=%s hides /proc/sys/net/core/somaxconn", name, value)
+		}
+	}
+	if !has {
+		t.Error("no Restart=on-failure: a member that has failed stays down")
+	}
+}
