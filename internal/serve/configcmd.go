@@ -16,7 +16,8 @@ import (
 	"leasehold.dev/server"
 )
 
-const configLong = `Reads settings as "leasehold serve" does, and starts nothing.
+const configLong = `Reads settings as "leasehold serve" does, and starts nothing. It does not open the
+files and addresses that they name.
 
 A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or
 a line of the file of --config-file. A flag beats a variable, LEASEHOLD_ beats ETCD_, a variable
@@ -76,7 +77,7 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 		Long: configLong,
 	}
 	c.AddCommand(
-		sub("check", "Say whether a member could start with these settings",
+		sub("check", "Find mistakes in the settings of a member",
 			"  leasehold config check /etc/leasehold/leasehold.yaml\n"+
 				"  leasehold config check /etc/leasehold/leasehold.yaml --name b --log-level debug",
 			checkConfig),

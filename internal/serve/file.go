@@ -120,6 +120,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 		return fail(root.Line, "a configuration file has lines such as \"name: a\"")
 	}
 	var all []setting
+	sections := make(map[string]int) // the line of each
 	for i := 0; i < len(root.Content); i += 2 {
 		name, value := root.Content[i], root.Content[i+1]
 		section, isSection := inFile[name.Value]
@@ -127,6 +128,10 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			all = append(all, setting{name: name.Value, flag: name.Value, line: name.Line, value: value})
 			continue
 		}
+		if line := sections[name.Value]; line != 0 {
+			return fail(name.Line, "%s is given already, as %[1]s in line %d", name.Value, line)
+		}
+		sections[name.Value] = name.Line
 		if isNull(value) {
 			continue
 		}
@@ -229,14 +234,23 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 }
 
 // isNull reports whether a name has no value, as many in etcd's sample have none.
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+func isNull(n *yaml.Node) bool {
+	n = meant(n)
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+}
+
+// meant is what n is, or what it is an alias of.
+func meant(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
 
 // valueOf returns the text of a value, as it would be on the command line, if the value has the
 // type of x.
 func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
+	n = meant(n)
 	var kind any = ""
 	if g, ok := x.Value.(flag.Getter); ok {
 		kind = g.Get()
@@ -294,10 +308,7 @@ func takesList(x *flag.Flag) bool {
 func listOf(n *yaml.Node) (string, error) {
 	var words []string
 	for _, c := range n.Content {
-		for c.Kind == yaml.AliasNode {
-			c = c.Alias
-		}
-		if c.Kind != yaml.ScalarNode {
+		if c = meant(c); c.Kind != yaml.ScalarNode {
 			return "", fmt.Errorf("what begins in line %d is no single value", c.Line)
 		}
 		words = append(words, c.Value)

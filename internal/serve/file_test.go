@@ -159,6 +159,10 @@ func TestMistakesInFile(t *testing.T) {
 			`peer-transport-security; did you mean "cert-file"?`,
 		"cert-file: a\nclient-transport-security:\n  cert-file: b": ":3: client-transport-security." +
 			"cert-file is given already, as cert-file in line 1",
+		"peer-transport-security:\n  cert-file: a\npeer-transport-security: {key-file: b}": ":3: " +
+			"peer-transport-security is given already, as peer-transport-security in line 1",
+		"client-transport-security:\nclient-transport-security:\n": ":2: client-transport-security " +
+			"is given already",
 	} {
 		o := try(t, nil, "--config-file", file(t, text), "--snapshot-count", "7")
 		var usage *UsageError
@@ -168,10 +172,12 @@ func TestMistakesInFile(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "# nothing\n", "---\n", "name:\n", "peer-transport-security:\n",
+		"", "# nothing\n", "---\n", "name:\n", "peer-transport-security:\n", "data-dir: &x\nname: *x\n",
 	} {
 		if o := try(t, nil, "--config-file", file(t, text)); o.err != nil || !o.ran {
 			t.Errorf("%q is refused: %v", text, o.err)
+		} else if o.cfg.Name != "default" {
+			t.Errorf("%q says nothing, and sets the name to %q", text, o.cfg.Name)
 		}
 	}
 }
