@@ -34,7 +34,7 @@ type mux struct {
 	all    sync.WaitGroup
 	now    atomic.Pointer[link] // link, for goroutines that have not locked mu
 	calls  atomic.Int32         // that wait for a link
-	wanted chan struct{}        // capacity 1: there is another of them
+	wanted chan struct{}        // capacity 1: there is another of them, or a follower
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
@@ -164,8 +164,8 @@ const mostSpread = 3 * time.Second
 
 // spread waits, for a client that lost its link and has nothing to do but to renew leases, a part
 // of the time that they have left, at random. All the clients of a member that dies lose it at
-// once, and if they came to the others at once, none would be served in time. It ends when a call
-// wants a link.
+// once, and if they came to the others at once, none would be served in time. It ends when a call,
+// a watch or a cache wants a link.
 func (m *mux) spread() {
 	d := m.leisure(mostSpread)
 	if d <= 0 {
@@ -315,6 +315,9 @@ func (m *mux) enter(f follower) (*link, error) {
 		return nil, errTooManyWatches
 	}
 	m.followers[f] = struct{}{}
+	if m.link == nil {
+		notify(m.wanted)
+	}
 	return m.link, nil
 }
 

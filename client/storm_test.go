@@ -152,3 +152,39 @@ func TestStormOfClients(t *testing.T) {
 		}
 	})
 }
+
+// Goal: a client that waits before it turns to another member turns there at once if a watch
+// begins. Method: clients, too many to be quick by chance, lose their member, and then watch.
+func TestWatchEndsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{
+			down: make(map[string]bool), frozen: make(map[string]bool),
+			dead: make(map[string]bool), foreign: make(map[string]bool),
+		}
+		f.answer = f.obey
+		s := &storm{fake: f}
+		var lost []*Client
+		for len(lost) < 20 {
+			c := s.connect(t)
+			defer c.Close()
+			grant(t, c, Grant{TTL: 10 * time.Second})
+			if isWith(c, "a") {
+				lost = append(lost, c)
+			}
+		}
+		s.kill("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, c := range lost {
+			go c.Watch(ctx, store.Watch{Key: "k"}) //nolint:errcheck // it may have no answer
+		}
+		time.Sleep(longestStagger)
+		synctest.Wait()
+		for _, c := range lost {
+			if c.mux.current() == nil {
+				t.Error("a client has a watch, and waits still")
+			}
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
