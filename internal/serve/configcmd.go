@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/server"
 )
 
-const configLong = `Reads settings as "leasehold serve" does, and starts nothing. It does not open the
-files and addresses that they name.
+const configLong = `Reads settings as "leasehold serve" does, and starts nothing. It does not
+open the files and addresses that they name.
 
 A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or
 a line of the file of --config-file. A flag beats a variable, LEASEHOLD_ beats ETCD_, a variable
