@@ -16,6 +16,8 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
 )
@@ -64,6 +66,9 @@ func (u users) Key(member uint64) []byte {
 
 // LogIn implements etcd.Node.
 func (n *node) LogIn(ctx context.Context, user, password string) (string, error) {
+	if len(user) > login.MaxName {
+		return "", login.ErrRefused // it would be in the log and, while it waits, in memory
+	}
 	if err := n.Confirm(ctx); err != nil {
 		return "", err
 	}
@@ -98,8 +103,8 @@ func (n *node) LogIn(ctx context.Context, user, password string) (string, error)
 // publishTokenKey has all members know the key by which the tokens of this one are checked, if they
 // do not know it yet.
 func (n *node) publishTokenKey(ctx context.Context) error {
-	key := n.logins.tokens.Key()
-	if len(key) == 0 || bytes.Equal(users{n.View()}.Key(n.member), key) {
+	key := n.logins.tokens.Key(func() login.Users { return users{n.View()} })
+	if len(key) == 0 {
 		return nil
 	}
 	res, err := n.propose(ctx, &fsm.SetMember{Member: fsm.Member{
@@ -157,7 +162,9 @@ func (l *logins) caller(ctx context.Context) (access.Caller, error) {
 		if l.node.Confirm(ctx) != nil {
 			return access.Caller{}, err
 		}
-		v = l.node.View()
+		if v = l.node.View(); !v.Access.Enabled() {
+			return access.Caller{}, nil // nor is it any more
+		}
 		if c, err = l.tokens.Check(text, users{v}); err != nil {
 			return access.Caller{}, err
 		}
@@ -183,13 +190,23 @@ func (l *logins) unary(
 		return next(ctx, req)
 	}
 	c, err := l.caller(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, api.Error(err)
-	}
-	if c != (access.Caller{}) {
+	case c == (access.Caller{}):
+	case waits(info.FullMethod):
+		ctx = api.WithIdentity(ctx, l.stays(ctx, c))
+	default:
 		ctx = api.WithCaller(ctx, c)
 	}
 	return next(ctx, req)
+}
+
+// waits reports whether the calls of a method last for as long as somebody else holds what they
+// wait for. Like a stream they go on when other users change, and leave the queue when they end.
+func waits(method string) bool {
+	return method == v3lockpb.Lock_Lock_FullMethodName ||
+		method == v3electionpb.Election_Campaign_FullMethodName
 }
 
 // stream is a grpc.StreamServerInterceptor.
@@ -228,16 +245,22 @@ func (l *logins) open(ctx context.Context) (*streamUser, error) {
 	if c == (access.Caller{}) {
 		return nil, nil
 	}
+	return l.stays(ctx, c), nil
+}
+
+// stays returns who makes a call for as long as it lasts.
+func (l *logins) stays(ctx context.Context, c access.Caller) *streamUser {
+	s := &streamUser{node: l.node}
 	v := l.node.View()
 	if c.Revision >= v.Access.Revision() {
 		u, _ := v.Access.User(c.User)
 		s.name, s.byToken, s.hash = c.User, token(ctx) != "", u.Hash
 	}
-	return s, nil
+	return s
 }
 
-// streamUser is who has opened a stream. The login counts for as long as the stream is open and the
-// user has the password that it had then, also when the token has ended.
+// streamUser is who has opened a stream, or makes a call that waits. The login counts for as long
+// as that lasts and the user has the password that it had then, also when the token has ended.
 type streamUser struct {
 	node    *node
 	name    string // empty if the login did not count

@@ -157,25 +157,32 @@ func (c *call) recycle() {
 }
 
 // Propose implements api.Proposer. The command is done if whoever makes the call of ctx may do it.
+// What somebody asks for who has not logged in does not come into the log.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
-	if fsm.Membership(cmd) {
-		if err := n.confirmRoot(ctx, who); err != nil {
-			return fsm.Result{Err: err}, nil
-		}
+	var err error
+	switch {
+	case fsm.Membership(cmd):
+		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckRoot(who) })
+	case who == (access.Caller{}):
+		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })
+	}
+	if err != nil {
+		return fsm.Result{Err: err}, nil
 	}
 	return n.order(ctx, fsm.OnBehalf(who, cmd))
 }
 
-// confirmRoot says why a caller may not change who the members are, nil if it may.
-func (n *node) confirmRoot(ctx context.Context, who access.Caller) error {
+// confirmed returns what check says of users and roles that are no older than the call, nil while
+// access control is not enabled.
+func (n *node) confirmed(ctx context.Context, check func(*access.State) error) error {
 	if !n.View().Access.Enabled() {
 		return nil
 	}
 	if err := n.Confirm(ctx); err != nil {
 		return err
 	}
-	return n.View().Access.CheckRoot(who)
+	return check(n.View().Access)
 }
 
 // order is Propose for a command that is a By already, or that this member gives by itself.
@@ -303,19 +310,26 @@ func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return n.read(ctx, c)
 }
 
-// KeysOf implements etcd.Inspector.
-func (n *node) KeysOf(ctx context.Context, id lease.ID) ([]string, error) {
-	got := make(chan []string, 1)
-	if !n.inbox.task(func() { got <- n.replica.Machine().Lessor().Keys(id) }) {
-		return nil, api.ErrStopped
+// LeaseOf implements etcd.Inspector.
+func (n *node) LeaseOf(ctx context.Context, id lease.ID) (access.Lease, []string, error) {
+	var of access.Lease
+	var keys []string
+	got := make(chan struct{})
+	if !n.inbox.task(func() {
+		l := n.replica.Machine().Lessor()
+		i, _ := l.Lookup(id)
+		of, keys = access.Lease{Name: i.Name, Principal: i.Principal}, l.Keys(id)
+		close(got)
+	}) {
+		return access.Lease{}, nil, api.ErrStopped
 	}
 	select {
-	case keys := <-got:
-		return keys, nil
+	case <-got:
+		return of, keys, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return access.Lease{}, nil, ctx.Err()
 	case <-n.stopped:
-		return nil, api.ErrStopped
+		return access.Lease{}, nil, api.ErrStopped
 	}
 }
 

@@ -131,7 +131,7 @@ func take[Pub, Priv any](
 }
 
 // Key implements Provider.
-func (j *jsonWebTokens) Key() []byte { return nil }
+func (j *jsonWebTokens) Key(func() Users) []byte { return nil }
 
 // Give implements Provider.
 func (j *jsonWebTokens) Give(user string, u Users) (string, error) {

@@ -49,8 +49,15 @@ func (w *world) member(t *testing.T, id uint64) *simple {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.keys[id] = p.Key()
+	w.publish(id, p)
 	return p.(*simple)
+}
+
+// publish tells all members the key of one, if it has one that they do not know.
+func (w *world) publish(id uint64, p Provider) {
+	if key := p.Key(func() Users { return w }); key != nil {
+		w.keys[id] = key
+	}
 }
 
 func give(t *testing.T, p Provider, user string, u Users) string {
@@ -128,6 +135,22 @@ func TestSimpleCountsNoMore(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSimpleEndsWhenDisabled disables access control, which forgets the keys, and enables it again.
+func TestSimpleEndsWhenDisabled(t *testing.T) {
+	w := newWorld()
+	p := w.member(t, 1)
+	before := give(t, p, "bob", w)
+	want(t, p, before, w, "bob")
+	clear(w.keys)
+	want(t, p, before, w, "")
+	w.publish(1, p)
+	after := give(t, p, "bob", w)
+	w.publish(1, p) // changes nothing
+	want(t, p, before, w, "")
+	want(t, p, after, w, "bob")
+	want(t, w.member(t, 2), before, w, "")
 }
 
 // TestSimpleForged changes each character of a token, cuts it at each length, and lets another

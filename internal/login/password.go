@@ -68,8 +68,12 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 }
 
 // Check reports whether a hash is that of a password. Without a hash it takes as long as with one
-// and reports false, so that nobody learns from the time which users there are.
+// and reports false, so that nobody learns from the time which users there are. Only a password
+// that no user can have is refused at once: those that wait for their turn take little memory.
 func (p *Passwords) Check(ctx context.Context, hash []byte, password string) (bool, error) {
+	if len(password) > maxPassword { // bcrypt would take it for its first bytes
+		return false, nil
+	}
 	if err := p.enter(ctx); err != nil {
 		return false, err
 	}
@@ -78,10 +82,8 @@ func (p *Passwords) Check(ctx context.Context, hash []byte, password string) (bo
 	if !known {
 		hash = p.nobody()
 	}
-	// A longer password would be taken for its first 72 bytes.
-	short := password[:min(len(password), maxPassword)]
-	err := bcrypt.CompareHashAndPassword(hash, []byte(short))
-	return err == nil && known && len(short) == len(password), nil
+	err := bcrypt.CompareHashAndPassword(hash, []byte(password))
+	return err == nil && known, nil
 }
 
 // enter waits for a turn.

@@ -64,6 +64,8 @@ func TestPasswordsTakeTurns(t *testing.T) {
 		if _, err := p.Hash(t.Context(), "x"); !errors.Is(err, ErrBusy) {
 			t.Errorf("one too many: %v", err)
 		}
+		// What no user can have for a password waits for nothing.
+		check(t, p, nil, strings.Repeat("x", maxPassword+1), false)
 		cancel()
 		for range maxWaiting - cap(p.turns) {
 			if err := <-gone; !errors.Is(err, context.Canceled) {

@@ -45,9 +45,10 @@ type Provider interface {
 	Give(user string, u Users) (string, error)
 	// Check returns whom a token stands for. Its error is ErrInvalid.
 	Check(token string, u Users) (Caller, error)
-	// Key returns the public key that all members need to check tokens that this one gives, nil
-	// if they need none.
-	Key() []byte
+	// Key returns the public key that all members need to check tokens that this one gives next, nil
+	// if they need none or know it. It calls now for the users as they are. What they once knew and
+	// do not know any more is never to be known again: then it is another key.
+	Key(now func() Users) []byte
 }
 
 // Options is what [Parse] needs to know.
@@ -112,4 +113,4 @@ func (none) Give(string, Users) (string, error) { return "", ErrNoTokens }
 func (none) Check(string, Users) (Caller, error) { return Caller{}, ErrInvalid }
 
 // Key implements Provider.
-func (none) Key() []byte { return nil }
+func (none) Key(func() Users) []byte { return nil }

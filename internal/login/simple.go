@@ -28,6 +28,9 @@ const (
 	longest  = 4096
 )
 
+// MaxName is the longest name of a user that a token can be for.
+const MaxName = longest - shortest
+
 var encoding = base64.RawURLEncoding.Strict()
 
 // simple gives tokens that end when they have not been used for a while.
@@ -42,9 +45,11 @@ type simple struct {
 	ttl    time.Duration
 	now    func() time.Time
 	member uint64
-	key    ed25519.PrivateKey
 
-	mu   sync.Mutex // guards what follows
+	mu  sync.Mutex // guards what follows
+	key ed25519.PrivateKey
+	// used says that there are tokens of the key.
+	used bool
 	seen map[[sha256.Size]byte]*list.Element
 	// uses has a *use for each of seen, the last one first.
 	uses *list.List
@@ -71,8 +76,21 @@ func newSimple(o Options) (*simple, error) {
 	}, nil
 }
 
-// Key implements Provider.
-func (s *simple) Key() []byte { return s.key.Public().(ed25519.PublicKey) }
+// Key implements Provider. After access control was disabled the key is another one: the tokens of
+// before do not count again when it is enabled.
+func (s *simple) Key(now func() Users) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	public := s.key.Public().(ed25519.PublicKey)
+	switch known := now().Key(s.member); {
+	case public.Equal(ed25519.PublicKey(known)):
+		return nil
+	case s.used:
+		public, s.key, _ = ed25519.GenerateKey(rand.Reader) // never fails
+		s.used = false
+	}
+	return public
+}
 
 // sealOf binds a token to the password of its user: a token of an older one counts no more.
 func sealOf(hash []byte) [sealLen]byte {
@@ -93,6 +111,9 @@ func (s *simple) Give(user string, u Users) (string, error) {
 	copy(b[sealAt:], seal[:])
 	rand.Read(b[randomAt:]) // never fails
 	b = append(b, user...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = true
 	return encoding.EncodeToString(append(b, ed25519.Sign(s.key, b)...)), nil
 }
 

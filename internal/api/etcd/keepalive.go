@@ -108,14 +108,14 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 		if r == nil {
 			return nil
 		}
-		if len(tended) < maxTended {
-			tended[lease.ID(req.ID)] = struct{}{}
-		}
 		v := k.service.node.View()
 		r.revision, r.term = v.KV.Revision(), v.Term
 		if err := k.permits.renew(ctx, v, lease.ID(req.ID)); err != nil {
 			r.Renewed(lease.ID(req.ID), 0, err)
-			continue
+			continue // nor may it say that nobody tends the lease any more
+		}
+		if len(tended) < maxTended {
+			tended[lease.ID(req.ID)] = struct{}{}
 		}
 		if err := k.service.node.Renew(lease.ID(req.ID), r); err != nil {
 			r.Renewed(lease.ID(req.ID), 0, err)

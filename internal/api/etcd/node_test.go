@@ -115,10 +115,12 @@ func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, erro
 	return n.applyLocked(fsm.OnBehalf(api.CallerOf(ctx), c)), nil
 }
 
-func (n *fakeNode) KeysOf(_ context.Context, id lease.ID) ([]string, error) {
+func (n *fakeNode) LeaseOf(_ context.Context, id lease.ID) (access.Lease, []string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.machine.Lessor().Keys(id), nil
+	l := n.machine.Lessor()
+	i, _ := l.Lookup(id)
+	return access.Lease{Name: i.Name, Principal: i.Principal}, l.Keys(id), nil
 }
 
 func (n *fakeNode) AccessChanged() <-chan struct{} {

@@ -13,8 +13,9 @@ import (
 // permitTime is for how long a stream may renew a lease without another look at its keys.
 const permitTime = time.Second
 
-// permits is which leases a stream may renew. As in etcd its user must be allowed to write all keys
-// of a lease: otherwise anybody who knows its ID could keep the keys of others alive.
+// permits is which leases a stream may renew: those that its user may hold. Of a lease that belongs
+// to nobody, and has no name, the user must as in etcd be allowed to write all keys: otherwise
+// anybody who knows its ID could keep the keys of others alive.
 type permits struct {
 	node  Inspector
 	state *access.State // with which the leases were looked at
@@ -37,11 +38,15 @@ func (p *permits) renew(ctx context.Context, v *fsm.View, id lease.ID) error {
 	if until, ok := p.until[id]; ok && now.Before(until) {
 		return nil
 	}
-	keys, err := p.node.KeysOf(ctx, id)
-	if err != nil {
-		return err
+	of, keys, err := p.node.LeaseOf(ctx, id)
+	switch {
+	case err != nil:
+	case of != (access.Lease{}):
+		err = v.Access.CheckLease(who, access.Hold, of)
+	default:
+		err = allKeys(ctx, v, access.Write, keys)
 	}
-	if err := allKeys(ctx, v, access.Write, keys); err != nil {
+	if err != nil {
 		return err
 	}
 	p.until[id] = now.Add(permitTime)

@@ -88,6 +88,7 @@ func (q *queue) enter(
 		q.leave(ctx, t)
 		return nil, nil, api.ProposalError(err)
 	case res.Err != nil:
+		q.leave(ctx, t)
 		return nil, nil, api.Error(res.Err)
 	}
 	r := res.Value.(*fsm.TxnResult)
