@@ -153,9 +153,10 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 	})
 }
 
-// Goal: a message is late also if what came of it is padding. Method: frames with padding alone,
-// or of which not even the length of the padding has come, are all that a stream has.
-func TestPaddingIsLate(t *testing.T) {
+// Goal: a message is late whatever came of it. Method: a stream that had nothing for a while has a
+// whole frame with a part of a message, frames with padding alone, or one of which not even the
+// length of the padding has come.
+func TestPartIsLate(t *testing.T) {
 	head := func(size byte) []byte {
 		return []byte{0, 0, size, byte(http2.FrameData), byte(http2.FlagDataPadded), 0, 0, 0, 1}
 	}
@@ -163,6 +164,7 @@ func TestPaddingIsLate(t *testing.T) {
 		"padding":             append(head(4), 3, 0, 0, 0),
 		"padding of no bytes": append(head(1), 0),
 		"a head alone":        head(1),
+		"a part":              append([]byte{0, 0, 8, byte(http2.FrameData), 0, 0, 0, 0, 1}, half(3)...),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
