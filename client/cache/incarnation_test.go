@@ -107,7 +107,8 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"another's write", put(other)}, {"its own", put(c)},
+		{"another's write", put(other)},
+		{"its own", put(c)},
 		{"its end", func() error { return x.Close(ctx) }},
 	} {
 		for { // until it is kept

@@ -112,7 +112,6 @@ func ServerOptions(o Options) []grpc.ServerOption {
 		}),
 		grpc.NumStreamWorkers(streamWorkers()),
 		grpc.WriteBufferSize(128<<10),
-		grpc.SharedWriteBuffer(true), // a connection has one only while it writes
 		grpc.InitialWindowSize(1<<20),
 		grpc.InitialConnWindowSize(1<<20),
 		grpc.ChainUnaryInterceptor(slices.Concat(
