@@ -45,6 +45,24 @@ func TestIdleStreamSleeps(t *testing.T) {
 	})
 }
 
+// Goal: what is due late does not hold up what is due soon. Method: a stream that has to look in
+// ten minutes gets a request whose time is over in a second.
+func TestSoonerLookCounts(t *testing.T) {
+	onStream(t, func(b *bench) {
+		go func() { _ = b.node.hub.Run(b.ctx) }()
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
+			Key: []byte("k"), ProgressMs: (10 * time.Minute).Milliseconds(),
+		}}})
+		b.only()
+		b.pass(2 * lookEvery)
+		b.send(putRequest(2, 1000))
+		b.pass(time.Second + 2*lookEvery)
+		if list := b.got(); len(list) != 1 || list[0].Id != 2 {
+			t.Errorf("a second later: %v", list)
+		}
+	})
+}
+
 // viewCount counts views.
 type viewCount struct{ views atomic.Int64 }
 
