@@ -6,7 +6,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
-	"slices"
+	"sort"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -195,8 +195,9 @@ func (w *LeaseWatcher) followSlowLocked(list []leases.Event, first bool) []lease
 			ended = append(ended, e)
 		}
 	}
-	slices.SortFunc(ended, func(a, b leases.Event) int {
-		return cmp.Or(cmp.Compare(a.Lease.ID, b.Lease.ID), cmp.Compare(a.Lease.Token, b.Lease.Token))
+	sort.Slice(ended, func(i, j int) bool {
+		a, b := &ended[i].Lease, &ended[j].Lease
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Token, b.Token)) < 0
 	})
 	return append(ended, kept...)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"sort"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -102,7 +103,7 @@ func founders(c Config) []fsm.Member {
 			ID: memberID(urls, c.Cluster.Token), Name: name, PeerURLs: urlStrings(urls),
 		})
 	}
-	slices.SortFunc(members, func(a, b fsm.Member) int { return cmp.Compare(a.ID, b.ID) })
+	sort.Slice(members, func(i, j int) bool { return members[i].ID < members[j].ID })
 	return members
 }
 

@@ -1,11 +1,11 @@
 package members
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"leasehold.dev/client"
@@ -208,12 +208,11 @@ func (w *Watch) compare(list []Member, revision int64) {
 		now[m.ID] = m.Joined
 	}
 	var went []Member
-	for id, m := range w.known {
-		if now[id] != m.Joined {
+	for _, id := range slices.Sorted(maps.Keys(w.known)) {
+		if m := w.known[id]; now[id] != m.Joined {
 			went = append(went, m)
 		}
 	}
-	slices.SortFunc(went, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	for _, m := range went {
 		w.tell(Gone, m, revision)
 	}

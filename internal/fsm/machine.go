@@ -337,10 +337,9 @@ func (m *Machine) strangeAlarms(member uint64) (n int) {
 
 func sortedMembers(in map[uint64]Member) []Member {
 	out := make([]Member, 0, len(in))
-	for _, n := range in {
-		out = append(out, n)
+	for _, id := range slices.Sorted(maps.Keys(in)) {
+		out = append(out, in[id])
 	}
-	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -25,16 +26,19 @@ func ParseURLs(s string) ([]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
 	}
-	var urls []url.URL
+	byText := make(map[string]url.URL)
 	for part := range strings.SplitSeq(s, ",") {
 		u, err := parseURL(strings.TrimSpace(part))
 		if err != nil {
 			return nil, err
 		}
-		urls = append(urls, u)
+		byText[u.String()] = u
 	}
-	slices.SortFunc(urls, func(a, b url.URL) int { return strings.Compare(a.String(), b.String()) })
-	return slices.CompactFunc(urls, func(a, b url.URL) bool { return a.String() == b.String() }), nil
+	urls := make([]url.URL, 0, len(byText))
+	for _, text := range slices.Sorted(maps.Keys(byText)) {
+		urls = append(urls, byText[text])
+	}
+	return urls, nil
 }
 
 // parseURL reads one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or
