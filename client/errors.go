@@ -51,6 +51,10 @@ const (
 	ErrFutureRevision Error = "revision is still to come"
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace Error = "no space left in the store"
+	// ErrPermissionDenied means that the user may not do it; the message says what it would need.
+	ErrPermissionDenied Error = "permission denied"
+	// ErrNotLoggedIn means that the user has not logged in, or has to do so again.
+	ErrNotLoggedIn Error = "not logged in"
 	// ErrUnavailable means that nothing was done, as there was no member that could.
 	// Calls go on trying, so they return it only together with the end of their context. An
 	// error that is also [ErrUnknownOutcome] tells of the last try only: an earlier one may
@@ -106,6 +110,8 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_UNAVAILABLE:       ErrUnavailable,
 	pb.Reason_REASON_UNKNOWN_OUTCOME:   ErrUnknownOutcome,
 	pb.Reason_REASON_SESSION_NOT_FOUND: errForgotten,
+	pb.Reason_REASON_PERMISSION_DENIED: ErrPermissionDenied,
+	pb.Reason_REASON_UNAUTHENTICATED:   ErrNotLoggedIn,
 }
 
 // TakenError refuses a name or an ID that a live lease has. It wraps ErrNameTaken or
@@ -139,7 +145,7 @@ var errForgotten = errors.New("the session was forgotten")
 // plainWords are the messages of members that say no more than their reasons do.
 var plainWords = []string{
 	"lease not found", "lease already exists", "key not found", "revision has been compacted",
-	"revision is in the future",
+	"revision is in the future", "permission denied",
 }
 
 // errorOf converts what a member answered. A reason that this client does not know, of a
@@ -155,7 +161,7 @@ func errorOf(e *pb.Error) error {
 	if e.Message == "" || slices.Contains(plainWords, e.Message) {
 		return err
 	}
-	return fmt.Errorf("%w: %s", err, e.Message)
+	return fmt.Errorf("%w: %s", err, strings.TrimPrefix(e.Message, "permission denied: "))
 }
 
 // reasonError is the error of one lease of a batch.

@@ -24,13 +24,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
-	v1 "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
@@ -460,39 +457,4 @@ func TestStreamUser(t *testing.T) {
 	may(alice, access.ErrOldRevision)
 	r.asRoot(t, &fsm.UserDelete{Name: "alice"})
 	may(alice, access.ErrOldRevision)
-}
-
-// While access control is enabled leasehold.v1 tells and does nothing, over a stream that was open
-// before either.
-func TestGate(t *testing.T) {
-	t.Parallel()
-	r := run(t, cheapConfig(shortDir(t)))
-	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
-	leases := v1.NewLeaseServiceClient(conn)
-	grant := func() error {
-		_, err := leases.Grant(t.Context(), &v1.GrantRequest{TtlMs: 60_000})
-		return err
-	}
-	if err := grant(); err != nil {
-		t.Fatal(err)
-	}
-	open, err := v1.NewStreamServiceClient(conn).Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	withUsers(t, r)
-	wantGate := func(what string, err error) {
-		t.Helper()
-		if status.Code(err) != codes.PermissionDenied {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	wantGate("grant", grant())
-	if err := open.Send(new(v1.ClientMessage)); err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = open.Recv()
-	}
-	wantGate("stream", err)
 }

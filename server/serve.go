@@ -255,6 +255,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 		o.Register = []web.RegisterFunc{
 			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
 			leaseholdgw.RegisterLeaseServiceHandler,
+			leaseholdgw.RegisterAccessServiceHandler,
 			leaseholdgw.RegisterStoreServiceHandler,
 		}
 	}

@@ -16,7 +16,8 @@ type Caller struct {
 // Check decides whether the caller may read, or write, all keys of a range. Of an empty range it
 // must be allowed to read, or write, the first key. Nil means yes. The error is ErrUserEmpty if
 // nobody has logged in, ErrOldRevision if users or roles have changed since, so that the caller has
-// to log in again, and else ErrPermissionDenied.
+// to log in again, and else a DeniedError, or plainly ErrPermissionDenied for a user that is not
+// there.
 func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -27,7 +28,7 @@ func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 		return err
 	}
 	if !s.may(u, what, of) {
-		return ErrPermissionDenied
+		return deny(u, what, of)
 	}
 	return nil
 }

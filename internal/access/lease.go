@@ -30,12 +30,12 @@ func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
 	case own && (what == See || of.Name == ""), isRoot(u):
 		return nil
 	case of.Name == "":
-		return ErrPermissionDenied
+		return deny(u, what, keyrange.Range{})
 	case what == Hold && !own:
 		what = Manage
 	}
-	if !s.may(u, what, keyrange.Range{Key: of.Name}) {
-		return ErrPermissionDenied
+	if name := (keyrange.Range{Key: of.Name}); !s.may(u, what, name) {
+		return deny(u, what, name)
 	}
 	return nil
 }
@@ -48,18 +48,17 @@ func (s *State) CheckGrant(c Caller, of Lease) error {
 		return nil
 	}
 	u, err := s.loggedIn(c)
-	own := of.Principal == "" || of.Principal == c.User
+	what, name := Manage, keyrange.Range{Key: of.Name}
+	if of.Principal == "" || of.Principal == c.User {
+		what = Hold
+	}
 	switch {
 	case err != nil:
 		return err
-	case isRoot(u), own && of.Name == "":
-		return nil
-	case own && s.may(u, Hold, keyrange.Range{Key: of.Name}):
-		return nil
-	case of.Name != "" && s.may(u, Manage, keyrange.Range{Key: of.Name}):
+	case isRoot(u), what == Hold && of.Name == "", of.Name != "" && s.may(u, what, name):
 		return nil
 	}
-	return ErrPermissionDenied
+	return deny(u, what, name)
 }
 
 // MayHold reports whether a user may have a lease with a name, or without one. Without access

@@ -241,7 +241,7 @@ func TestCallers(t *testing.T) {
 			on.Check(c.caller, Write, k), on.Check(c.caller, Read, other), on.CheckKnown(c.caller),
 			on.CheckRoot(c.caller),
 		}
-		if want := []error{c.check, c.other, c.known, c.ask}; !reflect.DeepEqual(got, want) {
+		if want := []error{c.check, c.other, c.known, c.ask}; !slices.EqualFunc(got, want, errors.Is) {
 			t.Errorf("%+v: %v, not %v", c.caller, got, want)
 		}
 		for _, s := range []*State{nil, off} {

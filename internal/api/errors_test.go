@@ -86,6 +86,7 @@ var known = map[string]error{
 	"replica.ErrTooManyLearners":     replica.ErrTooManyLearners,
 	"replica.ErrLearnerNotReady":     replica.ErrLearnerNotReady,
 	"replica.ErrBadTransferee":       replica.ErrBadTransferee,
+	"access.DeniedError":             &access.DeniedError{User: "u"},
 	"api.ErrTooDeep":                 ErrTooDeep,
 	"api.ErrDuplicateKey":            ErrDuplicateKey,
 	"api.ErrTooManyRequests":         ErrTooManyRequests,

@@ -24,6 +24,8 @@ const (
 	noSpace     = pb.Reason_REASON_NO_SPACE
 	unavailable = pb.Reason_REASON_UNAVAILABLE
 	unknown     = pb.Reason_REASON_UNKNOWN_OUTCOME
+	denied      = pb.Reason_REASON_PERMISSION_DENIED
+	loggedOut   = pb.Reason_REASON_UNAUTHENTICATED
 )
 
 // nativeCodes are the gRPC codes of leasehold.v1, one a reason.
@@ -41,7 +43,9 @@ var nativeCodes = map[pb.Reason]codes.Code{
 	unavailable:                        codes.Unavailable,
 	pb.Reason_REASON_SESSION_NOT_FOUND: codes.FailedPrecondition,
 	// Not Unavailable: proxies and libraries send that again by themselves.
-	unknown: codes.Unknown,
+	unknown:   codes.Unknown,
+	denied:    codes.PermissionDenied,
+	loggedOut: codes.Unauthenticated,
 }
 
 // A HolderError is a refusal because somebody else has what was asked for.
@@ -160,7 +164,7 @@ func text(err error) string {
 		return s.Message()
 	}
 	text := err.Error()
-	for _, name := range [...]string{"fsm: ", "mvcc: "} {
+	for _, name := range [...]string{"fsm: ", "mvcc: ", "access: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	if rest, ok := strings.CutPrefix(text, "lease: "); ok {
@@ -182,7 +186,7 @@ func FillLease(m *pb.Lease, i *lease.Info) {
 	m.Id, m.Token = int64(i.ID), uint64(i.Token)
 	m.TtlMs, m.LockDelayMs = int64(i.TTL), int64(i.LockDelay)
 	m.Name, m.Owner, m.Labels = i.Name, i.Owner, i.Labels
-	m.Delayed, m.Bound = i.Delayed, i.Bound
+	m.Delayed, m.Bound, m.Principal = i.Delayed, i.Bound, i.Principal
 	m.AtExpiry = pb.AtExpiry_AT_EXPIRY_DELETE
 	if i.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP

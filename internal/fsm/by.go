@@ -201,11 +201,11 @@ func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) 
 	if !ok {
 		return access.Lease{Name: name, Principal: p.who.User}, false
 	}
-	return belongsTo(&info), true
+	return BelongsTo(&info), true
 }
 
-// belongsTo returns what decides who may do something with a lease.
-func belongsTo(i *lease.Info) access.Lease {
+// BelongsTo returns what decides who may do something with a lease.
+func BelongsTo(i *lease.Info) access.Lease {
 	return access.Lease{Name: i.Name, Principal: i.Principal}
 }
 

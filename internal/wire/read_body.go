@@ -168,6 +168,8 @@ func (r *reader) lease(m *pb.Lease) {
 			m.KeyCount = r.int()
 		case 14<<3 | typeVarint:
 			m.Bound = r.flag()
+		case 15<<3 | typeBytes:
+			m.Principal = r.text()
 		default:
 			r.odd = true
 		}

@@ -238,6 +238,8 @@ func (r *reader) grantRequest(m *pb.GrantRequest) {
 			m.AtExpiry = pb.AtExpiry(r.int())
 		case 10<<3 | typeVarint:
 			m.Resumable = r.flag()
+		case 12<<3 | typeBytes:
+			m.Principal = r.text()
 		default:
 			r.odd = true
 		}

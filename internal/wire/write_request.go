@@ -121,6 +121,7 @@ func (w *writer) grantRequest(m *pb.GrantRequest) {
 		return
 	}
 	w.known(m)
+	w.text(12, m.Principal)
 	w.flag(10, m.Resumable)
 	w.number(8, uint64(m.AtExpiry))
 	w.number(7, uint64(m.LockDelayMs))

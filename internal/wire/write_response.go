@@ -196,6 +196,7 @@ func (w *writer) lease(m *pb.Lease) {
 		return
 	}
 	w.known(m)
+	w.text(15, m.Principal)
 	w.flag(14, m.Bound)
 	w.number(12, uint64(m.KeyCount))
 	w.flag(10, m.Delayed)

@@ -66,6 +66,10 @@ const (
 	Reason_REASON_SESSION_NOT_FOUND Reason = 12
 	// The leases of the owner, or all leases, hold as many ranges as they may.
 	Reason_REASON_TOO_MANY_HOLDS Reason = 13
+	// The caller may not do it, or may not be told. Nothing was done.
+	Reason_REASON_PERMISSION_DENIED Reason = 14
+	// The caller has not logged in, or has to do so again. Nothing was done.
+	Reason_REASON_UNAUTHENTICATED Reason = 15
 )
 
 // Enum value maps for Reason.
@@ -85,6 +89,8 @@ var (
 		11: "REASON_UNKNOWN_OUTCOME",
 		12: "REASON_SESSION_NOT_FOUND",
 		13: "REASON_TOO_MANY_HOLDS",
+		14: "REASON_PERMISSION_DENIED",
+		15: "REASON_UNAUTHENTICATED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -101,6 +107,8 @@ var (
 		"REASON_UNKNOWN_OUTCOME":   11,
 		"REASON_SESSION_NOT_FOUND": 12,
 		"REASON_TOO_MANY_HOLDS":    13,
+		"REASON_PERMISSION_DENIED": 14,
+		"REASON_UNAUTHENTICATED":   15,
 	}
 )
 
@@ -456,7 +464,9 @@ type Lease struct {
 	Holds []*KeyRange `protobuf:"bytes,13,rep,name=holds,proto3" json:"holds,omitempty"`
 	// A put with a TTL made the lease for one key. It takes no other key, and ends when that
 	// key is deleted, is put without the lease, or is moved to another lease.
-	Bound         bool `protobuf:"varint,14,opt,name=bound,proto3" json:"bound,omitempty"`
+	Bound bool `protobuf:"varint,14,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The user that the lease belongs to: see GrantRequest.
+	Principal     string `protobuf:"bytes,15,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -587,6 +597,13 @@ func (x *Lease) GetBound() bool {
 		return x.Bound
 	}
 	return false
+}
+
+func (x *Lease) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 // KeyRange is a key or a range of keys.
@@ -733,7 +750,10 @@ type GrantRequest struct {
 	Resumable bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
 	// The ranges that the holder may cache while the lease is valid (see CacheRequest). A
 	// hand-over or a resumption gives them up. At most 64.
-	Holds         []*KeyRange `protobuf:"bytes,11,rep,name=holds,proto3" json:"holds,omitempty"`
+	Holds []*KeyRange `protobuf:"bytes,11,rep,name=holds,proto3" json:"holds,omitempty"`
+	// The user that the lease is to belong to, once access control is enabled. Empty: the caller,
+	// and anybody else only if the caller may manage the name.
+	Principal     string `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -843,6 +863,13 @@ func (x *GrantRequest) GetHolds() []*KeyRange {
 		return x.Holds
 	}
 	return nil
+}
+
+func (x *GrantRequest) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 // Pair is a key and its value.
@@ -1717,7 +1744,10 @@ type HandOverRequest struct {
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	Owner string    `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Asks for a secret for the new holder. The old secret is void in any case.
-	Resumable     bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
+	Resumable bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
+	// The user that the lease is to belong to, which must be allowed to hold its name. Empty: the
+	// same as before.
+	Principal     string `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1771,6 +1801,13 @@ func (x *HandOverRequest) GetResumable() bool {
 		return x.Resumable
 	}
 	return false
+}
+
+func (x *HandOverRequest) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 type HandOverResponse struct {
@@ -2513,7 +2550,7 @@ var File_leasehold_v1_leases_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\n" +
-	"\x19leasehold/v1/leases.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\"t\n" +
+	"\x19leasehold/v1/leases.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18leasehold/v1/needs.proto\"t\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x04R\tclusterId\x12\x1b\n" +
@@ -2528,7 +2565,7 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x0eretry_after_ms\x18\x05 \x01(\x03R\fretryAfterMs\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x04\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x15\n" +
@@ -2544,7 +2581,8 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x04keys\x18\v \x03(\fR\x04keys\x12\x1b\n" +
 	"\tkey_count\x18\f \x01(\x03R\bkeyCount\x12,\n" +
 	"\x05holds\x18\r \x03(\v2\x16.leasehold.v1.KeyRangeR\x05holds\x12\x14\n" +
-	"\x05bound\x18\x0e \x01(\bR\x05bound\x1a9\n" +
+	"\x05bound\x18\x0e \x01(\bR\x05bound\x12\x1c\n" +
+	"\tprincipal\x18\x0f \x01(\tR\tprincipal\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
@@ -2554,7 +2592,7 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\bLeaseRef\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xc6\x03\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xe4\x03\n" +
 	"\fGrantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
@@ -2568,7 +2606,8 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x04keys\x18\t \x03(\v2\x12.leasehold.v1.PairR\x04keys\x12\x1c\n" +
 	"\tresumable\x18\n" +
 	" \x01(\bR\tresumable\x12,\n" +
-	"\x05holds\x18\v \x03(\v2\x16.leasehold.v1.KeyRangeR\x05holds\x1a9\n" +
+	"\x05holds\x18\v \x03(\v2\x16.leasehold.v1.KeyRangeR\x05holds\x12\x1c\n" +
+	"\tprincipal\x18\f \x01(\tR\tprincipal\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\".\n" +
@@ -2630,11 +2669,12 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"l\n" +
 	"\x11ChangeTTLResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
-	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\"s\n" +
+	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\"\x91\x01\n" +
 	"\x0fHandOverRequest\x12,\n" +
 	"\x05lease\x18\x01 \x01(\v2\x16.leasehold.v1.LeaseRefR\x05lease\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1c\n" +
-	"\tresumable\x18\x03 \x01(\bR\tresumable\"\x83\x01\n" +
+	"\tresumable\x18\x03 \x01(\bR\tresumable\x12\x1c\n" +
+	"\tprincipal\x18\x04 \x01(\tR\tprincipal\"\x83\x01\n" +
 	"\x10HandOverResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
 	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x16\n" +
@@ -2700,7 +2740,7 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\fKIND_RENEWED\x10\t\x12\x13\n" +
 	"\x0fKIND_CACHE_SLOW\x10\n" +
 	"\x12\x19\n" +
-	"\x15KIND_CACHE_SLOW_ENDED\x10\v*\xe4\x02\n" +
+	"\x15KIND_CACHE_SLOW_ENDED\x10\v*\x9e\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x1a\n" +
@@ -2716,25 +2756,27 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x12\x1a\n" +
 	"\x16REASON_UNKNOWN_OUTCOME\x10\v\x12\x1c\n" +
 	"\x18REASON_SESSION_NOT_FOUND\x10\f\x12\x19\n" +
-	"\x15REASON_TOO_MANY_HOLDS\x10\r*O\n" +
+	"\x15REASON_TOO_MANY_HOLDS\x10\r\x12\x1c\n" +
+	"\x18REASON_PERMISSION_DENIED\x10\x0e\x12\x1a\n" +
+	"\x16REASON_UNAUTHENTICATED\x10\x0f*O\n" +
 	"\bAtExpiry\x12\x19\n" +
 	"\x15AT_EXPIRY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10AT_EXPIRY_DELETE\x10\x01\x12\x12\n" +
-	"\x0eAT_EXPIRY_KEEP\x10\x022\xc5\t\n" +
-	"\fLeaseService\x12]\n" +
-	"\x05Grant\x12\x1a.leasehold.v1.GrantRequest\x1a\x1b.leasehold.v1.GrantResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/grant\x12]\n" +
-	"\x05Renew\x12\x1a.leasehold.v1.RenewRequest\x1a\x1b.leasehold.v1.RenewResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/renew\x12a\n" +
-	"\x06Revoke\x12\x1b.leasehold.v1.RevokeRequest\x1a\x1c.leasehold.v1.RevokeResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/revoke\x12i\n" +
-	"\bDescribe\x12\x1d.leasehold.v1.DescribeRequest\x1a\x1e.leasehold.v1.DescribeResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/leases/describe\x12Y\n" +
-	"\x04List\x12\x19.leasehold.v1.ListRequest\x1a\x1a.leasehold.v1.ListResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/leases/list\x12g\n" +
-	"\tChangeTTL\x12\x1e.leasehold.v1.ChangeTTLRequest\x1a\x1f.leasehold.v1.ChangeTTLResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/leases/ttl\x12i\n" +
-	"\bHandOver\x12\x1d.leasehold.v1.HandOverRequest\x1a\x1e.leasehold.v1.HandOverResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/leases/handover\x12a\n" +
-	"\x06Resume\x12\x1b.leasehold.v1.ResumeRequest\x1a\x1c.leasehold.v1.ResumeResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/resume\x12a\n" +
-	"\x06Attach\x12\x1b.leasehold.v1.AttachRequest\x1a\x1c.leasehold.v1.AttachResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/attach\x12a\n" +
-	"\x06Detach\x12\x1b.leasehold.v1.DetachRequest\x1a\x1c.leasehold.v1.DetachResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/detach\x12l\n" +
+	"\x0eAT_EXPIRY_KEEP\x10\x022\xf5\t\n" +
+	"\fLeaseService\x12a\n" +
+	"\x05Grant\x12\x1a.leasehold.v1.GrantRequest\x1a\x1b.leasehold.v1.GrantResponse\"\x1f\x88\xb3\x19\x06\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/grant\x12a\n" +
+	"\x05Renew\x12\x1a.leasehold.v1.RenewRequest\x1a\x1b.leasehold.v1.RenewResponse\"\x1f\x88\xb3\x19\a\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/renew\x12e\n" +
+	"\x06Revoke\x12\x1b.leasehold.v1.RevokeRequest\x1a\x1c.leasehold.v1.RevokeResponse\" \x88\xb3\x19\a\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/revoke\x12m\n" +
+	"\bDescribe\x12\x1d.leasehold.v1.DescribeRequest\x1a\x1e.leasehold.v1.DescribeResponse\"\"\x88\xb3\x19\b\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/leases/describe\x12]\n" +
+	"\x04List\x12\x19.leasehold.v1.ListRequest\x1a\x1a.leasehold.v1.ListResponse\"\x1e\x88\xb3\x19\t\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/leases/list\x12k\n" +
+	"\tChangeTTL\x12\x1e.leasehold.v1.ChangeTTLRequest\x1a\x1f.leasehold.v1.ChangeTTLResponse\"\x1d\x88\xb3\x19\a\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/leases/ttl\x12m\n" +
+	"\bHandOver\x12\x1d.leasehold.v1.HandOverRequest\x1a\x1e.leasehold.v1.HandOverResponse\"\"\x88\xb3\x19\a\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/leases/handover\x12e\n" +
+	"\x06Resume\x12\x1b.leasehold.v1.ResumeRequest\x1a\x1c.leasehold.v1.ResumeResponse\" \x88\xb3\x19\a\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/resume\x12e\n" +
+	"\x06Attach\x12\x1b.leasehold.v1.AttachRequest\x1a\x1c.leasehold.v1.AttachResponse\" \x88\xb3\x19\x05\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/attach\x12e\n" +
+	"\x06Detach\x12\x1b.leasehold.v1.DetachRequest\x1a\x1c.leasehold.v1.DetachResponse\" \x88\xb3\x19\x04\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/detach\x12p\n" +
 	"\n" +
-	"CheckToken\x12\x1f.leasehold.v1.CheckTokenRequest\x1a .leasehold.v1.CheckTokenResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/token\x12c\n" +
-	"\x06Events\x12\x1b.leasehold.v1.EventsRequest\x1a\x1c.leasehold.v1.EventsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/events0\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
+	"CheckToken\x12\x1f.leasehold.v1.CheckTokenRequest\x1a .leasehold.v1.CheckTokenResponse\"\x1f\x88\xb3\x19\b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/leases/token\x12g\n" +
+	"\x06Events\x12\x1b.leasehold.v1.EventsRequest\x1a\x1c.leasehold.v1.EventsResponse\" \x88\xb3\x19\t\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/leases/events0\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
 	file_leasehold_v1_leases_proto_rawDescOnce sync.Once
@@ -2877,6 +2919,7 @@ func file_leasehold_v1_leases_proto_init() {
 	if File_leasehold_v1_leases_proto != nil {
 		return
 	}
+	file_leasehold_v1_needs_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

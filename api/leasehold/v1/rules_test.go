@@ -17,7 +17,8 @@ import (
 // files are those of leasehold.v1.
 var files = []protoreflect.FileDescriptor{
 	pb.File_leasehold_v1_leases_proto, pb.File_leasehold_v1_store_proto,
-	pb.File_leasehold_v1_stream_proto,
+	pb.File_leasehold_v1_stream_proto, pb.File_leasehold_v1_access_proto,
+	pb.File_leasehold_v1_needs_proto,
 }
 
 var (

@@ -1986,7 +1986,7 @@ var File_leasehold_v1_store_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x18leasehold/v1/store.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\"\xae\x01\n" +
+	"\x18leasehold/v1/store.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xae\x01\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12'\n" +
@@ -2140,13 +2140,13 @@ const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\vWHY_DELETED\x10\x01\x12\x0f\n" +
 	"\vWHY_EXPIRED\x10\x02\x12\x0f\n" +
 	"\vWHY_REVOKED\x10\x03\x12\x0f\n" +
-	"\vWHY_UNKNOWN\x10\x042\xda\x03\n" +
-	"\fStoreService\x12T\n" +
-	"\x03Put\x12\x18.leasehold.v1.PutRequest\x1a\x19.leasehold.v1.PutResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/put\x12`\n" +
-	"\x06Delete\x12\x1b.leasehold.v1.DeleteRequest\x1a\x1c.leasehold.v1.DeleteResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/store/delete\x12\\\n" +
-	"\x05Range\x12\x1a.leasehold.v1.RangeRequest\x1a\x1b.leasehold.v1.RangeResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/range\x12T\n" +
-	"\x03Txn\x12\x18.leasehold.v1.TxnRequest\x1a\x19.leasehold.v1.TxnResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/txn\x12^\n" +
-	"\x05Watch\x12\x1a.leasehold.v1.WatchRequest\x1a\x1b.leasehold.v1.WatchResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/watch0\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
+	"\vWHY_UNKNOWN\x10\x042\xee\x03\n" +
+	"\fStoreService\x12X\n" +
+	"\x03Put\x12\x18.leasehold.v1.PutRequest\x1a\x19.leasehold.v1.PutResponse\"\x1c\x88\xb3\x19\x04\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/put\x12d\n" +
+	"\x06Delete\x12\x1b.leasehold.v1.DeleteRequest\x1a\x1c.leasehold.v1.DeleteResponse\"\x1f\x88\xb3\x19\x04\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/store/delete\x12`\n" +
+	"\x05Range\x12\x1a.leasehold.v1.RangeRequest\x1a\x1b.leasehold.v1.RangeResponse\"\x1e\x88\xb3\x19\x03\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/range\x12X\n" +
+	"\x03Txn\x12\x18.leasehold.v1.TxnRequest\x1a\x19.leasehold.v1.TxnResponse\"\x1c\x88\xb3\x19\x05\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/store/txn\x12b\n" +
+	"\x05Watch\x12\x1a.leasehold.v1.WatchRequest\x1a\x1b.leasehold.v1.WatchResponse\"\x1e\x88\xb3\x19\x03\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/store/watch0\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
 	file_leasehold_v1_store_proto_rawDescOnce sync.Once
@@ -2258,6 +2258,7 @@ func file_leasehold_v1_store_proto_init() {
 		return
 	}
 	file_leasehold_v1_leases_proto_init()
+	file_leasehold_v1_needs_proto_init()
 	file_leasehold_v1_store_proto_msgTypes[7].OneofWrappers = []any{
 		(*Compare_Version)(nil),
 		(*Compare_CreateRevision)(nil),

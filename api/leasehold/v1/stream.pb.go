@@ -1394,7 +1394,7 @@ var File_leasehold_v1_stream_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x19leasehold/v1/stream.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/store.proto\"\x90\x01\n" +
+	"\x19leasehold/v1/stream.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\x1a\x18leasehold/v1/store.proto\"\x90\x01\n" +
 	"\rClientMessage\x121\n" +
 	"\brequests\x18\x01 \x03(\v2\x15.leasehold.v1.RequestR\brequests\x122\n" +
 	"\asession\x18\x02 \x01(\v2\x18.leasehold.v1.SessionRefR\asession\x12\x18\n" +
@@ -1432,36 +1432,37 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"Leadership\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\x04R\bleaderId\x12,\n" +
-	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xd2\t\n" +
+	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xd0\n" +
+	"\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x12\x18\n" +
-	"\x06cancel\x18\x03 \x01(\x04H\x00R\x06cancel\x12,\n" +
-	"\x03put\x18\x04 \x01(\v2\x18.leasehold.v1.PutRequestH\x00R\x03put\x12@\n" +
-	"\fdelete_range\x18\x05 \x01(\v2\x1b.leasehold.v1.DeleteRequestH\x00R\vdeleteRange\x12;\n" +
+	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x12\x1e\n" +
+	"\x06cancel\x18\x03 \x01(\x04B\x04\x88\xb3\x19\x02H\x00R\x06cancel\x122\n" +
+	"\x03put\x18\x04 \x01(\v2\x18.leasehold.v1.PutRequestB\x04\x88\xb3\x19\x04H\x00R\x03put\x12F\n" +
+	"\fdelete_range\x18\x05 \x01(\v2\x1b.leasehold.v1.DeleteRequestB\x04\x88\xb3\x19\x04H\x00R\vdeleteRange\x12A\n" +
 	"\n" +
-	"read_range\x18\x06 \x01(\v2\x1a.leasehold.v1.RangeRequestH\x00R\treadRange\x12,\n" +
-	"\x03txn\x18\a \x01(\v2\x18.leasehold.v1.TxnRequestH\x00R\x03txn\x122\n" +
-	"\x05grant\x18\b \x01(\v2\x1a.leasehold.v1.GrantRequestH\x00R\x05grant\x122\n" +
-	"\x05renew\x18\t \x01(\v2\x1a.leasehold.v1.RenewRequestH\x00R\x05renew\x125\n" +
+	"read_range\x18\x06 \x01(\v2\x1a.leasehold.v1.RangeRequestB\x04\x88\xb3\x19\x03H\x00R\treadRange\x122\n" +
+	"\x03txn\x18\a \x01(\v2\x18.leasehold.v1.TxnRequestB\x04\x88\xb3\x19\x05H\x00R\x03txn\x128\n" +
+	"\x05grant\x18\b \x01(\v2\x1a.leasehold.v1.GrantRequestB\x04\x88\xb3\x19\x06H\x00R\x05grant\x128\n" +
+	"\x05renew\x18\t \x01(\v2\x1a.leasehold.v1.RenewRequestB\x04\x88\xb3\x19\aH\x00R\x05renew\x12;\n" +
 	"\x06revoke\x18\n" +
-	" \x01(\v2\x1b.leasehold.v1.RevokeRequestH\x00R\x06revoke\x122\n" +
-	"\x05watch\x18\v \x01(\v2\x1a.leasehold.v1.WatchRequestH\x00R\x05watch\x125\n" +
-	"\x06events\x18\f \x01(\v2\x1b.leasehold.v1.EventsRequestH\x00R\x06events\x128\n" +
-	"\asession\x18\r \x01(\v2\x1c.leasehold.v1.SessionRequestH\x00R\asession\x122\n" +
-	"\x05cache\x18\x0e \x01(\v2\x1a.leasehold.v1.CacheRequestH\x00R\x05cache\x125\n" +
-	"\tcache_ack\x18\x0f \x01(\v2\x16.leasehold.v1.CacheAckH\x00R\bcacheAck\x12;\n" +
-	"\bdescribe\x18\x10 \x01(\v2\x1d.leasehold.v1.DescribeRequestH\x00R\bdescribe\x12/\n" +
-	"\x04list\x18\x11 \x01(\v2\x19.leasehold.v1.ListRequestH\x00R\x04list\x12B\n" +
-	"\vcheck_token\x18\x12 \x01(\v2\x1f.leasehold.v1.CheckTokenRequestH\x00R\n" +
-	"checkToken\x12?\n" +
+	" \x01(\v2\x1b.leasehold.v1.RevokeRequestB\x04\x88\xb3\x19\aH\x00R\x06revoke\x128\n" +
+	"\x05watch\x18\v \x01(\v2\x1a.leasehold.v1.WatchRequestB\x04\x88\xb3\x19\x03H\x00R\x05watch\x12;\n" +
+	"\x06events\x18\f \x01(\v2\x1b.leasehold.v1.EventsRequestB\x04\x88\xb3\x19\tH\x00R\x06events\x12>\n" +
+	"\asession\x18\r \x01(\v2\x1c.leasehold.v1.SessionRequestB\x04\x88\xb3\x19\x02H\x00R\asession\x128\n" +
+	"\x05cache\x18\x0e \x01(\v2\x1a.leasehold.v1.CacheRequestB\x04\x88\xb3\x19\aH\x00R\x05cache\x12;\n" +
+	"\tcache_ack\x18\x0f \x01(\v2\x16.leasehold.v1.CacheAckB\x04\x88\xb3\x19\x02H\x00R\bcacheAck\x12A\n" +
+	"\bdescribe\x18\x10 \x01(\v2\x1d.leasehold.v1.DescribeRequestB\x04\x88\xb3\x19\bH\x00R\bdescribe\x125\n" +
+	"\x04list\x18\x11 \x01(\v2\x19.leasehold.v1.ListRequestB\x04\x88\xb3\x19\tH\x00R\x04list\x12H\n" +
+	"\vcheck_token\x18\x12 \x01(\v2\x1f.leasehold.v1.CheckTokenRequestB\x04\x88\xb3\x19\bH\x00R\n" +
+	"checkToken\x12E\n" +
 	"\n" +
-	"change_ttl\x18\x13 \x01(\v2\x1e.leasehold.v1.ChangeTTLRequestH\x00R\tchangeTtl\x12<\n" +
-	"\thand_over\x18\x15 \x01(\v2\x1d.leasehold.v1.HandOverRequestH\x00R\bhandOver\x125\n" +
-	"\x06resume\x18\x16 \x01(\v2\x1b.leasehold.v1.ResumeRequestH\x00R\x06resume\x125\n" +
-	"\x06attach\x18\x17 \x01(\v2\x1b.leasehold.v1.AttachRequestH\x00R\x06attach\x125\n" +
-	"\x06detach\x18\x18 \x01(\v2\x1b.leasehold.v1.DetachRequestH\x00R\x06detach\x12\x16\n" +
+	"change_ttl\x18\x13 \x01(\v2\x1e.leasehold.v1.ChangeTTLRequestB\x04\x88\xb3\x19\aH\x00R\tchangeTtl\x12B\n" +
+	"\thand_over\x18\x15 \x01(\v2\x1d.leasehold.v1.HandOverRequestB\x04\x88\xb3\x19\aH\x00R\bhandOver\x12;\n" +
+	"\x06resume\x18\x16 \x01(\v2\x1b.leasehold.v1.ResumeRequestB\x04\x88\xb3\x19\aH\x00R\x06resume\x12;\n" +
+	"\x06attach\x18\x17 \x01(\v2\x1b.leasehold.v1.AttachRequestB\x04\x88\xb3\x19\x05H\x00R\x06attach\x12;\n" +
+	"\x06detach\x18\x18 \x01(\v2\x1b.leasehold.v1.DetachRequestB\x04\x88\xb3\x19\x04H\x00R\x06detach\x12\x16\n" +
 	"\x06number\x18\x14 \x01(\x04R\x06numberB\x06\n" +
 	"\x04body\"\x9f\t\n" +
 	"\bResponse\x12\x0e\n" +
@@ -1491,9 +1492,9 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\x06resume\x18\x16 \x01(\v2\x1c.leasehold.v1.ResumeResponseH\x00R\x06resume\x126\n" +
 	"\x06attach\x18\x17 \x01(\v2\x1c.leasehold.v1.AttachResponseH\x00R\x06attach\x126\n" +
 	"\x06detach\x18\x18 \x01(\v2\x1c.leasehold.v1.DetachResponseH\x00R\x06detachB\x06\n" +
-	"\x04body2U\n" +
-	"\rStreamService\x12D\n" +
-	"\x04Open\x12\x1b.leasehold.v1.ClientMessage\x1a\x1b.leasehold.v1.ServerMessage(\x010\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
+	"\x04body2[\n" +
+	"\rStreamService\x12J\n" +
+	"\x04Open\x12\x1b.leasehold.v1.ClientMessage\x1a\x1b.leasehold.v1.ServerMessage\"\x04\x88\xb3\x19\x02(\x010\x01B,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
 	file_leasehold_v1_stream_proto_rawDescOnce sync.Once
@@ -1629,6 +1630,7 @@ func file_leasehold_v1_stream_proto_init() {
 		return
 	}
 	file_leasehold_v1_leases_proto_init()
+	file_leasehold_v1_needs_proto_init()
 	file_leasehold_v1_store_proto_init()
 	file_leasehold_v1_stream_proto_msgTypes[9].OneofWrappers = []any{
 		(*Request_Cancel)(nil),

@@ -27,6 +27,8 @@ type batch struct {
 	answered       bool      // there was a response
 	singles        []outcome // of the others; those that were in a response are gone
 	known          []bool    // by place: there is, or was, a single; nil for none
+	// denied are the leases, by place, that the caller may not renew. Asks has no lease there.
+	denied map[int]lease.ID
 	// lost are the leases of which the last response says that they are gone. It belongs to
 	// who asked for that response.
 	lost []lostLease
@@ -61,6 +63,17 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	return b
 }
 
+// deny leaves the leases at some places out of what is asked.
+func (b *batch) deny(places map[int]bool) {
+	for i := range places {
+		if b.denied == nil {
+			b.denied = make(map[int]lease.ID)
+		}
+		b.denied[i] = b.asks.IDs[i]
+		b.asks.IDs[i] = 0 // of no lease
+	}
+}
+
 // RenewedTogether implements RenewedAll.
 func (b *batch) RenewedTogether() {
 	b.mu.Lock()
@@ -83,7 +96,11 @@ func (b *batch) RenewedOne(place int, ttl lease.TTL, err error) {
 		b.known = make([]bool, len(b.asks.IDs))
 	}
 	b.known[place] = true
-	b.singles = append(b.singles, outcome{place, api.Reason(err), ttl})
+	reason := api.Reason(err)
+	if _, no := b.denied[place]; no {
+		reason = pb.Reason_REASON_PERMISSION_DENIED
+	}
+	b.singles = append(b.singles, outcome{place, reason, ttl})
 	b.settle(1)
 }
 
@@ -160,6 +177,9 @@ func (b *batch) results(list []outcome) []*pb.RenewResult {
 		out[i] = &all[i]
 		out[i].Id, out[i].Reason = int64(b.asks.IDs[o.place]), o.reason
 		out[i].TtlMs = int64(o.ttl)
+		if id, no := b.denied[o.place]; no {
+			out[i].Id = int64(id)
+		}
 		if o.reason == pb.Reason_REASON_LEASE_NOT_FOUND {
 			b.lost = append(b.lost, lostLease{out[i], b.token(o.place)})
 		}

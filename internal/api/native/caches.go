@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -118,6 +119,26 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	return nil
 }
 
+// cacheNeeds returns what a cache needs: its lease, and to read all that it holds, since it is told
+// which keys of that change.
+func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*need, error) {
+	n := new(need)
+	if !s.node.View().Access.Enabled() {
+		return n, nil
+	}
+	id, found := lease.ID(r.GetLease().GetId()), false
+	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
+		var info lease.Info
+		info, found = l.Lookup(id)
+		n.lease, n.reads = fsm.BelongsTo(&info), slices.Clone(s.node.Holds(id))
+	})
+	if err == nil && !found {
+		err = lease.ErrNotFound
+	}
+	n.holds = true
+	return n, err
+}
+
 // ack passes an acknowledgement on. A list that is too long is left out: that the cache has
 // what it has dropped by itself may be believed, but a write may wait for the rest.
 func (c *caches) ack(a *pb.CacheAck) {
@@ -139,7 +160,10 @@ func (c *caches) ack(a *pb.CacheAck) {
 }
 
 // end implements feed.
-func (c *caches) end(id uint64) {
+func (c *caches) end(id uint64) { c.refuse(id, nil) }
+
+// refuse implements feed.
+func (c *caches) refuse(id uint64, why error) {
 	c.mu.Lock()
 	x := c.open[id]
 	c.mu.Unlock()
@@ -147,7 +171,7 @@ func (c *caches) end(id uint64) {
 		return
 	}
 	c.node.CloseCache(x.of(), x)
-	x.tell(func() { x.end = true })
+	x.tell(func() { x.end, x.err = true, why })
 }
 
 // close closes all, as the stream ends, and those that are about to be opened.
@@ -311,7 +335,7 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 }
 
 // fillJob is the job of a read whose reader may cache what he reads.
-func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
+func (s *store) fillJob(ctx context.Context, r *pb.RangeRequest) (job, error) {
 	plain := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd}
 	if !proto.Equal(r, &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Cache: r.Cache}) {
 		return job{}, invalid("what is read to be cached must be all of a range, linearizably, " +
@@ -320,7 +344,7 @@ func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 	if err := checkCacheRef(r.Cache); err != nil {
 		return job{}, err
 	}
-	j, err := s.rangeJob(plain)
+	j, err := s.rangeJob(ctx, plain)
 	if err != nil {
 		return job{}, err
 	}

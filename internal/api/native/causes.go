@@ -29,6 +29,7 @@ type cause struct {
 	id   lease.ID
 	kind fsm.LeaseEventKind
 	by   string
+	of   lease.Terms // whose it was
 }
 
 // read reads the events that were not read before.
@@ -57,15 +58,21 @@ func (c *causes) read(l fsm.LeaseEvents) {
 func (c *causes) add(e *fsm.LeaseEvent) {
 	switch e.Kind {
 	case fsm.LeaseExpired, fsm.LeaseRevoked:
-		c.of[e.Info.Token] = cause{e.Info.ID, e.Kind, e.By}
+		c.of[e.Info.Token] = cause{e.Info.ID, e.Kind, e.By, belonging(&e.Info)}
 		c.last[e.Info.ID] = e.Info.Token
 	case fsm.LeaseHandedOver, fsm.LeaseResumed:
-		c.of[e.Before] = cause{e.Info.ID, e.Kind, e.Info.Owner}
+		c.of[e.Before] = cause{e.Info.ID, e.Kind, e.Info.Owner, belonging(&e.Info)}
 	}
 }
 
-// explain says in results why leases are gone, and returns those of which it does not know.
-func (c *causes) explain(list []lostLease) (rest []lostLease) {
+// belonging returns those terms that decide who may be told of a lease.
+func belonging(i *lease.Info) lease.Terms {
+	return lease.Terms{Name: i.Name, Principal: i.Principal}
+}
+
+// explain says in results why leases are gone, to those who may know it, and returns those of which
+// it does not know.
+func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range list {
@@ -74,7 +81,9 @@ func (c *causes) explain(list []lostLease) (rest []lostLease) {
 			token = c.last[lease.ID(l.result.Id)]
 		}
 		if why, ok := c.of[token]; ok && int64(why.id) == l.result.Id {
-			l.result.Cause, l.result.By = eventTypes[why.kind], why.by
+			if a.all() || a.sees(&lease.Info{Terms: why.of}) {
+				l.result.Cause, l.result.By = eventTypes[why.kind], why.by
+			}
 		} else {
 			rest = append(rest, l)
 		}
@@ -96,7 +105,7 @@ func (s *leases) explain(ctx context.Context, list []lostLease) {
 		return
 	}
 	s.causes.read(s.node.View().LeaseEvents)
-	list = s.causes.explain(list)
+	list = s.causes.explain(s.asker(ctx), list)
 	if !slices.ContainsFunc(list, func(l lostLease) bool { return l.token != 0 }) {
 		return
 	}
@@ -104,6 +113,6 @@ func (s *leases) explain(ctx context.Context, list []lostLease) {
 	defer cancel()
 	if err := s.node.Inspect(ctx, func(*lease.Lessor) {}); err == nil {
 		s.causes.read(s.node.View().LeaseEvents)
-		s.causes.explain(list)
+		s.causes.explain(s.asker(ctx), list)
 	}
 }

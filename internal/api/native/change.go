@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
@@ -50,14 +51,21 @@ func (s *leases) handOverOnce(
 	if err := checkRef(r.Lease, true); err != nil {
 		return nil, err
 	}
-	if err := checkText("owner", r.Owner); err != nil {
+	if err := errors.Join(
+		checkText("owner", r.Owner), checkText("principal", r.Principal),
+	); err != nil {
 		return nil, err
+	}
+	if r.Principal != "" {
+		if _, err := s.asker(ctx).principal(r.Principal); err != nil {
+			return nil, err
+		}
 	}
 	var t lease.Terms
 	secret := s.secret(r.Resumable, &t)
 	c, err := s.change(ctx, n.once(&fsm.HandOver{
 		ID: lease.ID(r.Lease.Id), Name: r.Lease.Name, Token: lease.Token(r.Lease.Token),
-		Owner: r.Owner, Secret: t.Secret,
+		Owner: r.Owner, Secret: t.Secret, Principal: r.Principal,
 	}))
 	if err != nil {
 		return nil, err

@@ -42,10 +42,14 @@ func (s *leases) events(
 		return err
 	}
 	e := &events{
-		leases: s, request: r, send: send, wake: make(chan struct{}, 1),
+		leases: s, request: r, send: send, wake: make(chan struct{}, 1), ctx: ctx,
+	}
+	if err := e.look(s.node.View()); err != nil {
+		return err
 	}
 	if r.ExpiringWithinMs > 0 {
 		e.expiring = newExpiring(s.node, r, func(i *lease.Info) bool { return e.wants(i, "") })
+		e.expiring.may = e.may
 	}
 	defer s.node.OnLeaseNews(func() { notify(e.wake) })()
 	if err := e.begin(ctx); err != nil {
@@ -78,7 +82,23 @@ type events struct {
 	told     uint64        // the last number that the client was told
 	slow     slowTold
 	expiring *expiring // nil if that is not of interest
+	ctx      context.Context
+	asker    asker // by the users and roles of the last view
 }
+
+// look takes the users and roles of a view. An error ends the events: the asker has to log in
+// again.
+func (e *events) look(v *fsm.View) error {
+	a := askerOf(e.ctx, v)
+	if err := a.known(); err != nil {
+		return err
+	}
+	e.asker = a
+	return nil
+}
+
+// may reports whether a lease may be told.
+func (e *events) may(i *lease.Info) bool { return e.asker.all() || e.asker.sees(i) }
 
 // begin finds the place to begin at. Another member may have told of more than this one
 // knows yet: after a confirm round it knows as much.
@@ -96,6 +116,9 @@ func (e *events) begin(ctx context.Context) error {
 	if _, err := v.LeaseEvents.After(e.at); err != nil {
 		return err
 	}
+	if err := e.look(v); err != nil {
+		return err
+	}
 	return e.tell(v, e.slow.changes(e)) // a client takes these for all that are slow now
 }
 
@@ -103,12 +126,14 @@ func (e *events) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		changed := e.node.AccessChanged()
 		if err := e.pass(ctx); err != nil {
 			return err
 		}
 		timer.Reset(e.idle())
 		select {
 		case <-e.wake:
+		case <-changed:
 		case <-timer.C:
 			if e.at != e.told {
 				if err := e.tell(e.node.View(), nil); err != nil {
@@ -127,6 +152,9 @@ func (e *events) run(ctx context.Context) error {
 func (e *events) pass(ctx context.Context) error {
 	for {
 		v := e.node.View()
+		if err := e.look(v); err != nil {
+			return err
+		}
 		if e.expiring != nil {
 			// First, since whoever is silent may have ended since, but not the reverse.
 			if err := e.expiring.follow(ctx, v); err != nil {
@@ -170,7 +198,7 @@ func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 		if x.Kind == fsm.LeaseHandedOver {
 			before = x.By
 		}
-		if !e.wants(&x.Info, before) {
+		if !e.wants(&x.Info, before) || !e.may(&x.Info) {
 			continue
 		}
 		m := &pb.LeaseEvent{
@@ -191,9 +219,13 @@ func (e *events) tellExpiring(ctx context.Context, v *fsm.View) error {
 		return nil
 	}
 	list, err := e.expiring.take(ctx)
+	if err == nil {
+		err = e.look(e.node.View())
+	}
 	if err != nil {
 		return err
 	}
+	list = e.expiring.permitted(list)
 	for piece := range slices.Chunk(list, maxEvents) {
 		if err := e.tell(v, piece); err != nil {
 			return err

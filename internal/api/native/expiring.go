@@ -30,7 +30,8 @@ type expiring struct {
 	node   leaseNode
 	within lease.TTL
 	wants  func(*lease.Info) bool
-	list   *pb.ListRequest // what to look through
+	may    func(*lease.Info) bool // be told
+	list   *pb.ListRequest        // what to look through
 
 	begun  bool
 	index  uint64 // what happened up to the entry with this index is known
@@ -57,6 +58,15 @@ func newExpiring(n leaseNode, r *pb.EventsRequest, wants func(*lease.Info) bool)
 		list:   &pb.ListRequest{NamePrefix: r.NamePrefix},
 		leases: make(map[lease.ID]*silent), limit: maxSilent,
 	}
+}
+
+// permitted returns those of what is to be told that may be.
+func (e *expiring) permitted(list []*pb.LeaseEvent) []*pb.LeaseEvent {
+	return slices.DeleteFunc(list, func(m *pb.LeaseEvent) bool {
+		return !e.may(&lease.Info{Terms: lease.Terms{
+			Name: m.Lease.Name, Principal: m.Lease.Principal,
+		}})
+	})
 }
 
 // follow learns what has happened up to a view: from what it tells or, if that is not

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/wire"
 )
 
@@ -16,6 +17,8 @@ type feed interface {
 	// end ends a request, if there is one with this ID; what next returns of it last has
 	// more unset.
 	end(id uint64)
+	// refuse is end with a reason, which is told.
+	refuse(id uint64, why error)
 	// next returns what is to be told next, nil if nothing is.
 	next() *pb.Response
 }
@@ -40,20 +43,42 @@ func (t *stream) next() *pb.Response {
 
 // tell adds to a message of some size what the feeds have to say. It returns the size, and whether
 // it added anything. It is only one message, so that no feed keeps answers waiting.
-func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool) {
+func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err error) {
 	for size < maxMessage && len(m.Responses) < maxResponses {
 		r := t.next()
 		if r == nil {
 			break
 		}
-		if t.hasEnded(r) {
+		if err := t.review(); err != nil {
+			return size, told, err
+		}
+		if r.More && t.rights.guard.refused(r.Id) || t.hasEnded(r) {
 			continue
 		}
 		m.Responses = append(m.Responses, r)
 		size += wire.ResponseSize(r)
 		told = true
 	}
-	return size, told
+	return size, told, nil
+}
+
+// review ends the open requests whose caller may not go on with them. What a feed tells was
+// published with, or after, the view that decides: so whoever reviews after it took something out
+// of a feed knows what may be told of it. An error ends the stream: the caller has to log in again.
+func (t *stream) review() error {
+	list, err := t.rights.guard.review()
+	if err != nil {
+		return api.NativeError(err, api.ReadReason(err))
+	}
+	for _, l := range list {
+		t.mu.Lock()
+		q := t.open[l.id]
+		t.mu.Unlock()
+		if q != nil && q.feed != nil {
+			q.feed.refuse(l.id, l.why)
+		}
+	}
+	return nil
 }
 
 // hasEnded reports whether what a feed tells is the end of a request that a cancel has ended

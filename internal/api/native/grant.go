@@ -18,7 +18,7 @@ import (
 
 // Grant implements pb.LeasesServer.
 func (s *leases) Grant(ctx context.Context, r *pb.GrantRequest) (*pb.GrantResponse, error) {
-	g, err := s.granting(r)
+	g, err := s.granting(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +35,16 @@ type granting struct {
 }
 
 // granting checks a request, and chooses an ID if the client left that to us.
-func (s *leases) granting(r *pb.GrantRequest) (*granting, error) {
+func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, error) {
 	if err := s.checkGrant(r); err != nil {
 		return nil, err
 	}
+	principal, err := s.asker(ctx).principal(r.Principal)
+	if err != nil {
+		return nil, err
+	}
 	g := &granting{leases: s, request: r, terms: s.terms(r)}
+	g.terms.Principal = principal
 	g.secret = s.secret(r.Resumable, &g.terms)
 	if r.Id == 0 {
 		g.terms.ID = chooseID(&g.terms, 0)
@@ -108,8 +113,8 @@ func fillFresh(m *pb.Lease, info *lease.Info) {
 }
 
 // grantJob is a grant as the job of a stream.
-func (s *leases) grantJob(r *pb.GrantRequest) (job, error) {
-	g, err := s.granting(r)
+func (s *leases) grantJob(ctx context.Context, r *pb.GrantRequest) (job, error) {
+	g, err := s.granting(ctx, r)
 	if err != nil {
 		return job{}, err
 	}
@@ -146,7 +151,7 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 		return invalid("at_expiry %d is not known", r.AtExpiry)
 	}
 	for _, t := range [...][2]string{
-		{"name", r.Name}, {"owner", r.Owner}, {"request_id", r.RequestId},
+		{"name", r.Name}, {"owner", r.Owner}, {"request_id", r.RequestId}, {"principal", r.Principal},
 	} {
 		if err := checkText(t[0], t[1]); err != nil {
 			return err
@@ -211,6 +216,7 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 		b = binary.AppendUvarint(b, uint64(len(text)))
 		b = append(b, text...)
 	}
+	b = append(b, t.Principal...)
 	sum := sha256.Sum256(binary.AppendUvarint(b, try))
 	return lease.ID(max(1, binary.BigEndian.Uint64(sum[:])>>1))
 }
@@ -253,7 +259,7 @@ func (s *leases) renewTold(ctx context.Context, told ...*pb.Lease) error {
 	for i, m := range told {
 		refs[i] = &pb.LeaseRef{Id: m.Id, Token: m.Token}
 	}
-	resp, err := s.renew(ctx, &pb.RenewRequest{Leases: refs}, nil)
+	resp, err := s.renew(ctx, &pb.RenewRequest{Leases: refs}, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -275,7 +281,7 @@ func (s *leases) holderOf(ctx context.Context, id lease.ID, refusal error) error
 	var info lease.Info
 	found := false
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) { info, found = l.Lookup(id) })
-	if err != nil || !found {
+	if err != nil || !found || !s.asker(ctx).sees(&info) {
 		return refusal
 	}
 	return &api.HolderError{Err: refusal, Holder: info}

@@ -179,7 +179,7 @@ func BenchmarkGrant(b *testing.B) {
 	v := n.View()
 	b.ReportAllocs()
 	for b.Loop() {
-		j, err := s.grantJob(r)
+		j, err := s.grantJob(b.Context(), r)
 		if err != nil {
 			b.Fatal(err)
 		}

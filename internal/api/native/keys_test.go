@@ -80,11 +80,11 @@ func TestPutLimit(t *testing.T) {
 	const tooMany, done = pb.Reason_REASON_TOO_MANY_KEYS, pb.Reason_REASON_UNSPECIFIED
 	ask(tooMany, &pb.TxnRequest{Success: []*pb.Op{op(put("a", 7)), op(put("b", 7)), op(put("c", 7))}})
 	ask(done, put("a", 7))
-	b, err := s.putJob(put("b", 7))
+	b, err := s.putJob(t.Context(), put("b", 7))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.putJob(put("c", 7)) // while there is room
+	c, err := s.putJob(t.Context(), put("c", 7)) // while there is room
 	if err != nil {
 		t.Fatal(err)
 	}

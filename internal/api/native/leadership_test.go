@@ -18,6 +18,27 @@ type fakeLeader struct {
 	leader        uint64
 	leaderChanged chan struct{}
 	outage        string
+	accessChanged chan struct{} // nil until somebody asks
+}
+
+// AccessChanged implements api.Guarded.
+func (n *fakeLeader) AccessChanged() <-chan struct{} {
+	n.leaderMu.Lock()
+	defer n.leaderMu.Unlock()
+	if n.accessChanged == nil {
+		n.accessChanged = make(chan struct{})
+	}
+	return n.accessChanged
+}
+
+// changeAccess says that users or roles have changed.
+func (n *fakeLeader) changeAccess() {
+	n.leaderMu.Lock()
+	defer n.leaderMu.Unlock()
+	if n.accessChanged != nil {
+		close(n.accessChanged)
+		n.accessChanged = nil
+	}
 }
 
 // Outage implements Node.

@@ -39,8 +39,12 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	if err := s.node.Inspect(ctx, func(l *lease.Lessor) { view = l.View() }); err != nil {
 		return nil, err
 	}
+	a := s.asker(ctx)
+	if err := a.known(); err != nil {
+		return nil, err
+	}
 	resp := &pb.ListResponse{Header: s.headerNow()}
-	page, more := choose(ctx, view, r, after, size)
+	page, more := choose(ctx, view, listing{r, a}, after, size)
 	if err := ctx.Err(); err != nil || len(page) == 0 {
 		return resp, err
 	}
@@ -53,12 +57,44 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	if n := len(resp.Leases); more || n < len(page) {
 		resp.NextPageToken = cursor{page[n-1].ID, page[n-1].Name}.token(r)
 	}
-	return resp, nil
+	resp.Leases, err = s.visible(ctx, resp.Leases, page)
+	return resp, err
+}
+
+// listing is what is asked for, and by whom.
+type listing struct {
+	*pb.ListRequest
+	asker
+}
+
+// matches reports whether a lease is asked for, and may be told.
+func (l listing) matches(i *lease.Info) bool {
+	return matches(l.ListRequest, i) && (l.all() || l.sees(i))
+}
+
+// visible leaves out what the asker may not be told now: of a page, and of its leases.
+func (s *leases) visible(
+	ctx context.Context, list []*pb.Lease, page []lease.Info,
+) (out []*pb.Lease, err error) {
+	a := s.asker(ctx)
+	if err := a.known(); err != nil {
+		return nil, err
+	}
+	if a.all() {
+		return list, nil
+	}
+	for i, m := range list {
+		if a.sees(&page[i]) {
+			a.cut(m)
+			out = append(out, m)
+		}
+	}
+	return out, nil
 }
 
 // choose returns the leases of a page, and whether there are more.
 func choose(
-	ctx context.Context, v lease.View, r *pb.ListRequest, after cursor, size int,
+	ctx context.Context, v lease.View, r listing, after cursor, size int,
 ) (page []lease.Info, more bool) {
 	if r.NamePrefix == "" {
 		page = v.First(after.id, size+1, wanted(ctx, r))
@@ -69,7 +105,7 @@ func choose(
 		if seen++; seen%1024 == 0 && ctx.Err() != nil {
 			return nil, false
 		}
-		if info.Name <= after.name || !matches(r, &info) {
+		if info.Name <= after.name || !r.matches(&info) {
 			continue
 		}
 		if len(page) == size {
@@ -82,8 +118,8 @@ func choose(
 
 // wanted returns what picks the leases of a page out of all: nil if any will do. Once the
 // context has ended it picks none, and the page is of no use.
-func wanted(ctx context.Context, r *pb.ListRequest) func(*lease.Info) bool {
-	if r.Owner == "" && len(r.Labels) == 0 {
+func wanted(ctx context.Context, r listing) func(*lease.Info) bool {
+	if r.Owner == "" && len(r.Labels) == 0 && r.all() {
 		return nil
 	}
 	seen, over := 0, false
@@ -91,7 +127,7 @@ func wanted(ctx context.Context, r *pb.ListRequest) func(*lease.Info) bool {
 		if seen++; seen%1024 == 0 {
 			over = ctx.Err() != nil
 		}
-		return !over && matches(r, i)
+		return !over && r.matches(i)
 	}
 }
 

@@ -119,6 +119,7 @@ type leaseNode interface {
 	Renewer
 	LeaseWatchable
 	Holding
+	api.Guarded
 }
 
 // Node is the member that the services speak for. It is safe for concurrent use.

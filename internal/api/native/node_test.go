@@ -54,14 +54,19 @@ func newNode() *fakeNode {
 }
 
 func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
+	c = fsm.OnBehalf(api.CallerOf(ctx), c)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail != nil {
 		return fsm.Result{}, n.fail
 	}
 	n.commands = append(n.commands, c)
+	before := n.machine.View().Access
 	n.machine.Begin(n.machine.Index()+1, 2)
 	res := n.machine.Apply(c)
+	if n.machine.View().Access != before {
+		defer n.changeAccess()
+	}
 	if n.applied != nil {
 		n.applied()
 	}
@@ -145,7 +150,9 @@ func (n *fakeNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	if n.fail != nil {
 		return n.fail
 	}
-	f(n.machine.Lessor())
+	if f != nil {
+		f(n.machine.Lessor())
+	}
 	return ctx.Err()
 }
 
@@ -200,8 +207,14 @@ func (n *fakeNode) RenewAll(r *replica.Renewals) error {
 // serve runs the service on a connection in memory.
 func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 	t.Helper()
+	return pb.NewLeaseServiceClient(connected(t, n, o))
+}
+
+// connected is serve, and returns the connection.
+func connected(t *testing.T, n Node, o Options) *grpc.ClientConn {
+	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	s := grpc.NewServer()
+	s := grpc.NewServer(asCallers(n)...)
 	o.ClusterID, o.MemberID = 0xc1, 0xa1
 	Register(s, n, o)
 	done := make(chan error, 1)
@@ -221,7 +234,7 @@ func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 			t.Error(err)
 		}
 	})
-	return pb.NewLeaseServiceClient(conn)
+	return conn
 }
 
 // Submit implements Node.

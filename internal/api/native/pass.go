@@ -65,6 +65,9 @@ func (t *stream) sendUrgent(
 				waits = append(waits, q)
 			}
 		}
+		if err := t.review(); err != nil {
+			return err
+		}
 		if err := t.sendSmall(append(urgent, t.cacheNews()...)); err != nil || ready == nil {
 			return err
 		}
@@ -106,7 +109,7 @@ func (t *stream) cacheNews() (news []*pb.Response) {
 		if r == nil {
 			return news
 		}
-		if !t.hasEnded(r) {
+		if !(r.More && t.rights.guard.refused(r.Id)) && !t.hasEnded(r) {
 			news = append(news, shortened(r))
 		}
 	}

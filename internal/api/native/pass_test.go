@@ -14,8 +14,9 @@ func passing(t *testing.T) (*stream, *pipe) {
 	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
 	n := newStuckNode()
 	s := &stream{
-		store: &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
-		grpc:  p, ctx: p.ctx, wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		rights: rights{guard: newGuard(t.Context(), newNode())},
+		store:  &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
+		grpc:   p, ctx: p.ctx, wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
 		open: map[uint64]*request{1: {}, 2: {}, 3: {}},
 	}
 	s.caches = newCaches(n, func() { notify(s.wake) })

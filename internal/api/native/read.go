@@ -1,7 +1,9 @@
 package native
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
@@ -27,11 +29,16 @@ func (s *leases) Describe(
 	for {
 		if r.Name != "" {
 			held, err := s.named(ctx, r.Name)
+			if errors.Is(err, lease.ErrNotFound) {
+				err = cmp.Or(s.asker(ctx).looksFor(r.Name), err)
+			}
 			if err != nil {
 				return nil, err
 			}
 			id = held.ID
 		}
+		var seen looked
+		a := s.asker(ctx)
 		var m *pb.Lease
 		other := false // another lease has the name by now
 		err := s.node.InspectLeases(ctx, []lease.ID{id},
@@ -43,6 +50,8 @@ func (s *leases) Describe(
 				if m = describe(l, id, left[0], r.Keys); m != nil {
 					m.Holds = rangeMessages(s.node.Holds(id))
 				}
+				info, _ := l.Lookup(id)
+				seen = a.look(l, &info)
 			})
 		switch {
 		case err != nil:
@@ -50,7 +59,13 @@ func (s *leases) Describe(
 		case other:
 			continue
 		case m == nil:
-			return nil, lease.ErrNotFound
+			return nil, cmp.Or(a.known(), lease.ErrNotFound)
+		}
+		if a = s.asker(ctx); a.by.Enabled() {
+			if err := a.looksAt(seen); err != nil {
+				return nil, err
+			}
+			a.cut(m)
 		}
 		return &pb.DescribeResponse{Header: s.headerNow(), Lease: m}, nil
 	}
@@ -108,14 +123,23 @@ func (s *leases) CheckToken(
 		return nil, invalid("the token to check must be given")
 	}
 	var info lease.Info
-	found := false
+	var seen looked
+	found, a := false, s.asker(ctx)
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
 		if r.Name != "" {
 			info, found = l.ByName(r.Name)
 		} else {
 			info, found = l.Lookup(lease.ID(r.Id))
 		}
+		seen = a.look(l, &info)
 	})
+	switch a = s.asker(ctx); {
+	case err != nil || !a.by.Enabled():
+	case found:
+		err = a.looksAt(seen)
+	default:
+		err = a.looksFor(r.Name)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -25,13 +25,13 @@ const partly = 20 * time.Millisecond
 // Renew implements pb.LeasesServer. Nothing waits for a lease whose renewal takes long, such
 // as one that is about to expire, but this call's answer (T15).
 func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewResponse, error) {
-	return s.renew(ctx, r, nil)
+	return s.renew(ctx, r, nil, nil)
 }
 
 // renew is Renew. If part is not nil, it is told what is known soon, and the response is
 // about the rest, if any lease takes longer: over a stream none delays another (T15).
 func (s *leases) renew(
-	ctx context.Context, r *pb.RenewRequest, part func(*pb.RenewResponse),
+	ctx context.Context, r *pb.RenewRequest, known *renewable, part func(*pb.RenewResponse),
 ) (*pb.RenewResponse, error) {
 	if err := checkRenew(r); err != nil {
 		return nil, err
@@ -49,6 +49,11 @@ func (s *leases) renew(
 		return nil, err
 	}
 	b := newBatch(&pb.RenewRequest{Leases: refs, Ids: r.Ids, Tokens: r.Tokens}, h)
+	denied, err := s.denied(ctx, known, b.asks.IDs, b.asks.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	b.deny(denied)
 	if err := s.node.RenewAll(&b.asks); err != nil {
 		return nil, err
 	}

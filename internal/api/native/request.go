@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 )
@@ -71,19 +72,19 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	}
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:
-		q.job, err = t.putJob(x.Put)
+		q.job, err = t.putJob(t.ctx, x.Put)
 	case *pb.Request_DeleteRange:
-		q.job, err = t.deleteJob(x.DeleteRange)
+		q.job, err = t.deleteJob(t.ctx, x.DeleteRange)
 	case *pb.Request_ReadRange:
 		if x.ReadRange.GetCache() != nil {
-			q.job, err = t.fillJob(x.ReadRange)
+			q.job, err = t.fillJob(t.ctx, x.ReadRange)
 		} else {
-			q.job, err = t.rangeJob(x.ReadRange)
+			q.job, err = t.rangeJob(t.ctx, x.ReadRange)
 		}
 	case *pb.Request_Txn:
 		q.job, err = t.waitingJob(q, x.Txn)
 	case *pb.Request_Grant:
-		q.job, err = t.grantJob(x.Grant)
+		q.job, err = t.grantJob(t.ctx, x.Grant)
 	case *pb.Request_Session:
 		q.job, err = t.sessionJob(x.Session)
 		number.n = 0
@@ -101,7 +102,8 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	case refusal != nil:
 		q.answer(nil, refusal)
 	case q.job.command != nil:
-		t.submissions = append(t.submissions, Submission{Command: q.job.command, To: q})
+		c := fsm.OnBehalf(api.CallerOf(t.ctx), q.job.command)
+		t.submissions = append(t.submissions, Submission{Command: c, To: q})
 	case q.job.confirm:
 		t.submissions = append(t.submissions, Submission{Fill: q.job.fill, To: q})
 	case q.job.answer != nil:
@@ -119,6 +121,9 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
 		t.serves(q, t.watches)
+		if err := t.rights.guard.enter(q.id, watchNeeds(x.Watch)); err != nil {
+			return err
+		}
 		err := t.watches.begin(q.id, x.Watch)
 		t.lookForWatches(time.Now())
 		return err
@@ -126,6 +131,13 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 		return t.follow(q, x.Events)
 	case *pb.Request_Cache:
 		t.serves(q, t.caches)
+		needs, err := t.cacheNeeds(t.ctx, x.Cache)
+		if err == nil {
+			err = t.rights.guard.enter(q.id, needs)
+		}
+		if err != nil {
+			return err
+		}
 		return t.caches.begin(q.id, x.Cache)
 	default:
 		return t.spawn(q, r, n)

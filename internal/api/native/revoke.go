@@ -21,7 +21,7 @@ func (s *leases) revokeOnce(
 	if err := checkRefs(r.Leases, checkAnyRef); err != nil {
 		return nil, err
 	}
-	by := api.Caller(ctx)
+	by := s.asker(ctx).name(ctx)
 	commands := make([]fsm.Command, len(r.Leases))
 	for i, ref := range r.Leases {
 		commands[i] = n.plus(i).once(&fsm.Revoke{

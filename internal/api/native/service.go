@@ -72,6 +72,7 @@ func Register(s *grpc.Server, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
 	s.RegisterService(explained(o.Guard(pb.LeaseService_ServiceDesc)), svc)
+	s.RegisterService(explained(o.Guard(pb.AccessService_ServiceDesc)), names{leases: svc})
 	keys := &store{leases: svc, node: n}
 	s.RegisterService(explained(o.Guard(pb.StoreService_ServiceDesc)), keys)
 	s.RegisterService(explained(o.Guard(pb.StreamService_ServiceDesc)), &streams{store: keys})
@@ -93,6 +94,7 @@ var reads = []string{
 	pb.LeaseService_Describe_FullMethodName, pb.LeaseService_List_FullMethodName,
 	pb.LeaseService_CheckToken_FullMethodName,
 	pb.StoreService_Range_FullMethodName, pb.StoreService_Watch_FullMethodName,
+	pb.AccessService_ListNames_FullMethodName,
 }
 
 // explained returns the service with each error made a status that explains it, those of

@@ -29,14 +29,14 @@ func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
 	had := slowByLife(t.list)
 	has := slowByLife(s.List)
 	for i := range t.list {
-		if c := &t.list[i]; !has[lifeOf(c)] {
+		if c := &t.list[i]; !has[lifeOf(c)] && e.may(&c.Lease) {
 			event(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED, c)
 		}
 	}
 	t.list = nil
 	for i := range s.List {
 		c := &s.List[i]
-		if !e.wants(&c.Lease, "") {
+		if !e.wants(&c.Lease, "") || !e.may(&c.Lease) {
 			continue
 		}
 		t.list = append(t.list, *c)

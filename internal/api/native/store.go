@@ -10,6 +10,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -34,6 +35,9 @@ type job struct {
 	confirm bool
 	// fill asks, with a confirm round, that the reader may cache what he reads.
 	fill *replica.Fill
+	// permit says why the answer may not be told, as of the view that it is made of; nil if a
+	// command decides it.
+	permit func(asker) error
 	// answer makes the response.
 	answer answerer
 	// rest, if it is not nil, returns what takes the place of answer after some outcomes of
@@ -76,11 +80,11 @@ func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 
 // Txn implements pb.StoreServer.
 func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	jobOf := func(r *pb.TxnRequest) (job, error) {
+	jobOf := func(ctx context.Context, r *pb.TxnRequest) (job, error) {
 		if r.GetWait() != nil {
 			return job{}, invalid("a wait is for transactions over a stream")
 		}
-		return s.txnJob(r, api.Caller(ctx))
+		return s.txnJob(ctx, r, api.Caller(ctx))
 	}
 	return perform[*pb.TxnResponse](ctx, s, jobOf, r)
 }
@@ -93,9 +97,9 @@ func mayTellMuch(r proto.Message) bool {
 
 // perform does the job of one call and waits for it.
 func perform[Response, Request proto.Message](
-	ctx context.Context, s *store, of func(Request) (job, error), r Request,
+	ctx context.Context, s *store, of func(context.Context, Request) (job, error), r Request,
 ) (out Response, err error) {
-	j, err := of(r)
+	j, err := of(ctx, r)
 	if err != nil {
 		return out, err
 	}
@@ -117,19 +121,26 @@ func perform[Response, Request proto.Message](
 	if err != nil {
 		return out, err
 	}
-	m, err := j.answer.answer(s.node.View(), &res)
+	v := s.node.View()
+	if j.permit != nil {
+		err = j.permit(askerOf(ctx, v))
+	}
+	if err != nil {
+		return out, err
+	}
+	m, err := j.answer.answer(v, &res)
 	if err != nil {
 		return out, err
 	}
 	return m.(Response), nil
 }
 
-func (s *store) putJob(r *pb.PutRequest) (job, error) {
+func (s *store) putJob(ctx context.Context, r *pb.PutRequest) (job, error) {
 	if err := s.checkPut(r); err != nil {
 		return job{}, err
 	}
 	if r.TtlMs != 0 {
-		return job{command: s.boundPut(r), answer: putting{s}}, nil
+		return job{command: s.boundPut(s.asker(ctx), r), answer: putting{s}}, nil
 	}
 	return job{command: s.putCommand(r), answer: putting{s}}, nil
 }
@@ -161,7 +172,7 @@ func (s putting) fill(out *putReply, v *fsm.View, res *fsm.Result) {
 	out.response.Body = &out.body
 }
 
-func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
+func (s *store) deleteJob(_ context.Context, r *pb.DeleteRequest) (job, error) {
 	if err := checkDelete(r); err != nil {
 		return job{}, err
 	}
@@ -177,7 +188,7 @@ func (s deleting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 	return out, nil
 }
 
-func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
+func (s *store) rangeJob(_ context.Context, r *pb.RangeRequest) (job, error) {
 	if err := checkRange(r); err != nil {
 		return job{}, err
 	}
@@ -190,15 +201,18 @@ func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 		out.Header = s.header(v, v.KV.Revision())
 		return out, nil
 	}
-	return job{confirm: !r.Serializable, answer: answer(read)}, nil
+	permit := func(a asker) error {
+		return a.reads(keyrange.Range{Key: string(r.Key), End: string(r.RangeEnd)})
+	}
+	return job{confirm: !r.Serializable, permit: permit, answer: answer(read)}, nil
 }
 
 // txnJob is the job of a transaction that somebody asks for.
-func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
+func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, error) {
 	if err := s.checkTxn(r); err != nil {
 		return job{}, err
 	}
-	c := &txnConverter{store: s, request: r, by: by}
+	c := &txnConverter{store: s, request: r, by: by, asker: s.asker(ctx)}
 	txn := &c.txn
 	c.fill(txn, r)
 	if c.err != nil {
@@ -217,7 +231,8 @@ func (s *store) txnJob(r *pb.TxnRequest, by string) (job, error) {
 			out.Header = s.header(v, v.KV.Revision())
 			return out, nil
 		}
-		return job{confirm: true, answer: answer(read)}, nil
+		permit := func(a asker) error { return (&fsm.View{Access: a.by}).Permit(a.who, txn) }
+		return job{confirm: true, permit: permit, answer: answer(read)}, nil
 	}
 	return job{command: txn, answer: c, rest: c}, nil
 }
@@ -234,6 +249,11 @@ func (s *store) Watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
 	w := newWatches(s)
 	defer w.hub.Close()
+	g := newGuard(out.Context(), s.node)
+	changed := s.node.AccessChanged()
+	if err := g.enter(0, watchNeeds(r)); err != nil {
+		return err
+	}
 	if err := w.begin(0, r); err != nil {
 		return err
 	}
@@ -243,6 +263,9 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 		for resp := w.next(); resp != nil; resp = w.next() {
 			if e := resp.GetError(); e != nil {
 				return api.MessageError(e)
+			}
+			if err := g.reviewOne(); err != nil {
+				return err
 			}
 			if err := out.Send(resp.GetWatch()); err != nil {
 				return err
@@ -254,6 +277,11 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 			w.tick(now)
 			if at, ok := w.nextLook(now); ok {
 				look.Reset(at.Sub(now))
+			}
+		case <-changed:
+			changed = s.node.AccessChanged()
+			if err := g.reviewOne(); err != nil {
+				return err
 			}
 		case <-out.Context().Done():
 			return context.Cause(out.Context())
@@ -281,8 +309,9 @@ func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 
 // boundPut is the command of a put with a TTL: it grants a lease that is bound to the key.
 // The ID is drawn here: apply draws no random numbers.
-func (s *leases) boundPut(r *pb.PutRequest) *fsm.Txn {
+func (s *leases) boundPut(a asker, r *pb.PutRequest) *fsm.Txn {
 	terms := lease.Terms{TTL: lease.TTL(r.TtlMs), Bound: true}
+	terms.Principal, _ = a.principal("")
 	terms.ID = chooseID(&terms, 0)
 	put := s.putCommand(r)
 	put.Lease = terms.ID

@@ -41,10 +41,15 @@ type streams struct {
 // has a goroutine of its own; puts, deletes, reads, transactions and most grants have none.
 func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	ctx, cancel := context.WithCancel(g.Context())
+	defer cancel()
+	if err := s.asker(ctx).known(); err != nil {
+		return api.NativeError(err, api.ReadReason(err))
+	}
 	t := &stream{
-		store: s.store, grpc: g, ctx: ctx, by: api.Caller(ctx), watches: newWatches(s.store),
+		store: s.store, grpc: g, ctx: ctx, watches: newWatches(s.store),
 		wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
-		open: make(map[uint64]*request),
+		open:   make(map[uint64]*request),
+		rights: rights{guard: newGuard(ctx, s.node), renewable: new(renewable), by: api.Caller(ctx)},
 	}
 	t.caches = newCaches(s.node, func() { notify(t.wake) })
 	t.waits = newWaits(s.store, func() { notify(t.wake) })
@@ -64,12 +69,12 @@ type stream struct {
 	*store
 	grpc    pb.StreamService_OpenServer
 	ctx     context.Context // ends when Open returns
-	by      string          // who asks
 	watches *watches
 	caches  *caches
 	waits   *waits
-	telling               // belongs to send
-	calls   calls         // requests with a goroutine
+	telling       // belongs to send
+	calls   calls // requests with a goroutine
+	rights  rights
 	wake    chan struct{} // capacity 1: there is something for send
 	left    chan struct{} // capacity 1: a request was answered
 	taking                // belongs to receive
@@ -82,6 +87,13 @@ type stream struct {
 	closing bool       // no request may have a goroutine any more
 	spare   []*request // empty, to be used again
 	look    look
+}
+
+// rights are what the caller of a stream may go on with.
+type rights struct {
+	guard     *guard
+	renewable *renewable
+	by        string // who asks, for people
 }
 
 // calls are the requests of a stream that have a goroutine each.
@@ -259,6 +271,7 @@ func (t *stream) cancel(id uint64) {
 // send sends until the stream ends: first who leads, so that the client need not ask for
 // anything to learn of it.
 func (t *stream) send() error {
+	changed := t.node.AccessChanged()
 	leader, err := t.tellLeader()
 	if err != nil {
 		return err
@@ -288,6 +301,11 @@ func (t *stream) send() error {
 		case <-t.watches.hub.Ready():
 		case <-leader:
 			if leader, err = t.tellLeader(); err != nil {
+				return err
+			}
+		case <-changed:
+			changed = t.node.AccessChanged()
+			if err := t.review(); err != nil {
 				return err
 			}
 		case <-t.ctx.Done():
@@ -347,7 +365,9 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		}
 		m, size = &pb.ServerMessage{}, 0
 	}
-	size, more = t.tell(m, size)
+	if size, more, err = t.tell(m, size); err != nil {
+		return false, err
+	}
 	if len(m.Responses) == 0 {
 		notify(t.left)
 		return false, nil
@@ -429,8 +449,11 @@ func (t *stream) isOpen(id uint64) bool {
 func (t *stream) leave(id uint64) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok = t.open[id]
+	q, ok := t.open[id]
 	delete(t.open, id)
+	if ok && q.feed != nil {
+		t.rights.guard.leave(id)
+	}
 	return ok
 }
 

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 
@@ -19,6 +20,7 @@ type txnConverter struct {
 	request *pb.TxnRequest
 	txn     fsm.Txn // the whole
 	by      string  // who asks
+	asker   asker
 	secrets map[*pb.GrantRequest][]byte
 	err     error
 }
@@ -83,7 +85,7 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	switch x := op.Op.(type) {
 	case *pb.Op_Put:
 		if x.Put.TtlMs != 0 {
-			return fsm.Op{Txn: c.boundPut(x.Put)}
+			return fsm.Op{Txn: c.boundPut(c.asker, x.Put)}
 		}
 		return fsm.Op{Put: c.putCommand(x.Put)}
 	case *pb.Op_DeleteRange:
@@ -104,7 +106,8 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	default:
 		ref := op.GetRevoke()
 		return fsm.Op{Revoke: &fsm.Revoke{
-			ID: lease.ID(ref.Id), Name: ref.GetName(), Token: lease.Token(ref.Token), By: c.by,
+			ID: lease.ID(ref.Id), Name: ref.GetName(), Token: lease.Token(ref.Token),
+			By: cmp.Or(c.asker.who.User, c.by),
 		}}
 	}
 }
@@ -115,6 +118,11 @@ func touchCommand(r *pb.LeaseRef) *fsm.Touch {
 
 func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
 	terms := c.terms(r)
+	principal, err := c.asker.principal(r.Principal)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	terms.Principal = principal
 	if secret := c.secret(r.Resumable, &terms); secret != nil {
 		if c.secrets == nil {
 			c.secrets = make(map[*pb.GrantRequest][]byte)

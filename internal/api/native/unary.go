@@ -31,7 +31,7 @@ func (t *stream) writeCall(q *request, r *pb.Request, n number) rest {
 	switch x := r.Body.(type) {
 	case *pb.Request_Renew:
 		return func(ctx context.Context) (proto.Message, error) {
-			return t.leases.renew(ctx, x.Renew, q.part)
+			return t.leases.renew(ctx, x.Renew, t.rights.renewable, q.part)
 		}
 	case *pb.Request_Revoke:
 		return callOnce(t.revokeOnce, x.Revoke, n)

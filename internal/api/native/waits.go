@@ -5,8 +5,10 @@ import (
 	"sync"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/ticket"
 )
 
@@ -31,7 +33,8 @@ type waiter struct {
 	queued bool
 	told   bool // there is news
 	news   waitqueue.News
-	ended  bool // by the client
+	ended  bool // by the client, or as it may not wait any more
+	why    error
 }
 
 func newWaits(s *store, wake func()) *waits {
@@ -54,7 +57,10 @@ func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, mo
 }
 
 // end implements feed. What it leaves to be told waits for the next message.
-func (w *waits) end(id uint64) {
+func (w *waits) end(id uint64) { w.refuse(id, nil) }
+
+// refuse implements feed.
+func (w *waits) refuse(id uint64, why error) {
 	x := w.forget(id)
 	if x == nil {
 		return
@@ -62,8 +68,11 @@ func (w *waits) end(id uint64) {
 	x.entry.Leave()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x.ended = true
+	x.ended, x.why = true, why
 	x.queueLocked()
+	if why != nil {
+		w.wake()
+	}
 }
 
 // drop ends a request of which nothing more is to be told.
@@ -129,7 +138,12 @@ func (w *waits) next() *pb.Response {
 		w.mu.Unlock()
 		switch {
 		case ended:
-			return &pb.Response{Id: x.id}
+			r := &pb.Response{Id: x.id}
+			if x.why != nil {
+				r = errorOf(x.why, api.ReadReason(x.why))
+				r.Id = x.id
+			}
+			return r
 		case !told:
 			continue
 		case news.State == waitqueue.Gone:
@@ -200,12 +214,19 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 
 // waitingJob is the job of a transaction over a stream, which may wait when it is done.
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
-	j, err := t.txnJob(r, t.by)
+	j, err := t.txnJob(t.ctx, r, t.rights.by)
 	if a := r.GetWait(); a != nil && err == nil {
-		q.wait, err = askOf(a)
+		if q.wait, err = askOf(a); err == nil {
+			err = waitNeeds(q.wait).check(t.asker(t.ctx))
+		}
 		q.made = madeOf(r)
 	}
 	return j, err
+}
+
+// waitNeeds returns what it needs to wait in a queue: whoever does learns of the keys of others.
+func waitNeeds(a *waitqueue.Ask) *need {
+	return &need{reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
 }
 
 // madeOf returns by which revision the key was made that a transaction waits for, if it is to
@@ -253,12 +274,13 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	r := q.respond(v)
 	m := r.GetTxn()
 	switch {
-	case m.GetSucceeded():
+	case m.GetSucceeded() && t.rights.guard.enter(q.id, waitNeeds(q.wait)) == nil:
 		if m.Ticket, r.More = t.waits.begin(q.id, q.wait, m.Header.Revision); r.More {
 			t.serves(q, t.waits)
 			return r
 		}
-	case m != nil && q.made != 0:
+		t.rights.guard.leave(q.id)
+	case m != nil && !m.Succeeded && q.made != 0:
 		news := waitqueue.Ended(v.KV, q.wait.Key, q.made)
 		m.Ticket = ticketOf(&news)
 	}

@@ -8,6 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
 )
@@ -206,7 +207,15 @@ func (w *watches) hush(id, ms int64) {
 const maxQuiet = 3_600_000 // milliseconds
 
 // end ends a watch, if there is one.
-func (w *watches) end(id uint64) { _ = w.hub.Cancel(int64(id)) }
+func (w *watches) end(id uint64) { w.refuse(id, nil) }
+
+// refuse implements feed.
+func (w *watches) refuse(id uint64, why error) { _ = w.hub.Refuse(int64(id), why) }
+
+// watchNeeds returns what a watch needs.
+func watchNeeds(r *pb.WatchRequest) *need {
+	return &need{reads: []keyrange.Range{{Key: string(r.GetKey()), End: string(r.GetRangeEnd())}}}
+}
 
 // next returns what is to be told next, nil if nothing is.
 func (w *watches) next() *pb.Response {

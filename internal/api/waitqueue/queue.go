@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/ticket"
 )
@@ -98,15 +99,7 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 }
 
 // prefixEnd is the end of the range of a prefix.
-func prefixEnd(prefix string) string {
-	b := []byte(prefix)
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i]++; b[i] != 0 {
-			return string(b[:i+1])
-		}
-	}
-	return "\x00"
-}
+func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 
 // reread takes the queue, which has the events up to since, as it is in a later view, and tells
 // what is new.

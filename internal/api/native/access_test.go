@@ -1,0 +1,138 @@
+package native
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// login is who calls in tests: a user that has just logged in, or nobody.
+type login struct {
+	node Node
+	user string
+}
+
+// Caller implements api.Identity.
+func (l login) Caller() access.Caller {
+	if l.user == "" {
+		return access.Caller{}
+	}
+	return access.Caller{User: l.user, Revision: l.node.View().Access.Revision()}
+}
+
+// asCallers makes calls those of the user that their metadata name.
+func asCallers(n Node) []grpc.ServerOption {
+	of := func(ctx context.Context) context.Context {
+		m, _ := metadata.FromIncomingContext(ctx)
+		l := login{node: n}
+		if names := m.Get("user"); len(names) > 0 {
+			l.user = names[0]
+		}
+		return api.WithIdentity(ctx, l)
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(
+			ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+		) (any, error) {
+			return next(of(ctx), r)
+		}),
+		grpc.StreamInterceptor(func(
+			srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+		) error {
+			return next(srv, &calledBy{s, of(s.Context())})
+		}),
+	}
+}
+
+// calledBy is a stream of a caller.
+type calledBy struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *calledBy) Context() context.Context { return s.ctx }
+
+// as returns the context of calls by a user.
+func as(ctx context.Context, user string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "user", user)
+}
+
+// The principals of the matrix: nobody has not logged in, and none has no role. The owner may do
+// what the writer may, and the leases are its own. The other is another tenant.
+var principals = []string{"", "none", "reader", "writer", "owner", "other", "root"}
+
+// guarded returns a node with access control, whose keys and names are below "a/" for all but the
+// other. The owner has lease 1, without a name, and 2 of the name "a/2", which holds "a/"; and
+// lease 3 belongs to nobody. Their tokens are their IDs.
+func guarded(t testing.TB) *fakeNode {
+	t.Helper()
+	n := newNode()
+	n.mustDo(t, "", &fsm.UserAdd{Name: "root", NoPassword: true})
+	n.mustDo(t, "", &fsm.UserGrantRole{User: "root", Role: "root"})
+	n.mustDo(t, "", &fsm.Put{Key: "a/k", Value: []byte("v")})
+	n.mustDo(t, "", &fsm.AuthEnable{})
+	kinds := map[string][2]access.Kind{
+		"reader": {access.Read, access.See}, "writer": {access.ReadWrite, access.Hold},
+		"owner": {access.ReadWrite, access.Hold}, "other": {access.ReadWrite, access.Manage},
+	}
+	for _, user := range principals[1 : len(principals)-1] {
+		n.mustDo(t, "root", &fsm.UserAdd{Name: user, NoPassword: true})
+		kind, ok := kinds[user]
+		if !ok {
+			continue
+		}
+		n.mustDo(t, "root", &fsm.RoleAdd{Name: user})
+		n.mustDo(t, "root", &fsm.UserGrantRole{User: user, Role: user})
+		key, end := "a/", "a0"
+		if user == "other" {
+			key, end = "b/", "b0"
+		}
+		for _, k := range kind {
+			p := access.Permission{Kind: k, Key: key, End: end}
+			n.mustDo(t, "root", &fsm.RoleGrant{Role: user, Permission: p})
+		}
+	}
+	for _, g := range []fsm.Grant{
+		{Terms: lease.Terms{ID: 1, Principal: "owner"}},
+		{
+			Terms: lease.Terms{ID: 2, Principal: "owner", Name: "a/2", Secret: secretOf(2)},
+			Holds: []keyrange.Range{{Key: "a/", End: "a0"}},
+		},
+		{Terms: lease.Terms{ID: 3}},
+	} {
+		g.Terms.TTL = 5000
+		n.mustDo(t, "root", &g)
+	}
+	return n
+}
+
+// mustDo does a command by a user.
+func (n *fakeNode) mustDo(t testing.TB, user string, c fsm.Command) {
+	t.Helper()
+	ctx := api.WithIdentity(context.Background(), login{n, user})
+	if res, err := n.Propose(ctx, c); err != nil || res.Err != nil {
+		t.Fatalf("%T by %q: %v, %v", c, user, err, res.Err)
+	}
+}
+
+// mayBy says which principals may do what needs something, as the declarations mean it.
+var mayBy = map[string][]string{
+	"NEEDS_NOTHING":           principals,
+	"NEEDS_LOGIN":             principals[1:],
+	"NEEDS_LOGIN_AND_FILTERS": principals[1:],
+	"NEEDS_READ":              {"reader", "writer", "owner", "root"},
+	"NEEDS_WRITE":             {"writer", "owner", "root"},
+	"NEEDS_HOLD_NAME":         {"writer", "owner", "root"},
+	"NEEDS_HOLD_LEASE":        {"owner", "root"},
+	"NEEDS_SEE_LEASE":         {"reader", "writer", "owner", "root"},
+	"NEEDS_ROOT":              {"root"},
+}

@@ -1,0 +1,122 @@
+package native
+
+import (
+	"context"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+)
+
+// names serves leasehold.v1.AccessService. Its commands are root's, wherever they come from.
+type names struct {
+	pb.UnsafeAccessServiceServer
+	*leases
+}
+
+var _ pb.AccessServiceServer = names{}
+
+var nameKinds = map[pb.NamePermission_Kind]access.Kind{
+	pb.NamePermission_KIND_SEE: access.See, pb.NamePermission_KIND_HOLD: access.Hold,
+	pb.NamePermission_KIND_MANAGE: access.Manage,
+}
+
+// anyName is all names: a lease without one has none.
+var anyName = keyrange.Range{Key: "\x00", End: keyrange.NoEnd}
+
+// namesOf returns the names that a request is about.
+func namesOf(name string, prefix bool) (keyrange.Range, error) {
+	switch {
+	case prefix && name == "":
+		return anyName, nil
+	case prefix:
+		return keyrange.OfPrefix(name), checkText("name", name)
+	case name == "":
+		return keyrange.Range{}, invalid("the name is empty: for all names, say prefix")
+	default:
+		return keyrange.Range{Key: name}, checkText("name", name)
+	}
+}
+
+// GrantNames implements pb.AccessServiceServer.
+func (s names) GrantNames(
+	ctx context.Context, r *pb.GrantNamesRequest,
+) (*pb.GrantNamesResponse, error) {
+	p := r.GetPermission()
+	of, err := namesOf(p.GetName(), p.GetPrefix())
+	if err != nil {
+		return nil, err
+	}
+	kind, ok := nameKinds[p.GetKind()]
+	if !ok {
+		return nil, invalid("kind %d is not known", p.GetKind())
+	}
+	res, err := s.propose(ctx, &fsm.RoleGrant{
+		Role: p.GetRole(), Permission: access.Permission{Kind: kind, Key: of.Key, End: of.End},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GrantNamesResponse{Header: s.header(s.node.View(), res.Revision)}, nil
+}
+
+// RevokeNames implements pb.AccessServiceServer.
+func (s names) RevokeNames(
+	ctx context.Context, r *pb.RevokeNamesRequest,
+) (*pb.RevokeNamesResponse, error) {
+	of, err := namesOf(r.Name, r.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.propose(ctx, &fsm.RoleRevoke{
+		Role: r.Role, Key: of.Key, End: of.End, Names: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RevokeNamesResponse{Header: s.header(s.node.View(), res.Revision)}, nil
+}
+
+// ListNames implements pb.AccessServiceServer.
+func (s names) ListNames(
+	ctx context.Context, r *pb.ListNamesRequest,
+) (*pb.ListNamesResponse, error) {
+	if err := s.node.Inspect(ctx, nil); err != nil {
+		return nil, err
+	}
+	v := s.node.View()
+	a := askerOf(ctx, v)
+	if err := a.by.CheckRoot(a.who); err != nil {
+		return nil, err
+	}
+	roles := v.Access.Roles()
+	if r.Role != "" {
+		roles = []string{r.Role}
+	}
+	resp := &pb.ListNamesResponse{Header: s.header(v, v.KV.Revision())}
+	for _, name := range roles {
+		role, ok := v.Access.Role(name)
+		if !ok {
+			return nil, access.ErrRoleNotFound
+		}
+		resp.Permissions = append(resp.Permissions, namePermissions(&role)...)
+	}
+	return resp, nil
+}
+
+func namePermissions(r *access.Role) (out []*pb.NamePermission) {
+	for _, p := range r.Permissions {
+		for kind, k := range nameKinds {
+			if p.Kind != k {
+				continue
+			}
+			m := &pb.NamePermission{Role: r.Name, Kind: kind, Name: p.Key, Prefix: p.End != ""}
+			if p.Range() == anyName {
+				m.Name = ""
+			}
+			out = append(out, m)
+		}
+	}
+	return out
+}

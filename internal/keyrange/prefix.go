@@ -1,0 +1,17 @@
+package keyrange
+
+// OfPrefix returns the range of all keys that begin with a prefix. All keys begin with the empty
+// one.
+func OfPrefix(prefix string) Range {
+	if prefix == "" {
+		return All
+	}
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return Range{Key: prefix, End: string(end[:i+1])}
+		}
+	}
+	return Range{Key: prefix, End: NoEnd}
+}
