@@ -120,6 +120,7 @@ func TestStormOfClients(t *testing.T) {
 		if took := time.Since(began); took > s.takes+50*time.Millisecond {
 			t.Errorf("a call has waited %v", took)
 		}
+		synctest.Wait()
 		if without.mux.current() == nil {
 			t.Error("a client without leases is not back at once")
 		}
