@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -97,5 +98,24 @@ func TestHunt(t *testing.T) {
 	}
 	if err := os.WriteFile(*huntFlag, data, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Goal: a process that was killed gets no connection that was on its way then. Through it, it could
+// acknowledge what is not on the disk that it left.
+func TestDeadJoinNothing(t *testing.T) {
+	n := newNetwork(rand.New(rand.NewPCG(1, 1)))
+	dead, lives := newMachine("m1", n), newMachine("m2", n)
+	connect := func(from, to *machine) bool {
+		p := &pair{n.half(from, to), n.half(to, from)}
+		p.to.pair, p.from.pair = p, p
+		return n.join(p)
+	}
+	if !connect(dead, lives) || !connect(lives, dead) {
+		t.Error("there is no connection between two that live")
+	}
+	dead.kill(false, nil)
+	if connect(dead, lives) || connect(lives, dead) {
+		t.Error("a dead process has a new connection")
 	}
 }

@@ -209,16 +209,16 @@ func (n *network) dial(ctx context.Context, m, where *machine, at string) (net.C
 	n.mu.Lock()
 	l := n.listeners[at]
 	n.mu.Unlock()
-	if l == nil || m.isDead() {
+	if l == nil {
 		return fail(syscall.ECONNREFUSED)
 	}
 	there := l.on
 	p := &pair{n.half(m, there), n.half(there, m)}
 	p.to.pair, p.from.pair = p, p
 	here, far := addr(m.name+":0"), addr(at)
-	n.mu.Lock()
-	n.pairs[p] = struct{}{}
-	n.mu.Unlock()
+	if !n.join(p) {
+		return fail(syscall.ECONNREFUSED)
+	}
 	select {
 	case l.in <- &conn{in: p.to, out: p.from, local: far, remote: here, pair: p}:
 		return &conn{in: p.from, out: p.to, local: here, remote: far, pair: p}, nil
@@ -248,6 +248,19 @@ func (n *network) pass(ctx context.Context, from, to *machine) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// join adds a connection, unless a process at its ends is dead. A process that dies is dead before
+// its connections are broken, so none is made behind that: through it the dead one could
+// acknowledge what is not on the disk that it left.
+func (n *network) join(p *pair) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p.to.from.isDead() || p.to.to.isDead() {
+		return false
+	}
+	n.pairs[p] = struct{}{}
+	return true
 }
 
 func (n *network) half(from, to *machine) *half {
