@@ -13,7 +13,6 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
-	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/version"
 )
 
@@ -39,13 +38,8 @@ type Config struct {
 	// PeerTokenFile holds a long random secret that all members of the cluster have: only those
 	// that know it are let in by others. Default: none.
 	PeerTokenFile string
-	// AuthToken is the kind of tokens that stand for a login once access control is enabled, as in
-	// etcd: "simple", "jwt,OPTION=VALUE,...", or empty for none. Default "simple".
-	AuthToken string
-	// AuthTokenTTL is how long a simple token counts after its last use. Default 5 minutes.
-	AuthTokenTTL time.Duration
-	// BcryptCost is that of the hashes of new passwords, 4 to 31. Default 10.
-	BcryptCost int
+	// Access says how users log in, once access control is enabled.
+	Access Access
 	// Limits bounds what clients may ask for.
 	Limits Limits
 	// GRPC tunes the gRPC connections.
@@ -287,7 +281,7 @@ func DefaultConfig() Config {
 			QuotaBackendBytes: 2 << 30,
 			MembersOfProcess:  1,
 		},
-		AuthToken: "simple", AuthTokenTTL: 5 * time.Minute, BcryptCost: 10,
+		Access: defaultAccess(),
 		GRPC: GRPC{
 			MaxConcurrentStreams: 1 << 14,
 			KeepAliveMinTime:     5 * time.Second,
@@ -337,6 +331,7 @@ func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtu
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
+		c.Access.check,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -458,8 +453,6 @@ func (c Config) checkNumbers() error {
 		{c.Lease.MaxKeys < 1, "--lease-max-keys must be at least 1"},
 		{c.Lease.Untended < time.Millisecond, "--lease-untended must be at least 1 ms"},
 		{c.Lease.SpreadRate < 1, "--lease-spread-rate must be at least 1"},
-		{c.AuthTokenTTL <= 0, "--auth-token-ttl must be above 0"},
-		{!login.CheckCost(c.BcryptCost), "--bcrypt-cost must be from 4 to 31"},
 		{c.WatchProgressInterval <= 0, "--watch-progress-notify-interval must be above 0"},
 	} {
 		if n.bad {

@@ -85,6 +85,7 @@ func ExampleConfig() {
 	}
 	cert := server.TLS{CertFile: "/etc/leasehold/a.crt", KeyFile: "/etc/leasehold/a.key"}
 	cfg.ClientTLS, cfg.PeerTLS = cert, cert
+	cfg.Access.Token = "jwt,sign-method=ES256,priv-key=/etc/leasehold/token.pem"
 	cfg.Limits.QuotaBackendBytes = 4 << 30
 	cfg.GRPC.KeepAliveInterval = time.Minute
 	cfg.Raft.ElectionTimeout = 2 * time.Second

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// ErrFounded means that a data directory belongs to a cluster already.
-var ErrFounded = errors.New("server: the data directory belongs to a cluster already")
+// errFounded means that a data directory belongs to a cluster already.
+var errFounded = errors.New("server: the data directory belongs to a cluster already")
 
 // Found makes an empty data directory that of the first member of a new cluster, and returns
 // the IDs of both. It does not start the member. It is for operators who start members in a
@@ -36,7 +36,7 @@ func Found(c Config) (cluster, member uint64, err error) {
 	half, err := halfFounded(disk)
 	if err == nil && identified && !half {
 		err = fmt.Errorf("%w: %s, to cluster %x as member %x",
-			ErrFounded, c.DataDir, id.Cluster, id.Member)
+			errFounded, c.DataDir, id.Cluster, id.Member)
 	} else if err == nil {
 		err = found(disk, c, half)
 		id, _ = disk.Identity()

@@ -54,7 +54,7 @@ func TestFoundIsCutShort(t *testing.T) {
 		if err == nil {
 			completed++
 		}
-		if err != nil && !errors.Is(err, ErrFounded) {
+		if err != nil && !errors.Is(err, errFounded) {
 			t.Fatalf("copy %d of %d: %v", i, len(copies), err)
 		}
 		disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: fs})

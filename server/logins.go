@@ -35,13 +35,15 @@ type logins struct {
 // newLogins returns the logins at a member.
 func newLogins(cfg Config, n *node) (*logins, error) {
 	tokens, err := login.Parse(login.Options{
-		Token: cfg.AuthToken, TTL: cfg.AuthTokenTTL, Member: n.member,
+		Token: cfg.Access.Token, TTL: cfg.Access.TokenTTL, Member: n.member,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return &logins{
-		node: n, passwords: login.NewPasswords(cfg.BcryptCost), tokens: tokens,
+		node:         n,
+		passwords:    login.NewPasswords(cfg.Access.BcryptCost, cfg.Access.MinPassword),
+		tokens:       tokens,
 		certificates: cfg.ClientTLS.ClientCertAuth,
 	}, nil
 }

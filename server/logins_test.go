@@ -85,7 +85,7 @@ func (r *running) token(t testing.TB, user string) string {
 // cheapConfig is a testConfig whose hashes cost little.
 func cheapConfig(dir string) Config {
 	c := testConfig(dir)
-	c.BcryptCost = cheap
+	c.Access.BcryptCost, c.Access.MinPassword = cheap, 0
 	return c
 }
 
@@ -314,7 +314,7 @@ func TestTokenCounts(t *testing.T) {
 	t.Parallel()
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
-		configs[i].BcryptCost = cheap
+		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
 	}
 	members := runAll(t, configs...)
 	withUsers(t, members[0])

@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
 	"leasehold.dev/lease"
 )
 
@@ -98,13 +99,14 @@ func ReadReason(err error) pb.Reason {
 // dataReason is the reason of an error that carries data.
 func dataReason(err error) pb.Reason {
 	var (
-		ttl  *lease.TTLError
-		name *lease.NameError
-		keys *lease.KeyLimitError
-		long *fsm.CacheTTLError
+		ttl   *lease.TTLError
+		name  *lease.NameError
+		keys  *lease.KeyLimitError
+		long  *fsm.CacheTTLError
+		short *login.TooShortError
 	)
 	switch {
-	case errors.As(err, &ttl), errors.As(err, &long):
+	case errors.As(err, &ttl), errors.As(err, &long), errors.As(err, &short):
 		return invalid
 	case errors.As(err, &name):
 		return pb.Reason_REASON_NAME_TAKEN

@@ -3,14 +3,16 @@ package login
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
 )
 
-// maxPassword is the longest password in bytes. bcrypt does not look at more.
-const maxPassword = 72
+// MaxPassword is the longest password in bytes. bcrypt does not look at more.
+const MaxPassword = 72
 
 // maxWaiting bounds the logins that wait for their turn.
 const maxWaiting = 1024
@@ -23,6 +25,15 @@ var (
 	ErrBusy = errors.New("login: too many logins at a time")
 )
 
+// A TooShortError refuses a new password.
+type TooShortError struct{ Least int }
+
+// Error says how long it must be.
+func (e *TooShortError) Error() string {
+	return fmt.Sprintf("login: a password needs at least %d characters (--min-password-length)",
+		e.Least)
+}
+
 // Passwords makes and checks hashes of passwords.
 //
 // A hash is dear on purpose (50 ms of a processor by default), so only half of the processors, at
@@ -30,16 +41,19 @@ var (
 // log in.
 type Passwords struct {
 	cost    int
+	least   int           // characters of a new password
 	turns   chan struct{} // filled by those who work
 	waiting chan struct{} // filled by those who work or wait
 
 	nobody func() []byte // a hash that stands for a user who does not exist
 }
 
-// NewPasswords returns a Passwords that makes hashes of a cost, see [CheckCost].
-func NewPasswords(cost int) *Passwords {
+// NewPasswords returns a Passwords that makes hashes of a cost, see [CheckCost], and takes new
+// passwords of at least so many characters.
+func NewPasswords(cost, least int) *Passwords {
 	return &Passwords{
 		cost:    cost,
+		least:   least,
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		waiting: make(chan struct{}, maxWaiting),
 		nobody: sync.OnceValue(func() []byte {
@@ -57,8 +71,11 @@ func CheckCost(cost int) bool { return cost >= bcrypt.MinCost && cost <= bcrypt.
 
 // Hash returns the hash of a new password.
 func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
-	if len(password) > maxPassword {
+	if len(password) > MaxPassword {
 		return nil, ErrPasswordTooLong
+	}
+	if utf8.RuneCountInString(password) < p.least {
+		return nil, &TooShortError{p.least}
 	}
 	if err := p.enter(ctx); err != nil {
 		return nil, err
@@ -71,7 +88,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 // and reports false, so that nobody learns from the time which users there are. Only a password
 // that no user can have is refused at once: those that wait for their turn take little memory.
 func (p *Passwords) Check(ctx context.Context, hash []byte, password string) (bool, error) {
-	if len(password) > maxPassword { // bcrypt would take it for its first bytes
+	if len(password) > MaxPassword { // bcrypt would take it for its first bytes
 		return false, nil
 	}
 	if err := p.enter(ctx); err != nil {

@@ -19,7 +19,7 @@ func check(t *testing.T, p *Passwords, hash []byte, password string, want bool) 
 
 // TestPasswords checks right and wrong passwords, also such that bcrypt alone would mistake.
 func TestPasswords(t *testing.T) {
-	p := NewPasswords(bcrypt.MinCost)
+	p := NewPasswords(bcrypt.MinCost, 0)
 	for _, password := range []string{"", "secret", strings.Repeat("x", 72), "a\x00b"} {
 		hash, err := p.Hash(t.Context(), password)
 		if err != nil {
@@ -43,10 +43,33 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
+// TestShortPasswords is CVE-2020-15115 of etcd, where a password of one letter was taken. A
+// character counts as one, however many bytes it has.
+func TestShortPasswords(t *testing.T) {
+	p := NewPasswords(bcrypt.MinCost, 8)
+	for _, password := range []string{"", "1234567", "äöüäöüä"} {
+		_, err := p.Hash(t.Context(), password)
+		if e := new(TooShortError); !errors.As(err, &e) || e.Least != 8 {
+			t.Errorf("%q: %v", password, err)
+		}
+	}
+	for _, password := range []string{"12345678", "äöüäöüäö"} {
+		if _, err := p.Hash(t.Context(), password); err != nil {
+			t.Errorf("%q: %v", password, err)
+		}
+	}
+	// Whoever has a short one from before can still log in.
+	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, p, hash, "x", true)
+}
+
 // TestPasswordsTakeTurns fills all turns, and then all room to wait.
 func TestPasswordsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPasswords(bcrypt.MinCost)
+		p := NewPasswords(bcrypt.MinCost, 0)
 		for range cap(p.turns) {
 			if err := p.enter(t.Context()); err != nil {
 				t.Fatal(err)
@@ -65,7 +88,7 @@ func TestPasswordsTakeTurns(t *testing.T) {
 			t.Errorf("one too many: %v", err)
 		}
 		// What no user can have for a password waits for nothing.
-		check(t, p, nil, strings.Repeat("x", maxPassword+1), false)
+		check(t, p, nil, strings.Repeat("x", MaxPassword+1), false)
 		cancel()
 		for range maxWaiting - cap(p.turns) {
 			if err := <-gone; !errors.Is(err, context.Canceled) {

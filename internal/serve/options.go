@@ -118,15 +118,17 @@ func (f *flags) addClientSecurity() {
 		"A client certificate must be for one of these hosts.")
 	fs.BoolVar(&t.Auto, "auto-tls", false,
 		"Make a self-signed certificate for clients; it is kept in the data directory.")
-	c := &f.cfg
-	fs.StringVar(&c.AuthToken, "auth-token", c.AuthToken,
+	c := &f.cfg.Access
+	fs.StringVar(&c.Token, "auth-token", c.Token,
 		"What stands for a login once access control is enabled: 'simple', or signed tokens: "+
 			"'jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=10m', METHOD such as RS256, ES256, "+
 			"EdDSA or HS256. Without priv-key this member only checks tokens.")
-	fs.Var(seconds{&c.AuthTokenTTL}, "auth-token-ttl",
+	fs.Var(seconds{&c.TokenTTL}, "auth-token-ttl",
 		"How long a simple token counts after its last use (in seconds).")
 	fs.IntVar(&c.BcryptCost, "bcrypt-cost", c.BcryptCost,
 		"How dear the hash of a new password is, 4 to 31: one more doubles it.")
+	fs.IntVar(&c.MinPassword, "min-password-length", c.MinPassword,
+		"The shortest new password, in characters. 0: any, as in etcd.")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
 		"The certificate shown by this member to the one it joins (PEM). Default: --cert-file.")
 	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "That certificate's key (PEM).")

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"leasehold.dev/internal/login"
+)
+
+// Access says how users log in, once access control is enabled.
+type Access struct {
+	// Token is the kind of tokens that stand for a login, as in etcd: "simple",
+	// "jwt,OPTION=VALUE,...", or empty for none. Default "simple".
+	Token string
+	// TokenTTL is how long a simple token counts after its last use. Default 5 minutes.
+	TokenTTL time.Duration
+	// BcryptCost is that of the hashes of new passwords, 4 to 31. Default 10.
+	BcryptCost int
+	// MinPassword is how many characters a new password needs. Default 8; in etcd any will do.
+	MinPassword int
+}
+
+func defaultAccess() Access {
+	return Access{Token: "simple", TokenTTL: 5 * time.Minute, BcryptCost: 10, MinPassword: 8}
+}
+
+// check says what of it cannot be.
+func (a *Access) check() error {
+	switch {
+	case a.TokenTTL <= 0:
+		return errors.New("--auth-token-ttl must be above 0")
+	case !login.CheckCost(a.BcryptCost):
+		return errors.New("--bcrypt-cost must be from 4 to 31")
+	case a.MinPassword < 0 || a.MinPassword > login.MaxPassword:
+		return errors.New("--min-password-length must be from 0 to 72")
+	}
+	return nil
+}
