@@ -124,7 +124,8 @@ func (s *leases) CheckToken(
 	}
 	var info lease.Info
 	var seen looked
-	found, a := false, s.asker(ctx)
+	found := false
+	a := s.asker(ctx) // until all is told: after an error the function below may still run
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
 		if r.Name != "" {
 			info, found = l.ByName(r.Name)
@@ -133,8 +134,11 @@ func (s *leases) CheckToken(
 		}
 		seen = a.look(l, &info)
 	})
-	switch a = s.asker(ctx); {
-	case err != nil || !a.by.Enabled():
+	if err != nil {
+		return nil, err
+	}
+	switch a := s.asker(ctx); {
+	case !a.by.Enabled():
 	case found:
 		err = a.looksAt(seen)
 	default:
