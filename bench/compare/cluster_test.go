@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 
 // TestFlags checks that every member is told of all, by one list.
 func TestFlags(t *testing.T) {
-	ports := []string{"h:1", "h:2", "h:3", "h:4", "h:5", "h:6"}
+	ports := []string{"h:1", "h:2", "h:3", "h:4", "h:5", "h:6", "h:7", "h:8", "h:9"}
 	flags, err := Target{}.flags("/d", ports, 1)
 	if err != nil {
 		t.Fatal(err)
