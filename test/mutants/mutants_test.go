@@ -59,22 +59,25 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestJudge: of a finished package nothing may live, of another as much as was asked for.
+// TestJudge: of a finished package nothing may live, of another as much as was asked for, and more
+// of a few: 20 and 12 of 100, 2 and 3.79 of 10.
 func TestJudge(t *testing.T) {
 	for _, x := range []struct {
-		dir   string
-		lived int
-		fails bool
+		dir          string
+		lived, tried int
+		fails        bool
 	}{
-		{finished[0], 0, false},
-		{finished[0], 1, true},
-		{"server", 20, false},
-		{"server", 21, true},
+		{finished[0], 0, 100, false},
+		{finished[0], 1, 100, true},
+		{"server", 32, 100, false},
+		{"server", 33, 100, true},
+		{"server", 5, 10, false},
+		{"server", 6, 10, true},
 	} {
 		c := campaign{least: 80}
-		err := c.judge(map[string]*row{x.dir: {tried: 100, lived: x.lived}})
+		err := c.judge(map[string]*row{x.dir: {tried: x.tried, lived: x.lived}})
 		if (err != nil) != x.fails {
-			t.Errorf("%s, of which %d of 100 live: %v", x.dir, x.lived, err)
+			t.Errorf("%s, of which %d of %d live: %v", x.dir, x.lived, x.tried, err)
 		}
 	}
 	for _, dir := range finished {

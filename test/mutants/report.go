@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -43,16 +44,20 @@ func (c *campaign) report(all []Mutant, chosen []int) error {
 	return c.judge(rows)
 }
 
-// judge says of which packages too many live.
+// judge says of which packages too many live. Of a few that were drawn more may live than of all by
+// chance: what counts is three standard deviations above what is allowed, of a binomial
+// distribution. Of a finished package none may.
 func (c *campaign) judge(rows map[string]*row) error {
 	var errs []error
 	for _, dir := range slices.Sorted(maps.Keys(rows)) {
-		least, r := c.least, rows[dir]
+		share, r := (100-c.least)/100, rows[dir]
 		if slices.Contains(finished, dir) {
-			least = 100
+			share = 0
 		}
-		if share := 100 * float64(r.lived) / float64(r.tried); share > 100-least {
-			errs = append(errs, fmt.Errorf("%s: %.1f%% live that known.txt does not name", dir, share))
+		mean := share * float64(r.tried)
+		if most := mean + 3*math.Sqrt(mean*(1-share)); float64(r.lived) > most {
+			errs = append(errs, fmt.Errorf("%s: %d of %d live that known.txt does not name, and at most %d may",
+				dir, r.lived, r.tried, int(most)))
 		}
 	}
 	return errors.Join(errs...)
