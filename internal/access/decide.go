@@ -8,9 +8,20 @@ import (
 
 // Caller is who asks for something. The zero value is somebody who has not logged in.
 type Caller struct {
+	// User is the name of a user or, of a caller that is Bound, of a principal that is none.
 	User string
 	// Revision is that of the State in which the user logged in.
 	Revision uint64
+	// Bound is nil for a user.
+	Bound *Bound
+}
+
+// Bound is what is known of a caller that is not a user, but was identified by somebody outside:
+// a certificate, or a token of another issuer. It is never changed, so a caller that is the same
+// has the same one.
+type Bound struct {
+	// Roles are those that it has, and needs not be given. One that is not there allows nothing.
+	Roles []string
 }
 
 // Check decides whether the caller may read, or write, all keys of a range. Of an empty range it
@@ -51,7 +62,7 @@ func (s *State) CheckRoot(c Caller) error {
 	if !s.enabled {
 		return nil
 	}
-	u, ok := s.users[c.User]
+	u, ok := s.user(c)
 	switch {
 	case c.User == "":
 		return ErrUserEmpty
@@ -63,15 +74,27 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
-// IsRoot reports whether the caller is a user with the role root, or access control is not
-// enabled. It does not ask when the caller logged in.
+// IsRoot reports whether the caller has the role root, or access control is not enabled. It does
+// not ask when the caller logged in.
 func (s *State) IsRoot(c Caller) bool { return s.CheckRoot(c) == nil }
 
-// HasRole reports whether the caller is a user with a role. It does not ask when the caller logged
-// in.
+// HasRole reports whether the caller has a role. It does not ask when the caller logged in.
 func (s *State) HasRole(c Caller, role string) bool {
-	u, ok := s.orEmpty().users[c.User]
+	u, ok := s.orEmpty().user(c)
 	return ok && slices.Contains(u.Roles, role)
+}
+
+// user returns the user that the caller is, or one like it for a caller that is Bound. No caller
+// that is Bound has the name of a user: it would be taken for that one wherever only names count.
+func (s *State) user(c Caller) (*User, bool) {
+	u, ok := s.users[c.User]
+	switch {
+	case c.Bound == nil:
+		return u, ok
+	case ok || c.User == "":
+		return nil, false
+	}
+	return &User{Name: c.User, NoPassword: true, Roles: c.Bound.Roles}, true
 }
 
 func (s *State) loggedIn(c Caller) (*User, error) {
@@ -81,7 +104,7 @@ func (s *State) loggedIn(c Caller) (*User, error) {
 	if c.Revision < s.revision {
 		return nil, ErrOldRevision
 	}
-	u, ok := s.users[c.User]
+	u, ok := s.user(c)
 	if !ok {
 		return nil, ErrPermissionDenied
 	}

@@ -201,7 +201,7 @@ func TestCheckKeyByKey(t *testing.T) {
 				return (p.Kind == what || p.Kind == ReadWrite) && p.Range().Contains(k)
 			}))
 		}
-		err := s.Check(Caller{"u", s.Revision()}, what, of)
+		err := s.Check(Caller{User: "u", Revision: s.Revision()}, what, of)
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrPermissionDenied) {
 			t.Fatalf("%v of %q with %q: %v, allowed should be %v", what, of, all, err, want)
 		}
@@ -226,16 +226,19 @@ func TestCallers(t *testing.T) {
 		check, other, known, ask error
 	}{
 		{Caller{}, ErrUserEmpty, ErrUserEmpty, ErrUserEmpty, ErrUserEmpty},
-		{Caller{"bob", 5}, nil, ErrPermissionDenied, nil, ErrPermissionDenied},
-		{Caller{"bob", 6}, nil, ErrPermissionDenied, nil, ErrPermissionDenied},
-		{Caller{"bob", 4}, ErrOldRevision, ErrOldRevision, ErrOldRevision, ErrPermissionDenied},
+		{Caller{User: "bob", Revision: 5}, nil, ErrPermissionDenied, nil, ErrPermissionDenied},
+		{Caller{User: "bob", Revision: 6}, nil, ErrPermissionDenied, nil, ErrPermissionDenied},
 		{
-			Caller{"eve", 5},
+			Caller{User: "bob", Revision: 4},
+			ErrOldRevision, ErrOldRevision, ErrOldRevision, ErrPermissionDenied,
+		},
+		{
+			Caller{User: "eve", Revision: 5},
 			ErrPermissionDenied, ErrPermissionDenied, ErrPermissionDenied,
 			ErrUserNotFound,
 		},
-		{Caller{"root", 5}, nil, nil, nil, nil},
-		{Caller{"root", 4}, ErrOldRevision, ErrOldRevision, ErrOldRevision, nil},
+		{Caller{User: "root", Revision: 5}, nil, nil, nil, nil},
+		{Caller{User: "root", Revision: 4}, ErrOldRevision, ErrOldRevision, ErrOldRevision, nil},
 	} {
 		got := []error{
 			on.Check(c.caller, Write, k), on.Check(c.caller, Read, other), on.CheckKnown(c.caller),

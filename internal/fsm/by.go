@@ -19,7 +19,13 @@ type By struct {
 	Command Command
 }
 
-func (*By) kind() kind { return kindBy }
+// kind tells a user from a caller that is Bound.
+func (c *By) kind() kind {
+	if c.Caller.Bound != nil {
+		return kindByRoles
+	}
+	return kindBy
+}
 
 // OnBehalf returns a command on behalf of a caller, a By. A change of who the members are is no By:
 // whoever proposes it has to decide. Nor is what counts as that of a caller that has not logged in
@@ -34,7 +40,7 @@ func OnBehalf(who access.Caller, c Command) Command {
 // asked reports whether a command of this kind may be that of a By.
 func (k kind) asked() bool {
 	switch k {
-	case kindBy, kindExpire, kindCheckpoint, kindDropOrphans,
+	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans,
 		kindAddMember, kindRemoveMember, kindPromoteMember:
 		return false
 	default:
@@ -44,12 +50,19 @@ func (k kind) asked() bool {
 
 func appendBy(b []byte, c *By) []byte {
 	b = encoding.AppendBytes(b, c.Caller.User)
-	return AppendCommand(binary.AppendUvarint(b, c.Caller.Revision), c.Command)
+	b = binary.AppendUvarint(b, c.Caller.Revision)
+	if c.Caller.Bound != nil {
+		b = encoding.AppendList(b, c.Caller.Bound.Roles, encoding.AppendBytes)
+	}
+	return AppendCommand(b, c.Command)
 }
 
-func (d *decoder) by() Command {
+func (d *decoder) by(k kind) Command {
 	c := &By{Caller: access.Caller{User: d.Text(), Revision: d.Uvarint()}}
-	if k := kind(d.Peek()); k <= kindLast && !k.asked() {
+	if k == kindByRoles {
+		c.Caller.Bound = &access.Bound{Roles: encoding.List(&d.Decoder, d.Text)}
+	}
+	if asked := kind(d.Peek()); asked <= kindLast && !asked.asked() {
 		d.Fail("a command that nobody asks for")
 		return nil
 	}
@@ -233,12 +246,17 @@ func (p *permission) seen(name string) error {
 	return p.access.CheckLease(p.who, access.See, of)
 }
 
-// handOver is held, and nobody is given a lease that it may not hold.
+// handOver is held, and nobody is given a lease that it may not hold. Of a principal that is no
+// user that is known only of the one that asks.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err
 	}
-	if of, _ := p.meant(c.ID, c.Name); !p.access.MayHold(c.Principal, of.Name) {
+	of, _ := p.meant(c.ID, c.Name)
+	if c.Principal == p.who.User {
+		return p.access.CheckGrant(p.who, access.Lease{Name: of.Name, Principal: c.Principal})
+	}
+	if !p.access.MayHold(c.Principal, of.Name) {
 		return access.ErrPermissionDenied
 	}
 	return nil

@@ -212,8 +212,8 @@ func (d *decoder) command() Command {
 		return d.resume()
 	case kindOpenSession:
 		return &OpenSession{Nonce: d.Uint64()}
-	case kindBy:
-		return d.by()
+	case kindBy, kindByRoles:
+		return d.by(k)
 	default:
 		if k.aboutAccess() {
 			return d.accessCommand(k)

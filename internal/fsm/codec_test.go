@@ -86,6 +86,8 @@ func samples() []Command {
 		&OpenSession{Nonce: math.MaxUint64},
 		&Once{Session: Session{ID: 8, Nonce: 9}, Number: 10, Settled: 9, Command: txn},
 		&By{access.Caller{User: "u", Revision: math.MaxUint64}, txn},
+		&By{access.Caller{User: "p", Revision: 7, Bound: &access.Bound{Roles: []string{"r", ""}}}, txn},
+		&By{access.Caller{User: "p", Revision: 7, Bound: &access.Bound{}}, &UserDelete{"u"}},
 		&By{Command: &Once{Session: Session{ID: 8}, Number: 1, Command: named}},
 		&By{Command: &UserDelete{"u"}}, &AuthEnable{}, &AuthDisable{},
 		&UserAdd{Name: "u", Hash: []byte("h")}, &UserAdd{Name: "u", NoPassword: true},

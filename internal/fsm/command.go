@@ -307,8 +307,9 @@ const (
 	kindRoleDelete
 	kindRoleGrant
 	kindRoleRevoke
+	kindByRoles
 
-	kindLast = kindRoleRevoke
+	kindLast = kindByRoles
 )
 
 func (*Put) kind() kind         { return kindPut }

@@ -54,6 +54,8 @@ func (f *filler) fill(p any) {
 	case *access.Kind:
 		*p = access.ReadWrite
 		return
+	case **access.Bound: // of another kind of command
+		return
 	case *lease.Due:
 		f.each(reflect.ValueOf(p).Elem())
 		p.Late = 0 // is not replicated
@@ -163,6 +165,7 @@ func bare() []Command {
 		&By{Command: &Put{}}, &AuthEnable{}, &AuthDisable{}, &UserAdd{}, &UserDelete{},
 		&UserPassword{}, &UserGrantRole{}, &UserRevokeRole{}, &RoleAdd{}, &RoleDelete{},
 		&RoleGrant{}, &RoleRevoke{},
+		&By{Caller: access.Caller{Bound: &access.Bound{}}, Command: &Put{}},
 	}
 }
 
@@ -214,6 +217,10 @@ func commandThings() (out []thing) {
 		name := strings.TrimPrefix(fmt.Sprintf("%T", c), "*fsm.")
 		full := reflect.New(reflect.TypeOf(c).Elem()).Interface().(Command)
 		(&filler{}).fill(full)
+		if c.kind() == kindByRoles {
+			name = "ByRoles"
+			full.(*By).Caller.Bound = &access.Bound{Roles: []string{"r", "s"}}
+		}
 		out = append(out, command(name, full), command("bare "+name, c))
 	}
 	for i, op := range (&filler{depth: 2}).ops() {
