@@ -258,7 +258,8 @@ func (c *content) compact(index uint64) {
 	}
 	t, err := c.Term(index)
 	if err != nil {
-		panic(fmt.Sprintf("sim: a snapshot is newer than the log that is synced: entry %d: %v", index, err))
+		panic(fmt.Sprintf("sim: a snapshot is newer than the log that is synced: entry %d: %v",
+			index, err))
 	}
 	n := index + 1 - c.first
 	c.entries = append([]*raftpb.Entry(nil), c.entries[n:]...)
