@@ -133,7 +133,7 @@ func (c *campaign) prepare(
 			if err != nil {
 				return err
 			}
-			if err := b.explore(ctx, work); err != nil {
+			if err := b.explore(ctx, work, c.procs); err != nil {
 				return err
 			}
 			c.benches[w.Dir] = b

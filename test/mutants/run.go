@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"leasehold.dev/test/mutants/mutant"
@@ -55,8 +56,8 @@ func compile(w Witness, overlay, dir string) (*bench, error) {
 	return &bench{Witness: w, binary: binary}, nil
 }
 
-// explore runs the tests without a mutant. They must pass.
-func (b *bench) explore(ctx context.Context, dir string) error {
+// explore runs the tests without a mutant, several at a time. They must pass.
+func (b *bench) explore(ctx context.Context, dir string, procs int) error {
 	names := []string{""}
 	if len(b.Args) == 0 {
 		out, err := b.command(ctx, "-test.list", "^(Test|Fuzz|Example)").Output()
@@ -65,23 +66,36 @@ func (b *bench) explore(ctx context.Context, dir string) error {
 		}
 		names = strings.Fields(string(out))
 	}
-	for _, name := range names {
-		t := test{name: name}
-		reached := filepath.Join(dir, "reached")
-		cmd := b.command(ctx, b.args([]string{name})...)
-		cmd.Env = append(os.Environ(), mutant.Reached+"="+reached)
-		began := time.Now()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s %s fails without a mutant: %w\n%s", b.Dir, name, err, out)
-		}
-		t.took = time.Since(began)
-		var err error
-		if t.reaches, err = readReached(reached); err != nil {
-			return err
-		}
-		b.tests = append(b.tests, t)
+	b.tests = make([]test, len(names))
+	errs := make([]error, len(names))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range procs {
+		wg.Go(func() {
+			for i := range next {
+				b.tests[i], errs[i] = b.visit(ctx, names[i], filepath.Join(dir, fmt.Sprint("reached", i)))
+			}
+		})
 	}
-	return nil
+	for i := range names {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// visit runs a test without a mutant. It leaves the mutants that it reached in a file.
+func (b *bench) visit(ctx context.Context, name, reached string) (test, error) {
+	cmd := b.command(ctx, b.args([]string{name})...)
+	cmd.Env = append(os.Environ(), mutant.Reached+"="+reached)
+	began := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return test{}, fmt.Errorf("%s %s fails without a mutant: %w\n%s", b.Dir, name, err, out)
+	}
+	took := time.Since(began)
+	reaches, err := readReached(reached)
+	return test{name: name, took: took, reaches: reaches}, err
 }
 
 // args are those for the tests with these names.
