@@ -2,10 +2,12 @@ package bubble
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -118,4 +120,40 @@ func TestDeadJoinNothing(t *testing.T) {
 	if connect(dead, lives) || connect(lives, dead) {
 		t.Error("a dead process has a new connection")
 	}
+}
+
+// TestDeadSayNothing: what a process writes after it was killed arrives nowhere, although nobody is
+// told of its death; what it wrote before does.
+func TestDeadSayNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(rand.New(rand.NewPCG(1, 1)))
+		dies, lives := newMachine("m1", n), newMachine("m2", n)
+		p := &pair{n.half(dies, lives), n.half(lives, dies)}
+		p.to.pair, p.from.pair = p, p
+		if !n.join(p) {
+			t.Fatal("no connection")
+		}
+		here := &conn{in: p.from, out: p.to, pair: p}
+		there := &conn{in: p.to, out: p.from, pair: p}
+		if _, err := here.Write([]byte("before")); err != nil {
+			t.Fatal(err)
+		}
+		dies.kill(true, nil)
+		if _, err := here.Write([]byte(", after")); err == nil {
+			t.Error("a dead process could write")
+		}
+		_ = here.Close() // says nothing either
+		_ = there.SetReadDeadline(time.Now().Add(time.Second))
+		buf := make([]byte, 64)
+		if k, err := there.Read(buf); string(buf[:k]) != "before" || err != nil {
+			t.Errorf("%q, %v", buf[:k], err)
+		}
+		if _, err := there.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the other side is told: %v", err)
+		}
+		lives.kill(true, nil)
+		if _, err := there.Read(buf); !errors.Is(err, net.ErrClosed) || len(n.pairs) > 0 {
+			t.Errorf("when both are dead: %v, %d connections", err, len(n.pairs))
+		}
+	})
 }

@@ -52,6 +52,13 @@ func (h *half) fail(err error) {
 	}
 }
 
+// over reports whether no more will be written.
+func (h *half) over() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed != nil || h.ended || h.from.isDead()
+}
+
 // leave notes that nobody will read any more. Whoever writes learns of it as TCP tells: when what
 // it has written is refused.
 func (h *half) leave() {
@@ -124,7 +131,7 @@ func (h *half) write(p []byte) (int, error) {
 		switch {
 		case h.failed != nil:
 			return 0, h.failed
-		case h.ended:
+		case h.ended, h.from.isDead():
 			return 0, net.ErrClosed
 		case h.deaf && h.net.answers(h.from, h.to):
 			h.mu.Unlock()
@@ -181,11 +188,12 @@ func (c *conn) told(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. That of a dead process tells nobody: what there is to tell of its
+// death, its machine has told.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.out.mu.Lock()
-		c.out.ended = true
+		c.out.ended = !c.out.from.isDead()
 		c.out.wakeLocked()
 		c.out.mu.Unlock()
 		c.in.leave()

@@ -94,13 +94,9 @@ func (n *network) bump() {
 	}
 }
 
+// forget drops a connection of which neither end writes any more.
 func (n *network) forget(p *pair) {
-	p.from.mu.Lock()
-	p.to.mu.Lock()
-	over := (p.from.failed != nil || p.from.ended) && (p.to.failed != nil || p.to.ended)
-	p.to.mu.Unlock()
-	p.from.mu.Unlock()
-	if over {
+	if p.from.over() && p.to.over() {
 		n.mu.Lock()
 		delete(n.pairs, p)
 		n.mu.Unlock()
@@ -115,7 +111,6 @@ func (n *network) sever(m *machine) {
 	for p := range n.pairs {
 		if p.to.from == m || p.to.to == m {
 			broken = append(broken, p)
-			delete(n.pairs, p)
 		}
 	}
 	var doors []*listener
@@ -138,6 +133,7 @@ func (n *network) sever(m *machine) {
 			out.fail(syscall.ECONNRESET)
 			in.fail(syscall.ECONNRESET)
 		}
+		n.forget(p)
 	}
 }
 
