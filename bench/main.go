@@ -10,6 +10,10 @@
 //
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
+// and what access control costs with
+//
+//	go run -C bench . -targets leasehold,leasehold-users -run '^(put/64|get/64|grant/64|keepalive)$'
+//
 // where the ceiling stays one process: it has nothing to replicate.
 //
 // This is a module of its own, so that no user of leasehold has the clients of other servers among
@@ -43,6 +47,7 @@ type options struct {
 	list                     bool
 	ceiling, holdCache       string
 	curve                    string
+	users                    int
 	plan                     compare.Plan
 }
 
@@ -54,6 +59,7 @@ func parse() *options {
 	flag.StringVar(&o.etcd, "etcd", "", "etcd `binary`")
 	flag.StringVar(&o.etcdArgs, "etcd-args", "", "`arguments` before the flags")
 	flag.StringVar(&o.only, "targets", "leasehold,etcd,ceiling", "which servers, in this order")
+	flag.IntVar(&o.users, "users", 1000, "users of leasehold-users, where access control is on")
 	flag.StringVar(&o.match, "run", "", "only workloads that match this `regexp`")
 	flag.StringVar(&o.format, "o", "table", "output: table or json")
 	flag.BoolVar(&o.list, "list", false, "list the workloads and stop")
@@ -171,6 +177,12 @@ func (o *options) targets(ctx context.Context, dir string) error {
 			}
 			t.Path, t.Args = path, strings.Fields(o.leaseholdArgs)
 			t.Open = compare.OpenLeasehold
+		case "leasehold-users":
+			path, err := o.build(ctx, dir)
+			if err != nil {
+				return err
+			}
+			t.Path, t.Args, t.Users = path, strings.Fields(o.leaseholdArgs), o.users
 		case "etcd":
 			if o.etcd == "" {
 				fmt.Fprintln(os.Stderr, "compare: no -etcd binary: leaving etcd out")

@@ -12,13 +12,18 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// dial makes a client of at least n connections, as many to each endpoint. They
-// connect on first use.
-func dial(endpoints []string, n int) (*load.Client, error) {
+// dial makes a client of at least n connections, as many to each endpoint, each with the next of
+// the tokens, if there are any. They connect on first use.
+func dial(endpoints []string, n int, tokens ...string) (*load.Client, error) {
 	var conns []*grpc.ClientConn
 	for i := 0; i < n || i%len(endpoints) != 0; i++ {
+		var by token
+		if len(tokens) > 0 {
+			by = token(tokens[i%len(tokens)])
+		}
 		conn, err := grpc.NewClient("passthrough:///"+endpoints[i%len(endpoints)],
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithPerRPCCredentials(by),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)),
 			// A server that comes back is to be found at once.
 			grpc.WithConnectParams(grpc.ConnectParams{

@@ -34,6 +34,10 @@ type Target struct {
 	// others: a virtual machine that compiles while it runs does.
 	WarmUp time.Duration
 
+	// Users is how many users there are, with access control on: connection i is that of user i.
+	// With 0 it is off.
+	Users int
+
 	secure bool // each member serves a second address, with TLS
 }
 
@@ -54,6 +58,7 @@ type Server struct {
 
 	members []*member
 	dir     string
+	tokens  []string // of the users
 }
 
 // Start runs the target with so many members on free loopback ports and empty
@@ -93,6 +98,11 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	if _, err := s.run(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
+	if t.Users > 0 {
+		if err := s.restrict(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("bench: turn access control on: %w", err), s.Stop())
+		}
+	}
 	return s, nil
 }
 
@@ -124,6 +134,9 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 		"--initial-cluster-state", "new",
 		"--quota-backend-bytes", fmt.Sprint(int64(8 << 30)),
 		"--log-level", "error",
+	}
+	if t.Users > 0 {
+		list = append(list, "--bcrypt-cost", "4") // users are made faster
 	}
 	if t.secure {
 		both := client + ",https://" + ports[2*n+i]

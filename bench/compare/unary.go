@@ -136,10 +136,12 @@ func (e *Env) grant(ctx context.Context, caller int, ttl int64) (int64, error) {
 }
 
 // grantMany makes n leases with many callers.
+//
+// The leases of a stream that renews them are granted over its connection: they are its user's.
 func (e *Env) grantMany(ctx context.Context, n int, ttl int64) ([]int64, error) {
 	leases := make([]int64, n)
-	err := load.Spread(ctx, min(n, 512), n, func(ctx context.Context, caller, i int) error {
-		id, err := e.grant(ctx, caller, ttl)
+	err := load.Spread(ctx, min(n, 512), n, func(ctx context.Context, _, i int) error {
+		id, err := e.grant(ctx, i*load.RenewStreams/n, ttl)
 		leases[i] = id
 		return err
 	})

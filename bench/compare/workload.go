@@ -204,7 +204,7 @@ func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Re
 	if err != nil {
 		return Result{}, err
 	}
-	c, err := dial(endpoints, p.Conns)
+	c, err := dial(endpoints, p.Conns, s.tokens...)
 	if err != nil {
 		return Result{}, err
 	}
