@@ -38,7 +38,7 @@ type Config struct {
 	// PeerTokenFile holds a long random secret that all members of the cluster have: only those
 	// that know it are let in by others. Default: none.
 	PeerTokenFile string
-	// Access says how users log in, once access control is enabled.
+	// Access says how users log in once access control is enabled, and whether it must be.
 	Access Access
 	// Limits bounds what clients may ask for.
 	Limits Limits
@@ -135,7 +135,8 @@ type TLS struct {
 	// vouches for.
 	TrustedCAFile  string
 	ClientCertAuth bool
-	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
+	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
+	// handshake.
 	CRLFile string
 	// AllowedHostnames and AllowedCNs, when not empty, say which certificates are let in.
 	AllowedHostnames []string
@@ -248,8 +249,9 @@ type HTTP struct {
 	// is all. Default none, unlike in etcd: otherwise any page that is open in a browser which
 	// can reach the member could write to it.
 	CORS []string
-	// HostWhitelist lists the host names that plain HTTP requests may name, which
-	// stops DNS rebinding; "*" is all. Default "*".
+	// HostWhitelist lists the host names that plain HTTP requests may name, which stops DNS
+	// rebinding; "*" is all. Default none: all, but to a loopback address only addresses,
+	// localhost, and the hosts of AdvertiseClient.
 	HostWhitelist []string
 }
 
@@ -305,7 +307,7 @@ func DefaultConfig() Config {
 		},
 		Compaction:            Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000},
 		WatchProgressInterval: 10 * time.Minute,
-		HTTP:                  HTTP{Gateway: true, HostWhitelist: []string{"*"}},
+		HTTP:                  HTTP{Gateway: true},
 		Logger:                slog.New(slog.DiscardHandler),
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/login"
 )
 
-// Access says how users log in, once access control is enabled.
+// Access says how users log in once access control is enabled, and whether it must be.
 type Access struct {
 	// Token is the kind of tokens that stand for a login, as in etcd: "simple",
 	// "jwt,OPTION=VALUE,...", or empty for none. Default "simple".
@@ -18,6 +18,9 @@ type Access struct {
 	BcryptCost int
 	// MinPassword is how many characters a new password needs. Default 8; in etcd any will do.
 	MinPassword int
+	// Insecure says that strangers cannot reach the member, so that it does not warn of what they
+	// could do to it. Nothing else changes.
+	Insecure bool
 }
 
 func defaultAccess() Access {

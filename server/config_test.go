@@ -38,7 +38,6 @@ func TestDefaultConfigIsFresh(t *testing.T) {
 	c := DefaultConfig()
 	c.URLs.ListenClient[0].Host = "changed"
 	c.URLs.AdvertisePeer[0].Host = "changed"
-	c.HTTP.HostWhitelist[0] = "changed"
 	d := DefaultConfig()
 	for _, u := range []url.URL{
 		c.URLs.AdvertiseClient[0], c.URLs.ListenPeer[0], d.URLs.ListenClient[0], d.URLs.AdvertisePeer[0],
@@ -46,9 +45,6 @@ func TestDefaultConfigIsFresh(t *testing.T) {
 		if u.Host == "changed" {
 			t.Errorf("%s is shared", u.String())
 		}
-	}
-	if d.HTTP.HostWhitelist[0] != "*" {
-		t.Error("CORS is shared")
 	}
 }
 
@@ -105,6 +101,24 @@ func TestValidate(t *testing.T) {
 			c.URLs.ListenClient = append(parse("https://127.0.0.1:1"), parse("http://127.0.0.1:2")...)
 			c.ClientTLS.Auto = true
 		}},
+		{"who comes to http://127.0.0.1:2 shows no certificate", func(c *Config) {
+			c.URLs.ListenClientHTTP = parse("http://127.0.0.1:2")
+			c.URLs.ListenClient = parse("https://127.0.0.1:1")
+			c.ClientTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
+		}},
+		{"", func(c *Config) { // the files' modes say who reaches a socket, and metrics are not calls
+			c.URLs.ListenClientHTTP = parse("unix:///tmp/x")
+			c.URLs.ListenMetrics = parse("http://127.0.0.1:2")
+			c.URLs.ListenClient = parse("https://127.0.0.1:1")
+			c.ClientTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
+		}},
+		{"--peer-crl-file is given", func(c *Config) {
+			c.URLs.ListenPeer = append(parse("https://127.0.0.1:1"), parse("http://127.0.0.1:2")...)
+			c.PeerTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
+		}},
+		{"--min-password-length", func(c *Config) { c.Access.MinPassword = 73 }},
+		{"--bcrypt-cost", func(c *Config) { c.Access.BcryptCost = 3 }},
+		{"--auth-token-ttl", func(c *Config) { c.Access.TokenTTL = 0 }},
 		{"client TLS: ", func(c *Config) { c.ClientTLS.CertFile = "x" }},
 		{"peer TLS: ", func(c *Config) { c.PeerTLS.MinVersion = "SSL" }},
 		{"--heartbeat-interval", func(c *Config) { c.Raft.Heartbeat = 0 }},

@@ -34,6 +34,7 @@ func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -121,6 +121,9 @@ func (t TLS) certified(dir string, urls []url.URL) (listen.TLS, error) {
 
 // checkTLS is part of [Config.Validate].
 func (c Config) checkTLS() error {
+	if err := c.checkRevoked(); err != nil {
+		return err
+	}
 	for _, side := range []struct {
 		name, certFlag, urlFlag string
 		tls                     TLS
@@ -152,6 +155,31 @@ func (c Config) checkTLS() error {
 			return fmt.Errorf("there are TLS settings for the %s side, but %s would not be encrypted; "+
 				"give %s with https:// (and advertise such), or leave the TLS settings out",
 				side.name, urlList(side.urls), side.urlFlag)
+		}
+	}
+	return nil
+}
+
+// checkRevoked refuses ports where a list of revoked certificates would mean nothing, because no
+// certificate is shown there: whose was revoked would come in that way. The port of metrics takes
+// no calls.
+func (c Config) checkRevoked() error {
+	for _, side := range []struct {
+		flag string
+		file string
+		urls []url.URL
+	}{
+		{
+			"--client-crl-file", c.ClientTLS.CRLFile,
+			slices.Concat(c.URLs.ListenClient, c.URLs.ListenClientHTTP),
+		},
+		{"--peer-crl-file", c.PeerTLS.CRLFile, c.URLs.ListenPeer},
+	} {
+		for _, u := range side.urls {
+			if side.file != "" && u.Scheme == "http" {
+				return fmt.Errorf("%s is given, but who comes to %s shows no certificate; make that "+
+					"https://, or leave it out", side.flag, u.String())
+			}
 		}
 	}
 	return nil

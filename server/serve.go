@@ -248,6 +248,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 		Pprof:           s.cfg.HTTP.Pprof,
 		CORS:            s.cfg.HTTP.CORS,
 		HostWhitelist:   s.cfg.HTTP.HostWhitelist,
+		Hosts:           hostNames(s.cfg.URLs),
 		Logger:          s.cfg.Logger,
 	}
 	if s.cfg.HTTP.Gateway {

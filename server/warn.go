@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"leasehold.dev/internal/fsm"
@@ -50,8 +52,41 @@ func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	}
 	s.core.inbox.task(func() {
 		s.core.began.current = true
+		s.warnOfStrangers()
 		s.warnOfMembers()
 	})
+}
+
+// warnOfStrangers tells in one line what keeps nobody from the clients' URLs.
+func (s *Server) warnOfStrangers() {
+	if s.cfg.Access.Insecure {
+		return
+	}
+	var open []string
+	plain, anybody := false, false
+	certificates := s.cfg.ClientTLS.TrustedCAFile != "" || s.cfg.ClientTLS.ClientCertAuth
+	for _, u := range slices.Concat(s.cfg.URLs.ListenClient, s.cfg.URLs.ListenClientHTTP) {
+		noTLS := !listen.IsTLS(u)
+		noAccess := (noTLS || !certificates) && !s.node.View().Access.Enabled()
+		if !local(u) && (noTLS || noAccess) {
+			open = append(open, u.String())
+			plain, anybody = plain || noTLS, anybody || noAccess
+		}
+	}
+	var lacks []string
+	if plain {
+		lacks = append(lacks, "TLS (--cert-file, --key-file)")
+	}
+	if anybody {
+		lacks = append(lacks, "access control (leasehold init-access)")
+	}
+	if slices.Contains(s.cfg.HTTP.CORS, "*") {
+		lacks = append(lacks, "a list of web pages that may call it (--cors)")
+	}
+	if len(lacks) > 0 {
+		s.cfg.Logger.Warn("strangers can read or change what is in this member: set up what it lacks, "+
+			"or give --insecure if only those who may do so reach it", "lacks", lacks, "urls", open)
+	}
 }
 
 // warnOfMembers tells what is legal of the members of the cluster, and most likely a mistake.
@@ -97,6 +132,15 @@ func voters(members []fsm.Member) (n int) {
 		}
 	}
 	return n
+}
+
+// hostNames returns the names, in lower case, by which clients are told to reach a member.
+func hostNames(u URLs) []string {
+	var names []string
+	for _, u := range slices.Concat(u.AdvertiseClient, u.ListenClient, u.ListenMetrics) {
+		names = append(names, strings.ToLower(u.Hostname()))
+	}
+	return names
 }
 
 // local reports whether only this machine reaches a URL.

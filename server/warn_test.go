@@ -3,9 +3,12 @@ package server
 import (
 	"log/slog"
 	"net/url"
+	"strings"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 )
 
 // What is legal and most likely a mistake is in the log; what is on this machine is none.
@@ -32,6 +35,60 @@ func TestWarnOfAddresses(t *testing.T) {
 			if log.contains(words) != loud {
 				t.Errorf("the log says %q: %v", words, !loud)
 			}
+		}
+	}
+}
+
+// A member that strangers reach says in one line what it lacks, unless it is told not to.
+func TestWarnOfStrangers(t *testing.T) {
+	t.Parallel()
+	on := access.New(true, 2, nil, nil)
+	alone := TLS{CertFile: "c", KeyFile: "k"}
+	asking := TLS{CertFile: "c", KeyFile: "k", TrustedCAFile: "ca"}
+	for _, c := range []struct {
+		urls  string
+		tls   TLS
+		users *access.State
+		cors  []string
+		lacks string // in the one line; "" if there is none
+	}{
+		{"http://127.0.0.1:1,http://localhost:1,http://[::1]:1,unix:///s", TLS{}, nil, nil, ""},
+		{"http://127.0.0.1:1,http://0.0.0.0:2", TLS{}, nil, nil, "TLS access [http://0.0.0.0:2]"},
+		{"http://10.0.0.1:1", TLS{}, on, nil, "TLS [http://10.0.0.1:1]"},
+		{"https://10.0.0.1:1", alone, nil, nil, "access [https://10.0.0.1:1]"},
+		{"https://10.0.0.1:1", alone, on, nil, ""},
+		{"https://10.0.0.1:1", asking, nil, nil, ""},
+		{"https://10.0.0.1:1,http://10.0.0.1:2", asking, nil, nil, "TLS access [http://10.0.0.1:2]"},
+		{"https://10.0.0.1:1,http://10.0.0.1:2", asking, on, nil, "TLS [http://10.0.0.1:2]"},
+		{"http://127.0.0.1:1", TLS{}, on, []string{"*"}, "--cors []"},
+		{"http://127.0.0.1:1", TLS{}, on, []string{"https://a"}, ""},
+	} {
+		urls, err := listen.ParseURLs(c.urls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &Server{node: &node{core: &core{}}}
+		m.node.core.view.Store(&fsm.View{Access: c.users})
+		m.cfg.URLs.ListenClientHTTP, m.cfg.ClientTLS, m.cfg.HTTP.CORS = urls, c.tls, c.cors
+		var log lockedBuffer
+		m.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		m.warnOfStrangers()
+		if lines := log.count("\n"); c.lacks == "" && lines != 0 || c.lacks != "" && lines != 1 {
+			t.Errorf("%+v: %d lines: %s", c, lines, log.text())
+		}
+		for _, word := range []string{"TLS", "access", "--cors"} {
+			if log.contains(word) != strings.Contains(c.lacks, word) {
+				t.Errorf("%+v: whether it says %s: %s", c, word, log.text())
+			}
+		}
+		if _, at, _ := strings.Cut(c.lacks, "["); c.lacks != "" && !log.contains("["+at) {
+			t.Errorf("%+v: the log does not say where: %s", c, log.text())
+		}
+		var quiet lockedBuffer
+		m.cfg.Logger = slog.New(slog.NewTextHandler(&quiet, nil))
+		m.cfg.Access.Insecure = true
+		if m.warnOfStrangers(); quiet.text() != "" {
+			t.Errorf("%+v: with --insecure: %s", c, quiet.text())
 		}
 	}
 }

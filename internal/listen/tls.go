@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -31,7 +32,8 @@ type TLS struct {
 	// system's) vouches for. A listener that is dialed is held to the same bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
-	// CRLFile is a revocation list, PEM or DER, read again at every handshake.
+	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
+	// handshake.
 	CRLFile string
 	// AllowedHostnames and AllowedCNs, when not empty, narrow who is let in: a
 	// client certificate must match one of the host names (SAN), and bear one of
@@ -214,22 +216,32 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readCRL returns the serial numbers revoked in file.
+// readCRL returns the serial numbers revoked in file, by all lists that are in it.
 func readCRL(file string) (map[string]struct{}, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w: revocation list: %w", ErrTLS, err)
 	}
-	if block, _ := pem.Decode(data); block != nil {
-		data = block.Bytes
+	lists := [][]byte{data}
+	if block, rest := pem.Decode(data); block != nil {
+		lists = nil
+		for ; block != nil; block, rest = pem.Decode(rest) {
+			lists = append(lists, block.Bytes)
+		}
+		if len(bytes.TrimSpace(rest)) > 0 {
+			return nil, fmt.Errorf("%w: revocation list %s: what follows list %d is no PEM",
+				ErrTLS, file, len(lists))
+		}
 	}
-	list, err := x509.ParseRevocationList(data)
-	if err != nil {
-		return nil, fmt.Errorf("%w: revocation list %s: %w", ErrTLS, file, err)
-	}
-	revoked := make(map[string]struct{}, len(list.RevokedCertificateEntries))
-	for _, e := range list.RevokedCertificateEntries {
-		revoked[e.SerialNumber.String()] = struct{}{}
+	revoked := make(map[string]struct{})
+	for _, der := range lists {
+		list, err := x509.ParseRevocationList(der)
+		if err != nil {
+			return nil, fmt.Errorf("%w: revocation list %s: %w", ErrTLS, file, err)
+		}
+		for _, e := range list.RevokedCertificateEntries {
+			revoked[e.SerialNumber.String()] = struct{}{}
+		}
 	}
 	return revoked, nil
 }

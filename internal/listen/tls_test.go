@@ -96,24 +96,6 @@ func (a *authority) issue(name, cn string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// revoke writes crl.pem with the certificate in it.
-func (a *authority) revoke(c tls.Certificate) string {
-	leaf, err := x509.ParseCertificate(c.Certificate[0])
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
-		Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
-		RevokedCertificateEntries: []x509.RevocationListEntry{
-			{SerialNumber: leaf.SerialNumber, RevocationTime: time.Now()},
-		},
-	}, a.cert, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.write("crl.pem", "X509 CRL", der)
-}
-
 func (a *authority) write(name, kind string, der []byte) string {
 	path := filepath.Join(a.dir, name)
 	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})

@@ -129,6 +129,8 @@ func (f *flags) addClientSecurity() {
 		"How dear the hash of a new password is, 4 to 31: one more doubles it.")
 	fs.IntVar(&c.MinPassword, "min-password-length", c.MinPassword,
 		"The shortest new password, in characters. 0: any, as in etcd.")
+	fs.BoolVar(&c.Insecure, "insecure", false, "Do not warn that other machines reach the client "+
+		"URLs without TLS or without access control.")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
 		"The certificate shown by this member to the one it joins (PEM). Default: --cert-file.")
 	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "That certificate's key (PEM).")
@@ -173,7 +175,8 @@ func (f *flags) addHTTP() {
 	fs.Var(list{&c.HTTP.CORS}, "cors",
 		"Other origins whose pages may call the JSON gateway ('*': all).")
 	fs.Var(list{&c.HTTP.HostWhitelist}, "host-whitelist",
-		"Hosts that unencrypted HTTP requests may name ('*': all).")
+		"Hosts that unencrypted HTTP requests may name ('*': all). Default: all, but requests to a "+
+			"loopback address must name an address, localhost or an advertised host.")
 }
 
 func (f *flags) addLogging() {

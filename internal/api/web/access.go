@@ -2,25 +2,21 @@ package web
 
 import (
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/codes"
 )
 
-// guard refuses unknown hosts and answers browsers' questions about origins.
+// guard refuses unknown hosts, answers browsers' questions about origins, and refuses what foreign
+// pages could send.
 func (o Options) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if host := hostName(r.Host); r.TLS == nil && !allows(o.HostWhitelist, host) {
-			// A page of another site whose name was made to resolve to this
-			// machine (DNS rebinding, CVE-2018-5702) ends here.
-			o.Logger.Warn("refused a request for a host that is not on the list", "host", host)
-			http.Error(w, fmt.Sprintf("The Host header names %q, which is not on the list. "+
-				"Use https, or start the member with --host-whitelist %q.", host, host),
-				http.StatusMisdirectedRequest)
-			return
-		}
+	return o.hosts(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.addCORS(w, r)
 		switch r.Method {
 		case http.MethodOptions:
@@ -39,8 +35,56 @@ func (o Options) guard(next http.Handler) http.Handler {
 		if rest, old := strings.CutPrefix(r.URL.Path, "/v3beta/"); old {
 			r.URL.Path = "/v3/" + rest // as etcd does, for clients of its 3.3
 		}
+		if strings.HasPrefix(r.URL.Path, "/v1/") && r.Method == http.MethodPost && !isJSON(r) {
+			// A form, or text, which browsers send for any page, is no call of ours. Under /v3/
+			// it is: curl -d, and clients of etcd that name no type, are answered there.
+			writeJSON(w, http.StatusUnsupportedMediaType, failure{
+				Code:    int(codes.InvalidArgument),
+				Message: "a request under /v1/ needs the header Content-Type: application/json",
+			})
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// isJSON reports whether a request says that its body is JSON.
+func isJSON(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
+// hosts refuses requests that name a host which is not this member: those of a page of another site
+// whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS needs no such
+// check, since no certificate is for such a name.
+func (o Options) hosts(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
+			o.Logger.Warn("refused a request for a host that is not on the list", "host", host)
+			http.Error(w, fmt.Sprintf("The Host header names %q, which is not on the list. "+
+				"Use https, or start the member with --host-whitelist %q.", host, host),
+				http.StatusMisdirectedRequest)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isHost reports whether a request may name a host. Without a list, what came to a loopback address
+// must name an address, localhost, or a name of this member: no machine but this one can have meant
+// another, and a browser of this machine is the one that is misled.
+func (o Options) isHost(host string, r *http.Request) bool {
+	if len(o.HostWhitelist) > 0 {
+		return slices.Contains(o.HostWhitelist, "*") || slices.Contains(o.HostWhitelist, host)
+	}
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok || !at.IP.IsLoopback() {
+		return true
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	_, err := netip.ParseAddr(host)
+	return host == "" || err == nil || name == "localhost" ||
+		strings.HasSuffix(name, ".localhost") || slices.Contains(o.Hosts, name)
 }
 
 // mayCall reports whether pages of origin may call this host: its own, and those on the
@@ -64,12 +108,6 @@ func (o Options) addCORS(w http.ResponseWriter, r *http.Request) {
 	h.Add("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
 	h.Add("Access-Control-Allow-Origin", origin)
 	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
-}
-
-// allows reports whether list, in which "*" is all, and so is an empty list,
-// holds s.
-func allows(list []string, s string) bool {
-	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, s)
 }
 
 // hostName returns the host of a Host header, without its port.

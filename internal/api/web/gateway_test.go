@@ -205,7 +205,7 @@ func TestGatewayHalfOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = io.WriteString(conn, "POST "+c.path+" HTTP/1.1\r\nHost: h\r\n"+
+		_, err = io.WriteString(conn, "POST "+c.path+" HTTP/1.1\r\nHost: localhost\r\n"+
 			"Content-Length: 99\r\n\r\n"+c.part)
 		if err != nil {
 			t.Fatal(err)

@@ -117,6 +117,8 @@ func TestOptions(t *testing.T) {
 
 // Goal: browsers are told what they may do, and a page of another site whose
 // name points here (DNS rebinding) is refused.
+//
+// CVE-2018-1099 of etcd: DNS rebinding.
 func TestAccess(t *testing.T) {
 	for _, c := range []struct {
 		cors, hosts  []string
@@ -124,18 +126,29 @@ func TestAccess(t *testing.T) {
 		status       int
 		allowed      string
 	}{
-		{nil, nil, "https://a", "evil.example", 200, ""},
+		{nil, nil, "https://a", "evil.example", 421, ""},
+		{nil, nil, "", "member.example:2379", 200, ""},
+		{nil, nil, "", "Member.Example.", 200, ""},
+		{nil, nil, "", "localhost:2379", 200, ""},
+		{nil, nil, "", "a.localhost", 200, ""},
+		{nil, nil, "", "127.0.0.1:2379", 200, ""},
+		{nil, nil, "", "[::1]:2379", 200, ""},
+		{nil, nil, "", "10.0.0.1:2379", 200, ""},
+		{nil, nil, "", "127.0.0.1.evil.example", 421, ""},
+		{nil, nil, "", "localhost.evil.example", 421, ""},
 		{[]string{"*"}, []string{"*"}, "https://a", "evil.example", 200, "*"},
-		{[]string{"https://a"}, nil, "https://a", "h", 200, "https://a"},
-		{[]string{"https://a"}, nil, "https://b", "h", 200, ""},
-		{[]string{"https://a"}, nil, "", "h", 200, ""},
+		{[]string{"https://a"}, nil, "https://a", "localhost", 200, "https://a"},
+		{[]string{"https://a"}, nil, "https://b", "localhost", 200, ""},
+		{[]string{"https://a"}, nil, "", "localhost", 200, ""},
 		{nil, []string{"h"}, "", "h", 200, ""},
 		{nil, []string{"h"}, "", "h:2379", 200, ""},
 		{nil, []string{"::1"}, "", "[::1]:2379", 200, ""},
 		{nil, []string{"::1"}, "", "[::1]", 200, ""},
 		{nil, []string{"h"}, "", "evil.example", 421, ""},
 	} {
-		s := start(t, func(o *Options) { o.CORS, o.HostWhitelist = c.cors, c.hosts })
+		s := start(t, func(o *Options) {
+			o.CORS, o.HostWhitelist, o.Hosts = c.cors, c.hosts, []string{"member.example"}
+		})
 		got := s.ask(t, "GET", "/version", "", "Origin", c.origin, "Host", c.host)
 		allowed := got.header.Get("Access-Control-Allow-Origin")
 		if got.status != c.status || allowed != c.allowed {
@@ -146,6 +159,8 @@ func TestAccess(t *testing.T) {
 
 // Goal: a page of another origin cannot write through the browser of somebody who can reach
 // the member, even by a request that browsers do not ask about first.
+//
+// CVE-2018-1098 of etcd: forged requests of other sites.
 func TestForeignPages(t *testing.T) {
 	for _, c := range []struct {
 		cors   []string
@@ -153,8 +168,8 @@ func TestForeignPages(t *testing.T) {
 		status int
 	}{
 		{nil, "", 404},
-		{nil, "http://h:2379", 404}, // its own
-		{nil, "http://h:1", 403},
+		{nil, "http://localhost:2379", 404}, // its own
+		{nil, "http://localhost:1", 403},
 		{nil, "https://evil.example", 403},
 		{nil, "null", 403},
 		{[]string{"https://a"}, "https://b", 403},
@@ -162,10 +177,58 @@ func TestForeignPages(t *testing.T) {
 		{[]string{"*"}, "https://evil.example", 404},
 	} {
 		s := start(t, func(o *Options) { o.CORS = c.cors })
-		got := s.ask(t, "POST", "/nothing", "{}", "Origin", c.origin, "Host", "h:2379",
+		got := s.ask(t, "POST", "/nothing", "{}", "Origin", c.origin, "Host", "localhost:2379",
 			"Content-Type", "text/plain")
 		if got.status != c.status {
 			t.Errorf("%+v: %d %s", c, got.status, got.body)
+		}
+	}
+}
+
+// Goal: what a browser sends for any page without asking first is no call of leasehold.v1, also
+// where no origin is told. To etcd's gateway curl sends a form, as ever.
+func TestOursIsJSON(t *testing.T) {
+	s := start(t, func(*Options) {})
+	for _, c := range []struct {
+		path, kind string
+		status     int
+	}{
+		{"/v1/leases/grant", "application/json", 404},
+		{"/v1/leases/grant", "Application/JSON; charset=utf-8", 404},
+		{"/v1/leases/grant", "", 415},
+		{"/v1/leases/grant", "text/plain", 415},
+		{"/v1/leases/grant", "text/plain; a=application/json", 415},
+		{"/v1/leases/grant", "application/x-www-form-urlencoded", 415},
+		{"/v1/leases/grant", "multipart/form-data; boundary=x", 415},
+		{"/v3/kv/put", "application/x-www-form-urlencoded", 200},
+		{"/v3/kv/put", "", 200},
+	} {
+		got := s.ask(t, "POST", c.path, `{"key":"YQ=="}`, "Content-Type", c.kind)
+		if got.status != c.status {
+			t.Errorf("%+v: %d %s", c, got.status, got.body)
+		}
+	}
+}
+
+// Goal: the port of metrics does not tell them to a page whose name points here, either.
+func TestStatusHost(t *testing.T) {
+	for host, want := range map[string]int{"localhost": 200, "evil.example": 421, "h": 200} {
+		s := httptest.NewServer(NewStatus(Options{
+			Versions: func() Versions { return Versions{} }, Hosts: []string{"h"},
+			HostWhitelist: []string{"x"},
+		}))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/version", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		resp, err := s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if s.Close(); resp.StatusCode != want {
+			t.Errorf("%s: %d", host, resp.StatusCode)
 		}
 	}
 }

@@ -96,9 +96,11 @@ type Options struct {
 	// CORS lists the origins, beside its own, whose pages browsers may let call this
 	// port. One "*": all.
 	CORS []string
-	// HostWhitelist lists the hosts that unencrypted requests may name. Empty, or
-	// one "*": all.
+	// HostWhitelist lists the hosts that unencrypted requests may name. One "*": all. Empty: all,
+	// but to a loopback address only addresses, localhost, and Hosts.
 	HostWhitelist []string
+	// Hosts are the names under which this member is reached, in lower case.
+	Hosts []string
 	// Logger is told of failed checks. Default: none.
 	Logger *slog.Logger
 
@@ -147,7 +149,8 @@ func NewStatus(o Options) http.Handler {
 	mux := http.NewServeMux()
 	o.addStatus(mux)
 	mux.HandleFunc("/", notFound)
-	return mux
+	o.HostWhitelist = nil // which is of the clients' ports
+	return o.hosts(mux)
 }
 
 // NewServer returns an http.Server for h with time limits that keep slow or

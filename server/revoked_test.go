@@ -1,0 +1,86 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// revoke writes a list of revoked certificates of an authority of its own.
+func revoke(t *testing.T, file string, serials ...int64) {
+	t.Helper()
+	key := newKey(t)
+	list := &x509.RevocationList{
+		Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
+	}
+	for _, n := range serials {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: big.NewInt(n), RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, &x509.Certificate{
+		SubjectKeyId: []byte{1}, KeyUsage: x509.KeyUsageCRLSign,
+	}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der})
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A certificate that is revoked while the member runs is let in on none of its ports from then on:
+// CVE-2026-59818 of etcd, where one of two listeners did not look at the list.
+func TestRevokedOnEveryPort(t *testing.T) {
+	t.Parallel()
+	certs := newCertificates(t, "alice")
+	dir := shortDir(t)
+	c := testConfig(dir)
+	crl := filepath.Join(dir, "crl")
+	revoke(t, crl)
+	socket := func(name string) []url.URL {
+		return []url.URL{{Scheme: "unixs", Path: filepath.Join(dir, name)}}
+	}
+	c.URLs.ListenClient = append(c.URLs.ListenClient, socket("c")...)
+	c.URLs.ListenClientHTTP, c.URLs.ListenMetrics = socket("h"), socket("m")
+	c.URLs.ListenPeer = socket("q")
+	c.URLs.AdvertisePeer = c.URLs.ListenPeer
+	c.ClientTLS = TLS{
+		CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, CRLFile: crl,
+	}
+	c.PeerTLS = c.ClientTLS
+	r := run(t, c)
+	shakes := func(u url.URL) error {
+		conf := certs.config("alice")
+		conf.MaxVersion = tls.VersionTLS12 // in which a client learns at once that it is refused
+		conn, err := net.Dial("unix", u.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return tls.Client(conn, conf).HandshakeContext(t.Context())
+	}
+	urls := r.cfg.URLs
+	all := slices.Concat(urls.ListenClient[1:], urls.ListenClientHTTP, urls.ListenMetrics,
+		urls.ListenPeer)
+	for _, u := range all {
+		if err := shakes(u); err != nil {
+			t.Errorf("%s: %v", u.Path, err)
+		}
+	}
+	revoke(t, crl, 7, 2)
+	for _, u := range all {
+		if shakes(u) == nil {
+			t.Errorf("%s lets a revoked certificate in", u.Path)
+		}
+	}
+}
