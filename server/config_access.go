@@ -14,6 +14,10 @@ type Access struct {
 	Token string
 	// TokenTTL is how long a simple token counts after its last use. Default 5 minutes.
 	TokenTTL time.Duration
+	// BindingsFile has rules that say who callers are that were identified elsewhere: by the SANs of
+	// their certificates, or by tokens of other issuers. It is read again when it changes. Default:
+	// none.
+	BindingsFile string
 	// BcryptCost is that of the hashes of new passwords, 4 to 31. Default 10.
 	BcryptCost int
 	// MinPassword is how many characters a new password needs. Default 8; in etcd any will do.

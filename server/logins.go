@@ -3,12 +3,15 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
@@ -18,6 +21,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/binding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
 )
@@ -30,6 +34,9 @@ type logins struct {
 	tokens    login.Provider
 	// certificates says that the common name of a verified certificate is a user.
 	certificates bool
+	// bindings say who callers are that were identified elsewhere.
+	bindings *binding.Bindings
+	refusals *rate.Sometimes // of tokens of issuers, in the log
 }
 
 // newLogins returns the logins at a member.
@@ -40,12 +47,16 @@ func newLogins(cfg Config, n *node) (*logins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &logins{
+	l := &logins{
 		node:         n,
 		passwords:    login.NewPasswords(cfg.Access.BcryptCost, cfg.Access.MinPassword),
 		tokens:       tokens,
 		certificates: cfg.ClientTLS.ClientCertAuth,
-	}, nil
+	}
+	if err := l.openBindings(cfg); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return l, nil
 }
 
 // users is a view as package login sees it.
@@ -132,49 +143,71 @@ func token(ctx context.Context) string {
 	return ""
 }
 
-// commonName returns the name in the certificate of the connection that a call came over, if that
-// counts as a user's. The gateway has none: whoever calls it must show a token.
-func (l *logins) commonName(ctx context.Context) string {
+// certificate returns the verified certificate of the connection that a call came over, nil if
+// there is none. The gateway has none: whoever calls it must show a token.
+func certificate(ctx context.Context) *x509.Certificate {
 	p, ok := peer.FromContext(ctx)
-	if !ok || !l.certificates {
-		return ""
+	if !ok {
+		return nil
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return ""
+		return nil
 	}
-	return info.State.VerifiedChains[0][0].Subject.CommonName
+	return info.State.VerifiedChains[0][0]
+}
+
+// identified is who makes a call.
+type identified struct {
+	access.Caller
+	// by is why, for one that the bindings know.
+	by *binding.Evidence
+}
+
+// certified returns whom the certificate of the connection stands for, nobody if there is none.
+func (l *logins) certified(ctx context.Context) identified {
+	c := certificate(ctx)
+	if c == nil {
+		return identified{}
+	}
+	if who, ok := l.bound(binding.OfCertificate(c)); ok {
+		return who
+	}
+	name := c.Subject.CommonName
+	if name == "" || !l.certificates || !l.bindings.CommonNames() {
+		return identified{}
+	}
+	return identified{Caller: access.Caller{User: name, Revision: l.node.View().Access.Revision()}}
 }
 
 // caller returns who makes a call, nobody if there is neither token nor certificate. Its error is
-// login.ErrInvalid.
-func (l *logins) caller(ctx context.Context) (access.Caller, error) {
-	v := l.node.View()
+// login.ErrInvalid, or access.ErrPermissionDenied for whom nothing binds.
+func (l *logins) caller(ctx context.Context) (identified, error) {
 	text := token(ctx)
 	if text == "" {
-		name := l.commonName(ctx)
-		if name == "" {
-			return access.Caller{}, nil
-		}
-		return access.Caller{User: name, Revision: v.Access.Revision()}, nil
+		return l.certified(ctx), nil
 	}
+	if who, ours, err := l.issued(ctx, text); ours {
+		return who, err
+	}
+	v := l.node.View()
 	c, err := l.tokens.Check(text, users{v})
 	if err != nil {
 		// Another member may have given it only now.
 		if l.node.Confirm(ctx) != nil {
-			return access.Caller{}, err
+			return identified{}, err
 		}
 		if v = l.node.View(); !v.Access.Enabled() {
-			return access.Caller{}, nil // nor is it any more
+			return identified{}, nil // nor is it any more
 		}
 		if c, err = l.tokens.Check(text, users{v}); err != nil {
-			return access.Caller{}, err
+			return identified{}, err
 		}
 	}
 	if !c.HasRevision {
 		c.Revision = v.Access.Revision()
 	}
-	return access.Caller{User: c.User, Revision: c.Revision}, nil
+	return identified{Caller: access.Caller{User: c.User, Revision: c.Revision}}, nil
 }
 
 // anybody reports whether a method is for those who have not logged in: what logs them in, and
@@ -195,11 +228,13 @@ func (l *logins) unary(
 	switch {
 	case err != nil:
 		return nil, api.Error(err)
-	case c == (access.Caller{}):
+	case c == (identified{}):
 	case waits(info.FullMethod):
-		ctx = api.WithIdentity(ctx, l.stays(ctx, c))
+		s := l.stays(ctx, c)
+		defer s.wakeAtEnd()()
+		ctx = api.WithIdentity(ctx, s)
 	default:
-		ctx = api.WithCaller(ctx, c)
+		ctx = api.WithCaller(ctx, c.Caller)
 	}
 	return next(ctx, req)
 }
@@ -219,7 +254,7 @@ func (l *logins) stream(
 		return next(srv, stream)
 	}
 	s, err := l.open(stream.Context())
-	if err != nil && !info.IsClientStream {
+	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
 		return api.Error(err)
 	}
 	if s == nil && err == nil {
@@ -227,34 +262,38 @@ func (l *logins) stream(
 	}
 	// A stream with more than one message is told at each of them: etcd's clients log in again
 	// when they are told so of a watch, and not when they are told so of its stream.
+	defer s.wakeAtEnd()()
 	return next(srv, &knownStream{stream, api.WithIdentity(stream.Context(), s)})
 }
 
 // open returns who opens a stream: nil for nobody, who is nobody for as long as it is open. With an
 // error it returns one whose login does not count.
 func (l *logins) open(ctx context.Context) (*streamUser, error) {
-	s := &streamUser{node: l.node}
 	if !l.node.View().Access.Enabled() {
-		if s.name = l.commonName(ctx); s.name == "" {
+		c := l.certified(ctx)
+		if c.User == "" {
 			return nil, nil
 		}
-		return s, nil
+		return &streamUser{logins: l, name: c.User, by: c.by}, nil
 	}
 	c, err := l.caller(ctx)
 	if err != nil {
-		return s, err
+		return &streamUser{logins: l}, err
 	}
-	if c == (access.Caller{}) {
+	if c == (identified{}) {
 		return nil, nil
 	}
 	return l.stays(ctx, c), nil
 }
 
 // stays returns who makes a call for as long as it lasts.
-func (l *logins) stays(ctx context.Context, c access.Caller) *streamUser {
-	s := &streamUser{node: l.node}
+func (l *logins) stays(ctx context.Context, c identified) *streamUser {
+	s := &streamUser{logins: l}
 	v := l.node.View()
-	if c.Revision >= v.Access.Revision() {
+	switch {
+	case c.by != nil:
+		s.name, s.by = c.User, c.by
+	case c.Revision >= v.Access.Revision():
 		u, _ := v.Access.User(c.User)
 		s.name, s.byToken, s.hash = c.User, token(ctx) != "", u.Hash
 	}
@@ -262,26 +301,37 @@ func (l *logins) stays(ctx context.Context, c access.Caller) *streamUser {
 }
 
 // streamUser is who has opened a stream, or makes a call that waits. The login counts for as long
-// as that lasts and the user has the password that it had then, also when the token has ended.
+// as that lasts and the user has the password that it had then, also when the token has ended. That
+// of one whom the bindings know counts for as long as they bind it to the same, and until its token
+// has ended.
 type streamUser struct {
-	node    *node
+	logins  *logins
 	name    string // empty if the login did not count
 	byToken bool
 	hash    []byte
+	by      *binding.Evidence
+	// boundTo is who by was the last time that was asked.
+	boundTo atomic.Pointer[binding.Principal]
 }
 
 var _ api.Identity = (*streamUser)(nil)
 
+// ended is an old login: who calls has to log in again.
+var ended = access.Caller{Revision: 1}
+
 // Caller implements api.Identity.
 func (s *streamUser) Caller() access.Caller {
-	v := s.node.View()
+	v := s.logins.node.View()
+	if s.by != nil {
+		return s.bound(v)
+	}
 	counts := s.name != ""
 	if counts && s.byToken {
 		u, ok := v.Access.User(s.name)
 		counts = ok && bytes.Equal(u.Hash, s.hash)
 	}
 	if !counts {
-		return access.Caller{Revision: 1} // an old one: who calls has to log in again
+		return ended
 	}
 	return access.Caller{User: s.name, Revision: v.Access.Revision()}
 }

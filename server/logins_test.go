@@ -94,6 +94,8 @@ type certificates struct {
 	ca, cert, key string
 	pool          *x509.CertPool
 	clients       map[string]tls.Certificate
+	// sign returns a certificate of the authority.
+	sign func(*x509.Certificate) tls.Certificate
 }
 
 func newCertificates(t testing.TB, names ...string) *certificates {
@@ -144,6 +146,15 @@ func newCertificates(t testing.TB, names ...string) *certificates {
 	c.pool.AddCert(parsed)
 	for _, name := range names {
 		c.clients[name] = issue(name, ca, caKey)
+	}
+	c.sign = func(template *x509.Certificate) tls.Certificate {
+		template.SerialNumber, template.NotAfter = big.NewInt(3), time.Now().Add(time.Hour)
+		key := newKey(t)
+		der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	}
 	return c
 }

@@ -42,7 +42,7 @@ func TestTokenWhileDisabling(t *testing.T) {
 	l := *r.node.logins
 	l.tokens = tokens
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", "x"))
-	if c, err := l.caller(ctx); err != nil || c != (access.Caller{}) {
+	if c, err := l.caller(ctx); err != nil || c != (identified{}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

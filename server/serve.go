@@ -77,6 +77,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	compactor := &compactor{node: s.node, log: s.cfg.Logger, cfg: s.cfg.Compaction}
 	f.group.start(fail, func() error { compactor.run(ctx); return nil })
 	f.group.start(fail, func() error { s.warnOfMembersOnce(ctx); return nil })
+	f.group.start(fail, func() error { s.node.logins.bindings.Run(ctx); return nil })
 	f.group.start(fail, func() error { return s.publishCaughtUp(ctx) })
 	s.cfg.Logger.Info("ready to serve client requests",
 		"name", s.cfg.Name, "version", version.Version,

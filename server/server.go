@@ -182,11 +182,16 @@ func (s *Server) Run(ctx context.Context) error {
 // Ready returns a channel that is closed when the member begins to serve.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
+// Reload reads again at once what may change while the member runs, and is read again anyway when
+// it has changed: the file of Access.BindingsFile.
+func (s *Server) Reload() { s.node.logins.bindings.Reload() }
+
 // Close lets go of the data directory of a Server that was never run.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.peers.close()
+		s.node.logins.bindings.Close()
 		s.core.commitDelay.close()
 		err = s.core.disk.Close()
 	})
@@ -233,6 +238,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.peers.close()
 	s.core.snap.wg.Wait()
 	stopWriter()
+	s.node.logins.bindings.Close()
 	g.wg.Wait()
 	s.core.writer.abandon()
 	cause := context.Cause(ctx)

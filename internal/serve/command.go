@@ -41,7 +41,7 @@ type process struct {
 	env      func() []string
 	hostname func() string
 	// run runs a member; the joiner is nil unless it joins a running cluster, the reloader
-	// unless it has a configuration file.
+	// unless it has a file that is read again.
 	run func(context.Context, server.Config, *joiner, *reloader) error
 }
 
@@ -99,7 +99,8 @@ func (p process) serve(c *cobra.Command, args []string) error {
 		ctx = context.Background()
 	}
 	var r *reloader
-	if f.configFile != "" { // else SIGHUP ends the process, as when its terminal closes
+	if f.configFile != "" || cfg.Access.BindingsFile != "" {
+		// Else SIGHUP ends the process, as when its terminal closes.
 		r = &reloader{args: args, env: p.env(), running: f, style: style, log: lg}
 		defer r.onHangup()()
 	}
@@ -152,6 +153,10 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	s, err := server.New(cfg)
 	if err != nil {
 		return err
+	}
+	if r != nil {
+		again := s.Reload
+		r.member.Store(&again)
 	}
 	tuneGC() // not before the state is loaded: that is all growth and no garbage
 	go notify(ctx, s.Ready(), r)

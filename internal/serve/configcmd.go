@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/binding"
 	"leasehold.dev/server"
 )
 
 const configLong = `Reads settings as "leasehold serve" does, and starts nothing. It does not
-open the files and addresses that they name.
+open the files and addresses that they name, but check reads that of --auth-config.
 
 A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or
 a line of the file of --config-file. A flag beats a variable, LEASEHOLD_ beats ETCD_, a variable
@@ -44,7 +45,7 @@ func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname)
 
 func configCommand(env func() []string, hostname func() string) *cobra.Command {
 	sub := func(
-		use, short, example string, do func(io.Writer, *flags, server.Config, []string),
+		use, short, example string, do func(io.Writer, *flags, server.Config, []string) error,
 	) *cobra.Command {
 		c := &cobra.Command{
 			Use: use + " [FILE] [flags of serve]", Short: short, Long: configLong, Example: example,
@@ -67,8 +68,7 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			do(c.OutOrStdout(), f, cfg, append(warnings, more...))
-			return nil
+			return do(c.OutOrStdout(), f, cfg, append(warnings, more...))
 		}
 		return c
 	}
@@ -89,7 +89,12 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 }
 
 // checkConfig tells what was read, once there is no mistake in it.
-func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) {
+func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
+	if path := cfg.Access.BindingsFile; path != "" {
+		if err := binding.Check(path); err != nil {
+			return usageError("%v", err)
+		}
+	}
 	for _, line := range warnings {
 		fmt.Fprintf(w, "warning: %s\n", line)
 	}
@@ -104,10 +109,11 @@ func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) {
 	fmt.Fprintf(w, "ok: member %s, data in %s; "+
 		"settings: %d of the file, %d of variables, %d of flags\n",
 		cfg.Name, cfg.DataDir, count["file"], count["variable"], count["flag"])
+	return nil
 }
 
 // showConfig prints what would be a configuration file of the same meaning.
-func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) {
+func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
 	for _, line := range warnings {
 		fmt.Fprintf(w, "# warning: %s\n", line)
 	}
@@ -127,6 +133,7 @@ func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) {
 			fmt.Fprintf(w, "%-48s # %s\n", name+": "+inFileText(x, value), from)
 		}
 	}
+	return nil
 }
 
 // chosen is the value of a flag that was not given where that depends on others.

@@ -1,19 +1,18 @@
 package serve
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"leasehold.dev/internal/settings"
 )
 
 // inFile maps the sections of a configuration file, which etcd has, to the names in each and
@@ -70,12 +69,12 @@ func (f *flags) readFile() (warnings []string, err error) {
 	if err != nil {
 		return nil, usageError("--config-file: %v", err)
 	}
-	settings, err := f.settings(text)
+	given, err := f.settings(text)
 	if err != nil {
 		return nil, err
 	}
 	tried := newFlags()
-	for _, s := range settings {
+	for _, s := range given {
 		if s.flag == "" && (s.value.Value == "false" || s.value.Value == "off") {
 			continue // etcd's default is not worth a warning
 		}
@@ -106,7 +105,7 @@ func (f *flags) readFile() (warnings []string, err error) {
 
 // settings reads the names in a file, and finds the flag of each.
 func (f *flags) settings(text []byte) ([]setting, error) {
-	root, err := parseYAML(text)
+	root, err := settings.Parse(text)
 	if err != nil {
 		return nil, usageError("%s%v", f.configFile, err)
 	}
@@ -132,7 +131,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			return fail(name.Line, "%s is given already, as %[1]s in line %d", name.Value, line)
 		}
 		sections[name.Value] = name.Line
-		if isNull(value) {
+		if settings.IsNull(value) {
 			continue
 		}
 		if value.Kind != yaml.MappingNode {
@@ -169,7 +168,7 @@ func (f *flags) vetSettings(
 			return fail(s.line, "%s is given already, as %s in line %d", s.name, other.name, other.line)
 		}
 		first[s.flag] = s
-		if !isNull(s.value) {
+		if !settings.IsNull(s.value) {
 			kept = append(kept, s)
 		}
 	}
@@ -195,62 +194,16 @@ func didYouMean(typed string, names []string) string {
 	}
 	// A file may have been written with the names of another language.
 	plain = strings.ReplaceAll(strings.TrimPrefix(plain, "--"), "_", "-")
-	if near := nearest(plain, names); near != "" {
+	if near := settings.Nearest(plain, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return "; leasehold serve --help lists the names, as flags"
 }
 
-// inYAML finds the line in an error of the library.
-var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-// parseYAML returns the one document of a text, nil if it is empty. The error begins with the
-// line, if that is known, between colons.
-func parseYAML(text []byte) (*yaml.Node, error) {
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	var doc, next yaml.Node
-	err := d.Decode(&doc)
-	if errors.Is(err, io.EOF) {
-		return nil, nil
-	}
-	if err == nil {
-		switch err := d.Decode(&next); {
-		case errors.Is(err, io.EOF):
-		case err == nil:
-			return nil, fmt.Errorf(":%d: a second document begins here; one is enough", next.Line)
-		}
-	}
-	if err != nil {
-		m := inYAML.FindStringSubmatch(err.Error())
-		if m == nil || m[1] == "" {
-			return nil, fmt.Errorf(": not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		return nil, fmt.Errorf(":%s: not YAML: %s", m[1], strings.TrimPrefix(err.Error(), m[0]))
-	}
-	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
-		return nil, nil
-	}
-	return doc.Content[0], nil
-}
-
-// isNull reports whether a name has no value, as many in etcd's sample have none.
-func isNull(n *yaml.Node) bool {
-	n = meant(n)
-	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
-}
-
-// meant is what n is, or what it is an alias of.
-func meant(n *yaml.Node) *yaml.Node {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	return n
-}
-
 // valueOf returns the text of a value, as it would be on the command line, if the value has the
 // type of x.
 func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
-	n = meant(n)
+	n = settings.Meant(n)
 	var kind any = ""
 	if g, ok := x.Value.(flag.Getter); ok {
 		kind = g.Get()
@@ -308,7 +261,7 @@ func takesList(x *flag.Flag) bool {
 func listOf(n *yaml.Node) (string, error) {
 	var words []string
 	for _, c := range n.Content {
-		if c = meant(c); c.Kind != yaml.ScalarNode {
+		if c = settings.Meant(c); c.Kind != yaml.ScalarNode {
 			return "", fmt.Errorf("what begins in line %d is no single value", c.Line)
 		}
 		words = append(words, c.Value)

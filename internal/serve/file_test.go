@@ -215,6 +215,16 @@ func TestConfigCheck(t *testing.T) {
 	if out, err := run(nil, path, "--election-timeout=1"); err == nil || out != "" {
 		t.Errorf("no member could start, but: %q, %v", out, err)
 	}
+	bindings := file(t, "bindings:\n  - dns: a\n    usre: b\n")
+	_, err = run(nil, path, "--auth-config", bindings)
+	var usage *UsageError
+	if want := bindings + `:3: unknown setting "usre"`; !errors.As(err, &usage) ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("with a mistake in the bindings: %v", err)
+	}
+	if _, err = run(nil, path, "--auth-config", file(t, "bindings: [{dns: a, user: b}]")); err != nil {
+		t.Errorf("with bindings: %v", err)
+	}
 	out, err = run(nil, "--help")
 	if err != nil || !strings.Contains(out, "client-transport-security:") {
 		t.Errorf("help: %q, %v", out, err)

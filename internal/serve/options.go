@@ -125,6 +125,9 @@ func (f *flags) addClientSecurity() {
 			"EdDSA or HS256. Without priv-key this member only checks tokens.")
 	fs.Var(seconds{&c.TokenTTL}, "auth-token-ttl",
 		"How long a simple token counts after its last use (in seconds).")
+	fs.StringVar(&c.BindingsFile, "auth-config", "",
+		"A YAML file that binds SANs of certificates, and tokens of other issuers (OpenID Connect), "+
+			"to users or roles. It is read again when it changes, and on SIGHUP.")
 	fs.IntVar(&c.BcryptCost, "bcrypt-cost", c.BcryptCost,
 		"How dear the hash of a new password is, 4 to 31: one more doubles it.")
 	fs.IntVar(&c.MinPassword, "min-password-length", c.MinPassword,

@@ -18,13 +18,15 @@ import (
 // others count from the next start.
 var reloadable = []string{"log-level", "log-format"}
 
-// reloader reads the configuration file of a member again while it runs.
+// reloader reads the files of a member again while it runs.
 type reloader struct {
 	args, env []string
 	running   *flags // as they were read at the start, or the last time
 	style     *logStyle
 	log       *slog.Logger
 	serving   atomic.Bool // before that systemd must not be told that a reload is done
+	// member has the member read its files again, once there is one.
+	member atomic.Pointer[func()]
 }
 
 // onHangup reloads at each SIGHUP, until what it returns is called.
@@ -59,9 +61,19 @@ func (r *reloader) onHangup() (stop func()) {
 	}
 }
 
-// reload applies what has changed in the file, if all of it is right. It says what needs a new
-// start.
+// reload applies what has changed in the files.
 func (r *reloader) reload() {
+	if r.running.configFile != "" {
+		r.reloadConfig()
+	}
+	if again := r.member.Load(); again != nil {
+		(*again)()
+	}
+}
+
+// reloadConfig applies what has changed in the configuration file, if all of it is right. It says
+// what needs a new start.
+func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
 	_, err := now.read(r.args, r.env)

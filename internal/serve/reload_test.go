@@ -78,7 +78,15 @@ func TestReload(t *testing.T) {
 			t.Errorf("%q has changed something", bad)
 		}
 	}
+	again := 0
+	member := func() { again++ }
+	r.member.Store(&member)
 	write("log-level: debug\n")
+	write("log-level: [\n")
+	write("log-level: debug\n")
+	if again != 3 {
+		t.Errorf("the member has read its files again %d times, not 3", again)
+	}
 	r, out = setup(append(args[:2:2], "--log-level=warn")...)
 	write("log-level: debug\n")
 	if s := says(r.log); s != "" {

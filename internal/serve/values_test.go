@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/settings"
 	"leasehold.dev/server"
 )
 
@@ -128,7 +129,7 @@ func TestNearest(t *testing.T) {
 		"nam": "name", "data_dir": "data-dir", "listenclienturls": "listen-client-urls",
 		"zzz": "", "x": "", "nmae": "name", "frobnicate-everything": "",
 	} {
-		if got := nearest(typed, names); got != want {
+		if got := settings.Nearest(typed, names); got != want {
 			t.Errorf("%s: %q, want %q", typed, got, want)
 		}
 	}

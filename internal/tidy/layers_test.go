@@ -42,13 +42,14 @@ var house = [][]string{
 	},
 	{"lease", "internal/mvcc", "internal/watch"},
 	{"internal/wheel", "internal/storage"},
-	{"internal/outages"},
+	{"internal/outages", "internal/binding"},
 	{"plan/length", "plan/levels", "plan/caches", "plan/capacity"},
 	{"plan", "internal/listen", "internal/backup", "internal/access"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
 		"internal/fault", "internal/figures", "internal/login", "internal/table",
+		"internal/settings",
 	},
 }
 

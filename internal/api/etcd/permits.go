@@ -17,8 +17,10 @@ const permitTime = time.Second
 // to nobody, and has no name, the user must as in etcd be allowed to write all keys: otherwise
 // anybody who knows its ID could keep the keys of others alive.
 type permits struct {
-	node  Inspector
-	state *access.State // with which the leases were looked at
+	node Inspector
+	// state and who are with which the leases were looked at.
+	state *access.State
+	who   access.Caller
 	until map[lease.ID]time.Time
 }
 
@@ -31,8 +33,8 @@ func (p *permits) renew(ctx context.Context, v *fsm.View, id lease.ID) error {
 	if err := v.Access.CheckKnown(who); err != nil || v.Access.IsRoot(who) {
 		return err
 	}
-	if p.state != v.Access || len(p.until) >= maxTended {
-		p.state, p.until = v.Access, make(map[lease.ID]time.Time)
+	if p.state != v.Access || p.who != who || len(p.until) >= maxTended {
+		p.state, p.who, p.until = v.Access, who, make(map[lease.ID]time.Time)
 	}
 	now := time.Now()
 	if until, ok := p.until[id]; ok && now.Before(until) {

@@ -72,12 +72,14 @@ type watchStream struct {
 
 	// What follows belongs to send.
 	watchers map[int64]*watcher // that the client knows of
-	allowed  *access.State      // with which the watchers were allowed to go on
-	quiet    map[int64]*watcher // those that want progress reported
-	ticker   *time.Ticker       // runs while quiet is not empty
-	due      []int64            // watchers whose progress is yet to be asked for
-	asked    int                // and those for which it was
-	frame    watchFrame
+	// allowed and who are with which the watchers were allowed to go on.
+	allowed *access.State
+	who     access.Caller
+	quiet   map[int64]*watcher // those that want progress reported
+	ticker  *time.Ticker       // runs while quiet is not empty
+	due     []int64            // watchers whose progress is yet to be asked for
+	asked   int                // and those for which it was
+	frame   watchFrame
 }
 
 func (w *watchStream) close() {
@@ -159,10 +161,11 @@ func (t *watcher) permit(ctx context.Context, v *fsm.View) error {
 // now: they are told nothing from then on but why.
 func (w *watchStream) recheck() {
 	v := w.service.node.View()
-	if v.Access == w.allowed {
+	who := api.CallerOf(w.stream.Context())
+	if v.Access == w.allowed && who == w.who {
 		return
 	}
-	w.allowed = v.Access
+	w.allowed, w.who = v.Access, who
 	for id, t := range w.watchers {
 		w.end(id, t, v)
 	}

@@ -1,0 +1,220 @@
+package binding
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// lookEvery is how often the files are looked at.
+const lookEvery = time.Second
+
+// Bindings are the rules of a file, as they were when it was right the last time. A nil Bindings
+// binds nobody.
+type Bindings struct {
+	path    string
+	log     *slog.Logger
+	changed func()
+	now     atomic.Pointer[rules]
+
+	ctx    context.Context // ends the fetching of keys
+	cancel context.CancelFunc
+	group  sync.WaitGroup // of fetches
+
+	mu     sync.Mutex // guards what follows
+	text   []byte     // of the file, when it was read the last time
+	failed string     // why that was refused
+}
+
+// rules are what was read at one time.
+type rules struct {
+	*file
+	byURL map[string]*issuer
+}
+
+// Options are what [Open] needs to know besides the file.
+type Options struct {
+	// Log is told what becomes of the file and of keys. Default: nobody.
+	Log *slog.Logger
+	// Changed is called when there are other rules. Default: nothing.
+	Changed func()
+}
+
+// Check says what is wrong with a file, and the files that it names. It asks no issuer.
+func Check(path string) error {
+	b, err := Open(path, Options{})
+	if err != nil {
+		return err
+	}
+	b.Close()
+	return nil
+}
+
+// Open reads a file. It asks no issuer before [Bindings.Run] does, or a token comes.
+func Open(path string, o Options) (*Bindings, error) {
+	b := &Bindings{path: path, log: o.Log, changed: o.Changed}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.changed == nil {
+		b.changed = func() {}
+	}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	f, text, err := readFile(path)
+	if err == nil {
+		err = b.use(f)
+	}
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	b.text = text
+	return b, nil
+}
+
+// Close ends what is under way.
+func (b *Bindings) Close() {
+	if b == nil {
+		return
+	}
+	b.cancel()
+	b.group.Wait()
+}
+
+// use makes a file count, with the issuers as they are that have not changed.
+func (b *Bindings) use(f *file) error {
+	next := &rules{file: f, byURL: make(map[string]*issuer)}
+	var old map[string]*issuer
+	if r := b.now.Load(); r != nil {
+		old = r.byURL
+	}
+	for i := range f.Issuers {
+		s := &f.Issuers[i]
+		if x := old[s.URL]; x != nil && x.like(s) {
+			next.byURL[s.URL] = x
+			continue
+		}
+		k := &keySet{
+			from: s, log: b.log, ctx: b.ctx, group: &b.group,
+			limit: rate.NewLimiter(rate.Every(fetchEvery), fetchBurst),
+		}
+		if s.CAFile != "" {
+			if _, err := readCA(s); err != nil {
+				return fmt.Errorf("--auth-config: %s:%d: %w", b.path, s.Line, err)
+			}
+		}
+		if s.KeysFile != "" {
+			if err := k.readFile(); err != nil {
+				return fmt.Errorf("--auth-config: %s:%d: %w", b.path, s.Line, err)
+			}
+		}
+		next.byURL[s.URL] = newIssuer(s, k)
+	}
+	b.now.Store(next)
+	return nil
+}
+
+// like reports whether other settings say the same of the issuer.
+func (i *issuer) like(s *issuerSettings) bool {
+	a, b := *i.issuerSettings, *s
+	a.Line, b.Line = 0, 0
+	return reflect.DeepEqual(a, b)
+}
+
+// Reload reads the file again. If it is not as it was, and right, it counts from now on; if it is
+// wrong, nothing changes, and the log says why.
+func (b *Bindings) Reload() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f, text, err := readFile(b.path)
+	switch {
+	case err == nil && bytes.Equal(text, b.text) && b.failed == "":
+		return
+	case err == nil:
+		err = b.use(f)
+	}
+	if err != nil {
+		if why := err.Error(); why != b.failed {
+			b.failed = why
+			b.log.Error("the file of --auth-config is not read again: it has a mistake, and "+
+				"nothing changes", "file", b.path, "error", why)
+		}
+		return
+	}
+	b.text, b.failed = text, ""
+	b.log.Info("the file of --auth-config was read again", "file", b.path,
+		"issuers", len(f.Issuers), "bindings", len(f.Bindings))
+	b.changed()
+}
+
+// Run reads files again that have changed, and fetches keys again that are old, until ctx ends.
+func (b *Bindings) Run(ctx context.Context) {
+	if b == nil {
+		return
+	}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		for _, i := range b.now.Load().byURL {
+			switch {
+			case i.KeysFile != "":
+				_ = i.keys.readFile() // it is in the log
+			case i.keys.due(time.Now()):
+				i.keys.fetch()
+			}
+		}
+		select {
+		case <-look.C:
+			b.Reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// CommonNames reports whether the common name of a certificate is a user where no rule fits.
+func (b *Bindings) CommonNames() bool { return b == nil || b.now.Load().CommonNames }
+
+// OfCertificates reports whether a rule is for certificates.
+func (b *Bindings) OfCertificates() bool {
+	return slices.ContainsFunc(b.now.Load().Bindings, func(r rule) bool { return r.Issuer == "" })
+}
+
+// Token returns what a token says. It is not ours if no issuer of the file is named in it, and then
+// it may be another's; else an error says why it does not count.
+func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours bool, err error) {
+	if b == nil {
+		return nil, false, nil
+	}
+	i := b.now.Load().byURL[issuerOf(token)]
+	if i == nil {
+		return nil, false, nil
+	}
+	e, err = i.verify(ctx, token)
+	return e, true, err
+}
+
+// Who says who a caller is by the rules of now, not ok if nobody is.
+func (b *Bindings) Who(e *Evidence) (p Principal, ok bool) {
+	if b == nil || !e.Expires.IsZero() && !time.Now().Before(e.Expires) {
+		return Principal{}, false
+	}
+	r := b.now.Load()
+	if e.issuer != "" {
+		if i := r.byURL[e.url]; i == nil || i.Name != e.issuer {
+			return Principal{}, false
+		}
+	}
+	return r.who(e)
+}

@@ -1,0 +1,220 @@
+// Package issuertest is an issuer of tokens for tests: a server with a discovery document and a key
+// set, real keys, and tokens that are right, or wrong in whatever way a test wants.
+package issuertest
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Audience is whom the tokens are for.
+const Audience = "leasehold"
+
+// Issuer is one that runs.
+type Issuer struct {
+	// URL is what tokens name it by.
+	URL string
+
+	server *httptest.Server
+	mu     sync.Mutex               // guards what follows
+	keys   map[string]crypto.Signer // by kid
+	asked  int
+	broken bool
+	said   string // the issuer of the discovery document, if it is not URL
+}
+
+// New starts an issuer that has no keys yet. With encrypted it speaks TLS, with a certificate of
+// its own.
+func New(t testing.TB, encrypted bool) *Issuer {
+	t.Helper()
+	i := &Issuer{keys: make(map[string]crypto.Signer)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", i.answer(i.document))
+	mux.HandleFunc("/keys", i.answer(i.KeySet))
+	mux.Handle("/elsewhere", http.RedirectHandler("/keys", http.StatusFound))
+	if encrypted {
+		i.server = httptest.NewTLSServer(mux)
+	} else {
+		i.server = httptest.NewServer(mux)
+	}
+	i.URL = i.server.URL
+	t.Cleanup(i.server.Close)
+	return i
+}
+
+func (i *Issuer) answer(text func() []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		i.mu.Lock()
+		i.asked++
+		broken := i.broken
+		i.mu.Unlock()
+		if broken {
+			http.Error(w, "broken", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text())
+	}
+}
+
+func (i *Issuer) document() []byte {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	name := i.URL
+	if i.said != "" {
+		name = i.said
+	}
+	return encode(map[string]any{"issuer": name, "jwks_uri": i.URL + "/keys"})
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// KeySet is the public keys, as the issuer tells them.
+func (i *Issuer) KeySet() []byte {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var set jose.JSONWebKeySet
+	for _, kid := range slices.Sorted(maps.Keys(i.keys)) {
+		set.Keys = append(set.Keys, jose.JSONWebKey{
+			Key: i.keys[kid].Public(), KeyID: kid, Algorithm: algorithm(i.keys[kid]), Use: "sig",
+		})
+	}
+	return encode(set)
+}
+
+func algorithm(k crypto.Signer) string {
+	if _, ok := k.(*rsa.PrivateKey); ok {
+		return "RS256"
+	}
+	return "ES256"
+}
+
+// AddRSA and AddECDSA make a key and publish it.
+func (i *Issuer) AddRSA(t testing.TB, kid string) {
+	t.Helper()
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	i.add(t, kid, k, err)
+}
+
+// AddECDSA is AddRSA for ES256.
+func (i *Issuer) AddECDSA(t testing.TB, kid string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	i.add(t, kid, k, err)
+}
+
+func (i *Issuer) add(t testing.TB, kid string, k crypto.Signer, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys[kid] = k
+}
+
+// Drop publishes a key no more.
+func (i *Issuer) Drop(kid string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.keys, kid)
+}
+
+// Break has the issuer answer with errors, or well again.
+func (i *Issuer) Break(broken bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.broken = broken
+}
+
+// Say has the discovery document name another issuer.
+func (i *Issuer) Say(name string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.said = name
+}
+
+// Asked returns how many requests the issuer has got.
+func (i *Issuer) Asked() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.asked
+}
+
+// Certificate is that of an issuer that speaks TLS, in DER.
+func (i *Issuer) Certificate() []byte { return i.server.Certificate().Raw }
+
+// Claims are those of a token that is right, and ends in an hour; more are added, or are in the
+// place of others. Nil takes one away.
+func (i *Issuer) Claims(subject string, more jwt.MapClaims) jwt.MapClaims {
+	c := jwt.MapClaims{
+		"iss": i.URL, "sub": subject, "aud": Audience, "exp": time.Now().Add(time.Hour).Unix(),
+	}
+	maps.Copy(c, more)
+	maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
+	return c
+}
+
+// Token returns a token that is signed with a key.
+func (i *Issuer) Token(t testing.TB, kid, subject string, more jwt.MapClaims) string {
+	t.Helper()
+	i.mu.Lock()
+	k := i.keys[kid]
+	i.mu.Unlock()
+	by := Signer{jwt.GetSigningMethod(algorithm(k)), k}
+	return Signed(t, kid, by, i.Claims(subject, more))
+}
+
+// Public returns a key as everybody knows it.
+func (i *Issuer) Public(kid string) crypto.PublicKey {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.keys[kid].Public()
+}
+
+// Signer is a key, and how to sign with it.
+type Signer struct {
+	Method jwt.SigningMethod
+	Key    any
+}
+
+// Signed returns a token of any kind.
+func Signed(t testing.TB, kid string, by Signer, claims jwt.MapClaims) string {
+	t.Helper()
+	token := jwt.NewWithClaims(by.Method, claims)
+	if kid != "" {
+		token.Header["kid"] = kid
+	}
+	text, err := token.SignedString(by.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Key returns a key that signs.
+func (i *Issuer) Key(kid string) crypto.Signer {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.keys[kid]
+}

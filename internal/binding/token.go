@@ -1,0 +1,141 @@
+package binding
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const (
+	// maxToken bounds the tokens of issuers, in bytes.
+	maxToken = 16 << 10
+	// maxVerified bounds the tokens of one issuer that are not verified again.
+	maxVerified = 4096
+)
+
+// issuer verifies the tokens of one issuer.
+type issuer struct {
+	*issuerSettings
+	keys   *keySet
+	parser *jwt.Parser
+
+	mu sync.Mutex // guards what follows
+	// verified is what was verified, by the hash of the token, with the keys of text.
+	verified map[[sha256.Size]byte]*Evidence
+	text     string
+}
+
+func newIssuer(s *issuerSettings, keys *keySet) *issuer {
+	return &issuer{
+		issuerSettings: s, keys: keys,
+		parser: jwt.NewParser(
+			jwt.WithValidMethods(s.Algorithms), jwt.WithIssuer(s.URL), jwt.WithAudience(s.Audiences...),
+			jwt.WithLeeway(*s.Leeway), jwt.WithExpirationRequired(), jwt.WithStrictDecoding(),
+		),
+		verified: make(map[[sha256.Size]byte]*Evidence),
+	}
+}
+
+// issuerOf returns whom a token names as its issuer, which is not verified; "" if it names none.
+func issuerOf(token string) string {
+	if len(token) > maxToken || strings.Count(token, ".") != 2 {
+		return ""
+	}
+	var c named
+	if _, _, err := jwt.NewParser().ParseUnverified(token, &c); err != nil {
+		return ""
+	}
+	return c.Issuer
+}
+
+// named is the one claim that is looked at before a token is verified.
+type named struct {
+	jwt.Claims `json:"-"` // nobody asks for them
+	Issuer     string     `json:"iss"`
+}
+
+// verify returns what a token says, if it is the issuer's, for this cluster, and counts now.
+func (i *issuer) verify(ctx context.Context, token string) (*Evidence, error) {
+	sum := sha256.Sum256([]byte(token))
+	now := time.Now()
+	if e := i.known(sum); e != nil && now.Before(e.Expires) {
+		return e, nil
+	}
+	claims := jwt.MapClaims{}
+	text := i.keys.version()
+	_, err := i.parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) {
+		return i.keysOf(ctx, t)
+	})
+	if err != nil {
+		return nil, err
+	}
+	expires, err := claims.GetExpirationTime()
+	if err != nil {
+		return nil, err
+	}
+	subject, _ := claims[i.NameClaim].(string)
+	if subject == "" || len(subject) > maxName || strings.ContainsFunc(subject, unicode.IsControl) {
+		return nil, fmt.Errorf("the claim %s is no name", i.NameClaim)
+	}
+	e := &Evidence{
+		issuer: i.Name, url: i.URL, subject: subject, claims: claims,
+		Expires: expires.Add(*i.Leeway),
+	}
+	i.note(sum, e, text)
+	return e, nil
+}
+
+// keysOf returns the keys with which a token may be signed.
+func (i *issuer) keysOf(ctx context.Context, t *jwt.Token) (any, error) {
+	if _, ok := t.Header["crit"]; ok {
+		return nil, errors.New("the token has critical headers, which are not known")
+	}
+	kid, _ := t.Header["kid"].(string)
+	var set jwt.VerificationKeySet
+	for _, key := range i.keys.find(ctx, kid, t.Method.Alg()) {
+		set.Keys = append(set.Keys, key)
+	}
+	if len(set.Keys) == 0 {
+		return nil, fmt.Errorf("the issuer has no key %q for %s", shortened(kid), t.Method.Alg())
+	}
+	return set, nil
+}
+
+// version tells the keys of now from those of before.
+func (k *keySet) version() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text
+}
+
+// known returns what a token says that was verified with the keys of now.
+func (i *issuer) known(sum [sha256.Size]byte) *Evidence {
+	text := i.keys.version()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.text != text {
+		clear(i.verified)
+		i.text = text
+	}
+	return i.verified[sum]
+}
+
+// note remembers what a token says that was verified with keys.
+func (i *issuer) note(sum [sha256.Size]byte, e *Evidence, text string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.text != text {
+		return // it may be by a key that is gone
+	}
+	if len(i.verified) >= maxVerified {
+		clear(i.verified)
+	}
+	i.verified[sum] = e
+}

@@ -1,0 +1,409 @@
+package binding
+
+import (
+	"bytes"
+	"context"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"leasehold.dev/internal/binding/issuertest"
+)
+
+// rig is bindings for one issuer, corp, whose subjects have the role app.
+type rig struct {
+	t testing.TB
+	*issuertest.Issuer
+	*Bindings
+	path string
+	log  *lockedBuffer
+	told chan struct{} // gets something at each change, with room for many
+}
+
+// lockedBuffer is a log.
+type lockedBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+// count returns how often the log says something.
+func (l *lockedBuffer) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// text is the file for the issuer, with more settings.
+func (r *rig) text(more string) string {
+	return fmt.Sprintf("issuers: [{name: corp, url: %q, audiences: [other, %s]%s}]\n"+
+		"bindings: [{issuer: corp, roles: [app]}]\n", r.URL, issuertest.Audience, more)
+}
+
+func newRig(t testing.TB, encrypted bool, more string) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, Issuer: issuertest.New(t, encrypted), path: filepath.Join(t.TempDir(), "auth.yaml"),
+		log: new(lockedBuffer), told: make(chan struct{}, 100),
+	}
+	write(t, r.path, r.text(more))
+	return r
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	var err error
+	r.Bindings, err = Open(r.path, Options{
+		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
+		Changed: func() { r.told <- struct{}{} },
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.Close)
+}
+
+// who returns who a token stands for, "" if it does not count.
+func (r *rig) who(token string) string {
+	r.t.Helper()
+	e, ours, err := r.Bindings.Token(r.t.Context(), token)
+	if !ours {
+		r.t.Errorf("a token is not taken for the issuer's: %s", token)
+		return ""
+	}
+	if err != nil {
+		return ""
+	}
+	p, _ := r.Who(e)
+	return p.Name
+}
+
+// Goal: a token counts exactly if the issuer has signed it, for this cluster and for now. Method: a
+// real issuer with real keys, and a table of tokens each of which has one thing wrong, or none.
+func TestTokens(t *testing.T) {
+	r := newRig(t, false, ", clock-leeway: 1m")
+	r.AddRSA(t, "rsa")
+	r.AddECDSA(t, "ec")
+	r.open()
+	stranger := issuertest.New(t, false)
+	stranger.AddRSA(t, "rsa")
+	stranger.AddECDSA(t, "ec")
+	foreign := func(kid string) string {
+		return stranger.Token(t, kid, "bob", jwt.MapClaims{"iss": r.URL})
+	}
+	after := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
+	none := jwt.UnsafeAllowNoneSignatureType
+	token := func(kid string, more jwt.MapClaims) string { return r.Issuer.Token(t, kid, "bob", more) }
+	with := func(claim string, value any) string {
+		return token("rsa", jwt.MapClaims{claim: value})
+	}
+	parts := func(token string) []string { return strings.Split(token, ".") }
+	join := func(parts ...string) string { return strings.Join(parts, ".") }
+	own := func(kid string, m jwt.SigningMethod, key any) string {
+		return issuertest.Signed(t, kid, issuertest.Signer{Method: m, Key: key}, r.Claims("bob", nil))
+	}
+	public, err := x509.MarshalPKIXPublicKey(r.Public("rsa"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	armored := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
+	modulus := r.Public("rsa").(*rsa.PublicKey).N.Bytes()
+	whole := token("rsa", nil)
+	p := parts(whole)
+	signature := parts(with("x", 1))[2]
+	for name, c := range map[string]struct {
+		token string
+		want  bool
+	}{
+		"RS256":                     {whole, true},
+		"again":                     {whole, true},
+		"ES256":                     {token("ec", nil), true},
+		"no kid":                    {own("", jwt.SigningMethodES256, ecSigner(t)), false},
+		"a list of audiences":       {with("aud", []string{"x", issuertest.Audience}), true},
+		"the other audience":        {with("aud", "other"), true},
+		"another audience":          {with("aud", "etcd"), false},
+		"no audience":               {with("aud", nil), false},
+		"expired":                   {with("exp", after(-2*time.Minute)), false},
+		"expired within the leeway": {with("exp", after(-30*time.Second)), true},
+		"never expires":             {with("exp", nil), false},
+		"expires at a word":         {with("exp", "never"), false},
+		"not yet valid":             {with("nbf", after(5*time.Minute)), false},
+		"valid within the leeway":   {with("nbf", after(30*time.Second)), true},
+		"valid for a while":         {with("nbf", after(-time.Hour)), true},
+		"no subject":                {with("sub", nil), false},
+		"an empty subject":          {with("sub", ""), false},
+		"a subject of two lines":    {with("sub", "a\nb"), false},
+		"a number for a subject":    {with("sub", 7), false},
+		"another's key":             {foreign("rsa"), false},
+		"another's key, ES256":      {foreign("ec"), false},
+		"the other kid":             {own("ec", jwt.SigningMethodRS256, rsaSigner(t)), false},
+		"alg none":                  {own("rsa", jwt.SigningMethodNone, none), false},
+		"alg none without a kid":    {own("", jwt.SigningMethodNone, none), false},
+		"HS256 with the public key": {own("rsa", jwt.SigningMethodHS256, armored), false},
+		"HS256 with it in DER":      {own("rsa", jwt.SigningMethodHS256, public), false},
+		"HS256 with the modulus":    {own("rsa", jwt.SigningMethodHS256, modulus), false},
+		"HS256 with nothing":        {own("", jwt.SigningMethodHS256, []byte{}), false},
+		"no signature":              {join(p[0], p[1], ""), false},
+		"the signature of another":  {join(p[0], p[1], signature), false},
+		"changed claims":            {join(p[0], parts(with("sub", "root"))[1], p[2]), false},
+		"critical headers":          {critical(t, r), false},
+	} {
+		if got := r.who(c.token) == "corp:bob"; got != c.want {
+			t.Errorf("%s: it counts: %v", name, got)
+		}
+	}
+	for name, token := range map[string]string{
+		"of another issuer": stranger.Token(t, "rsa", "bob", nil),
+		"of a longer one":   with("iss", r.URL+"/"),
+		"of nobody":         with("iss", nil),
+		"simple":            "AAAA", "empty": "", "dots": "..", "huge": strings.Repeat("a.", maxToken),
+	} {
+		if _, ours, err := r.Bindings.Token(t.Context(), token); ours || err != nil {
+			t.Errorf("%s: it is taken for the issuer's, %v", name, err)
+		}
+	}
+}
+
+// ecSigner and rsaSigner are keys that the issuer does not have.
+func ecSigner(t testing.TB) any {
+	other := issuertest.New(t, false)
+	other.AddECDSA(t, "x")
+	return other.Key("x")
+}
+
+func rsaSigner(t testing.TB) any {
+	other := issuertest.New(t, false)
+	other.AddRSA(t, "x")
+	return other.Key("x")
+}
+
+// critical returns a token with a header that must be understood.
+func critical(t testing.TB, r *rig) string {
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, r.Claims("bob", nil))
+	token.Header["kid"], token.Header["crit"] = "ec", []string{"exp"}
+	text, err := token.SignedString(r.Key("ec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// A new key of the issuer counts with the first token that is signed with it. One that it has
+// dropped counts no more once the keys were fetched again, also for tokens that were seen before.
+func TestRotation(t *testing.T) {
+	r := newRig(t, false, "")
+	r.AddECDSA(t, "1")
+	r.open()
+	old := r.Issuer.Token(t, "1", "bob", nil)
+	if r.who(old) == "" {
+		t.Fatal("the first key does not count")
+	}
+	r.AddRSA(t, "2")
+	r.Drop("1")
+	if r.who(old) == "" {
+		t.Error("the keys were fetched for a kid that is known")
+	}
+	if r.who(r.Issuer.Token(t, "2", "bob", nil)) == "" {
+		t.Error("the second key does not count")
+	}
+	if r.who(old) != "" {
+		t.Error("the dropped key counts")
+	}
+}
+
+// Goal: whatever tokens callers show, the issuer is asked a few times only, and the others' tokens
+// count meanwhile. Method: many tokens with kids that there are not, at a time.
+func TestFloodOfUnknownKeys(t *testing.T) {
+	r := newRig(t, false, "")
+	r.AddECDSA(t, "1")
+	r.open()
+	other := issuertest.New(t, false)
+	other.AddECDSA(t, "x")
+	good := r.Issuer.Token(t, "1", "bob", nil)
+	began := time.Now()
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for m := range 100 {
+				bad := issuertest.Signed(t, fmt.Sprint(n, "-", m), issuertest.Signer{
+					Method: jwt.SigningMethodES256, Key: other.Key("x"),
+				}, r.Claims("bob", nil))
+				if r.who(bad) != "" {
+					t.Error("a token with an unknown key counts")
+				}
+				if r.who(good) == "" {
+					t.Error("a good token does not count")
+				}
+			}
+		})
+	}
+	all.Wait()
+	// A fetch is two requests.
+	most := 2 * (fetchBurst + 1 + int(time.Since(began)/fetchEvery))
+	if n := r.Asked(); n == 0 || n > most {
+		t.Errorf("the issuer was asked %d times, at most %d are allowed", n, most)
+	}
+}
+
+// An issuer that cannot be asked, or that calls itself otherwise, does not take away the keys that
+// are known; and the log says so once.
+func TestIssuerThatFails(t *testing.T) {
+	r := newRig(t, false, "")
+	r.AddECDSA(t, "1")
+	r.Break(true)
+	r.open()
+	token := r.Issuer.Token(t, "1", "bob", nil)
+	if r.who(token) != "" {
+		t.Error("a token counts without a key")
+	}
+	r.Break(false)
+	if r.who(token) == "" {
+		t.Fatal("a token does not count when the issuer is back")
+	}
+	r.Say("https://other.example.com")
+	r.AddECDSA(t, "2")
+	if r.who(r.Issuer.Token(t, "2", "bob", nil)) != "" {
+		t.Error("the keys of an issuer that calls itself otherwise count")
+	}
+	if r.who(token) == "" {
+		t.Error("the last keys do not count any more")
+	}
+	if n := r.log.count("cannot be had"); n != 2 {
+		t.Errorf("the log has told %d failures", n)
+	}
+}
+
+// Keys at a URL, over TLS with an authority of its own; what sends elsewhere is not followed.
+func TestKeysOverTLS(t *testing.T) {
+	r := newRig(t, true, "")
+	r.AddECDSA(t, "1")
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate()})))
+	token := r.Issuer.Token(t, "1", "bob", nil)
+	for more, want := range map[string]string{
+		", ca-file: " + ca: "corp:bob", "": "", // nobody vouches for it
+		fmt.Sprintf(", ca-file: %s, keys-url: %s/keys", ca, r.URL):      "corp:bob",
+		fmt.Sprintf(", ca-file: %s, keys-url: %s/elsewhere", ca, r.URL): "",
+	} {
+		write(t, r.path, r.text(more))
+		r.open()
+		if got := r.who(token); got != want {
+			t.Errorf("with %q: %q, not %q", more, got, want)
+		}
+	}
+}
+
+// Goal: the file counts as soon as it has changed, as a whole, and with a mistake in it nothing
+// changes; nor does it when keys-file is wrong. A subject that is bound no more is nobody.
+func TestRun(t *testing.T) {
+	r := newRig(t, false, "")
+	r.AddECDSA(t, "1")
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	write(t, keys, string(r.KeySet()))
+	more := ", keys-file: " + keys
+	write(t, r.path, r.text(more))
+	first := r.Issuer.Token(t, "1", "bob", nil)
+	r.AddECDSA(t, "2")
+	second, set := r.Issuer.Token(t, "2", "bob", nil), string(r.KeySet())
+	synctest.Test(t, func(t *testing.T) {
+		r.open()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.Run(ctx)
+		look := func() { time.Sleep(2 * lookEvery) }
+		e, _, err := r.Bindings.Token(t.Context(), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := func(want string) {
+			t.Helper()
+			look()
+			p, _ := r.Who(e)
+			got := p.Name
+			if p.Bound != nil {
+				got += ":" + strings.Join(p.Bound.Roles, " ")
+			}
+			if got != want {
+				t.Errorf("bob is %q, not %q", got, want)
+			}
+		}
+		is("corp:bob:app")
+		write(t, r.path, strings.Replace(r.text(more), "app", "reader", 1))
+		is("corp:bob:reader")
+		for _, bad := range []string{
+			"", "issuers: [", strings.Replace(r.text(more), "roles", "role", 1),
+			strings.Replace(r.text(", keys-file: nowhere"), "app", "x", 1),
+		} {
+			write(t, r.path, bad)
+			is("corp:bob:reader")
+			is("corp:bob:reader")
+		}
+		if n := r.log.count("nothing changes"); n != 4 {
+			t.Errorf("the log tells %d mistakes, not 4", n)
+		}
+		eve := strings.Replace(r.text(more), "roles: [app]", "claims: {sub: eve}, user: u", 1)
+		write(t, r.path, eve)
+		is("")
+		write(t, r.path, strings.ReplaceAll(r.text(more), "corp", "new"))
+		is("")
+		write(t, r.path, strings.Replace(r.text(more), "url: \"", "url: \"x", 1))
+		is("")
+		write(t, r.path, r.text(more))
+		is("corp:bob:app")
+		if n := len(r.told); n != 5 {
+			t.Errorf("%d changes are told, not 5", n)
+		}
+
+		if r.who(second) != "" {
+			t.Error("a key counts that is not in the file")
+		}
+		write(t, keys, "{")
+		if look(); r.who(first) == "" {
+			t.Error("a wrong file of keys has taken them away")
+		}
+		write(t, keys, set)
+		if look(); r.who(second) == "" {
+			t.Error("the new file of keys does not count")
+		}
+	})
+}
+
+// Evidence of a token ends with it.
+func TestEvidenceEnds(t *testing.T) {
+	r := newRig(t, false, ", clock-leeway: 20s")
+	r.AddECDSA(t, "1")
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	write(t, keys, string(r.KeySet()))
+	write(t, r.path, r.text(", clock-leeway: 20s, keys-file: "+keys))
+	synctest.Test(t, func(t *testing.T) {
+		r.open()
+		token := r.Issuer.Token(t, "1", "bob", jwt.MapClaims{"exp": time.Now().Add(time.Minute).Unix()})
+		e, _, err := r.Bindings.Token(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(79 * time.Second)
+		if _, ok := r.Who(e); !ok || r.who(token) == "" {
+			t.Error("it has ended before its time")
+		}
+		time.Sleep(time.Second)
+		if _, ok := r.Who(e); ok || r.who(token) != "" {
+			t.Error("it counts after its end")
+		}
+	})
+}

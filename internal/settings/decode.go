@@ -1,0 +1,158 @@
+package settings
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Decode sets what to points to from a document, nil if that is empty. A field of a struct is
+// named by its tag "yaml"; one with the tag ",line" is set to the line where the struct begins.
+// Fields may be structs, lists, maps from text, text, durations and bools, and pointers to such.
+// What the document does not name stays as it was.
+func Decode(n *yaml.Node, to any) error {
+	if n == nil {
+		return nil
+	}
+	return decode(n, reflect.ValueOf(to).Elem(), "the file")
+}
+
+func fail(n *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf(":%d: %s", n.Line, fmt.Sprintf(format, args...))
+}
+
+// decode sets the value of a name.
+func decode(n *yaml.Node, v reflect.Value, name string) error {
+	if IsNull(n) {
+		return nil
+	}
+	at := n.Line // of an alias, not of what it stands for
+	n = Meant(n)
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return decode(n, v.Elem(), name)
+	case reflect.Struct, reflect.Map:
+		if n.Kind != yaml.MappingNode {
+			return fail(n, "%s holds settings, such as \"name: value\", each on a line of its own", name)
+		}
+		if v.Kind() == reflect.Map {
+			return decodeMap(n, v, name)
+		}
+		return decodeStruct(n, v, name, at)
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			return fail(n, "%s is a list, such as \"[a, b]\"", name)
+		}
+		list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+		for i, c := range n.Content {
+			if IsNull(c) {
+				return fail(c, "an element of %s is missing", name)
+			}
+			if err := decode(c, list.Index(i), "an element of "+name); err != nil {
+				return err
+			}
+		}
+		v.Set(list)
+		return nil
+	}
+	return decodeOne(n, v, name)
+}
+
+// decodeOne is decode for a single value.
+func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
+	if n.Kind != yaml.ScalarNode {
+		return fail(n, "%s is one value, not a list or names with values", name)
+	}
+	switch to := v.Addr().Interface().(type) {
+	case *bool:
+		if n.Tag != "!!bool" {
+			return fail(n, "%s is true or false, without quotes", name)
+		}
+		return n.Decode(to)
+	case *time.Duration:
+		d, err := time.ParseDuration(n.Value)
+		if err != nil {
+			return fail(n, "%s is a duration such as 30s", name)
+		}
+		*to = d
+	case *string:
+		if n.Tag != "!!str" {
+			return fail(n, "%s is text; write \"%s\" if that is meant", name, n.Value)
+		}
+		*to = n.Value
+	default:
+		panic(fmt.Sprintf("settings: no form for a %s", v.Type()))
+	}
+	return nil
+}
+
+// pairs calls do for each name with its value, and refuses one that comes twice.
+func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error {
+	lines := make(map[string]int)
+	for i := 0; i < len(n.Content); i += 2 {
+		name := Meant(n.Content[i])
+		if name.Kind != yaml.ScalarNode {
+			return fail(name, "what begins here is no name of a setting of %s", of)
+		}
+		if line := lines[name.Value]; line != 0 {
+			return fail(name, "%s is given already, in line %d", name.Value, line)
+		}
+		lines[name.Value] = name.Line
+		if err := do(name, n.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeMap(n *yaml.Node, v reflect.Value, of string) error {
+	m := reflect.MakeMap(v.Type())
+	err := pairs(n, of, func(name, value *yaml.Node) error {
+		if IsNull(value) {
+			return fail(name, "%s has no value", name.Value)
+		}
+		x := reflect.New(v.Type().Elem()).Elem()
+		if err := decode(value, x, name.Value); err != nil {
+			return err
+		}
+		m.SetMapIndex(reflect.ValueOf(name.Value), x)
+		return nil
+	})
+	v.Set(m)
+	return err
+}
+
+func decodeStruct(n *yaml.Node, v reflect.Value, of string, line int) error {
+	fields := make(map[string]reflect.Value)
+	var names []string
+	for i := range v.NumField() {
+		name, option, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		switch {
+		case option == "line":
+			v.Field(i).SetInt(int64(line))
+		case name != "":
+			fields[name] = v.Field(i)
+			names = append(names, name)
+		}
+	}
+	return pairs(n, of, func(name, value *yaml.Node) error {
+		field, ok := fields[name.Value]
+		if !ok {
+			return fail(name, "unknown setting %q of %s%s", name.Value, of,
+				didYouMean(name.Value, names))
+		}
+		return decode(value, field, name.Value)
+	})
+}
+
+// didYouMean ends a complaint about an unknown name.
+func didYouMean(typed string, names []string) string {
+	if near := Nearest(strings.ReplaceAll(typed, "_", "-"), names); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return "; its settings are " + strings.Join(names, ", ")
+}

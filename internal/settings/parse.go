@@ -1,0 +1,57 @@
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// inYAML finds the line in an error of the library.
+var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// Parse returns the one document of a text, nil if it is empty.
+func Parse(text []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, next yaml.Node
+	err := d.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err == nil {
+		switch err := d.Decode(&next); {
+		case errors.Is(err, io.EOF):
+		case err == nil:
+			return nil, fmt.Errorf(":%d: a second document begins here; one is enough", next.Line)
+		}
+	}
+	if err != nil {
+		m := inYAML.FindStringSubmatch(err.Error())
+		if m == nil || m[1] == "" {
+			return nil, fmt.Errorf(": not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		return nil, fmt.Errorf(":%s: not YAML: %s", m[1], strings.TrimPrefix(err.Error(), m[0]))
+	}
+	if len(doc.Content) == 0 || IsNull(doc.Content[0]) {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+// IsNull reports whether a name has no value, as many in etcd's sample have none.
+func IsNull(n *yaml.Node) bool {
+	n = Meant(n)
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+}
+
+// Meant is what n is, or what it is an alias of.
+func Meant(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/binding"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
+)
+
+// refusalsEvery bounds how often the log says that a token of an issuer was refused: anybody can
+// show one.
+const refusalsEvery = time.Second
+
+// openBindings reads the file of bindings, if there is one.
+func (l *logins) openBindings(cfg Config) (err error) {
+	if cfg.Access.BindingsFile == "" {
+		return nil
+	}
+	l.refusals = &rate.Sometimes{Interval: refusalsEvery}
+	l.bindings, err = binding.Open(cfg.Access.BindingsFile, binding.Options{
+		Log: cfg.Logger, Changed: l.node.accessNews.tell,
+	})
+	if err == nil && l.bindings.OfCertificates() && cfg.ClientTLS.TrustedCAFile == "" &&
+		!cfg.ClientTLS.ClientCertAuth {
+		cfg.Logger.Warn("there are bindings for certificates, and no client is asked for one; set "+
+			"--trusted-ca-file", "file", cfg.Access.BindingsFile)
+	}
+	return err
+}
+
+// bound returns whom the bindings know by some evidence.
+func (l *logins) bound(e *binding.Evidence) (identified, bool) {
+	p, ok := l.bindings.Who(e)
+	if !ok {
+		return identified{}, false
+	}
+	return identified{
+		Caller: access.Caller{
+			User: p.Name, Revision: l.node.View().Access.Revision(), Bound: p.Bound,
+		},
+		by: e,
+	}, true
+}
+
+// issued returns whom a token of another issuer stands for. It is not ours if none has issued it.
+func (l *logins) issued(ctx context.Context, token string) (who identified, ours bool, err error) {
+	e, ours, err := l.bindings.Token(ctx, token)
+	if !ours {
+		return identified{}, false, nil
+	}
+	why, text := login.ErrInvalid, "a token of an issuer was refused"
+	if err == nil {
+		if who, ok := l.bound(e); ok {
+			return who, true, nil
+		}
+		why, text = access.ErrPermissionDenied, "a token of an issuer is good, and no binding fits it"
+	}
+	l.refusals.Do(func() {
+		l.node.log.Warn(text, "subject", e.String(), "error", err, "caller", api.Caller(ctx))
+	})
+	return identified{}, true, why
+}
+
+// bound is Caller for one whom the bindings know.
+func (s *streamUser) bound(v *fsm.View) access.Caller {
+	p, ok := s.logins.bindings.Who(s.by)
+	if !ok || p.Name != s.name {
+		return ended
+	}
+	if known := s.boundTo.Load(); known != nil && known.Equal(p) {
+		p = *known // so that a caller that stays the same is the same
+	} else {
+		s.boundTo.Store(&p)
+	}
+	return access.Caller{User: p.Name, Revision: v.Access.Revision(), Bound: p.Bound}
+}
+
+// wakeAtEnd has everybody look again who has something open when the token has ended that s stands
+// for. It returns what calls that off.
+func (s *streamUser) wakeAtEnd() (stop func()) {
+	if s == nil || s.by == nil || s.by.Expires.IsZero() {
+		return func() {}
+	}
+	t := time.AfterFunc(time.Until(s.by.Expires), s.logins.node.accessNews.tell)
+	return func() { t.Stop() }
+}

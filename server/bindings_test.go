@@ -1,0 +1,397 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/binding/issuertest"
+	"leasehold.dev/internal/fsm"
+)
+
+// bindingsFor is a file of bindings: whoever corp says is in the group writers has the role a, and
+// so have those of the trust domain prod and of the host a.example.org.
+func bindingsFor(corp *issuertest.Issuer) string {
+	return fmt.Sprintf(`
+issuers:
+  - {name: corp, url: %q, audiences: [leasehold], clock-leeway: 1ms}
+bindings:
+  - {issuer: corp, claims: {groups: writers}, roles: [a]}
+  - {issuer: corp, claims: {sub: boss}, user: root}
+  - {spiffe: spiffe://prod/*, roles: [a]}
+  - {spiffe: spiffe://admin/root, user: root}
+  - {dns: a.example.org, roles: [a]}
+`, corp.URL)
+}
+
+// writeBindings replaces a file of bindings.
+func writeBindings(t testing.TB, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// newIssuer starts an issuer with the key k.
+func newIssuer(t testing.TB) *issuertest.Issuer {
+	t.Helper()
+	corp := issuertest.New(t, false)
+	corp.AddECDSA(t, "k")
+	return corp
+}
+
+var writers = jwt.MapClaims{"groups": []string{"readers", "writers"}}
+
+// svid returns a certificate with a SPIFFE ID, and perhaps a common name and names of hosts.
+func (c *certificates) svid(t testing.TB, id, name string, hosts ...string) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: hosts}
+	if id != "" {
+		template.URIs = []*url.URL{spiffeid.RequireFromString(id).URL()}
+	}
+	return c.sign(template)
+}
+
+// Goal: SANs of certificates and tokens of an issuer are who the file says, over gRPC; through the
+// gateway tokens are, and no certificate is: not the client's, nor the server's own, which here
+// names root (CVE-2018-16886 is that of common names). A token goes before a certificate, and one
+// that does not count is not made good by one.
+func TestBoundCallers(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	corp := newIssuer(t)
+	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), bindingsFor(corp))
+	certs := newCertificates(t)
+	own := certs.svid(t, "spiffe://admin/root", "root", "localhost", "a.example.org")
+	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{
+		certs.cert: {Type: "CERTIFICATE", Bytes: own.Certificate[0]},
+		certs.key:  {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain, secure := filepath.Join(dir, "s"), filepath.Join(dir, "t")
+	c.URLs.ListenClient = append(c.URLs.ListenClient, url.URL{Scheme: "unixs", Path: secure})
+	c.ClientTLS = TLS{
+		CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
+	}
+	r := run(t, c)
+	withUsers(t, r)
+	for name, cert := range map[string]tls.Certificate{
+		"svid":       certs.svid(t, "spiffe://prod/x", "root"),
+		"root":       certs.svid(t, "spiffe://admin/root", ""),
+		"stranger":   certs.svid(t, "spiffe://other/x", ""),
+		"alice":      certs.svid(t, "spiffe://other/x", "alice"),
+		"host":       certs.svid(t, "", "root", "a.example.org"),
+		"other host": certs.svid(t, "", "", "b.example.org"),
+	} {
+		certs.clients[name] = cert
+	}
+	token := func(subject string, more jwt.MapClaims) string {
+		return corp.Token(t, "k", subject, more)
+	}
+	bob := token("bob", writers)
+	old := token("bob", jwt.MapClaims{
+		"exp": time.Now().Add(-time.Second).Unix(), "groups": "writers",
+	})
+	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
+		rpctypes.ErrInvalidAuthToken
+	for name, x := range map[string]struct {
+		certificate string // "" for a connection without TLS
+		token       string
+		own, other  error // of a key of the role a, and of another
+		gateway     error // of a key of the role a
+	}{
+		"SPIFFE ID":             {"svid", "", nil, denied, empty},
+		"SPIFFE ID of a user":   {"root", "", nil, nil, empty},
+		"SPIFFE ID of nobody":   {"stranger", "", empty, empty, empty},
+		"common name beside it": {"alice", "", nil, denied, empty},
+		"host":                  {"host", "", nil, denied, empty},
+		"host of nobody":        {"other host", "", empty, empty, empty},
+		"token":                 {"", bob, nil, denied, nil},
+		"bearer":                {"", "Bearer " + bob, nil, denied, nil},
+		"token of a user":       {"", token("boss", nil), nil, nil, nil},
+		"token of nobody":       {"", token("eve", nil), denied, denied, denied},
+		"subject root":          {"", token("root", nil), denied, denied, denied},
+		"old token":             {"", old, invalid, invalid, invalid},
+		"forged token":          {"", bob + "x", invalid, invalid, invalid},
+		"old token, root":       {"root", old, invalid, invalid, invalid},
+		"token, root":           {"root", bob, nil, denied, nil},
+		"user's token, SPIFFE":  {"svid", r.token(t, "root"), nil, nil, nil},
+	} {
+		socket, conf := plain, (*tls.Config)(nil)
+		if x.certificate != "" {
+			socket, conf = secure, certs.config(x.certificate, "h2")
+		}
+		header := ""
+		if x.token != "" {
+			header = "authorization"
+		}
+		conn := dial(t, socket, conf)
+		for key, want := range map[string]error{"a": x.own, "c": x.other} {
+			if err := put(t, conn, key, header, x.token); !errors.Is(err, want) {
+				t.Errorf("%s, of %s: %v, not %v", name, key, err, want)
+			}
+		}
+		want := ""
+		if x.gateway != nil {
+			want = x.gateway.Error()
+		}
+		if conf != nil {
+			conf.NextProtos = []string{"http/1.1"}
+		}
+		if got := putJSON(t, socket, conf, "a", header, x.token); got != want {
+			t.Errorf("%s, through the gateway: %q, not %q", name, got, want)
+		}
+	}
+	off := strings.Replace(bindingsFor(corp), "issuers:", "common-names: false\nissuers:", 1)
+	writeBindings(t, c.Access.BindingsFile, off)
+	r.Reload()
+	conn := dial(t, secure, certs.config("alice", "h2"))
+	if err := put(t, conn, "a", "", ""); !errors.Is(err, empty) {
+		t.Errorf("a common name that is no user: %v", err)
+	}
+}
+
+// tokenClient returns etcd's client with a token, and whatever else it is given.
+func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{m.cfg.URLs.ListenClient[0].String()}, DialTimeout: time.Minute,
+		Token: token, Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Through each member of a cluster, the leader and the others, a principal that is no user may do
+// what its roles allow, as they are by then, and no more; and a transaction needs all its parts.
+func TestBoundThroughEachMember(t *testing.T) {
+	t.Parallel()
+	configs := clusterConfigs(t, 3)
+	corp := newIssuer(t)
+	path := writeBindings(t, filepath.Join(t.TempDir(), "b"), bindingsFor(corp))
+	for i := range configs {
+		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
+		configs[i].Access.BindingsFile = path
+	}
+	members := runAll(t, configs...)
+	withUsers(t, members[0])
+	for _, m := range members {
+		client := tokenClient(t, m, corp.Token(t, "k", "bob", writers))
+		if _, err := client.Put(t.Context(), "a1", m.cfg.Name); err != nil {
+			t.Errorf("through %s: %v", m.cfg.Name, err)
+		}
+		got, err := client.Get(t.Context(), "a1")
+		if err != nil || string(got.Kvs[0].Value) != m.cfg.Name {
+			t.Errorf("through %s: %v, %v", m.cfg.Name, got, err)
+		}
+		_, err = client.Txn(t.Context()).Then(
+			clientv3.OpPut("a1", ""), clientv3.OpPut("c", "")).Commit()
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("a transaction through %s: %v", m.cfg.Name, err)
+		}
+		_, err = client.UserAdd(t.Context(), "x", "y")
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("a new user through %s: %v", m.cfg.Name, err)
+		}
+		eve := tokenClient(t, m, corp.Token(t, "k", "eve", nil))
+		if _, err := eve.Put(t.Context(), "a1", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("by nobody through %s: %v", m.cfg.Name, err)
+		}
+	}
+	_, others := leader(t, members)
+	client := tokenClient(t, others[0], corp.Token(t, "k", "bob", writers))
+	members[0].asRoot(t, &fsm.RoleRevoke{Role: "a", Key: "a", End: "b"})
+	// The follower may ask by the users and roles of before: then the command is refused for that.
+	if _, err := client.Put(t.Context(), "a1", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) &&
+		!errors.Is(err, rpctypes.ErrAuthOldRevision) {
+		t.Errorf("after the right was taken away: %v", err)
+	}
+}
+
+// watchOf opens a watch of the key a that is told of one change.
+func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
+	t.Helper()
+	w := c.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
+	if got := <-w; !got.Created {
+		t.Fatalf("the watch is told %+v", got)
+	}
+	if _, err := c.Put(t.Context(), "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-w; len(got.Events) != 1 {
+		t.Fatalf("the watch is told %+v", got)
+	}
+	return w
+}
+
+// A watch ends at once, though nothing happens to its keys, when its principal is bound no more,
+// when its roles may no more, and when its token has ended. A change of the file that leaves it as
+// it is does not end it.
+func TestBoundWatchEnds(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	corp := newIssuer(t)
+	text := bindingsFor(corp)
+	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), text)
+	r := run(t, c)
+	withUsers(t, r)
+	client := tokenClient(t, r, corp.Token(t, "k", "bob", writers))
+	ends := func(w clientv3.WatchChan, why string) {
+		t.Helper()
+		select {
+		case got, ok := <-w:
+			if ok && (got.Err() == nil || len(got.Events) > 0) {
+				t.Errorf("%s: the watch is told %+v", why, got)
+			}
+		case <-time.After(time.Minute): // rather than for ever
+			t.Fatalf("%s: the watch goes on", why)
+		}
+	}
+	watch := watchOf(t, client)
+	writeBindings(t, c.Access.BindingsFile, text+"  - {dns: more.example.org, roles: [a]}\n")
+	r.Reload()
+	if _, err := client.Put(t.Context(), "a", ""); err != nil {
+		t.Error(err)
+	}
+	if got := <-watch; len(got.Events) != 1 {
+		t.Errorf("after a change that does not matter the watch is told %+v", got)
+	}
+	writeBindings(t, c.Access.BindingsFile, strings.Replace(text, "groups: writers", "groups: x", 1))
+	r.Reload()
+	ends(watch, "bound no more")
+	writeBindings(t, c.Access.BindingsFile, text)
+	r.Reload()
+
+	watch = watchOf(t, client)
+	writeBindings(t, c.Access.BindingsFile, strings.Replace(text, "[a]", "[b]", 1))
+	r.Reload()
+	ends(watch, "with other roles")
+	writeBindings(t, c.Access.BindingsFile, text)
+	r.Reload()
+
+	short := tokenClient(t, r, corp.Token(t, "k", "bob", jwt.MapClaims{
+		"groups": "writers", "exp": time.Now().Add(3 * time.Second).Unix(),
+	}))
+	watch = watchOf(t, short)
+	ends(watch, "after the end of the token")
+
+	watch = watchOf(t, client)
+	r.asRoot(t, &fsm.RoleRevoke{Role: "a", Key: "a", End: "b"})
+	ends(watch, "without the right")
+}
+
+// A stream is its principal's by the rules of now, and the same caller as long as these say the
+// same. One that a certificate bound before access control was enabled is so, too.
+func TestBoundStreamUser(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	corp := newIssuer(t)
+	text := bindingsFor(corp)
+	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), text)
+	r := run(t, c)
+	withUsers(t, r)
+	ctx := metadataContext(t.Context(), corp.Token(t, "k", "bob", writers))
+	s, err := r.node.logins.open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := s.Caller()
+	if first.User != "corp:bob" || first.Bound == nil || strings.Join(first.Bound.Roles, " ") != "a" {
+		t.Fatalf("the stream is of %+v", first)
+	}
+	if s.Caller() != first {
+		t.Error("the same caller is another")
+	}
+	for change, want := range map[string]bool{
+		"": true, "roles: [a]}": false, "claims: {groups: writers}, roles: [a]": false,
+	} {
+		to := strings.Replace(text, change, "user: alice}", 1)
+		if change == "claims: {groups: writers}, roles: [a]" {
+			to = strings.Replace(text, change, "roles: [a, z]", 1)
+		}
+		if change == "" {
+			to = text + "\n"
+		}
+		writeBindings(t, c.Access.BindingsFile, to)
+		r.Reload()
+		got := s.Caller()
+		if (got == first) != want {
+			t.Errorf("with %q the caller is %+v", to, got)
+		}
+		if to == text || got.User == "alice" {
+			t.Errorf("a stream has become another's: %+v", got)
+		}
+	}
+	writeBindings(t, c.Access.BindingsFile, text)
+	r.Reload()
+	r.asRoot(t, &fsm.UserAdd{Name: "corp:bob", NoPassword: true})
+	err = r.node.View().Access.CheckKnown(s.Caller())
+	if !errors.Is(err, access.ErrPermissionDenied) {
+		t.Errorf("a principal with the name of a user: %v", err)
+	}
+}
+
+// A member with a file that is wrong does not start. One that asks nobody for the certificates
+// that the file is about says so.
+func TestWrongBindings(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), "bindings: [{user: a}]")
+	if _, err := New(c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), dir+"/b:1: ") {
+		t.Errorf("it starts: %v", err)
+	}
+	writeBindings(t, c.Access.BindingsFile, "bindings: [{dns: a, user: a}]")
+	var log bytes.Buffer
+	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "no client is asked for one") {
+		t.Errorf("nobody shows certificates, and the log tells %q", &log)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func metadataContext(ctx context.Context, token string) context.Context {
+	return metadata.NewIncomingContext(ctx, metadata.Pairs("token", token))
+}
