@@ -111,7 +111,7 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	default:
 		return m.meta.access.CheckRoot(who)
 	}
-	p := &permission{access: m.meta.access, lessor: m.lessor, who: who}
+	p := &permission{access: m.meta.access, lessor: m.lessor, writers: &m.writers, who: who}
 	switch c := c.(type) {
 	case *Put:
 		return p.put(c)
@@ -151,8 +151,10 @@ func (v *View) Permit(who access.Caller, t *Txn) error {
 // permission decides about the parts of a command of a caller that has logged in.
 type permission struct {
 	access *access.State
-	lessor *lease.Lessor // nil for what only reads
-	who    access.Caller
+	// lessor and writers are nil for what only reads.
+	lessor  *lease.Lessor
+	writers *keyWriters
+	who     access.Caller
 	// leases are those of a transaction whose keys the caller may write, and keys is how many these
 	// are together: see lease. Of other commands leases is nil.
 	leases map[lease.ID]struct{}
@@ -196,12 +198,7 @@ func (p *permission) lease(id lease.ID, name string) error {
 			return ErrTxnTooLarge
 		}
 	}
-	for key := range p.lessor.EachKey(id) {
-		if err := p.check(access.Write, key, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.mayWriteAll(id)
 }
 
 // meant returns whose a lease is that a command names, not ok if it is not there. Then it may be

@@ -53,6 +53,8 @@ type Machine struct {
 	stats    Stats
 	view     *View
 	meta     meta
+	// writers is no part of the replicated state either.
+	writers keyWriters
 	// ahead is the deletion that is under way before its entry has begun, nil if there is none.
 	ahead    *ahead
 	sessions *sessions

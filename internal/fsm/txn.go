@@ -82,9 +82,11 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	}
 	if id != 0 && (prev == nil || prev.Lease != int64(id)) {
 		// By the key as the store has it: that of the command is let go.
-		if err := m.lessor.Attach(id, t.Written().Key); err != nil {
+		key := t.Written().Key
+		if err := m.lessor.Attach(id, key); err != nil {
 			panic("fsm: attach to a lease that was there: " + err.Error())
 		}
+		m.writers.attached(id, key)
 	}
 	return prev
 }
