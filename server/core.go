@@ -145,6 +145,7 @@ func (c *core) do(do shell.Do) {
 		if s.Mail = c.inbox.take(s.Mail); s.Mail.DelayOver {
 			c.commitDelay.fired()
 		}
+		c.permit(&s.Mail)
 	case shell.ReadClock:
 		s.Read(c.clock.read())
 		c.clock.start.Store(int64(s.Epoch()))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -15,6 +16,8 @@ type (
 	alone   struct{ errs []error }
 	batched struct{ errs []error }
 )
+
+func (*alone) Holder() *access.Caller { return nil }
 
 func (o *alone) Renewed(_ lease.ID, _ lease.TTL, err error) { o.errs = append(o.errs, err) }
 

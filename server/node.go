@@ -310,29 +310,6 @@ func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return n.read(ctx, c)
 }
 
-// LeaseOf implements etcd.Inspector.
-func (n *node) LeaseOf(ctx context.Context, id lease.ID) (access.Lease, []string, error) {
-	var of access.Lease
-	var keys []string
-	got := make(chan struct{})
-	if !n.inbox.task(func() {
-		l := n.replica.Machine().Lessor()
-		i, _ := l.Lookup(id)
-		of, keys = access.Lease{Name: i.Name, Principal: i.Principal}, l.Keys(id)
-		close(got)
-	}) {
-		return access.Lease{}, nil, api.ErrStopped
-	}
-	select {
-	case <-got:
-		return of, keys, nil
-	case <-ctx.Done():
-		return access.Lease{}, nil, ctx.Err()
-	case <-n.stopped:
-		return access.Lease{}, nil, api.ErrStopped
-	}
-}
-
 // InspectLease implements etcd.Inspector.
 func (n *node) InspectLease(
 	ctx context.Context, id lease.ID, f func(*lease.Lessor, lease.TTL, bool),

@@ -24,6 +24,10 @@ import (
 // why a request has no outcome, or that its outcome is not known. All of them
 // may be retried.
 var (
+	// ErrUndecided means that the core has not decided whether a renewal is allowed, and has not
+	// taken it: this member does not know the lease yet, users or roles have just changed, or the
+	// lease is nobody's and has many keys. No client is told it.
+	ErrUndecided = errors.New("member: whether a lease may be renewed is not decided")
 	// ErrTooManyRequests means that the queue is full; nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
 	// ErrStopped means that the member is stopping.

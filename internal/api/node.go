@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/watch"
 	"leasehold.dev/lease"
@@ -20,6 +21,9 @@ type Proposer interface {
 // goroutine and must not block.
 type Renewed interface {
 	Renewed(id lease.ID, ttl lease.TTL, err error)
+	// Holder returns who renews, nil if that was looked at. The core looks whether it may hold the
+	// lease when it takes the renewal, and says ErrUndecided if that needs a longer look.
+	Holder() *access.Caller
 }
 
 // Watchable has a hub of events.

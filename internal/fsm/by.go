@@ -111,7 +111,7 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	default:
 		return m.meta.access.CheckRoot(who)
 	}
-	p := &permission{access: m.meta.access, lessor: m.lessor, writers: &m.writers, who: who}
+	p := &permission{access: m.meta.access, lessor: m.lessor, writers: &m.meta.writers, who: who}
 	switch c := c.(type) {
 	case *Put:
 		return p.put(c)

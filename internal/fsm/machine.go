@@ -53,8 +53,6 @@ type Machine struct {
 	stats    Stats
 	view     *View
 	meta     meta
-	// writers is no part of the replicated state either.
-	writers keyWriters
 	// ahead is the deletion that is under way before its entry has begun, nil if there is none.
 	ahead    *ahead
 	sessions *sessions
@@ -68,6 +66,7 @@ type meta struct {
 	// know too.
 	bytes, quota int64
 	access       *access.State // nil as long as there never were any users or roles
+	writers      keyWriters    // no part of the replicated state
 }
 
 // Stats counts what Apply has done since the Machine was made. It is no part

@@ -86,7 +86,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 		if err := m.lessor.Attach(id, key); err != nil {
 			panic("fsm: attach to a lease that was there: " + err.Error())
 		}
-		m.writers.attached(id, key)
+		m.meta.writers.attached(id, key)
 	}
 	return prev
 }

@@ -8,13 +8,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keyWriters remembers of leases that belong to nobody, and have many keys, who may write all of the
-// keys, so that a put to such a lease does not look at each. It follows from the state and is no
-// part of it: members that remember other things decide alike.
+// keyWriters remembers of leases that belong to nobody, and have many keys, who may write all of
+// the keys, so that a put to such a lease does not look at each. It follows from the state and is
+// no part of it: members that remember other things decide alike.
 type keyWriters struct {
-	by *access.State // what it was decided by
+	by *access.State // by which it was decided
 	of map[lease.ID]map[string]*keyWriter
-	n  int // writers of all leases
+	n  int // of all leases
 }
 
 // keyWriter is a caller that has asked to write a key of a lease.

@@ -28,11 +28,13 @@ func TestWritersRememberTheTruth(t *testing.T) {
 		id := lease.ID(rng.IntN(3) + 1)
 		key := fmt.Sprintf("%c%d", "abc"[min(2, rng.IntN(40))], rng.IntN(40))
 		c := as(m, user, &Put{Key: key, Lease: id})
-		if len(m.writers.of[id]) > 0 {
+		if len(m.meta.writers.of[id]) > 0 {
 			remembered++
 		}
 		got := m.permit(c.Caller, c.Command)
-		fresh := &permission{access: m.meta.access, lessor: m.lessor, writers: new(keyWriters), who: c.Caller}
+		fresh := &permission{
+			access: m.meta.access, lessor: m.lessor, writers: new(keyWriters), who: c.Caller,
+		}
 		want := fresh.put(c.Command.(*Put))
 		if (got == nil) != (want == nil) {
 			t.Fatalf("step %d: %s puts %s to lease %d: %v, and without a memory %v", n, user, key, id,

@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/mem"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/lease"
 )
@@ -35,7 +36,7 @@ func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) erro
 		stream:  stream,
 		wake:    make(chan struct{}, 1),
 		room:    make(chan struct{}, 1),
-		permits: permits{node: s.node},
+		permits: permits{service: s},
 	}
 	go k.receive(stream.Context())
 	return k.send(stream.Context())
@@ -47,7 +48,7 @@ type keepAlive struct {
 	stream  pb.Lease_LeaseKeepAliveServer
 	wake    chan struct{} // capacity 1: there is something for send
 	room    chan struct{} // capacity 1: open was lowered
-	permits permits       // belongs to receive
+	permits permits
 
 	mu   sync.Mutex // guards what follows
 	done []*renewal // outcomes to be sent
@@ -65,15 +66,23 @@ type renewal struct {
 	// sees a lease revoked at a revision must not see it renewed at a later one.
 	revision int64
 	term     uint64
+	holder   *access.Caller // whom the core is to ask for, nil for nobody
 	id       lease.ID
 	ttl      lease.TTL
 	err      error
 }
 
+// Holder implements Renewed.
+func (r *renewal) Holder() *access.Caller { return r.holder }
+
 // Renewed implements Renewed.
 func (r *renewal) Renewed(id lease.ID, ttl lease.TTL, err error) {
 	k := r.owner
 	r.id, r.ttl, r.err = id, ttl, err
+	if errors.Is(err, api.ErrUndecided) {
+		k.permits.undecided(r)
+		return
+	}
 	k.mu.Lock()
 	k.done = append(k.done, r)
 	first := len(k.done) == 1
@@ -94,12 +103,6 @@ func (k *keepAlive) receive(ctx context.Context) {
 func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 	defer k.service.panics.End("keep alive", &err)
 	var req pb.LeaseKeepAliveRequest
-	tended := make(map[lease.ID]struct{})
-	defer func() {
-		if len(tended) > 0 {
-			k.service.node.Abandon(slices.Sorted(maps.Keys(tended)))
-		}
-	}()
 	for {
 		if err := k.stream.RecvMsg(&req); err != nil {
 			return err
@@ -110,12 +113,10 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 		}
 		v := k.service.node.View()
 		r.revision, r.term = v.KV.Revision(), v.Term
-		if err := k.permits.renew(ctx, v, lease.ID(req.ID)); err != nil {
+		var err error
+		if r.holder, err = k.permits.holder(ctx, v, lease.ID(req.ID)); err != nil {
 			r.Renewed(lease.ID(req.ID), 0, err)
-			continue // nor may it say that nobody tends the lease any more
-		}
-		if len(tended) < maxTended {
-			tended[lease.ID(req.ID)] = struct{}{}
+			continue
 		}
 		if err := k.service.node.Renew(lease.ID(req.ID), r); err != nil {
 			r.Renewed(lease.ID(req.ID), 0, err)
@@ -161,6 +162,13 @@ func (k *keepAlive) finish(err error) {
 // side still gets the answers to what it sent.
 func (k *keepAlive) send(ctx context.Context) error {
 	msg := &renewedFrame{identity: k.service.identity}
+	// Whoever may not keep a lease alive cannot say either that nobody does.
+	tended := make(map[lease.ID]struct{})
+	defer func() {
+		if len(tended) > 0 {
+			k.service.node.Abandon(slices.Sorted(maps.Keys(tended)))
+		}
+	}()
 	var batch []*renewal
 	for {
 		select {
@@ -176,6 +184,9 @@ func (k *keepAlive) send(ctx context.Context) error {
 		for _, r := range batch {
 			if r.err != nil && !gone(r.err) {
 				return api.Error(r.err)
+			}
+			if r.err == nil && len(tended) < maxTended {
+				tended[r.id] = struct{}{}
 			}
 			msg.set(r)
 			if err := k.stream.SendMsg(msg); err != nil {

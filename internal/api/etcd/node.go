@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -24,9 +23,9 @@ type Inspector interface {
 	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
 	// must not block, and must copy what it takes out.
 	Inspect(ctx context.Context, f func(*lease.Lessor)) error
-	// LeaseOf returns what decides who may do something with a lease, as this member knows it: whose
-	// it is, and its keys. It waits for no other.
-	LeaseOf(ctx context.Context, id lease.ID) (of access.Lease, keys []string, err error)
+	// InspectHere is Inspect of the state that this member has, as of an index of the log. It waits
+	// for no other.
+	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
 	// InspectLease is Inspect with what the leader says of one lease: how long it
 	// will certainly live on, and whether it is there at all. Only the leader knows
 	// that. What f sees of the rest is this member's state, which is as new or newer.

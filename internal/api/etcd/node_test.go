@@ -115,12 +115,11 @@ func (n *fakeNode) Propose(ctx context.Context, c fsm.Command) (fsm.Result, erro
 	return n.applyLocked(fsm.OnBehalf(api.CallerOf(ctx), c)), nil
 }
 
-func (n *fakeNode) LeaseOf(_ context.Context, id lease.ID) (access.Lease, []string, error) {
+func (n *fakeNode) InspectHere(_ context.Context, f func(*lease.Lessor, uint64)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := n.machine.Lessor()
-	i, _ := l.Lookup(id)
-	return access.Lease{Name: i.Name, Principal: i.Principal}, l.Keys(id), nil
+	f(n.machine.Lessor(), n.machine.Index())
+	return nil
 }
 
 func (n *fakeNode) AccessChanged() <-chan struct{} {
@@ -246,6 +245,12 @@ func (n *fakeNode) Renew(id lease.ID, to api.Renewed) error {
 	if h, ok := n.held[id]; ok {
 		n.held[id] = append(h, to)
 		return nil
+	}
+	if who := to.Holder(); who != nil {
+		if err := MayRenew(n.machine.View().Access, *who, n.machine.Lessor(), id); err != nil {
+			to.Renewed(id, 0, err)
+			return nil
+		}
 	}
 	r, err := n.machine.Lessor().Renew(id, 0)
 	to.Renewed(id, r.TTL, err)

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -18,7 +17,6 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/lease"
 )
 
 // loginAs is an Identity that has just logged in.
@@ -304,73 +302,6 @@ func TestWhoMayListLeases(t *testing.T) {
 	list("alice", rpctypes.ErrPermissionDenied)
 	n.do(t, &fsm.Revoke{ID: 2})
 	list("alice", nil)
-}
-
-// Who may not write all keys of a lease cannot keep it alive.
-func TestWhoMayKeepAlive(t *testing.T) {
-	n := newTenants(t)
-	c := serve(t, n, trusting(n))
-	for _, x := range []struct {
-		user string
-		id   int64
-		want error
-	}{
-		{"", 1, rpctypes.ErrUserEmpty},
-		{"alice", 1, nil},
-		{"alice", 2, rpctypes.ErrPermissionDenied},
-		{"root", 2, nil},
-	} {
-		s, err := c.LeaseKeepAlive(as(t, x.user))
-		if err != nil {
-			t.Fatal(err)
-		}
-		keep(t, s, x.id)
-		if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), x.want) {
-			t.Errorf("%d by %q: %v, not %v", x.id, x.user, err, x.want)
-		}
-	}
-	s, err := c.LeaseKeepAlive(as(t, "alice"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep(t, s, 1)
-	wantKept(t, s, 1, 60)
-	n.do(t, &fsm.UserRevokeRole{User: "alice", Role: "a"})
-	keep(t, s, 1)
-	if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-		t.Errorf("after the role was taken away: %v", err)
-	}
-}
-
-// A lease that belongs to a user is kept alive by that user, whatever its keys. Who may not keep a
-// lease alive cannot say that nobody does either.
-func TestWhoMayKeepOwnedAlive(t *testing.T) {
-	n := newTenants(t)
-	n.abandoned = make(chan []lease.ID, 1)
-	for id, x := range map[lease.ID]lease.Terms{
-		3: {Principal: "alice"}, 4: {Principal: "root"}, 5: {Name: "n"},
-	} {
-		x.ID, x.TTL = id, 60_000
-		n.do(t, &fsm.Grant{Terms: x})
-		n.do(t, &fsm.Put{Key: "a" + string(rune('0'+id)), Lease: id})
-	}
-	n.do(t, &fsm.Put{Key: "c3", Lease: 3})
-	c := serve(t, n, trusting(n))
-	for _, other := range []int64{2, 4, 5} {
-		s, err := c.LeaseKeepAlive(as(t, "alice"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		keep(t, s, 3)
-		wantKept(t, s, 3, 60)
-		keep(t, s, other)
-		if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-			t.Errorf("%d: %v", other, err)
-		}
-		if got := <-n.abandoned; !slices.Equal(got, []lease.ID{3}) {
-			t.Errorf("abandoned %v", got)
-		}
-	}
 }
 
 // A lock that is refused leaves no lease behind.

@@ -1,0 +1,194 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// hereNode is a member that may not know yet what the others have.
+type hereNode struct {
+	*fakeNode
+	looks  atomic.Int32 // of InspectHere
+	behind atomic.Bool
+}
+
+func (n *hereNode) here() *lease.Lessor {
+	if n.behind.Load() {
+		return fsm.New(fsm.Config{}).Lessor()
+	}
+	return n.machine.Lessor()
+}
+
+func (n *hereNode) InspectHere(_ context.Context, f func(*lease.Lessor, uint64)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looks.Add(1)
+	f(n.here(), n.machine.Index())
+	return nil
+}
+
+func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
+	if n.behind.Load() && to.Holder() != nil {
+		to.Renewed(id, 0, MayRenew(n.View().Access, access.Caller{}, n.here(), id))
+		return nil
+	}
+	return n.fakeNode.Renew(id, to)
+}
+
+// Who may not write all keys of a lease cannot keep it alive.
+func TestWhoMayKeepAlive(t *testing.T) {
+	n := newTenants(t)
+	c := serve(t, n, trusting(n))
+	for _, x := range []struct {
+		user string
+		id   int64
+		want error
+	}{
+		{"", 1, rpctypes.ErrUserEmpty},
+		{"alice", 1, nil},
+		{"alice", 2, rpctypes.ErrPermissionDenied},
+		{"root", 2, nil},
+	} {
+		s, err := c.LeaseKeepAlive(as(t, x.user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, s, x.id)
+		if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), x.want) {
+			t.Errorf("%d by %q: %v, not %v", x.id, x.user, err, x.want)
+		}
+	}
+	s, err := c.LeaseKeepAlive(as(t, "alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, 1)
+	wantKept(t, s, 1, 60)
+	n.do(t, &fsm.UserRevokeRole{User: "alice", Role: "a"})
+	keep(t, s, 1)
+	if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+		t.Errorf("after the role was taken away: %v", err)
+	}
+}
+
+// A lease that belongs to a user is kept alive by that user, whatever its keys. Who may not keep a
+// lease alive cannot say that nobody does either.
+func TestWhoMayKeepOwnedAlive(t *testing.T) {
+	n := newTenants(t)
+	n.abandoned = make(chan []lease.ID, 1)
+	for id, x := range map[lease.ID]lease.Terms{
+		3: {Principal: "alice"}, 4: {Principal: "root"}, 5: {Name: "n"},
+	} {
+		x.ID, x.TTL = id, 60_000
+		n.do(t, &fsm.Grant{Terms: x})
+		n.do(t, &fsm.Put{Key: "a" + string(rune('0'+id)), Lease: id})
+	}
+	n.do(t, &fsm.Put{Key: "c3", Lease: 3})
+	c := serve(t, n, trusting(n))
+	for _, other := range []int64{2, 4, 5} {
+		s, err := c.LeaseKeepAlive(as(t, "alice"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, s, 3)
+		wantKept(t, s, 3, 60)
+		keep(t, s, other)
+		if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+			t.Errorf("%d: %v", other, err)
+		}
+		if got := <-n.abandoned; !slices.Equal(got, []lease.ID{3}) {
+			t.Errorf("abandoned %v", got)
+		}
+	}
+}
+
+// The core decides of a lease that it has at hand. One that this member does not know yet is looked
+// for at the leader: another's is not kept alive because it is new. So is a lease of nobody's with
+// many keys looked at, and again when roles have changed.
+func TestKeepAliveUndecided(t *testing.T) {
+	n := newTenants(t)
+	for id, owner := range map[lease.ID]string{3: "alice", 4: "root", 5: ""} {
+		n.do(t, &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000, Principal: owner}})
+	}
+	for i := range maxLookKeys + 1 {
+		n.do(t, &fsm.Put{Key: fmt.Sprint("a", i), Lease: 5})
+	}
+	here := &hereNode{fakeNode: n}
+	c := serve(t, here, trusting(n))
+	s, err := c.LeaseKeepAlive(as(t, "alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := func(id, ttl int64, least int) {
+		t.Helper()
+		here.looks.Store(0)
+		for range 3 {
+			keep(t, s, id)
+			wantKept(t, s, id, ttl)
+		}
+		if n := int(here.looks.Load()); n < least || n > 0 && least == 0 {
+			t.Errorf("%d looks for three renewals of %d, want at least %d", n, id, least)
+		}
+	}
+	looks(3, 60, 0)
+	looks(5, 60, 1)
+	here.behind.Store(true)
+	looks(3, 60, 3)
+	looks(99, 0, 3)
+	keep(t, s, 4)
+	if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+		t.Errorf("a new lease of root's: %v", err)
+	}
+	if s, err = c.LeaseKeepAlive(as(t, "alice")); err != nil {
+		t.Fatal(err)
+	}
+	here.behind.Store(false)
+	looks(5, 60, 1)
+	n.do(t, &fsm.UserRevokeRole{User: "alice", Role: "a"})
+	keep(t, s, 5)
+	if _, err := s.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+		t.Errorf("many keys, after the role was taken away: %v", err)
+	}
+}
+
+// Many keys that were looked at count for a while, and no more when users or roles have changed.
+func TestManyKeysAreLookedAtSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTenants(t)
+		n.do(t, &fsm.Grant{Terms: lease.Terms{ID: 5, TTL: 60_000}})
+		n.do(t, &fsm.Put{Key: "a5", Lease: 5})
+		p := &permits{service: &leaseService{node: n}}
+		ctx := api.WithIdentity(t.Context(), loginAs{n, "alice"})
+		looked := func(want bool) {
+			t.Helper()
+			if got := p.lookedAt(n.View(), api.CallerOf(ctx), 5); got != want {
+				t.Errorf("the keys count as looked at: %v", got)
+			}
+		}
+		looked(false)
+		if err := p.lookAt(ctx, 5); err != nil {
+			t.Fatal(err)
+		}
+		looked(true)
+		time.Sleep(permitTime)
+		looked(false)
+		if err := p.lookAt(ctx, 5); err != nil {
+			t.Fatal(err)
+		}
+		n.do(t, &fsm.RoleAdd{Name: "b"})
+		looked(false)
+	})
+}

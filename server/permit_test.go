@@ -1,0 +1,48 @@
+package server
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// A stream that has renewed a lease does so no more when another user has a lease with that ID. It
+// looked at the lease once, so it is the core that says so.
+func TestKeepAliveOfAnothersLease(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	r := run(t, cheapConfig(dir))
+	withUsers(t, r)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "token", r.token(t, "alice"))
+	c := pb.NewLeaseClient(dial(t, filepath.Join(dir, "s"), nil))
+	if _, err := c.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: 7, TTL: 60}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.LeaseKeepAlive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func() (*pb.LeaseKeepAliveResponse, error) {
+		if err := s.Send(&pb.LeaseKeepAliveRequest{ID: 7}); err != nil {
+			t.Fatal(err)
+		}
+		return s.Recv()
+	}
+	for range 2 {
+		if m, err := renew(); err != nil || m.TTL != 60 {
+			t.Fatal(m, err)
+		}
+	}
+	r.asRoot(t, &fsm.Revoke{ID: 7})
+	r.asRoot(t, &fsm.Grant{Terms: lease.Terms{ID: 7, TTL: 60_000, Principal: "root"}})
+	if m, err := renew(); !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+		t.Errorf("%v, %v", m, err)
+	}
+}
